@@ -187,7 +187,7 @@ fn the_whole_experiment_is_printed_though_its_data_is_not_there() {
     workplace.file("mine.toml", MINE);
     let said = check(&workplace, &["--resolved"]);
     assert_eq!(said.code, 2, "{said:?}");
-    assert!(said.err.contains("there is no folder") && said.err.contains("mine.toml:4:8"), "{said:?}");
+    assert!(said.err.contains("there is no directory") && said.err.contains("mine.toml:4:8"), "{said:?}");
     assert!(said.out.contains("[pipeline.fewshot-detection]") && said.out.contains("n_way = 4"), "{said:?}");
     // What was printed is a file that says the same.
     workplace.file("whole.toml", &said.out);
@@ -348,5 +348,5 @@ fn a_picture_that_is_not_there_is_told_with_its_whole_path() {
     data["images"][0]["file_name"] = json!("001.jpg");
     write(&workplace, "data/annotations.json", &data);
     let said = check(&workplace, &["-s", HELD_OUT]);
-    assert!(said.err.contains("data/001.jpg: the picture is not there"), "{}", said.err);
+    assert!(said.err.contains("data/001.jpg: the image is missing"), "{}", said.err);
 }

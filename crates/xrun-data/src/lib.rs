@@ -1,4 +1,4 @@
-//! Data sets for xrun, a folder for each, and how their samples reach the training step.
+//! Data sets for xrun, a directory for each, and how their samples reach the training step.
 
 #![warn(missing_docs)]
 

@@ -1,4 +1,4 @@
-//! How does text become tokens? Byte-level BPE (Radford et al. 2019): GPT-2's own files, or merges that are learnt.
+//! Tokenizer: byte-level BPE (Radford et al. 2019): GPT-2's own files, or merges that are learnt.
 //!
 //! Every text can be written in it and read back: what no merge covers stays single bytes. Text that looks like the end
 //! of a text is not taken for it.
@@ -17,9 +17,9 @@ use xrun_core::dataset::digest::digest_of_file;
 use xrun_core::dataset::error::DataError;
 use xrun_core::units::{Bytes, counted};
 
-/// What GPT-2 calls the end of a text.
+/// Token of GPT-2 for the end of a text.
 pub const END_OF_TEXT: &str = "<|endoftext|>";
-/// More than this is no vocabulary.
+/// Maximum size of a vocabulary file.
 const FILE_BYTES_MAX: u64 = 64 * 1024 * 1024;
 /// Bytes of a word that merges are learnt from; longer ones are cut into pieces of so many. Learning takes the square of a word's
 /// length: a minute and more for one of 400 kB. No word of a language is as long, and no token: other texts have the same merges.
@@ -170,7 +170,7 @@ impl Tokenizer {
     }
 }
 
-/// How often each word occurs, which is all that merges are learnt from. Each different word is held once, however long
+/// Counts of words, from which merges are learnt. Each different word is held once, however long
 /// the texts are.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Words {
@@ -208,7 +208,7 @@ impl Words {
         }
     }
 
-    /// As [`Words::add`], of a text that has room for a word that would be cut; of others nothing is counted. For
+    /// Does the same as [`Words::add`] for a text that has room for a word that would be cut; of others nothing is counted. For
     /// [`Words::note`] alone, without the time that all texts take.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! Requirements of few-shot episodes on images with boxes: classes to train on, others that are held out, pictures of each.
+//! Requirements of few-shot episodes on images with boxes: classes to train on, others that are held out, images of each.
 
 use std::collections::BTreeSet;
 
@@ -7,14 +7,13 @@ use xrun_core::dataset::error::{Broken, DataError, UNUSABLE_CLASS};
 use xrun_core::dataset::split::Split;
 use xrun_core::printable;
 
-/// As many classes are named in a message.
+/// Maximum number of classes that a message names.
 const CLASSES_NAMED_MAX: usize = 20;
 
-/// Refuses data that has too little to train on or to validate with. All that is missing is said at
-/// once.
+/// Refuses data that has too little to train on or to validate with. The error names all that is missing.
 ///
 /// # Errors
-/// There are too few classes, or one that is to be used has no picture or no reference picture.
+/// There are too few classes, or one that is to be used has no image or no reference image.
 pub fn check(library: &Library) -> Result<(), DataError> {
     lacking(library).map_or(Ok(()), Err)
 }
@@ -52,7 +51,7 @@ pub fn lacking(library: &Library) -> Option<DataError> {
             if shown == 0 || references == 0 {
                 let usable = usable(library, split, &shown_of);
                 let message = format!(
-                    "the class \"{name}\" is in {shown} pictures and has {references} reference pictures; it needs \
+                    "the class \"{name}\" is in {shown} images and has {references} reference images; it needs \
                      both. Without it, and all that lack them: `{key} = [{usable}]`"
                 );
                 found.add(UNUSABLE_CLASS, || DataError::value(format!("{section}.{key}"), message));

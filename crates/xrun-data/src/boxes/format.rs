@@ -1,4 +1,4 @@
-//! A format of images with boxes: the settings of a folder that the user names, and the reader of its annotations.
+//! A format of images with boxes: the settings of a directory that the user names, and the reader of its annotations.
 
 use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
@@ -17,9 +17,9 @@ use xrun_core::settings::chosen::SettingsTable;
 pub trait Format: Send + Sync + 'static {
     /// Name of the data set's table.
     const NAME: &'static str;
-    /// Where the settings stand in an experiment: `dataset.NAME`.
+    /// Table of the settings in an experiment: `dataset.NAME`.
     const SECTION: &'static str;
-    /// Advice on the folder to name, for people.
+    /// Advice on the directory to name, for people.
     const ADVICE: &'static str;
     /// [`DatasetKind::MOVED`].
     const MOVED: &'static [(&'static str, &'static str)] = &[];
@@ -32,17 +32,17 @@ pub trait Format: Send + Sync + 'static {
     /// Reads the annotations as they are written.
     ///
     /// # Errors
-    /// The folder is not of this format.
+    /// The directory is not of this format.
     fn read(settings: &Self::Settings, source: Source<'_>) -> Result<Raw, DataError>;
 }
 
 /// Settings that every format has.
 pub trait FolderSettings: SettingsTable {
-    /// The folder.
+    /// The directory.
     fn path(&self) -> Option<&str>;
-    /// The folder, to be made absolute.
+    /// The directory, to be made absolute.
     fn path_mut(&mut self) -> &mut Option<String>;
-    /// All other keys; `section` is where they stand.
+    /// All other keys; `section` is their table.
     fn rules(&self, section: &'static str) -> Rules<'_>;
 }
 
@@ -54,11 +54,11 @@ macro_rules! folder_settings {
         #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
         #[serde(deny_unknown_fields, default)]
         pub struct $name {
-            /// The folder. Relative to this file. `${NAME}` and `${NAME:-default}` stand for environment variables.
+            /// The directory. Relative to this file. `${NAME}` and `${NAME:-default}` stand for environment variables.
             #[serde(skip_serializing_if = "Option::is_none")]
             pub path: Option<String>,
             $($(#[$of])* pub $key: $type,)*
-            /// What to do with the orientation that an image states in EXIF, as phones write it. Boxes and sizes in the
+            /// Treatment of the orientation that an image states in EXIF, as phones write it. Boxes and sizes in the
             /// annotations are those of the resulting image.
             pub exif_orientation: $crate::reading::orientation::ExifOrientation,
             /// Names of the classes that few-shot detection holds out for validation: never trained on, not even as
@@ -68,7 +68,7 @@ macro_rules! folder_settings {
             /// Names of the classes to train on. Default: all that are not held out.
             #[schemars(length(max = 10_000))]
             pub train_classes: Vec<String>,
-            /// What to do with broken images, annotations that cannot be read, boxes outside the image, boxes that an image
+            /// Treatment of broken images, annotations that cannot be read, boxes outside the image, boxes that an image
             /// has twice and unknown classes. An image that is complete but cannot be decoded is found only when it is used;
             /// it ends the run in either case.
             pub on_broken: $crate::reading::broken::OnBroken,

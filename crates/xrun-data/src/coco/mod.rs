@@ -16,7 +16,7 @@ use xrun_core::problem::{Problem, Problems};
 #[derive(Debug)]
 pub struct Coco;
 
-/// Older name of the table: it had the formats of folders and the generated set.
+/// Older name of the table: it had the formats of directories and the generated set.
 pub(crate) const FORMER_TABLE: &str = "dataset.reference-video";
 
 folder_settings! {

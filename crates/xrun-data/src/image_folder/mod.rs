@@ -1,6 +1,6 @@
-//! Pictures in a folder for each class, as most classifiers read them: all of a picture is the object.
+//! Images in a directory for each class, as most classifiers read them: the whole image is the object.
 //!
-//! Folders of classes are at the root; or below `train/` and `val/`, whose pictures are validated on and never trained on.
+//! Directories of classes are at the root; or below `train/` and `val/`, whose images are validated on and never trained on.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,14 +17,14 @@ use xrun_core::dataset::split::Split;
 pub struct ImageFolder;
 
 folder_settings! {
-    /// Pictures in a folder for each class, whose name is the class: `cat/1.jpg`, or `train/cat/1.jpg` and `val/cat/2.jpg`.
+    /// Images in a directory for each class, whose name is the class: `cat/1.jpg`, or `train/cat/1.jpg` and `val/cat/2.jpg`.
     Settings {}
 }
 
 impl Format for ImageFolder {
     const NAME: &'static str = "image-folder";
     const SECTION: &'static str = "dataset.image-folder";
-    const ADVICE: &'static str = "name the folder that holds a folder of pictures for each class";
+    const ADVICE: &'static str = "name the directory that holds a directory of images for each class";
     type Settings = Settings;
 
     fn read(_settings: &Settings, source: Source<'_>) -> Result<Raw, DataError> {
@@ -58,15 +58,15 @@ impl Format for ImageFolder {
                         corners: [0.0, 0.0, 1.0, 1.0],
                         area: None,
                         ignored: None,
-                        called: "the picture".into(),
+                        called: "the image".into(),
                     }],
                     part: split,
-                    unit: Unit::Share,
+                    unit: Unit::Fraction,
                 }));
             }
         }
         if raw.images.is_empty() {
-            return Err(DataError::file(root, "has no pictures in folders of classes, such as cat/1.jpg"));
+            return Err(DataError::file(root, "has no images in directories of classes, such as cat/1.jpg"));
         }
         Ok(raw)
     }

@@ -1,4 +1,4 @@
-//! Is a generated set what it claims, and the same each time?
+//! Generated sets are valid, and the same each time.
 
 use std::collections::{BTreeMap, BTreeSet};
 

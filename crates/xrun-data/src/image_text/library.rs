@@ -1,4 +1,4 @@
-//! Which examples does a data set have? Places in its files, never text or pictures.
+//! Index of images with conversations: positions of the examples in their files, never text or images.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -22,7 +22,7 @@ const LEARN_EXAMPLES_MAX: usize = 20_000;
 
 /// The reason of what has no place in a sequence.
 pub(super) const TOO_LONG: &str = "too_long";
-/// What the examples of a split are for, in a sentence.
+/// Purpose of a split in messages.
 pub(super) const TO_TRAIN_ON: &str = "to train on";
 pub(super) const HELD_OUT: &str = "held out for validation";
 
@@ -47,23 +47,23 @@ impl Default for Options {
     }
 }
 
-/// Where an example stands in its file: 24 bytes an example are all that is kept.
+/// Position of an example in its source: 24 bytes an example are all that is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// In bytes.
+    /// Offset in bytes.
     pub offset: u64,
     /// Bytes of the line or the item.
     pub length: u32,
     /// From 1.
     pub line: u32,
-    /// Which item of a question list, from 1; 0 in JSON lines, where the line says it.
+    /// Index of the item in a question list, from 1; 0 in JSON lines, where the line says it.
     pub item: u32,
-    /// Number of its picture in its file: the same picture has the same number.
+    /// Number of its image in its file: the same image has the same number.
     pub picture: u32,
 }
 
 impl Place {
-    /// What to call it in a message.
+    /// Name of the example in messages.
     pub fn called(&self) -> String {
         match self.item {
             0 => format!("line {}", self.line),
@@ -87,7 +87,7 @@ pub trait Records: std::fmt::Debug + Send + Sync + 'static {
     fn folder(&self) -> &Path;
 }
 
-/// How the examples of a file are written.
+/// Format of the examples of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// A line of JSON for each example, with messages.
@@ -101,9 +101,9 @@ pub enum Form {
 pub struct TextFile {
     /// The file, as the settings name it.
     pub path: PathBuf,
-    /// Canonical; pictures are in it.
+    /// Canonical; images are in it.
     pub folder: PathBuf,
-    /// How its examples are written.
+    /// Format of its examples.
     pub form: Form,
     pub(super) file: Mutex<File>,
 }
@@ -156,13 +156,13 @@ pub struct Library {
     pub source_of: [usize; 3],
     /// Positions of the examples of each split, by their number.
     pub places: [Vec<Place>; 3],
-    /// Different pictures of all files together.
+    /// Different images of all files together.
     pub pictures: u64,
-    /// What decoding a picture takes at most, with its example.
+    /// The image that takes most memory to decode.
     pub largest: Option<Largest>,
-    /// Of all texts and pictures.
+    /// SHA-256 of all texts and images, in hexadecimal.
     pub digest: String,
-    /// What was left out.
+    /// Items that were left out.
     pub left_out: Broken,
 }
 
@@ -183,7 +183,7 @@ impl Index for Library {
         self.left_out.clone()
     }
 
-    /// Without the lengths of texts, which need a vocabulary.
+    /// Summary without the lengths of texts, which need a vocabulary.
     fn seen(&self) -> Seen {
         let [train, held_out, unseen] = Split::ALL.map(|split| self.places(split).len() as u64);
         Seen { train, held_out, unseen, pictures: self.pictures, texts: Vec::new() }
@@ -191,7 +191,7 @@ impl Index for Library {
 }
 
 impl Library {
-    /// Where the examples of a split stand, by their number.
+    /// Positions of the examples of a split, by their number.
     pub fn places(&self, split: Split) -> &[Place] {
         &self.places[split as usize]
     }
@@ -201,7 +201,7 @@ impl Library {
         self.sources[self.source_of[split as usize]].as_ref()
     }
 
-    /// What identifies a picture: the same of two examples that share it.
+    /// Identity of an image: equal for two examples that share it.
     pub fn picture_key(&self, split: Split, place: &Place) -> (u32, u32) {
         (self.source_of[split as usize] as u32, place.picture)
     }
@@ -223,12 +223,12 @@ impl Library {
         (places * size_of::<Place>() + paths) as u64
     }
 
-    /// Of all splits.
+    /// Number of examples of all splits.
     pub fn examples(&self) -> u64 {
         self.places.iter().map(|places| places.len() as u64).sum()
     }
 
-    /// How long the texts are.
+    /// Lengths of the texts.
     ///
     /// # Errors
     /// An example was changed.
@@ -268,7 +268,7 @@ impl Library {
     }
 
     /// Takes out what has more than `fit` tokens of prompt, answer and end of text. Examples are never cut: an answer
-    /// without its end, or a picture without its last tokens, would be learnt.
+    /// without its end, or an image without its last tokens, would be learnt.
     ///
     /// # Errors
     /// Some are too long and must not be left out, or nothing is left of a split.
@@ -294,7 +294,7 @@ impl Library {
         self.check_use()
     }
 
-    /// Is there something to train on and to validate with?
+    /// Refuses data that has nothing to train on or to validate with.
     pub(super) fn check_use(&self) -> Result<(), DataError> {
         for (split, what) in [(Split::Train, TO_TRAIN_ON), (Split::Validation, HELD_OUT)] {
             if self.places(split).is_empty() {
@@ -306,19 +306,19 @@ impl Library {
     }
 }
 
-/// What is said where nothing is left of a split.
+/// Message about a split without examples.
 pub(super) fn none_left(what: &str, left_out: &Broken, pictures: u64) -> String {
     let left_out = match left_out.total() {
         0 => String::new(),
         count => format!(" ({count} were left out: {})", left_out.by_reason()),
     };
     format!(
-        "no example is {what}{left_out}; {pictures} pictures are there, and a second file can be named with \
+        "no example is {what}{left_out}; {pictures} images are there, and a second file can be named with \
          `validation_path`"
     )
 }
 
-/// Of prompt, answer and end of text.
+/// Number of tokens of prompt, answer and end of text.
 fn text_tokens(record: &Record, tokenizer: &Tokenizer) -> Result<usize, DataError> {
     Ok(tokenizer.encode(&record.prompt())?.len() + tokenizer.encode(&record.answer)?.len() + 1)
 }

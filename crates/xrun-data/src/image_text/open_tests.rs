@@ -1,4 +1,4 @@
-//! Is all that is wrong with a file told with its line, or left out and counted?
+//! Invalid examples are reported with their line, or left out and counted.
 
 use std::path::Path;
 
@@ -30,7 +30,7 @@ fn settings(folder: &Path, policy: OnBroken) -> Settings {
     Settings { source: Source::Messages, path, on_broken: policy, ..Settings::default() }
 }
 
-/// A folder with four good pictures and a file of examples with these lines behind four good ones.
+/// A directory with four good images and a file of examples with these lines behind four good ones.
 fn folder(lines: &[Vec<u8>]) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let mut text = Vec::new();
@@ -59,7 +59,7 @@ fn each_broken_example_is_told_with_its_line_or_left_out_and_counted() {
         (bad("/etc/hostname"), "outside", "outside of"),
         (bad("out.png"), "outside", "outside of"),
         (bad("http://x.org/a.png"), "url", "download"),
-        (bad("cut.jpg"), "broken_picture", "cut.jpg: the picture is cut off"),
+        (bad("cut.jpg"), "broken_picture", "cut.jpg: the image is cut off"),
         (bad("text.png"), "not_png_or_jpeg", "text.png: "),
         (bad("thin.png"), "too_large_picture", "1 x 65535"),
         (bad("huge.png"), "too_large_picture", "30000 x 30000"),
@@ -148,13 +148,13 @@ fn all_examples_of_a_picture_are_on_one_side_and_have_its_number() {
     let second = Some(folder.path().join("b.jsonl").display().to_string());
     let library = open(&Settings { validation_path: second, ..share.clone() }).unwrap();
     assert_eq!(library.seen(), super::super::Seen { train: 7, held_out: 1, unseen: 0, pictures: 6, texts: Vec::new() });
-    // Another picture is other data, and so is another text.
+    // Another image is other data, and so is another text.
     let digest = open(&share).unwrap().digest;
     put(folder.path(), "images/2.png", &png(77));
     assert_ne!(open(&share).unwrap().digest, digest);
 }
 
-/// The room to decode in is as large as the longest line asks for, whichever example of a picture that is.
+/// The room to decode in is as large as the longest line asks for, whichever example of an image that is.
 #[test]
 fn a_picture_takes_as_much_as_its_longest_line() {
     let of = |answers: [&str; 2]| {
@@ -186,9 +186,9 @@ fn data_that_does_not_serve_is_told_as_a_whole() {
     let message = told(&of(OnBroken::Skip));
     assert!(message.contains("1 were left out: missing_picture 1"), "{message}");
     let list = Settings { source: Source::QuestionList, ..of(OnBroken::Fail) };
-    assert!(told(&list).ends_with("is no list of [question, answer, number of a picture]: it is an object"));
+    assert!(told(&list).ends_with("is no list of [question, answer, number of an image]: it is an object"));
     put(empty.path(), "a.jsonl", b"");
-    assert!(told(&list).ends_with("number of a picture]: the file is empty"), "{}", told(&list));
+    assert!(told(&list).ends_with("number of an image]: the file is empty"), "{}", told(&list));
     put(empty.path(), "a.jsonl", b"[[\"a\", \"b\", 1],\n[\"a\"");
     assert!(told(&list).contains("the file ends in line 2 before its JSON does"), "{}", told(&list));
 }

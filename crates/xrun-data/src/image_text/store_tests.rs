@@ -1,4 +1,4 @@
-//! Are examples the same whatever is kept, and the caps kept?
+//! Examples are the same whatever the cache holds, and the caps are kept.
 
 use image::{ImageFormat, Rgb, RgbImage};
 
@@ -8,7 +8,7 @@ use super::super::settings::{Settings, Source};
 use super::*;
 use xrun_core::files::write::replace;
 
-/// Two pictures in a file of four examples, one of them turned by its camera.
+/// Two images in a file of four examples, one of them turned by its camera.
 fn folder() -> (tempfile::TempDir, Settings) {
     let folder = tempfile::tempdir().unwrap();
     let half = RgbImage::from_fn(32, 16, |x, _| if x < 16 { Rgb([250, 250, 250]) } else { Rgb([5, 5, 5]) });
@@ -45,7 +45,7 @@ fn examples_are_the_same_whatever_is_kept_and_originals_are_dropped() {
     assert_eq!(store.tokenizer().decode(&first.text.answer), first.text.answer_text);
     assert_eq!(store.tokenizer().decode(&first.text.prompt), "question: What?\nanswer: ");
     assert_eq!(store.text(Split::Train, 0).unwrap(), first.text);
-    // The second question of a picture finds it decoded.
+    // The second question of an image finds it decoded.
     let second = store.example(Split::Train, 1).unwrap();
     assert_eq!((second.picture, store.counters().hits, store.counters().misses), (first.picture.clone(), 1, 1));
     assert_eq!(store.picture_key(Split::Train, 0), store.picture_key(Split::Train, 1));
@@ -90,13 +90,13 @@ fn what_changed_during_the_run_is_told_with_its_line() {
     bytes[45..60].fill(0);
     replace(&folder.path().join("b.png"), &bytes).unwrap();
     let message = told(Split::Validation, 0);
-    assert!(message.contains("a.jsonl: line 3: b.png: the picture cannot be read"), "{message}");
+    assert!(message.contains("a.jsonl: line 3: b.png: the image cannot be read"), "{message}");
     std::fs::remove_file(folder.path().join("b.png")).unwrap();
     assert!(told(Split::Validation, 0).contains("is not there"));
     let large = RgbImage::from_pixel(900, 900, Rgb([1, 2, 3]));
     replace(&folder.path().join("b.png"), &encoded(large, ImageFormat::Png)).unwrap();
     let message = told(Split::Validation, 0);
-    assert!(message.contains("another picture when the run began"), "{message}");
+    assert!(message.contains("another image when the run began"), "{message}");
     let mut file = std::fs::OpenOptions::new().write(true).open(folder.path().join("a.jsonl")).unwrap();
     std::io::Write::write_all(&mut file, b"garbage").unwrap();
     let message = told(Split::Train, 0);

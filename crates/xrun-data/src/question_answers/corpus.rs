@@ -1,4 +1,4 @@
-//! From files to questions: which are trained on, which are held out, and how is their text cut into tokens?
+//! Index of questions and answers: which are trained on, which are held out, and their tokenizer.
 
 use std::path::{Path, PathBuf};
 
@@ -24,7 +24,7 @@ pub struct Options {
     pub section: &'static str,
     /// Vocabulary of the texts.
     pub vocabulary: Vocabulary,
-    /// Whether all examples are tokenised before the first step.
+    /// `true` where all examples are tokenised before the first step.
     pub preprocess_all: bool,
     /// Bytes of tokenised examples that are kept.
     pub example_cache: Bytes,
@@ -53,7 +53,7 @@ pub struct Corpus {
     pub tokenizer: Tokenizer,
     /// SHA-256 of the digests of all its files, in hexadecimal.
     pub digest: String,
-    /// What was left out.
+    /// Items that were left out.
     pub left_out: Broken,
 }
 
@@ -64,11 +64,11 @@ pub struct Looked {
     pub questions: [u64; 2],
     /// Items that were left out.
     pub left_out: Broken,
-    /// Notes for people about the words that a vocabulary would be learnt from.
+    /// Notes about the words that a vocabulary would be learnt from.
     pub note: Option<String>,
 }
 
-/// What stands in the files, before anything is cut into tokens.
+/// Content of the files before it is tokenised.
 struct Found {
     train: QuestionFile,
     validation: Option<QuestionFile>,
@@ -97,10 +97,10 @@ impl Corpus {
         })
     }
 
-    /// Notes without a vocabulary that is learnt; one that is named is read.
+    /// Summarises the files without learning a vocabulary; one that is named is read.
     ///
     /// # Errors
-    /// As [`Corpus::open`].
+    /// The errors of [`Corpus::open`].
     pub fn look(settings: &Settings) -> Result<Looked, DataError> {
         let Found { train, train_places, validation_places, left_out, .. } = Found::look(settings)?;
         let questions = [train_places.len() as u64, validation_places.len() as u64];
@@ -118,7 +118,7 @@ impl Corpus {
         Ok(Looked { questions, left_out, note })
     }
 
-    /// Where the questions of a split stand, by their number.
+    /// Positions of the questions of a split, by their number.
     pub fn places(&self, split: Split) -> &[Place] {
         self.places.get(split as usize).map_or(&[], Vec::as_slice)
     }

@@ -1,4 +1,4 @@
-//! Which files hold the questions? Their index, and paragraphs read from them when they are asked for.
+//! Files of questions: paragraphs are read from them when they are needed.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -10,7 +10,7 @@ use crate::reading::broken::Judge;
 use xrun_core::dataset::digest::digest;
 use xrun_core::dataset::error::DataError;
 
-/// More than this is no question file; SQuAD's training file has 30 MB.
+/// Maximum size of a question file; SQuAD's training file has 30 MB.
 const FILE_BYTES_MAX: u64 = 1024 * 1024 * 1024;
 
 /// Source of paragraphs with questions, which are read when an example needs one.
@@ -35,7 +35,7 @@ pub struct QuestionFile {
 }
 
 impl QuestionFile {
-    /// Opens a file and looks through it once; its text is dropped again.
+    /// Opens a file and indexes it; its text is dropped again.
     pub fn open(path: &Path, judge: &mut Judge) -> Result<(Self, Index), DataError> {
         let failed = |error: std::io::Error| DataError::file(path, format!("cannot be read: {error}"));
         let mut file = File::open(path).map_err(failed)?;

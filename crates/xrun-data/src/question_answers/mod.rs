@@ -25,7 +25,7 @@ use xrun_core::problem::Problems;
 #[derive(Debug)]
 pub struct QuestionAnswers;
 
-/// What a look at it tells.
+/// Summary of a corpus for pipelines.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Seen {
     /// Questions to train on.
@@ -91,7 +91,7 @@ impl DatasetKind for QuestionAnswers {
         Corpus::open(settings)
     }
 
-    /// Without a vocabulary that is learnt.
+    /// Summarises the data without learning a vocabulary.
     fn look(settings: &Settings) -> Result<Look<Seen>, DataError> {
         let Looked { questions: [train, held_out], left_out, note } = Corpus::look(settings)?;
         Ok(Look { left_out, notes: note.into_iter().collect(), seen: Seen { train, held_out } })

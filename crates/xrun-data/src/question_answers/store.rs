@@ -1,4 +1,4 @@
-//! Who tokenises examples, and how many of them are kept? On demand with a cache bounded by bytes, or all at once.
+//! Tokenised examples of a data set: on demand in a cache that is bounded by bytes, or all at once.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ pub struct ExampleStore {
     buffers: [Buffer; 2],
 }
 
-/// How examples are made.
+/// Settings by which examples are made.
 #[derive(Clone, Copy, Debug)]
 struct Cutting {
     /// Tokens that a model sees at once.
@@ -40,7 +40,7 @@ struct Cutting {
     windows: usize,
 }
 
-/// What is kept of examples that were made.
+/// Examples that are kept.
 #[derive(Debug)]
 enum Kept {
     Cache(ByteCache<(Split, u64), Shared>),
@@ -48,7 +48,7 @@ enum Kept {
 }
 
 impl ExampleStore {
-    /// Of `length` tokens that a model sees at once. The seed draws where a context is cut that does not fit. With
+    /// Makes a store of examples of `length` tokens. The seed draws where a context is cut that does not fit. With
     /// `preprocess_all`, tokenises everything now.
     pub fn new(
         corpus: Corpus,
@@ -88,7 +88,7 @@ impl ExampleStore {
         Ok(Self { corpus, cutting, kept, _index: index, buffers: [buffer, of_index] })
     }
 
-    /// What it has in the ledger.
+    /// Its buffers in the ledger.
     pub fn buffers(&self) -> &[Buffer; 2] {
         &self.buffers
     }
@@ -136,7 +136,7 @@ impl ExampleStore {
         self.cutting.windows
     }
 
-    /// Of the cache; all zero with `preprocess_all`.
+    /// Hits and misses of the cache; all zero with `preprocess_all`.
     pub fn counters(&self) -> CacheCounters {
         match &self.kept {
             Kept::Cache(cache) => cache.counters(),
@@ -144,7 +144,7 @@ impl ExampleStore {
         }
     }
 
-    /// Evicts down to a share of the cap; returns the bytes that went.
+    /// Evicts down to a fraction of the cap; returns the number of evicted bytes.
     pub fn evict_to_share(&self, share: f64) -> u64 {
         match &self.kept {
             Kept::Cache(cache) => cache.evict_to((cache.cap().bytes as f64 * share) as u64),
@@ -153,7 +153,7 @@ impl ExampleStore {
     }
 }
 
-/// Of a cache of examples of `length` tokens, made as they are asked for.
+/// Buffer of a cache of examples of `length` tokens.
 fn cache_buffer(corpus: &Corpus, options: &Options, length: usize) -> Buffer {
     let [train, validation] = [Split::Train, Split::Validation].map(|split| corpus.places(split).len() as u64);
     let windows = train + validation * options.validation_windows as u64;

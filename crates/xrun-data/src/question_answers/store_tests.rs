@@ -1,4 +1,4 @@
-//! Are examples the same whatever is kept, and is what is kept bounded?
+//! Examples are the same whatever the cache holds, and the cache is bounded.
 
 use super::super::settings::{Generated, Settings, Source};
 use super::*;

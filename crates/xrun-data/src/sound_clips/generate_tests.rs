@@ -1,4 +1,4 @@
-//! Is a generated set always the same, and is it what it says it is?
+//! Generated sets are always the same, and valid.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,7 +19,7 @@ fn library(folder: &Path) -> Library {
     open_generated(&Settings::default(), folder.to_owned()).unwrap()
 }
 
-/// All files below a folder with their digests.
+/// All files below a directory with their digests.
 fn digests(folder: &Path) -> BTreeMap<String, String> {
     let mut all = BTreeMap::new();
     for part in ["", AUDIO, "meta"] {

@@ -1,4 +1,4 @@
-//! What is known of a data set of sound clips without hearing one: classes, clips, folds and columns.
+//! Index of a data set of sounds: classes, clips, folds and columns, without any samples.
 
 use std::path::PathBuf;
 
@@ -9,12 +9,12 @@ use xrun_core::dataset::index::Index;
 use xrun_core::dataset::split::Split;
 use xrun_core::units::Bytes;
 
-/// What the clips of a class are for.
+/// Role of the clips of a class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Role {
-    /// To be learnt by the nodes. All classes of a folder are.
+    /// Learnt by the nodes. All classes of a directory are.
     Nodes,
-    /// To make an encoder with, before the nodes begin. Generated sets alone have such classes.
+    /// Used to train an encoder before the nodes begin. Generated sets alone have such classes.
     Public,
     /// Heard in no training: they tell whether parts were learnt or labels. Generated sets alone have such classes.
     Unheard,
@@ -35,7 +35,7 @@ pub struct Options {
     pub embedding_dtype: EmbeddingDtype,
     /// File with the target vectors of each class; `None` where they are drawn.
     pub targets: Option<PathBuf>,
-    /// Whether there are classes of [`Role::Public`].
+    /// `true` where there are classes of [`Role::Public`].
     pub public_classes: bool,
 }
 
@@ -50,9 +50,9 @@ impl Default for Options {
 pub struct Class {
     /// The table's `category`.
     pub name: String,
-    /// As the table numbers it; classes are in the order of it.
+    /// Number of the class in the table, by which classes are ordered.
     pub target: u32,
-    /// What the class is for.
+    /// Role of its clips.
     pub role: Role,
     /// Words whose drawn vectors add up to the class's targets: classes that share one have related targets.
     pub words: Vec<String>,
@@ -85,9 +85,9 @@ pub struct Column {
 pub struct Library {
     /// Directory of the clips.
     pub folder: PathBuf,
-    /// Those of the nodes first, then public ones, then unheard ones; each in the order of their targets.
+    /// Classes of the nodes, then public ones, then unheard ones; each in the order of their targets.
     pub classes: Vec<Class>,
-    /// In the order of the table.
+    /// Clips in the order of the table.
     pub clips: Vec<Clip>,
     /// All columns of the table but `filename`.
     pub columns: Vec<Column>,
@@ -95,9 +95,9 @@ pub struct Library {
     pub validation_fold: u32,
     /// Clips of nothing but zeros. Not counted in a generated set, which has none.
     pub silent: u64,
-    /// Of the table and of all clips.
+    /// SHA-256 of the table and of all clips, in hexadecimal.
     pub digest: String,
-    /// What was left out.
+    /// Items that were left out.
     pub left_out: Broken,
 }
 
@@ -120,7 +120,7 @@ impl Library {
         first..first + self.classes.iter().filter(|class| class.role == role).count()
     }
 
-    /// Whether a clip is trained on: its fold says it.
+    /// Split of a clip, by its fold.
     pub fn split(&self, clip: &Clip) -> Split {
         match clip.fold == self.validation_fold {
             true => Split::Validation,

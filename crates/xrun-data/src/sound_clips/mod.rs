@@ -31,7 +31,7 @@ use xrun_core::problem::Problems;
 #[derive(Debug)]
 pub struct SoundClips;
 
-/// What a look at it tells.
+/// Summary of a data set of sounds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Seen {
     /// Clips to train on, by class in the order of [`library::Library::classes`]; public and unheard classes are left out.

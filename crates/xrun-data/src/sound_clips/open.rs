@@ -1,4 +1,4 @@
-//! From a folder to an index: which clips are there, and are they sound?
+//! Opens a directory of clips: checks the table and every file, and makes the index.
 
 use std::path::{Path, PathBuf};
 
@@ -21,14 +21,14 @@ use xrun_core::dataset::written_once;
 use xrun_core::files::file;
 use xrun_core::printable;
 
-/// More than this is no table of clips.
+/// Maximum size of a table of clips.
 const TABLE_BYTES_MAX: u64 = 256 * 1024 * 1024;
 /// Directory of the clips.
 pub const AUDIO: &str = "audio";
-/// As many folds are named in a message.
+/// Maximum number of folds that a message names.
 const FOLDS_NAMED_MAX: usize = 20;
 
-/// Opens the data set that the settings name; a generated one is written now if it is not there. All clips of a folder are
+/// Opens the data set that the settings name; a generated one is written now if it is not there. All clips of a directory are
 /// read once, and none is kept.
 ///
 /// # Errors
@@ -40,7 +40,7 @@ pub fn open(settings: &Settings) -> Result<Library, DataError> {
     }
 }
 
-/// The folder of the data set.
+/// The directory of the data set.
 pub fn root(settings: &Settings) -> PathBuf {
     match settings.source {
         Source::Generated => generate::folder(&settings.generated),
@@ -48,7 +48,7 @@ pub fn root(settings: &Settings) -> PathBuf {
     }
 }
 
-/// What xrun wrote itself is never left out in part: results on it would not compare.
+/// Opens a generated set. No part of it is ever left out: results on it would not compare.
 pub(super) fn open_generated(settings: &Settings, root: PathBuf) -> Result<Library, DataError> {
     let strict = Settings { on_broken: OnBroken::Fail, ..settings.clone() };
     open_folder(&strict, &root).map_err(|error| written_once::damaged(&root, error))
@@ -57,7 +57,7 @@ pub(super) fn open_generated(settings: &Settings, root: PathBuf) -> Result<Libra
 fn open_folder(settings: &Settings, root: &Path) -> Result<Library, DataError> {
     let root = root
         .canonicalize()
-        .map_err(|error| DataError::file(root, format!("the data set's folder cannot be read: {error}")))?;
+        .map_err(|error| DataError::file(root, format!("the data set's directory cannot be read: {error}")))?;
     let mut judge = Judge::new(settings.on_broken);
     match read_folder(settings, root.clone(), &mut judge) {
         Err(fatal) => Err(judge.beside(fatal)),
@@ -96,7 +96,7 @@ fn read_folder(settings: &Settings, root: PathBuf, judge: &mut Judge) -> Result<
                 continue;
             }
             Err(_) => {
-                let message = format!("line {line}: {} leads to a file outside of the folder", whole.display());
+                let message = format!("line {line}: {} leads to a file outside of the directory", whole.display());
                 judge.broken("outside", &place, message);
                 continue;
             }
@@ -177,7 +177,7 @@ fn indexed(
     }
 }
 
-/// Is there enough to train on and to validate with?
+/// Refuses data that has too little to train on or to validate with.
 fn check_use(root: &Path, library: &Library) -> Result<(), DataError> {
     let classes = library.classes_of(Role::Nodes).len();
     if classes < 2 {

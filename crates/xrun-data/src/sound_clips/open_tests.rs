@@ -1,4 +1,4 @@
-//! What becomes of a folder, and of what is broken in it?
+//! Valid directories are read, and invalid ones refused or left out in part.
 
 use super::super::SoundClips;
 use super::*;
@@ -107,7 +107,7 @@ fn a_link_that_leads_out_of_the_folder_is_not_followed() {
     std::fs::remove_file(&place).unwrap();
     std::os::unix::fs::symlink(other.path().join("audio/4.wav"), &place).unwrap();
     let message = open(&settings(folder.path(), OnBroken::Fail)).unwrap_err().to_string();
-    assert!(message.contains("line 6") && message.contains("outside of the folder"), "{message}");
+    assert!(message.contains("line 6") && message.contains("outside of the directory"), "{message}");
     assert_eq!(open(&settings(folder.path(), OnBroken::Skip)).unwrap().clips.len(), 4);
 }
 

@@ -1,4 +1,4 @@
-//! Who makes log-mel spectra of clips, and how many of them are kept? A cache bounded by bytes, shared by all workers.
+//! Log-mel spectra of the clips of a data set, in a cache that is bounded by bytes and shared by all workers.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub struct Buffers {
 }
 
 impl Buffers {
-    /// Of spectra of so many bands and frames.
+    /// Declares them for spectra of `bands` bands and `frames` frames.
     pub fn new(library: &Library, options: &Options, bands: usize, frames: usize) -> Self {
         let clips = library.clips.len() as u64;
         let key = format!("{}.clip_cache", options.section);
@@ -42,7 +42,7 @@ impl Buffers {
         }
     }
 
-    /// Both of them.
+    /// All buffers.
     pub fn all(&self) -> [&Buffer; 2] {
         [&self.cache, &self.index]
     }
@@ -62,7 +62,7 @@ pub struct ClipStore {
 }
 
 impl ClipStore {
-    /// Of spectra of `bands` mel bands and `frames` frames of 10 ms.
+    /// Makes a store of spectra of `bands` mel bands and `frames` frames of 10 ms.
     pub fn new(library: Library, options: &Options, bands: usize, frames: usize, ledger: &Ledger) -> Self {
         let buffers = Buffers::new(&library, options, bands, frames);
         let index = buffers.index.register(ledger);
@@ -83,7 +83,7 @@ impl ClipStore {
         &self.library
     }
 
-    /// What it has in the ledger.
+    /// Its buffers in the ledger.
     pub fn buffers(&self) -> &Buffers {
         &self.buffers
     }
@@ -105,7 +105,7 @@ impl ClipStore {
     /// The samples of a clip at 16 kHz, `clip_seconds` long, with zeros at the end where it is shorter.
     ///
     /// # Errors
-    /// As [`ClipStore::log_mel`].
+    /// The errors of [`ClipStore::log_mel`].
     pub fn samples(&self, number: u32) -> Result<Vec<f32>, DataError> {
         let clip = self.library.clips.get(number as usize);
         let clip = clip.ok_or_else(|| DataError::content(format!("there is no clip {number}")))?;
@@ -131,17 +131,17 @@ impl ClipStore {
         Ok(self.bank.log_mel(&self.samples_of(path)?, self.frames).into())
     }
 
-    /// How many samples a clip has at 16 kHz.
+    /// Number of samples of a clip at 16 kHz.
     pub fn samples_of_clip(&self) -> usize {
         self.samples
     }
 
-    /// How often a spectrum was kept, and how often it was computed.
+    /// Hits and misses of the cache.
     pub fn counters(&self) -> CacheCounters {
         self.cache.counters()
     }
 
-    /// Evicts down to a share of the cap; returns the bytes that went.
+    /// Evicts down to a fraction of the cap; returns the number of evicted bytes.
     pub fn evict_to_share(&self, share: f64) -> u64 {
         self.cache.evict_to((self.cache.cap().bytes as f64 * share) as u64)
     }

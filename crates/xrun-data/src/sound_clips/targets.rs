@@ -1,4 +1,4 @@
-//! Which vectors is a model to give for a class? Those of a safetensors file, or drawn ones.
+//! Target vectors of the classes: read from a safetensors file, or drawn.
 
 use std::path::Path;
 
@@ -16,13 +16,13 @@ use xrun_core::problem::nearest;
 use xrun_core::seed::generator;
 use xrun_core::units::Bytes;
 
-/// More is no file of targets.
+/// Maximum size of a file of targets.
 const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024 * 1024;
 /// The names of a class's tensors, behind its category and a point.
 const TOKENS: &str = "prompt_embeds";
 const POOLED: &str = "pooled_prompt_embeds";
 
-/// What a model gives for a clip.
+/// Shape of the target of a class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     /// Vectors of `prompt_embeds`: L.
@@ -43,13 +43,13 @@ impl Shape {
 /// The targets of all classes, in the order of [`Library::classes`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Targets {
-    /// How many vectors a class has, and how long they are.
+    /// Shape of the target of each class.
     pub shape: Shape,
     /// `[classes, tokens, width]`, row by row.
     pub prompt_embeds: Vec<f32>,
     /// `[classes, pooled_width]`, row by row.
     pub pooled: Vec<f32>,
-    /// Of all numbers.
+    /// SHA-256 of all numbers, in hexadecimal.
     pub digest: String,
 }
 
@@ -80,7 +80,7 @@ impl Targets {
     }
 }
 
-/// What the targets take on the host.
+/// Buffer of the targets on the host.
 pub fn buffer(library: &Library, shape: Shape) -> Buffer {
     let items = library.classes.len() as u64;
     let bytes = items * ((shape.token_numbers() + shape.pooled_width) * size_of::<f32>()) as u64;
@@ -139,7 +139,7 @@ fn read(path: &Path, library: &Library, shape: Shape) -> Result<(Vec<f32>, Vec<f
     Ok((prompt_embeds, pooled))
 }
 
-/// Its numbers as floats of 32 bits.
+/// Numbers of a tensor as floats of 32 bits.
 fn tensor(tensors: &SafeTensors<'_>, name: &str, expected: &[usize]) -> Result<Vec<f32>, String> {
     let shown = printable::line(name, 200);
     let found = tensors.tensor(name).map_err(|_| {

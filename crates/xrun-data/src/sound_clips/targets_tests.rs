@@ -1,4 +1,4 @@
-//! Are the targets those of the file, and drawn ones related as their words are?
+//! Targets are those of the file, and drawn ones are related as their words are.
 
 use std::collections::BTreeMap;
 

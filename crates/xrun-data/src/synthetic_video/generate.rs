@@ -1,6 +1,6 @@
 //! Generator of videos of textured objects that move over cluttered backgrounds, written once.
 //!
-//! The same settings give the same bytes on any machine and with any number of threads. The files are an ordinary directory
+//! Equal settings give the same bytes on any machine and with any number of threads. The files are an ordinary directory
 //! in COCO's layout, read by the same reader as real data.
 
 use std::fs::OpenOptions;
@@ -73,7 +73,7 @@ pub fn generate_in(settings: &Settings, cache: &Path) -> Result<PathBuf, DataErr
 /// Class, and left, top, width, height.
 type Marked = (usize, [usize; 4]);
 
-/// One video: its annotations, and where its pictures went.
+/// One video: its annotations, and where its images went.
 struct Video {
     name: String,
     /// File and boxes.
@@ -249,7 +249,7 @@ fn save(path: &Path, rgb: &[u8], side: usize) -> io::Result<()> {
     let mut bytes = Vec::new();
     let mut encoder = image::codecs::jpeg::JpegEncoder::new_with_quality(&mut bytes, JPEG_QUALITY);
     encoder.encode(rgb, side as u32, side as u32, image::ExtendedColorType::Rgb8).map_err(io::Error::other)?;
-    // The whole folder is renamed when it is complete, so a half-written file is never seen.
+    // The whole directory is renamed when it is complete, so a half-written file is never seen.
     let mut file = OpenOptions::new().create_new(true).write(true).open(path)?;
     io::Write::write_all(&mut file, &bytes)
 }

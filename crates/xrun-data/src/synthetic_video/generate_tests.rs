@@ -20,7 +20,7 @@ fn small(seed: u32) -> Settings {
     }
 }
 
-/// Digest of each file below a folder, by its name.
+/// Digest of each file below a directory, by its name.
 fn digests(folder: &Path) -> BTreeMap<PathBuf, String> {
     let (mut all, mut folders) = (BTreeMap::new(), vec![folder.to_path_buf()]);
     while let Some(next) = folders.pop() {
@@ -42,7 +42,7 @@ fn library(settings: &Settings, cache: &Path) -> Library {
     open_in(settings, cache).unwrap()
 }
 
-/// Folders in the cache, hidden ones included.
+/// Directories in the cache, hidden ones included.
 fn folders(cache: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(cache).unwrap().flatten().filter(|entry| entry.path().is_dir());
     let mut names: Vec<String> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
@@ -78,7 +78,7 @@ fn the_same_settings_give_the_same_files_and_another_seed_gives_others() {
     assert_eq!(all, digests(&second));
     let pictures: BTreeSet<String> = all.into_values().collect();
     let others: BTreeSet<String> = digests(&other).into_values().collect();
-    assert!(pictures.is_disjoint(&others), "no picture is the same with another seed");
+    assert!(pictures.is_disjoint(&others), "no image is the same with another seed");
 }
 
 #[test]
@@ -123,8 +123,8 @@ fn held_out_classes_are_in_no_training_video_and_every_box_is_inside_its_frame()
     assert!(boxes > 40, "{boxes} boxes in 84 frames");
 }
 
-/// What the picture itself says, not the code that wrote the box: the two colours of the class, as its name tells them,
-/// are seen inside the box of a reference picture, and hardly outside.
+/// What the image itself says, not the code that wrote the box: the two colours of the class, as its name tells them,
+/// are seen inside the box of a reference image, and hardly outside.
 #[test]
 fn boxes_are_around_the_object_that_can_be_seen() {
     use super::super::paint::COLOURS;

@@ -20,16 +20,16 @@ folder_settings! {
     /// Images with boxes in Pascal VOC's XML: `annotations/*.xml` with the images in `images/`, or `Annotations` and
     /// `JPEGImages`.
     Settings {
-        /// How the corners of a box are counted.
+        /// Origin and extent of the corners of a box.
         corners: Corners = Corners::OneBased,
     }
 }
 
-/// How the corners of a box are counted.
+/// Origin and extent of the corners of a box.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Corners {
-    /// As VOC has it: pixels are counted from 1, and both corners belong to the box. 1, 1 to width, height is the whole
+    /// VOC's own: pixels are counted from 1, and both corners belong to the box. 1, 1 to width, height is the whole
     /// image.
     OneBased,
     /// Pixels are counted from 0, and both corners belong to the box. 0, 0 to width - 1, height - 1 is the whole image.

@@ -1,4 +1,4 @@
-//! How are Pascal VOC's XML files read? One a picture, with a box for each object.
+//! Reader of Pascal VOC's XML files, one an image, with a box for each object.
 //!
 //! Format: the VOC2012 development kit. `folder` and `path` are of the author's computer and are not used.
 
@@ -15,14 +15,14 @@ use crate::reading::confined::annotation_file;
 use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::sample::Ignored;
 
-/// What to do about corners that VOC does not have.
+/// Hint on corners that VOC does not have.
 const COUNTED_OTHERWISE: &str =
     "write `corners = \"edges\"` for files of LabelImg, \"zero-based\" for pixels that are counted from 0";
 
-/// An XML file is of one picture.
+/// Maximum size of an XML file, which is of one image.
 const FILE_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
-/// Reads all annotations below `root`, in the order of their names; `digest` sees their bytes. `corners` says how boxes are
+/// Reads all annotations below `root`, in the order of their names; the digest covers their bytes. `corners` says how boxes are
 /// counted.
 ///
 /// # Errors
@@ -71,7 +71,7 @@ pub fn read(corners: Corners, source: Source<'_>) -> Result<Raw, DataError> {
 
 fn folder(root: &Path, names: &[&str]) -> Result<PathBuf, DataError> {
     let found = names.iter().map(|name| root.join(name)).find(|path| path.is_dir());
-    found.ok_or_else(|| DataError::file(root, format!("has no folder `{}`, as Pascal VOC data has", names[0])))
+    found.ok_or_else(|| DataError::file(root, format!("has no directory `{}`, as Pascal VOC data has", names[0])))
 }
 
 /// One file, and the class name of each object; the objects' class is not set.
@@ -120,7 +120,7 @@ fn picture(bytes: &[u8], images: &str, corners: Corners) -> Result<(RawImage, Ve
     ))
 }
 
-/// The edges of a box whose corners are counted so.
+/// Edges of a box from its corners.
 fn edges([left, top, right, bottom]: [f64; 4], corners: Corners) -> [f64; 4] {
     match corners {
         Corners::OneBased => [left - 1.0, top - 1.0, right, bottom],

@@ -1,4 +1,4 @@
-//! Are boxes where people see them: whatever the corners of VOC count from, and whichever way up a picture is stored?
+//! Boxes are where people see them, whatever the corners of VOC count from and however an image is rotated.
 
 use super::*;
 use crate::boxes::library::Object;
@@ -7,7 +7,7 @@ use crate::reading::orientation::ExifOrientation;
 use crate::voc::Corners;
 use xrun_core::dataset::sample::Ignored;
 
-/// The objects of the further picture `extra.png`, which holds one cat with these corners.
+/// The objects of the further image `extra.png`, which holds one cat with these corners.
 fn objects(corners: [i64; 4], change: &dyn Fn(&mut Settings)) -> Result<Vec<Object>, String> {
     let folder = Folder::voc();
     painted().save(folder.root.join("images/extra.png")).unwrap();
@@ -25,7 +25,7 @@ fn edges(objects: &[Object]) -> [f32; 4] {
     [place.left, place.top, place.right, place.bottom]
 }
 
-/// Detectron2's `pascal_voc.py` reads VOC's own in the same way: 1, 1 to width, height is the whole picture.
+/// Detectron2's `pascal_voc.py` reads VOC's own in the same way: 1, 1 to width, height is the whole image.
 #[test]
 fn the_whole_picture_is_the_whole_picture_however_corners_are_counted() {
     let (width, height) = (i64::from(WIDTH), i64::from(HEIGHT));
@@ -93,7 +93,7 @@ fn exif(orientation: u8) -> Vec<u8> {
     [b"II*\0\x08\0\0\0\x01\0".as_slice(), &entry, &[0; 4]].concat()
 }
 
-/// A picture of 32 x 24 with a white upper left quarter as stored, and this orientation.
+/// An image of 32 x 24 with a white upper left quarter as stored, and this orientation.
 fn turned(path: &Path, orientation: u8) {
     let stored = image::RgbImage::from_fn(WIDTH, HEIGHT, |x, y| {
         image::Rgb([if x < WIDTH / 2 && y < HEIGHT / 2 { 255 } else { 0 }; 3])

@@ -43,10 +43,10 @@ mod mutated;
 
 const WIDTH: u32 = 32;
 const HEIGHT: u32 = 24;
-/// Two to train on and two held out, each in two pictures.
+/// Two to train on and two held out, each in two images.
 const CLASSES: [(&str, &str); 4] = [("cat", "base"), ("dog", "base"), ("fox", "novel"), ("owl", "novel")];
 
-/// A sound data set, and a picture beside it that must never be read.
+/// A sound data set, and an image beside it that must never be read.
 struct Folder {
     _place: tempfile::TempDir,
     root: PathBuf,
@@ -173,7 +173,7 @@ fn assert_no_faults(faults: Vec<(&str, Option<String>)>) {
     assert!(found.is_empty(), "{}", found.join("\n"));
 }
 
-/// No box outside of its picture, no path outside of the root.
+/// No box outside of its image, no path outside of the root.
 fn assert_sound(library: &Library) {
     let inside = |path: &Path| {
         assert!(path.is_relative());
@@ -310,7 +310,7 @@ fn the_photographs_of_playing_cards_are_read_with_every_card() {
     let settings = json!({ "path": path, "validation_classes": ["ace", "jack"] });
     let library = open(Format::Voc, &settings).unwrap();
     assert_sound(&library);
-    // Python: xml.etree.ElementTree over annotations/*.xml, a Counter of every object/name; pictures are distinct files.
+    // Python: xml.etree.ElementTree over annotations/*.xml, a Counter of every object/name; images are distinct files.
     let expected =
         [("ace", 13, 13), ("jack", 8, 7), ("king", 16, 16), ("nine", 18, 17), ("queen", 18, 17), ("ten", 14, 14)];
     let frames: Vec<_> = library.videos.iter().flat_map(|video| &video.frames).collect();

@@ -1,4 +1,4 @@
-//! Whatever the bytes of an annotation file: no panic, no box outside its picture, no path outside the root.
+//! Whatever the bytes of an annotation file: no panic, no box outside its image, no path outside the root.
 
 use proptest::prelude::*;
 

@@ -95,7 +95,7 @@ fn each_broken_line_is_told_with_its_file_and_left_out_where_that_is_asked() {
         ("0 0.5 x 0.5 0.5", "malformed_annotation", "line 2 has a field that is no number"),
         ("0 0.5 nan 0.5 0.5", "malformed_annotation", "no number"),
         ("0 20 10 5 5", "malformed_annotation", "it looks like pixels"),
-        ("0 0.5 0.5 -0.5 0.5", "malformed_annotation", "has -0.5, expected a share"),
+        ("0 0.5 0.5 -0.5 0.5", "malformed_annotation", "has -0.5, expected a fraction"),
         ("cat 0.5 0.5 0.5 0.5", "malformed_annotation", "begins with \"cat\", expected the number of a class"),
         ("1.5 0.5 0.5 0.5 0.5", "malformed_annotation", "begins with \"1.5\""),
         ("2 0.5 0.5 0.5 0.5", "unknown_category", "line 2 is of class 2, and 2 classes have names"),

@@ -153,7 +153,7 @@ fn data_of_another_type_of_sample_is_refused_with_the_data_sets_that_serve() {
         ("[dataset.sound-clips]\n", "it has sounds with classes, and `image-classification` takes images with boxes"),
         (
             "[dataset.image-text]\n",
-            "write [dataset.image-folder] or [dataset.yolo] or [dataset.synthetic-video] or [dataset.coco] or [dataset.voc]",
+            "write [dataset.image-folder] or [dataset.synthetic-video] or [dataset.coco] or [dataset.voc] or [dataset.yolo]",
         ),
         ("[dataset.yollo]\n", "yolo"),
     ] {

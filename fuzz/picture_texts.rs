@@ -4,7 +4,6 @@ use std::path::Path;
 
 use rand::RngExt;
 use xrun::bounded::ledger::Ledger;
-use xrun::data::image_text::library::Split;
 use xrun::data::image_text::settings::{AnswerForm, Settings, Source};
 use xrun::data::image_text::store::ImageTextStore;
 use xrun::data::image_text::{open, record};
@@ -15,6 +14,7 @@ use xrun::settings::sections::Limits;
 use super::mutate::mutated;
 use super::samples::{self, put};
 use super::targets::{Work, one, policy};
+use xrun::dataset::split::Split;
 
 /// A line of messages or an item of a question list: what is taken has an answer.
 pub fn messages(_: &Path) -> Work {
@@ -52,8 +52,9 @@ pub fn image_text(place: &Path) -> Work {
             ..Settings::default()
         };
         let Ok(library) = open::open(&settings) else { return Ok(false) };
-        let tokenizer = library.tokenizer(&settings).map_err(|error| error.to_string())?;
-        let store = ImageTextStore::new(library, tokenizer, &settings, &Limits::default(), &Ledger::default());
+        let tokenizer = library.tokenizer(&settings.options().vocabulary).map_err(|error| error.to_string())?;
+        let store =
+            ImageTextStore::new(library, tokenizer, &settings.options(), &Limits::default(), &Ledger::default());
         for split in Split::ALL {
             for number in 0..store.count(split) {
                 let Ok(example) = store.example(split, number) else { continue };

@@ -5,8 +5,9 @@ use std::path::{Component, Path, PathBuf};
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 use xrun::data::boxes::few_shot;
-use xrun::data::boxes::format::Folder;
+use xrun::data::boxes::format::{Folder, Format};
 use xrun::data::boxes::library::Library;
+use xrun::data::coco::{self, Coco};
 use xrun::data::question_answers::corpus::Corpus;
 use xrun::data::question_answers::example::{self, Cut};
 use xrun::data::question_answers::settings as questions;
@@ -14,10 +15,10 @@ use xrun::data::question_answers::squad::{self, Paragraph};
 use xrun::data::reading::broken::{Judge, OnBroken};
 use xrun::data::reading::decoding;
 use xrun::data::reading::orientation::ExifOrientation;
-use xrun::data::reference_video::settings::{Format, Settings, Source};
-use xrun::data::reference_video::{coco, open};
 use xrun::data::sound_clips::{table, wav};
-use xrun::data::{tokenizer, yolo};
+use xrun::data::tokenizer;
+use xrun::data::voc::{self, Voc};
+use xrun::data::yolo::{self, Yolo};
 use xrun::dataset::kind::DatasetKind;
 use xrun::experiment::{read, read_sweep};
 use xrun::export;
@@ -55,8 +56,8 @@ pub const TARGETS: &[Target] = &[
     Target { name: "checkpoint", share: 50, open: checkpoints },
     Target { name: "bpe", share: 30, open: bpe },
     Target { name: "coco-folder", share: 40, open: coco_folder },
-    Target { name: "voc", share: 30, open: voc },
-    Target { name: "yolo", share: 20, open: yolo },
+    Target { name: "voc", share: 30, open: voc_folder },
+    Target { name: "yolo", share: 20, open: yolo_folder },
     Target { name: "pictures", share: 70, open: pictures },
     Target { name: "csv", share: 70, open: csv },
     Target { name: "squad-corpus", share: 20, open: squad_corpus },
@@ -97,12 +98,12 @@ fn sweep_file(place: &Path) -> Work {
 
 fn overrides(place: &Path) -> Work {
     let path = place.join("a.toml");
-    put(&path, b"[pipeline.fewshot-detection]\n[model.reference-detector]\n[dataset.reference-video]\n");
+    put(&path, b"[pipeline.fewshot-detection]\n[model.reference-detector]\n[dataset.coco]\n");
     let texts = [
         "limits.workers=2",
         "training.epochs=1,2,3",
         "optimizer.adamw.learning_rate=1e-4..1e-2:5:log",
-        "dataset.reference-video.path=/tmp/${HOME:-a}",
+        "dataset.coco.path=/tmp/${HOME:-a}",
         "model.reference-detector.channels=[8,16,24,32]",
         "experiment.name=\"a b\"",
         "limits.frame_cache=48 MiB",
@@ -129,26 +130,20 @@ fn coco_text(_: &Path) -> Work {
     Box::new(|random| {
         let text = mutated(samples::COCO.as_bytes(), samples::COCO.as_bytes(), random);
         let mut judge = Judge::new(policy(random));
-        Ok(coco::read(&text, Path::new("annotations.json"), &mut judge).is_ok() && !judge.has_fatal())
+        Ok(coco::read::read(&text, Path::new("annotations.json"), &mut judge).is_ok() && !judge.has_fatal())
     })
 }
 
-/// A folder of pictures, opened with an annotation file.
-fn folder(place: &Path, name: &'static str, text: &'static str, format: Format) -> Work {
-    let root = place.join("data");
-    let into = if format == Format::Voc { "images" } else { "" };
-    samples::pictures().iter().for_each(|(name, bytes)| put(&root.join(into).join(name), bytes));
+/// A directory of images below `root`, opened with an annotation file.
+fn folder<F: Format>(
+    root: PathBuf,
+    (name, text): (&'static str, &'static str),
+    settings: impl Fn(Option<String>, OnBroken) -> F::Settings + 'static,
+) -> Work {
     Box::new(move |random| {
         put(&root.join(name), &mutated(text.as_bytes(), text.as_bytes(), random));
-        let settings = Settings {
-            source: Source::Folder,
-            path: Some(root.display().to_string()),
-            format,
-            validation_classes: if format == Format::Voc { vec!["dog".into()] } else { Vec::new() },
-            on_broken: policy(random),
-            ..Settings::default()
-        };
-        open::open(&settings).map_or(Ok(false), |library| sound(&library))
+        let settings = settings(Some(root.display().to_string()), policy(random));
+        Folder::<F>::open(&settings).map_or(Ok(false), |library| sound(&library))
     })
 }
 
@@ -173,15 +168,28 @@ fn sound(library: &Library) -> Result<bool, String> {
 }
 
 fn coco_folder(place: &Path) -> Work {
-    folder(place, "annotations.json", samples::COCO, Format::Coco)
+    let root = place.join("data");
+    samples::pictures().iter().for_each(|(name, bytes)| put(&root.join(name), bytes));
+    folder::<Coco>(root, ("annotations.json", samples::COCO), |path, on_broken| coco::Settings {
+        path,
+        on_broken,
+        ..coco::Settings::default()
+    })
 }
 
-fn voc(place: &Path) -> Work {
-    folder(place, "annotations/0.xml", samples::VOC, Format::Voc)
+fn voc_folder(place: &Path) -> Work {
+    let root = place.join("data");
+    samples::pictures().iter().for_each(|(name, bytes)| put(&root.join("images").join(name), bytes));
+    folder::<Voc>(root, ("annotations/0.xml", samples::VOC), |path, on_broken| voc::Settings {
+        path,
+        on_broken,
+        validation_classes: vec!["dog".into()],
+        ..voc::Settings::default()
+    })
 }
 
 /// The labels of a picture, or the names of the classes.
-fn yolo(place: &Path) -> Work {
+fn yolo_folder(place: &Path) -> Work {
     let (root, texts) = (place.join("data"), [("labels/0.txt", samples::YOLO), ("data.yaml", samples::YOLO_NAMES)]);
     samples::pictures().iter().for_each(|(name, bytes)| put(&root.join("images").join(name), bytes));
     Box::new(move |random| {
@@ -190,7 +198,7 @@ fn yolo(place: &Path) -> Work {
         put(&root.join(name), &mutated(text.as_bytes(), text.as_bytes(), random));
         let path = Some(root.display().to_string());
         let settings = yolo::Settings { path, on_broken: policy(random), ..yolo::Settings::default() };
-        Folder::<yolo::Yolo>::open(&settings).map_or(Ok(false), |library| sound(&library).map(|_| true))
+        Folder::<Yolo>::open(&settings).map_or(Ok(false), |library| sound(&library).map(|_| true))
     })
 }
 

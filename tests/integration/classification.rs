@@ -45,7 +45,7 @@ fn data(workplace: &Workplace) -> Vec<(&'static str, String)> {
             for place in ["coco/images", "voc/images", "yolo/images"] {
                 picture(&workplace.path(&format!("{place}/{file}.png")), class, number);
             }
-            picture(&workplace.path(&format!("folders/{name}/{number}.png")), class, number);
+            picture(&workplace.path(&format!("image-folder/{name}/{number}.png")), class, number);
             let id = images.len();
             images.push(object!({ "id": id, "file_name": format!("images/{file}.png"), "width": 40, "height": 30 }));
             let bbox = [left, top, right - left, bottom - top];
@@ -74,13 +74,8 @@ fn data(workplace: &Workplace) -> Vec<(&'static str, String)> {
     let coco = object!({ "images": images, "annotations": annotations, "categories": categories });
     put(&workplace.path("coco/annotations.json"), &coco.to_string());
     put(&workplace.path("yolo/data.yaml"), &format!("names: [{}]\n", CLASSES.join(", ")));
-    let folder = |path: &str, more: &str| format!("source = \"folder\"\npath = \"{path}\"\n{more}");
-    vec![
-        ("coco", format!("[dataset.reference-video]\n{}", folder("coco", ""))),
-        ("voc", format!("[dataset.reference-video]\n{}", folder("voc", "format = \"voc\"\n"))),
-        ("yolo", "[dataset.yolo]\npath = \"yolo\"\n".into()),
-        ("folders", "[dataset.image-folder]\npath = \"folders\"\n".into()),
-    ]
+    let table = |kind: &str| format!("[dataset.{kind}]\npath = \"{kind}\"\n");
+    ["coco", "voc", "yolo", "image-folder"].map(|kind| (kind, table(kind))).into()
 }
 
 fn run(workplace: &Workplace, name: &str, more: &[&str]) -> std::path::PathBuf {
@@ -112,14 +107,7 @@ fn classes_are_learnt_from_coco_voc_yolo_and_folders_of_pictures() {
             "{name}: {summary}"
         );
         assert_eq!(metric("metrics_last", "largest_class"), 0.25, "{name}");
-        let kind = if ["coco", "voc"].contains(&name) {
-            "reference-video"
-        } else if name == "yolo" {
-            name
-        } else {
-            "image-folder"
-        };
-        assert!(json(&run.join("manifest.json"))["data"][kind].is_string(), "{name}");
+        assert!(json(&run.join("manifest.json"))["data"][name].is_string(), "{name}");
         learnt.push(text(&run.join("metrics.jsonl")));
     }
     // One picture is one sample, whatever its format: the same boxes give the same numbers.
@@ -193,7 +181,10 @@ fn data_of_another_type_of_sample_is_refused_with_the_data_sets_that_serve() {
     let workplace = Workplace::new();
     for (table, words) in [
         ("[dataset.sound-clips]\n", "it has sounds with classes, and `image-classification` takes images with boxes"),
-        ("[dataset.image-text]\n", "write [dataset.image-folder] or [dataset.reference-video] or [dataset.yolo]"),
+        (
+            "[dataset.image-text]\n",
+            "write [dataset.image-folder] or [dataset.synthetic-video] or [dataset.coco] or [dataset.voc] or [dataset.yolo]",
+        ),
         ("[dataset.yollo]\n", "yolo"),
     ] {
         with(&workplace, &format!("[pipeline.image-classification]\n[model.resnet]\n{table}"));

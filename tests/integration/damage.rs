@@ -275,8 +275,8 @@ fn a_checkpoint_of_another_place_or_run_is_told_by_name_and_the_one_before_is_ta
 
 /// Generated data of each kind, small. A build without Burn prepares it and then refuses to train.
 const GENERATED: [&str; 4] = [
-    "[pipeline.fewshot-detection]\n[model.reference-detector]\n[dataset.reference-video]\n\
-     [dataset.reference-video.generated]\nvideos_per_class = 1\nframes_per_video = 4\nframe_size = 32\n",
+    "[pipeline.fewshot-detection]\n[model.reference-detector]\n[dataset.synthetic-video]\n\
+     videos_per_class = 1\nframes_per_video = 4\nframe_size = 32\n",
     "[pipeline.qat-language-model]\n[model.gpt2]\npreset = \"tiny\"\n[dataset.question-answers]\nvocabulary_size = 300\n\
      [dataset.question-answers.generated]\narticles = 4\n",
     "[pipeline.federated-adapters]\nnodes = 2\n[model.audio-adapters]\nencoder = \"statistics\"\n[dataset.sound-clips]\n\

@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use crate::workplace::{Said, Workplace, cache};
 
-const MINE: &str = "[pipeline.fewshot-detection]\n[model.reference-detector]\n[dataset.reference-video]\n\
-                    source = \"folder\"\npath = \"data\"\n";
+const MINE: &str = "[pipeline.fewshot-detection]\n[model.reference-detector]\n[dataset.coco]\n\
+                    path = \"data\"\n";
 
 /// Four classes, each in two pictures that are there.
 fn coco(workplace: &Workplace) -> Value {
@@ -75,7 +75,7 @@ fn words_that_are_cut_for_the_vocabulary_are_told_of() {
     assert_eq!(answer[0]["data"]["notes"], json!([]));
 }
 
-const HELD_OUT: &str = "dataset.reference-video.validation_classes=[\"fox\", \"owl\"]";
+const HELD_OUT: &str = "dataset.coco.validation_classes=[\"fox\", \"owl\"]";
 
 #[test]
 fn all_mistakes_in_the_data_are_told_at_once_with_counts_by_reason() {
@@ -93,7 +93,7 @@ fn all_mistakes_in_the_data_are_told_at_once_with_counts_by_reason() {
     let said = check(&workplace, &["-s", HELD_OUT]);
     assert_eq!(said.code, 2, "{said:?}");
     for words in [
-        "mine.toml:5",
+        "mine.toml:4",
         "annotation 100 is of category 99, which does not exist",
         "annotation 119 is",
         "… and 11 more",
@@ -105,7 +105,7 @@ fn all_mistakes_in_the_data_are_told_at_once_with_counts_by_reason() {
     let said = check(&workplace, &["-s", HELD_OUT, "--json"]);
     let answer: Value = serde_json::from_str(&said.out).unwrap();
     assert_eq!(answer[0]["problems"].as_array().unwrap().len(), 20);
-    assert_eq!(answer[0]["problems"][0]["line"], 5);
+    assert_eq!(answer[0]["problems"][0]["line"], 4);
     assert_eq!(answer[0]["data"]["wrong"], json!({ "missing_picture": 1, "unknown_category": 30 }));
     // The run says the same, and nothing is made.
     let said = workplace.xrun(&["mine.toml", "-s", HELD_OUT]);
@@ -114,7 +114,7 @@ fn all_mistakes_in_the_data_are_told_at_once_with_counts_by_reason() {
     let said = check(&workplace, &["-s", HELD_OUT, "--no-data"]);
     assert_eq!((said.code, said.err.contains("correct")), (0, true), "{said:?}");
     // Left out, they are counted and the first are named.
-    let said = check(&workplace, &["-s", HELD_OUT, "-s", "dataset.reference-video.on_broken=skip"]);
+    let said = check(&workplace, &["-s", HELD_OUT, "-s", "dataset.coco.on_broken=skip"]);
     assert_eq!(said.code, 0, "{said:?}");
     assert!(said.err.contains("31 left out: missing_picture 1, unknown_category 30"), "{}", said.err);
     assert!(said.err.contains("annotation 100 is of category 99") && said.err.contains("and 11 more"), "{}", said.err);
@@ -145,7 +145,7 @@ fn a_malformed_annotation_hides_no_other_mistake_and_each_is_told_under_its_key(
         let found = problems.iter().find(|one| one["message"].as_str().is_some_and(|text| text.contains(words)));
         found.unwrap_or_else(|| panic!("{words}: {answer}"))
     };
-    let (path, classes) = ("dataset.reference-video.path", "dataset.reference-video.validation_classes");
+    let (path, classes) = ("dataset.coco.path", "dataset.coco.validation_classes");
     for (words, key) in [
         ("annotation 1 (line 1) has `bbox` = [4,5,10], expected a list of four numbers", path),
         ("annotation 2 (line 1) has `category_id` = \"dog\"", path),
@@ -156,11 +156,11 @@ fn a_malformed_annotation_hides_no_other_mistake_and_each_is_told_under_its_key(
     ] {
         assert_eq!(of(words)["key"], key, "{words}");
     }
-    assert_eq!(of("elk")["line"], 6, "where the classes are named");
+    assert_eq!(of("elk")["line"], 5, "where the classes are named");
     let said = check(&workplace, &[]).err;
     assert!(said.contains("leaves out box_outside, malformed_annotation, repeated_box, and never"), "{said}");
     // Left out, only what cannot be is told.
-    let said = check(&workplace, &["-s", "dataset.reference-video.on_broken=skip"]);
+    let said = check(&workplace, &["-s", "dataset.coco.on_broken=skip"]);
     assert!(said.code == 2 && said.err.contains("occurs twice") && said.err.contains("elk"), "{said:?}");
     assert!(!said.err.contains("bbox") && !said.err.contains("on_broken"), "{}", said.err);
 }
@@ -174,7 +174,7 @@ fn where_no_class_is_held_out_the_classes_are_listed() {
     assert_eq!(said.code, 2, "{said:?}");
     for words in [
         "0 classes are held out for validation",
-        "`dataset.reference-video.validation_classes`",
+        "`dataset.coco.validation_classes`",
         "the data has the classes \"cat\", \"dog\", \"fox\", \"owl\"",
     ] {
         assert!(said.err.contains(words), "{words}: {}", said.err);
@@ -187,7 +187,7 @@ fn the_whole_experiment_is_printed_though_its_data_is_not_there() {
     workplace.file("mine.toml", MINE);
     let said = check(&workplace, &["--resolved"]);
     assert_eq!(said.code, 2, "{said:?}");
-    assert!(said.err.contains("there is no folder") && said.err.contains("mine.toml:5:8"), "{said:?}");
+    assert!(said.err.contains("there is no directory") && said.err.contains("mine.toml:4:8"), "{said:?}");
     assert!(said.out.contains("[pipeline.fewshot-detection]") && said.out.contains("n_way = 4"), "{said:?}");
     // What was printed is a file that says the same.
     workplace.file("whole.toml", &said.out);
@@ -321,9 +321,9 @@ fn cocos_usual_two_files_are_taken_as_they_are_and_can_be_named() {
         "-s",
         HELD_OUT,
         "-s",
-        "dataset.reference-video.annotations=annotations/instances_val2017.json",
+        "dataset.coco.annotations=annotations/instances_val2017.json",
         "-s",
-        "dataset.reference-video.validation_annotations=annotations/instances_train2017.json",
+        "dataset.coco.validation_annotations=annotations/instances_train2017.json",
     ];
     assert_eq!(check(&workplace, &named).code, 0);
     std::fs::rename(
@@ -336,8 +336,8 @@ fn cocos_usual_two_files_are_taken_as_they_are_and_can_be_named() {
     for words in ["name one with `annotations`", "`validation_annotations`", "annotations/person_train2017.json"] {
         assert!(said.err.contains(words), "{words}: {}", said.err);
     }
-    let outside = check(&workplace, &["-s", "dataset.reference-video.annotations=../x.json", "-s", HELD_OUT]);
-    assert!(outside.err.contains("leads out of the data set's folder"), "{}", outside.err);
+    let outside = check(&workplace, &["-s", "dataset.coco.annotations=../x.json", "-s", HELD_OUT]);
+    assert!(outside.err.contains("leads out of the data set's directory"), "{}", outside.err);
 }
 
 #[test]
@@ -348,5 +348,5 @@ fn a_picture_that_is_not_there_is_told_with_its_whole_path() {
     data["images"][0]["file_name"] = json!("001.jpg");
     write(&workplace, "data/annotations.json", &data);
     let said = check(&workplace, &["-s", HELD_OUT]);
-    assert!(said.err.contains("data/001.jpg: the picture is not there"), "{}", said.err);
+    assert!(said.err.contains("data/001.jpg: the image is missing"), "{}", said.err);
 }

@@ -66,7 +66,7 @@ fn keys_without_their_section_name_all_places() {
     let said = |text: &str| workplace.xrun(&["check", "trial.toml", "-s", text]).err;
     let seed = said("seed=4");
     assert!(seed.contains("`seed` stands in") && seed.contains("[experiment]"), "{seed}");
-    assert!(seed.contains("[dataset.reference-video.generated]"), "{seed}");
+    assert!(seed.contains("[dataset.synthetic-video]"), "{seed}");
     for text in ["learning_rate=1", "lr=1"] {
         let rate = said(text);
         assert!(rate.contains("[optimizer.adamw]") && rate.contains("[optimizer.sgd]"), "{rate}");
@@ -79,8 +79,8 @@ fn keys_without_their_section_name_all_places() {
 fn a_list_of_texts_needs_no_quotes() {
     let workplace = Workplace::new();
     workplace
-        .file("mine.toml", "[pipeline.fewshot-detection]\n[model.reference-detector]\n[dataset.reference-video]\n");
-    let key = "dataset.reference-video.validation_classes";
+        .file("mine.toml", "[pipeline.fewshot-detection]\n[model.reference-detector]\n[dataset.coco]\npath = \".\"\n");
+    let key = "dataset.coco.validation_classes";
     let said = workplace.xrun(&["check", "mine.toml", "--no-data", "--resolved", "-s", &format!("{key}=[box, cup]")]);
     assert_eq!(said.code, 0, "{said:?}");
     assert!(said.out.contains("validation_classes = [\"box\", \"cup\"]"), "{}", said.out);

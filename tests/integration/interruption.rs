@@ -308,11 +308,10 @@ fn a_checkpoint_that_does_not_read_is_passed_over_and_does_not_take_the_next_one
 #[test]
 fn a_signal_before_the_first_step_ends_the_program_and_leaves_nothing() {
     let workplace = Workplace::new();
-    let many =
-        "source = \"generated\"\n[dataset.reference-video.generated]\nvideos_per_class = 400\nframe_size = 512\n";
+    let many = "videos_per_class = 400\nframe_size = 512\n";
     workplace.file(
         "large.toml",
-        &format!("[pipeline.fewshot-detection]\n[model.reference-detector]\n[dataset.reference-video]\n{many}"),
+        &format!("[pipeline.fewshot-detection]\n[model.reference-detector]\n[dataset.synthetic-video]\n{many}"),
     );
     let cache = workplace.path("cache");
     let mut command = workplace.command(&["large.toml"]);

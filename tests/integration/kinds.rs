@@ -59,8 +59,8 @@ fn choices_are_shown_and_no_placeholder_is_a_trap() {
     known();
     let text = template("qat-language-model").unwrap() + &template("fewshot-detection").unwrap();
     for shown in [
-        "#   \"coco\": JSON in COCO's form",
-        "#   \"voc\": ",
+        "#   \"generated\": Written once",
+        "#   \"file\": ",
         "#   \"skip\": The item is left out",
         "# layers, not set: a whole number from 1 to ",
         "# weights, not set: text in quotes",

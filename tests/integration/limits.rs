@@ -20,7 +20,7 @@ reference_size = 16
 channels = [8, 8, 16, 16]
 pyramid_channels = 16
 embedding = 8
-[dataset.reference-video.generated]
+[dataset.synthetic-video]
 train_classes = 4
 validation_classes = 2
 videos_per_class = 2

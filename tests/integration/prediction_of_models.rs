@@ -80,7 +80,7 @@ fn a_frame_of_the_validation_has_the_detections_that_the_validation_found() {
     // Two at a time, so that a part begins behind the broken one.
     let (said, lines) = tiny.predict(&files, &["-s", "limits.batch_size=2"]);
     assert_eq!(said.code, 1, "{said:?}");
-    assert!(said.err.contains("broken.png: the picture begins neither as PNG nor as JPEG"), "{said:?}");
+    assert!(said.err.contains("broken.png: the image begins neither as PNG nor as JPEG"), "{said:?}");
     let answered: Vec<&Value> = lines.iter().filter(|line| line["error"].is_null()).collect();
     assert_eq!(answered.len(), images.len(), "{said:?}");
     for (image, answer) in images.iter().zip(answered) {

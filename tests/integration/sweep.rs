@@ -252,7 +252,7 @@ fn names_cannot_drive_the_terminal_or_the_page() {
     let metrics = "checkpoint.best=<b>\u{1b}[2J,score";
     let said = workplace.xrun(&["sweep", "odd.toml", "-s", metrics]);
     assert!(said.code == 2 && !said.err.contains('\u{1b}'), "{said:?}");
-    let device = "dataset.reference-video.path=<b>x</b>,=1+1";
+    let device = "dataset.coco.path=<b>x</b>,=1+1";
     let said = workplace.xrun(&["sweep", "odd.toml", "-s", device]);
     assert!(said.code == 2 && !said.err.contains('\u{1b}'), "{said:?}");
 }

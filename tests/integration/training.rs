@@ -24,8 +24,7 @@ triplet_batch_size = 3
 channels = [8, 8, 16, 16]
 pyramid_channels = 16
 embedding = 8
-[dataset.reference-video]
-[dataset.reference-video.generated]
+[dataset.synthetic-video]
 train_classes = 4
 validation_classes = 2
 videos_per_class = 2
@@ -125,8 +124,8 @@ fn triplets_bring_pictures_of_one_unseen_class_closer_than_those_of_two() {
     let triplets = [
         "pipeline.fewshot-detection.triplet_ratio=1.0",
         "pipeline.fewshot-detection.triplet_mining=\"given\"",
-        "dataset.reference-video.generated.train_classes=12",
-        "dataset.reference-video.generated.validation_classes=6",
+        "dataset.synthetic-video.train_classes=12",
+        "dataset.synthetic-video.validation_classes=6",
         "pipeline.fewshot-detection.triplet_batch_size=16",
         "training.epochs=10",
         "validation.every_epochs=10",
@@ -268,7 +267,7 @@ fn walk(folder: &Path) -> Vec<PathBuf> {
 fn a_picture_that_is_cut_off_is_named() {
     let workplace = workplace();
     let data = folder(&workplace);
-    let source = ["dataset.reference-video.source=\"folder\"", "dataset.reference-video.path=\"data\""];
+    let source = ["dataset.coco.path=\"data\""];
     for picture in walk(&data).into_iter().filter(|path| path.extension().is_some_and(|e| e == "jpg" || e == "png")) {
         let bytes = std::fs::read(&picture).unwrap();
         std::fs::remove_file(&picture).unwrap();

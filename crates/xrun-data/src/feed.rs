@@ -1,4 +1,4 @@
-//! How do batches reach the trainer in order, prepared ahead, without piling up?
+//! Feed of batches: prepared ahead by workers, in order, in a bounded queue.
 //!
 //! Workers claim the next number, prepare that batch on the host and deliver it into a bounded queue; the trainer takes
 //! them in the order of their numbers. What is ahead is bounded from the claim on, so that the bound holds while a
@@ -55,7 +55,7 @@ impl Buffers {
     }
 }
 
-/// How a feed works.
+/// Settings of a feed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FeedSettings {
     /// Threads that prepare batches; 0 prepares them on the thread that asks.
@@ -65,7 +65,7 @@ pub struct FeedSettings {
 }
 
 impl FeedSettings {
-    /// Of a run whose next step is `first_step`, from 1.
+    /// Settings for a run whose next step is `first_step`, from 1.
     pub fn new(limits: &Limits, training: &Training, first_step: u64) -> Self {
         let first = first_step.saturating_sub(1) * training.accumulation as u64;
         Self { workers: limits.workers, first }
@@ -111,7 +111,7 @@ pub struct InUse<T> {
     _held: Held,
 }
 
-/// Is the only other owner of the holding, which is how the feed knows that a batch is in use.
+/// The only other owner of the holding, by which the feed knows that a batch is in use.
 #[derive(Debug)]
 struct Held(Arc<Holding>);
 
@@ -235,7 +235,7 @@ fn prepared<T: HeldBytes>(
     Item::Failure(failure)
 }
 
-/// What a panic said.
+/// Message of a panic.
 fn said(payload: &(dyn Any + Send)) -> &str {
     payload
         .downcast_ref::<String>()
@@ -253,7 +253,7 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    /// Of numbers from 5 on, two ahead at least.
+    /// Makes a feed of numbers from 5 on, at least two ahead.
     fn feed(ledger: &Ledger, workers: usize, prepare: Prepare<f64>) -> Feed<f64> {
         let buffers = Buffers::new(&Limits { workers, prefetch: 2, ..Limits::default() }, 8);
         Feed::new(ledger, &buffers, FeedSettings { workers, first: 5 }, prepare).unwrap()
@@ -292,14 +292,14 @@ mod tests {
     fn an_error_arrives_at_its_batch_with_its_number_and_ends_the_feed() {
         for workers in [0, 1, 4] {
             let prepare: Prepare<f64> = Arc::new(|number| match number {
-                7 => Err(DataError::file("frames/7.png".as_ref(), "not a picture")),
+                7 => Err(DataError::file("frames/7.png".as_ref(), "not an image")),
                 _ => Ok(number as f64),
             });
             let mut feed = feed(&Ledger::default(), workers, prepare);
             assert_eq!(*feed.next().unwrap(), 5.0);
             assert_eq!(*feed.next().unwrap(), 6.0);
             for _ in 0..2 {
-                assert_eq!(feed.next().unwrap_err().to_string(), "frames/7.png: batch 7: not a picture");
+                assert_eq!(feed.next().unwrap_err().to_string(), "frames/7.png: batch 7: not an image");
             }
         }
     }
@@ -357,7 +357,10 @@ mod tests {
             (2, 7, "limits.prefetch", 7),
         ] {
             let buffers = Buffers::new(&Limits { workers, prefetch, ..Limits::default() }, 9000);
-            assert_eq!((buffers.ready.key, buffers.ready.cap), (Some(key), Cap { items: ahead, bytes: ahead * 9000 }));
+            assert_eq!(
+                (buffers.ready.key, buffers.ready.cap),
+                (Some(key.into()), Cap { items: ahead, bytes: ahead * 9000 })
+            );
         }
     }
 }

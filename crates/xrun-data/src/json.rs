@@ -1,4 +1,4 @@
-//! Is a JSON file an object, as it must be, and if it is no JSON at all, why? Serde reads a record from a list, too, and its
+//! Messages about JSON files that are not an object, or not JSON. Serde reads a record from a list, too, and its
 //! message then says the opposite; and its words for what is no JSON are those of a parser.
 
 use serde_json::error::Category;
@@ -16,7 +16,7 @@ pub fn object_with(text: &[u8], expected: &str) -> Result<(), String> {
 
 /// Characters that are shown of a text before the place where it is wrong, and as many from there on.
 const SHOWN: usize = 20;
-/// What is no JSON is mostly one of these.
+/// Beginnings of common files that are not JSON.
 const COMMON: &str = "JSON has double quotation marks, no comma before a closing bracket, and no NaN";
 
 /// Why the text of a file does not parse, to stand behind its name.
@@ -35,7 +35,7 @@ pub fn why(text: &[u8], error: &serde_json::Error) -> String {
     }
 }
 
-/// As [`why`], of one line of a file of many.
+/// Does the same as [`why`] for one line of a file of JSON lines.
 pub fn why_of_line(line: &[u8], error: &serde_json::Error) -> String {
     match error.classify() {
         Category::Eof => format!(
@@ -49,7 +49,7 @@ pub fn why_of_line(line: &[u8], error: &serde_json::Error) -> String {
     }
 }
 
-/// What stands where an error is, as ` (near "…")`.
+/// Text at the position of an error, as ` (near "…")`.
 fn near(text: &[u8], error: &serde_json::Error) -> String {
     let line = text.split(|byte| *byte == b'\n').nth(error.line().saturating_sub(1)).unwrap_or_default();
     let line = String::from_utf8_lossy(line);
@@ -60,7 +60,7 @@ fn near(text: &[u8], error: &serde_json::Error) -> String {
     if shown.is_empty() { String::new() } else { format!(" (near `{shown}`)") }
 }
 
-/// What a JSON value is, by its first byte.
+/// Kind of a JSON value, by its first byte.
 pub fn kind(value: &str) -> &'static str {
     match value.trim_ascii_start().as_bytes().first() {
         Some(b'{') => "an object",
@@ -73,7 +73,7 @@ pub fn kind(value: &str) -> &'static str {
     }
 }
 
-/// What [`kind`] says of a text.
+/// Answer of [`kind`] about a text.
 pub const TEXT: &str = "a text";
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
-//! Data sets for xrun, a folder for each, and how their samples reach the training step.
+//! Data sets for xrun, a directory for each, and how their samples reach the training step.
 
 #![warn(missing_docs)]
 
 pub mod boxes;
+pub mod coco;
 pub mod feed;
 pub mod image_folder;
 pub mod image_text;
@@ -15,10 +16,11 @@ pub mod reading;
 #[cfg(test)]
 #[path = "../../../tests/real_data.rs"]
 mod real_data;
-pub mod reference_video;
 pub mod sound_clips;
+pub mod synthetic_video;
 pub mod tokenizer;
 pub mod transform;
+pub mod voc;
 pub mod yolo;
 
 #[cfg(test)]

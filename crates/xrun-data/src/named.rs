@@ -1,4 +1,4 @@
-//! How is a picture read that a person names, and that is in no data set? Bounds first, whole, and only as it was named.
+//! Reader of an image file that the user names and that is in no data set.
 
 use std::io::Cursor;
 use std::path::Path;
@@ -11,14 +11,14 @@ use xrun_core::units::Bytes;
 /// The bytes of a PNG or JPEG file of which decoding takes at most `most` bytes.
 ///
 /// # Errors
-/// For people, without the name: it cannot be read, is no picture, cut off, or too large.
+/// Message without the name: the file cannot be read, is not an image, is cut off, or too large.
 pub fn picture_file(path: &Path, most: Bytes) -> Result<Vec<u8>, String> {
     let bytes = file::bytes(path, picture::FILE_BYTES_MAX).map_err(|error| format!("cannot be read: {error}"))?;
     let head = picture::head(Cursor::new(&bytes)).map_err(|(_, message)| message)?;
     let needed = decoding_bytes(head.width.into(), head.height.into(), bytes.len() as u64);
     if needed > most.0 {
         return Err(format!(
-            "is {} x {} pixels, and decoding it takes up to {}, more than `limits.decoding` = {most}; make the picture \
+            "is {} x {} pixels, and decoding it takes up to {}, more than `limits.decoding` = {most}; make the image \
              smaller, or raise the limit with -s",
             head.width,
             head.height,
@@ -48,7 +48,7 @@ mod tests {
         assert_eq!(picture_file(&at("whole.png", &png), most).unwrap(), png);
         for (path, most, words) in [
             (at("cut.png", &png[..png.len() - 12]), most, "cut off"),
-            (at("text.png", b"no picture"), most, "neither as PNG nor as JPEG"),
+            (at("text.png", b"no image"), most, "neither as PNG nor as JPEG"),
             (at("large.png", &png), Bytes(1000), "`limits.decoding` = 1000 B"),
             (folder.path().to_path_buf(), most, "not a regular file"),
             (folder.path().join("nowhere.png"), most, "cannot be read: "),

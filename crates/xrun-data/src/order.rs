@@ -1,4 +1,4 @@
-//! In which order do examples come? Each once an epoch, as a pure function of seed, epoch and position.
+//! Order of examples: each once an epoch, a pure function of seed, epoch and position.
 //!
 //! A list of all numbers, shuffled, would have to be kept or made again for each batch. A Feistel network over the
 //! next power of four, walked until it falls inside (Black and Rogaway 2002), needs neither.
@@ -25,7 +25,7 @@ impl Order {
         Self { count, half_bits: bits.div_ceil(2).max(1), keys: std::array::from_fn(|_| random.random()) }
     }
 
-    /// What stands at a position below `count`.
+    /// Example at a position below `count`.
     pub fn at(&self, position: u64) -> u64 {
         debug_assert!(position < self.count);
         let mut value = self.shuffled(position);

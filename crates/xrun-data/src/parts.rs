@@ -1,4 +1,4 @@
-//! In which parts is a batch computed on the CPU, and how many of them at once?
+//! Micro-batches that the CPU computes side by side.
 
 use xrun_core::bounded::buffer::Buffer;
 use xrun_core::bounded::ledger::{Cap, Policy};
@@ -13,13 +13,13 @@ pub fn threads(limits: &Limits) -> usize {
     }
 }
 
-/// How many parts of a batch are at work at once: not more than threads, nor more items than `limits.batch_size`.
+/// Number of micro-batches that are computed at once: at most one a thread, with at most `limits.batch_size` items in all.
 pub fn parts_at_once(limits: &Limits) -> usize {
     let parts = limits.batch_size / limits.part_size.clamp(1, limits.batch_size.max(1));
     threads(limits).min(parts).max(1)
 }
 
-/// Gradients of the parts of a batch that are computed side by side, each of so many parameters, before they are added up.
+/// Buffer of the gradients of the micro-batches that are computed side by side, before they are added up.
 pub fn part_gradients(parameters: u64, limits: &Limits) -> Buffer {
     let parts = parts_at_once(limits) as u64;
     let cap = Cap { items: parts, bytes: parts * parameters * size_of::<f32>() as u64 };

@@ -1,11 +1,11 @@
-//! How does text become tokens? Byte-level BPE (Radford et al. 2019): GPT-2's own files, or merges that are learnt.
+//! Tokenizer: byte-level BPE (Radford et al. 2019): GPT-2's own files, or merges that are learnt.
 //!
 //! Every text can be written in it and read back: what no merge covers stays single bytes. Text that looks like the end
 //! of a text is not taken for it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use tokenizers::models::bpe::{BPE, BpeTrainer, Merges, Vocab};
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
@@ -13,16 +13,53 @@ use tokenizers::utils::parallelism;
 use tokenizers::{AddedToken, OffsetReferential, OffsetType, PreTokenizedString, PreTokenizer, Tokenizer as Inner};
 
 use crate::json::why;
+use xrun_core::dataset::digest::digest_of_file;
 use xrun_core::dataset::error::DataError;
 use xrun_core::units::{Bytes, counted};
 
-/// What GPT-2 calls the end of a text.
+/// Token of GPT-2 for the end of a text.
 pub const END_OF_TEXT: &str = "<|endoftext|>";
-/// More than this is no vocabulary.
+/// Maximum size of a vocabulary file.
 const FILE_BYTES_MAX: u64 = 64 * 1024 * 1024;
 /// Bytes of a word that merges are learnt from; longer ones are cut into pieces of so many. Learning takes the square of a word's
 /// length: a minute and more for one of 400 kB. No word of a language is as long, and no token: other texts have the same merges.
 pub const WORD_BYTES_MAX: usize = 1024;
+
+/// Vocabulary of the texts of a data set: GPT-2's files, or one that is learnt from the texts to train on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Vocabulary {
+    /// GPT-2's `encoder.json` and `vocab.bpe`; `None` where the vocabulary is learnt.
+    pub files: Option<[PathBuf; 2]>,
+    /// Number of tokens to learn.
+    pub size: usize,
+}
+
+impl Vocabulary {
+    /// The vocabulary that the keys `encoder`, `merges` and `vocabulary_size` of a data set name.
+    pub fn new(encoder: Option<&String>, merges: Option<&String>, size: usize) -> Self {
+        Self { files: encoder.zip(merges).map(|(encoder, merges)| [encoder, merges].map(PathBuf::from)), size }
+    }
+
+    /// Reads the files, or learns a vocabulary from the words.
+    ///
+    /// # Errors
+    /// The files are not a vocabulary, the words cannot be collected, or nothing can be learnt from them.
+    pub fn tokenizer(&self, words: impl FnOnce() -> Result<Words, DataError>) -> Result<Tokenizer, DataError> {
+        match &self.files {
+            Some([encoder, merges]) => Tokenizer::read(encoder, merges),
+            None => Tokenizer::learn(&words()?, self.size),
+        }
+    }
+
+    /// Digests of the files by their key: other merges make other tokens of the same text.
+    ///
+    /// # Errors
+    /// A file cannot be read.
+    pub fn digests(&self) -> Result<Vec<(String, String)>, DataError> {
+        let files = self.files.iter().flatten().zip(["encoder", "merges"]);
+        files.map(|(path, key)| Ok((key.to_owned(), digest_of_file(path)?))).collect()
+    }
+}
 
 /// Text to tokens and back; used by many threads at once. It keeps nothing of what it has seen.
 #[derive(Clone, Debug)]
@@ -133,7 +170,7 @@ impl Tokenizer {
     }
 }
 
-/// How often each word occurs, which is all that merges are learnt from. Each different word is held once, however long
+/// Counts of words, from which merges are learnt. Each different word is held once, however long
 /// the texts are.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Words {
@@ -171,7 +208,7 @@ impl Words {
         }
     }
 
-    /// As [`Words::add`], of a text that has room for a word that would be cut; of others nothing is counted. For
+    /// Does the same as [`Words::add`] for a text that has room for a word that would be cut; of others nothing is counted. For
     /// [`Words::note`] alone, without the time that all texts take.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! Does text come back from tokens, and are the real files read as GPT-2 reads them?
+//! Text comes back from tokens, and real files are read as GPT-2 reads them.
 
 use std::path::PathBuf;
 

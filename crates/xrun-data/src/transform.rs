@@ -1,6 +1,6 @@
-//! How is a picture scaled, cut and varied, and where do its boxes go?
+//! Scaling, cropping and augmentation of images with their boxes.
 //!
-//! Pure functions of the picture and a generator: nothing is kept between calls. Scaling down averages over the area
+//! Pure functions of the image and a generator: nothing is kept between calls. Scaling down averages over the area
 //! that a pixel stands for (a triangle filter, as in Pillow's `BILINEAR`), so that small references do not alias.
 
 use std::collections::VecDeque;
@@ -10,20 +10,20 @@ use rand_chacha::ChaCha8Rng;
 
 use xrun_core::dataset::sample::{Picture, Rectangle};
 
-/// What surrounds a picture that does not fill its square: the grey that detectors since YOLOv5 pad with.
+/// Padding of an image that does not fill its square: the grey that detectors since YOLOv5 pad with.
 pub const PADDING: u8 = 114;
 
-/// Where a point of the frame is in the square: `x' = x * scale_x + left`, likewise for y. `scale_x` is negative
-/// when the picture was flipped.
+/// Affine map from the frame to the square: `x' = x * scale_x + left`, likewise for y. `scale_x` is negative
+/// when the image was flipped.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Mapping {
     /// Pixels of the square for a pixel of the frame, from left to right.
     pub scale_x: f32,
     /// Pixels of the square for a pixel of the frame, downwards.
     pub scale_y: f32,
-    /// Where the frame's left edge comes to be, in pixels of the square.
+    /// Position of the frame's left edge, in pixels of the square.
     pub left: f32,
-    /// Where the frame's upper edge comes to be, in pixels of the square.
+    /// Position of the frame's upper edge, in pixels of the square.
     pub top: f32,
 }
 
@@ -68,11 +68,11 @@ pub fn clip(rectangle: &Rectangle, width: f32, height: f32) -> Rectangle {
 /// The source pixels that one target pixel is made of, along one axis.
 struct Taps {
     first: usize,
-    /// They add up to 1 less what lies beyond the picture.
+    /// They add up to 1 less what lies beyond the image.
     weights: Vec<f32>,
 }
 
-/// What lies beyond the edge of a picture.
+/// Pixels beyond the edge of an image.
 #[derive(Clone, Copy, PartialEq)]
 enum Beyond {
     /// The edge goes on.
@@ -114,12 +114,12 @@ fn outside(from: f32, end: f32) -> impl Iterator<Item = f32> {
     (0..count).map(move |step| from + step as f32)
 }
 
-/// Scales the part of a picture in `window` to `width` by `height`. Separable: rows first.
+/// Scales the part of an image in `window` to `width` by `height`. Separable: rows first.
 fn sample(picture: &Picture, window: &Rectangle, width: usize, height: usize, beyond: Beyond) -> Picture {
     let columns = taps(picture.width, window.left, window.width(), width, beyond);
     let rows = taps(picture.height, window.top, window.height(), height, beyond);
     let padding = f32::from(PADDING);
-    // Relative to the padding, so that weight that lies beyond the picture adds nothing.
+    // Relative to the padding, so that weight that lies beyond the image adds nothing.
     let narrow = |row: usize| {
         let mut target = vec![0.0f32; width * 3];
         let source = &picture.rgb[row * picture.width * 3..][..picture.width * 3];
@@ -132,7 +132,7 @@ fn sample(picture: &Picture, window: &Rectangle, width: usize, height: usize, be
         }
         target
     };
-    // Only the rows that one target row needs: a picture may be a hundred million pixels high.
+    // Only the rows that one target row needs: an image may be a hundred million pixels high.
     let mut held: VecDeque<Vec<f32>> = VecDeque::new();
     let mut first_held = 0;
     let mut rgb = vec![PADDING; width * height * 3];
@@ -161,12 +161,12 @@ fn whole(picture: &Picture) -> Rectangle {
     Rectangle { left: 0.0, top: 0.0, right: picture.width as f32, bottom: picture.height as f32 }
 }
 
-/// Scales a picture, whatever its aspect.
+/// Scales an image, whatever its aspect.
 pub fn resize(picture: &Picture, width: usize, height: usize) -> Picture {
     sample(picture, &whole(picture), width, height, Beyond::Edge)
 }
 
-/// Scales a picture to fit a square of side `side` and pads it with grey around. The mapping is from the picture into
+/// Scales an image to fit a square of side `side` and pads it with grey around. The mapping is from the image into
 /// the square; the two scales differ by the rounding to whole pixels.
 pub fn letterbox(picture: &Picture, side: usize) -> (Picture, Mapping) {
     let longest = picture.width.max(picture.height).max(1) as f32;
@@ -187,7 +187,7 @@ pub fn letterbox(picture: &Picture, side: usize) -> (Picture, Mapping) {
     (Picture { width: side, height: side, rgb: rgb.into() }, mapping)
 }
 
-/// Cuts out a rectangle with `margin` times its size around it, as far as the picture goes; at least one pixel.
+/// Cuts out a rectangle with `margin` times its size around it, as far as the image goes; at least one pixel.
 pub fn crop(picture: &Picture, rectangle: &Rectangle, margin: f32) -> Picture {
     if picture.width == 0 || picture.height == 0 {
         return picture.clone();
@@ -207,7 +207,7 @@ pub fn crop(picture: &Picture, rectangle: &Rectangle, margin: f32) -> Picture {
     Picture { width: right - left, height: bottom - top, rgb: rgb.into() }
 }
 
-/// Mirrors a picture left to right.
+/// Mirrors an image left to right.
 pub fn flip(picture: &Picture) -> Picture {
     let mut rgb = Vec::with_capacity(picture.rgb.len());
     for row in picture.rgb.chunks_exact((picture.width * 3).max(1)) {
@@ -219,9 +219,9 @@ pub fn flip(picture: &Picture) -> Picture {
 /// Factors of a change of colour; 1 changes nothing.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Colour {
-    /// Of all three channels.
+    /// Values of all three channels.
     pub brightness: f32,
-    /// Distance from the mean luma of the picture.
+    /// Distance from the mean luma of the image.
     pub contrast: f32,
     /// Distance from the pixel's own luma.
     pub saturation: f32,
@@ -277,7 +277,7 @@ pub fn augment_query(picture: &Picture, side: usize, generator: &mut ChaCha8Rng)
 /// The share of an object's size that is left around it in a reference, for the context that a detector sees too.
 const REFERENCE_MARGIN: f32 = 0.1;
 
-/// A reference as it is: the object (the whole picture without one) in a square.
+/// A reference as it is: the object (the whole image without one) in a square.
 pub fn reference(picture: &Picture, object: Option<&Rectangle>, side: usize) -> Picture {
     match object {
         Some(object) => letterbox(&crop(picture, object, REFERENCE_MARGIN), side).0,

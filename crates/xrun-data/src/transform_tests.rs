@@ -1,4 +1,4 @@
-//! Do the transforms keep sizes, colours and boxes?
+//! Transforms keep sizes, colours and boxes.
 
 use super::*;
 use proptest::prelude::*;

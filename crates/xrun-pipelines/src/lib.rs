@@ -24,11 +24,13 @@ mod without_burn;
 
 use xrun_core::experiment::kinds::Kinds;
 use xrun_data::boxes::format::Folder;
+use xrun_data::coco::Coco;
 use xrun_data::image_folder::ImageFolder;
 use xrun_data::image_text::ImageText;
 use xrun_data::question_answers::QuestionAnswers;
-use xrun_data::reference_video::ReferenceVideo;
 use xrun_data::sound_clips::SoundClips;
+use xrun_data::synthetic_video::SyntheticVideo;
+use xrun_data::voc::Voc;
 use xrun_data::yolo::Yolo;
 
 use federated_adapters::{AudioAdapters, FederatedAdapters};
@@ -51,7 +53,9 @@ pub fn kinds() -> Kinds {
         .model::<AudioAdapters>()
         .model::<VisionLanguageModel>()
         .model::<ResNet>()
-        .dataset::<ReferenceVideo>()
+        .dataset::<SyntheticVideo>()
+        .dataset::<Folder<Coco>>()
+        .dataset::<Folder<Voc>>()
         .dataset::<Folder<Yolo>>()
         .dataset::<Folder<ImageFolder>>()
         .dataset::<QuestionAnswers>()

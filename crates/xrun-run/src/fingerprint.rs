@@ -95,7 +95,7 @@ mod tests {
     fn other_data_is_another_experiment() {
         let mut plan = plan_of("[pipeline.dummy]\n");
         let before = fingerprint(&plan);
-        plan.facts.data_digests.push(("reference-video".into(), "ab".into()));
+        plan.facts.data_digests.push(("coco".into(), "ab".into()));
         assert_ne!(fingerprint(&plan), before);
     }
 

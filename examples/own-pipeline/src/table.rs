@@ -62,6 +62,7 @@ impl Index for Rows {
     const SAMPLES: &'static str = "rows of numbers";
     /// How many rows there are.
     type Seen = u64;
+    type Options = ();
 
     fn count(&self) -> u64 {
         self.rows.len() as u64

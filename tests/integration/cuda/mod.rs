@@ -32,8 +32,7 @@ triplet_ratio = 0.0
 channels = [8, 8, 8, 8]
 pyramid_channels = 8
 embedding = 8
-[dataset.reference-video]
-[dataset.reference-video.generated]
+[dataset.synthetic-video]
 train_classes = 4
 validation_classes = 2
 videos_per_class = 2

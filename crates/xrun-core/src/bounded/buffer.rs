@@ -1,5 +1,7 @@
 //! What is a buffer, before and while it is filled? One declaration, from which the plan and the ledger both take it.
 
+use std::borrow::Cow;
+
 use super::ledger::{Cap, Holding, Ledger, Policy};
 
 /// A buffer as it is declared, once. The plan lists it, and the container that is made of it enters it in the ledger.
@@ -24,7 +26,7 @@ pub struct Buffer {
     /// The most that it may hold.
     pub cap: Cap,
     /// The dotted key of the experiment that sets the cap; `None` where it follows from several or from the data.
-    pub key: Option<&'static str>,
+    pub key: Option<Cow<'static, str>>,
     /// The key that sets the cap, or how it follows; for people.
     pub because: String,
     /// Bytes of all that it could ever be asked to hold, where that is known and may be less than the cap.
@@ -38,8 +40,8 @@ impl Buffer {
     }
 
     /// The dotted key that sets the cap, such as `limits.frame_cache`.
-    pub fn key(self, key: &'static str) -> Self {
-        Self { key: Some(key), ..self }
+    pub fn key(self, key: impl Into<Cow<'static, str>>) -> Self {
+        Self { key: Some(key.into()), ..self }
     }
 
     /// Why the cap is what it is, for people.

@@ -40,7 +40,7 @@ impl From<&Buffer> for PlannedOwner {
             policy: buffer.policy,
             items: buffer.cap.items,
             bytes: buffer.cap.bytes,
-            key: buffer.key.map(str::to_owned),
+            key: buffer.key.as_deref().map(str::to_owned),
             because: buffer.because.clone(),
             fills: buffer.fills,
             keeps: None,

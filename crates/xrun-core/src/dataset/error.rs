@@ -21,7 +21,7 @@ pub enum DataError {
     /// The data set as a whole does not serve.
     #[error("{0}")]
     Content(String),
-    /// A value of the experiment does not suit the data. The key is whole, such as `dataset.reference-video.train_classes`.
+    /// A value of the experiment does not suit the data. The key is whole, such as `dataset.coco.train_classes`.
     #[error("`{key}`: {message}")]
     Value {
         /// The whole key.

@@ -15,6 +15,9 @@ pub trait Index: Send + Sync + 'static {
     const SAMPLES: &'static str;
     /// Summary that pipelines judge the data by, kept until a file of the data changes; `()` for none.
     type Seen: Serialize + DeserializeOwned;
+    /// Settings that every data set of these samples has: how samples are read and cached. They are known before the data is
+    /// opened. `()` for none.
+    type Options: Default + 'static;
 
     /// Number of samples, of all splits.
     fn count(&self) -> u64;

@@ -18,8 +18,8 @@ use crate::settings::chosen::{
 pub trait DatasetKind: Send + Sync + 'static {
     /// The name of its table: `[dataset.NAME]`.
     const NAME: &'static str;
-    /// Keys that stood elsewhere in older files, dotted, and the field of the settings that each is now: whoever writes the old
-    /// one is told the new one.
+    /// Keys and whole tables of older files, dotted, and the field of the settings that each is now; an empty field for a table
+    /// that this kind replaces. An error about an old one names the new one.
     const MOVED: &'static [(&'static str, &'static str)] = &[];
     /// Limits that not every experiment has a buffer for, and this data has, such as `frame_cache`: see
     /// [`LIMITS_OF_KINDS`](crate::settings::sections::LIMITS_OF_KINDS).
@@ -50,6 +50,11 @@ pub trait DatasetKind: Send + Sync + 'static {
     /// be and is not looked at.
     fn files(_settings: &Self::Settings) -> Vec<PathBuf> {
         Vec::new()
+    }
+
+    /// Options of the samples under these settings, for the pipelines that take them.
+    fn options(_settings: &Self::Settings) -> <Self::Index as Index>::Options {
+        Default::default()
     }
 
     /// Opens the data, without a device. What is to be generated is written now.
@@ -95,6 +100,8 @@ pub trait AnyDataset: Kind {
     fn files(&self, settings: &dyn AnySettings) -> Vec<PathBuf>;
     /// Type of its samples.
     fn samples(&self) -> SampleType;
+    /// As [`DatasetKind::options`]: of the type that belongs to [`AnyDataset::samples`].
+    fn options(&self, settings: &dyn AnySettings) -> Box<dyn Any>;
     /// As [`DatasetKind::open`]: an index of the type that [`AnyDataset::samples`] says.
     ///
     /// # Errors
@@ -172,6 +179,10 @@ impl<D: DatasetKind> AnyDataset for Of<D> {
 
     fn samples(&self) -> SampleType {
         SampleType::of::<D::Index>()
+    }
+
+    fn options(&self, settings: &dyn AnySettings) -> Box<dyn Any> {
+        Box::new(D::options(typed(settings)))
     }
 
     fn open(&self, settings: &dyn AnySettings) -> Result<Box<dyn Any>, DataError> {

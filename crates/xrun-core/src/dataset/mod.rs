@@ -8,6 +8,7 @@ pub mod kind;
 pub mod known;
 pub mod look;
 pub mod sample;
+pub mod split;
 pub mod stamp;
 pub mod written_once;
 

@@ -81,7 +81,7 @@ pub fn homes(schema: &Value, key: &str) -> Vec<String> {
     found
 }
 
-/// `` `seed` stands in `[experiment]` and `[dataset.reference-video.generated]` ``; `None` where no section has the key.
+/// `` `seed` stands in `[experiment]` and `[dataset.synthetic-video]` ``; `None` where no section has the key.
 pub fn where_it_stands(key: &str, homes: &[String]) -> Option<String> {
     let named: Vec<String> = homes.iter().take(PLACES_MAX).map(|home| format!("[{home}]")).collect();
     let more = if homes.len() > PLACES_MAX { format!(" and {} more", homes.len() - PLACES_MAX) } else { String::new() };

@@ -81,9 +81,14 @@ fn variable(name: &str, value: &str, schema: &Value, problems: &mut Problems) ->
             let mut problem = Problem::new(join(&so_far, &segment.to_lowercase()), "sets a key that does not exist");
             let names = || known.into_iter().flatten().map(|(key, _)| key.as_str());
             let whole = name[PREFIX.len()..].to_lowercase().replace("__", ".");
-            if let Some((section, field)) = moved(&whole) {
-                let now = upper(&join(&section, field)).replace('.', "__");
-                problem = problem.help(format!("it is {PREFIX}{now} now"));
+            let homes = moved(&whole);
+            if !homes.is_empty() {
+                let now = |(section, field): &(String, &str)| {
+                    let key = if field.is_empty() { format!("{section}.…") } else { join(section, field) };
+                    format!("{PREFIX}{}", upper(&key).replace('.', "__"))
+                };
+                let all: Vec<String> = homes.iter().map(now).collect();
+                problem = problem.help(format!("it is {} now", all.join(" or ")));
             } else if at_root && meant == "extends" {
                 problem = Problem::new("extends", "`extends` can stand only in a file");
             } else if let Some(near) = nearest(segment, names()) {

@@ -452,6 +452,18 @@ impl Experiment {
         index.downcast::<I>().map(|index| *index).map_err(|_| other())
     }
 
+    /// Options of the data, whichever data set it is; `None` where its index is not of this type.
+    pub fn dataset_options<I: Index>(&self) -> Option<I::Options> {
+        let fits = |dataset: &&Dataset| dataset.samples() == SampleType::of::<I>();
+        let dataset = self.dataset.as_ref().filter(fits)?;
+        dataset.kind().options(dataset.any()).downcast().ok().map(|options| *options)
+    }
+
+    /// Whole key of a setting of the data set, such as `dataset.coco.path`.
+    pub fn dataset_key(&self, key: &str) -> String {
+        format!("dataset.{}.{key}", self.dataset_name())
+    }
+
     /// Name of the data set; empty where there is none.
     pub fn dataset_name(&self) -> &'static str {
         self.dataset.as_ref().map_or("", Dataset::name)

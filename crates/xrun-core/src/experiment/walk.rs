@@ -98,13 +98,19 @@ impl Walk<'_> {
         };
         let mut problem = Problem::new(key, what).at(Some(entry.key_place.clone()));
         let swept = key.strip_prefix(SWEPT);
-        if let Some((section, field)) = moved(swept.unwrap_or(key)) {
-            self.findings.doubtful.insert(join(&section, field));
-            let help = match swept {
-                Some(_) => format!("it is `{section}.{field}` now"),
-                None => format!("it is `{field}` in `[{section}]` now"),
+        let homes = moved(swept.unwrap_or(key));
+        if !homes.is_empty() {
+            if kinds {
+                self.findings.doubtful.insert(path.to_owned());
+            }
+            self.findings.doubtful.extend(homes.iter().map(|(section, field)| join(section, field)));
+            let now = |(section, field): &(String, &str)| match (*field, swept) {
+                ("", _) => format!("`[{section}]`"),
+                (field, Some(_)) => format!("`{section}.{field}`"),
+                (field, None) => format!("`{field}` in `[{section}]`"),
             };
-            return self.findings.add(problem.help(help));
+            let all: Vec<String> = homes.iter().map(now).collect();
+            return self.findings.add(problem.help(format!("it is {} now", all.join(" or "))));
         }
         let key = habits::meant(&entry.key).unwrap_or(&entry.key);
         let here = properties.keys().map(String::as_str);
@@ -359,12 +365,13 @@ pub fn join(path: &str, key: &str) -> String {
     if path.is_empty() { key } else { format!("{path}.{key}") }
 }
 
-/// The section and the field that a key of older files is now.
-pub(super) fn moved(key: &str) -> Option<(String, &'static str)> {
-    let of = |section: &str, (kind, field): (&str, &'static str)| (format!("{section}.{kind}"), field);
-    let pipeline = || Pipeline::moved(key).map(|found| of("pipeline", found));
-    let dataset = || Dataset::moved(key).map(|found| of("dataset", found));
-    pipeline().or_else(dataset).or_else(|| Model::moved(key).map(|found| of("model", found)))
+/// The sections and fields that a key of older files is now; a field is empty where a whole table moved.
+pub(super) fn moved(key: &str) -> Vec<(String, &'static str)> {
+    let pipelines = Pipeline::moved(key).map(|found| ("pipeline", found));
+    let datasets = Dataset::moved(key).map(|found| ("dataset", found));
+    let models = Model::moved(key).map(|found| ("model", found));
+    let all = pipelines.chain(datasets).chain(models);
+    all.map(|(section, (kind, field))| (format!("{section}.{kind}"), field)).collect()
 }
 
 /// What the whole lacks: required sections, and the kind in a section that has none.

@@ -95,7 +95,7 @@ pub trait Kind: Send + Sync + 'static {
     fn name(&self) -> &'static str;
     /// The schema of its settings.
     fn schema(&self, generator: &mut SchemaGenerator) -> Schema;
-    /// Keys that stood elsewhere in older files, dotted, and the field that each is now.
+    /// Keys and whole tables of older files, dotted, and the field that each is now: empty for a table that this kind replaces.
     fn moved(&self) -> &'static [(&'static str, &'static str)];
     /// Reads its settings.
     ///
@@ -211,13 +211,18 @@ impl<K: Family + ?Sized> Chosen<K> {
         K::registered().all().iter().map(|kind| kind.name())
     }
 
-    /// Where a key stands now that stood elsewhere in older files: the kind's name and its field. `_` in place of `-` is as
-    /// good: a variable of the environment cannot have the other.
-    pub fn moved(key: &str) -> Option<(&'static str, &'static str)> {
+    /// The kinds, each with its field, that have a key of older files today. A field is empty where a whole table moved. `_` in
+    /// place of `-` is accepted: a variable of the environment cannot have the other.
+    pub fn moved(key: &str) -> impl Iterator<Item = (&'static str, &'static str)> {
         let plain = |key: &str| key.replace('-', "_");
-        K::registered().all().iter().find_map(|kind| {
-            let moved = kind.moved().iter().find(|(old, _)| plain(old) == plain(key))?;
-            Some((kind.name(), moved.1))
+        let key = plain(key);
+        K::registered().all().iter().filter_map(move |kind| {
+            let is_moved = |(old, field): &&(&str, &str)| {
+                let rest = key.strip_prefix(&plain(old));
+                rest.is_some_and(|rest| rest.is_empty() || field.is_empty() && rest.starts_with('.'))
+            };
+            let (_, field) = kind.moved().iter().find(is_moved)?;
+            Some((kind.name(), *field))
         })
     }
 

@@ -1,4 +1,4 @@
-//! Do the annotations agree with the pictures on the disk? What agrees becomes the index.
+//! Check of the annotations against the images on the disk, which makes the index.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use image::{ImageDecoder, ImageError};
 use sha2::{Digest, Sha256};
 
-use super::library::{Class, Frame, Library, Object, Reference, Split, Video};
+use super::library::{Class, Frame, Library, Object, Reference, Video};
 use super::open::Rules;
-use super::raw::{Raw, RawClass, RawPicture, RawReference, Unit};
+use super::raw::{Raw, RawClass, RawImage, RawReference, Unit};
 use crate::reading::broken::Judge;
 use crate::reading::confined::confined;
 use crate::reading::decoding::{Largest, decoding_bytes};
@@ -18,34 +18,35 @@ use xrun_core::dataset::digest::hexadecimal;
 use xrun_core::dataset::error::{DataError, UNKNOWN_CLASS};
 use xrun_core::dataset::known::Known;
 use xrun_core::dataset::sample::{Ignored, Rectangle};
+use xrun_core::dataset::split::Split;
 use xrun_core::printable;
 use xrun_core::problem::nearest;
 
-/// Larger pictures are not decoded.
+/// Maximum number of pixels of an image.
 const PIXELS_MAX: u64 = 100_000_000;
-/// Nor are longer ones, as in JPEG: scaling holds rows in proportion to the length.
+/// Maximum side of an image in pixels, as in JPEG: scaling holds rows in proportion to the length.
 const SIDE_MAX: u32 = 65_535;
-/// More is no name.
+/// Maximum length of the name of a class in bytes.
 const NAME_BYTES_MAX: usize = 200;
-/// Boxes may reach this far beyond the picture, in pixels, as rounding makes them; they are cut off at its edge.
+/// Distance in pixels that boxes may reach beyond the image, as rounding makes them; they are cut off at its edge.
 const TOLERANCE: f64 = 1.0;
 
-/// What there is to do about a size that is that of the pixels as they are stored.
+/// Hint on a size that is that of the pixels as they are stored.
 const STORED: &str = "; its EXIF orientation turns it by a quarter, and the annotation has the sides as they are stored: if \
-    the boxes are of that picture, too, write `exif_orientation = \"ignore\"`";
+    the boxes are of that image, too, write `exif_orientation = \"ignore\"`";
 
 /// Width and height in pixels.
 type Size = (u64, u64);
 
-/// What a picture is like, with its orientation applied.
-struct Seen {
+/// Size of an image, with its orientation applied.
+struct Oriented {
     size: Size,
-    /// Its sides have changed places.
+    /// `true` where width and height are exchanged.
     turned: bool,
 }
 
-/// Where a box is: inside its picture, or not, and then what can be seen of it.
-enum Place {
+/// Position of a box: inside its image, or outside with the visible part of it, if any.
+enum Position {
     Inside(Rectangle),
     Outside(Option<Rectangle>),
 }
@@ -59,18 +60,18 @@ struct Assembly<'a> {
     /// Index into `videos` by index into [`Raw::videos`].
     number: BTreeMap<usize, usize>,
     names: Vec<String>,
-    /// Files of still pictures.
+    /// Files of still images.
     stills: BTreeSet<PathBuf>,
     known: Known,
     largest: Option<Largest>,
-    /// Boxes that were looked at, and those that lie in the first pixel of their picture.
+    /// Number of boxes, and of those that lie in the first pixel of their image.
     boxes: u64,
     in_first_pixel: u64,
-    /// Whether a box is written as its corner and its size.
+    /// `true` where a box is written as its corner and its size.
     sized: bool,
 }
 
-/// As many boxes in the first pixel are no chance.
+/// Number of boxes in the first pixel that is no coincidence.
 const FIRST_PIXEL_MIN: u64 = 3;
 
 /// A video whose frames come in any order.
@@ -81,7 +82,7 @@ struct Growing {
     frames: BTreeMap<i64, Frame>,
 }
 
-/// Checks every picture and box. `digest` has seen the annotations already.
+/// Checks every image and box. `digest` has the bytes of the annotations already.
 pub fn assemble(
     rules: Rules<'_>,
     root: PathBuf,
@@ -117,8 +118,8 @@ pub fn assemble(
         in_first_pixel: 0,
         sized: raw.sized,
     };
-    for picture in raw.pictures {
-        assembly.picture(picture, &rank)?;
+    for image in raw.images {
+        assembly.image(image, &rank)?;
     }
     match raw.references {
         Some(listed) => {
@@ -133,8 +134,8 @@ pub fn assemble(
     let Assembly { root, judge, digest, videos, known, largest, .. } = assembly;
     if boxes == shares && boxes >= FIRST_PIXEL_MIN {
         let message = format!(
-            "all {boxes} boxes lie in the first pixel of their pictures: they seem to be shares of width and height, and are \
-             read as pixels; multiply them by the sides of their pictures"
+            "all {boxes} boxes lie in the first pixel of their images: they seem to be fractions of width and height, and are \
+             read as pixels; multiply them by the sides of their images"
         );
         judge.fatal("boxes_as_shares", || DataError::value(format!("{section}.path"), message));
     }
@@ -151,8 +152,8 @@ pub fn assemble(
 }
 
 impl Assembly<'_> {
-    fn picture(&mut self, raw: RawPicture, rank: &[usize]) -> Result<(), DataError> {
-        let Some((path, Seen { size, turned })) = self.file(&raw.file)? else { return Ok(()) };
+    fn image(&mut self, raw: RawImage, rank: &[usize]) -> Result<(), DataError> {
+        let Some((path, Oriented { size, turned })) = self.file(&raw.file)? else { return Ok(()) };
         if let Some(annotated) = raw.size.filter(|annotated| *annotated != size) {
             let mut message =
                 format!("is {} x {} pixels, annotated as {} x {}", size.0, size.1, annotated.0, annotated.1);
@@ -166,7 +167,7 @@ impl Assembly<'_> {
         let mut boxes: BTreeMap<(usize, [u64; 4]), String> = BTreeMap::new();
         let unit = match raw.unit {
             Unit::Pixel => [1.0; 4],
-            Unit::Share => [size.0, size.1, size.0, size.1].map(|side| side as f64),
+            Unit::Fraction => [size.0, size.1, size.0, size.1].map(|side| side as f64),
         };
         for mut object in raw.objects {
             object.corners.iter_mut().zip(unit).for_each(|(corner, unit)| *corner *= unit);
@@ -181,16 +182,16 @@ impl Assembly<'_> {
             }
             boxes.insert(known, called.clone());
             match self.rectangle(object.corners, size, &path, called)? {
-                Place::Inside(rectangle) => {
+                Position::Inside(rectangle) => {
                     let area = object.area.map_or(rectangle.area(), |area| area as f32);
                     objects.push(Object { class, rectangle, area, ignored: object.ignored });
                 }
                 // It is left out, and what can be seen of it is not background.
-                Place::Outside(Some(rectangle)) => {
+                Position::Outside(Some(rectangle)) => {
                     let ignored = object.ignored.or(Some(Ignored::Difficult));
                     objects.push(Object { class, rectangle, area: rectangle.area(), ignored });
                 }
-                Place::Outside(None) => {}
+                Position::Outside(None) => {}
             }
         }
         let frame = Frame { path, width: size.0 as usize, height: size.1 as usize, objects };
@@ -221,11 +222,11 @@ impl Assembly<'_> {
     }
 
     fn reference(&mut self, raw: RawReference) -> Result<Option<Reference>, DataError> {
-        let Some((path, Seen { size, .. })) = self.file(&raw.file)? else { return Ok(None) };
+        let Some((path, Oriented { size, .. })) = self.file(&raw.file)? else { return Ok(None) };
         let rectangle = match raw.corners {
             Some(corners) => match self.rectangle(corners, size, &path, "the reference")? {
-                Place::Inside(rectangle) => Some(rectangle),
-                Place::Outside(_) => return Ok(None),
+                Position::Inside(rectangle) => Some(rectangle),
+                Position::Outside(_) => return Ok(None),
             },
             None => None,
         };
@@ -233,13 +234,13 @@ impl Assembly<'_> {
         Ok(Some(Reference { path, rectangle, video }))
     }
 
-    /// Objects cut out of the pictures themselves.
+    /// Objects cut out of the images themselves.
     fn cut_references(&self, classes: &mut [Class]) {
         for (number, video) in self.videos.iter().enumerate() {
             for frame in video.frames.values() {
                 let serves = |object: &&Object| {
                     let split = classes[object.class].split;
-                    object.ignored.is_none() && video.part.is_none_or(|part| part == split)
+                    object.ignored.is_none() && video.part.is_none_or(|part| Some(part) == split)
                 };
                 let objects: Vec<&Object> = frame.objects.iter().filter(serves).collect();
                 for object in objects {
@@ -250,12 +251,12 @@ impl Assembly<'_> {
         }
     }
 
-    /// Path and size of a picture that is there and complete.
-    fn file(&mut self, name: &str) -> Result<Option<(PathBuf, Seen)>, DataError> {
+    /// Path and size of an image that is there and complete.
+    fn file(&mut self, name: &str) -> Result<Option<(PathBuf, Oriented)>, DataError> {
         let Some(path) = confined(&self.root, name)? else {
-            // The whole path: where a picture was looked for is half of the answer.
+            // The whole path: where an image was looked for is half of the answer.
             let tried = self.root.join(name);
-            self.judge.broken("missing_picture", &tried, "the picture is not there, or is no file".into());
+            self.judge.broken("missing_picture", &tried, "the image is missing, or is not a file".into());
             return Ok(None);
         };
         let whole = self.root.join(&path);
@@ -265,14 +266,14 @@ impl Assembly<'_> {
         if length <= FILE_BYTES_MAX {
             self.digest.update(self.known.digest(name, &whole)?.as_bytes());
         }
-        match seen(&whole, length, self.exif_orientation) {
-            Ok(seen) => {
-                let (width, height) = seen.size;
+        match size_of_image(&whole, length, self.exif_orientation) {
+            Ok(found) => {
+                let (width, height) = found.size;
                 let bytes = decoding_bytes(width, height, length);
                 if self.largest.as_ref().is_none_or(|largest| largest.bytes < bytes) {
                     self.largest = Some(Largest { path: path.clone(), width, height, bytes });
                 }
-                Ok(Some((path, seen)))
+                Ok(Some((path, found)))
             }
             Err((reason, message)) => {
                 self.judge.broken(reason, &path, message);
@@ -281,14 +282,14 @@ impl Assembly<'_> {
         }
     }
 
-    /// Where a box is in its picture.
+    /// Position of a box in its image.
     fn rectangle(
         &mut self,
         [left, top, right, bottom]: [f64; 4],
         (width, height): Size,
         path: &Path,
         called: &str,
-    ) -> Result<Place, DataError> {
+    ) -> Result<Position, DataError> {
         let (width, height) = (width as f64, height as f64);
         self.boxes += 1;
         self.in_first_pixel += u64::from(right <= 1.0 && bottom <= 1.0);
@@ -297,7 +298,7 @@ impl Assembly<'_> {
         if !finite || right <= left || bottom <= top {
             let why = if finite { "which is empty" } else { "which is no number" };
             self.judge.broken("empty_box", path, format!("{said}, {why}"));
-            return Ok(Place::Outside(None));
+            return Ok(Position::Outside(None));
         }
         let cut = Rectangle {
             left: left.max(0.0) as f32,
@@ -316,22 +317,22 @@ impl Assembly<'_> {
                 true => "; it would fit as [left, top, right, bottom], and COCO's boxes are [left, top, width, height]",
                 false => "",
             };
-            let message = format!("{said}, outside of the picture of {width} x {height}{hint}");
+            let message = format!("{said}, outside of the image of {width} x {height}{hint}");
             self.judge.broken("box_outside", path, message);
-            return Ok(Place::Outside(seen));
+            return Ok(Position::Outside(seen));
         }
         match seen {
-            Some(rectangle) => Ok(Place::Inside(rectangle)),
+            Some(rectangle) => Ok(Position::Inside(rectangle)),
             None => {
                 self.judge.broken("empty_box", path, format!("{said}, which is empty"));
-                Ok(Place::Outside(None))
+                Ok(Position::Outside(None))
             }
         }
     }
 }
 
-/// What a picture is like, or the reason why it is of no use, and a message.
-fn seen(path: &Path, length: u64, rule: ExifOrientation) -> Result<Seen, (&'static str, String)> {
+/// Size of an image, or the reason why it cannot be used and a message.
+fn size_of_image(path: &Path, length: u64, rule: ExifOrientation) -> Result<Oriented, (&'static str, String)> {
     let broken = |error: &dyn std::fmt::Display| {
         ("broken_picture", format!("is no JPEG or PNG that can be read: {}", error.to_string().trim_end()))
     };
@@ -366,14 +367,14 @@ fn seen(path: &Path, length: u64, rule: ExifOrientation) -> Result<Seen, (&'stat
         Ok(true) => {
             let (width, height) = (u64::from(width), u64::from(height));
             let turned = orientation::swaps_sides(orientation::of(&mut decoder, rule).map_err(failed)?);
-            Ok(Seen { size: if turned { (height, width) } else { (width, height) }, turned })
+            Ok(Oriented { size: if turned { (height, width) } else { (width, height) }, turned })
         }
-        Ok(false) => Err(("broken_picture", "is cut off: the end of the picture is missing".into())),
+        Ok(false) => Err(("broken_picture", "is cut off: the end of the image is missing".into())),
         Err(error) => Err(broken(&error)),
     }
 }
 
-/// Names are shown, compared and written to results.
+/// Refuses names that cannot be shown, compared and written to results.
 fn check_names(classes: &[RawClass]) -> Result<(), DataError> {
     for class in classes {
         let name = class.name.as_str();
@@ -386,8 +387,8 @@ fn check_names(classes: &[RawClass]) -> Result<(), DataError> {
     Ok(())
 }
 
-/// What each class is for, by the order of the file.
-fn splits(rules: Rules<'_>, classes: &[RawClass], judge: &mut Judge) -> Vec<Split> {
+/// Split of each class, in the order of the file.
+fn splits(rules: Rules<'_>, classes: &[RawClass], judge: &mut Judge) -> Vec<Option<Split>> {
     let section = rules.section;
     let known: BTreeSet<&str> = classes.iter().map(|class| class.name.as_str()).collect();
     for (key, names) in [("validation_classes", rules.validation_classes), ("train_classes", rules.train_classes)] {
@@ -409,9 +410,9 @@ fn splits(rules: Rules<'_>, classes: &[RawClass], judge: &mut Judge) -> Vec<Spli
     };
     let trained = |class: &RawClass| rules.train_classes.is_empty() || rules.train_classes.contains(&class.name);
     let split = |class: &RawClass| match (held_out(class), trained(class)) {
-        (true, _) => Split::Validation,
-        (false, true) => Split::Train,
-        (false, false) => Split::Unused,
+        (true, _) => Some(Split::Validation),
+        (false, true) => Some(Split::Train),
+        (false, false) => None,
     };
     classes.iter().map(split).collect()
 }

@@ -1,6 +1,6 @@
-//! Where is each class of a library to be seen, and from which can an episode be drawn?
+//! Index of the images that show each class, for drawing episodes.
 //!
-//! The index is made once; frames are named by numbers, and nothing is decoded here. Frames and references that also show an
+//! It is made once; frames are named by numbers, and nothing is decoded here. Frames and references that also show an
 //! object of a held-out class are left out of training, unless a class has hardly any others.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,8 +9,9 @@ use std::path::Path;
 use rand::seq::index;
 use rand_chacha::ChaCha8Rng;
 
-use super::library::{Library, Object, Split};
+use super::library::{Library, Object};
 use xrun_core::dataset::sample::Rectangle;
+use xrun_core::dataset::split::Split;
 
 /// A frame of the library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -21,10 +22,10 @@ pub struct Query {
     pub frame: usize,
 }
 
-/// A picture of one object of a class: one of the class's reference pictures, or cut out of a frame.
+/// An image of one object of a class: one of the class's reference images, or cut out of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Exemplar {
-    /// One of the class's reference pictures.
+    /// One of the class's reference images.
     Reference {
         /// Index into [`Library::classes`].
         class: usize,
@@ -50,7 +51,7 @@ impl Exemplar {
         }
     }
 
-    /// Where the picture is, relative to the root, and which part of it the object is; `None` is all of it.
+    /// Path of the image relative to the root, and the box of the object in it; `None` is the whole image.
     pub fn place<'a>(&self, library: &'a Library) -> (&'a Path, Option<&'a Rectangle>) {
         match *self {
             Self::Reference { class, reference } => {
@@ -65,34 +66,34 @@ impl Exemplar {
     }
 }
 
-/// Where one class is to be seen. Sorted, so that the library's order alone decides.
+/// Images that show one class. Sorted, so that the library's order alone decides.
 #[derive(Clone, Debug, Default)]
 pub struct ClassIndex {
     /// Frames with an object of the class that is not to be ignored.
     pub frames: Vec<Query>,
-    /// Those objects, but for those that are reference pictures.
+    /// These objects, except for those that are reference images.
     pub objects: Vec<Exemplar>,
-    /// Reference pictures, none of them twice.
+    /// Reference images, none of them twice.
     pub references: Vec<Exemplar>,
     /// For each of the library's references of the class the frame that it is cut from, as far as the library says.
     pub reference_frames: Vec<Option<Query>>,
 }
 
-/// Why frames are not to be asked for: they show the references.
+/// Frames and videos that show the references of an episode, and are not queried in it.
 #[derive(Default)]
-pub struct Seen {
+pub struct ReferenceFrames {
     /// Frames that the references are cut from.
     pub frames: Vec<Query>,
     videos: Vec<usize>,
 }
 
-impl Seen {
-    /// Whether a reference is cut from this frame.
+impl ReferenceFrames {
+    /// Returns whether a reference is cut from this frame.
     pub fn frame(&self, query: &Query) -> bool {
         self.frames.contains(query)
     }
 
-    /// Whether a reference is from the video of this frame.
+    /// Returns whether a reference is from the video of this frame.
     pub fn video(&self, query: &Query) -> bool {
         self.videos.contains(&query.video) || self.frame(query)
     }
@@ -112,17 +113,17 @@ impl ClassIndex {
         }
     }
 
-    /// The first `most` references of the pool in this order that leave a frame of the class to be asked for, and what they
-    /// show.
+    /// The first `most` references of the pool in this order that leave a frame of the class to query, and the frames that
+    /// show them.
     pub fn choose_references(
         &self,
         library: &Library,
         order: impl Iterator<Item = usize>,
         most: usize,
-    ) -> (Vec<Exemplar>, Seen) {
+    ) -> (Vec<Exemplar>, ReferenceFrames) {
         let pool = self.reference_pool();
         let mut chosen = Vec::new();
-        let mut seen = Seen::default();
+        let mut seen = ReferenceFrames::default();
         for candidate in order {
             if chosen.len() == most {
                 break;
@@ -140,14 +141,14 @@ impl ClassIndex {
 
     /// Frames of the class from other videos than its references where there are any, else other frames than those that
     /// are references of any class, else other frames than its own references.
-    pub fn frames_beside(&self, seen: &Seen, shown: &[Query]) -> Vec<Query> {
+    pub fn query_frames(&self, seen: &ReferenceFrames, shown: &[Query]) -> Vec<Query> {
         let only = |keep: &dyn Fn(&Query) -> bool| -> Vec<Query> { self.frames.iter().copied().filter(keep).collect() };
         let found = only(&|query| !seen.video(query) && !shown.contains(query));
         let found = if found.is_empty() { only(&|query| !shown.contains(query)) } else { found };
         if found.is_empty() { only(&|query| !seen.frame(query)) } else { found }
     }
 
-    /// Whether an episode can be drawn from it: a reference leaves a frame to ask for.
+    /// Returns whether an episode can be drawn from it: a reference leaves a frame to query.
     pub fn usable(&self) -> bool {
         let leaves_a_frame = |exemplar: &Exemplar| {
             let shown = self.shown_in(exemplar);
@@ -156,7 +157,7 @@ impl ClassIndex {
         self.reference_pool().iter().any(leaves_a_frame)
     }
 
-    /// `count` pictures of the class, references and objects alike, none twice in a row and none twice at all as far as
+    /// `count` images of the class, references and objects alike, none twice in a row and none twice at all as far as
     /// there are.
     pub fn exemplars(&self, count: usize, generator: &mut ChaCha8Rng) -> Vec<Exemplar> {
         let length = self.references.len() + self.objects.len();
@@ -176,14 +177,14 @@ fn video_of(library: &Library, exemplar: &Exemplar) -> Option<usize> {
     }
 }
 
-/// The classes of a split that can be drawn from.
+/// Classes of a split from which episodes can be drawn.
 pub fn usable(library: &Library, classes: &[ClassIndex], split: Split) -> Vec<usize> {
-    let of_split = |&class: &usize| library.classes[class].split == split && classes[class].usable();
+    let of_split = |&class: &usize| library.classes[class].split == Some(split) && classes[class].usable();
     (0..classes.len()).filter(of_split).collect()
 }
 
-/// What tells two pictures of an object apart.
-fn place<'a>(path: &'a Path, rectangle: Option<&Rectangle>) -> (&'a Path, Option<[u32; 4]>) {
+/// Key that is equal for the same image of an object.
+fn image_key<'a>(path: &'a Path, rectangle: Option<&Rectangle>) -> (&'a Path, Option<[u32; 4]>) {
     (path, rectangle.map(|r| [r.left, r.top, r.right, r.bottom].map(f32::to_bits)))
 }
 
@@ -210,20 +211,20 @@ pub fn index_classes(library: &Library) -> Vec<ClassIndex> {
     for (class, (index, known)) in classes.iter_mut().zip(&library.classes).enumerate() {
         let mut places = BTreeSet::new();
         for (reference, picture) in known.references.iter().enumerate() {
-            if places.insert(place(&picture.path, picture.rectangle.as_ref())) {
+            if places.insert(image_key(&picture.path, picture.rectangle.as_ref())) {
                 index.references.push(Exemplar::Reference { class, reference });
             }
             index.reference_frames.push(frames_by_path.get(picture.path.as_path()).copied());
         }
         let named = |object: &Exemplar| {
             let (path, rectangle) = object.place(library);
-            places.contains(&place(path, rectangle))
+            places.contains(&image_key(path, rectangle))
         };
         index.objects.retain(|object| !named(object));
     }
-    // What validation will ask for is not trained on, not even around the held-out object, as long as a class has more.
+    // Frames that validation queries are not trained on, not even around the held-out object, as long as a class has more.
     let frames = library.videos.iter().flat_map(|video| &video.frames);
-    let held_out = |object: &Object| library.classes[object.class].split == Split::Validation;
+    let held_out = |object: &Object| library.classes[object.class].split == Some(Split::Validation);
     let asked_for: BTreeSet<&Path> =
         frames.filter(|frame| frame.objects.iter().any(held_out)).map(|frame| frame.path.as_path()).collect();
     let is_free = |query: &Query| {
@@ -231,7 +232,7 @@ pub fn index_classes(library: &Library) -> Vec<ClassIndex> {
         !asked_for.contains(frame.path.as_path())
     };
     for (index, known) in classes.iter_mut().zip(&library.classes) {
-        if known.split == Split::Train && index.frames.iter().filter(|query| is_free(query)).count() > 1 {
+        if known.split == Some(Split::Train) && index.frames.iter().filter(|query| is_free(query)).count() > 1 {
             index.frames.retain(is_free);
             index.objects.retain(|object| !asked_for.contains(object.place(library).0));
             index.references.retain(|reference| !asked_for.contains(reference.place(library).0));

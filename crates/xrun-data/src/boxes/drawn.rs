@@ -1,11 +1,12 @@
-//! How many classes, references and frames does the data have to draw from?
+//! Numbers of classes, references and frames from which episodes are drawn.
 
 use serde::{Deserialize, Serialize};
 
 use super::classes::{ClassIndex, Query, index_classes, usable};
-use super::library::{Library, Split};
+use super::library::Library;
+use xrun_core::dataset::split::Split;
 
-/// What there is to draw from, whatever the settings ask for.
+/// Classes from which episodes can be drawn, whatever the settings ask for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Drawn {
     /// Classes that are trained on.
@@ -17,13 +18,13 @@ pub struct Drawn {
 /// The classes of a split that can be drawn.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DrawnClasses {
-    /// How many classes.
+    /// Number of classes.
     pub count: usize,
     /// The class with the fewest different references.
     pub references: Option<Fewest>,
-    /// The class with the fewest frames to ask for beside one of its references.
+    /// The class with the fewest frames to query besides one of its references.
     pub frames: Option<Fewest>,
-    /// Pictures of single objects that triplets can be made of.
+    /// Images of single objects that triplets can be made of.
     pub pictures: usize,
 }
 
@@ -32,13 +33,13 @@ pub struct DrawnClasses {
 pub struct Fewest {
     /// The class's name.
     pub class: String,
-    /// How many it has.
+    /// Number of them.
     pub count: usize,
 }
 
-/// More references of a class than an episode may ask for are not counted.
+/// Maximum number of references of a class that are counted: an episode asks for no more.
 const REFERENCES_COUNTED_MAX: usize = 64;
-/// Beside so many references of a class frames are counted.
+/// Number of references of a class for which frames are counted.
 const REFERENCES_TRIED_MAX: usize = 16;
 
 /// The classes of a library that episodes can be drawn from.
@@ -65,11 +66,11 @@ fn drawn_of(library: &Library, index: &[ClassIndex], classes: &[usize], split: S
 }
 
 impl ClassIndex {
-    /// How many different frames an episode with one reference can ask for, beside the reference that leaves fewest.
+    /// Number of different frames that an episode with one reference can query, for the reference that leaves fewest.
     fn fewest_frames(&self, library: &Library, split: Split) -> usize {
         let beside = |reference: usize| {
             let (chosen, seen) = self.choose_references(library, std::iter::once(reference), 1);
-            let frames = self.frames_beside(&seen, &seen.frames);
+            let frames = self.query_frames(&seen, &seen.frames);
             let of_video = |frames: &[Query]| match &library.videos[frames[0].video] {
                 // A validation asks for frames of a sequence one after another, the object seen or not.
                 video if split == Split::Validation && video.sequence => video.frames.len(),

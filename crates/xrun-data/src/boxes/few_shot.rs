@@ -1,19 +1,19 @@
-//! Requirements of few-shot episodes on images with boxes: classes to train on, others that are held out, pictures of each.
+//! Requirements of few-shot episodes on images with boxes: classes to train on, others that are held out, images of each.
 
 use std::collections::BTreeSet;
 
-use super::library::{Library, Split};
+use super::library::Library;
 use xrun_core::dataset::error::{Broken, DataError, UNUSABLE_CLASS};
+use xrun_core::dataset::split::Split;
 use xrun_core::printable;
 
-/// As many classes are named in a message.
+/// Maximum number of classes that a message names.
 const CLASSES_NAMED_MAX: usize = 20;
 
-/// Refuses data that has too little to train on or to validate with. All that is missing is said at
-/// once.
+/// Refuses data that has too little to train on or to validate with. The error names all that is missing.
 ///
 /// # Errors
-/// There are too few classes, or one that is to be used has no picture or no reference picture.
+/// There are too few classes, or one that is to be used has no image or no reference image.
 pub fn check(library: &Library) -> Result<(), DataError> {
     lacking(library).map_or(Ok(()), Err)
 }
@@ -33,7 +33,7 @@ pub fn lacking(library: &Library) -> Option<DataError> {
     let mut found = Broken::default();
     for (split, least, key) in [(Split::Train, 2, "train_classes"), (Split::Validation, 1, "validation_classes")] {
         let classes: Vec<usize> =
-            (0..library.classes.len()).filter(|class| library.classes[*class].split == split).collect();
+            (0..library.classes.len()).filter(|class| library.classes[*class].split == Some(split)).collect();
         if classes.len() < least {
             let what = if split == Split::Train { "to train on" } else { "held out for validation" };
             let there = match classes.len() {
@@ -51,7 +51,7 @@ pub fn lacking(library: &Library) -> Option<DataError> {
             if shown == 0 || references == 0 {
                 let usable = usable(library, split, &shown_of);
                 let message = format!(
-                    "the class \"{name}\" is in {shown} pictures and has {references} reference pictures; it needs \
+                    "the class \"{name}\" is in {shown} images and has {references} reference images; it needs \
                      both. Without it, and all that lack them: `{key} = [{usable}]`"
                 );
                 found.add(UNUSABLE_CLASS, || DataError::value(format!("{section}.{key}"), message));
@@ -71,7 +71,8 @@ pub fn lacking(library: &Library) -> Option<DataError> {
 /// The names of the classes of a split that can be used, as a list in TOML.
 fn usable(library: &Library, split: Split, shown: &[u64]) -> String {
     let classes = library.classes.iter().zip(shown);
-    let usable = classes.filter(|(class, shown)| class.split == split && **shown > 0 && !class.references.is_empty());
+    let usable =
+        classes.filter(|(class, shown)| class.split == Some(split) && **shown > 0 && !class.references.is_empty());
     let named: Vec<String> =
         usable.take(CLASSES_NAMED_MAX).map(|(class, _)| format!("\"{}\"", printable::line(&class.name, 60))).collect();
     named.join(", ")

@@ -1,4 +1,4 @@
-//! A format of images with boxes: a folder that somebody made, and who reads its annotations. All else is the same for each.
+//! A format of images with boxes: the settings of a directory that the user names, and the reader of its annotations.
 
 use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
@@ -17,52 +17,60 @@ use xrun_core::settings::chosen::SettingsTable;
 pub trait Format: Send + Sync + 'static {
     /// Name of the data set's table.
     const NAME: &'static str;
-    /// Where the settings stand in an experiment: `dataset.NAME`.
+    /// Table of the settings in an experiment: `dataset.NAME`.
     const SECTION: &'static str;
-    /// Advice on the folder to name, for people.
+    /// Advice on the directory to name, for people.
     const ADVICE: &'static str;
+    /// [`DatasetKind::MOVED`].
+    const MOVED: &'static [(&'static str, &'static str)] = &[];
     /// Settings, made by [`folder_settings`](crate::folder_settings).
     type Settings: FolderSettings;
+
+    /// Adds what is wrong with the keys that this format alone has.
+    fn check(_settings: &Self::Settings, _problems: &mut Problems) {}
 
     /// Reads the annotations as they are written.
     ///
     /// # Errors
-    /// The folder is not of this format.
-    fn read(source: Source<'_>) -> Result<Raw, DataError>;
+    /// The directory is not of this format.
+    fn read(settings: &Self::Settings, source: Source<'_>) -> Result<Raw, DataError>;
 }
 
 /// Settings that every format has.
 pub trait FolderSettings: SettingsTable {
-    /// The folder.
+    /// The directory.
     fn path(&self) -> Option<&str>;
-    /// The folder, to be made absolute.
+    /// The directory, to be made absolute.
     fn path_mut(&mut self) -> &mut Option<String>;
-    /// All other keys; `section` is where they stand.
+    /// All other keys; `section` is their table.
     fn rules(&self, section: &'static str) -> Rules<'_>;
 }
 
-/// Settings of a format of images with boxes, under a description of its own.
+/// Settings of a format of images with boxes: the keys that every format has, and those of its own with their defaults.
 #[macro_export]
 macro_rules! folder_settings {
-    ($(#[$meta:meta])* $name:ident) => {
+    ($(#[$meta:meta])* $name:ident { $($(#[$of:meta])* $key:ident: $type:ty = $default:expr,)* }) => {
         $(#[$meta])*
         #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
         #[serde(deny_unknown_fields, default)]
         pub struct $name {
-            /// The folder. Relative to this file. `${NAME}` and `${NAME:-default}` stand for environment variables.
+            /// The directory. Relative to this file. `${NAME}` and `${NAME:-default}` stand for environment variables.
             #[serde(skip_serializing_if = "Option::is_none")]
             pub path: Option<String>,
-            /// What to do with the orientation that a picture states in EXIF, as phones write it. Boxes are of the resulting
-            /// picture.
+            $($(#[$of])* pub $key: $type,)*
+            /// Treatment of the orientation that an image states in EXIF, as phones write it. Boxes and sizes in the
+            /// annotations are those of the resulting image.
             pub exif_orientation: $crate::reading::orientation::ExifOrientation,
-            /// Names of the classes that few-shot detection holds out: never trained on, not even as background.
+            /// Names of the classes that few-shot detection holds out for validation: never trained on, not even as
+            /// background. Images that show them are not used in training, as long as a training class has two others.
             #[schemars(length(max = 10_000))]
             pub validation_classes: Vec<String>,
             /// Names of the classes to train on. Default: all that are not held out.
             #[schemars(length(max = 10_000))]
             pub train_classes: Vec<String>,
-            /// What to do with broken pictures and annotations. A picture that is complete but cannot be decoded is found
-            /// only when it is used; it ends the run in either case.
+            /// Treatment of broken images, annotations that cannot be read, boxes outside the image, boxes that an image
+            /// has twice and unknown classes. An image that is complete but cannot be decoded is found only when it is used;
+            /// it ends the run in either case.
             pub on_broken: $crate::reading::broken::OnBroken,
         }
 
@@ -70,6 +78,7 @@ macro_rules! folder_settings {
             fn default() -> Self {
                 Self {
                     path: None,
+                    $($key: $default,)*
                     exif_orientation: $crate::reading::orientation::ExifOrientation::Apply,
                     validation_classes: Vec::new(),
                     train_classes: Vec::new(),
@@ -106,6 +115,7 @@ pub struct Folder<F>(PhantomData<F>);
 
 impl<F: Format> DatasetKind for Folder<F> {
     const NAME: &'static str = F::NAME;
+    const MOVED: &'static [(&'static str, &'static str)] = F::MOVED;
     const LIMITS: &'static [&'static str] = &["frame_cache", "decoding"];
     type Settings = F::Settings;
     type Index = Library;
@@ -117,6 +127,7 @@ impl<F: Format> DatasetKind for Folder<F> {
             Some(path) => folder_at(&format!("{}.path", F::SECTION), Path::new(path), F::ADVICE, problems),
         }
         check_classes(&settings.rules(F::SECTION), problems);
+        F::check(settings, problems);
     }
 
     fn paths(settings: &mut Self::Settings) -> Vec<(&'static str, &mut Option<String>)> {
@@ -133,6 +144,6 @@ impl<F: Format> DatasetKind for Folder<F> {
 
     fn open(settings: &Self::Settings) -> Result<Library, DataError> {
         let root = Path::new(settings.path().unwrap_or_default());
-        open::folder(settings.rules(F::SECTION), root, Known::open, F::read)
+        open::folder(settings.rules(F::SECTION), root, Known::open, |source| F::read(settings, source))
     }
 }

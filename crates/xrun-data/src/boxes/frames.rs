@@ -1,8 +1,8 @@
-//! Who decodes pictures, and how many of them are kept? A cache bounded by bytes, shared by all workers.
+//! Decoded images of a data set, in a cache that is bounded by bytes and shared by all workers.
 
 use std::path::{Path, PathBuf};
 
-use super::library::{Frame, Library, Split, Video};
+use super::library::{Frame, Library, Video};
 use crate::reading::decoding::{decode, needed};
 use crate::reading::orientation::ExifOrientation;
 use xrun_core::bounded::HeldBytes;
@@ -13,25 +13,26 @@ use xrun_core::bounded::room::Room;
 use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::index::Index;
 use xrun_core::dataset::sample::{Picture, PictureSource};
+use xrun_core::dataset::split::Split;
 use xrun_core::settings::sections;
 use xrun_core::units::Bytes;
 
-/// Frames in the cache; the bytes are reached first.
+/// Maximum number of frames in the cache; the cap in bytes is reached first.
 const FRAMES_MAX: u64 = 1_000_000;
 
 /// The buffers of a [`FrameStore`].
 #[derive(Clone, Debug)]
 pub struct Buffers {
-    /// Decoded pictures.
+    /// Decoded images.
     pub cache: Buffer,
-    /// What all threads together may take to decode: the workers, and the training thread in a validation.
+    /// Memory that all threads together may use to decode: the workers, and the training thread in a validation.
     pub decoding: Buffer,
     /// Names and boxes of the data set.
     pub index: Buffer,
 }
 
 impl Buffers {
-    /// A validation looks at `validation_frames` at most, the same each time.
+    /// Declares them. A validation uses at most `validation_frames`, the same each time.
     pub fn new(library: &Library, limits: &sections::Limits, validation_frames: u64) -> Self {
         let cache = Cap { items: FRAMES_MAX, bytes: limits.frame_cache.0 };
         let threads = limits.workers as u64 + 1;
@@ -45,7 +46,7 @@ impl Buffers {
                 .fills(decoded_bytes(library, validation_frames)),
             decoding: Buffer::new("decoding", Policy::Block, decoding)
                 .key("limits.decoding")
-                .because("`limits.decoding`, or the largest picture once for each thread"),
+                .because("`limits.decoding`, or the largest image once for each thread"),
             index: Buffer::new("dataset_index", Policy::Refuse, index).because("names and boxes of the data set"),
         }
     }
@@ -56,7 +57,7 @@ impl Buffers {
     }
 }
 
-/// Decodes the pictures of a data set.
+/// Decodes the images of a data set.
 #[derive(Debug)]
 pub struct FrameStore {
     root: PathBuf,
@@ -67,7 +68,7 @@ pub struct FrameStore {
 }
 
 impl FrameStore {
-    /// The index is counted here, too: it lives as long as its pictures are asked for.
+    /// Makes an empty store. The index enters the ledger here, too: it lives as long as the store.
     pub fn new(library: &Library, ledger: &Ledger, buffers: &Buffers) -> Self {
         let index = buffers.index.register(ledger);
         index.set(buffers.index.cap.items, buffers.index.cap.bytes);
@@ -80,12 +81,12 @@ impl FrameStore {
         }
     }
 
-    /// How often a picture was kept, and how often it was decoded.
+    /// Hits and misses of the cache.
     pub fn counters(&self) -> CacheCounters {
         self.cache.counters()
     }
 
-    /// Evicts down to a share of the cap; returns the bytes that went.
+    /// Evicts down to a fraction of the cap; returns the number of evicted bytes.
     pub fn evict_to_share(&self, share: f64) -> u64 {
         self.cache.evict_to((self.cache.cap().bytes as f64 * share) as u64)
     }
@@ -102,7 +103,7 @@ impl PictureSource for FrameStore {
         let room = self.decoding.take(needed).ok_or_else(|| {
             let most = Bytes(self.decoding.cap().bytes);
             let message = format!("decoding it takes up to {}, and the plan has {most}", Bytes(needed));
-            DataError::file(path, format!("{message}; it was another picture when the run began"))
+            DataError::file(path, format!("{message}; it was another image when the run began"))
         })?;
         let picture = decode(&whole, path, self.exif_orientation)?;
         drop(room);
@@ -111,11 +112,12 @@ impl PictureSource for FrameStore {
     }
 }
 
-/// All pictures that training and validation look at, decoded. Reference pictures are taken to be as large as the frames
-/// are on average.
+/// Bytes of all images that training and validation use, decoded. Reference images are assumed to be as large as the frames
+/// on average.
 fn decoded_bytes(library: &Library, validation_frames: u64) -> u64 {
     let trained = |(video, frame): &(&Video, &Frame)| {
-        let of_training = |class: usize| library.classes[class].split == Split::Train && library.serves(video, class);
+        let of_training =
+            |class: usize| library.classes[class].split == Some(Split::Train) && library.serves(video, class);
         frame.objects.iter().any(|object| of_training(object.class))
     };
     let frames = || library.videos.iter().flat_map(|video| video.frames.iter().map(move |frame| (video, frame)));

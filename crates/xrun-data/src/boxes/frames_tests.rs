@@ -1,4 +1,4 @@
-//! Does the store keep to its bound, and does it count what happened?
+//! The store keeps to its cap, and counts hits and misses.
 
 use proptest::prelude::*;
 
@@ -6,7 +6,7 @@ use super::*;
 use crate::reading::decoding::{Largest, decoding_bytes, fits};
 use xrun_core::bounded::ledger::Reading;
 
-/// Pictures `0.png`, `1.png` … of the sides given.
+/// Images `0.png`, `1.png` … of the sides given.
 fn pictures(sides: &[u32]) -> (tempfile::TempDir, Library) {
     let folder = tempfile::tempdir().unwrap();
     for (number, side) in sides.iter().enumerate() {
@@ -14,7 +14,7 @@ fn pictures(sides: &[u32]) -> (tempfile::TempDir, Library) {
         picture.save(folder.path().join(format!("{number}.png"))).unwrap();
     }
     let library = Library {
-        section: "dataset.reference-video",
+        section: "dataset.coco",
         root: folder.path().to_path_buf(),
         exif_orientation: ExifOrientation::Apply,
         classes: Vec::new(),
@@ -43,7 +43,7 @@ fn cache(ledger: &Ledger) -> Reading {
     ledger.read().into_iter().find(|owner| owner.name == "frame_cache").unwrap()
 }
 
-/// What a picture of two rows holds.
+/// What an image of two rows holds.
 fn bytes(side: u32) -> u64 {
     u64::from(side) * 2 * 3 + size_of::<Picture>() as u64
 }
@@ -84,7 +84,7 @@ fn a_picture_that_broke_after_the_data_set_was_opened_is_named() {
     let at = folder.path().join("0.png");
     std::fs::OpenOptions::new().write(true).open(&at).unwrap().set_len(50).unwrap();
     let said = store.picture(&name(0)).unwrap_err().to_string();
-    assert!(said.starts_with("0.png: the picture cannot be decoded") && said.contains("repair it"), "{said}");
+    assert!(said.starts_with("0.png: the image cannot be decoded") && said.contains("repair it"), "{said}");
     std::fs::remove_file(&at).unwrap();
     assert!(store.picture(&name(0)).unwrap_err().to_string().starts_with("0.png: cannot be read"));
     assert_eq!(store.picture(&name(1)).unwrap().width, 10, "the others are served");

@@ -1,4 +1,4 @@
-//! What is in a data set: classes, videos, frames, boxes and reference pictures? An index; pictures are read on demand.
+//! Index of a data set of images with boxes: classes, videos, frames, boxes and reference images. Images are read on demand.
 
 use std::path::PathBuf;
 
@@ -11,25 +11,26 @@ use crate::reading::orientation::ExifOrientation;
 use xrun_core::dataset::error::{Broken, DataError};
 use xrun_core::dataset::index::Index;
 use xrun_core::dataset::sample::{Ignored, Rectangle};
+use xrun_core::dataset::split::Split;
 
-/// The index of a data set. It holds names and numbers, never pictures.
+/// The index of a data set. It holds names and numbers, never images.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Library {
-    /// Where its settings stand in an experiment: `dataset.NAME`.
+    /// Table of its settings in an experiment: `dataset.NAME`.
     pub section: &'static str,
-    /// Every path below is relative to this folder, and was checked to stay inside it.
+    /// Every path below is relative to this directory, and was checked to stay inside it.
     pub root: PathBuf,
-    /// How its pictures are read; boxes and sizes are of what comes out.
+    /// Treatment of EXIF orientations; boxes and sizes are those of the resulting images.
     pub exif_orientation: ExifOrientation,
     /// Sorted by name.
     pub classes: Vec<Class>,
-    /// In the order of the annotations; still pictures are among them.
+    /// Videos and still images, in the order of the annotations.
     pub videos: Vec<Video>,
-    /// SHA-256 over annotations and the names and bytes of the pictures, in hexadecimal.
+    /// SHA-256 over annotations and the names and bytes of the images, in hexadecimal.
     pub digest: String,
-    /// What was left out (`on_broken = "skip"`).
+    /// Items that were left out (`on_broken = "skip"`).
     pub left_out: Broken,
-    /// The picture that needs most memory while it is decoded; `None` without pictures.
+    /// The image that needs most memory while it is decoded; `None` without images.
     pub largest: Option<Largest>,
 }
 
@@ -38,15 +39,23 @@ pub struct Library {
 pub struct Seen {
     /// The classes that episodes can be drawn from.
     pub drawn: Drawn,
-    /// The picture that takes most memory to decode.
+    /// The image that takes most memory to decode.
     pub largest: Option<Largest>,
     /// The requirements of few-shot episodes that it does not meet, if any.
     pub lacking: Option<DataError>,
 }
 
+/// Facts about images with boxes that the settings alone tell.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// Number of classes to train on; `None` where the data says it.
+    pub train_classes: Option<usize>,
+}
+
 impl Index for Library {
     const SAMPLES: &'static str = "images with boxes";
     type Seen = Seen;
+    type Options = Options;
 
     fn count(&self) -> u64 {
         self.videos.iter().map(|video| video.frames.len() as u64).sum()
@@ -66,59 +75,49 @@ impl Index for Library {
 }
 
 impl Library {
-    /// Whether objects of the class are drawn from the video.
+    /// Returns whether objects of the class are drawn from the video.
     pub fn serves(&self, video: &Video, class: usize) -> bool {
-        video.part.is_none_or(|part| part == self.classes[class].split)
+        video.part.is_none_or(|part| Some(part) == self.classes[class].split)
     }
 }
 
 /// A class of objects.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Class {
-    /// As the annotations name it.
+    /// Name in the annotations.
     pub name: String,
-    /// What it is for.
-    pub split: Split,
-    /// Pictures that show the class; empty where objects are cut out of frames instead.
+    /// Its only split: few-shot means new classes. `None` where no list names it: its objects are ignored in training and are
+    /// no ground truth in validation.
+    pub split: Option<Split>,
+    /// Images that show the class; empty where objects are cut out of frames instead.
     pub references: Vec<Reference>,
 }
 
-/// What a class is for. No class is for two things: few-shot means new classes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Split {
-    /// Trained on.
-    Train,
-    /// Validated on, and never trained on.
-    Validation,
-    /// Named by neither list: its objects are ignored in training and are no truth in validation.
-    Unused,
-}
-
-/// A picture of one object of a class.
+/// An image of one object of a class.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reference {
     /// Relative to the root.
     pub path: PathBuf,
-    /// The object; the whole picture when `None`.
+    /// The object; the whole image when `None`.
     pub rectangle: Option<Rectangle>,
-    /// The video it was cut from, so that an episode does not ask for an object in the picture that shows it.
+    /// The video it was cut from, so that an episode does not ask for an object in the image that shows it.
     pub video: Option<usize>,
 }
 
-/// Frames in order. A still picture is a video of one frame.
+/// Frames in order. A still image is a video of one frame.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Video {
-    /// As the annotations name it.
+    /// Name in the annotations.
     pub name: String,
-    /// Whether the data set says that this is a sequence; spatio-temporal metrics need one.
+    /// `true` for frames of one recording, which spatio-temporal metrics need.
     pub sequence: bool,
-    /// Where there are two annotation files, what its own is for: only classes that are for the same are drawn from it.
+    /// Split of its annotation file, where there are two files: only classes of that split are drawn from it.
     pub part: Option<Split>,
-    /// In the order of time.
+    /// Frames in the order of time.
     pub frames: Vec<Frame>,
 }
 
-/// A picture and what is to be found in it.
+/// An image and the objects in it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Frame {
     /// Relative to the root.
@@ -127,7 +126,7 @@ pub struct Frame {
     pub width: usize,
     /// In pixels, with its orientation applied.
     pub height: usize,
-    /// What is to be seen in it, in the order of the annotations.
+    /// Annotated objects, in the order of the annotations.
     pub objects: Vec<Object>,
 }
 
@@ -136,10 +135,10 @@ pub struct Frame {
 pub struct Object {
     /// Index into [`Library::classes`].
     pub class: usize,
-    /// Its box, cut to the picture.
+    /// Its box, cut to the image.
     pub rectangle: Rectangle,
     /// Square pixels, by which COCO's metrics call it small, medium or large: as annotated, or else those of the box.
     pub area: f32,
-    /// `None`: to be found.
+    /// Reason why it is neither right nor wrong to find it; `None` where it is to be found.
     pub ignored: Option<Ignored>,
 }

@@ -1,10 +1,12 @@
-//! Images with boxes: the index that every data set of them gives, and how its pictures are read. No data set owns it.
+//! Images with boxes: the index that every data set of them gives, and the reader of its images.
 
 pub mod assemble;
 pub mod classes;
 pub mod drawn;
 pub mod few_shot;
 pub mod format;
+#[cfg(test)]
+mod format_tests;
 pub mod frames;
 pub mod library;
 pub mod open;

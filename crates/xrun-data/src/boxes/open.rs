@@ -1,4 +1,4 @@
-//! From a folder to an index of images with boxes: what every format shares, around the reader of one.
+//! Opens a directory of images with boxes: the steps that all formats share, around the reader of one.
 
 use std::path::{Path, PathBuf};
 
@@ -16,9 +16,9 @@ use xrun_core::problem::{Problem, Problems};
 /// The settings that every format has.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules<'a> {
-    /// Where the settings stand in an experiment: `dataset.NAME`.
+    /// Table of the settings in an experiment: `dataset.NAME`.
     pub section: &'static str,
-    /// How pictures are read; boxes are of what comes out.
+    /// Treatment of EXIF orientations; boxes are those of the resulting images.
     pub exif_orientation: ExifOrientation,
     /// The policy for data that cannot be used.
     pub on_broken: OnBroken,
@@ -30,17 +30,17 @@ pub struct Rules<'a> {
 
 /// The input of the reader of a format: it gives the annotations as they are written, and puts their bytes into the digest.
 pub struct Source<'a> {
-    /// The folder of the data set, canonical.
+    /// The directory of the data set, canonical.
     pub root: &'a Path,
     /// Digests and sizes of its files that are known already.
     pub known: &'a Known,
-    /// Takes down what is broken.
+    /// Collects invalid items.
     pub judge: &'a mut Judge,
     /// The digest of the data set.
     pub digest: &'a mut Sha256,
 }
 
-/// Opens a folder. Pictures are not decoded, but each is looked for, its size is read, and whether its end is there.
+/// Opens a directory. Images are not decoded, but each must exist, have a readable size, and not be cut off.
 ///
 /// # Errors
 /// All that would end a run before its first step, whatever its pipeline.
@@ -52,7 +52,7 @@ pub fn folder(
 ) -> Result<Library, DataError> {
     let root = root
         .canonicalize()
-        .map_err(|error| DataError::file(root, format!("the data set's folder cannot be read: {error}")))?;
+        .map_err(|error| DataError::file(root, format!("the data set's directory cannot be read: {error}")))?;
     let mut judge = Judge::new(rules.on_broken);
     match read_folder(rules, root, known, read, &mut judge) {
         Err(fatal) => Err(judge.beside(fatal)),

@@ -1,23 +1,23 @@
-//! Pictures with boxes as the annotations of any format tell them, before anything is checked against the disk.
+//! Images with boxes as the annotations of any format have them, before anything is checked against the disk.
 
-use super::library::Split;
 use xrun_core::dataset::sample::Ignored;
+use xrun_core::dataset::split::Split;
 
-/// Endings of files that are pictures, also of those that are told as broken because they are neither JPEG nor PNG.
-pub const PICTURES: [&str; 10] = ["jpg", "jpeg", "png", "bmp", "gif", "tif", "tiff", "webp", "heic", "avif"];
+/// Extensions of image files, also of those that are refused because they are neither JPEG nor PNG.
+pub const IMAGE_ENDINGS: [&str; 10] = ["jpg", "jpeg", "png", "bmp", "gif", "tif", "tiff", "webp", "heic", "avif"];
 
-/// A data set as its annotations tell it.
+/// A data set as its annotations have it.
 #[derive(Debug, Default)]
 pub struct Raw {
-    /// In the order of the annotations.
+    /// Classes in the order of the annotations.
     pub classes: Vec<RawClass>,
     /// Names of the videos; two may have the same.
     pub videos: Vec<String>,
-    /// In the order of the annotations.
-    pub pictures: Vec<RawPicture>,
-    /// `None` when the format names none: then objects are cut out of the pictures.
+    /// Images in the order of the annotations.
+    pub images: Vec<RawImage>,
+    /// `None` when the format names none: then objects are cut out of the images.
     pub references: Option<Vec<RawReference>>,
-    /// Whether the format writes a box as its corner and its size.
+    /// `true` where the format writes a box as its corner and its size.
     pub sized: bool,
 }
 
@@ -30,20 +30,20 @@ pub struct RawClass {
     pub supercategory: Option<String>,
 }
 
-/// A picture with its objects.
+/// An image with its objects.
 #[derive(Debug)]
-pub struct RawPicture {
+pub struct RawImage {
     /// Relative to the root, as written; not yet checked.
     pub file: String,
     /// Width and height as annotated, if they are.
     pub size: Option<(u64, u64)>,
-    /// Index into [`Raw::videos`]; `None` for a still picture.
+    /// Index into [`Raw::videos`]; `None` for a still image.
     pub video: Option<usize>,
     /// Frames of a video are in the order of this number.
     pub frame: i64,
     /// The objects that are annotated in it.
     pub objects: Vec<RawObject>,
-    /// The part that its file is for, where there are two of them.
+    /// Split of its file, where there are two files.
     pub part: Option<Split>,
     /// Unit of the corners of its objects.
     pub unit: Unit,
@@ -52,10 +52,10 @@ pub struct RawPicture {
 /// Unit of the corners of a box.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// Pixels of the picture.
+    /// Pixels of the image.
     Pixel,
-    /// Shares of its sides, from 0 to 1.
-    Share,
+    /// Fractions of its sides, from 0 to 1.
+    Fraction,
 }
 
 /// An annotated object.
@@ -63,24 +63,24 @@ pub enum Unit {
 pub struct RawObject {
     /// Index into [`Raw::classes`].
     pub class: usize,
-    /// Left, top, right, bottom: distances from the left and the upper edge of the picture, in [`RawPicture::unit`].
+    /// Left, top, right, bottom: distances from the left and the upper edge of the image, in [`RawImage::unit`].
     pub corners: [f64; 4],
     /// Square pixels, where the annotation says how many; then they need not be those of the box.
     pub area: Option<f64>,
-    /// Why it is neither right nor wrong to find it; `None` where it is to be found.
+    /// Reason why it is neither right nor wrong to find it; `None` where it is to be found.
     pub ignored: Option<Ignored>,
     /// Its name in messages.
     pub called: String,
 }
 
-/// A reference picture of a class.
+/// A reference image of a class.
 #[derive(Debug)]
 pub struct RawReference {
     /// Index into [`Raw::classes`].
     pub class: usize,
     /// Relative to the root, as written; not yet checked.
     pub file: String,
-    /// Left, top, right and bottom of the object in it, in pixels; `None` is all of the picture.
+    /// Left, top, right and bottom of the object in it, in pixels; `None` is all of the image.
     pub corners: Option<[f64; 4]>,
     /// Index into [`Raw::videos`].
     pub video: Option<usize>,

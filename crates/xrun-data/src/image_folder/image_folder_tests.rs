@@ -1,4 +1,4 @@
-//! Folders of pictures by class, with and without parts.
+//! Directories of images by class, with and without parts.
 
 use std::path::Path;
 
@@ -70,10 +70,10 @@ fn a_folder_without_classes_and_a_link_out_of_it_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     picture(folder.path(), "1.png");
     let said = opened(folder.path()).unwrap_err().to_string();
-    assert!(said.contains("has no pictures in folders of classes"), "{said}");
+    assert!(said.contains("has no images in directories of classes"), "{said}");
     let outside = tempfile::tempdir().unwrap();
     picture(outside.path(), "1.png");
     std::os::unix::fs::symlink(outside.path(), folder.path().join("cat")).unwrap();
     let said = opened(folder.path()).unwrap_err().to_string();
-    assert!(said.contains("outside of the data set's folder"), "{said}");
+    assert!(said.contains("outside of the data set's directory"), "{said}");
 }

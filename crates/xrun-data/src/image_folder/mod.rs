@@ -1,33 +1,33 @@
-//! Pictures in a folder for each class, as most classifiers read them: all of a picture is the object.
+//! Images in a directory for each class, as most classifiers read them: the whole image is the object.
 //!
-//! Folders of classes are at the root; or below `train/` and `val/`, whose pictures are validated on and never trained on.
+//! Directories of classes are at the root; or below `train/` and `val/`, whose images are validated on and never trained on.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::boxes::format::Format;
-use crate::boxes::library::Split;
 use crate::boxes::open::Source;
-use crate::boxes::raw::{PICTURES, Raw, RawClass, RawObject, RawPicture, Unit};
+use crate::boxes::raw::{IMAGE_ENDINGS, Raw, RawClass, RawImage, RawObject, Unit};
 use crate::folder_settings;
 use crate::reading::confined::{files, folders};
 use xrun_core::dataset::error::DataError;
+use xrun_core::dataset::split::Split;
 
 /// `[dataset.image-folder]`.
 #[derive(Debug)]
 pub struct ImageFolder;
 
 folder_settings! {
-    /// Pictures in a folder for each class, whose name is the class: `cat/1.jpg`, or `train/cat/1.jpg` and `val/cat/2.jpg`.
-    Settings
+    /// Images in a directory for each class, whose name is the class: `cat/1.jpg`, or `train/cat/1.jpg` and `val/cat/2.jpg`.
+    Settings {}
 }
 
 impl Format for ImageFolder {
     const NAME: &'static str = "image-folder";
     const SECTION: &'static str = "dataset.image-folder";
-    const ADVICE: &'static str = "name the folder that holds a folder of pictures for each class";
+    const ADVICE: &'static str = "name the directory that holds a directory of images for each class";
     type Settings = Settings;
 
-    fn read(source: Source<'_>) -> Result<Raw, DataError> {
+    fn read(_settings: &Settings, source: Source<'_>) -> Result<Raw, DataError> {
         let root = source.root;
         let all: BTreeSet<String> = folders(root, "")?.into_iter().collect();
         let held_out = ["val", "valid", "validation"].into_iter().find(|name| all.contains(*name));
@@ -40,7 +40,7 @@ impl Format for ImageFolder {
             let prefix = if part.is_empty() { String::new() } else { format!("{part}/") };
             for name in folders(root, part)? {
                 let folder = format!("{prefix}{name}");
-                let pictures = files(root, &folder, &PICTURES)?;
+                let pictures = files(root, &folder, &IMAGE_ENDINGS)?;
                 if pictures.is_empty() {
                     continue;
                 }
@@ -48,7 +48,7 @@ impl Format for ImageFolder {
                     raw.classes.push(RawClass { name: name.clone(), supercategory: None });
                     raw.classes.len() - 1
                 });
-                raw.pictures.extend(pictures.into_iter().map(|picture| RawPicture {
+                raw.images.extend(pictures.into_iter().map(|picture| RawImage {
                     file: format!("{folder}/{picture}"),
                     size: None,
                     video: None,
@@ -58,15 +58,15 @@ impl Format for ImageFolder {
                         corners: [0.0, 0.0, 1.0, 1.0],
                         area: None,
                         ignored: None,
-                        called: "the picture".into(),
+                        called: "the image".into(),
                     }],
                     part: split,
-                    unit: Unit::Share,
+                    unit: Unit::Fraction,
                 }));
             }
         }
-        if raw.pictures.is_empty() {
-            return Err(DataError::file(root, "has no pictures in folders of classes, such as cat/1.jpg"));
+        if raw.images.is_empty() {
+            return Err(DataError::file(root, "has no images in directories of classes, such as cat/1.jpg"));
         }
         Ok(raw)
     }

@@ -1,11 +1,11 @@
-//! Which settings of pictures with texts contradict each other, and are the files there?
+//! Checks of the settings of images with conversations.
 
 use super::settings::{AnswerForm, Settings, Source};
 use crate::reading::named::file;
 use xrun_core::problem::{Problem, Problems};
 
-const SECTION: &str = "dataset.image-text";
-/// More pixels than this are no set to try something with.
+pub(super) const SECTION: &str = "dataset.image-text";
+/// Maximum number of pixels of a generated set.
 const GENERATED_PIXELS_MAX: u128 = 100_000_000_000;
 
 /// Adds what is wrong; places are filled in by the caller.
@@ -48,7 +48,7 @@ pub fn check(settings: &Settings, problems: &mut Problems) {
     if generated && pixels > GENERATED_PIXELS_MAX {
         let message = format!("{pixels} pixels would be generated, more than {GENERATED_PIXELS_MAX}");
         let problem = Problem::new(key("generated.examples"), message);
-        problems.add(problem.help("fewer or smaller pictures").related(key("generated.picture_size")));
+        problems.add(problem.help("fewer or smaller images").related(key("generated.picture_size")));
     }
 }
 

@@ -1,6 +1,6 @@
-//! How is a set of pictures with texts generated? JSON lines of messages and PNG files, written once.
+//! Generator of images with texts: JSON lines of messages and PNG files, written once.
 //!
-//! The same settings give the same bytes on any machine and with any number of threads.
+//! Equal settings give the same bytes on any machine and with any number of threads.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
@@ -18,27 +18,27 @@ use xrun_core::dataset::{cache, known, written_once};
 use xrun_core::files::write;
 use xrun_core::seed::generator;
 
-/// A change to what is written needs a new number: old folders stay valid for old code.
+/// A change to what is written needs a new number: old directories stay valid for old code.
 const VERSION: u32 = 1;
-/// The files of the splits. The first is written last: its presence says that the folder is whole.
+/// The files of the splits. The first is written last: its presence says that the directory is whole.
 pub const FILES: [&str; 3] = ["train.jsonl", "held-out.jsonl", "unseen.jsonl"];
-/// What can be asked for, in the order of an answer.
+/// Fields of an answer, in their order.
 pub const FIELDS: [&str; 5] = ["shape", "colour", "place", "size", "mark"];
-/// Pictures in a folder.
+/// Images in a directory.
 const FOLDER_MAX: usize = 1000;
 
-/// What is still to be written, and where.
+/// A set that is still to be generated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pending {
-    /// How many PNG files there will be.
+    /// Number of PNG files.
     pub pictures: usize,
     /// Pixels.
     pub picture_size: usize,
-    /// The folder of the data set.
+    /// The directory of the data set.
     pub folder: PathBuf,
 }
 
-/// What [`generate`] would write now; `None` when the set is there.
+/// The set that [`generate`] would write now; `None` when it is there.
 pub fn pending(settings: &Generated) -> Option<Pending> {
     pending_in(settings, &cache::folder())
 }
@@ -50,18 +50,18 @@ fn pending_in(settings: &Generated, cache: &Path) -> Option<Pending> {
     written_once::is_missing(&folder.join(FILES[0])).then_some(Pending { pictures, picture_size, folder })
 }
 
-/// Where the set is, or will be.
+/// Directory of the set, existing or not.
 pub fn folder(settings: &Generated) -> PathBuf {
     cache::folder().join(name(settings))
 }
 
-/// Of the folder: other settings have another.
+/// Name of the directory: other settings have another.
 fn name(settings: &Generated) -> String {
     let identity = format!("{VERSION} {}", serde_json::to_string(settings).unwrap_or_default());
     format!("pictures-{}", &digest(identity.as_bytes())[..16])
 }
 
-/// The folder of the generated set, written now if it is not there yet.
+/// The directory of the generated set, written now if it is not there yet.
 ///
 /// # Errors
 /// It cannot be written.
@@ -69,7 +69,7 @@ pub fn generate(settings: &Generated) -> Result<PathBuf, DataError> {
     generate_in(settings, &cache::folder())
 }
 
-/// As [`generate`], with the cache folder named.
+/// Does the same as [`generate`] below the cache directory `cache`.
 ///
 /// # Errors
 /// It cannot be written.
@@ -77,7 +77,7 @@ pub fn generate_in(settings: &Generated, cache: &Path) -> Result<PathBuf, DataEr
     written_once::folder(cache, &name(settings), FILES[0], |folder| write_all(settings, folder))
 }
 
-/// What decoding one of its pictures takes at most: no file of noise has more bytes than its pixels and a little.
+/// The image that takes most memory to decode: no file of noise has more bytes than its pixels and a little.
 pub fn largest(settings: &Generated, path: &Path) -> Largest {
     let side = settings.picture_size as u64;
     let bytes = decoding_bytes(side, side, side * side * 4 + 64 * 1024);
@@ -89,7 +89,7 @@ fn counts(settings: &Generated) -> [usize; 3] {
     [settings.examples, settings.held_out_examples, settings.unseen_examples]
 }
 
-/// A line of a file, and the digest of its picture.
+/// A line of a file, and the digest of its image.
 struct Written {
     line: String,
     sum: String,
@@ -121,7 +121,7 @@ fn write_all(settings: &Generated, folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Of the pictures of a thousand examples.
+/// Statistics of the images of a thousand examples.
 fn subfolder(split: usize, number: usize) -> String {
     format!("images/{}-{:03}", FILES[split].trim_end_matches(".jsonl"), number / FOLDER_MAX)
 }
@@ -132,7 +132,7 @@ fn one(settings: &Generated, split: usize, number: usize, folder: &Path) -> io::
     let (question, answer) = asked(random, &scene);
     let image = format!("{}/{number:06}.png", subfolder(split, number));
     let bytes = scene.paint(random, settings.picture_size).to_png()?;
-    // The whole folder is renamed when it is complete, so a half-written file is never seen.
+    // The whole directory is renamed when it is complete, so a half-written file is never seen.
     OpenOptions::new().create_new(true).write(true).open(folder.join(&image))?.write_all(&bytes)?;
     let quoted = |text: &str| serde_json::Value::from(text).to_string();
     let line = format!(

@@ -1,13 +1,14 @@
-//! Is a generated set what it claims, and the same each time?
+//! Generated sets are valid, and the same each time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::super::library::{Library, Split};
+use super::super::library::Library;
 use super::super::open::open_generated;
 use super::super::paint::{COLOURS, SHAPES, is_unseen};
 use super::super::settings::Settings;
 use super::*;
 use xrun_core::dataset::index::Index;
+use xrun_core::dataset::split::Split;
 
 fn small() -> Generated {
     Generated { examples: 600, held_out_examples: 60, unseen_examples: 40, picture_size: 32, seed: 3 }

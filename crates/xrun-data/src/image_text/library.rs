@@ -1,4 +1,4 @@
-//! Which examples does a data set have? Places in its files, never text or pictures.
+//! Index of images with conversations: positions of the examples in their files, never text or images.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -9,54 +9,61 @@ use std::sync::{Mutex, PoisonError};
 use super::record::{Record, Wrong, of_item, of_line};
 use super::settings::{AnswerForm, Settings};
 use super::{Seen, TextLength};
-use crate::reading::broken::Judge;
+use crate::reading::broken::{Judge, OnBroken};
 use crate::reading::decoding::Largest;
-use crate::tokenizer::{Tokenizer, Words};
+use crate::tokenizer::{Tokenizer, Vocabulary, Words};
 use xrun_core::dataset::error::{Broken, DataError};
 use xrun_core::dataset::index::Index;
+use xrun_core::dataset::split::Split;
+use xrun_core::units::Bytes;
 
 /// Examples that a vocabulary is learnt from; more change it little.
 const LEARN_EXAMPLES_MAX: usize = 20_000;
 
 /// The reason of what has no place in a sequence.
 pub(super) const TOO_LONG: &str = "too_long";
-/// What the examples of a split are for, in a sentence.
+/// Purpose of a split in messages.
 pub(super) const TO_TRAIN_ON: &str = "to train on";
 pub(super) const HELD_OUT: &str = "held out for validation";
 
-/// What examples are for. No picture is for two of them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Split {
-    /// To train with.
-    Train,
-    /// To validate with.
-    HeldOut,
-    /// Pairs of shape and colour that are never trained on; of generated sets only.
-    Unseen,
+/// Settings that every data set of images with conversations has: how examples are made and images cached.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Options {
+    /// Table of the data set in an experiment, such as `dataset.image-text`.
+    pub section: &'static str,
+    /// Side of an image that a model sees, in pixels.
+    pub image_size: usize,
+    /// Bytes of scaled images that are kept.
+    pub image_cache: Bytes,
+    /// The policy for examples that cannot be used.
+    pub on_broken: OnBroken,
+    /// Vocabulary of the texts.
+    pub vocabulary: Vocabulary,
 }
 
-impl Split {
-    /// All of them, in the order in which they are counted.
-    pub const ALL: [Self; 3] = [Self::Train, Self::HeldOut, Self::Unseen];
+impl Default for Options {
+    fn default() -> Self {
+        Settings::default().options()
+    }
 }
 
-/// Where an example stands in its file: 24 bytes an example are all that is kept.
+/// Position of an example in its source: 24 bytes an example are all that is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// In bytes.
+    /// Offset in bytes.
     pub offset: u64,
     /// Bytes of the line or the item.
     pub length: u32,
     /// From 1.
     pub line: u32,
-    /// Which item of a question list, from 1; 0 in JSON lines, where the line says it.
+    /// Index of the item in a question list, from 1; 0 in JSON lines, where the line says it.
     pub item: u32,
-    /// Number of its picture in its file: the same picture has the same number.
+    /// Number of its image in its file: the same image has the same number.
     pub picture: u32,
 }
 
 impl Place {
-    /// What to call it in a message.
+    /// Name of the example in messages.
     pub fn called(&self) -> String {
         match self.item {
             0 => format!("line {}", self.line),
@@ -65,7 +72,22 @@ impl Place {
     }
 }
 
-/// How the examples of a file are written.
+/// Source of examples, which are read when they are needed.
+pub trait Records: std::fmt::Debug + Send + Sync + 'static {
+    /// Reads one example.
+    ///
+    /// # Errors
+    /// It was changed since the index was made.
+    fn record(&self, place: &Place) -> Result<Record, DataError>;
+
+    /// Name of the source in messages.
+    fn path(&self) -> &Path;
+
+    /// Directory that holds the image files, canonical.
+    fn folder(&self) -> &Path;
+}
+
+/// Format of the examples of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// A line of JSON for each example, with messages.
@@ -79,19 +101,15 @@ pub enum Form {
 pub struct TextFile {
     /// The file, as the settings name it.
     pub path: PathBuf,
-    /// Canonical; pictures are in it.
+    /// Canonical; images are in it.
     pub folder: PathBuf,
-    /// How its examples are written.
+    /// Format of its examples.
     pub form: Form,
     pub(super) file: Mutex<File>,
 }
 
-impl TextFile {
-    /// Reads one example.
-    ///
-    /// # Errors
-    /// The file was changed since it was indexed.
-    pub fn record(&self, place: &Place) -> Result<Record, DataError> {
+impl Records for TextFile {
+    fn record(&self, place: &Place) -> Result<Record, DataError> {
         let mut bytes = vec![0; place.length as usize];
         let read = {
             let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
@@ -101,8 +119,18 @@ impl TextFile {
         self.form.read(&bytes).map_err(|(_, message)| self.changed(place, &message))
     }
 
-    /// What is said of an example that was sound when the file was indexed.
-    pub fn changed(&self, place: &Place, message: &str) -> DataError {
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn folder(&self) -> &Path {
+        &self.folder
+    }
+}
+
+impl TextFile {
+    /// Error about an example that was valid when the file was indexed.
+    fn changed(&self, place: &Place, message: &str) -> DataError {
         DataError::file(&self.path, format!("{}: {message}; it was changed during the run", place.called()))
     }
 }
@@ -122,24 +150,26 @@ impl Form {
 /// The index of a data set.
 #[derive(Debug)]
 pub struct Library {
-    /// One or more; see [`Library::file`].
-    pub(super) files: Vec<TextFile>,
-    /// The file of each split.
-    pub(super) file_of: [usize; 3],
-    pub(super) places: [Vec<Place>; 3],
-    /// Different pictures of all files together.
+    /// Sources of the examples, one or more.
+    pub sources: Vec<Box<dyn Records>>,
+    /// Index into `sources` of each split, in the order of [`Split::ALL`].
+    pub source_of: [usize; 3],
+    /// Positions of the examples of each split, by their number.
+    pub places: [Vec<Place>; 3],
+    /// Different images of all files together.
     pub pictures: u64,
-    /// What decoding a picture takes at most, with its example.
+    /// The image that takes most memory to decode.
     pub largest: Option<Largest>,
-    /// Of all texts and pictures.
+    /// SHA-256 of all texts and images, in hexadecimal.
     pub digest: String,
-    /// What was left out.
+    /// Items that were left out.
     pub left_out: Broken,
 }
 
 impl Index for Library {
     const SAMPLES: &'static str = "images with conversations";
     type Seen = Seen;
+    type Options = Options;
 
     fn count(&self) -> u64 {
         self.examples()
@@ -153,7 +183,7 @@ impl Index for Library {
         self.left_out.clone()
     }
 
-    /// Without the lengths of texts, which need a vocabulary.
+    /// Summary without the lengths of texts, which need a vocabulary.
     fn seen(&self) -> Seen {
         let [train, held_out, unseen] = Split::ALL.map(|split| self.places(split).len() as u64);
         Seen { train, held_out, unseen, pictures: self.pictures, texts: Vec::new() }
@@ -161,19 +191,19 @@ impl Index for Library {
 }
 
 impl Library {
-    /// Where the examples of a split stand, by their number.
+    /// Positions of the examples of a split, by their number.
     pub fn places(&self, split: Split) -> &[Place] {
         &self.places[split as usize]
     }
 
-    /// The file that has the examples of a split.
-    pub fn file(&self, split: Split) -> &TextFile {
-        &self.files[self.file_of[split as usize]]
+    /// Source of the examples of a split.
+    pub fn source(&self, split: Split) -> &dyn Records {
+        self.sources[self.source_of[split as usize]].as_ref()
     }
 
-    /// What identifies a picture: the same of two examples that share it.
+    /// Identity of an image: equal for two examples that share it.
     pub fn picture_key(&self, split: Split, place: &Place) -> (u32, u32) {
-        (self.file_of[split as usize] as u32, place.picture)
+        (self.source_of[split as usize] as u32, place.picture)
     }
 
     /// An example by its number.
@@ -183,35 +213,35 @@ impl Library {
     pub fn record(&self, split: Split, number: u64) -> Result<(Place, Record), DataError> {
         let place = usize::try_from(number).ok().and_then(|number| self.places(split).get(number));
         let place = *place.ok_or_else(|| DataError::content(format!("there is no example {number}")))?;
-        Ok((place, self.file(split).record(&place)?))
+        Ok((place, self.source(split).record(&place)?))
     }
 
     /// Bytes of the index.
     pub fn index_bytes(&self) -> u64 {
         let places: usize = self.places.iter().map(Vec::capacity).sum();
-        let paths: usize = self.files.iter().map(|file| file.path.as_os_str().len()).sum();
+        let paths: usize = self.sources.iter().map(|source| source.path().as_os_str().len()).sum();
         (places * size_of::<Place>() + paths) as u64
     }
 
-    /// Of all splits.
+    /// Number of examples of all splits.
     pub fn examples(&self) -> u64 {
         self.places.iter().map(|places| places.len() as u64).sum()
     }
 
-    /// How long the texts are.
+    /// Lengths of the texts.
     ///
     /// # Errors
     /// An example was changed.
     pub fn text_lengths(&self, tokenizer: &Tokenizer) -> Result<Vec<TextLength>, DataError> {
         let mut lengths: BTreeMap<usize, TextLength> = BTreeMap::new();
         for split in Split::ALL {
-            let file = self.file(split);
+            let source = self.source(split);
             for place in self.places(split) {
-                let tokens = text_tokens(&file.record(place)?, tokenizer)?;
+                let tokens = text_tokens(&source.record(place)?, tokenizer)?;
                 let length = lengths.entry(tokens).or_insert_with(|| TextLength {
                     tokens,
                     examples: [0; 3],
-                    one: (file.path.clone(), place.called()),
+                    one: (source.path().to_owned(), place.called()),
                 });
                 length.examples[split as usize] += 1;
             }
@@ -223,37 +253,35 @@ impl Library {
     ///
     /// # Errors
     /// Its files do not serve, or an example was changed.
-    pub fn tokenizer(&self, settings: &Settings) -> Result<Tokenizer, DataError> {
-        if let (Some(encoder), Some(merges)) = (&settings.encoder, &settings.merges) {
-            return Tokenizer::read(Path::new(encoder), Path::new(merges));
-        }
-        let mut words = Words::default();
-        let count = self.places(Split::Train).len().min(LEARN_EXAMPLES_MAX);
-        for number in 0..count as u64 {
-            let (_, record) = self.record(Split::Train, number)?;
-            // Apart, as they are in an example: no token has bytes of both.
-            words.add(&record.prompt(), 1)?;
-            words.add(&record.answer, 1)?;
-        }
-        Tokenizer::learn(&words, settings.vocabulary_size)
+    pub fn tokenizer(&self, vocabulary: &Vocabulary) -> Result<Tokenizer, DataError> {
+        vocabulary.tokenizer(|| {
+            let mut words = Words::default();
+            let count = self.places(Split::Train).len().min(LEARN_EXAMPLES_MAX);
+            for number in 0..count as u64 {
+                let (_, record) = self.record(Split::Train, number)?;
+                // Apart, as they are in an example: no token has bytes of both.
+                words.add(&record.prompt(), 1)?;
+                words.add(&record.answer, 1)?;
+            }
+            Ok(words)
+        })
     }
 
     /// Takes out what has more than `fit` tokens of prompt, answer and end of text. Examples are never cut: an answer
-    /// without its end, or a picture without its last tokens, would be learnt.
+    /// without its end, or an image without its last tokens, would be learnt.
     ///
     /// # Errors
     /// Some are too long and must not be left out, or nothing is left of a split.
-    pub fn fit(&mut self, tokenizer: &Tokenizer, fit: usize, settings: &Settings) -> Result<(), DataError> {
-        let mut judge = Judge::new(settings.on_broken);
+    pub fn fit(&mut self, tokenizer: &Tokenizer, fit: usize, on_broken: OnBroken) -> Result<(), DataError> {
+        let mut judge = Judge::new(on_broken);
         for split in Split::ALL {
-            let (mut kept, file) = (Vec::new(), self.file(split));
+            let (mut kept, source) = (Vec::new(), self.source(split));
             for place in self.places(split) {
-                let tokens = text_tokens(&file.record(place)?, tokenizer)?;
+                let tokens = text_tokens(&source.record(place)?, tokenizer)?;
                 match tokens <= fit {
                     true => kept.push(*place),
-                    false => {
-                        judge.broken_with(TOO_LONG, &file.path, || TextLength::too_long(tokens, fit, &place.called()))
-                    }
+                    false => judge
+                        .broken_with(TOO_LONG, source.path(), || TextLength::too_long(tokens, fit, &place.called())),
                 }
             }
             if kept.len() < self.places(split).len() {
@@ -266,31 +294,31 @@ impl Library {
         self.check_use()
     }
 
-    /// Is there something to train on and to validate with?
+    /// Refuses data that has nothing to train on or to validate with.
     pub(super) fn check_use(&self) -> Result<(), DataError> {
-        for (split, what) in [(Split::Train, TO_TRAIN_ON), (Split::HeldOut, HELD_OUT)] {
+        for (split, what) in [(Split::Train, TO_TRAIN_ON), (Split::Validation, HELD_OUT)] {
             if self.places(split).is_empty() {
                 let message = none_left(what, &self.left_out, self.pictures);
-                return Err(DataError::file(&self.file(split).path, message));
+                return Err(DataError::file(self.source(split).path(), message));
             }
         }
         Ok(())
     }
 }
 
-/// What is said where nothing is left of a split.
+/// Message about a split without examples.
 pub(super) fn none_left(what: &str, left_out: &Broken, pictures: u64) -> String {
     let left_out = match left_out.total() {
         0 => String::new(),
         count => format!(" ({count} were left out: {})", left_out.by_reason()),
     };
     format!(
-        "no example is {what}{left_out}; {pictures} pictures are there, and a second file can be named with \
+        "no example is {what}{left_out}; {pictures} images are there, and a second file can be named with \
          `validation_path`"
     )
 }
 
-/// Of prompt, answer and end of text.
+/// Number of tokens of prompt, answer and end of text.
 fn text_tokens(record: &Record, tokenizer: &Tokenizer) -> Result<usize, DataError> {
     Ok(tokenizer.encode(&record.prompt())?.len() + tokenizer.encode(&record.answer)?.len() + 1)
 }

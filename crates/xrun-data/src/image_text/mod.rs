@@ -1,4 +1,4 @@
-//! Pictures, each with an instruction and an answer: JSON lines of messages, or a list of questions.
+//! Images, each with an instruction and an answer: JSON lines of messages, or a list of questions.
 
 pub mod check;
 pub mod generate;
@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use super::reading::broken::Judge;
 use super::reading::broken::OnBroken;
-use library::Library;
+use library::{Library, Options};
 use settings::{Settings, Source};
 use xrun_core::dataset::error::{Broken, DataError};
 use xrun_core::dataset::index::Index;
@@ -31,7 +31,7 @@ use xrun_core::problem::Problems;
 #[derive(Debug)]
 pub struct ImageText;
 
-/// What a look at it tells.
+/// Summary of a data set of images with conversations.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Seen {
     /// Examples to train on.
@@ -40,9 +40,9 @@ pub struct Seen {
     pub held_out: u64,
     /// Examples of the third split, which only generated sets have.
     pub unseen: u64,
-    /// Different pictures.
+    /// Different images.
     pub pictures: u64,
-    /// How long the texts are, the shortest first.
+    /// Lengths of the texts, the shortest first.
     pub texts: Vec<TextLength>,
 }
 
@@ -72,10 +72,10 @@ impl Seen {
     }
 }
 
-/// How many examples have a text of this length.
+/// Number of examples whose text has this length.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TextLength {
-    /// Of prompt, answer and end of text.
+    /// Tokens of prompt, answer and end of text.
     pub tokens: usize,
     /// To train on, held out, unseen.
     pub examples: [u64; 3],
@@ -84,10 +84,10 @@ pub struct TextLength {
 }
 
 impl TextLength {
-    /// What is wrong with so long an example where `fit` tokens have a place beside the picture.
+    /// Message about an example of `tokens` tokens where `fit` tokens fit next to the image.
     pub fn too_long(tokens: usize, fit: usize, called: &str) -> String {
         format!(
-            "{called}: {tokens} tokens of text, and {fit} fit beside the picture; examples are never cut: raise \
+            "{called}: {tokens} tokens of text, and {fit} fit beside the image; examples are never cut: raise \
              `sequence_length` by {} for this one",
             tokens.saturating_sub(fit)
         )
@@ -96,7 +96,7 @@ impl TextLength {
 
 impl DatasetKind for ImageText {
     const NAME: &'static str = "image-text";
-    /// Its pictures are decoded in `limits.decoding`.
+    /// Its images are decoded in `limits.decoding`.
     const LIMITS: &'static [&'static str] = &["decoding"];
     type Settings = Settings;
     type Index = Library;
@@ -120,7 +120,7 @@ impl DatasetKind for ImageText {
         }
         let pending = generate::pending(&settings.generated)?;
         let (pictures, side, folder) = (pending.pictures, pending.picture_size, pending.folder.display());
-        Some(format!("{pictures} pictures of {side} pixels with their answers, once, in {folder}"))
+        Some(format!("{pictures} images of {side} pixels with their answers, once, in {folder}"))
     }
 
     fn verify(settings: &Settings) {
@@ -132,18 +132,22 @@ impl DatasetKind for ImageText {
             return Vec::new();
         }
         let named = [&settings.path, &settings.validation_path, &settings.encoder, &settings.merges];
-        // The pictures are in the folders.
+        // The images are in the directories.
         named.into_iter().flatten().map(PathBuf::from).chain(open::folders(settings)).collect()
+    }
+
+    fn options(settings: &Settings) -> Options {
+        settings.options()
     }
 
     fn open(settings: &Settings) -> Result<Library, DataError> {
         open::open(settings)
     }
 
-    /// With the lengths of texts.
+    /// Summarises the data with the lengths of its texts.
     fn look(settings: &Settings) -> Result<Look<Seen>, DataError> {
         let library = open::open(settings)?;
-        let tokenizer = library.tokenizer(settings)?;
+        let tokenizer = library.tokenizer(&settings.options().vocabulary)?;
         let seen = Seen { texts: library.text_lengths(&tokenizer)?, ..library.seen() };
         let notes = tokenizer.note().map(str::to_owned).into_iter().collect();
         Ok(Look { left_out: library.left_out, notes, seen })

@@ -1,4 +1,4 @@
-//! From files to an index: which examples are there, and are they sound?
+//! Opens files of images with conversations: checks every example and image, and makes the index.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 
 use super::generate::{self, FILES};
-use super::library::{Form, Library, Place, Split, TextFile};
+use super::library::{Form, Library, Place, Records, TextFile};
 use super::picture::{self, Head};
 use super::record::{EXPECTED, Image, Record, Wrong};
 use super::settings::{Settings, Source};
@@ -24,21 +24,22 @@ use crate::reading::whole::is_whole;
 use xrun_core::dataset::digest::hexadecimal;
 use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::known::Known;
+use xrun_core::dataset::split::Split;
 use xrun_core::dataset::written_once;
 use xrun_core::files::file;
 use xrun_core::printable;
 
-/// A longer line is no example. The text of a line and its base64 are in memory while it is read.
+/// Maximum length of a line in bytes. The text of a line and its base64 are in memory while it is read.
 pub const LINE_BYTES_MAX: u64 = 32 * 1024 * 1024;
-/// More than this is no list of questions, which is looked through as a whole.
+/// Maximum size of a list of questions, which is read as a whole.
 const LIST_BYTES_MAX: u64 = 256 * 1024 * 1024;
-/// More examples are not indexed.
+/// Maximum number of examples.
 const EXAMPLES_MAX: usize = 10_000_000;
-/// Of what decodes one picture: its line, and the base64 in it.
+/// Copies of a line in memory while its image is decoded: the line, and the base64 in it.
 pub(super) const LINE_COPIES: u64 = 2;
 
 /// Opens the data set that the settings name; a generated one is written now if it is not there. All lines are read once,
-/// and the beginning and the end of each picture; none is kept.
+/// and the beginning and the end of each image; none is kept.
 ///
 /// # Errors
 /// All that would end a run before its first step.
@@ -49,7 +50,7 @@ pub fn open(settings: &Settings) -> Result<Library, DataError> {
     }
 }
 
-/// What xrun wrote itself is never left out in part: results on it would not compare.
+/// Opens a generated set. No part of it is ever left out: results on it would not compare.
 pub(super) fn open_generated(settings: &Settings, folder: &Path) -> Result<Library, DataError> {
     let paths = FILES.map(|name| folder.join(name));
     indexed(settings, &paths, OnBroken::Fail).map_err(|error| written_once::damaged(folder, error))
@@ -61,7 +62,7 @@ fn open_files(settings: &Settings) -> Result<Library, DataError> {
     indexed(settings, &paths, settings.on_broken)
 }
 
-/// The folders of the data set.
+/// The directories of the data set.
 pub fn folders(settings: &Settings) -> Vec<PathBuf> {
     match settings.source {
         Source::Generated => vec![generate::folder(&settings.generated)],
@@ -76,7 +77,7 @@ fn folder_of(path: &Path) -> PathBuf {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new(".")).to_path_buf()
 }
 
-/// Whether a line opens a list of objects.
+/// Returns whether a line opens a list of objects.
 fn begins_a_list(line: &[u8]) -> bool {
     line.strip_prefix(b"[").is_some_and(|rest| matches!(rest.trim_ascii_start().first(), None | Some(b'{')))
 }
@@ -100,21 +101,21 @@ fn indexed(settings: &Settings, paths: &[PathBuf], policy: OnBroken) -> Result<L
     judge.verdict()?;
     indexing.known.into_values().for_each(Known::keep);
     let pictures = files.iter().map(|file| u64::from(file.pictures)).sum();
-    let file_of = std::array::from_fn(|split| split.min(files.len() - 1));
+    let source_of = std::array::from_fn(|split| split.min(files.len() - 1));
     let mut places: [Vec<Place>; 3] = Default::default();
     if let [only] = files.as_mut_slice() {
         let held_out = (f64::from(only.pictures) * settings.validation_share).round().max(1.0) as u32;
         let first = only.pictures.saturating_sub(held_out);
         let all = std::mem::take(&mut only.places);
         let (train, validation) = all.into_iter().partition(|place| place.picture < first);
-        [places[Split::Train as usize], places[Split::HeldOut as usize]] = [train, validation];
+        [places[Split::Train as usize], places[Split::Validation as usize]] = [train, validation];
     } else {
         files.iter_mut().zip(&mut places).for_each(|(file, places)| *places = std::mem::take(&mut file.places));
     }
     places.iter_mut().for_each(Vec::shrink_to_fit);
     let library = Library {
-        files: files.into_iter().map(|file| file.text).collect(),
-        file_of,
+        sources: files.into_iter().map(|file| Box::new(file.text) as Box<dyn Records>).collect(),
+        source_of,
         places,
         pictures,
         largest: match settings.source {
@@ -136,15 +137,15 @@ struct Found {
 }
 
 struct Indexing {
-    /// What xrun wrote has the bytes that it wrote: they are hashed and not looked at.
+    /// `true` for a generated set, whose files are hashed and not read.
     generated: bool,
-    /// Digests of files, by their folder.
+    /// Digests of files, by their directory.
     known: BTreeMap<PathBuf, Known>,
     digest: Sha256,
     largest: Option<Largest>,
 }
 
-/// A picture that was looked at.
+/// An image that was looked at.
 #[derive(Clone, Copy)]
 struct Looked {
     number: u32,
@@ -152,13 +153,13 @@ struct Looked {
     head: Option<(Head, u64)>,
 }
 
-/// What is found in one file.
+/// Reader of one file.
 struct OfFile<'a> {
     path: &'a Path,
     folder: &'a Path,
     form: Form,
     places: Vec<Place>,
-    /// Each picture by the beginning of the SHA-256 of its name or its base64.
+    /// Each image by the beginning of the SHA-256 of its name or its base64.
     pictures: HashMap<[u8; 16], Looked>,
     judge: &'a mut Judge,
 }
@@ -248,7 +249,7 @@ impl Indexing {
         }
         let body = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&text);
         let items: Vec<&RawValue> = serde_json::from_slice(body).map_err(|error| {
-            failed(format!("is no list of [question, answer, number of a picture]: {}", no_list(body, &error)))
+            failed(format!("is no list of [question, answer, number of an image]: {}", no_list(body, &error)))
         })?;
         let (mut line, mut seen) = (1, 0);
         for (item, raw) in (1..).zip(items) {
@@ -281,7 +282,7 @@ impl Indexing {
         Ok(())
     }
 
-    /// The number of the picture of an example; one that is new is looked at.
+    /// The number of the image of an example; one that is new is looked at.
     fn picture(
         &mut self,
         record: &Record,
@@ -305,7 +306,7 @@ impl Indexing {
         let head = match (&name, &record.image) {
             (Some(name), _) => self.of_file(found.folder, name)?,
             (None, Image::Inline(url)) => of_url(url),
-            (None, Image::File(_)) => return Ok(Err(("missing_picture", "has no picture".into()))),
+            (None, Image::File(_)) => return Ok(Err(("missing_picture", "has no image".into()))),
         };
         Ok(head.map(|head| {
             self.decoded(head, name.as_deref(), place, found.path);
@@ -315,7 +316,7 @@ impl Indexing {
         }))
     }
 
-    /// Notes what decoding a picture takes with the line of this example.
+    /// Notes what decoding an image takes with the line of this example.
     fn decoded(&mut self, head: Option<(Head, u64)>, name: Option<&str>, place: &Place, file: &Path) {
         let Some((Head { width, height, .. }, length)) = head else { return };
         let (width, height) = (u64::from(width), u64::from(height));
@@ -326,7 +327,7 @@ impl Indexing {
         }
     }
 
-    /// Looks at the file of a picture; `None` where it need not be looked at.
+    /// Looks at the file of an image; `None` where it need not be looked at.
     fn of_file(&mut self, folder: &Path, name: &str) -> Result<Result<Option<(Head, u64)>, Wrong>, DataError> {
         let whole = folder.join(name);
         let shown = printable::line(name, 100);
@@ -369,17 +370,17 @@ fn of_url(url: &str) -> Result<Option<(Head, u64)>, Wrong> {
     Ok(Some((head, bytes.len() as u64)))
 }
 
-/// The path of a picture below the folder, without `.` in it.
+/// The path of an image below the directory, without `.` in it.
 pub(super) fn located(folder: &Path, name: &str) -> Result<String, Wrong> {
     let shown = || printable::line(name, 100);
     match confined(folder, name) {
         Ok(Some(path)) => Ok(path.to_string_lossy().into_owned()),
         Ok(None) => {
             let tried = folder.join(name);
-            Err(("missing_picture", format!("the picture {} is not there, or is no file", tried.display())))
+            Err(("missing_picture", format!("the image {} is not there, or is no file", tried.display())))
         }
         Err(_) => {
-            Err(("outside", format!("the picture \"{}\" leads to a file outside of {}", shown(), folder.display())))
+            Err(("outside", format!("the image \"{}\" leads to a file outside of {}", shown(), folder.display())))
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Is all that is wrong with a file told with its line, or left out and counted?
+//! Invalid examples are reported with their line, or left out and counted.
 
 use std::path::Path;
 
@@ -30,7 +30,7 @@ fn settings(folder: &Path, policy: OnBroken) -> Settings {
     Settings { source: Source::Messages, path, on_broken: policy, ..Settings::default() }
 }
 
-/// A folder with four good pictures and a file of examples with these lines behind four good ones.
+/// A directory with four good images and a file of examples with these lines behind four good ones.
 fn folder(lines: &[Vec<u8>]) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let mut text = Vec::new();
@@ -59,7 +59,7 @@ fn each_broken_example_is_told_with_its_line_or_left_out_and_counted() {
         (bad("/etc/hostname"), "outside", "outside of"),
         (bad("out.png"), "outside", "outside of"),
         (bad("http://x.org/a.png"), "url", "download"),
-        (bad("cut.jpg"), "broken_picture", "cut.jpg: the picture is cut off"),
+        (bad("cut.jpg"), "broken_picture", "cut.jpg: the image is cut off"),
         (bad("text.png"), "not_png_or_jpeg", "text.png: "),
         (bad("thin.png"), "too_large_picture", "1 x 65535"),
         (bad("huge.png"), "too_large_picture", "30000 x 30000"),
@@ -135,9 +135,9 @@ fn all_examples_of_a_picture_are_on_one_side_and_have_its_number() {
     assert_eq!(library.seen(), super::super::Seen { train: 5, held_out: 2, unseen: 0, pictures: 5, texts: Vec::new() });
     let pictures: Vec<u32> = library.places(Split::Train).iter().map(|place| place.picture).collect();
     assert_eq!(pictures, [0, 1, 2, 3, 0]);
-    let lines: Vec<u32> = library.places(Split::HeldOut).iter().map(|place| place.line).collect();
+    let lines: Vec<u32> = library.places(Split::Validation).iter().map(|place| place.line).collect();
     assert_eq!(lines, [5, 9], "empty lines count as lines");
-    assert_eq!(library.record(Split::HeldOut, 1).unwrap().1.answer, "c");
+    assert_eq!(library.record(Split::Validation, 1).unwrap().1.answer, "c");
     assert_eq!(library.record(Split::Train, 0).unwrap().1.answer, "red");
     assert_eq!(library.index_bytes() % 24, folder.path().join("a.jsonl").as_os_str().len() as u64 % 24);
     assert!(library.record(Split::Train, 5).is_err());
@@ -148,13 +148,13 @@ fn all_examples_of_a_picture_are_on_one_side_and_have_its_number() {
     let second = Some(folder.path().join("b.jsonl").display().to_string());
     let library = open(&Settings { validation_path: second, ..share.clone() }).unwrap();
     assert_eq!(library.seen(), super::super::Seen { train: 7, held_out: 1, unseen: 0, pictures: 6, texts: Vec::new() });
-    // Another picture is other data, and so is another text.
+    // Another image is other data, and so is another text.
     let digest = open(&share).unwrap().digest;
     put(folder.path(), "images/2.png", &png(77));
     assert_ne!(open(&share).unwrap().digest, digest);
 }
 
-/// The room to decode in is as large as the longest line asks for, whichever example of a picture that is.
+/// The room to decode in is as large as the longest line asks for, whichever example of an image that is.
 #[test]
 fn a_picture_takes_as_much_as_its_longest_line() {
     let of = |answers: [&str; 2]| {
@@ -186,9 +186,9 @@ fn data_that_does_not_serve_is_told_as_a_whole() {
     let message = told(&of(OnBroken::Skip));
     assert!(message.contains("1 were left out: missing_picture 1"), "{message}");
     let list = Settings { source: Source::QuestionList, ..of(OnBroken::Fail) };
-    assert!(told(&list).ends_with("is no list of [question, answer, number of a picture]: it is an object"));
+    assert!(told(&list).ends_with("is no list of [question, answer, number of an image]: it is an object"));
     put(empty.path(), "a.jsonl", b"");
-    assert!(told(&list).ends_with("number of a picture]: the file is empty"), "{}", told(&list));
+    assert!(told(&list).ends_with("number of an image]: the file is empty"), "{}", told(&list));
     put(empty.path(), "a.jsonl", b"[[\"a\", \"b\", 1],\n[\"a\"");
     assert!(told(&list).contains("the file ends in line 2 before its JSON does"), "{}", told(&list));
 }
@@ -211,7 +211,7 @@ fn a_question_list_is_read_by_item_and_line() {
     assert!(message.contains("a.jsonl: question 5 in line 3: the answer is empty"), "{message}");
     let library = open(&list(OnBroken::Skip, AnswerForm::Json)).unwrap();
     assert_eq!(library.seen(), super::super::Seen { train: 3, held_out: 1, unseen: 0, pictures: 3, texts: Vec::new() });
-    let (place, record) = library.record(Split::HeldOut, 0).unwrap();
+    let (place, record) = library.record(Split::Validation, 0).unwrap();
     assert_eq!((place.line, place.item, record.answer.as_str()), (3, 4, r#"{"answer": "blue"}"#));
 }
 
@@ -222,8 +222,8 @@ fn what_is_too_long_is_never_cut() {
     let of = |policy| settings(folder.path(), policy);
     let fitted = |policy, tokens| {
         let mut library = open(&of(policy)).unwrap();
-        let tokenizer = library.tokenizer(&of(policy)).unwrap();
-        library.fit(&tokenizer, tokens, &of(policy)).map(|()| library)
+        let tokenizer = library.tokenizer(&of(policy).options().vocabulary).unwrap();
+        library.fit(&tokenizer, tokens, policy).map(|()| library)
     };
     assert_eq!(fitted(OnBroken::Fail, 300).unwrap().examples(), 5);
     let message = fitted(OnBroken::Fail, 30).unwrap_err().to_string();
@@ -244,9 +244,8 @@ fn a_look_says_the_same_of_what_is_too_long() {
     let longest = look.seen.texts.last().unwrap().tokens;
     for (fit, on_broken) in [(300, OnBroken::Fail), (30, OnBroken::Fail), (30, OnBroken::Skip), (3, OnBroken::Skip)] {
         let (mut seen, mut library) = (look.seen.clone(), open(&settings).unwrap());
-        let tokenizer = library.tokenizer(&settings).unwrap();
-        let settings = Settings { on_broken, ..settings.clone() };
-        match (seen.fit(fit, on_broken), library.fit(&tokenizer, fit, &settings)) {
+        let tokenizer = library.tokenizer(&settings.options().vocabulary).unwrap();
+        match (seen.fit(fit, on_broken), library.fit(&tokenizer, fit, on_broken)) {
             (Ok(broken), Ok(())) => {
                 assert_eq!(broken, library.left_out);
                 assert_eq!(Seen { texts: Vec::new(), ..seen }, Seen { pictures: look.seen.pictures, ..library.seen() });

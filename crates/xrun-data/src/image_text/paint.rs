@@ -1,4 +1,4 @@
-//! What does a generated picture look like? A shape on a noisy ground, in whole numbers: the same bytes on every machine.
+//! Painter of the generated images: a shape on a noisy ground, in whole numbers: the same bytes on every machine.
 
 use rand::{Rng, RngExt};
 
@@ -15,9 +15,9 @@ pub const COLOURS: [(&str, [i32; 3]); 6] = [
     ("purple", [140, 50, 180]),
     ("orange", [245, 140, 30]),
 ];
-/// The places of a shape in the picture, by the words that texts have for them.
+/// The places of a shape in the image, by the words that texts have for them.
 pub const PLACES: [&str; 4] = ["top left", "top right", "bottom left", "bottom right"];
-/// How many sizes there are.
+/// Number of sizes.
 pub const SIZES: u32 = 3;
 
 /// Lengths within a shape are in parts of its radius.
@@ -29,7 +29,7 @@ const TURNS: [(i64, i64); 5] = [(4096, 0), (4080, 357), (4034, 711), (3956, 1060
 /// Radius of each size and the farthest that a shape is moved, in thousandths of the side.
 const RADII: [i64; SIZES as usize] = [90, 130, 180];
 const MOVED: i64 = 35;
-/// What a mark is painted with.
+/// Colour of a mark.
 const DARK: [i32; 3] = [20, 20, 24];
 /// Grains of the ground's noise along a side.
 const GRAINS: usize = 64;
@@ -43,7 +43,7 @@ pub enum Mark {
     Stripe,
 }
 
-/// What is seen.
+/// Content of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scene {
     /// Index into [`SHAPES`].
@@ -54,7 +54,7 @@ pub struct Scene {
     pub place: usize,
     /// 1 to [`SIZES`].
     pub size: u32,
-    /// What is painted into the shape; `None` for nothing.
+    /// Mark in the shape, if any.
     pub mark: Option<Mark>,
 }
 
@@ -91,7 +91,7 @@ impl Scene {
         }
     }
 
-    /// The picture, `side` pixels wide and high. Where it lies within its quarter, its hue, its turn and the ground are
+    /// The image, `side` pixels wide and high. Where it lies within its quarter, its hue, its turn and the ground are
     /// drawn.
     pub fn paint(&self, random: &mut impl Rng, side: usize) -> Picture {
         let length = side as i64 * PART;
@@ -105,7 +105,7 @@ impl Scene {
         let hue: [i32; 3] = std::array::from_fn(|_| random.random_range(-15..=15));
         let grey = random.random_range(95..=165);
         let ground: [i32; 3] = std::array::from_fn(|_| grey + random.random_range(-12..=12));
-        // A few large grains instead of one a pixel: a large picture stays a small file.
+        // A few large grains instead of one a pixel: a large image stays a small file.
         let grain = side.div_ceil(GRAINS);
         let across = side.div_ceil(grain);
         let noise: Vec<i32> = (0..across * across).map(|_| random.random_range(-10..=10)).collect();
@@ -133,7 +133,7 @@ impl Scene {
         Picture { width: side, height: side, rgb: rgb.into() }
     }
 
-    /// Whether a point is in the shape; `v` grows downwards.
+    /// Returns whether a point is in the shape; `v` grows downwards.
     fn covers(&self, u: i64, v: i64) -> bool {
         let (across, along) = (u.abs(), v.abs());
         match self.shape {
@@ -144,7 +144,7 @@ impl Scene {
         }
     }
 
-    /// Whether a point of the shape has the colour of the mark.
+    /// Returns whether a point of the shape has the colour of the mark.
     fn is_marked(&self, u: i64, v: i64) -> bool {
         match self.mark {
             None => false,
@@ -154,7 +154,7 @@ impl Scene {
     }
 }
 
-/// Whether a pair of shape and colour is never trained on: 6 of 24.
+/// Returns whether a pair of shape and colour is never trained on: 6 of 24.
 pub fn is_unseen(shape: usize, colour: usize) -> bool {
     (shape + colour) % 4 == 3
 }

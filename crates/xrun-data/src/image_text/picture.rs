@@ -1,4 +1,4 @@
-//! How does the file of a picture become a square of a few pixels? Bounds before it is decoded, then turned, laid on white
+//! Conversion of an image file to a square of a few pixels: bounds before it is decoded, then turned, laid on white
 //! and averaged, in whole numbers: the same bytes on every machine.
 
 use std::io::{BufRead, Cursor, Seek};
@@ -14,27 +14,27 @@ use crate::reading::whole::is_whole_in;
 use xrun_core::dataset::sample::Picture;
 use xrun_core::printable;
 
-/// More pixels are not decoded: 192 MB of them.
+/// Maximum number of pixels: 192 MB when they are decoded.
 pub const PIXELS_MAX: u64 = 64_000_000;
 /// A longer side is not decoded.
 pub const SIDE_MAX: u32 = 32_768;
 /// A longer file is not read.
 pub const FILE_BYTES_MAX: u64 = 256 * 1024 * 1024;
-/// Whatever a decoder asks for.
+/// Maximum memory of a decoder in bytes.
 const DECODE_BYTES_MAX: u64 = 1024 * 1024 * 1024;
 
-/// What the beginning of a file tells. Width and height are as the pixels are stored.
+/// Header of an image file. Width and height are as the pixels are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
     /// Pixels in a row.
     pub width: u32,
     /// Rows.
     pub height: u32,
-    /// What the first bytes say that it is, whatever the file's name.
+    /// Format by the first bytes, whatever the file's name.
     pub format: ImageFormat,
 }
 
-/// Looks at the beginning of a picture and refuses what must not be decoded.
+/// Looks at the beginning of an image and refuses what must not be decoded.
 ///
 /// # Errors
 /// It is neither PNG nor JPEG, broken, empty or too large.
@@ -42,11 +42,11 @@ pub fn head(reader: impl BufRead + Seek) -> Result<Head, Wrong> {
     let reader = ImageReader::new(reader).with_guessed_format().map_err(|error| broken(&error))?;
     let format = reader.format().filter(|format| matches!(format, ImageFormat::Png | ImageFormat::Jpeg));
     let Some(format) = format else {
-        return Err(("not_png_or_jpeg", "the picture begins neither as PNG nor as JPEG".into()));
+        return Err(("not_png_or_jpeg", "the image begins neither as PNG nor as JPEG".into()));
     };
     let decoder = reader.into_decoder().map_err(|error| failed(&error))?;
     let (width, height) = decoder.dimensions();
-    let said = format!("the picture is {width} x {height} pixels");
+    let said = format!("the image is {width} x {height} pixels");
     if width == 0 || height == 0 {
         return Err(("broken_picture", format!("{said}: it is empty")));
     }
@@ -61,12 +61,12 @@ pub fn head(reader: impl BufRead + Seek) -> Result<Head, Wrong> {
 }
 
 fn broken(error: &dyn std::fmt::Display) -> Wrong {
-    ("broken_picture", format!("the picture cannot be read: {}", printable::line(error.to_string().trim_end(), 200)))
+    ("broken_picture", format!("the image cannot be read: {}", printable::line(error.to_string().trim_end(), 200)))
 }
 
 fn failed(error: &ImageError) -> Wrong {
     match error {
-        ImageError::Limits(_) => ("too_large_picture", format!("decoding the picture takes too much: {error}")),
+        ImageError::Limits(_) => ("too_large_picture", format!("decoding the image takes too much: {error}")),
         error => broken(error),
     }
 }
@@ -95,14 +95,14 @@ pub fn inline(url: &str) -> Result<Vec<u8>, Wrong> {
             }
             DecodeError::InvalidLastSymbol(..) => "its last character ends within a byte: it is cut off".to_owned(),
         };
-        wrong(format!("the picture is no base64: {why}; encode its file anew, or name the file"))
+        wrong(format!("the image is no base64: {why}; encode its file anew, or name the file"))
     })
 }
 
 /// Decodes the whole bytes of a PNG or JPEG file as 8-bit RGB: turned as EXIF says, and what is transparent laid on white.
 ///
 /// # Errors
-/// As [`head`], or it is cut off or damaged.
+/// The errors of [`head`], or the file is cut off or damaged.
 pub fn decode(bytes: &[u8]) -> Result<Picture, Wrong> {
     let Head { format, .. } = head(Cursor::new(bytes))?;
     whole(bytes, format)?;
@@ -112,7 +112,7 @@ pub fn decode(bytes: &[u8]) -> Result<Picture, Wrong> {
         let mut reader = ImageReader::with_format(Cursor::new(bytes), format);
         reader.limits(limits.clone());
         let mut decoder = reader.into_decoder()?;
-        // The picture itself counts as well, as in `ImageReader::decode`.
+        // The image itself counts as well, as in `ImageReader::decode`.
         limits.reserve(decoder.total_bytes())?;
         decoder.set_limits(limits)?;
         let turn = orientation::of(&mut decoder, ExifOrientation::Apply)?;
@@ -122,7 +122,7 @@ pub fn decode(bytes: &[u8]) -> Result<Picture, Wrong> {
     Ok(Picture { width: decoded.width() as usize, height: decoded.height() as usize, rgb: decoded.into_raw().into() })
 }
 
-/// Whether the end of a picture is there: what is missing of a JPEG would be decoded as grey.
+/// Refuses a file whose end is missing: the rest of a JPEG would be decoded as grey.
 ///
 /// # Errors
 /// It is cut off.
@@ -133,9 +133,9 @@ pub fn whole(bytes: &[u8], format: ImageFormat) -> Result<(), Wrong> {
     }
 }
 
-/// What is said of a picture whose end is missing.
+/// Error about an image whose end is missing.
 pub fn cut_off() -> Wrong {
-    ("broken_picture", "the picture is cut off: its end is missing".into())
+    ("broken_picture", "the image is cut off: its end is missing".into())
 }
 
 fn on_white(picture: DynamicImage) -> RgbImage {
@@ -156,7 +156,7 @@ fn on_white(picture: DynamicImage) -> RgbImage {
     RgbImage::from_raw(width, height, rgb).unwrap_or_else(|| RgbImage::new(width, height))
 }
 
-/// The picture as a square of `side` pixels, whatever its proportions: each pixel is the mean of what it covers, parts of
+/// The image as a square of `side` pixels, whatever its proportions: each pixel is the mean of what it covers, parts of
 /// pixels by their share. One of that size stays as it is.
 pub fn scaled(picture: &Picture, side: usize) -> Picture {
     let Picture { width, height, rgb } = picture;
@@ -165,7 +165,7 @@ pub fn scaled(picture: &Picture, side: usize) -> Picture {
         return picture.clone();
     }
     let columns: Vec<Vec<(usize, u64)>> = (0..side).map(|x| covered(x, width, side).collect()).collect();
-    // Of one row of the picture, for each new column: in units of 255 times the width.
+    // Of one row of the image, for each new column: in units of 255 times the width.
     let mut row = (usize::MAX, vec![0_u64; side * 3]);
     let mut scaled = Vec::with_capacity(side * side * 3);
     let area = (width * height) as u64;
@@ -190,7 +190,7 @@ pub fn scaled(picture: &Picture, side: usize) -> Picture {
     Picture { width: side, height: side, rgb: scaled.into() }
 }
 
-/// Which of `from` pixels the new pixel `at` of `to` covers, and by how much; in all `from`.
+/// Weights of the `from` pixels that the new pixel `at` of `to` covers; their sum over all new pixels is `from`.
 fn covered(at: usize, from: usize, to: usize) -> impl Iterator<Item = (usize, u64)> {
     let (begin, end) = (at * from, (at + 1) * from);
     (begin / to..end.div_ceil(to)).map(move |pixel| {

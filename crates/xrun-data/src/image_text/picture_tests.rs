@@ -1,4 +1,4 @@
-//! Are pictures bounded, turned, laid on white and scaled as they should be?
+//! Images are bounded, rotated, laid on white and scaled.
 
 use image::{GrayAlphaImage, Luma, LumaA, Rgb, RgbaImage};
 use proptest::prelude::*;
@@ -45,7 +45,7 @@ fn pictures_that_are_too_large_are_refused_before_they_are_decoded() {
         (1, 65_535, "too_large_picture", "1 x 65535 pixels, a side may have at most 32768"),
         (30_000, 30_000, "too_large_picture", "900000000 in all, at most 64000000 are decoded"),
         (8_000, 8_001, "too_large_picture", "64008000 in all"),
-        (0, 5, "broken_picture", "the picture"),
+        (0, 5, "broken_picture", "the image"),
     ] {
         for found in
             [head(Cursor::new(claimed(width, height))).map(|_| ()), decode(&claimed(width, height)).map(|_| ())]

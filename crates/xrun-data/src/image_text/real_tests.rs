@@ -1,12 +1,12 @@
 //! easy-VQA as it is published; `docs/data.md` says where to get it.
 
-use super::library::Split;
 use super::open::open;
 use super::settings::{AnswerForm, Settings, Source};
 use super::store::ImageTextStore;
 use crate::real_data::real_data;
 use xrun_core::bounded::ledger::Ledger;
 use xrun_core::dataset::index::Index;
+use xrun_core::dataset::split::Split;
 use xrun_core::settings::sections::Limits;
 
 #[test]
@@ -21,19 +21,19 @@ fn easy_vqa_is_read_as_it_is() {
         ..Settings::default()
     };
     let mut library = open(&settings).unwrap();
-    // By Python, from the file: 4,943 questions about 500 pictures, 1,009 of them about the last 100.
+    // By Python, from the file: 4,943 questions about 500 images, 1,009 of them about the last 100.
     assert_eq!(
         library.seen(),
         super::Seen { train: 3934, held_out: 1009, unseen: 0, pictures: 500, texts: Vec::new() }
     );
-    let tokenizer = library.tokenizer(&settings).unwrap();
-    library.fit(&tokenizer, 64, &settings).unwrap();
+    let tokenizer = library.tokenizer(&settings.options().vocabulary).unwrap();
+    library.fit(&tokenizer, 64, settings.on_broken).unwrap();
     let ledger = Ledger::default();
-    let store = ImageTextStore::new(library, tokenizer, &settings, &Limits::default(), &ledger);
-    for number in (0..store.count(Split::HeldOut)).step_by(50) {
-        let example = store.example(Split::HeldOut, number).unwrap();
+    let store = ImageTextStore::new(library, tokenizer, &settings.options(), &Limits::default(), &ledger);
+    for number in (0..store.count(Split::Validation)).step_by(50) {
+        let example = store.example(Split::Validation, number).unwrap();
         // Not scaled: the bytes of the file.
-        assert_eq!(example.picture, store.original(Split::HeldOut, number).unwrap());
+        assert_eq!(example.picture, store.original(Split::Validation, number).unwrap());
         assert!(example.text.answer_text.starts_with("{\"answer\": \""), "{}", example.text.answer_text);
     }
     let first = store.text(Split::Train, 0).unwrap();

@@ -1,4 +1,4 @@
-//! What does one example say? A line of messages, or an item of a question list, before its picture is looked at.
+//! Reader of one example: a line of messages, or an item of a question list, before its image is looked at.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -13,7 +13,7 @@ use crate::json::{object_with, why_of_line};
 use xrun_core::printable;
 use xrun_core::problem::nearest;
 
-/// Messages of an example, and parts of a message. More are no conversation about a picture.
+/// Messages of an example, and parts of a message. More are no conversation about an image.
 const LIST_MAX: usize = 4096;
 /// Keys that are looked at for one that is written wrong.
 const KEYS_MAX: usize = 20;
@@ -24,40 +24,40 @@ pub type Wrong = (&'static str, String);
 /// An example as the file tells it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// What system and user say, a line each.
+    /// Messages of system and user, a line each.
     pub question: String,
     /// The assistant's text, byte for byte.
     pub answer: String,
-    /// Where its picture is.
+    /// Location of its image.
     pub image: Image,
 }
 
-/// Where a picture is.
+/// Location of an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Image {
-    /// A path relative to the folder of the file, as written; not yet checked.
+    /// A path relative to the directory of the file, as written; not yet checked.
     File(String),
     /// A `data:` URL, as written; not yet checked.
     Inline(String),
 }
 
 impl Record {
-    /// What a model reads before it answers.
+    /// Prompt of a model.
     pub fn prompt(&self) -> String {
         prompt(&self.question)
     }
 }
 
-/// What a model reads before it answers a question.
+/// Prompt of a model for a question.
 pub fn prompt(question: &str) -> String {
     format!("question: {question}\nanswer: ")
 }
 
-/// What a line of JSON lines is.
+/// Description of a line of JSON lines.
 pub const EXPECTED: &str =
     "{\"messages\": [{\"role\": …, \"content\": …}, …]} or {\"text\": …, \"image\": …, \"response\": …}";
 
-/// What other programs call the same.
+/// Names of the same keys in other programs.
 const SAME: &[(&str, &str)] = &[
     ("instruction", "text"),
     ("prompt", "text"),
@@ -129,19 +129,19 @@ fn keys_of(line: &str) -> Vec<String> {
     serde_json::from_str::<Keys>(line).map_or_else(|_| Vec::new(), |keys| keys.0)
 }
 
-/// What to write in place of keys that other programs have.
+/// Hint on keys of other programs.
 fn habit(keys: &[String]) -> Option<&'static str> {
     let has = |key: &str| keys.iter().any(|one| one == key);
     if has("conversations") {
         return Some(
             "this is the form of LLaVA and ShareGPT: write `messages` in place of `conversations`, `role` of `from` (user of \
-             human, assistant of gpt), `content` of `value`, and the picture as a part of a content, without `<image>`",
+             human, assistant of gpt), `content` of `value`, and the image as a part of a content, without `<image>`",
         );
     }
-    has("images").then_some("write the one picture as \"image\": \"images/7.jpg\" in place of the list `images`")
+    has("images").then_some("write the one image as \"image\": \"images/7.jpg\" in place of the list `images`")
 }
 
-/// Where the picture of messages without one may stand.
+/// Hint on the image of messages without one.
 fn beside_messages(line: &str) -> &'static str {
     match keys_of(line).iter().any(|key| ["images", "image"].contains(&key.as_str())) {
         true => {
@@ -159,7 +159,7 @@ fn beside_messages(line: &str) -> &'static str {
 pub fn of_item(item: &str, form: AnswerForm) -> Result<Record, Wrong> {
     let (question, answer, picture): (String, String, u64) = serde_json::from_str(item).map_err(|error| {
         let why = wrong_form::of_item(item).unwrap_or_else(|| why_of_line(item.as_bytes(), &error));
-        ("wrong_form", format!("is not [question, answer, number of a picture]: {why}"))
+        ("wrong_form", format!("is not [question, answer, number of an image]: {why}"))
     })?;
     if answer.is_empty() {
         return Err(("no_answer", "the answer is empty".into()));
@@ -215,19 +215,19 @@ fn of_messages(messages: Vec<Object<Message>>, beside: impl Fn() -> &'static str
         (image, before) => {
             let found = before + usize::from(image.is_some());
             let where_it_stands = if found == 0 { beside() } else { "" };
-            Err(("not_one_image", format!("{found} pictures, expected exactly one{where_it_stands}")))
+            Err(("not_one_image", format!("{found} images, expected exactly one{where_it_stands}")))
         }
     }
 }
 
-/// Where a picture is, by what stands in its place.
+/// Location of an image, by the text of its key.
 fn place(text: String) -> Result<Image, Wrong> {
     if text.starts_with("data:") {
         return Ok(Image::Inline(text));
     }
     if text.contains("://") {
         let shown = printable::line(&text, 60);
-        let message = format!("the picture is the URL \"{shown}\"; download it into the data set's folder");
+        let message = format!("the image is the URL \"{shown}\"; download it into the data set's directory");
         return Err(("url", message));
     }
     Ok(Image::File(text))
@@ -307,7 +307,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
     }
 }
 
-/// At most [`LIST_MAX`].
+/// Lists at most [`LIST_MAX`] items.
 pub(super) struct Few<T>(pub Vec<T>);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Few<T> {

@@ -1,4 +1,4 @@
-//! Which lines are examples, and what is said of the others?
+//! Lines that are examples, and messages about the others.
 
 use proptest::prelude::*;
 
@@ -40,8 +40,8 @@ fn what_is_wrong_has_a_reason_and_says_what() {
         (line(&format!(r#"{IMAGE},{{"role": "assistant", "content": ""}}"#)), "no_answer", "assistant"),
         (line(&format!("{IMAGE},{ANSWER},{ANSWER}")), "several_answers", "2 messages"),
         (line(&format!("{ANSWER},{IMAGE}")), "answer_not_last", "message 1"),
-        (line(&format!("{user},{ANSWER}")), "not_one_image", "0 pictures"),
-        (line(&format!("{two},{ANSWER}")), "not_one_image", "2 pictures"),
+        (line(&format!("{user},{ANSWER}")), "not_one_image", "0 images"),
+        (line(&format!("{two},{ANSWER}")), "not_one_image", "2 images"),
         (line(&format!("{},{ANSWER}", IMAGE.replace("user", "usr"))), "unknown_role", "is it user?"),
         (
             line(&format!("{},{ANSWER}", IMAGE.replace("\"type\": \"image\"", "\"type\": \"imagee\""))),

@@ -1,39 +1,42 @@
-//! What may be set of a data set of pictures with texts?
+//! Settings of a data set of images with conversations.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::check::SECTION;
+use super::library::Options;
 use crate::reading::broken::OnBroken;
+use crate::tokenizer::Vocabulary;
 use xrun_core::units::Bytes;
 
-/// Pictures, each with an instruction and the answer that is to be given: JSON lines of messages, a list of questions in
-/// the layout of easy-VQA, or a generated set. Memory holds an index of the files; texts are read and pictures decoded
+/// Images, each with an instruction and the answer that is to be given: JSON lines of messages, a list of questions in
+/// the layout of easy-VQA, or a generated set. Memory holds an index of the files; texts are read and images decoded
 /// when they are needed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
-    /// Where the data comes from. `generated` needs nothing.
+    /// Source of the data. `generated` needs nothing.
     pub source: Source,
-    /// The file, for `source = "messages"` or `"question-list"`; its pictures are in its folder or below. Relative to this
+    /// The file, for `source = "messages"` or `"question-list"`; its images are in its directory or below. Relative to this
     /// file. `${NAME}` and `${NAME:-default}` stand for environment variables.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
-    /// A second file to validate with. Without it, pictures of `path` are held out.
+    /// A second file to validate with. Without it, images of `path` are held out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub validation_path: Option<String>,
-    /// The share of the pictures that are held out for validation, the last ones of the file. All examples of a picture
+    /// The share of the images that are held out for validation, the last ones of the file. All examples of an image
     /// are on one side.
     #[schemars(range(min = 0.001, max = 0.9))]
     pub validation_share: f64,
-    /// How an answer of a question list is written.
+    /// Format of the answers of a question list.
     pub answer_form: AnswerForm,
-    /// What to do with examples that cannot be used; the manifest counts them by reason.
+    /// Treatment of examples that cannot be used; the manifest counts them by reason.
     pub on_broken: OnBroken,
-    /// The side of a picture that a model sees, in pixels. Pictures are scaled to a square of it, whatever their
+    /// The side of an image that a model sees, in pixels. Images are scaled to a square of it, whatever their
     /// proportions.
     #[schemars(range(min = 8, max = 1024))]
     pub image_size: usize,
-    /// Bytes of scaled pictures kept for reuse; the least recently used is evicted first. 0 keeps none.
+    /// Bytes of scaled images kept for reuse; the least recently used is evicted first. 0 keeps none.
     pub image_cache: Bytes,
     /// GPT-2's `encoder.json`. Needs `merges`. Without both, a byte-level vocabulary is learnt from the training
     /// examples.
@@ -45,7 +48,7 @@ pub struct Settings {
     /// Tokens of the vocabulary that is learnt where `encoder` names none: 256 bytes, the end of text, and merges.
     #[schemars(range(min = 257, max = 65536))]
     pub vocabulary_size: usize,
-    /// What to generate, for `source = "generated"`.
+    /// Settings of the generated set, for `source = "generated"`.
     pub generated: Generated,
 }
 
@@ -68,26 +71,39 @@ impl Default for Settings {
     }
 }
 
-/// Where pictures and texts come from.
+impl Settings {
+    /// The settings that every data set of images with conversations has.
+    pub fn options(&self) -> Options {
+        Options {
+            section: SECTION,
+            image_size: self.image_size,
+            image_cache: self.image_cache,
+            on_broken: self.on_broken,
+            vocabulary: Vocabulary::new(self.encoder.as_ref(), self.merges.as_ref(), self.vocabulary_size),
+        }
+    }
+}
+
+/// Source of images and texts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Source {
     /// Written once to the cache directory, the same bytes for the same settings.
     Generated,
-    /// JSON lines, an example a line: `{"messages": […]}` with one picture and one answer, the last message, or
-    /// `{"text": …, "image": …, "response": …}`. A picture is a file or a base64 data URL.
+    /// JSON lines, an example a line: `{"messages": […]}` with one image and one answer, the last message, or
+    /// `{"text": …, "image": …, "response": …}`. An image is a file or a base64 data URL.
     Messages,
     /// easy-VQA's `questions.json`, a list of `[question, answer, picture]`, with `images/PICTURE.png` beside it.
     QuestionList,
 }
 
-/// How an answer of a question list is written.
+/// Format of the answers of a question list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum AnswerForm {
-    /// As in the file: `red`.
+    /// The text of the file: `red`.
     Plain,
-    /// As an object: `{"answer": "red"}`.
+    /// An object: `{"answer": "red"}`.
     Json,
 }
 
@@ -99,13 +115,13 @@ pub struct Generated {
     /// Examples to train on.
     #[schemars(range(min = 8, max = 1_000_000))]
     pub examples: usize,
-    /// Examples to validate with: other pictures of trained pairs.
+    /// Examples to validate with: other images of trained pairs.
     #[schemars(range(min = 8, max = 100_000))]
     pub held_out_examples: usize,
     /// Examples of pairs of shape and colour that are never trained on.
     #[schemars(range(min = 8, max = 100_000))]
     pub unseen_examples: usize,
-    /// The side of a picture, in pixels.
+    /// The side of an image, in pixels.
     #[schemars(range(min = 32, max = 4096))]
     pub picture_size: usize,
     /// Seed of the generated set; the experiment's seed does not change it.

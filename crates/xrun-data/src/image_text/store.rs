@@ -1,13 +1,11 @@
-//! Who reads examples and decodes their pictures, and how many pictures are kept? A cache bounded by bytes, shared by all
-//! workers.
+//! Examples of images with conversations, with a cache of scaled images that is bounded by bytes and shared by all workers.
 
 use std::io::{BufReader, Cursor};
 
-use super::library::{Library, Place, Split};
+use super::library::{Library, Options, Place};
 use super::open::{LINE_COPIES, located};
 use super::picture::{self, Head};
 use super::record::{Image, Record, Wrong};
-use super::settings::Settings;
 use crate::reading::decoding::decoding_bytes;
 use crate::tokenizer::Tokenizer;
 use xrun_core::bounded::HeldBytes;
@@ -17,12 +15,13 @@ use xrun_core::bounded::ledger::{Cap, Holding, Ledger, Policy};
 use xrun_core::bounded::room::Room;
 use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::sample::Picture;
+use xrun_core::dataset::split::Split;
 use xrun_core::files::file;
 use xrun_core::printable;
 use xrun_core::settings::sections::Limits;
 use xrun_core::units::Bytes;
 
-/// Pictures in the cache; the bytes are reached first.
+/// Maximum number of images in the cache; the cap in bytes is reached first.
 const PICTURES_MAX: u64 = 10_000_000;
 
 /// The text of an example as a model sees it.
@@ -32,9 +31,9 @@ pub struct Text {
     pub prompt: Vec<u32>,
     /// Tokens of the answer, without the end of text. Their bytes are those of `answer_text`, in order.
     pub answer: Vec<u32>,
-    /// As the file has it.
+    /// Text of the answer in the file.
     pub answer_text: String,
-    /// What system and user say.
+    /// Messages of system and user.
     pub question: String,
 }
 
@@ -63,37 +62,37 @@ impl HeldBytes for Example {
 /// The buffers of an [`ImageTextStore`].
 #[derive(Clone, Debug)]
 pub struct Buffers {
-    /// Scaled pictures.
+    /// Scaled images.
     pub cache: Buffer,
-    /// What all threads together may take to decode: the workers, and the training thread in a validation.
+    /// Memory that all threads together may use to decode: the workers, and the training thread in a validation.
     pub decoding: Buffer,
-    /// Where each example stands in its file.
+    /// Position of each example in its file.
     pub index: Buffer,
 }
 
 impl Buffers {
     /// Declares them for a library of this size. `limits` give the room for decoding and the number of threads.
-    pub fn new(library: &Library, settings: &Settings, limits: &Limits) -> Self {
-        let key = "dataset.image-text.image_cache";
-        let cache = Cap { items: PICTURES_MAX, bytes: settings.image_cache.0 };
-        let one = (settings.image_size * settings.image_size * 3 + size_of::<Picture>()) as u64;
+    pub fn new(library: &Library, options: &Options, limits: &Limits) -> Self {
+        let key = format!("{}.image_cache", options.section);
+        let cache = Cap { items: PICTURES_MAX, bytes: options.image_cache.0 };
+        let one = (options.image_size * options.image_size * 3 + size_of::<Picture>()) as u64;
         let threads = limits.workers as u64 + 1;
         let all = library.largest.as_ref().map_or(u64::MAX, |largest| largest.bytes.saturating_mul(threads));
         let decoding = Cap { items: threads, bytes: limits.decoding.0.min(all) };
         let index = Cap { items: library.examples(), bytes: library.index_bytes() };
         Self {
             cache: Buffer::new("image_cache", Policy::Evict, cache)
-                .key(key)
                 .because(format!("`{key}`"))
+                .key(key)
                 .fills(library.pictures * one),
             decoding: Buffer::new("decoding", Policy::Block, decoding)
                 .key("limits.decoding")
-                .because("`limits.decoding`, or the largest picture once for each thread"),
+                .because("`limits.decoding`, or the largest image once for each thread"),
             index: Buffer::new("dataset_index", Policy::Refuse, index).because("where each example stands in its file"),
         }
     }
 
-    /// All of them.
+    /// All buffers.
     pub fn all(&self) -> [&Buffer; 3] {
         [&self.cache, &self.decoding, &self.index]
     }
@@ -112,15 +111,15 @@ pub struct ImageTextStore {
 }
 
 impl ImageTextStore {
-    /// Of a library whose examples fit into a sequence ([`Library::fit`]).
-    pub fn new(library: Library, tokenizer: Tokenizer, settings: &Settings, limits: &Limits, ledger: &Ledger) -> Self {
-        let buffers = Buffers::new(&library, settings, limits);
+    /// Makes a store of a library whose examples fit into a sequence ([`Library::fit`]).
+    pub fn new(library: Library, tokenizer: Tokenizer, options: &Options, limits: &Limits, ledger: &Ledger) -> Self {
+        let buffers = Buffers::new(&library, options, limits);
         let index = buffers.index.register(ledger);
         index.set(buffers.index.cap.items, buffers.index.cap.bytes);
         Self {
             library,
             tokenizer,
-            side: settings.image_size,
+            side: options.image_size,
             cache: ByteCache::new(ledger, &buffers.cache),
             decoding: Room::new(ledger, &buffers.decoding),
             _index: index,
@@ -133,12 +132,12 @@ impl ImageTextStore {
         &self.library
     }
 
-    /// What makes tokens of its texts.
+    /// Tokenizer of its texts.
     pub fn tokenizer(&self) -> &Tokenizer {
         &self.tokenizer
     }
 
-    /// What it has in the ledger.
+    /// Its buffers in the ledger.
     pub fn buffers(&self) -> &Buffers {
         &self.buffers
     }
@@ -151,7 +150,7 @@ impl ImageTextStore {
     /// Example `number` of a split. The same whatever is kept.
     ///
     /// # Errors
-    /// There is none, or its file or picture was changed since the data set was opened, or is damaged where only decoding
+    /// There is none, or its file or image was changed since the data set was opened, or is damaged where only decoding
     /// shows it.
     pub fn example(&self, split: Split, number: u64) -> Result<Example, DataError> {
         let (place, record) = self.library.record(split, number)?;
@@ -159,35 +158,35 @@ impl ImageTextStore {
         Ok(Example { picture, text: self.tokenised(split, &place, record)? })
     }
 
-    /// The text of an example, without its picture.
+    /// The text of an example, without its image.
     ///
     /// # Errors
-    /// As [`ImageTextStore::example`].
+    /// The errors of [`ImageTextStore::example`].
     pub fn text(&self, split: Split, number: u64) -> Result<Text, DataError> {
         let (place, record) = self.library.record(split, number)?;
         self.tokenised(split, &place, record)
     }
 
-    /// The picture of an example as it is in its file, turned, in all its pixels. It is never kept here.
+    /// The image of an example as it is in its file, turned, in all its pixels. It is never kept here.
     ///
     /// # Errors
-    /// As [`ImageTextStore::example`].
+    /// The errors of [`ImageTextStore::example`].
     pub fn original(&self, split: Split, number: u64) -> Result<Picture, DataError> {
         let (place, record) = self.library.record(split, number)?;
         self.decoded(split, &place, &record)
     }
 
-    /// Pixels of the picture of an example as it is in its file. It is not decoded.
+    /// Pixels of the image of an example as it is in its file. It is not decoded.
     ///
     /// # Errors
-    /// As [`ImageTextStore::example`].
+    /// The errors of [`ImageTextStore::example`].
     pub fn original_pixels(&self, split: Split, number: u64) -> Result<u64, DataError> {
         let (place, record) = self.library.record(split, number)?;
-        let of = self.library.file(split);
+        let folder = self.library.source(split).folder();
         let head = match &record.image {
             Image::Inline(url) => picture::inline(url).and_then(|bytes| picture::head(Cursor::new(bytes))),
-            Image::File(name) => located(&of.folder, name).and_then(|name| {
-                let opened = file::open(&of.folder.join(name)).map(BufReader::new);
+            Image::File(name) => located(folder, name).and_then(|name| {
+                let opened = file::open(&folder.join(name)).map(BufReader::new);
                 opened.map_err(|error| unreadable(&error)).and_then(picture::head)
             }),
         };
@@ -195,18 +194,18 @@ impl ImageTextStore {
         Ok(u64::from(width) * u64::from(height))
     }
 
-    /// The number of the picture of an example in its file, and of the file.
+    /// The number of the image of an example in its file, and of the file.
     pub fn picture_key(&self, split: Split, number: u64) -> Option<(u32, u32)> {
         let place = self.library.places(split).get(usize::try_from(number).ok()?)?;
         Some(self.library.picture_key(split, place))
     }
 
-    /// How often a picture was kept, and how often it was decoded.
+    /// Hits and misses of the cache.
     pub fn counters(&self) -> CacheCounters {
         self.cache.counters()
     }
 
-    /// Evicts down to a share of the cap; returns the bytes that went.
+    /// Evicts down to a fraction of the cap; returns the number of evicted bytes.
     pub fn evict_to_share(&self, share: f64) -> u64 {
         self.cache.evict_to((self.cache.cap().bytes as f64 * share) as u64)
     }
@@ -222,7 +221,7 @@ impl ImageTextStore {
                 place.called(),
                 record.answer.len()
             );
-            return Err(DataError::file(&self.library.file(split).path, message));
+            return Err(DataError::file(self.library.source(split).path(), message));
         }
         Ok(Text { prompt, answer, answer_text: record.answer, question: record.question })
     }
@@ -239,12 +238,12 @@ impl ImageTextStore {
     }
 
     fn decoded(&self, split: Split, place: &Place, record: &Record) -> Result<Picture, DataError> {
-        let of = self.library.file(split);
+        let folder = self.library.source(split).folder();
         let told = |wrong: Wrong| self.told(split, place, record, wrong);
         let bytes = match &record.image {
             Image::Inline(url) => picture::inline(url),
-            Image::File(name) => located(&of.folder, name).and_then(|name| {
-                let read = file::bytes(&of.folder.join(name), picture::FILE_BYTES_MAX);
+            Image::File(name) => located(folder, name).and_then(|name| {
+                let read = file::bytes(&folder.join(name), picture::FILE_BYTES_MAX);
                 read.map_err(|error| unreadable(&error))
             }),
         };
@@ -254,8 +253,8 @@ impl ImageTextStore {
         let needed = decoding_bytes(width.into(), height.into(), files);
         let _room = self.decoding.take(needed).ok_or_else(|| {
             let most = Bytes(self.decoding.cap().bytes);
-            let message = format!("decoding the picture takes up to {}, and the plan has {most}", Bytes(needed));
-            told(("too_large_picture", format!("{message}; it was another picture when the run began")))
+            let message = format!("decoding the image takes up to {}, and the plan has {most}", Bytes(needed));
+            told(("too_large_picture", format!("{message}; it was another image when the run began")))
         })?;
         picture::decode(&bytes).map_err(told)
     }
@@ -265,7 +264,7 @@ impl ImageTextStore {
             Image::File(name) => format!("{}: ", printable::line(name, 100)),
             Image::Inline(_) => String::new(),
         };
-        DataError::file(&self.library.file(split).path, format!("{}: {name}{message}", place.called()))
+        DataError::file(self.library.source(split).path(), format!("{}: {name}{message}", place.called()))
     }
 }
 

@@ -1,14 +1,14 @@
-//! Are examples the same whatever is kept, and the caps kept?
+//! Examples are the same whatever the cache holds, and the caps are kept.
 
 use image::{ImageFormat, Rgb, RgbImage};
 
 use super::super::open::open;
 use super::super::picture::tests::{encoded, turned};
-use super::super::settings::Source;
+use super::super::settings::{Settings, Source};
 use super::*;
 use xrun_core::files::write::replace;
 
-/// Two pictures in a file of four examples, one of them turned by its camera.
+/// Two images in a file of four examples, one of them turned by its camera.
 fn folder() -> (tempfile::TempDir, Settings) {
     let folder = tempfile::tempdir().unwrap();
     let half = RgbImage::from_fn(32, 16, |x, _| if x < 16 { Rgb([250, 250, 250]) } else { Rgb([5, 5, 5]) });
@@ -27,8 +27,8 @@ fn folder() -> (tempfile::TempDir, Settings) {
 
 fn store(settings: &Settings, limits: &Limits, ledger: &Ledger) -> ImageTextStore {
     let library = open(settings).unwrap();
-    let tokenizer = library.tokenizer(settings).unwrap();
-    ImageTextStore::new(library, tokenizer, settings, limits, ledger)
+    let tokenizer = library.tokenizer(&settings.options().vocabulary).unwrap();
+    ImageTextStore::new(library, tokenizer, &settings.options(), limits, ledger)
 }
 
 #[test]
@@ -36,7 +36,7 @@ fn examples_are_the_same_whatever_is_kept_and_originals_are_dropped() {
     let (_folder, settings) = folder();
     let ledger = Ledger::default();
     let store = store(&settings, &Limits::default(), &ledger);
-    assert_eq!((store.count(Split::Train), store.count(Split::HeldOut), store.count(Split::Unseen)), (2, 1, 0));
+    assert_eq!((store.count(Split::Train), store.count(Split::Validation), store.count(Split::Unseen)), (2, 1, 0));
     let first = store.example(Split::Train, 0).unwrap();
     // A quarter to the right: what was left is above.
     assert_eq!((first.picture.width, first.picture.height), (8, 8));
@@ -45,11 +45,11 @@ fn examples_are_the_same_whatever_is_kept_and_originals_are_dropped() {
     assert_eq!(store.tokenizer().decode(&first.text.answer), first.text.answer_text);
     assert_eq!(store.tokenizer().decode(&first.text.prompt), "question: What?\nanswer: ");
     assert_eq!(store.text(Split::Train, 0).unwrap(), first.text);
-    // The second question of a picture finds it decoded.
+    // The second question of an image finds it decoded.
     let second = store.example(Split::Train, 1).unwrap();
     assert_eq!((second.picture, store.counters().hits, store.counters().misses), (first.picture.clone(), 1, 1));
     assert_eq!(store.picture_key(Split::Train, 0), store.picture_key(Split::Train, 1));
-    assert_eq!(&store.example(Split::HeldOut, 0).unwrap().picture.rgb[..3], [10, 20, 30]);
+    assert_eq!(&store.example(Split::Validation, 0).unwrap().picture.rgb[..3], [10, 20, 30]);
     let original = store.original(Split::Train, 1).unwrap();
     assert_eq!((original.width, original.height), (16, 32));
     let none = Settings { image_cache: Bytes(0), ..settings };
@@ -70,7 +70,7 @@ fn the_ledger_knows_what_is_held_and_no_more_than_the_plan_says() {
     let held = |name: &str| ledger.read().into_iter().find(|owner| owner.name == name).map(|owner| owner.bytes);
     assert_eq!(held("dataset_index"), Some(store.buffers().index.cap.bytes));
     store.example(Split::Train, 0).unwrap();
-    store.example(Split::HeldOut, 0).unwrap();
+    store.example(Split::Validation, 0).unwrap();
     assert_eq!((held("image_cache"), store.counters().evictions), (Some(one), 1));
     assert_eq!(held("decoding"), Some(0));
     assert_eq!(store.evict_to_share(0.0), one);
@@ -89,14 +89,14 @@ fn what_changed_during_the_run_is_told_with_its_line() {
     let mut bytes = std::fs::read(folder.path().join("b.png")).unwrap();
     bytes[45..60].fill(0);
     replace(&folder.path().join("b.png"), &bytes).unwrap();
-    let message = told(Split::HeldOut, 0);
-    assert!(message.contains("a.jsonl: line 3: b.png: the picture cannot be read"), "{message}");
+    let message = told(Split::Validation, 0);
+    assert!(message.contains("a.jsonl: line 3: b.png: the image cannot be read"), "{message}");
     std::fs::remove_file(folder.path().join("b.png")).unwrap();
-    assert!(told(Split::HeldOut, 0).contains("is not there"));
+    assert!(told(Split::Validation, 0).contains("is not there"));
     let large = RgbImage::from_pixel(900, 900, Rgb([1, 2, 3]));
     replace(&folder.path().join("b.png"), &encoded(large, ImageFormat::Png)).unwrap();
-    let message = told(Split::HeldOut, 0);
-    assert!(message.contains("another picture when the run began"), "{message}");
+    let message = told(Split::Validation, 0);
+    assert!(message.contains("another image when the run began"), "{message}");
     let mut file = std::fs::OpenOptions::new().write(true).open(folder.path().join("a.jsonl")).unwrap();
     std::io::Write::write_all(&mut file, b"garbage").unwrap();
     let message = told(Split::Train, 0);

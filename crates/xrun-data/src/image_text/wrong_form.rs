@@ -1,4 +1,4 @@
-//! Why is JSON no example, in plain words: which key, what was expected there, what stands there, and what to write?
+//! Messages about JSON that is not an example: the key, the expected and the found value, and a hint.
 //!
 //! Asked of a line or an item that was found to be none; the parser's own words are left for what is not found here.
 
@@ -52,10 +52,10 @@ struct Url<'a> {
     url: Option<&'a RawValue>,
 }
 
-/// What is said of an answer that is JSON and not a text of it.
+/// Message about an answer that is JSON and not a text.
 const ANSWER: &str =
     "an answer in JSON is written as a text, its quotation marks with `\\` before them: \"{\\\"name\\\": …}\"";
-const ONE_PICTURE: &str = "write the one picture alone: \"image\": \"images/7.jpg\"";
+const ONE_PICTURE: &str = "write the one image alone: \"image\": \"images/7.jpg\"";
 
 /// A line of JSON lines.
 pub fn of_line(line: &str) -> Option<String> {
@@ -69,7 +69,7 @@ pub fn of_line(line: &str) -> Option<String> {
         .or_else(|| of_messages(messages?.get()))
 }
 
-/// What stands there, where a text was expected; and what to write.
+/// Found value where a text was expected, and a hint.
 fn not_a_text(what: &str, value: Option<&RawValue>, write: Option<&str>) -> Option<String> {
     let found = kind(value?.get());
     let write = write.map_or_else(String::new, |write| format!("; {write}"));
@@ -155,8 +155,8 @@ pub fn of_item(item: &str) -> Option<String> {
             let picture = picture.get();
             let expected = "expected a whole number: 7 of `images/7.png`";
             picture.trim().parse::<u64>().is_err().then(|| match kind(picture) {
-                "a number" => format!("the picture is {}, {expected}", picture.trim()),
-                found => format!("the picture is {found}, {expected}"),
+                "a number" => format!("the image is {}, {expected}", picture.trim()),
+                found => format!("the image is {found}, {expected}"),
             })
         },
     )
@@ -177,7 +177,7 @@ mod tests {
             ),
             (
                 r#"{"text": "a", "image": ["b"], "response": "c"}"#.to_owned(),
-                "`image` is a list, expected a text; write the one picture alone",
+                "`image` is a list, expected a text; write the one image alone",
             ),
             (r#"{"text": 7, "image": "b", "response": "c"}"#.to_owned(), "`text` is a number, expected a text"),
             (r#"{"messages": "a"}"#.to_owned(), "`messages` is a text, expected a list of messages"),
@@ -214,8 +214,8 @@ mod tests {
             (r#"["a", "b"]"#, "it has 2 entries, expected three"),
             (r#"[1, "b", 2]"#, "the question is a number, expected a text"),
             (r#"["a", null, 2]"#, "the answer is null, expected a text"),
-            (r#"["a", "b", "7"]"#, "the picture is a text, expected a whole number"),
-            (r#"["a", "b", -1]"#, "the picture is -1, expected a whole number"),
+            (r#"["a", "b", "7"]"#, "the image is a text, expected a whole number"),
+            (r#"["a", "b", -1]"#, "the image is -1, expected a whole number"),
         ] {
             assert!(of_item(item).unwrap().starts_with(said), "{item}: {:?}", of_item(item));
         }

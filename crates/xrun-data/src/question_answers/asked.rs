@@ -1,4 +1,4 @@
-//! Which questions stand in a file that a person names? JSON lines, read one after another: no file is held.
+//! Reader of the questions in a file that the user names: JSON lines, one after another.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
@@ -10,7 +10,7 @@ use xrun_core::files::file;
 
 /// A longer line is no question with its context.
 const LINE_BYTES_MAX: u64 = 1 << 20;
-/// What a line is.
+/// Content of a line.
 pub const EXPECTED: &str = "{\"context\": …, \"question\": …} on each line";
 
 /// A question, and the text that has its answer. What else stands in the line is passed over.

@@ -1,11 +1,11 @@
-//! Which settings of questions and answers contradict each other, and are the files there?
+//! Checks of the settings of questions and answers.
 
 use super::settings::{Settings, Source};
 use crate::reading::named::file;
 use xrun_core::problem::{Problem, Problems};
 
-const SECTION: &str = "dataset.question-answers";
-/// More than this is no corpus to try something with.
+pub(super) const SECTION: &str = "dataset.question-answers";
+/// Maximum size of a generated corpus.
 const GENERATED_QUESTIONS_MAX: u128 = 10_000_000;
 
 /// Adds what is wrong; places are filled in by the caller.

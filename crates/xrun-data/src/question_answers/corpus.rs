@@ -1,48 +1,59 @@
-//! From files to questions: which are trained on, which are held out, and how is their text cut into tokens?
+//! Index of questions and answers: which are trained on, which are held out, and their tokenizer.
 
 use std::path::{Path, PathBuf};
 
-use super::files::QuestionFile;
+use super::files::{Paragraphs, QuestionFile};
 use super::generate::generate;
 use super::settings::{Settings, Source};
 use super::squad::{Index, Place};
 use crate::reading::broken::Judge;
 use crate::reading::broken::OnBroken;
-use crate::tokenizer::{Tokenizer, Words};
+use crate::tokenizer::{Tokenizer, Vocabulary, Words};
 use xrun_core::dataset::error::{Broken, DataError};
+use xrun_core::dataset::split::Split;
 use xrun_core::dataset::written_once;
-use xrun_core::units::counted;
+use xrun_core::units::{Bytes, counted};
 
 /// Paragraphs that a vocabulary is learnt from; more change it little.
 const LEARN_PARAGRAPHS_MAX: usize = 20_000;
 
-/// What questions are for. No article is for both.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Split {
-    /// Questions to train with.
-    Train,
-    /// Questions to validate with.
-    Validation,
+/// Settings that every data set of questions and answers has: how examples are made of them and cached.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Options {
+    /// Table of the data set in an experiment, such as `dataset.question-answers`.
+    pub section: &'static str,
+    /// Vocabulary of the texts.
+    pub vocabulary: Vocabulary,
+    /// `true` where all examples are tokenised before the first step.
+    pub preprocess_all: bool,
+    /// Bytes of tokenised examples that are kept.
+    pub example_cache: Bytes,
+    /// Tokens between the beginnings of two windows of a held-out question's context.
+    pub window_stride: usize,
+    /// Maximum number of windows of a held-out question.
+    pub validation_windows: usize,
 }
 
-impl Split {
-    /// In the order in which [`Looked::questions`] counts.
-    pub const ALL: [Self; 2] = [Self::Train, Self::Validation];
+impl Default for Options {
+    fn default() -> Self {
+        Settings::default().options()
+    }
 }
 
-/// The index of a data set: places, never text.
+/// The index of a data set: positions of questions, never text.
 #[derive(Debug)]
 pub struct Corpus {
-    train: QuestionFile,
-    /// `None` when articles of `train` are held out.
-    validation: Option<QuestionFile>,
-    train_places: Vec<Place>,
-    validation_places: Vec<Place>,
-    /// What makes tokens of its texts.
+    /// Source of the questions to train on.
+    pub train: Box<dyn Paragraphs>,
+    /// Source of the questions to validate with; `None` where `train` has them, too.
+    pub validation: Option<Box<dyn Paragraphs>>,
+    /// Positions of the questions to train on and of those to validate with, by their number.
+    pub places: [Vec<Place>; 2],
+    /// Tokenizer of the texts.
     pub tokenizer: Tokenizer,
     /// SHA-256 of the digests of all its files, in hexadecimal.
     pub digest: String,
-    /// What was left out.
+    /// Items that were left out.
     pub left_out: Broken,
 }
 
@@ -53,11 +64,11 @@ pub struct Looked {
     pub questions: [u64; 2],
     /// Items that were left out.
     pub left_out: Broken,
-    /// Notes for people about the words that a vocabulary would be learnt from.
+    /// Notes about the words that a vocabulary would be learnt from.
     pub note: Option<String>,
 }
 
-/// What stands in the files, before anything is cut into tokens.
+/// Content of the files before it is tokenised.
 struct Found {
     train: QuestionFile,
     validation: Option<QuestionFile>,
@@ -71,24 +82,34 @@ impl Corpus {
     /// Opens the files that the settings name.
     pub fn open(settings: &Settings) -> Result<Self, DataError> {
         let Found { train, validation, train_places, validation_places, digests, left_out } = Found::look(settings)?;
-        let tokenizer = tokenizer(settings, &train, &train_places)?;
-        let digest = xrun_core::dataset::digest::digest(digests.as_bytes());
-        Ok(Self { train, validation, train_places, validation_places, tokenizer, digest, left_out })
+        let tokenizer = settings.options().vocabulary.tokenizer(|| {
+            let mut words = Words::default();
+            texts_to_learn(&train, &train_places, |text, times| words.add(text, times))?;
+            Ok(words)
+        })?;
+        Ok(Self {
+            train: Box::new(train),
+            validation: validation.map(|file| Box::new(file) as Box<dyn Paragraphs>),
+            places: [train_places, validation_places],
+            tokenizer,
+            digest: xrun_core::dataset::digest::digest(digests.as_bytes()),
+            left_out,
+        })
     }
 
-    /// Notes without a vocabulary that is learnt; one that is named is read.
+    /// Summarises the files without learning a vocabulary; one that is named is read.
     ///
     /// # Errors
-    /// As [`Corpus::open`].
+    /// The errors of [`Corpus::open`].
     pub fn look(settings: &Settings) -> Result<Looked, DataError> {
         let Found { train, train_places, validation_places, left_out, .. } = Found::look(settings)?;
         let questions = [train_places.len() as u64, validation_places.len() as u64];
-        let note = match (&settings.encoder, &settings.merges) {
-            (Some(encoder), Some(merges)) => {
-                Tokenizer::read(Path::new(encoder), Path::new(merges))?;
+        let note = match settings.options().vocabulary.files {
+            Some([encoder, merges]) => {
+                Tokenizer::read(&encoder, &merges)?;
                 None
             }
-            _ => {
+            None => {
                 let mut words = Words::default();
                 texts_to_learn(&train, &train_places, |text, _| words.add_long(text))?;
                 words.note()
@@ -97,25 +118,22 @@ impl Corpus {
         Ok(Looked { questions, left_out, note })
     }
 
-    /// Where the questions of a split stand, by their number.
+    /// Positions of the questions of a split, by their number.
     pub fn places(&self, split: Split) -> &[Place] {
-        match split {
-            Split::Train => &self.train_places,
-            Split::Validation => &self.validation_places,
-        }
+        self.places.get(split as usize).map_or(&[], Vec::as_slice)
     }
 
-    /// The file that has the questions of a split.
-    pub fn file(&self, split: Split) -> &QuestionFile {
+    /// Source of the questions of a split.
+    pub fn source(&self, split: Split) -> &dyn Paragraphs {
         match (split, &self.validation) {
-            (Split::Validation, Some(file)) => file,
-            _ => &self.train,
+            (Split::Validation, Some(source)) => source.as_ref(),
+            _ => self.train.as_ref(),
         }
     }
 
     /// Bytes of the index.
     pub fn index_bytes(&self) -> u64 {
-        ((self.train_places.capacity() + self.validation_places.capacity()) * size_of::<Place>()) as u64
+        (self.places.iter().map(Vec::capacity).sum::<usize>() * size_of::<Place>()) as u64
     }
 }
 
@@ -172,16 +190,6 @@ impl Found {
         }
         Ok(Self { train, validation, train_places, validation_places, digests, left_out: judge.found })
     }
-}
-
-/// GPT-2's own, or one that is learnt from contexts and questions to train on.
-fn tokenizer(settings: &Settings, file: &QuestionFile, places: &[Place]) -> Result<Tokenizer, DataError> {
-    if let (Some(encoder), Some(merges)) = (&settings.encoder, &settings.merges) {
-        return Tokenizer::read(Path::new(encoder), Path::new(merges));
-    }
-    let mut words = Words::default();
-    texts_to_learn(file, places, |text, times| words.add(text, times))?;
-    Tokenizer::learn(&words, settings.vocabulary_size)
 }
 
 /// Texts that a vocabulary is learnt from, and how often each counts.

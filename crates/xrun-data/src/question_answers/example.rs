@@ -1,4 +1,4 @@
-//! How does a question become a sequence of tokens? `Question: … Context: … Answer: …` and the end of text.
+//! Examples: a question as a sequence of tokens, `Question: … Context: … Answer: …` and the end of text.
 //!
 //! A context that does not fit is cut into windows. Which windows a validation looks at does not depend on the answer: they
 //! slide over the context, as in SQuAD's own baselines (Devlin et al. 2018). Training takes one window that holds the
@@ -24,7 +24,7 @@ pub struct Example {
     pub prompt: usize,
     /// Every answer that counts as right.
     pub answers: Vec<String>,
-    /// The same prompt with the other windows of a context that does not fit; of held-out questions only.
+    /// Prompts with the other windows of a context that does not fit; of held-out questions only.
     pub others: Vec<Vec<u32>>,
 }
 
@@ -48,7 +48,7 @@ impl HeldBytes for Example {
     }
 }
 
-/// How a context that does not fit is cut.
+/// Cut of a context that does not fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cut {
     /// One window with the answer in it, anywhere: for training. The place follows from seed and number.
@@ -212,7 +212,7 @@ fn sliding(count: usize, room: usize, stride: usize) -> Vec<Range<usize>> {
     }
 }
 
-/// Those that share more with the question first, of equals the earlier. A token of the question counts for the more, the
+/// Order of windows: those that share more with the question first, of equals the earlier. A token of the question counts for the more, the
 /// fewer windows have it.
 fn ranked(windows: Vec<Range<usize>>, context: &[u32], asked: &BTreeSet<u32>) -> Vec<Range<usize>> {
     let found: Vec<BTreeSet<u32>> = windows
@@ -251,7 +251,7 @@ mod tests {
         Paragraph { context: context.into(), qas: vec![question] }
     }
 
-    /// What of the context each prompt has.
+    /// Window of the context in each prompt.
     fn windows(example: &Example, tokenizer: &Tokenizer) -> Vec<String> {
         let window = |prompt: &[u32]| {
             let text = tokenizer.decode(prompt);

@@ -1,4 +1,4 @@
-//! Which files hold the questions? Their index, and paragraphs read from them when they are asked for.
+//! Files of questions: paragraphs are read from them when they are needed.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -10,8 +10,20 @@ use crate::reading::broken::Judge;
 use xrun_core::dataset::digest::digest;
 use xrun_core::dataset::error::DataError;
 
-/// More than this is no question file; SQuAD's training file has 30 MB.
+/// Maximum size of a question file; SQuAD's training file has 30 MB.
 const FILE_BYTES_MAX: u64 = 1024 * 1024 * 1024;
+
+/// Source of paragraphs with questions, which are read when an example needs one.
+pub trait Paragraphs: std::fmt::Debug + Send + Sync + 'static {
+    /// Reads one paragraph.
+    ///
+    /// # Errors
+    /// It cannot be read any more.
+    fn paragraph(&self, place: &Place) -> Result<Paragraph, DataError>;
+
+    /// Name of the source in messages.
+    fn path(&self) -> &Path;
+}
 
 /// An open question file. Only the index of it is held.
 #[derive(Debug)]
@@ -23,7 +35,7 @@ pub struct QuestionFile {
 }
 
 impl QuestionFile {
-    /// Opens a file and looks through it once; its text is dropped again.
+    /// Opens a file and indexes it; its text is dropped again.
     pub fn open(path: &Path, judge: &mut Judge) -> Result<(Self, Index), DataError> {
         let failed = |error: std::io::Error| DataError::file(path, format!("cannot be read: {error}"));
         let mut file = File::open(path).map_err(failed)?;
@@ -35,9 +47,10 @@ impl QuestionFile {
         let index = squad::index(&text, path, judge)?;
         Ok((Self { path: path.to_owned(), file: Mutex::new(file), digest: digest(&text) }, index))
     }
+}
 
-    /// Reads one paragraph.
-    pub fn paragraph(&self, place: &Place) -> Result<Paragraph, DataError> {
+impl Paragraphs for QuestionFile {
+    fn paragraph(&self, place: &Place) -> Result<Paragraph, DataError> {
         let mut bytes = vec![0; place.length as usize];
         let read = {
             let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
@@ -50,8 +63,7 @@ impl QuestionFile {
             .map_err(|error| said(format!("is not what it was: {error}; the file was changed during the run")))
     }
 
-    /// The file, as the settings name it.
-    pub fn path(&self) -> &Path {
+    fn path(&self) -> &Path {
         &self.path
     }
 }

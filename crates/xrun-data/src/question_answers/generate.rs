@@ -1,6 +1,6 @@
-//! How is a corpus generated? Articles about made-up towns in SQuAD's form, written once.
+//! Generator of a corpus: articles about made-up towns in SQuAD's form, written once.
 //!
-//! The same settings give the same bytes on any machine. An answer stands in the paragraph and follows from nothing else.
+//! Equal settings give the same bytes on any machine. An answer stands in the paragraph and follows from nothing else.
 
 use std::path::{Path, PathBuf};
 
@@ -18,7 +18,7 @@ use xrun_core::seed::generator;
 /// A change to what is written needs a new number: old files stay valid for old code.
 const VERSION: u32 = 2;
 
-/// Who, what, and of which trade.
+/// Number of questions about a sentence: the person, what they like, and their trade.
 pub const QUESTIONS_PER_SENTENCE: usize = 3;
 
 const NAMES: [&str; 20] = [
@@ -40,7 +40,7 @@ pub fn generate(settings: &Generated) -> Result<(PathBuf, String), DataError> {
     generate_in(settings, &cache::folder())
 }
 
-/// As [`generate`], with the cache folder named.
+/// Does the same as [`generate`] below the cache directory `cache`.
 pub fn generate_in(settings: &Generated, cache: &Path) -> Result<(PathBuf, String), DataError> {
     let identity = format!("{VERSION} {}", serde_json::to_string(settings).unwrap_or_default());
     let place = cache.join(format!("questions-{}.json", &digest(identity.as_bytes())[..16]));

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use corpus::{Corpus, Looked, Split};
+use corpus::{Corpus, Looked, Options};
 use settings::{Settings, Source};
 use xrun_core::dataset::error::{Broken, DataError};
 use xrun_core::dataset::index::Index;
@@ -25,7 +25,7 @@ use xrun_core::problem::Problems;
 #[derive(Debug)]
 pub struct QuestionAnswers;
 
-/// What a look at it tells.
+/// Summary of a corpus for pipelines.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Seen {
     /// Questions to train on.
@@ -37,9 +37,10 @@ pub struct Seen {
 impl Index for Corpus {
     const SAMPLES: &'static str = "texts with answers";
     type Seen = Seen;
+    type Options = Options;
 
     fn count(&self) -> u64 {
-        Split::ALL.into_iter().map(|split| self.places(split).len() as u64).sum()
+        self.places.iter().map(|places| places.len() as u64).sum()
     }
 
     fn digest(&self) -> &str {
@@ -51,7 +52,7 @@ impl Index for Corpus {
     }
 
     fn seen(&self) -> Seen {
-        let [train, held_out] = Split::ALL.map(|split| self.places(split).len() as u64);
+        let [train, held_out] = self.places.each_ref().map(|places| places.len() as u64);
         Seen { train, held_out }
     }
 }
@@ -82,11 +83,15 @@ impl DatasetKind for QuestionAnswers {
         named.into_iter().flatten().map(PathBuf::from).collect()
     }
 
+    fn options(settings: &Settings) -> Options {
+        settings.options()
+    }
+
     fn open(settings: &Settings) -> Result<Corpus, DataError> {
         Corpus::open(settings)
     }
 
-    /// Without a vocabulary that is learnt.
+    /// Summarises the data without learning a vocabulary.
     fn look(settings: &Settings) -> Result<Look<Seen>, DataError> {
         let Looked { questions: [train, held_out], left_out, note } = Corpus::look(settings)?;
         Ok(Look { left_out, notes: note.into_iter().collect(), seen: Seen { train, held_out } })

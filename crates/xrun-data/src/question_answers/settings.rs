@@ -1,9 +1,12 @@
-//! What may be set of a data set of questions and answers?
+//! Settings of a data set of questions and answers.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::check::SECTION;
+use super::corpus::Options;
 use crate::reading::broken::OnBroken;
+use crate::tokenizer::Vocabulary;
 use xrun_core::units::Bytes;
 
 /// Questions whose answers are parts of a paragraph: a JSON file in the format of SQuAD v1.1 (Rajpurkar et al. 2016),
@@ -12,7 +15,7 @@ use xrun_core::units::Bytes;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
-    /// Where the data comes from. `generated` needs nothing.
+    /// Source of the data. `generated` needs nothing.
     pub source: Source,
     /// The file, for `source = "file"`, such as `dev-v1.1.json`. Relative to this file. `${NAME}` and
     /// `${NAME:-default}` stand for environment variables.
@@ -24,7 +27,7 @@ pub struct Settings {
     /// The share of the articles that are held out for validation, the last ones of the file.
     #[schemars(range(min = 0.001, max = 0.9))]
     pub validation_share: f64,
-    /// What to do with answers that are not where the file says.
+    /// Treatment of answers that are not where the file says.
     pub on_broken: OnBroken,
     /// GPT-2's `encoder.json`. Needs `merges`. Default: a byte-level vocabulary is learnt from the training articles.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -48,7 +51,7 @@ pub struct Settings {
     /// question. The model answers in each; the answer with the highest likelihood counts.
     #[schemars(range(min = 1, max = 4096))]
     pub validation_windows: usize,
-    /// What to generate, for `source = "generated"`.
+    /// Settings of the generated set, for `source = "generated"`.
     pub generated: Generated,
 }
 
@@ -72,7 +75,21 @@ impl Default for Settings {
     }
 }
 
-/// Where questions come from.
+impl Settings {
+    /// The settings that every data set of questions and answers has.
+    pub fn options(&self) -> Options {
+        Options {
+            section: SECTION,
+            vocabulary: Vocabulary::new(self.encoder.as_ref(), self.merges.as_ref(), self.vocabulary_size),
+            preprocess_all: self.preprocess_all,
+            example_cache: self.example_cache,
+            window_stride: self.window_stride,
+            validation_windows: self.validation_windows,
+        }
+    }
+}
+
+/// Source of questions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Source {

@@ -1,4 +1,4 @@
-//! How is SQuAD v1.1's JSON read? Once as a whole for the index, then paragraph by paragraph.
+//! Reader of SQuAD v1.1's JSON: once as a whole for the index, then paragraph by paragraph.
 //!
 //! `data`: articles with `title` and `paragraphs`; a paragraph has `context` and `qas`; a question has `id`, `question`
 //! and `answers` with `text` and `answer_start`, which counts characters, not bytes (Rajpurkar et al. 2016).
@@ -24,7 +24,7 @@ pub struct Paragraph {
 /// A question about a paragraph.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct Question {
-    /// As the file numbers it; empty where it has none.
+    /// Identifier in the file; empty where it has none.
     #[serde(default)]
     pub id: String,
     /// The question's text.
@@ -38,20 +38,20 @@ pub struct Question {
 pub struct Answer {
     /// The piece, as it stands in the context.
     pub text: String,
-    /// In characters from the beginning of the context.
+    /// Position in characters from the beginning of the context.
     pub answer_start: usize,
 }
 
-/// Where a question stands in the file: 24 bytes a question are all that is kept.
+/// Position of a question in its source: 24 bytes a question are all that is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Of its paragraph, in bytes.
+    /// Offset of its paragraph in bytes.
     pub offset: u64,
     /// Bytes of the paragraph.
     pub length: u32,
-    /// Which question of the paragraph.
+    /// Index of the question in the paragraph.
     pub question: u32,
-    /// Which article of the file.
+    /// Index of the article in the file.
     pub article: u32,
 }
 
@@ -69,7 +69,7 @@ struct Article<'a> {
     paragraphs: Vec<&'a RawValue>,
 }
 
-/// What a file holds: places of sound questions, and how many articles.
+/// Index of a file: positions of valid questions, and the number of articles.
 #[derive(Debug)]
 pub struct Index {
     /// The questions that can be used, in the order of the file.
@@ -131,7 +131,7 @@ pub fn index(text: &[u8], path: &Path, judge: &mut Judge) -> Result<Index, DataE
     Ok(Index { places, articles: file.data.len() as u32 })
 }
 
-/// What is wrong with a question, and under which reason it is counted.
+/// Reason and message why a question is invalid; `None` where it is valid.
 fn wrong(paragraph: &Paragraph, question: &Question) -> Option<(&'static str, String)> {
     if question.question.trim().is_empty() {
         return Some(("empty_question", "the question is empty".into()));

@@ -1,15 +1,15 @@
-//! Who tokenises examples, and how many of them are kept? On demand with a cache bounded by bytes, or all at once.
+//! Tokenised examples of a data set: on demand in a cache that is bounded by bytes, or all at once.
 
 use std::sync::Arc;
 
-use super::corpus::{Corpus, Split};
+use super::corpus::{Corpus, Options};
 use super::example::{Cut, Example, example, prompts};
-use super::settings::Settings;
 use xrun_core::bounded::HeldBytes;
 use xrun_core::bounded::buffer::Buffer;
 use xrun_core::bounded::cache::{ByteCache, CacheCounters};
 use xrun_core::bounded::ledger::{Cap, Holding, Ledger, Policy};
 use xrun_core::dataset::error::DataError;
+use xrun_core::dataset::split::Split;
 
 /// Examples in the cache; the bytes are reached first.
 const EXAMPLES_MAX: u64 = 10_000_000;
@@ -29,7 +29,7 @@ pub struct ExampleStore {
     buffers: [Buffer; 2],
 }
 
-/// How examples are made.
+/// Settings by which examples are made.
 #[derive(Clone, Copy, Debug)]
 struct Cutting {
     /// Tokens that a model sees at once.
@@ -40,7 +40,7 @@ struct Cutting {
     windows: usize,
 }
 
-/// What is kept of examples that were made.
+/// Examples that are kept.
 #[derive(Debug)]
 enum Kept {
     Cache(ByteCache<(Split, u64), Shared>),
@@ -48,19 +48,19 @@ enum Kept {
 }
 
 impl ExampleStore {
-    /// Of `length` tokens that a model sees at once. The seed draws where a context is cut that does not fit. With
+    /// Makes a store of examples of `length` tokens. The seed draws where a context is cut that does not fit. With
     /// `preprocess_all`, tokenises everything now.
     pub fn new(
         corpus: Corpus,
-        settings: &Settings,
+        options: &Options,
         length: usize,
         seed: u32,
         ledger: &Ledger,
     ) -> Result<Self, DataError> {
-        let cutting = Cutting { length, seed, stride: settings.window_stride, windows: settings.validation_windows };
-        let (kept, buffer) = match settings.preprocess_all {
+        let cutting = Cutting { length, seed, stride: options.window_stride, windows: options.validation_windows };
+        let (kept, buffer) = match options.preprocess_all {
             false => {
-                let buffer = cache_buffer(&corpus, settings, length);
+                let buffer = cache_buffer(&corpus, options, length);
                 (Kept::Cache(ByteCache::new(ledger, &buffer)), buffer)
             }
             true => {
@@ -73,7 +73,7 @@ impl ExampleStore {
                 let items = (train.len() + validation.len()) as u64;
                 let bytes = train.iter().chain(&validation).map(HeldBytes::held_bytes).sum();
                 let buffer = Buffer::new("preprocessed_examples", Policy::Refuse, Cap { items, bytes })
-                    .because("`dataset.question-answers.preprocess_all`");
+                    .because(format!("`{}.preprocess_all`", options.section));
                 let holding = buffer.register(ledger);
                 holding.set(items, bytes);
                 (Kept::All { train, validation, _holding: holding }, buffer)
@@ -88,7 +88,7 @@ impl ExampleStore {
         Ok(Self { corpus, cutting, kept, _index: index, buffers: [buffer, of_index] })
     }
 
-    /// What it has in the ledger.
+    /// Its buffers in the ledger.
     pub fn buffers(&self) -> &[Buffer; 2] {
         &self.buffers
     }
@@ -136,7 +136,7 @@ impl ExampleStore {
         self.cutting.windows
     }
 
-    /// Of the cache; all zero with `preprocess_all`.
+    /// Hits and misses of the cache; all zero with `preprocess_all`.
     pub fn counters(&self) -> CacheCounters {
         match &self.kept {
             Kept::Cache(cache) => cache.counters(),
@@ -144,7 +144,7 @@ impl ExampleStore {
         }
     }
 
-    /// Evicts down to a share of the cap; returns the bytes that went.
+    /// Evicts down to a fraction of the cap; returns the number of evicted bytes.
     pub fn evict_to_share(&self, share: f64) -> u64 {
         match &self.kept {
             Kept::Cache(cache) => cache.evict_to((cache.cap().bytes as f64 * share) as u64),
@@ -153,27 +153,27 @@ impl ExampleStore {
     }
 }
 
-/// Of a cache of examples of `length` tokens, made as they are asked for.
-fn cache_buffer(corpus: &Corpus, settings: &Settings, length: usize) -> Buffer {
+/// Buffer of a cache of examples of `length` tokens.
+fn cache_buffer(corpus: &Corpus, options: &Options, length: usize) -> Buffer {
     let [train, validation] = [Split::Train, Split::Validation].map(|split| corpus.places(split).len() as u64);
-    let windows = train + validation * settings.validation_windows as u64;
+    let windows = train + validation * options.validation_windows as u64;
     let fills = (train + validation) * EXAMPLE_BYTES + windows * (length * size_of::<u32>()) as u64;
-    let cap = Cap { items: EXAMPLES_MAX, bytes: settings.example_cache.0 };
-    let key = "dataset.question-answers.example_cache";
-    Buffer::new("example_cache", Policy::Evict, cap).key(key).because(format!("`{key}`")).fills(fills)
+    let cap = Cap { items: EXAMPLES_MAX, bytes: options.example_cache.0 };
+    let key = format!("{}.example_cache", options.section);
+    Buffer::new("example_cache", Policy::Evict, cap).because(format!("`{key}`")).key(key).fills(fills)
 }
 
 fn made(corpus: &Corpus, split: Split, number: u64, cutting: Cutting) -> Result<Example, DataError> {
     let Cutting { length, seed, stride, windows } = cutting;
     let cut = match split {
         Split::Train => Cut::WithAnswer { seed, number },
-        Split::Validation => Cut::Sliding { stride, most: windows },
+        Split::Validation | Split::Unseen => Cut::Sliding { stride, most: windows },
     };
     let place = corpus.places(split).get(number as usize);
     let place = place.ok_or_else(|| DataError::content(format!("there is no question {number}")))?;
-    let paragraph = corpus.file(split).paragraph(place)?;
+    let paragraph = corpus.source(split).paragraph(place)?;
     example(&paragraph, place.question as usize, length, cut, &corpus.tokenizer).map_err(|error| {
-        let path = corpus.file(split).path();
+        let path = corpus.source(split).path();
         DataError::file(path, format!("question {} of the paragraph at byte {}: {error}", place.question, place.offset))
     })
 }

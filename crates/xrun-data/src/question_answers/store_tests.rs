@@ -1,6 +1,6 @@
-//! Are examples the same whatever is kept, and is what is kept bounded?
+//! Examples are the same whatever the cache holds, and the cache is bounded.
 
-use super::super::settings::{Generated, Source};
+use super::super::settings::{Generated, Settings, Source};
 use super::*;
 use crate::real_data::real_data;
 use xrun_core::files::write;
@@ -27,7 +27,7 @@ fn of_file(text: &str) -> (tempfile::TempDir, Settings) {
 }
 
 fn store(settings: &Settings, ledger: &Ledger) -> ExampleStore {
-    ExampleStore::new(Corpus::open(settings).unwrap(), settings, 48, 5, ledger).unwrap()
+    ExampleStore::new(Corpus::open(settings).unwrap(), &settings.options(), 48, 5, ledger).unwrap()
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Treatment of broken data: all of it is counted and told at once, and left out where the settings say so.
+//! Treatment of invalid data: all of it is counted and reported at once, and left out where the settings say so.
 
 use std::path::Path;
 
@@ -20,7 +20,7 @@ pub enum OnBroken {
 /// The cure for one broken item.
 const LEAVE_OUT: &str = "correct it, or leave it out with on_broken = \"skip\"";
 
-/// Decides what becomes of broken data, counts it, and remembers the first by name: all mistakes are told at once.
+/// Collector of invalid data: counts all of it, keeps the first items by name, and reports them at once.
 #[derive(Debug)]
 pub struct Judge {
     policy: OnBroken,
@@ -31,36 +31,35 @@ pub struct Judge {
 }
 
 impl Judge {
-    /// One that follows `on_broken`.
+    /// Makes an empty collector for the policy `on_broken`.
     pub fn new(policy: OnBroken) -> Self {
         Self { policy, found: Broken::default(), fatal: Broken::default() }
     }
 
-    /// Takes down what is left out for now. The reason is a few fixed words.
+    /// Adds an item that may be left out. The reason is one of a few fixed words.
     pub fn broken(&mut self, reason: &'static str, path: &Path, message: String) {
         self.found.add(reason, || DataError::file(path, message));
     }
 
-    /// As [`Judge::broken`], with a message that takes work and is made only where it is shown.
+    /// Does the same as [`Judge::broken`] with a message that is made only where it is shown.
     pub fn broken_with(&mut self, reason: &'static str, path: &Path, message: impl FnOnce() -> String) {
         self.found.add(reason, || DataError::file(path, message()));
     }
 
-    /// Takes down what no policy leaves out, for one of the reasons that say so. The look goes on, and [`Judge::verdict`]
-    /// ends it.
+    /// Adds an item that no policy leaves out, for one of the fatal reasons. Reading continues, and [`Judge::verdict`] ends it.
     pub fn fatal(&mut self, reason: &'static str, error: impl FnOnce() -> DataError) {
         self.fatal.add(reason, error);
     }
 
-    /// Whether there is anything that no policy leaves out.
+    /// Returns whether there is an item that no policy leaves out.
     pub fn has_fatal(&self) -> bool {
         self.fatal.total() > 0
     }
 
-    /// When all was looked at: what there is to say about what is broken, if it must not be.
+    /// Reports all invalid items after everything was read, if the policy does not leave them out.
     ///
     /// # Errors
-    /// Something is broken, and nothing may be left out, or not this.
+    /// There are items that may not be left out.
     pub fn verdict(&self) -> Result<(), DataError> {
         let mut all = self.fatal.clone();
         if self.policy == OnBroken::Fail {
@@ -78,7 +77,7 @@ impl Judge {
         }
     }
 
-    /// An error that ended the look, beside what was found before it.
+    /// Joins an error that ended the reading with the items that were found before it.
     pub fn beside(mut self, error: DataError) -> DataError {
         self.fatal(FATAL, || error.clone());
         self.verdict().err().unwrap_or(error)

@@ -1,4 +1,4 @@
-//! Files of a folder that somebody else made: nothing outside of it is read, and no more of one than its kind may have.
+//! Files of a directory that the user names: nothing outside of it is read, and no file beyond the cap of its kind.
 
 use std::fs::File;
 use std::io::Read;
@@ -9,7 +9,7 @@ use xrun_core::dataset::error::DataError;
 /// A path inside the root, without `.` in it. What leads out of it is an error whatever the policy; `None` where nothing is.
 pub fn confined(root: &Path, name: &str) -> Result<Option<PathBuf>, DataError> {
     let relative = Path::new(name);
-    let outside = || DataError::file(relative, "names a file outside of the data set's folder");
+    let outside = || DataError::file(relative, "names a file outside of the data set's directory");
     let plain = relative.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
     if !plain || name.is_empty() || name.contains('\0') {
         return Err(outside());
@@ -24,14 +24,14 @@ pub fn confined(root: &Path, name: &str) -> Result<Option<PathBuf>, DataError> {
     }
 }
 
-/// More files in a folder are not listed.
+/// Maximum number of files in a directory.
 const LISTED_MAX: usize = 10_000_000;
 
-/// Names of the files of a folder below `root`, which is canonical, that have one of these endings; sorted. Hidden ones are left
-/// out. Empty where the folder is not there.
+/// Names of the files of a directory below `root`, which is canonical, that have one of these endings; sorted. Hidden ones are left
+/// out. Empty where the directory is not there.
 ///
 /// # Errors
-/// The folder cannot be read, is a link that leads out of the root, or has a name that is not UTF-8.
+/// The directory cannot be read, is a link that leads out of the root, or has a name that is not UTF-8.
 pub fn files(root: &Path, folder: &str, endings: &[&str]) -> Result<Vec<String>, DataError> {
     listed(root, folder, |path| {
         let ending = path.extension().and_then(|ending| ending.to_str()).map(str::to_ascii_lowercase);
@@ -39,10 +39,10 @@ pub fn files(root: &Path, folder: &str, endings: &[&str]) -> Result<Vec<String>,
     })
 }
 
-/// As [`files`], names of the folders in it.
+/// Names of the directories below a directory, sorted; as [`files`].
 ///
 /// # Errors
-/// As there.
+/// The errors of [`files`].
 pub fn folders(root: &Path, folder: &str) -> Result<Vec<String>, DataError> {
     listed(root, folder, Path::is_dir)
 }
@@ -53,7 +53,7 @@ fn listed(root: &Path, folder: &str, wanted: impl Fn(&Path) -> bool) -> Result<V
     match path.canonicalize() {
         Ok(found) if found.starts_with(root) => {}
         Ok(_) => {
-            let message = "is a link to a folder outside of the data set's folder; copy the folder there";
+            let message = "is a link to a directory outside of the data set's directory; copy the directory there";
             return Err(DataError::file(&path, message));
         }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -81,7 +81,10 @@ fn listed(root: &Path, folder: &str, wanted: impl Fn(&Path) -> bool) -> Result<V
 pub fn annotation_file(root: &Path, path: &Path, bytes_max: u64) -> Result<Vec<u8>, DataError> {
     let failed = |error: std::io::Error| DataError::file(path, format!("cannot be read: {error}"));
     if !path.canonicalize().map_err(failed)?.starts_with(root) {
-        return Err(DataError::file(path, "is a link to a file outside of the data set's folder; copy the file there"));
+        return Err(DataError::file(
+            path,
+            "is a link to a file outside of the data set's directory; copy the file there",
+        ));
     }
     let about = std::fs::metadata(path).map_err(failed)?;
     if !about.is_file() {

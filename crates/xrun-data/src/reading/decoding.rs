@@ -1,4 +1,4 @@
-//! Pictures on their way from a file to the host: what decoding one takes at most, and the pixels.
+//! Decoding of image files, and an upper bound of the memory that it takes.
 
 use std::fs::File;
 use std::io::{Cursor, Read};
@@ -14,35 +14,35 @@ use xrun_core::dataset::sample::Picture;
 use xrun_core::settings::sections;
 use xrun_core::units::Bytes;
 
-/// A decoded picture, and what a decoder needs besides.
+/// Maximum memory of a decoder with the decoded image, in bytes.
 const DECODE_BYTES_MAX: u64 = 1024 * 1024 * 1024;
 
-/// A pixel while it is decoded: four channels of 16 bits, and the three of 8 bits that they become; or the coefficients
+/// Bytes of a pixel while it is decoded: four channels of 16 bits, and the three of 8 bits that they become; or the coefficients
 /// of a progressive JPEG beside its pixels. Turning the three of 8 bits afterwards takes less.
 const PIXEL_BYTES: u64 = 12;
-/// Tables and buffers of a decoder, whatever the size of the picture.
+/// Tables and buffers of a decoder, whatever the size of the image.
 const DECODER_BYTES: u64 = 256 * 1024;
 
-/// Bytes that decoding a picture takes at most; `length` is that of its file.
+/// Bytes that decoding an image takes at most; `length` is that of its file.
 pub fn decoding_bytes(width: u64, height: u64, length: u64) -> u64 {
     // A file that was replaced since may claim any size.
     width.saturating_mul(height).saturating_mul(PIXEL_BYTES).saturating_add(length + DECODER_BYTES)
 }
 
-/// A picture that is large.
+/// The image of a data set that takes most memory to decode.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Largest {
     /// Relative to the root.
     pub path: PathBuf,
-    /// In pixels, with its orientation applied.
+    /// Width in pixels, with its orientation applied.
     pub width: u64,
-    /// In pixels, with its orientation applied.
+    /// Height in pixels, with its orientation applied.
     pub height: u64,
     /// Bytes that decoding it takes, at most.
     pub bytes: u64,
 }
 
-/// Refuses a picture that could never be decoded.
+/// Refuses an image that could never be decoded.
 ///
 /// # Errors
 /// The largest one needs more than `limits.decoding`.
@@ -52,7 +52,7 @@ pub fn fits(largest: Option<&Largest>, limits: &sections::Limits) -> Result<(), 
             path,
             format!(
                 "is {width} x {height} pixels, and decoding it takes up to {}, more than `limits.decoding` = {}; make \
-                 the picture smaller, or raise the limit",
+                 the image smaller, or raise the limit",
                 Bytes(*bytes),
                 limits.decoding
             ),
@@ -61,7 +61,7 @@ pub fn fits(largest: Option<&Largest>, limits: &sections::Limits) -> Result<(), 
     }
 }
 
-/// Bytes that decoding a file takes, by its head; `name` is for messages. Of one that does not read there is nothing to decode.
+/// Bytes that decoding a file takes, by its header; `name` is for messages. 0 pixels for a file that cannot be read.
 ///
 /// # Errors
 /// The file is not there.
@@ -76,19 +76,19 @@ pub fn needed(path: &Path, name: &Path) -> Result<u64, DataError> {
 /// A JPEG or PNG file as 8-bit RGB, turned as `rule` says; `name` is for messages.
 ///
 /// # Errors
-/// The file does not read, or is no picture that can be decoded.
+/// The file does not read, or is no image that can be decoded.
 pub fn decode(path: &Path, name: &Path, rule: ExifOrientation) -> Result<Picture, DataError> {
     let bytes = read(path).map_err(|error| DataError::file(name, format!("cannot be read: {error}")))?;
     decode_bytes(&bytes, rule)
         .map_err(|error| DataError::file(name, format!("{error}; repair it or take it out of the annotations")))
 }
 
-/// As [`decode`], of the bytes of the file.
+/// Does the same as [`decode`] with the bytes of the file.
 ///
 /// # Errors
-/// For people: it is no picture that can be decoded.
+/// The file is not an image that can be decoded.
 pub fn decode_bytes(bytes: &[u8], rule: ExifOrientation) -> Result<Picture, String> {
-    let broken = |error: String| format!("the picture cannot be decoded: {error}");
+    let broken = |error: String| format!("the image cannot be decoded: {error}");
     let mut reader =
         ImageReader::new(Cursor::new(bytes)).with_guessed_format().map_err(|error| broken(error.to_string()))?;
     let mut limits = Limits::default();
@@ -96,7 +96,7 @@ pub fn decode_bytes(bytes: &[u8], rule: ExifOrientation) -> Result<Picture, Stri
     reader.limits(limits.clone());
     let decoded = |reader: ImageReader<_>| {
         let mut decoder = reader.into_decoder()?;
-        // The picture itself counts as well, as in `ImageReader::decode`.
+        // The image itself counts as well, as in `ImageReader::decode`.
         limits.reserve(decoder.total_bytes())?;
         decoder.set_limits(limits)?;
         let orientation = orientation::of(&mut decoder, rule)?;
@@ -106,7 +106,7 @@ pub fn decode_bytes(bytes: &[u8], rule: ExifOrientation) -> Result<Picture, Stri
     Ok(Picture { width: decoded.width() as usize, height: decoded.height() as usize, rgb: decoded.into_raw().into() })
 }
 
-/// A file that grew beyond what may be read since the data set was opened is cut off.
+/// Reads a file up to the cap, in case it grew since the data set was opened.
 fn read(path: &Path) -> std::io::Result<Vec<u8>> {
     let file = File::open(path)?;
     let length = file.metadata()?.len().min(FILE_BYTES_MAX);

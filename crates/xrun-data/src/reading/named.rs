@@ -1,4 +1,4 @@
-//! Files and folders that settings name: are they there?
+//! Checks of files and directories that settings name.
 
 use std::path::Path;
 
@@ -13,23 +13,25 @@ pub fn file(key: &str, path: &str, problems: &mut Problems) {
         }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             let problem = Problem::new(key, format!("there is no file {path}"));
-            problems.add(problem.help("a relative path is meant from the folder of the file that names it").of_disk());
+            problems
+                .add(problem.help("a relative path is meant from the directory of the file that names it").of_disk());
         }
         Err(error) => problems.add(Problem::new(key, format!("{path} cannot be read: {error}")).of_disk()),
     }
 }
 
-/// Adds what is wrong with a folder that is named at `key`; `help` says what should be named.
+/// Adds what is wrong with a directory that is named at `key`; `help` says what should be named.
 pub fn folder_at(key: &str, path: &Path, help: &str, problems: &mut Problems) {
     let shown = path.display();
     match std::fs::metadata(path) {
         Ok(found) if found.is_dir() => {}
         Ok(_) => {
-            problems.add(Problem::new(key, format!("{shown} is a file, not a folder")).help(help).of_disk());
+            problems.add(Problem::new(key, format!("{shown} is a file, not a directory")).help(help).of_disk());
         }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            let problem = Problem::new(key, format!("there is no folder {shown}"));
-            problems.add(problem.help("a relative path is meant from the folder of the file that names it").of_disk());
+            let problem = Problem::new(key, format!("there is no directory {shown}"));
+            problems
+                .add(problem.help("a relative path is meant from the directory of the file that names it").of_disk());
         }
         Err(error) => problems.add(Problem::new(key, format!("{shown} cannot be read: {error}")).of_disk()),
     }

@@ -1,24 +1,24 @@
-//! Which way up is a picture? Phones store the pixels as the sensor has them, and say in EXIF how to turn them.
+//! Orientation of images: phones store the pixels as the sensor has them, and state in EXIF how to rotate them.
 
 use image::metadata::Orientation;
 use image::{DynamicImage, ImageDecoder, ImageResult, RgbImage};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Which way up a picture is.
+/// Treatment of the orientation that an image states in EXIF.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ExifOrientation {
     /// As people see it: rotated and mirrored as EXIF says.
     Apply,
-    /// As the pixels are stored, for boxes from a program that does not rotate pictures.
+    /// As the pixels are stored, for boxes from a program that does not rotate images.
     Ignore,
 }
 
-/// What is to be done to the pixels of a picture.
+/// Transformation that the pixels of an image need.
 ///
 /// # Errors
-/// The picture's headers do not read.
+/// The image's headers do not read.
 pub fn of(decoder: &mut impl ImageDecoder, rule: ExifOrientation) -> ImageResult<Orientation> {
     match rule {
         ExifOrientation::Apply => decoder.orientation(),
@@ -26,7 +26,7 @@ pub fn of(decoder: &mut impl ImageDecoder, rule: ExifOrientation) -> ImageResult
     }
 }
 
-/// Whether width and height change places.
+/// Returns whether width and height are exchanged.
 pub fn swaps_sides(orientation: Orientation) -> bool {
     match orientation {
         Orientation::Rotate90 | Orientation::Rotate270 | Orientation::Rotate90FlipH | Orientation::Rotate270FlipH => {
@@ -39,7 +39,7 @@ pub fn swaps_sides(orientation: Orientation) -> bool {
     }
 }
 
-/// The picture as it is to be seen. Turning by a quarter takes a second picture while it is done.
+/// Applies an orientation. A rotation by 90 degrees takes memory for a second image.
 pub fn applied(picture: RgbImage, orientation: Orientation) -> RgbImage {
     let mut picture = DynamicImage::ImageRgb8(picture);
     picture.apply_orientation(orientation);

@@ -1,4 +1,4 @@
-//! Is a JPEG or PNG file complete, or was it cut off when it was copied? Nothing is decoded.
+//! Check that a JPEG or PNG file was not cut off when it was copied, without decoding it.
 //!
 //! The JPEG decoder fills what is missing with grey and reports no error, so a file cut off would be trained on.
 
@@ -8,12 +8,12 @@ use std::path::Path;
 
 use image::ImageFormat;
 
-/// Some cameras add a few bytes after the end.
+/// Bytes that some cameras add after the end.
 const TAIL: u64 = 64;
-/// The largest file that is looked through, and read at all.
+/// Maximum size of an image file.
 pub const FILE_BYTES_MAX: u64 = 1024 * 1024 * 1024;
 
-/// Whether the end of the picture is in the file. Bytes after it (a film, a second picture) are allowed.
+/// Returns whether the end of the image is in the file. Bytes after it (a film, a second image) are allowed.
 pub fn is_whole(path: &Path, format: ImageFormat) -> io::Result<bool> {
     let end = end_of(format);
     let mut file = File::open(path)?;
@@ -30,7 +30,7 @@ pub fn is_whole(path: &Path, format: ImageFormat) -> io::Result<bool> {
     Ok(is_whole_in(&bytes, format))
 }
 
-/// As [`is_whole`], of the bytes of the file.
+/// Returns the same as [`is_whole`] from the bytes of the file.
 pub fn is_whole_in(bytes: &[u8], format: ImageFormat) -> bool {
     match format {
         ImageFormat::Png => contains(bytes, end_of(format)),
@@ -49,7 +49,7 @@ fn contains(bytes: &[u8], part: &[u8]) -> bool {
     bytes.windows(part.len()).any(|window| window == part)
 }
 
-/// What follows a JPEG's first start of scan: a thumbnail in the headers has an end of its own. There, 0xFF is followed
+/// Bytes from a JPEG's first start of scan on: a thumbnail in the headers has an end of its own. There, 0xFF is followed
 /// by 0 unless it begins a marker (ITU-T T.81, F.1.2.3).
 fn after_headers(bytes: &[u8]) -> &[u8] {
     const START_OF_SCAN: u8 = 0xda;

@@ -1,4 +1,4 @@
-//! Which settings of sound clips contradict each other, and are the folder and the targets there?
+//! Checks of the settings of sound clips.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use crate::reading::named::file;
 use crate::reading::named::folder_at;
 use xrun_core::problem::{Problem, Problems};
 
-const SECTION: &str = "dataset.sound-clips";
+pub(super) const SECTION: &str = "dataset.sound-clips";
 
 /// Adds what is wrong; places are filled in by the caller.
 pub fn check(settings: &Settings, problems: &mut Problems) {
@@ -19,11 +19,11 @@ pub fn check(settings: &Settings, problems: &mut Problems) {
             problems.add(problem.help("add `path = \"…\"`, relative to this file"));
         }
         (Source::Generated, Some(_)) => {
-            let problem = Problem::new(key("path"), "a folder is named, and `source` is \"generated\"");
+            let problem = Problem::new(key("path"), "a directory is named, and `source` is \"generated\"");
             problems.add(problem.help("write `source = \"folder\"`, or leave `path` out").related(key("source")));
         }
         (Source::Folder, Some(path)) => {
-            folder_at(&key("path"), Path::new(path), "name the folder that holds the table and `audio/`", problems);
+            folder_at(&key("path"), Path::new(path), "name the directory that holds the table and `audio/`", problems);
         }
         (Source::Generated, None) => {}
     }
@@ -57,8 +57,8 @@ mod tests {
         for (settings, key, part) in [
             (folder.clone(), "source", "`path` does not say which"),
             (Settings { path: named("/tmp"), ..Settings::default() }, "path", "`source` is \"generated\""),
-            (Settings { path: named("/none/such"), ..folder.clone() }, "path", "there is no folder /none/such"),
-            (Settings { path: named("/etc/hostname"), ..folder.clone() }, "path", "is a file, not a folder"),
+            (Settings { path: named("/none/such"), ..folder.clone() }, "path", "there is no directory /none/such"),
+            (Settings { path: named("/etc/hostname"), ..folder.clone() }, "path", "is a file, not a directory"),
             (Settings { targets: named("/none/such"), ..Settings::default() }, "targets", "there is no file"),
             (Settings { validation_fold: 0, ..Settings::default() }, "validation_fold", "the folds 1 to 5"),
         ] {

@@ -1,6 +1,6 @@
-//! How is a set of sound clips generated? A class is a timbre and a modulation; written once, in the layout of ESC-50.
+//! Generator of sound clips. A class is a timbre and a modulation; written once, in the layout of ESC-50.
 //!
-//! The same settings give the same bytes on any machine and with any number of threads.
+//! Equal settings give the same bytes on any machine and with any number of threads.
 
 use std::fs::OpenOptions;
 use std::io::{self, Cursor};
@@ -18,23 +18,23 @@ use xrun_core::dataset::{cache, known, written_once};
 use xrun_core::files::write;
 use xrun_core::seed::generator;
 
-/// A change to what is written needs a new number: old folders stay valid for old code.
+/// A change to what is written needs a new number: old directories stay valid for old code.
 const VERSION: u32 = 1;
-/// Written last: its presence says that the folder is whole.
+/// Written last: its presence says that the directory is whole.
 pub const TABLE: &str = PLACES[0];
 /// Classes of one remainder of timbre + 2 modulation by 5: all timbres and all modulations, each once.
 const REMAINDER: usize = 5;
 
-/// What is still to be written, and where.
+/// A set that is still to be generated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pending {
-    /// How many WAV files there will be.
+    /// Number of WAV files.
     pub clips: usize,
-    /// The folder of the data set.
+    /// The directory of the data set.
     pub folder: PathBuf,
 }
 
-/// What [`generate`] would write now; `None` when the set is there.
+/// The set that [`generate`] would write now; `None` when it is there.
 pub fn pending(settings: &Generated) -> Option<Pending> {
     pending_in(settings, &cache::folder())
 }
@@ -45,18 +45,18 @@ fn pending_in(settings: &Generated, cache: &Path) -> Option<Pending> {
     written_once::is_missing(&folder.join(TABLE)).then_some(Pending { clips, folder })
 }
 
-/// Where the set is, or will be.
+/// Directory of the set, existing or not.
 pub fn folder(settings: &Generated) -> PathBuf {
     cache::folder().join(name(settings))
 }
 
-/// Of the folder: other settings have another.
+/// Name of the directory: other settings have another.
 fn name(settings: &Generated) -> String {
     let identity = format!("{VERSION} {}", serde_json::to_string(settings).unwrap_or_default());
     format!("sounds-{}", &digest(identity.as_bytes())[..16])
 }
 
-/// The folder of the generated set, written now if it is not there yet.
+/// The directory of the generated set, written now if it is not there yet.
 ///
 /// # Errors
 /// It cannot be written.
@@ -64,7 +64,7 @@ pub fn generate(settings: &Generated) -> Result<PathBuf, DataError> {
     generate_in(settings, &cache::folder())
 }
 
-/// As [`generate`], with the cache folder named.
+/// Does the same as [`generate`] below the cache directory `cache`.
 ///
 /// # Errors
 /// It cannot be written.
@@ -72,18 +72,13 @@ pub fn generate_in(settings: &Generated, cache: &Path) -> Result<PathBuf, DataEr
     written_once::folder(cache, &name(settings), TABLE, |folder| write_all(settings, folder))
 }
 
-/// What the class of a target is for: by its remainder 0 and 1 to be learnt, 2 and 3 public, 4 unheard.
+/// Role of the class of a target: by its remainder 0 and 1 to be learnt, 2 and 3 public, 4 unheard.
 pub fn role(target: u32) -> Role {
     match target as usize / REMAINDER {
         0 | 1 => Role::Nodes,
         2 | 3 => Role::Public,
         _ => Role::Unheard,
     }
-}
-
-/// The timbre and the modulation of a category.
-pub fn words(category: &str) -> Option<(&str, &str)> {
-    category.split_once('-')
 }
 
 /// Five targets have the same remainder, one of each timbre.
@@ -154,7 +149,7 @@ fn write_recording(settings: &Generated, job: &Job, folder: &Path) -> io::Result
             let letter = char::from(b'A' + at as u8);
             let file = format!("{fold}-{source:07}-{letter}-{target}.wav");
             let bytes = wav(&samples)?;
-            // The whole folder is renamed when it is complete, so a half-written file is never seen.
+            // The whole directory is renamed when it is complete, so a half-written file is never seen.
             let mut opened = OpenOptions::new().create_new(true).write(true).open(folder.join(AUDIO).join(&file))?;
             io::Write::write_all(&mut opened, &bytes)?;
             let category = format!("{}-{}", timbre.word(), modulation.word());

@@ -1,29 +1,48 @@
-//! What is known of a data set of sound clips without hearing one: classes, clips, folds and columns.
+//! Index of a data set of sounds: classes, clips, folds and columns, without any samples.
 
 use std::path::PathBuf;
 
 use super::Seen;
+use super::settings::{EmbeddingDtype, Settings};
 use xrun_core::dataset::error::Broken;
 use xrun_core::dataset::index::Index;
+use xrun_core::dataset::split::Split;
+use xrun_core::units::Bytes;
 
-/// What the clips of a class are for.
+/// Role of the clips of a class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Role {
-    /// To be learnt by the nodes. All classes of a folder are.
+    /// Learnt by the nodes. All classes of a directory are.
     Nodes,
-    /// To make an encoder with, before the nodes begin. Generated sets alone have such classes.
+    /// Used to train an encoder before the nodes begin. Generated sets alone have such classes.
     Public,
     /// Heard in no training: they tell whether parts were learnt or labels. Generated sets alone have such classes.
     Unheard,
 }
 
-/// Whether a clip is trained on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Split {
-    /// Of all other folds.
-    Train,
-    /// Of the fold `validation_fold`.
-    Validation,
+/// Settings that every data set of sounds has: how clips are read and cached.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Options {
+    /// Table of the data set in an experiment, such as `dataset.sound-clips`.
+    pub section: &'static str,
+    /// Length of a clip that a model sees, in seconds.
+    pub clip_seconds: f64,
+    /// Bytes of log-mel spectra that are kept.
+    pub clip_cache: Bytes,
+    /// Bytes of outputs of a frozen encoder that are kept on the host.
+    pub embedding_cache: Bytes,
+    /// Type of the numbers of these outputs.
+    pub embedding_dtype: EmbeddingDtype,
+    /// File with the target vectors of each class; `None` where they are drawn.
+    pub targets: Option<PathBuf>,
+    /// `true` where there are classes of [`Role::Public`].
+    pub public_classes: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Settings::default().options()
+    }
 }
 
 /// A class: the `category` and the `target` of the table.
@@ -31,16 +50,18 @@ pub enum Split {
 pub struct Class {
     /// The table's `category`.
     pub name: String,
-    /// As the table numbers it; classes are in the order of it.
+    /// Number of the class in the table, by which classes are ordered.
     pub target: u32,
-    /// What the class is for.
+    /// Role of its clips.
     pub role: Role,
+    /// Words whose drawn vectors add up to the class's targets: classes that share one have related targets.
+    pub words: Vec<String>,
 }
 
 /// A clip, without its samples.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Clip {
-    /// Below `audio/`.
+    /// WAV file, relative to [`Library::folder`].
     pub file: String,
     /// Index into [`Library::classes`].
     pub class: u32,
@@ -62,11 +83,11 @@ pub struct Column {
 /// The index of a data set.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Library {
-    /// Canonical.
-    pub root: PathBuf,
-    /// Those of the nodes first, then public ones, then unheard ones; each in the order of their targets.
+    /// Directory of the clips.
+    pub folder: PathBuf,
+    /// Classes of the nodes, then public ones, then unheard ones; each in the order of their targets.
     pub classes: Vec<Class>,
-    /// In the order of the table.
+    /// Clips in the order of the table.
     pub clips: Vec<Clip>,
     /// All columns of the table but `filename`.
     pub columns: Vec<Column>,
@@ -74,9 +95,9 @@ pub struct Library {
     pub validation_fold: u32,
     /// Clips of nothing but zeros. Not counted in a generated set, which has none.
     pub silent: u64,
-    /// Of the table and of all clips.
+    /// SHA-256 of the table and of all clips, in hexadecimal.
     pub digest: String,
-    /// What was left out.
+    /// Items that were left out.
     pub left_out: Broken,
 }
 
@@ -99,7 +120,7 @@ impl Library {
         first..first + self.classes.iter().filter(|class| class.role == role).count()
     }
 
-    /// Whether a clip is trained on: its fold says it.
+    /// Split of a clip, by its fold.
     pub fn split(&self, clip: &Clip) -> Split {
         match clip.fold == self.validation_fold {
             true => Split::Validation,
@@ -125,6 +146,7 @@ impl Library {
 impl Index for Library {
     const SAMPLES: &'static str = "sounds with classes";
     type Seen = Seen;
+    type Options = Options;
 
     fn count(&self) -> u64 {
         self.clips.len() as u64
@@ -142,10 +164,7 @@ impl Index for Library {
         let [mut train, mut held_out] = [vec![0; self.classes_of(Role::Nodes).len()], Vec::new()];
         held_out.clone_from(&train);
         for clip in &self.clips {
-            let counts = match self.split(clip) {
-                Split::Train => &mut train,
-                Split::Validation => &mut held_out,
-            };
+            let counts = if self.split(clip) == Split::Train { &mut train } else { &mut held_out };
             if let Some(count) = counts.get_mut(clip.class as usize) {
                 *count += 1;
             }

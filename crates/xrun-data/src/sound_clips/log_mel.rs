@@ -1,4 +1,4 @@
-//! Which numbers does a model see of a sound? Logarithms of power in mel bands, as Kaldi's filter bank computes them.
+//! Log-mel spectra: logarithms of power in mel bands, as Kaldi's filter bank computes them.
 //!
 //! The settings are those of the audio spectrogram transformer (Gong et al. 2021): frames of 25 ms every 10 ms of which none
 //! reaches beyond the end, each without its mean, pre-emphasis 0.97, a symmetric Hann window, power, triangles in mel from
@@ -21,7 +21,7 @@ const SHIFT: usize = 160;
 /// Zeros are appended to a frame.
 const FFT: usize = 512;
 const PRE_EMPHASIS: f64 = 0.97;
-/// Where the first triangle begins, in Hz. The last ends at half the sample rate.
+/// Lower edge of the first triangle, in Hz. The last ends at half the sample rate.
 const LOWEST: f64 = 20.0;
 /// The least power that is told from none: `f32::EPSILON`, as in Kaldi.
 const FLOOR: f64 = f32::EPSILON as f64;
@@ -29,7 +29,7 @@ const FLOOR: f64 = f32::EPSILON as f64;
 const MEAN: f32 = -4.267_739_3;
 const TWICE_DEVIATION: f32 = 2.0 * 4.568_997_4;
 
-/// How many frames there are of so many samples at 16 kHz.
+/// Number of frames of `samples` samples at 16 kHz.
 pub const fn frames_of(samples: usize) -> usize {
     match samples < FRAME {
         true => 0,
@@ -114,7 +114,7 @@ impl FilterBank {
         found
     }
 
-    /// As a model sees it: `frames` frames, `[frames, bands]` row by row. Frames that are missing are zeros before the
+    /// The input of a model: `frames` frames, `[frames, bands]` row by row. Frames that are missing are zeros before the
     /// mean is taken off, as in AST's feature extractor; frames too many are cut.
     pub fn log_mel(&self, samples: &[f32], frames: usize) -> Vec<f32> {
         let used = samples.len().min(FRAME + frames.saturating_sub(1) * SHIFT);

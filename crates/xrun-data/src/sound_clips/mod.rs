@@ -20,7 +20,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use library::Library;
+use library::{Library, Options};
 use settings::{Settings, Source};
 use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::kind::DatasetKind;
@@ -31,7 +31,7 @@ use xrun_core::problem::Problems;
 #[derive(Debug)]
 pub struct SoundClips;
 
-/// What a look at it tells.
+/// Summary of a data set of sounds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Seen {
     /// Clips to train on, by class in the order of [`library::Library::classes`]; public and unheard classes are left out.
@@ -74,6 +74,10 @@ impl DatasetKind for SoundClips {
             return Vec::new();
         }
         [&settings.path, &settings.targets].into_iter().flatten().map(PathBuf::from).collect()
+    }
+
+    fn options(settings: &Settings) -> Options {
+        settings.options()
     }
 
     fn open(settings: &Settings) -> Result<Library, DataError> {

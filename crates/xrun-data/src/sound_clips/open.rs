@@ -1,11 +1,11 @@
-//! From a folder to an index: which clips are there, and are they sound?
+//! Opens a directory of clips: checks the table and every file, and makes the index.
 
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
 use super::generate;
-use super::library::{Class, Clip, Column, Library, Role, Split};
+use super::library::{Class, Clip, Column, Library, Role};
 use super::settings::{Settings, Source};
 use super::table::{self, Row, Table};
 use super::wav;
@@ -16,18 +16,19 @@ use crate::reading::confined::confined;
 use xrun_core::dataset::digest::hexadecimal;
 use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::known::Known;
+use xrun_core::dataset::split::Split;
 use xrun_core::dataset::written_once;
 use xrun_core::files::file;
 use xrun_core::printable;
 
-/// More than this is no table of clips.
+/// Maximum size of a table of clips.
 const TABLE_BYTES_MAX: u64 = 256 * 1024 * 1024;
-/// Where the clips are.
+/// Directory of the clips.
 pub const AUDIO: &str = "audio";
-/// As many folds are named in a message.
+/// Maximum number of folds that a message names.
 const FOLDS_NAMED_MAX: usize = 20;
 
-/// Opens the data set that the settings name; a generated one is written now if it is not there. All clips of a folder are
+/// Opens the data set that the settings name; a generated one is written now if it is not there. All clips of a directory are
 /// read once, and none is kept.
 ///
 /// # Errors
@@ -39,7 +40,7 @@ pub fn open(settings: &Settings) -> Result<Library, DataError> {
     }
 }
 
-/// The folder of the data set.
+/// The directory of the data set.
 pub fn root(settings: &Settings) -> PathBuf {
     match settings.source {
         Source::Generated => generate::folder(&settings.generated),
@@ -47,7 +48,7 @@ pub fn root(settings: &Settings) -> PathBuf {
     }
 }
 
-/// What xrun wrote itself is never left out in part: results on it would not compare.
+/// Opens a generated set. No part of it is ever left out: results on it would not compare.
 pub(super) fn open_generated(settings: &Settings, root: PathBuf) -> Result<Library, DataError> {
     let strict = Settings { on_broken: OnBroken::Fail, ..settings.clone() };
     open_folder(&strict, &root).map_err(|error| written_once::damaged(&root, error))
@@ -56,14 +57,14 @@ pub(super) fn open_generated(settings: &Settings, root: PathBuf) -> Result<Libra
 fn open_folder(settings: &Settings, root: &Path) -> Result<Library, DataError> {
     let root = root
         .canonicalize()
-        .map_err(|error| DataError::file(root, format!("the data set's folder cannot be read: {error}")))?;
+        .map_err(|error| DataError::file(root, format!("the data set's directory cannot be read: {error}")))?;
     let mut judge = Judge::new(settings.on_broken);
-    match read_folder(settings, root, &mut judge) {
+    match read_folder(settings, root.clone(), &mut judge) {
         Err(fatal) => Err(judge.beside(fatal)),
         Ok(library) => {
             // What is broken may be why a fold has no clips: that alone is said.
             judge.verdict()?;
-            check_use(&library)?;
+            check_use(&root, &library)?;
             Ok(library)
         }
     }
@@ -95,7 +96,7 @@ fn read_folder(settings: &Settings, root: PathBuf, judge: &mut Judge) -> Result<
                 continue;
             }
             Err(_) => {
-                let message = format!("line {line}: {} leads to a file outside of the folder", whole.display());
+                let message = format!("line {line}: {} leads to a file outside of the directory", whole.display());
                 judge.broken("outside", &place, message);
                 continue;
             }
@@ -150,7 +151,12 @@ fn indexed(
         Source::Folder => Role::Nodes,
     };
     let classes = categories.into_iter().filter(|(target, _)| used.contains(target));
-    let mut classes: Vec<Class> = classes.map(|(target, name)| Class { name, target, role: role(target) }).collect();
+    let words = |name: &str| match settings.source {
+        Source::Generated => name.split('-').map(str::to_owned).collect(),
+        Source::Folder => vec![name.to_owned()],
+    };
+    let class = |(target, name): (u32, String)| Class { words: words(&name), role: role(target), name, target };
+    let mut classes: Vec<Class> = classes.map(class).collect();
     classes.sort_by_key(|class| (class.role, class.target));
     let number: std::collections::BTreeMap<u32, u32> =
         (0..).zip(&classes).map(|(number, class)| (class.target, number)).collect();
@@ -160,7 +166,7 @@ fn indexed(
         Column { name, values, of_clip }
     });
     Library {
-        root,
+        folder: root.join(AUDIO),
         clips: rows.iter().map(clip).collect(),
         classes,
         columns: columns.collect(),
@@ -171,9 +177,8 @@ fn indexed(
     }
 }
 
-/// Is there enough to train on and to validate with?
-fn check_use(library: &Library) -> Result<(), DataError> {
-    let root = &library.root;
+/// Refuses data that has too little to train on or to validate with.
+fn check_use(root: &Path, library: &Library) -> Result<(), DataError> {
     let classes = library.classes_of(Role::Nodes).len();
     if classes < 2 {
         return Err(DataError::file(root, format!("has {classes} classes of clips, at least 2 are needed")));

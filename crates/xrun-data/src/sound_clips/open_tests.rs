@@ -1,4 +1,4 @@
-//! What becomes of a folder, and of what is broken in it?
+//! Valid directories are read, and invalid ones refused or left out in part.
 
 use super::super::SoundClips;
 use super::*;
@@ -107,7 +107,7 @@ fn a_link_that_leads_out_of_the_folder_is_not_followed() {
     std::fs::remove_file(&place).unwrap();
     std::os::unix::fs::symlink(other.path().join("audio/4.wav"), &place).unwrap();
     let message = open(&settings(folder.path(), OnBroken::Fail)).unwrap_err().to_string();
-    assert!(message.contains("line 6") && message.contains("outside of the folder"), "{message}");
+    assert!(message.contains("line 6") && message.contains("outside of the directory"), "{message}");
     assert_eq!(open(&settings(folder.path(), OnBroken::Skip)).unwrap().clips.len(), 4);
 }
 
@@ -139,7 +139,7 @@ fn the_cache_keeps_to_its_cap_and_changes_nothing() {
     let of = |cache: u64| {
         let settings = Settings { clip_cache: Bytes(cache), ..settings(folder.path(), OnBroken::Fail) };
         let ledger = Ledger::default();
-        let store = ClipStore::new(open(&settings).unwrap(), &settings, bands, frames, &ledger);
+        let store = ClipStore::new(open(&settings).unwrap(), &settings.options(), bands, frames, &ledger);
         let order = [0, 1, 2, 3, 4, 0, 4, 3, 2, 1, 0];
         let found: Vec<LogMel> = order.iter().map(|clip| store.log_mel(*clip).unwrap()).collect();
         let held = ledger.read().into_iter().find(|reading| reading.name == "clip_cache").unwrap();
@@ -160,7 +160,7 @@ fn the_cache_keeps_to_its_cap_and_changes_nothing() {
 fn a_clip_is_as_long_as_the_settings_say() {
     let folder = written("meta.csv");
     let settings = Settings { clip_seconds: 2.0, ..settings(folder.path(), OnBroken::Fail) };
-    let store = ClipStore::new(open(&settings).unwrap(), &settings, 8, 8, &Ledger::default());
+    let store = ClipStore::new(open(&settings).unwrap(), &settings.options(), 8, 8, &Ledger::default());
     let (short, long) = (store.samples(0).unwrap(), store.samples(3).unwrap());
     assert_eq!((short.len(), long.len()), (32_000, 32_000));
     assert!(short[8000..].iter().all(|sample| *sample == 0.0) && short[..8000].iter().any(|sample| *sample != 0.0));

@@ -1,4 +1,4 @@
-//! Which node has which clips? Pure functions: every clip is with exactly one node, and every node has one.
+//! Partition of clips among nodes: pure functions. Every clip belongs to exactly one node, and every node has one.
 
 use rand::seq::SliceRandom;
 use rand::{Rng, RngExt};
@@ -6,7 +6,7 @@ use rand::{Rng, RngExt};
 use xrun_core::dataset::error::DataError;
 use xrun_core::seed::generator;
 
-/// As often is a Dirichlet partition drawn until each node has enough clips.
+/// Number of draws of a Dirichlet partition until each node has enough clips.
 const DRAWS_MAX: u64 = 1000;
 
 /// Positions of clips by node, each ascending. What stands at a position is the caller's: usually a number of
@@ -24,7 +24,7 @@ pub fn iid(clips: usize, nodes: usize, seed: u32) -> Result<Nodes, DataError> {
     finished(dealt, "iid", &format!("{clips} clips for {nodes} nodes"))
 }
 
-/// Whole classes, dealt round robin in the order of their numbers: node k has the classes k, k + nodes, and so on of those
+/// Deals whole classes round robin in the order of their numbers: node k has the classes k, k + nodes, and so on of those
 /// that have clips. `classes` has the class of each clip.
 ///
 /// # Errors

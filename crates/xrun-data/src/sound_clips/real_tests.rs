@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::library::{Role, Split};
+use super::library::Role;
 use super::log_mel::FilterBank;
 use super::open::{self, AUDIO};
 use super::resample::resample;
@@ -11,6 +11,7 @@ use super::store::ClipStore;
 use super::wav;
 use crate::real_data::real_data;
 use xrun_core::bounded::ledger::Ledger;
+use xrun_core::dataset::split::Split;
 use xrun_core::files::write;
 
 fn settings(path: PathBuf, fold: u32) -> Settings {
@@ -25,7 +26,8 @@ fn esc_10_is_read_and_its_nearest_class_means_are_better_than_chance() {
     let mut right = 0;
     for fold in 1..=5 {
         let settings = settings(folder.clone(), fold);
-        let store = ClipStore::new(open::open(&settings).unwrap(), &settings, bands, frames, &Ledger::default());
+        let store =
+            ClipStore::new(open::open(&settings).unwrap(), &settings.options(), bands, frames, &Ledger::default());
         let library = store.library();
         assert_eq!((library.clips.len(), library.classes.len(), library.left_out.total()), (30, 10, 0));
         // Mean and deviation of each band over time.

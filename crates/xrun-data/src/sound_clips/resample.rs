@@ -1,4 +1,4 @@
-//! From any sample rate to the one that models hear.
+//! Conversion of sample rates to that of the models.
 
 use rubato::audioadapter_buffers::direct::SequentialSlice;
 use rubato::{Fft, FixedSync, Resampler, WindowFunction};
@@ -23,7 +23,7 @@ fn block(rate: u32) -> usize {
 /// Samples at [`RATE`], of samples at `rate`, which is above 0; in time they begin where the others do.
 ///
 /// # Errors
-/// What the resampler says, for people.
+/// Message of the resampler.
 pub fn resample(samples: &[f32], rate: u32) -> Result<Vec<f32>, String> {
     if rate == RATE || samples.is_empty() {
         return Ok(samples.to_vec());

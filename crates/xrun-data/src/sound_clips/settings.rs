@@ -1,19 +1,23 @@
-//! What may be set of a data set of sound clips?
+//! Settings of a data set of sound clips.
+
+use std::path::PathBuf;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::check::SECTION;
+use super::library::Options;
 use crate::reading::broken::OnBroken;
 use xrun_core::units::Bytes;
 
-/// Short sound clips, each of one class: a folder in the layout of ESC-50 (Piczak 2015), or a generated one of the same
+/// Short sound clips, each of one class: a directory in the layout of ESC-50 (Piczak 2015), or a generated one of the same
 /// layout. Clips are read and turned into log-mel spectra when they are needed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
-    /// Where the data comes from.
+    /// Source of the data.
     pub source: Source,
-    /// The folder, for `source = "folder"`: `meta/esc50.csv` or `meta.csv`, and the clips in `audio/`. Relative to this
+    /// The directory, for `source = "folder"`: `meta/esc50.csv` or `meta.csv`, and the clips in `audio/`. Relative to this
     /// file. `${NAME}` and `${NAME:-default}` stand for environment variables.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
@@ -29,15 +33,15 @@ pub struct Settings {
     /// Bytes of outputs of a frozen encoder kept on the host for reuse; the least recently used is evicted first. 0 keeps
     /// none.
     pub embedding_cache: Bytes,
-    /// How the outputs of a frozen encoder are kept on the host.
+    /// Type of the outputs of a frozen encoder that are kept on the host.
     pub embedding_dtype: EmbeddingDtype,
     /// A safetensors file with the vectors that a model is to give for each class: `CATEGORY.prompt_embeds` of shape
     /// [tokens, width] and `CATEGORY.pooled_prompt_embeds` of shape [width]. Without it, vectors are drawn.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub targets: Option<String>,
-    /// What to do with clips that cannot be read and with wrong lines of the table.
+    /// Treatment of clips that cannot be read and of invalid lines of the table.
     pub on_broken: OnBroken,
-    /// What to generate, for `source = "generated"`.
+    /// Settings of the generated set, for `source = "generated"`.
     pub generated: Generated,
 }
 
@@ -58,7 +62,22 @@ impl Default for Settings {
     }
 }
 
-/// Where clips come from.
+impl Settings {
+    /// The settings that every data set of sounds has.
+    pub fn options(&self) -> Options {
+        Options {
+            section: SECTION,
+            clip_seconds: self.clip_seconds,
+            clip_cache: self.clip_cache,
+            embedding_cache: self.embedding_cache,
+            embedding_dtype: self.embedding_dtype,
+            targets: self.targets.as_ref().map(PathBuf::from),
+            public_classes: self.source == Source::Generated,
+        }
+    }
+}
+
+/// Source of clips.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Source {
@@ -68,7 +87,7 @@ pub enum Source {
     Folder,
 }
 
-/// How outputs of a frozen encoder are kept.
+/// Type of the outputs of a frozen encoder that are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum EmbeddingDtype {
@@ -79,7 +98,7 @@ pub enum EmbeddingDtype {
 }
 
 impl EmbeddingDtype {
-    /// Of one number.
+    /// Bytes of one number.
     pub const fn bytes(self) -> u64 {
         match self {
             Self::Float32 => 4,

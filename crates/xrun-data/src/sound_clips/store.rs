@@ -1,13 +1,11 @@
-//! Who makes log-mel spectra of clips, and how many of them are kept? A cache bounded by bytes, shared by all workers.
+//! Log-mel spectra of the clips of a data set, in a cache that is bounded by bytes and shared by all workers.
 
 use std::path::Path;
 use std::sync::Arc;
 
-use super::library::Library;
+use super::library::{Library, Options};
 use super::log_mel::FilterBank;
-use super::open::AUDIO;
 use super::resample::{RATE, resample};
-use super::settings::Settings;
 use super::wav;
 use xrun_core::bounded::buffer::Buffer;
 use xrun_core::bounded::cache::{ByteCache, CacheCounters};
@@ -31,20 +29,20 @@ pub struct Buffers {
 }
 
 impl Buffers {
-    /// Of spectra of so many bands and frames.
-    pub fn new(library: &Library, settings: &Settings, bands: usize, frames: usize) -> Self {
+    /// Declares them for spectra of `bands` bands and `frames` frames.
+    pub fn new(library: &Library, options: &Options, bands: usize, frames: usize) -> Self {
         let clips = library.clips.len() as u64;
-        let key = "dataset.sound-clips.clip_cache";
-        let cap = Cap { items: CLIPS_MAX, bytes: settings.clip_cache.0 };
+        let key = format!("{}.clip_cache", options.section);
+        let cap = Cap { items: CLIPS_MAX, bytes: options.clip_cache.0 };
         let fills = clips * (bands * frames * size_of::<f32>()) as u64;
         let index = Cap { items: clips, bytes: library.index_bytes() };
         Self {
-            cache: Buffer::new("clip_cache", Policy::Evict, cap).key(key).because(format!("`{key}`")).fills(fills),
+            cache: Buffer::new("clip_cache", Policy::Evict, cap).because(format!("`{key}`")).key(key).fills(fills),
             index: Buffer::new("dataset_index", Policy::Refuse, index).because("names, classes and folds of the clips"),
         }
     }
 
-    /// Both of them.
+    /// All buffers.
     pub fn all(&self) -> [&Buffer; 2] {
         [&self.cache, &self.index]
     }
@@ -64,14 +62,14 @@ pub struct ClipStore {
 }
 
 impl ClipStore {
-    /// Of spectra of `bands` mel bands and `frames` frames of 10 ms.
-    pub fn new(library: Library, settings: &Settings, bands: usize, frames: usize, ledger: &Ledger) -> Self {
-        let buffers = Buffers::new(&library, settings, bands, frames);
+    /// Makes a store of spectra of `bands` mel bands and `frames` frames of 10 ms.
+    pub fn new(library: Library, options: &Options, bands: usize, frames: usize, ledger: &Ledger) -> Self {
+        let buffers = Buffers::new(&library, options, bands, frames);
         let index = buffers.index.register(ledger);
         index.set(buffers.index.cap.items, buffers.index.cap.bytes);
         Self {
             library,
-            samples: clip_samples(settings),
+            samples: clip_samples(options),
             frames,
             bank: FilterBank::new(bands),
             cache: ByteCache::new(ledger, &buffers.cache),
@@ -85,7 +83,7 @@ impl ClipStore {
         &self.library
     }
 
-    /// What it has in the ledger.
+    /// Its buffers in the ledger.
     pub fn buffers(&self) -> &Buffers {
         &self.buffers
     }
@@ -107,11 +105,11 @@ impl ClipStore {
     /// The samples of a clip at 16 kHz, `clip_seconds` long, with zeros at the end where it is shorter.
     ///
     /// # Errors
-    /// As [`ClipStore::log_mel`].
+    /// The errors of [`ClipStore::log_mel`].
     pub fn samples(&self, number: u32) -> Result<Vec<f32>, DataError> {
         let clip = self.library.clips.get(number as usize);
         let clip = clip.ok_or_else(|| DataError::content(format!("there is no clip {number}")))?;
-        let path = self.library.root.join(AUDIO).join(&clip.file);
+        let path = self.library.folder.join(&clip.file);
         let changed = |message: String| DataError::file(&path, format!("{message}; it was changed during the run"));
         self.samples_of(&path).map_err(changed)
     }
@@ -133,23 +131,23 @@ impl ClipStore {
         Ok(self.bank.log_mel(&self.samples_of(path)?, self.frames).into())
     }
 
-    /// How many samples a clip has at 16 kHz.
+    /// Number of samples of a clip at 16 kHz.
     pub fn samples_of_clip(&self) -> usize {
         self.samples
     }
 
-    /// How often a spectrum was kept, and how often it was computed.
+    /// Hits and misses of the cache.
     pub fn counters(&self) -> CacheCounters {
         self.cache.counters()
     }
 
-    /// Evicts down to a share of the cap; returns the bytes that went.
+    /// Evicts down to a fraction of the cap; returns the number of evicted bytes.
     pub fn evict_to_share(&self, share: f64) -> u64 {
         self.cache.evict_to((self.cache.cap().bytes as f64 * share) as u64)
     }
 }
 
 /// Samples of a clip at 16 kHz.
-fn clip_samples(settings: &Settings) -> usize {
-    (settings.clip_seconds * f64::from(RATE)).round() as usize
+fn clip_samples(options: &Options) -> usize {
+    (options.clip_seconds * f64::from(RATE)).round() as usize
 }

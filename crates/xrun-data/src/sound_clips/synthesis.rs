@@ -1,4 +1,4 @@
-//! How does a generated clip sound? A timbre and a modulation in a room.
+//! Synthesiser of the generated clips: a timbre and a modulation in a room.
 //!
 //! In floats of 64 bits with `libm`: the sine of the standard library differs between platforms.
 
@@ -27,7 +27,7 @@ const SECOND_VOICE: f64 = 0.25;
 /// Seconds in which a sound begins and ends.
 const ATTACK: f64 = 0.01;
 
-/// What sounds.
+/// Instrument of a clip.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Timbre {
     /// Odd partials, falling with the square of their number.
@@ -36,14 +36,14 @@ pub enum Timbre {
     Reed,
     /// Partials that are no multiples, each dying away.
     Bell,
-    /// As a reed, dying away at 3 to 6 a second.
+    /// The partials of a reed, dying away at 3 to 6 a second.
     Pluck,
     /// Band-passed noise.
     Breath,
 }
 
 impl Timbre {
-    /// All of them, in the order in which classes are made of them.
+    /// All variants, in the order in which classes are made of them.
     pub const ALL: [Self; 5] = [Self::Flute, Self::Reed, Self::Bell, Self::Pluck, Self::Breath];
 
     /// The word in the names of classes.
@@ -58,7 +58,7 @@ impl Timbre {
     }
 }
 
-/// What happens to it.
+/// Modulation of a clip over time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Modulation {
     /// Nothing: strength and pitch stay.
@@ -74,7 +74,7 @@ pub enum Modulation {
 }
 
 impl Modulation {
-    /// All of them, in the order in which classes are made of them.
+    /// All variants, in the order in which classes are made of them.
     pub const ALL: [Self; 5] = [Self::Steady, Self::Tremolo, Self::Vibrato, Self::Pulses, Self::Glide];
 
     /// The word in the names of classes.
@@ -98,7 +98,7 @@ impl Modulation {
     }
 }
 
-/// At a moment of a recording.
+/// State at one moment of a recording.
 struct Moment {
     /// Beside the drawn pitch.
     pitch: f64,

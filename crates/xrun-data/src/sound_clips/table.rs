@@ -1,4 +1,4 @@
-//! Which clips does the table of a data set list? `meta/esc50.csv`, or `meta.csv`, before any clip is looked for.
+//! Reader of the table of clips, `meta/esc50.csv` or `meta.csv`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
@@ -10,23 +10,23 @@ use xrun_core::dataset::error::DataError;
 use xrun_core::printable;
 use xrun_core::problem::nearest;
 
-/// Where the table may be below the folder of the data set.
+/// Names of the table below the directory of the data set.
 pub const PLACES: [&str; 2] = ["meta/esc50.csv", "meta.csv"];
 /// The columns that must be there.
 const NEEDED: [&str; 4] = ["filename", "fold", "target", "category"];
 /// Clips of one recording have the same value here; the column may be missing.
 const RECORDING: &str = "src_file";
-/// More clips are not listed.
+/// Maximum number of clips.
 const CLIPS_MAX: usize = 1_000_000;
-/// More columns are no table of clips.
+/// Maximum number of columns.
 const COLUMNS_MAX: usize = 64;
-/// More is no name.
+/// Maximum length of a name in bytes.
 const NAME_BYTES_MAX: usize = 200;
 
 /// A line that is right by itself and beside the others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// From 1; the header is the first.
+    /// Line of the table, from 1; the header is the first.
     pub line: u64,
     /// The clip's file name, below `audio/`.
     pub file: String,
@@ -45,11 +45,11 @@ pub struct Table {
     pub rows: Vec<Row>,
     /// The category of each target.
     pub categories: BTreeMap<u32, String>,
-    /// All columns but `filename`: name, and the different values in the order in which they come.
+    /// Columns except for `filename`: name, and the different values in the order in which they come.
     pub columns: Vec<(String, Vec<String>)>,
 }
 
-/// The table of a data set in this folder.
+/// The table of a data set in this directory.
 ///
 /// # Errors
 /// There is none.
@@ -116,7 +116,7 @@ pub fn read(bytes: &[u8], path: &Path, judge: &mut Judge) -> Result<Table, DataE
     Ok(table)
 }
 
-/// Where the columns are that mean something.
+/// Positions of the columns that are used.
 struct Places {
     filename: usize,
     fold: usize,
@@ -270,7 +270,7 @@ fn plain(name: &str) -> Result<String, Wrong> {
     }
     let parts = Path::new(name).components();
     if !parts.clone().all(|part| matches!(part, Component::Normal(_) | Component::CurDir)) {
-        return Err(("outside", format!("\"{shown}\" names a file outside of the data set's folder")));
+        return Err(("outside", format!("\"{shown}\" names a file outside of the data set's directory")));
     }
     let parts: Vec<&str> = parts.filter_map(|part| part.as_os_str().to_str()).filter(|part| *part != ".").collect();
     Ok(parts.join("/"))

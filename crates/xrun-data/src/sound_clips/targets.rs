@@ -1,13 +1,11 @@
-//! Which vectors is a model to give for a class? Those of a safetensors file, or drawn ones.
+//! Target vectors of the classes: read from a safetensors file, or drawn.
 
 use std::path::Path;
 
 use half::{bf16, f16};
 use safetensors::{Dtype, SafeTensors};
 
-use super::generate;
-use super::library::Library;
-use super::settings::{Settings, Source};
+use super::library::{Library, Options};
 use xrun_core::bounded::buffer::Buffer;
 use xrun_core::bounded::ledger::{Cap, Policy};
 use xrun_core::dataset::digest::digest_of_numbers;
@@ -18,13 +16,13 @@ use xrun_core::problem::nearest;
 use xrun_core::seed::generator;
 use xrun_core::units::Bytes;
 
-/// More is no file of targets.
+/// Maximum size of a file of targets.
 const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024 * 1024;
 /// The names of a class's tensors, behind its category and a point.
 const TOKENS: &str = "prompt_embeds";
 const POOLED: &str = "pooled_prompt_embeds";
 
-/// What a model gives for a clip.
+/// Shape of the target of a class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     /// Vectors of `prompt_embeds`: L.
@@ -45,26 +43,26 @@ impl Shape {
 /// The targets of all classes, in the order of [`Library::classes`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Targets {
-    /// How many vectors a class has, and how long they are.
+    /// Shape of the target of each class.
     pub shape: Shape,
     /// `[classes, tokens, width]`, row by row.
     pub prompt_embeds: Vec<f32>,
     /// `[classes, pooled_width]`, row by row.
     pub pooled: Vec<f32>,
-    /// Of all numbers.
+    /// SHA-256 of all numbers, in hexadecimal.
     pub digest: String,
 }
 
 impl Targets {
-    /// From the file that the settings name, or drawn with this seed: one vector for each timbre and each modulation of a
-    /// generated set, whose sum over sqrt 2 is the target of a class; a vector for each class of a folder.
+    /// Reads the file that the options name, or draws a vector for each word with this seed: the target of a class is the sum
+    /// of the vectors of its words, divided by the square root of their number.
     ///
     /// # Errors
     /// The file has no targets for a class, or of another shape.
-    pub fn open(settings: &Settings, library: &Library, shape: Shape, seed: u32) -> Result<Self, DataError> {
-        let (prompt_embeds, pooled) = match &settings.targets {
-            Some(path) => read(Path::new(path), library, shape)?,
-            None => drawn(settings.source, library, shape, seed),
+    pub fn open(options: &Options, library: &Library, shape: Shape, seed: u32) -> Result<Self, DataError> {
+        let (prompt_embeds, pooled) = match &options.targets {
+            Some(path) => read(path, library, shape)?,
+            None => drawn(library, shape, seed),
         };
         let digest = digest_of_numbers(prompt_embeds.iter().chain(&pooled));
         Ok(Self { shape, prompt_embeds, pooled, digest })
@@ -82,27 +80,23 @@ impl Targets {
     }
 }
 
-/// What the targets take on the host.
+/// Buffer of the targets on the host.
 pub fn buffer(library: &Library, shape: Shape) -> Buffer {
     let items = library.classes.len() as u64;
     let bytes = items * ((shape.token_numbers() + shape.pooled_width) * size_of::<f32>()) as u64;
     Buffer::new("targets", Policy::Refuse, Cap { items, bytes }).because("what a model is to give for each class")
 }
 
-fn drawn(source: Source, library: &Library, shape: Shape, seed: u32) -> (Vec<f32>, Vec<f32>) {
+fn drawn(library: &Library, shape: Shape, seed: u32) -> (Vec<f32>, Vec<f32>) {
     let (mut prompt_embeds, mut pooled) = (Vec::new(), Vec::new());
     for class in &library.classes {
-        let words = match source {
-            Source::Generated => generate::words(&class.name),
-            Source::Folder => None,
-        };
-        let of = |kind: &str, count: usize| match words {
-            Some((timbre, modulation)) => {
-                let (timbre, modulation) = (normal(seed, kind, timbre, count), normal(seed, kind, modulation, count));
-                let sum = |(one, other): (f64, f64)| ((one + other) * std::f64::consts::FRAC_1_SQRT_2) as f32;
-                timbre.into_iter().zip(modulation).map(sum).collect::<Vec<f32>>()
+        let scale = (1.0 / class.words.len() as f64).sqrt();
+        let of = |kind: &str, count: usize| {
+            let mut sum = vec![0.0; count];
+            for word in &class.words {
+                sum.iter_mut().zip(normal(seed, kind, word, count)).for_each(|(sum, number)| *sum += number);
             }
-            None => normal(seed, kind, &class.name, count).into_iter().map(|number| number as f32).collect(),
+            sum.into_iter().map(|sum: f64| (sum * scale) as f32).collect::<Vec<f32>>()
         };
         prompt_embeds.extend(of(TOKENS, shape.token_numbers()));
         pooled.extend(of(POOLED, shape.pooled_width));
@@ -145,7 +139,7 @@ fn read(path: &Path, library: &Library, shape: Shape) -> Result<(Vec<f32>, Vec<f
     Ok((prompt_embeds, pooled))
 }
 
-/// Its numbers as floats of 32 bits.
+/// Numbers of a tensor as floats of 32 bits.
 fn tensor(tensors: &SafeTensors<'_>, name: &str, expected: &[usize]) -> Result<Vec<f32>, String> {
     let shown = printable::line(name, 200);
     let found = tensors.tensor(name).map_err(|_| {

@@ -1,4 +1,4 @@
-//! Are the targets those of the file, and drawn ones related as their words are?
+//! Targets are those of the file, and drawn ones are related as their words are.
 
 use std::collections::BTreeMap;
 
@@ -11,10 +11,16 @@ use xrun_core::files::write;
 
 const SHAPE: Shape = Shape { tokens: 2, width: 3, pooled_width: 4 };
 
+/// A library whose classes have the words between the dashes of their names.
 fn library(names: &[&str]) -> Library {
-    let class = |(target, name): (u32, &&str)| Class { name: (*name).to_owned(), target, role: Role::Nodes };
+    let class = |(target, name): (u32, &&str)| Class {
+        name: (*name).to_owned(),
+        target,
+        role: Role::Nodes,
+        words: name.split('-').map(str::to_owned).collect(),
+    };
     Library {
-        root: "data".into(),
+        folder: "data".into(),
         classes: (0..).zip(names).map(class).collect(),
         clips: Vec::new(),
         columns: Vec::new(),
@@ -34,7 +40,7 @@ fn correlation(one: &[f32], other: &[f32]) -> f64 {
 fn classes_that_share_a_word_have_related_targets() {
     let shape = Shape { tokens: 8, width: 96, pooled_width: 4096 };
     let library = library(&["flute-steady", "flute-glide", "reed-glide"]);
-    let targets = Targets::open(&Settings::default(), &library, shape, 1).unwrap();
+    let targets = Targets::open(&Options::default(), &library, shape, 1).unwrap();
     assert_eq!((targets.prompt_embeds.len(), targets.pooled.len()), (3 * 768, 3 * 4096));
     let [steady, flute, reed] = [0, 1, 2].map(|class| targets.pooled_of(class));
     let power = steady.iter().map(|number| number * number).sum::<f32>() / 4096.0;
@@ -44,15 +50,16 @@ fn classes_that_share_a_word_have_related_targets() {
         assert!((found - expected).abs() < 0.06, "{found}, expected {expected}");
     }
     assert!(correlation(&targets.prompt_embeds_of(0)[..384], &targets.prompt_embeds_of(0)[384..]).abs() < 0.2);
-    assert_eq!(Targets::open(&Settings::default(), &library, shape, 1).unwrap(), targets);
-    assert_ne!(Targets::open(&Settings::default(), &library, shape, 2).unwrap().digest, targets.digest);
-    let folder = Settings { source: Source::Folder, ..Settings::default() };
-    let of_folder = Targets::open(&folder, &library, shape, 1).unwrap();
-    assert!(correlation(of_folder.pooled_of(0), of_folder.pooled_of(1)).abs() < 0.06, "a vector for each class");
+    assert_eq!(Targets::open(&Options::default(), &library, shape, 1).unwrap(), targets);
+    assert_ne!(Targets::open(&Options::default(), &library, shape, 2).unwrap().digest, targets.digest);
+    let mut without_words_in_common = library;
+    without_words_in_common.classes.iter_mut().for_each(|class| class.words = vec![class.name.clone()]);
+    let targets = Targets::open(&Options::default(), &without_words_in_common, shape, 1).unwrap();
+    assert!(correlation(targets.pooled_of(0), targets.pooled_of(1)).abs() < 0.06, "a vector for each class");
 }
 
 /// A file with these tensors: name, type, shape, bytes.
-fn file_of(folder: &Path, tensors: &[(&str, Dtype, &[usize], Vec<u8>)]) -> Settings {
+fn file_of(folder: &Path, tensors: &[(&str, Dtype, &[usize], Vec<u8>)]) -> Options {
     let views: BTreeMap<&str, TensorView<'_>> = tensors
         .iter()
         .map(|(name, dtype, shape, bytes)| (*name, TensorView::new(*dtype, shape.to_vec(), bytes).unwrap()))
@@ -60,7 +67,7 @@ fn file_of(folder: &Path, tensors: &[(&str, Dtype, &[usize], Vec<u8>)]) -> Setti
     let bytes = safetensors::serialize(views, None).unwrap();
     let path = folder.join("targets.safetensors");
     write::replace(&path, &bytes).unwrap();
-    Settings { targets: Some(path.display().to_string()), ..Settings::default() }
+    Options { targets: Some(path), ..Options::default() }
 }
 
 fn numbers(numbers: &[f32]) -> Vec<u8> {
@@ -110,8 +117,7 @@ fn a_missing_class_a_wrong_shape_and_a_number_that_is_none_are_named() {
         assert!(message.contains(part) && message.contains("targets.safetensors"), "{message}");
     }
     write::replace(&folder.path().join("targets.safetensors"), &[255; 40]).unwrap();
-    let path = folder.path().join("targets.safetensors").display().to_string();
-    let settings = Settings { targets: Some(path), ..Settings::default() };
+    let settings = Options { targets: Some(folder.path().join("targets.safetensors")), ..Options::default() };
     let message = Targets::open(&settings, &library(&["dog"]), SHAPE, 1).unwrap_err().to_string();
     assert!(message.contains("is no safetensors file"), "{message}");
 }

@@ -1,4 +1,4 @@
-//! What is in a WAV file? One channel of samples between -1 and 1, or a reason why not.
+//! Reader of WAV files: one channel of samples between -1 and 1.
 
 use std::io::Cursor;
 
@@ -10,7 +10,7 @@ use xrun_core::units::Bytes;
 pub const FILE_BYTES_MAX: u64 = 64 * 1024 * 1024;
 /// Longer sounds are no clips.
 pub const SECONDS_MAX: u32 = 60;
-/// More channels are no recording of one place.
+/// Maximum number of channels.
 const CHANNELS_MAX: u16 = 8;
 /// Samples a second.
 const RATES: std::ops::RangeInclusive<u32> = 8_000..=192_000;
@@ -22,12 +22,12 @@ const SAMPLE_MAX: f32 = 1e6;
 pub struct Sound {
     /// Samples a second.
     pub rate: u32,
-    /// One channel, each sample between -1 and 1.
+    /// Samples of the one channel, between -1 and 1.
     pub samples: Vec<f32>,
 }
 
 impl Sound {
-    /// Nothing but zeros.
+    /// Returns whether all samples are zero.
     pub fn is_silent(&self) -> bool {
         self.samples.iter().all(|sample| *sample == 0.0)
     }
@@ -38,7 +38,7 @@ impl Sound {
 pub struct Unusable {
     /// One of a few fixed words.
     pub reason: &'static str,
-    /// What is wrong, without the file's name.
+    /// Message without the file's name.
     pub message: String,
 }
 

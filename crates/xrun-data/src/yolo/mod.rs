@@ -1,4 +1,4 @@
-//! Pictures with boxes in YOLO's text files, one a picture.
+//! Images with boxes in YOLO's text files, one an image.
 
 pub mod names;
 pub mod read;
@@ -14,17 +14,17 @@ use xrun_core::dataset::error::DataError;
 pub struct Yolo;
 
 folder_settings! {
-    /// Pictures in `images/` with boxes in text files of the same names in `labels/`, as YOLO reads them.
-    Settings
+    /// Images in `images/` with boxes in text files of the same names in `labels/`, as YOLO reads them.
+    Settings {}
 }
 
 impl Format for Yolo {
     const NAME: &'static str = "yolo";
     const SECTION: &'static str = "dataset.yolo";
-    const ADVICE: &'static str = "name the folder that holds `images` and `labels`";
+    const ADVICE: &'static str = "name the directory that holds `images` and `labels`";
     type Settings = Settings;
 
-    fn read(source: Source<'_>) -> Result<Raw, DataError> {
+    fn read(_settings: &Settings, source: Source<'_>) -> Result<Raw, DataError> {
         read::read(source)
     }
 }

@@ -12,12 +12,12 @@ use crate::reading::confined::annotation_file;
 use xrun_core::dataset::error::DataError;
 use xrun_core::printable;
 
-/// More is no list of names.
+/// Maximum size of a list of names.
 const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
-/// The files that may have them; the first that is there does.
+/// Files that may have the names; the first that exists is read.
 const FILES: [&str; 5] = ["data.yaml", "data.yml", "classes.txt", "labels/classes.txt", "obj.names"];
 
-/// Names by number, from the file that has them; `digest` sees its bytes.
+/// Names by number, from the file that has them; the digest covers its bytes.
 ///
 /// # Errors
 /// There is no such file, or it has no names that can be read.

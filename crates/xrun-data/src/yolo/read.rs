@@ -1,7 +1,7 @@
-//! Label files: a line an object, `class centre_x centre_y width height`, in shares of the picture's sides.
+//! Label files: a line an object, `class centre_x centre_y width height`, in fractions of the image's sides.
 //!
-//! Pictures are in `images/` and labels in `labels/`; or both are divided, as `images/train/` and `images/val/`, or as
-//! `train/images/` and `valid/images/`. Then pictures of the second are validated on and never trained on.
+//! Images are in `images/` and labels in `labels/`; or both are divided, as `images/train/` and `images/val/`, or as
+//! `train/images/` and `valid/images/`. Then images of the second are validated on and never trained on.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -9,39 +9,39 @@ use std::path::Path;
 use sha2::Digest;
 
 use super::names;
-use crate::boxes::library::Split;
 use crate::boxes::open::Source;
-use crate::boxes::raw::{PICTURES, Raw, RawClass, RawObject, RawPicture, Unit};
+use crate::boxes::raw::{IMAGE_ENDINGS, Raw, RawClass, RawImage, RawObject, Unit};
 use crate::reading::broken::Judge;
 use crate::reading::confined::{annotation_file, files};
 use xrun_core::dataset::error::DataError;
+use xrun_core::dataset::split::Split;
 use xrun_core::printable;
 
-/// A label file is of one picture.
+/// Maximum size of a label file, which is of one image.
 const FILE_BYTES_MAX: u64 = 16 * 1024 * 1024;
-/// Numbers in a line.
+/// Number of fields of a line.
 const FIELDS: usize = 5;
 
-/// A folder of pictures, the folder of their labels, and what they are for.
-type Place = (String, String, Option<Split>);
+/// Directory of images, directory of their labels, and their split.
+type Part = (String, String, Option<Split>);
 
-/// Reads all labels of a folder; the digest sees their bytes.
+/// Reads all labels of a directory; the digest covers their bytes.
 ///
 /// # Errors
-/// The folder has not YOLO's layout, no names of classes, or files outside of it.
+/// The directory has not YOLO's layout, no names of classes, or files outside of it.
 pub fn read(source: Source<'_>) -> Result<Raw, DataError> {
     let Source { root, judge, digest, .. } = source;
     let classes = names::read(root, digest)?;
     let mut raw = Raw::default();
-    for (images, labels, part) in places(root)? {
+    for (images, labels, part) in parts(root)? {
         let mut texts: BTreeSet<String> = files(root, &labels, &["txt"])?.into_iter().collect();
         texts.remove("classes.txt");
         let mut without = texts.clone();
-        for picture in files(root, &images, &PICTURES)? {
+        for picture in files(root, &images, &IMAGE_ENDINGS)? {
             let text = format!("{}.txt", stem(&picture));
             without.remove(&text);
             let mut objects = Vec::new();
-            // A picture without a label file shows nothing that is to be found.
+            // An image without a label file shows nothing that is to be found.
             if texts.contains(&text) {
                 let path = root.join(&labels).join(&text);
                 let bytes = annotation_file(root, &path, FILE_BYTES_MAX)?;
@@ -55,36 +55,36 @@ pub fn read(source: Source<'_>) -> Result<Raw, DataError> {
                 }
             }
             let file = format!("{images}/{picture}");
-            raw.pictures.push(RawPicture { file, size: None, video: None, frame: 0, objects, part, unit: Unit::Share });
+            raw.images.push(RawImage { file, size: None, video: None, frame: 0, objects, part, unit: Unit::Fraction });
         }
         for text in without {
             let path = root.join(&labels).join(&text);
-            let message = format!("labels a picture that is not in {images}/");
+            let message = format!("labels an image that is not in {images}/");
             judge.broken("missing_picture", &path, message);
         }
     }
-    if raw.pictures.is_empty() {
-        return Err(DataError::file(root, "has no pictures in its folders `images`"));
+    if raw.images.is_empty() {
+        return Err(DataError::file(root, "has no images in its directories `images`"));
     }
     raw.classes = classes.into_iter().map(|name| RawClass { name, supercategory: None }).collect();
     Ok(raw)
 }
 
-/// The folders of pictures and labels.
-fn places(root: &Path) -> Result<Vec<Place>, DataError> {
-    let place = |images: &str, part| {
+/// Directories of images and labels.
+fn parts(root: &Path) -> Result<Vec<Part>, DataError> {
+    let part = |images: &str, split| {
         let labels = images.replacen("images", "labels", 1);
-        root.join(images).is_dir().then(|| (images.to_owned(), labels, part))
+        root.join(images).is_dir().then(|| (images.to_owned(), labels, split))
     };
-    let first = |names: &[&str], part| names.iter().find_map(|name| place(name, part));
+    let first = |names: &[&str], split| names.iter().find_map(|name| part(name, split));
     let train = first(&["images/train", "train/images"], Some(Split::Train));
     let held_out =
         ["images/val", "images/valid", "images/validation", "val/images", "valid/images", "validation/images"];
     match (train, first(&held_out, Some(Split::Validation))) {
         (Some(train), Some(held_out)) => Ok(vec![train, held_out]),
         (Some((images, labels, _)), None) => Ok(vec![(images, labels, None)]),
-        (None, _) => place("images", None).map(|all| vec![all]).ok_or_else(|| {
-            let message = "has neither `images` nor `images/train` nor `train/images`, as YOLO's data has; name the folder \
+        (None, _) => part("images", None).map(|all| vec![all]).ok_or_else(|| {
+            let message = "has neither `images` nor `images/train` nor `train/images`, as YOLO's data has; name the directory \
                            that holds one of them";
             DataError::file(root, message)
         }),
@@ -116,7 +116,7 @@ fn objects_of(text: &str, classes: usize, path: &Path, judge: &mut Judge) -> Vec
     objects
 }
 
-/// Class and corners, in shares; or the reason why a line is of no use, and a message.
+/// Class and corners in fractions; or the reason why a line is invalid, and a message.
 fn object(line: &str, classes: usize) -> Result<(usize, [f64; 4]), (&'static str, String)> {
     const MALFORMED: &str = "malformed_annotation";
     let fields: Vec<&str> = line.split_whitespace().take(FIELDS + 1).collect();
@@ -135,7 +135,7 @@ fn object(line: &str, classes: usize) -> Result<(usize, [f64; 4]), (&'static str
     };
     if let Some(value) = numbers.iter().find(|value| !(0.0..=1.0).contains(*value)) {
         let pixels = if *value > 2.0 { "; it looks like pixels: divide by width and height" } else { "" };
-        return Err((MALFORMED, format!("has {value}, expected a share of the picture from 0 to 1{pixels}")));
+        return Err((MALFORMED, format!("has {value}, expected a fraction of the image from 0 to 1{pixels}")));
     }
     // Some tools write `0.0`.
     let whole = number(&class).filter(|value| value.fract() == 0.0 && *value >= 0.0);

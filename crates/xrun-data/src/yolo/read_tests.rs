@@ -1,12 +1,13 @@
-//! Folders in YOLO's layouts, sound and broken.
+//! Directories in YOLO's layouts, sound and broken.
 
 use std::path::Path;
 
 use super::*;
 use crate::boxes::format::Folder;
-use crate::boxes::library::{Library, Split};
+use crate::boxes::library::Library;
 use crate::reading::broken::OnBroken;
 use xrun_core::dataset::kind::DatasetKind;
+use xrun_core::dataset::split::Split;
 use xrun_core::files::write;
 use xrun_core::problem::Problems;
 
@@ -22,7 +23,7 @@ fn picture(root: &Path, name: &str) {
     image::RgbImage::from_pixel(40, 20, image::Rgb([9, 8, 7])).save(path).unwrap();
 }
 
-/// Two pictures of two classes, one of which shows nothing.
+/// Two images of two classes, one of which shows nothing.
 fn folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     put(folder.path(), "data.yaml", "names:\n  0: cat\n  1: dog\n");
@@ -94,13 +95,13 @@ fn each_broken_line_is_told_with_its_file_and_left_out_where_that_is_asked() {
         ("0 0.5 x 0.5 0.5", "malformed_annotation", "line 2 has a field that is no number"),
         ("0 0.5 nan 0.5 0.5", "malformed_annotation", "no number"),
         ("0 20 10 5 5", "malformed_annotation", "it looks like pixels"),
-        ("0 0.5 0.5 -0.5 0.5", "malformed_annotation", "has -0.5, expected a share"),
+        ("0 0.5 0.5 -0.5 0.5", "malformed_annotation", "has -0.5, expected a fraction"),
         ("cat 0.5 0.5 0.5 0.5", "malformed_annotation", "begins with \"cat\", expected the number of a class"),
         ("1.5 0.5 0.5 0.5 0.5", "malformed_annotation", "begins with \"1.5\""),
         ("2 0.5 0.5 0.5 0.5", "unknown_category", "line 2 is of class 2, and 2 classes have names"),
         ("1e300 0.5 0.5 0.5 0.5", "unknown_category", "2 classes have names"),
         ("0 0.5 0.5 0 0.5", "empty_box", "line 2 has the box"),
-        ("0 0.9 0.5 0.9 0.5", "box_outside", "outside of the picture of 40 x 20"),
+        ("0 0.9 0.5 0.9 0.5", "box_outside", "outside of the image of 40 x 20"),
         ("1 0.25 0.5 0.5 1", "repeated_box", "line 2 has the class and the box of line 1"),
     ] {
         let folder = folder();
@@ -122,7 +123,7 @@ fn a_label_without_a_picture_and_one_that_is_no_text_are_broken() {
     put(folder.path(), "labels/z.txt", "0 0.5 0.5 0.5 0.5");
     put(folder.path(), "labels/b.txt", [0xff, 0xfe, b'0']);
     let said = opened(folder.path(), OnBroken::Fail).unwrap_err().to_string();
-    assert!(said.contains("labels a picture that is not in images/") && said.contains("is not UTF-8"), "{said}");
+    assert!(said.contains("labels an image that is not in images/") && said.contains("is not UTF-8"), "{said}");
     let library = opened(folder.path(), OnBroken::Skip).unwrap();
     assert_eq!((library.videos.len(), library.left_out.total()), (1, 2));
 }
@@ -137,7 +138,7 @@ fn what_is_not_of_yolo_is_refused_with_what_is_expected() {
     assert!(said.contains("has neither `images` nor `images/train`"), "{said}");
     std::fs::create_dir(empty.path().join("images")).unwrap();
     let said = opened(empty.path(), OnBroken::Skip).unwrap_err().to_string();
-    assert!(said.contains("has no pictures"), "{said}");
+    assert!(said.contains("has no images"), "{said}");
     let mut problems = Problems::default();
     Folder::<Yolo>::check(&Settings::default(), &mut problems);
     assert!(format!("{problems:?}").contains("`path` is missing"), "{problems:?}");
@@ -163,6 +164,6 @@ fn nothing_outside_of_the_folder_is_read() {
         ("classes.txt", "data.yaml"),
     ] {
         let said = link(from, to);
-        assert!(said.contains("outside of the data set's folder") && !said.contains("secret"), "{to}: {said}");
+        assert!(said.contains("outside of the data set's directory") && !said.contains("secret"), "{to}: {said}");
     }
 }

@@ -9,8 +9,7 @@ use xrun_core::bounded::ledger::{Cap, Policy};
 use xrun_core::experiment::Experiment;
 use xrun_data::feed;
 use xrun_data::parts;
-use xrun_data::sound_clips::library::Library;
-use xrun_data::sound_clips::settings::Settings as Data;
+use xrun_data::sound_clips::library::{Library, Options};
 use xrun_data::sound_clips::targets;
 
 /// Names and numbers of a parameter in a file of the optimiser's running values, beside the values.
@@ -62,7 +61,7 @@ impl Buffers {
     pub fn new(
         settings: &Settings,
         model: &Model,
-        data: &Data,
+        data: &Options,
         library: &Library,
         experiment: &Experiment,
         sizes: Sizes,

@@ -5,7 +5,7 @@ use super::settings::{Aggregation, EncoderKind, Model, NodeOptimizer, Partition,
 use xrun_core::experiment::Experiment;
 use xrun_core::problem::{Problem, Problems};
 use xrun_data::reading::named::file;
-use xrun_data::sound_clips::settings::{Settings as Data, Source};
+use xrun_data::sound_clips::library::Library;
 
 const PIPELINE: &str = "pipeline.federated-adapters";
 const MODEL: &str = "model.audio-adapters";
@@ -60,12 +60,11 @@ pub fn check(settings: &Settings, experiment: &Experiment, problems: &mut Proble
         let problem = Problem::new(key("node_optimizer"), message).related("optimizer.sgd.momentum");
         problems.add(problem.help("take it out, or write a `momentum` above 0"));
     }
-    let (Ok(model), Ok(data)) = (experiment.model_settings::<Model>(), experiment.dataset_settings::<Data>()) else {
-        return;
-    };
-    if pretrains(model) && data.source == Source::Folder {
-        let message = "a folder has no public classes that an encoder could be trained on";
-        let problem = Problem::new(format!("{MODEL}.encoder"), message).related("dataset.sound-clips.source");
+    let options = experiment.dataset_options::<Library>();
+    let (Ok(model), Some(options)) = (experiment.model_settings::<Model>(), options) else { return };
+    if pretrains(model) && !options.public_classes {
+        let message = "the data set has no public classes that an encoder could be trained on";
+        let problem = Problem::new(format!("{MODEL}.encoder"), message).related(options.section);
         problems.add(problem.help("name a file of `weights`, or write `encoder = \"statistics\"`"));
     }
 }

@@ -82,8 +82,8 @@ impl PipelineKind for FederatedAdapters {
         experiment: &Experiment,
         ledger: &Ledger,
     ) -> Result<(TaskFacts, Self::Prepared), TaskError> {
-        let (model, dataset) = (experiment.model_settings()?, experiment.dataset_settings()?);
-        let (mut facts, prepared) = prepare::prepare(settings, model, dataset, experiment, ledger)?;
+        let model = experiment.model_settings()?;
+        let (mut facts, prepared) = prepare::prepare(settings, model, experiment, ledger)?;
         leaks::plan(&mut facts, &prepared, experiment);
         Ok((facts, prepared))
     }

@@ -15,15 +15,15 @@ use xrun_core::bounded::planned::PlannedOwner;
 use xrun_core::dataset::digest::{digest, digest_of_file};
 use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::index::Index;
+use xrun_core::dataset::split::Split;
 use xrun_core::experiment::Experiment;
 use xrun_core::task::smaller::Smaller;
 use xrun_core::task::{TaskError, TaskFacts};
 use xrun_core::units::counted;
-use xrun_data::sound_clips::library::{Library, Role, Split};
-use xrun_data::sound_clips::settings::Settings as Data;
+use xrun_data::sound_clips::library::{Library, Role};
 use xrun_data::sound_clips::store::ClipStore;
 use xrun_data::sound_clips::targets::Targets;
-use xrun_data::sound_clips::{Seen, open, partition};
+use xrun_data::sound_clips::{Seen, partition};
 
 /// Steps of a probe, at least: allocators settle.
 const PROBE_STEPS_MIN: u64 = 8;
@@ -53,16 +53,18 @@ pub struct Prepared {
 pub fn prepare(
     settings: &Settings,
     model: &Model,
-    data: &Data,
     experiment: &Experiment,
     ledger: &Ledger,
 ) -> Result<(TaskFacts, Prepared), TaskError> {
-    let library = open::open(data)?;
+    let library: Library = experiment.open_dataset()?;
+    let data = experiment.dataset_options::<Library>().unwrap_or_default();
     let seed = experiment.experiment.seed;
-    let targets = Targets::open(data, &library, sizes::targets(model), seed)?;
+    let targets = Targets::open(&data, &library, sizes::targets(model), seed)?;
     let nodes = nodes(settings, &library, seed)?;
-    let mut digests =
-        vec![("sound-clips".to_owned(), library.digest.clone()), ("targets".into(), targets.digest.clone())];
+    let mut digests = vec![
+        (experiment.dataset_name().to_owned(), library.digest.clone()),
+        ("targets".into(), targets.digest.clone()),
+    ];
     if let Some(weights) = &model.weights {
         digests.push(("weights".into(), digest_of_file(Path::new(weights))?));
     }
@@ -71,13 +73,13 @@ pub fn prepare(
     let personal = settings.personal().into_iter().map(|part| sizes::parameters_of(part, model)).sum();
     let classes = library.classes_of(Role::Nodes).len();
     let buffers =
-        Buffers::new(settings, model, data, &library, experiment, buffers::Sizes { batch: size, personal, classes });
+        Buffers::new(settings, model, &data, &library, experiment, buffers::Sizes { batch: size, personal, classes });
     let clips = nodes.iter().map(|clips| clips.len() as u64).collect();
     let rounds = Rounds::new(settings, clips, size, seed);
     let left_out = library.left_out.clone();
     let smaller = smaller(settings, experiment, &library.seen());
     let made = trained_encoder::made(settings, model, &library.digest, seed);
-    let store = ClipStore::new(library, data, model.bands, model.frames, ledger);
+    let store = ClipStore::new(library, &data, model.bands, model.frames, ledger);
     let owners: Vec<PlannedOwner> =
         store.buffers().all().into_iter().chain(buffers.all()).map(PlannedOwner::from).collect();
     let sounds = Sounds::new(store, &buffers.embedding_cache, data.embedding_dtype, ledger);

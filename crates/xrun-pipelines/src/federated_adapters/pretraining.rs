@@ -22,12 +22,13 @@ use crate::nn::parameters::initialise_linear;
 use crate::nn::step::{Gathered, Trained};
 use crate::nn::{Tensor, checkpoint_weights, flat};
 use xrun_core::dataset::digest::digest_of_numbers;
+use xrun_core::dataset::split::Split;
 use xrun_core::dataset::{cache, written_once};
 use xrun_core::device::Kind;
 use xrun_core::seed::generator;
 use xrun_core::settings::sections::{AdamW, Optimizer, Training};
 use xrun_core::task::TaskError;
-use xrun_data::sound_clips::library::{Role, Split};
+use xrun_data::sound_clips::library::Role;
 
 const BATCH: usize = 32;
 /// As many encoders are kept in the cache; each is as large as a model.

@@ -12,7 +12,8 @@ use xrun_core::bounded::buffer::Buffer;
 use xrun_core::bounded::cache::{ByteCache, CacheCounters};
 use xrun_core::bounded::ledger::{Cap, Ledger, Policy};
 use xrun_core::dataset::error::DataError;
-use xrun_data::sound_clips::settings::{EmbeddingDtype, Settings as Data};
+use xrun_data::sound_clips::library::Options;
+use xrun_data::sound_clips::settings::EmbeddingDtype;
 use xrun_data::sound_clips::store::{ClipStore, LogMel};
 
 /// Clips in the cache of embeddings; the bytes are reached first.
@@ -119,11 +120,11 @@ pub struct Sounds {
 }
 
 /// The cache of embeddings: of `clips` clips that have `numbers` numbers each.
-pub fn embedding_cache(data: &Data, clips: u64, numbers: u64) -> Buffer {
-    let key = "dataset.sound-clips.embedding_cache";
+pub fn embedding_cache(data: &Options, clips: u64, numbers: u64) -> Buffer {
+    let key = format!("{}.embedding_cache", data.section);
     let cap = Cap { items: CLIPS_MAX, bytes: data.embedding_cache.0 };
     let fills = clips * numbers * data.embedding_dtype.bytes();
-    Buffer::new("embedding_cache", Policy::Evict, cap).key(key).because(format!("`{key}`")).fills(fills)
+    Buffer::new("embedding_cache", Policy::Evict, cap).because(format!("`{key}`")).key(key).fills(fills)
 }
 
 impl Sounds {

@@ -15,9 +15,10 @@ use crate::nn::Tensor;
 use crate::nn::module_task::Evaluation;
 use xrun_core::bounded::HeldBytes;
 use xrun_core::bounded::ledger::{Holding, Ledger};
+use xrun_core::dataset::split::Split;
 use xrun_core::experiment::Experiment;
 use xrun_core::task::TaskError;
-use xrun_data::sound_clips::library::{Role, Split};
+use xrun_data::sound_clips::library::Role;
 
 /// What every validation uses again.
 #[derive(Debug)]

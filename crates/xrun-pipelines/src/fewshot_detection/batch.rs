@@ -14,8 +14,9 @@ use super::settings::Settings;
 use xrun_core::bounded::HeldBytes;
 use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::sample::{Picture, PictureSource, Rectangle};
+use xrun_core::dataset::split::Split;
 use xrun_core::seed::generator;
-use xrun_data::boxes::library::{Frame, Object, Split};
+use xrun_data::boxes::library::{Frame, Object};
 use xrun_data::transform;
 use xrun_data::transform::Mapping;
 
@@ -351,8 +352,8 @@ impl Batches {
             return Role::Class(place);
         }
         match (self.episodes.library().classes[object.class].split, purpose) {
-            (Split::Unused, _) | (Split::Validation, Purpose::Training) => Role::Masked,
-            (Split::Train | Split::Validation, _) => Role::Other,
+            (None, _) | (Some(Split::Validation), Purpose::Training) => Role::Masked,
+            (Some(_), _) => Role::Other,
         }
     }
 

@@ -1,8 +1,9 @@
 //! Which settings of few-shot reference detection contradict each other?
 
 use super::settings::{Model, Settings};
+use xrun_core::experiment::Experiment;
 use xrun_core::problem::{Problem, Problems};
-use xrun_data::reference_video::settings::{Settings as ReferenceVideo, Source};
+use xrun_data::boxes::library::Library;
 
 /// The backbone halves a picture this many times over, so sides are multiples of it.
 const STRIDE: usize = 16;
@@ -10,7 +11,7 @@ const STRIDE: usize = 16;
 const PIPELINE: &str = "pipeline.fewshot-detection";
 
 /// Adds what is wrong; places are filled in by the caller.
-pub fn check(settings: &Settings, dataset: Option<&ReferenceVideo>, problems: &mut Problems) {
+pub fn check(settings: &Settings, experiment: &Experiment, problems: &mut Problems) {
     let key = |name: &str| format!("{PIPELINE}.{name}");
     match (settings.auto_episodes, settings.episodes) {
         (true, Some(count)) => {
@@ -33,11 +34,11 @@ pub fn check(settings: &Settings, dataset: Option<&ReferenceVideo>, problems: &m
             problems.add(Problem::new(key(name), message).help(format!("for example `{name} = {near}`")));
         }
     }
-    let Some(dataset) = dataset else { return };
-    if dataset.source == Source::Generated && settings.n_way > dataset.generated.train_classes {
-        let classes = dataset.generated.train_classes;
+    // The classes of a generated set are known before it is generated.
+    let classes = experiment.dataset_options::<Library>().and_then(|options| options.train_classes);
+    if let Some(classes) = classes.filter(|classes| settings.n_way > *classes) {
         let message = format!("an episode of {} classes, and {classes} are generated to train on", settings.n_way);
-        let problem = Problem::new(key("n_way"), message).related("dataset.reference-video.generated.train_classes");
+        let problem = Problem::new(key("n_way"), message).related(experiment.dataset_key("train_classes"));
         problems.add(problem.help(format!("write {classes} or less, or generate more classes")));
     }
 }

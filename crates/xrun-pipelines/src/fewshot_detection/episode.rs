@@ -16,10 +16,11 @@ use rand_chacha::ChaCha8Rng;
 use super::mix::{StepKind, kind_of};
 use super::settings::Settings;
 use xrun_core::dataset::error::DataError;
+use xrun_core::dataset::split::Split;
 use xrun_core::seed::generator;
-use xrun_data::boxes::classes::{ClassIndex, Seen, index_classes, usable};
+use xrun_data::boxes::classes::{ClassIndex, ReferenceFrames, index_classes, usable};
 pub use xrun_data::boxes::classes::{Exemplar, Query};
-use xrun_data::boxes::library::{Library, Split};
+use xrun_data::boxes::library::Library;
 
 /// What is to be found by which references, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -137,7 +138,7 @@ impl Episodes {
         let classes = choose(&self.train, self.n_way(), &mut generator);
         let (mut episode, seen, shown) = self.with_references(classes, &mut generator);
         for (&class, seen) in episode.classes.iter().zip(&seen) {
-            let mut frames = self.classes[class].frames_beside(seen, &shown);
+            let mut frames = self.classes[class].query_frames(seen, &shown);
             frames.shuffle(&mut generator);
             episode.queries.extend(frames.iter().cycle().take(self.settings.n_query));
         }
@@ -146,10 +147,14 @@ impl Episodes {
 
     /// An episode that has no queries yet, what the references of each class show, and the frames that any shows: a
     /// frame with objects of two classes must not be asked for by one of them when it is a reference of the other.
-    fn with_references(&self, classes: Vec<usize>, generator: &mut ChaCha8Rng) -> (Episode, Vec<Seen>, Vec<Query>) {
+    fn with_references(
+        &self,
+        classes: Vec<usize>,
+        generator: &mut ChaCha8Rng,
+    ) -> (Episode, Vec<ReferenceFrames>, Vec<Query>) {
         let (references, seen): (Vec<_>, Vec<_>) =
             classes.iter().map(|&class| self.references(class, generator)).unzip();
-        let shown = seen.iter().flat_map(|seen: &Seen| seen.frames.iter().copied()).collect();
+        let shown = seen.iter().flat_map(|seen: &ReferenceFrames| seen.frames.iter().copied()).collect();
         (Episode { classes, references, queries: Vec::new() }, seen, shown)
     }
 
@@ -204,7 +209,7 @@ impl Episodes {
 
     /// `n_shot` references of a class, different ones as far as there are, and what they show. They leave at least one
     /// frame of the class to be asked for.
-    fn references(&self, class: usize, generator: &mut ChaCha8Rng) -> (Vec<Exemplar>, Seen) {
+    fn references(&self, class: usize, generator: &mut ChaCha8Rng) -> (Vec<Exemplar>, ReferenceFrames) {
         let index = &self.classes[class];
         let mut order: Vec<usize> = (0..index.reference_pool().len()).collect();
         order.shuffle(generator);
@@ -214,8 +219,8 @@ impl Episodes {
     }
 
     /// Up to `n_query` frames: runs of consecutive frames from sequences first, then stills.
-    fn runs(&self, class: usize, seen: &Seen, shown: &[Query], generator: &mut ChaCha8Rng) -> Vec<Query> {
-        let frames = self.classes[class].frames_beside(seen, shown);
+    fn runs(&self, class: usize, seen: &ReferenceFrames, shown: &[Query], generator: &mut ChaCha8Rng) -> Vec<Query> {
+        let frames = self.classes[class].query_frames(seen, shown);
         let mut by_video: Vec<&[Query]> = frames.chunk_by(|a, b| a.video == b.video).collect();
         by_video.shuffle(generator);
         by_video.sort_by_key(|run| !self.library.videos[run[0].video].sequence);

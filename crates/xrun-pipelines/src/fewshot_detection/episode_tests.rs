@@ -28,12 +28,12 @@ pub const SHAPE: Shape = Shape { train: 5, held_out: 3, videos: 3, frames: 6, re
 pub fn library(shape: Shape) -> Library {
     let count = shape.train + shape.held_out + 1;
     let split = |class: usize| match class {
-        class if class < shape.train => Split::Train,
-        class if class < shape.train + shape.held_out => Split::Validation,
-        _ => Split::Unused,
+        class if class < shape.train => Some(Split::Train),
+        class if class < shape.train + shape.held_out => Some(Split::Validation),
+        _ => None,
     };
     let mut library = Library {
-        section: "dataset.reference-video",
+        section: "dataset.coco",
         root: PathBuf::new(),
         exif_orientation: ExifOrientation::Apply,
         classes: vec![],

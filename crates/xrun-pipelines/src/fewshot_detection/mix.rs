@@ -1,7 +1,8 @@
 //! How are detection and triplet steps mixed, and how many batches make an epoch?
 
 use super::settings::Settings;
-use xrun_data::boxes::library::{Library, Object, Split, Video};
+use xrun_core::dataset::split::Split;
+use xrun_data::boxes::library::{Library, Object, Video};
 
 /// What a training step does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,12 +32,12 @@ pub fn kind_of(step: u64, triplet_ratio: f64) -> StepKind {
 pub fn batches_per_epoch(library: &Library, settings: &Settings) -> u64 {
     let of_training = |video: &Video, object: &Object| {
         let split = library.classes[object.class].split;
-        object.ignored.is_none() && split == Split::Train && library.serves(video, object.class)
+        object.ignored.is_none() && split == Some(Split::Train) && library.serves(video, object.class)
     };
     let frames = library.videos.iter().flat_map(|video| video.frames.iter().map(move |frame| (video, frame)));
     let training_frames =
         frames.filter(|(video, frame)| frame.objects.iter().any(|object| of_training(video, object))).count();
-    let train_classes = library.classes.iter().filter(|class| class.split == Split::Train).count();
+    let train_classes = library.classes.iter().filter(|class| class.split == Some(Split::Train)).count();
     let queries = settings.n_way.min(train_classes).max(1) * settings.n_query.max(1);
     let automatic = training_frames.div_ceil(queries).max(1) as u64;
     let episodes = if settings.auto_episodes { automatic } else { settings.episodes.unwrap_or(automatic) };

@@ -64,7 +64,7 @@ impl PipelineKind for FewshotDetection {
     type Prepared = prepare::Prepared;
 
     fn check(settings: &Settings, experiment: &Experiment, problems: &mut Problems) {
-        check::check(settings, experiment.dataset_settings().ok(), problems);
+        check::check(settings, experiment, problems);
     }
 
     fn look(settings: &Settings, experiment: &Experiment, seen: serde_json::Value) -> Result<Look, DataError> {

@@ -9,6 +9,7 @@ use super::mix::batches_per_epoch;
 use super::settings::{Model, Settings};
 use xrun_core::bounded::ledger::Ledger;
 use xrun_core::bounded::planned::PlannedOwner;
+use xrun_core::dataset::split::Split;
 use xrun_core::experiment::Experiment;
 use xrun_core::task::smaller::Smaller;
 use xrun_core::task::{Metric, TaskError, TaskFacts};
@@ -17,7 +18,7 @@ use xrun_data::boxes::drawn::{Drawn, Fewest, drawn_classes};
 use xrun_data::boxes::few_shot;
 use xrun_data::boxes::frames;
 use xrun_data::boxes::frames::FrameStore;
-use xrun_data::boxes::library::{Library, Split};
+use xrun_data::boxes::library::Library;
 use xrun_data::reading::decoding;
 
 /// Validation metrics, in the order in which they are shown. The first chooses the best checkpoint unless the file names
@@ -104,7 +105,7 @@ impl Prepared {
 
 /// Classes held out for validation, in the order of their numbers.
 pub fn held_out(library: &Library) -> Vec<usize> {
-    (0..library.classes.len()).filter(|class| library.classes[*class].split == Split::Validation).collect()
+    (0..library.classes.len()).filter(|class| library.classes[*class].split == Some(Split::Validation)).collect()
 }
 
 /// Steps that have both kinds of batch twice, and then some, as allocators settle.

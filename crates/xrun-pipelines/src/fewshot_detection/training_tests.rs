@@ -7,10 +7,12 @@ use xrun_ops::CpuKernels;
 use super::*;
 use crate::nn::step::Gathered;
 use crate::nn::tests::values;
+use xrun_core::dataset::kind::Dataset;
 use xrun_core::settings::sections::Limits;
 use xrun_core::task::{Phases, Task};
-use xrun_data::reference_video::generate::generate_in;
-use xrun_data::reference_video::settings::{Settings as Data, Source};
+use xrun_data::boxes::format::Folder;
+use xrun_data::coco::{self, Coco};
+use xrun_data::synthetic_video::generate::generate_in;
 
 type FewshotTask = ModuleTask<FewshotDetectionModule>;
 
@@ -36,7 +38,7 @@ fn opened(overrides: &str) -> FewshotTask {
         channels = [8, 8, 16, 16]
         pyramid_channels = 16
         embedding = 8
-        [dataset.reference-video.generated]
+        [dataset.synthetic-video]
         train_classes = 4
         validation_classes = 2
         videos_per_class = 2
@@ -48,9 +50,9 @@ fn opened(overrides: &str) -> FewshotTask {
         prefetch = 1"
     );
     let mut experiment: Experiment = toml::from_str(&text).unwrap();
-    let data: &mut Data = experiment.dataset.as_mut().unwrap().settings_mut().unwrap();
-    let path = generate_in(&data.generated, folder.path()).unwrap();
-    (data.source, data.path) = (Source::Folder, Some(path.to_str().unwrap().to_owned()));
+    let path = generate_in(experiment.dataset_settings().unwrap(), folder.path()).unwrap();
+    let path = Some(path.to_str().unwrap().to_owned());
+    experiment.dataset = Some(Dataset::new::<Folder<Coco>>(coco::Settings { path, ..coco::Settings::default() }));
     let ledger = Ledger::default();
     let (_, prepared) = experiment.prepare(&ledger).unwrap();
     let prepared: Prepared = prepared.into_parts().unwrap();

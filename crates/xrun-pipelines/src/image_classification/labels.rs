@@ -6,8 +6,9 @@ use xrun_core::bounded::buffer::Buffer;
 use xrun_core::bounded::ledger::{Cap, Policy};
 use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::sample::Rectangle;
+use xrun_core::dataset::split::Split;
 use xrun_core::printable;
-use xrun_data::boxes::library::{Frame, Library, Split};
+use xrun_data::boxes::library::{Frame, Library};
 use xrun_data::order::Order;
 
 /// A picture with its class.
@@ -117,7 +118,7 @@ impl Labels {
 
 /// Class and box of the largest object that counts; of two of a size the first.
 fn shown(library: &Library, frame: &Frame) -> Option<(usize, Rectangle)> {
-    let counts = |class: usize| library.classes[class].split != Split::Unused;
+    let counts = |class: usize| library.classes[class].split.is_some();
     let objects = frame.objects.iter().filter(|object| object.ignored.is_none() && counts(object.class));
     let largest = objects.rev().max_by(|one, other| one.rectangle.area().total_cmp(&other.rectangle.area()));
     largest.map(|object| (object.class, object.rectangle))

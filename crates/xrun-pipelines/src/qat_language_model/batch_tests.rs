@@ -17,7 +17,7 @@ fn batches(settings: &Settings, size: usize) -> (tempfile::TempDir, Batches) {
     let (path, _) = xrun_data::question_answers::generate::generate_in(&generated, folder.path()).unwrap();
     let data = Data { source: Source::File, path: Some(path.to_str().unwrap().into()), ..Data::default() };
     let corpus = Corpus::open(&data).unwrap();
-    let store = ExampleStore::new(corpus, &data, settings.sequence_length, 1, &Ledger::default()).unwrap();
+    let store = ExampleStore::new(corpus, &data.options(), settings.sequence_length, 1, &Ledger::default()).unwrap();
     (folder, Batches::new(Arc::new(store), settings, 1, size))
 }
 
@@ -133,7 +133,7 @@ fn a_model_that_copies_the_middle_of_a_window_gains_nothing() {
         vocabulary_size: 300,
         ..Data::default()
     };
-    let store = ExampleStore::new(Corpus::open(&data).unwrap(), &data, 100, 1, &Ledger::default()).unwrap();
+    let store = ExampleStore::new(Corpus::open(&data).unwrap(), &data.options(), 100, 1, &Ledger::default()).unwrap();
     assert!(store.example(Split::Validation, 0).unwrap().others.len() > 3, "contexts are longer than a window");
     let shares = |split| PLACES.map(|share| f1_of_a_copy(&store, split, share));
     // F1 of three words, one of them the answer, is one half. A window that knows the answer has it where it always is: 50.

@@ -11,6 +11,8 @@ pub mod context;
 pub mod export;
 #[cfg(feature = "train")]
 pub mod gpt2;
+#[cfg(all(test, feature = "train"))]
+mod in_memory_tests;
 pub mod leaks;
 #[cfg(feature = "train")]
 pub mod linear;
@@ -89,8 +91,8 @@ impl PipelineKind for QatLanguageModel {
         experiment: &Experiment,
         ledger: &Ledger,
     ) -> Result<(TaskFacts, Self::Prepared), TaskError> {
-        let (model, dataset) = (experiment.model_settings()?, experiment.dataset_settings()?);
-        let (mut facts, prepared) = prepare::prepare(settings, model, dataset, experiment, ledger)?;
+        let model = experiment.model_settings()?;
+        let (mut facts, prepared) = prepare::prepare(settings, model, experiment, ledger)?;
         leaks::plan(&mut facts, settings, experiment);
         Ok((facts, prepared))
     }

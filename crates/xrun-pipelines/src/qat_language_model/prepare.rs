@@ -13,17 +13,17 @@ use xrun_core::bounded::ledger::Ledger;
 use xrun_core::bounded::planned::PlannedOwner;
 use xrun_core::dataset::digest::digest_of_file;
 use xrun_core::dataset::error::DataError;
+use xrun_core::dataset::split::Split;
 use xrun_core::experiment::Experiment;
 use xrun_core::settings::sections::Training;
 use xrun_core::task::smaller::Smaller;
 use xrun_core::task::{TaskError, TaskFacts};
 use xrun_core::units::counted;
-use xrun_data::question_answers::corpus::{Corpus, Split};
-use xrun_data::question_answers::settings::Settings as Data;
+use xrun_data::question_answers::corpus::Corpus;
 use xrun_data::question_answers::store::ExampleStore;
 
-const LEARNED: &str = "the vocabulary was learned from that (`dataset.question-answers.encoder` and `merges` name one \
-                       that does not depend on the data)";
+const LEARNED: &str = "the vocabulary was learned from that (`encoder` and `merges` of the data set name one that does not \
+                       depend on the data)";
 /// Pretraining steps of a probe: the quantised steps after them need more.
 const PROBE_PRETRAINING: u64 = 3;
 /// Quantised steps of a probe: allocators settle, and a sandwich of eight precisions meets the last one late.
@@ -78,33 +78,32 @@ pub struct Prepared {
 pub fn prepare(
     settings: &Settings,
     model: &Model,
-    dataset: &Data,
     experiment: &Experiment,
     ledger: &Ledger,
 ) -> Result<(TaskFacts, Prepared), TaskError> {
-    let corpus = Corpus::open(dataset)?;
-    let mut digests = vec![("question-answers".into(), corpus.digest.clone())];
-    // Other merges make other tokens of the same text.
-    let files = [("encoder", &dataset.encoder), ("merges", &dataset.merges), ("weights", &model.weights)];
-    for (name, path) in files {
-        if let Some(path) = path {
-            digests.push((name.into(), digest_of_file(Path::new(path))?));
-        }
+    let corpus: Corpus = experiment.open_dataset()?;
+    let options = experiment.dataset_options::<Corpus>().unwrap_or_default();
+    let mut digests = vec![(experiment.dataset_name().into(), corpus.digest.clone())];
+    digests.extend(options.vocabulary.digests()?);
+    if let Some(weights) = &model.weights {
+        digests.push(("weights".into(), digest_of_file(Path::new(weights))?));
     }
     let left_out = corpus.left_out.clone();
     let seed = experiment.experiment.seed;
-    let store = Arc::new(ExampleStore::new(corpus, dataset, settings.sequence_length, seed, ledger)?);
+    let store = Arc::new(ExampleStore::new(corpus, &options, settings.sequence_length, seed, ledger)?);
     let size = batch_size(&experiment.training);
     let buffers = Buffers::new(settings, &model.shape(), &experiment.limits, size, store.windows());
     let owners: Vec<PlannedOwner> = store.buffers().iter().chain(buffers.all()).map(PlannedOwner::from).collect();
     let trained = Sizes::new(settings, model, store.corpus().tokenizer.size()).trained(settings);
-    let mut smaller = smaller(settings, experiment, Split::ALL.map(|split| store.count(split)));
+    let counts = [Split::Train, Split::Validation].map(|split| store.count(split));
+    let mut smaller = smaller(settings, experiment, counts);
     let tokens = store.corpus().tokenizer.size();
     let notes = store.corpus().tokenizer.note().map(str::to_owned).into_iter().collect();
-    if dataset.encoder.is_none() {
-        let key = "dataset.question-answers.vocabulary_size";
+    let learnt = options.vocabulary.files.is_none();
+    if learnt {
+        let (key, asked) = (experiment.dataset_key("vocabulary_size"), options.vocabulary.size as u64);
         let because = "the articles to train on have no more pairs to merge";
-        smaller.extend(Smaller::than_asked(key, dataset.vocabulary_size as u64, tokens as u64, because));
+        smaller.extend(Smaller::than_asked(&key, asked, tokens as u64, because));
     }
     let batches = Batches::new(store, settings, seed, size);
     quantises(settings, &experiment.training, batches.per_epoch())?;
@@ -112,7 +111,7 @@ pub fn prepare(
         owners,
         data_digests: digests,
         data_left_out: left_out,
-        learned_from_data: dataset.encoder.is_none().then_some(LEARNED),
+        learned_from_data: learnt.then_some(LEARNED),
         smaller,
         notes,
         trained_parameters: Some(trained),

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 
 use super::*;
+use xrun_core::dataset::split::Split;
 use xrun_core::files::write;
-use xrun_data::question_answers::corpus::Split;
 use xrun_data::question_answers::generate::generate_in;
-use xrun_data::question_answers::settings::{Generated, Source};
+use xrun_data::question_answers::settings::{Generated, Settings as Data, Source};
 use xrun_data::tokenizer::END_OF_TEXT;
 
 fn facts(folder: &Path, pipeline: &str, dataset: &str) -> Result<TaskFacts, TaskError> {

@@ -8,7 +8,7 @@ use super::selective::{self, StepSums, TokenKind, Weighed, weigh};
 use super::settings::Settings;
 use xrun_core::bounded::HeldBytes;
 use xrun_core::dataset::error::DataError;
-use xrun_data::image_text::library::Split;
+use xrun_core::dataset::split::Split;
 use xrun_data::image_text::store::{Example, ImageTextStore};
 use xrun_data::order::Order;
 

@@ -173,12 +173,13 @@ fn what_is_held_out_is_the_same_each_time_and_ends() {
     let (_, prepared) = prepared(&made.experiment("", "batch_size = 4")).unwrap();
     let batches = &prepared.batches;
     let sizes = |split| [0, 1, 2].map(|number| batches.held_out(split, number).unwrap().1.len());
-    assert_eq!((sizes(Split::HeldOut), sizes(Split::Unseen)), ([4, 1, 0], [0, 0, 0]));
-    let numbers: BTreeSet<u64> = (0..2).flat_map(|number| batches.held_out_numbers(Split::HeldOut, number)).collect();
+    assert_eq!((sizes(Split::Validation), sizes(Split::Unseen)), ([4, 1, 0], [0, 0, 0]));
+    let numbers: BTreeSet<u64> =
+        (0..2).flat_map(|number| batches.held_out_numbers(Split::Validation, number)).collect();
     assert_eq!(numbers, (0..5).collect());
-    let (_, examples) = batches.held_out(Split::HeldOut, 0).unwrap();
-    assert_eq!(examples, batches.held_out(Split::HeldOut, 0).unwrap().1);
-    let numbers = batches.held_out_numbers(Split::HeldOut, 0);
+    let (_, examples) = batches.held_out(Split::Validation, 0).unwrap();
+    assert_eq!(examples, batches.held_out(Split::Validation, 0).unwrap().1);
+    let numbers = batches.held_out_numbers(Split::Validation, 0);
     let (batch, weighed) = batches.of(&examples, &numbers, false, "validation batch 0").unwrap();
     assert_eq!((batch.masked(), batch.numbers.as_slice(), weighed.len()), (0, numbers.as_slice(), 4));
     let held = validation_bytes(&batch, &examples, &weighed);

@@ -3,12 +3,11 @@
 use super::settings::{Model, Part, Settings};
 use xrun_core::experiment::Experiment;
 use xrun_core::problem::{Problem, Problems};
-use xrun_data::image_text::settings::Settings as Data;
+use xrun_data::image_text::library::{Library, Options};
 use xrun_data::reading::named::file;
 
 const PIPELINE: &str = "pipeline.vision-language";
 const MODEL: &str = "model.vision-language";
-const IMAGE_SIZE: &str = "dataset.image-text.image_size";
 /// Fewer tokens of text are no question and answer.
 const TEXT_MIN: usize = 8;
 
@@ -32,16 +31,17 @@ pub fn check(settings: &Settings, experiment: &Experiment, problems: &mut Proble
         let problem = Problem::new(key("lora_alpha"), "there is no LoRA to scale: `lora_rank` is 0");
         problems.add(problem.help("write a `lora_rank` above 0, or take it out").related(key("lora_rank")));
     }
-    let (Ok(model), Ok(data)) = (experiment.model_settings::<Model>(), experiment.dataset_settings::<Data>()) else {
-        return;
-    };
-    check_lengths(settings, model, data, problems);
+    if let (Ok(model), Some(options)) = (experiment.model_settings::<Model>(), experiment.dataset_options::<Library>())
+    {
+        check_lengths(settings, model, &options, problems);
+    }
 }
 
 /// The same for what must have a place in a sequence.
-fn check_lengths(settings: &Settings, model: &Model, data: &Data, problems: &mut Problems) {
+fn check_lengths(settings: &Settings, model: &Model, data: &Options, problems: &mut Problems) {
     let key = |name: &str| format!("{PIPELINE}.{name}");
     let (shape, side) = (model.shape(), data.image_size);
+    let image_size = || format!("{}.image_size", data.section);
     let length = settings.sequence_length;
     if length > shape.context {
         let message = format!("{length} tokens, and the model has {} positions", shape.context);
@@ -51,7 +51,7 @@ fn check_lengths(settings: &Settings, model: &Model, data: &Data, problems: &mut
     if !side.is_multiple_of(shape.patch) {
         let message = format!("{side} pixels are no whole number of patches of {}", shape.patch);
         let near = nearest_multiple(side, shape.patch);
-        let problem = Problem::new(IMAGE_SIZE, message).help(format!("write {near}, or another `patch`"));
+        let problem = Problem::new(image_size(), message).help(format!("write {near}, or another `patch`"));
         problems.add(problem.related(format!("{MODEL}.patch")));
         return;
     }
@@ -59,14 +59,14 @@ fn check_lengths(settings: &Settings, model: &Model, data: &Data, problems: &mut
     if !along.is_multiple_of(shuffle) {
         let message = format!("{along} patches along a side are no whole number of squares of {shuffle}");
         let near = nearest_multiple(side, shape.patch * shuffle);
-        let problem = Problem::new(IMAGE_SIZE, message).help(format!("write {near}, or another `pixel_shuffle`"));
+        let problem = Problem::new(image_size(), message).help(format!("write {near}, or another `pixel_shuffle`"));
         problems.add(problem.related(format!("{MODEL}.pixel_shuffle")).related(format!("{MODEL}.patch")));
         return;
     }
     let image = shape.image_tokens(side);
     if image + TEXT_MIN >= length {
         let message = format!("{length} tokens, of which a picture takes {image}: there is no room for a text");
-        let problem = Problem::new(key("sequence_length"), message).related(IMAGE_SIZE);
+        let problem = Problem::new(key("sequence_length"), message).related(image_size());
         let help = "write a larger one, or a larger `patch` or `pixel_shuffle`, or a smaller `image_size`";
         problems.add(problem.help(help).related(format!("{MODEL}.patch")));
         return;

@@ -40,7 +40,6 @@ use xrun_core::settings::sections::PART_SIZE;
 use xrun_core::task::{Metric, Task, TaskError, TaskFacts};
 use xrun_data::image_text::Seen;
 use xrun_data::image_text::library::Library;
-use xrun_data::image_text::settings::Settings as Data;
 
 #[cfg(not(feature = "train"))]
 use super::without_burn::open;
@@ -75,8 +74,9 @@ impl PipelineKind for VisionLanguage {
     fn look(settings: &Settings, experiment: &Experiment, seen: serde_json::Value) -> Result<Look, DataError> {
         let mut seen: Seen = serde_json::from_value(seen).map_err(|error| DataError::content(error.to_string()))?;
         let mut left_out = Broken::default();
-        if let (Ok(model), Ok(data)) = (experiment.model_settings::<Model>(), experiment.dataset_settings::<Data>()) {
-            left_out = seen.fit(settings.tokens_that_fit(&model.shape(), data.image_size), data.on_broken)?;
+        let options = experiment.dataset_options::<Library>();
+        if let (Ok(model), Some(options)) = (experiment.model_settings::<Model>(), options) {
+            left_out = seen.fit(settings.tokens_that_fit(&model.shape(), options.image_size), options.on_broken)?;
         }
         Ok(Look { left_out, smaller: prepare::smaller(experiment, &seen), ..Look::default() })
     }
@@ -86,8 +86,8 @@ impl PipelineKind for VisionLanguage {
         experiment: &Experiment,
         ledger: &Ledger,
     ) -> Result<(TaskFacts, Self::Prepared), TaskError> {
-        let (model, dataset) = (experiment.model_settings()?, experiment.dataset_settings()?);
-        let (mut facts, prepared) = prepare::prepare(settings, model, dataset, experiment, ledger)?;
+        let model = experiment.model_settings()?;
+        let (mut facts, prepared) = prepare::prepare(settings, model, experiment, ledger)?;
         leaks::plan(&mut facts, &prepared, experiment);
         Ok((facts, prepared))
     }

@@ -5,10 +5,10 @@ use serde_json::{Map, Value};
 
 use super::network::{Rules, VisionLanguage};
 use super::validation::Validation;
+use xrun_core::dataset::split::Split;
 use xrun_core::printable;
 use xrun_core::task::TaskError;
 use xrun_core::task::predict::{Asked, Item, Told};
-use xrun_data::image_text::library::Split;
 use xrun_data::image_text::store::{Example, Text};
 use xrun_data::image_text::{picture, record};
 use xrun_data::named::picture_file;
@@ -43,9 +43,9 @@ pub fn question(validation: &Validation, asked: &Asked<'_>) -> Result<Question, 
     let text = match asked.question {
         Some(text) => text.to_owned(),
         None => {
-            let asked = |number| store.text(Split::HeldOut, number).map(|text| text.question);
+            let asked = |number| store.text(Split::Validation, number).map(|text| text.question);
             let first = asked(0).map_err(|error| error.to_string())?;
-            for number in 1..store.count(Split::HeldOut).min(LOOKED_AT) {
+            for number in 1..store.count(Split::Validation).min(LOOKED_AT) {
                 if asked(number).map_err(|error| error.to_string())? != first {
                     let shown = printable::line(&first, SHOWN);
                     return Err(format!(

@@ -14,21 +14,21 @@ use xrun_core::bounded::planned::PlannedOwner;
 use xrun_core::dataset::digest::digest_of_file;
 use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::index::Index;
+use xrun_core::dataset::split::Split;
 use xrun_core::experiment::Experiment;
 use xrun_core::task::smaller::Smaller;
 use xrun_core::task::{TaskError, TaskFacts};
 use xrun_core::units::counted;
-use xrun_data::image_text::library::Split;
-use xrun_data::image_text::settings::Settings as Data;
+use xrun_data::image_text::Seen;
+use xrun_data::image_text::library::Library;
 use xrun_data::image_text::store::ImageTextStore;
-use xrun_data::image_text::{Seen, open};
 use xrun_data::reading::decoding;
 
 /// Held-out answers that are looked at for the names of fields.
 const LOOKED_AT: usize = 64;
 
-const LEARNED: &str = "the vocabulary was learned from that (`dataset.image-text.encoder` and `merges` name one that does \
-                       not depend on the data)";
+const LEARNED: &str = "the vocabulary was learned from that (`encoder` and `merges` of the data set name one that does not \
+                       depend on the data)";
 /// What the pictures of a validation show.
 const PICTURES: &str = "Held-out pictures as the model sees them, each with its question and the model's free answer. ✓: every \
                         field is right, and there is no other; or the text is that of the truth. ✗: something is wrong; wrong \
@@ -58,24 +58,20 @@ pub struct Prepared {
 pub fn prepare(
     settings: &Settings,
     model: &Model,
-    data: &Data,
     experiment: &Experiment,
     ledger: &Ledger,
 ) -> Result<(TaskFacts, Prepared), TaskError> {
-    let (shape, limits, side) = (model.shape(), &experiment.limits, data.image_size);
-    let mut library = open::open(data)?;
+    let mut library: Library = experiment.open_dataset()?;
+    let options = experiment.dataset_options::<Library>().unwrap_or_default();
+    let (shape, limits, side) = (model.shape(), &experiment.limits, options.image_size);
     decoding::fits(library.largest.as_ref(), limits)?;
-    let tokenizer = library.tokenizer(data)?;
+    let tokenizer = library.tokenizer(&options.vocabulary)?;
     let length = settings.text_length(&shape, side);
-    library.fit(&tokenizer, settings.tokens_that_fit(&shape, side), data)?;
-    let mut digests = vec![("image-text".to_owned(), library.digest.clone())];
-    for (name, path) in [
-        // Other merges make other tokens of the same text.
-        ("encoder", &data.encoder),
-        ("merges", &data.merges),
-        ("vision_weights", &model.vision_weights),
-        ("language_weights", &model.language_weights),
-    ] {
+    library.fit(&tokenizer, settings.tokens_that_fit(&shape, side), options.on_broken)?;
+    let mut digests = vec![(experiment.dataset_name().to_owned(), library.digest.clone())];
+    digests.extend(options.vocabulary.digests()?);
+    let weights = [("vision_weights", &model.vision_weights), ("language_weights", &model.language_weights)];
+    for (name, path) in weights {
         if let Some(path) = path {
             digests.push((name.to_owned(), digest_of_file(Path::new(path))?));
         }
@@ -84,16 +80,17 @@ pub fn prepare(
     let mut smaller = smaller(experiment, &seen);
     let tokens = tokenizer.size();
     let notes = tokenizer.note().map(str::to_owned).into_iter().collect();
-    if data.encoder.is_none() {
+    let learnt = options.vocabulary.files.is_none();
+    if learnt {
+        let (key, asked) = (experiment.dataset_key("vocabulary_size"), options.vocabulary.size as u64);
         let because = "the texts to train on have no more pairs to merge";
-        let asked = data.vocabulary_size as u64;
-        smaller.extend(Smaller::than_asked("dataset.image-text.vocabulary_size", asked, tokens as u64, because));
+        smaller.extend(Smaller::than_asked(&key, asked, tokens as u64, because));
     }
     let (size, accumulation) = (batch_size(&experiment.training), experiment.training.accumulation);
     let of_batch = BatchShape { size, length, accumulation, side };
     let trained = Sizes::new(settings, &shape, side, tokens).trained(settings);
     let buffers = Buffers::new(settings, &shape, limits, of_batch, &tokenizer, trained);
-    let store = Arc::new(ImageTextStore::new(library, tokenizer, data, limits, ledger));
+    let store = Arc::new(ImageTextStore::new(library, tokenizer, &options, limits, ledger));
     let owners: Vec<PlannedOwner> =
         store.buffers().all().into_iter().chain(buffers.all()).map(PlannedOwner::from).collect();
     let mut batches = Batches::new(store, settings, experiment.experiment.seed, of_batch);
@@ -109,7 +106,7 @@ pub fn prepare(
         owners,
         data_digests: digests,
         data_left_out: left_out,
-        learned_from_data: data.encoder.is_none().then_some(LEARNED),
+        learned_from_data: learnt.then_some(LEARNED),
         smaller,
         notes,
         trained_parameters: Some(trained),
@@ -127,10 +124,10 @@ pub fn prepare(
 fn fields(batches: &Batches) -> Result<Vec<String>, DataError> {
     let size = batches.shape().size;
     let numbers =
-        (0..LOOKED_AT.div_ceil(size) as u64).flat_map(|batch| batches.held_out_numbers(Split::HeldOut, batch));
+        (0..LOOKED_AT.div_ceil(size) as u64).flat_map(|batch| batches.held_out_numbers(Split::Validation, batch));
     let mut fields: Vec<String> = Vec::new();
     for number in numbers.take(LOOKED_AT) {
-        let truth = batches.store().text(Split::HeldOut, number)?.answer_text;
+        let truth = batches.store().text(Split::Validation, number)?.answer_text;
         for (pointer, _) in judge(&truth, &truth).fields {
             if fields.len() < FIELDS_MAX && !fields.contains(&pointer) {
                 fields.push(pointer);

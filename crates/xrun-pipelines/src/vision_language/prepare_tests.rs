@@ -7,7 +7,8 @@ use tempfile::TempDir;
 use super::*;
 use xrun_core::files::write::replace;
 use xrun_data::image_text::generate::generate_in;
-use xrun_data::image_text::settings::Generated;
+use xrun_data::image_text::settings::{Generated, Settings as Data};
+use xrun_data::reading::broken::OnBroken;
 
 /// A few generated pictures in a folder of their own.
 pub(crate) struct Made {
@@ -129,15 +130,13 @@ fn examples_that_have_no_place_are_broken_and_never_cut() {
     // Two tokens are of the picture and the end of the text, so that 25 fit beside them.
     let settings = Settings { sequence_length: 26, ..experiment.pipeline.settings::<Settings>().unwrap().clone() };
     let model = experiment.model_settings::<Model>().unwrap().clone();
-    let mut data = experiment.dataset_settings::<Data>().unwrap().clone();
-    let told = |data: &Data| prepare(&settings, &model, data, &experiment, &Ledger::default()).unwrap_err().to_string();
-    let failed = told(&data);
+    let failed = prepare(&settings, &model, &experiment, &Ledger::default()).unwrap_err().to_string();
     assert!(failed.contains("too_long") && failed.contains("raise `sequence_length`"), "{failed}");
-    data.on_broken = xrun_data::reading::broken::OnBroken::Skip;
+    experiment.dataset.as_mut().unwrap().settings_mut::<Data>().unwrap().on_broken = OnBroken::Skip;
     experiment.training.epochs = 1;
-    match prepare(&settings, &model, &data, &experiment, &Ledger::default()) {
+    match prepare(&settings, &model, &experiment, &Ledger::default()) {
         Ok((facts, prepared)) => {
-            let left = prepared.batches.store().count(Split::Train) + prepared.batches.store().count(Split::HeldOut);
+            let left = prepared.batches.store().count(Split::Train) + prepared.batches.store().count(Split::Validation);
             assert_eq!(facts.data_left_out.counts["too_long"] + left, 24);
         }
         Err(error) => assert!(error.to_string().contains("were left out: too_long"), "{error}"),

@@ -23,9 +23,9 @@ use crate::nn::transformer::{Tokens, tokens};
 use xrun_core::bounded::ledger::{Holding, Ledger};
 use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::sample::Picture;
+use xrun_core::dataset::split::Split;
 use xrun_core::experiment::Experiment;
 use xrun_core::task::{Metric, TaskError, ValidationReport};
-use xrun_data::image_text::library::Split;
 use xrun_data::image_text::store::{Example, ImageTextStore};
 
 type Network = VisionLanguage;
@@ -122,7 +122,7 @@ impl Validation {
     /// For tests.
     #[cfg(test)]
     pub fn first_batch(&self) -> Option<ExampleBatch> {
-        self.held_out(Split::HeldOut, 0).ok().flatten().map(|held_out| held_out.batch)
+        self.held_out(Split::Validation, 0).ok().flatten().map(|held_out| held_out.batch)
     }
 
     /// `network` is the plain one.
@@ -141,7 +141,7 @@ impl Validation {
         let mut left = self.free_answers;
         for number in 0..self.episodes {
             evaluation.enter("validation_data");
-            let Some(held_out) = self.held_out(Split::HeldOut, number)? else { break };
+            let Some(held_out) = self.held_out(Split::Validation, number)? else { break };
             evaluation.enter("validation");
             self.force(network, rules, &held_out, &mut forced);
             evaluation.output(&held_out.batch)?;

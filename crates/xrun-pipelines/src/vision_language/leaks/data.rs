@@ -12,9 +12,9 @@ use xrun_core::bounded::kept::Kept;
 use xrun_core::bounded::ledger::Ledger;
 use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::sample::Picture;
+use xrun_core::dataset::split::Split;
 use xrun_core::experiment::leaks::{Leak, Leaks};
 use xrun_data::feed::Prepare;
-use xrun_data::image_text::library::Split;
 use xrun_data::image_text::store::Example;
 
 /// Returns the function that prepares batches. With a leak it keeps an item when it is first used: the image in all its pixels,

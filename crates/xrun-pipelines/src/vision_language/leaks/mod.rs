@@ -14,12 +14,12 @@ pub use crate::leaks::{
 use xrun_core::bounded::HeldBytes;
 use xrun_core::bounded::growth::{Keeps, Occasion};
 use xrun_core::dataset::sample::Picture;
+use xrun_core::dataset::split::Split;
 use xrun_core::experiment::Experiment;
 use xrun_core::experiment::leaks::Leak;
 use xrun_core::leak;
 use xrun_core::task::TaskFacts;
 use xrun_data::feed;
-use xrun_data::image_text::library::Split;
 
 /// Pictures that are decoded in the list of the data and stay there.
 pub const IMAGES_DECODED_IN_PLACE: Leak = leak!(
@@ -90,7 +90,7 @@ pub fn keeps(leak: &Leak, batches: &Batches, experiment: &Experiment) -> Keeps {
         LOSS_WITH_GRAPH | OUTPUTS_WITH_GRAPH | PROCESSED_BATCHES => Keeps::with(Occasion::Step, accumulation as f64),
         // After each batch of it.
         VALIDATION_LOGITS | VALIDATION_WITH_GRAPH => {
-            let held_out = batches.store().count(Split::HeldOut).div_ceil(size as u64);
+            let held_out = batches.store().count(Split::Validation).div_ceil(size as u64);
             Keeps::with(Occasion::Validation, held_out.min(experiment.validation.episodes as u64) as f64)
         }
         _ => Keeps::with(Occasion::Step, 1.0),

@@ -1,7 +1,7 @@
-//! How is a data set generated? Videos of textured objects that move over cluttered backgrounds, written once.
+//! Generator of videos of textured objects that move over cluttered backgrounds, written once.
 //!
-//! The same settings give the same bytes on any machine and with any number of threads. What is written is an ordinary
-//! folder in COCO's form, read back by the same reader as real data.
+//! Equal settings give the same bytes on any machine and with any number of threads. The files are an ordinary directory
+//! in COCO's layout, read by the same reader as real data.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -12,43 +12,38 @@ use rand::{Rng, RngExt};
 use serde_json::{Value, json};
 
 use super::paint::{Appearance, Background, Canvas, Pose};
-use super::settings::Generated;
+use super::settings::Settings;
+use crate::coco::files::ANNOTATIONS;
 use xrun_core::dataset::digest::{digest, digest_of_file};
 use xrun_core::dataset::error::DataError;
-use xrun_core::dataset::{cache, known, written_once};
+use xrun_core::dataset::{known, written_once};
 use xrun_core::files::write;
 use xrun_core::seed::generator;
 
-/// A change to what is painted needs a new number: old folders stay valid for old code.
+/// Version of the painted images, part of the directory's name: old directories stay valid for old code.
 const VERSION: u32 = 2;
-/// Written last: its presence says that the folder is whole.
-pub const ANNOTATIONS: &str = "annotations.json";
-/// The side of a reference picture, in pixels.
+/// Side of a reference image, in pixels.
 const REFERENCE_SIDE: usize = 64;
 const JPEG_QUALITY: u8 = 92;
 /// Objects of which less can be seen are not annotated.
 const VISIBLE_MIN: f32 = 0.3;
 
-/// What is still to be written, and where.
+/// A set that is still to be generated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pending {
-    /// How many pictures of frames there will be.
+    /// Number of frames.
     pub frames: usize,
-    /// How many reference pictures there will be.
+    /// Number of reference images.
     pub references: usize,
-    /// Pixels.
+    /// Side of a frame, in pixels.
     pub frame_size: usize,
-    /// The folder of the data set.
+    /// Directory of the data set.
     pub folder: PathBuf,
 }
 
-/// What [`generate`] would write now; `None` when the set is there.
-pub fn pending(settings: &Generated) -> Option<Pending> {
-    pending_in(settings, &cache::folder())
-}
-
-fn pending_in(settings: &Generated, cache: &Path) -> Option<Pending> {
-    let folder = cache.join(name(settings));
+/// The set that [`generate_in`] would write now; `None` when it is there.
+pub fn pending(settings: &Settings, cache: &Path) -> Option<Pending> {
+    let folder = folder(settings, cache);
     let classes = settings.train_classes + settings.validation_classes;
     written_once::is_missing(&folder.join(ANNOTATIONS)).then(|| Pending {
         frames: classes * settings.videos_per_class * settings.frames_per_video,
@@ -58,38 +53,34 @@ fn pending_in(settings: &Generated, cache: &Path) -> Option<Pending> {
     })
 }
 
-/// Where the set is, or will be.
-pub fn folder(settings: &Generated) -> PathBuf {
-    cache::folder().join(name(settings))
+/// Directory of the set below a cache directory.
+pub fn folder(settings: &Settings, cache: &Path) -> PathBuf {
+    cache.join(name(settings))
 }
 
-/// Of the folder: other settings have another.
-fn name(settings: &Generated) -> String {
+/// Name of the directory: other settings have another.
+fn name(settings: &Settings) -> String {
     let identity = format!("{VERSION} {}", serde_json::to_string(settings).unwrap_or_default());
     format!("generated-{}", &digest(identity.as_bytes())[..16])
 }
 
-/// The folder of the generated set, written now if it is not there yet.
-pub fn generate(settings: &Generated) -> Result<PathBuf, DataError> {
-    generate_in(settings, &cache::folder())
-}
-
-/// As [`generate`], with the cache folder named. One process writes a set, others that want it wait.
-pub fn generate_in(settings: &Generated, cache: &Path) -> Result<PathBuf, DataError> {
+/// Directory of the set below a cache directory, generated now if it is missing. One process writes a set; others that
+/// need it wait. `annotations.json` is written last: its presence says that the directory is whole.
+pub fn generate_in(settings: &Settings, cache: &Path) -> Result<PathBuf, DataError> {
     written_once::folder(cache, &name(settings), ANNOTATIONS, |folder| write_all(settings, folder))
 }
 
 /// Class, and left, top, width, height.
 type Marked = (usize, [usize; 4]);
 
-/// One video: its annotations, and where its pictures went.
+/// One video: its annotations, and where its images went.
 struct Video {
     name: String,
     /// File and boxes.
     frames: Vec<(String, Vec<Marked>)>,
 }
 
-fn write_all(settings: &Generated, folder: &Path) -> io::Result<()> {
+fn write_all(settings: &Settings, folder: &Path) -> io::Result<()> {
     let classes = classes(settings);
     let videos: Vec<(usize, usize)> =
         (0..classes.len()).flat_map(|class| (0..settings.videos_per_class).map(move |video| (class, video))).collect();
@@ -114,7 +105,7 @@ fn write_all(settings: &Generated, folder: &Path) -> io::Result<()> {
 }
 
 /// Distinct appearances: first those to train on, then the held-out ones.
-fn classes(settings: &Generated) -> Vec<Appearance> {
+fn classes(settings: &Settings) -> Vec<Appearance> {
     let mut all = Appearance::all();
     all.shuffle(&mut generator(settings.seed, "classes", 0));
     all.truncate(settings.train_classes + settings.validation_classes);
@@ -122,7 +113,7 @@ fn classes(settings: &Generated) -> Vec<Appearance> {
 }
 
 fn paint_video(
-    settings: &Generated,
+    settings: &Settings,
     classes: &[Appearance],
     class: usize,
     video: usize,
@@ -228,7 +219,7 @@ impl Actor {
     }
 }
 
-fn paint_references(settings: &Generated, classes: &[Appearance], folder: &Path) -> io::Result<Vec<Value>> {
+fn paint_references(settings: &Settings, classes: &[Appearance], folder: &Path) -> io::Result<Vec<Value>> {
     let mut references = Vec::with_capacity(classes.len() * settings.references_per_class);
     for (class, appearance) in classes.iter().enumerate() {
         for number in 0..settings.references_per_class {
@@ -258,12 +249,12 @@ fn save(path: &Path, rgb: &[u8], side: usize) -> io::Result<()> {
     let mut bytes = Vec::new();
     let mut encoder = image::codecs::jpeg::JpegEncoder::new_with_quality(&mut bytes, JPEG_QUALITY);
     encoder.encode(rgb, side as u32, side as u32, image::ExtendedColorType::Rgb8).map_err(io::Error::other)?;
-    // The whole folder is renamed when it is complete, so a half-written file is never seen.
+    // The whole directory is renamed when it is complete, so a half-written file is never seen.
     let mut file = OpenOptions::new().create_new(true).write(true).open(path)?;
     io::Write::write_all(&mut file, &bytes)
 }
 
-fn annotations(settings: &Generated, classes: &[Appearance], videos: &[Video], references: Vec<Value>) -> Value {
+fn annotations(settings: &Settings, classes: &[Appearance], videos: &[Video], references: Vec<Value>) -> Value {
     let categories: Vec<Value> = classes
         .iter()
         .enumerate()

@@ -1,21 +1,21 @@
-//! What becomes of pictures that are not there, cut off, or something else than they say? One row a case.
+//! Images that are missing, cut off, or not what they claim to be; one row a case.
 
 use super::*;
 
 /// What it is, how it is made, what a person must read, and the reason when it is left out on request.
-type Picture = (&'static str, fn(&Path), &'static [&'static str], &'static str);
+type Image = (&'static str, fn(&Path), &'static [&'static str], &'static str);
 
-/// Pictures that cannot be used; each is a further file, and is left out under the reason on request.
-const PICTURES: [Picture; 20] = [
-    ("no file", |_| {}, &["not there"], "missing_picture"),
-    ("a folder", |at| std::fs::create_dir(at).unwrap(), &["no file"], "missing_picture"),
-    ("a link to nothing", |at| std::os::unix::fs::symlink("nothing", at).unwrap(), &["not there"], "missing_picture"),
-    ("a link to itself", |at| std::os::unix::fs::symlink("extra.png", at).unwrap(), &["not there"], "missing_picture"),
-    ("a pipe that nobody writes to", pipe, &["no file"], "missing_picture"),
+/// Images that cannot be used; each is a further file, and is left out under the reason on request.
+const IMAGES: [Image; 20] = [
+    ("no file", |_| {}, &["is missing"], "missing_picture"),
+    ("a directory", |at| std::fs::create_dir(at).unwrap(), &["not a file"], "missing_picture"),
+    ("a link to nothing", |at| std::os::unix::fs::symlink("nothing", at).unwrap(), &["is missing"], "missing_picture"),
+    ("a link to itself", |at| std::os::unix::fs::symlink("extra.png", at).unwrap(), &["is missing"], "missing_picture"),
+    ("a pipe that nobody writes to", pipe, &["not a file"], "missing_picture"),
     ("an empty file", |at| write(at, b""), &["empty file"], "broken_picture"),
     (
         "a text file",
-        |at| write(at, b"no picture at all, but long enough to be one"),
+        |at| write(at, b"no image at all, but long enough to be one"),
         &["no JPEG or PNG"],
         "broken_picture",
     ),
@@ -46,7 +46,7 @@ const PICTURES: [Picture; 20] = [
     ),
     ("a PNG of no width", |at| declared(at, 0, 24), &["no JPEG or PNG"], "broken_picture"),
     (
-        "a picture that is smaller than annotated",
+        "an image that is smaller than annotated",
         |at| image::RgbImage::new(9, 9).save(at).unwrap(),
         &["9 x 9", "32 x 24"],
         "wrong_size",
@@ -98,7 +98,7 @@ fn sparse(at: &Path) {
 #[test]
 fn each_of_20_unusable_pictures_is_refused_or_left_out_with_a_reason() {
     let mut faults = Vec::new();
-    for (case, make, words, reason) in &PICTURES {
+    for (case, make, words, reason) in &IMAGES {
         let (folder, mut text) = Folder::coco();
         let at = folder.root.join("images/extra.png");
         make(&at);

@@ -1,43 +1,71 @@
-//! Which annotation files does a folder in COCO's form have, and where are their pictures?
+//! Annotation files of a directory in COCO's layout, and the directories of their images.
 //!
-//! COCO itself has `annotations/instances_train2017.json` and `annotations/instances_val2017.json`, whose pictures are in
-//! `train2017/` and `val2017/` and are named without that folder. Others put pictures into `images/`, or beside the file.
+//! COCO itself has `annotations/instances_train2017.json` and `annotations/instances_val2017.json`, whose images are in
+//! `train2017/` and `val2017/` and are named without that directory. Others put images into `images/`, or next to the file.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use super::check::SECTION;
-use super::settings::Settings;
-use crate::boxes::library::Split;
+use sha2::Digest;
+
+use super::{Coco, Settings, read};
+use crate::boxes::format::Format;
+use crate::boxes::open::Source;
 use crate::boxes::raw::{Raw, RawClass};
+use crate::reading::confined::annotation_file;
+use xrun_core::dataset::digest::digest as digest_of;
 use xrun_core::dataset::error::DataError;
+use xrun_core::dataset::split::Split;
 use xrun_core::printable;
 
-/// More are not named in a message.
+/// Largest annotation file in bytes.
+const FILE_BYTES_MAX: u64 = 512 * 1024 * 1024;
+/// The annotation file that needs no setting; a generated set has it, too.
+pub const ANNOTATIONS: &str = "annotations.json";
+/// Maximum number of files that a message names.
 const LISTED_MAX: usize = 8;
-/// As many pictures are looked for to find their folder.
-const LOOKED_FOR_MAX: usize = 16;
+/// Number of images that are tried to find their directory.
+const TRIED_MAX: usize = 16;
 
 /// The annotation files of a data set.
 #[derive(Debug, PartialEq)]
-pub struct Files {
-    /// The one that is trained with, or the only one.
-    pub train: PathBuf,
-    /// Pictures of it are validated on, and those of the other trained on; `None` where classes alone divide them.
-    pub validation: Option<PathBuf>,
+struct Files {
+    /// The file to train on, or the only one.
+    train: PathBuf,
+    /// The file to validate on; `None` where classes alone divide the images.
+    validation: Option<PathBuf>,
 }
 
-/// Those that the settings name, or else those that are there.
+/// Reads the annotation files of a directory; the digest covers their bytes.
 ///
 /// # Errors
-/// There is none, or it is not clear which.
-pub fn find(root: &Path, settings: &Settings) -> Result<Files, DataError> {
+/// No file, several among which none is clearly meant, or one that is not COCO's JSON.
+pub fn read(settings: &Settings, source: Source<'_>) -> Result<Raw, DataError> {
+    let Source { root, known, judge, digest } = source;
+    let files = find(root, settings)?;
+    let mut read = |path: &Path| {
+        let bytes = annotation_file(root, path, FILE_BYTES_MAX)?;
+        digest.update(&bytes);
+        known.expect(ANNOTATIONS, &digest_of(&bytes), path)?;
+        let mut raw = read::read(&bytes, path, judge)?;
+        locate_images(&mut raw, root, path);
+        Ok(raw)
+    };
+    let raw = read(&files.train)?;
+    match &files.validation {
+        Some(path) => Ok(together(raw, read(path)?)),
+        None => Ok(raw),
+    }
+}
+
+/// The files that the settings name, or else those of the usual names.
+fn find(root: &Path, settings: &Settings) -> Result<Files, DataError> {
     let there = json_files(root);
     let named = |key: &str, name: &String| match root.join(name) {
         path if path.is_file() => Ok(path),
         path => {
             let message = format!("there is no file {}{}", path.display(), listed(root, &there));
-            Err(DataError::value(format!("{SECTION}.{key}"), message))
+            Err(DataError::value(format!("{}.{key}", Coco::SECTION), message))
         }
     };
     let validation = settings.validation_annotations.as_ref();
@@ -45,7 +73,7 @@ pub fn find(root: &Path, settings: &Settings) -> Result<Files, DataError> {
     if let Some(name) = &settings.annotations {
         return Ok(Files { train: named("annotations", name)?, validation });
     }
-    let usual = root.join("annotations.json");
+    let usual = root.join(ANNOTATIONS);
     if usual.is_file() {
         return Ok(Files { train: usual, validation });
     }
@@ -59,7 +87,7 @@ pub fn find(root: &Path, settings: &Settings) -> Result<Files, DataError> {
         ([only], _) => Ok(Files { train: (*only).clone(), validation }),
         ([], _) => {
             let voc = root.join("annotations").is_dir() || root.join("Annotations").is_dir();
-            let hint = if voc { "; for Pascal VOC's XML set format = \"voc\"" } else { "" };
+            let hint = if voc { "; for Pascal VOC's XML write [dataset.voc]" } else { "" };
             Err(DataError::file(root, format!("has no annotations.json{hint}")))
         }
         (_, Some(train)) => Ok(Files { train, validation: validation.or_else(|| of("instances_val")) }),
@@ -74,7 +102,7 @@ pub fn find(root: &Path, settings: &Settings) -> Result<Files, DataError> {
     }
 }
 
-/// Of `annotations/`, sorted by name.
+/// JSON files of `annotations/`, sorted by name.
 fn json_files(root: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(root.join("annotations")).into_iter().flatten().flatten();
     let mut found: Vec<PathBuf> =
@@ -97,9 +125,9 @@ fn stem(path: &Path) -> String {
     path.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned())
 }
 
-/// Puts the folder of the pictures before their names, where they are named without it.
-pub fn place_pictures(raw: &mut Raw, root: &Path, annotations: &Path) {
-    let names = || raw.pictures.iter().map(|picture| picture.file.as_str()).take(LOOKED_FOR_MAX);
+/// Puts the directory of the images before their names, where they are named without it.
+fn locate_images(raw: &mut Raw, root: &Path, annotations: &Path) {
+    let names = || raw.images.iter().map(|picture| picture.file.as_str()).take(TRIED_MAX);
     let plain = |name: &str| {
         Path::new(name).components().all(|part| matches!(part, std::path::Component::Normal(_))) && !name.contains('\0')
     };
@@ -113,14 +141,14 @@ pub fn place_pictures(raw: &mut Raw, root: &Path, annotations: &Path) {
     if folder.is_empty() {
         return;
     }
-    for picture in &mut raw.pictures {
+    for picture in &mut raw.images {
         picture.file = format!("{folder}/{}", picture.file);
     }
 }
 
-/// Both files as one data set: classes are the same where their names are, and each picture knows what it is for.
-pub fn together(mut train: Raw, validation: Raw) -> Raw {
-    train.pictures.iter_mut().for_each(|picture| picture.part = Some(Split::Train));
+/// Joins both files to one data set: classes are the same where their names are, and each image has its split.
+fn together(mut train: Raw, validation: Raw) -> Raw {
+    train.images.iter_mut().for_each(|picture| picture.part = Some(Split::Train));
     let mut number: BTreeMap<String, usize> =
         train.classes.iter().enumerate().map(|(number, class)| (class.name.clone(), number)).collect();
     let mut class_of = Vec::with_capacity(validation.classes.len());
@@ -134,7 +162,7 @@ pub fn together(mut train: Raw, validation: Raw) -> Raw {
     }
     let videos = train.videos.len();
     train.videos.extend(validation.videos);
-    train.pictures.extend(validation.pictures.into_iter().map(|mut picture| {
+    train.images.extend(validation.images.into_iter().map(|mut picture| {
         picture.part = Some(Split::Validation);
         picture.video = picture.video.map(|video| video + videos);
         picture.objects.iter_mut().for_each(|object| object.class = class_of[object.class]);
@@ -155,9 +183,9 @@ pub fn together(mut train: Raw, validation: Raw) -> Raw {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::boxes::raw::{RawObject, RawPicture, Unit};
+    use crate::boxes::raw::{RawImage, RawObject, Unit};
 
-    fn raw(names: &[&str], pictures: &[(&str, usize)]) -> Raw {
+    fn raw(names: &[&str], images: &[(&str, usize)]) -> Raw {
         let object = |class| RawObject {
             class,
             corners: [0.0, 0.0, 9.0, 9.0],
@@ -168,9 +196,9 @@ mod tests {
         Raw {
             classes: names.iter().map(|name| RawClass { name: (*name).into(), supercategory: None }).collect(),
             videos: vec!["clip".into()],
-            pictures: pictures
+            images: images
                 .iter()
-                .map(|(file, class)| RawPicture {
+                .map(|(file, class)| RawImage {
                     file: (*file).into(),
                     size: None,
                     video: Some(0),
@@ -190,9 +218,9 @@ mod tests {
         let both = together(raw(&["cat", "dog"], &[("a.jpg", 1)]), raw(&["dog", "owl"], &[("b.jpg", 0), ("c.jpg", 1)]));
         let names: Vec<&str> = both.classes.iter().map(|class| class.name.as_str()).collect();
         assert_eq!(names, ["cat", "dog", "owl"]);
-        let of = |picture: &RawPicture| (picture.part, picture.objects[0].class, picture.video);
+        let of = |picture: &RawImage| (picture.part, picture.objects[0].class, picture.video);
         let (train, validation) = (Some(Split::Train), Some(Split::Validation));
-        let found: Vec<_> = both.pictures.iter().map(of).collect();
+        let found: Vec<_> = both.images.iter().map(of).collect();
         assert_eq!(found, [(train, 1, Some(0)), (validation, 1, Some(1)), (validation, 2, Some(1))]);
         assert!(both.references.is_none());
     }
@@ -207,12 +235,12 @@ mod tests {
         }
         let placed = |annotations: &str, name: &str| {
             let mut raw = raw(&["cat"], &[(name, 0)]);
-            place_pictures(&mut raw, root, &root.join(annotations));
-            raw.pictures.remove(0).file
+            locate_images(&mut raw, root, &root.join(annotations));
+            raw.images.remove(0).file
         };
         assert_eq!(placed("annotations/instances_val2017.json", "1.jpg"), "val2017/1.jpg");
         assert_eq!(placed("test/_annotations.coco.json", "1.jpg"), "test/1.jpg");
         assert_eq!(placed("annotations.json", "val2017/1.jpg"), "val2017/1.jpg");
-        assert_eq!(placed("annotations.json", "../1.jpg"), "../1.jpg", "told as leading out of the folder");
+        assert_eq!(placed("annotations.json", "../1.jpg"), "../1.jpg", "told as leading out of the directory");
     }
 }

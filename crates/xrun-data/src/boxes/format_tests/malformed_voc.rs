@@ -1,4 +1,4 @@
-//! What becomes of Pascal VOC data that is broken, hostile or of no use? One row a case.
+//! Pascal VOC data that is invalid, hostile or of no use; one row a case.
 
 use super::*;
 
@@ -82,7 +82,7 @@ const CASES: [Case; 33] = [
     ("a width in words", |f| change(f, "<width>32<", "<width>wide<"), &["bad.xml", "<size>", "<width>"], Some(SKIPPED)),
     ("a negative width", |f| change(f, "<width>32<", "<width>-32<"), &["bad.xml", "<size>", "<width>"], Some(SKIPPED)),
     (
-        "a width that is not the picture's",
+        "a width that is not the image's",
         |f| change(f, "<width>32<", "<width>64<"),
         &["extra.png", "32 x 24", "64 x 24"],
         Some("wrong_size"),
@@ -92,13 +92,13 @@ const CASES: [Case; 33] = [
     (
         "an absolute file name",
         |f| change(f, "extra.png", &f.secret.display().to_string()),
-        &["secret.png", "not there"],
+        &["secret.png", "is missing"],
         Some("missing_picture"),
     ),
     (
         "a file name with escape sequences",
         |f| change(f, "extra.png", "&#x9b;2J.png"),
-        &["not there"],
+        &["is missing"],
         Some("missing_picture"),
     ),
     (
@@ -118,28 +118,28 @@ const CASES: [Case; 33] = [
         None,
     ),
     (
-        "annotations that are a folder",
+        "annotations that are a directory",
         |f| std::fs::create_dir(f.root.join("annotations/bad.xml")).unwrap(),
         &["bad.xml", "no file"],
         None,
     ),
     ("annotations of 17 megabytes", |f| f.xml("bad", &" ".repeat(17 << 20)), &["bad.xml", "at most 16777216"], None),
     (
-        "a picture in two files",
+        "an image in two files",
         |f| f.xml("double", &xml("cat0.jpg", "cat", [1, 1, 5, 5])),
         &["cat0.jpg", "listed twice"],
         Some("repeated_picture"),
     ),
     (
-        "no folder of pictures",
+        "no directory of images",
         |f| std::fs::remove_dir_all(f.root.join("images")).unwrap(),
-        &["root", "no folder `images`"],
+        &["root", "no directory `images`"],
         None,
     ),
     (
-        "no folder of annotations",
+        "no directory of annotations",
         |f| std::fs::remove_dir_all(f.root.join("annotations")).unwrap(),
-        &["root", "no folder `annotations`"],
+        &["root", "no directory `annotations`"],
         None,
     ),
 ];
@@ -148,7 +148,7 @@ const CASES: [Case; 33] = [
 const BOXES: [(&str, [i64; 4], &str, &str); 5] = [
     ("no width", [6, 5, 5, 9], "empty", "empty_box"),
     ("corners swapped", [9, 9, 5, 5], "empty", "empty_box"),
-    ("beside the picture", [40, 5, 50, 9], "outside", "box_outside"),
+    ("beside the image", [40, 5, 50, 9], "outside", "box_outside"),
     ("partly outside", [-9, 5, 9, 9], "outside", "box_outside"),
     ("the largest numbers", [i64::MIN, i64::MIN, i64::MAX, i64::MAX], "outside", "box_outside"),
 ];
@@ -159,7 +159,7 @@ const LAUGHS: &str = "<?xml version=\"1.0\"?><!DOCTYPE lolz [<!ENTITY a \"ha\"><
 const EXTERNAL: &str = "<!DOCTYPE annotation [<!ENTITY secret SYSTEM \"file:///etc/passwd\">]>\
     <annotation><filename>&secret;</filename></annotation>";
 
-/// An annotation of a picture that is there, with a class of its own.
+/// An annotation of an image that is there, with a class of its own.
 fn good() -> String {
     xml("extra.png", "yak", [5, 6, 15, 18])
 }
@@ -189,8 +189,8 @@ fn each_of_33_malformed_voc_data_sets_is_refused_or_left_out_with_a_reason() {
     for (case, make, words, skipped) in &CASES {
         let folder = folder();
         make(&folder);
-        // The class of a picture that is left out has nothing to show, and is not asked for.
-        let known = |settings: &mut Settings| settings.train_classes = vec!["cat".into(), "dog".into()];
+        // The class of an image that is left out has nothing to show, and is not asked for.
+        let known = |settings: &mut Settings| settings["train_classes"] = json!(["cat", "dog"]);
         let expected = Expected { words, skipped: *skipped };
         let classes_of_its_own = matches!(skipped, Some("wrong_size" | "missing_picture"));
         if classes_of_its_own {
@@ -207,9 +207,9 @@ fn each_of_5_boxes_of_no_use_is_refused_or_left_out_with_a_reason() {
     for (case, corners, word, reason) in &BOXES {
         let folder = folder();
         folder.xml("bad", &xml("extra.png", "cat", *corners));
-        let said = open(&folder.settings(Format::Voc, OnBroken::Fail)).expect_err(case).to_string();
+        let said = open(Format::Voc, &folder.settings(Format::Voc, OnBroken::Fail)).expect_err(case).to_string();
         assert!(said.contains("extra.png: object 1") && said.contains(word), "{case}: {said}");
-        let library = open(&folder.settings(Format::Voc, OnBroken::Skip)).expect(case);
+        let library = open(Format::Voc, &folder.settings(Format::Voc, OnBroken::Skip)).expect(case);
         assert_eq!(library.left_out.counts.get(*reason), Some(&1), "{case}");
         assert_sound(&library);
     }

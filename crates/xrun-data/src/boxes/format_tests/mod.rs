@@ -1,39 +1,52 @@
-//! Is a sound folder read as it is, and a broken one refused or left out as asked?
+//! Valid directories in COCO's and VOC's format are read exactly, and invalid ones refused or left out as configured.
 
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use super::super::settings::{Format, Settings, Source};
-use crate::boxes::few_shot;
-use crate::boxes::library::{Library, Split};
+use super::{few_shot, format};
+use crate::boxes::library::Library;
+use crate::coco::Coco;
 use crate::reading::broken::OnBroken;
 use crate::real_data::real_data;
+use crate::voc::Voc;
 use xrun_core::dataset::error::DataError;
+use xrun_core::dataset::kind::DatasetKind;
+use xrun_core::dataset::split::Split;
 
-/// As few-shot detection opens it.
-fn open(settings: &Settings) -> Result<Library, DataError> {
-    let library = super::open(settings)?;
+#[derive(Clone, Copy)]
+enum Format {
+    Coco,
+    Voc,
+}
+
+/// Settings of either format as their table in an experiment.
+type Settings = Value;
+
+/// Opens a directory as few-shot detection does.
+fn open(format: Format, settings: &Settings) -> Result<Library, DataError> {
+    fn opened<F: format::Format>(settings: &Settings) -> Result<Library, DataError> {
+        format::Folder::<F>::open(&serde_json::from_value(settings.clone()).unwrap())
+    }
+    let library = match format {
+        Format::Coco => opened::<Coco>(settings),
+        Format::Voc => opened::<Voc>(settings),
+    }?;
     few_shot::check(&library).map(|()| library)
 }
 
-#[path = "coordinate_tests.rs"]
 mod coordinates;
-#[path = "malformed_coco_tests.rs"]
 mod malformed_coco;
-#[path = "malformed_picture_tests.rs"]
-mod malformed_picture;
-#[path = "malformed_voc_tests.rs"]
+mod malformed_image;
 mod malformed_voc;
-#[path = "mutated_tests.rs"]
 mod mutated;
 
 const WIDTH: u32 = 32;
 const HEIGHT: u32 = 24;
-/// Two to train on and two held out, each in two pictures.
+/// Two to train on and two held out, each in two images.
 const CLASSES: [(&str, &str); 4] = [("cat", "base"), ("dog", "base"), ("fox", "novel"), ("owl", "novel")];
 
-/// A sound data set, and a picture beside it that must never be read.
+/// A sound data set, and an image beside it that must never be read.
 struct Folder {
     _place: tempfile::TempDir,
     root: PathBuf,
@@ -102,12 +115,11 @@ impl Folder {
     }
 
     fn settings(&self, format: Format, on_broken: OnBroken) -> Settings {
-        let validation_classes = match format {
-            Format::Coco => Vec::new(),
-            Format::Voc => vec!["fox".into(), "owl".into()],
+        let held_out: &[&str] = match format {
+            Format::Coco => &[],
+            Format::Voc => &["fox", "owl"],
         };
-        let path = Some(self.root.display().to_string());
-        Settings { source: Source::Folder, path, format, on_broken, validation_classes, ..Settings::default() }
+        json!({ "path": self.root, "on_broken": on_broken, "validation_classes": held_out })
     }
 }
 
@@ -131,7 +143,7 @@ struct Expected {
 fn fault(folder: &Folder, format: Format, change: &dyn Fn(&mut Settings), expected: &Expected) -> Option<String> {
     let mut settings = folder.settings(format, OnBroken::Fail);
     change(&mut settings);
-    let Err(error) = open(&settings) else { return Some("accepted".into()) };
+    let Err(error) = open(format, &settings) else { return Some("accepted".into()) };
     let said = error.to_string();
     if let Some(word) = expected.words.iter().find(|word| !said.contains(**word)) {
         return Some(format!("{word:?} is not in {said:?}"));
@@ -139,8 +151,8 @@ fn fault(folder: &Folder, format: Format, change: &dyn Fn(&mut Settings), expect
     if said.len() > 5_000 {
         return Some(format!("a message of {} bytes", said.len()));
     }
-    settings.on_broken = OnBroken::Skip;
-    match (open(&settings), expected.skipped) {
+    settings["on_broken"] = json!(OnBroken::Skip);
+    match (open(format, &settings), expected.skipped) {
         (Ok(library), Some(reason)) => {
             assert_sound(&library);
             let as_it_was = library.classes.len() == CLASSES.len() && library.videos.len() >= 8;
@@ -161,7 +173,7 @@ fn assert_no_faults(faults: Vec<(&str, Option<String>)>) {
     assert!(found.is_empty(), "{}", found.join("\n"));
 }
 
-/// No box outside of its picture, no path outside of the root.
+/// No box outside of its image, no path outside of the root.
 fn assert_sound(library: &Library) {
     let inside = |path: &Path| {
         assert!(path.is_relative());
@@ -180,7 +192,7 @@ fn assert_sound(library: &Library) {
 }
 
 fn opened(folder: &Folder, format: Format) -> Library {
-    let library = open(&folder.settings(format, OnBroken::Fail)).unwrap();
+    let library = open(format, &folder.settings(format, OnBroken::Fail)).unwrap();
     assert_sound(&library);
     library
 }
@@ -194,7 +206,7 @@ fn ordinary_coco_without_videos_is_read_as_still_pictures() {
     folder.annotate(&text);
     let library = opened(&folder, Format::Coco);
     let classes: Vec<_> = library.classes.iter().map(|c| (c.name.as_str(), c.split, c.references.len())).collect();
-    let (train, held_out) = (Split::Train, Split::Validation);
+    let (train, held_out) = (Some(Split::Train), Some(Split::Validation));
     assert_eq!(classes, [("cat", train, 1), ("dog", train, 2), ("fox", held_out, 2), ("owl", held_out, 2)]);
     assert_eq!(library.videos.len(), 8);
     assert!(library.videos.iter().all(|video| !video.sequence && video.frames.len() == 1));
@@ -295,16 +307,10 @@ fn voc_is_read_and_a_picture_without_objects_is_background() {
 #[test]
 fn the_photographs_of_playing_cards_are_read_with_every_card() {
     let Some(path) = real_data("detection/cards") else { return };
-    let settings = Settings {
-        source: Source::Folder,
-        path: Some(path.display().to_string()),
-        format: Format::Voc,
-        validation_classes: vec!["ace".into(), "jack".into()],
-        ..Settings::default()
-    };
-    let library = open(&settings).unwrap();
+    let settings = json!({ "path": path, "validation_classes": ["ace", "jack"] });
+    let library = open(Format::Voc, &settings).unwrap();
     assert_sound(&library);
-    // Python: xml.etree.ElementTree over annotations/*.xml, a Counter of every object/name; pictures are distinct files.
+    // Python: xml.etree.ElementTree over annotations/*.xml, a Counter of every object/name; images are distinct files.
     let expected =
         [("ace", 13, 13), ("jack", 8, 7), ("king", 16, 16), ("nine", 18, 17), ("queen", 18, 17), ("ten", 14, 14)];
     let frames: Vec<_> = library.videos.iter().flat_map(|video| &video.frames).collect();

@@ -1,28 +1,26 @@
-//! Is what is generated the same each time, sound, and whole after an interruption?
+//! Settings sets are the same each time, valid, and whole after an interruption.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::process::{Child, Command, Stdio};
 
-use super::super::open::open;
-use super::super::settings::{Settings, Source};
+use super::super::open_in;
 use super::*;
-use crate::boxes::library::{Library, Split};
-use crate::reading::broken::OnBroken;
+use crate::boxes::library::Library;
 use xrun_core::dataset::digest::digest;
+use xrun_core::dataset::split::Split;
 
-fn small(seed: u32) -> Generated {
-    Generated {
+fn small(seed: u32) -> Settings {
+    Settings {
         train_classes: 4,
         validation_classes: 3,
         videos_per_class: 2,
         frames_per_video: 6,
         references_per_class: 2,
         seed,
-        ..Generated::default()
+        ..Settings::default()
     }
 }
 
-/// Digest of each file below a folder, by its name.
+/// Digest of each file below a directory, by its name.
 fn digests(folder: &Path) -> BTreeMap<PathBuf, String> {
     let (mut all, mut folders) = (BTreeMap::new(), vec![folder.to_path_buf()]);
     while let Some(next) = folders.pop() {
@@ -40,12 +38,11 @@ fn digests(folder: &Path) -> BTreeMap<PathBuf, String> {
     all
 }
 
-fn library(place: &Path) -> Library {
-    let path = Some(place.display().to_string());
-    open(&Settings { source: Source::Folder, path, ..Settings::default() }).unwrap()
+fn library(settings: &Settings, cache: &Path) -> Library {
+    open_in(settings, cache).unwrap()
 }
 
-/// Folders in the cache, hidden ones included.
+/// Directories in the cache, hidden ones included.
 fn folders(cache: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(cache).unwrap().flatten().filter(|entry| entry.path().is_dir());
     let mut names: Vec<String> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
@@ -58,14 +55,14 @@ fn folders(cache: &Path) -> Vec<String> {
 #[test]
 fn what_is_to_be_generated_is_told_until_it_is_there() {
     let cache = tempfile::tempdir().unwrap();
-    let pending = pending_in(&small(1), cache.path()).unwrap();
-    assert_eq!((pending.frames, pending.references), (7 * 2 * 6, 7 * 2));
+    let missing = pending(&small(1), cache.path()).unwrap();
+    assert_eq!((missing.frames, missing.references), (7 * 2 * 6, 7 * 2));
     let place = generate_in(&small(1), cache.path()).unwrap();
-    assert_eq!(pending.folder, place);
+    assert_eq!(missing.folder, place);
     let written = |folder: &str| std::fs::read_dir(place.join(folder)).unwrap().flatten().count();
-    assert_eq!(pending_in(&small(1), cache.path()), None);
-    assert!(digests(&place.join("frames")).len() == pending.frames && written("references") > 0);
-    assert_eq!(digests(&place.join("references")).len(), pending.references);
+    assert_eq!(pending(&small(1), cache.path()), None);
+    assert!(digests(&place.join("frames")).len() == missing.frames && written("references") > 0);
+    assert_eq!(digests(&place.join("references")).len(), missing.references);
 }
 
 #[test]
@@ -81,18 +78,18 @@ fn the_same_settings_give_the_same_files_and_another_seed_gives_others() {
     assert_eq!(all, digests(&second));
     let pictures: BTreeSet<String> = all.into_values().collect();
     let others: BTreeSet<String> = digests(&other).into_values().collect();
-    assert!(pictures.is_disjoint(&others), "no picture is the same with another seed");
+    assert!(pictures.is_disjoint(&others), "no image is the same with another seed");
 }
 
 #[test]
 fn every_setting_that_changes_the_data_has_a_folder_of_its_own() {
     let cache = tempfile::tempdir().unwrap();
-    let base = Generated { videos_per_class: 1, ..small(1) };
+    let base = Settings { videos_per_class: 1, ..small(1) };
     let others = [
-        Generated { train_classes: 5, ..base.clone() },
-        Generated { frames_per_video: 5, ..base.clone() },
-        Generated { references_per_class: 3, ..base.clone() },
-        Generated { frame_size: 48, ..base.clone() },
+        Settings { train_classes: 5, ..base.clone() },
+        Settings { frames_per_video: 5, ..base.clone() },
+        Settings { references_per_class: 3, ..base.clone() },
+        Settings { frame_size: 48, ..base.clone() },
         base,
     ];
     let places: BTreeSet<PathBuf> = others.iter().map(|one| generate_in(one, cache.path()).unwrap()).collect();
@@ -102,8 +99,8 @@ fn every_setting_that_changes_the_data_has_a_folder_of_its_own() {
 #[test]
 fn held_out_classes_are_in_no_training_video_and_every_box_is_inside_its_frame() {
     let cache = tempfile::tempdir().unwrap();
-    let library = library(&generate_in(&small(3), cache.path()).unwrap());
-    let names = |split| library.classes.iter().filter(move |class| class.split == split).map(|class| &class.name);
+    let library = library(&small(3), cache.path());
+    let names = |split| library.classes.iter().filter(move |class| class.split == Some(split)).map(|class| &class.name);
     let (train, held_out): (BTreeSet<_>, BTreeSet<_>) =
         (names(Split::Train).collect(), names(Split::Validation).collect());
     assert_eq!((train.len(), held_out.len()), (4, 3));
@@ -112,7 +109,7 @@ fn held_out_classes_are_in_no_training_video_and_every_box_is_inside_its_frame()
     for video in &library.videos {
         assert!(video.sequence && video.frames.len() == 6);
         let objects = video.frames.iter().flat_map(|frame| &frame.objects);
-        let splits: BTreeSet<Split> = objects.map(|object| library.classes[object.class].split).collect();
+        let splits: BTreeSet<Option<Split>> = objects.map(|object| library.classes[object.class].split).collect();
         assert!(splits.len() <= 1, "{} shows classes of both splits", video.name);
         for frame in &video.frames {
             for object in &frame.objects {
@@ -126,13 +123,13 @@ fn held_out_classes_are_in_no_training_video_and_every_box_is_inside_its_frame()
     assert!(boxes > 40, "{boxes} boxes in 84 frames");
 }
 
-/// What the picture itself says, not the code that wrote the box: the two colours of the class, as its name tells them,
-/// are seen inside the box of a reference picture, and hardly outside.
+/// What the image itself says, not the code that wrote the box: the two colours of the class, as its name tells them,
+/// are seen inside the box of a reference image, and hardly outside.
 #[test]
 fn boxes_are_around_the_object_that_can_be_seen() {
     use super::super::paint::COLOURS;
     let cache = tempfile::tempdir().unwrap();
-    let library = library(&generate_in(&Generated { references_per_class: 4, ..small(4) }, cache.path()).unwrap());
+    let library = library(&Settings { references_per_class: 4, ..small(4) }, cache.path());
     let (mut inside, mut outside, mut touched, mut sides) = (0, 0, 0, 0);
     for class in &library.classes {
         let colours: Vec<[f32; 3]> = COLOURS
@@ -189,32 +186,28 @@ fn what_a_killed_run_left_is_removed_and_the_set_is_generated() {
 }
 
 #[test]
-fn a_damaged_set_is_reported_with_what_to_do_whatever_the_policy() {
-    let refused = |settings: &Settings, cache: &Path, word: &str| {
-        let said = in_process(cache, settings).wait_with_output().unwrap();
-        let said = String::from_utf8_lossy(&said.stdout).into_owned();
+fn a_damaged_set_is_reported_with_what_to_do() {
+    let refused = |cache: &Path, word: &str| {
+        let message = open_in(&small(6), cache).unwrap_err().to_string();
         for part in ["generated data set is damaged", "delete this folder", "generated-", word] {
-            assert!(said.contains(part), "{part:?} is not in {said}");
+            assert!(message.contains(part), "{part:?} is not in {message}");
         }
-        assert!(!said.contains("on_broken"), "leaving a part out is no advice: {said}");
+        assert!(!message.contains("on_broken"), "leaving a part out is no advice: {message}");
     };
-    for on_broken in [OnBroken::Fail, OnBroken::Skip] {
-        let cache = tempfile::tempdir().unwrap();
-        let settings = Settings { generated: small(6), on_broken, ..Settings::default() };
-        let place = generate_in(&small(6), cache.path()).unwrap();
-        let path = place.join("frames/video_0003/0002.jpg");
-        let mut bytes = std::fs::read(&path).unwrap();
-        let middle = bytes.len() / 2;
-        bytes[middle] ^= 1;
-        write::replace(&path, &bytes).unwrap();
-        refused(&settings, cache.path(), "frames/video_0003/0002.jpg");
-        std::fs::remove_file(path).unwrap();
-        refused(&settings, cache.path(), "frames/video_0003/0002.jpg");
-        write::replace(&place.join("annotations.json"), b"{").unwrap();
-        refused(&settings, cache.path(), "annotations.json");
-        std::fs::remove_file(place.join("annotations.json")).unwrap();
-        refused(&settings, cache.path(), "annotations.json");
-    }
+    let cache = tempfile::tempdir().unwrap();
+    let root = generate_in(&small(6), cache.path()).unwrap();
+    let path = root.join("frames/video_0003/0002.jpg");
+    let mut bytes = std::fs::read(&path).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    write::replace(&path, &bytes).unwrap();
+    refused(cache.path(), "frames/video_0003/0002.jpg");
+    std::fs::remove_file(path).unwrap();
+    refused(cache.path(), "frames/video_0003/0002.jpg");
+    write::replace(&root.join(ANNOTATIONS), b"{").unwrap();
+    refused(cache.path(), ANNOTATIONS);
+    std::fs::remove_file(root.join(ANNOTATIONS)).unwrap();
+    refused(cache.path(), ANNOTATIONS);
 }
 
 #[test]
@@ -230,86 +223,17 @@ fn a_cache_that_cannot_be_written_is_named_with_what_to_do() {
 }
 
 #[test]
-fn several_processes_at_once_make_one_whole_set() {
+fn several_at_once_make_one_whole_set() {
     let cache = tempfile::tempdir().unwrap();
-    let settings = Settings { generated: small(7), ..Settings::default() };
-    let processes: Vec<Child> = (0..4).map(|_| in_process(cache.path(), &settings)).collect();
-    let said: BTreeSet<String> = processes
-        .into_iter()
-        .map(|process| {
-            let said = String::from_utf8_lossy(&process.wait_with_output().unwrap().stdout).into_owned();
-            said.lines().find(|line| line.contains("digest ")).unwrap_or_else(|| panic!("{said}")).to_owned()
-        })
-        .collect();
-    assert_eq!(said.len(), 1, "all see the same data: {said:?}");
+    let settings = small(7);
+    let digests_seen: BTreeSet<String> = std::thread::scope(|scope| {
+        let open = || open_in(&settings, cache.path()).unwrap().digest;
+        let threads: Vec<_> = (0..4).map(|_| scope.spawn(open)).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    assert_eq!(digests_seen.len(), 1, "all see the same data: {digests_seen:?}");
     assert_eq!(folders(cache.path()).len(), 1, "nothing is left over");
     let alone = tempfile::tempdir().unwrap();
-    let place = cache.path().join(&folders(cache.path())[0]);
-    assert_eq!(digests(&place), digests(&generate_in(&small(7), alone.path()).unwrap()));
-}
-
-#[test]
-fn a_killed_process_stops_nobody() {
-    let cache = tempfile::tempdir().unwrap();
-    let generated = Generated { videos_per_class: 12, ..small(8) };
-    let settings = Settings { generated: generated.clone(), ..Settings::default() };
-    let mut process = in_process(cache.path(), &settings);
-    while !cache.path().exists() || !folders(cache.path()).iter().any(|name| name.starts_with(".generating-")) {
-        assert!(process.try_wait().unwrap().is_none(), "it ended before it was killed");
-        std::thread::yield_now();
-    }
-    process.kill().unwrap();
-    process.wait().unwrap();
-    let place = generate_in(&generated, cache.path()).unwrap();
-    assert_eq!(library(&place).videos.len(), 7 * 12);
-    assert_eq!(folders(cache.path()).len(), 1, "what it left is gone");
-}
-
-/// Runs [`the_other_process`] with its cache folder in `XRUN_CACHE`, which a test must not set for itself: others run
-/// beside it.
-fn in_process(cache: &Path, settings: &Settings) -> Child {
-    Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "reference_video::generate::tests::the_other_process", "--nocapture"])
-        .env("XRUN_TEST_SETTINGS", serde_json::to_string(settings).unwrap())
-        .env("XRUN_CACHE", cache)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap()
-}
-
-/// No test by itself: what another process does for the tests above.
-#[test]
-fn the_other_process() {
-    let Ok(settings) = std::env::var("XRUN_TEST_SETTINGS") else { return };
-    let settings: Settings = serde_json::from_str(&settings).unwrap();
-    let said = match open(&settings) {
-        Ok(library) => format!("\ndigest {}\n", library.digest),
-        Err(error) => format!("\nerror {error}\n"),
-    };
-    io::Write::write_all(&mut io::stdout(), said.as_bytes()).unwrap();
-}
-
-/// `XRUN_CONTACT_SHEET=/tmp/sheet.png cargo test contact_sheet` paints what a person should look at.
-#[test]
-fn contact_sheet() {
-    let Some(place) = std::env::var_os("XRUN_CONTACT_SHEET") else { return };
-    let library = open(&Settings::default()).unwrap();
-    let mut sheet = image::RgbImage::new(12 * 100, 10 * 100);
-    for (row, video) in library.videos.iter().step_by(13).take(10).enumerate() {
-        for (column, frame) in video.frames.iter().take(12).enumerate() {
-            let mut picture = image::open(library.root.join(&frame.path)).unwrap().into_rgb8();
-            for object in &frame.objects {
-                let place = object.rectangle;
-                for x in place.left as u32..place.right as u32 {
-                    picture.put_pixel(x, place.top as u32, image::Rgb([0, 255, 0]));
-                }
-                for y in place.top as u32..place.bottom as u32 {
-                    picture.put_pixel(place.left as u32, y, image::Rgb([0, 255, 0]));
-                }
-            }
-            image::imageops::replace(&mut sheet, &picture, column as i64 * 100, row as i64 * 100);
-        }
-    }
-    sheet.save(place).unwrap();
+    let root = cache.path().join(&folders(cache.path())[0]);
+    assert_eq!(digests(&root), digests(&generate_in(&settings, alone.path()).unwrap()));
 }

@@ -1,6 +1,6 @@
-//! How is COCO's JSON read? Images, annotations, categories; `video_id` and `frame_index` where there are videos.
+//! Reader of COCO's JSON: images, annotations, categories; `video_id` and `frame_index` where there are videos.
 //!
-//! Two lists are ours: `videos` (names), and `references` (`category_id`, `file_name`, `bbox`, `video_id`), pictures of
+//! Two lists are extensions of xrun: `videos` (names), and `references` (`category_id`, `file_name`, `bbox`, `video_id`), images of
 //! single objects. Format: cocodataset.org, "Data format", object detection.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,13 +10,13 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::boxes::raw::{Raw, RawClass, RawObject, RawPicture, RawReference, Unit};
+use crate::boxes::raw::{Raw, RawClass, RawImage, RawObject, RawReference, Unit};
 use crate::json::{object_with, why};
 use crate::reading::broken::Judge;
 use xrun_core::dataset::error::{DataError, FATAL, REPEATED_ID};
 use xrun_core::dataset::sample::Ignored;
 
-/// Each item is read by itself: one that is malformed hides no mistake of another.
+/// The file; each item is read separately, so that a malformed one hides no mistake of another.
 #[derive(Deserialize)]
 struct File<'a> {
     #[serde(borrow)]
@@ -39,7 +39,7 @@ struct Image {
     height: Option<u64>,
     video_id: Option<i64>,
     frame_index: Option<i64>,
-    /// As some tools write it.
+    /// Name of `frame_index` in files of some tools.
     frame_id: Option<i64>,
 }
 
@@ -145,8 +145,8 @@ pub fn read(text: &[u8], path: &Path, judge: &mut Judge) -> Result<Raw, DataErro
         }
         videos.add(video.id, video.name);
     }
-    let mut pictures: Vec<RawPicture> = Vec::with_capacity(file.images.len());
-    let mut picture_of = BTreeMap::new();
+    let mut images: Vec<RawImage> = Vec::with_capacity(file.images.len());
+    let mut image_of = BTreeMap::new();
     for (at, raw) in file.images.into_iter().enumerate() {
         let image: Image = match serde_json::from_str(raw.get()) {
             Ok(image) => image,
@@ -156,12 +156,12 @@ pub fn read(text: &[u8], path: &Path, judge: &mut Judge) -> Result<Raw, DataErro
                 continue;
             }
         };
-        if picture_of.insert(image.id, pictures.len()).is_some() {
+        if image_of.insert(image.id, images.len()).is_some() {
             // One of the two may have lost its own id, and with it all that refers to that.
             whole_images = false;
             judge.fatal(REPEATED_ID, || DataError::file(path, format!("image id {} occurs twice", image.id)));
         }
-        pictures.push(RawPicture {
+        images.push(RawImage {
             file: image.file_name,
             size: image.width.zip(image.height),
             video: image.video_id.map(|id| videos.number(id)),
@@ -188,7 +188,7 @@ pub fn read(text: &[u8], path: &Path, judge: &mut Judge) -> Result<Raw, DataErro
                 DataError::file(path, format!("the id of {called} occurs twice, the second time in line {line}"))
             });
         }
-        let Some(picture) = picture_of.get(&annotation.image_id) else {
+        let Some(image) = image_of.get(&annotation.image_id) else {
             if whole_images {
                 judge.broken_with("unknown_image", path, || {
                     format!("{called} is of image {}, which does not exist", annotation.image_id)
@@ -204,7 +204,7 @@ pub fn read(text: &[u8], path: &Path, judge: &mut Judge) -> Result<Raw, DataErro
             }
             continue;
         };
-        pictures[*picture].objects.push(RawObject {
+        images[*image].objects.push(RawObject {
             class: *class,
             corners: corners(annotation.bbox),
             area: annotation.area,
@@ -213,7 +213,7 @@ pub fn read(text: &[u8], path: &Path, judge: &mut Judge) -> Result<Raw, DataErro
         });
     }
     let Some(listed) = file.references else {
-        return Ok(Raw { classes, videos: videos.names, pictures, references: None, sized: true });
+        return Ok(Raw { classes, videos: videos.names, images, references: None, sized: true });
     };
     let mut references = Vec::with_capacity(listed.len());
     for (at, raw) in listed.into_iter().enumerate() {
@@ -221,8 +221,8 @@ pub fn read(text: &[u8], path: &Path, judge: &mut Judge) -> Result<Raw, DataErro
             Ok(reference) => reference,
             Err(error) => {
                 judge.broken_with("malformed_reference", path, || {
-                    let (line, words) = (line_of(text, raw), words(&error));
-                    format!("reference {at} of the list (line {line}) cannot be read: {words}")
+                    let (line, message) = (line_of(text, raw), parser_message(&error));
+                    format!("reference {at} of the list (line {line}) cannot be read: {message}")
                 });
                 continue;
             }
@@ -243,7 +243,7 @@ pub fn read(text: &[u8], path: &Path, judge: &mut Judge) -> Result<Raw, DataErro
             video: reference.video_id.map(|id| videos.number(id)),
         });
     }
-    Ok(Raw { classes, videos: videos.names, pictures, references: Some(references), sized: true })
+    Ok(Raw { classes, videos: videos.names, images, references: Some(references), sized: true })
 }
 
 /// The line of the file in which an item begins, from 1.
@@ -253,23 +253,23 @@ fn line_of(text: &[u8], item: &RawValue) -> usize {
     text[..begin.min(text.len())].iter().filter(|byte| **byte == b'\n').count() + 1
 }
 
-/// What the parser says, without its place: that is one within the item.
-fn words(error: &serde_json::Error) -> String {
+/// Message of the parser without its position, which is one within the item.
+fn parser_message(error: &serde_json::Error) -> String {
     let said = error.to_string();
     let place = format!(" at line {} column {}", error.line(), error.column());
     said.strip_suffix(&place).unwrap_or(&said).to_owned()
 }
 
 fn malformed(path: &Path, text: &[u8], item: &RawValue, what: &str, at: usize, error: &serde_json::Error) -> DataError {
-    let (line, words) = (line_of(text, item), words(error));
-    DataError::file(path, format!("is not COCO detection JSON: {what} {at} of the list (line {line}): {words}"))
+    let (line, message) = (line_of(text, item), parser_message(error));
+    DataError::file(path, format!("is not COCO detection JSON: {what} {at} of the list (line {line}): {message}"))
 }
 
-/// Which annotation it is, and which of its keys is wrong.
+/// Message with the name of an annotation and its invalid key.
 fn malformed_annotation(text: &[u8], item: &RawValue, at: usize, error: &serde_json::Error) -> String {
     let line = line_of(text, item);
     let Ok(Value::Object(keys)) = serde_json::from_str::<Value>(item.get()) else {
-        return format!("annotation {at} of the list (line {line}) cannot be read: {}", words(error));
+        return format!("annotation {at} of the list (line {line}) cannot be read: {}", parser_message(error));
     };
     let called = match keys.get("id") {
         Some(id @ (Value::Number(_) | Value::String(_))) => format!("annotation {id} (line {line})"),
@@ -290,5 +290,5 @@ fn malformed_annotation(text: &[u8], item: &RawValue, at: usize, error: &serde_j
         .or_else(|| wrong("id", false, &Value::is_i64, "a whole number"))
         .or_else(|| wrong("area", false, &Value::is_number, "a number"))
         .or_else(|| wrong("iscrowd", false, &Value::is_i64, "0 or 1"))
-        .unwrap_or_else(|| format!("{called} cannot be read: {}", words(error)))
+        .unwrap_or_else(|| format!("{called} cannot be read: {}", parser_message(error)))
 }

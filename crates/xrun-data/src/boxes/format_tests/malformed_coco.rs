@@ -1,4 +1,4 @@
-//! What becomes of COCO data that is broken, hostile or of no use? One row a case.
+//! COCO data that is invalid, hostile or of no use; one row a case.
 
 use super::*;
 
@@ -46,7 +46,7 @@ const CASES: [(&str, Change, Expected); 60] = [
     ),
     // Boxes.
     (
-        "boxes as shares of the picture",
+        "boxes as shares of the image",
         |_, v| {
             let all = v["annotations"].as_array_mut().unwrap();
             all.iter_mut().for_each(|one| one["bbox"] = json!([0.1, 0.2, 0.5, 0.4]));
@@ -69,7 +69,7 @@ const CASES: [(&str, Change, Expected); 60] = [
         left_out(&["cat0.jpg", "empty"], "empty_box"),
     ),
     (
-        "a box beside the picture",
+        "a box beside the image",
         |_, v| first_box(v, [40.0, 5.0, 5.0, 5.0]),
         left_out(&["cat0.jpg", "outside", "32 x 24"], "box_outside"),
     ),
@@ -79,7 +79,7 @@ const CASES: [(&str, Change, Expected); 60] = [
         left_out(&["cat0.jpg", "outside", "25, 5 to 35, 10"], "box_outside"),
     ),
     (
-        "a box above the picture",
+        "a box above the image",
         |_, v| first_box(v, [5.0, -9.0, 5.0, 5.0]),
         left_out(&["cat0.jpg", "outside"], "box_outside"),
     ),
@@ -170,12 +170,12 @@ const CASES: [(&str, Change, Expected); 60] = [
         left_out(&["extra.png", "frame 4", "\"video 5\"", "images/cat0.jpg"], "repeated_frame"),
     ),
     (
-        "one picture twice",
+        "one image twice",
         |_, v| extra(v, "images/cat0.jpg"),
         left_out(&["images/cat0.jpg", "listed twice"], "repeated_picture"),
     ),
     (
-        "one picture twice under two spellings",
+        "one image twice under two spellings",
         |_, v| extra(v, "./images//cat0.jpg"),
         left_out(&["images/cat0.jpg", "listed twice"], "repeated_picture"),
     ),
@@ -194,7 +194,7 @@ const CASES: [(&str, Change, Expected); 60] = [
     (
         "a reference without a file",
         |_, v| v["references"] = references(json!({ "category_id": 1, "file_name": "no.jpg" })),
-        left_out(&["no.jpg", "not there"], "missing_picture"),
+        left_out(&["no.jpg", "is missing"], "missing_picture"),
     ),
     (
         "a reference's box outside",
@@ -213,12 +213,12 @@ const CASES: [(&str, Change, Expected); 60] = [
     (
         "a path with ..",
         |_, v| extra(v, "../secret.png"),
-        refused(&["../secret.png", "outside of the data set's folder"]),
+        refused(&["../secret.png", "outside of the data set's directory"]),
     ),
     (
         "a path with .. that comes back",
         |_, v| extra(v, "images/../images/cat0.jpg"),
-        refused(&["outside of the data set's folder"]),
+        refused(&["outside of the data set's directory"]),
     ),
     (
         "an absolute path",
@@ -239,7 +239,7 @@ const CASES: [(&str, Change, Expected); 60] = [
         refused(&["images/extra.png", "outside"]),
     ),
     (
-        "a linked folder that leads out",
+        "a linked directory that leads out",
         |f, v| {
             link(f.secret.parent().unwrap(), f, "linked");
             extra(v, "linked/secret.png")
@@ -259,12 +259,12 @@ const CASES: [(&str, Change, Expected); 60] = [
     (
         "a name with control characters",
         |_, v| extra(v, "images/\u{1b}[2J\r\n.png"),
-        left_out(&["not there"], "missing_picture"),
+        left_out(&["is missing"], "missing_picture"),
     ),
     (
         "a name with HTML",
         |_, v| extra(v, "<img src=x onerror=alert(1)>.png"),
-        left_out(&["onerror", "not there"], "missing_picture"),
+        left_out(&["onerror", "is missing"], "missing_picture"),
     ),
     (
         "a name of a megabyte",
@@ -272,7 +272,7 @@ const CASES: [(&str, Change, Expected); 60] = [
             let name = "y".repeat(1_000_000);
             extra(v, &name)
         },
-        left_out(&["not there"], "missing_picture"),
+        left_out(&["is missing"], "missing_picture"),
     ),
 ];
 
@@ -305,7 +305,7 @@ fn boxed(folder: &Folder, value: &mut Value, written: &str) {
     raw(folder, value, text.as_bytes());
 }
 
-/// A further box in the first picture.
+/// A further box in the first image.
 fn first_box(value: &mut Value, bbox: [f64; 4]) {
     push(value, "annotations", json!({ "id": 99, "image_id": 1, "category_id": 0, "bbox": bbox }));
 }
@@ -358,7 +358,6 @@ fn each_of_60_malformed_coco_data_sets_is_refused_or_left_out_with_a_reason() {
 
 #[test]
 fn each_of_8_folders_or_choices_of_classes_without_use_is_refused() {
-    let list = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<String>>();
     let refuse = |case: &str, change: &dyn Fn(&Folder), settings: &dyn Fn(&mut Settings), words| {
         let (folder, text) = Folder::coco();
         folder.annotate(&text);
@@ -368,14 +367,19 @@ fn each_of_8_folders_or_choices_of_classes_without_use_is_refused() {
     refuse(
         "held out, but not there",
         &|_| {},
-        &|s| s.validation_classes = list(&["foxx"]),
+        &|s| s["validation_classes"] = json!(["foxx"]),
         &["validation_classes", "no class \"foxx\"", "did you mean \"fox\"", "owl"],
     );
-    refuse("trained on, but not there", &|_| {}, &|s| s.train_classes = list(&["zebra"]), &["train_classes", "zebra"]);
+    refuse(
+        "trained on, but not there",
+        &|_| {},
+        &|s| s["train_classes"] = json!(["zebra"]),
+        &["train_classes", "zebra"],
+    );
     refuse(
         "too few to train on",
         &|_| {},
-        &|s| s.validation_classes = list(&["cat", "fox", "owl"]),
+        &|s| s["validation_classes"] = json!(["cat", "fox", "owl"]),
         &["1 class is to train on", "at least 2", "train_classes"],
     );
     let base =
@@ -390,7 +394,7 @@ fn each_of_8_folders_or_choices_of_classes_without_use_is_refused() {
         "a class that nothing shows",
         &unseen,
         &|_| {},
-        &["\"yak\" is in 0 pictures", "all that lack them: `train_classes = ["],
+        &["\"yak\" is in 0 images", "all that lack them: `train_classes = ["],
     );
     let no_file = |f: &Folder| std::fs::remove_file(f.root.join("annotations.json")).unwrap();
     refuse("no annotations", &no_file, &|_| {}, &["root", "no annotations.json"]);
@@ -400,5 +404,10 @@ fn each_of_8_folders_or_choices_of_classes_without_use_is_refused() {
         ["a", "b"].iter().for_each(|name| write(&f.root.join(format!("annotations/{name}.json")), b"{}"));
     };
     refuse("several annotations", &several, &|_| {}, &["several JSON files"]);
-    refuse("no folder", &|f| std::fs::remove_dir_all(&f.root).unwrap(), &|_| {}, &["root", "folder cannot be read"]);
+    refuse(
+        "no directory",
+        &|f| std::fs::remove_dir_all(&f.root).unwrap(),
+        &|_| {},
+        &["root", "directory cannot be read"],
+    );
 }

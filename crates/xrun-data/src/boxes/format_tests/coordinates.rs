@@ -1,20 +1,20 @@
-//! Are boxes where people see them: whatever the corners of VOC count from, and whichever way up a picture is stored?
+//! Boxes are where people see them, whatever the corners of VOC count from and however an image is rotated.
 
 use super::*;
 use crate::boxes::library::Object;
 use crate::reading::decoding::decode;
 use crate::reading::orientation::ExifOrientation;
-use crate::reference_video::settings::VocCorners;
+use crate::voc::Corners;
 use xrun_core::dataset::sample::Ignored;
 
-/// The objects of the further picture `extra.png`, which holds one cat with these corners.
+/// The objects of the further image `extra.png`, which holds one cat with these corners.
 fn objects(corners: [i64; 4], change: &dyn Fn(&mut Settings)) -> Result<Vec<Object>, String> {
     let folder = Folder::voc();
     painted().save(folder.root.join("images/extra.png")).unwrap();
     folder.xml("extra", &xml("extra.png", "cat", corners));
     let mut settings = folder.settings(Format::Voc, OnBroken::Fail);
     change(&mut settings);
-    let library = open(&settings).map_err(|error| error.to_string())?;
+    let library = open(Format::Voc, &settings).map_err(|error| error.to_string())?;
     assert_sound(&library);
     let video = library.videos.into_iter().find(|video| video.name == "images/extra.png").unwrap();
     Ok(video.frames.into_iter().next().unwrap().objects)
@@ -25,17 +25,17 @@ fn edges(objects: &[Object]) -> [f32; 4] {
     [place.left, place.top, place.right, place.bottom]
 }
 
-/// Detectron2's `pascal_voc.py` reads VOC's own in the same way: 1, 1 to width, height is the whole picture.
+/// Detectron2's `pascal_voc.py` reads VOC's own in the same way: 1, 1 to width, height is the whole image.
 #[test]
 fn the_whole_picture_is_the_whole_picture_however_corners_are_counted() {
     let (width, height) = (i64::from(WIDTH), i64::from(HEIGHT));
     let whole = [0.0, 0.0, WIDTH as f32, HEIGHT as f32];
     for (corners, written) in [
-        (VocCorners::OneBased, [1, 1, width, height]),
-        (VocCorners::ZeroBased, [0, 0, width - 1, height - 1]),
-        (VocCorners::Edges, [0, 0, width, height]),
+        (Corners::OneBased, [1, 1, width, height]),
+        (Corners::ZeroBased, [0, 0, width - 1, height - 1]),
+        (Corners::Edges, [0, 0, width, height]),
     ] {
-        let found = objects(written, &|settings| settings.voc_corners = corners).unwrap();
+        let found = objects(written, &|settings| settings["corners"] = json!(corners)).unwrap();
         assert_eq!(edges(&found), whole, "{corners:?}");
         assert_eq!((found[0].area, found[0].ignored), ((WIDTH * HEIGHT) as f32, None));
     }
@@ -45,17 +45,17 @@ fn the_whole_picture_is_the_whole_picture_however_corners_are_counted() {
 #[test]
 fn a_box_from_a_pixel_to_itself_is_one_pixel_and_between_edges_it_is_empty() {
     assert_eq!(edges(&objects([7, 9, 7, 9], &|_| {}).unwrap()), [6.0, 8.0, 7.0, 9.0]);
-    let said = objects([7, 9, 7, 9], &|settings| settings.voc_corners = VocCorners::Edges).unwrap_err();
+    let said = objects([7, 9, 7, 9], &|settings| settings["corners"] = json!("edges")).unwrap_err();
     assert!(said.contains("object 1 (7, 9, 7, 9)") && said.contains("empty"), "{said}");
 }
 
 #[test]
 fn a_pixel_0_where_vocs_begin_with_1_is_refused_with_the_key_that_helps() {
     let said = objects([0, 9, 7, 12], &|_| {}).unwrap_err();
-    for words in ["extra.xml", "object 1 (0, 9, 7, 12) begins at pixel 0", "voc_corners = \"edges\"", "LabelImg"] {
+    for words in ["extra.xml", "object 1 (0, 9, 7, 12) begins at pixel 0", "corners = \"edges\"", "LabelImg"] {
         assert!(said.contains(words), "{words}: {said}");
     }
-    let left_out = objects([0, 9, 7, 12], &|settings| settings.on_broken = OnBroken::Skip).unwrap();
+    let left_out = objects([0, 9, 7, 12], &|settings| settings["on_broken"] = json!("skip")).unwrap();
     assert_eq!(left_out[0].ignored, Some(Ignored::Difficult), "what can be seen of it is not background");
 }
 
@@ -67,7 +67,7 @@ fn a_difficult_object_and_one_that_is_left_out_are_no_crowd() {
     folder.xml("cat1", &xml("cat1.jpg", "cat", [5, 6, 50, 18]));
     painted().save(folder.root.join("images/extra.png")).unwrap();
     folder.xml("extra", &xml("extra.png", "cat", [1, 1, 9, 9]));
-    let library = open(&folder.settings(Format::Voc, OnBroken::Skip)).unwrap();
+    let library = open(Format::Voc, &folder.settings(Format::Voc, OnBroken::Skip)).unwrap();
     for name in ["images/cat0.jpg", "images/cat1.jpg"] {
         let video = library.videos.iter().find(|video| video.name == name).unwrap();
         assert_eq!(video.frames[0].objects[0].ignored, Some(Ignored::Difficult), "{name}");
@@ -93,7 +93,7 @@ fn exif(orientation: u8) -> Vec<u8> {
     [b"II*\0\x08\0\0\0\x01\0".as_slice(), &entry, &[0; 4]].concat()
 }
 
-/// A picture of 32 x 24 with a white upper left quarter as stored, and this orientation.
+/// An image of 32 x 24 with a white upper left quarter as stored, and this orientation.
 fn turned(path: &Path, orientation: u8) {
     let stored = image::RgbImage::from_fn(WIDTH, HEIGHT, |x, y| {
         image::Rgb([if x < WIDTH / 2 && y < HEIGHT / 2 { 255 } else { 0 }; 3])
@@ -163,13 +163,13 @@ fn a_size_that_is_that_of_the_stored_pixels_decides_nothing_but_is_named() {
     let (folder, mut text) = Folder::coco();
     turned(&folder.root.join("images/cat0.jpg"), 6);
     folder.annotate(&text);
-    let said = open(&folder.settings(Format::Coco, OnBroken::Fail)).unwrap_err().to_string();
+    let said = open(Format::Coco, &folder.settings(Format::Coco, OnBroken::Fail)).unwrap_err().to_string();
     for words in ["images/cat0.jpg: is 24 x 32 pixels, annotated as 32 x 24", "EXIF", "exif_orientation = \"ignore\""] {
         assert!(said.contains(words), "{words}: {said}");
     }
-    let stored =
-        Settings { exif_orientation: ExifOrientation::Ignore, ..folder.settings(Format::Coco, OnBroken::Fail) };
-    let library = open(&stored).unwrap();
+    let mut stored = folder.settings(Format::Coco, OnBroken::Fail);
+    stored["exif_orientation"] = json!("ignore");
+    let library = open(Format::Coco, &stored).unwrap();
     assert_eq!((library.videos[0].frames[0].width, library.exif_orientation), (32, ExifOrientation::Ignore));
     text["images"][0]["width"] = json!(HEIGHT);
     text["images"][0]["height"] = json!(WIDTH);

@@ -1,4 +1,4 @@
-//! How are Pascal VOC's XML files read? One a picture, with a box for each object.
+//! Reader of Pascal VOC's XML files, one an image, with a box for each object.
 //!
 //! Format: the VOC2012 development kit. `folder` and `path` are of the author's computer and are not used.
 
@@ -6,28 +6,29 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use roxmltree::{Document, Node};
-use sha2::{Digest, Sha256};
+use sha2::Digest;
 
-use super::settings::VocCorners;
-use crate::boxes::raw::{Raw, RawClass, RawObject, RawPicture, Unit};
-use crate::reading::broken::Judge;
+use super::Corners;
+use crate::boxes::open::Source;
+use crate::boxes::raw::{Raw, RawClass, RawImage, RawObject, Unit};
 use crate::reading::confined::annotation_file;
 use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::sample::Ignored;
 
-/// What to do about corners that VOC does not have.
+/// Hint on corners that VOC does not have.
 const COUNTED_OTHERWISE: &str =
-    "write `voc_corners = \"edges\"` for files of LabelImg, \"zero-based\" for pixels that are counted from 0";
+    "write `corners = \"edges\"` for files of LabelImg, \"zero-based\" for pixels that are counted from 0";
 
-/// An XML file is of one picture.
+/// Maximum size of an XML file, which is of one image.
 const FILE_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
-/// Reads all annotations below `root`, in the order of their names; `digest` sees their bytes. `corners` says how boxes are
+/// Reads all annotations below `root`, in the order of their names; the digest covers their bytes. `corners` says how boxes are
 /// counted.
 ///
 /// # Errors
 /// A file that does not read, or is broken and not to be left out.
-pub fn read(root: &Path, corners: VocCorners, judge: &mut Judge, digest: &mut Sha256) -> Result<Raw, DataError> {
+pub fn read(corners: Corners, source: Source<'_>) -> Result<Raw, DataError> {
+    let Source { root, judge, digest, .. } = source;
     let annotations = folder(root, &["annotations", "Annotations"])?;
     let pictures = folder(root, &["images", "JPEGImages"])?;
     let images = pictures.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
@@ -52,7 +53,7 @@ pub fn read(root: &Path, corners: VocCorners, judge: &mut Judge, digest: &mut Sh
         };
         // Only now: a file that is left out brings no class that nothing shows.
         for (object, name) in picture.objects.iter_mut().zip(names) {
-            if corners == VocCorners::OneBased && object.corners[..2].iter().any(|first| (-1.0..0.0).contains(first)) {
+            if corners == Corners::OneBased && object.corners[..2].iter().any(|first| (-1.0..0.0).contains(first)) {
                 let called = &object.called;
                 let message = format!("{called} begins at pixel 0, and VOC counts from 1; {COUNTED_OTHERWISE}");
                 judge.broken("box_outside", &path, message);
@@ -63,18 +64,18 @@ pub fn read(root: &Path, corners: VocCorners, judge: &mut Judge, digest: &mut Sh
                 raw.classes.len() - 1
             });
         }
-        raw.pictures.push(picture);
+        raw.images.push(picture);
     }
     Ok(raw)
 }
 
 fn folder(root: &Path, names: &[&str]) -> Result<PathBuf, DataError> {
     let found = names.iter().map(|name| root.join(name)).find(|path| path.is_dir());
-    found.ok_or_else(|| DataError::file(root, format!("has no folder `{}`, as Pascal VOC data has", names[0])))
+    found.ok_or_else(|| DataError::file(root, format!("has no directory `{}`, as Pascal VOC data has", names[0])))
 }
 
 /// One file, and the class name of each object; the objects' class is not set.
-fn picture(bytes: &[u8], images: &str, corners: VocCorners) -> Result<(RawPicture, Vec<String>), String> {
+fn picture(bytes: &[u8], images: &str, corners: Corners) -> Result<(RawImage, Vec<String>), String> {
     let text = std::str::from_utf8(bytes).map_err(|_| "is not UTF-8".to_owned())?;
     // Document types can make a small file expand into gigabytes; VOC has none.
     let document = Document::parse(text).map_err(|error| format!("is not XML: {error}"))?;
@@ -106,7 +107,7 @@ fn picture(bytes: &[u8], images: &str, corners: VocCorners) -> Result<(RawPictur
         objects.push(RawObject { class: 0, corners: edges(written, corners), area: None, ignored, called });
     }
     Ok((
-        RawPicture {
+        RawImage {
             file: format!("{images}/{name}"),
             size,
             video: None,
@@ -119,12 +120,12 @@ fn picture(bytes: &[u8], images: &str, corners: VocCorners) -> Result<(RawPictur
     ))
 }
 
-/// The edges of a box whose corners are counted so.
-fn edges([left, top, right, bottom]: [f64; 4], corners: VocCorners) -> [f64; 4] {
+/// Edges of a box from its corners.
+fn edges([left, top, right, bottom]: [f64; 4], corners: Corners) -> [f64; 4] {
     match corners {
-        VocCorners::OneBased => [left - 1.0, top - 1.0, right, bottom],
-        VocCorners::ZeroBased => [left, top, right + 1.0, bottom + 1.0],
-        VocCorners::Edges => [left, top, right, bottom],
+        Corners::OneBased => [left - 1.0, top - 1.0, right, bottom],
+        Corners::ZeroBased => [left, top, right + 1.0, bottom + 1.0],
+        Corners::Edges => [left, top, right, bottom],
     }
 }
 

@@ -1,8 +1,8 @@
-//! What do generated objects and backgrounds look like? Pure functions of their arguments.
+//! Painter of generated objects and backgrounds: pure functions of their arguments.
 
 use rand::{Rng, RngExt};
 
-/// What makes a class recognisable: a shape, a texture, and two colours.
+/// Appearance of a class: a shape, a texture, and two colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Appearance {
     /// Index into [`SHAPES`].
@@ -32,7 +32,7 @@ pub const COLOURS: [(&str, [f32; 3]); 10] = [
 ];
 
 impl Appearance {
-    /// All that there are, in a fixed order.
+    /// All appearances, in a fixed order.
     pub fn all() -> Vec<Self> {
         let mut all = Vec::new();
         for shape in 0..SHAPES.len() {
@@ -50,7 +50,7 @@ impl Appearance {
         all
     }
 
-    /// Of those that cannot be told apart only one: checks mirrored are checks with their colours exchanged, and the
+    /// Selects one of those that cannot be told apart: checks mirrored are checks with their colours exchanged, and the
     /// second colour of a plain ring falls into its hole.
     fn looks_like_no_other(&self) -> bool {
         let (first, second) = self.colours;
@@ -67,7 +67,7 @@ impl Appearance {
         format!("{}-{first}-{second}-{}", TEXTURES[self.texture], SHAPES[self.shape])
     }
 
-    /// Whether a point is inside the shape; `x` and `y` in units of its radius, `y` down.
+    /// Returns whether a point is inside the shape; `x` and `y` in units of its radius, `y` down.
     fn covers(&self, x: f32, y: f32) -> bool {
         let radius = x.hypot(y);
         match self.shape {
@@ -98,7 +98,7 @@ impl Appearance {
     }
 }
 
-/// A picture being painted, with the number of the topmost thing at each pixel.
+/// An image being painted, with the number of the topmost thing at each pixel.
 #[derive(Clone, Debug)]
 pub struct Canvas {
     /// Pixels along each edge.
@@ -108,16 +108,16 @@ pub struct Canvas {
     top: Vec<u8>,
 }
 
-/// Where an object is, in pixels and radians.
+/// Pose of an object, in pixels and radians.
 #[derive(Clone, Copy, Debug)]
 pub struct Pose {
-    /// Of its middle, from the left edge.
+    /// Distance of its centre from the left edge.
     pub x: f32,
-    /// Of its middle, from the upper edge.
+    /// Distance of its centre from the upper edge.
     pub y: f32,
-    /// From its middle to where it ends.
+    /// Distance from its centre to its outline.
     pub radius: f32,
-    /// How far it is turned.
+    /// Rotation in radians.
     pub angle: f32,
 }
 
@@ -146,7 +146,7 @@ struct Clutter {
 }
 
 impl Background {
-    /// Draws one for pictures of `side` by `side` pixels.
+    /// Draws one for images of `side` by `side` pixels.
     pub fn draw(random: &mut impl Rng, side: usize) -> Self {
         let side = side as f32;
         let grey = random.random_range(70.0..170.0f32);
@@ -208,7 +208,7 @@ impl Canvas {
         Self { side, pixels, top: vec![0; side * side] }
     }
 
-    /// Paints an object over what is there; returns the pixels that it covers, those outside the picture included.
+    /// Paints an object over what is there; returns the pixels that it covers, those outside the image included.
     pub fn object(&mut self, number: u8, appearance: &Appearance, pose: Pose) -> usize {
         const CORNERS: [(f32, f32); 4] = [(0.25, 0.25), (0.75, 0.25), (0.25, 0.75), (0.75, 0.75)];
         let (sine, cosine) = pose.angle.sin_cos();
@@ -233,9 +233,9 @@ impl Canvas {
                 }
                 if hits > 0.0 && (0..self.side as i64).contains(&x) && (0..self.side as i64).contains(&y) {
                     let at = y as usize * self.side + x as usize;
-                    let share = hits / CORNERS.len() as f32;
+                    let fraction = hits / CORNERS.len() as f32;
                     for (channel, sum) in self.pixels[at].iter_mut().zip(colour) {
-                        *channel = *channel * (1.0 - share) + sum / hits * share;
+                        *channel = *channel * (1.0 - fraction) + sum / hits * fraction;
                     }
                     if hits >= 2.0 {
                         self.top[at] = number;

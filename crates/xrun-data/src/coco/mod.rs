@@ -1,0 +1,76 @@
+//! Images with boxes in COCO's JSON: one annotation file, or one to train on and one to validate on.
+
+pub mod files;
+pub mod read;
+
+use std::path::{Component, Path};
+
+use crate::boxes::format::Format;
+use crate::boxes::open::Source;
+use crate::boxes::raw::Raw;
+use crate::folder_settings;
+use xrun_core::dataset::error::DataError;
+use xrun_core::problem::{Problem, Problems};
+
+/// `[dataset.coco]`.
+#[derive(Debug)]
+pub struct Coco;
+
+/// Older name of the table: it had the formats of directories and the generated set.
+pub(crate) const FORMER_TABLE: &str = "dataset.reference-video";
+
+folder_settings! {
+    /// Images with boxes in COCO's JSON; images may have `video_id` and `frame_index`. Categories whose `supercategory` is
+    /// `novel` are held out where `validation_classes` names none.
+    Settings {
+        /// The annotation file below `path`. Default: `annotations.json`, the only JSON file of `annotations/`, or its
+        /// `instances_train*.json`. Images are looked for below `path` as the file names them, and else in `train2017/` (for
+        /// `instances_train2017.json`), in `images/`, and in the directory of the file.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        #[schemars(length(min = 1, max = 1000))]
+        annotations: Option<String> = None,
+        /// A second annotation file, whose images are validated on and never trained on. Held-out classes are then drawn from
+        /// it alone, and classes to train on from the first. Default: `annotations/instances_val*.json` where
+        /// `instances_train*.json` is the first; otherwise none, and only classes are held out.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        #[schemars(length(min = 1, max = 1000))]
+        validation_annotations: Option<String> = None,
+    }
+}
+
+impl Format for Coco {
+    const NAME: &'static str = "coco";
+    const SECTION: &'static str = "dataset.coco";
+    const ADVICE: &'static str = "name the directory that holds the annotations and the images";
+    const MOVED: &'static [(&'static str, &'static str)] = &[(FORMER_TABLE, "")];
+    type Settings = Settings;
+
+    fn check(settings: &Settings, problems: &mut Problems) {
+        let key = |name: &str| format!("{}.{name}", Self::SECTION);
+        let files =
+            [("annotations", &settings.annotations), ("validation_annotations", &settings.validation_annotations)];
+        let plain = |part| matches!(part, Component::Normal(_) | Component::CurDir);
+        for (name, file) in files.iter().filter_map(|(name, file)| Some((*name, file.as_ref()?))) {
+            if Path::new(file).components().all(plain) {
+                continue;
+            }
+            let within = settings.path.as_ref().and_then(|folder| Path::new(file).strip_prefix(folder).ok());
+            problems.add(match within {
+                Some(within) => {
+                    Problem::new(key(name), format!("\"{file}\" is a whole path, expected one below `path`"))
+                        .help(format!("write \"{}\"", within.display()))
+                }
+                None => Problem::new(key(name), format!("\"{file}\" leads out of the data set's directory"))
+                    .help("name a file below `path`, such as \"annotations/instances_train2017.json\""),
+            });
+        }
+        if settings.annotations.is_some() && settings.annotations == settings.validation_annotations {
+            let problem = Problem::new(key("validation_annotations"), "is the file that is trained on");
+            problems.add(problem.help("name another file").related(key("annotations")));
+        }
+    }
+
+    fn read(settings: &Settings, source: Source<'_>) -> Result<Raw, DataError> {
+        files::read(settings, source)
+    }
+}

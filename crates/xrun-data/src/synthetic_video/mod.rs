@@ -1,0 +1,83 @@
+//! Synthetic videos with a box around each object in each frame, and reference images by class.
+
+pub mod generate;
+pub mod paint;
+pub mod settings;
+
+use std::path::{Path, PathBuf};
+
+use settings::Settings;
+
+use crate::boxes::format::Format;
+use crate::boxes::library::{Library, Options};
+use crate::boxes::open::{self, Rules};
+use crate::coco::{self, Coco, FORMER_TABLE};
+use crate::reading::broken::OnBroken;
+use crate::reading::orientation::ExifOrientation;
+use xrun_core::dataset::error::DataError;
+use xrun_core::dataset::kind::DatasetKind;
+use xrun_core::dataset::known::{self, Known};
+use xrun_core::dataset::{cache, written_once};
+use xrun_core::problem::{Problem, Problems};
+
+/// `[dataset.synthetic-video]`.
+#[derive(Debug)]
+pub struct SyntheticVideo;
+
+/// Position of the settings in an experiment.
+const SECTION: &str = "dataset.synthetic-video";
+/// A set of more frames fills a disk before it is of use.
+const FRAMES_MAX: u128 = 10_000_000;
+
+impl DatasetKind for SyntheticVideo {
+    const NAME: &'static str = "synthetic-video";
+    const LIMITS: &'static [&'static str] = &["frame_cache", "decoding"];
+    const MOVED: &'static [(&'static str, &'static str)] = &[(FORMER_TABLE, "")];
+    type Settings = Settings;
+    type Index = Library;
+
+    fn check(settings: &Settings, problems: &mut Problems) {
+        let classes = settings.train_classes as u128 + settings.validation_classes as u128;
+        let frames = classes * settings.videos_per_class as u128 * settings.frames_per_video as u128;
+        if frames > FRAMES_MAX {
+            let message = format!("{frames} frames would be generated, more than {FRAMES_MAX}");
+            let problem = Problem::new(format!("{SECTION}.videos_per_class"), message);
+            let problem = problem.related(format!("{SECTION}.frames_per_video"));
+            problems.add(problem.help("fewer classes, videos or frames"));
+        }
+    }
+
+    fn pending(settings: &Settings) -> Option<String> {
+        let pending = generate::pending(settings, &cache::folder())?;
+        let (frames, side, folder) = (pending.frames, pending.frame_size, pending.folder.display());
+        let references = pending.references;
+        Some(format!("{frames} frames of {side} pixels and {references} reference images, once, in {folder}"))
+    }
+
+    fn options(settings: &Settings) -> Options {
+        Options { train_classes: Some(settings.train_classes) }
+    }
+
+    fn verify(settings: &Settings) {
+        known::forget(&generate::folder(settings, &cache::folder()));
+    }
+
+    fn open(settings: &Settings) -> Result<Library, DataError> {
+        open_in(settings, &cache::folder())
+    }
+}
+
+/// Opens the set in a cache directory and generates it first where it is missing. No item of it is ever left out: results
+/// would not compare.
+fn open_in(settings: &Settings, cache: &Path) -> Result<Library, DataError> {
+    let root: PathBuf = generate::generate_in(settings, cache)?;
+    let rules = Rules {
+        section: SECTION,
+        exif_orientation: ExifOrientation::Apply,
+        on_broken: OnBroken::Fail,
+        train_classes: &[],
+        validation_classes: &[],
+    };
+    let read = |source: open::Source<'_>| Coco::read(&coco::Settings::default(), source);
+    open::folder(rules, &root, Known::of_generated, read).map_err(|error| written_once::damaged(&root, error))
+}

@@ -1,0 +1,108 @@
+//! The pipeline trains on every data set of texts with answers: here one that is made in memory and that no list names.
+
+use std::path::Path;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use xrun_core::bounded::ledger::Ledger;
+use xrun_core::dataset::Dataset;
+use xrun_core::dataset::error::{Broken, DataError};
+use xrun_core::dataset::kind::DatasetKind;
+use xrun_core::device::Kind;
+use xrun_core::experiment::Experiment;
+use xrun_core::task::Phases;
+use xrun_core::units::Bytes;
+use xrun_data::question_answers::corpus::{Corpus, Options};
+use xrun_data::question_answers::files::Paragraphs;
+use xrun_data::question_answers::squad::{Answer, Paragraph, Place, Question};
+use xrun_data::tokenizer::{Vocabulary, Words};
+
+const CACHE_BYTES: u64 = 4321;
+const VOCABULARY: usize = 300;
+
+#[derive(Debug)]
+struct InMemory;
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+struct Settings {}
+
+/// A paragraph of one sentence for each number.
+#[derive(Debug)]
+struct Towns;
+
+impl Paragraphs for Towns {
+    fn paragraph(&self, place: &Place) -> Result<Paragraph, DataError> {
+        let (town, trade) = (place.offset, ["baker", "tailor", "miller"][place.offset as usize % 3]);
+        let answers = vec![Answer { text: trade.into(), answer_start: 2 }];
+        let question = Question { id: town.to_string(), question: format!("Who lives in town {town}?"), answers };
+        Ok(Paragraph { context: format!("A {trade} lives in town {town}."), qas: vec![question] })
+    }
+
+    fn path(&self) -> &Path {
+        Path::new("memory")
+    }
+}
+
+impl DatasetKind for InMemory {
+    const NAME: &'static str = "in-memory";
+    type Settings = Settings;
+    type Index = Corpus;
+
+    fn options(_: &Settings) -> Options {
+        let vocabulary = Vocabulary { files: None, size: VOCABULARY };
+        let example_cache = Bytes(CACHE_BYTES);
+        Options { section: "dataset.in-memory", vocabulary, example_cache, ..Options::default() }
+    }
+
+    fn open(settings: &Settings) -> Result<Corpus, DataError> {
+        let place = |number| Place { offset: number, length: 0, question: 0, article: 0 };
+        let places = [(0..8).map(place).collect(), (8..10).map(place).collect()];
+        let tokenizer = Self::options(settings).vocabulary.tokenizer(|| {
+            let mut words = Words::default();
+            words.add("A baker lives in town 1. Who lives in town 2?", 2)?;
+            Ok(words)
+        })?;
+        let (train, digest) = (Box::new(Towns), "towns".to_owned());
+        Ok(Corpus { train, validation: None, places, tokenizer, digest, left_out: Broken::default() })
+    }
+}
+
+struct Silent;
+
+impl Phases for Silent {
+    fn enter(&mut self, _: &'static str) {}
+}
+
+#[test]
+fn another_data_set_of_texts_with_answers_is_trained_on_and_validated_with() {
+    let text = "
+        [pipeline.qat-language-model]
+        sequence_length = 48
+        answer_tokens = 4
+        calibration_batches = 1
+        [model.gpt2]
+        layers = 1
+        heads = 2
+        width = 16
+        context = 48
+        [training]
+        batch_size = 2
+        [validation]
+        episodes = 1
+        [limits]
+        workers = 0
+        prefetch = 1";
+    let mut experiment: Experiment = toml::from_str(text).unwrap();
+    experiment.dataset = Some(Dataset::new::<InMemory>(Settings {}));
+    let ledger = Ledger::default();
+    let (facts, prepared) = experiment.prepare(&ledger).unwrap();
+    assert_eq!(facts.data_digests, [("in-memory".to_owned(), "towns".to_owned())]);
+    assert_eq!(facts.batches_per_epoch, 4, "eight questions in batches of two");
+    let cache = facts.owners.iter().find(|owner| owner.name == "example_cache").unwrap();
+    assert_eq!((cache.key.as_deref(), cache.bytes), (Some("dataset.in-memory.example_cache"), CACHE_BYTES));
+    let mut task = prepared.open(&experiment, Kind::Cpu, &ledger, 1).unwrap();
+    let report = task.train_step(1, 1e-3, &mut Silent).unwrap();
+    assert!(report.loss.is_finite());
+    task.validate(&mut Silent).unwrap();
+}

@@ -10,7 +10,7 @@ use crate::files::layout;
 use crate::printable;
 use crate::results::secrets;
 use crate::results::trust::{self, Untrusted};
-use crate::sweep::launch::ALLOW_COMMAND;
+use crate::sweep::launcher::ALLOW_COMMAND;
 use crate::sweep::records::sweep::Record;
 use crate::sweep::{record, slurm};
 

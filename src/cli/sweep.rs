@@ -11,7 +11,7 @@ use super::sweep_jobs::{self, Jobs};
 use super::terminal::{Failure, Terminal};
 use super::{Overrides, Progress, Results, sweep_search, sweep_slurm};
 use crate::directory::RunDirectory;
-use crate::experiment::launcher::Launcher;
+use crate::experiment::launcher::Launcher as LauncherSettings;
 use crate::experiment::read_sweep::{self, Family};
 use crate::experiment::sweep::Mode;
 use crate::files::layout;
@@ -21,11 +21,16 @@ use crate::results::format::Outcome;
 use crate::results::named;
 use crate::results::trust;
 use crate::stop::{StopSignal, exit_code};
-use crate::sweep::conduct::{Conduct, Conducted, Event, conduct};
+use crate::sweep::launcher::Launcher;
 use crate::sweep::plan::{self, Planned};
-use crate::sweep::points::{RunId, masked, words};
-use crate::sweep::records::sweep::{Process, Record};
-use crate::sweep::slurm::watch::Watched;
+use crate::sweep::points::{masked, words};
+use crate::sweep::records::search::{Method, Search};
+use crate::sweep::records::sweep::{Process, Record, Table};
+use crate::sweep::schedule::{Event, Options, Scheduled, schedule};
+use crate::sweep::scheduler::{Job, scheduler};
+use crate::sweep::slurm::SlurmError;
+use crate::sweep::slurm::launcher::{queued, under_way};
+use crate::sweep::slurm::queue::{self, Task};
 use crate::sweep::{record, search, table, text};
 use crate::units::{Bytes, counted, seconds};
 
@@ -133,7 +138,7 @@ pub fn run(arguments: &SweepArguments) -> Result<u8, Failure> {
     let events = arguments.progress == Progress::Json;
     let terminal = Terminal { quiet, verbose: arguments.verbose, events };
     if let Some(folder) = &arguments.collect {
-        return sweep_slurm::collect(&meant(arguments, folder)?, arguments.json, false, terminal);
+        return collect(&meant(arguments, folder)?, arguments, terminal);
     }
     if let (Some(place), Some(folder)) = (arguments.task, &arguments.resume) {
         return sweep_slurm::become_run(
@@ -195,10 +200,7 @@ pub fn run(arguments: &SweepArguments) -> Result<u8, Failure> {
         }
     };
     terminal.say(&format!("{}: {how}, in {}", record.experiment, path.display()));
-    match begun.place {
-        Where::Local => on_this_machine(&path, &mut begun.record, begun.allowed, arguments, &stop, terminal),
-        Where::Slurm => on_slurm(&begun, arguments, &stop, terminal),
-    }
+    conduct(&mut begun, arguments, &stop, terminal)
 }
 
 /// A sweep that this process holds.
@@ -206,7 +208,7 @@ struct Begun {
     folder: RunDirectory,
     record: Record,
     place: Where,
-    launcher: Option<Launcher>,
+    launcher: Option<LauncherSettings>,
     /// Runs start the programs that their folders name, whoever created these.
     allowed: bool,
 }
@@ -223,56 +225,43 @@ fn meant(arguments: &SweepArguments, text: &Path) -> Result<PathBuf, Failure> {
     })
 }
 
-fn on_slurm(begun: &Begun, arguments: &SweepArguments, stop: &StopSignal, terminal: Terminal) -> Result<u8, Failure> {
-    let record = &begun.record;
-    // The nodes start elsewhere.
-    let path = std::path::absolute(&begun.folder.path).map_err(Failure::failed)?;
-    let settings = begun.launcher.clone().map(|Launcher::Slurm(settings)| settings);
-    let (planned, settings) = sweep_search::for_slurm(record, settings);
-    let watched = sweep_slurm::conduct(&path, &planned, settings, begun.allowed, arguments, stop, terminal)?;
-    let told = watched != Watched::AllDone;
-    let collected = sweep_slurm::collect(&path, arguments.json, told, terminal)?;
-    let told = sweep_slurm::tell(&watched, &path, record, terminal);
-    // All tasks have ended: what is not finished failed.
-    let ended = if collected == 0 { 0 } else { exit_code(Outcome::Failed) };
-    Ok(told.unwrap_or(ended))
-}
-
-fn on_this_machine(
-    path: &Path,
-    record: &mut Record,
-    allowed: bool,
+/// Runs what is not done of a sweep, shows its table, and returns the exit code.
+fn conduct(
+    begun: &mut Begun,
     arguments: &SweepArguments,
     stop: &StopSignal,
     terminal: Terminal,
 ) -> Result<u8, Failure> {
-    let how = Conduct { fail_fast: arguments.fail_fast, retry_failed: arguments.retry_failed, allowed };
-    let mut launcher = sweep_jobs::launcher(path, record, arguments.jobs, terminal)?;
-    let mut lines = Lines::new(record, terminal);
-    let conducted = conduct(path, record, how, launcher.as_mut(), stop, &mut |event| lines.event(event));
-    let table = table::write(path, record, &BTreeMap::new());
-    let conducted = conducted.map_err(|error| Failure::Failed(format!("{error}; {}", how_to_go_on(path))))?;
-    let table = table.map_err(Failure::failed)?;
-    match arguments.json {
-        true => terminal.json(&table),
-        false if !arguments.quiet => terminal.answer(&text::text(&table, terminal.width())),
-        false => {}
+    let Begun { folder, record, place, launcher, allowed } = begun;
+    let options = Options { fail_fast: arguments.fail_fast, retry_failed: arguments.retry_failed, allowed: *allowed };
+    let on_slurm = *place == Where::Slurm;
+    // The nodes of a cluster start in another directory.
+    let path = if on_slurm { std::path::absolute(&folder.path).map_err(Failure::failed)? } else { folder.path.clone() };
+    let mut launcher: Box<dyn Launcher> = match place {
+        Where::Local => sweep_jobs::launcher(&path, record, options, arguments.jobs, terminal)?,
+        Where::Slurm => {
+            let settings = launcher.take().map(|LauncherSettings::Slurm(settings)| settings);
+            sweep_slurm::launcher(&path, record, settings, options, terminal)?
+        }
+    };
+    let mut lines = Lines::new(record, on_slurm.then(|| path.join(layout::SLURM_SCRIPT)), terminal);
+    let scheduled = schedule(&path, record, options, launcher.as_mut(), stop, &mut |event| lines.event(event));
+    let tasks = if on_slurm { sweep_slurm::tasks_of_sweep(&path, record, terminal) } else { Vec::new() };
+    let progress = show_table(&path, record, &tasks, arguments.json, terminal);
+    let scheduled = scheduled.map_err(|error| Failure::Failed(format!("{error}\n{}", how_to_go_on(&path))))?;
+    let progress = progress?;
+    if on_slurm {
+        terminal.say(&progress.words(&tasks));
     }
-    terminal.say(&format!("report: {}", path.join(layout::REPORT).display()));
-    let well = table.rows.iter().flat_map(|row| &row.runs).filter(|run| run.finished || run.at_rung).count();
-    match conducted {
-        Conducted::Stopped { left } => {
-            terminal.error(&format!("stopped by a signal: {left} of {} runs are not done", record.runs_at_most()));
-            terminal.say(&how_to_go_on(path));
-            Ok(exit_code(Outcome::Interrupted))
-        }
-        Conducted::FailedFast { left } => {
-            terminal.error(&format!("a run failed, and --fail-fast was given: {left} runs were not started"));
-            terminal.say(&how_to_go_on(path));
-            Ok(exit_code(Outcome::Failed))
-        }
-        Conducted::AllDone if well < record.order.len() => {
-            terminal.error(&format!("{} of {} runs did not finish", record.order.len() - well, record.order.len()));
+    let all = record.runs_at_most();
+    let unfinished = progress.runs - progress.finished;
+    let (message, code) = match &scheduled {
+        Scheduled::AllDone if unfinished == 0 && !progress.due => return Ok(0),
+        Scheduled::AllDone => {
+            terminal.error(&match unfinished {
+                0 => "a run that was to continue from its rung did not start".to_owned(),
+                _ => format!("{unfinished} of {} runs did not finish", record.order.len()),
+            });
             if !arguments.retry_failed {
                 terminal.say(&format!(
                     "to try them again: {} sweep --resume {} --retry-failed; without it, runs that failed stay as they are",
@@ -280,13 +269,109 @@ fn on_this_machine(
                     path.display()
                 ));
             }
-            Ok(exit_code(Outcome::Failed))
+            return Ok(exit_code(Outcome::Failed));
         }
-        Conducted::AllDone => Ok(0),
+        Scheduled::FailedFast { left } => {
+            (format!("a run failed, and --fail-fast was given: {left} runs were not started"), Outcome::Failed)
+        }
+        Scheduled::Stopped { left } => {
+            (format!("stopped by a signal: {left} of {all} runs are not done"), Outcome::Interrupted)
+        }
+        Scheduled::Cancelled { left } => {
+            (format!("jobs were cancelled: {left} of {all} runs are not done"), Outcome::Interrupted)
+        }
+        Scheduled::Left { jobs, left } => (sweep_slurm::left_words(record, jobs, *left), Outcome::Interrupted),
+    };
+    terminal.error(&message);
+    if let Scheduled::Left { jobs, .. } = &scheduled {
+        sweep_slurm::say_what_to_do(&path, jobs, terminal);
+    }
+    terminal.say(&how_to_go_on(&path));
+    Ok(exit_code(code))
+}
+
+/// Writes the table of a sweep, shows it, and returns how many runs it has.
+fn show_table(
+    sweep: &Path,
+    record: &Record,
+    tasks: &[Task],
+    json: bool,
+    terminal: Terminal,
+) -> Result<RunCounts, Failure> {
+    let table = table::write(sweep, record, &queued(record, tasks)).map_err(Failure::failed)?;
+    match json {
+        true => terminal.json(&table),
+        false if !terminal.quiet => terminal.answer(&text::text(&table, terminal.width())),
+        false => {}
+    }
+    terminal.say(&format!("report: {}", sweep.join(layout::REPORT).display()));
+    RunCounts::new(sweep, record, &table, tasks)
+}
+
+/// `xrun sweep --collect DIR`: the table of what there is, whether processes work on the sweep or not.
+fn collect(sweep: &Path, arguments: &SweepArguments, terminal: Terminal) -> Result<u8, Failure> {
+    let record = Record::read(sweep).map_err(Failure::failed)?;
+    let tasks = sweep_slurm::tasks_of_sweep(sweep, &record, terminal);
+    let counts = show_table(sweep, &record, &tasks, arguments.json, terminal)?;
+    terminal.say(&counts.words(&tasks));
+    let (running, waiting) = queue::counts(&tasks);
+    if counts.open > running + waiting {
+        terminal.say(&how_to_go_on(sweep));
+    }
+    Ok(counts.exit_code())
+}
+
+/// Numbers of runs in a sweep's table.
+struct RunCounts {
+    /// Runs that there are to be at most.
+    all: usize,
+    /// Runs that there are, of the points chosen so far.
+    runs: usize,
+    /// Runs that finished, or wait at a rung.
+    finished: usize,
+    /// Runs that are to be started or continued.
+    open: usize,
+    /// A run that waits at a rung is to continue.
+    due: bool,
+}
+
+impl RunCounts {
+    fn new(sweep: &Path, record: &Record, table: &Table, tasks: &[Task]) -> Result<Self, Failure> {
+        let runs = || table.rows.iter().flat_map(|row| &row.runs);
+        let finished = runs().filter(|run| run.finished || run.at_rung).count();
+        let open = ["running", "waiting", "not run", "killed", Outcome::Interrupted.words()];
+        let open = runs().filter(|run| open.contains(&run.outcome.as_str())).count();
+        let (all, runs) = (record.runs_at_most(), record.order.len());
+        // Trials of asha that wait at a rung are done only when none of them is to continue.
+        let due = match &record.search {
+            Some(Search { method: Method::Asha { .. }, .. }) => {
+                let mut scheduler = scheduler(sweep, record, false);
+                under_way(record, tasks).into_iter().for_each(|job| scheduler.adopt(job));
+                scheduler.next(&mut record.clone()).map_err(Failure::failed)?.is_some()
+            }
+            _ => false,
+        };
+        // A search has trials that are not chosen yet.
+        let open = open + (all - runs) + usize::from(due);
+        Ok(Self { all, runs, finished, open, due })
+    }
+
+    /// `3 of 4 runs finished, 1 running, 0 waiting`
+    fn words(&self, tasks: &[Task]) -> String {
+        let (running, waiting) = queue::counts(tasks);
+        format!("{} of {} runs finished, {running} running, {waiting} waiting", self.finished, self.all)
+    }
+
+    fn exit_code(&self) -> u8 {
+        match (self.finished == self.all && !self.due, self.open > 0) {
+            (true, _) => 0,
+            (_, true) => exit_code(Outcome::Interrupted),
+            _ => exit_code(Outcome::Failed),
+        }
     }
 }
 
-pub fn how_to_go_on(sweep: &Path) -> String {
+fn how_to_go_on(sweep: &Path) -> String {
     format!("to continue: {} sweep --resume {}", invocation::program(), sweep.display())
 }
 
@@ -342,67 +427,86 @@ fn list(family: &Family, planned: &Planned, json: bool, terminal: Terminal) {
     terminal.answer(&format!("{}{search}", text::plan(&keys, points, family.sweep.repeats, terminal.width())));
 }
 
-/// Says how it goes.
-pub struct Lines {
+/// Reports the progress of a sweep.
+struct Lines {
     keys: Vec<String>,
-    /// How many runs there will be is not known: it follows from results.
+    /// The number of runs is not known before their results.
     searches: bool,
+    /// The batch script of a cluster.
+    script: Option<PathBuf>,
     terminal: Terminal,
     begun: Instant,
     last: Option<Instant>,
-    /// Ended since this process began.
+    /// Runs that ended since this process began.
     ended: usize,
     all: usize,
 }
 
 impl Lines {
-    pub fn new(record: &Record, terminal: Terminal) -> Self {
-        let (keys, searches) = (record.keys.clone(), record.search.is_some());
-        Self { keys, searches, terminal, begun: Instant::now(), last: None, ended: 0, all: record.runs_at_most() }
+    fn new(record: &Record, script: Option<PathBuf>, terminal: Terminal) -> Self {
+        Self {
+            keys: record.keys.clone(),
+            searches: record.search.is_some(),
+            script,
+            terminal,
+            begun: Instant::now(),
+            last: None,
+            ended: 0,
+            all: record.runs_at_most(),
+        }
     }
 
     fn event(&mut self, event: Event<'_>) {
-        match event {
-            Event::Begins { done: 0, .. } => {}
+        let text = match event {
+            Event::Begins { done: 0, .. } => return,
             Event::Begins { left, done } => {
                 let is = if done == 1 { "is" } else { "are" };
-                self.terminal.say(&format!("{} {is} done, {left} to do", counted(done as u64, "run")));
+                format!("{} {is} done, {left} to do", counted(done as u64, "run"))
             }
-            Event::Waits { run } => self.waits(run),
-            Event::Again { run, process, bytes } => {
+            Event::Waits { run } => format!("{run}: a process of before still works on it; waiting for it to stop"),
+            Event::Submitted { job, jobs, .. } if self.searches => {
+                if self.all > LINES_MAX && !self.terminal.verbose {
+                    return;
+                }
+                let one = |job: &Job| {
+                    let far = job.until.map_or_else(|| "its end".to_owned(), |step| format!("step {step}"));
+                    format!("{} to {far}", job.run)
+                };
+                format!("job {job}: {}", jobs.iter().map(one).collect::<Vec<_>>().join(", "))
+            }
+            Event::Submitted { job, jobs, memory } => {
+                let each = memory.map_or_else(String::new, |memory| format!(", {} each", Bytes(memory)));
+                let script = self.script.as_deref().unwrap_or(Path::new("")).display();
+                let runs = counted(jobs.len() as u64, "run");
+                format!("job {job}: {runs}{each}, as {script} says; Ctrl-C leaves them to Slurm")
+            }
+            Event::Queue { running, waiting, reason } => {
+                let why = if reason.is_empty() || reason == "None" { String::new() } else { format!(" ({reason})") };
+                let waiting = if waiting > 0 { format!(", {waiting} waiting{why}") } else { String::new() };
+                format!("{running} running{waiting}")
+            }
+            Event::Unavailable { error: error @ SlurmError::Refused { .. } } => {
+                format!("{error}; it is tried again when another job has ended")
+            }
+            Event::Unavailable { error } => format!("{error}; asking again until Slurm answers"),
+            Event::Retried { run, process } => {
                 let why = process.message.as_deref().unwrap_or("it had too little memory beside others");
-                let needs = format!("it needs about {}", Bytes(bytes));
-                self.terminal.say(&format!("{run}: {why}; {needs}, and is tried once more by itself"));
+                match (&self.script, process.again_with.map(Bytes)) {
+                    (Some(_), Some(bytes)) => format!("{run}: {why}; submitted again, once, with {bytes}"),
+                    (Some(_), None) => format!("{run}: {why}; submitted again"),
+                    (None, bytes) => {
+                        let needs = bytes.map_or_else(String::new, |bytes| format!("it needs about {bytes}, and "));
+                        format!("{run}: {why}; {needs}is tried once more by itself")
+                    }
+                }
             }
-            Event::Stops { running } => {
-                let runs = counted(running as u64, "run");
-                self.terminal.say(&format!("stopping: {runs} to write a checkpoint"));
-            }
-            Event::Ended { run, values, process, until, left } => self.ended((run, until), values, process, left),
-        }
+            Event::Stops { running } => format!("stopping: {} to write a checkpoint", counted(running as u64, "run")),
+            Event::Ended { job, values, process, left } => return self.ended(job, values, process, left),
+        };
+        self.terminal.say(&text);
     }
 
-    /// A process that is none of ours works on a run.
-    pub fn waits(&self, run: RunId) {
-        self.terminal.say(&format!("{run}: a process of before still works on it; waiting for it to stop"));
-    }
-
-    /// A job of a cluster was submitted for a run, which stops after a step or goes to its end.
-    pub fn sent(&self, job: u64, run: RunId, until: Option<u64>) {
-        if self.all <= LINES_MAX || self.terminal.verbose {
-            let far = until.map_or_else(|| "its end".to_owned(), |step| format!("step {step}"));
-            self.terminal.say(&format!("job {job}: {run} to {far}"));
-        }
-    }
-
-    /// A process ended: which run, the step that it was to stop after if it was, and the values of its point.
-    pub fn ended(
-        &mut self,
-        (run, until): (RunId, Option<u64>),
-        values: &[serde_json::Value],
-        process: &Process,
-        left: usize,
-    ) {
+    fn ended(&mut self, Job { run, until }: Job, values: &[serde_json::Value], process: &Process, left: usize) {
         self.ended += 1;
         if self.terminal.events {
             let values: BTreeMap<&str, &serde_json::Value> = self.keys.iter().map(String::as_str).zip(values).collect();

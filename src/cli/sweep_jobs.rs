@@ -12,10 +12,12 @@ use crate::experiment::read;
 use crate::files::layout;
 use crate::plan::fit;
 use crate::settings::sections::Limits;
-use crate::sweep::launch::{Launcher, Local, Packed};
+use crate::sweep::launcher::Launcher;
+use crate::sweep::local::Local;
 use crate::sweep::needs::packing::{Packing, Room};
 use crate::sweep::needs::tried_again;
 use crate::sweep::records::sweep::Record;
+use crate::sweep::schedule::Options;
 use crate::sweep::search::with_known_points;
 use crate::units::{Bytes, counted};
 
@@ -49,20 +51,24 @@ impl FromStr for Jobs {
 pub fn launcher<'a>(
     sweep: &'a Path,
     record: &Record,
+    options: Options,
     jobs: Jobs,
     terminal: Terminal,
 ) -> Result<Box<dyn Launcher + 'a>, Failure> {
     let count = match jobs {
-        Jobs::Auto => return Ok(Box::new(packed(sweep, &with_known_points(record), terminal)?)),
+        Jobs::Auto => {
+            let packing = packing(sweep, &with_known_points(record), terminal)?;
+            return Ok(Box::new(Local::packed(sweep, options, packing).map_err(Failure::failed)?));
+        }
         Jobs::Count(count) => count,
     };
     if count > 1 {
         terminal.say(&format!("{count} runs share the machine: speeds are not those of one alone"));
     }
-    Ok(Box::new(Local::new(count.into()).map_err(Failure::failed)?))
+    Ok(Box::new(Local::new(sweep, options, count.into()).map_err(Failure::failed)?))
 }
 
-fn packed<'a>(sweep: &'a Path, record: &Record, terminal: Terminal) -> Result<Packed<'a>, Failure> {
+fn packing<'a>(sweep: &'a Path, record: &Record, terminal: Terminal) -> Result<Packing<'a>, Failure> {
     let memory = sweep_memory::forecasts(sweep, record, "write --jobs N in place of --jobs auto", terminal)?;
     let device = free_on_device(sweep, record)?;
     let rooms = fit::rooms(&Limits::default(), device);
@@ -90,11 +96,8 @@ fn packed<'a>(sweep: &'a Path, record: &Record, terminal: Terminal) -> Result<Pa
         counted(room.processors as u64, "run")
     ));
     let forecasts = Box::new(AsChosen::new(sweep, memory, terminal));
-    let mut packed = Packed::new(Packing::new(room, forecasts)).map_err(Failure::failed)?;
-    for (run, _) in tried_again(sweep, record).into_iter().filter(|(_, retry)| retry.to_come) {
-        packed.try_alone(run);
-    }
-    Ok(packed)
+    let retries = tried_again(sweep, record).into_iter().filter(|(_, retry)| retry.to_come);
+    Ok(Packing::new(room, forecasts, retries.map(|(run, _)| run).collect()))
 }
 
 fn less_reserve(bytes: u64) -> u64 {

@@ -5,7 +5,7 @@ use crate::experiment::sweep::{Mode, Sweep};
 use crate::sweep::records::search::{Method, Search};
 use crate::sweep::records::sweep::Record;
 use crate::sweep::search::with_known_points;
-use crate::sweep::slurm::search::JOBS;
+use crate::sweep::slurm::launcher::SEARCH_JOBS;
 
 /// `up to 40 points, chosen by score (higher is better)`, and where runs stop.
 pub fn words(search: &Search) -> String {
@@ -39,6 +39,6 @@ pub fn for_slurm(record: &Record, settings: Option<Slurm>) -> (Record, Option<Sl
         return (record.clone(), settings);
     }
     let mut settings = settings.unwrap_or_default();
-    settings.array_limit.get_or_insert(JOBS);
+    settings.array_limit.get_or_insert(SEARCH_JOBS);
     (with_known_points(record), Some(settings))
 }

@@ -14,10 +14,9 @@
 //! How far a sweep is stands in its run directories and nowhere else, so that no kill can make two records disagree.
 
 pub mod compare;
-pub mod conduct;
-pub mod course;
-pub mod launch;
+pub mod launcher;
 pub mod listing;
+pub mod local;
 pub mod measure;
 pub mod needs;
 pub mod page;
@@ -25,6 +24,8 @@ pub mod plan;
 pub mod points;
 pub mod record;
 pub mod records;
+pub mod schedule;
+pub mod scheduler;
 pub mod search;
 pub mod slurm;
 pub mod standing;

@@ -38,9 +38,9 @@ pub struct Packing<'a> {
 }
 
 impl<'a> Packing<'a> {
-    /// Nothing runs yet.
-    pub fn new(room: Room, forecasts: Box<dyn Forecasts + 'a>) -> Self {
-        Self { room, forecasts, running: BTreeMap::new(), in_company: BTreeSet::new(), alone: BTreeSet::new() }
+    /// Nothing runs yet. `alone` are the runs whose retry was decided on before.
+    pub fn new(room: Room, forecasts: Box<dyn Forecasts + 'a>, alone: BTreeSet<RunId>) -> Self {
+        Self { room, forecasts, running: BTreeMap::new(), in_company: BTreeSet::new(), alone }
     }
 
     /// What all together may use.
@@ -124,7 +124,8 @@ mod tests {
     #[test]
     fn runs_are_packed_while_their_forecasts_fit() {
         let room = Room { processors: 3, host: 100, device: Some(10) };
-        let mut packing = Packing::new(room, memory(&[(60, 0), (50, 0), (40, 6), (0, 6), (1, 0), (500, 0)]));
+        let mut packing =
+            Packing::new(room, memory(&[(60, 0), (50, 0), (40, 6), (0, 6), (1, 0), (500, 0)]), BTreeSet::new());
         packing.begin(run(1));
         assert!(!packing.fits(run(2)) && packing.fits(run(3)) && !packing.fits(run(6)));
         packing.begin(run(3));
@@ -142,8 +143,11 @@ mod tests {
 
     #[test]
     fn a_run_that_is_tried_again_has_nobody_beside_it_and_is_tried_once() {
-        let mut packing =
-            Packing::new(Room { processors: 4, host: 100, device: None }, memory(&[(10, 0), (10, 0), (10, 0)]));
+        let mut packing = Packing::new(
+            Room { processors: 4, host: 100, device: None },
+            memory(&[(10, 0), (10, 0), (10, 0)]),
+            BTreeSet::new(),
+        );
         packing.begin(run(1));
         packing.begin(run(2));
         packing.end(run(1));
@@ -169,7 +173,7 @@ mod tests {
             device in proptest::option::of(1u64..80),
             ends in proptest::collection::vec(any::<proptest::sample::Index>(), 100),
         ) {
-            let mut packing = Packing::new(Room { processors, host, device }, memory(&needs));
+            let mut packing = Packing::new(Room { processors, host, device }, memory(&needs), BTreeSet::new());
             let mut waiting: Vec<u64> = (1..=needs.len() as u64).collect();
             let mut running: Vec<u64> = Vec::new();
             for end in ends {

@@ -3,10 +3,10 @@
 //! `asha` and `tpe` decide, from numbers alone; `course` reads the numbers from the run directories and hands out runs.
 
 pub mod asha;
-pub mod course;
 pub mod known;
 pub mod proposals;
 pub mod rungs;
+pub mod scheduler;
 pub mod tpe;
 
 use crate::records::search::{Dimension, Method, Search};

@@ -3,7 +3,6 @@
 //! The order of the sweep is cut into blocks; the run at the start of a block is task 0 of its array. The name of a job
 //! says where its block begins, so the queue alone tells which run a task is.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use xrun_core::dataset::digest::digest;
@@ -74,19 +73,17 @@ impl Arrays {
         task.checked_add(first)
     }
 
-    /// The arrays that have these runs, by the place at which each begins, and the tasks of each.
-    pub fn blocks(&self, places: &[usize]) -> BTreeMap<usize, Vec<usize>> {
-        let mut blocks: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-        for place in places {
-            let task = place % self.size;
-            blocks.entry(place - task).or_default().push(task);
-        }
-        blocks
+    /// The place at which the array with this run begins, and the run's task in it.
+    pub fn block(&self, place: usize) -> (usize, usize) {
+        let task = place % self.size;
+        (place - task, task)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
     use proptest::prelude::*;
 
@@ -97,8 +94,10 @@ mod tests {
             size in proptest::option::of(1u32..120),
         ) {
             let arrays = Arrays::new(Path::new("/results/s/2026-11-21"), runs, size);
-            let places: Vec<usize> = (0..runs).rev().collect();
-            let blocks = arrays.blocks(&places);
+            let mut blocks: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+            for (first, task) in (0..runs).rev().map(|place| arrays.block(place)) {
+                blocks.entry(first).or_default().push(task);
+            }
             prop_assert_eq!(blocks.len(), arrays.count());
             let names: Vec<String> = arrays.names().split(',').map(str::to_owned).collect();
             let mut found = Vec::new();

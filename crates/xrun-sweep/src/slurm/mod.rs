@@ -2,29 +2,28 @@
 //! are small; each task is one run of the sweep by its place in the order.
 //!
 //! ```text
-//! watch::watch     what is missing -> script::script -> queue::submit   job arrays
-//!                  squeue and the run directories                      until all are done; killed ones again
-//! search::watch    what a search chooses -> the same            a job a run and rung, until nothing is to choose
-//! unwatched::died  what died for want of memory before a watcher came
-//! task::start      a task's number -> the run or resume that the node's process becomes
+//! launcher::SlurmLauncher  a run -> script::script -> queue::submit   job arrays
+//!                          squeue and the run directories             until the runs end
+//! outcome::ActiveJob       a job that is gone -> the run's end, or another submission
+//! unwatched::died          deaths for want of memory before a launcher started
+//! task::start              a task's number -> the run or resume that the node's process becomes
 //! ```
 //! The jobs bear the sweep's name, so the queue and the run directories say everything: any shell can go on.
 
 pub mod arrays;
 pub mod jobs;
+pub mod launcher;
+pub mod outcome;
 pub mod queue;
 pub mod script;
-pub mod search;
 pub mod task;
 pub mod unwatched;
-pub mod watch;
 
 use std::path::{Path, PathBuf};
 
 use self::arrays::Arrays;
 use super::record;
-use xrun_core::experiment::launcher;
-use xrun_core::experiment::launcher::Slurm;
+use xrun_core::experiment::launcher::{Slurm, check_slurm};
 use xrun_core::files::write;
 use xrun_core::files::write::WriteError;
 use xrun_core::files::{file, layout};
@@ -139,6 +138,6 @@ pub fn kept(sweep: &Path) -> Result<Option<Slurm>, SlurmError> {
     let text = String::from_utf8(bytes).map_err(|_| wrong("is not UTF-8"))?;
     // The file may have been edited: each value must be one that an experiment may have, or it could add lines of its own
     // to the script.
-    launcher::check_slurm(&text).map_err(|message| wrong(&message))?;
+    check_slurm(&text).map_err(|message| wrong(&message))?;
     Ok(Some(toml::from_str(&text).map_err(|error| wrong(error.message()))?))
 }

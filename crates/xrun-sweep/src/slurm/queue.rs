@@ -80,11 +80,6 @@ pub fn array_size_max() -> Option<u32> {
     line.trim_start().strip_prefix('=')?.trim().parse().ok()
 }
 
-/// The tasks of a sweep's jobs.
-pub fn tasks(arrays: &Arrays) -> Result<Vec<Task>, SlurmError> {
-    Ok(lines(&arrays.names())?.lines().filter_map(|line| task(line, arrays)).collect())
-}
-
 /// The lines of the queue of the jobs with these names, which are a list with commas.
 pub fn lines(names: &str) -> Result<String, SlurmError> {
     let mut command = Command::new("squeue");
@@ -97,13 +92,25 @@ pub fn lines(names: &str) -> Result<String, SlurmError> {
 }
 
 /// Of `12|3|PENDING|name|Priority`; `None` for a line that is not of a task of these arrays.
-pub fn task(line: &str, arrays: &Arrays) -> Option<Task> {
+pub fn task(line: &str, arrays: &Arrays, until: Option<u64>) -> Option<Task> {
     let mut parts = line.trim().splitn(5, '|');
     let (job, task) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
     let state = printable::line(parts.next()?, 40);
     let place = arrays.place(parts.next()?, task)?;
     let reason = printable::line(parts.next().unwrap_or_default(), 120);
-    Some(Task { job, task, place, state, reason, until: None })
+    Some(Task { job, task, place, state, reason, until })
+}
+
+/// Returns whether the run at this place of the order has a task that runs or waits.
+pub fn is_active(tasks: &[Task], place: usize) -> bool {
+    tasks.iter().any(|task| task.place == place && task.is_active())
+}
+
+/// Numbers of tasks that run, and that wait.
+pub fn counts(tasks: &[Task]) -> (usize, usize) {
+    let active = || tasks.iter().filter(|task| task.is_active());
+    let waiting = active().filter(|task| task.waits()).count();
+    (active().count() - waiting, waiting)
 }
 
 fn run(name: &'static str, command: &mut Command) -> Result<Output, SlurmError> {
@@ -128,7 +135,7 @@ mod tests {
     #[test]
     fn lines_of_the_queue_are_read() {
         let arrays = Arrays::new(Path::new("s"), 30, Some(10));
-        let task = |line: &str| super::task(line, &arrays);
+        let task = |line: &str| super::task(line, &arrays, None);
         let read = task("12|3|PENDING|xrun_s_from_20|Priority\n").unwrap();
         assert_eq!((read.job, read.task, read.place), (12, 3, 23));
         assert_eq!((read.state.as_str(), read.reason.as_str()), ("PENDING", "Priority"));
@@ -143,7 +150,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_line_makes_it_panic(line in ".{0,60}|[0-9|A-Z]{0,30}") {
-            let _ = task(&line, &Arrays::new(Path::new("s"), 30, Some(10)));
+            let _ = task(&line, &Arrays::new(Path::new("s"), 30, Some(10)), None);
         }
     }
 }

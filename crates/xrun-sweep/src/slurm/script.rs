@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use super::super::launch::ALLOW_COMMAND;
+use super::super::launcher::ALLOW_COMMAND;
 use super::SlurmError;
 use xrun_core::experiment::launcher::Slurm;
 use xrun_core::files::layout;

@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use super::super::course::Job;
-use super::super::launch::Start;
+use super::super::launcher::Start;
 use super::super::record::{RecordError, run_folder};
+use super::super::scheduler::Job;
 use super::super::search::known;
 use super::super::standing::{self, Standing};
 use crate::records::sweep::Record;

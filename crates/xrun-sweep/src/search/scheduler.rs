@@ -1,5 +1,4 @@
-//! Which run does a search start next? Decided by what the run directories hold, so that a search that was killed goes on
-//! as if it had not been.
+//! The schedulers of searches. They decide by the run directories, so a search that was killed continues with the same decisions.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
@@ -8,18 +7,18 @@ use super::asha::{self, Choice, Known};
 use super::known::{Stage, cost_at_end, failed, known, on_its_way, sent, stage};
 use super::proposals;
 use super::tpe::{self, Settings, Told};
-use crate::course::{Course, Job, report_if_missing};
 use crate::points::RunId;
 use crate::record::run_folder;
 use crate::records::search::{Method, Search};
 use crate::records::sweep::Record;
+use crate::scheduler::{Job, Scheduler, report_if_missing};
 use crate::standing;
 use crate::standing::Standing;
 use xrun_core::files::write::WriteError;
 
-/// A search by halving.
+/// A search by asha.
 #[derive(Debug)]
-pub struct Halving<'a> {
+pub struct Asha<'a> {
     sweep: &'a Path,
     search: Search,
     reduction_factor: u64,
@@ -31,7 +30,7 @@ pub struct Halving<'a> {
 
 /// A search that chooses points.
 #[derive(Debug)]
-pub struct Choosing<'a> {
+pub struct Tpe<'a> {
     sweep: &'a Path,
     search: Search,
     /// Runs that were chosen or begun, and have not ended.
@@ -42,13 +41,13 @@ pub struct Choosing<'a> {
     exhausted: bool,
 }
 
-/// The course of a search, as far as it is.
-pub fn course<'a>(sweep: &'a Path, record: &Record, search: &Search, retry_failed: bool) -> Box<dyn Course + 'a> {
+/// The scheduler of a search.
+pub fn searcher<'a>(sweep: &'a Path, record: &Record, search: &Search, retry_failed: bool) -> Box<dyn Scheduler + 'a> {
     match &search.method {
         Method::Asha { reduction_factor, .. } => {
-            Box::new(Halving::new(sweep, record, search.clone(), *reduction_factor, retry_failed))
+            Box::new(Asha::new(sweep, record, search.clone(), *reduction_factor, retry_failed))
         }
-        Method::Tpe { .. } => Box::new(Choosing::new(sweep, record, search.clone(), retry_failed)),
+        Method::Tpe { .. } => Box::new(Tpe::new(sweep, record, search.clone(), retry_failed)),
     }
 }
 
@@ -56,15 +55,15 @@ fn run(point: usize) -> RunId {
     RunId { point: point as u64 + 1, repeat: 1 }
 }
 
-impl<'a> Halving<'a> {
+impl<'a> Asha<'a> {
     fn new(sweep: &'a Path, record: &Record, search: Search, reduction_factor: u64, retry_failed: bool) -> Self {
         let count = record.points.len();
-        let mut halving =
+        let mut asha =
             Self { sweep, search, reduction_factor, open: VecDeque::new(), points: vec![Known::default(); count] };
         for point in 0..count {
             let folder = run_folder(sweep, run(point));
-            let mut found = known(&folder, &halving.search, false);
-            let goes_on = match stage(&folder, halving.search.rungs()) {
+            let mut found = known(&folder, &asha.search, false);
+            let goes_on = match stage(&folder, asha.search.rungs()) {
                 Stage::Open { .. } => true,
                 Stage::Over(outcome) => {
                     report_if_missing(&folder);
@@ -78,11 +77,11 @@ impl<'a> Halving<'a> {
                 // What it failed at, it has not come to.
                 found.costs.truncate(found.sent - 1);
                 found.over = false;
-                halving.open.push_back(halving.job(point, found.sent - 1));
+                asha.open.push_back(asha.job(point, found.sent - 1));
             }
-            halving.points[point] = found;
+            asha.points[point] = found;
         }
-        halving
+        asha
     }
 
     /// Sends a point to a rung, which is counted from 0; the last one is the end.
@@ -92,7 +91,7 @@ impl<'a> Halving<'a> {
     }
 }
 
-impl Course for Halving<'_> {
+impl Scheduler for Asha<'_> {
     fn left(&self, _: &Record) -> usize {
         self.open.len() + self.points.iter().filter(|point| point.sent == 0).count()
     }
@@ -138,20 +137,20 @@ impl Course for Halving<'_> {
     }
 }
 
-impl<'a> Choosing<'a> {
+impl<'a> Tpe<'a> {
     fn new(sweep: &'a Path, record: &Record, search: Search, retry_failed: bool) -> Self {
-        let mut choosing = Self { sweep, search, open: VecDeque::new(), costs: BTreeMap::new(), exhausted: false };
+        let mut tpe = Self { sweep, search, open: VecDeque::new(), costs: BTreeMap::new(), exhausted: false };
         for point in 0..record.points.len() {
             let folder = run_folder(sweep, run(point));
             match stage(&folder, &[]) {
                 Stage::Over(outcome) if outcome.is_done() || !(retry_failed && outcome.resumable()) => {
                     report_if_missing(&folder);
-                    choosing.learn(run(point));
+                    tpe.learn(run(point));
                 }
-                _ => choosing.open.push_back(Job { run: run(point), until: None }),
+                _ => tpe.open.push_back(Job { run: run(point), until: None }),
             }
         }
-        choosing
+        tpe
     }
 
     /// Takes in the result of a run. What failed, or left nothing, is as bad as can be.
@@ -165,7 +164,7 @@ impl<'a> Choosing<'a> {
     }
 }
 
-impl Course for Choosing<'_> {
+impl Scheduler for Tpe<'_> {
     fn left(&self, record: &Record) -> usize {
         let chosen = record.points.len() as u64;
         let rest = if self.exhausted { 0 } else { self.search.samples.saturating_sub(chosen) };

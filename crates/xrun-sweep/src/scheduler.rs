@@ -1,4 +1,4 @@
-//! Which run comes next? All of a list, one after another; a search decides by results ([`super::search::course`]).
+//! The order of a sweep's runs: a list one after another, or a search that decides by results ([`super::search::scheduler`]).
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -6,52 +6,60 @@ use std::path::Path;
 use super::needs::tried_again;
 use super::points::RunId;
 use super::record::run_folder;
+use super::search::scheduler::searcher;
 use super::standing::{self, Standing};
 use crate::records::sweep::Record;
 use xrun_core::files::layout;
 use xrun_core::files::write::WriteError;
 use xrun_results::report;
 
-/// A run, and how far it goes.
+/// A run, and the step that it stops after.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Job {
+    /// The run.
     pub run: RunId,
-    /// It stops after this step; `None` is its end.
+    /// It stops after this step; `None` means at its end.
     pub until: Option<u64>,
 }
 
 /// Hands out the runs of a sweep.
-pub trait Course {
-    /// Runs that have not begun or are to go on, besides those that run now. A search may add some later.
+pub trait Scheduler {
+    /// The number of runs that have not begun or are to continue, besides the active ones. A search may add some later.
     fn left(&self, record: &Record) -> usize;
-    /// The next one; `None` while there is none. Another one may be there when a run has ended.
+
+    /// Returns the next job; `None` while there is none. There may be one again when a run has ended.
     ///
     /// # Errors
-    /// What was chosen cannot be written down.
+    /// The choice cannot be written down.
     fn next(&mut self, record: &mut Record) -> Result<Option<Job>, WriteError>;
-    /// It was not started after all.
+
+    /// Takes back a job that was not started: it is the next one.
     fn put_back(&mut self, job: Job);
-    /// An earlier process sent it on its way, and it is still there, whatever its folder says: it is not handed out.
+
+    /// Takes out a job that an earlier process started and that is still active, whatever the run's directory says.
     fn adopt(&mut self, job: Job);
-    /// Its process ended, or that of somebody else who worked on it. `stopping` says that it was asked to.
+
+    /// Takes note that the job's process ended, or that of another program that worked on the run. `stopping`: it was asked to
+    /// stop.
     fn ended(&mut self, job: Job, stopping: bool);
 }
 
-/// All runs of a list.
+/// The scheduler of a sweep, which continues where the run directories are.
+pub fn scheduler<'a>(sweep: &'a Path, record: &Record, retry_failed: bool) -> Box<dyn Scheduler + 'a> {
+    match &record.search {
+        Some(search) => searcher(sweep, record, search, retry_failed),
+        None => Box::new(List { sweep, waiting: to_do(sweep, record, retry_failed) }),
+    }
+}
+
+/// The runs of modes `grid`, `zip` and `random`, in their order.
 #[derive(Debug)]
-pub struct List<'a> {
+struct List<'a> {
     sweep: &'a Path,
     waiting: VecDeque<RunId>,
 }
 
-impl<'a> List<'a> {
-    /// What is not done of a sweep.
-    pub fn new(sweep: &'a Path, record: &Record, retry_failed: bool) -> Self {
-        Self { sweep, waiting: to_do(sweep, record, retry_failed) }
-    }
-}
-
-impl Course for List<'_> {
+impl Scheduler for List<'_> {
     fn left(&self, _: &Record) -> usize {
         self.waiting.len()
     }
@@ -76,9 +84,9 @@ impl Course for List<'_> {
 }
 
 /// The runs that are not done, in their order.
-pub fn to_do(sweep: &Path, record: &Record, retry_failed: bool) -> VecDeque<RunId> {
+fn to_do(sweep: &Path, record: &Record, retry_failed: bool) -> VecDeque<RunId> {
     let mut runs = VecDeque::with_capacity(record.order.len());
-    // Decided on, and not begun: whoever was to do it was stopped.
+    // A retry that was decided on and has not begun, because the sweep was stopped.
     let retries = tried_again(sweep, record);
     let is_retried = |run: &RunId| retries.get(run).is_some_and(|retry| retry.to_come);
     for run in record.runs() {
@@ -92,7 +100,7 @@ pub fn to_do(sweep: &Path, record: &Record, retry_failed: bool) -> VecDeque<RunI
     runs
 }
 
-/// Writes the report of a run that was killed between its summary and its report.
+/// Writes the report of a run that was killed after its summary and before its report.
 pub fn report_if_missing(run: &Path) {
     if !run.join(layout::REPORT).is_file() {
         let _ = report::write(run);

@@ -1,5 +1,5 @@
-//! A run died for want of memory: is it tried once more, and with how much? With what its own trace says that it needed; and
-//! never if it was growing, since more memory would only move its next end.
+//! The one retry of a run that died for want of memory: with what its own trace says that it needs, and never if it was
+//! growing, since more memory would only move its next end.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,144 +12,107 @@ use xrun_core::units::Bytes;
 use xrun_results::format::{MemoryLine, Outcome, PlanFile, Point};
 use xrun_results::read;
 use xrun_results::verdict::{Judgement, Verdict};
+use xrun_verdict::{Recent, RecentGrowth};
 use xrun_watch::killed;
 
-/// Growth that is shown by the floors of so many parts of the trace, one above the other.
-const PARTS: usize = 4;
-/// Of a trace with fewer samples of steps, all are looked at; else those of its second half.
-const SAMPLES_OF_HALVES: usize = 16;
-/// It grew where the last floor is so much above the first: a share of it, and bytes.
-const GREW_SHARE: u64 = 20;
+/// A trace that is too short for a verdict shows growth from this fraction of what was held, as its inverse, and from this
+/// number of bytes.
+const GREW_FRACTION: u64 = 20;
 const GREW_MIN: u64 = 4 << 20;
 /// It is tried with three fifths more at least: a forecast that was 30 % too low is then high enough, and a run leaves a
 /// twentieth of its container's limit free.
 const LEAST_PARTS: u64 = 5;
-/// A run is never tried with more than so many times what it had.
+/// A run is never tried with more than this multiple of what it had.
 const TIMES_MAX: u64 = 4;
+/// Owners of a trace after this number are ignored: no run has more.
+const OWNERS_MAX: usize = 256;
 
-/// What becomes of the run.
+/// Decision on a retry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Again {
-    /// It is tried once more with so many bytes.
+    /// The run is tried once more with this number of bytes.
     With(u64),
-    /// It was growing; what, and who holds it, for people.
+    /// It was growing: what grew, and who holds it, as a message.
     Grew(String),
 }
 
-/// A limit of memory on the host that no key sets ended the run: more memory helps.
+/// Returns whether a limit of the host's memory that no key sets ended the run: more memory helps.
 pub fn met_the_containers_limit(run: &Path, outcome: Outcome) -> bool {
     let of_container = || read::post_mortem(run).ok().flatten().filter(|died| died.limit_key.is_none());
     outcome == Outcome::MemoryLimit && of_container().is_some_and(|died| died.place == Place::Host)
 }
 
-/// Whether its newest process held more than so many bytes, by its own trace: a cluster that ends it for that may say nothing
-/// of memory.
+/// Returns whether the run's newest process held more than this number of bytes, by its own trace: a cluster that kills it for
+/// that may not name memory as the reason.
 pub fn held_more(run: &Path, bytes: u64) -> bool {
-    seen(run, newest(run)).peak > bytes
+    Trace::read(run).peak > bytes
 }
 
-/// Decides by the run's folder. `had` is how many bytes it was given; 0 where that is not known.
+/// Decides by the run's directory. `had` is the number of bytes that it was given; 0 where that is not known.
 pub fn after(run: &Path, had: u64) -> Again {
     let verdict = killed::judged(run);
     let plan = read::plan(run).ok();
-    let seen = seen(run, newest(run));
-    // What it was given is not known of all runs: then it had what its trace shows.
-    let had = if had > 0 { had } else { seen.peak };
-    decide(verdict.as_ref(), &seen, plan.as_ref(), had)
+    let trace = Trace::read(run);
+    // Without a number, the run had what its trace shows.
+    let had = if had > 0 { had } else { trace.peak };
+    decide(verdict.as_ref(), &trace, plan.as_ref(), had)
 }
 
-/// What the trace of the newest process shows, in constant memory.
-#[derive(Clone, Debug, Default)]
-struct Seen {
-    /// The highest resident memory.
-    peak: u64,
-    /// The step of the last sample.
-    last_step: u64,
-    /// The least of each part, of samples of steps; and how many steps the parts have together.
-    floors: [Option<u64>; PARTS],
-    steps: u64,
-    /// What owners held at the first and at the last of these samples.
-    owners: [BTreeMap<String, u64>; 2],
-}
-
-/// The newest process in a trace: its number, its first and last step, and how many samples of steps it has.
-#[derive(Clone, Copy, Debug, Default)]
-struct Newest {
+/// The trace of a run's newest process, in constant memory.
+#[derive(Debug, Default)]
+struct Trace {
     segment: u32,
-    first: Option<u64>,
-    last: u64,
-    samples: usize,
+    /// The highest RSS, in bytes.
+    peak: u64,
+    last_step: u64,
+    /// RSS at samples of steps.
+    rss: Recent,
+    /// Bytes of each owner at these samples: their windows, and the last.
+    owners: BTreeMap<String, (Recent, u64)>,
 }
 
-fn lines(run: &Path) -> impl Iterator<Item = MemoryLine> {
-    read::memory(run).into_iter().flatten().map_while(Result::ok)
-}
-
-fn newest(run: &Path) -> Newest {
-    let mut newest = Newest::default();
-    for line in lines(run) {
-        if line.segment != newest.segment {
-            newest = Newest { segment: line.segment, ..Newest::default() };
+impl Trace {
+    fn read(run: &Path) -> Self {
+        let mut trace = Self::default();
+        for line in read::memory(run).into_iter().flatten().map_while(Result::ok) {
+            if line.segment != trace.segment {
+                trace = Self { segment: line.segment, ..Self::default() };
+            }
+            trace.add(line);
         }
-        newest.last = newest.last.max(line.step);
+        trace
+    }
+
+    fn add(&mut self, line: MemoryLine) {
+        let rss = line.host.resident.unwrap_or(line.host.heap);
+        self.peak = self.peak.max(rss).max(line.host.heap_peak).max(line.host.resident_peak.unwrap_or_default());
+        self.last_step = self.last_step.max(line.step);
         if line.point == Point::Step {
-            newest.first = newest.first.or(Some(line.step));
-            newest.samples += 1;
+            self.rss.add(line.step, rss as f64);
+            for (name, bytes) in line.owners {
+                if self.owners.len() >= OWNERS_MAX && !self.owners.contains_key(&name) {
+                    continue;
+                }
+                let (recent, last) = self.owners.entry(name).or_default();
+                recent.add(line.step, bytes as f64);
+                *last = bytes;
+            }
         }
     }
-    newest
-}
 
-fn seen(run: &Path, newest: Newest) -> Seen {
-    let mut seen = Seen { last_step: newest.last, ..Seen::default() };
-    let Some(first) = newest.first else {
-        seen.peak =
-            lines(run).filter(|line| line.segment == newest.segment).map(|line| resident(&line)).max().unwrap_or(0);
-        return seen;
-    };
-    let from = if newest.samples < SAMPLES_OF_HALVES { first } else { first + (newest.last - first) / 2 };
-    seen.steps = newest.last - from;
-    for line in lines(run).filter(|line| line.segment == newest.segment) {
-        seen.peak = seen.peak.max(resident(&line)).max(line.host.resident_peak.unwrap_or_default());
-        if line.point != Point::Step || line.step < from {
-            continue;
-        }
-        let part = u128::from(line.step - from) * PARTS as u128 / (u128::from(seen.steps) + 1);
-        let floor = &mut seen.floors[usize::try_from(part).unwrap_or(PARTS).min(PARTS - 1)];
-        let held = line.host.resident.unwrap_or(line.host.heap);
-        *floor = Some(floor.map_or(held, |floor| floor.min(held)));
-        if seen.owners[0].is_empty() {
-            seen.owners[0].clone_from(&line.owners);
-        }
-        seen.owners[1] = line.owners;
-    }
-    seen
-}
-
-fn resident(line: &MemoryLine) -> u64 {
-    line.host.resident.unwrap_or(line.host.heap).max(line.host.heap_peak)
-}
-
-impl Seen {
-    /// From the first floor to the last, where each is above the one before.
-    fn rise(&self) -> Option<u64> {
-        let floors: Vec<u64> = self.floors.iter().copied().collect::<Option<_>>()?;
-        floors.is_sorted_by(|one, next| one < next).then(|| floors[PARTS - 1] - floors[0])
+    /// RSS growth, where it is steady.
+    fn growth(&self) -> Option<RecentGrowth> {
+        self.rss.growth().filter(|growth| growth.steady)
     }
 
-    fn grew(&self) -> Option<u64> {
-        let last = self.floors[PARTS - 1].unwrap_or_default();
-        self.rise().filter(|rise| *rise >= GREW_MIN.max(last / GREW_SHARE))
+    /// Owners that grow, and by how many bytes.
+    fn growing_owners(&self) -> impl Iterator<Item = (&String, u64, u64)> {
+        let grown = |recent: &Recent| recent.growth().map_or(0, |growth| growth.growth.max(0.0) as u64);
+        self.owners.iter().map(move |(name, (recent, last))| (name, grown(recent), *last)).filter(|owner| owner.1 > 0)
     }
 
-    /// What an owner has more at the end than at the beginning.
-    fn risen<'a>(&'a self, name: &str) -> u64 {
-        let held = |at: &'a BTreeMap<String, u64>| at.get(name).copied().unwrap_or_default();
-        held(&self.owners[1]).saturating_sub(held(&self.owners[0]))
-    }
-
-    /// Of owners that come to an end by themselves: how much they rose, and how much is to come.
-    fn ending(&self, plan: &PlanFile) -> (u64, u64) {
+    /// Of the growing owners that have a cap: growth, and bytes until they are full.
+    fn filling(&self, plan: &PlanFile) -> (u64, u64) {
         let full = |name: &str| {
             let owner = plan.owners.iter().find(|owner| owner.name == name)?;
             match owner.policy {
@@ -157,47 +120,42 @@ impl Seen {
                 _ => Some(owner.full()),
             }
         };
-        let rising = self.owners[1].iter().filter(|(name, _)| self.risen(name) > 0);
-        let ending = rising.filter_map(|(name, now)| Some((self.risen(name), full(name)?.saturating_sub(*now))));
-        ending.fold((0, 0), |all, one| (all.0.saturating_add(one.0), all.1.saturating_add(one.1)))
+        let filling =
+            self.growing_owners().filter_map(|(name, grown, last)| Some((grown, full(name)?.saturating_sub(last))));
+        filling.fold((0, 0), |all, one| (all.0.saturating_add(one.0), all.1.saturating_add(one.1)))
     }
 
-    /// Who explains most of a rise; `None` where no owner does.
-    fn grower(&self, rise: u64) -> Option<String> {
-        let name = self.owners[1].keys().max_by_key(|name| self.risen(name))?;
-        (self.risen(name) > rise / 2).then(|| printable::line(name, 80))
+    /// The owner of more than half of a growth; `None` where there is none.
+    fn grower(&self, growth: u64) -> Option<String> {
+        let (name, ..) = self.growing_owners().filter(|owner| owner.1 > growth / 2).max_by_key(|owner| owner.1)?;
+        Some(printable::line(name, 80))
     }
 }
 
-fn decide(verdict: Option<&Verdict>, seen: &Seen, plan: Option<&PlanFile>, had: u64) -> Again {
+fn decide(verdict: Option<&Verdict>, trace: &Trace, plan: Option<&PlanFile>, had: u64) -> Again {
     if let Some(verdict) = verdict.filter(|verdict| verdict.verdict >= Judgement::Slowing) {
         return Again::Grew(printable::line(&verdict.message, 400));
     }
-    // It is shown that it rests, or that it ends; of the others the trace may be too short for a verdict.
-    let rests = verdict.is_some_and(|verdict| (Judgement::Bounded..Judgement::Suspect).contains(&verdict.verdict));
-    let (risen, to_come) = plan.map_or((0, 0), |plan| seen.ending(plan));
-    if !rests && let Some(rise) = seen.grew().filter(|rise| risen < rise / 2) {
-        let owner = seen.grower(rise).map_or_else(
+    // The verdict says that memory is flat, or that its growth ends; otherwise the trace may be too short for a verdict.
+    let flat = verdict.is_some_and(|verdict| (Judgement::Bounded..Judgement::Suspect).contains(&verdict.verdict));
+    let growth = trace.growth().filter(|_| !flat);
+    let grown = growth.map_or(0, |growth| growth.growth as u64);
+    let (filled, to_fill) = plan.map_or((0, 0), |plan| trace.filling(plan));
+    if grown >= GREW_MIN.max(trace.peak / GREW_FRACTION) && filled < grown / 2 {
+        let owner = trace.grower(grown).map_or_else(
             || "no buffer in the ledger explains it".to_owned(),
             |owner| format!("`{owner}` holds most of that"),
         );
-        return Again::Grew(format!(
-            "resident memory rose by {} in its last {} steps; {owner}",
-            Bytes(rise),
-            seen.steps
-        ));
+        let steps = growth.map_or(0, |growth| growth.steps);
+        return Again::Grew(format!("RSS rose by {} in its last {steps} steps; {owner}", Bytes(grown)));
     }
-    let left = plan.map_or(0, |plan| plan.steps.saturating_sub(seen.last_step));
-    let by_trend = match seen.rise().filter(|rise| !rests && *rise >= GREW_MIN / 4 && seen.steps > 0) {
-        // A floor stands for the beginning of its part.
-        Some(rise) => {
-            let steps = (u128::from(seen.steps) * (PARTS as u128 - 1) / PARTS as u128).max(1);
-            u64::try_from(u128::from(rise) * u128::from(left) / steps).unwrap_or(u64::MAX)
-        }
+    let left = plan.map_or(0, |plan| plan.steps.saturating_sub(trace.last_step));
+    let by_trend = match growth.filter(|growth| grown >= GREW_MIN / 4 && growth.steps > 0) {
+        Some(growth) => (growth.growth / growth.steps as f64 * left as f64) as u64,
         None => 0,
     };
-    let to_come = if risen > 0 { to_come } else { by_trend };
-    let needed = with_margin(seen.peak.saturating_add(to_come));
+    let to_come = if filled > 0 { to_fill } else { by_trend };
+    let needed = with_margin(trace.peak.saturating_add(to_come));
     let least = had.saturating_add(had / LEAST_PARTS * 3);
     let most = had.saturating_mul(TIMES_MAX).max(least);
     Again::With(needed.clamp(least, most).checked_next_multiple_of(1 << 20).unwrap_or(u64::MAX))
@@ -256,14 +214,14 @@ mod tests {
         };
         for lines in [[of(0, 0), of(0, u64::MAX), of(0, 7)], [of(0, u64::MAX - 1), of(1, 3), of(0, 2)]] {
             write::replace(&path, lines.concat().as_bytes()).unwrap();
-            let seen = seen(folder.path(), newest(folder.path()));
-            assert!(matches!(decide(None, &seen, None, MIB), Again::With(_)), "{seen:?}");
+            let trace = Trace::read(folder.path());
+            assert!(matches!(decide(None, &trace, None, MIB), Again::With(_)), "{trace:?}");
         }
     }
 
     fn decided(samples: &[(u64, u64)], had: u64) -> Again {
         let folder = traced(samples);
-        decide(None, &seen(folder.path(), newest(folder.path())), None, had * MIB)
+        decide(None, &Trace::read(folder.path()), None, had * MIB)
     }
 
     #[test]
@@ -279,7 +237,7 @@ mod tests {
     fn a_run_that_grew_is_not_tried_again_and_its_owner_is_named() {
         let leak: Vec<(u64, u64)> = (0..60).map(|step| (100 + 3 * step, 3 * step)).collect();
         let Again::Grew(why) = decided(&leak, 300) else { panic!("it grew") };
-        assert_eq!(why, "resident memory rose by 72.0 MiB in its last 30 steps; `kept` holds most of that");
+        assert_eq!(why, "RSS rose by 72.0 MiB in its last 24 steps; `kept` holds most of that");
         assert!(matches!(decided(&leak[..6], 300), Again::Grew(_)), "a short trace shows it, too");
         let risen: Vec<(u64, u64)> = (0..60).map(|step| (if step < 4 { 100 } else { 250 }, 0)).collect();
         assert!(matches!(decided(&risen, 300), Again::With(_)), "it rose once");
@@ -294,14 +252,14 @@ mod tests {
         let mut plan = crate::search::rungs::tests::plan_of("[pipeline.dummy]\nsteps_per_epoch = 100\n").to_file(1);
         plan.owners[0].name = "kept".into();
         (plan.owners[0].bytes, plan.owners[0].fills) = (600 * MIB, Some(500 * MIB));
-        let seen = seen(folder.path(), newest(folder.path()));
+        let trace = Trace::read(folder.path());
         // 277 resident, 177 of 500 kept.
-        assert_eq!(decide(None, &seen, Some(&plan), 300 * MIB), Again::With((600 + 256) * MIB));
+        assert_eq!(decide(None, &trace, Some(&plan), 300 * MIB), Again::With((600 + 256) * MIB));
     }
 
     #[test]
     fn the_verdict_counts_more_than_the_trace() {
-        let flat = seen_of(&[(300, 0); 40]);
+        let flat = trace_of(&[(300, 0); 40]);
         let verdict = |judgement| Verdict {
             version: VERSION,
             verdict: judgement,
@@ -314,16 +272,16 @@ mod tests {
             process: None,
             series: Vec::new(),
         };
-        let decided = |judgement, seen: &Seen| decide(Some(&verdict(judgement)), seen, None, 310 * MIB);
+        let decided = |judgement, trace: &Trace| decide(Some(&verdict(judgement)), trace, None, 310 * MIB);
         assert_eq!(decided(Judgement::Growing, &flat), Again::Grew("memory is growing: `cache` holds 96 %".into()));
         assert!(matches!(decided(Judgement::Bounded, &flat), Again::With(_)));
         let leak: Vec<(u64, u64)> = (0..60).map(|step| (100 + 3 * step, 0)).collect();
-        assert!(matches!(decided(Judgement::Filling, &seen_of(&leak)), Again::With(_)));
-        assert!(matches!(decided(Judgement::Inconclusive, &seen_of(&leak)), Again::Grew(_)));
+        assert!(matches!(decided(Judgement::Filling, &trace_of(&leak)), Again::With(_)));
+        assert!(matches!(decided(Judgement::Inconclusive, &trace_of(&leak)), Again::Grew(_)));
     }
 
-    fn seen_of(samples: &[(u64, u64)]) -> Seen {
+    fn trace_of(samples: &[(u64, u64)]) -> Trace {
         let folder = traced(samples);
-        seen(folder.path(), newest(folder.path()))
+        Trace::read(folder.path())
     }
 }

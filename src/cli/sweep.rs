@@ -23,7 +23,6 @@ use crate::results::trust;
 use crate::stop::{StopSignal, exit_code};
 use crate::sweep::launcher::Launcher;
 use crate::sweep::plan::{self, Planned};
-use crate::sweep::points::{masked, words};
 use crate::sweep::records::search::{Method, Search};
 use crate::sweep::records::sweep::{Process, Record, Table};
 use crate::sweep::schedule::{Event, Options, Scheduled, schedule};
@@ -31,6 +30,7 @@ use crate::sweep::scheduler::{Job, scheduler};
 use crate::sweep::slurm::SlurmError;
 use crate::sweep::slurm::launcher::{queued, under_way};
 use crate::sweep::slurm::queue::{self, Task};
+use crate::sweep::trials::{masked, words};
 use crate::sweep::{record, search, table, text};
 use crate::units::{Bytes, counted, seconds};
 
@@ -138,7 +138,7 @@ pub fn run(arguments: &SweepArguments) -> Result<u8, Failure> {
     let events = arguments.progress == Progress::Json;
     let terminal = Terminal { quiet, verbose: arguments.verbose, events };
     if let Some(folder) = &arguments.collect {
-        return collect(&meant(arguments, folder)?, arguments, terminal);
+        return collect(&sweep_directory(arguments, folder)?, arguments, terminal);
     }
     if let (Some(place), Some(folder)) = (arguments.task, &arguments.resume) {
         return sweep_slurm::become_run(
@@ -150,7 +150,7 @@ pub fn run(arguments: &SweepArguments) -> Result<u8, Failure> {
     }
     let begun = match (&arguments.resume, &arguments.file) {
         (Some(folder), _) => {
-            let folder = meant(arguments, folder)?;
+            let folder = sweep_directory(arguments, folder)?;
             let handed = if folder.join(layout::SLURM).is_file() { Where::Slurm } else { Where::Local };
             let place = arguments.launcher.unwrap_or(handed);
             if place == Where::Slurm {
@@ -161,13 +161,13 @@ pub fn run(arguments: &SweepArguments) -> Result<u8, Failure> {
             }
             let (folder, record) = Record::open(&folder).map_err(Failure::failed)?;
             Programs::of_sweep(&folder.path, &record)?.check(arguments.allow_command)?;
-            Begun { folder, record, place, launcher: None, allowed: arguments.allow_command }
+            OpenSweep { folder, record, place, launcher: None, allowed: arguments.allow_command }
         }
         (None, Some(file)) => {
             let family = family(file, arguments, terminal)?;
             let planned = plan::plan(&family)?;
             if arguments.dry_run {
-                list(&family, &planned, arguments.json, terminal);
+                print_plan(&family, &planned, arguments.json, terminal);
                 return Ok(0);
             }
             let place = arguments.launcher.unwrap_or(Where::Local);
@@ -181,7 +181,7 @@ pub fn run(arguments: &SweepArguments) -> Result<u8, Failure> {
                 terminal.say(&trust::unsigned(&why));
             }
             // The user named the file of these programs just now.
-            Begun { folder, record, place, launcher: family.launcher, allowed: true }
+            OpenSweep { folder, record, place, launcher: family.launcher, allowed: true }
         }
         (None, None) => return Err(Failure::Usage(format!("which file? {} sweep FILE", invocation::program()))),
     };
@@ -200,11 +200,11 @@ pub fn run(arguments: &SweepArguments) -> Result<u8, Failure> {
         }
     };
     terminal.say(&format!("{}: {how}, in {}", record.experiment, path.display()));
-    conduct(&mut begun, arguments, &stop, terminal)
+    run_sweep(&mut begun, arguments, &stop, terminal)
 }
 
 /// A sweep that this process holds.
-struct Begun {
+struct OpenSweep {
     folder: RunDirectory,
     record: Record,
     place: Where,
@@ -214,7 +214,7 @@ struct Begun {
 }
 
 /// The folder of the sweep that was named. Reading it says so when it is not a sweep.
-fn meant(arguments: &SweepArguments, text: &Path) -> Result<PathBuf, Failure> {
+fn sweep_directory(arguments: &SweepArguments, text: &Path) -> Result<PathBuf, Failure> {
     let results = &arguments.results.folder;
     let there = || std::fs::canonicalize(text).ok();
     named::sweep(results, text).or_else(there).ok_or_else(|| {
@@ -226,13 +226,13 @@ fn meant(arguments: &SweepArguments, text: &Path) -> Result<PathBuf, Failure> {
 }
 
 /// Runs what is not done of a sweep, shows its table, and returns the exit code.
-fn conduct(
-    begun: &mut Begun,
+fn run_sweep(
+    begun: &mut OpenSweep,
     arguments: &SweepArguments,
     stop: &StopSignal,
     terminal: Terminal,
 ) -> Result<u8, Failure> {
-    let Begun { folder, record, place, launcher, allowed } = begun;
+    let OpenSweep { folder, record, place, launcher, allowed } = begun;
     let options = Options { fail_fast: arguments.fail_fast, retry_failed: arguments.retry_failed, allowed: *allowed };
     let on_slurm = *place == Where::Slurm;
     // The nodes of a cluster start in another directory.
@@ -248,7 +248,7 @@ fn conduct(
     let scheduled = schedule(&path, record, options, launcher.as_mut(), stop, &mut |event| lines.event(event));
     let tasks = if on_slurm { sweep_slurm::tasks_of_sweep(&path, record, terminal) } else { Vec::new() };
     let progress = show_table(&path, record, &tasks, arguments.json, terminal);
-    let scheduled = scheduled.map_err(|error| Failure::Failed(format!("{error}\n{}", how_to_go_on(&path))))?;
+    let scheduled = scheduled.map_err(|error| Failure::Failed(format!("{error}\n{}", resume_hint(&path))))?;
     let progress = progress?;
     if on_slurm {
         terminal.say(&progress.words(&tasks));
@@ -280,13 +280,13 @@ fn conduct(
         Scheduled::Cancelled { left } => {
             (format!("jobs were cancelled: {left} of {all} runs are not done"), Outcome::Interrupted)
         }
-        Scheduled::Left { jobs, left } => (sweep_slurm::left_words(record, jobs, *left), Outcome::Interrupted),
+        Scheduled::Left { jobs, left } => (sweep_slurm::left_message(record, jobs, *left), Outcome::Interrupted),
     };
     terminal.error(&message);
     if let Scheduled::Left { jobs, .. } = &scheduled {
-        sweep_slurm::say_what_to_do(&path, jobs, terminal);
+        sweep_slurm::print_job_hints(&path, jobs, terminal);
     }
-    terminal.say(&how_to_go_on(&path));
+    terminal.say(&resume_hint(&path));
     Ok(exit_code(code))
 }
 
@@ -316,7 +316,7 @@ fn collect(sweep: &Path, arguments: &SweepArguments, terminal: Terminal) -> Resu
     terminal.say(&counts.words(&tasks));
     let (running, waiting) = queue::counts(&tasks);
     if counts.open > running + waiting {
-        terminal.say(&how_to_go_on(sweep));
+        terminal.say(&resume_hint(sweep));
     }
     Ok(counts.exit_code())
 }
@@ -371,7 +371,7 @@ impl RunCounts {
     }
 }
 
-fn how_to_go_on(sweep: &Path) -> String {
+fn resume_hint(sweep: &Path) -> String {
     format!("to continue: {} sweep --resume {}", invocation::program(), sweep.display())
 }
 
@@ -400,8 +400,8 @@ fn overrides(arguments: &SweepArguments) -> Vec<String> {
     all
 }
 
-fn list(family: &Family, planned: &Planned, json: bool, terminal: Terminal) {
-    let points = planned.points.as_slice();
+fn print_plan(family: &Family, planned: &Planned, json: bool, terminal: Terminal) {
+    let points = planned.trials.as_slice();
     let keys: Vec<&str> = family.axes.iter().map(|axis| axis.key.as_str()).collect();
     if json {
         let points: Vec<serde_json::Value> = points

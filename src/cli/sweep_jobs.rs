@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::str::FromStr;
 
-use super::sweep_forecasts::AsChosen;
+use super::sweep_forecasts::LazyForecasts;
 use super::sweep_memory;
 use super::terminal::{Failure, Terminal};
 use crate::bounded::planned::Place;
@@ -14,9 +14,9 @@ use crate::plan::fit;
 use crate::settings::sections::Limits;
 use crate::sweep::launcher::Launcher;
 use crate::sweep::local::Local;
-use crate::sweep::needs::packing::{Packing, Room};
-use crate::sweep::needs::tried_again;
 use crate::sweep::records::sweep::Record;
+use crate::sweep::resources::co_schedule::{Budget, CoSchedule};
+use crate::sweep::resources::retries;
 use crate::sweep::schedule::Options;
 use crate::sweep::search::with_known_points;
 use crate::units::{Bytes, counted};
@@ -57,8 +57,8 @@ pub fn launcher<'a>(
 ) -> Result<Box<dyn Launcher + 'a>, Failure> {
     let count = match jobs {
         Jobs::Auto => {
-            let packing = packing(sweep, &with_known_points(record), terminal)?;
-            return Ok(Box::new(Local::packed(sweep, options, packing).map_err(Failure::failed)?));
+            let co_schedule = co_schedule(sweep, &with_known_points(record), terminal)?;
+            return Ok(Box::new(Local::co_scheduled(sweep, options, co_schedule).map_err(Failure::failed)?));
         }
         Jobs::Count(count) => count,
     };
@@ -68,13 +68,13 @@ pub fn launcher<'a>(
     Ok(Box::new(Local::new(sweep, options, count.into()).map_err(Failure::failed)?))
 }
 
-fn packing<'a>(sweep: &'a Path, record: &Record, terminal: Terminal) -> Result<Packing<'a>, Failure> {
+fn co_schedule<'a>(sweep: &'a Path, record: &Record, terminal: Terminal) -> Result<CoSchedule<'a>, Failure> {
     let memory = sweep_memory::forecasts(sweep, record, "write --jobs N in place of --jobs auto", terminal)?;
     let device = free_on_device(sweep, record)?;
     let rooms = fit::rooms(&Limits::default(), device);
     let tightest = |place: Place| rooms.iter().filter(|room| room.place == place).min_by_key(|room| room.bytes);
     let host = tightest(Place::Host);
-    let room = Room {
+    let budget = Budget {
         processors: std::thread::available_parallelism().map_or(1, usize::from).min(JOBS_MAX.into()),
         // What nobody tells is no bound.
         host: host.map_or(u64::MAX, |room| less_reserve(room.bytes)),
@@ -85,19 +85,19 @@ fn packing<'a>(sweep: &'a Path, record: &Record, terminal: Terminal) -> Result<P
         |found| {
             format!(
                 " while their forecasts fit into {} of memory ({}, less a reserve)",
-                Bytes(room.host),
+                Bytes(budget.host),
                 found.because
             )
         },
     );
-    let on_device = room.device.map_or_else(String::new, |bytes| format!(" and {} of the device", Bytes(bytes)));
+    let on_device = budget.device.map_or_else(String::new, |bytes| format!(" and {} of the device", Bytes(bytes)));
     terminal.say(&format!(
         "--jobs auto: up to {} at once{because}{on_device}; speeds are not those of one alone",
-        counted(room.processors as u64, "run")
+        counted(budget.processors as u64, "run")
     ));
-    let forecasts = Box::new(AsChosen::new(sweep, memory, terminal));
-    let retries = tried_again(sweep, record).into_iter().filter(|(_, retry)| retry.to_come);
-    Ok(Packing::new(room, forecasts, retries.map(|(run, _)| run).collect()))
+    let forecasts = Box::new(LazyForecasts::new(sweep, memory, terminal));
+    let retries = retries(sweep, record).into_iter().filter(|(_, retry)| retry.to_come);
+    Ok(CoSchedule::new(budget, forecasts, retries.map(|(run, _)| run).collect()))
 }
 
 fn less_reserve(bytes: u64) -> u64 {

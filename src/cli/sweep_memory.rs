@@ -1,4 +1,4 @@
-//! What does each point of a sweep need? Forecast by probes, few of them: points that are alike share one.
+//! What does each point of a sweep need? Forecast by probes, few of them: points that are kind share one.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -11,10 +11,11 @@ use crate::files::layout;
 use crate::probe::{Probe, ProbeError};
 use crate::results::format::VERSION;
 use crate::run::prepare::{NotStarted, Planned};
-use crate::sweep::needs::{alike, keep, kept, sizes, with_margin};
-use crate::sweep::points::RunId;
 use crate::sweep::records::sweep::Record;
 use crate::sweep::records::sweep_memory::{AskedSize, PointsNeed, SweepMemory};
+use crate::sweep::resources::probe_group::ProbeGroup;
+use crate::sweep::resources::{read_memory, sizes, with_margin, write_memory};
+use crate::sweep::trials::RunId;
 use crate::units::{Bytes, counted};
 
 /// A sweep has no more probes; they are of points from the largest buffers to the smallest.
@@ -23,7 +24,7 @@ const PROBES_MAX: usize = 16;
 const PROBING_MAX: Duration = Duration::from_secs(600);
 
 /// Points with one forecast: they differ in nothing that memory depends on.
-struct Same {
+struct ForecastGroup {
     points: Vec<u64>,
     experiment: Experiment,
     /// For the probe: the point, and what it sets.
@@ -33,8 +34,8 @@ struct Same {
 }
 
 /// Points that share a probe.
-struct Group {
-    same: Vec<Same>,
+struct ProbedGroup {
+    same: Vec<ForecastGroup>,
     probe: Option<(u64, Probe)>,
     /// Why there is no probe.
     because: Option<String>,
@@ -42,14 +43,14 @@ struct Group {
 
 /// The forecasts of a sweep: those that were kept, or made now and kept. `advice` is what to do where they cannot be made.
 pub fn forecasts(sweep: &Path, record: &Record, advice: &str, terminal: Terminal) -> Result<SweepMemory, Failure> {
-    match kept(sweep).map_err(Failure::failed)? {
+    match read_memory(sweep).map_err(Failure::failed)? {
         Some(memory) if !memory.forecasts.is_empty() => Ok(memory),
         // Sizes alone, by hand.
         found => {
             let forecasts = forecast(sweep, record, advice, terminal)?;
             let sizes = found.map(|memory| memory.sizes).unwrap_or_default();
             let memory = SweepMemory { version: VERSION, sizes, forecasts };
-            keep(sweep, &memory).map_err(Failure::failed)?;
+            write_memory(sweep, &memory).map_err(Failure::failed)?;
             Ok(memory)
         }
     }
@@ -57,11 +58,11 @@ pub fn forecasts(sweep: &Path, record: &Record, advice: &str, terminal: Terminal
 
 /// The same with the sizes that Slurm is asked for.
 pub fn with_sizes(sweep: &Path, record: &Record, advice: &str, terminal: Terminal) -> Result<SweepMemory, Failure> {
-    if let Some(memory) = kept(sweep).map_err(Failure::failed)?.filter(|memory| !memory.sizes.is_empty()) {
+    if let Some(memory) = read_memory(sweep).map_err(Failure::failed)?.filter(|memory| !memory.sizes.is_empty()) {
         return Ok(memory);
     }
     let mut memory = forecasts(sweep, record, advice, terminal)?;
-    let asked = |point: u64| memory.need(point).map_or(0, |need| with_margin(need.host.0));
+    let asked = |point: u64| memory.forecast(point).map_or(0, |need| with_margin(need.host.0));
     // A search runs each point once, also those that it has not chosen yet.
     let runs = |point: u64| record.order.iter().filter(|[of, _]| *of == point).count().max(1) as u64;
     let points = 1..=record.points.len() as u64;
@@ -72,7 +73,7 @@ pub fn with_sizes(sweep: &Path, record: &Record, advice: &str, terminal: Termina
         by_size.entry(sizes::size_of(&sizes, *asked).unwrap_or(*asked)).or_default().push(point);
     }
     memory.sizes = by_size.into_iter().map(|(memory, points)| AskedSize { memory: Bytes(memory), points }).collect();
-    keep(sweep, &memory).map_err(Failure::failed)?;
+    write_memory(sweep, &memory).map_err(Failure::failed)?;
     Ok(memory)
 }
 
@@ -110,8 +111,8 @@ fn try_point(
     silent: Terminal,
 ) -> Result<Option<PointsNeed>, Failure> {
     let kind = |point: u64| -> Result<String, Failure> {
-        let overrides = record.overrides(RunId { point, repeat: 1 });
-        Ok(alike::of(&read::read_resolved(base, &overrides)?.experiment).plan)
+        let overrides = record.overrides(RunId { trial: point, repeat: 1 });
+        Ok(ProbeGroup::new(&read::read_resolved(base, &overrides)?.experiment).forecast)
     };
     let this = kind(point)?;
     let there = 1..=record.points.len() as u64;
@@ -209,20 +210,25 @@ fn points_in_words(points: &[u64]) -> String {
 }
 
 /// Points by what they have in common, the largest buffers first.
-fn groups(base: &Path, record: &Record, points: RangeInclusive<u64>, silent: Terminal) -> Result<Vec<Group>, Failure> {
-    let mut groups: BTreeMap<String, BTreeMap<String, Same>> = BTreeMap::new();
+fn groups(
+    base: &Path,
+    record: &Record,
+    points: RangeInclusive<u64>,
+    silent: Terminal,
+) -> Result<Vec<ProbedGroup>, Failure> {
+    let mut groups: BTreeMap<String, BTreeMap<String, ForecastGroup>> = BTreeMap::new();
     for point in points {
-        let overrides = record.overrides(RunId { point, repeat: 1 });
+        let overrides = record.overrides(RunId { trial: point, repeat: 1 });
         let experiment = read::read_resolved(base, &overrides)?.experiment;
-        let alike = alike::of(&experiment);
-        let same = groups.entry(alike.probe).or_default().entry(alike.plan);
-        same.or_insert_with(|| Same { points: Vec::new(), experiment, overrides, steps: 0, buffers: 0 })
+        let group = ProbeGroup::new(&experiment);
+        let same = groups.entry(group.probe).or_default().entry(group.forecast);
+        same.or_insert_with(|| ForecastGroup { points: Vec::new(), experiment, overrides, steps: 0, buffers: 0 })
             .points
             .push(point);
     }
-    let mut groups: Vec<Group> = groups
+    let mut groups: Vec<ProbedGroup> = groups
         .into_values()
-        .map(|same| Group { same: same.into_values().collect(), probe: None, because: None })
+        .map(|same| ProbedGroup { same: same.into_values().collect(), probe: None, because: None })
         .collect();
     for group in &mut groups {
         for same in &mut group.same {
@@ -238,7 +244,7 @@ fn groups(base: &Path, record: &Record, points: RangeInclusive<u64>, silent: Ter
         // The longest is probed: of a short one a probe is shorter, too.
         group.same.sort_by_key(|same| std::cmp::Reverse((same.steps, same.buffers)));
     }
-    let buffers = |group: &Group| group.same.iter().map(|same| same.buffers).max();
+    let buffers = |group: &ProbedGroup| group.same.iter().map(|same| same.buffers).max();
     groups.sort_by_key(|group| {
         (std::cmp::Reverse(buffers(group)), group.same.first().and_then(|same| same.points.first().copied()))
     });
@@ -253,7 +259,7 @@ fn spread(count: usize, most: usize) -> Vec<usize> {
     (0..most).map(|at| at * (count - 1) / (most - 1)).collect()
 }
 
-fn probe(group: &mut Group, base: &Path, silent: Terminal) -> Result<(), Failure> {
+fn probe(group: &mut ProbedGroup, base: &Path, silent: Terminal) -> Result<(), Failure> {
     if group.because.is_some() {
         return Ok(());
     }
@@ -275,7 +281,7 @@ fn probe(group: &mut Group, base: &Path, silent: Terminal) -> Result<(), Failure
     Ok(())
 }
 
-fn need_of(same: &Same, group: &Group, silent: Terminal) -> PointsNeed {
+fn need_of(same: &ForecastGroup, group: &ProbedGroup, silent: Terminal) -> PointsNeed {
     let forecast = group.probe.as_ref().and_then(|(point, probe)| {
         let planned = Planned::new(same.experiment.clone(), silent).ok()?;
         Some((*point, planned.forecast_by(probe)))

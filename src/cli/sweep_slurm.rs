@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::programs::Programs;
 use super::sweep::SweepArguments;
-use super::sweep_forecasts::AsChosen;
+use super::sweep_forecasts::LazyForecasts;
 use super::sweep_jobs::Jobs as JobsOption;
 use super::terminal::{Failure, Terminal};
 use super::{sweep_memory, sweep_search};
@@ -15,9 +15,9 @@ use crate::experiment::read;
 use crate::files::layout;
 use crate::invocation;
 use crate::sweep::launcher::Launcher;
-use crate::sweep::needs::Forecasts;
 use crate::sweep::records::sweep::Record;
 use crate::sweep::records::sweep_memory::SweepMemory;
+use crate::sweep::resources::Forecasts;
 use crate::sweep::schedule::Options;
 use crate::sweep::slurm::arrays::ARRAYS_MAX;
 use crate::sweep::slurm::jobs::Jobs;
@@ -68,17 +68,17 @@ pub fn launcher<'a>(
     terminal: Terminal,
 ) -> Result<Box<dyn Launcher + 'a>, Failure> {
     let (known, settings) = sweep_search::for_slurm(record, settings);
-    let settings = match slurm::kept(sweep).map_err(Failure::failed)? {
+    let settings = match slurm::read_settings(sweep).map_err(Failure::failed)? {
         Some(settings) => settings,
         None => {
-            let settings = asked(sweep, &known, settings.unwrap_or_default())?;
+            let settings = complete_settings(sweep, &known, settings.unwrap_or_default())?;
             // Before anything of Slurm is written: where it fails, the sweep may continue on this machine.
-            by_point(sweep, &known, &settings, terminal)?;
-            slurm::keep(sweep, &settings).map_err(Failure::failed)?;
+            memory_by_trial(sweep, &known, &settings, terminal)?;
+            slurm::write_settings(sweep, &settings).map_err(Failure::failed)?;
             settings
         }
     };
-    let memory = by_point(sweep, &known, &settings, terminal)?;
+    let memory = memory_by_trial(sweep, &known, &settings, terminal)?;
     if let Some(memory) = &memory {
         terminal.say(&format!("memory by point: {}", sweep_memory::words_of_sizes(memory)));
     }
@@ -87,13 +87,13 @@ pub fn launcher<'a>(
         terminal.say(&format!("at most {most} at once (`array_limit`); Ctrl-C leaves them to Slurm"));
     }
     let program = child::this_program().map_err(Failure::failed)?;
-    let memory = memory.map(|memory| Box::new(AsChosen::new(sweep, memory, terminal)) as Box<dyn Forecasts>);
+    let memory = memory.map(|memory| Box::new(LazyForecasts::new(sweep, memory, terminal)) as Box<dyn Forecasts>);
     let submission = Submission { program, settings, memory, options };
     Ok(Box::new(SlurmLauncher::new(sweep, record, submission).map_err(Failure::failed)?))
 }
 
 /// What is said where watching stops and the jobs continue.
-pub fn left_words(record: &Record, jobs: &[u64], left: usize) -> String {
+pub fn left_message(record: &Record, jobs: &[u64], left: usize) -> String {
     let goes_on = match (&record.search, jobs.len() as u64) {
         (None, _) => ", and Slurm goes on with them".to_owned(),
         (Some(_), 0) => "; no job is in the queue".to_owned(),
@@ -107,7 +107,7 @@ pub fn left_words(record: &Record, jobs: &[u64], left: usize) -> String {
 }
 
 /// Says how to look at the jobs that continue, and how to cancel them.
-pub fn say_what_to_do(sweep: &Path, jobs: &[u64], terminal: Terminal) {
+pub fn print_job_hints(sweep: &Path, jobs: &[u64], terminal: Terminal) {
     terminal.say(&format!(
         "to look, later and from any shell: {} sweep --collect {}",
         invocation::program(),
@@ -137,7 +137,7 @@ fn tasks_of(sweep: &Path, record: &Record) -> Result<Vec<Task>, SlurmError> {
 }
 
 /// The settings with GPUs and the size of arrays filled in.
-fn asked(sweep: &Path, record: &Record, mut settings: Slurm) -> Result<Slurm, Failure> {
+fn complete_settings(sweep: &Path, record: &Record, mut settings: Slurm) -> Result<Slurm, Failure> {
     let base = sweep.join(layout::BASE);
     let device = read::read_resolved(&base, &[])?.experiment.experiment.device;
     let swept = record.keys.iter().position(|key| key == "experiment.device");
@@ -166,7 +166,7 @@ fn asked(sweep: &Path, record: &Record, mut settings: Slurm) -> Result<Slurm, Fa
 }
 
 /// What each point is given, where no size is set for all.
-fn by_point(
+fn memory_by_trial(
     sweep: &Path,
     record: &Record,
     settings: &Slurm,

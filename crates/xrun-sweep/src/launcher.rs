@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::measure::Queued;
-use super::points::RunId;
 use super::record::run_folder;
 use super::schedule::{Event, SweepError};
 use super::scheduler::Job;
+use super::trials::RunId;
 use crate::records::sweep::{Process, Record};
 use xrun_core::files::{file, layout};
 use xrun_core::printable;

@@ -5,7 +5,7 @@
 //! points::points           Family           -> points     each a value for each key
 //! plan::plan               points           -> plans      everything that is wrong is found before the first run
 //! record::Record           what is to do    -> sweep.toml
-//! needs::*                Record, probes   -> memory.toml  how much memory each point is given
+//! resources::*                Record, probes   -> memory.toml  how much memory each point is given
 //! conduct::conduct         Record, Launcher -> one run directory a point and repeat
 //!   course or search       the directories  -> which run is next, and how far it goes
 //!   or slurm::watch        Record, sbatch   -> the same, on a cluster; slurm::search where results decide
@@ -18,19 +18,19 @@ pub mod launcher;
 pub mod listing;
 pub mod local;
 pub mod measure;
-pub mod needs;
 pub mod page;
 pub mod plan;
-pub mod points;
 pub mod record;
 pub mod records;
+pub mod resources;
+pub mod run_status;
 pub mod schedule;
 pub mod scheduler;
 pub mod search;
 pub mod slurm;
-pub mod standing;
 pub mod table;
 pub mod text;
+pub mod trials;
 
 /// Unit tests know the kinds of `xrun-core`.
 #[cfg(test)]

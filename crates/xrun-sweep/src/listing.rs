@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::record::run_folder;
-use super::search::known::{Stage, stage};
+use super::search::progress::{Stage, stage};
 use crate::records::search::Search;
 use crate::records::sweep::Record;
 use xrun_core::files::layout;

@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 use signal_hook::consts::SIGKILL;
 
 use super::launcher::{Context, JobOutcome, Launcher, Start, Started, last_line};
-use super::needs::again::{self, Again};
-use super::needs::packing::Packing;
-use super::needs::{self};
-use super::points::RunId;
 use super::record::run_folder;
+use super::resources;
+use super::resources::co_schedule::CoSchedule;
+use super::resources::retry::{self, RetryDecision};
+use super::run_status::{self, RunStatus};
 use super::schedule::{Event, Options, SweepError};
 use super::scheduler::Job;
-use super::standing::{self, Standing};
+use super::trials::RunId;
 use crate::records::sweep::Process;
 use xrun_results::format::VERSION;
 use xrun_results::read;
@@ -31,7 +31,7 @@ pub struct Local<'a> {
     program: PathBuf,
     options: Options,
     slots: usize,
-    packing: Option<Packing<'a>>,
+    co_schedule: Option<CoSchedule<'a>>,
     running: Vec<Running>,
     /// Polls since a process started or ended: waits get longer.
     idle: u32,
@@ -51,26 +51,26 @@ impl<'a> Local<'a> {
     /// The path of this program is not known.
     pub fn new(sweep: &'a Path, options: Options, slots: usize) -> io::Result<Self> {
         let program = child::this_program()?;
-        Ok(Self { sweep, program, options, slots, packing: None, running: Vec::new(), idle: 0, stopping: false })
+        Ok(Self { sweep, program, options, slots, co_schedule: None, running: Vec::new(), idle: 0, stopping: false })
     }
 
     /// A launcher with as many processes at once as fit.
     ///
     /// # Errors
     /// The path of this program is not known.
-    pub fn packed(sweep: &'a Path, options: Options, packing: Packing<'a>) -> io::Result<Self> {
-        let slots = packing.room().processors;
-        Ok(Self { packing: Some(packing), ..Self::new(sweep, options, slots)? })
+    pub fn co_scheduled(sweep: &'a Path, options: Options, co_schedule: CoSchedule<'a>) -> io::Result<Self> {
+        let slots = co_schedule.budget().processors;
+        Ok(Self { co_schedule: Some(co_schedule), ..Self::new(sweep, options, slots)? })
     }
 
     /// Waits until no process works on a run, or a signal comes. Returns the run's state.
-    fn wait_for_others(&self, run: RunId, context: &mut Context<'_>) -> Standing {
+    fn wait_for_others(&self, run: RunId, context: &mut Context<'_>) -> RunStatus {
         let folder = run_folder(self.sweep, run);
         let mut reported = false;
         loop {
-            let standing = standing::of(&folder);
-            if standing != Standing::Running || context.stop.raised() {
-                return standing;
+            let status = RunStatus::read(&folder);
+            if status != RunStatus::Running || context.stop.raised() {
+                return status;
             }
             if !std::mem::replace(&mut reported, true) {
                 (context.report)(Event::Waits { run });
@@ -102,20 +102,20 @@ impl<'a> Local<'a> {
     fn retry(&mut self, run: RunId, process: &mut Process) -> Option<u64> {
         let folder = run_folder(self.sweep, run);
         let by_kernel = || process.signal == Some(SIGKILL) && matches!(killed::killer(&folder), Killer::Memory { .. });
-        let by_limit = || match standing::of(&folder) {
-            Standing::Done(outcome) => again::met_the_containers_limit(&folder, outcome),
+        let by_limit = || match RunStatus::read(&folder) {
+            RunStatus::Done(outcome) => retry::met_container_limit(&folder, outcome),
             _ => false,
         };
-        if self.stopping || !(by_kernel() || by_limit()) || !self.packing.as_mut()?.alone(run) {
+        if self.stopping || !(by_kernel() || by_limit()) || !self.co_schedule.as_mut()?.retry_alone(run) {
             return None;
         }
         let peak = read::summary(&folder).ok().flatten().and_then(|summary| summary.memory.resident_peak);
         // One that was killed early has no summary, and perhaps no sample: its forecast is known.
-        let memory = needs::kept(self.sweep).ok().flatten();
-        let forecast = memory.and_then(|memory| Some(memory.need(run.point)?.host.0));
-        match again::after(&folder, peak.max(forecast).unwrap_or_default()) {
-            Again::With(bytes) => Some(bytes),
-            Again::Grew(what) => {
+        let memory = resources::read_memory(self.sweep).ok().flatten();
+        let forecast = memory.and_then(|memory| Some(memory.forecast(run.trial)?.host.0));
+        match retry::decide(&folder, peak.max(forecast).unwrap_or_default()) {
+            RetryDecision::Retry(bytes) => Some(bytes),
+            RetryDecision::Growing(what) => {
                 // The message of a run at its limit names what grows, at length.
                 let died = process.message.take().filter(|_| process.signal.is_some());
                 let died = died.unwrap_or_else(|| "it came to its container's limit".into());
@@ -168,29 +168,29 @@ impl Launcher for Local<'_> {
     }
 
     fn start(&mut self, job: Job, context: &mut Context<'_>) -> Result<Started, SweepError> {
-        if self.packing.as_ref().is_some_and(|packing| !packing.fits(job.run)) {
+        if self.co_schedule.as_ref().is_some_and(|co_schedule| !co_schedule.fits(job.run)) {
             return Ok(Started::Later);
         }
-        let retried = self.packing.as_ref().is_some_and(|packing| packing.is_alone(job.run));
+        let retried = self.co_schedule.as_ref().is_some_and(|co_schedule| co_schedule.is_alone(job.run));
         let start = match self.wait_for_others(job.run, context) {
             // A signal came.
-            Standing::Running => return Ok(Started::Later),
-            Standing::Missing => {
-                standing::clear(&run_folder(self.sweep, job.run))?;
+            RunStatus::Running => return Ok(Started::Later),
+            RunStatus::Missing => {
+                run_status::clear(&run_folder(self.sweep, job.run))?;
                 Start::new(self.sweep, context.record, job)
             }
-            Standing::Done(outcome) if !((self.options.retry_failed || retried) && outcome.resumable()) => {
+            RunStatus::Done(outcome) if !((self.options.retry_failed || retried) && outcome.resumable()) => {
                 return Ok(Started::Done);
             }
-            Standing::Begun | Standing::Done(_) => Start::resume(self.sweep, job, self.options.allowed),
+            RunStatus::Unfinished | RunStatus::Done(_) => Start::resume(self.sweep, job, self.options.allowed),
         };
         let mut command = start.command(&self.program).map_err(SweepError::Start)?;
         bind(&mut command);
         let child = command.spawn().map_err(SweepError::Start)?;
         self.idle = 0;
         self.running.push(Running { start, child, begun: Instant::now() });
-        if let Some(packing) = &mut self.packing {
-            packing.begin(job.run);
+        if let Some(co_schedule) = &mut self.co_schedule {
+            co_schedule.started(job.run);
         }
         Ok(Started::Active)
     }
@@ -198,8 +198,8 @@ impl Launcher for Local<'_> {
     fn poll(&mut self, _: &mut Context<'_>) -> Result<Vec<(Job, JobOutcome)>, SweepError> {
         let mut outcomes = Vec::new();
         let ended = self.reap();
-        if let Some(packing) = &mut self.packing {
-            ended.iter().for_each(|(ended, _)| packing.end(ended.start.job.run));
+        if let Some(co_schedule) = &mut self.co_schedule {
+            ended.iter().for_each(|(ended, _)| co_schedule.ended(ended.start.job.run));
         }
         for (ended, status) in ended {
             let job = ended.start.job;

@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use super::points::RunId;
 use super::record::run_folder;
-use super::search::known::{Stage, stage};
-use super::standing::{self, Standing};
+use super::run_status::RunStatus;
+use super::search::progress::{Stage, stage};
+use super::trials::RunId;
 use crate::records::sweep::{Measured, Process};
 use xrun_core::task::metric::Better;
 use xrun_results::format::{Outcome, PlanFile, Point, Summary};
@@ -46,9 +46,9 @@ pub fn measure(sweep: &Path, run: RunId, process: Option<&Process>, queued: Opti
     let stopped_well = stage(&folder, rungs) == Stage::Waits;
     // With a job in the queue it goes on.
     let at_rung = stopped_well && queued.is_none();
-    let standing = standing::of(&folder);
+    let status = RunStatus::read(&folder);
     let summed = read::summary(&folder);
-    let summary = summed.as_ref().ok().cloned().flatten().filter(|_| standing != Standing::Running);
+    let summary = summed.as_ref().ok().cloned().flatten().filter(|_| status != RunStatus::Running);
     let plan = read::plan(&folder);
     let planned = summary.as_ref().map(|summary| summary.steps_planned);
     let planned = planned.or_else(|| plan.as_ref().ok().map(|plan| plan.steps));
@@ -68,18 +68,18 @@ pub fn measure(sweep: &Path, run: RunId, process: Option<&Process>, queued: Opti
     // when the sweep was killed before it.
     // One that stopped where it was told to did what was asked for.
     let exit_code = summary.as_ref().map(|summary| if stopped_well { 0 } else { i32::from(summary.exit_code) });
-    let outcome = if at_rung { AT_RUNG.to_owned() } else { outcome(standing, summary.as_ref(), process, queued) };
+    let outcome = if at_rung { AT_RUNG.to_owned() } else { outcome(status, summary.as_ref(), process, queued) };
     Measured {
         run: run.to_string(),
         repeat: run.repeat,
-        finished: matches!(standing, Standing::Done(outcome) if outcome.is_done()) && damage.is_none(),
+        finished: matches!(status, RunStatus::Done(outcome) if outcome.is_done()) && damage.is_none(),
         at_rung: at_rung && damage.is_none(),
         outcome: damage.as_ref().map_or(outcome, |_| "damaged".to_owned()),
         exit_code: exit_code.or_else(|| process.and_then(|process| process.exit_code)),
         signal: process.and_then(|process| process.signal).filter(|_| exit_code.is_none()),
         message: damage
             // Of a limit of memory the process's word says whether it was tried once more, and why not.
-            .or_else(|| process.filter(|_| standing == Standing::Done(Outcome::MemoryLimit))?.message.clone())
+            .or_else(|| process.filter(|_| status == RunStatus::Done(Outcome::MemoryLimit))?.message.clone())
             .or_else(|| summary.as_ref().map(|summary| summary.message.clone()))
             .or_else(|| process.and_then(|process| process.message.clone())),
         steps: summary.as_ref().map(|summary| summary.steps).or(trace.last_step),
@@ -110,17 +110,17 @@ fn best_by(summary: Option<&Summary>, plan: Option<&PlanFile>) -> Option<(String
     Some((name.clone(), metric.and_then(|metric| metric.better)))
 }
 
-fn outcome(standing: Standing, summary: Option<&Summary>, process: Option<&Process>, queued: Option<Queued>) -> String {
-    let words = match (standing, process) {
-        (Standing::Done(outcome), _) => outcome.words(),
-        (Standing::Running, _) => "running",
+fn outcome(status: RunStatus, summary: Option<&Summary>, process: Option<&Process>, queued: Option<Queued>) -> String {
+    let words = match (status, process) {
+        (RunStatus::Done(outcome), _) => outcome.words(),
+        (RunStatus::Running, _) => "running",
         _ if queued == Some(Queued::Running) => "running",
         _ if queued == Some(Queued::Waiting) => "waiting",
-        (Standing::Begun, _) if summary.is_some() => Outcome::Interrupted.words(),
-        (Standing::Begun, _) => "killed",
-        (Standing::Missing, Some(process)) if process.signal.is_some() => "killed",
-        (Standing::Missing, Some(_)) => "failed",
-        (Standing::Missing, None) => "not run",
+        (RunStatus::Unfinished, _) if summary.is_some() => Outcome::Interrupted.words(),
+        (RunStatus::Unfinished, _) => "killed",
+        (RunStatus::Missing, Some(process)) if process.signal.is_some() => "killed",
+        (RunStatus::Missing, Some(_)) => "failed",
+        (RunStatus::Missing, None) => "not run",
     };
     words.to_owned()
 }

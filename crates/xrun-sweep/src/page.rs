@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use super::table::FRONTS;
-use super::text::{Cells, Room, best, changes, noise, reference, rows, rungs, said_once, short, value};
+use super::text::{Cells, TableView, best, changes, constant_columns, noise, reference, rows, rungs, short, value};
 use crate::records::sweep::{Measured, Row, Table};
 use xrun_core::printable;
 use xrun_results::report::axes::{Unit, time_of_day};
@@ -35,26 +35,26 @@ pub fn html(table: &Table) -> String {
             @if let Some(best) = best(table) { p.result { (best) } }
         }
         h2 { "Points" }
-        (of(table, Room::Page))
+        (view(table, TableView::Page))
         (failures(table))
-        (by_metric(table))
-        (against(table))
-        (drawn(table))
+        (metric_plots(table))
+        (changes_section(table))
+        (speed_and_memory(table))
         h2 { "Memory and what stays" }
-        (of(table, Room::Memory))
+        (view(table, TableView::Memory))
         (how_to_read(table))
     };
     document(&format!("{name} · sweep {sweep}"), "", &content, "the run directories of the sweep")
 }
 
-fn of(table: &Table, room: Room) -> Markup {
-    as_table(table, rows(table, room))
+fn view(table: &Table, view: TableView) -> Markup {
+    as_table(table, rows(table, view))
 }
 
 /// What is the same in all points stands above the table; a narrow page shows each point as a list.
 fn as_table(table: &Table, cells: Cells) -> Markup {
     // The point and its values stay, whatever they are.
-    let ((titles, rows), said) = said_once(cells, 1 + table.keys.len());
+    let ((titles, rows), said) = constant_columns(cells, 1 + table.keys.len());
     let title = |at: usize| titles[at].trim_start_matches('>');
     let right = |at: usize| titles[at].starts_with('>');
     html! {
@@ -84,7 +84,7 @@ fn failures(table: &Table) -> Markup {
     }
 }
 
-fn against(table: &Table) -> Markup {
+fn changes_section(table: &Table) -> Markup {
     let changes = changes(table);
     html! {
         @if let (Some(reference), false) = (reference(table), changes.1.is_empty()) {
@@ -95,9 +95,12 @@ fn against(table: &Table) -> Markup {
     }
 }
 
-fn drawn(table: &Table) -> Markup {
-    let plots: Vec<Plot> =
-        FRONTS.iter().filter_map(|(name, memory)| front(table, name, memory)).chain(by_value(table)).collect();
+fn speed_and_memory(table: &Table) -> Markup {
+    let plots: Vec<Plot> = FRONTS
+        .iter()
+        .filter_map(|(name, memory)| pareto_plot(table, name, memory))
+        .chain(plots_by_value(table))
+        .collect();
     html! {
         @if !plots.is_empty() {
             h2 { "Speed against memory" }
@@ -107,7 +110,7 @@ fn drawn(table: &Table) -> Markup {
 }
 
 /// Each point that finished, and the line of those that no other one beats.
-fn front(table: &Table, name: &str, memory: &str) -> Option<Plot> {
+fn pareto_plot(table: &Table, name: &str, memory: &str) -> Option<Plot> {
     let placed = || table.rows.iter().filter_map(|row| Some((row, row.place(memory)?)));
     if placed().count() < 2 {
         return None;
@@ -123,11 +126,11 @@ fn front(table: &Table, name: &str, memory: &str) -> Option<Plot> {
         _ => ("Speed and peak reserved on the device", "peak reserved on the device"),
     };
     let plot = Plot::of(words.0, (words.1, Unit::Bytes), Unit::Number, curves)?;
-    let room = 0.08 * (plot.x.1 - plot.x.0);
+    let margin = 0.08 * (plot.x.1 - plot.x.0);
     let labels = placed().map(|(row, (speed, memory))| (memory, speed, label(row)));
     Some(Plot {
         caption: caption(table),
-        x: (plot.x.0 - room, plot.x.1 + room),
+        x: (plot.x.0 - margin, plot.x.1 + margin),
         labels: if placed().count() <= LABELS_MAX { labels.collect() } else { vec![] },
         half: true,
         ..plot
@@ -160,7 +163,7 @@ fn curve(name: &str, points: Vec<(f64, f64)>, colour: u8, shape: Shape) -> Curve
 const KEYS_MAX: usize = 4;
 
 /// The metric over each swept key whose values are numbers.
-fn by_metric(table: &Table) -> Markup {
+fn metric_plots(table: &Table) -> Markup {
     let name = table.metric.as_ref().map(|metric| printable::line(metric, 60));
     let plot = |(at, key): (usize, &String)| {
         let name = name.as_ref()?;
@@ -219,18 +222,18 @@ fn over(
     dots.name = "each run".into();
     let curves = std::iter::once(dots).chain(line).collect();
     let plot = Plot::of(title, ("value", Unit::Number), Unit::Number, curves)?;
-    Some(Plot { half: true, ..far_apart(plot) })
+    Some(Plot { half: true, ..logarithmic_if_wide(plot) })
 }
 
 /// Values of which the largest is many times the smallest stand on a logarithmic axis.
-fn far_apart(plot: Plot) -> Plot {
+fn logarithmic_if_wide(plot: Plot) -> Plot {
     let xs = || plot.curves.iter().flat_map(|curve| &curve.points).map(|point| point.0);
     let (low, high) = (xs().fold(f64::INFINITY, f64::min), xs().fold(f64::NEG_INFINITY, f64::max));
     if low > 0.0 && high >= 10.0 * low { plot.on_logarithmic_x() } else { plot }
 }
 
 /// Speed and peaks along the one swept key, when its values are numbers.
-fn by_value(table: &Table) -> Vec<Plot> {
+fn plots_by_value(table: &Table) -> Vec<Plot> {
     let [key] = table.keys.as_slice() else { return Vec::new() };
     let rows = along(table, 0);
     let line = |name: &str, memory: &str, colour: u8| {
@@ -253,7 +256,7 @@ fn by_value(table: &Table) -> Vec<Plot> {
     let memory = memory.into_iter().flatten().collect();
     let memory = Plot::of(&format!("Peaks by {name}"), ("value", Unit::Number), Unit::Bytes, memory);
     let speed = speed.map(|plot| Plot { caption: about_dots(table).into(), ..plot });
-    speed.into_iter().chain(memory.map(far_apart)).map(|plot| Plot { half: true, ..plot }).collect()
+    speed.into_iter().chain(memory.map(logarithmic_if_wide)).map(|plot| Plot { half: true, ..plot }).collect()
 }
 
 fn how_to_read(table: &Table) -> Markup {

@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use super::points::{points, words};
 use super::search::rungs;
+use super::trials::{trials, words};
 use xrun_core::bounded::ledger::Ledger;
 use xrun_core::experiment::axes::Swept;
 use xrun_core::experiment::overrides::key_of;
@@ -16,7 +16,7 @@ use xrun_run::plan::shorten;
 
 /// A point that can be run.
 #[derive(Clone, Debug, PartialEq)]
-pub struct PlannedPoint {
+pub struct PlannedTrial {
     /// One for each swept key, in the order of [`Record::keys`](crate::records::sweep::Record).
     pub values: Vec<Value>,
     /// Optimiser steps.
@@ -29,7 +29,7 @@ pub struct PlannedPoint {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Planned {
     /// Of mode `tpe` those at the start, which do not depend on results.
-    pub points: Vec<PlannedPoint>,
+    pub trials: Vec<PlannedTrial>,
     /// Of mode `asha` the steps after which runs stop until they are chosen to go on; the last is the end.
     pub rungs: Vec<u64>,
 }
@@ -77,7 +77,7 @@ pub fn shortened(family: &Family, steps: u64, small: bool) -> Result<(Vec<String
 /// # Errors
 /// As [`plan`].
 pub fn check(family: &Family) -> Result<usize, Problems> {
-    let points = points(family)?;
+    let points = trials(family)?;
     each(family, &points, false)?;
     // Of the mode tpe, most points follow from results.
     let samples = family.sweep.samples.filter(|_| family.sweep.mode == Mode::Tpe);
@@ -89,11 +89,11 @@ pub fn check(family: &Family) -> Result<usize, Problems> {
 /// # Errors
 /// What is wrong with any of them, each with the first point that it is wrong with.
 pub fn plan(family: &Family) -> Result<Planned, Problems> {
-    each(family, &points(family)?, true)
+    each(family, &trials(family)?, true)
 }
 
 fn each(family: &Family, points: &[Vec<Swept>], data: bool) -> Result<Planned, Problems> {
-    let mut planned = Planned { points: Vec::with_capacity(points.len()), rungs: Vec::new() };
+    let mut planned = Planned { trials: Vec::with_capacity(points.len()), rungs: Vec::new() };
     let mut wrong = Wrong::default();
     for (at, point) in points.iter().enumerate() {
         let values: Vec<Value> = point.iter().map(|swept| swept.value.clone()).collect();
@@ -122,7 +122,7 @@ fn each(family: &Family, points: &[Vec<Swept>], data: bool) -> Result<Planned, P
                     }
                 }
                 let buffer_bytes = plan.owners.iter().map(|owner| owner.bytes).sum();
-                planned.points.push(PlannedPoint { values, steps: plan.steps, buffer_bytes });
+                planned.trials.push(PlannedTrial { values, steps: plan.steps, buffer_bytes });
             }
             Err(error) => {
                 let place = point.last().map(|swept| swept.place.clone());

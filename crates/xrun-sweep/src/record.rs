@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::plan::Planned;
-use super::points::{RUNS_MAX, RunId, masked, order};
 use super::search::{self, proposals};
 use super::slurm;
+use super::trials::{RUNS_MAX, RunId, masked, order};
 use crate::records::search::{Method, Search};
 use crate::records::sweep::Record;
 use xrun_core::dataset::digest::digest;
@@ -74,10 +74,10 @@ impl Record {
     pub fn new(family: &Family, planned: &Planned, command: Vec<String>) -> Self {
         let Family { base, sweep, axes, .. } = family;
         // Of the mode tpe none is chosen yet.
-        let points = if sweep.mode == Mode::Tpe { &[] } else { planned.points.as_slice() };
+        let points = if sweep.mode == Mode::Tpe { &[] } else { planned.trials.as_slice() };
         // Which run begins first is no matter where results decide; of those that are drawn, the first is as good as any.
         let order = match sweep.mode.is_search() {
-            true => (1..=points.len() as u64).map(|point| RunId { point, repeat: 1 }).collect(),
+            true => (1..=points.len() as u64).map(|point| RunId { trial: point, repeat: 1 }).collect(),
             false => order(points.len() as u64, sweep.repeats, sweep.seed),
         };
         Self {
@@ -93,14 +93,14 @@ impl Record {
             experiment_seed: base.experiment.seed,
             keys: axes.iter().map(|axis| axis.key.clone()).collect(),
             points: points.iter().map(|point| point.values.clone()).collect(),
-            order: order.into_iter().map(|run| [run.point, run.repeat]).collect(),
+            order: order.into_iter().map(|run| [run.trial, run.repeat]).collect(),
             search: search::of(family, &planned.rungs),
         }
     }
 
     /// All runs, in the order in which they are started.
     pub fn runs(&self) -> impl Iterator<Item = RunId> + '_ {
-        self.order.iter().map(|&[point, repeat]| RunId { point, repeat })
+        self.order.iter().map(|&[point, repeat]| RunId { trial: point, repeat })
     }
 
     /// How many runs there are to be: of mode `tpe`, which may find no other point, at most.
@@ -120,7 +120,7 @@ impl Record {
     pub fn overrides(&self, run: RunId) -> Vec<String> {
         let seed = self.experiment_seed.wrapping_add(run.repeat as u32 - 1);
         let seed = (run.repeat > 1).then(|| format!("experiment.seed={seed}"));
-        let values = self.keys.iter().zip(self.values(run.point));
+        let values = self.keys.iter().zip(self.values(run.trial));
         // What a run measures needs no forecast, and a probe before each would double the start of a short one.
         let probe = std::iter::once("memory.probe=false".to_owned());
         probe.chain(values.map(|(key, value)| format!("{key}={}", written(value)))).chain(seed).collect()
@@ -260,7 +260,7 @@ pub fn check_creator(sweep: &Path) -> Result<(), Untrusted> {
 
 /// The rest of `slurm.toml` names no program, and may be changed.
 fn of_sweep(sweep: &Path) -> Option<Vouched> {
-    let slurm = slurm::kept(sweep).ok()?;
+    let slurm = slurm::read_settings(sweep).ok()?;
     Some(Vouched {
         files: &[layout::BASE, layout::SWEEP],
         words: slurm.map_or_else(Vec::new, |slurm| slurm.extra_lines),
@@ -340,7 +340,7 @@ mod tests {
                 experiment_seed: u32::MAX,
                 keys: ["a.b", "c", "d", "e"].map(str::to_owned).to_vec(),
                 points: numbers.iter().map(|(n, x, text)| vec![json!(n), json!(x), json!(text), json!([1, 2])]).collect(),
-                order: order(numbers.len() as u64, 2, seed).into_iter().map(|run| [run.point, run.repeat]).collect(),
+                order: order(numbers.len() as u64, 2, seed).into_iter().map(|run| [run.trial, run.repeat]).collect(),
                 search: (seed % 2 == 0).then(|| Search {
                     metric: "a \"b\"".into(),
                     better: Better::Lower,
@@ -351,7 +351,7 @@ mod tests {
             let folder = tempfile::tempdir().unwrap();
             write::replace(&folder.path().join(layout::SWEEP), record.to_toml().as_bytes()).unwrap();
             prop_assert_eq!(Record::read(folder.path()).unwrap(), record.clone());
-            let set = record.overrides(RunId { point: 1, repeat: 2 });
+            let set = record.overrides(RunId { trial: 1, repeat: 2 });
             prop_assert_eq!(set.last().unwrap(), "experiment.seed=0");
         }
     }

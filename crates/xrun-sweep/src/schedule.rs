@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use super::launcher::{Context, JobOutcome, Launcher, Started};
-use super::points::RunId;
 use super::scheduler::{self, Job};
 use super::slurm::SlurmError;
 use super::table;
+use super::trials::RunId;
 use crate::records::sweep::{Process, Record};
 use xrun_core::bounded::ledger::Ledger;
 use xrun_core::files::layout;
@@ -209,7 +209,7 @@ pub fn schedule(
                     failed |= process.exit_code != Some(0);
                     scheduler.ended(job, stopping);
                     let left = scheduler.left(record) + launcher.active() + open;
-                    report(Event::Ended { job, values: record.values(job.run.point), process: &process, left });
+                    report(Event::Ended { job, values: record.values(job.run.trial), process: &process, left });
                 }
             }
         }

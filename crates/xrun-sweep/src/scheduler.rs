@@ -3,11 +3,11 @@
 use std::collections::VecDeque;
 use std::path::Path;
 
-use super::needs::tried_again;
-use super::points::RunId;
 use super::record::run_folder;
+use super::resources::retries;
+use super::run_status::RunStatus;
 use super::search::scheduler::searcher;
-use super::standing::{self, Standing};
+use super::trials::RunId;
 use crate::records::sweep::Record;
 use xrun_core::files::layout;
 use xrun_core::files::write::WriteError;
@@ -77,7 +77,7 @@ impl Scheduler for List<'_> {
     }
 
     fn ended(&mut self, job: Job, stopping: bool) {
-        if stopping && !matches!(standing::of(&run_folder(self.sweep, job.run)), Standing::Done(_)) {
+        if stopping && !matches!(RunStatus::read(&run_folder(self.sweep, job.run)), RunStatus::Done(_)) {
             self.waiting.push_back(job.run);
         }
     }
@@ -87,14 +87,16 @@ impl Scheduler for List<'_> {
 fn to_do(sweep: &Path, record: &Record, retry_failed: bool) -> VecDeque<RunId> {
     let mut runs = VecDeque::with_capacity(record.order.len());
     // A retry that was decided on and has not begun, because the sweep was stopped.
-    let retries = tried_again(sweep, record);
+    let retries = retries(sweep, record);
     let is_retried = |run: &RunId| retries.get(run).is_some_and(|retry| retry.to_come);
     for run in record.runs() {
         let folder = run_folder(sweep, run);
-        match standing::of(&folder) {
-            Standing::Done(outcome) if outcome.resumable() && (retry_failed || is_retried(&run)) => runs.push_back(run),
-            Standing::Done(_) => report_if_missing(&folder),
-            Standing::Missing | Standing::Begun | Standing::Running => runs.push_back(run),
+        match RunStatus::read(&folder) {
+            RunStatus::Done(outcome) if outcome.resumable() && (retry_failed || is_retried(&run)) => {
+                runs.push_back(run)
+            }
+            RunStatus::Done(_) => report_if_missing(&folder),
+            RunStatus::Missing | RunStatus::Unfinished | RunStatus::Running => runs.push_back(run),
         }
     }
     runs

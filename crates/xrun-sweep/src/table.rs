@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::compare::front;
 use super::measure::{Queued, measure};
 use super::page;
-use super::points::{RunId, masked};
+use super::trials::{RunId, masked};
 use crate::records::search::Search;
 use crate::records::sweep::{Change, Measured, Noise, Process, Record, Row, Spread, Table};
 use xrun_core::experiment::read_sweep::shown;
@@ -62,7 +62,7 @@ pub fn table(sweep: &Path, record: &Record, queued: &BTreeMap<RunId, Queued>) ->
     let rungs = record.search.as_ref().map_or(&[][..], Search::rungs);
     let points = (1..=record.points.len() as u64).map(|point| {
         let runs = (1..=record.repeats).map(|repeat| {
-            let run = RunId { point, repeat };
+            let run = RunId { trial: point, repeat };
             measure(sweep, run, processes.get(&run.to_string()), queued.get(&run).copied(), rungs)
         });
         runs.collect()

@@ -30,7 +30,7 @@ fn record(keys: &[&str], points: Vec<Vec<Value>>, repeats: u64) -> Record {
 fn run(point: u64, repeat: u64, speed: f64, resident: u64) -> Measured {
     const MEBIBYTE: u64 = 1024 * 1024;
     Measured {
-        run: RunId { point, repeat }.to_string(),
+        run: RunId { trial: point, repeat }.to_string(),
         repeat,
         outcome: "finished".into(),
         finished: true,
@@ -100,7 +100,7 @@ fn the_page_has_every_floor_and_the_ends_of_an_interval_in_one_unit() {
     };
     let record = record(&["limits.prefetch"], vec![vec![json!(2)]], 2);
     let table = assemble("one", &record, [vec![on_device(1, 1000), on_device(2, 1100)]].into_iter());
-    let (titles, rows) = text::rows(&table, text::Room::Memory);
+    let (titles, rows) = text::rows(&table, text::TableView::Memory);
     let cells = &rows[0];
     assert_eq!(titles.len(), cells.len());
     let cell = |title: &str| cells[titles.iter().position(|one| one == title).unwrap()].to_string();

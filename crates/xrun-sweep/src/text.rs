@@ -2,14 +2,14 @@
 
 use std::fmt;
 
-use super::plan::PlannedPoint;
-use super::points::{masked, words};
+use super::plan::PlannedTrial;
 use super::table::COMPARED;
+use super::trials::{masked, words};
 use crate::records::sweep::{Change, Row, Spread, Table};
 use xrun_core::experiment::read_sweep::shown;
 use xrun_core::printable;
 use xrun_results::report::axes::{bytes, bytes_as, duration, number};
-use xrun_results::report::width::{fold, table as within};
+use xrun_results::report::width::{fold, table as fit_table};
 
 /// More rows than this are not printed: the files have all.
 const ROWS_MAX: usize = 60;
@@ -17,7 +17,7 @@ const ROWS_MAX: usize = 60;
 const CELL_CHARACTERS_MAX: usize = 40;
 
 /// What `--dry-run` prints: every point.
-pub fn plan(keys: &[&str], points: &[PlannedPoint], repeats: u64, width: Option<usize>) -> String {
+pub fn plan(keys: &[&str], points: &[PlannedTrial], repeats: u64, width: Option<usize>) -> String {
     let mut header: Vec<String> = vec![">point".into()];
     header.extend(keys.iter().map(|key| format!(">{key}")));
     header.extend([">steps", ">buffers at most"].map(str::to_owned));
@@ -32,7 +32,7 @@ pub fn plan(keys: &[&str], points: &[PlannedPoint], repeats: u64, width: Option<
     let runs = points.len() as u64 * repeats;
     let steps: u64 = points.iter().map(|point| point.steps).sum::<u64>().saturating_mul(repeats);
     let each = if repeats == 1 { "once".to_owned() } else { format!("{repeats} times") };
-    let table = within(&header, &rows, width);
+    let table = fit_table(&header, &rows, width);
     format!("{table}\n{} points, each {each}: {runs} runs, {steps} steps\n", points.len())
 }
 
@@ -59,7 +59,7 @@ pub fn compared(name: &str) -> &'static str {
 
 /// Which table is read, and where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Room {
+pub enum TableView {
     /// Of memory the peaks, of the heap the floor; medians.
     Terminal,
     /// What came out, what it cost, and how it ended; of repeats the lowest and the highest. What tensors hold is in the
@@ -110,19 +110,19 @@ pub type Cells = (Vec<String>, Vec<Vec<Cell>>);
 type Column<'a> = (String, Box<dyn Fn(&Row) -> Cell + 'a>);
 
 /// The titles and the rows.
-pub fn rows(table: &Table, room: Room) -> Cells {
-    let columns = columns_of(table, room);
+pub fn rows(table: &Table, view: TableView) -> Cells {
+    let columns = columns_of(table, view);
     let row = |row| columns.iter().map(|(_, cell)| cell(row)).collect();
     (columns.iter().map(|(title, _)| title.clone()).collect(), table.rows.iter().map(row).collect())
 }
 
-fn columns_of(table: &Table, room: Room) -> Vec<Column<'_>> {
+fn columns_of(table: &Table, view: TableView) -> Vec<Column<'_>> {
     let mut all: Vec<Column<'_>> = vec![(">point".into(), Box::new(|row: &Row| Cell::of(row.point.to_string())))];
     for (at, key) in short(&table.keys).into_iter().enumerate() {
         let title = format!(">{}", printable::line(key, CELL_CHARACTERS_MAX));
         all.push((title, Box::new(move |row: &Row| Cell::of(row.values.get(at).map_or_else(String::new, value)))));
     }
-    if !table.rungs.is_empty() && room != Room::Memory {
+    if !table.rungs.is_empty() && view != TableView::Memory {
         let number = |number: Option<u64>| number.map_or_else(Cell::none, |number| Cell::of(number.to_string()));
         all.push((">steps".into(), Box::new(move |row: &Row| number(row.steps))));
         all.push((">rung".into(), Box::new(move |row: &Row| number(row.rung))));
@@ -133,13 +133,13 @@ fn columns_of(table: &Table, room: Room) -> Vec<Column<'_>> {
     let size = move |title: &str, of: fn(&Row) -> Option<Spread>| -> Column<'_> {
         let cell = move |row: &Row| match of(row) {
             None => Cell::none(),
-            Some(spread) if room == Room::Terminal => Cell::of(bytes(spread.median)),
+            Some(spread) if view == TableView::Terminal => Cell::of(bytes(spread.median)),
             Some(spread) => sizes(spread),
         };
         (title.to_owned(), Box::new(cell))
     };
     let device = has_device(table);
-    if room == Room::Memory {
+    if view == TableView::Memory {
         all.push(size(">heap peak", |row| row.heap_peak));
         all.push(size(">heap floor", |row| row.heap_floor));
         all.push(size(">resident peak", |row| row.resident_peak));
@@ -153,7 +153,7 @@ fn columns_of(table: &Table, room: Room) -> Vec<Column<'_>> {
         all.push((">cleanup".into(), Box::new(cleanup)));
         return all;
     }
-    if room == Room::Page {
+    if view == TableView::Page {
         all.push(ended());
     }
     if let Some(metric) = &table.metric {
@@ -176,16 +176,16 @@ fn columns_of(table: &Table, room: Room) -> Vec<Column<'_>> {
         ">steps/s with cleanup".into(),
         Box::new(|row: &Row| row.steps_per_second.map_or_else(Cell::none, plain)),
     ));
-    if room == Room::Terminal {
+    if view == TableView::Terminal {
         all.push((">cleanup".into(), Box::new(cleanup)));
     }
     all.push(size(">heap peak", |row| row.heap_peak));
-    if room == Room::Terminal {
+    if view == TableView::Terminal {
         all.push(size(">heap floor", |row| row.heap_floor));
     }
     all.push(size(">resident peak", |row| row.resident_peak));
     if device {
-        if room == Room::Terminal {
+        if view == TableView::Terminal {
             all.push(size(">device in use", |row| row.device_in_use_peak));
         }
         all.push(size(">device reserved", |row| row.device_reserved_peak));
@@ -195,7 +195,7 @@ fn columns_of(table: &Table, room: Room) -> Vec<Column<'_>> {
     let judged = |row: &Row| row.verdict.map_or_else(Cell::none, |verdict| Cell::of(verdict.words()));
     all.push(("verdict".into(), Box::new(judged)));
     all.push(("front".into(), Box::new(|row: &Row| Cell::of(row.pareto.join(" ")))));
-    if room == Room::Terminal {
+    if view == TableView::Terminal {
         all.push(ended());
     }
     all
@@ -207,7 +207,7 @@ fn cleanup(row: &Row) -> Cell {
 
 /// Takes the columns that say the same in every row, and says each once: `steps/s 5.1`. A table of one row stays whole,
 /// and so do the first `kept` columns.
-pub fn said_once((titles, rows): Cells, kept: usize) -> (Cells, Vec<String>) {
+pub fn constant_columns((titles, rows): Cells, kept: usize) -> (Cells, Vec<String>) {
     let alike = |at: usize| at >= kept && rows.len() > 1 && rows.iter().all(|row| row[at] == rows[0][at]);
     let (once, columns): (Vec<usize>, Vec<usize>) = (0..titles.len()).partition(|&at| alike(at));
     // Of what no row has, nothing is said.
@@ -309,10 +309,10 @@ pub fn text(table: &Table, width: Option<usize>) -> String {
         let titles: Vec<&str> = titles.iter().map(String::as_str).collect();
         let rows: Vec<Vec<String>> = rows.iter().map(|row| row.iter().map(ToString::to_string).collect()).collect();
         let left = rows.len().saturating_sub(ROWS_MAX);
-        let shown = within(&titles, &rows[..rows.len() - left], width);
+        let shown = fit_table(&titles, &rows[..rows.len() - left], width);
         if left > 0 { format!("{shown}… and {left} more points in table.csv\n") } else { shown }
     };
-    let mut text = as_table(rows(table, Room::Terminal));
+    let mut text = as_table(rows(table, TableView::Terminal));
     if table.rows.iter().any(|row| !row.pareto.is_empty()) {
         let front = "front: the memory for which no other point is both faster and smaller";
         text.push_str(&format!("{}\n", fold(front, width, 2)));

@@ -51,24 +51,24 @@ pub struct PointsNeed {
 
 impl SweepMemory {
     /// Whether a point has a forecast of its own.
-    pub fn knows(&self, point: u64) -> bool {
+    pub fn has_forecast(&self, point: u64) -> bool {
         self.forecasts.iter().any(|need| need.points.contains(&point))
     }
 
     /// The forecast of a point; of one that is not listed the largest. `None` where there is no forecast at all.
-    pub fn need(&self, point: u64) -> Option<&PointsNeed> {
+    pub fn forecast(&self, point: u64) -> Option<&PointsNeed> {
         let own = self.forecasts.iter().find(|need| need.points.contains(&point));
         own.or_else(|| self.forecasts.iter().max_by_key(|need| need.host.0))
     }
 
     /// What Slurm is asked for a run of a point; of one that is not listed the largest size. `None` without sizes.
-    pub fn asked(&self, point: u64) -> Option<Bytes> {
+    pub fn size(&self, point: u64) -> Option<Bytes> {
         let listed = self.sizes.iter().filter(|size| size.points.contains(&point)).map(|size| size.memory.0).max();
         listed.or_else(|| self.sizes.iter().map(|size| size.memory.0).max()).map(Bytes)
     }
 
     /// Why it cannot be used; `None` where it can.
-    pub fn unsound(&self) -> Option<&'static str> {
+    pub fn invalid_reason(&self) -> Option<&'static str> {
         let sizes = self.sizes.iter().map(|size| size.memory.0);
         let mut bytes = sizes.chain(self.forecasts.iter().map(|need| need.host.0));
         let points = self.sizes.iter().map(|size| &size.points).chain(self.forecasts.iter().map(|need| &need.points));
@@ -88,11 +88,14 @@ mod tests {
         let text = "version = 1\n[[sizes]]\nmemory = \"300 MiB\"\npoints = [1, 3]\n[[sizes]]\nmemory = \"2 GiB\"\npoints = [2]\n\
                     [[forecasts]]\nhost = \"12 MiB\"\npoints = [1]\n[[forecasts]]\nhost = \"1 GiB\"\npoints = [2]\n";
         let memory: SweepMemory = toml::from_str(text).unwrap();
-        let asked = |point| memory.asked(point).unwrap().0 >> 20;
+        let asked = |point| memory.size(point).unwrap().0 >> 20;
         assert_eq!([asked(1), asked(2), asked(3), asked(4)], [300, 2048, 300, 2048]);
-        assert_eq!(memory.need(9).unwrap().host, Bytes::mebibytes(1024));
-        assert_eq!((memory.unsound(), SweepMemory { sizes: Vec::new(), ..memory.clone() }.asked(1)), (None, None));
+        assert_eq!(memory.forecast(9).unwrap().host, Bytes::mebibytes(1024));
+        assert_eq!(
+            (memory.invalid_reason(), SweepMemory { sizes: Vec::new(), ..memory.clone() }.size(1)),
+            (None, None)
+        );
         let none: SweepMemory = toml::from_str(&text.replace("12 MiB", "0")).unwrap();
-        assert!(none.unsound().is_some());
+        assert!(none.invalid_reason().is_some());
     }
 }

@@ -11,7 +11,7 @@
 
 /// What is known of a point.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Known {
+pub struct TrialState {
     /// Its cost (less is better) at each rung that it has a result at, from the first rung on.
     pub costs: Vec<f64>,
     /// To how many rungs it was sent so far; 0 of a point that has not begun.
@@ -30,7 +30,7 @@ pub enum Choice {
 }
 
 /// Decides, for points in the order in which they were drawn. `rungs` counts them, the end of the run included.
-pub fn choose(points: &[Known], rungs: usize, reduction_factor: u64) -> Choice {
+pub fn choose(points: &[TrialState], rungs: usize, reduction_factor: u64) -> Choice {
     for rung in (0..rungs.saturating_sub(1)).rev() {
         let mut there: Vec<(f64, usize)> =
             points.iter().enumerate().filter_map(|(at, point)| Some((*point.costs.get(rung)?, at))).collect();
@@ -55,7 +55,7 @@ mod tests {
 
     /// Runs a whole search, one process at a time: what was trained, in order, as point and rung, both from 1.
     fn search(costs: &[[f64; 3]], reduction_factor: u64) -> Vec<(usize, usize)> {
-        let mut points = vec![Known::default(); costs.len()];
+        let mut points = vec![TrialState::default(); costs.len()];
         let mut trained = Vec::new();
         while let Choice::Train { point, rung } = choose(&points, 3, reduction_factor) {
             points[point].sent = rung + 1;
@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn of_equals_the_first_goes_on_and_what_failed_never_does() {
-        let known = |cost: f64, over: bool| Known { costs: vec![cost], sent: 1, over };
+        let known = |cost: f64, over: bool| TrialState { costs: vec![cost], sent: 1, over };
         let equal = [known(0.5, false), known(0.5, false)];
         assert_eq!(choose(&equal, 2, 2), Choice::Train { point: 0, rung: 1 });
         let failed = [known(f64::INFINITY, true), known(0.5, false), known(0.7, false), known(0.9, false)];

@@ -3,7 +3,7 @@
 //! `asha` and `tpe` decide, from numbers alone; `course` reads the numbers from the run directories and hands out runs.
 
 pub mod asha;
-pub mod known;
+pub mod progress;
 pub mod proposals;
 pub mod rungs;
 pub mod scheduler;
@@ -53,5 +53,5 @@ pub fn with_known_points(record: &Record) -> Record {
         return record.clone();
     };
     let settings = tpe::Settings { seed: record.seed, startup: *startup, gamma: *gamma, candidates: *candidates };
-    Record { points: tpe::at_start(space, settings, *samples, &record.points), ..record.clone() }
+    Record { points: tpe::startup_trials(space, settings, *samples, &record.points), ..record.clone() }
 }

@@ -3,17 +3,16 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 
-use super::asha::{self, Choice, Known};
-use super::known::{Stage, cost_at_end, failed, known, on_its_way, sent, stage};
+use super::asha::{self, Choice, TrialState};
+use super::progress::{Stage, cost_at_end, failed, in_flight, rungs_sent, stage, trial_state};
 use super::proposals;
-use super::tpe::{self, Settings, Told};
-use crate::points::RunId;
+use super::tpe::{self, Observation, Settings};
 use crate::record::run_folder;
 use crate::records::search::{Method, Search};
 use crate::records::sweep::Record;
+use crate::run_status::RunStatus;
 use crate::scheduler::{Job, Scheduler, report_if_missing};
-use crate::standing;
-use crate::standing::Standing;
+use crate::trials::RunId;
 use xrun_core::files::write::WriteError;
 
 /// A search by asha.
@@ -25,7 +24,7 @@ pub struct Asha<'a> {
     /// Runs that were begun and have not come to where they were sent.
     open: VecDeque<Job>,
     /// Of each point.
-    points: Vec<Known>,
+    points: Vec<TrialState>,
 }
 
 /// A search that chooses points.
@@ -52,17 +51,17 @@ pub fn searcher<'a>(sweep: &'a Path, record: &Record, search: &Search, retry_fai
 }
 
 fn run(point: usize) -> RunId {
-    RunId { point: point as u64 + 1, repeat: 1 }
+    RunId { trial: point as u64 + 1, repeat: 1 }
 }
 
 impl<'a> Asha<'a> {
     fn new(sweep: &'a Path, record: &Record, search: Search, reduction_factor: u64, retry_failed: bool) -> Self {
         let count = record.points.len();
         let mut asha =
-            Self { sweep, search, reduction_factor, open: VecDeque::new(), points: vec![Known::default(); count] };
+            Self { sweep, search, reduction_factor, open: VecDeque::new(), points: vec![TrialState::default(); count] };
         for point in 0..count {
             let folder = run_folder(sweep, run(point));
-            let mut found = known(&folder, &asha.search, false);
+            let mut found = trial_state(&folder, &asha.search, false);
             let goes_on = match stage(&folder, asha.search.rungs()) {
                 Stage::Open { .. } => true,
                 Stage::Over(outcome) => {
@@ -115,8 +114,8 @@ impl Scheduler for Asha<'_> {
 
     fn adopt(&mut self, job: Job) {
         self.open.retain(|open| open.run != job.run);
-        let found = on_its_way(&run_folder(self.sweep, job.run), &self.search, job.until);
-        self.points[job.run.point as usize - 1] = found;
+        let found = in_flight(&run_folder(self.sweep, job.run), &self.search, job.until);
+        self.points[job.run.trial as usize - 1] = found;
     }
 
     fn ended(&mut self, job: Job, stopping: bool) {
@@ -124,16 +123,16 @@ impl Scheduler for Asha<'_> {
         let rungs = self.search.rungs();
         let lost = matches!(stage(&folder, rungs), Stage::New | Stage::Open { .. });
         // Somebody else came first: what becomes of the run is not known yet.
-        let held = standing::of(&folder) == Standing::Running;
+        let held = RunStatus::read(&folder) == RunStatus::Running;
         if lost && (stopping || held) {
-            let until = sent(rungs, job.until);
-            self.points[job.run.point as usize - 1].sent = until;
+            let until = rungs_sent(rungs, job.until);
+            self.points[job.run.trial as usize - 1].sent = until;
             return self.open.push_back(job);
         }
-        let (found, aim) = (known(&folder, &self.search, lost), sent(rungs, job.until));
+        let (found, aim) = (trial_state(&folder, &self.search, lost), rungs_sent(rungs, job.until));
         // Of a process that did not get as far as to go on, the folder says nothing: without an end it would be tried again.
         let lost = !stopping && found.sent < aim;
-        self.points[job.run.point as usize - 1] = if lost { failed(&folder, &self.search, aim) } else { found };
+        self.points[job.run.trial as usize - 1] = if lost { failed(&folder, &self.search, aim) } else { found };
     }
 }
 
@@ -160,7 +159,7 @@ impl<'a> Tpe<'a> {
             Stage::Over(outcome) if outcome.is_done() => cost_at_end(&folder, &self.search),
             _ => f64::INFINITY,
         };
-        self.costs.insert(run.point, cost);
+        self.costs.insert(run.trial, cost);
     }
 }
 
@@ -181,15 +180,16 @@ impl Scheduler for Tpe<'_> {
             return Ok(None);
         }
         let settings = Settings { seed: record.seed, startup: *startup, gamma: *gamma, candidates: *candidates };
-        let told = |(&point, &cost): (&u64, &f64)| Told { point, values: record.values(point).to_vec(), cost };
-        let told: Vec<Told> = self.costs.iter().map(told).collect();
-        let Some((values, by_results)) = tpe::propose(space, settings, point, &told, &record.points) else {
+        let observations =
+            |(&point, &cost): (&u64, &f64)| Observation { point, values: record.values(point).to_vec(), cost };
+        let observations: Vec<Observation> = self.costs.iter().map(observations).collect();
+        let Some((values, by_results)) = tpe::propose(space, settings, point, &observations, &record.points) else {
             self.exhausted = true;
             return Ok(None);
         };
-        let by = told.iter().filter(|_| by_results).map(|told| told.point).collect();
+        let by = observations.iter().filter(|_| by_results).map(|observations| observations.point).collect();
         proposals::append(self.sweep, record, values, by)?;
-        Ok(Some(Job { run: RunId { point, repeat: 1 }, until: None }))
+        Ok(Some(Job { run: RunId { trial: point, repeat: 1 }, until: None }))
     }
 
     fn put_back(&mut self, job: Job) {
@@ -198,13 +198,13 @@ impl Scheduler for Tpe<'_> {
 
     fn adopt(&mut self, job: Job) {
         self.open.retain(|open| open.run != job.run);
-        self.costs.remove(&job.run.point);
+        self.costs.remove(&job.run.trial);
     }
 
     fn ended(&mut self, job: Job, stopping: bool) {
         let folder = run_folder(self.sweep, job.run);
         let over = matches!(stage(&folder, &[]), Stage::Over(_));
-        if (stopping || standing::of(&folder) == Standing::Running) && !over {
+        if (stopping || RunStatus::read(&folder) == RunStatus::Running) && !over {
             return self.open.push_back(job);
         }
         self.learn(job.run);

@@ -7,7 +7,7 @@
 //! of the good ones, and the one is tried that is most often good for how often it is not: where `l / g`, the quotient of
 //! the densities, is the largest. Keys are taken for independent.
 //!
-//! Pure: a point depends on the seed, its number and the points that were told.
+//! Pure: a point depends on the seed, its number and the points that were observations.
 
 use std::f64::consts::{PI, SQRT_2};
 
@@ -34,21 +34,21 @@ pub struct Settings {
 
 impl Settings {
     /// Those of the file.
-    pub fn of(seed: u32, tpe: &Tpe) -> Self {
+    pub fn new(seed: u32, tpe: &Tpe) -> Self {
         Self { seed, startup: tpe.startup, gamma: tpe.gamma, candidates: tpe.candidates }
     }
 }
 
 /// A point whose result is known: its number, its values and its cost, of which less is better.
 #[derive(Clone, Debug)]
-pub struct Told {
+pub struct Observation {
     pub point: u64,
     pub values: Vec<Value>,
     pub cost: f64,
 }
 
 /// The points of the start, at most so many, with those that there are before them.
-pub fn at_start(space: &[Dimension], settings: Settings, samples: u64, before: &[Vec<Value>]) -> Vec<Vec<Value>> {
+pub fn startup_trials(space: &[Dimension], settings: Settings, samples: u64, before: &[Vec<Value>]) -> Vec<Vec<Value>> {
     let mut points = before.to_vec();
     for point in points.len() as u64 + 1..=samples.min(settings.startup) {
         let Some((values, _)) = propose(space, settings, point, &[], &points) else { break };
@@ -66,16 +66,16 @@ pub fn propose(
     space: &[Dimension],
     settings: Settings,
     point: u64,
-    told: &[Told],
+    observations: &[Observation],
     before: &[Vec<Value>],
 ) -> Option<(Vec<Value>, bool)> {
     // A stream of its own, so that a point does not depend on how many numbers those before it took.
     let mut generator = ChaCha8Rng::seed_from_u64(u64::from(settings.seed));
     generator.set_stream(point);
     let is_new = |values: &Vec<Value>| !before.contains(values);
-    if point > settings.startup && told.len() > 1 {
-        let halves = Halves::of(space, settings.gamma, told);
-        let candidates = (0..settings.candidates).map(|_| halves.draw(space, &mut generator));
+    if point > settings.startup && observations.len() > 1 {
+        let split = Split::of(space, settings.gamma, observations);
+        let candidates = (0..settings.candidates).map(|_| split.draw(space, &mut generator));
         // Of equals the first.
         let best = candidates.filter(|(values, _)| is_new(values)).reduce(|a, b| if b.1 > a.1 { b } else { a });
         if let Some((values, _)) = best {
@@ -93,19 +93,19 @@ pub fn propose(
 }
 
 /// The densities of the good points and of the others, for each key.
-struct Halves {
+struct Split {
     good: Vec<Density>,
     other: Vec<Density>,
 }
 
-impl Halves {
-    fn of(space: &[Dimension], gamma: f64, told: &[Told]) -> Self {
-        let mut order: Vec<&Told> = told.iter().collect();
+impl Split {
+    fn of(space: &[Dimension], gamma: f64, observations: &[Observation]) -> Self {
+        let mut order: Vec<&Observation> = observations.iter().collect();
         order.sort_by(|a, b| a.cost.total_cmp(&b.cost).then(a.point.cmp(&b.point)));
         let good = ((gamma * order.len() as f64).ceil() as usize).clamp(1, order.len().saturating_sub(1).max(1));
         let (good, other) = order.split_at(good);
-        let densities = |half: &[&Told]| {
-            let of = |(at, dimension)| Density::of(dimension, half.iter().map(|told| &told.values[at]));
+        let densities = |half: &[&Observation]| {
+            let of = |(at, dimension)| Density::of(dimension, half.iter().map(|observations| &observations.values[at]));
             space.iter().enumerate().map(of).collect()
         };
         Self { good: densities(good), other: densities(other) }
@@ -220,14 +220,15 @@ mod tests {
 
     /// The least cost of so many points, of which `startup` are drawn at random.
     fn least(seed: u32, points: u64, startup: u64, space: &[Dimension], cost: &dyn Fn(&[Value]) -> f64) -> f64 {
-        let mut told: Vec<Told> = Vec::new();
+        let mut observations: Vec<Observation> = Vec::new();
         for point in 1..=points {
-            let before: Vec<Vec<Value>> = told.iter().map(|told| told.values.clone()).collect();
-            let (values, _) = propose(space, Settings { seed, startup, ..SETTINGS }, point, &told, &before).unwrap();
+            let before: Vec<Vec<Value>> = observations.iter().map(|observations| observations.values.clone()).collect();
+            let (values, _) =
+                propose(space, Settings { seed, startup, ..SETTINGS }, point, &observations, &before).unwrap();
             let cost = cost(&values);
-            told.push(Told { point, values, cost });
+            observations.push(Observation { point, values, cost });
         }
-        told.iter().map(|told| told.cost).fold(f64::INFINITY, f64::min)
+        observations.iter().map(|observations| observations.cost).fold(f64::INFINITY, f64::min)
     }
 
     /// The least of a parabola over a logarithm and a number: 40 points, at each of eight seeds.
@@ -251,14 +252,19 @@ mod tests {
         let space =
             [between(0.0, 1.0, false, false), Dimension::Choice(["a", "b", "c", "d"].map(|one| json!(one)).to_vec())];
         for seed in 0..4 {
-            let mut told: Vec<Told> = Vec::new();
+            let mut observations: Vec<Observation> = Vec::new();
             for point in 1..=40 {
-                let before: Vec<Vec<Value>> = told.iter().map(|told| told.values.clone()).collect();
-                let (values, _) = propose(&space, Settings { seed, ..SETTINGS }, point, &told, &before).unwrap();
+                let before: Vec<Vec<Value>> =
+                    observations.iter().map(|observations| observations.values.clone()).collect();
+                let (values, _) =
+                    propose(&space, Settings { seed, ..SETTINGS }, point, &observations, &before).unwrap();
                 let cost = values[0].as_f64().unwrap() + if values[1] == "c" { 0.0 } else { 3.0 };
-                told.push(Told { point, values, cost });
+                observations.push(Observation { point, values, cost });
             }
-            let later = told.iter().filter(|told| told.point > 20 && told.values[1] == "c").count();
+            let later = observations
+                .iter()
+                .filter(|observations| observations.point > 20 && observations.values[1] == "c")
+                .count();
             assert!(later >= 10, "of 20 points {later} have it, and of four choices random ones have five");
         }
     }
@@ -266,37 +272,47 @@ mod tests {
     #[test]
     fn values_keep_to_their_ranges_and_no_point_comes_twice() {
         let space = [between(1.0, 6.0, false, true), Dimension::Choice(vec![json!(true), json!(false)])];
-        let mut told: Vec<Told> = Vec::new();
+        let mut observations: Vec<Observation> = Vec::new();
         for point in 1..=12 {
-            let before: Vec<Vec<Value>> = told.iter().map(|told| told.values.clone()).collect();
-            let (values, by_results) = propose(&space, SETTINGS, point, &told, &before).unwrap();
+            let before: Vec<Vec<Value>> = observations.iter().map(|observations| observations.values.clone()).collect();
+            let (values, by_results) = propose(&space, SETTINGS, point, &observations, &before).unwrap();
             assert!((1..=6).contains(&values[0].as_i64().unwrap()) && values[1].is_boolean(), "{values:?}");
             assert!(!before.contains(&values));
             assert!(point > 10 || !by_results);
-            told.push(Told { point, cost: values[0].as_f64().unwrap(), values });
+            observations.push(Observation { point, cost: values[0].as_f64().unwrap(), values });
         }
-        let before: Vec<Vec<Value>> = told.iter().map(|told| told.values.clone()).collect();
-        assert_eq!(propose(&space, SETTINGS, 13, &told, &before), None, "all twelve were there");
+        let before: Vec<Vec<Value>> = observations.iter().map(|observations| observations.values.clone()).collect();
+        assert_eq!(propose(&space, SETTINGS, 13, &observations, &before), None, "all twelve were there");
     }
 
     #[test]
     fn a_point_depends_on_the_seed_its_number_and_what_was_told_alone() {
         let space = [between(0.0, 1.0, false, false)];
-        let told: Vec<Told> = (1..=10)
-            .map(|point| Told { point, values: vec![json!(point as f64 / 11.0)], cost: (point as f64 - 3.0).abs() })
+        let observations: Vec<Observation> = (1..=10)
+            .map(|point| Observation {
+                point,
+                values: vec![json!(point as f64 / 11.0)],
+                cost: (point as f64 - 3.0).abs(),
+            })
             .collect();
-        let before: Vec<Vec<Value>> = told.iter().map(|told| told.values.clone()).collect();
-        let of = |seed, point, told: &[Told]| propose(&space, Settings { seed, ..SETTINGS }, point, told, &before);
-        assert_eq!(of(1, 11, &told), of(1, 11, &told));
-        let mut turned = told.clone();
+        let before: Vec<Vec<Value>> = observations.iter().map(|observations| observations.values.clone()).collect();
+        let of = |seed, point, observations: &[Observation]| {
+            propose(&space, Settings { seed, ..SETTINGS }, point, observations, &before)
+        };
+        assert_eq!(of(1, 11, &observations), of(1, 11, &observations));
+        let mut turned = observations.clone();
         turned.reverse();
-        assert_eq!(of(1, 11, &told), of(1, 11, &turned), "the order in which results came is no matter");
-        assert_ne!(of(1, 11, &told), of(2, 11, &told));
-        assert_ne!(of(1, 11, &told), of(1, 12, &told));
-        let mut other = told.clone();
+        assert_eq!(of(1, 11, &observations), of(1, 11, &turned), "the order in which results came is no matter");
+        assert_ne!(of(1, 11, &observations), of(2, 11, &observations));
+        assert_ne!(of(1, 11, &observations), of(1, 12, &observations));
+        let mut other = observations.clone();
         other[8].cost = -1.0;
-        assert_ne!(of(1, 11, &told), of(1, 11, &other));
-        let failed: Vec<Told> = told.iter().cloned().map(|told| Told { cost: f64::INFINITY, ..told }).collect();
+        assert_ne!(of(1, 11, &observations), of(1, 11, &other));
+        let failed: Vec<Observation> = observations
+            .iter()
+            .cloned()
+            .map(|observations| Observation { cost: f64::INFINITY, ..observations })
+            .collect();
         assert!(of(1, 11, &failed).is_some(), "where all failed it still draws");
     }
 

@@ -11,18 +11,18 @@ use std::time::{Duration, Instant};
 
 use super::super::launcher::{Context, JobOutcome, Launcher, Started};
 use super::super::measure::Queued;
-use super::super::needs::{Forecasts, tried_again};
-use super::super::points::RunId;
 use super::super::record::run_folder;
+use super::super::resources::{Forecasts, retries};
+use super::super::run_status::RunStatus;
 use super::super::schedule::{Event, Options, SweepError};
 use super::super::scheduler::Job;
-use super::super::search::known::arrived;
-use super::super::standing::{self, Standing};
+use super::super::search::progress::arrived;
+use super::super::trials::RunId;
 use super::jobs::Jobs;
 use super::outcome::{ActiveJob, TaskOutcome};
 use super::queue::{self, Task};
 use super::script::{self, Array};
-use super::{SlurmError, unwatched};
+use super::{SlurmError, unwatched_deaths};
 use crate::records::search::Search;
 use crate::records::sweep::{Process, Record};
 use xrun_core::experiment::launcher::Slurm;
@@ -57,7 +57,7 @@ pub struct Submission<'a> {
 impl Submission<'_> {
     /// Bytes that a run is given, at least `retry_bytes`; `None` where Slurm decides.
     pub fn memory_of(&self, run: RunId, retry_bytes: Option<u64>) -> Option<u64> {
-        let of_point = || self.memory.as_ref().and_then(|memory| memory.asked(run.point));
+        let of_point = || self.memory.as_ref().and_then(|memory| memory.slurm_memory(run.trial));
         self.settings.memory.or_else(of_point).map(|bytes| bytes.0).max(retry_bytes)
     }
 }
@@ -122,7 +122,7 @@ impl<'a> SlurmLauncher<'a> {
         ActiveJob {
             job,
             // A search runs each trial once, in their order, and adds some.
-            place: self.places.get(&job.run).copied().unwrap_or(job.run.point as usize - 1),
+            place: self.places.get(&job.run).copied().unwrap_or(job.run.trial as usize - 1),
             resubmissions: self.resubmissions.remove(&job.run).unwrap_or_default(),
             retry_bytes: self.retry_bytes.get(&job.run).copied(),
             gone: None,
@@ -139,7 +139,7 @@ impl<'a> SlurmLauncher<'a> {
         loop {
             let tasks = self.jobs.tasks()?;
             let mut others = context.record.runs().zip(0..).filter(|(_, place)| !queue::is_active(&tasks, *place));
-            let busy = others.find(|(run, _)| standing::of(&run_folder(self.sweep, *run)) == Standing::Running);
+            let busy = others.find(|(run, _)| RunStatus::read(&run_folder(self.sweep, *run)) == RunStatus::Running);
             let Some((run, _)) = busy.filter(|_| !context.stop.raised()) else { return Ok(tasks) };
             if !std::mem::replace(&mut reported, true) {
                 (context.report)(Event::Waits { run });
@@ -297,10 +297,10 @@ impl Launcher for SlurmLauncher<'_> {
     fn adopt(&mut self, context: &mut Context<'_>) -> Result<Vec<Job>, SweepError> {
         self.tasks = self.undisturbed(context)?;
         let (sweep, record) = (self.sweep, context.record);
-        let retries = tried_again(sweep, record);
+        let retries = retries(sweep, record);
         self.retry_bytes = retries.iter().map(|(run, retry)| (*run, retry.bytes)).collect();
         let asked = |run| self.submission.memory_of(run, self.retry_bytes.get(&run).copied());
-        for (run, why) in unwatched::died(sweep, record, &self.tasks, &retries, &asked) {
+        for (run, why) in unwatched_deaths::find(sweep, record, &self.tasks, &retries, &asked) {
             let folder = run_folder(sweep, run);
             let until = match &self.search {
                 None => None,

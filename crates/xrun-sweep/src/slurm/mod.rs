@@ -5,7 +5,7 @@
 //! launcher::SlurmLauncher  a run -> script::script -> queue::submit   job arrays
 //!                          squeue and the run directories             until the runs end
 //! outcome::ActiveJob       a job that is gone -> the run's end, or another submission
-//! unwatched::died          deaths for want of memory before a launcher started
+//! unwatched_deaths::find          deaths for want of memory before a launcher started
 //! task::start              a task's number -> the run or resume that the node's process becomes
 //! ```
 //! The jobs bear the sweep's name, so the queue and the run directories say everything: any shell can go on.
@@ -17,7 +17,7 @@ pub mod outcome;
 pub mod queue;
 pub mod script;
 pub mod task;
-pub mod unwatched;
+pub mod unwatched_deaths;
 
 use std::path::{Path, PathBuf};
 
@@ -109,11 +109,11 @@ fn advice(said: &str) -> &'static str {
 
 /// The arrays of a sweep of so many runs, as it was submitted.
 pub fn arrays_of(sweep: &Path, runs: usize) -> Result<Arrays, SlurmError> {
-    Ok(Arrays::new(sweep, runs, kept(sweep)?.and_then(|settings| settings.array_size)))
+    Ok(Arrays::new(sweep, runs, read_settings(sweep)?.and_then(|settings| settings.array_size)))
 }
 
 /// Writes down what each run is to ask for.
-pub fn keep(sweep: &Path, settings: &Slurm) -> Result<(), SlurmError> {
+pub fn write_settings(sweep: &Path, settings: &Slurm) -> Result<(), SlurmError> {
     let path = sweep.join(layout::SLURM);
     let text = toml::to_string(settings)
         .map_err(|error| SlurmError::Settings { path: path.clone(), message: error.to_string() })?;
@@ -128,7 +128,7 @@ pub fn keep(sweep: &Path, settings: &Slurm) -> Result<(), SlurmError> {
 }
 
 /// What each run asks for; `None` for a sweep that was never handed to Slurm.
-pub fn kept(sweep: &Path) -> Result<Option<Slurm>, SlurmError> {
+pub fn read_settings(sweep: &Path) -> Result<Option<Slurm>, SlurmError> {
     let path = sweep.join(layout::SLURM);
     if !path.is_file() {
         return Ok(None);

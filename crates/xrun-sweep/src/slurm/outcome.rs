@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::super::launcher::{last_line, stderr_of};
-use super::super::needs::again::{self, Again};
 use super::super::record::run_folder;
+use super::super::resources::retry::{self, RetryDecision};
+use super::super::run_status::RunStatus;
 use super::super::scheduler::Job;
-use super::super::search::known::arrived;
-use super::super::standing::{self, Standing};
+use super::super::search::progress::arrived;
 use super::launcher::Submission;
 use super::queue::{self, Task};
 use crate::records::search::Search;
@@ -78,7 +78,8 @@ pub enum TaskOutcome {
 impl ActiveJob {
     /// Returns whether the run's directory says that it is where the job stops, or that it is done.
     pub fn is_there(&self, sweep: &Path, search: Option<&Search>) -> bool {
-        matches!(standing::of(&run_folder(sweep, self.job.run)), Standing::Done(_)) || self.has_arrived(sweep, search)
+        matches!(RunStatus::read(&run_folder(sweep, self.job.run)), RunStatus::Done(_))
+            || self.has_arrived(sweep, search)
     }
 
     /// The same, for the first time.
@@ -127,11 +128,11 @@ impl ActiveJob {
             return TaskOutcome::Active;
         }
         let folder = run_folder(sweep, self.job.run);
-        let standing = standing::of(&folder);
+        let status = RunStatus::read(&folder);
         let gone = *self.gone.get_or_insert_with(Instant::now);
         let last = tasks.iter().filter(|task| task.place == self.place).max_by_key(|task| task.job);
-        if let Standing::Done(outcome) = standing {
-            let met = again::met_the_containers_limit(&folder, outcome);
+        if let RunStatus::Done(outcome) = status {
+            let met = retry::met_container_limit(&folder, outcome);
             // The summary of the process before may be visible for a while after the one that continued.
             if met && gone.elapsed() < SETTLED {
                 return TaskOutcome::Active;
@@ -142,7 +143,7 @@ impl ActiveJob {
                 false => TaskOutcome::Ended(None),
             };
         }
-        if standing == Standing::Running || gone.elapsed() < SETTLED {
+        if status == RunStatus::Running || gone.elapsed() < SETTLED {
             return TaskOutcome::Active;
         }
         let state = last.map_or("gone from its queue", |task| task.state.as_str());
@@ -151,15 +152,15 @@ impl ActiveJob {
         // itself (OverMemoryKill) says FAILED.
         let by_kernel = || matches!(killed::killer(&folder), Killer::Memory { own: true, .. });
         let given = submission.memory_of(self.job.run, self.retry_bytes);
-        let by_slurm = || state == FAILED && given.is_some_and(|given| again::held_more(&folder, given));
-        if state == OUT_OF_MEMORY || (standing == Standing::Begun && (by_kernel() || by_slurm())) {
+        let by_slurm = || state == FAILED && given.is_some_and(|given| retry::held_more(&folder, given));
+        if state == OUT_OF_MEMORY || (status == RunStatus::Unfinished && (by_kernel() || by_slurm())) {
             return self.died_of_memory(sweep, submission, why);
         }
-        match (standing, state, last) {
-            (Standing::Missing, CANCELLED, _) => TaskOutcome::Cancelled,
+        match (status, state, last) {
+            (RunStatus::Missing, CANCELLED, _) => TaskOutcome::Cancelled,
             (_, CANCELLED, _) if cancelled => TaskOutcome::Cancelled,
-            (Standing::Missing, _, Some(task)) if has_exited(task) => self.before_xrun(sweep, task, why),
-            (Standing::Missing, ..) if let Some(line) = last_line(&stderr_of(sweep, self.job.run)) => {
+            (RunStatus::Missing, _, Some(task)) if has_exited(task) => self.before_xrun(sweep, task, why),
+            (RunStatus::Missing, ..) if let Some(line) = last_line(&stderr_of(sweep, self.job.run)) => {
                 TaskOutcome::Ended(Some(line))
             }
             _ => {
@@ -179,7 +180,7 @@ impl ActiveJob {
         let folder = run_folder(sweep, self.job.run);
         let file = if submission.settings.memory.is_some() { layout::SLURM } else { layout::SWEEP_MEMORY };
         // One that ended itself counts as failed.
-        let failed = matches!(standing::of(&folder), Standing::Done(_));
+        let failed = matches!(RunStatus::read(&folder), RunStatus::Done(_));
         let how = if failed { " with --retry-failed" } else { "" };
         let advice = format!("set more `memory` in {}, then resume the sweep{how}", sweep.join(file).display());
         match (submission.memory_of(self.job.run, self.retry_bytes), self.retry_bytes) {
@@ -188,11 +189,11 @@ impl ActiveJob {
                 Bytes(bytes)
             ))),
             (None, _) => TaskOutcome::Ended(Some(format!("{why}: the run needs more than Slurm gave it; {advice}"))),
-            (Some(given), None) => match again::after(&folder, given) {
-                Again::With(bytes) => {
+            (Some(given), None) => match retry::decide(&folder, given) {
+                RetryDecision::Retry(bytes) => {
                     TaskOutcome::MoreMemory { why: format!("{why}, with {} for the run", Bytes(given)), bytes }
                 }
-                Again::Grew(what) => TaskOutcome::Ended(Some(format!(
+                RetryDecision::Growing(what) => TaskOutcome::Ended(Some(format!(
                     "{why}, with {} for the run; it is not tried again, since it was growing: {what}",
                     Bytes(given)
                 ))),
@@ -223,7 +224,7 @@ impl ActiveJob {
     pub fn process(&self, sweep: &Path, search: Option<&Search>, why: Option<String>) -> Process {
         let folder = run_folder(sweep, self.job.run);
         let arrived = self.has_arrived(sweep, search);
-        let done = matches!(standing::of(&folder), Standing::Done(_));
+        let done = matches!(RunStatus::read(&folder), RunStatus::Done(_));
         let summary = read::summary(&folder).ok().flatten().filter(|_| done || arrived);
         let good = arrived || summary.as_ref().is_some_and(|summary| summary.exit_code == 0);
         let seconds = summary.as_ref().map_or(0.0, |summary| summary.seconds);

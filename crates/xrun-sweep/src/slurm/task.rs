@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use super::super::launcher::Start;
 use super::super::record::{RecordError, run_folder};
+use super::super::run_status::{self, RunStatus};
 use super::super::scheduler::Job;
-use super::super::search::known;
-use super::super::standing::{self, Standing};
+use super::super::search::progress;
 use crate::records::sweep::Record;
 use xrun_core::files::write::WriteError;
 
@@ -49,20 +49,22 @@ pub fn start(
 ) -> Result<Option<Start>, TaskError> {
     let run = record.runs().nth(place).ok_or(TaskError::Place { place, runs: record.order.len() })?;
     let folder = run_folder(sweep, run);
-    let arrived = || record.search.as_ref().is_some_and(|search| known::arrived(&folder, search, until));
+    let arrived = || record.search.as_ref().is_some_and(|search| progress::arrived(&folder, search, until));
     let begun = Instant::now();
     loop {
-        match standing::of(&folder) {
-            Standing::Running if begun.elapsed() > OTHER_MAX => return Err(TaskError::Busy { run: run.to_string() }),
-            Standing::Running => std::thread::sleep(Duration::from_millis(200)),
-            Standing::Missing => {
-                standing::clear(&folder)?;
+        match RunStatus::read(&folder) {
+            RunStatus::Running if begun.elapsed() > OTHER_MAX => return Err(TaskError::Busy { run: run.to_string() }),
+            RunStatus::Running => std::thread::sleep(Duration::from_millis(200)),
+            RunStatus::Missing => {
+                run_status::clear(&folder)?;
                 return Ok(Some(Start::new(sweep, record, Job { run, until })));
             }
-            Standing::Done(outcome) if !(retry_failed && outcome.resumable()) => return Ok(None),
+            RunStatus::Done(outcome) if !(retry_failed && outcome.resumable()) => return Ok(None),
             // Slurm may start a job again that had come to its end.
-            Standing::Begun if arrived() => return Ok(None),
-            Standing::Begun | Standing::Done(_) => return Ok(Some(Start::resume(sweep, Job { run, until }, allowed))),
+            RunStatus::Unfinished if arrived() => return Ok(None),
+            RunStatus::Unfinished | RunStatus::Done(_) => {
+                return Ok(Some(Start::resume(sweep, Job { run, until }, allowed)));
+            }
         }
     }
 }

@@ -11,7 +11,7 @@ fn expand(sweep: &str) -> Result<Vec<Vec<serde_json::Value>>, String> {
     let path = folder.path().join("sample.toml");
     xrun_core::files::write::replace(&path, format!("[pipeline.dummy]\n{sweep}").as_bytes()).unwrap();
     let family = read(&path, &[], std::iter::empty()).map_err(|problems| problems.to_string())?;
-    let points = points(&family).map_err(|problems| problems.to_string())?;
+    let points = trials(&family).map_err(|problems| problems.to_string())?;
     for point in &points {
         family.point(point).unwrap();
     }
@@ -81,7 +81,7 @@ proptest! {
         let order = order(points, repeats, seed);
         prop_assert_eq!(order.len() as u64, points * repeats);
         for (round, runs) in order.chunks(points as usize).enumerate() {
-            let mut numbers: Vec<u64> = runs.iter().map(|run| run.point).collect();
+            let mut numbers: Vec<u64> = runs.iter().map(|run| run.trial).collect();
             numbers.sort_unstable();
             prop_assert_eq!(numbers, (1..=points).collect::<Vec<_>>());
             prop_assert!(runs.iter().all(|run| run.repeat == round as u64 + 1));

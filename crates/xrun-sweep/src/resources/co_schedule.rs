@@ -3,12 +3,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::super::points::RunId;
+use super::super::trials::RunId;
 use super::Forecasts;
 
 /// What a run needs, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Need {
+pub struct Requirement {
     /// Of the host's memory.
     pub host: u64,
     /// Of the device's; 0 where it uses none.
@@ -17,7 +17,7 @@ pub struct Need {
 
 /// What all runs together may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Room {
+pub struct Budget {
     /// Runs at once.
     pub processors: usize,
     /// Bytes of the host.
@@ -27,28 +27,28 @@ pub struct Room {
 }
 
 /// Runs that are side by side.
-pub struct Packing<'a> {
-    room: Room,
+pub struct CoSchedule<'a> {
+    budget: Budget,
     forecasts: Box<dyn Forecasts + 'a>,
-    running: BTreeMap<RunId, Need>,
+    running: BTreeMap<RunId, Requirement>,
     /// Runs that were beside another one at some time.
-    in_company: BTreeSet<RunId>,
+    co_scheduled: BTreeSet<RunId>,
     /// Runs that are tried once more, with nobody beside them.
     alone: BTreeSet<RunId>,
 }
 
-impl<'a> Packing<'a> {
+impl<'a> CoSchedule<'a> {
     /// Nothing runs yet. `alone` are the runs whose retry was decided on before.
-    pub fn new(room: Room, forecasts: Box<dyn Forecasts + 'a>, alone: BTreeSet<RunId>) -> Self {
-        Self { room, forecasts, running: BTreeMap::new(), in_company: BTreeSet::new(), alone }
+    pub fn new(budget: Budget, forecasts: Box<dyn Forecasts + 'a>, alone: BTreeSet<RunId>) -> Self {
+        Self { budget, forecasts, running: BTreeMap::new(), co_scheduled: BTreeSet::new(), alone }
     }
 
     /// What all together may use.
-    pub fn room(&self) -> Room {
-        self.room
+    pub fn budget(&self) -> Budget {
+        self.budget
     }
 
-    /// Whether a run may begin now. One by itself always may: the forecast may be wrong, and there is no more room to wait for.
+    /// Whether a run may begin now. One by itself always may: the forecast may be wrong, and there is no more budget to wait for.
     pub fn fits(&self, run: RunId) -> bool {
         if self.running.is_empty() {
             return true;
@@ -57,38 +57,38 @@ impl<'a> Packing<'a> {
             return false;
         }
         // A point that is new is tried out beside those that run, and takes for that what it will take.
-        self.running.len() < self.room.processors
-            && self.has_room(self.forecasts.likely(run.point))
-            && self.has_room(self.forecasts.need(run.point))
+        self.running.len() < self.budget.processors
+            && self.has_budget(self.forecasts.known_requirement(run.trial))
+            && self.has_budget(self.forecasts.requirement(run.trial))
     }
 
-    fn has_room(&self, need: Need) -> bool {
-        let sum = |of: fn(&Need) -> u64| {
+    fn has_budget(&self, need: Requirement) -> bool {
+        let sum = |of: fn(&Requirement) -> u64| {
             let running = self.running.values().map(of);
             running.fold(of(&need), u64::saturating_add)
         };
         // A run that uses no device does not mind one that is full.
-        let on_device = need.device == 0 || self.room.device.is_none_or(|room| sum(|need| need.device) <= room);
-        sum(|need| need.host) <= self.room.host && on_device
+        let on_device = need.device == 0 || self.budget.device.is_none_or(|budget| sum(|need| need.device) <= budget);
+        sum(|need| need.host) <= self.budget.host && on_device
     }
 
     /// A run begins.
-    pub fn begin(&mut self, run: RunId) {
-        let need = self.forecasts.need(run.point);
+    pub fn started(&mut self, run: RunId) {
+        let need = self.forecasts.requirement(run.trial);
         self.running.insert(run, need);
         if self.running.len() > 1 {
-            self.in_company.extend(self.running.keys().copied());
+            self.co_scheduled.extend(self.running.keys().copied());
         }
     }
 
     /// Its process ended.
-    pub fn end(&mut self, run: RunId) {
+    pub fn ended(&mut self, run: RunId) {
         self.running.remove(&run);
     }
 
     /// From now on the run is by itself. `false` where it was so already: then nothing would be different.
-    pub fn alone(&mut self, run: RunId) -> bool {
-        self.in_company.remove(&run) && self.alone.insert(run)
+    pub fn retry_alone(&mut self, run: RunId) -> bool {
+        self.co_scheduled.remove(&run) && self.alone.insert(run)
     }
 
     /// Whether the run is tried once more.
@@ -118,50 +118,50 @@ mod tests {
     }
 
     fn run(point: u64) -> RunId {
-        RunId { point, repeat: 1 }
+        RunId { trial: point, repeat: 1 }
     }
 
     #[test]
     fn runs_are_packed_while_their_forecasts_fit() {
-        let room = Room { processors: 3, host: 100, device: Some(10) };
-        let mut packing =
-            Packing::new(room, memory(&[(60, 0), (50, 0), (40, 6), (0, 6), (1, 0), (500, 0)]), BTreeSet::new());
-        packing.begin(run(1));
-        assert!(!packing.fits(run(2)) && packing.fits(run(3)) && !packing.fits(run(6)));
-        packing.begin(run(3));
-        assert!(!packing.fits(run(4)), "the device is full");
-        packing.end(run(1));
-        assert!(packing.fits(run(5)));
-        packing.begin(run(5));
-        packing.begin(run(2));
-        assert!(!packing.fits(run(5)), "three processors");
+        let budget = Budget { processors: 3, host: 100, device: Some(10) };
+        let mut schedule =
+            CoSchedule::new(budget, memory(&[(60, 0), (50, 0), (40, 6), (0, 6), (1, 0), (500, 0)]), BTreeSet::new());
+        schedule.started(run(1));
+        assert!(!schedule.fits(run(2)) && schedule.fits(run(3)) && !schedule.fits(run(6)));
+        schedule.started(run(3));
+        assert!(!schedule.fits(run(4)), "the device is full");
+        schedule.ended(run(1));
+        assert!(schedule.fits(run(5)));
+        schedule.started(run(5));
+        schedule.started(run(2));
+        assert!(!schedule.fits(run(5)), "three processors");
         for point in [2, 3, 5] {
-            packing.end(run(point));
+            schedule.ended(run(point));
         }
-        assert!(packing.fits(run(6)), "one alone always begins");
+        assert!(schedule.fits(run(6)), "one alone always begins");
     }
 
     #[test]
     fn a_run_that_is_tried_again_has_nobody_beside_it_and_is_tried_once() {
-        let mut packing = Packing::new(
-            Room { processors: 4, host: 100, device: None },
+        let mut schedule = CoSchedule::new(
+            Budget { processors: 4, host: 100, device: None },
             memory(&[(10, 0), (10, 0), (10, 0)]),
             BTreeSet::new(),
         );
-        packing.begin(run(1));
-        packing.begin(run(2));
-        packing.end(run(1));
-        assert!(packing.alone(run(1)) && packing.is_alone(run(1)));
-        assert!(!packing.fits(run(1)) && packing.fits(run(3)));
-        packing.end(run(2));
-        assert!(packing.fits(run(1)));
-        packing.begin(run(1));
-        assert!(!packing.fits(run(3)), "nobody beside it");
-        packing.end(run(1));
-        assert!(!packing.alone(run(1)), "it was by itself");
-        packing.begin(run(3));
-        packing.end(run(3));
-        assert!(!packing.alone(run(3)), "it never had company");
+        schedule.started(run(1));
+        schedule.started(run(2));
+        schedule.ended(run(1));
+        assert!(schedule.retry_alone(run(1)) && schedule.is_alone(run(1)));
+        assert!(!schedule.fits(run(1)) && schedule.fits(run(3)));
+        schedule.ended(run(2));
+        assert!(schedule.fits(run(1)));
+        schedule.started(run(1));
+        assert!(!schedule.fits(run(3)), "nobody beside it");
+        schedule.ended(run(1));
+        assert!(!schedule.retry_alone(run(1)), "it was by itself");
+        schedule.started(run(3));
+        schedule.ended(run(3));
+        assert!(!schedule.retry_alone(run(3)), "it never had company");
     }
 
     proptest! {
@@ -173,12 +173,12 @@ mod tests {
             device in proptest::option::of(1u64..80),
             ends in proptest::collection::vec(any::<proptest::sample::Index>(), 100),
         ) {
-            let mut packing = Packing::new(Room { processors, host, device }, memory(&needs), BTreeSet::new());
+            let mut schedule = CoSchedule::new(Budget { processors, host, device }, memory(&needs), BTreeSet::new());
             let mut waiting: Vec<u64> = (1..=needs.len() as u64).collect();
             let mut running: Vec<u64> = Vec::new();
             for end in ends {
-                while let Some(&next) = waiting.first() && packing.fits(run(next)) {
-                    packing.begin(run(next));
+                while let Some(&next) = waiting.first() && schedule.fits(run(next)) {
+                    schedule.started(run(next));
                     running.push(waiting.remove(0));
                     let sum = |of: fn(&(u64, u64)) -> u64| -> u64 { running.iter().map(|point| of(&needs[*point as usize - 1])).sum() };
                     let fits = sum(|need| need.0) <= host && device.is_none_or(|device| sum(|need| need.1) <= device);
@@ -190,7 +190,7 @@ mod tests {
                 }
                 prop_assert!(!running.is_empty(), "always at least one");
                 let gone = running.remove(end.index(running.len()));
-                packing.end(run(gone));
+                schedule.ended(run(gone));
             }
         }
     }

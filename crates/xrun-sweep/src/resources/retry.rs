@@ -29,15 +29,15 @@ const OWNERS_MAX: usize = 256;
 
 /// Decision on a retry.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Again {
+pub enum RetryDecision {
     /// The run is tried once more with this number of bytes.
-    With(u64),
-    /// It was growing: what grew, and who holds it, as a message.
-    Grew(String),
+    Retry(u64),
+    /// It was growing: a message with what grew and who holds it.
+    Growing(String),
 }
 
 /// Returns whether a limit of the host's memory that no key sets ended the run: more memory helps.
-pub fn met_the_containers_limit(run: &Path, outcome: Outcome) -> bool {
+pub fn met_container_limit(run: &Path, outcome: Outcome) -> bool {
     let of_container = || read::post_mortem(run).ok().flatten().filter(|died| died.limit_key.is_none());
     outcome == Outcome::MemoryLimit && of_container().is_some_and(|died| died.place == Place::Host)
 }
@@ -49,13 +49,13 @@ pub fn held_more(run: &Path, bytes: u64) -> bool {
 }
 
 /// Decides by the run's directory. `had` is the number of bytes that it was given; 0 where that is not known.
-pub fn after(run: &Path, had: u64) -> Again {
+pub fn decide(run: &Path, had: u64) -> RetryDecision {
     let verdict = killed::judged(run);
     let plan = read::plan(run).ok();
     let trace = Trace::read(run);
     // Without a number, the run had what its trace shows.
     let had = if had > 0 { had } else { trace.peak };
-    decide(verdict.as_ref(), &trace, plan.as_ref(), had)
+    by_trace(verdict.as_ref(), &trace, plan.as_ref(), had)
 }
 
 /// The trace of a run's newest process, in constant memory.
@@ -132,9 +132,9 @@ impl Trace {
     }
 }
 
-fn decide(verdict: Option<&Verdict>, trace: &Trace, plan: Option<&PlanFile>, had: u64) -> Again {
+fn by_trace(verdict: Option<&Verdict>, trace: &Trace, plan: Option<&PlanFile>, had: u64) -> RetryDecision {
     if let Some(verdict) = verdict.filter(|verdict| verdict.verdict >= Judgement::Slowing) {
-        return Again::Grew(printable::line(&verdict.message, 400));
+        return RetryDecision::Growing(printable::line(&verdict.message, 400));
     }
     // The verdict says that memory is flat, or that its growth ends; otherwise the trace may be too short for a verdict.
     let flat = verdict.is_some_and(|verdict| (Judgement::Bounded..Judgement::Suspect).contains(&verdict.verdict));
@@ -147,7 +147,7 @@ fn decide(verdict: Option<&Verdict>, trace: &Trace, plan: Option<&PlanFile>, had
             |owner| format!("`{owner}` holds most of that"),
         );
         let steps = growth.map_or(0, |growth| growth.steps);
-        return Again::Grew(format!("RSS rose by {} in its last {steps} steps; {owner}", Bytes(grown)));
+        return RetryDecision::Growing(format!("RSS rose by {} in its last {steps} steps; {owner}", Bytes(grown)));
     }
     let left = plan.map_or(0, |plan| plan.steps.saturating_sub(trace.last_step));
     let by_trend = match growth.filter(|growth| grown >= GREW_MIN / 4 && growth.steps > 0) {
@@ -158,7 +158,7 @@ fn decide(verdict: Option<&Verdict>, trace: &Trace, plan: Option<&PlanFile>, had
     let needed = with_margin(trace.peak.saturating_add(to_come));
     let least = had.saturating_add(had / LEAST_PARTS * 3);
     let most = had.saturating_mul(TIMES_MAX).max(least);
-    Again::With(needed.clamp(least, most).checked_next_multiple_of(1 << 20).unwrap_or(u64::MAX))
+    RetryDecision::Retry(needed.clamp(least, most).checked_next_multiple_of(1 << 20).unwrap_or(u64::MAX))
 }
 
 #[cfg(test)]
@@ -199,7 +199,7 @@ mod tests {
     #[test]
     fn where_nobody_knows_what_it_had_its_trace_says() {
         let folder = traced(&[(300, 0); 40]);
-        assert_eq!(after(folder.path(), 0), Again::With(556 * MIB));
+        assert_eq!(decide(folder.path(), 0), RetryDecision::Retry(556 * MIB));
     }
 
     #[test]
@@ -215,34 +215,34 @@ mod tests {
         for lines in [[of(0, 0), of(0, u64::MAX), of(0, 7)], [of(0, u64::MAX - 1), of(1, 3), of(0, 2)]] {
             write::replace(&path, lines.concat().as_bytes()).unwrap();
             let trace = Trace::read(folder.path());
-            assert!(matches!(decide(None, &trace, None, MIB), Again::With(_)), "{trace:?}");
+            assert!(matches!(by_trace(None, &trace, None, MIB), RetryDecision::Retry(_)), "{trace:?}");
         }
     }
 
-    fn decided(samples: &[(u64, u64)], had: u64) -> Again {
+    fn decided(samples: &[(u64, u64)], had: u64) -> RetryDecision {
         let folder = traced(samples);
-        decide(None, &Trace::read(folder.path()), None, had * MIB)
+        by_trace(None, &Trace::read(folder.path()), None, had * MIB)
     }
 
     #[test]
     fn a_run_that_does_not_grow_gets_what_it_needed_and_clearly_more_than_it_had() {
-        assert_eq!(decided(&[(300, 0); 40], 310), Again::With(556 * MIB), "300 and 256");
-        assert_eq!(decided(&[(3000, 0); 40], 2000), Again::With(3750 * MIB));
-        assert_eq!(decided(&[(20, 0); 3], 2000), Again::With(3200 * MIB), "killed before a sample was taken");
-        assert_eq!(decided(&[], 100), Again::With(256 * MIB));
-        assert_eq!(decided(&[(30_000, 0); 40], 100), Again::With(400 * MIB), "never more than four times");
+        assert_eq!(decided(&[(300, 0); 40], 310), RetryDecision::Retry(556 * MIB), "300 and 256");
+        assert_eq!(decided(&[(3000, 0); 40], 2000), RetryDecision::Retry(3750 * MIB));
+        assert_eq!(decided(&[(20, 0); 3], 2000), RetryDecision::Retry(3200 * MIB), "killed before a sample was taken");
+        assert_eq!(decided(&[], 100), RetryDecision::Retry(256 * MIB));
+        assert_eq!(decided(&[(30_000, 0); 40], 100), RetryDecision::Retry(400 * MIB), "never more than four times");
     }
 
     #[test]
     fn a_run_that_grew_is_not_tried_again_and_its_owner_is_named() {
         let leak: Vec<(u64, u64)> = (0..60).map(|step| (100 + 3 * step, 3 * step)).collect();
-        let Again::Grew(why) = decided(&leak, 300) else { panic!("it grew") };
+        let RetryDecision::Growing(why) = decided(&leak, 300) else { panic!("it grew") };
         assert_eq!(why, "RSS rose by 72.0 MiB in its last 24 steps; `kept` holds most of that");
-        assert!(matches!(decided(&leak[..6], 300), Again::Grew(_)), "a short trace shows it, too");
+        assert!(matches!(decided(&leak[..6], 300), RetryDecision::Growing(_)), "a short trace shows it, too");
         let risen: Vec<(u64, u64)> = (0..60).map(|step| (if step < 4 { 100 } else { 250 }, 0)).collect();
-        assert!(matches!(decided(&risen, 300), Again::With(_)), "it rose once");
+        assert!(matches!(decided(&risen, 300), RetryDecision::Retry(_)), "it rose once");
         let noisy: Vec<(u64, u64)> = (0..60).map(|step| (250 + 7 * (step % 3), 0)).collect();
-        assert!(matches!(decided(&noisy, 300), Again::With(_)));
+        assert!(matches!(decided(&noisy, 300), RetryDecision::Retry(_)));
     }
 
     #[test]
@@ -254,7 +254,7 @@ mod tests {
         (plan.owners[0].bytes, plan.owners[0].fills) = (600 * MIB, Some(500 * MIB));
         let trace = Trace::read(folder.path());
         // 277 resident, 177 of 500 kept.
-        assert_eq!(decide(None, &trace, Some(&plan), 300 * MIB), Again::With((600 + 256) * MIB));
+        assert_eq!(by_trace(None, &trace, Some(&plan), 300 * MIB), RetryDecision::Retry((600 + 256) * MIB));
     }
 
     #[test]
@@ -272,12 +272,15 @@ mod tests {
             process: None,
             series: Vec::new(),
         };
-        let decided = |judgement, trace: &Trace| decide(Some(&verdict(judgement)), trace, None, 310 * MIB);
-        assert_eq!(decided(Judgement::Growing, &flat), Again::Grew("memory is growing: `cache` holds 96 %".into()));
-        assert!(matches!(decided(Judgement::Bounded, &flat), Again::With(_)));
+        let decided = |judgement, trace: &Trace| by_trace(Some(&verdict(judgement)), trace, None, 310 * MIB);
+        assert_eq!(
+            decided(Judgement::Growing, &flat),
+            RetryDecision::Growing("memory is growing: `cache` holds 96 %".into())
+        );
+        assert!(matches!(decided(Judgement::Bounded, &flat), RetryDecision::Retry(_)));
         let leak: Vec<(u64, u64)> = (0..60).map(|step| (100 + 3 * step, 0)).collect();
-        assert!(matches!(decided(Judgement::Filling, &trace_of(&leak)), Again::With(_)));
-        assert!(matches!(decided(Judgement::Inconclusive, &trace_of(&leak)), Again::Grew(_)));
+        assert!(matches!(decided(Judgement::Filling, &trace_of(&leak)), RetryDecision::Retry(_)));
+        assert!(matches!(decided(Judgement::Inconclusive, &trace_of(&leak)), RetryDecision::Growing(_)));
     }
 
     fn trace_of(samples: &[(u64, u64)]) -> Trace {

@@ -6,10 +6,10 @@ use std::path::Path;
 
 use chrono::{DateTime, FixedOffset};
 
-use super::super::needs::{Retry, again, processes};
-use super::super::points::RunId;
 use super::super::record::run_folder;
-use super::super::standing::{self, Standing};
+use super::super::resources::{Retry, processes, retry};
+use super::super::run_status::RunStatus;
+use super::super::trials::RunId;
 use super::outcome::{FAILED, OUT_OF_MEMORY};
 use super::queue::{Task, is_active};
 use crate::records::sweep::{Process, Record};
@@ -19,7 +19,7 @@ use xrun_watch::killed::Killer;
 
 /// Each with what is known of its death, for people. What is decided on in `retries` is not asked again. `asked` is what Slurm is asked for, for a run of a point: one that was given
 /// less than that died of what somebody has mended since.
-pub fn died(
+pub fn find(
     sweep: &Path,
     record: &Record,
     tasks: &[Task],
@@ -41,11 +41,11 @@ pub fn died(
         }
         let state = tasks.iter().filter(|task| task.place == place).max_by_key(|task| task.job);
         let state = state.map(|task| task.state.clone());
-        let found = match standing::of(&folder) {
-            Standing::Done(outcome) => {
-                again::met_the_containers_limit(&folder, outcome).then(|| "it came to its container's limit".to_owned())
+        let found = match RunStatus::read(&folder) {
+            RunStatus::Done(outcome) => {
+                retry::met_container_limit(&folder, outcome).then(|| "it came to its container's limit".to_owned())
             }
-            Standing::Begun => {
+            RunStatus::Unfinished => {
                 // The queue forgets its jobs after some minutes; where one is not in the accounting, none is.
                 let state = state.or_else(|| {
                     let said = accounting.then(|| killed::state_on_cluster(&folder)).flatten();
@@ -54,7 +54,7 @@ pub fn died(
                 });
                 of_memory(&folder, state.as_deref(), given.or_else(|| asked(run)))
             }
-            Standing::Missing | Standing::Running => None,
+            RunStatus::Missing | RunStatus::Running => None,
         };
         if let Some(why) = found {
             died.insert(run, format!("while nobody watched, {why}"));
@@ -71,7 +71,7 @@ fn of_memory(run: &Path, state: Option<&str>, had: Option<u64>) -> Option<String
     match state {
         Some(OUT_OF_MEMORY) => Some(format!("Slurm said {OUT_OF_MEMORY}")),
         // One that watches memory itself says no more.
-        Some(FAILED) if had.is_some_and(|had| again::held_more(run, had)) => Some(format!("Slurm said {FAILED}")),
+        Some(FAILED) if had.is_some_and(|had| retry::held_more(run, had)) => Some(format!("Slurm said {FAILED}")),
         _ => by_kernel(),
     }
 }

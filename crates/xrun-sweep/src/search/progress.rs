@@ -2,10 +2,9 @@
 
 use std::path::Path;
 
-use super::asha::Known;
+use super::asha::TrialState;
 use crate::records::search::Search;
-use crate::standing;
-use crate::standing::Standing;
+use crate::run_status::RunStatus;
 use xrun_results::format::{MetricsLine, Outcome};
 use xrun_results::read;
 
@@ -24,12 +23,12 @@ pub enum Stage {
 
 /// Looks at a run's folder. `rungs` are the steps at which runs of the sweep wait.
 pub fn stage(run: &Path, rungs: &[u64]) -> Stage {
-    match standing::of(run) {
-        Standing::Missing => Stage::New,
-        Standing::Done(outcome) => Stage::Over(outcome),
-        Standing::Running => Stage::Open { until: until(run, rungs) },
+    match RunStatus::read(run) {
+        RunStatus::Missing => Stage::New,
+        RunStatus::Done(outcome) => Stage::Over(outcome),
+        RunStatus::Running => Stage::Open { until: until(run, rungs) },
         // One that somebody stopped elsewhere goes on to the rung after that.
-        Standing::Begun => match stopped_at(run).filter(|step| rungs.contains(step)) {
+        RunStatus::Unfinished => match stopped_at(run).filter(|step| rungs.contains(step)) {
             Some(_) => Stage::Waits,
             None => Stage::Open { until: until(run, rungs) },
         },
@@ -74,58 +73,58 @@ fn costs_at(run: &Path, search: &Search, steps: &[u64]) -> Vec<f64> {
 }
 
 /// What halving has to know of a run. `lost` says that its process ended and left nothing to go on with.
-pub fn known(run: &Path, search: &Search, lost: bool) -> Known {
+pub fn trial_state(run: &Path, search: &Search, lost: bool) -> TrialState {
     let rungs = search.rungs();
-    let sent = |until| sent(rungs, until);
+    let sent = |until| rungs_sent(rungs, until);
     match stage(run, rungs) {
-        Stage::New if lost => Known { costs: vec![f64::INFINITY], sent: 1, over: true },
-        Stage::New => Known::default(),
+        Stage::New if lost => TrialState { costs: vec![f64::INFINITY], sent: 1, over: true },
+        Stage::New => TrialState::default(),
         Stage::Waits => {
             let sent = sent(until(run, rungs));
-            Known { costs: costs_at(run, search, &rungs[..sent]), sent, over: false }
+            TrialState { costs: costs_at(run, search, &rungs[..sent]), sent, over: false }
         }
         Stage::Open { until } if lost => failed(run, search, sent(until)),
         Stage::Open { until } => {
             let sent = sent(until);
             // Where it was sent to, it has not come yet: a checkpoint may be older than its last validation.
-            Known { costs: costs_at(run, search, &rungs[..sent - 1]), sent, over: false }
+            TrialState { costs: costs_at(run, search, &rungs[..sent - 1]), sent, over: false }
         }
         Stage::Over(outcome) if outcome.is_done() => {
             // One that stopped early stays as good as it was.
             let mut costs = costs_at(run, search, rungs);
             costs.resize(rungs.len(), cost_at_end(run, search));
-            Known { costs, sent: rungs.len(), over: true }
+            TrialState { costs, sent: rungs.len(), over: true }
         }
         Stage::Over(_) => failed(run, search, sent(until(run, rungs))),
     }
 }
 
 /// To how many rungs a run was sent that was to stop after this step.
-pub fn sent(rungs: &[u64], until: Option<u64>) -> usize {
+pub fn rungs_sent(rungs: &[u64], until: Option<u64>) -> usize {
     let place = until.and_then(|until| rungs.iter().position(|rung| *rung >= until));
     place.map_or(rungs.len(), |place| place + 1)
 }
 
 /// A run that was sent to this step and has not come there, whatever its folder says.
-pub fn on_its_way(run: &Path, search: &Search, until: Option<u64>) -> Known {
-    let sent = sent(search.rungs(), until);
+pub fn in_flight(run: &Path, search: &Search, until: Option<u64>) -> TrialState {
+    let sent = rungs_sent(search.rungs(), until);
     let before = sent.saturating_sub(1).min(search.rungs().len());
-    Known { costs: costs_at(run, search, &search.rungs()[..before]), sent, over: false }
+    TrialState { costs: costs_at(run, search, &search.rungs()[..before]), sent, over: false }
 }
 
 /// Whether a run stands where it was sent to, and was validated there. One that is over has not stopped anywhere.
 pub fn arrived(run: &Path, search: &Search, until: Option<u64>) -> bool {
     let Some(step) = until else { return false };
-    let aim = sent(search.rungs(), Some(step));
+    let aim = rungs_sent(search.rungs(), Some(step));
     stage(run, search.rungs()) == Stage::Waits && {
-        let known = known(run, search, false);
+        let known = trial_state(run, search, false);
         known.sent >= aim && known.costs.len() >= aim
     }
 }
 
 /// Of what failed on its way to a rung: it came there, as the worst.
-pub fn failed(run: &Path, search: &Search, sent: usize) -> Known {
+pub fn failed(run: &Path, search: &Search, sent: usize) -> TrialState {
     let mut costs = costs_at(run, search, &search.rungs()[..sent - 1]);
     costs.push(f64::INFINITY);
-    Known { costs, sent, over: true }
+    TrialState { costs, sent, over: true }
 }

@@ -3,21 +3,21 @@
 //! ```text
 //! alike::of        an experiment    -> which points share a probe
 //! sizes::sizes     needs            -> at most four sizes, which Slurm is asked for
-//! packing::Packing needs, room      -> which runs fit side by side on this machine
+//! packing::CoSchedule needs, room      -> which runs fit side by side on this machine
 //! again::after     a run that died  -> once more with what its trace says, or not: it grew
 //! ```
 //! The forecasts are made on the command line's side, which knows of probes ([`Forecasts`]). They are kept in `memory.toml`.
 
-pub mod again;
-pub mod alike;
-pub mod packing;
+pub mod co_schedule;
+pub mod probe_group;
+pub mod retry;
 pub mod sizes;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use self::packing::Need;
-use super::points::RunId;
+use self::co_schedule::Requirement;
+use super::trials::RunId;
 use crate::records::sweep::{Process, Record};
 use crate::records::sweep_memory::SweepMemory;
 use xrun_core::files::write;
@@ -39,7 +39,7 @@ const MARGIN_MIN: u64 = 256 << 20;
 /// `memory.toml` of a sweep cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error("{} is not what it should be: {message}; mend it, or remove it and the forecasts are made anew", path.display())]
-pub struct NeedsError {
+pub struct SweepMemoryError {
     /// The file.
     pub path: PathBuf,
     /// What is wrong with it, for people.
@@ -49,27 +49,27 @@ pub struct NeedsError {
 /// What the points of a sweep need, also those that a search has yet to choose.
 pub trait Forecasts {
     /// What a run of the point needs. A point that is new may be tried out for this, which takes seconds to minutes.
-    fn need(&self, point: u64) -> Need;
+    fn requirement(&self, point: u64) -> Requirement;
     /// The same without trying anything: of a point that is new the largest that is known.
-    fn likely(&self, point: u64) -> Need;
+    fn known_requirement(&self, point: u64) -> Requirement;
     /// What Slurm is asked for, for a run of the point; `None` where nothing is known.
-    fn asked(&self, point: u64) -> Option<Bytes>;
+    fn slurm_memory(&self, point: u64) -> Option<Bytes>;
 }
 
 impl Forecasts for SweepMemory {
-    fn need(&self, point: u64) -> Need {
-        self.need(point).map_or_else(Need::default, |need| Need {
+    fn requirement(&self, point: u64) -> Requirement {
+        self.forecast(point).map_or_else(Requirement::default, |need| Requirement {
             host: need.host.0,
             device: need.device.map_or(0, |bytes| bytes.0),
         })
     }
 
-    fn likely(&self, point: u64) -> Need {
-        Forecasts::need(self, point)
+    fn known_requirement(&self, point: u64) -> Requirement {
+        Forecasts::requirement(self, point)
     }
 
-    fn asked(&self, point: u64) -> Option<Bytes> {
-        self.asked(point)
+    fn slurm_memory(&self, point: u64) -> Option<Bytes> {
+        self.size(point)
     }
 }
 
@@ -77,12 +77,12 @@ impl Forecasts for SweepMemory {
 ///
 /// # Errors
 /// The file does not read, or has values that cannot be.
-pub fn kept(sweep: &Path) -> Result<Option<SweepMemory>, NeedsError> {
+pub fn read_memory(sweep: &Path) -> Result<Option<SweepMemory>, SweepMemoryError> {
     let path = sweep.join(layout::SWEEP_MEMORY);
     if !path.is_file() {
         return Ok(None);
     }
-    let wrong = |message: &str| NeedsError { path: path.clone(), message: printable::line(message, 400) };
+    let wrong = |message: &str| SweepMemoryError { path: path.clone(), message: printable::line(message, 400) };
     let bytes = file::bytes(&path, FILE_BYTES_MAX).map_err(|error| wrong(&error.to_string()))?;
     let text = String::from_utf8(bytes).map_err(|_| wrong("is not UTF-8"))?;
     let memory: SweepMemory = toml::from_str(&text).map_err(|error| {
@@ -95,7 +95,7 @@ pub fn kept(sweep: &Path) -> Result<Option<SweepMemory>, NeedsError> {
     if memory.version > VERSION {
         return Err(wrong("it was written by a newer xrun; update xrun"));
     }
-    match memory.unsound() {
+    match memory.invalid_reason() {
         Some(why) => Err(wrong(why)),
         None => Ok(Some(memory)),
     }
@@ -105,7 +105,7 @@ pub fn kept(sweep: &Path) -> Result<Option<SweepMemory>, NeedsError> {
 ///
 /// # Errors
 /// The file cannot be written.
-pub fn keep(sweep: &Path, memory: &SweepMemory) -> Result<(), WriteError> {
+pub fn write_memory(sweep: &Path, memory: &SweepMemory) -> Result<(), WriteError> {
     // Sizes, numbers and lists of numbers always serialise.
     let text = toml::to_string(memory).unwrap_or_default();
     let head = "# What the points of the sweep need, and what Slurm is asked for. Sizes may be changed: `sweep --resume` reads \
@@ -126,7 +126,7 @@ pub struct Retry {
 const BYTES_MAX: u64 = 1 << 50;
 
 /// Runs of the sweep that are or were tried once more for their memory. Lines that are damaged count for nothing.
-pub fn tried_again(sweep: &Path, record: &Record) -> BTreeMap<RunId, Retry> {
+pub fn retries(sweep: &Path, record: &Record) -> BTreeMap<RunId, Retry> {
     let known: BTreeMap<String, RunId> = record.runs().map(|run| (run.to_string(), run)).collect();
     let mut retries: BTreeMap<RunId, Retry> = BTreeMap::new();
     for process in processes(sweep) {
@@ -173,7 +173,7 @@ mod tests {
     #[test]
     fn what_was_kept_is_read_back_and_an_edited_file_that_cannot_be_is_told_with_its_line() {
         let folder = tempfile::tempdir().unwrap();
-        assert_eq!(kept(folder.path()).unwrap(), None);
+        assert_eq!(read_memory(folder.path()).unwrap(), None);
         let memory = SweepMemory {
             version: VERSION,
             sizes: vec![AskedSize { memory: Bytes(300 << 20), points: vec![1, 2] }],
@@ -188,8 +188,8 @@ mod tests {
                 },
             ],
         };
-        keep(folder.path(), &memory).unwrap();
-        assert_eq!(kept(folder.path()).unwrap(), Some(memory));
+        write_memory(folder.path(), &memory).unwrap();
+        assert_eq!(read_memory(folder.path()).unwrap(), Some(memory));
         let path = folder.path().join(layout::SWEEP_MEMORY);
         for (text, part) in [
             ("version = 1\n[[sizes]]\nmemory = \"much\"\npoints = [1]\n", "line 3: "),
@@ -198,7 +198,7 @@ mod tests {
             ("version = 1\nsize = 3\n", "unknown field `size`"),
         ] {
             write::replace(&path, text.as_bytes()).unwrap();
-            let error = kept(folder.path()).unwrap_err().to_string();
+            let error = read_memory(folder.path()).unwrap_err().to_string();
             assert!(error.contains(part) && error.contains("memory.toml"), "{error}");
         }
     }

@@ -18,18 +18,18 @@ use xrun_results::secrets;
 /// More runs than this are not one sweep: nobody reads their table.
 pub const RUNS_MAX: u64 = 10_000;
 
-/// A run of a sweep: which point, which time. Both from 1.
+/// A run of a sweep: a trial and its repeat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RunId {
-    /// The point's place among all points of the sweep, from 1.
-    pub point: u64,
-    /// Which of the point's repeats, from 1; each has a seed of its own.
+    /// The number of the trial, from 1.
+    pub trial: u64,
+    /// The number of its repeat, from 1; each has a seed of its own.
     pub repeat: u64,
 }
 
 impl fmt::Display for RunId {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{:04}-{}", self.point, self.repeat)
+        write!(formatter, "{:04}-{}", self.trial, self.repeat)
     }
 }
 
@@ -37,7 +37,7 @@ impl fmt::Display for RunId {
 ///
 /// # Errors
 /// Nothing is swept, the lists do not fit together, or there are too many points.
-pub fn points(family: &Family) -> Result<Vec<Vec<Swept>>, Problems> {
+pub fn trials(family: &Family) -> Result<Vec<Vec<Swept>>, Problems> {
     let Family { axes, sweep, .. } = family;
     let mut problems = Problems::default();
     if axes.is_empty() {
@@ -182,7 +182,7 @@ fn at_start(family: &Family, problems: &mut Problems) -> Option<Vec<Vec<Swept>>>
     let Some(samples) = samples(family, problems) else { return Some(Vec::new()) };
     let Sweep { tpe, seed, .. } = &family.sweep;
     let space = search::space(&family.axes);
-    let points = tpe::at_start(&space, tpe::Settings::of(*seed, tpe), samples, &[]);
+    let points = tpe::startup_trials(&space, tpe::Settings::new(*seed, tpe), samples, &[]);
     let places = |values: Vec<Value>| -> Vec<Swept> {
         let of = |(axis, value): (&Axis, Value)| Swept { value, place: axis.place.clone() };
         family.axes.iter().zip(values).map(of).collect()
@@ -223,7 +223,7 @@ pub fn order(points: u64, repeats: u64, seed: u32) -> Vec<RunId> {
     let mut generator = ChaCha8Rng::seed_from_u64(u64::from(seed));
     let mut order = Vec::new();
     for repeat in 1..=repeats {
-        let mut round: Vec<RunId> = (1..=points).map(|point| RunId { point, repeat }).collect();
+        let mut round: Vec<RunId> = (1..=points).map(|point| RunId { trial: point, repeat }).collect();
         round.shuffle(&mut generator);
         order.extend(round);
     }
@@ -231,5 +231,5 @@ pub fn order(points: u64, repeats: u64, seed: u32) -> Vec<RunId> {
 }
 
 #[cfg(test)]
-#[path = "points_tests.rs"]
+#[path = "trials_tests.rs"]
 mod tests;

@@ -34,8 +34,9 @@ use crate::sweep::trials::{masked, words};
 use crate::sweep::{record, search, table, text};
 use crate::units::{Bytes, counted, seconds};
 
-/// Of more runs than this, not every one gets a line.
+/// Largest number of runs that are reported one by one.
 const LINES_MAX: usize = 100;
+/// Shortest time between two lines of more runs.
 const LINE_EVERY: Duration = Duration::from_secs(2);
 
 pub const HELP: &str = "\
@@ -43,93 +44,93 @@ Values of a key:
     -s cleanup.every_steps=0,1,5,10             a list
     -s optimizer.adamw.learning_rate=1e-4..1e-2:5:log
                                                 a range: from..to:steps, linear or :log
-    -s limits.workers=2                         one value: set for all points
+    -s limits.workers=2                         one value: set for all trials
 
 Exit codes:
     0  all runs finished
-    1  some did not: the table says which and why
+    1  some did not: the table has the reasons
     2  the file, a value or the command line is wrong; nothing was run
     8  stopped by a signal, or (--collect) not all are done yet; --resume DIR continues";
 
 #[derive(Clone, Debug, Args)]
 pub struct SweepArguments {
-    /// The experiment; its [sweep] says what is swept, and so does -s.
+    /// The experiment. Keys are swept by its [sweep] and by -s.
     #[arg(required_unless_present_any = ["resume", "collect"], conflicts_with_all = ["resume", "collect"])]
     file: Option<PathBuf>,
     #[command(flatten)]
     overrides: Overrides,
-    /// How values of several keys are put together; in place of `sweep.mode`.
+    /// Combination of the values of several keys, in place of `sweep.mode`.
     #[arg(long, value_enum, value_name = "MODE")]
     mode: Option<Mode>,
-    /// How many points the modes random, asha and tpe draw; in place of `sweep.samples`.
+    /// Number of trials of the modes random, asha and tpe, in place of `sweep.samples`.
     #[arg(long, value_name = "COUNT")]
     samples: Option<u64>,
-    /// How often each point is run, with another seed each time; in place of `sweep.repeats`.
+    /// Number of runs of each trial, with another seed each time, in place of `sweep.repeats`.
     #[arg(long, value_name = "COUNT")]
     repeats: Option<u64>,
-    /// Names the folder below the results in place of `experiment.name`.
+    /// Name of the directory below the results, in place of `experiment.name`.
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// A short run of each point in which everything happens once, as `xrun --steps` makes one.
+    /// A short run of each trial in which everything happens once, as with `xrun --steps`.
     #[arg(long, value_name = "STEPS", value_parser = clap::value_parser!(u64).range(1..), conflicts_with_all = ["resume", "collect"])]
     steps: Option<u64>,
-    /// The same with 20 steps and small validations, to see that every point works.
+    /// A short run of each trial of 20 steps with small validations, to see that every trial works.
     #[arg(long, conflicts_with_all = ["steps", "resume", "collect"])]
     smoke: bool,
-    /// Runs at the same time: a number, or `auto` for as many as fit by their forecasts of memory, at most one a processor.
-    /// They share the machine, so speeds of more than one are not those of one alone.
+    /// Number of runs at the same time, or `auto`: as many as fit by their memory forecasts, at most one per processor.
+    /// Runs that share the machine are slower than one alone.
     #[arg(long, value_name = "COUNT", default_value = "1")]
     pub(super) jobs: Jobs,
-    /// Check and list every point; run nothing, write nothing.
+    /// Check and list every trial; run nothing, write nothing.
     #[arg(long)]
     dry_run: bool,
-    /// Do what a sweep that was stopped or killed has not done, and write its table again. DIR is its folder, or
+    /// Continue a sweep that was stopped or killed, and write its table again. DIR is its directory, or
     /// `experiment/sweeps/latest` below the results.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["set", "device", "mode", "samples", "repeats", "name", "dry_run"])]
     resume: Option<PathBuf>,
-    /// Where the runs are started; a sweep that is resumed goes on where it was.
+    /// Launcher of the runs. A resumed sweep keeps its launcher.
     #[arg(long, value_enum, value_name = "WHERE")]
     launcher: Option<Where>,
-    /// Write the table of what there is, also while runs go on; start nothing.
+    /// Write the table of the results so far, also while runs are active; start nothing.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["resume", "set", "device", "mode", "samples", "repeats", "name", "dry_run", "launcher", "fail_fast"])]
     collect: Option<PathBuf>,
-    /// Become the run at this place of the order: what a task of a job array does.
+    /// Become the run at this place of the order, as a task of a job array.
     #[arg(long, value_name = "PLACE", hide = true, requires = "resume")]
     task: Option<usize>,
     /// With --task: the run stops after this step, a rung of a search.
     #[arg(long, value_name = "STEP", hide = true, requires = "task")]
     until: Option<u64>,
-    /// With --resume: start the programs that the sweep names, also where this user did not create its folder.
+    /// With --resume: start the programs that the sweep names, also where this user did not create its directory.
     #[arg(long, requires = "resume")]
     allow_command: bool,
-    /// With --resume: go on with runs that failed, too.
+    /// With --resume: continue runs that failed, too.
     #[arg(long, requires = "resume")]
     pub(super) retry_failed: bool,
-    /// After the first run that does not finish, start no other.
+    /// Start no run after the first one that does not finish.
     #[arg(long)]
     pub(super) fail_fast: bool,
     #[command(flatten)]
     results: Results,
-    /// Print the table (with --dry-run the points) as JSON on standard output.
+    /// Print the table (with --dry-run the trials) as JSON on standard output.
     #[arg(long)]
     pub(super) json: bool,
-    /// How progress is shown: a line a run, or with json an event a run.
+    /// Progress: a line for each run, or with json an event for each run.
     #[arg(long, value_enum, value_name = "HOW", default_value = "auto")]
     pub(super) progress: Progress,
-    /// Say only what is wrong.
+    /// Report errors only.
     #[arg(short, long, conflicts_with = "verbose")]
     quiet: bool,
-    /// Say every run, also of many.
+    /// Report every run, also of many.
     #[arg(short, long)]
     verbose: bool,
 }
 
-/// Where the runs of a sweep are started.
+/// Launcher of the runs of a sweep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Where {
     /// Processes on this machine.
     Local,
-    /// Jobs on a Slurm cluster, as arrays or, of a search, one by one; [launcher.slurm] says what is asked for.
+    /// Jobs on a Slurm cluster, with the settings of [launcher.slurm].
     Slurm,
 }
 
@@ -180,22 +181,22 @@ pub fn run(arguments: &SweepArguments) -> Result<u8, Failure> {
             if let (Err(why), true) = (record::sign(&folder.path), family.base.command().is_some()) {
                 terminal.say(&trust::unsigned(&why));
             }
-            // The user named the file of these programs just now.
+            // The user named the file with these programs.
             OpenSweep { folder, record, place, launcher: family.launcher, allowed: true }
         }
-        (None, None) => return Err(Failure::Usage(format!("which file? {} sweep FILE", invocation::program()))),
+        (None, None) => return Err(Failure::Usage(format!("no file was given: {} sweep FILE", invocation::program()))),
     };
     let stop = StopSignal::listen().map_err(Failure::failed)?;
     let mut begun = begun;
     let path = begun.folder.path.clone();
     let record = &begun.record;
-    // So that a drift of the machine is not taken for the effect of a value.
+    // A random order keeps a drift of the machine from looking like the effect of a value.
     let drawn =
         if record.order.is_sorted() { String::new() } else { format!(", in random order (seed {})", record.seed) };
     let how = match &record.search {
-        Some(search) => sweep_search::words(search),
+        Some(search) => sweep_search::description(search),
         None => {
-            let points = counted(record.points.len() as u64, "point");
+            let points = counted(record.points.len() as u64, "trial");
             format!("{points}, {}{drawn}", counted(record.order.len() as u64, "run"))
         }
     };
@@ -203,17 +204,17 @@ pub fn run(arguments: &SweepArguments) -> Result<u8, Failure> {
     run_sweep(&mut begun, arguments, &stop, terminal)
 }
 
-/// A sweep that this process holds.
+/// A sweep whose directory this process has locked.
 struct OpenSweep {
     folder: RunDirectory,
     record: Record,
     place: Where,
     launcher: Option<LauncherSettings>,
-    /// Runs start the programs that their folders name, whoever created these.
+    /// Runs start the programs that their directories name, whoever created these.
     allowed: bool,
 }
 
-/// The folder of the sweep that was named. Reading it says so when it is not a sweep.
+/// The directory of the sweep with this name or path.
 fn sweep_directory(arguments: &SweepArguments, text: &Path) -> Result<PathBuf, Failure> {
     let results = &arguments.results.folder;
     let there = || std::fs::canonicalize(text).ok();
@@ -264,7 +265,7 @@ fn run_sweep(
             });
             if !arguments.retry_failed {
                 terminal.say(&format!(
-                    "to try them again: {} sweep --resume {} --retry-failed; without it, runs that failed stay as they are",
+                    "to retry them: {} sweep --resume {} --retry-failed; without it, failed runs stay as they are",
                     invocation::program(),
                     path.display()
                 ));
@@ -308,7 +309,7 @@ fn show_table(
     RunCounts::new(sweep, record, &table, tasks)
 }
 
-/// `xrun sweep --collect DIR`: the table of what there is, whether processes work on the sweep or not.
+/// `xrun sweep --collect DIR`: the table of the results so far, whether processes work on the sweep or not.
 fn collect(sweep: &Path, arguments: &SweepArguments, terminal: Terminal) -> Result<u8, Failure> {
     let record = Record::read(sweep).map_err(Failure::failed)?;
     let tasks = sweep_slurm::tasks_of_sweep(sweep, &record, terminal);
@@ -323,13 +324,13 @@ fn collect(sweep: &Path, arguments: &SweepArguments, terminal: Terminal) -> Resu
 
 /// Numbers of runs in a sweep's table.
 struct RunCounts {
-    /// Runs that there are to be at most.
+    /// Largest number of runs of the sweep.
     all: usize,
-    /// Runs that there are, of the points chosen so far.
+    /// Number of runs of the trials so far.
     runs: usize,
-    /// Runs that finished, or wait at a rung.
+    /// Number of runs that finished, or wait at a rung.
     finished: usize,
-    /// Runs that are to be started or continued.
+    /// Number of runs that are to start or continue.
     open: usize,
     /// A run that waits at a rung is to continue.
     due: bool,
@@ -381,7 +382,7 @@ fn family(file: &Path, arguments: &SweepArguments, terminal: Terminal) -> Result
     let family = read_sweep::read(file, &overrides, super::environment())?;
     let Some(steps) = arguments.steps.or(arguments.smoke.then_some(shorten::SMOKE_STEPS)) else { return Ok(family) };
     let (mut set, whole) = plan::shortened(&family, steps, arguments.smoke)?;
-    let words = if set.is_empty() { "it is as short already".to_owned() } else { set.join(", ") };
+    let words = if set.is_empty() { "the experiment is as short already".to_owned() } else { set.join(", ") };
     terminal.say(&format!("{steps} of {whole} steps: {words}"));
     if arguments.name.is_none() {
         set.push(shorten::name(&family.base));
@@ -423,7 +424,7 @@ fn print_plan(family: &Family, planned: &Planned, json: bool, terminal: Terminal
         return;
     }
     let search = search::of(family, &planned.rungs)
-        .map_or_else(String::new, |search| format!("{}\n", sweep_search::words(&search)));
+        .map_or_else(String::new, |search| format!("{}\n", sweep_search::description(&search)));
     terminal.answer(&format!("{}{search}", text::plan(&keys, points, family.sweep.repeats, terminal.width())));
 }
 
@@ -463,7 +464,7 @@ impl Lines {
                 let is = if done == 1 { "is" } else { "are" };
                 format!("{} {is} done, {left} to do", counted(done as u64, "run"))
             }
-            Event::Waits { run } => format!("{run}: a process of before still works on it; waiting for it to stop"),
+            Event::Waits { run } => format!("{run}: another process works on the run; waiting for its end"),
             Event::Submitted { job, jobs, .. } if self.searches => {
                 if self.all > LINES_MAX && !self.terminal.verbose {
                     return;
@@ -478,7 +479,7 @@ impl Lines {
                 let each = memory.map_or_else(String::new, |memory| format!(", {} each", Bytes(memory)));
                 let script = self.script.as_deref().unwrap_or(Path::new("")).display();
                 let runs = counted(jobs.len() as u64, "run");
-                format!("job {job}: {runs}{each}, as {script} says; Ctrl-C leaves them to Slurm")
+                format!("job {job}: {runs}{each} ({script}); Ctrl-C leaves them to Slurm")
             }
             Event::Queue { running, waiting, reason } => {
                 let why = if reason.is_empty() || reason == "None" { String::new() } else { format!(" ({reason})") };
@@ -486,21 +487,21 @@ impl Lines {
                 format!("{running} running{waiting}")
             }
             Event::Unavailable { error: error @ SlurmError::Refused { .. } } => {
-                format!("{error}; it is tried again when another job has ended")
+                format!("{error}; resubmitted when another job has ended")
             }
-            Event::Unavailable { error } => format!("{error}; asking again until Slurm answers"),
+            Event::Unavailable { error } => format!("{error}; retrying until Slurm answers"),
             Event::Retried { run, process } => {
-                let why = process.message.as_deref().unwrap_or("it had too little memory beside others");
+                let why = process.message.as_deref().unwrap_or("too little memory beside other runs");
                 match (&self.script, process.again_with.map(Bytes)) {
-                    (Some(_), Some(bytes)) => format!("{run}: {why}; submitted again, once, with {bytes}"),
-                    (Some(_), None) => format!("{run}: {why}; submitted again"),
+                    (Some(_), Some(bytes)) => format!("{run}: {why}; resubmitted with {bytes}"),
+                    (Some(_), None) => format!("{run}: {why}; resubmitted"),
                     (None, bytes) => {
-                        let needs = bytes.map_or_else(String::new, |bytes| format!("it needs about {bytes}, and "));
-                        format!("{run}: {why}; {needs}is tried once more by itself")
+                        let needs = bytes.map_or_else(String::new, |bytes| format!(", with about {bytes}"));
+                        format!("{run}: {why}; retried alone{needs}")
                     }
                 }
             }
-            Event::Stops { running } => format!("stopping: {} to write a checkpoint", counted(running as u64, "run")),
+            Event::Stops { running } => format!("stopping: {} to save a checkpoint", counted(running as u64, "run")),
             Event::Ended { job, values, process, left } => return self.ended(job, values, process, left),
         };
         self.terminal.say(&text);

@@ -1,4 +1,4 @@
-//! What does a point need that a search has just chosen? Found out when it is first asked for.
+//! Forecasts of the trials of a search, made when they are first used.
 
 use std::cell::RefCell;
 use std::path::Path;
@@ -10,7 +10,7 @@ use crate::sweep::resources::co_schedule::Requirement;
 use crate::sweep::resources::{Forecasts, write_memory};
 use crate::units::Bytes;
 
-/// The forecasts of a sweep; points that are chosen later are added to them, and to `memory.toml`.
+/// The forecasts of a sweep. Those of trials that are chosen later are added, also to `memory.toml`.
 pub struct LazyForecasts<'a> {
     sweep: &'a Path,
     terminal: Terminal,
@@ -18,7 +18,7 @@ pub struct LazyForecasts<'a> {
 }
 
 impl<'a> LazyForecasts<'a> {
-    /// With what is known of the points that there are.
+    /// The forecasts of the trials so far.
     pub fn new(sweep: &'a Path, memory: SweepMemory, terminal: Terminal) -> Self {
         Self { sweep, terminal, memory: RefCell::new(memory) }
     }
@@ -28,12 +28,12 @@ impl<'a> LazyForecasts<'a> {
             return;
         }
         let known = self.memory.borrow().clone();
-        // After a signal no run is started any more, so nothing is kept of what was not found out.
+        // After a signal no run starts: a forecast is not needed.
         let Some(need) = sweep_memory::of_point(self.sweep, &known, point, self.terminal) else { return };
         let mut memory = self.memory.borrow_mut();
         sweep_memory::add(&mut memory, need);
         if let Err(error) = write_memory(self.sweep, &memory) {
-            self.terminal.error(&format!("{error}; the forecast of point {point} is made anew by a resume"));
+            self.terminal.error(&format!("{error}; a resume will forecast trial {point} again"));
         }
     }
 }
@@ -49,7 +49,7 @@ impl Forecasts for LazyForecasts<'_> {
     }
 
     fn slurm_memory(&self, point: u64) -> Option<Bytes> {
-        // Sizes may stand there by hand, with no forecast.
+        // Sizes may be written by hand, without forecasts.
         if !self.memory.borrow().forecasts.is_empty() {
             self.ensure(point);
         }

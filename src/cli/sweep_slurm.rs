@@ -1,4 +1,4 @@
-//! `xrun sweep --launcher slurm`: what is asked for, what is said meanwhile; and what a node's process becomes.
+//! `xrun sweep --launcher slurm`: the settings of its jobs, its messages, and the process of a task on a node.
 
 use std::path::Path;
 
@@ -26,25 +26,25 @@ use crate::sweep::slurm::queue::Task;
 use crate::sweep::slurm::{self, SlurmError, queue, task};
 use crate::units::counted;
 
-/// What to do where no probe can be made.
+/// Advice where no probe can be made.
 const ADVICE: &str = "write `memory = \"8 GiB\"`, or what it needs, in [launcher.slurm]";
 
-/// Refuses what has no meaning on a cluster, and a machine without Slurm, before anything is written.
+/// Refuses options without a meaning on a cluster, and a machine without Slurm, before anything is written.
 pub fn check(arguments: &SweepArguments) -> Result<(), Failure> {
     if arguments.jobs != JobsOption::Count(1) {
         let message =
-            "--jobs is for this machine; on Slurm `array_limit` in [launcher.slurm] says how many run at once";
+            "--jobs is for this machine; on Slurm, `array_limit` in [launcher.slurm] is the number of runs at once";
         return Err(Failure::Usage(message.into()));
     }
     if arguments.fail_fast {
-        return Err(Failure::Usage("--fail-fast is for this machine: Slurm starts the runs by itself".into()));
+        return Err(Failure::Usage("--fail-fast is for this machine: Slurm starts the runs".into()));
     }
     queue::available().map_err(Failure::failed)
 }
 
-/// Refuses to run here what jobs of Slurm are at work on.
+/// Refuses to run a sweep on this machine while its jobs are in the queue.
 pub fn check_idle(sweep: &Path) -> Result<(), Failure> {
-    // Without Slurm's commands nothing is known; locks still keep two processes out of one run.
+    // Without Slurm's commands the jobs are not known; locks still protect each run.
     let record = Record::read(sweep).map_err(Failure::failed)?;
     let tasks = tasks_of(sweep, &record).unwrap_or_default();
     let jobs = active_jobs(&tasks);
@@ -59,7 +59,7 @@ pub fn check_idle(sweep: &Path) -> Result<(), Failure> {
     }
 }
 
-/// A launcher that submits the sweep. `settings` are the file's; those of a sweep that was submitted before count more.
+/// A launcher that submits the sweep. `settings` are those of the file, unless the sweep has its own from an earlier submission.
 pub fn launcher<'a>(
     sweep: &'a Path,
     record: &Record,
@@ -72,7 +72,7 @@ pub fn launcher<'a>(
         Some(settings) => settings,
         None => {
             let settings = complete_settings(sweep, &known, settings.unwrap_or_default())?;
-            // Before anything of Slurm is written: where it fails, the sweep may continue on this machine.
+            // Before anything is written: after an error, the sweep may continue on this machine.
             memory_by_trial(sweep, &known, &settings, terminal)?;
             slurm::write_settings(sweep, &settings).map_err(Failure::failed)?;
             settings
@@ -80,7 +80,7 @@ pub fn launcher<'a>(
     };
     let memory = memory_by_trial(sweep, &known, &settings, terminal)?;
     if let Some(memory) = &memory {
-        terminal.say(&format!("memory by point: {}", sweep_memory::words_of_sizes(memory)));
+        terminal.say(&format!("memory by trial: {}", sweep_memory::sizes_as_text(memory)));
     }
     if record.search.is_some() {
         let most = counted(settings.array_limit.unwrap_or(SEARCH_JOBS).into(), "job");
@@ -92,24 +92,24 @@ pub fn launcher<'a>(
     Ok(Box::new(SlurmLauncher::new(sweep, record, submission).map_err(Failure::failed)?))
 }
 
-/// What is said where watching stops and the jobs continue.
+/// Message where the launcher stops and the jobs continue.
 pub fn left_message(record: &Record, jobs: &[u64], left: usize) -> String {
-    let goes_on = match (&record.search, jobs.len() as u64) {
-        (None, _) => ", and Slurm goes on with them".to_owned(),
+    let continues = match (&record.search, jobs.len() as u64) {
+        (None, _) => "; Slurm continues them".to_owned(),
         (Some(_), 0) => "; no job is in the queue".to_owned(),
-        // What comes after them follows from what comes out.
+        // The next jobs follow from their results.
         (Some(_), jobs) => format!(
-            "; Slurm goes on with {} that it has, and no other is submitted before the search is continued",
+            "; Slurm continues {}, and no other is submitted before the search is resumed",
             counted(jobs, "job")
         ),
     };
-    format!("stopped watching: {left} of {} runs are not done{goes_on}", record.runs_at_most())
+    format!("stopped watching: {left} of {} runs are not done{continues}", record.runs_at_most())
 }
 
-/// Says how to look at the jobs that continue, and how to cancel them.
+/// Prints how to collect the results of the jobs that continue, and how to cancel them.
 pub fn print_job_hints(sweep: &Path, jobs: &[u64], terminal: Terminal) {
     terminal.say(&format!(
-        "to look, later and from any shell: {} sweep --collect {}",
+        "to see the table, from any shell: {} sweep --collect {}",
         invocation::program(),
         sweep.display()
     ));
@@ -119,13 +119,13 @@ pub fn print_job_hints(sweep: &Path, jobs: &[u64], terminal: Terminal) {
     }
 }
 
-/// The tasks of a sweep in the queue; none where it does not answer, which is reported of a sweep that was submitted.
+/// The tasks of a sweep in the queue. Where Slurm does not answer there are none, which is reported if the sweep was submitted.
 pub fn tasks_of_sweep(sweep: &Path, record: &Record, terminal: Terminal) -> Vec<Task> {
     match tasks_of(sweep, record) {
         Ok(tasks) => tasks,
         Err(error) => {
             if sweep.join(layout::SLURM).is_file() {
-                terminal.say(&format!("{error}; what runs and waits is not known"));
+                terminal.say(&format!("{error}; the state of the queue is not known"));
             }
             Vec::new()
         }
@@ -136,7 +136,7 @@ fn tasks_of(sweep: &Path, record: &Record) -> Result<Vec<Task>, SlurmError> {
     Jobs::new(sweep, record)?.tasks()
 }
 
-/// The settings with GPUs and the size of arrays filled in.
+/// The settings with the number of GPUs and the size of arrays.
 fn complete_settings(sweep: &Path, record: &Record, mut settings: Slurm) -> Result<Slurm, Failure> {
     let base = sweep.join(layout::BASE);
     let device = read::read_resolved(&base, &[])?.experiment.experiment.device;
@@ -154,7 +154,7 @@ fn complete_settings(sweep: &Path, record: &Record, mut settings: Slurm) -> Resu
     if let Some(device) = devices.iter().find(|device| gpus > 0 && number(device).is_some_and(|number| number >= gpus))
     {
         let message = format!(
-            "`{device}`: Slurm counts the GPUs that it gives to a run from 0, and {gpus} are asked for; write \
+            "`{device}`: Slurm numbers the GPUs of a run from 0, and {gpus} are requested; write \
              experiment.device = \"{}\", or more `gpus` in [launcher.slurm]",
             device.split(':').next().unwrap_or_default()
         );
@@ -165,7 +165,7 @@ fn complete_settings(sweep: &Path, record: &Record, mut settings: Slurm) -> Resu
     Ok(settings)
 }
 
-/// What each point is given, where no size is set for all.
+/// Forecasts and sizes, where no size is set for all trials.
 fn memory_by_trial(
     sweep: &Path,
     record: &Record,
@@ -178,7 +178,7 @@ fn memory_by_trial(
     }
 }
 
-/// A cluster may take no arrays at all, or so small ones that they would be too many.
+/// Refuses a cluster without arrays, or with arrays that are too small for the sweep.
 fn check_arrays(runs: usize, size: Option<u32>) -> Result<(), Failure> {
     let message = match size {
         Some(0) => {
@@ -188,7 +188,7 @@ fn check_arrays(runs: usize, size: Option<u32>) -> Result<(), Failure> {
         }
         Some(size) if runs.div_ceil(size as usize) > ARRAYS_MAX => format!(
             "{runs} runs would be {} job arrays, and at most {ARRAYS_MAX} are submitted: this cluster takes {size} tasks in \
-             one (`array_size`, or MaxArraySize in `scontrol show config`); sweep less at once",
+             one (`array_size`, or MaxArraySize in `scontrol show config`); split the sweep",
             runs.div_ceil(size as usize)
         ),
         _ => return Ok(()),
@@ -204,8 +204,8 @@ fn wants_gpu(device: &str) -> bool {
     }
 }
 
-/// `xrun sweep --task N --resume DIR`, on a node: this process becomes the run, to stop after a step if there is one.
-/// `(retry_failed, allowed)` as in the script.
+/// `xrun sweep --task N --resume DIR`, on a node: this process becomes the run, to stop after step `until` or at its end.
+/// `(retry_failed, allowed)` are the flags of the script.
 pub fn become_run(
     sweep: &Path,
     place: usize,
@@ -218,7 +218,7 @@ pub fn become_run(
     let Some(start) = start else { return Ok(0) };
     let program = child::this_program().map_err(Failure::failed)?;
     let mut command = start.command(&program).map_err(Failure::failed)?;
-    // One process, and no other before it: Slurm signals some processes of a job, or all.
+    // By `exec`: Slurm signals some processes of a job, or all.
     #[cfg(unix)]
     return Err(Failure::failed(std::os::unix::process::CommandExt::exec(&mut command)));
     #[cfg(not(unix))]

@@ -23,7 +23,7 @@ use xrun_watch::stop::StopSignal;
 /// The option that starts the programs that a directory names, whoever created it.
 pub const ALLOW_COMMAND: &str = "--allow-command";
 
-/// What a launcher may use of the sweep that it works for.
+/// The sweep that a launcher works for.
 pub struct Context<'a> {
     /// The sweep.
     pub record: &'a Record,

@@ -97,8 +97,8 @@ impl<'a> Local<'a> {
         ended
     }
 
-    /// Decides whether a run that died is tried once more, alone. Returns the bytes that it is thought to need; `None` where
-    /// it did not die of memory, was alone, or was growing, which its message then says.
+    /// Decides whether a run that died is retried alone. Returns the bytes that it is estimated to need; `None` where it did not
+    /// die of memory, was alone already, or was growing, which is added to its message.
     fn retry(&mut self, run: RunId, process: &mut Process) -> Option<u64> {
         let folder = run_folder(self.sweep, run);
         let by_kernel = || process.signal == Some(SIGKILL) && matches!(killed::killer(&folder), Killer::Memory { .. });
@@ -118,8 +118,8 @@ impl<'a> Local<'a> {
             RetryDecision::Growing(what) => {
                 // The message of a run at its limit names what grows, at length.
                 let died = process.message.take().filter(|_| process.signal.is_some());
-                let died = died.unwrap_or_else(|| "it came to its container's limit".into());
-                process.message = Some(format!("{died}; it is not tried again, since it was growing: {what}"));
+                let died = died.unwrap_or_else(|| "the run reached its container's memory limit".into());
+                process.message = Some(format!("{died}; not retried, because memory was growing: {what}"));
                 None
             }
         }

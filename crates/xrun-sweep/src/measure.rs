@@ -1,4 +1,4 @@
-//! What did a run of a sweep measure? Read from its folder, also when it did not end well.
+//! Measurements of a run of a sweep, read from its directory, also where it did not finish.
 
 use std::path::Path;
 
@@ -12,14 +12,16 @@ use xrun_results::format::{Outcome, PlanFile, Point, Summary};
 use xrun_results::read;
 use xrun_results::verdict::HELD;
 
-/// What the queue of a cluster knows of a run.
+/// State of a run in the queue of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Queued {
+    /// It waits for a node.
     Waiting,
+    /// It runs.
     Running,
 }
 
-/// Peaks over all processes of a run, and what the last one did.
+/// Peaks over all processes of a run, and the steps of the newest one.
 #[derive(Default)]
 struct Trace {
     heap_peak: Option<u64>,
@@ -30,21 +32,22 @@ struct Trace {
     in_use_floor: Option<u64>,
     reserved_peak: Option<u64>,
     reserved_floor: Option<u64>,
-    /// Of the newest process: the steps before it and the steps done.
+    /// The newest process; its first step and its last.
     segment: u32,
     first_step: Option<u64>,
     last_step: Option<u64>,
     damage: Option<String>,
 }
 
-/// The outcome of a run that was not chosen to go on.
+/// The outcome of a run that waits at a rung.
 const AT_RUNG: &str = "stopped at a rung";
 
-/// Reads a run's folder. `rungs` are the steps at which runs of the sweep wait; others have none. `process` is its last one; `queued` counts while the run is not done.
+/// Measures a run. `rungs` are those of mode `asha`, and empty otherwise; `process` is its last one; `queued` counts while the
+/// run is not done.
 pub fn measure(sweep: &Path, run: RunId, process: Option<&Process>, queued: Option<Queued>, rungs: &[u64]) -> Measured {
     let folder = run_folder(sweep, run);
     let stopped_well = stage(&folder, rungs) == Stage::Waits;
-    // With a job in the queue it goes on.
+    // With a job in the queue it continues.
     let at_rung = stopped_well && queued.is_none();
     let status = RunStatus::read(&folder);
     let summed = read::summary(&folder);
@@ -54,7 +57,7 @@ pub fn measure(sweep: &Path, run: RunId, process: Option<&Process>, queued: Opti
     let planned = planned.or_else(|| plan.as_ref().ok().map(|plan| plan.steps));
     let trace = trace(&folder, planned.unwrap_or_default());
     let verdict = read::verdict(&folder);
-    // Numbers of a part of what was written are no measurement.
+    // A damaged record is not measured.
     let errors = [summed.as_ref().err(), verdict.as_ref().err(), plan.as_ref().err()];
     let damage = errors.into_iter().flatten().find(|error| !error.is_missing()).map(ToString::to_string);
     let damage = damage.or_else(|| trace.damage.clone());
@@ -126,7 +129,7 @@ fn outcome(status: RunStatus, summary: Option<&Summary>, process: Option<&Proces
 }
 
 fn cleanup_seconds(summary: &Summary) -> f64 {
-    // Not `sum`, which answers -0 of nothing.
+    // Not `sum`, which is -0 for an empty list.
     summary
         .phases
         .iter()
@@ -135,7 +138,7 @@ fn cleanup_seconds(summary: &Summary) -> f64 {
         .fold(0.0, |all, seconds| all + seconds)
 }
 
-/// The summary's speed is that of the steps alone; a cleanup is a price of training, too.
+/// Steps per second, with the time of cleanups, which the summary's speed excludes.
 fn speed(summary: &Summary, trace: &Trace) -> Option<f64> {
     let steps = summary.steps.checked_sub(trace.first_step?)? as f64;
     let training = steps / summary.steps_per_second?;

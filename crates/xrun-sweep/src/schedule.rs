@@ -90,7 +90,7 @@ pub struct Options {
     pub allowed: bool,
 }
 
-/// How a sweep's loop ended.
+/// End of a sweep's loop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Scheduled {
     /// No run is left.

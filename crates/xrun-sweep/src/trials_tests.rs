@@ -1,11 +1,11 @@
-//! Are all points made, once each, and is their order fair?
+//! Are all trials made, once each, and is their order fair?
 
 use proptest::prelude::*;
 
 use super::*;
 use xrun_core::experiment::read_sweep::read;
 
-/// The values of all points, or what is wrong.
+/// The values of all trials, or what is wrong.
 fn expand(sweep: &str) -> Result<Vec<Vec<serde_json::Value>>, String> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("sample.toml");

@@ -1,54 +1,54 @@
-//! Which runs fit side by side on this machine? While the sum of their forecasts fits into what is free, and there is a
-//! processor for each.
+//! Runs that are co-scheduled on this machine, while the sum of their forecasts fits into a memory budget and each has a
+//! processor.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::trials::RunId;
 use super::Forecasts;
 
-/// What a run needs, in bytes.
+/// Memory that a run needs, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Requirement {
-    /// Of the host's memory.
+    /// Memory of the host.
     pub host: u64,
-    /// Of the device's; 0 where it uses none.
+    /// Memory of the device; 0 where it uses none.
     pub device: u64,
 }
 
-/// What all runs together may use.
+/// Resources of all runs together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
-    /// Runs at once.
+    /// Largest number of runs at once.
     pub processors: usize,
     /// Bytes of the host.
     pub host: u64,
-    /// Bytes of the device; `None` where that is not known, and then it is no bound.
+    /// Bytes of the device; `None` where that is not known and not limited.
     pub device: Option<u64>,
 }
 
-/// Runs that are side by side.
+/// The runs that are active, and their forecasts.
 pub struct CoSchedule<'a> {
     budget: Budget,
     forecasts: Box<dyn Forecasts + 'a>,
     running: BTreeMap<RunId, Requirement>,
-    /// Runs that were beside another one at some time.
+    /// Runs that were co-scheduled with another one at some time.
     co_scheduled: BTreeSet<RunId>,
-    /// Runs that are tried once more, with nobody beside them.
+    /// Runs that are retried alone.
     alone: BTreeSet<RunId>,
 }
 
 impl<'a> CoSchedule<'a> {
-    /// Nothing runs yet. `alone` are the runs whose retry was decided on before.
+    /// A schedule without active runs. `alone` are the runs whose retry is to come.
     pub fn new(budget: Budget, forecasts: Box<dyn Forecasts + 'a>, alone: BTreeSet<RunId>) -> Self {
         Self { budget, forecasts, running: BTreeMap::new(), co_scheduled: BTreeSet::new(), alone }
     }
 
-    /// What all together may use.
+    /// The budget of all runs together.
     pub fn budget(&self) -> Budget {
         self.budget
     }
 
-    /// Whether a run may begin now. One by itself always may: the forecast may be wrong, and there is no more budget to wait for.
+    /// Returns whether a run may start now. The only run always may: its forecast may be wrong, and waiting would not help.
     pub fn fits(&self, run: RunId) -> bool {
         if self.running.is_empty() {
             return true;
@@ -56,7 +56,7 @@ impl<'a> CoSchedule<'a> {
         if self.alone.contains(&run) || self.running.keys().any(|running| self.alone.contains(running)) {
             return false;
         }
-        // A point that is new is tried out beside those that run, and takes for that what it will take.
+        // A new trial is probed beside the active runs, and its probe needs what the largest known one needs.
         self.running.len() < self.budget.processors
             && self.has_budget(self.forecasts.known_requirement(run.trial))
             && self.has_budget(self.forecasts.requirement(run.trial))
@@ -67,12 +67,12 @@ impl<'a> CoSchedule<'a> {
             let running = self.running.values().map(of);
             running.fold(of(&need), u64::saturating_add)
         };
-        // A run that uses no device does not mind one that is full.
+        // A run on the CPU may start where the device is full.
         let on_device = need.device == 0 || self.budget.device.is_none_or(|budget| sum(|need| need.device) <= budget);
         sum(|need| need.host) <= self.budget.host && on_device
     }
 
-    /// A run begins.
+    /// Adds a run that started.
     pub fn started(&mut self, run: RunId) {
         let need = self.forecasts.requirement(run.trial);
         self.running.insert(run, need);
@@ -81,17 +81,17 @@ impl<'a> CoSchedule<'a> {
         }
     }
 
-    /// Its process ended.
+    /// Removes a run whose process ended.
     pub fn ended(&mut self, run: RunId) {
         self.running.remove(&run);
     }
 
-    /// From now on the run is by itself. `false` where it was so already: then nothing would be different.
+    /// Marks a run to be retried alone. Returns `false` where it was alone already: a retry would not differ.
     pub fn retry_alone(&mut self, run: RunId) -> bool {
         self.co_scheduled.remove(&run) && self.alone.insert(run)
     }
 
-    /// Whether the run is tried once more.
+    /// Returns whether the run is retried alone.
     pub fn is_alone(&self, run: RunId) -> bool {
         self.alone.contains(&run)
     }

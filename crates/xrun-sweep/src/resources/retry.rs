@@ -111,7 +111,7 @@ impl Trace {
         self.owners.iter().map(move |(name, (recent, last))| (name, grown(recent), *last)).filter(|owner| owner.1 > 0)
     }
 
-    /// Of the growing owners that have a cap: growth, and bytes until they are full.
+    /// Growth of the growing owners that have a cap, and the bytes until they are full.
     fn filling(&self, plan: &PlanFile) -> (u64, u64) {
         let full = |name: &str| {
             let owner = plan.owners.iter().find(|owner| owner.name == name)?;
@@ -197,13 +197,13 @@ mod tests {
     }
 
     #[test]
-    fn where_nobody_knows_what_it_had_its_trace_says() {
+    fn without_a_known_size_the_trace_counts() {
         let folder = traced(&[(300, 0); 40]);
         assert_eq!(decide(folder.path(), 0), RetryDecision::Retry(556 * MIB));
     }
 
     #[test]
-    fn a_trace_that_somebody_damaged_ends_nothing() {
+    fn a_damaged_trace_is_accepted() {
         let folder = traced(&[(300, 0); 3]);
         let path = folder.path().join("memory.jsonl");
         let text = std::fs::read_to_string(&path).unwrap();

@@ -15,28 +15,28 @@ use crate::scheduler::{Job, Scheduler, report_if_missing};
 use crate::trials::RunId;
 use xrun_core::files::write::WriteError;
 
-/// A search by asha.
+/// Scheduler of mode `asha`.
 #[derive(Debug)]
 pub struct Asha<'a> {
     sweep: &'a Path,
     search: Search,
     reduction_factor: u64,
-    /// Runs that were begun and have not come to where they were sent.
+    /// Jobs that began and have not reached their rung.
     open: VecDeque<Job>,
-    /// Of each point.
+    /// State of each trial.
     points: Vec<TrialState>,
 }
 
-/// A search that chooses points.
+/// Scheduler of mode `tpe`.
 #[derive(Debug)]
 pub struct Tpe<'a> {
     sweep: &'a Path,
     search: Search,
-    /// Runs that were chosen or begun, and have not ended.
+    /// Jobs that were chosen or began, and have not ended.
     open: VecDeque<Job>,
-    /// Costs of the points that have a result.
+    /// Cost of each trial that has a result.
     costs: BTreeMap<u64, f64>,
-    /// All points that there are were there.
+    /// No different trial is left.
     exhausted: bool,
 }
 
@@ -73,7 +73,7 @@ impl<'a> Asha<'a> {
                 Stage::Waits => found.costs.len() < found.sent,
             };
             if goes_on {
-                // What it failed at, it has not come to.
+                // A run that failed has not reached its rung.
                 found.costs.truncate(found.sent - 1);
                 found.over = false;
                 asha.open.push_back(asha.job(point, found.sent - 1));
@@ -83,7 +83,7 @@ impl<'a> Asha<'a> {
         asha
     }
 
-    /// Sends a point to a rung, which is counted from 0; the last one is the end.
+    /// The job of a trial to a rung, both counted from 0; the last rung is the end of a run.
     fn job(&self, point: usize, rung: usize) -> Job {
         let rungs = self.search.rungs();
         Job { run: run(point), until: rungs.get(rung).copied().filter(|_| rung + 1 < rungs.len()) }
@@ -122,17 +122,17 @@ impl Scheduler for Asha<'_> {
         let folder = run_folder(self.sweep, job.run);
         let rungs = self.search.rungs();
         let lost = matches!(stage(&folder, rungs), Stage::New | Stage::Open { .. });
-        // Somebody else came first: what becomes of the run is not known yet.
-        let held = RunStatus::read(&folder) == RunStatus::Running;
-        if lost && (stopping || held) {
+        // Another process works on the run, whose result is not known yet.
+        let busy = RunStatus::read(&folder) == RunStatus::Running;
+        if lost && (stopping || busy) {
             let until = rungs_sent(rungs, job.until);
             self.points[job.run.trial as usize - 1].sent = until;
             return self.open.push_back(job);
         }
-        let (found, aim) = (trial_state(&folder, &self.search, lost), rungs_sent(rungs, job.until));
-        // Of a process that did not get as far as to go on, the folder says nothing: without an end it would be tried again.
-        let lost = !stopping && found.sent < aim;
-        self.points[job.run.trial as usize - 1] = if lost { failed(&folder, &self.search, aim) } else { found };
+        let (found, target) = (trial_state(&folder, &self.search, lost), rungs_sent(rungs, job.until));
+        // A process that failed before it could resume leaves no trace: without an end the run would be tried for ever.
+        let lost = !stopping && found.sent < target;
+        self.points[job.run.trial as usize - 1] = if lost { failed(&folder, &self.search, target) } else { found };
     }
 }
 
@@ -144,7 +144,7 @@ impl<'a> Tpe<'a> {
             match stage(&folder, &[]) {
                 Stage::Over(outcome) if outcome.is_done() || !(retry_failed && outcome.resumable()) => {
                     report_if_missing(&folder);
-                    tpe.learn(run(point));
+                    tpe.observe(run(point));
                 }
                 _ => tpe.open.push_back(Job { run: run(point), until: None }),
             }
@@ -152,8 +152,8 @@ impl<'a> Tpe<'a> {
         tpe
     }
 
-    /// Takes in the result of a run. What failed, or left nothing, is as bad as can be.
-    fn learn(&mut self, run: RunId) {
+    /// Records the result of a run. One that failed has infinite cost.
+    fn observe(&mut self, run: RunId) {
         let folder = run_folder(self.sweep, run);
         let cost = match stage(&folder, &[]) {
             Stage::Over(outcome) if outcome.is_done() => cost_at_end(&folder, &self.search),
@@ -207,6 +207,6 @@ impl Scheduler for Tpe<'_> {
         if (stopping || RunStatus::read(&folder) == RunStatus::Running) && !over {
             return self.open.push_back(job);
         }
-        self.learn(job.run);
+        self.observe(job.run);
     }
 }

@@ -1,13 +1,13 @@
-//! Which point is tried next? The tree-structured Parzen estimator.
+//! The tree-structured Parzen estimator: the values of the next trial.
 //!
-//! Bergstra, Bardenet, Bengio and Kégl 2011, "Algorithms for Hyper-Parameter Optimization", section 4. The points before are
-//! split in two: the share `gamma` with the least cost is good, the rest is not. For each key the values of either
+//! Bergstra, Bardenet, Bengio and Kégl 2011, "Algorithms for Hyper-Parameter Optimization", section 4. The trials before are
+//! split in two: the fraction `gamma` with the lowest cost is good, the rest is not. For each key the values of either
 //! half give a density: of numbers a sum of Gaussians, one at each value, as wide as the larger distance to its neighbours,
-//! and a wide one for the whole range; of choices their counts, each plus one. Some candidates are drawn from the density
-//! of the good ones, and the one is tried that is most often good for how often it is not: where `l / g`, the quotient of
-//! the densities, is the largest. Keys are taken for independent.
+//! and a wide one for the whole range; of choices their counts, each plus one. Candidates are drawn from the density of the
+//! good ones, and the one with the largest ratio of the two densities, `l / g`, is the next trial. Keys are treated as
+//! independent.
 //!
-//! Pure: a point depends on the seed, its number and the points that were observations.
+//! A trial is a pure function of the seed, its number and the observations.
 
 use std::f64::consts::{PI, SQRT_2};
 
@@ -20,34 +20,38 @@ use xrun_core::experiment::between::Between;
 use xrun_core::experiment::sweep::Tpe;
 use xrun_core::seed::normal;
 
-/// What the estimator is set to.
+/// Settings of the estimator.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
+    /// Seed of the sweep.
     pub seed: u32,
-    /// Points that are drawn without a look at results.
+    /// Number of trials that are drawn at random before results count.
     pub startup: u64,
-    /// The share of points that count as good.
+    /// Fraction of the trials that count as good.
     pub gamma: f64,
-    /// How many are drawn, of which one is tried.
+    /// Number of candidates for each trial.
     pub candidates: u64,
 }
 
 impl Settings {
-    /// Those of the file.
+    /// The settings of the experiment.
     pub fn new(seed: u32, tpe: &Tpe) -> Self {
         Self { seed, startup: tpe.startup, gamma: tpe.gamma, candidates: tpe.candidates }
     }
 }
 
-/// A point whose result is known: its number, its values and its cost, of which less is better.
+/// The result of a trial.
 #[derive(Clone, Debug)]
 pub struct Observation {
+    /// Number of the trial, from 1.
     pub point: u64,
+    /// Its value of each swept key.
     pub values: Vec<Value>,
+    /// Its cost, which is minimized.
     pub cost: f64,
 }
 
-/// The points of the start, at most so many, with those that there are before them.
+/// The trials `before` with the random ones of the start added, `samples` in all at most.
 pub fn startup_trials(space: &[Dimension], settings: Settings, samples: u64, before: &[Vec<Value>]) -> Vec<Vec<Value>> {
     let mut points = before.to_vec();
     for point in points.len() as u64 + 1..=samples.min(settings.startup) {
@@ -57,11 +61,11 @@ pub fn startup_trials(space: &[Dimension], settings: Settings, samples: u64, bef
     points
 }
 
-/// So often is another point drawn where one was there before.
+/// Largest number of draws for a trial that is new.
 const TRIES_MAX: u64 = 1000;
 
-/// The point of this number, counted from 1, which is none of `before`. It looks at results if there are two at least, and
-/// it is none of the first. `None` when all points were there, or nearly all.
+/// The values of the trial with number `point`, from 1, which are none of `before`, and whether they follow from observations:
+/// from two observations on, after the random ones of the start. `None` when (nearly) all different trials are used up.
 pub fn propose(
     space: &[Dimension],
     settings: Settings,
@@ -69,14 +73,14 @@ pub fn propose(
     observations: &[Observation],
     before: &[Vec<Value>],
 ) -> Option<(Vec<Value>, bool)> {
-    // A stream of its own, so that a point does not depend on how many numbers those before it took.
+    // A stream for each trial, independent of the numbers that earlier trials drew.
     let mut generator = ChaCha8Rng::seed_from_u64(u64::from(settings.seed));
     generator.set_stream(point);
     let is_new = |values: &Vec<Value>| !before.contains(values);
     if point > settings.startup && observations.len() > 1 {
         let split = Split::of(space, settings.gamma, observations);
         let candidates = (0..settings.candidates).map(|_| split.draw(space, &mut generator));
-        // Of equals the first.
+        // The first one of equal candidates.
         let best = candidates.filter(|(values, _)| is_new(values)).reduce(|a, b| if b.1 > a.1 { b } else { a });
         if let Some((values, _)) = best {
             return Some((values, true));
@@ -92,7 +96,7 @@ pub fn propose(
     (0..TRIES_MAX).map(|_| random(&mut generator)).find(is_new).map(|values| (values, false))
 }
 
-/// The densities of the good points and of the others, for each key.
+/// The densities of the good trials and of the others, for each key.
 struct Split {
     good: Vec<Density>,
     other: Vec<Density>,
@@ -111,7 +115,7 @@ impl Split {
         Self { good: densities(good), other: densities(other) }
     }
 
-    /// A candidate, and the logarithm of how much more likely it is among the good ones.
+    /// A candidate, and the logarithm of its density ratio.
     fn draw(&self, space: &[Dimension], generator: &mut ChaCha8Rng) -> (Vec<Value>, f64) {
         let mut score = 0.0;
         let each = space.iter().zip(self.good.iter().zip(&self.other));
@@ -124,11 +128,11 @@ impl Split {
     }
 }
 
-/// How likely each value of a key is.
+/// Probability density of the values of a key.
 enum Density {
-    /// Middle and width of each Gaussian, in shares of the way from one end to the other.
+    /// Mean and standard deviation of each Gaussian, as fractions of the range.
     Numbers(Vec<(f64, f64)>),
-    /// Of each choice.
+    /// Probability of each choice.
     Choices(Vec<f64>),
 }
 
@@ -151,7 +155,7 @@ impl Density {
         match (self, dimension) {
             (Self::Numbers(gaussians), Dimension::Between(between)) => {
                 let (middle, width) = gaussians[generator.random_range(0..gaussians.len())];
-                // What falls outside is drawn again; at the very end of a range every second is.
+                // Draws outside of the range are repeated: half of them, at the very end of a range.
                 let mut drawn = (0..TRIES_MAX).map(|_| middle + width * normal(generator));
                 between.at(drawn.find(|share| (0.0..=1.0).contains(share)).unwrap_or(middle))
             }
@@ -185,13 +189,13 @@ impl Density {
     }
 }
 
-/// One for each value, and a wide one in the middle for what is not known yet.
+/// Gaussians for each value, and a wide one in the middle as a prior.
 fn gaussians<'a>(between: &Between, values: impl Iterator<Item = &'a Value>) -> Vec<(f64, f64)> {
     const WHOLE: (f64, f64) = (0.5, 1.0);
     let mut middles: Vec<f64> = values.map(|value| between.share(value)).collect();
     middles.push(WHOLE.0);
     middles.sort_by(f64::total_cmp);
-    // Where values lie close together, none becomes a needle.
+    // Values close together do not make a Gaussian arbitrarily narrow.
     let narrowest = 1.0 / (1.0 + middles.len() as f64).min(100.0);
     let gap = |a: usize, b: usize| middles.get(a).zip(middles.get(b)).map_or(0.0, |(a, b)| (b - a).abs());
     let whole = middles.iter().position(|middle| *middle == WHOLE.0);
@@ -218,7 +222,7 @@ mod tests {
         Dimension::Between(Between { from, to, logarithmic, integer })
     }
 
-    /// The least cost of so many points, of which `startup` are drawn at random.
+    /// The least cost of so many trials, of which `startup` are drawn at random.
     fn least(seed: u32, points: u64, startup: u64, space: &[Dimension], cost: &dyn Fn(&[Value]) -> f64) -> f64 {
         let mut observations: Vec<Observation> = Vec::new();
         for point in 1..=points {
@@ -231,7 +235,7 @@ mod tests {
         observations.iter().map(|observations| observations.cost).fold(f64::INFINITY, f64::min)
     }
 
-    /// The least of a parabola over a logarithm and a number: 40 points, at each of eight seeds.
+    /// The least of a parabola over a logarithm and a number: 40 trials, at each of eight seeds.
     #[test]
     fn it_comes_closer_to_the_least_than_random_points_do() {
         let space = [between(1e-5, 1.0, true, false), between(-2.0, 2.0, false, false)];

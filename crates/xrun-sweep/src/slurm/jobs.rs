@@ -14,7 +14,7 @@ use crate::records::sweep::Record;
 #[derive(Clone, Debug)]
 pub struct Jobs {
     arrays: Arrays,
-    /// Of a search: the steps after which its runs stop; `None` is their end.
+    /// Steps after which runs of a search stop; `None` in the list is their end.
     stops: Option<Vec<Option<u64>>>,
 }
 

@@ -42,11 +42,11 @@ const DIRECTORIES_EVERY: Duration = Duration::from_secs(1);
 /// Shortest time between two reports of the queue's state, of a search.
 const QUEUE_REPORT_EVERY: Duration = Duration::from_secs(10);
 
-/// How a sweep is submitted.
+/// Settings of the submission of a sweep.
 pub struct Submission<'a> {
     /// This program, as the nodes find it.
     pub program: PathBuf,
-    /// What is asked for each run.
+    /// Slurm settings of each run.
     pub settings: Slurm,
     /// Memory of each trial; `None` where the settings have one size for all.
     pub memory: Option<Box<dyn Forecasts + 'a>>,
@@ -132,9 +132,9 @@ impl<'a> SlurmLauncher<'a> {
         }
     }
 
-    /// Asks the queue until no process works on a run that Slurm does not know: one on this machine, or one that is just ending.
-    /// How far that goes is not known before it ends.
-    fn undisturbed(&self, context: &mut Context<'_>) -> Result<Vec<Task>, SlurmError> {
+    /// Asks the queue until no process works on a run that has no task: on this machine, or one that is ending. Its last step is
+    /// not known before it ends.
+    fn wait_for_others(&self, context: &mut Context<'_>) -> Result<Vec<Task>, SlurmError> {
         let mut reported = false;
         loop {
             let tasks = self.jobs.tasks()?;
@@ -162,7 +162,7 @@ impl<'a> SlurmLauncher<'a> {
                 Err(error @ SlurmError::Refused { .. }) if jobs.iter().all(|job| job.retry_bytes.is_some()) => {
                     outcomes.extend(jobs.iter().map(|job| {
                         let bytes = Bytes(job.retry_bytes.unwrap_or_default());
-                        let why = format!("it was to be tried once more with {bytes}: {error}");
+                        let why = format!("the retry with {bytes} of memory was refused: {error}");
                         (job.job, JobOutcome::Ended(self.process(job, Some(why))))
                     }));
                 }
@@ -183,7 +183,7 @@ impl<'a> SlurmLauncher<'a> {
         Ok(outcomes)
     }
 
-    /// What is pending, cut into arrays. Those that need most memory come first: they wait longest for a node.
+    /// The pending jobs in arrays. Those with the most memory come first: they wait longest for a node.
     fn batches(&mut self) -> Vec<Vec<ActiveJob>> {
         let pending = std::mem::take(&mut self.pending);
         if self.search.is_some() {
@@ -295,7 +295,7 @@ impl Launcher for SlurmLauncher<'_> {
     }
 
     fn adopt(&mut self, context: &mut Context<'_>) -> Result<Vec<Job>, SweepError> {
-        self.tasks = self.undisturbed(context)?;
+        self.tasks = self.wait_for_others(context)?;
         let (sweep, record) = (self.sweep, context.record);
         let retries = retries(sweep, record);
         self.retry_bytes = retries.iter().map(|(run, retry)| (*run, retry.bytes)).collect();

@@ -1,5 +1,5 @@
-//! What becomes of a job whose task is no longer in the queue: the run ended, or it is submitted again, with more memory where it
-//! had too little.
+//! Outcome of a job whose task is no longer in the queue: its run ended, or it is resubmitted, with more memory where it had too
+//! little.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use super::queue::{self, Task};
 use crate::records::search::Search;
 use crate::records::sweep::Process;
 use xrun_core::files::layout;
-use xrun_core::units::Bytes;
+use xrun_core::units::{Bytes, counted};
 use xrun_results::format::VERSION;
 use xrun_results::read;
 use xrun_results::timestamp::now;
@@ -51,7 +51,7 @@ pub struct ActiveJob {
     pub died_unwatched: Option<String>,
 }
 
-/// What the queue and a run's directory say of a job.
+/// Outcome of a job by the queue and the directory of its run.
 pub enum TaskOutcome {
     /// It has not ended, or it is too early to tell.
     Active,
@@ -82,7 +82,7 @@ impl ActiveJob {
             || self.has_arrived(sweep, search)
     }
 
-    /// The same, for the first time.
+    /// Returns whether that is so for the first time.
     pub fn newly_there(&mut self, sweep: &Path, search: Option<&Search>) -> bool {
         self.is_there(sweep, search) && !std::mem::replace(&mut self.arrived, true)
     }
@@ -139,7 +139,7 @@ impl ActiveJob {
             }
             tidy(sweep, last);
             return match met {
-                true => self.died_of_memory(sweep, submission, "it came to its container's limit".into()),
+                true => self.died_of_memory(sweep, submission, "the run reached its container's memory limit".into()),
                 false => TaskOutcome::Ended(None),
             };
         }
@@ -167,9 +167,10 @@ impl ActiveJob {
                 let requeue = submission.settings.requeue;
                 match self.resubmissions < requeue {
                     true => TaskOutcome::Resubmit { why, cancelled: state == CANCELLED },
-                    false => {
-                        TaskOutcome::Ended(Some(format!("{why}; it was submitted again {requeue} times (`requeue`)")))
-                    }
+                    false => TaskOutcome::Ended(Some(format!(
+                        "{why}; it was resubmitted {} (`requeue`)",
+                        counted(requeue.into(), "time")
+                    ))),
                 }
             }
         }
@@ -184,17 +185,16 @@ impl ActiveJob {
         let how = if failed { " with --retry-failed" } else { "" };
         let advice = format!("set more `memory` in {}, then resume the sweep{how}", sweep.join(file).display());
         match (submission.memory_of(self.job.run, self.retry_bytes), self.retry_bytes) {
-            (Some(bytes), Some(_)) => TaskOutcome::Ended(Some(format!(
-                "{why}: the run needs more than the {} that it was tried once more with; {advice}",
-                Bytes(bytes)
-            ))),
+            (Some(bytes), Some(_)) => {
+                TaskOutcome::Ended(Some(format!("{why}: the retry with {} was not enough; {advice}", Bytes(bytes))))
+            }
             (None, _) => TaskOutcome::Ended(Some(format!("{why}: the run needs more than Slurm gave it; {advice}"))),
             (Some(given), None) => match retry::decide(&folder, given) {
                 RetryDecision::Retry(bytes) => {
                     TaskOutcome::MoreMemory { why: format!("{why}, with {} for the run", Bytes(given)), bytes }
                 }
                 RetryDecision::Growing(what) => TaskOutcome::Ended(Some(format!(
-                    "{why}, with {} for the run; it is not tried again, since it was growing: {what}",
+                    "{why}, with {} for the run; not retried, because memory was growing: {what}",
                     Bytes(given)
                 ))),
             },
@@ -209,13 +209,13 @@ impl ActiveJob {
         let path = output_of(sweep, task);
         if !path.is_file() {
             let message = format!(
-                "{why}, and its node left nothing in {}: is that on a file system that all nodes share?",
+                "{why}, and its node wrote nothing to {}: is this on a file system that all nodes share?",
                 sweep.display()
             );
             return TaskOutcome::Ended(Some(message));
         }
         match last_line(&path) {
-            Some(line) => TaskOutcome::Ended(Some(format!("the job did not get as far as the run: {line}"))),
+            Some(line) => TaskOutcome::Ended(Some(format!("the job failed before the run began: {line}"))),
             None => TaskOutcome::Resubmit { why, cancelled: false },
         }
     }

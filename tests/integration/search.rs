@@ -302,7 +302,7 @@ fn what_a_search_cannot_do_is_said_before_anything_runs() {
         &["-s", "validation.every_steps=8,12"],
         &["is not validated after step", "a rung of the first trial"],
     );
-    wrong("k.toml", "", "", &["-s", "training.epochs=3,4"], &["rungs are of steps"]);
+    wrong("k.toml", "", "", &["-s", "training.epochs=3,4"], &["rungs are steps"]);
     wrong("m.toml", "", "", &["--mode", "tpe"], &["sweep.asha", "has no effect in mode tpe"]);
     assert!(!workplace.path("results").exists());
     workplace.file("command.toml", "[pipeline.command]\nprogram = [\"true\"]\n");

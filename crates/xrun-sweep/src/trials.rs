@@ -13,6 +13,7 @@ use xrun_core::experiment::axes::{Axis, Draw, Swept};
 use xrun_core::experiment::read_sweep::{Family, shown, written};
 use xrun_core::experiment::sweep::{Mode, Sweep};
 use xrun_core::problem::{Problem, Problems};
+use xrun_core::units::counted;
 use xrun_results::secrets;
 
 /// Largest number of runs of a sweep: a longer table is of no use.
@@ -69,8 +70,8 @@ pub fn trials(family: &Family) -> Result<Vec<Vec<Swept>>, Problems> {
         Some(points) if points.len() as u64 * sweep.repeats <= RUNS_MAX => points,
         points => {
             let count = points.map_or_else(|| format!("more than {RUNS_MAX}"), |points| points.len().to_string());
-            let message =
-                format!("{count} trials of {} runs each are more than the {RUNS_MAX} runs of a sweep", sweep.repeats);
+            let each = counted(sweep.repeats, "run");
+            let message = format!("{count} trials of {each} each: a sweep has at most {RUNS_MAX} runs");
             let help = "sweep fewer values, or draw some of them: mode = \"random\", samples = 100";
             problems.add(Problem::new("sweep.values", message).help(help).at(family.place("values")));
             return Err(problems);

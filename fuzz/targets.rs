@@ -384,7 +384,7 @@ fn sweeps(place: &Path) -> Work {
         let (path, bytes) = &all[random.random_range(0..all.len())];
         put(path, &mutated(bytes, bytes, random));
         let record = Record::read(&folder);
-        let slurm = slurm::kept(&folder);
+        let slurm = slurm::read_settings(&folder);
         if let Ok(Some(settings)) = &slurm
             && settings.extra_lines.iter().chain(&settings.partition).any(|line| line.contains(['\n', '\r', '\0']))
         {

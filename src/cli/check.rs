@@ -90,7 +90,7 @@ pub fn run(arguments: &CheckArguments, terminal: &Terminal) -> Result<u8, Failur
                 whole(&checked, arguments.origins, terminal);
             }
             Found::Correct { checked, points, look } => {
-                let sweep = points.map_or_else(String::new, |points| format!(", a sweep of {points} points"));
+                let sweep = points.map_or_else(String::new, |points| format!(", a sweep of {points} trials"));
                 terminal.say(&format!("{name}: correct ({}{sweep})", checked.experiment.pipeline.name()));
                 tell_left_out(&name, &look.left_out, NAMED_MAX, *terminal);
                 for smaller in &look.smaller {

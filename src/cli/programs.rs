@@ -10,7 +10,7 @@ use crate::files::layout;
 use crate::printable;
 use crate::results::secrets;
 use crate::results::trust::{self, Untrusted};
-use crate::sweep::launch::ALLOW_COMMAND;
+use crate::sweep::launcher::ALLOW_COMMAND;
 use crate::sweep::records::sweep::Record;
 use crate::sweep::{record, slurm};
 
@@ -65,7 +65,9 @@ impl Programs {
                 shown.push(format!("{key} = {}", values.join(", ")));
             }
         }
-        shown.extend(slurm::kept(sweep).map_err(Failure::failed)?.into_iter().flat_map(|slurm| slurm.extra_lines));
+        shown.extend(
+            slurm::read_settings(sweep).map_err(Failure::failed)?.into_iter().flat_map(|slurm| slurm.extra_lines),
+        );
         Ok(Self::checked(sweep, shown, record::check_creator))
     }
 

@@ -11,7 +11,7 @@ use super::sweep_jobs::{self, Jobs};
 use super::terminal::{Failure, Terminal};
 use super::{Overrides, Progress, Results, sweep_search, sweep_slurm};
 use crate::directory::RunDirectory;
-use crate::experiment::launcher::Launcher;
+use crate::experiment::launcher::Launcher as LauncherSettings;
 use crate::experiment::read_sweep::{self, Family};
 use crate::experiment::sweep::Mode;
 use crate::files::layout;
@@ -21,16 +21,22 @@ use crate::results::format::Outcome;
 use crate::results::named;
 use crate::results::trust;
 use crate::stop::{StopSignal, exit_code};
-use crate::sweep::conduct::{Conduct, Conducted, Event, conduct};
+use crate::sweep::launcher::Launcher;
 use crate::sweep::plan::{self, Planned};
-use crate::sweep::points::{RunId, masked, words};
-use crate::sweep::records::sweep::{Process, Record};
-use crate::sweep::slurm::watch::Watched;
+use crate::sweep::records::search::{Method, Search};
+use crate::sweep::records::sweep::{Process, Record, Table};
+use crate::sweep::schedule::{Event, Options, Scheduled, schedule};
+use crate::sweep::scheduler::{Job, scheduler};
+use crate::sweep::slurm::SlurmError;
+use crate::sweep::slurm::launcher::{queued, under_way};
+use crate::sweep::slurm::queue::{self, Task};
+use crate::sweep::trials::{masked, words};
 use crate::sweep::{record, search, table, text};
 use crate::units::{Bytes, counted, seconds};
 
-/// Of more runs than this, not every one gets a line.
+/// Largest number of runs that are reported one by one.
 const LINES_MAX: usize = 100;
+/// Shortest time between two lines of more runs.
 const LINE_EVERY: Duration = Duration::from_secs(2);
 
 pub const HELP: &str = "\
@@ -38,93 +44,93 @@ Values of a key:
     -s cleanup.every_steps=0,1,5,10             a list
     -s optimizer.adamw.learning_rate=1e-4..1e-2:5:log
                                                 a range: from..to:steps, linear or :log
-    -s limits.workers=2                         one value: set for all points
+    -s limits.workers=2                         one value: set for all trials
 
 Exit codes:
     0  all runs finished
-    1  some did not: the table says which and why
+    1  some did not: the table has the reasons
     2  the file, a value or the command line is wrong; nothing was run
     8  stopped by a signal, or (--collect) not all are done yet; --resume DIR continues";
 
 #[derive(Clone, Debug, Args)]
 pub struct SweepArguments {
-    /// The experiment; its [sweep] says what is swept, and so does -s.
+    /// The experiment. Keys are swept by its [sweep] and by -s.
     #[arg(required_unless_present_any = ["resume", "collect"], conflicts_with_all = ["resume", "collect"])]
     file: Option<PathBuf>,
     #[command(flatten)]
     overrides: Overrides,
-    /// How values of several keys are put together; in place of `sweep.mode`.
+    /// Combination of the values of several keys, in place of `sweep.mode`.
     #[arg(long, value_enum, value_name = "MODE")]
     mode: Option<Mode>,
-    /// How many points the modes random, asha and tpe draw; in place of `sweep.samples`.
+    /// Number of trials of the modes random, asha and tpe, in place of `sweep.samples`.
     #[arg(long, value_name = "COUNT")]
     samples: Option<u64>,
-    /// How often each point is run, with another seed each time; in place of `sweep.repeats`.
+    /// Number of runs of each trial, with another seed each time, in place of `sweep.repeats`.
     #[arg(long, value_name = "COUNT")]
     repeats: Option<u64>,
-    /// Names the folder below the results in place of `experiment.name`.
+    /// Name of the directory below the results, in place of `experiment.name`.
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// A short run of each point in which everything happens once, as `xrun --steps` makes one.
+    /// A short run of each trial in which everything happens once, as with `xrun --steps`.
     #[arg(long, value_name = "STEPS", value_parser = clap::value_parser!(u64).range(1..), conflicts_with_all = ["resume", "collect"])]
     steps: Option<u64>,
-    /// The same with 20 steps and small validations, to see that every point works.
+    /// A short run of each trial of 20 steps with small validations, to see that every trial works.
     #[arg(long, conflicts_with_all = ["steps", "resume", "collect"])]
     smoke: bool,
-    /// Runs at the same time: a number, or `auto` for as many as fit by their forecasts of memory, at most one a processor.
-    /// They share the machine, so speeds of more than one are not those of one alone.
+    /// Number of runs at the same time, or `auto`: as many as fit by their memory forecasts, at most one per processor.
+    /// Runs that share the machine are slower than one alone.
     #[arg(long, value_name = "COUNT", default_value = "1")]
     pub(super) jobs: Jobs,
-    /// Check and list every point; run nothing, write nothing.
+    /// Check and list every trial; run nothing, write nothing.
     #[arg(long)]
     dry_run: bool,
-    /// Do what a sweep that was stopped or killed has not done, and write its table again. DIR is its folder, or
+    /// Continue a sweep that was stopped or killed, and write its table again. DIR is its directory, or
     /// `experiment/sweeps/latest` below the results.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["set", "device", "mode", "samples", "repeats", "name", "dry_run"])]
     resume: Option<PathBuf>,
-    /// Where the runs are started; a sweep that is resumed goes on where it was.
+    /// Launcher of the runs. A resumed sweep keeps its launcher.
     #[arg(long, value_enum, value_name = "WHERE")]
     launcher: Option<Where>,
-    /// Write the table of what there is, also while runs go on; start nothing.
+    /// Write the table of the results so far, also while runs are active; start nothing.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["resume", "set", "device", "mode", "samples", "repeats", "name", "dry_run", "launcher", "fail_fast"])]
     collect: Option<PathBuf>,
-    /// Become the run at this place of the order: what a task of a job array does.
+    /// Become the run at this place of the order, as a task of a job array.
     #[arg(long, value_name = "PLACE", hide = true, requires = "resume")]
     task: Option<usize>,
     /// With --task: the run stops after this step, a rung of a search.
     #[arg(long, value_name = "STEP", hide = true, requires = "task")]
     until: Option<u64>,
-    /// With --resume: start the programs that the sweep names, also where this user did not create its folder.
+    /// With --resume: start the programs that the sweep names, also where this user did not create its directory.
     #[arg(long, requires = "resume")]
     allow_command: bool,
-    /// With --resume: go on with runs that failed, too.
+    /// With --resume: continue runs that failed, too.
     #[arg(long, requires = "resume")]
     pub(super) retry_failed: bool,
-    /// After the first run that does not finish, start no other.
+    /// Start no run after the first one that does not finish.
     #[arg(long)]
     pub(super) fail_fast: bool,
     #[command(flatten)]
     results: Results,
-    /// Print the table (with --dry-run the points) as JSON on standard output.
+    /// Print the table (with --dry-run the trials) as JSON on standard output.
     #[arg(long)]
     pub(super) json: bool,
-    /// How progress is shown: a line a run, or with json an event a run.
+    /// Progress: a line for each run, or with json an event for each run.
     #[arg(long, value_enum, value_name = "HOW", default_value = "auto")]
     pub(super) progress: Progress,
-    /// Say only what is wrong.
+    /// Report errors only.
     #[arg(short, long, conflicts_with = "verbose")]
     quiet: bool,
-    /// Say every run, also of many.
+    /// Report every run, also of many.
     #[arg(short, long)]
     verbose: bool,
 }
 
-/// Where the runs of a sweep are started.
+/// Launcher of the runs of a sweep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Where {
     /// Processes on this machine.
     Local,
-    /// Jobs on a Slurm cluster, as arrays or, of a search, one by one; [launcher.slurm] says what is asked for.
+    /// Jobs on a Slurm cluster, with the settings of [launcher.slurm].
     Slurm,
 }
 
@@ -133,7 +139,7 @@ pub fn run(arguments: &SweepArguments) -> Result<u8, Failure> {
     let events = arguments.progress == Progress::Json;
     let terminal = Terminal { quiet, verbose: arguments.verbose, events };
     if let Some(folder) = &arguments.collect {
-        return sweep_slurm::collect(&meant(arguments, folder)?, arguments.json, false, terminal);
+        return collect(&sweep_directory(arguments, folder)?, arguments, terminal);
     }
     if let (Some(place), Some(folder)) = (arguments.task, &arguments.resume) {
         return sweep_slurm::become_run(
@@ -145,7 +151,7 @@ pub fn run(arguments: &SweepArguments) -> Result<u8, Failure> {
     }
     let begun = match (&arguments.resume, &arguments.file) {
         (Some(folder), _) => {
-            let folder = meant(arguments, folder)?;
+            let folder = sweep_directory(arguments, folder)?;
             let handed = if folder.join(layout::SLURM).is_file() { Where::Slurm } else { Where::Local };
             let place = arguments.launcher.unwrap_or(handed);
             if place == Where::Slurm {
@@ -156,13 +162,13 @@ pub fn run(arguments: &SweepArguments) -> Result<u8, Failure> {
             }
             let (folder, record) = Record::open(&folder).map_err(Failure::failed)?;
             Programs::of_sweep(&folder.path, &record)?.check(arguments.allow_command)?;
-            Begun { folder, record, place, launcher: None, allowed: arguments.allow_command }
+            OpenSweep { folder, record, place, launcher: None, allowed: arguments.allow_command }
         }
         (None, Some(file)) => {
             let family = family(file, arguments, terminal)?;
             let planned = plan::plan(&family)?;
             if arguments.dry_run {
-                list(&family, &planned, arguments.json, terminal);
+                print_plan(&family, &planned, arguments.json, terminal);
                 return Ok(0);
             }
             let place = arguments.launcher.unwrap_or(Where::Local);
@@ -175,44 +181,41 @@ pub fn run(arguments: &SweepArguments) -> Result<u8, Failure> {
             if let (Err(why), true) = (record::sign(&folder.path), family.base.command().is_some()) {
                 terminal.say(&trust::unsigned(&why));
             }
-            // The user named the file of these programs just now.
-            Begun { folder, record, place, launcher: family.launcher, allowed: true }
+            // The user named the file with these programs.
+            OpenSweep { folder, record, place, launcher: family.launcher, allowed: true }
         }
-        (None, None) => return Err(Failure::Usage(format!("which file? {} sweep FILE", invocation::program()))),
+        (None, None) => return Err(Failure::Usage(format!("no file was given: {} sweep FILE", invocation::program()))),
     };
     let stop = StopSignal::listen().map_err(Failure::failed)?;
     let mut begun = begun;
     let path = begun.folder.path.clone();
     let record = &begun.record;
-    // So that a drift of the machine is not taken for the effect of a value.
+    // A random order keeps a drift of the machine from looking like the effect of a value.
     let drawn =
         if record.order.is_sorted() { String::new() } else { format!(", in random order (seed {})", record.seed) };
     let how = match &record.search {
-        Some(search) => sweep_search::words(search),
+        Some(search) => sweep_search::description(search),
         None => {
-            let points = counted(record.points.len() as u64, "point");
+            let points = counted(record.points.len() as u64, "trial");
             format!("{points}, {}{drawn}", counted(record.order.len() as u64, "run"))
         }
     };
     terminal.say(&format!("{}: {how}, in {}", record.experiment, path.display()));
-    match begun.place {
-        Where::Local => on_this_machine(&path, &mut begun.record, begun.allowed, arguments, &stop, terminal),
-        Where::Slurm => on_slurm(&begun, arguments, &stop, terminal),
-    }
+    run_sweep(&mut begun, arguments, &stop, terminal)
 }
 
-/// A sweep that this process holds.
-struct Begun {
+/// A sweep whose directory this process has locked.
+struct OpenSweep {
     folder: RunDirectory,
     record: Record,
     place: Where,
-    launcher: Option<Launcher>,
-    /// Runs start the programs that their folders name, whoever created these.
+    launcher: Option<LauncherSettings>,
+    /// Runs start the programs that their directories name, whoever created these.
     allowed: bool,
 }
 
-/// The folder of the sweep that was named. Reading it says so when it is not a sweep.
-fn meant(arguments: &SweepArguments, text: &Path) -> Result<PathBuf, Failure> {
+/// The directory of the sweep with this name or path.
+fn sweep_directory(arguments: &SweepArguments, text: &Path) -> Result<PathBuf, Failure> {
     let results = &arguments.results.folder;
     let there = || std::fs::canonicalize(text).ok();
     named::sweep(results, text).or_else(there).ok_or_else(|| {
@@ -223,70 +226,153 @@ fn meant(arguments: &SweepArguments, text: &Path) -> Result<PathBuf, Failure> {
     })
 }
 
-fn on_slurm(begun: &Begun, arguments: &SweepArguments, stop: &StopSignal, terminal: Terminal) -> Result<u8, Failure> {
-    let record = &begun.record;
-    // The nodes start elsewhere.
-    let path = std::path::absolute(&begun.folder.path).map_err(Failure::failed)?;
-    let settings = begun.launcher.clone().map(|Launcher::Slurm(settings)| settings);
-    let (planned, settings) = sweep_search::for_slurm(record, settings);
-    let watched = sweep_slurm::conduct(&path, &planned, settings, begun.allowed, arguments, stop, terminal)?;
-    let told = watched != Watched::AllDone;
-    let collected = sweep_slurm::collect(&path, arguments.json, told, terminal)?;
-    let told = sweep_slurm::tell(&watched, &path, record, terminal);
-    // All tasks have ended: what is not finished failed.
-    let ended = if collected == 0 { 0 } else { exit_code(Outcome::Failed) };
-    Ok(told.unwrap_or(ended))
-}
-
-fn on_this_machine(
-    path: &Path,
-    record: &mut Record,
-    allowed: bool,
+/// Runs what is not done of a sweep, shows its table, and returns the exit code.
+fn run_sweep(
+    begun: &mut OpenSweep,
     arguments: &SweepArguments,
     stop: &StopSignal,
     terminal: Terminal,
 ) -> Result<u8, Failure> {
-    let how = Conduct { fail_fast: arguments.fail_fast, retry_failed: arguments.retry_failed, allowed };
-    let mut launcher = sweep_jobs::launcher(path, record, arguments.jobs, terminal)?;
-    let mut lines = Lines::new(record, terminal);
-    let conducted = conduct(path, record, how, launcher.as_mut(), stop, &mut |event| lines.event(event));
-    let table = table::write(path, record, &BTreeMap::new());
-    let conducted = conducted.map_err(|error| Failure::Failed(format!("{error}; {}", how_to_go_on(path))))?;
-    let table = table.map_err(Failure::failed)?;
-    match arguments.json {
-        true => terminal.json(&table),
-        false if !arguments.quiet => terminal.answer(&text::text(&table, terminal.width())),
-        false => {}
+    let OpenSweep { folder, record, place, launcher, allowed } = begun;
+    let options = Options { fail_fast: arguments.fail_fast, retry_failed: arguments.retry_failed, allowed: *allowed };
+    let on_slurm = *place == Where::Slurm;
+    // The nodes of a cluster start in another directory.
+    let path = if on_slurm { std::path::absolute(&folder.path).map_err(Failure::failed)? } else { folder.path.clone() };
+    let mut launcher: Box<dyn Launcher> = match place {
+        Where::Local => sweep_jobs::launcher(&path, record, options, arguments.jobs, terminal)?,
+        Where::Slurm => {
+            let settings = launcher.take().map(|LauncherSettings::Slurm(settings)| settings);
+            sweep_slurm::launcher(&path, record, settings, options, terminal)?
+        }
+    };
+    let mut lines = Lines::new(record, on_slurm.then(|| path.join(layout::SLURM_SCRIPT)), terminal);
+    let scheduled = schedule(&path, record, options, launcher.as_mut(), stop, &mut |event| lines.event(event));
+    let tasks = if on_slurm { sweep_slurm::tasks_of_sweep(&path, record, terminal) } else { Vec::new() };
+    let progress = show_table(&path, record, &tasks, arguments.json, terminal);
+    let scheduled = scheduled.map_err(|error| Failure::Failed(format!("{error}\n{}", resume_hint(&path))))?;
+    let progress = progress?;
+    if on_slurm {
+        terminal.say(&progress.words(&tasks));
     }
-    terminal.say(&format!("report: {}", path.join(layout::REPORT).display()));
-    let well = table.rows.iter().flat_map(|row| &row.runs).filter(|run| run.finished || run.at_rung).count();
-    match conducted {
-        Conducted::Stopped { left } => {
-            terminal.error(&format!("stopped by a signal: {left} of {} runs are not done", record.runs_at_most()));
-            terminal.say(&how_to_go_on(path));
-            Ok(exit_code(Outcome::Interrupted))
-        }
-        Conducted::FailedFast { left } => {
-            terminal.error(&format!("a run failed, and --fail-fast was given: {left} runs were not started"));
-            terminal.say(&how_to_go_on(path));
-            Ok(exit_code(Outcome::Failed))
-        }
-        Conducted::AllDone if well < record.order.len() => {
-            terminal.error(&format!("{} of {} runs did not finish", record.order.len() - well, record.order.len()));
+    let all = record.runs_at_most();
+    let unfinished = progress.runs - progress.finished;
+    let (message, code) = match &scheduled {
+        Scheduled::AllDone if unfinished == 0 && !progress.due => return Ok(0),
+        Scheduled::AllDone => {
+            terminal.error(&match unfinished {
+                0 => "a run that was to continue from its rung did not start".to_owned(),
+                _ => format!("{unfinished} of {} runs did not finish", record.order.len()),
+            });
             if !arguments.retry_failed {
                 terminal.say(&format!(
-                    "to try them again: {} sweep --resume {} --retry-failed; without it, runs that failed stay as they are",
+                    "to retry them: {} sweep --resume {} --retry-failed; without it, failed runs stay as they are",
                     invocation::program(),
                     path.display()
                 ));
             }
-            Ok(exit_code(Outcome::Failed))
+            return Ok(exit_code(Outcome::Failed));
         }
-        Conducted::AllDone => Ok(0),
+        Scheduled::FailedFast { left } => {
+            (format!("a run failed, and --fail-fast was given: {left} runs were not started"), Outcome::Failed)
+        }
+        Scheduled::Stopped { left } => {
+            (format!("stopped by a signal: {left} of {all} runs are not done"), Outcome::Interrupted)
+        }
+        Scheduled::Cancelled { left } => {
+            (format!("jobs were cancelled: {left} of {all} runs are not done"), Outcome::Interrupted)
+        }
+        Scheduled::Left { jobs, left } => (sweep_slurm::left_message(record, jobs, *left), Outcome::Interrupted),
+    };
+    terminal.error(&message);
+    if let Scheduled::Left { jobs, .. } = &scheduled {
+        sweep_slurm::print_job_hints(&path, jobs, terminal);
+    }
+    terminal.say(&resume_hint(&path));
+    Ok(exit_code(code))
+}
+
+/// Writes the table of a sweep, shows it, and returns how many runs it has.
+fn show_table(
+    sweep: &Path,
+    record: &Record,
+    tasks: &[Task],
+    json: bool,
+    terminal: Terminal,
+) -> Result<RunCounts, Failure> {
+    let table = table::write(sweep, record, &queued(record, tasks)).map_err(Failure::failed)?;
+    match json {
+        true => terminal.json(&table),
+        false if !terminal.quiet => terminal.answer(&text::text(&table, terminal.width())),
+        false => {}
+    }
+    terminal.say(&format!("report: {}", sweep.join(layout::REPORT).display()));
+    RunCounts::new(sweep, record, &table, tasks)
+}
+
+/// `xrun sweep --collect DIR`: the table of the results so far, whether processes work on the sweep or not.
+fn collect(sweep: &Path, arguments: &SweepArguments, terminal: Terminal) -> Result<u8, Failure> {
+    let record = Record::read(sweep).map_err(Failure::failed)?;
+    let tasks = sweep_slurm::tasks_of_sweep(sweep, &record, terminal);
+    let counts = show_table(sweep, &record, &tasks, arguments.json, terminal)?;
+    terminal.say(&counts.words(&tasks));
+    let (running, waiting) = queue::counts(&tasks);
+    if counts.open > running + waiting {
+        terminal.say(&resume_hint(sweep));
+    }
+    Ok(counts.exit_code())
+}
+
+/// Numbers of runs in a sweep's table.
+struct RunCounts {
+    /// Largest number of runs of the sweep.
+    all: usize,
+    /// Number of runs of the trials so far.
+    runs: usize,
+    /// Number of runs that finished, or wait at a rung.
+    finished: usize,
+    /// Number of runs that are to start or continue.
+    open: usize,
+    /// A run that waits at a rung is to continue.
+    due: bool,
+}
+
+impl RunCounts {
+    fn new(sweep: &Path, record: &Record, table: &Table, tasks: &[Task]) -> Result<Self, Failure> {
+        let runs = || table.rows.iter().flat_map(|row| &row.runs);
+        let finished = runs().filter(|run| run.finished || run.at_rung).count();
+        let open = ["running", "waiting", "not run", "killed", Outcome::Interrupted.words()];
+        let open = runs().filter(|run| open.contains(&run.outcome.as_str())).count();
+        let (all, runs) = (record.runs_at_most(), record.order.len());
+        // Trials of asha that wait at a rung are done only when none of them is to continue.
+        let due = match &record.search {
+            Some(Search { method: Method::Asha { .. }, .. }) => {
+                let mut scheduler = scheduler(sweep, record, false);
+                under_way(record, tasks).into_iter().for_each(|job| scheduler.adopt(job));
+                scheduler.next(&mut record.clone()).map_err(Failure::failed)?.is_some()
+            }
+            _ => false,
+        };
+        // A search has trials that are not chosen yet.
+        let open = open + (all - runs) + usize::from(due);
+        Ok(Self { all, runs, finished, open, due })
+    }
+
+    /// `3 of 4 runs finished, 1 running, 0 waiting`
+    fn words(&self, tasks: &[Task]) -> String {
+        let (running, waiting) = queue::counts(tasks);
+        format!("{} of {} runs finished, {running} running, {waiting} waiting", self.finished, self.all)
+    }
+
+    fn exit_code(&self) -> u8 {
+        match (self.finished == self.all && !self.due, self.open > 0) {
+            (true, _) => 0,
+            (_, true) => exit_code(Outcome::Interrupted),
+            _ => exit_code(Outcome::Failed),
+        }
     }
 }
 
-pub fn how_to_go_on(sweep: &Path) -> String {
+fn resume_hint(sweep: &Path) -> String {
     format!("to continue: {} sweep --resume {}", invocation::program(), sweep.display())
 }
 
@@ -296,7 +382,7 @@ fn family(file: &Path, arguments: &SweepArguments, terminal: Terminal) -> Result
     let family = read_sweep::read(file, &overrides, super::environment())?;
     let Some(steps) = arguments.steps.or(arguments.smoke.then_some(shorten::SMOKE_STEPS)) else { return Ok(family) };
     let (mut set, whole) = plan::shortened(&family, steps, arguments.smoke)?;
-    let words = if set.is_empty() { "it is as short already".to_owned() } else { set.join(", ") };
+    let words = if set.is_empty() { "the experiment is as short already".to_owned() } else { set.join(", ") };
     terminal.say(&format!("{steps} of {whole} steps: {words}"));
     if arguments.name.is_none() {
         set.push(shorten::name(&family.base));
@@ -315,8 +401,8 @@ fn overrides(arguments: &SweepArguments) -> Vec<String> {
     all
 }
 
-fn list(family: &Family, planned: &Planned, json: bool, terminal: Terminal) {
-    let points = planned.points.as_slice();
+fn print_plan(family: &Family, planned: &Planned, json: bool, terminal: Terminal) {
+    let points = planned.trials.as_slice();
     let keys: Vec<&str> = family.axes.iter().map(|axis| axis.key.as_str()).collect();
     if json {
         let points: Vec<serde_json::Value> = points
@@ -338,71 +424,90 @@ fn list(family: &Family, planned: &Planned, json: bool, terminal: Terminal) {
         return;
     }
     let search = search::of(family, &planned.rungs)
-        .map_or_else(String::new, |search| format!("{}\n", sweep_search::words(&search)));
+        .map_or_else(String::new, |search| format!("{}\n", sweep_search::description(&search)));
     terminal.answer(&format!("{}{search}", text::plan(&keys, points, family.sweep.repeats, terminal.width())));
 }
 
-/// Says how it goes.
-pub struct Lines {
+/// Reports the progress of a sweep.
+struct Lines {
     keys: Vec<String>,
-    /// How many runs there will be is not known: it follows from results.
+    /// The number of runs is not known before their results.
     searches: bool,
+    /// The batch script of a cluster.
+    script: Option<PathBuf>,
     terminal: Terminal,
     begun: Instant,
     last: Option<Instant>,
-    /// Ended since this process began.
+    /// Runs that ended since this process began.
     ended: usize,
     all: usize,
 }
 
 impl Lines {
-    pub fn new(record: &Record, terminal: Terminal) -> Self {
-        let (keys, searches) = (record.keys.clone(), record.search.is_some());
-        Self { keys, searches, terminal, begun: Instant::now(), last: None, ended: 0, all: record.runs_at_most() }
+    fn new(record: &Record, script: Option<PathBuf>, terminal: Terminal) -> Self {
+        Self {
+            keys: record.keys.clone(),
+            searches: record.search.is_some(),
+            script,
+            terminal,
+            begun: Instant::now(),
+            last: None,
+            ended: 0,
+            all: record.runs_at_most(),
+        }
     }
 
     fn event(&mut self, event: Event<'_>) {
-        match event {
-            Event::Begins { done: 0, .. } => {}
+        let text = match event {
+            Event::Begins { done: 0, .. } => return,
             Event::Begins { left, done } => {
                 let is = if done == 1 { "is" } else { "are" };
-                self.terminal.say(&format!("{} {is} done, {left} to do", counted(done as u64, "run")));
+                format!("{} {is} done, {left} to do", counted(done as u64, "run"))
             }
-            Event::Waits { run } => self.waits(run),
-            Event::Again { run, process, bytes } => {
-                let why = process.message.as_deref().unwrap_or("it had too little memory beside others");
-                let needs = format!("it needs about {}", Bytes(bytes));
-                self.terminal.say(&format!("{run}: {why}; {needs}, and is tried once more by itself"));
+            Event::Waits { run } => format!("{run}: another process works on the run; waiting for its end"),
+            Event::Submitted { job, jobs, .. } if self.searches => {
+                if self.all > LINES_MAX && !self.terminal.verbose {
+                    return;
+                }
+                let one = |job: &Job| {
+                    let far = job.until.map_or_else(|| "its end".to_owned(), |step| format!("step {step}"));
+                    format!("{} to {far}", job.run)
+                };
+                format!("job {job}: {}", jobs.iter().map(one).collect::<Vec<_>>().join(", "))
             }
-            Event::Stops { running } => {
-                let runs = counted(running as u64, "run");
-                self.terminal.say(&format!("stopping: {runs} to write a checkpoint"));
+            Event::Submitted { job, jobs, memory } => {
+                let each = memory.map_or_else(String::new, |memory| format!(", {} each", Bytes(memory)));
+                let script = self.script.as_deref().unwrap_or(Path::new("")).display();
+                let runs = counted(jobs.len() as u64, "run");
+                format!("job {job}: {runs}{each} ({script}); Ctrl-C leaves them to Slurm")
             }
-            Event::Ended { run, values, process, until, left } => self.ended((run, until), values, process, left),
-        }
+            Event::Queue { running, waiting, reason } => {
+                let why = if reason.is_empty() || reason == "None" { String::new() } else { format!(" ({reason})") };
+                let waiting = if waiting > 0 { format!(", {waiting} waiting{why}") } else { String::new() };
+                format!("{running} running{waiting}")
+            }
+            Event::Unavailable { error: error @ SlurmError::Refused { .. } } => {
+                format!("{error}; resubmitted when another job has ended")
+            }
+            Event::Unavailable { error } => format!("{error}; retrying until Slurm answers"),
+            Event::Retried { run, process } => {
+                let why = process.message.as_deref().unwrap_or("too little memory beside other runs");
+                match (&self.script, process.again_with.map(Bytes)) {
+                    (Some(_), Some(bytes)) => format!("{run}: {why}; resubmitted with {bytes}"),
+                    (Some(_), None) => format!("{run}: {why}; resubmitted"),
+                    (None, bytes) => {
+                        let needs = bytes.map_or_else(String::new, |bytes| format!(", with about {bytes}"));
+                        format!("{run}: {why}; retried alone{needs}")
+                    }
+                }
+            }
+            Event::Stops { running } => format!("stopping: {} to save a checkpoint", counted(running as u64, "run")),
+            Event::Ended { job, values, process, left } => return self.ended(job, values, process, left),
+        };
+        self.terminal.say(&text);
     }
 
-    /// A process that is none of ours works on a run.
-    pub fn waits(&self, run: RunId) {
-        self.terminal.say(&format!("{run}: a process of before still works on it; waiting for it to stop"));
-    }
-
-    /// A job of a cluster was submitted for a run, which stops after a step or goes to its end.
-    pub fn sent(&self, job: u64, run: RunId, until: Option<u64>) {
-        if self.all <= LINES_MAX || self.terminal.verbose {
-            let far = until.map_or_else(|| "its end".to_owned(), |step| format!("step {step}"));
-            self.terminal.say(&format!("job {job}: {run} to {far}"));
-        }
-    }
-
-    /// A process ended: which run, the step that it was to stop after if it was, and the values of its point.
-    pub fn ended(
-        &mut self,
-        (run, until): (RunId, Option<u64>),
-        values: &[serde_json::Value],
-        process: &Process,
-        left: usize,
-    ) {
+    fn ended(&mut self, Job { run, until }: Job, values: &[serde_json::Value], process: &Process, left: usize) {
         self.ended += 1;
         if self.terminal.events {
             let values: BTreeMap<&str, &serde_json::Value> = self.keys.iter().map(String::as_str).zip(values).collect();

@@ -1,9 +1,9 @@
-//! `--jobs`: how many runs of a sweep go on at once on this machine? So many, or as many as fit.
+//! `--jobs`: the number of runs at once on this machine, fixed or as many as fit.
 
 use std::path::Path;
 use std::str::FromStr;
 
-use super::sweep_forecasts::AsChosen;
+use super::sweep_forecasts::LazyForecasts;
 use super::sweep_memory;
 use super::terminal::{Failure, Terminal};
 use crate::bounded::planned::Place;
@@ -12,23 +12,25 @@ use crate::experiment::read;
 use crate::files::layout;
 use crate::plan::fit;
 use crate::settings::sections::Limits;
-use crate::sweep::launch::{Launcher, Local, Packed};
-use crate::sweep::needs::packing::{Packing, Room};
-use crate::sweep::needs::tried_again;
+use crate::sweep::launcher::Launcher;
+use crate::sweep::local::Local;
 use crate::sweep::records::sweep::Record;
+use crate::sweep::resources::co_schedule::{Budget, CoSchedule};
+use crate::sweep::resources::retries;
+use crate::sweep::schedule::Options;
 use crate::sweep::search::with_known_points;
 use crate::units::{Bytes, counted};
 
-/// More runs at once are no sweep of one machine.
+/// Largest number of runs at once.
 const JOBS_MAX: u16 = 256;
-/// Of what is free so much is left to others: a share of it, and at least so many bytes.
-const RESERVE_SHARE: u64 = 16;
+/// Reserve of free memory for other processes: a sixteenth, and at least this number of bytes.
+const RESERVE_FRACTION: u64 = 16;
 const RESERVE_MIN: u64 = 256 << 20;
 
 /// Runs at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Jobs {
-    /// While their forecasts fit.
+    /// As many as fit by their forecasts.
     Auto,
     Count(u16),
 }
@@ -45,63 +47,64 @@ impl FromStr for Jobs {
     }
 }
 
-/// What starts the runs; says how many at once.
+/// The launcher for this machine. Reports the number of runs at once.
 pub fn launcher<'a>(
     sweep: &'a Path,
     record: &Record,
+    options: Options,
     jobs: Jobs,
     terminal: Terminal,
 ) -> Result<Box<dyn Launcher + 'a>, Failure> {
     let count = match jobs {
-        Jobs::Auto => return Ok(Box::new(packed(sweep, &with_known_points(record), terminal)?)),
+        Jobs::Auto => {
+            let co_schedule = co_schedule(sweep, &with_known_points(record), terminal)?;
+            return Ok(Box::new(Local::co_scheduled(sweep, options, co_schedule).map_err(Failure::failed)?));
+        }
         Jobs::Count(count) => count,
     };
     if count > 1 {
-        terminal.say(&format!("{count} runs share the machine: speeds are not those of one alone"));
+        terminal.say(&format!("{count} runs share the machine: each is slower than one alone"));
     }
-    Ok(Box::new(Local::new(count.into()).map_err(Failure::failed)?))
+    Ok(Box::new(Local::new(sweep, options, count.into()).map_err(Failure::failed)?))
 }
 
-fn packed<'a>(sweep: &'a Path, record: &Record, terminal: Terminal) -> Result<Packed<'a>, Failure> {
+fn co_schedule<'a>(sweep: &'a Path, record: &Record, terminal: Terminal) -> Result<CoSchedule<'a>, Failure> {
     let memory = sweep_memory::forecasts(sweep, record, "write --jobs N in place of --jobs auto", terminal)?;
     let device = free_on_device(sweep, record)?;
     let rooms = fit::rooms(&Limits::default(), device);
     let tightest = |place: Place| rooms.iter().filter(|room| room.place == place).min_by_key(|room| room.bytes);
     let host = tightest(Place::Host);
-    let room = Room {
+    let budget = Budget {
         processors: std::thread::available_parallelism().map_or(1, usize::from).min(JOBS_MAX.into()),
-        // What nobody tells is no bound.
+        // An unknown size is no limit.
         host: host.map_or(u64::MAX, |room| less_reserve(room.bytes)),
         device: tightest(Place::Device).map(|room| less_reserve(room.bytes)),
     };
     let because = host.map_or_else(
-        || "; how much memory is free is not known".to_owned(),
+        || "; the free memory is not known".to_owned(),
         |found| {
             format!(
                 " while their forecasts fit into {} of memory ({}, less a reserve)",
-                Bytes(room.host),
+                Bytes(budget.host),
                 found.because
             )
         },
     );
-    let on_device = room.device.map_or_else(String::new, |bytes| format!(" and {} of the device", Bytes(bytes)));
+    let on_device = budget.device.map_or_else(String::new, |bytes| format!(" and {} of the device", Bytes(bytes)));
     terminal.say(&format!(
-        "--jobs auto: up to {} at once{because}{on_device}; speeds are not those of one alone",
-        counted(room.processors as u64, "run")
+        "--jobs auto: up to {} at once{because}{on_device}; each is slower than one alone",
+        counted(budget.processors as u64, "run")
     ));
-    let forecasts = Box::new(AsChosen::new(sweep, memory, terminal));
-    let mut packed = Packed::new(Packing::new(room, forecasts)).map_err(Failure::failed)?;
-    for (run, _) in tried_again(sweep, record).into_iter().filter(|(_, retry)| retry.to_come) {
-        packed.try_alone(run);
-    }
-    Ok(packed)
+    let forecasts = Box::new(LazyForecasts::new(sweep, memory, terminal));
+    let retries = retries(sweep, record).into_iter().filter(|(_, retry)| retry.to_come);
+    Ok(CoSchedule::new(budget, forecasts, retries.map(|(run, _)| run).collect()))
 }
 
 fn less_reserve(bytes: u64) -> u64 {
-    bytes.saturating_sub((bytes / RESERVE_SHARE).max(RESERVE_MIN))
+    bytes.saturating_sub((bytes / RESERVE_FRACTION).max(RESERVE_MIN))
 }
 
-/// Bytes that are free on the device that the runs use; of several on the one with the least. `None` without one.
+/// Free bytes of the device that the runs use, the minimum of several; `None` without one.
 fn free_on_device(sweep: &Path, record: &Record) -> Result<Option<u64>, Failure> {
     let swept = record.keys.iter().position(|key| key == "experiment.device");
     let mut devices: Vec<String> = match swept {

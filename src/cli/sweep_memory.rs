@@ -1,4 +1,4 @@
-//! What does each point of a sweep need? Forecast by probes, few of them: points that are alike share one.
+//! Memory forecasts of the trials of a sweep, by few probes: trials that need the same memory share one.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -11,58 +11,59 @@ use crate::files::layout;
 use crate::probe::{Probe, ProbeError};
 use crate::results::format::VERSION;
 use crate::run::prepare::{NotStarted, Planned};
-use crate::sweep::needs::{alike, keep, kept, sizes, with_margin};
-use crate::sweep::points::RunId;
 use crate::sweep::records::sweep::Record;
 use crate::sweep::records::sweep_memory::{AskedSize, PointsNeed, SweepMemory};
+use crate::sweep::resources::probe_group::ProbeGroup;
+use crate::sweep::resources::{read_memory, sizes, with_margin, write_memory};
+use crate::sweep::trials::RunId;
 use crate::units::{Bytes, counted};
 
-/// A sweep has no more probes; they are of points from the largest buffers to the smallest.
+/// Largest number of probes of a sweep, spread from the trials with the largest buffers to those with the smallest.
 const PROBES_MAX: usize = 16;
-/// No other probe begins after this time.
+/// No probe begins after this time.
 const PROBING_MAX: Duration = Duration::from_secs(600);
 
-/// Points with one forecast: they differ in nothing that memory depends on.
-struct Same {
+/// Trials with one forecast: they differ in nothing that memory depends on.
+struct ForecastGroup {
     points: Vec<u64>,
     experiment: Experiment,
-    /// For the probe: the point, and what it sets.
+    /// Settings of the first trial, for the probe.
     overrides: Vec<String>,
     steps: u64,
     buffers: u64,
 }
 
-/// Points that share a probe.
-struct Group {
-    same: Vec<Same>,
+/// Trials that share a probe.
+struct ProbedGroup {
+    same: Vec<ForecastGroup>,
     probe: Option<(u64, Probe)>,
-    /// Why there is no probe.
+    /// Reason why there is no probe.
     because: Option<String>,
 }
 
-/// The forecasts of a sweep: those that were kept, or made now and kept. `advice` is what to do where they cannot be made.
+/// The forecasts of a sweep, from `memory.toml`, or made now and written there. `advice` is for an error.
 pub fn forecasts(sweep: &Path, record: &Record, advice: &str, terminal: Terminal) -> Result<SweepMemory, Failure> {
-    match kept(sweep).map_err(Failure::failed)? {
+    match read_memory(sweep).map_err(Failure::failed)? {
         Some(memory) if !memory.forecasts.is_empty() => Ok(memory),
-        // Sizes alone, by hand.
+        // Sizes written by hand, without forecasts.
         found => {
             let forecasts = forecast(sweep, record, advice, terminal)?;
             let sizes = found.map(|memory| memory.sizes).unwrap_or_default();
             let memory = SweepMemory { version: VERSION, sizes, forecasts };
-            keep(sweep, &memory).map_err(Failure::failed)?;
+            write_memory(sweep, &memory).map_err(Failure::failed)?;
             Ok(memory)
         }
     }
 }
 
-/// The same with the sizes that Slurm is asked for.
+/// The forecasts of a sweep with the sizes that Slurm is asked for.
 pub fn with_sizes(sweep: &Path, record: &Record, advice: &str, terminal: Terminal) -> Result<SweepMemory, Failure> {
-    if let Some(memory) = kept(sweep).map_err(Failure::failed)?.filter(|memory| !memory.sizes.is_empty()) {
+    if let Some(memory) = read_memory(sweep).map_err(Failure::failed)?.filter(|memory| !memory.sizes.is_empty()) {
         return Ok(memory);
     }
     let mut memory = forecasts(sweep, record, advice, terminal)?;
-    let asked = |point: u64| memory.need(point).map_or(0, |need| with_margin(need.host.0));
-    // A search runs each point once, also those that it has not chosen yet.
+    let asked = |point: u64| memory.forecast(point).map_or(0, |need| with_margin(need.host.0));
+    // A search runs each trial once, also those that it has not chosen yet.
     let runs = |point: u64| record.order.iter().filter(|[of, _]| *of == point).count().max(1) as u64;
     let points = 1..=record.points.len() as u64;
     let needs: Vec<(u64, u64)> = points.clone().map(|point| (asked(point), runs(point))).collect();
@@ -72,18 +73,17 @@ pub fn with_sizes(sweep: &Path, record: &Record, advice: &str, terminal: Termina
         by_size.entry(sizes::size_of(&sizes, *asked).unwrap_or(*asked)).or_default().push(point);
     }
     memory.sizes = by_size.into_iter().map(|(memory, points)| AskedSize { memory: Bytes(memory), points }).collect();
-    keep(sweep, &memory).map_err(Failure::failed)?;
+    write_memory(sweep, &memory).map_err(Failure::failed)?;
     Ok(memory)
 }
 
-/// `2.0 GiB for 1 point, 300 MiB for 7 points`
-pub fn words_of_sizes(memory: &SweepMemory) -> String {
-    let words = |size: &AskedSize| format!("{} for {}", size.memory, counted(size.points.len() as u64, "point"));
+/// The sizes as text: `2.0 GiB for 1 trial, 300 MiB for 7 trials`.
+pub fn sizes_as_text(memory: &SweepMemory) -> String {
+    let words = |size: &AskedSize| format!("{} for {}", size.memory, counted(size.points.len() as u64, "trial"));
     memory.sizes.iter().map(words).collect::<Vec<_>>().join(", ")
 }
 
-/// What a point needs that is new to the sweep: as one of the same kind does, or by a probe of its own. Where neither is to be
-/// had, the largest that is known. `None` after a signal.
+/// The forecast of a new trial: that of its probe group, or by a probe, or else the largest known one. `None` after a signal.
 pub fn of_point(sweep: &Path, known: &SweepMemory, point: u64, terminal: Terminal) -> Option<PointsNeed> {
     let silent = Terminal { quiet: true, verbose: false, ..terminal };
     let found = Record::read(sweep)
@@ -94,14 +94,14 @@ pub fn of_point(sweep: &Path, known: &SweepMemory, point: u64, terminal: Termina
         Err(Failure::Interrupted(_)) => return None,
         Ok(None) => format!("a sweep has at most {PROBES_MAX} probes"),
         Err(Failure::Failed(why) | Failure::Usage(why) | Failure::OutOfMemory(why)) => why,
-        Err(Failure::Problems(_)) => "its experiment does not read any more".into(),
+        Err(Failure::Problems(_)) => "its experiment is invalid now".into(),
     };
     let largest = known.forecasts.iter().max_by_key(|need| need.host.0)?;
     terminal.say(&no_forecast(&[point], &because, largest.host));
     Some(PointsNeed { probed: None, because: Some(because), points: vec![point], ..largest.clone() })
 }
 
-/// `None` where there were enough probes.
+/// The forecast of its group, or by a probe; `None` where there were enough probes.
 fn try_point(
     base: &Path,
     record: &Record,
@@ -110,8 +110,8 @@ fn try_point(
     silent: Terminal,
 ) -> Result<Option<PointsNeed>, Failure> {
     let kind = |point: u64| -> Result<String, Failure> {
-        let overrides = record.overrides(RunId { point, repeat: 1 });
-        Ok(alike::of(&read::read_resolved(base, &overrides)?.experiment).plan)
+        let overrides = record.overrides(RunId { trial: point, repeat: 1 });
+        Ok(ProbeGroup::new(&read::read_resolved(base, &overrides)?.experiment).forecast)
     };
     let this = kind(point)?;
     let there = 1..=record.points.len() as u64;
@@ -134,7 +134,7 @@ fn try_point(
     }
 }
 
-/// Adds the forecast of a point, and what Slurm is asked for it where it is asked.
+/// Adds the forecast of a trial, and its size where the sweep was submitted.
 pub fn add(memory: &mut SweepMemory, need: PointsNeed) {
     let asked = Bytes(with_margin(need.host.0));
     if !memory.sizes.is_empty() {
@@ -150,21 +150,21 @@ pub fn add(memory: &mut SweepMemory, need: PointsNeed) {
     }
 }
 
-/// `point 3: no forecast of its own, since …`
+/// `trial 3: no forecast of its own: …`
 fn no_forecast(points: &[u64], because: &str, largest: Bytes) -> String {
-    let these = points_in_words(points);
-    format!("{these}: no forecast of its own, {because}; the largest known is taken, {largest}")
+    let these = trials_as_text(points);
+    format!("{these}: no forecast, because {because}; using the largest known one, {largest}")
 }
 
 fn forecast(sweep: &Path, record: &Record, advice: &str, terminal: Terminal) -> Result<Vec<PointsNeed>, Failure> {
     let base = sweep.join(layout::BASE);
-    // What is to be said of the data was said when the points were checked.
+    // Warnings on the data were reported when the trials were checked.
     let silent = Terminal { quiet: true, verbose: false, ..terminal };
     let mut groups = groups(&base, record, 1..=record.points.len() as u64, silent)?;
-    let chosen = spread(groups.len(), PROBES_MAX);
-    let points = counted(record.points.len() as u64, "point");
+    let chosen = spread_evenly(groups.len(), PROBES_MAX);
+    let points = counted(record.points.len() as u64, "trial");
     let limit =
-        if groups.len() > PROBES_MAX { format!(", of {} that would be needed", groups.len()) } else { String::new() };
+        if groups.len() > PROBES_MAX { format!(", where {} would be needed", groups.len()) } else { String::new() };
     terminal.say(&format!("measuring memory: {} for {points}{limit}", counted(chosen.len() as u64, "probe")));
     let begun = Instant::now();
     for (at, group) in groups.iter_mut().enumerate() {
@@ -184,8 +184,8 @@ fn forecast(sweep: &Path, record: &Record, advice: &str, terminal: Terminal) -> 
     }
     let Some(largest) = forecasts.iter().filter(|need| need.probed.is_some()).max_by_key(|need| need.host.0).cloned()
     else {
-        let why = groups.iter().find_map(|group| group.because.clone()).unwrap_or_else(|| "there is no point".into());
-        return Err(Failure::Failed(format!("how much memory a run needs cannot be tried out here: {why}; {advice}")));
+        let why = groups.iter().find_map(|group| group.because.clone()).unwrap_or_else(|| "there is no trial".into());
+        return Err(Failure::Failed(format!("the memory of a run cannot be forecast: {why}; {advice}")));
     };
     let device = forecasts.iter().filter_map(|need| need.device).max_by_key(|bytes| bytes.0);
     for need in forecasts.iter_mut().filter(|need| need.probed.is_none()) {
@@ -199,30 +199,35 @@ fn forecast(sweep: &Path, record: &Record, advice: &str, terminal: Terminal) -> 
     Ok(forecasts)
 }
 
-/// `point 3`, `points 3, 4, 5 and 7 more`
-fn points_in_words(points: &[u64]) -> String {
+/// `trial 3`, `trials 3, 4, 5, 6 and 7 more`
+fn trials_as_text(points: &[u64]) -> String {
     const NAMED: usize = 4;
     let named: Vec<String> = points.iter().take(NAMED).map(u64::to_string).collect();
     let more = points.len().saturating_sub(NAMED);
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-    format!("{} {}{more}", if points.len() == 1 { "point" } else { "points" }, named.join(", "))
+    format!("{} {}{more}", if points.len() == 1 { "trial" } else { "trials" }, named.join(", "))
 }
 
-/// Points by what they have in common, the largest buffers first.
-fn groups(base: &Path, record: &Record, points: RangeInclusive<u64>, silent: Terminal) -> Result<Vec<Group>, Failure> {
-    let mut groups: BTreeMap<String, BTreeMap<String, Same>> = BTreeMap::new();
+/// The probe groups, the largest buffers first.
+fn groups(
+    base: &Path,
+    record: &Record,
+    points: RangeInclusive<u64>,
+    silent: Terminal,
+) -> Result<Vec<ProbedGroup>, Failure> {
+    let mut groups: BTreeMap<String, BTreeMap<String, ForecastGroup>> = BTreeMap::new();
     for point in points {
-        let overrides = record.overrides(RunId { point, repeat: 1 });
+        let overrides = record.overrides(RunId { trial: point, repeat: 1 });
         let experiment = read::read_resolved(base, &overrides)?.experiment;
-        let alike = alike::of(&experiment);
-        let same = groups.entry(alike.probe).or_default().entry(alike.plan);
-        same.or_insert_with(|| Same { points: Vec::new(), experiment, overrides, steps: 0, buffers: 0 })
+        let group = ProbeGroup::new(&experiment);
+        let same = groups.entry(group.probe).or_default().entry(group.forecast);
+        same.or_insert_with(|| ForecastGroup { points: Vec::new(), experiment, overrides, steps: 0, buffers: 0 })
             .points
             .push(point);
     }
-    let mut groups: Vec<Group> = groups
+    let mut groups: Vec<ProbedGroup> = groups
         .into_values()
-        .map(|same| Group { same: same.into_values().collect(), probe: None, because: None })
+        .map(|same| ProbedGroup { same: same.into_values().collect(), probe: None, because: None })
         .collect();
     for group in &mut groups {
         for same in &mut group.same {
@@ -235,25 +240,25 @@ fn groups(base: &Path, record: &Record, points: RangeInclusive<u64>, silent: Ter
                 Err(error) => group.because = Some(error.to_string()),
             }
         }
-        // The longest is probed: of a short one a probe is shorter, too.
+        // The longest is probed: the probe of a short one is shorter, too.
         group.same.sort_by_key(|same| std::cmp::Reverse((same.steps, same.buffers)));
     }
-    let buffers = |group: &Group| group.same.iter().map(|same| same.buffers).max();
+    let buffers = |group: &ProbedGroup| group.same.iter().map(|same| same.buffers).max();
     groups.sort_by_key(|group| {
         (std::cmp::Reverse(buffers(group)), group.same.first().and_then(|same| same.points.first().copied()))
     });
     Ok(groups)
 }
 
-/// At most so many of so many, evenly from the first to the last.
-fn spread(count: usize, most: usize) -> Vec<usize> {
+/// Indices of at most `most` of `count` items, spread evenly from the first to the last.
+fn spread_evenly(count: usize, most: usize) -> Vec<usize> {
     if count <= most {
         return (0..count).collect();
     }
     (0..most).map(|at| at * (count - 1) / (most - 1)).collect()
 }
 
-fn probe(group: &mut Group, base: &Path, silent: Terminal) -> Result<(), Failure> {
+fn probe(group: &mut ProbedGroup, base: &Path, silent: Terminal) -> Result<(), Failure> {
     if group.because.is_some() {
         return Ok(());
     }
@@ -275,7 +280,7 @@ fn probe(group: &mut Group, base: &Path, silent: Terminal) -> Result<(), Failure
     Ok(())
 }
 
-fn need_of(same: &Same, group: &Group, silent: Terminal) -> PointsNeed {
+fn need_of(same: &ForecastGroup, group: &ProbedGroup, silent: Terminal) -> PointsNeed {
     let forecast = group.probe.as_ref().and_then(|(point, probe)| {
         let planned = Planned::new(same.experiment.clone(), silent).ok()?;
         Some((*point, planned.forecast_by(probe)))
@@ -299,14 +304,14 @@ mod tests {
 
     #[test]
     fn probes_are_spread_from_the_first_to_the_last() {
-        assert_eq!(spread(3, 16), [0, 1, 2]);
-        assert_eq!(spread(100, 4), [0, 33, 66, 99]);
-        assert_eq!(spread(0, 4), [0; 0]);
+        assert_eq!(spread_evenly(3, 16), [0, 1, 2]);
+        assert_eq!(spread_evenly(100, 4), [0, 33, 66, 99]);
+        assert_eq!(spread_evenly(0, 4), [0; 0]);
     }
 
     #[test]
     fn many_points_are_named_shortly() {
-        assert_eq!(points_in_words(&[7]), "point 7");
-        assert_eq!(points_in_words(&[1, 2, 3, 4, 5, 6]), "points 1, 2, 3, 4 and 2 more");
+        assert_eq!(trials_as_text(&[7]), "trial 7");
+        assert_eq!(trials_as_text(&[1, 2, 3, 4, 5, 6]), "trials 1, 2, 3, 4 and 2 more");
     }
 }

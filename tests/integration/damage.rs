@@ -121,7 +121,7 @@ fn answers(results: &Path, run: &Path, other: &Path, output: &Path) -> Vec<(&'st
 
 /// An answer that says that something was not as it was written.
 fn tells(answer: &str) -> bool {
-    ["damaged", "Not read", "checksum", "unreadable", "is not what it should be"]
+    ["damaged", "Not read", "checksum", "unreadable", "is not what it should be", "is invalid"]
         .iter()
         .any(|word| answer.contains(word))
 }

@@ -128,7 +128,7 @@ fn sweeps_are_found_by_ls_and_show() {
     workplace.file("swf.toml", "[pipeline.dummy]\n");
     let swept = workplace.xrun(&["sweep", "swf.toml", "-s", "optimizer.adamw.learning_rate=1e-4,1e-3"]);
     assert_eq!(swept.code, 0, "{swept:?}");
-    assert!(swept.out.contains("best: point 2 (optimizer.adamw.learning_rate = 0.001), score"), "{swept:?}");
+    assert!(swept.out.contains("best: trial 2 (optimizer.adamw.learning_rate = 0.001), score"), "{swept:?}");
     for arguments in [&["ls"][..], &["ls", "swf"]] {
         let said = workplace.xrun(arguments);
         assert_eq!(said.code, 0, "{said:?}");
@@ -138,7 +138,7 @@ fn sweeps_are_found_by_ls_and_show() {
     // Its name, and that of the experiment, which has no other runs.
     for name in ["swf/sweeps/latest", "swf"] {
         let said = workplace.xrun(&["show", name]);
-        assert!(said.code == 0 && said.out.contains("best: point 2") && said.out.contains("report.html"), "{said:?}");
+        assert!(said.code == 0 && said.out.contains("best: trial 2") && said.out.contains("report.html"), "{said:?}");
     }
     let table: Value = serde_json::from_str(&workplace.xrun(&["show", "swf", "--json"]).out).unwrap();
     assert_eq!((&table["best"], &table["better"], &table["metric"]), (&2.into(), &"higher".into(), &"score".into()));

@@ -29,7 +29,7 @@ fn tables_can_be_read_in_60_columns() {
         (vec!["plan", "trial.toml"], vec!["gradient_norms", "because", "what it is"]),
         (vec!["trial.toml", "--dry-run"], vec!["gradient_norms", "because"]),
         (sweep.to_vec(), vec!["steps/s with cleanup", "heap peak", "outcome"]),
-        ([&sweep[..], &["--dry-run"]].concat(), vec!["buffers at most", "2 points"]),
+        ([&sweep[..], &["--dry-run"]].concat(), vec!["buffers at most", "2 trials"]),
         (vec!["ls"], vec!["experiment", "best", "score"]),
         (vec!["devices"], vec!["auto is"]),
     ] {

@@ -77,7 +77,7 @@ fn halving_trains_the_best_points_on_and_the_winner_is_the_run_that_never_stoppe
     workplace.file("half.toml", HALVING);
     let said = workplace.xrun(&["sweep", "half.toml"]);
     assert_eq!(said.code, 0, "{said:?}");
-    assert!(said.err.contains("9 points, of which one in 3 goes on by `score`, of which higher is better"), "{said:?}");
+    assert!(said.err.contains("9 trials, one in 3 promoted by `score` (higher is better)"), "{said:?}");
     assert!(said.err.contains("· at the rung of step 8 in ") && said.err.contains("· finished in "), "{said:?}");
     let sweep = newest(&workplace, "half");
     let table = json(&sweep.join("table.json"));
@@ -95,7 +95,7 @@ fn halving_trains_the_best_points_on_and_the_winner_is_the_run_that_never_stoppe
     let best = all.iter().find(|row| row["point"] == table["best"]).unwrap();
     let rates = || all.iter().map(|row| row["values"][0].as_f64().unwrap());
     assert_eq!(best["values"][0].as_f64().unwrap(), rates().fold(0.0, f64::max));
-    assert!(said.out.contains("rungs: after 8, 24 and 72 steps") && said.out.contains("best: point"), "{said:?}");
+    assert!(said.out.contains("rungs: after 8, 24 and 72 steps") && said.out.contains("best: trial"), "{said:?}");
     let csv = text(&sweep.join("table.csv"));
     assert!(csv.lines().next().unwrap().ends_with(",pareto,steps,rung"), "{csv}");
     assert!(text(&sweep.join("report.html")).contains("stopped at a rung"));
@@ -165,7 +165,7 @@ fn a_run_that_had_not_written_how_far_it_goes_goes_no_further_than_its_rung() {
     held.lock().unwrap();
     let mut resumed = workplace.spawn(&["sweep", "--resume", sweep.to_str().unwrap()]);
     let mut said = BufReader::new(resumed.stderr.take().unwrap()).lines();
-    let waits = said.any(|line| line.unwrap().contains("0001-1: a process of before still works on it"));
+    let waits = said.any(|line| line.unwrap().contains("0001-1: another process works on the run"));
     assert!(waits && resumed.try_wait().unwrap().is_none(), "it waits for whoever holds the run");
     drop(held);
     assert_eq!(resumed.wait().unwrap().code(), Some(0));
@@ -179,7 +179,7 @@ fn a_search_by_choosing_that_is_killed_again_and_again_has_the_same_points() {
     killed.file("choose.toml", CHOOSING);
     let said = whole.xrun(&["sweep", "choose.toml"]);
     assert_eq!(said.code, 0, "{said:?}");
-    assert!(said.err.contains("12 points, the first 5 drawn and the others chosen by `score`"), "{said:?}");
+    assert!(said.err.contains("12 trials, the first 5 at random and the others chosen by `score`"), "{said:?}");
     let first = newest(&whole, "choose");
     let sweep = kill_until_done(&killed, "choose.toml");
     assert_eq!(rows(&sweep), rows(&first));
@@ -277,13 +277,13 @@ fn what_a_search_cannot_do_is_said_before_anything_runs() {
     );
     wrong("b.toml", metric, "metric = \"scor\"", &[], &["did you mean \"score\"?", "b.toml:19"]);
     wrong("c.toml", "min_steps = 8", "", &[], &["sweep.asha.min_steps", "needs the step of its first rung"]);
-    wrong("d.toml", "samples = 9", "", &[], &["mode asha needs the number of points to draw"]);
+    wrong("d.toml", "samples = 9", "", &[], &["mode asha needs the number of trials to draw"]);
     wrong(
         "e.toml",
         "samples = 9",
         "samples = 8",
         &[],
-        &["of 8 points none would come to the end", "`samples = 9` or more"],
+        &["none of 8 trials would reach the end", "`samples = 9` or more"],
     );
     wrong("f.toml", "every_steps = 8", "every_epochs = 0", &[], &["nothing is validated"]);
     wrong("g.toml", "min_steps = 8", "min_step = 8", &[], &["did you mean `min_steps`?"]);
@@ -300,9 +300,9 @@ fn what_a_search_cannot_do_is_said_before_anything_runs() {
         "",
         "",
         &["-s", "validation.every_steps=8,12"],
-        &["is not validated after step", "a rung of the first point"],
+        &["is not validated after step", "a rung of the first trial"],
     );
-    wrong("k.toml", "", "", &["-s", "training.epochs=3,4"], &["rungs are of steps"]);
+    wrong("k.toml", "", "", &["-s", "training.epochs=3,4"], &["rungs are steps"]);
     wrong("m.toml", "", "", &["--mode", "tpe"], &["sweep.asha", "has no effect in mode tpe"]);
     assert!(!workplace.path("results").exists());
     workplace.file("command.toml", "[pipeline.command]\nprogram = [\"true\"]\n");

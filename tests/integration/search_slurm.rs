@@ -66,7 +66,7 @@ fn halving_on_slurm_has_the_table_of_this_machine() {
     assert_eq!(cluster.submissions(), (count + 1).to_string(), "a job a run and rung, and one again");
     for part in [
         "job 1: 0001-1 to step 8",
-        "0001-1: Slurm says NODE_FAIL; submitted again",
+        "0001-1: Slurm says NODE_FAIL; resubmitted",
         "· at the rung of step 8 in ",
         "to its end",
         "· finished in ",
@@ -138,7 +138,7 @@ fn ctrl_c_leaves_the_jobs_of_a_search_and_says_that_no_other_is_submitted() {
     let said = interrupt(watcher);
     assert_eq!(said.code, 8, "{said:?}");
     for part in [
-        "9 of 9 runs are not done; Slurm goes on with 3 jobs that it has, and no other is submitted",
+        "9 of 9 runs are not done; Slurm continues 3 jobs, and no other is submitted",
         "scancel 1 2 3\n",
         "sweep --collect",
         "sweep --resume",
@@ -201,7 +201,7 @@ fn a_job_that_never_gets_as_far_as_to_go_on_is_the_worst_at_its_rung_and_not_tri
         cluster("extra_lines = [\"! grep -q 'until 2[4]' \\\"$0\\\" || { echo no such module; exit 3; }\"]\n");
     let said = cluster.xrun(&["sweep", "half.toml", "--launcher", "slurm"]);
     assert_eq!(said.code, 1, "{said:?}");
-    assert!(said.err.contains("the job did not get as far as the run: no such module"), "{said:?}");
+    assert!(said.err.contains("the job failed before the run began: no such module"), "{said:?}");
     assert_eq!(cluster.submissions(), "12", "nine, and three of them that were to go on");
     assert_eq!(outcomes(&folder(&cluster)), ["stopped at a rung"; 9]);
 }

@@ -29,13 +29,13 @@ fn a_dry_run_lists_every_point_and_leaves_nothing() {
     workplace.file("small.toml", SMALL);
     let said = workplace.xrun(&["sweep", "small.toml", "--dry-run", "-s", "limits.prefetch=2,3"]);
     assert_eq!(said.code, 0, "{said:?}");
-    assert!(said.out.contains("6 points, each 2 times: 12 runs, 96 steps"), "{said:?}");
+    assert!(said.out.contains("6 trials, each 2 times: 12 runs, 96 steps"), "{said:?}");
     let said = workplace.xrun(&["sweep", "small.toml", "--dry-run", "--json", "--repeats", "1"]);
     let plan: Value = serde_json::from_str(&said.out).unwrap();
     assert_eq!(plan["keys"][0], "cleanup.every_steps");
     assert_eq!(plan["points"][2]["values"][0], 4);
     let said = workplace.xrun(&["sweep", "small.toml", "--dry-run", "--repeats", "1"]);
-    assert!(said.out.contains("3 points, each once: 3 runs, 24 steps"), "{said:?}");
+    assert!(said.out.contains("3 trials, each once: 3 runs, 24 steps"), "{said:?}");
     assert!(!workplace.path("results").exists());
 }
 
@@ -188,7 +188,7 @@ fn what_is_wrong_with_a_point_is_said_before_anything_runs() {
         (vec!["-s", "limits.workers=..4:3"], "this is not a range"),
         (vec!["-s", "limits.workers=4..1:3"], "not above its start"),
         (vec!["-s", "limits.workers=1,9"], "cannot keep 9 workers busy"),
-        (vec!["--mode", "random"], "the number of points to draw"),
+        (vec!["--mode", "random"], "the number of trials to draw"),
         (vec!["--repeats", "0"], "`--repeats`: expected a whole number from 1"),
         (vec!["--repeats", "9000"], "for example `--repeats 1`"),
         (vec!["--device", "gpu"], "did you mean `--device cuda`?"),
@@ -203,7 +203,7 @@ fn what_is_wrong_with_a_point_is_said_before_anything_runs() {
     let said = workplace.xrun(&["sweep", "plain.toml"]);
     assert!(said.code == 2 && said.err.contains("nothing is swept"), "{said:?}");
     let said = workplace.xrun(&["sweep", "--resume", "."]);
-    assert!(said.code == 1 && said.err.contains("is not the folder of a sweep"), "{said:?}");
+    assert!(said.code == 1 && said.err.contains("is not the directory of a sweep"), "{said:?}");
     assert!(!workplace.path("results").exists());
 }
 
@@ -226,7 +226,7 @@ fn a_file_with_a_sweep_runs_once_by_itself_and_says_so() {
     assert!(said.err.contains("`xrun sweep small.toml` runs its points"), "{said:?}");
     assert!(!text(&workplace.latest("small").join("resolved.toml")).contains("[sweep"));
     let said = workplace.xrun(&["check", "small.toml"]);
-    assert!(said.err.contains("a sweep of 3 points"), "{said:?}");
+    assert!(said.err.contains("a sweep of 3 trials"), "{said:?}");
 }
 
 #[test]

@@ -109,8 +109,7 @@ fn a_retry_that_no_node_can_hold_ends_its_run_and_no_other() {
     cluster.tell("end_1_0", "OUT_OF_MEMORY");
     cluster.tell("most", "300");
     let said = cluster.xrun(&["sweep", "held.toml", "--launcher", "slurm", "-s", "launcher.slurm.memory=200 MiB"]);
-    let refused =
-        |said: &str| said.contains("it was to be tried once more with") && said.contains("node configuration");
+    let refused = |said: &str| said.contains("of memory was refused") && said.contains("node configuration");
     assert!(said.code == 1 && refused(&said.err), "{said:?}");
     let sweep = std::fs::canonicalize(cluster.workplace.path("results/held/sweeps/latest")).unwrap();
     let finished = || outcomes(&sweep).iter().filter(|outcome| *outcome == "finished").count();
@@ -157,10 +156,7 @@ fn a_run_that_died_of_memory_is_submitted_once_more_with_more_and_not_twice() {
     cluster.tell("end_1_0", "OUT_OF_MEMORY");
     let said = cluster.xrun(&["sweep", "held.toml", "--launcher", "slurm", "-s", "launcher.slurm.memory=200 MiB"]);
     assert_eq!(said.code, 0, "{said:?}");
-    assert!(
-        said.err.contains("Slurm says OUT_OF_MEMORY, with 200.0 MiB for the run; submitted again, once, with"),
-        "{said:?}"
-    );
+    assert!(said.err.contains("Slurm says OUT_OF_MEMORY, with 200.0 MiB for the run; resubmitted with"), "{said:?}");
     let sweep = std::fs::canonicalize(cluster.workplace.path("results/held/sweeps/latest")).unwrap();
     assert_eq!(outcomes(&sweep), ["finished"; 4]);
     let jobs = jobs(&cluster);
@@ -173,7 +169,7 @@ fn a_run_that_died_of_memory_is_submitted_once_more_with_more_and_not_twice() {
     cluster.tell("end_1_0", "OUT_OF_MEMORY");
     cluster.tell("end_2_0", "OUT_OF_MEMORY 30");
     let said = cluster.xrun(&["sweep", "held.toml", "--launcher", "slurm", "-s", "launcher.slurm.memory=200 MiB"]);
-    assert!(said.code == 1 && said.err.contains("that it was tried once more with; set more `memory` in"), "{said:?}");
+    assert!(said.code == 1 && said.err.contains("was not enough; set more `memory` in"), "{said:?}");
     assert_eq!(cluster.submissions(), "2", "{said:?}");
     let sweep = std::fs::canonicalize(cluster.workplace.path("results/held/sweeps/latest")).unwrap();
     assert_eq!(outcomes(&sweep).iter().filter(|outcome| *outcome == "killed").count(), 1);
@@ -193,7 +189,7 @@ fn a_leak_that_died_of_memory_is_a_row_that_says_what_grew_and_is_not_submitted_
     let said = cluster.xrun(&["sweep", "leak.toml", "--launcher", "slurm", "-s", "launcher.slurm.memory=150 MiB"]);
     assert_eq!(said.code, 1, "{said:?}");
     assert!(
-        said.err.contains("is not tried again, since it was growing") && said.err.contains("`dummy_leak`"),
+        said.err.contains("not retried, because memory was growing") && said.err.contains("`dummy_leak`"),
         "{said:?}"
     );
     assert_eq!(cluster.submissions(), "1");
@@ -213,7 +209,7 @@ fn runs_are_packed_by_their_forecasts_and_give_the_same_numbers() {
     assert_eq!(workplace.xrun(&["sweep", "held.toml", "--name", "one", "-q"]).code, 0);
     let said = workplace.xrun(&["sweep", "held.toml", "--jobs", "auto"]);
     assert_eq!(said.code, 0, "{said:?}");
-    for part in ["measuring memory: 3 probes for 4 points", "--jobs auto: up to ", "memory forecast of a run: "] {
+    for part in ["measuring memory: 3 probes for 4 trials", "--jobs auto: up to ", "memory forecast of a run: "] {
         assert!(said.err.contains(part), "{part}: {said:?}");
     }
     for run in ["0001-1", "0002-1", "0003-1", "0004-1"] {
@@ -234,7 +230,7 @@ fn a_point_that_a_search_chooses_is_forecast_when_it_is_chosen() {
     workplace.file("held.toml", &HELD.replace("400 MiB", "40 MiB").replace("410 MiB", "80 MiB"));
     let tpe = ["--mode", "tpe", "--samples", "7", "-s", "sweep.metric=score", "-s", "sweep.tpe.startup=2"];
     let said = workplace.xrun(&[&["sweep", "held.toml", "--jobs", "auto"], &tpe[..]].concat());
-    assert!(said.code == 0 && said.err.contains("probes for 2 points"), "{said:?}");
+    assert!(said.code == 0 && said.err.contains("probes for 2 trials"), "{said:?}");
     let sweep = std::fs::canonicalize(workplace.path("results/held/sweeps/latest")).unwrap();
     let memory = toml(&sweep.join("memory.toml"));
     let table = crate::workplace::json(&sweep.join("table.json"));
@@ -263,7 +259,7 @@ fn a_search_asks_slurm_for_memory_by_point() {
     let cluster = Cluster::new();
     cluster.workplace.file("half.toml", &held);
     let said = cluster.xrun(&["sweep", "half.toml", "--launcher", "slurm"]);
-    assert!(said.code == 0 && said.err.contains("memory by point: "), "{said:?}");
+    assert!(said.code == 0 && said.err.contains("memory by trial: "), "{said:?}");
     let sizes: std::collections::BTreeSet<u64> = jobs(&cluster).iter().map(|(_, memory)| *memory).collect();
     let sizes: Vec<u64> = sizes.into_iter().collect();
     assert!(sizes.len() == 2 && sizes[0] < 350 && (656..800).contains(&sizes[1]), "{sizes:?}");
@@ -287,7 +283,7 @@ fn a_run_that_died_beside_others_is_tried_again_by_itself_and_a_leak_is_not() {
     };
     let (code, said) = with(&["sweep", "held.toml", "--jobs", "auto", "--fail-fast"]);
     assert_eq!(code, Some(0), "one at a time: {said}");
-    assert!(!said.contains("once more"), "{said}");
+    assert!(!said.contains("retried"), "{said}");
 
     // The same in a sweep whose forecasts were lowered.
     let prepared = workplace.path("results/held/sweeps/latest");
@@ -307,7 +303,7 @@ fn a_run_that_died_beside_others_is_tried_again_by_itself_and_a_leak_is_not() {
         group.command(&workplace, &["sweep", "--resume", "held/sweeps/latest", "--jobs", "auto"]).output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(0), "{said}");
-    assert!(said.contains("is tried once more by itself"), "{said}");
+    assert!(said.contains("; retried alone"), "{said}");
     let again = processes(&std::fs::canonicalize(&prepared).unwrap());
     assert!(
         again.iter().any(|process| process["again_with"].as_u64().is_some_and(|bytes| bytes > 256 << 20)),
@@ -331,5 +327,5 @@ fn a_run_that_died_beside_others_is_tried_again_by_itself_and_a_leak_is_not() {
         .unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains("it is not tried again, since it was growing"), "{said}");
+    assert!(said.contains("not retried, because memory was growing"), "{said}");
 }

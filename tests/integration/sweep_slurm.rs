@@ -188,7 +188,7 @@ fn all_points_are_one_array_that_asks_for_what_the_file_and_the_plan_say() {
     let table = json(&sweep.join("table.json"));
     let peak = table["rows"][0]["resident_peak"]["median"].as_f64().unwrap() / f64::from(1 << 20);
     assert!(memory as f64 > peak + 200.0 && (memory as f64) < peak + 400.0, "{memory} M for a run of {peak} MiB");
-    assert!(said.err.contains("measuring memory: 4 probes for 4 points"), "{said:?}");
+    assert!(said.err.contains("measuring memory: 4 probes for 4 trials"), "{said:?}");
     assert!(!text(&sweep.join("points/0001-1/resolved.toml")).contains("launcher"), "no part of a run");
     let said = cluster.xrun(&["sweep", "--resume", sweep.to_str().unwrap()]);
     assert_eq!((said.code, cluster.submissions().as_str()), (0, "1"), "nothing twice: {said:?}");
@@ -248,7 +248,7 @@ fn a_killed_run_is_submitted_again_and_goes_on() {
     cluster.tell("end_1_0", "NODE_FAIL");
     let said = cluster.sweep(&[]);
     assert_eq!(said.code, 0, "{said:?}");
-    assert!(said.err.contains("Slurm says NODE_FAIL; submitted again"), "{said:?}");
+    assert!(said.err.contains("Slurm says NODE_FAIL; resubmitted"), "{said:?}");
     assert!(text(&cluster.workplace.path("bin/job_2")).contains("--array=0%2\n"));
     let sweep = cluster.folder();
     assert_eq!(outcomes(&sweep), ["finished"; 4]);
@@ -313,7 +313,7 @@ fn ctrl_c_leaves_the_jobs_and_says_how_to_go_on() {
     assert_eq!(said.code, 8, "{said:?}");
     let folder = cluster.folder();
     let path = folder.to_str().unwrap();
-    for part in ["4 of 4 runs are not done, and Slurm goes on", "xrun sweep --collect", "scancel 1\n"] {
+    for part in ["4 of 4 runs are not done; Slurm continues", "xrun sweep --collect", "scancel 1\n"] {
         assert!(said.err.contains(part), "{said:?}");
     }
     let said = cluster.xrun(&["sweep", "--collect", path]);
@@ -352,7 +352,7 @@ fn a_controller_that_does_not_answer_is_asked_again() {
     let before = cluster.asked("answered");
     wait_until("Slurm answers", || cluster.asked("answered") > before);
     let said = interrupt(sweep);
-    assert_eq!(said.err.matches("asking again until Slurm answers").count(), 1, "{said:?}");
+    assert_eq!(said.err.matches("retrying until Slurm answers").count(), 1, "{said:?}");
     assert_eq!((said.code, cluster.submissions().as_str()), (8, "1"), "{said:?}");
 }
 
@@ -386,5 +386,5 @@ fn what_cannot_be_asked_of_slurm_is_refused_where_it_stands() {
     }
     assert!(!cluster.workplace.path("results").exists());
     let said = cluster.xrun(&["sweep", "--collect", "."]);
-    assert!(said.code == 1 && said.err.contains("is not the folder of a sweep"), "{said:?}");
+    assert!(said.code == 1 && said.err.contains("is not the directory of a sweep"), "{said:?}");
 }

@@ -1,4 +1,4 @@
-//! What dies for want of memory on a cluster while nobody watches: told by the next watcher, not submitted again unseen.
+//! Out-of-memory deaths on a cluster while no launcher runs: reported by the next one, and not resubmitted unnoticed.
 
 use std::path::PathBuf;
 
@@ -58,9 +58,10 @@ fn resume(cluster: &Cluster, sweep: &std::path::Path) -> Said {
 fn a_leak_is_told_with_its_owner_and_is_submitted_again_only_by_somebody_who_knows() {
     let (cluster, sweep) = left_alone("leak.toml", LEAK, "OUT_OF_MEMORY 150");
     let said = resume(&cluster, &sweep);
-    let told =
-        |said: &Said| said.err.contains("while nobody watched, Slurm said OUT_OF_MEMORY, with 150.0 MiB for the run");
-    assert!(said.code == 1 && told(&said) && said.err.contains("not tried again, since it was growing"), "{said:?}");
+    let told = |said: &Said| {
+        said.err.contains("before the sweep was resumed, Slurm said OUT_OF_MEMORY, with 150.0 MiB for the run")
+    };
+    assert!(said.code == 1 && told(&said) && said.err.contains("not retried, because memory was growing"), "{said:?}");
     assert!(said.err.contains("`dummy_leak`"), "{said:?}");
     assert_eq!((cluster.submissions().as_str(), outcomes(&sweep)), ("1", vec!["killed".to_owned()]));
     let table = json(&sweep.join("table.json"));
@@ -77,7 +78,7 @@ fn what_rested_is_tried_once_more_with_what_it_needed() {
     assert_eq!(said.code, 0, "{said:?}");
     assert!(
         said.err.contains(
-            "while nobody watched, Slurm said OUT_OF_MEMORY, with 150.0 MiB for the run; submitted again, once, with"
+            "before the sweep was resumed, Slurm said OUT_OF_MEMORY, with 150.0 MiB for the run; resubmitted with"
         ),
         "{said:?}"
     );
@@ -93,7 +94,7 @@ fn who_has_given_it_more_since_is_not_asked_again() {
     let settings = text(&sweep.join("slurm.toml")).replace("150 MiB", "700 MiB");
     write::replace(&sweep.join("slurm.toml"), settings.as_bytes()).unwrap();
     let said = resume(&cluster, &sweep);
-    assert!(said.code == 0 && !said.err.contains("nobody watched"), "{said:?}");
+    assert!(said.code == 0 && !said.err.contains("before the sweep was resumed"), "{said:?}");
     assert!(text(&cluster.workplace.path("bin/job_2")).contains("--mem=700M"));
 }
 
@@ -107,7 +108,7 @@ fn a_run_of_a_search_is_tried_once_more_to_the_same_rung() {
     let said = interrupt(watcher);
     assert!(
         said.err.contains(
-            "while nobody watched, Slurm said OUT_OF_MEMORY, with 150.0 MiB for the run; submitted again, once, with"
+            "before the sweep was resumed, Slurm said OUT_OF_MEMORY, with 150.0 MiB for the run; resubmitted with"
         ),
         "{said:?}"
     );

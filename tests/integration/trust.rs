@@ -123,7 +123,7 @@ fn a_sweep_whose_keys_are_written_in_another_way_is_refused() {
     std::fs::remove_dir_all(sweep.join("points/0002-1")).unwrap();
     changed(&sweep.join("sweep.toml"), "experiment.seed", "\\\"pipeline\\\".command.program");
     let said = as_another(&workplace, &["sweep", "--resume", sweep.to_str().unwrap(), "-q"]);
-    assert!(said.code != 0 && said.err.contains("is no key as xrun writes keys"), "{said:?}");
+    assert!(said.code != 0 && said.err.contains("is not a key"), "{said:?}");
 }
 
 #[test]

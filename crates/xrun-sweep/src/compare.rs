@@ -1,14 +1,14 @@
-//! How much faster or smaller is a point than another, and is that more than the noise of the machine?
+//! Comparison of trials in speed and memory, with the noise of the machine.
 //!
 //! Differences are relative. The noise is one number for the whole sweep: the standard deviation of the logarithm of a
-//! measurement around the mean of its point, pooled over all points (one-way analysis of variance). Repeats differ in
+//! measurement around the mean of its trial, pooled over all trials (one-way analysis of variance). Repeats differ in
 //! seed and in time, so both are part of it. Intervals are Student's, 95 %.
 
 use crate::records::sweep::{Change, Noise, Spread};
 use xrun_core::task::metric::student;
 
 impl Spread {
-    /// `None` without values.
+    /// Median and range; `None` without values.
     pub fn of(values: impl Iterator<Item = f64>) -> Option<Self> {
         let mut values: Vec<f64> = values.filter(|value| value.is_finite()).collect();
         values.sort_by(f64::total_cmp);
@@ -20,13 +20,13 @@ impl Spread {
 }
 
 impl Noise {
-    /// From what the repeats of each point gave; `None` when no point has two.
+    /// Noise of the repeats of each trial; `None` when no trial has two.
     pub fn of(points: &[Vec<f64>]) -> Option<Self> {
         let mut squares = 0.0;
         let mut degrees_of_freedom = 0;
         for values in points {
             let logarithms = logarithms(values);
-            // A point that has none says nothing of the noise, and takes none of what the others say.
+            // A trial without logarithms tells nothing about the noise.
             let Some(mean) = mean(&logarithms) else { continue };
             squares += logarithms.iter().map(|value| (value - mean).powi(2)).sum::<f64>();
             degrees_of_freedom += logarithms.len() - 1;
@@ -37,7 +37,7 @@ impl Noise {
 }
 
 impl Change {
-    /// `None` without positive numbers on both sides, unless both are 0 throughout.
+    /// Change of a trial against the reference. `None` without positive numbers in both, unless both are all 0.
     pub fn of(values: &[f64], reference: &[f64], noise: Option<Noise>) -> Option<Self> {
         let nothing = |values: &[f64]| !values.is_empty() && values.iter().all(|value| *value == 0.0);
         if nothing(values) && nothing(reference) {
@@ -58,8 +58,7 @@ impl Change {
         })
     }
 
-    /// As [`Self::words`], below a sentence that says whether noise was measured: the change, and the interval where its ends
-    /// are written differently.
+    /// The change, and its interval where the ends differ as text, below a sentence on the noise.
     pub fn short_words(&self) -> (String, Option<String>) {
         let percent = |share: f64| match 100.0 * share {
             // Not -0.0.
@@ -86,7 +85,7 @@ impl Change {
     }
 }
 
-/// Empty when one of the values has none: of what is 0 in one repeat, no difference is a share.
+/// Logarithms; empty when one of the values has none: a relative change from 0 has no meaning.
 fn logarithms(values: &[f64]) -> Vec<f64> {
     let has_one = |value: &f64| *value > 0.0 && value.is_finite();
     if values.iter().all(has_one) { values.iter().map(|value| value.ln()).collect() } else { Vec::new() }
@@ -96,9 +95,8 @@ fn mean(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
-/// Which points no other one beats: another is faster and needs no more, or needs less and is as fast. `points` are
-/// speed and memory; `None` is never on the front.
-pub fn front(points: &[Option<(f64, f64)>]) -> Vec<bool> {
+/// Marks the trials on the Pareto front of speed (higher is better) and memory (lower is better). `None` is never on it.
+pub fn pareto_front(points: &[Option<(f64, f64)>]) -> Vec<bool> {
     let mut order: Vec<(usize, f64, f64)> =
         points.iter().enumerate().filter_map(|(at, point)| point.map(|(speed, memory)| (at, speed, memory))).collect();
     order.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.2.total_cmp(&b.2)));
@@ -164,7 +162,7 @@ mod tests {
             let beaten = |point: (f64, f64)| points.iter().flatten().any(|other| {
                 other.0 >= point.0 && other.1 <= point.1 && *other != point
             });
-            for (point, on) in points.iter().zip(front(&points)) {
+            for (point, on) in points.iter().zip(pareto_front(&points)) {
                 prop_assert_eq!(on, point.is_some_and(|point| !beaten(point)));
             }
         }

@@ -1,35 +1,36 @@
-//! One experiment for each of many values: which points, in which order, how far, and what came out?
+//! Sweeps: an experiment once for each of many values, their order, their length, and their results.
 //!
 //! ```text
-//! experiment::read_sweep   a file           -> Family     a base and its swept keys
-//! points::points           Family           -> points     each a value for each key
-//! plan::plan               points           -> plans      everything that is wrong is found before the first run
-//! record::Record           what is to do    -> sweep.toml
-//! needs::*                Record, probes   -> memory.toml  how much memory each point is given
-//! conduct::conduct         Record, Launcher -> one run directory a point and repeat
-//!   course or search       the directories  -> which run is next, and how far it goes
-//!   or slurm::watch        Record, sbatch   -> the same, on a cluster; slurm::search where results decide
-//! table::table             the directories  -> table.csv, table.json, report.html
+//! experiment::read_sweep   a file                -> Family       a base and its swept keys
+//! trials::trials           Family                -> trials       a value for each key
+//! plan::plan               trials                -> plans        every mistake is found before the first run
+//! record::Record           plans                 -> sweep.toml
+//! resources::*             Record, probes        -> memory.toml  the memory of each trial
+//! schedule::schedule       Scheduler, Launcher   -> a run directory for each trial and repeat
+//!   scheduler::Scheduler   the run directories   -> the next run, and its last step: list, asha, tpe
+//!   launcher::Launcher     a run                 -> its process (local::Local) or job (slurm::launcher::SlurmLauncher)
+//! table::table             the run directories   -> table.csv, table.json, report.html
 //! ```
-//! How far a sweep is stands in its run directories and nowhere else, so that no kill can make two records disagree.
+//! The progress of a sweep is in its run directories and nowhere else, so that no kill can make two records disagree.
 
 pub mod compare;
-pub mod conduct;
-pub mod course;
-pub mod launch;
+pub mod launcher;
 pub mod listing;
+pub mod local;
 pub mod measure;
-pub mod needs;
 pub mod page;
 pub mod plan;
-pub mod points;
 pub mod record;
 pub mod records;
+pub mod resources;
+pub mod run_status;
+pub mod schedule;
+pub mod scheduler;
 pub mod search;
 pub mod slurm;
-pub mod standing;
 pub mod table;
 pub mod text;
+pub mod trials;
 
 /// Unit tests know the kinds of `xrun-core`.
 #[cfg(test)]

@@ -1,9 +1,9 @@
-//! Which sweeps are there, and how far is each?
+//! The sweeps below the results, with the progress of each.
 
 use std::path::{Path, PathBuf};
 
 use super::record::run_folder;
-use super::search::known::{Stage, stage};
+use super::search::progress::{Stage, stage};
 use crate::records::search::Search;
 use crate::records::sweep::Record;
 use xrun_core::files::layout;
@@ -11,38 +11,44 @@ use xrun_core::printable;
 use xrun_results::report::axes::time_of_day;
 use xrun_results::report::listing::columns_within;
 
-/// Only the newest are looked at.
+/// Largest number of sweeps that are listed, the newest first.
 const SWEEPS_MAX: usize = 50;
 
-/// A sweep, as a person looks for it.
+/// A sweep in the list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
-    /// `experiment/sweeps/sweep`, as every command understands it.
+    /// `experiment/sweeps/sweep`, the name that every command accepts.
     pub name: String,
+    /// Its directory.
     pub folder: PathBuf,
+    /// RFC 3339, UTC.
     pub created: String,
+    /// The swept keys.
     pub keys: Vec<String>,
-    pub points: usize,
+    /// Number of trials, so far.
+    pub trials: usize,
+    /// Number of runs, at most.
     pub runs: usize,
+    /// Number of runs that finished, or wait at a rung.
     pub finished: usize,
 }
 
-/// The sweeps below the results, or of one experiment, newest first; what does not read is left to `sweep --collect`.
+/// The sweeps below the results, or of one experiment, newest first. Invalid ones are left out: `sweep --collect` reports them.
 pub fn sweeps(results: &Path, experiment: Option<&str>) -> Vec<Listed> {
-    let mut places: Vec<(String, String, PathBuf)> = Vec::new();
+    let mut found: Vec<(String, String, PathBuf)> = Vec::new();
     for of in folders(results).filter(|name| experiment.is_none_or(|asked| asked == name)) {
         let folder = results.join(&of).join(layout::SWEEPS);
         for sweep in folders(&folder).filter(|name| name != layout::LATEST) {
             let path = folder.join(&sweep);
             if path.join(layout::SWEEP).is_file() {
-                places.push((sweep, of.clone(), path));
+                found.push((sweep, of.clone(), path));
             }
         }
     }
     // Their names begin with the time.
-    places.sort_by(|a, b| b.cmp(a));
-    places.truncate(SWEEPS_MAX);
-    places
+    found.sort_by(|a, b| b.cmp(a));
+    found.truncate(SWEEPS_MAX);
+    found
         .into_iter()
         .filter_map(|(sweep, of, folder)| listed(format!("{of}/{}/{sweep}", layout::SWEEPS), folder))
         .collect()
@@ -56,8 +62,8 @@ fn listed(name: String, folder: PathBuf) -> Option<Listed> {
         stage => stage == Stage::Waits,
     };
     let finished = record.runs().filter(|run| done(*run)).count();
-    let (points, runs) = (record.points.len(), record.runs_at_most());
-    Some(Listed { name, created: record.created, keys: record.keys, points, runs, finished, folder })
+    let (trials, runs) = (record.points.len(), record.runs_at_most());
+    Some(Listed { name, created: record.created, keys: record.keys, trials, runs, finished, folder })
 }
 
 fn folders(folder: &Path) -> impl Iterator<Item = String> + use<> {
@@ -68,18 +74,18 @@ fn folders(folder: &Path) -> impl Iterator<Item = String> + use<> {
         .filter(|name| !name.starts_with('.'))
 }
 
-/// A line a sweep. Ends with a line break; empty without sweeps.
+/// A line for each sweep, ending with a line break; empty without sweeps.
 pub fn text(sweeps: &[Listed], width: Option<usize>) -> String {
     let row = |sweep: &Listed| {
         vec![
             printable::line(&sweep.name, 80),
             printable::line(&time_of_day(&sweep.created), 30),
             format!("{}/{}", sweep.finished, sweep.runs),
-            sweep.points.to_string(),
+            sweep.trials.to_string(),
             printable::line(&sweep.keys.join(", "), 60),
         ]
     };
     let rows: Vec<Vec<String>> = sweeps.iter().map(row).collect();
-    let header = ["sweep", "begun", ">finished", ">points", "swept"];
-    if rows.is_empty() { String::new() } else { columns_within(&header, &rows, width, &["begun", "points", "swept"]) }
+    let header = ["sweep", "begun", ">finished", ">trials", "swept"];
+    if rows.is_empty() { String::new() } else { columns_within(&header, &rows, width, &["begun", "trials", "swept"]) }
 }

@@ -1,25 +1,27 @@
-//! What did a run of a sweep measure? Read from its folder, also when it did not end well.
+//! Measurements of a run of a sweep, read from its directory, also where it did not finish.
 
 use std::path::Path;
 
-use super::points::RunId;
 use super::record::run_folder;
-use super::search::known::{Stage, stage};
-use super::standing::{self, Standing};
+use super::run_status::RunStatus;
+use super::search::progress::{Stage, stage};
+use super::trials::RunId;
 use crate::records::sweep::{Measured, Process};
 use xrun_core::task::metric::Better;
 use xrun_results::format::{Outcome, PlanFile, Point, Summary};
 use xrun_results::read;
 use xrun_results::verdict::HELD;
 
-/// What the queue of a cluster knows of a run.
+/// State of a run in the queue of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Queued {
+    /// It waits for a node.
     Waiting,
+    /// It runs.
     Running,
 }
 
-/// Peaks over all processes of a run, and what the last one did.
+/// Peaks over all processes of a run, and the steps of the newest one.
 #[derive(Default)]
 struct Trace {
     heap_peak: Option<u64>,
@@ -30,31 +32,32 @@ struct Trace {
     in_use_floor: Option<u64>,
     reserved_peak: Option<u64>,
     reserved_floor: Option<u64>,
-    /// Of the newest process: the steps before it and the steps done.
+    /// The newest process; its first step and its last.
     segment: u32,
     first_step: Option<u64>,
     last_step: Option<u64>,
     damage: Option<String>,
 }
 
-/// The outcome of a run that was not chosen to go on.
+/// The outcome of a run that waits at a rung.
 const AT_RUNG: &str = "stopped at a rung";
 
-/// Reads a run's folder. `rungs` are the steps at which runs of the sweep wait; others have none. `process` is its last one; `queued` counts while the run is not done.
+/// Measures a run. `rungs` are those of mode `asha`, and empty otherwise; `process` is its last one; `queued` counts while the
+/// run is not done.
 pub fn measure(sweep: &Path, run: RunId, process: Option<&Process>, queued: Option<Queued>, rungs: &[u64]) -> Measured {
     let folder = run_folder(sweep, run);
     let stopped_well = stage(&folder, rungs) == Stage::Waits;
-    // With a job in the queue it goes on.
+    // With a job in the queue it continues.
     let at_rung = stopped_well && queued.is_none();
-    let standing = standing::of(&folder);
+    let status = RunStatus::read(&folder);
     let summed = read::summary(&folder);
-    let summary = summed.as_ref().ok().cloned().flatten().filter(|_| standing != Standing::Running);
+    let summary = summed.as_ref().ok().cloned().flatten().filter(|_| status != RunStatus::Running);
     let plan = read::plan(&folder);
     let planned = summary.as_ref().map(|summary| summary.steps_planned);
     let planned = planned.or_else(|| plan.as_ref().ok().map(|plan| plan.steps));
     let trace = trace(&folder, planned.unwrap_or_default());
     let verdict = read::verdict(&folder);
-    // Numbers of a part of what was written are no measurement.
+    // A damaged record is not measured.
     let errors = [summed.as_ref().err(), verdict.as_ref().err(), plan.as_ref().err()];
     let damage = errors.into_iter().flatten().find(|error| !error.is_missing()).map(ToString::to_string);
     let damage = damage.or_else(|| trace.damage.clone());
@@ -68,18 +71,18 @@ pub fn measure(sweep: &Path, run: RunId, process: Option<&Process>, queued: Opti
     // when the sweep was killed before it.
     // One that stopped where it was told to did what was asked for.
     let exit_code = summary.as_ref().map(|summary| if stopped_well { 0 } else { i32::from(summary.exit_code) });
-    let outcome = if at_rung { AT_RUNG.to_owned() } else { outcome(standing, summary.as_ref(), process, queued) };
+    let outcome = if at_rung { AT_RUNG.to_owned() } else { outcome(status, summary.as_ref(), process, queued) };
     Measured {
         run: run.to_string(),
         repeat: run.repeat,
-        finished: matches!(standing, Standing::Done(outcome) if outcome.is_done()) && damage.is_none(),
+        finished: matches!(status, RunStatus::Done(outcome) if outcome.is_done()) && damage.is_none(),
         at_rung: at_rung && damage.is_none(),
         outcome: damage.as_ref().map_or(outcome, |_| "damaged".to_owned()),
         exit_code: exit_code.or_else(|| process.and_then(|process| process.exit_code)),
         signal: process.and_then(|process| process.signal).filter(|_| exit_code.is_none()),
         message: damage
             // Of a limit of memory the process's word says whether it was tried once more, and why not.
-            .or_else(|| process.filter(|_| standing == Standing::Done(Outcome::MemoryLimit))?.message.clone())
+            .or_else(|| process.filter(|_| status == RunStatus::Done(Outcome::MemoryLimit))?.message.clone())
             .or_else(|| summary.as_ref().map(|summary| summary.message.clone()))
             .or_else(|| process.and_then(|process| process.message.clone())),
         steps: summary.as_ref().map(|summary| summary.steps).or(trace.last_step),
@@ -110,23 +113,23 @@ fn best_by(summary: Option<&Summary>, plan: Option<&PlanFile>) -> Option<(String
     Some((name.clone(), metric.and_then(|metric| metric.better)))
 }
 
-fn outcome(standing: Standing, summary: Option<&Summary>, process: Option<&Process>, queued: Option<Queued>) -> String {
-    let words = match (standing, process) {
-        (Standing::Done(outcome), _) => outcome.words(),
-        (Standing::Running, _) => "running",
+fn outcome(status: RunStatus, summary: Option<&Summary>, process: Option<&Process>, queued: Option<Queued>) -> String {
+    let words = match (status, process) {
+        (RunStatus::Done(outcome), _) => outcome.words(),
+        (RunStatus::Running, _) => "running",
         _ if queued == Some(Queued::Running) => "running",
         _ if queued == Some(Queued::Waiting) => "waiting",
-        (Standing::Begun, _) if summary.is_some() => Outcome::Interrupted.words(),
-        (Standing::Begun, _) => "killed",
-        (Standing::Missing, Some(process)) if process.signal.is_some() => "killed",
-        (Standing::Missing, Some(_)) => "failed",
-        (Standing::Missing, None) => "not run",
+        (RunStatus::Unfinished, _) if summary.is_some() => Outcome::Interrupted.words(),
+        (RunStatus::Unfinished, _) => "killed",
+        (RunStatus::Missing, Some(process)) if process.signal.is_some() => "killed",
+        (RunStatus::Missing, Some(_)) => "failed",
+        (RunStatus::Missing, None) => "not run",
     };
     words.to_owned()
 }
 
 fn cleanup_seconds(summary: &Summary) -> f64 {
-    // Not `sum`, which answers -0 of nothing.
+    // Not `sum`, which is -0 for an empty list.
     summary
         .phases
         .iter()
@@ -135,7 +138,7 @@ fn cleanup_seconds(summary: &Summary) -> f64 {
         .fold(0.0, |all, seconds| all + seconds)
 }
 
-/// The summary's speed is that of the steps alone; a cleanup is a price of training, too.
+/// Steps per second, with the time of cleanups, which the summary's speed excludes.
 fn speed(summary: &Summary, trace: &Trace) -> Option<f64> {
     let steps = summary.steps.checked_sub(trace.first_step?)? as f64;
     let training = steps / summary.steps_per_second?;

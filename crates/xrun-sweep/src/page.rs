@@ -1,16 +1,16 @@
-//! report.html of a sweep: the table, what the points cost against the reference, and the fronts of speed and memory.
+//! `report.html` of a sweep: the tables, the changes against the reference, and the Pareto fronts of speed and memory.
 
 use maud::{Markup, html};
 
 use super::table::FRONTS;
-use super::text::{Cells, Room, best, changes, noise, reference, rows, rungs, said_once, short, value};
+use super::text::{Cells, TableView, best, changes, constant_columns, noise, reference, rows, rungs, short, value};
 use crate::records::sweep::{Measured, Row, Table};
 use xrun_core::printable;
 use xrun_results::report::axes::{Unit, time_of_day};
 use xrun_results::report::page::document::document;
 use xrun_results::report::plots::{Curve, Plot, Shape};
 
-/// More points than this are drawn without words.
+/// Largest number of trials whose dots are labelled.
 const LABELS_MAX: usize = 16;
 
 /// The page's text.
@@ -34,31 +34,31 @@ pub fn html(table: &Table) -> String {
             @if let Some(rungs) = rungs(table) { p.note { (rungs) "." } }
             @if let Some(best) = best(table) { p.result { (best) } }
         }
-        h2 { "Points" }
-        (of(table, Room::Page))
+        h2 { "Trials" }
+        (view(table, TableView::Page))
         (failures(table))
-        (by_metric(table))
-        (against(table))
-        (drawn(table))
+        (metric_plots(table))
+        (changes_section(table))
+        (speed_and_memory(table))
         h2 { "Memory and what stays" }
-        (of(table, Room::Memory))
+        (view(table, TableView::Memory))
         (how_to_read(table))
     };
     document(&format!("{name} · sweep {sweep}"), "", &content, "the run directories of the sweep")
 }
 
-fn of(table: &Table, room: Room) -> Markup {
-    as_table(table, rows(table, room))
+fn view(table: &Table, view: TableView) -> Markup {
+    as_table(table, rows(table, view))
 }
 
-/// What is the same in all points stands above the table; a narrow page shows each point as a list.
+/// A table, with columns that are equal in all rows as a note above it. A narrow page shows each row as a list.
 fn as_table(table: &Table, cells: Cells) -> Markup {
-    // The point and its values stay, whatever they are.
-    let ((titles, rows), said) = said_once(cells, 1 + table.keys.len());
+    // The trial and its values stay in any case.
+    let ((titles, rows), said) = constant_columns(cells, 1 + table.keys.len());
     let title = |at: usize| titles[at].trim_start_matches('>');
     let right = |at: usize| titles[at].starts_with('>');
     html! {
-        @if !said.is_empty() { p.note { "The same in all points: " (said.join(", ")) "." } }
+        @if !said.is_empty() { p.note { "The same in all trials: " (said.join(", ")) "." } }
         div.wide { table.full.stacked {
             thead { tr { @for at in 0..titles.len() { th.r[right(at)] { (title(at)) } } } }
             tbody { @for row in &rows { tr { @for (at, cell) in row.iter().enumerate() {
@@ -70,7 +70,7 @@ fn as_table(table: &Table, cells: Cells) -> Markup {
     }
 }
 
-/// Runs that did not finish, with what they said.
+/// Runs that did not finish, with their messages.
 fn failures(table: &Table) -> Markup {
     let failed = || table.rows.iter().flat_map(|row| &row.runs).filter(|run| !run.finished && !run.at_rung);
     html! {
@@ -84,7 +84,7 @@ fn failures(table: &Table) -> Markup {
     }
 }
 
-fn against(table: &Table) -> Markup {
+fn changes_section(table: &Table) -> Markup {
     let changes = changes(table);
     html! {
         @if let (Some(reference), false) = (reference(table), changes.1.is_empty()) {
@@ -95,9 +95,12 @@ fn against(table: &Table) -> Markup {
     }
 }
 
-fn drawn(table: &Table) -> Markup {
-    let plots: Vec<Plot> =
-        FRONTS.iter().filter_map(|(name, memory)| front(table, name, memory)).chain(by_value(table)).collect();
+fn speed_and_memory(table: &Table) -> Markup {
+    let plots: Vec<Plot> = FRONTS
+        .iter()
+        .filter_map(|(name, memory)| pareto_plot(table, name, memory))
+        .chain(plots_by_value(table))
+        .collect();
     html! {
         @if !plots.is_empty() {
             h2 { "Speed against memory" }
@@ -106,9 +109,9 @@ fn drawn(table: &Table) -> Markup {
     }
 }
 
-/// Each point that finished, and the line of those that no other one beats.
-fn front(table: &Table, name: &str, memory: &str) -> Option<Plot> {
-    let placed = || table.rows.iter().filter_map(|row| Some((row, row.place(memory)?)));
+/// The finished trials by speed and memory, with their Pareto front.
+fn pareto_plot(table: &Table, name: &str, memory: &str) -> Option<Plot> {
+    let placed = || table.rows.iter().filter_map(|row| Some((row, row.speed_and_memory(memory)?)));
     if placed().count() < 2 {
         return None;
     }
@@ -116,18 +119,18 @@ fn front(table: &Table, name: &str, memory: &str) -> Option<Plot> {
     let mut on: Vec<(f64, f64)> =
         placed().filter(|(row, _)| row.pareto.contains(&name)).map(|(_, (speed, memory))| (memory, speed)).collect();
     on.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let curves = vec![curve("points", points, 7, Shape::Dots), curve("front", on, 1, Shape::Points)];
+    let curves = vec![curve("trials", points, 7, Shape::Dots), curve("Pareto front", on, 1, Shape::Points)];
     let words = match name {
         "heap" => ("Speed and peak of the heap", "peak of the heap"),
-        "resident" => ("Speed and peak of resident memory", "peak of resident memory"),
+        "resident" => ("Speed and peak RSS", "peak RSS"),
         _ => ("Speed and peak reserved on the device", "peak reserved on the device"),
     };
     let plot = Plot::of(words.0, (words.1, Unit::Bytes), Unit::Number, curves)?;
-    let room = 0.08 * (plot.x.1 - plot.x.0);
+    let margin = 0.08 * (plot.x.1 - plot.x.0);
     let labels = placed().map(|(row, (speed, memory))| (memory, speed, label(row)));
     Some(Plot {
         caption: caption(table),
-        x: (plot.x.0 - room, plot.x.1 + room),
+        x: (plot.x.0 - margin, plot.x.1 + margin),
         labels: if placed().count() <= LABELS_MAX { labels.collect() } else { vec![] },
         half: true,
         ..plot
@@ -139,7 +142,7 @@ fn caption(table: &Table) -> String {
         [_] => format!("its {}", printable::line(short(&table.keys)[0], 40)),
         _ => "its number".into(),
     };
-    format!("Steps a second, upwards, each point with {names}; the line joins those that no other one beats in both.")
+    format!("Steps per second against memory, each trial with {names}. Line: the Pareto front.")
 }
 
 fn label(row: &Row) -> String {
@@ -156,11 +159,11 @@ fn curve(name: &str, points: Vec<(f64, f64)>, colour: u8, shape: Shape) -> Curve
     Curve { name: name.to_owned(), points, colour, shape, numbers }
 }
 
-/// More figures of one kind than this are not looked at.
+/// Largest number of plots of one kind.
 const KEYS_MAX: usize = 4;
 
 /// The metric over each swept key whose values are numbers.
-fn by_metric(table: &Table) -> Markup {
+fn metric_plots(table: &Table) -> Markup {
     let name = table.metric.as_ref().map(|metric| printable::line(metric, 60));
     let plot = |(at, key): (usize, &String)| {
         let name = name.as_ref()?;
@@ -196,8 +199,8 @@ fn along(table: &Table, key: usize) -> Vec<(f64, &Row)> {
     rows
 }
 
-/// What each finished run measured over the value of a key, and, where it is the only key, a line through the medians; `None`
-/// of fewer than two values.
+/// A measurement of each finished run by the value of a key, with a line through the medians where it is the only key. `None`
+/// with fewer than two values.
 fn over(
     table: &Table,
     key: usize,
@@ -219,27 +222,27 @@ fn over(
     dots.name = "each run".into();
     let curves = std::iter::once(dots).chain(line).collect();
     let plot = Plot::of(title, ("value", Unit::Number), Unit::Number, curves)?;
-    Some(Plot { half: true, ..far_apart(plot) })
+    Some(Plot { half: true, ..logarithmic_if_wide(plot) })
 }
 
-/// Values of which the largest is many times the smallest stand on a logarithmic axis.
-fn far_apart(plot: Plot) -> Plot {
+/// Makes the axis logarithmic where the largest value is at least ten times the smallest.
+fn logarithmic_if_wide(plot: Plot) -> Plot {
     let xs = || plot.curves.iter().flat_map(|curve| &curve.points).map(|point| point.0);
     let (low, high) = (xs().fold(f64::INFINITY, f64::min), xs().fold(f64::NEG_INFINITY, f64::max));
     if low > 0.0 && high >= 10.0 * low { plot.on_logarithmic_x() } else { plot }
 }
 
 /// Speed and peaks along the one swept key, when its values are numbers.
-fn by_value(table: &Table) -> Vec<Plot> {
+fn plots_by_value(table: &Table) -> Vec<Plot> {
     let [key] = table.keys.as_slice() else { return Vec::new() };
     let rows = along(table, 0);
     let line = |name: &str, memory: &str, colour: u8| {
         let points: Vec<(f64, f64)> =
-            rows.iter().filter_map(|(value, row)| Some((*value, row.place(memory)?.1))).collect();
+            rows.iter().filter_map(|(value, row)| Some((*value, row.speed_and_memory(memory)?.1))).collect();
         (points.len() > 1).then(|| curve(name, points, colour, Shape::Points))
     };
     let speeds: Vec<(f64, f64)> =
-        rows.iter().filter_map(|(value, row)| Some((*value, row.place("heap_peak")?.0))).collect();
+        rows.iter().filter_map(|(value, row)| Some((*value, row.speed_and_memory("heap_peak")?.0))).collect();
     if speeds.len() < 2 {
         return Vec::new();
     }
@@ -249,29 +252,29 @@ fn by_value(table: &Table) -> Vec<Plot> {
         line("device reserved", "device_reserved_peak", 3),
     ];
     let name = printable::line(key, 60);
-    let speed = over(table, 0, &format!("Steps a second by {name}"), |run| run.steps_per_second, speeds);
+    let speed = over(table, 0, &format!("Steps per second by {name}"), |run| run.steps_per_second, speeds);
     let memory = memory.into_iter().flatten().collect();
     let memory = Plot::of(&format!("Peaks by {name}"), ("value", Unit::Number), Unit::Bytes, memory);
     let speed = speed.map(|plot| Plot { caption: about_dots(table).into(), ..plot });
-    speed.into_iter().chain(memory.map(far_apart)).map(|plot| Plot { half: true, ..plot }).collect()
+    speed.into_iter().chain(memory.map(logarithmic_if_wide)).map(|plot| Plot { half: true, ..plot }).collect()
 }
 
 fn how_to_read(table: &Table) -> Markup {
     html! {
         h2 { "How to read this page" }
-        p { "A row is a point: a value for each swept key" @if table.repeats > 1 { ", run " (table.repeats) " times with different seeds" } @if ["grid", "zip", "random"].contains(&table.mode.as_str()) { "; the runs were started in random order" } ". " b { "Best" } " is the point \
+        p { "A row is a trial: a value for each swept key" @if table.repeats > 1 { ", run " (table.repeats) " times with different seeds" } @if ["grid", "zip", "random"].contains(&table.mode.as_str()) { "; the runs were started in random order" } ". " b { "Best" } " is the trial \
             with the best last validation; one run says little where repeats differ. "
             @if !table.rungs.is_empty() {
-                "A run stops at a " b { "rung" } "; the best there go on, and the others stay where they are. Metrics at different rungs \
-                are after different numbers of steps, and the best point is one of those at the highest rung. "
+                "A run stops at a " b { "rung" } "; the best of them are promoted, and the others stay. Metrics at different rungs \
+                are after different numbers of steps: the best trial is one of those at the highest rung. "
             }
-            b { "Steps a second" } " have the time of cleanups in them, and not that of validations and checkpoints; of several \
-            repeats it is the median, with the lowest and the highest, and so is memory. "
-            b { "Floor" } " is the least at rest in the second half of a run: what stays. "
-            b { "Growth a step" } " is that of the heap, or of the device's pool if that grows faster (Theil-Sen slope of the floors). "
-            b { "Front" } " names the memory for which no other point is both faster and smaller." }
-        p { "A comparison is " b { "within noise" } " when its interval of 95 % holds 0: repeats of one point differ as much. The \
-            noise is pooled over all points; seeds and the drift of the machine are part of it. " b { "The same" } " is less than \
-            0.05 % apart, noise included." }
+            b { "Steps per second" } " include the time of cleanups, and exclude that of validations and checkpoints. With several \
+            repeats, speed and memory are medians with their minimum and maximum. "
+            b { "Floor" } " is the minimum between steps in the second half of a run. "
+            b { "Growth per step" } " is that of the heap, or of the device's pool if that grows faster (Theil-Sen slope of window minima). "
+            b { "Pareto front" } " names the memory for which no other trial is both faster and smaller." }
+        p { "A comparison is " b { "within noise" } " when its 95 % confidence interval contains 0: repeats of one trial differ as much. The \
+            noise is pooled over all trials, and includes seeds and the drift of the machine. " b { "The same" } " means a difference \
+            of less than 0.05 %, noise included." }
     }
 }

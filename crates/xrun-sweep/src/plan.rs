@@ -1,9 +1,9 @@
-//! Is every point right, and what would it do? Found before the first one runs.
+//! Checks and plans every trial of a sweep before the first one runs.
 
 use serde_json::Value;
 
-use super::points::{points, words};
 use super::search::rungs;
+use super::trials::{trials, words};
 use xrun_core::bounded::ledger::Ledger;
 use xrun_core::experiment::axes::Swept;
 use xrun_core::experiment::overrides::key_of;
@@ -14,28 +14,28 @@ use xrun_core::task::TaskError;
 use xrun_run::plan;
 use xrun_run::plan::shorten;
 
-/// A point that can be run.
+/// A trial that is valid.
 #[derive(Clone, Debug, PartialEq)]
-pub struct PlannedPoint {
-    /// One for each swept key, in the order of [`Record::keys`](crate::records::sweep::Record).
+pub struct PlannedTrial {
+    /// Its value of each swept key, in the order of [`Record::keys`](crate::records::sweep::Record).
     pub values: Vec<Value>,
     /// Optimiser steps.
     pub steps: u64,
-    /// What all buffers together may hold.
+    /// Bytes that all buffers may hold together.
     pub buffer_bytes: u64,
 }
 
-/// What a sweep will run.
+/// The plan of a sweep.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Planned {
-    /// Of mode `tpe` those at the start, which do not depend on results.
-    pub points: Vec<PlannedPoint>,
-    /// Of mode `asha` the steps after which runs stop until they are chosen to go on; the last is the end.
+    /// The trials; of mode `tpe` those that do not depend on results.
+    pub trials: Vec<PlannedTrial>,
+    /// Steps after which runs of mode `asha` stop until they are promoted; the last is the end.
     pub rungs: Vec<u64>,
 }
 
-/// What makes every point of a sweep as short as `steps`, as `section.key=value`, and how many steps the experiment itself
-/// has. What is swept stays swept.
+/// Settings that make every trial as short as `steps`, as `section.key=value`, and the number of steps of the experiment
+/// itself. Swept keys stay swept.
 ///
 /// # Errors
 /// Data that cannot be used, or a number of steps that is swept itself.
@@ -72,33 +72,33 @@ pub fn shortened(family: &Family, steps: u64, small: bool) -> Result<(Vec<String
     Ok((set, whole.steps))
 }
 
-/// Checks every point that is known, without looking at the data; answers how many there are or will be.
+/// Checks every trial that is known, without the data. Returns the number of trials that the sweep will have.
 ///
 /// # Errors
 /// As [`plan`].
 pub fn check(family: &Family) -> Result<usize, Problems> {
-    let points = points(family)?;
+    let points = trials(family)?;
     each(family, &points, false)?;
-    // Of the mode tpe, most points follow from results.
+    // Most trials of mode tpe follow from results.
     let samples = family.sweep.samples.filter(|_| family.sweep.mode == Mode::Tpe);
     Ok(samples.and_then(|samples| usize::try_from(samples).ok()).unwrap_or(points.len()))
 }
 
-/// Checks and plans every point, without a device.
+/// Checks and plans every trial, without a device.
 ///
 /// # Errors
-/// What is wrong with any of them, each with the first point that it is wrong with.
+/// Every mistake, each with the first trial that has it.
 pub fn plan(family: &Family) -> Result<Planned, Problems> {
-    each(family, &points(family)?, true)
+    each(family, &trials(family)?, true)
 }
 
 fn each(family: &Family, points: &[Vec<Swept>], data: bool) -> Result<Planned, Problems> {
-    let mut planned = Planned { points: Vec::with_capacity(points.len()), rungs: Vec::new() };
+    let mut planned = Planned { trials: Vec::with_capacity(points.len()), rungs: Vec::new() };
     let mut wrong = Wrong::default();
     for (at, point) in points.iter().enumerate() {
         let values: Vec<Value> = point.iter().map(|swept| swept.value.clone()).collect();
         let name =
-            format!("point {}: {}", at + 1, words(family.axes.iter().map(|axis| axis.key.as_str()), values.iter()));
+            format!("trial {}: {}", at + 1, words(family.axes.iter().map(|axis| axis.key.as_str()), values.iter()));
         let experiment = match family.point(point) {
             Ok(experiment) => experiment,
             Err(problems) => {
@@ -122,7 +122,7 @@ fn each(family: &Family, points: &[Vec<Swept>], data: bool) -> Result<Planned, P
                     }
                 }
                 let buffer_bytes = plan.owners.iter().map(|owner| owner.bytes).sum();
-                planned.points.push(PlannedPoint { values, steps: plan.steps, buffer_bytes });
+                planned.trials.push(PlannedTrial { values, steps: plan.steps, buffer_bytes });
             }
             Err(error) => {
                 let place = point.last().map(|swept| swept.place.clone());
@@ -134,7 +134,7 @@ fn each(family: &Family, points: &[Vec<Swept>], data: bool) -> Result<Planned, P
     Ok(planned)
 }
 
-/// Mistakes, each told once: the same contradiction may be in hundreds of points.
+/// Mistakes, each told once: the same contradiction may be in hundreds of trials.
 #[derive(Default)]
 struct Wrong {
     seen: Vec<Problem>,

@@ -1,4 +1,4 @@
-//! What is a sweep to do? `sweep.toml`, written before the first run and never changed.
+//! The record of a sweep, `sweep.toml`: written before the first run and never changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::plan::Planned;
-use super::points::{RUNS_MAX, RunId, masked, order};
 use super::search::{self, proposals};
 use super::slurm;
+use super::trials::{RUNS_MAX, RunId, masked, order};
 use crate::records::search::{Method, Search};
 use crate::records::sweep::Record;
 use xrun_core::dataset::digest::digest;
@@ -30,24 +30,24 @@ use xrun_results::trust::{Untrusted, Vouched};
 use xrun_watch::directory;
 use xrun_watch::directory::RunDirectory;
 
-/// A record larger than this is not ours.
+/// A larger record was not written by xrun.
 const RECORD_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
-/// A folder is not that of a sweep, or its record does not read.
+/// A directory is not that of a sweep, or its record cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
-    /// The folder has no `sweep.toml`.
-    #[error("{} is not the folder of a sweep: it has no {}", folder.display(), layout::SWEEP)]
+    /// The directory has no `sweep.toml`.
+    #[error("{} is not the directory of a sweep: it has no {}", folder.display(), layout::SWEEP)]
     NotASweep {
-        /// The folder that was named.
+        /// The directory.
         folder: PathBuf,
     },
     /// `sweep.toml` cannot be read, is damaged, or contradicts itself.
-    #[error("{} is not what it should be: {message}", path.display())]
+    #[error("{} is invalid: {message}", path.display())]
     Content {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it, for people.
+        /// The reason, as a message.
         message: String,
     },
     /// A later xrun wrote it.
@@ -58,10 +58,10 @@ pub enum RecordError {
         /// The version of the format that it states.
         found: u32,
     },
-    /// The lock on the folder is held, so a process works on the sweep.
+    /// The lock on the directory is held: a process works on the sweep.
     #[error("another process works on the sweep {}; wait for it or stop it first", folder.display())]
     Busy {
-        /// The folder of the sweep.
+        /// The directory of the sweep.
         folder: PathBuf,
     },
     /// The record or the lock cannot be written.
@@ -70,14 +70,14 @@ pub enum RecordError {
 }
 
 impl Record {
-    /// The record of a checked and planned family. `command` are the words that started the sweep.
+    /// The record of a checked and planned family. `command` has the arguments that started the sweep.
     pub fn new(family: &Family, planned: &Planned, command: Vec<String>) -> Self {
         let Family { base, sweep, axes, .. } = family;
-        // Of the mode tpe none is chosen yet.
-        let points = if sweep.mode == Mode::Tpe { &[] } else { planned.points.as_slice() };
-        // Which run begins first is no matter where results decide; of those that are drawn, the first is as good as any.
+        // Mode tpe has not chosen any yet.
+        let points = if sweep.mode == Mode::Tpe { &[] } else { planned.trials.as_slice() };
+        // The order does not matter where results decide; drawn trials are in random order already.
         let order = match sweep.mode.is_search() {
-            true => (1..=points.len() as u64).map(|point| RunId { point, repeat: 1 }).collect(),
+            true => (1..=points.len() as u64).map(|point| RunId { trial: point, repeat: 1 }).collect(),
             false => order(points.len() as u64, sweep.repeats, sweep.seed),
         };
         Self {
@@ -93,40 +93,40 @@ impl Record {
             experiment_seed: base.experiment.seed,
             keys: axes.iter().map(|axis| axis.key.clone()).collect(),
             points: points.iter().map(|point| point.values.clone()).collect(),
-            order: order.into_iter().map(|run| [run.point, run.repeat]).collect(),
+            order: order.into_iter().map(|run| [run.trial, run.repeat]).collect(),
             search: search::of(family, &planned.rungs),
         }
     }
 
     /// All runs, in the order in which they are started.
     pub fn runs(&self) -> impl Iterator<Item = RunId> + '_ {
-        self.order.iter().map(|&[point, repeat]| RunId { point, repeat })
+        self.order.iter().map(|&[point, repeat]| RunId { trial: point, repeat })
     }
 
-    /// How many runs there are to be: of mode `tpe`, which may find no other point, at most.
+    /// Number of runs that the sweep will have, at most: mode `tpe` may run out of different trials.
     pub fn runs_at_most(&self) -> usize {
         let samples = self.search.as_ref().map_or(0, |search| usize::try_from(search.samples).unwrap_or(usize::MAX));
-        // Lists alone have so many points, and not more.
-        let space = self.search.as_ref().and_then(Search::points_of_lists).unwrap_or(usize::MAX);
+        // Lists have a limited number of combinations.
+        let space = self.search.as_ref().and_then(Search::trials_of_lists).unwrap_or(usize::MAX);
         self.order.len().max(samples.min(space))
     }
 
-    /// The values of a point, which is counted from 1.
+    /// The values of a trial, which is counted from 1.
     pub fn values(&self, point: u64) -> &[Value] {
         &self.points[point as usize - 1]
     }
 
-    /// What `-s` sets for a run, besides the base.
+    /// The settings of a run beside the base, as `section.key=value`.
     pub fn overrides(&self, run: RunId) -> Vec<String> {
         let seed = self.experiment_seed.wrapping_add(run.repeat as u32 - 1);
         let seed = (run.repeat > 1).then(|| format!("experiment.seed={seed}"));
-        let values = self.keys.iter().zip(self.values(run.point));
-        // What a run measures needs no forecast, and a probe before each would double the start of a short one.
+        let values = self.keys.iter().zip(self.values(run.trial));
+        // A sweep measures its runs: a probe before each would only double the start of a short one.
         let probe = std::iter::once("memory.probe=false".to_owned());
         probe.chain(values.map(|(key, value)| format!("{key}={}", written(value)))).chain(seed).collect()
     }
 
-    /// Makes the sweep's folder and writes down what is to be done; `sweep.toml` is the last file.
+    /// Creates the sweep's directory with its record; `sweep.toml` is written last.
     pub fn create(&self, results: &Path, family: &Family) -> Result<RunDirectory, WriteError> {
         let base = resolved::to_toml(&family.base, None);
         let text = self.to_toml();
@@ -136,7 +136,7 @@ impl Record {
         write::at(&points, std::fs::create_dir(&points))?;
         resolved_text::keep(&folder.path.join(layout::BASE), &seal::text(&base))?;
         let path = folder.path.join(layout::SWEEP);
-        // Points are lists without names, of which nothing else could tell that there are secrets in them.
+        // Trials are lists without keys: nothing else could recognize secrets in them.
         match family.axes.iter().any(names_secrets) {
             true => write::replace_private(&path, &seal::text(&text))?,
             false => resolved_text::keep(&path, &seal::text(&text))?,
@@ -144,7 +144,7 @@ impl Record {
         Ok(folder)
     }
 
-    /// Takes hold of the folder of a sweep and reads what is to be done.
+    /// Locks the directory of a sweep and reads its record.
     pub fn open(folder: &Path) -> Result<(RunDirectory, Self), RecordError> {
         let record = Self::read(folder)?;
         let held = directory::reopen(folder).map_err(|error| match error.source.kind() {
@@ -154,7 +154,7 @@ impl Record {
         Ok((held, record))
     }
 
-    /// Reads `sweep.toml` of a folder without locking the folder.
+    /// Reads the record of a sweep without locking its directory.
     ///
     /// # Errors
     /// The file is missing, damaged or from a later xrun.
@@ -166,7 +166,7 @@ impl Record {
         let content = |message: String| RecordError::Content { path: path.clone(), message };
         let bytes = file::bytes(&path, RECORD_BYTES_MAX).map_err(|error| content(error.to_string()))?;
         seal::check_text(&bytes).map_err(|_| content(seal::DAMAGED.into()))?;
-        // Its runs are those of the points that it was made of.
+        // Its runs are of the base that it was made with.
         let base = resolved_text::sealed_text(&folder.join(layout::BASE));
         if let Err(ReadError::Content { path, message }) = base {
             return Err(RecordError::Content { path, message });
@@ -176,16 +176,13 @@ impl Record {
         if record.version > VERSION {
             return Err(RecordError::Newer { path, found: record.version });
         }
-        // Keys become words of `-s`, and a key that names a program is known by how it is written.
+        // Keys become arguments of `-s`, and a key that names a program is recognized by its spelling.
         let plain = |key: &String| key.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte));
         if let Some(odd) = record.keys.iter().find(|key| !plain(key)) {
-            return Err(content(format!("`{}` is no key as xrun writes keys", printable::line(odd, 100))));
+            return Err(content(format!("`{}` is not a key", printable::line(odd, 100))));
         }
         if folder.join(layout::POINTS).is_symlink() {
-            return Err(content(format!(
-                "`{}` beside it is a symlink, which would lead out of the sweep",
-                layout::POINTS
-            )));
+            return Err(content(format!("`{}` beside it is a symlink", layout::POINTS)));
         }
         if matches!(&record.search, Some(Search { method: Method::Tpe { .. }, .. })) {
             proposals::read_into(folder, &mut record).map_err(|error| match error {
@@ -200,22 +197,22 @@ impl Record {
         let each_once = record.order.iter().collect::<BTreeSet<_>>().len() as u64;
         if runs != Some(each_once) || runs != Some(record.order.len() as u64) {
             return Err(content(format!(
-                "its order has {} runs, {each_once} of them different, and it should have {count} points times {} \
+                "its order has {} runs, {each_once} of them different, and it should have {count} trials times {} \
                  repeats, at most {RUNS_MAX}",
                 record.order.len(),
                 record.repeats
             )));
         }
         if !record.order.iter().all(known) || record.points.iter().any(|point| point.len() != record.keys.len()) {
-            return Err(content("its points and its order do not fit together".into()));
+            return Err(content("its trials and its order do not match".into()));
         }
-        if let Some(wrong) = record.search.as_ref().and_then(|search| search.unsound(record.keys.len())) {
+        if let Some(wrong) = record.search.as_ref().and_then(|search| search.invalid_reason(record.keys.len())) {
             return Err(content(wrong.into()));
         }
         Ok(record)
     }
 
-    /// A line a point: the file is to be read by people, too.
+    /// The record as TOML, a line for each trial.
     fn to_toml(&self) -> String {
         let head = Self { points: Vec::new(), order: Vec::new(), search: None, ..self.clone() };
         // Text, numbers and lists of text always serialise.
@@ -242,32 +239,32 @@ fn names_secrets(axis: &Axis) -> bool {
     matches!(&axis.values, Draw::List(list) if list.iter().any(|swept| masked(&axis.key, &swept.value) != swept.value))
 }
 
-/// Writes down that this user created the sweep.
+/// Signs the sweep as created by this user.
 ///
 /// # Errors
-/// Why it cannot be.
+/// The reason why it cannot be signed.
 pub fn sign(sweep: &Path) -> Result<(), String> {
-    of_sweep(sweep).map_or(Ok(()), |vouched| trust::sign(sweep, &vouched))
+    vouched(sweep).map_or(Ok(()), |vouched| trust::sign(sweep, &vouched))
 }
 
-/// Whether this user created the sweep, and nothing was changed in what names programs.
+/// Checks that this user created the sweep and that no program it names was changed.
 ///
 /// # Errors
-/// Why that is not known.
+/// The reason why that is not known.
 pub fn check_creator(sweep: &Path) -> Result<(), Untrusted> {
-    trust::check(sweep, of_sweep(sweep))
+    trust::check(sweep, vouched(sweep))
 }
 
-/// The rest of `slurm.toml` names no program, and may be changed.
-fn of_sweep(sweep: &Path) -> Option<Vouched> {
-    let slurm = slurm::kept(sweep).ok()?;
+/// The content that names programs. The rest of `slurm.toml` may be edited.
+fn vouched(sweep: &Path) -> Option<Vouched> {
+    let slurm = slurm::read_settings(sweep).ok()?;
     Some(Vouched {
         files: &[layout::BASE, layout::SWEEP],
         words: slurm.map_or_else(Vec::new, |slurm| slurm.extra_lines),
     })
 }
 
-/// Where a run of a sweep writes.
+/// The directory of a run.
 pub fn run_folder(sweep: &Path, run: RunId) -> PathBuf {
     sweep.join(layout::POINTS).join(run.to_string())
 }
@@ -340,7 +337,7 @@ mod tests {
                 experiment_seed: u32::MAX,
                 keys: ["a.b", "c", "d", "e"].map(str::to_owned).to_vec(),
                 points: numbers.iter().map(|(n, x, text)| vec![json!(n), json!(x), json!(text), json!([1, 2])]).collect(),
-                order: order(numbers.len() as u64, 2, seed).into_iter().map(|run| [run.point, run.repeat]).collect(),
+                order: order(numbers.len() as u64, 2, seed).into_iter().map(|run| [run.trial, run.repeat]).collect(),
                 search: (seed % 2 == 0).then(|| Search {
                     metric: "a \"b\"".into(),
                     better: Better::Lower,
@@ -351,7 +348,7 @@ mod tests {
             let folder = tempfile::tempdir().unwrap();
             write::replace(&folder.path().join(layout::SWEEP), record.to_toml().as_bytes()).unwrap();
             prop_assert_eq!(Record::read(folder.path()).unwrap(), record.clone());
-            let set = record.overrides(RunId { point: 1, repeat: 2 });
+            let set = record.overrides(RunId { trial: 1, repeat: 2 });
             prop_assert_eq!(set.last().unwrap(), "experiment.seed=0");
         }
     }

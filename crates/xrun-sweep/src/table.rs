@@ -1,14 +1,14 @@
-//! What came out of a sweep? A row a point, from the run directories: `table.csv`, `table.json`, `report.html`.
+//! The table of a sweep, a row for each trial, from the run directories: `table.csv`, `table.json`, `report.html`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde_json::Value;
 
-use super::compare::front;
+use super::compare::pareto_front;
 use super::measure::{Queued, measure};
 use super::page;
-use super::points::{RunId, masked};
+use super::trials::{RunId, masked};
 use crate::records::search::Search;
 use crate::records::sweep::{Change, Measured, Noise, Process, Record, Row, Spread, Table};
 use xrun_core::experiment::read_sweep::shown;
@@ -21,10 +21,10 @@ use xrun_results::loss;
 use xrun_results::read;
 use xrun_results::report::epochs::csv_line;
 
-/// What is compared with the reference.
+/// Measurements that are compared with the reference.
 pub const COMPARED: [&str; 4] = ["steps_per_second", "heap_peak", "resident_peak", "device_reserved_peak"];
 
-/// Memory against which speed is held, and the name of the front.
+/// Name of each Pareto front, and the memory that is compared with speed.
 pub const FRONTS: [(&str, &str); 3] =
     [("heap", "heap_peak"), ("resident", "resident_peak"), ("device", "device_reserved_peak")];
 
@@ -49,20 +49,20 @@ impl Row {
         self.runs.iter().filter(|run| run.finished).filter_map(of).collect()
     }
 
-    /// Speed and memory, of a point that finished.
-    pub fn place(&self, memory: &str) -> Option<(f64, f64)> {
+    /// Speed and memory of a trial that finished.
+    pub fn speed_and_memory(&self, memory: &str) -> Option<(f64, f64)> {
         let finished = self.finished > 0;
         Some((self.steps_per_second?.median, self.number(memory)?.median)).filter(|_| finished)
     }
 }
 
-/// Reads all run directories of a sweep. `queued` is what the queue of a cluster knows.
+/// Reads all run directories of a sweep. `queued` has the runs in the queue of a cluster.
 pub fn table(sweep: &Path, record: &Record, queued: &BTreeMap<RunId, Queued>) -> Table {
     let processes = processes(sweep);
     let rungs = record.search.as_ref().map_or(&[][..], Search::rungs);
     let points = (1..=record.points.len() as u64).map(|point| {
         let runs = (1..=record.repeats).map(|repeat| {
-            let run = RunId { point, repeat };
+            let run = RunId { trial: point, repeat };
             measure(sweep, run, processes.get(&run.to_string()), queued.get(&run).copied(), rungs)
         });
         runs.collect()
@@ -71,7 +71,7 @@ pub fn table(sweep: &Path, record: &Record, queued: &BTreeMap<RunId, Queued>) ->
     assemble(&name, record, points)
 }
 
-/// From what the runs of each point measured.
+/// The table of the measurements of each trial.
 fn assemble(name: &str, record: &Record, points: impl Iterator<Item = Vec<Measured>>) -> Table {
     let values = |point| record.keys.iter().zip(record.values(point)).map(|(key, value)| masked(key, value)).collect();
     let mut rows: Vec<Row> = (1..).zip(points).map(|(point, runs)| row(point, values(point), runs)).collect();
@@ -103,10 +103,10 @@ fn assemble(name: &str, record: &Record, points: impl Iterator<Item = Vec<Measur
         false => best_at_top(&rows, better),
     });
     for (name, memory) in FRONTS {
-        let places: Vec<Option<(f64, f64)>> = rows.iter().map(|row| row.place(memory)).collect();
-        rows.iter_mut().zip(front(&places)).filter(|(_, on)| *on).for_each(|(row, _)| row.pareto.push(name));
+        let measured: Vec<Option<(f64, f64)>> = rows.iter().map(|row| row.speed_and_memory(memory)).collect();
+        rows.iter_mut().zip(pareto_front(&measured)).filter(|(_, on)| *on).for_each(|(row, _)| row.pareto.push(name));
     }
-    // What is searched for is a metric; speeds of so many points are compared with none.
+    // A search optimizes a metric: its trials are not compared by speed.
     let reference = search.map_or_else(|| reference(record, &rows), |_| None);
     let noise = compare(&mut rows, reference);
     Table {
@@ -128,16 +128,16 @@ fn assemble(name: &str, record: &Record, points: impl Iterator<Item = Vec<Measur
     }
 }
 
-/// The point with the best median of the metric, of those that finished; the first of those that are alike.
+/// The finished trial with the best median of the metric; the first of equal ones.
 fn best(rows: &[Row], better: Better, of_search: bool) -> Option<u64> {
     let finished = rows.iter().filter(|row| row.finished > 0);
     let measured: Vec<(u64, f64)> = finished.filter_map(|row| Some((row.point, row.metric?.median))).collect();
-    // Where all are alike, none is better; but a search has a result.
-    let alike = measured.windows(2).all(|pair| pair[0].1 == pair[1].1);
-    if alike && !of_search { None } else { first_of_best(measured, better) }
+    // Of equal trials none is the best, except in a search, which has a result.
+    let equal = measured.windows(2).all(|pair| pair[0].1 == pair[1].1);
+    if equal && !of_search { None } else { first_of_best(measured, better) }
 }
 
-/// Of those that came to the highest rung that one came to; a metric after fewer steps is another one.
+/// The best trial at the highest rung that was reached: metrics after fewer steps are not comparable.
 fn best_at_top(rows: &[Row], better: Better) -> Option<u64> {
     let came = |row: &&Row| row.runs.iter().any(|run| run.finished || run.at_rung);
     let top = rows.iter().filter(came).filter_map(|row| row.rung).max()?;
@@ -158,7 +158,7 @@ fn processes(sweep: &Path) -> BTreeMap<String, Process> {
     lines.map_while(Result::ok).map(|process| (process.run.clone(), process)).collect()
 }
 
-/// The runs whose numbers count.
+/// The runs that are measured: those that finished, or else all.
 fn counted(runs: &[Measured]) -> impl Iterator<Item = &Measured> {
     let any = runs.iter().any(|run| run.finished);
     runs.iter().filter(move |run| run.finished || !any)
@@ -236,7 +236,10 @@ fn compare(rows: &mut [Row], reference: Option<u64>) -> BTreeMap<&'static str, N
     noises
 }
 
-/// Writes `table.csv`, `table.json` and `report.html`, and answers with the table.
+/// Writes `table.csv`, `table.json` and `report.html`, and returns the table.
+///
+/// # Errors
+/// A file cannot be written.
 pub fn write(sweep: &Path, record: &Record, queued: &BTreeMap<RunId, Queued>) -> Result<Table, WriteError> {
     let table = table(sweep, record, queued);
     write::replace(&sweep.join(layout::TABLE_CSV), csv(&table).as_bytes())?;
@@ -245,7 +248,7 @@ pub fn write(sweep: &Path, record: &Record, queued: &BTreeMap<RunId, Queued>) ->
     Ok(table)
 }
 
-/// A row a point; what is not known is empty. Sizes are bytes.
+/// A row for each trial. Unknown cells are empty; sizes are bytes.
 fn csv(table: &Table) -> String {
     let spread = |name: &str| [name.to_owned(), format!("{name}_low"), format!("{name}_high")];
     let mut header = vec!["point".to_owned()];
@@ -292,7 +295,7 @@ fn csv(table: &Table) -> String {
     text
 }
 
-/// Numbers of a row that have a middle and two ends, in the order of the columns.
+/// Columns that have a median and a range.
 const SPREADS: [&str; 13] = [
     "steps_per_second",
     "cleanup_seconds",
@@ -327,7 +330,7 @@ fn spreads(row: &Row) -> [Option<Spread>; 13] {
     ]
 }
 
-/// A value without quotes; one that a spreadsheet would take for a formula gets a mark.
+/// A value without quotes, escaped where a spreadsheet would take it for a formula.
 fn plain(value: &Value) -> String {
     match value {
         Value::String(text) if text.starts_with(['=', '+', '-', '@']) => format!("'{text}"),

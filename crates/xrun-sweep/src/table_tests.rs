@@ -30,7 +30,7 @@ fn record(keys: &[&str], points: Vec<Vec<Value>>, repeats: u64) -> Record {
 fn run(point: u64, repeat: u64, speed: f64, resident: u64) -> Measured {
     const MEBIBYTE: u64 = 1024 * 1024;
     Measured {
-        run: RunId { point, repeat }.to_string(),
+        run: RunId { trial: point, repeat }.to_string(),
         repeat,
         outcome: "finished".into(),
         finished: true,
@@ -100,7 +100,7 @@ fn the_page_has_every_floor_and_the_ends_of_an_interval_in_one_unit() {
     };
     let record = record(&["limits.prefetch"], vec![vec![json!(2)]], 2);
     let table = assemble("one", &record, [vec![on_device(1, 1000), on_device(2, 1100)]].into_iter());
-    let (titles, rows) = text::rows(&table, text::Room::Memory);
+    let (titles, rows) = text::rows(&table, text::TableView::Memory);
     let cells = &rows[0];
     assert_eq!(titles.len(), cells.len());
     let cell = |title: &str| cells[titles.iter().position(|one| one == title).unwrap()].to_string();
@@ -125,7 +125,7 @@ fn one_repeat_says_that_noise_was_not_measured() {
 fn the_front_has_the_points_that_no_other_one_beats() {
     let table = repeated();
     let on: Vec<u64> = table.rows.iter().filter(|row| row.pareto.contains(&"resident")).map(|row| row.point).collect();
-    // Point 3 is as small as point 2 and faster; the killed one has no speed.
+    // Trial 3 is as small as trial 2 and faster; the killed one has no speed.
     assert_eq!(on, [1, 3, 4]);
 }
 
@@ -134,7 +134,7 @@ fn what_a_run_said_cannot_change_the_page() {
     let page = page::html(&repeated());
     assert!(page.contains("&lt;script&gt;") && !page.contains("<script>") && !page.contains('\u{1b}'));
     assert!(page.matches("<svg").count() >= 3, "fronts and curves are drawn");
-    assert!(page.contains("each point with its every_steps"), "points are named in the drawing");
+    assert!(page.contains("each trial with its every_steps"), "trials are named in the plot");
 }
 
 #[test]
@@ -173,18 +173,18 @@ fn the_page_shows_the_metric_over_the_value_and_names_the_best_point() {
     assert_eq!(table.rows[3].metric, None);
     assert_eq!(table.rows[1].loss.unwrap().median, 2.0, "of the kind that most steps were of");
     let told = text::text(&table, None);
-    assert!(told.contains("best: point 2 (optimizer.adamw.learning_rate = 0.001), map50 0.5"), "{told}");
+    assert!(told.contains("best: trial 2 (optimizer.adamw.learning_rate = 0.001), map50 0.5"), "{told}");
     assert!(told.lines().next().unwrap().contains("map50 ↑") && told.contains("loss, detection ↓"), "{told}");
     let page = page::html(&table);
     assert!(page.contains("<h3>map50 by optimizer.adamw.learning_rate</h3>") && page.contains("higher is better"));
     assert!(page.contains(">0.001<") && page.contains(">0.01<"), "a logarithmic axis has these ticks");
-    assert!(page.contains("best: point 2") && page.contains("best 0.5"));
+    assert!(page.contains("best: trial 2") && page.contains("best 0.5"));
     assert!(!page.contains("noise not measured"), "said once above the table");
     // The lower is better: another one is best.
     let mut table = table;
     assert_eq!(super::best(&table.rows, Better::Lower, false), Some(1));
     table.rows.truncate(1);
-    assert_eq!(super::best(&table.rows, Better::Lower, false), None, "of one point none is best");
+    assert_eq!(super::best(&table.rows, Better::Lower, false), None, "of one trial none is best");
 }
 
 #[test]
@@ -193,7 +193,7 @@ fn what_is_the_same_in_all_points_is_said_once_and_not_in_a_column() {
     let values = vec![vec![json!(2), json!("a")], vec![json!(4), json!("a")]];
     let record = record(&["limits.prefetch", "limits.frame_cache"], values, 2);
     let page = page::html(&assemble("one", &record, points.into_iter()));
-    assert!(page.contains("The same in all points: outcome finished, map50 ↑ 0.5, heap peak 100 MiB"), "{page}");
+    assert!(page.contains("The same in all trials: outcome finished, map50 ↑ 0.5, heap peak 100 MiB"), "{page}");
     let table = &page[page.find("<table").unwrap()..page.find("</table>").unwrap()];
     assert!(!table.contains("finished") && !table.contains("100 MiB"), "{table}");
     assert!(table.contains(">frame_cache<"), "what is swept stays, though it is the same: {table}");

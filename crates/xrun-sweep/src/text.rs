@@ -2,23 +2,23 @@
 
 use std::fmt;
 
-use super::plan::PlannedPoint;
-use super::points::{masked, words};
+use super::plan::PlannedTrial;
 use super::table::COMPARED;
+use super::trials::{masked, words};
 use crate::records::sweep::{Change, Row, Spread, Table};
 use xrun_core::experiment::read_sweep::shown;
 use xrun_core::printable;
 use xrun_results::report::axes::{bytes, bytes_as, duration, number};
-use xrun_results::report::width::{fold, table as within};
+use xrun_results::report::width::{fold, table as fit_table};
 
-/// More rows than this are not printed: the files have all.
+/// Largest number of rows that are printed; the files have all.
 const ROWS_MAX: usize = 60;
-/// A longer value, or outcome, is cut.
+/// Longest value, in characters; the rest is cut.
 const CELL_CHARACTERS_MAX: usize = 40;
 
-/// What `--dry-run` prints: every point.
-pub fn plan(keys: &[&str], points: &[PlannedPoint], repeats: u64, width: Option<usize>) -> String {
-    let mut header: Vec<String> = vec![">point".into()];
+/// The table of all trials that `--dry-run` prints.
+pub fn plan(keys: &[&str], points: &[PlannedTrial], repeats: u64, width: Option<usize>) -> String {
+    let mut header: Vec<String> = vec![">trial".into()];
     header.extend(keys.iter().map(|key| format!(">{key}")));
     header.extend([">steps", ">buffers at most"].map(str::to_owned));
     let rows = points.iter().enumerate().map(|(at, point)| {
@@ -32,11 +32,11 @@ pub fn plan(keys: &[&str], points: &[PlannedPoint], repeats: u64, width: Option<
     let runs = points.len() as u64 * repeats;
     let steps: u64 = points.iter().map(|point| point.steps).sum::<u64>().saturating_mul(repeats);
     let each = if repeats == 1 { "once".to_owned() } else { format!("{repeats} times") };
-    let table = within(&header, &rows, width);
-    format!("{table}\n{} points, each {each}: {runs} runs, {steps} steps\n", points.len())
+    let table = fit_table(&header, &rows, width);
+    format!("{table}\n{} trials, each {each}: {runs} runs, {steps} steps\n", points.len())
 }
 
-/// The names of the keys, as short as tells them apart.
+/// The shortest names of the keys that are different.
 pub fn short(keys: &[String]) -> Vec<&str> {
     let last = |key: &'_ str| key.rsplit('.').next().unwrap_or_default().to_owned();
     keys.iter()
@@ -47,7 +47,7 @@ pub fn short(keys: &[String]) -> Vec<&str> {
         .collect()
 }
 
-/// A name of [`COMPARED`] for people.
+/// Title of a measurement of [`COMPARED`].
 pub fn compared(name: &str) -> &'static str {
     match name {
         "steps_per_second" => "speed",
@@ -57,23 +57,23 @@ pub fn compared(name: &str) -> &'static str {
     }
 }
 
-/// Which table is read, and where.
+/// Columns of a table, by where it is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Room {
-    /// Of memory the peaks, of the heap the floor; medians.
+pub enum TableView {
+    /// Medians: peaks of memory, and the window minimum of the heap.
     Terminal,
-    /// What came out, what it cost, and how it ended; of repeats the lowest and the highest. What tensors hold is in the
-    /// other table.
+    /// Results, speed, memory peaks and outcomes, with their ranges.
     Page,
-    /// Every floor beside its peak, and the time of cleanups.
+    /// Every window minimum beside its peak, and the time of cleanups.
     Memory,
 }
 
-/// What stands in a cell.
+/// A cell of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cell {
+    /// Its value.
     pub text: String,
-    /// From what to what, of several repeats that differ; else empty.
+    /// The range over repeats that differ; otherwise empty.
     pub range: String,
 }
 
@@ -82,18 +82,18 @@ impl Cell {
         Self { text: text.into(), range: String::new() }
     }
 
-    /// What is not known.
+    /// An unknown value.
     fn none() -> Self {
         Self::of("-")
     }
 
-    /// A range whose ends are written alike says nothing.
+    /// A value with its range, unless both ends are the same text.
     fn between(text: String, low: &str, high: &str) -> Self {
         Self { range: if low == high { String::new() } else { format!("{low} to {high}") }, text }
     }
 }
 
-/// `5.12`, or `5.12 (4.98 to 5.2)`.
+/// Writes `5.12`, or `5.12 (4.98 to 5.2)`.
 impl fmt::Display for Cell {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.range.as_str() {
@@ -103,26 +103,26 @@ impl fmt::Display for Cell {
     }
 }
 
-/// Titles, which begin with `>` over numbers, and rows.
+/// Titles, which begin with `>` above numbers, and rows.
 pub type Cells = (Vec<String>, Vec<Vec<Cell>>);
 
-/// A column: its title, and what a row has in it.
+/// A column: its title, and the cell of a row.
 type Column<'a> = (String, Box<dyn Fn(&Row) -> Cell + 'a>);
 
 /// The titles and the rows.
-pub fn rows(table: &Table, room: Room) -> Cells {
-    let columns = columns_of(table, room);
+pub fn rows(table: &Table, view: TableView) -> Cells {
+    let columns = columns_of(table, view);
     let row = |row| columns.iter().map(|(_, cell)| cell(row)).collect();
     (columns.iter().map(|(title, _)| title.clone()).collect(), table.rows.iter().map(row).collect())
 }
 
-fn columns_of(table: &Table, room: Room) -> Vec<Column<'_>> {
-    let mut all: Vec<Column<'_>> = vec![(">point".into(), Box::new(|row: &Row| Cell::of(row.point.to_string())))];
+fn columns_of(table: &Table, view: TableView) -> Vec<Column<'_>> {
+    let mut all: Vec<Column<'_>> = vec![(">trial".into(), Box::new(|row: &Row| Cell::of(row.point.to_string())))];
     for (at, key) in short(&table.keys).into_iter().enumerate() {
         let title = format!(">{}", printable::line(key, CELL_CHARACTERS_MAX));
         all.push((title, Box::new(move |row: &Row| Cell::of(row.values.get(at).map_or_else(String::new, value)))));
     }
-    if !table.rungs.is_empty() && room != Room::Memory {
+    if !table.rungs.is_empty() && view != TableView::Memory {
         let number = |number: Option<u64>| number.map_or_else(Cell::none, |number| Cell::of(number.to_string()));
         all.push((">steps".into(), Box::new(move |row: &Row| number(row.steps))));
         all.push((">rung".into(), Box::new(move |row: &Row| number(row.rung))));
@@ -133,13 +133,13 @@ fn columns_of(table: &Table, room: Room) -> Vec<Column<'_>> {
     let size = move |title: &str, of: fn(&Row) -> Option<Spread>| -> Column<'_> {
         let cell = move |row: &Row| match of(row) {
             None => Cell::none(),
-            Some(spread) if room == Room::Terminal => Cell::of(bytes(spread.median)),
+            Some(spread) if view == TableView::Terminal => Cell::of(bytes(spread.median)),
             Some(spread) => sizes(spread),
         };
         (title.to_owned(), Box::new(cell))
     };
     let device = has_device(table);
-    if room == Room::Memory {
+    if view == TableView::Memory {
         all.push(size(">heap peak", |row| row.heap_peak));
         all.push(size(">heap floor", |row| row.heap_floor));
         all.push(size(">resident peak", |row| row.resident_peak));
@@ -153,7 +153,7 @@ fn columns_of(table: &Table, room: Room) -> Vec<Column<'_>> {
         all.push((">cleanup".into(), Box::new(cleanup)));
         return all;
     }
-    if room == Room::Page {
+    if view == TableView::Page {
         all.push(ended());
     }
     if let Some(metric) = &table.metric {
@@ -171,31 +171,31 @@ fn columns_of(table: &Table, room: Room) -> Vec<Column<'_>> {
         let cell = |row: &Row| row.loss.map_or_else(Cell::none, |spread| Cell::of(number(spread.median)));
         all.push((format!(">loss{kind} ↓"), Box::new(cell)));
     }
-    // A cleanup is a price of training, too: `show` has the speed of the steps alone.
+    // Cleanups are part of the cost; `show` has the speed of the steps alone.
     all.push((
         ">steps/s with cleanup".into(),
         Box::new(|row: &Row| row.steps_per_second.map_or_else(Cell::none, plain)),
     ));
-    if room == Room::Terminal {
+    if view == TableView::Terminal {
         all.push((">cleanup".into(), Box::new(cleanup)));
     }
     all.push(size(">heap peak", |row| row.heap_peak));
-    if room == Room::Terminal {
+    if view == TableView::Terminal {
         all.push(size(">heap floor", |row| row.heap_floor));
     }
     all.push(size(">resident peak", |row| row.resident_peak));
     if device {
-        if room == Room::Terminal {
+        if view == TableView::Terminal {
             all.push(size(">device in use", |row| row.device_in_use_peak));
         }
         all.push(size(">device reserved", |row| row.device_reserved_peak));
     }
     let growth = |row: &Row| row.growth.map_or_else(Cell::none, |spread| Cell::of(signed(spread.median)));
-    all.push((">growth a step".into(), Box::new(growth)));
+    all.push((">growth per step".into(), Box::new(growth)));
     let judged = |row: &Row| row.verdict.map_or_else(Cell::none, |verdict| Cell::of(verdict.words()));
     all.push(("verdict".into(), Box::new(judged)));
-    all.push(("front".into(), Box::new(|row: &Row| Cell::of(row.pareto.join(" ")))));
-    if room == Room::Terminal {
+    all.push(("Pareto front".into(), Box::new(|row: &Row| Cell::of(row.pareto.join(" ")))));
+    if view == TableView::Terminal {
         all.push(ended());
     }
     all
@@ -205,31 +205,31 @@ fn cleanup(row: &Row) -> Cell {
     row.cleanup_seconds.map_or_else(Cell::none, |spread| Cell::of(duration(spread.median)))
 }
 
-/// Takes the columns that say the same in every row, and says each once: `steps/s 5.1`. A table of one row stays whole,
-/// and so do the first `kept` columns.
-pub fn said_once((titles, rows): Cells, kept: usize) -> (Cells, Vec<String>) {
-    let alike = |at: usize| at >= kept && rows.len() > 1 && rows.iter().all(|row| row[at] == rows[0][at]);
-    let (once, columns): (Vec<usize>, Vec<usize>) = (0..titles.len()).partition(|&at| alike(at));
-    // Of what no row has, nothing is said.
+/// Removes the columns that are equal in all rows, and returns each of them as text: `steps/s 5.1`. The first `kept` columns
+/// stay, and so does a table of one row.
+pub fn constant_columns((titles, rows): Cells, kept: usize) -> (Cells, Vec<String>) {
+    let constant = |at: usize| at >= kept && rows.len() > 1 && rows.iter().all(|row| row[at] == rows[0][at]);
+    let (once, columns): (Vec<usize>, Vec<usize>) = (0..titles.len()).partition(|&at| constant(at));
+    // A value that no row has is left out.
     let known = once.into_iter().filter(|&at| !rows[0][at].text.is_empty() && rows[0][at] != Cell::none());
     let said = known.map(|at| format!("{} {}", titles[at].trim_start_matches('>'), rows[0][at])).collect();
     let left = |row: &Vec<Cell>| columns.iter().map(|&at| row[at].clone()).collect();
     ((columns.iter().map(|&at| titles[at].clone()).collect(), rows.iter().map(left).collect()), said)
 }
 
-/// A swept value as a person reads it; as TOML a text has quotes.
+/// A swept value, without the quotes of TOML.
 pub fn value(value: &serde_json::Value) -> String {
     let text = value.as_str().map_or_else(|| shown(value), str::to_owned);
     printable::line(&text, CELL_CHARACTERS_MAX)
 }
 
-/// `best: point 3 (optimizer.adamw.learning_rate = 0.003), map50 0.51`.
+/// `best: trial 3 (optimizer.adamw.learning_rate = 0.003), map50 0.51`.
 pub fn best(table: &Table) -> Option<String> {
     let row = table.rows.iter().find(|row| Some(row.point) == table.best)?;
     let values = words(table.keys.iter().map(String::as_str), row.values.iter());
     let (metric, spread) = (table.metric.as_ref()?, row.metric?);
     Some(format!(
-        "best: point {} ({}), {} {}",
+        "best: trial {} ({}), {} {}",
         row.point,
         printable::line(&values, 200),
         printable::line(metric, CELL_CHARACTERS_MAX),
@@ -237,6 +237,7 @@ pub fn best(table: &Table) -> Option<String> {
     ))
 }
 
+/// Returns whether a trial used a device.
 pub fn has_device(table: &Table) -> bool {
     table.rows.iter().any(|row| row.device_reserved_peak.is_some())
 }
@@ -245,7 +246,7 @@ fn plain(spread: Spread) -> Cell {
     Cell::between(number(spread.median), &number(spread.low), &number(spread.high))
 }
 
-/// All in one unit.
+/// A size and its range, in one unit.
 fn sizes(spread: Spread) -> Cell {
     let as_written = |size: f64| bytes_as(size, spread.median);
     Cell::between(bytes(spread.median), &as_written(spread.low), &as_written(spread.high))
@@ -255,11 +256,11 @@ fn signed(size: f64) -> String {
     if size < 0.0 { format!("-{}", bytes(-size)) } else { bytes(size) }
 }
 
-/// What is compared with the reference, for the points that finished: titles and rows.
+/// Changes against the reference, of the trials that finished.
 pub fn changes(table: &Table) -> Cells {
     let shown: Vec<&str> =
         COMPARED.into_iter().filter(|name| table.rows.iter().any(|row| row.change.contains_key(name))).collect();
-    let mut titles = vec![">point".to_owned()];
+    let mut titles = vec![">trial".to_owned()];
     titles.extend(short(&table.keys).into_iter().map(|key| format!(">{}", printable::line(key, CELL_CHARACTERS_MAX))));
     titles.extend(shown.iter().map(|name| compared(name).to_owned()));
     let rows = table.rows.iter().filter(|row| !row.change.is_empty()).map(|row| {
@@ -276,29 +277,29 @@ fn change(change: &Change) -> Cell {
     Cell { text, range: range.unwrap_or_default() }
 }
 
-/// `rungs: after 10, 40 and 160 steps`; of sweeps that have some.
+/// `rungs: after 10, 40 and 160 steps`; `None` without rungs.
 pub fn rungs(table: &Table) -> Option<String> {
     let (last, before) = table.rungs.split_last()?;
     let before: Vec<String> = before.iter().map(u64::to_string).collect();
     Some(format!("rungs: after {} and {last} steps", before.join(", ")))
 }
 
-/// The point that the others are compared with, in words.
+/// The trial that the others are compared with: `trial 1 (cleanup.every_steps = 0)`.
 pub fn reference(table: &Table) -> Option<String> {
     let row = table.rows.iter().find(|row| Some(row.point) == table.reference)?;
     let values = words(table.keys.iter().map(String::as_str), row.values.iter());
-    Some(format!("point {} ({})", row.point, printable::line(&values, 200)))
+    Some(format!("trial {} ({})", row.point, printable::line(&values, 200)))
 }
 
-/// How far the comparison can be trusted.
+/// Sentence on the noise of the comparison.
 pub fn noise(table: &Table) -> String {
     match table.noise.get("steps_per_second") {
         Some(noise) => format!(
-            "intervals of 95 %; speeds of one point differ by {:.1} % (standard deviation) from repeat to repeat",
+            "95 % confidence intervals; the speeds of one trial differ by {:.1} % (standard deviation) between repeats",
             100.0 * noise.deviation
         ),
         None => {
-            "each point was measured once, so the noise of the machine is not known; --repeats 3 measures it".into()
+            "each trial was measured once, so the noise of the machine is not known; --repeats 3 measures it".into()
         }
     }
 }
@@ -309,12 +310,12 @@ pub fn text(table: &Table, width: Option<usize>) -> String {
         let titles: Vec<&str> = titles.iter().map(String::as_str).collect();
         let rows: Vec<Vec<String>> = rows.iter().map(|row| row.iter().map(ToString::to_string).collect()).collect();
         let left = rows.len().saturating_sub(ROWS_MAX);
-        let shown = within(&titles, &rows[..rows.len() - left], width);
-        if left > 0 { format!("{shown}… and {left} more points in table.csv\n") } else { shown }
+        let shown = fit_table(&titles, &rows[..rows.len() - left], width);
+        if left > 0 { format!("{shown}… and {left} more trials in table.csv\n") } else { shown }
     };
-    let mut text = as_table(rows(table, Room::Terminal));
+    let mut text = as_table(rows(table, TableView::Terminal));
     if table.rows.iter().any(|row| !row.pareto.is_empty()) {
-        let front = "front: the memory for which no other point is both faster and smaller";
+        let front = "Pareto front: the memory for which no other trial is both faster and smaller";
         text.push_str(&format!("{}\n", fold(front, width, 2)));
     }
     text.extend(rungs(table).map(|rungs| format!("{}\n", fold(&rungs, width, 2))));

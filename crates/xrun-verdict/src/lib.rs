@@ -29,6 +29,7 @@ mod findings;
 mod floors;
 mod judge;
 pub mod names;
+mod recent;
 mod rising;
 mod sample;
 mod shape;
@@ -43,6 +44,7 @@ pub use axis::{Axis, Per};
 pub use context::{Context, Declared, NO_CAP, Place};
 pub use findings::{Findings, Judgement, ProcessOfRun, SeriesVerdict, VERSION, Verdict};
 pub use judge::{BYTES, COUNT, STEPS_NEEDED, Scale, Series};
+pub use recent::{Recent, RecentGrowth};
 pub use sample::{Driver, Pool, Processes, Sample};
 pub use watch::Watch;
 

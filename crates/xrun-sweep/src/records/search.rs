@@ -1,4 +1,4 @@
-//! How does a sweep search, and which points did it choose? What stands in `sweep.toml` and in `proposals.jsonl`.
+//! The search of a sweep in `sweep.toml`, and the trials that it chose in `proposals.jsonl`.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -7,22 +7,22 @@ use serde_json::Value;
 use xrun_core::experiment::between::Between;
 use xrun_core::task::metric::Better;
 
-/// How a sweep of mode `asha` or `tpe` chooses what it runs.
+/// The search of a sweep of mode `asha` or `tpe`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Search {
-    /// The validation metric that is made better.
+    /// The validation metric that is optimized.
     pub metric: String,
-    /// Which of its values are better.
+    /// Direction in which the metric is better.
     pub better: Better,
-    /// How many points there are to be.
+    /// Number of trials.
     pub samples: u64,
-    /// What decides, and how it is set.
+    /// Algorithm and its settings.
     pub method: Method,
 }
 
 impl Search {
-    /// How many different points there are where all values are from lists; `None` where some are numbers between two ends.
-    pub fn points_of_lists(&self) -> Option<usize> {
+    /// Number of different trials where all values are from lists; `None` where some are from a range.
+    pub fn trials_of_lists(&self) -> Option<usize> {
         let Method::Tpe { space, .. } = &self.method else { return None };
         space.iter().try_fold(1_usize, |count, dimension| match dimension {
             Dimension::Choice(values) => count.checked_mul(values.len()),
@@ -30,8 +30,8 @@ impl Search {
         })
     }
 
-    /// What is wrong with a search that was read from a file, for keys so many.
-    pub fn unsound(&self, keys: usize) -> Option<&'static str> {
+    /// Returns why a search from a file is invalid for this number of keys; `None` where it is valid.
+    pub fn invalid_reason(&self, keys: usize) -> Option<&'static str> {
         match &self.method {
             Method::Asha { rungs, reduction_factor } => {
                 let ascending = !rungs.is_empty() && rungs.windows(2).all(|pair| pair[0] < pair[1]);
@@ -46,42 +46,42 @@ impl Search {
     }
 }
 
-/// What decides.
+/// Algorithm of a search.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Method {
     /// Asynchronous successive halving.
     Asha {
-        /// The steps after which a run stops until it is chosen to go on; the last is the end of the run.
+        /// Steps after which a run stops until it is promoted; the last is the end of a run.
         rungs: Vec<u64>,
-        /// One point in so many goes on.
+        /// One trial in this number is promoted.
         reduction_factor: u64,
     },
     /// The tree-structured Parzen estimator.
     Tpe {
-        /// Points that are drawn without a look at results.
+        /// Number of trials that are drawn at random before results count.
         startup: u64,
-        /// The share of points that count as good.
+        /// Fraction of the trials that count as good.
         gamma: f64,
-        /// How many points are drawn, of which one is run.
+        /// Number of candidates that are drawn for each trial.
         candidates: u64,
-        /// Where the values of each key are drawn from.
+        /// The values of each key.
         space: Vec<Dimension>,
     },
 }
 
-/// What the values of a key are drawn from.
+/// The values of a key.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Dimension {
-    /// Any number between two ends.
+    /// Numbers of a range.
     Between(Between),
-    /// One of these; they have no order.
+    /// Values of a list, without an order.
     Choice(Vec<Value>),
 }
 
 impl Dimension {
-    /// Whether a point may have this value.
+    /// Returns whether a trial may have this value.
     pub fn has(&self, value: &Value) -> bool {
         match self {
             Self::Between(_) => value.is_number(),
@@ -90,21 +90,21 @@ impl Dimension {
     }
 }
 
-/// A line of `proposals.jsonl`: a point that mode `tpe` chose, written before its run begins.
+/// A line of `proposals.jsonl`: a trial that mode `tpe` chose, written before its run begins.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Proposal {
-    /// Of the format.
+    /// The version of this record's format.
     pub version: u32,
-    /// Counted from 1.
+    /// Number of the trial, from 1.
     pub point: u64,
-    /// For each swept key.
+    /// Its value of each swept key.
     pub values: Vec<Value>,
-    /// The points whose results it was chosen by; empty of those at the start, which are drawn without a look at results.
+    /// Trials whose results it was chosen by; empty for those that were drawn at random.
     pub told: Vec<u64>,
 }
 
 impl Search {
-    /// The steps at which runs stop; empty where all runs do all steps.
+    /// Steps at which runs stop; empty where all runs do all steps.
     pub fn rungs(&self) -> &[u64] {
         match &self.method {
             Method::Asha { rungs, .. } => rungs,
@@ -112,7 +112,7 @@ impl Search {
         }
     }
 
-    /// A value of the metric as a number of which less is better. What could not be measured is worse than all else.
+    /// A value of the metric as a cost, which is minimized. An unknown value costs infinitely much.
     pub fn cost(&self, value: Option<f64>) -> f64 {
         match value.filter(|value| value.is_finite()) {
             Some(value) if self.better == Better::Higher => -value,

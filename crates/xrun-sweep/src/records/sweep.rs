@@ -1,4 +1,4 @@
-//! What do the files of a sweep hold: what is to be done, which processes ended, and the table?
+//! Records of a sweep: its plan, the processes that ended, and its table.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use xrun_core::task::metric::Better;
 use xrun_results::loss::KindLoss;
 use xrun_results::verdict::Judgement;
 
-/// `sweep.toml`: everything that is needed to go on with a sweep, beside `base.toml`.
+/// `sweep.toml`: everything that a sweep needs to continue, beside `base.toml`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Record {
     /// The version of this record's format.
@@ -24,23 +24,23 @@ pub struct Record {
     pub xrun: String,
     /// The command as it was typed, one entry a word.
     pub command: Vec<String>,
-    /// The absolute folder that the command was called in.
+    /// The absolute directory that the command was called in.
     pub working_directory: String,
     /// `grid`, `zip`, `random`, `asha` or `tpe`.
     pub mode: String,
-    /// Of the order, and of what was drawn.
+    /// Seed of the order and of drawn trials.
     pub seed: u32,
-    /// How often each point is run, each time with another seed.
+    /// Number of runs of each trial, each with another seed.
     pub repeats: u64,
     /// The seed of the first repeat; the second has the next one.
     pub experiment_seed: u32,
     /// The swept keys.
     pub keys: Vec<String>,
-    /// For each point a value for each key. Points are counted from 1. Those of mode `tpe` stand in `proposals.jsonl`.
+    /// The trials: a value for each key. They are counted from 1. Those of mode `tpe` are in `proposals.jsonl`.
     pub points: Vec<Vec<Value>>,
-    /// Point and repeat of each run, in the order in which they start.
+    /// Trial and repeat of each run, in the order in which they start.
     pub order: Vec<[u64; 2]>,
-    /// How points are chosen, of the modes `asha` and `tpe`.
+    /// The search of modes `asha` and `tpe`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub search: Option<Search>,
 }
@@ -56,15 +56,15 @@ pub struct Process {
     pub ended: String,
     /// Seconds that the process took.
     pub seconds: f64,
-    /// It went on with what a process of before left.
+    /// It resumed a run that an earlier process began.
     pub resumed: bool,
-    /// What it exited with; `null` where a signal ended it, or nobody knows.
+    /// Its exit status; `null` where a signal ended it, or where it is not known.
     pub exit_code: Option<i32>,
-    /// The signal that ended it; `null` where it exited, or nobody knows.
+    /// The signal that ended it; `null` where it exited, or where it is not known.
     pub signal: Option<i32>,
-    /// What it said at its end, for people; `null` where it said nothing.
+    /// Its last message; `null` where there is none.
     pub message: Option<String>,
-    /// It had too little memory, and the run is tried once more with so many bytes; absent of all others.
+    /// Bytes of memory of the run's one retry, where this process had too few; absent otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub again_with: Option<u64>,
 }
@@ -76,50 +76,50 @@ pub struct Table {
     pub version: u32,
     /// The experiment's name.
     pub experiment: String,
-    /// The name of the sweep's folder.
+    /// The name of the sweep's directory.
     pub sweep: String,
     /// RFC 3339, UTC.
     pub created: String,
     /// `grid`, `zip`, `random`, `asha` or `tpe`.
     pub mode: String,
-    /// How often each point is run.
+    /// Number of runs of each trial.
     pub repeats: u64,
     /// The swept keys.
     pub keys: Vec<String>,
-    /// The validation metric in the table, and which way it is better where the plans of the runs say so.
+    /// The validation metric in the table.
     pub metric: Option<String>,
-    /// Which of its values are better; `null` where nobody says so.
+    /// Direction in which the metric is better; `null` where no plan declares it.
     pub better: Option<Better>,
-    /// The point with the best metric, of those that finished; of mode `asha` of those that came to the highest rung.
+    /// The finished trial with the best metric; of mode `asha`, the best at the highest rung that was reached.
     pub best: Option<u64>,
-    /// Of mode `asha`: the steps after which runs stop until they are chosen to go on; the last is the end.
+    /// Steps after which runs of mode `asha` stop until they are promoted; the last is the end of a run.
     pub rungs: Vec<u64>,
-    /// The kind of steps that the loss in the table is of: the one that most steps were of.
+    /// The kind of steps whose loss is in the table: the most frequent one.
     pub loss_kind: Option<String>,
-    /// The point that the others are compared with: the one without cleanups, or else the first.
+    /// The trial that the others are compared with: the one without cleanups, or else the first.
     pub reference: Option<u64>,
-    /// Of each comparison; not there when no point was measured twice.
+    /// Noise of each comparison; empty when no trial was measured twice.
     pub noise: BTreeMap<&'static str, Noise>,
-    /// The points, in the order in which they are counted.
+    /// The trials, by their numbers.
     pub rows: Vec<Row>,
 }
 
-/// A point. What is not known is `null`; sizes are bytes.
+/// A trial. Unknown values are `null`; sizes are bytes.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Row {
-    /// Counted from 1.
+    /// Number of the trial, from 1.
     pub point: u64,
-    /// For each swept key.
+    /// Its value of each swept key.
     pub values: Vec<Value>,
     /// `finished`, or how its runs ended.
     pub outcome: String,
-    /// Steps done, of the run that came farthest.
+    /// The largest number of steps that one of its runs did.
     pub steps: Option<u64>,
-    /// Of mode `asha`: the rung that it came to, counted from 1; 0 before the first.
+    /// The rung of mode `asha` that it reached, from 1; 0 before the first.
     pub rung: Option<u64>,
-    /// Runs that did all their steps; the numbers are theirs, or of what there is when there are none.
+    /// Number of runs that did all their steps. The measurements are theirs, or those of all runs when there are none.
     pub finished: u64,
-    /// The worst of its runs; of a signal 128 and its number.
+    /// The largest exit status of its runs; 128 + the number of a signal.
     pub exit_code: Option<i32>,
     /// Steps a second, with the time of cleanups.
     pub steps_per_second: Option<Spread>,
@@ -127,102 +127,102 @@ pub struct Row {
     pub cleanup_seconds: Option<Spread>,
     /// The highest heap in use.
     pub heap_peak: Option<Spread>,
-    /// The least heap in use at rest in the second half of a run.
+    /// The minimum of heap in use at sample points in the second half of a run.
     pub heap_floor: Option<Spread>,
-    /// The highest resident memory.
+    /// The highest RSS.
     pub resident_peak: Option<Spread>,
-    /// The least resident memory at rest in the second half of a run.
+    /// The minimum of RSS at sample points in the second half of a run.
     pub resident_floor: Option<Spread>,
-    /// The highest that live tensors took of the device.
+    /// The peak of device memory in use by live tensors.
     pub device_in_use_peak: Option<Spread>,
-    /// The least that live tensors took of the device at rest in the second half of a run.
+    /// The minimum of device memory in use by live tensors at sample points in the second half of a run.
     pub device_in_use_floor: Option<Spread>,
-    /// The most that the device's pool had taken from the driver.
+    /// The peak of device memory reserved by the device's pool.
     pub device_reserved_peak: Option<Spread>,
-    /// The least that the device's pool had taken at rest in the second half of a run.
+    /// The minimum of device memory reserved by the device's pool at sample points in the second half of a run.
     pub device_reserved_floor: Option<Spread>,
-    /// Bytes a step.
+    /// Memory growth, in bytes per step.
     pub growth: Option<Spread>,
-    /// The worst of its runs.
+    /// The worst verdict of its runs.
     pub verdict: Option<Judgement>,
     /// The table's metric at the last validation.
     pub metric: Option<Spread>,
-    /// Moving average at the end.
+    /// Moving average of the loss at the end.
     pub loss: Option<Spread>,
-    /// Against the reference, by what is compared.
+    /// Changes against the reference, by measurement.
     pub change: BTreeMap<&'static str, Change>,
-    /// The fronts of speed and memory that it is on: `heap`, `resident`, `device`.
+    /// The Pareto fronts of speed and memory that it is on: `heap`, `resident`, `device`.
     pub pareto: Vec<&'static str>,
-    /// The point's runs, by repeat.
+    /// Its runs, by repeat.
     pub runs: Vec<Measured>,
 }
 
-/// A run in numbers. What is not known is `null`; sizes are bytes.
+/// Measurements of a run. Unknown values are `null`; sizes are bytes.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Measured {
-    /// The folder's name below `points`.
+    /// The name of its directory below `points`.
     pub run: String,
-    /// Which of the point's repeats, from 1.
+    /// Number of the repeat, from 1.
     pub repeat: u64,
     /// `finished`, `killed`, `memory limit`, `not run`, …
     pub outcome: String,
     /// It did all its steps.
     pub finished: bool,
-    /// It stopped at a rung of mode `asha`, and was not chosen to go on.
+    /// It stopped at a rung of mode `asha`, and was not promoted.
     pub at_rung: bool,
-    /// Of the run's own summary, or of its last process where it has none.
+    /// Exit status by the run's summary, or of its last process where it has none.
     pub exit_code: Option<i32>,
-    /// That killed its last process, of a run that has no summary.
+    /// Signal that killed the last process of a run without a summary.
     pub signal: Option<i32>,
-    /// Why it ended, or what is damaged; for people.
+    /// Message of its end, or of a damaged record.
     pub message: Option<String>,
     /// Optimiser steps done.
     pub steps: Option<u64>,
     /// Seconds of work, without the pauses between processes.
     pub seconds: Option<f64>,
-    /// Cleanups are part of the time; validations, checkpoints and measuring are not.
+    /// Speed. The time includes cleanups, and excludes validations, checkpoints and measurements.
     pub steps_per_second: Option<f64>,
     /// Seconds of all cleanups.
     pub cleanup_seconds: Option<f64>,
     /// The highest heap in use.
     pub heap_peak: Option<u64>,
-    /// The least heap in use at rest in the second half of the run; the other floors are the same of what they name.
+    /// The minimum of heap in use at sample points in the second half of the run.
     pub heap_floor: Option<u64>,
-    /// The highest resident memory.
+    /// The highest RSS.
     pub resident_peak: Option<u64>,
-    /// The least resident memory.
+    /// The minimum of RSS, likewise.
     pub resident_floor: Option<u64>,
-    /// The highest that live tensors took of the device.
+    /// The peak of device memory in use by live tensors.
     pub device_in_use_peak: Option<u64>,
-    /// The least that live tensors took of the device.
+    /// The minimum of device memory in use by live tensors, likewise.
     pub device_in_use_floor: Option<u64>,
-    /// The most that the device's pool had taken from the driver.
+    /// The peak of device memory reserved by the device's pool.
     pub device_reserved_peak: Option<u64>,
-    /// The least that the device's pool had taken.
+    /// The minimum of device memory reserved by the device's pool, likewise.
     pub device_reserved_floor: Option<u64>,
-    /// Bytes a step: of the heap, or of the device's pool when that grows faster.
+    /// Growth in bytes per step, of the heap or of the device's pool, whichever is larger.
     pub growth: Option<f64>,
     /// The verdict on its memory.
     pub verdict: Option<Judgement>,
-    /// The last validation after a step; empty where there was none.
+    /// Metrics of the last validation; empty where there was none.
     pub metrics: BTreeMap<String, Option<f64>>,
-    /// Of each kind of step.
+    /// Losses of each kind of step.
     pub losses: Vec<KindLoss>,
-    /// The metric by which a checkpoint is best, and which way that is.
+    /// The metric by which a checkpoint is best, and its direction.
     #[serde(skip)]
     pub best_by: Option<(String, Option<Better>)>,
 }
 
-/// Middle and ends of what the repeats of a point gave.
+/// Median and range of a measurement over the repeats of a trial.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Spread {
-    /// The middle value; of an even count the mean of the two in the middle.
+    /// The median.
     pub median: f64,
-    /// The least.
+    /// The minimum.
     pub low: f64,
-    /// The greatest.
+    /// The maximum.
     pub high: f64,
-    /// How many repeats gave a number.
+    /// Number of repeats that were measured.
     pub count: usize,
 }
 
@@ -231,19 +231,19 @@ pub struct Spread {
 pub struct Noise {
     /// Standard deviation of the logarithm.
     pub deviation: f64,
-    /// How many numbers say so beyond the means.
+    /// Degrees of freedom: measurements less trials.
     pub degrees_of_freedom: usize,
 }
 
-/// A point against the reference.
+/// A trial against the reference.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Change {
-    /// 0.1 is a tenth more than the reference.
+    /// Relative change: 0.1 is a tenth more than the reference.
     pub change: f64,
-    /// The ends of the interval of 95 %; `null` when noise was not measured.
+    /// The lower end of the 95 % confidence interval; `null` when noise was not measured.
     pub low: Option<f64>,
     /// The upper end of that interval.
     pub high: Option<f64>,
-    /// The interval holds 0: the difference may be noise. `null` when noise was not measured.
+    /// The interval contains 0: the difference may be noise. `null` when noise was not measured.
     pub within_noise: Option<bool>,
 }

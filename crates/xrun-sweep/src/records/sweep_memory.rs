@@ -1,81 +1,81 @@
-//! `memory.toml` of a sweep: what does each point need, and what is Slurm asked for?
+//! `memory.toml` of a sweep: forecasts of memory, and the sizes that Slurm is asked for.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use xrun_core::units::Bytes;
 
-/// What the points of a sweep need, by probes that were made before the first run. Sizes may be changed: a resume reads
-/// them anew.
+/// Forecast memory of the trials of a sweep, by probes before the first run. Sizes may be edited: a resume reads them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SweepMemory {
     /// The version of this record's format.
     pub version: u32,
-    /// What Slurm is asked for (`--mem`), least first; empty of a sweep that was not handed to Slurm.
+    /// Sizes that Slurm is asked for (`--mem`), ascending; empty where the sweep was not submitted.
     #[serde(default)]
     pub sizes: Vec<AskedSize>,
-    /// What is forecast. Each point is in one of them.
+    /// Forecasts. Each trial is in one of them.
     #[serde(default)]
     pub forecasts: Vec<PointsNeed>,
 }
 
-/// Memory that each run of these points is given.
+/// Memory that Slurm is asked for, for each run of these trials.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AskedSize {
-    /// Of one run.
+    /// Memory of one run.
     pub memory: Bytes,
-    /// Counted from 1.
+    /// Numbers of the trials, from 1.
     pub points: Vec<u64>,
 }
 
-/// Points that need the same.
+/// Trials with one forecast.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PointsNeed {
-    /// The most that a run has resident on the host.
+    /// Peak RSS of a run.
     pub host: Bytes,
-    /// The most that it takes of the device; absent where nothing was measured there.
+    /// Peak of device memory; absent where it was not measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<Bytes>,
-    /// The point that a probe was made of; absent where there was none, and the largest known forecast is taken.
+    /// The trial that was probed; absent where none was, and the largest known forecast is taken.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub probed: Option<u64>,
-    /// Why there was no probe; for people.
+    /// Message with the reason why there was no probe.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub because: Option<String>,
-    /// Counted from 1.
+    /// Numbers of the trials, from 1.
     pub points: Vec<u64>,
 }
 
 impl SweepMemory {
-    /// Whether a point has a forecast of its own.
-    pub fn knows(&self, point: u64) -> bool {
+    /// Returns whether a trial has a forecast of its own.
+    pub fn has_forecast(&self, point: u64) -> bool {
         self.forecasts.iter().any(|need| need.points.contains(&point))
     }
 
-    /// The forecast of a point; of one that is not listed the largest. `None` where there is no forecast at all.
-    pub fn need(&self, point: u64) -> Option<&PointsNeed> {
+    /// The forecast of a trial; the largest for a trial that is not listed. `None` without forecasts.
+    pub fn forecast(&self, point: u64) -> Option<&PointsNeed> {
         let own = self.forecasts.iter().find(|need| need.points.contains(&point));
         own.or_else(|| self.forecasts.iter().max_by_key(|need| need.host.0))
     }
 
-    /// What Slurm is asked for a run of a point; of one that is not listed the largest size. `None` without sizes.
-    pub fn asked(&self, point: u64) -> Option<Bytes> {
+    /// Memory that Slurm is asked for, for a run of a trial; the largest size for a trial that is not listed. `None` without
+    /// sizes.
+    pub fn size(&self, point: u64) -> Option<Bytes> {
         let listed = self.sizes.iter().filter(|size| size.points.contains(&point)).map(|size| size.memory.0).max();
         listed.or_else(|| self.sizes.iter().map(|size| size.memory.0).max()).map(Bytes)
     }
 
-    /// Why it cannot be used; `None` where it can.
-    pub fn unsound(&self) -> Option<&'static str> {
+    /// Returns why the record is invalid; `None` where it is valid.
+    pub fn invalid_reason(&self) -> Option<&'static str> {
         let sizes = self.sizes.iter().map(|size| size.memory.0);
         let mut bytes = sizes.chain(self.forecasts.iter().map(|need| need.host.0));
         let points = self.sizes.iter().map(|size| &size.points).chain(self.forecasts.iter().map(|need| &need.points));
         if bytes.any(|bytes| bytes == 0) {
             return Some("a run needs more memory than 0");
         }
-        points.flatten().any(|point| *point == 0).then_some("points are counted from 1")
+        points.flatten().any(|point| *point == 0).then_some("trials are counted from 1")
     }
 }
 
@@ -88,11 +88,14 @@ mod tests {
         let text = "version = 1\n[[sizes]]\nmemory = \"300 MiB\"\npoints = [1, 3]\n[[sizes]]\nmemory = \"2 GiB\"\npoints = [2]\n\
                     [[forecasts]]\nhost = \"12 MiB\"\npoints = [1]\n[[forecasts]]\nhost = \"1 GiB\"\npoints = [2]\n";
         let memory: SweepMemory = toml::from_str(text).unwrap();
-        let asked = |point| memory.asked(point).unwrap().0 >> 20;
+        let asked = |point| memory.size(point).unwrap().0 >> 20;
         assert_eq!([asked(1), asked(2), asked(3), asked(4)], [300, 2048, 300, 2048]);
-        assert_eq!(memory.need(9).unwrap().host, Bytes::mebibytes(1024));
-        assert_eq!((memory.unsound(), SweepMemory { sizes: Vec::new(), ..memory.clone() }.asked(1)), (None, None));
+        assert_eq!(memory.forecast(9).unwrap().host, Bytes::mebibytes(1024));
+        assert_eq!(
+            (memory.invalid_reason(), SweepMemory { sizes: Vec::new(), ..memory.clone() }.size(1)),
+            (None, None)
+        );
         let none: SweepMemory = toml::from_str(&text.replace("12 MiB", "0")).unwrap();
-        assert!(none.unsound().is_some());
+        assert!(none.invalid_reason().is_some());
     }
 }

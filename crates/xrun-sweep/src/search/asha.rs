@@ -1,40 +1,45 @@
-//! Which point goes on to the next rung? Asynchronous successive halving.
+//! Asynchronous successive halving: the trial that is promoted to the next rung.
 //!
 //! Li, Jamieson, Rostamizadeh, Gonina, Ben-Tzur, Hardt, Recht and Talwalkar 2020, "A System for Massively Parallel
-//! Hyperparameter Tuning", algorithm 2. Whenever a process is free, the highest rung is looked at first: of the points that
-//! have a result there, the best `1 / reduction_factor` may go on, and the best of those that have not yet does. If no
-//! rung has one, a new point begins at the first rung.
+//! Hyperparameter Tuning", algorithm 2. Whenever a job is free, the rungs are examined from the highest down: of the trials
+//! with a result there, the best `1 / reduction_factor` may be promoted, and the best of those that were not yet is. If no
+//! rung has one, a new trial begins at the first rung.
 //!
-//! Two things differ from the paper. A point that goes on is continued from its checkpoint, and not trained again. And the
-//! number of points is fixed, so the search ends when none is left and none may go on. Pure: the same results give the
-//! same choice.
+//! Two differences from the paper: a promoted trial continues from its checkpoint, and the number of trials is fixed, so the
+//! search ends when none is left and none may be promoted. The choice is a pure function of the results.
 
-/// What is known of a point.
+/// State of a trial.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Known {
-    /// Its cost (less is better) at each rung that it has a result at, from the first rung on.
+pub struct TrialState {
+    /// Its cost (lower is better) at each rung where it has a result, from the first rung on.
     pub costs: Vec<f64>,
-    /// To how many rungs it was sent so far; 0 of a point that has not begun.
+    /// Number of rungs that it was sent to so far; 0 before it begins.
     pub sent: usize,
-    /// Nothing more can be done with it: it came to its end, or failed.
+    /// It finished or failed.
     pub over: bool,
 }
 
-/// What is done next.
+/// The next job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Choice {
-    /// This point, counted from 0, is trained to this rung, counted from 0.
-    Train { point: usize, rung: usize },
-    /// Nothing, at least until a run that goes on now has its result.
+    /// Train this trial to this rung.
+    Train {
+        /// Index of the trial, from 0.
+        point: usize,
+        /// Index of the rung, from 0.
+        rung: usize,
+    },
+    /// No job, at least until an active one has its result.
     Nothing,
 }
 
-/// Decides, for points in the order in which they were drawn. `rungs` counts them, the end of the run included.
-pub fn choose(points: &[Known], rungs: usize, reduction_factor: u64) -> Choice {
+/// Chooses the next job. `points` are the trials in the order in which they were drawn; `rungs` is the number of rungs, the end
+/// of a run included.
+pub fn choose(points: &[TrialState], rungs: usize, reduction_factor: u64) -> Choice {
     for rung in (0..rungs.saturating_sub(1)).rev() {
         let mut there: Vec<(f64, usize)> =
             points.iter().enumerate().filter_map(|(at, point)| Some((*point.costs.get(rung)?, at))).collect();
-        // Of equals the one that was drawn first.
+        // The first one of equal trials.
         there.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
         let may = there.len() / usize::try_from(reduction_factor).unwrap_or(usize::MAX).max(1);
         let waits = |at: usize| points[at].sent == rung + 1 && !points[at].over;
@@ -53,9 +58,9 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Runs a whole search, one process at a time: what was trained, in order, as point and rung, both from 1.
+    /// Runs a whole search, one process at a time: what was trained, in order, as trial and rung, both from 1.
     fn search(costs: &[[f64; 3]], reduction_factor: u64) -> Vec<(usize, usize)> {
-        let mut points = vec![Known::default(); costs.len()];
+        let mut points = vec![TrialState::default(); costs.len()];
         let mut trained = Vec::new();
         while let Choice::Train { point, rung } = choose(&points, 3, reduction_factor) {
             points[point].sent = rung + 1;
@@ -66,9 +71,9 @@ mod tests {
         trained
     }
 
-    /// Nine points, a third of which go on. The costs of the first rung are 0.9, 0.1, 0.5, 0.4, 0.2, 0.8, 0.3, 0.7, 0.6.
+    /// Nine trials, a third of which go on. The costs of the first rung are 0.9, 0.1, 0.5, 0.4, 0.2, 0.8, 0.3, 0.7, 0.6.
     ///
-    /// By hand: after points 1, 2, 3 one of three may go on: point 2 (0.1). At the second rung is one result, and a third
+    /// By hand: after trials 1, 2, 3 one of three may go on: trial 2 (0.1). At the second rung is one result, and a third
     /// of one is none. After 4 and 5 there are five results, and one may go on: 2, which has. After 6 there are six, and two
     /// may: 2 and 5 (0.2). After 9 there are nine, and three may: 2, 5 and 7 (0.3); at the second rung are then three
     /// results, of which 7's (0.05) is the best, so that 7 is trained to the end.
@@ -84,7 +89,7 @@ mod tests {
 
     #[test]
     fn of_equals_the_first_goes_on_and_what_failed_never_does() {
-        let known = |cost: f64, over: bool| Known { costs: vec![cost], sent: 1, over };
+        let known = |cost: f64, over: bool| TrialState { costs: vec![cost], sent: 1, over };
         let equal = [known(0.5, false), known(0.5, false)];
         assert_eq!(choose(&equal, 2, 2), Choice::Train { point: 0, rung: 1 });
         let failed = [known(f64::INFINITY, true), known(0.5, false), known(0.7, false), known(0.9, false)];

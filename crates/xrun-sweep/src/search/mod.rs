@@ -1,12 +1,12 @@
-//! Which runs are worth their time? Sweeps whose points, or how far they are trained, follow from results.
+//! Searches: sweeps whose trials, or their length, follow from results.
 //!
-//! `asha` and `tpe` decide, from numbers alone; `course` reads the numbers from the run directories and hands out runs.
+//! `asha` and `tpe` are pure functions of results; `scheduler` reads these from the run directories.
 
 pub mod asha;
-pub mod course;
-pub mod known;
+pub mod progress;
 pub mod proposals;
 pub mod rungs;
+pub mod scheduler;
 pub mod tpe;
 
 use crate::records::search::{Dimension, Method, Search};
@@ -16,7 +16,7 @@ use xrun_core::experiment::check_search;
 use xrun_core::experiment::read_sweep::Family;
 use xrun_core::experiment::sweep::Mode;
 
-/// Where the values of each key are drawn from.
+/// The values of each key.
 pub fn space(axes: &[Axis]) -> Vec<Dimension> {
     let of = |axis: &Axis| match &axis.values {
         Draw::List(list) => Dimension::Choice(list.iter().map(|swept| swept.value.clone()).collect()),
@@ -25,7 +25,7 @@ pub fn space(axes: &[Axis]) -> Vec<Dimension> {
     axes.iter().map(of).collect()
 }
 
-/// How a sweep searches; `None` of one that runs all its points whatever comes out. `rungs` are those of the mode `asha`.
+/// The search of a sweep; `None` for a sweep that runs all its trials in any case. `rungs` are those of mode `asha`.
 pub fn of(family: &Family, rungs: &[u64]) -> Option<Search> {
     let sweep = &family.sweep;
     let method = match sweep.mode {
@@ -46,12 +46,12 @@ pub fn of(family: &Family, rungs: &[u64]) -> Option<Search> {
     })
 }
 
-/// The sweep with all points that are known before the first result: of mode `tpe` those at the start, whether they were chosen
-/// already or not.
+/// The sweep with all trials that are known before the first result. Those of mode `tpe` are the random ones at its start,
+/// chosen already or not.
 pub fn with_known_points(record: &Record) -> Record {
     let Some(Search { method: Method::Tpe { startup, gamma, candidates, space }, samples, .. }) = &record.search else {
         return record.clone();
     };
     let settings = tpe::Settings { seed: record.seed, startup: *startup, gamma: *gamma, candidates: *candidates };
-    Record { points: tpe::at_start(space, settings, *samples, &record.points), ..record.clone() }
+    Record { points: tpe::startup_trials(space, settings, *samples, &record.points), ..record.clone() }
 }

@@ -1,6 +1,6 @@
-//! Which points has mode `tpe` chosen? `proposals.jsonl`, a line a point, written before the point's run begins.
+//! The trials that mode `tpe` chose: `proposals.jsonl`, a line for each, written before its run begins.
 //!
-//! What a point was chosen by may be other results when a sweep goes on; the point itself never changes.
+//! A trial never changes, even where a resumed sweep has other results.
 
 use std::path::Path;
 
@@ -14,10 +14,10 @@ use xrun_results::format::VERSION;
 use xrun_results::read;
 use xrun_results::read::ReadError;
 
-/// Adds the points that were chosen to those of the record.
+/// Adds the trials that were chosen to those of the record.
 ///
 /// # Errors
-/// The file cannot be read, is damaged, or has points that the record cannot have.
+/// The file cannot be read, is damaged, or has trials that the record cannot have.
 pub fn read_into(sweep: &Path, record: &mut Record) -> Result<(), ReadError> {
     let path = sweep.join(layout::PROPOSALS);
     let space = match record.search.as_ref().map(|search| &search.method) {
@@ -32,7 +32,7 @@ pub fn read_into(sweep: &Path, record: &mut Record) -> Result<(), ReadError> {
     for proposal in lines {
         let (proposal, next) = (proposal?, record.points.len() as u64 + 1);
         if proposal.point != next || proposal.values.len() != record.keys.len() || next > samples {
-            let message = format!("line {next} is not a point {next} of {samples} with {} values", record.keys.len());
+            let message = format!("line {next} is not trial {next} of {samples} with {} values", record.keys.len());
             return Err(ReadError::content(&path, &message));
         }
         // A key may name a program: only what the sweep's own file lists is run.
@@ -49,10 +49,10 @@ fn add(record: &mut Record, proposal: Proposal) {
     record.order.push([proposal.point, 1]);
 }
 
-/// Writes a point down and adds it to the record.
+/// Writes a trial down and adds it to the record.
 ///
 /// # Errors
-/// It cannot be written.
+/// The file cannot be written.
 pub fn append(
     sweep: &Path,
     record: &mut Record,

@@ -1,7 +1,6 @@
-//! After which steps do the runs of a search by halving stop, until they are chosen to go on?
+//! The rungs of mode `asha`: steps after which runs stop until they are promoted.
 //!
-//! A rung is where a run is validated anyway: a validation more would make its metrics others than those of a run that never
-//! stopped.
+//! A rung is at a validation of the run: another validation would change its metrics.
 
 use xrun_core::experiment::sweep::Sweep;
 use xrun_core::problem::Problem;
@@ -10,7 +9,7 @@ use xrun_run::plan::calendar::due;
 
 const MIN_STEPS: &str = "sweep.asha.min_steps";
 
-/// The rungs of a point, which are those of the points before it, if there were any.
+/// The rungs of a trial, which are those of the trials before it, if there are any.
 ///
 /// # Errors
 /// As [`rungs`] and [`fits`].
@@ -25,13 +24,13 @@ pub fn rungs_of(sweep: &Sweep, plan: &Plan, before: &[u64]) -> Result<Vec<u64>, 
 /// The rungs of a plan, ascending; the last is the end of the run.
 ///
 /// # Errors
-/// There is nothing to stop at before the end, or no point would come to it.
+/// There is no validation before the end, or no trial would reach the end.
 pub fn rungs(sweep: &Sweep, plan: &Plan) -> Result<Vec<u64>, Problem> {
     let (first, factor) = (sweep.asha.min_steps.unwrap_or(1), sweep.asha.reduction_factor);
     let mut rungs = Vec::new();
     let mut step = first;
     while let Some(rung) = validated_from(plan, step).filter(|rung| *rung < plan.steps) {
-        // Two that are moved to one step are one.
+        // Two rungs may fall on one step.
         if rungs.last() != Some(&rung) {
             rungs.push(rung);
         }
@@ -49,7 +48,7 @@ pub fn rungs(sweep: &Sweep, plan: &Plan) -> Result<Vec<u64>, Problem> {
     if sweep.samples.is_some_and(|samples| samples < needed) {
         let words: Vec<String> = rungs.iter().map(u64::to_string).collect();
         let message = format!(
-            "one point in {factor} goes on from each rung ({} steps), so of {} points none would come to the end",
+            "one trial in {factor} is promoted from each rung ({} steps): none of {} trials would reach the end",
             words.join(", "),
             sweep.samples.unwrap_or_default()
         );
@@ -59,23 +58,23 @@ pub fn rungs(sweep: &Sweep, plan: &Plan) -> Result<Vec<u64>, Problem> {
     Ok(rungs)
 }
 
-/// Whether a point has the same rungs as the first one.
+/// Checks that a trial has the same rungs as the first one.
 ///
 /// # Errors
 /// It has another number of steps, or is not validated at a rung.
 pub fn fits(rungs: &[u64], plan: &Plan) -> Result<(), Problem> {
     let last = rungs.last().copied().unwrap_or_default();
     if plan.steps != last {
-        let message = format!("has {} steps, and the first point has {last}: rungs are of steps", plan.steps);
+        let message = format!("has {} steps, and the first trial has {last}: rungs are steps", plan.steps);
         return Err(
-            Problem::new("sweep.mode", message).help("give all points the same number: `max_steps` in `[training]`")
+            Problem::new("sweep.mode", message).help("give all trials the same number: `max_steps` in `[training]`")
         );
     }
     match rungs.iter().find(|rung| !due(plan, **rung).validate) {
         None => Ok(()),
         Some(rung) => {
-            let message = format!("is not validated after step {rung}, a rung of the first point");
-            let help = "write `every_steps` in `[validation]`, and the same for all points";
+            let message = format!("is not validated after step {rung}, a rung of the first trial");
+            let help = "write `every_steps` in `[validation]`, and the same for all trials";
             Err(Problem::new("sweep.mode", message).help(help).related("validation.every_steps"))
         }
     }
@@ -85,7 +84,7 @@ pub fn fits(rungs: &[u64], plan: &Plan) -> Result<(), Problem> {
 fn validated_from(plan: &Plan, step: u64) -> Option<u64> {
     let validation = &plan.experiment.validation;
     let by_epochs = validation.every_epochs.saturating_mul(plan.steps_per_epoch);
-    // Not step by step: a plan may have thousands of millions.
+    // In closed form: a plan may have billions of steps.
     let next = |cadence: u64| step.div_ceil(cadence.max(1)).checked_mul(cadence).filter(|next| *next > 0);
     [validation.every_steps, by_epochs].into_iter().filter_map(next).min()
 }
@@ -128,6 +127,6 @@ pub mod tests {
         let late = of("every_epochs = 1", 150, 4, 16).unwrap_err();
         assert!(late.contains("a run has 160 steps, and there is no validation from step 150"), "{late}");
         let few = of("every_steps = 10\nevery_epochs = 0", 10, 4, 15).unwrap_err();
-        assert!(few.contains("of 15 points none would come to the end") && few.contains("samples = 16"), "{few}");
+        assert!(few.contains("none of 15 trials would reach the end") && few.contains("samples = 16"), "{few}");
     }
 }

@@ -1,13 +1,13 @@
-//! Which point is tried next? The tree-structured Parzen estimator.
+//! The tree-structured Parzen estimator: the values of the next trial.
 //!
-//! Bergstra, Bardenet, Bengio and Kégl 2011, "Algorithms for Hyper-Parameter Optimization", section 4. The points before are
-//! split in two: the share `gamma` with the least cost is good, the rest is not. For each key the values of either
+//! Bergstra, Bardenet, Bengio and Kégl 2011, "Algorithms for Hyper-Parameter Optimization", section 4. The trials before are
+//! split in two: the fraction `gamma` with the lowest cost is good, the rest is not. For each key the values of either
 //! half give a density: of numbers a sum of Gaussians, one at each value, as wide as the larger distance to its neighbours,
-//! and a wide one for the whole range; of choices their counts, each plus one. Some candidates are drawn from the density
-//! of the good ones, and the one is tried that is most often good for how often it is not: where `l / g`, the quotient of
-//! the densities, is the largest. Keys are taken for independent.
+//! and a wide one for the whole range; of choices their counts, each plus one. Candidates are drawn from the density of the
+//! good ones, and the one with the largest ratio of the two densities, `l / g`, is the next trial. Keys are treated as
+//! independent.
 //!
-//! Pure: a point depends on the seed, its number and the points that were told.
+//! A trial is a pure function of the seed, its number and the observations.
 
 use std::f64::consts::{PI, SQRT_2};
 
@@ -20,35 +20,39 @@ use xrun_core::experiment::between::Between;
 use xrun_core::experiment::sweep::Tpe;
 use xrun_core::seed::normal;
 
-/// What the estimator is set to.
+/// Settings of the estimator.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
+    /// Seed of the sweep.
     pub seed: u32,
-    /// Points that are drawn without a look at results.
+    /// Number of trials that are drawn at random before results count.
     pub startup: u64,
-    /// The share of points that count as good.
+    /// Fraction of the trials that count as good.
     pub gamma: f64,
-    /// How many are drawn, of which one is tried.
+    /// Number of candidates for each trial.
     pub candidates: u64,
 }
 
 impl Settings {
-    /// Those of the file.
-    pub fn of(seed: u32, tpe: &Tpe) -> Self {
+    /// The settings of the experiment.
+    pub fn new(seed: u32, tpe: &Tpe) -> Self {
         Self { seed, startup: tpe.startup, gamma: tpe.gamma, candidates: tpe.candidates }
     }
 }
 
-/// A point whose result is known: its number, its values and its cost, of which less is better.
+/// The result of a trial.
 #[derive(Clone, Debug)]
-pub struct Told {
+pub struct Observation {
+    /// Number of the trial, from 1.
     pub point: u64,
+    /// Its value of each swept key.
     pub values: Vec<Value>,
+    /// Its cost, which is minimized.
     pub cost: f64,
 }
 
-/// The points of the start, at most so many, with those that there are before them.
-pub fn at_start(space: &[Dimension], settings: Settings, samples: u64, before: &[Vec<Value>]) -> Vec<Vec<Value>> {
+/// The trials `before` with the random ones of the start added, `samples` in all at most.
+pub fn startup_trials(space: &[Dimension], settings: Settings, samples: u64, before: &[Vec<Value>]) -> Vec<Vec<Value>> {
     let mut points = before.to_vec();
     for point in points.len() as u64 + 1..=samples.min(settings.startup) {
         let Some((values, _)) = propose(space, settings, point, &[], &points) else { break };
@@ -57,26 +61,26 @@ pub fn at_start(space: &[Dimension], settings: Settings, samples: u64, before: &
     points
 }
 
-/// So often is another point drawn where one was there before.
+/// Largest number of draws for a trial that is new.
 const TRIES_MAX: u64 = 1000;
 
-/// The point of this number, counted from 1, which is none of `before`. It looks at results if there are two at least, and
-/// it is none of the first. `None` when all points were there, or nearly all.
+/// The values of the trial with number `point`, from 1, which are none of `before`, and whether they follow from observations:
+/// from two observations on, after the random ones of the start. `None` when (nearly) all different trials are used up.
 pub fn propose(
     space: &[Dimension],
     settings: Settings,
     point: u64,
-    told: &[Told],
+    observations: &[Observation],
     before: &[Vec<Value>],
 ) -> Option<(Vec<Value>, bool)> {
-    // A stream of its own, so that a point does not depend on how many numbers those before it took.
+    // A stream for each trial, independent of the numbers that earlier trials drew.
     let mut generator = ChaCha8Rng::seed_from_u64(u64::from(settings.seed));
     generator.set_stream(point);
     let is_new = |values: &Vec<Value>| !before.contains(values);
-    if point > settings.startup && told.len() > 1 {
-        let halves = Halves::of(space, settings.gamma, told);
-        let candidates = (0..settings.candidates).map(|_| halves.draw(space, &mut generator));
-        // Of equals the first.
+    if point > settings.startup && observations.len() > 1 {
+        let split = Split::of(space, settings.gamma, observations);
+        let candidates = (0..settings.candidates).map(|_| split.draw(space, &mut generator));
+        // The first one of equal candidates.
         let best = candidates.filter(|(values, _)| is_new(values)).reduce(|a, b| if b.1 > a.1 { b } else { a });
         if let Some((values, _)) = best {
             return Some((values, true));
@@ -92,26 +96,26 @@ pub fn propose(
     (0..TRIES_MAX).map(|_| random(&mut generator)).find(is_new).map(|values| (values, false))
 }
 
-/// The densities of the good points and of the others, for each key.
-struct Halves {
+/// The densities of the good trials and of the others, for each key.
+struct Split {
     good: Vec<Density>,
     other: Vec<Density>,
 }
 
-impl Halves {
-    fn of(space: &[Dimension], gamma: f64, told: &[Told]) -> Self {
-        let mut order: Vec<&Told> = told.iter().collect();
+impl Split {
+    fn of(space: &[Dimension], gamma: f64, observations: &[Observation]) -> Self {
+        let mut order: Vec<&Observation> = observations.iter().collect();
         order.sort_by(|a, b| a.cost.total_cmp(&b.cost).then(a.point.cmp(&b.point)));
         let good = ((gamma * order.len() as f64).ceil() as usize).clamp(1, order.len().saturating_sub(1).max(1));
         let (good, other) = order.split_at(good);
-        let densities = |half: &[&Told]| {
-            let of = |(at, dimension)| Density::of(dimension, half.iter().map(|told| &told.values[at]));
+        let densities = |half: &[&Observation]| {
+            let of = |(at, dimension)| Density::of(dimension, half.iter().map(|observations| &observations.values[at]));
             space.iter().enumerate().map(of).collect()
         };
         Self { good: densities(good), other: densities(other) }
     }
 
-    /// A candidate, and the logarithm of how much more likely it is among the good ones.
+    /// A candidate, and the logarithm of its density ratio.
     fn draw(&self, space: &[Dimension], generator: &mut ChaCha8Rng) -> (Vec<Value>, f64) {
         let mut score = 0.0;
         let each = space.iter().zip(self.good.iter().zip(&self.other));
@@ -124,11 +128,11 @@ impl Halves {
     }
 }
 
-/// How likely each value of a key is.
+/// Probability density of the values of a key.
 enum Density {
-    /// Middle and width of each Gaussian, in shares of the way from one end to the other.
+    /// Mean and standard deviation of each Gaussian, as fractions of the range.
     Numbers(Vec<(f64, f64)>),
-    /// Of each choice.
+    /// Probability of each choice.
     Choices(Vec<f64>),
 }
 
@@ -151,7 +155,7 @@ impl Density {
         match (self, dimension) {
             (Self::Numbers(gaussians), Dimension::Between(between)) => {
                 let (middle, width) = gaussians[generator.random_range(0..gaussians.len())];
-                // What falls outside is drawn again; at the very end of a range every second is.
+                // Draws outside of the range are repeated: half of them, at the very end of a range.
                 let mut drawn = (0..TRIES_MAX).map(|_| middle + width * normal(generator));
                 between.at(drawn.find(|share| (0.0..=1.0).contains(share)).unwrap_or(middle))
             }
@@ -185,13 +189,13 @@ impl Density {
     }
 }
 
-/// One for each value, and a wide one in the middle for what is not known yet.
+/// Gaussians for each value, and a wide one in the middle as a prior.
 fn gaussians<'a>(between: &Between, values: impl Iterator<Item = &'a Value>) -> Vec<(f64, f64)> {
     const WHOLE: (f64, f64) = (0.5, 1.0);
     let mut middles: Vec<f64> = values.map(|value| between.share(value)).collect();
     middles.push(WHOLE.0);
     middles.sort_by(f64::total_cmp);
-    // Where values lie close together, none becomes a needle.
+    // Values close together do not make a Gaussian arbitrarily narrow.
     let narrowest = 1.0 / (1.0 + middles.len() as f64).min(100.0);
     let gap = |a: usize, b: usize| middles.get(a).zip(middles.get(b)).map_or(0.0, |(a, b)| (b - a).abs());
     let whole = middles.iter().position(|middle| *middle == WHOLE.0);
@@ -218,19 +222,20 @@ mod tests {
         Dimension::Between(Between { from, to, logarithmic, integer })
     }
 
-    /// The least cost of so many points, of which `startup` are drawn at random.
+    /// The least cost of so many trials, of which `startup` are drawn at random.
     fn least(seed: u32, points: u64, startup: u64, space: &[Dimension], cost: &dyn Fn(&[Value]) -> f64) -> f64 {
-        let mut told: Vec<Told> = Vec::new();
+        let mut observations: Vec<Observation> = Vec::new();
         for point in 1..=points {
-            let before: Vec<Vec<Value>> = told.iter().map(|told| told.values.clone()).collect();
-            let (values, _) = propose(space, Settings { seed, startup, ..SETTINGS }, point, &told, &before).unwrap();
+            let before: Vec<Vec<Value>> = observations.iter().map(|observations| observations.values.clone()).collect();
+            let (values, _) =
+                propose(space, Settings { seed, startup, ..SETTINGS }, point, &observations, &before).unwrap();
             let cost = cost(&values);
-            told.push(Told { point, values, cost });
+            observations.push(Observation { point, values, cost });
         }
-        told.iter().map(|told| told.cost).fold(f64::INFINITY, f64::min)
+        observations.iter().map(|observations| observations.cost).fold(f64::INFINITY, f64::min)
     }
 
-    /// The least of a parabola over a logarithm and a number: 40 points, at each of eight seeds.
+    /// The least of a parabola over a logarithm and a number: 40 trials, at each of eight seeds.
     #[test]
     fn it_comes_closer_to_the_least_than_random_points_do() {
         let space = [between(1e-5, 1.0, true, false), between(-2.0, 2.0, false, false)];
@@ -251,14 +256,19 @@ mod tests {
         let space =
             [between(0.0, 1.0, false, false), Dimension::Choice(["a", "b", "c", "d"].map(|one| json!(one)).to_vec())];
         for seed in 0..4 {
-            let mut told: Vec<Told> = Vec::new();
+            let mut observations: Vec<Observation> = Vec::new();
             for point in 1..=40 {
-                let before: Vec<Vec<Value>> = told.iter().map(|told| told.values.clone()).collect();
-                let (values, _) = propose(&space, Settings { seed, ..SETTINGS }, point, &told, &before).unwrap();
+                let before: Vec<Vec<Value>> =
+                    observations.iter().map(|observations| observations.values.clone()).collect();
+                let (values, _) =
+                    propose(&space, Settings { seed, ..SETTINGS }, point, &observations, &before).unwrap();
                 let cost = values[0].as_f64().unwrap() + if values[1] == "c" { 0.0 } else { 3.0 };
-                told.push(Told { point, values, cost });
+                observations.push(Observation { point, values, cost });
             }
-            let later = told.iter().filter(|told| told.point > 20 && told.values[1] == "c").count();
+            let later = observations
+                .iter()
+                .filter(|observations| observations.point > 20 && observations.values[1] == "c")
+                .count();
             assert!(later >= 10, "of 20 points {later} have it, and of four choices random ones have five");
         }
     }
@@ -266,37 +276,47 @@ mod tests {
     #[test]
     fn values_keep_to_their_ranges_and_no_point_comes_twice() {
         let space = [between(1.0, 6.0, false, true), Dimension::Choice(vec![json!(true), json!(false)])];
-        let mut told: Vec<Told> = Vec::new();
+        let mut observations: Vec<Observation> = Vec::new();
         for point in 1..=12 {
-            let before: Vec<Vec<Value>> = told.iter().map(|told| told.values.clone()).collect();
-            let (values, by_results) = propose(&space, SETTINGS, point, &told, &before).unwrap();
+            let before: Vec<Vec<Value>> = observations.iter().map(|observations| observations.values.clone()).collect();
+            let (values, by_results) = propose(&space, SETTINGS, point, &observations, &before).unwrap();
             assert!((1..=6).contains(&values[0].as_i64().unwrap()) && values[1].is_boolean(), "{values:?}");
             assert!(!before.contains(&values));
             assert!(point > 10 || !by_results);
-            told.push(Told { point, cost: values[0].as_f64().unwrap(), values });
+            observations.push(Observation { point, cost: values[0].as_f64().unwrap(), values });
         }
-        let before: Vec<Vec<Value>> = told.iter().map(|told| told.values.clone()).collect();
-        assert_eq!(propose(&space, SETTINGS, 13, &told, &before), None, "all twelve were there");
+        let before: Vec<Vec<Value>> = observations.iter().map(|observations| observations.values.clone()).collect();
+        assert_eq!(propose(&space, SETTINGS, 13, &observations, &before), None, "all twelve were there");
     }
 
     #[test]
     fn a_point_depends_on_the_seed_its_number_and_what_was_told_alone() {
         let space = [between(0.0, 1.0, false, false)];
-        let told: Vec<Told> = (1..=10)
-            .map(|point| Told { point, values: vec![json!(point as f64 / 11.0)], cost: (point as f64 - 3.0).abs() })
+        let observations: Vec<Observation> = (1..=10)
+            .map(|point| Observation {
+                point,
+                values: vec![json!(point as f64 / 11.0)],
+                cost: (point as f64 - 3.0).abs(),
+            })
             .collect();
-        let before: Vec<Vec<Value>> = told.iter().map(|told| told.values.clone()).collect();
-        let of = |seed, point, told: &[Told]| propose(&space, Settings { seed, ..SETTINGS }, point, told, &before);
-        assert_eq!(of(1, 11, &told), of(1, 11, &told));
-        let mut turned = told.clone();
+        let before: Vec<Vec<Value>> = observations.iter().map(|observations| observations.values.clone()).collect();
+        let of = |seed, point, observations: &[Observation]| {
+            propose(&space, Settings { seed, ..SETTINGS }, point, observations, &before)
+        };
+        assert_eq!(of(1, 11, &observations), of(1, 11, &observations));
+        let mut turned = observations.clone();
         turned.reverse();
-        assert_eq!(of(1, 11, &told), of(1, 11, &turned), "the order in which results came is no matter");
-        assert_ne!(of(1, 11, &told), of(2, 11, &told));
-        assert_ne!(of(1, 11, &told), of(1, 12, &told));
-        let mut other = told.clone();
+        assert_eq!(of(1, 11, &observations), of(1, 11, &turned), "the order in which results came is no matter");
+        assert_ne!(of(1, 11, &observations), of(2, 11, &observations));
+        assert_ne!(of(1, 11, &observations), of(1, 12, &observations));
+        let mut other = observations.clone();
         other[8].cost = -1.0;
-        assert_ne!(of(1, 11, &told), of(1, 11, &other));
-        let failed: Vec<Told> = told.iter().cloned().map(|told| Told { cost: f64::INFINITY, ..told }).collect();
+        assert_ne!(of(1, 11, &observations), of(1, 11, &other));
+        let failed: Vec<Observation> = observations
+            .iter()
+            .cloned()
+            .map(|observations| Observation { cost: f64::INFINITY, ..observations })
+            .collect();
         assert!(of(1, 11, &failed).is_some(), "where all failed it still draws");
     }
 

@@ -1,28 +1,27 @@
-//! How are the runs of a sweep cut into job arrays? A cluster takes only so many tasks in one (`MaxArraySize`).
+//! The job arrays of a sweep. A cluster limits the tasks of one (`MaxArraySize`).
 //!
 //! The order of the sweep is cut into blocks; the run at the start of a block is task 0 of its array. The name of a job
-//! says where its block begins, so the queue alone tells which run a task is.
+//! has the start of its block: the queue alone identifies the run of a task.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use xrun_core::dataset::digest::digest;
 
-/// More arrays than this are refused: each is a name in every question to the queue.
+/// Largest number of arrays: each is a name in every question to the queue.
 pub const ARRAYS_MAX: usize = 100;
 
 /// The arrays of a sweep.
 #[derive(Clone, Debug)]
 pub struct Arrays {
-    /// Of the first block; those of the others say where they begin.
+    /// Name of the first block; the names of the others have their start.
     name: String,
     runs: usize,
-    /// Runs of a block.
+    /// Number of runs in a block.
     size: usize,
 }
 
-/// The folder's name, as it can stand in a script and in a list with commas. Folders of ours are called so; of one that
-/// somebody renamed, other characters go, and a digest tells it from others.
+/// The name of the sweep's directory, for a script and a list with commas. In a directory that was renamed, other characters
+/// are replaced, and a digest keeps the names different.
 fn job_name(folder: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     match folder.chars().all(plain) {
@@ -35,21 +34,21 @@ fn job_name(folder: &str) -> String {
 }
 
 impl Arrays {
-    /// Of a sweep of so many runs; `size` is the most that one array takes, `None` when that is not known.
+    /// Arrays of a sweep. `size` is the largest number of tasks in one array; `None` when it is not known.
     pub fn new(sweep: &Path, runs: usize, size: Option<u32>) -> Self {
         let name = format!("xrun_{}", job_name(&sweep.file_name().unwrap_or_default().to_string_lossy()));
         let size = size.map_or(runs, |size| size as usize).max(1);
         Self { name, runs, size }
     }
 
-    /// Those of jobs that are to stop after a step, or go to the end: a search submits one run several times.
+    /// The arrays of jobs of a search that stop after this step; `None` is the end of their runs.
     pub fn going_to(mut self, until: Option<u64>) -> Self {
         let until = until.map_or_else(|| "end".to_owned(), |step| step.to_string());
         self.name.push_str(&format!("_to_{until}"));
         self
     }
 
-    /// How many arrays all runs need.
+    /// Number of arrays.
     pub fn count(&self) -> usize {
         self.runs.div_ceil(self.size)
     }
@@ -74,19 +73,17 @@ impl Arrays {
         task.checked_add(first)
     }
 
-    /// The arrays that have these runs, by the place at which each begins, and the tasks of each.
-    pub fn blocks(&self, places: &[usize]) -> BTreeMap<usize, Vec<usize>> {
-        let mut blocks: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-        for place in places {
-            let task = place % self.size;
-            blocks.entry(place - task).or_default().push(task);
-        }
-        blocks
+    /// The place at which the array with this run begins, and the run's task in it.
+    pub fn block(&self, place: usize) -> (usize, usize) {
+        let task = place % self.size;
+        (place - task, task)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
     use proptest::prelude::*;
 
@@ -97,8 +94,10 @@ mod tests {
             size in proptest::option::of(1u32..120),
         ) {
             let arrays = Arrays::new(Path::new("/results/s/2026-11-21"), runs, size);
-            let places: Vec<usize> = (0..runs).rev().collect();
-            let blocks = arrays.blocks(&places);
+            let mut blocks: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+            for (first, task) in (0..runs).rev().map(|place| arrays.block(place)) {
+                blocks.entry(first).or_default().push(task);
+            }
             prop_assert_eq!(blocks.len(), arrays.count());
             let names: Vec<String> = arrays.names().split(',').map(str::to_owned).collect();
             let mut found = Vec::new();
@@ -116,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_was_renamed_gives_no_options_and_no_commas() {
+    fn a_renamed_directory_adds_no_options_and_no_commas() {
         let name = |folder: &str| Arrays::new(Path::new(folder), 1, None).names();
         let odd = name("/results/s/a b,$(id);x --uid=0");
         assert!(odd.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c)), "{odd}");

@@ -1,69 +1,57 @@
-//! Which jobs of the queue are those of a search, and how far does each go?
+//! The jobs of a sweep in the queue, by their names.
 //!
-//! A job is an array of one task, whose number says the run as in any sweep. Its name says how far the run goes, since the run's
-//! folder cannot say it before the process has begun.
+//! A job of a search is an array of one task. Its name says after which step the run stops, since the run's directory cannot say
+//! it before the process has begun.
 
 use std::path::Path;
 
 use super::arrays::Arrays;
 use super::queue::{self, Task};
 use super::{SlurmError, arrays_of};
-use crate::records::search::Search;
 use crate::records::sweep::Record;
 
-/// The names of the jobs of a search.
+/// The names of the jobs of a sweep.
 #[derive(Clone, Debug)]
 pub struct Jobs {
     arrays: Arrays,
-    /// The steps after which runs stop, and their end.
-    stops: Vec<Option<u64>>,
+    /// Steps after which runs of a search stop; `None` in the list is their end.
+    stops: Option<Vec<Option<u64>>>,
 }
 
 impl Jobs {
-    /// Those of a search that was submitted as `slurm.toml` says.
+    /// The jobs of a sweep, cut into arrays as `slurm.toml` says.
     ///
     /// # Errors
-    /// `slurm.toml` does not read.
-    pub fn new(sweep: &Path, record: &Record, search: &Search) -> Result<Self, SlurmError> {
-        let arrays = arrays_of(sweep, record.runs_at_most())?;
-        let before_end = search.rungs().split_last().map_or(&[][..], |(_, before)| before);
-        Ok(Self { arrays, stops: before_end.iter().copied().map(Some).chain([None]).collect() })
+    /// `slurm.toml` cannot be read.
+    pub fn new(sweep: &Path, record: &Record) -> Result<Self, SlurmError> {
+        let stops = record.search.as_ref().map(|search| {
+            let before_end = search.rungs().split_last().map_or(&[][..], |(_, before)| before);
+            before_end.iter().copied().map(Some).chain([None]).collect()
+        });
+        Ok(Self { arrays: arrays_of(sweep, record.runs_at_most())?, stops })
     }
 
-    /// The job of the run at this place of the order that stops after this step: where its block begins, the task, the name.
-    pub fn job(&self, until: Option<u64>, place: usize) -> (usize, usize, String) {
-        let first = self.arrays.blocks(&[place]).into_keys().next().unwrap_or_default();
-        (first, place - first, self.going_to(until).name(first))
+    /// The arrays of jobs that stop after this step; `None` is the end of their runs.
+    pub fn arrays(&self, until: Option<u64>) -> Arrays {
+        let arrays = self.arrays.clone();
+        if self.stops.is_some() { arrays.going_to(until) } else { arrays }
     }
 
-    /// What the queue has of the search.
+    /// The tasks of the sweep in the queue.
     ///
     /// # Errors
     /// Slurm does not answer.
     pub fn tasks(&self) -> Result<Vec<Task>, SlurmError> {
-        let names: Vec<String> = self.stops.iter().map(|until| self.going_to(*until).names()).collect();
+        let names: Vec<String> = self.stops().iter().map(|until| self.arrays(*until).names()).collect();
         Ok(queue::lines(&names.join(","))?.lines().filter_map(|line| self.task(line)).collect())
     }
 
+    fn stops(&self) -> &[Option<u64>] {
+        self.stops.as_deref().unwrap_or(&[None])
+    }
+
     fn task(&self, line: &str) -> Option<Task> {
-        let found =
-            |until: &Option<u64>| queue::task(line, &self.going_to(*until)).map(|task| Task { until: *until, ..task });
-        self.stops.iter().find_map(found)
-    }
-
-    fn going_to(&self, until: Option<u64>) -> Arrays {
-        self.arrays.clone().going_to(until)
-    }
-}
-
-/// What the queue has of a sweep, whether it searches or not.
-///
-/// # Errors
-/// Slurm does not answer, or `slurm.toml` does not read.
-pub fn tasks_of(sweep: &Path, record: &Record) -> Result<Vec<Task>, SlurmError> {
-    match &record.search {
-        Some(search) => Jobs::new(sweep, record, search)?.tasks(),
-        None => queue::tasks(&arrays_of(sweep, record.order.len())?),
+        self.stops().iter().find_map(|until| queue::task(line, &self.arrays(*until), *until))
     }
 }
 
@@ -73,11 +61,11 @@ mod tests {
 
     fn jobs(stops: &[Option<u64>]) -> Jobs {
         let arrays = Arrays::new(Path::new("/results/s/one"), 30, Some(10));
-        Jobs { arrays, stops: stops.to_vec() }
+        Jobs { arrays, stops: Some(stops.to_vec()) }
     }
 
     #[test]
-    fn the_queue_alone_says_which_run_a_job_is_and_how_far_it_goes() {
+    fn the_queue_alone_identifies_the_run_of_a_job_and_its_last_step() {
         let jobs = jobs(&[Some(2), Some(24), None]);
         let read = |line: &str| jobs.task(line).map(|task| (task.place, task.until));
         assert_eq!(read("12|3|PENDING|xrun_one_to_2_from_20|Priority"), Some((23, Some(2))));
@@ -87,7 +75,9 @@ mod tests {
             assert_eq!(read(&format!("12|3|RUNNING|{other}|None")), None, "{other}");
         }
         for until in [Some(2), Some(24), None] {
-            let (first, task, name) = jobs.job(until, 29);
+            let arrays = jobs.arrays(until);
+            let (first, task) = arrays.block(29);
+            let name = arrays.name(first);
             assert_eq!((first, read(&format!("7|{task}|RUNNING|{name}|None"))), (20, Some((29, until))), "{name}");
         }
     }

@@ -1,36 +1,34 @@
-//! A sweep on a Slurm cluster: all missing runs as job arrays, one for each size of memory, or several where the cluster's
-//! are small; each task is one run of the sweep by its place in the order.
+//! A sweep on a Slurm cluster. Each task of its job arrays is a run, by its place in the order of the sweep. There is an array
+//! for each size of memory, or several where the cluster limits their length; a job of a search is an array of one task.
 //!
 //! ```text
-//! watch::watch     what is missing -> script::script -> queue::submit   job arrays
-//!                  squeue and the run directories                      until all are done; killed ones again
-//! search::watch    what a search chooses -> the same            a job a run and rung, until nothing is to choose
-//! unwatched::died  what died for want of memory before a watcher came
-//! task::start      a task's number -> the run or resume that the node's process becomes
+//! launcher::SlurmLauncher  runs -> script::script -> queue::submit, then squeue and the run directories until they end
+//! outcome::ActiveJob       a job that left the queue -> the end of its run, or another submission
+//! unwatched_deaths::find   out-of-memory deaths before the launcher started
+//! task::start              the number of a task -> the process of its run, on the node
 //! ```
 //! The jobs bear the sweep's name, so the queue and the run directories say everything: any shell can go on.
 
 pub mod arrays;
 pub mod jobs;
+pub mod launcher;
+pub mod outcome;
 pub mod queue;
 pub mod script;
-pub mod search;
 pub mod task;
-pub mod unwatched;
-pub mod watch;
+pub mod unwatched_deaths;
 
 use std::path::{Path, PathBuf};
 
 use self::arrays::Arrays;
 use super::record;
-use xrun_core::experiment::launcher;
-use xrun_core::experiment::launcher::Slurm;
+use xrun_core::experiment::launcher::{Slurm, check_slurm};
 use xrun_core::files::write;
 use xrun_core::files::write::WriteError;
 use xrun_core::files::{file, layout};
 use xrun_core::printable;
 
-/// Longer files are not what Slurm is asked for.
+/// Largest `slurm.toml`.
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
 /// Slurm cannot be asked, or refuses.
@@ -44,11 +42,11 @@ pub enum SlurmError {
     Command {
         /// The command's name, such as `sbatch`.
         command: &'static str,
-        /// What the system answered.
+        /// The error of the system.
         source: std::io::Error,
     },
     /// `sbatch` refused the job array.
-    #[error("Slurm did not take the job: {said}{}", advice(said))]
+    #[error("Slurm refused the job: {said}{}", advice(said))]
     Refused {
         /// Its standard error, cleaned for a terminal.
         said: String,
@@ -61,19 +59,19 @@ pub enum SlurmError {
         /// Its standard error, cleaned for a terminal.
         said: String,
     },
-    /// A folder has characters that a batch script or Slurm's `--output` cannot name.
-    #[error("Slurm's scripts cannot name the folder {}: it has one of \" ' \\ % or a line break in it; \
-             choose another with --results DIR", path.display())]
+    /// The path of a directory has characters that a batch script or Slurm's `--output` cannot name.
+    #[error("Slurm's scripts cannot name the directory {}, which has one of \" ' \\ % or a line break; choose another with \
+             --results DIR", path.display())]
     Path {
-        /// The folder.
+        /// The directory.
         path: PathBuf,
     },
-    /// The settings that were kept beside the sweep do not read.
-    #[error("{} is not what it should be: {message}", path.display())]
+    /// The settings of the sweep cannot be read.
+    #[error("{} is invalid: {message}", path.display())]
     Settings {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it, for people.
+        /// The reason, as a message.
         message: String,
     },
     /// The script or the settings cannot be written.
@@ -81,7 +79,7 @@ pub enum SlurmError {
     Write(#[from] WriteError),
 }
 
-/// What to do about a refusal.
+/// Advice on a refusal.
 fn advice(said: &str) -> &'static str {
     let said = said.to_lowercase();
     [
@@ -98,7 +96,7 @@ fn advice(said: &str) -> &'static str {
         ),
         (
             "job submit limit",
-            "; you may have only so many jobs in the queue: go on when some have ended, those that are submitted run",
+            "; the number of your jobs in the queue is limited: resume the sweep when some have ended, submitted jobs continue",
         ),
         ("time limit", "; set a shorter `time` in [launcher.slurm]: `sinfo` lists what partitions allow"),
         ("contact slurm controller", "; the cluster's controller does not answer: try again later"),
@@ -108,28 +106,28 @@ fn advice(said: &str) -> &'static str {
     .map_or("", |(_, advice)| advice)
 }
 
-/// The arrays of a sweep of so many runs, as it was submitted.
+/// The arrays of a sweep with this number of runs, as it was submitted.
 pub fn arrays_of(sweep: &Path, runs: usize) -> Result<Arrays, SlurmError> {
-    Ok(Arrays::new(sweep, runs, kept(sweep)?.and_then(|settings| settings.array_size)))
+    Ok(Arrays::new(sweep, runs, read_settings(sweep)?.and_then(|settings| settings.array_size)))
 }
 
-/// Writes down what each run is to ask for.
-pub fn keep(sweep: &Path, settings: &Slurm) -> Result<(), SlurmError> {
+/// Writes `slurm.toml`: what each run asks Slurm for.
+pub fn write_settings(sweep: &Path, settings: &Slurm) -> Result<(), SlurmError> {
     let path = sweep.join(layout::SLURM);
     let text = toml::to_string(settings)
         .map_err(|error| SlurmError::Settings { path: path.clone(), message: error.to_string() })?;
-    let head = "# What each run of the sweep asks Slurm for. May be changed: `sweep --resume` reads it anew.\n";
+    let head = "# What each run of the sweep asks Slurm for. May be edited: `sweep --resume` reads it.\n";
     let own = record::check_creator(sweep).is_ok();
     write::replace(&path, format!("{head}{text}").as_bytes())?;
     if own {
-        // A folder of which nothing says so asks later.
+        // Without a signature, the resume asks.
         let _ = record::sign(sweep);
     }
     Ok(())
 }
 
-/// What each run asks for; `None` for a sweep that was never handed to Slurm.
-pub fn kept(sweep: &Path) -> Result<Option<Slurm>, SlurmError> {
+/// Reads `slurm.toml`; `None` where the sweep was never submitted.
+pub fn read_settings(sweep: &Path) -> Result<Option<Slurm>, SlurmError> {
     let path = sweep.join(layout::SLURM);
     if !path.is_file() {
         return Ok(None);
@@ -137,8 +135,7 @@ pub fn kept(sweep: &Path) -> Result<Option<Slurm>, SlurmError> {
     let wrong = |message: &str| SlurmError::Settings { path: path.clone(), message: printable::line(message, 400) };
     let bytes = file::bytes(&path, FILE_BYTES_MAX).map_err(|error| wrong(&error.to_string()))?;
     let text = String::from_utf8(bytes).map_err(|_| wrong("is not UTF-8"))?;
-    // The file may have been edited: each value must be one that an experiment may have, or it could add lines of its own
-    // to the script.
-    launcher::check_slurm(&text).map_err(|message| wrong(&message))?;
+    // The file may have been edited: a value that an experiment may not have could add lines to the script.
+    check_slurm(&text).map_err(|message| wrong(&message))?;
     Ok(Some(toml::from_str(&text).map_err(|error| wrong(error.message()))?))
 }

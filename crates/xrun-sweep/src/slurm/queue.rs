@@ -1,4 +1,4 @@
-//! Slurm's commands: `sbatch`, `squeue`, `scontrol`, and what they answer.
+//! Slurm's commands: `sbatch`, `squeue`, `scontrol`.
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -7,12 +7,13 @@ use super::SlurmError;
 use super::arrays::Arrays;
 use xrun_core::printable;
 
-/// A message of Slurm's is cut after this.
+/// Longest message of Slurm, in characters.
 const SAID_CHARACTERS_MAX: usize = 400;
 
-/// A task of a job array, as the queue has it; also for some minutes after its end.
+/// A task of a job array in the queue, where it stays for some minutes after its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Task {
+    /// Number of the job array.
     pub job: u64,
     /// Its number in the array.
     pub task: usize,
@@ -20,14 +21,14 @@ pub struct Task {
     pub place: usize,
     /// `PENDING`, `RUNNING`, `CANCELLED`, …
     pub state: String,
-    /// Why it waits, in Slurm's word.
+    /// Slurm's reason why it waits.
     pub reason: String,
-    /// Of a search: it stops after this step. `None` is the end of its run.
+    /// Step after which a task of a search stops; `None` is the end of its run.
     pub until: Option<u64>,
 }
 
 impl Task {
-    /// It runs, or will.
+    /// Returns whether it runs or waits.
     pub fn is_active(&self) -> bool {
         const ENDED: [&str; 10] = [
             "BOOT_FAIL",
@@ -44,12 +45,16 @@ impl Task {
         !ENDED.contains(&self.state.as_str())
     }
 
+    /// Returns whether it waits for a node.
     pub fn waits(&self) -> bool {
         matches!(self.state.as_str(), "PENDING" | "REQUEUED" | "REQUEUE_FED" | "REQUEUE_HOLD" | "SPECIAL_EXIT")
     }
 }
 
-/// Slurm's commands are here.
+/// Checks that Slurm's commands can be started.
+///
+/// # Errors
+/// One of them cannot.
 pub fn available() -> Result<(), SlurmError> {
     for command in ["sbatch", "squeue"] {
         run(command, Command::new(command).arg("--version"))?;
@@ -57,13 +62,16 @@ pub fn available() -> Result<(), SlurmError> {
     Ok(())
 }
 
-/// Submits a script; answers the number of the job.
+/// Submits a script. Returns the number of the job.
+///
+/// # Errors
+/// Slurm refuses it.
 pub fn submit(script: &Path) -> Result<u64, SlurmError> {
     let output = run("sbatch", Command::new("sbatch").arg("--parsable").arg(script))?;
     if !output.status.success() {
         return Err(SlurmError::Refused { said: said(&output) });
     }
-    // On a federation the cluster's name stands behind a semicolon.
+    // On a federation, the name of the cluster follows after a semicolon.
     let text = String::from_utf8_lossy(&output.stdout);
     let number = text.lines().last().unwrap_or_default().split(';').next().unwrap_or_default().trim();
     number.parse().map_err(|_| {
@@ -72,7 +80,7 @@ pub fn submit(script: &Path) -> Result<u64, SlurmError> {
     })
 }
 
-/// The most tasks that the cluster takes in one array; `None` when it does not say.
+/// Largest number of tasks in an array of this cluster; `None` when it is not known.
 pub fn array_size_max() -> Option<u32> {
     let output = run("scontrol", Command::new("scontrol").args(["show", "config"])).ok()?;
     let text = String::from_utf8_lossy(&output.stdout);
@@ -80,12 +88,10 @@ pub fn array_size_max() -> Option<u32> {
     line.trim_start().strip_prefix('=')?.trim().parse().ok()
 }
 
-/// The tasks of a sweep's jobs.
-pub fn tasks(arrays: &Arrays) -> Result<Vec<Task>, SlurmError> {
-    Ok(lines(&arrays.names())?.lines().filter_map(|line| task(line, arrays)).collect())
-}
-
-/// The lines of the queue of the jobs with these names, which are a list with commas.
+/// Lines of the queue for the jobs with these names, a list with commas.
+///
+/// # Errors
+/// Slurm does not answer.
 pub fn lines(names: &str) -> Result<String, SlurmError> {
     let mut command = Command::new("squeue");
     command.args(["--noheader", "--array", "--states=all", "--format=%F|%K|%T|%j|%r"]);
@@ -96,26 +102,38 @@ pub fn lines(names: &str) -> Result<String, SlurmError> {
     }
 }
 
-/// Of `12|3|PENDING|name|Priority`; `None` for a line that is not of a task of these arrays.
-pub fn task(line: &str, arrays: &Arrays) -> Option<Task> {
+/// Parses `12|3|PENDING|name|Priority`; `None` for a line of another job.
+pub fn task(line: &str, arrays: &Arrays, until: Option<u64>) -> Option<Task> {
     let mut parts = line.trim().splitn(5, '|');
     let (job, task) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
     let state = printable::line(parts.next()?, 40);
     let place = arrays.place(parts.next()?, task)?;
     let reason = printable::line(parts.next().unwrap_or_default(), 120);
-    Some(Task { job, task, place, state, reason, until: None })
+    Some(Task { job, task, place, state, reason, until })
+}
+
+/// Returns whether the run at this place of the order has a task that runs or waits.
+pub fn is_active(tasks: &[Task], place: usize) -> bool {
+    tasks.iter().any(|task| task.place == place && task.is_active())
+}
+
+/// Numbers of tasks that run, and that wait.
+pub fn counts(tasks: &[Task]) -> (usize, usize) {
+    let active = || tasks.iter().filter(|task| task.is_active());
+    let waiting = active().filter(|task| task.waits()).count();
+    (active().count() - waiting, waiting)
 }
 
 fn run(name: &'static str, command: &mut Command) -> Result<Output, SlurmError> {
     command.stdin(Stdio::null()).output().map_err(|source| SlurmError::Command { command: name, source })
 }
 
-/// What a command said, in a line.
+/// The standard error of a command, in one line.
 fn said(output: &Output) -> String {
     let text = String::from_utf8_lossy(&output.stderr);
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     match lines.is_empty() {
-        true => format!("it ended with {} and said nothing", output.status),
+        true => format!("{} without a message", output.status),
         false => printable::line(&lines.join("; "), SAID_CHARACTERS_MAX),
     }
 }
@@ -128,7 +146,7 @@ mod tests {
     #[test]
     fn lines_of_the_queue_are_read() {
         let arrays = Arrays::new(Path::new("s"), 30, Some(10));
-        let task = |line: &str| super::task(line, &arrays);
+        let task = |line: &str| super::task(line, &arrays, None);
         let read = task("12|3|PENDING|xrun_s_from_20|Priority\n").unwrap();
         assert_eq!((read.job, read.task, read.place), (12, 3, 23));
         assert_eq!((read.state.as_str(), read.reason.as_str()), ("PENDING", "Priority"));
@@ -143,7 +161,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_line_makes_it_panic(line in ".{0,60}|[0-9|A-Z]{0,30}") {
-            let _ = task(&line, &Arrays::new(Path::new("s"), 30, Some(10)));
+            let _ = task(&line, &Arrays::new(Path::new("s"), 30, Some(10)), None);
         }
     }
 }

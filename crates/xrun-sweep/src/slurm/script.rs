@@ -1,22 +1,24 @@
-//! The script of the job array, `slurm.sh` in the sweep's folder.
+//! The script of a job array, `slurm.sh` in the sweep's directory.
 
 use std::path::Path;
 use std::time::Duration;
 
-use super::super::launch::ALLOW_COMMAND;
+use super::super::launcher::ALLOW_COMMAND;
 use super::SlurmError;
 use xrun_core::experiment::launcher::Slurm;
 use xrun_core::files::layout;
 
-/// Bytes of a mebibyte, Slurm's `M`.
+/// Bytes of a mebibyte, the `M` of Slurm.
 const MEBIBYTE: u64 = 1024 * 1024;
 
 /// An array of runs.
 #[derive(Clone, Debug)]
 pub struct Array<'a> {
+    /// Name of the job.
     pub name: &'a str,
     /// The place of task 0 in the order of the sweep.
     pub first: usize,
+    /// Numbers of its tasks.
     pub tasks: &'a [usize],
     /// Starts when all tasks of this job have ended.
     pub after: Option<u64>,
@@ -24,11 +26,11 @@ pub struct Array<'a> {
     pub until: Option<u64>,
 }
 
-/// The script of an array. `(retry_failed, allowed)`: it goes on with runs that failed, and starts the programs that their
-/// folders name, whoever created these.
+/// The script of an array. `(retry_failed, allowed)`: it resumes runs that failed, and starts the programs that their
+/// directories name, whoever created these.
 ///
 /// # Errors
-/// A path that cannot stand in such a script.
+/// A path has characters that a script cannot name.
 pub fn script(
     program: &Path,
     sweep: &Path,
@@ -54,11 +56,9 @@ pub fn script(
     asked.extend(settings.memory.map(|memory| format!("--mem={}M", memory.0.div_ceil(MEBIBYTE).max(1))));
     asked.extend(settings.cpus.map(|cpus| format!("--cpus-per-task={cpus}")));
     asked.extend(settings.gpus.filter(|gpus| *gpus > 0).map(|gpus| format!("--gres=gpu:{gpus}")));
-    let mut text =
-        String::from("#!/bin/bash\n# Written by xrun, anew each time that runs of this sweep are submitted.\n");
+    let mut text = String::from("#!/bin/bash\n# Written by xrun each time that runs of this sweep are submitted.\n");
     asked.iter().for_each(|option| text.push_str(&format!("#SBATCH {option}\n")));
-    // Slurm reads its options up to the first command.
-    // With a space before it an option would be a comment behind the commands, which it ignores without a word.
+    // Slurm reads its options up to the first command, and silently ignores an option after a space.
     let lines = settings.extra_lines.iter().map(|line| line.trim_start());
     let (options, commands): (Vec<_>, Vec<_>) = lines.partition(|line| line.starts_with('#'));
     options.iter().chain(&commands).for_each(|line| text.push_str(&format!("{line}\n")));
@@ -69,7 +69,7 @@ pub fn script(
         0 => "$SLURM_ARRAY_TASK_ID".to_owned(),
         first => format!("$((SLURM_ARRAY_TASK_ID + {first}))"),
     };
-    // The process itself gets the signals: a shell between would not hand them on.
+    // `exec`: a shell would not forward the signals.
     text.push_str(&format!("exec '{program}' sweep --resume '{sweep_path}' --task \"{task}\"{until}{retry}{allow}\n"));
     Ok(text)
 }
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_asked_for_stands_before_the_first_command() {
+    fn all_options_are_before_the_first_command() {
         let settings = Slurm {
             partition: Some("gpu,long".into()),
             account: Some("lab".into()),
@@ -149,7 +149,7 @@ mod tests {
             let array = Array { name: "xrun_s", first: 0, tasks: &[0], after: None, until: None };
             let error =
                 script(Path::new("/bin/xrun"), Path::new(path), &Slurm::default(), &array, (false, false)).unwrap_err();
-            assert!(error.to_string().contains("cannot name the folder"), "{error}");
+            assert!(error.to_string().contains("cannot name the directory"), "{error}");
         }
     }
 }

@@ -1,31 +1,45 @@
-//! What a task of the job array does on its node: it becomes the process of one run.
+//! A task of a job array on its node: it becomes the process of one run.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use super::super::course::Job;
-use super::super::launch::Start;
+use super::super::launcher::Start;
 use super::super::record::{RecordError, run_folder};
-use super::super::search::known;
-use super::super::standing::{self, Standing};
+use super::super::run_status::{self, RunStatus};
+use super::super::scheduler::Job;
+use super::super::search::progress;
 use crate::records::sweep::Record;
 use xrun_core::files::write::WriteError;
 
-/// After a requeue the earlier process may still be writing its checkpoint.
+/// Longest wait for an earlier process, which may be writing its checkpoint after a requeue.
 const OTHER_MAX: Duration = Duration::from_secs(30);
 
-/// A task has nothing that it can do.
+/// A task cannot start its run.
 #[derive(Debug, thiserror::Error)]
 pub enum TaskError {
+    /// The sweep has no run at this place.
     #[error("the sweep has {runs} runs, and none at place {place}")]
-    Place { place: usize, runs: usize },
+    Place {
+        /// The place in the order of the sweep, from 0.
+        place: usize,
+        /// Number of runs.
+        runs: usize,
+    },
+    /// Another process works on the run.
     #[error("another process works on {run}")]
-    Busy { run: String },
+    Busy {
+        /// The run.
+        run: String,
+    },
+    /// A file cannot be written.
     #[error(transparent)]
     Write(#[from] WriteError),
 }
 
-/// What is to do. A node may see only a while later that a search has added a point.
+/// Reads the record of the sweep. A node may see a trial that a search added only after a while.
+///
+/// # Errors
+/// The record cannot be read.
 pub fn record(sweep: &Path, place: usize) -> Result<Record, RecordError> {
     let begun = Instant::now();
     loop {
@@ -37,8 +51,11 @@ pub fn record(sweep: &Path, place: usize) -> Result<Record, RecordError> {
     }
 }
 
-/// How the run at this place of the order is to be started, to stop after a step or to go to its end; `None` when it is done,
-/// or stands there already.
+/// Returns how to start the run at this place of the order, to stop after a step or at its end; `None` when it is done or
+/// there already.
+///
+/// # Errors
+/// The sweep has no such run, or another process works on it.
 pub fn start(
     sweep: &Path,
     record: &Record,
@@ -49,20 +66,22 @@ pub fn start(
 ) -> Result<Option<Start>, TaskError> {
     let run = record.runs().nth(place).ok_or(TaskError::Place { place, runs: record.order.len() })?;
     let folder = run_folder(sweep, run);
-    let arrived = || record.search.as_ref().is_some_and(|search| known::arrived(&folder, search, until));
+    let arrived = || record.search.as_ref().is_some_and(|search| progress::arrived(&folder, search, until));
     let begun = Instant::now();
     loop {
-        match standing::of(&folder) {
-            Standing::Running if begun.elapsed() > OTHER_MAX => return Err(TaskError::Busy { run: run.to_string() }),
-            Standing::Running => std::thread::sleep(Duration::from_millis(200)),
-            Standing::Missing => {
-                standing::clear(&folder)?;
+        match RunStatus::read(&folder) {
+            RunStatus::Running if begun.elapsed() > OTHER_MAX => return Err(TaskError::Busy { run: run.to_string() }),
+            RunStatus::Running => std::thread::sleep(Duration::from_millis(200)),
+            RunStatus::Missing => {
+                run_status::clear(&folder)?;
                 return Ok(Some(Start::new(sweep, record, Job { run, until })));
             }
-            Standing::Done(outcome) if !(retry_failed && outcome.resumable()) => return Ok(None),
-            // Slurm may start a job again that had come to its end.
-            Standing::Begun if arrived() => return Ok(None),
-            Standing::Begun | Standing::Done(_) => return Ok(Some(Start::resume(sweep, Job { run, until }, allowed))),
+            RunStatus::Done(outcome) if !(retry_failed && outcome.resumable()) => return Ok(None),
+            // Slurm may requeue a job that had ended.
+            RunStatus::Unfinished if arrived() => return Ok(None),
+            RunStatus::Unfinished | RunStatus::Done(_) => {
+                return Ok(Some(Start::resume(sweep, Job { run, until }, allowed)));
+            }
         }
     }
 }

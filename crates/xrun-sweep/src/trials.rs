@@ -1,4 +1,4 @@
-//! Which points are there, and in which order are they run?
+//! The trials of a sweep and the order of its runs.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -13,31 +13,32 @@ use xrun_core::experiment::axes::{Axis, Draw, Swept};
 use xrun_core::experiment::read_sweep::{Family, shown, written};
 use xrun_core::experiment::sweep::{Mode, Sweep};
 use xrun_core::problem::{Problem, Problems};
+use xrun_core::units::counted;
 use xrun_results::secrets;
 
-/// More runs than this are not one sweep: nobody reads their table.
+/// Largest number of runs of a sweep: a longer table is of no use.
 pub const RUNS_MAX: u64 = 10_000;
 
-/// A run of a sweep: which point, which time. Both from 1.
+/// A run of a sweep: a trial and its repeat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RunId {
-    /// The point's place among all points of the sweep, from 1.
-    pub point: u64,
-    /// Which of the point's repeats, from 1; each has a seed of its own.
+    /// The number of the trial, from 1.
+    pub trial: u64,
+    /// The number of its repeat, from 1; each has a seed of its own.
     pub repeat: u64,
 }
 
 impl fmt::Display for RunId {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{:04}-{}", self.point, self.repeat)
+        write!(formatter, "{:04}-{}", self.trial, self.repeat)
     }
 }
 
-/// The points of a sweep: for each a value of each axis.
+/// Returns the trials of a sweep, each with a value for each axis.
 ///
 /// # Errors
-/// Nothing is swept, the lists do not fit together, or there are too many points.
-pub fn points(family: &Family) -> Result<Vec<Vec<Swept>>, Problems> {
+/// Nothing is swept, the lists do not match, or there are too many trials.
+pub fn trials(family: &Family) -> Result<Vec<Vec<Swept>>, Problems> {
     let Family { axes, sweep, .. } = family;
     let mut problems = Problems::default();
     if axes.is_empty() {
@@ -69,8 +70,8 @@ pub fn points(family: &Family) -> Result<Vec<Vec<Swept>>, Problems> {
         Some(points) if points.len() as u64 * sweep.repeats <= RUNS_MAX => points,
         points => {
             let count = points.map_or_else(|| format!("more than {RUNS_MAX}"), |points| points.len().to_string());
-            let message =
-                format!("{count} points of {} runs each are more than the {RUNS_MAX} runs of a sweep", sweep.repeats);
+            let each = counted(sweep.repeats, "run");
+            let message = format!("{count} trials of {each} each: a sweep has at most {RUNS_MAX} runs");
             let help = "sweep fewer values, or draw some of them: mode = \"random\", samples = 100";
             problems.add(Problem::new("sweep.values", message).help(help).at(family.place("values")));
             return Err(problems);
@@ -80,8 +81,8 @@ pub fn points(family: &Family) -> Result<Vec<Vec<Swept>>, Problems> {
     for point in &points {
         if !seen.insert(key(point)) {
             let shown = words(axes.iter().map(|axis| axis.key.as_str()), point.iter().map(|swept| &swept.value));
-            let problem = Problem::new("sweep.values", format!("the same point twice: {shown}"));
-            problems.add(problem.help("keep one of them; `repeats` runs a point several times").at(place(point)));
+            let problem = Problem::new("sweep.values", format!("a trial is listed twice: {shown}"));
+            problems.add(problem.help("keep one of them; `repeats` runs a trial several times").at(place(point)));
         }
     }
     problems.into_result()?;
@@ -96,7 +97,7 @@ fn key(point: &[Swept]) -> String {
     point.iter().map(|swept| written(&swept.value)).collect::<Vec<_>>().join("\n")
 }
 
-/// `cleanup.every_steps = 5, limits.workers = 1`.
+/// The values of a trial as text: `cleanup.every_steps = 5, limits.workers = 1`.
 pub fn words<'a>(keys: impl Iterator<Item = &'a str>, values: impl Iterator<Item = &'a serde_json::Value>) -> String {
     keys.zip(values)
         .map(|(key, value)| format!("{key} = {}", shown(&masked(key, value))))
@@ -104,7 +105,7 @@ pub fn words<'a>(keys: impl Iterator<Item = &'a str>, values: impl Iterator<Item
         .join(", ")
 }
 
-/// The value as people and tables may see it: a mask where the last part of the key names a secret.
+/// The value, or a mask where the last part of the key names a secret.
 pub fn masked(key: &str, value: &serde_json::Value) -> serde_json::Value {
     let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     let name = key.rsplit('.').next().unwrap_or(key);
@@ -130,7 +131,7 @@ fn lists<'a>(axes: &'a [Axis], mode: Mode, problems: &mut Problems) -> Vec<&'a [
     lists
 }
 
-/// The last key changes fastest. `None` for more than [`RUNS_MAX`].
+/// All combinations, the last key changing fastest. `None` for more than [`RUNS_MAX`].
 fn grid(lists: &[&[Swept]]) -> Option<Vec<Vec<Swept>>> {
     let count = lists.iter().try_fold(1u64, |count, list| count.checked_mul(list.len() as u64))?;
     if count > RUNS_MAX {
@@ -166,10 +167,10 @@ fn zip(axes: &[Axis], lists: &[&[Swept]], problems: &mut Problems) -> Option<Vec
     Some((0..count).map(|at| lists.iter().map(|list| list[at].clone()).collect()).collect())
 }
 
-/// How many points are to be drawn.
+/// Number of trials to draw.
 fn samples(family: &Family, problems: &mut Problems) -> Option<u64> {
     if family.sweep.samples.is_none() {
-        let message = format!("mode {} needs the number of points to draw", family.sweep.mode.word());
+        let message = format!("mode {} needs the number of trials to draw", family.sweep.mode.word());
         let problem = Problem::new("sweep.samples", message);
         problems
             .add(problem.help("write `samples = 20` in `[sweep]`, or type `--samples 20`").at(family.place("mode")));
@@ -177,12 +178,12 @@ fn samples(family: &Family, problems: &mut Problems) -> Option<u64> {
     family.sweep.samples
 }
 
-/// The points of mode `tpe` that do not depend on results.
+/// The trials of mode `tpe` that do not depend on results.
 fn at_start(family: &Family, problems: &mut Problems) -> Option<Vec<Vec<Swept>>> {
     let Some(samples) = samples(family, problems) else { return Some(Vec::new()) };
     let Sweep { tpe, seed, .. } = &family.sweep;
     let space = search::space(&family.axes);
-    let points = tpe::at_start(&space, tpe::Settings::of(*seed, tpe), samples, &[]);
+    let points = tpe::startup_trials(&space, tpe::Settings::new(*seed, tpe), samples, &[]);
     let places = |values: Vec<Value>| -> Vec<Swept> {
         let of = |(axis, value): (&Axis, Value)| Swept { value, place: axis.place.clone() };
         family.axes.iter().zip(values).map(of).collect()
@@ -204,7 +205,8 @@ fn random(family: &Family, problems: &mut Problems) -> Option<Vec<Vec<Swept>>> {
             return Some(points);
         }
     }
-    let message = format!("{samples} different points cannot be drawn from these values: {} were found", points.len());
+    let message =
+        format!("{samples} different trials cannot be drawn from these values: only {} were found", points.len());
     let problem = Problem::new("sweep.samples", message).help("draw fewer, give more values, or write mode = \"grid\"");
     problems.add(problem.at(family.place("samples")));
     Some(Vec::new())
@@ -217,13 +219,13 @@ fn draw(values: &Draw, generator: &mut ChaCha8Rng) -> Swept {
     }
 }
 
-/// All runs, in the order in which they start: first each point once, then each a second time, each time shuffled. So a
-/// machine that becomes slower with time does not favour a point.
+/// All runs, in the order in which they start: each trial once, then each a second time, shuffled each time, so that a
+/// machine that becomes slower does not favour a trial.
 pub fn order(points: u64, repeats: u64, seed: u32) -> Vec<RunId> {
     let mut generator = ChaCha8Rng::seed_from_u64(u64::from(seed));
     let mut order = Vec::new();
     for repeat in 1..=repeats {
-        let mut round: Vec<RunId> = (1..=points).map(|point| RunId { point, repeat }).collect();
+        let mut round: Vec<RunId> = (1..=points).map(|point| RunId { trial: point, repeat }).collect();
         round.shuffle(&mut generator);
         order.extend(round);
     }
@@ -231,5 +233,5 @@ pub fn order(points: u64, repeats: u64, seed: u32) -> Vec<RunId> {
 }
 
 #[cfg(test)]
-#[path = "points_tests.rs"]
+#[path = "trials_tests.rs"]
 mod tests;

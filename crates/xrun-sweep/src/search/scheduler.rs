@@ -1,70 +1,68 @@
-//! Which run does a search start next? Decided by what the run directories hold, so that a search that was killed goes on
-//! as if it had not been.
+//! The schedulers of searches. They decide by the run directories, so a search that was killed continues with the same decisions.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 
-use super::asha::{self, Choice, Known};
-use super::known::{Stage, cost_at_end, failed, known, on_its_way, sent, stage};
+use super::asha::{self, Choice, TrialState};
+use super::progress::{Stage, cost_at_end, failed, in_flight, rungs_sent, stage, trial_state};
 use super::proposals;
-use super::tpe::{self, Settings, Told};
-use crate::course::{Course, Job, report_if_missing};
-use crate::points::RunId;
+use super::tpe::{self, Observation, Settings};
 use crate::record::run_folder;
 use crate::records::search::{Method, Search};
 use crate::records::sweep::Record;
-use crate::standing;
-use crate::standing::Standing;
+use crate::run_status::RunStatus;
+use crate::scheduler::{Job, Scheduler, report_if_missing};
+use crate::trials::RunId;
 use xrun_core::files::write::WriteError;
 
-/// A search by halving.
+/// Scheduler of mode `asha`.
 #[derive(Debug)]
-pub struct Halving<'a> {
+pub struct Asha<'a> {
     sweep: &'a Path,
     search: Search,
     reduction_factor: u64,
-    /// Runs that were begun and have not come to where they were sent.
+    /// Jobs that began and have not reached their rung.
     open: VecDeque<Job>,
-    /// Of each point.
-    points: Vec<Known>,
+    /// State of each trial.
+    points: Vec<TrialState>,
 }
 
-/// A search that chooses points.
+/// Scheduler of mode `tpe`.
 #[derive(Debug)]
-pub struct Choosing<'a> {
+pub struct Tpe<'a> {
     sweep: &'a Path,
     search: Search,
-    /// Runs that were chosen or begun, and have not ended.
+    /// Jobs that were chosen or began, and have not ended.
     open: VecDeque<Job>,
-    /// Costs of the points that have a result.
+    /// Cost of each trial that has a result.
     costs: BTreeMap<u64, f64>,
-    /// All points that there are were there.
+    /// No different trial is left.
     exhausted: bool,
 }
 
-/// The course of a search, as far as it is.
-pub fn course<'a>(sweep: &'a Path, record: &Record, search: &Search, retry_failed: bool) -> Box<dyn Course + 'a> {
+/// The scheduler of a search.
+pub fn searcher<'a>(sweep: &'a Path, record: &Record, search: &Search, retry_failed: bool) -> Box<dyn Scheduler + 'a> {
     match &search.method {
         Method::Asha { reduction_factor, .. } => {
-            Box::new(Halving::new(sweep, record, search.clone(), *reduction_factor, retry_failed))
+            Box::new(Asha::new(sweep, record, search.clone(), *reduction_factor, retry_failed))
         }
-        Method::Tpe { .. } => Box::new(Choosing::new(sweep, record, search.clone(), retry_failed)),
+        Method::Tpe { .. } => Box::new(Tpe::new(sweep, record, search.clone(), retry_failed)),
     }
 }
 
 fn run(point: usize) -> RunId {
-    RunId { point: point as u64 + 1, repeat: 1 }
+    RunId { trial: point as u64 + 1, repeat: 1 }
 }
 
-impl<'a> Halving<'a> {
+impl<'a> Asha<'a> {
     fn new(sweep: &'a Path, record: &Record, search: Search, reduction_factor: u64, retry_failed: bool) -> Self {
         let count = record.points.len();
-        let mut halving =
-            Self { sweep, search, reduction_factor, open: VecDeque::new(), points: vec![Known::default(); count] };
+        let mut asha =
+            Self { sweep, search, reduction_factor, open: VecDeque::new(), points: vec![TrialState::default(); count] };
         for point in 0..count {
             let folder = run_folder(sweep, run(point));
-            let mut found = known(&folder, &halving.search, false);
-            let goes_on = match stage(&folder, halving.search.rungs()) {
+            let mut found = trial_state(&folder, &asha.search, false);
+            let goes_on = match stage(&folder, asha.search.rungs()) {
                 Stage::Open { .. } => true,
                 Stage::Over(outcome) => {
                     report_if_missing(&folder);
@@ -75,24 +73,24 @@ impl<'a> Halving<'a> {
                 Stage::Waits => found.costs.len() < found.sent,
             };
             if goes_on {
-                // What it failed at, it has not come to.
+                // A run that failed has not reached its rung.
                 found.costs.truncate(found.sent - 1);
                 found.over = false;
-                halving.open.push_back(halving.job(point, found.sent - 1));
+                asha.open.push_back(asha.job(point, found.sent - 1));
             }
-            halving.points[point] = found;
+            asha.points[point] = found;
         }
-        halving
+        asha
     }
 
-    /// Sends a point to a rung, which is counted from 0; the last one is the end.
+    /// The job of a trial to a rung, both counted from 0; the last rung is the end of a run.
     fn job(&self, point: usize, rung: usize) -> Job {
         let rungs = self.search.rungs();
         Job { run: run(point), until: rungs.get(rung).copied().filter(|_| rung + 1 < rungs.len()) }
     }
 }
 
-impl Course for Halving<'_> {
+impl Scheduler for Asha<'_> {
     fn left(&self, _: &Record) -> usize {
         self.open.len() + self.points.iter().filter(|point| point.sent == 0).count()
     }
@@ -116,56 +114,56 @@ impl Course for Halving<'_> {
 
     fn adopt(&mut self, job: Job) {
         self.open.retain(|open| open.run != job.run);
-        let found = on_its_way(&run_folder(self.sweep, job.run), &self.search, job.until);
-        self.points[job.run.point as usize - 1] = found;
+        let found = in_flight(&run_folder(self.sweep, job.run), &self.search, job.until);
+        self.points[job.run.trial as usize - 1] = found;
     }
 
     fn ended(&mut self, job: Job, stopping: bool) {
         let folder = run_folder(self.sweep, job.run);
         let rungs = self.search.rungs();
         let lost = matches!(stage(&folder, rungs), Stage::New | Stage::Open { .. });
-        // Somebody else came first: what becomes of the run is not known yet.
-        let held = standing::of(&folder) == Standing::Running;
-        if lost && (stopping || held) {
-            let until = sent(rungs, job.until);
-            self.points[job.run.point as usize - 1].sent = until;
+        // Another process works on the run, whose result is not known yet.
+        let busy = RunStatus::read(&folder) == RunStatus::Running;
+        if lost && (stopping || busy) {
+            let until = rungs_sent(rungs, job.until);
+            self.points[job.run.trial as usize - 1].sent = until;
             return self.open.push_back(job);
         }
-        let (found, aim) = (known(&folder, &self.search, lost), sent(rungs, job.until));
-        // Of a process that did not get as far as to go on, the folder says nothing: without an end it would be tried again.
-        let lost = !stopping && found.sent < aim;
-        self.points[job.run.point as usize - 1] = if lost { failed(&folder, &self.search, aim) } else { found };
+        let (found, target) = (trial_state(&folder, &self.search, lost), rungs_sent(rungs, job.until));
+        // A process that failed before it could resume leaves no trace: without an end the run would be tried for ever.
+        let lost = !stopping && found.sent < target;
+        self.points[job.run.trial as usize - 1] = if lost { failed(&folder, &self.search, target) } else { found };
     }
 }
 
-impl<'a> Choosing<'a> {
+impl<'a> Tpe<'a> {
     fn new(sweep: &'a Path, record: &Record, search: Search, retry_failed: bool) -> Self {
-        let mut choosing = Self { sweep, search, open: VecDeque::new(), costs: BTreeMap::new(), exhausted: false };
+        let mut tpe = Self { sweep, search, open: VecDeque::new(), costs: BTreeMap::new(), exhausted: false };
         for point in 0..record.points.len() {
             let folder = run_folder(sweep, run(point));
             match stage(&folder, &[]) {
                 Stage::Over(outcome) if outcome.is_done() || !(retry_failed && outcome.resumable()) => {
                     report_if_missing(&folder);
-                    choosing.learn(run(point));
+                    tpe.observe(run(point));
                 }
-                _ => choosing.open.push_back(Job { run: run(point), until: None }),
+                _ => tpe.open.push_back(Job { run: run(point), until: None }),
             }
         }
-        choosing
+        tpe
     }
 
-    /// Takes in the result of a run. What failed, or left nothing, is as bad as can be.
-    fn learn(&mut self, run: RunId) {
+    /// Records the result of a run. One that failed has infinite cost.
+    fn observe(&mut self, run: RunId) {
         let folder = run_folder(self.sweep, run);
         let cost = match stage(&folder, &[]) {
             Stage::Over(outcome) if outcome.is_done() => cost_at_end(&folder, &self.search),
             _ => f64::INFINITY,
         };
-        self.costs.insert(run.point, cost);
+        self.costs.insert(run.trial, cost);
     }
 }
 
-impl Course for Choosing<'_> {
+impl Scheduler for Tpe<'_> {
     fn left(&self, record: &Record) -> usize {
         let chosen = record.points.len() as u64;
         let rest = if self.exhausted { 0 } else { self.search.samples.saturating_sub(chosen) };
@@ -182,15 +180,16 @@ impl Course for Choosing<'_> {
             return Ok(None);
         }
         let settings = Settings { seed: record.seed, startup: *startup, gamma: *gamma, candidates: *candidates };
-        let told = |(&point, &cost): (&u64, &f64)| Told { point, values: record.values(point).to_vec(), cost };
-        let told: Vec<Told> = self.costs.iter().map(told).collect();
-        let Some((values, by_results)) = tpe::propose(space, settings, point, &told, &record.points) else {
+        let observations =
+            |(&point, &cost): (&u64, &f64)| Observation { point, values: record.values(point).to_vec(), cost };
+        let observations: Vec<Observation> = self.costs.iter().map(observations).collect();
+        let Some((values, by_results)) = tpe::propose(space, settings, point, &observations, &record.points) else {
             self.exhausted = true;
             return Ok(None);
         };
-        let by = told.iter().filter(|_| by_results).map(|told| told.point).collect();
+        let by = observations.iter().filter(|_| by_results).map(|observations| observations.point).collect();
         proposals::append(self.sweep, record, values, by)?;
-        Ok(Some(Job { run: RunId { point, repeat: 1 }, until: None }))
+        Ok(Some(Job { run: RunId { trial: point, repeat: 1 }, until: None }))
     }
 
     fn put_back(&mut self, job: Job) {
@@ -199,15 +198,15 @@ impl Course for Choosing<'_> {
 
     fn adopt(&mut self, job: Job) {
         self.open.retain(|open| open.run != job.run);
-        self.costs.remove(&job.run.point);
+        self.costs.remove(&job.run.trial);
     }
 
     fn ended(&mut self, job: Job, stopping: bool) {
         let folder = run_folder(self.sweep, job.run);
         let over = matches!(stage(&folder, &[]), Stage::Over(_));
-        if (stopping || standing::of(&folder) == Standing::Running) && !over {
+        if (stopping || RunStatus::read(&folder) == RunStatus::Running) && !over {
             return self.open.push_back(job);
         }
-        self.learn(job.run);
+        self.observe(job.run);
     }
 }

@@ -1,17 +1,17 @@
-//! How few sizes of memory do for all points? Each size is a job array of its own, and each run in it is given all of it.
+//! Sizes of memory for the job arrays of a sweep: each size is an array of its own, and each run in it is given all of it.
 
 use std::collections::BTreeMap;
 
-/// A sweep is not cut into more sizes than this: each is a job array.
+/// Largest number of sizes: each is a job array.
 pub const SIZES_MAX: usize = 4;
-/// So many different needs are told apart; where there are more, neighbours count as the larger one.
+/// Largest number of different needs; with more, neighbours count as the larger one.
 const NEEDS_MAX: usize = 128;
-/// One size less is worth a twentieth of what all ask for.
+/// One size less is worth this fraction of all that is asked for, as its inverse.
 const WORTH: u64 = 20;
 
-/// The sizes, least first, that ask for the least in all. `needs` are bytes and how many runs need them; equal ones may
-/// stand several times. The largest size is the largest need. Fewer sizes than there may be are taken where that costs at
-/// most a twentieth more. Empty without needs.
+/// Returns the sizes, ascending, that ask for the least memory in all. `needs` are bytes and the number of runs that need
+/// them; equal ones may be repeated. The largest size is the largest need. Fewer sizes are taken where they cost at most a
+/// twentieth more. Empty without needs.
 pub fn sizes(needs: &[(u64, u64)]) -> Vec<u64> {
     let mut counts: BTreeMap<u64, u64> = BTreeMap::new();
     for (bytes, runs) in needs {
@@ -28,20 +28,20 @@ pub fn sizes(needs: &[(u64, u64)]) -> Vec<u64> {
     ways.into_iter().find(|(asked, _)| *asked <= most).map(|(_, sizes)| sizes).unwrap_or_default()
 }
 
-/// The size that a need is given: the least that is enough. The largest where none is.
+/// The smallest size that is enough for a need; the largest one where none is.
 pub fn size_of(sizes: &[u64], need: u64) -> Option<u64> {
     sizes.iter().copied().filter(|size| *size >= need).min().or_else(|| sizes.iter().copied().max())
 }
 
-/// Exactly so many sizes of needs in rising order: what is asked for in all, and the sizes.
+/// Returns the best `count` sizes for needs in ascending order, and the memory that they ask for in all.
 fn cut(counts: &[(u64, u64)], count: usize) -> (u128, Vec<u64>) {
     let mut before = vec![0_u128; counts.len() + 1];
     for (at, (_, runs)) in counts.iter().enumerate() {
         before[at + 1] = before[at] + u128::from(*runs);
     }
-    // What the needs from `from` up to and without `to` ask for when all are given the largest of them.
+    // Memory for the needs `from..to` when all are given the largest of them.
     let asked = |from: usize, to: usize| (before[to] - before[from]) * u128::from(counts[to - 1].0);
-    // Of the first needs, in so many sizes: the least that they ask for, and where the last size begins.
+    // For the first needs, by the number of sizes: the least memory, and the start of the last size.
     let mut best: Vec<Vec<(u128, usize)>> = vec![(0..=counts.len()).map(|to| (asked_or_none(to, &asked), 0)).collect()];
     for sizes in 1..count {
         let row = (0..=counts.len()).map(|to| {

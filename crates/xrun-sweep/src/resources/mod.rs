@@ -1,23 +1,23 @@
-//! What memory does each point of a sweep need, and what follows from that?
+//! Resources of the trials of a sweep: forecasts of memory, and the decisions that follow from them.
 //!
 //! ```text
-//! alike::of        an experiment    -> which points share a probe
-//! sizes::sizes     needs            -> at most four sizes, which Slurm is asked for
-//! packing::Packing needs, room      -> which runs fit side by side on this machine
-//! again::after     a run that died  -> once more with what its trace says, or not: it grew
+//! probe_group::ProbeGroup  an experiment         -> the trials that share a probe
+//! sizes::sizes             forecasts             -> at most four sizes, which Slurm is asked for
+//! co_schedule::CoSchedule  forecasts, a budget   -> the runs that fit side by side on this machine
+//! retry::decide            a run that died       -> one retry with more memory, or none since memory was growing
 //! ```
-//! The forecasts are made on the command line's side, which knows of probes ([`Forecasts`]). They are kept in `memory.toml`.
+//! The command line makes the forecasts ([`Forecasts`]), by probes. They are in `memory.toml`.
 
-pub mod again;
-pub mod alike;
-pub mod packing;
+pub mod co_schedule;
+pub mod probe_group;
+pub mod retry;
 pub mod sizes;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use self::packing::Need;
-use super::points::RunId;
+use self::co_schedule::Requirement;
+use super::trials::RunId;
 use crate::records::sweep::{Process, Record};
 use crate::records::sweep_memory::SweepMemory;
 use xrun_core::files::write;
@@ -29,60 +29,60 @@ use xrun_results::format::VERSION;
 use xrun_results::read;
 use xrun_results::read::ReadError;
 
-/// Longer files are not ours: 10,000 points with a forecast each.
+/// Largest file: 10,000 trials with a forecast each.
 const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
-/// What a share is asked for above a forecast, and at least.
-const MARGIN_SHARE: u64 = 4;
+/// Margin above a forecast: a quarter, and at least this number of bytes.
+const MARGIN_FRACTION: u64 = 4;
 const MARGIN_MIN: u64 = 256 << 20;
 
 /// `memory.toml` of a sweep cannot be used.
 #[derive(Debug, thiserror::Error)]
-#[error("{} is not what it should be: {message}; mend it, or remove it and the forecasts are made anew", path.display())]
-pub struct NeedsError {
+#[error("{} is invalid: {message}; correct the file, or remove it for new forecasts", path.display())]
+pub struct SweepMemoryError {
     /// The file.
     pub path: PathBuf,
-    /// What is wrong with it, for people.
+    /// The reason, as a message.
     pub message: String,
 }
 
-/// What the points of a sweep need, also those that a search has yet to choose.
+/// Forecasts of the trials of a sweep, those included that a search has yet to choose.
 pub trait Forecasts {
-    /// What a run of the point needs. A point that is new may be tried out for this, which takes seconds to minutes.
-    fn need(&self, point: u64) -> Need;
-    /// The same without trying anything: of a point that is new the largest that is known.
-    fn likely(&self, point: u64) -> Need;
-    /// What Slurm is asked for, for a run of the point; `None` where nothing is known.
-    fn asked(&self, point: u64) -> Option<Bytes>;
+    /// The requirement of a run of this trial. A new trial may be probed, which takes seconds to minutes.
+    fn requirement(&self, point: u64) -> Requirement;
+    /// The known requirement of a run of this trial; the largest one for a new trial. Nothing is probed.
+    fn known_requirement(&self, point: u64) -> Requirement;
+    /// Memory that Slurm is asked for, for a run of this trial; `None` without forecasts and sizes.
+    fn slurm_memory(&self, point: u64) -> Option<Bytes>;
 }
 
 impl Forecasts for SweepMemory {
-    fn need(&self, point: u64) -> Need {
-        self.need(point).map_or_else(Need::default, |need| Need {
+    fn requirement(&self, point: u64) -> Requirement {
+        self.forecast(point).map_or_else(Requirement::default, |need| Requirement {
             host: need.host.0,
             device: need.device.map_or(0, |bytes| bytes.0),
         })
     }
 
-    fn likely(&self, point: u64) -> Need {
-        Forecasts::need(self, point)
+    fn known_requirement(&self, point: u64) -> Requirement {
+        Forecasts::requirement(self, point)
     }
 
-    fn asked(&self, point: u64) -> Option<Bytes> {
-        self.asked(point)
+    fn slurm_memory(&self, point: u64) -> Option<Bytes> {
+        self.size(point)
     }
 }
 
-/// What was forecast of a sweep before; `None` where nothing was.
+/// Reads `memory.toml` of a sweep; `None` where there is none.
 ///
 /// # Errors
-/// The file does not read, or has values that cannot be.
-pub fn kept(sweep: &Path) -> Result<Option<SweepMemory>, NeedsError> {
+/// The file cannot be read or is invalid.
+pub fn read_memory(sweep: &Path) -> Result<Option<SweepMemory>, SweepMemoryError> {
     let path = sweep.join(layout::SWEEP_MEMORY);
     if !path.is_file() {
         return Ok(None);
     }
-    let wrong = |message: &str| NeedsError { path: path.clone(), message: printable::line(message, 400) };
+    let wrong = |message: &str| SweepMemoryError { path: path.clone(), message: printable::line(message, 400) };
     let bytes = file::bytes(&path, FILE_BYTES_MAX).map_err(|error| wrong(&error.to_string()))?;
     let text = String::from_utf8(bytes).map_err(|_| wrong("is not UTF-8"))?;
     let memory: SweepMemory = toml::from_str(&text).map_err(|error| {
@@ -95,38 +95,38 @@ pub fn kept(sweep: &Path) -> Result<Option<SweepMemory>, NeedsError> {
     if memory.version > VERSION {
         return Err(wrong("it was written by a newer xrun; update xrun"));
     }
-    match memory.unsound() {
+    match memory.invalid_reason() {
         Some(why) => Err(wrong(why)),
         None => Ok(Some(memory)),
     }
 }
 
-/// Writes down what was forecast.
+/// Writes `memory.toml` of a sweep.
 ///
 /// # Errors
 /// The file cannot be written.
-pub fn keep(sweep: &Path, memory: &SweepMemory) -> Result<(), WriteError> {
+pub fn write_memory(sweep: &Path, memory: &SweepMemory) -> Result<(), WriteError> {
     // Sizes, numbers and lists of numbers always serialise.
     let text = toml::to_string(memory).unwrap_or_default();
-    let head = "# What the points of the sweep need, and what Slurm is asked for. Sizes may be changed: `sweep --resume` reads \
-                them anew.\n";
+    let head = "# Forecast memory of the trials, and the sizes that Slurm is asked for. Sizes may be edited: `sweep --resume` \
+                reads them.\n";
     write::replace(&sweep.join(layout::SWEEP_MEMORY), format!("{head}{text}").as_bytes())
 }
 
 /// The one retry of a run that had too little memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retry {
-    /// How much it is given.
+    /// Bytes of memory that it is given.
     pub bytes: u64,
-    /// No process of it has ended since: who decided on it may have been killed before it began.
+    /// No process of the run has ended since the decision: the sweep may have been killed before the retry began.
     pub to_come: bool,
 }
 
-/// No machine has more; a file that says so was not written by xrun.
+/// Largest memory of a retry; xrun writes none that is larger.
 const BYTES_MAX: u64 = 1 << 50;
 
-/// Runs of the sweep that are or were tried once more for their memory. Lines that are damaged count for nothing.
-pub fn tried_again(sweep: &Path, record: &Record) -> BTreeMap<RunId, Retry> {
+/// Reads the retries of a sweep. Damaged lines are ignored.
+pub fn retries(sweep: &Path, record: &Record) -> BTreeMap<RunId, Retry> {
     let known: BTreeMap<String, RunId> = record.runs().map(|run| (run.to_string(), run)).collect();
     let mut retries: BTreeMap<RunId, Retry> = BTreeMap::new();
     for process in processes(sweep) {
@@ -140,7 +140,7 @@ pub fn tried_again(sweep: &Path, record: &Record) -> BTreeMap<RunId, Retry> {
     retries
 }
 
-/// The processes of the sweep's runs that ended, in their order. Lines that are damaged are left out.
+/// Reads the processes that ended, in their order. Damaged lines are ignored.
 pub fn processes(sweep: &Path) -> impl Iterator<Item = Process> {
     let lines = read::lines::<Process>(sweep.join(layout::PROCESSES)).into_iter().flatten();
     let lines = lines.map_while(|line| match line {
@@ -151,10 +151,9 @@ pub fn processes(sweep: &Path) -> impl Iterator<Item = Process> {
     lines.flatten()
 }
 
-/// What is asked for a run that needs so many bytes: a quarter more, at least 256 MiB more, in whole mebibytes, since Slurm
-/// counts in them.
+/// Memory to ask for, for a forecast in bytes: a quarter more, at least 256 MiB more, in whole mebibytes, the unit of Slurm.
 pub fn with_margin(needed: u64) -> u64 {
-    let margin = (needed / MARGIN_SHARE).max(MARGIN_MIN);
+    let margin = (needed / MARGIN_FRACTION).max(MARGIN_MIN);
     needed.saturating_add(margin).checked_next_multiple_of(1 << 20).unwrap_or(u64::MAX)
 }
 
@@ -171,9 +170,9 @@ mod tests {
     }
 
     #[test]
-    fn what_was_kept_is_read_back_and_an_edited_file_that_cannot_be_is_told_with_its_line() {
+    fn the_record_reads_back_and_an_invalid_file_is_refused_with_its_line() {
         let folder = tempfile::tempdir().unwrap();
-        assert_eq!(kept(folder.path()).unwrap(), None);
+        assert_eq!(read_memory(folder.path()).unwrap(), None);
         let memory = SweepMemory {
             version: VERSION,
             sizes: vec![AskedSize { memory: Bytes(300 << 20), points: vec![1, 2] }],
@@ -188,8 +187,8 @@ mod tests {
                 },
             ],
         };
-        keep(folder.path(), &memory).unwrap();
-        assert_eq!(kept(folder.path()).unwrap(), Some(memory));
+        write_memory(folder.path(), &memory).unwrap();
+        assert_eq!(read_memory(folder.path()).unwrap(), Some(memory));
         let path = folder.path().join(layout::SWEEP_MEMORY);
         for (text, part) in [
             ("version = 1\n[[sizes]]\nmemory = \"much\"\npoints = [1]\n", "line 3: "),
@@ -198,7 +197,7 @@ mod tests {
             ("version = 1\nsize = 3\n", "unknown field `size`"),
         ] {
             write::replace(&path, text.as_bytes()).unwrap();
-            let error = kept(folder.path()).unwrap_err().to_string();
+            let error = read_memory(folder.path()).unwrap_err().to_string();
             assert!(error.contains(part) && error.contains("memory.toml"), "{error}");
         }
     }

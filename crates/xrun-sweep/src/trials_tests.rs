@@ -1,17 +1,17 @@
-//! Are all points made, once each, and is their order fair?
+//! Are all trials made, once each, and is their order fair?
 
 use proptest::prelude::*;
 
 use super::*;
 use xrun_core::experiment::read_sweep::read;
 
-/// The values of all points, or what is wrong.
+/// The values of all trials, or what is wrong.
 fn expand(sweep: &str) -> Result<Vec<Vec<serde_json::Value>>, String> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("sample.toml");
     xrun_core::files::write::replace(&path, format!("[pipeline.dummy]\n{sweep}").as_bytes()).unwrap();
     let family = read(&path, &[], std::iter::empty()).map_err(|problems| problems.to_string())?;
-    let points = points(&family).map_err(|problems| problems.to_string())?;
+    let points = trials(&family).map_err(|problems| problems.to_string())?;
     for point in &points {
         family.point(point).unwrap();
     }
@@ -81,7 +81,7 @@ proptest! {
         let order = order(points, repeats, seed);
         prop_assert_eq!(order.len() as u64, points * repeats);
         for (round, runs) in order.chunks(points as usize).enumerate() {
-            let mut numbers: Vec<u64> = runs.iter().map(|run| run.point).collect();
+            let mut numbers: Vec<u64> = runs.iter().map(|run| run.trial).collect();
             numbers.sort_unstable();
             prop_assert_eq!(numbers, (1..=points).collect::<Vec<_>>());
             prop_assert!(runs.iter().all(|run| run.repeat == round as u64 + 1));

@@ -1,5 +1,5 @@
-//! Which points hold the same in memory, so that one probe speaks for all of them? Those whose experiments differ only in
-//! keys that change no buffer, no tensor and no thread, and in how long they train.
+//! Trials that share a probe: their experiments differ only in keys that change no buffer, no tensor and no thread, and in how
+//! long they train.
 
 use serde_json::Value;
 
@@ -24,28 +24,30 @@ const NEUTRAL: [&str; 15] = [
     "training.early_stopping",
     "training.schedule",
 ];
-/// Keys that are so wherever they stand: of any optimiser, and among the values of a command.
+/// Names of keys that change nothing in memory in any section: of an optimiser, or among the values of a command.
 const NEUTRAL_NAMES: [&str; 7] = ["learning_rate", "lr", "weight_decay", "beta_1", "beta_2", "epsilon", "seed"];
-/// How long it trains: a probe does the same few steps, and the forecast of a longer run differs.
+/// Keys of the length of a run: the same probe serves, and the forecast of a longer run differs.
 const LENGTH: [&str; 2] = ["training.epochs", "training.max_steps"];
 
-/// What two experiments have in common that are alike.
+/// Digests that experiments have in common.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Alike {
-    /// Of those that share a probe.
+pub struct ProbeGroup {
+    /// Equal where experiments share a probe.
     pub probe: String,
-    /// Of those that share a forecast, too: they train equally long.
-    pub plan: String,
+    /// Equal where they share a forecast as well, since they train equally long.
+    pub forecast: String,
 }
 
-/// What identifies those that are like this one.
-pub fn of(experiment: &Experiment) -> Alike {
-    // Serialises: no map in it has keys other than strings.
-    let mut value = serde_json::to_value(experiment).unwrap_or_default();
-    strip(&mut value, "", &|path, name| NEUTRAL.contains(&path) || NEUTRAL_NAMES.contains(&name));
-    let plan = digest(value.to_string().as_bytes());
-    strip(&mut value, "", &|path, _| LENGTH.contains(&path));
-    Alike { probe: digest(value.to_string().as_bytes()), plan }
+impl ProbeGroup {
+    /// The group of an experiment.
+    pub fn new(experiment: &Experiment) -> Self {
+        // Serialises: no map in it has keys other than strings.
+        let mut value = serde_json::to_value(experiment).unwrap_or_default();
+        strip(&mut value, "", &|path, name| NEUTRAL.contains(&path) || NEUTRAL_NAMES.contains(&name));
+        let forecast = digest(value.to_string().as_bytes());
+        strip(&mut value, "", &|path, _| LENGTH.contains(&path));
+        Self { probe: digest(value.to_string().as_bytes()), forecast }
+    }
 }
 
 fn strip(value: &mut Value, path: &str, goes: &dyn Fn(&str, &str) -> bool) {
@@ -59,8 +61,10 @@ fn strip(value: &mut Value, path: &str, goes: &dyn Fn(&str, &str) -> bool) {
 mod tests {
     use super::*;
 
-    fn alike(text: &str) -> Alike {
-        of(&toml::from_str::<Experiment>(&format!("[pipeline.dummy]\nsteps_per_epoch = 7\n{text}")).unwrap())
+    fn group(text: &str) -> ProbeGroup {
+        ProbeGroup::new(
+            &toml::from_str::<Experiment>(&format!("[pipeline.dummy]\nsteps_per_epoch = 7\n{text}")).unwrap(),
+        )
     }
 
     #[test]
@@ -72,15 +76,15 @@ mod tests {
             "[limits]\nhost_memory = \"1 GiB\"\n",
             "[memory]\nevery_steps = 3\n",
         ] {
-            assert_eq!(alike(text), alike(""), "{text}");
+            assert_eq!(group(text), group(""), "{text}");
         }
     }
 
     #[test]
     fn another_length_is_another_forecast_by_the_same_probe() {
-        let (short, long) = (alike(""), alike("[training]\nepochs = 50\n"));
+        let (short, long) = (group(""), group("[training]\nepochs = 50\n"));
         assert_eq!(short.probe, long.probe);
-        assert_ne!(short.plan, long.plan);
+        assert_ne!(short.forecast, long.forecast);
     }
 
     #[test]
@@ -93,10 +97,11 @@ mod tests {
             "[experiment]\ndevice = \"cuda\"\n",
             "[cleanup]\nevery_steps = 1\n",
         ] {
-            assert_ne!(alike(text).probe, alike("").probe, "{text}");
+            assert_ne!(group(text).probe, group("").probe, "{text}");
         }
-        let held =
-            of(&toml::from_str::<Experiment>("[pipeline.dummy]\nsteps_per_epoch = 7\nhold = \"1 MiB\"\n").unwrap());
-        assert_ne!(held.probe, alike("").probe);
+        let held = ProbeGroup::new(
+            &toml::from_str::<Experiment>("[pipeline.dummy]\nsteps_per_epoch = 7\nhold = \"1 MiB\"\n").unwrap(),
+        );
+        assert_ne!(held.probe, group("").probe);
     }
 }

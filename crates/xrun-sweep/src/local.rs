@@ -1,0 +1,253 @@
+//! Runs as processes on this machine.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus};
+use std::time::{Duration, Instant};
+
+use signal_hook::consts::SIGKILL;
+
+use super::launcher::{Context, JobOutcome, Launcher, Start, Started, last_line};
+use super::record::run_folder;
+use super::resources;
+use super::resources::co_schedule::CoSchedule;
+use super::resources::retry::{self, RetryDecision};
+use super::run_status::{self, RunStatus};
+use super::schedule::{Event, Options, SweepError};
+use super::scheduler::Job;
+use super::trials::RunId;
+use crate::records::sweep::Process;
+use xrun_results::format::VERSION;
+use xrun_results::read;
+use xrun_results::timestamp::now;
+use xrun_watch::child;
+use xrun_watch::child::Farewell;
+use xrun_watch::killed;
+use xrun_watch::killed::Killer;
+
+/// Starts a process for each run: a fixed number at once, or as many as fit by their forecasts.
+pub struct Local<'a> {
+    sweep: &'a Path,
+    program: PathBuf,
+    options: Options,
+    slots: usize,
+    co_schedule: Option<CoSchedule<'a>>,
+    running: Vec<Running>,
+    /// Polls since a process started or ended: waits get longer.
+    idle: u32,
+    stopping: bool,
+}
+
+struct Running {
+    start: Start,
+    child: Child,
+    begun: Instant,
+}
+
+impl<'a> Local<'a> {
+    /// A launcher with this number of processes at once.
+    ///
+    /// # Errors
+    /// The path of this program is not known.
+    pub fn new(sweep: &'a Path, options: Options, slots: usize) -> io::Result<Self> {
+        let program = child::this_program()?;
+        Ok(Self { sweep, program, options, slots, co_schedule: None, running: Vec::new(), idle: 0, stopping: false })
+    }
+
+    /// A launcher with as many processes at once as fit.
+    ///
+    /// # Errors
+    /// The path of this program is not known.
+    pub fn co_scheduled(sweep: &'a Path, options: Options, co_schedule: CoSchedule<'a>) -> io::Result<Self> {
+        let slots = co_schedule.budget().processors;
+        Ok(Self { co_schedule: Some(co_schedule), ..Self::new(sweep, options, slots)? })
+    }
+
+    /// Waits until no process works on a run, or a signal comes. Returns the run's state.
+    fn wait_for_others(&self, run: RunId, context: &mut Context<'_>) -> RunStatus {
+        let folder = run_folder(self.sweep, run);
+        let mut reported = false;
+        loop {
+            let status = RunStatus::read(&folder);
+            if status != RunStatus::Running || context.stop.raised() {
+                return status;
+            }
+            if !std::mem::replace(&mut reported, true) {
+                (context.report)(Event::Waits { run });
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// The processes that have ended. After a wait there may be none.
+    fn reap(&mut self) -> Vec<(Running, io::Result<ExitStatus>)> {
+        let mut ended = Vec::new();
+        let mut at = 0;
+        while at < self.running.len() {
+            match self.running[at].child.try_wait().transpose() {
+                None => at += 1,
+                Some(status) => ended.push((self.running.remove(at), status)),
+            }
+        }
+        if ended.is_empty() && !self.running.is_empty() {
+            // 1 ms at first, for short runs; up to 20 ms later, to leave long ones alone.
+            std::thread::sleep(Duration::from_millis(u64::from(1 + self.idle / 10).min(20)));
+            self.idle = self.idle.saturating_add(1);
+        }
+        ended
+    }
+
+    /// Decides whether a run that died is retried alone. Returns the bytes that it is estimated to need; `None` where it did not
+    /// die of memory, was alone already, or was growing, which is added to its message.
+    fn retry(&mut self, run: RunId, process: &mut Process) -> Option<u64> {
+        let folder = run_folder(self.sweep, run);
+        let by_kernel = || process.signal == Some(SIGKILL) && matches!(killed::killer(&folder), Killer::Memory { .. });
+        let by_limit = || match RunStatus::read(&folder) {
+            RunStatus::Done(outcome) => retry::met_container_limit(&folder, outcome),
+            _ => false,
+        };
+        if self.stopping || !(by_kernel() || by_limit()) || !self.co_schedule.as_mut()?.retry_alone(run) {
+            return None;
+        }
+        let peak = read::summary(&folder).ok().flatten().and_then(|summary| summary.memory.resident_peak);
+        // One that was killed early has no summary, and perhaps no sample: its forecast is known.
+        let memory = resources::read_memory(self.sweep).ok().flatten();
+        let forecast = memory.and_then(|memory| Some(memory.forecast(run.trial)?.host.0));
+        match retry::decide(&folder, peak.max(forecast).unwrap_or_default()) {
+            RetryDecision::Retry(bytes) => Some(bytes),
+            RetryDecision::Growing(what) => {
+                // The message of a run at its limit names what grows, at length.
+                let died = process.message.take().filter(|_| process.signal.is_some());
+                let died = died.unwrap_or_else(|| "the run reached its container's memory limit".into());
+                process.message = Some(format!("{died}; not retried, because memory was growing: {what}"));
+                None
+            }
+        }
+    }
+
+    fn process(&self, ended: &Running, status: io::Result<ExitStatus>) -> Process {
+        let run = ended.start.job.run;
+        let (exit_code, signal, message) = match status {
+            Ok(status) => (status.code(), child::signal_of(status), last_line(&ended.start.stderr)),
+            Err(error) => (None, None, Some(error.to_string())),
+        };
+        // The last line of a process that was killed is from before.
+        let killer = (signal == Some(SIGKILL)).then(|| killed::killer(&run_folder(self.sweep, run)));
+        let killed = killer.filter(|killer| *killer != Killer::Unknown).map(|killer| killer.words());
+        Process {
+            version: VERSION,
+            run: run.to_string(),
+            ended: now(),
+            seconds: ended.begun.elapsed().as_secs_f64(),
+            resumed: ended.start.resumes,
+            exit_code,
+            signal,
+            message: killed.or(message),
+            again_with: None,
+        }
+    }
+}
+
+impl Launcher for Local<'_> {
+    fn slots(&self) -> usize {
+        self.slots
+    }
+
+    fn active(&self) -> usize {
+        self.running.len()
+    }
+
+    fn adopt(&mut self, context: &mut Context<'_>) -> Result<Vec<Job>, SweepError> {
+        if context.record.search.is_some() {
+            // A process that was started just before may not have written yet how far it goes.
+            for run in context.record.runs() {
+                self.wait_for_others(run, context);
+            }
+        }
+        Ok(Vec::new())
+    }
+
+    fn start(&mut self, job: Job, context: &mut Context<'_>) -> Result<Started, SweepError> {
+        if self.co_schedule.as_ref().is_some_and(|co_schedule| !co_schedule.fits(job.run)) {
+            return Ok(Started::Later);
+        }
+        let retried = self.co_schedule.as_ref().is_some_and(|co_schedule| co_schedule.is_alone(job.run));
+        let start = match self.wait_for_others(job.run, context) {
+            // A signal came.
+            RunStatus::Running => return Ok(Started::Later),
+            RunStatus::Missing => {
+                run_status::clear(&run_folder(self.sweep, job.run))?;
+                Start::new(self.sweep, context.record, job)
+            }
+            RunStatus::Done(outcome) if !((self.options.retry_failed || retried) && outcome.resumable()) => {
+                return Ok(Started::Done);
+            }
+            RunStatus::Unfinished | RunStatus::Done(_) => Start::resume(self.sweep, job, self.options.allowed),
+        };
+        let mut command = start.command(&self.program).map_err(SweepError::Start)?;
+        bind(&mut command);
+        let child = command.spawn().map_err(SweepError::Start)?;
+        self.idle = 0;
+        self.running.push(Running { start, child, begun: Instant::now() });
+        if let Some(co_schedule) = &mut self.co_schedule {
+            co_schedule.started(job.run);
+        }
+        Ok(Started::Active)
+    }
+
+    fn poll(&mut self, _: &mut Context<'_>) -> Result<Vec<(Job, JobOutcome)>, SweepError> {
+        let mut outcomes = Vec::new();
+        let ended = self.reap();
+        if let Some(co_schedule) = &mut self.co_schedule {
+            ended.iter().for_each(|(ended, _)| co_schedule.ended(ended.start.job.run));
+        }
+        for (ended, status) in ended {
+            let job = ended.start.job;
+            let mut process = self.process(&ended, status);
+            process.again_with = self.retry(job.run, &mut process);
+            if process.again_with.is_some() {
+                outcomes.extend([(job, JobOutcome::Retried(process)), (job, JobOutcome::Returned)]);
+            } else {
+                outcomes.push((job, JobOutcome::Ended(process)));
+            }
+        }
+        Ok(outcomes)
+    }
+
+    fn interrupt(&mut self, report: &mut dyn FnMut(Event<'_>)) -> Option<Vec<u64>> {
+        self.stopping = true;
+        report(Event::Stops { running: self.running.len() });
+        self.running.iter().for_each(|running| send(&running.child, Request::Stop));
+        None
+    }
+
+    fn save(&mut self) {
+        self.running.iter().for_each(|running| send(&running.child, Request::Save));
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Request {
+    Stop,
+    Save,
+}
+
+#[cfg(unix)]
+fn send(child: &Child, request: Request) {
+    let signal = match request {
+        Request::Stop => libc::SIGINT,
+        Request::Save => libc::SIGUSR1,
+    };
+    // SAFETY: a signal to a child that is not yet waited for.
+    unsafe { libc::kill(child.id() as i32, signal) };
+}
+
+#[cfg(not(unix))]
+fn send(_: &Child, _: Request) {}
+
+/// Ctrl-C reaches the sweep only, which signals each run once; and when the sweep is killed, its runs stop with a checkpoint.
+fn bind(command: &mut Command) {
+    #[cfg(unix)]
+    std::os::unix::process::CommandExt::process_group(command, 0);
+    child::ends_with_us(command, Farewell::Stop);
+}

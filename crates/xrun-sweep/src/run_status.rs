@@ -1,0 +1,70 @@
+//! The status of a run of a sweep, read from its directory, whatever happened to the process that wrote it.
+
+use std::io;
+use std::path::Path;
+
+use xrun_core::files::layout;
+use xrun_core::files::write;
+use xrun_core::files::write::WriteError;
+use xrun_core::printable;
+use xrun_results::format::Outcome;
+use xrun_results::{index, read};
+
+/// Status of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RunStatus {
+    /// There is nothing to resume.
+    Missing,
+    /// It was stopped or killed: `xrun resume` continues it.
+    Unfinished,
+    /// A process works on it.
+    Running,
+    /// It ended, not by a request to stop.
+    Done(Outcome),
+}
+
+impl RunStatus {
+    /// Reads the status of the run in this directory.
+    pub fn read(run: &Path) -> Self {
+        if !run.exists() {
+            return Self::Missing;
+        }
+        if index::is_locked(run) {
+            return Self::Running;
+        }
+        match read::summary(run) {
+            Ok(Some(summary)) if summary.outcome != Outcome::Interrupted => Self::Done(summary.outcome),
+            _ if run.join(layout::MANIFEST).is_file() => Self::Unfinished,
+            _ => Self::Missing,
+        }
+    }
+}
+
+/// Removes the directory of a run that was killed before its first step.
+///
+/// # Errors
+/// It is a symlink, has files that no run has before its first step, or cannot be removed.
+pub fn clear(run: &Path) -> Result<(), WriteError> {
+    if run.is_symlink() {
+        return write::at(run, Err(io::Error::other("is a symlink, and a run needs a directory here")));
+    }
+    if !run.exists() || RunStatus::read(run) != RunStatus::Missing {
+        return Ok(());
+    }
+    for entry in write::at(run, std::fs::read_dir(run))? {
+        let name = write::at(run, entry)?.file_name().to_string_lossy().into_owned();
+        if !BEFORE_THE_FIRST_STEP.contains(&name.as_str()) && !name.starts_with(write::WRITING) {
+            let why = format!(
+                "has `{}` and no {}, so it may not be a run, and is not removed; move it away, then resume the sweep",
+                printable::line(&name, 100),
+                layout::MANIFEST
+            );
+            return write::at(run, Err(io::Error::other(why)));
+        }
+    }
+    write::at(run, std::fs::remove_dir_all(run))
+}
+
+/// Files of a run that was killed before its manifest was written.
+const BEFORE_THE_FIRST_STEP: &[&str] =
+    &[layout::LOCK, layout::RESERVE, layout::PROCESS, layout::EXPERIMENT, layout::RESOLVED, layout::PLAN];

@@ -164,6 +164,17 @@ mod tests {
         assert!(!schedule.retry_alone(run(3)), "it never had company");
     }
 
+    #[test]
+    fn a_retry_that_was_decided_before_a_kill_runs_alone() {
+        let budget = Budget { processors: 4, host: 100, device: None };
+        let mut schedule = CoSchedule::new(budget, memory(&[(10, 0), (10, 0)]), [run(1)].into());
+        assert!(schedule.is_alone(run(1)) && schedule.fits(run(1)));
+        schedule.started(run(1));
+        assert!(!schedule.fits(run(2)));
+        schedule.ended(run(1));
+        assert!(!schedule.retry_alone(run(1)), "only one retry");
+    }
+
     proptest! {
         #[test]
         fn no_more_is_packed_than_fits_unless_one_is_alone(

@@ -18,7 +18,7 @@ use crate::sweep::records::sweep::Record;
 use crate::sweep::resources::co_schedule::{Budget, CoSchedule};
 use crate::sweep::resources::retries;
 use crate::sweep::schedule::Options;
-use crate::sweep::search::with_known_points;
+use crate::sweep::search::with_known_trials;
 use crate::units::{Bytes, counted};
 
 /// Largest number of runs at once.
@@ -57,7 +57,7 @@ pub fn launcher<'a>(
 ) -> Result<Box<dyn Launcher + 'a>, Failure> {
     let count = match jobs {
         Jobs::Auto => {
-            let co_schedule = co_schedule(sweep, &with_known_points(record), terminal)?;
+            let co_schedule = co_schedule(sweep, &with_known_trials(record), terminal)?;
             return Ok(Box::new(Local::co_scheduled(sweep, options, co_schedule).map_err(Failure::failed)?));
         }
         Jobs::Count(count) => count,

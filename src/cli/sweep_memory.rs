@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn many_points_are_named_shortly() {
+    fn many_trials_are_abbreviated() {
         assert_eq!(trials_as_text(&[7]), "trial 7");
         assert_eq!(trials_as_text(&[1, 2, 3, 4, 5, 6]), "trials 1, 2, 3, 4 and 2 more");
     }

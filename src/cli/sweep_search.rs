@@ -4,7 +4,7 @@ use crate::experiment::launcher::Slurm;
 use crate::experiment::sweep::{Mode, Sweep};
 use crate::sweep::records::search::{Method, Search};
 use crate::sweep::records::sweep::Record;
-use crate::sweep::search::with_known_points;
+use crate::sweep::search::with_known_trials;
 use crate::sweep::slurm::launcher::SEARCH_JOBS;
 
 /// `9 trials, one in 3 promoted by `score` (higher is better); rungs after 8, 24, 72 steps`.
@@ -37,5 +37,5 @@ pub fn for_slurm(record: &Record, settings: Option<Slurm>) -> (Record, Option<Sl
     }
     let mut settings = settings.unwrap_or_default();
     settings.array_limit.get_or_insert(SEARCH_JOBS);
-    (with_known_points(record), Some(settings))
+    (with_known_trials(record), Some(settings))
 }

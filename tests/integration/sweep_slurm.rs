@@ -23,7 +23,7 @@ extra_lines = [\"#SBATCH --constraint=fast\", \"export LOADED=yes\"]
 ";
 
 /// Runs the tasks of an array one after another, and keeps the state of each in a file, unless a file beside it says
-/// something else: `refuse` (with these words), `most` (refuse what asks for more MiB), `hold` (start nothing), `lose` (a node that sees nothing), `end_1_0`
+/// something else: `refuse` (with these words), `most` (refuse what asks for more MiB), `queue` (refuse while this number of tasks is active), `hold` (start nothing), `lose` (a node that sees nothing), `end_1_0`
 /// (kill task 0 of job 1 when it makes steps, or so many: the second word; the first word in the file is its state).
 const SBATCH: &str = r#"#!/bin/bash
 here=$(dirname "$0")
@@ -35,6 +35,8 @@ asked=$(sed -n 's/^#SBATCH --mem=\([0-9]*\)M$/\1/p' "$script")
     echo "sbatch: error: Requested node configuration is not available" >&2
     exit 1
 }
+active=$(cat "$here"/task_* 2>/dev/null | grep -cE '[|](PENDING|RUNNING)[|]')
+[ -f "$here/queue" ] && [ "$active" -ge "$(cat "$here/queue")" ] && { echo "sbatch: error: job submit limit" >&2; exit 1; }
 job=$(($(cat "$here/last" 2>/dev/null || echo 0) + 1))
 echo "$job" >"$here/last"
 folder=$(dirname "$script")
@@ -212,6 +214,19 @@ fn more_runs_than_one_array_takes_become_several_one_after_another() {
     assert!(text(&sweep.join("slurm.toml")).contains("array_size = 3"));
     let name = sweep.file_name().unwrap().to_str().unwrap();
     assert!(job(3).contains(&format!("--job-name=xrun_{name}_from_6\n")), "{}", job(3));
+}
+
+#[test]
+fn an_array_that_is_refused_while_another_is_active_is_submitted_when_that_has_ended() {
+    let cluster = Cluster::new();
+    cluster.tell("array_size", "3");
+    cluster.tell("queue", "1");
+    let said = cluster.sweep(&["--repeats", "2"]);
+    assert_eq!((said.code, cluster.submissions().as_str()), (0, "3"), "{said:?}");
+    let sweep = cluster.folder();
+    assert_eq!(outcomes(&sweep), ["finished"; 4]);
+    let processes = text(&sweep.join("processes.jsonl"));
+    assert_eq!(crate::workplace::unsealed(&processes).lines().count(), 8, "each run has one process: {processes}");
 }
 
 #[test]

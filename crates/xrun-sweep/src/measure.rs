@@ -69,7 +69,7 @@ pub fn measure(sweep: &Path, run: RunId, process: Option<&Process>, queued: Opti
     let cleanup = summary.as_ref().map(cleanup_seconds);
     // A process that was killed after its summary finished its run; and the last one may not be in the list of processes,
     // when the sweep was killed before it.
-    // One that stopped where it was told to did what was asked for.
+    // A run that stopped at its rung succeeded.
     let exit_code = summary.as_ref().map(|summary| if stopped_well { 0 } else { i32::from(summary.exit_code) });
     let outcome = if at_rung { AT_RUNG.to_owned() } else { outcome(status, summary.as_ref(), process, queued) };
     Measured {

@@ -77,11 +77,11 @@ pub fn shortened(family: &Family, steps: u64, small: bool) -> Result<(Vec<String
 /// # Errors
 /// As [`plan`].
 pub fn check(family: &Family) -> Result<usize, Problems> {
-    let points = trials(family)?;
-    each(family, &points, false)?;
+    let trials = trials(family)?;
+    each(family, &trials, false)?;
     // Most trials of mode tpe follow from results.
     let samples = family.sweep.samples.filter(|_| family.sweep.mode == Mode::Tpe);
-    Ok(samples.and_then(|samples| usize::try_from(samples).ok()).unwrap_or(points.len()))
+    Ok(samples.and_then(|samples| usize::try_from(samples).ok()).unwrap_or(trials.len()))
 }
 
 /// Checks and plans every trial, without a device.
@@ -92,14 +92,14 @@ pub fn plan(family: &Family) -> Result<Planned, Problems> {
     each(family, &trials(family)?, true)
 }
 
-fn each(family: &Family, points: &[Vec<Swept>], data: bool) -> Result<Planned, Problems> {
-    let mut planned = Planned { trials: Vec::with_capacity(points.len()), rungs: Vec::new() };
+fn each(family: &Family, trials: &[Vec<Swept>], data: bool) -> Result<Planned, Problems> {
+    let mut planned = Planned { trials: Vec::with_capacity(trials.len()), rungs: Vec::new() };
     let mut wrong = Wrong::default();
-    for (at, point) in points.iter().enumerate() {
-        let values: Vec<Value> = point.iter().map(|swept| swept.value.clone()).collect();
+    for (at, trial) in trials.iter().enumerate() {
+        let values: Vec<Value> = trial.iter().map(|swept| swept.value.clone()).collect();
         let name =
             format!("trial {}: {}", at + 1, words(family.axes.iter().map(|axis| axis.key.as_str()), values.iter()));
-        let experiment = match family.point(point) {
+        let experiment = match family.point(trial) {
             Ok(experiment) => experiment,
             Err(problems) => {
                 problems.into_iter().for_each(|problem| wrong.add(problem, &name));
@@ -125,7 +125,7 @@ fn each(family: &Family, points: &[Vec<Swept>], data: bool) -> Result<Planned, P
                 planned.trials.push(PlannedTrial { values, steps: plan.steps, buffer_bytes });
             }
             Err(error) => {
-                let place = point.last().map(|swept| swept.place.clone());
+                let place = trial.last().map(|swept| swept.place.clone());
                 wrong.add(Problem::new("", error.to_string()).at(place), &name);
             }
         }
@@ -134,7 +134,7 @@ fn each(family: &Family, points: &[Vec<Swept>], data: bool) -> Result<Planned, P
     Ok(planned)
 }
 
-/// Mistakes, each told once: the same contradiction may be in hundreds of trials.
+/// Mistakes, each reported once: the same contradiction may be in hundreds of trials.
 #[derive(Default)]
 struct Wrong {
     seen: Vec<Problem>,
@@ -142,14 +142,14 @@ struct Wrong {
 }
 
 impl Wrong {
-    fn add(&mut self, problem: Problem, point: &str) {
+    fn add(&mut self, problem: Problem, trial: &str) {
         if self.seen.contains(&problem) {
             return;
         }
         if self.seen.len() <= PROBLEMS_MAX {
             self.seen.push(problem.clone());
         }
-        let message = format!("{} ({point})", problem.message);
+        let message = format!("{} ({trial})", problem.message);
         self.shown.add(Problem { message, ..problem });
     }
 }

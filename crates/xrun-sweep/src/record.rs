@@ -116,7 +116,7 @@ impl Record {
         &self.points[point as usize - 1]
     }
 
-    /// The settings of a run beside the base, as `section.key=value`.
+    /// The settings of a run that differ from the base, as `section.key=value`.
     pub fn overrides(&self, run: RunId) -> Vec<String> {
         let seed = self.experiment_seed.wrapping_add(run.repeat as u32 - 1);
         let seed = (run.repeat > 1).then(|| format!("experiment.seed={seed}"));
@@ -182,7 +182,7 @@ impl Record {
             return Err(content(format!("`{}` is not a key", printable::line(odd, 100))));
         }
         if folder.join(layout::POINTS).is_symlink() {
-            return Err(content(format!("`{}` beside it is a symlink", layout::POINTS)));
+            return Err(content(format!("`{}` in the same directory is a symlink", layout::POINTS)));
         }
         if matches!(&record.search, Some(Search { method: Method::Tpe { .. }, .. })) {
             proposals::read_into(folder, &mut record).map_err(|error| match error {
@@ -279,7 +279,7 @@ mod tests {
     use xrun_core::task::metric::Better;
 
     #[test]
-    fn chosen_points_are_read_with_the_record_and_a_damaged_one_is_named() {
+    fn chosen_trials_are_read_with_the_record_and_a_damaged_one_is_named() {
         let space = vec![
             Dimension::Between(Between { from: 1e-4, to: 0.1, logarithmic: true, integer: false }),
             Dimension::Choice(vec![json!("a"), json!(2), json!([1, 2])]),

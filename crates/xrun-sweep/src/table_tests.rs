@@ -1,4 +1,4 @@
-//! What do the table, the comparison and the page say of runs whose numbers are known?
+//! The table, the comparison and the page of runs with known measurements.
 
 use serde_json::json;
 
@@ -84,12 +84,12 @@ fn repeated() -> Table {
 }
 
 #[test]
-fn costs_are_told_from_noise_and_a_killed_point_is_a_row() {
+fn changes_are_compared_with_noise_and_a_killed_trial_is_a_row() {
     insta::assert_snapshot!(text::text(&repeated(), None));
 }
 
 #[test]
-fn the_page_has_every_floor_and_the_ends_of_an_interval_in_one_unit() {
+fn the_page_has_every_window_minimum_and_intervals_in_one_unit() {
     const KIBIBYTE: u64 = 1024;
     let on_device = |repeat: u64, floor: u64| Measured {
         device_in_use_peak: Some(2000 * KIBIBYTE),
@@ -122,7 +122,7 @@ fn one_repeat_says_that_noise_was_not_measured() {
 }
 
 #[test]
-fn the_front_has_the_points_that_no_other_one_beats() {
+fn the_pareto_front_has_the_trials_that_no_other_one_dominates() {
     let table = repeated();
     let on: Vec<u64> = table.rows.iter().filter(|row| row.pareto.contains(&"resident")).map(|row| row.point).collect();
     // Trial 3 is as small as trial 2 and faster; the killed one has no speed.
@@ -130,7 +130,7 @@ fn the_front_has_the_points_that_no_other_one_beats() {
 }
 
 #[test]
-fn what_a_run_said_cannot_change_the_page() {
+fn messages_of_runs_cannot_change_the_page() {
     let page = page::html(&repeated());
     assert!(page.contains("&lt;script&gt;") && !page.contains("<script>") && !page.contains('\u{1b}'));
     assert!(page.matches("<svg").count() >= 3, "fronts and curves are drawn");
@@ -154,7 +154,7 @@ fn a_table_for_spreadsheets_has_a_cell_for_each_column() {
 }
 
 #[test]
-fn the_page_shows_the_metric_over_the_value_and_names_the_best_point() {
+fn the_page_plots_the_metric_by_value_and_names_the_best_trial() {
     let losses = |last: f64| {
         let of = |kind: &str, steps: u64, last: f64| KindLoss { kind: kind.into(), steps, last, ..KindLoss::default() };
         vec![of("triplet", 10, 0.0), of("detection", 90, last)]
@@ -172,9 +172,9 @@ fn the_page_shows_the_metric_over_the_value_and_names_the_best_point() {
     assert_eq!((table.metric.as_deref(), table.best), (Some("map50"), Some(2)), "and not the first by name");
     assert_eq!(table.rows[3].metric, None);
     assert_eq!(table.rows[1].loss.unwrap().median, 2.0, "of the kind that most steps were of");
-    let told = text::text(&table, None);
-    assert!(told.contains("best: trial 2 (optimizer.adamw.learning_rate = 0.001), map50 0.5"), "{told}");
-    assert!(told.lines().next().unwrap().contains("map50 ↑") && told.contains("loss, detection ↓"), "{told}");
+    let shown = text::text(&table, None);
+    assert!(shown.contains("best: trial 2 (optimizer.adamw.learning_rate = 0.001), map50 0.5"), "{shown}");
+    assert!(shown.lines().next().unwrap().contains("map50 ↑") && shown.contains("loss, detection ↓"), "{shown}");
     let page = page::html(&table);
     assert!(page.contains("<h3>map50 by optimizer.adamw.learning_rate</h3>") && page.contains("higher is better"));
     assert!(page.contains(">0.001<") && page.contains(">0.01<"), "a logarithmic axis has these ticks");
@@ -188,7 +188,7 @@ fn the_page_shows_the_metric_over_the_value_and_names_the_best_point() {
 }
 
 #[test]
-fn what_is_the_same_in_all_points_is_said_once_and_not_in_a_column() {
+fn constant_columns_are_a_note_above_the_table() {
     let points = vec![vec![run(1, 1, 5.0, 200), run(1, 2, 5.5, 200)], vec![run(2, 1, 4.0, 150), run(2, 2, 4.0, 150)]];
     let values = vec![vec![json!(2), json!("a")], vec![json!(4), json!("a")]];
     let record = record(&["limits.prefetch", "limits.frame_cache"], values, 2);

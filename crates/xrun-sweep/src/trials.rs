@@ -56,7 +56,7 @@ pub fn trials(family: &Family) -> Result<Vec<Vec<Swept>>, Problems> {
         let problem = Problem::new("sweep.repeats", "each repeat changes the seed, and the seed is swept, too");
         problems.add(problem.help("write `repeats = 1`, or do not sweep the seed").at(Some(axis.place.clone())));
     }
-    let points = match sweep.mode {
+    let trials = match sweep.mode {
         Mode::Random | Mode::Asha => random(family, &mut problems),
         Mode::Tpe => at_start(family, &mut problems),
         Mode::Grid | Mode::Zip => {
@@ -66,10 +66,10 @@ pub fn trials(family: &Family) -> Result<Vec<Vec<Swept>>, Problems> {
         }
     };
     problems.clone().into_result()?;
-    let points = match points {
-        Some(points) if points.len() as u64 * sweep.repeats <= RUNS_MAX => points,
-        points => {
-            let count = points.map_or_else(|| format!("more than {RUNS_MAX}"), |points| points.len().to_string());
+    let trials = match trials {
+        Some(trials) if trials.len() as u64 * sweep.repeats <= RUNS_MAX => trials,
+        trials => {
+            let count = trials.map_or_else(|| format!("more than {RUNS_MAX}"), |trials| trials.len().to_string());
             let each = counted(sweep.repeats, "run");
             let message = format!("{count} trials of {each} each: a sweep has at most {RUNS_MAX} runs");
             let help = "sweep fewer values, or draw some of them: mode = \"random\", samples = 100";
@@ -78,23 +78,23 @@ pub fn trials(family: &Family) -> Result<Vec<Vec<Swept>>, Problems> {
         }
     };
     let mut seen = HashSet::new();
-    for point in &points {
-        if !seen.insert(key(point)) {
-            let shown = words(axes.iter().map(|axis| axis.key.as_str()), point.iter().map(|swept| &swept.value));
+    for trial in &trials {
+        if !seen.insert(key(trial)) {
+            let shown = words(axes.iter().map(|axis| axis.key.as_str()), trial.iter().map(|swept| &swept.value));
             let problem = Problem::new("sweep.values", format!("a trial is listed twice: {shown}"));
-            problems.add(problem.help("keep one of them; `repeats` runs a trial several times").at(place(point)));
+            problems.add(problem.help("keep one of them; `repeats` runs a trial several times").at(place(trial)));
         }
     }
     problems.into_result()?;
-    Ok(points)
+    Ok(trials)
 }
 
-fn place(point: &[Swept]) -> Option<xrun_core::problem::Place> {
-    point.last().map(|swept| swept.place.clone())
+fn place(trial: &[Swept]) -> Option<xrun_core::problem::Place> {
+    trial.last().map(|swept| swept.place.clone())
 }
 
-fn key(point: &[Swept]) -> String {
-    point.iter().map(|swept| written(&swept.value)).collect::<Vec<_>>().join("\n")
+fn key(trial: &[Swept]) -> String {
+    trial.iter().map(|swept| written(&swept.value)).collect::<Vec<_>>().join("\n")
 }
 
 /// The values of a trial as text: `cleanup.every_steps = 5, limits.workers = 1`.
@@ -137,7 +137,7 @@ fn grid(lists: &[&[Swept]]) -> Option<Vec<Vec<Swept>>> {
     if count > RUNS_MAX {
         return None;
     }
-    let point = |number: u64| {
+    let trial = |number: u64| {
         let mut rest = number;
         let mut values: Vec<Swept> = Vec::with_capacity(lists.len());
         for list in lists.iter().rev() {
@@ -147,7 +147,7 @@ fn grid(lists: &[&[Swept]]) -> Option<Vec<Vec<Swept>>> {
         values.reverse();
         values
     };
-    Some((0..count).map(point).collect())
+    Some((0..count).map(trial).collect())
 }
 
 fn zip(axes: &[Axis], lists: &[&[Swept]], problems: &mut Problems) -> Option<Vec<Vec<Swept>>> {
@@ -183,30 +183,30 @@ fn at_start(family: &Family, problems: &mut Problems) -> Option<Vec<Vec<Swept>>>
     let Some(samples) = samples(family, problems) else { return Some(Vec::new()) };
     let Sweep { tpe, seed, .. } = &family.sweep;
     let space = search::space(&family.axes);
-    let points = tpe::startup_trials(&space, tpe::Settings::new(*seed, tpe), samples, &[]);
+    let trials = tpe::startup_trials(&space, tpe::Settings::new(*seed, tpe), samples, &[]);
     let places = |values: Vec<Value>| -> Vec<Swept> {
         let of = |(axis, value): (&Axis, Value)| Swept { value, place: axis.place.clone() };
         family.axes.iter().zip(values).map(of).collect()
     };
-    Some(points.into_iter().map(places).collect())
+    Some(trials.into_iter().map(places).collect())
 }
 
 fn random(family: &Family, problems: &mut Problems) -> Option<Vec<Vec<Swept>>> {
     let Some(samples) = samples(family, problems) else { return Some(Vec::new()) };
     let mut generator = ChaCha8Rng::seed_from_u64(u64::from(family.sweep.seed));
     let mut seen = HashSet::new();
-    let mut points = Vec::new();
+    let mut trials = Vec::new();
     for _ in 0..samples.saturating_mul(100) {
-        let point: Vec<Swept> = family.axes.iter().map(|axis| draw(&axis.values, &mut generator)).collect();
-        if seen.insert(key(&point)) {
-            points.push(point);
+        let trial: Vec<Swept> = family.axes.iter().map(|axis| draw(&axis.values, &mut generator)).collect();
+        if seen.insert(key(&trial)) {
+            trials.push(trial);
         }
-        if points.len() as u64 == samples {
-            return Some(points);
+        if trials.len() as u64 == samples {
+            return Some(trials);
         }
     }
     let message =
-        format!("{samples} different trials cannot be drawn from these values: only {} were found", points.len());
+        format!("{samples} different trials cannot be drawn from these values: only {} were found", trials.len());
     let problem = Problem::new("sweep.samples", message).help("draw fewer, give more values, or write mode = \"grid\"");
     problems.add(problem.at(family.place("samples")));
     Some(Vec::new())
@@ -221,11 +221,11 @@ fn draw(values: &Draw, generator: &mut ChaCha8Rng) -> Swept {
 
 /// All runs, in the order in which they start: each trial once, then each a second time, shuffled each time, so that a
 /// machine that becomes slower does not favour a trial.
-pub fn order(points: u64, repeats: u64, seed: u32) -> Vec<RunId> {
+pub fn order(trials: u64, repeats: u64, seed: u32) -> Vec<RunId> {
     let mut generator = ChaCha8Rng::seed_from_u64(u64::from(seed));
     let mut order = Vec::new();
     for repeat in 1..=repeats {
-        let mut round: Vec<RunId> = (1..=points).map(|point| RunId { trial: point, repeat }).collect();
+        let mut round: Vec<RunId> = (1..=trials).map(|trial| RunId { trial, repeat }).collect();
         round.shuffle(&mut generator);
         order.extend(round);
     }

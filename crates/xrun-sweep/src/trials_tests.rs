@@ -1,4 +1,4 @@
-//! Are all trials made, once each, and is their order fair?
+//! The trials of each mode, and the order of their runs.
 
 use proptest::prelude::*;
 
@@ -11,11 +11,11 @@ fn expand(sweep: &str) -> Result<Vec<Vec<serde_json::Value>>, String> {
     let path = folder.path().join("sample.toml");
     xrun_core::files::write::replace(&path, format!("[pipeline.dummy]\n{sweep}").as_bytes()).unwrap();
     let family = read(&path, &[], std::iter::empty()).map_err(|problems| problems.to_string())?;
-    let points = trials(&family).map_err(|problems| problems.to_string())?;
-    for point in &points {
-        family.point(point).unwrap();
+    let trials = trials(&family).map_err(|problems| problems.to_string())?;
+    for trial in &trials {
+        family.point(trial).unwrap();
     }
-    Ok(points.into_iter().map(|point| point.into_iter().map(|swept| swept.value).collect()).collect())
+    Ok(trials.into_iter().map(|trial| trial.into_iter().map(|swept| swept.value).collect()).collect())
 }
 
 #[test]
@@ -30,7 +30,7 @@ fn a_grid_has_every_combination_and_zip_takes_values_together() {
 }
 
 #[test]
-fn swept_keys_stand_below_sweep_or_in_a_table_of_their_own() {
+fn swept_keys_are_below_sweep_or_in_a_table_of_their_own() {
     let apart = "[sweep]\nrepeats = 2\n[sweep.values]\nlimits.prefetch = [2, 4]\n\"cleanup.every_steps\" = [0, 1]\n";
     let both = "[sweep]\nrepeats = 2\nlimits.prefetch = [2, 4]\n[sweep.values]\n\"cleanup.every_steps\" = [0, 1]\n";
     let below = "[sweep]\nlimits.prefetch = [2, 4]\n\"cleanup.every_steps\" = [0, 1]\nrepeats = 2\n";
@@ -42,7 +42,7 @@ fn swept_keys_stand_below_sweep_or_in_a_table_of_their_own() {
 }
 
 #[test]
-fn what_is_drawn_follows_the_seed_and_never_repeats() {
+fn draws_follow_the_seed_and_never_repeat() {
     let text = |seed: u32| {
         format!(
             "[sweep]\nmode = \"random\"\nsamples = 12\nseed = {seed}\n[sweep.values]\nlimits.prefetch = [2, 3, 4, 5]\n\
@@ -53,8 +53,8 @@ fn what_is_drawn_follows_the_seed_and_never_repeats() {
     assert_eq!(first.len(), 12);
     assert_eq!(first, expand(&text(1)).unwrap());
     assert_ne!(first, expand(&text(2)).unwrap());
-    for point in &first {
-        assert!((1e-4..=1e-2).contains(&point[1].as_f64().unwrap()), "{point:?}");
+    for trial in &first {
+        assert!((1e-4..=1e-2).contains(&trial[1].as_f64().unwrap()), "{trial:?}");
     }
     let few = "[sweep]\nmode = \"random\"\nsamples = 12\n[sweep.values]\nlimits.prefetch = [2, 3, 4, 5]\n";
     assert!(expand(few).unwrap_err().contains("4 were found"));
@@ -70,20 +70,20 @@ proptest! {
         for (key, length) in keys.iter().zip(&lengths) {
             text += &format!("{key} = {:?}\n", (2..2 + length).collect::<Vec<_>>());
         }
-        let points = expand(&text).unwrap();
-        prop_assert_eq!(points.len(), lengths.iter().product::<usize>());
-        let different: std::collections::HashSet<String> = points.iter().map(|point| format!("{point:?}")).collect();
-        prop_assert_eq!(different.len(), points.len());
+        let trials = expand(&text).unwrap();
+        prop_assert_eq!(trials.len(), lengths.iter().product::<usize>());
+        let different: std::collections::HashSet<String> = trials.iter().map(|trial| format!("{trial:?}")).collect();
+        prop_assert_eq!(different.len(), trials.len());
     }
 
     #[test]
-    fn each_round_runs_each_point_once(points in 1u64..40, repeats in 1u64..5, seed in any::<u32>()) {
-        let order = order(points, repeats, seed);
-        prop_assert_eq!(order.len() as u64, points * repeats);
-        for (round, runs) in order.chunks(points as usize).enumerate() {
+    fn each_round_runs_each_trial_once(trials in 1u64..40, repeats in 1u64..5, seed in any::<u32>()) {
+        let order = order(trials, repeats, seed);
+        prop_assert_eq!(order.len() as u64, trials * repeats);
+        for (round, runs) in order.chunks(trials as usize).enumerate() {
             let mut numbers: Vec<u64> = runs.iter().map(|run| run.trial).collect();
             numbers.sort_unstable();
-            prop_assert_eq!(numbers, (1..=points).collect::<Vec<_>>());
+            prop_assert_eq!(numbers, (1..=trials).collect::<Vec<_>>());
             prop_assert!(runs.iter().all(|run| run.repeat == round as u64 + 1));
         }
     }

@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_point_that_is_not_listed_gets_the_largest() {
+    fn an_unlisted_trial_gets_the_largest_size() {
         let text = "version = 1\n[[sizes]]\nmemory = \"300 MiB\"\npoints = [1, 3]\n[[sizes]]\nmemory = \"2 GiB\"\npoints = [2]\n\
                     [[forecasts]]\nhost = \"12 MiB\"\npoints = [1]\n[[forecasts]]\nhost = \"1 GiB\"\npoints = [2]\n";
         let memory: SweepMemory = toml::from_str(text).unwrap();

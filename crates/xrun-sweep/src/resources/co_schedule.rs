@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_is_tried_again_has_nobody_beside_it_and_is_tried_once() {
+    fn a_retry_runs_alone_and_is_the_only_one() {
         let mut schedule = CoSchedule::new(
             Budget { processors: 4, host: 100, device: None },
             memory(&[(10, 0), (10, 0), (10, 0)]),
@@ -156,12 +156,23 @@ mod tests {
         schedule.ended(run(2));
         assert!(schedule.fits(run(1)));
         schedule.started(run(1));
-        assert!(!schedule.fits(run(3)), "nobody beside it");
+        assert!(!schedule.fits(run(3)), "it runs alone");
         schedule.ended(run(1));
         assert!(!schedule.retry_alone(run(1)), "it was by itself");
         schedule.started(run(3));
         schedule.ended(run(3));
         assert!(!schedule.retry_alone(run(3)), "it never had company");
+    }
+
+    #[test]
+    fn a_retry_that_was_decided_before_a_kill_runs_alone() {
+        let budget = Budget { processors: 4, host: 100, device: None };
+        let mut schedule = CoSchedule::new(budget, memory(&[(10, 0), (10, 0)]), [run(1)].into());
+        assert!(schedule.is_alone(run(1)) && schedule.fits(run(1)));
+        schedule.started(run(1));
+        assert!(!schedule.fits(run(2)));
+        schedule.ended(run(1));
+        assert!(!schedule.retry_alone(run(1)), "only one retry");
     }
 
     proptest! {

@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_change_memory_is_probed() {
+    fn keys_that_may_change_memory_are_probed() {
         for text in [
             "[limits]\nbatch_size = 64\n",
             "[limits]\nprefetch = 9\n",

@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_does_not_grow_gets_what_it_needed_and_clearly_more_than_it_had() {
+    fn a_run_that_does_not_grow_gets_its_peak_and_clearly_more_than_it_had() {
         assert_eq!(decided(&[(300, 0); 40], 310), RetryDecision::Retry(556 * MIB), "300 and 256");
         assert_eq!(decided(&[(3000, 0); 40], 2000), RetryDecision::Retry(3750 * MIB));
         assert_eq!(decided(&[(20, 0); 3], 2000), RetryDecision::Retry(3200 * MIB), "killed before a sample was taken");
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_grew_is_not_tried_again_and_its_owner_is_named() {
+    fn a_run_that_grew_is_not_retried_and_its_owner_is_named() {
         let leak: Vec<(u64, u64)> = (0..60).map(|step| (100 + 3 * step, 3 * step)).collect();
         let RetryDecision::Growing(why) = decided(&leak, 300) else { panic!("it grew") };
         assert_eq!(why, "RSS rose by 72.0 MiB in its last 24 steps; `kept` holds most of that");
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fills_up_to_a_cap_gets_what_is_to_come() {
+    fn a_filling_buffer_gets_the_bytes_up_to_its_cap() {
         let filling: Vec<(u64, u64)> = (0..60).map(|step| (100 + 3 * step, 3 * step)).collect();
         let folder = traced(&filling);
         let mut plan = crate::search::rungs::tests::plan_of("[pipeline.dummy]\nsteps_per_epoch = 100\n").to_file(1);

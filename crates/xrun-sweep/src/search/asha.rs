@@ -25,7 +25,7 @@ pub enum Choice {
     /// Train this trial to this rung.
     Train {
         /// Index of the trial, from 0.
-        point: usize,
+        trial: usize,
         /// Index of the rung, from 0.
         rung: usize,
     },
@@ -33,22 +33,22 @@ pub enum Choice {
     Nothing,
 }
 
-/// Chooses the next job. `points` are the trials in the order in which they were drawn; `rungs` is the number of rungs, the end
+/// Chooses the next job. `trials` are the trials in the order in which they were drawn; `rungs` is the number of rungs, the end
 /// of a run included.
-pub fn choose(points: &[TrialState], rungs: usize, reduction_factor: u64) -> Choice {
+pub fn choose(trials: &[TrialState], rungs: usize, reduction_factor: u64) -> Choice {
     for rung in (0..rungs.saturating_sub(1)).rev() {
         let mut there: Vec<(f64, usize)> =
-            points.iter().enumerate().filter_map(|(at, point)| Some((*point.costs.get(rung)?, at))).collect();
+            trials.iter().enumerate().filter_map(|(at, trial)| Some((*trial.costs.get(rung)?, at))).collect();
         // The first one of equal trials.
         there.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
         let may = there.len() / usize::try_from(reduction_factor).unwrap_or(usize::MAX).max(1);
-        let waits = |at: usize| points[at].sent == rung + 1 && !points[at].over;
-        if let Some((_, point)) = there.into_iter().take(may).find(|(cost, at)| cost.is_finite() && waits(*at)) {
-            return Choice::Train { point, rung: rung + 1 };
+        let waits = |at: usize| trials[at].sent == rung + 1 && !trials[at].over;
+        if let Some((_, trial)) = there.into_iter().take(may).find(|(cost, at)| cost.is_finite() && waits(*at)) {
+            return Choice::Train { trial, rung: rung + 1 };
         }
     }
-    match points.iter().position(|point| point.sent == 0 && !point.over) {
-        Some(point) => Choice::Train { point, rung: 0 },
+    match trials.iter().position(|trial| trial.sent == 0 && !trial.over) {
+        Some(trial) => Choice::Train { trial, rung: 0 },
         None => Choice::Nothing,
     }
 }
@@ -60,25 +60,25 @@ mod tests {
 
     /// Runs a whole search, one process at a time: what was trained, in order, as trial and rung, both from 1.
     fn search(costs: &[[f64; 3]], reduction_factor: u64) -> Vec<(usize, usize)> {
-        let mut points = vec![TrialState::default(); costs.len()];
+        let mut trials = vec![TrialState::default(); costs.len()];
         let mut trained = Vec::new();
-        while let Choice::Train { point, rung } = choose(&points, 3, reduction_factor) {
-            points[point].sent = rung + 1;
-            points[point].costs.push(costs[point][rung]);
-            points[point].over = rung == 2;
-            trained.push((point + 1, rung + 1));
+        while let Choice::Train { trial, rung } = choose(&trials, 3, reduction_factor) {
+            trials[trial].sent = rung + 1;
+            trials[trial].costs.push(costs[trial][rung]);
+            trials[trial].over = rung == 2;
+            trained.push((trial + 1, rung + 1));
         }
         trained
     }
 
-    /// Nine trials, a third of which go on. The costs of the first rung are 0.9, 0.1, 0.5, 0.4, 0.2, 0.8, 0.3, 0.7, 0.6.
+    /// Nine trials, a third of which are promoted. The costs of the first rung are 0.9, 0.1, 0.5, 0.4, 0.2, 0.8, 0.3, 0.7, 0.6.
     ///
     /// By hand: after trials 1, 2, 3 one of three may go on: trial 2 (0.1). At the second rung is one result, and a third
     /// of one is none. After 4 and 5 there are five results, and one may go on: 2, which has. After 6 there are six, and two
     /// may: 2 and 5 (0.2). After 9 there are nine, and three may: 2, 5 and 7 (0.3); at the second rung are then three
     /// results, of which 7's (0.05) is the best, so that 7 is trained to the end.
     #[test]
-    fn points_go_on_in_the_order_that_was_worked_out_by_hand() {
+    fn trials_are_promoted_in_the_order_that_was_worked_out_by_hand() {
         let firsts = [0.9, 0.1, 0.5, 0.4, 0.2, 0.8, 0.3, 0.7, 0.6];
         let mut costs = firsts.map(|first| [first, first, first]);
         costs[6] = [0.3, 0.05, 0.04];
@@ -88,12 +88,12 @@ mod tests {
     }
 
     #[test]
-    fn of_equals_the_first_goes_on_and_what_failed_never_does() {
+    fn the_first_of_equals_is_promoted_and_a_failed_trial_never() {
         let known = |cost: f64, over: bool| TrialState { costs: vec![cost], sent: 1, over };
         let equal = [known(0.5, false), known(0.5, false)];
-        assert_eq!(choose(&equal, 2, 2), Choice::Train { point: 0, rung: 1 });
+        assert_eq!(choose(&equal, 2, 2), Choice::Train { trial: 0, rung: 1 });
         let failed = [known(f64::INFINITY, true), known(0.5, false), known(0.7, false), known(0.9, false)];
-        assert_eq!(choose(&failed, 2, 4), Choice::Train { point: 1, rung: 1 }, "what failed counts among the four");
+        assert_eq!(choose(&failed, 2, 4), Choice::Train { trial: 1, rung: 1 }, "what failed counts among the four");
         let all = [known(f64::INFINITY, false), known(f64::INFINITY, false)];
         assert_eq!(choose(&all, 2, 2), Choice::Nothing, "without a number none is the best");
         assert_eq!(choose(&[], 2, 2), Choice::Nothing);
@@ -108,8 +108,8 @@ mod tests {
             prop_assert_eq!(at(1), costs.len());
             prop_assert!(at(2) >= costs.len() / 3 && at(3) >= at(2) / 3 && at(3) >= 1, "{:?}", trained);
             let best = costs.iter().min().unwrap();
-            let ends: Vec<usize> = trained.iter().filter(|(_, to)| *to == 3).map(|(point, _)| *point).collect();
-            prop_assert!(ends.iter().any(|point| costs[point - 1] == *best), "the best came to the end");
+            let ends: Vec<usize> = trained.iter().filter(|(_, to)| *to == 3).map(|(trial, _)| *trial).collect();
+            prop_assert!(ends.iter().any(|trial| costs[trial - 1] == *best), "the best came to the end");
         }
     }
 }

@@ -48,7 +48,7 @@ pub fn of(family: &Family, rungs: &[u64]) -> Option<Search> {
 
 /// The sweep with all trials that are known before the first result. Those of mode `tpe` are the random ones at its start,
 /// chosen already or not.
-pub fn with_known_points(record: &Record) -> Record {
+pub fn with_known_trials(record: &Record) -> Record {
     let Some(Search { method: Method::Tpe { startup, gamma, candidates, space }, samples, .. }) = &record.search else {
         return record.clone();
     };

@@ -123,7 +123,7 @@ pub mod tests {
     }
 
     #[test]
-    fn what_makes_no_rungs_is_explained() {
+    fn plans_without_rungs_are_refused() {
         let late = of("every_epochs = 1", 150, 4, 16).unwrap_err();
         assert!(late.contains("a run has 160 steps, and there is no validation from step 150"), "{late}");
         let few = of("every_steps = 10\nevery_epochs = 0", 10, 4, 15).unwrap_err();

@@ -24,7 +24,7 @@ pub struct Asha<'a> {
     /// Jobs that began and have not reached their rung.
     open: VecDeque<Job>,
     /// State of each trial.
-    points: Vec<TrialState>,
+    trials: Vec<TrialState>,
 }
 
 /// Scheduler of mode `tpe`.
@@ -50,17 +50,17 @@ pub fn searcher<'a>(sweep: &'a Path, record: &Record, search: &Search, retry_fai
     }
 }
 
-fn run(point: usize) -> RunId {
-    RunId { trial: point as u64 + 1, repeat: 1 }
+fn run(trial: usize) -> RunId {
+    RunId { trial: trial as u64 + 1, repeat: 1 }
 }
 
 impl<'a> Asha<'a> {
     fn new(sweep: &'a Path, record: &Record, search: Search, reduction_factor: u64, retry_failed: bool) -> Self {
         let count = record.points.len();
         let mut asha =
-            Self { sweep, search, reduction_factor, open: VecDeque::new(), points: vec![TrialState::default(); count] };
-        for point in 0..count {
-            let folder = run_folder(sweep, run(point));
+            Self { sweep, search, reduction_factor, open: VecDeque::new(), trials: vec![TrialState::default(); count] };
+        for trial in 0..count {
+            let folder = run_folder(sweep, run(trial));
             let mut found = trial_state(&folder, &asha.search, false);
             let goes_on = match stage(&folder, asha.search.rungs()) {
                 Stage::Open { .. } => true,
@@ -76,34 +76,34 @@ impl<'a> Asha<'a> {
                 // A run that failed has not reached its rung.
                 found.costs.truncate(found.sent - 1);
                 found.over = false;
-                asha.open.push_back(asha.job(point, found.sent - 1));
+                asha.open.push_back(asha.job(trial, found.sent - 1));
             }
-            asha.points[point] = found;
+            asha.trials[trial] = found;
         }
         asha
     }
 
     /// The job of a trial to a rung, both counted from 0; the last rung is the end of a run.
-    fn job(&self, point: usize, rung: usize) -> Job {
+    fn job(&self, trial: usize, rung: usize) -> Job {
         let rungs = self.search.rungs();
-        Job { run: run(point), until: rungs.get(rung).copied().filter(|_| rung + 1 < rungs.len()) }
+        Job { run: run(trial), until: rungs.get(rung).copied().filter(|_| rung + 1 < rungs.len()) }
     }
 }
 
 impl Scheduler for Asha<'_> {
     fn left(&self, _: &Record) -> usize {
-        self.open.len() + self.points.iter().filter(|point| point.sent == 0).count()
+        self.open.len() + self.trials.iter().filter(|trial| trial.sent == 0).count()
     }
 
     fn next(&mut self, _: &mut Record) -> Result<Option<Job>, WriteError> {
         if let Some(job) = self.open.pop_front() {
             return Ok(Some(job));
         }
-        match asha::choose(&self.points, self.search.rungs().len(), self.reduction_factor) {
+        match asha::choose(&self.trials, self.search.rungs().len(), self.reduction_factor) {
             Choice::Nothing => Ok(None),
-            Choice::Train { point, rung } => {
-                self.points[point].sent = rung + 1;
-                Ok(Some(self.job(point, rung)))
+            Choice::Train { trial, rung } => {
+                self.trials[trial].sent = rung + 1;
+                Ok(Some(self.job(trial, rung)))
             }
         }
     }
@@ -115,7 +115,7 @@ impl Scheduler for Asha<'_> {
     fn adopt(&mut self, job: Job) {
         self.open.retain(|open| open.run != job.run);
         let found = in_flight(&run_folder(self.sweep, job.run), &self.search, job.until);
-        self.points[job.run.trial as usize - 1] = found;
+        self.trials[job.run.trial as usize - 1] = found;
     }
 
     fn ended(&mut self, job: Job, stopping: bool) {
@@ -126,27 +126,27 @@ impl Scheduler for Asha<'_> {
         let busy = RunStatus::read(&folder) == RunStatus::Running;
         if lost && (stopping || busy) {
             let until = rungs_sent(rungs, job.until);
-            self.points[job.run.trial as usize - 1].sent = until;
+            self.trials[job.run.trial as usize - 1].sent = until;
             return self.open.push_back(job);
         }
         let (found, target) = (trial_state(&folder, &self.search, lost), rungs_sent(rungs, job.until));
         // A process that failed before it could resume leaves no trace: without an end the run would be tried for ever.
         let lost = !stopping && found.sent < target;
-        self.points[job.run.trial as usize - 1] = if lost { failed(&folder, &self.search, target) } else { found };
+        self.trials[job.run.trial as usize - 1] = if lost { failed(&folder, &self.search, target) } else { found };
     }
 }
 
 impl<'a> Tpe<'a> {
     fn new(sweep: &'a Path, record: &Record, search: Search, retry_failed: bool) -> Self {
         let mut tpe = Self { sweep, search, open: VecDeque::new(), costs: BTreeMap::new(), exhausted: false };
-        for point in 0..record.points.len() {
-            let folder = run_folder(sweep, run(point));
+        for trial in 0..record.points.len() {
+            let folder = run_folder(sweep, run(trial));
             match stage(&folder, &[]) {
                 Stage::Over(outcome) if outcome.is_done() || !(retry_failed && outcome.resumable()) => {
                     report_if_missing(&folder);
-                    tpe.observe(run(point));
+                    tpe.observe(run(trial));
                 }
-                _ => tpe.open.push_back(Job { run: run(point), until: None }),
+                _ => tpe.open.push_back(Job { run: run(trial), until: None }),
             }
         }
         tpe
@@ -175,21 +175,21 @@ impl Scheduler for Tpe<'_> {
             return Ok(Some(job));
         }
         let Method::Tpe { startup, gamma, candidates, space } = &self.search.method else { return Ok(None) };
-        let point = record.points.len() as u64 + 1;
-        if point > self.search.samples {
+        let trial = record.points.len() as u64 + 1;
+        if trial > self.search.samples {
             return Ok(None);
         }
         let settings = Settings { seed: record.seed, startup: *startup, gamma: *gamma, candidates: *candidates };
         let observations =
-            |(&point, &cost): (&u64, &f64)| Observation { point, values: record.values(point).to_vec(), cost };
+            |(&trial, &cost): (&u64, &f64)| Observation { trial, values: record.values(trial).to_vec(), cost };
         let observations: Vec<Observation> = self.costs.iter().map(observations).collect();
-        let Some((values, by_results)) = tpe::propose(space, settings, point, &observations, &record.points) else {
+        let Some((values, by_results)) = tpe::propose(space, settings, trial, &observations, &record.points) else {
             self.exhausted = true;
             return Ok(None);
         };
-        let by = observations.iter().filter(|_| by_results).map(|observations| observations.point).collect();
+        let by = observations.iter().filter(|_| by_results).map(|observations| observations.trial).collect();
         proposals::append(self.sweep, record, values, by)?;
-        Ok(Some(Job { run: RunId { trial: point, repeat: 1 }, until: None }))
+        Ok(Some(Job { run: RunId { trial, repeat: 1 }, until: None }))
     }
 
     fn put_back(&mut self, job: Job) {

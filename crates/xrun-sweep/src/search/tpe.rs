@@ -44,7 +44,7 @@ impl Settings {
 #[derive(Clone, Debug)]
 pub struct Observation {
     /// Number of the trial, from 1.
-    pub point: u64,
+    pub trial: u64,
     /// Its value of each swept key.
     pub values: Vec<Value>,
     /// Its cost, which is minimized.
@@ -53,31 +53,31 @@ pub struct Observation {
 
 /// The trials `before` with the random ones of the start added, `samples` in all at most.
 pub fn startup_trials(space: &[Dimension], settings: Settings, samples: u64, before: &[Vec<Value>]) -> Vec<Vec<Value>> {
-    let mut points = before.to_vec();
-    for point in points.len() as u64 + 1..=samples.min(settings.startup) {
-        let Some((values, _)) = propose(space, settings, point, &[], &points) else { break };
-        points.push(values);
+    let mut trials = before.to_vec();
+    for trial in trials.len() as u64 + 1..=samples.min(settings.startup) {
+        let Some((values, _)) = propose(space, settings, trial, &[], &trials) else { break };
+        trials.push(values);
     }
-    points
+    trials
 }
 
 /// Largest number of draws for a trial that is new.
 const TRIES_MAX: u64 = 1000;
 
-/// The values of the trial with number `point`, from 1, which are none of `before`, and whether they follow from observations:
+/// The values of the trial with number `trial`, from 1, which are none of `before`, and whether they follow from observations:
 /// from two observations on, after the random ones of the start. `None` when (nearly) all different trials are used up.
 pub fn propose(
     space: &[Dimension],
     settings: Settings,
-    point: u64,
+    trial: u64,
     observations: &[Observation],
     before: &[Vec<Value>],
 ) -> Option<(Vec<Value>, bool)> {
     // A stream for each trial, independent of the numbers that earlier trials drew.
     let mut generator = ChaCha8Rng::seed_from_u64(u64::from(settings.seed));
-    generator.set_stream(point);
+    generator.set_stream(trial);
     let is_new = |values: &Vec<Value>| !before.contains(values);
-    if point > settings.startup && observations.len() > 1 {
+    if trial > settings.startup && observations.len() > 1 {
         let split = Split::of(space, settings.gamma, observations);
         let candidates = (0..settings.candidates).map(|_| split.draw(space, &mut generator));
         // The first one of equal candidates.
@@ -105,7 +105,7 @@ struct Split {
 impl Split {
     fn of(space: &[Dimension], gamma: f64, observations: &[Observation]) -> Self {
         let mut order: Vec<&Observation> = observations.iter().collect();
-        order.sort_by(|a, b| a.cost.total_cmp(&b.cost).then(a.point.cmp(&b.point)));
+        order.sort_by(|a, b| a.cost.total_cmp(&b.cost).then(a.trial.cmp(&b.trial)));
         let good = ((gamma * order.len() as f64).ceil() as usize).clamp(1, order.len().saturating_sub(1).max(1));
         let (good, other) = order.split_at(good);
         let densities = |half: &[&Observation]| {
@@ -222,22 +222,22 @@ mod tests {
         Dimension::Between(Between { from, to, logarithmic, integer })
     }
 
-    /// The least cost of so many trials, of which `startup` are drawn at random.
-    fn least(seed: u32, points: u64, startup: u64, space: &[Dimension], cost: &dyn Fn(&[Value]) -> f64) -> f64 {
+    /// The lowest cost of a number of trials, of which `startup` are drawn at random.
+    fn least(seed: u32, trials: u64, startup: u64, space: &[Dimension], cost: &dyn Fn(&[Value]) -> f64) -> f64 {
         let mut observations: Vec<Observation> = Vec::new();
-        for point in 1..=points {
+        for trial in 1..=trials {
             let before: Vec<Vec<Value>> = observations.iter().map(|observations| observations.values.clone()).collect();
             let (values, _) =
-                propose(space, Settings { seed, startup, ..SETTINGS }, point, &observations, &before).unwrap();
+                propose(space, Settings { seed, startup, ..SETTINGS }, trial, &observations, &before).unwrap();
             let cost = cost(&values);
-            observations.push(Observation { point, values, cost });
+            observations.push(Observation { trial, values, cost });
         }
         observations.iter().map(|observations| observations.cost).fold(f64::INFINITY, f64::min)
     }
 
     /// The least of a parabola over a logarithm and a number: 40 trials, at each of eight seeds.
     #[test]
-    fn it_comes_closer_to_the_least_than_random_points_do() {
+    fn it_finds_lower_costs_than_random_trials() {
         let space = [between(1e-5, 1.0, true, false), between(-2.0, 2.0, false, false)];
         let cost = |values: &[Value]| {
             let (rate, x) = (values[0].as_f64().unwrap(), values[1].as_f64().unwrap());
@@ -257,51 +257,51 @@ mod tests {
             [between(0.0, 1.0, false, false), Dimension::Choice(["a", "b", "c", "d"].map(|one| json!(one)).to_vec())];
         for seed in 0..4 {
             let mut observations: Vec<Observation> = Vec::new();
-            for point in 1..=40 {
+            for trial in 1..=40 {
                 let before: Vec<Vec<Value>> =
                     observations.iter().map(|observations| observations.values.clone()).collect();
                 let (values, _) =
-                    propose(&space, Settings { seed, ..SETTINGS }, point, &observations, &before).unwrap();
+                    propose(&space, Settings { seed, ..SETTINGS }, trial, &observations, &before).unwrap();
                 let cost = values[0].as_f64().unwrap() + if values[1] == "c" { 0.0 } else { 3.0 };
-                observations.push(Observation { point, values, cost });
+                observations.push(Observation { trial, values, cost });
             }
             let later = observations
                 .iter()
-                .filter(|observations| observations.point > 20 && observations.values[1] == "c")
+                .filter(|observations| observations.trial > 20 && observations.values[1] == "c")
                 .count();
-            assert!(later >= 10, "of 20 points {later} have it, and of four choices random ones have five");
+            assert!(later >= 10, "of 20 trials {later} have it, and of four choices random ones have five");
         }
     }
 
     #[test]
-    fn values_keep_to_their_ranges_and_no_point_comes_twice() {
+    fn values_stay_in_their_ranges_and_no_trial_is_repeated() {
         let space = [between(1.0, 6.0, false, true), Dimension::Choice(vec![json!(true), json!(false)])];
         let mut observations: Vec<Observation> = Vec::new();
-        for point in 1..=12 {
+        for trial in 1..=12 {
             let before: Vec<Vec<Value>> = observations.iter().map(|observations| observations.values.clone()).collect();
-            let (values, by_results) = propose(&space, SETTINGS, point, &observations, &before).unwrap();
+            let (values, by_results) = propose(&space, SETTINGS, trial, &observations, &before).unwrap();
             assert!((1..=6).contains(&values[0].as_i64().unwrap()) && values[1].is_boolean(), "{values:?}");
             assert!(!before.contains(&values));
-            assert!(point > 10 || !by_results);
-            observations.push(Observation { point, cost: values[0].as_f64().unwrap(), values });
+            assert!(trial > 10 || !by_results);
+            observations.push(Observation { trial, cost: values[0].as_f64().unwrap(), values });
         }
         let before: Vec<Vec<Value>> = observations.iter().map(|observations| observations.values.clone()).collect();
         assert_eq!(propose(&space, SETTINGS, 13, &observations, &before), None, "all twelve were there");
     }
 
     #[test]
-    fn a_point_depends_on_the_seed_its_number_and_what_was_told_alone() {
+    fn a_trial_is_a_function_of_the_seed_its_number_and_the_observations() {
         let space = [between(0.0, 1.0, false, false)];
         let observations: Vec<Observation> = (1..=10)
-            .map(|point| Observation {
-                point,
-                values: vec![json!(point as f64 / 11.0)],
-                cost: (point as f64 - 3.0).abs(),
+            .map(|trial| Observation {
+                trial,
+                values: vec![json!(trial as f64 / 11.0)],
+                cost: (trial as f64 - 3.0).abs(),
             })
             .collect();
         let before: Vec<Vec<Value>> = observations.iter().map(|observations| observations.values.clone()).collect();
-        let of = |seed, point, observations: &[Observation]| {
-            propose(&space, Settings { seed, ..SETTINGS }, point, observations, &before)
+        let of = |seed, trial, observations: &[Observation]| {
+            propose(&space, Settings { seed, ..SETTINGS }, trial, observations, &before)
         };
         assert_eq!(of(1, 11, &observations), of(1, 11, &observations));
         let mut turned = observations.clone();

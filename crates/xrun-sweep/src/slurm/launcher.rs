@@ -127,7 +127,7 @@ impl<'a> SlurmLauncher<'a> {
             retry_bytes: self.retry_bytes.get(&job.run).copied(),
             gone: None,
             seconds_before: seconds(self.sweep, job.run),
-            arrived: false,
+            stopped: false,
             died_unwatched: None,
         }
     }
@@ -265,7 +265,7 @@ impl<'a> SlurmLauncher<'a> {
                 }
                 None => job.resubmissions += 1,
             }
-            (job.gone, job.arrived, job.seconds_before) = (None, false, seconds(self.sweep, job.job.run));
+            (job.gone, job.stopped, job.seconds_before) = (None, false, seconds(self.sweep, job.job.run));
             self.pending.push(job);
         }
         outcomes
@@ -315,7 +315,7 @@ impl Launcher for SlurmLauncher<'_> {
         for job in under_way(record, &self.tasks) {
             let mut job = self.job(job);
             // The seconds of a process that has arrived cannot be separated from those of the processes before it.
-            if job.is_there(sweep, self.search.as_ref()) {
+            if job.has_stopped(sweep, self.search.as_ref()) {
                 job.seconds_before = 0.0;
             }
             self.active.push(job);
@@ -345,7 +345,7 @@ impl Launcher for SlurmLauncher<'_> {
         let active = &mut self.active;
         // A search has few jobs, and waits for each: their directories are read between two questions.
         pause(self.wait, context.stop, || {
-            search.is_some() && active.iter_mut().any(|job| job.newly_there(sweep, search))
+            search.is_some() && active.iter_mut().any(|job| job.has_newly_stopped(sweep, search))
         });
         self.wait = (self.wait * 3 / 2).min(POLL_EVERY.1);
         match self.jobs.tasks() {

@@ -7,7 +7,7 @@
 //! unwatched_deaths::find   out-of-memory deaths before the launcher started
 //! task::start              the number of a task -> the process of its run, on the node
 //! ```
-//! The jobs bear the sweep's name, so the queue and the run directories say everything: any shell can go on.
+//! The jobs have the sweep's name: with the queue and the run directories, any shell can continue the sweep.
 
 pub mod arrays;
 pub mod jobs;

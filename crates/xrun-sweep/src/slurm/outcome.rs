@@ -45,15 +45,15 @@ pub struct ActiveJob {
     pub gone: Option<Instant>,
     /// Seconds that the run had taken when the job was submitted.
     pub seconds_before: f64,
-    /// Its directory said at the last look that it is where the job was to stop.
-    pub arrived: bool,
+    /// The run has stopped, by its directory.
+    pub stopped: bool,
     /// The run died of memory before this launcher started, and this is known of it. It has no task.
     pub died_unwatched: Option<String>,
 }
 
 /// Outcome of a job by the queue and the directory of its run.
 pub enum TaskOutcome {
-    /// It has not ended, or it is too early to tell.
+    /// It has not ended, or its outcome is not visible yet.
     Active,
     /// It ended, with a message of Slurm or of its node.
     Ended(Option<String>),
@@ -76,15 +76,15 @@ pub enum TaskOutcome {
 }
 
 impl ActiveJob {
-    /// Returns whether the run's directory says that it is where the job stops, or that it is done.
-    pub fn is_there(&self, sweep: &Path, search: Option<&Search>) -> bool {
+    /// Returns whether the run is at the step that the job stops after, or done, by its directory.
+    pub fn has_stopped(&self, sweep: &Path, search: Option<&Search>) -> bool {
         matches!(RunStatus::read(&run_folder(sweep, self.job.run)), RunStatus::Done(_))
             || self.has_arrived(sweep, search)
     }
 
-    /// Returns whether that is so for the first time.
-    pub fn newly_there(&mut self, sweep: &Path, search: Option<&Search>) -> bool {
-        self.is_there(sweep, search) && !std::mem::replace(&mut self.arrived, true)
+    /// Returns whether it has stopped since the last call.
+    pub fn has_newly_stopped(&mut self, sweep: &Path, search: Option<&Search>) -> bool {
+        self.has_stopped(sweep, search) && !std::mem::replace(&mut self.stopped, true)
     }
 
     /// Returns whether the run waits at the rung that the job was to stop at.

@@ -221,12 +221,12 @@ impl TrainingModule for FederatedModule {
         evaluation: &mut Evaluation<'_, Self>,
     ) -> Result<ValidationReport, TaskError> {
         let means = Means { encoding: &self.encoding, targets: &self.targets };
-        let mut looked = Vec::with_capacity(1);
+        let mut evaluated = Vec::with_capacity(1);
         for adapters in self.federation.models() {
             let network = flat::from_host(network.clone(), &adapters);
-            looked.push(self.validation.look(&network, means, evaluation)?);
+            evaluated.push(self.validation.evaluate(&network, means, evaluation)?);
         }
-        let metrics = self.validation.metrics(&looked, self.federation.answers(), self.federation.drift());
+        let metrics = self.validation.metrics(&evaluated, self.federation.answers(), self.federation.drift());
         Ok(ValidationReport { metrics, ..ValidationReport::default() })
     }
 

@@ -53,7 +53,7 @@ pub struct Means<'a> {
 
 /// What a model said of clips that are held out.
 #[derive(Clone, Debug)]
-pub struct Looked {
+pub struct HeldOutAnswers {
     /// Answers by the pooled output.
     pub pooled: Answers,
     /// Answers by the output of tokens.
@@ -172,14 +172,14 @@ impl Validation {
     }
 
     /// What a model knows of held-out clips and of unheard classes.
-    pub fn look(
+    pub fn evaluate(
         &self,
         network: &Adapters,
         means: Means<'_>,
         evaluation: &mut Evaluation<'_, FederatedModule>,
-    ) -> Result<Looked, TaskError> {
+    ) -> Result<HeldOutAnswers, TaskError> {
         evaluation.enter("validation");
-        let mut looked = Looked {
+        let mut evaluated = HeldOutAnswers {
             pooled: Answers::new(self.classes, self.classes),
             tokens: Answers::new(self.classes, self.classes),
             unheard: Answers::new(self.unheard_classes, self.all_classes),
@@ -190,13 +190,13 @@ impl Validation {
         let output = |output: &Conditioning| evaluation.output(output);
         self.each(&self.held_out, network, means, output, |rows| {
             for (class, cosines) in self.by_clip(rows.classes, &rows.pooled) {
-                looked.pooled.add(class, &cosines[..self.classes]);
+                evaluated.pooled.add(class, &cosines[..self.classes]);
             }
             for (class, cosines) in self.by_clip(rows.classes, &rows.tokens) {
-                looked.tokens.add(class, &cosines[..self.classes]);
+                evaluated.tokens.add(class, &cosines[..self.classes]);
             }
-            looked.loss_pooled += rows.losses[0];
-            looked.loss_tokens += rows.losses[1];
+            evaluated.loss_pooled += rows.losses[0];
+            evaluated.loss_tokens += rows.losses[1];
         })?;
         evaluation.enter("validation_unheard");
         self.each(
@@ -206,43 +206,49 @@ impl Validation {
             |_| Ok(()),
             |rows| {
                 for (class, cosines) in self.by_clip(rows.classes, &rows.pooled) {
-                    looked.unheard.add(class - self.first_unheard, cosines);
+                    evaluated.unheard.add(class - self.first_unheard, cosines);
                 }
             },
         )?;
-        Ok(looked)
+        Ok(evaluated)
     }
 
-    /// `looked` has what each node's model said, or what the only one said; `alone` what each node's own model said at the end
+    /// `evaluated` has what each node's model said, or what the only one said; `alone` what each node's own model said at the end
     /// of its last turn, with no clips before its first.
-    pub fn metrics(&self, looked: &[Looked], alone: &[Answers], drift: Option<f64>) -> Vec<(String, Option<f64>)> {
-        let of_all = |of: &dyn Fn(&Looked) -> Option<f64>| mean(looked.iter().filter_map(of));
+    pub fn metrics(
+        &self,
+        evaluated: &[HeldOutAnswers],
+        alone: &[Answers],
+        drift: Option<f64>,
+    ) -> Vec<(String, Option<f64>)> {
+        let of_all = |of: &dyn Fn(&HeldOutAnswers) -> Option<f64>| mean(evaluated.iter().filter_map(of));
         let right = |answers: &Answers| answers.right(0..self.classes, |class| class);
         let of_nodes: Vec<f64> = self
             .of_node
             .iter()
             .enumerate()
             .filter_map(|(node, classes)| {
-                let looked = looked.get(node).or(looked.first())?;
-                looked.pooled.right(classes.iter().copied(), |class| class)
+                let evaluated = evaluated.get(node).or(evaluated.first())?;
+                evaluated.pooled.right(classes.iter().copied(), |class| class)
             })
             .collect();
         let percent = |choices: usize| (choices > 0).then(|| 100.0 / choices as f64);
         let finite = |value: f64| Some(value).filter(|value| value.is_finite());
-        let unheard =
-            |looked: &Looked| looked.unheard.right(0..self.unheard_classes, |class| class + self.first_unheard);
+        let unheard = |evaluated: &HeldOutAnswers| {
+            evaluated.unheard.right(0..self.unheard_classes, |class| class + self.first_unheard)
+        };
         let chance_unheard = percent(self.all_classes).filter(|_| !self.unheard.is_empty());
         let named = [
-            ("retrieval", of_all(&|looked| right(&looked.pooled))),
-            ("retrieval_tokens", of_all(&|looked| right(&looked.tokens))),
+            ("retrieval", of_all(&|evaluated| right(&evaluated.pooled))),
+            ("retrieval_tokens", of_all(&|evaluated| right(&evaluated.tokens))),
             ("retrieval_node_mean", mean(of_nodes.iter().copied())),
             ("retrieval_node_least", of_nodes.iter().copied().reduce(f64::min)),
             ("retrieval_local", mean(alone.iter().filter_map(right))),
             ("chance", percent(self.classes)),
             ("retrieval_unheard", of_all(&unheard)),
             ("chance_unheard", chance_unheard),
-            ("loss_pooled", of_all(&|looked| finite(looked.loss_pooled / looked.clips))),
-            ("loss_tokens", of_all(&|looked| finite(looked.loss_tokens / looked.clips))),
+            ("loss_pooled", of_all(&|evaluated| finite(evaluated.loss_pooled / evaluated.clips))),
+            ("loss_tokens", of_all(&|evaluated| finite(evaluated.loss_tokens / evaluated.clips))),
             ("drift", drift),
         ];
         named.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()

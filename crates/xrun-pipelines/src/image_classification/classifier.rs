@@ -119,7 +119,7 @@ impl TrainingModule for Classifier {
             let scores: Vec<f32> = self.scores(network, &batch.pixels, device).into_data().iter::<f32>().collect();
             let rows = scores.chunks(self.batches.labels.classes.len());
             for (row, class) in rows.zip(&batch.classes) {
-                let (found, of_class) = told(row, *class as usize);
+                let (found, of_class) = class_and_loss(row, *class as usize);
                 correct.add(Some(f64::from(u8::from(found == *class as usize))));
                 loss += of_class;
             }
@@ -155,8 +155,8 @@ impl TrainingModule for Classifier {
     }
 }
 
-/// The class that scores highest, the first of several, and minus the logarithm of the probability of `class`.
-fn told(scores: &[f32], class: usize) -> (usize, f64) {
+/// Returns the class that scores highest, the first of equals, and minus the logarithm of the probability of `class`.
+fn class_and_loss(scores: &[f32], class: usize) -> (usize, f64) {
     let highest = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let found = scores.iter().position(|score| *score == highest).unwrap_or(0);
     let sum: f64 = scores.iter().map(|score| f64::from(score - highest).exp()).sum();
@@ -175,7 +175,7 @@ mod tests {
         let logits = Tensor::<2>::from_floats(rows, &autodiff());
         let loss = values(cross_entropy(logits, &[1, 0], &autodiff()))[0];
         assert!((loss - (1.407_606 + 4.035_976)).abs() < 1e-5, "{loss}");
-        let ((first, one), (second, other)) = (told(&rows[0], 1), told(&rows[1], 0));
+        let ((first, one), (second, other)) = (class_and_loss(&rows[0], 1), class_and_loss(&rows[1], 0));
         assert_eq!((first, second), (2, 2));
         assert!((one - 1.407_606).abs() < 1e-6 && (other - 4.035_976).abs() < 1e-6, "{one} {other}");
     }

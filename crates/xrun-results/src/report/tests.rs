@@ -167,7 +167,7 @@ fn a_leak_has_no_cap_and_a_full_bar() {
 fn the_container_is_told_apart_from_the_process() {
     let mut watch = Watch::new(Context { steps: 200, ..Context::default() });
     for step in 1..=200 {
-        watch.value(step, "container", step << 20, Series::Kept, BYTES);
+        watch.value(step, "container", step << 20, Series::Total, BYTES);
         watch.value(step, "heap", (8 << 20) + ((step % 2) << 17), Series::InUse, BYTES);
     }
     let text = verdict::text(&watch.verdict(), &[], None);

@@ -12,7 +12,7 @@ use super::text::{Head, quoted};
 use super::time::{Times, is_time};
 use super::{Asked, Known, PLACE, SERIES_MAX, Sample, Source, Value, Wrong, psrecord};
 use crate::axis::Axis;
-use crate::names::{OWNER, REST};
+use crate::names::{OWNER, UNCAPPED};
 
 /// The most columns that are looked at.
 const COLUMNS_MAX: usize = 256;
@@ -395,7 +395,7 @@ impl Column {
 
     /// Its name, which is none that a buffer of ours could have.
     fn plain(&self) -> String {
-        let ours = [OWNER, REST].iter().any(|start| self.name.starts_with(start));
+        let ours = [OWNER, UNCAPPED].iter().any(|start| self.name.starts_with(start));
         if ours { self.name.replacen(':', " ", 1) } else { self.name.clone() }
     }
 

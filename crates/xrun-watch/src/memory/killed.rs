@@ -1,16 +1,17 @@
-//! Who killed a process that is gone? Noted at its start, and compared later: the kernel counts whom it kills.
+//! Killer of a process, from the kernel's counts of OOM kills: recorded when it starts, and compared when it is gone.
 
 use std::path::Path;
 
 use super::cgroup::{Cgroup, oom_kills_in};
+use xrun_core::units::counted;
 use xrun_results::format::VERSION;
 use xrun_results::process::{GroupNote, ProcessNote, SlurmJob};
 use xrun_results::read;
 
-/// More groups above are not noted.
+/// Cap on the cgroups that are recorded.
 const GROUPS_MAX: usize = 32;
 
-/// Notes this process.
+/// Record of this process and the counts of OOM kills at its start.
 pub fn note(segment: u32, host: String) -> ProcessNote {
     let above = Cgroup::of_self().map(|group| group.oom_kills_above()).unwrap_or_default().into_iter().take(GROUPS_MAX);
     let groups = above.filter_map(|(folder, oom_kills)| {
@@ -21,7 +22,7 @@ pub fn note(segment: u32, host: String) -> ProcessNote {
         segment,
         process: std::process::id(),
         host,
-        boot: boot(),
+        boot: boot_id(),
         up_seconds: up_seconds(),
         machine_oom_kills: machine_oom_kills(),
         groups: groups.collect(),
@@ -29,79 +30,82 @@ pub fn note(segment: u32, host: String) -> ProcessNote {
     }
 }
 
-/// Who it was, as far as counters tell.
+/// Killer of a process, as far as the counts show.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Killer {
-    /// The kernel, for want of memory: kills in this group since the start. `own` says that it is the group of the process
-    /// and not one above.
-    Memory { group: String, kills: u64, own: bool },
-    /// The machine was started anew since.
+    /// OOM kill by the kernel.
+    Memory {
+        /// Directory of the cgroup.
+        group: String,
+        /// OOM kills in the cgroup since the process started.
+        kills: u64,
+        /// Whether it is the cgroup of the process, and not an ancestor.
+        own: bool,
+    },
+    /// The machine has rebooted since.
     Machine,
-    /// It ran elsewhere, where the counters are.
-    Elsewhere { host: String },
-    /// The kernel counted no kill.
+    /// The process ran on another host, which has the counts.
+    Elsewhere {
+        /// Name of that host.
+        host: String,
+    },
+    /// The kernel counted no OOM kill.
     NotTheKernel,
-    /// Nothing was noted, or nothing can be read.
+    /// Nothing was recorded, or nothing can be read.
     Unknown,
 }
 
 impl Killer {
-    /// For people, after "its process is gone:".
+    /// Explanation for people, to follow "its process is gone:".
     pub fn words(&self) -> String {
         match self {
             Self::Memory { group, kills, own: true } => {
-                format!("the kernel killed it for want of memory ({} in {group} since it began)", counted(*kills))
+                format!("OOM kill by the kernel ({} in {group} since it started)", counted(*kills, "kill"))
             }
             Self::Memory { group, kills, own: false } => format!(
-                "the kernel probably killed it for want of memory: its own group does not say, and there was {} in {group} since",
-                counted(*kills)
+                "probably an OOM kill by the kernel ({} in {group} since it started; its own cgroup has no count)",
+                counted(*kills, "kill")
             ),
-            Self::Machine => "the machine went down: it was started anew since".into(),
-            Self::Elsewhere { host } => format!("it ran on {host}; the kernel there knows who killed it"),
-            Self::NotTheKernel => {
-                "somebody killed it, and not the kernel for want of memory, which counted no kill in its group".into()
-            }
-            Self::Unknown => "killed, or the machine went down".into(),
+            Self::Machine => "the machine has rebooted since".into(),
+            Self::Elsewhere { host } => format!("it ran on {host}; only that host knows who killed it"),
+            Self::NotTheKernel => "killed by SIGKILL from outside, not by an OOM kill of the kernel".into(),
+            Self::Unknown => "killed, or the machine rebooted".into(),
         }
     }
 
-    /// For a table.
+    /// Cell of a table; `None` for killers that are not listed.
     pub fn word(&self) -> Option<&'static str> {
         match self {
             Self::Memory { .. } => Some("out of memory"),
-            Self::Machine => Some("machine went down"),
+            Self::Machine => Some("reboot"),
             _ => None,
         }
     }
 }
 
-fn counted(kills: u64) -> String {
-    if kills == 1 { "1 kill".into() } else { format!("{kills} kills") }
-}
-
-/// The note of a run's newest process.
+/// Record of a run's newest process.
 pub fn noted(run: &Path) -> Option<ProcessNote> {
     read::process(run).ok().flatten()
 }
 
-/// Who killed the newest process of this run. The caller knows that it is gone and did not end by itself.
+/// Killer of the newest process of a run. The caller knows that it has ended without an exit record.
 pub fn killer(run: &Path, host: &str) -> Killer {
-    noted(run).map_or(Killer::Unknown, |note| of(&note, host))
+    noted(run).map_or(Killer::Unknown, |note| killer_of(&note, host))
 }
 
-/// The same of a note.
-pub fn of(note: &ProcessNote, host: &str) -> Killer {
-    let here = boot();
+/// Killer of the process of a record.
+fn killer_of(note: &ProcessNote, host: &str) -> Killer {
+    let this_boot = boot_id();
     if note.host != host {
         return Killer::Elsewhere { host: note.host.clone() };
     }
-    if note.boot.is_some() && here.is_some() && note.boot != here {
+    if note.boot.is_some() && this_boot.is_some() && note.boot != this_boot {
         return Killer::Machine;
     }
     let mut counted = false;
     for (at, group) in note.groups.iter().enumerate() {
         let folder = Path::new(&group.folder);
-        // One that was made anew counts from 0 again.
+        // A new group of the same name counts from 0.
         let now = (inode(folder) == Some(group.inode)).then(|| oom_kills_in(folder)).flatten();
         let Some(now) = now else { continue };
         counted = true;
@@ -110,12 +114,12 @@ pub fn of(note: &ProcessNote, host: &str) -> Killer {
             return Killer::Memory { group: group.folder.clone(), kills, own };
         }
         if at == 0 {
-            // Its own group has counted nobody, so whoever was killed in those above was another.
+            // OOM kills in ancestors were those of other processes.
             return Killer::NotTheKernel;
         }
     }
     match note.machine_oom_kills.zip(machine_oom_kills()) {
-        // Nobody at all was killed for want of memory.
+        // There was no OOM kill at all.
         Some((then, now)) if now == then => Killer::NotTheKernel,
         Some((then, now)) if now > then && !counted => {
             Killer::Memory { group: "the whole machine".into(), kills: now - then, own: false }
@@ -124,8 +128,8 @@ pub fn of(note: &ProcessNote, host: &str) -> Killer {
     }
 }
 
-/// Linux's name for this start of the machine.
-fn boot() -> Option<String> {
+/// Boot id of Linux.
+fn boot_id() -> Option<String> {
     let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     Some(text.trim().to_owned()).filter(|text| !text.is_empty())
 }
@@ -158,27 +162,27 @@ mod tests {
     }
 
     #[test]
-    fn another_machine_and_another_start_of_it_are_told_apart() {
+    fn another_host_and_a_reboot_are_recognised() {
         let note = note(0, "here".into());
-        assert_eq!(of(&note, "there"), Killer::Elsewhere { host: "here".into() });
+        assert_eq!(killer_of(&note, "there"), Killer::Elsewhere { host: "here".into() });
         let before = ProcessNote { boot: Some("another".into()), ..note.clone() };
         if note.boot.is_some() {
-            assert_eq!(of(&before, "here"), Killer::Machine);
+            assert_eq!(killer_of(&before, "here"), Killer::Machine);
         }
-        assert_ne!(of(&note, "here"), Killer::Machine);
+        assert_ne!(killer_of(&note, "here"), Killer::Machine);
     }
 
     #[test]
-    fn a_group_that_is_gone_or_was_made_anew_says_nothing() {
+    fn a_missing_or_recreated_group_is_unknown() {
         let mut note = note(0, "here".into());
         note.groups = vec![group("/sys/fs/cgroup/memory/no-such-group", 0), group("/tmp", 0)];
         note.machine_oom_kills = None;
-        assert_eq!(of(&note, "here"), Killer::Unknown);
+        assert_eq!(killer_of(&note, "here"), Killer::Unknown);
         note.groups.clear();
-        assert_eq!(of(&note, "here"), Killer::Unknown, "nothing was noted");
+        assert_eq!(killer_of(&note, "here"), Killer::Unknown, "nothing was recorded");
         if machine_oom_kills().is_some() {
             note.machine_oom_kills = machine_oom_kills().map(|kills| kills + 1);
-            assert_eq!(of(&note, "here"), Killer::Unknown, "a counter that went back");
+            assert_eq!(killer_of(&note, "here"), Killer::Unknown, "a count that fell");
         }
     }
 
@@ -186,7 +190,7 @@ mod tests {
     fn this_process_has_not_been_killed() {
         let note = note(0, "here".into());
         if !note.groups.is_empty() {
-            assert!(!matches!(of(&note, "here"), Killer::Unknown | Killer::Machine), "{note:?}");
+            assert!(!matches!(killer_of(&note, "here"), Killer::Unknown | Killer::Machine), "{note:?}");
         }
     }
 }

@@ -54,19 +54,19 @@ pub enum Place {
 
 impl Declared {
     /// Returns whether its growth will end before the memory limit is reached.
-    pub(crate) fn growth_ends(self, context: &Context, room: Option<u64>) -> bool {
-        let room = match self.place {
-            Place::Host => context.host_limit.into_iter().chain(room).min(),
+    pub(crate) fn growth_ends(self, context: &Context, budget: Option<u64>) -> bool {
+        let budget = match self.place {
+            Place::Host => context.host_limit.into_iter().chain(budget).min(),
             Place::Device => context.device_limit,
         };
-        self.full < NO_CAP && room.is_none_or(|room| self.full <= room)
+        self.full < NO_CAP && budget.is_none_or(|budget| self.full <= budget)
     }
 }
 
 impl Context {
     /// Bytes of a sample that are held by owners whose growth will end.
-    pub(crate) fn bytes_in_capped(&self, sample: &Sample<'_>, place: Place, room: Option<u64>) -> u64 {
-        let will_end = |owner: &Declared| owner.place == place && owner.growth_ends(self, room);
+    pub(crate) fn bytes_in_capped(&self, sample: &Sample<'_>, place: Place, budget: Option<u64>) -> u64 {
+        let will_end = |owner: &Declared| owner.place == place && owner.growth_ends(self, budget);
         let capped = |name: &String| self.owners.get(name).is_some_and(will_end);
         sample.owners.into_iter().flatten().filter(|(name, _)| capped(name)).map(|(_, bytes)| bytes).sum()
     }

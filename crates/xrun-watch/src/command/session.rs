@@ -438,7 +438,7 @@ impl Session<'_> {
         let (samples, steps) = self.record.lost();
         let counts = [(samples, "sample"), (steps, "step")].into_iter().filter(|(count, _)| *count > 0);
         let counts: Vec<String> = counts.map(|(count, name)| counted(count, name)).collect();
-        (!counts.is_empty()).then(|| format!("could not write {}, which the verdict includes", counts.join(" and ")))
+        (!counts.is_empty()).then(|| format!("{} lost: not written, but included in the verdict", counts.join(" and ")))
     }
 
     /// Note on whether the command saved before it ended; `None` where its checkpoint is unknown, or it finished.

@@ -429,10 +429,7 @@ fn columns_of_a_table_are_judged_by_their_names_and_units() {
         assert_eq!((&series[0]["name"], &verdict["verdict"]), (&"rss_mb".into(), &"growing".into()));
         assert!((series[0]["slope"].as_f64().unwrap() - 2.5e6).abs() < 1.0, "megabytes, a step: {verdict}");
         assert!(series[0]["slope_per_epoch"].is_null() && verdict["process"].is_null(), "{verdict}");
-        assert!(
-            said.err.contains("`epoch`") && said.err.contains("`note` (line 2: \"warm\""),
-            "{said:?}"
-        );
+        assert!(said.err.contains("`epoch`") && said.err.contains("`note` (line 2: \"warm\""), "{said:?}");
     }
     let said = workplace.xrun(&["verdict", "plain.csv", "--column", "time_ms", "--json"]);
     assert!(said.code == 0 && said.out.contains("\"time_ms\"") && !said.out.contains("\"rss_mb\""), "{said:?}");

@@ -45,16 +45,16 @@ pub fn message(
     series: &[SeriesVerdict],
     Attribution { owner, fraction, full_in }: Attribution<'_>,
 ) -> String {
-    let judged_so = |one: &&SeriesVerdict| one.findings.verdict == verdict;
-    let named = |name: &str| series.iter().filter(judged_so).find(|one| one.name == name);
+    let has_verdict = |one: &&SeriesVerdict| one.findings.verdict == verdict;
+    let named = |name: &str| series.iter().filter(has_verdict).find(|one| one.name == name);
     let total = ["device_in_use", "heap", HELD, ON_GPUS].into_iter().find_map(named);
     let is_command = series.iter().any(|one| one.name == HELD);
     // For a command the group of processes says more than the sum of all.
     let group = owner.filter(|_| is_command && fraction.is_some()).and_then(|owner| named(&format!("{OWNER}{owner}")));
-    let any_owner = || series.iter().filter(judged_so).find(|one| one.name.starts_with(OWNER));
+    let any_owner = || series.iter().filter(has_verdict).find(|one| one.name.starts_with(OWNER));
     let subject = match verdict {
         Judgement::Retained => OVERHEADS.iter().find_map(|(name, _)| named(name)),
-        _ => group.or(total).or_else(any_owner).or_else(|| series.iter().find(judged_so)),
+        _ => group.or(total).or_else(any_owner).or_else(|| series.iter().find(has_verdict)),
     };
     let Some(subject) = subject else { return "no samples to judge".into() };
     let name = match subject.name.strip_prefix(OWNER) {

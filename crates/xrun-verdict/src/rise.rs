@@ -12,7 +12,7 @@ pub struct Rise {
     pub line: Line,
     /// Step at which it began.
     pub since: u64,
-    /// Whether it is as fast at its end as before.
+    /// True if it is as fast at its end as before.
     pub steady: bool,
 }
 

@@ -246,9 +246,9 @@ impl Watch {
             .or_else(|| fastest_owner(total?, &series));
         let is_flat = matches!(verdict, Judgement::GrewThenFlat | Judgement::Stepped);
         let flat = series.iter().find(|one| is_flat && is_total(&one.name) && one.findings.verdict == verdict);
-        let held = flat.and_then(|total| self.main_owner(total, &series, |one| one.last - one.first));
-        let owner = owner.or_else(|| held.as_ref().map(|(name, _)| name.clone()));
-        let fraction = explained.or(held).map(|(_, fraction)| fraction);
+        let holder = flat.and_then(|total| self.main_owner(total, &series, |one| one.last - one.first));
+        let owner = owner.or_else(|| holder.as_ref().map(|(name, _)| name.clone()));
+        let fraction = explained.or(holder).map(|(_, fraction)| fraction);
         let minima = self.series.get("heap").or_else(|| self.series.values().next());
         let minima = minima.map(|tracked| tracked.windows.minima()).unwrap_or_default();
         let run = RunSpan {

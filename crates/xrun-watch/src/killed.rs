@@ -22,15 +22,15 @@ use xrun_results::{named, read};
 /// Explanation of a kill, in sentences.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Explained {
-    /// Who killed it.
+    /// Killer, as a sentence.
     pub who: String,
     /// Memory at the last sample; `None` without a sample.
     pub held: Option<String>,
     /// Verdict on memory that was growing; `None` where none was.
     pub growing: Option<String>,
-    /// What the user can do.
+    /// Advice for the user.
     pub to_do: String,
-    /// Whether it was an OOM kill.
+    /// True if it was an OOM kill.
     #[serde(skip)]
     pub of_memory: bool,
 }

@@ -16,7 +16,7 @@ pub struct Ending {
     pub outcome: Outcome,
     /// Message, for people.
     pub message: String,
-    /// Whether the data could not be used.
+    /// True if the data could not be used.
     pub of_data: bool,
 }
 
@@ -40,7 +40,7 @@ impl Ending {
 /// End of a run with its records; `None` for those that could not be written.
 #[derive(Clone, Debug)]
 pub struct RunOutcome {
-    /// How the run ended.
+    /// Outcome and message.
     pub ending: Ending,
     /// Contents of `summary.json`.
     pub summary: Option<Summary>,
@@ -125,7 +125,7 @@ pub fn listen_for_saves() -> std::io::Result<()> {
     Ok(())
 }
 
-/// Whether the signals have their default action, which ends the process. `None` before the first [`ForAWhile`]: a removed
+/// True if the signals have their default action, which ends the process. `None` before the first [`ForAWhile`]: a removed
 /// handler does not restore the default action, so a permanent one emulates it.
 static DEFAULT_ACTION: Mutex<Option<Arc<AtomicBool>>> = Mutex::new(None);
 
@@ -184,7 +184,7 @@ impl Drop for ForAWhile {
     }
 }
 
-/// Whether a [`StopSignal`] is installed.
+/// True if a [`StopSignal`] is installed.
 static PERMANENT: AtomicBool = AtomicBool::new(false);
 
 /// Flag that is set by the first SIGINT, SIGTERM or SIGHUP.

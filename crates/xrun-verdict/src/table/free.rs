@@ -50,7 +50,7 @@ pub struct Free {
     count: i64,
     /// Bytes of the unit of the numbers.
     unit: f64,
-    /// Whether the unit is known and not inferred.
+    /// True if the unit is known and not inferred.
     unit_known: bool,
 }
 

@@ -30,7 +30,7 @@ pub struct RowGroups {
     columns: Vec<(usize, String)>,
     /// Values of the identifying columns, for each group.
     groups: Vec<Vec<String>>,
-    /// Whether there are more than [`GROUPS_MAX`].
+    /// True if there are more than [`GROUPS_MAX`].
     pub full: bool,
 }
 
@@ -57,7 +57,7 @@ impl RowGroups {
     /// Index of the group of a row; `None` beyond [`GROUPS_MAX`].
     pub fn index(&mut self, row: &[String]) -> Option<usize> {
         let cell = |at: usize| row.get(at).map_or("", String::as_str);
-        let same = |seen: &Vec<String>| self.columns.iter().zip(seen).all(|((at, _), series)| cell(*at) == series);
+        let same = |group: &Vec<String>| self.columns.iter().zip(group).all(|((at, _), value)| cell(*at) == value);
         if let Some(number) = self.groups.iter().position(same) {
             return Some(number);
         }
@@ -69,18 +69,19 @@ impl RowGroups {
     }
 
     /// Label of a group; `None` when it is the only one.
-    pub fn label(&self, number: usize) -> Option<String> {
-        let seen = self.groups.get(number).filter(|_| self.groups.len() > 1)?;
+    pub fn label(&self, group: usize) -> Option<String> {
+        let values = self.groups.get(group).filter(|_| self.groups.len() > 1)?;
         // One column is enough if it distinguishes all groups.
         let is_unique = |column: usize| {
-            let of = |seen: &Vec<String>| seen.get(column).cloned();
-            (1..self.groups.len()).all(|at| !self.groups[..at].iter().any(|before| of(before) == of(&self.groups[at])))
+            let value = |group: &Vec<String>| group.get(column).cloned();
+            (1..self.groups.len())
+                .all(|at| !self.groups[..at].iter().any(|before| value(before) == value(&self.groups[at])))
         };
         match (0..self.columns.len()).find(|column| is_unique(*column)) {
-            Some(column) => Some(value_label(&self.columns[column].1, &seen[column])),
+            Some(column) => Some(value_label(&self.columns[column].1, &values[column])),
             None => {
                 let all: Vec<String> =
-                    self.columns.iter().zip(seen).map(|((_, name), value)| value_label(name, value)).collect();
+                    self.columns.iter().zip(values).map(|((_, name), value)| value_label(name, value)).collect();
                 Some(all.join(", "))
             }
         }

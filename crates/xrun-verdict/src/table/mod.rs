@@ -90,9 +90,9 @@ impl Asked {
     /// Bytes of [`Self::unit`].
     fn unit_bytes(&self) -> Result<Option<f64>, TraceError> {
         let Some(unit) = &self.unit else { return Ok(None) };
-        let series = "use B, KB, MB, GB, TB, KiB, MiB, GiB or TiB";
+        let units = "use B, KB, MB, GB, TB, KiB, MiB, GiB or TiB";
         let bytes = column_names::bytes_of(&unit.to_lowercase());
-        bytes.map(Some).ok_or_else(|| TraceError::Asked(format!("unknown unit `{unit}`; {series}")))
+        bytes.map(Some).ok_or_else(|| TraceError::Asked(format!("unknown unit `{unit}`; {units}")))
     }
 }
 
@@ -211,7 +211,7 @@ struct Sample {
     line: u64,
     /// Position in the unit of the trace's axis.
     position: i64,
-    /// Whether it is the first of another process.
+    /// True if it is the first of another process.
     restart: bool,
     values: Vec<Value>,
 }

@@ -26,7 +26,7 @@ pub struct Mprof {
     lines: Lines,
     /// Process ids of the children, in order of appearance.
     children: Vec<String>,
-    /// Whether a sample was read.
+    /// True if a sample was read.
     begun: bool,
     /// Number of lines that mark calls of functions.
     marks: u64,
@@ -69,7 +69,7 @@ impl Trace for Mprof {
             };
             let series = match pid {
                 None => 0,
-                Some(pid) => match self.children.iter().position(|series| series == pid) {
+                Some(pid) => match self.children.iter().position(|child| child == pid) {
                     Some(at) => at + 1,
                     None if self.children.len() + 1 < SERIES_MAX => {
                         self.children.push(pid.to_owned());

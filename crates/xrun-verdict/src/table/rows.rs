@@ -16,7 +16,7 @@ pub struct Rows {
     reader: Reader,
     /// Line of the newest row.
     pub line: u64,
-    /// Whether numbers have a decimal comma, because semicolons separate cells.
+    /// True if numbers have a decimal comma, because semicolons separate cells.
     decimal_comma: bool,
 }
 

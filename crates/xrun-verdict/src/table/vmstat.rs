@@ -12,7 +12,7 @@ use crate::axis::Axis;
 const KIB: f64 = 1024.0;
 /// Smallest memory of a machine that trains, in KiB (128 MiB): smaller numbers are MiB, of `-S M`.
 const KIB_MIN: f64 = 131_072.0;
-const FREE: &[&str] = &["free", "buff", "cache"];
+const UNUSED_COLUMNS: &[&str] = &["free", "buff", "cache"];
 
 /// Returns whether a file begins like the output of `vmstat`.
 pub fn recognizes(head: &FileHead) -> bool {
@@ -62,10 +62,10 @@ impl Rows {
             };
             let has = |column: &str| self.header.iter().any(|name| name == column);
             let swapped = number("swpd").ok_or_else(|| invalid(&self.lines))?;
-            let unused = match FREE.iter().all(|column| has(column)) {
+            let unused = match UNUSED_COLUMNS.iter().all(|column| has(column)) {
                 false => None,
                 true => {
-                    let sum = FREE.iter().map(|column| number(column)).sum::<Option<f64>>();
+                    let sum = UNUSED_COLUMNS.iter().map(|column| number(column)).sum::<Option<f64>>();
                     Some(sum.ok_or_else(|| invalid(&self.lines))?)
                 }
             };
@@ -84,8 +84,8 @@ impl Rows {
 /// Reader of the output of vmstat.
 pub struct Vmstat {
     rows: Rows,
-    /// Whether lines have times.
-    timed: bool,
+    /// True if lines have times.
+    has_times: bool,
     count: i64,
     /// Highest unused memory in the unit of the numbers; `None` where the output lacks its columns.
     unused_max: Option<f64>,
@@ -94,10 +94,10 @@ pub struct Vmstat {
 
 impl Vmstat {
     pub fn open(path: &Path, head: &FileHead, unit: Option<f64>) -> Result<Self, TraceError> {
-        let (mut timed, mut unused_max) = (false, None);
+        let (mut has_times, mut unused_max) = (false, None);
         let mut rows = Rows::open(path, head)?;
         while let Some(row) = rows.next_row()? {
-            timed |= row.time.is_some();
+            has_times |= row.time.is_some();
             unused_max = row.unused.map(|unused| unused.max(unused_max.unwrap_or_default())).or(unused_max);
         }
         if unit.is_none() && unused_max.is_some_and(|max| max < KIB_MIN) {
@@ -105,14 +105,14 @@ impl Vmstat {
                 "the numbers are too small for KiB, the default unit of vmstat; use `--unit MiB` for `vmstat -S M`";
             return Err(TraceError::content(message));
         }
-        Ok(Self { rows: Rows::open(path, head)?, timed, count: 0, unused_max, unit })
+        Ok(Self { rows: Rows::open(path, head)?, has_times, count: 0, unused_max, unit })
     }
 }
 
 impl Trace for Vmstat {
     fn next_sample(&mut self, sample: &mut Sample) -> Result<bool, TraceError> {
         let Some(row) = self.rows.next_row()? else { return Ok(false) };
-        let position = match (self.timed, row.time) {
+        let position = match (self.has_times, row.time) {
             (false, _) => self.count,
             (true, Some(time)) => time,
             (true, None) => return Err(TraceError::at(row.line, "the time is missing; other lines have one")),
@@ -133,7 +133,7 @@ impl Trace for Vmstat {
     }
 
     fn axis(&self) -> Axis {
-        if self.timed { Axis::Clock } else { Axis::Samples }
+        if self.has_times { Axis::Clock } else { Axis::Samples }
     }
 
     fn notes(&self) -> Vec<String> {
@@ -144,7 +144,7 @@ impl Trace for Vmstat {
             None => "only swap is judged: the output lacks the columns free, buff or cache",
         };
         let mut notes = vec![format!("output of vmstat{unit}"), used.to_owned()];
-        if !self.timed {
+        if !self.has_times {
             notes.push("samples are counted, because the output has no times; `vmstat -t` prints them".into());
         }
         notes

@@ -49,7 +49,7 @@ struct EventFile {
     at: u64,
     /// Scalars of its newest step; more may follow.
     pending: Option<StepValues>,
-    /// Whether a checksum was wrong; the rest of the file is ignored.
+    /// True if a checksum was wrong; the rest of the file is ignored.
     damaged: bool,
 }
 
@@ -367,9 +367,9 @@ mod tests {
         assert_eq!((*loss, *learning_rate, values["norm"]), (0.5, Some(0.25), 2.0));
         let MetricsLine::Validation { step: 2, metrics, .. } = &lines[1] else { panic!("{lines:?}") };
         assert_eq!(metrics["val_accuracy"], Some(0.75));
-        let mut broken = record(3, "loss", 1.0);
-        broken[20] ^= 1;
-        append(&path, &[broken, record(4, "loss", 1.0)].concat());
+        let mut damaged = record(3, "loss", 1.0);
+        damaged[20] ^= 1;
+        append(&path, &[damaged, record(4, "loss", 1.0)].concat());
         events.end(&steps);
         assert_eq!((steps.newest(), events.damaged()), (2, 1), "the rest of a damaged file is ignored");
     }

@@ -47,11 +47,11 @@ struct Role {
     parent: usize,
     /// Command line without numbers.
     command: String,
-    /// Whether it ever had a process.
+    /// True if it ever had a process.
     had_process: bool,
-    /// Whether it ever had shared memory.
+    /// True if it ever had shared memory.
     had_shared: bool,
-    /// Whether it ever had GPU memory.
+    /// True if it ever had GPU memory.
     had_gpu: bool,
 }
 
@@ -64,7 +64,7 @@ pub struct ProcessSample {
     pub pages: Option<Pages>,
     /// Arguments of its command line.
     pub command: Vec<String>,
-    /// Whether it may still be between `fork` and `exec`.
+    /// True if it may still be between `fork` and `exec`.
     pub young: bool,
     /// GPU memory in bytes.
     pub gpu: u64,

@@ -69,17 +69,17 @@ pub struct Request {
     pub metrics: BTreeMap<String, Better>,
     /// Condition at which it is ended early.
     pub enough: Option<Enough>,
-    /// Whether its standard output goes to standard error, because ours is used otherwise.
+    /// True if its standard output goes to standard error, because ours is used otherwise.
     pub output_aside: bool,
-    /// Whether the exit code is that of the command, and not that of the outcome.
+    /// True if the exit code is that of the command, and not that of the outcome.
     pub own_exit_code: bool,
     /// Names of the limits in messages.
     pub names: Names,
-    /// Whether it can be resumed after a stop.
+    /// True if it can be resumed after a stop.
     pub resumes: bool,
     /// Secrets of the experiment, which are masked in the command line.
     pub secrets: Vec<String>,
-    /// Whether uncommitted changes of the checkout are recorded.
+    /// True if uncommitted changes of the checkout are recorded.
     pub patch: bool,
 }
 
@@ -129,7 +129,7 @@ pub enum StepsFrom {
     Output(StepPattern),
     /// Progress bars in its output.
     Recognised {
-        /// Whether the user requested them, and is told if there are none.
+        /// True if the user requested them, and expects a message if there are none.
         asked: bool,
     },
     /// File of JSON lines that it appends to.

@@ -48,7 +48,7 @@ pub struct CommandRecord {
     log: LineWriter,
     written: Instant,
     metrics_summary: MetricsSummary,
-    /// Whether earlier processes wrote lines, and this one has no step yet.
+    /// True if earlier processes wrote lines, and this one has no step yet.
     awaits_first_step: bool,
     /// Seconds that earlier processes ran.
     seconds_before: f64,
@@ -94,8 +94,8 @@ impl CommandRecord {
     pub fn create(request: &Request, watched: &Watched, ledger: &Ledger) -> Result<Self, WatchError> {
         // Masked: a guessed secret could be verified against the digest.
         let words = start::masked_words(request);
-        let folder = std::env::current_dir().unwrap_or_default();
-        let fingerprint = digest(format!("{}\0{}", folder.display(), words.join("\0")).as_bytes());
+        let working_directory = std::env::current_dir().unwrap_or_default();
+        let fingerprint = digest(format!("{}\0{}", working_directory.display(), words.join("\0")).as_bytes());
         let directory = directory::create(&request.results, &request.name, &fingerprint, timestamp::time())?;
         let manifest = Manifest {
             version: VERSION,
@@ -105,8 +105,8 @@ impl CommandRecord {
             fingerprint,
             seed: 0,
             command: command_line::command(),
-            code: built::code(&folder, request.patch),
-            working_directory: folder.display().to_string(),
+            code: built::code(&working_directory, request.patch),
+            working_directory: working_directory.display().to_string(),
             started: timestamp::now(),
             resumed: Vec::new(),
             resume_commands: Vec::new(),

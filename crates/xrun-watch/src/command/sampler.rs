@@ -59,7 +59,7 @@ pub struct Sampler {
     cost: Duration,
     peaks: MemorySummary,
     seen: Holding,
-    /// Whether there was a file in `/dev/shm` that no process had mapped.
+    /// True if there was a file in `/dev/shm` that no process had mapped.
     unmapped: bool,
     gpus: Option<Gpus>,
     load: MeanLoad,

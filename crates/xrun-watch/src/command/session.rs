@@ -12,7 +12,7 @@ use super::exit::{self, Exit, LastMemory};
 use super::limits::{Limits, unreclaimable};
 use super::record::{self, CommandEnd, CommandRecord, LimitReached};
 use super::sampler::{ProcessTree, Sampler, not_measured};
-use super::start::{self, Output};
+use super::start::{self, OutputReaders};
 use super::stop::Stopper;
 use super::terminal::Mirror;
 use super::{Begun, Request, StepsFrom, WatchError};
@@ -50,9 +50,9 @@ pub struct Watched {
     pub plan: Option<PlanFile>,
     /// Contents of `verdict.json`.
     pub verdict: Verdict,
-    /// Whether it was ended early because [`Request::enough`] was fulfilled.
+    /// True if it was ended early because [`Request::enough`] was fulfilled.
     pub far_enough: bool,
-    /// Whether some samples or steps could not be written.
+    /// True if some samples or steps could not be written.
     pub lost: bool,
 }
 
@@ -180,7 +180,7 @@ struct Session<'a> {
     sampler: Sampler,
     judged: Judged,
     stopper: Stopper,
-    output: Output,
+    output: OutputReaders,
     /// Number of processes that wrote into the directory before.
     segment: u32,
     /// Limit that stopped the command.
@@ -193,9 +193,9 @@ struct Session<'a> {
     /// Footprint by the scan before the newest sample.
     scan_at_sample: u64,
     limits: Limits,
-    /// Whether the message about missing steps may still come.
+    /// True if the message about missing steps may still come.
     awaits_first_step: bool,
-    /// Whether the last write failed, which was reported. The command continues.
+    /// True if the last write failed, which was reported. The command continues.
     write_failed: bool,
 }
 

@@ -29,13 +29,13 @@ const UNBUFFERED: &str = "PYTHONUNBUFFERED";
 /// There is no such file.
 pub fn find(request: &Request) -> Result<PathBuf, WatchError> {
     let path = Path::new(&request.words[0]);
-    let folder = request.folder.clone().unwrap_or_default();
+    let directory = request.folder.clone().unwrap_or_default();
     let is_program = |path: &Path| path.is_file();
     let found = match path.components().count() {
         0 | 1 if !path.is_absolute() => std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default())
-            .map(|folder| folder.join(path))
+            .map(|directory| directory.join(path))
             .find(|path| is_program(path)),
-        _ => std::path::absolute(folder.join(path)).ok().filter(|path| is_program(path)),
+        _ => std::path::absolute(directory.join(path)).ok().filter(|path| is_program(path)),
     };
     let name = xrun_core::printable::line(&path.display().to_string(), 200);
     found.ok_or_else(|| {
@@ -67,7 +67,7 @@ pub fn masked_words(request: &Request) -> Vec<String> {
 }
 
 /// Readers of the output and the files of a running command.
-pub struct Output {
+pub struct OutputReaders {
     pub steps: Arc<Steps>,
     pub metrics: Receiver<MetricsLine>,
     /// File of JSON lines.
@@ -90,12 +90,12 @@ pub fn start(
     program: &Path,
     own: Option<&OwnCgroup>,
     ledger: &Ledger,
-) -> Result<(u32, Output), WatchError> {
+) -> Result<(u32, OutputReaders), WatchError> {
     let mut command = std::process::Command::new(program);
     command.arg0(&request.words[0]).args(&request.words[1..]).process_group(0);
     command.envs(&request.environment);
-    if let Some(folder) = &request.folder {
-        command.current_dir(folder);
+    if let Some(directory) = &request.folder {
+        command.current_dir(directory);
     }
     if let Some(own) = own {
         enter_cgroup(&mut command, own)?;
@@ -112,8 +112,8 @@ pub fn start(
             tail = Some(Tail::new(path));
             None
         }
-        Some(StepsFrom::Events(folder)) => {
-            events = Some(EventFiles::new(folder));
+        Some(StepsFrom::Events(directory)) => {
+            events = Some(EventFiles::new(directory));
             None
         }
         None => None,
@@ -160,7 +160,7 @@ pub fn start(
         holding
     });
     let waiting = steps::buffer().register(ledger);
-    Ok((child.id(), Output { steps, metrics, tail, events, copies, mirrors, _read: read, _waiting: waiting }))
+    Ok((child.id(), OutputReaders { steps, metrics, tail, events, copies, mirrors, _read: read, _waiting: waiting }))
 }
 
 /// Has the child enter a cgroup before `exec`, which puts all processes of the command into it.

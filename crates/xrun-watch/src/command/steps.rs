@@ -360,8 +360,8 @@ mod tests {
 
     #[test]
     fn only_lines_appended_to_a_file_are_read() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("metrics.jsonl");
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("metrics.jsonl");
         xrun_core::files::write::replace(&path, b"{\"step\": 900}\n").unwrap();
         let (steps, numbers) = Steps::new(None, BTreeSet::new());
         let mut tail = Tail::new(&path);

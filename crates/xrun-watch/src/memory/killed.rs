@@ -14,8 +14,8 @@ const GROUPS_MAX: usize = 32;
 /// Record of this process and the counts of OOM kills at its start.
 pub fn note(segment: u32, host: String) -> ProcessNote {
     let above = Cgroup::of_self().map(|group| group.oom_kills_above()).unwrap_or_default().into_iter().take(GROUPS_MAX);
-    let groups = above.filter_map(|(folder, oom_kills)| {
-        Some(GroupNote { inode: inode(&folder)?, folder: folder.display().to_string(), oom_kills })
+    let groups = above.filter_map(|(directory, oom_kills)| {
+        Some(GroupNote { inode: inode(&directory)?, folder: directory.display().to_string(), oom_kills })
     });
     ProcessNote {
         version: VERSION,
@@ -39,7 +39,7 @@ pub enum Killer {
         group: String,
         /// OOM kills in the cgroup since the process started.
         kills: u64,
-        /// Whether it is the cgroup of the process, and not an ancestor.
+        /// True if it is the cgroup of the process, and not an ancestor.
         own: bool,
     },
     /// The machine has rebooted since.
@@ -104,9 +104,9 @@ fn killer_of(note: &ProcessNote, host: &str) -> Killer {
     }
     let mut counted = false;
     for (at, group) in note.groups.iter().enumerate() {
-        let folder = Path::new(&group.folder);
+        let directory = Path::new(&group.folder);
         // A new group of the same name counts from 0.
-        let now = (inode(folder) == Some(group.inode)).then(|| oom_kills_in(folder)).flatten();
+        let now = (inode(directory) == Some(group.inode)).then(|| oom_kills_in(directory)).flatten();
         let Some(now) = now else { continue };
         counted = true;
         if now > group.oom_kills {
@@ -144,8 +144,8 @@ fn up_seconds() -> Option<f64> {
 }
 
 #[cfg(unix)]
-fn inode(folder: &Path) -> Option<u64> {
-    std::fs::metadata(folder).ok().map(|found| std::os::unix::fs::MetadataExt::ino(&found))
+fn inode(directory: &Path) -> Option<u64> {
+    std::fs::metadata(directory).ok().map(|found| std::os::unix::fs::MetadataExt::ino(&found))
 }
 
 #[cfg(not(unix))]
@@ -157,8 +157,8 @@ fn inode(_: &Path) -> Option<u64> {
 mod tests {
     use super::*;
 
-    fn group(folder: &str, oom_kills: u64) -> GroupNote {
-        GroupNote { folder: folder.into(), inode: inode(Path::new(folder)).unwrap_or(7), oom_kills }
+    fn group(directory: &str, oom_kills: u64) -> GroupNote {
+        GroupNote { folder: directory.into(), inode: inode(Path::new(directory)).unwrap_or(7), oom_kills }
     }
 
     #[test]

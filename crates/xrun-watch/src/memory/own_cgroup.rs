@@ -36,11 +36,11 @@ impl OwnCgroup {
         let cgroup = parent.below(&format!("{NAME}{}", std::process::id()));
         fs::create_dir(&cgroup.directory).map_err(|error| format!("{}: {error}", cgroup.directory.display()))?;
         let lock = lock(&cgroup.directory);
-        let mut made = Self { cgroup, _lock: lock, moved_to: None, parent, limited: limit.is_some() };
-        if !made.cgroup.directory.join(made.cgroup.files.limit).is_file() {
-            made.delegate_memory()?;
+        let mut own = Self { cgroup, _lock: lock, moved_to: None, parent, limited: limit.is_some() };
+        if !own.cgroup.directory.join(made.cgroup.files.limit).is_file() {
+            own.delegate_memory()?;
         }
-        let Cgroup { directory, files, .. } = &made.cgroup;
+        let Cgroup { directory, files, .. } = &own.cgroup;
         if !directory.join(files.limit).is_file() {
             return Err(format!("{}: memory is not delegated to it", directory.display()));
         }
@@ -50,7 +50,7 @@ impl OwnCgroup {
             let (swap, with_memory) = files.swap_limit;
             let _ = set(&directory.join(swap), if with_memory { bytes } else { 0 });
         }
-        Ok(made)
+        Ok(own)
     }
 
     /// Moves this process from its group into a new one below it, if it is alone there, and delegates memory from the group.
@@ -61,10 +61,10 @@ impl OwnCgroup {
         if processes.trim() != own.to_string() {
             return Err(format!("{}: it has other processes, and memory is not delegated", directory.display()));
         }
-        let aside = self.parent.below(&format!("{NAME}{own}-itself"));
-        fs::create_dir(&aside.directory).map_err(|error| format!("{}: {error}", aside.directory.display()))?;
-        self.moved_to = Some(aside.clone());
-        set(&aside.directory.join(PROCESSES), own)?;
+        let subgroup = self.parent.below(&format!("{NAME}{own}-itself"));
+        fs::create_dir(&subgroup.directory).map_err(|error| format!("{}: {error}", subgroup.directory.display()))?;
+        self.moved_to = Some(subgroup.clone());
+        set(&subgroup.directory.join(PROCESSES), own)?;
         set(&directory.join(DELEGATED), "+memory")
     }
 

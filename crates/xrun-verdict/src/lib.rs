@@ -52,7 +52,7 @@ pub use watch::Watch;
 /// series together, and takes samples one by one.
 pub fn judge(series: impl IntoIterator<Item = (u64, u64)>) -> Findings {
     let points = series.into_iter().map(|(step, bytes)| (step, bytes as f64));
-    judge::judge(&window_minima::window_minima(points, 0), Series::InUse, BYTES)
+    judge::judge(&window_minima::window_minima(points, 0), judge::SeriesKind::InUse, BYTES)
 }
 
 #[cfg(doctest)]

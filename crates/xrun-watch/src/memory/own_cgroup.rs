@@ -37,7 +37,7 @@ impl OwnCgroup {
         fs::create_dir(&cgroup.directory).map_err(|error| format!("{}: {error}", cgroup.directory.display()))?;
         let lock = lock(&cgroup.directory);
         let mut own = Self { cgroup, _lock: lock, moved_to: None, parent, limited: limit.is_some() };
-        if !own.cgroup.directory.join(made.cgroup.files.limit).is_file() {
+        if !own.cgroup.directory.join(own.cgroup.files.limit).is_file() {
             own.delegate_memory()?;
         }
         let Cgroup { directory, files, .. } = &own.cgroup;
@@ -165,15 +165,15 @@ mod tests {
     #[test]
     fn groups_without_a_live_xrun_are_removed() {
         let parent = tempfile::tempdir().unwrap();
-        let made = |name: &str| {
+        let create = |name: &str| {
             let directory = parent.path().join(name);
             fs::create_dir(&directory).unwrap();
             directory
         };
         // No process has these ids: the kernel assigns none above 4,194,304.
-        let (gone, in_other_container) = (made("xrun-99999999"), made("xrun-99999998"));
-        let (alive, foreign) = (made(&format!("xrun-{}", std::os::unix::process::parent_id())), made("other-99999999"));
-        let with_processes = made("xrun-99999997");
+        let (gone, in_other_container) = (create("xrun-99999999"), create("xrun-99999998"));
+        let (alive, foreign) = (create(&format!("xrun-{}", std::os::unix::process::parent_id())), create("other-99999999"));
+        let with_processes = create("xrun-99999997");
         fs::create_dir(with_processes.join("below")).unwrap();
         let lock = lock(&in_other_container).unwrap();
         remove_stale(parent.path());

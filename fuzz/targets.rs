@@ -30,7 +30,7 @@ use xrun::results::{index, read as read_results};
 use xrun::run::{checkpoint, reproduce, resume};
 use xrun::sweep::records::sweep::Record;
 use xrun::sweep::{plan, slurm};
-use xrun::verdict::table::Asked;
+use xrun::verdict::table::TableOptions;
 
 use super::mutate::{flipped, mutated, with_right_checks, with_right_head};
 use super::picture_texts::{answer_text, image_text, messages};
@@ -321,7 +321,7 @@ fn answers(run: &Path, other: &Path, output: &Path) -> Vec<String> {
         text(summary::text(run, Some(80)).map_err(|error| error.to_string())),
         text(compare::gather(&both).map(|both| compare::text(&both, 100)).map_err(|error| error.to_string())),
         text(
-            judge::of_path(run, &Asked::default())
+            judge::of_path(run, &TableOptions::default())
                 .map(|found| format!("{:?}", found.verdict))
                 .map_err(|error| error.to_string()),
         ),
@@ -411,7 +411,7 @@ fn csv(place: &Path) -> Work {
         if !is_table {
             read_results::memory_file(path).map_err(|error| error.to_string())?.for_each(drop);
         }
-        Ok(judge::of_path(path, &Asked::default()).is_ok())
+        Ok(judge::of_path(path, &TableOptions::default()).is_ok())
     })
 }
 

@@ -92,7 +92,7 @@ impl Program {
         }
         self.kinds.register();
         device::register(&Burn);
-        if child::is_of_this_program() {
+        if child::is_child_of_this_program() {
             std::process::exit(i32::from(cli::answer()));
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! The only file that touches what is judged: everything that depends on its interface stands here.
 
-use xrun::verdict::{BYTES, Context, Findings, Judgement, Sample, Scale, Series, Watch};
+use xrun::verdict::{BYTES, Context, Findings, Judgement, Sample, SeriesKind, Thresholds, Watch};
 
 use super::series::{Run, Truth};
 
@@ -89,18 +89,18 @@ impl Outcome {
 
 /// Judges a run as the program does: as one series, or as processes where it has restarts.
 pub fn judge(run: &Run, growth_min: f64) -> Outcome {
-    let scale = Scale { growth_min, move_min: growth_min / 32.0 };
+    let thresholds = Thresholds { growth_min, move_min: growth_min / 32.0 };
     let context = Context {
         steps: run.steps,
         steps_per_epoch: run.steps_per_epoch,
         settled: run.settled,
-        scale: (scale != BYTES).then_some(scale),
+        thresholds: (thresholds != BYTES).then_some(thresholds),
         ..Context::default()
     };
     let mut watch = Watch::new(context);
     if run.restarts.is_empty() {
         for sample in &run.samples {
-            watch.value(sample.step, "memory", sample.bytes as u64, Series::InUse, scale);
+            watch.add_value(sample.step, "memory", sample.bytes as u64, SeriesKind::InUse, thresholds);
         }
     } else {
         add_processes(run, &mut watch);

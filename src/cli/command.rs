@@ -9,7 +9,7 @@ use super::Display;
 use super::terminal::{Failure, Terminal};
 use super::training;
 use super::watch;
-use crate::command::{Begun, Enough, Names, Request, StepsFrom, session, start};
+use crate::command::{EarlyEnd, LimitNames, PreparedRun, StepSource, WatchRequest, session, start};
 use crate::directory::RunDirectory;
 use crate::experiment::Experiment;
 use crate::experiment::command::{NO_STEPS, RECOGNISE, Words};
@@ -36,7 +36,7 @@ const NO_RUN: &str = "{run}";
 pub struct How<'a> {
     /// By the words that go on from its checkpoint.
     pub resumes: bool,
-    pub enough: Option<Enough>,
+    pub enough: Option<EarlyEnd>,
     /// Where it ran before.
     pub folder: Option<&'a Path>,
 }
@@ -44,12 +44,12 @@ pub struct How<'a> {
 impl How<'_> {
     /// To the end, or only as far as a probe looks.
     pub fn until(probe: Option<u64>) -> Self {
-        Self { enough: probe.map(|steps| Enough { steps, after: Some(probe::OF_COMMAND) }), ..Self::default() }
+        Self { enough: probe.map(|steps| EarlyEnd { steps, after: Some(probe::OF_COMMAND) }), ..Self::default() }
     }
 }
 
 /// What the session is asked for. `run` is the folder of the results.
-fn request(experiment: &Experiment, run: &Path, how: How<'_>, display: &Display) -> Result<Request, Failure> {
+fn request(experiment: &Experiment, run: &Path, how: How<'_>, display: &Display) -> Result<WatchRequest, Failure> {
     let command = experiment.command().ok_or_else(|| Failure::Failed("this experiment is no command".into()))?;
     let filled = Words::of(experiment, command, Some(run));
     // `xrun check` looked at all of them.
@@ -72,45 +72,45 @@ fn request(experiment: &Experiment, run: &Path, how: How<'_>, display: &Display)
     let folder = command.folder.as_ref().map(PathBuf::from).or_else(|| how.folder.map(Path::to_path_buf));
     let within = |path: String| folder.clone().unwrap_or_default().join(path);
     let probes = how.enough.is_some_and(|enough| enough.after.is_some());
-    Ok(Request {
-        words: words.into_iter().map(OsString::from).collect(),
+    Ok(WatchRequest {
+        command: words.into_iter().map(OsString::from).collect(),
         name: experiment.experiment.name.clone(),
         results: PathBuf::new(),
-        every: if probes { command.every.0.min(PROBE_EVERY) } else { command.every.0 },
+        interval: if probes { command.every.0.min(PROBE_EVERY) } else { command.every.0 },
         host_memory: experiment.limits.host_memory.map(|limit| limit.0),
         hard_limit: command.hard_limit.map(|limit| limit.0),
         device_memory: experiment.limits.device_memory.map(|limit| limit.0),
-        at: watch::AT,
+        limit_fraction: watch::AT,
         signal: command.signal,
         grace: command.grace.0,
         time_limit: experiment.training.time_limit.map(|limit| limit.0),
         fail_on: experiment.memory.fail_on,
         steps: {
-            let file = one(&command.steps_file)?.map(within).map(StepsFrom::File);
-            let events = one(&command.tensorboard)?.map(within).map(StepsFrom::Events);
+            let file = one(&command.steps_file)?.map(within).map(StepSource::File);
+            let events = one(&command.tensorboard)?.map(within).map(StepSource::Events);
             steps(command, file.or(events))?
         },
         environment,
         secrets,
         checkpoint: one(&command.checkpoint)?.map(within),
-        folder,
+        working_directory: folder,
         metrics: command.metrics.clone(),
-        enough: how.enough,
-        output_aside: display.json,
+        early_end: how.enough,
+        stdout_to_stderr: display.json,
         own_exit_code: false,
-        names: Names::KEYS,
-        resumes: command.resume.is_some(),
+        names: LimitNames::KEYS,
+        can_resume: command.resume.is_some(),
         patch: experiment.experiment.patch,
     })
 }
 
 /// Where its steps come from.
-fn steps(command: &Command, written: Option<StepsFrom>) -> Result<Option<StepsFrom>, Failure> {
+fn steps(command: &Command, written: Option<StepSource>) -> Result<Option<StepSource>, Failure> {
     Ok(match (command.steps.as_deref(), written) {
         (_, Some(written)) => Some(written),
         (Some(NO_STEPS), None) => None,
-        (asked @ (Some(RECOGNISE) | None), None) => Some(StepsFrom::Recognised { asked: asked.is_some() }),
-        (Some(pattern), None) => Some(StepsFrom::Output(StepPattern::new(pattern).map_err(Failure::Failed)?)),
+        (asked @ (Some(RECOGNISE) | None), None) => Some(StepSource::Recognised { asked: asked.is_some() }),
+        (Some(pattern), None) => Some(StepSource::Output(StepPattern::new(pattern).map_err(Failure::Failed)?)),
     })
 }
 
@@ -129,7 +129,7 @@ pub fn begin(
     let begun = new.begin(&opened, 0)?.into_directory();
     let run = absolute(&begun.path)?;
     let request = request(experiment, &run, how, display)?;
-    let code = run_in(Begun { directory: begun, segment: 0, seconds: 0.0 }, &request, display, terminal)?;
+    let code = run_in(PreparedRun { directory: begun, segment: 0, seconds: 0.0 }, &request, display, terminal)?;
     Ok((run, code))
 }
 
@@ -173,7 +173,7 @@ pub fn resume(
     }
     let seconds = seconds_of(&run);
     resume::begin_again(&run, continuation, &opened.plan, overrides).map_err(Failure::failed)?;
-    run_in(Begun { directory, segment: continuation.segment, seconds }, &request, display, terminal)
+    run_in(PreparedRun { directory, segment: continuation.segment, seconds }, &request, display, terminal)
 }
 
 /// Seconds that processes have worked on a run so far.
@@ -183,13 +183,13 @@ fn seconds_of(run: &Path) -> f64 {
     summed.or_else(sampled).unwrap_or_default()
 }
 
-fn run_in(begun: Begun, request: &Request, display: &Display, terminal: Terminal) -> Result<u8, Failure> {
+fn run_in(begun: PreparedRun, request: &WatchRequest, display: &Display, terminal: Terminal) -> Result<u8, Failure> {
     let run = begun.directory.path.clone();
     let program = invocation::program();
     let watched = session::run_in(begun, request, &|text| terminal.say(&format!("{program}: {text}")));
     let watched = watched.map_err(watch::failure)?;
     let reported = crate::report::write(&run);
-    let enough = watched.far_enough;
+    let enough = watched.ended_early;
     let ending = Ending::new(watched.summary.outcome, watched.summary.message.clone());
     let code = if enough { 0 } else { ending.exit_code() };
     let (summary, verdict) = (Some(watched.summary), Some(watched.verdict));

@@ -10,7 +10,7 @@ use super::{
     man, new, note, plan, predict, remove, report, reproduce, resume, run, schema, show, sweep, top, typo, verdict,
     watch,
 };
-use crate::stop::listen_for_saves;
+use crate::stop::listen_for_checkpoint_requests;
 use crate::{invocation, panics};
 
 /// The environment, without variables that are not Unicode: no key could take them.
@@ -55,7 +55,7 @@ fn dispatch(line: CommandLine) -> u8 {
     let (json, events) = manner(&command);
     if matches!(command, Command::Run(_) | Command::Resume(_) | Command::Sweep(_) | Command::Reproduce(_)) {
         // From the first moment on: a run that has not begun saves after its first step. Without it the signal ends the program.
-        let _ = listen_for_saves();
+        let _ = listen_for_checkpoint_requests();
     }
     let answer: Result<u8, Failure> = match command {
         Command::Run(arguments) => run::run(&arguments),

@@ -14,7 +14,7 @@ use crate::judge;
 use crate::report::junit::junit;
 use crate::report::verdict::{Pair, pairs};
 use crate::results::format::Outcome;
-use crate::results::verdict::{Judgement, OWNER, Verdict};
+use crate::results::verdict::{Judgement, OWNER_PREFIX, Verdict};
 use crate::stop::exit_code;
 
 pub fn run(arguments: &LeaksArguments, terminal: &Terminal) -> Result<u8, Failure> {
@@ -132,7 +132,7 @@ fn pair(name: &str, file: &Path, expected: &LookedFor, runs: &mut Runs) -> Resul
     let Ran::Judged(bounded, _) = runs.bounded(&twin)? else { return Ok(None) };
     let series = leaky.series.iter().find(|one| one.name == expected.series);
     let slope = series.and_then(|one| one.findings.slope);
-    let of_owner = format!("{OWNER}{}", expected.owner);
+    let of_owner = format!("{OWNER_PREFIX}{}", expected.owner);
     let held = leaky.series.iter().find(|one| one.name == of_owner).map(|one| one.last);
     let ends = expected.bytes_in_all.is_some();
     let suspected_at = judge::suspected_at(&leaky_run, &expected.series).map_err(Failure::failed)?;

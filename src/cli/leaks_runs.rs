@@ -78,7 +78,7 @@ impl Runs {
     }
 
     fn in_a_process(&self, file: &Path) -> Result<(PathBuf, u8), Failure> {
-        let mut command = child::of_this_program().map_err(Failure::failed)?;
+        let mut command = child::command().map_err(Failure::failed)?;
         command.arg(file).arg("--results").arg(self.results.path()).args([
             "-q",
             "--json",

@@ -110,14 +110,14 @@ pub fn run(arguments: &ListArguments, terminal: &Terminal) -> Result<u8, Failure
 /// A line for each run of which the kernel's counters say who killed it, of the first ones.
 fn killers(runs: &[Entry]) -> String {
     let killed = runs.iter().filter(|run| run.state == RunState::Killed).take(KILLED_MAX);
-    let known = killed.map(|run| (run, killed::killer(&run.path))).filter(|(_, killer)| killer.word().is_some());
-    known.map(|(run, killer)| format!("{}: {}\n", printable::line(&run.run, 28), killer.words())).collect()
+    let known = killed.map(|run| (run, killed::killer(&run.path))).filter(|(_, killer)| killer.label().is_some());
+    known.map(|(run, killer)| format!("{}: {}\n", printable::line(&run.run, 28), killer.message())).collect()
 }
 
 fn with_killers(mut listed: Value, runs: &[Entry]) -> Value {
     for (value, run) in listed.as_array_mut().into_iter().flatten().zip(runs) {
         if let Some(object) = value.as_object_mut().filter(|_| run.state == RunState::Killed) {
-            object.insert("killed".into(), killed::killer(&run.path).words().into());
+            object.insert("killed".into(), killed::killer(&run.path).message().into());
         }
     }
     listed

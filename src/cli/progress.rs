@@ -12,7 +12,7 @@ use crate::report::axes::number;
 use crate::results::format::MemoryLine;
 use crate::results::loss::{self, KindLoss};
 use crate::results::timestamp;
-use crate::results::verdict::OWNER;
+use crate::results::verdict::OWNER_PREFIX;
 use crate::run::observer::{Event, Observer};
 use crate::task::Metric;
 use crate::task::metric::PlannedMetric;
@@ -316,7 +316,7 @@ fn memory_words(line: &MemoryLine) -> Vec<String> {
 
 /// What looks as if it grew. The owner if there is one, as it says more than the total.
 fn suspected(suspects: &[String]) -> String {
-    let owner = suspects.iter().find_map(|name| name.strip_prefix(OWNER));
+    let owner = suspects.iter().find_map(|name| name.strip_prefix(OWNER_PREFIX));
     match owner.or(suspects.first().map(String::as_str)) {
         Some(name) => format!("suspect: {name} may be growing"),
         None => String::new(),

@@ -5,14 +5,14 @@ use super::terminal::{Failure, Terminal};
 use crate::files::layout;
 use crate::judge;
 use crate::results::{index, read};
-use crate::verdict::table::Asked;
+use crate::verdict::table::TableOptions;
 
 pub fn run(arguments: &RunName, terminal: &Terminal) -> Result<u8, Failure> {
     let run =
         index::find(&arguments.results.folder, &arguments.run).map_err(|error| Failure::Usage(error.to_string()))?;
     // Of a run that goes on, or was killed, what is known so far.
     let so_far = match read::verdict(&run) {
-        Ok(None) => judge::of_path(&run, &Asked::default()).ok().map(|judged| judged.verdict),
+        Ok(None) => judge::of_path(&run, &TableOptions::default()).ok().map(|judged| judged.verdict),
         _ => None,
     };
     for damage in crate::report::write_judged(&run, so_far).map_err(Failure::failed)? {

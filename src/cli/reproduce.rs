@@ -12,7 +12,7 @@ use super::resume::{find, refuse_command, refuse_other_keys};
 use super::terminal::{Failure, Terminal};
 use super::training;
 use super::{Data, Display, Overrides, Results};
-use crate::command::Enough;
+use crate::command::EarlyEnd;
 use crate::device::{self, Kind};
 use crate::experiment::overrides::key_of;
 use crate::experiment::read;
@@ -99,7 +99,7 @@ pub fn run(arguments: &ReproduceArguments) -> Result<u8, Failure> {
     display.json = false;
     let (directory, code) = match planned.plan.experiment.command().is_some() {
         true => {
-            let enough = new.stop_after.map(|steps| Enough { steps, after: None });
+            let enough = new.stop_after.map(|steps| EarlyEnd { steps, after: None });
             let how = command::How { enough, folder: command::folder_of(&original.manifest), resumes: false };
             command::begin(&new, planned, how, &display, terminal)?
         }

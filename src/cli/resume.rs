@@ -220,7 +220,7 @@ pub fn run(arguments: &ResumeArguments) -> Result<u8, Failure> {
 fn tell_killer(run: &Path, terminal: Terminal) {
     let killed = killed::explain(run);
     terminal.say(&format!("the run was killed: {}", killed.who));
-    if killed.of_memory {
+    if killed.is_oom {
         let rest = [&killed.held, &killed.growing, &Some(killed.to_do.clone())];
         rest.into_iter().flatten().for_each(|line| terminal.say(&format!("  {line}")));
     }

@@ -7,7 +7,7 @@ use super::RunName;
 use super::terminal::{Failure, Terminal};
 use crate::files::layout;
 use crate::killed;
-use crate::killed::Explained;
+use crate::killed::KillReport;
 use crate::report::axes::time_of_day;
 use crate::report::summary;
 use crate::results::index::RunState;
@@ -48,7 +48,7 @@ pub fn run(arguments: &RunName, terminal: &Terminal) -> Result<u8, Failure> {
 }
 
 /// What is known of a kill, a line each.
-fn labels(killed: &Explained) -> Vec<(&'static str, &str)> {
+fn labels(killed: &KillReport) -> Vec<(&'static str, &str)> {
     let held = killed.held.as_deref().map(|held| ("held", held));
     let growing = killed.growing.as_deref().map(|growing| ("growing", growing));
     [Some(("killed", killed.who.as_str())), held, growing, Some(("to do", killed.to_do.as_str()))]

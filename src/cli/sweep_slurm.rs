@@ -86,7 +86,7 @@ pub fn launcher<'a>(
         let most = counted(settings.array_limit.unwrap_or(SEARCH_JOBS).into(), "job");
         terminal.say(&format!("at most {most} at once (`array_limit`); Ctrl-C leaves them to Slurm"));
     }
-    let program = child::this_program().map_err(Failure::failed)?;
+    let program = child::program_path().map_err(Failure::failed)?;
     let memory = memory.map(|memory| Box::new(LazyForecasts::new(sweep, memory, terminal)) as Box<dyn Forecasts>);
     let submission = Submission { program, settings, memory, options };
     Ok(Box::new(SlurmLauncher::new(sweep, record, submission).map_err(Failure::failed)?))
@@ -216,7 +216,7 @@ pub fn become_run(
     Programs::of_sweep(sweep, &record)?.check(allowed)?;
     let start = task::start(sweep, &record, place, until, retry_failed, allowed).map_err(Failure::failed)?;
     let Some(start) = start else { return Ok(0) };
-    let program = child::this_program().map_err(Failure::failed)?;
+    let program = child::program_path().map_err(Failure::failed)?;
     let mut command = start.command(&program).map_err(Failure::failed)?;
     // By `exec`: Slurm signals some processes of a job, or all.
     #[cfg(unix)]

@@ -81,7 +81,7 @@ const STOPPING: &str = "\nstopping: the run ends after the step or validation th
 /// From now on the first signal asks to stop in good order, and people read at once that it was heard.
 pub fn listen(display: &Display, terminal: Terminal) -> Result<StopSignal, Failure> {
     let for_people = !terminal.quiet && !matches!(display.progress, Progress::Json | Progress::None);
-    let stop = if for_people { StopSignal::listen_and_say(STOPPING) } else { StopSignal::listen() };
+    let stop = if for_people { StopSignal::listen_with_message(STOPPING) } else { StopSignal::listen() };
     stop.map_err(Failure::failed)
 }
 

@@ -11,7 +11,7 @@ use crate::judge::{VerdictError, fails};
 use crate::report::verdict::{self, NotJudged};
 use crate::results::index;
 use crate::stop::{EXIT_VERDICT, StopSignal};
-use crate::verdict::table::Asked;
+use crate::verdict::table::TableOptions;
 use crate::{judge, printable};
 
 /// Enough to name some columns.
@@ -44,7 +44,7 @@ pub fn run(arguments: &VerdictArguments, terminal: &Terminal) -> Result<u8, Fail
             Failure::Usage(format!("{file}{error}"))
         })?,
     };
-    let asked = Asked {
+    let asked = TableOptions {
         columns: arguments.column.clone(),
         step_column: arguments.step_column.clone(),
         unit: arguments.unit.clone(),

@@ -9,7 +9,7 @@ use clap::{Args, ValueHint};
 
 use super::Results;
 use super::terminal::{Failure, Terminal};
-use crate::command::{Names, Request, StepsFrom, WatchError, session};
+use crate::command::{LimitNames, StepSource, WatchError, WatchRequest, session};
 use crate::experiment::command::{NO_STEPS, RECOGNISE};
 use crate::experiment::pattern::name_from;
 use crate::files::layout;
@@ -122,7 +122,7 @@ pub fn run(arguments: &WatchArguments, terminal: &Terminal) -> Result<u8, Failur
 /// How an error of a command is answered.
 pub fn failure(error: WatchError) -> Failure {
     match error {
-        WatchError::Asked(message) => Failure::Usage(message),
+        WatchError::Input(message) => Failure::Usage(message),
         WatchError::Write(error) => Failure::failed(error),
         WatchError::System(message) => Failure::Failed(message),
     }
@@ -140,7 +140,7 @@ pub fn interval(every: Span) -> Result<Duration, Failure> {
     Ok(every.0)
 }
 
-fn request(arguments: &WatchArguments) -> Result<Request, Failure> {
+fn request(arguments: &WatchArguments) -> Result<WatchRequest, Failure> {
     let every = interval(arguments.every)?;
     let limits = [
         ("--host-memory", arguments.host_memory),
@@ -152,40 +152,40 @@ fn request(arguments: &WatchArguments) -> Result<Request, Failure> {
             return Err(Failure::Usage(format!("{option}: expected a size such as 14GiB, found 0")));
         }
     }
-    let file = arguments.steps_file.clone().map(StepsFrom::File);
-    let source = file.or_else(|| arguments.tensorboard.clone().map(StepsFrom::Events));
+    let file = arguments.steps_file.clone().map(StepSource::File);
+    let source = file.or_else(|| arguments.tensorboard.clone().map(StepSource::Events));
     let steps = match (arguments.steps.as_deref(), source) {
         (_, Some(source)) => Some(source),
-        (None, None) => Some(StepsFrom::Recognised { asked: false }),
-        (Some(RECOGNISE), None) => Some(StepsFrom::Recognised { asked: true }),
+        (None, None) => Some(StepSource::Recognised { asked: false }),
+        (Some(RECOGNISE), None) => Some(StepSource::Recognised { asked: true }),
         (Some(NO_STEPS), None) => None,
         (Some(text), None) => {
             let pattern = StepPattern::new(text).map_err(|error| Failure::Usage(format!("--steps: {error}")))?;
-            Some(StepsFrom::Output(pattern))
+            Some(StepSource::Output(pattern))
         }
     };
-    Ok(Request {
+    Ok(WatchRequest {
         name: name(arguments)?,
-        words: arguments.command.clone(),
+        command: arguments.command.clone(),
         results: arguments.results.folder.clone(),
-        every,
+        interval: every,
         host_memory: arguments.host_memory.map(|bytes| bytes.0),
         device_memory: arguments.device_memory.map(|bytes| bytes.0),
         hard_limit: arguments.hard_limit.map(|bytes| bytes.0),
-        at: arguments.at,
+        limit_fraction: arguments.at,
         signal: arguments.signal,
         grace: arguments.grace.0,
         time_limit: arguments.time_limit.map(|limit| limit.0),
         fail_on: arguments.fail_on,
         environment: BTreeMap::new(),
-        folder: None,
+        working_directory: None,
         checkpoint: None,
         metrics: BTreeMap::new(),
-        enough: None,
-        output_aside: false,
+        early_end: None,
+        stdout_to_stderr: false,
         own_exit_code: true,
-        names: Names::OPTIONS,
-        resumes: false,
+        names: LimitNames::OPTIONS,
+        can_resume: false,
         secrets: Vec::new(),
         patch: patch(arguments)?,
         steps,

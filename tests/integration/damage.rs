@@ -8,7 +8,7 @@ use xrun::report::{self, compare, listing, summary};
 use xrun::results::index;
 use xrun::results::selection::{Order, Selection};
 use xrun::run::reproduce::Original;
-use xrun::verdict::table::Asked;
+use xrun::verdict::table::TableOptions;
 
 use crate::workplace::{Workplace, said, text, wait_until};
 
@@ -107,7 +107,7 @@ fn answers(results: &Path, run: &Path, other: &Path, output: &Path) -> Vec<(&'st
         (
             "verdict",
             shown(
-                judge::of_path(run, &Asked::default())
+                judge::of_path(run, &TableOptions::default())
                     .map(|found| format!("{:?}", found.verdict))
                     .map_err(|e| e.to_string()),
             ),

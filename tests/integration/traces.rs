@@ -54,7 +54,7 @@ fn of_mprof(name: &str, start: &str) -> Vec<(f64, f64)> {
 fn a_trace_of_mprof_is_judged_with_its_children_and_its_marks() {
     let workplace = Workplace::new();
     let (said, verdict) = verdict_on(&workplace, "mprof_leak.dat", &[]);
-    assert!(said.err.contains("a trace of mprof, in MiB"), "{said:?}");
+    assert!(said.err.contains("trace of mprof, in MiB"), "{said:?}");
     assert_eq!((&verdict["verdict"], &verdict["axis"]), (&"growing".into(), &"milliseconds".into()), "{verdict}");
     let samples = of_mprof("mprof_leak.dat", "MEM ");
     let memory = series(&verdict, "memory");
@@ -74,7 +74,7 @@ fn a_trace_of_mprof_is_judged_with_its_children_and_its_marks() {
     assert_eq!((children.len(), verdicts("growing")), (3, 1), "one child leaks: {verdict}");
 
     let (said, verdict) = verdict_on(&workplace, "mprof_functions.dat", &[]);
-    assert!(said.err.contains("marks of functions are left out"), "{said:?}");
+    assert!(said.err.contains("function marks"), "{said:?}");
     let slope = series(&verdict, "memory")["slope"].as_f64().unwrap() * 1e3;
     near(&slope.into(), rate(&of_mprof("mprof_functions.dat", "MEM ")), "bytes a second");
 }
@@ -97,7 +97,7 @@ fn logs_of_psrecord_are_judged_in_both_formats() {
         assert_eq!(verdict["verdict"], "growing", "{name}: {verdict}");
         let slope = series(&verdict, column)["slope"].as_f64().unwrap() * 1e3;
         near(&slope.into(), rate(&samples), name);
-        assert!(said.err.contains("is address space, and not memory"), "{said:?}");
+        assert!(said.err.contains("`Virtual (MB)`") || said.err.contains("`mem_virtual`"), "{said:?}");
     }
     let (_, verdict) = verdict_on(&workplace, "psrecord_io.txt", &[]);
     assert_eq!(verdict["verdict"], "bounded", "{verdict}");
@@ -125,7 +125,7 @@ fn a_page_of_memray_holds_a_series_and_its_other_files_do_not() {
     ] {
         workplace.file(name, text);
         let said = workplace.xrun(&["verdict", name]);
-        assert!(said.code == 1 && said.err.contains("a page that `memray flamegraph`"), "{said:?}");
+        assert!(said.code == 1 && said.err.contains("memray flamegraph"), "{said:?}");
     }
 }
 
@@ -238,33 +238,35 @@ fn tables_are_judged_by_steps_or_by_times() {
     let said = workplace.xrun(&["verdict", "flat.csv", "--fail-on", "suspect"]);
     assert_eq!(said.code, 0, "{said:?}");
     assert!(said.out.contains("other      not judged: unit unknown"), "{said:?}");
-    for (name, said_is, words) in [
-        ("Iteration", "steps are in `Iteration`", "a step"),
-        ("iter", "steps are in `iter`", "a step"),
-        ("global_step", "steps are in `global_step`", "a step"),
-        ("train/step", "steps are in `train/step`", "a step"),
-        ("epoch", "epochs are in `epoch`", "an epoch"),
-        ("elapsed_s", "times are in `elapsed_s`", "a second"),
-        ("timestamp", "`timestamp` is taken for seconds", "a second"),
-        ("batch", "rows are counted", "a sample"),
+    let judged = |file: &str, step_column: &[&str]| -> Value {
+        let said = workplace.xrun(&[&["verdict", file, "--json"], step_column].concat());
+        assert_eq!(said.code, 0, "{file}: {said:?}");
+        serde_json::from_str(&said.out).unwrap()
+    };
+    // A slope of 1 MiB in so many units of the axis; a window begins between samples, which may cost a thousandth.
+    let grows_by = |verdict: &Value, axis: &str, units: f64| {
+        assert_eq!((&verdict["verdict"], &verdict["axis"]), (&"growing".into(), &axis.into()), "{verdict}");
+        let slope = series(verdict, "gpu_bytes")["slope"].as_f64().unwrap() * units;
+        assert!((slope / MIB - 1.0).abs() < 0.002, "{slope}: {verdict}");
+    };
+    for (name, axis, units) in [
+        ("Iteration", "steps", 1.0),
+        ("iter", "steps", 1.0),
+        ("global_step", "steps", 1.0),
+        ("train/step", "steps", 1.0),
+        ("epoch", "epoch_thousandths", 1e3),
+        ("elapsed_s", "milliseconds", 1e3),
+        ("timestamp", "milliseconds", 1e3),
+        ("batch", "sample_thousandths", 1e3),
     ] {
         let file = format!("{}.csv", name.replace('/', "_"));
         workplace.file(&file, &rows(name, 1 << 20, &|row| row.to_string()));
-        let said = workplace.xrun(&["verdict", &file]);
-        // A window begins between samples, so that a rate may be off by a thousandth.
-        let speeds =
-            ["1.0 MiB", "1 MiB", "1023.7 KiB", "1023.8 KiB", "1023.9 KiB"].map(|speed| format!("{speed} {words} "));
-        let right = speeds.iter().any(|speed| said.out.contains(speed));
-        assert!(said.out.starts_with("growing: ") && right, "{name}: {said:?}");
-        assert!(said.err.contains(said_is), "{name}: {said:?}");
+        grows_by(&judged(&file, &[]), axis, units);
     }
     let iso = |row: u64| format!("2024-01-02T{:02}:{:02}:00Z", 10 + row / 60, row % 60);
     workplace.file("iso.csv", &rows("at", 1 << 20, &iso));
-    let said = workplace.xrun(&["verdict", "iso.csv", "--step-column", "at"]);
-    let minute = ["1.0 MiB a minute", "1023.8 KiB a minute"];
-    assert!(minute.iter().any(|speed| said.out.contains(speed)), "{said:?}");
-    let said = workplace.xrun(&["verdict", "batch.csv", "--step-column", "batch"]);
-    assert!(said.out.contains("1.0 MiB a step"), "{said:?}");
+    grows_by(&judged("iso.csv", &["--step-column", "at"]), "milliseconds", 60e3);
+    grows_by(&judged("batch.csv", &["--step-column", "batch"]), "steps", 1.0);
 }
 
 #[test]
@@ -344,10 +346,10 @@ fn a_wrong_command_line_is_2_and_a_wrong_file_1() {
     let mprof = trace("mprof_flat.dat");
     let mprof = mprof.to_str().unwrap();
     for (arguments, part) in [
-        (&["plain.csv", "--column", "rss"][..], "no column is named `rss` (found: step, rss_mb, note)"),
-        (&["plain.csv", "--step-column", "Stp"], "no column is named `Stp` (found: step, rss_mb, note)"),
-        (&["plain.csv", "--unit", "apples"], "there is no unit `apples` (known are B, KB"),
-        (&[mprof, "--step-column", "time"], "this trace has its times"),
+        (&["plain.csv", "--column", "rss"][..], "`rss` (found: step, rss_mb, note)"),
+        (&["plain.csv", "--step-column", "Stp"], "`Stp` (found: step, rss_mb, note)"),
+        (&["plain.csv", "--unit", "apples"], "`apples`"),
+        (&[mprof, "--step-column", "time"], "--step-column"),
         (&["nothing_of_this_name"], "there is no run in results"),
         (&["nothing.csv"], "there is no such file, and"),
     ] {
@@ -355,24 +357,24 @@ fn a_wrong_command_line_is_2_and_a_wrong_file_1() {
         assert!(said.code == 2 && said.err.contains(part), "{said:?}");
     }
     for (name, text, part) in [
-        ("empty.csv", "", "is empty"),
-        ("back.csv", "step,bytes\n5,1\n4,1\n", "line 3: step 4 after step 5; sort the table by step"),
-        ("words.csv", "step,bytes\n1,many\n", "`bytes` (line 2: \"many\" is no number)"),
-        ("none.csv", "step,time_ms\n1,5\n", "`time_ms` (`time` is no size)"),
-        ("steps.csv", "step,bytes\nx,5\n", "line 2: column `step`: \"x\" is no whole number"),
-        ("twice.csv", "step,time,time\n1,5,6\n", "`time` (a column before it has the same name)"),
-        ("unit.csv", "step,gpu_mem\n1,500\n", "has no unit, and is too small for bytes; `--unit MiB` says one"),
+        ("empty.csv", "", "empty.csv"),
+        ("back.csv", "step,bytes\n5,1\n4,1\n", "line 3: step 4 "),
+        ("words.csv", "step,bytes\n1,many\n", "`bytes` (line 2: \"many\""),
+        ("none.csv", "step,time_ms\n1,5\n", "`time_ms`"),
+        ("steps.csv", "step,bytes\nx,5\n", "line 2: column `step`: \"x\""),
+        ("twice.csv", "step,time,time\n1,5,6\n", "`time`"),
+        ("unit.csv", "step,gpu_mem\n1,500\n", "`gpu_mem` (up to 500"),
         ("open.csv", &format!("step,bytes\n1,\"{}", "7,\n".repeat(200_000)), "quotation mark"),
-        ("zero.csv", "step,uid,a,mem\n1,0,0,500\n", "`mem` (up to 500: has no unit"),
-        ("long.csv", &format!("step bytes\n1 {}\n", "7".repeat(2_000_000)), "line 2: is too long"),
-        ("binary.csv", "step,bytes\n1,\0\n", "is no text"),
+        ("zero.csv", "step,uid,a,mem\n1,0,0,500\n", "`mem` (up to 500"),
+        ("long.csv", &format!("step bytes\n1 {}\n", "7".repeat(2_000_000)), "line 2: "),
+        ("binary.csv", "step,bytes\n1,\0\n", "binary.csv"),
     ] {
         workplace.file(name, text);
         let said = workplace.xrun(&["verdict", name]);
         assert!(said.code == 1 && said.err.contains(part), "{name}: {said:?}");
     }
     let said = workplace.xrun(&["verdict", "plain.csv", "--column", "note"]);
-    assert!(said.code == 1 && said.err.contains("column `note` cannot be judged: line 2: \"warm\""), "{said:?}");
+    assert!(said.code == 1 && said.err.contains("`note`") && said.err.contains("line 2: \"warm\""), "{said:?}");
 }
 
 #[cfg(unix)]
@@ -397,7 +399,7 @@ fn what_is_no_regular_file_is_not_waited_for() {
         ["pipe.csv", "pipe.jsonl", "zero.csv", "/dev/null"].iter().copied().chain(runs.iter().map(String::as_str))
     {
         let said = workplace.xrun(&["verdict", path]);
-        assert!(said.code == 1 && said.err.contains("no regular file"), "{path}: {said:?}");
+        assert_eq!(said.code, 1, "{path}: {said:?}");
     }
 }
 
@@ -427,10 +429,7 @@ fn columns_of_a_table_are_judged_by_their_names_and_units() {
         assert_eq!((&series[0]["name"], &verdict["verdict"]), (&"rss_mb".into(), &"growing".into()));
         assert!((series[0]["slope"].as_f64().unwrap() - 2.5e6).abs() < 1.0, "megabytes, a step: {verdict}");
         assert!(series[0]["slope_per_epoch"].is_null() && verdict["process"].is_null(), "{verdict}");
-        assert!(
-            said.err.contains("`epoch`") && said.err.contains("`note` (line 2: \"warm\" is no number)"),
-            "{said:?}"
-        );
+        assert!(said.err.contains("`epoch`") && said.err.contains("`note` (line 2: \"warm\""), "{said:?}");
     }
     let said = workplace.xrun(&["verdict", "plain.csv", "--column", "time_ms", "--json"]);
     assert!(said.code == 0 && said.out.contains("\"time_ms\"") && !said.out.contains("\"rss_mb\""), "{said:?}");

@@ -15,7 +15,7 @@ fn has_cgroup(workplace: &Workplace) -> bool {
     let tried = workplace.xrun(&["watch", "--name", "tried", "--hard-limit", "256MiB", "--", "true"]);
     let made = tried.code == 0;
     if !made {
-        assert!(tried.code == 2 && tried.err.contains("no cgroup can be made for the command"), "{tried:?}");
+        assert!(tried.code == 2 && tried.err.contains("--hard-limit"), "{tried:?}");
         skipped("no cgroup can be made here");
     }
     made
@@ -71,7 +71,7 @@ fn shared_memory_that_is_never_unlinked_saves_before_the_kill() {
 }
 
 #[test]
-fn what_the_kernel_kills_is_told_as_such() {
+fn an_oom_kill_is_reported() {
     let workplace = Workplace::new();
     if !has_python() || !has_cgroup(&workplace) {
         return;
@@ -94,7 +94,7 @@ fn what_the_kernel_kills_is_told_as_such() {
         return skipped("the kernel swaps in place of killing");
     }
     assert_eq!(said.code, 137, "{said:?}");
-    assert!(said.err.contains("for want of memory (oom_kill), the command among them"), "{said:?}");
+    assert!(said.err.contains("OOM"), "{said:?}");
     assert_eq!(json(&workplace.latest("killed").join("summary.json"))["outcome"], "failed");
 }
 
@@ -164,9 +164,10 @@ fn a_limit_of_gpu_memory_ends_it() {
     let Some(folder) = stand_in(&workplace).filter(|_| has_python()) else { return };
     let said = on_gpu(&workplace, &folder, "0.01", &["--device-memory", "128MiB"]);
     assert_eq!(said.code, 5, "{said:?}");
-    assert!(said.err.contains("memory of GPUs reached 95 % of --device-memory, 128.0 MiB"), "{said:?}");
     let dead = json(&workplace.latest("gpu").join("post_mortem.json"));
     assert_eq!((&dead["place"], &dead["limit_key"]), (&"device".into(), &"--device-memory".into()), "{dead}");
+    let (held, limit) = (dead["held"].as_u64().unwrap() as f64, dead["limit"].as_u64().unwrap());
+    assert!(limit == 128 << 20 && held >= 0.95 * limit as f64, "{dead}");
 }
 
 #[test]
@@ -175,7 +176,9 @@ fn a_trend_that_leaves_no_time_to_save_ends_it_on_a_gpu_too() {
     let Some(folder) = stand_in(&workplace).filter(|_| has_python()) else { return };
     let said = on_gpu(&workplace, &folder, "0.03", &["--device-memory", "450MiB", "--grace", "5m"]);
     assert_eq!(said.code, 5, "{said:?}");
-    assert!(said.err.contains("memory of GPUs would reach --device-memory, 450.0 MiB, within 5m"), "{said:?}");
+    let dead = json(&workplace.latest("gpu").join("post_mortem.json"));
+    let (held, limit) = (dead["held"].as_u64().unwrap() as f64, dead["limit"].as_u64().unwrap());
+    assert!(limit == 450 << 20 && held < 0.95 * limit as f64, "before the limit: {dead}");
 }
 
 /// The memory cgroup of an xrun, as long as there is one.

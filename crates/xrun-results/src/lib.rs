@@ -36,11 +36,11 @@ pub mod watched;
 
 /// The verdict of a run or of a table, as `verdict.json` holds it.
 pub mod verdict {
-    pub use xrun_verdict::names::{HELD, OWNER};
+    pub use xrun_verdict::names::{FOOTPRINT, OWNER_PREFIX};
     pub use xrun_verdict::{Findings, Judgement, ProcessOfRun, SeriesVerdict, Verdict};
 }
 
 /// Words for places on the axis of a series.
 pub mod axis {
-    pub use xrun_verdict::{Axis, Per};
+    pub use xrun_verdict::{Axis, RateUnit};
 }

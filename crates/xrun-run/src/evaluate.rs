@@ -132,7 +132,7 @@ pub fn evaluate(
         intervals: report.intervals.into_iter().collect(),
         in_training: in_training(run, chosen.step),
         heap_peak: heap::read().peak,
-        resident_peak: sources::resident_peak(),
+        resident_peak: sources::rss_peak(),
     };
     write::replace_json(&folder.join(layout::EVALUATION), &evaluation).map_err(NotStarted::failed)?;
     Ok((folder, evaluation))

@@ -19,7 +19,7 @@ use xrun_results::read;
 use xrun_results::verdict::{Judgement, Verdict};
 use xrun_results::{log, timestamp};
 use xrun_watch::child;
-use xrun_watch::child::Farewell;
+use xrun_watch::child::ParentDeathSignal;
 use xrun_watch::host;
 use xrun_watch::memory::processes;
 use xrun_watch::stop::RunOutcome;
@@ -194,7 +194,7 @@ fn start(words: &[String], document: &HookDocument) -> Result<Started, String> {
     command.env(Mark::VARIABLE, &mark.0);
     #[cfg(unix)]
     std::os::unix::process::CommandExt::process_group(&mut command, 0);
-    child::ends_with_us(&mut command, Farewell::Stop);
+    child::end_with_parent(&mut command, ParentDeathSignal::Terminate);
     let mut child = command.spawn().map_err(wrong)?;
     let said = Arc::new(Mutex::new(Said::default()));
     if let Some(mut pipe) = child.stderr.take() {

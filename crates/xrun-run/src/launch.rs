@@ -91,7 +91,7 @@ impl Launch<'_> {
             Ok(Err(RunError::Task(TaskError::Device(said)))) => {
                 broken(&Panic::told(said), Outcome::Failed, &mut session, task.as_ref())
             }
-            Ok(Err(RunError::Task(TaskError::Data(said)))) => Ending::of_data(said),
+            Ok(Err(RunError::Task(TaskError::Data(said)))) => Ending::data_error(said),
             Ok(Err(RunError::Device(panic))) => broken(&panic, Outcome::Failed, &mut session, task.as_ref()),
             Ok(Err(error)) => Ending::new(Outcome::Failed, error.to_string()),
             Err(panic) => broken(&panic, Outcome::Panicked, &mut session, task.as_ref()),

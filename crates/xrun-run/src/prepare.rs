@@ -59,7 +59,7 @@ use xrun_core::units::{Bytes, counted, seconds};
 use xrun_results::format::{Forecast, Manifest};
 use xrun_watch::memory::sources;
 use xrun_watch::memory::sources::GpuInUse;
-use xrun_watch::stop::ForAWhile;
+use xrun_watch::stop::ScopedStopSignal;
 
 /// Hears what happens before a run begins.
 pub trait Listener: Send + Sync {
@@ -221,7 +221,7 @@ impl Planned {
             }
         };
         // Data that were generated or read for the first time may have taken more than training will.
-        forecast::had_already(&mut expected, heap::read().peak, sources::resident_peak());
+        forecast::had_already(&mut expected, heap::read().peak, sources::rss_peak());
         let (fits, sentence) = fit::sentence(&expected, &self.rooms());
         self.plan.forecast = Some(expected);
         match fits {
@@ -271,7 +271,7 @@ impl Planned {
         let _measuring = self.listener.begin(Work::Measuring);
         let mut overrides = overrides.to_vec();
         overrides.extend(self.plan.facts.probe_overrides.iter().cloned());
-        let stop = ForAWhile::listen().map_err(ProbeError::Start)?;
+        let stop = ScopedStopSignal::listen().map_err(ProbeError::Start)?;
         let probe = probe::probe(file, &overrides, &self.plan.experiment, steps, &|| stop.raised())?;
         remembered::keep(&self.probe_key(), &probe);
         Ok(probe)

@@ -136,7 +136,7 @@ fn is_of_sweep(run: &Path) -> bool {
 /// Why it stays.
 pub fn may_go(run: &Path) -> Result<Removable, Stays> {
     let manifest = looked_at(run)?;
-    drop(directory::hold(run)?);
+    drop(directory::lock_run(run)?);
     Ok(Removable { path: run.to_path_buf(), bytes: bytes(run), manifest })
 }
 
@@ -151,7 +151,7 @@ pub fn remove(run: &Removable) -> Result<(), Stays> {
         return Err(Stays::Changed);
     }
     // Held until it is gone, so that nobody resumes it meanwhile.
-    let lock = directory::hold(path)?;
+    let lock = directory::lock_run(path)?;
     let mut aside = OsString::from(REMOVING);
     aside.push(name);
     let aside = parent.join(aside);
@@ -197,7 +197,7 @@ fn point_latest_elsewhere(parent: &Path, gone: &OsStr) -> Result<(), Stays> {
     let latest = parent.join(layout::LATEST);
     if std::fs::read_link(&latest).is_ok_and(|target| target.as_os_str() == gone) {
         match newest(parent) {
-            Some(newest) => directory::point_latest(parent, &newest),
+            Some(newest) => directory::link_latest(parent, &newest),
             None => match std::fs::remove_file(&latest).map_err(|error| Stays::failed(&latest, error)) {
                 Ok(()) | Err(Stays::Gone) => {}
                 Err(error) => return Err(error),
@@ -274,7 +274,7 @@ fn may_be_cleared(folder: &Path) -> Result<(), Stays> {
 /// Why it stays, or what of it cannot be removed.
 pub fn remove_rest(folder: &Path) -> Result<(), Stays> {
     // Of a rest whose lock went already, there is nothing else.
-    let lock = match directory::hold(folder).map_err(Stays::from) {
+    let lock = match directory::lock_run(folder).map_err(Stays::from) {
         Err(Stays::Gone) => None,
         lock => Some(lock?),
     };

@@ -26,7 +26,7 @@ pub struct Tracer {
     parts_every: u64,
     /// Time spent on the parts of resident memory.
     parts_cost: Duration,
-    driver: Option<sources::Driver>,
+    driver: Option<sources::GpuDriver>,
     peaks: MemorySummary,
     load: MeanLoad,
     cost: Duration,
@@ -60,7 +60,7 @@ impl Tracer {
             segment,
             parts_every: parts_every.max(1),
             parts_cost: Duration::ZERO,
-            driver: gpu.and_then(sources::Driver::open),
+            driver: gpu.and_then(sources::GpuDriver::open),
             peaks: MemorySummary::default(),
             load: MeanLoad::default(),
             cost: Duration::ZERO,
@@ -73,8 +73,7 @@ impl Tracer {
         let heap = heap::read();
         let frequent = matches!(moment.point, Point::Step | Point::BeforeCleanup | Point::AfterCleanup);
         let slow = !frequent || self.peaks.samples.is_multiple_of(self.parts_every);
-        let parts =
-            if slow && self.reads_parts(moment.point) { self.parts() } else { sources::ResidentParts::default() };
+        let parts = if slow && self.reads_parts(moment.point) { self.parts() } else { sources::RssParts::default() };
         let line = MemoryLine {
             version: VERSION,
             segment: self.segment,
@@ -87,8 +86,8 @@ impl Tracer {
                 heap_peak: heap.peak,
                 heap_high: Some(heap::take_high()),
                 heap_allocations: heap.allocations,
-                resident: sources::resident(),
-                resident_peak: slow.then(sources::resident_peak).flatten(),
+                resident: sources::rss(),
+                resident_peak: slow.then(sources::rss_peak).flatten(),
                 anonymous: parts.anonymous,
                 file: parts.file,
                 swap: parts.swap,
@@ -119,9 +118,9 @@ impl Tracer {
         always || self.parts_cost <= self.started.elapsed().mul_f64(PARTS_SHARE)
     }
 
-    fn parts(&mut self) -> sources::ResidentParts {
+    fn parts(&mut self) -> sources::RssParts {
         let begun = Instant::now();
-        let parts = sources::resident_parts();
+        let parts = sources::rss_parts();
         self.parts_cost += begun.elapsed();
         parts
     }

@@ -218,7 +218,7 @@ fn after_step(task: &mut dyn Task, session: &mut Session<'_>, due: Due) -> Resul
             ending = limited(task, session, reached)?;
         }
     }
-    let asked = !session.is_probe() && StopSignal::takes_save();
+    let asked = !session.is_probe() && StopSignal::take_checkpoint_request();
     if asked {
         session.recorder.log(&format!("step {}: SIGUSR1 asks for a checkpoint", session.state.step))?;
     }
@@ -246,9 +246,9 @@ fn perform(task: &mut dyn Task, action: CleanupAction) -> u64 {
     if action != CleanupAction::Heap {
         return task.clean(action);
     }
-    let before = sources::resident();
+    let before = sources::rss();
     heap::return_free_pages();
-    before.zip(sources::resident()).map_or(0, |(before, after)| before.saturating_sub(after))
+    before.zip(sources::rss()).map_or(0, |(before, after)| before.saturating_sub(after))
 }
 
 fn validate(task: &mut dyn Task, session: &mut Session<'_>) -> Result<Option<Ending>, RunError> {

@@ -134,7 +134,7 @@ impl Start {
     /// The file for its standard error cannot be opened.
     pub fn command(&self, program: &Path) -> io::Result<Command> {
         let stderr = file::open_own(&self.stderr, OpenOptions::new().create(true).append(true))?;
-        let mut command = child::of(program);
+        let mut command = child::command_of(program);
         command.args(&self.arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr);
         // The base has all settings: a variable that has changed since must not change half of the trials.
         let names = std::env::vars_os().map(|(name, _)| name);

@@ -21,7 +21,7 @@ use xrun_results::format::VERSION;
 use xrun_results::read;
 use xrun_results::timestamp::now;
 use xrun_watch::child;
-use xrun_watch::child::Farewell;
+use xrun_watch::child::ParentDeathSignal;
 use xrun_watch::killed;
 use xrun_watch::killed::Killer;
 
@@ -50,7 +50,7 @@ impl<'a> Local<'a> {
     /// # Errors
     /// The path of this program is not known.
     pub fn new(sweep: &'a Path, options: Options, slots: usize) -> io::Result<Self> {
-        let program = child::this_program()?;
+        let program = child::program_path()?;
         Ok(Self { sweep, program, options, slots, co_schedule: None, running: Vec::new(), idle: 0, stopping: false })
     }
 
@@ -101,7 +101,7 @@ impl<'a> Local<'a> {
     /// die of memory, was alone already, or was growing, which is added to its message.
     fn retry(&mut self, run: RunId, process: &mut Process) -> Option<u64> {
         let folder = run_folder(self.sweep, run);
-        let by_kernel = || process.signal == Some(SIGKILL) && matches!(killed::killer(&folder), Killer::Memory { .. });
+        let by_kernel = || process.signal == Some(SIGKILL) && matches!(killed::killer(&folder), Killer::Oom { .. });
         let by_limit = || match RunStatus::read(&folder) {
             RunStatus::Done(outcome) => retry::met_container_limit(&folder, outcome),
             _ => false,
@@ -133,7 +133,7 @@ impl<'a> Local<'a> {
         };
         // The last line of a process that was killed is from before.
         let killer = (signal == Some(SIGKILL)).then(|| killed::killer(&run_folder(self.sweep, run)));
-        let killed = killer.filter(|killer| *killer != Killer::Unknown).map(|killer| killer.words());
+        let killed = killer.filter(|killer| *killer != Killer::Unknown).map(|killer| killer.message());
         Process {
             version: VERSION,
             run: run.to_string(),
@@ -249,5 +249,5 @@ fn send(_: &Child, _: Request) {}
 fn bind(command: &mut Command) {
     #[cfg(unix)]
     std::os::unix::process::CommandExt::process_group(command, 0);
-    child::ends_with_us(command, Farewell::Stop);
+    child::end_with_parent(command, ParentDeathSignal::Terminate);
 }

@@ -10,7 +10,7 @@ use crate::records::sweep::{Measured, Process};
 use xrun_core::task::metric::Better;
 use xrun_results::format::{Outcome, PlanFile, Point, Summary};
 use xrun_results::read;
-use xrun_results::verdict::HELD;
+use xrun_results::verdict::FOOTPRINT;
 
 /// State of a run in the queue of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,7 +97,7 @@ pub fn measure(sweep: &Path, run: RunId, process: Option<&Process>, queued: Opti
         device_in_use_floor: trace.in_use_floor,
         device_reserved_peak: trace.reserved_peak,
         device_reserved_floor: trace.reserved_floor,
-        growth: [slope("heap"), slope(HELD), slope("device_in_use")].into_iter().flatten().reduce(f64::max),
+        growth: [slope("heap"), slope(FOOTPRINT), slope("device_in_use")].into_iter().flatten().reduce(f64::max),
         verdict: verdict.as_ref().map(|verdict| verdict.verdict),
         best_by: best_by(summary.as_ref(), plan.as_ref().ok()),
         losses: summary.as_ref().map(|summary| summary.losses.clone()).unwrap_or_default(),

@@ -164,7 +164,7 @@ pub fn schedule(
                 return Ok(Scheduled::Left { jobs, left: scheduler.left(record) + launcher.active() });
             }
         }
-        if StopSignal::takes_save() {
+        if StopSignal::take_checkpoint_request() {
             launcher.save();
         }
         // A user who cancels a job before it begins means the sweep: no other job takes its place.

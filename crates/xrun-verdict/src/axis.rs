@@ -1,10 +1,10 @@
-//! Places on the axis of a series, in words.
+//! Unit of a series' x axis, and the text of positions and lengths on it.
 //!
-//! Inside, a place is an integer, whatever it counts. This is the one file that puts it into words.
+//! A position is an integer in the axis's unit; no other file formats it.
 
 use crate::units::seconds;
 
-/// The unit of the places of a series.
+/// Unit of the positions of a series.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -24,13 +24,13 @@ pub enum Axis {
     Clock,
 }
 
-/// A stretch of an axis by which rates are said.
+/// Unit in which a rate is given: per step, per epoch, per minute.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Per {
-    /// Its length in places.
-    pub places: f64,
+pub struct RateUnit {
+    /// Length of the unit on the axis.
+    pub length: f64,
     /// `a step`, `a minute`.
-    pub words: &'static str,
+    pub text: &'static str,
 }
 
 const SECOND: f64 = 1e3;
@@ -39,10 +39,10 @@ const HOUR: f64 = 60.0 * MINUTE;
 const DAY: f64 = 24.0 * HOUR;
 
 impl Axis {
-    /// Returns the stretch by which rates are said where windows are this long. Of times it is the largest unit that
-    /// fits into two windows: what is said to grow by so much in a minute was seen for many minutes.
-    pub fn per(self, window: u64) -> Per {
-        let per = |places, words| Per { places, words };
+    /// Returns the unit of rates for windows of this length on the axis. For times it is the largest unit that fits into
+    /// two windows: a rate per minute is given only where many minutes were observed.
+    pub fn rate_unit(self, window: u64) -> RateUnit {
+        let per = |length, text| RateUnit { length, text };
         match self {
             Self::Steps => per(1.0, "a step"),
             Self::Epochs => per(1e3, "an epoch"),
@@ -56,60 +56,61 @@ impl Axis {
         }
     }
 
-    /// A stretch of so many places: `58 steps`, `2.5 epochs`, `12 min 30 s`.
-    pub fn length(self, places: f64) -> String {
+    /// Length on the axis as text: `58 steps`, `2.5 epochs`, `12 min 30 s`.
+    pub fn length(self, length: f64) -> String {
         match self {
-            Self::Steps => counted(places.round(), "", "step"),
-            Self::Epochs => counted(places / 1e3, "", "epoch"),
-            Self::Samples => counted(places / 1e3, "", "sample"),
-            Self::Clock => span(places),
+            Self::Steps => count_text(length.round(), "", "step"),
+            Self::Epochs => count_text(length / 1e3, "", "epoch"),
+            Self::Samples => count_text(length / 1e3, "", "sample"),
+            Self::Clock => duration(length),
         }
     }
 
-    /// A stretch that is still to come: `240 more steps`, `another 12 min 30 s`.
-    pub fn more(self, places: f64) -> String {
+    /// Length that is still to come, as text: `240 more steps`, `another 12 min 30 s`.
+    pub fn more(self, length: f64) -> String {
         match self {
-            Self::Steps => counted(places.round(), "more ", "step"),
-            Self::Epochs => counted(places / 1e3, "more ", "epoch"),
-            Self::Samples => counted(places / 1e3, "more ", "sample"),
-            Self::Clock => format!("another {}", span(places)),
+            Self::Steps => count_text(length.round(), "more ", "step"),
+            Self::Epochs => count_text(length / 1e3, "more ", "epoch"),
+            Self::Samples => count_text(length / 1e3, "more ", "sample"),
+            Self::Clock => format!("another {}", duration(length)),
         }
     }
 
-    /// A place, as it stands behind `since`: `step 300`, `epoch 2.5`, `12 min 30 s`.
-    pub fn place(self, place: f64) -> String {
+    /// Position as text, to follow `since`: `step 300`, `epoch 2.5`, `12 min 30 s`.
+    pub fn position(self, position: f64) -> String {
         match self {
-            Self::Steps => format!("step {place:.0}"),
-            Self::Epochs => format!("epoch {}", number(place / 1e3)),
-            Self::Samples => format!("sample {}", number(place / 1e3)),
-            Self::Clock => span(place),
+            Self::Steps => format!("step {position:.0}"),
+            Self::Epochs => format!("epoch {}", number(position / 1e3)),
+            Self::Samples => format!("sample {}", number(position / 1e3)),
+            Self::Clock => duration(position),
         }
     }
 
-    /// A range of places: `steps 0 to 150`, `0.0 s to 12 min 30 s`.
+    /// Range of positions as text: `steps 0 to 150`, `0.0 s to 12 min 30 s`.
     pub fn between(self, first: f64, last: f64) -> String {
         match self {
             Self::Steps => format!("steps {first:.0} to {last:.0}"),
             Self::Epochs => format!("epochs {} to {}", number(first / 1e3), number(last / 1e3)),
             Self::Samples => format!("samples {} to {}", number(first / 1e3), number(last / 1e3)),
-            Self::Clock => format!("{} to {}", span(first), span(last)),
+            Self::Clock => format!("{} to {}", duration(first), duration(last)),
         }
     }
 }
 
-fn counted(count: f64, more: &str, what: &str) -> String {
+/// Count with its unit, singular or plural: `1 more step`, `2 more steps`.
+fn count_text(count: f64, more: &str, unit: &str) -> String {
     let count = number(count);
     let plural = if count == "1" { "" } else { "s" };
-    format!("{count} {more}{what}{plural}")
+    format!("{count} {more}{unit}{plural}")
 }
 
-/// With one decimal where there is one.
+/// Number with at most one decimal.
 fn number(count: f64) -> String {
     let text = format!("{count:.1}");
     text.strip_suffix(".0").unwrap_or(&text).to_owned()
 }
 
-fn span(milliseconds: f64) -> String {
+fn duration(milliseconds: f64) -> String {
     match milliseconds < 2.0 * DAY {
         true => seconds(milliseconds / SECOND),
         false => format!("{:.0} d {:02.0} h", (milliseconds / DAY).floor(), (milliseconds % DAY / HOUR).floor()),
@@ -121,27 +122,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_of_times_have_a_unit_that_was_seen_many_times() {
-        let said = |window: f64| Axis::Clock.per(window as u64).words;
-        assert_eq!(said(0.0), "a second");
-        assert_eq!(said(29.0 * SECOND), "a second", "a trace of some 12 minutes");
-        assert_eq!(said(30.0 * SECOND), "a minute");
-        assert_eq!(said(HOUR), "an hour");
-        assert_eq!(said(12.0 * HOUR), "a day");
-        assert_eq!(Axis::Steps.per(1_000_000), Per { places: 1.0, words: "a step" });
+    fn a_rate_over_time_uses_the_largest_unit_that_fits_into_two_windows() {
+        let unit = |window: f64| Axis::Clock.rate_unit(window as u64).text;
+        assert_eq!(unit(0.0), "a second");
+        assert_eq!(unit(29.0 * SECOND), "a second", "a trace of some 12 minutes");
+        assert_eq!(unit(30.0 * SECOND), "a minute");
+        assert_eq!(unit(HOUR), "an hour");
+        assert_eq!(unit(12.0 * HOUR), "a day");
+        assert_eq!(Axis::Steps.rate_unit(1_000_000), RateUnit { length: 1.0, text: "a step" });
     }
 
     #[test]
-    fn each_axis_has_words_for_places_and_lengths() {
+    fn each_axis_formats_positions_and_lengths_in_its_unit() {
         assert_eq!(Axis::Steps.length(58.0), "58 steps");
         assert_eq!(Axis::Steps.more(1.2), "1 more step");
-        assert_eq!(Axis::Steps.place(1e6), "step 1000000");
+        assert_eq!(Axis::Steps.position(1e6), "step 1000000");
         assert_eq!(Axis::Epochs.length(2500.0), "2.5 epochs");
-        assert_eq!(Axis::Epochs.place(20_000.0), "epoch 20");
+        assert_eq!(Axis::Epochs.position(20_000.0), "epoch 20");
         assert_eq!(Axis::Epochs.length(1000.0), "1 epoch");
         assert_eq!(Axis::Samples.more(40e3), "40 more samples");
         assert_eq!(Axis::Samples.between(0.0, 40e3), "samples 0 to 40");
-        assert_eq!(Axis::Clock.place(750e3), "12 min 30 s");
+        assert_eq!(Axis::Clock.position(750e3), "12 min 30 s");
         assert_eq!(Axis::Clock.more(7.5e3), "another 7.5 s");
         assert_eq!(Axis::Clock.length(3.0 * DAY + 5.5 * HOUR), "3 d 05 h");
         assert_eq!(Axis::Clock.between(0.0, 750e3), "0.0 s to 12 min 30 s");

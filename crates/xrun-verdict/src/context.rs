@@ -1,73 +1,73 @@
-//! The run that samples are of, as far as it is known before them.
+//! Facts about a run that are known before its samples: length, limits, declared owners.
 
 use std::collections::BTreeMap;
 
 use crate::axis::Axis;
-use crate::judge::Scale;
+use crate::judge::Thresholds;
 use crate::sample::Sample;
 
-/// The cap of an owner that has none.
+/// Cap of an owner without one.
 pub const NO_CAP: u64 = i64::MAX as u64;
 
-/// The run that samples are of: its length, its limits, and the owners that were declared.
+/// Facts about a run that are known before its samples: its length, its limits, and its declared owners.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Context {
-    /// Steps that are planned; 0 where nobody knows.
+    /// Planned steps; 0 where unknown.
     pub steps: u64,
-    /// Steps of an epoch; 0 where there are none.
+    /// Steps in an epoch; 0 where there are no epochs.
     pub steps_per_epoch: u64,
-    /// Steps after which everything that happens now and then has happened once, such as a checkpoint.
+    /// Steps after which each periodic action, such as a checkpoint, has happened once; the warm-up is no shorter.
     pub settled: u64,
-    /// The most bytes of host memory that the process may use.
+    /// Limit on host memory of the process, in bytes.
     pub host_limit: Option<u64>,
-    /// The most bytes of the device's memory that it may use.
+    /// Limit on device memory of the process, in bytes.
     pub device_limit: Option<u64>,
-    /// Owners that were declared, by name.
-    pub owners: BTreeMap<String, Declared>,
-    /// The least growth of bytes that counts; [`BYTES`](crate::BYTES) when absent.
-    pub scale: Option<Scale>,
-    /// The axis of everything here that is said to be in steps.
+    /// Declared owners, by name.
+    pub owners: BTreeMap<String, DeclaredOwner>,
+    /// Growth from which on bytes count as growing; [`BYTES`](crate::BYTES) when absent.
+    pub thresholds: Option<Thresholds>,
+    /// Unit of all fields that are in steps.
     pub axis: Axis,
-    /// The length on the axis before which nothing is said.
+    /// Length on the axis below which every verdict is `inconclusive`.
     pub span_min: u64,
 }
 
-/// The cap of an owner, and the memory that it is in.
+/// Declaration of an owner: its cap, and the memory that it lives in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Declared {
-    /// The memory that it is in.
-    pub place: Place,
-    /// The most bytes that it may hold; [`NO_CAP`] where it may hold any.
+pub struct DeclaredOwner {
+    /// Memory that the owner lives in.
+    pub memory: MemoryKind,
+    /// Cap in bytes; [`NO_CAP`] without one.
     pub cap: u64,
-    /// The bytes at which its growth ends at the latest: its cap, or all that there is to hold.
+    /// Bytes at which its growth ends at the latest: its cap, or the size of everything it could hold.
     pub full: u64,
 }
 
-/// The memory of the process, or the device's own.
+/// Memory of the process, or of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// The memory of the process.
+pub enum MemoryKind {
+    /// Memory of the process.
     Host,
-    /// The device's own memory.
+    /// Memory of the device.
     Device,
 }
 
-impl Declared {
-    /// Returns whether anything says that its growth will end, before memory does.
-    pub(crate) fn ends(self, context: &Context, room: Option<u64>) -> bool {
-        let room = match self.place {
-            Place::Host => context.host_limit.into_iter().chain(room).min(),
-            Place::Device => context.device_limit,
+impl DeclaredOwner {
+    /// Returns whether its growth will end before the memory limit is reached.
+    pub(crate) fn growth_ends(self, context: &Context, budget: Option<u64>) -> bool {
+        let budget = match self.memory {
+            MemoryKind::Host => context.host_limit.into_iter().chain(budget).min(),
+            MemoryKind::Device => context.device_limit,
         };
-        self.full < NO_CAP && room.is_none_or(|room| self.full <= room)
+        self.full < NO_CAP && budget.is_none_or(|budget| self.full <= budget)
     }
 }
 
 impl Context {
-    /// Bytes of a sample that are in buffers whose growth will end.
-    pub(crate) fn capped(&self, sample: &Sample<'_>, place: Place, room: Option<u64>) -> u64 {
-        let ends = |owner: &Declared| owner.place == place && owner.ends(self, room);
-        let capped = |name: &String| self.owners.get(name).is_some_and(ends);
+    /// Bytes of a sample that are held by owners whose growth will end.
+    pub(crate) fn bytes_in_capped(&self, sample: &Sample<'_>, memory: MemoryKind, budget: Option<u64>) -> u64 {
+        let will_end = |owner: &DeclaredOwner| owner.memory == memory && owner.growth_ends(self, budget);
+        let capped = |name: &String| self.owners.get(name).is_some_and(will_end);
         sample.owners.into_iter().flatten().filter(|(name, _)| capped(name)).map(|(_, bytes)| bytes).sum()
     }
 }

@@ -2,40 +2,40 @@
 
 use crate::axis::Axis;
 
-/// The version of the record's format.
+/// Version of the format of [`Verdict`].
 pub const VERSION: u32 = 1;
 
-/// The course of a series, from harmless to bad.
+/// Judgement on a series, ordered from harmless to bad.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 pub enum Judgement {
-    /// Too short: too few windows after the warm-up.
+    /// Too short for a verdict: too few windows after the warm-up.
     Inconclusive,
-    /// It does not grow, or by too little to matter (16 MiB over the run).
+    /// Does not grow, or by less than matters (16 MiB over the run).
     Bounded,
-    /// It rose once or twice, at once, and not since.
+    /// Jumped once or twice and stayed flat since.
     Stepped,
-    /// It grew and came to rest: the last third of the run is shown to be flat.
+    /// Grew, then stayed flat: the last third of the run is shown to be flat.
     GrewThenFlat,
-    /// It grows towards a cap that was declared, and will stop there: a cache that is not yet full.
+    /// Grows towards a declared cap and will stop there: a cache that is not yet full.
     Filling,
-    /// It rose, or its newest floors rise, and more cannot be said yet.
+    /// Rose, or its newest window minima rise; more samples are needed to decide.
     Suspect,
-    /// It still rises, clearly slower than before.
+    /// Still rises, clearly slower than before.
     Slowing,
-    /// Memory that is kept beyond what is in use grows: it is not given back, or it is memory that is not counted.
+    /// Memory beyond what is in use grows: it is not returned to the system, or the counters miss its user.
     Retained,
-    /// It grows, and nothing says that it will stop.
+    /// Grows, and no declared cap will stop it.
     Growing,
-    /// It passed its declared cap.
+    /// Exceeded its declared cap.
     Exceeded,
 }
 
 impl Judgement {
-    /// The judgement in words.
+    /// Judgement as text: `grew, then flat`.
     pub fn words(self) -> &'static str {
         match self {
             Self::Inconclusive => "inconclusive",
@@ -52,107 +52,108 @@ impl Judgement {
     }
 }
 
-/// A judgement and what it rests on.
+/// Judgement on a series, and the statistics that it follows from.
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Findings {
-    /// The course of the series.
+    /// Judgement on the series.
     pub verdict: Judgement,
-    /// Floors that were looked at.
+    /// Number of window minima that were judged.
     pub floors: usize,
-    /// Growth over the floors, or over those of the rise: slope times steps, in bytes (or allocations).
+    /// Growth over the judged windows, or over those of the rise: slope times steps, in bytes (or allocations).
     pub growth: f64,
-    /// Bytes (or allocations) a step: the Theil-Sen slope of the floors, or of those of the rise, and the ends of its
-    /// 99.9 % interval, which allows for floors that depend on those before them; `null` for fewer than two floors.
+    /// Theil-Sen slope of the window minima, or of those of the rise, in bytes (or allocations) per step; `null` for fewer
+    /// than two windows.
     pub slope: Option<f64>,
-    /// The lower end of that interval.
+    /// Lower end of the slope's 99.9 % interval, which allows for autocorrelation.
     pub slope_low: Option<f64>,
-    /// The upper end of that interval.
+    /// Upper end of that interval.
     pub slope_high: Option<f64>,
-    /// The Mann-Kendall statistic of the floors.
+    /// Mann-Kendall statistic of the window minima.
     pub rise: f64,
-    /// The step at which it began to rise, of what rises up to the end.
+    /// Step at which the rise began; only of a series that rises up to its end.
     pub since: Option<u64>,
-    /// The step at which it had come to rest, of what grew and then did not.
+    /// Step from which on the series is flat; only of a series that grew before.
     pub at_rest: Option<u64>,
-    /// The slope of the last third.
+    /// Slope of the last third.
     pub late_slope: Option<f64>,
-    /// The upper end of its interval.
+    /// Upper end of that slope's interval.
     pub late_slope_high: Option<f64>,
-    /// Steps after which more could be said; of `inconclusive` and `suspect`.
+    /// Further steps needed to decide; only of `inconclusive` and `suspect`.
     pub more_steps: Option<u64>,
 }
 
-/// `verdict.json`: is memory growing, how fast, and who holds it?
+/// Contents of `verdict.json`: whether memory is growing, how fast, and who holds it.
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Verdict {
-    /// The version of this record's format.
+    /// Version of this record's format.
     pub version: u32,
-    /// The worst of all series: `exceeded`, `growing` or `slowing` of anything in use, `retained`, else that of the
-    /// heap and the device.
+    /// Worst judgement of all series: `exceeded`, `growing` or `slowing` of memory in use, or `retained`; otherwise that
+    /// of the heap and the device.
     pub verdict: Judgement,
-    /// A sentence for people.
+    /// Verdict as a sentence.
     pub message: String,
-    /// The unit of `warm_up`, `window`, slopes and `steps_to_limit` in place of steps, where a table has none.
+    /// Unit of `warm_up`, `window`, slopes and `steps_to_limit`, where a table has no steps.
     pub axis: Axis,
-    /// Steps that were not looked at.
+    /// Steps of the warm-up, which are not judged.
     pub warm_up: u64,
-    /// Steps in a window; the least value of each is a floor.
+    /// Steps in a window; the minimum of each window is judged.
     pub window: u64,
-    /// The owner whose growth explains that of the memory it is in; `null` when nothing grows, or nobody explains it.
+    /// Owner whose growth explains the growth of the memory it lives in; `null` where nothing grows or no owner explains it.
     pub owner: Option<String>,
-    /// The share of the growth that the owner explains.
+    /// Fraction of the growth that the owner explains.
     pub owner_share: Option<f64>,
-    /// The process that `series` is of; `null` of a table.
+    /// Process that `series` belongs to; `null` for a table.
     pub process: Option<ProcessOfRun>,
-    /// Each series that was judged.
+    /// All judged series.
     pub series: Vec<SeriesVerdict>,
 }
 
-/// A run has one process, and one more for each resume. Each is judged by itself; a verdict is of the newest one, or of
-/// an earlier one that was growing, or passed a cap, when the newest is not as bad.
+/// Process of a run that a verdict is about. A run has one process, and one more for each resume; each is judged
+/// separately. The verdict is that on the newest process, or on an earlier one with a worse judgement than `suspect` and
+/// than the newest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ProcessOfRun {
-    /// Its number, as in `memory.jsonl`: 0 for the first.
+    /// Index of the process, as in `memory.jsonl`: 0 for the first.
     pub segment: u32,
-    /// The steps done at its first and at its last sample.
+    /// Steps done at its first sample.
     pub first_step: u64,
-    /// The steps done at its last sample.
+    /// Steps done at its last sample.
     pub last_step: u64,
-    /// The newest process with samples.
+    /// Index of the newest process with samples.
     pub newest_segment: u32,
-    /// The verdict on the newest process, where this one is of another.
+    /// Judgement on the newest process, where this verdict is about an earlier one.
     pub newest: Option<Judgement>,
 }
 
-/// One series.
+/// Findings on one series of a run.
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SeriesVerdict {
-    /// `heap`, `device_in_use`, `resident`, …, or `owner:<name>`.
+    /// Name of the series: `heap`, `device_in_use`, `resident`, …, or `owner:<name>`.
     pub name: String,
-    /// `bytes` or `allocations`.
+    /// Unit of the values: `bytes`, `allocations`, `files`, `processes` or `threads`.
     pub unit: String,
-    /// The judgement and what it rests on.
+    /// Judgement and its statistics.
     #[cfg_attr(feature = "serde", serde(flatten))]
     pub findings: Findings,
-    /// The slope times the steps of an epoch; `null` where there are no epochs.
+    /// Slope times the steps of an epoch; `null` where there are no epochs.
     pub slope_per_epoch: Option<f64>,
-    /// The value at its first sample.
+    /// Value of the first sample.
     pub first: f64,
-    /// The value at the last sample.
+    /// Value of the last sample.
     pub last: f64,
-    /// The highest value.
+    /// Highest value.
     pub peak: f64,
-    /// The declared cap of an owner; of memory of the process and of the device the limit that is reached first.
+    /// Declared cap of an owner, or for memory of the process or device the limit that is reached first.
     pub cap: Option<u64>,
-    /// Steps until the cap or the limit is reached at this slope; only of what grows. Limits are reached by resident
-    /// and by reserved memory.
+    /// Steps until the cap or the limit is reached at this slope; only of a series that grows. RSS and reserved device
+    /// memory count towards limits.
     pub steps_to_limit: Option<f64>,
 }

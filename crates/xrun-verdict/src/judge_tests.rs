@@ -1,10 +1,10 @@
-//! The kinds of trace that once got a wrong answer, and what is said of them. Rates of error are in `benches/verdict`.
+//! Kinds of trace that were once misjudged, with their judgements. Error rates are measured in `benches/verdict`.
 
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::*;
-use crate::floors::floors;
+use crate::window_minima::window_minima;
 
 const MIB: f64 = 1024.0 * 1024.0;
 
@@ -13,18 +13,18 @@ fn normal(random: &mut impl Rng) -> f64 {
     radius * (std::f64::consts::TAU * random.random::<f64>()).cos()
 }
 
-/// Judges `steps` samples from `first` on, in MiB, with Gaussian noise of so many MiB.
+/// Judges `steps` samples from step `first` on, in MiB, with Gaussian noise of `noise` MiB.
 fn judged(first: u64, steps: u64, noise: f64, seed: u64, value: impl Fn(u64) -> f64) -> Findings {
     let random = &mut ChaCha8Rng::seed_from_u64(seed);
     let points = (0..steps).map(|step| (first + step, ((value(step) + noise * normal(random)) * MIB).round()));
-    judge(&floors(points, 0), Series::InUse, BYTES)
+    judge(&window_minima(points, 0), SeriesKind::InUse, BYTES)
 }
 
-/// Findings on eight runs of different noise.
-fn always(steps: u64, noise: f64, wanted: &[Judgement], value: impl Fn(u64) -> f64 + Copy) -> Vec<Findings> {
+/// Findings on eight runs of different noise, each with one of the expected judgements.
+fn always(steps: u64, noise: f64, expected: &[Judgement], value: impl Fn(u64) -> f64 + Copy) -> Vec<Findings> {
     let runs = (0..8).map(|seed| {
         let found = judged(0, steps, noise, seed, value);
-        assert!(wanted.contains(&found.verdict), "seed {seed}: {found:?}");
+        assert!(expected.contains(&found.verdict), "seed {seed}: {found:?}");
         found
     });
     runs.collect()
@@ -42,7 +42,7 @@ fn a_leak_of_a_mebibyte_a_step_is_growing_with_its_slope_from_the_first_step_on(
 }
 
 #[test]
-fn what_still_rises_at_half_its_speed_has_not_come_to_rest() {
+fn a_rise_at_half_its_speed_is_slowing() {
     let bent = |step: u64| if step < 600 { step as f64 } else { 600.0 + 0.5 * (step - 600) as f64 };
     always(1200, 0.5, &[Judgement::Slowing], bent);
     let steeper = |step: u64| if step < 600 { 2.0 * step as f64 } else { 1200.0 + 0.9 * (step - 600) as f64 };
@@ -50,7 +50,7 @@ fn what_still_rises_at_half_its_speed_has_not_come_to_rest() {
 }
 
 #[test]
-fn a_leak_that_begins_late_is_growing_and_dated() {
+fn a_late_leak_is_growing_since_its_onset() {
     for noise in [0.0, 0.5, 8.0] {
         let late = |step: u64| 500.0 + step.saturating_sub(744) as f64;
         for found in always(1200, noise, &[Judgement::Growing], late) {
@@ -61,47 +61,47 @@ fn a_leak_that_begins_late_is_growing_and_dated() {
 }
 
 #[test]
-fn a_run_of_many_epochs_is_judged_whole() {
+fn a_long_run_is_judged_as_a_whole() {
     always(20_000, 0.5, &[Judgement::Growing], |step| (step / 100) as f64 * 0.6);
     always(20_000, 0.5, &[Judgement::Growing], |step| (step / 2_500) as f64 * 100.0);
     always(20_000, 0.5, &[Judgement::Growing], |step| (step / 1_200) as f64 * 50.0);
 }
 
 #[test]
-fn a_log_that_begins_at_a_late_step_is_judged_from_there() {
+fn a_log_that_begins_at_a_late_step_is_judged_from_that_step() {
     let found = judged(1_000_001, 1200, 0.5, 1, |step| 100.0 + 0.5 * step as f64);
     assert_eq!((found.verdict, found.since), (Judgement::Growing, Some(1_000_001)));
 }
 
 #[test]
-fn two_hundred_mebibytes_of_growth_are_seen_beside_forty_gibibytes() {
+fn growth_of_200_mib_is_found_in_40_gib() {
     always(1200, 0.5, &[Judgement::Growing], |step| 40_960.0 + 190.0 * step as f64 / 1200.0);
 }
 
 #[test]
-fn a_ramp_in_the_first_steps_of_a_long_run_is_its_start() {
+fn a_ramp_within_the_warm_up_is_bounded() {
     always(40_000, 0.5, &[Judgement::Bounded], |step| (step as f64).min(200.0));
 }
 
 #[test]
-fn teeth_of_a_period_that_nobody_declared_are_bounded() {
+fn a_sawtooth_of_undeclared_period_is_bounded() {
     always(1200, 0.5, &[Judgement::Bounded], |step| 2.0 * (step % 100) as f64);
     always(2400, 0.5, &[Judgement::Bounded], |step| 4.0 * (step % 37) as f64);
 }
 
 #[test]
-fn what_wanders_and_comes_back_does_not_grow() {
+fn autocorrelated_noise_is_not_growing() {
     let mut suspect = 0;
     for seed in 0..20 {
         let random = &mut ChaCha8Rng::seed_from_u64(seed);
-        let mut wander = 0.0;
+        let mut offset = 0.0;
         let points: Vec<(u64, f64)> = (0..1200)
             .map(|step| {
-                wander = 0.95 * wander + 20.0 * (1.0 - 0.95f64.powi(2)).sqrt() * normal(random);
-                (step, (1000.0 + wander) * MIB)
+                offset = 0.95 * offset + 20.0 * (1.0 - 0.95f64.powi(2)).sqrt() * normal(random);
+                (step, (1000.0 + offset) * MIB)
             })
             .collect();
-        let found = judge(&floors(points.into_iter(), 0), Series::InUse, BYTES);
+        let found = judge(&window_minima(points.into_iter(), 0), SeriesKind::InUse, BYTES);
         assert!(matches!(found.verdict, Judgement::Bounded | Judgement::Suspect), "seed {seed}: {found:?}");
         suspect += u32::from(found.verdict == Judgement::Suspect);
     }
@@ -109,16 +109,16 @@ fn what_wanders_and_comes_back_does_not_grow() {
 }
 
 #[test]
-fn rest_is_told_by_how_it_was_reached() {
+fn a_flat_series_is_judged_by_how_it_became_flat() {
     always(1200, 0.5, &[Judgement::Bounded], |_| 100.0);
     always(1200, 0.5, &[Judgement::Stepped], |step| if step < 450 { 100.0 } else { 200.0 });
     always(1200, 0.5, &[Judgement::GrewThenFlat], |step| 100.0 + 100.0 * (step as f64 / 600.0).min(1.0));
-    // Flat for too short a time to be called so.
+    // Flat for too short a time.
     always(1200, 0.5, &[Judgement::Suspect], |step| 100.0 + 300.0 * (step as f64 / 960.0).min(1.0));
 }
 
 #[test]
-fn a_rise_that_lasted_to_the_end_never_came_to_rest() {
+fn a_saturating_rise_is_grew_then_flat_only_if_its_last_third_is_flat() {
     for time in [0.2, 0.3, 0.5, 0.75] {
         let filling = |step: u64| 300.0 * (1.0 - (-(step as f64) / (time * 1200.0)).exp());
         for found in always(1200, 2.0, &[Judgement::Slowing, Judgement::Suspect, Judgement::GrewThenFlat], filling) {
@@ -129,13 +129,13 @@ fn a_rise_that_lasted_to_the_end_never_came_to_rest() {
 }
 
 #[test]
-fn what_is_kept_beyond_what_is_in_use_is_retained() {
+fn growth_of_overhead_is_retained() {
     let points = (0..1200u64).map(|step| (step, step as f64 * MIB));
-    assert_eq!(judge(&floors(points, 0), Series::Beyond, BYTES).verdict, Judgement::Retained);
+    assert_eq!(judge(&window_minima(points, 0), SeriesKind::Overhead, BYTES).verdict, Judgement::Retained);
 }
 
 #[test]
-fn a_short_run_says_nothing_or_raises_a_suspicion_and_how_long_it_should_be() {
+fn a_short_run_is_inconclusive_or_suspect_and_says_how_many_steps_are_missing() {
     let short = judged(0, 60, 0.0, 0, |_| 100.0);
     assert_eq!((short.verdict, short.more_steps), (Judgement::Inconclusive, Some(31)));
     assert_eq!(judged(0, 85, 0.0, 0, |step| step as f64).verdict, Judgement::Suspect);

@@ -11,26 +11,26 @@
 //! assert!(findings.since.is_some_and(|step| (390..410).contains(&step)));
 //! ```
 //!
-//! [`judge`] is for one series. A [`Watch`] takes the samples of a process as they come and judges all of their series
-//! together: heap, resident memory, the device's pool, and what each owner holds, whose caps a [`Context`] declares.
-//! Its [`Verdict`] names the owner whose growth explains that of the memory, and says so in a sentence. With the
-//! feature `table`, `table::of_table` judges what mprof, psrecord, memray, nvidia-smi, free, vmstat or a table in CSV
-//! recorded.
+//! [`judge`] is for one series. A [`Watch`] takes the samples of a process one by one and judges all of their series
+//! together: heap, RSS, the device's memory pool, and the bytes of each owner, whose caps a [`Context`] declares.
+//! Its [`Verdict`] names the owner whose growth explains the growth of memory, and has a message for people. With the
+//! feature `table`, `table::judge_table` judges a trace of mprof, psrecord, memray, nvidia-smi, free or vmstat, or a table
+//! in CSV.
 //!
-//! A series is cut into windows. Judged is the least value of each, its floor, so that what a cleanup gives back does
-//! not count. The slope of the floors is that of Theil and Sen with a 99.9 % interval; whether they rise at all is told
-//! by the statistic of Mann and Kendall. Memory needed for a series is bounded, however long it is.
+//! A series is cut into windows, and the minimum of each window is judged: memory that a cleanup returns does not count.
+//! The slope of the window minima is the Theil-Sen estimate with a 99.9 % interval; the Mann-Kendall test decides
+//! whether they rise at all. The memory needed for a series is bounded, however long it is.
 
 #![warn(missing_docs)]
 
 mod axis;
 mod context;
 mod findings;
-mod floors;
 mod judge;
+mod message;
 pub mod names;
 mod recent;
-mod rising;
+mod rise;
 mod sample;
 mod shape;
 #[cfg(feature = "table")]
@@ -38,23 +38,23 @@ pub mod table;
 mod trend;
 mod units;
 mod watch;
-mod words;
+mod window_minima;
 
-pub use axis::{Axis, Per};
-pub use context::{Context, Declared, NO_CAP, Place};
+pub use axis::{Axis, RateUnit};
+pub use context::{Context, DeclaredOwner, MemoryKind, NO_CAP};
 pub use findings::{Findings, Judgement, ProcessOfRun, SeriesVerdict, VERSION, Verdict};
-pub use judge::{BYTES, COUNT, STEPS_NEEDED, Scale, Series};
+pub use judge::{BYTES, COUNT, STEPS_NEEDED, SeriesKind, Thresholds};
 pub use recent::{Recent, RecentGrowth};
 pub use sample::{Driver, Pool, Processes, Sample};
 pub use watch::Watch;
 
-/// Judges a series of bytes in use, each with its step; steps never fall.
+/// Judges a series of bytes in use, each with its step, in ascending order of steps.
 ///
-/// Growth of less than 16 MiB is none. At least 90 steps are needed. For other scales, for several series together and
-/// for samples that come one by one there is [`Watch`].
+/// Growth below 16 MiB does not count, and at least 90 steps are needed. [`Watch`] has other thresholds, judges several
+/// series together, and takes samples one by one.
 pub fn judge(series: impl IntoIterator<Item = (u64, u64)>) -> Findings {
     let points = series.into_iter().map(|(step, bytes)| (step, bytes as f64));
-    judge::judge(&floors::floors(points, 0), Series::InUse, BYTES)
+    judge::judge(&window_minima::window_minima(points, 0), judge::SeriesKind::InUse, BYTES)
 }
 
 #[cfg(doctest)]

@@ -1,32 +1,32 @@
-//! The names of the series that a verdict is of.
+//! Names of the series of a verdict.
 
-use crate::judge::{COUNT, Scale};
+use crate::judge::{COUNT, Thresholds};
 
-/// The beginning of the names of owners' series.
-pub const OWNER: &str = "owner:";
-/// Memory of all processes of a command together that is no file.
-pub const HELD: &str = "held";
-/// Memory of GPUs of all processes of a command together.
-pub const ON_GPUS: &str = "held_on_gpus";
-/// Files in `/dev/shm` that no process has mapped: an owner of a command's memory.
-pub const UNMAPPED: &str = "/dev/shm";
-/// The end of the name of an owner that is a group of processes: memory of their own.
-pub const PRIVATE: &str = "/private";
-/// The same, of memory that they share.
-pub const SHARED: &str = "/shared";
-/// The same, of memory of GPUs.
-pub const GPU: &str = "/GPU";
+/// Prefix of the names of owners' series.
+pub const OWNER_PREFIX: &str = "owner:";
+/// Memory footprint of all processes of a command together: private and shared pages, without the file cache.
+pub const FOOTPRINT: &str = "held";
+/// GPU memory of all processes of a command together.
+pub const GPU_FOOTPRINT: &str = "held_on_gpus";
+/// Owner of the files in `/dev/shm` that no process has mapped.
+pub const UNMAPPED_SHM: &str = "/dev/shm";
+/// Suffix of an owner that is a group of processes: their private memory.
+pub const PRIVATE_SUFFIX: &str = "/private";
+/// Suffix of an owner that is a group of processes: their shared memory.
+pub const SHARED_SUFFIX: &str = "/shared";
+/// Suffix of an owner that is a group of processes: their GPU memory.
+pub const GPU_SUFFIX: &str = "/GPU";
 
-/// Resident memory that is no heap in use: pages of free memory, memory of C libraries.
+/// RSS beyond the heap in use: free pages of the allocator, memory of C libraries.
 pub const RESIDENT_BEYOND: &str = "resident_beyond_heap";
-/// Memory of C libraries.
+/// Memory allocated by C libraries.
 pub const LIBRARIES: &str = "libraries";
-/// Memory that a device's pool has reserved and that is not in use: pages without a tensor.
+/// Device memory that the pool has reserved beyond what tensors use.
 pub const RESERVED_BEYOND: &str = "reserved_beyond_in_use";
-/// Memory that the driver counts and the pool has not reserved: contexts, and pools of other threads.
+/// Device memory that the driver counts beyond the pool: contexts, and pools of other threads.
 pub const DRIVER_BEYOND: &str = "driver_beyond_reserved";
-/// Totals that grow with what is in use, and what is beyond it.
-pub(crate) const KEPT: &[&str] = &[
+/// Series that grow with memory in use or hold what is beyond it: their growth alone is not a leak.
+pub(crate) const TOTALS: &[&str] = &[
     "files",
     "open_files",
     "processes",
@@ -42,30 +42,30 @@ pub(crate) const KEPT: &[&str] = &[
     RESERVED_BEYOND,
     DRIVER_BEYOND,
 ];
-/// The beginning of the names of series that hold a total less the buffers that have a cap. They are not shown.
-pub(crate) const REST: &str = "rest:";
+/// Prefix of internal series: a total without the buffers whose growth will end.
+pub(crate) const UNCAPPED: &str = "rest:";
 
-/// Returns whether it is the series of an owner of memory on GPUs.
+/// Returns whether a series is that of an owner of GPU memory.
 pub(crate) fn is_on_gpus(name: &str) -> bool {
-    name.starts_with(OWNER) && name.ends_with(GPU)
+    name.starts_with(OWNER_PREFIX) && name.ends_with(GPU_SUFFIX)
 }
 
-/// Returns whether the owner of a series may live in the memory of a total: of a command the name says where.
+/// Returns whether the owner of a series may be part of a total; for a command the name says where it lives.
 pub(crate) fn lives_in(total: &str, owner: &str) -> bool {
     match total {
-        HELD => !is_on_gpus(owner),
-        ON_GPUS => is_on_gpus(owner),
+        FOOTPRINT => !is_on_gpus(owner),
+        GPU_FOOTPRINT => is_on_gpus(owner),
         _ => true,
     }
 }
 
 /// Returns the unit of a series.
-pub(crate) fn unit(name: &str, scale: Scale) -> &'static str {
+pub(crate) fn unit(name: &str, thresholds: Thresholds) -> &'static str {
     match name {
         "open_files" => "files",
         "processes" => "processes",
         "threads" => "threads",
-        _ if scale == COUNT => "allocations",
+        _ if thresholds == COUNT => "allocations",
         _ => "bytes",
     }
 }

@@ -1,6 +1,6 @@
 //! The newest growth of a series that may be too short for a verdict.
 
-use crate::floors::Cutter;
+use crate::window_minima::Windows;
 
 /// Windows that growth is measured over.
 const WINDOWS: usize = 4;
@@ -9,7 +9,7 @@ const WINDOWS: usize = 4;
 /// series is.
 #[derive(Clone, Debug)]
 pub struct Recent {
-    cutter: Cutter,
+    windows: Windows,
 }
 
 /// Growth over four windows, which cover about the second half of a series.
@@ -26,21 +26,21 @@ pub struct RecentGrowth {
 impl Recent {
     /// A series without samples.
     pub fn new() -> Self {
-        Self { cutter: Cutter::new(0) }
+        Self { windows: Windows::new(0) }
     }
 
     /// Adds a sample; steps never fall.
     pub fn add(&mut self, step: u64, value: f64) {
-        self.cutter.add(step, value);
+        self.windows.add(step, value);
     }
 
     /// Returns the newest growth; `None` with fewer than four windows after the warm-up.
     pub fn growth(&self) -> Option<RecentGrowth> {
-        let mut floors = self.cutter.floors();
-        while floors.values.len() >= 2 * WINDOWS {
-            floors = floors.coarser();
+        let mut minima = self.windows.minima();
+        while minima.values.len() >= 2 * WINDOWS {
+            minima = minima.coarser();
         }
-        let newest = floors.from(floors.values.len().checked_sub(WINDOWS)?);
+        let newest = minima.from(minima.values.len().checked_sub(WINDOWS)?);
         Some(RecentGrowth {
             growth: newest.values[WINDOWS - 1] - newest.values[0],
             steps: (newest.steps[WINDOWS - 1] - newest.steps[0]) as u64,

@@ -1,71 +1,71 @@
-//! The memory of a process at one moment.
+//! Memory of a process at one moment.
 
 use std::collections::BTreeMap;
 
-/// The memory of a process at one moment, in bytes, as far as it was measured.
+/// Memory of a process at one moment, in bytes; `None` where it was not measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Sample<'a> {
-    /// The number of the process; samples of another one are judged by themselves.
+    /// Index of the process within the run; each process is judged separately.
     pub segment: u32,
     /// Steps done.
     pub step: u64,
-    /// Milliseconds since the process started: its place on [`Axis::Clock`](crate::Axis::Clock).
+    /// Milliseconds since the process started: its position on [`Axis::Clock`](crate::Axis::Clock).
     pub milliseconds: u64,
-    /// Heap in use. Of a command: memory of all its processes that is no file.
+    /// Heap in use, or for a command the memory footprint of all its processes, without the file cache.
     pub heap: u64,
-    /// The highest that `heap` has been since the sample before.
+    /// Highest `heap` since the previous sample.
     pub heap_high: Option<u64>,
-    /// Resident memory.
+    /// RSS.
     pub resident: Option<u64>,
-    /// Resident memory that is backed by no file.
+    /// Part of RSS that is not backed by a file.
     pub anonymous: Option<u64>,
-    /// Memory of C libraries.
+    /// Memory allocated by C libraries.
     pub libraries: Option<u64>,
-    /// The pool of the device.
+    /// Memory pool of the device.
     pub pool: Option<Pool>,
-    /// The device's memory by its driver.
+    /// Device memory as the driver reports it.
     pub driver: Option<Driver>,
-    /// Memory of the whole container that is backed by no file.
+    /// Memory of the whole container that is not backed by a file.
     pub container: Option<u64>,
-    /// The most that the process may use of its container's limit.
-    pub room: Option<u64>,
-    /// Bytes of each owner.
+    /// Bytes of the container's limit that are available to the process.
+    pub container_budget: Option<u64>,
+    /// Bytes held by each owner.
     pub owners: Option<&'a BTreeMap<String, u64>>,
-    /// The processes of a command; `None` of a process that measures itself.
+    /// Processes of a command; `None` for a process that measures itself.
     pub processes: Option<Processes>,
 }
 
-/// A device's memory pool, in bytes.
+/// Memory pool of a device, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pool {
-    /// Held by live tensors.
+    /// Bytes held by live tensors.
     pub in_use: u64,
-    /// Taken from the driver.
+    /// Bytes reserved from the driver.
     pub reserved: u64,
-    /// Live allocations.
+    /// Number of live allocations.
     pub allocations: u64,
 }
 
-/// A device's memory by its driver, in bytes.
+/// Device memory as the driver reports it, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Driver {
-    /// Memory of this process; `None` where the driver does not tell.
+    /// Memory of this process; `None` where the driver does not report it.
     pub process: Option<u64>,
     /// Memory of all processes.
     pub device: u64,
 }
 
-/// The processes of a command.
+/// Processes of a command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Processes {
-    /// Their number.
+    /// Number of processes.
     pub count: u64,
-    /// Threads of all of them.
+    /// Threads of all processes.
     pub threads: u64,
-    /// Open files of all of them.
+    /// Open files of all processes.
     pub open_files: Option<u64>,
-    /// Bytes of files that they have resident.
+    /// Resident bytes of mapped files.
     pub files: Option<u64>,
-    /// Bytes that they hold on GPUs; `None` where they were never seen to hold any.
+    /// Bytes held on GPUs; `None` where no GPU memory was ever used.
     pub on_gpus: Option<u64>,
 }

@@ -1,8 +1,8 @@
-//! Sizes and lengths of time in words; a copy of those in xrun's `units`, since this crate needs nothing of xrun.
+//! Sizes and durations as text; a copy of those in xrun's `units`, because this crate does not depend on xrun.
 
 const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
 
-/// Returns a size in the unit in which it is less than 1024 as it prints, and the number of that unit.
+/// Returns a size in the unit in which it prints below 1024, and the index of that unit in [`UNITS`].
 fn scaled(mut size: f64) -> (f64, usize) {
     let mut at = 0;
     // 1023.96 KiB are 1.0 MiB.
@@ -12,13 +12,13 @@ fn scaled(mut size: f64) -> (f64, usize) {
     (size, at)
 }
 
-/// A size: `512 B`, `1.0 MiB`.
+/// Size as text: `512 B`, `1.0 MiB`.
 pub fn bytes(count: u64) -> String {
     let (size, at) = scaled(count as f64);
     format!("{size:.*} {}", usize::from(at > 0), UNITS[at])
 }
 
-/// Sizes from `low` to `high` in one unit, that of the larger: `0.9 to 1.1 MiB`. They may be negative.
+/// Interval of sizes in the unit of the larger one: `0.9 to 1.1 MiB`. Sizes may be negative.
 pub fn interval(low: f64, high: f64) -> String {
     let (_, at) = scaled(low.abs().max(high.abs()));
     let size = |value: f64| {
@@ -33,7 +33,7 @@ pub fn interval(low: f64, high: f64) -> String {
     format!("{} to {} {}", size(low), size(high), UNITS[at])
 }
 
-/// Seconds: `0.4 s`, `12 s`, `3 min 05 s`, `2 h 10 min`.
+/// Duration as text: `0.4 s`, `12 s`, `3 min 05 s`, `2 h 10 min`.
 pub fn seconds(value: f64) -> String {
     let whole = value.max(0.0) as u64;
     match whole {

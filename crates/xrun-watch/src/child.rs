@@ -1,47 +1,48 @@
-//! Processes of this program that this program starts: what makes them ours, and how they end when we do.
+//! Child processes that run this program again: how they are recognised, and how they end with their parent.
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 
-/// The number of the process that started this one, and so the command line that this one was given. A variable, as a
-/// program with a `main` of its own has a command line of its own.
+/// Environment variable with the process id of the parent that gave this process its command line. A program with its own
+/// `main` has its own command line, so an option would not do.
 const STARTED_BY: &str = "XRUN_STARTED_BY";
 
-/// This program once more. What follows is xrun's command line, also where the program has one of its own:
-/// [`Program::register`](crate::Program::register) answers it there.
+/// Command that runs this program again. Its arguments are xrun's, also where the program has its own command line:
+/// `Program::register` of the facade handles them there.
 ///
 /// # Errors
-/// The system does not say which program this is.
-pub fn of_this_program() -> io::Result<Command> {
-    this_program().map(|program| of(&program))
+/// The path of this program is unknown.
+pub fn command() -> io::Result<Command> {
+    program_path().map(|program| command_of(&program))
 }
 
-/// Where this program is.
+/// Path of this program.
 ///
 /// # Errors
-/// The system does not say it.
-pub fn this_program() -> io::Result<PathBuf> {
+/// The system does not report it.
+pub fn program_path() -> io::Result<PathBuf> {
     std::env::current_exe().map_err(|error| {
         let mount = if cfg!(target_os = "linux") { " (`mount -t proc proc /proc`)" } else { "" };
         io::Error::new(
             error.kind(),
-            format!("this program must start itself once more and cannot find itself: {error}{mount}"),
+            format!("cannot find the path of this program, which is needed to start a child process: {error}{mount}"),
         )
     })
 }
 
-/// The same where it is known which program this is.
-pub fn of(program: &Path) -> Command {
+/// Command that runs a program that is known to be this one.
+pub fn command_of(program: &Path) -> Command {
     let mut command = Command::new(program);
     command.env(STARTED_BY, std::process::id().to_string());
-    ignores_saves(&mut command);
+    ignore_checkpoint_signal(&mut command);
     command
 }
 
-/// SIGUSR1 asks for a checkpoint. Sent to all processes of a job, it must not end one that does not listen yet.
+/// Has a child ignore SIGUSR1 until it handles it. The signal requests a checkpoint and may be sent to all processes of a
+/// job.
 #[cfg(unix)]
-fn ignores_saves(command: &mut Command) {
+fn ignore_checkpoint_signal(command: &mut Command) {
     let in_child = || {
         // SAFETY: a plain system call, which may be made between fork and exec.
         unsafe { libc::signal(libc::SIGUSR1, libc::SIG_IGN) };
@@ -52,47 +53,47 @@ fn ignores_saves(command: &mut Command) {
 }
 
 #[cfg(not(unix))]
-fn ignores_saves(_: &mut Command) {}
+fn ignore_checkpoint_signal(_: &mut Command) {}
 
-/// Whether [`of_this_program`] started this process. What was inherited from a process before that one does not count.
+/// Returns whether [`command`] started this process; a variable inherited from an earlier ancestor does not count.
 #[cfg(unix)]
-pub fn is_of_this_program() -> bool {
+pub fn is_child_of_this_program() -> bool {
     let parent = std::os::unix::process::parent_id().to_string();
     std::env::var_os(STARTED_BY).is_some_and(|process| *process == *parent)
 }
 
-/// Whether [`of_this_program`] started this process.
+/// Returns whether [`command`] started this process.
 #[cfg(not(unix))]
-pub fn is_of_this_program() -> bool {
+pub fn is_child_of_this_program() -> bool {
     std::env::var_os(STARTED_BY).is_some()
 }
 
-/// What the system sends to a child whose parent is gone.
+/// Signal that the kernel sends to a child whose parent has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Farewell {
-    /// SIGTERM: it stops in good order.
-    Stop,
-    /// SIGKILL: nothing of it is worth keeping.
+pub enum ParentDeathSignal {
+    /// SIGTERM: the child stops and saves.
+    Terminate,
+    /// SIGKILL: the child has nothing to save.
     Kill,
 }
 
-/// Makes the child end when this process does. On Linux only; elsewhere it goes on by itself.
+/// Has the child end when this process ends. On Linux only; elsewhere the child continues.
 #[cfg(target_os = "linux")]
-pub fn ends_with_us(command: &mut Command, farewell: Farewell) {
+pub fn end_with_parent(command: &mut Command, farewell: ParentDeathSignal) {
     use std::os::unix::process::CommandExt;
     let signal = match farewell {
-        Farewell::Stop => libc::SIGTERM,
-        Farewell::Kill => libc::SIGKILL,
+        ParentDeathSignal::Terminate => libc::SIGTERM,
+        ParentDeathSignal::Kill => libc::SIGKILL,
     };
     let parent = std::process::id();
     let in_child = move || {
         // SAFETY: both are plain system calls, which may be made between fork and exec.
-        let bound = unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, signal as libc::c_ulong) };
+        let set = unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, signal as libc::c_ulong) };
         // SAFETY: as above.
         let orphan = unsafe { libc::getppid() } as u32 != parent;
-        match (bound, orphan) {
+        match (set, orphan) {
             (0, false) => Ok(()),
-            // "No such process"; words of our own would be allocated.
+            // "No such process"; a message of our own would be allocated.
             (0, true) => Err(io::Error::from_raw_os_error(libc::ESRCH)),
             _ => Err(io::Error::last_os_error()),
         }
@@ -101,15 +102,17 @@ pub fn ends_with_us(command: &mut Command, farewell: Farewell) {
     unsafe { command.pre_exec(in_child) };
 }
 
+/// Does nothing: other systems have no such signal.
 #[cfg(not(target_os = "linux"))]
-pub fn ends_with_us(_: &mut Command, _: Farewell) {}
+pub fn end_with_parent(_: &mut Command, _: ParentDeathSignal) {}
 
-/// The signal that ended a process, if one did.
+/// Signal that ended a process, if one did.
 #[cfg(unix)]
 pub fn signal_of(status: ExitStatus) -> Option<i32> {
     std::os::unix::process::ExitStatusExt::signal(&status)
 }
 
+/// `None`: other systems have no signals.
 #[cfg(not(unix))]
 pub fn signal_of(_: ExitStatus) -> Option<i32> {
     None

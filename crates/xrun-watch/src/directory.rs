@@ -1,4 +1,4 @@
-//! Where does a run write? A folder of its own that nobody else writes into.
+//! Directory of a run, locked against other processes.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
@@ -12,36 +12,36 @@ use xrun_core::files::write;
 use xrun_core::files::write::WriteError;
 use xrun_core::files::{file, layout};
 
-/// A run's folder, held by this process until it is dropped.
+/// Directory of a run, locked by this process until it is dropped.
 #[derive(Debug)]
 pub struct RunDirectory {
-    /// The run's folder.
+    /// Path of the directory.
     pub path: PathBuf,
-    /// The folder's name: sorts by time, and tells experiments apart.
+    /// Name of the directory; names sort by time and contain the experiment's fingerprint.
     pub id: String,
     _lock: File,
     reserve: PathBuf,
 }
 
-/// Enough for the lines that wait, the verdict and the summary, whatever else fills the disk.
+/// Disk space reserved for the last lines, the verdict and the summary, should the disk be full.
 const RESERVE_BYTES: usize = 256 * 1024;
 
 impl RunDirectory {
-    fn held(path: PathBuf, id: String, lock: File) -> Result<Self, WriteError> {
+    fn locked(path: PathBuf, id: String, lock: File) -> Result<Self, WriteError> {
         let reserve = path.join(layout::RESERVE);
         write::replace(&reserve, &vec![0; RESERVE_BYTES])?;
         Ok(Self { path, id, _lock: lock, reserve })
     }
 
-    /// Notes this process, for whoever asks later who killed it. A run that cannot note this does not end for it.
+    /// Records this process, to find out later who killed it. A failure does not end the run.
     pub fn note_process(&self, segment: u32) {
         let note = killed::note(segment, host::name());
         let _ = write::replace_json(&self.path.join(layout::PROCESS), &note);
     }
 
-    /// Gives back the room that was kept for the last records: they are written next.
+    /// Frees the reserved disk space for the last records.
     pub fn free_reserve(&self) {
-        // Gone already, or on a disk that takes nothing more: the writes that follow say so.
+        // Already freed, or the disk fails: the next write reports it.
         let _ = std::fs::remove_file(&self.reserve);
     }
 }
@@ -52,10 +52,13 @@ impl Drop for RunDirectory {
     }
 }
 
-/// More runs than this with one name in one second are not believed.
+/// Cap on the runs of one name within one second.
 const ATTEMPTS: u32 = 1000;
 
-/// Makes `results/<experiment>/<run>/`. Never an existing one: two runs of one second get different names.
+/// Creates `results/<experiment>/<run>/`; a second run within one second gets a different name.
+///
+/// # Errors
+/// The directory cannot be created or locked.
 pub fn create(
     results: &Path,
     experiment: &str,
@@ -72,20 +75,23 @@ pub fn create(
             Ok(()) => {
                 let lock = lock(&path, OpenOptions::new().create(true))?;
                 write::at(&path, write::sync_folder(&parent))?;
-                point_latest(&parent, &id);
-                return RunDirectory::held(path, id, lock);
+                link_latest(&parent, &id);
+                return RunDirectory::locked(path, id, lock);
             }
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(source) => return Err(WriteError { path, source }),
         }
     }
-    write::at(&parent, Err(io::Error::new(io::ErrorKind::AlreadyExists, "too many runs of this name in one second")))
+    write::at(
+        &parent,
+        Err(io::Error::new(io::ErrorKind::AlreadyExists, "too many runs of this name within one second")),
+    )
 }
 
-/// Makes exactly this folder for a run; the one that it stands in is made, too.
+/// Creates exactly this directory for a run, and its parents.
 ///
 /// # Errors
-/// It is there already, or cannot be made.
+/// It exists, or cannot be created.
 pub fn create_at(path: &Path) -> Result<RunDirectory, WriteError> {
     let parent = path.parent().unwrap_or(Path::new("."));
     write::at(parent, std::fs::create_dir_all(parent))?;
@@ -93,21 +99,27 @@ pub fn create_at(path: &Path) -> Result<RunDirectory, WriteError> {
     reopen(path)
 }
 
-/// Takes hold of an existing run; an error of kind `WouldBlock` says that another process has it.
+/// Locks the directory of an existing run.
+///
+/// # Errors
+/// `WouldBlock` where another process has locked it.
 pub fn reopen(path: &Path) -> Result<RunDirectory, WriteError> {
     let id = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-    RunDirectory::held(path.to_path_buf(), id, lock(path, OpenOptions::new().create(true))?)
+    RunDirectory::locked(path.to_path_buf(), id, lock(path, OpenOptions::new().create(true))?)
 }
 
-/// Takes hold of an existing run to remove it, and makes nothing in it; errors as [`reopen`].
-pub fn hold(run: &Path) -> Result<File, WriteError> {
+/// Locks an existing run to remove it, without writing into its directory.
+///
+/// # Errors
+/// As [`reopen`].
+pub fn lock_run(run: &Path) -> Result<File, WriteError> {
     lock(run, &mut OpenOptions::new())
 }
 
 fn lock(run: &Path, options: &mut OpenOptions) -> Result<File, WriteError> {
     let path = run.join(layout::LOCK);
     let file = write::at(&path, file::open_own(&path, options.append(true)))?;
-    // Who lists runs holds a lock for an instant, to see whether it can.
+    // A process that lists runs takes the lock for an instant.
     let mut attempt = file.try_lock();
     for _ in 0..20 {
         if matches!(attempt, Err(TryLockError::WouldBlock)) {
@@ -118,14 +130,14 @@ fn lock(run: &Path, options: &mut OpenOptions) -> Result<File, WriteError> {
     match attempt {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => write::at(&path, Err(io::ErrorKind::WouldBlock.into())),
-        // A file system without locks: the run goes on, unprotected.
+        // A file system without locks: the run continues without one.
         Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::Unsupported => Ok(file),
         Err(TryLockError::Error(error)) => write::at(&path, Err(error)),
     }
 }
 
-/// A convenience, so a file system without links is no reason to stop.
-pub fn point_latest(parent: &Path, id: &str) {
+/// Points the symlink `latest` to a run; failures are ignored, as file systems may lack symlinks.
+pub fn link_latest(parent: &Path, id: &str) {
     #[cfg(unix)]
     {
         let temporary = parent.join(format!(".{}-{id}", layout::LATEST));
@@ -142,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn two_runs_of_one_second_get_folders_of_their_own() {
+    fn two_runs_within_one_second_get_different_directories() {
         let results = tempfile::tempdir().unwrap();
         let now = Utc::now();
         let first = create(results.path(), "stage2", "abcdef012345", now).unwrap();
@@ -153,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_another_process_has_is_not_taken() {
+    fn a_locked_run_cannot_be_reopened() {
         let results = tempfile::tempdir().unwrap();
         let run = create(results.path(), "stage2", "abcdef", Utc::now()).unwrap();
         assert_eq!(reopen(&run.path).unwrap_err().source.kind(), io::ErrorKind::WouldBlock);

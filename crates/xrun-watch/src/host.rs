@@ -1,24 +1,23 @@
-//! The machine that a process runs on.
+//! Facts about this machine.
 
 use crate::memory::sources;
 use xrun_core::device::machine;
 use xrun_results::format::Host;
 
-fn line_of(path: &str) -> String {
+fn read_trimmed(path: &str) -> String {
     std::fs::read_to_string(path).map(|text| text.trim().to_owned()).unwrap_or_default()
 }
 
-/// The name of this machine.
+/// Host name of this machine.
 pub fn name() -> String {
-    line_of("/proc/sys/kernel/hostname")
+    read_trimmed("/proc/sys/kernel/hostname")
 }
 
-/// This machine.
+/// Record of this machine: name, system, processor, memory and its limit.
 pub fn host() -> Host {
-    let text = line_of;
     Host {
         name: name(),
-        system: format!("{} {}", std::env::consts::OS, text("/proc/sys/kernel/osrelease")),
+        system: format!("{} {}", std::env::consts::OS, read_trimmed("/proc/sys/kernel/osrelease")),
         processor: xrun_core::device::processor(),
         instruction_sets: xrun_core::device::instruction_sets(),
         cores: std::thread::available_parallelism().map_or(1, |count| count.get() as u64),

@@ -1,4 +1,5 @@
-//! Processes of this machine: what memory they hold, how they end, where they write; and a command of others that is watched.
+//! Processes of this machine: their memory, how they end, where they write; and `xrun watch`, which runs and samples a
+//! command.
 
 pub mod child;
 pub mod command;

@@ -107,7 +107,7 @@ pub fn ended(run: &Path) -> Row {
     }
     match &entry.state {
         RunState::Unreadable(why) => row.words = printable::line(why, WORDS_CHARACTERS_MAX),
-        RunState::Killed => row.words = printable::line(&killed::killer(run).words(), WORDS_CHARACTERS_MAX),
+        RunState::Killed => row.words = printable::line(&killed::killer(run).message(), WORDS_CHARACTERS_MAX),
         RunState::Running | RunState::Ended(_) => {}
     }
     row

@@ -3,7 +3,7 @@
 //! Both are judged as the samples come. A step is the better measure: a loader that is slow for an hour does not change
 //! it.
 
-use xrun_verdict::names::{HELD, ON_GPUS};
+use xrun_verdict::names::{FOOTPRINT, GPU_FOOTPRINT};
 use xrun_verdict::{Axis, Context, Judgement, STEPS_NEEDED, SeriesVerdict, Verdict, Watch};
 
 use super::sample::sample;
@@ -69,7 +69,7 @@ impl Command {
     /// Bytes a second by which memory of the host or of GPUs grows, where that is the verdict on it.
     pub fn bytes_per_second(&self, place: Place) -> Option<f64> {
         let by_clock = self.by_clock.verdict();
-        let name = if place == Place::Device { ON_GPUS } else { HELD };
+        let name = if place == Place::Device { GPU_FOOTPRINT } else { FOOTPRINT };
         let series = by_clock.series.iter().find(|one| one.name == name)?;
         let grows = series.findings.verdict == Judgement::Growing;
         series.findings.slope.filter(|_| grows).map(|slope| slope * 1e3)
@@ -81,12 +81,12 @@ fn grows(verdict: &Verdict) -> bool {
 }
 
 fn held(verdict: &Verdict) -> Option<&SeriesVerdict> {
-    verdict.series.iter().find(|one| one.name == HELD)
+    verdict.series.iter().find(|one| one.name == FOOTPRINT)
 }
 
 #[cfg(test)]
 mod tests {
-    use xrun_verdict::names::PRIVATE;
+    use xrun_verdict::names::PRIVATE_SUFFIX;
 
     use super::*;
     use crate::format::{HostMemory, Point, VERSION};
@@ -95,7 +95,7 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     fn line(milliseconds: u64, step: u64, main: u64, workers: u64) -> MemoryLine {
-        let owner = |group: &str, bytes: u64| (format!("{group}{PRIVATE}"), bytes);
+        let owner = |group: &str, bytes: u64| (format!("{group}{PRIVATE_SUFFIX}"), bytes);
         MemoryLine {
             version: VERSION,
             segment: 0,

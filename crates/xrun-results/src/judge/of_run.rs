@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use xrun_verdict::table::{self, Asked, Judged, TableError};
-use xrun_verdict::{Context, Scale, Verdict, Watch};
+use xrun_verdict::table::{self, TableError, TableOptions, TableVerdict};
+use xrun_verdict::{Context, Thresholds, Verdict, Watch};
 
 use super::command::Command;
 use super::sample::{declared, sample};
@@ -41,7 +41,7 @@ impl From<TableError> for VerdictError {
         match error {
             TableError::File { path, source } => Self::Read(ReadError::File { path, source }),
             TableError::Content { path, message } => Self::Table { path, message },
-            TableError::Asked(message) => Self::Asked(message),
+            TableError::Options(message) => Self::Asked(message),
         }
     }
 }
@@ -58,9 +58,9 @@ pub fn context(plan: &PlanFile, experiment: &Experiment) -> Context {
     let early = cadences.iter().copied().filter(|cadence| *cadence <= plan.steps / 4);
     let settled = early.max().unwrap_or_default();
     let growth_min = experiment.memory.growth_min.0 as f64;
-    let scale = Some(Scale { growth_min, move_min: growth_min / 32.0 });
+    let thresholds = Some(Thresholds { growth_min, move_min: growth_min / 32.0 });
     Context {
-        scale,
+        thresholds,
         steps: plan.steps,
         steps_per_epoch: per_epoch,
         settled,
@@ -205,21 +205,21 @@ fn length(path: &Path) -> Result<Length, VerdictError> {
 ///
 /// # Errors
 /// As those above; a path that names neither a folder nor a regular file.
-pub fn of_path(path: &Path, asked: &Asked) -> Result<Judged, VerdictError> {
+pub fn of_path(path: &Path, asked: &TableOptions) -> Result<TableVerdict, VerdictError> {
     let is_run = path.is_dir();
     let is_table = !is_run && path.extension().is_none_or(|extension| extension != "jsonl");
     if is_table {
-        return Ok(table::of_table(path, asked)?);
+        return Ok(table::judge_table(path, asked)?);
     }
     if !asked.is_empty() {
         let message = "has no columns; `--column`, `--step-column` and `--unit` are for tables";
         return Err(VerdictError::Asked(format!("{}: {message}", path.display())));
     }
     if is_run {
-        return of_folder(path).map(Judged::from);
+        return of_folder(path).map(TableVerdict::from);
     }
     regular(path)?;
-    of_samples(path).map(Judged::from)
+    of_samples(path).map(TableVerdict::from)
 }
 
 fn of_folder(run: &Path) -> Result<Verdict, VerdictError> {

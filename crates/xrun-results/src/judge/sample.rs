@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use xrun_verdict::{Declared, Driver, Pool, Processes, Sample};
+use xrun_verdict::{DeclaredOwner, Driver, Pool, Processes, Sample};
 
 use crate::format::{MemoryLine, PlanFile};
 use crate::watched;
@@ -28,7 +28,7 @@ pub fn sample(line: &MemoryLine) -> Sample<'_> {
         }),
         driver: line.driver.map(|driver| Driver { process: driver.process, device: driver.device }),
         container: line.container.and_then(|container| container.anonymous),
-        room: line.container.and_then(|container| container.room(own)),
+        container_budget: line.container.and_then(|container| container.room(own)),
         owners: Some(&line.owners),
         processes: line.processes.as_ref().map(|processes| of_command(processes, host.file)),
     }
@@ -46,17 +46,17 @@ fn of_command(processes: &watched::Processes, files: Option<u64>) -> Processes {
 }
 
 /// The owners of a plan, and where the growth of each ends.
-pub fn declared(plan: &PlanFile) -> BTreeMap<String, Declared> {
+pub fn declared(plan: &PlanFile) -> BTreeMap<String, DeclaredOwner> {
     let owners = plan.owners.iter().map(|owner| {
-        let declared = Declared { place: place(owner.place), cap: owner.bytes, full: owner.full() };
+        let declared = DeclaredOwner { memory: place(owner.place), cap: owner.bytes, full: owner.full() };
         (owner.name.clone(), declared)
     });
     owners.collect()
 }
 
-fn place(place: Place) -> xrun_verdict::Place {
+fn place(place: Place) -> xrun_verdict::MemoryKind {
     match place {
-        Place::Host => xrun_verdict::Place::Host,
-        Place::Device => xrun_verdict::Place::Device,
+        Place::Host => xrun_verdict::MemoryKind::Host,
+        Place::Device => xrun_verdict::MemoryKind::Device,
     }
 }

@@ -10,7 +10,7 @@ mod units;
 #[test]
 fn what_the_crate_has_a_copy_of_is_the_same() {
     assert_eq!((xrun_verdict::NO_CAP, xrun_verdict::VERSION), (NO_CAP.bytes, VERSION));
-    assert_eq!(xrun_verdict::names::OWNER, SERIES);
+    assert_eq!(xrun_verdict::names::OWNER_PREFIX, SERIES);
     for at in 0..630u64 {
         let power = 1u64 << (at / 10);
         for bytes in [power - 1, power, power / 10 * (at % 10) + power, power / 20 * 19 + power / 20 * (at % 10) / 9] {
@@ -44,5 +44,5 @@ fn of_a_containers_limit_a_sample_has_what_the_process_may_use() {
         pressure: None,
         processes: None,
     };
-    assert_eq!(sample(&line).room, Some(285 * MIB));
+    assert_eq!(sample(&line).container_budget, Some(285 * MIB));
 }

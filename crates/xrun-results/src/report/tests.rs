@@ -5,7 +5,7 @@ use super::*;
 use crate::format::{PictureEntry, Pictures, VERSION};
 use crate::index;
 use crate::index::RunState;
-use xrun_verdict::{BYTES, Context, Series, Watch};
+use xrun_verdict::{BYTES, Context, SeriesKind, Watch};
 
 /// Writes sample runs for people to look at: `XRUN_SAMPLE_REPORT=/tmp/sample cargo test --no-default-features sample`.
 #[test]
@@ -167,8 +167,8 @@ fn a_leak_has_no_cap_and_a_full_bar() {
 fn the_container_is_told_apart_from_the_process() {
     let mut watch = Watch::new(Context { steps: 200, ..Context::default() });
     for step in 1..=200 {
-        watch.value(step, "container", step << 20, Series::Kept, BYTES);
-        watch.value(step, "heap", (8 << 20) + ((step % 2) << 17), Series::InUse, BYTES);
+        watch.add_value(step, "container", step << 20, SeriesKind::Total, BYTES);
+        watch.add_value(step, "heap", (8 << 20) + ((step % 2) << 17), SeriesKind::InUse, BYTES);
     }
     let text = verdict::text(&watch.verdict(), &[], None);
     let rows: Vec<&str> = text.lines().skip_while(|line| !line.starts_with("series")).skip(1).collect();

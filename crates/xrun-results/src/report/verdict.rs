@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::axes::{bytes, number};
 use super::width::{columns_within, fold, table};
-use crate::axis::Per;
+use crate::axis::RateUnit;
 use crate::verdict::{Judgement, SeriesVerdict, Verdict};
 use xrun_core::printable;
 use xrun_core::units;
@@ -32,10 +32,10 @@ pub fn text(verdict: &Verdict, not_judged: &[NotJudged], width: Option<usize>) -
             .then_with(by_growth)
             .then_with(|| a.name.cmp(&b.name))
     });
-    let per = verdict.axis.per(verdict.window);
+    let per = verdict.axis.rate_unit(verdict.window);
     let rows: Vec<Vec<String>> =
         series.into_iter().map(|one| row(one, per)).chain(not_judged.iter().map(unjudged)).collect();
-    let rate = format!(">{}", per.words);
+    let rate = format!(">{}", per.text);
     let header = ["series", "verdict", ">first", ">last", ">peak", &rate, ">interval", ">windows"];
     let length = |places: u64| verdict.axis.length(places as f64);
     let windows =
@@ -79,14 +79,14 @@ fn moved(one: &SeriesVerdict) -> bool {
     (moves && !small) || one.findings.verdict > Judgement::Stepped
 }
 
-fn row(one: &SeriesVerdict, per: Per) -> Vec<String> {
+fn row(one: &SeriesVerdict, per: RateUnit) -> Vec<String> {
     let amount = |value: f64| match one.unit.as_str() {
         "bytes" if value < 0.0 => format!("-{}", bytes(-value)),
         "bytes" => bytes(value),
         _ => number(value),
     };
     let findings = &one.findings;
-    let rate = |slope: Option<f64>| slope.map(|slope| slope * per.places);
+    let rate = |slope: Option<f64>| slope.map(|slope| slope * per.length);
     let interval = |(low, high): (f64, f64)| match one.unit.as_str() {
         "bytes" => units::interval(low, high),
         _ => format!("{} to {}", number(low), number(high)),

@@ -25,7 +25,7 @@ pub struct Room {
 
 /// What this process may use of its container's limit; `None` without one.
 pub fn container() -> Option<u64> {
-    sources::container()?.room(sources::resident().unwrap_or_default())
+    sources::container()?.room(sources::rss().unwrap_or_default())
 }
 
 /// What bounds a run here and now. `device` is what is free on a device with memory of its own.
@@ -33,7 +33,7 @@ pub fn rooms(limits: &Limits, device: Option<u64>) -> Vec<Room> {
     let room = |place, bytes: Option<u64>, because: &str| {
         bytes.map(|bytes| Room { place, whole_process: true, bytes, because: because.to_owned() })
     };
-    let own = sources::resident().unwrap_or_default();
+    let own = sources::rss().unwrap_or_default();
     let rooms = [
         room(Place::Host, limits.host_memory.map(|limit| limit.0), "`limits.host_memory`"),
         room(Place::Host, container(), "95 % of the container's limit, less what others in it use"),

@@ -16,7 +16,7 @@ use xrun_core::experiment::overrides::as_words;
 use xrun_core::units::{counted, seconds};
 use xrun_results::format::{Demand, DiskDemand, Outcome, Summary};
 use xrun_watch::child;
-use xrun_watch::child::Farewell;
+use xrun_watch::child::ParentDeathSignal;
 
 /// The probe has an end even where a step takes minutes. It looks at its clock between two steps.
 const TIME_LIMIT: &str = "2m";
@@ -94,11 +94,11 @@ pub fn probe(
     stopped: &dyn Fn() -> bool,
 ) -> Result<Probe, ProbeError> {
     let results = tempfile::tempdir().map_err(ProbeError::Start)?;
-    let mut command = child::of_this_program().map_err(ProbeError::Start)?;
+    let mut command = child::command().map_err(ProbeError::Start)?;
     command.arg("run").arg(file).arg("--results").arg(results.path());
     command.args(["--quiet", "--json", "--progress", "none", "--probe", &steps.to_string()]);
     command.args(overrides.iter().cloned().chain(short(experiment, steps)).flat_map(|text| as_words(&text)));
-    child::ends_with_us(&mut command, Farewell::Kill);
+    child::end_with_parent(&mut command, ParentDeathSignal::Kill);
     let ended = output(command.stdin(Stdio::null()), stopped, ENDED_AFTER)?;
     let output = ended.ok_or(ProbeError::TooSlow { after: ENDED_AFTER, steps })?;
     let answer: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap_or_default();

@@ -50,7 +50,7 @@ pub fn held_more(run: &Path, bytes: u64) -> bool {
 
 /// Decides by the run's directory. `had` is the number of bytes that it was given; 0 where that is not known.
 pub fn decide(run: &Path, had: u64) -> RetryDecision {
-    let verdict = killed::judged(run);
+    let verdict = killed::verdict_on(run);
     let plan = read::plan(run).ok();
     let trace = Trace::read(run);
     // Without a number, the run had what its trace shows.

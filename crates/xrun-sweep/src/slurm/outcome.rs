@@ -150,7 +150,7 @@ impl ActiveJob {
         let why = format!("Slurm says {state}");
         // Slurm may not know why its job failed, and the cgroup of a process of this machine may. A Slurm that watches memory
         // itself (OverMemoryKill) says FAILED.
-        let by_kernel = || matches!(killed::killer(&folder), Killer::Memory { own: true, .. });
+        let by_kernel = || matches!(killed::killer(&folder), Killer::Oom { own: true, .. });
         let given = submission.memory_of(self.job.run, self.retry_bytes);
         let by_slurm = || state == FAILED && given.is_some_and(|given| retry::held_more(&folder, given));
         if state == OUT_OF_MEMORY || (status == RunStatus::Unfinished && (by_kernel() || by_slurm())) {

@@ -35,7 +35,7 @@ pub fn find(
         if decided || is_active(tasks, place) || !begun_after(&folder, recorded.get(&run.to_string())) {
             continue;
         }
-        let given = killed::given_by_cluster(&folder);
+        let given = killed::cluster_memory(&folder);
         if given.zip(asked(run)).is_some_and(|(given, asked)| given < asked) {
             continue;
         }
@@ -47,7 +47,7 @@ pub fn find(
             RunStatus::Unfinished => {
                 // The queue forgets its jobs after some minutes. Without accounting of one there is none of the others.
                 let state = state.or_else(|| {
-                    let said = accounting.then(|| killed::state_on_cluster(&folder)).flatten();
+                    let said = accounting.then(|| killed::cluster_state(&folder)).flatten();
                     accounting &= said.is_some();
                     said
                 });
@@ -64,7 +64,7 @@ pub fn find(
 
 fn of_memory(run: &Path, state: Option<&str>, had: Option<u64>) -> Option<String> {
     let by_kernel = || match killed::killer(run) {
-        killer @ Killer::Memory { own: true, .. } => Some(killer.words()),
+        killer @ Killer::Oom { own: true, .. } => Some(killer.message()),
         _ => None,
     };
     match state {

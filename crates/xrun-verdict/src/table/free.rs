@@ -1,18 +1,18 @@
-//! Output of `free`, again and again: with `-s`, or in a loop with `date`.
+//! Repeated output of `free`: with `-s`, or in a loop with `date`.
 
 use std::path::Path;
 
-use super::text::{Head, Lines, quoted};
-use super::time::Times;
-use super::{Known, Sample, Source, Value, Wrong};
+use super::text::{FileHead, Lines, quoted};
+use super::times::TimeParser;
+use super::{Sample, SeriesInfo, Trace, TraceError, Value};
 use crate::axis::Axis;
 
 const MIB: f64 = 1024.0 * 1024.0;
-/// Lines that say nothing of what is used.
-const OTHERS: &[&str] = &["Low:", "High:", "Total:", "Comm:"];
+/// Lines that are ignored.
+const IGNORED: &[&str] = &["Low:", "High:", "Total:", "Comm:"];
 
-/// Returns whether a file begins as `free` prints, perhaps below a line with the time.
-pub fn is(head: &Head) -> bool {
+/// Returns whether a file begins like the output of `free`, possibly after a line with the time.
+pub fn recognizes(head: &FileHead) -> bool {
     let mut lines = head.lines().take(3).skip_while(|line| !is_header(line));
     lines.next().is_some() && head.lines().take(4).any(|line| line.starts_with("Mem:"))
 }
@@ -22,15 +22,15 @@ fn is_header(line: &str) -> bool {
     words.next() == Some("total") && words.next() == Some("used") && words.next() == Some("free")
 }
 
-/// The place where the times of samples stand.
+/// Position of the line with the time of a block.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Stands {
-    Nowhere,
+enum TimeLine {
+    None,
     Before,
-    Behind,
+    After,
 }
 
-/// Output of one call.
+/// Output of one call; each size is a number, and the bytes of its unit if it has one.
 #[derive(Clone, Debug, Default)]
 struct Block {
     line: u64,
@@ -40,56 +40,58 @@ struct Block {
     swap: Option<(f64, Option<f64>)>,
 }
 
+/// Reader of the output of `free`.
 pub struct Free {
     lines: Lines,
-    stands: Stands,
-    times: Times,
+    time_line: TimeLine,
+    times: TimeParser,
     header: Vec<String>,
     block: Block,
     count: i64,
-    /// Bytes in the unit of the numbers, and whether it was said.
+    /// Bytes of the unit of the numbers.
     unit: f64,
-    said: bool,
+    /// True if the unit is known and not inferred.
+    unit_known: bool,
 }
 
 impl Free {
-    pub fn open(path: &Path, head: &Head, unit: Option<f64>) -> Result<Self, Wrong> {
+    pub fn open(path: &Path, head: &FileHead, unit: Option<f64>) -> Result<Self, TraceError> {
         let first = head.lines().next().unwrap_or_default();
-        let behind = || head.lines().any(|line| Times::of("").read(line).is_ok());
-        let stands = match is_header(first) {
-            false => Stands::Before,
-            true if behind() => Stands::Behind,
-            true => Stands::Nowhere,
+        let has_times = || head.lines().any(|line| TimeParser::of("").read(line).is_ok());
+        let time_line = match is_header(first) {
+            false => TimeLine::Before,
+            true if has_times() => TimeLine::After,
+            true => TimeLine::None,
         };
         let memory = head.lines().find(|line| line.starts_with("Mem:")).unwrap_or_default();
         let numbers: Vec<f64> = memory.split_whitespace().skip(1).filter_map(|cell| cell.parse().ok()).collect();
         Ok(Self {
             lines: Lines::open(path, head)?,
-            stands,
-            times: Times::of(""),
+            time_line,
+            times: TimeParser::of(""),
             header: Vec::new(),
             block: Block::default(),
             count: 0,
-            unit: unit.unwrap_or_else(|| unit_of(&numbers)),
-            // Of `free -h` each number has a unit beside it.
-            said: unit.is_some() || numbers.is_empty(),
+            unit: unit.unwrap_or_else(|| infer_unit(&numbers)),
+            // In the output of `free -h` each number has a unit.
+            unit_known: unit.is_some() || numbers.is_empty(),
         })
     }
 
-    /// Takes up a line of the table; the first cell is its name.
-    fn row(&mut self, cells: &[String]) -> Result<(), String> {
+    /// Adds a line of the table to the block; the first cell is its name.
+    fn add_row(&mut self, cells: &[String]) -> Result<(), String> {
         let [name, cells @ ..] = cells else { return Ok(()) };
-        // The older `free` has a line of its own for what programs use: `-/+ buffers/cache: <used> <free>`.
+        // Older versions have a line for memory without caches: `-/+ buffers/cache: <used> <free>`.
         if name == "-/+" {
-            self.block.used = cells.get(1).map(|cell| size(cell)).transpose()?;
+            self.block.used = cells.get(1).map(|cell| parse_size(cell)).transpose()?;
             return Ok(());
         }
         let cell = |column: &str| {
             let at = self.header.iter().position(|name| name == column)?;
             cells.get(at)
         };
-        let number = |column: &str| cell(column).map(|cell| size(cell)).transpose();
-        let used = number("used")?.ok_or("has no number below `used`")?;
+        let number = |column: &str| cell(column).map(|cell| parse_size(cell)).transpose();
+        let used = number("used")?.ok_or("the column `used` is missing")?;
         match name.as_str() {
             "Mem:" => (self.block.used, self.block.shared) = (Some(used), number("shared")?),
             _ => self.block.swap = Some(used),
@@ -97,26 +99,23 @@ impl Free {
         Ok(())
     }
 
-    /// The block so far, if it is one, as a sample; the next one begins.
-    fn take(&mut self, sample: &mut Sample) -> Result<bool, Wrong> {
+    /// Writes the block into `sample` and begins the next one; `false` for an incomplete block.
+    fn take_block(&mut self, sample: &mut Sample) -> Result<bool, TraceError> {
         let block = std::mem::take(&mut self.block);
         let Some(used) = block.used else {
             self.block.time = block.time;
             return Ok(false);
         };
-        let place = match (self.stands, block.time) {
-            (Stands::Nowhere, _) => self.count,
+        let position = match (self.time_line, block.time) {
+            (TimeLine::None, _) => self.count,
             (_, Some(time)) => time,
-            (Stands::Behind, None) => return Ok(false),
-            (Stands::Before, None) => {
-                return Err(Wrong::at(
-                    block.line,
-                    "no time stands before this output of `free`, as before those above it",
-                ));
+            (TimeLine::After, None) => return Ok(false),
+            (TimeLine::Before, None) => {
+                return Err(TraceError::at(block.line, "the time before this output of `free` is missing"));
             }
         };
         self.count += 1;
-        (sample.line, sample.place, sample.restart) = (block.line, place, false);
+        (sample.line, sample.position, sample.restart) = (block.line, position, false);
         sample.values.clear();
         for (series, value) in [Some(used), block.shared, block.swap].into_iter().enumerate() {
             sample.values.extend(value.map(|(number, unit)| Value { series, number, unit }));
@@ -125,30 +124,30 @@ impl Free {
     }
 }
 
-impl Source for Free {
-    fn next_sample(&mut self, sample: &mut Sample) -> Result<bool, Wrong> {
+impl Trace for Free {
+    fn next_sample(&mut self, sample: &mut Sample) -> Result<bool, TraceError> {
         loop {
-            let Some(line) = self.lines.next_line()?.map(str::to_owned) else { return self.take(sample) };
+            let Some(line) = self.lines.next_line()?.map(str::to_owned) else { return self.take_block(sample) };
             let cells: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
             let name = cells.first().map_or("", String::as_str);
             if is_header(&line) {
-                let done = self.stands != Stands::Before && self.take(sample)?;
+                let done = self.time_line != TimeLine::Before && self.take_block(sample)?;
                 self.header = cells;
                 self.block.line = self.lines.number;
                 if done {
                     return Ok(true);
                 }
             } else if ["Mem:", "Swap:", "-/+"].contains(&name) {
-                self.row(&cells).map_err(|why| self.lines.wrong(format!("{} {why}", quoted(&line))))?;
-            } else if !OTHERS.contains(&name) {
+                self.add_row(&cells).map_err(|problem| self.lines.error(format!("{problem}: {}", quoted(&line))))?;
+            } else if !IGNORED.contains(&name) {
                 let time = self.times.read(&line);
-                let time =
-                    time.map_err(|_| self.lines.wrong(format!("{} is no line of `free`, and no time", quoted(&line))))?;
-                if self.stands == Stands::Behind {
+                let invalid = || format!("expected a line of `free` or a time, found {}", quoted(&line));
+                let time = time.map_err(|_| self.lines.error(invalid()))?;
+                if self.time_line == TimeLine::After {
                     self.block.time = Some(time);
                 }
-                let done = self.take(sample)?;
-                if self.stands == Stands::Before {
+                let done = self.take_block(sample)?;
+                if self.time_line == TimeLine::Before {
                     self.block.time = Some(time);
                 }
                 if done {
@@ -158,29 +157,29 @@ impl Source for Free {
         }
     }
 
-    fn known(&mut self) -> Vec<Known> {
-        ["used", "shared", "swap used"].into_iter().map(|name| Known::new(name, Some(self.unit))).collect()
+    fn series(&mut self) -> Vec<SeriesInfo> {
+        ["used", "shared", "swap used"].into_iter().map(|name| SeriesInfo::new(name, Some(self.unit))).collect()
     }
 
     fn axis(&self) -> Axis {
-        if self.stands == Stands::Nowhere { Axis::Samples } else { Axis::Clock }
+        if self.time_line == TimeLine::None { Axis::Samples } else { Axis::Clock }
     }
 
     fn notes(&self) -> Vec<String> {
-        let taken = match self.said {
+        let unit = match self.unit_known {
             true => String::new(),
-            false => format!(", in {} judging by the total; `--unit KiB` says another", unit_name(self.unit)),
+            false => format!(", assumed to be in {} by its total (change with `--unit KiB`)", unit_name(self.unit)),
         };
-        let counted = "`free` prints no times: samples are counted; `while date; free; do sleep 1; done` has them";
-        let counted = (self.stands == Stands::Nowhere).then(|| counted.to_owned());
-        std::iter::once(format!("the output of `free`{taken}")).chain(counted).collect()
+        let no_times = "samples are counted, because `free` prints no times; `while date; free; do sleep 1; done` does";
+        let no_times = (self.time_line == TimeLine::None).then(|| no_times.to_owned());
+        std::iter::once(format!("output of `free`{unit}")).chain(no_times).collect()
     }
 }
 
-/// The bytes of the unit of the numbers of a line, of which the first is what the machine has in all. In bytes and KiB
-/// they are whole pages, of 4 KiB.
-fn unit_of(numbers: &[f64]) -> f64 {
-    let pages_of = |size: f64| numbers.iter().all(|number| number % size == 0.0);
+/// Bytes of the unit of the numbers of a line, the first of which is the memory of the machine. In bytes and KiB they are
+/// multiples of a page, 4 KiB.
+fn infer_unit(numbers: &[f64]) -> f64 {
+    let pages_of = |page: f64| numbers.iter().all(|number| number % page == 0.0);
     match numbers.first().copied().unwrap_or_default() {
         134_217_728.0.. if pages_of(4096.0) => 1.0,
         // 8 TiB, were it in MiB.
@@ -200,8 +199,8 @@ fn unit_name(unit: f64) -> &'static str {
     }
 }
 
-/// A number, and the bytes of the unit behind it if there is one: `3.6Gi`, `512M`.
-fn size(cell: &str) -> Result<(f64, Option<f64>), String> {
+/// Parses a number and the bytes of its unit, if it has one: `3.6Gi`, `512M`.
+fn parse_size(cell: &str) -> Result<(f64, Option<f64>), String> {
     let digits = cell.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
     let number = digits.replace(',', ".").parse::<f64>().ok().filter(|number| *number >= 0.0 && number.is_finite());
     let power = match cell[digits.len()..].chars().next().map(|letter| letter.to_ascii_lowercase()) {
@@ -211,9 +210,9 @@ fn size(cell: &str) -> Result<(f64, Option<f64>), String> {
         Some('m') => Some(2),
         Some('g') => Some(3),
         Some('t') => Some(4),
-        _ => return Err(format!("holds {}, which is no size", quoted(cell))),
+        _ => return Err(format!("{} is no size", quoted(cell))),
     };
-    let number = number.ok_or_else(|| format!("holds {}, which is no size", quoted(cell)))?;
+    let number = number.ok_or_else(|| format!("{} is no size", quoted(cell)))?;
     Ok((number, power.map(|power| 1024f64.powi(power))))
 }
 
@@ -222,27 +221,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_unit_follows_from_what_there_is_in_all() {
+    fn the_unit_is_inferred_from_the_total() {
         for gib in [1u64, 16, 24, 512, 4096] {
             let bytes = [(gib << 30) - 1_235 * 4096, (gib << 29) + 4096, (gib << 27) + 3 * 4096];
             for (shift, unit) in [(0, 1.0), (10, 1024.0), (20, MIB)] {
                 let numbers = bytes.map(|bytes| (bytes >> shift) as f64);
-                assert_eq!(unit_of(&numbers), unit, "{gib} GiB: {numbers:?}");
+                assert_eq!(infer_unit(&numbers), unit, "{gib} GiB: {numbers:?}");
             }
         }
-        assert_eq!(unit_of(&[24.0, 3.0, 10.0]), 1024.0 * MIB);
-        assert_eq!(unit_of(&[24_683_603.0, 3_914_531.0]), 1024.0, "`free --kilo`, nearly");
-        assert_eq!(unit_of(&[]), 1024.0 * MIB);
+        assert_eq!(infer_unit(&[24.0, 3.0, 10.0]), 1024.0 * MIB);
+        assert_eq!(infer_unit(&[24_683_603.0, 3_914_531.0]), 1024.0, "`free --kilo`, nearly");
+        assert_eq!(infer_unit(&[]), 1024.0 * MIB);
     }
 
     #[test]
     fn sizes_may_have_a_unit() {
-        assert_eq!(size("3662"), Ok((3662.0, None)));
-        assert_eq!(size("3.6Gi"), Ok((3.6, Some(1024.0 * MIB))));
-        assert_eq!(size("1,5M"), Ok((1.5, Some(MIB))), "as some languages write it");
-        assert_eq!(size("0B"), Ok((0.0, Some(1.0))));
-        for wrong in ["", "Gi", "-3", "inf", "nan", "3x", "1.2.3"] {
-            assert!(size(wrong).is_err(), "{wrong}");
+        assert_eq!(parse_size("3662"), Ok((3662.0, None)));
+        assert_eq!(parse_size("3.6Gi"), Ok((3.6, Some(1024.0 * MIB))));
+        assert_eq!(parse_size("1,5M"), Ok((1.5, Some(MIB))), "decimal comma of some locales");
+        assert_eq!(parse_size("0B"), Ok((0.0, Some(1.0))));
+        for invalid in ["", "Gi", "-3", "inf", "nan", "3x", "1.2.3"] {
+            assert!(parse_size(invalid).is_err(), "{invalid}");
         }
     }
 }

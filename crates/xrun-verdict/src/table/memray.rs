@@ -1,44 +1,44 @@
-//! Memory over time in a page of memray's.
+//! Memory over time in an HTML page of memray.
 //!
 //! `memray flamegraph` and `memray table` write the samples of a recording into their page, as
-//! `memory_records = [[milliseconds, resident bytes, heap bytes], …]`. None of its other outputs holds a series.
+//! `memory_records = [[milliseconds, resident bytes, heap bytes], …]`. Its other outputs have no series over time.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 
-use super::text::{Head, open};
-use super::{Known, Sample, Source, Value, Wrong};
+use super::text::{FileHead, open};
+use super::{Sample, SeriesInfo, Trace, TraceError, Value};
 use crate::axis::Axis;
 
-/// The end of messages about files of memray's that hold no series.
-pub const WHAT_CAN_BE_JUDGED: &str =
-    "of memray, a page that `memray flamegraph` or `memray table` writes can be judged: it holds memory over time";
+/// Hint in messages about files of memray without memory over time.
+pub const EXPECTED: &str = "use a page of `memray flamegraph` or `memray table`, which has memory over time";
 
 const MARK: &[u8] = b"memory_records = [";
-/// Milliseconds since 1970 are fewer.
+/// Upper bound of milliseconds since 1970.
 const TIME_MAX: i64 = 9_000_000_000_000_000;
-/// A number has fewer digits.
+/// Cap on the digits of a number.
 const DIGITS_MAX: usize = 24;
 
+/// Reader of a page of memray.
 pub struct Memray {
     bytes: Box<dyn Iterator<Item = std::io::Result<u8>>>,
     line: u64,
 }
 
 impl Memray {
-    pub fn open(path: &Path, head: &Head) -> Result<Self, Wrong> {
+    pub fn open(path: &Path, head: &FileHead) -> Result<Self, TraceError> {
         let mut reader = BufReader::new(open(path)?.take(head.length));
         let (mut line, mut matched, mut found) = (1, 0, false);
         while !found {
             let buffer = reader.fill_buf()?;
             if buffer.is_empty() {
-                return Err(Wrong::whole(format!("is a page without `memory_records`; {WHAT_CAN_BE_JUDGED}")));
+                return Err(TraceError::content(format!("the page has no `memory_records`; {EXPECTED}")));
             }
-            let mut used = 0;
+            let mut consumed = 0;
             for byte in buffer {
-                used += 1;
+                consumed += 1;
                 line += u64::from(*byte == b'\n');
-                // Its first letter comes again only as its third: `mem`.
+                // On a mismatch after `mem`, its last letter may begin a new match.
                 matched = match () {
                     () if *byte == MARK[matched] => matched + 1,
                     () if matched == 3 && *byte == MARK[1] => 2,
@@ -49,61 +49,61 @@ impl Memray {
                     break;
                 }
             }
-            reader.consume(used);
+            reader.consume(consumed);
         }
         Ok(Self { bytes: Box::new(reader.bytes()), line })
     }
 
-    fn next_byte(&mut self) -> Result<u8, Wrong> {
+    fn next_byte(&mut self) -> Result<u8, TraceError> {
         match self.bytes.next() {
             Some(byte) => Ok(byte?),
-            None => Err(Wrong::at(self.line, "`memory_records` end in their middle")),
+            None => Err(TraceError::at(self.line, "`memory_records` is truncated")),
         }
     }
 
-    /// The number before the next `,` or `]`, and which of them it was.
-    fn number(&mut self) -> Result<(u64, u8), Wrong> {
+    /// Reads a number and the `,` or `]` after it.
+    fn number(&mut self) -> Result<(u64, u8), TraceError> {
         let mut digits = String::new();
         loop {
             match self.next_byte()? {
                 end @ (b',' | b']') => {
                     let number = digits.trim().parse();
-                    return number.map(|number| (number, end)).map_err(|_| self.wrong(&digits));
+                    return number.map(|number| (number, end)).map_err(|_| self.error(&digits));
                 }
                 byte if digits.len() < DIGITS_MAX => digits.push(char::from(byte)),
-                _ => return Err(self.wrong(&digits)),
+                _ => return Err(self.error(&digits)),
             }
         }
     }
 
-    fn wrong(&self, found: &str) -> Wrong {
+    fn error(&self, found: &str) -> TraceError {
         let found = super::text::quoted(found);
-        Wrong::at(self.line, format!("`memory_records`: three whole numbers a record were expected, found {found}"))
+        TraceError::at(self.line, format!("expected three whole numbers in each of `memory_records`, found {found}"))
     }
 }
 
-impl Source for Memray {
-    fn next_sample(&mut self, sample: &mut Sample) -> Result<bool, Wrong> {
+impl Trace for Memray {
+    fn next_sample(&mut self, sample: &mut Sample) -> Result<bool, TraceError> {
         loop {
             match self.next_byte()? {
                 b'[' => break,
                 b']' => return Ok(false),
                 b',' | b' ' => {}
-                other => return Err(self.wrong(&char::from(other).to_string())),
+                other => return Err(self.error(&char::from(other).to_string())),
             }
         }
         let mut numbers = [0u64; 3];
         for (at, number) in numbers.iter_mut().enumerate() {
             let (found, end) = self.number()?;
             if (end == b']') != (at == 2) {
-                return Err(self.wrong(&found.to_string()));
+                return Err(self.error(&found.to_string()));
             }
             *number = found;
         }
         let [time, resident, heap] = numbers;
-        let place = i64::try_from(time).ok().filter(|time| *time < TIME_MAX);
-        let place = place.ok_or_else(|| self.wrong(&time.to_string()))?;
-        *sample = Sample { line: self.line, place, restart: false, values: std::mem::take(&mut sample.values) };
+        let position = i64::try_from(time).ok().filter(|time| *time < TIME_MAX);
+        let position = position.ok_or_else(|| self.error(&time.to_string()))?;
+        *sample = Sample { line: self.line, position, restart: false, values: std::mem::take(&mut sample.values) };
         sample.values.clear();
         for (series, bytes) in [heap, resident].into_iter().enumerate() {
             sample.values.push(Value { series, number: bytes as f64, unit: None });
@@ -111,8 +111,8 @@ impl Source for Memray {
         Ok(true)
     }
 
-    fn known(&mut self) -> Vec<Known> {
-        vec![Known::new("heap", Some(1.0)), Known::new("resident", Some(1.0))]
+    fn series(&mut self) -> Vec<SeriesInfo> {
+        vec![SeriesInfo::new("heap", Some(1.0)), SeriesInfo::new("resident", Some(1.0))]
     }
 
     fn axis(&self) -> Axis {
@@ -120,6 +120,6 @@ impl Source for Memray {
     }
 
     fn notes(&self) -> Vec<String> {
-        vec!["the memory over time in a page of memray".into()]
+        vec!["memory over time in a page of memray".into()]
     }
 }

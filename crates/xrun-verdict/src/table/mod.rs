@@ -1,23 +1,23 @@
-//! The verdict on a trace that another tool wrote.
+//! Verdict on a memory trace of another tool.
 //!
-//! Each tool has a `Source`, which gives the trace sample by sample. The file is read twice: what a column holds, how
-//! long a window is, and where a process ends and the next begins depend on all of it.
+//! Each tool has a [`Trace`], which reads the file sample by sample. The file is read twice, because the units of the
+//! columns, the length of a window and the spans of the processes depend on all of it.
 
+mod column_names;
 mod delimited;
+mod first_pass;
 mod free;
 mod groups;
 mod memray;
 mod mprof;
-mod names;
 mod psrecord;
 mod rows;
-mod survey;
 mod text;
-mod time;
+mod times;
 mod vmstat;
 
-/// Names of columns of steps.
-pub use delimited::STEPS as STEP_NAMES;
+/// Names of columns of steps, in order of preference.
+pub use delimited::STEPS as STEP_COLUMNS;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -25,30 +25,30 @@ use std::path::{Path, PathBuf};
 use crate::axis::Axis;
 use crate::context::Context;
 use crate::findings::{Judgement, Verdict};
-use crate::judge::{BYTES, Series};
+use crate::judge::{BYTES, SeriesKind};
 use crate::watch::Watch;
-use survey::{Part, Parts, Survey};
-use text::Head;
+use first_pass::{FirstPass, ProcessSpan, ProcessSplitter};
+use text::FileHead;
 
-/// A trace that cannot be judged.
+/// Reason why a trace cannot be judged.
 #[derive(Debug)]
 pub enum TableError {
     /// The file is missing or cannot be read.
     File {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The system's answer.
+        /// Error of the system.
         source: std::io::Error,
     },
-    /// Nothing in it can be judged.
+    /// The file is no trace, or nothing in it can be judged.
     Content {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The reason, for people.
+        /// Reason, for people.
         message: String,
     },
-    /// Something was asked for that is not there.
-    Asked(String),
+    /// An option does not fit the file.
+    Options(String),
 }
 
 impl fmt::Display for TableError {
@@ -56,7 +56,7 @@ impl fmt::Display for TableError {
         match self {
             Self::File { path, source } => write!(formatter, "cannot read {}: {source}", path.display()),
             Self::Content { path, message } => write!(formatter, "{}: {message}", path.display()),
-            Self::Asked(message) => formatter.write_str(message),
+            Self::Options(message) => formatter.write_str(message),
         }
     }
 }
@@ -65,283 +65,277 @@ impl std::error::Error for TableError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::File { source, .. } => Some(source),
-            Self::Content { .. } | Self::Asked(_) => None,
+            Self::Content { .. } | Self::Options(_) => None,
         }
     }
 }
 
-/// Columns and units that a person asks for.
+/// Options of [`judge_table`]: the columns to judge and their units.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Asked {
-    /// The columns to judge; all that look like memory when there are none.
+pub struct TableOptions {
+    /// Columns to judge; all that look like memory when empty.
     pub columns: Vec<String>,
-    /// The column of steps or times.
+    /// Column of steps or times; found by its name when absent.
     pub step_column: Option<String>,
-    /// The unit of columns that have none.
+    /// Unit of columns without one.
     pub unit: Option<String>,
 }
 
-impl Asked {
-    /// Returns whether nothing was asked for.
+impl TableOptions {
+    /// Returns whether no option is set.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// The bytes of its unit.
-    fn bytes(&self) -> Result<Option<f64>, Wrong> {
+    /// Bytes of [`Self::unit`].
+    fn unit_bytes(&self) -> Result<Option<f64>, TraceError> {
         let Some(unit) = &self.unit else { return Ok(None) };
-        let known = "known are B, KB, MB, GB, TB, KiB, MiB, GiB and TiB";
-        let bytes = names::bytes_of(&unit.to_lowercase());
-        bytes.map(Some).ok_or_else(|| Wrong::Asked(format!("there is no unit `{unit}` ({known})")))
+        let units = "use B, KB, MB, GB, TB, KiB, MiB, GiB or TiB";
+        let bytes = column_names::bytes_of(&unit.to_lowercase());
+        bytes.map(Some).ok_or_else(|| TraceError::Options(format!("unknown unit `{unit}`; {units}")))
     }
 }
 
-/// A verdict, and what a person should know of it.
+/// Verdict on a table, with the columns that it leaves out.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Judged {
-    /// The verdict on all columns that are memory.
+pub struct TableVerdict {
+    /// Verdict on all judged columns.
     pub verdict: Verdict,
-    /// Columns that are no memory.
+    /// Columns that are not memory, each with the reason.
     pub left_out: Vec<String>,
-    /// Columns that may be memory, in a unit that nobody knows.
-    pub unknown: Vec<Unknown>,
-    /// Notes on what the trace was taken for.
+    /// Columns that may be memory, but without a known unit.
+    pub unknown: Vec<UnitlessColumn>,
+    /// Notes on how the file was interpreted.
     pub notes: Vec<String>,
 }
 
-impl From<Verdict> for Judged {
+impl From<Verdict> for TableVerdict {
     fn from(verdict: Verdict) -> Self {
         Self { verdict, left_out: Vec::new(), unknown: Vec::new(), notes: Vec::new() }
     }
 }
 
-/// A column of numbers without a unit: too small for bytes.
+/// Column of numbers without a unit, too small for bytes.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Unknown {
-    /// The column's name.
+pub struct UnitlessColumn {
+    /// Name of the column.
     pub name: String,
-    /// Its first value.
+    /// First value.
     pub first: f64,
-    /// Its last value.
+    /// Last value.
     pub last: f64,
-    /// Its highest value.
+    /// Highest value.
     pub peak: f64,
 }
 
-/// A fault of a trace, or of what was asked of it.
+/// Error in a trace or in the options; the path is added by [`TraceError::into_table_error`].
 #[derive(Debug)]
-enum Wrong {
-    At(u64, String),
-    Whole(String),
-    Asked(String),
+enum TraceError {
+    /// Error in a line.
+    AtLine(u64, String),
+    /// Error in the file as a whole.
+    Content(String),
+    Options(String),
     File(std::io::Error),
 }
 
-impl Wrong {
+impl TraceError {
     fn at(line: u64, message: impl Into<String>) -> Self {
-        Self::At(line, message.into())
+        Self::AtLine(line, message.into())
     }
 
-    fn whole(message: impl Into<String>) -> Self {
-        Self::Whole(message.into())
+    fn content(message: impl Into<String>) -> Self {
+        Self::Content(message.into())
     }
 
-    fn of(self, path: &Path) -> TableError {
+    fn into_table_error(self, path: &Path) -> TableError {
         let path = path.to_path_buf();
         match self {
             Self::File(source) => TableError::File { path, source },
-            Self::Asked(_) => TableError::Asked(format!("{}: {self}", path.display())),
-            Self::At(..) | Self::Whole(_) => TableError::Content { path, message: self.to_string() },
+            Self::Options(_) => TableError::Options(format!("{}: {self}", path.display())),
+            Self::AtLine(..) | Self::Content(_) => TableError::Content { path, message: self.to_string() },
         }
     }
 }
 
-impl fmt::Display for Wrong {
+impl fmt::Display for TraceError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::At(line, message) => write!(formatter, "line {line}: {message}"),
-            Self::Whole(message) | Self::Asked(message) => formatter.write_str(message),
+            Self::AtLine(line, message) => write!(formatter, "line {line}: {message}"),
+            Self::Content(message) | Self::Options(message) => formatter.write_str(message),
             Self::File(error) => error.fmt(formatter),
         }
     }
 }
 
-impl From<std::io::Error> for Wrong {
+impl From<std::io::Error> for TraceError {
     fn from(error: std::io::Error) -> Self {
         Self::File(error)
     }
 }
 
-/// A series of a trace.
+/// Description of a series of a trace.
 #[derive(Clone, Debug, Default, PartialEq)]
-struct Known {
-    /// Its name: the column, and whose it is where a column holds the rows of several.
+struct SeriesInfo {
+    /// Name: that of the column, and of the GPU or process where a column has those of several.
     name: String,
     column: String,
-    /// Bytes in its unit.
+    /// Bytes of its unit.
     unit: Option<f64>,
-    /// The reason why it is left out unless it is asked for.
-    hint: Option<String>,
-    /// The reason why it cannot be judged.
-    broken: Option<String>,
+    /// Reason why it is judged on request only.
+    excluded: Option<String>,
+    /// Reason why it cannot be judged.
+    invalid: Option<String>,
 }
 
-impl Known {
+impl SeriesInfo {
     fn new(name: impl Into<String>, unit: Option<f64>) -> Self {
         let name = name.into();
         Self { column: name.clone(), name, unit, ..Self::default() }
     }
 }
 
-/// One number of a sample.
+/// Number of a sample.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Value {
-    /// The number of its series among those that are known.
+    /// Index of its series.
     series: usize,
     number: f64,
-    /// Bytes in a unit that stands beside the number.
+    /// Bytes of the unit that follows the number in its cell.
     unit: Option<f64>,
 }
 
-/// Values that were measured at one place.
+/// Values that were measured at one position.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Sample {
     line: u64,
-    /// Its step, its milliseconds or its number, as the axis says.
-    place: i64,
-    /// Another process begins with it.
+    /// Position in the unit of the trace's axis.
+    position: i64,
+    /// True if it is the first of another process.
     restart: bool,
     values: Vec<Value>,
 }
 
-/// A trace, sample by sample: the same each time it is opened.
-trait Source {
-    /// Puts the next sample in place of the one before; `false` at the end.
-    fn next_sample(&mut self, sample: &mut Sample) -> Result<bool, Wrong>;
+/// Reader of a trace.
+trait Trace {
+    /// Reads the next sample into `sample`; `false` at the end.
+    fn next_sample(&mut self, sample: &mut Sample) -> Result<bool, TraceError>;
 
-    /// The series met so far; names are final at the end.
-    fn known(&mut self) -> Vec<Known>;
+    /// Series read so far; their names are final at the end.
+    fn series(&mut self) -> Vec<SeriesInfo>;
 
+    /// Unit of the positions.
     fn axis(&self) -> Axis;
 
-    /// Notes on what it was taken for, at the end.
+    /// Notes on how the file was interpreted, complete at the end.
     fn notes(&self) -> Vec<String>;
 }
 
-/// The reason why the column of steps or times is not judged; it need not be said.
-const PLACE: &str = "holds the steps or times";
-/// The most series that are followed.
+/// Reason why the column of steps or times is not judged; not reported.
+const POSITIONS: &str = "holds the steps or times";
+/// Cap on the series of a trace.
 const SERIES_MAX: usize = 256;
 
-/// Judges a trace of another tool, by what the file holds and not by its name: mprof, psrecord, memray's pages,
-/// nvidia-smi, free, vmstat, and tables with a header, separated by commas, semicolons, tabs or spaces.
+/// Judges a trace of another tool, recognised by its content: mprof, psrecord, HTML pages of memray, nvidia-smi, free,
+/// vmstat, and tables with a header, separated by commas, semicolons, tabs or spaces.
 ///
 /// # Errors
-/// A file that is no trace, nothing in it that can be judged, or something asked for that is not there.
-pub fn of_table(path: &Path, asked: &Asked) -> Result<Judged, TableError> {
-    judge(path, asked).map_err(|wrong| wrong.of(path))
+/// The file cannot be read, is no trace, has nothing that can be judged, or an option does not fit it.
+pub fn judge_table(path: &Path, options: &TableOptions) -> Result<TableVerdict, TableError> {
+    judge(path, options).map_err(|error| error.into_table_error(path))
 }
 
-fn judge(path: &Path, asked: &Asked) -> Result<Judged, Wrong> {
-    asked.bytes()?;
-    let head = Head::read(path)?;
-    let mut source = open(path, &head, asked)?;
-    let survey = Survey::of(source.as_mut())?;
-    let chosen = survey.choose(asked)?;
-    let (mut parts, mut sample) = (Parts::new(survey.axis), Sample::default());
+fn judge(path: &Path, options: &TableOptions) -> Result<TableVerdict, TraceError> {
+    options.unit_bytes()?;
+    let head = FileHead::read(path)?;
+    let mut source = open(path, &head, options)?;
+    let first_pass = FirstPass::read(source.as_mut())?;
+    let selection = first_pass.select(options)?;
+    let (mut splitter, mut sample) = (ProcessSplitter::new(first_pass.axis), Sample::default());
     let mut verdicts: Vec<(usize, Verdict)> = Vec::new();
     let mut watch: Option<(usize, Watch)> = None;
-    let mut source = open(path, &head, asked)?;
+    let mut source = open(path, &head, options)?;
     while source.next_sample(&mut sample)? {
-        let (at, place) = parts.place(&sample)?;
-        let (number, mut watched) = match watch.take() {
-            Some((number, watched)) if number == at => (number, watched),
-            before => {
-                verdicts.extend(before.map(|(number, watched)| (number, watched.verdict())));
-                keep_what_counts(&mut verdicts);
-                (at, Watch::new(survey.context(at)))
+        let (process, position) = splitter.locate(&sample)?;
+        let (_, open) = match &mut watch {
+            Some(open) if open.0 == process => open,
+            _ => {
+                let ended = watch.take();
+                verdicts.extend(ended.map(|(process, ended)| (process, ended.verdict())));
+                keep_worst_and_newest(&mut verdicts);
+                watch.insert((process, Watch::new(first_pass.context(process))))
             }
         };
         for value in &sample.values {
-            if let Some((series, unit)) = chosen.unit(value.series) {
+            if let Some((series, unit)) = selection.get(value.series) {
                 let bytes = (value.number * value.unit.unwrap_or(unit)) as u64;
-                watched.value(place, &series.name, bytes, Series::InUse, BYTES);
+                open.add_value(position, &series.name, bytes, SeriesKind::InUse, BYTES);
             }
         }
-        watch = Some((number, watched));
     }
-    verdicts.extend(watch.map(|(number, watched)| (number, watched.verdict())));
-    keep_what_counts(&mut verdicts);
-    let verdict = joined(verdicts, &survey.parts.list)
-        .unwrap_or_else(|| Watch::new(Context { axis: survey.axis, ..Context::default() }).verdict());
-    Ok(Judged { verdict, left_out: chosen.left_out, unknown: chosen.unknown, notes: survey.notes(chosen.notes) })
+    verdicts.extend(watch.map(|(process, open)| (process, open.verdict())));
+    keep_worst_and_newest(&mut verdicts);
+    let verdict = combined(verdicts, &first_pass.processes)
+        .unwrap_or_else(|| Watch::new(Context { axis: first_pass.axis, ..Context::default() }).verdict());
+    let notes = first_pass.notes(selection.notes);
+    Ok(TableVerdict { verdict, left_out: selection.left_out, unknown: selection.unknown, notes })
 }
 
-fn open(path: &Path, head: &Head, asked: &Asked) -> Result<Box<dyn Source>, Wrong> {
+/// Opens a trace with the reader of its tool, recognised by the beginning of the file.
+fn open(path: &Path, head: &FileHead, options: &TableOptions) -> Result<Box<dyn Trace>, TraceError> {
     let Some(first) = head.lines().next() else {
-        return Err(Wrong::whole("is empty; a trace, or a table with a header, was expected"));
+        return Err(TraceError::content("the file is empty; expected a trace, or a table with a header"));
     };
-    let has_columns = || match &asked.step_column {
-        None => Ok(()),
-        Some(_) => Err(Wrong::Asked("`--step-column` is for tables; this trace has its times".into())),
-    };
-    if mprof::is(first) {
-        has_columns()?;
-        return Ok(Box::new(mprof::Mprof::open(path, head)?));
-    }
-    if psrecord::is(first) {
-        has_columns()?;
-        return Ok(Box::new(psrecord::Psrecord::open(path, head)?));
-    }
-    if free::is(head) {
-        has_columns()?;
-        return Ok(Box::new(free::Free::open(path, head, asked.bytes()?)?));
-    }
-    if vmstat::is(head) {
-        has_columns()?;
-        return Ok(Box::new(vmstat::Vmstat::open(path, head, asked.bytes()?)?));
-    }
-    if first.starts_with('<') {
-        has_columns()?;
-        return Ok(Box::new(memray::Memray::open(path, head)?));
-    }
-    if first.starts_with('{') || first == "[" || ["[{", "[[", "[\""].iter().any(|start| first.starts_with(start)) {
-        return Err(Wrong::whole(format!("is JSON, and no table; {}", memray::WHAT_CAN_BE_JUDGED)));
-    }
-    if first.starts_with("allocator,num_allocations") {
-        return Err(Wrong::whole(format!(
-            "lists allocations, and no series over time; {}",
-            memray::WHAT_CAN_BE_JUDGED
+    let trace: Box<dyn Trace> = if mprof::recognizes(first) {
+        Box::new(mprof::Mprof::open(path, head)?)
+    } else if psrecord::recognizes(first) {
+        Box::new(psrecord::Psrecord::open(path, head)?)
+    } else if free::recognizes(head) {
+        Box::new(free::Free::open(path, head, options.unit_bytes()?)?)
+    } else if vmstat::recognizes(head) {
+        Box::new(vmstat::Vmstat::open(path, head, options.unit_bytes()?)?)
+    } else if first.starts_with('<') {
+        Box::new(memray::Memray::open(path, head)?)
+    } else if first == "[" || ["{", "[{", "[[", "[\""].iter().any(|start| first.starts_with(start)) {
+        return Err(TraceError::content(format!("the file is JSON, not a table; {}", memray::EXPECTED)));
+    } else if first.starts_with("allocator,num_allocations") {
+        return Err(TraceError::content(format!(
+            "the file lists allocations, not memory over time; {}",
+            memray::EXPECTED
         )));
+    } else {
+        return Ok(Box::new(delimited::Delimited::open(path, head, options)?));
+    };
+    match options.step_column {
+        Some(_) => {
+            Err(TraceError::Options("`--step-column` applies to tables only; this trace has its own times".into()))
+        }
+        None => Ok(trace),
     }
-    Ok(Box::new(delimited::Delimited::open(path, head, asked)?))
 }
 
-/// Forgets processes that have ended, but for the worst that grew.
-fn keep_what_counts(verdicts: &mut Vec<(usize, Verdict)>) {
+/// Removes all verdicts but the worst on an ended process and the newest.
+fn keep_worst_and_newest(verdicts: &mut Vec<(usize, Verdict)>) {
     while verdicts.len() > 2 {
         let worse = verdicts[1].1.verdict > verdicts[0].1.verdict;
         verdicts.remove(usize::from(!worse));
     }
 }
 
-/// The verdict on the newest process, or on one before that grew where the newest did not.
-fn joined(mut verdicts: Vec<(usize, Verdict)>, parts: &[Part]) -> Option<Verdict> {
-    let (number, newest) = verdicts.pop()?;
-    let named = |number: usize, message: &str| match parts.get(number).filter(|_| parts.len() > 1) {
-        Some(part) => format!(
-            "process {} of {} (lines {} to {}): {message}",
-            number + 1,
-            parts.len(),
-            part.first_line,
-            part.last_line
-        ),
+/// Verdict on the newest process, or on an earlier one that grew where the newest did not.
+fn combined(mut verdicts: Vec<(usize, Verdict)>, processes: &[ProcessSpan]) -> Option<Verdict> {
+    let (newest_at, newest) = verdicts.pop()?;
+    let count = processes.len();
+    let labelled = |at: usize, message: &str| match processes.get(at).filter(|_| count > 1) {
+        Some(ProcessSpan { first_line, last_line, .. }) => {
+            format!("process {} of {count} (lines {first_line} to {last_line}): {message}", at + 1)
+        }
         None => message.to_owned(),
     };
-    let newest = Verdict { message: named(number, &newest.message), ..newest };
+    let newest = Verdict { message: labelled(newest_at, &newest.message), ..newest };
     match verdicts.pop() {
-        Some((number, kept)) if kept.verdict > Judgement::Suspect && kept.verdict > newest.verdict => {
-            Some(Verdict { message: format!("{}; {}", named(number, &kept.message), newest.message), ..kept })
+        Some((at, worst)) if worst.verdict > Judgement::Suspect && worst.verdict > newest.verdict => {
+            Some(Verdict { message: format!("{}; {}", labelled(at, &worst.message), newest.message), ..worst })
         }
         _ => Some(newest),
     }

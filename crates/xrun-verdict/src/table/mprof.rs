@@ -5,14 +5,14 @@
 
 use std::path::Path;
 
-use super::text::{Head, Lines, quoted};
-use super::{Known, SERIES_MAX, Sample, Source, Value, Wrong};
+use super::text::{FileHead, Lines, quoted};
+use super::{SERIES_MAX, Sample, SeriesInfo, Trace, TraceError, Value};
 use crate::axis::Axis;
 
 const MIB: f64 = 1024.0 * 1024.0;
 
-/// Returns whether a file with this first line is mprof's.
-pub fn is(first: &str) -> bool {
+/// Returns whether a file with this first line is a trace of mprof.
+pub fn recognizes(first: &str) -> bool {
     let mut words = first.split(' ');
     match words.next() {
         Some("CMDLINE") => true,
@@ -21,22 +21,25 @@ pub fn is(first: &str) -> bool {
     }
 }
 
+/// Reader of a trace of mprof.
 pub struct Mprof {
     lines: Lines,
-    /// The pids of the children, in the order in which they came.
+    /// Process ids of the children, in order of appearance.
     children: Vec<String>,
+    /// True if a sample was read.
     begun: bool,
+    /// Number of lines that mark calls of functions.
     marks: u64,
 }
 
 impl Mprof {
-    pub fn open(path: &Path, head: &Head) -> Result<Self, Wrong> {
+    pub fn open(path: &Path, head: &FileHead) -> Result<Self, TraceError> {
         Ok(Self { lines: Lines::open(path, head)?, children: Vec::new(), begun: false, marks: 0 })
     }
 }
 
-impl Source for Mprof {
-    fn next_sample(&mut self, sample: &mut Sample) -> Result<bool, Wrong> {
+impl Trace for Mprof {
+    fn next_sample(&mut self, sample: &mut Sample) -> Result<bool, TraceError> {
         sample.values.clear();
         sample.restart = false;
         loop {
@@ -54,19 +57,19 @@ impl Source for Mprof {
                 ["MEM", size, time] => (None, size, time),
                 ["CHLD", pid, size, time] => (Some(pid), size, time),
                 _ => {
-                    let said = format!("{} is no line of mprof: MEM, CHLD, FUNC or CMDLINE was expected", quoted(line));
-                    return Err(self.lines.wrong(said));
+                    let message = format!("expected MEM, CHLD, FUNC or CMDLINE of mprof, found {}", quoted(line));
+                    return Err(self.lines.error(message));
                 }
             };
             let number = |text: &str| text.parse::<f64>().ok().filter(|number| number.is_finite());
             let time = number(time).filter(|time| (0.0..9e12).contains(time));
             let (Some(size), Some(time)) = (number(size), time) else {
-                let said = format!("{}: a size in MiB and a time in seconds were expected", quoted(line));
-                return Err(self.lines.wrong(said));
+                let message = format!("expected a size in MiB and a time in seconds, found {}", quoted(line));
+                return Err(self.lines.error(message));
             };
             let series = match pid {
                 None => 0,
-                Some(pid) => match self.children.iter().position(|known| known == pid) {
+                Some(pid) => match self.children.iter().position(|child| child == pid) {
                     Some(at) => at + 1,
                     None if self.children.len() + 1 < SERIES_MAX => {
                         self.children.push(pid.to_owned());
@@ -75,8 +78,8 @@ impl Source for Mprof {
                     None => continue,
                 },
             };
-            (sample.line, sample.place) = (self.lines.number, (time * 1e3).round() as i64);
-            // It writes -1 where a process could not be asked.
+            (sample.line, sample.position) = (self.lines.number, (time * 1e3).round() as i64);
+            // mprof writes -1 where a process could not be read.
             if size >= 0.0 {
                 sample.values.push(Value { series, number: size, unit: None });
             }
@@ -85,9 +88,9 @@ impl Source for Mprof {
         }
     }
 
-    fn known(&mut self) -> Vec<Known> {
-        let children = self.children.iter().map(|pid| Known::new(format!("child {pid}"), Some(MIB)));
-        std::iter::once(Known::new("memory", Some(MIB))).chain(children).collect()
+    fn series(&mut self) -> Vec<SeriesInfo> {
+        let children = self.children.iter().map(|pid| SeriesInfo::new(format!("child {pid}"), Some(MIB)));
+        std::iter::once(SeriesInfo::new("memory", Some(MIB))).chain(children).collect()
     }
 
     fn axis(&self) -> Axis {
@@ -95,7 +98,7 @@ impl Source for Mprof {
     }
 
     fn notes(&self) -> Vec<String> {
-        let marks = (self.marks > 0).then(|| format!("{} marks of functions are left out", self.marks));
-        std::iter::once("a trace of mprof, in MiB".to_owned()).chain(marks).collect()
+        let marks = (self.marks > 0).then(|| format!("function marks ignored: {}", self.marks));
+        std::iter::once("trace of mprof, in MiB".to_owned()).chain(marks).collect()
     }
 }

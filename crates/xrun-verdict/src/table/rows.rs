@@ -1,4 +1,4 @@
-//! Cells of a table, row by row.
+//! Rows of a table, one by one.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -8,33 +8,34 @@ use std::rc::Rc;
 
 use csv::ByteRecord;
 
-use super::Wrong;
-use super::text::{Head, LINE_BYTES_MAX, Lines, open};
+use super::TraceError;
+use super::text::{FileHead, LINE_BYTES_MAX, Lines, open};
 
-/// The rows of a file, one at a time.
+/// Reader of the rows of a table.
 pub struct Rows {
     reader: Reader,
-    /// The line of the newest row.
+    /// Line of the newest row.
     pub line: u64,
-    /// A comma is a decimal point: semicolons separate.
+    /// True if numbers have a decimal comma, because semicolons separate cells.
     decimal_comma: bool,
 }
 
+/// Reader of delimited or of space-separated cells.
 enum Reader {
-    Separated { reader: Box<csv::Reader<Capped>>, left: Rc<Cell<u64>>, record: ByteRecord },
+    Separated { reader: Box<csv::Reader<CappedFile>>, left: Rc<Cell<u64>>, record: ByteRecord },
     Spaces(Lines),
 }
 
-/// Fails where a row has more bytes than it may.
-struct Capped {
+/// Reader of a file that fails where a row has more bytes than its cap.
+struct CappedFile {
     file: Take<File>,
     left: Rc<Cell<u64>>,
 }
 
-impl Read for Capped {
+impl Read for CappedFile {
     fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
         let Some(left) = self.left.get().checked_sub(into.len() as u64) else {
-            let message = "a row is too long; is a quotation mark left open?";
+            let message = "the row is longer than 256 KiB; check for an unclosed quotation mark";
             return Err(std::io::Error::new(ErrorKind::InvalidData, message));
         };
         self.left.set(left);
@@ -43,8 +44,8 @@ impl Read for Capped {
 }
 
 impl Rows {
-    /// The rows of a table whose first line tells what separates its cells: tabs, semicolons, commas, or else spaces.
-    pub fn open(path: &Path, head: &Head) -> Result<Self, Wrong> {
+    /// Opens a table; its first line decides what separates the cells: tabs, semicolons, commas, or else spaces.
+    pub fn open(path: &Path, head: &FileHead) -> Result<Self, TraceError> {
         let first = head.lines().next().unwrap_or_default();
         let count = |delimiter: char| first.matches(delimiter).count();
         let delimiter = ['\t', ';', ','].into_iter().max_by_key(|delimiter| count(*delimiter)).unwrap_or(',');
@@ -54,15 +55,15 @@ impl Rows {
             return Ok(Self { reader: Reader::Spaces(Lines::open(path, head)?), line: 0, decimal_comma: false });
         }
         let left = Rc::new(Cell::new(LINE_BYTES_MAX));
-        let capped = Capped { file: open(path)?.take(head.length), left: left.clone() };
+        let capped = CappedFile { file: open(path)?.take(head.length), left: left.clone() };
         let mut builder = csv::ReaderBuilder::new();
         let reader = builder.has_headers(false).flexible(true).delimiter(delimiter as u8).from_reader(capped);
         let reader = Reader::Separated { reader: Box::new(reader), left, record: ByteRecord::new() };
         Ok(Self { reader, line: 0, decimal_comma: delimiter == ';' })
     }
 
-    /// Puts the next row in place of the one before; `false` at the end.
-    pub fn next_row(&mut self, cells: &mut Vec<String>) -> Result<bool, Wrong> {
+    /// Reads the next row into `cells`; `false` at the end.
+    pub fn next_row(&mut self, cells: &mut Vec<String>) -> Result<bool, TraceError> {
         cells.clear();
         match &mut self.reader {
             Reader::Separated { reader, left, record } => {
@@ -70,7 +71,7 @@ impl Rows {
                 match reader.read_byte_record(record) {
                     Ok(false) => return Ok(false),
                     Ok(true) => cells.extend(record.iter().map(|cell| String::from_utf8_lossy(cell).trim().to_owned())),
-                    Err(error) => return Err(Wrong::at(self.line + 1, said(error))),
+                    Err(error) => return Err(TraceError::at(self.line + 1, message(error))),
                 }
                 self.line = record.position().map_or(0, csv::Position::line);
             }
@@ -83,7 +84,7 @@ impl Rows {
         Ok(true)
     }
 
-    /// A number; `None` of a cell that holds something else.
+    /// Parses a number; `None` for a cell with anything else.
     pub fn number(&self, cell: &str) -> Option<f64> {
         match cell.parse() {
             Err(_) if self.decimal_comma => cell.replace(',', ".").parse().ok(),
@@ -91,14 +92,14 @@ impl Rows {
         }
     }
 
-    /// A cell with a decimal point where it has a decimal comma.
-    pub fn pointed(&self, cell: &str) -> String {
+    /// Cell with its decimal comma replaced by a decimal point.
+    pub fn with_decimal_point(&self, cell: &str) -> String {
         let comma = self.decimal_comma && !cell.contains(':');
         if comma { cell.replace(',', ".") } else { cell.to_owned() }
     }
 }
 
-fn said(error: csv::Error) -> String {
+fn message(error: csv::Error) -> String {
     match error.into_kind() {
         csv::ErrorKind::Io(error) => error.to_string(),
         other => format!("{other:?}"),

@@ -1,9 +1,9 @@
-//! What does the memory of a process do that runs already? Looked at from outside, without touching it.
+//! Sampling of a process that is already running, from outside.
 
 use std::time::{Duration, Instant};
 
 use super::WatchError;
-use super::sampler::{Sampler, Whose};
+use super::sampler::{ProcessTree, Sampler};
 use crate::memory::own_cgroup::Cgroups;
 use crate::memory::processes::{Pages, Status, age};
 use xrun_core::bounded::ledger::Ledger;
@@ -12,13 +12,14 @@ use xrun_results::judge::Command;
 use xrun_results::verdict::Verdict;
 use xrun_results::watched::Watched;
 
-/// How often is looked whether to stop.
+/// Cap on the time between two checks whether to stop.
 const TICK_MAX: Duration = Duration::from_millis(50);
 
-/// Samples a process and all that it started, until it ends or `stopped` says so. `say` is told what people should know.
+/// Samples a process and its descendants until it ends or `stopped` returns true, and returns the verdict. `say` receives
+/// messages for people.
 ///
 /// # Errors
-/// There is no such process, or nothing of it may be read.
+/// There is no such process, or it cannot be read.
 pub fn attach(
     process: u32,
     every: Duration,
@@ -26,24 +27,23 @@ pub fn attach(
     say: &dyn Fn(&str),
 ) -> Result<Verdict, WatchError> {
     if Status::read(process).is_none() {
-        let message =
-            format!("there is no process {process}, or it may not be looked at; `ps -e` lists those that there are");
-        return Err(WatchError::Asked(message));
+        let message = format!("there is no process {process} that can be read; `ps -e` lists all processes");
+        return Err(WatchError::Input(message));
     }
     if Pages::read(process).is_none() {
         say(&format!(
-            "the pages of process {process} may not be read (it may be another user's): shared pages count once for each process"
+            "the pages of process {process} cannot be read (another user's?): shared pages count once for each process"
         ));
     }
     let ledger = Ledger::default();
-    let mut sampler = Sampler::new(Whose::Other { main: process }, every, Cgroups::of_self(), &ledger);
+    let mut sampler = Sampler::new(ProcessTree::Attached { main: process }, every, Cgroups::of_self(), &ledger);
     let every_ms = u64::try_from(every.as_millis()).unwrap_or(u64::MAX);
     let mut command = Command::new(&Watched { every_ms, ..Watched::default() });
-    say(&format!("looking at process {process}, until it ends or Ctrl-C"));
+    say(&format!("sampling process {process} until it ends, or until Ctrl-C"));
     let begun = Instant::now();
     let mut point = Point::Start;
     while !stopped() {
-        // One that is younger than this watch has the number of one that is gone.
+        // A younger process has reused the id of one that has ended.
         if Status::read(process).is_none() || age(process).is_none_or(|age| age + every < begun.elapsed()) {
             say(&format!("process {process} has ended"));
             break;

@@ -1,105 +1,107 @@
-//! Which scalars does a command write for TensorBoard? Event files are read as they grow, and only what is asked of them.
+//! Scalars that a command writes for TensorBoard. Event files are read as they grow.
 //!
-//! A file is a row of records: a length, the check of the length, bytes, the check of the bytes (CRC-32C, masked). The bytes
-//! are a protobuf message `Event`; of it the step and the scalars of its summary are read, and all else is passed over.
+//! A file is a sequence of records: length, checksum of the length, content, checksum of the content (masked CRC-32C). The
+//! content is a protobuf message `Event`, of which the step and the scalars of the summary are read.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
-use super::steps::{Found, Steps, VALUES_MAX};
+use super::steps::{StepValues, Steps, VALUES_MAX};
 use xrun_core::bounded::buffer::Buffer;
 use xrun_core::bounded::ledger::{Cap, Policy};
 use xrun_core::files::file;
 use xrun_results::event_file::check;
 
-/// More files are not followed: a folder has one or two of each run.
+/// Cap on the files that are followed; a run has one or two.
 const FILES_MAX: usize = 32;
-/// More of a file is read with the next look.
+/// Cap on the bytes of a file that are read at once.
 const BLOCK_BYTES: u64 = 1 << 20;
-/// Longer records are pictures and the like.
+/// Cap on a record that is parsed; longer ones are images and the like.
 const RECORD_BYTES_MAX: u64 = 256 * 1024;
-/// More entries of a folder are not looked at.
+/// Cap on the entries of a directory that are listed.
 const ENTRIES_MAX: usize = 1024;
-/// What is in the name of every event file.
+/// Part of the name of every event file.
 const NAME: &str = "tfevents";
 const NAME_CHARACTERS_MAX: usize = 64;
-/// Length, and its check.
+/// Bytes of the length and its checksum.
 const HEAD: usize = 12;
-/// The check of the bytes.
+/// Bytes of the checksum of the content.
 const FOOT: u64 = 4;
 
-/// A block of one file at a time.
+/// Buffer of a block of one file, and the pending scalars of all files.
 pub fn buffer() -> Buffer {
     let cap = Cap { items: FILES_MAX as u64, bytes: BLOCK_BYTES + (FILES_MAX * VALUES_MAX * 128) as u64 };
-    Buffer::new("event_files", Policy::Refuse, cap).because("a block of a file; more files are not followed")
+    Buffer::new("event_files", Policy::Refuse, cap).because("a block of a file; further files are not followed")
 }
 
-/// A folder of event files, and those in the folders within it.
+/// Event files of a directory and its subdirectories.
 #[derive(Debug)]
-pub struct Events {
-    folder: PathBuf,
-    files: BTreeMap<PathBuf, Followed>,
+pub struct EventFiles {
+    directory: PathBuf,
+    files: BTreeMap<PathBuf, EventFile>,
 }
 
-/// How far a file was read.
+/// Event file, up to where it was read.
 #[derive(Debug, Default)]
-struct Followed {
+struct EventFile {
+    /// Offset up to which it was read.
     at: u64,
-    /// Its scalars of one step, of which there may be more to come.
-    gathered: Option<Found>,
-    /// It is not what TensorBoard reads, so its end cannot be found.
+    /// Scalars of its newest step; more may follow.
+    pending: Option<StepValues>,
+    /// True if a checksum was wrong; the rest of the file is ignored.
     damaged: bool,
 }
 
-impl Events {
-    /// What is there now is another run's.
-    pub fn new(folder: &Path) -> Self {
-        let there = event_files(folder);
+impl EventFiles {
+    /// Follows a directory; its current contents belong to another run and are skipped.
+    pub fn new(directory: &Path) -> Self {
+        let there = event_files(directory);
         let length = |path: &PathBuf| path.metadata().map_or(0, |found| found.len());
-        let files = there.into_iter().map(|path| (path.clone(), Followed { at: length(&path), ..Followed::default() }));
-        Self { folder: folder.to_path_buf(), files: files.collect() }
+        let files =
+            there.into_iter().map(|path| (path.clone(), EventFile { at: length(&path), ..EventFile::default() }));
+        Self { directory: directory.to_path_buf(), files: files.collect() }
     }
 
-    /// Hands on what was written since.
+    /// Reads what was written since.
     pub fn read(&mut self, steps: &Steps) {
-        for path in event_files(&self.folder) {
+        for path in event_files(&self.directory) {
             if self.files.len() < FILES_MAX || self.files.contains_key(&path) {
                 self.files.entry(path).or_default();
             }
         }
-        for (path, followed) in self.files.iter_mut().filter(|(_, followed)| !followed.damaged) {
-            followed.read(path, steps);
+        for (path, file) in self.files.iter_mut().filter(|(_, file)| !file.damaged) {
+            file.read(path, steps);
         }
     }
 
-    /// Hands on what waits for more of its step.
+    /// Reads to the end, and adds the pending scalars.
     pub fn end(&mut self, steps: &Steps) {
         self.read(steps);
-        let gathered = self.files.values_mut().filter_map(|followed| followed.gathered.take());
-        gathered.for_each(|found| steps.scalars(found));
+        let pending = self.files.values_mut().filter_map(|file| file.pending.take());
+        pending.for_each(|found| steps.add_scalars(found));
     }
 
-    /// Files whose rest could not be read.
+    /// Number of damaged files.
     pub fn damaged(&self) -> usize {
-        self.files.values().filter(|followed| followed.damaged).count()
+        self.files.values().filter(|file| file.damaged).count()
     }
 }
 
-fn event_files(folder: &Path) -> Vec<PathBuf> {
-    let entries = |folder: &Path| {
-        let entries = std::fs::read_dir(folder).into_iter().flatten().flatten().take(ENTRIES_MAX);
+fn event_files(directory: &Path) -> Vec<PathBuf> {
+    let entries = |directory: &Path| {
+        let entries = std::fs::read_dir(directory).into_iter().flatten().flatten().take(ENTRIES_MAX);
         entries.map(|entry| entry.path()).collect::<Vec<PathBuf>>()
     };
     let is_events = |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().contains(NAME));
-    let here = entries(folder);
+    let here = entries(directory);
     let within = here.iter().filter(|path| path.is_dir()).flat_map(|path| entries(path));
     let mut found: Vec<PathBuf> = here.iter().cloned().chain(within).filter(is_events).take(FILES_MAX).collect();
     found.sort();
     found
 }
 
-impl Followed {
+impl EventFile {
     fn read(&mut self, path: &Path, steps: &Steps) {
         let Ok(mut file) = file::open(path) else { return };
         let length = file.metadata().map_or(0, |found| found.len());
@@ -120,7 +122,7 @@ impl Followed {
                 return;
             }
             self.at += size;
-            if let Some(event) = content.and_then(event) {
+            if let Some(event) = content.and_then(parse_event) {
                 self.gather(event, steps);
             }
             rest = rest.get(size as usize..).unwrap_or_default();
@@ -131,63 +133,64 @@ impl Followed {
         if event.scalars.is_empty() {
             return;
         }
-        if self.gathered.as_ref().is_some_and(|found| found.step != event.step)
-            && let Some(found) = self.gathered.take()
+        if self.pending.as_ref().is_some_and(|found| found.step != event.step)
+            && let Some(found) = self.pending.take()
         {
-            steps.scalars(found);
+            steps.add_scalars(found);
         }
-        let found = self.gathered.get_or_insert_with(|| Found { step: event.step, ..Found::default() });
+        let found = self.pending.get_or_insert_with(|| StepValues { step: event.step, ..StepValues::default() });
         for (tag, value) in event.scalars {
-            match meaning(tag) {
-                Meaning::Loss => found.loss = found.loss.or(Some(value)),
-                Meaning::Rate => found.learning_rate = Some(value),
-                Meaning::Other(name) if found.values.len() < VALUES_MAX => {
+            match tag_kind(tag) {
+                TagKind::Loss => found.loss = found.loss.or(Some(value)),
+                TagKind::Rate => found.learning_rate = Some(value),
+                TagKind::Other(name) if found.values.len() < VALUES_MAX => {
                     found.values.insert(name, value);
                 }
-                Meaning::Other(_) => {}
+                TagKind::Other(_) => {}
             }
         }
     }
 }
 
-enum Meaning {
+/// Kind of a scalar by its tag.
+enum TagKind {
     Loss,
     Rate,
     Other(String),
 }
 
-/// What a tag such as `Loss/train`, `train_loss`, `lr-AdamW` or `val/accuracy` names.
-fn meaning(tag: &str) -> Meaning {
+/// Kind of a tag such as `Loss/train`, `train_loss`, `lr-AdamW` or `val/accuracy`.
+fn tag_kind(tag: &str) -> TagKind {
     let lower = tag.to_lowercase();
     let parts: Vec<&str> = lower.split(|letter: char| !letter.is_ascii_alphanumeric()).collect();
     let held_out = parts.iter().any(|part| ["val", "valid", "validation", "eval", "test"].contains(part));
     match parts.contains(&"lr") || lower.contains("learning_rate") {
-        true => Meaning::Rate,
-        false if parts.contains(&"loss") && !held_out => Meaning::Loss,
+        true => TagKind::Rate,
+        false if parts.contains(&"loss") && !held_out => TagKind::Loss,
         false => {
             let plain = |letter: char| if letter.is_ascii_alphanumeric() || letter == '-' { letter } else { '_' };
-            Meaning::Other(tag.chars().take(NAME_CHARACTERS_MAX).map(plain).collect())
+            TagKind::Other(tag.chars().take(NAME_CHARACTERS_MAX).map(plain).collect())
         }
     }
 }
 
-/// A record as it stands in a file.
+/// Record of an event file.
 #[derive(Debug, PartialEq)]
 struct Record<'a> {
-    /// Its bytes, if they are no longer than is worth reading.
+    /// Content; `None` above [`RECORD_BYTES_MAX`].
     content: Option<&'a [u8]>,
-    /// All that it takes.
+    /// Bytes of the whole record.
     size: u64,
 }
 
-/// It is no record.
+/// Error of a record whose checksum is wrong.
 #[derive(Debug, PartialEq)]
 struct Damaged;
 
-/// The first record; `None` where there is no whole one.
+/// Reads the first record; `None` where it is incomplete.
 ///
 /// # Errors
-/// A check that does not fit.
+/// A checksum is wrong.
 fn next_record(bytes: &[u8]) -> Option<Result<Record<'_>, Damaged>> {
     let head: [u8; HEAD] = *bytes.first_chunk()?;
     let [length, written] = [u64_of(&head[..8]), u64::from(u32_of(&head[8..]))];
@@ -211,21 +214,21 @@ fn u32_of(bytes: &[u8]) -> u32 {
     bytes.iter().rev().fold(0, |all, byte| all << 8 | u32::from(*byte))
 }
 
-/// What an event says.
+/// Step and scalars of an event.
 #[derive(Debug, Default, PartialEq)]
 struct Event<'a> {
     step: u64,
     scalars: Vec<(&'a str, f64)>,
 }
 
-/// A field of a message: its number, and what it holds.
+/// Value of a field of a protobuf message.
 enum Field<'a> {
     Number(u64),
     Four([u8; 4]),
     Bytes(&'a [u8]),
 }
 
-/// Cuts a field from the front of a message; `None` at its end, and where it is damaged.
+/// Splits the first field off a message and returns its number and value; `None` at the end, and where it is damaged.
 fn field<'a>(message: &mut &'a [u8]) -> Option<(u64, Field<'a>)> {
     let key = varint(message)?;
     let taken = match key & 7 {
@@ -259,8 +262,8 @@ fn take<'a>(message: &mut &'a [u8], count: usize) -> Option<&'a [u8]> {
     Some(taken)
 }
 
-/// `Event`: step 2, summary 5.
-fn event(mut message: &[u8]) -> Option<Event<'_>> {
+/// Parses an `Event`: step 2, summary 5.
+fn parse_event(mut message: &[u8]) -> Option<Event<'_>> {
     let mut found = Event::default();
     while let Some((number, taken)) = field(&mut message) {
         match (number, taken) {
@@ -270,33 +273,33 @@ fn event(mut message: &[u8]) -> Option<Event<'_>> {
                     if let (1, Field::Bytes(value)) = (number, taken)
                         && found.scalars.len() < VALUES_MAX
                     {
-                        found.scalars.extend(scalar(value));
+                        found.scalars.extend(parse_scalar(value));
                     }
                 }
             }
             _ => {}
         }
     }
-    // A negative step is no step.
+    // A negative step is not valid.
     Some(found).filter(|event| event.step < 1 << 50)
 }
 
-/// `Summary.Value`: tag 1, simple_value 2, tensor 8, in which TensorFlow 2 has its scalars.
-fn scalar(mut value: &[u8]) -> Option<(&str, f64)> {
+/// Parses a `Summary.Value`: tag 1, simple_value 2, tensor 8 (scalars of TensorFlow 2).
+fn parse_scalar(mut value: &[u8]) -> Option<(&str, f64)> {
     let (mut tag, mut number) = (None, None);
     while let Some((at, taken)) = field(&mut value) {
         match (at, taken) {
             (1, Field::Bytes(text)) => tag = std::str::from_utf8(text).ok(),
             (2, Field::Four(bytes)) => number = Some(f32::from_le_bytes(bytes)),
-            (8, Field::Bytes(tensor)) => number = number.or_else(|| of_tensor(tensor)),
+            (8, Field::Bytes(tensor)) => number = number.or_else(|| parse_tensor(tensor)),
             _ => {}
         }
     }
     number.filter(|number| number.is_finite()).and_then(|number| Some((tag?, f64::from(number))))
 }
 
-/// `TensorProto` of one 32-bit float: dtype 1, tensor_content 4, float_val 5.
-fn of_tensor(mut tensor: &[u8]) -> Option<f32> {
+/// Parses a `TensorProto` of one 32-bit float: dtype 1, tensor_content 4, float_val 5.
+fn parse_tensor(mut tensor: &[u8]) -> Option<f32> {
     let mut number = None;
     let mut is_float = false;
     while let Some((at, taken)) = field(&mut tensor) {
@@ -320,7 +323,7 @@ mod tests {
         [&[number << 3 | 2, content.len() as u8], content].concat()
     }
 
-    /// As `SummaryWriter.add_scalar` of PyTorch writes it.
+    /// Record of PyTorch's `SummaryWriter.add_scalar`.
     fn record(step: u8, tag: &str, value: f32) -> Vec<u8> {
         let value = [message(1, tag.as_bytes()), vec![0x15], value.to_le_bytes().to_vec()].concat();
         let event = [vec![0x09, 0, 0, 0, 0, 0, 0, 0, 0, 0x10, step], message(5, &message(1, &value))].concat();
@@ -339,16 +342,16 @@ mod tests {
     }
 
     #[test]
-    fn scalars_are_read_as_they_are_written_and_records_in_pieces_are_waited_for() {
-        let folder = tempfile::tempdir().unwrap();
-        let old = folder.path().join("events.out.tfevents.1.host");
+    fn scalars_are_read_as_they_are_written_also_in_pieces() {
+        let directory = tempfile::tempdir().unwrap();
+        let old = directory.path().join("events.out.tfevents.1.host");
         append(&old, &record(90, "loss", 9.0));
-        let mut events = Events::new(folder.path());
+        let mut events = EventFiles::new(directory.path());
         let (steps, numbers) = Steps::new(None, BTreeSet::from(["val_accuracy".to_owned()]));
         events.read(&steps);
         assert_eq!(steps.newest(), 0, "another run's");
-        std::fs::create_dir(folder.path().join("train")).unwrap();
-        let path = folder.path().join("train/events.out.tfevents.2.host");
+        std::fs::create_dir(directory.path().join("train")).unwrap();
+        let path = directory.path().join("train/events.out.tfevents.2.host");
         append(&path, &framed(&vec![0; RECORD_BYTES_MAX as usize + 1]));
         append(&path, &[record(1, "Loss/train", 0.5), record(1, "lr-AdamW", 0.25), record(1, "norm", 2.0)].concat());
         let next = record(2, "val/accuracy", 0.75);
@@ -364,25 +367,25 @@ mod tests {
         assert_eq!((*loss, *learning_rate, values["norm"]), (0.5, Some(0.25), 2.0));
         let MetricsLine::Validation { step: 2, metrics, .. } = &lines[1] else { panic!("{lines:?}") };
         assert_eq!(metrics["val_accuracy"], Some(0.75));
-        let mut broken = record(3, "loss", 1.0);
-        broken[20] ^= 1;
-        append(&path, &[broken, record(4, "loss", 1.0)].concat());
+        let mut damaged = record(3, "loss", 1.0);
+        damaged[20] ^= 1;
+        append(&path, &[damaged, record(4, "loss", 1.0)].concat());
         events.end(&steps);
-        assert_eq!((steps.newest(), events.damaged()), (2, 1), "behind a damaged record nothing is believed");
+        assert_eq!((steps.newest(), events.damaged()), (2, 1), "the rest of a damaged file is ignored");
     }
 
     #[test]
-    fn scalars_of_tensorflow_2_stand_in_tensors() {
+    fn scalars_of_tensorflow_2_are_read_from_tensors() {
         let tensor = [vec![0x08, 1, 0x2d], 1.5_f32.to_le_bytes().to_vec()].concat();
         let value = [message(1, b"epoch_loss"), message(8, &tensor)].concat();
         let event_bytes = [vec![0x10, 7], message(5, &message(1, &value))].concat();
-        assert_eq!(event(&event_bytes), Some(Event { step: 7, scalars: vec![("epoch_loss", 1.5)] }));
+        assert_eq!(parse_event(&event_bytes), Some(Event { step: 7, scalars: vec![("epoch_loss", 1.5)] }));
     }
 
     proptest::proptest! {
         #[test]
-        fn no_bytes_make_it_panic(bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..200)) {
-            let _ = event(&bytes);
+        fn arbitrary_bytes_do_not_panic(bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..200)) {
+            let _ = parse_event(&bytes);
             let _ = next_record(&bytes);
             let framed = framed(&bytes);
             let record = next_record(&framed);

@@ -1,7 +1,8 @@
-//! Which processes of a command play the same role, and what does each role hold?
+//! Groups of processes of a command that play the same role, and the memory of each group.
 //!
-//! Workers come and go, and what one of them leaves behind the next one may take up: a role has a series, a process has
-//! none. A role is a command line below a role; numbers in it do not count, as loaders give each worker its own.
+//! Workers come and go, and a new one may reuse what an ended one left: a role has a series, a process has none. A role is
+//! identified by its command line and the role of its parent; numbers in the command line are ignored, because each worker
+//! of a loader has its own.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,76 +12,82 @@ use crate::memory::processes::{Member, Pages, Status};
 use xrun_core::printable;
 use xrun_results::secrets;
 use xrun_results::watched::Group;
-use xrun_verdict::names::{GPU, PRIVATE, SHARED};
+use xrun_verdict::names::{GPU_SUFFIX, PRIVATE_SUFFIX, SHARED_SUFFIX};
 
-/// Roles that have a name; the rest are [`OTHERS`].
+/// Cap on the roles; processes of further ones belong to [`OTHERS`].
 pub const GROUPS_MAX: usize = 16;
-/// The process that was started.
+/// Role of the process that was started.
 pub const MAIN: &str = "main";
-/// What finds no room for a role of its own.
+/// Role of all processes beyond the cap.
 pub const OTHERS: &str = "others";
+/// Role of processes that were forked without `exec`.
 const WORKERS: &str = "workers";
-/// A process between `fork` and `exec` has the command line of its parent. One that is younger makes no new role.
+/// Age from which on a process may create a role: between `fork` and `exec` it has the command line of its parent.
 const AGE_MIN: Duration = Duration::from_millis(200);
 const NAME_CHARACTERS_MAX: usize = 40;
-/// What process pools of Python are called; their command lines say nothing else.
+/// Names of Python's process pools, by a part of their command lines.
 const KNOWN: &[(&str, &str)] = &[
     ("multiprocessing.spawn", "spawned workers"),
     ("multiprocessing.forkserver", "fork server"),
     ("multiprocessing.resource_tracker", "resource tracker"),
 ];
 
-/// The roles so far. They stay when their processes are gone.
+/// Roles so far. A role stays when its processes have ended.
 #[derive(Clone, Debug)]
 pub struct Groups {
+    /// Process id of the main process.
     main: u32,
-    known: Vec<Role>,
+    roles: Vec<Role>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 struct Role {
     name: String,
-    /// The role of the parent, and the command line below it.
+    /// Index of the role of its parent.
     parent: usize,
+    /// Command line without numbers.
     command: String,
-    /// It has ever had a process, and shared memory.
-    seen: bool,
-    shares: bool,
-    computes: bool,
+    /// True if it ever had a process.
+    had_process: bool,
+    /// True if it ever had shared memory.
+    had_shared: bool,
+    /// True if it ever had GPU memory.
+    had_gpu: bool,
 }
 
-/// One process as it was seen.
+/// Process at one moment.
 #[derive(Clone, Debug)]
-pub struct Seen {
+pub struct ProcessSample {
     pub member: Member,
     pub status: Status,
-    /// `None` where they may not be read.
+    /// `None` where they cannot be read.
     pub pages: Option<Pages>,
-    /// Its words.
+    /// Arguments of its command line.
     pub command: Vec<String>,
+    /// True if it may still be between `fork` and `exec`.
     pub young: bool,
-    /// Bytes on GPUs.
+    /// GPU memory in bytes.
     pub gpu: u64,
 }
 
-impl Seen {
-    /// All that are still there, with their places among these.
+impl ProcessSample {
+    /// Samples of all members that still run; their parents are indices into the returned list.
     pub fn read_all(members: &[Member]) -> Vec<Self> {
-        let mut seen: Vec<Self> = Vec::with_capacity(members.len());
-        let mut places: Vec<Option<usize>> = Vec::with_capacity(members.len());
+        let mut samples: Vec<Self> = Vec::with_capacity(members.len());
+        let mut indices: Vec<Option<usize>> = Vec::with_capacity(members.len());
         for member in members {
-            let parent = member.parent.and_then(|at| places[at]);
+            let parent = member.parent.and_then(|at| indices[at]);
             let read = Self::read(Member { parent, ..*member });
-            places.push(read.is_some().then_some(seen.len()));
-            seen.extend(read);
+            indices.push(read.is_some().then_some(samples.len()));
+            samples.extend(read);
         }
-        seen
+        samples
     }
 
     fn read(member: Member) -> Option<Self> {
         let status = Status::read(member.id)?;
         let pages = Pages::read(member.id);
-        // One that ends gives its pages back while they are added up.
+        // The pages of an exiting process are freed while the kernel adds them up.
         if processes::is_exiting(member.id) {
             return None;
         }
@@ -94,46 +101,40 @@ impl Seen {
         })
     }
 
-    /// What is known of its pages: where they cannot be told apart, each counts in full.
-    fn pages(&self) -> Pages {
+    /// Its pages; where they cannot be read, resident memory, of which shared pages count in full.
+    fn pages_or_resident(&self) -> Pages {
         let Status { anonymous, file, shared, swap, .. } = self.status;
-        self.pages.unwrap_or(Pages { anonymous, own: anonymous, file, shared, swap })
+        self.pages.unwrap_or(Pages { anonymous, private: anonymous, file, shared, swap })
     }
 }
 
-/// What all roles hold at one moment.
+/// Memory of all roles at one moment.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Held {
+pub struct GroupMemory {
     pub groups: BTreeMap<String, Group>,
-    /// By owner, as in a line of the trace.
+    /// Bytes by owner, as in a line of the trace.
     pub owners: BTreeMap<String, u64>,
 }
 
+/// Index of [`OTHERS`] among the roles.
 const OTHERS_AT: usize = 1;
 
 impl Groups {
-    /// Those of the command whose process is `main`.
+    /// Roles of a command without samples; `main` is its process id.
     pub fn new(main: u32) -> Self {
-        let role = |name: &str| Role {
-            name: name.into(),
-            parent: 0,
-            command: String::new(),
-            seen: false,
-            shares: false,
-            computes: false,
-        };
-        Self { main, known: vec![role(MAIN), role(OTHERS)] }
+        let role = |name: &str| Role { name: name.into(), ..Role::default() };
+        Self { main, roles: vec![role(MAIN), role(OTHERS)] }
     }
 
-    /// Adds up what processes hold, by role. Parents stand before their children.
-    pub fn add_up(&mut self, seen: &[Seen]) -> Held {
-        let mut roles: Vec<usize> = Vec::with_capacity(seen.len());
-        // Whose pages a process shares since it was forked.
-        let mut lineage: Vec<usize> = Vec::with_capacity(seen.len());
-        for (at, one) in seen.iter().enumerate() {
+    /// Sums the memory of processes by role. Parents come before their children.
+    pub fn sum(&mut self, samples: &[ProcessSample]) -> GroupMemory {
+        let mut roles: Vec<usize> = Vec::with_capacity(samples.len());
+        // The process from which each was forked, without `exec` since: they share pages.
+        let mut fork_origins: Vec<usize> = Vec::with_capacity(samples.len());
+        for (at, one) in samples.iter().enumerate() {
             let parent = one.member.parent;
-            let forked = parent.filter(|&parent| seen[parent].command == one.command);
-            lineage.push(forked.map_or(at, |parent| lineage[parent]));
+            let forked = parent.filter(|&parent| samples[parent].command == one.command);
+            fork_origins.push(forked.map_or(at, |parent| fork_origins[parent]));
             roles.push(match one.member.id {
                 id if id == self.main => 0,
                 _ => {
@@ -146,38 +147,39 @@ impl Groups {
                 }
             });
         }
-        let mut sums = vec![Group::default(); self.known.len()];
-        for (at, one) in seen.iter().enumerate() {
-            let (pages, sum) = (one.pages(), &mut sums[roles[at]]);
+        let mut sums = vec![Group::default(); self.roles.len()];
+        for (at, one) in samples.iter().enumerate() {
+            let (pages, sum) = (one.pages_or_resident(), &mut sums[roles[at]]);
             sum.processes += 1;
             sum.resident += one.status.resident();
-            sum.private += pages.own + pages.swap;
+            sum.private += pages.private + pages.swap;
             sum.swap += pages.swap;
             sum.shared += pages.shared;
             sum.file += pages.file;
             sum.gpu = Some(sum.gpu.unwrap_or_default() + one.gpu);
-            // Pages that were not copied since a fork are those of the process that was forked.
-            sums[roles[lineage[at]]].private += pages.anonymous - pages.own;
+            // Pages that were not copied since a fork belong to the process that was forked.
+            sums[roles[fork_origins[at]]].private += pages.anonymous - pages.private;
         }
-        self.held(&sums)
+        self.memory(&sums)
     }
 
-    fn held(&mut self, sums: &[Group]) -> Held {
-        let mut held = Held::default();
-        for (role, sum) in self.known.iter_mut().zip(sums) {
-            role.shares |= sum.shared > 0;
-            role.seen |= sum.processes > 0;
-            role.computes |= sum.gpu.is_some_and(|bytes| bytes > 0);
-            if !role.seen {
+    /// Memory of the roles that ever had a process.
+    fn memory(&mut self, sums: &[Group]) -> GroupMemory {
+        let mut held = GroupMemory::default();
+        for (role, sum) in self.roles.iter_mut().zip(sums) {
+            role.had_shared |= sum.shared > 0;
+            role.had_process |= sum.processes > 0;
+            role.had_gpu |= sum.gpu.is_some_and(|bytes| bytes > 0);
+            if !role.had_process {
                 continue;
             }
-            let gpu = role.computes.then(|| sum.gpu.unwrap_or_default());
+            let gpu = role.had_gpu.then(|| sum.gpu.unwrap_or_default());
             if let Some(bytes) = gpu {
-                held.owners.insert(format!("{}{GPU}", role.name), bytes);
+                held.owners.insert(format!("{}{GPU_SUFFIX}", role.name), bytes);
             }
-            held.owners.insert(format!("{}{PRIVATE}", role.name), sum.private);
-            if role.shares {
-                held.owners.insert(format!("{}{SHARED}", role.name), sum.shared);
+            held.owners.insert(format!("{}{PRIVATE_SUFFIX}", role.name), sum.private);
+            if role.had_shared {
+                held.owners.insert(format!("{}{SHARED_SUFFIX}", role.name), sum.shared);
             }
             held.groups.insert(role.name.clone(), Group { gpu, ..*sum });
         }
@@ -185,37 +187,31 @@ impl Groups {
     }
 
     fn known_role(&self, parent: usize, command: &[String]) -> Option<usize> {
-        let plain = without_numbers(&command.join(" "));
-        let same = |role: &Role| role.parent == parent && role.command == plain;
-        self.known.iter().skip(OTHERS_AT + 1).position(same).map(|at| at + OTHERS_AT + 1)
+        let command = without_numbers(&command.join(" "));
+        let same = |role: &Role| role.parent == parent && role.command == command;
+        self.roles.iter().skip(OTHERS_AT + 1).position(same).map(|at| at + OTHERS_AT + 1)
     }
 
+    /// Creates a role and returns its index; [`OTHERS_AT`] beyond the cap.
     fn new_role(&mut self, parent: usize, command: &[String], forked: bool) -> usize {
-        // `main` is a role, `others` is none.
-        if self.known.len() > GROUPS_MAX || parent == OTHERS_AT {
+        // `others` does not count.
+        if self.roles.len() > GROUPS_MAX || parent == OTHERS_AT {
             return OTHERS_AT;
         }
         let base = match forked {
             true if parent == 0 => WORKERS.to_owned(),
-            true => printable::line(&format!("{WORKERS} of {}", self.known[parent].name), NAME_CHARACTERS_MAX),
-            false => name(command),
+            true => printable::line(&format!("{WORKERS} of {}", self.roles[parent].name), NAME_CHARACTERS_MAX),
+            false => role_name(command),
         };
-        let taken = |name: &str| self.known.iter().any(|role| role.name == name);
+        let taken = |name: &str| self.roles.iter().any(|role| role.name == name);
         let mut numbered = (2..).map(|number| format!("{base} {number}"));
         let name = if taken(&base) { numbered.find(|name| !taken(name)).unwrap_or_default() } else { base };
-        self.known.push(Role {
-            name,
-            parent,
-            command: without_numbers(&command.join(" ")),
-            seen: false,
-            shares: false,
-            computes: false,
-        });
-        self.known.len() - 1
+        self.roles.push(Role { name, parent, command: without_numbers(&command.join(" ")), ..Role::default() });
+        self.roles.len() - 1
     }
 }
 
-/// Numbers become `#`: those of pipes, ranks and temporary files differ from worker to worker.
+/// Command line with `#` for each number: pipes, ranks and temporary files differ from worker to worker.
 fn without_numbers(command: &str) -> String {
     let mut text = String::with_capacity(command.len());
     for character in command.chars() {
@@ -228,21 +224,21 @@ fn without_numbers(command: &str) -> String {
     text
 }
 
-/// Options of interpreters that no value follows.
+/// Options of interpreters without a value.
 const FLAGS: &[&str] = &["-u", "-B", "-E", "-I", "-O", "-OO", "-s", "-S", "-e", "-x", "-l"];
-/// Ends of scripts.
+/// Extensions of scripts.
 const SCRIPTS: &[&str] =
     &[".py", ".pyc", ".sh", ".bash", ".jl", ".r", ".R", ".rb", ".pl", ".js", ".mjs", ".ts", ".lua"];
 
-/// The program, and the script or module that it runs: `python loader.py`. Other words may be secrets.
-fn name(command: &[String]) -> String {
+/// Program, and the script or module that it runs: `python loader.py`. Other arguments may be secrets.
+fn role_name(command: &[String]) -> String {
     if let Some((_, name)) = KNOWN.iter().find(|(part, _)| command.iter().any(|word| word.contains(part))) {
         return (*name).to_owned();
     }
     let last = |word: &str| word.rsplit('/').next().unwrap_or_default().to_owned();
     let masked = secrets::words(command);
     let mut words = masked.iter().map(String::as_str);
-    // A process that names itself does so in one word with spaces.
+    // A process that sets its own title has it in one argument with spaces.
     let program = words.next().and_then(|word| word.split_ascii_whitespace().next()).map(last).unwrap_or_default();
     let mut words = words.skip_while(|word| FLAGS.contains(word));
     let plain = |word: &&str| word.chars().all(|letter| letter.is_alphanumeric() || "-_./".contains(letter));
@@ -260,9 +256,9 @@ mod tests {
 
     const KIB: u64 = 1024;
 
-    fn seen(id: u32, parent: Option<usize>, command: &str, own: u64, anonymous: u64) -> Seen {
-        let pages = Pages { anonymous: anonymous * KIB, own: own * KIB, file: 0, shared: 0, swap: 0 };
-        Seen {
+    fn seen(id: u32, parent: Option<usize>, command: &str, private: u64, anonymous: u64) -> ProcessSample {
+        let pages = Pages { anonymous: anonymous * KIB, private: private * KIB, file: 0, shared: 0, swap: 0 };
+        ProcessSample {
             member: Member { id, parent },
             status: Status { parent: 0, threads: 1, anonymous: pages.anonymous, ..Status::default() },
             pages: Some(pages),
@@ -273,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn what_workers_copy_is_theirs_and_what_they_share_is_their_parents() {
+    fn copied_pages_belong_to_workers_and_shared_ones_to_the_parent() {
         let mut groups = Groups::new(1);
         // A list of 900 KiB, read by two workers.
         let before = [
@@ -281,51 +277,51 @@ mod tests {
             seen(2, Some(0), "python train.py", 0, 300),
             seen(3, Some(0), "python train.py", 0, 300),
         ];
-        let held = groups.add_up(&before);
+        let held = groups.sum(&before);
         assert_eq!((held.owners["main/private"], held.owners["workers/private"]), (900 * KIB, 0));
-        // Each has copied 300 KiB of it: 300 are shared by all, and 300 are left to main.
+        // Each has copied 300 KiB: 300 KiB are shared by all, and 300 KiB belong to main alone.
         let after = [
             seen(1, None, "python train.py", 300, 500),
             seen(2, Some(0), "python train.py", 300, 500),
             seen(3, Some(0), "python train.py", 300, 500),
         ];
-        let held = groups.add_up(&after);
+        let held = groups.sum(&after);
         assert_eq!((held.owners["main/private"], held.owners["workers/private"]), (900 * KIB, 600 * KIB));
         assert_eq!(held.groups["workers"].processes, 2);
-        // Roles stay when their processes are gone.
-        let held = groups.add_up(&after[..1]);
+        // Roles stay when their processes have ended.
+        let held = groups.sum(&after[..1]);
         assert_eq!(held.owners["workers/private"], 0);
     }
 
     #[test]
-    fn what_is_held_on_gpus_belongs_to_the_role_that_holds_it() {
+    fn gpu_memory_belongs_to_the_role_of_the_process() {
         let mut groups = Groups::new(1);
-        let with = |gpu| Seen { gpu, ..seen(2, Some(0), "server", 1, 1) };
-        let held = groups.add_up(&[seen(1, None, "python train.py", 1, 1), with(5 * KIB)]);
+        let server = |gpu| ProcessSample { gpu, ..seen(2, Some(0), "server", 1, 1) };
+        let held = groups.sum(&[seen(1, None, "python train.py", 1, 1), server(5 * KIB)]);
         assert_eq!((held.owners.get("server/GPU"), held.owners.get("main/GPU")), (Some(&(5 * KIB)), None));
-        let held = groups.add_up(&[seen(1, None, "python train.py", 1, 1), with(0)]);
-        assert_eq!(held.groups["server"].gpu, Some(0), "a series that began goes on");
+        let held = groups.sum(&[seen(1, None, "python train.py", 1, 1), server(0)]);
+        assert_eq!(held.groups["server"].gpu, Some(0), "a series continues");
         assert_eq!(held.groups["main"].gpu, None);
     }
 
     #[test]
-    fn roles_have_names_and_are_few() {
+    fn roles_have_names_and_a_cap() {
         let mut groups = Groups::new(1);
         let spawned = |number: u32| format!("/usr/bin/python3 -c from multiprocessing.spawn import x(fd={number})");
         let mut all = vec![seen(1, None, "sh -c run", 1, 1), seen(2, Some(0), "/usr/bin/python3 -u a/train.py", 1, 1)];
         all.extend((0..3).map(|at| seen(10 + at, Some(1), &spawned(at), 1, 1)));
         all.push(seen(20, Some(1), "/usr/bin/python3 -u a/train.py", 1, 1));
-        let held = groups.add_up(&all);
+        let held = groups.sum(&all);
         let names: Vec<&str> = held.groups.keys().map(String::as_str).collect();
         assert_eq!(names, ["main", "python3 train.py", "spawned workers", "workers of python3 train.py"]);
         all.extend((0..40).map(|at| seen(100 + at, Some(0), &format!("tool-{}", "x".repeat(at as usize + 1)), 1, 1)));
-        let held = groups.add_up(&all);
+        let held = groups.sum(&all);
         assert_eq!(held.groups.len(), GROUPS_MAX + 1);
         assert_eq!(held.groups["others"].processes, 40 - 12);
     }
 
     #[test]
-    fn a_name_has_no_words_that_may_be_secrets() {
+    fn role_names_contain_no_secrets() {
         for (command, expected) in [
             ("bash API_KEY=S3cret", "bash"),
             ("/bin/bash -c S3cret", "bash"),
@@ -339,19 +335,19 @@ mod tests {
             ("curl S3cret", "curl"),
         ] {
             let words: Vec<String> = command.split(' ').map(str::to_owned).collect();
-            assert_eq!(name(&words), expected);
+            assert_eq!(role_name(&words), expected);
         }
-        assert_eq!(name(&["worker: S3cret".to_owned()]), "worker:");
+        assert_eq!(role_name(&["worker: S3cret".to_owned()]), "worker:");
     }
 
     #[test]
-    fn a_process_that_was_just_forked_has_no_role_yet() {
-        let young = Seen { young: true, ..seen(2, Some(0), "sh", 1, 1) };
+    fn a_process_that_was_just_forked_creates_no_role() {
+        let young = ProcessSample { young: true, ..seen(2, Some(0), "sh", 1, 1) };
         let mut groups = Groups::new(1);
-        let held = groups.add_up(&[seen(1, None, "sh", 1, 1), young.clone()]);
+        let held = groups.sum(&[seen(1, None, "sh", 1, 1), young.clone()]);
         assert_eq!(held.groups.keys().collect::<Vec<_>>(), ["main"]);
-        groups.add_up(&[seen(1, None, "sh", 1, 1), Seen { young: false, ..young.clone() }]);
-        let held = groups.add_up(&[seen(1, None, "sh", 1, 1), young]);
-        assert_eq!(held.groups["workers"].processes, 1, "the role is there");
+        groups.sum(&[seen(1, None, "sh", 1, 1), ProcessSample { young: false, ..young.clone() }]);
+        let held = groups.sum(&[seen(1, None, "sh", 1, 1), young]);
+        assert_eq!(held.groups["workers"].processes, 1, "the role exists");
     }
 }

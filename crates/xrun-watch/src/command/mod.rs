@@ -1,22 +1,22 @@
-//! How is somebody else's command run, sampled, limited and recorded?
+//! Running, sampling, limiting and recording of a command.
 //!
-//! `session` is the flow: it starts the command, looks at its processes, stops it at a limit and writes down how it ended.
+//! `session` is the main flow: it starts the command, samples its processes, stops it at a limit and records its end.
 
 pub mod attach;
-pub mod ending;
-pub mod events;
-pub mod groups;
+mod events;
+mod exit;
+mod groups;
 mod limits;
-pub mod numbers;
-pub mod output;
-pub mod recognise;
-pub mod record;
-pub mod sampler;
+mod metrics;
+mod output;
+mod progress_bar;
+mod record;
+mod sampler;
 pub mod session;
 pub mod start;
-pub mod steps;
-pub mod stop;
-pub mod terminal;
+mod steps;
+mod stop;
+mod terminal;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -30,81 +30,90 @@ use xrun_core::settings::signal::Signal;
 use xrun_core::settings::step_pattern::StepPattern;
 use xrun_core::task::metric::Better;
 
-/// What is asked for.
+/// Command to run, with its limits and options.
 #[derive(Clone, Debug)]
-pub struct Request {
-    /// The command: its program and its words.
-    pub words: Vec<OsString>,
-    /// Of the folder below the results.
+pub struct WatchRequest {
+    /// Program and arguments.
+    pub command: Vec<OsString>,
+    /// Name of the directory below the results.
     pub name: String,
+    /// Directory of all results.
     pub results: PathBuf,
-    /// Between two looks at its processes.
-    pub every: Duration,
-    /// Bytes.
+    /// Interval of samples.
+    pub interval: Duration,
+    /// Limit on the memory footprint of all processes, in bytes.
     pub host_memory: Option<u64>,
-    /// Bytes on all GPUs together.
+    /// Limit on memory of all GPUs together, in bytes.
     pub device_memory: Option<u64>,
-    /// Bytes that the kernel lets it have, in a cgroup of its own.
+    /// Limit in bytes that the kernel enforces, in a separate cgroup.
     pub hard_limit: Option<u64>,
-    /// The share of a limit at which it is stopped.
-    pub at: f64,
-    /// What is sent first.
+    /// Fraction of a limit at which the command is stopped.
+    pub limit_fraction: f64,
+    /// First signal that requests a stop.
     pub signal: Signal,
-    /// How long it then may go on.
+    /// Time from that signal to SIGTERM.
     pub grace: Duration,
+    /// Time after which the command is stopped.
     pub time_limit: Option<Duration>,
+    /// Verdict that fails the run.
     pub fail_on: FailOn,
-    pub steps: Option<StepsFrom>,
-    /// Variables of its environment, besides ours.
+    /// Source of its steps.
+    pub steps: Option<StepSource>,
+    /// Variables that are added to its environment.
     pub environment: BTreeMap<String, String>,
-    /// The folder that it is run in; the current one without it.
-    pub folder: Option<PathBuf>,
-    /// What it saves to.
+    /// Working directory; the current one when absent.
+    pub working_directory: Option<PathBuf>,
+    /// File that it saves to.
     pub checkpoint: Option<PathBuf>,
-    /// Numbers of its steps that measure the result.
+    /// Names of its numbers that measure the result.
     pub metrics: BTreeMap<String, Better>,
-    /// It has done enough then.
-    pub enough: Option<Enough>,
-    /// Standard output is for something else: the command's goes to standard error.
-    pub output_aside: bool,
-    /// The exit code is the command's own, and not the one that stands for the outcome.
+    /// Condition at which it is ended early.
+    pub early_end: Option<EarlyEnd>,
+    /// True if its standard output goes to standard error, because ours is used otherwise.
+    pub stdout_to_stderr: bool,
+    /// True if the exit code is that of the command, and not that of the outcome.
     pub own_exit_code: bool,
-    /// What the limits are called.
-    pub names: Names,
-    /// Whether it says how it goes on after a stop.
-    pub resumes: bool,
-    /// Secrets of the experiment, which may stand anywhere among the words.
+    /// Names of the limits in messages.
+    pub names: LimitNames,
+    /// True if it can be resumed after a stop.
+    pub can_resume: bool,
+    /// Secrets of the experiment, which are masked in the command line.
     pub secrets: Vec<String>,
-    /// Whether what was changed in the checkout is recorded.
+    /// True if uncommitted changes of the checkout are recorded.
     pub patch: bool,
 }
 
-/// When a command is ended that was to show something only.
+/// Condition at which a command is ended early, as in a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Enough {
+pub struct EarlyEnd {
+    /// Number of steps.
     pub steps: u64,
-    /// At the latest, whether or not it has steps.
+    /// Time after which it is ended, whatever its step.
     pub after: Option<Duration>,
 }
 
-/// What people write to set a limit.
+/// Names of the options or keys that set limits, for messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Names {
+pub struct LimitNames {
+    /// Name of [`WatchRequest::host_memory`].
     pub host_memory: &'static str,
+    /// Name of [`WatchRequest::device_memory`].
     pub device_memory: &'static str,
+    /// Name of [`WatchRequest::hard_limit`].
     pub hard_limit: &'static str,
+    /// Name of [`WatchRequest::steps`].
     pub steps: &'static str,
 }
 
-impl Names {
-    /// On the command line.
+impl LimitNames {
+    /// Options of the command line.
     pub const OPTIONS: Self = Self {
         host_memory: "--host-memory",
         device_memory: "--device-memory",
         hard_limit: "--hard-limit",
         steps: "--steps",
     };
-    /// In an experiment.
+    /// Keys of an experiment.
     pub const KEYS: Self = Self {
         host_memory: "limits.host_memory",
         device_memory: "limits.device_memory",
@@ -113,48 +122,54 @@ impl Names {
     };
 }
 
-/// Where steps come from.
+/// Source of the steps of a command.
 #[derive(Clone, Debug)]
-pub enum StepsFrom {
-    /// Lines of its output.
+pub enum StepSource {
+    /// Lines of its output that match a pattern.
     Output(StepPattern),
-    /// Progress bars in its output. That there are none is worth a word where somebody asked for them.
-    Recognised { asked: bool },
-    /// A file of JSON lines that it appends to.
+    /// Progress bars in its output.
+    Recognised {
+        /// True if the user requested them, and expects a message if there are none.
+        asked: bool,
+    },
+    /// File of JSON lines that it appends to.
     File(PathBuf),
-    /// A folder of event files, which it writes for TensorBoard.
+    /// Directory of event files for TensorBoard.
     Events(PathBuf),
 }
 
-/// The run of an experiment, whose directory is there and describes it.
+/// Run of an experiment whose directory is prepared.
 #[derive(Debug)]
-pub struct Begun {
+pub struct PreparedRun {
+    /// Directory of the run.
     pub directory: RunDirectory,
-    /// Counts the processes that wrote into the directory before this one.
+    /// Number of processes that wrote into the directory before.
     pub segment: u32,
-    /// Seconds that these worked on it.
+    /// Seconds that those processes ran.
     pub seconds: f64,
 }
 
-/// Every buffer of this process while a command runs.
-pub fn buffers(request: &Request) -> Vec<Buffer> {
+/// Buffers of this process while a command runs.
+pub fn buffers(request: &WatchRequest) -> Vec<Buffer> {
     let read = match request.steps {
-        Some(StepsFrom::Output(_) | StepsFrom::Recognised { .. }) => Some(output::buffer()),
-        Some(StepsFrom::Events(_)) => Some(events::buffer()),
-        Some(StepsFrom::File(_)) | None => None,
+        Some(StepSource::Output(_) | StepSource::Recognised { .. }) => Some(output::buffer()),
+        Some(StepSource::Events(_)) => Some(events::buffer()),
+        Some(StepSource::File(_)) | None => None,
     };
     let always = [steps::buffer(), sampler::buffer()];
     read.into_iter().chain(always).chain(record::buffers()).collect()
 }
 
-/// A command could not be run, or its results could not be written.
+/// Error of a command that cannot be run, or whose results cannot be written.
 #[derive(Debug, thiserror::Error)]
 pub enum WatchError {
-    /// The command line is wrong.
+    /// The command line or the experiment is wrong.
     #[error("{0}")]
-    Asked(String),
+    Input(String),
+    /// A result cannot be written.
     #[error(transparent)]
     Write(#[from] xrun_core::files::write::WriteError),
+    /// The system does not allow something.
     #[error("{0}")]
     System(String),
 }

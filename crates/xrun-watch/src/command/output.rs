@@ -1,4 +1,4 @@
-//! How does the output of a command pass through us, byte for byte, while its lines are read?
+//! Copying of a command's output, unchanged, while its lines are read.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
@@ -9,55 +9,59 @@ use super::steps::Steps;
 use xrun_core::bounded::buffer::Buffer;
 use xrun_core::bounded::ledger::{Cap, Policy};
 
-/// Of a longer line the beginning is looked at.
+/// Cap on a line; of a longer one only the beginning is read.
 const LINE_BYTES_MAX: usize = 16 * 1024;
-/// Is read at once.
+/// Bytes that are read at once.
 const BLOCK_BYTES: usize = 64 * 1024;
 
-/// What is held of the output: a block and a line of each of its two streams.
+/// Buffer of the output: a block and a line of each of its two streams.
 pub fn buffer() -> Buffer {
     let cap = Cap { items: 2, bytes: 2 * (LINE_BYTES_MAX + BLOCK_BYTES) as u64 };
-    Buffer::new("command_output", Policy::Block, cap).because("the command waits while its output is not taken")
+    Buffer::new("command_output", Policy::Block, cap).because("the command waits until its output is read")
 }
 
-/// Cuts bytes into lines. The carriage return of a progress bar ends a line, too.
+/// Splitter of bytes into lines. The carriage return of a progress bar ends a line, too.
 #[derive(Debug, Default)]
 pub struct Lines {
     line: Vec<u8>,
 }
 
 impl Lines {
-    /// Adds bytes, and hands each line that ends in them on.
-    pub fn add(&mut self, bytes: &[u8], mut with: impl FnMut(&[u8])) {
+    /// Adds bytes, and calls `read` with each line that they complete.
+    pub fn add(&mut self, bytes: &[u8], mut read: impl FnMut(&[u8])) {
         let mut rest = bytes;
         while let Some(at) = rest.iter().position(|byte| matches!(byte, b'\n' | b'\r')) {
-            self.keep(&rest[..at]);
-            self.end(&mut with);
+            self.append(&rest[..at]);
+            self.end(&mut read);
             rest = &rest[at + 1..];
         }
-        self.keep(rest);
+        self.append(rest);
     }
 
-    /// What is left when there are no more bytes.
-    pub fn end(&mut self, mut with: impl FnMut(&[u8])) {
+    /// Calls `read` with the unfinished line, if there is one.
+    pub fn end(&mut self, mut read: impl FnMut(&[u8])) {
         if !self.line.is_empty() {
-            with(&self.line);
+            read(&self.line);
         }
         self.line.clear();
     }
 
-    fn keep(&mut self, bytes: &[u8]) {
-        let room = LINE_BYTES_MAX - self.line.len();
-        self.line.extend_from_slice(&bytes[..bytes.len().min(room)]);
+    fn append(&mut self, bytes: &[u8]) {
+        let remaining = LINE_BYTES_MAX - self.line.len();
+        self.line.extend_from_slice(&bytes[..bytes.len().min(remaining)]);
     }
 }
 
-/// Copies until the end, on a thread of its own. Where nobody takes the output any more the command is told as without
-/// us: its next write fails.
+/// Copies output to its end on a separate thread. If the reader of our output closes it, the command's next write fails,
+/// as it would without us.
 ///
 /// # Errors
-/// There is no thread to be had.
-pub fn copy(mut from: impl Read + Send + 'static, mut to: File, steps: Arc<Steps>) -> std::io::Result<JoinHandle<()>> {
+/// The thread cannot be started.
+pub fn spawn_copy(
+    mut from: impl Read + Send + 'static,
+    mut to: File,
+    steps: Arc<Steps>,
+) -> std::io::Result<JoinHandle<()>> {
     let work = move || {
         let mut lines = Lines::default();
         let mut block = vec![0; BLOCK_BYTES];
@@ -71,14 +75,14 @@ pub fn copy(mut from: impl Read + Send + 'static, mut to: File, steps: Arc<Steps
             };
             match to.write_all(&block[..count]).map_err(|error| error.raw_os_error()) {
                 Err(_) if !shown => {}
-                // The terminal is gone. A command that was sent SIGHUP saves and says so, and must not fail in that.
+                // The terminal has closed. A command that saves on SIGHUP must not fail when it writes a message.
                 Err(Some(libc::EIO)) => shown = false,
                 Err(_) => break,
                 Ok(()) => {}
             }
-            lines.add(&block[..count], |line| steps.output(line));
+            lines.add(&block[..count], |line| steps.read_output(line));
         }
-        lines.end(|line| steps.output(line));
+        lines.end(|line| steps.read_output(line));
     };
     std::thread::Builder::new().name("xrun output".into()).spawn(work)
 }

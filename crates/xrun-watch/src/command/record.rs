@@ -1,10 +1,10 @@
-//! What is written down of a command? The files that every run has.
+//! Records of a command: the same files as those of a run.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use super::numbers::Numbers;
-use super::{Begun, Request, StepsFrom, WatchError, start};
+use super::metrics::MetricsSummary;
+use super::{PreparedRun, StepSource, WatchError, WatchRequest, start};
 use crate::directory;
 use crate::directory::RunDirectory;
 use crate::host;
@@ -29,34 +29,36 @@ use xrun_results::timestamp;
 use xrun_results::verdict::{Judgement, Verdict};
 use xrun_results::watched::Watched;
 
-/// Lines that wait to be written; a sample is written within this time.
+/// Cap on the lines that wait to be written, for each file.
 const LINES: usize = 16;
 const MEMORY_LINES: &str = "memory_lines";
 const METRICS_LINES: &str = "metrics_lines";
 const LOG_LINES: &str = "log_lines";
-const WRITE_EVERY: Duration = Duration::from_secs(1);
+/// Interval at which waiting lines are written.
+const WRITE_INTERVAL: Duration = Duration::from_secs(1);
 const LOG_LINE_CHARACTERS_MAX: usize = 4000;
 
-/// The result directory of a command, and its open files.
+/// Result directory of a command, and its open files.
 #[derive(Debug)]
-pub struct Record {
+pub struct CommandRecord {
     pub directory: RunDirectory,
     experiment: String,
     memory: LineWriter,
     metrics: LineWriter,
     log: LineWriter,
     written: Instant,
-    numbers: Numbers,
-    /// Processes before this one wrote lines, and no step of this one is known yet.
-    goes_on: bool,
+    metrics_summary: MetricsSummary,
+    /// True if earlier processes wrote lines, and this one has no step yet.
+    awaits_first_step: bool,
+    /// Seconds that earlier processes ran.
     seconds_before: f64,
-    /// That of an experiment's run; `None` where a command is watched by itself.
+    /// Plan of an experiment's run; `None` for `xrun watch`.
     plan: Option<PlanFile>,
 }
 
-/// How it all ended.
+/// End of a command, for its summary.
 #[derive(Clone, Debug)]
-pub struct Ended {
+pub struct CommandEnd {
     pub outcome: Outcome,
     pub exit_code: u8,
     pub message: String,
@@ -67,33 +69,33 @@ pub struct Ended {
     pub counters: BTreeMap<String, u64>,
 }
 
-/// Lines that wait to be written.
+/// Buffers of the lines that wait to be written.
 pub fn buffers() -> [Buffer; 3] {
     [lines(MEMORY_LINES, LINES), lines(METRICS_LINES, LINES), lines(LOG_LINES, LINES)]
 }
 
-/// The limit that ended it.
+/// Limit that ended a command.
 #[derive(Clone, Debug)]
-pub struct Reached {
+pub struct LimitReached {
     pub message: String,
-    /// The option that sets it; `None` for the container's.
+    /// Option that sets it; `None` for the limit of the container.
     pub key: Option<&'static str>,
     pub place: Place,
     pub limit: u64,
-    pub held: u64,
+    pub used: u64,
     pub line: MemoryLine,
 }
 
-impl Record {
-    /// Makes the directory and describes the command there.
+impl CommandRecord {
+    /// Creates the directory, with the manifest of the command.
     ///
     /// # Errors
     /// It cannot be written.
-    pub fn begin(request: &Request, watched: &Watched, ledger: &Ledger) -> Result<Self, WatchError> {
-        // Masked: guesses at a secret could be checked against a digest of it.
-        let words = start::words(request);
-        let folder = std::env::current_dir().unwrap_or_default();
-        let fingerprint = digest(format!("{}\0{}", folder.display(), words.join("\0")).as_bytes());
+    pub fn create(request: &WatchRequest, watched: &Watched, ledger: &Ledger) -> Result<Self, WatchError> {
+        // Masked: a guessed secret could be verified against the digest.
+        let words = start::masked_words(request);
+        let working_directory = std::env::current_dir().unwrap_or_default();
+        let fingerprint = digest(format!("{}\0{}", working_directory.display(), words.join("\0")).as_bytes());
         let directory = directory::create(&request.results, &request.name, &fingerprint, timestamp::time())?;
         let manifest = Manifest {
             version: VERSION,
@@ -103,8 +105,8 @@ impl Record {
             fingerprint,
             seed: 0,
             command: command_line::command(),
-            code: built::code(&folder, request.patch),
-            working_directory: folder.display().to_string(),
+            code: built::code(&working_directory, request.patch),
+            working_directory: working_directory.display().to_string(),
             started: timestamp::now(),
             resumed: Vec::new(),
             resume_commands: Vec::new(),
@@ -119,14 +121,19 @@ impl Record {
             slurm: xrun_results::process::SlurmJob::here(),
         };
         write::replace_json(&directory.path.join(layout::MANIFEST), &manifest)?;
-        Self::open(Begun { directory, segment: 0, seconds: 0.0 }, request, ledger)
+        Self::open(PreparedRun { directory, segment: 0, seconds: 0.0 }, request, ledger)
     }
 
-    /// Adds to the description of an experiment's run how its command is watched, and goes on behind what is written there.
+    /// Opens the directory of an experiment's run, and adds the watch settings to its manifest.
     ///
     /// # Errors
     /// It cannot be read or written.
-    pub fn within(begun: Begun, request: &Request, watched: &Watched, ledger: &Ledger) -> Result<Self, WatchError> {
+    pub fn open_run(
+        begun: PreparedRun,
+        request: &WatchRequest,
+        watched: &Watched,
+        ledger: &Ledger,
+    ) -> Result<Self, WatchError> {
         let path = &begun.directory.path;
         let unreadable = |error: ReadError| WatchError::System(error.to_string());
         let mut manifest = read::manifest(path).map_err(unreadable)?;
@@ -140,10 +147,10 @@ impl Record {
         Ok(Self { plan: Some(plan), ..record })
     }
 
-    fn open(begun: Begun, request: &Request, ledger: &Ledger) -> Result<Self, WatchError> {
+    fn open(begun: PreparedRun, request: &WatchRequest, ledger: &Ledger) -> Result<Self, WatchError> {
         let path = &begun.directory.path;
         let open = |name, file: &str| LineWriter::open(ledger, &lines(name, LINES), &path.join(file));
-        // For whoever asks later who killed both. A command whose record cannot note this is watched all the same.
+        // For a later explanation of a kill; the command is watched also where this cannot be written.
         let _ = write::replace_json(&path.join(layout::PROCESS), &killed::note(begun.segment, host::name()));
         Ok(Self {
             memory: open(MEMORY_LINES, layout::MEMORY)?,
@@ -152,30 +159,30 @@ impl Record {
             experiment: request.name.clone(),
             directory: begun.directory,
             written: Instant::now(),
-            numbers: Numbers::new(request.metrics.clone()),
-            goes_on: begun.segment > 0,
+            metrics_summary: MetricsSummary::new(request.metrics.clone()),
+            awaits_first_step: begun.segment > 0,
             seconds_before: begun.seconds,
             plan: None,
         })
     }
 
-    /// A command that goes on does some steps again, whose lines of before go.
+    /// Removes the metrics lines from `step` on: a resumed command repeats those steps.
     fn rewind(&mut self, step: u64) -> Result<(), WriteError> {
-        let numbers = &mut self.numbers;
+        let summary = &mut self.metrics_summary;
         write::keep_first_lines(&self.directory.path.join(layout::METRICS), |line| {
             let line = read::parsed::<MetricsLine>(line.as_bytes()).ok().filter(|line| line.step() < step);
-            line.iter().for_each(|line| numbers.add(line));
+            line.iter().for_each(|line| summary.add(line));
             line.is_some()
         })
     }
 
-    /// Adds a sample; gives whether all that waited was written.
+    /// Adds a sample; returns whether the waiting lines were written.
     ///
     /// # Errors
     /// It cannot be written.
     pub fn sample(&mut self, line: &MemoryLine) -> Result<bool, WriteError> {
         self.memory.record(line)?;
-        let due = self.written.elapsed() >= WRITE_EVERY;
+        let due = self.written.elapsed() >= WRITE_INTERVAL;
         if due {
             self.written = Instant::now();
             self.flush()?;
@@ -183,7 +190,7 @@ impl Record {
         Ok(due)
     }
 
-    /// Hands all that waits to the system.
+    /// Writes all waiting lines.
     ///
     /// # Errors
     /// Some of it cannot be written.
@@ -192,20 +199,20 @@ impl Record {
         memory.and(metrics).and(log)
     }
 
-    /// Samples and steps that could not be written.
+    /// Number of samples and of steps that could not be written.
     pub fn lost(&self) -> (u64, u64) {
         (self.memory.lost(), self.metrics.lost())
     }
 
-    /// Adds the numbers of a step.
+    /// Adds the metrics of a step.
     ///
     /// # Errors
     /// They cannot be written.
     pub fn step(&mut self, line: &MetricsLine) -> Result<(), WriteError> {
-        if std::mem::take(&mut self.goes_on) {
+        if std::mem::take(&mut self.awaits_first_step) {
             self.rewind(line.step())?;
         }
-        self.numbers.add(line);
+        self.metrics_summary.add(line);
         self.metrics.record(line)
     }
 
@@ -218,12 +225,12 @@ impl Record {
         self.log.flush()
     }
 
-    /// Writes down why a limit ended it.
+    /// Writes the post-mortem of a command that a limit ended.
     ///
     /// # Errors
     /// It cannot be written.
-    pub fn post_mortem(&mut self, reached: &Reached, verdict: &Verdict) -> Result<(), WriteError> {
-        // Samples that cannot be written are counted, and missing there, too.
+    pub fn post_mortem(&mut self, reached: &LimitReached, verdict: &Verdict) -> Result<(), WriteError> {
+        // Samples that cannot be written are counted, and missing in the post-mortem.
         let _ = self.memory.flush();
         let growth = (verdict.verdict >= Judgement::Suspect).then(|| GrowthToLimit {
             verdict: verdict.verdict,
@@ -231,7 +238,7 @@ impl Record {
             slope: verdict
                 .series
                 .iter()
-                .find(|one| one.name == xrun_results::verdict::HELD)
+                .find(|one| one.name == xrun_results::verdict::FOOTPRINT)
                 .and_then(|one| one.findings.slope),
             owner: verdict.owner.clone(),
         });
@@ -242,7 +249,7 @@ impl Record {
             limit_key: reached.key.map(str::to_owned),
             place: reached.place,
             limit: reached.limit,
-            held: reached.held,
+            held: reached.used,
             suggestions: Vec::new(),
             in_no_buffer: 0,
             growth,
@@ -254,13 +261,13 @@ impl Record {
         write::replace_json(&self.directory.path.join(layout::POST_MORTEM), &record)
     }
 
-    /// Writes the verdict and the summary, which is the last file. Lines that cannot be written stop neither.
+    /// Writes the verdict and, last of all files, the summary; both also where lines cannot be written.
     ///
     /// # Errors
-    /// The summary cannot be written: the first cause is told.
+    /// The verdict or the summary cannot be written; the first error is returned.
     pub fn end(
         mut self,
-        ended: &Ended,
+        ended: &CommandEnd,
         verdict: &Verdict,
         ledger: &Ledger,
     ) -> Result<(RunDirectory, Summary, Option<PlanFile>), WriteError> {
@@ -278,9 +285,9 @@ impl Record {
             peak_items: owner.peak_items,
             peak_bytes: owner.peak_bytes,
         });
-        // One that did no step: all of before stays.
-        let rewound = if std::mem::take(&mut self.goes_on) { self.rewind(u64::MAX) } else { Ok(()) };
-        let (validations, memory) = (self.numbers.validations(), &ended.memory);
+        // Without a step all earlier lines stay.
+        let rewound = if std::mem::take(&mut self.awaits_first_step) { self.rewind(u64::MAX) } else { Ok(()) };
+        let (validations, memory) = (self.metrics_summary.validations(), &ended.memory);
         let demand = Demand {
             steps: ended.steps,
             validations,
@@ -320,7 +327,7 @@ impl Record {
             phases: Vec::new(),
             counters: ended.counters.clone(),
         };
-        self.numbers.put_into(&mut summary);
+        self.metrics_summary.fill(&mut summary);
         let summed = write::replace_json(&path.join(layout::SUMMARY), &summary);
         if judged.is_err() || summed.is_err() {
             synced.and(rewound).and(judged).and(summed)?;
@@ -329,7 +336,7 @@ impl Record {
     }
 }
 
-/// The command chooses what it works on.
+/// Device of a command, which chooses it without our knowledge.
 fn unknown_device() -> Device {
     Device {
         chosen: "unknown".into(),
@@ -344,26 +351,25 @@ fn unknown_device() -> Device {
     }
 }
 
-/// What is recorded of what was asked for.
-pub fn watched(request: &Request, not_measured: Vec<String>) -> Watched {
+/// Record of the request, for the manifest.
+pub fn watched(request: &WatchRequest, not_measured: Vec<String>) -> Watched {
     let steps = request.steps.as_ref().map(|steps| match steps {
-        StepsFrom::Output(pattern) => format!("lines of the output that match {}", pattern.text()),
-        StepsFrom::Recognised { asked: false } => "progress bars in the output, where any is recognised".to_owned(),
-        StepsFrom::Recognised { asked: true } => "progress bars in the output that are recognised".to_owned(),
-        StepsFrom::File(path) => format!("the file {}", path.display()),
-        StepsFrom::Events(path) => format!("event files for TensorBoard in {}", path.display()),
+        StepSource::Output(pattern) => format!("lines of the output that match {}", pattern.text()),
+        StepSource::Recognised { .. } => "progress bars in the output".to_owned(),
+        StepSource::File(path) => format!("the file {}", path.display()),
+        StepSource::Events(path) => format!("event files for TensorBoard in {}", path.display()),
     });
     Watched {
-        every_ms: u64::try_from(request.every.as_millis()).unwrap_or(u64::MAX),
+        every_ms: u64::try_from(request.interval.as_millis()).unwrap_or(u64::MAX),
         host_memory: request.host_memory,
         device_memory: request.device_memory,
-        at: request.at,
+        at: request.limit_fraction,
         signal: request.signal.word().into(),
         grace_seconds: request.grace.as_secs_f64(),
         time_limit_seconds: request.time_limit.map(|limit| limit.as_secs_f64()),
         steps,
         not_measured,
-        command: start::words(request),
-        resumes: request.resumes,
+        command: start::masked_words(request),
+        resumes: request.can_resume,
     }
 }

@@ -1,25 +1,25 @@
-//! A command from its start to its end: run, looked at, limited, written down. The main flow of `xrun watch`.
+//! Main flow of `xrun watch`: a command is started, sampled, limited and recorded.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH};
 use signal_hook::iterator::Signals;
 
-use super::ending::{self, Exit, Last};
-use super::events::Events;
-use super::limits::{Limits, held_in};
-use super::record::{self, Ended, Reached, Record};
-use super::sampler::{Sampler, Whose, not_measured};
-use super::start::{self, Output};
+use super::events::EventFiles;
+use super::exit::{self, Exit, LastMemory};
+use super::limits::{Limits, unreclaimable};
+use super::record::{self, CommandEnd, CommandRecord, LimitReached};
+use super::sampler::{ProcessTree, Sampler, not_measured};
+use super::start::{self, OutputReaders};
 use super::stop::Stopper;
 use super::terminal::Mirror;
-use super::{Begun, Request, StepsFrom, WatchError};
+use super::{PreparedRun, StepSource, WatchError, WatchRequest};
 use crate::directory::RunDirectory;
 use crate::memory::own_cgroup::{Cgroups, OwnCgroup};
 use crate::memory::processes::Status;
-use crate::stop::{exit_code, hang_up};
+use crate::stop::{exit_code, hangup_signal};
 use xrun_core::bounded::ledger::Ledger;
 use xrun_core::files::write::WriteError;
 use xrun_core::units::{Span, counted};
@@ -28,121 +28,137 @@ use xrun_results::judge::{Command as Judged, fails};
 use xrun_results::verdict::Verdict;
 use xrun_results::watched::Watched as AsRecorded;
 
-/// How often is looked whether it has ended.
+/// Cap on the time between two checks whether the command has ended.
 const TICK_MAX: Duration = Duration::from_millis(50);
-/// A pattern that has matched nothing by now is worth a word.
-const PATTERN_PATIENCE: Duration = Duration::from_secs(60);
-/// The rest of the output is waited for, where processes that were left behind hold it open.
-const OUTPUT_PATIENCE: Duration = Duration::from_secs(2);
-/// What came of a command.
+/// Time after which a message says that no step was found.
+const FIRST_STEP_TIMEOUT: Duration = Duration::from_secs(60);
+/// Time that the rest of the output may take, where orphans of the command keep it open.
+const OUTPUT_TIMEOUT: Duration = Duration::from_secs(2);
+/// Cap on the time between two ticks of the clock of files.
+const FILE_TICK: Duration = Duration::from_millis(20);
+/// Exit code of a shell for a file that is no program.
+const EXIT_CANNOT_START: u8 = 126;
+
+/// Result of a command.
 #[derive(Debug)]
-pub struct Watched {
-    /// Held until this is dropped.
+pub struct WatchOutcome {
+    /// Directory of the run, locked until this is dropped.
     pub directory: RunDirectory,
+    /// Contents of `summary.json`.
     pub summary: Summary,
-    /// That of the experiment that it is the command of.
+    /// Plan of the experiment; `None` for `xrun watch`.
     pub plan: Option<PlanFile>,
+    /// Contents of `verdict.json`.
     pub verdict: Verdict,
-    /// It was ended when it had shown what was asked for.
-    pub far_enough: bool,
-    /// Some of what was measured could not be written.
+    /// True if it was ended early because [`WatchRequest::early_end`] was fulfilled.
+    pub ended_early: bool,
+    /// True if some samples or steps could not be written.
     pub lost: bool,
 }
 
-/// Runs a command to its end. `say` is told what people should know meanwhile.
+/// Runs a command to its end, in a new directory. `say` receives messages for people.
 ///
 /// # Errors
-/// The command cannot be started, or its results cannot be written; a command that runs is not stopped for that.
-pub fn run(request: &Request, say: &dyn Fn(&str)) -> Result<Watched, WatchError> {
-    let program = start::find(request)?;
-    let ledger = Ledger::default();
-    let own = own_cgroup(request)?;
-    let watched = record::watched(request, not_measured(own.is_some()));
-    let record = Record::begin(request, &watched, &ledger)?;
-    follow(request, &program, record, own, 0, &watched, &ledger, say)
+/// The command cannot be started, or its results cannot be written; the latter does not stop a running command.
+pub fn run(request: &WatchRequest, say: &dyn Fn(&str)) -> Result<WatchOutcome, WatchError> {
+    let launch = Launch::prepare(request, say)?;
+    let record = CommandRecord::create(request, &launch.watched, &launch.ledger)?;
+    launch.run(record, 0)
 }
 
-/// The same in the directory of an experiment's run.
+/// Runs a command to its end, in the directory of an experiment's run.
 ///
 /// # Errors
 /// As [`run`].
-pub fn run_in(begun: Begun, request: &Request, say: &dyn Fn(&str)) -> Result<Watched, WatchError> {
-    let program = start::find(request)?;
-    let ledger = Ledger::default();
-    let own = own_cgroup(request)?;
-    let watched = record::watched(request, not_measured(own.is_some()));
+pub fn run_in(begun: PreparedRun, request: &WatchRequest, say: &dyn Fn(&str)) -> Result<WatchOutcome, WatchError> {
+    let launch = Launch::prepare(request, say)?;
     let segment = begun.segment;
-    let record = Record::within(begun, request, &watched, &ledger)?;
-    follow(request, &program, record, own, segment, &watched, &ledger, say)
+    let record = CommandRecord::open_run(begun, request, &launch.watched, &launch.ledger)?;
+    launch.run(record, segment)
 }
 
-/// A cgroup of its own, where the system allows one. It must, where the kernel is to limit the command.
-fn own_cgroup(request: &Request) -> Result<Option<OwnCgroup>, WatchError> {
+/// Creates a cgroup for the command, where the system allows one.
+///
+/// # Errors
+/// The system allows none, and the command has a hard limit.
+fn own_cgroup(request: &WatchRequest) -> Result<Option<OwnCgroup>, WatchError> {
     let Some(limit) = request.hard_limit else { return Ok(OwnCgroup::new(None).ok()) };
     OwnCgroup::new(Some(limit)).map(Some).map_err(|why| {
-        WatchError::Asked(format!(
-            "{}: no cgroup can be made for the command: {why}; `systemd-run --user --scope -p Delegate=yes` may allow it, and \
-             {} limits it without one",
-            request.names.hard_limit, request.names.host_memory
+        let (hard_limit, host_memory) = (request.names.hard_limit, request.names.host_memory);
+        WatchError::Input(format!(
+            "{hard_limit}: cannot create a cgroup for the command: {why}; try `systemd-run --user --scope -p Delegate=yes`, or \
+             use {host_memory}, which needs no cgroup"
         ))
     })
 }
 
-#[expect(clippy::too_many_arguments, reason = "what both ways to begin have made")]
-fn follow(
-    request: &Request,
-    program: &Path,
-    record: Record,
-    own: Option<OwnCgroup>,
-    segment: u32,
-    watched: &AsRecorded,
-    ledger: &Ledger,
-    say: &dyn Fn(&str),
-) -> Result<Watched, WatchError> {
-    let system = |error: std::io::Error| WatchError::System(format!("signals cannot be heard: {error}"));
-    let heard = [SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH].into_iter().chain(hang_up());
-    let mut signals = Signals::new(heard).map_err(system)?;
-    ending::adopt_orphans();
-    let cgroups = Cgroups::of_command(own.as_ref(), request.hard_limit.is_some());
-    let kills_before = cgroups.oom_kills();
-    let (main, output) = match start::start(request, program, own.as_ref(), ledger) {
-        Ok(started) => started,
-        Err(error) => return not_started(record, &Judged::new(watched), &error.to_string(), ledger),
-    };
-    let mut session = Session {
-        request,
-        say,
-        record,
-        sampler: Sampler::new(Whose::Ours { main }, request.every, cgroups.clone(), ledger),
-        judged: Judged::new(watched),
-        segment,
-        stopper: Stopper::new(main, request.signal, request.grace),
-        output,
-        reached: None,
-        first_step: None,
-        last_step: None,
-        last: Last { kills_before, host_memory: request.host_memory, cgroups, line: None },
-        looked_at_sample: 0,
-        limits: Limits::new(),
-        patient: true,
-        unwritten: false,
-    };
-    let directory = session.record.directory.path.display().to_string();
-    session.tell(&format!("watching process {main}; results: {directory}"));
-    let logged = session.record.log(&format!("the command is: {}", start::shown(request)));
-    session.note(logged);
-    let exit = session.follow(main, &mut signals);
-    session.end(&exit, ledger)
+/// Command that is ready to start.
+struct Launch<'a> {
+    request: &'a WatchRequest,
+    say: &'a dyn Fn(&str),
+    program: PathBuf,
+    ledger: Ledger,
+    own_cgroup: Option<OwnCgroup>,
+    watched: AsRecorded,
 }
 
-/// Between two ticks of the clock of files, at most.
-const FILE_TICK: Duration = Duration::from_millis(20);
+impl<'a> Launch<'a> {
+    fn prepare(request: &'a WatchRequest, say: &'a dyn Fn(&str)) -> Result<Self, WatchError> {
+        let program = start::find(request)?;
+        let own_cgroup = own_cgroup(request)?;
+        let watched = record::watched(request, not_measured(own_cgroup.is_some()));
+        Ok(Self { request, say, program, ledger: Ledger::default(), own_cgroup, watched })
+    }
 
-/// What a shell answers of a file that is no program.
-const EXIT_CANNOT_START: u8 = 126;
+    /// Starts the command and runs it to its end. `segment` is the index of this process within the run.
+    fn run(self, record: CommandRecord, segment: u32) -> Result<WatchOutcome, WatchError> {
+        let Self { request, say, ref program, ref ledger, ref own_cgroup, ref watched } = self;
+        let system = |error: std::io::Error| WatchError::System(format!("cannot handle signals: {error}"));
+        let handled = [SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH].into_iter().chain(hangup_signal());
+        let mut signals = Signals::new(handled).map_err(system)?;
+        exit::adopt_orphans();
+        let own = own_cgroup.as_ref();
+        let cgroups = Cgroups::of_command(own, request.hard_limit.is_some());
+        let kills_before = cgroups.oom_kills();
+        let (main, output) = match start::start(request, program, own, ledger) {
+            Ok(started) => started,
+            Err(error) => return not_started(record, &Judged::new(watched), &error.to_string(), ledger),
+        };
+        let mut session = Session {
+            request,
+            say,
+            record,
+            sampler: Sampler::new(ProcessTree::Started { main }, request.interval, cgroups.clone(), ledger),
+            judged: Judged::new(watched),
+            segment,
+            stopper: Stopper::new(main, request.signal, request.grace),
+            output,
+            limit_reached: None,
+            first_step: None,
+            last_step: None,
+            last: LastMemory { kills_before, host_memory: request.host_memory, cgroups, line: None },
+            scan_at_sample: 0,
+            limits: Limits::new(),
+            awaits_first_step: true,
+            write_failed: false,
+        };
+        let directory = session.record.directory.path.display().to_string();
+        session.say(&format!("watching process {main}; results: {directory}"));
+        let logged = session.record.log(&format!("command: {}", start::command_line(request)));
+        session.check_written(logged);
+        let exit = session.run_until_exit(main, &mut signals);
+        session.end(&exit, ledger)
+    }
+}
 
-fn not_started(record: Record, judged: &Judged, message: &str, ledger: &Ledger) -> Result<Watched, WatchError> {
-    let ended = Ended {
+/// Records a command that could not be started.
+fn not_started(
+    record: CommandRecord,
+    judged: &Judged,
+    message: &str,
+    ledger: &Ledger,
+) -> Result<WatchOutcome, WatchError> {
+    let ended = CommandEnd {
         outcome: Outcome::Failed,
         exit_code: EXIT_CANNOT_START,
         message: message.to_owned(),
@@ -154,7 +170,7 @@ fn not_started(record: Record, judged: &Judged, message: &str, ledger: &Ledger) 
     };
     let verdict = judged.verdict();
     let (directory, summary, plan) = record.end(&ended, &verdict, ledger)?;
-    Ok(Watched { directory, summary, plan, verdict, far_enough: false, lost: false })
+    Ok(WatchOutcome { directory, summary, plan, verdict, ended_early: false, lost: false })
 }
 
 /// `1 process`, `2 processes`.
@@ -163,61 +179,63 @@ fn processes(count: u64) -> String {
 }
 
 struct Session<'a> {
-    request: &'a Request,
+    request: &'a WatchRequest,
     say: &'a dyn Fn(&str),
-    record: Record,
+    record: CommandRecord,
     sampler: Sampler,
     judged: Judged,
     stopper: Stopper,
-    output: Output,
-    /// Counts the processes that wrote into the directory before this one.
+    output: OutputReaders,
+    /// Number of processes that wrote into the directory before.
     segment: u32,
-    reached: Option<Reached>,
-    /// The first step and the newest, and when they were.
+    /// Limit that stopped the command.
+    limit_reached: Option<LimitReached>,
+    /// First step, and its time.
     first_step: Option<(u64, Duration)>,
+    /// Newest step, and its time.
     last_step: Option<(u64, Duration)>,
-    last: Last,
-    /// What a look found when the newest sample was taken.
-    looked_at_sample: u64,
+    last: LastMemory,
+    /// Footprint by the scan before the newest sample.
+    scan_at_sample: u64,
     limits: Limits,
-    /// Whether the pattern may still match for the first time.
-    patient: bool,
-    /// The last write failed, and a message said so. The command goes on: it is not to blame.
-    unwritten: bool,
+    /// True if the message about missing steps may still come.
+    awaits_first_step: bool,
+    /// True if the last write failed, which was reported. The command continues.
+    write_failed: bool,
 }
 
 impl Session<'_> {
-    /// Until its first process has ended.
-    fn follow(&mut self, main: u32, signals: &mut Signals) -> Exit {
-        let tick = self.request.every.min(TICK_MAX);
-        let mut looked: Option<Instant> = None;
+    /// Runs the loop until the main process has ended.
+    fn run_until_exit(&mut self, main: u32, signals: &mut Signals) -> Exit {
+        let tick = self.request.interval.min(TICK_MAX);
+        let mut checked: Option<Instant> = None;
         loop {
-            let ended = ending::reap(main);
+            let ended = exit::reap(main);
             for signal in signals.pending() {
                 if signal == SIGWINCH {
-                    self.output.mirrors.iter().for_each(Mirror::follow);
+                    self.output.mirrors.iter().for_each(Mirror::resize);
                     continue;
                 }
                 let members = self.members();
-                if let Some(said) = self.stopper.pass_on(signal, || members) {
-                    self.tell(said);
+                if let Some(message) = self.stopper.forward(signal, || members) {
+                    self.say(message);
                 }
             }
             self.read_steps();
             if let Some(exit) = ended {
                 return exit;
             }
-            if let Some(message) = self.enough() {
+            if let Some(message) = self.early_end() {
                 let members = self.members();
                 self.stopper.end(Outcome::Interrupted, message, members);
             }
-            if looked.is_none_or(|looked| looked.elapsed() >= self.request.every) {
-                looked = Some(Instant::now());
-                self.look();
+            if checked.is_none_or(|checked| checked.elapsed() >= self.request.interval) {
+                checked = Some(Instant::now());
+                self.check_memory();
             }
             let members = || self.sampler.members().iter().map(|member| member.id).collect();
-            if let Some(said) = self.stopper.advance(members) {
-                self.tell(said);
+            if let Some(message) = self.stopper.advance(members) {
+                self.say(message);
             }
             std::thread::sleep(tick);
         }
@@ -227,19 +245,21 @@ impl Session<'_> {
         self.sampler.members().iter().map(|member| member.id).collect()
     }
 
-    fn tell(&mut self, text: &str) {
+    /// Shows and logs a message.
+    fn say(&mut self, text: &str) {
         (self.say)(text);
         let logged = self.record.log(text);
-        self.note(logged);
+        self.check_written(logged);
     }
 
-    fn note(&mut self, written: Result<(), WriteError>) {
+    /// Reports the first of consecutive write errors.
+    fn check_written(&mut self, written: Result<(), WriteError>) {
         if let Err(WriteError { path, source }) = written
-            && !std::mem::replace(&mut self.unwritten, true)
+            && !std::mem::replace(&mut self.write_failed, true)
         {
             let path = path.display();
             (self.say)(&format!(
-                "cannot write {path}: {source}; the command goes on, and what is measured meanwhile is lost"
+                "cannot write {path}: {source}; the command continues, but its samples and steps are lost"
             ));
         }
     }
@@ -251,113 +271,106 @@ impl Session<'_> {
         if let Some(events) = &mut self.output.events {
             events.read(&self.output.steps);
         }
-        let lines: Vec<MetricsLine> = self.output.numbers.try_iter().collect();
+        let lines: Vec<MetricsLine> = self.output.metrics.try_iter().collect();
         for line in lines {
             let written = self.record.step(&line);
-            self.note(written);
+            self.check_written(written);
         }
         let (newest, now) = (self.output.steps.newest(), self.sampler.elapsed());
         if newest > self.last_step.map_or(0, |(step, _)| step) {
             self.first_step.get_or_insert((newest, now));
             self.last_step = Some((newest, now));
         }
-        if self.patient && (newest > 0 || now >= PATTERN_PATIENCE) {
-            self.patient = false;
+        if self.awaits_first_step && (newest > 0 || now >= FIRST_STEP_TIMEOUT) {
+            self.awaits_first_step = false;
             if newest == 0
-                && let Some(said) = self.no_steps()
+                && let Some(message) = self.no_steps()
             {
-                self.tell(&said);
+                self.say(&message);
             }
         }
     }
 
-    /// Whether it has shown what was asked for: it is ended then.
-    fn enough(&self) -> Option<String> {
-        let enough = self.request.enough.filter(|_| self.stopper.is_running() && self.last.line.is_some())?;
+    /// Message of an early end, once the condition of [`WatchRequest::early_end`] is fulfilled.
+    fn early_end(&self) -> Option<String> {
+        let enough = self.request.early_end.filter(|_| self.stopper.is_running() && self.last.line.is_some())?;
         let steps = self.output.steps.newest();
         let late = enough.after.is_some_and(|after| self.sampler.elapsed() >= after);
-        // What the last of the steps holds is looked at first.
-        let seen = self.last.line.as_ref().is_some_and(|line| line.step >= enough.steps);
-        (seen || late).then(|| format!("stopped after step {steps}, as far as was asked for"))
+        // The last step must have been sampled.
+        let sampled = self.last.line.as_ref().is_some_and(|line| line.step >= enough.steps);
+        (sampled || late).then(|| format!("stopped after step {steps}, as requested"))
     }
 
-    /// That no step was found where steps were asked for.
+    /// Message that no step was found; `None` where one was, or the user requested none.
     fn no_steps(&self) -> Option<String> {
         let (lines, matched) = self.output.steps.lines();
-        let lines = counted(lines, "line");
-        match (&self.request.steps, matched) {
-            (None | Some(StepsFrom::Recognised { asked: false }), _) | (Some(_), 1..) => None,
-            (Some(StepsFrom::Output(_)), 0) => Some(format!(
-                "the pattern of {} has matched none of {lines} of output: memory is judged by the clock",
-                self.request.names.steps
-            )),
-            (Some(StepsFrom::Recognised { .. }), 0) => Some(format!(
-                "no progress was recognised in {lines} of output: memory is judged by the clock; a pattern in `{}` finds others",
-                self.request.names.steps
-            )),
-            (Some(StepsFrom::Events(path)), 0) => {
-                let path = xrun_core::printable::line(&path.display().to_string(), 200);
-                Some(format!("no scalar was found in event files below {path}: memory is judged by the clock"))
+        let (lines, key) = (counted(lines, "line"), self.request.names.steps);
+        let shown = |path: &Path| xrun_core::printable::line(&path.display().to_string(), 200);
+        let problem = match (&self.request.steps, matched) {
+            (None | Some(StepSource::Recognised { asked: false }), _) | (Some(_), 1..) => return None,
+            (Some(StepSource::Output(_)), 0) => format!("the pattern of {key} matched none of {lines} of output"),
+            (Some(StepSource::Recognised { .. }), 0) => {
+                format!("no progress bar was found in {lines} of output (set a pattern with `{key}`)")
             }
-            (Some(StepsFrom::File(path)), 0) => {
-                let path = xrun_core::printable::line(&path.display().to_string(), 200);
-                Some(format!("no step was found in {lines} of {path}: memory is judged by the clock"))
-            }
-        }
+            (Some(StepSource::Events(path)), 0) => format!("no scalar was found in event files below {}", shown(path)),
+            (Some(StepSource::File(path)), 0) => format!("no step was found in {lines} of {}", shown(path)),
+        };
+        Some(format!("{problem}; memory is judged by time instead of steps"))
     }
 
-    fn look(&mut self) {
+    /// Checks the limits, and takes a sample when it is due.
+    fn check_memory(&mut self) {
         if self.stopper.is_running()
             && let Some(limit) = self.request.time_limit.filter(|limit| self.sampler.elapsed() >= *limit)
         {
             self.stop(Outcome::TimeLimit, format!("the time limit of {} was reached", Span(limit)));
         }
-        let look = self.sampler.look();
-        if !self.sampler.is_due(self.is_near_limit(look.held_at_most)) {
+        let scan = self.sampler.scan();
+        if !self.sampler.is_due(self.is_near_limit(scan.footprint_max)) {
             return;
         }
-        self.looked_at_sample = look.held_at_most;
+        self.scan_at_sample = scan.footprint_max;
         let point = if self.last.line.is_none() { Point::Start } else { Point::Step };
         let Some(line) = self.sampler.sample(self.output.steps.newest(), point) else { return };
         let line = MemoryLine { segment: self.segment, ..line };
         self.judged.add(&line);
         match self.record.sample(&line) {
-            Ok(true) if std::mem::take(&mut self.unwritten) => self.tell("what is measured is written again"),
-            written => self.note(written.map(drop)),
+            Ok(true) if std::mem::take(&mut self.write_failed) => self.say("samples and steps are written again"),
+            written => self.check_written(written.map(drop)),
         }
         if self.stopper.is_running()
             && let Some(reached) = self.limits.reached(self.request, &line, &self.judged)
         {
             self.stop(Outcome::MemoryLimit, reached.message.clone());
-            self.reached = Some(reached);
+            self.limit_reached = Some(reached);
         }
         self.last.line = Some(line);
     }
 
     fn stop(&mut self, outcome: Outcome, message: String) {
-        let said = self.stopper.stop(outcome, message);
-        self.tell(&said);
+        let message = self.stopper.stop(outcome, message);
+        self.say(&message);
     }
 
-    /// Whether a limit may have been reached since the newest sample, by what processes have got since then.
-    fn is_near_limit(&self, looked: u64) -> bool {
+    /// Returns whether a limit may have been reached since the newest sample, by the growth of the scanned footprint.
+    fn is_near_limit(&self, footprint_max: u64) -> bool {
         let Some(line) = &self.last.line else { return false };
-        let reaches = |held: u64, limit: u64| held as f64 >= self.request.at * limit as f64;
-        let held = (line.host.heap + looked).saturating_sub(self.looked_at_sample);
+        let reaches = |held: u64, limit: u64| held as f64 >= self.request.limit_fraction * limit as f64;
+        let held = (line.host.heap + footprint_max).saturating_sub(self.scan_at_sample);
         let limited = line.container.is_some_and(|container| container.limit.is_some());
         let now = || self.last.cgroups.container.as_ref()?.memory();
-        let container = || now().and_then(|now| Some((held_in(line, &now), now.limit?)));
+        let container = || now().and_then(|now| Some((unreclaimable(line, &now), now.limit?)));
         self.request.host_memory.is_some_and(|limit| reaches(held, limit))
             || (limited && container().is_some_and(|(held, limit)| reaches(held, limit)))
     }
 
-    fn end(mut self, exit: &Exit, ledger: &Ledger) -> Result<Watched, WatchError> {
-        // Those that have ended and were not asked after are gone.
+    fn end(mut self, exit: &Exit, ledger: &Ledger) -> Result<WatchOutcome, WatchError> {
+        // Zombies do not count.
         let left: Vec<u32> = self.members().into_iter().filter(|&member| Status::read(member).is_some()).collect();
-        self.stopper.end_rest(left.clone());
-        let left_behind = left.len() as u64;
+        self.stopper.kill_remaining(left.clone());
+        let orphans = left.len() as u64;
         let begun = Instant::now();
-        while self.output.copying.iter().any(|copying| !copying.is_finished()) && begun.elapsed() < OUTPUT_PATIENCE {
+        while self.output.copies.iter().any(|copy| !copy.is_finished()) && begun.elapsed() < OUTPUT_TIMEOUT {
             self.read_steps();
             std::thread::sleep(Duration::from_millis(2));
         }
@@ -365,17 +378,17 @@ impl Session<'_> {
             events.end(&self.output.steps);
         }
         self.read_steps();
-        // What the kept room is for. From here on all is written that can be, whatever failed before.
+        // From here on everything that can be written is written, whatever failed before.
         self.record.directory.free_reserve();
         let verdict = self.judged.verdict();
         let seconds = self.sampler.elapsed();
         let now_us = u64::try_from(seconds.as_micros()).unwrap_or(u64::MAX);
         let killed = self.stopper.killed();
-        let how = ending::sentence(exit, killed, &self.last, now_us);
-        let (outcome, code, message) = match self.stopper.because() {
+        let how = exit::exit_message(exit, killed, &self.last, now_us);
+        let (outcome, code, message) = match self.stopper.reason() {
             Some((outcome, message)) => (*outcome, exit_code(*outcome), format!("{message}; {how}")),
             None if self.stopper.interrupted() => {
-                (Outcome::Interrupted, exit.code, format!("stopped by a signal, which was passed on; {how}"))
+                (Outcome::Interrupted, exit.code, format!("stopped by a signal, which was forwarded; {how}"))
             }
             None if exit.code != 0 => (Outcome::Failed, exit.code, how),
             None if fails(self.request.fail_on, verdict.verdict) => {
@@ -387,12 +400,12 @@ impl Session<'_> {
         let exit_code = if self.request.own_exit_code { code } else { exit_code(outcome) };
         let mut notes = Vec::new();
         notes.extend(self.saved(outcome));
-        if left_behind > 0 && self.stopper.because().is_none() && !killed {
-            notes.push(format!("it left {} behind, no longer watched", processes(left_behind)));
+        if orphans > 0 && self.stopper.reason().is_none() && !killed {
+            notes.push(format!("{} still running, no longer watched", processes(orphans)));
         }
         notes.extend(self.no_steps());
-        notes.extend(self.output.steps.recognised());
-        let damaged = self.output.events.as_ref().map_or(0, Events::damaged);
+        notes.extend(self.output.steps.progress_bar_note());
+        let damaged = self.output.events.as_ref().map_or(0, EventFiles::damaged);
         if damaged > 0 {
             notes.push(format!("the rest of {} could not be read", counted(damaged as u64, "event file")));
         }
@@ -400,15 +413,15 @@ impl Session<'_> {
         let any_lost = lost.is_some();
         notes.extend(lost);
         let message = std::iter::once(message).chain(notes).collect::<Vec<String>>().join("; ");
-        if let Some(reached) = self.reached.take() {
+        if let Some(reached) = self.limit_reached.take() {
             let written = self.record.post_mortem(&reached, &verdict);
-            self.note(written);
+            self.check_written(written);
         }
         let memory = self.sampler.summary();
-        let left_out = self.output.steps.left_out();
+        let dropped = self.output.steps.dropped();
         let counters: BTreeMap<String, u64> =
-            (left_out > 0).then(|| ("steps_left_out".to_owned(), left_out)).into_iter().collect();
-        let ended = Ended {
+            (dropped > 0).then(|| ("steps_left_out".to_owned(), dropped)).into_iter().collect();
+        let ended = CommandEnd {
             outcome,
             exit_code,
             message,
@@ -418,41 +431,38 @@ impl Session<'_> {
             memory,
             counters,
         };
-        let far_enough = outcome == Outcome::Interrupted && !self.stopper.interrupted();
+        let ended_early = outcome == Outcome::Interrupted && !self.stopper.interrupted();
         let (directory, summary, plan) = self.record.end(&ended, &verdict, ledger)?;
-        Ok(Watched { directory, summary, plan, verdict, far_enough, lost: any_lost })
+        Ok(WatchOutcome { directory, summary, plan, verdict, ended_early, lost: any_lost })
     }
 
-    /// How much of what was measured could not be written, once all that waits is written.
+    /// Message on the samples and steps that could not be written, after a last attempt.
     fn lost(&mut self) -> Option<String> {
         let written = self.record.flush();
-        self.note(written);
+        self.check_written(written);
         let (samples, steps) = self.record.lost();
         let counts = [(samples, "sample"), (steps, "step")].into_iter().filter(|(count, _)| *count > 0);
         let counts: Vec<String> = counts.map(|(count, name)| counted(count, name)).collect();
-        let all_is_judged = "the verdict counts them all the same";
-        let were = if samples + steps == 1 { "was" } else { "were" };
-        (!counts.is_empty())
-            .then(|| format!("{} {were} lost: the disk took no more; {all_is_judged}", counts.join(" and ")))
+        (!counts.is_empty()).then(|| format!("{} lost: not written, but included in the verdict", counts.join(" and ")))
     }
 
-    /// Whether it saved before it ended, where it is known where it would.
+    /// Note on whether the command saved before it ended; `None` where its checkpoint is unknown, or it finished.
     fn saved(&self, outcome: Outcome) -> Option<String> {
         let checkpoint = self.request.checkpoint.as_ref().filter(|_| outcome != Outcome::Finished)?;
         let name = xrun_core::printable::line(&checkpoint.display().to_string(), 300);
         let Ok(written) = checkpoint.metadata().and_then(|found| found.modified()) else {
             return Some(format!("{name} was not written"));
         };
-        // The clock of files ticks some hundred times a second: what was written just now has an earlier time.
+        // The clock of files is coarse: a file that was written just now has an earlier time.
         let after = |since: std::time::SystemTime| written + FILE_TICK >= since;
-        Some(match self.stopper.asked_at() {
+        Some(match self.stopper.signalled_at() {
             Some(since) if after(since) => format!("{name} was written after the signal"),
             Some(_) => format!("{name} was written before the signal, and not after it"),
             None => format!("{name} was written before"),
         })
     }
 
-    /// Steps a second, between the first and the last.
+    /// Steps per second, between the first and the last.
     fn speed(&self) -> Option<f64> {
         let ((first, began), (last, ended)) = self.first_step.zip(self.last_step)?;
         let seconds = ended.saturating_sub(began).as_secs_f64();

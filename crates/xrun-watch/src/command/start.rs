@@ -1,4 +1,4 @@
-//! How is a command started, and what is read of it?
+//! Start of a command, and the readers of its output.
 
 use std::fs::File;
 use std::io::IsTerminal;
@@ -10,55 +10,55 @@ use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::thread::JoinHandle;
 
-use super::events::{self, Events};
+use super::events::{self, EventFiles};
 use super::output;
-use super::steps::{self, Finder, Steps, Tail};
-use super::terminal::{self, Mirror};
-use super::{Request, StepsFrom, WatchError};
+use super::steps::{self, StepParser, Steps, Tail};
+use super::terminal::{self, Mirror, Pty};
+use super::{StepSource, WatchError, WatchRequest};
 use crate::memory::own_cgroup::OwnCgroup;
 use xrun_core::bounded::ledger::{Holding, Ledger};
 use xrun_results::format::MetricsLine;
 use xrun_results::secrets;
 
-/// What Python is told, so that lines come when they are printed; only where they are read.
+/// Environment variable that has Python write its output without buffering.
 const UNBUFFERED: &str = "PYTHONUNBUFFERED";
 
-/// The file of a program, as the shell would find it. One that is named with a folder is meant from the folder that it is run in.
+/// Finds the file of a program like a shell; a path with a directory is relative to the working directory of the command.
 ///
 /// # Errors
-/// There is none.
-pub fn find(request: &Request) -> Result<PathBuf, WatchError> {
-    let path = Path::new(&request.words[0]);
-    let folder = request.folder.clone().unwrap_or_default();
-    let runs = |path: &Path| path.is_file();
+/// There is no such file.
+pub fn find(request: &WatchRequest) -> Result<PathBuf, WatchError> {
+    let path = Path::new(&request.command[0]);
+    let directory = request.working_directory.clone().unwrap_or_default();
+    let is_program = |path: &Path| path.is_file();
     let found = match path.components().count() {
         0 | 1 if !path.is_absolute() => std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default())
-            .map(|folder| folder.join(path))
-            .find(|path| runs(path)),
-        _ => std::path::absolute(folder.join(path)).ok().filter(|path| runs(path)),
+            .map(|directory| directory.join(path))
+            .find(|path| is_program(path)),
+        _ => std::path::absolute(directory.join(path)).ok().filter(|path| is_program(path)),
     };
     let name = xrun_core::printable::line(&path.display().to_string(), 200);
     found.ok_or_else(|| {
-        WatchError::Asked(format!(
+        WatchError::Input(format!(
             "there is no program `{name}`; {}",
             if request.own_exit_code {
-                "a command was expected behind `--`, such as `-- python train.py`"
+                "put the command after `--`, such as `-- python train.py`"
             } else {
-                "`program` names it, and a relative one with a folder is meant from `folder`"
+                "check the key `program`; a relative path starts at `folder`"
             }
         ))
     })
 }
 
-/// The command as one would type it, without secrets.
-pub fn shown(request: &Request) -> String {
-    let words = words(request);
+/// Command line as one would type it, with masked secrets.
+pub fn command_line(request: &WatchRequest) -> String {
+    let words = masked_words(request);
     words.iter().map(|word| xrun_core::printable::shell_word(word)).collect::<Vec<String>>().join(" ")
 }
 
-/// The words of the command, without secrets.
-pub fn words(request: &Request) -> Vec<String> {
-    let words: Vec<String> = request.words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+/// Program and arguments of the command, with masked secrets.
+pub fn masked_words(request: &WatchRequest) -> Vec<String> {
+    let words: Vec<String> = request.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     let mut masked = secrets::words(&words);
     for secret in &request.secrets {
         masked.iter_mut().for_each(|word| *word = secrets::without_value(word, secret));
@@ -66,111 +66,115 @@ pub fn words(request: &Request) -> Vec<String> {
     masked
 }
 
-/// What is read of a command while it runs.
-pub struct Output {
+/// Readers of the output and the files of a running command.
+pub struct OutputReaders {
     pub steps: Arc<Steps>,
-    pub numbers: Receiver<MetricsLine>,
+    pub metrics: Receiver<MetricsLine>,
+    /// File of JSON lines.
     pub tail: Option<Tail>,
-    pub events: Option<Events>,
-    pub copying: Vec<JoinHandle<()>>,
-    /// Terminals of ours that it writes to.
+    pub events: Option<EventFiles>,
+    /// Threads that copy its output.
+    pub copies: Vec<JoinHandle<()>>,
+    /// Pseudo-terminals that it writes to.
     pub mirrors: Vec<Mirror>,
-    _held: Option<Holding>,
+    _read: Option<Holding>,
     _waiting: Holding,
 }
 
-/// Starts it in a group of processes of its own; gives the first of them.
+/// Starts the command in a new process group and returns the id of its first process.
 ///
 /// # Errors
-/// It does not start.
+/// It cannot be started.
 pub fn start(
-    request: &Request,
+    request: &WatchRequest,
     program: &Path,
     own: Option<&OwnCgroup>,
     ledger: &Ledger,
-) -> Result<(u32, Output), WatchError> {
+) -> Result<(u32, OutputReaders), WatchError> {
     let mut command = std::process::Command::new(program);
-    command.arg0(&request.words[0]).args(&request.words[1..]).process_group(0);
+    command.arg0(&request.command[0]).args(&request.command[1..]).process_group(0);
     command.envs(&request.environment);
-    if let Some(folder) = &request.folder {
-        command.current_dir(folder);
+    if let Some(directory) = &request.working_directory {
+        command.current_dir(directory);
     }
     if let Some(own) = own {
-        enter(&mut command, own)?;
+        enter_cgroup(&mut command, own)?;
     }
     if std::io::stdin().is_terminal() {
-        // A group in the background that reads from the terminal would be stopped without a word.
+        // A background group that reads from the terminal would be stopped silently.
         command.stdin(Stdio::null());
     }
     let (mut tail, mut events) = (None, None);
-    let finder = match &request.steps {
-        Some(StepsFrom::Output(pattern)) => Some(Finder::Pattern(pattern.clone())),
-        Some(StepsFrom::Recognised { .. }) => Some(Finder::recogniser()),
-        Some(StepsFrom::File(path)) => {
+    let parser = match &request.steps {
+        Some(StepSource::Output(pattern)) => Some(StepParser::Pattern(pattern.clone())),
+        Some(StepSource::Recognised { .. }) => Some(StepParser::progress_bar()),
+        Some(StepSource::File(path)) => {
             tail = Some(Tail::new(path));
             None
         }
-        Some(StepsFrom::Events(folder)) => {
-            events = Some(Events::new(folder));
+        Some(StepSource::Events(directory)) => {
+            events = Some(EventFiles::new(directory));
             None
         }
         None => None,
     };
-    let reads_output = finder.is_some();
+    let reads_output = parser.is_some();
     if reads_output && std::env::var_os(UNBUFFERED).is_none() && !request.environment.contains_key(UNBUFFERED) {
         command.env(UNBUFFERED, "1");
     }
-    let (steps, numbers) = Steps::new(finder, request.metrics.keys().cloned().collect());
+    let (steps, metrics) = Steps::new(parser, request.metrics.keys().cloned().collect());
     let steps = Arc::new(steps);
-    let system = |what: &str, error: std::io::Error| WatchError::System(format!("{what}: {error}"));
-    let name = xrun_core::printable::line(&request.words[0].to_string_lossy(), 200);
-    let cannot = |error| system("its output cannot be passed on", error);
-    let shown = Shown::new(request).map_err(cannot)?;
+    let system = |what: &str, error: std::io::Error| WatchError::System(format!("cannot {what}: {error}"));
+    let name = xrun_core::printable::line(&request.command[0].to_string_lossy(), 200);
+    let copy_error = |error| system("copy the output of the command", error);
+    let targets = OutputTargets::new(request).map_err(copy_error)?;
     let mut terminals = Vec::new();
     let mut mirrors = Vec::new();
     if reads_output {
-        let streams = shown.read(&mut command).map_err(cannot)?;
+        let streams = targets.redirect(&mut command).map_err(copy_error)?;
         (terminals, mirrors) = (streams.terminals, streams.mirrors);
-    } else if request.output_aside {
-        command.stdout(shown.out.try_clone().map_err(cannot)?);
+    } else if request.stdout_to_stderr {
+        command.stdout(targets.out.try_clone().map_err(copy_error)?);
     }
-    let mut child = command.spawn().map_err(|error| system(&format!("cannot start `{name}`"), error))?;
-    // The command alone holds the other ends now: when it ends, so does what is read.
+    let mut child = command.spawn().map_err(|error| system(&format!("start `{name}`"), error))?;
+    // Closes our copies of the command's ends: the output then ends with the command.
     drop(command);
-    let mut copying = Vec::new();
-    let mut copies = |from: File, to: File| -> Result<(), WatchError> {
-        copying.push(output::copy(from, to, steps.clone()).map_err(cannot)?);
+    let mut copies = Vec::new();
+    let mut copy = |from: File, to: File| -> Result<(), WatchError> {
+        copies.push(output::spawn_copy(from, to, steps.clone()).map_err(copy_error)?);
         Ok(())
     };
     if let Some(from) = child.stdout.take() {
-        copies(File::from(OwnedFd::from(from)), shown.out)?;
+        copy(File::from(OwnedFd::from(from)), targets.out)?;
     }
     if let Some(from) = child.stderr.take() {
-        copies(File::from(OwnedFd::from(from)), shown.err)?;
+        copy(File::from(OwnedFd::from(from)), targets.err)?;
     }
     for (from, to) in terminals {
-        copies(from, to)?;
+        copy(from, to)?;
     }
     let read = if events.is_some() { Some(events::buffer()) } else { reads_output.then(output::buffer) };
-    let held = read.map(|buffer| {
+    let read = read.map(|buffer| {
         let holding = buffer.register(ledger);
         holding.set(holding.cap().items, holding.cap().bytes);
         holding
     });
     let waiting = steps::buffer().register(ledger);
-    Ok((child.id(), Output { steps, numbers, tail, events, copying, mirrors, _held: held, _waiting: waiting }))
+    Ok((child.id(), OutputReaders { steps, metrics, tail, events, copies, mirrors, _read: read, _waiting: waiting }))
 }
 
-/// Has the command begin in a cgroup, before it is itself: so all of it is there.
-fn enter(command: &mut std::process::Command, own: &OwnCgroup) -> Result<(), WatchError> {
+/// Has the child enter a cgroup before `exec`, which puts all processes of the command into it.
+fn enter_cgroup(command: &mut std::process::Command, own: &OwnCgroup) -> Result<(), WatchError> {
     let optional = own.is_optional();
-    let door = match own.door() {
+    let procs = match own.open_procs() {
         Err(_) if optional => return Ok(()),
-        door => door.map_err(|error| WatchError::System(format!("its cgroup cannot be entered: {error}")))?,
+        procs => {
+            procs.map_err(|error| WatchError::System(format!("cannot enter the cgroup of the command: {error}")))?
+        }
     };
-    // SAFETY: between fork and exec only a system call is made.
+    // SAFETY: only a system call is made between fork and exec.
     unsafe {
-        command.pre_exec(move || match libc::write(door.as_raw_fd(), b"0".as_ptr().cast(), 1) {
+        command.pre_exec(move || match libc::write(procs.as_raw_fd(), b"0".as_ptr().cast(), 1) {
             1 => Ok(()),
             _ if optional => Ok(()),
             _ => Err(std::io::Error::last_os_error()),
@@ -179,38 +183,38 @@ fn enter(command: &mut std::process::Command, own: &OwnCgroup) -> Result<(), Wat
     Ok(())
 }
 
-/// Where output is shown.
-struct Shown {
+/// Files that the output of the command is copied to.
+struct OutputTargets {
     out: File,
     err: File,
 }
 
-/// Terminals that are read, each with where what comes from it is shown.
+/// Pseudo-terminals of the command; each is read and copied to the file next to it.
 #[derive(Default)]
 struct Streams {
     terminals: Vec<(File, File)>,
     mirrors: Vec<Mirror>,
 }
 
-impl Shown {
-    fn new(request: &Request) -> std::io::Result<Self> {
+impl OutputTargets {
+    fn new(request: &WatchRequest) -> std::io::Result<Self> {
         let err = File::from(std::io::stderr().as_fd().try_clone_to_owned()?);
-        let out = match request.output_aside {
+        let out = match request.stdout_to_stderr {
             true => err.try_clone()?,
             false => File::from(std::io::stdout().as_fd().try_clone_to_owned()?),
         };
         Ok(Self { out, err })
     }
 
-    /// Has the command's output go through us. Where it would be shown on a terminal the command gets one, since programs
-    /// draw otherwise, or not at all, where they see none.
-    fn read(&self, command: &mut std::process::Command) -> std::io::Result<Streams> {
+    /// Redirects the output of the command to us. Where it would go to a terminal, the command gets a pseudo-terminal, because
+    /// programs draw progress bars differently, or not at all, without a terminal.
+    fn redirect(&self, command: &mut std::process::Command) -> std::io::Result<Streams> {
         let mut streams = Streams::default();
-        let mut terminal = |shown: &File| -> std::io::Result<OwnedFd> {
-            let pair = terminal::pair(shown.as_fd())?;
-            streams.mirrors.push(Mirror { shown: shown.try_clone()?, ours: pair.ours.try_clone()? });
-            streams.terminals.push((pair.ours, shown.try_clone()?));
-            Ok(pair.theirs)
+        let mut terminal = |target: &File| -> std::io::Result<OwnedFd> {
+            let pty = Pty::open(target.as_fd())?;
+            streams.mirrors.push(Mirror { target: target.try_clone()?, controller: pty.controller.try_clone()? });
+            streams.terminals.push((pty.controller, target.try_clone()?));
+            Ok(pty.terminal)
         };
         let out = if self.out.is_terminal() { Some(terminal(&self.out)?) } else { None };
         let err = match (&out, self.err.is_terminal()) {

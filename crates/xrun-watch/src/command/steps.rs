@@ -1,4 +1,4 @@
-//! At which step is a command? From lines of its output, or from a file of JSON lines that it appends to.
+//! Steps of a command, from lines of its output or from a file of JSON lines that it appends to.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Seek, SeekFrom};
@@ -11,37 +11,37 @@ use regex_lite::{Captures, Regex};
 use serde_json::Value;
 
 use super::output::Lines;
-use super::recognise::Recogniser;
+use super::progress_bar::ProgressBarParser;
 use xrun_core::bounded::buffer::Buffer;
 use xrun_core::bounded::ledger::{Cap, Policy};
 use xrun_core::files::file;
 use xrun_core::settings::step_pattern::{STEP, StepPattern};
 use xrun_results::format::MetricsLine;
-use xrun_verdict::table::STEP_NAMES;
+use xrun_verdict::table::STEP_COLUMNS;
 
-/// Steps that wait to be written down. Where there are more at once, their numbers are left out and counted.
+/// Cap on the steps that wait to be written; those beyond it are dropped and counted.
 const WAITING_MAX: usize = 1024;
-/// Of a step: its loss, its learning rate, and other numbers.
+/// Cap on the values of a step besides loss and learning rate.
 pub const VALUES_MAX: usize = 32;
-/// More of a file is read with the next look.
+/// Cap on the bytes of a file that are read at once.
 const READ_BYTES_MAX: u64 = 1 << 20;
 const LOSS: &str = "loss";
 const RATES: [&str; 2] = ["learning_rate", "lr"];
 
-/// What waits to be written down.
+/// Buffer of the steps that wait to be written.
 pub fn buffer() -> Buffer {
     let cap = Cap { items: WAITING_MAX as u64, bytes: (WAITING_MAX * VALUES_MAX * 64) as u64 };
     Buffer::new("steps_waiting", Policy::Refuse, cap)
-        .because("steps of one look; more are counted, and their numbers left out")
+        .because("steps between two writes; further ones are dropped and counted")
 }
 
-/// What a pattern finds in a line.
-fn find(pattern: &StepPattern, line: &str) -> Option<Found> {
+/// Values of a line that matches a pattern.
+fn match_pattern(pattern: &StepPattern, line: &str) -> Option<StepValues> {
     let captures = pattern.expression().captures(line)?;
     let named = |name: &str| number(&captures, name);
     let names = pattern.expression().capture_names().flatten();
     let others = names.filter(|name| *name != STEP && *name != LOSS && !RATES.contains(name)).take(VALUES_MAX);
-    Some(Found {
+    Some(StepValues {
         step: step(named(STEP)?)?,
         loss: named(LOSS),
         learning_rate: RATES.iter().find_map(|name| named(name)),
@@ -49,18 +49,20 @@ fn find(pattern: &StepPattern, line: &str) -> Option<Found> {
     })
 }
 
+/// Finite number in a group of a match.
 fn number(captures: &Captures<'_>, name: &str) -> Option<f64> {
     let text = captures.name(name)?.as_str();
     text.replace(',', "").parse().ok().filter(|value: &f64| value.is_finite())
 }
 
+/// Number as a step; `None` outside of the range of steps.
 fn step(value: f64) -> Option<u64> {
     (0.0..1e15).contains(&value).then_some(value as u64)
 }
 
-/// What a line says.
+/// Values of a step, as reported in one line.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Found {
+pub struct StepValues {
     pub step: u64,
     pub loss: Option<f64>,
     pub learning_rate: Option<f64>,
@@ -70,220 +72,235 @@ pub struct Found {
 static LOSS_OF: LazyLock<Option<Regex>> =
     LazyLock::new(|| Regex::new(r"(?:^|[\s,])(?:train_)?loss[=:]\s*(?<loss>[\d.eE+-]+)").ok());
 
-/// The loss that stands behind a progress bar.
+/// Loss in the text after a progress bar.
 pub fn loss_of(text: &str) -> Option<f64> {
     number(&LOSS_OF.as_ref()?.captures(text)?, LOSS)
 }
 
-/// How steps are found in lines of output.
+/// Parser of steps in lines of output.
 #[derive(Debug)]
-pub enum Finder {
+pub enum StepParser {
     Pattern(StepPattern),
-    Recogniser(Mutex<Recogniser>),
+    ProgressBar(Mutex<ProgressBarParser>),
 }
 
-impl Finder {
-    /// Of progress bars.
-    pub fn recogniser() -> Self {
-        Self::Recogniser(Mutex::default())
+impl StepParser {
+    /// Parser of progress bars.
+    pub fn progress_bar() -> Self {
+        Self::ProgressBar(Mutex::default())
     }
 
-    fn find(&self, line: &str) -> Option<Found> {
+    fn parse(&self, line: &str) -> Option<StepValues> {
         match self {
-            Self::Pattern(pattern) => find(pattern, line),
-            Self::Recogniser(known) => known.lock().unwrap_or_else(PoisonError::into_inner).find(line),
+            Self::Pattern(pattern) => match_pattern(pattern, line),
+            Self::ProgressBar(parser) => parser.lock().unwrap_or_else(PoisonError::into_inner).parse(line),
         }
     }
 
-    fn words(&self) -> Option<String> {
+    fn note(&self) -> Option<String> {
         match self {
             Self::Pattern(_) => None,
-            Self::Recogniser(known) => known.lock().unwrap_or_else(PoisonError::into_inner).words(),
+            Self::ProgressBar(parser) => parser.lock().unwrap_or_else(PoisonError::into_inner).note(),
         }
     }
 }
 
-/// Counts steps through, also where their numbers begin again with each epoch.
+/// Counter of steps across epochs, where their numbers restart with each epoch.
 #[derive(Clone, Copy, Debug, Default)]
-struct Counter {
-    /// Steps of the epochs before, and those of this one so far with them.
+struct StepCounter {
+    /// Steps of the previous epochs.
     before: u64,
+    /// Steps of all epochs so far.
     all: u64,
-    /// What was read last; `None` before the first.
+    /// Number that was read last; `None` before the first.
     newest: Option<u64>,
-    /// 1 where this epoch's first step has the number 0.
+    /// 1 where the first step of this epoch has the number 0.
     shift: u64,
 }
 
-impl Counter {
-    /// The number of a step since the start, from 1; `None` of one that was seen. `is_done` says that the number counts
-    /// what is done, as bars do, so that 0 is no step.
-    fn count(&mut self, step: u64, is_done: bool) -> Option<u64> {
-        let begins = self.newest.is_none_or(|newest| step < newest);
-        if begins {
+impl StepCounter {
+    /// Number of a step since the start, from 1; `None` for one that was already counted. `is_completed` says that the
+    /// number counts completed steps, as in progress bars, where 0 is no step.
+    fn count(&mut self, step: u64, is_completed: bool) -> Option<u64> {
+        let restarts = self.newest.is_none_or(|newest| step < newest);
+        if restarts {
             self.before = self.all;
-            self.shift = u64::from(step == 0 && !is_done);
+            self.shift = u64::from(step == 0 && !is_completed);
         }
-        let is_new = if begins { step + self.shift > 0 } else { self.newest.is_some_and(|newest| step > newest) };
+        let is_new = if restarts { step + self.shift > 0 } else { self.newest.is_some_and(|newest| step > newest) };
         self.newest = Some(step);
         self.all = self.before + step + self.shift;
         is_new.then_some(self.all)
     }
 }
 
-/// The steps of a command; threads that read its output share it.
+/// Steps of a command, shared by the threads that read its output.
 #[derive(Debug)]
 pub struct Steps {
-    finder: Option<Finder>,
+    parser: Option<StepParser>,
     newest: AtomicU64,
-    /// The newest step with a loss.
-    told: AtomicU64,
+    /// Newest step with a loss.
+    newest_with_loss: AtomicU64,
     lines: AtomicU64,
+    /// Number of lines with a step.
     matched: AtomicU64,
-    left_out: AtomicU64,
-    counter: Mutex<Counter>,
-    numbers: SyncSender<MetricsLine>,
+    /// Number of metrics lines that were dropped.
+    dropped: AtomicU64,
+    counter: Mutex<StepCounter>,
+    sender: SyncSender<MetricsLine>,
     /// Names of numbers that measure the result.
     metrics: BTreeSet<String>,
 }
 
 impl Steps {
-    /// The other end gives the numbers of steps that have a loss, or one of the metrics.
-    pub fn new(finder: Option<Finder>, metrics: BTreeSet<String>) -> (Self, Receiver<MetricsLine>) {
-        let (numbers, received) = sync_channel(WAITING_MAX);
-        let zero = || AtomicU64::new(0);
-        let (newest, told, lines, matched, left_out) = (zero(), zero(), zero(), zero(), zero());
-        (Self { finder, newest, told, lines, matched, left_out, counter: Mutex::default(), numbers, metrics }, received)
+    /// Steps without a line. The receiver gets the values of steps that have a loss or one of the metrics.
+    pub fn new(parser: Option<StepParser>, metrics: BTreeSet<String>) -> (Self, Receiver<MetricsLine>) {
+        let (sender, receiver) = sync_channel(WAITING_MAX);
+        let steps = Self {
+            parser,
+            newest: AtomicU64::new(0),
+            newest_with_loss: AtomicU64::new(0),
+            lines: AtomicU64::new(0),
+            matched: AtomicU64::new(0),
+            dropped: AtomicU64::new(0),
+            counter: Mutex::default(),
+            sender,
+            metrics,
+        };
+        (steps, receiver)
     }
 
-    /// The newest step; 0 before the first.
+    /// Newest step; 0 before the first.
     pub fn newest(&self) -> u64 {
         self.newest.load(Relaxed)
     }
 
-    /// Lines so far, and those that had a step.
+    /// Number of lines so far, and of those with a step.
     pub fn lines(&self) -> (u64, u64) {
         (self.lines.load(Relaxed), self.matched.load(Relaxed))
     }
 
-    /// What was recognised without a pattern, for people.
-    pub fn recognised(&self) -> Option<String> {
-        self.finder.as_ref()?.words()
+    /// Note on the progress bar that was recognised, for people.
+    pub fn progress_bar_note(&self) -> Option<String> {
+        self.parser.as_ref()?.note()
     }
 
-    /// Steps whose numbers were left out.
-    pub fn left_out(&self) -> u64 {
-        self.left_out.load(Relaxed)
+    /// Number of metrics lines that were dropped.
+    pub fn dropped(&self) -> u64 {
+        self.dropped.load(Relaxed)
     }
 
-    /// A line of output.
-    pub fn output(&self, line: &[u8]) {
+    /// Reads a line of output.
+    pub fn read_output(&self, line: &[u8]) {
         self.lines.fetch_add(1, Relaxed);
-        let Some(finder) = &self.finder else { return };
-        if let Some(found) = finder.find(&String::from_utf8_lossy(line)) {
-            self.found(found);
+        let Some(parser) = &self.parser else { return };
+        if let Some(values) = parser.parse(&String::from_utf8_lossy(line)) {
+            self.add(values);
         }
     }
 
-    /// A line of a file.
-    fn json(&self, line: &[u8]) {
+    /// Reads a JSON line of a file.
+    fn read_json(&self, line: &[u8]) {
         self.lines.fetch_add(1, Relaxed);
         let Ok(Value::Object(object)) = serde_json::from_slice::<Value>(line) else { return };
         let number = |name: &str| object.get(name).and_then(Value::as_f64);
-        let Some(step) = STEP_NAMES.iter().find_map(|name| number(name)).and_then(step) else { return };
-        let is_value = |name: &str| name != LOSS && !STEP_NAMES.contains(&name) && !RATES.contains(&name);
+        let Some(step) = STEP_COLUMNS.iter().find_map(|name| number(name)).and_then(step) else { return };
+        let is_value = |name: &str| name != LOSS && !STEP_COLUMNS.contains(&name) && !RATES.contains(&name);
         let others = object.iter().filter(|(name, value)| value.is_number() && is_value(name)).take(VALUES_MAX);
-        self.found(Found {
+        self.add(StepValues {
             step,
             loss: number(LOSS),
             learning_rate: RATES.iter().find_map(|name| number(name)),
-            values: others.filter_map(|(name, value)| Some((short(name), value.as_f64()?))).collect(),
+            values: others.filter_map(|(name, value)| Some((truncated(name), value.as_f64()?))).collect(),
         });
     }
 
-    fn found(&self, found: Found) {
+    /// Counts a step and sends its values.
+    fn add(&self, values: StepValues) {
         self.matched.fetch_add(1, Relaxed);
-        let is_done = matches!(self.finder, Some(Finder::Recogniser(_)));
-        let counted = self.counter.lock().unwrap_or_else(PoisonError::into_inner).count(found.step, is_done);
+        let is_completed = matches!(self.parser, Some(StepParser::ProgressBar(_)));
+        let counted = self.counter.lock().unwrap_or_else(PoisonError::into_inner).count(values.step, is_completed);
         let step = match counted {
             Some(step) => self.newest.fetch_max(step, Relaxed).max(step),
-            // A bar shows a step before its loss is told.
-            None if found.loss.is_some() || found.values.keys().any(|name| self.metrics.contains(name)) => {
+            // A progress bar shows a step before its loss is logged.
+            None if values.loss.is_some() || values.values.keys().any(|name| self.metrics.contains(name)) => {
                 self.newest()
             }
             None => return,
         };
-        self.hand_on(step, found);
+        self.send_values(step, values);
     }
 
-    fn hand_on(&self, step: u64, mut found: Found) {
-        let (metrics, values) = std::mem::take(&mut found.values)
+    /// Sends the values of a step as lines of training and validation.
+    fn send_values(&self, step: u64, mut values: StepValues) {
+        let (metrics, others) = std::mem::take(&mut values.values)
             .into_iter()
             .partition::<BTreeMap<String, f64>, _>(|(name, _)| self.metrics.contains(name));
-        self.train(step, &found, values);
+        self.send_train(step, &values, others);
         if !metrics.is_empty() {
             let metrics = metrics.into_iter().map(|(name, value)| (name, Some(value))).collect();
             self.send(MetricsLine::Validation { step, epoch: 0, metrics, intervals: BTreeMap::new() });
         }
     }
 
-    /// Scalars that were written for a step whose number needs no counting.
-    pub fn scalars(&self, found: Found) {
+    /// Adds the scalars of a step of an event file, whose steps do not restart.
+    pub fn add_scalars(&self, values: StepValues) {
         self.lines.fetch_add(1, Relaxed);
         self.matched.fetch_add(1, Relaxed);
-        self.newest.fetch_max(found.step, Relaxed);
-        self.hand_on(found.step, found);
+        self.newest.fetch_max(values.step, Relaxed);
+        self.send_values(values.step, values);
     }
 
-    fn train(&self, step: u64, found: &Found, values: BTreeMap<String, f64>) {
-        let Some(loss) = found.loss.filter(|_| step > self.told.fetch_max(step, Relaxed)) else { return };
+    fn send_train(&self, step: u64, values: &StepValues, others: BTreeMap<String, f64>) {
+        let is_new = || step > self.newest_with_loss.fetch_max(step, Relaxed);
+        let Some(loss) = values.loss.filter(|_| is_new()) else { return };
         let line = MetricsLine::Train {
             step,
             epoch: 0,
             batch: STEP.to_owned(),
             loss,
-            learning_rate: found.learning_rate,
+            learning_rate: values.learning_rate,
             gradient_norm: None,
             gradient_norm_median: None,
-            values,
+            values: others,
         };
         self.send(line);
     }
 
     fn send(&self, line: MetricsLine) {
-        if self.numbers.try_send(line).is_err() {
-            self.left_out.fetch_add(1, Relaxed);
+        if self.sender.try_send(line).is_err() {
+            self.dropped.fetch_add(1, Relaxed);
         }
     }
 }
 
-/// A name from a file, no longer than a line of the results can hold.
-fn short(name: &str) -> String {
+/// First 64 characters of a name from a file.
+fn truncated(name: &str) -> String {
     name.chars().take(64).collect()
 }
 
-/// Reads what is appended to a file, a piece at a time.
+/// Reader of the lines that are appended to a file.
 #[derive(Debug)]
 pub struct Tail {
     path: PathBuf,
-    /// Where it was read to; what was there before the start is another run's.
+    /// Offset up to which it was read; earlier contents belong to another run.
     at: u64,
     lines: Lines,
 }
 
 impl Tail {
-    /// From the end of what is there now.
+    /// Reader from the current end of the file on.
     pub fn new(path: &Path) -> Self {
-        let at = std::fs::metadata(path).map_or(0, |found| found.len());
+        let at = std::fs::metadata(path).map_or(0, |metadata| metadata.len());
         Self { path: path.to_path_buf(), at, lines: Lines::default() }
     }
 
-    /// Hands on what was appended since. A file that is not there yet has nothing.
+    /// Reads what was appended since; nothing where the file does not exist yet.
     pub fn read(&mut self, steps: &Steps) {
         let Ok(mut file) = file::open(&self.path) else { return };
-        let length = file.metadata().map_or(0, |found| found.len());
+        let length = file.metadata().map_or(0, |metadata| metadata.len());
         if length < self.at {
-            // It was written anew.
+            // The file was truncated or replaced.
             (self.at, self.lines) = (0, Lines::default());
         }
         if length == self.at || file.seek(SeekFrom::Start(self.at)).is_err() {
@@ -292,7 +309,7 @@ impl Tail {
         let mut bytes = Vec::with_capacity((length - self.at).min(READ_BYTES_MAX) as usize);
         if let Ok(count) = file.take(READ_BYTES_MAX).read_to_end(&mut bytes) {
             self.at += count as u64;
-            self.lines.add(&bytes, |line| steps.json(line));
+            self.lines.add(&bytes, |line| steps.read_json(line));
         }
     }
 }
@@ -302,49 +319,49 @@ mod tests {
     use super::*;
 
     #[test]
-    fn steps_and_numbers_are_found_in_lines_of_all_sorts() {
+    fn steps_and_values_are_parsed_by_a_pattern() {
         let pattern =
             StepPattern::new(r"step[ =](?<step>[\d,]+).*loss[ =](?<loss>[\d.eE+-]+)(?: acc (?<acc>[\d.]+))?").unwrap();
-        let (steps, numbers) = Steps::new(Some(Finder::Pattern(pattern)), BTreeSet::new());
+        let (steps, numbers) = Steps::new(Some(StepParser::Pattern(pattern)), BTreeSet::new());
         for line in
             ["nothing", "step 1 loss 2.5", "step=1,200 loss=1e-1 acc 0.5", "step 1200 loss 3", "step x loss nan"]
         {
-            steps.output(line.as_bytes());
+            steps.read_output(line.as_bytes());
         }
         assert_eq!((steps.newest(), steps.lines()), (1200, (5, 3)));
         let lines: Vec<MetricsLine> = numbers.try_iter().collect();
-        assert_eq!(lines.len(), 2, "a step that was seen is not written again: {lines:?}");
+        assert_eq!(lines.len(), 2, "a step is written once: {lines:?}");
         assert!(matches!(&lines[1], MetricsLine::Train { loss, values, .. } if *loss == 0.1 && values["acc"] == 0.5));
     }
 
     #[test]
-    fn numbers_that_begin_again_with_each_epoch_are_counted_on() {
-        let counted = |steps: &[u64], is_done: bool| -> Vec<u64> {
-            let mut counter = Counter::default();
-            steps.iter().filter_map(|step| counter.count(*step, is_done)).collect()
+    fn steps_that_restart_with_each_epoch_are_counted_through() {
+        let counted = |steps: &[u64], is_completed: bool| -> Vec<u64> {
+            let mut counter = StepCounter::default();
+            steps.iter().filter_map(|step| counter.count(*step, is_completed)).collect()
         };
         assert_eq!(counted(&[1, 2, 2, 3, 1, 2, 3], false), [1, 2, 3, 4, 5, 6]);
-        // As `range` counts.
+        // From 0, like `range`.
         assert_eq!(counted(&[0, 1, 2, 2, 0, 1, 2], false), [1, 2, 3, 4, 5, 6]);
-        // A bar begins with what is not done yet.
+        // A progress bar begins with 0 completed steps.
         assert_eq!(counted(&[0, 1, 2, 2, 3, 0, 1], true), [1, 2, 3, 4]);
         assert_eq!(counted(&[900, 901], false), [900, 901]);
     }
 
     #[test]
-    fn a_pattern_that_goes_back_elsewhere_takes_no_time() {
+    fn a_pattern_prone_to_backtracking_is_fast() {
         let (steps, _numbers) =
-            Steps::new(Some(Finder::Pattern(StepPattern::new(r"(a+)+(?<step>\d)$").unwrap())), BTreeSet::new());
+            Steps::new(Some(StepParser::Pattern(StepPattern::new(r"(a+)+(?<step>\d)$").unwrap())), BTreeSet::new());
         let begun = std::time::Instant::now();
-        steps.output(&vec![b'a'; 16 * 1024]);
+        steps.read_output(&vec![b'a'; 16 * 1024]);
         assert!(begun.elapsed().as_secs() < 20, "{:?}", begun.elapsed());
         assert_eq!(steps.newest(), 0);
     }
 
     #[test]
-    fn only_what_is_appended_to_a_file_counts() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("metrics.jsonl");
+    fn only_lines_appended_to_a_file_are_read() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("metrics.jsonl");
         xrun_core::files::write::replace(&path, b"{\"step\": 900}\n").unwrap();
         let (steps, numbers) = Steps::new(None, BTreeSet::new());
         let mut tail = Tail::new(&path);
@@ -360,6 +377,6 @@ mod tests {
         assert_eq!((steps.newest(), numbers.try_iter().count()), (4, 1));
         xrun_core::files::write::replace(&path, b"{\"iter\": 1}\n").unwrap();
         tail.read(&steps);
-        assert_eq!(steps.newest(), 5, "written anew");
+        assert_eq!(steps.newest(), 5, "the file was replaced");
     }
 }

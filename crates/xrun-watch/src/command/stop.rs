@@ -1,14 +1,14 @@
-//! How is a command stopped: a signal that lets it save, time to do so, then the end?
+//! Stop of a command: a signal that lets it save, a grace period, then SIGTERM and SIGKILL.
 
 use std::time::{Duration, Instant, SystemTime};
 
 use xrun_core::settings::signal::Signal;
 use xrun_results::format::Outcome;
 
-/// After SIGTERM, before SIGKILL.
-const LAST_GRACE: Duration = Duration::from_secs(5);
+/// Time from SIGTERM to SIGKILL.
+const TERM_GRACE: Duration = Duration::from_secs(5);
 
-/// Its number in this system.
+/// Number of a signal on this system.
 fn number(signal: Signal) -> i32 {
     match signal {
         Signal::Term => libc::SIGTERM,
@@ -19,40 +19,45 @@ fn number(signal: Signal) -> i32 {
     }
 }
 
+/// Stage of a stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Running,
-    /// It was sent the signal.
-    Asked(Instant),
-    /// It was told to end.
-    Told(Instant),
+    /// The first signal was sent.
+    Signalled(Instant),
+    /// SIGTERM was sent.
+    Terminated(Instant),
+    /// SIGKILL was sent.
     Killed,
 }
 
-/// The end of the terminal.
+/// Handling of SIGHUP by the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum HangUp {
+    /// It was not sent.
     None,
-    Heard,
-    /// By the command's first process, as under `nohup`.
+    /// It was sent, and ends or is handled by the command.
+    Sent,
+    /// It was sent, and the command ignores it, as under `nohup`.
     Ignored,
 }
 
-/// Stops a command in order.
+/// Stops a command in stages, and forwards signals to it.
 #[derive(Debug)]
 pub struct Stopper {
     main: u32,
     signal: Signal,
     grace: Duration,
     stage: Stage,
-    because: Option<(Outcome, String)>,
-    /// By the clock of files.
-    asked_at: Option<SystemTime>,
-    passed_on: u32,
+    reason: Option<(Outcome, String)>,
+    /// Time of the first signal, by the clock of files.
+    signalled_at: Option<SystemTime>,
+    /// Number of forwarded signals that request an end.
+    forwarded: u32,
     hang_up: HangUp,
 }
 
-/// Whether a process ignores a signal; `false` where the system does not say.
+/// Returns whether a process ignores a signal; `false` where the system does not report it.
 fn ignores(process: u32, signal: i32) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
     let mask = status.lines().find_map(|line| u64::from_str_radix(line.strip_prefix("SigIgn:")?.trim(), 16).ok());
@@ -60,111 +65,110 @@ fn ignores(process: u32, signal: i32) -> bool {
 }
 
 impl Stopper {
-    /// `main` leads a group of processes of its own.
+    /// Stopper of a running command; `main` is the leader of its process group.
     pub fn new(main: u32, signal: Signal, grace: Duration) -> Self {
         Self {
             main,
             signal,
             grace,
             stage: Stage::Running,
-            because: None,
-            asked_at: None,
-            passed_on: 0,
+            reason: None,
+            signalled_at: None,
+            forwarded: 0,
             hang_up: HangUp::None,
         }
     }
 
-    /// Whether nobody has ended it: limits hold. SIGHUP alone ends nobody who ignores it, as under `nohup`.
+    /// Returns whether no stop was requested, which means that limits apply. SIGHUP does not count, as a command under
+    /// `nohup` ignores it.
     pub fn is_running(&self) -> bool {
-        self.stage == Stage::Running && self.passed_on == 0
+        self.stage == Stage::Running && self.forwarded == 0
     }
 
-    /// Why it was stopped; `None` where it was not, or was by a signal from outside.
-    pub fn because(&self) -> Option<&(Outcome, String)> {
-        self.because.as_ref()
+    /// Reason of a stop by xrun; `None` where there was none, or the stop was requested by a signal from outside.
+    pub fn reason(&self) -> Option<&(Outcome, String)> {
+        self.reason.as_ref()
     }
 
-    /// Whether a signal that asks for an end was passed on, and the command does not ignore it.
+    /// Returns whether a signal that requests an end was forwarded and not ignored.
     pub fn interrupted(&self) -> bool {
-        self.passed_on > 0 || self.hang_up == HangUp::Heard
+        self.forwarded > 0 || self.hang_up == HangUp::Sent
     }
 
-    /// Whether it was killed here.
+    /// Returns whether xrun sent SIGKILL.
     pub fn killed(&self) -> bool {
         self.stage == Stage::Killed
     }
 
-    /// Sends the signal to its first process, and no other: a worker that does not know it would end.
+    /// Sends the first signal, to the main process only: a worker without a handler would end.
     pub fn stop(&mut self, outcome: Outcome, message: String) -> String {
-        self.because = Some((outcome, message.clone()));
-        self.stage = Stage::Asked(Instant::now());
-        self.asked_at = Some(SystemTime::now());
+        self.reason = Some((outcome, message.clone()));
+        self.stage = Stage::Signalled(Instant::now());
+        self.signalled_at = Some(SystemTime::now());
         send(self.main, number(self.signal));
         let grace = xrun_core::units::Span(self.grace);
-        format!("{message}; it was sent SIG{} and has {grace} to save", self.signal.word())
+        format!("{message}; sent SIG{} to the command, which has {grace} to save", self.signal.word())
     }
 
-    /// When it was asked to save.
-    pub fn asked_at(&self) -> Option<SystemTime> {
-        self.asked_at
+    /// Time of the first signal.
+    pub fn signalled_at(&self) -> Option<SystemTime> {
+        self.signalled_at
     }
 
-    /// Ends it at once: nobody wants what it would save.
+    /// Kills the command immediately, without a chance to save.
     pub fn end(&mut self, outcome: Outcome, message: String, members: Vec<u32>) {
-        self.because = Some((outcome, message));
+        self.reason = Some((outcome, message));
         self.kill(members);
     }
 
-    /// A signal from outside. The first one that asks for an end goes to the whole group, as a terminal would send it; the second
-    /// kills. SIGHUP may come twice, of the shell and of the kernel, and kills nobody. SIGUSR1 and SIGUSR2 go to the first
-    /// process, which goes on.
-    pub fn pass_on(&mut self, signal: i32, members: impl FnOnce() -> Vec<u32>) -> Option<&'static str> {
+    /// Forwards a signal from outside, and returns a message. The first one that requests an end goes to the whole group, as
+    /// from a terminal; the second one kills. SIGHUP may come twice, from the shell and from the kernel, and does not kill.
+    /// SIGUSR1 and SIGUSR2 go to the main process.
+    pub fn forward(&mut self, signal: i32, members: impl FnOnce() -> Vec<u32>) -> Option<&'static str> {
         if [libc::SIGUSR1, libc::SIGUSR2].contains(&signal) {
             send(self.main, signal);
-            let is_first = signal == libc::SIGUSR1;
-            return Some(if is_first {
-                "SIGUSR1 was passed on to the command"
-            } else {
-                "SIGUSR2 was passed on to the command"
+            return Some(match signal {
+                libc::SIGUSR1 => "forwarded SIGUSR1 to the command",
+                _ => "forwarded SIGUSR2 to the command",
             });
         }
-        self.asked_at.get_or_insert_with(SystemTime::now);
+        self.signalled_at.get_or_insert_with(SystemTime::now);
         if signal == libc::SIGHUP {
             if self.hang_up != HangUp::None {
                 return None;
             }
-            self.hang_up = if ignores(self.main, signal) { HangUp::Ignored } else { HangUp::Heard };
+            self.hang_up = if ignores(self.main, signal) { HangUp::Ignored } else { HangUp::Sent };
             send_to_group(self.main, signal);
-            return Some("SIGHUP was passed on to the command, which is waited for");
+            return Some("forwarded SIGHUP to the command, and waiting for its end");
         }
-        self.passed_on += 1;
-        if self.passed_on == 1 {
+        self.forwarded += 1;
+        if self.forwarded == 1 {
             send_to_group(self.main, signal);
-            return Some("the signal was passed on to the command; a second one kills it");
+            return Some("forwarded the signal to the command; a second one kills it");
         }
         self.kill(members());
-        Some("the command was killed")
+        Some("killed the command")
     }
 
-    /// Goes on with what time has come for; `members` are all its processes. Gives what there is to say.
+    /// Advances to the next stage when its time has come, and returns a message; `members` are all its processes.
     pub fn advance(&mut self, members: impl FnOnce() -> Vec<u32>) -> Option<&'static str> {
         match self.stage {
-            Stage::Asked(since) if since.elapsed() >= self.grace => {
-                self.stage = Stage::Told(Instant::now());
+            Stage::Signalled(since) if since.elapsed() >= self.grace => {
+                self.stage = Stage::Terminated(Instant::now());
                 members().into_iter().for_each(|member| send(member, libc::SIGTERM));
-                Some("the command did not end by itself, and was sent SIGTERM")
+                Some("the command did not end within the grace period; sent SIGTERM")
             }
-            Stage::Told(since) if since.elapsed() >= LAST_GRACE => {
+            Stage::Terminated(since) if since.elapsed() >= TERM_GRACE => {
                 self.kill(members());
-                Some("the command did not end by SIGTERM either, and was killed")
+                Some("the command did not end after SIGTERM; killed it")
             }
             _ => None,
         }
     }
 
-    /// Ends what is left of a command that was stopped here: its first process is gone.
-    pub fn end_rest(&mut self, members: Vec<u32>) {
-        if self.because.is_some() || self.killed() {
+    /// Kills the remaining processes of a command that xrun has stopped, after its main process has ended.
+    pub fn kill_remaining(&mut self, members: Vec<u32>) {
+        if self.reason.is_some() || self.killed() {
             self.kill(members);
         }
     }
@@ -178,7 +182,7 @@ impl Stopper {
 
 fn send(process: u32, signal: i32) {
     if let Ok(process) = i32::try_from(process) {
-        // SAFETY: takes numbers. A process that is gone is an error that changes nothing.
+        // SAFETY: takes numbers. For a process that has ended it returns an error.
         unsafe { libc::kill(process, signal) };
     }
 }

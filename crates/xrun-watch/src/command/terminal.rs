@@ -1,45 +1,48 @@
-//! How does a command still see a terminal while its output is read? By one of ours, through which its bytes pass unchanged.
+//! Pseudo-terminal for a command whose output is read but would go to a terminal; its bytes pass unchanged.
 
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-/// The two ends of a terminal of ours.
+/// Two ends of a pseudo-terminal.
 #[derive(Debug)]
-pub struct Pair {
-    /// What the command writes is read here.
-    pub ours: File,
-    /// What the command has for a terminal.
-    pub theirs: OwnedFd,
+pub struct Pty {
+    /// End from which we read the output of the command.
+    pub controller: File,
+    /// End that is the terminal of the command.
+    pub terminal: OwnedFd,
 }
 
-/// A terminal of the size of another one.
-///
-/// # Errors
-/// The system has no more of them.
-pub fn pair(like: BorrowedFd<'_>) -> io::Result<Pair> {
-    let (mut ours, mut theirs) = (-1, -1);
-    let null = std::ptr::null_mut();
-    // SAFETY: both places live until the call returns; where it fails, nothing is opened.
-    let made = unsafe { libc::openpty(&mut ours, &mut theirs, null, std::ptr::null(), std::ptr::null()) };
-    if made != 0 {
-        return Err(io::Error::last_os_error());
+impl Pty {
+    /// Opens a pseudo-terminal with the size of another terminal.
+    ///
+    /// # Errors
+    /// The system has none left.
+    pub fn open(like: BorrowedFd<'_>) -> io::Result<Self> {
+        let (mut controller, mut terminal) = (-1, -1);
+        let null = std::ptr::null_mut();
+        // SAFETY: both variables outlive the call; where it fails, nothing is opened.
+        let result = unsafe { libc::openpty(&mut controller, &mut terminal, null, std::ptr::null(), std::ptr::null()) };
+        if result != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: both were opened just now and have no other owner.
+        let pty =
+            unsafe { Self { controller: File::from_raw_fd(controller), terminal: OwnedFd::from_raw_fd(terminal) } };
+        for end in [pty.controller.as_raw_fd(), pty.terminal.as_raw_fd()] {
+            // SAFETY: takes numbers. Other child processes must not inherit it.
+            unsafe { libc::fcntl(end, libc::F_SETFD, libc::FD_CLOEXEC) };
+        }
+        disable_processing(pty.terminal.as_fd())?;
+        copy_size(like, pty.controller.as_fd());
+        Ok(pty)
     }
-    // SAFETY: both were opened just now, and nobody else has them.
-    let pair = unsafe { Pair { ours: File::from_raw_fd(ours), theirs: OwnedFd::from_raw_fd(theirs) } };
-    for end in [pair.ours.as_raw_fd(), pair.theirs.as_raw_fd()] {
-        // SAFETY: takes numbers. Other programs that are started must not hold it open.
-        unsafe { libc::fcntl(end, libc::F_SETFD, libc::FD_CLOEXEC) };
-    }
-    passes_unchanged(pair.theirs.as_fd())?;
-    copy_size(like, pair.ours.as_fd());
-    Ok(pair)
 }
 
-/// The terminal that people look at makes of a line break what it needs; ours adds nothing to it.
-fn passes_unchanged(terminal: BorrowedFd<'_>) -> io::Result<()> {
+/// Disables output processing and echo; the user's terminal does both.
+fn disable_processing(terminal: BorrowedFd<'_>) -> io::Result<()> {
     let mut settings = std::mem::MaybeUninit::<libc::termios>::uninit();
-    // SAFETY: the place lives until the call returns, and is read only where it was filled.
+    // SAFETY: `settings` outlives the call, and is read only where it was filled.
     let mut settings = unsafe {
         if libc::tcgetattr(terminal.as_raw_fd(), settings.as_mut_ptr()) != 0 {
             return Err(io::Error::last_os_error());
@@ -55,10 +58,10 @@ fn passes_unchanged(terminal: BorrowedFd<'_>) -> io::Result<()> {
     }
 }
 
-/// Gives one terminal the size of another. The command is told by the system that its terminal has another size.
+/// Copies the size of one terminal to another; the kernel sends SIGWINCH to the command.
 pub fn copy_size(from: BorrowedFd<'_>, to: BorrowedFd<'_>) {
     let mut size = libc::winsize { ws_row: 0, ws_col: 0, ws_xpixel: 0, ws_ypixel: 0 };
-    // SAFETY: the place lives until both calls return. A terminal without a size leaves it as it is.
+    // SAFETY: `size` outlives both calls. A file that is no terminal leaves it unchanged.
     unsafe {
         if libc::ioctl(from.as_raw_fd(), libc::TIOCGWINSZ, &mut size) == 0 {
             libc::ioctl(to.as_raw_fd(), libc::TIOCSWINSZ, &size);
@@ -66,27 +69,27 @@ pub fn copy_size(from: BorrowedFd<'_>, to: BorrowedFd<'_>) {
     }
 }
 
-/// Whether two are the same terminal: then what comes from both stays in its order.
+/// Returns whether two files are the same terminal, in which case one pseudo-terminal keeps the order of their output.
 pub fn is_same(one: BorrowedFd<'_>, other: BorrowedFd<'_>) -> bool {
     let device = |fd: BorrowedFd<'_>| {
         let mut found = std::mem::MaybeUninit::<libc::stat>::uninit();
-        // SAFETY: the place lives until the call returns, and is read only where it was filled.
+        // SAFETY: `found` outlives the call, and is read only where it was filled.
         unsafe { (libc::fstat(fd.as_raw_fd(), found.as_mut_ptr()) == 0).then(|| found.assume_init().st_rdev) }
     };
     device(one).is_some() && device(one) == device(other)
 }
 
-/// A terminal of ours that has the size of the one that people look at.
+/// Pseudo-terminal that follows the size of the user's terminal.
 #[derive(Debug)]
 pub struct Mirror {
-    pub shown: File,
-    pub ours: File,
+    pub target: File,
+    pub controller: File,
 }
 
 impl Mirror {
-    /// To be called when the one that people look at may have another size.
-    pub fn follow(&self) {
-        copy_size(self.shown.as_fd(), self.ours.as_fd());
+    /// Copies the size of the user's terminal, after SIGWINCH.
+    pub fn resize(&self) {
+        copy_size(self.target.as_fd(), self.controller.as_fd());
     }
 }
 
@@ -96,21 +99,21 @@ mod tests {
     use std::io::{IsTerminal, Read, Write};
 
     #[test]
-    fn bytes_pass_unchanged_through_a_terminal_of_the_same_size() {
-        let outer = pair(std::io::stdin().as_fd()).unwrap();
+    fn bytes_pass_unchanged_through_a_pseudo_terminal_of_the_same_size() {
+        let outer = Pty::open(std::io::stdin().as_fd()).unwrap();
         let size = libc::winsize { ws_row: 24, ws_col: 77, ws_xpixel: 0, ws_ypixel: 0 };
-        // SAFETY: the place lives until the call returns.
-        assert_eq!(unsafe { libc::ioctl(outer.ours.as_raw_fd(), libc::TIOCSWINSZ, &size) }, 0);
-        let mut inner = pair(outer.theirs.as_fd()).unwrap();
-        assert!(inner.theirs.is_terminal());
-        let mut seen = libc::winsize { ws_row: 0, ws_col: 0, ws_xpixel: 0, ws_ypixel: 0 };
+        // SAFETY: `size` outlives the call.
+        assert_eq!(unsafe { libc::ioctl(outer.controller.as_raw_fd(), libc::TIOCSWINSZ, &size) }, 0);
+        let mut inner = Pty::open(outer.terminal.as_fd()).unwrap();
+        assert!(inner.terminal.is_terminal());
+        let mut found = libc::winsize { ws_row: 0, ws_col: 0, ws_xpixel: 0, ws_ypixel: 0 };
         // SAFETY: as above.
-        assert_eq!(unsafe { libc::ioctl(inner.theirs.as_raw_fd(), libc::TIOCGWINSZ, &mut seen) }, 0);
-        assert_eq!((seen.ws_row, seen.ws_col), (24, 77));
-        File::from(inner.theirs).write_all(b"a\nb\rc\t\x1b[0m\n").unwrap();
+        assert_eq!(unsafe { libc::ioctl(inner.terminal.as_raw_fd(), libc::TIOCGWINSZ, &mut found) }, 0);
+        assert_eq!((found.ws_row, found.ws_col), (24, 77));
+        File::from(inner.terminal).write_all(b"a\nb\rc\t\x1b[0m\n").unwrap();
         let mut bytes = [0; 64];
-        let count = inner.ours.read(&mut bytes).unwrap();
+        let count = inner.controller.read(&mut bytes).unwrap();
         assert_eq!(&bytes[..count], b"a\nb\rc\t\x1b[0m\n");
-        assert!(is_same(outer.theirs.as_fd(), outer.theirs.as_fd()));
+        assert!(is_same(outer.terminal.as_fd(), outer.terminal.as_fd()));
     }
 }

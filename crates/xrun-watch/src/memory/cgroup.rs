@@ -1,36 +1,36 @@
-//! Which memory cgroup is a process in, and what does the kernel say of it? Version 2 or 1.
+//! Memory cgroup of a process, version 2 or 1: its use, limit, OOM kills and memory pressure.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use xrun_results::format::ContainerMemory;
 
-/// A memory cgroup.
+/// Memory cgroup.
 #[derive(Clone, Debug)]
 pub struct Cgroup {
-    pub(super) folder: PathBuf,
-    /// Of its kind.
+    pub(super) directory: PathBuf,
+    /// Mount point of its hierarchy.
     root: &'static Path,
     pub(super) files: &'static CgroupFiles,
 }
 
-/// What the files of a version of cgroups are called.
+/// Names of the files of a cgroup version.
 #[derive(Debug)]
 pub(super) struct CgroupFiles {
     root: &'static str,
-    /// In `/proc/self/cgroup`, before the path.
+    /// Prefix of the path in `/proc/self/cgroup`.
     line: &'static str,
     current: &'static str,
     peak: &'static str,
     pub(super) limit: &'static str,
-    /// Memory and swap together, or swap: what is not to be used in place of memory.
+    /// File of the swap limit, and whether that limit includes memory.
     pub(super) swap_limit: (&'static str, bool),
     anonymous: &'static str,
-    /// Counts kills.
+    /// File with the count of OOM kills.
     events: &'static str,
 }
 
-/// Where both are mounted, memory is controlled by version 1.
+/// Both versions; where both are mounted, version 1 controls memory.
 const CGROUPS: [CgroupFiles; 2] = [
     CgroupFiles {
         root: "/sys/fs/cgroup/memory",
@@ -55,75 +55,75 @@ const CGROUPS: [CgroupFiles; 2] = [
 ];
 
 impl Cgroup {
-    /// That of this process; `None` outside one.
+    /// Cgroup of this process; `None` outside of one.
     pub fn of_self() -> Option<Self> {
         let text = fs::read_to_string("/proc/self/cgroup").ok()?;
         CGROUPS.iter().find_map(|files| {
             let path = text.lines().find_map(|line| line.split_once(files.line).map(|(_, path)| path))?;
             let root = Path::new(files.root);
-            let folder = root.join(path.trim_start_matches('/'));
-            // In a container the path may be the host's.
-            let folder = if folder.join(files.current).is_file() { folder } else { root.to_path_buf() };
-            folder.join(files.current).is_file().then_some(Self { folder, root, files })
+            let directory = root.join(path.trim_start_matches('/'));
+            // In a container the path may be that of the host.
+            let directory = if directory.join(files.current).is_file() { directory } else { root.to_path_buf() };
+            directory.join(files.current).is_file().then_some(Self { directory, root, files })
         })
     }
 
-    /// The group of this name below it. Nothing is made.
+    /// Cgroup of this name below it, which need not exist.
     pub(super) fn below(&self, name: &str) -> Self {
-        Self { folder: self.folder.join(name), ..self.clone() }
+        Self { directory: self.directory.join(name), ..self.clone() }
     }
 
-    /// Bytes that the kernel charges to it: memory of its processes, pages of files that they read, the kernel's own.
+    /// Bytes that the kernel charges to it: memory of its processes, their file cache, and kernel memory.
     pub fn charged(&self) -> Option<u64> {
-        fs::read_to_string(self.folder.join(self.files.current)).ok()?.trim().parse().ok()
+        fs::read_to_string(self.directory.join(self.files.current)).ok()?.trim().parse().ok()
     }
 
-    /// What it holds and may hold.
+    /// Use and limit; `None` where they cannot be read.
     pub fn memory(&self) -> Option<ContainerMemory> {
-        let number = |folder: &Path, name: &str| fs::read_to_string(folder.join(name)).ok()?.trim().parse::<u64>().ok();
-        let stat = fs::read_to_string(self.folder.join("memory.stat")).unwrap_or_default();
+        let number =
+            |directory: &Path, name: &str| fs::read_to_string(directory.join(name)).ok()?.trim().parse::<u64>().ok();
+        let stat = fs::read_to_string(self.directory.join("memory.stat")).unwrap_or_default();
         let anonymous = stat.lines().find_map(|line| line.strip_prefix(self.files.anonymous)?.trim().parse().ok());
-        // A group above may have a tighter limit. The word `max` is no number, and version 1 has a huge one.
-        let groups = self.folder.ancestors().take_while(|folder| folder.starts_with(self.root));
-        let limits = groups.filter_map(|folder| number(folder, self.files.limit));
+        // An ancestor may have a lower limit. No limit is `max` in version 2, and a huge number in version 1.
+        let groups = self.directory.ancestors().take_while(|directory| directory.starts_with(self.root));
+        let limits = groups.filter_map(|directory| number(directory, self.files.limit));
         Some(ContainerMemory {
-            current: number(&self.folder, self.files.current)?,
+            current: number(&self.directory, self.files.current)?,
             anonymous,
-            peak: number(&self.folder, self.files.peak),
+            peak: number(&self.directory, self.files.peak),
             limit: limits.filter(|limit| *limit < 1 << 62).min(),
         })
     }
 
-    /// Processes of it that the kernel killed for want of memory, since there is the group.
+    /// OOM kills in it since it was created.
     pub fn oom_kills(&self) -> Option<u64> {
-        kills(&self.folder, self.files)
+        kills(&self.directory, self.files)
     }
 
-    /// This group and those above it, each with the processes in it that the kernel has killed for want of memory; version 2
-    /// counts those of groups below, too.
+    /// OOM kills in this group and in each of its ancestors; version 2 includes those of groups below.
     pub fn oom_kills_above(&self) -> Vec<(PathBuf, u64)> {
-        let above = self.folder.ancestors().take_while(|folder| folder.starts_with(self.root));
-        above.filter_map(|folder| Some((folder.to_path_buf(), kills(folder, self.files)?))).collect()
+        let above = self.directory.ancestors().take_while(|directory| directory.starts_with(self.root));
+        above.filter_map(|directory| Some((directory.to_path_buf(), kills(directory, self.files)?))).collect()
     }
 
-    /// The share of the last ten seconds in which something in it waited for memory, in percent.
+    /// Percentage of the last ten seconds in which some of its tasks stalled on memory (PSI).
     pub fn pressure(&self) -> Option<f64> {
-        share_of_pressure(&fs::read_to_string(self.folder.join("memory.pressure")).ok()?)
+        parse_pressure(&fs::read_to_string(self.directory.join("memory.pressure")).ok()?)
     }
 }
 
-/// Processes that the kernel killed for want of memory in a group that is given by its folder.
-pub fn oom_kills_in(folder: &Path) -> Option<u64> {
-    CGROUPS.iter().filter(|files| folder.starts_with(files.root)).find_map(|files| kills(folder, files))
+/// OOM kills in the cgroup of a directory.
+pub fn oom_kills_in(directory: &Path) -> Option<u64> {
+    CGROUPS.iter().filter(|files| directory.starts_with(files.root)).find_map(|files| kills(directory, files))
 }
 
-fn kills(folder: &Path, files: &CgroupFiles) -> Option<u64> {
-    let text = fs::read_to_string(folder.join(files.events)).ok()?;
+fn kills(directory: &Path, files: &CgroupFiles) -> Option<u64> {
+    let text = fs::read_to_string(directory.join(files.events)).ok()?;
     text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok())
 }
 
-/// The share of the last ten seconds in a file of pressure.
-pub fn share_of_pressure(text: &str) -> Option<f64> {
+/// Parses the percentage of the last ten seconds from a PSI file.
+pub fn parse_pressure(text: &str) -> Option<f64> {
     let some = text.lines().find_map(|line| line.strip_prefix("some "))?;
     some.split_ascii_whitespace().find_map(|word| word.strip_prefix("avg10=")?.parse().ok())
 }
@@ -133,9 +133,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pressure_is_that_of_ten_seconds() {
+    fn pressure_is_the_average_over_ten_seconds() {
         let text = "some avg10=1.50 avg60=0.10 avg300=0.00 total=1\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n";
-        assert_eq!(share_of_pressure(text), Some(1.5));
-        assert_eq!(share_of_pressure("nothing"), None);
+        assert_eq!(parse_pressure(text), Some(1.5));
+        assert_eq!(parse_pressure("nothing"), None);
     }
 }

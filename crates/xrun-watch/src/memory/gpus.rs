@@ -1,4 +1,4 @@
-//! What do processes hold on NVIDIA GPUs? As their driver tells it, whatever library they use.
+//! Memory and load of NVIDIA GPUs by their driver (NVML), for each process.
 
 use std::collections::BTreeMap;
 
@@ -7,24 +7,27 @@ use nvml_wrapper::{Device, Nvml};
 
 use xrun_results::sample::GpuLoad;
 
-/// More GPUs are not looked at.
+/// Cap on the GPUs; further ones are ignored.
 const GPUS_MAX: u32 = 32;
 
-/// All GPUs of this machine. The driver's library is loaded at run time.
+/// GPUs of this machine. The driver's library is loaded at run time.
 pub struct Gpus {
     nvml: Nvml,
     count: u32,
 }
 
-/// One GPU at one moment, in bytes.
+/// Memory of a GPU at one moment, in bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Held {
+pub struct GpuMemory {
+    /// Index of the GPU by the driver.
     pub index: u32,
+    /// Memory of the GPU.
     pub total: u64,
-    /// By all processes.
+    /// Memory in use by all processes.
     pub used: u64,
-    /// By process. In a container the driver may see other process numbers, and on some cards it tells of none.
+    /// Memory in use by process id. In a container the driver may see other ids, and on some cards it reports none.
     pub processes: BTreeMap<u32, u64>,
+    /// Utilisation and power.
     pub load: Option<GpuLoad>,
 }
 
@@ -35,19 +38,19 @@ impl std::fmt::Debug for Gpus {
 }
 
 impl Gpus {
-    /// `None` where there is no driver, or no GPU.
+    /// Opens the driver; `None` without a driver or a GPU.
     pub fn open() -> Option<Self> {
         let nvml = Nvml::init().ok()?;
         let count = nvml.device_count().ok()?.min(GPUS_MAX);
         (count > 0).then_some(Self { nvml, count })
     }
 
-    /// Those that answer.
-    pub fn read(&self) -> Vec<Held> {
+    /// Memory of all GPUs that the driver can read.
+    pub fn read(&self) -> Vec<GpuMemory> {
         (0..self.count).filter_map(|index| self.one(index)).collect()
     }
 
-    fn one(&self, index: u32) -> Option<Held> {
+    fn one(&self, index: u32) -> Option<GpuMemory> {
         let device = self.nvml.device_by_index(index).ok()?;
         let memory = device.memory_info().ok()?;
         let mut processes = BTreeMap::new();
@@ -56,25 +59,25 @@ impl Gpus {
                 *processes.entry(process.pid).or_default() += bytes;
             }
         }
-        Some(Held { index, total: memory.total, used: memory.used, processes, load: load(&device) })
+        Some(GpuMemory { index, total: memory.total, used: memory.used, processes, load: load(&device) })
     }
 }
 
-/// What a GPU does now.
+/// Utilisation and power of a GPU now.
 pub fn load(device: &Device<'_>) -> Option<GpuLoad> {
     let utilisation = device.utilization_rates().ok().map(|rates| rates.gpu.min(100));
     GpuLoad::of(utilisation, device.power_usage().ok())
 }
 
-/// The load of several GPUs together: of their utilisation the mean, of their power the sum.
-pub fn together(loads: impl Iterator<Item = GpuLoad> + Clone) -> Option<GpuLoad> {
+/// Load of several GPUs together: mean utilisation, and total power.
+pub fn combined_load(loads: impl Iterator<Item = GpuLoad> + Clone) -> Option<GpuLoad> {
     let utilisation = loads.clone().filter_map(|load| load.utilisation_percent);
     let count = u32::try_from(utilisation.clone().count()).ok().filter(|count| *count > 0);
     let mean = count.map(|count| utilisation.sum::<u32>() / count);
     GpuLoad::of(mean, loads.filter_map(|load| load.power_milliwatts).reduce(u32::saturating_add))
 }
 
-/// The mean of all samples that have it.
+/// Mean utilisation and power of the samples that have them.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct MeanLoad {
     utilisation: Mean,
@@ -101,12 +104,13 @@ impl Mean {
 }
 
 impl MeanLoad {
+    /// Adds a sample.
     pub fn add(&mut self, load: Option<GpuLoad>) {
         self.utilisation.add(load.and_then(|load| load.utilisation_percent).map(f64::from));
         self.watts.add(load.and_then(|load| load.power_milliwatts).map(|power| f64::from(power) / 1000.0));
     }
 
-    /// Percent of the time in which a kernel ran, and watts; `None` where nothing was told.
+    /// Mean utilisation in percent, and power in watts; `None` where no sample has them.
     pub fn means(&self) -> (Option<f64>, Option<f64>) {
         (self.utilisation.get(), self.watts.get())
     }
@@ -117,12 +121,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_known_is_no_zero() {
+    fn unknown_values_do_not_count_as_zero() {
         let load = |utilisation, power| GpuLoad { utilisation_percent: utilisation, power_milliwatts: power };
         assert_eq!(GpuLoad::of(None, None), None);
-        assert_eq!(together([].into_iter()), None);
+        assert_eq!(combined_load([].into_iter()), None);
         let two = [load(Some(90), Some(300_000)), load(None, Some(100_500)), load(Some(31), None)];
-        assert_eq!(together(two.into_iter()), Some(load(Some(60), Some(400_500))));
+        assert_eq!(combined_load(two.into_iter()), Some(load(Some(60), Some(400_500))));
         let mut mean = MeanLoad::default();
         assert_eq!(mean.means(), (None, None));
         [Some(two[0]), None, Some(two[1]), Some(two[2])].into_iter().for_each(|load| mean.add(load));

@@ -1,27 +1,28 @@
-//! Who killed a process that is gone? Noted at its start, and compared later: the kernel counts whom it kills.
+//! Killer of a process, from the kernel's counts of OOM kills: recorded when it starts, and compared when it is gone.
 
 use std::path::Path;
 
 use super::cgroup::{Cgroup, oom_kills_in};
+use xrun_core::units::counted;
 use xrun_results::format::VERSION;
 use xrun_results::process::{GroupNote, ProcessNote, SlurmJob};
 use xrun_results::read;
 
-/// More groups above are not noted.
+/// Cap on the cgroups that are recorded.
 const GROUPS_MAX: usize = 32;
 
-/// Notes this process.
+/// Record of this process and the counts of OOM kills at its start.
 pub fn note(segment: u32, host: String) -> ProcessNote {
     let above = Cgroup::of_self().map(|group| group.oom_kills_above()).unwrap_or_default().into_iter().take(GROUPS_MAX);
-    let groups = above.filter_map(|(folder, oom_kills)| {
-        Some(GroupNote { inode: inode(&folder)?, folder: folder.display().to_string(), oom_kills })
+    let groups = above.filter_map(|(directory, oom_kills)| {
+        Some(GroupNote { inode: inode(&directory)?, folder: directory.display().to_string(), oom_kills })
     });
     ProcessNote {
         version: VERSION,
         segment,
         process: std::process::id(),
         host,
-        boot: boot(),
+        boot: boot_id(),
         up_seconds: up_seconds(),
         machine_oom_kills: machine_oom_kills(),
         groups: groups.collect(),
@@ -29,103 +30,106 @@ pub fn note(segment: u32, host: String) -> ProcessNote {
     }
 }
 
-/// Who it was, as far as counters tell.
+/// Killer of a process, as far as the counts show.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Killer {
-    /// The kernel, for want of memory: kills in this group since the start. `own` says that it is the group of the process
-    /// and not one above.
-    Memory { group: String, kills: u64, own: bool },
-    /// The machine was started anew since.
-    Machine,
-    /// It ran elsewhere, where the counters are.
-    Elsewhere { host: String },
-    /// The kernel counted no kill.
-    NotTheKernel,
-    /// Nothing was noted, or nothing can be read.
+    /// OOM kill by the kernel.
+    Oom {
+        /// Directory of the cgroup.
+        group: String,
+        /// OOM kills in the cgroup since the process started.
+        kills: u64,
+        /// True if it is the cgroup of the process, and not an ancestor.
+        own: bool,
+    },
+    /// The machine has rebooted since.
+    Reboot,
+    /// The process ran on another host, which has the counts.
+    OtherHost {
+        /// Name of that host.
+        host: String,
+    },
+    /// The kernel counted no OOM kill.
+    NotKernel,
+    /// Nothing was recorded, or nothing can be read.
     Unknown,
 }
 
 impl Killer {
-    /// For people, after "its process is gone:".
-    pub fn words(&self) -> String {
+    /// Explanation for people, to follow "its process is gone:".
+    pub fn message(&self) -> String {
         match self {
-            Self::Memory { group, kills, own: true } => {
-                format!("the kernel killed it for want of memory ({} in {group} since it began)", counted(*kills))
+            Self::Oom { group, kills, own: true } => {
+                format!("OOM kill by the kernel ({} in {group} since it started)", counted(*kills, "kill"))
             }
-            Self::Memory { group, kills, own: false } => format!(
-                "the kernel probably killed it for want of memory: its own group does not say, and there was {} in {group} since",
-                counted(*kills)
+            Self::Oom { group, kills, own: false } => format!(
+                "probably an OOM kill by the kernel ({} in {group} since it started; its own cgroup has no count)",
+                counted(*kills, "kill")
             ),
-            Self::Machine => "the machine went down: it was started anew since".into(),
-            Self::Elsewhere { host } => format!("it ran on {host}; the kernel there knows who killed it"),
-            Self::NotTheKernel => {
-                "somebody killed it, and not the kernel for want of memory, which counted no kill in its group".into()
-            }
-            Self::Unknown => "killed, or the machine went down".into(),
+            Self::Reboot => "the machine has rebooted since".into(),
+            Self::OtherHost { host } => format!("it ran on {host}; only that host knows who killed it"),
+            Self::NotKernel => "killed by SIGKILL from outside, not by an OOM kill of the kernel".into(),
+            Self::Unknown => "killed, or the machine rebooted".into(),
         }
     }
 
-    /// For a table.
-    pub fn word(&self) -> Option<&'static str> {
+    /// Cell of a table; `None` for killers that are not listed.
+    pub fn label(&self) -> Option<&'static str> {
         match self {
-            Self::Memory { .. } => Some("out of memory"),
-            Self::Machine => Some("machine went down"),
+            Self::Oom { .. } => Some("out of memory"),
+            Self::Reboot => Some("reboot"),
             _ => None,
         }
     }
 }
 
-fn counted(kills: u64) -> String {
-    if kills == 1 { "1 kill".into() } else { format!("{kills} kills") }
-}
-
-/// The note of a run's newest process.
+/// Record of a run's newest process.
 pub fn noted(run: &Path) -> Option<ProcessNote> {
     read::process(run).ok().flatten()
 }
 
-/// Who killed the newest process of this run. The caller knows that it is gone and did not end by itself.
+/// Killer of the newest process of a run. The caller knows that it has ended without an exit record.
 pub fn killer(run: &Path, host: &str) -> Killer {
-    noted(run).map_or(Killer::Unknown, |note| of(&note, host))
+    noted(run).map_or(Killer::Unknown, |note| killer_of(&note, host))
 }
 
-/// The same of a note.
-pub fn of(note: &ProcessNote, host: &str) -> Killer {
-    let here = boot();
+/// Killer of the process of a record.
+fn killer_of(note: &ProcessNote, host: &str) -> Killer {
+    let this_boot = boot_id();
     if note.host != host {
-        return Killer::Elsewhere { host: note.host.clone() };
+        return Killer::OtherHost { host: note.host.clone() };
     }
-    if note.boot.is_some() && here.is_some() && note.boot != here {
-        return Killer::Machine;
+    if note.boot.is_some() && this_boot.is_some() && note.boot != this_boot {
+        return Killer::Reboot;
     }
     let mut counted = false;
     for (at, group) in note.groups.iter().enumerate() {
-        let folder = Path::new(&group.folder);
-        // One that was made anew counts from 0 again.
-        let now = (inode(folder) == Some(group.inode)).then(|| oom_kills_in(folder)).flatten();
+        let directory = Path::new(&group.folder);
+        // A new group of the same name counts from 0.
+        let now = (inode(directory) == Some(group.inode)).then(|| oom_kills_in(directory)).flatten();
         let Some(now) = now else { continue };
         counted = true;
         if now > group.oom_kills {
             let (kills, own) = (now - group.oom_kills, at == 0);
-            return Killer::Memory { group: group.folder.clone(), kills, own };
+            return Killer::Oom { group: group.folder.clone(), kills, own };
         }
         if at == 0 {
-            // Its own group has counted nobody, so whoever was killed in those above was another.
-            return Killer::NotTheKernel;
+            // OOM kills in ancestors were those of other processes.
+            return Killer::NotKernel;
         }
     }
     match note.machine_oom_kills.zip(machine_oom_kills()) {
-        // Nobody at all was killed for want of memory.
-        Some((then, now)) if now == then => Killer::NotTheKernel,
+        // There was no OOM kill at all.
+        Some((then, now)) if now == then => Killer::NotKernel,
         Some((then, now)) if now > then && !counted => {
-            Killer::Memory { group: "the whole machine".into(), kills: now - then, own: false }
+            Killer::Oom { group: "the whole machine".into(), kills: now - then, own: false }
         }
         _ => Killer::Unknown,
     }
 }
 
-/// Linux's name for this start of the machine.
-fn boot() -> Option<String> {
+/// Boot id of Linux.
+fn boot_id() -> Option<String> {
     let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     Some(text.trim().to_owned()).filter(|text| !text.is_empty())
 }
@@ -140,8 +144,8 @@ fn up_seconds() -> Option<f64> {
 }
 
 #[cfg(unix)]
-fn inode(folder: &Path) -> Option<u64> {
-    std::fs::metadata(folder).ok().map(|found| std::os::unix::fs::MetadataExt::ino(&found))
+fn inode(directory: &Path) -> Option<u64> {
+    std::fs::metadata(directory).ok().map(|found| std::os::unix::fs::MetadataExt::ino(&found))
 }
 
 #[cfg(not(unix))]
@@ -153,32 +157,32 @@ fn inode(_: &Path) -> Option<u64> {
 mod tests {
     use super::*;
 
-    fn group(folder: &str, oom_kills: u64) -> GroupNote {
-        GroupNote { folder: folder.into(), inode: inode(Path::new(folder)).unwrap_or(7), oom_kills }
+    fn group(directory: &str, oom_kills: u64) -> GroupNote {
+        GroupNote { folder: directory.into(), inode: inode(Path::new(directory)).unwrap_or(7), oom_kills }
     }
 
     #[test]
-    fn another_machine_and_another_start_of_it_are_told_apart() {
+    fn another_host_and_a_reboot_are_recognised() {
         let note = note(0, "here".into());
-        assert_eq!(of(&note, "there"), Killer::Elsewhere { host: "here".into() });
+        assert_eq!(killer_of(&note, "there"), Killer::OtherHost { host: "here".into() });
         let before = ProcessNote { boot: Some("another".into()), ..note.clone() };
         if note.boot.is_some() {
-            assert_eq!(of(&before, "here"), Killer::Machine);
+            assert_eq!(killer_of(&before, "here"), Killer::Reboot);
         }
-        assert_ne!(of(&note, "here"), Killer::Machine);
+        assert_ne!(killer_of(&note, "here"), Killer::Reboot);
     }
 
     #[test]
-    fn a_group_that_is_gone_or_was_made_anew_says_nothing() {
+    fn a_missing_or_recreated_group_is_unknown() {
         let mut note = note(0, "here".into());
         note.groups = vec![group("/sys/fs/cgroup/memory/no-such-group", 0), group("/tmp", 0)];
         note.machine_oom_kills = None;
-        assert_eq!(of(&note, "here"), Killer::Unknown);
+        assert_eq!(killer_of(&note, "here"), Killer::Unknown);
         note.groups.clear();
-        assert_eq!(of(&note, "here"), Killer::Unknown, "nothing was noted");
+        assert_eq!(killer_of(&note, "here"), Killer::Unknown, "nothing was recorded");
         if machine_oom_kills().is_some() {
             note.machine_oom_kills = machine_oom_kills().map(|kills| kills + 1);
-            assert_eq!(of(&note, "here"), Killer::Unknown, "a counter that went back");
+            assert_eq!(killer_of(&note, "here"), Killer::Unknown, "a count that fell");
         }
     }
 
@@ -186,7 +190,7 @@ mod tests {
     fn this_process_has_not_been_killed() {
         let note = note(0, "here".into());
         if !note.groups.is_empty() {
-            assert!(!matches!(of(&note, "here"), Killer::Unknown | Killer::Machine), "{note:?}");
+            assert!(!matches!(killer_of(&note, "here"), Killer::Unknown | Killer::Reboot), "{note:?}");
         }
     }
 }

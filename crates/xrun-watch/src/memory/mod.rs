@@ -1,7 +1,4 @@
-//! How much memory is in use, and who holds it?
-//!
-//! `heap` counts what the program asked for, `sources` asks the system, the ledger asks the owners, and `trace` puts one
-//! moment of all of them into a line. They stand beside the flow: the loop calls them at rest points, they call nobody.
+//! Measurement of memory: this process, other processes, cgroups, GPUs; and the kernel's counts of OOM kills.
 
 pub mod cgroup;
 pub mod gpus;

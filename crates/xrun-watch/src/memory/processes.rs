@@ -1,6 +1,6 @@
-//! What do other processes hold: a process, those that it started, and all that these started?
+//! Memory of a process and its descendants, from `/proc`.
 //!
-//! From `/proc`. A process may end between two reads, and may be somebody else's: what cannot be read is left out.
+//! A process may end between two reads, or belong to another user: what cannot be read is omitted.
 
 use std::collections::HashMap;
 use std::fs;
@@ -8,45 +8,47 @@ use std::time::Duration;
 
 use xrun_core::device::machine::kibibytes;
 
-/// More processes than this are not looked at.
+/// Cap on the processes of a tree; further ones are ignored.
 pub const PROCESSES_MAX: usize = 4096;
-/// A longer command line is cut.
+/// Cap on the bytes of a command line.
 const COMMAND_BYTES_MAX: usize = 4096;
 
-/// A process among those that a process started.
+/// Process of a process tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Member {
+    /// Process id.
     pub id: u32,
-    /// Where its parent stands in the list; `None` of one whose parent is not in it.
+    /// Index of its parent in the list; `None` where the parent is not in it.
     pub parent: Option<usize>,
 }
 
-/// The process and all below it, parents first.
+/// A process and its descendants, parents first.
 pub fn with_descendants(process: u32) -> Vec<Member> {
     let mut members = vec![Member { id: process, parent: None }];
-    below(&mut members, 0);
+    append_descendants(&mut members, 0);
     members
 }
 
-/// All below a process, parents first.
+/// Descendants of a process, parents first.
 pub fn descendants(process: u32) -> Vec<Member> {
     let mut children = Children::default();
     let mut members: Vec<Member> = children.of(process).into_iter().map(|id| Member { id, parent: None }).collect();
-    below(&mut members, 0);
+    append_descendants(&mut members, 0);
     members
 }
 
-fn below(members: &mut Vec<Member>, mut at: usize) {
+/// Appends the descendants of the members from index `at` on.
+fn append_descendants(members: &mut Vec<Member>, mut at: usize) {
     let mut children = Children::default();
     while at < members.len() && members.len() < PROCESSES_MAX {
-        let room = PROCESSES_MAX - members.len();
-        let found = children.of(members[at].id).into_iter().take(room);
+        let remaining = PROCESSES_MAX - members.len();
+        let found = children.of(members[at].id).into_iter().take(remaining);
         members.extend(found.map(|id| Member { id, parent: Some(at) }));
         at += 1;
     }
 }
 
-/// Finds children: asks the kernel for those of a process, or where it cannot be asked looks at all processes once.
+/// Children of processes: read from the kernel's lists, or where it has none, by a scan of all processes.
 #[derive(Default)]
 struct Children {
     by_parent: Option<HashMap<u32, Vec<u32>>>,
@@ -57,7 +59,7 @@ impl Children {
         if let Some(known) = &self.by_parent {
             return known.get(&process).cloned().unwrap_or_default();
         }
-        // A child belongs to the thread that started it.
+        // The kernel lists a child under the thread that started it.
         let threads = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
         let mut all = Vec::new();
         for thread in threads {
@@ -85,20 +87,25 @@ fn all_by_parent() -> HashMap<u32, Vec<u32>> {
     by_parent
 }
 
-/// What is read at once: some microseconds a process.
+/// Contents of `/proc/<pid>/status`; takes some microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Status {
+    /// Process id of the parent.
     pub parent: u32,
+    /// Number of threads.
     pub threads: u64,
-    /// Resident, in bytes; shared pages count once for each process.
+    /// Resident anonymous bytes; shared pages count once for each process.
     pub anonymous: u64,
+    /// Resident bytes of mapped files.
     pub file: u64,
+    /// Resident bytes of shared memory.
     pub shared: u64,
+    /// Swapped bytes.
     pub swap: u64,
 }
 
 impl Status {
-    /// `None` of one that is gone, or that has ended and waits for its parent.
+    /// Reads the status of a process; `None` where it has ended, also as a zombie.
     pub fn read(process: u32) -> Option<Self> {
         let text = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
         Self::parsed(&text)
@@ -113,7 +120,7 @@ impl Status {
         Some(Self {
             parent: u32::try_from(number("PPid:")?).ok()?,
             threads: number("Threads:")?,
-            // One without memory has ended.
+            // A zombie has no memory.
             anonymous: size("RssAnon:")?,
             file: size("RssFile:")?,
             shared: size("RssShmem:").unwrap_or_default(),
@@ -121,31 +128,34 @@ impl Status {
         })
     }
 
-    /// All that is resident.
+    /// RSS in bytes.
     pub fn resident(&self) -> u64 {
         self.anonymous + self.file + self.shared
     }
 
-    /// What is no file: at most what the process alone could give back.
-    pub fn held(&self) -> u64 {
+    /// Upper bound of the footprint in bytes: everything but files; shared pages count in full.
+    pub fn footprint_max(&self) -> u64 {
         self.anonymous + self.shared + self.swap
     }
 }
 
-/// Its pages one by one, as the kernel adds them up: a walk over all of them, some milliseconds a GiB.
+/// Proportional set sizes of `/proc/<pid>/smaps_rollup`, in bytes. The kernel walks all pages: some milliseconds per GiB.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pages {
-    /// Without files and shared memory, a page that several have counted in parts.
+    /// Anonymous pages; a page of several processes counts in proportion.
     pub anonymous: u64,
-    /// Of it, pages that no other process has.
-    pub own: u64,
+    /// Part of the anonymous pages that no other process has.
+    pub private: u64,
+    /// Pages of mapped files.
     pub file: u64,
+    /// Pages of shared memory.
     pub shared: u64,
+    /// Swapped pages.
     pub swap: u64,
 }
 
 impl Pages {
-    /// `None` of a process that is gone or somebody else's, and on a kernel that does not add up.
+    /// Reads the pages of a process; `None` where it has ended, belongs to another user, or the kernel lacks the file.
     pub fn read(process: u32) -> Option<Self> {
         Self::parsed(&fs::read_to_string(format!("/proc/{process}/smaps_rollup")).ok()?)
     }
@@ -155,8 +165,8 @@ impl Pages {
         let anonymous = size("Pss_Anon:")?;
         Some(Self {
             anonymous,
-            // Pages that were written to. Written shared memory may be among them, so no more than there is of the other.
-            own: size("Private_Dirty:").unwrap_or_default().min(anonymous),
+            // Dirty pages may include shared memory, which is why they are capped.
+            private: size("Private_Dirty:").unwrap_or_default().min(anonymous),
             file: size("Pss_File:")?,
             shared: size("Pss_Shmem:")?,
             swap: size("SwapPss:").unwrap_or_default(),
@@ -164,12 +174,12 @@ impl Pages {
     }
 }
 
-/// Files that it has open.
+/// Number of open files of a process.
 pub fn open_files(process: u32) -> Option<u64> {
     Some(fs::read_dir(format!("/proc/{process}/fd")).ok()?.count() as u64)
 }
 
-/// The words of its command line; its name in brackets where it has none.
+/// Command line of a process; its name in brackets where it has none.
 pub fn command(process: u32) -> Option<Vec<String>> {
     let bytes = fs::read(format!("/proc/{process}/cmdline")).ok()?;
     let bytes = &bytes[..bytes.len().min(COMMAND_BYTES_MAX)];
@@ -182,16 +192,16 @@ pub fn command(process: u32) -> Option<Vec<String>> {
     Some(vec![format!("[{}]", name.trim())])
 }
 
-/// How long it has been there.
+/// Time since a process started.
 pub fn age(process: u32) -> Option<Duration> {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     let uptime = fs::read_to_string("/proc/uptime").ok()?;
     let uptime: f64 = uptime.split_ascii_whitespace().next()?.parse().ok()?;
-    Some(Duration::from_secs_f64((uptime - started(&stat)? / ticks_per_second()).max(0.0)))
+    Some(Duration::from_secs_f64((uptime - start_ticks(&stat)? / ticks_per_second()).max(0.0)))
 }
 
-/// Whether it gives back its memory at this moment, since it ends. `PF_EXITING` of the kernel's `include/linux/sched.h`, the
-/// ninth field of `/proc/N/stat`.
+/// Returns whether a process is exiting and freeing its memory: `PF_EXITING` (`include/linux/sched.h`) in the ninth field
+/// of `/proc/<pid>/stat`.
 pub fn is_exiting(process: u32) -> bool {
     const EXITING: u64 = 0x4;
     let Ok(stat) = fs::read_to_string(format!("/proc/{process}/stat")) else { return true };
@@ -202,14 +212,14 @@ fn flags(stat: &str) -> Option<u64> {
     stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(6)?.parse().ok()
 }
 
-/// When it started, in ticks since the machine did. The name, in parentheses, may hold anything.
-fn started(stat: &str) -> Option<f64> {
+/// Parses the start time of a process, in ticks since boot. The name, in parentheses, may contain anything.
+fn start_ticks(stat: &str) -> Option<f64> {
     let (_, rest) = stat.rsplit_once(')')?;
     rest.split_ascii_whitespace().nth(19)?.parse().ok()
 }
 
 fn ticks_per_second() -> f64 {
-    // SAFETY: `sysconf` takes a number and gives one.
+    // SAFETY: `sysconf` takes and returns numbers.
     let ticks = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
     if ticks > 0 { ticks as f64 } else { 100.0 }
 }
@@ -219,26 +229,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_kernel_says_is_read() {
+    fn files_of_proc_are_parsed() {
         let status =
             "Name:\ta\nPPid:\t7\nThreads:\t3\nRssAnon:\t 8 kB\nRssFile:\t 4 kB\nRssShmem:\t 2 kB\nVmSwap:\t 1 kB\n";
         let read = Status::parsed(status).unwrap();
-        assert_eq!((read.parent, read.threads, read.resident(), read.held()), (7, 3, 14 << 10, 11 << 10));
-        assert_eq!(Status::parsed("PPid:\t7\nThreads:\t1\n"), None, "it has ended");
+        assert_eq!((read.parent, read.threads, read.resident(), read.footprint_max()), (7, 3, 14 << 10, 11 << 10));
+        assert_eq!(Status::parsed("PPid:\t7\nThreads:\t1\n"), None, "a zombie");
         let rollup = "Pss_Anon: 10 kB\nPss_File: 3 kB\nPss_Shmem: 5 kB\nPrivate_Dirty: 12 kB\nSwapPss: 1 kB\n";
         let pages = Pages::parsed(rollup).unwrap();
         assert_eq!(
-            [pages.anonymous, pages.own, pages.file, pages.shared, pages.swap],
+            [pages.anonymous, pages.private, pages.file, pages.shared, pages.swap],
             [10, 10, 3, 5, 1].map(|k| k << 10)
         );
         assert_eq!(Pages::parsed("Rss: 1 kB\n"), None);
         let stat = "5 (a) b) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 1234 20";
-        assert_eq!(started(stat), Some(1234.0));
+        assert_eq!(start_ticks(stat), Some(1234.0));
         assert_eq!(flags(stat), Some(6));
     }
 
     #[test]
-    fn a_child_is_found_and_so_is_what_it_holds() {
+    fn a_child_is_found_with_its_memory() {
         let mut child = std::process::Command::new("sleep").arg("30").spawn().unwrap();
         let own = std::process::id();
         let found = descendants(own).iter().any(|member| member.id == child.id());

@@ -223,9 +223,9 @@ fn memory(runs: &[ComparedRun]) -> Rows {
         let name = series.replace('_', " ");
         rows.push(row(&format!("{name}, growth"), runs, |run| Some(signed(of(run)?.growth))));
         for axis in [Axis::Steps, Axis::Clock] {
-            let per = axis.per(0);
+            let per = axis.rate_unit(0);
             let slope = |run: &ComparedRun| of(run).filter(|one| one.axis == axis)?.slope;
-            rows.push(row(&format!("{name}, {}", per.words), runs, |run| Some(signed(slope(run)? * per.places))));
+            rows.push(row(&format!("{name}, {}", per.text), runs, |run| Some(signed(slope(run)? * per.length))));
         }
     }
     rows

@@ -93,7 +93,7 @@ fn verdict(material: &Material) -> Markup {
         _ => number(value),
     };
     let length = |places: u64| verdict.axis.length(places as f64);
-    let per = verdict.axis.per(verdict.window);
+    let per = verdict.axis.rate_unit(verdict.window);
     html! {
         p { b { (verdict.verdict.words()) } ": " (code(&verdict.message)) }
         details {
@@ -104,15 +104,15 @@ fn verdict(material: &Material) -> Markup {
             }
             div.wide { table {
                 thead { tr { th { "series" } th { "verdict" } th.r { "first" } th.r { "last" } th.r { "peak" }
-                    th.r { (per.words) } th.r { "since" } th.r { "windows" } } }
+                    th.r { (per.text) } th.r { "since" } th.r { "windows" } } }
                 tbody { @for one in &verdict.series { tr {
                     td { (called(one)) }
                     td { (one.findings.verdict.words()) }
                     td.r { (amount(&one.unit, one.first)) }
                     td.r { (amount(&one.unit, one.last)) }
                     td.r { (amount(&one.unit, one.peak)) }
-                    td.r { @if let Some(slope) = one.findings.slope { (amount(&one.unit, slope * per.places)) } }
-                    td.r { @if let Some(since) = one.findings.since { (verdict.axis.place(since as f64)) } }
+                    td.r { @if let Some(slope) = one.findings.slope { (amount(&one.unit, slope * per.length)) } }
+                    td.r { @if let Some(since) = one.findings.since { (verdict.axis.position(since as f64)) } }
                     td.r { (one.findings.floors) }
                 } } }
             } }

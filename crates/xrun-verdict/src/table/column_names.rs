@@ -1,6 +1,6 @@
-//! Names of columns: a size and its unit, or no size at all.
+//! Units of columns by their names, and names of columns that are not sizes.
 
-/// The words of a name: `rss_mb`, `memory.used [MiB]`, `gpuMemoryBytes`.
+/// Splits a name into words in lower case: `rss_mb`, `memory.used [MiB]`, `gpuMemoryBytes`.
 pub fn words(name: &str) -> Vec<String> {
     let mut words: Vec<String> = vec![String::new()];
     let mut before = ' ';
@@ -25,12 +25,12 @@ pub fn words(name: &str) -> Vec<String> {
     words
 }
 
-/// The bytes of the unit that a name ends with.
+/// Bytes of the unit that a name ends with.
 pub fn unit(name: &str) -> Option<f64> {
     bytes_of(words(name).last()?)
 }
 
-/// The bytes of a unit by its name, in small letters.
+/// Bytes of a unit by its name in lower case.
 pub fn bytes_of(unit: &str) -> Option<f64> {
     let exact = match unit {
         "b" | "byte" | "bytes" => 1u64,
@@ -47,8 +47,8 @@ pub fn bytes_of(unit: &str) -> Option<f64> {
     Some(exact as f64)
 }
 
-/// Words of names that are no sizes.
-const NO_SIZES: &[&str] = &[
+/// Words in names of columns that are not sizes.
+const NOT_SIZES: &[&str] = &[
     "time",
     "timestamp",
     "date",
@@ -110,20 +110,20 @@ const NO_SIZES: &[&str] = &[
     "norm",
     "accuracy",
 ];
-/// Words of names of what is left: it rises when something is given back.
-const LEFT: &[&str] = &["free", "available", "avail"];
+/// Words in names of columns of unused memory, which rises when something is freed.
+const UNUSED: &[&str] = &["free", "available", "avail"];
 
-/// The reason why a column of this name is no size that can grow; `None` when it may be one.
-pub fn no_size(name: &str) -> Option<String> {
+/// Reason why a column of this name is not a size that can leak; `None` when it may be one.
+pub fn exclusion(name: &str) -> Option<String> {
     if name.contains('%') {
-        return Some("is a share".into());
+        return Some("a percentage".into());
     }
     let words = words(name);
     let named = |list: &[&str]| words.iter().find(|word| list.contains(&word.as_str())).cloned();
-    if let Some(word) = named(LEFT) {
-        return Some(format!("`{word}` is what is left"));
+    if let Some(word) = named(UNUSED) {
+        return Some(format!("`{word}` is unused memory"));
     }
-    named(NO_SIZES).filter(|_| unit(name).is_none()).map(|word| format!("`{word}` is no size"))
+    named(NOT_SIZES).filter(|_| unit(name).is_none()).map(|word| format!("`{word}` is no size"))
 }
 
 #[cfg(test)]
@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_says_the_unit_or_that_it_is_no_size() {
+    fn names_have_units_or_are_excluded() {
         for (name, expected) in [
             ("rss_mb", Some(1e6)),
             ("rssMiB", Some(1_048_576.0)),
@@ -147,10 +147,10 @@ mod tests {
         for name in
             ["time_ms", "epoch", "step_us", "Wall Time", "wallTime", "heap_allocations", "gpu_util", "free_mb", "%MEM"]
         {
-            assert!(no_size(name).is_some(), "{name}");
+            assert!(exclusion(name).is_some(), "{name}");
         }
         for name in ["rss", "heap", "device_in_use", "other", "step_memory_mb"] {
-            assert_eq!(no_size(name), None, "{name}");
+            assert_eq!(exclusion(name), None, "{name}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What came out of the steps of a command: losses, and the metrics that it was said to have.
+//! Losses and metrics of a command, for its summary.
 
 use std::collections::BTreeMap;
 
@@ -7,27 +7,27 @@ use xrun_results::format::{Best, MetricsLine, Summary};
 use xrun_results::loss;
 use xrun_results::loss::KindLoss;
 
-/// Counts as lines come.
+/// Summary of the metrics lines so far.
 #[derive(Clone, Debug, Default)]
-pub struct Numbers {
-    /// Which way is better.
+pub struct MetricsSummary {
+    /// Names of the metrics, with the direction that is better.
     metrics: BTreeMap<String, Better>,
     losses: Vec<KindLoss>,
     loss_first: Option<f64>,
     loss_last: Option<f64>,
-    before: BTreeMap<String, Option<f64>>,
+    before_training: BTreeMap<String, Option<f64>>,
     newest: BTreeMap<String, Option<f64>>,
     best: Option<Best>,
     validations: u64,
 }
 
-impl Numbers {
-    /// Of a command with these metrics.
+impl MetricsSummary {
+    /// Summary without lines, for a command with these metrics.
     pub fn new(metrics: BTreeMap<String, Better>) -> Self {
         Self { metrics, ..Self::default() }
     }
 
-    /// Takes note of a line.
+    /// Adds a line.
     pub fn add(&mut self, line: &MetricsLine) {
         match line {
             MetricsLine::Train { batch, loss, .. } => {
@@ -37,30 +37,31 @@ impl Numbers {
             }
             MetricsLine::Validation { step, metrics, .. } => {
                 self.validations += 1;
-                let all = if *step == 0 { &mut self.before } else { &mut self.newest };
+                let all = if *step == 0 { &mut self.before_training } else { &mut self.newest };
                 all.extend(metrics.iter().map(|(name, value)| (name.clone(), *value)));
-                self.best = self.better(*step, metrics).or(self.best.take());
+                self.best = self.new_best(*step, metrics).or(self.best.take());
             }
         }
     }
 
-    /// Validations so far.
+    /// Number of validations.
     pub fn validations(&self) -> u64 {
         self.validations
     }
 
-    fn better(&self, step: u64, metrics: &BTreeMap<String, Option<f64>>) -> Option<Best> {
+    /// Best value of the first metric, if this step has it.
+    fn new_best(&self, step: u64, metrics: &BTreeMap<String, Option<f64>>) -> Option<Best> {
         let (name, better) = self.metrics.first_key_value()?;
         let value = metrics.get(name).copied().flatten().filter(|value| value.is_finite() && step > 0)?;
         let is_best = self.best.as_ref().is_none_or(|best| better.prefers(value, best.value));
         is_best.then(|| Best { metric: name.clone(), value, step })
     }
 
-    /// Puts it into the summary.
-    pub fn put_into(self, summary: &mut Summary) {
+    /// Fills the fields of a summary.
+    pub fn fill(self, summary: &mut Summary) {
         (summary.loss_first, summary.loss_last) = (self.loss_first, self.loss_last);
         summary.losses = self.losses;
-        summary.metrics_first = self.before;
+        summary.metrics_first = self.before_training;
         summary.metrics_last = self.newest;
         summary.best = self.best;
     }

@@ -1,78 +1,78 @@
-//! Which step does a progress bar show? Those of tools that many trainings use, without a pattern.
+//! Steps from the progress bars of common tools.
 
 use std::sync::LazyLock;
 
 use regex_lite::Regex;
 
-use super::steps::{Found, loss_of};
+use super::steps::{StepValues, loss_of};
 use xrun_core::units::counted;
 
-/// A bar of tqdm, which Lightning and Hugging Face's Trainer use: `Epoch 0:  30%|███ | 30/100 [00:01<00:02, 29it/s, loss=0.5]`.
+/// Bar of tqdm, also in Lightning and Hugging Face's Trainer: `Epoch 0:  30%|███ | 30/100 [00:01<00:02, 29it/s, loss=0.5]`.
 static TQDM: LazyLock<Regex> =
-    LazyLock::new(|| expression(r"^(?<about>[^|]*?):?\s*\d+%\|[^|]*\|\s*(?<step>\d+)/(?<total>\d+) \[(?<rest>.*)"));
-/// Of Keras: `30/100 ━━━━ 0s 2ms/step - loss: 0.5`, in older versions `30/100 [==>...] - ETA: 0s - loss: 0.5`.
+    LazyLock::new(|| expression(r"^(?<title>[^|]*?):?\s*\d+%\|[^|]*\|\s*(?<step>\d+)/(?<total>\d+) \[(?<rest>.*)"));
+/// Bar of Keras: `30/100 ━━━━ 0s 2ms/step - loss: 0.5`, in older versions `30/100 [==>...] - ETA: 0s - loss: 0.5`.
 static KERAS: LazyLock<Regex> =
     LazyLock::new(|| expression(r"^\s*(?<step>\d+)/(?<total>\d+)\s+(?:━|\[[=>.])(?<rest>.*)"));
-/// What Hugging Face's Trainer logs beside its bar: `{'loss': 0.5, 'grad_norm': 1.2, 'learning_rate': 5e-05, 'epoch': 0.1}`.
+/// Log line of Hugging Face's Trainer: `{'loss': 0.5, 'grad_norm': 1.2, 'learning_rate': 5e-05, 'epoch': 0.1}`.
 static TRAINER: LazyLock<Regex> =
     LazyLock::new(|| expression(r"^\{'loss': '?(?<loss>[\d.eE+-]+)'?.*'learning_rate': '?(?<rate>[\d.eE+-]+)"));
 /// Colours, and the backspaces of older versions of Keras.
 static DECORATION: LazyLock<Regex> = LazyLock::new(|| expression(r"\x1b\[[0-9;?]*[A-Za-z]|\x08+"));
-/// Bars of other work than training.
+/// Words in the titles of bars that do not show training.
 const OTHER_WORK: &[&str] =
     &["valid", "eval", "sanity", "test", "predict", "download", "load", "map", "token", "generat", "filter", "sav"];
 
-/// The expressions of this file are right, which its tests show.
+/// Compiles an expression of this file; its tests cover all of them.
 #[expect(clippy::unwrap_used, reason = "constants of this file")]
 fn expression(text: &str) -> Regex {
     Regex::new(text).unwrap()
 }
 
-/// Follows the first bar of a training that it sees.
+/// Parser that follows the first bar of a training.
 #[derive(Clone, Debug, Default)]
-pub struct Recogniser {
-    /// What the bar is of, without its numbers, and where it ends.
+pub struct ProgressBarParser {
+    /// Title of the bar without numbers, and its total.
     followed: Option<(String, u64)>,
-    /// What was recognised, for people.
+    /// Name of the tool, for people.
     tool: Option<&'static str>,
     newest: u64,
 }
 
-impl Recogniser {
-    /// What a line says.
-    pub fn find(&mut self, line: &str) -> Option<Found> {
+impl ProgressBarParser {
+    /// Parses a line; `None` without a step.
+    pub fn parse(&mut self, line: &str) -> Option<StepValues> {
         let line = DECORATION.replace_all(line, "");
         if let Some(found) = TRAINER.captures(&line).filter(|_| self.followed.is_some()) {
             self.tool = Some("Hugging Face's Trainer");
             let number = |name: &str| found.name(name)?.as_str().parse().ok().filter(|number: &f64| number.is_finite());
             let (loss, learning_rate) = (number("loss"), number("rate"));
-            return Some(Found { step: self.newest, loss, learning_rate, ..Found::default() });
+            return Some(StepValues { step: self.newest, loss, learning_rate, ..StepValues::default() });
         }
         let (bar, tool) = match (TQDM.captures(&line), KERAS.captures(&line)) {
             (Some(bar), _) => (bar, "tqdm"),
             (None, bar) => (bar?, "Keras"),
         };
         let named = |name: &str| bar.name(name).map_or("", |found| found.as_str());
-        let about: String = named("about").chars().filter(|letter| !letter.is_ascii_digit()).collect();
-        let about = about.trim().to_lowercase();
+        let title: String = named("title").chars().filter(|letter| !letter.is_ascii_digit()).collect();
+        let title = title.trim().to_lowercase();
         let (step, total) = (named("step").parse().ok()?, named("total").parse().ok()?);
-        if OTHER_WORK.iter().any(|work| about.contains(work)) {
+        if OTHER_WORK.iter().any(|work| title.contains(work)) {
             return None;
         }
         let rest = named("rest");
-        if *self.followed.get_or_insert_with(|| (about.clone(), total)) != (about.clone(), total) {
+        if *self.followed.get_or_insert_with(|| (title.clone(), total)) != (title.clone(), total) {
             return None;
         }
-        let tool = if about == "epoch" && rest.contains("v_num") { "Lightning" } else { tool };
+        let tool = if title == "epoch" && rest.contains("v_num") { "Lightning" } else { tool };
         self.tool.get_or_insert(tool);
         self.newest = step;
-        Some(Found { step, loss: loss_of(rest), ..Found::default() })
+        Some(StepValues { step, loss: loss_of(rest), ..StepValues::default() })
     }
 
-    /// For people: what was recognised.
-    pub fn words(&self) -> Option<String> {
+    /// Note on the bar that was recognised, for people; `None` without one.
+    pub fn note(&self) -> Option<String> {
         let (_, total) = self.followed.as_ref()?;
-        Some(format!("its steps were recognised as those of {}, a bar of {}", self.tool?, counted(*total, "step")))
+        Some(format!("steps from a progress bar of {} ({})", self.tool?, counted(*total, "step")))
     }
 }
 
@@ -81,13 +81,13 @@ mod tests {
     use super::*;
 
     fn found(lines: &[&str]) -> (Vec<(u64, Option<f64>)>, Option<&'static str>) {
-        let mut recogniser = Recogniser::default();
-        let found = lines.iter().filter_map(|line| recogniser.find(line)).map(|found| (found.step, found.loss));
-        (found.collect(), recogniser.tool)
+        let mut parser = ProgressBarParser::default();
+        let found = lines.iter().filter_map(|line| parser.parse(line)).map(|found| (found.step, found.loss));
+        (found.collect(), parser.tool)
     }
 
     #[test]
-    fn bars_of_tools_are_recognised_and_those_of_other_work_are_left_out() {
+    fn training_bars_are_recognised_and_other_bars_are_ignored() {
         let tqdm = [
             "Downloading data: 100%|██████████| 5/5 [00:00<00:00]",
             "  0%|          | 0/1000 [00:00<?, ?it/s]",

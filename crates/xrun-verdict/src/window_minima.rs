@@ -1,0 +1,285 @@
+//! Window minima of a series. Growth is judged by them, since peaks between two cleanups say nothing about it.
+
+use crate::trend::{median, robust_deviation};
+
+/// Minimum of each window of a series, without the warm-up.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct WindowMinima {
+    /// Last step of each window.
+    pub steps: Vec<f64>,
+    /// Minimum of each window.
+    pub values: Vec<f64>,
+    /// Median standard deviation of the values inside a window, without trend.
+    pub noise: f64,
+    /// Steps in a window.
+    pub length: u64,
+    /// Step of the first sample.
+    pub first: u64,
+    /// Steps between the first sample and the first window: the warm-up.
+    pub warm_up: u64,
+}
+
+/// Cap on the windows of a series. Beyond it, neighbouring windows are merged in pairs.
+pub const WINDOWS_MAX: usize = 128;
+/// Steps of a run for each step of its warm-up.
+const WARM_UP: u64 = 10;
+
+/// Summary of one window.
+#[derive(Clone, Copy, Debug)]
+struct Window {
+    /// Index of the window, counted from the first sample.
+    index: u64,
+    minimum: f64,
+    /// Standard deviation of its values without trend; `None` for a single value.
+    deviation: Option<f64>,
+}
+
+/// Divides a series into windows sample by sample. Holds at most [`WINDOWS_MAX`] windows, however long the run.
+#[derive(Clone, Debug)]
+pub struct Windows {
+    /// Steps after which each periodic action of the run has happened once; the warm-up is no shorter.
+    settled: u64,
+    /// Steps in a window at present.
+    length: u64,
+    /// Step of the first sample.
+    first: Option<u64>,
+    complete: Vec<Window>,
+    /// Index of the open window.
+    index: u64,
+    /// Values of the open window, at most [`SAMPLES_MAX`] of them.
+    inside: Vec<f64>,
+    /// Minimum of the open window.
+    minimum: f64,
+    /// Step of the newest sample.
+    newest: u64,
+}
+
+/// Cap on the values of one window that are kept to measure its noise.
+const SAMPLES_MAX: usize = 64;
+
+impl Windows {
+    /// Windows of a series without samples. `settled` is the step after which each periodic action has happened once.
+    pub fn new(settled: u64) -> Self {
+        Self {
+            settled,
+            length: 1,
+            first: None,
+            complete: Vec::new(),
+            index: 0,
+            inside: Vec::new(),
+            minimum: f64::INFINITY,
+            newest: 0,
+        }
+    }
+
+    /// Adds a sample; steps must not fall.
+    pub fn add(&mut self, step: u64, value: f64) {
+        let first = *self.first.get_or_insert(step);
+        let step = step.max(self.newest).max(first);
+        let mut index = (step - first) / self.length;
+        if index != self.index && !self.inside.is_empty() {
+            self.close();
+            index = (step - first) / self.length;
+        }
+        self.index = index;
+        self.newest = step;
+        self.minimum = self.minimum.min(value);
+        if self.inside.len() < SAMPLES_MAX {
+            self.inside.push(value);
+        }
+    }
+
+    /// Steps in a window at present.
+    pub fn length(&self) -> u64 {
+        self.length
+    }
+
+    fn close(&mut self) {
+        while self.complete.len() >= WINDOWS_MAX {
+            self.merge_pairs();
+        }
+        let window = self.open_window();
+        match self.complete.last_mut() {
+            // After a merge the open window may be the second half of a complete one.
+            Some(last) if last.index == window.index => *last = last.merged(window),
+            _ => self.complete.push(window),
+        }
+        self.inside.clear();
+        self.minimum = f64::INFINITY;
+    }
+
+    fn open_window(&self) -> Window {
+        // From the differences: a trend inside a window is not noise.
+        let differences: Vec<f64> = self.inside.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        let deviation = (!differences.is_empty()).then(|| robust_deviation(&differences) / std::f64::consts::SQRT_2);
+        Window { index: self.index, minimum: self.minimum, deviation }
+    }
+
+    /// Merges pairs of windows into windows of twice the length.
+    fn merge_pairs(&mut self) {
+        self.length *= 2;
+        self.index /= 2;
+        let mut merged: Vec<Window> = Vec::with_capacity(WINDOWS_MAX);
+        for mut window in self.complete.drain(..) {
+            window.index /= 2;
+            match merged.last_mut() {
+                Some(last) if last.index == window.index => *last = last.merged(window),
+                _ => merged.push(window),
+            }
+        }
+        self.complete = merged;
+    }
+
+    /// Minima of all complete windows, without those of the warm-up: the first tenth of the steps.
+    pub fn minima(&self) -> WindowMinima {
+        let first = self.first.unwrap_or_default();
+        let end = |index: u64| first.saturating_add(index.saturating_add(1).saturating_mul(self.length) - 1);
+        let mut complete = self.complete.clone();
+        let is_complete = !self.inside.is_empty() && self.newest == end(self.index);
+        match complete.last() {
+            Some(last) if last.index == self.index && !is_complete => drop(complete.pop()),
+            Some(last) if last.index == self.index => {
+                let last = last.merged(self.open_window());
+                complete.pop();
+                complete.push(last);
+            }
+            _ if is_complete => complete.push(self.open_window()),
+            _ => {}
+        }
+        let span = self.newest - first;
+        // The warm-up of a run that ended early is at most a quarter of it.
+        let warm_up = (span / WARM_UP).max(self.settled.min(span / 4)).max(1);
+        complete.retain(|window| window.index * self.length >= warm_up);
+        let deviations: Vec<f64> = complete.iter().filter_map(|window| window.deviation).collect();
+        WindowMinima {
+            warm_up: complete.first().map_or(warm_up, |window| window.index * self.length),
+            steps: complete.iter().map(|window| end(window.index) as f64).collect(),
+            values: complete.iter().map(|window| window.minimum).collect(),
+            noise: median(&deviations),
+            length: self.length,
+            first,
+        }
+    }
+}
+
+impl Window {
+    fn merged(self, other: Self) -> Self {
+        let deviation = match (self.deviation, other.deviation) {
+            (Some(one), Some(other)) => Some((one + other) / 2.0),
+            (one, other) => one.or(other),
+        };
+        Self { index: self.index, minimum: self.minimum.min(other.minimum), deviation }
+    }
+}
+
+impl WindowMinima {
+    /// Minima of windows of twice the length, paired from the newest.
+    pub fn coarser(&self) -> Self {
+        let odd = self.values.len() % 2;
+        let values = self.values[odd..].chunks(2).map(|pair| pair.iter().copied().fold(f64::INFINITY, f64::min));
+        let steps = self.steps[odd..].chunks(2).filter_map(|pair| pair.last().copied());
+        Self { values: values.collect(), steps: steps.collect(), length: self.length * 2, ..*self }
+    }
+
+    /// Steps from the first sample to the end of the newest window.
+    pub fn span(&self) -> u64 {
+        self.steps.last().map_or(0, |last| (*last as u64).saturating_sub(self.first))
+    }
+
+    /// Difference between the highest and the lowest minimum.
+    pub fn range(&self) -> f64 {
+        let lowest = self.values.iter().copied().fold(f64::INFINITY, f64::min);
+        let highest = self.values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        highest - lowest
+    }
+
+    /// Last 1/`divisor` of the windows.
+    pub fn last_part(&self, divisor: usize) -> Self {
+        self.from(self.values.len() - self.values.len() / divisor)
+    }
+
+    /// Windows from index `start` on.
+    pub fn from(&self, start: usize) -> Self {
+        Self { values: self.values[start..].to_vec(), steps: self.steps[start..].to_vec(), ..*self }
+    }
+}
+
+/// Window minima of points (step and value, in ascending order of steps).
+pub fn window_minima(points: impl Iterator<Item = (u64, f64)>, settled: u64) -> WindowMinima {
+    let mut windows = Windows::new(settled);
+    points.for_each(|(step, value)| windows.add(step, value));
+    windows.minima()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn minima(points: impl Iterator<Item = (u64, f64)>) -> WindowMinima {
+        window_minima(points, 0)
+    }
+
+    #[test]
+    fn a_sawtooth_has_flat_minima_where_windows_are_longer_than_its_period() {
+        let mut found = minima((1..=400u64).map(|step| (step, 100.0 + (step % 10) as f64)));
+        while found.length < 16 {
+            found = found.coarser();
+        }
+        assert!(found.values.len() >= 20 && found.values.iter().all(|value| *value == 100.0), "{found:?}");
+    }
+
+    #[test]
+    fn the_warm_up_is_the_first_tenth_or_until_the_run_has_settled() {
+        let rising = || (0..100u64).map(|step| (step, step as f64));
+        let found = minima(rising());
+        assert_eq!((found.values[0], found.warm_up, found.values.len()), (9.0, 9, 91));
+        assert_eq!(window_minima(rising(), 20).values[0], 20.0);
+        assert_eq!(window_minima(rising(), 90).values[0], 24.0, "a run that ended early");
+    }
+
+    #[test]
+    fn windows_are_merged_at_the_cap_and_span_the_whole_run() {
+        let found = minima((0..100_000u64).map(|step| (step, step as f64)));
+        assert_eq!(found.length, 1024);
+        assert!((WINDOWS_MAX / 2..=WINDOWS_MAX).contains(&(found.values.len() + 10)), "{}", found.values.len());
+        assert_eq!((found.first, found.values[0]), (0, 10_240.0));
+        assert!(*found.steps.last().unwrap() > 98_000.0);
+    }
+
+    #[test]
+    fn windows_do_not_depend_on_the_first_step() {
+        let from = |first: u64| minima((0..1200u64).map(|step| (first + step, (step % 7) as f64)));
+        let (early, late) = (from(0), from(1_000_001));
+        assert_eq!(early.values, late.values);
+        assert!(early.steps.iter().zip(&late.steps).all(|(a, b)| b - a == 1_000_001.0));
+    }
+
+    #[test]
+    fn each_sparse_sample_has_its_own_window() {
+        let found = minima((0..60u64).map(|at| (at * 500, at as f64)));
+        assert_eq!((found.values.len(), found.values[0]), (54, 6.0));
+    }
+
+    proptest! {
+        #[test]
+        fn each_minimum_is_that_of_its_window_and_memory_is_bounded(
+            steps in proptest::collection::vec((1..40u64, -1e6..1e6f64), 1..2000),
+        ) {
+            let mut at = 0;
+            let points: Vec<(u64, f64)> = steps.into_iter().map(|(gap, value)| { at += gap; (at, value) }).collect();
+            let mut windows = Windows::new(0);
+            for (step, value) in &points {
+                windows.add(*step, *value);
+            }
+            prop_assert!(windows.complete.len() <= WINDOWS_MAX && windows.inside.len() <= SAMPLES_MAX);
+            let found = windows.minima();
+            for (end, minimum) in found.steps.iter().zip(&found.values) {
+                let begin = end - found.length as f64;
+                let inside = points.iter().filter(|(step, _)| *step as f64 > begin && *step as f64 <= *end);
+                let expected = inside.map(|(_, value)| *value).fold(f64::INFINITY, f64::min);
+                prop_assert_eq!(expected, *minimum);
+            }
+        }
+    }
+}

@@ -20,7 +20,8 @@ use xrun::heap::CountingAllocator;
 use xrun::pipelines::fewshot_detection::batch::HostBatch;
 use xrun::pipelines::fewshot_detection::prepare::Prepared;
 use xrun::results::format::Point;
-use xrun::run::trace::{Moment, Tracer};
+use xrun::run::recorder::LoopPosition;
+use xrun::run::trace::{SampleContext, Tracer};
 
 fn main() {
     divan::main();
@@ -38,7 +39,8 @@ fn memory_sample(bencher: Bencher, kind: &str) {
     bencher.bench_local(|| {
         let phases = BTreeMap::from([("forward".to_owned(), 1), ("backward".to_owned(), 2)]);
         let begun = std::time::Instant::now();
-        tracer.sample(Moment { begun, step: 1, epoch: 1, point: Point::Step, device: None, freed: None, phases })
+        let position = LoopPosition { step: 1, epoch: 1, point: Point::Step, freed: None };
+        tracer.sample(SampleContext { begun, position, device: None, phases })
     });
 }
 

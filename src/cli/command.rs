@@ -37,15 +37,16 @@ pub struct CommandMode<'a> {
     /// True if the command continues from its checkpoint.
     pub resumes: bool,
     /// Number of steps after which the command is stopped.
-    pub enough: Option<Enough>,
+    pub stop_after: Option<Enough>,
     /// Working directory of the original run.
-    pub folder: Option<&'a Path>,
+    pub working_directory: Option<&'a Path>,
 }
 
 impl CommandMode<'_> {
     /// Mode of a new run, or of a probe of that many steps.
     pub fn new_run(probe_steps: Option<u64>) -> Self {
-        Self { enough: probe_steps.map(|steps| Enough { steps, after: Some(probe::COMMAND_TIME) }), ..Self::default() }
+        let stop_after = probe_steps.map(|steps| Enough { steps, after: Some(probe::COMMAND_TIME) });
+        Self { stop_after, ..Self::default() }
     }
 }
 
@@ -69,14 +70,14 @@ fn request(experiment: &Experiment, run: &Path, mode: CommandMode<'_>, display: 
     let named = knobs.chain(&environment);
     let secret = named.filter(|(name, text)| secrets::value(name, text) == secrets::MASK);
     let secrets = secret.map(|(_, text)| text.clone()).collect();
-    let folder = command.folder.as_ref().map(PathBuf::from).or_else(|| mode.folder.map(Path::to_path_buf));
+    let folder = command.folder.as_ref().map(PathBuf::from).or_else(|| mode.working_directory.map(Path::to_path_buf));
     let within = |path: String| folder.clone().unwrap_or_default().join(path);
-    let probes = mode.enough.is_some_and(|enough| enough.after.is_some());
+    let is_probe = mode.stop_after.is_some_and(|stop| stop.after.is_some());
     Ok(Request {
         words: words.into_iter().map(OsString::from).collect(),
         name: experiment.experiment.name.clone(),
         results: PathBuf::new(),
-        every: if probes { command.every.0.min(PROBE_EVERY) } else { command.every.0 },
+        every: if is_probe { command.every.0.min(PROBE_EVERY) } else { command.every.0 },
         host_memory: experiment.limits.host_memory.map(|limit| limit.0),
         hard_limit: command.hard_limit.map(|limit| limit.0),
         device_memory: experiment.limits.device_memory.map(|limit| limit.0),
@@ -95,7 +96,7 @@ fn request(experiment: &Experiment, run: &Path, mode: CommandMode<'_>, display: 
         checkpoint: one(&command.checkpoint)?.map(within),
         folder,
         metrics: command.metrics.clone(),
-        enough: mode.enough,
+        enough: mode.stop_after,
         output_aside: display.json,
         own_exit_code: false,
         names: Names::KEYS,
@@ -153,11 +154,12 @@ pub fn resume(
     let new_run = format!("start a new run: {} {name}", invocation::program());
     if experiment.command().is_some_and(|command| command.resume.is_none()) {
         return Err(Failure::Usage(format!(
-            "{}: the command cannot be resumed, because `resume = [...]` is not set beside `program`; {new_run}",
+            "{}: the command cannot be resumed, because `pipeline.command.resume` is not set; {new_run}",
             run.display()
         )));
     }
-    let mode = CommandMode { resumes: true, folder: working_directory(&point.manifest), enough: None };
+    let working_directory = working_directory(&point.manifest);
+    let mode = CommandMode { resumes: true, working_directory, stop_after: None };
     let request = request(experiment, &run, mode, display)?;
     if let Some(checkpoint) = request.checkpoint.as_ref().filter(|checkpoint| !checkpoint.exists()) {
         return Err(Failure::Failed(format!(
@@ -189,12 +191,12 @@ fn run_in(begun: Begun, request: &Request, display: &Display, terminal: Terminal
     let watched = session::run_in(begun, request, &|text| terminal.say(&format!("{program}: {text}")));
     let watched = watched.map_err(watch::failure)?;
     let reported = crate::report::write(&run);
-    let enough = watched.far_enough;
+    let as_requested = watched.far_enough;
     let ending = Ending::new(watched.summary.outcome, watched.summary.message.clone());
-    let code = if enough { 0 } else { ending.exit_code() };
+    let code = if as_requested { 0 } else { ending.exit_code() };
     let (summary, verdict) = (Some(watched.summary), Some(watched.verdict));
     let outcome = RunOutcome { summary, verdict, plan: watched.plan, ..RunOutcome::unrecorded(ending) };
-    training::report_outcome(&run, &outcome, enough, display, terminal);
+    training::report_outcome(&run, &outcome, as_requested, display, terminal);
     match reported {
         Ok(_) if code == 0 && !terminal.events => {
             terminal.say(&format!("report: {}", run.join(layout::REPORT).display()));

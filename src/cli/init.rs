@@ -103,7 +103,7 @@ pub fn run(arguments: &InitArguments, terminal: &Terminal) -> Result<u8, Failure
     if !existing.is_empty() {
         let (folder, existing) = (shown(folder), existing.join(", "));
         return Err(Failure::Usage(format!(
-            "{folder}: {existing} already exist; choose another directory. Nothing was written"
+            "{folder}: files already exist: {existing}; nothing was written, choose another directory"
         )));
     }
     for (name, text) in &files {

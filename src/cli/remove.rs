@@ -167,7 +167,7 @@ fn is_tagged(run: &Path) -> bool {
     read::notes(run).map_or(true, |notes| !notes.tags.is_empty())
 }
 
-/// Messages about runs that `gc` keeps without being asked to.
+/// Messages about runs that `gc` keeps for another reason than its options.
 struct KeptRuns<'a> {
     terminal: &'a Terminal,
     lines: usize,

@@ -92,15 +92,15 @@ pub fn run(arguments: &ReproduceArguments) -> Result<u8, Failure> {
         origins: &original.manifest.origins,
         stop_after: original.stop_after(),
         until: None,
-        own: trust::check_run(&path).is_ok(),
+        trusted: trust::check_run(&path).is_ok(),
     };
     let mut display = arguments.display.clone();
     display.json = false;
     let (directory, code) = match planned.plan.experiment.command().is_some() {
         true => {
-            let enough = new.stop_after.map(|steps| Enough { steps, after: None });
-            let folder = command::working_directory(&original.manifest);
-            let mode = command::CommandMode { enough, folder, resumes: false };
+            let stop_after = new.stop_after.map(|steps| Enough { steps, after: None });
+            let working_directory = command::working_directory(&original.manifest);
+            let mode = command::CommandMode { stop_after, working_directory, resumes: false };
             command::start(&new, planned, mode, &display, terminal)?
         }
         false => {

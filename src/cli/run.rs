@@ -86,7 +86,7 @@ pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
         stop_after: arguments.probe,
         until: arguments.until.step,
         // A trial of a sweep names the programs of the sweep.
-        own: arguments
+        trusted: arguments
             .directory
             .as_deref()
             .and_then(|folder| folder.ancestors().nth(2))

@@ -26,7 +26,7 @@ fn tables_can_be_read_in_60_columns() {
     assert_eq!(workplace.xrun(&["trial.toml", "-q"]).code, 0);
     let sweep = ["sweep", "trial.toml", "-s", "pipeline.dummy.checkpoint_size=1 KiB,2 KiB"];
     for (arguments, words) in [
-        (vec!["plan", "trial.toml"], vec!["gradient_norms", "because", "what it is"]),
+        (vec!["plan", "trial.toml"], vec!["gradient_norms", "because", "description"]),
         (vec!["trial.toml", "--dry-run"], vec!["gradient_norms", "because"]),
         (sweep.to_vec(), vec!["steps/s with cleanup", "heap peak", "outcome"]),
         ([&sweep[..], &["--dry-run"]].concat(), vec!["buffers at most", "2 points"]),
@@ -49,10 +49,10 @@ fn a_plan_that_does_not_fit_the_limit_has_its_own_exit_code() {
     let said = workplace.xrun(&["plan", "trial.toml"]);
     assert_eq!(said.code, 3, "{said:?}");
     assert!(said.out.contains("does not fit") && said.out.contains("`limits.host_memory`"), "{}", said.out);
-    let advice = "the largest parts that a key makes smaller: ";
+    let advice = "largest parts that a key reduces: ";
     assert!(said.out.contains(advice) && said.out.contains("(`limits.metrics_queue`)"), "{}", said.out);
     // The memory that is missing leaks.
-    assert!(said.out.contains("less than what is missing") && !said.out.contains("--solve"), "{}", said.out);
+    assert!(said.out.contains("not enough") && !said.out.contains("--solve"), "{}", said.out);
     let fits = workplace.xrun(&["plan", "trial.toml", "-s", "limits.host_memory=1 GiB"]);
     assert!(fits.code == 0 && !fits.out.contains(advice), "{fits:?}");
     assert_eq!(workplace.xrun(&["plan", "nothing.toml"]).code, 2);
@@ -115,7 +115,7 @@ fn a_probe_that_ends_early_is_no_measurement() {
     for at in ["panic_at_step=2", "fail_at_step=2", "nan_at_step=2"] {
         let said = workplace.xrun(&["plan", "trial.toml", "-s", &format!("pipeline.dummy.{at}")]);
         assert_eq!(said.code, 1, "{at}: {said:?}");
-        assert!(said.err.contains("the probe failed") && !said.out.contains("fits"), "{at}: {said:?}");
+        assert!(said.err.contains("the memory probe failed") && !said.out.contains("fits"), "{at}: {said:?}");
     }
 }
 
@@ -198,7 +198,7 @@ fn a_device_that_is_full_in_the_probe_is_too_large_and_a_search_goes_down() {
 fn solving_for_what_is_no_number_says_so() {
     let workplace = Workplace::new();
     workplace.file("trial.toml", "[pipeline.dummy]\n");
-    for (key, words) in [("limits.batch", "no such key"), ("experiment.device", "whole number")] {
+    for (key, words) in [("limits.batch", "unknown key"), ("experiment.device", "integer")] {
         let said = workplace.xrun(&["plan", "trial.toml", "--solve", key]);
         assert_eq!(said.code, 2, "{said:?}");
         assert!(said.err.contains(words), "{}", said.err);
@@ -287,7 +287,8 @@ fn a_leak_that_reaches_a_limit_is_told_as_one() {
     let step = dead["step"].as_u64().unwrap();
     assert!(dead["in_no_buffer"].as_u64().unwrap() > step << 20, "a MiB of each step");
     assert_eq!(dead["suggestions"].as_array().unwrap().len(), 0, "nothing of the file helps: {dead}");
-    for words in ["heap in use", ": in no buffer 1", "memory is growing: heap in use by 1.0 MiB", "xrun verdict "] {
+    for words in ["heap in use", ": outside of buffers 1", "memory is growing: heap in use by 1.0 MiB", "xrun verdict "]
+    {
         assert!(said.err.contains(words), "{words}: {}", said.err);
     }
     assert!(said.err.contains("the limit of 200.0 MiB is reached") && !said.err.contains("more steps"), "{}", said.err);
@@ -306,7 +307,7 @@ fn a_run_in_a_cgroup_that_is_too_small_ends_by_itself_and_not_by_the_kernel() {
     let mut command = group.command(&workplace, &arguments);
     let said = said(command.output().unwrap());
     assert_eq!(said.code, 5, "{said:?}");
-    assert!(said.err.contains("the container allows"), "{}", said.err);
+    assert!(said.err.contains("the container's limit"), "{}", said.err);
     let run = workplace.latest("trial");
     let step = json(&run.join("summary.json"))["steps"].as_u64().unwrap();
     // The program itself needs some 40 MiB, built without optimisation.

@@ -66,9 +66,9 @@ fn notes_that_are_written_at_once_are_all_kept() {
 fn a_run_goes_when_it_is_agreed_to_and_latest_means_the_one_before() {
     let (workplace, runs) = with_runs(2);
     let said = workplace.xrun(&["rm", "trial"]);
-    assert!(said.code == 2 && said.err.contains("--yes removes"), "nobody can be asked: {said:?}");
+    assert!(said.code == 2 && said.err.contains("--yes"), "stdin is not a terminal: {said:?}");
     let said = workplace.xrun(&["rm", "trial", "--dry-run"]);
-    assert!(said.code == 0 && said.err.contains("would remove 1 run, "), "{said:?}");
+    assert!(said.code == 0 && said.err.contains("would remove 1 run ("), "{said:?}");
     assert!(runs[1].exists());
     let said = workplace.xrun(&["rm", "trial", "--yes"]);
     assert!(said.code == 0 && said.err.contains("removed 1 run, "), "{said:?}");
@@ -88,7 +88,7 @@ fn what_runs_is_committed_or_of_a_sweep_stays() {
         workplace.latest("trial") != runs[0] && workplace.latest("trial").join("manifest.json").exists()
     });
     let said = workplace.xrun(&["rm", "trial", "--yes"]);
-    assert!(said.code == 2 && said.err.contains("a process is writing it"), "{said:?}");
+    assert!(said.code == 2 && said.err.contains("a process is writing"), "{said:?}");
     child.kill().unwrap();
     child.wait().unwrap();
 
@@ -112,7 +112,7 @@ fn what_runs_is_committed_or_of_a_sweep_stays() {
     assert_eq!(workplace.xrun(&["sweep", "trial.toml", "-q", "-s", "experiment.seed=1,2"]).code, 0);
     let sweep = std::fs::canonicalize(workplace.path("results/trial/sweeps/latest")).unwrap();
     let said = workplace.xrun(&["rm", sweep.join("points/0001-1").to_str().unwrap(), "--yes"]);
-    assert!(said.code == 2 && said.err.contains("belongs to a sweep"), "{said:?}");
+    assert!(said.code == 2 && said.err.contains("sweep"), "{said:?}");
 }
 
 #[test]
@@ -247,7 +247,7 @@ fn what_a_kill_left_goes_only_where_it_was_asked_for_and_is_proven() {
     workplace.file("results/other/.removing-run/run.lock", "");
     let foreign = workplace.file("results/trial/.removing-mine/a.md", "mine");
     let said = workplace.xrun(&["gc", "trial", "--keep", "1", "--yes"]);
-    assert!(said.code == 0 && said.err.contains("2 folders are not runs"), "{said:?}");
+    assert!(said.code == 0 && said.err.contains("kept 2 directories"), "{said:?}");
     assert!(!aside(&runs[0]).exists() && aside(&runs[1]).exists() && foreign.exists(), "{said:?}");
     assert!(workplace.path("results/other/.removing-run").exists(), "it is of another experiment");
     assert_eq!(workplace.xrun(&["gc", "--keep", "1", "--yes"]).code, 0);
@@ -301,5 +301,5 @@ fn results_that_cannot_be_written_are_named_as_such() {
         return skipped("another user cannot start the program");
     };
     assert!(said.code == 1 && said.err.contains("Permission denied") && said.err.contains("run.lock"), "{said:?}");
-    assert!(!said.err.contains("a process is writing it") && runs[0].join("summary.json").exists(), "{said:?}");
+    assert!(!said.err.contains("a process is writing") && runs[0].join("summary.json").exists(), "{said:?}");
 }

@@ -56,7 +56,7 @@ pub fn save(task: &mut dyn Task, state: &LoopState, run: &Path, keep_last: usize
     Ok(())
 }
 
-/// SHA-256 of each file in a folder and in the folders below it, by relative path.
+/// SHA-256 of each file below a directory, by relative path.
 fn digests(folder: &Path) -> io::Result<BTreeMap<String, String>> {
     let mut all = BTreeMap::new();
     for entry in std::fs::read_dir(folder)? {

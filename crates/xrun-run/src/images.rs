@@ -8,7 +8,8 @@ use xrun_core::files::write::WriteError;
 use xrun_core::task::ValidationReport;
 use xrun_results::format::{PictureEntry, Pictures, VERSION};
 
-/// Writes the images into `pictures` below `folder`, replacing those of an earlier validation; does nothing without images.
+/// Writes the images into the directory `pictures` of a run or an evaluation, replacing those of an earlier validation. Does
+/// nothing without images.
 ///
 /// # Errors
 /// A file cannot be written.

@@ -26,11 +26,11 @@ pub struct LimitReached {
     pub limit: u64,
     /// Bytes that are held, that the next step would hold, or that were held and requested.
     pub held: u64,
-    /// How the limit was detected.
+    /// Kind of detection.
     pub trigger: Trigger,
 }
 
-/// How a limit was detected.
+/// Kind of detection of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trigger {
     /// A sample exceeds it.

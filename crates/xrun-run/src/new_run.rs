@@ -18,7 +18,7 @@ use xrun_results::trust;
 use xrun_watch::directory;
 use xrun_watch::directory::RunDirectory;
 
-/// Where the directory of a run is created.
+/// Location of a new run's directory.
 #[derive(Clone, Copy, Debug)]
 pub enum RunLocation<'a> {
     /// Below this results directory, as the newest run of its experiment.
@@ -32,7 +32,7 @@ pub enum RunLocation<'a> {
 /// Request to create a run.
 #[derive(Clone, Copy, Debug)]
 pub struct NewRun<'a> {
-    /// Where the run's directory is created.
+    /// Location of the run's directory.
     pub location: RunLocation<'a>,
     /// Text of the experiment file.
     pub text: &'a [u8],
@@ -43,7 +43,7 @@ pub struct NewRun<'a> {
     /// Step after which the run stops, to be resumed later with the numbers of a run that never stopped.
     pub until: Option<u64>,
     /// True if this user chose the programs that the experiment names.
-    pub own: bool,
+    pub trusted: bool,
 }
 
 /// Run whose directory has been created.
@@ -59,7 +59,7 @@ pub struct CreatedRun {
 impl<'a> NewRun<'a> {
     /// Run of all steps of a checked experiment.
     pub fn new(checked: &'a Checked, location: RunLocation<'a>) -> Self {
-        Self { location, text: &checked.text, origins: &checked.origins, stop_after: None, until: None, own: true }
+        Self { location, text: &checked.text, origins: &checked.origins, stop_after: None, until: None, trusted: true }
     }
 
     /// Creates the directory and writes experiment, plan and manifest there.
@@ -88,7 +88,7 @@ impl<'a> NewRun<'a> {
         manifest.until = self.until;
         launch::write_inputs(&directory.path, self.text, &resolved, &manifest, plan, parameters)
             .map_err(NotStarted::failed)?;
-        if self.own {
+        if self.trusted {
             trust::sign_run(&directory.path, &plan.experiment);
         }
         let state = LoopState { run: manifest.whose(), fingerprint, ..LoopState::default() };

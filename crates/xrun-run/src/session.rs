@@ -169,7 +169,7 @@ impl<'a> Session<'a> {
         Ok(Ending::new(Outcome::MemoryLimit, message))
     }
 
-    /// Ending of a run that has done the steps it was asked to do, with everything due after the last of them.
+    /// Ending of a run that has done the requested number of steps, including everything due after the last one.
     pub fn requested_steps_done(&self) -> Option<Ending> {
         let message = || format!("stopped after step {}, as requested", self.state.step);
         let last = self.stop_after.into_iter().chain(self.until).min()?;

@@ -43,8 +43,7 @@ pub fn lines(snapshot: &Snapshot, width: Option<usize>) -> Vec<String> {
     let table = columns_within(&header, &cells, width, &OPTIONAL_COLUMNS);
     let mut table = table.lines();
     let head = table.next().unwrap_or_default();
-    let has = |column: &str| head.split_whitespace().any(|word| word == column);
-    let dropped = |column: &str| !has(column);
+    let dropped = |column: &str| head.split_whitespace().all(|word| word != column);
     lines.push(String::new());
     lines.push(head.to_owned());
     for (row, line) in snapshot.rows.iter().zip(table) {
@@ -152,8 +151,6 @@ mod tests {
             }
         }
         let wide = lines(&snapshot(), None).join("\n");
-        assert!(wide.contains("2026-11-21T07-56-17_57d022  stage2") && wide.contains("96 % of the growth"), "{wide}");
-        assert!(wide.starts_with("1 running, 1 ended in results\n"), "{wide}");
-        assert!(wide.ends_with("and 3 more ended (-n shows more)"), "{wide}");
+        insta::assert_snapshot!(wide.replace("猫", ""), @"");
     }
 }

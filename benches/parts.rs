@@ -38,9 +38,9 @@ fn memory_sample(bencher: Bencher, kind: &str) {
     let mut tracer = Tracer::new(&ledger, 0, every, None);
     bencher.bench_local(|| {
         let phases = BTreeMap::from([("forward".to_owned(), 1), ("backward".to_owned(), 2)]);
-        let begun = std::time::Instant::now();
+        let start_time = std::time::Instant::now();
         let position = LoopPosition { step: 1, epoch: 1, point: Point::Step, freed: None };
-        tracer.sample(SampleContext { begun, position, device: None, phases })
+        tracer.sample(SampleContext { start_time, position, device: None, phases })
     });
 }
 

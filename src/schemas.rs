@@ -16,7 +16,7 @@ use crate::sweep::records::sweep::{Process, Record, Table};
 use crate::sweep::records::sweep_memory::SweepMemory;
 
 /// Schemas of the records in the directory of a run or a sweep, by the names of their files in `schemas/`.
-pub fn of_records() -> Vec<(&'static str, Value)> {
+pub fn record_schemas() -> Vec<(&'static str, Value)> {
     vec![
         ("manifest", titled("manifest", "manifest.json of a run", generate::<Manifest>(false))),
         ("plan", titled("plan", "plan.json of a run", generate::<PlanFile>(false))),

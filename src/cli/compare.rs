@@ -69,7 +69,7 @@ fn find_runs(results: &Path, text: &str, terminal: &Terminal) -> Result<Vec<Path
     }
     match found.is_empty() {
         false => Ok(found),
-        true => Ok(vec![index::find(results, text).map_err(|error| Failure::Usage(error.to_string()))?]),
+        true => Ok(vec![index::find(results, text)?]),
     }
 }
 

@@ -190,7 +190,7 @@ fn with_values(argument: Arg) -> Arg {
         "solve" => habits::all_keys(),
         "pipeline" => Pipeline::names().map(str::to_owned).collect(),
         "record" => {
-            let records = schemas::of_records().into_iter().map(|(name, _)| name.to_owned());
+            let records = schemas::record_schemas().into_iter().map(|(name, _)| name.to_owned());
             std::iter::once("experiment".to_owned()).chain(records).collect()
         }
         "subcommand" => CommandLine::command().get_subcommands().map(|of| of.get_name().to_owned()).collect(),

@@ -20,8 +20,7 @@ pub(super) const CHANGEABLE: &[&str] =
 
 #[derive(Clone, Debug, Args)]
 pub struct EvalArguments {
-    /// Run: a directory, EXPERIMENT/RUN, the first or last six characters of its name, EXPERIMENT, latest or latest~2.
-    #[arg(value_hint = ValueHint::DirPath)]
+    #[arg(help = super::RUN_HELP, value_hint = ValueHint::DirPath)]
     run: String,
     /// Checkpoint: best, last, or the step after which it was written.
     #[arg(long, value_name = "CHECKPOINT", default_value = "best", value_parser = checkpoint_choice)]

@@ -24,8 +24,7 @@ pub fn run(arguments: &ExportArguments, terminal: &Terminal) -> Result<u8, Failu
             .collect();
         return Err(Failure::Usage(format!("--to is missing: {}", all.join(" or "))));
     };
-    let run =
-        index::find(&arguments.results.folder, &arguments.run).map_err(|error| Failure::Usage(error.to_string()))?;
+    let run = index::find(&arguments.results.folder, &arguments.run)?;
     if to == To::Public {
         return public(&run, arguments, terminal);
     }

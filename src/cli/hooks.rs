@@ -1,8 +1,6 @@
 //! Hooks of a run that the command line starts: whether they are run, and their connection to the run's events.
 
-use std::cell::RefCell;
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
 
 use super::terminal::Terminal;
 use crate::run::hooks::HookDispatcher;
@@ -36,27 +34,27 @@ impl HookPolicy {
 /// Observer that starts the hook for growth and passes all events on.
 pub struct HookObserver {
     inner: Box<dyn Observer>,
-    dispatcher: Rc<RefCell<Option<HookDispatcher>>>,
+    dispatcher: HookDispatcher,
     run: PathBuf,
     steps: u64,
 }
 
 impl HookObserver {
     /// Creates the observer of a run with `steps` planned steps.
-    pub fn new(
-        inner: Box<dyn Observer>,
-        dispatcher: Rc<RefCell<Option<HookDispatcher>>>,
-        run: &Path,
-        steps: u64,
-    ) -> Self {
+    pub fn new(inner: Box<dyn Observer>, dispatcher: HookDispatcher, run: &Path, steps: u64) -> Self {
         Self { inner, dispatcher, run: run.to_path_buf(), steps }
+    }
+
+    /// Drops the inner observer and returns the dispatcher.
+    pub fn into_dispatcher(self) -> HookDispatcher {
+        self.dispatcher
     }
 }
 
 impl Observer for HookObserver {
     fn event(&mut self, event: Event<'_>) {
-        if let (Event::Growing { step, verdict }, Some(hooks)) = (event, self.dispatcher.borrow_mut().as_mut()) {
-            hooks.growing(&self.run, step, self.steps, verdict);
+        if let Event::Growing { step, verdict } = event {
+            self.dispatcher.growing(&self.run, step, self.steps, verdict);
         }
         self.inner.event(event);
     }

@@ -124,7 +124,7 @@ impl ExpectedGrowth {
 
 /// Runs a leaky experiment and its control; `None` if a signal stopped one of them.
 fn pair(name: &str, file: &Path, expected: &ExpectedGrowth, runs: &mut LeakRuns) -> Result<Option<Pair>, Failure> {
-    let began = Instant::now();
+    let start_time = Instant::now();
     let LeakRun::Judged(leaky, leaky_run) = runs.leaky(file)? else { return Ok(None) };
     let control = file.with_file_name(format!("{name}{CONTROL}"));
     let LeakRun::Judged(bounded, _) = runs.control(&control)? else { return Ok(None) };
@@ -149,7 +149,7 @@ fn pair(name: &str, file: &Path, expected: &ExpectedGrowth, runs: &mut LeakRuns)
         },
         series: expected.series.clone(),
         owner_expected: expected.owner.clone(),
-        seconds: began.elapsed().as_secs_f64(),
+        seconds: start_time.elapsed().as_secs_f64(),
         left_out: None,
     }))
 }

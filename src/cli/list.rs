@@ -67,7 +67,7 @@ pub fn run(arguments: &ListArguments, terminal: &Terminal) -> Result<u8, Failure
     // Filters on runs exclude sweeps.
     let sweeps = if by_run { Vec::new() } else { sweeps(results, experiment.map(String::as_str)) };
     if let Some(name) = experiment.filter(|_| sweeps.is_empty()) {
-        index::known_experiment(results, name).map_err(|error| Failure::Usage(error.to_string()))?;
+        index::known_experiment(results, name)?;
     }
     let selection = Selection {
         experiment: experiment.cloned(),

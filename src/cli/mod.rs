@@ -76,6 +76,10 @@ Exit codes:
     2  no such run, or invalid command line
     8  stopped by a signal";
 
+/// Help of an argument that names a run.
+const RUN_HELP: &str = "Run: a directory, EXPERIMENT/RUN, the first or last six characters of its name, EXPERIMENT, latest or \
+    latest~2";
+
 /// Version of xrun, also for a program that is built on it.
 fn version() -> &'static str {
     let is_xrun = invocation::program() == env!("CARGO_PKG_NAME");
@@ -352,8 +356,7 @@ pub struct NewArguments {
 
 #[derive(Clone, Debug, Args)]
 pub struct RunName {
-    /// Run: a directory, EXPERIMENT/RUN, the first or last six characters of its name, EXPERIMENT, latest or latest~2.
-    #[arg(default_value = "latest", value_hint = ValueHint::DirPath)]
+    #[arg(help = RUN_HELP, default_value = "latest", value_hint = ValueHint::DirPath)]
     run: String,
     #[command(flatten)]
     results: Results,
@@ -412,8 +415,7 @@ pub struct LeaksArguments {
 
 #[derive(Clone, Debug, Args)]
 pub struct ExportArguments {
-    /// Run: a directory, EXPERIMENT/RUN, the first or last six characters of its name, EXPERIMENT, latest or latest~2.
-    #[arg(default_value = "latest", value_hint = ValueHint::DirPath)]
+    #[arg(help = RUN_HELP, default_value = "latest", value_hint = ValueHint::DirPath)]
     run: String,
     /// Format to write.
     // Required. It is an `Option` only so that the error lists the choices.

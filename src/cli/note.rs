@@ -13,8 +13,7 @@ use crate::units::counted;
 
 #[derive(Clone, Debug, Args)]
 pub struct NoteArguments {
-    /// Run: a directory, EXPERIMENT/RUN, the first or last six characters of its name, EXPERIMENT, latest or latest~2.
-    #[arg(value_hint = ValueHint::DirPath)]
+    #[arg(help = super::RUN_HELP, value_hint = ValueHint::DirPath)]
     run: String,
     /// Text of the note.
     #[arg(required_unless_present_any = ["tag", "untag"])]
@@ -31,7 +30,7 @@ pub struct NoteArguments {
 
 pub fn run(arguments: &NoteArguments, terminal: &Terminal) -> Result<u8, Failure> {
     let usage = |message: String| Failure::Usage(message);
-    let run = index::find(&arguments.results.folder, &arguments.run).map_err(|error| usage(error.to_string()))?;
+    let run = index::find(&arguments.results.folder, &arguments.run)?;
     let run = std::fs::canonicalize(&run).map_err(|error| Failure::Failed(format!("{}: {error}", run.display())))?;
     for tag in arguments.tag.iter().chain(&arguments.untag) {
         if let Some(why) = wrong_tag(tag) {

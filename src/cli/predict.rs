@@ -27,8 +27,7 @@ const TEXT_MAX: usize = 400;
 
 #[derive(Clone, Debug, Args)]
 pub struct PredictArguments {
-    /// Run: a directory, EXPERIMENT/RUN, the first or last six characters of its name, EXPERIMENT, latest or latest~2.
-    #[arg(value_hint = ValueHint::DirPath)]
+    #[arg(help = super::RUN_HELP, value_hint = ValueHint::DirPath)]
     run: String,
     /// Files to predict on: images (PNG or JPEG), sounds (WAV) or JSON lines of questions, depending on the pipeline.
     #[arg(required = true, value_name = "FILES", value_hint = ValueHint::FilePath)]

@@ -37,7 +37,7 @@ pub struct Programs {
 
 impl Programs {
     /// Programs of a run: its command, and its hooks if they are enabled.
-    pub fn of_run(run: &Path, experiment: &Experiment, which: CommandLineOf, hooks: bool) -> Self {
+    pub fn for_run(run: &Path, experiment: &Experiment, which: CommandLineOf, hooks: bool) -> Self {
         let mut command_lines: Vec<String> = command(run, experiment, which).into_iter().collect();
         if hooks {
             let hooks = &experiment.hooks;

@@ -28,7 +28,7 @@ pub fn observer(format: Progress, terminal: Terminal) -> Box<dyn Observer> {
     };
     match format {
         Progress::None => Box::new(crate::run::observer::Silent),
-        Progress::Json => Box::new(JsonProgress { terminal, begun: Instant::now(), first_step: 0 }),
+        Progress::Json => Box::new(JsonProgress { terminal, start_time: Instant::now(), first_step: 0 }),
         Progress::Bars => Box::new(TextProgress::new(terminal, true)),
         Progress::Plain | Progress::Auto => Box::new(TextProgress::new(terminal, false)),
     }
@@ -41,8 +41,8 @@ pub fn spinner(terminal: Terminal, what: &'static str) -> Option<Spinner> {
         return None;
     }
     if !terminal::is_terminal() {
-        let begun = Instant::now();
-        let say = move || terminal.say(&format!("{what}: {} so far", seconds(begun.elapsed().as_secs_f64())));
+        let start_time = Instant::now();
+        let say = move || terminal.say(&format!("{what}: {} so far", seconds(start_time.elapsed().as_secs_f64())));
         return Some(Spinner { bar: None, _lines: Periodic::every(SPINNER_LINE_EVERY, say) });
     }
     let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(5)).with_message(what);
@@ -94,7 +94,7 @@ const LINE_EVERY: Duration = Duration::from_secs(5);
 struct TextProgress {
     terminal: Terminal,
     bar: Option<ProgressBar>,
-    begun: Instant,
+    start_time: Instant,
     last_line: Instant,
     first_step: u64,
     steps: u64,
@@ -122,7 +122,7 @@ impl TextProgress {
         Self {
             terminal,
             bar,
-            begun: now,
+            start_time: now,
             last_line: now,
             first_step: 0,
             steps: 0,
@@ -143,8 +143,8 @@ impl TextProgress {
     }
 
     fn started(&mut self, plan: &Plan, device: &str, run: &std::path::Path, step: u64) {
-        self.begun = Instant::now();
-        self.last_line = self.begun;
+        self.start_time = Instant::now();
+        self.last_line = self.start_time;
         self.first_step = step;
         self.steps = plan.steps;
         self.epochs = plan.epochs();
@@ -177,7 +177,7 @@ impl TextProgress {
 
     /// Steps per second of this process, including validations and everything else between steps.
     fn steps_per_second(&self, step: u64) -> f64 {
-        (step - self.first_step) as f64 / self.begun.elapsed().as_secs_f64().max(1e-9)
+        (step - self.first_step) as f64 / self.start_time.elapsed().as_secs_f64().max(1e-9)
     }
 
     fn left(&self, step: u64) -> Option<String> {
@@ -331,16 +331,16 @@ fn suspect_text(suspects: &[String]) -> String {
 /// Progress as one JSON object per event.
 struct JsonProgress {
     terminal: Terminal,
-    begun: Instant,
+    start_time: Instant,
     first_step: u64,
 }
 
 impl Observer for JsonProgress {
     fn event(&mut self, event: Event<'_>) {
-        let seconds = self.begun.elapsed().as_secs_f64();
+        let seconds = self.start_time.elapsed().as_secs_f64();
         let value = match event {
             Event::Started { run, plan, device, step } => {
-                (self.begun, self.first_step) = (Instant::now(), step);
+                (self.start_time, self.first_step) = (Instant::now(), step);
                 serde_json::json!({
                     "event": "started", "time": now(), "run": run.display().to_string(), "device": device, "step": step,
                     "steps": plan.steps, "steps_per_epoch": plan.steps_per_epoch,

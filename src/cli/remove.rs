@@ -65,7 +65,7 @@ pub fn rm(arguments: &RemoveArguments, terminal: &Terminal) -> Result<u8, Failur
     let mut removable: Vec<Removable> = Vec::with_capacity(arguments.runs.len());
     // No run is removed unless all can be.
     for text in &arguments.runs {
-        let found = index::find(&arguments.results.folder, text).map_err(|error| Failure::Usage(error.to_string()))?;
+        let found = index::find(&arguments.results.folder, text)?;
         match absolute(&found).and_then(|run| remove::check_removable(&run)) {
             Ok(run) if removable.iter().any(|known| known.path == run.path) => {}
             Ok(run) => removable.push(run),
@@ -84,7 +84,7 @@ pub fn gc(arguments: &CollectArguments, terminal: &Terminal) -> Result<u8, Failu
     let results = &arguments.results.folder;
     let experiment = arguments.experiment.as_deref();
     if let Some(name) = experiment {
-        index::known_experiment(results, name).map_err(|error| Failure::Usage(error.to_string()))?;
+        index::known_experiment(results, name)?;
     }
     let found: Vec<Entry> = index::newest_first(results, experiment).collect();
     let mut leftovers = remove::find_leftovers(results, experiment);

@@ -8,8 +8,7 @@ use crate::results::{index, read};
 use crate::verdict::table::Asked;
 
 pub fn run(arguments: &RunName, terminal: &Terminal) -> Result<u8, Failure> {
-    let run =
-        index::find(&arguments.results.folder, &arguments.run).map_err(|error| Failure::Usage(error.to_string()))?;
+    let run = index::find(&arguments.results.folder, &arguments.run)?;
     // An active or killed run has no verdict yet.
     let so_far = match read::verdict(&run) {
         Ok(None) => judge::of_path(&run, &Asked::default()).ok().map(|judged| judged.verdict),

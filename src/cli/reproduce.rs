@@ -44,7 +44,7 @@ const CHANGEABLE: &[&str] = &[
 
 #[derive(Clone, Debug, Args)]
 pub struct ReproduceArguments {
-    /// Run: a directory, EXPERIMENT/RUN, the first or last six characters of its name, EXPERIMENT, latest or latest~2.
+    #[arg(help = super::RUN_HELP)]
     run: String,
     #[command(flatten)]
     overrides: Overrides,
@@ -136,7 +136,7 @@ fn plan(
     let overrides = arguments.overrides.all();
     resolved::text_of(path).map_err(Failure::failed)?;
     let mut experiment = read::read_resolved(&path.join(layout::RESOLVED), &overrides)?.experiment;
-    Programs::of_run(path, &experiment, CommandLineOf::Program, arguments.hooks).check(arguments.allow_command)?;
+    Programs::for_run(path, &experiment, CommandLineOf::Program, arguments.hooks).check(arguments.allow_command)?;
     let paths = data_path_keys(&experiment);
     let changeable: Vec<&str> =
         EXCLUDED_KEYS.iter().chain(CHANGEABLE).copied().chain(paths.iter().map(String::as_str)).collect();

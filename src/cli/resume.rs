@@ -55,8 +55,7 @@ const CHANGEABLE: &[&str] = &[
 
 #[derive(Clone, Debug, Args)]
 pub struct ResumeArguments {
-    /// Run: a directory, EXPERIMENT/RUN, the first or last six characters of its name, EXPERIMENT, latest or latest~2.
-    #[arg(value_hint = ValueHint::DirPath)]
+    #[arg(help = super::RUN_HELP, value_hint = ValueHint::DirPath)]
     run: String,
     #[command(flatten)]
     extend: ExtendArguments,
@@ -94,7 +93,7 @@ pub fn refuse_watched(run: &Path) -> Result<(), Failure> {
 
 /// Directory of the run with this name. `latest` is resolved, because another run may start meanwhile.
 pub fn find_run(results: &Results, text: &str) -> Result<PathBuf, Failure> {
-    let found = index::find(&results.folder, text).map_err(|error| Failure::Usage(error.to_string()))?;
+    let found = index::find(&results.folder, text)?;
     std::fs::canonicalize(&found).map_err(|error| Failure::Failed(format!("{}: {error}", found.display())))
 }
 
@@ -108,12 +107,14 @@ pub fn run(arguments: &ResumeArguments) -> Result<u8, Failure> {
     }
     refuse_watched(&path)?;
     let overrides = arguments.overrides.all();
-    refuse_other_keys(&overrides, CHANGEABLE, "cannot be changed by a resume", "start a new run")?;
+    let extends = overrides.iter().any(|text| matches!(key_of(text), "training.epochs" | "training.max_steps"));
+    let alternative = if extends { "train further with --epochs or --max-steps" } else { "start a new run" };
+    refuse_other_keys(&overrides, CHANGEABLE, "cannot be changed by a resume", alternative)?;
     let extend = arguments.extend;
     let overrides: Vec<String> = overrides.into_iter().chain(extend.overrides()).collect();
     resolved_text::text_of(&path).map_err(Failure::failed)?;
     let checked = read::read_resolved(&path.join(layout::RESOLVED), &overrides)?;
-    Programs::of_run(&path, &checked.experiment, CommandLineOf::Resume, arguments.hooks)
+    Programs::for_run(&path, &checked.experiment, CommandLineOf::Resume, arguments.hooks)
         .check(arguments.allow_command)?;
     let directory = directory::reopen(&path).map_err(|error| match error.source.kind() {
         ErrorKind::WouldBlock => Failure::failed(ResumeError::Busy { run: path.clone() }),

@@ -10,7 +10,7 @@ pub fn run(arguments: &SchemaArguments, terminal: &Terminal) -> Result<u8, Failu
         terminal.json(&schema::schema());
         return Ok(0);
     }
-    let records = schemas::of_records();
+    let records = schemas::record_schemas();
     match records.iter().find(|(name, _)| *name == arguments.record) {
         Some((_, schema)) => terminal.json(schema),
         None => {

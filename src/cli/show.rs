@@ -20,7 +20,7 @@ pub fn run(arguments: &RunName, terminal: &Terminal) -> Result<u8, Failure> {
     if let Some(sweep) = find_sweep(results, &arguments.run) {
         return show_sweep(&sweep, arguments.json, terminal);
     }
-    let run = index::find(results, &arguments.run).map_err(|error| Failure::Usage(error.to_string()))?;
+    let run = index::find(results, &arguments.run)?;
     let notes = read::notes(&run).map_err(Failure::failed)?;
     let killed = (index::entry(&run).state == RunState::Killed).then(|| killed::explain(&run));
     if arguments.json {

@@ -8,6 +8,7 @@ use crate::printable;
 use crate::probe::ProbeError;
 use crate::problem::Problems;
 use crate::results::format::Outcome;
+use crate::results::index::IndexError;
 use crate::stop::{EXIT_BAD_INPUT, exit_code};
 
 /// Terminal output: stdout for answers, stderr for everything else.
@@ -250,6 +251,12 @@ impl Failure {
     /// Converts an error of the data, the device or the disk.
     pub fn failed(error: impl std::fmt::Display) -> Self {
         Self::Failed(error.to_string())
+    }
+}
+
+impl From<IndexError> for Failure {
+    fn from(error: IndexError) -> Self {
+        Self::Usage(error.to_string())
     }
 }
 

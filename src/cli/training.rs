@@ -1,8 +1,6 @@
 //! Training of a new or resumed run: signals, progress, hooks, report and outcome.
 
-use std::cell::RefCell;
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
 use std::time::Instant;
 
 use super::hooks::{HookObserver, HookPolicy};
@@ -92,19 +90,16 @@ pub fn train(
     let run = launch.directory.path.clone();
     let stops_early = launch.stop_after.is_some() || launch.until.is_some();
     let dispatcher = HookDispatcher::new(&launch.plan.experiment.hooks, hooks == HookPolicy::Run);
-    let dispatcher = Rc::new(RefCell::new(Some(dispatcher)));
     let shown = progress::observer(display.progress, terminal);
-    let mut observer = HookObserver::new(shown, dispatcher.clone(), &run, launch.plan.steps);
+    let mut observer = HookObserver::new(shown, dispatcher, &run, launch.plan.steps);
     let outcome = launch.train(task, stop, &mut observer);
     let ending = &outcome.ending;
-    drop(observer);
+    let dispatcher = observer.into_dispatcher();
     let reported = report::write(&run);
     let as_requested = stops_early && ending.outcome == Outcome::Interrupted && !stop.raised();
     report_outcome(&run, &outcome, as_requested, display, terminal);
     let code = if as_requested { 0 } else { ending.exit_code() };
-    if let Some(dispatcher) = dispatcher.take() {
-        hooks::run_end_hooks(dispatcher, &run, &outcome, code, terminal);
-    }
+    hooks::run_end_hooks(dispatcher, &run, &outcome, code, terminal);
     match (reported, code) {
         (Err(error), code) => {
             terminal.error(&format!(

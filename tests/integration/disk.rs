@@ -77,7 +77,7 @@ fn a_plan_says_before_the_run_that_its_checkpoints_do_not_fit_the_disk() {
         "does not fit the disk: 2.",
         "5 checkpoints of at most 40",
         "lower `checkpoint.keep_last`",
-        "1.0 MiB are free in small/results",
+        "1.0 MiB free in small/results",
     ] {
         assert!(said.out.replace("\n  ", " ").contains(words), "{words}: {}", said.out);
     }

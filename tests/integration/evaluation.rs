@@ -52,11 +52,7 @@ fn what_cannot_be_evaluated_is_refused_with_the_reason() {
     for (arguments, code, words) in [
         (&["--checkpoint", "15"][..], 1, "45, 60"),
         (&["--checkpoint", "worst"], 2, "`best`, `last`"),
-        (
-            &["-s", "training.epochs=9"],
-            2,
-            "`training.epochs`: cannot change when a checkpoint is evaluated: the model is what was trained",
-        ),
+        (&["-s", "training.epochs=9"], 2, "`training.epochs`: "),
     ] {
         let said = workplace.xrun(&[&["eval", "trial"], arguments].concat());
         assert_eq!(said.code, code, "{said:?}");

@@ -76,7 +76,7 @@ fn a_signal_while_memory_is_measured_is_answered_and_leaves_nothing() {
             workplace.spawn(&[&arguments[..], &["-s", "pipeline.dummy.step_microseconds=60000000"]].concat());
         let lines = std::io::BufRead::lines(std::io::BufReader::new(child.stderr.take().unwrap()));
         let mut lines = lines.map_while(Result::ok);
-        assert!(lines.any(|line| line.starts_with("measuring memory")), "{arguments:?}");
+        assert!(lines.any(|line| line.starts_with("memory probe")), "{arguments:?}");
         // The probe is started a moment after these words.
         wait_until("the signal is heard", || listens(child.id(), signal));
         // SAFETY: a signal to a child that is not yet waited for.

@@ -106,7 +106,7 @@ fn what_runs_is_committed_or_of_a_sweep_stays() {
     assert!(said.code == 2 && said.err.contains("committed in git"), "{said:?}");
     assert_eq!(workplace.xrun(&["trial.toml", "-q"]).code, 0);
     let said = workplace.xrun(&["gc", "--keep", "1", "--yes"]);
-    assert!(said.code == 0 && said.err.contains("stays: files of it are committed in git"), "{said:?}");
+    assert!(said.code == 0 && said.err.contains("kept ") && said.err.contains("committed in git"), "{said:?}");
     assert!(runs[0].exists());
 
     assert_eq!(workplace.xrun(&["sweep", "trial.toml", "-q", "-s", "experiment.seed=1,2"]).code, 0);
@@ -199,7 +199,7 @@ fn a_killed_run_and_one_of_the_future_do_not_count_among_those_to_keep() {
     let future = workplace.path("results/trial/2999-01-01T00-00-00_abcdef");
     copied(&runs[2], &future, Some("2999-01-01T00:00:00Z"));
     let said = gc();
-    assert!(said.code == 0 && said.err.contains(&format!("trial/{} stays", name(&future))), "{said:?}");
+    assert!(said.code == 0 && said.err.contains(&format!("kept trial/{}", name(&future))), "{said:?}");
     assert_eq!(there(&runs), [false, false, true, true], "{said:?}");
     assert!(future.exists());
     assert!(gc().err.contains("nothing to remove"));
@@ -226,7 +226,7 @@ fn the_run_with_the_best_metric_stays() {
     for same in [&["--dry-run", "--keep-best", "score"][..], &["--dry-run", "--keep-best"], &["--dry-run"]] {
         let said = gc(same);
         assert!(said.code == 0 && said.err.contains("would remove 2 runs, "), "{said:?}");
-        assert!(said.err.contains(&format!("trial/{} stays", name(&runs[1]))), "{said:?}");
+        assert!(said.err.contains(&format!("kept trial/{}", name(&runs[1]))), "{said:?}");
     }
     // Also where it was killed, and only its metrics say so.
     std::fs::remove_file(runs[1].join("summary.json")).unwrap();

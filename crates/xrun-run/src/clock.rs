@@ -118,8 +118,8 @@ mod tests {
     fn time_is_added_to_the_phase_that_was_entered() {
         let mut clock = Clock::default();
         clock.enter("forward");
-        let begun = Instant::now();
-        while begun.elapsed() < Duration::from_millis(2) {}
+        let start_time = Instant::now();
+        while start_time.elapsed() < Duration::from_millis(2) {}
         clock.enter(LOOP);
         assert!(clock.total("forward") >= Duration::from_millis(2));
         assert!(clock.take_since_sample()["forward"] >= 2_000);

@@ -100,7 +100,7 @@ pub fn evaluate(
     overrides: &[String],
     same_data: bool,
 ) -> Result<(PathBuf, Evaluation), NotStarted> {
-    let (began, started) = (Instant::now(), timestamp::now());
+    let (start_time, started) = (Instant::now(), timestamp::now());
     let folder = create_dated_directory(&run.join(layout::EVALUATIONS))?;
     let validated = panics::caught(|| {
         task.load(&checkpoint.path)?;
@@ -121,7 +121,7 @@ pub fn evaluate(
         run: manifest.run.clone(),
         step: checkpoint.step,
         started,
-        seconds: began.elapsed().as_secs_f64(),
+        seconds: start_time.elapsed().as_secs_f64(),
         command: command_line::command(),
         overrides: overrides.to_vec(),
         device: device.chosen,

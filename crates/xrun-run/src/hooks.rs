@@ -185,7 +185,7 @@ struct RunningHook {
     program: String,
     child: Child,
     mark: Mark,
-    begun: Instant,
+    start_time: Instant,
     stderr: Arc<Mutex<StderrTail>>,
 }
 
@@ -218,7 +218,7 @@ fn start(command: &[String], document: &HookDocument) -> Result<RunningHook, Hoo
         let reader = std::thread::Builder::new().name("xrun hook".into());
         let _ = reader.spawn(move || read_tail(&mut pipe, &tail));
     }
-    Ok(RunningHook { program: program.clone(), child, mark, begun: Instant::now(), stderr })
+    Ok(RunningHook { program: program.clone(), child, mark, start_time: Instant::now(), stderr })
 }
 
 /// Writes the document to an unnamed file: unlike with a pipe, a hook that does not read cannot block the run.
@@ -247,7 +247,7 @@ impl RunningHook {
         let status = loop {
             match self.child.try_wait() {
                 Ok(Some(status)) => break status,
-                Ok(None) if self.begun.elapsed() >= limit => {
+                Ok(None) if self.start_time.elapsed() >= limit => {
                     self.kill();
                     return Err(HookError::TimeLimit { program: self.program, limit });
                 }
@@ -268,10 +268,10 @@ impl RunningHook {
     }
 
     fn last_stderr_line(&self) -> Option<String> {
-        let begun = Instant::now();
+        let start_time = Instant::now();
         loop {
             let tail = self.stderr.lock().unwrap_or_else(PoisonError::into_inner);
-            if tail.ended || begun.elapsed() >= STDERR_GRACE {
+            if tail.ended || start_time.elapsed() >= STDERR_GRACE {
                 let text = String::from_utf8_lossy(&tail.bytes);
                 return Some(printable::line(text.lines().rev().find(|line| !line.trim().is_empty())?, 300));
             }
@@ -370,9 +370,9 @@ mod tests {
     }
 
     /// Waits until a script has written a process id.
-    fn process_id_in(file: &Path, begun: Instant) -> i32 {
+    fn process_id_in(file: &Path, start_time: Instant) -> i32 {
         while !file.exists() {
-            assert!(begun.elapsed() < LONG, "the hook does not start");
+            assert!(start_time.elapsed() < LONG, "the hook does not start");
             std::thread::sleep(POLL_EVERY);
         }
         std::fs::read_to_string(file).unwrap().trim().parse().unwrap()
@@ -391,10 +391,10 @@ mod tests {
                 true => format!("{}; sleep 600", inner.replace("FILE", &path)),
                 false => format!("{inner} & echo $! > {path}.new; mv {path}.new {path}; wait"),
             };
-            let begun = Instant::now();
+            let start_time = Instant::now();
             let command = ["sh".to_owned(), "-c".to_owned(), script];
             let started = start(&command, &document(HookName::OnEnd, Path::new("/nowhere"))).unwrap();
-            let inner = process_id_in(&file, begun);
+            let inner = process_id_in(&file, start_time);
             let error = started.wait(Duration::from_millis(1)).unwrap_err();
             assert!(matches!(error, HookError::TimeLimit { .. }), "{error}");
             // A zombie, which was not reaped yet, counts as dead.
@@ -403,7 +403,7 @@ mod tests {
                 state.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with('Z'))
             };
             while cfg!(target_os = "linux") && alive() {
-                assert!(begun.elapsed() < LONG, "its process is still alive");
+                assert!(start_time.elapsed() < LONG, "its process is still alive");
                 std::thread::sleep(POLL_EVERY);
             }
         }

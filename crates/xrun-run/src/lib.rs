@@ -1,5 +1,7 @@
 //! Planning, forecasting, training, stopping, saving and resuming one experiment.
 
+#![warn(missing_docs)]
+
 pub mod checkpoint;
 pub mod clock;
 pub mod demand;

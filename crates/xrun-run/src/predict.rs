@@ -94,7 +94,7 @@ pub fn predict(
     options: PredictOptions<'_>,
     listener: &mut dyn PredictListener,
 ) -> Result<(PathBuf, Prediction), PredictError> {
-    let (began, started) = (Instant::now(), timestamp::now());
+    let (start_time, started) = (Instant::now(), timestamp::now());
     let limits = &opened.plan.experiment.limits;
     let request = Asked { files: options.files, question: options.question, limits, folder: run };
     let pipeline = opened.plan.experiment.pipeline.name();
@@ -132,7 +132,7 @@ pub fn predict(
         folder: folder.display().to_string(),
         step: checkpoint.step,
         started,
-        seconds: began.elapsed().as_secs_f64(),
+        seconds: start_time.elapsed().as_secs_f64(),
         command: command_line::command(),
         overrides: options.overrides.to_vec(),
         device: device.chosen,

@@ -137,7 +137,7 @@ impl Planned {
             device::backend().choose_kernels(experiment.device.cpu_kernels).map_err(NotStarted::failed)?;
         }
         let ledger = Ledger::default();
-        let begun = Instant::now();
+        let start_time = Instant::now();
         let pending = experiment.dataset.as_ref().and_then(Dataset::pending);
         let notified = listener.clone();
         dataset::known::tell(move |message| notified.say(message));
@@ -149,7 +149,7 @@ impl Planned {
         drop(work);
         let (facts, prepared) = prepared.map_err(NotStarted::failed)?;
         if pending.is_some() {
-            listener.say(&format!("data: generated in {}", seconds(begun.elapsed().as_secs_f64())));
+            listener.say(&format!("data: generated in {}", seconds(start_time.elapsed().as_secs_f64())));
         }
         // Generating or first reading the data leaves free pages, which would add to the memory of training.
         heap::return_free_pages();

@@ -122,9 +122,9 @@ impl Recorder {
         clock: &mut Clock,
         position: LoopPosition,
     ) -> Result<&MemoryLine, WriteError> {
-        let begun = Instant::now();
+        let start_time = Instant::now();
         let line = self.tracer.sample(SampleContext {
-            begun,
+            start_time,
             position,
             device: task.device_memory(),
             phases: clock.take_since_sample(),

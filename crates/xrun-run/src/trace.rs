@@ -37,7 +37,7 @@ pub struct Tracer {
 #[derive(Debug)]
 pub struct SampleContext {
     /// Time at which the caller started to measure.
-    pub begun: Instant,
+    pub start_time: Instant,
     /// Position in the loop.
     pub position: LoopPosition,
     /// Statistics of the device's memory pool; `None` without one.
@@ -64,7 +64,7 @@ impl Tracer {
 
     /// Takes a sample from the allocator, the ledger and the system.
     pub fn sample(&mut self, context: SampleContext) -> MemoryLine {
-        let SampleContext { begun, position, device, phases } = context;
+        let SampleContext { start_time, position, device, phases } = context;
         let heap = heap::read();
         let frequent = matches!(position.point, Point::Step | Point::BeforeCleanup | Point::AfterCleanup);
         let slow = !frequent || self.peaks.samples.is_multiple_of(self.slow_every);
@@ -102,7 +102,7 @@ impl Tracer {
         self.peaks.samples += 1;
         self.peaks.heap_at_end = line.host.heap;
         self.raise_peaks(&line);
-        let cost = begun.elapsed();
+        let cost = start_time.elapsed();
         self.cost += cost;
         MemoryLine { cost_us: microseconds(cost), ..line }
     }
@@ -115,9 +115,9 @@ impl Tracer {
     }
 
     fn breakdown(&mut self) -> sources::ResidentParts {
-        let begun = Instant::now();
+        let start_time = Instant::now();
         let parts = sources::resident_parts();
-        self.breakdown_cost += begun.elapsed();
+        self.breakdown_cost += start_time.elapsed();
         parts
     }
 
@@ -163,7 +163,7 @@ mod tests {
 
     fn context(step: u64, point: Point) -> SampleContext {
         let position = LoopPosition { step, epoch: 1, point, freed: None };
-        SampleContext { begun: Instant::now(), position, device: None, phases: BTreeMap::new() }
+        SampleContext { start_time: Instant::now(), position, device: None, phases: BTreeMap::new() }
     }
 
     #[test]

@@ -106,12 +106,12 @@ fn train_step(task: &mut dyn Task, session: &mut Session<'_>, step: u64) -> Resu
     let experiment = &plan.experiment;
     let steps = Steps { count: plan.steps, phase_ends: &plan.facts.phase_ends };
     let rate = learning_rate(&experiment.training.schedule, experiment.optimizer.learning_rate(), step, steps);
-    let begun = Instant::now();
+    let start_time = Instant::now();
     let report = task.train_step(step, rate, &mut session.clock)?;
     task.synchronise()?;
     session.check_device()?;
     session.clock.enter(LOOP);
-    session.training += begun.elapsed();
+    session.training += start_time.elapsed();
     session.step_finished();
     if let Some(what) = non_finite(&report) {
         return Ok(Some(diverged(session, step, what, &report)));

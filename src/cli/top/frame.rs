@@ -151,6 +151,17 @@ mod tests {
             }
         }
         let wide = lines(&snapshot(), None).join("\n");
-        insta::assert_snapshot!(wide.replace("猫", ""), @"");
+        insta::assert_snapshot!(wide.replace(&"猫".repeat(80), "…"), @"
+        1 running, 1 ended in results
+
+        run                         experiment  state               step    loss    memory  verdict        left
+        2026-11-21T07-56-17_57d022  stage2      training  310/1000  31 %  0.4312  82.5 MiB  growing  2 min 10 s
+          frame_cache 35.0 MiB, feed_ready 2.0 MiB · on node7, updated 12 s ago
+          memory is growing: heap in use by 470.5 KiB a step since step 0; `leak` holds 96 % of the growth
+        0003-1                      stage2      training  310/1000  31 %  0.4312  82.5 MiB  growing  2 min 10 s
+          frame_cache 35.0 MiB, feed_ready 2.0 MiB · on node7, updated 12 s ago
+          …
+        and 3 more ended (-n shows more)
+        ");
     }
 }

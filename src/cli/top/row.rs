@@ -53,7 +53,7 @@ pub struct Row {
 }
 
 impl Row {
-    fn of(run: &Path) -> Self {
+    fn new(run: &Path) -> Self {
         let entry_name = |path: Option<&Path>| {
             let name = path.and_then(Path::file_name).map_or(String::new(), |name| name.to_string_lossy().into_owned());
             printable::line(&name, NAME_CHARACTERS_MAX)
@@ -96,7 +96,7 @@ impl Row {
 /// Row of a run that has ended, was killed or is damaged.
 pub fn ended(run: &Path) -> Row {
     let entry = index::entry(run);
-    let mut row = Row::of(run);
+    let mut row = Row::new(run);
     row.state = entry.state.words().into();
     row.set_progress(entry.last_step, entry.steps_planned);
     row.loss = entry.loss.as_ref().map_or("-".into(), |(_, loss)| number(*loss));
@@ -151,7 +151,7 @@ impl ActiveRun {
         let host = host.or_else(|| manifest.map(|manifest| manifest.host.name));
         Self {
             run: run.to_path_buf(),
-            row: Row::of(run),
+            row: Row::new(run),
             manifest: modified(&run.join(layout::MANIFEST)),
             plan: read::plan(run).ok(),
             time_limit,

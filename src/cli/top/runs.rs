@@ -51,7 +51,7 @@ pub struct Runs {
 struct Stamp([Option<SystemTime>; 4]);
 
 impl Stamp {
-    fn of(run: &Path) -> Self {
+    fn new(run: &Path) -> Self {
         let files = [layout::SUMMARY, layout::MANIFEST, layout::MEMORY, layout::VERDICT];
         Self(files.map(|name| std::fs::metadata(run.join(name)).ok()?.modified().ok()))
     }
@@ -85,7 +85,7 @@ impl Runs {
             .collect();
         for run in &rest {
             self.followed.remove(run);
-            let stamp = Stamp::of(run);
+            let stamp = Stamp::new(run);
             match self.ended.get(run).filter(|(before, _)| *before == stamp) {
                 Some((_, row)) => rows.push(row.clone()),
                 None => {
@@ -104,13 +104,13 @@ impl Runs {
         if !self.searched.as_ref().is_none_or(due) {
             return;
         }
-        let begun = Instant::now();
+        let start_time = Instant::now();
         let mut known = BTreeSet::new();
         let all = self.folders.iter().flat_map(|folder| find::runs(folder));
         // A run may be named twice, or be in a directory that is named as well.
         let all = all.filter(|run| known.insert(std::fs::canonicalize(run).unwrap_or_else(|_| run.clone())));
         (self.active, self.others) = all.take(index::RUNS_MAX).partition(|run| is_active(run));
-        self.searched = Some((Instant::now(), begun.elapsed()));
+        self.searched = Some((Instant::now(), start_time.elapsed()));
     }
 }
 

@@ -50,7 +50,7 @@ fn a_device_without_room_for_the_model_is_a_memory_limit() {
     let Some(machine) = Machine::new() else { return };
     let said = machine.with("STAND_IN_FAIL_ALLOCATION", 1).trained(&[]);
     assert_eq!(said.code, 5, "{said:?}");
-    assert!(said.err.contains("has no memory for the model; a page of "), "{said:?}");
+    assert!(said.err.contains("does not have enough memory for the model; an allocation of "), "{said:?}");
     assert!(!said.err.contains("CallError") && !said.err.contains("RecvError"), "{said:?}");
 }
 
@@ -83,7 +83,7 @@ fn out_of_memory_in_a_probe_is_too_large() {
     let machine = machine.with("STAND_IN_FAIL_ALLOCATION", 2);
     let said = plan(&machine, &["-s", "experiment.seed=6"]);
     assert_eq!(said.code, 3, "{said:?}");
-    assert!(said.out.contains("does not fit: a probe ran out of memory"), "{said:?}");
+    assert!(said.out.contains("does not fit: the memory probe ran out of memory"), "{said:?}");
     // One picture at a time needs no page but the model's.
     let said = plan(&machine, &["-s", "experiment.seed=6", "--solve", "limits.batch_size"]);
     assert_eq!(said.code, 0, "{said:?}");

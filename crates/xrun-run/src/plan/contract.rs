@@ -169,8 +169,8 @@ impl Contract {
             let cap = (owner.policy != Policy::Leak).then_some(owner.bytes);
             (owner.name.clone(), OwnerContract { cap, peak: row(&owner.name), floor, key: owner.key.clone() })
         });
-        let of_owner = |name: &str| plan.owners.iter().any(|owner| owner.name == name);
-        let parts = forecast.rows.iter().filter(|row| !of_owner(&row.name));
+        let is_owner = |name: &str| plan.owners.iter().any(|owner| owner.name == name);
+        let parts = forecast.rows.iter().filter(|row| !is_owner(&row.name));
         Self {
             fingerprint,
             steps: plan.steps,
@@ -261,12 +261,12 @@ impl Contract {
             violations.extend(self.totals(Some(memory.heap_peak), memory.resident_peak, memory.device_reserved_peak));
         }
         let mut messages: Vec<String> = violations.iter().map(ToString::to_string).collect();
-        messages.extend(verdict.and_then(|verdict| self.grows(verdict)));
+        messages.extend(verdict.and_then(|verdict| self.growth_violation(verdict)));
         messages
     }
 
     /// Message about memory that grows faster than the contract allows.
-    fn grows(&self, verdict: &Verdict) -> Option<String> {
+    fn growth_violation(&self, verdict: &Verdict) -> Option<String> {
         use xrun_results::verdict::Judgement;
         // Not by a single series: that of the container includes other processes.
         if verdict.verdict < Judgement::Growing {
@@ -373,8 +373,8 @@ mod tests {
     fn only_growth_of_the_run_itself_is_a_violation() {
         let locked = contract("");
         // Other processes of the container may grow.
-        assert_eq!(locked.grows(&grown("container", "bounded")), None);
-        assert!(locked.grows(&grown("heap", "growing")).is_some());
+        assert_eq!(locked.growth_violation(&grown("container", "bounded")), None);
+        assert!(locked.growth_violation(&grown("heap", "growing")).is_some());
     }
 
     #[test]

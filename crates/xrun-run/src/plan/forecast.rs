@@ -58,14 +58,14 @@ pub fn forecast(plan: &PlanFile, experiment: &Experiment, probe: &Demand) -> For
         device_in_use_peak: probe.device_in_use_peak.map(|peak| peak.saturating_add(device_growth)),
         device_reserved_peak: reserved,
         device_peak: on_device.map(|bytes| bytes.saturating_add(bytes / DEVICE_HEADROOM_PART)),
-        floors: floors(probe),
+        floors: steady_floors(probe),
         disk: None,
     }
 }
 
 /// Minima between steps of the buffers that are refilled in each step. The fill level of queues depends on timing, and caches
 /// fill up.
-fn floors(probe: &Demand) -> BTreeMap<String, u64> {
+fn steady_floors(probe: &Demand) -> BTreeMap<String, u64> {
     let steady = |held: &&OwnerDemand| matches!(held.policy, Policy::Refuse | Policy::Reduce);
     let floors = probe.owners.iter().filter(|(_, held)| steady(held));
     floors.filter_map(|(name, held)| Some((name.clone(), held.floor?))).collect()

@@ -173,7 +173,7 @@ impl Plan {
 }
 
 #[cfg(test)]
-pub mod tests {
+pub(crate) mod tests {
     use super::*;
 
     /// Plan of an experiment with the pipeline `dummy`.

@@ -14,7 +14,7 @@ const DEPTH_MAX: usize = 6;
 const READ_BYTES_MAX: u64 = 64 << 20;
 
 /// Measures the only run below `results`; `None` if it has no checkpoint.
-pub fn of_results(results: &Path) -> Option<DiskDemand> {
+pub fn measure(results: &Path) -> Option<DiskDemand> {
     let run = folders(results)
         .iter()
         .flat_map(|experiment| folders(experiment))
@@ -73,7 +73,7 @@ mod tests {
     #[test]
     fn checkpoints_lines_and_other_files_are_measured_separately() {
         let results = tempfile::tempdir().unwrap();
-        assert_eq!(of_results(results.path()), None);
+        assert_eq!(measure(results.path()), None);
         let run = results.path().join("stage2/2026-11-21T07-56-17_57d022");
         let put = |name: &str, bytes: usize| {
             fs::create_dir_all(run.join(name).parent().unwrap()).unwrap();
@@ -84,7 +84,7 @@ mod tests {
         put("checkpoints/step_00000002/state.json", 10);
         put("checkpoints/step_00000002/model/weights", 90);
         write::replace(&run.join("memory.jsonl"), b"123456789\n1234567\n").unwrap();
-        let found = of_results(results.path()).unwrap();
+        let found = measure(results.path()).unwrap();
         assert_eq!(found, DiskDemand { checkpoint: 100, sample: 10, metrics_line: 0, rest: 300 });
     }
 }

@@ -109,7 +109,7 @@ pub fn probe(
         // An experiment may have fewer steps than a probe would take.
         Some(summary) if summary.outcome.is_whole() && (summary.steps >= steps || did_all(&summary, &answer)) => {
             let parameters = answer["parameters"].as_u64().unwrap_or_default();
-            Ok(Probe { parameters, demand: summary.demand, disk: disk_usage::of_results(results.path()) })
+            Ok(Probe { parameters, demand: summary.demand, disk: disk_usage::measure(results.path()) })
         }
         Some(summary) if summary.outcome == Outcome::MemoryLimit => Err(ProbeError::OutOfMemory(summary.message)),
         Some(summary) if summary.of_data => Err(ProbeError::Data(summary.message)),
@@ -224,10 +224,10 @@ mod tests {
 
     #[test]
     fn a_probe_that_exceeds_its_time_is_killed() {
-        let begun = Instant::now();
+        let start_time = Instant::now();
         // `exec`, because only the process itself is killed.
         let ended = within("exec sleep 60", Duration::from_millis(200)).unwrap();
-        assert!(ended.is_none() && begun.elapsed() < Duration::from_secs(20), "{ended:?}");
+        assert!(ended.is_none() && start_time.elapsed() < Duration::from_secs(20), "{ended:?}");
         let whole = within("echo done", Duration::from_secs(60)).unwrap().unwrap();
         assert_eq!((whole.status.code(), whole.stdout.as_slice()), (Some(0), b"done\n".as_slice()));
         insta::assert_snapshot!(

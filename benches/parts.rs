@@ -20,7 +20,8 @@ use xrun::heap::CountingAllocator;
 use xrun::pipelines::fewshot_detection::batch::HostBatch;
 use xrun::pipelines::fewshot_detection::prepare::Prepared;
 use xrun::results::format::Point;
-use xrun::run::trace::{Moment, Tracer};
+use xrun::run::recorder::LoopPosition;
+use xrun::run::trace::{SampleContext, Tracer};
 
 fn main() {
     divan::main();
@@ -37,8 +38,9 @@ fn memory_sample(bencher: Bencher, kind: &str) {
     let mut tracer = Tracer::new(&ledger, 0, every, None);
     bencher.bench_local(|| {
         let phases = BTreeMap::from([("forward".to_owned(), 1), ("backward".to_owned(), 2)]);
-        let begun = std::time::Instant::now();
-        tracer.sample(Moment { begun, step: 1, epoch: 1, point: Point::Step, device: None, freed: None, phases })
+        let start_time = std::time::Instant::now();
+        let position = LoopPosition { step: 1, epoch: 1, point: Point::Step, freed: None };
+        tracer.sample(SampleContext { start_time, position, device: None, phases })
     });
 }
 

@@ -172,7 +172,7 @@ pub fn run(place: &Path, killed: bool) -> PathBuf {
     let directory = directory::create_at(&path).unwrap();
     let manifest = manifest::manifest(&plan, &directory.id, &fingerprint, &chosen, &[], &checked.origins);
     let resolved = resolved::to_toml(&plan.experiment, None);
-    launch::describe(&path, &checked.text, &resolved, &manifest, &plan, 1).unwrap();
+    launch::write_inputs(&path, &checked.text, &resolved, &manifest, &plan, 1).unwrap();
     let task = prepared.open(&plan.experiment, chosen.kind, &ledger, 1).unwrap();
     let state = LoopState { run: manifest.whose(), fingerprint, ..LoopState::default() };
     let launch = Launch {

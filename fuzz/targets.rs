@@ -292,13 +292,13 @@ fn checkpoints(place: &Path) -> Work {
         let (path, bytes) = &all[random.random_range(0..all.len())];
         let broken = if random.random() { flipped(bytes, random) } else { mutated(bytes, bytes, random) };
         put(path, &broken);
-        let found = resume::continuation(&run, false);
+        let found = resume::find_resume_point(&run, false);
         let state = found.as_ref().ok().map(|found| found.checkpoint.is_some());
         if let Ok(found) = &found
             && let Some(checkpoint) = &found.checkpoint
         {
             let step = found.state.step;
-            checkpoint::sound(checkpoint, step, &found.manifest).map_err(|damage| format!("goes on from {damage}"))?;
+            checkpoint::verify(checkpoint, step, &found.manifest).map_err(|damage| format!("goes on from {damage}"))?;
             let weights = checkpoint.join("model.safetensors");
             let own = &all.iter().find(|(path, _)| *path == weights).ok_or("goes on from what was not there")?.1;
             if std::fs::read(&weights).unwrap() != *own {

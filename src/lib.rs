@@ -4,12 +4,12 @@
 //! experiments/stage2.toml
 //!    | experiment::read     text, layers     -> Experiment      every value known, each with its origin
 //!    | plan::resolve        Experiment       -> Plan            every buffer has an owner, a cap and bytes
-//!    | Prepared::open       Experiment, Device -> Box<dyn Task>  a thing that can step, validate, save, load
-//!    | run::train           Task             -> events          the main flow, top to bottom, one file
+//!    | Prepared::open       Experiment, Device -> Box<dyn Task>  can step, validate, save, load
+//!    | run::train           Task             -> events          the training loop
 //!    | results::write       events           -> results/<experiment>/<run>/
 //!    v report               a directory      -> text, JSON, HTML
 //! ```
-//! Arrows go one way. `docs/architecture.md` says more, and who may import whom.
+//! Data flows in one direction. `docs/architecture.md` has the details and the dependencies of the crates.
 
 #![warn(missing_docs)]
 
@@ -32,13 +32,13 @@ pub use xrun_sweep as sweep;
 pub use xrun_verdict as verdict;
 pub use xrun_watch::{child, command, directory, host, killed, memory, stop};
 
-/// Pipelines, each in its folder.
+/// Pipelines, each in a module of its own.
 pub mod pipelines {
     pub use xrun_core::pipelines::*;
     pub use xrun_pipelines::{federated_adapters, fewshot_detection, leaks, qat_language_model, vision_language};
 }
 
-/// Unit tests know the kinds that xrun brings.
+/// Registers the built-in kinds for unit tests.
 #[cfg(test)]
 #[ctor::ctor(unsafe)]
 fn register() {

@@ -1,4 +1,4 @@
-//! xrun with its own pipelines.
+//! Program `xrun` with the built-in pipelines.
 
 xrun::count_heap!();
 

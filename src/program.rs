@@ -1,6 +1,6 @@
-//! The program: its kinds of pipelines, models and data sets, and what happens when it is called.
+//! Program: its kinds of pipelines, models and data sets, and its entry point.
 //!
-//! A program of one's own that has everything of xrun and a pipeline more:
+//! A program with everything of xrun and an additional pipeline:
 //!
 //! ```no_run
 //! # use xrun::pipelines::dummy::Dummy as Mine;
@@ -11,8 +11,8 @@
 //! }
 //! ```
 //!
-//! One with a command line of its own registers its kinds first of all. Here it forecasts what an experiment needs, for
-//! which it is started once more:
+//! A program with its own command line must register its kinds first. This one forecasts the memory of an experiment, for which
+//! it is started a second time:
 //!
 //! ```standalone_crate
 //! use xrun::probe;
@@ -25,7 +25,7 @@
 //!     let folder = tempfile::tempdir()?;
 //!     let file = folder.path().join("quick.toml");
 //!     std::fs::write(&file, "[pipeline.dummy]\n[training]\nmax_steps = 20\n")?;
-//!     let experiment = read::read(&file, &[], std::iter::empty()).map_err(|_| "it is written wrong")?.experiment;
+//!     let experiment = read::read(&file, &[], std::iter::empty()).map_err(|_| "invalid experiment")?.experiment;
 //!     let probe = probe::probe(&file, &[], &experiment, 8, &|| false)?;
 //!     println!("{:?}", probe.demand);
 //!     Ok(())
@@ -44,82 +44,80 @@ use crate::results::built::{self, Built, has_other_kinds};
 use crate::stop::EXIT_OUT_OF_MEMORY;
 use crate::{child, cli, device, invocation};
 
-/// What a program knows. A kind of a name that is there already takes its place.
+/// Kinds that a program knows. A kind replaces an earlier one with the same name.
 #[derive(Debug, Default)]
 pub struct Program {
     kinds: Kinds,
-    /// Kinds of other crates are among them.
-    others: bool,
+    /// True if kinds of other crates were added.
+    has_external_kinds: bool,
 }
 
 impl Program {
-    /// One that knows nothing yet.
+    /// Creates a program without kinds.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds the kinds that xrun itself brings.
+    /// Adds the built-in kinds of xrun.
     pub fn built_in(self) -> Self {
         Self { kinds: self.kinds.and(xrun_pipelines::kinds()), ..self }
     }
 
     /// Adds a pipeline.
     pub fn pipeline<P: PipelineKind>(self) -> Self {
-        Self { kinds: self.kinds.pipeline::<P>(), others: true }
+        Self { kinds: self.kinds.pipeline::<P>(), has_external_kinds: true }
     }
 
     /// Adds a model.
     pub fn model<M: ModelKind>(self) -> Self {
-        Self { kinds: self.kinds.model::<M>(), others: true }
+        Self { kinds: self.kinds.model::<M>(), has_external_kinds: true }
     }
 
     /// Adds a data set.
     pub fn dataset<D: DatasetKind>(self) -> Self {
-        Self { kinds: self.kinds.dataset::<D>(), others: true }
+        Self { kinds: self.kinds.dataset::<D>(), has_external_kinds: true }
     }
 
-    /// Makes the kinds known to whatever reads experiments in this process. Before the first is read, and before the program
-    /// reads a command line of its own; for use without xrun's.
+    /// Registers the kinds in this process, for a program with its own command line. Must be called before the program reads
+    /// its command line or an experiment.
     ///
-    /// A forecast and a sweep start the program again. That process answers xrun's command line here, and ends.
+    /// Forecasts and sweeps start the program again with xrun's command line. In such a process this function runs it and does
+    /// not return.
     ///
     /// # Panics
-    /// When an experiment or its schema was read before, and one of the kinds was not known then.
+    /// If an experiment or its schema was read before without one of the kinds.
     pub fn register(self) {
         built::register(BUILT);
-        if self.others {
+        if self.has_external_kinds {
             has_other_kinds();
         }
         self.kinds.register();
         device::register(&Burn);
         if child::is_child_of_this_program() {
-            std::process::exit(i32::from(cli::answer()));
+            std::process::exit(i32::from(cli::run_from_args()));
         }
     }
 
-    /// Reads the command line, does what it says, and answers with the exit code. To be called first in `main`.
+    /// Runs xrun's command line and returns the exit code. Must be called first in `main`.
     ///
     /// # Panics
-    /// When another thread runs: variables of the environment are set for the GPU's driver and for CubeCL. And when the program
-    /// does not count its heap ([`count_heap!`](crate::count_heap)): every verdict would be that memory is bounded.
+    /// If another thread is running, because environment variables are set for the GPU driver; or if the program does not count
+    /// its heap ([`count_heap!`](crate::count_heap)), because then every verdict would be that memory is bounded.
     pub fn main(self) -> ExitCode {
         let alone = std::fs::read_dir("/proc/self/task").map_or(1, Iterator::count) == 1;
         assert!(alone, "`Program::main` was called after a thread was started");
-        // SAFETY: no other thread runs that could read the environment.
+        // SAFETY: no other thread is running that could read the environment.
         unsafe { prepare_environment() };
-        assert!(
-            heap::is_counted(),
-            "this program does not count its heap: put `xrun::count_heap!();` into its main.rs"
-        );
+        assert!(heap::is_counted(), "this program does not count its heap: add `xrun::count_heap!();` to its main.rs");
         heap::keep_free_pages();
-        heap::end_where_refused(EXIT_OUT_OF_MEMORY, REFUSED);
+        heap::end_where_refused(EXIT_OUT_OF_MEMORY, OUT_OF_MEMORY);
         invocation::is_called(&std::env::args_os().next().unwrap_or_default());
         self.register();
         cli::main()
     }
 }
 
-/// How xrun was built; its build script knows the sources.
+/// Facts about the build of xrun, from its build script.
 const BUILT: Built = Built {
     version: env!("CARGO_PKG_VERSION"),
     source_digest: env!("XRUN_SOURCE_DIGEST"),
@@ -133,18 +131,19 @@ const BUILT: Built = Built {
     ],
 };
 
-/// Said by a program for which the system has no memory.
-const REFUSED: &str = "error: out of memory: the system gave no more (`ulimit -v`, or no room in memory and swap); what was written so \
-    far is whole. With more memory, or a smaller `training.batch_size`, `xrun resume` goes on with a run from its last checkpoint\n";
+/// Message of a program whose heap allocation failed.
+const OUT_OF_MEMORY: &str = "error: out of memory: the system refused an allocation (`ulimit -v`, or memory and swap are full); \
+    results written so far are intact. `xrun resume` continues from the last checkpoint, with more memory or a smaller \
+    `training.batch_size`\n";
 
-/// Sets the variable that numbers GPUs as `nvidia-smi` does, unless it is set. A
-/// program that trains on a GPU without [`Program::main`] calls it first of all.
+/// Sets the environment variable that numbers GPUs as `nvidia-smi` does, unless it is set. A program that trains on a GPU
+/// without [`Program::main`] must call it first.
 ///
 /// # Safety
-/// No other thread may run: it could read the environment.
+/// No other thread may be running, since it could read the environment.
 pub unsafe fn prepare_environment() {
     if std::env::var_os(ORDER_VARIABLE).is_none() {
-        // SAFETY: as the caller promised.
+        // SAFETY: guaranteed by the caller.
         unsafe { std::env::set_var(ORDER_VARIABLE, ORDER_BY_BUS) };
     }
 }

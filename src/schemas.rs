@@ -1,4 +1,4 @@
-//! The JSON Schemas of the records that xrun writes.
+//! JSON Schemas of the records that xrun writes.
 
 use serde_json::Value;
 
@@ -15,8 +15,8 @@ use crate::results::verdict::Verdict;
 use crate::sweep::records::sweep::{Process, Record, Table};
 use crate::sweep::records::sweep_memory::SweepMemory;
 
-/// The schema of each record in the directory of a run or a sweep, by the name of its file below `schemas/`.
-pub fn of_records() -> Vec<(&'static str, Value)> {
+/// Schemas of the records in the directory of a run or a sweep, by the names of their files in `schemas/`.
+pub fn record_schemas() -> Vec<(&'static str, Value)> {
     vec![
         ("manifest", titled("manifest", "manifest.json of a run", generate::<Manifest>(false))),
         ("plan", titled("plan", "plan.json of a run", generate::<PlanFile>(false))),

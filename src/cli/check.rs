@@ -1,4 +1,4 @@
-//! `xrun check FILE…`: is everything right, and if not, what is wrong?
+//! `xrun check FILE…`: check experiment files and their data, and report all problems.
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -6,47 +6,42 @@ use std::path::Path;
 use clap::ValueEnum;
 
 use super::CheckArguments;
-use super::locked;
+use super::contract;
 use super::terminal::{Failure, Terminal};
-use super::training::tell_left_out;
 use crate::dataset::error::{Broken, DataError, NAMED_MAX};
 use crate::experiment::look::{self, Look};
 use crate::experiment::read::Checked;
 use crate::experiment::{annotate, read, read_sweep, render, resolved};
 use crate::problem::{Problem, Problems};
-use crate::run::prepare::Planned;
+use crate::run::prepare::{Planned, left_out_lines};
 use crate::stop::{EXIT_BAD_INPUT, EXIT_VERDICT};
 use crate::sweep::plan;
+use crate::units::counted;
 
-/// What was found in a file.
-enum Found {
-    Correct {
-        checked: Box<Checked>,
-        points: Option<usize>,
-        look: Look,
-    },
-    Wrong {
+/// Result of a check.
+enum CheckResult {
+    /// File and data are valid.
+    Valid { checked: Box<Checked>, trials: Option<usize>, look: Look },
+    /// The file is invalid.
+    InvalidFile {
         problems: Problems,
-        /// There where only the disk does not have what the file names.
+        /// The experiment, if the only problem is that the disk lacks something that the file names.
         checked: Option<Box<Checked>>,
     },
-    /// The file is correct, and its data is not.
-    WrongData {
-        checked: Box<Checked>,
-        error: DataError,
-    },
+    /// The file is valid, but its data is not.
+    InvalidData { checked: Box<Checked>, error: DataError },
 }
 
-/// How problems are printed.
+/// Format of problems.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Format {
-    /// For people, with excerpts, on standard error.
+    /// Text with excerpts, on stderr.
     Human,
-    /// An object a file, on standard output.
+    /// JSON with an object per file, on stdout.
     Json,
-    /// Commands that GitHub shows beside the lines of a pull request.
+    /// Annotations for pull requests on GitHub.
     Github,
-    /// SARIF 2.1.0, which code scanners and editors read.
+    /// SARIF 2.1.0 for code scanners and editors.
     Sarif,
 }
 
@@ -54,24 +49,26 @@ pub fn run(arguments: &CheckArguments, terminal: &Terminal) -> Result<u8, Failur
     let overrides = arguments.overrides.all();
     let format = if arguments.json { Format::Json } else { arguments.format };
     let mut answers = Vec::with_capacity(arguments.files.len());
-    let (mut wrong, mut broken) = (false, false);
+    let (mut invalid, mut violated) = (false, false);
     for file in &arguments.files {
-        let found = look_at(file, &overrides, arguments.no_data);
-        wrong |= !matches!(found, Found::Correct { .. });
+        let result = check_file(file, &overrides, arguments.no_data);
+        invalid |= !matches!(result, CheckResult::Valid { .. });
         let name = file.display().to_string();
-        let moved = match &found {
-            Found::Correct { checked, .. } if arguments.locked => beyond(file, checked, &overrides, *terminal)?,
+        let violations = match &result {
+            CheckResult::Valid { checked, .. } if arguments.locked => {
+                contract_problems(file, checked, &overrides, *terminal)?
+            }
             _ => Problems::default(),
         };
-        broken |= !moved.is_empty();
+        violated |= !violations.is_empty();
         match format {
             Format::Human => {}
             Format::Json => {
-                answers.push(as_json(&name, &found, arguments.locked.then_some(&moved)));
+                answers.push(as_json(&name, &result, arguments.locked.then_some(&violations)));
                 continue;
             }
             Format::Github | Format::Sarif => {
-                for problems in [problems(&found).as_deref(), Some(&moved)].into_iter().flatten() {
+                for problems in [problems(&result).as_deref(), Some(&violations)].into_iter().flatten() {
                     match format {
                         Format::Github if problems.is_empty() => {}
                         Format::Github => terminal.answer(&annotate::github(&name, problems)),
@@ -81,39 +78,49 @@ pub fn run(arguments: &CheckArguments, terminal: &Terminal) -> Result<u8, Failur
                 continue;
             }
         }
-        if !moved.is_empty() {
-            terminal.problems(&moved);
+        if !violations.is_empty() {
+            terminal.problems(&violations);
             continue;
         }
-        match found {
-            Found::Correct { checked, .. } if arguments.resolved || arguments.origins => {
-                whole(&checked, arguments.origins, terminal);
+        match result {
+            CheckResult::Valid { checked, .. } if arguments.resolved || arguments.origins => {
+                print_resolved(&checked, arguments.origins, terminal);
             }
+<<<<<<< HEAD
             Found::Correct { checked, points, look } => {
                 let sweep = points.map_or_else(String::new, |points| format!(", a sweep of {points} trials"));
                 terminal.say(&format!("{name}: correct ({}{sweep})", checked.experiment.pipeline.name()));
                 tell_left_out(&name, &look.left_out, NAMED_MAX, *terminal);
                 for smaller in &look.smaller {
                     terminal.say(&format!("{name}: {smaller}"));
+=======
+            CheckResult::Valid { checked, trials, look } => {
+                let sweep =
+                    trials.map_or_else(String::new, |trials| format!(", sweep of {}", counted(trials as u64, "trial")));
+                terminal.say(&format!("{name}: valid ({}{sweep})", checked.experiment.pipeline.name()));
+                left_out_lines(&name, &look.left_out, NAMED_MAX).iter().for_each(|line| terminal.say(line));
+                for clamped in &look.smaller {
+                    terminal.say(&format!("{name}: {clamped}"));
+>>>>>>> 9940af59651aceafa78a5393bc8e7e3bc4892d31
                 }
                 for note in &look.notes {
                     terminal.say(&format!("{name}: {note}"));
                 }
             }
-            Found::Wrong { problems, checked } => {
+            CheckResult::InvalidFile { problems, checked } => {
                 if let Some(checked) = checked.filter(|_| arguments.resolved || arguments.origins) {
-                    whole(&checked, arguments.origins, terminal);
+                    print_resolved(&checked, arguments.origins, terminal);
                 }
                 terminal.problems(&problems);
             }
-            Found::WrongData { checked, error } => {
+            CheckResult::InvalidData { checked, error } => {
                 if arguments.resolved || arguments.origins {
-                    // Every value is known; that the data is not there changes none of them.
-                    whole(&checked, arguments.origins, terminal);
+                    // The values do not depend on the data.
+                    print_resolved(&checked, arguments.origins, terminal);
                 }
-                terminal.problems(&of_data(&checked, &error));
-                if let DataError::Several(broken) = &error {
-                    terminal.say(&by_reason(broken));
+                terminal.problems(&data_problems(&checked, &error));
+                if let DataError::Several(items) = &error {
+                    terminal.say(&summary_by_reason(items));
                 }
             }
         }
@@ -123,76 +130,80 @@ pub fn run(arguments: &CheckArguments, terminal: &Terminal) -> Result<u8, Failur
         Format::Sarif => terminal.json(&annotate::sarif(answers)),
         Format::Human | Format::Github => {}
     }
-    Ok(match (wrong, broken) {
+    Ok(match (invalid, violated) {
         (true, _) => EXIT_BAD_INPUT,
         (false, true) => EXIT_VERDICT,
         (false, false) => 0,
     })
 }
 
-/// What is wrong with a file, or with its data.
-fn problems(found: &Found) -> Option<Cow<'_, Problems>> {
-    match found {
-        Found::Correct { .. } => None,
-        Found::Wrong { problems, .. } => Some(Cow::Borrowed(problems)),
-        Found::WrongData { checked, error } => Some(Cow::Owned(of_data(checked, error))),
+/// Problems of a file or its data; `None` if it is valid.
+fn problems(result: &CheckResult) -> Option<Cow<'_, Problems>> {
+    match result {
+        CheckResult::Valid { .. } => None,
+        CheckResult::InvalidFile { problems, .. } => Some(Cow::Borrowed(problems)),
+        CheckResult::InvalidData { checked, error } => Some(Cow::Owned(data_problems(checked, error))),
     }
 }
 
-/// What a correct experiment is expected to need beyond its contract, a problem each.
-fn beyond(file: &Path, checked: &Checked, overrides: &[String], terminal: Terminal) -> Result<Problems, Failure> {
+/// Violations of the memory contract by a valid experiment, as problems.
+fn contract_problems(
+    file: &Path,
+    checked: &Checked,
+    overrides: &[String],
+    terminal: Terminal,
+) -> Result<Problems, Failure> {
     let mut experiment = checked.experiment.clone();
     experiment.sweep = None;
     let mut planned = Planned::new(experiment, Terminal { quiet: true, ..terminal })?;
-    let contract = locked::contract(file, &planned)?;
+    let locked = contract::read(file, &planned)?;
     let (forecast, _) = planned.forecast(file, overrides)?;
-    let moved = locked::broken(&contract, &planned, &forecast);
-    let advice = locked::advice(file, &contract, &planned);
+    let advice = contract::advice(file, &locked, &planned);
     let mut problems = Problems::default();
-    for moved in moved {
-        let key = moved.key.clone().unwrap_or_default();
+    for violation in contract::violations(&locked, &planned, &forecast) {
+        let key = violation.key.clone().unwrap_or_default();
         let place = checked.places.get(&key).cloned();
-        problems
-            .add(Problem::new(key, format!("the memory contract is broken: {moved}")).help(advice.as_str()).at(place));
+        let message = format!("memory contract violated: {violation}");
+        problems.add(Problem::new(key, message).help(advice.as_str()).at(place));
     }
     Ok(problems)
 }
 
-fn look_at(file: &Path, overrides: &[String], no_data: bool) -> Found {
-    let (checked, of_disk) = match read::read_as_written(file, overrides, super::environment()) {
-        Ok(found) => found,
-        Err(problems) => return Found::Wrong { problems, checked: None },
+fn check_file(file: &Path, overrides: &[String], no_data: bool) -> CheckResult {
+    let (checked, disk_problems) = match read::read_as_written(file, overrides, super::environment()) {
+        Ok(read) => read,
+        Err(problems) => return CheckResult::InvalidFile { problems, checked: None },
     };
     let checked = Box::new(checked);
-    if !of_disk.is_empty() {
-        return Found::Wrong { problems: of_disk, checked: Some(checked) };
+    if !disk_problems.is_empty() {
+        return CheckResult::InvalidFile { problems: disk_problems, checked: Some(checked) };
     }
-    let points = match points(&checked, file, overrides) {
-        Ok(points) => points,
-        Err(problems) => return Found::Wrong { problems, checked: None },
+    let trials = match count_trials(&checked, file, overrides) {
+        Ok(trials) => trials,
+        Err(problems) => return CheckResult::InvalidFile { problems, checked: None },
     };
     let look = if no_data { Ok(Look::default()) } else { look::look(&checked.experiment) };
     match look {
-        Ok(look) => Found::Correct { checked, points, look },
-        Err(error) => Found::WrongData { checked, error },
+        Ok(look) => CheckResult::Valid { checked, trials, look },
+        Err(error) => CheckResult::InvalidData { checked, error },
     }
 }
 
-fn whole(checked: &Checked, with_origins: bool, terminal: &Terminal) {
+fn print_resolved(checked: &Checked, with_origins: bool, terminal: &Terminal) {
     terminal.answer(&resolved::to_toml(&checked.experiment, with_origins.then_some(&checked.origins)));
 }
 
-fn as_json(name: &str, found: &Found, moved: Option<&Problems>) -> serde_json::Value {
-    let mut value = as_json_without_contract(name, found);
-    if let (Some(object), Some(moved)) = (value.as_object_mut(), moved) {
-        object.insert("beyond_contract".into(), render::json(moved));
+fn as_json(name: &str, result: &CheckResult, violations: Option<&Problems>) -> serde_json::Value {
+    let mut value = as_json_without_contract(name, result);
+    if let (Some(object), Some(violations)) = (value.as_object_mut(), violations) {
+        object.insert("beyond_contract".into(), render::json(violations));
     }
     value
 }
 
-fn as_json_without_contract(name: &str, found: &Found) -> serde_json::Value {
-    match found {
-        Found::Correct { look, .. } => {
+fn as_json_without_contract(name: &str, result: &CheckResult) -> serde_json::Value {
+    match result {
+        CheckResult::Valid { look, .. } => {
             let data = serde_json::json!({
                 "left_out": look.left_out.counts,
                 "smaller": look.smaller,
@@ -200,13 +211,15 @@ fn as_json_without_contract(name: &str, found: &Found) -> serde_json::Value {
             });
             serde_json::json!({ "file": name, "problems": [], "data": data })
         }
-        Found::Wrong { problems, .. } => serde_json::json!({ "file": name, "problems": render::json(problems) }),
-        Found::WrongData { checked, error } => {
+        CheckResult::InvalidFile { problems, .. } => {
+            serde_json::json!({ "file": name, "problems": render::json(problems) })
+        }
+        CheckResult::InvalidData { checked, error } => {
             let counts = match error {
                 DataError::Several(broken) => Some(&broken.counts),
                 _ => None,
             };
-            let problems = of_data(checked, error);
+            let problems = data_problems(checked, error);
             serde_json::json!({
                 "file": name,
                 "problems": render::json(&problems),
@@ -217,8 +230,8 @@ fn as_json_without_contract(name: &str, found: &Found) -> serde_json::Value {
     }
 }
 
-/// A problem for each item that is named, the first with the place of the key that names the data.
-fn of_data(checked: &Checked, error: &DataError) -> Problems {
+/// Problem for each invalid item that is named; the first has the position of the key that names the data.
+fn data_problems(checked: &Checked, error: &DataError) -> Problems {
     let (data, place) = &checked.data;
     let mut shown: Vec<String> = Vec::new();
     let mut problems = Problems::default();
@@ -227,7 +240,7 @@ fn of_data(checked: &Checked, error: &DataError) -> Problems {
             DataError::Value { key, message } => (key, checked.places.get(key).cloned(), message.clone()),
             other => (data, place.clone(), other.to_string()),
         };
-        // Each key is shown in its file once.
+        // The position of each key is shown once.
         let first = !shown.contains(key);
         if first {
             shown.push(key.clone());
@@ -244,12 +257,12 @@ fn of_data(checked: &Checked, error: &DataError) -> Problems {
     problems
 }
 
-fn by_reason(broken: &Broken) -> String {
-    format!("in the data by reason: {}{}", broken.by_reason(), broken.advice())
+fn summary_by_reason(items: &Broken) -> String {
+    format!("{} in the data: {}{}", counted(items.total(), "problem"), items.by_reason(), items.advice())
 }
 
-/// How many points the file's sweep has; each is checked.
-fn points(checked: &Checked, file: &Path, overrides: &[String]) -> Result<Option<usize>, Problems> {
+/// Checks all trials of the file's sweep and returns their number; `None` without a sweep.
+fn count_trials(checked: &Checked, file: &Path, overrides: &[String]) -> Result<Option<usize>, Problems> {
     if checked.experiment.sweep.is_none() {
         return Ok(None);
     }

@@ -1,4 +1,4 @@
-//! An experiment whose work a command does: how it is run, resumed and run again.
+//! Experiments whose work is done by a command: starting, resuming and reproducing them.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -19,43 +19,49 @@ use crate::printable;
 use crate::probe;
 use crate::results::format::Manifest;
 use crate::results::{read, secrets};
-use crate::run::begin::NewRun;
+use crate::run::new_run::NewRun;
 use crate::run::prepare::Planned;
-use crate::run::resume::{self, Continuation};
+use crate::run::resume::{self, ResumePoint};
 use crate::settings::command::{Command, Knob};
 use crate::settings::step_pattern::StepPattern;
 use crate::stop::{Ending, RunOutcome, exit_code};
 
-/// A probe is short, and its peak is what is asked for.
+/// Largest sampling period of a probe, which is short and measures the peak.
 const PROBE_EVERY: Duration = Duration::from_millis(50);
-/// What the folder of the results is called while there is none.
+/// Placeholder for the run's directory before it is created.
 const NO_RUN: &str = "{run}";
 
-/// How a command is run.
+/// Mode in which a command is run.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct How<'a> {
-    /// By the words that go on from its checkpoint.
+pub struct CommandMode<'a> {
+    /// True if the command continues from its checkpoint.
     pub resumes: bool,
-    pub enough: Option<EarlyEnd>,
-    /// Where it ran before.
-    pub folder: Option<&'a Path>,
+    /// Number of steps after which the command is stopped.
+    pub stop_after: Option<EarlyEnd>,
+    /// Working directory of the original run.
+    pub working_directory: Option<&'a Path>,
 }
 
-impl How<'_> {
-    /// To the end, or only as far as a probe looks.
-    pub fn until(probe: Option<u64>) -> Self {
-        Self { enough: probe.map(|steps| EarlyEnd { steps, after: Some(probe::OF_COMMAND) }), ..Self::default() }
+impl CommandMode<'_> {
+    /// Mode of a new run, or of a probe of that many steps.
+    pub fn new_run(probe_steps: Option<u64>) -> Self {
+        let stop_after = probe_steps.map(|steps| EarlyEnd { steps, after: Some(probe::COMMAND_TIME) });
+        Self { stop_after, ..Self::default() }
     }
 }
 
-/// What the session is asked for. `run` is the folder of the results.
-fn request(experiment: &Experiment, run: &Path, how: How<'_>, display: &Display) -> Result<WatchRequest, Failure> {
-    let command = experiment.command().ok_or_else(|| Failure::Failed("this experiment is no command".into()))?;
-    let filled = Words::of(experiment, command, Some(run));
-    // `xrun check` looked at all of them.
-    let all = |words: &[String]| filled.fill_all(words).map_err(Failure::Failed);
+/// WatchRequest to the watcher's session. `run` is the directory of the results.
+fn request(
+    experiment: &Experiment,
+    run: &Path,
+    mode: CommandMode<'_>,
+    display: &Display,
+) -> Result<WatchRequest, Failure> {
+    let command = experiment.command().ok_or_else(|| Failure::Failed("this experiment has no command".into()))?;
+    let placeholders = Words::of(experiment, command, Some(run));
+    let all = |words: &[String]| placeholders.fill_all(words).map_err(Failure::Failed);
     let one = |text: &Option<String>| all(text.as_slice()).map(|words| words.into_iter().next());
-    let words = match (how.resumes, &command.resume) {
+    let words = match (mode.resumes, &command.resume) {
         (true, Some(words)) => all(words)?,
         _ => all(&command.program)?,
     };
@@ -69,18 +75,18 @@ fn request(experiment: &Experiment, run: &Path, how: How<'_>, display: &Display)
     let named = knobs.chain(&environment);
     let secret = named.filter(|(name, text)| secrets::value(name, text) == secrets::MASK);
     let secrets = secret.map(|(_, text)| text.clone()).collect();
-    let folder = command.folder.as_ref().map(PathBuf::from).or_else(|| how.folder.map(Path::to_path_buf));
+    let folder = command.folder.as_ref().map(PathBuf::from).or_else(|| mode.working_directory.map(Path::to_path_buf));
     let within = |path: String| folder.clone().unwrap_or_default().join(path);
-    let probes = how.enough.is_some_and(|enough| enough.after.is_some());
+    let is_probe = mode.stop_after.is_some_and(|stop| stop.after.is_some());
     Ok(WatchRequest {
         command: words.into_iter().map(OsString::from).collect(),
         name: experiment.experiment.name.clone(),
         results: PathBuf::new(),
-        interval: if probes { command.every.0.min(PROBE_EVERY) } else { command.every.0 },
+        interval: if is_probe { command.every.0.min(PROBE_EVERY) } else { command.every.0 },
         host_memory: experiment.limits.host_memory.map(|limit| limit.0),
         hard_limit: command.hard_limit.map(|limit| limit.0),
         device_memory: experiment.limits.device_memory.map(|limit| limit.0),
-        limit_fraction: watch::AT,
+        at: watch::STOP_FRACTION,
         signal: command.signal,
         grace: command.grace.0,
         time_limit: experiment.training.time_limit.map(|limit| limit.0),
@@ -95,7 +101,7 @@ fn request(experiment: &Experiment, run: &Path, how: How<'_>, display: &Display)
         checkpoint: one(&command.checkpoint)?.map(within),
         working_directory: folder,
         metrics: command.metrics.clone(),
-        early_end: how.enough,
+        enough: mode.stop_after,
         stdout_to_stderr: display.json,
         own_exit_code: false,
         names: LimitNames::KEYS,
@@ -104,7 +110,7 @@ fn request(experiment: &Experiment, run: &Path, how: How<'_>, display: &Display)
     })
 }
 
-/// Where its steps come from.
+/// Source of the command's steps.
 fn steps(command: &Command, written: Option<StepSource>) -> Result<Option<StepSource>, Failure> {
     Ok(match (command.steps.as_deref(), written) {
         (_, Some(written)) => Some(written),
@@ -114,22 +120,22 @@ fn steps(command: &Command, written: Option<StepSource>) -> Result<Option<StepSo
     })
 }
 
-/// Makes the directory of a new run and runs the command there; returns the directory and the exit code.
-pub fn begin(
+/// Creates the directory of a new run and runs the command; returns the directory and the exit code.
+pub fn start(
     new: &NewRun<'_>,
     planned: Planned,
-    how: How<'_>,
+    mode: CommandMode<'_>,
     display: &Display,
     terminal: Terminal,
 ) -> Result<(PathBuf, u8), Failure> {
     let opened = planned.without_task();
     let experiment = &opened.plan.experiment;
-    // Before there is a directory: a program that is not there is a mistake in the file.
-    start::find(&request(experiment, Path::new(NO_RUN), how, display)?).map_err(watch::failure)?;
-    let begun = new.begin(&opened, 0)?.into_directory();
-    let run = absolute(&begun.path)?;
-    let request = request(experiment, &run, how, display)?;
-    let code = run_in(PreparedRun { directory: begun, segment: 0, seconds: 0.0 }, &request, display, terminal)?;
+    // Before the directory is created, because a missing program is a mistake in the file.
+    start::find(&request(experiment, Path::new(NO_RUN), mode, display)?).map_err(watch::failure)?;
+    let directory = new.create(&opened, 0)?.into_directory();
+    let run = absolute(&directory.path)?;
+    let request = request(experiment, &run, mode, display)?;
+    let code = run_in(PreparedRun { directory, segment: 0, seconds: 0.0 }, &request, display, terminal)?;
     Ok((run, code))
 }
 
@@ -137,10 +143,10 @@ fn absolute(path: &Path) -> Result<PathBuf, Failure> {
     std::path::absolute(path).map_err(|error| Failure::Failed(format!("{}: {error}", path.display())))
 }
 
-/// Goes on by the words of the experiment that say how.
+/// Resumes the command by the experiment's key `resume`.
 pub fn resume(
     directory: RunDirectory,
-    continuation: &mut Continuation,
+    point: &mut ResumePoint,
     planned: Planned,
     overrides: &[String],
     display: &Display,
@@ -150,33 +156,34 @@ pub fn resume(
     let opened = planned.without_task();
     let experiment = &opened.plan.experiment;
     let name = printable::shell_word(&run.join(layout::RESOLVED).to_string_lossy());
-    let again = format!("a new run: {} {name}", invocation::program());
+    let new_run = format!("start a new run: {} {name}", invocation::program());
     if experiment.command().is_some_and(|command| command.resume.is_none()) {
         return Err(Failure::Usage(format!(
-            "{}: the command does not say how it goes on; `resume = [...]` beside its `program` would; {again}",
+            "{}: the command cannot be resumed, because `pipeline.command.resume` is not set; {new_run}",
             run.display()
         )));
     }
-    let how = How { resumes: true, folder: folder_of(&continuation.manifest), enough: None };
-    let request = request(experiment, &run, how, display)?;
+    let working_directory = working_directory(&point.manifest);
+    let mode = CommandMode { resumes: true, working_directory, stop_after: None };
+    let request = request(experiment, &run, mode, display)?;
     if let Some(checkpoint) = request.checkpoint.as_ref().filter(|checkpoint| !checkpoint.exists()) {
         return Err(Failure::Failed(format!(
-            "{}: nothing was saved that the command could go on from; {again}",
+            "{}: the command has saved no checkpoint; {new_run}",
             checkpoint.display()
         )));
     }
     start::find(&request).map_err(watch::failure)?;
     for (name, now) in &opened.plan.facts.data_digests {
-        if continuation.manifest.data.get(name).is_some_and(|then| then != now) {
-            terminal.say(&format!("{name} is not as it was when the run began"));
+        if point.manifest.data.get(name).is_some_and(|then| then != now) {
+            terminal.say(&format!("{name} has changed since the run started"));
         }
     }
     let seconds = seconds_of(&run);
-    resume::begin_again(&run, continuation, &opened.plan, overrides).map_err(Failure::failed)?;
-    run_in(PreparedRun { directory, segment: continuation.segment, seconds }, &request, display, terminal)
+    resume::rewind_command(&run, point, &opened.plan, overrides).map_err(Failure::failed)?;
+    run_in(PreparedRun { directory, segment: point.segment, seconds }, &request, display, terminal)
 }
 
-/// Seconds that processes have worked on a run so far.
+/// Seconds that the processes of a run have taken so far.
 fn seconds_of(run: &Path) -> f64 {
     let summed = read::summary(run).ok().flatten().map(|summary| summary.seconds);
     let sampled = || read::memory(run).ok()?.flatten().last().map(|line| line.time_us as f64 / 1e6);
@@ -189,12 +196,12 @@ fn run_in(begun: PreparedRun, request: &WatchRequest, display: &Display, termina
     let watched = session::run_in(begun, request, &|text| terminal.say(&format!("{program}: {text}")));
     let watched = watched.map_err(watch::failure)?;
     let reported = crate::report::write(&run);
-    let enough = watched.ended_early;
+    let as_requested = watched.ended_early;
     let ending = Ending::new(watched.summary.outcome, watched.summary.message.clone());
-    let code = if enough { 0 } else { ending.exit_code() };
+    let code = if as_requested { 0 } else { ending.exit_code() };
     let (summary, verdict) = (Some(watched.summary), Some(watched.verdict));
-    let of = RunOutcome { summary, verdict, plan: watched.plan, ..RunOutcome::unrecorded(ending) };
-    training::tell(&run, &of, enough, display, terminal);
+    let outcome = RunOutcome { summary, verdict, plan: watched.plan, ..RunOutcome::unrecorded(ending) };
+    training::report_outcome(&run, &outcome, as_requested, display, terminal);
     match reported {
         Ok(_) if code == 0 && !terminal.events => {
             terminal.say(&format!("report: {}", run.join(layout::REPORT).display()));
@@ -202,13 +209,13 @@ fn run_in(begun: PreparedRun, request: &WatchRequest, display: &Display, termina
         }
         Ok(_) => Ok(code),
         Err(error) => {
-            terminal.error(&format!("the report cannot be written: {error}; `{program} report` does it later"));
+            terminal.error(&format!("cannot write the report: {error}; `{program} report` writes it again"));
             Ok(if code == 0 { exit_code(crate::results::format::Outcome::Failed) } else { code })
         }
     }
 }
 
-/// The folder that a command of an earlier run was run in, if it is there.
-pub fn folder_of(manifest: &Manifest) -> Option<&Path> {
+/// Working directory of the command of an earlier run, if it still exists.
+pub fn working_directory(manifest: &Manifest) -> Option<&Path> {
     Some(Path::new(&manifest.working_directory)).filter(|folder| folder.is_dir())
 }

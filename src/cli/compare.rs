@@ -1,4 +1,4 @@
-//! `xrun compare RUN RUN…`: what differs, in what was asked for and in what came out?
+//! `xrun compare RUN RUN…`: compare the settings, metrics, memory and speed of runs.
 
 use std::path::{Path, PathBuf};
 
@@ -13,11 +13,11 @@ use crate::results::{index, named};
 
 #[derive(Clone, Debug, Args)]
 pub struct CompareArguments {
-    /// Two to 14 runs, each named as in `show`, or a folder of runs such as stage2/sweeps/latest; of a sweep with more
-    /// runs one of each point.
+    /// Two to 14 runs, named as in `show`, or a directory of runs such as stage2/sweeps/latest. Of a larger sweep, one run
+    /// per trial is compared.
     #[arg(required = true, value_name = "RUN")]
     runs: Vec<String>,
-    /// Write a page with the curves of all runs over one another.
+    /// Write an HTML page with the curves of all runs.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
     #[command(flatten)]
@@ -30,17 +30,17 @@ pub struct CompareArguments {
 pub fn run(arguments: &CompareArguments, terminal: &Terminal) -> Result<u8, Failure> {
     let mut runs: Vec<PathBuf> = Vec::new();
     for text in &arguments.runs {
-        runs.extend(meant(&arguments.results.folder, text, terminal)?);
+        runs.extend(find_runs(&arguments.results.folder, text, terminal)?);
     }
     match runs.len() {
         0 | 1 => {
             return Err(Failure::Usage(format!(
-                "a comparison needs two runs or more; `{} ls` lists them",
+                "a comparison needs at least two runs; `{} ls` lists them",
                 invocation::program()
             )));
         }
         count if count > RUNS_MAX => {
-            let message = format!("these are {count} runs; at most {RUNS_MAX} are compared side by side, so name some");
+            let message = format!("{count} runs are too many; at most {RUNS_MAX} can be compared");
             return Err(Failure::Usage(message));
         }
         _ => {}
@@ -57,11 +57,11 @@ pub fn run(arguments: &CompareArguments, terminal: &Terminal) -> Result<u8, Fail
     Ok(0)
 }
 
-/// A run, or those of a folder, such as that of a sweep.
-fn meant(results: &Path, text: &str, terminal: &Terminal) -> Result<Vec<PathBuf>, Failure> {
+/// Finds a run, or the runs of a directory such as a sweep.
+fn find_runs(results: &Path, text: &str, terminal: &Terminal) -> Result<Vec<PathBuf>, Failure> {
     let path = Path::new(text);
     if let Some(sweep) = named::sweep(results, path) {
-        return of_sweep(&sweep, terminal);
+        return sweep_runs(&sweep, terminal);
     }
     let mut found = index::within(path);
     if found.is_empty() && text.contains('/') {
@@ -69,31 +69,31 @@ fn meant(results: &Path, text: &str, terminal: &Terminal) -> Result<Vec<PathBuf>
     }
     match found.is_empty() {
         false => Ok(found),
-        true => Ok(vec![index::find(results, text).map_err(|error| Failure::Usage(error.to_string()))?]),
+        true => Ok(vec![index::find(results, text)?]),
     }
 }
 
-/// The runs of a sweep; of more than can be compared the first of each point.
-fn of_sweep(sweep: &Path, terminal: &Terminal) -> Result<Vec<PathBuf>, Failure> {
+/// Runs of a sweep; the first of each trial if there are too many.
+fn sweep_runs(sweep: &Path, terminal: &Terminal) -> Result<Vec<PathBuf>, Failure> {
     let mut runs = index::within(sweep);
     let count = runs.len();
     if count <= RUNS_MAX {
         return Ok(runs);
     }
-    // `0003-2` is the second run of the third point, and they come in order.
-    let point = |run: &PathBuf| run.file_name()?.to_str()?.split_once('-').map(|(point, _)| point.to_owned());
-    runs.dedup_by_key(|run| point(run));
+    // `0003-2` is the second run of the third trial; the runs are sorted.
+    let trial = |run: &PathBuf| run.file_name()?.to_str()?.split_once('-').map(|(trial, _)| trial.to_owned());
+    runs.dedup_by_key(|run| trial(run));
     if runs.len() > RUNS_MAX {
-        let (points, sweep) = (runs.len(), sweep.display());
+        let (trials, sweep) = (runs.len(), sweep.display());
         return Err(Failure::Usage(format!(
-            "this sweep has {count} runs of {points} points; at most {RUNS_MAX} runs are compared side by side. Its own \
-             table compares all points: {sweep}/{} and {}; `xrun sweep --collect {sweep}` writes and prints it",
+            "the sweep has {count} runs of {trials} trials, but at most {RUNS_MAX} runs can be compared; its own table has all \
+             trials: {sweep}/{} and {} (`xrun sweep --collect {sweep}` writes and prints it)",
             layout::REPORT,
             layout::TABLE_CSV,
         )));
     }
     terminal.say(&format!(
-        "of {count} runs one of each of the {} points; the sweep's {} has all",
+        "comparing one run of each of {} trials ({count} runs); the sweep's {} has all",
         runs.len(),
         layout::REPORT
     ));

@@ -1,7 +1,7 @@
-//! `xrun completions SHELL`: the script that a shell completes with.
+//! `xrun completions SHELL`: shell completion scripts.
 //!
-//! clap writes it; pipelines, records, subcommands and keys are in it as values that may be typed. Runs are not known when
-//! it is written: bash and fish ask for them.
+//! The scripts are clap's, with pipelines, records, subcommands and keys as possible values. Runs and tags are not known when
+//! a script is written: the shell calls `xrun completions --runs` for them.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -19,16 +19,16 @@ use crate::printable;
 use crate::results::{index, read};
 use crate::schemas;
 
-/// More runs are not offered.
+/// Largest number of runs that are offered.
 const RUNS_MAX: usize = 200;
-/// Nor more tags.
+/// Largest number of tags that are offered.
 const TAGS_MAX: usize = 200;
 
 /// Subcommands that take a run.
-const OF_RUNS: &[&str] =
+const RUN_SUBCOMMANDS: &[&str] =
     &["show", "report", "export", "resume", "reproduce", "eval", "predict", "compare", "verdict", "note", "rm", "top"];
 
-/// Asks for runs, and leaves no space behind `key=`. In these scripts `PROGRAM` and `OF_RUNS` stand for what they name.
+/// Completes runs and tags, and adds no space after `key=`. `PROGRAM` and `RUN_SUBCOMMANDS` are placeholders in the scripts.
 const BASH: &str = r#"
 _PROGRAM_and_runs() {
     _PROGRAM "$@"
@@ -38,7 +38,7 @@ _PROGRAM_and_runs() {
         --tag) COMPREPLY=($(compgen -W "$(PROGRAM completions bash --tags 2>/dev/null)" -- "$here")); return ;;
     esac
     case "${COMP_WORDS[1]}" in
-        OF_RUNS)
+        RUN_SUBCOMMANDS)
             if [[ "$here" != -* ]]; then
                 COMPREPLY+=($(compgen -W "$(PROGRAM completions bash --runs 2>/dev/null)" -- "$here"))
             fi ;;
@@ -48,17 +48,17 @@ complete -F _PROGRAM_and_runs -o bashdefault -o default PROGRAM
 "#;
 
 const FISH: &str = "
-complete -c PROGRAM -n '__fish_seen_subcommand_from OF_RUNS' -k -a '(PROGRAM completions fish --runs 2>/dev/null)'
+complete -c PROGRAM -n '__fish_seen_subcommand_from RUN_SUBCOMMANDS' -k -a '(PROGRAM completions fish --runs 2>/dev/null)'
 complete -c PROGRAM -n '__fish_seen_subcommand_from ls note' -l tag -x -a '(PROGRAM completions fish --tags 2>/dev/null)'
 ";
 
-/// In place of the last lines of clap's script, which would complete without runs.
+/// Replacement for the last lines of clap's script.
 const ZSH: &str = r#"
 _PROGRAM_and_runs() {
     local subcommand="$words[2]" here="$words[CURRENT]"
     local -i at=$CURRENT
     if (( at > 2 )) && [[ "$subcommand" == *.toml ]]; then
-        # The same as PROGRAM run FILE.
+        # Complete like PROGRAM run FILE.
         words=(PROGRAM run "${(@)words[2,-1]}")
         (( CURRENT += 1 ))
     fi
@@ -72,7 +72,7 @@ _PROGRAM_and_runs() {
         _files && answer=0
     fi
     case "$subcommand" in
-        OF_RUNS)
+        RUN_SUBCOMMANDS)
             if (( at > 2 )) && [[ "$here" != -* ]]; then
                 compadd -V runs -- ${(f)"$(PROGRAM completions zsh --runs 2>/dev/null)"} && answer=0
             fi ;;
@@ -84,17 +84,17 @@ if [ "$funcstack[1]" = "_PROGRAM" ]; then
 fi
 compdef _PROGRAM_and_runs PROGRAM
 "#;
-/// The beginning of those lines.
+/// Beginning of those last lines.
 const ZSH_LAST: &str = "\nif [ \"$funcstack[1]\" = \"_PROGRAM\" ]; then\n";
 
 #[derive(Clone, Debug, Args)]
 pub struct CompletionsArguments {
-    /// The shell.
+    /// Shell.
     shell: Shell,
-    /// Print names of runs in place of it: what a script asks for.
+    /// Print the names of runs, for the scripts.
     #[arg(long, hide = true)]
     runs: bool,
-    /// Print the tags of runs in place of it: what a script asks for.
+    /// Print the tags of runs, for the scripts.
     #[arg(long, hide = true, conflicts_with = "runs")]
     tags: bool,
 }
@@ -109,10 +109,11 @@ pub fn run(arguments: &CompletionsArguments, terminal: &Terminal) -> Result<u8, 
         return Ok(0);
     }
     let program = invocation::program();
-    let filled =
-        |script: &str, between: &str| script.replace("PROGRAM", program).replace("OF_RUNS", &OF_RUNS.join(between));
+    let filled = |script: &str, separator: &str| {
+        script.replace("PROGRAM", program).replace("RUN_SUBCOMMANDS", &RUN_SUBCOMMANDS.join(separator))
+    };
     let mut script = Vec::new();
-    // clap's script for zsh takes the first word for FILE, and then knows no subcommand.
+    // clap's script for zsh would take the first word as FILE and never complete a subcommand.
     let mut command = offered(&CommandLine::command(), arguments.shell != Shell::Zsh);
     clap_complete::generate(arguments.shell, &mut command, program, &mut script);
     let mut script = String::from_utf8_lossy(&script).into_owned();
@@ -132,7 +133,7 @@ pub fn run(arguments: &CompletionsArguments, terminal: &Terminal) -> Result<u8, 
     Ok(0)
 }
 
-/// Values that stand without an option, which clap's script for fish leaves out.
+/// Completions of positional values, which clap's script for fish lacks.
 fn fish_values(command: &Command) -> String {
     let mut text = String::new();
     for subcommand in command.get_subcommands() {
@@ -150,14 +151,14 @@ fn fish_values(command: &Command) -> String {
     text
 }
 
-/// The newest first.
+/// Names of runs, newest first.
 fn runs(results: &Path) -> Vec<String> {
     let named = |entry: &index::Entry| format!("{}/{}", entry.experiment, entry.run);
     let newest = index::newest_first(results, None).take(RUNS_MAX);
     std::iter::once("latest".to_owned()).chain(newest.map(|entry| named(&entry))).collect()
 }
 
-/// Each tag of the newest runs once, sorted. One that a shell would not take as a word is not offered.
+/// Tags of the newest runs, sorted and without duplicates. Tags that need shell quoting are omitted.
 fn tags(results: &Path) -> Vec<String> {
     let newest = index::folders_newest_first(results).take(RUNS_MAX);
     let tags = newest.flat_map(|(_, run)| read::notes(&run).unwrap_or_default().tags);
@@ -165,20 +166,20 @@ fn tags(results: &Path) -> Vec<String> {
     plain.into_iter().take(TAGS_MAX).collect()
 }
 
-/// The command line without what is hidden, and with the values that may be typed. What stands without an option is left to
-/// the subcommands unless `with_positionals`.
+/// Command line without hidden parts and with possible values. The positionals of the program itself are included only if
+/// `with_positionals` is true.
 fn offered(command: &Command, with_positionals: bool) -> Command {
     let arguments = command.get_arguments().filter(|argument| !argument.is_hide_set());
     let arguments = arguments.filter(|argument| with_positionals || !argument.is_positional());
     let subcommands = command.get_subcommands().filter(|subcommand| !subcommand.is_hide_set());
-    let mut offered = Command::new(kept(command.get_name().to_owned()))
+    let mut offered = Command::new(leaked(command.get_name().to_owned()))
         .args(arguments.cloned().map(with_values))
         .subcommands(subcommands.map(|subcommand| offered(subcommand, true)));
     if let Some(about) = command.get_about() {
         offered = offered.about(about.clone());
     }
     if let Some(version) = command.get_version() {
-        offered = offered.version(kept(version.to_owned()));
+        offered = offered.version(leaked(version.to_owned()));
     }
     offered
 }
@@ -189,17 +190,17 @@ fn with_values(argument: Arg) -> Arg {
         "solve" => habits::all_keys(),
         "pipeline" => Pipeline::names().map(str::to_owned).collect(),
         "record" => {
-            let records = schemas::of_records().into_iter().map(|(name, _)| name.to_owned());
+            let records = schemas::record_schemas().into_iter().map(|(name, _)| name.to_owned());
             std::iter::once("experiment".to_owned()).chain(records).collect()
         }
         "subcommand" => CommandLine::command().get_subcommands().map(|of| of.get_name().to_owned()).collect(),
         _ => return argument,
     };
-    let values: Vec<&'static str> = values.into_iter().map(kept).collect();
+    let values: Vec<&'static str> = values.into_iter().map(leaked).collect();
     argument.value_parser(PossibleValuesParser::new(values))
 }
 
-/// clap keeps names for as long as the program runs, which ends when the script is written.
-fn kept(text: String) -> &'static str {
+/// Leaks a name, since clap needs a static lifetime. The program ends when the script is written.
+fn leaked(text: String) -> &'static str {
     Box::leak(text.into_boxed_str())
 }

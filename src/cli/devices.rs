@@ -1,4 +1,4 @@
-//! `xrun devices`: what can be trained on, and what is missing?
+//! `xrun devices`: list devices, and what the unusable ones lack.
 
 use super::DevicesArguments;
 use super::terminal::{Failure, Terminal};
@@ -6,7 +6,7 @@ use crate::device::{self, Found};
 use crate::report::width::fold;
 use crate::units::Bytes;
 
-/// Characters of a device's word and the gap behind it.
+/// Width of a device's name and the gap after it, in characters.
 const LABEL: usize = 11;
 
 pub fn run(arguments: &DevicesArguments, terminal: &Terminal) -> Result<u8, Failure> {

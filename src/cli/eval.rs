@@ -1,8 +1,8 @@
-//! `xrun eval RUN`: validate a checkpoint once more, on its own data or on other data.
+//! `xrun eval RUN`: validate a checkpoint, on its own data or on other data.
 
 use clap::{Args, ValueHint};
 
-use super::resume::{find, refuse_command, refuse_other_keys};
+use super::resume::{find_run, refuse_other_keys, refuse_watched};
 use super::terminal::{Failure, Terminal};
 use super::{Data, Display, Overrides, Results};
 use crate::experiment::overrides::key_of;
@@ -11,21 +11,20 @@ use crate::files::layout;
 use crate::report::evaluation::text;
 use crate::results::format::Manifest;
 use crate::results::{read as read_results, resolved};
-use crate::run::evaluate::{self, Which};
+use crate::run::evaluate::{self, CheckpointChoice};
 use crate::run::prepare::Planned;
 
-/// What may be otherwise: the model is what was trained.
+/// Keys and sections that an evaluation may change; the model is fixed.
 pub(super) const CHANGEABLE: &[&str] =
     &["dataset.", "validation.", "limits.", "memory.", "device.", "experiment.device"];
 
 #[derive(Clone, Debug, Args)]
 pub struct EvalArguments {
-    /// A run: a folder, `experiment/run`, the beginning of a run's name or its last six digits, an experiment's name, `latest` or `latest~2`.
-    #[arg(value_hint = ValueHint::DirPath)]
+    #[arg(help = super::RUN_HELP, value_hint = ValueHint::DirPath)]
     run: String,
-    /// Which checkpoint: `best`, `last`, or the number of steps after which it was written.
-    #[arg(long, value_name = "WHICH", default_value = "best", value_parser = which)]
-    checkpoint: Which,
+    /// Checkpoint: best, last, or the step after which it was written.
+    #[arg(long, value_name = "CHECKPOINT", default_value = "best", value_parser = checkpoint_choice)]
+    checkpoint: CheckpointChoice,
     #[command(flatten)]
     overrides: Overrides,
     #[command(flatten)]
@@ -36,22 +35,23 @@ pub struct EvalArguments {
     pub(super) display: Display,
 }
 
-pub(super) fn which(text: &str) -> Result<Which, String> {
+/// Parses `--checkpoint`.
+pub(super) fn checkpoint_choice(text: &str) -> Result<CheckpointChoice, String> {
     match text {
-        "best" => Ok(Which::Best),
-        "last" => Ok(Which::Last),
+        "best" => Ok(CheckpointChoice::Best),
+        "last" => Ok(CheckpointChoice::Last),
         number => number
             .parse()
-            .map(Which::Step)
-            .map_err(|_| "expected `best`, `last`, or a number of steps such as 400".into()),
+            .map(CheckpointChoice::Step)
+            .map_err(|_| "expected `best`, `last`, or a step such as 400".into()),
     }
 }
 
-/// Plans a run's experiment for what only looks at a checkpoint; and whether the data is the run's.
+/// Plans the experiment of a run for inference with a checkpoint. Returns whether the data is the run's own.
 ///
 /// # Errors
 /// The experiment cannot be planned, or the model cannot read this data.
-pub fn untrained(
+pub fn plan_inference(
     mut experiment: Experiment,
     overrides: &[String],
     manifest: &Manifest,
@@ -61,34 +61,29 @@ pub fn untrained(
     if !overrides.iter().any(|text| key_of(text) == "experiment.device") {
         experiment.experiment.device.clone_from(&manifest.device.chosen);
     }
-    // Nothing is trained: no batch is prepared ahead, and the checkpoint has all weights.
+    // Without training no batch is prefetched, and the checkpoint has all weights.
     experiment.limits.workers = 0;
     experiment.training.initial_weights = None;
     data.prepare(&experiment);
     let planned = Planned::new(experiment, terminal)?;
-    // Before the model is on the device.
-    let same_data = evaluate::fits(&planned.plan, manifest).map_err(Failure::Failed)?;
+    // Before the model is moved to the device.
+    let same_data = evaluate::check_data(&planned.plan, manifest).map_err(Failure::Failed)?;
     Ok((planned, same_data))
 }
 
 pub fn run(arguments: &EvalArguments) -> Result<u8, Failure> {
     let terminal = arguments.display.terminal();
-    let run = find(&arguments.results, &arguments.run)?;
-    refuse_command(&run)?;
+    let run = find_run(&arguments.results, &arguments.run)?;
+    refuse_watched(&run)?;
     let manifest = read_results::manifest(&run).map_err(Failure::failed)?;
-    let chosen = evaluate::choose(&run, &manifest, arguments.checkpoint).map_err(Failure::Failed)?;
+    let checkpoint = evaluate::select_checkpoint(&run, &manifest, arguments.checkpoint).map_err(Failure::Failed)?;
     let overrides = arguments.overrides.all();
-    refuse_other_keys(
-        &overrides,
-        CHANGEABLE,
-        "a checkpoint is evaluated: the model is what was trained",
-        "train another model",
-    )?;
+    refuse_other_keys(&overrides, CHANGEABLE, "cannot be changed for a trained checkpoint", "train another model")?;
     resolved::text_of(&run).map_err(Failure::failed)?;
     let experiment = read::read_resolved(&run.join(layout::RESOLVED), &overrides)?.experiment;
-    let (planned, same_data) = untrained(experiment, &overrides, &manifest, arguments.data, terminal)?;
+    let (planned, same_data) = plan_inference(experiment, &overrides, &manifest, arguments.data, terminal)?;
     let (opened, task) = planned.open(1)?;
-    let (folder, evaluation) = evaluate::evaluate(&opened, task, &run, &manifest, &chosen, &overrides, same_data)?;
+    let (folder, evaluation) = evaluate::evaluate(&opened, task, &run, &manifest, &checkpoint, &overrides, same_data)?;
     match arguments.display.json {
         true => terminal.json(&evaluation),
         false => terminal.answer(&text(&evaluation, terminal.width())),

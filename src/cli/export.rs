@@ -1,4 +1,4 @@
-//! `xrun export RUN --to parquet`: tables of a run for other tools.
+//! `xrun export RUN --to parquet`: export a run for other tools.
 
 use clap::ValueEnum;
 
@@ -11,6 +11,7 @@ use crate::files::{layout, write};
 use crate::report;
 use crate::results::timestamp;
 use crate::results::{index, read};
+use crate::units::counted;
 
 pub fn run(arguments: &ExportArguments, terminal: &Terminal) -> Result<u8, Failure> {
     let Some(to) = arguments.to else {
@@ -21,10 +22,9 @@ pub fn run(arguments: &ExportArguments, terminal: &Terminal) -> Result<u8, Failu
                 format!("`--to {}`{about}", value.get_name())
             })
             .collect();
-        return Err(Failure::Usage(format!("which format? {}", all.join(" or "))));
+        return Err(Failure::Usage(format!("--to is missing: {}", all.join(" or "))));
     };
-    let run =
-        index::find(&arguments.results.folder, &arguments.run).map_err(|error| Failure::Usage(error.to_string()))?;
+    let run = index::find(&arguments.results.folder, &arguments.run)?;
     if to == To::Public {
         return public(&run, arguments, terminal);
     }
@@ -32,7 +32,7 @@ pub fn run(arguments: &ExportArguments, terminal: &Terminal) -> Result<u8, Failu
     if arguments.output.is_none() && std::fs::symlink_metadata(&own).is_ok_and(|found| found.is_symlink()) {
         let own = own.display();
         return Err(Failure::Failed(format!(
-            "{own} is a link, and may lead anywhere; name a folder with --output DIR"
+            "{own} is a symlink, which is not followed; choose a directory with --output DIR"
         )));
     }
     let output = arguments.output.clone().unwrap_or(own);
@@ -47,14 +47,14 @@ pub fn run(arguments: &ExportArguments, terminal: &Terminal) -> Result<u8, Failu
     for table in tables {
         match export::export(&run, table, format, &output).map_err(Failure::failed)? {
             Some(one) => {
-                tell_what_is_missing(&one, terminal);
+                report_omissions(&one, terminal);
                 written.push(one);
             }
-            None => terminal.say(&format!("{}: left out: there is no {} here", table.name(), table.made_of())),
+            None => terminal.say(&format!("{}: skipped, because the run has no {}", table.name(), table.made_of())),
         }
     }
     if written.is_empty() {
-        return Err(Failure::Failed(format!("no table can be written: {} has no lines", run.display())));
+        return Err(Failure::Failed(format!("{}: nothing to export, the run has no lines", run.display())));
     }
     match arguments.json {
         true => terminal.json(&written.iter().map(json).collect::<Vec<_>>()),
@@ -63,16 +63,16 @@ pub fn run(arguments: &ExportArguments, terminal: &Terminal) -> Result<u8, Failu
     Ok(0)
 }
 
-/// What to write.
+/// Format of an export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum To {
-    /// Apache Parquet, compressed with Snappy.
+    /// Apache Parquet with Snappy compression.
     Parquet,
-    /// Text with commas (RFC 4180) and a header.
+    /// CSV (RFC 4180) with a header.
     Csv,
-    /// An event file for TensorBoard.
+    /// Event file for TensorBoard.
     Tensorboard,
-    /// A copy without host, user, folders and words of the command.
+    /// Copy for publication, without host, user, directories and command arguments.
     Public,
 }
 
@@ -80,10 +80,10 @@ fn public(run: &Path, arguments: &ExportArguments, terminal: &Terminal) -> Resul
     let output = arguments.output.clone().unwrap_or_else(|| PathBuf::from("public"));
     let made = public::export(run, &output, arguments.with_checkpoints).map_err(Failure::failed)?;
     if made.lines_left_out > 0 {
-        terminal.say(&format!("{} lines are damaged and are left out", made.lines_left_out));
+        terminal.say(&format!("skipped {}", counted(made.lines_left_out, "damaged line")));
     }
     if !made.left_out.is_empty() {
-        terminal.say(&format!("left out, since nobody can clean them: {}", made.left_out.join(", ")));
+        terminal.say(&format!("omitted, because they cannot be anonymised: {}", made.left_out.join(", ")));
     }
     report::write(&made.path).map_err(Failure::failed)?;
     let path = made.path.display().to_string();
@@ -100,10 +100,10 @@ fn events(run: &Path, output: &Path, json: bool, terminal: &Terminal) -> Result<
     let started = read::manifest(run).ok().and_then(|manifest| timestamp::seconds_of(&manifest.started));
     let written = tensorboard::export(run, output, started.unwrap_or_default()).map_err(Failure::failed)?;
     if written.lines_left_out > 0 {
-        terminal.say(&format!("{} lines are damaged and are left out", written.lines_left_out));
+        terminal.say(&format!("skipped {}", counted(written.lines_left_out, "damaged line")));
     }
     if written.tags_left_out {
-        terminal.say("some names are too many or too long for charts and are left out");
+        terminal.say("omitted names that are too long or too many for charts");
     }
     let path = written.path.display().to_string();
     match json {
@@ -115,13 +115,13 @@ fn events(run: &Path, output: &Path, json: bool, terminal: &Terminal) -> Result<
     Ok(0)
 }
 
-fn tell_what_is_missing(one: &Exported, terminal: &Terminal) {
+fn report_omissions(one: &Exported, terminal: &Terminal) {
     let name = one.table.name();
     if one.lines_left_out > 0 {
-        terminal.say(&format!("{name}: {} lines are damaged and are left out", one.lines_left_out));
+        terminal.say(&format!("{name}: skipped {}", counted(one.lines_left_out, "damaged line")));
     }
     if one.names_left_out {
-        terminal.say(&format!("{name}: some names are too many or too long for columns and are left out"));
+        terminal.say(&format!("{name}: omitted names that are too long or too many for columns"));
     }
 }
 

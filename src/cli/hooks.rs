@@ -1,63 +1,69 @@
-//! Who is told how a run goes, besides the person at the terminal: programs that the experiment names.
+//! Hooks of a run that the command line starts: whether they are run, and their connection to the run's events.
 
-use std::cell::RefCell;
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
 
 use super::terminal::Terminal;
-use crate::run::hooks::Told;
+use crate::run::hooks::HookDispatcher;
 use crate::run::observer::{Event, Observer};
 use crate::settings::sections::Hooks;
 use crate::stop::RunOutcome;
 
-/// Whether the hooks of an experiment are run.
+/// Policy on the hooks of an experiment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ask {
+pub enum HookPolicy {
+    /// Run the hooks.
     Run,
-    Leave,
+    /// Do not run the hooks.
+    Skip,
 }
 
-impl Ask {
-    /// Of an experiment that comes from a result: it may be somebody else's, so its programs are run only where that is asked
-    /// for. Says that there are some.
-    pub fn of_result(asked: bool, hooks: &Hooks, terminal: Terminal) -> Self {
-        if asked {
+impl HookPolicy {
+    /// Policy for an experiment from an existing result, which may be another user's: hooks are run only if `requested`. Reports
+    /// hooks that are skipped.
+    pub fn for_result(requested: bool, hooks: &Hooks, terminal: Terminal) -> Self {
+        if requested {
             return Self::Run;
         }
         if !hooks.is_default() {
-            terminal.say("the experiment of this result has hooks, which are not run; --hooks runs them");
+            terminal.say("hooks of this result are not run; use --hooks to run them");
         }
-        Self::Leave
+        Self::Skip
     }
 }
 
-/// Watches a run for its hooks, and passes on what happens.
-pub struct Observing {
+/// Observer that starts the hook for growth and passes all events on.
+pub struct HookObserver {
     inner: Box<dyn Observer>,
-    told: Rc<RefCell<Option<Told>>>,
+    dispatcher: HookDispatcher,
     run: PathBuf,
     steps: u64,
 }
 
-impl Observing {
-    pub fn new(inner: Box<dyn Observer>, told: Rc<RefCell<Option<Told>>>, run: &Path, steps: u64) -> Self {
-        Self { inner, told, run: run.to_path_buf(), steps }
+impl HookObserver {
+    /// Creates the observer of a run with `steps` planned steps.
+    pub fn new(inner: Box<dyn Observer>, dispatcher: HookDispatcher, run: &Path, steps: u64) -> Self {
+        Self { inner, dispatcher, run: run.to_path_buf(), steps }
+    }
+
+    /// Drops the inner observer and returns the dispatcher.
+    pub fn into_dispatcher(self) -> HookDispatcher {
+        self.dispatcher
     }
 }
 
-impl Observer for Observing {
+impl Observer for HookObserver {
     fn event(&mut self, event: Event<'_>) {
-        if let (Event::Growing { step, verdict }, Some(told)) = (event, self.told.borrow_mut().as_mut()) {
-            told.growing(&self.run, step, self.steps, verdict);
+        if let Event::Growing { step, verdict } = event {
+            self.dispatcher.growing(&self.run, step, self.steps, verdict);
         }
         self.inner.event(event);
     }
 }
 
-/// The run has ended: tells its hooks, and the person which of them failed.
-pub fn tell(told: Told, run: &Path, outcome: &RunOutcome, exit_code: u8, terminal: Terminal) {
-    for failure in told.ended(run, outcome, exit_code) {
-        // Also with --quiet: it is something wrong.
+/// Runs the hooks at the end of a run, and reports those that failed.
+pub fn run_end_hooks(dispatcher: HookDispatcher, run: &Path, outcome: &RunOutcome, exit_code: u8, terminal: Terminal) {
+    for failure in dispatcher.ended(run, outcome, exit_code) {
+        // Also with --quiet, since it is a failure.
         Terminal { quiet: false, ..terminal }.say(&format!("warning: {failure}"));
     }
 }

@@ -1,4 +1,4 @@
-//! `xrun ls`: which runs are there?
+//! `xrun ls`: list runs.
 
 use clap::Args;
 use serde_json::Value;
@@ -14,37 +14,38 @@ use crate::results::index::{self, Entry, RunState};
 use crate::results::selection::{METRIC, ORDERS, Order, Selection, Status, sort};
 use crate::results::verdict::Judgement;
 use crate::sweep::listing::{sweeps, text as listing_of_sweeps};
+use crate::units::counted;
 
 #[derive(Clone, Debug, Args)]
 pub struct ListArguments {
     /// Only runs of this experiment.
     #[arg(value_name = "EXPERIMENT", conflicts_with = "experiment")]
     named: Option<String>,
-    /// The same.
+    /// Only runs of this experiment.
     #[arg(long, value_name = "EXPERIMENT")]
     experiment: Option<String>,
-    /// Only runs that stand so.
+    /// Only runs with this status.
     #[arg(long, value_enum, value_name = "STATUS")]
     status: Option<Status>,
-    /// Only runs whose memory was judged so.
+    /// Only runs with this memory verdict.
     #[arg(long, value_enum, value_name = "VERDICT")]
     verdict: Option<Judgement>,
-    /// Only runs with this tag (see the subcommand note); may be given many times.
+    /// Only runs with this tag (repeatable; see the subcommand note).
     #[arg(long, value_name = "TAG")]
     tag: Vec<String>,
-    /// Only runs with this value in their experiment; may be given many times.
+    /// Only runs with this value in their experiment (repeatable).
     #[arg(short = 's', long = "set", value_name = "SECTION.KEY=VALUE")]
     set: Vec<String>,
-    /// started (newest first), experiment, state, steps, loss, best, memory, seconds, speed, metrics.NAME, or a key of
-    /// the experiment such as training.epochs. A metric sorts the best first.
+    /// Sort by started (newest first), experiment, state, steps, loss, best, memory, seconds, speed, metrics.NAME (best
+    /// first), or a key of the experiment such as training.epochs.
     #[arg(long, value_name = "KEY", default_value = "started")]
     sort: String,
-    /// Sort the other way round.
+    /// Reverse the order.
     #[arg(long)]
     reverse: bool,
     #[command(flatten)]
     results: Results,
-    /// At most this many.
+    /// Largest number of runs to list.
     #[arg(short = 'n', long, value_name = "COUNT", default_value_t = 50)]
     count: usize,
     /// Print as JSON.
@@ -52,9 +53,9 @@ pub struct ListArguments {
     json: bool,
 }
 
-/// More damaged runs than these are not named.
+/// Largest number of damaged runs that are reported.
 const DAMAGE_MAX: usize = 20;
-/// Of more killed runs it is not said who killed them.
+/// Largest number of killed runs whose killer is shown.
 const KILLED_MAX: usize = 20;
 
 pub fn run(arguments: &ListArguments, terminal: &Terminal) -> Result<u8, Failure> {
@@ -63,10 +64,10 @@ pub fn run(arguments: &ListArguments, terminal: &Terminal) -> Result<u8, Failure
     let by_run = arguments.status.is_some()
         || arguments.verdict.is_some()
         || !(arguments.set.is_empty() && arguments.tag.is_empty());
-    // What is asked of runs is no question about sweeps.
+    // Filters on runs exclude sweeps.
     let sweeps = if by_run { Vec::new() } else { sweeps(results, experiment.map(String::as_str)) };
     if let Some(name) = experiment.filter(|_| sweeps.is_empty()) {
-        index::known_experiment(results, name).map_err(|error| Failure::Usage(error.to_string()))?;
+        index::known_experiment(results, name)?;
     }
     let selection = Selection {
         experiment: experiment.cloned(),
@@ -86,7 +87,7 @@ pub fn run(arguments: &ListArguments, terminal: &Terminal) -> Result<u8, Failure
         }
         selection.takes(run)
     });
-    // In the order in which they are found, older ones need not be read.
+    // In the default order, older runs need not be read.
     let in_order = order == Order::Started && !arguments.reverse;
     let mut runs: Vec<_> = taken.take(if in_order { arguments.count } else { usize::MAX }).collect();
     sort(&mut runs, &order, arguments.reverse);
@@ -96,7 +97,7 @@ pub fn run(arguments: &ListArguments, terminal: &Terminal) -> Result<u8, Failure
         true => terminal.json(&with_killers(listing::json(&runs), &runs)),
         false if runs.is_empty() && !swept.is_empty() => terminal.answer(&swept),
         false if all == 0 => terminal.say(&format!("no runs in {}", results.display())),
-        false if runs.is_empty() => terminal.say(&format!("none of {all} runs is like that")),
+        false if runs.is_empty() => terminal.say(&format!("no match among {}", counted(all as u64, "run"))),
         false => {
             let killed = killers(&runs);
             let runs = listing::text(&runs, terminal.width());
@@ -107,7 +108,7 @@ pub fn run(arguments: &ListArguments, terminal: &Terminal) -> Result<u8, Failure
     Ok(0)
 }
 
-/// A line for each run of which the kernel's counters say who killed it, of the first ones.
+/// Lines about the killed runs whose killer is known from the kernel's counters.
 fn killers(runs: &[Entry]) -> String {
     let killed = runs.iter().filter(|run| run.state == RunState::Killed).take(KILLED_MAX);
     let known = killed.map(|run| (run, killed::killer(&run.path))).filter(|(_, killer)| killer.label().is_some());
@@ -125,9 +126,9 @@ fn with_killers(mut listed: Value, runs: &[Entry]) -> Value {
 
 fn key_and_value(text: &str) -> Result<(String, String), Failure> {
     let Some((key, value)) = text.split_once('=') else {
-        return Err(Failure::Usage(format!("`{text}` has no `=`; write -s section.key=value")));
+        return Err(Failure::Usage(format!("`{text}`: missing `=`; use -s section.key=value")));
     };
-    known_key(key.trim())?;
+    check_key(key.trim())?;
     Ok((key.trim().to_owned(), value.trim().to_owned()))
 }
 
@@ -137,19 +138,18 @@ fn order(text: &str) -> Result<Order, Failure> {
         let near =
             nearest(text, ORDERS.iter().copied()).map_or(String::new(), |near| format!("did you mean `{near}`? "));
         let message = format!(
-            "runs cannot be sorted by `{text}`; {near}known are {known}, {METRIC}NAME, and keys of the experiment such \
-             as training.epochs"
+            "cannot sort by `{text}`; {near}known: {known}, {METRIC}NAME, and keys of the experiment such as training.epochs"
         );
         return Err(Failure::Usage(message));
     };
     if let Order::Value(key) = &order {
-        known_key(key)?;
+        check_key(key)?;
     }
     Ok(order)
 }
 
-/// A misspelt key would match no run, which reads as an answer.
-fn known_key(key: &str) -> Result<(), Failure> {
+/// Refuses an unknown key, which would silently match no run.
+fn check_key(key: &str) -> Result<(), Failure> {
     let schema = schema::shared();
     if shape::at(schema, key).is_some() {
         return Ok(());
@@ -158,7 +158,7 @@ fn known_key(key: &str) -> Result<(), Failure> {
     leaves(schema, "", &mut keys);
     let near = nearest(key, keys.iter().map(String::as_str));
     let help = near.map_or("`docs/reference.md` lists all keys".into(), |near| format!("did you mean `{near}`?"));
-    Err(Failure::Usage(format!("an experiment has no key `{key}`; {help}")))
+    Err(Failure::Usage(format!("unknown key `{key}`; {help}")))
 }
 
 fn leaves(schema: &Value, path: &str, into: &mut Vec<String>) {

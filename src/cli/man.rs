@@ -1,4 +1,4 @@
-//! `xrun man`: the manual page.
+//! `xrun man`: manual pages.
 
 use clap::CommandFactory;
 use clap_mangen::roff::{Roff, bold, roman};
@@ -8,27 +8,24 @@ use super::{CommandLine, ManArguments};
 use crate::invocation;
 
 const ENVIRONMENT: &[(&str, &str)] = &[
-    ("XRUN_CACHE", "Where generated data is kept; ~/.cache/xrun when not set."),
-    (
-        "XDG_STATE_HOME",
-        "Where the key is kept by which folders are known to be this user's own; ~/.local/state when not set.",
-    ),
+    ("XRUN_CACHE", "Directory of generated data and cached probes. Default: ~/.cache/xrun."),
+    ("XDG_STATE_HOME", "Directory of the key that signs this user's own results directories. Default: ~/.local/state."),
     (
         "XRUN__SECTION__KEY",
-        "A value of the experiment, with two underscores between section and key: XRUN__LIMITS__WORKERS=2. It wins over \
-         the file, and -s wins over it.",
+        "Value of the experiment, with two underscores between section and key: XRUN__LIMITS__WORKERS=2. It overrides \
+         the file, and -s overrides it.",
     ),
-    ("NO_COLOR", "No colours, when set to anything."),
-    ("CUDA_VISIBLE_DEVICES", "Which GPUs there are, for cuda:N too."),
+    ("NO_COLOR", "Disables colours if set and not empty."),
+    ("CUDA_VISIBLE_DEVICES", "GPUs that are visible, also for cuda:N."),
 ];
 
 const FILES: &[(&str, &str)] = &[
-    ("FILE.toml", "An experiment; the subcommand new prints one with every key, schema its JSON Schema."),
-    ("results/<experiment>/<run>/", "What a run leaves: records, lines, checkpoints, report.html."),
-    ("results/<experiment>/latest", "A link to the newest run."),
-    ("results/<experiment>/<run>/summary.json", "How the run ended; written last."),
-    ("~/.cache/xrun", "Generated data."),
-    ("~/.local/state/xrun/key", "By which folders are known to be this user's own."),
+    ("FILE.toml", "Experiment. `xrun new` prints one with every key, `xrun schema` its JSON Schema."),
+    ("results/<experiment>/<run>/", "Run: records, metrics, memory samples, checkpoints, report.html."),
+    ("results/<experiment>/latest", "Symlink to the newest run."),
+    ("results/<experiment>/<run>/summary.json", "Outcome of the run, written last."),
+    ("~/.cache/xrun", "Generated data and cached probes."),
+    ("~/.local/state/xrun/key", "Key that signs this user's own results directories."),
 ];
 
 fn list(title: &str, entries: &[(&str, &str)]) -> Roff {
@@ -52,7 +49,7 @@ pub fn run(arguments: &ManArguments, terminal: &Terminal) -> Result<u8, Failure>
             .cloned()
             .map(|subcommand| subcommand.version(env!("CARGO_PKG_VERSION")))
             .ok_or_else(|| {
-                Failure::Usage(format!("there is no subcommand `{name}`; see {} --help", invocation::program()))
+                Failure::Usage(format!("unknown subcommand `{name}`; see {} --help", invocation::program()))
             })?,
     };
     let mut page = Vec::new();

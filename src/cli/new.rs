@@ -1,4 +1,4 @@
-//! `xrun new PIPELINE`: a commented file to start from.
+//! `xrun new PIPELINE`: print a commented experiment file.
 
 use super::NewArguments;
 use super::terminal::{Failure, Terminal};
@@ -11,7 +11,7 @@ use crate::problem::nearest;
 pub fn run(arguments: &NewArguments, terminal: &Terminal) -> Result<u8, Failure> {
     let text = match (&arguments.like, &arguments.pipeline) {
         (Some(name), _) => example(name)?,
-        (None, Some(pipeline)) => whole(pipeline)?,
+        (None, Some(pipeline)) => template_of(pipeline)?,
         (None, None) => {
             terminal.answer(&format!("{}\n{}", pipelines(), examples()));
             return Ok(0);
@@ -23,16 +23,15 @@ pub fn run(arguments: &NewArguments, terminal: &Terminal) -> Result<u8, Failure>
     };
     let name = path.display();
     if path.symlink_metadata().is_ok() {
-        return Err(Failure::Usage(format!("{name} is there already; name another file")));
+        return Err(Failure::Usage(format!("{name} already exists; choose another file")));
     }
     write::replace(path, text.as_bytes()).map_err(Failure::failed)?;
     let xrun = invocation::program();
-    terminal
-        .say(&format!("{name}: written; `{xrun} check {name}` says what is wrong with it, `{xrun} {name}` runs it"));
+    terminal.say(&format!("{name}: written; `{xrun} check {name}` checks it, `{xrun} {name}` runs it"));
     Ok(0)
 }
 
-/// Committed experiments that need no data of others and no other file, and so run as they are.
+/// Committed experiments that run as they are, without external data or other files.
 const EXAMPLES: &[(&str, &str)] = &[
     ("dummy", include_str!("../../experiments/dummy.toml")),
     ("federated", include_str!("../../experiments/federated.toml")),
@@ -41,30 +40,27 @@ const EXAMPLES: &[(&str, &str)] = &[
     ("vision_language", include_str!("../../experiments/vision_language.toml")),
 ];
 
-/// Those whose pipeline this program has.
+/// Examples whose pipeline this program has.
 fn known_examples() -> impl Iterator<Item = &'static (&'static str, &'static str)> {
     EXAMPLES.iter().filter(|(_, text)| Pipeline::names().any(|kind| text.contains(&format!("[pipeline.{kind}]"))))
 }
 
-/// An example as it lies beside a schema.
+/// Text of an example, for a file next to the schema.
 pub fn example(name: &str) -> Result<String, Failure> {
     let found = known_examples().find(|(known, _)| *known == name);
     let (_, text) = found.ok_or_else(|| {
         let names = || known_examples().map(|(known, _)| *known);
         let hint = nearest(name, names()).map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
-        Failure::Usage(format!(
-            "there is no example `{name}`{hint} (known: {})",
-            names().collect::<Vec<_>>().join(", ")
-        ))
+        Failure::Usage(format!("unknown example `{name}`{hint} (known: {})", names().collect::<Vec<_>>().join(", ")))
     })?;
-    // There it lies beside the schemas.
+    // In this repository the schemas are in another directory.
     Ok(text.replacen("#:schema ../schemas/", "#:schema ", 1))
 }
 
-/// Each example with its description.
+/// Table of the examples with their descriptions.
 fn examples() -> String {
     let width = known_examples().map(|(name, _)| name.len()).max().unwrap_or_default();
-    let mut text = format!("examples, each for `{} new --like EXAMPLE`:\n", invocation::program());
+    let mut text = format!("examples (`{} new --like EXAMPLE`):\n", invocation::program());
     for (name, example) in known_examples() {
         let value: Option<toml::Value> = toml::from_str(example).ok();
         let about = value.as_ref().and_then(|value| value.get("experiment")?.get("description")?.as_str());
@@ -73,25 +69,25 @@ fn examples() -> String {
     text
 }
 
-/// A file in which every key stands.
-pub fn whole(pipeline: &str) -> Result<String, Failure> {
+/// Text of an experiment file with every key of a pipeline.
+pub fn template_of(pipeline: &str) -> Result<String, Failure> {
     template::template(pipeline).ok_or_else(|| {
-        let hint = meant(pipeline).map_or_else(String::new, |kind| format!("; did you mean `{kind}`?"));
+        let hint = similar(pipeline).map_or_else(String::new, |kind| format!("; did you mean `{kind}`?"));
         let known = Pipeline::names().collect::<Vec<_>>().join(", ");
-        Failure::Usage(format!("there is no pipeline `{pipeline}`{hint} (known: {known})"))
+        Failure::Usage(format!("unknown pipeline `{pipeline}`{hint} (known: {known})"))
     })
 }
 
-/// The kind that is nearly this one, or that has it as a part of its name.
-fn meant(word: &str) -> Option<&'static str> {
+/// Pipeline whose name is similar to a word or contains it.
+fn similar(word: &str) -> Option<&'static str> {
     let part = |kind: &&str| word.len() > 2 && kind.contains(&word.to_lowercase());
     Pipeline::names().find(part).or_else(|| nearest(word, Pipeline::names()))
 }
 
-/// Each kind with its meaning.
+/// Table of the pipelines with their descriptions.
 fn pipelines() -> String {
     let width = Pipeline::names().map(str::len).max().unwrap_or_default();
-    let mut text = format!("pipelines, each for `{} new PIPELINE`:\n", invocation::program());
+    let mut text = format!("pipelines (`{} new PIPELINE`):\n", invocation::program());
     for kind in Pipeline::names() {
         let part = shape::at(schema::shared(), &format!("pipeline.{kind}"));
         let meaning = part.map(shape::meaning).unwrap_or_default();

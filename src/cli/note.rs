@@ -1,4 +1,4 @@
-//! `xrun note RUN TEXT`: write something down of a run, and give it tags.
+//! `xrun note RUN TEXT`: attach a note or tags to a run.
 
 use clap::{Args, ValueHint};
 
@@ -9,19 +9,19 @@ use crate::results::format::VERSION;
 use crate::results::notes::{CHARACTERS_MAX, NOTES_MAX, Note, Notes, TAGS_MAX, wrong_tag};
 use crate::results::timestamp;
 use crate::results::{index, named, read};
+use crate::units::counted;
 
 #[derive(Clone, Debug, Args)]
 pub struct NoteArguments {
-    /// A run: a folder, `experiment/run`, the beginning of a run's name or its last six digits, an experiment's name, `latest` or `latest~2`.
-    #[arg(value_hint = ValueHint::DirPath)]
+    #[arg(help = super::RUN_HELP, value_hint = ValueHint::DirPath)]
     run: String,
-    /// What to write down.
+    /// Text of the note.
     #[arg(required_unless_present_any = ["tag", "untag"])]
     text: Option<String>,
-    /// Give it this tag; may be given many times. `ls --tag` finds it.
+    /// Add this tag (repeatable); `ls --tag` finds the run by it.
     #[arg(long, value_name = "TAG")]
     tag: Vec<String>,
-    /// Take this tag away; may be given many times.
+    /// Remove this tag (repeatable).
     #[arg(long, value_name = "TAG")]
     untag: Vec<String>,
     #[command(flatten)]
@@ -30,23 +30,23 @@ pub struct NoteArguments {
 
 pub fn run(arguments: &NoteArguments, terminal: &Terminal) -> Result<u8, Failure> {
     let usage = |message: String| Failure::Usage(message);
-    let run = index::find(&arguments.results.folder, &arguments.run).map_err(|error| usage(error.to_string()))?;
+    let run = index::find(&arguments.results.folder, &arguments.run)?;
     let run = std::fs::canonicalize(&run).map_err(|error| Failure::Failed(format!("{}: {error}", run.display())))?;
     for tag in arguments.tag.iter().chain(&arguments.untag) {
         if let Some(why) = wrong_tag(tag) {
-            return Err(usage(format!("the tag {tag:?} {why}; for example --tag paper")));
+            return Err(usage(format!("invalid tag {tag:?}: it {why}; for example --tag paper")));
         }
     }
-    // Others may write a note at the same time, and the run itself may go on.
+    // Other processes may write notes at the same time.
     let turn = file::turn(&run).map_err(|error| Failure::Failed(format!("{}: {error}", run.display())))?;
     let Notes { mut notes, mut tags, .. } = read::notes(&run).map_err(Failure::failed)?;
     if let Some(text) = &arguments.text {
         let text = text.trim();
         if text.is_empty() || text.chars().count() > CHARACTERS_MAX {
-            return Err(usage(format!("a note has 1 to {CHARACTERS_MAX} characters")));
+            return Err(usage(format!("a note must have 1 to {CHARACTERS_MAX} characters")));
         }
         if notes.len() >= NOTES_MAX {
-            return Err(usage(format!("the run has {NOTES_MAX} notes, and takes no more")));
+            return Err(usage(format!("the run already has the maximum of {NOTES_MAX} notes")));
         }
         notes.push(Note { time: timestamp::now(), text: text.to_owned() });
     }
@@ -55,7 +55,7 @@ pub fn run(arguments: &NoteArguments, terminal: &Terminal) -> Result<u8, Failure
     tags.sort();
     tags.dedup();
     if tags.len() > TAGS_MAX {
-        return Err(usage(format!("a run has at most {TAGS_MAX} tags")));
+        return Err(usage(format!("a run can have at most {TAGS_MAX} tags")));
     }
     let written = Notes { version: VERSION, notes, tags };
     write::replace_json(&run.join(layout::NOTES), &written).map_err(Failure::failed)?;
@@ -63,6 +63,6 @@ pub fn run(arguments: &NoteArguments, terminal: &Terminal) -> Result<u8, Failure
     let entry = index::entry(&run);
     let tags = if written.tags.is_empty() { "none".to_owned() } else { written.tags.join(", ") };
     let name = named::run(&run, &entry.experiment);
-    terminal.say(&format!("{name}: notes {}, tags: {tags}", written.notes.len()));
+    terminal.say(&format!("{name}: {}, tags: {tags}", counted(written.notes.len() as u64, "note")));
     Ok(0)
 }

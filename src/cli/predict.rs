@@ -1,11 +1,11 @@
-//! `xrun predict RUN FILES…`: what does a checkpoint answer about files of one's own?
+//! `xrun predict RUN FILES…`: predict on the user's own files with a checkpoint.
 
 use std::path::PathBuf;
 
 use clap::{Args, ValueHint};
 
-use super::eval::{CHANGEABLE, untrained, which};
-use super::resume::{find, refuse_command, refuse_other_keys};
+use super::eval::{CHANGEABLE, checkpoint_choice, plan_inference};
+use super::resume::{find_run, refuse_other_keys, refuse_watched};
 use super::terminal::{Failure, Terminal};
 use super::{Data, Display, Overrides, Results};
 use crate::experiment::read;
@@ -13,32 +13,32 @@ use crate::files::layout;
 use crate::printable;
 use crate::results::prediction::Prediction;
 use crate::results::{read as read_results, resolved};
-use crate::run::evaluate::{self, Which};
-use crate::run::predict::{self, Listener, NotPredicted, Wanted};
+use crate::run::evaluate::{self, CheckpointChoice};
+use crate::run::predict::{self, PredictError, PredictListener, PredictOptions};
 use crate::task::predict::Item;
 use crate::units::{counted, seconds};
 
-/// Files and lines without an answer that are named; all of them are in `predictions.jsonl`.
-const NAMED_MAX: u64 = 20;
-/// Characters of a file's name, and of an answer or a reason.
+/// Largest number of failures that are printed; all of them are in `predictions.jsonl`.
+const FAILURES_PRINTED_MAX: u64 = 20;
+/// Largest number of characters of a file's name.
 const NAME_MAX: usize = 200;
-const WORDS_MAX: usize = 400;
+/// Largest number of characters of an answer or a reason.
+const TEXT_MAX: usize = 400;
 
 #[derive(Clone, Debug, Args)]
 pub struct PredictArguments {
-    /// A run: a folder, `experiment/run`, the beginning of a run's name or its last six digits, an experiment's name, `latest` or `latest~2`.
-    #[arg(value_hint = ValueHint::DirPath)]
+    #[arg(help = super::RUN_HELP, value_hint = ValueHint::DirPath)]
     run: String,
-    /// The files to answer about: pictures (PNG or JPEG), sounds (WAV), or JSON lines of questions, as the pipeline takes them.
+    /// Files to predict on: images (PNG or JPEG), sounds (WAV) or JSON lines of questions, depending on the pipeline.
     #[arg(required = true, value_name = "FILES", value_hint = ValueHint::FilePath)]
     files: Vec<PathBuf>,
-    /// Which checkpoint: `best`, `last`, or the number of steps after which it was written.
-    #[arg(long, value_name = "WHICH", default_value = "best", value_parser = which)]
-    checkpoint: Which,
-    /// What is asked about each file, of a model that is asked something.
+    /// Checkpoint: best, last, or the step after which it was written.
+    #[arg(long, value_name = "CHECKPOINT", default_value = "best", value_parser = checkpoint_choice)]
+    checkpoint: CheckpointChoice,
+    /// Question about each file, for a model that needs one.
     #[arg(long, value_name = "TEXT")]
     question: Option<String>,
-    /// Where to write, a new or an empty folder; a new one in `predictions` in the run's folder when absent.
+    /// New or empty output directory. Default: a new one in `predictions` of the run.
     #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     out: Option<PathBuf>,
     #[command(flatten)]
@@ -53,46 +53,42 @@ pub struct PredictArguments {
 
 pub fn run(arguments: &PredictArguments) -> Result<u8, Failure> {
     let terminal = arguments.display.terminal();
-    let run = find(&arguments.results, &arguments.run)?;
-    refuse_command(&run)?;
+    let run = find_run(&arguments.results, &arguments.run)?;
+    refuse_watched(&run)?;
     let overrides = arguments.overrides.all();
-    refuse_other_keys(
-        &overrides,
-        CHANGEABLE,
-        "a checkpoint predicts: the model is what was trained",
-        "train another model",
-    )?;
+    refuse_other_keys(&overrides, CHANGEABLE, "cannot be changed for a trained checkpoint", "train another model")?;
     if let Some(out) = &arguments.out {
-        predict::free(out).map_err(Failure::Usage)?;
+        predict::check_output(out).map_err(Failure::Usage)?;
     }
     let manifest = read_results::manifest(&run).map_err(Failure::failed)?;
     resolved::text_of(&run).map_err(Failure::failed)?;
     let experiment = read::read_resolved(&run.join(layout::RESOLVED), &overrides)?.experiment;
     if experiment.command().is_some() {
-        return Err(Failure::Usage(predict::does_not_predict(experiment.pipeline.name())));
+        return Err(Failure::Usage(predict::unsupported_message(experiment.pipeline.name())));
     }
-    let chosen = evaluate::choose(&run, &manifest, arguments.checkpoint).map_err(Failure::Failed)?;
-    let (planned, same_data) = untrained(experiment, &overrides, &manifest, arguments.data, terminal)?;
+    let checkpoint = evaluate::select_checkpoint(&run, &manifest, arguments.checkpoint).map_err(Failure::Failed)?;
+    let (planned, same_data) = plan_inference(experiment, &overrides, &manifest, arguments.data, terminal)?;
     let (opened, task) = planned.open(1)?;
-    let wanted = Wanted {
+    let options = PredictOptions {
         files: &arguments.files,
         question: arguments.question.as_deref(),
         out: arguments.out.as_deref(),
         overrides: &overrides,
         same_data,
     };
-    let mut said = Said { terminal, answers: !arguments.display.json && !terminal.quiet, failed: 0 };
-    let predicted = predict::predict(&opened, task, &run, &manifest, &chosen, wanted, &mut said);
+    let print_answers = !arguments.display.json && !terminal.quiet;
+    let mut printer = AnswerPrinter { terminal, print_answers, failed: 0 };
+    let predicted = predict::predict(&opened, task, &run, &manifest, &checkpoint, options, &mut printer);
     let (folder, prediction) = predicted.map_err(|error| match error {
-        NotPredicted::Refused(why) => Failure::Usage(why),
-        NotPredicted::NotStarted(error) => error.into(),
+        PredictError::Refused(why) => Failure::Usage(why),
+        PredictError::NotStarted(error) => error.into(),
     })?;
-    match said.failed.saturating_sub(NAMED_MAX) {
+    match printer.failed.saturating_sub(FAILURES_PRINTED_MAX) {
         0 => {}
-        more => terminal.error(&format!("and {more} more, named in {}", layout::ANSWERS)),
+        more => terminal.error(&format!("and {more} more in {}", layout::ANSWERS)),
     }
     if prediction.answered == 0 {
-        terminal.error("there is no answer about any file");
+        terminal.error("no file was answered");
     }
     if arguments.display.json {
         terminal.json(&prediction);
@@ -102,12 +98,12 @@ pub fn run(arguments: &PredictArguments) -> Result<u8, Failure> {
     Ok(u8::from(prediction.failed > 0))
 }
 
-/// How many answers there are, of which model.
+/// Summary of a prediction: model, device, and numbers of answers and failures.
 fn text(prediction: &Prediction) -> String {
     let name = |text: &str| printable::line(text, NAME_MAX);
     let failed = match prediction.failed {
         0 => String::new(),
-        failed => format!(", {failed} without"),
+        failed => format!(", {failed} failed"),
     };
     format!(
         "{}/{} after {}, on {}: {}{failed}, {}",
@@ -120,30 +116,31 @@ fn text(prediction: &Prediction) -> String {
     )
 }
 
-/// Tells people of each answer.
-struct Said {
+/// Printer of answers and failures.
+struct AnswerPrinter {
     terminal: Terminal,
-    answers: bool,
+    print_answers: bool,
     failed: u64,
 }
 
-fn named(item: Item<'_>) -> String {
+/// `FILE` or `FILE:LINE`.
+fn item_name(item: Item<'_>) -> String {
     let file = printable::line(&item.file.to_string_lossy(), NAME_MAX);
     item.line.map_or_else(|| file.clone(), |line| format!("{file}:{line}"))
 }
 
-impl Listener for Said {
-    fn answered(&mut self, item: Item<'_>, words: &str) {
-        if self.answers {
-            let words = if words.is_empty() { "(an empty answer)" } else { words };
-            self.terminal.answer(&format!("{}: {}", named(item), printable::line(words, WORDS_MAX)));
+impl PredictListener for AnswerPrinter {
+    fn answered(&mut self, item: Item<'_>, text: &str) {
+        if self.print_answers {
+            let text = if text.is_empty() { "(empty answer)" } else { text };
+            self.terminal.answer(&format!("{}: {}", item_name(item), printable::line(text, TEXT_MAX)));
         }
     }
 
     fn failed(&mut self, item: Item<'_>, reason: &str) {
         self.failed += 1;
-        if self.failed <= NAMED_MAX {
-            self.terminal.error(&format!("{}: {}", named(item), printable::line(reason, WORDS_MAX)));
+        if self.failed <= FAILURES_PRINTED_MAX {
+            self.terminal.error(&format!("{}: {}", item_name(item), printable::line(reason, TEXT_MAX)));
         }
     }
 }

@@ -1,10 +1,10 @@
-//! Which programs would a result's folder start, and are they started? One rule for commands, hooks and lines of Slurm's
-//! scripts: unasked only where this user created the folder, and nothing was changed in it since.
+//! Programs that a directory of results names: commands, hooks and lines of Slurm scripts. They are started without
+//! confirmation only if this user created the directory and it has not been changed since.
 
 use std::path::{Path, PathBuf};
 
 use super::terminal::Failure;
-use crate::experiment::command::Words as Filled;
+use crate::experiment::command::Words;
 use crate::experiment::{Experiment, read};
 use crate::files::layout;
 use crate::printable;
@@ -14,47 +14,49 @@ use crate::sweep::launcher::ALLOW_COMMAND;
 use crate::sweep::records::sweep::Record;
 use crate::sweep::{record, slurm};
 
-/// More characters of a program are not shown.
+/// Largest number of characters shown of a program.
 const CHARACTERS_MAX: usize = 2000;
 
-/// The words of a command that are meant.
+/// Command line of an experiment's command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Words {
+pub enum CommandLineOf {
+    /// Key `program`.
     Program,
+    /// Key `resume`, if it is set.
     Resume,
 }
 
-/// The programs that a folder names.
+/// Programs that a directory names, and whether they are trusted.
 #[derive(Debug)]
 pub struct Programs {
     folder: PathBuf,
-    /// As one would type them.
-    shown: Vec<String>,
+    /// Shell-quoted command lines.
+    command_lines: Vec<String>,
     untrusted: Option<Untrusted>,
 }
 
 impl Programs {
-    /// Those of a run: its command, and its hooks where they are asked for.
-    pub fn of_run(run: &Path, experiment: &Experiment, words: Words, hooks: bool) -> Self {
-        let mut shown: Vec<String> = command(run, experiment, words).into_iter().collect();
+    /// Programs of a run: its command, and its hooks if they are enabled.
+    pub fn for_run(run: &Path, experiment: &Experiment, which: CommandLineOf, hooks: bool) -> Self {
+        let mut command_lines: Vec<String> = command(run, experiment, which).into_iter().collect();
         if hooks {
             let hooks = &experiment.hooks;
             let all = [&hooks.on_end, &hooks.on_growing, &hooks.on_limit, &hooks.on_failed];
-            shown.extend(all.into_iter().filter(|words| !words.is_empty()).map(|words| typed(words)));
+            command_lines.extend(all.into_iter().filter(|words| !words.is_empty()).map(|words| quoted(words)));
         }
-        Self::checked(run, shown, trust::check_run)
+        Self::checked(run, command_lines, trust::check_run)
     }
 
-    /// Those of a sweep: the command of its points, the words that differ between them, and what Slurm's scripts begin with.
+    /// Programs of a sweep: the command, the arguments that differ between trials, and the extra lines of Slurm scripts.
     pub fn of_sweep(sweep: &Path, points: &Record) -> Result<Self, Failure> {
         let base = match read::read_resolved(&sweep.join(layout::BASE), &[]) {
             Ok(checked) => checked.experiment,
-            // Where data are gone, the runs say so that need them.
+            // If data is missing, the runs that need it report that.
             Err(_) if record::check_creator(sweep).is_ok() => return Ok(Self::checked(sweep, Vec::new(), |_| Ok(()))),
             Err(problems) => return Err(problems.into()),
         };
-        let mut shown: Vec<String> = command(sweep, &base, Words::Program).into_iter().collect();
-        // A point may be of another pipeline than the base.
+        let mut command_lines: Vec<String> = command(sweep, &base, CommandLineOf::Program).into_iter().collect();
+        // A trial may have another pipeline than the base.
         let own = format!("pipeline.{}.", base.pipeline.name());
         for (at, key) in points.keys.iter().enumerate() {
             let of_pipeline = key == "pipeline" || key.starts_with("pipeline.");
@@ -62,54 +64,60 @@ impl Programs {
                 let mut values: Vec<String> = points.points.iter().map(|point| point[at].to_string()).collect();
                 values.sort();
                 values.dedup();
-                shown.push(format!("{key} = {}", values.join(", ")));
+                command_lines.push(format!("{key} = {}", values.join(", ")));
             }
         }
+<<<<<<< HEAD
         shown.extend(
             slurm::read_settings(sweep).map_err(Failure::failed)?.into_iter().flat_map(|slurm| slurm.extra_lines),
         );
         Ok(Self::checked(sweep, shown, record::check_creator))
+=======
+        let slurm = slurm::kept(sweep).map_err(Failure::failed)?;
+        command_lines.extend(slurm.into_iter().flat_map(|slurm| slurm.extra_lines));
+        Ok(Self::checked(sweep, command_lines, record::check_creator))
+>>>>>>> 9940af59651aceafa78a5393bc8e7e3bc4892d31
     }
 
-    fn checked(folder: &Path, shown: Vec<String>, check: impl Fn(&Path) -> Result<(), Untrusted>) -> Self {
-        let untrusted = if shown.is_empty() { None } else { check(folder).err() };
-        Self { folder: folder.to_path_buf(), shown, untrusted }
+    fn checked(folder: &Path, command_lines: Vec<String>, check: impl Fn(&Path) -> Result<(), Untrusted>) -> Self {
+        let untrusted = if command_lines.is_empty() { None } else { check(folder).err() };
+        Self { folder: folder.to_path_buf(), command_lines, untrusted }
     }
 
-    /// Goes on where none is named, this user created the folder, or it is allowed.
+    /// Refuses programs of an untrusted directory unless they are allowed explicitly.
     ///
     /// # Errors
-    /// Otherwise, with the programs.
+    /// The directory is untrusted; the message lists the programs.
     pub fn check(&self, allowed: bool) -> Result<(), Failure> {
         let Some(why) = self.untrusted.as_ref().filter(|_| !allowed) else { return Ok(()) };
-        let shown: Vec<String> = self
-            .shown
+        let command_lines: Vec<String> = self
+            .command_lines
             .iter()
             .map(|text| format!("`{}`", printable::line(&secrets::text(text), CHARACTERS_MAX)))
             .collect();
         Err(Failure::Usage(format!(
-            "{}: {why}; so nothing that it names is started: {}; if you trust it, {ALLOW_COMMAND} does so",
+            "{}: {why}; its programs were not started: {}; use {ALLOW_COMMAND} if you trust them",
             self.folder.display(),
-            shown.join(", ")
+            command_lines.join(", ")
         )))
     }
 }
 
-/// A command with the variables of its environment, as one would type it.
-fn command(folder: &Path, experiment: &Experiment, words: Words) -> Option<String> {
+/// Shell-quoted command line with its environment variables.
+fn command(folder: &Path, experiment: &Experiment, which: CommandLineOf) -> Option<String> {
     let command = experiment.command()?;
-    let meant = command.resume.as_ref().filter(|_| words == Words::Resume).unwrap_or(&command.program);
-    let filled = Filled::of(experiment, command, (folder.join(layout::RESOLVED).is_file()).then_some(folder));
-    // What cannot be filled in is refused before it is started.
-    let fill = |word: &String| filled.fill(word).unwrap_or_else(|_| word.clone());
+    let words = command.resume.as_ref().filter(|_| which == CommandLineOf::Resume).unwrap_or(&command.program);
+    let placeholders = Words::of(experiment, command, (folder.join(layout::RESOLVED).is_file()).then_some(folder));
+    // Invalid placeholders are reported before the command is started.
+    let fill = |word: &String| placeholders.fill(word).unwrap_or_else(|_| word.clone());
     let set = |(name, value): (&String, &String)| {
         format!("{name}={}", printable::shell_word(&secrets::value(name, &fill(value))))
     };
     let variables = command.environment.iter().map(set);
-    let words: Vec<String> = meant.iter().map(fill).collect();
-    Some(variables.chain([typed(&words)]).collect::<Vec<String>>().join(" "))
+    let words: Vec<String> = words.iter().map(fill).collect();
+    Some(variables.chain([quoted(&words)]).collect::<Vec<String>>().join(" "))
 }
 
-fn typed(words: &[String]) -> String {
+fn quoted(words: &[String]) -> String {
     secrets::words(words).iter().map(|word| printable::shell_word(word)).collect::<Vec<String>>().join(" ")
 }

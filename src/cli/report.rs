@@ -1,4 +1,4 @@
-//! `xrun report RUN`: write the page for people again.
+//! `xrun report RUN`: write report.html again.
 
 use super::RunName;
 use super::terminal::{Failure, Terminal};
@@ -8,9 +8,8 @@ use crate::results::{index, read};
 use crate::verdict::table::TableOptions;
 
 pub fn run(arguments: &RunName, terminal: &Terminal) -> Result<u8, Failure> {
-    let run =
-        index::find(&arguments.results.folder, &arguments.run).map_err(|error| Failure::Usage(error.to_string()))?;
-    // Of a run that goes on, or was killed, what is known so far.
+    let run = index::find(&arguments.results.folder, &arguments.run)?;
+    // An active or killed run has no verdict yet.
     let so_far = match read::verdict(&run) {
         Ok(None) => judge::of_path(&run, &TableOptions::default()).ok().map(|judged| judged.verdict),
         _ => None,

@@ -1,4 +1,4 @@
-//! `xrun resume RUN`: go on where a run was stopped or killed.
+//! `xrun resume RUN`: resume a run that was stopped or killed, or train a finished run further.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -7,9 +7,9 @@ use std::time::Instant;
 use clap::{Args, ValueHint};
 
 use super::command;
-use super::further::Further;
-use super::hooks::Ask;
-use super::programs::{Programs, Words};
+use super::extend::ExtendArguments;
+use super::hooks::HookPolicy;
+use super::programs::{CommandLineOf, Programs};
 use super::terminal::{Failure, Terminal};
 use super::training;
 use super::until::Until;
@@ -24,13 +24,13 @@ use crate::printable;
 use crate::problem::{Problem, Problems};
 use crate::results::built;
 use crate::results::{index, read as read_results, resolved as resolved_text};
-use crate::run::checkpoint::CHANGED;
+use crate::run::checkpoint::CHANGED_BY_RESUME;
 use crate::run::fingerprint::fingerprint;
 use crate::run::launch::Launch;
 use crate::run::prepare::{self, Planned};
 use crate::run::resume::{self, ResumeError};
 
-/// What may change when a run goes on: nothing that its numbers depend on.
+/// Keys and sections that a resume may change: the metrics do not depend on them.
 const CHANGEABLE: &[&str] = &[
     "experiment.device",
     "experiment.tensorboard",
@@ -55,17 +55,16 @@ const CHANGEABLE: &[&str] = &[
 
 #[derive(Clone, Debug, Args)]
 pub struct ResumeArguments {
-    /// A run: a folder, `experiment/run`, the beginning of a run's name or its last six digits, an experiment's name, `latest` or `latest~2`.
-    #[arg(value_hint = ValueHint::DirPath)]
+    #[arg(help = super::RUN_HELP, value_hint = ValueHint::DirPath)]
     run: String,
     #[command(flatten)]
-    further: Further,
+    extend: ExtendArguments,
     #[command(flatten)]
     overrides: Overrides,
-    /// Start the programs that the experiment names in `[hooks]`.
+    /// Run the programs in `[hooks]`.
     #[arg(long)]
     hooks: bool,
-    /// Start the programs that the run names, also where this user did not create its folder.
+    /// Run the programs that the run names, even if another user created its directory.
     #[arg(long)]
     allow_command: bool,
     #[command(flatten)]
@@ -78,146 +77,141 @@ pub struct ResumeArguments {
     pub(super) display: Display,
 }
 
-/// A command that `xrun watch` ran is no experiment: only the command itself knows how it goes on.
-pub fn refuse_command(run: &Path) -> Result<(), Failure> {
+/// Refuses a run of `xrun watch`, which is not an experiment.
+pub fn refuse_watched(run: &Path) -> Result<(), Failure> {
     let Ok(manifest) = read_results::manifest(run) else { return Ok(()) };
     if manifest.watched.is_none() || run.join(layout::RESOLVED).exists() {
         return Ok(());
     }
     let words: Vec<String> = manifest.command.iter().map(|word| printable::shell_word(word)).collect();
     Err(Failure::Usage(format!(
-        "{}: this is a command that was watched, and no experiment; start it again: {}",
+        "{}: this is a watched command, not an experiment; start it again: {}",
         run.display(),
         words.join(" ")
     )))
 }
 
-/// The folder of the run that is meant. Not through `latest`, which would be another one when a run starts meanwhile.
-pub fn find(results: &Results, text: &str) -> Result<PathBuf, Failure> {
-    let found = index::find(&results.folder, text).map_err(|error| Failure::Usage(error.to_string()))?;
+/// Directory of the run with this name. `latest` is resolved, because another run may start meanwhile.
+pub fn find_run(results: &Results, text: &str) -> Result<PathBuf, Failure> {
+    let found = index::find(&results.folder, text)?;
     std::fs::canonicalize(&found).map_err(|error| Failure::Failed(format!("{}: {error}", found.display())))
 }
 
 pub fn run(arguments: &ResumeArguments) -> Result<u8, Failure> {
     let started = Instant::now();
     let terminal = arguments.display.terminal();
-    let path = find(&arguments.results, &arguments.run)?;
+    let path = find_run(&arguments.results, &arguments.run)?;
     if !path.join(layout::MANIFEST).is_file() {
-        let message = format!(
-            "{}: this run ended before its first step, so there is nothing to continue; start it again",
-            path.display()
-        );
+        let message = format!("{}: the run ended before its first step; start it again", path.display());
         return Err(Failure::Failed(message));
     }
-    refuse_command(&path)?;
+    refuse_watched(&path)?;
     let overrides = arguments.overrides.all();
-    refuse_other_keys(
-        &overrides,
-        CHANGEABLE,
-        "a run is resumed: its numbers would no longer be those of one run",
-        "start a new run",
-    )?;
-    let further = arguments.further;
-    let overrides: Vec<String> = overrides.into_iter().chain(further.overrides()).collect();
+    let extends = overrides.iter().any(|text| matches!(key_of(text), "training.epochs" | "training.max_steps"));
+    let alternative = if extends { "train further with --epochs or --max-steps" } else { "start a new run" };
+    refuse_other_keys(&overrides, CHANGEABLE, "cannot be changed by a resume", alternative)?;
+    let extend = arguments.extend;
+    let overrides: Vec<String> = overrides.into_iter().chain(extend.overrides()).collect();
     resolved_text::text_of(&path).map_err(Failure::failed)?;
     let checked = read::read_resolved(&path.join(layout::RESOLVED), &overrides)?;
-    Programs::of_run(&path, &checked.experiment, Words::Resume, arguments.hooks).check(arguments.allow_command)?;
+    Programs::for_run(&path, &checked.experiment, CommandLineOf::Resume, arguments.hooks)
+        .check(arguments.allow_command)?;
     let directory = directory::reopen(&path).map_err(|error| match error.source.kind() {
         ErrorKind::WouldBlock => Failure::failed(ResumeError::Busy { run: path.clone() }),
         _ => Failure::failed(error),
     })?;
-    let mut continuation = resume::continuation(&path, further.is_asked()).map_err(|error| match error {
+    let mut point = resume::find_resume_point(&path, extend.is_requested()).map_err(|error| match error {
         ResumeError::Finished { .. } | ResumeError::StoppedEarly { .. } => Failure::Usage(error.to_string()),
         other => Failure::failed(other),
     })?;
     if !path.join(layout::SUMMARY).is_file() {
-        tell_killer(&path, terminal);
+        explain_kill(&path, terminal);
     }
-    for damage in &continuation.passed_over {
-        terminal.say(&format!("damaged and passed over: {damage}"));
+    for damage in &point.damaged {
+        terminal.say(&format!("ignored damaged file: {damage}"));
     }
-    if !continuation.passed_over.is_empty() {
-        terminal.say(&match &continuation.checkpoint {
-            Some(checkpoint) => format!("the run goes on from {}", checkpoint.display()),
-            None => "there is no whole checkpoint: the run begins again at step 0".into(),
+    if !point.damaged.is_empty() {
+        terminal.say(&match &point.checkpoint {
+            Some(checkpoint) => format!("resuming from {}", checkpoint.display()),
+            None => "no intact checkpoint: restarting at step 0".into(),
         });
     }
     let mut experiment = checked.experiment;
     arguments.until.check(experiment.command().is_some())?;
     if experiment.command().is_some() {
-        if further.is_asked() {
-            let message = "how far a command goes, its own words say; run it again with others";
+        if extend.is_requested() {
+            let message = "the length of a command is set by its own arguments; start a new run";
             return Err(Failure::Usage(format!("{}: {message}", path.display())));
         }
         let planned = Planned::new(experiment, terminal)?;
-        return command::resume(directory, &mut continuation, planned, &overrides, &arguments.display, terminal);
+        return command::resume(directory, &mut point, planned, &overrides, &arguments.display, terminal);
     }
     if !overrides.iter().any(|text| key_of(text) == "experiment.device") {
-        // Another device gives other numbers, so `auto` does not choose again.
-        experiment.experiment.device.clone_from(&continuation.manifest.device.chosen);
+        // Another device gives other numbers, so `auto` must not choose again.
+        experiment.experiment.device.clone_from(&point.manifest.device.chosen);
     }
-    if continuation.manifest.code.lock_digest != built::lock_digest() {
-        terminal.say("this program was built with other libraries than the one that began the run: numbers may differ");
+    if point.manifest.code.lock_digest != built::lock_digest() {
+        terminal.say("the dependencies of this build differ from those with which the run started: numbers may differ");
     }
     arguments.data.prepare(&experiment);
-    let needless = experiment.training.initial_weights.take_if(|_| continuation.checkpoint.is_some());
+    let recorded_weights = experiment.training.initial_weights.take_if(|_| point.checkpoint.is_some());
     let mut planned = Planned::new(experiment, terminal)?;
-    if needless.is_some() {
-        planned.began_with(needless, &continuation.manifest);
+    if recorded_weights.is_some() {
+        planned.set_recorded_initial_weights(recorded_weights, &point.manifest);
     }
-    resume::same_data(&path, &continuation.manifest, &planned.plan).map_err(Failure::failed)?;
-    if let Some(until) =
-        arguments.until.step.filter(|until| *until < continuation.state.step && continuation.state.validated)
-    {
-        let step = continuation.state.step;
-        return Err(Failure::Usage(format!("--until {until}: the run stands at step {step}; name a later one")));
+    resume::check_data(&path, &point.manifest, &planned.plan).map_err(Failure::failed)?;
+    if let Some(until) = arguments.until.step.filter(|until| *until < point.state.step && point.state.validated) {
+        let step = point.state.step;
+        return Err(Failure::Usage(format!("--until {until}: the run is already at step {step}; choose a later step")));
     }
     let planned_before = read_results::plan(&path).map_or(0, |plan| plan.steps);
-    further.check(&planned.plan, &continuation.state, planned_before, terminal)?;
+    extend.check(&planned.plan, &point.state, planned_before, terminal)?;
     match overrides.is_empty() {
         true => planned.plan.forecast = read_results::plan(&path).ok().and_then(|plan| plan.forecast),
-        // Another batch size may be why it is resumed: does that fit?
-        false => planned.forecast_if_asked(&path.join(layout::RESOLVED), &overrides)?,
+        // A changed value, such as another batch size, may not fit.
+        false => planned.forecast_if_enabled(&path.join(layout::RESOLVED), &overrides)?,
     }
-    let (opened, mut task) = planned.open(continuation.state.step + 1)?;
-    if let Some(checkpoint) = &continuation.checkpoint {
+    let (opened, mut task) = planned.open(point.state.step + 1)?;
+    if let Some(checkpoint) = &point.checkpoint {
         let loaded = panics::caught(|| task.load(checkpoint));
-        loaded.map_err(|panic| Failure::from(prepare::not_opened(&opened.chosen, &panic)))?.map_err(Failure::failed)?;
+        loaded
+            .map_err(|panic| Failure::from(prepare::device_error(&opened.chosen, &panic)))?
+            .map_err(Failure::failed)?;
     }
-    // First of all: what says that the run has ended would be wrong beside another plan.
-    resume::open_again(&path).map_err(Failure::failed)?;
+    // First, because the records of the ending would contradict a changed plan.
+    resume::clear_ending(&path).map_err(Failure::failed)?;
     if !overrides.is_empty() {
         resume::replace_experiment(&path, &opened.plan).map_err(Failure::failed)?;
         let plan = opened.plan.to_file(task.parameters());
         write::replace_json(&path.join(layout::PLAN), &plan).map_err(Failure::failed)?;
     }
     let fingerprint = fingerprint(&opened.plan);
-    continuation.state.run = continuation.manifest.whose();
-    continuation.state.fingerprint.clone_from(&fingerprint);
-    if fingerprint != continuation.manifest.fingerprint {
-        // Its numbers are those of two experiments, or of two programs: no other run has the same.
-        continuation.manifest.fingerprint = CHANGED.into();
+    point.state.run = point.manifest.whose();
+    point.state.fingerprint.clone_from(&fingerprint);
+    if fingerprint != point.manifest.fingerprint {
+        // The numbers are those of two experiments or two programs: no other run is equal.
+        point.manifest.fingerprint = CHANGED_BY_RESUME.into();
     }
-    continuation.manifest.until = arguments.until.step;
-    let ask = Ask::of_result(arguments.hooks, &opened.plan.experiment.hooks, terminal);
+    point.manifest.until = arguments.until.step;
+    let hooks = HookPolicy::for_result(arguments.hooks, &opened.plan.experiment.hooks, terminal);
     let stop = training::listen(&arguments.display, terminal)?;
-    resume::rewind(&path, &mut continuation, &overrides).map_err(Failure::failed)?;
+    resume::rewind(&path, &mut point, &overrides).map_err(Failure::failed)?;
     let launch = Launch {
         plan: &opened.plan,
         ledger: &opened.ledger,
         directory: &directory,
-        state: continuation.state,
-        segment: continuation.segment,
+        state: point.state,
+        segment: point.segment,
         gpu: opened.gpu(),
         started,
         stop_after: None,
         until: arguments.until.step,
     };
-    Ok(training::train(launch, task, &stop, &arguments.display, terminal, ask))
+    Ok(training::train(launch, task, &stop, &arguments.display, terminal, hooks))
 }
 
-/// The run did not end by itself: who killed it, and what would be killed again.
-fn tell_killer(run: &Path, terminal: Terminal) {
+/// Explains who killed a run, and after an OOM kill how to avoid the next one.
+fn explain_kill(run: &Path, terminal: Terminal) {
     let killed = killed::explain(run);
     terminal.say(&format!("the run was killed: {}", killed.who));
     if killed.is_oom {
@@ -226,12 +220,13 @@ fn tell_killer(run: &Path, terminal: Terminal) {
     }
 }
 
-fn all_of_section(key: &str) -> String {
+/// `cleanup.*` for the section `cleanup.`.
+fn section_pattern(key: &str) -> String {
     if key.ends_with('.') { format!("{key}*") } else { key.to_owned() }
 }
 
-/// Whether a run that goes on may have another value of this key.
-pub fn may_change(key: &str) -> bool {
+/// Returns true if a resume may change this key.
+pub fn is_changeable(key: &str) -> bool {
     is_among(CHANGEABLE, key)
 }
 
@@ -239,16 +234,20 @@ fn is_among(keys: &[&str], key: &str) -> bool {
     keys.iter().any(|may| key == *may || (may.ends_with('.') && key.starts_with(may)))
 }
 
-/// Refuses `-s` of keys that are not in the list; one that ends in a dot stands for a section.
-pub fn refuse_other_keys(overrides: &[String], changeable: &[&str], when: &str, instead: &str) -> Result<(), Failure> {
+/// Refuses overrides of keys that are not in the list, in which an entry with a final dot means a section. `message` follows
+/// the key, and `alternative` is advice.
+pub fn refuse_other_keys(
+    overrides: &[String],
+    changeable: &[&str],
+    message: &str,
+    alternative: &str,
+) -> Result<(), Failure> {
     let mut problems = Problems::default();
     for text in overrides {
         let key = key_of(text);
         if !is_among(changeable, key) {
-            let message = format!("cannot change when {when}");
-            // `cleanup.` stands for all of a section.
-            let keys: Vec<String> = changeable.iter().map(|key| all_of_section(key)).collect();
-            let help = format!("{instead}, or change one of: {}", keys.join(", "));
+            let keys: Vec<String> = changeable.iter().map(|key| section_pattern(key)).collect();
+            let help = format!("{alternative}, or change one of: {}", keys.join(", "));
             problems.add(Problem::new(key, message).help(help));
         }
     }

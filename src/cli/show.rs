@@ -1,4 +1,4 @@
-//! `xrun show RUN`: what did a run do, or what came out of a sweep?
+//! `xrun show RUN`: show a run or a sweep.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -17,10 +17,10 @@ use crate::sweep::{listing, table, text};
 
 pub fn run(arguments: &RunName, terminal: &Terminal) -> Result<u8, Failure> {
     let results = &arguments.results.folder;
-    if let Some(sweep) = meant(results, &arguments.run) {
+    if let Some(sweep) = find_sweep(results, &arguments.run) {
         return show_sweep(&sweep, arguments.json, terminal);
     }
-    let run = index::find(results, &arguments.run).map_err(|error| Failure::Usage(error.to_string()))?;
+    let run = index::find(results, &arguments.run)?;
     let notes = read::notes(&run).map_err(Failure::failed)?;
     let killed = (index::entry(&run).state == RunState::Killed).then(|| killed::explain(&run));
     if arguments.json {
@@ -35,7 +35,7 @@ pub fn run(arguments: &RunName, terminal: &Terminal) -> Result<u8, Failure> {
     let text = summary::text(&run, terminal.width()).map_err(Failure::failed)?;
     let tags = notes.tags.join(", ");
     let mut more = Vec::new();
-    more.extend(killed.iter().flat_map(labels));
+    more.extend(killed.iter().flat_map(kill_lines));
     more.extend((!tags.is_empty()).then_some(("tags", tags.as_str())));
     let written: Vec<String> =
         notes.notes.iter().map(|note| format!("{} {}", time_of_day(&note.time), note.text)).collect();
@@ -47,8 +47,8 @@ pub fn run(arguments: &RunName, terminal: &Terminal) -> Result<u8, Failure> {
     Ok(0)
 }
 
-/// What is known of a kill, a line each.
-fn labels(killed: &KillReport) -> Vec<(&'static str, &str)> {
+/// Labelled lines about a kill.
+fn kill_lines(killed: &KillReport) -> Vec<(&'static str, &str)> {
     let held = killed.held.as_deref().map(|held| ("held", held));
     let growing = killed.growing.as_deref().map(|growing| ("growing", growing));
     [Some(("killed", killed.who.as_str())), held, growing, Some(("to do", killed.to_do.as_str()))]
@@ -57,8 +57,8 @@ fn labels(killed: &KillReport) -> Vec<(&'static str, &str)> {
         .collect()
 }
 
-/// The sweep of this name, or the newest one of an experiment that has no runs of its own.
-fn meant(results: &Path, text: &str) -> Option<PathBuf> {
+/// Finds the sweep with this name, or the newest sweep of an experiment that has only sweeps.
+fn find_sweep(results: &Path, text: &str) -> Option<PathBuf> {
     let of_experiment = || {
         let has_runs = index::experiments(results).iter().any(|name| name == text);
         let sweeps = if has_runs { Vec::new() } else { listing::sweeps(results, Some(text)) };
@@ -67,7 +67,7 @@ fn meant(results: &Path, text: &str) -> Option<PathBuf> {
     named::sweep(results, Path::new(text)).or_else(of_experiment)
 }
 
-/// As it stands now, also while its runs go on; writes nothing.
+/// Shows the current state of a sweep, which may be active; writes nothing.
 fn show_sweep(sweep: &Path, json: bool, terminal: &Terminal) -> Result<u8, Failure> {
     let record = Record::read(sweep).map_err(Failure::failed)?;
     let table = table::table(sweep, &record, &BTreeMap::new());

@@ -1,4 +1,4 @@
-//! How is something said on the terminal? The only file that prints.
+//! Output on the terminal. This is the only file that prints.
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::OnceLock;
@@ -8,49 +8,52 @@ use crate::printable;
 use crate::probe::ProbeError;
 use crate::problem::Problems;
 use crate::results::format::Outcome;
+use crate::results::index::IndexError;
 use crate::stop::{EXIT_BAD_INPUT, exit_code};
 
-/// Standard output for answers, standard error for everything else.
+/// Terminal output: stdout for answers, stderr for everything else.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Terminal {
+    /// Print errors only.
     pub quiet: bool,
+    /// Print details as well.
     pub verbose: bool,
-    /// Standard error is read by a program: each line there is an event as JSON.
+    /// Print each line of stderr as a JSON event.
     pub events: bool,
 }
 
 impl Terminal {
-    /// An answer. What could not be written is told by [`delivered`], when all else is done.
+    /// Prints an answer on stdout. An error is reported by [`final_exit_code`] when everything else is done.
     pub fn answer(self, text: &str) {
         let mut out = std::io::stdout().lock();
         let line_break = if text.ends_with('\n') { "" } else { "\n" };
         let written = out.write_all(text.as_bytes()).and_then(|()| out.write_all(line_break.as_bytes()));
         if let Err(error) = written.and_then(|()| out.flush()) {
-            // The first one says why.
-            let _ = NOT_WRITTEN.set(error);
+            // The first error is the cause.
+            let _ = WRITE_ERROR.set(error);
         }
     }
 
-    /// Characters in a line of standard output: `COLUMNS`, or what the terminal says; `None` when it is neither.
+    /// Width of stdout in characters, by `COLUMNS` or the terminal; `None` if neither is known.
     pub fn width(self) -> Option<usize> {
         let shown = || terminal_size::terminal_size_of(std::io::stdout()).map(|(width, _)| usize::from(width.0));
-        asked_width().or_else(shown)
+        columns_variable().or_else(shown)
     }
 
-    /// An answer as indented JSON.
+    /// Prints an answer as indented JSON.
     pub fn json(self, value: &impl serde::Serialize) {
-        // Records of ours always serialise: their keys are strings.
+        // Cannot fail: all maps have strings as keys.
         self.answer(&safe(&serde_json::to_string_pretty(value).unwrap_or_default()));
     }
 
-    /// A line for people; not with `--quiet`.
+    /// Prints a message, except with `--quiet`.
     pub fn say(self, text: &str) {
         if !self.quiet {
             self.note(text);
         }
     }
 
-    /// A line for the curious; only with `--verbose`.
+    /// Prints a message only with `--verbose`.
     pub fn detail(self, text: &str) {
         if self.verbose {
             self.note(text);
@@ -60,25 +63,25 @@ impl Terminal {
     fn note(self, text: &str) {
         match self.events {
             true => self.event(&serde_json::json!({ "event": "note", "text": text })),
-            false => self.line(&plain(text)),
+            false => self.line(&escape_control(text)),
         }
     }
 
-    /// A line of JSON.
+    /// Prints a JSON event on stderr.
     pub fn event(self, value: &serde_json::Value) {
         self.line(&safe(&value.to_string()));
     }
 
-    /// Always said.
+    /// Prints an error.
     pub fn error(self, text: &str) {
         if self.events {
             return self.event(&serde_json::json!({ "event": "error", "message": text }));
         }
         let (start, end) = if coloured() { ("\x1b[1;31m", "\x1b[0m") } else { ("", "") };
-        self.line(&format!("{start}error{end}: {}", plain(text)));
+        self.line(&format!("{start}error{end}: {}", escape_control(text)));
     }
 
-    /// What is wrong with a file, with excerpts.
+    /// Prints the problems of a file, with excerpts.
     pub fn problems(self, problems: &Problems) {
         if self.events {
             return self.event(&serde_json::json!({ "event": "problems", "problems": render::json(problems) }));
@@ -86,35 +89,35 @@ impl Terminal {
         self.line(render::text(problems, coloured(), shown_error_width()).trim_end());
     }
 
-    /// A line as it is: made of safe parts by the caller.
+    /// Prints a line unescaped. The caller must have escaped untrusted parts.
     pub fn line(self, text: &str) {
         let mut err = std::io::stderr().lock();
         let _ = writeln!(err, "{text}");
     }
 }
 
-/// Why an answer did not reach standard output.
-static NOT_WRITTEN: OnceLock<io::Error> = OnceLock::new();
+/// First error of writing to stdout.
+static WRITE_ERROR: OnceLock<io::Error> = OnceLock::new();
 
-/// The exit code, when an answer did not reach standard output. A reader that has gone away (`xrun ls | head`) ends the
-/// program in silence, as it ends other Unix tools: by SIGPIPE. Anything else is said, and 0 becomes 1.
-pub fn delivered(code: u8) -> u8 {
-    match NOT_WRITTEN.get() {
+/// Exit code with errors of stdout taken into account. A closed pipe (`xrun ls | head`) ends the program by SIGPIPE, as for
+/// other Unix tools; any other error is printed, and 0 becomes 1.
+pub fn final_exit_code(code: u8) -> u8 {
+    match WRITE_ERROR.get() {
         None => code,
         Some(error) if error.kind() == io::ErrorKind::BrokenPipe => {
-            end_by_pipe();
+            raise_sigpipe();
             code
         }
         Some(error) => {
-            Terminal::default().error(&format!("the answer cannot be written to standard output: {error}"));
+            Terminal::default().error(&format!("cannot write to stdout: {error}"));
             if code == 0 { exit_code(Outcome::Failed) } else { code }
         }
     }
 }
 
 #[cfg(unix)]
-fn end_by_pipe() {
-    // SAFETY: the default action of a signal is no code of ours; everything is written and closed by now.
+fn raise_sigpipe() {
+    // SAFETY: the default action runs no code of this program, and all files are written by now.
     unsafe {
         libc::signal(libc::SIGPIPE, libc::SIG_DFL);
         libc::raise(libc::SIGPIPE);
@@ -122,29 +125,29 @@ fn end_by_pipe() {
 }
 
 #[cfg(not(unix))]
-fn end_by_pipe() {}
+fn raise_sigpipe() {}
 
-/// Whether standard error takes colours.
+/// Returns true if stderr supports colours.
 pub fn coloured() -> bool {
     let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
-    // For logs that show colours and are no terminal.
+    // For logs that show colours but are not terminals.
     let forced = set("CLICOLOR_FORCE").is_some_and(|value| value != "0");
     (is_terminal() || forced) && set("NO_COLOR").is_none()
 }
 
-/// Characters of a line on standard output: `COLUMNS`, or what the terminal says, or what is comfortable to read.
+/// Width of stdout in characters, by `COLUMNS`, the terminal or a default.
 pub fn width() -> usize {
     Terminal::default().width().unwrap_or(WIDTH_WITHOUT_TERMINAL)
 }
 
-/// What the environment asks for.
-fn asked_width() -> Option<usize> {
+/// Width in the variable `COLUMNS`.
+fn columns_variable() -> Option<usize> {
     std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok()).filter(|columns| *columns > 0)
 }
 
 const WIDTH_WITHOUT_TERMINAL: usize = 120;
 
-/// Characters of a line on standard error.
+/// Width of stderr in characters, by the terminal or a default.
 pub fn error_width() -> usize {
     shown_error_width().unwrap_or(WIDTH_WITHOUT_TERMINAL)
 }
@@ -153,19 +156,19 @@ fn shown_error_width() -> Option<usize> {
     terminal_size::terminal_size_of(std::io::stderr()).map(|(width, _)| usize::from(width.0))
 }
 
-/// Whether progress can be redrawn.
+/// Returns true if stderr is a terminal.
 pub fn is_terminal() -> bool {
     std::io::stderr().is_terminal()
 }
 
-/// Untrusted text cannot drive the terminal: control characters are shown, not obeyed.
-pub fn plain(text: &str) -> String {
+/// Escapes control characters, so that untrusted text cannot control the terminal.
+fn escape_control(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for character in text.chars() {
         match character {
             '\n' | '\t' => safe.push(character),
             control if control.is_control() => safe.extend(control.escape_default()),
-            // Marks that turn the direction of the text around.
+            // Bidirectional overrides and isolates.
             '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => safe.extend(character.escape_unicode()),
             other => safe.push(other),
         }
@@ -173,8 +176,8 @@ pub fn plain(text: &str) -> String {
     safe
 }
 
-/// JSON that means the same, and that does nothing on a terminal: what stands in its texts comes from others. Control
-/// characters below U+0020 are escaped in JSON already.
+/// Escapes characters in JSON that could control the terminal; the value is unchanged. JSON already escapes characters below
+/// U+0020.
 fn safe(json: &str) -> String {
     let mut safe = String::with_capacity(json.len());
     for character in json.chars() {
@@ -191,24 +194,24 @@ fn safe(json: &str) -> String {
     safe
 }
 
-/// Why a command has no answer.
+/// Failure of a subcommand.
 #[derive(Debug)]
 pub enum Failure {
-    /// What a person wrote is wrong.
+    /// The experiment is invalid.
     Problems(Problems),
-    /// The command line asks for something that is not there.
+    /// The command line is invalid.
     Usage(String),
-    /// Data, device or disk.
+    /// The data, the device or the disk failed.
     Failed(String),
-    /// The device has no memory for even the model.
+    /// The device does not have enough memory for the model.
     OutOfMemory(String),
-    /// By a signal, before there was a run.
+    /// A signal arrived before the run started.
     Interrupted(String),
 }
 
 impl Failure {
-    /// Says it, and answers with the exit code.
-    pub fn tell(&self, terminal: &Terminal) -> u8 {
+    /// Prints the failure and returns its exit code.
+    pub fn report(&self, terminal: &Terminal) -> u8 {
         match self {
             Self::Problems(problems) => terminal.problems(problems),
             Self::Usage(message) | Self::Failed(message) | Self::OutOfMemory(message) => terminal.error(message),
@@ -219,7 +222,7 @@ impl Failure {
         self.exit_code()
     }
 
-    /// The same for a program that asked for JSON.
+    /// Failure as JSON.
     pub fn as_json(&self) -> serde_json::Value {
         let (message, problems) = match self {
             Self::Problems(problems) => {
@@ -235,6 +238,7 @@ impl Failure {
         serde_json::json!({ "exit_code": self.exit_code(), "message": message, "problems": problems })
     }
 
+    /// Exit code of the failure.
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Problems(_) | Self::Usage(_) => EXIT_BAD_INPUT,
@@ -244,9 +248,15 @@ impl Failure {
         }
     }
 
-    /// From any error of the environment.
+    /// Converts an error of the data, the device or the disk.
     pub fn failed(error: impl std::fmt::Display) -> Self {
         Self::Failed(error.to_string())
+    }
+}
+
+impl From<IndexError> for Failure {
+    fn from(error: IndexError) -> Self {
+        Self::Usage(error.to_string())
     }
 }
 
@@ -270,7 +280,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn json_means_the_same_and_turns_nothing_around() {
+    fn escaped_json_has_the_same_value() {
         let value = serde_json::json!({ "name": "a\u{202e}b\u{9b}2J\u{feff} è 猫", "list": [1, "\n\u{7f}"] });
         let text = safe(&serde_json::to_string_pretty(&value).unwrap());
         assert!(text.contains("a\\u202eb\\u009b2J\\ufeff è 猫") && text.contains("\\u007f"), "{text}");
@@ -278,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn control_characters_are_shown_and_not_obeyed() {
-        assert_eq!(plain("a\x1b[2Jb\u{7}\u{202e}c\n"), "a\\u{1b}[2Jb\\u{7}\\u{202e}c\n");
+    fn control_characters_are_escaped() {
+        assert_eq!(escape_control("a\x1b[2Jb\u{7}\u{202e}c\n"), "a\\u{1b}[2Jb\\u{7}\\u{202e}c\n");
     }
 }

@@ -1,4 +1,4 @@
-//! The command line as it was meant: words that are values, subcommands with typing errors, options that are keys.
+//! Corrections of the command line: `key=value` arguments without `-s`, misspelt subcommands, and options that are keys.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -10,8 +10,8 @@ use super::CommandLine;
 use crate::experiment::{habits, schema, shape};
 use crate::problem::nearest;
 
-/// Puts `-s` before words such as `limits.workers=2`.
-pub fn with_overrides(typed: Vec<OsString>) -> Vec<OsString> {
+/// Inserts `-s` before arguments such as `limits.workers=2`.
+pub fn insert_set_options(typed: Vec<OsString>) -> Vec<OsString> {
     let command = CommandLine::command();
     let named = typed.get(1).and_then(|word| word.to_str()).and_then(|word| command.find_subcommand(word));
     let of = named.unwrap_or(&command);
@@ -32,14 +32,14 @@ pub fn with_overrides(typed: Vec<OsString>) -> Vec<OsString> {
     all
 }
 
-/// Whether a word is `key=value`, and no file.
+/// Returns true if a word is `key=value` and not an existing file.
 fn is_override(word: &str) -> bool {
     let Some((key, _)) = word.split_once('=') else { return false };
     let plain = |character: char| character.is_ascii_alphanumeric() || "_-.\"".contains(character);
     key.starts_with(|first: char| first.is_ascii_alphabetic()) && key.chars().all(plain) && !Path::new(word).exists()
 }
 
-/// Whether the next word belongs to this one.
+/// Returns true if a word is an option whose value is the next word.
 fn takes_value(command: &Command, word: &str) -> bool {
     let is = |argument: &&clap::Arg| match word.strip_prefix("--") {
         Some(long) => argument.get_long() == Some(long),
@@ -50,9 +50,9 @@ fn takes_value(command: &Command, word: &str) -> bool {
     command.get_arguments().find(is).is_some_and(|argument| argument.get_action().takes_values())
 }
 
-/// The subcommand that the first word on the command line was meant to be. Never of an option, nor of a file that is
-/// there, nor of a word with a `.` or a `/` in it: those are names of files.
-pub fn subcommand_meant(first: &OsStr) -> Option<String> {
+/// Subcommand of which the first argument is a misspelling. `None` for options, existing files, and words with a `.` or `/`,
+/// which are names of files.
+pub fn intended_subcommand(first: &OsStr) -> Option<String> {
     let word =
         first.to_str().filter(|word| !word.is_empty() && !word.starts_with('-') && !word.contains(['.', '/']))?;
     let command = CommandLine::command();
@@ -63,25 +63,25 @@ pub fn subcommand_meant(first: &OsStr) -> Option<String> {
     nearest(word, names).map(str::to_owned)
 }
 
-/// `--epochs 3` where `-s training.epochs=3` was meant.
-pub fn option_meant(error: &clap::Error, typed: &[OsString]) -> Option<String> {
+/// Message for an unknown option that is a key, such as `--epochs 3` instead of `-s training.epochs=3`.
+pub fn suggest_key(error: &clap::Error, typed: &[OsString]) -> Option<String> {
     if error.kind() != ErrorKind::UnknownArgument {
         return None;
     }
     let Some(ContextValue::String(option)) = error.get(ContextKind::InvalidArg) else { return None };
     let name = option.strip_prefix("--")?.split('=').next()?;
-    let is_whole = name.contains('.') && shape::at(schema::shared(), name).is_some();
-    let keys = if is_whole { vec![name.to_owned()] } else { habits::whole_keys(name) };
+    let is_full_key = name.contains('.') && shape::at(schema::shared(), name).is_some();
+    let keys = if is_full_key { vec![name.to_owned()] } else { habits::whole_keys(name) };
     if keys.is_empty() {
         return None;
     }
-    let begin = format!("--{name}");
-    let at = typed.iter().position(|word| word.to_string_lossy().split('=').next() == Some(begin.as_str()))?;
+    let option = format!("--{name}");
+    let at = typed.iter().position(|word| word.to_string_lossy().split('=').next() == Some(option.as_str()))?;
     let written = typed[at].to_string_lossy().split_once('=').map(|(_, value)| value.to_owned());
     let next = typed.get(at + 1).map(|word| word.to_string_lossy().into_owned()).filter(|word| !word.starts_with('-'));
     let value = written.or(next).unwrap_or_else(|| "VALUE".into());
-    let named: Vec<String> = keys.iter().take(6).map(|key| format!("`-s {key}={value}`")).collect();
-    Some(format!("there is no option `{begin}`; a value of the experiment is set with {}", named.join(" or ")))
+    let suggestions: Vec<String> = keys.iter().take(6).map(|key| format!("`-s {key}={value}`")).collect();
+    Some(format!("unknown option `{option}`; set a value of the experiment with {}", suggestions.join(" or ")))
 }
 
 #[cfg(test)]
@@ -93,8 +93,8 @@ mod tests {
     }
 
     #[test]
-    fn only_a_word_that_is_nearly_a_subcommand_was_meant_as_one() {
-        let meant = |word: &str| subcommand_meant(OsStr::new(word));
+    fn only_a_word_similar_to_a_subcommand_is_corrected() {
+        let meant = |word: &str| intended_subcommand(OsStr::new(word));
         assert_eq!(meant("verdit").as_deref(), Some("verdict"));
         assert_eq!(meant("shwo").as_deref(), Some("show"));
         for word in ["verdict", "help", "--hlep", "verdit.toml", "./verdit", "stage2", ""] {
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn words_with_an_equals_sign_are_overrides_where_a_file_could_not_be() {
+    fn words_with_an_equals_sign_are_overrides_except_where_a_file_is_expected() {
         for (typed, becomes) in [
             ("xrun a.toml limits.workers=2 lr=1", "xrun a.toml -s limits.workers=2 -s lr=1"),
             ("xrun plan a.toml -s a=b limits.workers=2", "xrun plan a.toml -s a=b -s limits.workers=2"),
@@ -113,24 +113,25 @@ mod tests {
             ("xrun ./a=b/c.toml", "xrun ./a=b/c.toml"),
             ("xrun check a.toml b.toml n_way=2", "xrun check a.toml b.toml -s n_way=2"),
         ] {
-            assert_eq!(with_overrides(words(typed)), words(becomes));
+            assert_eq!(insert_set_options(words(typed)), words(becomes));
         }
     }
 
     #[test]
-    fn an_option_that_is_a_key_is_answered_with_the_key() {
-        let meant = |typed: &str| {
+    fn an_unknown_option_that_is_a_key_is_reported_with_the_key() {
+        let suggestion = |typed: &str| {
             let typed = words(typed);
-            option_meant(&<CommandLine as clap::Parser>::try_parse_from(&typed).unwrap_err(), &typed)
+            suggest_key(&<CommandLine as clap::Parser>::try_parse_from(&typed).unwrap_err(), &typed)
         };
-        let epochs = "there is no option `--epochs`; a value of the experiment is set with `-s training.epochs=3`";
-        assert_eq!(meant("xrun a.toml --epochs 3").as_deref(), Some(epochs));
-        assert_eq!(meant("xrun a.toml --epochs=3").as_deref(), Some(epochs));
-        assert_eq!(
-            meant("xrun a.toml --training.epochs=3").as_deref(),
-            Some(epochs.replace("--epochs", "--training.epochs").as_str())
+        let epochs = suggestion("xrun a.toml --epochs 3").unwrap();
+        insta::assert_snapshot!(
+            epochs,
+            @"unknown option `--epochs`; set a value of the experiment with `-s training.epochs=3`"
         );
-        assert!(meant("xrun a.toml --seed 3").is_some_and(|text| text.contains("-s experiment.seed=3")));
-        assert_eq!(meant("xrun a.toml --nothing-like-it"), None);
+        assert_eq!(suggestion("xrun a.toml --epochs=3").as_ref(), Some(&epochs));
+        let full_key = suggestion("xrun a.toml --training.epochs=3");
+        assert_eq!(full_key, Some(epochs.replace("--epochs", "--training.epochs")));
+        assert!(suggestion("xrun a.toml --seed 3").is_some_and(|text| text.contains("-s experiment.seed=3")));
+        assert_eq!(suggestion("xrun a.toml --nothing-like-it"), None);
     }
 }

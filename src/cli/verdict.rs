@@ -1,4 +1,4 @@
-//! `xrun verdict PATH`: is memory growing, in a run or in a trace of another tool?
+//! `xrun verdict PATH`: judge whether memory grows, in a run or in a trace of another tool.
 
 use std::path::PathBuf;
 
@@ -8,52 +8,57 @@ use super::watch;
 use crate::command::attach;
 use crate::files::layout;
 use crate::judge::{VerdictError, fails};
-use crate::report::verdict::{self, NotJudged};
+use crate::report::verdict::{NotJudged, text};
 use crate::results::index;
+use crate::results::verdict::Verdict;
 use crate::stop::{EXIT_VERDICT, StopSignal};
 use crate::verdict::table::TableOptions;
 use crate::{judge, printable};
 
-/// Enough to name some columns.
+/// Largest number of characters of a note or a list of columns.
 const LEFT_OUT_CHARACTERS_MAX: usize = 2000;
 
-/// A process that runs already.
-fn of_process(process: u32, arguments: &VerdictArguments, terminal: &Terminal) -> Result<u8, Failure> {
+/// Observes and judges a running process.
+fn judge_process(process: u32, arguments: &VerdictArguments, terminal: &Terminal) -> Result<u8, Failure> {
     let every = watch::interval(arguments.every)?;
     let stop = StopSignal::listen().map_err(Failure::failed)?;
-    let found = attach::attach(process, every, &|| stop.raised(), &|text| terminal.say(text));
-    let found = found.map_err(|error| Failure::Usage(error.to_string()))?;
+    let verdict = attach::attach(process, every, &|| stop.raised(), &|text| terminal.say(text));
+    let verdict = verdict.map_err(|error| Failure::Usage(error.to_string()))?;
+    Ok(print_verdict(&verdict, &[], arguments, terminal))
+}
+
+/// Prints a verdict and returns the exit code.
+fn print_verdict(verdict: &Verdict, not_judged: &[NotJudged], arguments: &VerdictArguments, terminal: &Terminal) -> u8 {
     match arguments.json {
-        true => terminal.json(&found),
-        false => terminal.answer(&verdict::text(&found, &[], terminal.width())),
+        true => terminal.json(verdict),
+        false => terminal.answer(&text(verdict, not_judged, terminal.width())),
     }
-    Ok(if fails(arguments.fail_on, found.verdict) { EXIT_VERDICT } else { 0 })
+    if fails(arguments.fail_on, verdict.verdict) { EXIT_VERDICT } else { 0 }
 }
 
 pub fn run(arguments: &VerdictArguments, terminal: &Terminal) -> Result<u8, Failure> {
     if let Some(process) = arguments.pid {
-        return of_process(process, arguments, terminal);
+        return judge_process(process, arguments, terminal);
     }
     let named = arguments.path.as_deref().unwrap_or(layout::LATEST);
     let path = PathBuf::from(named);
     let path = match path.exists() {
         true => path,
-        // A run by its name, as everywhere.
+        // Otherwise it is the name of a run.
         false => index::find(&arguments.results.folder, named).map_err(|error| {
-            let file = path.extension().map_or("", |_| "there is no such file, and ");
+            let file = path.extension().map_or("", |_| "no such file, and ");
             Failure::Usage(format!("{file}{error}"))
         })?,
     };
-    let asked = TableOptions {
+    let options = TableOptions {
         columns: arguments.column.clone(),
         step_column: arguments.step_column.clone(),
         unit: arguments.unit.clone(),
     };
-    let judged = judge::of_path(&path, &asked).map_err(|error| match error {
+    let judged = judge::of_path(&path, &options).map_err(|error| match error {
         VerdictError::Asked(_) => Failure::Usage(error.to_string()),
         _ => Failure::failed(error),
     })?;
-    let found = judged.verdict;
     for note in &judged.notes {
         terminal.say(&printable::line(note, LEFT_OUT_CHARACTERS_MAX));
     }
@@ -63,12 +68,13 @@ pub fn run(arguments: &VerdictArguments, terminal: &Terminal) -> Result<u8, Fail
     for unknown in &judged.unknown {
         let name = printable::line(&unknown.name, LEFT_OUT_CHARACTERS_MAX);
         terminal.say(&format!(
-            "not judged: `{name}` has no unit, and is too small for bytes (up to {}); `--unit MiB` says one",
+            "not judged: `{name}` has no unit, and its values (up to {}) are too small for bytes; set a unit, for example \
+             `--unit MiB`",
             unknown.peak
         ));
     }
     if path.is_dir() && !path.join(layout::MEMORY).exists() {
-        terminal.say("this result has no memory.jsonl: the verdict is that of its verdict.json");
+        terminal.say("no memory.jsonl: showing verdict.json");
     }
     let not_judged = judged.unknown.into_iter().map(|unknown| NotJudged {
         name: unknown.name,
@@ -76,9 +82,5 @@ pub fn run(arguments: &VerdictArguments, terminal: &Terminal) -> Result<u8, Fail
         numbers: [unknown.first, unknown.last, unknown.peak],
     });
     let not_judged: Vec<NotJudged> = not_judged.collect();
-    match arguments.json {
-        true => terminal.json(&found),
-        false => terminal.answer(&verdict::text(&found, &not_judged, terminal.width())),
-    }
-    Ok(if fails(arguments.fail_on, found.verdict) { EXIT_VERDICT } else { 0 })
+    Ok(print_verdict(&judged.verdict, &not_judged, arguments, terminal))
 }

@@ -1,4 +1,4 @@
-//! `xrun watch -- COMMAND`: run somebody else's program, and say what its memory does.
+//! `xrun watch -- COMMAND`: run any command, record its memory and judge whether it grows.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -21,77 +21,76 @@ use crate::settings::signal::Signal;
 use crate::settings::step_pattern::StepPattern;
 use crate::units::{Bytes, Span, seconds};
 
-/// Below the options in the help.
+/// Text after the options in the help.
 pub const HELP: &str = "\
 Exit codes:
-    that of the command; 128 and the signal's number where a signal ended it
-    2  the command line is wrong, or there is no such program
+    that of the command, or 128 plus the number of the signal that killed it
+    2  invalid command line, or no such program
     5  a memory limit was reached
-    6  memory is growing, and --fail-on says that this fails
+    6  memory grows (with --fail-on)
     7  the time limit was reached";
 
-/// Samples no closer than this.
+/// Shortest sampling period.
 const EVERY_MIN: Duration = Duration::from_millis(10);
 
 #[derive(Clone, Debug, Args)]
 pub struct WatchArguments {
-    /// Names the folder below the results; the script's or the program's name when absent.
+    /// Name of the experiment. Default: the name of the script or the program.
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
     #[command(flatten)]
     results: Results,
-    /// The time between two looks at its memory.
+    /// Sampling period of its memory.
     #[arg(long, value_name = "TIME", default_value = "1s")]
     every: Span,
-    /// The memory that all its processes may hold, without files: 14GiB.
+    /// Limit on the memory of all its processes, without file cache, for example 14GiB.
     #[arg(long, value_name = "SIZE")]
     host_memory: Option<Bytes>,
-    /// The memory that all its processes may hold on NVIDIA GPUs together: 20GiB.
+    /// Limit on the NVIDIA GPU memory of all its processes, for example 20GiB.
     #[arg(long, value_name = "SIZE")]
     device_memory: Option<Bytes>,
-    /// The memory that the kernel lets it have, in a cgroup of its own: where the system allows one.
+    /// Limit enforced by the kernel in a separate cgroup, if the system allows one.
     #[arg(long, value_name = "SIZE")]
     hard_limit: Option<Bytes>,
-    /// The share of a limit at which it is stopped.
-    #[arg(long, value_name = "SHARE", default_value_t = AT, value_parser = share)]
+    /// Fraction of a limit at which the command is stopped.
+    #[arg(long, value_name = "FRACTION", default_value_t = STOP_FRACTION, value_parser = fraction)]
     at: f64,
-    /// What it is sent first at a limit, so that it can save.
+    /// Signal to send first at a limit, so that the command can save a checkpoint.
     #[arg(long, value_enum, value_name = "SIGNAL", default_value = "TERM", ignore_case = true)]
     signal: Signal,
-    /// How long it may take to save.
+    /// Time between that signal and SIGKILL.
     #[arg(long, value_name = "TIME", default_value = "30s")]
     grace: Span,
-    /// How long it may run; then it is stopped as at a limit.
+    /// Time after which the command is stopped as at a limit.
     #[arg(long, value_name = "TIME")]
     time_limit: Option<Span>,
-    /// The verdict on memory that fails it.
+    /// Fail with exit code 6 from this memory verdict on.
     #[arg(long, value_enum, value_name = "VERDICT", default_value = "never")]
     fail_on: FailOn,
-    /// Finds steps in its output: a regular expression with a group `(?<step>…)`, and perhaps `(?<loss>…)` and others; or
-    /// `auto`, for progress bars of tqdm, Lightning, Hugging Face's Trainer and Keras, which is the default; `none` reads
-    /// nothing.
+    /// Regular expression that finds steps in the output, with a group `(?<step>…)` and optionally `(?<loss>…)` and others.
+    /// `auto` (default) recognises tqdm, Lightning, the Hugging Face Trainer and Keras; `none` disables this.
     #[arg(long, value_name = "PATTERN", conflicts_with = "steps_file")]
     steps: Option<String>,
-    /// A file of JSON lines with `step` and perhaps `loss`, to which it appends.
+    /// JSON lines file with `step` and optionally `loss`, to which the command appends.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     steps_file: Option<PathBuf>,
-    /// A folder of event files that it writes for TensorBoard.
+    /// Directory to which the command writes TensorBoard event files.
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, conflicts_with_all = ["steps", "steps_file"])]
     tensorboard: Option<PathBuf>,
-    /// Leave out of the manifest what was changed in the git checkout.
+    /// Omit the uncommitted changes of the git checkout from the manifest.
     #[arg(long)]
     no_patch: bool,
-    /// Say only what is wrong.
+    /// Print errors only.
     #[arg(short, long)]
     quiet: bool,
-    /// The command, behind `--`.
+    /// Command, after `--`.
     #[arg(last = true, required = true, value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]
     command: Vec<OsString>,
 }
 
-fn share(text: &str) -> Result<f64, String> {
-    let share = text.parse().ok().filter(|share: &f64| *share > 0.0 && *share <= 1.0);
-    share.ok_or_else(|| "expected a share above 0 and up to 1, such as 0.95".into())
+fn fraction(text: &str) -> Result<f64, String> {
+    let fraction = text.parse().ok().filter(|fraction: &f64| *fraction > 0.0 && *fraction <= 1.0);
+    fraction.ok_or_else(|| "expected a fraction above 0 and up to 1, such as 0.95".into())
 }
 
 pub fn run(arguments: &WatchArguments, terminal: &Terminal) -> Result<u8, Failure> {
@@ -114,12 +113,12 @@ pub fn run(arguments: &WatchArguments, terminal: &Terminal) -> Result<u8, Failur
     }
     match reported {
         Ok(_) => terminal.say(&format!("{program}: report: {}", run.join(layout::REPORT).display())),
-        Err(error) => terminal.error(&format!("the report cannot be written: {error}")),
+        Err(error) => terminal.error(&format!("cannot write the report: {error}")),
     }
     Ok(summary.exit_code)
 }
 
-/// How an error of a command is answered.
+/// Converts an error of the watcher.
 pub fn failure(error: WatchError) -> Failure {
     match error {
         WatchError::Input(message) => Failure::Usage(message),
@@ -128,10 +127,10 @@ pub fn failure(error: WatchError) -> Failure {
     }
 }
 
-/// The share of a limit at which a command is stopped, unless somebody says otherwise.
-pub const AT: f64 = 0.95;
+/// Default fraction of a limit at which a command is stopped.
+pub const STOP_FRACTION: f64 = 0.95;
 
-/// The time between two looks, if it is one.
+/// Checks a sampling period.
 pub fn interval(every: Span) -> Result<Duration, Failure> {
     if every.0 < EVERY_MIN {
         let message = format!("--every: expected {} or more, found {every}", Span(EVERY_MIN));
@@ -192,7 +191,7 @@ fn request(arguments: &WatchArguments) -> Result<WatchRequest, Failure> {
     })
 }
 
-/// The environment's word for `experiment.patch`, which a watched command has no file for.
+/// Environment variable of `experiment.patch`, since a watched command has no experiment file.
 const PATCH: &str = "XRUN__EXPERIMENT__PATCH";
 
 fn patch(arguments: &WatchArguments) -> Result<bool, Failure> {
@@ -204,13 +203,13 @@ fn patch(arguments: &WatchArguments) -> Result<bool, Failure> {
     }
 }
 
-/// As it was asked for, or that of the first script among the words, or of the program.
+/// Name of the experiment: `--name`, or else the first script among the arguments, or the program.
 fn name(arguments: &WatchArguments) -> Result<String, Failure> {
     let name = match &arguments.name {
         Some(name) if name_from(name) == *name => name.clone(),
         Some(name) => {
             let shown = crate::printable::line(name, 100);
-            let message = format!("--name: `{shown}` cannot be the name of a folder; `{}` could be", name_from(name));
+            let message = format!("--name: `{shown}` is not a valid directory name; use `{}`", name_from(name));
             return Err(Failure::Usage(message));
         }
         None => {
@@ -223,7 +222,7 @@ fn name(arguments: &WatchArguments) -> Result<String, Failure> {
     };
     match name.as_str() {
         layout::LATEST | layout::REFERENCE => {
-            Err(Failure::Usage(format!("--name: `{name}` has a meaning of its own among results; choose another")))
+            Err(Failure::Usage(format!("--name: `{name}` is reserved; choose another name")))
         }
         _ => Ok(name),
     }

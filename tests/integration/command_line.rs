@@ -261,7 +261,7 @@ fn a_leak_of_device_pools_is_left_out_where_there_is_no_pool_and_is_not_wrong() 
     workplace.file("own/it.leaky.toml", &format!("[pipeline.dummy]\n{expected}"));
     let said = workplace.xrun(&["leaks", "--folder", "own", "--device", "cpu"]);
     assert_eq!(said.code, 0, "{said:?}");
-    assert!(said.out.contains("left out: it needs a device with a memory pool"), "{said:?}");
+    assert!(said.out.contains("needs a device with a memory pool"), "{said:?}");
     let said = workplace.xrun(&["leaks", "--folder", "own", "--device", "cpu", "--json"]);
     let rows: serde_json::Value = serde_json::from_str(&said.out).unwrap();
     assert!(rows[0]["left_out"].is_string() && rows[0]["wrong"].as_array().unwrap().is_empty(), "{rows}");
@@ -290,7 +290,7 @@ fn an_answer_that_cannot_be_written_is_a_failure_and_a_reader_that_left_is_not()
     let output = workplace.command(&["schema"]).stdout(full).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     let err = String::from_utf8(output.stderr).unwrap();
-    assert!(err.contains("cannot be written to standard output") && err.contains("No space left"), "{err}");
+    assert!(err.contains("stdout") && err.contains("No space left"), "{err}");
 
     let mut child = workplace.command(&["schema"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     // More than fits into a pipe, so the write fails however slow the reader is to leave.

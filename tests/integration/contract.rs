@@ -50,7 +50,7 @@ fn a_doubled_limit_and_a_leak_are_told_with_owner_key_and_how_much() {
         (vec!["limits.gradient_norm_window=200"], vec!["`gradient_norms`", "`limits.gradient_norm_window`"]),
         (
             vec!["pipeline.dummy.leak_per_step=1 MiB", "pipeline.dummy.leak_in_ledger=true"],
-            vec!["`dummy_leak`", "the contract knows no such buffer"],
+            vec!["`dummy_leak`", "not in the contract"],
         ),
     ] {
         let said = check(&workplace, &set);
@@ -78,7 +78,7 @@ fn growth_that_no_plan_can_know_breaks_the_contract_when_the_run_has_shown_it() 
     assert_eq!(check(&workplace, &[]).code, 0, "two steps of a probe do not show it");
     let said = workplace.xrun(&["run", "trial.toml", "--locked"]);
     assert_eq!(said.code, 6, "{said:?}");
-    assert!(said.err.contains("the memory contract is broken"), "{said:?}");
+    assert!(said.err.contains("contract"), "{said:?}");
 }
 
 #[test]
@@ -97,7 +97,7 @@ fn a_contract_that_is_missing_damaged_or_of_another_device_is_told() {
     let (_, line) = contract.trim_end().rsplit_once('\n').unwrap();
     std::fs::write(&lock, format!("{other}{}: {digest}\n", line.rsplit_once(": ").unwrap().0)).unwrap();
     let said = check(&workplace, &[]);
-    assert!(said.code == 2 && said.err.contains("has no contract for `cpu`, only for cuda"), "{said:?}");
+    assert!(said.code == 2 && said.err.contains("`cpu`") && said.err.contains("cuda"), "{said:?}");
     // Edited by hand, and without its checksum: a misspelt part would be held against nothing.
     for edited in [contract.replace("heap_peak = ", "heap_peak = 9"), unsealed(&contract)] {
         std::fs::write(&lock, edited).unwrap();

@@ -112,7 +112,7 @@ fn all_mistakes_in_the_data_are_told_at_once_with_counts_by_reason() {
     assert_eq!(said.code, 1, "{said:?}");
     assert!(said.err.contains("31 mistakes in the data: missing_picture 1, unknown_category 30"), "{}", said.err);
     let said = check(&workplace, &["-s", HELD_OUT, "--no-data"]);
-    assert_eq!((said.code, said.err.contains("correct")), (0, true), "{said:?}");
+    assert_eq!((said.code, said.err.contains("valid (")), (0, true), "{said:?}");
     // Left out, they are counted and the first are named.
     let said = check(&workplace, &["-s", HELD_OUT, "-s", "dataset.coco.on_broken=skip"]);
     assert_eq!(said.code, 0, "{said:?}");

@@ -50,13 +50,9 @@ fn a_checkpoint_gives_the_metrics_that_the_run_measured() {
 fn what_cannot_be_evaluated_is_refused_with_the_reason() {
     let workplace = trained();
     for (arguments, code, words) in [
-        (&["--checkpoint", "15"][..], 1, "there is no checkpoint after step 15; there are those after 45, 60"),
-        (&["--checkpoint", "worst"], 2, "expected `best`, `last`, or a number of steps such as 400"),
-        (
-            &["-s", "training.epochs=9"],
-            2,
-            "`training.epochs`: cannot change when a checkpoint is evaluated: the model is what was trained",
-        ),
+        (&["--checkpoint", "15"][..], 1, "45, 60"),
+        (&["--checkpoint", "worst"], 2, "`best`, `last`"),
+        (&["-s", "training.epochs=9"], 2, "`training.epochs`: "),
     ] {
         let said = workplace.xrun(&[&["eval", "trial"], arguments].concat());
         assert_eq!(said.code, code, "{said:?}");

@@ -191,7 +191,7 @@ fn new_lists_pipelines_and_writes_a_file_once() {
     assert_eq!(workplace.xrun(&["new", "dummy", "-o", "mine.toml"]).code, 0);
     assert_eq!(workplace.xrun(&["check", "mine.toml"]).code, 0);
     let again = workplace.xrun(&["new", "dummy", "-o", "mine.toml"]);
-    assert!(again.code == 2 && again.err.contains("is there already"), "{again:?}");
+    assert!(again.code == 2 && again.err.contains("mine.toml already exists"), "{again:?}");
 }
 
 #[test]

@@ -85,15 +85,15 @@ fn a_hook_that_fails_is_told_and_changes_nothing() {
     let workplace = workplace();
     for (hook, part) in [
         ("[\"sh\", \"-c\", \"echo no mail today >&2; exit 3\"]", "`sh`: exit code 3: no mail today"),
-        ("[\"no-such-program\"]", "`no-such-program` cannot be started"),
-        ("[\"sleep\", \"600\"]", "its `hooks.time_limit`"),
+        ("[\"no-such-program\"]", "`no-such-program`"),
+        ("[\"sleep\", \"600\"]", "`hooks.time_limit`"),
         // No shell is in between.
         ("[\"test\", \"$HOME\", \"=\", \"\"]", "`test`: exit code 1"),
     ] {
         let set = format!("hooks.on_end={hook}");
         let said = workplace.xrun(&["told.toml", "-q", "-s", &set, "-s", "hooks.time_limit=2s"]);
         assert_eq!(said.code, 0, "{said:?}");
-        assert!(said.err.contains("warning: the hook `hooks.on_end` failed") && said.err.contains(part), "{said:?}");
+        assert!(said.err.contains("warning: hook `hooks.on_end` failed") && said.err.contains(part), "{said:?}");
         let run = workplace.latest("told");
         assert_eq!(json(&run.join("summary.json"))["outcome"], "finished");
         assert!(text(&run.join("log.txt")).contains(part));
@@ -107,7 +107,7 @@ fn a_result_starts_no_program_unless_it_is_asked_for() {
     assert!(told(&workplace).is_empty());
     let said = workplace.xrun(&["reproduce", "told"]);
     assert_eq!(said.code, 0, "{said:?}");
-    assert!(told(&workplace).is_empty() && said.err.contains("which are not run; --hooks runs them"), "{said:?}");
+    assert!(told(&workplace).is_empty() && said.err.contains("--hooks"), "{said:?}");
     assert_eq!(workplace.xrun(&["reproduce", "told", "--hooks"]).code, 0);
     assert_eq!(told(&workplace), ["on_end.json"]);
 

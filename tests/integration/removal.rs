@@ -66,9 +66,9 @@ fn notes_that_are_written_at_once_are_all_kept() {
 fn a_run_goes_when_it_is_agreed_to_and_latest_means_the_one_before() {
     let (workplace, runs) = with_runs(2);
     let said = workplace.xrun(&["rm", "trial"]);
-    assert!(said.code == 2 && said.err.contains("--yes removes"), "nobody can be asked: {said:?}");
+    assert!(said.code == 2 && said.err.contains("--yes"), "stdin is not a terminal: {said:?}");
     let said = workplace.xrun(&["rm", "trial", "--dry-run"]);
-    assert!(said.code == 0 && said.err.contains("would remove 1 run, "), "{said:?}");
+    assert!(said.code == 0 && said.err.contains("would remove 1 run ("), "{said:?}");
     assert!(runs[1].exists());
     let said = workplace.xrun(&["rm", "trial", "--yes"]);
     assert!(said.code == 0 && said.err.contains("removed 1 run, "), "{said:?}");
@@ -88,7 +88,7 @@ fn what_runs_is_committed_or_of_a_sweep_stays() {
         workplace.latest("trial") != runs[0] && workplace.latest("trial").join("manifest.json").exists()
     });
     let said = workplace.xrun(&["rm", "trial", "--yes"]);
-    assert!(said.code == 2 && said.err.contains("a process is writing it"), "{said:?}");
+    assert!(said.code == 2 && said.err.contains("a process is writing"), "{said:?}");
     child.kill().unwrap();
     child.wait().unwrap();
 
@@ -106,13 +106,13 @@ fn what_runs_is_committed_or_of_a_sweep_stays() {
     assert!(said.code == 2 && said.err.contains("committed in git"), "{said:?}");
     assert_eq!(workplace.xrun(&["trial.toml", "-q"]).code, 0);
     let said = workplace.xrun(&["gc", "--keep", "1", "--yes"]);
-    assert!(said.code == 0 && said.err.contains("stays: files of it are committed in git"), "{said:?}");
+    assert!(said.code == 0 && said.err.contains("kept ") && said.err.contains("committed in git"), "{said:?}");
     assert!(runs[0].exists());
 
     assert_eq!(workplace.xrun(&["sweep", "trial.toml", "-q", "-s", "experiment.seed=1,2"]).code, 0);
     let sweep = std::fs::canonicalize(workplace.path("results/trial/sweeps/latest")).unwrap();
     let said = workplace.xrun(&["rm", sweep.join("points/0001-1").to_str().unwrap(), "--yes"]);
-    assert!(said.code == 2 && said.err.contains("belongs to a sweep"), "{said:?}");
+    assert!(said.code == 2 && said.err.contains("sweep"), "{said:?}");
 }
 
 #[test]
@@ -199,7 +199,7 @@ fn a_killed_run_and_one_of_the_future_do_not_count_among_those_to_keep() {
     let future = workplace.path("results/trial/2999-01-01T00-00-00_abcdef");
     copied(&runs[2], &future, Some("2999-01-01T00:00:00Z"));
     let said = gc();
-    assert!(said.code == 0 && said.err.contains(&format!("trial/{} stays", name(&future))), "{said:?}");
+    assert!(said.code == 0 && said.err.contains(&format!("kept trial/{}", name(&future))), "{said:?}");
     assert_eq!(there(&runs), [false, false, true, true], "{said:?}");
     assert!(future.exists());
     assert!(gc().err.contains("nothing to remove"));
@@ -226,7 +226,7 @@ fn the_run_with_the_best_metric_stays() {
     for same in [&["--dry-run", "--keep-best", "score"][..], &["--dry-run", "--keep-best"], &["--dry-run"]] {
         let said = gc(same);
         assert!(said.code == 0 && said.err.contains("would remove 2 runs, "), "{said:?}");
-        assert!(said.err.contains(&format!("trial/{} stays", name(&runs[1]))), "{said:?}");
+        assert!(said.err.contains(&format!("kept trial/{}", name(&runs[1]))), "{said:?}");
     }
     // Also where it was killed, and only its metrics say so.
     std::fs::remove_file(runs[1].join("summary.json")).unwrap();
@@ -247,7 +247,7 @@ fn what_a_kill_left_goes_only_where_it_was_asked_for_and_is_proven() {
     workplace.file("results/other/.removing-run/run.lock", "");
     let foreign = workplace.file("results/trial/.removing-mine/a.md", "mine");
     let said = workplace.xrun(&["gc", "trial", "--keep", "1", "--yes"]);
-    assert!(said.code == 0 && said.err.contains("2 folders are not runs"), "{said:?}");
+    assert!(said.code == 0 && said.err.contains("kept 2 directories"), "{said:?}");
     assert!(!aside(&runs[0]).exists() && aside(&runs[1]).exists() && foreign.exists(), "{said:?}");
     assert!(workplace.path("results/other/.removing-run").exists(), "it is of another experiment");
     assert_eq!(workplace.xrun(&["gc", "--keep", "1", "--yes"]).code, 0);
@@ -301,5 +301,5 @@ fn results_that_cannot_be_written_are_named_as_such() {
         return skipped("another user cannot start the program");
     };
     assert!(said.code == 1 && said.err.contains("Permission denied") && said.err.contains("run.lock"), "{said:?}");
-    assert!(!said.err.contains("a process is writing it") && runs[0].join("summary.json").exists(), "{said:?}");
+    assert!(!said.err.contains("a process is writing") && runs[0].join("summary.json").exists(), "{said:?}");
 }

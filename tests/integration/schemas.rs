@@ -21,7 +21,7 @@ fn generated() -> Vec<(PathBuf, String)> {
         (root().join("schemas/experiment.schema.json"), pretty(&known())),
         (root().join("docs/reference.md"), reference::reference()),
     ];
-    for (name, record) in schemas::of_records() {
+    for (name, record) in schemas::record_schemas() {
         files.push((root().join(format!("schemas/{name}.schema.json")), pretty(&record)));
     }
     files
@@ -154,7 +154,7 @@ fn every_record_of_a_run_and_of_a_sweep_follows_its_schema() {
         |path: PathBuf| -> Vec<Value> { text(&path).lines().map(|line| serde_json::from_str(line).unwrap()).collect() };
     let checkpoints = std::fs::read_dir(run.join("checkpoints")).unwrap().flatten();
     let states: Vec<Value> = checkpoints.map(|entry| json(&entry.path().join("state.json"))).collect();
-    for (name, record) in schemas::of_records() {
+    for (name, record) in schemas::record_schemas() {
         let validator = jsonschema::validator_for(&record).unwrap();
         let values = match name {
             "metrics" => lines(run.join("metrics.jsonl")),

@@ -41,7 +41,7 @@ fn row<'a>(frame: &'a str, word: &str) -> &'a str {
 #[test]
 fn runs_that_go_on_have_ended_or_were_killed_are_seen_with_their_state() {
     let workplace = Workplace::new();
-    assert_eq!(once(&workplace, &[]), "0 running, 0 ended in results\nno runs here\n");
+    assert_eq!(once(&workplace, &[]), "0 running, 0 ended in results\nno runs\n");
     workplace.file("done.toml", "[pipeline.dummy]\n");
     assert_eq!(workplace.xrun(&["done.toml", "-q"]).code, 0);
     end(begin(&workplace, "dead", &[]));
@@ -94,7 +94,7 @@ fn the_runs_of_a_sweep_are_seen_below_their_experiment() {
         assert!(row(&frame, run).contains("swept") && row(&frame, run).contains("finished"), "{frame}");
     }
     assert!(once(&workplace, &["swept/sweeps/latest"]).contains("0002-1"));
-    assert!(once(&workplace, &["-n", "1"]).contains("and 1 more that have ended"));
+    assert!(once(&workplace, &["-n", "1"]).contains("and 1 more ended"));
 }
 
 #[test]
@@ -254,7 +254,7 @@ fn a_narrow_terminal_is_drawn_on_follows_its_size_and_is_left_whole_by_keys_and_
     for (keys, signal, code) in ways {
         let mut terminal = Terminal::open(&workplace, 60);
         terminal.wait_for("training");
-        terminal.wait_for("q leaves");
+        terminal.wait_for("q: quit");
         // Another look has been drawn after it: the one before is whole.
         let frames = terminal.text().matches("\x1b[H").count();
         wait_until("another frame", || terminal.text().matches("\x1b[H").count() > frames + 1);

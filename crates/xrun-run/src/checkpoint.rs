@@ -1,9 +1,8 @@
-//! How is the state of a run saved, so that a kill at any moment leaves the last one whole, and how is it known later that
-//! it still is?
+//! Checkpoints: atomic saving, and verification before one is used.
 
 use std::collections::BTreeMap;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::RunError;
 use xrun_core::dataset::digest::digest_of_file;
@@ -14,23 +13,24 @@ use xrun_core::task::Task;
 use xrun_results::format::{LoopState, Manifest};
 use xrun_results::read;
 
-/// What the manifest says in place of a fingerprint once a resume changed what is trained, or the program.
-pub const CHANGED: &str = "changed by a resume";
+/// Value of the manifest's fingerprint after a resume that changed the experiment or the program.
+pub const CHANGED_BY_RESUME: &str = "changed by a resume";
 
-/// Writes `checkpoints/step_…` and removes those that are no longer kept.
+/// Writes `checkpoints/step_…` and removes the old ones beyond `keep_last`, except the best. A kill at any moment leaves the
+/// last checkpoint whole: the directory is written under a temporary name and renamed.
 pub fn save(task: &mut dyn Task, state: &LoopState, run: &Path, keep_last: usize) -> Result<(), RunError> {
     let folder = run.join(layout::CHECKPOINTS);
-    // Not the run's own folder: where that is gone, nothing is made in its place.
+    // Not `create_dir_all`: a run that was removed must not come back as an empty directory.
     match std::fs::create_dir(&folder) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         made => write::at(&folder, made)?,
     }
     remove_unfinished(&folder)?;
-    let place = layout::checkpoint(run, state.step);
-    if let Ok(before) = read::loop_state(&place) {
-        // The same step again, after a resume that only validated: weights are as they were.
+    let checkpoint = layout::checkpoint(run, state.step);
+    if let Ok(before) = read::loop_state(&checkpoint) {
+        // The same step again, after a resume that only validated: the weights are unchanged.
         let state = LoopState { files: before.files, ..state.clone() };
-        write::replace_json(&place.join(layout::LOOP_STATE), &state)?;
+        write::replace_json(&checkpoint.join(layout::LOOP_STATE), &state)?;
         return Ok(remove_old(run, &state, keep_last)?);
     }
     let temporary = folder.join(format!("{WRITING}{:08}", state.step));
@@ -40,15 +40,15 @@ pub fn save(task: &mut dyn Task, state: &LoopState, run: &Path, keep_last: usize
         write::at(&temporary, write::sync_files(&temporary))?;
         let files = write::at(&temporary, digests(&temporary))?;
         write::replace_json(&temporary.join(layout::LOOP_STATE), &LoopState { files, ..state.clone() })?;
-        if place.exists() {
-            write::at(&place, std::fs::remove_dir_all(&place))?;
+        if checkpoint.exists() {
+            write::at(&checkpoint, std::fs::remove_dir_all(&checkpoint))?;
         }
-        write::at(&place, std::fs::rename(&temporary, &place))?;
+        write::at(&checkpoint, std::fs::rename(&temporary, &checkpoint))?;
         write::at(&folder, write::sync_folder(&folder))?;
         Ok(())
     });
     if written.is_err() {
-        // Room for the message and the summary on a full disk.
+        // Frees space for the log and the summary on a full disk.
         let _ = std::fs::remove_dir_all(&temporary);
         return written;
     }
@@ -56,7 +56,7 @@ pub fn save(task: &mut dyn Task, state: &LoopState, run: &Path, keep_last: usize
     Ok(())
 }
 
-/// SHA-256 of each file in a folder, by name; of those in folders below it, which are exports, by path.
+/// SHA-256 of each file below a directory, by relative path.
 fn digests(folder: &Path) -> io::Result<BTreeMap<String, String>> {
     let mut all = BTreeMap::new();
     for entry in std::fs::read_dir(folder)? {
@@ -72,33 +72,71 @@ fn digests(folder: &Path) -> io::Result<BTreeMap<String, String>> {
     Ok(all)
 }
 
-/// The state of a checkpoint, if all of it is what the run of this manifest wrote after that step; otherwise what is
-/// wrong with it, with the file's name. Reads all its files.
-pub fn sound(place: &Path, step: u64, manifest: &Manifest) -> Result<LoopState, String> {
-    let state = read::loop_state(place).map_err(|error| error.to_string())?;
-    let path = place.join(layout::LOOP_STATE);
-    let wrong = |message: String| Err(format!("{}: {message}", path.display()));
+/// Reason why a checkpoint cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum UnusableCheckpoint {
+    /// The state, or a file that it lists, cannot be read.
+    #[error("{0}")]
+    Unreadable(String),
+    /// The state is that of another step than its directory.
+    #[error("{}: the state is of step {found}, but the directory is of step {expected}", path.display())]
+    OtherStep {
+        /// File of the state.
+        path: PathBuf,
+        /// Step of the state.
+        found: u64,
+        /// Step of the directory.
+        expected: u64,
+    },
+    /// Another run wrote the checkpoint.
+    #[error("{}: written by the run {found}, not by {expected}", path.display())]
+    OtherRun {
+        /// File of the state.
+        path: PathBuf,
+        /// Run that wrote the checkpoint.
+        found: String,
+        /// Run in whose directory it is.
+        expected: String,
+    },
+    /// The fingerprint differs.
+    #[error("{}: the fingerprint is of another experiment, other data or another program", path.display())]
+    OtherFingerprint {
+        /// File of the state.
+        path: PathBuf,
+    },
+    /// A file has changed since it was written.
+    #[error("{}: {}", path.display(), seal::DAMAGED)]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+    },
+}
+
+/// Verifies that a checkpoint is exactly what the run of this manifest wrote after that step, and returns its state. Reads
+/// all its files.
+pub fn verify(checkpoint: &Path, step: u64, manifest: &Manifest) -> Result<LoopState, UnusableCheckpoint> {
+    let unreadable = |error: &dyn std::fmt::Display| UnusableCheckpoint::Unreadable(error.to_string());
+    let state = read::loop_state(checkpoint).map_err(|error| unreadable(&error))?;
+    let path = checkpoint.join(layout::LOOP_STATE);
     if state.step != step {
-        return wrong(format!("is of step {}, and its folder is that of step {step}", state.step));
+        return Err(UnusableCheckpoint::OtherStep { path, found: state.step, expected: step });
     }
     if state.run != manifest.whose() {
-        return wrong(format!("was written by the run {}, and this is {}", state.run, manifest.whose()));
+        return Err(UnusableCheckpoint::OtherRun { path, found: state.run, expected: manifest.whose() });
     }
-    if manifest.fingerprint != CHANGED && state.fingerprint != manifest.fingerprint {
-        return wrong("is of another experiment, of other data or of another program (its fingerprint differs)".into());
+    if manifest.fingerprint != CHANGED_BY_RESUME && state.fingerprint != manifest.fingerprint {
+        return Err(UnusableCheckpoint::OtherFingerprint { path });
     }
     for (name, written) in &state.files {
-        let path = place.join(name);
-        match digest_of_file(&path) {
-            Ok(found) if found == *written => {}
-            Ok(_) => return Err(format!("{}: {}", path.display(), seal::DAMAGED)),
-            Err(error) => return Err(error.to_string()),
+        let path = checkpoint.join(name);
+        if digest_of_file(&path).map_err(|error| unreadable(&error))? != *written {
+            return Err(UnusableCheckpoint::Damaged { path });
         }
     }
     Ok(state)
 }
 
-/// What a kill in the middle of [`save`] leaves.
+/// Removes the temporary directories that a kill in the middle of [`save`] leaves.
 fn remove_unfinished(folder: &Path) -> Result<(), WriteError> {
     for entry in write::at(folder, std::fs::read_dir(folder))?.flatten() {
         if entry.file_name().to_string_lossy().starts_with(WRITING) {
@@ -132,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_ones_and_the_best_are_kept() {
+    fn the_last_checkpoints_and_the_best_are_kept() {
         let run = tempfile::tempdir().unwrap();
         let mut task = Dummy::new(Settings::default(), 0, &Ledger::default());
         for step in 1..=6 {
@@ -143,13 +181,13 @@ mod tests {
     }
 
     #[test]
-    fn what_a_kill_leaves_half_written_is_not_a_checkpoint_and_goes_with_the_next() {
+    fn a_half_written_checkpoint_does_not_count_and_is_removed_by_the_next_save() {
         let run = tempfile::tempdir().unwrap();
         let half = run.path().join("checkpoints/.writing-00000003");
         std::fs::create_dir_all(&half).unwrap();
         let unnamed = run.path().join("checkpoints/step_00000004");
         std::fs::create_dir_all(&unnamed).unwrap();
-        assert_eq!(steps(run.path()), [0u64; 0], "without its state a folder is no checkpoint");
+        assert_eq!(steps(run.path()), [0u64; 0], "a directory without a state is not a checkpoint");
         let mut task = Dummy::new(Settings::default(), 0, &Ledger::default());
         save(&mut task, &LoopState { step: 4, ..LoopState::default() }, run.path(), 1).unwrap();
         assert_eq!(steps(run.path()), [4]);
@@ -162,77 +200,74 @@ mod tests {
         super::super::manifest::manifest(&plan, run, fingerprint, &chosen, &[], &BTreeMap::new())
     }
 
-    /// After four steps.
+    /// State after four steps.
     fn state_of(manifest: &Manifest) -> LoopState {
         let fingerprint = manifest.fingerprint.clone();
         LoopState { step: 4, run: manifest.whose(), fingerprint, ..LoopState::default() }
     }
 
     #[test]
-    fn a_checkpoint_is_taken_only_as_it_was_written_and_for_what_it_is() {
+    fn only_an_unchanged_checkpoint_of_the_same_run_and_step_is_used() {
         let run = tempfile::tempdir().unwrap();
         let mut task = Dummy::new(Settings::default(), 0, &Ledger::default());
         let mine = manifest("r1", "ab");
         save(&mut task, &state_of(&mine), run.path(), 2).unwrap();
-        let place = layout::checkpoint(run.path(), 4);
-        assert_eq!(sound(&place, 4, &mine).unwrap().files.len(), 1);
-        assert!(sound(&place, 4, &manifest("r1", CHANGED)).is_ok(), "its run was resumed with another value");
-        for (other, step, part) in [
-            (&mine, 5, "its folder is that of step 5"),
-            (&manifest("r2", "ab"), 4, "/r1, and this is"),
-            (&manifest("r1", "cd"), 4, "another experiment"),
-        ] {
-            let message = sound(&place, step, other).unwrap_err();
-            assert!(message.contains(part) && message.contains("state.json"), "{message}");
-        }
-        let weights = place.join(layout::WEIGHTS);
+        let checkpoint = layout::checkpoint(run.path(), 4);
+        let verify = |step, manifest: &Manifest| verify(&checkpoint, step, manifest);
+        assert_eq!(verify(4, &mine).unwrap().files.len(), 1);
+        assert!(verify(4, &manifest("r1", CHANGED_BY_RESUME)).is_ok(), "its run was resumed with another value");
+        use UnusableCheckpoint::{Damaged, OtherFingerprint, OtherRun, OtherStep, Unreadable};
+        assert!(matches!(verify(5, &mine), Err(OtherStep { found: 4, expected: 5, .. })));
+        let error = verify(4, &manifest("r2", "ab")).unwrap_err();
+        assert!(matches!(&error, OtherRun { found, .. } if found.ends_with("/r1")), "{error}");
+        assert!(matches!(verify(4, &manifest("r1", "cd")), Err(OtherFingerprint { .. })));
+        let weights = checkpoint.join(layout::WEIGHTS);
         let mut bytes = std::fs::read(&weights).unwrap();
         bytes[3] ^= 1;
         write::replace(&weights, &bytes).unwrap();
-        let message = sound(&place, 4, &mine).unwrap_err();
-        assert!(message.contains("model.safetensors") && message.contains("checksum"), "{message}");
+        assert!(matches!(verify(4, &mine), Err(Damaged { path }) if path == weights));
         std::fs::remove_file(&weights).unwrap();
-        assert!(sound(&place, 4, &mine).unwrap_err().contains("model.safetensors"));
+        assert!(matches!(verify(4, &mine), Err(Unreadable(_))));
     }
 
     #[test]
-    fn exported_models_in_a_checkpoint_are_checked_too() {
+    fn exported_models_in_a_checkpoint_are_verified_too() {
         let run = tempfile::tempdir().unwrap();
         let mut task = Dummy::new(Settings::default(), 0, &Ledger::default());
         let mine = manifest("r", "ab");
         save(&mut task, &state_of(&mine), run.path(), 2).unwrap();
-        let place = layout::checkpoint(run.path(), 4);
-        // As the export of a language model leaves them.
-        let exported = place.join("merged_lora_w8/model.safetensors");
-        std::fs::create_dir(place.join("merged_lora_w8")).unwrap();
+        let checkpoint = layout::checkpoint(run.path(), 4);
+        // Layout of the export of a language model.
+        let exported = checkpoint.join("merged_lora_w8/model.safetensors");
+        std::fs::create_dir(checkpoint.join("merged_lora_w8")).unwrap();
         write::replace(&exported, b"weights").unwrap();
-        std::fs::remove_file(place.join(layout::LOOP_STATE)).unwrap();
-        let files = digests(&place).unwrap();
+        std::fs::remove_file(checkpoint.join(layout::LOOP_STATE)).unwrap();
+        let files = digests(&checkpoint).unwrap();
         assert_eq!(files.keys().collect::<Vec<_>>(), ["merged_lora_w8/model.safetensors", "model.safetensors"]);
-        write::replace_json(&place.join(layout::LOOP_STATE), &LoopState { files, ..state_of(&mine) }).unwrap();
-        assert!(sound(&place, 4, &mine).is_ok());
+        write::replace_json(&checkpoint.join(layout::LOOP_STATE), &LoopState { files, ..state_of(&mine) }).unwrap();
+        assert!(verify(&checkpoint, 4, &mine).is_ok());
         write::replace(&exported, b"weighty").unwrap();
-        let message = sound(&place, 4, &mine).unwrap_err();
-        assert!(message.contains("merged_lora_w8/model.safetensors") && message.contains("checksum"), "{message}");
+        let damaged = verify(&checkpoint, 4, &mine).unwrap_err();
+        assert!(matches!(&damaged, UnusableCheckpoint::Damaged { path } if *path == exported), "{damaged}");
     }
 
     #[test]
-    fn a_step_that_is_saved_again_keeps_what_is_known_of_its_files() {
+    fn a_step_that_is_saved_again_keeps_the_digests_of_its_files() {
         let run = tempfile::tempdir().unwrap();
         let mut task = Dummy::new(Settings::default(), 0, &Ledger::default());
         let mine = manifest("r", "ab");
         save(&mut task, &state_of(&mine), run.path(), 2).unwrap();
         save(&mut task, &LoopState { validated: true, ..state_of(&mine) }, run.path(), 2).unwrap();
-        let state = sound(&layout::checkpoint(run.path(), 4), 4, &mine).unwrap();
+        let state = verify(&layout::checkpoint(run.path(), 4), 4, &mine).unwrap();
         assert!(state.validated && state.files.len() == 1);
     }
 
     #[test]
-    fn where_the_run_is_gone_no_checkpoint_is_made_in_its_place() {
+    fn no_checkpoint_is_written_for_a_run_that_was_removed() {
         let folder = tempfile::tempdir().unwrap();
         let run = folder.path().join("run");
         let mut task = Dummy::new(Settings::default(), 0, &Ledger::default());
-        let error = save(&mut task, &LoopState { step: 1, ..LoopState::default() }, &run, 1).unwrap_err();
-        assert!(error.to_string().contains("checkpoints") && !run.exists(), "{error}");
+        let saved = save(&mut task, &LoopState { step: 1, ..LoopState::default() }, &run, 1);
+        assert!(matches!(saved, Err(RunError::Write(_))) && !run.exists());
     }
 }

@@ -1,59 +1,59 @@
-//! What did each part of a run need? Taken from the samples as they come; of a probe for the plan, and of the run itself.
+//! Memory demand of a run or a probe by phase, collected from the samples.
 //!
-//! Working memory is what a part needs on top of what is held at rest: the highest heap in use since the sample before,
-//! less the heap in use at that sample.
+//! Working memory is what a phase needs in addition to what is held between steps: the highest heap in use since the previous
+//! sample, less the heap in use at that sample.
 
 use std::collections::BTreeMap;
 
 use xrun_core::bounded::ledger::OWNERS_MAX;
 use xrun_results::format::{Demand, MemoryLine, OwnerDemand, OwnerSummary, Point};
 
-/// Collects a [`Demand`]. Constant in memory, whatever the number of samples.
+/// Collector of a [`Demand`]. Its memory is constant, whatever the number of samples.
 #[derive(Clone, Debug, Default)]
-pub struct Collector {
-    /// Owners that leak into the heap.
+pub struct DemandCollector {
+    /// Owners on the host that leak.
     leaks: Vec<String>,
-    /// Episodes of a validation.
+    /// Batches of a validation.
     episodes: u64,
     demand: Demand,
-    /// The least that each owner held after a step but the first.
-    floors: BTreeMap<String, u64>,
-    before: Option<Rest>,
+    /// Smallest number of bytes that each owner held after a step other than the first.
+    minima: BTreeMap<String, u64>,
+    before: Option<Baseline>,
     first_step: Option<u64>,
-    /// A checkpoint was read since the newest sample.
-    loaded: bool,
+    /// True if a checkpoint was loaded since the newest sample.
+    checkpoint_loaded: bool,
 }
 
-/// What was in use at a rest point.
+/// Bytes in use at a sample, between steps.
 #[derive(Clone, Copy, Debug)]
-struct Rest {
+struct Baseline {
     heap: u64,
     owners: u64,
     leaks: u64,
     step: u64,
 }
 
-impl Collector {
-    /// `leaks` are the owners that leak into the heap, `episodes` those of a validation.
+impl DemandCollector {
+    /// Creates a collector. `leaks` are the owners on the host that leak, `episodes` the batches of a validation.
     pub fn new(leaks: Vec<String>, episodes: u64) -> Self {
         Self { leaks, episodes, ..Self::default() }
     }
 
-    /// A checkpoint was read: the sample that comes next is of nothing else, and of no peak of the run.
-    pub fn loaded(&mut self) {
-        self.loaded = true;
+    /// Notes that a checkpoint was loaded: the next sample measures that alone, and no peak of the run.
+    pub fn checkpoint_loaded(&mut self) {
+        self.checkpoint_loaded = true;
     }
 
-    /// Takes in the next sample of the process, in the order of time.
+    /// Adds the next sample of the process, in order of time.
     pub fn add(&mut self, line: &MemoryLine) {
-        if std::mem::take(&mut self.loaded) {
+        if std::mem::take(&mut self.checkpoint_loaded) {
             let before = self.before.map_or(0, |before| before.heap);
             let working = line.host.heap_high.unwrap_or_default().saturating_sub(before);
             self.demand.load = self.demand.load.max(working);
             return;
         }
         let demand = &mut self.demand;
-        let rest = Rest {
+        let now = Baseline {
             heap: line.host.heap,
             owners: line.owners.values().sum(),
             leaks: self.leaks.iter().filter_map(|name| line.owners.get(name)).sum(),
@@ -61,33 +61,33 @@ impl Collector {
         };
         demand.heap_peak = demand.heap_peak.max(line.host.heap_peak);
         let leaked = self.before.map_or(0, |before| before.leaks);
-        let beside = line.host.heap_high.unwrap_or(line.host.heap_peak).saturating_sub(leaked);
-        demand.heap_peak_beside_leaks = demand.heap_peak_beside_leaks.max(beside);
+        let without_leaks = line.host.heap_high.unwrap_or(line.host.heap_peak).saturating_sub(leaked);
+        demand.heap_peak_beside_leaks = demand.heap_peak_beside_leaks.max(without_leaks);
         demand.resident_peak = demand.resident_peak.max(line.host.resident_peak.max(line.host.resident));
         demand.device_in_use_peak = demand.device_in_use_peak.max(line.device.map(|pool| pool.in_use));
         demand.device_reserved_peak = demand.device_reserved_peak.max(line.device.map(|pool| pool.reserved));
         if line.point == Point::Step {
             demand.device_newest_step = line.device.map(|pool| pool.reserved);
         }
-        // The first step makes what all others find.
+        // The first step allocates what all others reuse.
         if line.point == Point::Step && self.first_step.is_some_and(|first| line.step > first) {
             for (name, held) in &line.owners {
-                if let Some(floor) = self.floors.get_mut(name) {
-                    *floor = (*floor).min(*held);
-                } else if self.floors.len() < OWNERS_MAX {
-                    self.floors.insert(name.clone(), *held);
+                if let Some(minimum) = self.minima.get_mut(name) {
+                    *minimum = (*minimum).min(*held);
+                } else if self.minima.len() < OWNERS_MAX {
+                    self.minima.insert(name.clone(), *held);
                 }
             }
         }
         if let Some((pool, driver)) = line.device.zip(line.driver) {
-            // Where the driver does not tell whose memory it is (containers), what came on top is ours.
+            // Where the driver does not report memory by process (in containers), the increase since the start is ours.
             let ours = driver.process.or(driver.before.map(|before| driver.device.saturating_sub(before)));
             demand.device_beside_pool =
                 demand.device_beside_pool.max(ours.map(|ours| ours.saturating_sub(pool.reserved)));
         }
-        let Some(before) = self.before.replace(rest) else {
-            demand.heap_at_start = rest.heap;
-            demand.owners_at_start = rest.owners;
+        let Some(before) = self.before.replace(now) else {
+            demand.heap_at_start = now.heap;
+            demand.owners_at_start = now.owners;
             demand.device_in_use_at_start = line.device.map(|pool| pool.in_use);
             self.first_step = Some(line.step + 1);
             return;
@@ -97,11 +97,11 @@ impl Collector {
             demand.validations += 1;
             demand.episodes += self.episodes;
         }
-        // What buffers came to hold meanwhile is theirs.
-        let held = rest.owners.saturating_sub(before.owners);
-        let working = line.host.heap_high.unwrap_or(rest.heap).saturating_sub(before.heap + held);
+        // Growth of the buffers is theirs, not the phase's.
+        let held = now.owners.saturating_sub(before.owners);
+        let working = line.host.heap_high.unwrap_or(now.heap).saturating_sub(before.heap + held);
         match line.point {
-            // Steps between samples are the work of whichever sample comes next.
+            // Steps between samples count at the next sample, whatever its kind.
             _ if line.step > before.step => demand.step = demand.step.max(working),
             Point::Step => demand.step = demand.step.max(working),
             Point::AfterValidation => demand.validation = demand.validation.max(working),
@@ -109,26 +109,26 @@ impl Collector {
             _ => {}
         }
         if line.point == Point::Step && self.first_step == Some(line.step) {
-            let kept = |now: u64, then: u64| i128::from(now) - i128::from(then);
-            let by_owners = kept(rest.owners, before.owners);
-            demand.kept_by_first_step = u64::try_from(kept(rest.heap, before.heap) - by_owners).unwrap_or_default();
+            let retained = |now: u64, then: u64| i128::from(now) - i128::from(then);
+            let by_owners = retained(now.owners, before.owners);
+            demand.kept_by_first_step = u64::try_from(retained(now.heap, before.heap) - by_owners).unwrap_or_default();
         }
     }
 
-    /// What the pool had reserved when its operations had just been tuned.
-    pub fn tuned(&mut self, reserved: u64) {
+    /// Notes the bytes that the pool had reserved at the end of autotuning.
+    pub fn autotuned(&mut self, reserved: u64) {
         self.demand.device_tuning_peak = self.demand.device_tuning_peak.max(Some(reserved));
     }
 
-    /// The demand so far, without the owners.
+    /// Demand so far, without the owners.
     pub fn so_far(&self) -> &Demand {
         &self.demand
     }
 
-    /// The demand so far, with what the owners held at their highest.
+    /// Demand so far, with the peaks of the owners.
     pub fn demand(&self, owners: &[OwnerSummary]) -> Demand {
         let owners = owners.iter().map(|owner| {
-            let floor = self.floors.get(&owner.name).copied();
+            let floor = self.minima.get(&owner.name).copied();
             let held = OwnerDemand { peak: owner.peak_bytes, floor, policy: owner.policy };
             (owner.name.clone(), held)
         });
@@ -166,8 +166,8 @@ mod tests {
     }
 
     #[test]
-    fn steps_without_a_sample_of_their_own_are_charged_at_the_next() {
-        let mut collector = Collector::default();
+    fn steps_without_a_sample_count_at_the_next_one() {
+        let mut collector = DemandCollector::default();
         for line in [
             line(Point::Start, 0, 10 * MIB, 10 * MIB, 0),
             line(Point::BeforeValidation, 3, 10 * MIB, 50 * MIB, 0),
@@ -180,8 +180,8 @@ mod tests {
     }
 
     #[test]
-    fn a_floor_is_the_least_after_a_step_and_the_first_step_is_another() {
-        let mut collector = Collector::default();
+    fn the_floor_of_an_owner_is_its_minimum_after_steps_other_than_the_first() {
+        let mut collector = DemandCollector::default();
         for (point, step, held) in [
             (Point::Start, 0, 0),
             (Point::Step, 1, MIB),
@@ -206,8 +206,8 @@ mod tests {
     }
 
     #[test]
-    fn what_leaks_is_taken_from_the_peak_by_what_it_held_before() {
-        let mut collector = Collector::new(vec!["queue".into()], 5);
+    fn the_peak_without_leaks_excludes_the_bytes_leaked_before() {
+        let mut collector = DemandCollector::new(vec!["queue".into()], 5);
         for line in [
             line(Point::Start, 0, 10 * MIB, 10 * MIB, 0),
             line(Point::Step, 1, 14 * MIB, 50 * MIB, 4 * MIB),
@@ -222,8 +222,8 @@ mod tests {
     }
 
     #[test]
-    fn what_the_driver_counts_besides_the_pool_is_context_and_other_streams() {
-        let mut collector = Collector::default();
+    fn device_memory_outside_the_pool_is_the_process_less_the_pool() {
+        let mut collector = DemandCollector::default();
         let mut with = |process, device| {
             let driver = DriverMemory { process, device, before: Some(3 * MIB), total: None, load: None };
             let pool = DeviceMemory { in_use: MIB, reserved: 20 * MIB, allocations: 1 };
@@ -235,15 +235,15 @@ mod tests {
             collector.so_far().device_beside_pool
         };
         assert_eq!(with(None, 63 * MIB), Some(40 * MIB), "63 less the 3 of others and the pool's 20");
-        assert_eq!(with(Some(70 * MIB), 100 * MIB), Some(50 * MIB), "the driver tells");
+        assert_eq!(with(Some(70 * MIB), 100 * MIB), Some(50 * MIB), "by the driver");
     }
 
     #[test]
-    fn each_part_is_charged_with_what_it_needs_above_the_rest_before_it() {
-        let mut collector = Collector::default();
+    fn working_memory_is_the_peak_above_the_previous_sample() {
+        let mut collector = DemandCollector::default();
         for line in [
             line(Point::Start, 0, 10 * MIB, 12 * MIB, 0),
-            // Keeps 4 MiB of its own and 1 MiB in the queue, and needs 30 MiB for a moment.
+            // Retains 4 MiB and 1 MiB in the queue, and needs 30 MiB temporarily.
             line(Point::Step, 1, 15 * MIB, 40 * MIB, MIB),
             line(Point::Step, 2, 15 * MIB, 45 * MIB, MIB),
             line(Point::BeforeValidation, 2, 15 * MIB, 15 * MIB, MIB),

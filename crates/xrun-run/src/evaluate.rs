@@ -1,12 +1,12 @@
-//! How is a checkpoint of a run validated once more, without touching the run?
+//! Evaluation of a checkpoint of a run: validates it without changing the run.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use super::clock::Clock;
-use super::prepare::{NotStarted, Opened, not_opened};
-use super::{checkpoint, manifest, pictures};
+use super::prepare::{NotStarted, Opened, device_error};
+use super::{checkpoint, images, manifest};
 use crate::plan::Plan;
 use xrun_core::files::{layout, write};
 use xrun_core::heap;
@@ -21,67 +21,73 @@ use xrun_results::read;
 use xrun_results::timestamp;
 use xrun_watch::memory::sources;
 
-/// Which checkpoint of a run.
+/// Choice of a checkpoint of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Which {
-    /// The best, by what the run chose; the newest where it chose none.
+pub enum CheckpointChoice {
+    /// The best by the run's metric; the newest if the run has no best.
     Best,
-    /// The newest one.
+    /// The newest.
     Last,
     /// The one after this step.
     Step(u64),
 }
 
-/// A checkpoint that is whole, and the steps that it was trained for.
+/// Checkpoint that was selected and verified.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Chosen {
-    /// Optimiser steps that it had been trained for.
+pub struct SelectedCheckpoint {
+    /// Optimiser steps done.
     pub step: u64,
-    /// The checkpoint's folder.
+    /// Directory of the checkpoint.
     pub path: PathBuf,
 }
 
-/// Finds it.
+/// Selects and verifies a checkpoint.
 ///
 /// # Errors
-/// For people: the run has no such checkpoint, or it is damaged.
-pub fn choose(run: &Path, manifest: &Manifest, which: Which) -> Result<Chosen, String> {
+/// The run has no such checkpoint, or it is damaged.
+pub fn select_checkpoint(
+    run: &Path,
+    manifest: &Manifest,
+    choice: CheckpointChoice,
+) -> Result<SelectedCheckpoint, String> {
     let all = read::checkpoints(run);
     let Some((last, _)) = all.last() else {
-        return Err(format!("{}: this run has no checkpoint; `checkpoint.every_steps` writes some", run.display()));
+        return Err(format!(
+            "{}: the run has no checkpoint; set `checkpoint.every_steps` to write some",
+            run.display()
+        ));
     };
-    // Each knows the best so far.
+    // Each checkpoint records the best so far.
     let best = || all.iter().rev().find_map(|(_, path)| read::loop_state(path).ok()?.best).map(|best| best.step);
-    let step = match which {
-        Which::Last => *last,
-        Which::Step(step) => step,
-        Which::Best => best().filter(|best| all.iter().any(|(step, _)| step == best)).unwrap_or(*last),
+    let step = match choice {
+        CheckpointChoice::Last => *last,
+        CheckpointChoice::Step(step) => step,
+        CheckpointChoice::Best => best().filter(|best| all.iter().any(|(step, _)| step == best)).unwrap_or(*last),
     };
     let Some((_, path)) = all.iter().find(|(one, _)| *one == step) else {
         let steps: Vec<String> = all.iter().map(|(step, _)| step.to_string()).collect();
-        let message = format!("there is no checkpoint after step {step}; there are those after {}", steps.join(", "));
-        return Err(format!("{}: {message}", run.display()));
+        return Err(format!("{}: no checkpoint of step {step}; available: {}", run.display(), steps.join(", ")));
     };
-    checkpoint::sound(path, step, manifest)?;
-    Ok(Chosen { step, path: path.clone() })
+    checkpoint::verify(path, step, manifest).map_err(|error| error.to_string())?;
+    Ok(SelectedCheckpoint { step, path: path.clone() })
 }
 
-/// Refuses other data where the model depends on what was learned from the run's own.
+/// Returns whether the data is the run's own.
 ///
 /// # Errors
-/// For people: which data, and what to do.
-pub fn fits(plan: &Plan, manifest: &Manifest) -> Result<bool, String> {
+/// It is not, and the model depends on the run's own data, for example by its tokenizer.
+pub fn check_data(plan: &Plan, manifest: &Manifest) -> Result<bool, String> {
     let same = plan.facts.data_digests.iter().all(|(name, digest)| manifest.data.get(name) == Some(digest));
     match plan.facts.learned_from_data {
         Some(what) if !same => {
-            Err(format!("the data is not what the run was trained on, and {what}: this model cannot read other data"))
+            Err(format!("the model works only with the data it was trained on ({what}), and this is other data"))
         }
         _ => Ok(same),
     }
 }
 
-/// Loads the checkpoint, validates, and writes `evaluation.json` and what the task leaves into a new folder of the run;
-/// gives that folder.
+/// Loads and validates a checkpoint, and writes `evaluation.json` and the files of the task into a new directory of the run.
+/// Returns that directory.
 ///
 /// # Errors
 /// The checkpoint cannot be loaded, the task fails, or the disk does.
@@ -89,33 +95,33 @@ pub fn evaluate(
     opened: &Opened,
     mut task: Box<dyn Task>,
     run: &Path,
-    of_run: &Manifest,
-    chosen: &Chosen,
+    manifest: &Manifest,
+    checkpoint: &SelectedCheckpoint,
     overrides: &[String],
     same_data: bool,
 ) -> Result<(PathBuf, Evaluation), NotStarted> {
-    let (began, started) = (Instant::now(), timestamp::now());
-    let folder = new_folder(&run.join(layout::EVALUATIONS))?;
+    let (start_time, started) = (Instant::now(), timestamp::now());
+    let folder = create_dated_directory(&run.join(layout::EVALUATIONS))?;
     let validated = panics::caught(|| {
-        task.load(&chosen.path)?;
+        task.load(&checkpoint.path)?;
         task.leave_files_in(&folder);
         let report = task.validate(&mut Clock::default())?;
         task.synchronise()?;
         Ok(report)
     });
     let report = validated
-        .map_err(|panic| not_opened(&opened.chosen, &panic))
+        .map_err(|panic| device_error(&opened.chosen, &panic))
         .and_then(|report: Result<_, xrun_core::task::TaskError>| report.map_err(NotStarted::failed))
         .inspect_err(|_| drop(std::fs::remove_dir(&folder)))?;
-    pictures::keep(&report, &folder).map_err(NotStarted::failed)?;
+    images::write(&report, &folder).map_err(NotStarted::failed)?;
     let device = manifest::device(&opened.chosen, &opened.plan.experiment.device);
     let evaluation = Evaluation {
         version: VERSION,
-        experiment: of_run.experiment.clone(),
-        run: of_run.run.clone(),
-        step: chosen.step,
+        experiment: manifest.experiment.clone(),
+        run: manifest.run.clone(),
+        step: checkpoint.step,
         started,
-        seconds: began.elapsed().as_secs_f64(),
+        seconds: start_time.elapsed().as_secs_f64(),
         command: command_line::command(),
         overrides: overrides.to_vec(),
         device: device.chosen,
@@ -130,7 +136,7 @@ pub fn evaluate(
             .map(|(name, value)| (name, value.filter(|value| value.is_finite())))
             .collect(),
         intervals: report.intervals.into_iter().collect(),
-        in_training: in_training(run, chosen.step),
+        in_training: training_metrics(run, checkpoint.step),
         heap_peak: heap::read().peak,
         resident_peak: sources::rss_peak(),
     };
@@ -138,8 +144,8 @@ pub fn evaluate(
     Ok((folder, evaluation))
 }
 
-/// Named by the time, as runs are.
-pub(super) fn new_folder(parent: &Path) -> Result<PathBuf, NotStarted> {
+/// Creates a directory that is named by the time, as runs are.
+pub(super) fn create_dated_directory(parent: &Path) -> Result<PathBuf, NotStarted> {
     let base = timestamp::time().format("%Y-%m-%dT%H-%M-%S").to_string();
     write::own_folder(parent).map_err(NotStarted::failed)?;
     let mut names = std::iter::once(base.clone()).chain((2_u32..).map(|number| format!("{base}_{number}")));
@@ -152,11 +158,11 @@ pub(super) fn new_folder(parent: &Path) -> Result<PathBuf, NotStarted> {
     }
 }
 
-/// The validation that the run made after a step; the newest, where a resume made it again.
-fn in_training(run: &Path, asked: u64) -> BTreeMap<String, Option<f64>> {
+/// Metrics of the run's own validation after `wanted` steps; the last one if a resume repeated it.
+fn training_metrics(run: &Path, wanted: u64) -> BTreeMap<String, Option<f64>> {
     let lines = read::metrics(run).into_iter().flatten().flatten();
     let of_step = lines.filter_map(|line| match line {
-        MetricsLine::Validation { step, metrics, .. } if step == asked => Some(metrics),
+        MetricsLine::Validation { step, metrics, .. } if step == wanted => Some(metrics),
         _ => None,
     });
     of_step.last().unwrap_or_default()

@@ -1,7 +1,8 @@
-//! Are two experiments the same? One digest over what is asked for and the code that answers.
+//! Fingerprint of an experiment: one digest of its settings, data and code.
 //!
-//! In it: every value of the resolved experiment but [`LEFT_OUT`], the digests of the data and of what was made of it, xrun's
-//! version, the digest of its sources and of its lock file. Not in it: the machine and the device, which are compared by name.
+//! It covers every value of the resolved experiment except [`EXCLUDED_KEYS`], the digests of the data and of what was derived
+//! from it, xrun's version, and the digests of its sources and its lock file. It does not cover the machine and the device,
+//! which are compared by name.
 
 use crate::plan::Plan;
 use xrun_core::dataset::digest::digest;
@@ -10,12 +11,11 @@ use xrun_core::experiment::read::INITIAL_WEIGHTS;
 use xrun_core::experiment::resolved::flat;
 use xrun_results::built::{built, code_digest, lock_digest};
 
-/// Keys that change neither the numbers nor the memory of a run that does all its steps: what it is called, where it
-/// runs, limits that only stop it, the look ahead at what it will need, and who is told of it.
+/// Keys that change neither the numbers nor the memory of a run that does all its steps: name, device, limits that only stop
+/// it, the probe and the hooks.
 ///
-/// What moves memory is not left out, though it does not change a metric: buffers, cleanup and the trace are what a
-/// result of xrun is about.
-pub const LEFT_OUT: &[&str] = &[
+/// Keys that change memory but no metric (buffers, cleanup, trace) are not excluded: memory is a result.
+pub const EXCLUDED_KEYS: &[&str] = &[
     "experiment.name",
     "experiment.description",
     "experiment.device",
@@ -32,10 +32,10 @@ pub const LEFT_OUT: &[&str] = &[
     "hooks.time_limit",
 ];
 
-/// The fingerprint of a planned experiment.
+/// Computes the fingerprint of a planned experiment.
 pub fn fingerprint(plan: &Plan) -> String {
-    let mut lines = asked(&plan.experiment);
-    // What is made when the task is opened comes behind the others, and what is kept already before them.
+    let mut lines = setting_lines(&plan.experiment);
+    // Sorted: the order differs between derived data that exists already and that which is made when the task opens.
     let mut data: Vec<String> =
         plan.facts.data_digests.iter().map(|(name, value)| format!("data {name} = {value}")).collect();
     data.sort();
@@ -44,20 +44,20 @@ pub fn fingerprint(plan: &Plan) -> String {
     digest(lines.join("\n").as_bytes())
 }
 
-/// Keys that say where the data and the weights to start from lie: like [`LEFT_OUT`], they change nothing, as the data's digest counts.
-pub fn places_of_data(experiment: &Experiment) -> Vec<String> {
+/// Keys of the paths of data and initial weights, which are excluded as well: the digest of the content counts.
+pub fn data_path_keys(experiment: &Experiment) -> Vec<String> {
     let (mut dataset, mut pipeline) = (experiment.dataset.clone(), experiment.pipeline.clone());
     let of_data = dataset.iter_mut().flat_map(|dataset| dataset.paths().map(|(key, _)| key).collect::<Vec<_>>());
     let weights = std::iter::once(INITIAL_WEIGHTS.to_owned());
     of_data.chain(pipeline.paths().map(|(key, _)| key)).chain(weights).collect()
 }
 
-/// A line for each value that counts, sorted by key.
-fn asked(experiment: &Experiment) -> Vec<String> {
-    // Serialises: no map in it has keys other than strings.
+/// Line for each value that counts, sorted by key.
+fn setting_lines(experiment: &Experiment) -> Vec<String> {
+    // Cannot fail: all maps have strings as keys.
     let values = flat(&serde_json::to_value(experiment).unwrap_or_default());
-    let places = places_of_data(experiment);
-    let counts = |key: &str| !LEFT_OUT.contains(&key) && !places.iter().any(|place| place == key);
+    let paths = data_path_keys(experiment);
+    let counts = |key: &str| !EXCLUDED_KEYS.contains(&key) && !paths.iter().any(|path| path == key);
     values.into_iter().filter(|(key, _)| counts(key)).map(|(key, value)| format!("{key} = {value}")).collect()
 }
 
@@ -68,7 +68,7 @@ mod tests {
     use xrun_core::experiment::{schema, shape};
 
     #[test]
-    fn what_changes_numbers_or_memory_changes_the_fingerprint() {
+    fn settings_that_change_numbers_or_memory_change_the_fingerprint() {
         let of = |text: &str| fingerprint(&plan_of(&format!("[pipeline.dummy]\n{text}")));
         let plain = of("");
         for same in [
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn other_data_is_another_experiment() {
+    fn other_data_changes_the_fingerprint() {
         let mut plan = plan_of("[pipeline.dummy]\n");
         let before = fingerprint(&plan);
         plan.facts.data_digests.push(("coco".into(), "ab".into()));
@@ -100,8 +100,8 @@ mod tests {
     }
 
     #[test]
-    fn every_key_that_is_left_out_exists() {
-        for key in LEFT_OUT {
+    fn every_excluded_key_exists() {
+        for key in EXCLUDED_KEYS {
             assert!(shape::at(schema::shared(), key).is_some(), "{key}");
         }
     }

@@ -1,6 +1,7 @@
-//! Programs that are told how a run goes: started without a shell, with a document on standard input and a time limit.
+//! Hooks: programs that are notified of a run's events. They are started without a shell, with a JSON document on stdin and a
+//! time limit.
 //!
-//! Whoever runs an experiment file runs its hooks. A result from elsewhere starts no program unless it is asked for.
+//! Running an experiment file runs its hooks. The experiment of an existing result starts its hooks only on request.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
@@ -24,54 +25,54 @@ use xrun_watch::host;
 use xrun_watch::memory::processes;
 use xrun_watch::stop::RunOutcome;
 
-/// Of what a hook says on standard error, the end is kept.
-const SAID_BYTES_MAX: usize = 4096;
-/// How often is looked whether it has ended.
-const LOOK_EVERY: Duration = Duration::from_millis(10);
-/// What a hook has said may arrive a moment after it ended.
-const SAID_GRACE: Duration = Duration::from_millis(200);
+/// Largest number of bytes kept of a hook's stderr; the last ones.
+const STDERR_BYTES_MAX: usize = 4096;
+/// Period at which an active hook is polled.
+const POLL_EVERY: Duration = Duration::from_millis(10);
+/// Time that the end of stderr may take to arrive after the hook has exited.
+const STDERR_GRACE: Duration = Duration::from_millis(200);
 
-/// The hooks of one process of a run.
+/// Dispatcher of the hooks of one process of a run.
 #[derive(Debug)]
-pub struct Told {
+pub struct HookDispatcher {
     hooks: Hooks,
-    /// One that was started while the run goes on, and not yet waited for.
-    growing: Option<Started>,
-    growing_told: bool,
-    /// Hooks that failed, for people.
+    /// Hook `on_growing` that was started during the run and not waited for yet.
+    growing: Option<RunningHook>,
+    growth_reported: bool,
+    /// Messages of the hooks that failed.
     failures: Vec<String>,
 }
 
-impl Told {
-    /// Tells nobody where the hooks are not to be run.
-    pub fn new(hooks: &Hooks, asked: bool) -> Self {
-        let hooks = if asked { hooks.clone() } else { Hooks::default() };
-        Self { hooks, growing: None, growing_told: false, failures: Vec::new() }
+impl HookDispatcher {
+    /// Creates a dispatcher, which does nothing unless `enabled`.
+    pub fn new(hooks: &Hooks, enabled: bool) -> Self {
+        let hooks = if enabled { hooks.clone() } else { Hooks::default() };
+        Self { hooks, growing: None, growth_reported: false, failures: Vec::new() }
     }
 
-    /// Memory grows, and the run goes on. Does not wait for the hook.
+    /// Starts the hook `on_growing` once, and does not wait for it.
     pub fn growing(&mut self, run: &Path, step: u64, steps_planned: u64, verdict: &Verdict) {
-        if self.growing_told || self.hooks.on_growing.is_empty() {
+        if self.growth_reported || self.hooks.on_growing.is_empty() {
             return;
         }
-        self.growing_told = true;
+        self.growth_reported = true;
         let document = HookDocument {
             step,
             steps_planned,
             message: verdict.message.clone(),
-            verdict: Some(in_short(verdict)),
+            verdict: Some(hook_verdict(verdict)),
             ..document(HookName::OnGrowing, run)
         };
         match start(&self.hooks.on_growing, &document) {
             Ok(started) => self.growing = Some(started),
-            Err(error) => self.failed(HookName::OnGrowing, &error),
+            Err(error) => self.record_failure(HookName::OnGrowing, &error),
         }
     }
 
-    /// The run has ended, and its directory says so. Returns the hooks that failed, a sentence each; they stand in the log,
-    /// too.
-    pub fn ended(mut self, run: &Path, of: &RunOutcome, exit_code: u8) -> Vec<String> {
-        let RunOutcome { ending, summary, verdict, .. } = of;
+    /// Runs the hooks that are due at the end of a run, after its records are written. Returns a message for each hook that
+    /// failed, which the log has as well.
+    pub fn ended(mut self, run: &Path, outcome: &RunOutcome, exit_code: u8) -> Vec<String> {
+        let RunOutcome { ending, summary, verdict, .. } = outcome;
         let outcome = ending.outcome;
         if let Some(started) = self.growing.take() {
             self.wait(HookName::OnGrowing, started);
@@ -80,47 +81,65 @@ impl Told {
         let failed = matches!(outcome, Outcome::Failed | Outcome::Panicked | Outcome::Diverged);
         let hooks = self.hooks.clone();
         let due = [
-            (HookName::OnGrowing, &hooks.on_growing, grows && !self.growing_told),
+            (HookName::OnGrowing, &hooks.on_growing, grows && !self.growth_reported),
             (HookName::OnLimit, &hooks.on_limit, outcome == Outcome::MemoryLimit),
             (HookName::OnFailed, &hooks.on_failed, failed),
             (HookName::OnEnd, &hooks.on_end, true),
         ];
-        for (name, words, _) in due.into_iter().filter(|(_, words, due)| *due && !words.is_empty()) {
-            let ended = HookDocument {
+        for (name, command, _) in due.into_iter().filter(|(_, command, due)| *due && !command.is_empty()) {
+            let document = HookDocument {
                 outcome: Some(outcome),
                 exit_code: Some(exit_code),
                 message: ending.message.clone(),
-                verdict: verdict.as_ref().map(in_short),
-                ..of_summary(document(name, run), summary.as_ref())
+                verdict: verdict.as_ref().map(hook_verdict),
+                ..with_summary(document(name, run), summary.as_ref())
             };
-            match start(words, &ended) {
+            match start(command, &document) {
                 Ok(started) => self.wait(name, started),
-                Err(error) => self.failed(name, &error),
+                Err(error) => self.record_failure(name, &error),
             }
         }
         log::append(run, &self.failures);
         self.failures
     }
 
-    fn wait(&mut self, name: HookName, started: Started) {
-        if let Err(error) = started.wait(self.hooks.time_limit.0) {
-            self.failed(name, &error);
+    fn wait(&mut self, name: HookName, hook: RunningHook) {
+        if let Err(error) = hook.wait(self.hooks.time_limit.0) {
+            self.record_failure(name, &error);
         }
     }
 
-    fn failed(&mut self, name: HookName, error: &str) {
-        self.failures
-            .push(format!("the hook `hooks.{}` failed, which changes nothing of the run: {error}", name.key()));
+    fn record_failure(&mut self, name: HookName, error: &HookError) {
+        self.failures.push(format!("hook `hooks.{}` failed (the run is not affected): {error}", name.key()));
     }
 }
 
-fn in_short(verdict: &Verdict) -> HookVerdict {
+/// Reason why a hook failed.
+#[derive(Debug, thiserror::Error)]
+enum HookError {
+    #[error("the command is empty")]
+    NoProgram,
+    #[error("cannot start `{program}`: {source}")]
+    Start { program: String, source: io::Error },
+    #[error(
+        "cannot write the document for `{program}` to a temporary file in {folder}: {source}; set `TMPDIR` to another directory"
+    )]
+    Document { program: String, folder: String, source: io::Error },
+    #[error("`{program}` exceeded `hooks.time_limit` = {} and was killed", humantime::format_duration(*limit))]
+    TimeLimit { program: String, limit: Duration },
+    #[error("cannot wait for `{program}`: {source}")]
+    Wait { program: String, source: io::Error },
+    #[error("`{program}`: {status}{}", stderr.as_ref().map_or_else(String::new, |line| format!(": {line}")))]
+    Exit { program: String, status: String, stderr: Option<String> },
+}
+
+fn hook_verdict(verdict: &Verdict) -> HookVerdict {
     HookVerdict { verdict: verdict.verdict, message: verdict.message.clone(), owner: verdict.owner.clone() }
 }
 
 fn document(hook: HookName, run: &Path) -> HookDocument {
     let folder = std::fs::canonicalize(run).unwrap_or_else(|_| run.to_path_buf());
-    let there = |name: &str| {
+    let existing = |name: &str| {
         let path = folder.join(name);
         path.is_file().then(|| path.display().to_string())
     };
@@ -142,13 +161,13 @@ fn document(hook: HookName, run: &Path) -> HookDocument {
         verdict: None,
         metrics_last: [].into(),
         best: None,
-        post_mortem: there(layout::POST_MORTEM),
-        report: there(layout::REPORT),
+        post_mortem: existing(layout::POST_MORTEM),
+        report: existing(layout::REPORT),
         folder: folder.display().to_string(),
     }
 }
 
-fn of_summary(document: HookDocument, summary: Option<&Summary>) -> HookDocument {
+fn with_summary(document: HookDocument, summary: Option<&Summary>) -> HookDocument {
     let Some(summary) = summary else { return document };
     HookDocument {
         step: summary.steps,
@@ -160,54 +179,50 @@ fn of_summary(document: HookDocument, summary: Option<&Summary>) -> HookDocument
     }
 }
 
-/// A hook that works.
+/// Hook whose process has been started.
 #[derive(Debug)]
-struct Started {
+struct RunningHook {
     program: String,
     child: Child,
     mark: Mark,
-    begun: Instant,
-    said: Arc<Mutex<Said>>,
+    start_time: Instant,
+    stderr: Arc<Mutex<StderrTail>>,
 }
 
+/// Last bytes of a hook's stderr, at most [`STDERR_BYTES_MAX`].
 #[derive(Debug, Default)]
-struct Said {
-    /// The end of it, at most [`SAID_BYTES_MAX`].
+struct StderrTail {
     bytes: Vec<u8>,
     ended: bool,
 }
 
-fn start(words: &[String], document: &HookDocument) -> Result<Started, String> {
-    let (program, arguments) = words.split_first().ok_or("it names no program")?;
-    let wrong = |error: io::Error| format!("`{program}` cannot be started: {error}");
-    let no_document = |error: io::Error| {
-        let folder = std::env::temp_dir();
-        let folder = printable::line(&folder.display().to_string(), 200);
-        format!(
-            "`{program}` was not started: the temporary file of its document cannot be written in {folder}: {error}; `TMPDIR` says \
-             where temporary files go"
-        )
-    };
+fn start(command: &[String], document: &HookDocument) -> Result<RunningHook, HookError> {
+    let (program, arguments) = command.split_first().ok_or(HookError::NoProgram)?;
+    let stdin = document_file(document).map_err(|source| HookError::Document {
+        program: program.clone(),
+        folder: printable::line(&std::env::temp_dir().display().to_string(), 200),
+        source,
+    })?;
     let mut command = Command::new(program);
-    command.args(arguments).stdin(given(document).map_err(no_document)?).stdout(Stdio::null()).stderr(Stdio::piped());
+    command.args(arguments).stdin(stdin).stdout(Stdio::null()).stderr(Stdio::piped());
     let mark = Mark::new();
     command.env(Mark::VARIABLE, &mark.0);
     #[cfg(unix)]
     std::os::unix::process::CommandExt::process_group(&mut command, 0);
     child::end_with_parent(&mut command, ParentDeathSignal::Terminate);
-    let mut child = command.spawn().map_err(wrong)?;
-    let said = Arc::new(Mutex::new(Said::default()));
+    let mut child = command.spawn().map_err(|source| HookError::Start { program: program.clone(), source })?;
+    let stderr = Arc::new(Mutex::new(StderrTail::default()));
     if let Some(mut pipe) = child.stderr.take() {
-        let kept = said.clone();
-        // Not joined: a process that the hook left behind may hold the pipe open. It reads into a few kilobytes.
+        let tail = stderr.clone();
+        // Not joined: a process that the hook left behind may hold the pipe open. The tail is bounded.
         let reader = std::thread::Builder::new().name("xrun hook".into());
-        let _ = reader.spawn(move || keep_end(&mut pipe, &kept));
+        let _ = reader.spawn(move || read_tail(&mut pipe, &tail));
     }
-    Ok(Started { program: program.clone(), child, mark, begun: Instant::now(), said })
+    Ok(RunningHook { program: program.clone(), child, mark, start_time: Instant::now(), stderr })
 }
 
-/// The document as a file without a name, which no hook can fill or block.
-fn given(document: &HookDocument) -> io::Result<File> {
+/// Writes the document to an unnamed file: unlike with a pipe, a hook that does not read cannot block the run.
+fn document_file(document: &HookDocument) -> io::Result<File> {
     let mut file = tempfile::tempfile()?;
     serde_json::to_writer_pretty(&mut file, document)?;
     file.write_all(b"\n")?;
@@ -215,61 +230,60 @@ fn given(document: &HookDocument) -> io::Result<File> {
     Ok(file)
 }
 
-fn keep_end(pipe: &mut impl Read, kept: &Mutex<Said>) {
+fn read_tail(pipe: &mut impl Read, tail: &Mutex<StderrTail>) {
     let mut buffer = [0; 1024];
     while let Ok(count @ 1..) = pipe.read(&mut buffer) {
-        let mut said = kept.lock().unwrap_or_else(PoisonError::into_inner);
-        said.bytes.extend_from_slice(&buffer[..count]);
-        let more = said.bytes.len().saturating_sub(SAID_BYTES_MAX);
-        said.bytes.drain(..more);
+        let mut tail = tail.lock().unwrap_or_else(PoisonError::into_inner);
+        tail.bytes.extend_from_slice(&buffer[..count]);
+        let excess = tail.bytes.len().saturating_sub(STDERR_BYTES_MAX);
+        tail.bytes.drain(..excess);
     }
-    kept.lock().unwrap_or_else(PoisonError::into_inner).ended = true;
+    tail.lock().unwrap_or_else(PoisonError::into_inner).ended = true;
 }
 
-impl Started {
-    /// Waits until it has ended, at most so long since it began.
-    fn wait(mut self, limit: Duration) -> Result<(), String> {
+impl RunningHook {
+    /// Waits for the process to exit, and kills it when `limit` has passed since its start.
+    fn wait(mut self, limit: Duration) -> Result<(), HookError> {
         let status = loop {
             match self.child.try_wait() {
                 Ok(Some(status)) => break status,
-                Ok(None) if self.begun.elapsed() >= limit => {
+                Ok(None) if self.start_time.elapsed() >= limit => {
                     self.kill();
-                    let limit = humantime::format_duration(limit);
-                    return Err(format!("`{}` was ended after {limit}, its `hooks.time_limit`", self.program));
+                    return Err(HookError::TimeLimit { program: self.program, limit });
                 }
-                Ok(None) => std::thread::sleep(LOOK_EVERY),
-                Err(error) => return Err(format!("`{}`: {error}", self.program)),
+                Ok(None) => std::thread::sleep(POLL_EVERY),
+                Err(source) => return Err(HookError::Wait { program: self.program, source }),
             }
         };
         if status.success() {
             return Ok(());
         }
-        let ended = match (status.code(), child::signal_of(status)) {
+        let status = match (status.code(), child::signal_of(status)) {
             (Some(code), _) => format!("exit code {code}"),
             (None, Some(signal)) => format!("killed by signal {signal}"),
             (None, None) => "no exit code".into(),
         };
-        let last = self.last_words().map_or_else(String::new, |line| format!(": {line}"));
-        Err(format!("`{}`: {ended}{last}", self.program))
+        let stderr = self.last_stderr_line();
+        Err(HookError::Exit { program: self.program, status, stderr })
     }
 
-    fn last_words(&self) -> Option<String> {
-        let begun = Instant::now();
+    fn last_stderr_line(&self) -> Option<String> {
+        let start_time = Instant::now();
         loop {
-            let said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
-            if said.ended || begun.elapsed() >= SAID_GRACE {
-                let text = String::from_utf8_lossy(&said.bytes);
+            let tail = self.stderr.lock().unwrap_or_else(PoisonError::into_inner);
+            if tail.ended || start_time.elapsed() >= STDERR_GRACE {
+                let text = String::from_utf8_lossy(&tail.bytes);
                 return Some(printable::line(text.lines().rev().find(|line| !line.trim().is_empty())?, 300));
             }
-            drop(said);
-            std::thread::sleep(LOOK_EVERY);
+            drop(tail);
+            std::thread::sleep(POLL_EVERY);
         }
     }
 
-    /// With all processes that it started, also those that left its group or whose parents are gone.
+    /// Kills the hook and all processes that it started, including those that left its process group or were orphaned.
     fn kill(&mut self) {
         let own = self.child.id();
-        // One that is killed starts no other, and others may be started while these are looked for.
+        // A killed process starts no other, but new ones may be started during the search.
         for _ in 0..KILL_ROUNDS {
             let found = self
                 .mark
@@ -290,12 +304,12 @@ impl Started {
     }
 }
 
-/// Processes that are started while others are killed are looked for as often as this.
+/// Largest number of searches for processes that were started while others were killed.
 const KILL_ROUNDS: usize = 20;
 
 #[cfg(unix)]
 fn send_kill(process: i32) -> bool {
-    // SAFETY: takes numbers. A process that is gone is an error that changes nothing.
+    // SAFETY: takes numbers only. A process that has exited gives an error without effect.
     unsafe { libc::kill(process, libc::SIGKILL) == 0 }
 }
 
@@ -304,7 +318,7 @@ fn send_kill(_: i32) -> bool {
     false
 }
 
-/// Mark of the processes of a hook: a variable of their environment, which they inherit.
+/// Mark of a hook's processes: an environment variable, which they inherit.
 #[derive(Debug)]
 struct Mark(String);
 
@@ -313,12 +327,12 @@ impl Mark {
 
     fn new() -> Self {
         static COUNT: AtomicU64 = AtomicU64::new(0);
-        // With the time: a number of a process is given again.
+        // With the time, because process ids are reused.
         let now = timestamp::time().timestamp_micros();
         Self(format!("{}-{}-{now}", std::process::id(), COUNT.fetch_add(1, Relaxed)))
     }
 
-    /// Those that live and have it. None where there is no `/proc`, and none of other users.
+    /// Ids of the processes of this user that have the mark; empty without `/proc`.
     fn processes(&self) -> Vec<u32> {
         let entry = format!("{}={}", Self::VARIABLE, self.0);
         let has = |process: &u32| {
@@ -334,63 +348,63 @@ impl Mark {
 mod tests {
     use super::*;
 
-    fn run(words: &[&str], limit: Duration) -> Result<(), String> {
-        let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
-        start(&words, &document(HookName::OnEnd, Path::new("/nowhere"))).and_then(|started| started.wait(limit))
+    fn run(command: &[&str], limit: Duration) -> Result<(), HookError> {
+        let command: Vec<String> = command.iter().map(|word| (*word).to_owned()).collect();
+        start(&command, &document(HookName::OnEnd, Path::new("/nowhere"))).and_then(|started| started.wait(limit))
     }
 
     const LONG: Duration = Duration::from_secs(60);
 
     #[test]
-    fn a_hook_reads_its_document_and_what_it_says_last_is_told_when_it_fails() {
-        assert_eq!(run(&["grep", "-q", "\"hook\": \"on_end\""], LONG), Ok(()));
+    fn a_hook_reads_its_document_and_a_failure_has_its_last_line_of_stderr() {
+        run(&["grep", "-q", "\"hook\": \"on_end\""], LONG).unwrap();
         let error = run(&["sh", "-c", "echo first >&2; echo \u{1b}last >&2; exit 3"], LONG).unwrap_err();
-        assert_eq!(error, "`sh`: exit code 3: \\u{1b}last");
-        assert!(run(&["/no/such/program"], LONG).unwrap_err().contains("cannot be started"));
+        insta::assert_snapshot!(error, @r"`sh`: exit code 3: \u{1b}last");
+        assert!(matches!(run(&["/no/such/program"], LONG), Err(HookError::Start { .. })));
     }
 
     #[test]
-    fn a_hook_that_says_much_or_reads_nothing_blocks_nobody() {
-        assert_eq!(run(&["sh", "-c", "yes | head -c 3000000 >&2"], LONG), Ok(()));
-        assert_eq!(run(&["true"], LONG), Ok(()));
+    fn a_hook_that_writes_much_or_reads_nothing_does_not_block() {
+        run(&["sh", "-c", "yes | head -c 3000000 >&2"], LONG).unwrap();
+        run(&["true"], LONG).unwrap();
     }
 
-    /// Waits until a script has written the number of a process.
-    fn number_in(file: &Path, begun: Instant) -> i32 {
+    /// Waits until a script has written a process id.
+    fn process_id_in(file: &Path, start_time: Instant) -> i32 {
         while !file.exists() {
-            assert!(begun.elapsed() < LONG, "the hook does not start");
-            std::thread::sleep(LOOK_EVERY);
+            assert!(start_time.elapsed() < LONG, "the hook does not start");
+            std::thread::sleep(POLL_EVERY);
         }
         std::fs::read_to_string(file).unwrap().trim().parse().unwrap()
     }
 
     #[test]
-    fn a_hook_that_takes_too_long_is_ended_with_what_it_started() {
-        // A child; one that leads a session of its own; one whose parent is gone, too.
+    fn a_hook_that_exceeds_its_time_limit_is_killed_with_its_descendants() {
+        // A child, a session leader, and an orphaned session leader.
         for inner in
             ["sleep 600", "setsid sleep 600", "(setsid sh -c 'sleep 600 & echo $! > FILE.new; mv FILE.new FILE' &)"]
         {
             let folder = tempfile::tempdir().unwrap();
-            let file = folder.path().join("number");
-            let place = file.display().to_string();
+            let file = folder.path().join("process");
+            let path = file.display().to_string();
             let script = match inner.contains("FILE") {
-                true => format!("{}; sleep 600", inner.replace("FILE", &place)),
-                false => format!("{inner} & echo $! > {place}.new; mv {place}.new {place}; wait"),
+                true => format!("{}; sleep 600", inner.replace("FILE", &path)),
+                false => format!("{inner} & echo $! > {path}.new; mv {path}.new {path}; wait"),
             };
-            let begun = Instant::now();
-            let words = ["sh".to_owned(), "-c".to_owned(), script];
-            let started = start(&words, &document(HookName::OnEnd, Path::new("/nowhere"))).unwrap();
-            let inner = number_in(&file, begun);
+            let start_time = Instant::now();
+            let command = ["sh".to_owned(), "-c".to_owned(), script];
+            let started = start(&command, &document(HookName::OnEnd, Path::new("/nowhere"))).unwrap();
+            let inner = process_id_in(&file, start_time);
             let error = started.wait(Duration::from_millis(1)).unwrap_err();
-            assert!(error.contains("1ms, its `hooks.time_limit`"), "{error}");
-            // A process that nobody has reaped yet is a zombie, and gone all the same.
+            assert!(matches!(error, HookError::TimeLimit { .. }), "{error}");
+            // A zombie, which was not reaped yet, counts as dead.
             let alive = || {
                 let state = std::fs::read_to_string(format!("/proc/{inner}/stat")).unwrap_or_default();
                 state.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with('Z'))
             };
             while cfg!(target_os = "linux") && alive() {
-                assert!(begun.elapsed() < LONG, "its process lives on");
-                std::thread::sleep(LOOK_EVERY);
+                assert!(start_time.elapsed() < LONG, "its process is still alive");
+                std::thread::sleep(POLL_EVERY);
             }
         }
     }

@@ -1,4 +1,4 @@
-//! What happens around the loop? A folder before it, a summary after it, and no panic out of it.
+//! Launch of a run: opens its records, trains, catches panics, and writes verdict and summary.
 
 use std::path::Path;
 use std::time::Instant;
@@ -27,52 +27,51 @@ use xrun_watch::directory::RunDirectory;
 use xrun_watch::memory::sources::GpuInUse;
 use xrun_watch::stop::{Ending, RunOutcome, StopSignal};
 
-/// A task about to be trained, and where its results go.
+/// Run that is ready to be trained.
 pub struct Launch<'a> {
-    /// What is to be done.
+    /// Plan of the run.
     pub plan: &'a Plan,
-    /// The ledger that the task's buffers are in.
+    /// Ledger of the task's buffers.
     pub ledger: &'a Ledger,
-    /// Where the results go.
+    /// Directory of the run.
     pub directory: &'a RunDirectory,
-    /// Where the loop stands: at its beginning, or at the checkpoint that was loaded.
+    /// State of the loop: all zero, or that of the checkpoint that was loaded.
     pub state: LoopState,
-    /// Counts the processes that wrote into the directory before this one.
+    /// Number of processes that wrote to the directory before this one.
     pub segment: u32,
-    /// The GPU in use, where its driver tells of it.
+    /// GPU in use, if its driver reports its memory.
     pub gpu: Option<GpuInUse>,
-    /// When the program began: `training.time_limit` counts from there.
+    /// Start of the program, from which `training.time_limit` counts.
     pub started: Instant,
-    /// Ends the run after this many steps, with the plan of all of them: a probe. `None` does them all.
+    /// Number of steps after which a probe ends; `None` does all steps of the plan.
     pub stop_after: Option<u64>,
-    /// Stops the run after this step, with a checkpoint and the plan of all steps. A run that goes on from there has the
-    /// numbers of one that never stopped.
+    /// Step after which the run stops with a checkpoint. When it is resumed, its numbers are those of a run that never
+    /// stopped.
     pub until: Option<u64>,
 }
 
-/// Writes what is known before the first step: the author's file, the resolved one, the manifest and the plan.
-pub fn describe(
+/// Writes what is known before the first step: the experiment file, the resolved experiment, the plan and the manifest.
+pub fn write_inputs(
     run: &Path,
-    author: &[u8],
-    all: &str,
+    text: &[u8],
+    resolved_text: &str,
     manifest: &Manifest,
     plan: &Plan,
     parameters: u64,
 ) -> Result<(), WriteError> {
-    resolved::keep(&run.join(layout::EXPERIMENT), author)?;
-    resolved::keep(&run.join(layout::RESOLVED), &seal::text(all))?;
+    resolved::keep(&run.join(layout::EXPERIMENT), text)?;
+    resolved::keep(&run.join(layout::RESOLVED), &seal::text(resolved_text))?;
     write::replace_json(&run.join(layout::PLAN), &plan.to_file(parameters))?;
     write::replace_json(&run.join(layout::MANIFEST), manifest)
 }
 
 impl Launch<'_> {
-    /// Trains to an ending, and writes it down. The outcome of the run comes back even when it could not be written;
-    /// then it says so.
+    /// Trains and records how the run ended. The outcome is returned even if it cannot be written; then it is a failure.
     pub fn train(self, mut task: Box<dyn Task>, stop: &StopSignal, observer: &mut dyn Observer) -> RunOutcome {
         let opened = Recorder::open(&self.directory.path, self.plan, self.ledger, self.segment, self.gpu);
         let opened = opened.and_then(|mut recorder| {
             if self.plan.experiment.experiment.tensorboard {
-                recorder.with_events(self.segment, self.state.step + u64::from(self.state.validated))?;
+                recorder.enable_events(self.segment, self.state.step + u64::from(self.state.validated))?;
             }
             Ok(recorder)
         });
@@ -81,24 +80,24 @@ impl Launch<'_> {
             Err(error) => return RunOutcome::unrecorded(Ending::new(Outcome::Failed, error.of_run())),
         };
         self.directory.note_process(self.segment);
-        // That of a process before this one: its limit may be another now.
+        // The post-mortem of an earlier process no longer applies.
         let _ = std::fs::remove_file(self.directory.path.join(layout::POST_MORTEM));
         let mut session = Session::new(self.plan, self.state, recorder, observer, stop, self.started);
         session.until = self.until;
-        session.stops_after(self.stop_after);
+        session.set_probe_steps(self.stop_after);
         let mut ending = match panics::caught(|| train::train(task.as_mut(), &mut session)) {
-            Ok(Ok(ending)) => judged(ending, &session),
-            Ok(Err(RunError::Task(TaskError::Device(said)))) => {
-                broken(&Panic::told(said), Outcome::Failed, &mut session, task.as_ref())
+            Ok(Ok(ending)) => apply_fail_on(ending, &session),
+            Ok(Err(RunError::Task(TaskError::Device(message)))) => {
+                device_failure(&Panic::told(message), Outcome::Failed, &mut session, task.as_ref())
             }
-            Ok(Err(RunError::Task(TaskError::Data(said)))) => Ending::data_error(said),
-            Ok(Err(RunError::Device(panic))) => broken(&panic, Outcome::Failed, &mut session, task.as_ref()),
+            Ok(Err(RunError::Task(TaskError::Data(message)))) => Ending::data_error(message),
+            Ok(Err(RunError::Device(panic))) => device_failure(&panic, Outcome::Failed, &mut session, task.as_ref()),
             Ok(Err(error)) => Ending::new(Outcome::Failed, error.to_string()),
-            Err(panic) => broken(&panic, Outcome::Panicked, &mut session, task.as_ref()),
+            Err(panic) => device_failure(&panic, Outcome::Panicked, &mut session, task.as_ref()),
         };
         let (written, summary, verdict) = finish(task.as_ref(), &mut session, &ending, self.directory);
         if let Err(error) = written {
-            // The first cause is the one to tell; a full disk fails the summary, too.
+            // The first error is the cause; a full disk makes the summary fail as well.
             if ending.outcome != Outcome::Failed {
                 ending = Ending::new(Outcome::Failed, error.of_run());
             }
@@ -106,27 +105,27 @@ impl Launch<'_> {
         session.observer.event(Event::Ended { ending: &ending, step: session.state.step });
         let plan = Some(self.plan.to_file(task.parameters()));
         let post_mortem = session.post_mortem.take();
-        // A backend that panicked may panic again while it is taken down.
+        // A backend that panicked may panic again when it is dropped.
         let _ = panics::caught(move || drop(task));
         RunOutcome { ending, summary: Some(summary), verdict: Some(verdict), plan, post_mortem }
     }
 }
 
-/// The ending of a run whose device or backend failed, by what was said. The log has it in full.
-fn broken(panic: &Panic, outcome: Outcome, session: &mut Session<'_>, task: &dyn Task) -> Ending {
+/// Ending of a run whose device or backend failed. The full message goes to the log.
+fn device_failure(panic: &Panic, outcome: Outcome, session: &mut Session<'_>, task: &dyn Task) -> Ending {
     let step = session.state.step + 1;
     for line in panic.in_full().flat_map(str::lines).take(LOGGED_LINES_MAX) {
-        // A disk that is full is told by what is written after this.
+        // A full disk is reported by the records that are written after this.
         let _ = session.recorder.log(&format!("step {step}: {line}"));
     }
     let ended = match panic.cause() {
-        Cause::OutOfMemory { asked } => session.device_is_full(asked, task.parameters()).ok(),
+        Cause::OutOfMemory { asked } => session.device_out_of_memory(asked, task.parameters()).ok(),
         Cause::Tuned => {
             let (program, run) = (invocation::program(), &session.state.run);
             let message = format!(
-                "step {step} failed on the device: an operation was tuned for one size, and the kernel that was fastest \
-                 cannot do another size that counts as the same; `{program} resume {run} -s device.autotune=\"full\"` tunes \
-                 each size by itself; the last checkpoint is whole"
+                "step {step} failed on the device: the kernel that autotuning chose for one tensor size does not support \
+                 another size of the same class; `{program} resume {run} -s device.autotune=\"full\"` tunes each size \
+                 separately; the last checkpoint is intact"
             );
             Some(Ending::new(Outcome::Failed, message))
         }
@@ -135,18 +134,18 @@ fn broken(panic: &Panic, outcome: Outcome, session: &mut Session<'_>, task: &dyn
     ended.unwrap_or_else(|| {
         let (what, bug) = match (outcome, panic.cause()) {
             (_, Cause::Cuda(_)) => ("failed on the device", ""),
-            (Outcome::Panicked, _) => ("panicked", "; this is a bug of the program or of its backend"),
+            (Outcome::Panicked, _) => ("panicked", "; this is a bug in the program or its backend"),
             _ => ("failed on the device", ""),
         };
-        Ending::new(outcome, format!("step {step} {what}: {panic}{bug}; the last checkpoint is whole"))
+        Ending::new(outcome, format!("step {step} {what}: {panic}{bug}; the last checkpoint is intact"))
     })
 }
 
-/// Of what a backend said. The source of a kernel has some hundred lines.
+/// Largest number of lines of a backend's message in the log. The source of a kernel has some hundred lines.
 const LOGGED_LINES_MAX: usize = 1000;
 
-/// A run that came to its end may still fail by its verdict.
-fn judged(ending: Ending, session: &Session<'_>) -> Ending {
+/// Makes a finished run fail if its verdict is one of `memory.fail_on`.
+fn apply_fail_on(ending: Ending, session: &Session<'_>) -> Ending {
     let fail_on = session.plan.experiment.memory.fail_on;
     if !matches!(ending.outcome, Outcome::Finished | Outcome::StoppedEarly) || fail_on == FailOn::Never {
         return ending;
@@ -158,7 +157,7 @@ fn judged(ending: Ending, session: &Session<'_>) -> Ending {
     }
 }
 
-/// Writes lines, then the summary, which says that the run has ended.
+/// Writes the buffered lines, the verdict, and last the summary, which marks the run as ended.
 fn finish(
     task: &dyn Task,
     session: &mut Session<'_>,
@@ -166,7 +165,7 @@ fn finish(
     directory: &RunDirectory,
 ) -> (Result<(), WriteError>, Summary, Verdict) {
     directory.free_reserve();
-    // All of them, also when the disk has no room for one.
+    // All are attempted, even if the disk is too full for one.
     let logged = session.recorder.log(&format!("{}: {}", ending.outcome.words(), ending.message));
     let synced = session.recorder.sync();
     let verdict = session.recorder.verdict();

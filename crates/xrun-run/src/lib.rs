@@ -1,20 +1,23 @@
-//! How is a planned task trained, stopped, saved and continued?
+//! Planning, forecasting, training, stopping, saving and resuming one experiment.
 
-pub mod begin;
+#![warn(missing_docs)]
+
 pub mod checkpoint;
 pub mod clock;
 pub mod demand;
 pub mod early_stopping;
 pub mod evaluate;
 pub mod fingerprint;
+pub mod gradient_norms;
 pub mod hooks;
+pub mod images;
 pub mod initial_weights;
 pub mod launch;
+pub mod learning_rate;
 pub mod limits;
 pub mod manifest;
-pub mod norms;
+pub mod new_run;
 pub mod observer;
-pub mod pictures;
 pub mod plan;
 pub mod post_mortem;
 pub mod predict;
@@ -24,7 +27,6 @@ pub mod recorder;
 pub mod remove;
 pub mod reproduce;
 pub mod resume;
-pub mod schedule;
 pub mod session;
 pub mod trace;
 pub mod train;
@@ -33,10 +35,10 @@ use xrun_core::files::write::WriteError;
 use xrun_core::panics::Panic;
 use xrun_core::task::TaskError;
 
-/// Why a run could not go on.
+/// Reason why a run failed.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// The device's own thread failed in a call that nobody waited for.
+    /// The device's own thread panicked in an asynchronous call.
     #[error("{0}")]
     Device(Panic),
     /// The task failed in a step, a validation, or while it was loaded.
@@ -44,12 +46,12 @@ pub enum RunError {
     Task(#[from] TaskError),
     /// The task or the disk failed while a checkpoint was written.
     #[error(
-        "the checkpoint of step {step} cannot be written: {source}; if the disk is full, free some space, then resume the run"
+        "cannot write the checkpoint of step {step}: {source}; if the disk is full, free some space and resume the run"
     )]
     Checkpoint {
-        /// The optimiser steps done.
+        /// Optimiser steps done.
         step: u64,
-        /// What failed.
+        /// Error of the task or the disk.
         source: TaskError,
     },
     /// Another file of the run cannot be written.
@@ -57,7 +59,7 @@ pub enum RunError {
     Write(#[from] WriteError),
 }
 
-/// Unit tests know the kinds of `xrun-core`.
+/// Registers the kinds of `xrun-core` for unit tests.
 #[cfg(test)]
 #[ctor::ctor(unsafe)]
 fn register() {

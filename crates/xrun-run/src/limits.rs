@@ -1,5 +1,5 @@
-//! Is a memory limit reached? Asked at every rest point: of the file's own limits, and of the container's, so that a run
-//! ends by itself and not by the kernel.
+//! Memory limits of a run, checked at every sample: those of the file, the container and the device. A run that reaches one
+//! ends with a checkpoint instead of an OOM kill.
 
 use crate::plan::fit;
 use xrun_core::bounded::planned::Place;
@@ -7,137 +7,132 @@ use xrun_core::settings::sections::Limits;
 use xrun_core::units::Bytes;
 use xrun_results::format::{Demand, DriverMemory, MemoryLine};
 
-/// The key of the device's limit.
-pub const DEVICE_LIMIT: &str = "limits.device_memory";
-
-/// What bounds this run.
+/// Memory limits in bytes; `None` for one that is not set.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Bounds {
+pub struct MemoryLimits {
     host: Option<u64>,
     device: Option<u64>,
     container: Option<u64>,
 }
 
-/// A limit that is reached, or that the next step would pass.
+/// Limit that is reached, or that the next step would exceed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reached {
-    /// The key that sets it; `None` for the container's and the device's own.
+pub struct LimitReached {
+    /// Key that sets the limit; `None` for that of the container or the device.
     pub key: Option<&'static str>,
-    /// Which memory it limits.
+    /// Memory that it limits.
     pub place: Place,
-    /// The limit, in bytes.
+    /// Limit in bytes.
     pub limit: u64,
-    /// What is held, what the next step would hold, or what was held and asked for.
+    /// Bytes that are held, that the next step would hold, or that were held and requested.
     pub held: u64,
-    /// Whether it is reached or would be.
-    pub when: When,
+    /// Kind of detection.
+    pub trigger: Trigger,
 }
 
-/// How a limit was met.
+/// Kind of detection of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum When {
-    /// At rest, after a step.
-    AtRest,
-    /// Nothing is passed yet; the next step would.
+pub enum Trigger {
+    /// A sample exceeds it.
+    Measured,
+    /// The next step would exceed it.
     NextStep,
-    /// The device had no memory to give, in the middle of a step.
+    /// The device refused an allocation in the middle of a step.
     Refused {
-        /// Bytes of the page that was asked for, where the backend says it.
-        asked: Option<u64>,
-        /// Bytes that the driver has free now, where it tells.
+        /// Bytes of the refused page, where the backend reports them.
+        requested: Option<u64>,
+        /// Bytes that are free now, where the driver reports them.
         free: Option<u64>,
-        /// Bytes that other processes have, where the driver tells, and so many that the page would fit without them.
+        /// Bytes of other processes, where the driver reports them and the page would fit without these processes.
         others: Option<u64>,
     },
 }
 
-impl Reached {
-    /// "resident memory is 2 GiB, above `limits.host_memory` = 1 GiB"
-    pub fn sentence(&self) -> String {
+impl LimitReached {
+    /// Message such as "RSS is 2 GiB, above `limits.host_memory` = 1 GiB".
+    pub fn message(&self) -> String {
         let (held, limit) = (Bytes(self.held), Bytes(self.limit));
-        let what = match (self.place, self.when) {
+        let what = match (self.place, self.trigger) {
             (Place::Device, _) => "device memory reserved",
-            (Place::Host, When::NextStep) => "memory",
-            (Place::Host, _) => "resident memory",
+            (Place::Host, Trigger::NextStep) => "memory",
+            (Place::Host, _) => "RSS",
         };
-        match (self.when, self.key) {
-            (When::Refused { asked, free, others }, _) => refused(asked, free, others, self.limit),
-            (When::NextStep, Some(key)) => format!("{what} would be {held} in the next step, above `{key}` = {limit}"),
-            (When::NextStep, None) => {
-                let whose = match self.place {
-                    Place::Host => "the container allows",
-                    Place::Device => "others on the device leave",
-                };
-                format!("{what} would be {held} in the next step, and {whose} {limit}")
-            }
-            (When::AtRest, key) => format!("{what} is {held}, above `{}` = {limit}", key.unwrap_or("the limit")),
+        let bound = match (self.key, self.place) {
+            (Some(key), _) => format!("`{key}` = {limit}"),
+            (None, Place::Host) => format!("the container's limit of {limit}"),
+            (None, Place::Device) => format!("the {limit} that other processes leave on the device"),
+        };
+        match self.trigger {
+            Trigger::Refused { requested, free, others } => refusal_message(requested, free, others, self.limit),
+            Trigger::NextStep => format!("{what} would be {held} in the next step, above {bound}"),
+            Trigger::Measured => format!("{what} is {held}, above {bound}"),
         }
     }
 
-    /// The device had no memory to give. `asked` is the page, as the backend says it; `device` what the driver tells now;
-    /// `reserved` what the pool had at the newest sample.
-    pub fn refused(asked: Option<u64>, device: Option<DriverMemory>, reserved: u64) -> Self {
+    /// Limit of a device that refused a page of `requested` bytes. `device` is its memory by the driver, `reserved` that of
+    /// the pool at the newest sample.
+    pub fn refused(requested: Option<u64>, device: Option<DriverMemory>, reserved: u64) -> Self {
         let limit = device.and_then(|device| device.total).unwrap_or(reserved);
-        let held = limit.saturating_add(asked.unwrap_or_default());
+        let held = limit.saturating_add(requested.unwrap_or_default());
         let free = device.and_then(|device| Some(device.total?.saturating_sub(device.device)));
         let others = device.and_then(|device| Some(device.device.saturating_sub(device.process?)));
-        let would_fit = |others: &u64| *others > 0 && *others >= asked.unwrap_or_default();
-        let when = When::Refused { asked, free, others: others.filter(would_fit) };
-        Self { key: None, place: Place::Device, limit, held, when }
+        let would_fit = |others: &u64| *others > 0 && *others >= requested.unwrap_or_default();
+        let trigger = Trigger::Refused { requested, free, others: others.filter(would_fit) };
+        Self { key: None, place: Place::Device, limit, held, trigger }
     }
 
-    /// Bytes too many.
+    /// Bytes above the limit.
     pub fn excess(&self) -> u64 {
         self.held.saturating_sub(self.limit)
     }
 }
 
-/// "the device is out of memory: a page of 3 GiB was refused, 1 GiB of 80 GiB is free"
-fn refused(asked: Option<u64>, free: Option<u64>, others: Option<u64>, all: u64) -> String {
-    let page = asked.map(|bytes| format!("a page of {} was refused", Bytes(bytes)));
-    let room = free.map(|free| format!("{} of {} are free", Bytes(free), Bytes(all)));
-    let others = others.map(|bytes| format!("other processes hold {} of them (`nvidia-smi` lists them)", Bytes(bytes)));
-    let parts: Vec<String> = page.into_iter().chain(room).chain(others).collect();
+/// Message such as "the device is out of memory: an allocation of 3 GiB failed, 1 GiB of 80 GiB free".
+fn refusal_message(requested: Option<u64>, free: Option<u64>, others: Option<u64>, all: u64) -> String {
+    let page = requested.map(|bytes| format!("an allocation of {} failed", Bytes(bytes)));
+    let free = free.map(|free| format!("{} of {} free", Bytes(free), Bytes(all)));
+    let others = others.map(|bytes| format!("{} held by other processes (see `nvidia-smi`)", Bytes(bytes)));
+    let parts: Vec<String> = page.into_iter().chain(free).chain(others).collect();
     match parts.is_empty() {
         true => "the device is out of memory".into(),
         false => format!("the device is out of memory: {}", parts.join(", ")),
     }
 }
 
-impl Bounds {
-    /// The limits of the file.
+impl MemoryLimits {
+    /// Limits of the file and the container.
     pub fn new(limits: &Limits) -> Self {
         Self {
             host: limits.host_memory.map(|limit| limit.0),
             device: limits.device_memory.map(|limit| limit.0),
-            container: fit::container(),
+            container: fit::container_budget(),
         }
     }
 
-    /// `demand` is what the parts of the run needed so far.
-    pub fn reached(&self, line: &MemoryLine, demand: &Demand) -> Option<Reached> {
-        let over = |key, place, when, limit: Option<u64>, held: Option<u64>| {
+    /// Limit that a sample exceeds, or that the next step would exceed by the demand of the run so far.
+    pub fn reached(&self, line: &MemoryLine, demand: &Demand) -> Option<LimitReached> {
+        let over = |key, place, trigger, limit: Option<u64>, held: Option<u64>| {
             let (limit, held) = limit.zip(held)?;
-            (held > limit).then_some(Reached { key, place, limit, held, when })
+            (held > limit).then_some(LimitReached { key, place, limit, held, trigger })
         };
-        let resident = line.host.resident;
-        // The kernel kills in the middle of a step, so the next step's need is compared before it begins. A validation,
-        // which is rare, counts as a step.
+        let rss = line.host.resident;
+        // The OOM killer strikes in the middle of a step, so the demand of the next step is checked before it starts. A
+        // validation, which is rare, counts as a step.
         let working = demand.step.max(demand.validation).max(demand.checkpoint);
-        let next = resident.map(|resident| resident.max(line.host.heap + working));
+        let next = rss.map(|rss| rss.max(line.host.heap + working));
         let reserved = line.device.map(|pool| pool.reserved);
-        over(Some("limits.host_memory"), Place::Host, When::AtRest, self.host, resident)
-            .or_else(|| over(Some(DEVICE_LIMIT), Place::Device, When::AtRest, self.device, reserved))
-            .or_else(|| over(None, Place::Host, When::NextStep, self.container, next))
+        over(Some("limits.host_memory"), Place::Host, Trigger::Measured, self.host, rss)
+            .or_else(|| over(Some("limits.device_memory"), Place::Device, Trigger::Measured, self.device, reserved))
+            .or_else(|| over(None, Place::Host, Trigger::NextStep, self.container, next))
             .or_else(|| {
-                // The pool keeps its pages until a cleanup, so what is reserved after a step is what the step needed, and the
-                // limit above is asked in time. After a cleanup the next step takes its pages anew: others may have them.
+                // The pool keeps its pages until a cleanup: between cleanups the next step needs no new ones, and the limit
+                // above suffices. After a cleanup it allocates them again, and other processes may have taken them.
                 let (driver, pool) = line.driver.zip(line.device)?;
                 let ours = driver.process?;
-                let room = driver.total?.saturating_sub(driver.device.saturating_sub(ours));
+                let available = driver.total?.saturating_sub(driver.device.saturating_sub(ours));
                 let next = pool.reserved.max(demand.device_newest_step.unwrap_or_default());
-                let beside = ours.saturating_sub(pool.reserved);
-                over(None, Place::Device, When::NextStep, Some(room), Some(next + beside))
+                let outside_pool = ours.saturating_sub(pool.reserved);
+                over(None, Place::Device, Trigger::NextStep, Some(available), Some(next + outside_pool))
             })
     }
 }
@@ -172,19 +167,19 @@ mod tests {
     }
 
     #[test]
-    fn the_files_limits_are_compared_with_what_is_held() {
-        let bounds = Bounds { host: Some(100 * MIB), device: Some(50 * MIB), container: None };
+    fn the_limits_of_the_file_apply_to_each_sample() {
+        let limits = MemoryLimits { host: Some(100 * MIB), device: Some(50 * MIB), container: None };
         let none = Demand::default();
-        assert_eq!(bounds.reached(&line(10, 99 * MIB, Some(50 * MIB)), &none), None);
-        let reached = bounds.reached(&line(10, 120 * MIB, None), &none).unwrap();
-        assert_eq!(reached.sentence(), "resident memory is 120.0 MiB, above `limits.host_memory` = 100.0 MiB");
-        let reached = bounds.reached(&line(10, 0, Some(51 * MIB)), &none).unwrap();
+        assert_eq!(limits.reached(&line(10, 99 * MIB, Some(50 * MIB)), &none), None);
+        let reached = limits.reached(&line(10, 120 * MIB, None), &none).unwrap();
+        insta::assert_snapshot!(reached.message(), @"RSS is 120.0 MiB, above `limits.host_memory` = 100.0 MiB");
+        assert_eq!((reached.key, reached.trigger), (Some("limits.host_memory"), Trigger::Measured));
+        let reached = limits.reached(&line(10, 0, Some(51 * MIB)), &none).unwrap();
         assert_eq!((reached.key, reached.excess()), (Some("limits.device_memory"), MIB));
     }
 
     #[test]
-    fn what_a_cleanup_gave_back_and_others_took_stops_the_run_before_the_next_step() {
-        let bounds = Bounds::default();
+    fn a_run_stops_when_others_took_the_device_memory_that_a_cleanup_freed() {
         let demand = Demand { device_newest_step: Some(60 * MIB), ..Demand::default() };
         let with = |others| {
             let driver = DriverMemory {
@@ -194,17 +189,20 @@ mod tests {
                 total: Some(100 * MIB),
                 load: None,
             };
-            bounds.reached(&MemoryLine { driver: Some(driver), ..line(1, 1, Some(10 * MIB)) }, &demand)
+            let line = MemoryLine { driver: Some(driver), ..line(1, 1, Some(10 * MIB)) };
+            MemoryLimits::default().reached(&line, &demand)
         };
-        assert_eq!(with(35 * MIB), None, "60 of the pool and 5 besides it, of 65");
-        assert_eq!(
-            with(40 * MIB).unwrap().sentence(),
-            "device memory reserved would be 65.0 MiB in the next step, and others on the device leave 60.0 MiB"
+        assert_eq!(with(35 * MIB), None, "60 in the pool and 5 outside of it, of 65");
+        let reached = with(40 * MIB).unwrap();
+        assert_eq!((reached.held, reached.limit, reached.trigger), (65 * MIB, 60 * MIB, Trigger::NextStep));
+        insta::assert_snapshot!(
+            reached.message(),
+            @"device memory reserved would be 65.0 MiB in the next step, above the 60.0 MiB that other processes leave on the device"
         );
     }
 
     #[test]
-    fn a_device_that_is_full_says_what_was_asked_for_and_what_is_free() {
+    fn a_refused_allocation_reports_its_size_and_the_free_memory() {
         let driver = |process: u64| DriverMemory {
             process: Some(process),
             device: 79 << 30,
@@ -212,29 +210,28 @@ mod tests {
             total: Some(80 << 30),
             load: None,
         };
-        let reached = Reached::refused(Some(3 << 30), Some(driver(77 << 30)), 70 << 30);
-        assert_eq!(
-            reached.sentence(),
-            "the device is out of memory: a page of 3.0 GiB was refused, 1.0 GiB of 80.0 GiB are free"
+        let reached = LimitReached::refused(Some(3 << 30), Some(driver(77 << 30)), 70 << 30);
+        insta::assert_snapshot!(
+            reached.message(),
+            @"the device is out of memory: an allocation of 3.0 GiB failed, 1.0 GiB of 80.0 GiB free"
         );
         assert_eq!((reached.excess(), reached.place), (3 << 30, Place::Device));
-        assert_eq!(Reached::refused(None, None, 5).sentence(), "the device is out of memory");
-        assert_eq!(
-            Reached::refused(Some(3 << 30), Some(driver(9 << 30)), 8 << 30).sentence(),
-            "the device is out of memory: a page of 3.0 GiB was refused, 1.0 GiB of 80.0 GiB are free, other processes hold \
-             70.0 GiB of them (`nvidia-smi` lists them)"
+        insta::assert_snapshot!(LimitReached::refused(None, None, 5).message(), @"the device is out of memory");
+        insta::assert_snapshot!(
+            LimitReached::refused(Some(3 << 30), Some(driver(9 << 30)), 8 << 30).message(),
+            @"the device is out of memory: an allocation of 3.0 GiB failed, 1.0 GiB of 80.0 GiB free, 70.0 GiB held by other processes (see `nvidia-smi`)"
         );
     }
 
     #[test]
-    fn the_containers_limit_is_compared_with_what_the_next_step_will_need() {
-        let bounds = Bounds { container: Some(100 * MIB), ..Bounds::default() };
+    fn the_limit_of_the_container_applies_to_the_next_step() {
+        let limits = MemoryLimits { container: Some(100 * MIB), ..MemoryLimits::default() };
         let demand = Demand { step: 60 * MIB, ..Demand::default() };
-        assert_eq!(bounds.reached(&line(30 * MIB, 80 * MIB, None), &demand), None);
-        let reached = bounds.reached(&line(50 * MIB, 80 * MIB, None), &demand).unwrap();
-        assert_eq!(
-            reached.sentence(),
-            "memory would be 110.0 MiB in the next step, and the container allows 100.0 MiB"
+        assert_eq!(limits.reached(&line(30 * MIB, 80 * MIB, None), &demand), None);
+        let reached = limits.reached(&line(50 * MIB, 80 * MIB, None), &demand).unwrap();
+        insta::assert_snapshot!(
+            reached.message(),
+            @"memory would be 110.0 MiB in the next step, above the container's limit of 100.0 MiB"
         );
     }
 }

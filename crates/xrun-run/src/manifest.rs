@@ -1,4 +1,4 @@
-//! What ran, where, on what?
+//! Manifest of a run: experiment, code, machine, device and data.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use xrun_results::process::SlurmJob;
 use xrun_results::timestamp::now;
 use xrun_watch::host::host;
 
-/// Everything known before the first step.
+/// Builds the manifest, with everything known before the first step.
 pub fn manifest(
     plan: &Plan,
     run: &str,
@@ -47,7 +47,7 @@ pub fn manifest(
     }
 }
 
-/// The device as it is recorded.
+/// Record of the device.
 pub fn device(chosen: &Chosen, device: &DeviceUse) -> Device {
     let tf32 = chosen.found.capability.is_some_and(multiplies_in_tf32);
     Device {

@@ -1,53 +1,53 @@
-//! What happens during a run, for whoever watches it?
+//! Events of a run and the trait of their receivers.
 
 use std::path::Path;
 
-use super::prepare::Listener;
+use super::prepare::ProgressListener;
 use crate::plan::Plan;
 use xrun_core::task::StepReport;
 use xrun_results::format::MemoryLine;
 use xrun_results::verdict::Verdict;
 use xrun_watch::stop::Ending;
 
-/// Something that happened. Observers show it; they cannot change the run.
+/// Event of a run. Observers show it; they cannot change the run.
 #[derive(Clone, Copy, Debug)]
 pub enum Event<'a> {
-    /// Training begins, at `step` steps done.
+    /// Training starts or resumes.
     Started {
-        /// The run's folder.
+        /// Directory of the run.
         run: &'a Path,
-        /// What is to be done.
+        /// Plan of the run.
         plan: &'a Plan,
-        /// What the device calls itself.
+        /// Name of the device.
         device: &'a str,
         /// Optimiser steps done: 0, or those of the checkpoint that was loaded.
         step: u64,
     },
-    /// A step is done. `memory` is the newest sample, `suspects` the series that look as if they grew.
+    /// A step is done.
     Step {
-        /// Which step it was, from 1.
+        /// Number of the step, from 1.
         step: u64,
-        /// The epoch that it falls in, from 1.
+        /// Epoch of the step, from 1.
         epoch: u64,
-        /// What the task says of it.
+        /// Report of the task.
         report: &'a StepReport,
-        /// The learning rate that it was done with.
+        /// Learning rate of the step.
         learning_rate: f64,
-        /// The median of the gradients' norms over `limits.gradient_norm_window` steps.
+        /// Median of the gradient norms over `limits.gradient_norm_window` steps.
         norm: Option<f64>,
-        /// The newest sample of memory; `None` before the first.
+        /// Newest memory sample; `None` before the first.
         memory: Option<&'a MemoryLine>,
-        /// Names of series.
+        /// Names of the series that seem to grow.
         suspects: &'a [String],
     },
-    /// Memory grows, by the verdict on what was seen so far. Told once in a process, where the experiment has a hook for it.
+    /// Memory grows, by the verdict so far. Sent once in a process, if the experiment has a hook for it.
     Growing {
         /// Optimiser steps done.
         step: u64,
-        /// The verdict so far.
+        /// Verdict so far.
         verdict: &'a Verdict,
     },
-    /// A validation begins.
+    /// A validation starts.
     Validating {
         /// Optimiser steps done.
         step: u64,
@@ -56,32 +56,32 @@ pub enum Event<'a> {
     Validated {
         /// Optimiser steps done.
         step: u64,
-        /// Each metric by its name; `None` where it cannot be measured on this data.
+        /// Metrics by name; `None` for one that cannot be measured on this data.
         metrics: &'a [(String, Option<f64>)],
     },
     /// A checkpoint was written.
     Saved {
         /// Optimiser steps done.
         step: u64,
-        /// Whether its validation is the best so far.
+        /// True if its validation is the best so far.
         best: bool,
     },
     /// The run has ended, and its summary is written.
     Ended {
-        /// How it ended.
+        /// Ending of the run.
         ending: &'a Ending,
         /// Optimiser steps done.
         step: u64,
     },
 }
 
-/// Receives every event, on the training thread, and so must return quickly.
+/// Receiver of events. It is called on the training thread and must return quickly.
 pub trait Observer {
-    /// Takes in what happened. What is lent lives until it returns.
+    /// Handles an event.
     fn event(&mut self, event: Event<'_>);
 }
 
-/// Sees nothing.
+/// Observer and progress listener that ignores everything.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Silent;
 
@@ -89,6 +89,6 @@ impl Observer for Silent {
     fn event(&mut self, _: Event<'_>) {}
 }
 
-impl Listener for Silent {
+impl ProgressListener for Silent {
     fn say(&self, _: &str) {}
 }

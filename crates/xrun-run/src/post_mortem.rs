@@ -1,8 +1,8 @@
-//! A memory limit was reached: who held what, and which value of which key would fit?
+//! Post-mortem of a memory limit: what each owner held, and the values of keys that would fit.
 
 use std::path::Path;
 
-use super::limits::{Reached, When};
+use super::limits::{LimitReached, Trigger};
 use super::recorder::Recorder;
 use crate::plan::Plan;
 use xrun_core::bounded::ledger::Policy;
@@ -18,14 +18,14 @@ use xrun_results::read;
 use xrun_results::verdict::{Judgement, SeriesVerdict, Verdict};
 use xrun_verdict::names::{RESERVED_BEYOND, RESIDENT_BEYOND};
 
-/// What is freed should be a little more than what is missing.
+/// Safety factor of suggestions: they free more than what is missing.
 const MARGIN: f64 = 1.1;
 
-/// Puts it together. The samples are read back from the run's trace.
-pub fn post_mortem(
+/// Builds the record `post_mortem.json`. The newest samples are read from the run's trace.
+pub fn build(
     recorder: &Recorder,
     plan: &Plan,
-    reached: &Reached,
+    reached: &LimitReached,
     line: &MemoryLine,
     mut owners: Vec<OwnerSummary>,
     parameters: u64,
@@ -36,13 +36,13 @@ pub fn post_mortem(
     PostMortem {
         version: VERSION,
         step: line.step,
-        message: reached.sentence(),
+        message: reached.message(),
         limit_key: reached.key.map(str::to_owned),
         place: reached.place,
         limit: reached.limit,
         held: reached.held,
         suggestions: suggestions(plan, reached, line, &demand, parameters, growth.as_ref()),
-        in_no_buffer: in_no_buffer(plan, reached, line),
+        in_no_buffer: outside_buffers(plan, reached, line),
         growth,
         sample: line.clone(),
         owners,
@@ -51,13 +51,13 @@ pub fn post_mortem(
     }
 }
 
-/// The verdict's word on it, if memory was growing or looked so.
-fn growth(verdict: Verdict, reached: &Reached) -> Option<GrowthToLimit> {
+/// Growth of the limited memory, if the verdict suspects it or worse.
+fn growth(verdict: Verdict, reached: &LimitReached) -> Option<GrowthToLimit> {
     let here = match reached.place {
         Place::Host => ["heap", RESIDENT_BEYOND],
         Place::Device => ["device_in_use", RESERVED_BEYOND],
     };
-    // What grows elsewhere is not what reached this limit.
+    // Growth of other memory did not reach this limit.
     let series = |name: &str| verdict.series.iter().find(|one| one.name == name);
     let grew = |one: &&SeriesVerdict| one.findings.verdict >= Judgement::Suspect;
     here.iter().filter_map(|name| series(name)).find(grew).map(|total| total.findings.slope).map(|slope| {
@@ -70,7 +70,8 @@ fn growth(verdict: Verdict, reached: &Reached) -> Option<GrowthToLimit> {
     })
 }
 
-fn in_no_buffer(plan: &Plan, reached: &Reached, line: &MemoryLine) -> u64 {
+/// Bytes in use outside of all buffers.
+fn outside_buffers(plan: &Plan, reached: &LimitReached, line: &MemoryLine) -> u64 {
     let place = reached.place;
     let in_use = match place {
         Place::Host => line.host.heap,
@@ -81,10 +82,11 @@ fn in_no_buffer(plan: &Plan, reached: &Reached, line: &MemoryLine) -> u64 {
     in_use.saturating_sub(buffers)
 }
 
-/// What would help, by what it would free. Estimates: what a step needs is taken as proportional to its batch.
+/// Suggested values of keys with estimates of the bytes that they free. The memory of a step is assumed to be proportional to
+/// its batch.
 fn suggestions(
     plan: &Plan,
-    reached: &Reached,
+    reached: &LimitReached,
     line: &MemoryLine,
     demand: &Demand,
     parameters: u64,
@@ -92,7 +94,7 @@ fn suggestions(
 ) -> Vec<Suggestion> {
     let experiment = &plan.experiment;
     let expected = expected(plan, reached.place);
-    // What the plan expects the rest of the run to need counts as well: otherwise the next limit is met some steps later.
+    // The forecast for the rest of the run counts as well: otherwise the limit is reached again some steps later.
     let excess = reached.excess().max(expected.saturating_sub(reached.limit));
     let excess = (excess as f64 * MARGIN) as u64;
     let mut found: Vec<Suggestion> = Vec::new();
@@ -100,7 +102,7 @@ fn suggestions(
         let held = line.owners.get(leak.owner).copied().unwrap_or_default();
         found.push(Suggestion { key: format!("leaks.{}", leak.key), value: "false".into(), frees: held });
     }
-    // Where memory grows, a smaller batch, other buffers that are smaller and a higher limit only put it off.
+    // If memory grows, a smaller batch, smaller buffers or a higher limit only delay the end.
     if growth.is_none() {
         found.extend(batch_size(plan, working(reached, demand, parameters), excess));
         let training = &experiment.training;
@@ -110,12 +112,12 @@ fn suggestions(
         }
     }
     let concerned = |name: &str| growth.is_none_or(|growth| growth.owner.as_deref() == Some(name));
-    // What leaks has no cap: its key is how fast it does.
+    // A leak has no cap.
     let here = |owner: &&PlannedOwner| owner.place == reached.place && owner.policy != Policy::Leak;
     for owner in plan.owners.iter().filter(here).filter(|owner| concerned(&owner.name)) {
         let held = line.owners.get(&owner.name).copied().unwrap_or_default();
         if let Some(key) = owner.key.as_deref().filter(|_| held > excess) {
-            found.extend(smaller(experiment, key, held, excess));
+            found.extend(reduced_cap(experiment, key, held, excess));
         }
     }
     if let Some(key) = reached.key.filter(|_| growth.is_none()) {
@@ -125,7 +127,7 @@ fn suggestions(
     found
 }
 
-/// What the plan expects the whole run to need where the limit is; 0 where there was no forecast.
+/// Forecast peak of the limited memory; 0 without a forecast.
 fn expected(plan: &Plan, place: Place) -> u64 {
     let Some(forecast) = &plan.forecast else { return 0 };
     let expected = match place {
@@ -135,21 +137,21 @@ fn expected(plan: &Plan, place: Place) -> u64 {
     expected.unwrap_or_default()
 }
 
-/// The suggestion with which a run goes on, as `-s` and its value for a shell: the limit that was reached, raised, or else
-/// the first that `may_change`.
-pub fn to_go_on(dead: &PostMortem, may_change: impl Fn(&str) -> bool) -> Option<String> {
-    let limit = dead.suggestions.iter().find(|tip| Some(&tip.key) == dead.limit_key.as_ref());
-    let tip = limit.or_else(|| dead.suggestions.iter().find(|tip| may_change(&tip.key)))?;
+/// Suggestion with which the run can be resumed, as an option `-s KEY=VALUE`: a higher limit, or else the first key that a
+/// resume may change.
+pub fn resume_option(record: &PostMortem, is_changeable: impl Fn(&str) -> bool) -> Option<String> {
+    let limit = record.suggestions.iter().find(|tip| Some(&tip.key) == record.limit_key.as_ref());
+    let tip = limit.or_else(|| record.suggestions.iter().find(|tip| is_changeable(&tip.key)))?;
     Some(format!("-s {}={}", tip.key, tip.value))
 }
 
-/// What a step needs that becomes less with a smaller batch: no gradients.
-fn working(reached: &Reached, demand: &Demand, parameters: u64) -> Option<u64> {
+/// Bytes of a step that shrink with the batch, that is without gradients; `None` if unknown.
+fn working(reached: &LimitReached, demand: &Demand, parameters: u64) -> Option<u64> {
     let gradients = parameters * size_of::<f32>() as u64;
-    match (reached.place, reached.when) {
+    match (reached.place, reached.trigger) {
         (Place::Host, _) => Some(demand.step.saturating_sub(gradients)),
-        // Of the step that met the limit nothing is known but that it was too much.
-        (Place::Device, When::Refused { .. }) => None,
+        // The demand of a step whose allocation was refused is unknown.
+        (Place::Device, Trigger::Refused { .. }) => None,
         (Place::Device, _) => {
             let held = demand.device_in_use_at_start.unwrap_or_default() + gradients;
             demand.device_reserved_peak.map(|reserved| reserved.saturating_sub(held))
@@ -157,7 +159,7 @@ fn working(reached: &Reached, demand: &Demand, parameters: u64) -> Option<u64> {
     }
 }
 
-/// The batch whose step needs that much less; half of it where it is not known what a step needs.
+/// Batch size whose step needs `excess` bytes less; half the batch if the demand of a step is unknown.
 fn batch_size(plan: &Plan, working: Option<u64>, excess: u64) -> Option<Suggestion> {
     if plan.facts.whole_batches {
         return None;
@@ -170,8 +172,8 @@ fn batch_size(plan: &Plan, working: Option<u64>, excess: u64) -> Option<Suggesti
     (fewer < batch).then(|| smaller(batch - fewer, fewer * each))
 }
 
-/// The value of a buffer's key with which it holds that much less.
-fn smaller(experiment: &Experiment, key: &str, held: u64, excess: u64) -> Option<Suggestion> {
+/// Value of a buffer's key with which it holds `excess` bytes less.
+fn reduced_cap(experiment: &Experiment, key: &str, held: u64, excess: u64) -> Option<Suggestion> {
     let suggestion = |value: String, frees| Suggestion { key: key.to_owned(), value, frees };
     match shape::of(shape::at(schema::shared(), key)?) {
         Shape::Bytes => {
@@ -190,24 +192,24 @@ fn smaller(experiment: &Experiment, key: &str, held: u64, excess: u64) -> Option
     }
 }
 
-/// One line for the ending: who held most, whether it grew, and what to do.
-pub fn sentence(dead: &PostMortem, run: &Path) -> String {
-    let (what, in_use) = match dead.sample.device.filter(|_| dead.place == Place::Device) {
+/// Message of the ending: the limit, the largest owners, growth, and what to do.
+pub fn message(record: &PostMortem, run: &Path) -> String {
+    let (what, in_use) = match record.sample.device.filter(|_| record.place == Place::Device) {
         Some(pool) => ("device memory in use", pool.in_use),
-        None => ("heap in use", dead.sample.host.heap),
+        None => ("heap in use", record.sample.host.heap),
     };
-    let buffers = dead.sample.owners.iter().map(|(name, bytes)| (name.as_str(), *bytes));
-    let mut held: Vec<(&str, u64)> = buffers.chain([("in no buffer", dead.in_no_buffer)]).collect();
+    let buffers = record.sample.owners.iter().map(|(name, bytes)| (name.as_str(), *bytes));
+    let mut held: Vec<(&str, u64)> = buffers.chain([("outside of buffers", record.in_no_buffer)]).collect();
     held.retain(|(_, bytes)| *bytes > 0);
     held.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
     let held: Vec<String> = held.iter().take(4).map(|(name, bytes)| format!("{name} {}", Bytes(*bytes))).collect();
     let tips: Vec<String> =
-        dead.suggestions.iter().take(3).map(|one| format!("-s {}={}", one.key, one.value)).collect();
-    let grows = dead.growth.as_ref().map_or_else(String::new, |growth| format!("; {}", growth.message));
-    let tips = match (&dead.growth, tips.is_empty()) {
+        record.suggestions.iter().take(3).map(|one| format!("-s {}={}", one.key, one.value)).collect();
+    let growth = record.growth.as_ref().map_or_else(String::new, |growth| format!("; {}", growth.message));
+    let tips = match (&record.growth, tips.is_empty()) {
         (Some(_), true) => {
             format!(
-                "`{} verdict {}` shows what grows; a higher limit would be reached later",
+                "`{} verdict {}` shows what grows; a higher limit only delays the end",
                 invocation::program(),
                 run.display()
             )
@@ -215,17 +217,17 @@ pub fn sentence(dead: &PostMortem, run: &Path) -> String {
         (Some(_), false) => {
             format!("try {}; `{} verdict {}` shows what grows", tips.join(" or "), invocation::program(), run.display())
         }
-        (None, true) => "try a machine with more memory".into(),
+        (None, true) => "use a machine with more memory".into(),
         (None, false) => format!("try {}", tips.join(" or ")),
     };
-    let step = match dead.demand.step {
+    let step = match record.demand.step {
         0 => String::new(),
-        bytes => format!("; a step needs {} on top", Bytes(bytes)),
+        bytes => format!("; a step needs {} more", Bytes(bytes)),
     };
     format!(
-        "{} at step {}; {what} {}: {}{step}{grows}; {tips}",
-        dead.message,
-        dead.step,
+        "{} at step {}; {what} {}: {}{step}{growth}; {tips}",
+        record.message,
+        record.step,
         Bytes(in_use),
         held.join(", "),
     )
@@ -240,34 +242,34 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    fn reached(excess: u64) -> Reached {
+    fn reached(excess: u64) -> LimitReached {
         let (limit, held) = (100 * MIB, 100 * MIB + excess);
-        Reached { key: Some("limits.host_memory"), place: Place::Host, limit, held, when: When::AtRest }
+        LimitReached { key: Some("limits.host_memory"), place: Place::Host, limit, held, trigger: Trigger::Measured }
     }
 
     #[test]
-    fn a_smaller_batch_is_suggested_by_what_one_item_needs() {
+    fn a_smaller_batch_is_suggested_by_the_bytes_per_item() {
         let mut plan = plan_of("[pipeline.dummy]\n[limits]\nbatch_size = 32\n");
         plan.facts.batch_items = 16;
         let tip = batch_size(&plan, Some(160 * MIB), 45 * MIB).unwrap();
         assert_eq!((tip.value.as_str(), tip.frees), ("11", 50 * MIB), "16 items of 10 MiB, five fewer");
         assert_eq!(batch_size(&plan, Some(160 * MIB), 160 * MIB), None, "no batch is small enough");
-        let refused = Reached::refused(Some(1 << 30), None, 0);
+        let refused = LimitReached::refused(Some(1 << 30), None, 0);
         let tip = batch_size(&plan, working(&refused, &Demand::default(), 0), refused.excess()).unwrap();
-        assert_eq!((tip.value.as_str(), tip.frees), ("8", 0), "half, where nothing is known of the step");
+        assert_eq!((tip.value.as_str(), tip.frees), ("8", 0), "half, as the demand of a step is unknown");
     }
 
     #[test]
-    fn a_buffers_own_key_is_suggested_when_it_holds_enough() {
+    fn the_key_of_a_buffer_that_holds_enough_is_suggested() {
         let experiment = plan_of("[pipeline.dummy]\n").experiment;
-        let tip = smaller(&experiment, "limits.frame_cache", 64 * MIB, 24 * MIB).unwrap();
+        let tip = reduced_cap(&experiment, "limits.frame_cache", 64 * MIB, 24 * MIB).unwrap();
         assert_eq!((tip.value.as_str(), tip.frees), ("\"40 MiB\"", 24 * MIB));
-        let tip = smaller(&experiment, "limits.metrics_queue", 16_000, 4_000).unwrap();
+        let tip = reduced_cap(&experiment, "limits.metrics_queue", 16_000, 4_000).unwrap();
         assert_eq!((tip.value.as_str(), tip.frees), ("12", 4_000));
     }
 
     #[test]
-    fn the_key_of_a_buffer_is_suggested_whatever_the_sentence_about_it_says() {
+    fn the_key_of_a_buffer_is_not_read_from_its_description() {
         let mut plan = plan_of("[pipeline.dummy]\n");
         let line: MemoryLine = serde_json::from_value(serde_json::json!({
             "version": 1, "segment": 0, "time_us": 0, "step": 3, "epoch": 1, "point": "step",
@@ -299,7 +301,7 @@ mod tests {
         .unwrap();
         plan.forecast = Some(xrun_results::format::Forecast { resident_peak: Some(200 * MIB), ..Default::default() });
         let tips = suggestions(&plan, &reached(10 * MIB), &line, &Demand::default(), 0, None);
-        assert_eq!(tips.last().map(|tip| tip.value.as_str()), Some("\"220 MiB\""), "200 MiB and a tenth");
+        assert_eq!(tips.last().map(|tip| tip.value.as_str()), Some("\"220 MiB\""), "200 MiB and 10 %");
     }
 
     #[test]

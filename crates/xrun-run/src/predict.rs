@@ -1,13 +1,13 @@
-//! How does a checkpoint of a run answer about files of a person's own, without touching the run?
+//! Prediction: a checkpoint of a run answers about the user's own files, without changing the run.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use serde::Serialize;
 
-use super::evaluate::{Chosen, new_folder};
+use super::evaluate::{SelectedCheckpoint, create_dated_directory};
 use super::manifest;
-use super::prepare::{NotStarted, Opened, not_opened};
+use super::prepare::{NotStarted, Opened, device_error};
 use xrun_core::bounded::ledger::Ledger;
 use xrun_core::files::layout;
 use xrun_core::files::write;
@@ -23,124 +23,124 @@ use xrun_results::prediction::Prediction;
 use xrun_results::timestamp;
 use xrun_watch::memory::sources;
 
-/// Lines of answers that wait to be written.
+/// Capacity of the buffer of answers, in lines.
 const LINES: usize = 64;
 
-/// What is asked of a checkpoint.
+/// Options of a prediction.
 #[derive(Clone, Copy, Debug)]
-pub struct Wanted<'a> {
-    /// As they were named.
+pub struct PredictOptions<'a> {
+    /// Files to answer about.
     pub files: &'a [PathBuf],
-    /// What is asked about each; `None` where nothing was typed.
+    /// Question about each file, if the model needs one.
     pub question: Option<&'a str>,
-    /// A new or an empty folder in place of one below the run.
+    /// New or empty output directory; `None` for one in the run.
     pub out: Option<&'a Path>,
-    /// As `section.key=value`.
+    /// Overrides of the experiment, as `section.key=value`.
     pub overrides: &'a [String],
-    /// Whether the data is what the run had.
+    /// True if the data is the run's own.
     pub same_data: bool,
 }
 
-/// Hears what becomes of each file or line.
-pub trait Listener {
-    /// An answer in a few words; not escaped.
-    fn answered(&mut self, item: Item<'_>, words: &str);
-    /// Why there is none; not escaped.
+/// Receiver of the result for each file or line.
+pub trait PredictListener {
+    /// Handles an answer, as short unescaped text.
+    fn answered(&mut self, item: Item<'_>, text: &str);
+    /// Handles a failure, with an unescaped reason.
     fn failed(&mut self, item: Item<'_>, reason: &str);
 }
 
-/// Why there is no answer at all.
+/// Reason why a prediction failed as a whole.
 #[derive(Debug)]
-pub enum NotPredicted {
-    /// It cannot be asked so.
+pub enum PredictError {
+    /// The request is not supported.
     Refused(String),
-    /// Data, device or disk.
+    /// The data, the device or the disk failed.
     NotStarted(NotStarted),
 }
 
-impl From<NotStarted> for NotPredicted {
+impl From<NotStarted> for PredictError {
     fn from(error: NotStarted) -> Self {
         Self::NotStarted(error)
     }
 }
 
-/// Refuses a folder in which there is something already.
+/// Checks that the output directory is empty or does not exist.
 ///
 /// # Errors
-/// For people: it is not empty, no folder, or cannot be read.
-pub fn free(out: &Path) -> Result<(), String> {
-    let said = |what: &str| Err(format!("--out {}: {what}; name a new folder", out.display()));
+/// It is not empty, not a directory, or cannot be read.
+pub fn check_output(out: &Path) -> Result<(), String> {
+    let error = |what: &str| Err(format!("--out {}: {what}; name a new directory", out.display()));
     match std::fs::read_dir(out).map(|mut entries| entries.next().is_some()) {
         Ok(false) => Ok(()),
-        Ok(true) => said("the folder is not empty"),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-        Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => said("is there already, and no folder"),
-        Err(error) => said(&format!("cannot be read: {error}")),
+        Ok(true) => error("the directory is not empty"),
+        Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        Err(cause) if cause.kind() == std::io::ErrorKind::NotADirectory => error("exists and is not a directory"),
+        Err(cause) => error(&format!("cannot be read: {cause}")),
     }
 }
 
-/// Loads the checkpoint, answers about the files, and writes `predictions.jsonl`, `prediction.json` and what the task leaves
-/// into a new folder; gives that folder.
+/// Loads a checkpoint, answers about the files, and writes `predictions.jsonl`, `prediction.json` and the files of the task into
+/// a new directory. Returns that directory.
 ///
 /// # Errors
-/// The pipeline does not predict, or not this; the checkpoint cannot be loaded, the task fails, or the disk does. A file that
-/// cannot be used is no error.
+/// The pipeline does not support the request, the checkpoint cannot be loaded, or the task or the disk fails. An invalid file
+/// is recorded and is not an error.
 pub fn predict(
     opened: &Opened,
     mut task: Box<dyn Task>,
     run: &Path,
-    of_run: &Manifest,
-    chosen: &Chosen,
-    wanted: Wanted<'_>,
-    listener: &mut dyn Listener,
-) -> Result<(PathBuf, Prediction), NotPredicted> {
-    let (began, started) = (Instant::now(), timestamp::now());
+    manifest: &Manifest,
+    checkpoint: &SelectedCheckpoint,
+    options: PredictOptions<'_>,
+    listener: &mut dyn PredictListener,
+) -> Result<(PathBuf, Prediction), PredictError> {
+    let (start_time, started) = (Instant::now(), timestamp::now());
     let limits = &opened.plan.experiment.limits;
-    let asked = Asked { files: wanted.files, question: wanted.question, limits, folder: run };
+    let request = Asked { files: options.files, question: options.question, limits, folder: run };
     let pipeline = opened.plan.experiment.pipeline.name();
-    match task.predictor().map(|predictor| predictor.refuses(&asked)) {
-        None => return Err(NotPredicted::Refused(does_not_predict(pipeline))),
-        Some(Some(why)) => return Err(NotPredicted::Refused(why)),
+    match task.predictor().map(|predictor| predictor.refuses(&request)) {
+        None => return Err(PredictError::Refused(unsupported_message(pipeline))),
+        Some(Some(why)) => return Err(PredictError::Refused(why)),
         Some(None) => {}
     }
-    // Before the folder is there.
-    of_task(opened, panics::caught(|| task.load(&chosen.path)))?;
-    let folder = match wanted.out {
-        None => new_folder(&run.join(layout::PREDICTIONS))?,
+    // Before the directory is created.
+    task_result(opened, panics::caught(|| task.load(&checkpoint.path)))?;
+    let folder = match options.out {
+        None => create_dated_directory(&run.join(layout::PREDICTIONS))?,
         Some(out) => {
             write::at(out, std::fs::create_dir_all(out)).map_err(NotStarted::failed)?;
             out.to_path_buf()
         }
     };
-    let mut answers = Answers::begin(&folder, listener).map_err(NotStarted::failed)?;
-    let asked = Asked { folder: &folder, ..asked };
+    let mut answers = AnswerWriter::create(&folder, listener).map_err(NotStarted::failed)?;
+    let request = Asked { folder: &folder, ..request };
     let about = panics::caught(|| {
-        let about = task.predictor().map_or(Ok(serde_json::Value::Null), |it| it.predict(&asked, &mut answers));
-        // What was answered before an error stays.
+        let about = task.predictor().map_or(Ok(serde_json::Value::Null), |it| it.predict(&request, &mut answers));
+        // Answers before an error are kept.
         let written = answers.lines.sync();
         let about = about?;
         written?;
         task.synchronise()?;
         Ok(about)
     });
-    let about = of_task(opened, about)?;
+    let about = task_result(opened, about)?;
     let device = manifest::device(&opened.chosen, &opened.plan.experiment.device);
     let prediction = Prediction {
         version: VERSION,
-        experiment: of_run.experiment.clone(),
-        run: of_run.run.clone(),
+        experiment: manifest.experiment.clone(),
+        run: manifest.run.clone(),
         folder: folder.display().to_string(),
-        step: chosen.step,
+        step: checkpoint.step,
         started,
-        seconds: began.elapsed().as_secs_f64(),
+        seconds: start_time.elapsed().as_secs_f64(),
         command: command_line::command(),
-        overrides: wanted.overrides.to_vec(),
+        overrides: options.overrides.to_vec(),
         device: device.chosen,
         device_name: device.name,
         source_digest: Some(code_digest()),
         data: opened.plan.facts.data_digests.iter().cloned().collect(),
-        same_data: wanted.same_data,
-        files: wanted.files.len() as u64,
+        same_data: options.same_data,
+        files: options.files.len() as u64,
         answered: answers.answered,
         failed: answers.failed,
         about,
@@ -151,16 +151,16 @@ pub fn predict(
     Ok((folder, prediction))
 }
 
-/// What is said of a pipeline that has no answers.
-pub fn does_not_predict(pipeline: &str) -> String {
-    format!("the pipeline `{pipeline}` does not predict: it has no answer about files")
+/// Message for a pipeline without predictions.
+pub fn unsupported_message(pipeline: &str) -> String {
+    format!("the pipeline `{pipeline}` does not support predictions")
 }
 
-fn of_task<T>(opened: &Opened, done: Result<Result<T, TaskError>, panics::Panic>) -> Result<T, NotStarted> {
-    done.map_err(|panic| not_opened(&opened.chosen, &panic))?.map_err(NotStarted::failed)
+fn task_result<T>(opened: &Opened, result: Result<Result<T, TaskError>, panics::Panic>) -> Result<T, NotStarted> {
+    result.map_err(|panic| device_error(&opened.chosen, &panic))?.map_err(NotStarted::failed)
 }
 
-/// A line of `predictions.jsonl`.
+/// Line of `predictions.jsonl`.
 #[derive(Serialize)]
 struct Line<'a> {
     file: &'a str,
@@ -172,18 +172,18 @@ struct Line<'a> {
     error: Option<&'a str>,
 }
 
-/// Writes what becomes of each item, and counts it.
-struct Answers<'a> {
+/// Writer and counter of answers and failures.
+struct AnswerWriter<'a> {
     lines: LineWriter,
-    listener: &'a mut dyn Listener,
+    listener: &'a mut dyn PredictListener,
     answered: u64,
     failed: u64,
 }
 
-impl<'a> Answers<'a> {
-    fn begin(folder: &Path, listener: &'a mut dyn Listener) -> Result<Self, write::WriteError> {
+impl<'a> AnswerWriter<'a> {
+    fn create(folder: &Path, listener: &'a mut dyn PredictListener) -> Result<Self, write::WriteError> {
         let buffer = write::lines("predictions_lines", LINES);
-        // There is no plan of a prediction: its only entry.
+        // A ledger of its own, because a prediction has no plan.
         let lines = LineWriter::open(&Ledger::default(), &buffer, &folder.join(layout::ANSWERS))?;
         Ok(Self { lines, listener, answered: 0, failed: 0 })
     }
@@ -195,11 +195,11 @@ impl<'a> Answers<'a> {
     }
 }
 
-impl Told for Answers<'_> {
-    fn answered(&mut self, item: Item<'_>, answer: &dyn erased_serde::Serialize, words: &str) -> Result<(), TaskError> {
+impl Told for AnswerWriter<'_> {
+    fn answered(&mut self, item: Item<'_>, answer: &dyn erased_serde::Serialize, text: &str) -> Result<(), TaskError> {
         self.write(item, Ok(answer))?;
         self.answered += 1;
-        self.listener.answered(item, words);
+        self.listener.answered(item, text);
         Ok(())
     }
 

@@ -1,17 +1,16 @@
-//! From a checked experiment to an open task: device, data, plan, forecast.
+//! Preparation of a checked experiment up to an open task: device, data, plan, forecast.
 //!
-//! Nothing here knows of a command line. What happens is told to a [`Listener`]; the command line has one, and so may a
-//! program that trains from code:
+//! Progress is reported to a [`ProgressListener`], which the command line implements. A program can train from code:
 //!
 //! ```
 //! use std::time::Instant;
 //! use xrun_core::experiment::read;
-//! use xrun_run::begin::{NewRun, Place};
+//! use xrun_run::new_run::{NewRun, RunLocation};
 //! use xrun_run::observer::Silent;
 //! use xrun_run::prepare::Planned;
 //! use xrun_watch::stop::StopSignal;
 //!
-//! // A program of xrun does this with `Program::register`.
+//! // A program based on xrun calls `Program::register` instead.
 //! xrun_core::pipelines::kinds().register();
 //! let folder = tempfile::tempdir()?;
 //! let file = folder.path().join("mine.toml");
@@ -20,11 +19,10 @@
 //!
 //! let planned = Planned::new(checked.experiment.clone(), Silent)?;
 //! let (opened, task) = planned.open(1)?;
-//! let new = NewRun::of(&checked, Place::Results(folder.path()));
-//! let begun = new.begin(&opened, task.parameters())?;
-//! let launch = begun.launch(&opened, Instant::now());
-//! let of = launch.train(task, &StopSignal::never(), &mut Silent);
-//! assert_eq!(of.ending.exit_code(), 0);
+//! let new = NewRun::new(&checked, RunLocation::Results(folder.path()));
+//! let run = new.create(&opened, task.parameters())?;
+//! let outcome = run.launch(&opened, Instant::now()).train(task, &StopSignal::never(), &mut Silent);
+//! assert_eq!(outcome.ending.exit_code(), 0);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
@@ -36,10 +34,10 @@ use std::time::Instant;
 use super::initial_weights::{self, InitialWeights};
 use crate::plan;
 use crate::plan::fit;
-use crate::plan::fit::Room;
+use crate::plan::fit::MemoryBudget;
 use crate::plan::{Plan, disk, forecast};
 use crate::probe;
-use crate::probe::{Probe, ProbeError, remembered};
+use crate::probe::{Probe, ProbeError, cache};
 use xrun_core::bounded::ledger::Ledger;
 use xrun_core::dataset;
 use xrun_core::dataset::error::Broken;
@@ -61,132 +59,132 @@ use xrun_watch::memory::sources;
 use xrun_watch::memory::sources::GpuInUse;
 use xrun_watch::stop::ScopedStopSignal;
 
-/// Hears what happens before a run begins.
-pub trait Listener: Send + Sync {
-    /// A line for people.
+/// Receiver of messages while a run is prepared.
+pub trait ProgressListener: Send + Sync {
+    /// Shows a message.
     fn say(&self, text: &str);
 
-    /// A line for the curious.
+    /// Shows a message at the verbose level.
     fn detail(&self, _text: &str) {}
 
-    /// Work begins that takes a while; it ends when what is returned is dropped.
-    fn begin(&self, _work: Work) -> Box<dyn Any> {
+    /// Shows that long work is in progress, until the returned guard is dropped.
+    fn start_work(&self, _work: Work) -> Box<dyn Any> {
         Box::new(())
     }
 }
 
-/// Work that takes a while.
+/// Long work during preparation.
 #[derive(Debug)]
 pub enum Work {
-    /// Data is generated and written, which may take minutes.
+    /// Data is generated and written.
     GeneratingData,
-    /// A probe measures.
-    Measuring,
+    /// A probe measures memory.
+    Probing,
 }
 
-/// Why a run did not begin.
+/// Reason why a run could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum NotStarted {
     /// Data, device or disk.
     #[error("{0}")]
     Failed(String),
-    /// The device has no memory for even the model.
+    /// The device does not have enough memory for the model.
     #[error("{0}")]
     OutOfMemory(String),
-    /// By a signal.
+    /// A signal stopped the preparation.
     #[error("{0}")]
     Interrupted(String),
 }
 
 impl NotStarted {
-    /// An error of the data, the device or the disk, in its own words.
+    /// Converts an error of the data, the device or the disk.
     pub fn failed(error: impl std::fmt::Display) -> Self {
         Self::Failed(error.to_string())
     }
 }
 
-/// An experiment with its data looked at and its device chosen.
+/// Experiment whose data has been inspected and whose device has been chosen.
 pub struct Planned {
-    /// What will happen, with every buffer.
+    /// Plan with every buffer.
     pub plan: Plan,
-    /// Where buffers enter themselves.
+    /// Ledger in which buffers register.
     pub ledger: Ledger,
-    /// The device, and why this one.
+    /// Device and the reason why it was chosen.
     pub chosen: Chosen,
     prepared: Prepared,
-    listener: Arc<dyn Listener>,
-    initial: Option<InitialWeights>,
+    listener: Arc<dyn ProgressListener>,
+    initial_weights: Option<InitialWeights>,
 }
 
 impl Planned {
-    /// Chooses the device and looks at the data.
+    /// Chooses the device and inspects the data.
     ///
     /// # Errors
-    /// No device, or data that cannot be used.
-    pub fn new(mut experiment: Experiment, listener: impl Listener + 'static) -> Result<Self, NotStarted> {
-        let listener: Arc<dyn Listener> = Arc::new(listener);
+    /// The device is missing, or the data cannot be used.
+    pub fn new(mut experiment: Experiment, listener: impl ProgressListener + 'static) -> Result<Self, NotStarted> {
+        let listener: Arc<dyn ProgressListener> = Arc::new(listener);
         // The launcher does not affect the result.
         experiment.launcher = None;
         let chosen = device::choose(&experiment.experiment.device).map_err(NotStarted::failed)?;
         listener.detail(&format!("device {}: {}, {}", chosen.kind, chosen.found.name, chosen.because));
         if let Some(missing) = &chosen.instead_of {
-            listener.say(&format!("on the CPU, since the GPU cannot be used: {missing}"));
+            listener.say(&format!("using the CPU because the GPU is not usable: {missing}"));
         }
         if matches!(chosen.kind, Kind::Cuda(_)) && !device::backend().tune(tuning(&experiment.device)) {
-            listener.detail("a file of CubeCL's own (cubecl.toml) says how finely it tunes");
+            listener.detail("the autotune level is that of cubecl.toml, which overrides `device.autotune`");
         }
         if chosen.kind == Kind::Cpu {
             device::backend().choose_kernels(experiment.device.cpu_kernels).map_err(NotStarted::failed)?;
         }
         let ledger = Ledger::default();
-        let begun = Instant::now();
+        let start_time = Instant::now();
         let pending = experiment.dataset.as_ref().and_then(Dataset::pending);
-        let told = listener.clone();
-        dataset::known::tell(move |word| told.say(word));
+        let notified = listener.clone();
+        dataset::known::tell(move |message| notified.say(message));
         if let Some(what) = &pending {
             listener.say(&format!("data: generating {what}"));
         }
-        let waiting = pending.as_ref().map(|_| listener.begin(Work::GeneratingData));
+        let work = pending.as_ref().map(|_| listener.start_work(Work::GeneratingData));
         let prepared = experiment.prepare(&ledger);
-        drop(waiting);
+        drop(work);
         let (facts, prepared) = prepared.map_err(NotStarted::failed)?;
         if pending.is_some() {
-            listener.say(&format!("data: generated in {}", seconds(begun.elapsed().as_secs_f64())));
+            listener.say(&format!("data: generated in {}", seconds(start_time.elapsed().as_secs_f64())));
         }
-        // Data that were generated or read for the first time leave free pages behind, which training would come on top of.
+        // Generating or first reading the data leaves free pages, which would add to the memory of training.
         heap::return_free_pages();
-        for line in left_out("data", &facts.data_left_out, LEFT_OUT_NAMED) {
+        for line in left_out_lines("data", &facts.data_left_out, LEFT_OUT_NAMED) {
             listener.say(&line);
         }
-        for smaller in &facts.smaller {
-            listener.say(&smaller.to_string());
+        for clamped in &facts.smaller {
+            listener.say(&clamped.to_string());
         }
         facts.notes.iter().for_each(|note| listener.say(&format!("data: {note}")));
-        let initial = experiment.training.initial_weights.as_deref().map(initial_weights::find).transpose();
-        let initial = initial.map_err(NotStarted::Failed)?;
+        let weights = experiment.training.initial_weights.as_deref().map(initial_weights::find).transpose();
+        let weights = weights.map_err(NotStarted::Failed)?;
         let mut plan = plan::resolve(experiment, facts);
-        if !of_made(&mut plan)?
+        if !add_derived_digest(&mut plan)?
             && let Some(made) = &plan.facts.made
         {
             listener.say(&made.how);
         }
-        if let Some(initial) = &initial {
-            initial.fit(&plan).map_err(NotStarted::Failed)?;
-            listener.say(&initial.words());
-            plan.facts.data_digests.push((initial_weights::DIGEST.to_owned(), initial.digest.clone()));
+        if let Some(weights) = &weights {
+            weights.check_data(&plan).map_err(NotStarted::Failed)?;
+            listener.say(&weights.description());
+            plan.facts.data_digests.push((initial_weights::DIGEST.to_owned(), weights.digest.clone()));
         }
         let plan = if chosen.kind.has_pool() { plan.with_pool() } else { plan };
-        Ok(Self { plan, ledger, chosen, prepared, listener, initial })
+        Ok(Self { plan, ledger, chosen, prepared, listener, initial_weights: weights })
     }
 
-    /// Says that the run began with these weights, which its checkpoint has made needless: their file may be gone.
-    pub fn began_with(&mut self, initial_weights: Option<String>, manifest: &Manifest) {
+    /// Records the initial weights of a resumed run without opening their file, which may be gone: the checkpoint replaces it.
+    pub fn set_recorded_initial_weights(&mut self, initial_weights: Option<String>, manifest: &Manifest) {
         self.plan.experiment.training.initial_weights = initial_weights;
         let digest = manifest.data.get(initial_weights::DIGEST);
         self.plan.facts.data_digests.extend(digest.map(|digest| (initial_weights::DIGEST.to_owned(), digest.clone())));
     }
 
-    /// Puts into the plan what memory the experiment will need; gives it and the number of parameters.
+    /// Forecasts the memory of the experiment and adds the forecast to the plan. Returns it with the number of parameters.
     pub fn forecast(&mut self, file: &Path, overrides: &[String]) -> Result<(Forecast, u64), ProbeError> {
         let probe = self.probe(file, overrides)?;
         let mut forecast = self.forecast_by(&probe);
@@ -195,39 +193,39 @@ impl Planned {
         Ok((forecast, probe.parameters))
     }
 
-    /// What memory the experiment will need by a probe, which may have been of another one that is alike.
+    /// Forecasts the memory of the experiment from a probe, which may be that of an equivalent experiment.
     pub fn forecast_by(&self, probe: &Probe) -> Forecast {
         forecast::forecast(&self.plan.to_file(probe.parameters), &self.plan.experiment, &probe.demand)
     }
 
-    /// Puts into the plan what memory the run will need, if the experiment asks for that. A probe that fails stops
-    /// nothing: the run will say why better.
+    /// Adds a forecast to the plan if `memory.probe` is set. A probe that fails is reported and does not stop the run, which
+    /// will show the cause itself.
     ///
     /// # Errors
-    /// A signal came while it was measured, or the data cannot be used.
-    pub fn forecast_if_asked(&mut self, file: &Path, overrides: &[String]) -> Result<(), NotStarted> {
+    /// A signal arrived during the probe, or the data cannot be used.
+    pub fn forecast_if_enabled(&mut self, file: &Path, overrides: &[String]) -> Result<(), NotStarted> {
         let listener = self.listener.clone();
         if !self.plan.experiment.memory.probe {
             return Ok(());
         }
-        let (mut expected, _) = match self.forecast(file, overrides) {
-            Ok(expected) => expected,
-            // The run would meet them, too.
+        let (mut forecast, _) = match self.forecast(file, overrides) {
+            Ok(forecast) => forecast,
+            // The run would fail in the same way.
             Err(error @ ProbeError::Data(_)) => return Err(NotStarted::failed(error)),
             Err(stopped @ ProbeError::Stopped) => return Err(NotStarted::Interrupted(stopped.to_string())),
             Err(error) => {
-                listener.say(&format!("no forecast of memory: {error}"));
+                listener.say(&format!("no memory forecast: {error}"));
                 return Ok(());
             }
         };
-        // Data that were generated or read for the first time may have taken more than training will.
-        forecast::had_already(&mut expected, heap::read().peak, sources::rss_peak());
-        let (fits, sentence) = fit::sentence(&expected, &self.rooms());
-        self.plan.forecast = Some(expected);
+        // Generating or first reading the data may have needed more than training will.
+        forecast::raise_peaks(&mut forecast, heap::read().peak, sources::rss_peak());
+        let (fits, message) = fit::message(&forecast, &self.memory_budgets());
+        self.plan.forecast = Some(forecast);
         match fits {
-            true => listener.detail(&format!("plan {sentence}")),
+            true => listener.detail(&format!("plan {message}")),
             false => listener.say(&format!(
-                "plan {sentence}; `{} plan {} --solve {}`",
+                "plan {message}; `{} plan {} --solve {}` finds what fits",
                 invocation::program(),
                 file.display(),
                 self.plan.batch_key()
@@ -236,78 +234,78 @@ impl Planned {
         Ok(())
     }
 
-    /// What bounds it here and now.
-    pub fn rooms(&self) -> Vec<Room> {
+    /// Memory budgets of the run on this machine at this time.
+    pub fn memory_budgets(&self) -> Vec<MemoryBudget> {
         let device = (self.chosen.kind != Kind::Cpu).then_some(self.chosen.found.free).flatten();
         fit::rooms(&self.plan.experiment.limits, device)
     }
 
-    /// What a few steps of the experiment need; remembered from an earlier time, or seen now.
+    /// Probe of the experiment, from the cache or measured now.
     ///
     /// # Errors
-    /// The probe gave no answer, or a signal came.
+    /// The probe failed, or a signal arrived.
     pub fn probe(&self, file: &Path, overrides: &[String]) -> Result<Probe, ProbeError> {
-        let known = remembered::recall(&self.probe_key());
-        known.map_or_else(|| self.measure(file, overrides), Ok)
+        let cached = cache::load(&self.probe_key());
+        cached.map_or_else(|| self.measure(file, overrides), Ok)
     }
 
     fn probe_key(&self) -> String {
         let facts = &self.plan.facts;
-        // Memory does not depend on the values of what is made, and before it is made they are not known.
+        // Memory does not depend on the content of derived data, whose digest is unknown before it is made.
         let is_made = |name: &str| facts.made.as_ref().is_some_and(|made| made.name == name);
         let data: Vec<_> = facts.data_digests.iter().filter(|(name, _)| !is_made(name)).cloned().collect();
-        remembered::key(&self.plan.experiment, &data, &self.chosen.found.name)
+        cache::key(&self.plan.experiment, &data, &self.chosen.found.name)
     }
 
-    /// What a few steps of the experiment need, seen now.
+    /// Runs a probe and stores it in the cache.
     pub fn measure(&self, file: &Path, overrides: &[String]) -> Result<Probe, ProbeError> {
         let planned = if self.plan.facts.steps_are_known { self.plan.steps } else { u64::MAX };
         let steps = self.plan.facts.probe_steps.min(planned);
         self.listener.say(&format!(
-            "measuring memory: {}, for {} at most",
+            "memory probe: {}, up to {}",
             counted(steps, "step"),
-            probe::words_of_limit(&self.plan.experiment)
+            probe::time_limit_text(&self.plan.experiment)
         ));
-        let _measuring = self.listener.begin(Work::Measuring);
+        let _work = self.listener.start_work(Work::Probing);
         let mut overrides = overrides.to_vec();
         overrides.extend(self.plan.facts.probe_overrides.iter().cloned());
         let stop = ScopedStopSignal::listen().map_err(ProbeError::Start)?;
         let probe = probe::probe(file, &overrides, &self.plan.experiment, steps, &|| stop.raised())?;
-        remembered::keep(&self.probe_key(), &probe);
+        cache::store(&self.probe_key(), &probe);
         Ok(probe)
     }
 
-    /// The same without a task: a command does the work.
+    /// Drops the prepared data, for an experiment whose work is done by a command.
     pub fn without_task(self) -> Opened {
         let Self { plan, ledger, chosen, .. } = self;
         Opened { plan, ledger, chosen }
     }
 
-    /// Opens the task. `first_step` is the first one that it will be asked for. The weights that training starts from are in it.
+    /// Opens the task, with the initial weights loaded. `first_step` is the first step that it will do.
     ///
     /// # Errors
-    /// The device has no memory for the model, or fails.
+    /// The device fails, or does not have enough memory for the model.
     pub fn open(self, first_step: u64) -> Result<(Opened, Box<dyn Task>), NotStarted> {
-        let Self { mut plan, ledger, chosen, prepared, initial, .. } = self;
-        // A backend may panic where a library of its driver is missing.
+        let Self { mut plan, ledger, chosen, prepared, initial_weights, .. } = self;
+        // A backend may panic if a library of its driver is missing.
         let opened = panics::caught(|| {
             let mut task = prepared.open(&plan.experiment, chosen.kind, &ledger, first_step)?;
-            if let Some(initial) = &initial {
-                task.start_from(&initial.file)?;
+            if let Some(weights) = &initial_weights {
+                task.start_from(&weights.file)?;
             }
             Ok(task)
         });
-        let task = opened.map_err(|panic| not_opened(&chosen, &panic))?.map_err(|error| match error {
-            TaskError::Device(said) => not_opened(&chosen, &Panic::told(said)),
+        let task = opened.map_err(|panic| device_error(&chosen, &panic))?.map_err(|error| match error {
+            TaskError::Device(message) => device_error(&chosen, &Panic::told(message)),
             other => NotStarted::failed(other),
         })?;
-        of_made(&mut plan)?;
+        add_derived_digest(&mut plan)?;
         Ok((Opened { plan, ledger, chosen }, task))
     }
 }
 
-/// Puts the digest of what the task makes first into the plan. Says whether it is there.
-fn of_made(plan: &mut Plan) -> Result<bool, NotStarted> {
+/// Adds the digest of the data that the task derives, such as a tokenizer, to the plan; returns false if there is none yet.
+fn add_derived_digest(plan: &mut Plan) -> Result<bool, NotStarted> {
     let Some(made) = &plan.facts.made else { return Ok(false) };
     let Some(digest) = written_once::digest(&made.path).map_err(NotStarted::failed)? else { return Ok(false) };
     let name = made.name;
@@ -316,11 +314,11 @@ fn of_made(plan: &mut Plan) -> Result<bool, NotStarted> {
     Ok(true)
 }
 
-/// At the start of a run as many broken items are named; `xrun check` names more.
+/// Number of invalid items that are named at the start of a run; `xrun check` names more.
 const LEFT_OUT_NAMED: usize = 3;
 
-/// What was left out of the data, a line each: how many by reason, and the first of them.
-pub fn left_out(what: &str, left_out: &Broken, named: usize) -> Vec<String> {
+/// Lines about the items that were left out of the data: their number by reason, and the first `named` of them.
+pub fn left_out_lines(what: &str, left_out: &Broken, named: usize) -> Vec<String> {
     if left_out.total() == 0 {
         return Vec::new();
     }
@@ -333,23 +331,22 @@ pub fn left_out(what: &str, left_out: &Broken, named: usize) -> Vec<String> {
     lines
 }
 
-/// The device failed before the first step, by what was said. Without room for the model nothing was begun that could be
-/// continued, so there is no post-mortem.
-pub fn not_opened(chosen: &Chosen, panic: &Panic) -> NotStarted {
+/// Error of a device that failed before the first step. There is no post-mortem: no run exists that could be resumed.
+pub fn device_error(chosen: &Chosen, panic: &Panic) -> NotStarted {
     match panic.cause() {
         Cause::OutOfMemory { asked } => {
-            let page = asked.map_or_else(String::new, |bytes| format!("; a page of {} was refused", Bytes(bytes)));
+            let page = asked.map_or_else(String::new, |bytes| format!("; an allocation of {} failed", Bytes(bytes)));
             let memory = chosen.found.memory.zip(chosen.found.free);
             let memory = memory.map_or_else(String::new, |(all, free)| {
-                format!("; {} of {} were free when the program began", Bytes(free), Bytes(all))
+                format!("; {} of {} were free at the start", Bytes(free), Bytes(all))
             });
             NotStarted::OutOfMemory(format!(
-                "the device `{}` has no memory for the model{page}{memory}; other programs may use it (`nvidia-smi`), or \
-                 the model is too large for it",
+                "the device `{}` does not have enough memory for the model{page}{memory}; stop other programs that use it \
+                 (`nvidia-smi` lists them), or use a smaller model",
                 chosen.kind
             ))
         }
-        _ => NotStarted::Failed(format!("the device `{}` cannot be opened: {panic}", chosen.kind)),
+        _ => NotStarted::Failed(format!("cannot open the device `{}`: {panic}", chosen.kind)),
     }
 }
 
@@ -361,18 +358,18 @@ fn tuning(device: &DeviceUse) -> Tuning {
     }
 }
 
-/// What is left beside an opened task.
+/// Plan, ledger and device of an opened task.
 pub struct Opened {
-    /// What will happen, with every buffer.
+    /// Plan with every buffer.
     pub plan: Plan,
-    /// Where buffers enter themselves.
+    /// Ledger in which buffers register.
     pub ledger: Ledger,
-    /// The device, and why this one.
+    /// Device and the reason why it was chosen.
     pub chosen: Chosen,
 }
 
 impl Opened {
-    /// The GPU in use, where its driver tells of it.
+    /// GPU in use, if its driver reports its memory.
     pub fn gpu(&self) -> Option<GpuInUse> {
         let found = &self.chosen.found;
         let used_before = found.memory.zip(found.free).map(|(all, free)| all.saturating_sub(free));

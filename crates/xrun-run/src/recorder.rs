@@ -1,12 +1,12 @@
-//! What is written down while a run goes on? Metrics, memory samples, log; each through a bounded buffer.
+//! Writer of a run's records: metrics, memory samples and log, each through a bounded buffer.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::clock::Clock;
-use crate::demand::Collector;
+use crate::demand::DemandCollector;
 use crate::plan::{Buffers, Plan};
-use crate::trace::{Moment, Tracer};
+use crate::trace::{SampleContext, Tracer};
 use xrun_core::bounded::ledger::{Ledger, Policy};
 use xrun_core::bounded::planned::Place;
 use xrun_core::files::layout;
@@ -22,37 +22,37 @@ use xrun_results::verdict::Verdict;
 use xrun_verdict::Watch;
 use xrun_watch::memory::sources::GpuInUse;
 
-/// The open files of a run.
+/// Open record files of a run.
 #[derive(Debug)]
 pub struct Recorder {
-    /// The folder of the results.
+    /// Directory of the run.
     pub run: PathBuf,
-    /// What each owner holds.
+    /// Ledger of the run's buffers.
     pub ledger: Ledger,
     metrics: LineWriter,
     memory: LineWriter,
     log: LineWriter,
-    /// What TensorBoard reads, when asked for.
+    /// Event files for TensorBoard, if enabled.
     events: Option<Live>,
-    /// When what waited was last handed to the operating system.
-    written: Instant,
+    /// Time of the last flush.
+    flushed: Instant,
     tracer: Tracer,
     watch: Watch,
-    demand: Collector,
-    /// As many as there are series, at most.
+    demand: DemandCollector,
+    /// At most as many as there are series.
     suspects: Vec<String>,
-    suspected_next: u64,
-    /// The newest sample.
+    /// First step at which the suspects are updated again.
+    next_suspect_step: u64,
     newest: Option<MemoryLine>,
 }
 
-/// Whoever looks at a run that goes on, or was killed, sees what is older than this.
-const WRITE_EVERY: Duration = Duration::from_secs(1);
+/// Longest time that a line stays in a buffer: readers of an active or killed run miss at most the lines of this period.
+const FLUSH_EVERY: Duration = Duration::from_secs(1);
 /// Log lines longer than this are cut.
 const LOG_LINE_CHARACTERS_MAX: usize = 4000;
 
 impl Recorder {
-    /// Opens the files for appending. `segment` counts the processes that wrote into the directory before this one.
+    /// Opens the files for appending. `segment` is the number of processes that wrote to the directory before.
     pub fn open(
         run: &Path,
         plan: &Plan,
@@ -71,23 +71,23 @@ impl Recorder {
             memory: open(&buffers.memory_lines, layout::MEMORY)?,
             log: open(&buffers.log_lines, layout::LOG)?,
             events: None,
-            written: Instant::now(),
+            flushed: Instant::now(),
             tracer: Tracer::new(ledger, segment, plan.experiment.memory.parts_every_samples, gpu),
             watch: Watch::new(judge::context(&plan.to_file(0), &plan.experiment)),
-            demand: Collector::new(leaks, plan.experiment.validation.episodes as u64),
+            demand: DemandCollector::new(leaks, plan.experiment.validation.episodes as u64),
             suspects: Vec::new(),
-            suspected_next: 0,
+            next_suspect_step: 0,
             newest: None,
         };
         if segment > 0 {
-            recorder.recall(segment);
+            recorder.replay(segment);
         }
         Ok(recorder)
     }
 
-    /// Takes in what the processes before this one wrote: whether memory grew in them, and their peaks. Their samples are
-    /// read one by one, so that it does not matter how a process ended.
-    fn recall(&mut self, segment: u32) {
+    /// Adds the samples of earlier processes to the verdict and the peaks. They are read from the trace, so a process that
+    /// was killed counts as well.
+    fn replay(&mut self, segment: u32) {
         for line in read::memory(&self.run).into_iter().flatten() {
             match line {
                 Ok(line) if line.segment < segment => {
@@ -95,7 +95,7 @@ impl Recorder {
                     self.tracer.raise_peaks(&line);
                 }
                 Ok(_) | Err(ReadError::Content { .. }) => {}
-                // Reading on would give the same error for ever.
+                // Reading on would repeat the same error.
                 Err(_) => break,
             }
         }
@@ -109,22 +109,24 @@ impl Recorder {
         self.metrics.record(line)
     }
 
-    /// Writes event files as well. What they had of this step and later ones is done again.
-    pub fn with_events(&mut self, segment: u32, next: u64) -> Result<(), WriteError> {
+    /// Enables event files for TensorBoard. Events of the step `next` and later ones are superseded.
+    pub fn enable_events(&mut self, segment: u32, next: u64) -> Result<(), WriteError> {
         self.events = Some(Live::begin(&self.run, segment, next)?);
         Ok(())
     }
 
-    /// Measures memory. The caller is at a rest point.
-    pub fn sample(&mut self, task: &mut dyn Task, clock: &mut Clock, moment: At) -> Result<&MemoryLine, WriteError> {
-        let begun = Instant::now();
-        let line = self.tracer.sample(Moment {
-            begun,
-            step: moment.step,
-            epoch: moment.epoch,
-            point: moment.point,
+    /// Measures memory. Must be called between steps, when the tensors of the step are dropped and the device is idle.
+    pub fn sample(
+        &mut self,
+        task: &mut dyn Task,
+        clock: &mut Clock,
+        position: LoopPosition,
+    ) -> Result<&MemoryLine, WriteError> {
+        let start_time = Instant::now();
+        let line = self.tracer.sample(SampleContext {
+            start_time,
+            position,
             device: task.device_memory(),
-            freed: moment.freed,
             phases: clock.take_since_sample(),
         });
         let measured = Instant::now();
@@ -134,9 +136,9 @@ impl Recorder {
         if let Some(events) = &mut self.events {
             events.sample(&line)?;
         }
-        // What takes long is seen from outside while it goes on.
-        if moment.point == Point::BeforeValidation || self.written.elapsed() >= WRITE_EVERY {
-            self.written = Instant::now();
+        // A validation may take long, and readers should know that it has started.
+        if position.point == Point::BeforeValidation || self.flushed.elapsed() >= FLUSH_EVERY {
+            self.flushed = Instant::now();
             self.metrics.flush()?;
             self.memory.flush()?;
         }
@@ -144,17 +146,17 @@ impl Recorder {
         Ok(self.newest.insert(line))
     }
 
-    /// A checkpoint was read, which is what the next sample is of.
-    pub fn loaded(&mut self) {
-        self.demand.loaded();
+    /// Notes that a checkpoint was loaded: the next sample measures that alone.
+    pub fn checkpoint_loaded(&mut self) {
+        self.demand.checkpoint_loaded();
     }
 
-    /// The first step on a device has been done: what its pool had reserved until then was for tuning, too.
-    pub fn tuned(&mut self, reserved: u64) {
-        self.demand.tuned(reserved);
+    /// Notes the bytes that the device's pool had reserved at the end of autotuning.
+    pub fn autotuned(&mut self, reserved: u64) {
+        self.demand.autotuned(reserved);
     }
 
-    /// Adds a line to the log, with the time.
+    /// Adds a line with the time to `log.txt`.
     pub fn log(&mut self, text: &str) -> Result<(), WriteError> {
         let text: String = text
             .chars()
@@ -165,63 +167,68 @@ impl Recorder {
         self.log.line(format!("{} {text}", timestamp::now()))
     }
 
-    /// Hands everything that waits to the disk.
+    /// Writes all buffered lines to the disk.
     pub fn sync(&mut self) -> Result<(), WriteError> {
         let (metrics, memory, log) = (self.metrics.sync(), self.memory.sync(), self.log.sync());
         metrics.and(memory).and(log)
     }
 
-    /// Updates the list of series that seem to grow, at most once in a window: floors come no more often. Says whether it
-    /// did, and there are some.
-    pub fn suspect(&mut self, step: u64) -> bool {
-        if step < self.suspected_next {
+    /// Updates the list of series that seem to grow, at most once in a window of the verdict. Returns true if it was updated
+    /// and is not empty.
+    pub fn update_suspects(&mut self, step: u64) -> bool {
+        if step < self.next_suspect_step {
             return false;
         }
-        self.suspected_next = step + self.watch.window();
+        self.next_suspect_step = step + self.watch.window();
         self.suspects = self.watch.suspects().into_iter().map(str::to_owned).collect();
         !self.suspects.is_empty()
     }
 
-    /// The newest sample, and the suspects.
-    pub fn seen(&self) -> (Option<&MemoryLine>, &[String]) {
-        (self.newest.as_ref(), &self.suspects)
+    /// Newest memory sample of this process.
+    pub fn newest_sample(&self) -> Option<&MemoryLine> {
+        self.newest.as_ref()
     }
 
-    /// The verdict on all samples of the run.
+    /// Names of the series that seem to grow.
+    pub fn suspects(&self) -> &[String] {
+        &self.suspects
+    }
+
+    /// Verdict on all samples of the run.
     pub fn verdict(&self) -> Verdict {
         self.watch.verdict()
     }
 
-    /// What each part needed so far, without the owners.
-    pub fn needed(&self) -> &Demand {
+    /// Memory that each phase needed so far, without the owners.
+    pub fn demand_so_far(&self) -> &Demand {
         self.demand.so_far()
     }
 
-    /// What each part needed so far; `owners` as the ledger has them.
+    /// Memory that each phase needed so far, with the `owners` of the ledger.
     pub fn demand(&self, owners: &[OwnerSummary]) -> Demand {
         self.demand.demand(owners)
     }
 
-    /// All memory of the GPU in use, and what of it is free now; by its driver.
+    /// Memory of the GPU by its driver; `None` without a GPU or where the driver does not report it.
     pub fn gpu_memory(&self) -> Option<DriverMemory> {
         self.tracer.gpu_memory()
     }
 
-    /// Peaks so far, and what measuring cost against the time of the steps.
+    /// Peaks so far, and the overhead of measuring relative to the time of the steps.
     pub fn memory_summary(&self, training: Duration) -> MemorySummary {
         self.tracer.summary(training)
     }
 }
 
-/// Where in the loop a sample is taken.
+/// Position in the loop at which a sample is taken.
 #[derive(Clone, Copy, Debug)]
-pub struct At {
-    /// The step after which it is.
+pub struct LoopPosition {
+    /// Optimiser steps done.
     pub step: u64,
-    /// From 1; 0 before the first step.
+    /// Epoch of that step, from 1; 0 before the first step.
     pub epoch: u64,
-    /// Where in the loop it is.
+    /// Kind of sample.
     pub point: Point,
-    /// Bytes that a cleanup gave back.
+    /// Bytes that a cleanup freed; `None` unless the sample follows a cleanup.
     pub freed: Option<u64>,
 }

@@ -1,5 +1,5 @@
-//! A run goes: only what is proven to be one, and never one that is running, committed in git, part of a sweep, or behind a
-//! link.
+//! Removal of runs. Only a directory that is verifiably a run is removed, and never one that is active, committed in git, part
+//! of a sweep, or a symlink.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -16,33 +16,47 @@ use xrun_results::git::Committed;
 use xrun_results::{index, read};
 use xrun_watch::directory;
 
-/// A folder on its way out; a kill in between leaves it, and nothing lists it.
+/// Prefix of a run's directory while it is removed. A kill leaves such a directory, which is not listed as a run.
 const REMOVING: &str = ".removing-";
 
-/// Why a run stays.
+/// Reason why a run is not removed.
 #[derive(Debug, thiserror::Error)]
-pub enum Stays {
-    #[error("it is not a run: {0}")]
-    NoRun(String),
-    #[error("a process is writing it; stop that first")]
+pub enum RemoveError {
+    /// The directory is not a run.
+    #[error("not a run: {0}")]
+    NotARun(String),
+    /// A process holds the lock of the run.
+    #[error("a process is writing to it; stop the process first")]
     Running,
-    #[error("files of it are committed in git; `git rm -r` takes them out")]
+    /// Files of the run are committed in git.
+    #[error("it has files that are committed in git; use `git rm -r`")]
     Committed,
-    #[error("it is in a git checkout, and git does not say whether files of it are committed")]
-    Unknown,
-    #[error("it is a link; remove what it leads to yourself")]
-    Link,
-    #[error("it belongs to a sweep, which would run it again; remove the sweep's folder")]
+    /// The state of the run in git is unknown.
+    #[error("it is in a git checkout, but git cannot tell whether its files are committed")]
+    GitUnknown,
+    /// The path is a symlink.
+    #[error("it is a symlink, which is not followed; name its target")]
+    Symlink,
+    /// The run is a trial of a sweep.
+    #[error("it is part of a sweep, which would run it again; remove the directory of the sweep")]
     OfSweep,
-    #[error("it was resumed or replaced after it was looked at")]
+    /// The run was changed after it was checked.
+    #[error("it was resumed or replaced in the meantime")]
     Changed,
-    #[error("it is gone already")]
+    /// The run does not exist any more.
+    #[error("it does not exist any more")]
     Gone,
+    /// A file cannot be removed.
     #[error("cannot remove {}: {source}", path.display())]
-    Failed { path: PathBuf, source: io::Error },
+    Failed {
+        /// Path that cannot be removed.
+        path: PathBuf,
+        /// Error of the system.
+        source: io::Error,
+    },
 }
 
-impl Stays {
+impl RemoveError {
     fn failed(path: &Path, source: io::Error) -> Self {
         match source.kind() {
             io::ErrorKind::NotFound => Self::Gone,
@@ -51,7 +65,7 @@ impl Stays {
     }
 }
 
-impl From<WriteError> for Stays {
+impl From<WriteError> for RemoveError {
     fn from(error: WriteError) -> Self {
         match error.source.kind() {
             io::ErrorKind::WouldBlock => Self::Running,
@@ -60,62 +74,62 @@ impl From<WriteError> for Stays {
     }
 }
 
-/// A run that may go, as it was looked at.
+/// Run that was checked and may be removed.
 #[derive(Debug)]
 pub struct Removable {
-    /// The run's folder.
+    /// Directory of the run.
     pub path: PathBuf,
     /// Bytes of all its files.
     pub bytes: u64,
-    /// SHA-256 of its manifest, which a resume writes again.
+    /// SHA-256 of its manifest, which a resume changes.
     manifest: String,
 }
 
-/// Proves that a folder is a run of this program: it has the lock of one, and a manifest that reads and is of the run with
-/// the folder's name. Whatever else lies where runs do is somebody's own.
+/// Verifies that a directory is a run: it has a lock file, and a valid manifest of the run with the directory's name. Any
+/// other directory among runs belongs to the user.
 ///
 /// # Errors
-/// It is not, or cannot be looked at.
-pub fn proven(run: &Path) -> Result<(), Stays> {
+/// It is not a run, or cannot be read.
+pub fn verify_run(run: &Path) -> Result<(), RemoveError> {
     manifest_of(run, run.file_name().unwrap_or_default()).map(drop)
 }
 
-fn manifest_of(folder: &Path, name: &OsStr) -> Result<Manifest, Stays> {
-    let found = std::fs::symlink_metadata(folder).map_err(|error| Stays::failed(folder, error))?;
+fn manifest_of(folder: &Path, name: &OsStr) -> Result<Manifest, RemoveError> {
+    let found = std::fs::symlink_metadata(folder).map_err(|error| RemoveError::failed(folder, error))?;
     if found.is_symlink() {
-        return Err(Stays::Link);
+        return Err(RemoveError::Symlink);
     }
     let manifest = match [layout::LOCK, layout::MANIFEST].iter().find(|file| !is_file(&folder.join(file))) {
-        Some(missing) => Err(format!("it has no file {missing}")),
+        Some(missing) => Err(format!("{missing} is missing")),
         None => read::manifest(folder).map_err(|error| error.to_string()),
     };
     match manifest {
         Ok(manifest) if OsStr::new(&manifest.run) == name => Ok(manifest),
         // Another process may remove it at this moment.
-        _ if !folder.exists() => Err(Stays::Gone),
-        Ok(manifest) => Err(Stays::NoRun(format!(
-            "its {} is that of a run called {}",
+        _ if !folder.exists() => Err(RemoveError::Gone),
+        Ok(manifest) => Err(RemoveError::NotARun(format!(
+            "its {} is of the run {}",
             layout::MANIFEST,
             printable::line(&manifest.run, 100)
         ))),
-        Err(why) => Err(Stays::NoRun(why)),
+        Err(message) => Err(RemoveError::NotARun(message)),
     }
 }
 
-/// Links are not followed: they would prove another folder.
+/// Returns true for a regular file. A symlink does not count: it would verify another directory.
 fn is_file(path: &Path) -> bool {
     std::fs::symlink_metadata(path).is_ok_and(|found| found.is_file())
 }
 
-/// Looks at a run and everything that may keep it but its lock; returns the digest of its manifest.
-fn looked_at(run: &Path) -> Result<String, Stays> {
+/// Checks everything that protects a run from removal except its lock; returns the digest of its manifest.
+fn check_unprotected(run: &Path) -> Result<String, RemoveError> {
     let manifest = manifest_of(run, run.file_name().unwrap_or_default())?;
     if is_of_sweep(run) {
-        return Err(Stays::OfSweep);
+        return Err(RemoveError::OfSweep);
     }
     match git::committed(run) {
-        Committed::Yes => Err(Stays::Committed),
-        Committed::Unknown => Err(Stays::Unknown),
+        Committed::Yes => Err(RemoveError::Committed),
+        Committed::Unknown => Err(RemoveError::GitUnknown),
         Committed::No => Ok(digest_of(&manifest)),
     }
 }
@@ -124,60 +138,60 @@ fn digest_of(manifest: &Manifest) -> String {
     digest(&serde_json::to_vec(manifest).unwrap_or_default())
 }
 
-/// By the record of the sweep and not by names: an experiment may be called `sweeps`.
+/// Returns true for a run of a sweep, by the record of the sweep: names do not suffice, as an experiment may be called `sweeps`.
 fn is_of_sweep(run: &Path) -> bool {
     let points = run.parent().filter(|parent| parent.file_name() == Some(OsStr::new(layout::POINTS)));
     points.and_then(Path::parent).is_some_and(|sweep| sweep.join(layout::SWEEP).is_file())
 }
 
-/// A run that may go.
+/// Checks that a run may be removed.
 ///
 /// # Errors
-/// Why it stays.
-pub fn may_go(run: &Path) -> Result<Removable, Stays> {
-    let manifest = looked_at(run)?;
+/// The run is protected.
+pub fn check_removable(run: &Path) -> Result<Removable, RemoveError> {
+    let manifest = check_unprotected(run)?;
     drop(directory::lock_run(run)?);
-    Ok(Removable { path: run.to_path_buf(), bytes: bytes(run), manifest })
+    Ok(Removable { path: run.to_path_buf(), bytes: disk_usage(run), manifest })
 }
 
-/// Removes it. What `latest` meant becomes the newest that is left.
+/// Removes a run, and points `latest` to the newest run that is left.
 ///
 /// # Errors
-/// Why it stays, or what of it cannot be removed.
-pub fn remove(run: &Removable) -> Result<(), Stays> {
+/// The run is protected by now, has changed, or a file cannot be removed.
+pub fn remove(run: &Removable) -> Result<(), RemoveError> {
     let Removable { path, manifest, .. } = run;
-    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Err(Stays::Link) };
-    if looked_at(path)? != *manifest {
-        return Err(Stays::Changed);
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Err(RemoveError::Symlink) };
+    if check_unprotected(path)? != *manifest {
+        return Err(RemoveError::Changed);
     }
-    // Held until it is gone, so that nobody resumes it meanwhile.
+    // Held until the run is removed, so that it cannot be resumed meanwhile.
     let lock = directory::lock_run(path)?;
     let mut aside = OsString::from(REMOVING);
     aside.push(name);
     let aside = parent.join(aside);
-    std::fs::rename(path, &aside).map_err(|error| Stays::failed(path, error))?;
-    // Under its new name nobody else works on it: it goes only if it is what was looked at, and what is locked.
-    let same = is_this(&lock, &aside.join(layout::LOCK))
+    std::fs::rename(path, &aside).map_err(|error| RemoveError::failed(path, error))?;
+    // Under its new name no other process uses it. Now verify that it is the run that was checked and is locked.
+    let same = is_same_file(&lock, &aside.join(layout::LOCK))
         && manifest_of(&aside, name).is_ok_and(|found| digest_of(&found) == *manifest);
     if !same {
-        std::fs::rename(&aside, path).map_err(|error| Stays::failed(&aside, error))?;
-        return Err(Stays::Changed);
+        std::fs::rename(&aside, path).map_err(|error| RemoveError::failed(&aside, error))?;
+        return Err(RemoveError::Changed);
     }
     let cleared = clear(&aside, Some(lock));
-    point_latest_elsewhere(parent, name)?;
+    update_latest(parent, name)?;
     cleared
 }
 
-/// Removes a folder that was set aside, and what proves that it was a run last: a kill in between leaves what is known
-/// again. Another process may do the same.
-fn clear(folder: &Path, lock: Option<File>) -> Result<(), Stays> {
-    let gone = |path: &Path, result: io::Result<()>| match result.map_err(|error| Stays::failed(path, error)) {
-        Err(Stays::Gone) => Ok(()),
+/// Removes a directory that was set aside. Lock and manifest go last, so that after a kill the rest is still recognised. Another
+/// process may do the same at the same time.
+fn clear(folder: &Path, lock: Option<File>) -> Result<(), RemoveError> {
+    let gone = |path: &Path, result: io::Result<()>| match result.map_err(|error| RemoveError::failed(path, error)) {
+        Err(RemoveError::Gone) => Ok(()),
         other => other,
     };
-    let entries = std::fs::read_dir(folder).map_err(|error| Stays::failed(folder, error))?;
+    let entries = std::fs::read_dir(folder).map_err(|error| RemoveError::failed(folder, error))?;
     for entry in entries {
-        let entry = entry.map_err(|error| Stays::failed(folder, error))?;
+        let entry = entry.map_err(|error| RemoveError::failed(folder, error))?;
         let path = entry.path();
         if [layout::LOCK, layout::MANIFEST].iter().any(|proof| entry.file_name() == *proof) {
             continue;
@@ -187,19 +201,19 @@ fn clear(folder: &Path, lock: Option<File>) -> Result<(), Stays> {
     }
     let [manifest, locked] = [layout::MANIFEST, layout::LOCK].map(|file| folder.join(file));
     gone(&manifest, std::fs::remove_file(&manifest))?;
-    // A network file system keeps a file that is open, and with it the folder.
+    // A network file system keeps open files, and with them the directory.
     drop(lock);
     gone(&locked, std::fs::remove_file(&locked))?;
     gone(folder, std::fs::remove_dir(folder))
 }
 
-fn point_latest_elsewhere(parent: &Path, gone: &OsStr) -> Result<(), Stays> {
+fn update_latest(parent: &Path, gone: &OsStr) -> Result<(), RemoveError> {
     let latest = parent.join(layout::LATEST);
     if std::fs::read_link(&latest).is_ok_and(|target| target.as_os_str() == gone) {
         match newest(parent) {
             Some(newest) => directory::link_latest(parent, &newest),
-            None => match std::fs::remove_file(&latest).map_err(|error| Stays::failed(&latest, error)) {
-                Ok(()) | Err(Stays::Gone) => {}
+            None => match std::fs::remove_file(&latest).map_err(|error| RemoveError::failed(&latest, error)) {
+                Ok(()) | Err(RemoveError::Gone) => {}
                 Err(error) => return Err(error),
             },
         }
@@ -207,7 +221,7 @@ fn point_latest_elsewhere(parent: &Path, gone: &OsStr) -> Result<(), Stays> {
     Ok(())
 }
 
-/// The newest run that is left beside it, also one that has only begun: names begin with the time.
+/// Name of the newest run in a directory, including one that has just started. Names start with the time.
 fn newest(parent: &Path) -> Option<String> {
     let entries = std::fs::read_dir(parent).ok()?.flatten();
     let runs = entries.filter(|entry| entry.path().join(layout::LOCK).is_file());
@@ -215,99 +229,101 @@ fn newest(parent: &Path) -> Option<String> {
     names.filter(|name| !name.starts_with('.') && name != layout::LATEST).max()
 }
 
-/// Folders that a removal left when it was killed.
+/// Directories that killed removals left.
 #[derive(Debug, Default)]
-pub struct LeftOver {
-    /// Those that are surely what is left of a run.
-    pub rests: Vec<PathBuf>,
-    /// How many have such a name and are not, or cannot be told.
-    pub others: u64,
+pub struct Leftovers {
+    /// Directories that are verifiably the rest of a run.
+    pub runs: Vec<PathBuf>,
+    /// Number of directories with such a name that are not, or cannot be verified.
+    pub unverified: u64,
 }
 
-/// Returns the leftovers of killed removals, in the folders of all experiments, or of one.
-pub fn left_over(results: &Path, experiment: Option<&str>) -> LeftOver {
+/// Finds the leftovers of killed removals, in all experiments or in one.
+pub fn find_leftovers(results: &Path, experiment: Option<&str>) -> Leftovers {
     let within = |folder: &Path| std::fs::read_dir(folder).into_iter().flatten().flatten();
-    let mut left = LeftOver::default();
+    let mut left = Leftovers::default();
     let named = |name: &OsStr| experiment.is_none_or(|one| name == one) && !name.to_string_lossy().starts_with('.');
     for parent in within(results).filter(|entry| named(&entry.file_name())) {
-        // A link to the folder of an experiment is followed, as where runs are listed.
+        // A symlink to the directory of an experiment is followed, as in the list of runs.
         let Ok(parent) = std::fs::canonicalize(parent.path()) else { continue };
-        for entry in within(&parent).filter(|entry| name_before(&entry.path()).is_some()) {
+        for entry in within(&parent).filter(|entry| original_name(&entry.path()).is_some()) {
             let path = entry.path();
-            match may_be_cleared(&path) {
-                // Another process is at it, or was.
+            match verify_leftover(&path) {
+                // Another process is removing it, or has removed it.
                 _ if index::is_locked(&path) => {}
-                Err(Stays::Gone) => {}
-                Ok(()) if git::committed(&path) == Committed::No => left.rests.push(path),
-                _ => left.others += 1,
+                Err(RemoveError::Gone) => {}
+                Ok(()) if git::committed(&path) == Committed::No => left.runs.push(path),
+                _ => left.unverified += 1,
             }
         }
     }
-    left.rests.sort();
-    left.rests.dedup();
+    left.runs.sort();
+    left.runs.dedup();
     left
 }
 
-/// Name of the folder of a run before it was set aside.
-fn name_before(folder: &Path) -> Option<&OsStr> {
+/// Name of a run's directory before it was set aside.
+fn original_name(folder: &Path) -> Option<&OsStr> {
     folder.file_name()?.to_str()?.strip_prefix(REMOVING).map(OsStr::new)
 }
 
-/// A rest proves itself as a run does, or there is nothing in it to lose: [`clear`] takes the proof last.
-fn may_be_cleared(folder: &Path) -> Result<(), Stays> {
-    let proof = manifest_of(folder, name_before(folder).unwrap_or_default()).map(drop);
+/// Verifies that a directory is the rest of a run: as for a run, or because only an empty lock file is left in it.
+fn verify_leftover(folder: &Path) -> Result<(), RemoveError> {
+    let verified = manifest_of(folder, original_name(folder).unwrap_or_default()).map(drop);
     let is_bare = |entry: io::Result<std::fs::DirEntry>| {
         entry.is_ok_and(|entry| {
             let empty = entry.metadata().is_ok_and(|found| found.is_file() && found.len() == 0);
             entry.file_name() == layout::LOCK && empty
         })
     };
-    match proof {
-        Err(Stays::NoRun(_)) if std::fs::read_dir(folder).is_ok_and(|mut entries| entries.all(is_bare)) => Ok(()),
-        proof => proof,
+    match verified {
+        Err(RemoveError::NotARun(_)) if std::fs::read_dir(folder).is_ok_and(|mut entries| entries.all(is_bare)) => {
+            Ok(())
+        }
+        verified => verified,
     }
 }
 
-/// Removes the rest of a run.
+/// Removes a leftover.
 ///
 /// # Errors
-/// Why it stays, or what of it cannot be removed.
-pub fn remove_rest(folder: &Path) -> Result<(), Stays> {
-    // Of a rest whose lock went already, there is nothing else.
-    let lock = match directory::lock_run(folder).map_err(Stays::from) {
-        Err(Stays::Gone) => None,
+/// It is not the rest of a run, or a file cannot be removed.
+pub fn remove_leftover(folder: &Path) -> Result<(), RemoveError> {
+    // The lock is removed last: without it the directory is empty.
+    let lock = match directory::lock_run(folder).map_err(RemoveError::from) {
+        Err(RemoveError::Gone) => None,
         lock => Some(lock?),
     };
-    may_be_cleared(folder)?;
+    verify_leftover(folder)?;
     clear(folder, lock)?;
-    match (folder.parent(), name_before(folder)) {
-        (Some(parent), Some(name)) => point_latest_elsewhere(parent, name),
+    match (folder.parent(), original_name(folder)) {
+        (Some(parent), Some(name)) => update_latest(parent, name),
         _ => Ok(()),
     }
 }
 
-/// Whether an open file is the one at a path.
+/// Returns true if an open file is the one at a path.
 #[cfg(unix)]
-fn is_this(open: &File, path: &Path) -> bool {
+fn is_same_file(open: &File, path: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
     let at = std::fs::symlink_metadata(path);
     open.metadata().ok().zip(at.ok()).is_some_and(|(a, b)| (a.dev(), a.ino()) == (b.dev(), b.ino()))
 }
 
 #[cfg(not(unix))]
-fn is_this(_: &File, path: &Path) -> bool {
+fn is_same_file(_: &File, path: &Path) -> bool {
     is_file(path)
 }
 
-/// Of all files, links not followed.
-pub fn bytes(folder: &Path) -> u64 {
+/// Bytes of all files below a directory. Symlinks are not followed.
+pub fn disk_usage(folder: &Path) -> u64 {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    let of = |entry: std::fs::DirEntry| match entry.metadata() {
-        Ok(found) if found.is_dir() => bytes(&entry.path()),
+    let size = |entry: std::fs::DirEntry| match entry.metadata() {
+        Ok(found) if found.is_dir() => disk_usage(&entry.path()),
         Ok(found) => found.len(),
         Err(_) => 0,
     };
-    entries.map(of).fold(0, u64::saturating_add)
+    entries.map(size).fold(0, u64::saturating_add)
 }
 
 #[cfg(test)]
@@ -335,52 +351,52 @@ mod tests {
     }
 
     #[test]
-    fn what_changed_or_went_since_it_was_looked_at_is_not_removed() {
+    fn a_run_that_changed_since_the_check_is_not_removed() {
         let results = tempfile::tempdir().unwrap();
         let path = run(&results);
-        let removable = may_go(&path).unwrap();
+        let removable = check_removable(&path).unwrap();
         describe(&path, "2026-11-22T00:00:00Z");
-        assert!(matches!(remove(&removable), Err(Stays::Changed)));
-        let (one, other) = (may_go(&path).unwrap(), may_go(&path).unwrap());
+        assert!(matches!(remove(&removable), Err(RemoveError::Changed)));
+        let (one, other) = (check_removable(&path).unwrap(), check_removable(&path).unwrap());
         let held = directory::reopen(&path).unwrap();
-        assert!(matches!(remove(&one), Err(Stays::Running)) && path.exists());
+        assert!(matches!(remove(&one), Err(RemoveError::Running)) && path.exists());
         drop(held);
         remove(&one).unwrap();
-        assert!(!path.exists() && matches!(remove(&other), Err(Stays::Gone)));
-        assert!(matches!(may_go(&path), Err(Stays::Gone)));
-        assert!(std::fs::read_dir(results.path().join("trial")).unwrap().next().is_none(), "`latest` went, too");
+        assert!(!path.exists() && matches!(remove(&other), Err(RemoveError::Gone)));
+        assert!(matches!(check_removable(&path), Err(RemoveError::Gone)));
+        assert!(std::fs::read_dir(results.path().join("trial")).unwrap().next().is_none(), "`latest` is removed, too");
     }
 
     #[test]
     #[cfg(unix)]
-    fn neither_a_link_nor_linked_proof_proves_a_run() {
+    fn a_symlink_or_a_symlinked_manifest_is_not_a_run() {
         let results = tempfile::tempdir().unwrap();
         let path = run(&results);
         let link = path.with_file_name("link");
         std::os::unix::fs::symlink(&path, &link).unwrap();
-        assert!(matches!(proven(&link), Err(Stays::Link)));
+        assert!(matches!(verify_run(&link), Err(RemoveError::Symlink)));
         let manifest = path.join(layout::MANIFEST);
         std::fs::rename(&manifest, results.path().join("manifest")).unwrap();
         std::os::unix::fs::symlink(results.path().join("manifest"), &manifest).unwrap();
-        assert!(matches!(proven(&path), Err(Stays::NoRun(_))));
+        assert!(matches!(verify_run(&path), Err(RemoveError::NotARun(_))));
     }
 
     #[test]
-    fn every_state_that_a_kill_may_leave_is_known_again() {
+    fn every_state_that_a_kill_may_leave_is_recognised() {
         let results = tempfile::tempdir().unwrap();
         let path = run(&results);
         let aside = path.with_file_name(format!("{REMOVING}{}", path.file_name().unwrap().to_str().unwrap()));
         std::fs::rename(&path, &aside).unwrap();
-        let known = || left_over(results.path(), Some("trial")).rests == [std::fs::canonicalize(&aside).unwrap()];
-        assert!(known() && left_over(results.path(), Some("other")).rests.is_empty());
+        let known = || find_leftovers(results.path(), Some("trial")).runs == [std::fs::canonicalize(&aside).unwrap()];
+        assert!(known() && find_leftovers(results.path(), Some("other")).runs.is_empty());
         std::fs::remove_file(aside.join(layout::MANIFEST)).unwrap();
         assert!(known());
         std::fs::remove_file(aside.join(layout::LOCK)).unwrap();
         assert!(known());
         write::replace(&aside.join("mine"), b"mine").unwrap();
-        assert!(!known() && matches!(remove_rest(&aside), Err(Stays::NoRun(_))));
+        assert!(!known() && matches!(remove_leftover(&aside), Err(RemoveError::NotARun(_))));
         std::fs::remove_file(aside.join("mine")).unwrap();
-        remove_rest(&aside).unwrap();
+        remove_leftover(&aside).unwrap();
         assert!(!aside.exists());
     }
 }

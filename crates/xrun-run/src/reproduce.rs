@@ -1,10 +1,11 @@
-//! Is a run that was run again the same run, and what has changed around it?
+//! Reproduction of a run: comparison of its metrics with those of a new run, and the changes in code, data and machine.
 
 use std::path::Path;
 
 use super::manifest;
 use crate::plan::Plan;
 use xrun_core::device::{Chosen, Kind, multiplies_in_tf32};
+use xrun_core::units::counted;
 use xrun_results::agreement;
 use xrun_results::agreement::Comparison;
 use xrun_results::built;
@@ -15,25 +16,25 @@ use xrun_results::reproduction::{Agreement, Change, Reproduction};
 use xrun_watch::host;
 use xrun_watch::stop::exit_code;
 
-/// On the CPU the same bits are asked for.
+/// Tolerance on the CPU: bit-identical metrics.
 pub const TOLERANCE_CPU: f64 = 0.0;
-/// On a GPU each number may be off by this share of its mean size, averaged over the run: rounding differs from the
-/// first step on, and training carries it further.
+/// Tolerance on a GPU: mean relative error of each metric over the run. Rounding differs from the first step on, and training
+/// amplifies the differences.
 pub const TOLERANCE_GPU: f64 = 0.1;
 
-/// Where the run that is to be reproduced came to.
+/// Records of the run that is to be reproduced.
 #[derive(Clone, Debug)]
 pub struct Original {
-    /// What ran, where, on what.
+    /// Manifest of the run.
     pub manifest: Manifest,
-    /// How it ended; `None` where nobody wrote that down.
+    /// Summary; `None` if the run was killed or is active.
     pub summary: Option<Summary>,
-    /// The last step in metrics.jsonl.
+    /// Last step in `metrics.jsonl`.
     pub last_step: Option<u64>,
 }
 
 impl Original {
-    /// Reads the records of a run's folder.
+    /// Reads the records of a run.
     ///
     /// # Errors
     /// The manifest, or a line of the metrics, is missing or damaged.
@@ -49,46 +50,45 @@ impl Original {
         self.summary.as_ref().map(|summary| summary.outcome)
     }
 
-    /// Whether it came to its end.
-    fn is_whole(&self) -> bool {
+    fn is_done(&self) -> bool {
         self.outcome().is_some_and(Outcome::is_done)
     }
 
-    /// How far it has to be run again: of one that ended early not farther than it came, and of one that failed in a
-    /// step through that step.
+    /// Number of steps of the reproduction: those of the original if it ended early, and one more if it failed in a step.
+    /// `None` for all steps.
     pub fn stop_after(&self) -> Option<u64> {
         let failed = matches!(self.outcome(), Some(Outcome::Diverged | Outcome::Failed | Outcome::Panicked));
-        // At least one: a run that stops at 0 does not validate the untrained model.
+        // At least one, because a run that stops at step 0 does not validate the untrained model.
         let last = self.last_step.unwrap_or(0).max(1);
-        (!self.is_whole()).then_some(if failed { last + 1 } else { last })
+        (!self.is_done()).then_some(if failed { last + 1 } else { last })
     }
 }
 
-/// What is not as it was: code, data, machine, device, by name.
+/// Changes of code, data, machine and device since the original run.
 pub fn changes(before: &Manifest, plan: &Plan, chosen: &Chosen) -> Vec<Change> {
     let here = std::env::current_dir().unwrap_or_default();
     let mut changes = Changes::default();
-    changes.of_code(&before.code, &built::code(&here, false));
+    changes.compare_code(&before.code, &built::code(&here, false));
     for (name, now) in &plan.facts.data_digests {
         if let Some(then) = before.data.get(name) {
-            changes.note(&format!("data: {name}"), then, now);
+            changes.compare(&format!("data: {name}"), then, now);
         }
     }
-    changes.of_host(&before.host, &host::host());
+    changes.compare_host(&before.host, &host::host());
     if before.watched.is_some() {
-        // Nobody knows what a command works on.
+        // The device of a command is unknown.
         return changes.0;
     }
     let (then, now) = (&before.device, manifest::device(chosen, &plan.experiment.device));
-    changes.note("device", &then.chosen, &now.chosen);
-    changes.note("device: name", &then.name, &now.name);
+    changes.compare("device", &then.chosen, &now.chosen);
+    changes.compare("device: name", &then.name, &now.name);
     let driver = |driver: &Option<String>| driver.clone().unwrap_or_else(|| "none".into());
-    changes.note("device: driver", &driver(&then.driver), &driver(&now.driver));
-    changes.known("device: compute capability", &then.compute_capability, &now.compute_capability);
-    changes.known("device: LLVM", &then.llvm, &now.llvm);
-    changes.known("device: kernels on the CPU", &then.cpu_kernels, &now.cpu_kernels);
-    changes.known("device: products of 32-bit floats", &then.float32_products, &now.float32_products);
-    // On the CPU the device is the processor, which has been named.
+    changes.compare("device: driver", &driver(&then.driver), &driver(&now.driver));
+    changes.compare_known("device: compute capability", &then.compute_capability, &now.compute_capability);
+    changes.compare_known("device: LLVM", &then.llvm, &now.llvm);
+    changes.compare_known("device: kernels on the CPU", &then.cpu_kernels, &now.cpu_kernels);
+    changes.compare_known("device: products of 32-bit floats", &then.float32_products, &now.float32_products);
+    // On the CPU the device is the processor, which is compared above.
     changes.0.dedup_by(|later, earlier| {
         later.what == "device: name" && (&later.then, &later.now) == (&earlier.then, &earlier.now)
     });
@@ -99,60 +99,63 @@ pub fn changes(before: &Manifest, plan: &Plan, chosen: &Chosen) -> Vec<Change> {
 struct Changes(Vec<Change>);
 
 impl Changes {
-    fn note(&mut self, what: &str, then: &str, now: &str) {
+    fn compare(&mut self, what: &str, then: &str, now: &str) {
         if then != now {
             self.0.push(Change { what: what.into(), then: then.into(), now: now.into() });
         }
     }
 
-    /// Of what one of the two does not have nothing can be said.
-    fn known(&mut self, what: &str, then: &Option<String>, now: &Option<String>) {
+    /// Compares values of which both are known.
+    fn compare_known(&mut self, what: &str, then: &Option<String>, now: &Option<String>) {
         if let (Some(then), Some(now)) = (then, now) {
-            self.note(what, then, now);
+            self.compare(what, then, now);
         }
     }
 
-    fn of_code(&mut self, then: &Code, now: &Code) {
-        self.note("code: version", &then.xrun, &now.xrun);
-        self.note("code: lock file", &then.lock_digest, &now.lock_digest);
-        self.note("code: features", &then.features.join(" "), &now.features.join(" "));
-        self.known("code: sources", &then.source_digest, &now.source_digest);
+    fn compare_code(&mut self, then: &Code, now: &Code) {
+        self.compare("code: version", &then.xrun, &now.xrun);
+        self.compare("code: lock file", &then.lock_digest, &now.lock_digest);
+        self.compare("code: features", &then.features.join(" "), &now.features.join(" "));
+        self.compare_known("code: sources", &then.source_digest, &now.source_digest);
         let commit = |code: &Code| {
             let changed = if code.built_with_changes == Some(true) { " with changes" } else { "" };
             code.built_commit.as_ref().map(|commit| format!("{commit}{changed}"))
         };
-        // The same sources may stand in many commits.
+        // Several commits may have the same sources.
         if then.source_digest != now.source_digest {
-            self.known("code: built from commit", &commit(then), &commit(now));
+            self.compare_known("code: built from commit", &commit(then), &commit(now));
         }
     }
 
-    fn of_host(&mut self, then: &Host, now: &Host) {
-        self.note("machine: processor", &then.processor, &now.processor);
-        self.note("machine: instruction sets", &then.instruction_sets, &now.instruction_sets);
-        self.note("machine: cores", &then.cores.to_string(), &now.cores.to_string());
-        self.note("machine: system", &then.system, &now.system);
+    fn compare_host(&mut self, then: &Host, now: &Host) {
+        self.compare("machine: processor", &then.processor, &now.processor);
+        self.compare("machine: instruction sets", &then.instruction_sets, &now.instruction_sets);
+        self.compare("machine: cores", &then.cores.to_string(), &now.cores.to_string());
+        self.compare("machine: system", &then.system, &now.system);
     }
 }
 
-/// What gives other numbers on the same machine.
-pub fn not_deterministic(chosen: &Chosen) -> Vec<String> {
+/// Sources of nondeterminism of a device.
+fn nondeterminism(chosen: &Chosen) -> Vec<String> {
     if chosen.kind == Kind::Cpu {
         return Vec::new();
     }
     let tf32 = chosen.found.capability.is_some_and(multiplies_in_tf32);
-    let rounded = tf32.then_some("of those that are tried some round the factors of products to ten bits (TF32)");
+    let tf32 = tf32.then_some("some matrix multiplication kernels round their inputs to 10 bits (TF32)");
     [
-        "kernels are chosen by timing them (autotune), and each adds numbers up in its own order",
-        "sums over many threads end in an order that the device chooses",
+        "kernels are chosen by timing (autotune), and each has its own order of summation",
+        "the order of atomic and parallel reductions varies",
     ]
     .into_iter()
-    .chain(rounded)
+    .chain(tf32)
     .map(str::to_owned)
     .collect()
 }
 
-/// Compares the two runs and draws the conclusion.
+/// Compares the two runs (`paths`: original and reproduction) and concludes whether they agree.
+///
+/// # Errors
+/// A record of either run is missing or damaged.
 pub fn conclude(
     original: &Original,
     paths: (&Path, &Path),
@@ -188,7 +191,7 @@ pub fn conclude(
         series: compared.series(),
         first_difference: compared.first_difference,
         changes,
-        not_deterministic: not_deterministic(chosen),
+        not_deterministic: nondeterminism(chosen),
         notes: notes(original),
     })
 }
@@ -201,19 +204,19 @@ fn agreement_of(compared: &Comparison, original: &Original, outcome: Option<Outc
     } else {
         return Agreement::Different;
     };
-    if ends_otherwise(original, outcome) {
+    if endings_differ(original, outcome) {
         Agreement::Different
     } else if compared.lines_reproduction < compared.lines_original {
         Agreement::Incomplete
-    } else if original.is_whole() && compared.lines_reproduction > compared.lines_original {
+    } else if original.is_done() && compared.lines_reproduction > compared.lines_original {
         Agreement::Different
     } else {
         near
     }
 }
 
-/// A loss that is not a number belongs to the numbers of a run.
-fn ends_otherwise(original: &Original, outcome: Option<Outcome>) -> bool {
+/// Returns true if exactly one of the runs diverged: a loss that is not finite is not in the metrics.
+fn endings_differ(original: &Original, outcome: Option<Outcome>) -> bool {
     let diverged = |outcome: Option<Outcome>| outcome == Some(Outcome::Diverged);
     diverged(original.outcome()) != diverged(outcome)
 }
@@ -225,51 +228,54 @@ fn message(
     outcome: Option<Outcome>,
     tolerance: f64,
 ) -> String {
-    let lines = format!("{} lines with {} numbers", compared.lines_compared, compared.values_compared);
+    let lines =
+        format!("{} with {}", counted(compared.lines_compared, "line"), counted(compared.values_compared, "number"));
     let last = compared.last_step.unwrap_or(0);
     let first = compared.first_difference.as_ref().map_or(String::new(), |first| {
         let (then, now) = (&first.original, &first.reproduction);
         format!("the first difference is at step {}: {} was {then} and is {now}", first.step, first.value)
     });
     match agreement {
-        Agreement::Identical => format!("the same bits in {lines}, up to step {last}"),
+        Agreement::Identical => format!("bit-identical: {lines}, up to step {last}"),
         Agreement::WithinTolerance => format!(
-            "{} of {lines} differ, and on average none by more than {} of its size; {first}",
-            compared.values_different, tolerance
+            "within the tolerance of {tolerance}: {} of {} differ; {first}",
+            compared.values_different,
+            counted(compared.values_compared, "number")
         ),
         Agreement::Incomplete => format!(
-            "the same in {lines}, and then the reproduction ended: {} lines of {}",
+            "incomplete: identical in {lines}, but the reproduction has only {} of {} lines",
             compared.lines_reproduction, compared.lines_original
         ),
         Agreement::Different if !first.is_empty() => {
-            format!("{} of {} numbers differ; {first}", compared.values_different, compared.values_compared)
+            format!("different: {} of {} numbers; {first}", compared.values_different, compared.values_compared)
         }
-        Agreement::Different if ends_otherwise(original, outcome) => {
-            let words = |outcome: Option<Outcome>| outcome.map_or("cut off", Outcome::words);
+        Agreement::Different if endings_differ(original, outcome) => {
+            let words = |outcome: Option<Outcome>| outcome.map_or("killed", Outcome::words);
             format!(
-                "the same in {lines}, but the run ended as {} and the reproduction as {}",
+                "different: identical in {lines}, but the run ended as {} and the reproduction as {}",
                 words(original.outcome()),
                 words(outcome)
             )
         }
         Agreement::Different => {
-            format!("{} lines became {}", compared.lines_original, compared.lines_reproduction)
+            format!("different: {} lines instead of {}", compared.lines_reproduction, compared.lines_original)
         }
     }
 }
 
 fn notes(original: &Original) -> Vec<String> {
     let mut notes = Vec::new();
-    if !original.is_whole() {
-        let ended = original.outcome().map_or("has no summary: it goes on, or was killed".into(), |outcome| {
-            format!("ended early ({})", outcome.words())
-        });
-        notes.push(format!("the run {ended}; it was compared up to step {}", original.last_step.unwrap_or(0)));
+    if !original.is_done() {
+        let ended = original
+            .outcome()
+            .map_or("has no summary (active or killed)".into(), |outcome| format!("ended early ({})", outcome.words()));
+        notes.push(format!("the original {ended}; compared up to step {}", original.last_step.unwrap_or(0)));
     }
     match original.manifest.resumed.len() {
         0 => {}
         times => notes.push(format!(
-            "the run was resumed {times} times; if a resume changed a value (-s), the steps before it had another one"
+            "the original was resumed {}; a resume may have changed values (-s) for later steps",
+            if times == 1 { "once".into() } else { format!("{times} times") }
         )),
     }
     notes

@@ -1,4 +1,4 @@
-//! How is a run continued, so that it gives the numbers that it would have given?
+//! Resuming a run, with the numbers that it would have had without the interruption.
 
 use std::path::{Path, PathBuf};
 
@@ -10,6 +10,7 @@ use xrun_core::experiment::resolved;
 use xrun_core::files::write;
 use xrun_core::files::write::WriteError;
 use xrun_core::files::{layout, seal};
+use xrun_core::units::counted;
 use xrun_results::command_line;
 use xrun_results::format::{LoopState, Manifest, MetricsLine};
 use xrun_results::read;
@@ -17,165 +18,174 @@ use xrun_results::read::ReadError;
 use xrun_results::timestamp;
 use xrun_results::trust;
 
-/// Where a run can be continued from.
+/// Point from which a run can be resumed.
 #[derive(Debug)]
-pub struct Continuation {
-    /// Where the loop stood at the checkpoint; at its beginning where there is none.
+pub struct ResumePoint {
+    /// State of the loop at the checkpoint; all zero without one.
     pub state: LoopState,
-    /// The checkpoint to load; `None` starts again at step 0.
+    /// Checkpoint to load; `None` restarts at step 0.
     pub checkpoint: Option<PathBuf>,
-    /// The run's manifest, as it is on the disk.
+    /// Manifest of the run.
     pub manifest: Manifest,
-    /// Counts the processes that wrote into the directory before.
+    /// Number of processes that wrote to the directory before.
     pub segment: u32,
-    /// What is damaged and was passed over, for people; each names a file.
-    pub passed_over: Vec<String>,
+    /// Messages about damaged files that were ignored.
+    pub damaged: Vec<String>,
 }
 
-/// A run cannot be continued.
+/// Reason why a run cannot be resumed.
 #[derive(Debug, thiserror::Error)]
 pub enum ResumeError {
     /// A record of the run is missing or damaged.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// Files that came after the checkpoint cannot be cut off.
+    /// A file cannot be written or removed.
     #[error(transparent)]
     Write(#[from] WriteError),
-    /// All its steps are done.
-    #[error("{} is finished: all its steps are done; {again}", run.display())]
+    /// All steps of the run are done.
+    #[error("{}: all steps are done; {hint}", run.display())]
     Finished {
-        /// The run's folder.
+        /// Directory of the run.
         run: PathBuf,
-        /// What to do for a new run.
-        again: String,
+        /// Advice on how to train further.
+        hint: String,
     },
-    /// Early stopping ended it.
+    /// Early stopping ended the run.
     #[error(
-        "{} is finished: it {why}; run its `{}` again with a larger `training.early_stopping.patience` for a new run that \
-         goes further",
+        "{}: the run {why}; to train further, start a new run of its `{}` with a larger `training.early_stopping.patience`",
         run.display(),
         layout::RESOLVED
     )]
     StoppedEarly {
-        /// The run's folder.
+        /// Directory of the run.
         run: PathBuf,
-        /// Why it stopped, for people.
+        /// Message of the ending.
         why: String,
     },
     /// Another process holds the run's lock.
-    #[error("{} is being written by another process; wait for it or stop it first", run.display())]
+    #[error("{}: another process is writing to the run; wait for it or stop it", run.display())]
     Busy {
-        /// The run's folder.
+        /// Directory of the run.
         run: PathBuf,
     },
-    /// The metrics do not reach up to the checkpoint, or are damaged before it.
-    #[error("{}: {message}; put the file back from a copy, or start a new run with `{}`", path.display(), layout::RESOLVED)]
+    /// The metrics are incomplete or damaged before the checkpoint.
+    #[error("{}: {message}; restore the file from a copy, or start a new run with `{}`", path.display(), layout::RESOLVED)]
     Metrics {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it, for people.
+        /// Description of the damage.
         message: String,
     },
-    /// A folder that a resume deletes from is a symbolic link.
-    #[error("{} is a link, and a resume deletes checkpoints; put the folder itself there", path.display())]
-    Link {
-        /// The link.
+    /// The directory of the checkpoints is a symlink.
+    #[error(
+        "{} is a symlink, which a resume does not follow because it deletes checkpoints; replace it by the directory",
+        path.display()
+    )]
+    Symlink {
+        /// The symlink.
         path: PathBuf,
     },
     /// The data is not what the run was trained on.
-    #[error("the data set `{name}` is no longer what {} was trained on (digest {found}, then {then}); give the old data back, or start a new run", run.display())]
+    #[error(
+        "{}: the data `{name}` has changed since the run was started (digest {then}, now {found}); restore the original data \
+         or start a new run",
+        run.display()
+    )]
     OtherData {
-        /// The run's folder.
+        /// Directory of the run.
         run: PathBuf,
-        /// The name of the data set.
+        /// Name of the data.
         name: String,
-        /// The digest of the data that is there.
+        /// Digest of the data now.
         found: String,
-        /// The digest in the run's manifest.
+        /// Digest in the run's manifest.
         then: String,
     },
 }
 
-/// Looks at what a run left. Changes nothing. `further`: one that has done all its steps is to do more.
+/// Finds the point from which a run can be resumed. Changes nothing. `extend` allows a run that has done all its steps.
 ///
 /// # Errors
-/// There is nothing to go on with, or what is there does not read.
-pub fn continuation(run: &Path, further: bool) -> Result<Continuation, ResumeError> {
+/// The run is finished, or its records are missing or damaged.
+pub fn find_resume_point(run: &Path, extend: bool) -> Result<ResumePoint, ResumeError> {
     let manifest = read::manifest(run)?;
     let done = read::summary(run)?.filter(|summary| summary.outcome.is_done());
     if let Some(summary) = done.as_ref().filter(|summary| summary.steps < summary.steps_planned) {
         return Err(ResumeError::StoppedEarly { run: run.to_path_buf(), why: summary.message.clone() });
     }
-    if done.is_some() && !further {
-        let again = match command_line::command_of_the_whole(&manifest.command) {
+    if done.is_some() && !extend {
+        let hint = match command_line::command_of_the_whole(&manifest.command) {
             Some(whole) => format!("it was a short run: `{whole}` runs all steps of the experiment"),
-            None => format!("`resume --epochs N` trains it further, and its `{}` begins a new run", layout::RESOLVED),
+            None => {
+                format!("use `resume --epochs N` to train it further, or start a new run of its `{}`", layout::RESOLVED)
+            }
         };
-        return Err(ResumeError::Finished { run: run.to_path_buf(), again });
+        return Err(ResumeError::Finished { run: run.to_path_buf(), hint });
     }
     let folder = run.join(layout::CHECKPOINTS);
     if std::fs::symlink_metadata(&folder).is_ok_and(|found| found.is_symlink()) {
-        return Err(ResumeError::Link { path: folder });
+        return Err(ResumeError::Symlink { path: folder });
     }
-    let mut passed_over = Vec::new();
-    // Newest first; one that is not what was written is passed over.
+    let mut damaged = Vec::new();
+    // Newest first; a damaged checkpoint is skipped.
     let found = read::checkpoints(run).into_iter().rev().find_map(|(step, path)| {
-        let sound = checkpoint::sound(&path, step, &manifest);
-        sound.map_err(|message| passed_over.push(message)).ok().map(|state| (state, path))
+        let verified = checkpoint::verify(&path, step, &manifest);
+        verified.map_err(|error| damaged.push(error.to_string())).ok().map(|state| (state, path))
     });
     let (state, checkpoint) = found.map_or((LoopState::default(), None), |(state, path)| (state, Some(path)));
-    reaches(run, &state)?;
+    check_metrics(run, &state)?;
     if let Err(error @ ReadError::Content { .. }) = read::plan(run) {
-        passed_over.push(error.to_string());
+        damaged.push(error.to_string());
     }
-    let damaged = read::memory(run).into_iter().flatten().filter(|line| matches!(line, Err(ReadError::Content { .. })));
-    if let count @ 1.. = damaged.count() {
-        passed_over.push(format!("{}: {count} lines are damaged", run.join(layout::MEMORY).display()));
+    let is_damaged = |line: &Result<_, ReadError>| matches!(line, Err(ReadError::Content { .. }));
+    if let count @ 1.. = read::memory(run).into_iter().flatten().filter(is_damaged).count() {
+        let lines = counted(count as u64, "damaged line");
+        damaged.push(format!("{}: {lines}", run.join(layout::MEMORY).display()));
     }
     let segment = u32::try_from(manifest.resumed.len() + 1).unwrap_or(u32::MAX);
-    Ok(Continuation { state, checkpoint, manifest, segment, passed_over })
+    Ok(ResumePoint { state, checkpoint, manifest, segment, damaged })
 }
 
-/// Whether a line of the metrics is of the time up to this state.
-fn belongs(line: &MetricsLine, state: &LoopState) -> bool {
+/// Returns true if a line of the metrics was written before this state was saved.
+fn is_before(line: &MetricsLine, state: &LoopState) -> bool {
     match line {
         MetricsLine::Train { step, .. } => *step <= state.step,
         MetricsLine::Validation { step, .. } => *step < state.step || (*step == state.step && state.validated),
     }
 }
 
-/// The metrics are whole up to the checkpoint, or an error: a run that went on would be without lines that nobody misses.
-fn reaches(run: &Path, state: &LoopState) -> Result<(), ResumeError> {
+/// Checks that the metrics are complete up to the checkpoint: lines that are missing would not be noticed after the resume.
+fn check_metrics(run: &Path, state: &LoopState) -> Result<(), ResumeError> {
     let path = run.join(layout::METRICS);
-    let wrong = |message: String| Err(ResumeError::Metrics { path: path.clone(), message });
+    let damaged = |message: String| Err(ResumeError::Metrics { path: path.clone(), message });
     let lines = match read::metrics(run) {
         Err(error) if error.is_missing() && state.step == 0 => return Ok(()),
         lines => lines?,
     };
     let mut count = 0;
-    // Behind the checkpoint lines may be missing or damaged: they are cut off.
+    // Lines after the checkpoint may be missing or damaged: the resume removes them.
     for line in lines.take(state.metrics_lines as usize) {
         match line {
-            Ok(line) if belongs(&line, state) => count += 1,
+            Ok(line) if is_before(&line, state) => count += 1,
             Ok(_) => break,
             Err(ReadError::Content { message, .. }) => {
                 let step = state.step;
-                return wrong(format!("{message}; lines up to the checkpoint of step {step} are needed to go on"));
+                return damaged(format!("{message}; a resume needs all lines up to the checkpoint of step {step}"));
             }
             Err(error) => return Err(error.into()),
         }
     }
     match state.metrics_lines {
         lines if lines == count => Ok(()),
-        lines => wrong(format!(
-            "has {count} lines up to the checkpoint of step {}, which was written after {lines}",
-            state.step
-        )),
+        lines => damaged(format!("{count} of {lines} lines up to the checkpoint of step {} are left", state.step)),
     }
 }
 
-/// The same data as before, or an error that names what changed.
-pub fn same_data(run: &Path, before: &Manifest, plan: &Plan) -> Result<(), ResumeError> {
+/// Checks that the data has not changed since the run was started.
+///
+/// # Errors
+/// It has changed.
+pub fn check_data(run: &Path, before: &Manifest, plan: &Plan) -> Result<(), ResumeError> {
     for (name, found) in &plan.facts.data_digests {
         if let Some(then) = before.data.get(name).filter(|then| *then != found) {
             let run = run.to_path_buf();
@@ -185,47 +195,49 @@ pub fn same_data(run: &Path, before: &Manifest, plan: &Plan) -> Result<(), Resum
     Ok(())
 }
 
-/// Makes the directory what it was at the checkpoint: lines of later steps go, the summary goes, and the manifest
-/// says that the run was resumed, by which command, and which values (`section.key=value`) changed. The caller holds the
-/// run's lock.
-pub fn rewind(run: &Path, continuation: &mut Continuation, overrides: &[String]) -> Result<(), WriteError> {
+/// Rewinds the directory to the checkpoint: removes the summary and the lines of later steps, and records the resume in the
+/// manifest with its command and the values (`section.key=value`) that it changes. The caller holds the run's lock.
+///
+/// # Errors
+/// A file cannot be written.
+pub fn rewind(run: &Path, point: &mut ResumePoint, overrides: &[String]) -> Result<(), WriteError> {
     remove_unfinished(run)?;
-    let state = &continuation.state;
-    let mut kept = 0;
+    let state = &point.state;
+    let mut lines = 0;
     write::keep_first_lines(&run.join(layout::METRICS), |line| {
-        let keeps = read::parsed(line.as_bytes()).is_ok_and(|line| belongs(&line, state));
-        kept += u64::from(keeps);
-        keeps
+        let keep = read::parsed(line.as_bytes()).is_ok_and(|line| is_before(&line, state));
+        lines += u64::from(keep);
+        keep
     })?;
-    continuation.state.metrics_lines = kept;
-    let state = &continuation.state;
-    // Later checkpoints are there only when they did not read; they would be taken for the newest again.
+    point.state.metrics_lines = lines;
+    let state = &point.state;
+    // Later checkpoints are damaged, and would be tried first by the next resume.
     for (step, path) in read::checkpoints(run) {
         if step > state.step {
             write::at(&path, std::fs::remove_dir_all(&path))?;
         }
     }
-    goes_on(run, continuation, overrides)
+    record_resume(run, point, overrides)
 }
 
-/// Removes the temporary files of killed writes, in the folders that the run alone writes to.
+/// Removes the temporary files of killed writes, in the directories to which only the run writes.
 fn remove_unfinished(run: &Path) -> Result<(), WriteError> {
     write::at(run, write::remove_unfinished(run))?;
     let pictures = run.join(layout::PICTURES);
     match std::fs::symlink_metadata(&pictures) {
-        // Behind a link nothing is removed.
+        // Symlinks are not followed.
         Ok(found) if found.is_dir() => write::at(&pictures, write::remove_unfinished(&pictures)),
         _ => Ok(()),
     }
 }
 
-/// As [`rewind`], of a run whose work a command does: how far it goes back, only the command knows.
+/// Variant of [`rewind`] for a run whose work is done by a command: only the command knows its checkpoint.
 ///
 /// # Errors
 /// A file cannot be written.
-pub fn begin_again(
+pub fn rewind_command(
     run: &Path,
-    continuation: &mut Continuation,
+    point: &mut ResumePoint,
     plan: &Plan,
     overrides: &[String],
 ) -> Result<(), WriteError> {
@@ -234,17 +246,17 @@ pub fn begin_again(
         replace_experiment(run, plan)?;
     }
     write::replace_json(&run.join(layout::PLAN), &plan.to_file(0))?;
-    if fingerprint(plan) != continuation.manifest.fingerprint {
-        continuation.manifest.fingerprint = checkpoint::CHANGED.into();
+    if fingerprint(plan) != point.manifest.fingerprint {
+        point.manifest.fingerprint = checkpoint::CHANGED_BY_RESUME.into();
     }
-    goes_on(run, continuation, overrides)
+    record_resume(run, point, overrides)
 }
 
-/// Replaces `resolved.toml` by what a resume changed. A folder that this user created stays known as such; another does not
-/// become so.
+/// Replaces `resolved.toml` by the experiment of the resume. The signature of a directory that this user created is renewed;
+/// another directory is not signed.
 ///
 /// # Errors
-/// It cannot be written.
+/// The file cannot be written.
 pub fn replace_experiment(run: &Path, plan: &Plan) -> Result<(), WriteError> {
     let own = trust::check_run(run).is_ok();
     xrun_results::resolved::keep(&run.join(layout::RESOLVED), &seal::text(&resolved::to_toml(&plan.experiment, None)))?;
@@ -254,11 +266,11 @@ pub fn replace_experiment(run: &Path, plan: &Plan) -> Result<(), WriteError> {
     Ok(())
 }
 
-/// Takes away what said that the run had ended. A kill behind this leaves a run that can be resumed.
+/// Removes the records that mark the run as ended. A kill after this leaves a run that can be resumed.
 ///
 /// # Errors
 /// A file cannot be removed.
-pub fn open_again(run: &Path) -> Result<(), WriteError> {
+pub fn clear_ending(run: &Path) -> Result<(), WriteError> {
     for file in [layout::SUMMARY, layout::VERDICT, layout::POST_MORTEM] {
         let path = run.join(file);
         if path.exists() {
@@ -268,10 +280,10 @@ pub fn open_again(run: &Path) -> Result<(), WriteError> {
     Ok(())
 }
 
-/// Says in the manifest that the run goes on, and nowhere that it has ended.
-fn goes_on(run: &Path, continuation: &mut Continuation, overrides: &[String]) -> Result<(), WriteError> {
-    open_again(run)?;
-    let (now, manifest) = (timestamp::now(), &mut continuation.manifest);
+/// Records the resume in the manifest and removes the records that mark the run as ended.
+fn record_resume(run: &Path, point: &mut ResumePoint, overrides: &[String]) -> Result<(), WriteError> {
+    clear_ending(run)?;
+    let (now, manifest) = (timestamp::now(), &mut point.manifest);
     for key in overrides.iter().map(|text| key_of(text)) {
         manifest.origins.insert(key.to_owned(), format!("command line of the resume at {now}"));
     }

@@ -1,11 +1,11 @@
-//! What does a run carry from step to step? Numbers, open files, and who is told.
+//! State of a run between steps: numbers, open files, the observer.
 
 use std::time::{Duration, Instant};
 
 use super::RunError;
 use super::clock::Clock;
-use super::limits::{Bounds, Reached};
-use super::norms::Norms;
+use super::gradient_norms::GradientNorms;
+use super::limits::{LimitReached, MemoryLimits};
 use super::observer::Observer;
 use super::post_mortem;
 use super::recorder::Recorder;
@@ -18,52 +18,52 @@ use xrun_results::format::{LoopState, MetricsLine, Outcome, OwnerSummary, PostMo
 use xrun_results::timestamp;
 use xrun_watch::stop::{Ending, StopSignal};
 
-/// Everything that the loop reads and writes besides the task.
+/// State that the training loop reads and writes besides the task.
 pub struct Session<'a> {
-    /// What will happen.
+    /// Plan of the run.
     pub plan: &'a Plan,
-    /// How far it came, as a checkpoint keeps it.
+    /// Progress, as a checkpoint stores it.
     pub state: LoopState,
-    /// What writes the result.
+    /// Writer of the run's records.
     pub recorder: Recorder,
-    /// How long the parts of a step take.
+    /// Time spent in each phase of the loop.
     pub clock: Clock,
-    /// The last gradient norms.
-    pub norms: Norms,
-    /// Who is told.
+    /// Window of the last gradient norms.
+    pub norms: GradientNorms,
+    /// Receiver of events.
     pub observer: &'a mut dyn Observer,
-    /// Time within training steps of this process.
+    /// Time that this process has spent in training steps.
     pub training: Duration,
-    /// The validation metric by which a checkpoint is best.
+    /// Validation metric that selects the best checkpoint.
     pub best_by: Option<(String, Better)>,
-    /// The step of the best checkpoint, once the run has gone back to it.
+    /// Step of the best checkpoint, once the run has been restored to it.
     pub restored: Option<u64>,
-    /// The observer knows that memory grows.
-    pub growing_told: bool,
-    /// The state that was saved last: step, and whether it was validated.
+    /// True after the observer was notified that memory grows.
+    pub growth_reported: bool,
+    /// State that was saved last: step, and whether it was validated.
     pub saved: Option<(u64, bool)>,
-    /// Limits on memory.
-    pub bounds: Bounds,
-    /// This process has done a step, so the operations of a step are tuned.
-    pub tuned: bool,
-    /// The same of a validation.
-    pub tuned_validation: bool,
-    /// Ends a probe after this many steps.
+    /// Memory limits.
+    pub limits: MemoryLimits,
+    /// True after the first step of this process, which autotunes the operations of a step.
+    pub step_tuned: bool,
+    /// True after the first validation of this process, which autotunes the operations of a validation.
+    pub validation_tuned: bool,
+    /// Number of steps after which a probe ends.
     pub stop_after: Option<u64>,
-    /// Stops the run after this step, to go on later.
+    /// Step after which the run stops, to be resumed later.
     pub until: Option<u64>,
-    /// That of the memory limit that ended it.
+    /// Post-mortem of the memory limit that ended the run.
     pub post_mortem: Option<PostMortem>,
     stop: &'a StopSignal,
     started: Instant,
-    /// When the clock of the time limit began: with the program; in a probe, after its first step, which tunes.
+    /// Start of the time limit: that of the program; in a probe the end of the first step, which autotunes.
     limit_from: Option<Instant>,
     steps_before: u64,
     items_before: u64,
 }
 
 impl<'a> Session<'a> {
-    /// `state` is where the run stands: all zero for a new one.
+    /// Creates the session of a run. `state` is all zero for a new run.
     pub fn new(
         plan: &'a Plan,
         state: LoopState,
@@ -73,7 +73,7 @@ impl<'a> Session<'a> {
         program_started: Instant,
     ) -> Self {
         let buffer = Buffers::new(&plan.experiment.limits).gradient_norms;
-        let norms = Norms::new(&recorder.ledger, &buffer, &state.gradient_norms);
+        let norms = GradientNorms::new(&recorder.ledger, &buffer, &state.gradient_norms);
         Self {
             plan,
             recorder,
@@ -83,11 +83,11 @@ impl<'a> Session<'a> {
             training: Duration::ZERO,
             best_by: plan.best_by().and_then(|metric| Some((metric.name.to_owned(), metric.better?))),
             restored: None,
-            growing_told: false,
+            growth_reported: false,
             saved: None,
-            bounds: Bounds::new(&plan.experiment.limits),
-            tuned: false,
-            tuned_validation: false,
+            limits: MemoryLimits::new(&plan.experiment.limits),
+            step_tuned: false,
+            validation_tuned: false,
             stop_after: None,
             until: None,
             post_mortem: None,
@@ -100,43 +100,43 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Ends after so many steps: as a probe does, whose time is counted from the end of its first step.
-    pub fn stops_after(&mut self, steps: Option<u64>) {
+    /// Makes the session a probe of that many steps, whose time limit counts from the end of its first step.
+    pub fn set_probe_steps(&mut self, steps: Option<u64>) {
         self.stop_after = steps;
         if self.is_probe() {
             self.limit_from = None;
         }
     }
 
-    /// Whether it is to say what the experiment needs, and no more.
+    /// Returns true if the run only measures what the experiment needs.
     pub fn is_probe(&self) -> bool {
         self.stop_after.is_some()
     }
 
-    /// Whether what was asked of the device since the last time was done.
+    /// Fails if the device's own thread has panicked since the last check.
     ///
-    /// The device's own thread may panic in a call that nobody waits for; all would go on with wrong numbers.
+    /// Calls to the device are asynchronous: without the check, training would continue with wrong numbers.
     ///
     /// # Errors
     /// The panic.
-    pub fn device_is_well(&mut self) -> Result<(), RunError> {
+    pub fn check_device(&mut self) -> Result<(), RunError> {
         panics::survived().map_or(Ok(()), |panic| Err(RunError::Device(panic)))
     }
 
-    /// A step is done.
-    pub fn stepped(&mut self) {
+    /// Notes the end of a step.
+    pub fn step_finished(&mut self) {
         self.limit_from.get_or_insert_with(Instant::now);
     }
 
-    /// When the time limit is reached, and how the run ends then.
+    /// Time at which the time limit is reached, and the ending it causes.
     fn time_limit(&self) -> Option<(Instant, Ending)> {
         let limit = self.plan.experiment.training.time_limit?;
         let message = format!("`training.time_limit` = {limit} was reached after step {}", self.state.step);
         Some((self.limit_from? + limit.0, Ending::new(Outcome::TimeLimit, message)))
     }
 
-    /// Why the run should stop before its end, if it should.
-    pub fn asked_to_stop(&self) -> Option<Ending> {
+    /// Ending requested by a signal or by the time limit, if any.
+    pub fn stop_request(&self) -> Option<Ending> {
         if self.stop.raised() {
             return Some(Ending::new(
                 Outcome::Interrupted,
@@ -146,43 +146,44 @@ impl<'a> Session<'a> {
         self.time_limit().filter(|(at, _)| Instant::now() >= *at).map(|(_, ending)| ending)
     }
 
-    /// The device had no memory to give: as a limit that is reached. The pool is not asked; it may be broken.
-    pub fn device_is_full(&mut self, asked: Option<u64>, parameters: u64) -> Result<Ending, RunError> {
-        let reserved = self.recorder.seen().0.and_then(|line| line.device).map_or(0, |pool| pool.reserved);
-        let reached = Reached::refused(asked, self.recorder.gpu_memory(), reserved);
+    /// Handles an allocation that the device refused as a limit that is reached. The pool is not queried: its state may be
+    /// invalid.
+    pub fn device_out_of_memory(&mut self, requested: Option<u64>, parameters: u64) -> Result<Ending, RunError> {
+        let reserved = self.recorder.newest_sample().and_then(|line| line.device).map_or(0, |pool| pool.reserved);
+        let reached = LimitReached::refused(requested, self.recorder.gpu_memory(), reserved);
         self.limit_reached(&reached, parameters)
     }
 
-    /// Writes the post-mortem of a memory limit; the ending says the most important of it.
-    pub fn limit_reached(&mut self, reached: &Reached, parameters: u64) -> Result<Ending, RunError> {
+    /// Writes the post-mortem of a memory limit; the ending has a summary of it.
+    pub fn limit_reached(&mut self, reached: &LimitReached, parameters: u64) -> Result<Ending, RunError> {
         self.recorder.sync()?;
         let owners = self.owners();
         let run = &self.recorder.run;
-        let Some(line) = self.recorder.seen().0 else {
-            return Ok(Ending::new(Outcome::MemoryLimit, reached.sentence()));
+        let Some(line) = self.recorder.newest_sample() else {
+            return Ok(Ending::new(Outcome::MemoryLimit, reached.message()));
         };
-        let dead = post_mortem::post_mortem(&self.recorder, self.plan, reached, line, owners, parameters);
-        write::replace_json(&run.join(layout::POST_MORTEM), &dead)?;
-        let sentence = post_mortem::sentence(&dead, run);
-        self.post_mortem = Some(dead);
-        Ok(Ending::new(Outcome::MemoryLimit, sentence))
+        let record = post_mortem::build(&self.recorder, self.plan, reached, line, owners, parameters);
+        write::replace_json(&run.join(layout::POST_MORTEM), &record)?;
+        let message = post_mortem::message(&record, run);
+        self.post_mortem = Some(record);
+        Ok(Ending::new(Outcome::MemoryLimit, message))
     }
 
-    /// All steps are done that were asked for. What is due after the last of them has been done, too.
-    pub fn far_enough(&self) -> Option<Ending> {
-        let message = || format!("stopped after step {}, as far as was asked for", self.state.step);
+    /// Ending of a run that has done the requested number of steps, including everything due after the last one.
+    pub fn requested_steps_done(&self) -> Option<Ending> {
+        let message = || format!("stopped after step {}, as requested", self.state.step);
         let last = self.stop_after.into_iter().chain(self.until).min()?;
         (self.state.step >= last).then(|| Ending::new(Outcome::Interrupted, message()))
     }
 
-    /// Writes a line of metrics, and counts it.
+    /// Writes and counts a line of metrics.
     pub fn metrics(&mut self, line: &MetricsLine) -> Result<(), RunError> {
         self.recorder.metrics(line)?;
         self.state.metrics_lines += 1;
         Ok(())
     }
 
-    /// The state as a checkpoint keeps it.
+    /// State as a checkpoint stores it.
     pub fn checkpoint_state(&self) -> LoopState {
         LoopState {
             version: VERSION,
@@ -192,14 +193,14 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// What goes into `summary.json`.
+    /// Builds the record `summary.json`.
     pub fn summary(&mut self, task: &dyn Task, ending: &Ending, run: &str) -> Summary {
         let state = self.checkpoint_state();
         let owners = self.owners();
         let demand = self.recorder.demand(&owners);
         let plan_and_actual = self.plan.forecast.as_ref().map(|forecast| {
             let file = self.plan.to_file(task.parameters());
-            forecast::beside(forecast, &file, &self.plan.experiment, &demand)
+            forecast::compare(forecast, &file, &self.plan.experiment, &demand)
         });
         let per_second = |count: u64| {
             let seconds = self.training.as_secs_f64();

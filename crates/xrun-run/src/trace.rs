@@ -1,12 +1,12 @@
-//! When is a sample taken, and how does it become a line?
+//! Memory samples of the run's own process, as lines of `memory.jsonl`.
 //!
-//! A sample is taken on the training thread at a rest point: the step's tensors are dropped and the device is done.
-//! What it costs is measured and stands in the line. The instrument's own memory is constant: nothing is kept but
-//! peaks.
+//! A sample is taken on the training thread between steps, when the step's tensors are dropped and the device is idle. Its
+//! cost is part of the line. The memory of the tracer is constant: only peaks are kept.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use crate::recorder::LoopPosition;
 use xrun_core::bounded::ledger::Ledger;
 use xrun_core::heap;
 use xrun_core::task::DeviceMemory;
@@ -14,52 +14,47 @@ use xrun_results::format::{DriverMemory, HostMemory, MemoryLine, MemorySummary, 
 use xrun_watch::memory::gpus::MeanLoad;
 use xrun_watch::memory::sources;
 
-/// The share of the time since the start of the process that may go into reading the parts of resident memory.
-const PARTS_SHARE: f64 = 0.001;
+/// Fraction of the time since the start of the process that may be spent on reading the breakdown of the RSS.
+const BREAKDOWN_TIME_FRACTION: f64 = 0.001;
 
-/// Takes samples.
+/// Sampler of heap, RSS, device memory and ledger.
 #[derive(Debug)]
 pub struct Tracer {
     ledger: Ledger,
     started: Instant,
     segment: u32,
-    parts_every: u64,
-    /// Time spent on the parts of resident memory.
-    parts_cost: Duration,
+    /// Cadence of the slow sources, in samples.
+    slow_every: u64,
+    /// Time spent on reading the breakdown of the RSS.
+    breakdown_cost: Duration,
     driver: Option<sources::GpuDriver>,
     peaks: MemorySummary,
     load: MeanLoad,
     cost: Duration,
 }
 
-/// What the caller knows of the moment.
+/// Facts about a sample that the caller supplies.
 #[derive(Debug)]
-pub struct Moment {
-    /// When the caller began to measure.
-    pub begun: Instant,
-    /// Optimiser steps done.
-    pub step: u64,
-    /// The epoch of that step, from 1; 0 before the first step.
-    pub epoch: u64,
-    /// Where in the loop it is.
-    pub point: Point,
-    /// What the device's pool says; `None` where there is none.
+pub struct SampleContext {
+    /// Time at which the caller started to measure.
+    pub start_time: Instant,
+    /// Position in the loop.
+    pub position: LoopPosition,
+    /// Statistics of the device's memory pool; `None` without one.
     pub device: Option<DeviceMemory>,
-    /// Bytes that a cleanup gave back; only after one.
-    pub freed: Option<u64>,
-    /// Microseconds in each part of the loop since the sample before.
+    /// Microseconds in each phase of the loop since the previous sample.
     pub phases: BTreeMap<String, u64>,
 }
 
 impl Tracer {
-    /// `gpu` is the index of the GPU in use, if any; `parts_every` the cadence of the slower sources, in samples.
-    pub fn new(ledger: &Ledger, segment: u32, parts_every: u64, gpu: Option<sources::GpuInUse>) -> Self {
+    /// Creates a tracer. `slow_every` is the cadence of the slow sources in samples, `gpu` the GPU in use, if any.
+    pub fn new(ledger: &Ledger, segment: u32, slow_every: u64, gpu: Option<sources::GpuInUse>) -> Self {
         Self {
             ledger: ledger.clone(),
             started: Instant::now(),
             segment,
-            parts_every: parts_every.max(1),
-            parts_cost: Duration::ZERO,
+            slow_every: slow_every.max(1),
+            breakdown_cost: Duration::ZERO,
             driver: gpu.and_then(sources::GpuDriver::open),
             peaks: MemorySummary::default(),
             load: MeanLoad::default(),
@@ -67,20 +62,21 @@ impl Tracer {
         }
     }
 
-    /// Takes a sample: asks the allocator, the ledger and the system.
-    pub fn sample(&mut self, moment: Moment) -> MemoryLine {
-        let begun = moment.begun;
+    /// Takes a sample from the allocator, the ledger and the system.
+    pub fn sample(&mut self, context: SampleContext) -> MemoryLine {
+        let SampleContext { start_time, position, device, phases } = context;
         let heap = heap::read();
-        let frequent = matches!(moment.point, Point::Step | Point::BeforeCleanup | Point::AfterCleanup);
-        let slow = !frequent || self.peaks.samples.is_multiple_of(self.parts_every);
-        let parts = if slow && self.reads_parts(moment.point) { self.parts() } else { sources::RssParts::default() };
+        let frequent = matches!(position.point, Point::Step | Point::BeforeCleanup | Point::AfterCleanup);
+        let slow = !frequent || self.peaks.samples.is_multiple_of(self.slow_every);
+        let with_breakdown = slow && self.breakdown_due(position.point);
+        let parts = if with_breakdown { self.breakdown() } else { sources::RssParts::default() };
         let line = MemoryLine {
             version: VERSION,
             segment: self.segment,
             time_us: microseconds(self.started.elapsed()),
-            step: moment.step,
-            epoch: moment.epoch,
-            point: moment.point,
+            step: position.step,
+            epoch: position.epoch,
+            point: position.point,
             host: HostMemory {
                 heap: heap.bytes,
                 heap_peak: heap.peak,
@@ -93,12 +89,12 @@ impl Tracer {
                 swap: parts.swap,
                 libraries: (slow && self.driver.is_some()).then(|| sources::libraries(&heap)).flatten(),
             },
-            device: moment.device,
+            device,
             driver: slow.then(|| self.driver.as_ref()?.read()).flatten(),
             container: slow.then(sources::container).flatten(),
             owners: self.ledger.read().into_iter().map(|owner| (owner.name.to_owned(), owner.bytes)).collect(),
-            freed: moment.freed,
-            phases_us: moment.phases,
+            freed: position.freed,
+            phases_us: phases,
             cost_us: 0,
             pressure: slow.then(sources::pressure).flatten(),
             processes: None,
@@ -106,26 +102,26 @@ impl Tracer {
         self.peaks.samples += 1;
         self.peaks.heap_at_end = line.host.heap;
         self.raise_peaks(&line);
-        let cost = begun.elapsed();
+        let cost = start_time.elapsed();
         self.cost += cost;
         MemoryLine { cost_us: microseconds(cost), ..line }
     }
 
-    /// The parts of resident memory cost the most, and the more, the more memory is mapped: they are read at the start,
-    /// at the end, and in between while that stays within [`PARTS_SHARE`].
-    fn reads_parts(&self, point: Point) -> bool {
-        let always = self.parts_every == 1 || matches!(point, Point::Start | Point::End);
-        always || self.parts_cost <= self.started.elapsed().mul_f64(PARTS_SHARE)
+    /// Returns true if the breakdown of the RSS is read with this sample. It is the slowest source, and slower the more memory
+    /// is mapped: it is read at the start, at the end, and otherwise within [`BREAKDOWN_TIME_FRACTION`].
+    fn breakdown_due(&self, point: Point) -> bool {
+        let always = self.slow_every == 1 || matches!(point, Point::Start | Point::End);
+        always || self.breakdown_cost <= self.started.elapsed().mul_f64(BREAKDOWN_TIME_FRACTION)
     }
 
-    fn parts(&mut self) -> sources::RssParts {
-        let begun = Instant::now();
+    fn breakdown(&mut self) -> sources::RssParts {
+        let start_time = Instant::now();
         let parts = sources::rss_parts();
-        self.parts_cost += begun.elapsed();
+        self.breakdown_cost += start_time.elapsed();
         parts
     }
 
-    /// Takes in a sample; of another process, too: peaks are those of the run.
+    /// Raises the run's peaks to those of a sample, which may be of an earlier process.
     pub fn raise_peaks(&mut self, line: &MemoryLine) {
         self.load.add(line.driver.and_then(|driver| driver.load));
         let peaks = &mut self.peaks;
@@ -136,17 +132,17 @@ impl Tracer {
         peaks.device_reserved_peak = peaks.device_reserved_peak.max(line.device.map(|pool| pool.reserved));
     }
 
-    /// What the driver tells of the GPU now.
+    /// Memory of the GPU by its driver.
     pub fn gpu_memory(&self) -> Option<DriverMemory> {
         self.driver.as_ref()?.read()
     }
 
-    /// Adds what writing a sample down took.
+    /// Adds the time that writing a sample took.
     pub fn add_cost(&mut self, cost: Duration) {
         self.cost += cost;
     }
 
-    /// Peaks of the run so far. `training` is the time of the steps, against which the trace's own cost is stated.
+    /// Peaks of the run so far. `training` is the time of the steps, to which the cost of the trace is relative.
     pub fn summary(&self, training: Duration) -> MemorySummary {
         let trace_seconds = self.cost.as_secs_f64();
         let trace_share = (!training.is_zero()).then(|| trace_seconds / training.as_secs_f64());
@@ -165,17 +161,18 @@ mod tests {
     use xrun_core::bounded::buffer::Buffer;
     use xrun_core::bounded::ledger::{Cap, Policy};
 
-    fn moment(step: u64, point: Point) -> Moment {
-        Moment { begun: Instant::now(), step, epoch: 1, point, device: None, freed: None, phases: BTreeMap::new() }
+    fn context(step: u64, point: Point) -> SampleContext {
+        let position = LoopPosition { step, epoch: 1, point, freed: None };
+        SampleContext { start_time: Instant::now(), position, device: None, phases: BTreeMap::new() }
     }
 
     #[test]
-    fn a_sample_names_each_owner_and_what_it_cost() {
+    fn a_sample_has_each_owner_and_its_own_cost() {
         let ledger = Ledger::default();
         let cache = Buffer::new("frame_cache", Policy::Evict, Cap { items: 10, bytes: 1000 }).register(&ledger);
         cache.set(2, 640);
         let mut tracer = Tracer::new(&ledger, 0, 20, None);
-        let line = tracer.sample(moment(0, Point::Start));
+        let line = tracer.sample(context(0, Point::Start));
         assert_eq!(line.owners["frame_cache"], 640);
         assert!(line.host.heap > 0 && line.host.heap_allocations > 0);
         assert_eq!(line.device, None, "what cannot be measured is absent, never 0");
@@ -184,24 +181,24 @@ mod tests {
 
     #[test]
     #[cfg(target_os = "linux")]
-    fn the_slower_sources_keep_their_cadence() {
+    fn slow_sources_keep_their_cadence() {
         let mut tracer = Tracer::new(&Ledger::default(), 0, 3, None);
         let slow: Vec<bool> =
-            (0..7).map(|step| tracer.sample(moment(step, Point::Step)).host.resident_peak.is_some()).collect();
+            (0..7).map(|step| tracer.sample(context(step, Point::Step)).host.resident_peak.is_some()).collect();
         assert_eq!(slow, [true, false, false, true, false, false, true]);
         let points = [Point::Epoch, Point::BeforeValidation, Point::AfterValidation, Point::Checkpoint, Point::End];
-        assert!(points.iter().all(|point| tracer.sample(moment(7, *point)).host.resident_peak.is_some()));
+        assert!(points.iter().all(|point| tracer.sample(context(7, *point)).host.resident_peak.is_some()));
     }
 
     #[test]
     #[cfg(target_os = "linux")]
-    fn the_parts_of_resident_memory_are_read_while_they_cost_little() {
+    fn the_breakdown_of_the_rss_is_read_within_its_time_budget() {
         let mut tracer = Tracer::new(&Ledger::default(), 0, 2, None);
-        assert!(tracer.sample(moment(0, Point::Start)).host.anonymous.is_some());
-        tracer.parts_cost = Duration::from_secs(3600);
-        assert_eq!(tracer.sample(moment(7, Point::Epoch)).host.anonymous, None);
-        assert!(tracer.sample(moment(7, Point::End)).host.anonymous.is_some());
-        tracer.parts_every = 1;
-        assert!(tracer.sample(moment(7, Point::Step)).host.anonymous.is_some(), "asked for at each sample");
+        assert!(tracer.sample(context(0, Point::Start)).host.anonymous.is_some());
+        tracer.breakdown_cost = Duration::from_secs(3600);
+        assert_eq!(tracer.sample(context(7, Point::Epoch)).host.anonymous, None);
+        assert!(tracer.sample(context(7, Point::End)).host.anonymous.is_some());
+        tracer.slow_every = 1;
+        assert!(tracer.sample(context(7, Point::Step)).host.anonymous.is_some(), "requested with each sample");
     }
 }

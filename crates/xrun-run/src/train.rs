@@ -1,20 +1,20 @@
-//! The main flow: what happens from the first step to the last?
+//! The training loop, from the first step to the last.
 //!
 //! ```text
 //! validate the untrained model
 //! for each step:  train -> write metrics -> sample memory -> validate if due -> clean if due -> save if due
 //! ```
-//! Reads top to bottom. What falls due when is the calendar's; what is kept between steps is numbers.
+//! Reads top to bottom. The module `calendar` decides what is due after a step; only numbers are kept between steps.
 
 use std::time::Instant;
 
 use super::clock::{Clock, LOOP};
-use super::limits::Reached;
+use super::learning_rate::{Steps, learning_rate};
+use super::limits::LimitReached;
 use super::observer::Event;
-use super::recorder::At;
-use super::schedule::{Steps, learning_rate};
+use super::recorder::LoopPosition;
 use super::session::Session;
-use super::{RunError, checkpoint, early_stopping, pictures};
+use super::{RunError, checkpoint, early_stopping, images};
 use crate::plan::calendar::{Due, due};
 use xrun_core::files::layout;
 use xrun_core::heap;
@@ -22,13 +22,14 @@ use xrun_core::panics;
 use xrun_core::settings::sections::CleanupAction;
 use xrun_core::task::metric::Interval;
 use xrun_core::task::{Phases, StepReport, Task};
+use xrun_core::units::counted;
 use xrun_results::format::{Best, MetricsLine, Outcome, Point};
 use xrun_results::loss;
 use xrun_results::verdict::Judgement;
 use xrun_watch::memory::sources;
 use xrun_watch::stop::{Ending, StopSignal};
 
-/// Trains from where the session stands until there is a reason to stop.
+/// Trains from the state of the session until there is a reason to stop.
 ///
 /// # Errors
 /// The data, the device or the disk fails.
@@ -42,55 +43,56 @@ pub fn train(task: &mut dyn Task, session: &mut Session<'_>) -> Result<Ending, R
         step: session.state.step,
     });
     let reached = sample(task, session, Point::Start, None)?;
-    // A first step that is too large leaves nothing else to say what was held when it was killed.
+    // If the first step is OOM-killed, this sample is all that shows what was held.
     session.recorder.sync()?;
-    if let Some(ending) = limited(task, session, reached)? {
-        return stopped(task, session, ending);
+    if let Some(ending) = limit_ending(task, session, reached)? {
+        return save_and_stop(task, session, ending);
     }
-    if let Some(ending) = session.asked_to_stop() {
-        return stopped(task, session, ending);
+    if let Some(ending) = session.stop_request() {
+        return save_and_stop(task, session, ending);
     }
-    let words = if session.state.step == 0 { "training starts" } else { "training goes on" };
+    let verb = if session.state.step == 0 { "starts" } else { "resumes" };
     let device = task.device_name();
     session
         .recorder
-        .log(&format!("step {}: {words} on {device}; {} steps are planned", session.state.step, plan.steps))?;
+        .log(&format!("step {}: training {verb} on {device}; planned steps: {}", session.state.step, plan.steps))?;
     if !session.state.validated
         && validation_due(session)
         && let Some(ending) = validate(task, session)?
     {
-        return stopped(task, session, ending);
+        return save_and_stop(task, session, ending);
     }
     while session.state.step < plan.steps {
-        if let Some(ending) = session.far_enough().or_else(|| session.asked_to_stop()) {
-            return stopped(task, session, ending);
+        if let Some(ending) = session.requested_steps_done().or_else(|| session.stop_request()) {
+            return save_and_stop(task, session, ending);
         }
-        if let Some(ending) = early_stopping::reached(session) {
-            return stopped_early(task, session, ending);
+        if let Some(ending) = early_stopping::ending(session) {
+            return stop_early(task, session, ending);
         }
         let step = session.state.step + 1;
         if let Some(ending) = train_step(task, session, step)? {
             return Ok(ending);
         }
-        if !session.tuned {
-            session.tuned = true;
-            settle(task, session);
+        if !session.step_tuned {
+            session.step_tuned = true;
+            free_tuning_pages(task, session);
         }
         let due = due(plan, step);
         if let Some(ending) = after_step(task, session, due)? {
-            return stopped(task, session, ending);
+            return save_and_stop(task, session, ending);
         }
     }
-    // All is done and saved: a limit that is reached only now stops nothing.
+    // Everything is done and saved: a limit that is reached only now changes nothing.
     sample(task, session, Point::End, None)?;
     if session.is_probe() {
-        load_again(task, session)?;
+        measure_load(task, session)?;
     }
     early_stopping::restore_best(session)?;
-    Ok(Ending::new(Outcome::Finished, format!("all {} steps are done", plan.steps)))
+    Ok(Ending::new(Outcome::Finished, format!("{} done", counted(plan.steps, "step"))))
 }
 
-/// The untrained model is looked at when the file says so; later states when the calendar does.
+/// Returns true if the current state is to be validated: the untrained model by `validation.at_start`, later states by
+/// the calendar.
 fn validation_due(session: &Session<'_>) -> bool {
     match session.state.step {
         0 => session.plan.experiment.validation.at_start,
@@ -98,20 +100,20 @@ fn validation_due(session: &Session<'_>) -> bool {
     }
 }
 
-/// One optimiser step. An ending says that there is no sense in going on.
+/// Does one optimiser step. Returns an ending if training has diverged.
 fn train_step(task: &mut dyn Task, session: &mut Session<'_>, step: u64) -> Result<Option<Ending>, RunError> {
     let plan = session.plan;
     let experiment = &plan.experiment;
     let steps = Steps { count: plan.steps, phase_ends: &plan.facts.phase_ends };
     let rate = learning_rate(&experiment.training.schedule, experiment.optimizer.learning_rate(), step, steps);
-    let begun = Instant::now();
+    let start_time = Instant::now();
     let report = task.train_step(step, rate, &mut session.clock)?;
     task.synchronise()?;
-    session.device_is_well()?;
+    session.check_device()?;
     session.clock.enter(LOOP);
-    session.training += begun.elapsed();
-    session.stepped();
-    if let Some(what) = not_a_number(&report) {
+    session.training += start_time.elapsed();
+    session.step_finished();
+    if let Some(what) = non_finite(&report) {
         return Ok(Some(diverged(session, step, what, &report)));
     }
     let state = &mut session.state;
@@ -134,45 +136,43 @@ fn train_step(task: &mut dyn Task, session: &mut Session<'_>, step: u64) -> Resu
         gradient_norm_median: norm,
         values: report.values.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect(),
     })?;
-    let suspected = session.recorder.suspect(step);
-    if suspected && !session.growing_told && !session.plan.experiment.hooks.on_growing.is_empty() {
+    let suspected = session.recorder.update_suspects(step);
+    if suspected && !session.growth_reported && !session.plan.experiment.hooks.on_growing.is_empty() {
         let verdict = session.recorder.verdict();
         if verdict.verdict >= Judgement::Growing {
-            session.growing_told = true;
+            session.growth_reported = true;
             session.observer.event(Event::Growing { step, verdict: &verdict });
         }
     }
-    let (memory, suspects) = session.recorder.seen();
     session.observer.event(Event::Step {
         step,
         epoch: session.state.epoch,
         report: &report,
         learning_rate: rate,
         norm,
-        memory,
-        suspects,
+        memory: session.recorder.newest_sample(),
+        suspects: session.recorder.suspects(),
     });
     Ok(None)
 }
 
-/// The first step of a process on a device tunes its operations, and so does the first validation: several ways of each are
-/// tried, which take pages that are not needed later. They go back before the first sample, so that what is measured is what
-/// a step and a validation need.
-fn settle(task: &mut dyn Task, session: &mut Session<'_>) {
+/// Frees the pool pages that autotuning allocated in the first step or validation of a process and that are not needed
+/// afterwards. Done before the next sample: it measures what a step and a validation need.
+fn free_tuning_pages(task: &mut dyn Task, session: &mut Session<'_>) {
     if let Some(pool) = task.device_memory() {
-        session.recorder.tuned(pool.reserved);
+        session.recorder.autotuned(pool.reserved);
         clean(task, &[CleanupAction::DevicePool], &mut session.clock);
     }
 }
 
-fn not_a_number(report: &StepReport) -> Option<&'static str> {
+fn non_finite(report: &StepReport) -> Option<&'static str> {
     if !report.loss.is_finite() {
         return Some("loss");
     }
     report.gradient_norm.filter(|norm| !norm.is_finite()).map(|_| "gradient norm")
 }
 
-/// Names the step, the batch and the last good checkpoint.
+/// Ending of a run whose loss or gradient norm is not finite: names the step, the batch and the last good checkpoint.
 fn diverged(session: &Session<'_>, step: u64, what: &str, report: &StepReport) -> Ending {
     // A loss that is not finite comes from the weights that the step before left.
     let before = if report.loss.is_finite() { step } else { step.saturating_sub(1) };
@@ -180,32 +180,32 @@ fn diverged(session: &Session<'_>, step: u64, what: &str, report: &StepReport) -
     older.retain(|(saved, _)| *saved < before);
     let good = match older.pop() {
         Some((saved, path)) => format!("the last good checkpoint is {} (step {saved})", path.display()),
-        None => "there is no checkpoint from before that".into(),
+        None => "there is no earlier checkpoint".into(),
     };
     let advice = match session.plan.experiment.training.clip_norm {
         None => "lower the learning rate or set `training.clip_norm`".to_owned(),
-        Some(norm) => format!("lower the learning rate or `training.clip_norm`, which is {norm}"),
+        Some(norm) => format!("lower the learning rate or `training.clip_norm` (now {norm})"),
     };
     Ending::new(
         Outcome::Diverged,
         format!(
-            "the {what} of step {step} is not a finite number; the batch was {} ({}); {good}; {advice}",
+            "the {what} of step {step} is not finite; the batch was {} ({}); {good}; {advice}",
             report.kind, report.batch
         ),
     )
 }
 
-/// What the calendar says for the step just done.
+/// Does what is due after a step: sample, validation, cleanup, checkpoint.
 fn after_step(task: &mut dyn Task, session: &mut Session<'_>, due: Due) -> Result<Option<Ending>, RunError> {
     let cleanup = &session.plan.experiment.cleanup;
     let mut ending = None;
     if due.sample {
         let reached = sample(task, session, Point::Step, None)?;
-        ending = limited(task, session, reached)?;
+        ending = limit_ending(task, session, reached)?;
     }
     if ending.is_none() && due.validate {
-        // Not after a first signal: the checkpoint says that this validation is still due.
-        ending = session.asked_to_stop();
+        // Not after a signal: the checkpoint records that this validation is still due.
+        ending = session.stop_request();
         if ending.is_none() {
             ending = validate(task, session)?;
         }
@@ -215,26 +215,26 @@ fn after_step(task: &mut dyn Task, session: &mut Session<'_>, due: Due) -> Resul
         let freed = clean(task, &cleanup.actions, &mut session.clock);
         let reached = sample(task, session, Point::AfterCleanup, Some(freed))?;
         if ending.is_none() {
-            ending = limited(task, session, reached)?;
+            ending = limit_ending(task, session, reached)?;
         }
     }
-    let asked = !session.is_probe() && StopSignal::take_checkpoint_request();
-    if asked {
-        session.recorder.log(&format!("step {}: SIGUSR1 asks for a checkpoint", session.state.step))?;
+    let save_requested = !session.is_probe() && StopSignal::take_checkpoint_request();
+    if save_requested {
+        session.recorder.log(&format!("step {}: SIGUSR1 requests a checkpoint", session.state.step))?;
     }
-    if due.save || asked {
+    if due.save || save_requested {
         save(task, session, false)?;
     }
     if due.epoch_ends {
         let reached = sample(task, session, Point::Epoch, None)?;
         if ending.is_none() {
-            ending = limited(task, session, reached)?;
+            ending = limit_ending(task, session, reached)?;
         }
     }
     Ok(ending)
 }
 
-/// Performs the actions in their order; returns the bytes given back, as far as that is known.
+/// Performs the cleanup actions in order; returns the number of bytes freed, as far as it is known.
 fn clean(task: &mut dyn Task, actions: &[CleanupAction], clock: &mut Clock) -> u64 {
     clock.enter("cleanup");
     let freed = actions.iter().map(|action| perform(task, *action)).sum();
@@ -255,16 +255,16 @@ fn validate(task: &mut dyn Task, session: &mut Session<'_>) -> Result<Option<End
     let step = session.state.step;
     session.observer.event(Event::Validating { step });
     let reached = sample(task, session, Point::BeforeValidation, None)?;
-    if let Some(ending) = limited(task, session, reached)? {
+    if let Some(ending) = limit_ending(task, session, reached)? {
         return Ok(Some(ending));
     }
     session.clock.enter("validation");
     let report = task.validate(&mut session.clock)?;
     task.synchronise()?;
-    session.device_is_well()?;
-    if !session.tuned_validation {
-        session.tuned_validation = true;
-        settle(task, session);
+    session.check_device()?;
+    if !session.validation_tuned {
+        session.validation_tuned = true;
+        free_tuning_pages(task, session);
     }
     session.clock.enter(LOOP);
     let finite = |value: Option<f64>| value.filter(|value| value.is_finite());
@@ -277,9 +277,9 @@ fn validate(task: &mut dyn Task, session: &mut Session<'_>) -> Result<Option<End
         metrics: metrics.clone(),
         intervals: intervals.clone(),
     })?;
-    pictures::keep(&report, &session.recorder.run)?;
+    images::write(&report, &session.recorder.run)?;
     session.observer.event(Event::Validated { step, metrics: &report.metrics });
-    let words: Vec<String> = report
+    let fields: Vec<String> = report
         .metrics
         .iter()
         .map(|(name, value)| match (value, intervals.get(name)) {
@@ -288,7 +288,7 @@ fn validate(task: &mut dyn Task, session: &mut Session<'_>) -> Result<Option<End
             (None, _) => format!("{name} -"),
         })
         .collect();
-    session.recorder.log(&format!("step {step}: validation · {}", words.join(" · ")))?;
+    session.recorder.log(&format!("step {step}: validation · {}", fields.join(" · ")))?;
     if step == 0 {
         session.state.metrics_first = metrics;
     } else {
@@ -297,19 +297,19 @@ fn validate(task: &mut dyn Task, session: &mut Session<'_>) -> Result<Option<End
     }
     session.state.validated = true;
     if step > 0 {
-        early_stopping::count(session);
+        early_stopping::record_validation(session);
     }
     drop(report);
     let reached = sample(task, session, Point::AfterValidation, None)?;
-    let ending = limited(task, session, reached)?;
-    if step > 0 && better_than_before(session) {
+    let ending = limit_ending(task, session, reached)?;
+    if step > 0 && update_best(session) {
         save(task, session, true)?;
     }
     Ok(ending)
 }
 
-/// Compares the newest validation with the best one, and remembers it if it is better.
-fn better_than_before(session: &mut Session<'_>) -> bool {
+/// Makes the newest validation the best one if it is better; returns whether it is.
+fn update_best(session: &mut Session<'_>) -> bool {
     let Some((metric, better)) = session.best_by.clone() else { return false };
     let Some(value) = session.state.metrics_last.get(&metric).copied().flatten() else { return false };
     let improved = session.state.best.as_ref().is_none_or(|best| better.prefers(value, best.value));
@@ -325,7 +325,7 @@ fn save(task: &mut dyn Task, session: &mut Session<'_>, best: bool) -> Result<()
         return Ok(()); // as the best one, a moment ago
     }
     session.clock.enter("checkpoint");
-    // Lines first: a resume cuts the metrics back to the checkpoint, so they must reach as far.
+    // Lines first: a resume truncates the metrics to the checkpoint, which needs all lines up to it.
     session.recorder.sync()?;
     let state = session.checkpoint_state();
     checkpoint::save(task, &state, &session.recorder.run, session.plan.experiment.checkpoint.keep_last)?;
@@ -337,30 +337,30 @@ fn save(task: &mut dyn Task, session: &mut Session<'_>, best: bool) -> Result<()
     Ok(())
 }
 
-/// Ends in good order: what was done so far is saved and can be continued.
-fn stopped(task: &mut dyn Task, session: &mut Session<'_>, ending: Ending) -> Result<Ending, RunError> {
+/// Ends a run that can be resumed: with a checkpoint.
+fn save_and_stop(task: &mut dyn Task, session: &mut Session<'_>, ending: Ending) -> Result<Ending, RunError> {
     save(task, session, false)?;
     sample(task, session, Point::End, None)?;
     if session.is_probe() {
-        load_again(task, session)?;
+        measure_load(task, session)?;
     }
     Ok(ending)
 }
 
-/// What does it take to read the checkpoint that was just written? A resume needs that memory, too. A probe that cannot read
-/// it has measured everything else all the same: a resume says better why not.
-fn load_again(task: &mut dyn Task, session: &mut Session<'_>) -> Result<(), RunError> {
-    let place = layout::checkpoint(&session.recorder.run, session.state.step);
-    let loaded = panics::caught(|| task.load(&place).and_then(|()| task.synchronise()));
+/// Loads the checkpoint that was just written, to measure the memory that a resume needs. A failure is ignored: all other
+/// measurements are valid, and a resume reports the reason.
+fn measure_load(task: &mut dyn Task, session: &mut Session<'_>) -> Result<(), RunError> {
+    let path = layout::checkpoint(&session.recorder.run, session.state.step);
+    let loaded = panics::caught(|| task.load(&path).and_then(|()| task.synchronise()));
     if matches!(loaded, Ok(Ok(()))) {
-        session.recorder.loaded();
+        session.recorder.checkpoint_loaded();
         sample(task, session, Point::End, None)?;
     }
     Ok(())
 }
 
-/// Ends a run that no longer gets better: with the best checkpoint as its newest, or with both.
-fn stopped_early(task: &mut dyn Task, session: &mut Session<'_>, ending: Ending) -> Result<Ending, RunError> {
+/// Ends a run that no longer improves, with the best checkpoint as the newest one or with both.
+fn stop_early(task: &mut dyn Task, session: &mut Session<'_>, ending: Ending) -> Result<Ending, RunError> {
     if !early_stopping::restore_best(session)? {
         save(task, session, false)?;
     }
@@ -368,24 +368,28 @@ fn stopped_early(task: &mut dyn Task, session: &mut Session<'_>, ending: Ending)
     Ok(ending)
 }
 
-/// The ending of a limit that is reached, with its post-mortem. After the last step it stops nothing.
-fn limited(task: &dyn Task, session: &mut Session<'_>, reached: Option<Reached>) -> Result<Option<Ending>, RunError> {
+/// Ending of a limit that is reached, with its post-mortem; `None` after the last step.
+fn limit_ending(
+    task: &dyn Task,
+    session: &mut Session<'_>,
+    reached: Option<LimitReached>,
+) -> Result<Option<Ending>, RunError> {
     let reached = reached.filter(|_| session.state.step < session.plan.steps);
     reached.map(|reached| session.limit_reached(&reached, task.parameters())).transpose()
 }
 
-/// Measures memory; says which limit is reached, if one is.
+/// Measures memory; returns the limit that is reached, if any.
 fn sample(
     task: &mut dyn Task,
     session: &mut Session<'_>,
     point: Point,
     freed: Option<u64>,
-) -> Result<Option<Reached>, RunError> {
+) -> Result<Option<LimitReached>, RunError> {
     session.clock.enter("trace");
-    let at = At { step: session.state.step, epoch: session.state.epoch, point, freed };
-    session.recorder.sample(task, &mut session.clock, at)?;
-    let (line, needed) = (session.recorder.seen().0, session.recorder.needed());
-    let reached = line.and_then(|line| session.bounds.reached(line, needed));
+    let position = LoopPosition { step: session.state.step, epoch: session.state.epoch, point, freed };
+    session.recorder.sample(task, &mut session.clock, position)?;
+    let line = session.recorder.newest_sample();
+    let reached = line.and_then(|line| session.limits.reached(line, session.recorder.demand_so_far()));
     session.clock.enter(LOOP);
     Ok(reached)
 }

@@ -1,4 +1,4 @@
-//! Which runs does a folder have that are worth a look?
+//! Finding the runs that `xrun top` shows.
 
 use std::cmp::Reverse;
 use std::path::{Path, PathBuf};
@@ -7,12 +7,13 @@ use crate::cli::terminal::Failure;
 use crate::files::layout;
 use crate::results::{index, named};
 
-/// Only the newest sweeps of an experiment are looked at, and so many of their runs.
+/// Largest number of sweeps of an experiment, the newest ones.
 const SWEEPS_MAX: usize = 20;
-const POINTS_MAX: usize = 2000;
+/// Largest number of trials of a sweep.
+const TRIALS_MAX: usize = 2000;
 
-/// The folder that a word means: a path, or a run or a sweep by its name.
-pub fn meant(results: &Path, text: &str) -> Result<PathBuf, Failure> {
+/// Finds a directory by its path or by the name of a run or a sweep.
+pub fn directory(results: &Path, text: &str) -> Result<PathBuf, Failure> {
     let path = PathBuf::from(text);
     if path.is_dir() {
         return Ok(path);
@@ -20,24 +21,24 @@ pub fn meant(results: &Path, text: &str) -> Result<PathBuf, Failure> {
     if let Some(sweep) = named::sweep(results, &path) {
         return Ok(sweep);
     }
-    index::find(results, text).map_err(|error| Failure::Usage(format!("there is no such folder, and {error}")))
+    index::find(results, text).map_err(|error| Failure::Usage(format!("no such directory, and {error}")))
 }
 
-/// The runs of a folder, newest first: the run itself, those of a sweep, or of results all runs, those of their sweeps and
-/// those that were made to reproduce others.
+/// Runs of a directory, newest first. The directory may be a run, a sweep, an experiment or a results directory; those of
+/// sweeps and reproductions are included.
 pub fn runs(folder: &Path) -> Vec<PathBuf> {
     if index::is_run(folder) {
         return vec![folder.to_path_buf()];
     }
     if folder.join(layout::SWEEP).is_file() {
-        return points(folder);
+        return trials(folder);
     }
     let below = folders(folder, usize::MAX);
-    // The folder of an experiment, or of its sweeps.
+    // The directory of an experiment, or of its sweeps.
     let is_experiment = below.iter().any(|one| index::is_run(one)) || folder.join(layout::SWEEPS).is_dir();
     let sweeps: Vec<&PathBuf> = below.iter().filter(|one| one.join(layout::SWEEP).is_file()).take(SWEEPS_MAX).collect();
     if !is_experiment && !sweeps.is_empty() {
-        return sweeps.into_iter().flat_map(|sweep| points(sweep)).collect();
+        return sweeps.into_iter().flat_map(|sweep| trials(sweep)).collect();
     }
     let (mut found, experiments) = match is_experiment {
         true => {
@@ -47,29 +48,29 @@ pub fn runs(folder: &Path) -> Vec<PathBuf> {
         false => (index::folders_newest_first(folder).collect(), below),
     };
     for experiment in experiments {
-        let apart = |name: &str, most| folders(&experiment.join(name), most);
-        for run in apart(layout::REPRODUCTIONS, index::RUNS_MAX) {
+        let within = |name: &str, count_max| folders(&experiment.join(name), count_max);
+        for run in within(layout::REPRODUCTIONS, index::RUNS_MAX) {
             found.push((name(&run), run));
         }
-        for sweep in apart(layout::SWEEPS, SWEEPS_MAX) {
+        for sweep in within(layout::SWEEPS, SWEEPS_MAX) {
             let time = name(&sweep);
-            found.extend(points(&sweep).into_iter().map(|point| (time.clone(), point)));
+            found.extend(trials(&sweep).into_iter().map(|trial| (time.clone(), trial)));
         }
     }
-    // Their names begin with the time; the sort keeps the order of the points of a sweep.
+    // Names start with the time. The sort is stable and keeps the order of trials.
     found.sort_by(|one, other| other.0.cmp(&one.0));
     found.truncate(index::RUNS_MAX);
     found.into_iter().map(|(_, run)| run).collect()
 }
 
-fn points(sweep: &Path) -> Vec<PathBuf> {
-    let mut points = folders(&sweep.join(layout::POINTS), POINTS_MAX);
-    points.reverse();
-    points
+fn trials(sweep: &Path) -> Vec<PathBuf> {
+    let mut trials = folders(&sweep.join(layout::POINTS), TRIALS_MAX);
+    trials.reverse();
+    trials
 }
 
-/// The folders in a folder whose names come last, last first; without links and what is hidden.
-fn folders(folder: &Path, most: usize) -> Vec<PathBuf> {
+/// Last `count_max` directories in a directory in descending order of names, without symlinks and hidden ones.
+fn folders(folder: &Path, count_max: usize) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let mut found: Vec<PathBuf> = entries
         .take(index::RUNS_MAX)
@@ -78,7 +79,7 @@ fn folders(folder: &Path, most: usize) -> Vec<PathBuf> {
         .map(|entry| entry.path())
         .collect();
     found.sort_by_key(|path| Reverse(path.clone()));
-    found.truncate(most);
+    found.truncate(count_max);
     found
 }
 

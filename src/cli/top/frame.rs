@@ -1,79 +1,78 @@
-//! What does a look at the runs become on a terminal of so many characters?
+//! Text of `xrun top` for a terminal of a given width.
 
 use unicode_width::UnicodeWidthChar;
 
 use super::row::Row;
-use super::runs::Seen;
+use super::runs::Snapshot;
 use crate::printable;
 use crate::report::listing::columns_within;
 use crate::report::width::fold;
 
-/// What is left out first where a terminal is narrow.
-const FIRST_TO_GO: [&str; 4] = ["experiment", "loss", "left", "verdict"];
-/// What begins with the day fits without it.
-const DAY: usize = "2026-11-21T".len();
-/// Narrower than this, runs are named without the day.
-const WIDTH_OF_DAYS: usize = 110;
+/// Columns that are dropped on a narrow terminal, in this order.
+const OPTIONAL_COLUMNS: [&str; 4] = ["experiment", "loss", "left", "verdict"];
+/// Length of the date at the start of a run's name.
+const DATE_LENGTH: usize = "2026-11-21T".len();
+/// Smallest width at which names of runs have the date.
+const DATE_WIDTH_MIN: usize = 110;
 const INDENT: &str = "  ";
 const FOLDERS_CHARACTERS_MAX: usize = 200;
 
-/// As text for a pipe or a script.
-pub fn text(seen: &Seen, width: Option<usize>) -> String {
-    lines(seen, width).join("\n")
+/// Text for a pipe or a script.
+pub fn text(snapshot: &Snapshot, width: Option<usize>) -> String {
+    lines(snapshot, width).join("\n")
 }
 
-/// A title, then a table with what each run holds below its row. No line is wider than `width`.
-pub fn lines(seen: &Seen, width: Option<usize>) -> Vec<String> {
-    let folders: Vec<String> = seen.folders.iter().map(|folder| folder.display().to_string()).collect();
-    let shown_live = seen.rows.len().min(seen.going_on);
-    let ended = seen.rows.len() - shown_live;
+/// Title and table, with the owners of each run below its row. No line is wider than `width`.
+pub fn lines(snapshot: &Snapshot, width: Option<usize>) -> Vec<String> {
+    let folders: Vec<String> = snapshot.folders.iter().map(|folder| folder.display().to_string()).collect();
+    let shown_active = snapshot.rows.len().min(snapshot.active);
+    let ended = snapshot.rows.len() - shown_active;
     let title = format!(
         "{} running, {ended} ended in {}",
-        seen.going_on,
+        snapshot.active,
         printable::line(&folders.join(", "), FOLDERS_CHARACTERS_MAX)
     );
     let mut lines = vec![title];
-    if seen.rows.is_empty() {
-        lines.push("no runs here".into());
-        return cut(lines, width);
+    if snapshot.rows.is_empty() {
+        lines.push("no runs".into());
+        return truncate(lines, width);
     }
-    let narrow = width.is_some_and(|width| width < WIDTH_OF_DAYS);
-    let cells: Vec<Vec<String>> = seen.rows.iter().map(|row| cells(row, narrow)).collect();
+    let narrow = width.is_some_and(|width| width < DATE_WIDTH_MIN);
+    let cells: Vec<Vec<String>> = snapshot.rows.iter().map(|row| cells(row, narrow)).collect();
     let header = ["run", "experiment", "state", ">step", ">loss", ">memory", "verdict", ">left"];
-    let table = columns_within(&header, &cells, width, &FIRST_TO_GO);
+    let table = columns_within(&header, &cells, width, &OPTIONAL_COLUMNS);
     let mut table = table.lines();
     let head = table.next().unwrap_or_default();
-    let has = |column: &str| head.split_whitespace().any(|word| word == column);
-    let gone = |column: &str| !has(column);
+    let dropped = |column: &str| head.split_whitespace().all(|word| word != column);
     lines.push(String::new());
     lines.push(head.to_owned());
-    for (row, line) in seen.rows.iter().zip(table) {
+    for (row, line) in snapshot.rows.iter().zip(table) {
         lines.push(line.to_owned());
         let missing = [
-            gone("experiment").then(|| row.experiment.clone()),
-            (gone("loss") && row.loss != "-").then(|| format!("loss {}", row.loss)),
-            gone("verdict").then(|| row.verdict.clone()),
-            (gone("left") && row.left != "-" && !row.left.is_empty()).then(|| format!("left {}", row.left)),
+            dropped("experiment").then(|| row.experiment.clone()),
+            (dropped("loss") && row.loss != "-").then(|| format!("loss {}", row.loss)),
+            dropped("verdict").then(|| row.verdict.clone()),
+            (dropped("left") && row.left != "-" && !row.left.is_empty()).then(|| format!("left {}", row.left)),
         ];
-        let missing = missing.into_iter().flatten().chain([row.owners.join(", "), row.seen.clone()]);
+        let missing = missing.into_iter().flatten().chain([row.owners.join(", "), row.host_and_age.clone()]);
         let more = missing.filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" · ");
-        for part in [more, row.words.clone()].into_iter().filter(|part| !part.is_empty()) {
+        for part in [more, row.message.clone()].into_iter().filter(|part| !part.is_empty()) {
             lines.extend(fold(&format!("{INDENT}{part}"), width, INDENT.len()).lines().map(str::to_owned));
         }
     }
-    if seen.going_on > shown_live {
-        lines.push(format!("and {} more that go on", seen.going_on - shown_live));
+    if snapshot.active > shown_active {
+        lines.push(format!("and {} more running", snapshot.active - shown_active));
     }
-    if seen.left_out > 0 {
-        lines.push(format!("and {} more that have ended; -n shows more", seen.left_out));
+    if snapshot.omitted > 0 {
+        lines.push(format!("and {} more ended (-n shows more)", snapshot.omitted));
     }
-    cut(lines, width)
+    truncate(lines, width)
 }
 
 fn cells(row: &Row, narrow: bool) -> Vec<String> {
     let or_none = |text: &String| if text.is_empty() { "-".to_owned() } else { text.clone() };
-    let run = match row.run.get(DAY..) {
-        Some(rest) if narrow && row.run.as_bytes()[DAY - 1] == b'T' => rest.to_owned(),
+    let run = match row.run.get(DATE_LENGTH..) {
+        Some(rest) if narrow && row.run.as_bytes()[DATE_LENGTH - 1] == b'T' => rest.to_owned(),
         _ => row.run.clone(),
     };
     let experiment = printable::line(&row.experiment, 20);
@@ -81,13 +80,13 @@ fn cells(row: &Row, narrow: bool) -> Vec<String> {
     [run, experiment].into_iter().chain(columns.map(or_none)).collect()
 }
 
-/// Lines that are too wide lose their end: a screen that wraps them would show fewer runs than there are.
-fn cut(lines: Vec<String>, width: Option<usize>) -> Vec<String> {
+/// Truncates lines to the width. Wrapped lines would hide runs at the bottom of the screen.
+fn truncate(lines: Vec<String>, width: Option<usize>) -> Vec<String> {
     let Some(width) = width else { return lines };
-    lines.into_iter().map(|line| cut_one(&line, width)).collect()
+    lines.into_iter().map(|line| truncate_line(&line, width)).collect()
 }
 
-fn cut_one(line: &str, width: usize) -> String {
+fn truncate_line(line: &str, width: usize) -> String {
     let wide = |character: char| character.width().unwrap_or(0);
     if line.chars().map(wide).sum::<usize>() <= width {
         return line.to_owned();
@@ -112,7 +111,7 @@ mod tests {
     use super::*;
     use unicode_width::UnicodeWidthStr;
 
-    fn row(run: &str, words: &str) -> Row {
+    fn row(run: &str, message: &str) -> Row {
         Row {
             run: run.into(),
             experiment: "stage2".into(),
@@ -123,25 +122,26 @@ mod tests {
             verdict: "growing".into(),
             left: "2 min 10 s".into(),
             owners: vec!["frame_cache 35.0 MiB".into(), "feed_ready 2.0 MiB".into()],
-            seen: "on node7, seen 12 s ago".into(),
-            words: words.into(),
+            host_and_age: "on node7, updated 12 s ago".into(),
+            message: message.into(),
             ..Row::default()
         }
     }
 
-    fn seen() -> Seen {
-        let words = "memory is growing: heap in use by 470.5 KiB a step since step 0; `leak` holds 96 % of the growth";
-        let rows = vec![row("2026-11-21T07-56-17_57d022", words), row("0003-1", "猫".repeat(80).as_str())];
-        Seen { rows, going_on: 1, left_out: 3, folders: vec!["results".into()] }
+    fn snapshot() -> Snapshot {
+        let message =
+            "memory is growing: heap in use by 470.5 KiB a step since step 0; `leak` holds 96 % of the growth";
+        let rows = vec![row("2026-11-21T07-56-17_57d022", message), row("0003-1", "猫".repeat(80).as_str())];
+        Snapshot { rows, active: 1, omitted: 3, folders: vec!["results".into()] }
     }
 
     #[test]
-    fn every_width_keeps_run_state_step_and_memory_and_no_line_is_wider() {
+    fn no_line_exceeds_the_width_and_nothing_important_is_dropped() {
         for width in [40, 60, 80, 110, 200] {
-            let text = lines(&seen(), Some(width));
+            let text = lines(&snapshot(), Some(width));
             assert!(text.iter().all(|line| line.width() <= width), "{width}: {text:#?}");
             if width >= 60 {
-                // What is folded is whole all the same.
+                // Folded text is complete.
                 let words = text.join(" ").split_whitespace().collect::<Vec<_>>().join(" ");
                 for part in
                     ["07-56-17_57d022", "training", "310/1000 31 %", "82.5 MiB", "growing", "frame_cache 35.0 MiB"]
@@ -150,9 +150,18 @@ mod tests {
                 }
             }
         }
-        let wide = lines(&seen(), None).join("\n");
-        assert!(wide.contains("2026-11-21T07-56-17_57d022  stage2") && wide.contains("96 % of the growth"), "{wide}");
-        assert!(wide.starts_with("1 running, 1 ended in results\n"), "{wide}");
-        assert!(wide.ends_with("and 3 more that have ended; -n shows more"), "{wide}");
+        let wide = lines(&snapshot(), None).join("\n");
+        insta::assert_snapshot!(wide.replace(&"猫".repeat(80), "…"), @"
+        1 running, 1 ended in results
+
+        run                         experiment  state               step    loss    memory  verdict        left
+        2026-11-21T07-56-17_57d022  stage2      training  310/1000  31 %  0.4312  82.5 MiB  growing  2 min 10 s
+          frame_cache 35.0 MiB, feed_ready 2.0 MiB · on node7, updated 12 s ago
+          memory is growing: heap in use by 470.5 KiB a step since step 0; `leak` holds 96 % of the growth
+        0003-1                      stage2      training  310/1000  31 %  0.4312  82.5 MiB  growing  2 min 10 s
+          frame_cache 35.0 MiB, feed_ready 2.0 MiB · on node7, updated 12 s ago
+          …
+        and 3 more ended (-n shows more)
+        ");
     }
 }

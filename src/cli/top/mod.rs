@@ -1,4 +1,4 @@
-//! `xrun top`: what do the runs of this machine do now?
+//! `xrun top`: monitor runs.
 
 mod find;
 mod frame;
@@ -18,63 +18,62 @@ use crate::results::format::Outcome;
 use crate::stop::exit_code;
 use crate::units::Span;
 use runs::Runs;
-use screen::{Left, Screen};
+use screen::{Exit, Screen};
 
 pub const HELP: &str = "\
-Keys: q, Esc or Ctrl-C leave; the arrows, j and k scroll.
+Keys: q, Esc or Ctrl-C quit; the arrows, j and k scroll.
 
 Exit codes:
-    0  left as asked, or printed
+    0  quit by a key, or printed
     1  the terminal cannot be used
-    2  there is no such run or folder
+    2  no such run or directory
     8  ended by a signal";
 
 #[derive(Clone, Debug, Args)]
 pub struct TopArguments {
-    /// Folders of results, runs (a folder, or a name as in `show`) or sweeps; the folder of --results when absent.
-    #[arg(value_name = "FOLDER", value_hint = ValueHint::DirPath)]
+    /// Results directories, runs (named as in `show`) or sweeps. Default: the directory of --results.
+    #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
     folders: Vec<String>,
-    /// The time between two looks.
+    /// Refresh period.
     #[arg(long, value_name = "TIME", default_value = "2s")]
     every: Span,
-    /// Print what there is to see now, and leave; also where standard output is no terminal.
+    /// Print the current state and exit, as if stdout were not a terminal.
     #[arg(long)]
     once: bool,
-    /// Runs that have ended are shown as long as there are not more than this many.
+    /// Largest number of ended runs to show.
     #[arg(short = 'n', long, value_name = "COUNT", default_value_t = 10)]
     count: usize,
     #[command(flatten)]
     results: Results,
 }
 
-/// A look at many runs takes some milliseconds, and nobody reads faster.
+/// Bounds of the refresh period. Reading many runs takes some milliseconds.
 const EVERY_MIN: Duration = Duration::from_millis(100);
 const EVERY_MAX: Duration = Duration::from_secs(3600);
 
 pub fn run(arguments: &TopArguments, terminal: &Terminal) -> Result<u8, Failure> {
     let every = arguments.every.0;
     if !(EVERY_MIN..=EVERY_MAX).contains(&every) {
-        return Err(Failure::Usage(format!("--every {}: must be from 100ms to 1h", arguments.every)));
+        return Err(Failure::Usage(format!("--every {}: expected 100ms to 1h", arguments.every)));
     }
     let results = &arguments.results.folder;
-    let asked: Vec<PathBuf> = match arguments.folders.as_slice() {
+    let selected: Vec<PathBuf> = match arguments.folders.as_slice() {
         [] => vec![results.clone()],
-        folders => folders.iter().map(|text| find::meant(results, text)).collect::<Result<_, _>>()?,
+        folders => folders.iter().map(|text| find::directory(results, text)).collect::<Result<_, _>>()?,
     };
-    let mut runs = Runs::new(asked, arguments.count);
+    let mut runs = Runs::new(selected, arguments.count);
     if arguments.once || !std::io::stdin().is_terminal() || !std::io::stdout().is_terminal() {
-        let seen = runs.look();
-        terminal.answer(&frame::text(&seen, terminal.width()));
+        let snapshot = runs.snapshot();
+        terminal.answer(&frame::text(&snapshot, terminal.width()));
         return Ok(0);
     }
-    let mut screen =
-        Screen::open().map_err(|error| Failure::Failed(format!("the terminal cannot be used: {error}")))?;
-    let left = screen.show(every, |width| frame::lines(&runs.look(), Some(width)));
-    // Before anything is said.
+    let failure = |error| Failure::Failed(format!("cannot use the terminal: {error}"));
+    let mut screen = Screen::open().map_err(failure)?;
+    let exit = screen.show(every, |width| frame::lines(&runs.snapshot(), Some(width)));
+    // Restores the terminal before anything is printed.
     drop(screen);
-    match left {
-        Ok(Left::Asked) => Ok(0),
-        Ok(Left::Signal) => Ok(exit_code(Outcome::Interrupted)),
-        Err(error) => Err(Failure::Failed(format!("the terminal cannot be used: {error}"))),
+    match exit.map_err(failure)? {
+        Exit::Key => Ok(0),
+        Exit::Signal => Ok(exit_code(Outcome::Interrupted)),
     }
 }

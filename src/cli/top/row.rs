@@ -1,4 +1,4 @@
-//! What do the files of one run say of it now?
+//! Row of `xrun top`: the current state of a run, read from its files.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -17,43 +17,43 @@ use crate::results::{named, read, resolved};
 use crate::units::{Bytes, Span, seconds};
 use crate::{host, printable};
 
-/// The most that is read at a time of the metrics.
+/// Largest number of bytes of the metrics read at a time.
 const METRICS_BYTES_MAX: u64 = 64 * 1024;
-/// Owners that are named, and the most characters of a name.
+/// Largest number of owners that are named.
 const OWNERS_MAX: usize = 3;
 const NAME_CHARACTERS_MAX: usize = 40;
-const WORDS_CHARACTERS_MAX: usize = 400;
-/// A run on another machine whose files did not change for so long is no longer taken to go on.
-const SILENT_AFTER: Duration = Duration::from_secs(600);
-/// What is younger than this was seen just now.
-const JUST_NOW: Duration = Duration::from_secs(10);
+const MESSAGE_CHARACTERS_MAX: usize = 400;
+/// Time without changed files after which a run on another machine counts as ended.
+const INACTIVE_AFTER: Duration = Duration::from_secs(600);
+/// Smallest age of the files that is shown.
+const AGE_SHOWN_MIN: Duration = Duration::from_secs(10);
 
-/// A line of the table, made of safe text.
+/// Row of the table, with escaped text.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Row {
-    /// As every command understands it.
+    /// Name of the run that all subcommands accept.
     pub name: String,
     pub experiment: String,
     pub run: String,
     pub state: String,
     /// `310/1000  31 %`.
     pub progress: String,
-    /// The loss, or else the first metric.
+    /// Loss, or else the first metric.
     pub loss: String,
     pub memory: String,
     pub verdict: String,
-    /// Until it is done, or its time is over.
+    /// Time until the run is done or reaches its time limit.
     pub left: String,
-    /// Who holds the memory, the largest first.
+    /// Owners of the memory, largest first.
     pub owners: Vec<String>,
-    /// Where it runs and when it was seen, if that is not here and now.
-    pub seen: String,
-    /// What else there is to say: growth, or what cannot be read.
-    pub words: String,
+    /// Host if it is another one, and age of the files if they are old.
+    pub host_and_age: String,
+    /// Message about growth, a kill or damaged files.
+    pub message: String,
 }
 
 impl Row {
-    fn of(run: &Path) -> Self {
+    fn new(run: &Path) -> Self {
         let entry_name = |path: Option<&Path>| {
             let name = path.and_then(Path::file_name).map_or(String::new(), |name| name.to_string_lossy().into_owned());
             printable::line(&name, NAME_CHARACTERS_MAX)
@@ -73,15 +73,15 @@ impl Row {
         }
     }
 
-    fn judged(&mut self, verdict: Option<&Verdict>) {
+    fn set_verdict(&mut self, verdict: Option<&Verdict>) {
         let Some(verdict) = verdict else { return };
         self.verdict = verdict.verdict.words().into();
         if verdict.verdict >= Judgement::Suspect {
-            self.words = printable::line(&verdict.message, WORDS_CHARACTERS_MAX);
+            self.message = printable::line(&verdict.message, MESSAGE_CHARACTERS_MAX);
         }
     }
 
-    fn progressed(&mut self, step: Option<u64>, planned: Option<u64>) {
+    fn set_progress(&mut self, step: Option<u64>, planned: Option<u64>) {
         self.progress = match (step, planned.filter(|planned| *planned > 0)) {
             (Some(step), Some(planned)) => {
                 let percent = (100.0 * step as f64 / planned as f64).min(100.0);
@@ -93,47 +93,48 @@ impl Row {
     }
 }
 
-/// A run that has ended, was killed, or does not read.
+/// Row of a run that has ended, was killed or is damaged.
 pub fn ended(run: &Path) -> Row {
     let entry = index::entry(run);
-    let mut row = Row::of(run);
+    let mut row = Row::new(run);
     row.state = entry.state.words().into();
-    row.progressed(entry.last_step, entry.steps_planned);
+    row.set_progress(entry.last_step, entry.steps_planned);
     row.loss = entry.loss.as_ref().map_or("-".into(), |(_, loss)| number(*loss));
     row.memory = entry.resident_peak.map_or("-".into(), |bytes| Bytes(bytes).to_string());
     match read::verdict(run) {
-        Ok(verdict) => row.judged(verdict.as_ref()),
-        Err(error) => row.words = printable::line(&error.to_string(), WORDS_CHARACTERS_MAX),
+        Ok(verdict) => row.set_verdict(verdict.as_ref()),
+        Err(error) => row.message = printable::line(&error.to_string(), MESSAGE_CHARACTERS_MAX),
     }
     match &entry.state {
-        RunState::Unreadable(why) => row.words = printable::line(why, WORDS_CHARACTERS_MAX),
-        RunState::Killed => row.words = printable::line(&killed::killer(run).message(), WORDS_CHARACTERS_MAX),
+        RunState::Unreadable(why) => row.message = printable::line(why, MESSAGE_CHARACTERS_MAX),
+        RunState::Killed => row.message = printable::line(&killed::killer(run).message(), MESSAGE_CHARACTERS_MAX),
         RunState::Running | RunState::Ended(_) => {}
     }
     row
 }
 
-/// A run that goes on: what was read of it so far. Its size does not depend on the length of the run.
+/// Active run, with what was read of it so far. The size does not depend on the length of the run.
 #[derive(Debug)]
-pub struct Live {
+pub struct ActiveRun {
     run: PathBuf,
     row: Row,
-    /// When the manifest was written that this is of: a resume writes another.
+    /// Modification time of the manifest, which a resume changes.
     manifest: Option<SystemTime>,
     plan: Option<PlanFile>,
     time_limit: Option<Duration>,
     is_command: bool,
-    /// The machine, if it is another one.
+    /// Host, if it is another one.
     host: Option<String>,
     so_far: SoFar,
     metrics: Tail,
     losses: Vec<KindLoss>,
     last_step: Option<u64>,
-    /// The first metric of the newest validation.
+    /// First metric of the newest validation.
     metric: Option<(String, f64)>,
 }
 
-impl Live {
+impl ActiveRun {
+    /// Starts to follow a run.
     pub fn new(run: &Path) -> Self {
         let manifest = read::manifest(run).ok();
         let watched = manifest.as_ref().and_then(|manifest| manifest.watched.clone());
@@ -150,8 +151,8 @@ impl Live {
         let host = host.or_else(|| manifest.map(|manifest| manifest.host.name));
         Self {
             run: run.to_path_buf(),
-            row: Row::of(run),
-            manifest: changed(&run.join(layout::MANIFEST)),
+            row: Row::new(run),
+            manifest: modified(&run.join(layout::MANIFEST)),
             plan: read::plan(run).ok(),
             time_limit,
             is_command: watched.is_some(),
@@ -164,43 +165,44 @@ impl Live {
         }
     }
 
-    /// Nobody here holds its lock, but it began on another machine, and its files changed lately: locks of another machine
-    /// are not seen on every file system.
-    pub fn may_go_on_elsewhere(run: &Path) -> bool {
+    /// Returns true if the run was started on another machine and has changed files recently. Not every file system shows the
+    /// locks of other machines.
+    pub fn may_be_active_elsewhere(run: &Path) -> bool {
         let Ok(Some(note)) = read::process(run) else { return false };
-        note.host != host::name() && age(run).is_some_and(|age| age < SILENT_AFTER)
+        note.host != host::name() && age(run).is_some_and(|age| age < INACTIVE_AFTER)
     }
 
-    /// What is to be seen now.
-    pub fn look(&mut self) -> Row {
-        if changed(&self.run.join(layout::MANIFEST)) != self.manifest {
+    /// Reads what is new and returns the current row.
+    pub fn update(&mut self) -> Row {
+        if modified(&self.run.join(layout::MANIFEST)) != self.manifest {
             *self = Self::new(&self.run.clone());
         }
         self.so_far.look();
-        self.take_metrics();
+        self.read_metrics();
         let newest = self.so_far.newest();
         let mut row = self.row.clone();
         row.state = self.state(newest).into();
         let step = self.last_step.max(newest.map(|line| line.step));
         let planned = self.plan.as_ref().and_then(PlanFile::steps_known);
-        row.progressed(step, planned);
+        row.set_progress(step, planned);
         row.loss = match (loss::main(&self.losses), &self.metric) {
             (Some(loss), _) => number(loss.last),
             (None, Some((name, value))) => format!("{} {}", printable::line(name, 14), number(*value)),
             (None, None) => "-".into(),
         };
         let age = age(&self.run);
-        row.memory = newest.map_or("-".into(), held);
+        row.memory = newest.map_or("-".into(), memory);
         row.owners = newest.map(owners).unwrap_or_default();
-        row.judged(self.so_far.verdict());
-        row.left = self.left(newest, step.zip(planned), age.unwrap_or_default());
+        row.set_verdict(self.so_far.verdict());
+        row.left = self.time_left(newest, step.zip(planned), age.unwrap_or_default());
         let host = self.host.as_ref().map(|host| format!("on {}", printable::line(host, NAME_CHARACTERS_MAX)));
-        let seen = age.filter(|age| *age >= JUST_NOW).map(|age| format!("seen {} ago", seconds(age.as_secs_f64())));
-        row.seen = [host, seen].into_iter().flatten().collect::<Vec<_>>().join(", ");
+        let old = age.filter(|age| *age >= AGE_SHOWN_MIN);
+        let age = old.map(|age| format!("updated {} ago", seconds(age.as_secs_f64())));
+        row.host_and_age = [host, age].into_iter().flatten().collect::<Vec<_>>().join(", ");
         row
     }
 
-    fn take_metrics(&mut self) {
+    fn read_metrics(&mut self) {
         let news = self.metrics.news::<MetricsLine>();
         if news.anew {
             (self.last_step, self.metric) = (None, None);
@@ -208,7 +210,7 @@ impl Live {
         }
         let over = loss::averaged_over(self.plan.as_ref().and_then(PlanFile::steps_known));
         for line in &news.records {
-            // A resume does some steps again.
+            // Not the maximum: a resume repeats some steps.
             self.last_step = Some(line.step());
             match line {
                 MetricsLine::Train { batch, loss, .. } => loss::add(&mut self.losses, batch, *loss, over),
@@ -232,8 +234,8 @@ impl Live {
         }
     }
 
-    /// Until all steps are done at the speed of now, or until the time limit if that comes first.
-    fn left(&self, newest: Option<&MemoryLine>, steps: Option<(u64, u64)>, age: Duration) -> String {
+    /// Time until all steps are done at the current speed, or until the time limit if it is reached first.
+    fn time_left(&self, newest: Option<&MemoryLine>, steps: Option<(u64, u64)>, age: Duration) -> String {
         let done = steps.zip(self.so_far.steps_per_second());
         let done = done.map(|((step, planned), speed)| planned.saturating_sub(step) as f64 / speed);
         let spent = newest.map(|line| line.time_us as f64 / 1e6 + age.as_secs_f64());
@@ -247,8 +249,8 @@ impl Live {
     }
 }
 
-/// What a run holds in memory, and on a device.
-fn held(line: &MemoryLine) -> String {
+/// Memory of a run on the host and on devices.
+fn memory(line: &MemoryLine) -> String {
     let host = Bytes(line.host.resident.unwrap_or(line.host.heap));
     let on_gpus = line.processes.iter().flat_map(|processes| processes.groups.values()).filter_map(|group| group.gpu);
     let on_gpus = on_gpus.reduce(|one, other| one.saturating_add(other));
@@ -258,7 +260,7 @@ fn held(line: &MemoryLine) -> String {
     }
 }
 
-/// The owners that hold most, of a command its groups of processes.
+/// Largest owners; for a command, its groups of processes.
 fn owners(line: &MemoryLine) -> Vec<String> {
     let mut owners: Vec<(&String, u64)> = line.owners.iter().map(|(name, bytes)| (name, *bytes)).collect();
     owners.retain(|(_, bytes)| *bytes > 0);
@@ -270,20 +272,20 @@ fn owners(line: &MemoryLine) -> Vec<String> {
         .collect()
 }
 
-/// Whether a checkpoint is being written: it has another name until it is whole.
+/// Returns true if a checkpoint is being written, which has a temporary name.
 fn is_saving(run: &Path) -> bool {
     let entries = std::fs::read_dir(run.join(layout::CHECKPOINTS)).into_iter().flatten().flatten();
     entries.take(1000).any(|entry| entry.file_name().to_string_lossy().starts_with(WRITING))
 }
 
-fn changed(path: &Path) -> Option<SystemTime> {
+fn modified(path: &Path) -> Option<SystemTime> {
     std::fs::metadata(path).ok()?.modified().ok()
 }
 
-/// How long ago the run last wrote something.
+/// Time since the run last wrote a file.
 fn age(run: &Path) -> Option<Duration> {
     let files = [layout::MEMORY, layout::METRICS, layout::LOG, layout::PROCESS, layout::MANIFEST];
-    let newest = files.iter().filter_map(|name| changed(&run.join(name))).max()?;
-    // A machine whose clock is behind wrote in the future.
+    let newest = files.iter().filter_map(|name| modified(&run.join(name))).max()?;
+    // 0 if the other machine's clock is ahead.
     Some(SystemTime::now().duration_since(newest).unwrap_or_default())
 }

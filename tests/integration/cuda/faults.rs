@@ -50,7 +50,7 @@ fn a_device_without_room_for_the_model_is_a_memory_limit() {
     let Some(machine) = Machine::new() else { return };
     let said = machine.with("STAND_IN_FAIL_ALLOCATION", 1).trained(&[]);
     assert_eq!(said.code, 5, "{said:?}");
-    assert!(said.err.contains("has no memory for the model; a page of "), "{said:?}");
+    assert!(said.err.contains("does not have enough memory for the model; an allocation of "), "{said:?}");
     assert!(!said.err.contains("CallError") && !said.err.contains("RecvError"), "{said:?}");
 }
 
@@ -64,7 +64,7 @@ fn out_of_memory_in_a_step_has_a_post_mortem_and_can_be_resumed() {
     let machine = machine.with("STAND_IN_FAIL_ALLOCATION", last - 2);
     let said = machine.trained(&anew);
     assert_eq!(said.code, 5, "{said:?}");
-    assert!(said.err.contains("the device is out of memory: a page of "), "{said:?}");
+    assert!(said.err.contains("the device is out of memory: an allocation of "), "{said:?}");
     let run = machine.workplace.latest("tiny");
     let dead = json(&run.join("post_mortem.json"));
     assert_eq!(dead["place"], "device", "{dead}");
@@ -88,7 +88,12 @@ fn out_of_memory_in_a_probe_is_too_large() {
     let machine = machine.with("STAND_IN_FAIL_ALLOCATION", one + 1);
     let said = plan(&machine, &["-s", "experiment.seed=6"]);
     assert_eq!(said.code, 3, "{said:?}");
+<<<<<<< HEAD
     assert!(said.out.contains("does not fit: a probe ran out of memory"), "{said:?}");
+=======
+    assert!(said.out.contains("does not fit: the memory probe ran out of memory"), "{said:?}");
+    // One picture at a time needs no page but the model's.
+>>>>>>> 9940af59651aceafa78a5393bc8e7e3bc4892d31
     let said = plan(&machine, &["-s", "experiment.seed=6", "--solve", "limits.batch_size"]);
     assert_eq!(said.code, 0, "{said:?}");
 }
@@ -103,7 +108,7 @@ fn a_kernel_that_fails_names_the_error_of_cuda() {
         let said = machine.trained(&[]);
         assert!([1, 70].contains(&said.code), "{said:?}");
         assert!(said.err.contains(name), "{said:?}");
-        assert!(said.err.contains("the last checkpoint is whole") && said.err.len() < 2000, "{said:?}");
+        assert!(said.err.contains("the last checkpoint is intact") && said.err.len() < 2000, "{said:?}");
         let run = machine.workplace.latest("tiny");
         assert!(checkpoints(&run) > 0 && run.join("summary.json").exists());
         let again = Machine { variables: Vec::new(), ..machine }.xrun(&["resume", "latest", "--progress", "none"]);
@@ -119,7 +124,7 @@ fn a_gpu_that_is_lost_in_mid_run_leaves_a_result_that_goes_on() {
     let machine = lost.into_iter().fold(machine, |machine, (name, value)| machine.with(name, value));
     let said = machine.trained(&["memory.parts_every_samples=1"]);
     assert!([1, 70].contains(&said.code), "{said:?}");
-    assert!(said.err.contains("CUDA_ERROR_UNKNOWN") && said.err.contains("the last checkpoint is whole"), "{said:?}");
+    assert!(said.err.contains("CUDA_ERROR_UNKNOWN") && said.err.contains("the last checkpoint is intact"), "{said:?}");
     let run = machine.workplace.latest("tiny");
     assert!(checkpoints(&run) > 0);
     // Samples from before are there, and the commands that read results need no device.
@@ -142,6 +147,6 @@ fn memory_that_others_take_in_mid_run_is_told_as_theirs() {
         machine.with("STAND_IN_OTHERS_FROM_LAUNCH", launches * 4 / 5).with("STAND_IN_OTHERS_THEN_MIB", 81_500);
     let said = machine.trained(&anew);
     assert_eq!(said.code, 5, "{said:?}");
-    assert!(said.err.contains("other processes hold"), "{said:?}");
+    assert!(said.err.contains("other processes"), "{said:?}");
     assert!(checkpoints(&machine.workplace.latest("tiny")) > 0);
 }

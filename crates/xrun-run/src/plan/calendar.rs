@@ -1,19 +1,23 @@
-//! Is step n a step to validate, to save, to clean, to sample? Pure.
+//! Calendar of a plan: the steps after which to validate, save, clean up and sample. Pure functions.
 
 use super::Plan;
 
-/// What falls due after a step.
+/// Actions that are due after a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Due {
+    /// A validation.
     pub validate: bool,
+    /// A checkpoint.
     pub save: bool,
+    /// A cleanup.
     pub clean: bool,
+    /// A memory sample.
     pub sample: bool,
-    /// The step is the last of an epoch.
+    /// The step is the last one of an epoch.
     pub epoch_ends: bool,
 }
 
-/// What falls due after step `step` (from 1) of the plan.
+/// Actions due after step `step` (from 1) of the plan.
 pub fn due(plan: &Plan, step: u64) -> Due {
     let every = |cadence: u64| cadence > 0 && step.is_multiple_of(cadence);
     let experiment = &plan.experiment;
@@ -22,9 +26,9 @@ pub fn due(plan: &Plan, step: u64) -> Due {
     let validation = &experiment.validation;
     let by_epoch =
         epoch_ends && validation.every_epochs > 0 && plan.epoch_of(step).is_multiple_of(validation.every_epochs);
-    let at_all = validation.every_steps > 0 || validation.every_epochs > 0;
+    let validates = validation.every_steps > 0 || validation.every_epochs > 0;
     Due {
-        validate: every(validation.every_steps) || by_epoch || (last && at_all),
+        validate: every(validation.every_steps) || by_epoch || (last && validates),
         save: every(experiment.checkpoint.every_steps) || last,
         clean: every(experiment.cleanup.every_steps) || (epoch_ends && experiment.cleanup.after_epoch),
         sample: every(experiment.memory.every_steps),
@@ -32,12 +36,12 @@ pub fn due(plan: &Plan, step: u64) -> Due {
     }
 }
 
-/// Validations of the plan, that of the untrained model included.
+/// Number of validations of the plan, including that of the untrained model.
 pub fn validations(plan: &Plan) -> u64 {
     let validation = &plan.experiment.validation;
     let by_steps = u128::from(validation.every_steps);
     let by_epochs = u128::from(validation.every_epochs) * u128::from(plan.steps_per_epoch);
-    // Not step by step: a plan may have thousands of millions.
+    // Computed in closed form: a plan may have billions of steps.
     let before_last = u128::from(plan.steps.saturating_sub(1));
     let multiples = |cadence: u128| before_last.checked_div(cadence).unwrap_or_default();
     let both = multiples(least_common_multiple(by_steps, by_epochs));
@@ -46,13 +50,13 @@ pub fn validations(plan: &Plan) -> u64 {
     u64::try_from(all).unwrap_or(u64::MAX)
 }
 
-/// Checkpoints of the plan that are due, without those of the best validations.
+/// Number of checkpoints that the plan makes, without those of the best validations.
 pub fn checkpoints(plan: &Plan) -> u64 {
     let before_last = plan.steps.saturating_sub(1);
     before_last.checked_div(plan.experiment.checkpoint.every_steps).unwrap_or_default() + 1
 }
 
-/// Memory samples of the plan at most, without those of checkpoints.
+/// Largest number of memory samples of the plan, without those of checkpoints.
 pub fn samples(plan: &Plan) -> u64 {
     let experiment = &plan.experiment;
     let every = |cadence: u64| plan.steps.checked_div(cadence).unwrap_or_default();
@@ -63,14 +67,14 @@ pub fn samples(plan: &Plan) -> u64 {
         every(experiment.cleanup.every_steps).saturating_mul(2),
         validations(plan).saturating_mul(after_validation),
         plan.epochs().saturating_mul(after_epoch),
-        // The start and the end.
+        // Start and end.
         2,
     ]
     .iter()
     .fold(0, |sum, count| sum.saturating_add(*count))
 }
 
-/// 0 if one of them is.
+/// Least common multiple; 0 if either is 0.
 fn least_common_multiple(a: u128, b: u128) -> u128 {
     let (mut divisor, mut rest) = (a, b);
     while rest > 0 {
@@ -89,21 +93,21 @@ mod tests {
     }
 
     #[test]
-    fn cadences_fall_on_their_steps_and_the_last_step_has_everything() {
+    fn cadences_are_kept_and_everything_is_due_after_the_last_step() {
         let plan = plan_of(
             "[pipeline.dummy]\nsteps_per_epoch = 5\n[training]\nepochs = 3\nmax_steps = 12\n\
              [validation]\nevery_epochs = 2\n[checkpoint]\nevery_steps = 4\n[cleanup]\nevery_steps = 3\nafter_epoch = false\n",
         );
         assert_eq!(plan.steps, 12);
         assert_eq!(steps_where(&plan, |due| due.validate), [10, 12]);
-        assert_eq!(validations(&plan), 3, "and the untrained model");
+        assert_eq!(validations(&plan), 3, "including the untrained model");
         assert_eq!(steps_where(&plan, |due| due.save), [4, 8, 12]);
         assert_eq!(steps_where(&plan, |due| due.clean), [3, 6, 9, 12]);
         assert_eq!(steps_where(&plan, |due| due.epoch_ends), [5, 10, 12]);
     }
 
     #[test]
-    fn a_cadence_of_zero_never_falls_due() {
+    fn a_cadence_of_zero_is_never_due() {
         let plan = plan_of(
             "[pipeline.dummy]\nsteps_per_epoch = 4\n[validation]\nevery_epochs = 0\n[cleanup]\nevery_steps = 0\n\
              after_epoch = false\n[memory]\nevery_steps = 0\n",

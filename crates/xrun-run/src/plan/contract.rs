@@ -1,7 +1,7 @@
-//! How much memory may an experiment need, by a contract that stands beside its file in git, and what has moved since?
+//! Memory contract of an experiment: the memory that it may need, in a lock file next to its own, and violations of it.
 //!
-//! Caps are compared exactly: they follow from the file and the data. What a probe measured may be off by a tenth and a little,
-//! as pages and libraries are. Less than the contract never fails.
+//! Caps are compared exactly, because they follow from the file and the data. Measured values have a tolerance of 10 % and at
+//! least a fixed number of bytes, because pages and libraries vary. Needing less never violates the contract.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,107 +14,117 @@ use xrun_core::units::Bytes;
 use xrun_results::format::{Forecast, OwnerSummary, Summary};
 use xrun_results::verdict::Verdict;
 
-/// The version of the file.
+/// Version of the file format.
 const VERSION: u32 = 1;
-/// As much more is allowed of what is measured: a part, and bytes on top of it.
-const ALLOWED_PART: u64 = 10;
-const ALLOWED_OF_OWNER: u64 = 1 << 20;
-const ALLOWED_OF_PART: u64 = 4 << 20;
-const ALLOWED_OF_TOTAL: u64 = 16 << 20;
-/// More devices, buffers or parts are not read.
+/// Relative tolerance of measured values, as the divisor of the value.
+const TOLERANCE_DIVISOR: u64 = 10;
+/// Smallest tolerances, in bytes.
+const OWNER_TOLERANCE_MIN: u64 = 1 << 20;
+const PART_TOLERANCE_MIN: u64 = 4 << 20;
+const TOTAL_TOLERANCE_MIN: u64 = 16 << 20;
+/// Largest number of devices, buffers and parts in a file.
 const ENTRIES_MAX: usize = 1000;
 
-/// The number of a buffer that says what it keeps between steps.
-const FLOOR: &str = "what it keeps at rest";
+/// Names of the compared quantities.
+const CAP: &str = "cap";
+const PEAK: &str = "peak";
+const FLOOR: &str = "minimum between steps";
+const SIZE: &str = "size";
 
-/// `NAME.memory.lock`.
+/// Content of `NAME.memory.lock`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Contracts {
     version: u32,
-    /// By kind of device: `cpu`, `cuda`, `vulkan`.
+    /// Contracts by kind of device: `cpu`, `cuda`, `vulkan`.
     device: BTreeMap<String, Contract>,
 }
 
-/// What may be needed on one kind of device, in bytes.
+/// Memory that may be needed on one kind of device, in bytes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Contract {
-    /// Of the experiment that it was made of.
+    /// Fingerprint of the experiment.
     pub fingerprint: String,
+    /// Optimiser steps of the plan.
     pub steps: u64,
+    /// Peak of the heap in use.
     pub heap_peak: u64,
+    /// Peak of the RSS.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resident_peak: Option<u64>,
+    /// Peak of the device's pool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device_reserved_peak: Option<u64>,
-    /// Bytes a step that memory may grow by.
+    /// Bytes per step by which memory may grow.
     pub slope: f64,
+    /// Buffers by name.
     pub owners: BTreeMap<String, OwnerContract>,
-    /// What is in no buffer, by part of the forecast.
+    /// Memory outside of buffers, by row of the forecast.
     pub parts: BTreeMap<String, u64>,
 }
 
-/// One buffer.
+/// Contract of a buffer, in bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OwnerContract {
-    /// The most that it may hold by its declaration; absent of a leak, which has none.
+    /// Declared cap; absent for a leak, which has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cap: Option<u64>,
-    /// The most that it is expected to hold.
+    /// Expected peak.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peak: Option<u64>,
-    /// The least that it holds at rest between steps; absent of what fills up, and of queues.
+    /// Minimum between steps; absent for caches, lists and queues, whose fill level varies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub floor: Option<u64>,
-    /// The key that sets the cap.
+    /// Key that sets the cap.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
 }
 
-/// Something that is more than the contract allows.
+/// Quantity that exceeds the contract.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Moved {
-    /// A buffer, a part of the forecast, or a total.
+pub struct Violation {
+    /// Name of a buffer, of a row of the forecast, or of a total.
     pub what: String,
-    /// Which number of it.
+    /// Quantity that is exceeded.
     pub of: &'static str,
-    /// The key that sets it, where one does.
+    /// Key that sets it, if there is one.
     pub key: Option<String>,
-    /// By the contract; `null` where it knows no such thing.
+    /// Bytes in the contract; `None` if the contract does not list it.
     pub locked: Option<u64>,
+    /// Bytes now.
     pub now: u64,
 }
 
-impl fmt::Display for Moved {
+impl fmt::Display for Violation {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let key = self.key.as_ref().map_or_else(String::new, |key| format!(" (`{key}`)"));
         let now = Bytes(self.now);
-        write!(formatter, "`{}`{key}: {}", self.what, self.of)?;
+        write!(formatter, "{} of `{}`{key}: {now}", self.of, self.what)?;
         match self.locked {
-            None => write!(formatter, " is {now}, and the contract knows no such buffer or part"),
+            None => write!(formatter, ", not in the contract"),
             Some(locked) => {
                 let more = Bytes(self.now.saturating_sub(locked));
-                let part = match locked {
+                let percent = match locked {
                     0 => String::new(),
                     locked => format!(", {:+.0} %", (self.now as f64 / locked as f64 - 1.0) * 100.0),
                 };
-                write!(formatter, " was {} by the contract and is {now}: {more} more{part}", Bytes(locked))
+                write!(formatter, ", {more} more than the contract's {}{percent}", Bytes(locked))
             }
         }
     }
 }
 
 impl Contracts {
-    /// Reads the file.
+    /// Parses the file.
     ///
     /// # Errors
-    /// What is wrong, with line and column.
+    /// The text is invalid; the message has line and column.
     pub fn read(text: &str) -> Result<Self, String> {
         let contracts: Self = toml::from_str(text).map_err(|error| error.to_string())?;
         if contracts.version != VERSION {
-            return Err(format!("`version` is {}, and this program reads {VERSION}", contracts.version));
+            return Err(format!("`version` is {}, but this program reads {VERSION}", contracts.version));
         }
         let entries = contracts.device.values().map(|one| one.owners.len() + one.parts.len()).sum::<usize>();
         match contracts.device.len() + entries > ENTRIES_MAX {
@@ -123,27 +133,27 @@ impl Contracts {
         }
     }
 
-    /// With this contract in place of the one of its kind of device.
+    /// Returns the contracts with the one of a kind of device replaced.
     pub fn with(before: Option<Self>, device: &str, contract: Contract) -> Self {
         let mut contracts = before.unwrap_or(Self { version: VERSION, device: BTreeMap::new() });
         contracts.device.insert(device.to_owned(), contract);
         contracts
     }
 
-    /// The contract of a kind of device.
+    /// Contract of a kind of device.
     pub fn of(&self, device: &str) -> Option<&Contract> {
         self.device.get(device)
     }
 
-    /// The kinds of device that it speaks of.
+    /// Kinds of device that have a contract.
     pub fn devices(&self) -> Vec<&str> {
         self.device.keys().map(String::as_str).collect()
     }
 
-    /// As the file has it, below these lines of comment.
+    /// Formats the file, with the lines of `about` as a comment at its top.
     ///
     /// # Errors
-    /// A number that TOML cannot hold.
+    /// A number is out of TOML's range.
     pub fn to_toml(&self, about: &str) -> Result<String, String> {
         let text = toml::to_string(self).map_err(|error| error.to_string())?;
         Ok(about.lines().map(|line| format!("# {line}\n")).collect::<String>() + &text)
@@ -151,7 +161,7 @@ impl Contracts {
 }
 
 impl Contract {
-    /// Of a plan and what it is expected to need.
+    /// Builds the contract of a plan and its forecast.
     pub fn new(plan: &Plan, forecast: &Forecast, fingerprint: String) -> Self {
         let row = |name: &str| forecast.rows.iter().find(|row| row.name == name).map(|row| row.bytes);
         let owners = plan.owners.iter().map(|owner| {
@@ -159,8 +169,8 @@ impl Contract {
             let cap = (owner.policy != Policy::Leak).then_some(owner.bytes);
             (owner.name.clone(), OwnerContract { cap, peak: row(&owner.name), floor, key: owner.key.clone() })
         });
-        let of_owner = |name: &str| plan.owners.iter().any(|owner| owner.name == name);
-        let parts = forecast.rows.iter().filter(|row| !of_owner(&row.name));
+        let is_owner = |name: &str| plan.owners.iter().any(|owner| owner.name == name);
+        let parts = forecast.rows.iter().filter(|row| !is_owner(&row.name));
         Self {
             fingerprint,
             steps: plan.steps,
@@ -173,71 +183,72 @@ impl Contract {
         }
     }
 
-    /// What an experiment is expected to need beyond this, buffers first.
-    pub fn broken_by(&self, now: &Self) -> Vec<Moved> {
-        let mut moved = Vec::new();
+    /// Violations by the contract that an experiment would have now, buffers first.
+    pub fn violations(&self, now: &Self) -> Vec<Violation> {
+        let mut violations = Vec::new();
         for (name, owner) in &now.owners {
-            let mut more = |of, locked: Option<u64>, now: Option<u64>, allowed: u64| {
+            let mut check = |of, locked: Option<u64>, now: Option<u64>, tolerance: u64| {
                 let Some(now) = now else { return };
-                let breaks = locked.is_none_or(|locked| now > locked.saturating_add(allowed));
-                if breaks {
-                    moved.push(Moved { what: name.clone(), of, key: owner.key.clone(), locked, now });
+                if locked.is_none_or(|locked| now > locked.saturating_add(tolerance)) {
+                    violations.push(Violation { what: name.clone(), of, key: owner.key.clone(), locked, now });
                 }
             };
             let Some(locked) = self.owners.get(name) else {
-                let (of, bytes) = if owner.cap.is_some() { ("its cap", owner.cap) } else { ("its peak", owner.peak) };
-                more(of, None, bytes.or(Some(0)), 0);
+                let (of, bytes) = if owner.cap.is_some() { (CAP, owner.cap) } else { (PEAK, owner.peak) };
+                check(of, None, bytes.or(Some(0)), 0);
                 continue;
             };
-            more("its cap", locked.cap, owner.cap, 0);
+            check(CAP, locked.cap, owner.cap, 0);
             if let Some(peak) = locked.peak {
-                more("its peak", locked.peak, owner.peak, allowed(peak, ALLOWED_OF_OWNER));
+                check(PEAK, locked.peak, owner.peak, tolerance(peak, OWNER_TOLERANCE_MIN));
             }
             if let Some(floor) = locked.floor {
-                more(FLOOR, locked.floor, owner.floor, allowed(floor, ALLOWED_OF_OWNER));
+                check(FLOOR, locked.floor, owner.floor, tolerance(floor, OWNER_TOLERANCE_MIN));
             }
         }
-        // A buffer that is larger explains a total that is.
-        if moved.is_empty() {
+        // A larger buffer explains a larger total.
+        if violations.is_empty() {
             let part = |(name, now): (&String, &u64)| {
                 let locked = self.parts.get(name).copied();
-                let limit = locked.unwrap_or(0).saturating_add(allowed(locked.unwrap_or(0), ALLOWED_OF_PART));
-                (*now > limit).then(|| Moved { what: name.clone(), of: "it", key: None, locked, now: *now })
+                let limit = locked.unwrap_or(0).saturating_add(tolerance(locked.unwrap_or(0), PART_TOLERANCE_MIN));
+                (*now > limit).then(|| Violation { what: name.clone(), of: SIZE, key: None, locked, now: *now })
             };
-            moved.extend(now.parts.iter().filter_map(part));
+            violations.extend(now.parts.iter().filter_map(part));
         }
-        if moved.is_empty() {
-            moved.extend(total("heap in use", Some(self.heap_peak), Some(now.heap_peak)));
-            moved.extend(total("resident memory", self.resident_peak, now.resident_peak));
-            moved.extend(total("device memory reserved", self.device_reserved_peak, now.device_reserved_peak));
+        if violations.is_empty() {
+            violations.extend(self.totals(Some(now.heap_peak), now.resident_peak, now.device_reserved_peak));
         }
-        moved
+        violations
     }
 
-    /// What a run came to need beyond this.
-    pub fn broken_by_run(&self, summary: &Summary, verdict: Option<&Verdict>) -> Vec<String> {
-        let more = |owner: &OwnerSummary| {
+    fn totals(&self, heap: Option<u64>, rss: Option<u64>, device: Option<u64>) -> impl Iterator<Item = Violation> {
+        [
+            total("heap in use", Some(self.heap_peak), heap),
+            total("RSS", self.resident_peak, rss),
+            total("device memory reserved", self.device_reserved_peak, device),
+        ]
+        .into_iter()
+        .flatten()
+    }
+
+    /// Messages about the violations by a finished run.
+    pub fn run_violations(&self, summary: &Summary, verdict: Option<&Verdict>) -> Vec<String> {
+        let exceeded = |owner: &OwnerSummary| {
             let locked = self.owners.get(&owner.name);
             let limit = locked.and_then(|locked| locked.peak.or(locked.cap));
-            let breaks =
-                limit.is_none_or(|limit| owner.peak_bytes > limit.saturating_add(allowed(limit, ALLOWED_OF_OWNER)));
+            let exceeds = limit
+                .is_none_or(|limit| owner.peak_bytes > limit.saturating_add(tolerance(limit, OWNER_TOLERANCE_MIN)));
             let key = locked.and_then(|locked| locked.key.clone());
-            breaks.then(|| Moved {
-                what: owner.name.clone(),
-                of: "its peak",
-                key,
-                locked: limit,
-                now: owner.peak_bytes,
-            })
+            exceeds.then(|| Violation { what: owner.name.clone(), of: PEAK, key, locked: limit, now: owner.peak_bytes })
         };
-        let mut moved: Vec<Moved> = summary.owners.iter().filter_map(more).collect();
+        let mut violations: Vec<Violation> = summary.owners.iter().filter_map(exceeded).collect();
         for (name, owner) in &self.owners {
             let now = summary.demand.owners.get(name).and_then(|held| held.floor);
             let risen = owner
                 .floor
                 .zip(now)
-                .filter(|(floor, now)| *now > floor.saturating_add(allowed(*floor, ALLOWED_OF_OWNER)));
-            moved.extend(risen.map(|(floor, now)| Moved {
+                .filter(|(floor, now)| *now > floor.saturating_add(tolerance(*floor, OWNER_TOLERANCE_MIN)));
+            violations.extend(risen.map(|(floor, now)| Violation {
                 what: name.clone(),
                 of: FLOOR,
                 key: owner.key.clone(),
@@ -246,42 +257,39 @@ impl Contract {
             }));
         }
         let memory = &summary.memory;
-        if moved.is_empty() {
-            moved.extend(total("heap in use", Some(self.heap_peak), Some(memory.heap_peak)));
-            moved.extend(total("resident memory", self.resident_peak, memory.resident_peak));
-            moved.extend(total("device memory reserved", self.device_reserved_peak, memory.device_reserved_peak));
+        if violations.is_empty() {
+            violations.extend(self.totals(Some(memory.heap_peak), memory.resident_peak, memory.device_reserved_peak));
         }
-        let mut said: Vec<String> = moved.iter().map(ToString::to_string).collect();
-        said.extend(verdict.and_then(|verdict| self.grows(verdict)));
-        said
+        let mut messages: Vec<String> = violations.iter().map(ToString::to_string).collect();
+        messages.extend(verdict.and_then(|verdict| self.growth_violation(verdict)));
+        messages
     }
 
-    /// Memory that is growing faster than the contract allows; the verdict names who holds it.
-    fn grows(&self, verdict: &Verdict) -> Option<String> {
+    /// Message about memory that grows faster than the contract allows.
+    fn growth_violation(&self, verdict: &Verdict) -> Option<String> {
         use xrun_results::verdict::Judgement;
-        // A series for itself may be a container's, in which others grow.
+        // Not by a single series: that of the container includes other processes.
         if verdict.verdict < Judgement::Growing {
             return None;
         }
-        let fastest = verdict
+        let growing = verdict
             .series
             .iter()
             .filter(|series| series.unit == "bytes" && series.findings.verdict >= Judgement::Growing);
-        let slope = fastest.filter_map(|series| series.findings.slope).max_by(f64::total_cmp)?;
+        let slope = growing.filter_map(|series| series.findings.slope).max_by(f64::total_cmp)?;
         let allowed = Bytes(self.slope as u64);
-        (slope > self.slope)
-            .then(|| format!("memory may grow by {allowed} a step by the contract, and {}", verdict.message))
+        (slope > self.slope).then(|| format!("{}; the contract allows {allowed} per step", verdict.message))
     }
 }
 
-fn allowed(bytes: u64, least: u64) -> u64 {
-    (bytes / ALLOWED_PART).max(least)
+fn tolerance(bytes: u64, minimum: u64) -> u64 {
+    (bytes / TOLERANCE_DIVISOR).max(minimum)
 }
 
-fn total(what: &str, locked: Option<u64>, now: Option<u64>) -> Option<Moved> {
+fn total(what: &str, locked: Option<u64>, now: Option<u64>) -> Option<Violation> {
     let (locked, now) = locked.zip(now)?;
-    let breaks = now > locked.saturating_add(allowed(locked, ALLOWED_OF_TOTAL));
-    breaks.then(|| Moved { what: what.to_owned(), of: "its peak", key: None, locked: Some(locked), now })
+    let exceeds = now > locked.saturating_add(tolerance(locked, TOTAL_TOLERANCE_MIN));
+    exceeds.then(|| Violation { what: what.to_owned(), of: PEAK, key: None, locked: Some(locked), now })
 }
 
 #[cfg(test)]
@@ -297,55 +305,56 @@ mod tests {
     }
 
     #[test]
-    fn each_limit_that_is_doubled_is_told_by_its_buffer_and_its_key() {
+    fn a_raised_limit_is_a_violation_with_its_buffer_and_key() {
         let locked = contract("");
         for (key, value, owners) in [
             ("gradient_norm_window", 100_000, vec!["gradient_norms"]),
             ("metrics_queue", 65536, vec!["memory_lines", "metrics_lines"]),
             ("log_queue", 65536, vec!["log_lines"]),
         ] {
-            let moved = locked.broken_by(&contract(&format!("[limits]\n{key} = {value}\n")));
-            let names: Vec<&str> = moved.iter().map(|moved| moved.what.as_str()).collect();
+            let violations = locked.violations(&contract(&format!("[limits]\n{key} = {value}\n")));
+            let names: Vec<&str> = violations.iter().map(|one| one.what.as_str()).collect();
             assert_eq!(names, owners, "{key}");
-            assert!(moved.iter().all(|moved| moved.key.as_deref() == Some(&format!("limits.{key}"))), "{moved:?}");
+            let key = format!("limits.{key}");
+            assert!(violations.iter().all(|one| one.key.as_deref() == Some(&key)), "{violations:?}");
         }
     }
 
     #[test]
-    fn the_same_and_less_break_nothing_and_a_leak_is_a_buffer_that_nobody_knows() {
+    fn the_same_and_less_violate_nothing_and_a_leak_is_an_unlisted_buffer() {
         let locked = contract("");
-        assert_eq!(locked.broken_by(&contract("")), []);
-        assert_eq!(locked.broken_by(&contract("[limits]\nlog_queue = 1\n")), []);
-        let moved = locked.broken_by(&contract("leak_per_step = \"1 MiB\"\nleak_in_ledger = true\n"));
-        assert_eq!((moved.len(), moved[0].what.as_str(), moved[0].locked), (1, "dummy_leak", None));
+        assert_eq!(locked.violations(&contract("")), []);
+        assert_eq!(locked.violations(&contract("[limits]\nlog_queue = 1\n")), []);
+        let found = locked.violations(&contract("leak_per_step = \"1 MiB\"\nleak_in_ledger = true\n"));
+        assert_eq!((found.len(), found[0].what.as_str(), found[0].locked), (1, "dummy_leak", None));
     }
 
     #[test]
-    fn a_buffer_that_keeps_at_rest_what_it_gave_back_is_told_though_its_peak_is_the_same() {
+    fn a_higher_minimum_between_steps_is_a_violation_even_with_the_same_peak() {
         let name = contract("").owners.into_keys().next().unwrap();
         let with = |floor: u64| {
             let forecast = Forecast { floors: [(name.clone(), floor)].into(), ..Forecast::default() };
             Contract::new(&plan_of("[pipeline.dummy]\n"), &forecast, "ab".into())
         };
-        assert_eq!(with(0).broken_by(&with(MIB)), []);
-        let moved = with(0).broken_by(&with(20 * MIB));
-        assert_eq!((moved.len(), moved[0].what.as_str(), moved[0].of), (1, name.as_str(), FLOOR));
-        assert_eq!(with(20 * MIB).broken_by(&with(0)), []);
+        assert_eq!(with(0).violations(&with(MIB)), []);
+        let found = with(0).violations(&with(20 * MIB));
+        assert_eq!((found.len(), found[0].what.as_str(), found[0].of), (1, name.as_str(), FLOOR));
+        assert_eq!(with(20 * MIB).violations(&with(0)), []);
     }
 
     #[test]
-    fn what_is_measured_may_be_off_by_a_little() {
+    fn measured_values_have_a_tolerance() {
         let locked = contract("");
         let with = |heap_peak| Contract { heap_peak, ..locked.clone() };
-        assert_eq!(locked.broken_by(&with(45 * MIB)), []);
-        let moved = locked.broken_by(&with(60 * MIB));
-        assert_eq!(
-            moved[0].to_string(),
-            "`heap in use`: its peak was 30.0 MiB by the contract and is 60.0 MiB: 30.0 MiB more, +100 %"
+        assert_eq!(locked.violations(&with(45 * MIB)), []);
+        let found = locked.violations(&with(60 * MIB));
+        insta::assert_snapshot!(
+            found[0],
+            @"peak of `heap in use`: 60.0 MiB, 30.0 MiB more than the contract's 30.0 MiB, +100 %"
         );
     }
 
-    /// As of a run in which one series grows by 95 MiB a step, and all of it is judged so.
+    /// Verdict of a run in which one series grows by 95 MiB per step.
     fn grown(series: &str, all: &str) -> Verdict {
         let findings = serde_json::json!({
             "version": 1, "verdict": all, "message": "words", "axis": "steps", "warm_up": 0, "window": 10,
@@ -361,28 +370,26 @@ mod tests {
     }
 
     #[test]
-    fn only_memory_of_the_run_itself_breaks_it_by_growing() {
+    fn only_growth_of_the_run_itself_is_a_violation() {
         let locked = contract("");
-        // Others in the container may grow: the run's own verdict is another.
-        assert_eq!(locked.grows(&grown("container", "bounded")), None);
-        let said = locked.grows(&grown("heap", "growing"));
-        assert!(said.is_some_and(|said| said.ends_with("a step by the contract, and words")));
+        // Other processes of the container may grow.
+        assert_eq!(locked.growth_violation(&grown("container", "bounded")), None);
+        assert!(locked.growth_violation(&grown("heap", "growing")).is_some());
     }
 
     #[test]
-    fn a_file_reads_as_it_was_written_and_what_is_wrong_has_a_place() {
+    fn a_file_is_read_as_it_was_written_and_errors_have_a_position() {
         let contracts = Contracts::with(None, "cpu", contract(""));
         let text = contracts.to_toml("two\nlines").unwrap();
         assert!(text.starts_with("# two\n# lines\nversion = 1\n"), "{text}");
         assert_eq!(Contracts::read(&text), Ok(contracts));
-        for (damaged, part) in [
-            (text.replace("version = 1", "version = 9"), "this program reads 1"),
-            (text.replace("steps", "stops"), "line"),
-            ("version = ".into(), "line 1"),
-            (String::new(), "version"),
-        ] {
-            let error = Contracts::read(&damaged).unwrap_err();
-            assert!(error.contains(part), "{part}: {error}");
-        }
+        let damaged = [text.replace("version = 1", "version = 9"), text.replace("steps", "stops"), "version = ".into()];
+        let errors = damaged.map(|damaged| Contracts::read(&damaged).unwrap_err());
+        let first_lines: Vec<&str> = errors.iter().filter_map(|error| error.lines().next()).collect();
+        insta::assert_snapshot!(first_lines.join("\n"), @"
+        `version` is 9, but this program reads 1
+        TOML parse error at line 7, column 1
+        TOML parse error at line 1, column 11
+        ");
     }
 }

@@ -1,4 +1,4 @@
-//! The plan as text, for `--dry-run`.
+//! Text of a plan and its forecast, for `--dry-run` and `xrun plan`.
 
 use std::fmt::Write;
 
@@ -9,17 +9,17 @@ use xrun_core::experiment::Experiment;
 use xrun_core::experiment::command::Words;
 use xrun_core::printable;
 use xrun_core::settings::command::Command;
-use xrun_core::units::Bytes;
+use xrun_core::units::{Bytes, counted};
 use xrun_results::format::{Basis, Forecast, ForecastRow};
 use xrun_results::report::width::{fold, table};
 
-/// Characters of a label and the gap behind it.
+/// Width of a label and the gap after it, in characters.
 const LABEL: usize = 12;
-/// As many items fit into no cache: its bytes are reached first.
-const ITEMS_WITHOUT_MEANING: u64 = 1_000_000;
+/// Cap in items from which that of a cache is not shown: its bytes are the effective cap.
+const ITEMS_SHOWN_MAX: u64 = 1_000_000;
 
-/// A table of the buffers with caps and reasons, and what will be done, for a terminal of `width` characters. Ends with a
-/// line break.
+/// Describes the plan, with a table of the buffers and their caps, for a terminal of `width` characters. Ends with a line
+/// break.
 pub fn describe(plan: &Plan, parameters: u64, device: &str, width: Option<usize>) -> String {
     let experiment = &plan.experiment;
     let mut text = String::new();
@@ -30,16 +30,16 @@ pub fn describe(plan: &Plan, parameters: u64, device: &str, width: Option<usize>
     line(format!("experiment  {}", experiment.experiment.name));
     line(format!("pipeline    {}", experiment.pipeline.name()));
     match experiment.command() {
-        Some(command) => of_command(experiment, command).into_iter().for_each(&mut line),
+        Some(command) => command_lines(experiment, command).into_iter().for_each(&mut line),
         None => {
             line(format!("device      {device}"));
             let trained = plan.facts.trained_parameters.map(|trained| format!(", {trained} trained at a time"));
             line(format!("parameters  {parameters}{}", trained.unwrap_or_default()));
         }
     }
-    line(format!("steps       {}", plan.steps_words()));
-    for smaller in &plan.facts.smaller {
-        line(format!("smaller     {smaller}"));
+    line(format!("steps       {}", plan.steps_text()));
+    for clamped in &plan.facts.smaller {
+        line(format!("lowered     {clamped}"));
     }
     if plan.owners.is_empty() {
         return text;
@@ -47,58 +47,57 @@ pub fn describe(plan: &Plan, parameters: u64, device: &str, width: Option<usize>
     let row = |owner: &PlannedOwner| {
         let (items, bytes) = match owner.policy {
             Policy::Leak => ("no cap".into(), "no cap".into()),
-            // Of a cache bounded by its bytes, the number of items is no bound that anybody meets.
-            Policy::Evict if owner.items >= ITEMS_WITHOUT_MEANING => ("-".into(), Bytes(owner.bytes).to_string()),
+            Policy::Evict if owner.items >= ITEMS_SHOWN_MAX => ("-".into(), Bytes(owner.bytes).to_string()),
             _ => (owner.items.to_string(), Bytes(owner.bytes).to_string()),
         };
         let policy = format!("{:?}", owner.policy).to_lowercase();
-        vec![owner.name.clone(), word(owner.place).to_owned(), policy, items, bytes, owner.because.clone()]
+        vec![owner.name.clone(), place_name(owner.place).to_owned(), policy, items, bytes, owner.because.clone()]
     };
     let header = ["buffer", "place", "policy", ">items", ">bytes", "because"];
     let rows: Vec<Vec<String>> = plan.owners.iter().map(row).collect();
     let _ = write!(text, "\n{}", table(&header, &rows, width));
     let (leaks, capped): (Vec<_>, Vec<_>) = plan.owners.iter().partition(|owner| owner.policy == Policy::Leak);
     let total = Bytes(capped.iter().fold(0, |sum: u64, owner| sum.saturating_add(owner.bytes)));
-    let besides = if leaks.is_empty() { "" } else { ", and what leaks" };
-    let total = format!("all buffers together hold at most {total}, besides weights and activations{besides}");
+    let leaks = if leaks.is_empty() { "" } else { " and leaks" };
+    let total = format!("all buffers together: at most {total}, excluding weights, activations{leaks}");
     let _ = writeln!(text, "\n{}", fold(&total, width, 2));
     text
 }
 
-/// The command as it will be run, and what it is stopped at.
-fn of_command(experiment: &Experiment, command: &Command) -> Vec<String> {
-    let filled = Words::of(experiment, command, None);
-    let typed = |words: &[String]| {
-        let words = filled.fill_all(words).unwrap_or_default();
+/// Lines about a command: how it is run, and its limits.
+fn command_lines(experiment: &Experiment, command: &Command) -> Vec<String> {
+    let placeholders = Words::of(experiment, command, None);
+    let quoted = |words: &[String]| {
+        let words = placeholders.fill_all(words).unwrap_or_default();
         words.iter().map(|word| printable::shell_word(word)).collect::<Vec<String>>().join(" ")
     };
-    let mut lines = vec![format!("command     {}", typed(&command.program))];
-    lines.extend(command.resume.as_ref().map(|words| format!("resume      {}", typed(words))));
+    let mut lines = vec![format!("command     {}", quoted(&command.program))];
+    lines.extend(command.resume.as_ref().map(|words| format!("resume      {}", quoted(words))));
     lines.extend(command.folder.as_ref().map(|folder| format!("folder      {folder}")));
     let limit = experiment.limits.host_memory.map(|limit| format!("memory      at most {limit}"));
     let time = experiment.training.time_limit.map(|limit| format!("time        at most {limit}"));
     lines.into_iter().chain(limit).chain(time).collect()
 }
 
-/// What the run is expected to need, part by part, in the same width. Ends with a line break.
+/// Describes the forecast part by part, for a terminal of `width` characters. Ends with a line break.
 pub fn forecast(forecast: &Forecast, width: Option<usize>) -> String {
     let row = |row: &ForecastRow| {
         let basis = match row.basis {
             Basis::Sizes => "sizes",
-            Basis::Cap => "its cap",
+            Basis::Cap => "cap",
             Basis::Probe => "measured",
             Basis::Growth => "growth",
         };
-        let (place, bytes) = (word(row.place).to_owned(), Bytes(row.bytes).to_string());
+        let (place, bytes) = (place_name(row.place).to_owned(), Bytes(row.bytes).to_string());
         vec![row.name.clone(), place, bytes, basis.to_owned(), row.about.clone()]
     };
     let rows: Vec<Vec<String>> = forecast.rows.iter().map(row).collect();
-    let mut text = format!("\n{}", table(&["memory", "place", ">bytes", "basis", "what it is"], &rows, width));
+    let mut text = format!("\n{}", table(&["part", "place", ">bytes", "basis", "description"], &rows, width));
     text.push('\n');
     let totals = [
         ("peak of heap in use", Some(forecast.heap_peak)),
-        ("peak of resident memory", forecast.resident_peak),
-        ("device memory in use at rest", forecast.device_in_use_peak),
+        ("peak of RSS", forecast.resident_peak),
+        ("device memory in use between steps", forecast.device_in_use_peak),
         ("peak of the device's pool", forecast.device_reserved_peak),
         ("peak of the process on the device", forecast.device_peak),
     ];
@@ -107,11 +106,11 @@ pub fn forecast(forecast: &Forecast, width: Option<usize>) -> String {
             let _ = writeln!(text, "expected {name:<34} {:>12}", Bytes(bytes).to_string());
         }
     }
-    let _ = writeln!(text, "measured in a probe of {} steps", forecast.probe_steps);
+    let _ = writeln!(text, "measured by a probe of {}", counted(forecast.probe_steps, "step"));
     text
 }
 
-fn word(place: Place) -> &'static str {
+fn place_name(place: Place) -> &'static str {
     match place {
         Place::Host => "host",
         Place::Device => "device",

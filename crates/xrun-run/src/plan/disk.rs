@@ -1,55 +1,52 @@
-//! How much disk will a run take, and is there as much where its results go?
+//! Disk space that a run will use, compared with the free space.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::{Plan, calendar};
 use xrun_core::printable;
-use xrun_core::units::Bytes;
+use xrun_core::units::{Bytes, counted};
 use xrun_results::format::{DiskDemand, DiskForecast};
 
-/// The key that says how many checkpoints are kept, and that of the samples.
+/// Keys that set the number of checkpoints and of samples.
 const KEEP_LAST: &str = "checkpoint.keep_last";
 const SAMPLE_EVERY: &str = "memory.every_steps";
 const PATH_CHARACTERS_MAX: usize = 200;
 
-/// What the run of this plan will take, by what its probe left. `None` where nobody knows how many steps there are, and of
-/// a command, which writes where it likes.
+/// Forecasts the disk space of a run from that of its probe. `None` if the number of steps is unknown, and for a command, whose
+/// files are unknown.
 pub fn forecast(plan: &Plan, probe: &DiskDemand) -> Option<DiskForecast> {
     if !plan.facts.steps_are_known || plan.experiment.command().is_some() {
         return None;
     }
     let validations = calendar::validations(plan);
-    let kept = plan.experiment.checkpoint.keep_last as u64;
+    let keep_last = plan.experiment.checkpoint.keep_last as u64;
     let best = u64::from(plan.best_by().is_some() && validations > 0);
-    // Of them all but the first replace one, and are whole before that goes.
+    // A new checkpoint is complete before the one that it replaces is removed.
     let written = calendar::checkpoints(plan) + if best > 0 { validations } else { 0 };
-    let checkpoints = written.min(kept + best + 1).max(1);
+    let checkpoints = written.min(keep_last + best + 1).max(1);
     let samples = calendar::samples(plan).saturating_add(written);
     let metrics = plan.steps.saturating_add(validations);
     let trace = samples.saturating_mul(probe.sample).saturating_add(metrics.saturating_mul(probe.metrics_line));
-    let in_all = checkpoints.saturating_mul(probe.checkpoint).saturating_add(trace).saturating_add(probe.rest);
-    Some(DiskForecast { checkpoint: probe.checkpoint, checkpoints, trace, rest: probe.rest, in_all })
+    let total = checkpoints.saturating_mul(probe.checkpoint).saturating_add(trace).saturating_add(probe.rest);
+    Some(DiskForecast { checkpoint: probe.checkpoint, checkpoints, trace, rest: probe.rest, in_all: total })
 }
 
-/// Whether it fits what is free, in a sentence, with the key that makes it less. `free` is `None` where nobody tells.
-pub fn sentence(disk: &DiskForecast, free: Option<u64>, results: &Path, plan: &Plan) -> (bool, String) {
+/// Returns whether the forecast fits the free space, with a message that names the key that reduces it. `free` is `None` if
+/// unknown.
+pub fn message(disk: &DiskForecast, free: Option<u64>, results: &Path, plan: &Plan) -> (bool, String) {
     let parts = format!(
-        "{} at most {}, {} of trace and metrics, {} of the rest",
-        if disk.checkpoints == 1 {
-            "1 checkpoint of".to_owned()
-        } else {
-            format!("{} checkpoints of", disk.checkpoints)
-        },
+        "{} of at most {}, trace and metrics {}, other files {}",
+        counted(disk.checkpoints, "checkpoint"),
         Bytes(disk.checkpoint),
         Bytes(disk.trace),
         Bytes(disk.rest)
     );
     let needed = Bytes(disk.in_all);
-    let place = printable::line(&results.display().to_string(), PATH_CHARACTERS_MAX);
+    let results = printable::line(&results.display().to_string(), PATH_CHARACTERS_MAX);
     match free {
-        None => (true, format!("disk: {needed} ({parts}); how much is free in {place} is not known")),
+        None => (true, format!("disk: {needed} ({parts}); free space in {results} unknown")),
         Some(free) if disk.in_all <= free => {
-            (true, format!("disk: {needed} ({parts}); {} are free in {place}", Bytes(free)))
+            (true, format!("disk: {needed} ({parts}); {} free in {results}", Bytes(free)))
         }
         Some(free) => {
             let advice = match key(disk, plan) {
@@ -57,17 +54,17 @@ pub fn sentence(disk: &DiskForecast, free: Option<u64>, results: &Path, plan: &P
                 Some(key) => format!("raise `{key}`, or "),
                 None => String::new(),
             };
-            let said = format!(
-                "does not fit the disk: {needed} are needed ({parts}) and {} are free in {place}; {advice}free some space, \
-                 or name a folder on another disk with --results",
+            let message = format!(
+                "does not fit the disk: needs {needed} ({parts}), {} free in {results}; {advice}free some space, or choose \
+                 another disk with --results",
                 Bytes(free)
             );
-            (false, said)
+            (false, message)
         }
     }
 }
 
-/// The key of the part that is largest, where it can make that less.
+/// Key that reduces the largest part, if there is one.
 fn key(disk: &DiskForecast, plan: &Plan) -> Option<&'static str> {
     let checkpoints = disk.checkpoints.saturating_mul(disk.checkpoint);
     match checkpoints >= disk.trace {
@@ -76,28 +73,27 @@ fn key(disk: &DiskForecast, plan: &Plan) -> Option<&'static str> {
     }
 }
 
-/// Bytes that this user may still write in a folder, or where it will be made; `None` where the system does not tell. A
-/// quota is not in it.
-pub fn free(folder: &Path) -> Option<u64> {
+/// Free bytes for this user on the disk of a directory, which need not exist yet; `None` if the system does not report them.
+/// Quotas are not considered.
+pub fn free_bytes(folder: &Path) -> Option<u64> {
     let folder = std::path::absolute(folder).ok()?;
-    let there: PathBuf = folder.ancestors().find(|place| place.is_dir())?.to_path_buf();
-    free_in(&there)
+    free_in(folder.ancestors().find(|path| path.is_dir())?)
 }
 
 #[cfg(unix)]
 fn free_in(folder: &Path) -> Option<u64> {
     use std::os::unix::ffi::OsStrExt;
     let path = std::ffi::CString::new(folder.as_os_str().as_bytes()).ok()?;
-    let mut told = std::mem::MaybeUninit::<libc::statvfs>::uninit();
-    // SAFETY: a path that ends with NUL, and a place that lives until the call returns and is read only where it was filled.
-    let told = unsafe {
-        if libc::statvfs(path.as_ptr(), told.as_mut_ptr()) != 0 {
+    let mut stats = std::mem::MaybeUninit::<libc::statvfs>::uninit();
+    // SAFETY: the path ends with NUL, and the buffer outlives the call and is read only after it was filled.
+    let stats = unsafe {
+        if libc::statvfs(path.as_ptr(), stats.as_mut_ptr()) != 0 {
             return None;
         }
-        told.assume_init()
+        stats.assume_init()
     };
-    // Some file systems count in blocks of no size.
-    (told.f_frsize > 0 && told.f_blocks > 0).then(|| (told.f_bavail as u64).saturating_mul(told.f_frsize as u64))
+    // Some file systems report a block size of 0.
+    (stats.f_frsize > 0 && stats.f_blocks > 0).then(|| (stats.f_bavail as u64).saturating_mul(stats.f_frsize as u64))
 }
 
 #[cfg(not(unix))]
@@ -117,44 +113,54 @@ mod tests {
     }
 
     #[test]
-    fn checkpoints_that_are_kept_and_the_one_that_is_being_written_count() {
+    fn kept_checkpoints_and_the_one_being_written_count() {
         let of = |more: &str| {
             let plan = plan_of(&format!("[pipeline.dummy]\nsteps_per_epoch = 100\n{more}"));
             forecast(&plan, &probe()).unwrap()
         };
-        // Saved at 50 and at the end; none is the best without validations.
+        // Saved at step 50 and at the end; without validations there is no best checkpoint.
         let plain =
             of("[validation]\nevery_epochs = 0\nat_start = false\n[checkpoint]\nevery_steps = 50\nkeep_last = 1\n");
         assert_eq!(plain.checkpoints, 2);
         let once = of("[validation]\nevery_epochs = 0\nat_start = false\n[checkpoint]\nevery_steps = 0\n");
         assert_eq!(once.checkpoints, 1, "nothing is replaced");
         let many = of("[validation]\nevery_steps = 10\n[checkpoint]\nevery_steps = 10\nkeep_last = 3\n");
-        assert_eq!(many.checkpoints, 5, "three, the best, and one that is being written");
+        assert_eq!(many.checkpoints, 5, "the last three, the best, and the one being written");
         assert_eq!(many.in_all, 50 * MIB + many.trace + 1000);
         assert!(many.trace > 100 * 700, "a sample and a line of metrics for each step: {many:?}");
     }
 
     #[test]
-    fn what_does_not_fit_names_the_key_of_its_largest_part() {
+    fn a_forecast_that_does_not_fit_names_the_key_of_its_largest_part() {
         let plan = plan_of("[pipeline.dummy]\nsteps_per_epoch = 100\n[checkpoint]\nevery_steps = 10\nkeep_last = 3\n");
         let disk = forecast(&plan, &probe()).unwrap();
         let results = Path::new("results");
-        let (fits, said) = sentence(&disk, Some(20 * MIB), results, &plan);
-        assert!(!fits && said.contains("lower `checkpoint.keep_last`") && said.contains("20.0 MiB are free"), "{said}");
-        let (fits, said) = sentence(&disk, Some(1 << 40), results, &plan);
-        assert!(fits && said.starts_with("disk: ") && said.contains("5 checkpoints of at most 10.0 MiB"), "{said}");
-        assert!(sentence(&disk, None, results, &plan).1.ends_with("is not known"));
+        let fits = [Some(20 * MIB), Some(1 << 40), None].map(|free| message(&disk, free, results, &plan).0);
+        assert_eq!(fits, [false, true, true]);
+        assert_eq!(key(&disk, &plan), Some(KEEP_LAST));
         let long = forecast(&plan, &DiskDemand { checkpoint: 1, ..probe() }).unwrap();
-        assert!(sentence(&long, Some(10), results, &plan).1.contains("raise `memory.every_steps`"));
+        assert_eq!(key(&long, &plan), Some(SAMPLE_EVERY));
         let one = plan_of("[pipeline.dummy]\n");
-        let said = sentence(&forecast(&one, &probe()).unwrap(), Some(10), results, &one).1;
-        assert!(!said.contains('`') && said.contains("free some space"), "no key makes it less: {said}");
+        assert_eq!(key(&forecast(&one, &probe()).unwrap(), &one), None, "no key reduces it");
+    }
+
+    #[test]
+    fn the_message_has_parts_free_space_and_advice() {
+        let plan = plan_of("[pipeline.dummy]\nsteps_per_epoch = 100\n[checkpoint]\nevery_steps = 10\nkeep_last = 3\n");
+        let disk = DiskForecast { trace: 2 * MIB, in_all: 53 * MIB, rest: MIB, checkpoint: 10 * MIB, checkpoints: 5 };
+        let said =
+            [Some(20 * MIB), Some(1 << 40), None].map(|free| message(&disk, free, Path::new("results"), &plan).1);
+        insta::assert_snapshot!(said.join("\n"), @"
+        does not fit the disk: needs 53.0 MiB (5 checkpoints of at most 10.0 MiB, trace and metrics 2.0 MiB, other files 1.0 MiB), 20.0 MiB free in results; lower `checkpoint.keep_last`, or free some space, or choose another disk with --results
+        disk: 53.0 MiB (5 checkpoints of at most 10.0 MiB, trace and metrics 2.0 MiB, other files 1.0 MiB); 1.0 TiB free in results
+        disk: 53.0 MiB (5 checkpoints of at most 10.0 MiB, trace and metrics 2.0 MiB, other files 1.0 MiB); free space in results unknown
+        ");
     }
 
     #[test]
     #[cfg(unix)]
-    fn a_folder_that_is_not_made_yet_has_the_room_of_the_one_above() {
+    fn a_directory_that_does_not_exist_yet_has_the_free_space_of_its_parent() {
         let folder = tempfile::tempdir().unwrap();
-        assert!(free(&folder.path().join("a/b/c")).is_some_and(|bytes| bytes > 0));
+        assert!(free_bytes(&folder.path().join("a/b/c")).is_some_and(|bytes| bytes > 0));
     }
 }

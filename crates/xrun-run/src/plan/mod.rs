@@ -1,4 +1,4 @@
-//! What exactly will happen? No defaults left, every buffer with an owner, a cap and bytes.
+//! Plan of a run: the experiment with every value known, and every buffer with its owner and cap.
 
 pub mod calendar;
 pub mod contract;
@@ -22,41 +22,41 @@ use xrun_core::task::{Metric, TaskFacts};
 use xrun_core::units::counted;
 use xrun_results::format::{Forecast, PlanFile, VERSION};
 
-/// An experiment together with what its data says.
+/// Experiment together with the facts about its data.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
-    /// What was asked for, with every value known.
+    /// Experiment, with every value known.
     pub experiment: Experiment,
-    /// What the pipeline said of the data.
+    /// Facts that the pipeline found in the data.
     pub facts: TaskFacts,
     /// Optimiser steps in an epoch.
     pub steps_per_epoch: u64,
-    /// Optimiser steps in all; 0 where nobody knows.
+    /// Optimiser steps in all; 0 if unknown.
     pub steps: u64,
-    /// Every buffer of the run, sorted by name; the ledger of the run has the same names.
+    /// Buffers of the run, sorted by name; the ledger has the same names.
     pub owners: Vec<PlannedOwner>,
-    /// What memory it will need, where a probe was made.
+    /// Memory forecast, if a probe was made.
     pub forecast: Option<Forecast>,
 }
 
-/// The buffers that every run has, whatever its pipeline.
+/// Buffers that every run has, whatever its pipeline.
 #[derive(Clone, Debug)]
 pub struct Buffers {
-    /// Lines of `metrics.jsonl` that wait to be written.
+    /// Lines of `metrics.jsonl` that are not written yet.
     pub metrics_lines: Buffer,
-    /// Lines of `memory.jsonl` that wait to be written.
+    /// Lines of `memory.jsonl` that are not written yet.
     pub memory_lines: Buffer,
-    /// Lines of `log.txt` that wait to be written.
+    /// Lines of `log.txt` that are not written yet.
     pub log_lines: Buffer,
-    /// Numbers of eight bytes.
+    /// Window of gradient norms.
     pub gradient_norms: Buffer,
 }
 
 impl Buffers {
-    /// Declares them as large as the limits allow.
+    /// Declares the buffers with the caps of the limits.
     pub fn new(limits: &Limits) -> Self {
         let lines = |name, count, key: &'static str| {
-            write::lines(name, count).key(key).because(format!("`{key}` lines, written out when full"))
+            write::lines(name, count).key(key).because(format!("`{key}` lines, written when full"))
         };
         let norms = limits.gradient_norm_window as u64;
         let gradient_norms = Buffer::new("gradient_norms", Policy::Evict, Cap { items: norms, bytes: 8 * norms });
@@ -66,7 +66,7 @@ impl Buffers {
             log_lines: lines("log_lines", limits.log_queue, "limits.log_queue"),
             gradient_norms: gradient_norms
                 .key("limits.gradient_norm_window")
-                .because("`limits.gradient_norm_window` numbers"),
+                .because("`limits.gradient_norm_window` numbers of 8 bytes"),
         }
     }
 
@@ -75,12 +75,12 @@ impl Buffers {
     }
 }
 
-/// Puts the experiment and its data together.
+/// Builds the plan of an experiment and the facts about its data.
 pub fn resolve(experiment: Experiment, facts: TaskFacts) -> Plan {
     let (steps_per_epoch, steps) = experiment.training.steps(facts.batches_per_epoch);
     let mut facts = facts;
     let early = &experiment.training.early_stopping;
-    // Whoever asks which way is better gets one answer.
+    // A direction that the file sets replaces that of the pipeline everywhere.
     if let (Some(name), Some(_)) = (early.named_metric(), early.mode) {
         facts.metrics.iter_mut().filter(|metric| metric.name == name).for_each(|metric| metric.better = early.mode);
     }
@@ -94,44 +94,43 @@ pub fn resolve(experiment: Experiment, facts: TaskFacts) -> Plan {
 }
 
 impl Plan {
-    /// The same on a device with a memory pool: what is kept of tensors is there.
+    /// Returns the plan for a device with a memory pool, where leaked tensors are on the device.
     pub fn with_pool(mut self) -> Self {
         let on: Vec<&Leak> = self.experiment.leaks_on().filter(|leak| leak.keeps_tensors).collect();
-        let of_tensors = |name: &str| on.iter().any(|leak| leak.owner == name);
-        for owner in self.owners.iter_mut().filter(|owner| of_tensors(&owner.name)) {
+        let leaks_tensors = |name: &str| on.iter().any(|leak| leak.owner == name);
+        for owner in self.owners.iter_mut().filter(|owner| leaks_tensors(&owner.name)) {
             owner.place = Place::Device;
         }
         self
     }
 
-    /// The epoch, from 1, in which step `step` (from 1) falls; 0 for step 0.
+    /// Epoch (from 1) of step `step` (from 1); 0 for step 0.
     pub fn epoch_of(&self, step: u64) -> u64 {
         step.div_ceil(self.steps_per_epoch)
     }
 
-    /// The last epoch that a step falls in: fewer than the file's epochs where `training.max_steps` ends the run before.
+    /// Number of epochs that the run enters; fewer than `training.epochs` if `training.max_steps` ends it earlier.
     pub fn epochs(&self) -> u64 {
         self.epoch_of(self.steps)
     }
 
-    /// `490 steps, 10 epochs of 49`, or `30 steps, in epochs of 49 (training.max_steps stops before 10 epochs are over)`.
-    /// One total: how many steps the run does.
-    pub fn steps_words(&self) -> String {
+    /// Text such as `490 steps, 10 epochs of 49 steps`, or `30 steps of 490 (training.max_steps), 49 steps per epoch`.
+    pub fn steps_text(&self) -> String {
         if !self.facts.steps_are_known {
-            return "as many as the command does".into();
+            return "decided by the command".into();
         }
         let epochs = counted(self.experiment.training.epochs, "epoch");
         let steps = counted(self.steps, "step");
         let all = self.steps_per_epoch.saturating_mul(self.experiment.training.epochs);
         match self.steps < all {
             true => {
-                format!("{steps}, in epochs of {} ({MAX_STEPS} stops before {epochs} are over)", self.steps_per_epoch)
+                format!("{steps} of {all} ({MAX_STEPS}), {} per epoch", counted(self.steps_per_epoch, "step"))
             }
-            false => format!("{steps}, {epochs} of {}", self.steps_per_epoch),
+            false => format!("{steps}, {epochs} of {}", counted(self.steps_per_epoch, "step")),
         }
     }
 
-    /// The validation metric by which a checkpoint is best: the one that the file names, or the pipeline's own choice.
+    /// Validation metric that selects the best checkpoint: the one that the file names, or the first that has a direction.
     pub fn best_by(&self) -> Option<&Metric> {
         let metrics = &self.facts.metrics;
         let early = self.experiment.training.early_stopping.named_metric();
@@ -141,7 +140,7 @@ impl Plan {
         }
     }
 
-    /// The key that makes a step need less.
+    /// Key that reduces the memory of a step.
     pub fn batch_key(&self) -> &'static str {
         match (self.facts.whole_batches, self.facts.batch_keys) {
             (true, [key, ..]) => key,
@@ -149,7 +148,7 @@ impl Plan {
         }
     }
 
-    /// The record `plan.json`. `parameters` says how many numbers the model has.
+    /// Builds the record `plan.json`. `parameters` is the number of parameters of the model.
     pub fn to_file(&self, parameters: u64) -> PlanFile {
         let planned = self.facts.metrics.iter().map(PlannedMetric::from);
         let best_by = self.best_by().map(|metric| metric.name.to_owned());
@@ -174,10 +173,10 @@ impl Plan {
 }
 
 #[cfg(test)]
-pub mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    /// The plan of a dummy experiment.
+    /// Plan of an experiment with the pipeline `dummy`.
     pub fn plan_of(text: &str) -> Plan {
         let experiment: Experiment = toml::from_str(text).unwrap();
         let (facts, _) = experiment.prepare(&xrun_core::bounded::ledger::Ledger::default()).unwrap();
@@ -185,21 +184,18 @@ pub mod tests {
     }
 
     #[test]
-    fn accumulation_makes_fewer_steps_of_the_same_data() {
+    fn accumulation_reduces_the_steps_of_an_epoch() {
         let plan = plan_of("[pipeline.dummy]\nsteps_per_epoch = 10\n[training]\nepochs = 2\naccumulation = 4\n");
         assert_eq!((plan.steps_per_epoch, plan.steps), (3, 6));
-        assert_eq!(plan.steps_words(), "6 steps, 2 epochs of 3");
+        insta::assert_snapshot!(plan.steps_text(), @"6 steps, 2 epochs of 3 steps");
         let short = plan_of("[pipeline.dummy]\n[training]\nepochs = 9\nmax_steps = 30\n");
-        assert_eq!(
-            short.steps_words(),
-            "30 steps, in epochs of 10 (training.max_steps stops before 9 epochs are over)"
-        );
+        insta::assert_snapshot!(short.steps_text(), @"30 steps of 90 (training.max_steps), 10 steps per epoch");
         assert_eq!((plan.epochs(), short.epochs()), (2, 3));
         assert_eq!([0, 1, 3, 4, 6].map(|step| plan.epoch_of(step)), [0, 1, 1, 2, 2]);
     }
 
     #[test]
-    fn no_checkpoint_is_best_by_a_constant() {
+    fn a_constant_metric_does_not_select_the_best_checkpoint() {
         let mut plan = plan_of("[pipeline.dummy]\n");
         plan.facts.metrics = vec![Metric::constant("chance", "%"), Metric::lower("rmse", "")];
         assert_eq!(plan.best_by().map(|metric| metric.name), Some("rmse"));
@@ -208,7 +204,7 @@ pub mod tests {
     }
 
     #[test]
-    fn every_run_has_its_line_buffers_and_norms() {
+    fn every_run_has_line_buffers_and_gradient_norms() {
         let plan = plan_of("[pipeline.dummy]\n");
         let keys: Vec<(&str, Option<&str>)> =
             plan.owners.iter().map(|owner| (owner.name.as_str(), owner.key.as_deref())).collect();
@@ -222,7 +218,7 @@ pub mod tests {
     }
 
     #[test]
-    fn a_plan_of_an_older_xrun_reads_and_has_no_keys() {
+    fn a_plan_without_buffer_keys_is_readable() {
         let mut file = serde_json::to_value(plan_of("[pipeline.dummy]\n").to_file(1)).unwrap();
         for owner in file["owners"].as_array_mut().unwrap() {
             owner.as_object_mut().unwrap().remove("key");

@@ -1,23 +1,23 @@
-//! How does an experiment become a short one in which everything still happens? For `--steps` and `--smoke`.
+//! Overrides that make an experiment short while everything still happens, for `--steps` and `--smoke`.
 
 use xrun_core::experiment::Experiment;
 use xrun_core::experiment::command::named;
 use xrun_core::problem::Problem;
 
-/// Steps of a smoke run.
+/// Number of steps of a smoke run.
 pub const SMOKE_STEPS: u64 = 20;
-/// Episodes of one of its validations.
+/// Batches of a validation of a smoke run.
 const SMOKE_EPISODES: usize = 2;
-/// What the name of a shortened experiment ends with: its runs must not pass for the experiment's own.
-const NAME_END: &str = "-short";
-/// The key that says how many steps there are.
+/// Suffix of the name of a shortened experiment, whose runs must not be taken for the experiment's own.
+const NAME_SUFFIX: &str = "-short";
+/// Key that sets the number of steps.
 pub const MAX_STEPS: &str = "training.max_steps";
-/// As `experiment.name` allows.
+/// Longest name that `experiment.name` allows.
 const NAME_MAX: usize = 80;
 
-/// Of something that happens at step `at` of `all`, the step of as large a share of `steps`; neither the first moment nor
-/// the last, so that there is something before it and after it. 0 stays 0.
-pub fn share(at: u64, all: u64, steps: u64) -> u64 {
+/// Scales the step `at` of `all` steps to a run of `steps` steps. The result is neither the start nor the last step, except
+/// that 0 stays 0.
+fn scaled_step(at: u64, all: u64, steps: u64) -> u64 {
     if at == 0 {
         return 0;
     }
@@ -25,22 +25,22 @@ pub fn share(at: u64, all: u64, steps: u64) -> u64 {
     scaled.max(1).min(steps.saturating_sub(1))
 }
 
-/// The same of a command, which has to be told how many steps to do; `None` of any other experiment.
+/// Overrides that make a command do `steps` steps; `None` for any other experiment.
 ///
 /// # Errors
-/// It is not told.
+/// The command does not have the number of steps as a placeholder.
 pub fn of_command(experiment: &Experiment, steps: u64) -> Option<Result<Vec<String>, Problem>> {
     let command = experiment.command()?;
     Some(match named(command).contains(MAX_STEPS) {
         true => Ok(vec![format!("{MAX_STEPS}={steps}")]),
         false => {
-            let message = "the command does not know of it, so --steps and --smoke cannot shorten it";
-            Err(Problem::new(MAX_STEPS, message).help(format!("pass it on in its words, as `{{{MAX_STEPS}}}`")))
+            let message = "the command does not use it, so --steps and --smoke cannot shorten it";
+            Err(Problem::new(MAX_STEPS, message).help(format!("add `{{{MAX_STEPS}}}` to the command's arguments")))
         }
     })
 }
 
-/// What makes `steps` steps of an experiment that has `all`, as `section.key=value`; nothing where it is as short already.
+/// Overrides that make an experiment of `all` steps do `steps`, as `section.key=value`; empty if it is not longer.
 pub fn shortened(experiment: &Experiment, all: u64, steps: u64) -> Vec<String> {
     if steps >= all {
         return Vec::new();
@@ -50,17 +50,17 @@ pub fn shortened(experiment: &Experiment, all: u64, steps: u64) -> Vec<String> {
     let schedule = format!("training.schedule.{}.warmup_steps", experiment.training.schedule.kind());
     let mut scale = |key: &str, at: u64| {
         if at > 0 {
-            set.push(format!("{key}={}", share(at, all, steps)));
+            set.push(format!("{key}={}", scaled_step(at, all, steps)));
         }
     };
     scale(&schedule, warmup);
     for (key, at) in experiment.pipeline.steps_of_phases() {
         scale(key, at);
     }
-    // Every so many steps: at least once.
+    // A cadence is scaled to at least one step.
     let mut every = |key: &str, at: u64| {
         if at > 0 {
-            set.push(format!("{key}={}", share(at, all, steps).max(1)));
+            set.push(format!("{key}={}", scaled_step(at, all, steps).max(1)));
         }
     };
     every("validation.every_steps", experiment.validation.every_steps);
@@ -68,15 +68,15 @@ pub fn shortened(experiment: &Experiment, all: u64, steps: u64) -> Vec<String> {
     set
 }
 
-/// What makes its validations small.
+/// Override that makes validations short.
 pub fn small_validations(experiment: &Experiment) -> String {
     format!("validation.episodes={}", experiment.validation.episodes.min(SMOKE_EPISODES))
 }
 
-/// The name of its results.
+/// Override of the name, so that the results are separate.
 pub fn name(experiment: &Experiment) -> String {
-    let name: String = experiment.experiment.name.chars().take(NAME_MAX - NAME_END.len()).collect();
-    format!("experiment.name=\"{name}{NAME_END}\"")
+    let name: String = experiment.experiment.name.chars().take(NAME_MAX - NAME_SUFFIX.len()).collect();
+    format!("experiment.name=\"{name}{NAME_SUFFIX}\"")
 }
 
 #[cfg(test)]
@@ -84,8 +84,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_leave_something_before_and_after() {
-        assert_eq!([share(0, 1000, 20), share(900, 1000, 20), share(20, 441, 12)], [0, 18, 1]);
-        assert_eq!([share(999, 1000, 20), share(1, 1000, 20), share(5, 10, 1)], [19, 1, 0]);
+    fn a_scaled_step_is_neither_the_start_nor_the_last_step() {
+        let scaled = [(0, 1000, 20), (900, 1000, 20), (20, 441, 12), (999, 1000, 20), (1, 1000, 20), (5, 10, 1)];
+        assert_eq!(scaled.map(|(at, all, steps)| scaled_step(at, all, steps)), [0, 18, 1, 19, 1, 0]);
     }
 }

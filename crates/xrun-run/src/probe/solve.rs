@@ -1,37 +1,38 @@
-//! What is the largest value of a key with which the experiment still fits? Found with probes, each at a value that the
-//! ones before it let expect to fit.
+//! Search for the largest value of a key with which the experiment fits. Each probe is made at a value that the previous ones
+//! predict to fit.
 
-/// The value found, and what every probe said.
+/// Result of a search, with all probes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Solution {
-    /// The largest value that was seen to fit; `None` when even the smallest does not.
+    /// Largest value that was measured to fit; `None` if even the smallest does not.
     pub value: Option<u64>,
+    /// Reason why the search ended.
     pub end: End,
-    /// Values and the bytes that they leave; negative where it does not fit.
+    /// Values that were probed, with the bytes left; negative for one that does not fit.
     pub tried: Vec<(u64, i128)>,
 }
 
-/// Why the search came to its end.
+/// Reason why a search ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// The next larger value does not fit, or not by a hundredth.
+    /// The next larger value, or one that is 1 % larger, does not fit.
     Found,
-    /// Nothing larger may be written.
+    /// The value is the largest that the key allows.
     LargestAllowed,
-    /// Much larger values need no more.
+    /// Much larger values need no more memory.
     DoesNotMatter,
-    /// Enough probes were made; larger values may fit.
+    /// The largest number of probes was made; larger values may fit.
     GaveUp,
 }
 
-/// Probes at most.
+/// Largest number of probes.
 const PROBES_MAX: usize = 10;
-/// Less growth than this over eight times the value is the noise of resident memory.
+/// Growth that counts as noise of the RSS when the value grows by [`FLAT_FACTOR`].
 const FLAT_BYTES: i128 = 2 << 20;
 const FLAT_FACTOR: u64 = 8;
 
-/// Finds the largest value from `range.0` to `range.1` for which `left` is not negative; `left` falls as the value
-/// rises. Starts at `start`. Precise to one, or to a hundredth of the value after that many probes.
+/// Finds the largest value from `range.0` to `range.1` for which `left` is not negative, starting at `start`. `left` must
+/// decrease as the value increases. The result is exact, or within 1 % of the largest value that fits.
 pub fn solve<E>(start: u64, range: (u64, u64), mut left: impl FnMut(u64) -> Result<i128, E>) -> Result<Solution, E> {
     let mut tried: Vec<(u64, i128)> = Vec::with_capacity(PROBES_MAX);
     let mut fits: Option<(u64, i128)> = None;
@@ -53,9 +54,9 @@ pub fn solve<E>(start: u64, range: (u64, u64), mut left: impl FnMut(u64) -> Resu
             (None, Some((high, _))) if high == range.0 => None,
             (None, Some((high, lack))) => Some(downwards(&tried, high, lack).clamp(range.0, high - 1)),
             (Some((low, slack)), Some((high, lack))) if high - low > 1 && high - low > low / 100 => {
-                // On the line between the two, a little to the safe side.
-                let share = slack as f64 / (slack - lack) as f64;
-                let guess = low + ((high - low) as f64 * share * 0.98) as u64;
+                // Linear interpolation, with a small safety margin.
+                let fraction = slack as f64 / (slack - lack) as f64;
+                let guess = low + ((high - low) as f64 * fraction * 0.98) as u64;
                 Some(guess.clamp(low + 1, high - 1))
             }
             _ => None,
@@ -75,10 +76,10 @@ pub fn solve<E>(start: u64, range: (u64, u64), mut left: impl FnMut(u64) -> Resu
     }
 }
 
-/// Where the line through the last two probes reaches the limit; twice the value while there is no line.
+/// Extrapolates the last two probes to the limit; doubles the value after a single probe.
 fn upwards(tried: &[(u64, i128)], low: u64, slack: i128) -> u64 {
     let guess = slope(tried).map(|slope| low as f64 + slack as f64 / slope * 0.98);
-    // Far beyond what was seen a line says little.
+    // Linear extrapolation is unreliable far beyond the probes.
     let most = low.saturating_mul(8).max(8);
     guess.map_or(low.saturating_mul(2).max(low + 1), |guess| guess as u64).min(most)
 }
@@ -88,14 +89,14 @@ fn downwards(tried: &[(u64, i128)], high: u64, lack: i128) -> u64 {
     guess.map_or(high / 2, |guess| guess.max(0.0) as u64)
 }
 
-/// Bytes that one more costs, by the last two probes.
+/// Bytes per unit of the value, by the last two probes; `None` unless positive.
 fn slope(tried: &[(u64, i128)]) -> Option<f64> {
     let [.., (a, left_a), (b, left_b)] = tried else { return None };
     let slope = (left_a - left_b) as f64 / (*b as f64 - *a as f64);
     (slope > 0.0).then_some(slope)
 }
 
-/// Eight times the value and the same need: the key does not matter.
+/// Returns true if the value grew by [`FLAT_FACTOR`] and the memory did not: the key does not matter.
 fn flat(tried: &[(u64, i128)]) -> bool {
     let Some(&(value, left)) = tried.last() else { return false };
     let before = tried.iter().rev().find(|(before, _)| *before > 0 && before.saturating_mul(FLAT_FACTOR) <= value);
@@ -107,20 +108,20 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn linear(start: u64, range: (u64, u64), room: i128, base: i128, each: i128) -> Solution {
-        let left = |value: u64| Ok::<_, ()>(room - base - each * i128::from(value));
+    fn linear(start: u64, range: (u64, u64), budget: i128, base: i128, each: i128) -> Solution {
+        let left = |value: u64| Ok::<_, ()>(budget - base - each * i128::from(value));
         solve(start, range, left).unwrap()
     }
 
     #[test]
-    fn even_the_smallest_may_not_fit() {
+    fn there_is_no_value_if_the_smallest_does_not_fit() {
         let solution = linear(32, (1, 4096), 1_000, 2_000, 10);
         assert_eq!(solution.value, None);
         assert_eq!(solution.tried.last().map(|(value, _)| *value), Some(1), "the smallest was tried");
     }
 
     #[test]
-    fn a_key_that_does_not_matter_is_told_from_one_that_may_be_no_larger() {
+    fn a_key_that_does_not_matter_differs_from_one_at_its_largest_value() {
         let solution = linear(32, (1, 4096), 1_000_000, 1_000, 0);
         assert_eq!((solution.end, solution.value), (End::DoesNotMatter, Some(256)), "{solution:?}");
         let solution = linear(32, (1, 100), 1 << 40, 0, 1 << 20);
@@ -132,8 +133,8 @@ mod tests {
         fn the_value_found_fits_and_is_within_a_hundredth_of_the_largest(
             start in 1u64..5000, base in 0i128..1_000_000, each in 500_000i128..100_000_000, largest in 1i128..5000,
         ) {
-            let room = base + each * largest + each / 2;
-            let found = linear(start, (1, 1_000_000), room, base, each);
+            let budget = base + each * largest + each / 2;
+            let found = linear(start, (1, 1_000_000), budget, base, each);
             let value = i128::from(found.value.unwrap());
             prop_assert!(value <= largest && value >= largest - 1 - largest / 50, "{found:?} of {largest}");
         }

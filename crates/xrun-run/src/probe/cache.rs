@@ -1,4 +1,4 @@
-//! Which probes were made before? One small file each in the cache folder; the oldest go when there are many.
+//! Cache of probes: a small file for each in the cache directory, of which the oldest are removed.
 
 use std::path::PathBuf;
 
@@ -12,7 +12,7 @@ use xrun_core::experiment::{Experiment, resolved};
 use xrun_core::files::{file, seal, write};
 use xrun_results::format::{Demand, DiskDemand, VERSION};
 
-/// More files than this are not kept.
+/// Largest number of files.
 const FILES_MAX: usize = 256;
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
@@ -24,7 +24,8 @@ struct Record {
     disk: Option<DiskDemand>,
 }
 
-/// What a probe depends on: the experiment but for its name, the data, the program, the device, the cores.
+/// Digest of everything that a probe depends on: the experiment without its name, the data, the program, the device and the
+/// number of cores.
 pub fn key(experiment: &Experiment, data: &[(String, String)], device: &str) -> String {
     let mut nameless = experiment.clone();
     nameless.experiment.name.clear();
@@ -35,8 +36,8 @@ pub fn key(experiment: &Experiment, data: &[(String, String)], device: &str) -> 
     digest(format!("{}\n{data:?}\n{program:?}\n{device}\n{cores}", resolved::to_toml(&nameless, None)).as_bytes())
 }
 
-/// The probe of that key, if there was one.
-pub fn recall(key: &str) -> Option<Probe> {
+/// Loads the probe of a key, if it is in the cache.
+pub fn load(key: &str) -> Option<Probe> {
     let path = path(key);
     let text = file::bytes(&path, FILE_BYTES_MAX).ok()?;
     seal::check_record(&text).inspect_err(|_| known::say_damaged(&path, "memory is measured again")).ok()?;
@@ -45,8 +46,8 @@ pub fn recall(key: &str) -> Option<Probe> {
     (version == VERSION).then_some(Probe { demand, parameters, disk })
 }
 
-/// Keeps a probe. A cache that cannot be written is no reason to stop.
-pub fn keep(key: &str, probe: &Probe) {
+/// Stores a probe. A cache that cannot be written is ignored.
+pub fn store(key: &str, probe: &Probe) {
     let path = path(key);
     let Some(folder) = path.parent() else { return };
     let record =
@@ -65,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_follows_what_memory_depends_on_and_not_the_name() {
+    fn a_key_depends_on_limits_and_device_but_not_on_the_name() {
         let experiment = |text: &str| toml::from_str::<Experiment>(text).unwrap();
         let plain = experiment("[pipeline.dummy]\n");
         let named = experiment("[experiment]\nname = \"other\"\n[pipeline.dummy]\n");

@@ -1,4 +1,4 @@
-//! A run that begins: its folder, and what is written there before the first step.
+//! Creation of a run's directory and of the records that are written there before the first step.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,38 +18,38 @@ use xrun_results::trust;
 use xrun_watch::directory;
 use xrun_watch::directory::RunDirectory;
 
-/// Where the directory of a run is made.
+/// Location of a new run's directory.
 #[derive(Clone, Copy, Debug)]
-pub enum Place<'a> {
-    /// Below these results, as the newest of its experiment.
+pub enum RunLocation<'a> {
+    /// Below this results directory, as the newest run of its experiment.
     Results(&'a Path),
-    /// Below these results, apart from the runs of its experiment.
+    /// Below this results directory, among the reproductions of its experiment.
     Reproductions(&'a Path),
-    /// Exactly this folder.
-    Folder(&'a Path),
+    /// Exactly this directory.
+    Exact(&'a Path),
 }
 
-/// Where its directory is made, and what is written there as it was given.
+/// Request to create a run.
 #[derive(Clone, Copy, Debug)]
 pub struct NewRun<'a> {
-    /// Where the run's folder is made.
-    pub place: Place<'a>,
-    /// The author's file.
+    /// Location of the run's directory.
+    pub location: RunLocation<'a>,
+    /// Text of the experiment file.
     pub text: &'a [u8],
-    /// Where each value of the experiment came from, by dotted key.
+    /// Origin of each value of the experiment, by dotted key.
     pub origins: &'a BTreeMap<String, String>,
-    /// Ends the run after this many steps, with the plan of all of them: a probe.
+    /// Number of steps after which a probe ends; its plan has all steps.
     pub stop_after: Option<u64>,
-    /// Stops the run after this step, to go on later as if it had not stopped.
+    /// Step after which the run stops, to be resumed later with the numbers of a run that never stopped.
     pub until: Option<u64>,
-    /// Whether this user chose the programs that it names, and not the creator of another folder.
-    pub own: bool,
+    /// True if this user chose the programs that the experiment names.
+    pub trusted: bool,
 }
 
-/// A run whose directory is there.
+/// Run whose directory has been created.
 #[derive(Debug)]
-pub struct Begun {
-    /// The folder of its results.
+pub struct CreatedRun {
+    /// Directory of the run.
     pub directory: RunDirectory,
     state: LoopState,
     stop_after: Option<u64>,
@@ -57,52 +57,52 @@ pub struct Begun {
 }
 
 impl<'a> NewRun<'a> {
-    /// All steps of an experiment that was read.
-    pub fn of(checked: &'a Checked, place: Place<'a>) -> Self {
-        Self { place, text: &checked.text, origins: &checked.origins, stop_after: None, until: None, own: true }
+    /// Run of all steps of a checked experiment.
+    pub fn new(checked: &'a Checked, location: RunLocation<'a>) -> Self {
+        Self { location, text: &checked.text, origins: &checked.origins, stop_after: None, until: None, trusted: true }
     }
 
-    /// Makes the directory and describes the run there.
+    /// Creates the directory and writes experiment, plan and manifest there.
     ///
     /// # Errors
-    /// It cannot be written.
-    pub fn begin(&self, opened: &Opened, parameters: u64) -> Result<Begun, NotStarted> {
+    /// A file cannot be written.
+    pub fn create(&self, opened: &Opened, parameters: u64) -> Result<CreatedRun, NotStarted> {
         let plan = &opened.plan;
         let resolved = resolved::to_toml(&plan.experiment, None);
         let fingerprint = fingerprint(plan);
         let name = &plan.experiment.experiment.name;
         let now = timestamp::time();
-        let directory = match self.place {
-            Place::Folder(path) => directory::create_at(path),
-            Place::Results(results) => directory::create(results, name, &fingerprint, now),
-            Place::Reproductions(results) => {
+        let directory = match self.location {
+            RunLocation::Exact(path) => directory::create_at(path),
+            RunLocation::Results(results) => directory::create(results, name, &fingerprint, now),
+            RunLocation::Reproductions(results) => {
                 directory::create(&results.join(name), layout::REPRODUCTIONS, &fingerprint, now)
             }
         };
         let directory = directory.map_err(NotStarted::failed)?;
-        // First of all: what follows takes memory.
+        // First, because the following allocates memory.
         directory.note_process(0);
         let command = command_line::command();
         let mut manifest =
             manifest::manifest(plan, &directory.id, &fingerprint, &opened.chosen, &command, self.origins);
         manifest.until = self.until;
-        launch::describe(&directory.path, self.text, &resolved, &manifest, plan, parameters)
+        launch::write_inputs(&directory.path, self.text, &resolved, &manifest, plan, parameters)
             .map_err(NotStarted::failed)?;
-        if self.own {
+        if self.trusted {
             trust::sign_run(&directory.path, &plan.experiment);
         }
         let state = LoopState { run: manifest.whose(), fingerprint, ..LoopState::default() };
-        Ok(Begun { directory, state, stop_after: self.stop_after, until: self.until })
+        Ok(CreatedRun { directory, state, stop_after: self.stop_after, until: self.until })
     }
 }
 
-impl Begun {
-    /// Only its directory, for what is no task.
+impl CreatedRun {
+    /// Returns the directory alone, for a run whose work is done by a command.
     pub fn into_directory(self) -> RunDirectory {
         self.directory
     }
 
-    /// What trains it. `started` is when the program began: `training.time_limit` counts from there.
+    /// Launch of its training. `started` is the start of the program, from which `training.time_limit` counts.
     pub fn launch<'a>(&'a self, opened: &'a Opened, started: Instant) -> Launch<'a> {
         Launch {
             plan: &opened.plan,

@@ -1,7 +1,7 @@
-//! The runs of `xrun leaks`, each in a process of its own.
+//! Runs of `xrun leaks`, each in a separate process.
 //!
-//! Another run's heap or memory pool must not be in what is judged, and on CUDA a run behind one that kept graphs in the
-//! same process does not end.
+//! The heap or the memory pool of another run must not influence the verdict. On CUDA, a run after one that leaked graphs in
+//! the same process does not end.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -16,39 +16,41 @@ use crate::results::read as results;
 use crate::results::verdict::Verdict;
 use crate::stop::exit_code;
 
-/// What came of one.
+/// Outcome of one run.
 #[derive(Clone, Debug)]
-pub enum Ran {
-    /// Its verdict and its directory.
+pub enum LeakRun {
+    /// Verdict and directory of the run.
     Judged(Verdict, PathBuf),
-    /// A signal stopped it.
+    /// A signal stopped the run.
     Stopped,
 }
 
-/// Runs, and what bounded twins came to: one for each twin that differs from the others.
-pub struct Runs {
+/// Runner of leaky experiments and their controls.
+pub struct LeakRuns {
     results: tempfile::TempDir,
     overrides: Vec<String>,
-    bounded: Vec<(String, Verdict, PathBuf)>,
+    /// Control runs by experiment: equal ones are run once.
+    controls: Vec<(String, Verdict, PathBuf)>,
 }
 
-impl Runs {
+impl LeakRuns {
     pub fn new(overrides: &Overrides) -> Result<Self, Failure> {
         let results = tempfile::tempdir().map_err(Failure::failed)?;
         let mut overrides = overrides.all();
         overrides.push("memory.fail_on=\"never\"".into());
-        Ok(Self { results, overrides, bounded: Vec::new() })
+        Ok(Self { results, overrides, controls: Vec::new() })
     }
 
-    pub fn leaky(&self, file: &Path) -> Result<Ran, Failure> {
-        let (run, code) = self.in_a_process(file)?;
+    /// Runs an experiment.
+    pub fn leaky(&self, file: &Path) -> Result<LeakRun, Failure> {
+        let (run, code) = self.run_process(file)?;
         if code == exit_code(Outcome::Interrupted) {
-            return Ok(Ran::Stopped);
+            return Ok(LeakRun::Stopped);
         }
         let failed = |why: &str| Failure::Failed(format!("{}: {why}", file.display()));
         let verdict = results::verdict(&run).map_err(Failure::failed)?;
         match (verdict, code) {
-            (Some(verdict), 0) => Ok(Ran::Judged(verdict, run)),
+            (Some(verdict), 0) => Ok(LeakRun::Judged(verdict, run)),
             _ => {
                 let summary = results::summary(&run).ok().flatten();
                 Err(failed(summary.as_ref().map_or("the run failed", |summary| &summary.message)))
@@ -56,28 +58,28 @@ impl Runs {
         }
     }
 
-    /// As [`Self::leaky`]. Twins that are the same experiment under other names are run once.
-    pub fn bounded(&mut self, file: &Path) -> Result<Ran, Failure> {
-        let same = self.but_for_its_name(file)?;
-        if let Some((_, verdict, run)) = self.bounded.iter().find(|(known, ..)| *known == same) {
-            return Ok(Ran::Judged(verdict.clone(), run.clone()));
+    /// Runs a control experiment, unless one that differs only in its name was run before.
+    pub fn control(&mut self, file: &Path) -> Result<LeakRun, Failure> {
+        let experiment = self.without_name(file)?;
+        if let Some((_, verdict, run)) = self.controls.iter().find(|(known, ..)| *known == experiment) {
+            return Ok(LeakRun::Judged(verdict.clone(), run.clone()));
         }
-        let ran = self.leaky(file)?;
-        if let Ran::Judged(verdict, run) = &ran {
-            self.bounded.push((same, verdict.clone(), run.clone()));
+        let outcome = self.leaky(file)?;
+        if let LeakRun::Judged(verdict, run) = &outcome {
+            self.controls.push((experiment, verdict.clone(), run.clone()));
         }
-        Ok(ran)
+        Ok(outcome)
     }
 
-    /// Every value of the experiment except what it is called.
-    fn but_for_its_name(&self, file: &Path) -> Result<String, Failure> {
+    /// Text of the experiment with every value except its name and description.
+    fn without_name(&self, file: &Path) -> Result<String, Failure> {
         let mut experiment = read::read(file, &self.overrides, super::environment())?.experiment;
         experiment.experiment.name.clear();
         experiment.experiment.description.clear();
         Ok(resolved::to_toml(&experiment, None))
     }
 
-    fn in_a_process(&self, file: &Path) -> Result<(PathBuf, u8), Failure> {
+    fn run_process(&self, file: &Path) -> Result<(PathBuf, u8), Failure> {
         let mut command = child::command().map_err(Failure::failed)?;
         command.arg(file).arg("--results").arg(self.results.path()).args([
             "-q",
@@ -89,7 +91,7 @@ impl Runs {
         command.args(self.overrides.iter().flat_map(|text| as_words(text)));
         let output = command.stderr(Stdio::inherit()).output().map_err(Failure::failed)?;
         let answer: serde_json::Value = serde_json::from_slice(&output.stdout)
-            .map_err(|_| Failure::Failed(format!("{}: the run gave no answer", file.display())))?;
+            .map_err(|_| Failure::Failed(format!("{}: the run printed no JSON", file.display())))?;
         let run = PathBuf::from(answer["run"].as_str().unwrap_or_default());
         let code = output.status.code().and_then(|code| u8::try_from(code).ok());
         Ok((run, code.unwrap_or(exit_code(Outcome::Failed))))
@@ -101,16 +103,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn twins_that_differ_in_nothing_but_their_names_are_the_same() {
+    fn controls_that_differ_only_in_their_names_are_equal() {
         let folder = tempfile::tempdir().unwrap();
-        let runs = Runs::new(&Overrides { set: Vec::new(), device: Some("cpu".into()) }).unwrap();
-        let twin = |name: &str, steps: u64| {
+        let runs = LeakRuns::new(&Overrides { set: Vec::new(), device: Some("cpu".into()) }).unwrap();
+        let control = |name: &str, steps: u64| {
             let file = folder.path().join(format!("{name}.bounded.toml"));
             let text = format!("[pipeline.dummy]\n\n[training]\nmax_steps = {steps}\n");
             crate::files::write::replace(&file, text.as_bytes()).unwrap();
-            runs.but_for_its_name(&file).unwrap()
+            runs.without_name(&file).unwrap()
         };
-        assert_eq!(twin("one", 3), twin("other", 3));
-        assert_ne!(twin("one", 3), twin("longer", 4));
+        assert_eq!(control("one", 3), control("other", 3));
+        assert_ne!(control("one", 3), control("longer", 4));
     }
 }

@@ -1,4 +1,4 @@
-//! What did a probe leave on the disk?
+//! Disk space that a probe used, by kind of file.
 
 use std::fs;
 use std::io::{BufReader, Read};
@@ -8,40 +8,40 @@ use xrun_core::files::{file, layout};
 use xrun_results::format::DiskDemand;
 use xrun_results::read;
 
-/// Folders deeper than this are not ours.
+/// Directories nested deeper than this are not part of a run.
 const DEPTH_MAX: usize = 6;
-/// Lines are counted in so much of a file: a probe is short.
+/// Largest number of bytes of a file in which lines are counted. A probe is short.
 const READ_BYTES_MAX: u64 = 64 << 20;
 
-/// Of the one run below these results; `None` where there is none with a checkpoint.
-pub fn in_results(results: &Path) -> Option<DiskDemand> {
+/// Measures the only run below `results`; `None` if it has no checkpoint.
+pub fn measure(results: &Path) -> Option<DiskDemand> {
     let run = folders(results)
         .iter()
         .flat_map(|experiment| folders(experiment))
         .find(|run| run.join(layout::MANIFEST).is_file())?;
     let checkpoint = read::checkpoints(&run).iter().map(|(_, path)| size(path, DEPTH_MAX)).max()?;
     let (memory, metrics) = (run.join(layout::MEMORY), run.join(layout::METRICS));
-    // Events are of samples and metrics; a sample is most of both.
+    // Event files have samples and metrics; the samples are the larger part.
     let events = size(&run.join(layout::TENSORBOARD), DEPTH_MAX);
-    let kept: u64 = [layout::MEMORY, layout::METRICS, layout::CHECKPOINTS, layout::TENSORBOARD]
+    let growing: u64 = [layout::MEMORY, layout::METRICS, layout::CHECKPOINTS, layout::TENSORBOARD]
         .iter()
         .map(|name| size(&run.join(name), DEPTH_MAX))
         .sum();
     Some(DiskDemand {
         checkpoint,
-        sample: line(&memory).saturating_add(events.checked_div(lines(&memory)).unwrap_or_default()),
-        metrics_line: line(&metrics),
-        rest: size(&run, DEPTH_MAX).saturating_sub(kept),
+        sample: mean_line(&memory).saturating_add(events.checked_div(lines(&memory)).unwrap_or_default()),
+        metrics_line: mean_line(&metrics),
+        rest: size(&run, DEPTH_MAX).saturating_sub(growing),
     })
 }
 
-/// Real folders: `latest` is a link.
+/// Directories in a directory, without symlinks such as `latest`.
 fn folders(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path()).collect()
 }
 
-/// Bytes of a file, or of all files in a folder.
+/// Bytes of a file, or of all files below a directory.
 fn size(path: &Path, depth: usize) -> u64 {
     let Ok(found) = fs::symlink_metadata(path) else { return 0 };
     if found.is_file() {
@@ -54,8 +54,8 @@ fn size(path: &Path, depth: usize) -> u64 {
     entries.map(|entry| size(&entry.path(), depth - 1)).fold(0, u64::saturating_add)
 }
 
-/// The mean length of a line, rounded up; 0 without lines.
-fn line(path: &Path) -> u64 {
+/// Mean number of bytes in a line, rounded up; 0 without lines.
+fn mean_line(path: &Path) -> u64 {
     size(path, 0).checked_div(lines(path)).map_or(0, |mean| mean + 1)
 }
 
@@ -71,9 +71,9 @@ mod tests {
     use xrun_core::files::write;
 
     #[test]
-    fn the_largest_checkpoint_the_mean_line_and_the_rest_are_told_apart() {
+    fn checkpoints_lines_and_other_files_are_measured_separately() {
         let results = tempfile::tempdir().unwrap();
-        assert_eq!(in_results(results.path()), None);
+        assert_eq!(measure(results.path()), None);
         let run = results.path().join("stage2/2026-11-21T07-56-17_57d022");
         let put = |name: &str, bytes: usize| {
             fs::create_dir_all(run.join(name).parent().unwrap()).unwrap();
@@ -84,7 +84,7 @@ mod tests {
         put("checkpoints/step_00000002/state.json", 10);
         put("checkpoints/step_00000002/model/weights", 90);
         write::replace(&run.join("memory.jsonl"), b"123456789\n1234567\n").unwrap();
-        let found = in_results(results.path()).unwrap();
+        let found = measure(results.path()).unwrap();
         assert_eq!(found, DiskDemand { checkpoint: 100, sample: 10, metrics_line: 0, rest: 300 });
     }
 }

@@ -1,4 +1,4 @@
-//! Where do the pictures of a validation go?
+//! Images of a validation, as PNG files with an index.
 
 use std::path::Path;
 
@@ -8,27 +8,28 @@ use xrun_core::files::write::WriteError;
 use xrun_core::task::ValidationReport;
 use xrun_results::format::{PictureEntry, Pictures, VERSION};
 
-/// Puts them into `pictures` below `folder`, in place of those of an earlier validation; does nothing where there are none.
+/// Writes the images into the directory `pictures` of a run or an evaluation, replacing those of an earlier validation. Does
+/// nothing without images.
 ///
 /// # Errors
-/// They cannot be written.
-pub fn keep(report: &ValidationReport, folder: &Path) -> Result<(), WriteError> {
+/// A file cannot be written.
+pub fn write(report: &ValidationReport, folder: &Path) -> Result<(), WriteError> {
     if report.pictures.is_empty() {
         return Ok(());
     }
     let folder = folder.join(layout::PICTURES);
     write::own_folder(&folder)?;
     let mut entries = Vec::with_capacity(report.pictures.len());
-    for (number, (picture, caption)) in report.pictures.iter().enumerate() {
+    for (number, (image, caption)) in report.pictures.iter().enumerate() {
         let file = format!("{number:02}.png");
         let path = folder.join(&file);
-        write::replace(&path, &write::at(&path, picture.to_png())?)?;
+        write::replace(&path, &write::at(&path, image.to_png())?)?;
         entries.push(PictureEntry { file, caption: caption.clone() });
     }
     let count = entries.len();
     let index = Pictures { version: VERSION, pictures: entries };
     write::replace_json(&folder.join(layout::PICTURES_INDEX), &index)?;
-    // Those that an earlier validation had more of.
+    // An earlier validation may have had more.
     for number in count.. {
         let path = folder.join(format!("{number:02}.png"));
         if !path.exists() {

@@ -1,4 +1,4 @@
-//! How does the program begin and end: what was typed, who answers, and with which exit code?
+//! Entry of the program: parses the command line, runs the subcommand, and returns the exit code.
 
 use std::process::ExitCode;
 
@@ -13,29 +13,29 @@ use super::{
 use crate::stop::listen_for_checkpoint_requests;
 use crate::{invocation, panics};
 
-/// The environment, without variables that are not Unicode: no key could take them.
+/// Environment variables that are valid Unicode; others cannot set a key.
 pub fn environment() -> impl Iterator<Item = (String, String)> {
     std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
 }
 
-/// Reads the command line, does what it says, and answers with the exit code.
+/// Runs the command line of this process and returns the exit code.
 pub fn main() -> ExitCode {
-    ExitCode::from(answer())
+    ExitCode::from(run_from_args())
 }
 
-/// As [`main`], for a process that ends without coming back.
-pub fn answer() -> u8 {
-    let typed = typo::with_overrides(std::env::args_os().collect());
-    let usage = |message| Failure::Usage(message).tell(&Terminal::default());
-    if let Some((word, meant)) = typed.get(1).and_then(|word| Some((word, typo::subcommand_meant(word)?))) {
+/// Runs the command line of this process and returns the exit code as a number.
+pub fn run_from_args() -> u8 {
+    let arguments = typo::insert_set_options(std::env::args_os().collect());
+    let usage = |message| Failure::Usage(message).report(&Terminal::default());
+    if let Some((word, meant)) = arguments.get(1).and_then(|word| Some((word, typo::intended_subcommand(word)?))) {
         let word = word.to_string_lossy();
         return usage(format!("no such file `{word}`; did you mean the subcommand `{meant}`?"));
     }
-    let line = match CommandLine::try_parse_from(&typed) {
+    let line = match CommandLine::try_parse_from(&arguments) {
         Ok(line) => line,
-        Err(error) => match typo::option_meant(&error, &typed) {
+        Err(error) => match typo::suggest_key(&error, &arguments) {
             Some(message) => return usage(message),
-            // Usage errors are clap's otherwise: its message, exit code 2. So are help and version.
+            // clap prints its usage errors (exit code 2), help and version itself.
             None => error.exit(),
         },
     };
@@ -43,21 +43,21 @@ pub fn answer() -> u8 {
     let code = panics::caught(|| dispatch(line)).unwrap_or_else(|panic| {
         let terminal = Terminal::default();
         terminal.error(&format!("{} panicked: {panic}", invocation::program()));
-        terminal.error(&format!("this is a bug of {}; results written so far are whole", invocation::program()));
+        terminal.error(&format!("this is a bug in {}; results written so far are intact", invocation::program()));
         crate::stop::EXIT_PANIC
     });
-    terminal::delivered(code)
+    terminal::final_exit_code(code)
 }
 
 fn dispatch(line: CommandLine) -> u8 {
     let terminal = Terminal::default();
     let command = line.command.unwrap_or(Command::Run(line.run));
-    let (json, events) = manner(&command);
+    let (json, events) = output_format(&command);
     if matches!(command, Command::Run(_) | Command::Resume(_) | Command::Sweep(_) | Command::Reproduce(_)) {
-        // From the first moment on: a run that has not begun saves after its first step. Without it the signal ends the program.
+        // From the start: a run that has not started yet saves after its first step. Unhandled, the signal kills the program.
         let _ = listen_for_checkpoint_requests();
     }
-    let answer: Result<u8, Failure> = match command {
+    let code: Result<u8, Failure> = match command {
         Command::Run(arguments) => run::run(&arguments),
         Command::Resume(arguments) => resume::run(&arguments),
         Command::Sweep(arguments) => sweep::run(&arguments),
@@ -86,16 +86,16 @@ fn dispatch(line: CommandLine) -> u8 {
         Command::Completions(arguments) => completions::run(&arguments, &terminal),
         Command::Man(arguments) => man::run(&arguments, &terminal),
     };
-    answer.unwrap_or_else(|failure| {
+    code.unwrap_or_else(|failure| {
         if json {
             terminal.json(&failure.as_json());
         }
-        failure.tell(&Terminal { events, ..terminal })
+        failure.report(&Terminal { events, ..terminal })
     })
 }
 
-/// Whether a program reads the answer as JSON, and whether one reads what is said on the way.
-fn manner(command: &Command) -> (bool, bool) {
+/// Returns whether the answer on stdout is JSON, and whether the messages on stderr are.
+fn output_format(command: &Command) -> (bool, bool) {
     let events = |progress| progress == Progress::Json;
     match command {
         Command::Run(arguments) => (arguments.display.json, events(arguments.display.progress)),

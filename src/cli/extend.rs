@@ -1,62 +1,65 @@
-//! `xrun resume RUN --epochs N`: a run that has finished is trained further.
+//! Options of `xrun resume` that train a finished run further: `--epochs N` and `--max-steps N`.
 
 use clap::Args;
 
 use super::terminal::{Failure, Terminal};
 use crate::plan::Plan;
 use crate::results::format::LoopState;
-use crate::run::schedule::{Steps, learning_rate};
+use crate::run::learning_rate::{Steps, learning_rate};
+use crate::units::counted;
 
-/// How far a run is to go that has finished.
+/// New length of a finished run.
 #[derive(Clone, Copy, Debug, Args)]
-pub struct Further {
-    /// Train a finished run further: until so many passes over the data in all.
+pub struct ExtendArguments {
+    /// Train a finished run further, up to this total number of epochs.
     #[arg(long, value_name = "N")]
     epochs: Option<u64>,
-    /// The same, until so many steps in all: `training.max_steps`.
+    /// Train a finished run further, up to this total number of steps (`training.max_steps`).
     #[arg(long, value_name = "N")]
     max_steps: Option<u64>,
 }
 
-impl Further {
-    /// Whether it is to go further at all.
-    pub fn is_asked(self) -> bool {
+impl ExtendArguments {
+    /// Returns true if either option is given.
+    pub fn is_requested(self) -> bool {
         self.epochs.is_some() || self.max_steps.is_some()
     }
 
-    /// What that is as overrides of the experiment.
+    /// Options as overrides of the experiment.
     pub fn overrides(self) -> impl Iterator<Item = String> {
         let epochs = self.epochs.map(|epochs| format!("training.epochs={epochs}"));
         let steps = self.max_steps.map(|steps| format!("training.max_steps={steps}"));
         epochs.into_iter().chain(steps)
     }
 
-    /// Refuses a plan that ends where the run stands, and says what the schedule does at the seam. `planned` are the steps
-    /// that the run had.
+    /// Refuses a plan without further steps, and reports how the learning rate changes. `planned` is the number of steps of
+    /// the run's plan before.
     ///
     /// # Errors
-    /// There are no more steps.
+    /// The plan has no more steps than the run.
     pub fn check(self, plan: &Plan, state: &LoopState, planned: u64, terminal: Terminal) -> Result<(), Failure> {
-        if !self.is_asked() {
+        if !self.is_requested() {
             return Ok(());
         }
         let (done, training) = (state.step, &plan.experiment.training);
         if plan.steps < planned {
-            let message =
-                format!("the run was to have {planned} steps, and this asks for {}: fewer is another run", plan.steps);
+            let message = format!(
+                "the run is planned with {planned} steps and cannot be shortened to {}; start a new run",
+                plan.steps
+            );
             return Err(Failure::Usage(message));
         }
         if plan.steps <= done {
             let keys = match training.max_steps {
                 Some(steps) if self.max_steps.is_none() => {
-                    format!("`training.max_steps` = {steps} ends it: give --max-steps, too")
+                    format!("`training.max_steps` = {steps} ends it, so give --max-steps as well")
                 }
-                _ => format!("an epoch has {} steps", plan.steps_per_epoch),
+                _ => format!("an epoch has {}", counted(plan.steps_per_epoch, "step")),
             };
-            let message = format!("the run has done {done} steps, and this asks for {} in all; {keys}", plan.steps);
+            let message = format!("the run has already done {done} of {} steps; {keys}", plan.steps);
             return Err(Failure::Usage(message));
         }
-        terminal.say(&format!("the run goes on after step {done}, to step {}", plan.steps));
+        terminal.say(&format!("training continues after step {done}, up to step {}", plan.steps));
         let base = plan.experiment.optimizer.learning_rate();
         let rate = |step, count| {
             let steps = Steps { count, phase_ends: &plan.facts.phase_ends };
@@ -65,8 +68,8 @@ impl Further {
         let (before, after) = (rate(done, planned.max(done)), rate(done + 1, plan.steps));
         if before != after {
             terminal.say(&format!(
-                "the schedule is stretched over {} steps: the learning rate was {before:.3e} at step {done} and is \
-                 {after:.3e} at step {}",
+                "the schedule now spans {} steps: the learning rate changes from {before:.3e} at step {done} to {after:.3e} \
+                 at step {}",
                 plan.steps,
                 done + 1
             ));

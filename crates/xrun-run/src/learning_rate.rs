@@ -1,18 +1,18 @@
-//! What is the learning rate at step n? Pure, so that a resumed run goes on with the same rates.
+//! Learning rate at a step. A pure function: a resumed run continues with the same rates.
 
 use xrun_core::settings::sections::Schedule;
 
-/// The steps of a run, and the phases that they fall into. A new phase begins with a new optimiser.
+/// Steps of a run and its phases. A new phase starts with a new optimiser.
 #[derive(Clone, Copy, Debug)]
 pub struct Steps<'a> {
     /// Optimiser steps of the whole run.
     pub count: u64,
-    /// The last step of each phase but the last one, ascending.
+    /// Last step of each phase except the final one, ascending.
     pub phase_ends: &'a [u64],
 }
 
 impl Steps<'_> {
-    /// Steps before the phase of step `step`, and its last step.
+    /// Number of steps before the phase of step `step`, and the last step of that phase.
     fn phase(&self, step: u64) -> (u64, u64) {
         let before = self.phase_ends.iter().copied().filter(|end| *end < step).max().unwrap_or(0);
         let last = self.phase_ends.iter().copied().find(|end| *end >= step).unwrap_or(self.count);
@@ -20,36 +20,36 @@ impl Steps<'_> {
     }
 }
 
-/// The rate at step `step` (from 1); `base` is the optimiser's.
+/// Learning rate at step `step` (from 1); `base` is that of the optimiser.
 pub fn learning_rate(schedule: &Schedule, base: f64, step: u64, steps: Steps<'_>) -> f64 {
     let (before, last) = steps.phase(step);
-    // Whether the phase is still warming up, and how far.
-    let rising = |warmup: u64| (step - before <= warmup).then(|| (step - before) as f64 / warmup as f64);
-    let over = |each_phase: bool| if each_phase { (before, last) } else { (0, steps.count) };
-    // How much of the way behind the warm-up is done.
-    let done = |each_phase: bool, warmup: u64| {
-        let (from, to) = over(each_phase);
+    // Fraction of the warm-up that is done, while the phase warms up.
+    let warming_up = |warmup: u64| (step - before <= warmup).then(|| (step - before) as f64 / warmup as f64);
+    let span = |each_phase: bool| if each_phase { (before, last) } else { (0, steps.count) };
+    // Fraction of the steps after the warm-up that is done.
+    let progress = |each_phase: bool, warmup: u64| {
+        let (from, to) = span(each_phase);
         let rest = (to - from).saturating_sub(warmup).max(1) as f64;
         ((step - from).saturating_sub(warmup) as f64 / rest).min(1.0)
     };
-    let risen = rising(schedule.warmup_steps()).unwrap_or(1.0);
-    let down_to = |share: f64, fallen: f64| 1.0 - (1.0 - share) * fallen;
+    let warmup = warming_up(schedule.warmup_steps()).unwrap_or(1.0);
+    let decay_to = |fraction: f64, progress: f64| 1.0 - (1.0 - fraction) * progress;
     match schedule {
-        Schedule::Constant(_) => base * risen,
+        Schedule::Constant(_) => base * warmup,
         Schedule::Linear(linear) => {
-            base * risen * down_to(linear.final_share, done(linear.each_phase, linear.warmup_steps))
+            base * warmup * decay_to(linear.final_share, progress(linear.each_phase, linear.warmup_steps))
         }
         Schedule::WarmUpStableDecay(stable) => {
-            let (from, to) = over(stable.each_phase);
-            let falling = (to - from) as f64 * stable.decay_share;
-            let fallen = (step as f64 - (to as f64 - falling)) / falling.max(f64::MIN_POSITIVE);
-            base * risen * down_to(stable.final_share, if falling > 0.0 { fallen.clamp(0.0, 1.0) } else { 0.0 })
+            let (from, to) = span(stable.each_phase);
+            let decay = (to - from) as f64 * stable.decay_share;
+            let decayed = (step as f64 - (to as f64 - decay)) / decay.max(f64::MIN_POSITIVE);
+            base * warmup * decay_to(stable.final_share, if decay > 0.0 { decayed.clamp(0.0, 1.0) } else { 0.0 })
         }
         Schedule::Cosine(cosine) => {
-            let done = done(cosine.each_phase, cosine.warmup_steps);
-            let share = 0.5 * (1.0 + (std::f64::consts::PI * done).cos());
-            let share = cosine.final_share + (1.0 - cosine.final_share) * share;
-            base * risen * share
+            let progress = progress(cosine.each_phase, cosine.warmup_steps);
+            let fraction = 0.5 * (1.0 + (std::f64::consts::PI * progress).cos());
+            let fraction = cosine.final_share + (1.0 - cosine.final_share) * fraction;
+            base * warmup * fraction
         }
     }
 }
@@ -76,16 +76,16 @@ mod tests {
     }
 
     #[test]
-    fn cosine_rises_linearly_and_ends_at_its_share() {
+    fn cosine_warms_up_linearly_and_ends_at_its_final_fraction() {
         let schedule = Schedule::Cosine(Cosine { warmup_steps: 10, final_share: 0.1, ..Cosine::default() });
         let at = |step| learning_rate(&schedule, 1.0, step, WHOLE);
         assert_eq!([1, 10].map(at), [0.1, 1.0]);
-        near(at(60), 0.55); // half way down: 0.1 + 0.9 / 2
+        near(at(60), 0.55); // half of the decay: 0.1 + 0.9 / 2
         near(at(110), 0.1);
     }
 
     #[test]
-    fn a_line_falls_from_the_warm_up_to_its_share() {
+    fn linear_decays_from_the_warm_up_to_its_final_fraction() {
         let schedule = Schedule::Linear(Linear { warmup_steps: 10, final_share: 0.1, ..Linear::default() });
         let at = |step| learning_rate(&schedule, 1.0, step, WHOLE);
         assert_eq!([1, 10].map(at), [0.1, 1.0]);
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stable_rate_falls_in_the_last_share_of_the_steps() {
+    fn a_stable_rate_decays_in_the_last_fraction_of_the_steps() {
         let stable = WarmUpStableDecay { warmup_steps: 10, decay_share: 0.2, final_share: 0.5, each_phase: true };
         let schedule = Schedule::WarmUpStableDecay(stable.clone());
         let at = |step| learning_rate(&schedule, 2.0, step, WHOLE);
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_phase_shorter_than_its_warm_up_ends_while_the_rate_rises() {
+    fn a_phase_shorter_than_its_warm_up_ends_during_the_warm_up() {
         let schedule = Schedule::Cosine(Cosine { warmup_steps: 10, ..Cosine::default() });
         let steps = Steps { count: 40, phase_ends: &[3] };
         let at = |step| learning_rate(&schedule, 1.0, step, steps);

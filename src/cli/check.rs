@@ -86,14 +86,6 @@ pub fn run(arguments: &CheckArguments, terminal: &Terminal) -> Result<u8, Failur
             CheckResult::Valid { checked, .. } if arguments.resolved || arguments.origins => {
                 print_resolved(&checked, arguments.origins, terminal);
             }
-<<<<<<< HEAD
-            Found::Correct { checked, points, look } => {
-                let sweep = points.map_or_else(String::new, |points| format!(", a sweep of {points} trials"));
-                terminal.say(&format!("{name}: correct ({}{sweep})", checked.experiment.pipeline.name()));
-                tell_left_out(&name, &look.left_out, NAMED_MAX, *terminal);
-                for smaller in &look.smaller {
-                    terminal.say(&format!("{name}: {smaller}"));
-=======
             CheckResult::Valid { checked, trials, look } => {
                 let sweep =
                     trials.map_or_else(String::new, |trials| format!(", sweep of {}", counted(trials as u64, "trial")));
@@ -101,7 +93,6 @@ pub fn run(arguments: &CheckArguments, terminal: &Terminal) -> Result<u8, Failur
                 left_out_lines(&name, &look.left_out, NAMED_MAX).iter().for_each(|line| terminal.say(line));
                 for clamped in &look.smaller {
                     terminal.say(&format!("{name}: {clamped}"));
->>>>>>> 9940af59651aceafa78a5393bc8e7e3bc4892d31
                 }
                 for note in &look.notes {
                     terminal.say(&format!("{name}: {note}"));

@@ -156,7 +156,7 @@ fn every_command_in_the_documents_can_be_typed() {
             if typed.iter().any(|word| word == "…" || word == "&&") {
                 continue;
             }
-            let words = typo::with_overrides(typed.iter().map(OsString::from).collect());
+            let words = typo::insert_set_options(typed.iter().map(OsString::from).collect());
             if let Err(error) = CommandLine::try_parse_from(words) {
                 use clap::error::ErrorKind::{DisplayHelp, DisplayVersion, MissingSubcommand};
                 let kind = error.kind();

@@ -6,13 +6,9 @@ mod compare;
 mod completions;
 mod contract;
 mod devices;
-<<<<<<< HEAD
+mod dispatch;
 #[cfg(test)]
 mod documents;
-mod enter;
-=======
-mod dispatch;
->>>>>>> 9940af59651aceafa78a5393bc8e7e3bc4892d31
 mod eval;
 mod explain;
 mod export;
@@ -153,13 +149,9 @@ enum Command {
     /// Judge whether memory grows, in a run, a memory.jsonl or a trace of another tool.
     #[command(after_help = EXIT_CODES)]
     Verdict(VerdictArguments),
-<<<<<<< HEAD
     /// Explain a word of xrun or a verdict.
     Explain(explain::ExplainArguments),
-    /// Run any command, and record and judge its memory: `watch -- python train.py`.
-=======
     /// Run any command, record its memory and judge whether it grows: watch -- python train.py
->>>>>>> 9940af59651aceafa78a5393bc8e7e3bc4892d31
     #[command(after_help = watch::HELP)]
     Watch(watch::WatchArguments),
     /// Verify leak detection on this machine: run leaky experiments and their control runs.

@@ -67,16 +67,9 @@ impl Programs {
                 command_lines.push(format!("{key} = {}", values.join(", ")));
             }
         }
-<<<<<<< HEAD
-        shown.extend(
-            slurm::read_settings(sweep).map_err(Failure::failed)?.into_iter().flat_map(|slurm| slurm.extra_lines),
-        );
-        Ok(Self::checked(sweep, shown, record::check_creator))
-=======
-        let slurm = slurm::kept(sweep).map_err(Failure::failed)?;
+        let slurm = slurm::read_settings(sweep).map_err(Failure::failed)?;
         command_lines.extend(slurm.into_iter().flat_map(|slurm| slurm.extra_lines));
         Ok(Self::checked(sweep, command_lines, record::check_creator))
->>>>>>> 9940af59651aceafa78a5393bc8e7e3bc4892d31
     }
 
     fn checked(folder: &Path, command_lines: Vec<String>, check: impl Fn(&Path) -> Result<(), Untrusted>) -> Self {

@@ -226,11 +226,7 @@ fn a_file_with_a_sweep_runs_once_by_itself_and_says_so() {
     assert!(said.err.contains("`xrun sweep small.toml`"), "{said:?}");
     assert!(!text(&workplace.latest("small").join("resolved.toml")).contains("[sweep"));
     let said = workplace.xrun(&["check", "small.toml"]);
-<<<<<<< HEAD
-    assert!(said.err.contains("a sweep of 3 trials"), "{said:?}");
-=======
     assert!(said.err.contains("sweep of 3 trials"), "{said:?}");
->>>>>>> 9940af59651aceafa78a5393bc8e7e3bc4892d31
 }
 
 #[test]

@@ -88,12 +88,8 @@ fn out_of_memory_in_a_probe_is_too_large() {
     let machine = machine.with("STAND_IN_FAIL_ALLOCATION", one + 1);
     let said = plan(&machine, &["-s", "experiment.seed=6"]);
     assert_eq!(said.code, 3, "{said:?}");
-<<<<<<< HEAD
-    assert!(said.out.contains("does not fit: a probe ran out of memory"), "{said:?}");
-=======
     assert!(said.out.contains("does not fit: the memory probe ran out of memory"), "{said:?}");
     // One picture at a time needs no page but the model's.
->>>>>>> 9940af59651aceafa78a5393bc8e7e3bc4892d31
     let said = plan(&machine, &["-s", "experiment.seed=6", "--solve", "limits.batch_size"]);
     assert_eq!(said.code, 0, "{said:?}");
 }

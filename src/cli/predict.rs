@@ -81,7 +81,7 @@ pub fn run(arguments: &PredictArguments) -> Result<u8, Failure> {
     let predicted = predict::predict(&opened, task, &run, &manifest, &checkpoint, options, &mut printer);
     let (folder, prediction) = predicted.map_err(|error| match error {
         PredictError::Refused(why) => Failure::Usage(why),
-        PredictError::NotStarted(error) => error.into(),
+        PredictError::Start(error) => error.into(),
     })?;
     match printer.failed.saturating_sub(FAILURES_PRINTED_MAX) {
         0 => {}

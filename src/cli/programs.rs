@@ -48,7 +48,7 @@ impl Programs {
     }
 
     /// Programs of a sweep: the command, the arguments that differ between trials, and the extra lines of Slurm scripts.
-    pub fn of_sweep(sweep: &Path, points: &Record) -> Result<Self, Failure> {
+    pub fn for_sweep(sweep: &Path, points: &Record) -> Result<Self, Failure> {
         let base = match read::read_resolved(&sweep.join(layout::BASE), &[]) {
             Ok(checked) => checked.experiment,
             // If data is missing, the runs that need it report that.

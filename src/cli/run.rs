@@ -142,11 +142,11 @@ fn short_run_overrides(
     terminal: Terminal,
 ) -> Result<Vec<String>, Failure> {
     experiment.sweep = None;
-    if let Some(set) = shorten::of_command(&experiment, steps) {
+    if let Some(set) = shorten::command_overrides(&experiment, steps) {
         let mut set = set.map_err(|problem| Failure::Usage(problem.to_string()))?;
         terminal.say(&format!("short run of {}: {}", counted(steps, "step"), set.join(", ")));
         if arguments.name.is_none() {
-            set.push(shorten::name(&experiment));
+            set.push(shorten::name_override(&experiment));
         }
         return Ok(set);
     }
@@ -154,7 +154,7 @@ fn short_run_overrides(
     let pending = experiment.dataset.as_ref().and_then(Dataset::pending).is_some();
     let whole = Planned::new(experiment, Terminal { quiet: terminal.quiet || !pending, verbose: false, ..terminal })?;
     let experiment = &whole.plan.experiment;
-    let mut set = shorten::shortened(experiment, whole.plan.steps, steps);
+    let mut set = shorten::overrides(experiment, whole.plan.steps, steps);
     if arguments.smoke {
         set.push(shorten::small_validations(experiment));
     }
@@ -163,7 +163,7 @@ fn short_run_overrides(
     let length = if steps < whole.plan.steps { format!("{steps} of {all}") } else { format!("all {all}") };
     terminal.say(&format!("short run of {length}: {changes}"));
     if arguments.name.is_none() {
-        set.push(shorten::name(experiment));
+        set.push(shorten::name_override(experiment));
     }
     Ok(set)
 }

@@ -161,7 +161,7 @@ pub fn run(arguments: &SweepArguments) -> Result<u8, Failure> {
                 sweep_slurm::check_idle(&folder)?;
             }
             let (folder, record) = Record::open(&folder).map_err(Failure::failed)?;
-            Programs::of_sweep(&folder.path, &record)?.check(arguments.allow_command)?;
+            Programs::for_sweep(&folder.path, &record)?.check(arguments.allow_command)?;
             OpenSweep { folder, record, place, launcher: None, allowed: arguments.allow_command }
         }
         (None, Some(file)) => {
@@ -385,7 +385,7 @@ fn family(file: &Path, arguments: &SweepArguments, terminal: Terminal) -> Result
     let words = if set.is_empty() { "the experiment is as short already".to_owned() } else { set.join(", ") };
     terminal.say(&format!("{steps} of {whole} steps: {words}"));
     if arguments.name.is_none() {
-        set.push(shorten::name(&family.base));
+        set.push(shorten::name_override(&family.base));
     }
     set.extend(sweep_search::shortened(&family.sweep, whole, steps));
     overrides.extend(set);

@@ -71,7 +71,7 @@ pub fn launcher<'a>(
 fn co_schedule<'a>(sweep: &'a Path, record: &Record, terminal: Terminal) -> Result<CoSchedule<'a>, Failure> {
     let memory = sweep_memory::forecasts(sweep, record, "write --jobs N in place of --jobs auto", terminal)?;
     let device = free_on_device(sweep, record)?;
-    let rooms = fit::rooms(&Limits::default(), device);
+    let rooms = fit::memory_budgets(&Limits::default(), device);
     let tightest = |place: Place| rooms.iter().filter(|room| room.place == place).min_by_key(|room| room.bytes);
     let host = tightest(Place::Host);
     let budget = Budget {

@@ -10,7 +10,7 @@ use crate::experiment::{Experiment, read};
 use crate::files::layout;
 use crate::probe::{Probe, ProbeError};
 use crate::results::format::VERSION;
-use crate::run::prepare::{NotStarted, Planned};
+use crate::run::prepare::{Planned, StartError};
 use crate::sweep::records::sweep::Record;
 use crate::sweep::records::sweep_memory::{AskedSize, PointsNeed, SweepMemory};
 use crate::sweep::resources::probe_group::ProbeGroup;
@@ -236,7 +236,7 @@ fn groups(
                     same.steps = planned.plan.steps;
                     same.buffers = planned.plan.owners.iter().map(|owner| owner.bytes).fold(0, u64::saturating_add);
                 }
-                Err(stopped @ NotStarted::Interrupted(_)) => return Err(stopped.into()),
+                Err(stopped @ StartError::Interrupted(_)) => return Err(stopped.into()),
                 Err(error) => group.because = Some(error.to_string()),
             }
         }
@@ -266,7 +266,7 @@ fn probe(group: &mut ProbedGroup, base: &Path, silent: Terminal) -> Result<(), F
     let Some(&point) = same.points.first() else { return Ok(()) };
     let probed = match Planned::new(same.experiment.clone(), silent) {
         Ok(planned) => planned.probe(base, &same.overrides),
-        Err(stopped @ NotStarted::Interrupted(_)) => return Err(stopped.into()),
+        Err(stopped @ StartError::Interrupted(_)) => return Err(stopped.into()),
         Err(error) => {
             group.because = Some(error.to_string());
             return Ok(());
@@ -283,7 +283,7 @@ fn probe(group: &mut ProbedGroup, base: &Path, silent: Terminal) -> Result<(), F
 fn need_of(same: &ForecastGroup, group: &ProbedGroup, silent: Terminal) -> PointsNeed {
     let forecast = group.probe.as_ref().and_then(|(point, probe)| {
         let planned = Planned::new(same.experiment.clone(), silent).ok()?;
-        Some((*point, planned.forecast_by(probe)))
+        Some((*point, planned.forecast_from(probe)))
     });
     let points = same.points.clone();
     let Some((point, forecast)) = forecast else {

@@ -213,7 +213,7 @@ pub fn become_run(
     (retry_failed, allowed): (bool, bool),
 ) -> Result<u8, Failure> {
     let record = task::record(sweep, place).map_err(Failure::failed)?;
-    Programs::of_sweep(sweep, &record)?.check(allowed)?;
+    Programs::for_sweep(sweep, &record)?.check(allowed)?;
     let start = task::start(sweep, &record, place, until, retry_failed, allowed).map_err(Failure::failed)?;
     let Some(start) = start else { return Ok(0) };
     let program = child::program_path().map_err(Failure::failed)?;

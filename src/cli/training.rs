@@ -18,7 +18,7 @@ use crate::run::hooks::HookDispatcher;
 use crate::run::launch::Launch;
 use crate::run::new_run::NewRun;
 use crate::run::post_mortem;
-use crate::run::prepare::{NotStarted, Opened, ProgressListener, Work};
+use crate::run::prepare::{Opened, ProgressListener, StartError, Work};
 use crate::stop::{RunOutcome, StopSignal, exit_code};
 use crate::task::Task;
 use crate::units::seconds;
@@ -40,12 +40,12 @@ impl ProgressListener for Terminal {
     }
 }
 
-impl From<NotStarted> for Failure {
-    fn from(error: NotStarted) -> Self {
+impl From<StartError> for Failure {
+    fn from(error: StartError) -> Self {
         match error {
-            NotStarted::Failed(message) => Self::Failed(message),
-            NotStarted::OutOfMemory(message) => Self::OutOfMemory(message),
-            NotStarted::Interrupted(message) => Self::Interrupted(message),
+            StartError::Failed(message) => Self::Failed(message),
+            StartError::OutOfMemory(message) => Self::OutOfMemory(message),
+            StartError::Interrupted(message) => Self::Interrupted(message),
         }
     }
 }

@@ -161,11 +161,11 @@ fn every_committed_experiment_is_correct_when_it_is_shortened() {
         let experiment = &checked.experiment;
         let all = experiment.training.max_steps.unwrap_or(experiment.training.epochs * 50);
         for steps in [1, 2, 12, shorten::SMOKE_STEPS] {
-            let of_command = shorten::of_command(experiment, steps).map(Result::unwrap);
+            let of_command = shorten::command_overrides(experiment, steps).map(Result::unwrap);
             let plain =
-                || [shorten::shortened(experiment, all, steps), vec![shorten::small_validations(experiment)]].concat();
+                || [shorten::overrides(experiment, all, steps), vec![shorten::small_validations(experiment)]].concat();
             let mut set = of_command.unwrap_or_else(plain);
-            set.push(shorten::name(experiment));
+            set.push(shorten::name_override(experiment));
             let short = read::read(&path, &set, std::iter::empty());
             let short = short.unwrap_or_else(|problems| panic!("{}: {problems}\n{set:?}", path.display()));
             assert_eq!(short.experiment.training.max_steps.filter(|_| steps < all).unwrap_or(steps), steps);

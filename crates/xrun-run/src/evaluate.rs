@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use super::clock::Clock;
-use super::prepare::{NotStarted, Opened, device_error};
+use super::prepare::{Opened, StartError, device_error};
 use super::{checkpoint, images, manifest};
 use crate::plan::Plan;
 use xrun_core::files::{layout, write};
@@ -99,7 +99,7 @@ pub fn evaluate(
     checkpoint: &SelectedCheckpoint,
     overrides: &[String],
     same_data: bool,
-) -> Result<(PathBuf, Evaluation), NotStarted> {
+) -> Result<(PathBuf, Evaluation), StartError> {
     let (start_time, started) = (Instant::now(), timestamp::now());
     let folder = create_dated_directory(&run.join(layout::EVALUATIONS))?;
     let validated = panics::caught(|| {
@@ -111,9 +111,9 @@ pub fn evaluate(
     });
     let report = validated
         .map_err(|panic| device_error(&opened.chosen, &panic))
-        .and_then(|report: Result<_, xrun_core::task::TaskError>| report.map_err(NotStarted::failed))
+        .and_then(|report: Result<_, xrun_core::task::TaskError>| report.map_err(StartError::failed))
         .inspect_err(|_| drop(std::fs::remove_dir(&folder)))?;
-    images::write(&report, &folder).map_err(NotStarted::failed)?;
+    images::write(&report, &folder).map_err(StartError::failed)?;
     let device = manifest::device(&opened.chosen, &opened.plan.experiment.device);
     let evaluation = Evaluation {
         version: VERSION,
@@ -140,20 +140,20 @@ pub fn evaluate(
         heap_peak: heap::read().peak,
         resident_peak: sources::rss_peak(),
     };
-    write::replace_json(&folder.join(layout::EVALUATION), &evaluation).map_err(NotStarted::failed)?;
+    write::replace_json(&folder.join(layout::EVALUATION), &evaluation).map_err(StartError::failed)?;
     Ok((folder, evaluation))
 }
 
 /// Creates a directory that is named by the time, as runs are.
-pub(super) fn create_dated_directory(parent: &Path) -> Result<PathBuf, NotStarted> {
+pub(super) fn create_dated_directory(parent: &Path) -> Result<PathBuf, StartError> {
     let base = timestamp::time().format("%Y-%m-%dT%H-%M-%S").to_string();
-    write::own_folder(parent).map_err(NotStarted::failed)?;
+    write::own_folder(parent).map_err(StartError::failed)?;
     let mut names = std::iter::once(base.clone()).chain((2_u32..).map(|number| format!("{base}_{number}")));
     loop {
         let folder = parent.join(names.next().unwrap_or_default());
         match std::fs::create_dir(&folder) {
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
-            made => return write::at(&folder, made).map(|()| folder).map_err(NotStarted::failed),
+            made => return write::at(&folder, made).map(|()| folder).map_err(StartError::failed),
         }
     }
 }

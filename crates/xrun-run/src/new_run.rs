@@ -7,7 +7,7 @@ use std::time::Instant;
 use super::fingerprint::fingerprint;
 use super::launch::{self, Launch};
 use super::manifest;
-use super::prepare::{NotStarted, Opened};
+use super::prepare::{Opened, StartError};
 use xrun_core::experiment::read::Checked;
 use xrun_core::experiment::resolved;
 use xrun_core::files::layout;
@@ -66,7 +66,7 @@ impl<'a> NewRun<'a> {
     ///
     /// # Errors
     /// A file cannot be written.
-    pub fn create(&self, opened: &Opened, parameters: u64) -> Result<CreatedRun, NotStarted> {
+    pub fn create(&self, opened: &Opened, parameters: u64) -> Result<CreatedRun, StartError> {
         let plan = &opened.plan;
         let resolved = resolved::to_toml(&plan.experiment, None);
         let fingerprint = fingerprint(plan);
@@ -79,7 +79,7 @@ impl<'a> NewRun<'a> {
                 directory::create(&results.join(name), layout::REPRODUCTIONS, &fingerprint, now)
             }
         };
-        let directory = directory.map_err(NotStarted::failed)?;
+        let directory = directory.map_err(StartError::failed)?;
         // First, because the following allocates memory.
         directory.note_process(0);
         let command = command_line::command();
@@ -87,7 +87,7 @@ impl<'a> NewRun<'a> {
             manifest::manifest(plan, &directory.id, &fingerprint, &opened.chosen, &command, self.origins);
         manifest.until = self.until;
         launch::write_inputs(&directory.path, self.text, &resolved, &manifest, plan, parameters)
-            .map_err(NotStarted::failed)?;
+            .map_err(StartError::failed)?;
         if self.trusted {
             trust::sign_run(&directory.path, &plan.experiment);
         }

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::evaluate::{SelectedCheckpoint, create_dated_directory};
 use super::manifest;
-use super::prepare::{NotStarted, Opened, device_error};
+use super::prepare::{Opened, StartError, device_error};
 use xrun_core::bounded::ledger::Ledger;
 use xrun_core::files::layout;
 use xrun_core::files::write;
@@ -55,12 +55,12 @@ pub enum PredictError {
     /// The request is not supported.
     Refused(String),
     /// The data, the device or the disk failed.
-    NotStarted(NotStarted),
+    Start(StartError),
 }
 
-impl From<NotStarted> for PredictError {
-    fn from(error: NotStarted) -> Self {
-        Self::NotStarted(error)
+impl From<StartError> for PredictError {
+    fn from(error: StartError) -> Self {
+        Self::Start(error)
     }
 }
 
@@ -108,11 +108,11 @@ pub fn predict(
     let folder = match options.out {
         None => create_dated_directory(&run.join(layout::PREDICTIONS))?,
         Some(out) => {
-            write::at(out, std::fs::create_dir_all(out)).map_err(NotStarted::failed)?;
+            write::at(out, std::fs::create_dir_all(out)).map_err(StartError::failed)?;
             out.to_path_buf()
         }
     };
-    let mut answers = AnswerWriter::create(&folder, listener).map_err(NotStarted::failed)?;
+    let mut answers = AnswerWriter::create(&folder, listener).map_err(StartError::failed)?;
     let request = Asked { folder: &folder, ..request };
     let about = panics::caught(|| {
         let about = task.predictor().map_or(Ok(serde_json::Value::Null), |it| it.predict(&request, &mut answers));
@@ -147,7 +147,7 @@ pub fn predict(
         heap_peak: heap::read().peak,
         resident_peak: sources::rss_peak(),
     };
-    write::replace_json(&folder.join(layout::PREDICTION), &prediction).map_err(NotStarted::failed)?;
+    write::replace_json(&folder.join(layout::PREDICTION), &prediction).map_err(StartError::failed)?;
     Ok((folder, prediction))
 }
 
@@ -156,8 +156,8 @@ pub fn unsupported_message(pipeline: &str) -> String {
     format!("the pipeline `{pipeline}` does not support predictions")
 }
 
-fn task_result<T>(opened: &Opened, result: Result<Result<T, TaskError>, panics::Panic>) -> Result<T, NotStarted> {
-    result.map_err(|panic| device_error(&opened.chosen, &panic))?.map_err(NotStarted::failed)
+fn task_result<T>(opened: &Opened, result: Result<Result<T, TaskError>, panics::Panic>) -> Result<T, StartError> {
+    result.map_err(|panic| device_error(&opened.chosen, &panic))?.map_err(StartError::failed)
 }
 
 /// Line of `predictions.jsonl`.

@@ -84,7 +84,7 @@ pub enum Work {
 
 /// Reason why a run could not start.
 #[derive(Debug, thiserror::Error)]
-pub enum NotStarted {
+pub enum StartError {
     /// Data, device or disk.
     #[error("{0}")]
     Failed(String),
@@ -96,7 +96,7 @@ pub enum NotStarted {
     Interrupted(String),
 }
 
-impl NotStarted {
+impl StartError {
     /// Converts an error of the data, the device or the disk.
     pub fn failed(error: impl std::fmt::Display) -> Self {
         Self::Failed(error.to_string())
@@ -121,11 +121,11 @@ impl Planned {
     ///
     /// # Errors
     /// The device is missing, or the data cannot be used.
-    pub fn new(mut experiment: Experiment, listener: impl ProgressListener + 'static) -> Result<Self, NotStarted> {
+    pub fn new(mut experiment: Experiment, listener: impl ProgressListener + 'static) -> Result<Self, StartError> {
         let listener: Arc<dyn ProgressListener> = Arc::new(listener);
         // The launcher does not affect the result.
         experiment.launcher = None;
-        let chosen = device::choose(&experiment.experiment.device).map_err(NotStarted::failed)?;
+        let chosen = device::choose(&experiment.experiment.device).map_err(StartError::failed)?;
         listener.detail(&format!("device {}: {}, {}", chosen.kind, chosen.found.name, chosen.because));
         if let Some(missing) = &chosen.instead_of {
             listener.say(&format!("using the CPU because the GPU is not usable: {missing}"));
@@ -134,7 +134,7 @@ impl Planned {
             listener.detail("the autotune level is that of cubecl.toml, which overrides `device.autotune`");
         }
         if chosen.kind == Kind::Cpu {
-            device::backend().choose_kernels(experiment.device.cpu_kernels).map_err(NotStarted::failed)?;
+            device::backend().choose_kernels(experiment.device.cpu_kernels).map_err(StartError::failed)?;
         }
         let ledger = Ledger::default();
         let start_time = Instant::now();
@@ -147,7 +147,7 @@ impl Planned {
         let work = pending.as_ref().map(|_| listener.start_work(Work::GeneratingData));
         let prepared = experiment.prepare(&ledger);
         drop(work);
-        let (facts, prepared) = prepared.map_err(NotStarted::failed)?;
+        let (facts, prepared) = prepared.map_err(StartError::failed)?;
         if pending.is_some() {
             listener.say(&format!("data: generated in {}", seconds(start_time.elapsed().as_secs_f64())));
         }
@@ -161,7 +161,7 @@ impl Planned {
         }
         facts.notes.iter().for_each(|note| listener.say(&format!("data: {note}")));
         let weights = experiment.training.initial_weights.as_deref().map(initial_weights::find).transpose();
-        let weights = weights.map_err(NotStarted::Failed)?;
+        let weights = weights.map_err(StartError::Failed)?;
         let mut plan = plan::resolve(experiment, facts);
         if !add_derived_digest(&mut plan)?
             && let Some(made) = &plan.facts.made
@@ -169,7 +169,7 @@ impl Planned {
             listener.say(&made.how);
         }
         if let Some(weights) = &weights {
-            weights.check_data(&plan).map_err(NotStarted::Failed)?;
+            weights.check_data(&plan).map_err(StartError::Failed)?;
             listener.say(&weights.description());
             plan.facts.data_digests.push((initial_weights::DIGEST.to_owned(), weights.digest.clone()));
         }
@@ -187,14 +187,14 @@ impl Planned {
     /// Forecasts the memory of the experiment and adds the forecast to the plan. Returns it with the number of parameters.
     pub fn forecast(&mut self, file: &Path, overrides: &[String]) -> Result<(Forecast, u64), ProbeError> {
         let probe = self.probe(file, overrides)?;
-        let mut forecast = self.forecast_by(&probe);
+        let mut forecast = self.forecast_from(&probe);
         forecast.disk = probe.disk.and_then(|left| disk::forecast(&self.plan, &left));
         self.plan.forecast = Some(forecast.clone());
         Ok((forecast, probe.parameters))
     }
 
     /// Forecasts the memory of the experiment from a probe, which may be that of an equivalent experiment.
-    pub fn forecast_by(&self, probe: &Probe) -> Forecast {
+    pub fn forecast_from(&self, probe: &Probe) -> Forecast {
         forecast::forecast(&self.plan.to_file(probe.parameters), &self.plan.experiment, &probe.demand)
     }
 
@@ -203,7 +203,7 @@ impl Planned {
     ///
     /// # Errors
     /// A signal arrived during the probe, or the data cannot be used.
-    pub fn forecast_if_enabled(&mut self, file: &Path, overrides: &[String]) -> Result<(), NotStarted> {
+    pub fn forecast_if_enabled(&mut self, file: &Path, overrides: &[String]) -> Result<(), StartError> {
         let listener = self.listener.clone();
         if !self.plan.experiment.memory.probe {
             return Ok(());
@@ -211,8 +211,8 @@ impl Planned {
         let (mut forecast, _) = match self.forecast(file, overrides) {
             Ok(forecast) => forecast,
             // The run would fail in the same way.
-            Err(error @ ProbeError::Data(_)) => return Err(NotStarted::failed(error)),
-            Err(stopped @ ProbeError::Stopped) => return Err(NotStarted::Interrupted(stopped.to_string())),
+            Err(error @ ProbeError::Data(_)) => return Err(StartError::failed(error)),
+            Err(stopped @ ProbeError::Stopped) => return Err(StartError::Interrupted(stopped.to_string())),
             Err(error) => {
                 listener.say(&format!("no memory forecast: {error}"));
                 return Ok(());
@@ -237,7 +237,7 @@ impl Planned {
     /// Memory budgets of the run on this machine at this time.
     pub fn memory_budgets(&self) -> Vec<MemoryBudget> {
         let device = (self.chosen.kind != Kind::Cpu).then_some(self.chosen.found.free).flatten();
-        fit::rooms(&self.plan.experiment.limits, device)
+        fit::memory_budgets(&self.plan.experiment.limits, device)
     }
 
     /// Probe of the experiment, from the cache or measured now.
@@ -285,7 +285,7 @@ impl Planned {
     ///
     /// # Errors
     /// The device fails, or does not have enough memory for the model.
-    pub fn open(self, first_step: u64) -> Result<(Opened, Box<dyn Task>), NotStarted> {
+    pub fn open(self, first_step: u64) -> Result<(Opened, Box<dyn Task>), StartError> {
         let Self { mut plan, ledger, chosen, prepared, initial_weights, .. } = self;
         // A backend may panic if a library of its driver is missing.
         let opened = panics::caught(|| {
@@ -297,7 +297,7 @@ impl Planned {
         });
         let task = opened.map_err(|panic| device_error(&chosen, &panic))?.map_err(|error| match error {
             TaskError::Device(message) => device_error(&chosen, &Panic::told(message)),
-            other => NotStarted::failed(other),
+            other => StartError::failed(other),
         })?;
         add_derived_digest(&mut plan)?;
         Ok((Opened { plan, ledger, chosen }, task))
@@ -305,9 +305,9 @@ impl Planned {
 }
 
 /// Adds the digest of the data that the task derives, such as a tokenizer, to the plan; returns false if there is none yet.
-fn add_derived_digest(plan: &mut Plan) -> Result<bool, NotStarted> {
+fn add_derived_digest(plan: &mut Plan) -> Result<bool, StartError> {
     let Some(made) = &plan.facts.made else { return Ok(false) };
-    let Some(digest) = written_once::digest(&made.path).map_err(NotStarted::failed)? else { return Ok(false) };
+    let Some(digest) = written_once::digest(&made.path).map_err(StartError::failed)? else { return Ok(false) };
     let name = made.name;
     plan.facts.data_digests.retain(|(other, _)| other != name);
     plan.facts.data_digests.push((name.to_owned(), digest));
@@ -332,7 +332,7 @@ pub fn left_out_lines(what: &str, left_out: &Broken, named: usize) -> Vec<String
 }
 
 /// Error of a device that failed before the first step. There is no post-mortem: no run exists that could be resumed.
-pub fn device_error(chosen: &Chosen, panic: &Panic) -> NotStarted {
+pub fn device_error(chosen: &Chosen, panic: &Panic) -> StartError {
     match panic.cause() {
         Cause::OutOfMemory { asked } => {
             let page = asked.map_or_else(String::new, |bytes| format!("; an allocation of {} failed", Bytes(bytes)));
@@ -340,13 +340,13 @@ pub fn device_error(chosen: &Chosen, panic: &Panic) -> NotStarted {
             let memory = memory.map_or_else(String::new, |(all, free)| {
                 format!("; {} of {} were free at the start", Bytes(free), Bytes(all))
             });
-            NotStarted::OutOfMemory(format!(
+            StartError::OutOfMemory(format!(
                 "the device `{}` does not have enough memory for the model{page}{memory}; stop other programs that use it \
                  (`nvidia-smi` lists them), or use a smaller model",
                 chosen.kind
             ))
         }
-        _ => NotStarted::Failed(format!("cannot open the device `{}`: {panic}", chosen.kind)),
+        _ => StartError::Failed(format!("cannot open the device `{}`: {panic}", chosen.kind)),
     }
 }
 

@@ -53,7 +53,7 @@ pub fn shortened(family: &Family, steps: u64, small: bool) -> Result<(Vec<String
         problems.add(problem.help("leave one of them out"));
         return Err(problems);
     }
-    if let Some(set) = shorten::of_command(&family.base, steps) {
+    if let Some(set) = shorten::command_overrides(&family.base, steps) {
         let set = set.map_err(|problem| {
             let mut problems = Problems::default();
             problems.add(problem);
@@ -64,7 +64,7 @@ pub fn shortened(family: &Family, steps: u64, small: bool) -> Result<(Vec<String
     }
     let (facts, _) = family.base.prepare(&Ledger::default()).map_err(of_data)?;
     let whole = plan::resolve(family.base.clone(), facts);
-    let mut set = shorten::shortened(&whole.experiment, whole.steps, steps);
+    let mut set = shorten::overrides(&whole.experiment, whole.steps, steps);
     if small {
         set.push(shorten::small_validations(&whole.experiment));
     }

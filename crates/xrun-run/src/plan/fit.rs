@@ -29,7 +29,7 @@ pub fn container_budget() -> Option<u64> {
 }
 
 /// Memory budgets of a run on this machine at this time. `device` is the free memory of a device other than the CPU.
-pub fn rooms(limits: &Limits, device: Option<u64>) -> Vec<MemoryBudget> {
+pub fn memory_budgets(limits: &Limits, device: Option<u64>) -> Vec<MemoryBudget> {
     let budget = |place, bytes: Option<u64>, because: &str| {
         bytes.map(|bytes| MemoryBudget { place, whole_process: true, bytes, because: because.to_owned() })
     };

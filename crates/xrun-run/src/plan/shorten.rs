@@ -29,7 +29,7 @@ fn scaled_step(at: u64, all: u64, steps: u64) -> u64 {
 ///
 /// # Errors
 /// The command does not have the number of steps as a placeholder.
-pub fn of_command(experiment: &Experiment, steps: u64) -> Option<Result<Vec<String>, Problem>> {
+pub fn command_overrides(experiment: &Experiment, steps: u64) -> Option<Result<Vec<String>, Problem>> {
     let command = experiment.command()?;
     Some(match named(command).contains(MAX_STEPS) {
         true => Ok(vec![format!("{MAX_STEPS}={steps}")]),
@@ -41,7 +41,7 @@ pub fn of_command(experiment: &Experiment, steps: u64) -> Option<Result<Vec<Stri
 }
 
 /// Overrides that make an experiment of `all` steps do `steps`, as `section.key=value`; empty if it is not longer.
-pub fn shortened(experiment: &Experiment, all: u64, steps: u64) -> Vec<String> {
+pub fn overrides(experiment: &Experiment, all: u64, steps: u64) -> Vec<String> {
     if steps >= all {
         return Vec::new();
     }
@@ -74,7 +74,7 @@ pub fn small_validations(experiment: &Experiment) -> String {
 }
 
 /// Override of the name, so that the results are separate.
-pub fn name(experiment: &Experiment) -> String {
+pub fn name_override(experiment: &Experiment) -> String {
     let name: String = experiment.experiment.name.chars().take(NAME_MAX - NAME_SUFFIX.len()).collect();
     format!("experiment.name=\"{name}{NAME_SUFFIX}\"")
 }

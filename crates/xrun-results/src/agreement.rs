@@ -1,6 +1,7 @@
-//! Do two runs have the same numbers, line by line of metrics.jsonl?
+//! Line-by-line comparison of the `metrics.jsonl` of two runs.
 //!
-//! Files are streamed. Cap: [`SERIES_MAX`] names of numbers; of more, only whether they are the same is kept.
+//! Both files are streamed. Cap: [`SERIES_MAX`] series of numbers; beyond it only the counts of equal and different
+//! values are kept.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,27 +10,27 @@ use super::format::MetricsLine;
 use super::read::{self, ReadError};
 use super::reproduction::{Difference, SeriesAgreement};
 
-/// More numbers than tasks report.
+/// Maximum number of series with statistics of their own; more than any task reports.
 pub const SERIES_MAX: usize = 256;
 
-/// What came out of the comparison.
+/// Result of the comparison.
 #[derive(Clone, Debug, Default)]
 pub struct Comparison {
-    /// Lines that both have and that were compared.
+    /// Number of lines compared.
     pub lines_compared: u64,
-    /// Lines of the original.
+    /// Number of lines of the original.
     pub lines_original: u64,
-    /// Lines of the reproduction.
+    /// Number of lines of the reproduction.
     pub lines_reproduction: u64,
-    /// The newest step of a line that was compared; `None` where there was none.
+    /// Newest step of a compared line; `None` if no line was compared.
     pub last_step: Option<u64>,
-    /// Numbers that were compared.
+    /// Number of values compared.
     pub values_compared: u64,
-    /// Those of them that are not the same to the bit.
+    /// Number of values that differ in at least one bit.
     pub values_different: u64,
-    /// Where the two part first; `None` where they do not.
+    /// First difference; `None` if all compared values are equal.
     pub first_difference: Option<Difference>,
-    /// The lines are of different things: another step, another kind, another set of names. No line after it is compared.
+    /// The lines describe different things (another step, kind or set of names). No line after this one is compared.
     pub parted: bool,
     series: BTreeMap<String, Sums>,
 }
@@ -42,11 +43,11 @@ struct Sums {
     difference: f64,
     largest: f64,
     largest_at: Option<u64>,
-    /// One of the two was measured and the other was not.
+    /// A value is present in one run and missing in the other.
     unequal: bool,
 }
 
-/// Compares all lines that both have; `last_step` leaves out what the reproduction did after it.
+/// Compares the lines that both runs have, in order.
 pub fn compare(original: &Path, reproduction: &Path) -> Result<Comparison, ReadError> {
     let mut comparison = Comparison::default();
     let (mut first, mut second) = (read::metrics(original)?, read::metrics(reproduction)?);
@@ -106,18 +107,19 @@ impl Comparison {
         self.first_difference.get_or_insert(Difference { step, value, original, reproduction });
     }
 
-    /// Whether no bit differs.
+    /// Returns `true` if no bit differs.
     pub fn identical(&self) -> bool {
         self.values_different == 0 && !self.parted
     }
 
-    /// Whether each number's mean difference is at most this share of its mean size.
+    /// Returns `true` if the mean absolute difference of each series is at most `tolerance` times its mean absolute
+    /// value.
     pub fn within(&self, tolerance: f64) -> bool {
         let near = |sums: &Sums| !sums.unequal && sums.difference <= tolerance * sums.size;
         !self.parted && self.series.len() < SERIES_MAX && self.series.values().all(near)
     }
 
-    /// Each number by its name, the farthest first.
+    /// Statistics of each series, largest relative difference first.
     pub fn series(&self) -> Vec<SeriesAgreement> {
         let mut series: Vec<SeriesAgreement> = self.series.iter().map(|(name, sums)| agreement(name, sums)).collect();
         let rank = |one: &SeriesAgreement| one.share.unwrap_or(f64::INFINITY);
@@ -141,7 +143,7 @@ fn agreement(name: &str, sums: &Sums) -> SeriesAgreement {
     }
 }
 
-/// What a line is of: two lines of the same have the same numbers in the same order.
+/// Key of a line: step, kind and names. Lines with equal keys have the same values in the same order.
 fn what(line: &MetricsLine) -> String {
     let names = |names: &mut dyn Iterator<Item = &String>| names.map(String::as_str).collect::<Vec<_>>().join(" ");
     match line {

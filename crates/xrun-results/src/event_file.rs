@@ -1,7 +1,7 @@
-//! How are the records of TensorBoard's event files checked? As TensorFlow frames them: a length, the check of its bytes, the
-//! record, the check of that.
+//! Checksum of the records of TensorBoard event files. TensorFlow's framing: length, checksum of the length, record,
+//! checksum of the record.
 
-/// CRC-32C, masked as TensorFlow does: a checksum of bytes that hold their own checksum would be weak.
+/// CRC-32C, masked as TensorFlow masks it: an unmasked checksum is weak for data that contain their own checksum.
 pub fn check(bytes: &[u8]) -> u32 {
     crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8)
 }

@@ -1,11 +1,11 @@
-//! The commit of a checkout and what was changed since, read so that nothing in the checkout is executed.
+//! Commit and uncommitted changes of a checkout, read without executing anything of it.
 //!
-//! A checkout may be somebody else's, and there is no end of ways in which its configuration names commands: filters,
-//! monitors, drivers of differences, submodules, files that it includes. So git never sees that configuration. It is given a
-//! folder of ours in the place of `.git`, with a configuration of ours, copies of `HEAD` and of the index, and links to
-//! objects and references. Of the checkout's own, a few settings with known values are carried over. Files that a filter
-//! would convert, submodules, and files that are likely to hold secrets are left out. gitoxide would need no program, and
-//! about a hundred crates.
+//! A checkout may come from elsewhere, and its configuration can name commands in many ways: filters, monitors, diff
+//! drivers, submodules, included files. So git never reads that configuration. It gets a temporary directory in place
+//! of `.git`, with a generated configuration, copies of `HEAD` and of the index, and symlinks to objects and
+//! references. A few settings with known values are copied from the checkout. Files that a filter would convert,
+//! submodules, and files that are likely to hold secrets are left out. (gitoxide would need no git program, but adds
+//! about a hundred crates.)
 
 use std::ffi::OsString;
 use std::fs::OpenOptions;
@@ -20,23 +20,23 @@ use xrun_core::dataset::cache;
 use xrun_core::files::file;
 use xrun_core::units::counted;
 
-/// Of uncommitted changes; more are cut off.
+/// Maximum size of the patch; the rest is cut off.
 const PATCH_BYTES_MAX: u64 = 1024 * 1024;
-/// How long git may take for an answer: a pipe in the place of a file would be waited for without end.
+/// Time limit of a git command: reading a pipe in place of a file would never end.
 const TIME_LIMIT: Duration = Duration::from_secs(5);
-/// Changed files, and submodules; with more of them the patch is left out.
+/// Maximum number of changed files or submodules; beyond it the patch is left out.
 const PATHS_MAX: usize = 1000;
-/// Their names on a command line.
+/// Maximum length of all their names together, as they go onto a command line.
 const PATH_BYTES_MAX: u64 = 96 * 1024;
-/// Longer files are no configuration, no `HEAD` and no attributes.
+/// Maximum size of a configuration, `HEAD` or attributes file.
 const SMALL_BYTES_MAX: u64 = 1024 * 1024;
-/// Longer indices are of some million files.
+/// Maximum size of an index: some million files.
 const INDEX_BYTES_MAX: u64 = 512 * 1024 * 1024;
-/// Parts of a split index.
+/// Maximum number of parts of a split index.
 const INDEX_PARTS_MAX: usize = 16;
 
 const BOOLEAN: &[&str] = &["true", "false"];
-/// Settings that say how objects, references and files are to be read. None names a program or a file.
+/// Settings that decide how objects, references and files are read. None can name a program or a file.
 const CARRIED_OVER: &[(&str, &[&str])] = &[
     ("extensions.objectformat", &["sha1", "sha256"]),
     ("extensions.refstorage", &["files", "reftable"]),
@@ -47,29 +47,29 @@ const CARRIED_OVER: &[(&str, &[&str])] = &[
     ("core.eol", &["lf", "crlf", "native"]),
 ];
 
-/// The state of the checkout that a folder is in.
+/// State of the checkout that contains a directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct State {
-    /// `None` without git or without a checkout, and where git does not tell.
+    /// Commit; `None` without git, without a checkout, or if git fails.
     pub commit: Option<String>,
-    /// Changes since the commit; `None` where nothing was, or where it was not asked for.
+    /// Uncommitted changes; `None` if there are none or they were not requested.
     pub patch: Option<String>,
-    /// For people: what of the changes is not in the patch.
+    /// Changes that are not in the patch, for people.
     pub left_out: Option<String>,
 }
 
-/// Whether files of a folder are committed in git, or about to be.
+/// Answer to the question whether git tracks files of a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Committed {
-    /// They are.
+    /// At least one file is tracked.
     Yes,
-    /// They are not, or there is no checkout.
+    /// No file is tracked, or there is no checkout.
     No,
-    /// There is a checkout, and git does not say.
+    /// There is a checkout, and git failed.
     Unknown,
 }
 
-/// The commit of a folder; with `patch` also what is changed.
+/// Returns the commit of a directory; with `patch` also its uncommitted changes.
 pub fn state(folder: &Path, patch: bool) -> State {
     let checkout = match Checkout::of(folder) {
         Ok(Some(checkout)) => checkout,
@@ -90,7 +90,7 @@ pub fn state(folder: &Path, patch: bool) -> State {
     }
 }
 
-/// Asks git; where there is no checkout, nothing is committed.
+/// Asks git whether files of a directory are tracked. Without a checkout they are not.
 pub fn committed(folder: &Path) -> Committed {
     match Checkout::of(folder) {
         Ok(None) => Committed::No,
@@ -107,14 +107,14 @@ pub fn committed(folder: &Path) -> Committed {
     }
 }
 
-/// A checkout, and the folder that git is given in the place of its own.
+/// A checkout and the temporary directory that replaces its `.git`.
 struct Checkout {
     root: PathBuf,
     ours: tempfile::TempDir,
 }
 
 impl Checkout {
-    /// `None` where there is none.
+    /// Returns `None` if there is no checkout.
     fn of(folder: &Path) -> io::Result<Option<Self>> {
         let folder = std::fs::canonicalize(folder)?;
         let Some(root) = folder.ancestors().find(|above| above.join(".git").symlink_metadata().is_ok()) else {
@@ -136,7 +136,7 @@ impl Checkout {
         for name in ["objects", "refs", "packed-refs"] {
             link(shared.join(name), name)?;
         }
-        // Of a worktree beside the first one, it has `HEAD` alone: its commit then is unknown.
+        // In a linked worktree this holds `HEAD` alone, so the commit is unknown there.
         link(theirs.join("reftable"), "reftable")?;
         let parts = std::fs::read_dir(theirs)?.flatten().map(|entry| entry.file_name());
         let parts = parts.filter(|name| name.to_string_lossy().starts_with("sharedindex."));
@@ -147,7 +147,7 @@ impl Checkout {
         copy(&theirs.join("index"), &ours("index"), INDEX_BYTES_MAX)?;
         std::fs::create_dir(ours("info"))?;
         copy(&shared.join("info/attributes"), &ours("info/attributes"), SMALL_BYTES_MAX)?;
-        // Read as a file by itself: what it includes is not. There is no repository yet, and so no other configuration.
+        // Read as a plain file: includes are not followed, and no repository configuration applies yet.
         let said = ours("theirs");
         copy(&shared.join("config"), &said, SMALL_BYTES_MAX)?;
         let settings = self.settings(&said, &["--list"])?;
@@ -156,7 +156,7 @@ impl Checkout {
             copy(&theirs.join("config.worktree"), &of_worktree, SMALL_BYTES_MAX)?;
         }
         self.check_root(theirs, &[&settings, &self.settings(&of_worktree, &["--list"])?])?;
-        // As git understands them: `no`, `off` and `0` are `false`.
+        // Normalised by git: `no`, `off` and `0` become `false`.
         let pattern = CARRIED_OVER.iter().filter(|(_, values)| *values == BOOLEAN).map(|(key, _)| *key);
         let pattern = format!("^({})$", pattern.collect::<Vec<_>>().join("|").replace('.', "\\."));
         let booleans = self.settings(&said, &["--type=bool", "--get-regexp", &pattern]).unwrap_or_default();
@@ -164,7 +164,8 @@ impl Checkout {
         xrun_core::files::write::replace(&ours("config"), configuration.as_bytes()).map_err(|error| error.source)
     }
 
-    /// Settings of a file, each with its value behind a line break and NUL at its end; none where there is no file.
+    /// Settings of a configuration file as `key
+    /// value\0`; empty if there is no file.
     fn settings(&self, file: &Path, words: &[&str]) -> io::Result<String> {
         if !file.exists() {
             return Ok(String::new());
@@ -173,7 +174,7 @@ impl Checkout {
         self.text(&[&["config", "--file", &file, "--no-includes", "--null"], words].concat(), &[])
     }
 
-    /// Files elsewhere would be compared with the commit, and paths of the index be looked for below the wrong folder. A
+    /// Rejects a `core.worktree` that names another directory: files there would be compared with the commit. A
     /// submodule names its own root.
     fn check_root(&self, theirs: &Path, settings: &[&str]) -> io::Result<()> {
         let named = settings.iter().rev().find_map(|settings| last_of(settings, "core.worktree"));
@@ -185,10 +186,10 @@ impl Checkout {
         }
     }
 
-    /// The patch, and what of the changes is not in it.
+    /// Returns the patch and a description of the changes that are not in it.
     fn changes(&self) -> io::Result<(String, Option<String>)> {
-        // To compare a submodule with its commit, git reads the submodule's own configuration: in our index they are as
-        // they should be.
+        // Comparing a submodule with its commit would read the submodule's own configuration, so they are marked
+        // unchanged in the copied index.
         let submodules = self.ask(&self.root, &["ls-files", "--stage", "-z"], &[], submodules)?;
         if !submodules.is_empty() {
             self.text(&["update-index", "--assume-unchanged", "--"], &submodules)?;
@@ -225,7 +226,7 @@ impl Checkout {
         })
     }
 
-    /// Returns what `read` makes of the output of git. A git that is not read to its end may fail for it, and that is no error.
+    /// Runs git and returns the result of `read` on its output. If `read` stops early, git's exit status is ignored.
     fn ask<T: Send + 'static>(
         &self,
         folder: &Path,
@@ -234,7 +235,7 @@ impl Checkout {
         read: impl FnOnce(&mut dyn Read) -> io::Result<T> + Send + 'static,
     ) -> io::Result<T> {
         let mut command = Command::new("git");
-        // Whatever git takes from the environment: another repository, configuration, commands.
+        // Removes all variables that could name another repository, configuration or command.
         let inherited = std::env::vars_os().map(|(name, _)| name);
         inherited.filter(|name: &OsString| name.to_string_lossy().starts_with("GIT_")).for_each(|name| {
             command.env_remove(name);
@@ -248,7 +249,7 @@ impl Checkout {
             .env("GIT_DIR", self.ours.path())
             .env("GIT_WORK_TREE", &self.root)
             .envs([("GIT_CONFIG_NOSYSTEM", "1"), ("GIT_CONFIG_GLOBAL", "/dev/null"), ("GIT_OPTIONAL_LOCKS", "0")])
-            // Attributes as they are committed: one in the folder may be a pipe.
+            // Attributes as committed: a file in the checkout may be a pipe.
             .envs([("GIT_ATTR_SOURCE", "HEAD"), ("GIT_NO_REPLACE_OBJECTS", "1")])
             .envs([("GIT_NO_LAZY_FETCH", "1"), ("GIT_ALLOW_PROTOCOL", "none"), ("GIT_TERMINAL_PROMPT", "0")])
             .stdin(Stdio::null())
@@ -259,17 +260,17 @@ impl Checkout {
         let mut child = command.spawn()?;
         let Some(mut out) = child.stdout.take() else { return Err(io::ErrorKind::BrokenPipe.into()) };
         let (answer, answered) = mpsc::sync_channel(1);
-        // Not joined where the time is up: nobody waits for what holds it.
+        // Not joined after a timeout: it may be blocked in a read.
         std::thread::Builder::new().name("xrun git".into()).spawn(move || {
             let read = read(&mut out);
             let rest = out.read(&mut [0]).unwrap_or_default();
-            // The pipe is closed here, so a git that still writes ends.
+            // Closes the pipe, so that a git that still writes ends.
             drop(out);
             let _ = answer.send((read, rest == 0));
         })?;
         match answered.recv_timeout(TIME_LIMIT) {
             Ok((read, to_the_end)) => {
-                // It has closed its output, and ends: or it is made to.
+                // Either git has closed its output and exits, or it is killed.
                 if !to_the_end {
                     kill(&mut child);
                 }
@@ -288,7 +289,7 @@ impl Checkout {
     }
 }
 
-/// A folder in the temporary one, or, where that is missing or full, in the cache.
+/// Creates a directory in the temporary directory or, if that is missing or full, in the cache.
 fn folder_of_ours() -> io::Result<tempfile::TempDir> {
     tempfile::tempdir().or_else(|error| {
         let cache = cache::folder();
@@ -297,13 +298,13 @@ fn folder_of_ours() -> io::Result<tempfile::TempDir> {
     })
 }
 
-/// The value that counts. `settings`: as of `git config --null --list`.
+/// Effective value of a key. `settings`: output of `git config --null --list`.
 fn last_of<'a>(settings: &'a str, key: &str) -> Option<&'a str> {
     let given = settings.split('\0').filter_map(|setting| setting.split_once('\n'));
     given.rev().find(|(given, _)| *given == key).map(|(_, value)| value)
 }
 
-/// Ends it and all that is in its group.
+/// Kills the process group of the child.
 fn kill(child: &mut Child) {
     #[cfg(unix)]
     // SAFETY: a signal to the group of a child that is not yet waited for.
@@ -313,7 +314,7 @@ fn kill(child: &mut Child) {
     let _ = child.kill();
 }
 
-/// The folder `.git`, or the one that a file of that name leads to.
+/// The directory `.git`, or the one that a file of that name refers to.
 fn git_folder(root: &Path) -> io::Result<PathBuf> {
     let place = root.join(".git");
     if place.is_dir() {
@@ -324,7 +325,7 @@ fn git_folder(root: &Path) -> io::Result<PathBuf> {
     Ok(root.join(path.trim()))
 }
 
-/// A short text; `None` where there is no such file.
+/// Reads a short file; `None` if it does not exist.
 fn small(path: &Path) -> io::Result<Option<String>> {
     match file::bytes(path, SMALL_BYTES_MAX) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -332,7 +333,7 @@ fn small(path: &Path) -> io::Result<Option<String>> {
     }
 }
 
-/// Copies a regular file where there is one, with its time: an index is compared with the times of files.
+/// Copies a regular file, if it exists, with its modification time: git compares an index with the times of files.
 fn copy(from: &Path, to: &Path, most: u64) -> io::Result<()> {
     let file = match file::open(from) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -356,7 +357,7 @@ fn symlink(_: &Path, _: &Path) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-/// Our configuration. `settings`: theirs as `git config --null --list` has it.
+/// Generated configuration. `settings`: the checkout's, as `git config --null --list` prints them.
 fn configuration(settings: &str) -> String {
     let mut text = "[core]\n\trepositoryFormatVersion = 1\n\tbare = false\n".to_owned();
     for (key, values) in CARRIED_OVER {
@@ -370,7 +371,7 @@ fn configuration(settings: &str) -> String {
     text
 }
 
-/// Texts that end with NUL; not more than [`PATHS_MAX`] of those that `keep` takes.
+/// NUL-terminated texts that `keep` accepts, at most [`PATHS_MAX`].
 fn texts<T>(out: &mut dyn Read, mut keep: impl FnMut(String) -> Option<T>) -> io::Result<Vec<T>> {
     let (mut reader, mut kept, mut bytes, mut text) = (BufReader::new(out), Vec::new(), 0, Vec::new());
     loop {
@@ -379,7 +380,7 @@ fn texts<T>(out: &mut dyn Read, mut keep: impl FnMut(String) -> Option<T>) -> io
         let Some((0, text)) = text.split_last() else {
             return if text.is_empty() { Ok(kept) } else { Err(io::Error::other("a name has no end")) };
         };
-        // A name that is no Unicode stays out: no list of ours could have it.
+        // A name that is not UTF-8 is skipped: no argument list could hold it.
         let Some(one) = std::str::from_utf8(text).ok().and_then(|text| keep(text.to_owned())) else { continue };
         kept.push(one);
         bytes += length;

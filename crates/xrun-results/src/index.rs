@@ -1,7 +1,7 @@
-//! Which runs are there, in which state, and which one is meant by a few letters?
+//! Index of the runs below a results directory: listing, state, and lookup by name.
 //!
-//! `results/<experiment>/<run>/`. Run ids begin with the time (`2026-11-21T07-14-35_a3f20b`), so their order is the order
-//! of the runs; a folder with another name goes by the time of its last change.
+//! Layout: `results/<experiment>/<run>/`. Run ids begin with the time (`2026-11-21T07-14-35_a3f20b`), so they sort by
+//! age; a directory with another name is sorted by its modification time.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
@@ -21,30 +21,30 @@ use xrun_core::files::{file, layout};
 use xrun_core::printable;
 use xrun_core::problem::nearest;
 
-/// Only the newest runs are looked at: nobody reads a longer table, and a folder may hold anything.
+/// Maximum number of runs listed, the newest first.
 pub const RUNS_MAX: usize = 10_000;
 
-/// Of `2026-11-21T07-14-35`, with which a run id begins.
+/// Length of `2026-11-21T07-14-35`, the beginning of a run id.
 const SECOND_CHARACTERS: usize = 19;
 
-/// The most that is read from the end of a file of a run that has no summary yet.
+/// Maximum number of bytes read from the end of a file of a run without a summary.
 const TAIL_BYTES_MAX: u64 = 64 * 1024;
 
-/// Where a run stands.
+/// State of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RunState {
     /// A process holds the directory's lock.
     Running,
-    /// There is a summary, which says how.
+    /// The run has a summary, with this outcome.
     Ended(Outcome),
-    /// Nobody holds the lock and there is no summary: the process was killed, or the machine went down.
+    /// No process holds the lock and there is no summary: the process was killed or the machine went down.
     Killed,
-    /// The manifest or the summary is missing or damaged, or without a summary the end of what was written; says which.
+    /// The manifest, the summary, or the end of another record is missing or damaged; with the reason.
     Unreadable(String),
 }
 
 impl RunState {
-    /// For people: `running`, `time limit`, `killed`.
+    /// The state as it is displayed: `running`, `time limit`, `killed`.
     pub fn words(&self) -> &'static str {
         match self {
             Self::Running => "running",
@@ -55,39 +55,39 @@ impl RunState {
     }
 }
 
-/// A run and what its files say in short.
+/// Facts about a run, from its files.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry {
-    /// The run's folder.
+    /// The run's directory.
     pub path: PathBuf,
-    /// The names of the folders.
+    /// Name of the experiment's directory.
     pub experiment: String,
-    /// The run's id.
+    /// Name of the run's directory.
     pub run: String,
-    /// Where it stands.
+    /// State of the run.
     pub state: RunState,
-    /// RFC 3339, UTC; `None` when the manifest does not read.
+    /// Start time (RFC 3339, UTC); `None` if the manifest cannot be read.
     pub started: Option<String>,
-    /// How it ended; `None` while it goes on, after a kill, and where the summary does not read.
+    /// Summary; `None` while the run is running, after a kill, and if it cannot be read.
     pub summary: Option<Summary>,
-    /// Optimiser steps that were planned; `None` where nobody knows, or the records do not read.
+    /// Number of optimiser steps planned; `None` if unknown or unreadable.
     pub steps_planned: Option<u64>,
-    /// Of the summary or, without one, of the last lines of the metrics.
+    /// Last step, from the summary or from the last lines of the metrics.
     pub last_step: Option<u64>,
-    /// The moving average of the kind that most steps were of, and that kind where there are several; of a run without a
-    /// summary from the last lines of its metrics.
+    /// Kind of step and moving average of its loss, for the kind with the most steps; the kind is empty if there is
+    /// only one. Without a summary it is computed from the last lines of the metrics.
     pub loss: Option<(String, f64)>,
-    /// Resident memory in bytes, of the summary or of the last lines of the trace.
+    /// Peak RSS in bytes, from the summary or from the last lines of the trace.
     pub resident_peak: Option<u64>,
-    /// The best validation after a step, of the summary or of what was written so far.
+    /// Best validation after a step, from the summary or from what was written so far.
     pub best: Option<Best>,
 }
 
-/// A folder that may be a run; ordered by time.
+/// A directory that may be a run; ordered by time.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
     time: String,
-    /// When its folder was made, which tells runs of one second apart; `None` where the file system does not say.
+    /// Creation time, which orders runs of the same second; `None` if the file system does not record it.
     made: Option<SystemTime>,
     run: String,
     experiment: String,
@@ -100,24 +100,24 @@ impl Place {
     }
 }
 
-/// All runs, newest first; of more than [`RUNS_MAX`] the newest.
+/// All runs, newest first, at most [`RUNS_MAX`].
 pub fn runs(results: &Path) -> Vec<Entry> {
     newest_first(results, None).collect()
 }
 
-/// The same one by one, and perhaps of one experiment: the files of a run are read when it is asked for.
+/// Iterates over the runs, newest first, optionally of one experiment. The files of a run are read on demand.
 pub fn newest_first(results: &Path, experiment: Option<&str>) -> impl ExactSizeIterator<Item = Entry> {
     let mut places = places(results);
     places.retain(|place| experiment.is_none_or(|name| name == place.experiment));
     places.into_iter().rev().map(|place| entry_of(place.path, place.experiment, place.run))
 }
 
-/// The folders of all runs below the results, newest first: their times and paths. Nothing in them is read.
+/// Times and directories of all runs, newest first. No file is read.
 pub fn folders_newest_first(results: &Path) -> impl Iterator<Item = (String, PathBuf)> {
     places(results).into_iter().rev().map(|place| (place.time, place.path))
 }
 
-/// One run by its directory.
+/// Reads one run by its directory.
 pub fn entry(run: &Path) -> Entry {
     let absolute = std::path::absolute(run).unwrap_or_else(|_| run.to_path_buf());
     let name = |path: Option<&Path>| {
@@ -126,9 +126,9 @@ pub fn entry(run: &Path) -> Entry {
     entry_of(run.to_path_buf(), name(absolute.parent()), name(Some(&absolute)))
 }
 
-/// The directory that `text` means: a path to a run, `experiment/run`, the beginning of a run id or what stands
-/// behind its `_`, `latest`, `latest~2` (the second before it), `experiment/latest`, or an experiment's name, which means
-/// its newest run.
+/// Finds the directory of the run called `text`: a path, `experiment/run`, the beginning of a run id or the part
+/// after its `_`, `latest`, `latest~2` (the second before it), `experiment/latest`, or an experiment's name (its
+/// newest run).
 pub fn find(results: &Path, text: &str) -> Result<PathBuf, IndexError> {
     let as_path = Path::new(text);
     if is_run(as_path) {
@@ -171,13 +171,13 @@ pub fn find(results: &Path, text: &str) -> Result<PathBuf, IndexError> {
     }
 }
 
-/// A run that is not among those of its experiment: `reference/experiment`, `experiment/reproductions/run` (or without
-/// the word between), `experiment/sweeps/sweep/points/0001-1`.
+/// Finds a run that is not in its experiment's own directory: `reference/experiment`, `experiment/reproductions/run`
+/// (or `experiment/run`), `experiment/sweeps/sweep/points/0001-1`.
 fn apart(results: &Path, text: &str) -> Option<PathBuf> {
     let path = results.join(text);
     let in_name = text.matches('/').count() > 1 || text.starts_with(&format!("{}/", layout::REFERENCE));
     if in_name && is_run(&path) {
-        // Not through a `latest` that may mean another one soon.
+        // Resolved now, because `latest` may soon be another run.
         return Some(std::fs::canonicalize(&path).unwrap_or(path));
     }
     let (experiment, run) = text.split_once('/').filter(|(_, run)| steps_back(run).is_none())?;
@@ -185,7 +185,7 @@ fn apart(results: &Path, text: &str) -> Option<PathBuf> {
     (!run.is_empty() && is_run(&reproduction)).then_some(reproduction)
 }
 
-/// 0 for `latest`, 2 for `latest~2`.
+/// Parses `latest` as 0 and `latest~2` as 2.
 fn steps_back(run: &str) -> Option<usize> {
     match run.strip_prefix(layout::LATEST)? {
         "" => Some(0),
@@ -209,13 +209,13 @@ fn not_found(places: &[Place], text: &str) -> IndexError {
     }
 }
 
-/// The names of all experiments that have runs, sorted.
+/// Names of the experiments that have runs, sorted.
 pub fn experiments(results: &Path) -> Vec<String> {
     let names: BTreeSet<String> = places(results).into_iter().map(|place| place.experiment).collect();
     names.into_iter().collect()
 }
 
-/// The experiments that have runs, or an error that names the one that was probably meant.
+/// Checks that an experiment has runs; the error suggests a similar name.
 pub fn known_experiment(results: &Path, name: &str) -> Result<(), IndexError> {
     let known = experiments(results);
     if known.iter().any(|one| one == name) {
@@ -232,7 +232,7 @@ pub fn known_experiment(results: &Path, name: &str) -> Result<(), IndexError> {
     })
 }
 
-/// The newest finished run with this fingerprint on this kind of device (`cpu`, `cuda`, `vulkan`), of any experiment.
+/// Newest finished run of any experiment with this fingerprint on this kind of device (`cpu`, `cuda`, `vulkan`).
 pub fn finished(results: &Path, fingerprint: &str, device: &str) -> Option<PathBuf> {
     let same = |place: &Place| {
         let manifest = read::manifest(&place.path).ok()?;
@@ -249,14 +249,15 @@ fn candidates(places: &[&Place]) -> Candidates {
     Candidates { names, count: places.len() }
 }
 
-/// Whether a folder is that of a run.
+/// Returns `true` if a directory is that of a run.
 pub fn is_run(path: &Path) -> bool {
-    // A sweep has a lock, too.
+    // A sweep has a lock file, too.
     !path.join(layout::SWEEP).is_file()
         && [layout::MANIFEST, layout::LOCK, layout::SUMMARY].iter().any(|name| path.join(name).is_file())
 }
 
-/// The runs in a folder that is no run itself, sorted by name: directly in it, or in its `points` as in a sweep.
+/// Runs in a directory that is not itself a run, sorted by path: its children and those of its `points`, as in a
+/// sweep.
 pub fn within(folder: &Path) -> Vec<PathBuf> {
     if is_run(folder) {
         return Vec::new();
@@ -270,16 +271,17 @@ pub fn within(folder: &Path) -> Vec<PathBuf> {
     runs
 }
 
-/// Folders below that of an experiment whose runs are not its own newest ones.
+/// Subdirectories of an experiment that hold other runs than its own.
 const APART: [&str; 2] = [layout::SWEEPS, layout::REPRODUCTIONS];
 
-/// Folders two levels below `results`, oldest first. Never holds more than [`RUNS_MAX`].
+/// Directories two levels below `results`, oldest first, at most [`RUNS_MAX`].
 fn places(results: &Path) -> Vec<Place> {
     let root = std::fs::canonicalize(results).unwrap_or_else(|_| results.to_path_buf());
     let mut newest = BinaryHeap::new();
     for (experiment, folder) in folders(results, &root) {
         for (run, path) in folders(&folder, &root).filter(|(name, _)| !APART.contains(&name.as_str())) {
-            // Committed results are found by name and are not the newest of anything: git gives them the time of the checkout.
+            // Committed results are found by name and never count as the newest: git gives them the time of the
+            // checkout.
             if experiment == layout::REFERENCE && !begins_with_a_date(&run) {
                 continue;
             }
@@ -295,8 +297,8 @@ fn places(results: &Path) -> Vec<Place> {
     places
 }
 
-/// The folders in a folder. Links into the results themselves (`latest`) are left out, so that nothing counts twice;
-/// links to elsewhere (another disk) are followed. Hidden folders are being written or are not ours.
+/// Subdirectories. Symlinks into the results themselves (`latest`) are skipped, so that nothing counts twice;
+/// symlinks to elsewhere (another disk) are followed. Hidden directories are being written or are not xrun's.
 fn folders<'a>(folder: &Path, root: &'a Path) -> impl Iterator<Item = (String, PathBuf)> + use<'a> {
     std::fs::read_dir(folder).into_iter().flatten().flatten().filter_map(move |entry| {
         let name = entry.file_name().to_string_lossy().into_owned();
@@ -311,7 +313,7 @@ fn begins_with_a_date(run: &str) -> bool {
     chrono::NaiveDate::parse_from_str(run.get(..10).unwrap_or(""), "%Y-%m-%d").is_ok()
 }
 
-/// The second, as run ids begin, and when its folder was made.
+/// Time of a run in the format of run ids, and the creation time of its directory.
 fn times_of(run: &str, path: &Path) -> (String, Option<SystemTime>) {
     let metadata = std::fs::metadata(path).ok();
     let made = metadata.as_ref().and_then(|metadata| metadata.created().ok());
@@ -329,7 +331,8 @@ fn entry_of(path: PathBuf, experiment: String, run: String) -> Entry {
     let manifest = read::manifest(&path);
     let summary = read::summary(&path);
     let mut state = match (&manifest, &summary) {
-        // Written last, and taken away first by a resume: the lock may still be held while the report is written.
+        // The summary is written last and removed first by a resume. The lock may still be held while the report is
+        // written.
         (Ok(_), Ok(Some(summary))) => RunState::Ended(summary.outcome),
         _ if is_locked(&path) => RunState::Running,
         (Err(error), _) | (_, Err(error)) => RunState::Unreadable(error.to_string()),
@@ -340,7 +343,7 @@ fn entry_of(path: PathBuf, experiment: String, run: String) -> Entry {
     let mut losses = Vec::new();
     let plan = || read::plan(&path);
     match &summary {
-        // A summary beside a held lock is that of before the resume.
+        // With the lock held, a summary is from before the resume.
         Some(summary) if state != RunState::Running => {
             last_step = Some(summary.steps);
             losses.clone_from(&summary.losses);
@@ -382,8 +385,8 @@ fn entry_of(path: PathBuf, experiment: String, run: String) -> Entry {
     Entry { path, experiment, run, state, started, summary, steps_planned, last_step, loss, resident_peak, best }
 }
 
-/// The best validation of a run without a summary. The newest checkpoint knows it: a better one is saved at once, so that
-/// only one behind it, at the end of the metrics, can be missing there.
+/// Best validation of a run without a summary. The newest checkpoint records it, and a better one is saved at once,
+/// so only the validation after that checkpoint, at the end of the metrics, can be missing from it.
 fn best_so_far(run: &Path, newest: &[MetricsLine], plan: Option<&PlanFile>) -> Option<Best> {
     let checkpoints = read::checkpoints(run).into_iter().rev();
     let saved = checkpoints.filter_map(|(_, path)| read::loop_state(&path).ok()).next().and_then(|state| state.best);
@@ -402,7 +405,7 @@ fn best_so_far(run: &Path, newest: &[MetricsLine], plan: Option<&PlanFile>) -> O
         _ => best,
     };
     let before = match saved {
-        // A command has no checkpoint that knows its best, and the end of a long file does not have it.
+        // A command has no checkpoint that records its best, so a long file is read from the start.
         None if is_longer_than_its_end(run) => {
             let lines = read::metrics(run).into_iter().flatten().flatten();
             lines.fold(None, |best, line| better_of(best, &line))
@@ -412,7 +415,7 @@ fn best_so_far(run: &Path, newest: &[MetricsLine], plan: Option<&PlanFile>) -> O
     newest.iter().fold(before, better_of)
 }
 
-/// Whether more metrics were written than are read from the end of the file.
+/// Returns `true` if the metrics are longer than the part that is read from their end.
 fn is_longer_than_its_end(run: &Path) -> bool {
     std::fs::metadata(run.join(layout::METRICS)).is_ok_and(|found| found.len() > TAIL_BYTES_MAX)
 }
@@ -423,13 +426,14 @@ fn add_loss(losses: &mut Vec<KindLoss>, line: &MetricsLine, over: f64) {
     }
 }
 
-/// Whether a process works in the directory. Asks for a shared lock, so that two who ask do not disturb each other.
+/// Returns `true` if a process holds the run's lock. Takes a shared lock, so that concurrent callers do not see each
+/// other.
 pub fn is_locked(run: &Path) -> bool {
     let Ok(file) = file::open(&run.join(layout::LOCK)) else { return false };
     matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock))
 }
 
-/// The records at the end of a file of lines, and whether one of them is not what was written.
+/// Records at the end of a file of lines, and whether one of them is damaged.
 fn tail<T: DeserializeOwned>(path: &Path) -> (Vec<T>, bool) {
     let News { records, damaged, .. } = Tail::new(path, TAIL_BYTES_MAX).news();
     (records, damaged)

@@ -1,43 +1,43 @@
-//! What is said when a few letters mean no run, or more than one?
+//! Errors of looking up a run by name.
 
 use std::fmt;
 use std::path::PathBuf;
 
 use xrun_core::invocation;
 
-/// No run, or more than one, is meant.
+/// A name that matches no run, or several.
 #[derive(Debug, thiserror::Error)]
 pub enum IndexError {
-    /// The folder has no run at all.
+    /// The directory contains no run.
     #[error("there is no run in {}; start one with `{} FILE`, or name another folder with --results DIR", results.display(), invocation::program())]
     Empty {
-        /// The folder of results.
+        /// The results directory.
         results: PathBuf,
     },
-    /// Nothing is called so.
+    /// No run has this name.
     #[error("no run is called \"{text}\"{}; there are{candidates}", suggestion.as_ref().map_or(String::new(), |near| format!("; did you mean \"{near}\"?")))]
     NotFound {
-        /// What was asked for, cleaned for a terminal.
+        /// The name, escaped for a terminal.
         text: String,
-        /// A name that is near, where there is one.
+        /// A similar name.
         suggestion: Option<String>,
-        /// What could be meant.
+        /// The runs that there are.
         candidates: Candidates,
     },
-    /// The text fits several runs.
+    /// The name matches several runs.
     #[error("\"{text}\" may be any of {} runs; write more of the name{candidates}", candidates.count)]
     Ambiguous {
-        /// What was asked for, cleaned for a terminal.
+        /// The name, escaped for a terminal.
         text: String,
-        /// The runs that it fits.
+        /// The runs that it matches.
         candidates: Candidates,
     },
-    /// There are runs, and none of an experiment of this name.
+    /// No experiment with runs has this name.
     #[error("no experiment is called \"{text}\"{}; there are runs of{candidates}", suggestion.as_ref().map_or(String::new(), |near| format!("; did you mean \"{near}\"?")))]
     NoExperiment {
-        /// What was asked for, cleaned for a terminal.
+        /// The name, escaped for a terminal.
         text: String,
-        /// A name that is near, where there is one.
+        /// A similar name.
         suggestion: Option<String>,
         /// Experiments that have runs.
         candidates: Candidates,
@@ -45,23 +45,23 @@ pub enum IndexError {
     /// `latest~5` of fewer than six runs.
     #[error("\"{text}\" goes too far back: there are {count} runs")]
     TooFarBack {
-        /// What was asked for, cleaned for a terminal.
+        /// The name, escaped for a terminal.
         text: String,
-        /// The runs that there are.
+        /// Number of runs.
         count: usize,
     },
 }
 
-/// Some of the runs that could be meant, newest first.
+/// Runs that could be meant, newest first.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Candidates {
-    /// At most eight of them, as `experiment/run`; where no experiment is meant, names of experiments.
+    /// At most eight names, as `experiment/run` or, for an unknown experiment, names of experiments.
     pub names: Vec<String>,
-    /// Of all that could be meant.
+    /// Number of all candidates.
     pub count: usize,
 }
 
-/// More names than this do not help in a message.
+/// Maximum number of names in a message.
 pub(super) const CANDIDATES_MAX: usize = 8;
 
 impl fmt::Display for Candidates {

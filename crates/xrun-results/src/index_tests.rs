@@ -1,4 +1,4 @@
-//! Are runs found, told apart and read, whatever is in the folder?
+//! Tests of finding, ordering and reading runs.
 
 use super::*;
 use serde_json::json;
@@ -57,11 +57,11 @@ fn of_runs_of_one_second_the_one_made_later_is_newer() {
     for name in ["a/2026-11-21T07-14-35_ffffff", "a/2026-11-21T07-14-35_000000", "a/2026-11-21T07-14-34_aaaaaa"] {
         let made = |folder: &Path| std::fs::metadata(folder).unwrap().created().ok();
         let this = made(&run(folder.path(), name));
-        // The clock of the file system goes on in ticks.
+        // The clock of the file system advances in ticks.
         while this.is_some() && made(tempfile::tempdir_in(folder.path()).unwrap().path()) <= this {}
     }
     let latest = find(folder.path(), "latest").unwrap();
-    // Where a file system does not know when a folder was made, the name decides.
+    // Without creation times the name decides.
     let knows = std::fs::metadata(folder.path()).unwrap().created().is_ok();
     let [newest, other] = if knows { ["000000", "ffffff"] } else { ["ffffff", "000000"] };
     assert!(latest.ends_with(format!("2026-11-21T07-14-35_{newest}")), "{}", latest.display());
@@ -162,7 +162,7 @@ fn a_killed_run_shows_how_far_it_came() {
     let (kind, loss) = killed.loss.unwrap();
     assert_eq!((killed.last_step, kind.as_str()), (Some(1_999), ""), "of one kind there is no need to name it");
     assert!((loss - 1.0 / 1_990.0).abs() < 1e-5, "the average of the last steps: {loss}");
-    // A last step of another kind is not the loss of the run.
+    // The loss of a run is not that of a last step of another kind.
     let other = text.replace(
         "\"step\":1999,\"epoch\":1,\"batch\":\"detection\"",
         "\"step\":1999,\"epoch\":1,\"batch\":\"triplet\"",

@@ -1,4 +1,4 @@
-//! The directory of a run: its records, how they are read and judged, what is shown and exported of them.
+//! The directory of a run: records, reading, verdicts, reports and exports.
 
 pub mod agreement;
 pub mod built;
@@ -34,13 +34,13 @@ pub mod timestamp;
 pub mod trust;
 pub mod watched;
 
-/// The verdict of a run or of a table, as `verdict.json` holds it.
+/// Verdict types, as in `verdict.json`.
 pub mod verdict {
     pub use xrun_verdict::names::{HELD, OWNER};
     pub use xrun_verdict::{Findings, Judgement, ProcessOfRun, SeriesVerdict, Verdict};
 }
 
-/// Words for places on the axis of a series.
+/// Axis of a series and its unit.
 pub mod axis {
     pub use xrun_verdict::{Axis, Per};
 }

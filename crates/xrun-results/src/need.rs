@@ -1,4 +1,4 @@
-//! What memory does a run need: what the plan expects, what each part came to need, and why a limit ended it?
+//! Memory demand of a run: the forecast, the measured demand of each part, and the post-mortem of a memory limit.
 
 use std::collections::BTreeMap;
 
@@ -10,120 +10,120 @@ use super::verdict::Judgement;
 use xrun_core::bounded::ledger::Policy;
 use xrun_core::bounded::planned::Place;
 
-/// What a run will need, from sizes that are known and from a probe: some steps in a process of its own.
+/// Memory forecast of a run, from known sizes and from a probe: some steps in a separate process.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Forecast {
-    /// Steps of the probe.
+    /// Number of steps of the probe.
     pub probe_steps: u64,
-    /// The parts of it.
+    /// Components of the forecast.
     pub rows: Vec<ForecastRow>,
-    /// The most that heap in use will be, in bytes.
+    /// Peak of the heap in use, in bytes.
     pub heap_peak: u64,
-    /// The most that resident memory will be, in bytes; `null` where the system does not tell.
+    /// Peak RSS in bytes; `null` if the system does not report it.
     pub resident_peak: Option<u64>,
-    /// The most that tensors hold at rest, between steps: weights, the optimiser's state, and what is kept. What a step needs
-    /// on top is in the pool's pages.
+    /// Peak of live tensors between steps, in bytes: weights, optimiser state and saved tensors. The working memory
+    /// of a step is part of the pool.
     pub device_in_use_peak: Option<u64>,
-    /// The most that the pool of the training thread takes from the driver.
+    /// Peak of the training thread's memory pool, in bytes reserved from the driver.
     pub device_reserved_peak: Option<u64>,
-    /// The most that the process takes of the device: pages, context, modules, other streams, and a twentieth on top.
+    /// Peak of the process on the device in bytes: pool, context, modules, other streams, and a margin of 5 %.
     pub device_peak: Option<u64>,
-    /// The least that each buffer held at rest after a step of the probe, in bytes; of those alone that a later step cannot fill:
-    /// not of queues, caches and leaks.
+    /// Minimum that each buffer held between steps of the probe, in bytes. Only buffers that a later step cannot fill
+    /// are listed: no queues, caches and leaks.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub floors: BTreeMap<String, u64>,
-    /// What the results will take of the disk; `null` where that is not known.
+    /// Disk space of the results; `null` if unknown.
     pub disk: Option<DiskForecast>,
 }
 
-/// What the results of a run will take of the disk at most, in bytes.
+/// Maximum disk space of a run's results, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DiskForecast {
-    /// One checkpoint.
+    /// Size of one checkpoint.
     pub checkpoint: u64,
-    /// So many are there at once: those that are kept, and one that is being written.
+    /// Maximum number of checkpoints at a time: those kept and one being written.
     pub checkpoints: u64,
     /// `memory.jsonl` and `metrics.jsonl`.
     pub trace: u64,
-    /// Everything else, as the probe left it.
+    /// Size of everything else, as measured in the probe.
     pub rest: u64,
-    /// All of it: so many checkpoints, and the rest.
+    /// Total: all checkpoints, the trace and the rest.
     pub in_all: u64,
 }
 
-/// What a probe left on the disk, in bytes.
+/// Disk space used by a probe, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DiskDemand {
-    /// The largest checkpoint.
+    /// Size of the largest checkpoint.
     pub checkpoint: u64,
-    /// A line of `memory.jsonl`, in the mean.
+    /// Mean length of a line of `memory.jsonl`.
     pub sample: u64,
-    /// A line of `metrics.jsonl`, in the mean.
+    /// Mean length of a line of `metrics.jsonl`.
     pub metrics_line: u64,
-    /// Everything else.
+    /// Size of everything else.
     pub rest: u64,
 }
 
-/// One part of a forecast.
+/// A component of a forecast.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ForecastRow {
-    /// A buffer's name in the ledger, or such as `weights`, `activations` or `program`.
+    /// Name of a buffer in the ledger, or of a component such as `weights`, `activations` or `program`.
     pub name: String,
-    /// The memory that it is in.
+    /// Host or device memory.
     pub place: Place,
-    /// How much it will hold at its highest, in bytes.
+    /// Peak in bytes.
     pub bytes: u64,
-    /// What the number was taken from.
+    /// Source of the number.
     pub basis: Basis,
-    /// What it is.
+    /// Description for people.
     pub about: String,
 }
 
-/// Where a number of a forecast comes from.
+/// Source of a number of a forecast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Basis {
-    /// Computed from sizes.
+    /// Computed from known sizes.
     Sizes,
-    /// The cap of a buffer that will be full.
+    /// The cap of a buffer that will fill up.
     Cap,
     /// Measured in a probe.
     Probe,
-    /// Measured in a probe as growth a step, a validation or an epoch, times as many as the run has.
+    /// Growth per step, validation or epoch measured in a probe, times their number.
     Growth,
 }
 
-/// A part of the forecast beside what it came to be.
+/// Forecast and measured memory of one component.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PlannedAndActual {
-    /// The part's name: that of a row of the forecast, or of a peak.
+    /// Name of a component of the forecast, or of a peak.
     pub name: String,
-    /// Bytes that were expected.
+    /// Forecast in bytes.
     pub planned: u64,
-    /// Bytes that were needed.
+    /// Measured bytes.
     pub actual: u64,
-    /// Planned over actual, less one; `null` where nothing was needed.
+    /// Relative error, planned / actual - 1; `null` if nothing was needed.
     pub error: Option<f64>,
 }
 
-/// What a run needed by part, in bytes.
+/// Measured memory demand of a run by part, in bytes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Demand {
-    /// Training steps that were done.
+    /// Number of training steps done.
     pub steps: u64,
-    /// Validations that were done.
+    /// Number of validations done.
     pub validations: u64,
-    /// Episodes of all validations.
+    /// Number of episodes of all validations.
     pub episodes: u64,
-    /// The highest that heap in use was.
+    /// Peak of the heap in use.
     pub heap_peak: u64,
-    /// The same without what leaks held: the highest of each part less what they held before it.
+    /// Peak of the heap in use without injected leaks: the peak of each part minus what the leaks held before it.
     pub heap_peak_beside_leaks: u64,
     /// Heap in use at the first sample.
     pub heap_at_start: u64,
-    /// Of it, in the ledger.
+    /// Part of `heap_at_start` that is in the ledger.
     pub owners_at_start: u64,
-    /// What the first step left behind outside the ledger: the optimiser's state, and what libraries keep.
+    /// Memory outside the ledger that the first step left allocated: optimiser state and caches of libraries.
     pub kept_by_first_step: u64,
     /// Working memory of a training step: gradients, activations, temporary tensors.
     pub step: u64,
@@ -133,90 +133,91 @@ pub struct Demand {
     pub checkpoint: u64,
     /// Working memory of reading a checkpoint, as a resume does before its first step; 0 where none was read.
     pub load: u64,
-    /// The highest that resident memory was; `null` where the system does not tell.
+    /// Peak RSS; `null` if the system does not report it.
     pub resident_peak: Option<u64>,
-    /// What live tensors took on the device at the first sample; `null` where there is no pool to ask.
+    /// Live tensors on the device at the first sample; `null` if there is no memory pool.
     pub device_in_use_at_start: Option<u64>,
-    /// At rest points.
+    /// Peak of live tensors on the device at sample points.
     pub device_in_use_peak: Option<u64>,
-    /// The most that the pool had taken from the driver at rest points; `null` where there is no pool to ask.
+    /// Peak of the pool's reserved memory at sample points; `null` if there is no memory pool.
     pub device_reserved_peak: Option<u64>,
-    /// What the process has on the device besides the pool of the training thread: the driver's context, code, pools of
-    /// other streams. `null` where the driver does not tell.
+    /// Device memory of the process outside the pool of the training thread: context, code and pools of other
+    /// streams. `null` if the driver does not report it.
     pub device_beside_pool: Option<u64>,
-    /// What the pool had reserved after the first step or the first validation, when operations had been tuned; it was given
-    /// back then.
+    /// Pool memory reserved after the first step or validation, including what autotuning took; it was released
+    /// afterwards.
     pub device_tuning_peak: Option<u64>,
-    /// What the pool had reserved after the newest step that was sampled.
+    /// Pool memory reserved after the newest sampled step.
     pub device_newest_step: Option<u64>,
-    /// What each owner in the ledger held, by its name.
+    /// Demand of each owner in the ledger, by name.
     pub owners: BTreeMap<String, OwnerDemand>,
 }
 
-/// `post_mortem.json`: a memory limit ended the run.
+/// `post_mortem.json`: how a memory limit ended the run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PostMortem {
     /// The version of this record's format.
     pub version: u32,
-    /// Optimiser steps done.
+    /// Number of optimiser steps done.
     pub step: u64,
-    /// A sentence for people: which limit was reached, and by what.
+    /// The limit and what reached it, as a sentence for people.
     pub message: String,
-    /// The key that sets the limit; `null` for the container's, and for a device that had no memory to give.
+    /// Key that sets the limit; `null` for the container's limit and for a device out of memory.
     pub limit_key: Option<String>,
-    /// Where the limit is.
+    /// Host or device.
     pub place: Place,
     /// The limit, in bytes.
     pub limit: u64,
-    /// What was held, what the next step would have held, or what was held and asked for.
+    /// Bytes held, forecast for the next step, or held and requested together.
     pub held: u64,
-    /// What would help; estimates. Of memory that grows no higher limit: it would be reached later.
+    /// Suggested changes, by estimate. For growing memory no higher limit is suggested: it would only be reached
+    /// later.
     pub suggestions: Vec<Suggestion>,
-    /// What was in use where the limit is, on the host or on the device, and in no buffer.
+    /// Memory in use outside all buffers, on the host or the device, whichever has the limit.
     pub in_no_buffer: u64,
-    /// `null` when memory was not seen to grow.
+    /// Growth before the limit; `null` if memory was not seen to grow.
     pub growth: Option<GrowthToLimit>,
-    /// The sample at which it ended.
+    /// Sample at which the run ended.
     pub sample: MemoryLine,
-    /// Who held most then comes first.
+    /// Owners, the largest first.
     pub owners: Vec<OwnerSummary>,
-    /// What each part of the run needed until then.
+    /// Demand of each part of the run until then.
     pub demand: Demand,
-    /// The newest samples before it.
+    /// Newest samples before the end.
     pub samples: Vec<MemoryLine>,
 }
 
-/// How memory grew until the limit was reached.
+/// Growth of memory up to the limit.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct GrowthToLimit {
-    /// The verdict at that moment.
+    /// Verdict at the end.
     pub verdict: Judgement,
-    /// The verdict's sentence.
+    /// The verdict as a sentence, for people.
     pub message: String,
-    /// Bytes a step, of heap or of device memory in use.
+    /// Slope in bytes per step, of the heap or of device memory in use.
     pub slope: Option<f64>,
-    /// The buffer that explains it; `null` when none does.
+    /// Buffer that explains the growth; `null` if none does.
     pub owner: Option<String>,
 }
 
 /// A value of a key with which the run would fit.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Suggestion {
-    /// The dotted key, such as `limits.batch_size`.
+    /// Dotted key, such as `limits.batch_size`.
     pub key: String,
-    /// As it is written in the file.
+    /// Value as it is written in the file.
     pub value: String,
-    /// Bytes that it frees, by estimate.
+    /// Estimated number of bytes freed.
     pub frees: u64,
 }
 
-/// What an owner held at its highest.
+/// Peak and minimum of one owner.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct OwnerDemand {
-    /// Bytes at its highest.
+    /// Peak in bytes.
     pub peak: u64,
-    /// The least that it held at rest after a step, the first left out; `null` where none was sampled.
+    /// Minimum between steps in bytes, without the first step; `null` if there was no sample.
     pub floor: Option<u64>,
-    /// What happens when it is full.
+    /// Policy at the cap.
     pub policy: Policy,
 }

@@ -1,12 +1,13 @@
-//! Secrets in what is recorded for reading: command lines, logs, patches. Each becomes `***`.
+//! Masking of secrets in recorded texts: command lines, logs, patches. Each becomes `***`.
 //!
-//! A name says that its value is a secret in two ways. Some words say so wherever they stand in it, also glued to others:
-//! `password`, `passwd`, `passphrase`, `secret`, `credential`, `apikey`, `accesskey`, `privatekey`. Others mean many things:
-//! `auth` says so as any word, `token` as the last word or the end of it (`--hf-token`, `--hftoken`), unless the word before
-//! says what else it is (`--pad-token`), and `key` only behind a word for what it opens (`WANDB_KEY`). A name that ends in
-//! `env`, `name`, `type`, `method`, `file` or `path` says none. Words end at `-`, `_`, `.` and where a capital follows a small
-//! letter. So `--tokenizer`, `--max-tokens`, `--key` and `--author` stay; and a number, `true` or `false` stays behind any
-//! name but those of the first kind. In a text, only an expression with spaces around its sign is taken for code.
+//! Two kinds of names mark their value as a secret. Some words do so anywhere in a name, also without separators:
+//! `password`, `passwd`, `passphrase`, `secret`, `credential`, `apikey`, `accesskey`, `privatekey`. Others are
+//! ambiguous: `auth` counts as a whole word, `token` as the last word or its end (`--hf-token`, `--hftoken`) unless
+//! the word before makes it harmless (`--pad-token`), and `key` only after a word for what it opens (`WANDB_KEY`). A
+//! last word `env`, `name`, `type`, `method`, `file` or `path` marks none. Words are separated by `-`, `_`, `.` and
+//! by a capital after a lower-case letter. So `--tokenizer`, `--max-tokens`, `--key` and `--author` are kept;
+//! numbers, `true` and `false` are masked only after names of the first kind. In free text, an expression counts as
+//! code only if it has spaces around its operator.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
@@ -14,24 +15,24 @@ use std::sync::LazyLock;
 use regex_lite::Regex;
 use serde_json::Value;
 
-/// In the place of a secret.
+/// Replacement for a secret.
 pub const MASK: &str = "***";
 
-/// Parts of names, whatever stands around them.
+/// Parts of names that mark a secret anywhere.
 const ANYWHERE: &[&str] =
     &["password", "passwd", "passphrase", "secret", "credential", "apikey", "accesskey", "privatekey"];
-/// Last words of names.
+/// Last words of names that mark a secret.
 const LAST: &[&str] = &["pat", "pass", "pwd", "creds", "jwt", "cookie", "cookies", "token", "tokens"];
-/// Words of names.
+/// Words of names that mark a secret.
 const AS_WORD: &[&str] = &["auth", "oauth", "authorization", "bearer"];
-/// Last words of names that say where a secret is, or of which kind.
+/// Last words of names that describe a secret (its location or kind) without being one.
 const NO_SECRET: &[&str] = &["env", "name", "type", "method", "mode", "file", "path"];
-/// Before `token`: such a thing is no secret.
+/// Words that make a following `token` harmless.
 const HARMLESS: &str = "added audio begin blank boi bos caption class cls concept decoder end eod eoi eos eot first forced \
     image img initializer input instance label last mask max metric middle min modifier next num output pad padding per \
     placeholder prefix prompt public response sample second sentinel sep separator single special split start stop suffix \
     target text think trigger unk unknown val video";
-/// Before `key`: only such a thing is a secret.
+/// Words that make a following `key` a secret.
 const OPENED: &str = "access account admin anthropic api app auth aws azure client cohere comet crypt decryption deploy \
     encryption gcp gemini github gitlab google groq hf hmac huggingface kaggle license master mistral mlflow neptune ngc \
     openai private root secret security service signature signing ssh storage subscription wandb";
@@ -40,7 +41,7 @@ fn is_among(list: &str, word: &str) -> bool {
     list.split(' ').any(|one| one == word)
 }
 
-/// How sure it is that a value is a secret.
+/// Confidence that a value is a secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Sure {
     Perhaps,
@@ -63,7 +64,7 @@ fn parts(name: &str) -> Vec<String> {
     words
 }
 
-/// Returns how sure a name makes that its value is a secret.
+/// Confidence that the value of a name is a secret; `None` if it is not.
 fn named(name: &str) -> Option<Sure> {
     let words = parts(name);
     let (last, before) = words.split_last()?;
@@ -90,7 +91,7 @@ fn is_key(name: &str) -> bool {
     name.to_ascii_lowercase().ends_with("key")
 }
 
-/// Whether it has the form of a key of W&B, which has 40 hexadecimal digits, or of its like.
+/// Returns `true` for a text in the format of a hexadecimal key, such as the 40 digits of W&B's.
 fn is_hexadecimal(value: &str) -> bool {
     value.len() >= 32 && value.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
@@ -107,7 +108,7 @@ fn is_constant(value: &str) -> bool {
     ["true", "false", "none", "null", "auto"].iter().any(|plain| value.eq_ignore_ascii_case(plain))
 }
 
-/// Whether it only names where the secret is: `$NAME`, `${NAME}`, `{name}`.
+/// Returns `true` for a text that only names the location of a secret: `$NAME`, `${NAME}`, `{name}`.
 fn is_placeholder(value: &str) -> bool {
     let braced = value.strip_prefix('$').unwrap_or(value);
     let name = braced.strip_prefix('{').and_then(|name| name.strip_suffix('}'));
@@ -115,7 +116,7 @@ fn is_placeholder(value: &str) -> bool {
     !name.is_empty() && name.chars().all(|letter| letter.is_alphanumeric() || "_.".contains(letter))
 }
 
-/// A value that stands behind a name, as behind an option, in the environment or in a table.
+/// Masks the value of an option, an environment variable or a table's key.
 pub fn value<'a>(name: &str, value: &'a str) -> Cow<'a, str> {
     match named(name) {
         _ if value.is_empty() || is_placeholder(value) => value.into(),
@@ -126,10 +127,10 @@ pub fn value<'a>(name: &str, value: &'a str) -> Cow<'a, str> {
     }
 }
 
-/// A command line, a word each.
+/// Masks a command line, one argument per entry.
 pub fn words(words: &[String]) -> Vec<String> {
     let mut masked = Vec::with_capacity(words.len());
-    // The name of an option whose value may be the next word.
+    // Option whose value may be the next argument.
     let mut option: Option<&str> = None;
     let mut login = false;
     for word in words {
@@ -140,7 +141,7 @@ pub fn words(words: &[String]) -> Vec<String> {
             (_, Some((name, rest))) if is_name(name) => format!("{dashes}{name}={}", value(name, rest)),
             _ => text(word),
         });
-        // `wandb login KEY`, also behind options.
+        // `wandb login KEY`, also with options between.
         login |= rest == "login";
         let is_option = !dashes.is_empty() && is_name(rest);
         option = if is_option { Some(rest) } else { login.then_some("login-token") };
@@ -156,8 +157,8 @@ fn is_name(text: &str) -> bool {
     !text.is_empty() && text.chars().all(|letter| letter.is_alphanumeric() || "-_.".contains(letter))
 }
 
-/// Masks the values of a table, and of those in it, by their keys, and wherever else they stand in it; a list of texts is
-/// taken for a command line.
+/// Masks the values of a table by their keys, also in nested tables, and then their other occurrences in the table. A
+/// list of strings is treated as a command line.
 pub fn table(of: &mut Value) {
     let mut found = Vec::new();
     masked_value("", of, &mut found);
@@ -166,10 +167,10 @@ pub fn table(of: &mut Value) {
     }
 }
 
-/// Shorter secrets stand by chance in other texts.
+/// Minimum length of a secret that is masked elsewhere; shorter ones occur by chance.
 const ELSEWHERE_BYTES_MIN: usize = 6;
 
-/// A text without a secret that is known from elsewhere, where it stands as a word.
+/// Masks a known secret in a text where it is a whole word.
 pub fn without_value(text: &str, secret: &str) -> String {
     if secret.len() < ELSEWHERE_BYTES_MIN || is_plain(secret) {
         return text.to_owned();
@@ -217,7 +218,7 @@ fn masked_value(name: &str, given: &mut Value, found: &mut Vec<String>) {
     }
 }
 
-/// The text of an experiment; as it was written, where it has no secrets or is no TOML.
+/// Masks the text of an experiment. A text without secrets, or that is not TOML, is returned unchanged.
 pub fn experiment(text: &str) -> Cow<'_, str> {
     let Ok(written) = toml::from_str::<Value>(text) else { return text.into() };
     let mut masked = written.clone();
@@ -228,9 +229,10 @@ pub fn experiment(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// Shapes of tokens that are known: Hugging Face, GitHub, GitLab, AWS, OpenAI and Anthropic, Slack, Google, JSON web tokens.
+/// Token formats: Hugging Face, npm, Replicate, PyPI, GitHub, GitLab, AWS, OpenAI and Anthropic, Slack, Google, JSON
+/// web tokens.
 const SHAPES: &str = r"\b(hf_[A-Za-z0-9]{20,}|npm_[A-Za-z0-9]{20,}|r8_[A-Za-z0-9]{20,}|pypi-[A-Za-z0-9_-]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,}|glpat-[A-Za-z0-9_-]{16,}|(AKIA|ASIA)[0-9A-Z]{16}|sk-[A-Za-z0-9_-]{20,}|xox[a-z]-[A-Za-z0-9-]{8,}|AIza[A-Za-z0-9_-]{35}|eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+)";
-/// Parts, one of which each of them has.
+/// Prefixes, one of which each token has.
 const SHAPES_BEGIN: &[&str] = &[
     "hf_",
     "npm_",
@@ -261,7 +263,7 @@ struct Patterns {
     login: Regex,
 }
 
-/// `None` never: a test compiles them.
+/// Never `None`: a test compiles the patterns.
 static PATTERNS: LazyLock<Option<Patterns>> = LazyLock::new(|| {
     Some(Patterns {
         shapes: Regex::new(SHAPES).ok()?,
@@ -271,11 +273,11 @@ static PATTERNS: LazyLock<Option<Patterns>> = LazyLock::new(|| {
     })
 });
 
-/// Any text, source code and shell commands among them.
+/// Masks secrets in any text, including source code and shell commands.
 pub fn text(text: &str) -> String {
     let Some(patterns) = PATTERNS.as_ref() else { return MASK.into() };
     let mut text = Cow::Borrowed(text);
-    // A search for a text takes far less time than one for a pattern.
+    // Searching for a substring is far faster than matching a pattern.
     for (parts, pattern, by) in [
         (&["PRIVATE KEY-----"][..], &patterns.key_block, "${1}***${2}"),
         (&["://"], &patterns.address, "${1}***@"),
@@ -300,12 +302,12 @@ pub fn text(text: &str) -> String {
     masked + &text[kept..]
 }
 
-/// Longer words are no names and no expressions.
+/// Maximum length of a name or an expression.
 const WORD_BYTES_MAX: usize = 4096;
 const SCHEMES: &[&str] = &["bearer", "basic", "token", "digest"];
 const TYPES: &[&str] = &["str", "bytes", "string", "String", "&str", "Any", "Optional[str]", "str | None"];
 
-/// The place of the secret that a name, from `start` to `end`, has behind it.
+/// Range of the secret that follows a name at `start..end`.
 fn assigned(text: &str, start: usize, end: usize) -> Option<(usize, usize)> {
     let name = &text[start..end];
     let removed = start == 0 || text[..start].ends_with('\n');
@@ -325,7 +327,7 @@ fn assigned(text: &str, start: usize, end: usize) -> Option<(usize, usize)> {
         None => return None,
     };
     let known = named(name);
-    // Of a bare `key` only a value in the form of one counts, such as that of W&B.
+    // After a bare `key` only a value in the format of a key counts, such as that of W&B.
     let sure = known.or_else(|| is_key(name).then_some(Sure::Perhaps))?;
     let mut given = behind.trim_start_matches([' ', '\t']);
     let spaced = gap && given.len() < behind.len();
@@ -376,7 +378,7 @@ fn assigned(text: &str, start: usize, end: usize) -> Option<(usize, usize)> {
     (masks && !kept && !number && !negative).then_some((from, from + value.len()))
 }
 
-/// The value that begins a text, without quotes: a word, with the scheme before it, or all of a header.
+/// Unquoted value at the beginning of a text: a word, with its scheme, or the rest of the line for a header.
 fn unquoted<'a>(name: &str, given: &'a str) -> &'a str {
     let lower = name.to_ascii_lowercase();
     let header = lower.ends_with("authorization") || lower == "cookie";
@@ -393,7 +395,8 @@ fn unquoted<'a>(name: &str, given: &'a str) -> &'a str {
     given[..end].trim_end_matches(['\\', '}', ']', ')', '\r'])
 }
 
-/// Whether a file is likely to hold secrets, by its name: `.env*`, `*.env`, `*.pem`, `*.key`, `*secret*` and their like.
+/// Returns `true` if a file is likely to hold secrets by its name: `.env*`, `*.env`, `*.pem`, `*.key`, `*secret*` and
+/// similar.
 pub fn is_file(path: &str) -> bool {
     let lower = path.to_lowercase();
     let name = lower.rsplit('/').next().unwrap_or_default();
@@ -402,7 +405,7 @@ pub fn is_file(path: &str) -> bool {
     let ends = [".env", ".pem", ".key", ".p12", ".pfx", ".jks", ".keystore", ".kdbx"];
     begins.iter().any(|begin| name.starts_with(begin))
         || ends.iter().any(|end| name.ends_with(end))
-        // Also of a folder.
+        // Also matches directories.
         || ["secret", "credential", "password"].iter().any(|part| lower.contains(part))
         || lower.split('/').any(|part| [".ssh", ".aws", ".gnupg"].contains(&part))
 }

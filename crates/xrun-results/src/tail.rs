@@ -1,4 +1,4 @@
-//! What is new at the end of a file of lines, however long the file is?
+//! Reading what was appended to a file of lines, at a cost independent of its length.
 
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -8,24 +8,24 @@ use serde::de::DeserializeOwned;
 use super::read;
 use xrun_core::files::file;
 
-/// Follows a file of lines while somebody appends to it. Reads its end only.
+/// Follows a file of lines to which another process appends.
 #[derive(Clone, Debug)]
 pub struct Tail {
     path: PathBuf,
-    /// What is read at a time, in bytes; older lines are skipped.
+    /// Maximum number of bytes read at a time; older lines are skipped.
     most: u64,
-    /// Up to here all lines are known.
+    /// Offset up to which all lines have been read.
     at: Option<u64>,
 }
 
 /// Lines that were appended.
 #[derive(Clone, Debug)]
 pub struct News<T> {
-    /// As many as were read, in their order.
+    /// Records, in order.
     pub records: Vec<T>,
-    /// A line is not what was written.
+    /// At least one line is damaged.
     pub damaged: bool,
-    /// The file begins anew: it is shorter than it was.
+    /// The file became shorter and was read from the start again.
     pub anew: bool,
 }
 
@@ -36,12 +36,13 @@ impl<T> Default for News<T> {
 }
 
 impl Tail {
-    /// Reads at most the last `most` bytes, and later at most that many of what was appended.
+    /// Follows a file. The first read covers at most its last `most` bytes, each later one at most `most` appended
+    /// bytes.
     pub fn new(path: &Path, most: u64) -> Self {
         Self { path: path.to_path_buf(), most, at: None }
     }
 
-    /// The records that were appended since the last call; at first those at the end. None where the file is missing.
+    /// Records appended since the last call; at first those at the end. Empty if the file is missing.
     pub fn news<T: DeserializeOwned>(&mut self) -> News<T> {
         let anew = self.at.is_some_and(|at| self.length().is_some_and(|length| length < at));
         if anew {
@@ -49,7 +50,7 @@ impl Tail {
         }
         let (bytes, cut) = self.bytes().unwrap_or_default();
         let (complete, rest) = bytes.split_at(bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1));
-        // What begins in the middle of a line says nothing.
+        // A line whose beginning was skipped cannot be parsed.
         let lines = complete.split_inclusive(|&byte| byte == b'\n').skip(usize::from(cut));
         let (mut records, mut damaged) = (Vec::new(), read::is_whole_but_for_its_end(rest));
         for line in lines {
@@ -66,7 +67,7 @@ impl Tail {
         Some(std::fs::metadata(&self.path).ok()?.len())
     }
 
-    /// What was not read yet, as far as it is not too much, and whether that begins in the middle of a line.
+    /// Unread bytes, at most `most`, and whether they begin within a line.
     fn bytes(&mut self) -> io::Result<(Vec<u8>, bool)> {
         let mut file = file::open(&self.path)?;
         let length = file.metadata()?.len();

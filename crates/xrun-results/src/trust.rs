@@ -1,7 +1,8 @@
-//! Did this user create the folder of a result, and are the files that name programs as they were then?
+//! Proof that this user created a directory and that the files that name programs are unchanged.
 //!
-//! A folder may come from elsewhere, and going on with it starts the programs that it names. `creator.hmac` is HMAC-SHA256
-//! of those files under a key that only this user can read. It says nothing of where the folder is: one's own may be moved.
+//! A directory may come from elsewhere, and resuming it starts the programs that it names. `creator.hmac` is
+//! HMAC-SHA256 of those files under a key that only this user can read. The directory's path is not covered, so it
+//! may be moved.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -15,58 +16,58 @@ use crate::read;
 use xrun_core::experiment::Experiment;
 use xrun_core::files::{file, layout, write};
 
-/// Why the programs that a folder names are not started unasked.
+/// Reason not to start the programs that a directory names.
 #[derive(Debug, thiserror::Error)]
 pub enum Untrusted {
-    /// Another user owns the folder, or one of the files in it.
+    /// Another user owns the directory or one of its files.
     #[error("it belongs to another user (uid {uid})")]
     Owner {
-        /// The folder or the file.
+        /// The directory or file.
         path: PathBuf,
-        /// Its owner.
+        /// Its owner's user id.
         uid: u32,
     },
-    /// Nothing says that this user created it.
+    /// There is no record that this user created it.
     #[error("there is no record that this user created it (`{}`)", layout::CREATOR)]
     NoRecord,
-    /// The record is another one than this user would have written.
+    /// The record does not match the files.
     #[error("`{}` does not fit: another user created it, or {what} was changed since", layout::CREATOR)]
     Changed {
-        /// The files that name programs.
+        /// Names of the files that name programs.
         what: String,
     },
-    /// This user has no key, so none of the folders is signed with it.
+    /// This user has no key, so no directory can be verified.
     #[error("this user has created no folder so far, or the key by which that is known was lost")]
     NoKey,
-    /// The key of this user cannot be used.
+    /// The user's key cannot be read or used.
     #[error("whether this user created it is not known: {0}")]
     Key(String),
 }
 
-/// Contents that a record vouches for: files of a folder, and words that stand in others.
+/// Contents covered by the record: files of a directory, and texts from other files.
 #[derive(Clone, Debug)]
 pub struct Vouched {
-    /// The names of the files, byte for byte.
+    /// Names of the files, covered byte for byte.
     pub files: &'static [&'static str],
-    /// In their order.
+    /// Texts, in order.
     pub words: Vec<String>,
 }
 
-/// Files and words that name the programs of a run, and the folder that they start in.
+/// Contents that determine the programs of a run and their working directory.
 fn of_run(run: &Path) -> Option<Vouched> {
     let manifest = read::manifest(run).ok()?;
     Some(Vouched { files: &[layout::RESOLVED], words: vec![manifest.run, manifest.working_directory] })
 }
 
-/// Whether this user created the run, and nothing was changed in what names its programs.
+/// Checks that this user created the run and that nothing that names its programs was changed.
 ///
 /// # Errors
-/// Why that is not known.
+/// The check fails or is not possible.
 pub fn check_run(run: &Path) -> Result<(), Untrusted> {
     check(run, of_run(run))
 }
 
-/// Writes down that this user created the run. A run goes on without: `log.txt` says so, where it names programs.
+/// Records that this user created the run. On failure the run continues; if it names programs, `log.txt` says so.
 pub fn sign_run(run: &Path, experiment: &Experiment) {
     let Some(vouched) = of_run(run) else { return };
     let names_programs = experiment.command().is_some() || !experiment.hooks.is_default();
@@ -75,15 +76,16 @@ pub fn sign_run(run: &Path, experiment: &Experiment) {
     }
 }
 
-/// The words for a folder that has no record.
+/// Log message for a directory that could not be signed.
 pub fn unsigned(why: &str) -> String {
     format!("nothing says that this user created this folder, so a later resume will need --allow-command: {why}")
 }
 
-/// Whether this user created the folder, and what is vouched for is as it was; `None` does not read.
+/// Checks that this user created the directory and that the vouched contents are unchanged; `None` stands for
+/// unreadable contents.
 ///
 /// # Errors
-/// Why that is not known.
+/// The check fails or is not possible.
 pub fn check(folder: &Path, vouched: Option<Vouched>) -> Result<(), Untrusted> {
     let all = [layout::RESOLVED, layout::MANIFEST, layout::BASE, layout::SWEEP, layout::SLURM];
     owned(folder)?;
@@ -104,10 +106,10 @@ pub fn check(folder: &Path, vouched: Option<Vouched>) -> Result<(), Untrusted> {
     if record == expected.as_bytes() { Ok(()) } else { Err(what(Some(&vouched))) }
 }
 
-/// Writes down that this user created the folder.
+/// Records that this user created the directory.
 ///
 /// # Errors
-/// Why it cannot be.
+/// The reason why the record cannot be written.
 pub fn sign(folder: &Path, vouched: &Vouched) -> Result<(), String> {
     let key = key(true).map_err(|error| error.to_string())?;
     let record = record_of(&key, folder, vouched).map_err(|error| error.to_string())?;
@@ -116,7 +118,7 @@ pub fn sign(folder: &Path, vouched: &Vouched) -> Result<(), String> {
 
 const RECORD_BYTES_MAX: u64 = 1024;
 const KEY_BYTES: usize = 32;
-/// More than any file that names programs has.
+/// Maximum size of a file that names programs.
 const FILE_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
 fn record_of(key: &[u8; KEY_BYTES], folder: &Path, vouched: &Vouched) -> io::Result<String> {
@@ -134,7 +136,7 @@ fn record_of(key: &[u8; KEY_BYTES], folder: &Path, vouched: &Vouched) -> io::Res
     Ok(digits + "\n")
 }
 
-/// HMAC-SHA256 (RFC 2104) under a key of no more than a block. The crate for it would bring two others.
+/// HMAC-SHA256 (RFC 2104) for keys of at most one block. The crate for it would add two dependencies.
 fn hmac(key: &[u8], message: &[u8]) -> [u8; 32] {
     let pad = |with: u8| {
         let mut block = [with; 64];
@@ -153,7 +155,7 @@ fn key_path() -> io::Result<PathBuf> {
     Ok(state.join("xrun").join("key"))
 }
 
-/// This user's key; `make` one where there is none.
+/// Reads this user's key; with `make`, creates it if it is missing.
 fn key(make: bool) -> io::Result<[u8; KEY_BYTES]> {
     let path = key_path()?;
     let read = match read_key(&path) {
@@ -176,13 +178,13 @@ fn read_key(path: &Path) -> io::Result<[u8; KEY_BYTES]> {
     })
 }
 
-/// Two processes that make it at once get the same one: the first.
+/// Creates the key. Two concurrent processes get the same one: the first.
 fn make_key(path: &Path) -> io::Result<()> {
     let folder = path.parent().unwrap_or(Path::new("/"));
     private_folder(folder)?;
     let mut key = [0; KEY_BYTES];
     SysRng.try_fill_bytes(&mut key).map_err(io::Error::other)?;
-    // Private from its beginning, and there only when it is whole.
+    // Private from the start, and visible only when complete.
     let mut file = tempfile::NamedTempFile::new_in(folder)?;
     file.write_all(&key)?;
     file.as_file().sync_all()?;
@@ -210,14 +212,14 @@ fn owned(path: &Path) -> Result<(), Untrusted> {
     use std::os::unix::fs::MetadataExt;
     match std::fs::metadata(path) {
         Ok(found) if found.uid() != this_user() => Err(Untrusted::Owner { path: path.into(), uid: found.uid() }),
-        // What cannot be read is told where it is read.
+        // An unreadable file is reported where it is read.
         _ => Ok(()),
     }
 }
 
 #[cfg(unix)]
 fn this_user() -> u32 {
-    // SAFETY: a question to the system that cannot fail.
+    // SAFETY: `geteuid` has no preconditions and cannot fail.
     unsafe { libc::geteuid() }
 }
 

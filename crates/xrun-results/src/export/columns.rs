@@ -1,20 +1,20 @@
-//! What is a table while it is written? Columns that each hold one block of rows.
+//! Columns of a table while it is written; each holds one block of rows.
 
 use std::collections::BTreeSet;
 
-/// Rows that are held before they are written: a row group in Parquet. At most 16 bytes a value, so 90 columns are 24 MB.
+/// Rows per block: a row group in Parquet. At 16 bytes per value, 90 columns take 24 MB.
 pub const ROWS_MAX: u64 = 16_384;
 
-/// More names than this make no columns of their own: the records of a run have a bounded number of entries.
+/// Maximum number of names that become columns.
 pub const NAMES_MAX: usize = 256;
-/// Longer names, in bytes, are not ours.
+/// Maximum length of a column name.
 const NAME_BYTES_MAX: usize = 200;
 
-/// Names that become columns.
+/// Set of names that become columns.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Names {
     known: BTreeSet<String>,
-    /// Some were too many or too long.
+    /// At least one name was beyond a limit.
     pub left_out: bool,
 }
 
@@ -37,7 +37,8 @@ impl Names {
     }
 }
 
-/// A column: its name, how a value is read from a line, and the values of the block at hand. `None` is "not measured".
+/// A column: its name, how to read its value from a line, and the values of the current block. `None` is "not
+/// measured".
 pub struct Column<L> {
     pub name: String,
     pub values: Values<L>,
@@ -45,9 +46,9 @@ pub struct Column<L> {
 
 type Reading<L, T> = Box<dyn Fn(&L) -> Option<T>>;
 
-/// Values of one type, and where they come from.
+/// Values of one type with the function that reads them from a line.
 pub enum Values<L> {
-    /// Counts and bytes; the largest that a table takes is 2^63 - 1.
+    /// Counts and bytes; the largest value is 2^63 - 1.
     Integers(Reading<L, u64>, Vec<Option<i64>>),
     Numbers(Reading<L, f64>, Vec<Option<f64>>),
     Words(Reading<L, String>, Vec<Option<String>>),
@@ -82,7 +83,7 @@ impl<L> Column<L> {
         }
     }
 
-    /// Rows of the block at hand.
+    /// Number of rows in the current block.
     pub fn rows(&self) -> usize {
         match &self.values {
             Values::Integers(_, values) => values.len(),

@@ -1,10 +1,10 @@
-//! Columns -> text with commas. What was not measured is empty.
+//! CSV writer (RFC 4180). Values that were not measured are empty cells.
 
 use std::io::{self, Write};
 
 use super::columns::{Column, Values};
 
-/// A file that takes blocks of rows.
+/// CSV file, written block by block.
 pub struct Writer<'a>(csv::Writer<&'a mut (dyn Write + Send)>);
 
 impl<'a> Writer<'a> {
@@ -19,7 +19,7 @@ impl<'a> Writer<'a> {
             for column in columns {
                 let cell = match &column.values {
                     Values::Integers(_, values) => values[row].map(|value| value.to_string()),
-                    // With an exponent where that is shorter; reads back to the same bits.
+                    // Shortest text that reads back to the same bits.
                     Values::Numbers(_, values) => values[row].map(|value| format!("{value:?}")),
                     Values::Words(_, values) => values[row].clone(),
                 };

@@ -1,7 +1,7 @@
-//! A run's lines -> tables for other tools: Parquet and CSV.
+//! Export of a run's lines as tables: Parquet and CSV.
 //!
-//! A file of lines is read twice, first for the names that columns are made of, then row by row. What is held is one
-//! block of [`columns::ROWS_MAX`] rows, whatever the length of the run.
+//! A file of lines is read twice: first for the names that become columns, then row by row. Memory: one block of
+//! [`columns::ROWS_MAX`] rows, whatever the length of the run.
 
 pub mod columns;
 mod csv;
@@ -24,7 +24,7 @@ use xrun_core::files::write;
 use xrun_core::files::write::WriteError;
 use xrun_core::files::{layout, sums};
 
-/// A run could not be exported.
+/// Error of an export.
 #[derive(Debug, thiserror::Error)]
 pub enum ExportError {
     /// A file of the run is missing or cannot be read.
@@ -35,12 +35,12 @@ pub enum ExportError {
     Write(#[from] WriteError),
 }
 
-/// What to write.
+/// File format of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// Apache Parquet, compressed with Snappy.
     Parquet,
-    /// Text with commas (RFC 4180) and a header.
+    /// CSV (RFC 4180) with a header.
     Csv,
 }
 
@@ -56,19 +56,19 @@ impl Format {
 /// A table of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Table {
-    /// A row each training step.
+    /// One row per training step.
     Metrics,
-    /// A row each validation.
+    /// One row per validation.
     Validation,
-    /// A row each memory sample.
+    /// One row per memory sample.
     Memory,
 }
 
 impl Table {
-    /// All of them, in the order in which they are written.
+    /// All tables, in the order in which they are written.
     pub const ALL: [Self; 3] = [Self::Metrics, Self::Validation, Self::Memory];
 
-    /// The table's file name, without its ending.
+    /// File name of the table, without extension.
     pub fn name(self) -> &'static str {
         match self {
             Self::Metrics => "metrics",
@@ -77,7 +77,7 @@ impl Table {
         }
     }
 
-    /// The file of lines that it is made of.
+    /// Name of the `.jsonl` file from which the table is made.
     pub fn made_of(self) -> &'static str {
         match self {
             Self::Metrics | Self::Validation => layout::METRICS,
@@ -86,31 +86,31 @@ impl Table {
     }
 }
 
-/// A file that was written.
+/// A table that was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exported {
-    /// What is in it.
+    /// The table.
     pub table: Table,
-    /// Where it was written.
+    /// Path of the file.
     pub path: PathBuf,
-    /// Rows that were written.
+    /// Number of rows.
     pub rows: u64,
-    /// Columns that it has.
+    /// Number of columns.
     pub columns: usize,
-    /// Lines that are damaged.
+    /// Number of damaged lines left out.
     pub lines_left_out: u64,
-    /// Names beyond [`columns::NAMES_MAX`], or too long.
+    /// Names beyond [`columns::NAMES_MAX`], or too long, were left out.
     pub names_left_out: bool,
 }
 
-/// Writes one table as `<output>/<table>.<format>`, replaced as a whole; `output` must exist. `None` of a run that is
-/// kept without the file of lines: an empty table would say that nothing was measured.
+/// Writes one table as `<output>/<table>.<format>`, replaced as a whole; `output` must exist. Returns `None` if the
+/// run has no such `.jsonl` file: an empty table would claim that nothing was measured.
 pub fn export(run: &Path, table: Table, format: Format, output: &Path) -> Result<Option<Exported>, ExportError> {
     if !run.join(table.made_of()).is_file() {
         return Ok(None);
     }
     let file = output.join(format!("{}.{}", table.name(), format.extension()));
-    // In a folder of the user's own xrun leaves no file that nobody asked for.
+    // A list of checksums is written only into xrun's own directory, not into the user's.
     let listed = (output == run.join(layout::EXPORT)).then(|| file.file_name().unwrap_or_default().to_owned());
     let listed = listed.as_ref().and_then(|name| name.to_str());
     if let Some(name) = listed {
@@ -164,7 +164,7 @@ pub fn export(run: &Path, table: Table, format: Format, output: &Path) -> Result
     written.map(Some)
 }
 
-/// Goes through lines one by one, and answers how many did not parse.
+/// Calls `with` for each line and returns the number of lines that did not parse.
 fn each<L>(
     lines: Result<impl Iterator<Item = Result<L, ReadError>>, ReadError>,
     mut with: impl FnMut(L) -> Result<(), ExportError>,
@@ -180,7 +180,7 @@ fn each<L>(
     Ok(left_out)
 }
 
-/// A file about to be written.
+/// A table file to be written.
 struct Target {
     table: Table,
     format: Format,
@@ -188,7 +188,7 @@ struct Target {
 }
 
 impl Target {
-    /// Writes the rows that `feed` gives, a block at a time. `feed` answers how many lines it left out.
+    /// Writes the rows that `feed` passes on, block by block. `feed` returns the number of lines left out.
     fn write<L>(
         self,
         mut columns: Vec<Column<L>>,
@@ -228,7 +228,7 @@ impl Target {
     }
 }
 
-/// A file of one of the formats.
+/// Open file of either format.
 enum Sink<'a> {
     Parquet(parquet::Writer<'a>),
     Csv(csv::Writer<'a>),

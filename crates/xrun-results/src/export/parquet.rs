@@ -1,4 +1,4 @@
-//! Columns -> Parquet, a row group a block. All columns are optional: what was not measured is null.
+//! Parquet writer, one row group per block. All columns are optional: values that were not measured are null.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use parquet::schema::types::Type;
 
 use super::columns::{Column, Values};
 
-/// A file that takes blocks of rows.
+/// Parquet file, written block by block.
 pub struct Writer<'a>(SerializedFileWriter<&'a mut (dyn Write + Send)>);
 
 impl<'a> Writer<'a> {
@@ -21,7 +21,7 @@ impl<'a> Writer<'a> {
         let schema = fields.and_then(|fields| Type::group_type_builder("run").with_fields(fields).build());
         let properties = WriterProperties::builder()
             .set_compression(Compression::SNAPPY)
-            // Of whole row groups: what is kept until the end of the file must not grow with each page.
+            // Statistics per row group only: page statistics would accumulate until the end of the file.
             .set_statistics_enabled(EnabledStatistics::Chunk)
             .set_offset_index_disabled(true)
             .set_created_by(concat!("xrun version ", env!("CARGO_PKG_VERSION")).into())
@@ -67,7 +67,7 @@ fn field<L>(column: &Column<L>) -> Result<Type, ParquetError> {
         .build()
 }
 
-/// Writes a column of a row group: which values are there, and those.
+/// Writes a column of a row group: definition levels and values.
 fn put<T: DataType, V>(
     out: &mut SerializedColumnWriter<'_>,
     values: &[Option<V>],
@@ -78,7 +78,7 @@ fn put<T: DataType, V>(
     out.typed::<T>().write_batch(&present, Some(&there), None).map(drop)
 }
 
-/// A full disk stays a full disk, whoever reports it.
+/// Unwraps an I/O error, so that a full disk is reported as one.
 fn io_error(error: ParquetError) -> io::Error {
     match error {
         ParquetError::External(source) => match source.downcast::<io::Error>() {

@@ -1,7 +1,7 @@
-//! A copy of a run for strangers: without host, user, folders, words of the command, and changes of the checkout.
+//! Public copy of a run: without host, user, directories, command arguments and changes of the checkout.
 //!
-//! Only records whose parts are known are copied, each text of them cleaned, and each sealed again. What cannot be cleaned
-//! (the log, the author's file, pictures, weights) is left out and named.
+//! Only records with known fields are copied; each text is anonymised and each record sealed again. Files that cannot
+//! be anonymised (the log, the author's file, images, weights) are left out and listed.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -26,26 +26,26 @@ const RECORDS: &[&str] = &[layout::PLAN, layout::VERDICT, layout::POST_MORTEM, l
 const LINES: &[&str] = &[layout::METRICS, layout::MEMORY];
 const RECORD_BYTES_MAX: u64 = 64 * 1024 * 1024;
 const LINE_BYTES_MAX: u64 = 64 * 1024;
-/// Made anew from the copy by the report.
+/// Files that the report generates again from the copy.
 const MADE_ANEW: &[&str] = &[layout::REPORT, layout::MEMORY_EPOCHS, layout::PERFETTO, xrun_core::files::sums::SUMS];
 const HOST: &str = "<host>";
 const FOLDER: &str = "<folder>";
 
-/// A copy that was made.
+/// A public copy that was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Public {
-    /// Its folder: `<output>/<experiment>/<run>`.
+    /// Directory of the copy: `<output>/<experiment>/<run>`.
     pub path: PathBuf,
-    /// Names of the files and folders that were left out.
+    /// Names of the files and directories left out.
     pub left_out: Vec<String>,
-    /// Lines that are damaged, and are left out.
+    /// Number of damaged lines left out.
     pub lines_left_out: u64,
 }
 
-/// Writes the copy below `output`, as below any folder of results.
+/// Writes the copy below `output`, laid out as a results directory.
 ///
 /// # Errors
-/// A record is damaged, the copy is there already, or it cannot be written.
+/// A record is damaged, the copy already exists, or it cannot be written.
 pub fn export(run: &Path, output: &Path, with_checkpoints: bool) -> Result<Public, ExportError> {
     let mut manifest = read::manifest(run)?;
     let mut cleaner = Cleaner::new(run, &manifest);
@@ -57,7 +57,8 @@ pub fn export(run: &Path, output: &Path, with_checkpoints: bool) -> Result<Publi
     }
     write::at(&parent, std::fs::create_dir_all(&parent))?;
     let copied = || {
-        // Half a copy would look like a run. The folder within has the mode that the user's umask gives.
+        // Written to a temporary directory first: half a copy would look like a run. The inner directory gets the
+        // mode of the user's umask.
         let unfinished = write::at(&parent, tempfile::Builder::new().prefix(write::WRITING).tempdir_in(&parent))?;
         let copy = unfinished.path().join("run");
         let (left_out, lines_left_out) = copied(run, &copy, &cleaner, manifest, with_checkpoints)?;
@@ -66,13 +67,13 @@ pub fn export(run: &Path, output: &Path, with_checkpoints: bool) -> Result<Publi
     };
     let copied = copied();
     if copied.is_err() {
-        // Where other copies are in it, it stays.
+        // Fails, as intended, if it contains other copies.
         let _ = std::fs::remove_dir(&parent);
     }
     copied
 }
 
-/// Writes the copy; returns what was left out, and how many lines.
+/// Writes the files of the copy; returns the names left out and the number of damaged lines.
 fn copied(
     run: &Path,
     path: &Path,
@@ -112,7 +113,7 @@ fn names(folder: &Path) -> Result<BTreeSet<String>, ExportError> {
     Ok(entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect())
 }
 
-/// A record without its check.
+/// Reads a record and removes its checksum.
 fn record(path: &Path) -> Result<Value, ReadError> {
     let bytes =
         file::bytes(path, RECORD_BYTES_MAX).map_err(|source| ReadError::File { path: path.to_path_buf(), source })?;
@@ -125,7 +126,7 @@ fn record(path: &Path) -> Result<Value, ReadError> {
     Ok(value)
 }
 
-/// Copies records of a line each; returns how many are damaged.
+/// Copies a `.jsonl` file; returns the number of damaged lines.
 fn lines(from: &Path, to: &Path, cleaner: &Cleaner) -> Result<u64, ExportError> {
     let unreadable = |source| ReadError::File { path: from.to_path_buf(), source };
     let mut reader = io::BufReader::new(file::open(from).map_err(unreadable)?);
@@ -171,7 +172,8 @@ fn copy_folder(from: &Path, to: &Path) -> Result<(), ExportError> {
     Ok(())
 }
 
-/// The experiment: hyperparameters stay; words, texts among a command's own values, its environment and hooks do not.
+/// Anonymised experiment: hyperparameters stay; arguments, string values and environment of a command, and hooks, are
+/// removed.
 fn experiment(text: &str, cleaner: &Cleaner) -> String {
     let Ok(mut value) = toml::from_str::<Value>(text) else { return String::new() };
     if let Some(hooks) = value.get_mut("hooks").and_then(Value::as_object_mut) {
@@ -198,8 +200,8 @@ fn experiment(text: &str, cleaner: &Cleaner) -> String {
     toml::to_string(&value).unwrap_or_default()
 }
 
-/// The program's name and the names of options; placeholders of an experiment, which are no values. Behind one dash a value
-/// may follow its option without a space.
+/// Arguments without values: the program's name, names of options and placeholders stay. After a single dash a value
+/// may follow its option without a space, so only one-letter options stay.
 fn without_values(words: &[String]) -> Vec<String> {
     let plain = |text: &str| text.chars().all(|one| one.is_ascii_alphanumeric() || "-_.".contains(one));
     let is_option = |word: &str| {
@@ -218,14 +220,15 @@ fn without_values(words: &[String]) -> Vec<String> {
     words.iter().enumerate().map(one).collect()
 }
 
-/// An address (1), a path below a folder that is taken out already (2), an absolute path in quotes (3), or any other, with
-/// what stands before it (4): no part of a relative path, or an option of one letter.
+/// Groups: a URL (1), a path below a directory already replaced (2), a quoted absolute path (3), or any other
+/// absolute path with the character before it (4), which is neither part of a relative path nor follows a one-letter
+/// option.
 static PATH: LazyLock<Option<Regex>> = LazyLock::new(|| {
     let pattern = r#"([A-Za-z][A-Za-z0-9+.-]*)://[^\s"'`,;)\]}|]*|(<folder>[^\s"'`:,;)\]]*)|("/[^"\n]*"|'/[^'\n]*'|`/[^`\n]*`)|((?:^|[^A-Za-z0-9])-[A-Za-z]|^|[^A-Za-z0-9./])/+(?:\\.|[^\s/"'`:,;)\]}|<>\\])(?:\\.|[^\s"'`:,;)\]}|<>\\])*"#;
     Regex::new(pattern).ok()
 });
 
-/// In the place of what [`PATH`] found.
+/// Replacement for a match of [`PATH`].
 fn without_path(found: &Captures<'_>) -> String {
     match (found.get(1), found.get(2), found.get(3)) {
         (Some(scheme), ..) => format!("{}://{MASK}", scheme.as_str()),
@@ -238,7 +241,7 @@ fn without_path(found: &Captures<'_>) -> String {
     }
 }
 
-/// In the place of a text that is an absolute path or an address as a whole: such a one may have spaces.
+/// Replacement for a text that is as a whole an absolute path or a URL, which may contain spaces.
 fn whole(text: &str) -> Option<String> {
     let text = Some(text).filter(|text| !text.contains('\n'))?;
     if (text.starts_with('/') && text.len() > 1) || text.starts_with("~/") {
@@ -249,19 +252,20 @@ fn whole(text: &str) -> Option<String> {
     is_scheme.then(|| format!("{scheme}://{MASK}"))
 }
 
-/// Takes out of texts what tells where a run was and whose it is.
+/// Removes from texts everything that identifies the machine or the user.
 struct Cleaner {
-    /// Folders, longest first.
+    /// Directories to replace, longest first.
     folders: Vec<String>,
-    /// Names of the machine and of the user, each with what stands in its place.
+    /// Names of the machine and of the user, each with its replacement.
     names: Vec<(String, &'static str)>,
-    /// Words of the command that say something.
+    /// Command arguments that may identify something.
     words: Vec<String>,
-    /// The run's name, and the one in the copy.
+    /// Name of the run, and its name in the copy.
     run: Option<(String, String)>,
 }
 
-/// Words of a command may be names that records have, such as `train`: those with a sign in them are not, nor long ones.
+/// A short argument may equal a name used in records, such as `train`. Only arguments with punctuation and long ones
+/// are replaced.
 const WORD_BYTES_MIN: usize = 4;
 const LONG: usize = 16;
 
@@ -281,7 +285,7 @@ impl Cleaner {
             rest.split('/').next().map(str::to_owned)
         };
         let users = folders.iter().filter_map(user_of).chain(variable("USER")).chain(variable("LOGNAME"));
-        // `root` is on every machine, and a word of its own.
+        // `root` exists on every machine.
         let users = users.filter(|name| name != "root").map(|name| (name, "<user>"));
         let hosts = [manifest.host.name.clone()].into_iter().filter(|name| !name.is_empty() && name != "localhost");
         let names: BTreeSet<(String, &str)> = hosts.map(|name| (name, HOST)).chain(users).collect();
@@ -296,8 +300,8 @@ impl Cleaner {
         Self { folders, names: names.into_iter().collect(), words: words.into_iter().collect(), run: None }
     }
 
-    /// The fingerprint of a watched command, which ends the run's name, is a digest over its folder and its words: guesses at
-    /// them could be checked.
+    /// Renames the copy of a watched command: its fingerprint, the end of the run's name, is a digest over directory
+    /// and arguments, against which guesses could be checked.
     fn rename(&mut self, manifest: &mut Manifest) {
         let Some(watched) = &manifest.watched else { return };
         manifest.fingerprint = seal::sha(without_values(&watched.command).join("\0").as_bytes());
@@ -309,7 +313,7 @@ impl Cleaner {
 
     fn manifest(&self, mut manifest: Manifest) -> Value {
         if let Some(watched) = &mut manifest.watched {
-            // What `watch` takes for a description.
+            // The description that `xrun watch` writes by default.
             if manifest.description == printable::line(&watched.command.join(" "), DESCRIPTION_CHARACTERS_MAX) {
                 manifest.description = without_values(&watched.command).join(" ");
             }
@@ -327,7 +331,7 @@ impl Cleaner {
         value
     }
 
-    /// All texts of a record, and names of what is in it, such as groups of processes.
+    /// Anonymises all texts of a record, including keys such as names of process groups.
     fn clean(&self, value: &mut Value) {
         match value {
             Value::String(text) => *text = self.text(text),
@@ -360,7 +364,7 @@ impl Cleaner {
         if let Some(path) = PATH.as_ref() {
             text = path.replace_all(&text, without_path).into_owned();
         }
-        // A machine or a user may be called as something in a record: `train`, `heap`.
+        // Not if the whole text is the name: a machine may be called `train` or `heap`.
         for (name, mark) in self.names.iter().filter(|(name, _)| *name != text_alone) {
             text = whole_words(&text, name, mark).into_owned();
         }
@@ -368,7 +372,7 @@ impl Cleaner {
     }
 }
 
-/// Replaces a text where neither a letter nor a digit is beside it.
+/// Replaces `word` where it is not part of a longer word.
 fn whole_words<'a>(text: &'a str, word: &str, mark: &str) -> Cow<'a, str> {
     let mut rest = text;
     let mut cleaned = String::new();

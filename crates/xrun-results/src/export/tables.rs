@@ -1,4 +1,4 @@
-//! Which columns does each table have? Names end with the unit, as `_bytes` and `_us` (microseconds).
+//! Columns of each table. Names end with the unit, such as `_bytes` and `_us` (microseconds).
 
 use serde::Serialize;
 
@@ -8,7 +8,7 @@ use crate::format::{MemoryLine, MetricsLine};
 type OfMetrics = Column<MetricsLine>;
 type OfMemory = Column<MemoryLine>;
 
-/// A row each training step.
+/// Columns of the table of training steps.
 pub fn training(values: &Names) -> Vec<OfMetrics> {
     let mut columns = vec![
         OfMetrics::integer("step", |line| Some(line.step())),
@@ -43,7 +43,7 @@ pub fn training(values: &Names) -> Vec<OfMetrics> {
     columns
 }
 
-/// A row each validation. `intervals` are the metrics that are means over episodes.
+/// Columns of the table of validations. `intervals` names the metrics that are means over episodes.
 pub fn validation(metrics: &Names, intervals: &Names) -> Vec<OfMetrics> {
     let mut columns = vec![OfMetrics::integer("step", |line| Some(line.step())), OfMetrics::integer("epoch", epoch)];
     columns.extend(metrics.iter().cloned().map(|name| {
@@ -67,7 +67,7 @@ fn epoch(line: &MetricsLine) -> Option<u64> {
     }
 }
 
-/// A row each sample.
+/// Columns of the table of memory samples.
 pub fn memory(owners: &Names, phases: &Names) -> Vec<OfMemory> {
     let mut columns = vec![
         OfMemory::integer("segment", |line| Some(line.segment.into())),
@@ -113,7 +113,7 @@ pub fn memory(owners: &Names, phases: &Names) -> Vec<OfMemory> {
     columns
 }
 
-/// As the lines spell it.
+/// Serialized name of an enum variant.
 fn word(value: impl Serialize) -> Option<String> {
     serde_json::to_value(value).ok()?.as_str().map(str::to_owned)
 }

@@ -1,7 +1,7 @@
-//! A run's lines -> an event file for TensorBoard, and for what reads those: scalars, memory by owner, the experiment as text.
+//! Export of a run as a TensorBoard event file: scalars, memory by owner, and the experiment as text.
 //!
-//! Records of events as TensorFlow frames them: length, masked CRC-32C of it, bytes, masked CRC-32C of those. Whatever cuts the
-//! file off, the records before are whole.
+//! Records are framed as TensorFlow frames them: length, masked CRC-32C of the length, bytes, masked CRC-32C of the
+//! bytes. Records before a truncation are whole.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
@@ -15,27 +15,27 @@ use crate::read::ReadError;
 use crate::resolved;
 use xrun_core::files::{layout, sums, write};
 
-/// More tags are left out: each is a chart.
+/// Maximum number of tags; each is a chart.
 const TAGS_MAX: usize = 1000;
-/// A name longer than this is no name of ours.
+/// Maximum length of a tag.
 const TAG_BYTES_MAX: usize = 200;
-/// What TensorBoard looks for in a file's name; the rest is always the same, so that a second export replaces the first.
+/// File name. TensorBoard looks for `tfevents`; the constant rest makes a second export replace the first.
 const FILE: &str = "events.out.tfevents.0000000000.xrun";
 
-/// A file that was written.
+/// An event file that was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Events {
     pub path: PathBuf,
     pub events: u64,
     pub tags: usize,
-    /// Lines that are damaged.
+    /// Number of damaged lines left out.
     pub lines_left_out: u64,
-    /// Tags beyond [`TAGS_MAX`], or too long.
+    /// Tags beyond [`TAGS_MAX`], or too long, were left out.
     pub tags_left_out: bool,
 }
 
-/// Writes the event file of a run into a folder that exists, replaced as a whole. `started` is when the run began, in seconds
-/// since 1970.
+/// Writes the event file of a run into an existing directory, replaced as a whole. `started`: start of the run in
+/// seconds since 1970.
 ///
 /// # Errors
 /// There are no metrics, or the file cannot be written.
@@ -84,7 +84,8 @@ impl From<io::Error> for Fed {
     }
 }
 
-/// Lines of both files, by step. Metrics have no clock, so theirs is that of the newest sample of memory before them.
+/// Merges the lines of both files by step. Metrics have no clock: they get the time of the newest memory sample
+/// before them.
 fn feed(run: &Path, started: f64, events: &mut EventFile<impl Write>) -> Result<(), Fed> {
     let mut clock = Clock { started, wall: started, before: 0.0, segment: 0 };
     let mut samples = read::memory(run).ok().into_iter().flatten().peekable();
@@ -101,7 +102,7 @@ fn feed(run: &Path, started: f64, events: &mut EventFile<impl Write>) -> Result<
             match samples.next() {
                 Some(Ok(sample)) => events.sample(clock.at(&sample), &sample)?,
                 Some(Err(ReadError::Content { .. })) => events.written.lines_left_out += 1,
-                // Reading on would give the same error for ever.
+                // Reading on would repeat the same error forever.
                 _ => break,
             }
         }
@@ -117,7 +118,7 @@ fn feed(run: &Path, started: f64, events: &mut EventFile<impl Write>) -> Result<
     Ok(())
 }
 
-/// Seconds since 1970 of samples: their own clock begins anew in each process of the run.
+/// Converts the clock of samples, which restarts in each process of the run, to seconds since 1970.
 struct Clock {
     started: f64,
     wall: f64,
@@ -135,7 +136,7 @@ impl Clock {
     }
 }
 
-/// The numbers of a line by tag.
+/// Scalars of a line, by tag.
 pub(super) fn values(line: &MetricsLine) -> BTreeMap<String, f64> {
     let mut found = BTreeMap::new();
     match line {
@@ -153,7 +154,7 @@ pub(super) fn values(line: &MetricsLine) -> BTreeMap<String, f64> {
     found
 }
 
-/// What was written so far.
+/// Counts of the events written.
 #[derive(Debug, Default)]
 pub(super) struct Written {
     pub events: u64,
@@ -163,7 +164,7 @@ pub(super) struct Written {
     tags_left_out: bool,
 }
 
-/// A file that takes events, each in one call.
+/// Event file; each event is one write.
 #[derive(Debug)]
 pub(super) struct EventFile<W> {
     pub file: W,
@@ -193,7 +194,7 @@ impl<W: Write> EventFile<W> {
         self.summary(wall, 0, &[value])
     }
 
-    /// A process begins: what was written before of this step and of those after it is no more. TensorBoard drops it.
+    /// Start of a process: makes TensorBoard discard earlier events of this step and later ones.
     pub fn begins(&mut self, wall: f64, step: u64) -> io::Result<()> {
         let (mut log, mut event) = (Message::default(), Message::default());
         // START
@@ -256,7 +257,7 @@ impl<W: Write> EventFile<W> {
     }
 }
 
-/// A message of protocol buffers: fields, each with its number and wire type before it.
+/// Protocol Buffers message: fields, each preceded by its number and wire type.
 #[derive(Debug, Default)]
 struct Message(Vec<u8>);
 
@@ -309,7 +310,7 @@ mod tests {
 
     #[test]
     fn messages_are_those_of_protocol_buffers() {
-        // The examples of its documentation on encoding.
+        // Examples of the Protocol Buffers encoding documentation.
         let (mut integer, mut text) = (Message::default(), Message::default());
         integer.integer(1, 150);
         assert_eq!(integer.0, [0x08, 0x96, 0x01]);

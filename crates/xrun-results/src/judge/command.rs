@@ -1,7 +1,6 @@
-//! The verdict on a command that `xrun watch` ran: by step where its steps are known, else by the clock.
+//! Verdict on a watched command: by step if its steps are known, otherwise by the clock.
 //!
-//! Both are judged as the samples come. A step is the better measure: a loader that is slow for an hour does not change
-//! it.
+//! Both series are judged as samples arrive. Steps are the better axis: an hour of slow loading does not change them.
 
 use xrun_verdict::names::{HELD, ON_GPUS};
 use xrun_verdict::{Axis, Context, Judgement, STEPS_NEEDED, SeriesVerdict, Verdict, Watch};
@@ -12,22 +11,22 @@ use crate::watched::Watched;
 use xrun_core::bounded::planned::Place;
 use xrun_core::units::seconds;
 
-/// A command's samples, judged by step and by the clock.
+/// Judges the samples of a command by step and by the clock.
 #[derive(Clone, Debug)]
 pub struct Command {
     by_step: Watch,
     by_clock: Watch,
     step: u64,
-    /// Waits for a later step: until there is one, it may show the end of the program.
+    /// Newest sample, added when a later step follows: until then it may show the end of the program.
     newest: Option<MemoryLine>,
 }
 
 impl Command {
-    /// A command of which nothing was sampled yet.
+    /// Creates a judge without samples.
     pub fn new(watched: &Watched) -> Self {
         let context =
             Context { host_limit: watched.host_memory, device_limit: watched.device_memory, ..Context::default() };
-        // As many samples as there must be steps.
+        // As many samples as steps are required.
         let span_min = STEPS_NEEDED * watched.every_ms.max(1);
         Self {
             by_step: Watch::new(context.clone()),
@@ -40,8 +39,8 @@ impl Command {
     /// Adds a sample.
     pub fn add(&mut self, line: &MemoryLine) {
         self.by_clock.add(&sample(line));
-        // The first sample behind a step is nearest to its end. Those before the first step show the start of the
-        // program, and those after the last one its end, when workers are gone.
+        // The first sample after a step is closest to its end. Samples before the first step show the program's
+        // start, those after the last step its end, when workers are gone.
         if line.step > self.step {
             self.step = line.step;
             if let Some(before) = self.newest.replace(line.clone()) {
@@ -50,7 +49,7 @@ impl Command {
         }
     }
 
-    /// The verdict by step where that says something.
+    /// Verdict by step if it is conclusive, otherwise by the clock.
     pub fn verdict(&self) -> Verdict {
         let (by_step, by_clock) = (self.by_step.verdict(), self.by_clock.verdict());
         let unknown = |verdict: &Verdict| verdict.verdict == Judgement::Inconclusive;
@@ -66,7 +65,7 @@ impl Command {
         Verdict { message, ..by_step }
     }
 
-    /// Bytes a second by which memory of the host or of GPUs grows, where that is the verdict on it.
+    /// Growth of host or GPU memory in bytes per second; `None` unless the verdict on that series is growing.
     pub fn bytes_per_second(&self, place: Place) -> Option<f64> {
         let by_clock = self.by_clock.verdict();
         let name = if place == Place::Device { ON_GPUS } else { HELD };

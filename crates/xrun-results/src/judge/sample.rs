@@ -1,4 +1,4 @@
-//! A line of `memory.jsonl` as a sample that can be judged, and the owners of a plan as they were declared.
+//! Conversion of `memory.jsonl` lines and planned owners to the types of `xrun-verdict`.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use crate::format::{MemoryLine, PlanFile};
 use crate::watched;
 use xrun_core::bounded::planned::Place;
 
-/// A line as a sample.
+/// Converts a line to a sample.
 pub fn sample(line: &MemoryLine) -> Sample<'_> {
     let host = &line.host;
     let own = host.resident.unwrap_or(host.heap);
@@ -45,7 +45,7 @@ fn of_command(processes: &watched::Processes, files: Option<u64>) -> Processes {
     }
 }
 
-/// The owners of a plan, and where the growth of each ends.
+/// Declared caps of a plan's owners, by name.
 pub fn declared(plan: &PlanFile) -> BTreeMap<String, Declared> {
     let owners = plan.owners.iter().map(|owner| {
         let declared = Declared { place: place(owner.place), cap: owner.bytes, full: owner.full() };

@@ -1,7 +1,7 @@
-//! The verdict on a run that goes on, as far as the end of its samples tells.
+//! Verdict on a running run, from the end of its samples.
 //!
-//! The run itself judges all of its samples and writes that down when it ends. Whoever looks at it from outside reads
-//! the newest samples only, so that a look costs the same however long the run is.
+//! The run itself judges all of its samples and writes a verdict at the end. An observer reads only the newest
+//! samples, so its cost does not depend on the length of the run.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -16,12 +16,12 @@ use crate::tail::{News, Tail};
 use crate::{read, resolved};
 use xrun_core::files::layout;
 
-/// The most that is read of a trace at a time: some thousand samples.
+/// Maximum number of bytes read at a time: some thousand samples.
 const READ_BYTES_MAX: u64 = 1024 * 1024;
-/// Samples over which speed is measured.
+/// Number of samples over which speed is measured.
 const RECENT: usize = 64;
 
-/// Follows the samples of a run.
+/// Follows the samples of a run and judges them.
 #[derive(Clone, Debug)]
 pub struct SoFar {
     run: PathBuf,
@@ -57,7 +57,7 @@ impl Judge {
 }
 
 impl SoFar {
-    /// Follows a run, which may not have begun yet. Reads nothing of its samples.
+    /// Follows a run, which may not have started yet. Reads no samples.
     pub fn new(run: &Path) -> Self {
         Self {
             run: run.to_path_buf(),
@@ -69,7 +69,7 @@ impl SoFar {
         }
     }
 
-    /// Takes in what was written since the last call. Says whether there was anything.
+    /// Reads the samples appended since the last call. Returns `true` if there were any.
     pub fn look(&mut self) -> bool {
         let News { records, .. } = self.tail.news::<MemoryLine>();
         let any = !records.is_empty();
@@ -85,14 +85,14 @@ impl SoFar {
 
     fn add(&mut self, line: MemoryLine) {
         let place = |line: &MemoryLine| (line.segment, line.step);
-        // Lines that changed places are damage, which `xrun verdict` names.
+        // Lines in the wrong order are damage, which `xrun verdict` reports.
         if self.newest.as_ref().is_some_and(|before| place(&line) < place(before)) {
             return;
         }
         if self.newest.as_ref().is_some_and(|before| before.segment != line.segment) {
             self.recent.clear();
             if matches!(self.judge, Judge::Command(_)) {
-                // A command that was resumed holds other memory.
+                // A resumed command starts with other memory.
                 self.judge = Judge::of(&self.run);
             }
         }
@@ -107,17 +107,17 @@ impl SoFar {
         self.newest = Some(line);
     }
 
-    /// The newest sample.
+    /// Newest sample.
     pub fn newest(&self) -> Option<&MemoryLine> {
         self.newest.as_ref()
     }
 
-    /// The verdict on what was read; `None` before the first sample.
+    /// Verdict on the samples read; `None` before the first.
     pub fn verdict(&self) -> Option<&Verdict> {
         self.verdict.as_ref()
     }
 
-    /// Steps a second over the newest samples; `None` before the second step.
+    /// Steps per second over the newest samples; `None` before the second step.
     pub fn steps_per_second(&self) -> Option<f64> {
         let (first, last) = (self.recent.front()?, self.recent.back()?);
         let seconds = last.0.saturating_sub(first.0) as f64 / 1e6;

@@ -1,4 +1,4 @@
-//! The crate `xrun-verdict` cannot use what the program has, so some of it is there twice.
+//! `xrun-verdict` does not depend on `xrun-core`, so some definitions exist twice; these tests compare them.
 
 use super::sample;
 use crate::format::{ContainerMemory, HostMemory, MemoryLine, Point, VERSION};

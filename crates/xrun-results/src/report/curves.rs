@@ -1,4 +1,4 @@
-//! metrics.jsonl -> the curves of a page, in one pass.
+//! Curves of a page, read from `metrics.jsonl` in one pass.
 //!
 //! Caps: [`KINDS_MAX`] kinds of steps and [`METRICS_MAX`] metrics, each with series as `series` bounds them: at most
 //! 64 * 48 KB for metrics, 64 * 64 KB for means over episodes, 2 * 6 * 48 KB for losses.
@@ -14,12 +14,12 @@ use crate::read;
 use crate::read::ReadError;
 use xrun_core::task::metric::Interval;
 
-/// More kinds of steps are shown together as `other kinds`.
+/// Maximum number of kinds of steps; the rest are `other kinds`.
 pub const KINDS_MAX: usize = 6;
-/// More metrics than a task may report are left out.
+/// Maximum number of metrics; the rest are left out.
 pub const METRICS_MAX: usize = 64;
 
-/// The loss of one kind of steps.
+/// Loss curve of one kind of steps.
 #[derive(Clone, Debug, Default)]
 pub struct Loss {
     pub kind: String,
@@ -28,30 +28,30 @@ pub struct Loss {
     average: KindLoss,
 }
 
-/// What metrics.jsonl says.
+/// Curves and last values of `metrics.jsonl`.
 #[derive(Clone, Debug, Default)]
 pub struct Curves {
     pub losses: Vec<Loss>,
-    /// The same in numbers, of all kinds.
+    /// Loss of all kinds of steps, as in `summary.json`.
     pub by_kind: Vec<KindLoss>,
     pub learning_rate: Series,
     pub gradient_norm: Series,
     pub gradient_norm_median: Series,
     pub metrics: Vec<(String, Series)>,
-    /// Those of them that are means over episodes, each point with the half width of its interval; 0 where it has none.
+    /// Metrics that are means over episodes; each point carries the half width of its interval, 0 if it has none.
     pub means: Vec<(String, Series<f64>)>,
-    /// Of the last validation.
+    /// Intervals of the last validation.
     pub intervals: BTreeMap<String, Interval>,
-    /// Steps over which losses are smoothed.
+    /// Number of steps over which losses are averaged.
     pub smoothed_over: f64,
     pub last_step: Option<u64>,
-    /// Lines that are damaged.
+    /// Number of damaged lines.
     pub unreadable: u64,
-    /// Why the file, or the rest of it, does not read.
+    /// Reason why the file, or the rest of it, cannot be read.
     pub failure: Option<String>,
 }
 
-/// Reads the file; one that is missing gives no curves. `steps` is the planned length of the run.
+/// Reads the curves; a missing file gives none. `steps`: planned length of the run.
 pub fn read(run: &Path, steps: Option<u64>) -> Curves {
     let mut curves = Curves { smoothed_over: loss::averaged_over(steps), ..Curves::default() };
     let lines = match read::metrics(run) {

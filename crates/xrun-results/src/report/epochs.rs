@@ -1,7 +1,7 @@
-//! memory.jsonl -> memory_epochs.csv: how much memory did each epoch hold?
+//! Memory by epoch: the file `memory_epochs.csv`, and a table for the terminal.
 //!
-//! A row for each epoch of each process (segment). Sizes are bytes; what was not measured is empty, never 0. The file
-//! is read twice, the first time for the names of the owners, and written as it is read: nothing is kept but one row.
+//! One row per epoch and process (segment). Sizes are bytes; values that were not measured are empty, never 0. The
+//! trace is read twice, first for the names of the owners, and rows are written as they are read: only one is held.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -15,18 +15,18 @@ use crate::format::MemoryLine;
 use xrun_core::bounded::ledger::OWNERS_MAX;
 use xrun_core::files::{layout, write};
 
-/// More rows than this (some 60 MB) are not written; an epoch is not a step.
+/// Maximum number of rows (some 60 MB).
 const ROWS_MAX: usize = 100_000;
 
-/// More epochs than this are not shown to a person.
+/// Maximum number of epochs in the table for the terminal.
 const TABLE_ROWS_MAX: usize = 24;
 
-/// One epoch of one process.
+/// Memory of one epoch in one process.
 #[derive(Clone, Debug, Default)]
 struct Row {
     segment: u32,
     epoch: u64,
-    /// Of a row of one sample.
+    /// Step; only set for a row of one sample.
     step: u64,
     samples: u64,
     heap: Span,
@@ -36,7 +36,7 @@ struct Row {
     owners: BTreeMap<String, u64>,
 }
 
-/// The first, last, lowest and highest of what was measured.
+/// First, last, lowest and highest value of a quantity.
 #[derive(Clone, Copy, Debug, Default)]
 struct Span {
     start: Option<u64>,
@@ -74,7 +74,7 @@ pub fn write(run: &Path) -> Result<(), ReportError> {
     }
 }
 
-/// Those of every run; behind them stands one for each owner.
+/// Columns before those of the owners.
 const COLUMNS: [&str; 18] = [
     "segment",
     "epoch",
@@ -96,7 +96,7 @@ const COLUMNS: [&str; 18] = [
     "device_reserved_since_start",
 ];
 
-/// Writes the rows to a file.
+/// Writes header and rows to `file`.
 fn write_table(run: &Path, file: &mut dyn io::Write) -> Result<(), ReportError> {
     let mut out = |text: &str| Ok(write::at(&run.join(layout::MEMORY_EPOCHS), file.write_all(text.as_bytes()))?);
     let mut names = BTreeSet::new();
@@ -129,9 +129,9 @@ fn write_table(run: &Path, file: &mut dyn io::Write) -> Result<(), ReportError> 
     out(&finish(row, &start, &names, &mut rows))
 }
 
-/// Memory at the start, by epoch, and at the end, with the change since the start, as in docs/origins.md: the floor of
-/// what is in use, and what is resident or reserved. Then the total and the largest growth. Of many epochs the first and the
-/// last few; of a resumed run the newest process.
+/// Table of memory at the start, by epoch and at the end, with the change since the start, as in docs/origins.md: the
+/// minimum of memory in use, and the last value of RSS and reserved memory. Below it the total and the largest
+/// growth. Only the first and last epochs of many are listed, and only the newest process of a resumed run.
 pub fn table(run: &Path) -> Result<String, ReportError> {
     let mut rows: Vec<Row> = Vec::new();
     let mut left_out = 0;
@@ -147,7 +147,7 @@ pub fn table(run: &Path) -> Result<String, ReportError> {
                 (rows, left_out) = (Vec::new(), 0);
             }
         }
-        // What comes before the first epoch is the start.
+        // Samples before the first epoch belong to the start.
         if line.epoch == 0 {
             return Ok(());
         }
@@ -168,7 +168,7 @@ pub fn table(run: &Path) -> Result<String, ReportError> {
     let Some((start, end)) = ends else { return Ok(String::new()) };
     let names = ["heap", "resident", "device in use", "device reserved"];
     let shown: Vec<usize> = (0..names.len()).filter(|at| start.levels()[*at].is_some()).collect();
-    // As in `levels`: the table has one number an epoch, and says which.
+    // The values of `levels`, named in the header.
     let of = [", least", ", end", ", least", ", end"];
     let titles: Vec<String> = shown.iter().map(|at| format!(">{}{}", names[*at], of[*at])).collect();
     let header: Vec<&str> =
@@ -212,11 +212,11 @@ pub fn table(run: &Path) -> Result<String, ReportError> {
     Ok(text)
 }
 
-/// The most that one epoch added to the one before it, whichever rows are shown.
+/// Largest growth from one epoch to the next, including epochs that are not listed.
 #[derive(Default)]
 struct Largest {
     before: [Option<u64>; 4],
-    /// Bytes and the epoch.
+    /// Bytes and number of the epoch.
     growth: [Option<(u64, u64)>; 4],
 }
 
@@ -243,14 +243,14 @@ pub(super) fn change(now: Option<u64>, before: Option<u64>) -> String {
 }
 
 impl Row {
-    /// One sample, as if it were an epoch.
+    /// Row of a single sample.
     fn at(line: &MemoryLine) -> Self {
         let mut row = Self { segment: line.segment, epoch: line.epoch, step: line.step, ..Self::default() };
         row.add(line);
         row
     }
 
-    /// What it held: of what is in use the least, of what is kept the last; heap, resident, device in use and reserved.
+    /// Level of heap, RSS, device memory in use and reserved: minimum of memory in use, last value of the others.
     fn levels(&self) -> [Option<u64>; 4] {
         [self.heap.floor, self.resident.end, self.in_use.floor, self.reserved.end]
     }
@@ -271,7 +271,7 @@ impl Row {
     }
 }
 
-/// A line of the file; nothing beyond the cap.
+/// Formats a row as a line of the file; empty beyond the cap.
 fn finish(row: Option<Row>, start: &Row, names: &BTreeSet<String>, rows: &mut usize) -> String {
     let mut text = String::new();
     let Some(row) = row.filter(|_| *rows < ROWS_MAX) else { return text };
@@ -295,10 +295,10 @@ fn finish(row: Option<Row>, start: &Row, names: &BTreeSet<String>, rows: &mut us
     text
 }
 
-/// A line of a table (RFC 4180). A beginning that a spreadsheet takes for a formula is for the caller to avoid.
+/// Formats a line of CSV (RFC 4180). Cells that a spreadsheet would read as formulas are not escaped.
 pub fn csv_line(cells: impl IntoIterator<Item = String>) -> String {
     let mut line = csv::Writer::from_writer(Vec::new());
-    // Into memory, which does not fail; text stays text.
+    // Writing to memory cannot fail, and text stays valid UTF-8.
     let _ = line.write_record(cells.into_iter().map(String::into_bytes));
     String::from_utf8(line.into_inner().unwrap_or_default()).unwrap_or_default()
 }
@@ -314,7 +314,7 @@ mod tests {
         let results = tempfile::tempdir().unwrap();
         let run = finished(results.path(), PLAIN);
         let first = read::memory(&run).unwrap().next().unwrap().unwrap();
-        // 10 MiB in each of 60 epochs, but 12 MiB in epoch 30.
+        // 10 MiB per epoch for 60 epochs, except 12 MiB in epoch 30.
         let line = |epoch: u64| {
             let mut line = MemoryLine { epoch, step: epoch, ..first.clone() };
             line.host.heap = ((epoch * 10 + if epoch >= 30 { 2 } else { 0 }) << 20) + (100 << 20);

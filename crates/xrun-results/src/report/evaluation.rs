@@ -1,4 +1,4 @@
-//! An evaluation for people.
+//! Evaluation as text.
 
 use super::axes::number;
 use super::width::table;
@@ -7,7 +7,7 @@ use xrun_core::printable;
 use xrun_core::task::metric::PlannedMetric;
 use xrun_core::units::seconds;
 
-/// A line on what was done, and a table of its metrics beside those of the run itself.
+/// A line with checkpoint and data, and a table of the metrics next to those of the run itself.
 pub fn text(evaluation: &Evaluation, width: Option<usize>) -> String {
     let name = |text: &str| printable::line(text, 64);
     let planned = |metric: &str| evaluation.planned.iter().find(|planned| planned.name == metric);
@@ -15,7 +15,7 @@ pub fn text(evaluation: &Evaluation, width: Option<usize>) -> String {
         let percent = planned(metric).map_or("", |planned| PlannedMetric::percent(&planned.unit));
         value.map_or("-".into(), |value| format!("{}{percent}", number(value)))
     };
-    // In the order of the pipeline, which says the most important first.
+    // In the order of the pipeline, the most important first.
     let mut names: Vec<&String> = evaluation.metrics.keys().collect();
     let place = |metric: &str| evaluation.planned.iter().position(|planned| planned.name == metric);
     names.sort_by_key(|name| place(name).unwrap_or(usize::MAX));

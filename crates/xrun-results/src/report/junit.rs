@@ -1,8 +1,8 @@
-//! What `xrun leaks` found, as JUnit's XML, which CI servers show by name.
+//! JUnit XML of `xrun leaks`, which CI servers display by name.
 
 use super::verdict::Pair;
 
-/// A test case a pair.
+/// JUnit document with one test case per pair.
 pub fn junit(pairs: &[Pair]) -> String {
     let failures = pairs.iter().filter(|pair| !pair.wrong.is_empty()).count();
     let skipped = pairs.iter().filter(|pair| pair.left_out.is_some()).count();
@@ -28,7 +28,7 @@ pub fn junit(pairs: &[Pair]) -> String {
     text + "  </testsuite>\n</testsuites>\n"
 }
 
-/// As an attribute; what XML cannot hold is left out.
+/// Escapes text for an XML attribute; characters that XML forbids are dropped.
 fn escaped(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for character in text.chars() {

@@ -1,4 +1,4 @@
-//! What do the files of a run say, taken together, also when some of them are missing or damaged?
+//! Contents of a run directory, read together, including one with missing or damaged files.
 
 use std::path::{Path, PathBuf};
 
@@ -17,15 +17,15 @@ use xrun_core::bounded::planned::Place;
 use xrun_core::files::{layout, sums};
 use xrun_core::units::Bytes;
 
-/// A forecast that is off by less than this share needs no word.
+/// Relative error from which a forecast needs an explanation.
 const FAR_OFF: f64 = 0.1;
 
-/// A run as its files tell it.
+/// Contents of a run directory.
 #[derive(Clone, Debug)]
 pub struct Material {
     pub run: PathBuf,
     pub experiment: String,
-    /// The folder's name.
+    /// The run's id: the name of its directory.
     pub id: String,
     pub state: RunState,
     pub manifest: Option<Manifest>,
@@ -35,13 +35,13 @@ pub struct Material {
     pub post_mortem: Option<PostMortem>,
     pub curves: Curves,
     pub trace: Trace,
-    /// Steps that have a whole checkpoint.
+    /// Steps that have a complete checkpoint.
     pub checkpoints: Vec<u64>,
-    /// What could not be read, for people.
+    /// Files or lines that could not be read, for people.
     pub damage: Vec<String>,
 }
 
-/// A buffer: its cap, and what it came to hold.
+/// Cap and peak of a buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Buffer {
     pub name: String,
@@ -53,19 +53,19 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    /// It has no cap: what is put into it stays.
+    /// Returns `true` if the buffer has no cap: an injected leak.
     pub fn leaks(&self) -> bool {
         self.policy == Some(Policy::Leak)
     }
 
-    /// Peak over cap.
+    /// Peak as a fraction of the cap.
     pub fn share(&self) -> Option<f64> {
         let cap = self.cap_bytes.filter(|&cap| cap > 0 && !self.leaks())?;
         Some(self.peak_bytes? as f64 / cap as f64)
     }
 }
 
-/// What a suggestion of a post-mortem would do.
+/// Describes the effect of a suggestion of a post-mortem.
 pub fn effect(dead: &PostMortem, tip: &Suggestion) -> String {
     match tip.frees {
         0 if dead.limit_key.as_deref() == Some(&tip.key) => "would allow it, if it does not go on to grow".to_owned(),
@@ -74,7 +74,7 @@ pub fn effect(dead: &PostMortem, tip: &Suggestion) -> String {
     }
 }
 
-/// A part of the loop and the seconds spent in it.
+/// Time of a part of the loop.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Phase {
     pub name: String,
@@ -83,15 +83,15 @@ pub struct Phase {
     pub count: Option<u64>,
 }
 
-/// Reads a run's directory. Only a directory with neither manifest nor summary is refused; damaged files are left out
-/// and named in `damage`.
+/// Reads a run directory. Only a directory with neither manifest nor summary is an error; damaged files are skipped
+/// and listed in `damage`.
 pub fn gather(run: &Path) -> Result<Material, ReportError> {
     let entry = index::entry(run);
     let mut damage = Vec::new();
     let mut noted = |error: read::ReadError| damage.push(error.to_string());
     let manifest = read::manifest(run).map_err(&mut noted).ok();
     let summary = read::summary(run).map_err(&mut noted).ok().flatten();
-    // A command has no plan.
+    // A watched command has no plan.
     let watched = manifest.as_ref().is_some_and(|manifest| manifest.watched.is_some());
     let plan = read::plan(run)
         .map_err(|error| {
@@ -103,13 +103,13 @@ pub fn gather(run: &Path) -> Result<Material, ReportError> {
     let verdict = read::verdict(run).map_err(&mut noted).ok().flatten();
     let post_mortem = read::post_mortem(run).map_err(&mut noted).ok().flatten();
     for looked_at in [resolved::text_of(run).map(drop), read::pictures(run).map(drop)] {
-        // That a file is not there is no damage: results are passed on without some of them.
+        // A missing file is no damage: results are often shared without some files.
         if let Err(error @ read::ReadError::Content { .. }) = looked_at {
             noted(error);
         }
     }
     if manifest.is_none() && summary.is_none() {
-        // A newer format is worth its own message.
+        // A newer format gets its own message.
         if let Err(error @ read::ReadError::Newer { .. }) = read::manifest(run) {
             return Err(error.into());
         }
@@ -145,7 +145,7 @@ pub fn gather(run: &Path) -> Result<Material, ReportError> {
 }
 
 impl Material {
-    /// The summary, unless the run goes on behind it.
+    /// The summary, unless the run was resumed and is still running.
     pub fn ending(&self) -> Option<&Summary> {
         self.summary.as_ref().filter(|_| self.state != RunState::Running)
     }
@@ -159,13 +159,13 @@ impl Material {
         planned.or(self.summary.as_ref().map(|summary| summary.steps_planned))
     }
 
-    /// Memory by stage of the training; `None` where the pipeline has no stages, or its steps were not kept.
+    /// Memory by stage of the training; `None` if the pipeline has no stages or the metrics are missing.
     pub fn stages(&self) -> Option<Stages> {
         let names = &self.plan.as_ref()?.stages;
         stages::read(&self.run, names).ok().filter(|stages| !stages.is_empty())
     }
 
-    /// Seconds of work.
+    /// Working time in seconds.
     pub fn seconds(&self) -> f64 {
         self.ending().map_or(self.trace.seconds, |summary| summary.seconds)
     }
@@ -174,7 +174,7 @@ impl Material {
         self.ending().map_or(&self.trace.peaks, |summary| &summary.memory)
     }
 
-    /// Why it ended, or that it has not; for people.
+    /// Why the run ended, or that it has not ended, for people.
     pub fn message(&self) -> String {
         match &self.state {
             RunState::Running => "still running: this run has not ended, and this is what was written so far".into(),
@@ -212,8 +212,8 @@ impl Material {
                 buffer.peak_bytes = Some(owner.peak_bytes);
             }
         }
-        // Of a run that was killed there are samples alone, taken while nothing went on: a buffer that was empty in all of them
-        // may have held anything in between.
+        // A killed run has only samples, taken between steps: a buffer that was empty in all of them may have held
+        // something in between.
         for (name, &peak) in self.trace.owner_names.iter().zip(&self.trace.owner_peaks) {
             if let Some(at) = at(name, &mut buffers) {
                 buffers[at].peak_bytes = buffers[at].peak_bytes.max(Some(peak).filter(|peak| *peak > 0));
@@ -223,17 +223,17 @@ impl Material {
         buffers
     }
 
-    /// Processes that worked on it: one, and one for each resume.
+    /// Number of processes of the run: one, and one for each resume.
     pub fn processes(&self) -> usize {
         self.manifest.as_ref().map_or(1, |manifest| manifest.resumed.len() + 1)
     }
 
-    /// ` (last process)` behind what a summary knows only of that one.
+    /// Suffix ` (last process)` for values that a summary has only of the last process of a resumed run.
     pub fn of_last_process(&self) -> &'static str {
         if self.processes() > 1 { " (last process)" } else { "" }
     }
 
-    /// Samples of all processes, and the seconds that they took; of the last one where there is no trace.
+    /// Number of samples of all processes and the seconds they took; from the summary if there is no trace.
     pub fn samples(&self) -> (u64, f64) {
         let of = match self.trace.peaks.samples {
             0 => self.memory(),
@@ -242,8 +242,8 @@ impl Material {
         (of.samples, of.trace_seconds)
     }
 
-    /// Parts of the loop, the slowest first. A summary has those of the last process, so those of a resumed run come from its
-    /// trace, if it has one.
+    /// Parts of the loop, the slowest first. A summary covers only the last process, so those of a resumed run come
+    /// from its trace, if there is one.
     pub fn phases(&self) -> Vec<Phase> {
         let from_trace = self.processes() > 1 && !self.trace.phases.is_empty();
         let mut phases: Vec<Phase> = match self.ending().filter(|_| !from_trace) {
@@ -265,7 +265,8 @@ impl Material {
         phases
     }
 
-    /// Why the forecast was far off, where the verdict says it: a forecast counts buffers, and what grew is in none.
+    /// Explanation of a forecast that was far too low, if the verdict has it: a forecast covers buffers, and the
+    /// growth is in none.
     pub fn not_forecast(&self) -> Option<&'static str> {
         let verdict = self.verdict.as_ref()?;
         let grew = (Judgement::Suspect..=Judgement::Growing).contains(&verdict.verdict) && verdict.owner.is_none();
@@ -274,22 +275,23 @@ impl Material {
         (grew && far_off).then_some("growth outside the ledger is not forecast: no buffer of the plan holds what grew")
     }
 
-    /// How it was watched, of a command that `xrun watch` ran.
+    /// Settings of `xrun watch`; `None` for an experiment.
     pub fn watched(&self) -> Option<&Watched> {
         self.manifest.as_ref()?.watched.as_ref()
     }
 
-    /// What the trace has as heap in use: of a command it is what its processes hold that is no file.
+    /// Label of the heap series: for a watched command it is the memory footprint of its processes.
     pub fn in_use(&self) -> &'static str {
         if self.watched().is_some() { "held, without files" } else { "heap" }
     }
 
-    /// As every command understands it.
+    /// Name by which commands find the run.
     pub fn name(&self) -> String {
         named::run(&self.run, &self.experiment)
     }
 
-    /// Whether `xrun resume` can go on with it. Not where the data could not be used: mended, they are other data.
+    /// Returns `true` if `xrun resume` can continue the run. After an error in the data it cannot: corrected data are
+    /// other data.
     pub fn resumable(&self) -> bool {
         if self.ending().is_some_and(|summary| summary.of_data) {
             return false;
@@ -302,7 +304,7 @@ impl Material {
             RunState::Killed => true,
             RunState::Running | RunState::Unreadable(_) => false,
         };
-        // Without a checkpoint it begins again, and stays one run.
+        // Without a checkpoint the run starts again in the same directory.
         ended_so && self.manifest.is_some()
     }
 }

@@ -1,8 +1,8 @@
-//! memory.jsonl -> memory.perfetto.json: the same on a time line, for ui.perfetto.dev and chrome://tracing.
+//! Memory on a time line, `memory.perfetto.json`, for ui.perfetto.dev and chrome://tracing.
 //!
-//! The Trace Event Format as Perfetto's importer reads it: times in microseconds, `X` slices that nest, `C` counters
-//! with one track for each key of `args`, `M` for names. The file is read twice and written as it is read: nothing is
-//! kept but one sample.
+//! Trace Event Format as Perfetto imports it: times in microseconds, nested `X` slices, `C` counters with one track
+//! per key of `args`, `M` for names. The trace is read twice and events are written as it is read: only one sample is
+//! held.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -13,9 +13,9 @@ use super::{ReportError, each_sample};
 use crate::format::{MemoryLine, Point};
 use xrun_core::files::{layout, write};
 
-/// Of more steps, epochs, or other samples than this only some are written, evenly: a browser has to hold them.
+/// Maximum number of steps, of epochs and of other samples written, evenly spaced: a browser has to hold them.
 const EACH_MAX: u64 = 50_000;
-/// The one thread there is: the training loop.
+/// Thread id of the training loop, the only thread.
 const THREAD: u64 = 1;
 const PROCESS: u64 = 1;
 
@@ -96,7 +96,7 @@ impl Events<'_> {
     }
 }
 
-/// One of how many is written.
+/// Intervals at which samples are written: one of every so many.
 #[derive(Clone, Copy, Default)]
 struct Every {
     step: u64,
@@ -108,18 +108,18 @@ fn is_of_a_step(point: Point) -> bool {
     matches!(point, Point::Step | Point::BeforeCleanup | Point::AfterCleanup)
 }
 
-/// Where the samples are on one time line, though each process began its clock anew.
+/// Places the samples of all processes on one time line; the clock of each starts at 0.
 #[derive(Default)]
 struct TimeLine {
     every: Every,
     epochs: u64,
     others: u64,
-    /// When the process at hand began.
+    /// Start of the current process, in microseconds.
     offset: u64,
     segment: u32,
-    /// The sample before.
+    /// Time of the previous sample.
     before: u64,
-    /// The epoch at hand and when it began.
+    /// Current epoch and its start.
     epoch: Option<(u64, u64)>,
 }
 
@@ -204,7 +204,7 @@ mod tests {
     use super::*;
     use crate::report::sample::{PLAIN, finished};
 
-    /// Events by what they are: the name without its number.
+    /// Number of events by name, without the number of a step or epoch.
     fn counts(run: &Path) -> std::collections::BTreeMap<String, usize> {
         let text = std::fs::read_to_string(run.join(layout::PERFETTO)).unwrap();
         let trace: Value = serde_json::from_str(&text).unwrap();
@@ -225,7 +225,7 @@ mod tests {
         assert_eq!((all["step"], all["epoch"]), (200, 5), "{all:?}");
         write_at_most(&run, 4).unwrap();
         let few = counts(&run);
-        // Step 1 is always there.
+        // Step 1 is always written.
         assert!((2..=5).contains(&few["step"]) && (1..=4).contains(&few["epoch"]), "{few:?}");
         assert!(few["host"] <= 3 * 5 + 4, "counters of steps, of their cleanups, and of other samples: {few:?}");
     }

@@ -1,8 +1,8 @@
-//! Curves -> a figure: the lines as inline SVG, the axes and the numbers as HTML around it.
+//! Figures: curves as inline SVG, axes and labels as HTML around it.
 //!
-//! Only the lines stretch with the page (`preserveAspectRatio="none"`, strokes keep their width), so labels stay
-//! readable on a phone and on paper. Each line has a class, to which the style sheet gives a colour for light and for dark
-//! pages. The table under a plot is its legend and its text alternative.
+//! Only the curves stretch with the page (`preserveAspectRatio="none"`, strokes keep their width), so labels stay
+//! legible on a phone and on paper. Each curve has a class, which the style sheet colours for light and dark pages.
+//! The table under a plot is its legend and text alternative.
 
 use maud::{Markup, html};
 
@@ -10,50 +10,50 @@ use super::axes::{self, Unit};
 use super::series::Series as Decimated;
 use xrun_core::printable;
 
-/// Inner size of a drawing; it is stretched, so only its resolution matters.
+/// Inner size of a drawing; only its resolution matters, because it is stretched.
 const WIDTH: u32 = 2_000;
 const HEIGHT: u32 = 600;
-/// Height of a mark at the bottom, and the least width of a shaded stretch: a short validation of a long run is seen.
+/// Height of a mark at the bottom, and minimum width of a shaded range, so that a short validation is visible.
 const RUG_HEIGHT: u32 = 21;
 const BAND_WIDTH_MIN: i64 = 3;
 
-/// Curves in one figure have the colours 1 to 7: the classes `c1` to `c7` of the style sheet.
+/// Number of colours: the classes `c1` to `c7` of the style sheet.
 pub const COLOURS: usize = 7;
 
-/// How a curve is drawn.
+/// Style of a curve.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Shape {
-    /// Behind the others, without an entry in the table.
+    /// Faint line behind the others, not listed in the table.
     Faint,
     Line,
-    /// A line with its points marked.
+    /// Line with marked points.
     Points,
-    /// Points without a line and without an entry in the table.
+    /// Points without a line, not listed in the table.
     Dots,
-    /// Filled down to the curve below it, whose heights are given.
+    /// Area down to the curve below it, whose heights are `base`.
     Area {
         base: Vec<f64>,
     },
-    /// The same, faint and without an entry in the table: what a curve may be off by.
+    /// Faint area of uncertainty down to `base`, not listed in the table.
     Band {
         base: Vec<f64>,
     },
 }
 
-/// A curve of a figure.
+/// Curve of a figure.
 #[derive(Clone, Debug)]
 pub struct Curve {
     pub name: String,
     pub points: Vec<(f64, f64)>,
-    /// From 1 to [`COLOURS`].
+    /// Colour from 1 to [`COLOURS`].
     pub colour: u8,
     pub shape: Shape,
-    /// First, lowest, highest, last.
+    /// First, lowest, highest and last value.
     pub numbers: [f64; 4],
 }
 
 impl Curve {
-    /// `None` for a series without points.
+    /// Curve of a series; `None` if it has no points.
     pub fn of<T: Copy>(name: &str, series: &Decimated<T>, colour: u8, shape: Shape) -> Option<Self> {
         let y = |point: Option<super::series::Point<T>>| point.map(|point| point.y);
         let numbers = [y(series.first)?, y(series.lowest)?, y(series.highest)?, y(series.last)?];
@@ -63,20 +63,20 @@ impl Curve {
 }
 
 impl Curve {
-    /// Whether it has an entry in the table.
+    /// Returns `true` if the curve is listed in the table.
     fn is_listed(&self) -> bool {
         !matches!(self.shape, Shape::Faint | Shape::Dots | Shape::Band { .. })
     }
 }
 
-/// Values that lie farther apart than this show nothing on a plain axis.
+/// Ratio of highest to lowest value from which a logarithmic axis is used.
 const LOG_FROM: f64 = 20.0;
 
-/// A figure before it is drawn.
+/// Figure before it is drawn.
 #[derive(Clone, Debug)]
 pub struct Plot {
     pub title: String,
-    /// What is to be seen, in a sentence or two.
+    /// Description in a sentence or two.
     pub caption: String,
     pub x_label: &'static str,
     pub x_unit: Unit,
@@ -84,23 +84,24 @@ pub struct Plot {
     pub y_unit: Unit,
     pub y: (f64, f64),
     pub curves: Vec<Curve>,
-    /// Shaded stretches of x.
+    /// Shaded ranges of x.
     pub bands: Vec<(f64, f64)>,
-    /// Short marks at the bottom.
+    /// x of short marks at the bottom.
     pub rug: Vec<f64>,
-    /// Lines from top to bottom.
+    /// x of vertical lines.
     pub boundaries: Vec<f64>,
-    /// Words at points, in place of the table under the plot.
+    /// Labels at points, shown in place of the table.
     pub labels: Vec<(f64, f64, String)>,
-    /// Shown beside another figure where there is room.
+    /// Half width, next to another figure if there is room.
     pub half: bool,
-    /// Equal distances are equal factors; all values are positive then.
+    /// Logarithmic x axis; all values must be positive.
     pub log_x: bool,
     pub log_y: bool,
 }
 
 impl Plot {
-    /// A plot of the curves with axes that fit them; `None` without curves, and of points at one place: a number says more.
+    /// Plot with axes that fit the curves. `None` without points, and if all curves have one point at the same x: a
+    /// number says more.
     pub fn of(title: &str, x: (&'static str, Unit), y_unit: Unit, curves: Vec<Curve>) -> Option<Self> {
         let points = || curves.iter().flat_map(|curve| &curve.points);
         let range = |values: &mut dyn Iterator<Item = f64>| {
@@ -114,11 +115,11 @@ impl Plot {
         if x_range.0 == x_range.1 && curves.iter().all(|curve| curve.points.len() == 1) {
             return None;
         }
-        // From 0, so that heights compare; unless the numbers lie far from it, or below.
+        // Starts at 0, so that heights are comparable, unless the values are far from 0 or negative.
         let low = if low >= 0.0 && (y_unit == Unit::Bytes || low < 0.5 * high) { 0.0 } else { low };
         let room = 0.06 * (high - low);
         let y = match (low, high) {
-            // What does not move is seen against 0.
+            // A constant is drawn against 0.
             (low, high) if low == high && low == 0.0 => (0.0, 1.0),
             (low, high) if low == high => (1.25 * low.min(0.0), 1.25 * high.max(0.0)),
             (0.0, high) => (0.0, high + room),
@@ -143,14 +144,14 @@ impl Plot {
         })
     }
 
-    /// Of all points of all curves.
+    /// Minimum and maximum y over all curves.
     pub fn lowest_and_highest(&self) -> (f64, f64) {
         let points = self.curves.iter().flat_map(|curve| &curve.points);
         points.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), point| (low.min(point.1), high.max(point.1)))
     }
 
-    /// On a logarithmic upward axis where a plain one would show nothing of most of it: all values are positive, and those of
-    /// the curves that are listed lie far apart. The caption says so.
+    /// Makes the y axis logarithmic if all values are positive and those of the listed curves span more than a factor
+    /// of [`LOG_FROM`]; adds a sentence to the caption.
     pub fn logarithmic_if_far_apart(self) -> Self {
         let listed = self.curves.iter().filter(|curve| curve.is_listed()).flat_map(|curve| &curve.points);
         let range = |(low, high): (f64, f64), point: &(f64, f64)| (low.min(point.1), high.max(point.1));
@@ -164,13 +165,13 @@ impl Plot {
         }
     }
 
-    /// With a logarithmic upward axis; all values are positive.
+    /// Makes the y axis logarithmic; all values must be positive.
     pub fn on_logarithmic_y(self) -> Self {
         let (low, high) = self.lowest_and_highest();
         Self { y: (low / 1.15, high * 1.15), log_y: true, ..self }
     }
 
-    /// With a logarithmic axis to the right; all values are positive.
+    /// Makes the x axis logarithmic; all values must be positive.
     pub fn on_logarithmic_x(self) -> Self {
         let xs = || self.curves.iter().flat_map(|curve| &curve.points).map(|point| point.0);
         let (low, high) = (xs().fold(f64::INFINITY, f64::min), xs().fold(f64::NEG_INFINITY, f64::max));
@@ -199,7 +200,7 @@ impl Plot {
         }
     }
 
-    /// What a screen reader says for the picture.
+    /// Text alternative for screen readers.
     fn alternative(&self) -> String {
         let curves = self.curves.iter().filter(|curve| curve.is_listed()).map(|curve| {
             let [first, _, highest, last] = curve.numbers.map(|number| axes::value(self.y_unit, number));
@@ -212,7 +213,7 @@ impl Plot {
         format!("{} by {}: {}", self.title, self.x_label, words.join("; "))
     }
 
-    /// The figure.
+    /// HTML of the figure.
     pub fn figure(&self) -> Markup {
         let percent = |low: f64, high: f64, value: f64| format!("{:.2}%", 100.0 * (value - low) / (high - low));
         let left = |x: f64| percent(self.across(self.x.0), self.across(self.x.1), self.across(x));
@@ -273,9 +274,9 @@ impl Plot {
         }
     }
 
-    /// What is inside the `<svg>`.
+    /// Content of the `<svg>` element.
     fn drawing(&self) -> Markup {
-        // Of 0 to 1; from the left, and from the top.
+        // `fraction` is from 0 to 1, from the left and from the top.
         let pixel = |size: u32, share: f64| (f64::from(size) * share).round() as i64;
         let (left, right) = (self.across(self.x.0), self.across(self.x.1));
         let (bottom, top) = (self.up(self.y.0), self.up(self.y.1));
@@ -294,7 +295,7 @@ impl Plot {
             @for Curve { points, colour, shape, .. } in &self.curves {
                 @let class = |name: &str| format!("{name} c{colour}");
                 @let line = || points.iter().map(place).collect::<Vec<_>>().join(" ");
-                // A line of no length with round ends is a dot that does not stretch.
+                // A zero-length line with round caps is a dot that does not stretch.
                 @let dots = || points.iter().map(|at| format!("M{}h0", place(at))).collect();
                 @let above = |base: &[f64]| {
                     let back = points.iter().zip(base).rev().map(|(at, base)| place(&(at.0, *base)));
@@ -317,7 +318,7 @@ impl Plot {
     }
 }
 
-/// Nothing where there is nothing to draw.
+/// SVG path; empty without steps.
 fn path(class: &str, steps: String) -> Markup {
     html! { @if !steps.is_empty() { path.(class) d=(steps) { } } }
 }

@@ -1,4 +1,4 @@
-//! What does `xrun reproduce` print?
+//! Output of `xrun reproduce`.
 
 use std::fmt::Write;
 
@@ -7,12 +7,12 @@ use super::listing::columns;
 use crate::reproduction::{Agreement, Change, Reproduction};
 use xrun_core::printable;
 
-/// More numbers than this are left to reproduction.json.
+/// Maximum number of series listed.
 const SERIES_SHOWN: usize = 12;
-/// Digests are told apart by their beginnings.
+/// Maximum length of a changed value; the beginnings of digests suffice.
 const VALUE_CHARACTERS_MAX: usize = 60;
 
-/// The conclusion, and what it rests on. Ends with a line break.
+/// Conclusion and evidence. Ends with a line break.
 pub fn text(reproduction: &Reproduction) -> String {
     let mut text = String::new();
     let mut line = |label: &str, value: &str| {
@@ -43,7 +43,7 @@ pub fn text(reproduction: &Reproduction) -> String {
     text
 }
 
-/// `code: lock file: 57d022… became 9c2b77…`.
+/// Formats a change: `code: lock file: 57d022… became 9c2b77…`.
 pub fn change(change: &Change) -> String {
     let short = |value: &str| {
         let is_digest = value.len() == 64 && value.bytes().all(|byte| byte.is_ascii_hexdigit());

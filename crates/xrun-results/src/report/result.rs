@@ -1,4 +1,4 @@
-//! What came out of a run: the loss of each kind of step, and each validation metric before, after and at its best?
+//! Results of a run: the loss of each kind of step, and each validation metric before, after and at its best.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,37 +12,37 @@ use crate::loss::{KindLoss, averaged_over};
 use xrun_core::files::layout;
 use xrun_core::task::metric::{Better, Interval, PlannedMetric};
 
-/// A validation metric.
+/// Values of a validation metric.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measured {
     pub name: String,
-    /// Empty where it has none, and where the plan does not say.
+    /// Unit; empty if it has none or the plan does not describe the metric.
     pub unit: String,
     pub better: Option<Better>,
-    /// The figure that it belongs to, and its line there; its name where the plan does not say.
+    /// Title of its figure and name of its curve there; the metric's name if the plan does not describe it.
     pub family: String,
     pub line: String,
     pub about: String,
-    /// Before training.
+    /// Value before training.
     pub before: Option<f64>,
-    /// In the last validation after a step.
+    /// Value of the last validation after a step.
     pub after: Option<f64>,
-    /// Of `after`.
+    /// 95 % interval of `after`.
     pub interval: Option<Interval>,
-    /// The best of all validations after a step: its value and that step.
+    /// Best value of all validations after a step, and its step.
     pub best: Option<(f64, u64)>,
-    /// The best checkpoint is chosen by it.
+    /// The metric selects the best checkpoint.
     pub chooses: bool,
 }
 
 impl Measured {
-    /// A value of it, with its unit where that is short.
+    /// Formats a value, with its unit if that is `%`.
     pub fn value(&self, value: f64) -> String {
         format!("{}{}", number(value), PlannedMetric::percent(&self.unit))
     }
 }
 
-/// What the intervals of these are; `None` where none has one.
+/// Explains the 95 % intervals; `None` if no metric has one.
 pub fn about_intervals(metrics: &[Measured]) -> Option<String> {
     let episodes = || metrics.iter().filter_map(|metric| metric.interval).map(|interval| interval.episodes);
     let (fewest, most) = (episodes().min()?, episodes().max()?);
@@ -50,7 +50,8 @@ pub fn about_intervals(metrics: &[Measured]) -> Option<String> {
     Some(format!("± is the 95 % interval of a mean over {count} episodes (Student's t, episodes as independent draws)"))
 }
 
-/// `map50 0 -> 0.4974, best 0.5111 after step 441 (checkpoints/step_00000441)`, then `loss: …`, of a run that ended.
+/// Result lines of a run that ended: `map50 0 -> 0.4974, best 0.5111 after step 441 (checkpoints/step_00000441)` and
+/// `loss …`.
 pub fn lines(run: &Path, summary: &Summary, plan: Option<&PlanFile>) -> Vec<String> {
     let by = plan.and_then(|plan| plan.best_by.as_ref()).or(summary.best.as_ref().map(|best| &best.metric));
     let metric = by.map(|name| {
@@ -63,7 +64,7 @@ pub fn lines(run: &Path, summary: &Summary, plan: Option<&PlanFile>) -> Vec<Stri
     metric.flatten().into_iter().chain(loss_line(&summary.losses, Some(summary.steps_planned))).collect()
 }
 
-/// A metric before and after, and its best checkpoint; `None` where it was not measured.
+/// Line with a metric before and after training and its best checkpoint; `None` if it was not measured.
 fn metric_line(
     run: &Path,
     name: &str,
@@ -89,10 +90,11 @@ fn metric_line(
     Some(line)
 }
 
-/// More kinds than this are left to the report.
+/// Maximum number of kinds of steps listed.
 const KINDS_SHOWN: usize = 4;
 
-/// `loss: detection 8.676 -> 1.724, triplet 0.31 -> 0.02; moving averages over 24 steps of a kind`, most steps first.
+/// Line such as `loss detection 8.676 -> 1.724, triplet 0.31 -> 0.02 (moving average over 24 steps)`, most steps
+/// first.
 fn loss_line(losses: &[KindLoss], steps: Option<u64>) -> Option<String> {
     let losses = most_steps_first(losses);
     let shown = losses.iter().take(KINDS_SHOWN).map(|loss| {
@@ -113,26 +115,26 @@ fn most_steps_first(losses: &[KindLoss]) -> Vec<KindLoss> {
 }
 
 impl Material {
-    /// The loss of each kind of step, the kind with most steps first.
+    /// Loss of each kind of step, the kind with the most steps first.
     pub fn losses(&self) -> Vec<KindLoss> {
         most_steps_first(self.ending().map_or(&self.curves.by_kind, |summary| &summary.losses))
     }
 
-    /// The metric by which a checkpoint is best.
+    /// Name of the metric that selects the best checkpoint.
     pub fn best_by(&self) -> Option<&str> {
         let planned = self.plan.as_ref().and_then(|plan| plan.best_by.as_deref());
         planned.or_else(|| Some(self.summary.as_ref()?.best.as_ref()?.metric.as_str()))
     }
 
-    /// The most important of it, in a line: the metric by which a checkpoint is best.
+    /// Line with the metric that selects the best checkpoint.
     pub fn result_line(&self) -> Option<String> {
         let metrics = self.metrics();
         let metric = metrics.iter().find(|metric| metric.chooses)?;
         metric_line(&self.run, &metric.name, &metric.unit, [metric.before, metric.after], metric.best)
     }
 
-    /// The validation metrics, family by family: first that of the metric by which a checkpoint is best, then in the order of
-    /// the plan.
+    /// Validation metrics by family: first the family of the metric that selects the best checkpoint, then in the
+    /// order of the plan.
     pub fn metrics(&self) -> Vec<Measured> {
         let intervals = match self.ending() {
             Some(summary) => &summary.intervals_last,
@@ -168,8 +170,8 @@ impl Material {
         self.plan.as_ref()?.metrics.iter().find(|metric| metric.name == name)
     }
 
-    /// Where a metric stands: that of its family, whether a checkpoint is chosen by it, and its own place in the plan;
-    /// behind all others where the plan does not know it.
+    /// Sort key of a metric: its family, whether it selects the best checkpoint, and its index in the plan. Metrics
+    /// that are not in the plan come last.
     pub fn place_of_metric(&self, name: &str) -> (usize, bool, usize) {
         let plan = self.plan.as_ref().map_or(&[][..], |plan| &plan.metrics);
         let chosen = |name: &str| self.best_by() == Some(name);
@@ -180,7 +182,7 @@ impl Material {
         (if leads { 0 } else { first + 1 }, !chosen(name), at)
     }
 
-    /// The best value of all validations after a step.
+    /// Best value of all validations after a step.
     fn best(&self, name: &str, better: Better) -> Option<(f64, u64)> {
         let recorded = self.ending().and_then(|summary| summary.best.as_ref()).filter(|best| best.metric == name);
         if let Some(best) = recorded {
@@ -192,7 +194,7 @@ impl Material {
         Some((best.y, best.x as u64))
     }
 
-    /// By name: before training, and last.
+    /// Name of each metric with its value before training and its last value.
     fn first_and_last(&self) -> Vec<(String, Option<f64>, Option<f64>)> {
         if let Some(summary) = self.ending()
             && !(summary.metrics_first.is_empty() && summary.metrics_last.is_empty())

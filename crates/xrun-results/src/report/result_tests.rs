@@ -1,4 +1,4 @@
-//! Is what came out of a run told so that it does not mislead?
+//! Tests of the results of a run.
 
 use super::*;
 use crate::format::{Best, Outcome};
@@ -20,7 +20,7 @@ fn the_loss_is_told_by_kind_of_step_also_where_there_is_no_summary() {
     let told = gather(&run).unwrap().losses();
     let kinds: Vec<(&str, u64)> = told.iter().map(|loss| (loss.kind.as_str(), loss.steps)).collect();
     assert_eq!(kinds, [("detection", 134), ("triplet", 66)]);
-    // The same numbers as in the table under the chart.
+    // Equal to the table under the chart.
     let curves = gather(&run).unwrap().curves;
     for loss in &told {
         let curve = curves.losses.iter().find(|curve| curve.kind == loss.kind).unwrap();

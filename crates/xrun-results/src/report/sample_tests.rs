@@ -1,4 +1,4 @@
-//! Which made-up runs are the reports tested with?
+//! Synthetic runs for the tests of reports.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ const OWNERS: [(&str, Policy, u64, u64); 6] = [
     ("gradient_norms", Policy::Evict, 100, 800),
 ];
 
-/// What the run says of itself where others may have written it.
+/// Names in a run that may come from elsewhere.
 #[derive(Clone, Copy)]
 pub struct Names {
     pub experiment: &'static str,
@@ -55,7 +55,7 @@ pub const HOSTILE: Names = Names {
     caption: "\"><script>alert(4)</script>",
 };
 
-/// A whole run of 200 steps, resumed once after step 120, and finished.
+/// A run of 200 steps, resumed once after step 120, and finished.
 pub fn finished(results: &Path, names: Names) -> PathBuf {
     let run = started(results, "2026-11-20T18-02-11_7f3a90", names, STEPS);
     write::replace_json(&run.join(layout::SUMMARY), &summary(names)).unwrap();
@@ -65,7 +65,7 @@ pub fn finished(results: &Path, names: Names) -> PathBuf {
     run
 }
 
-/// A run whose process was killed in the middle of writing step 57.
+/// A run that was killed while writing step 57.
 pub fn killed(results: &Path) -> PathBuf {
     let run = started(results, "2026-11-21T07-14-35_0c55e1", PLAIN, 56);
     for (name, cut) in
@@ -96,7 +96,7 @@ pub fn write_lines(path: &Path, records: &[impl Serialize]) {
     write::replace(path, lines.concat().as_bytes()).unwrap();
 }
 
-/// From 0 to 1, the same each time, and without a pattern that the eye finds.
+/// Deterministic pseudo-random number from 0 to 1.
 fn noise(step: u64, stream: u64) -> f64 {
     let mixed = (step + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ stream.wrapping_mul(0xD1B5_4A32_D192_ED03);
     let mixed = (mixed ^ (mixed >> 29)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -421,7 +421,7 @@ fn summary(names: Names) -> Summary {
     }
 }
 
-/// Six small pictures with a frame around what was found.
+/// Six small images with a box around an object.
 fn pictures(run: &Path, names: Names) {
     let folder = run.join(layout::PICTURES);
     let mut entries = Vec::new();

@@ -1,15 +1,15 @@
-//! How does a series of any length become a picture of bounded size, with its peaks?
+//! Thinning of a series of any length to a bounded number of points, with its peaks.
 //!
-//! Neighbours share a bucket that keeps its lowest and its highest; when the buckets run out, each takes in its
-//! neighbour. Caps: a series of plain points holds at most [`POINTS_MAX`] points of 24 bytes (48 KB), one of owners
-//! as many with 64 sizes each (1.1 MB).
+//! Neighbouring points share a bucket that keeps the lowest and the highest; when the buckets are used up, pairs of
+//! them merge. Caps: a plain series holds at most [`POINTS_MAX`] points of 24 bytes (48 KB), one of owners as many
+//! with 64 sizes each (1.1 MB).
 
-/// The most points that a series keeps: two for each pixel of a wide plot.
+/// Maximum number of points of a series: two per pixel of a wide plot.
 pub const POINTS_MAX: usize = 2_000;
 const BUCKETS_MAX: usize = POINTS_MAX / 2;
 const _: () = assert!(BUCKETS_MAX.is_multiple_of(2), "buckets merge in pairs");
 
-/// A point; `rest` is carried along.
+/// A point with data carried along in `rest`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point<T = ()> {
     pub x: f64,
@@ -34,11 +34,11 @@ impl<T: Copy> Bucket<T> {
     }
 }
 
-/// A series under construction.
+/// Series that is thinned as points are added.
 #[derive(Clone, Debug)]
 pub struct Series<T = ()> {
     buckets: Vec<Bucket<T>>,
-    /// Points that a full bucket stands for.
+    /// Number of points per full bucket.
     width: u64,
     in_last: u64,
     pub count: u64,
@@ -64,7 +64,7 @@ impl<T> Default for Series<T> {
 }
 
 impl<T: Copy> Series<T> {
-    /// Adds a point; what is not finite is left out.
+    /// Adds a point; one that is not finite is ignored.
     pub fn add(&mut self, x: f64, y: f64, rest: T) {
         if !x.is_finite() || !y.is_finite() {
             return;
@@ -106,7 +106,7 @@ impl<T: Copy> Series<T> {
         self.width *= 2;
     }
 
-    /// At most [`POINTS_MAX`] of the points added, the lowest and the highest among them, in their order.
+    /// At most [`POINTS_MAX`] of the added points, in order, including the lowest and the highest.
     pub fn points(&self) -> Vec<Point<T>> {
         let mut points = Vec::with_capacity(2 * self.buckets.len());
         for Bucket { low, high } in &self.buckets {
@@ -125,7 +125,7 @@ impl<T: Copy> Series<T> {
     }
 }
 
-/// Moments worth a mark, at most [`MARKS_MAX`]: when there are more, every second one is dropped, again and again.
+/// Marks on a time line, at most [`MARKS_MAX`]: beyond it every second one is dropped, repeatedly.
 #[derive(Clone, Debug)]
 pub struct Marks<T> {
     marks: Vec<T>,
@@ -133,7 +133,7 @@ pub struct Marks<T> {
     pub count: u64,
 }
 
-/// More marks than this are a grey bar.
+/// Maximum number of marks.
 pub const MARKS_MAX: usize = 400;
 
 impl<T> Default for Marks<T> {
@@ -164,7 +164,7 @@ impl<T> Marks<T> {
         self.marks.iter()
     }
 
-    /// 1 when all marks are kept, 2 when every second is.
+    /// Interval of the kept marks: 1 if all are kept, 2 for every second.
     pub fn every(&self) -> u64 {
         self.every
     }

@@ -1,6 +1,6 @@
-//! Memory and loss by stage of the training, such as a round and a local epoch: what grew, and where most?
+//! Memory and loss by stage of the training, such as a round and a local epoch.
 //!
-//! A pipeline names the step values that say which stage a step is in. Steps of one stage need not follow one another: each
+//! A pipeline names the step values that identify the stage of a step. Steps of a stage need not be consecutive: each
 //! node of a round has a first local epoch.
 
 use std::collections::BTreeMap;
@@ -17,29 +17,29 @@ use crate::format::MetricsLine;
 use crate::read;
 use xrun_core::printable;
 
-/// More stages than these are not looked at.
+/// Maximum number of stages.
 const STAGES_MAX: usize = 10_000;
-/// More runs of steps in one stage are not looked at.
+/// Maximum number of runs of consecutive steps in one stage.
 const SPANS_MAX: usize = 200_000;
-/// More rows than this are not shown to a person in a terminal, and on a page.
+/// Maximum number of rows, in a terminal and on a page.
 const ROWS_SHOWN: usize = 24;
 const ROWS_ON_PAGE: usize = 200;
 
-/// What a stage is called: a number for each name.
+/// Values that identify a stage, one for each name.
 type Key = Vec<u64>;
 
-/// One stage.
+/// Memory and loss of one stage.
 #[derive(Clone, Debug, Default)]
 struct Row {
     loss: f64,
     steps: u64,
-    /// The least that was in use between its steps: on the device where it has a pool, and else on the heap.
+    /// Minimum of memory in use between steps: of the device if it has a pool, otherwise of the heap.
     in_use: Option<u64>,
-    /// What was reserved at its end: of the device's pool, or resident.
+    /// Last value of reserved memory of the device's pool, or of RSS.
     reserved: Option<u64>,
 }
 
-/// All stages of a run.
+/// Stages of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Stages {
     names: Vec<String>,
@@ -47,14 +47,14 @@ pub struct Stages {
     has_pool: bool,
 }
 
-/// Steps from the first to the last that are in one stage.
+/// Consecutive steps in one stage.
 struct Span {
     first: u64,
     last: u64,
     key: Key,
 }
 
-/// Reads the stages of a run whose plan names them; none where it names none.
+/// Reads the stages named by a plan; empty if it names none.
 ///
 /// # Errors
 /// A file of the run cannot be read.
@@ -108,7 +108,7 @@ impl Stages {
         names.chain(rest.map(str::to_owned)).map(|title| format!(">{title}")).collect()
     }
 
-    /// Each row with its changes since the one before it.
+    /// Cells of each row, with the changes since the row before.
     fn cells(&self) -> Vec<Vec<String>> {
         let size = |size: Option<u64>| size.map_or("-".into(), |size| bytes(size as f64));
         let cells = |at: usize| {
@@ -128,7 +128,7 @@ impl Stages {
         (0..self.rows.len()).map(cells).collect()
     }
 
-    /// Where most was added to what was in use.
+    /// Sentence on the largest growth of memory in use from one row to the next.
     fn largest(&self) -> Option<String> {
         let grown = |at: usize| {
             let (before, now) = (self.rows[at - 1].1.in_use?, self.rows[at].1.in_use?);
@@ -159,7 +159,7 @@ impl Stages {
         text
     }
 
-    /// For the page.
+    /// Table for the page.
     pub fn html(&self) -> Markup {
         let cells = self.cells();
         let left_out = cells.len().saturating_sub(ROWS_ON_PAGE);
@@ -184,7 +184,8 @@ mod tests {
     use crate::report::sample::{PLAIN, finished, write_lines};
     use xrun_core::files::layout;
 
-    /// Two rounds of two nodes with two local epochs each: 10 MiB a round, and 3 MiB more in the second epoch of the second.
+    /// Two rounds of two nodes with two local epochs each: 10 MiB per round, and 3 MiB more in the second epoch of
+    /// the second.
     #[test]
     fn stages_of_several_nodes_are_one_row_and_the_largest_growth_is_named() {
         let results = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! What does `xrun show RUN` print?
+//! Output of `xrun show`.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -17,22 +17,22 @@ use xrun_core::printable;
 use xrun_core::task::metric::Better;
 use xrun_core::units::{Bytes, seconds};
 
-/// More phases than this are not the slowest ones.
+/// Maximum number of phases listed.
 const PHASES_SHOWN: usize = 8;
-/// More buffers than this hold next to nothing.
+/// Maximum number of buffers listed.
 const BUFFERS_SHOWN: usize = 16;
-/// Parts of a forecast below this decide nothing.
+/// Minimum size of a component of the forecast to be listed.
 const PLANNED_SHOWN_MIN: u64 = 64 * 1024;
-/// Wide enough for a message, narrow enough for a terminal that wraps.
+/// Maximum length of a value.
 const LINE_CHARACTERS_MAX: usize = 400;
 
-/// A run in about forty lines; works on running, killed and damaged runs. Fits a terminal of `width` characters. Ends
-/// with a line break.
+/// Text of about forty lines on a run, also a running, killed or damaged one, for a terminal of `width` characters.
+/// Ends with a line break.
 pub fn text(run: &Path, width: Option<usize>) -> Result<String, ReportError> {
     Ok(printable::lines(&describe(&gather(run)?, width)))
 }
 
-/// The same facts for programs. What is not known is `null`.
+/// Facts about a run as JSON. Unknown values are `null`.
 pub fn json(run: &Path) -> Result<Value, ReportError> {
     let material = gather(run)?;
     let buffers: Vec<Value> = (material.buffers().iter())
@@ -76,7 +76,7 @@ pub fn json(run: &Path) -> Result<Value, ReportError> {
         "losses": losses,
         "metrics": metrics,
         "best": ending.and_then(|summary| summary.best.as_ref()),
-        // Without a sample nothing is known of it.
+        // Without a sample memory is unknown.
         "memory": Some(material.memory()).filter(|memory| memory.samples > 0),
         "plan_and_actual": ending.map(|summary| &summary.plan_and_actual),
         "post_mortem": material.post_mortem,
@@ -89,7 +89,7 @@ pub fn json(run: &Path) -> Result<Value, ReportError> {
     }))
 }
 
-/// Lines of `label  value` by themselves, to stand behind what [`text`] says.
+/// Lines of `label  value` to append to [`text`].
 pub fn labelled(lines: &[(&str, &str)], width: Option<usize>) -> String {
     let mut page = Page { width, ..Page::default() };
     lines.iter().for_each(|(label, value)| page.line(label, value));
@@ -103,12 +103,12 @@ struct Page {
     width: Option<usize>,
 }
 
-/// More keys that the data cuts are left to the record.
+/// Maximum number of lowered settings listed.
 const SMALLER_MAX: usize = 16;
-/// Where values begin.
+/// Column at which values begin.
 const INDENT: usize = 14;
 
-/// Columns of the tables that a narrow terminal does without.
+/// Columns of tables that are left out in a narrow terminal, in this order.
 const FIRST_TO_GO: &[&str] = &["longest", "policy", "unit", "best", "share", "better"];
 
 impl Page {
@@ -202,7 +202,7 @@ fn describe(material: &Material, width: Option<usize>) -> String {
     page.text
 }
 
-/// Memory by epoch, or where it is found in results that are kept without the trace.
+/// Memory by epoch or, without a trace, the path of `memory_epochs.csv`.
 fn by_epoch(material: &Material, page: &mut Page) {
     let kept = material.run.join(layout::MEMORY_EPOCHS);
     if !material.run.join(layout::MEMORY).is_file() {
@@ -217,7 +217,7 @@ fn by_epoch(material: &Material, page: &mut Page) {
     }
 }
 
-/// The same by stage of the training, where the pipeline has such.
+/// Memory by stage of the training, if the pipeline has stages.
 fn by_stage(material: &Material, page: &mut Page) {
     let stages = material.stages().map(|stages| stages.text()).unwrap_or_default();
     if !stages.is_empty() {
@@ -229,11 +229,11 @@ fn by_stage(material: &Material, page: &mut Page) {
 fn progress(material: &Material, page: &mut Page) {
     let ending = material.ending();
     let planned = material.steps_planned().map_or(String::new(), |planned| format!(" of {planned}"));
-    // Of somebody else's command nobody knows what an epoch is.
+    // The epochs of a watched command are unknown.
     let length = ending.filter(|_| material.watched().is_none());
     let length = length.map_or(String::new(), |summary| format!(", {}", epochs(summary.epochs)));
     page.line("steps", &format!("{}{planned}{length}", material.steps().unwrap_or(0)));
-    // Without validations and all else between the steps.
+    // Without validations and everything else between steps.
     let rate = |what: &str, rate: Option<f64>| rate.map(|rate| format!("{} {what}/s", number(rate)));
     let rates = |summary: &Summary| [rate("steps", summary.steps_per_second), rate("items", summary.items_per_second)];
     let rates: Vec<String> = ending.map(rates).into_iter().flatten().flatten().collect();
@@ -276,7 +276,7 @@ fn results(material: &Material, page: &mut Page) {
         })
         .collect();
     let header = ["metric", "unit", "better", ">before", ">after", "95 %", "best"];
-    // Not every metric has a unit or an interval.
+    // Columns that are empty for all metrics are left out.
     let used: Vec<usize> =
         (0..header.len()).filter(|&at| rows.iter().any(|row| !row[at].is_empty()) || header[at] == "best").collect();
     let rows: Vec<Vec<String>> = rows.iter().map(|row| used.iter().map(|&at| row[at].clone()).collect()).collect();
@@ -321,7 +321,7 @@ fn memory(material: &Material, page: &mut Page) {
     }
 }
 
-/// The forecast beside what came of it.
+/// Table of forecast and measured memory.
 fn planned(material: &Material, page: &mut Page) {
     let pairs = material.ending().map_or(&[][..], |summary| &summary.plan_and_actual);
     let rows: Vec<Vec<String>> = (pairs.iter())

@@ -1,4 +1,4 @@
-//! Do the reports say what the files say, and does nothing in the files do harm?
+//! Tests of the reports against the files, including hostile and damaged ones.
 
 use super::sample::{HOSTILE, PLAIN, finished, killed};
 use super::*;
@@ -7,7 +7,7 @@ use crate::index;
 use crate::index::RunState;
 use xrun_verdict::{BYTES, Context, Series, Watch};
 
-/// Writes sample runs for people to look at: `XRUN_SAMPLE_REPORT=/tmp/sample cargo test --no-default-features sample`.
+/// Writes sample runs for inspection: `XRUN_SAMPLE_REPORT=/tmp/sample cargo test --no-default-features sample`.
 #[test]
 fn a_sample_report_is_written_where_asked() {
     let folder = tempfile::tempdir().unwrap();
@@ -18,7 +18,7 @@ fn a_sample_report_is_written_where_asked() {
     }
 }
 
-/// Temporary folders have another name each time.
+/// Replaces the random name of a temporary directory.
 fn without_folder(text: &str, folder: &Path) -> String {
     text.replace(&folder.display().to_string(), "RESULTS")
 }
@@ -68,8 +68,8 @@ fn json_has_the_facts_and_null_for_what_is_not_known() {
     assert!(json["metrics"]["map_50"]["after"].is_null() && json["metrics"]["map_50"]["best"].is_null());
 }
 
-/// The whole page is well-formed: all that is opened is closed, and in order. (As XML, once what only HTML allows
-/// is taken out.)
+/// Panics unless the page is well-formed: all elements are closed, in order. (Parsed as XML, after closing HTML's
+/// void elements.)
 pub fn well_formed(page: &str) {
     let mut text = page.replace("<!DOCTYPE html>", "");
     for tag in ["meta", "img"] {
@@ -140,7 +140,7 @@ fn the_page_has_each_part_and_loads_nothing() {
     for address in ["<script", "http://", "https://", "<link", "@import", "url("] {
         assert!(!page.contains(address), "the page has {address}");
     }
-    // On a narrow page the first columns are seen without scrolling.
+    // On a narrow page the first columns are visible without scrolling.
     let head = &page[page.find("<table class=\"results\">").unwrap()..];
     let place = |title: &str| head.find(&format!(">{title}</th>")).unwrap();
     assert!(place("best") < place("after") && place("after") < place("before"));
@@ -179,7 +179,7 @@ fn the_container_is_told_apart_from_the_process() {
 fn what_a_killed_run_does_not_tell_is_no_peak_of_nothing() {
     let results = tempfile::tempdir().unwrap();
     let run = killed(results.path());
-    // Only the first samples reached the disk, and nothing was held in them.
+    // The first two samples only, with empty buffers.
     let whole = std::fs::read_to_string(run.join(layout::MEMORY)).unwrap();
     let first: Vec<String> = whole
         .lines()
@@ -198,7 +198,7 @@ fn what_a_killed_run_does_not_tell_is_no_peak_of_nothing() {
     assert!(!text.contains(" 0 B"), "{text}");
     assert!(json["memory"]["heap_peak"].as_u64() > Some(0), "{json}");
     assert!(json["owners"].as_array().unwrap().iter().all(|owner| owner["peak_bytes"].is_null()), "{json}");
-    // Not one sample did.
+    // No sample at all.
     let (text, json) = told("");
     assert!(!text.contains(" 0 B") && json["memory"].is_null(), "{text}");
 }
@@ -303,7 +303,7 @@ fn each_epoch_of_each_process_has_a_row() {
     let csv = std::fs::read_to_string(run.join(layout::MEMORY_EPOCHS)).unwrap();
     let rows: Vec<Vec<&str>> = csv.lines().map(|line| line.split(',').collect()).collect();
     assert!(rows.iter().all(|row| row.len() == rows[0].len()));
-    // Epoch 3 has steps 101 to 150 and was cut in two by the resume after step 120.
+    // Epoch 3 has steps 101 to 150 and is split by the resume after step 120.
     let keys: Vec<(&str, &str)> = rows[1..].iter().map(|row| (row[0], row[1])).collect();
     assert_eq!(keys, [("0", "0"), ("0", "1"), ("0", "2"), ("0", "3"), ("1", "3"), ("1", "4")]);
     let lines: Vec<_> = crate::read::memory(&run).unwrap().map(Result::unwrap).collect();
@@ -340,8 +340,8 @@ fn a_long_run_gives_a_page_of_bounded_size() {
     assert!(long < short + 1_500_000, "{short} bytes became {long}");
 }
 
-/// The rules of Perfetto's importer for this format: microseconds as whole numbers, slices of one thread that nest,
-/// counters with numbers alone, `M` for names only.
+/// Rules of Perfetto's importer for this format: whole microseconds, nested slices of one thread, numeric counters,
+/// `M` for names only.
 #[test]
 fn the_time_line_follows_the_rules_of_its_viewer() {
     let results = tempfile::tempdir().unwrap();

@@ -1,6 +1,7 @@
-//! memory.jsonl -> memory over time, in one pass.
+//! Memory over time, read from `memory.jsonl` in one pass.
 //!
-//! Caps: seven series of 48 KB, one of owners of 1.1 MB, [`PHASES_MAX`] names of phases, marks as `series` bounds them.
+//! Caps: seven series of 48 KB, one of owners of 1.1 MB, [`PHASES_MAX`] names of phases, marks as `series` bounds
+//! them.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,49 +12,50 @@ use crate::read;
 use crate::read::ReadError;
 use xrun_core::bounded::ledger::OWNERS_MAX;
 
-/// More phases than the loop's clock knows are left out.
+/// Maximum number of phases.
 const PHASES_MAX: usize = 64;
 
-/// What memory.jsonl says. The x of all series is seconds of work: the pauses between a stop and a resume are left out.
+/// Series and peaks of `memory.jsonl`. The x of all series is working time in seconds: pauses between a stop and a
+/// resume are left out.
 #[derive(Clone, Debug, Default)]
 pub struct Trace {
     pub heap: Series,
     pub resident: Series,
     pub in_use: Series,
     pub reserved: Series,
-    /// Of the process where the driver tells, else of the whole device.
+    /// Memory of the process by the driver's count or, if unknown, of the whole device.
     pub driver: Series,
     pub driver_is_whole_device: bool,
-    /// Percent of the time in which the GPU runs kernels.
+    /// GPU utilisation in percent.
     pub utilisation: Series,
-    /// Watts that the GPU takes.
+    /// GPU power in watts.
     pub power: Series,
     /// y is the sum over all owners; `rest` has the bytes of each, in the order of `owner_names`.
     pub owners: Series<[u64; OWNERS_MAX]>,
     pub owner_names: Vec<String>,
     pub owner_peaks: Vec<u64>,
-    /// Begin and end.
+    /// Start and end.
     pub validations: Marks<(f64, f64)>,
-    /// When, and the bytes given back.
+    /// Time and bytes released.
     pub cleanups: Marks<(f64, u64)>,
     pub freed: u64,
     pub resumes: Marks<f64>,
     /// Seconds by phase.
     pub phases: BTreeMap<String, f64>,
     pub peaks: MemorySummary,
-    /// Seconds of work up to the last sample.
+    /// Working time up to the last sample, in seconds.
     pub seconds: f64,
     pub last_step: Option<u64>,
-    /// Lines that are damaged.
+    /// Number of damaged lines.
     pub unreadable: u64,
-    /// Why the file, or the rest of it, does not read.
+    /// Reason why the file, or the rest of it, cannot be read.
     pub failure: Option<String>,
     segment: u32,
     segment_began: f64,
     validation_began: Option<f64>,
 }
 
-/// Reads the file; one that is missing gives an empty trace.
+/// Reads the trace; a missing file gives an empty one.
 pub fn read(run: &Path) -> Trace {
     let mut trace = Trace::default();
     let lines = match read::memory(run) {

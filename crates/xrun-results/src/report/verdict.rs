@@ -1,4 +1,4 @@
-//! A verdict as text.
+//! Verdicts as text.
 
 use serde::Serialize;
 
@@ -10,19 +10,19 @@ use xrun_core::printable;
 use xrun_core::units;
 use xrun_core::units::seconds;
 
-/// A column of a trace that was not judged.
+/// A column of a table that was not judged.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NotJudged {
     pub name: String,
     pub why: &'static str,
-    /// Its first, its last and its largest number.
+    /// First, last and largest number.
     pub numbers: [f64; 3],
 }
 
-/// The sentence, then a table of the series that moved: what grows most first. Fits a terminal of `width` characters.
+/// Verdict and a table of the series that moved, the most severe first, for a terminal of `width` characters.
 pub fn text(verdict: &Verdict, not_judged: &[NotJudged], width: Option<usize>) -> String {
     let (moved, still): (Vec<&SeriesVerdict>, Vec<&SeriesVerdict>) = verdict.series.iter().partition(|one| moved(one));
-    // A trace in which nothing moves has a table, too.
+    // Without a moving series, all are listed.
     let (mut series, still) = if moved.is_empty() { (still, Vec::new()) } else { (moved, still) };
     series.sort_by(|a, b| {
         let by_whose = || one_process(a).cmp(&one_process(b)).reverse();
@@ -56,23 +56,24 @@ pub fn text(verdict: &Verdict, not_judged: &[NotJudged], width: Option<usize>) -
     ))
 }
 
-/// Whether a series is of this process alone. The container holds others, too, and what they do is no verdict on the run.
+/// Returns `true` for a series of this process alone. The container includes other processes, so its series does not
+/// decide the verdict.
 fn one_process(one: &SeriesVerdict) -> bool {
     one.name != CONTAINER
 }
 
-/// The series of the memory of the whole container.
+/// Name of the series of the whole container's memory.
 const CONTAINER: &str = "container";
 
-/// What a series is called in a table of verdicts.
+/// Label of a series in a table of verdicts.
 pub fn called(one: &SeriesVerdict) -> &str {
     if one_process(one) { &one.name } else { "container, with all its processes" }
 }
 
-/// A buffer that stays below it is no news, in bytes.
+/// Peak in bytes below which a series is not listed.
 const SMALL: f64 = 65_536.0;
 
-/// Whether a series is worth a row: it moved and is not small, or is worse than at rest.
+/// Returns `true` if a series is listed: it moved and is not small, or its verdict is worse than `stepped`.
 fn moved(one: &SeriesVerdict) -> bool {
     let moves = one.first < one.peak || one.last < one.peak;
     let small = one.unit == "bytes" && one.peak < SMALL;
@@ -110,32 +111,32 @@ fn unjudged(one: &NotJudged) -> Vec<String> {
     vec![one.name.clone(), format!("not judged: {}", one.why), first, last, peak, none(), none(), none()]
 }
 
-/// A row of `xrun leaks`.
+/// Result of one leak of `xrun leaks`: the leaking run and its control run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Pair {
     pub name: String,
     pub leaky: Judgement,
     pub bounded: Judgement,
     pub series: String,
-    /// Bytes a step, of the leaky run; in all, where its growth ends by itself.
+    /// Expected slope of the leaking run in bytes per step; total bytes if `ends`.
     pub slope_expected: f64,
     pub slope_measured: Option<f64>,
-    /// Whether its growth ends by itself, and both figures are bytes in all.
+    /// The growth of this leak ends; both slopes are total bytes.
     pub ends: bool,
     pub owner_expected: String,
     pub owner_named: Option<String>,
-    /// The step at which the leaky run was first suspected.
+    /// Step at which the leaking run was first suspected.
     pub suspected_at: Option<u64>,
-    /// Of both runs; next to nothing where a twin had been run for another pair.
+    /// Duration of both runs in seconds; near 0 for the second use of a control run.
     pub seconds: f64,
-    /// What is wrong; empty when all is as expected.
+    /// Deviations from the expectation; empty if there are none.
     pub wrong: Vec<String>,
-    /// Why it was not run on this device; then all else says nothing.
+    /// Reason why the leak was not run on this device; all other fields are meaningless then.
     pub left_out: Option<&'static str>,
 }
 
 impl Pair {
-    /// One that gave no answer.
+    /// A pair whose runs gave no verdict.
     pub fn failed(name: &str, why: String) -> Self {
         Self {
             name: name.to_owned(),
@@ -154,13 +155,13 @@ impl Pair {
         }
     }
 
-    /// One that this device has nothing to show of.
+    /// A pair that cannot be run on this device.
     pub fn left_out(name: &str, why: &'static str) -> Self {
         Self { wrong: Vec::new(), left_out: Some(why), ..Self::failed(name, String::new()) }
     }
 }
 
-/// The table of `xrun leaks`, and those that were left out.
+/// Table of the results of `xrun leaks`, and the leaks left out.
 pub fn pairs(all: &[Pair], width: Option<usize>) -> String {
     let header =
         ["leak", "verdict", ">expected", ">measured", "named", ">suspected at", "bounded twin", ">took", "result"];

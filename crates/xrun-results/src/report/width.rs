@@ -1,11 +1,12 @@
-//! How do tables and sentences fit a terminal? `None` as width: it is none, and nothing is left out or folded.
+//! Fitting tables and text to the width of a terminal. Width `None` means no terminal: nothing is left out or
+//! wrapped.
 
 use unicode_width::UnicodeWidthStr;
 
 use super::listing::columns;
 
-/// A table as [`columns`] writes it. Where it is wider than `width` characters, columns go, in the order in which
-/// `first_to_go` names them, until it fits or all of those are gone.
+/// Table as [`columns`] formats it. If it is wider than `width` characters, the columns of `first_to_go` are removed in that
+/// order until it fits.
 pub fn columns_within(header: &[&str], rows: &[Vec<String>], width: Option<usize>, first_to_go: &[&str]) -> String {
     let (mut header, mut rows) = (header.to_vec(), rows.to_vec());
     let mut text = columns(&header, &rows);
@@ -21,8 +22,8 @@ pub fn columns_within(header: &[&str], rows: &[Vec<String>], width: Option<usize
     text
 }
 
-/// A table as [`columns`] writes it, with all of its columns. Where it is wider than `width` characters, the texts of its
-/// last column are folded; where that is not enough, it becomes several tables below one another, each with the first column.
+/// Table as [`columns`] formats it, with all columns. If it is wider than `width` characters, the texts of its last column
+/// are wrapped; if that is not enough, it is split into several tables, each with the first column.
 pub fn table(header: &[&str], rows: &[Vec<String>], width: Option<usize>) -> String {
     let whole = columns(header, rows);
     let Some(width) = width.filter(|width| !fits(&whole, *width)) else { return whole };
@@ -58,9 +59,9 @@ pub fn table(header: &[&str], rows: &[Vec<String>], width: Option<usize>) -> Str
     blocks.iter().map(one).collect::<Vec<_>>().join("\n")
 }
 
-/// Between two columns.
+/// Width of the gap between columns.
 const GAP: usize = 2;
-/// A text is not folded to less.
+/// Minimum width to which a text is wrapped.
 const FOLDED_MIN: usize = 20;
 
 fn fits(text: &str, width: usize) -> bool {
@@ -72,7 +73,7 @@ fn length(header: &[&str], rows: &[Vec<String>], at: usize) -> usize {
     rows.iter().map(|row| row[at].width()).max().unwrap_or(0).max(title)
 }
 
-/// Each row with its last cell in `room` characters, and as many rows below it as that takes.
+/// Wraps the last cell of each row to `room` characters, adding rows as needed.
 fn folded(rows: &[Vec<String>], room: usize) -> Vec<Vec<String>> {
     let mut all = Vec::with_capacity(rows.len());
     for row in rows {
@@ -88,15 +89,15 @@ fn folded(rows: &[Vec<String>], room: usize) -> Vec<Vec<String>> {
     all
 }
 
-/// Breaks a line at spaces so that each part has at most `width` characters; the parts behind the first are indented. A
-/// word that is longer stays whole: a path can be copied.
+/// Wraps a line at spaces to at most `width` characters; all parts but the first are indented. A longer word stays
+/// whole, so that a path can be copied.
 pub fn fold(line: &str, width: Option<usize>, indent: usize) -> String {
     let Some(width) = width.filter(|width| line.width() > *width) else { return line.to_owned() };
     let mut folded = String::new();
     let mut used = 0;
     for (number, word) in line.split(' ').enumerate() {
         let length = word.width();
-        // Several spaces in a row are the gap behind a label.
+        // Several spaces in a row are the gap after a label.
         if used > indent && !word.is_empty() && used + 1 + length > width {
             folded.truncate(folded.trim_end().len());
             folded.push('\n');

@@ -1,4 +1,4 @@
-//! Secrets that are masked, and values that are not.
+//! Tests of secrets that are masked and values that are kept.
 
 use super::*;
 

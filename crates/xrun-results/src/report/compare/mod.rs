@@ -1,6 +1,6 @@
-//! Several runs -> what differs, as text, as a record, and as a page with their curves over one another.
+//! Comparison of several runs: as text, as a record, and as a page with overlaid curves.
 //!
-//! Runs are read one after another. Caps: [`RUNS_MAX`] runs, and of each the curves of [`RunCurves`].
+//! Runs are read one after another. Caps: [`RUNS_MAX`] runs, and for each the curves of [`RunCurves`].
 
 mod page;
 mod text;
@@ -26,26 +26,26 @@ use crate::verdict::SeriesVerdict;
 pub use page::html;
 pub use text::text;
 
-/// More curves in one figure cannot be told apart: seven colours with dashes of their own, each thin and thick.
+/// Maximum number of runs: seven colours, each with its dashes, in two line widths.
 pub const RUNS_MAX: usize = 14;
 
-/// The series of a verdict that are memory as a whole.
+/// Series of a verdict that measure all memory of one kind.
 const SERIES: &[&str] = &["heap", "resident", "device_in_use", "device_reserved"];
 
-/// Runs side by side, and their curves.
+/// Compared runs and their curves.
 #[derive(Clone, Debug)]
 pub struct Compared {
-    /// What `xrun compare --json` prints.
+    /// Document that `xrun compare --json` prints.
     pub record: Comparison,
-    /// Names of metrics in the order of the runs' reports.
+    /// Names of metrics, in the order of the runs' reports.
     metrics: Vec<String>,
     curves: Vec<RunCurves>,
 }
 
-/// The curves of one run: at most [`KINDS_MAX`] losses, [`METRICS_MAX`] metrics and four of memory, 48 KB each.
+/// Curves of one run: at most [`KINDS_MAX`] losses, [`METRICS_MAX`] metrics and four of memory, 48 KB each.
 #[derive(Clone, Debug, Default)]
 struct RunCurves {
-    /// Smoothed, by kind of step.
+    /// Moving average of the loss, by kind of step.
     losses: Vec<(String, Series)>,
     metrics: Vec<(String, Series)>,
     heap: Series,
@@ -84,7 +84,7 @@ pub fn gather(runs: &[PathBuf]) -> Result<Compared, ReportError> {
         }
         curves.push(RunCurves::of(&material));
         compared.push(one(&material));
-        // Of a run whose experiment does not read, nothing is known to differ from nothing.
+        // A run without a readable experiment takes part with no values.
         experiments.push(resolved::values(run).unwrap_or_default());
         surroundings.push(material.manifest.as_ref().map(around).unwrap_or_default());
     }
@@ -147,7 +147,7 @@ fn growth(one: &SeriesVerdict, axis: Axis) -> Growth {
 fn metrics(material: &Material) -> BTreeMap<String, ComparedMetric> {
     let range = |name: &str| {
         let series = material.curves.metrics.iter().find(|(known, _)| known == name);
-        // The thinned points keep the lowest and the highest.
+        // Thinning keeps the lowest and the highest point.
         let trained = series.into_iter().flat_map(|(_, series)| series.points()).filter(|point| point.x > 0.0);
         trained.fold((None::<f64>, None::<f64>), |(low, high), point| {
             (Some(low.map_or(point.y, |low| low.min(point.y))), Some(high.map_or(point.y, |high| high.max(point.y))))
@@ -162,7 +162,7 @@ fn metrics(material: &Material) -> BTreeMap<String, ComparedMetric> {
         .collect()
 }
 
-/// Code, data, machine and device by name.
+/// Code, data, machine and device, by name.
 fn around(manifest: &Manifest) -> BTreeMap<String, Value> {
     let mut all = BTreeMap::new();
     let mut add = |name: &str, value: Option<String>| {
@@ -188,7 +188,7 @@ fn around(manifest: &Manifest) -> BTreeMap<String, Value> {
     all
 }
 
-/// What is not the same in all.
+/// Keys whose values are not equal in all maps.
 fn differences(all: &[BTreeMap<String, Value>]) -> Vec<Difference> {
     let keys: BTreeSet<&String> = all.iter().flat_map(BTreeMap::keys).collect();
     let values = |key: &String| all.iter().map(|one| one.get(key).cloned()).collect::<Vec<_>>();

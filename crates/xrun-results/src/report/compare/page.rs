@@ -1,6 +1,6 @@
-//! A comparison as a page: the table, and the curves of all runs over one another.
+//! Comparison as an HTML page: tables, and overlaid curves of all runs.
 //!
-//! One file without scripts, and without anything from a network, as the page of a run.
+//! Like the page of a run, one file without scripts that loads nothing from a network.
 
 use maud::{Markup, html};
 
@@ -13,25 +13,25 @@ use crate::report::plots::{COLOURS, Curve, Plot, Shape};
 use crate::report::series::Series;
 use xrun_core::printable;
 
-/// More figures than this are left to the record.
+/// Maximum number of figures.
 const FIGURES_MAX: usize = 24;
 const _: () = assert!(RUNS_MAX <= 2 * COLOURS, "each run has a line of its own");
 
-/// The page's text.
+/// HTML text of the page.
 pub fn html(compared: &Compared) -> String {
     let runs = &compared.record.runs;
     let title = format!("{} runs compared", runs.len());
     let content = html! {
         header { div.title { h1 { (title) } } }
         (legend(runs))
-        // What they came to is looked at before what they were made of.
+        // Results come before the settings that led to them.
         (figures(compared))
         (tables(compared))
     };
     document(&title, &thick_lines(), &content, "the files of the runs' directories")
 }
 
-/// The eighth run has the colour and the dashes of the first one again, and a thick line.
+/// From the eighth run on, colours and dashes repeat with a thicker line.
 fn thick_lines() -> String {
     let style = |at: usize| {
         let again = at + COLOURS;
@@ -117,10 +117,10 @@ fn figures(compared: &Compared) -> Markup {
     }
 }
 
-/// One of a run's curves.
+/// Selects a curve of a run.
 type Pick = fn(&RunCurves) -> &Series;
 
-/// The names that any of the runs has, in the order in which they come.
+/// Names that any of the runs has, in order of their first occurrence.
 fn names(all: &[RunCurves], of: fn(&RunCurves) -> &Vec<(String, Series)>) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for (name, _) in all.iter().flat_map(of) {

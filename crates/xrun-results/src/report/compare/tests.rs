@@ -1,11 +1,11 @@
-//! Does a comparison say what differs, on any width of terminal, whatever stands in the files?
+//! Tests of comparisons: differences, terminal widths, and hostile names.
 
 use super::*;
 use crate::report::sample::{HOSTILE, PLAIN, finished, killed};
 use crate::report::tests::well_formed;
 use xrun_core::files::{layout, write};
 
-/// A finished run and one that was killed, of experiments with another seed.
+/// A finished run and a killed one, whose experiments differ in the seed.
 fn two() -> (tempfile::TempDir, Compared) {
     let results = tempfile::tempdir().unwrap();
     let runs = [finished(results.path(), PLAIN), killed(results.path())];

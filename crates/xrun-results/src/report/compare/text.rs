@@ -1,4 +1,4 @@
-//! A comparison as text: a column a run, folded to the width of the terminal.
+//! Comparison as text: one column per run, wrapped to the width of the terminal.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -12,21 +12,21 @@ use crate::{named, resolved};
 use xrun_core::printable;
 use xrun_core::units::seconds;
 
-/// A longer cell is cut off; the record has all of it.
+/// Maximum width of a cell; the record has the whole value.
 const CELL_CHARACTERS_MAX: usize = 26;
 const LABEL_CHARACTERS_MAX: usize = 44;
 const DAMAGE_CHARACTERS_MAX: usize = 400;
-/// Between columns, as `columns` sets them.
+/// Width of the gap between columns, as [`columns`] sets them.
 const GAP: usize = 2;
 
-/// Rows below a title, a cell a run.
+/// Rows with a title; one cell per run.
 pub struct Section {
     pub title: &'static str,
     pub rows: Vec<(String, Vec<String>)>,
 }
 
-/// The runs with their numbers, then all that is compared. No line of the comparison is longer than `width`, unless one
-/// column alone is. Ends with a line break.
+/// Legend of the runs and all sections. No line of a section is longer than `width`, unless a single column is. Ends
+/// with a line break.
 pub fn text(compared: &Compared, width: usize) -> String {
     let mut text = legend(&compared.record.runs);
     let sections = sections(compared);
@@ -59,7 +59,7 @@ fn legend(runs: &[ComparedRun]) -> String {
     text
 }
 
-/// As every command understands it.
+/// Name by which commands find the run.
 pub fn name(run: &ComparedRun) -> String {
     named::run(Path::new(&run.path), &run.experiment)
 }
@@ -69,7 +69,7 @@ fn label_width(sections: &[Section]) -> usize {
     labels.max().unwrap_or(0)
 }
 
-/// How many runs from this one on have room beside the labels; at least one.
+/// Number of runs, starting with `from`, whose columns fit into `room` characters; at least one.
 fn fitting(sections: &[Section], from: usize, room: usize) -> usize {
     let runs = sections.first().and_then(|section| section.rows.first()).map_or(0, |(_, cells)| cells.len());
     let width_of = |run: usize| {
@@ -85,7 +85,7 @@ fn fitting(sections: &[Section], from: usize, room: usize) -> usize {
 }
 
 fn block(text: &mut String, sections: &[Section], runs: std::ops::Range<usize>) {
-    // One table, so that all sections have the same columns; titles stand on lines of their own.
+    // One table, so that the columns of all sections align; titles are lines of their own.
     let mut header = vec![String::new()];
     header.extend(runs.clone().map(|run| format!(">{}", run + 1)));
     let header: Vec<&str> = header.iter().map(String::as_str).collect();
@@ -110,7 +110,7 @@ fn block(text: &mut String, sections: &[Section], runs: std::ops::Range<usize>) 
     }
 }
 
-/// All that is compared, without rows that nothing is known of.
+/// All compared values, without rows that are empty for all runs.
 pub fn sections(compared: &Compared) -> Vec<Section> {
     let runs = &compared.record.runs;
     let mut sections = vec![
@@ -132,7 +132,7 @@ pub fn sections(compared: &Compared) -> Vec<Section> {
     sections
 }
 
-/// What is not known.
+/// Cell of an unknown value.
 const NOTHING: &str = "-";
 
 type Rows = Vec<(String, Vec<String>)>;
@@ -146,7 +146,7 @@ fn differing(differences: &[Difference]) -> Rows {
     differences.iter().map(|one| (one.key.clone(), one.values.iter().map(cell).collect())).collect()
 }
 
-/// A digest by its beginning.
+/// Formats a value; of a digest the first ten characters.
 fn short(value: &serde_json::Value) -> String {
     let text = resolved::text(value);
     let is_digest = text.len() >= 40 && text.bytes().take(40).all(|byte| byte.is_ascii_hexdigit());
@@ -190,7 +190,7 @@ fn results(compared: &Compared) -> Rows {
         let best = run.best.as_ref()?;
         Some(format!("{} {} at {}", best.metric, number(best.value), best.step))
     }));
-    // A step of one kind has another loss than one of another.
+    // Losses are compared only between steps of one kind.
     let mut kinds: Vec<&str> = Vec::new();
     for loss in runs.iter().flat_map(|run| &run.losses) {
         if !kinds.contains(&loss.kind.as_str()) {

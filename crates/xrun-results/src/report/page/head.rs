@@ -1,4 +1,4 @@
-//! The top of the page: which run, how it ended, on what it ran, how to run it again.
+//! Head of the page: name, outcome, machine, and commands to repeat the run.
 
 use maud::{Markup, html};
 
@@ -62,7 +62,7 @@ fn facts(material: &Material) -> Markup {
         .flatten()
         .collect();
     let planned = material.steps_planned().map_or(String::new(), |planned| format!(" of {planned}"));
-    // Of somebody else's command nobody knows what an epoch is.
+    // The epochs of a watched command are unknown.
     let epochs = ending.filter(|_| material.watched().is_none()).map(|summary| epochs(summary.epochs));
     html! {
         dl {
@@ -85,7 +85,7 @@ fn facts(material: &Material) -> Markup {
                 @let host = &manifest.host;
                 @let limit = host.memory_limit.or(host.memory).map(|bytes| format!(", {}", Bytes(bytes))).unwrap_or_default();
                 (fact("Machine", &host.name, Some(format!("{}, {} cores{limit}", host.processor, host.cores))))
-                // A command that was typed has no seed.
+                // A command without an experiment file has no seed.
                 @if material.watched().is_none() || !manifest.origins.is_empty() {
                     @let fingerprint = format!("fingerprint {}", printable::line(&manifest.fingerprint, 13));
                     (fact("Seed", &manifest.seed.to_string(), Some(fingerprint)))
@@ -104,7 +104,7 @@ fn facts(material: &Material) -> Markup {
     }
 }
 
-/// What memory did, in two facts: is it growing, and how much was it at most?
+/// Two facts on memory: verdict and peaks.
 fn memory(material: &Material) -> Markup {
     let memory = material.memory();
     let size = |size: u64, of: &str| format!("{} {of}", Bytes(size));
@@ -122,7 +122,7 @@ fn memory(material: &Material) -> Markup {
     }
 }
 
-/// `1,234,567`.
+/// Formats a count with separators: `1,234,567`.
 fn thousands(count: u64) -> String {
     let digits = count.to_string();
     let mut text = String::new();

@@ -1,4 +1,4 @@
-//! Memory over time, buffers against their caps, and where the time went.
+//! Memory over time, buffers and their caps, and time by part of the loop.
 
 use maud::{Markup, html};
 
@@ -12,7 +12,7 @@ use xrun_core::bounded::ledger::OWNERS_MAX;
 use xrun_core::bounded::planned::Place;
 use xrun_core::printable;
 
-/// More phases than this are not the slowest ones.
+/// Maximum number of phases listed.
 const PHASES_SHOWN: usize = 12;
 
 /// Peaks, and the curves of process and device.
@@ -68,7 +68,7 @@ pub fn over_time(material: &Material) -> Markup {
     }
 }
 
-/// Of a command: what its numbers mean, and what there are none of.
+/// Explains the numbers of a watched command, and what was not measured.
 fn watched(material: &Material) -> Markup {
     let Some(watched) = material.watched() else { return html! {} };
     let steps = watched.steps.as_deref().unwrap_or("none: it is judged by the clock");
@@ -84,7 +84,7 @@ fn watched(material: &Material) -> Markup {
     }
 }
 
-/// Is memory growing? The sentence, and the series behind it.
+/// The verdict's message and the series behind it.
 fn verdict(material: &Material) -> Markup {
     let Some(verdict) = &material.verdict else { return html! {} };
     let amount = |unit: &str, value: f64| match unit {
@@ -120,7 +120,7 @@ fn verdict(material: &Material) -> Markup {
     }
 }
 
-/// Why a memory limit ended the run, and what would fit.
+/// The memory limit that ended the run, and suggestions.
 fn post_mortem(material: &Material) -> Markup {
     let Some(dead) = &material.post_mortem else { return html! {} };
     html! {
@@ -141,7 +141,7 @@ fn post_mortem(material: &Material) -> Markup {
     }
 }
 
-/// The forecast beside what came of it.
+/// Table of forecast and measured memory.
 fn planned(material: &Material) -> Markup {
     let pairs = material.ending().map_or(&[][..], |summary| &summary.plan_and_actual);
     let pairs: Vec<_> = pairs.iter().filter(|pair| pair.planned.max(pair.actual) > 0).collect();
@@ -203,7 +203,7 @@ fn plot(title: &str, unit: Unit, curves: Vec<Curve>, trace: &Trace) -> Option<Pl
     })
 }
 
-/// The largest buffers on top of one another, the largest at the bottom.
+/// Stacked areas of the buffers, the largest at the bottom.
 fn stacked(trace: &Trace) -> Option<Plot> {
     let samples = trace.owners.points();
     let names = trace.owner_names.len().min(OWNERS_MAX);
@@ -241,7 +241,7 @@ fn stacked(trace: &Trace) -> Option<Plot> {
     Some(Plot { caption: "What each buffer said that it held, at the moment of each sample.".into(), ..plot })
 }
 
-/// Every buffer with its cap.
+/// Table of all buffers with their caps.
 pub fn buffers(material: &Material) -> Markup {
     let buffers = material.buffers();
     html! {
@@ -272,7 +272,7 @@ fn buffer_row(buffer: &Buffer) -> Markup {
             th scope="row" { (printable::line(&buffer.name, 80)) }
             td.r.strong { (size(buffer.peak_bytes)) }
             td.r { @if let Some(share) = share { (format!("{:.0} %", 100.0 * share)) } @else { "–" } }
-            // What has no cap is over any.
+            // A leak has no cap and exceeds any.
             td.barred { @if buffer.leaks() { (bar(f64::INFINITY)) } @else if let Some(share) = share { (bar(share)) } }
             td.r { @if buffer.leaks() { b.bad { "none" } } @else { (size(buffer.cap_bytes)) } }
             td { (policy) } td { (place) }
@@ -286,7 +286,7 @@ fn bar(share: f64) -> Markup {
     html! { span.bar.over[share > 1.0] aria-hidden="true" { i style=(width) { } } }
 }
 
-/// The slowest parts of the loop.
+/// Table of the slowest parts of the loop.
 pub fn phases(material: &Material) -> Markup {
     let phases = material.phases();
     let total: f64 = phases.iter().map(|phase| phase.seconds).sum();

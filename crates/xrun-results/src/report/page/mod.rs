@@ -1,7 +1,7 @@
-//! report.html: what happened in a run, on one page that a person can read.
+//! The page of a run, `report.html`.
 //!
-//! One file without scripts, and without anything from a network. Everything that others wrote is escaped by maud or
-//! passes through `printable`.
+//! One file without scripts that loads nothing from a network. All foreign text is escaped by maud or passes through
+//! `printable`.
 
 pub mod document;
 mod head;
@@ -17,10 +17,10 @@ use crate::resolved;
 use xrun_core::files::layout;
 use xrun_core::printable;
 
-/// A longer resolved experiment than this is cut off.
+/// Maximum length of the resolved experiment on the page.
 const RESOLVED_BYTES_MAX: usize = 256 * 1024;
 
-/// The page's text.
+/// HTML text of the page.
 pub fn html(material: &Material) -> String {
     let title = format!("{} · {}", printable::line(&material.experiment, 100), printable::line(&material.id, 100));
     let memory = html! { (memory::over_time(material)) (memory::buffers(material)) };
@@ -41,7 +41,7 @@ pub fn html(material: &Material) -> String {
     document(&title, "", &content, "the files of the run's directory")
 }
 
-/// Memory grew, or ended the run: what there is to say of it comes first.
+/// Returns `true` if memory grew or ended the run: then memory comes first.
 fn memory_is_news(material: &Material) -> bool {
     use crate::verdict::Judgement;
     let verdict = material.verdict.as_ref().map(|verdict| verdict.verdict);
@@ -87,7 +87,7 @@ fn left_out(material: &Material) -> Markup {
 }
 
 fn experiment(material: &Material) -> Markup {
-    // What is wrong with it stands among what was not read.
+    // Errors are listed under "Not read".
     let text = resolved::shown(&material.run);
     let shown = printable::lines(&text[..text.floor_char_boundary(RESOLVED_BYTES_MAX)]);
     html! {
@@ -122,7 +122,7 @@ fn how_to_read(material: &Material) -> Markup {
     }
 }
 
-/// The same of a command: xrun sees its processes from outside.
+/// Explanations for a watched command, whose processes are observed from outside.
 fn how_to_read_a_command() -> Markup {
     html! {
         h2 { "How to read this page" }

@@ -1,4 +1,4 @@
-//! Pictures of the last validation, inside the page.
+//! Images of the last validation, embedded in the page.
 
 use std::path::{Component, Path};
 
@@ -11,25 +11,26 @@ use crate::report::material::Material;
 use xrun_core::files::{file, layout};
 use xrun_core::printable;
 
-/// More pictures than this make a page that does not open.
+/// Maximum number of images, so that the page opens quickly.
 const PICTURES_MAX: usize = 48;
-/// Of one picture's file.
+/// Maximum size of one image file.
 const PICTURE_BYTES_MAX: u64 = 4 * 1024 * 1024;
-/// Of all of them together.
+/// Maximum size of all images together.
 const ALL_BYTES_MAX: usize = 24 * 1024 * 1024;
-/// A longer caption is cut.
+/// Maximum length of a caption.
 const CAPTION_CHARACTERS_MAX: usize = 600;
-/// A longer word of a caption, mostly the name of a class, is cut in what is read below a picture; the rest is in the title.
+/// Maximum length of a word of a caption, usually the name of a class; the tooltip has the whole caption.
 const WORD_CHARACTERS_MAX: usize = 18;
 const PNG: &[u8] = b"\x89PNG\r\n\x1a\n";
 
-/// Nothing when there are none; what is not a PNG file of the folder itself is left out.
+/// Section with the images; empty if there are none. Files that are not PNG files in the directory itself are left
+/// out.
 pub fn section(material: &Material) -> Markup {
     let folder = material.run.join(layout::PICTURES);
     let mut room = ALL_BYTES_MAX;
     let mut shown = Vec::new();
     let mut left_out = 0;
-    // What is wrong with the list stands among what was not read.
+    // Errors are listed under "Not read".
     for entry in read::pictures(&material.run).unwrap_or_default() {
         match picture(&folder, &entry.file).filter(|bytes| bytes.len() <= room && shown.len() < PICTURES_MAX) {
             Some(bytes) => {
@@ -61,7 +62,7 @@ pub fn section(material: &Material) -> Markup {
     }
 }
 
-/// A file of this very folder: an index that came from elsewhere must not show other files of this machine.
+/// Reads an image in the directory itself: an index from elsewhere must not embed other files of this machine.
 fn picture(folder: &Path, file: &str) -> Option<Vec<u8>> {
     let mut parts = Path::new(file).components();
     let (Some(Component::Normal(name)), None) = (parts.next(), parts.next()) else { return None };
@@ -69,19 +70,19 @@ fn picture(folder: &Path, file: &str) -> Option<Vec<u8>> {
 }
 
 fn bytes(path: &Path, most: u64) -> Option<Vec<u8>> {
-    // No link: it may lead to another file of this machine.
+    // No symlink: it may lead to another file of this machine.
     if !std::fs::symlink_metadata(path).ok()?.is_file() {
         return None;
     }
     file::bytes(path, most).ok()
 }
 
-/// With an ellipsis in place of the end of each long word.
+/// Shortens long words of a caption with an ellipsis.
 fn shortened(caption: &str) -> String {
     let word = |word: &str| match word.char_indices().nth(WORD_CHARACTERS_MAX) {
         None => word.to_owned(),
         Some(_) => {
-            // What ends a part of the sentence is kept.
+            // Trailing punctuation is kept.
             let end = word.trim_end_matches([',', ':', ')']).len();
             let kept: String = word.chars().take(WORD_CHARACTERS_MAX - 1).collect();
             format!("{kept}…{}", &word[end..])

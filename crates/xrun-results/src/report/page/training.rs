@@ -1,4 +1,4 @@
-//! Losses, held-out metrics, learning rate and gradient norm.
+//! Losses, validation metrics, learning rate and gradient norm.
 
 use maud::{Markup, html};
 
@@ -11,12 +11,13 @@ use crate::report::series::Series;
 use xrun_core::printable;
 use xrun_core::task::metric::Better;
 
-/// Figures of metrics: more are left to metrics.jsonl, and the table has all.
+/// Maximum number of figures of metrics; the table lists all metrics.
 const METRIC_FIGURES_MAX: usize = 12;
-/// A curve is cut when its highest is this many times what nearly all of it stays below.
+/// Ratio of maximum to 98th percentile from which the top of a figure is cut.
 const CUT_FACTOR: f64 = 1.5;
 
-/// Best, last and first of what was measured: on a narrow page the last columns are seen last.
+/// Table of best, last and first values. The most important columns come first, because a narrow page cuts off the
+/// last.
 pub fn results(material: &Material) -> Markup {
     let metrics = material.metrics();
     let losses = material.losses();
@@ -71,7 +72,7 @@ pub fn results(material: &Material) -> Markup {
     }
 }
 
-/// What is measured, once for all that it is said of.
+/// Descriptions of the metrics, each once for all metrics that share it.
 fn explained(metrics: &[Measured]) -> Markup {
     let mut groups: Vec<(&str, Vec<&str>)> = Vec::new();
     for metric in metrics.iter().filter(|metric| !metric.about.is_empty()) {
@@ -92,7 +93,7 @@ fn explained(metrics: &[Measured]) -> Markup {
     }
 }
 
-/// The figures.
+/// Figures of losses, metrics, learning rate and gradient norm.
 pub fn curves(material: &Material) -> Markup {
     let curves = &material.curves;
     let (metrics, left_out) = metrics(material);
@@ -139,11 +140,11 @@ fn losses(material: &Material) -> Option<Plot> {
     );
     let (raw, smooth): (Vec<&Series>, Vec<&Series>) = losses.iter().map(|loss| (&loss.raw, &loss.smooth)).unzip();
     let plot = Plot { caption, ..plot }.logarithmic_if_far_apart();
-    // A peak hides nothing there.
+    // On a logarithmic axis a peak hides nothing.
     Some(if plot.log_y { plot } else { cut(plot, &raw, &smooth) })
 }
 
-/// A figure for each family of metrics, that of the best checkpoint's first; and how many more there would be.
+/// One figure per family of metrics, that of the best checkpoint's metric first; and the number of figures left out.
 fn metrics(material: &Material) -> (Vec<Plot>, usize) {
     let measured = material.metrics();
     let mut families: Vec<(&str, Vec<&Measured>)> = Vec::new();
@@ -167,7 +168,7 @@ fn metrics(material: &Material) -> (Vec<Plot>, usize) {
     (plots, left_out)
 }
 
-/// The metrics of a family, those that are means over episodes in the bands that their intervals make.
+/// Figure of a family of metrics, with bands for the 95 % intervals of means over episodes.
 fn figure(material: &Material, family: &str, members: &[&Measured]) -> Option<Plot> {
     let (mut bands, mut lines) = (Vec::new(), Vec::new());
     let mut lowest = f64::INFINITY;
@@ -198,7 +199,7 @@ fn figure(material: &Material, family: &str, members: &[&Measured]) -> Option<Pl
     if has_bands {
         caption.push_str(" Bands: 95 % interval of the mean.");
     }
-    // Nothing that is measured from 0 lies below it; an interval may.
+    // A quantity that starts at 0 has no values below it, but an interval may.
     let bottom = if plot.y.0 >= 0.0 { plot.y.0.min(lowest.max(0.0)) } else { plot.y.0.min(lowest) };
     let highest_possible = match members.first().map(|metric| metric.unit.as_str()) {
         Some("share") => 1.04,
@@ -206,7 +207,7 @@ fn figure(material: &Material, family: &str, members: &[&Measured]) -> Option<Pl
         _ => f64::INFINITY,
     };
     let plot = Plot { y: (bottom, plot.y.1.min(highest_possible)), caption, ..plot };
-    // A share has an end that is known, and a band may reach below 0.
+    // A fraction has a known range, and a band may reach below 0.
     Some(if highest_possible.is_infinite() && !has_bands { plot.logarithmic_if_far_apart() } else { plot })
 }
 
@@ -214,8 +215,8 @@ fn colour(at: usize) -> u8 {
     (at % COLOURS) as u8 + 1
 }
 
-/// Lowers the top of a plot to what 98 of 100 points of the faint curves stay below, when single peaks are far higher, and
-/// says so. The strong curves stay whole: the steepest part of learning is no peak.
+/// Cuts the top of a plot at the 98th percentile of the faint curves if single peaks are far higher, and says so in
+/// the caption. The strong curves stay whole: a steep start of training is no peak.
 fn cut(plot: Plot, faint: &[&Series], strong: &[&Series]) -> Plot {
     let mut heights: Vec<f64> = faint.iter().flat_map(|series| series.points()).map(|point| point.y).collect();
     heights.sort_by(f64::total_cmp);
@@ -249,7 +250,7 @@ mod tests {
     use xrun_core::files::{layout, write};
     use xrun_core::task::metric::{Better, PlannedMetric};
 
-    /// A sample run with the metrics of the quantised language model, after steps 0 and 10.
+    /// Sample run with the metrics of the quantised language model, validated after steps 0, 10 and 20.
     fn quantised(results: &std::path::Path, widths: &[&str]) -> Material {
         let run = finished(results, PLAIN);
         let mut plan = read::plan(&run).unwrap();

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use super::format::MetricsLine;
 use super::read::{self, ReadError};
-use super::reproduction::{Difference, SeriesAgreement};
+use super::reproduction::{FirstDifference, SeriesAgreement};
 
 /// Maximum number of series with statistics of their own; more than any task reports.
 pub const SERIES_MAX: usize = 256;
@@ -29,22 +29,22 @@ pub struct Comparison {
     /// Number of values that differ in at least one bit.
     pub values_different: u64,
     /// First difference; `None` if all compared values are equal.
-    pub first_difference: Option<Difference>,
+    pub first_difference: Option<FirstDifference>,
     /// The lines describe different things (another step, kind or set of names). No line after this one is compared.
-    pub parted: bool,
-    series: BTreeMap<String, Sums>,
+    pub diverged: bool,
+    series: BTreeMap<String, SeriesSums>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Sums {
+struct SeriesSums {
     values: u64,
     different: u64,
-    size: f64,
+    original: f64,
     difference: f64,
     largest: f64,
     largest_at: Option<u64>,
     /// A value is present in one run and missing in the other.
-    unequal: bool,
+    missing_in_one: bool,
 }
 
 /// Compares the lines that both runs have, in order.
@@ -57,7 +57,7 @@ pub fn compare(original: &Path, reproduction: &Path) -> Result<Comparison, ReadE
         comparison.lines_reproduction += u64::from(b.is_some());
         match (a, b) {
             (None, None) => return Ok(comparison),
-            (Some(a), Some(b)) if !comparison.parted => comparison.add(&a, &b),
+            (Some(a), Some(b)) if !comparison.diverged => comparison.add(&a, &b),
             _ => {}
         }
     }
@@ -65,10 +65,10 @@ pub fn compare(original: &Path, reproduction: &Path) -> Result<Comparison, ReadE
 
 impl Comparison {
     fn add(&mut self, a: &MetricsLine, b: &MetricsLine) {
-        let (of_a, of_b) = (what(a), what(b));
-        if of_a != of_b {
-            self.parted = true;
-            self.differs(a.step().min(b.step()), "line", of_a, of_b);
+        let (key_a, key_b) = (line_key(a), line_key(b));
+        if key_a != key_b {
+            self.diverged = true;
+            self.differs(a.step().min(b.step()), "line", key_a, key_b);
             return;
         }
         self.lines_compared += 1;
@@ -92,10 +92,10 @@ impl Comparison {
         let sums = self.series.entry(name).or_default();
         sums.values += 1;
         sums.different += u64::from(!same);
-        sums.unequal |= a.is_some() != b.is_some();
+        sums.missing_in_one |= a.is_some() != b.is_some();
         let (Some(a), Some(b)) = (a, b) else { return };
         let difference = (a - b).abs();
-        sums.size += a.abs();
+        sums.original += a.abs();
         sums.difference += difference;
         if difference > sums.largest {
             (sums.largest, sums.largest_at) = (difference, Some(step));
@@ -104,19 +104,19 @@ impl Comparison {
 
     fn differs(&mut self, step: u64, value: &str, original: String, reproduction: String) {
         let value = value.to_owned();
-        self.first_difference.get_or_insert(Difference { step, value, original, reproduction });
+        self.first_difference.get_or_insert(FirstDifference { step, value, original, reproduction });
     }
 
     /// Returns `true` if no bit differs.
     pub fn identical(&self) -> bool {
-        self.values_different == 0 && !self.parted
+        self.values_different == 0 && !self.diverged
     }
 
     /// Returns `true` if the mean absolute difference of each series is at most `tolerance` times its mean absolute
     /// value.
     pub fn within(&self, tolerance: f64) -> bool {
-        let near = |sums: &Sums| !sums.unequal && sums.difference <= tolerance * sums.size;
-        !self.parted && self.series.len() < SERIES_MAX && self.series.values().all(near)
+        let near = |sums: &SeriesSums| !sums.missing_in_one && sums.difference <= tolerance * sums.original;
+        !self.diverged && self.series.len() < SERIES_MAX && self.series.values().all(near)
     }
 
     /// Statistics of each series, largest relative difference first.
@@ -128,23 +128,23 @@ impl Comparison {
     }
 }
 
-fn agreement(name: &str, sums: &Sums) -> SeriesAgreement {
+fn agreement(name: &str, sums: &SeriesSums) -> SeriesAgreement {
     let mean = |sum: f64| sum / sums.values.max(1) as f64;
-    let share = if sums.difference == 0.0 { Some(0.0) } else { Some(sums.difference / sums.size) };
+    let relative = if sums.difference == 0.0 { Some(0.0) } else { Some(sums.difference / sums.original) };
     SeriesAgreement {
         name: name.to_owned(),
         values: sums.values,
         different: sums.different,
-        mean_size: mean(sums.size),
+        mean_size: mean(sums.original),
         mean_difference: mean(sums.difference),
-        share: share.filter(|share| share.is_finite() && !sums.unequal),
+        share: relative.filter(|relative| relative.is_finite() && !sums.missing_in_one),
         largest_difference: sums.largest,
         largest_at: sums.largest_at,
     }
 }
 
 /// Key of a line: step, kind and names. Lines with equal keys have the same values in the same order.
-fn what(line: &MetricsLine) -> String {
+fn line_key(line: &MetricsLine) -> String {
     let names = |names: &mut dyn Iterator<Item = &String>| names.map(String::as_str).collect::<Vec<_>>().join(" ");
     match line {
         MetricsLine::Train { step, epoch, batch, values, .. } => {

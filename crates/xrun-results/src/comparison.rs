@@ -20,14 +20,14 @@ pub struct Comparison {
     /// The runs, in the order of the command line.
     pub runs: Vec<ComparedRun>,
     /// Keys of the resolved experiments whose values differ.
-    pub differences: Vec<Difference>,
+    pub differences: Vec<KeyDifference>,
     /// Differences in code, data, machine and device.
-    pub surroundings: Vec<Difference>,
+    pub surroundings: Vec<KeyDifference>,
 }
 
 /// A key whose value is not the same in all runs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Difference {
+pub struct KeyDifference {
     /// A dotted key such as `cleanup.every_steps`, or a name such as `machine: processor`.
     pub key: String,
     /// Value of each run, in the order of `runs`; `null` if it has none.

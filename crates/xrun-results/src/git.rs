@@ -37,7 +37,7 @@ const INDEX_PARTS_MAX: usize = 16;
 
 const BOOLEAN: &[&str] = &["true", "false"];
 /// Settings that decide how objects, references and files are read. None can name a program or a file.
-const CARRIED_OVER: &[(&str, &[&str])] = &[
+const COPIED_SETTINGS: &[(&str, &[&str])] = &[
     ("extensions.objectformat", &["sha1", "sha256"]),
     ("extensions.refstorage", &["files", "reftable"]),
     ("core.filemode", BOOLEAN),
@@ -71,7 +71,7 @@ pub enum Committed {
 
 /// Returns the commit of a directory; with `patch` also its uncommitted changes.
 pub fn state(folder: &Path, patch: bool) -> State {
-    let checkout = match Checkout::of(folder) {
+    let checkout = match Checkout::open(folder) {
         Ok(Some(checkout)) => checkout,
         Ok(None) => return State::default(),
         Err(why) => {
@@ -92,11 +92,11 @@ pub fn state(folder: &Path, patch: bool) -> State {
 
 /// Asks git whether files of a directory are tracked. Without a checkout they are not.
 pub fn committed(folder: &Path) -> Committed {
-    match Checkout::of(folder) {
+    match Checkout::open(folder) {
         Ok(None) => Committed::No,
         Ok(Some(checkout)) => {
             let files = checkout
-                .ask(folder, &["ls-files", "-z", "--", "."], &[], |out| out.take(1).read_to_end(&mut Vec::new()));
+                .run(folder, &["ls-files", "-z", "--", "."], &[], |out| out.take(1).read_to_end(&mut Vec::new()));
             match files {
                 Ok(0) => Committed::No,
                 Ok(_) => Committed::Yes,
@@ -110,58 +110,58 @@ pub fn committed(folder: &Path) -> Committed {
 /// A checkout and the temporary directory that replaces its `.git`.
 struct Checkout {
     root: PathBuf,
-    ours: tempfile::TempDir,
+    git_directory: tempfile::TempDir,
 }
 
 impl Checkout {
     /// Returns `None` if there is no checkout.
-    fn of(folder: &Path) -> io::Result<Option<Self>> {
+    fn open(folder: &Path) -> io::Result<Option<Self>> {
         let folder = std::fs::canonicalize(folder)?;
         let Some(root) = folder.ancestors().find(|above| above.join(".git").symlink_metadata().is_ok()) else {
             return Ok(None);
         };
-        let theirs = git_folder(root)?;
-        let shared = match small(&theirs.join("commondir"))? {
-            Some(path) => theirs.join(path.trim_end()),
-            None => theirs.clone(),
+        let original = git_folder(root)?;
+        let shared = match read_small(&original.join("commondir"))? {
+            Some(path) => original.join(path.trim_end()),
+            None => original.clone(),
         };
-        let checkout = Self { root: root.to_path_buf(), ours: folder_of_ours()? };
-        checkout.fill(&theirs, &shared)?;
+        let checkout = Self { root: root.to_path_buf(), git_directory: temporary_directory()? };
+        checkout.populate(&original, &shared)?;
         Ok(Some(checkout))
     }
 
-    fn fill(&self, theirs: &Path, shared: &Path) -> io::Result<()> {
-        let ours = |name: &str| self.ours.path().join(name);
-        let link = |from: PathBuf, name: &str| if from.exists() { symlink(&from, &ours(name)) } else { Ok(()) };
+    fn populate(&self, original: &Path, shared: &Path) -> io::Result<()> {
+        let target = |name: &str| self.git_directory.path().join(name);
+        let link = |from: PathBuf, name: &str| if from.exists() { symlink(&from, &target(name)) } else { Ok(()) };
         for name in ["objects", "refs", "packed-refs"] {
             link(shared.join(name), name)?;
         }
         // In a linked worktree this holds `HEAD` alone, so the commit is unknown there.
-        link(theirs.join("reftable"), "reftable")?;
-        let parts = std::fs::read_dir(theirs)?.flatten().map(|entry| entry.file_name());
+        link(original.join("reftable"), "reftable")?;
+        let parts = std::fs::read_dir(original)?.flatten().map(|entry| entry.file_name());
         let parts = parts.filter(|name| name.to_string_lossy().starts_with("sharedindex."));
         for name in parts.take(INDEX_PARTS_MAX) {
-            symlink(&theirs.join(&name), &self.ours.path().join(&name))?;
+            symlink(&original.join(&name), &self.git_directory.path().join(&name))?;
         }
-        copy(&theirs.join("HEAD"), &ours("HEAD"), SMALL_BYTES_MAX)?;
-        copy(&theirs.join("index"), &ours("index"), INDEX_BYTES_MAX)?;
-        std::fs::create_dir(ours("info"))?;
-        copy(&shared.join("info/attributes"), &ours("info/attributes"), SMALL_BYTES_MAX)?;
+        copy(&original.join("HEAD"), &target("HEAD"), SMALL_BYTES_MAX)?;
+        copy(&original.join("index"), &target("index"), INDEX_BYTES_MAX)?;
+        std::fs::create_dir(target("info"))?;
+        copy(&shared.join("info/attributes"), &target("info/attributes"), SMALL_BYTES_MAX)?;
         // Read as a plain file: includes are not followed, and no repository configuration applies yet.
-        let said = ours("theirs");
-        copy(&shared.join("config"), &said, SMALL_BYTES_MAX)?;
-        let settings = self.settings(&said, &["--list"])?;
-        let of_worktree = ours("theirs of the worktree");
-        if last_of(&settings, "extensions.worktreeconfig").is_some() {
-            copy(&theirs.join("config.worktree"), &of_worktree, SMALL_BYTES_MAX)?;
+        let copied = target("original");
+        copy(&shared.join("config"), &copied, SMALL_BYTES_MAX)?;
+        let settings = self.settings(&copied, &["--list"])?;
+        let of_worktree = target("original-worktree");
+        if effective_value(&settings, "extensions.worktreeconfig").is_some() {
+            copy(&original.join("config.worktree"), &of_worktree, SMALL_BYTES_MAX)?;
         }
-        self.check_root(theirs, &[&settings, &self.settings(&of_worktree, &["--list"])?])?;
+        self.check_root(original, &[&settings, &self.settings(&of_worktree, &["--list"])?])?;
         // Normalised by git: `no`, `off` and `0` become `false`.
-        let pattern = CARRIED_OVER.iter().filter(|(_, values)| *values == BOOLEAN).map(|(key, _)| *key);
+        let pattern = COPIED_SETTINGS.iter().filter(|(_, values)| *values == BOOLEAN).map(|(key, _)| *key);
         let pattern = format!("^({})$", pattern.collect::<Vec<_>>().join("|").replace('.', "\\."));
-        let booleans = self.settings(&said, &["--type=bool", "--get-regexp", &pattern]).unwrap_or_default();
+        let booleans = self.settings(&copied, &["--type=bool", "--get-regexp", &pattern]).unwrap_or_default();
         let configuration = configuration(&(settings + &booleans));
-        xrun_core::files::write::replace(&ours("config"), configuration.as_bytes()).map_err(|error| error.source)
+        xrun_core::files::write::replace(&target("config"), configuration.as_bytes()).map_err(|error| error.source)
     }
 
     /// Settings of a configuration file as `key
@@ -176,11 +176,11 @@ impl Checkout {
 
     /// Rejects a `core.worktree` that names another directory: files there would be compared with the commit. A
     /// submodule names its own root.
-    fn check_root(&self, theirs: &Path, settings: &[&str]) -> io::Result<()> {
-        let named = settings.iter().rev().find_map(|settings| last_of(settings, "core.worktree"));
+    fn check_root(&self, original: &Path, settings: &[&str]) -> io::Result<()> {
+        let named = settings.iter().rev().find_map(|settings| effective_value(settings, "core.worktree"));
         match named {
-            Some(root) if std::fs::canonicalize(theirs.join(root)).ok().as_deref() != Some(self.root.as_path()) => {
-                Err(io::Error::other("`core.worktree` of the checkout names another folder for its files"))
+            Some(root) if std::fs::canonicalize(original.join(root)).ok().as_deref() != Some(self.root.as_path()) => {
+                Err(io::Error::other("`core.worktree` of the checkout names another directory"))
             }
             _ => Ok(()),
         }
@@ -190,17 +190,17 @@ impl Checkout {
     fn changes(&self) -> io::Result<(String, Option<String>)> {
         // Comparing a submodule with its commit would read the submodule's own configuration, so they are marked
         // unchanged in the copied index.
-        let submodules = self.ask(&self.root, &["ls-files", "--stage", "-z"], &[], submodules)?;
+        let submodules = self.run(&self.root, &["ls-files", "--stage", "-z"], &[], submodules)?;
         if !submodules.is_empty() {
             self.text(&["update-index", "--assume-unchanged", "--"], &submodules)?;
         }
-        let changed = self.ask(&self.root, &["diff", "--name-only", "--no-renames", "-z", "HEAD", "--"], &[], paths)?;
+        let changed = self.run(&self.root, &["diff", "--name-only", "--no-renames", "-z", "HEAD", "--"], &[], paths)?;
         let (hidden, changed): (Vec<_>, Vec<_>) = changed.into_iter().partition(|path| secrets::is_file(path));
-        let converted = match changed.is_empty() {
+        let filtered = match changed.is_empty() {
             true => Vec::new(),
-            false => self.ask(&self.root, &["check-attr", "-z", "filter", "--"], &changed, paths_with_filter)?,
+            false => self.run(&self.root, &["check-attr", "-z", "filter", "--"], &changed, paths_with_filter)?,
         };
-        let kept: Vec<String> = changed.into_iter().filter(|path| !converted.contains(path)).collect();
+        let kept: Vec<String> = changed.into_iter().filter(|path| !filtered.contains(path)).collect();
         let patch = match kept.is_empty() {
             true => String::new(),
             false => {
@@ -208,18 +208,16 @@ impl Checkout {
                 secrets::text(&self.text(&words, &kept)?)
             }
         };
-        let left_out = [
-            (hidden.len(), "likely to hold secrets by the name"),
-            (converted.len(), "which a filter of git would convert"),
-        ];
+        let left_out =
+            [(hidden.len(), "likely to hold secrets, by name"), (filtered.len(), "that a git filter would convert")];
         let left_out = left_out.iter().filter(|(files, _)| *files > 0);
         let left_out: Vec<String> =
-            left_out.map(|(files, why)| format!("{}, {why}", counted(*files as u64, "changed file"))).collect();
+            left_out.map(|(files, why)| format!("{} {why}", counted(*files as u64, "changed file"))).collect();
         Ok((patch, Some(left_out.join("; ")).filter(|text| !text.is_empty())))
     }
 
     fn text(&self, words: &[&str], more: &[String]) -> io::Result<String> {
-        self.ask(&self.root, words, more, |out| {
+        self.run(&self.root, words, more, |out| {
             let mut bytes = Vec::new();
             out.take(PATCH_BYTES_MAX).read_to_end(&mut bytes)?;
             Ok(String::from_utf8_lossy(&bytes).into_owned())
@@ -227,7 +225,7 @@ impl Checkout {
     }
 
     /// Runs git and returns the result of `read` on its output. If `read` stops early, git's exit status is ignored.
-    fn ask<T: Send + 'static>(
+    fn run<T: Send + 'static>(
         &self,
         folder: &Path,
         words: &[&str],
@@ -246,7 +244,7 @@ impl Checkout {
             .arg(folder)
             .args(words)
             .args(more)
-            .env("GIT_DIR", self.ours.path())
+            .env("GIT_DIR", self.git_directory.path())
             .env("GIT_WORK_TREE", &self.root)
             .envs([("GIT_CONFIG_NOSYSTEM", "1"), ("GIT_CONFIG_GLOBAL", "/dev/null"), ("GIT_OPTIONAL_LOCKS", "0")])
             // Attributes as committed: a file in the checkout may be a pipe.
@@ -269,13 +267,13 @@ impl Checkout {
             let _ = answer.send((read, rest == 0));
         })?;
         match answered.recv_timeout(TIME_LIMIT) {
-            Ok((read, to_the_end)) => {
+            Ok((read, at_end)) => {
                 // Either git has closed its output and exits, or it is killed.
-                if !to_the_end {
+                if !at_end {
                     kill(&mut child);
                 }
                 let status = child.wait()?;
-                match status.success() || !to_the_end {
+                match status.success() || !at_end {
                     true => read,
                     false => Err(io::Error::other("git could not read the checkout")),
                 }
@@ -290,18 +288,18 @@ impl Checkout {
 }
 
 /// Creates a directory in the temporary directory or, if that is missing or full, in the cache.
-fn folder_of_ours() -> io::Result<tempfile::TempDir> {
+fn temporary_directory() -> io::Result<tempfile::TempDir> {
     tempfile::tempdir().or_else(|error| {
         let cache = cache::folder();
         let made = cache::make(&cache).and_then(|()| tempfile::tempdir_in(&cache));
-        made.map_err(|_| io::Error::other(format!("there is no temporary folder ({error}); set TMPDIR")))
+        made.map_err(|_| io::Error::other(format!("no temporary directory could be created ({error}); set TMPDIR")))
     })
 }
 
 /// Effective value of a key. `settings`: output of `git config --null --list`.
-fn last_of<'a>(settings: &'a str, key: &str) -> Option<&'a str> {
-    let given = settings.split('\0').filter_map(|setting| setting.split_once('\n'));
-    given.rev().find(|(given, _)| *given == key).map(|(_, value)| value)
+fn effective_value<'a>(settings: &'a str, key: &str) -> Option<&'a str> {
+    let pairs = settings.split('\0').filter_map(|setting| setting.split_once('\n'));
+    pairs.rev().find(|(name, _)| *name == key).map(|(_, value)| value)
 }
 
 /// Kills the process group of the child.
@@ -320,13 +318,13 @@ fn git_folder(root: &Path) -> io::Result<PathBuf> {
     if place.is_dir() {
         return Ok(place);
     }
-    let text = small(&place)?.unwrap_or_default();
-    let path = text.strip_prefix("gitdir:").ok_or_else(|| io::Error::other("`.git` leads nowhere"))?;
+    let text = read_small(&place)?.unwrap_or_default();
+    let path = text.strip_prefix("gitdir:").ok_or_else(|| io::Error::other("`.git` names no directory"))?;
     Ok(root.join(path.trim()))
 }
 
 /// Reads a short file; `None` if it does not exist.
-fn small(path: &Path) -> io::Result<Option<String>> {
+fn read_small(path: &Path) -> io::Result<Option<String>> {
     match file::bytes(path, SMALL_BYTES_MAX) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         bytes => bytes.map(|bytes| Some(String::from_utf8_lossy(&bytes).into_owned())),
@@ -334,15 +332,15 @@ fn small(path: &Path) -> io::Result<Option<String>> {
 }
 
 /// Copies a regular file, if it exists, with its modification time: git compares an index with the times of files.
-fn copy(from: &Path, to: &Path, most: u64) -> io::Result<()> {
+fn copy(from: &Path, to: &Path, max_bytes: u64) -> io::Result<()> {
     let file = match file::open(from) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         file => file?,
     };
     let changed = file.metadata()?.modified()?;
     let mut copy = file::open_own(to, OpenOptions::new().write(true).create_new(true))?;
-    if io::copy(&mut file.take(most), &mut copy)? == most {
-        return Err(io::Error::other("a file of the checkout is too long"));
+    if io::copy(&mut file.take(max_bytes), &mut copy)? == max_bytes {
+        return Err(io::Error::other("a file of the checkout is too large"));
     }
     copy.set_modified(changed)
 }
@@ -360,8 +358,8 @@ fn symlink(_: &Path, _: &Path) -> io::Result<()> {
 /// Generated configuration. `settings`: the checkout's, as `git config --null --list` prints them.
 fn configuration(settings: &str) -> String {
     let mut text = "[core]\n\trepositoryFormatVersion = 1\n\tbare = false\n".to_owned();
-    for (key, values) in CARRIED_OVER {
-        let last = last_of(settings, key).map(str::to_lowercase);
+    for (key, values) in COPIED_SETTINGS {
+        let last = effective_value(settings, key).map(str::to_lowercase);
         if let (Some(value), Some((section, name))) =
             (last.filter(|value| values.contains(&value.as_str())), key.split_once('.'))
         {
@@ -372,37 +370,37 @@ fn configuration(settings: &str) -> String {
 }
 
 /// NUL-terminated texts that `keep` accepts, at most [`PATHS_MAX`].
-fn texts<T>(out: &mut dyn Read, mut keep: impl FnMut(String) -> Option<T>) -> io::Result<Vec<T>> {
+fn nul_terminated<T>(out: &mut dyn Read, mut keep: impl FnMut(String) -> Option<T>) -> io::Result<Vec<T>> {
     let (mut reader, mut kept, mut bytes, mut text) = (BufReader::new(out), Vec::new(), 0, Vec::new());
     loop {
         text.clear();
         let length = reader.by_ref().take(PATH_BYTES_MAX).read_until(0, &mut text)? as u64;
         let Some((0, text)) = text.split_last() else {
-            return if text.is_empty() { Ok(kept) } else { Err(io::Error::other("a name has no end")) };
+            return if text.is_empty() { Ok(kept) } else { Err(io::Error::other("a file name is not terminated")) };
         };
         // A name that is not UTF-8 is skipped: no argument list could hold it.
         let Some(one) = std::str::from_utf8(text).ok().and_then(|text| keep(text.to_owned())) else { continue };
         kept.push(one);
         bytes += length;
         if kept.len() > PATHS_MAX || bytes > PATH_BYTES_MAX {
-            return Err(io::Error::other("there are too many of them"));
+            return Err(io::Error::other("too many files"));
         }
     }
 }
 
 fn paths(out: &mut dyn Read) -> io::Result<Vec<String>> {
-    texts(out, Some)
+    nul_terminated(out, Some)
 }
 
 /// Parses the output of `ls-files --stage`.
 fn submodules(out: &mut dyn Read) -> io::Result<Vec<String>> {
-    texts(out, |line| Some(line.strip_prefix("160000 ")?.split_once('\t')?.1.to_owned()))
+    nul_terminated(out, |line| Some(line.strip_prefix("160000 ")?.split_once('\t')?.1.to_owned()))
 }
 
 /// Parses the output of `check-attr`: a path, the attribute's name and its value in turn.
 fn paths_with_filter(out: &mut dyn Read) -> io::Result<Vec<String>> {
     let (mut at, mut path) = (0, String::new());
-    texts(out, |text| {
+    nul_terminated(out, |text| {
         at += 1;
         match at % 3 {
             1 => path = text,
@@ -419,9 +417,9 @@ mod tests {
 
     #[test]
     fn only_known_values_of_known_settings_are_carried_over() {
-        let theirs = "core.bare\nfalse\0core.filemode\nfalse\0core.fsmonitor\ntouch a\0extensions.objectformat\nsha256\0\
+        let original = "core.bare\nfalse\0core.filemode\nfalse\0core.fsmonitor\ntouch a\0extensions.objectformat\nsha256\0\
                       filter.x.clean\ntouch a\0core.eol\nlf\n[filter \"x\"]\0";
-        let ours = configuration(theirs);
+        let ours = configuration(original);
         assert!(ours.contains("filemode = false") && ours.contains("objectformat = sha256"), "{ours}");
         assert!(!ours.contains("touch") && !ours.contains("filter") && !ours.contains("eol"), "{ours}");
     }

@@ -85,16 +85,16 @@ pub struct Entry {
 
 /// A directory that may be a run; ordered by time.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Place {
+struct RunDirectory {
     time: String,
     /// Creation time, which orders runs of the same second; `None` if the file system does not record it.
-    made: Option<SystemTime>,
+    created: Option<SystemTime>,
     run: String,
     experiment: String,
     path: PathBuf,
 }
 
-impl Place {
+impl RunDirectory {
     fn name(&self) -> String {
         format!("{}/{}", self.experiment, self.run)
     }
@@ -107,14 +107,14 @@ pub fn runs(results: &Path) -> Vec<Entry> {
 
 /// Iterates over the runs, newest first, optionally of one experiment. The files of a run are read on demand.
 pub fn newest_first(results: &Path, experiment: Option<&str>) -> impl ExactSizeIterator<Item = Entry> {
-    let mut places = places(results);
-    places.retain(|place| experiment.is_none_or(|name| name == place.experiment));
-    places.into_iter().rev().map(|place| entry_of(place.path, place.experiment, place.run))
+    let mut directories = run_directories(results);
+    directories.retain(|directory| experiment.is_none_or(|name| name == directory.experiment));
+    directories.into_iter().rev().map(|directory| read_entry(directory.path, directory.experiment, directory.run))
 }
 
 /// Times and directories of all runs, newest first. No file is read.
 pub fn folders_newest_first(results: &Path) -> impl Iterator<Item = (String, PathBuf)> {
-    places(results).into_iter().rev().map(|place| (place.time, place.path))
+    run_directories(results).into_iter().rev().map(|directory| (directory.time, directory.path))
 }
 
 /// Reads one run by its directory.
@@ -123,7 +123,7 @@ pub fn entry(run: &Path) -> Entry {
     let name = |path: Option<&Path>| {
         path.and_then(Path::file_name).map_or(String::new(), |name| name.to_string_lossy().into_owned())
     };
-    entry_of(run.to_path_buf(), name(absolute.parent()), name(Some(&absolute)))
+    read_entry(run.to_path_buf(), name(absolute.parent()), name(Some(&absolute)))
 }
 
 /// Finds the directory of the run called `text`: a path, `experiment/run`, the beginning of a run id or the part
@@ -135,45 +135,50 @@ pub fn find(results: &Path, text: &str) -> Result<PathBuf, IndexError> {
         return Ok(as_path.to_path_buf());
     }
     let text = text.trim_end_matches('/');
-    if let Some(apart) = apart(results, text) {
-        return Ok(apart);
+    if let Some(path) = find_elsewhere(results, text) {
+        return Ok(path);
     }
-    let places = places(results);
-    if places.is_empty() {
+    let directories = run_directories(results);
+    if directories.is_empty() {
         return Err(IndexError::Empty { results: results.to_path_buf() });
     }
     let (experiment, run) = text.rsplit_once('/').map_or((None, text), |(experiment, run)| (Some(experiment), run));
-    let of_experiment: Vec<&Place> =
-        places.iter().filter(|place| experiment.is_none_or(|name| name == place.experiment)).collect();
+    let in_experiment: Vec<&RunDirectory> =
+        directories.iter().filter(|directory| experiment.is_none_or(|name| name == directory.experiment)).collect();
     if let Some(back) = steps_back(run)
-        && !of_experiment.is_empty()
+        && !in_experiment.is_empty()
     {
-        return match of_experiment.iter().rev().nth(back) {
-            Some(place) => Ok(place.path.clone()),
-            None => Err(IndexError::TooFarBack { text: printable::line(text, 200), count: of_experiment.len() }),
+        return match in_experiment.iter().rev().nth(back) {
+            Some(directory) => Ok(directory.path.clone()),
+            None => Err(IndexError::TooFarBack { text: printable::line(text, 200), count: in_experiment.len() }),
         };
     }
-    let exact: Vec<&Place> = of_experiment.iter().copied().filter(|place| place.run == run).collect();
+    let exact: Vec<&RunDirectory> = in_experiment.iter().copied().filter(|directory| directory.run == run).collect();
     if exact.is_empty()
-        && let Some(newest) = places.iter().rev().find(|place| place.experiment == text)
+        && let Some(newest) = directories.iter().rev().find(|directory| directory.experiment == text)
     {
         return Ok(newest.path.clone());
     }
-    let alike = || {
-        let ends = |place: &Place| place.run.rsplit_once('_').is_some_and(|(_, hash)| hash == run);
-        of_experiment.iter().copied().filter(|place| place.run.starts_with(run) || ends(place)).collect()
+    let partial = || {
+        let ends_with_hash =
+            |directory: &RunDirectory| directory.run.rsplit_once('_').is_some_and(|(_, hash)| hash == run);
+        in_experiment
+            .iter()
+            .copied()
+            .filter(|directory| directory.run.starts_with(run) || ends_with_hash(directory))
+            .collect()
     };
-    let found = if run.is_empty() || !exact.is_empty() { exact } else { alike() };
+    let found = if run.is_empty() || !exact.is_empty() { exact } else { partial() };
     match found.as_slice() {
-        [place] => Ok(place.path.clone()),
-        [] => Err(not_found(&places, text)),
+        [directory] => Ok(directory.path.clone()),
+        [] => Err(not_found(&directories, text)),
         _ => Err(IndexError::Ambiguous { text: printable::line(text, 200), candidates: candidates(&found) }),
     }
 }
 
 /// Finds a run that is not in its experiment's own directory: `reference/experiment`, `experiment/reproductions/run`
 /// (or `experiment/run`), `experiment/sweeps/sweep/points/0001-1`.
-fn apart(results: &Path, text: &str) -> Option<PathBuf> {
+fn find_elsewhere(results: &Path, text: &str) -> Option<PathBuf> {
     let path = results.join(text);
     let in_name = text.matches('/').count() > 1 || text.starts_with(&format!("{}/", layout::REFERENCE));
     if in_name && is_run(&path) {
@@ -193,25 +198,25 @@ fn steps_back(run: &str) -> Option<usize> {
     }
 }
 
-fn not_found(places: &[Place], text: &str) -> IndexError {
-    let names: Vec<String> = places.iter().rev().map(Place::name).collect();
-    let experiments = places.iter().map(|place| place.experiment.as_str());
+fn not_found(directories: &[RunDirectory], text: &str) -> IndexError {
+    let names: Vec<String> = directories.iter().rev().map(RunDirectory::name).collect();
+    let experiments = directories.iter().map(|directory| directory.experiment.as_str());
     let suggestion = match nearest(text.split('/').next().unwrap_or(text), experiments) {
         Some(experiment) if !text.contains('/') => Some(format!("{experiment}/latest")),
         _ => nearest(text, names.iter().map(String::as_str))
-            .or_else(|| nearest(text, places.iter().map(|place| place.run.as_str())))
+            .or_else(|| nearest(text, directories.iter().map(|directory| directory.run.as_str())))
             .map(str::to_owned),
     };
     IndexError::NotFound {
         text: printable::line(text, 200),
         suggestion: suggestion.map(|near| printable::line(&near, 200)),
-        candidates: candidates(&places.iter().collect::<Vec<_>>()),
+        candidates: candidates(&directories.iter().collect::<Vec<_>>()),
     }
 }
 
 /// Names of the experiments that have runs, sorted.
 pub fn experiments(results: &Path) -> Vec<String> {
-    let names: BTreeSet<String> = places(results).into_iter().map(|place| place.experiment).collect();
+    let names: BTreeSet<String> = run_directories(results).into_iter().map(|directory| directory.experiment).collect();
     names.into_iter().collect()
 }
 
@@ -234,19 +239,28 @@ pub fn known_experiment(results: &Path, name: &str) -> Result<(), IndexError> {
 
 /// Newest finished run of any experiment with this fingerprint on this kind of device (`cpu`, `cuda`, `vulkan`).
 pub fn finished(results: &Path, fingerprint: &str, device: &str) -> Option<PathBuf> {
-    let same = |place: &Place| {
-        let manifest = read::manifest(&place.path).ok()?;
+    let same = |directory: &RunDirectory| {
+        let manifest = read::manifest(&directory.path).ok()?;
         let kind = manifest.device.chosen.split(':').next().unwrap_or_default();
-        let summary = read::summary(&place.path).ok()??;
+        let summary = read::summary(&directory.path).ok()??;
         let good = matches!(summary.outcome, Outcome::Finished | Outcome::StoppedEarly);
         (manifest.fingerprint == fingerprint && kind == device && good).then_some(())
     };
-    places(results).into_iter().rev().find(|place| same(place).is_some()).map(|place| place.path)
+    run_directories(results)
+        .into_iter()
+        .rev()
+        .find(|directory| same(directory).is_some())
+        .map(|directory| directory.path)
 }
 
-fn candidates(places: &[&Place]) -> Candidates {
-    let names = places.iter().rev().take(CANDIDATES_MAX).map(|place| printable::line(&place.name(), 200)).collect();
-    Candidates { names, count: places.len() }
+fn candidates(directories: &[&RunDirectory]) -> Candidates {
+    let names = directories
+        .iter()
+        .rev()
+        .take(CANDIDATES_MAX)
+        .map(|directory| printable::line(&directory.name(), 200))
+        .collect();
+    Candidates { names, count: directories.len() }
 }
 
 /// Returns `true` if a directory is that of a run.
@@ -272,29 +286,29 @@ pub fn within(folder: &Path) -> Vec<PathBuf> {
 }
 
 /// Subdirectories of an experiment that hold other runs than its own.
-const APART: [&str; 2] = [layout::SWEEPS, layout::REPRODUCTIONS];
+const OTHER_RUNS: [&str; 2] = [layout::SWEEPS, layout::REPRODUCTIONS];
 
 /// Directories two levels below `results`, oldest first, at most [`RUNS_MAX`].
-fn places(results: &Path) -> Vec<Place> {
+fn run_directories(results: &Path) -> Vec<RunDirectory> {
     let root = std::fs::canonicalize(results).unwrap_or_else(|_| results.to_path_buf());
     let mut newest = BinaryHeap::new();
     for (experiment, folder) in folders(results, &root) {
-        for (run, path) in folders(&folder, &root).filter(|(name, _)| !APART.contains(&name.as_str())) {
+        for (run, path) in folders(&folder, &root).filter(|(name, _)| !OTHER_RUNS.contains(&name.as_str())) {
             // Committed results are found by name and never count as the newest: git gives them the time of the
             // checkout.
-            if experiment == layout::REFERENCE && !begins_with_a_date(&run) {
+            if experiment == layout::REFERENCE && !starts_with_date(&run) {
                 continue;
             }
-            let (time, made) = times_of(&run, &path);
-            newest.push(Reverse(Place { time, made, run, experiment: experiment.clone(), path }));
+            let (time, created) = run_times(&run, &path);
+            newest.push(Reverse(RunDirectory { time, created, run, experiment: experiment.clone(), path }));
             if newest.len() > RUNS_MAX {
                 newest.pop();
             }
         }
     }
-    let mut places: Vec<Place> = newest.into_iter().map(|Reverse(place)| place).collect();
-    places.sort();
-    places
+    let mut directories: Vec<RunDirectory> = newest.into_iter().map(|Reverse(directory)| directory).collect();
+    directories.sort();
+    directories
 }
 
 /// Subdirectories. Symlinks into the results themselves (`latest`) are skipped, so that nothing counts twice;
@@ -309,25 +323,25 @@ fn folders<'a>(folder: &Path, root: &'a Path) -> impl Iterator<Item = (String, P
     })
 }
 
-fn begins_with_a_date(run: &str) -> bool {
+fn starts_with_date(run: &str) -> bool {
     chrono::NaiveDate::parse_from_str(run.get(..10).unwrap_or(""), "%Y-%m-%d").is_ok()
 }
 
 /// Time of a run in the format of run ids, and the creation time of its directory.
-fn times_of(run: &str, path: &Path) -> (String, Option<SystemTime>) {
+fn run_times(run: &str, path: &Path) -> (String, Option<SystemTime>) {
     let metadata = std::fs::metadata(path).ok();
-    let made = metadata.as_ref().and_then(|metadata| metadata.created().ok());
-    if begins_with_a_date(run) {
-        return (run.get(..SECOND_CHARACTERS).unwrap_or(run).to_owned(), made);
+    let created = metadata.as_ref().and_then(|metadata| metadata.created().ok());
+    if starts_with_date(run) {
+        return (run.get(..SECOND_CHARACTERS).unwrap_or(run).to_owned(), created);
     }
     let changed = metadata.and_then(|metadata| metadata.modified().ok());
     let time = changed.map_or(String::new(), |time| {
         chrono::DateTime::<chrono::Utc>::from(time).format("%Y-%m-%dT%H-%M-%S").to_string()
     });
-    (time, made)
+    (time, created)
 }
 
-fn entry_of(path: PathBuf, experiment: String, run: String) -> Entry {
+fn read_entry(path: PathBuf, experiment: String, run: String) -> Entry {
     let manifest = read::manifest(&path);
     let summary = read::summary(&path);
     let mut state = match (&manifest, &summary) {
@@ -351,8 +365,8 @@ fn entry_of(path: PathBuf, experiment: String, run: String) -> Entry {
             best.clone_from(&summary.best);
         }
         _ => {
-            let (metrics, metrics_damaged) = tail::<MetricsLine>(&path.join(layout::METRICS));
-            let (memory, memory_damaged) = tail::<MemoryLine>(&path.join(layout::MEMORY));
+            let (metrics, metrics_damaged) = read_tail::<MetricsLine>(&path.join(layout::METRICS));
+            let (memory, memory_damaged) = read_tail::<MemoryLine>(&path.join(layout::MEMORY));
             for (name, damaged) in [(layout::METRICS, metrics_damaged), (layout::MEMORY, memory_damaged)] {
                 if damaged && state != RunState::Running {
                     state = RunState::Unreadable(format!("a line of {} is damaged", path.join(name).display()));
@@ -406,7 +420,7 @@ fn best_so_far(run: &Path, newest: &[MetricsLine], plan: Option<&PlanFile>) -> O
     };
     let before = match saved {
         // A command has no checkpoint that records its best, so a long file is read from the start.
-        None if is_longer_than_its_end(run) => {
+        None if is_longer_than_tail(run) => {
             let lines = read::metrics(run).into_iter().flatten().flatten();
             lines.fold(None, |best, line| better_of(best, &line))
         }
@@ -416,7 +430,7 @@ fn best_so_far(run: &Path, newest: &[MetricsLine], plan: Option<&PlanFile>) -> O
 }
 
 /// Returns `true` if the metrics are longer than the part that is read from their end.
-fn is_longer_than_its_end(run: &Path) -> bool {
+fn is_longer_than_tail(run: &Path) -> bool {
     std::fs::metadata(run.join(layout::METRICS)).is_ok_and(|found| found.len() > TAIL_BYTES_MAX)
 }
 
@@ -434,7 +448,7 @@ pub fn is_locked(run: &Path) -> bool {
 }
 
 /// Records at the end of a file of lines, and whether one of them is damaged.
-fn tail<T: DeserializeOwned>(path: &Path) -> (Vec<T>, bool) {
+fn read_tail<T: DeserializeOwned>(path: &Path) -> (Vec<T>, bool) {
     let News { records, damaged, .. } = Tail::new(path, TAIL_BYTES_MAX).news();
     (records, damaged)
 }

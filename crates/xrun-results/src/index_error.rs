@@ -4,18 +4,19 @@ use std::fmt;
 use std::path::PathBuf;
 
 use xrun_core::invocation;
+use xrun_core::units::counted;
 
 /// A name that matches no run, or several.
 #[derive(Debug, thiserror::Error)]
 pub enum IndexError {
     /// The directory contains no run.
-    #[error("there is no run in {}; start one with `{} FILE`, or name another folder with --results DIR", results.display(), invocation::program())]
+    #[error("no runs in {}; start one with `{} FILE`, or name another directory with --results DIR", results.display(), invocation::program())]
     Empty {
         /// The results directory.
         results: PathBuf,
     },
     /// No run has this name.
-    #[error("no run is called \"{text}\"{}; there are{candidates}", suggestion.as_ref().map_or(String::new(), |near| format!("; did you mean \"{near}\"?")))]
+    #[error("no run named \"{text}\"{}; known runs:{candidates}", suggestion.as_ref().map_or(String::new(), |near| format!("; did you mean \"{near}\"?")))]
     NotFound {
         /// The name, escaped for a terminal.
         text: String,
@@ -25,7 +26,7 @@ pub enum IndexError {
         candidates: Candidates,
     },
     /// The name matches several runs.
-    #[error("\"{text}\" may be any of {} runs; write more of the name{candidates}", candidates.count)]
+    #[error("\"{text}\" matches {} runs; type more of the name:{candidates}", candidates.count)]
     Ambiguous {
         /// The name, escaped for a terminal.
         text: String,
@@ -33,7 +34,7 @@ pub enum IndexError {
         candidates: Candidates,
     },
     /// No experiment with runs has this name.
-    #[error("no experiment is called \"{text}\"{}; there are runs of{candidates}", suggestion.as_ref().map_or(String::new(), |near| format!("; did you mean \"{near}\"?")))]
+    #[error("no experiment named \"{text}\"{}; experiments with runs:{candidates}", suggestion.as_ref().map_or(String::new(), |near| format!("; did you mean \"{near}\"?")))]
     NoExperiment {
         /// The name, escaped for a terminal.
         text: String,
@@ -43,7 +44,7 @@ pub enum IndexError {
         candidates: Candidates,
     },
     /// `latest~5` of fewer than six runs.
-    #[error("\"{text}\" goes too far back: there are {count} runs")]
+    #[error("no run \"{text}\": there {} only {}", if *count == 1 { "is" } else { "are" }, counted(*count as u64, "run"))]
     TooFarBack {
         /// The name, escaped for a terminal.
         text: String,

@@ -36,7 +36,7 @@ pub fn wrong_tag(tag: &str) -> Option<&'static str> {
     match tag {
         "" => Some("is empty"),
         long if long.chars().count() > 60 => Some("has more than 60 characters"),
-        odd if !odd.chars().all(allowed) => Some("has other characters than letters, digits, `-`, `_`, `.` and `:`"),
+        odd if !odd.chars().all(allowed) => Some("may contain only letters, digits, `-`, `_`, `.` and `:`"),
         _ => None,
     }
 }

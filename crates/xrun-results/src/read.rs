@@ -27,7 +27,7 @@ pub enum ReadError {
         source: std::io::Error,
     },
     /// The record is damaged or was changed.
-    #[error("{} is not what it should be: {message}", path.display())]
+    #[error("{} is damaged: {message}", path.display())]
     Content {
         /// The file.
         path: PathBuf,
@@ -165,7 +165,7 @@ pub fn lines<T: DeserializeOwned>(path: PathBuf) -> Result<impl Iterator<Item = 
             Ok(_) if line.last() != Some(&b'\n') => {
                 ended = true;
                 let too_long = line.len() as u64 == LINE_BYTES_MAX;
-                let damage = if too_long { "is too long" } else { seal::DAMAGED };
+                let damage = if too_long { "too long" } else { seal::DAMAGED };
                 (too_long || is_whole_but_for_its_end(&line)).then(|| Err(content(damage.into())))
             }
             Ok(_) => Some(parsed(&line).map_err(content)),
@@ -176,6 +176,25 @@ pub fn lines<T: DeserializeOwned>(path: PathBuf) -> Result<impl Iterator<Item = 
             }
         }
     }))
+}
+
+/// Calls `handle` for each record and returns the number of damaged lines, which are skipped.
+///
+/// # Errors
+/// The file cannot be read, or an error of `handle`.
+pub fn for_each_record<T, E: From<ReadError>>(
+    lines: Result<impl Iterator<Item = Result<T, ReadError>>, ReadError>,
+    mut handle: impl FnMut(T) -> Result<(), E>,
+) -> Result<u64, E> {
+    let mut damaged = 0;
+    for line in lines? {
+        match line {
+            Ok(record) => handle(record)?,
+            Err(ReadError::Content { .. }) => damaged += 1,
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(damaged)
 }
 
 /// Parses a line, with or without its line break, and checks its checksum.

@@ -39,7 +39,7 @@ pub struct Reproduction {
     /// Number of values that differ in at least one bit.
     pub values_different: u64,
     /// First difference; `null` if there is none.
-    pub first_difference: Option<Difference>,
+    pub first_difference: Option<FirstDifference>,
     /// Statistics of each series of numbers.
     pub series: Vec<SeriesAgreement>,
     /// Changes of code, data and machine since the original.
@@ -78,7 +78,7 @@ impl Agreement {
 
 /// First difference of two runs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Difference {
+pub struct FirstDifference {
     /// Step of the line.
     pub step: u64,
     /// Name of the value: `loss of dummy steps`, `metric map50`, or `line` if the lines describe different things.

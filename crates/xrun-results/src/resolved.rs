@@ -60,7 +60,7 @@ pub fn sealed_text(path: &Path) -> Result<String, ReadError> {
     let bytes =
         file::bytes(path, FILE_BYTES_MAX).map_err(|source| ReadError::File { path: path.to_path_buf(), source })?;
     seal::check_text(&bytes).map_err(|_| ReadError::content(path, seal::DAMAGED))?;
-    String::from_utf8(bytes).map_err(|_| ReadError::content(path, "is not UTF-8"))
+    String::from_utf8(bytes).map_err(|_| ReadError::content(path, "not UTF-8"))
 }
 
 /// Formats a value on one line.

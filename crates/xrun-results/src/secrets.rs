@@ -19,21 +19,21 @@ use serde_json::Value;
 pub const MASK: &str = "***";
 
 /// Parts of names that mark a secret anywhere.
-const ANYWHERE: &[&str] =
+const SECRET_PARTS: &[&str] =
     &["password", "passwd", "passphrase", "secret", "credential", "apikey", "accesskey", "privatekey"];
 /// Last words of names that mark a secret.
-const LAST: &[&str] = &["pat", "pass", "pwd", "creds", "jwt", "cookie", "cookies", "token", "tokens"];
+const SECRET_LAST_WORDS: &[&str] = &["pat", "pass", "pwd", "creds", "jwt", "cookie", "cookies", "token", "tokens"];
 /// Words of names that mark a secret.
-const AS_WORD: &[&str] = &["auth", "oauth", "authorization", "bearer"];
+const SECRET_WORDS: &[&str] = &["auth", "oauth", "authorization", "bearer"];
 /// Last words of names that describe a secret (its location or kind) without being one.
-const NO_SECRET: &[&str] = &["env", "name", "type", "method", "mode", "file", "path"];
+const DESCRIPTIVE_LAST_WORDS: &[&str] = &["env", "name", "type", "method", "mode", "file", "path"];
 /// Words that make a following `token` harmless.
-const HARMLESS: &str = "added audio begin blank boi bos caption class cls concept decoder end eod eoi eos eot first forced \
+const HARMLESS_TOKEN_WORDS: &str = "added audio begin blank boi bos caption class cls concept decoder end eod eoi eos eot first forced \
     image img initializer input instance label last mask max metric middle min modifier next num output pad padding per \
     placeholder prefix prompt public response sample second sentinel sep separator single special split start stop suffix \
     target text think trigger unk unknown val video";
 /// Words that make a following `key` a secret.
-const OPENED: &str = "access account admin anthropic api app auth aws azure client cohere comet crypt decryption deploy \
+const KEY_WORDS: &str = "access account admin anthropic api app auth aws azure client cohere comet crypt decryption deploy \
     encryption gcp gemini github gitlab google groq hf hmac huggingface kaggle license master mistral mlflow neptune ngc \
     openai private root secret security service signature signing ssh storage subscription wandb";
 
@@ -43,12 +43,12 @@ fn is_among(list: &str, word: &str) -> bool {
 
 /// Confidence that a value is a secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Sure {
-    Perhaps,
-    Surely,
+enum Confidence {
+    Possible,
+    Certain,
 }
 
-fn parts(name: &str) -> Vec<String> {
+fn name_words(name: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let mut small = false;
     for letter in name.chars() {
@@ -65,26 +65,26 @@ fn parts(name: &str) -> Vec<String> {
 }
 
 /// Confidence that the value of a name is a secret; `None` if it is not.
-fn named(name: &str) -> Option<Sure> {
-    let words = parts(name);
+fn name_confidence(name: &str) -> Option<Confidence> {
+    let words = name_words(name);
     let (last, before) = words.split_last()?;
-    if NO_SECRET.contains(&last.as_str()) {
+    if DESCRIPTIVE_LAST_WORDS.contains(&last.as_str()) {
         return None;
     }
     let glued = words.concat().replace("secretar", "");
-    if ANYWHERE.iter().any(|part| glued.contains(part)) {
-        return Some(Sure::Surely);
+    if SECRET_PARTS.iter().any(|part| glued.contains(part)) {
+        return Some(Confidence::Certain);
     }
     let before = before.last().map_or("", String::as_str);
     let qualifier =
         |rest: &'static str| last.strip_suffix(rest).map(|glued| if glued.is_empty() { before } else { glued });
-    let key = qualifier("key").or_else(|| qualifier("keys")).is_some_and(|word| is_among(OPENED, word));
+    let key = qualifier("key").or_else(|| qualifier("keys")).is_some_and(|word| is_among(KEY_WORDS, word));
     let token = match qualifier("token").or_else(|| qualifier("tokens")) {
-        Some(word) => !is_among(HARMLESS, word),
-        None => LAST.contains(&last.as_str()) && !is_among(HARMLESS, before),
+        Some(word) => !is_among(HARMLESS_TOKEN_WORDS, word),
+        None => SECRET_LAST_WORDS.contains(&last.as_str()) && !is_among(HARMLESS_TOKEN_WORDS, before),
     };
-    let word = words.iter().any(|word| AS_WORD.contains(&word.as_str()));
-    (key || token || word).then_some(Sure::Perhaps)
+    let word = words.iter().any(|word| SECRET_WORDS.contains(&word.as_str()));
+    (key || token || word).then_some(Confidence::Possible)
 }
 
 fn is_key(name: &str) -> bool {
@@ -96,7 +96,7 @@ fn is_hexadecimal(value: &str) -> bool {
     value.len() >= 32 && value.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-fn is_plain(value: &str) -> bool {
+fn is_number_or_constant(value: &str) -> bool {
     is_number(value) || is_constant(value)
 }
 
@@ -118,10 +118,10 @@ fn is_placeholder(value: &str) -> bool {
 
 /// Masks the value of an option, an environment variable or a table's key.
 pub fn value<'a>(name: &str, value: &'a str) -> Cow<'a, str> {
-    match named(name) {
+    match name_confidence(name) {
         _ if value.is_empty() || is_placeholder(value) => value.into(),
-        Some(Sure::Surely) => MASK.into(),
-        Some(Sure::Perhaps) if !is_plain(value) => MASK.into(),
+        Some(Confidence::Certain) => MASK.into(),
+        Some(Confidence::Possible) if !is_number_or_constant(value) => MASK.into(),
         None if is_key(name) && is_hexadecimal(value) => MASK.into(),
         _ => text(value).into(),
     }
@@ -145,7 +145,7 @@ pub fn words(words: &[String]) -> Vec<String> {
         login |= rest == "login";
         let is_option = !dashes.is_empty() && is_name(rest);
         option = if is_option { Some(rest) } else { login.then_some("login-token") };
-        if login && is_option && named(rest).is_none() {
+        if login && is_option && name_confidence(rest).is_none() {
             option = Some("login-token");
         }
         login &= is_option || rest == "login";
@@ -161,18 +161,18 @@ fn is_name(text: &str) -> bool {
 /// list of strings is treated as a command line.
 pub fn table(of: &mut Value) {
     let mut found = Vec::new();
-    masked_value("", of, &mut found);
+    mask_in_place("", of, &mut found);
     if !found.is_empty() {
-        without(of, &found);
+        mask_occurrences(of, &found);
     }
 }
 
 /// Minimum length of a secret that is masked elsewhere; shorter ones occur by chance.
-const ELSEWHERE_BYTES_MIN: usize = 6;
+const KNOWN_SECRET_BYTES_MIN: usize = 6;
 
 /// Masks a known secret in a text where it is a whole word.
 pub fn without_value(text: &str, secret: &str) -> String {
-    if secret.len() < ELSEWHERE_BYTES_MIN || is_plain(secret) {
+    if secret.len() < KNOWN_SECRET_BYTES_MIN || is_number_or_constant(secret) {
         return text.to_owned();
     }
     let inside = |letter: Option<char>| letter.is_some_and(|letter| letter.is_alphanumeric() || letter == '_');
@@ -187,16 +187,16 @@ pub fn without_value(text: &str, secret: &str) -> String {
     masked + &text[kept..]
 }
 
-fn without(given: &mut Value, secrets: &[String]) {
+fn mask_occurrences(given: &mut Value, secrets: &[String]) {
     match given {
         Value::String(text) => secrets.iter().for_each(|secret| *text = without_value(text, secret)),
-        Value::Array(all) => all.iter_mut().for_each(|one| without(one, secrets)),
-        Value::Object(keys) => keys.values_mut().for_each(|inner| without(inner, secrets)),
+        Value::Array(all) => all.iter_mut().for_each(|one| mask_occurrences(one, secrets)),
+        Value::Object(keys) => keys.values_mut().for_each(|inner| mask_occurrences(inner, secrets)),
         _ => {}
     }
 }
 
-fn masked_value(name: &str, given: &mut Value, found: &mut Vec<String>) {
+fn mask_in_place(name: &str, given: &mut Value, found: &mut Vec<String>) {
     match given {
         Value::String(text) => {
             let masked = value(name, text).into_owned();
@@ -209,11 +209,11 @@ fn masked_value(name: &str, given: &mut Value, found: &mut Vec<String>) {
             let texts: Option<Vec<String>> = all.iter().map(|one| one.as_str().map(str::to_owned)).collect();
             match texts {
                 Some(texts) => *all = words(&texts).into_iter().map(Value::String).collect(),
-                None => all.iter_mut().for_each(|one| masked_value(name, one, found)),
+                None => all.iter_mut().for_each(|one| mask_in_place(name, one, found)),
             }
         }
-        Value::Object(keys) => keys.iter_mut().for_each(|(key, inner)| masked_value(key, inner, found)),
-        Value::Number(_) if named(name) == Some(Sure::Surely) => *given = MASK.into(),
+        Value::Object(keys) => keys.iter_mut().for_each(|(key, inner)| mask_in_place(key, inner, found)),
+        Value::Number(_) if name_confidence(name) == Some(Confidence::Certain) => *given = MASK.into(),
         _ => {}
     }
 }
@@ -231,9 +231,9 @@ pub fn experiment(text: &str) -> Cow<'_, str> {
 
 /// Token formats: Hugging Face, npm, Replicate, PyPI, GitHub, GitLab, AWS, OpenAI and Anthropic, Slack, Google, JSON
 /// web tokens.
-const SHAPES: &str = r"\b(hf_[A-Za-z0-9]{20,}|npm_[A-Za-z0-9]{20,}|r8_[A-Za-z0-9]{20,}|pypi-[A-Za-z0-9_-]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,}|glpat-[A-Za-z0-9_-]{16,}|(AKIA|ASIA)[0-9A-Z]{16}|sk-[A-Za-z0-9_-]{20,}|xox[a-z]-[A-Za-z0-9-]{8,}|AIza[A-Za-z0-9_-]{35}|eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+)";
+const TOKEN_PATTERN: &str = r"\b(hf_[A-Za-z0-9]{20,}|npm_[A-Za-z0-9]{20,}|r8_[A-Za-z0-9]{20,}|pypi-[A-Za-z0-9_-]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,}|glpat-[A-Za-z0-9_-]{16,}|(AKIA|ASIA)[0-9A-Z]{16}|sk-[A-Za-z0-9_-]{20,}|xox[a-z]-[A-Za-z0-9-]{8,}|AIza[A-Za-z0-9_-]{35}|eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+)";
 /// Prefixes, one of which each token has.
-const SHAPES_BEGIN: &[&str] = &[
+const TOKEN_PREFIXES: &[&str] = &[
     "hf_",
     "npm_",
     "r8_",
@@ -257,7 +257,7 @@ const ADDRESS: &str = r#"\b([A-Za-z][A-Za-z0-9+.-]*://)([^\s/'"<>]*:[^\s/'"<>]*|
 const LOGIN: &str = r#"(\bwandb[ \t]+login[ \t]+(?:--?[^\s"']+[ \t]+)*)[^\s"'&;|-][^\s"'&;|]*"#;
 
 struct Patterns {
-    shapes: Regex,
+    token: Regex,
     key_block: Regex,
     address: Regex,
     login: Regex,
@@ -266,7 +266,7 @@ struct Patterns {
 /// Never `None`: a test compiles the patterns.
 static PATTERNS: LazyLock<Option<Patterns>> = LazyLock::new(|| {
     Some(Patterns {
-        shapes: Regex::new(SHAPES).ok()?,
+        token: Regex::new(TOKEN_PATTERN).ok()?,
         key_block: Regex::new(KEY_BLOCK).ok()?,
         address: Regex::new(ADDRESS).ok()?,
         login: Regex::new(LOGIN).ok()?,
@@ -281,7 +281,7 @@ pub fn text(text: &str) -> String {
     for (parts, pattern, by) in [
         (&["PRIVATE KEY-----"][..], &patterns.key_block, "${1}***${2}"),
         (&["://"], &patterns.address, "${1}***@"),
-        (SHAPES_BEGIN, &patterns.shapes, MASK),
+        (TOKEN_PREFIXES, &patterns.token, MASK),
         (&["wandb"], &patterns.login, "${1}***"),
     ] {
         if parts.iter().any(|part| text.contains(part)) {
@@ -294,7 +294,7 @@ pub fn text(text: &str) -> String {
         let rest = &text.as_bytes()[start..];
         let end = start + rest.iter().position(|&byte| !letter(byte)).unwrap_or(rest.len());
         at = end;
-        if let Some((from, to)) = assigned(&text, start, end) {
+        if let Some((from, to)) = secret_after(&text, start, end) {
             masked.extend([&text[kept..from], MASK]);
             (kept, at) = (to, to);
         }
@@ -308,7 +308,7 @@ const SCHEMES: &[&str] = &["bearer", "basic", "token", "digest"];
 const TYPES: &[&str] = &["str", "bytes", "string", "String", "&str", "Any", "Optional[str]", "str | None"];
 
 /// Range of the secret that follows a name at `start..end`.
-fn assigned(text: &str, start: usize, end: usize) -> Option<(usize, usize)> {
+fn secret_after(text: &str, start: usize, end: usize) -> Option<(usize, usize)> {
     let name = &text[start..end];
     let removed = start == 0 || text[..start].ends_with('\n');
     let option = name.starts_with("--") || (name.starts_with('-') && !removed);
@@ -326,9 +326,9 @@ fn assigned(text: &str, start: usize, end: usize) -> Option<(usize, usize)> {
         None if option && gap => sign,
         None => return None,
     };
-    let known = named(name);
+    let known = name_confidence(name);
     // After a bare `key` only a value in the format of a key counts, such as that of W&B.
-    let sure = known.or_else(|| is_key(name).then_some(Sure::Perhaps))?;
+    let sure = known.or_else(|| is_key(name).then_some(Confidence::Possible))?;
     let mut given = behind.trim_start_matches([' ', '\t']);
     let spaced = gap && given.len() < behind.len();
     let is_literal =
@@ -360,7 +360,7 @@ fn assigned(text: &str, start: usize, end: usize) -> Option<(usize, usize)> {
             });
             (text.len() - inside.len(), &inside[..end.map_or(inside.len(), |(at, _)| at)])
         }
-        None => (text.len() - given.len(), unquoted(name, given)),
+        None => (text.len() - given.len(), unquoted_value(name, given)),
     };
     let capitals = found.is_some() && !name.chars().any(char::is_lowercase);
     let expression = quote.is_none() && spaced && value.contains(['(', '[', '{', '$', '.', '<', '*']);
@@ -369,17 +369,17 @@ fn assigned(text: &str, start: usize, end: usize) -> Option<(usize, usize)> {
         quote.is_none() && found == Some(":") && TYPES.iter().any(|of| value.trim_end_matches([')', ':']) == *of);
     let long = long || (quote.is_some() && value.len() >= 16) || value.len() > WORD_BYTES_MAX;
     let kept = value.is_empty() || value == MASK || is_placeholder(value) || is_constant(value) || typed || expression;
-    let number = is_number(value) && (sure == Sure::Perhaps || spaced);
+    let number = is_number(value) && (sure == Confidence::Possible || spaced);
     let masks = match known {
         None => is_hexadecimal(value),
-        Some(_) => sure == Sure::Surely || capitals || option || long,
+        Some(_) => sure == Confidence::Certain || capitals || option || long,
     };
     let negative = found.is_none() && value.starts_with('-');
     (masks && !kept && !number && !negative).then_some((from, from + value.len()))
 }
 
 /// Unquoted value at the beginning of a text: a word, with its scheme, or the rest of the line for a header.
-fn unquoted<'a>(name: &str, given: &'a str) -> &'a str {
+fn unquoted_value<'a>(name: &str, given: &'a str) -> &'a str {
     let lower = name.to_ascii_lowercase();
     let header = lower.ends_with("authorization") || lower == "cookie";
     let begins = |scheme: &&&str| {

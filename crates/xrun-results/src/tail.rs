@@ -13,9 +13,9 @@ use xrun_core::files::file;
 pub struct Tail {
     path: PathBuf,
     /// Maximum number of bytes read at a time; older lines are skipped.
-    most: u64,
+    max_bytes: u64,
     /// Offset up to which all lines have been read.
-    at: Option<u64>,
+    offset: Option<u64>,
 }
 
 /// Lines that were appended.
@@ -36,22 +36,22 @@ impl<T> Default for News<T> {
 }
 
 impl Tail {
-    /// Follows a file. The first read covers at most its last `most` bytes, each later one at most `most` appended
+    /// Follows a file. The first read covers at most its last `max_bytes` bytes, each later one at most `max_bytes` appended
     /// bytes.
-    pub fn new(path: &Path, most: u64) -> Self {
-        Self { path: path.to_path_buf(), most, at: None }
+    pub fn new(path: &Path, max_bytes: u64) -> Self {
+        Self { path: path.to_path_buf(), max_bytes, offset: None }
     }
 
     /// Records appended since the last call; at first those at the end. Empty if the file is missing.
     pub fn news<T: DeserializeOwned>(&mut self) -> News<T> {
-        let anew = self.at.is_some_and(|at| self.length().is_some_and(|length| length < at));
+        let anew = self.offset.is_some_and(|at| self.length().is_some_and(|length| length < at));
         if anew {
-            self.at = None;
+            self.offset = None;
         }
-        let (bytes, cut) = self.bytes().unwrap_or_default();
+        let (bytes, starts_within_line) = self.bytes().unwrap_or_default();
         let (complete, rest) = bytes.split_at(bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1));
         // A line whose beginning was skipped cannot be parsed.
-        let lines = complete.split_inclusive(|&byte| byte == b'\n').skip(usize::from(cut));
+        let lines = complete.split_inclusive(|&byte| byte == b'\n').skip(usize::from(starts_within_line));
         let (mut records, mut damaged) = (Vec::new(), read::is_whole_but_for_its_end(rest));
         for line in lines {
             match read::parsed(line) {
@@ -59,7 +59,7 @@ impl Tail {
                 Err(_) => damaged = true,
             }
         }
-        self.at = self.at.map(|at| at + complete.len() as u64);
+        self.offset = self.offset.map(|at| at + complete.len() as u64);
         News { records, damaged, anew }
     }
 
@@ -67,19 +67,19 @@ impl Tail {
         Some(std::fs::metadata(&self.path).ok()?.len())
     }
 
-    /// Unread bytes, at most `most`, and whether they begin within a line.
+    /// Unread bytes, at most `max_bytes`, and whether they begin within a line.
     fn bytes(&mut self) -> io::Result<(Vec<u8>, bool)> {
         let mut file = file::open(&self.path)?;
         let length = file.metadata()?.len();
-        let known = self.at.unwrap_or_default();
-        let start = known.max(length.saturating_sub(self.most));
-        self.at = Some(start);
+        let known = self.offset.unwrap_or_default();
+        let start = known.max(length.saturating_sub(self.max_bytes));
+        self.offset = Some(start);
         if start == length {
             return Ok((Vec::new(), false));
         }
         file.seek(SeekFrom::Start(start))?;
         let mut bytes = Vec::new();
-        file.take(self.most).read_to_end(&mut bytes)?;
+        file.take(self.max_bytes).read_to_end(&mut bytes)?;
         Ok((bytes, start > known))
     }
 }

@@ -31,16 +31,16 @@ pub enum Untrusted {
     #[error("there is no record that this user created it (`{}`)", layout::CREATOR)]
     NoRecord,
     /// The record does not match the files.
-    #[error("`{}` does not fit: another user created it, or {what} was changed since", layout::CREATOR)]
+    #[error("`{}` does not match: another user created the directory, or {what} was changed", layout::CREATOR)]
     Changed {
         /// Names of the files that name programs.
         what: String,
     },
     /// This user has no key, so no directory can be verified.
-    #[error("this user has created no folder so far, or the key by which that is known was lost")]
+    #[error("this user has no signing key: no directory was created yet, or the key was lost")]
     NoKey,
     /// The user's key cannot be read or used.
-    #[error("whether this user created it is not known: {0}")]
+    #[error("the signing key cannot be used: {0}")]
     Key(String),
 }
 
@@ -54,7 +54,7 @@ pub struct Vouched {
 }
 
 /// Contents that determine the programs of a run and their working directory.
-fn of_run(run: &Path) -> Option<Vouched> {
+fn run_contents(run: &Path) -> Option<Vouched> {
     let manifest = read::manifest(run).ok()?;
     Some(Vouched { files: &[layout::RESOLVED], words: vec![manifest.run, manifest.working_directory] })
 }
@@ -64,12 +64,12 @@ fn of_run(run: &Path) -> Option<Vouched> {
 /// # Errors
 /// The check fails or is not possible.
 pub fn check_run(run: &Path) -> Result<(), Untrusted> {
-    check(run, of_run(run))
+    check(run, run_contents(run))
 }
 
 /// Records that this user created the run. On failure the run continues; if it names programs, `log.txt` says so.
 pub fn sign_run(run: &Path, experiment: &Experiment) {
-    let Some(vouched) = of_run(run) else { return };
+    let Some(vouched) = run_contents(run) else { return };
     let names_programs = experiment.command().is_some() || !experiment.hooks.is_default();
     if let (Err(why), true) = (sign(run, &vouched), names_programs) {
         log::append(run, &[unsigned(&why)]);
@@ -78,7 +78,7 @@ pub fn sign_run(run: &Path, experiment: &Experiment) {
 
 /// Log message for a directory that could not be signed.
 pub fn unsigned(why: &str) -> String {
-    format!("nothing says that this user created this folder, so a later resume will need --allow-command: {why}")
+    format!("the directory could not be signed, a later resume will need --allow-command: {why}")
 }
 
 /// Checks that this user created the directory and that the vouched contents are unchanged; `None` stands for
@@ -88,22 +88,22 @@ pub fn unsigned(why: &str) -> String {
 /// The check fails or is not possible.
 pub fn check(folder: &Path, vouched: Option<Vouched>) -> Result<(), Untrusted> {
     let all = [layout::RESOLVED, layout::MANIFEST, layout::BASE, layout::SWEEP, layout::SLURM];
-    owned(folder)?;
-    all.iter().map(|name| folder.join(name)).filter(|path| path.exists()).try_for_each(|path| owned(&path))?;
+    check_owner(folder)?;
+    all.iter().map(|name| folder.join(name)).filter(|path| path.exists()).try_for_each(|path| check_owner(&path))?;
     let record = match file::bytes(&folder.join(layout::CREATOR), RECORD_BYTES_MAX) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(Untrusted::NoRecord),
         record => record.unwrap_or_default(),
     };
-    let what = |vouched: Option<&Vouched>| Untrusted::Changed {
+    let changed = |vouched: Option<&Vouched>| Untrusted::Changed {
         what: vouched.map_or_else(|| layout::MANIFEST.to_owned(), |vouched| vouched.files.join(" or ")),
     };
-    let Some(vouched) = vouched else { return Err(what(None)) };
+    let Some(vouched) = vouched else { return Err(changed(None)) };
     let key = key(false).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => Untrusted::NoKey,
         _ => Untrusted::Key(error.to_string()),
     })?;
-    let expected = record_of(&key, folder, &vouched).map_err(|_| what(Some(&vouched)))?;
-    if record == expected.as_bytes() { Ok(()) } else { Err(what(Some(&vouched))) }
+    let expected = expected_record(&key, folder, &vouched).map_err(|_| changed(Some(&vouched)))?;
+    if record == expected.as_bytes() { Ok(()) } else { Err(changed(Some(&vouched))) }
 }
 
 /// Records that this user created the directory.
@@ -112,7 +112,7 @@ pub fn check(folder: &Path, vouched: Option<Vouched>) -> Result<(), Untrusted> {
 /// The reason why the record cannot be written.
 pub fn sign(folder: &Path, vouched: &Vouched) -> Result<(), String> {
     let key = key(true).map_err(|error| error.to_string())?;
-    let record = record_of(&key, folder, vouched).map_err(|error| error.to_string())?;
+    let record = expected_record(&key, folder, vouched).map_err(|error| error.to_string())?;
     write::replace(&folder.join(layout::CREATOR), record.as_bytes()).map_err(|error| error.to_string())
 }
 
@@ -121,7 +121,7 @@ const KEY_BYTES: usize = 32;
 /// Maximum size of a file that names programs.
 const FILE_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
-fn record_of(key: &[u8; KEY_BYTES], folder: &Path, vouched: &Vouched) -> io::Result<String> {
+fn expected_record(key: &[u8; KEY_BYTES], folder: &Path, vouched: &Vouched) -> io::Result<String> {
     let mut message = b"xrun: created by this user, 1".to_vec();
     let mut add = |part: &[u8]| {
         message.extend((part.len() as u64).to_le_bytes());
@@ -151,7 +151,7 @@ fn hmac(key: &[u8], message: &[u8]) -> [u8; 32] {
 fn key_path() -> io::Result<PathBuf> {
     let named = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|folder| folder.is_absolute());
     let state = named("XDG_STATE_HOME").or_else(|| named("HOME").map(|home| home.join(".local/state")));
-    let state = state.ok_or_else(|| io::Error::other("neither XDG_STATE_HOME nor HOME names a folder"))?;
+    let state = state.ok_or_else(|| io::Error::other("neither XDG_STATE_HOME nor HOME is an absolute path"))?;
     Ok(state.join("xrun").join("key"))
 }
 
@@ -169,12 +169,12 @@ fn read_key(path: &Path) -> io::Result<[u8; KEY_BYTES]> {
     let bytes = file::bytes(path, KEY_BYTES as u64)?;
     if !is_private(path)? {
         return Err(io::Error::other(
-            "is not readable by its owner alone, or belongs to another user; `chmod 600` it, or run as its owner (`sudo` may have kept \
-             the other user's `HOME`)",
+            "must belong to this user and be readable by its owner only; run `chmod 600` on it, or run as its owner (`sudo` may \
+             keep the other user's `HOME`)",
         ));
     }
     bytes.try_into().map_err(|_| {
-        io::Error::other(format!("is no key of {KEY_BYTES} bytes; remove it, and the next run makes another"))
+        io::Error::other(format!("is not a key of {KEY_BYTES} bytes; remove it, and the next run creates a new one"))
     })
 }
 
@@ -208,7 +208,7 @@ fn is_private(path: &Path) -> io::Result<bool> {
 }
 
 #[cfg(unix)]
-fn owned(path: &Path) -> Result<(), Untrusted> {
+fn check_owner(path: &Path) -> Result<(), Untrusted> {
     use std::os::unix::fs::MetadataExt;
     match std::fs::metadata(path) {
         Ok(found) if found.uid() != this_user() => Err(Untrusted::Owner { path: path.into(), uid: found.uid() }),
@@ -234,7 +234,7 @@ fn is_private(_: &Path) -> io::Result<bool> {
 }
 
 #[cfg(not(unix))]
-fn owned(_: &Path) -> Result<(), Untrusted> {
+fn check_owner(_: &Path) -> Result<(), Untrusted> {
     Ok(())
 }
 
@@ -283,7 +283,7 @@ mod tests {
         let path = folder.path().join(layout::RESOLVED);
         let of = |key: u8, words: &[&str]| {
             let words = words.iter().map(|word| (*word).to_owned()).collect();
-            record_of(&[key; KEY_BYTES], folder.path(), &Vouched { files: &[layout::RESOLVED], words }).unwrap()
+            expected_record(&[key; KEY_BYTES], folder.path(), &Vouched { files: &[layout::RESOLVED], words }).unwrap()
         };
         write::replace(&path, b"one").unwrap();
         let record = of(1, &["ab", "c"]);

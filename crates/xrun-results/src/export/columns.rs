@@ -44,34 +44,34 @@ pub struct Column<L> {
     pub values: Values<L>,
 }
 
-type Reading<L, T> = Box<dyn Fn(&L) -> Option<T>>;
+type Getter<L, T> = Box<dyn Fn(&L) -> Option<T>>;
 
 /// Values of one type with the function that reads them from a line.
 pub enum Values<L> {
     /// Counts and bytes; the largest value is 2^63 - 1.
-    Integers(Reading<L, u64>, Vec<Option<i64>>),
-    Numbers(Reading<L, f64>, Vec<Option<f64>>),
-    Words(Reading<L, String>, Vec<Option<String>>),
+    Integers(Getter<L, u64>, Vec<Option<i64>>),
+    Numbers(Getter<L, f64>, Vec<Option<f64>>),
+    Words(Getter<L, String>, Vec<Option<String>>),
 }
 
 impl<L> Column<L> {
-    pub fn integer(name: impl Into<String>, of: impl Fn(&L) -> Option<u64> + 'static) -> Self {
-        Self { name: name.into(), values: Values::Integers(Box::new(of), Vec::new()) }
+    pub fn integer(name: impl Into<String>, get: impl Fn(&L) -> Option<u64> + 'static) -> Self {
+        Self { name: name.into(), values: Values::Integers(Box::new(get), Vec::new()) }
     }
 
-    pub fn number(name: impl Into<String>, of: impl Fn(&L) -> Option<f64> + 'static) -> Self {
-        Self { name: name.into(), values: Values::Numbers(Box::new(of), Vec::new()) }
+    pub fn number(name: impl Into<String>, get: impl Fn(&L) -> Option<f64> + 'static) -> Self {
+        Self { name: name.into(), values: Values::Numbers(Box::new(get), Vec::new()) }
     }
 
-    pub fn word(name: impl Into<String>, of: impl Fn(&L) -> Option<String> + 'static) -> Self {
-        Self { name: name.into(), values: Values::Words(Box::new(of), Vec::new()) }
+    pub fn word(name: impl Into<String>, get: impl Fn(&L) -> Option<String> + 'static) -> Self {
+        Self { name: name.into(), values: Values::Words(Box::new(get), Vec::new()) }
     }
 
     pub fn add(&mut self, line: &L) {
         match &mut self.values {
-            Values::Integers(of, values) => values.push(of(line).and_then(|value| i64::try_from(value).ok())),
-            Values::Numbers(of, values) => values.push(of(line)),
-            Values::Words(of, values) => values.push(of(line)),
+            Values::Integers(get, values) => values.push(get(line).and_then(|value| i64::try_from(value).ok())),
+            Values::Numbers(get, values) => values.push(get(line)),
+            Values::Words(get, values) => values.push(get(line)),
         }
     }
 

@@ -14,7 +14,7 @@ impl<'a> Writer<'a> {
         Ok(Self(writer))
     }
 
-    pub fn block<L>(&mut self, columns: &[Column<L>]) -> io::Result<()> {
+    pub fn write_block<L>(&mut self, columns: &[Column<L>]) -> io::Result<()> {
         for row in 0..columns.first().map_or(0, Column::rows) {
             for column in columns {
                 let cell = match &column.values {

@@ -8,7 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::tensorboard::{EventFile, Written, values};
+use super::tensorboard::{Counts, EventFile, line_scalars};
 use crate::format::{MemoryLine, MetricsLine};
 use crate::resolved;
 use xrun_core::files::write::{WriteError, at, own_folder};
@@ -33,11 +33,11 @@ impl Live {
         let wall = now();
         let path = folder.join(format!("events.out.tfevents.{:010.0}.xrun.{segment:04}", wall.trunc()));
         let opened = file::open_own(&path, OpenOptions::new().create(true).append(true));
-        let mut this = Self { events: EventFile { file: at(&path, opened)?, written: Written::default() }, path };
+        let mut this = Self { events: EventFile { file: at(&path, opened)?, counts: Counts::default() }, path };
         let experiment = resolved::shown(run);
         let begun = this.events.version(wall).and_then(|()| match segment {
             0 => this.events.text(wall, "experiment", &format!("```toml\n{experiment}\n```")),
-            _ => this.events.begins(wall, next),
+            _ => this.events.restart(wall, next),
         });
         at(&this.path, begun)?;
         Ok(this)
@@ -48,7 +48,7 @@ impl Live {
     /// # Errors
     /// The file cannot be written.
     pub fn metrics(&mut self, line: &MetricsLine) -> Result<(), WriteError> {
-        self.append(|events| events.scalars(now(), line.step(), &values(line)))
+        self.append(|events| events.scalars(now(), line.step(), &line_scalars(line)))
     }
 
     /// Appends a memory sample.

@@ -120,41 +120,44 @@ pub fn export(run: &Path, table: Table, format: Format, output: &Path) -> Result
     let written = match table {
         Table::Memory => {
             let (mut owners, mut phases) = (Names::default(), Names::default());
-            each(read::memory(run), |line| {
+            read::for_each_record(read::memory(run), |line| {
                 owners.add(line.owners.keys());
                 phases.add(line.phases_us.keys());
-                Ok(())
+                Ok::<(), ExportError>(())
             })?;
             let columns = tables::memory(&owners, &phases);
             let left_out = owners.left_out || phases.left_out;
-            target.write(columns, left_out, |with| each(read::memory(run), with))
+            target.write(columns, left_out, |handle| read::for_each_record(read::memory(run), handle))
         }
         Table::Metrics => {
             let mut values = Names::default();
-            each(read::metrics(run), |line| {
-                if let MetricsLine::Train { values: inside, .. } = &line {
-                    values.add(inside.keys());
+            read::for_each_record(read::metrics(run), |line| {
+                if let MetricsLine::Train { values: step_values, .. } = &line {
+                    values.add(step_values.keys());
                 }
-                Ok(())
+                Ok::<(), ExportError>(())
             })?;
             let is_step = |line: &MetricsLine| matches!(line, MetricsLine::Train { .. });
-            target.write(tables::training(&values), values.left_out, |with| {
-                each(read::metrics(run), |line| if is_step(&line) { with(line) } else { Ok(()) })
+            target.write(tables::training(&values), values.left_out, |handle| {
+                read::for_each_record(read::metrics(run), |line| if is_step(&line) { handle(line) } else { Ok(()) })
             })
         }
         Table::Validation => {
             let (mut metrics, mut intervals) = (Names::default(), Names::default());
-            each(read::metrics(run), |line| {
-                if let MetricsLine::Validation { metrics: values, intervals: of_means, .. } = &line {
+            read::for_each_record(read::metrics(run), |line| {
+                if let MetricsLine::Validation { metrics: values, intervals: mean_intervals, .. } = &line {
                     metrics.add(values.keys());
-                    intervals.add(of_means.keys());
+                    intervals.add(mean_intervals.keys());
                 }
-                Ok(())
+                Ok::<(), ExportError>(())
             })?;
             let is_validation = |line: &MetricsLine| matches!(line, MetricsLine::Validation { .. });
             let left_out = metrics.left_out || intervals.left_out;
-            target.write(tables::validation(&metrics, &intervals), left_out, |with| {
-                each(read::metrics(run), |line| if is_validation(&line) { with(line) } else { Ok(()) })
+            target.write(tables::validation(&metrics, &intervals), left_out, |handle| {
+                read::for_each_record(
+                    read::metrics(run),
+                    |line| if is_validation(&line) { handle(line) } else { Ok(()) },
+                )
             })
         }
     };
@@ -162,22 +165,6 @@ pub fn export(run: &Path, table: Table, format: Format, output: &Path) -> Result
         sums::noted(output, &[name]);
     }
     written.map(Some)
-}
-
-/// Calls `with` for each line and returns the number of lines that did not parse.
-fn each<L>(
-    lines: Result<impl Iterator<Item = Result<L, ReadError>>, ReadError>,
-    mut with: impl FnMut(L) -> Result<(), ExportError>,
-) -> Result<u64, ExportError> {
-    let mut left_out = 0;
-    for line in lines? {
-        match line {
-            Ok(line) => with(line)?,
-            Err(ReadError::Content { .. }) => left_out += 1,
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Ok(left_out)
 }
 
 /// A table file to be written.
@@ -203,7 +190,7 @@ impl Target {
                 columns.iter_mut().for_each(|column| column.add(&line));
                 rows += 1;
                 if rows.is_multiple_of(ROWS_MAX) {
-                    write::at(&path, sink.block(&columns))?;
+                    write::at(&path, sink.write_block(&columns))?;
                     columns.iter_mut().for_each(Column::clear);
                 }
                 Ok(())
@@ -216,7 +203,7 @@ impl Target {
                 }
             }
             if !rows.is_multiple_of(ROWS_MAX) {
-                sink.block(&columns)?;
+                sink.write_block(&columns)?;
             }
             sink.close()
         });
@@ -242,10 +229,10 @@ impl<'a> Sink<'a> {
         }
     }
 
-    fn block<L>(&mut self, columns: &[Column<L>]) -> io::Result<()> {
+    fn write_block<L>(&mut self, columns: &[Column<L>]) -> io::Result<()> {
         match self {
-            Self::Parquet(writer) => writer.block(columns),
-            Self::Csv(writer) => writer.block(columns),
+            Self::Parquet(writer) => writer.write_block(columns),
+            Self::Csv(writer) => writer.write_block(columns),
         }
     }
 

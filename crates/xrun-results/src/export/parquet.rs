@@ -30,7 +30,7 @@ impl<'a> Writer<'a> {
         SerializedFileWriter::new(file, Arc::new(schema), Arc::new(properties)).map(Self).map_err(io_error)
     }
 
-    pub fn block<L>(&mut self, columns: &[Column<L>]) -> io::Result<()> {
+    pub fn write_block<L>(&mut self, columns: &[Column<L>]) -> io::Result<()> {
         self.row_group(columns).map_err(io_error)
     }
 
@@ -39,10 +39,10 @@ impl<'a> Writer<'a> {
         for column in columns {
             let Some(mut out) = group.next_column()? else { break };
             match &column.values {
-                Values::Integers(_, values) => put::<Int64Type, _>(&mut out, values, |value| *value)?,
-                Values::Numbers(_, values) => put::<DoubleType, _>(&mut out, values, |value| *value)?,
+                Values::Integers(_, values) => write_column::<Int64Type, _>(&mut out, values, |value| *value)?,
+                Values::Numbers(_, values) => write_column::<DoubleType, _>(&mut out, values, |value| *value)?,
                 Values::Words(_, values) => {
-                    put::<ByteArrayType, _>(&mut out, values, |word| ByteArray::from(word.as_str()))?;
+                    write_column::<ByteArrayType, _>(&mut out, values, |word| ByteArray::from(word.as_str()))?;
                 }
             }
             out.close()?;
@@ -68,14 +68,14 @@ fn field<L>(column: &Column<L>) -> Result<Type, ParquetError> {
 }
 
 /// Writes a column of a row group: definition levels and values.
-fn put<T: DataType, V>(
+fn write_column<T: DataType, V>(
     out: &mut SerializedColumnWriter<'_>,
     values: &[Option<V>],
-    of: impl Fn(&V) -> T::T,
+    convert: impl Fn(&V) -> T::T,
 ) -> Result<(), ParquetError> {
-    let there: Vec<i16> = values.iter().map(|value| i16::from(value.is_some())).collect();
-    let present: Vec<T::T> = values.iter().flatten().map(of).collect();
-    out.typed::<T>().write_batch(&present, Some(&there), None).map(drop)
+    let levels: Vec<i16> = values.iter().map(|value| i16::from(value.is_some())).collect();
+    let present: Vec<T::T> = values.iter().flatten().map(convert).collect();
+    out.typed::<T>().write_batch(&present, Some(&levels), None).map(drop)
 }
 
 /// Unwraps an I/O error, so that a full disk is reported as one.

@@ -47,16 +47,16 @@ pub fn export(run: &Path, output: &Path, started: f64) -> Result<Events, ExportE
     }
     let experiment = resolved::shown(run);
     let mut failed = None;
-    let mut written = Written::default();
+    let mut counts = Counts::default();
     let replaced = write::replace_with(&path, |file| {
-        let mut events = EventFile { file, written: Written::default() };
+        let mut events = EventFile { file, counts: Counts::default() };
         events.version(started)?;
         events.text(started, "experiment", &format!("```toml\n{experiment}\n```"))?;
         let fed = feed(run, started, &mut events);
-        written = std::mem::take(&mut events.written);
+        counts = std::mem::take(&mut events.counts);
         fed.map_err(|error| match error {
-            Fed::Write(error) => error,
-            Fed::Read(error) => {
+            FeedError::Write(error) => error,
+            FeedError::Read(error) => {
                 failed = Some(error);
                 io::ErrorKind::Other.into()
             }
@@ -69,16 +69,16 @@ pub fn export(run: &Path, output: &Path, started: f64) -> Result<Events, ExportE
     if own {
         sums::noted(output, &[FILE]);
     }
-    let Written { events, tags, lines_left_out, tags_left_out } = written;
+    let Counts { events, tags, lines_left_out, tags_left_out } = counts;
     Ok(Events { path, events, tags: tags.len(), lines_left_out, tags_left_out })
 }
 
-enum Fed {
+enum FeedError {
     Read(ReadError),
     Write(io::Error),
 }
 
-impl From<io::Error> for Fed {
+impl From<io::Error> for FeedError {
     fn from(error: io::Error) -> Self {
         Self::Write(error)
     }
@@ -86,32 +86,32 @@ impl From<io::Error> for Fed {
 
 /// Merges the lines of both files by step. Metrics have no clock: they get the time of the newest memory sample
 /// before them.
-fn feed(run: &Path, started: f64, events: &mut EventFile<impl Write>) -> Result<(), Fed> {
-    let mut clock = Clock { started, wall: started, before: 0.0, segment: 0 };
+fn feed(run: &Path, started: f64, events: &mut EventFile<impl Write>) -> Result<(), FeedError> {
+    let mut clock = Clock { started, wall: started, segment_offset: 0.0, segment: 0 };
     let mut samples = read::memory(run).ok().into_iter().flatten().peekable();
-    for line in read::metrics(run).map_err(Fed::Read)? {
+    for line in read::metrics(run).map_err(FeedError::Read)? {
         let line = match line {
             Ok(line) => line,
             Err(ReadError::Content { .. }) => {
-                events.written.lines_left_out += 1;
+                events.counts.lines_left_out += 1;
                 continue;
             }
-            Err(error) => return Err(Fed::Read(error)),
+            Err(error) => return Err(FeedError::Read(error)),
         };
         while samples.peek().is_some_and(|sample| sample.as_ref().map_or(true, |sample| sample.step <= line.step())) {
             match samples.next() {
-                Some(Ok(sample)) => events.sample(clock.at(&sample), &sample)?,
-                Some(Err(ReadError::Content { .. })) => events.written.lines_left_out += 1,
+                Some(Ok(sample)) => events.sample(clock.wall_time(&sample), &sample)?,
+                Some(Err(ReadError::Content { .. })) => events.counts.lines_left_out += 1,
                 // Reading on would repeat the same error forever.
                 _ => break,
             }
         }
-        events.scalars(clock.wall, line.step(), &values(&line))?;
+        events.scalars(clock.wall, line.step(), &line_scalars(&line))?;
     }
     for sample in samples {
         match sample {
-            Ok(sample) => events.sample(clock.at(&sample), &sample)?,
-            Err(ReadError::Content { .. }) => events.written.lines_left_out += 1,
+            Ok(sample) => events.sample(clock.wall_time(&sample), &sample)?,
+            Err(ReadError::Content { .. }) => events.counts.lines_left_out += 1,
             Err(_) => break,
         }
     }
@@ -122,22 +122,22 @@ fn feed(run: &Path, started: f64, events: &mut EventFile<impl Write>) -> Result<
 struct Clock {
     started: f64,
     wall: f64,
-    before: f64,
+    segment_offset: f64,
     segment: u32,
 }
 
 impl Clock {
-    fn at(&mut self, line: &MemoryLine) -> f64 {
+    fn wall_time(&mut self, line: &MemoryLine) -> f64 {
         if line.segment != self.segment {
-            (self.segment, self.before) = (line.segment, self.wall - self.started);
+            (self.segment, self.segment_offset) = (line.segment, self.wall - self.started);
         }
-        self.wall = self.started + self.before + line.time_us as f64 / 1e6;
+        self.wall = self.started + self.segment_offset + line.time_us as f64 / 1e6;
         self.wall
     }
 }
 
 /// Scalars of a line, by tag.
-pub(super) fn values(line: &MetricsLine) -> BTreeMap<String, f64> {
+pub(super) fn line_scalars(line: &MetricsLine) -> BTreeMap<String, f64> {
     let mut found = BTreeMap::new();
     match line {
         MetricsLine::Train { loss, learning_rate, gradient_norm, values, .. } => {
@@ -156,7 +156,7 @@ pub(super) fn values(line: &MetricsLine) -> BTreeMap<String, f64> {
 
 /// Counts of the events written.
 #[derive(Debug, Default)]
-pub(super) struct Written {
+pub(super) struct Counts {
     pub events: u64,
     /// At most [`TAGS_MAX`].
     tags: BTreeSet<String>,
@@ -168,7 +168,7 @@ pub(super) struct Written {
 #[derive(Debug)]
 pub(super) struct EventFile<W> {
     pub file: W,
-    pub written: Written,
+    pub counts: Counts,
 }
 
 impl<W: Write> EventFile<W> {
@@ -195,7 +195,7 @@ impl<W: Write> EventFile<W> {
     }
 
     /// Start of a process: makes TensorBoard discard earlier events of this step and later ones.
-    pub fn begins(&mut self, wall: f64, step: u64) -> io::Result<()> {
+    pub fn restart(&mut self, wall: f64, step: u64) -> io::Result<()> {
         let (mut log, mut event) = (Message::default(), Message::default());
         // START
         log.integer(1, 1);
@@ -226,12 +226,12 @@ impl<W: Write> EventFile<W> {
     pub fn scalars(&mut self, wall: f64, step: u64, values: &BTreeMap<String, f64>) -> io::Result<()> {
         let mut all = Vec::with_capacity(values.len());
         for (tag, number) in values {
-            if !self.written.tags.contains(tag) {
-                if tag.len() > TAG_BYTES_MAX || self.written.tags.len() >= TAGS_MAX {
-                    self.written.tags_left_out = true;
+            if !self.counts.tags.contains(tag) {
+                if tag.len() > TAG_BYTES_MAX || self.counts.tags.len() >= TAGS_MAX {
+                    self.counts.tags_left_out = true;
                     continue;
                 }
-                self.written.tags.insert(tag.clone());
+                self.counts.tags.insert(tag.clone());
             }
             let mut value = Message::default();
             value.bytes(1, tag.as_bytes()).float(2, *number as f32);
@@ -250,7 +250,7 @@ impl<W: Write> EventFile<W> {
     }
 
     fn record(&mut self, event: &Message) -> io::Result<()> {
-        self.written.events += 1;
+        self.counts.events += 1;
         let length = (event.0.len() as u64).to_le_bytes();
         let (before, behind) = (check(&length).to_le_bytes(), check(&event.0).to_le_bytes());
         self.file.write_all(&[&length[..], &before, &event.0, &behind].concat())

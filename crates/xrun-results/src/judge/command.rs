@@ -17,7 +17,7 @@ pub struct Command {
     by_step: Watch,
     by_clock: Watch,
     step: u64,
-    /// Newest sample, added when a later step follows: until then it may show the end of the program.
+    /// Newest sample, added when a later step follows: to_limit then it may show the end of the program.
     newest: Option<MemoryLine>,
 }
 
@@ -56,10 +56,13 @@ impl Command {
         if self.step == 0 || (unknown(&by_step) && !unknown(&by_clock)) {
             return by_clock;
         }
-        let until =
-            held(&by_clock).and_then(|held| held.steps_to_limit).filter(|_| grows(&by_step) && grows(&by_clock));
-        let message = match until {
-            Some(milliseconds) => format!("{}; by the clock in about {}", by_step.message, seconds(milliseconds / 1e3)),
+        let to_limit = footprint(&by_clock)
+            .and_then(|series| series.steps_to_limit)
+            .filter(|_| grows(&by_step) && grows(&by_clock));
+        let message = match to_limit {
+            Some(milliseconds) => {
+                format!("{}; at this speed in about {}", by_step.message, seconds(milliseconds / 1e3))
+            }
             None => by_step.message.clone(),
         };
         Verdict { message, ..by_step }
@@ -79,7 +82,7 @@ fn grows(verdict: &Verdict) -> bool {
     verdict.verdict == Judgement::Growing
 }
 
-fn held(verdict: &Verdict) -> Option<&SeriesVerdict> {
+fn footprint(verdict: &Verdict) -> Option<&SeriesVerdict> {
     verdict.series.iter().find(|one| one.name == HELD)
 }
 
@@ -155,7 +158,7 @@ mod tests {
             "private memory of `workers` by 1.0 MiB a step",
             "it is 100 % of the growth",
             "the limit of 1.0 GiB is reached in 626 more steps",
-            "by the clock in about 10 min",
+            "at this speed in about 10 min",
         ] {
             assert!(verdict.message.contains(words), "{words}: {}", verdict.message);
         }

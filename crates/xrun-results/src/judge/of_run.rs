@@ -78,8 +78,8 @@ pub fn context(plan: &PlanFile, experiment: &Experiment) -> Context {
 pub fn of_run(run: &Path, experiment: &Experiment) -> Result<Verdict, VerdictError> {
     let plan = read::plan(run)?;
     let mut watch = Watch::new(context(&plan, experiment));
-    let left_out = each(&run.join(layout::MEMORY), |line| watch.add(&sample(&line)))?;
-    Ok(left_out.told(watch.verdict()))
+    let damaged = for_each_sample(&run.join(layout::MEMORY), |line| watch.add(&sample(&line)))?;
+    Ok(damaged.annotate(watch.verdict()))
 }
 
 /// First step at which a series of a run was suspected of growing; `None` if it never was.
@@ -92,7 +92,7 @@ pub fn suspected_at(run: &Path, series: &str) -> Result<Option<u64>, VerdictErro
     let Ok(checked) = checked else { return Ok(None) };
     let mut watch = Watch::new(context(&plan, &checked.experiment));
     let mut first = None;
-    each(&run.join(layout::MEMORY), |line| {
+    for_each_sample(&run.join(layout::MEMORY), |line| {
         watch.add(&sample(&line));
         if first.is_none() && line.point == Point::Step && watch.suspects().contains(&series) {
             first = Some(line.step);
@@ -106,36 +106,35 @@ pub fn suspected_at(run: &Path, series: &str) -> Result<Option<u64>, VerdictErro
 /// # Errors
 /// A line cannot be read.
 pub fn of_samples(path: &Path) -> Result<Verdict, VerdictError> {
-    let Length { steps, of_command } = length(path)?;
+    let TraceExtent { steps, of_command } = trace_extent(path)?;
     if of_command {
-        return of_command_samples(path, &Watched::default());
+        return judge_command_samples(path, &Watched::default());
     }
     let mut watch = Watch::new(Context { steps, ..Context::default() });
-    let left_out = each(path, |line| watch.add(&sample(&line)))?;
-    Ok(left_out.told(watch.verdict()))
+    let damaged = for_each_sample(path, |line| watch.add(&sample(&line)))?;
+    Ok(damaged.annotate(watch.verdict()))
 }
 
 /// Count of damaged lines of a trace that were left out.
-struct LeftOut {
+struct DamagedLines {
     file: String,
     lines: u64,
 }
 
-impl LeftOut {
+impl DamagedLines {
     /// Adds the count to the verdict's message.
-    fn told(self, verdict: Verdict) -> Verdict {
+    fn annotate(self, verdict: Verdict) -> Verdict {
         if self.lines == 0 {
             return verdict;
         }
-        let (lines, are) = (counted(self.lines, "damaged line"), if self.lines == 1 { "is" } else { "are" });
-        let message = format!("{}; {lines} of {} {are} left out", verdict.message, self.file);
+        let message = format!("{}; skipped {} of {}", verdict.message, counted(self.lines, "damaged line"), self.file);
         Verdict { message, ..verdict }
     }
 }
 
 /// Calls `with` for each sample of a trace. Damaged lines are counted and skipped, unless all are damaged. Lines in
 /// the wrong order are an error: each one is intact, but the verdict could be another.
-fn each(path: &Path, mut with: impl FnMut(MemoryLine)) -> Result<LeftOut, VerdictError> {
+fn for_each_sample(path: &Path, mut handle: impl FnMut(MemoryLine)) -> Result<DamagedLines, VerdictError> {
     let (mut lines, mut damage, mut before) = (0, None, None);
     for line in read::memory_file(path)? {
         let line = match line {
@@ -151,18 +150,17 @@ fn each(path: &Path, mut with: impl FnMut(MemoryLine)) -> Result<LeftOut, Verdic
         if let Some((segment, step)) = before.replace(now).filter(|before| now < *before) {
             let (process, later) = now;
             let message = format!(
-                "its lines are not in the order in which they were written: step {later} of process {process} comes after step \
-                 {step} of process {segment}"
+                "lines are out of order: step {later} of process {process} follows step {step} of process {segment}"
             );
             return Err(ReadError::content(path, &message).into());
         }
-        with(line);
+        handle(line);
     }
     match damage.filter(|_| before.is_none()) {
         Some(error) => Err(error.into()),
         None => {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
-            Ok(LeftOut { file: printable::line(&name, NAME_CHARACTERS_MAX), lines })
+            Ok(DamagedLines { file: printable::line(&name, NAME_CHARACTERS_MAX), lines })
         }
     }
 }
@@ -170,34 +168,34 @@ fn each(path: &Path, mut with: impl FnMut(MemoryLine)) -> Result<LeftOut, Verdic
 const NAME_CHARACTERS_MAX: usize = 100;
 
 /// Judges the samples of a watched command.
-fn of_command_samples(path: &Path, watched: &Watched) -> Result<Verdict, VerdictError> {
+fn judge_command_samples(path: &Path, watched: &Watched) -> Result<Verdict, VerdictError> {
     let mut command = Command::new(watched);
     let mut segment = 0;
-    let left_out = each(path, |line| {
+    let damaged = for_each_sample(path, |line| {
         if line.segment != segment {
             // A resumed command starts with other memory.
             (segment, command) = (line.segment, Command::new(watched));
         }
         command.add(&line);
     })?;
-    Ok(left_out.told(command.verdict()))
+    Ok(damaged.annotate(command.verdict()))
 }
 
 /// Extent of a trace.
-struct Length {
+struct TraceExtent {
     /// Difference between the largest and the smallest step.
     steps: u64,
     /// The samples are from a watched command.
     of_command: bool,
 }
 
-fn length(path: &Path) -> Result<Length, VerdictError> {
+fn trace_extent(path: &Path) -> Result<TraceExtent, VerdictError> {
     let (mut first, mut last, mut of_command) = (u64::MAX, 0, false);
-    each(path, |line| {
+    for_each_sample(path, |line| {
         (first, last) = (first.min(line.step), last.max(line.step));
         of_command |= line.processes.is_some();
     })?;
-    Ok(Length { steps: last.saturating_sub(first), of_command })
+    Ok(TraceExtent { steps: last.saturating_sub(first), of_command })
 }
 
 /// Judges what a path names: a run directory, a `memory.jsonl`, or a trace of another tool, for which `asked` selects
@@ -212,21 +210,21 @@ pub fn of_path(path: &Path, asked: &Asked) -> Result<Judged, VerdictError> {
         return Ok(table::of_table(path, asked)?);
     }
     if !asked.is_empty() {
-        let message = "has no columns; `--column`, `--step-column` and `--unit` are for tables";
+        let message = "is not a table; `--column`, `--step-column` and `--unit` apply to tables only";
         return Err(VerdictError::Asked(format!("{}: {message}", path.display())));
     }
     if is_run {
-        return of_folder(path).map(Judged::from);
+        return judge_directory(path).map(Judged::from);
     }
-    regular(path)?;
+    require_regular_file(path)?;
     of_samples(path).map(Judged::from)
 }
 
-fn of_folder(run: &Path) -> Result<Verdict, VerdictError> {
+fn judge_directory(run: &Path) -> Result<Verdict, VerdictError> {
     for name in [layout::MEMORY, layout::VERDICT, layout::PLAN, layout::RESOLVED] {
         let path = run.join(name);
         if path.exists() {
-            regular(&path)?;
+            require_regular_file(&path)?;
         }
     }
     // A result is often shared without its trace, the largest file.
@@ -238,7 +236,7 @@ fn of_folder(run: &Path) -> Result<Verdict, VerdictError> {
     if let Ok(manifest) = read::manifest(run)
         && let Some(watched) = &manifest.watched
     {
-        return of_command_samples(&run.join(layout::MEMORY), watched);
+        return judge_command_samples(&run.join(layout::MEMORY), watched);
     }
     if run.join(layout::RESOLVED).exists() {
         // A damaged experiment could set other limits.
@@ -252,10 +250,10 @@ fn of_folder(run: &Path) -> Result<Verdict, VerdictError> {
 }
 
 /// Rejects a pipe or a device, which might never end.
-fn regular(path: &Path) -> Result<(), VerdictError> {
+fn require_regular_file(path: &Path) -> Result<(), VerdictError> {
     let kind = std::fs::metadata(path);
     match kind.map_err(|source| ReadError::File { path: path.to_path_buf(), source })?.is_file() {
         true => Ok(()),
-        false => Err(VerdictError::Table { path: path.to_path_buf(), message: "is no regular file".into() }),
+        false => Err(VerdictError::Table { path: path.to_path_buf(), message: "is not a regular file".into() }),
     }
 }

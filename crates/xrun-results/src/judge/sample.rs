@@ -30,11 +30,11 @@ pub fn sample(line: &MemoryLine) -> Sample<'_> {
         container: line.container.and_then(|container| container.anonymous),
         room: line.container.and_then(|container| container.room(own)),
         owners: Some(&line.owners),
-        processes: line.processes.as_ref().map(|processes| of_command(processes, host.file)),
+        processes: line.processes.as_ref().map(|processes| command_processes(processes, host.file)),
     }
 }
 
-fn of_command(processes: &watched::Processes, files: Option<u64>) -> Processes {
+fn command_processes(processes: &watched::Processes, files: Option<u64>) -> Processes {
     let on_gpus = processes.groups.values().filter_map(|group| group.gpu);
     Processes {
         count: processes.count,
@@ -48,13 +48,13 @@ fn of_command(processes: &watched::Processes, files: Option<u64>) -> Processes {
 /// Declared caps of a plan's owners, by name.
 pub fn declared(plan: &PlanFile) -> BTreeMap<String, Declared> {
     let owners = plan.owners.iter().map(|owner| {
-        let declared = Declared { place: place(owner.place), cap: owner.bytes, full: owner.full() };
+        let declared = Declared { place: verdict_place(owner.place), cap: owner.bytes, full: owner.full() };
         (owner.name.clone(), declared)
     });
     owners.collect()
 }
 
-fn place(place: Place) -> xrun_verdict::Place {
+fn verdict_place(place: Place) -> xrun_verdict::Place {
     match place {
         Place::Host => xrun_verdict::Place::Host,
         Place::Device => xrun_verdict::Place::Device,

@@ -40,7 +40,7 @@ enum Judge {
 }
 
 impl Judge {
-    fn of(run: &Path) -> Self {
+    fn open(run: &Path) -> Self {
         if let Some(watched) = read::manifest(run).ok().and_then(|manifest| manifest.watched) {
             return Self::Command(Box::new(Command::new(&watched)));
         }
@@ -62,7 +62,7 @@ impl SoFar {
         Self {
             run: run.to_path_buf(),
             tail: Tail::new(&run.join(layout::MEMORY), READ_BYTES_MAX),
-            judge: Judge::of(run),
+            judge: Judge::open(run),
             recent: VecDeque::with_capacity(RECENT),
             newest: None,
             verdict: None,
@@ -84,16 +84,16 @@ impl SoFar {
     }
 
     fn add(&mut self, line: MemoryLine) {
-        let place = |line: &MemoryLine| (line.segment, line.step);
+        let position = |line: &MemoryLine| (line.segment, line.step);
         // Lines in the wrong order are damage, which `xrun verdict` reports.
-        if self.newest.as_ref().is_some_and(|before| place(&line) < place(before)) {
+        if self.newest.as_ref().is_some_and(|before| position(&line) < position(before)) {
             return;
         }
         if self.newest.as_ref().is_some_and(|before| before.segment != line.segment) {
             self.recent.clear();
             if matches!(self.judge, Judge::Command(_)) {
                 // A resumed command starts with other memory.
-                self.judge = Judge::of(&self.run);
+                self.judge = Judge::open(&self.run);
             }
         }
         match &mut self.judge {

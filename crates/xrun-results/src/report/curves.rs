@@ -19,9 +19,9 @@ pub const KINDS_MAX: usize = 6;
 /// Maximum number of metrics; the rest are left out.
 pub const METRICS_MAX: usize = 64;
 
-/// Loss curve of one kind of steps.
+/// LossCurve curve of one kind of steps.
 #[derive(Clone, Debug, Default)]
-pub struct Loss {
+pub struct LossCurve {
     pub kind: String,
     pub raw: Series,
     pub smooth: Series,
@@ -31,8 +31,8 @@ pub struct Loss {
 /// Curves and last values of `metrics.jsonl`.
 #[derive(Clone, Debug, Default)]
 pub struct Curves {
-    pub losses: Vec<Loss>,
-    /// Loss of all kinds of steps, as in `summary.json`.
+    pub losses: Vec<LossCurve>,
+    /// LossCurve of all kinds of steps, as in `summary.json`.
     pub by_kind: Vec<KindLoss>,
     pub learning_rate: Series,
     pub gradient_norm: Series,
@@ -43,29 +43,29 @@ pub struct Curves {
     /// Intervals of the last validation.
     pub intervals: BTreeMap<String, Interval>,
     /// Number of steps over which losses are averaged.
-    pub smoothed_over: f64,
+    pub averaging_window: f64,
     pub last_step: Option<u64>,
     /// Number of damaged lines.
-    pub unreadable: u64,
+    pub damaged_lines: u64,
     /// Reason why the file, or the rest of it, cannot be read.
-    pub failure: Option<String>,
+    pub read_error: Option<String>,
 }
 
 /// Reads the curves; a missing file gives none. `steps`: planned length of the run.
 pub fn read(run: &Path, steps: Option<u64>) -> Curves {
-    let mut curves = Curves { smoothed_over: loss::averaged_over(steps), ..Curves::default() };
+    let mut curves = Curves { averaging_window: loss::averaged_over(steps), ..Curves::default() };
     let lines = match read::metrics(run) {
         Ok(lines) => lines,
         Err(error) => {
-            curves.failure = (!error.is_missing()).then(|| error.to_string());
+            curves.read_error = (!error.is_missing()).then(|| error.to_string());
             return curves;
         }
     };
     for line in lines {
         match line {
             Ok(line) => curves.add(line),
-            Err(ReadError::Content { .. }) => curves.unreadable += 1,
-            Err(error) => curves.failure = Some(error.to_string()),
+            Err(ReadError::Content { .. }) => curves.damaged_lines += 1,
+            Err(error) => curves.read_error = Some(error.to_string()),
         }
     }
     curves
@@ -80,9 +80,9 @@ impl Curves {
                 self.learning_rate.add(x, learning_rate.unwrap_or(f64::NAN), ());
                 self.gradient_norm.add(x, gradient_norm.unwrap_or(f64::NAN), ());
                 self.gradient_norm_median.add(x, gradient_norm_median.unwrap_or(f64::NAN), ());
-                let over = self.smoothed_over;
+                let over = self.averaging_window;
                 loss::add(&mut self.by_kind, &batch, loss, over);
-                let curve = self.loss_of(batch);
+                let curve = self.loss_curve(batch);
                 curve.raw.add(x, loss, ());
                 curve.average.add(loss, over);
                 if loss.is_finite() {
@@ -92,7 +92,7 @@ impl Curves {
             MetricsLine::Validation { metrics, intervals, .. } => {
                 for (name, value) in metrics {
                     let value = value.unwrap_or(f64::NAN);
-                    self.mean(&name, x, value, intervals.get(&name));
+                    self.add_mean(&name, x, value, intervals.get(&name));
                     let known = self.metrics.iter().position(|(known, _)| *known == name);
                     let at = match known {
                         Some(at) => at,
@@ -109,7 +109,7 @@ impl Curves {
         }
     }
 
-    fn mean(&mut self, name: &str, x: f64, value: f64, interval: Option<&Interval>) {
+    fn add_mean(&mut self, name: &str, x: f64, value: f64, interval: Option<&Interval>) {
         let known = self.means.iter().position(|(known, _)| known == name);
         let at = match (known, interval) {
             (Some(at), _) => at,
@@ -123,12 +123,12 @@ impl Curves {
         self.means[at].1.add(x, value, if half_width.is_finite() { half_width } else { 0.0 });
     }
 
-    fn loss_of(&mut self, kind: String) -> &mut Loss {
+    fn loss_curve(&mut self, kind: String) -> &mut LossCurve {
         let known = self.losses.iter().position(|loss| loss.kind == kind);
         let at = known.unwrap_or_else(|| {
             if self.losses.len() < KINDS_MAX {
                 let kind = if self.losses.len() + 1 < KINDS_MAX { kind } else { OTHER_KINDS.into() };
-                self.losses.push(Loss { kind, ..Loss::default() });
+                self.losses.push(LossCurve { kind, ..LossCurve::default() });
             }
             self.losses.len() - 1
         });

@@ -10,7 +10,7 @@ use std::path::Path;
 
 use super::axes::bytes;
 use super::listing::columns;
-use super::{ReportError, each_sample};
+use super::{ReportError, for_each_sample};
 use crate::format::MemoryLine;
 use xrun_core::bounded::ledger::OWNERS_MAX;
 use xrun_core::files::{layout, write};
@@ -29,28 +29,28 @@ struct Row {
     /// Step; only set for a row of one sample.
     step: u64,
     samples: u64,
-    heap: Span,
-    resident: Span,
-    in_use: Span,
-    reserved: Span,
+    heap: Extent,
+    resident: Extent,
+    in_use: Extent,
+    reserved: Extent,
     owners: BTreeMap<String, u64>,
 }
 
 /// First, last, lowest and highest value of a quantity.
 #[derive(Clone, Copy, Debug, Default)]
-struct Span {
+struct Extent {
     start: Option<u64>,
     end: Option<u64>,
-    floor: Option<u64>,
+    min: Option<u64>,
     peak: Option<u64>,
 }
 
-impl Span {
+impl Extent {
     fn add(&mut self, bytes: Option<u64>) {
         let Some(bytes) = bytes else { return };
         self.start.get_or_insert(bytes);
         self.end = Some(bytes);
-        self.floor = Some(self.floor.map_or(bytes, |floor| floor.min(bytes)));
+        self.min = Some(self.min.map_or(bytes, |min| min.min(bytes)));
         self.peak = self.peak.max(Some(bytes));
     }
 }
@@ -100,7 +100,7 @@ const COLUMNS: [&str; 18] = [
 fn write_table(run: &Path, file: &mut dyn io::Write) -> Result<(), ReportError> {
     let mut out = |text: &str| Ok(write::at(&run.join(layout::MEMORY_EPOCHS), file.write_all(text.as_bytes()))?);
     let mut names = BTreeSet::new();
-    each_sample(run, |line| {
+    for_each_sample(run, |line| {
         for name in line.owners.keys() {
             if names.len() < OWNERS_MAX && !names.contains(name) {
                 names.insert(name.clone());
@@ -113,11 +113,11 @@ fn write_table(run: &Path, file: &mut dyn io::Write) -> Result<(), ReportError> 
     let mut row: Option<Row> = None;
     let mut start = Row::default();
     let mut rows = 0;
-    each_sample(run, |line| {
+    for_each_sample(run, |line| {
         if row.as_ref().is_none_or(|row| (row.segment, row.epoch) != (line.segment, line.epoch)) {
-            out(&finish(row.take(), &start, &names, &mut rows))?;
+            out(&csv_row(row.take(), &start, &names, &mut rows))?;
             if rows == 0 || start.segment != line.segment {
-                start = Row::at(&line);
+                start = Row::from_sample(&line);
             }
             row = Some(Row { segment: line.segment, epoch: line.epoch, ..Row::default() });
         }
@@ -126,7 +126,7 @@ fn write_table(run: &Path, file: &mut dyn io::Write) -> Result<(), ReportError> 
         }
         Ok(())
     })?;
-    out(&finish(row, &start, &names, &mut rows))
+    out(&csv_row(row, &start, &names, &mut rows))
 }
 
 /// Table of memory at the start, by epoch and at the end, with the change since the start, as in docs/origins.md: the
@@ -135,15 +135,15 @@ fn write_table(run: &Path, file: &mut dyn io::Write) -> Result<(), ReportError> 
 pub fn table(run: &Path) -> Result<String, ReportError> {
     let mut rows: Vec<Row> = Vec::new();
     let mut left_out = 0;
-    let mut ends: Option<(Row, Row)> = None;
-    let mut largest = Largest::default();
-    each_sample(run, |line| {
-        let sample = Row::at(&line);
-        match &mut ends {
+    let mut first_and_last: Option<(Row, Row)> = None;
+    let mut largest = LargestGrowth::default();
+    for_each_sample(run, |line| {
+        let sample = Row::from_sample(&line);
+        match &mut first_and_last {
             Some((start, end)) if start.segment == line.segment => *end = sample,
             _ => {
-                largest = Largest { before: sample.levels(), ..Largest::default() };
-                ends = Some((sample.clone(), sample));
+                largest = LargestGrowth { before: sample.levels(), ..LargestGrowth::default() };
+                first_and_last = Some((sample.clone(), sample));
                 (rows, left_out) = (Vec::new(), 0);
             }
         }
@@ -165,18 +165,18 @@ pub fn table(run: &Path) -> Result<String, ReportError> {
         Ok(())
     })?;
     largest.add(rows.last());
-    let Some((start, end)) = ends else { return Ok(String::new()) };
-    let names = ["heap", "resident", "device in use", "device reserved"];
+    let Some((start, end)) = first_and_last else { return Ok(String::new()) };
+    let names = ["heap", "RSS", "device in use", "device reserved"];
     let shown: Vec<usize> = (0..names.len()).filter(|at| start.levels()[*at].is_some()).collect();
     // The values of `levels`, named in the header.
-    let of = [", least", ", end", ", least", ", end"];
-    let titles: Vec<String> = shown.iter().map(|at| format!(">{}{}", names[*at], of[*at])).collect();
+    let suffixes = [" (min)", " (end)", " (min)", " (end)"];
+    let titles: Vec<String> = shown.iter().map(|at| format!(">{}{}", names[*at], suffixes[*at])).collect();
     let header: Vec<&str> =
-        std::iter::once("epoch").chain(titles.iter().flat_map(|title| [title.as_str(), ">since start"])).collect();
+        std::iter::once("epoch").chain(titles.iter().flat_map(|title| [title.as_str(), ">change"])).collect();
     let cells = |name: String, row: &Row| {
         let of = |at: &usize| {
             let (now, before) = (row.levels()[*at], start.levels()[*at]);
-            [now.map_or("-".into(), |now| bytes(now as f64)), change(now, before)]
+            [now.map_or("-".into(), |now| bytes(now as f64)), signed_change(now, before)]
         };
         std::iter::once(name).chain(shown.iter().flat_map(of)).collect::<Vec<String>>()
     };
@@ -189,16 +189,16 @@ pub fn table(run: &Path) -> Result<String, ReportError> {
     if start.segment > 0 {
         let _ = writeln!(
             text,
-            "(process {} of this run, since it went on after step {}; {} has all)",
+            "(process {} only, resumed after step {}; {} has all processes)",
             start.segment + 1,
             start.step,
             layout::MEMORY_EPOCHS
         );
     }
     if left_out > 0 {
-        let _ = writeln!(text, "({left_out} epochs in the middle are left out)");
+        let _ = writeln!(text, "({left_out} epochs in the middle are not shown)");
     }
-    let total = |at: &usize| format!("{} {}", names[*at], change(end.levels()[*at], start.levels()[*at]));
+    let total = |at: &usize| format!("{} {}", names[*at], signed_change(end.levels()[*at], start.levels()[*at]));
     let totals: Vec<String> = shown.iter().map(total).collect();
     let _ = writeln!(text, "total growth: {}", totals.join(", "));
     let grew = |at: &usize| {
@@ -212,15 +212,15 @@ pub fn table(run: &Path) -> Result<String, ReportError> {
     Ok(text)
 }
 
-/// Largest growth from one epoch to the next, including epochs that are not listed.
+/// LargestGrowth growth from one epoch to the next, including epochs that are not listed.
 #[derive(Default)]
-struct Largest {
+struct LargestGrowth {
     before: [Option<u64>; 4],
     /// Bytes and number of the epoch.
     growth: [Option<(u64, u64)>; 4],
 }
 
-impl Largest {
+impl LargestGrowth {
     fn add(&mut self, row: Option<&Row>) {
         let Some(row) = row else { return };
         let levels = row.levels();
@@ -234,7 +234,7 @@ impl Largest {
     }
 }
 
-pub(super) fn change(now: Option<u64>, before: Option<u64>) -> String {
+pub(super) fn signed_change(now: Option<u64>, before: Option<u64>) -> String {
     match now.zip(before) {
         Some((now, before)) if now >= before => format!("+{}", bytes((now - before) as f64)),
         Some((now, before)) => format!("-{}", bytes((before - now) as f64)),
@@ -244,7 +244,7 @@ pub(super) fn change(now: Option<u64>, before: Option<u64>) -> String {
 
 impl Row {
     /// Row of a single sample.
-    fn at(line: &MemoryLine) -> Self {
+    fn from_sample(line: &MemoryLine) -> Self {
         let mut row = Self { segment: line.segment, epoch: line.epoch, step: line.step, ..Self::default() };
         row.add(line);
         row
@@ -252,7 +252,7 @@ impl Row {
 
     /// Level of heap, RSS, device memory in use and reserved: minimum of memory in use, last value of the others.
     fn levels(&self) -> [Option<u64>; 4] {
-        [self.heap.floor, self.resident.end, self.in_use.floor, self.reserved.end]
+        [self.heap.min, self.resident.end, self.in_use.min, self.reserved.end]
     }
 
     fn add(&mut self, line: &MemoryLine) {
@@ -272,14 +272,14 @@ impl Row {
 }
 
 /// Formats a row as a line of the file; empty beyond the cap.
-fn finish(row: Option<Row>, start: &Row, names: &BTreeSet<String>, rows: &mut usize) -> String {
+fn csv_row(row: Option<Row>, start: &Row, names: &BTreeSet<String>, rows: &mut usize) -> String {
     let mut text = String::new();
     let Some(row) = row.filter(|_| *rows < ROWS_MAX) else { return text };
     *rows += 1;
     let _ = write!(text, "{},{},{}", row.segment, row.epoch, row.samples);
     let (heap, resident, in_use, reserved) = (row.heap, row.resident, row.in_use, row.reserved);
-    let host = [heap.start, heap.end, heap.floor, heap.peak, resident.start, resident.end, resident.peak];
-    let device = [in_use.floor, in_use.peak, reserved.end, reserved.peak];
+    let host = [heap.start, heap.end, heap.min, heap.peak, resident.start, resident.end, resident.peak];
+    let device = [in_use.min, in_use.peak, reserved.end, reserved.peak];
     let since_start = row.levels().into_iter().zip(start.levels());
     let changes = since_start.map(|(now, before)| Some(i128::from(now?) - i128::from(before?)));
     let owners = names.iter().map(|name| row.owners.get(name).copied());
@@ -322,9 +322,9 @@ mod tests {
         };
         write_lines(&run.join(layout::MEMORY), &(0..=60).map(line).collect::<Vec<_>>());
         let table = table(&run).unwrap();
-        assert!(table.contains("epochs in the middle are left out"), "{table}");
+        assert!(table.contains("epochs in the middle are not shown"), "{table}");
         assert!(table.contains("largest growth: heap +12 MiB in epoch 30"), "{table}");
         assert!(!table.lines().any(|line| line.starts_with("30 ")), "that row is not shown: {table}");
-        assert!(table.lines().next().unwrap().contains("heap, least"), "{table}");
+        assert!(table.lines().next().unwrap().contains("heap (min)"), "{table}");
     }
 }

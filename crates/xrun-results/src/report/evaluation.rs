@@ -17,25 +17,25 @@ pub fn text(evaluation: &Evaluation, width: Option<usize>) -> String {
     };
     // In the order of the pipeline, the most important first.
     let mut names: Vec<&String> = evaluation.metrics.keys().collect();
-    let place = |metric: &str| evaluation.planned.iter().position(|planned| planned.name == metric);
-    names.sort_by_key(|name| place(name).unwrap_or(usize::MAX));
+    let index = |metric: &str| evaluation.planned.iter().position(|planned| planned.name == metric);
+    names.sort_by_key(|name| index(name).unwrap_or(usize::MAX));
     let rows: Vec<Vec<String>> = (names.into_iter())
         .map(|metric| {
             let better = planned(metric).and_then(|planned| planned.better).map_or("", |better| better.words());
-            let sure = evaluation.intervals.get(metric);
-            let sure = sure.map_or(String::new(), |interval| format!("± {}", number(interval.half_width)));
+            let interval = evaluation.intervals.get(metric);
+            let interval = interval.map_or(String::new(), |interval| format!("± {}", number(interval.half_width)));
             let before = evaluation.in_training.get(metric).map_or(String::new(), |value| shown(metric, *value));
-            vec![name(metric), better.to_owned(), shown(metric, evaluation.metrics[metric]), sure, before]
+            vec![name(metric), better.to_owned(), shown(metric, evaluation.metrics[metric]), interval, before]
         })
         .collect();
     let header = ["metric", "better", ">value", "95 %", ">in training"];
     let used: Vec<usize> = (0..header.len()).filter(|&at| rows.iter().any(|row| !row[at].is_empty())).collect();
     let rows: Vec<Vec<String>> = rows.iter().map(|row| used.iter().map(|&at| row[at].clone()).collect()).collect();
     let data = if evaluation.same_data { "the data of the run" } else { "other data than the run's" };
-    let of = format!("{}/{}", name(&evaluation.experiment), name(&evaluation.run));
+    let run = format!("{}/{}", name(&evaluation.experiment), name(&evaluation.run));
     let after = xrun_core::units::counted(evaluation.step, "step");
     format!(
-        "{of} after {after}, on {data}, {}: {}\n{}",
+        "{run} after {after}, on {data}, {}: {}\n{}",
         evaluation.device,
         seconds(evaluation.seconds),
         table(&used.iter().map(|&at| header[at]).collect::<Vec<_>>(), &rows, width)

@@ -10,12 +10,12 @@ pub mod epochs;
 pub mod evaluation;
 pub mod junit;
 pub mod listing;
-pub mod material;
 pub mod page;
 pub mod perfetto;
 pub mod plots;
 pub mod reproduction;
 pub mod result;
+pub mod run_report;
 pub mod series;
 mod stages;
 pub mod summary;
@@ -45,7 +45,7 @@ use xrun_core::files::{layout, sums};
 pub enum ReportError {
     /// The directory has neither manifest nor summary.
     #[error(
-        "{} is not the directory of a run: it has neither manifest.json nor summary.json",
+        "{} is not a run directory: it has neither manifest.json nor summary.json",
         xrun_core::printable::line(path, 400)
     )]
     NotARun {
@@ -54,7 +54,7 @@ pub enum ReportError {
     },
     /// Metrics or trace are missing, and an older report exists.
     #[error(
-        "{} has no {missing}, which the curves of a report are drawn from: the report that is there stays as it is",
+        "{} has no {missing}, from which curves are drawn; the existing report is kept",
         xrun_core::printable::line(path, 400)
     )]
     NothingToDrawFrom {
@@ -83,48 +83,39 @@ pub fn write(run: &Path) -> Result<Vec<String>, ReportError> {
 /// # Errors
 /// As [`write()`].
 pub fn write_judged(run: &Path, so_far: Option<Verdict>) -> Result<Vec<String>, ReportError> {
-    let mut material = material::gather(run)?;
-    material.verdict = material.verdict.take().or(so_far);
+    let mut report = run_report::gather(run)?;
+    report.verdict = report.verdict.take().or(so_far);
     let missing: Vec<&str> = [layout::METRICS, layout::MEMORY].into_iter().filter(|name| !has(run, name)).collect();
     if !missing.is_empty() && has(run, layout::REPORT) {
         let path = run.display().to_string();
         return Err(ReportError::NothingToDrawFrom { path, missing: missing.join(" and no ") });
     }
     let made = [layout::REPORT, layout::MEMORY_EPOCHS, layout::PERFETTO];
-    if material.state != RunState::Running || made.iter().any(|name| sums::has(run, name)) {
+    if report.state != RunState::Running || made.iter().any(|name| sums::has(run, name)) {
         sums::forget(run, &made);
     }
     // Damage of files that are generated again is not reported.
-    material.damage.retain(|damage| !made.iter().any(|name| damage.starts_with(&*run.join(name).to_string_lossy())));
-    write::replace(&run.join(layout::REPORT), page::html(&material).as_bytes())?;
+    report.damage.retain(|damage| !made.iter().any(|name| damage.starts_with(&*run.join(name).to_string_lossy())));
+    write::replace(&run.join(layout::REPORT), page::html(&report).as_bytes())?;
     if has(run, layout::MEMORY) {
         epochs::write(run)?;
         perfetto::write(run)?;
     }
     // A running run maintains its list of checksums itself and adds these files when it ends.
-    if material.state != RunState::Running {
+    if report.state != RunState::Running {
         sums::noted(run, &made);
     }
-    Ok(material.damage)
+    Ok(report.damage)
 }
 
 fn has(run: &Path, name: &str) -> bool {
     run.join(name).is_file()
 }
 
-/// Calls `with` for each memory sample of a run. Damaged lines and a missing trace are skipped.
-fn each_sample(run: &Path, mut with: impl FnMut(MemoryLine) -> Result<(), ReportError>) -> Result<(), ReportError> {
-    let lines = match read::memory(run) {
-        Ok(lines) => lines,
-        Err(error) if error.is_missing() => return Ok(()),
-        Err(error) => return Err(error.into()),
-    };
-    for line in lines {
-        match line {
-            Ok(line) => with(line)?,
-            Err(ReadError::Content { .. }) => {}
-            Err(error) => return Err(error.into()),
-        }
+/// Calls `handle` for each memory sample of a run. Damaged lines and a missing trace are skipped.
+fn for_each_sample(run: &Path, handle: impl FnMut(MemoryLine) -> Result<(), ReportError>) -> Result<(), ReportError> {
+    match read::memory(run) {
+        Err(error) if error.is_missing() => Ok(()),
+        lines => read::for_each_record(lines, handle).map(drop),
     }
-    Ok(())
 }

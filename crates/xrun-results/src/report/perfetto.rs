@@ -9,7 +9,7 @@ use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
-use super::{ReportError, each_sample};
+use super::{ReportError, for_each_sample};
 use crate::format::{MemoryLine, Point};
 use xrun_core::files::{layout, write};
 
@@ -26,28 +26,28 @@ pub fn write(run: &Path) -> Result<(), ReportError> {
 
 fn write_at_most(run: &Path, each_max: u64) -> Result<(), ReportError> {
     let (mut steps, mut epochs, mut others, mut epoch) = (0u64, 0u64, 0u64, None);
-    each_sample(run, |line| {
+    for_each_sample(run, |line| {
         steps += u64::from(line.point == Point::Step);
-        others += u64::from(!is_of_a_step(line.point));
+        others += u64::from(!belongs_to_step(line.point));
         epochs += u64::from(epoch.replace((line.segment, line.epoch)) != Some((line.segment, line.epoch)));
         Ok(())
     })?;
     let every = |count: u64| count.div_ceil(each_max).max(1);
-    let every = Every { step: every(steps), epoch: every(epochs), other: every(others) };
+    let every = Intervals { step: every(steps), epoch: every(epochs), other: every(others) };
     let path = run.join(layout::PERFETTO);
     let mut failed = None;
     let written = write::replace_with(&path, |file| {
         let mut events = Events { file, first: true };
         events.start(run)?;
-        let mut line_of_time = TimeLine { every, ..TimeLine::default() };
+        let mut time_line = TimeLine { every, ..TimeLine::default() };
         let sample = |line: MemoryLine| {
-            let added = line_of_time.add(&line, &mut events);
+            let added = time_line.add(&line, &mut events);
             Ok(added.map_err(|source| write::WriteError { path: path.clone(), source })?)
         };
-        if let Err(error) = each_sample(run, sample) {
+        if let Err(error) = for_each_sample(run, sample) {
             failed = Some(error);
         }
-        line_of_time.end(&mut events)?;
+        time_line.end(&mut events)?;
         events.end()
     });
     match failed {
@@ -98,27 +98,27 @@ impl Events<'_> {
 
 /// Intervals at which samples are written: one of every so many.
 #[derive(Clone, Copy, Default)]
-struct Every {
+struct Intervals {
     step: u64,
     epoch: u64,
     other: u64,
 }
 
-fn is_of_a_step(point: Point) -> bool {
+fn belongs_to_step(point: Point) -> bool {
     matches!(point, Point::Step | Point::BeforeCleanup | Point::AfterCleanup)
 }
 
 /// Places the samples of all processes on one time line; the clock of each starts at 0.
 #[derive(Default)]
 struct TimeLine {
-    every: Every,
+    every: Intervals,
     epochs: u64,
     others: u64,
     /// Start of the current process, in microseconds.
     offset: u64,
     segment: u32,
     /// Time of the previous sample.
-    before: u64,
+    previous: u64,
     /// Current epoch and its start.
     epoch: Option<(u64, u64)>,
 }
@@ -127,15 +127,15 @@ impl TimeLine {
     fn add(&mut self, line: &MemoryLine, events: &mut Events<'_>) -> io::Result<()> {
         if line.segment != self.segment {
             self.close_epoch(events)?;
-            (self.segment, self.offset) = (line.segment, self.before);
+            (self.segment, self.offset) = (line.segment, self.previous);
         }
         let now = self.offset + line.time_us;
         if self.epoch.is_none_or(|(epoch, _)| epoch != line.epoch) {
             self.close_epoch(events)?;
-            self.epoch = Some((line.epoch, self.before.max(self.offset)));
+            self.epoch = Some((line.epoch, self.previous.max(self.offset)));
         }
-        let from = self.before.max(self.offset);
-        let kept = match is_of_a_step(line.point) {
+        let from = self.previous.max(self.offset);
+        let is_written = match belongs_to_step(line.point) {
             true => line.step.is_multiple_of(self.every.step) || line.step == 1,
             false => {
                 self.others += 1;
@@ -143,10 +143,10 @@ impl TimeLine {
             }
         };
         let name = match line.point {
-            Point::Step if kept => Some((format!("step {}", line.step), "step")),
-            Point::AfterValidation if kept => Some(("validation".to_owned(), "validation")),
-            Point::AfterCleanup if kept => Some(("cleanup".to_owned(), "cleanup")),
-            Point::Checkpoint if kept => Some(("checkpoint".to_owned(), "checkpoint")),
+            Point::Step if is_written => Some((format!("step {}", line.step), "step")),
+            Point::AfterValidation if is_written => Some(("validation".to_owned(), "validation")),
+            Point::AfterCleanup if is_written => Some(("cleanup".to_owned(), "cleanup")),
+            Point::Checkpoint if is_written => Some(("checkpoint".to_owned(), "checkpoint")),
             _ => None,
         };
         if let Some((name, category)) = name {
@@ -156,10 +156,10 @@ impl TimeLine {
             }
             events.slice(&name, category, from, now, arguments)?;
         }
-        if kept {
+        if is_written {
             self.counters(line, now, events)?;
         }
-        self.before = now;
+        self.previous = now;
         Ok(())
     }
 
@@ -188,8 +188,8 @@ impl TimeLine {
         self.epochs += 1;
         match self.epoch.take() {
             _ if !self.epochs.is_multiple_of(self.every.epoch) => Ok(()),
-            Some((0, from)) => events.slice("before the first step", "epoch", from, self.before, json!({})),
-            Some((epoch, from)) => events.slice(&format!("epoch {epoch}"), "epoch", from, self.before, json!({})),
+            Some((0, from)) => events.slice("before the first step", "epoch", from, self.previous, json!({})),
+            Some((epoch, from)) => events.slice(&format!("epoch {epoch}"), "epoch", from, self.previous, json!({})),
             None => Ok(()),
         }
     }

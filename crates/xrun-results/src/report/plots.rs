@@ -2,7 +2,7 @@
 //!
 //! Only the curves stretch with the page (`preserveAspectRatio="none"`, strokes keep their width), so labels stay
 //! legible on a phone and on paper. Each curve has a class, which the style sheet colours for light and dark pages.
-//! The table under a plot is its legend and text alternative.
+//! The table under a plot is its legend and text text_alternative.
 
 use maud::{Markup, html};
 
@@ -90,7 +90,7 @@ pub struct Plot {
     pub rug: Vec<f64>,
     /// x of vertical lines.
     pub boundaries: Vec<f64>,
-    /// Labels at points, shown in place of the table.
+    /// Labels at points, shown in point of the table.
     pub labels: Vec<(f64, f64, String)>,
     /// Half width, next to another figure if there is room.
     pub half: bool,
@@ -145,7 +145,7 @@ impl Plot {
     }
 
     /// Minimum and maximum y over all curves.
-    pub fn lowest_and_highest(&self) -> (f64, f64) {
+    pub fn y_range(&self) -> (f64, f64) {
         let points = self.curves.iter().flat_map(|curve| &curve.points);
         points.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), point| (low.min(point.1), high.max(point.1)))
     }
@@ -156,7 +156,7 @@ impl Plot {
         let listed = self.curves.iter().filter(|curve| curve.is_listed()).flat_map(|curve| &curve.points);
         let range = |(low, high): (f64, f64), point: &(f64, f64)| (low.min(point.1), high.max(point.1));
         let (low, high) = listed.fold((f64::INFINITY, 0.0), range);
-        match self.lowest_and_highest().0 > 0.0 && high > LOG_FROM * low {
+        match self.y_range().0 > 0.0 && high > LOG_FROM * low {
             true => {
                 let caption = format!("{} The axis is logarithmic.", self.caption);
                 Self { caption, ..self.on_logarithmic_y() }
@@ -167,7 +167,7 @@ impl Plot {
 
     /// Makes the y axis logarithmic; all values must be positive.
     pub fn on_logarithmic_y(self) -> Self {
-        let (low, high) = self.lowest_and_highest();
+        let (low, high) = self.y_range();
         Self { y: (low / 1.15, high * 1.15), log_y: true, ..self }
     }
 
@@ -178,11 +178,11 @@ impl Plot {
         Self { x: (low / 1.1, high * 1.1), log_x: true, ..self }
     }
 
-    fn across(&self, x: f64) -> f64 {
+    fn scale_x(&self, x: f64) -> f64 {
         if self.log_x { x.max(f64::MIN_POSITIVE).log10() } else { x }
     }
 
-    fn up(&self, y: f64) -> f64 {
+    fn scale_y(&self, y: f64) -> f64 {
         if self.log_y { y.max(f64::MIN_POSITIVE).log10() } else { y }
     }
 
@@ -200,8 +200,8 @@ impl Plot {
         }
     }
 
-    /// Text alternative for screen readers.
-    fn alternative(&self) -> String {
+    /// Text text_alternative for screen readers.
+    fn text_alternative(&self) -> String {
         let curves = self.curves.iter().filter(|curve| curve.is_listed()).map(|curve| {
             let [first, _, highest, last] = curve.numbers.map(|number| axes::value(self.y_unit, number));
             format!("{} from {first} to {last}, highest {highest}", curve.name)
@@ -216,8 +216,8 @@ impl Plot {
     /// HTML of the figure.
     pub fn figure(&self) -> Markup {
         let percent = |low: f64, high: f64, value: f64| format!("{:.2}%", 100.0 * (value - low) / (high - low));
-        let left = |x: f64| percent(self.across(self.x.0), self.across(self.x.1), self.across(x));
-        let bottom = |y: f64| percent(self.up(self.y.0), self.up(self.y.1), self.up(y));
+        let left = |x: f64| percent(self.scale_x(self.x.0), self.scale_x(self.x.1), self.scale_x(x));
+        let bottom = |y: f64| percent(self.scale_y(self.y.0), self.scale_y(self.y.1), self.scale_y(y));
         html! {
             figure.plot.half[self.half] {
                 h3 { (self.title) }
@@ -229,7 +229,7 @@ impl Plot {
                         }
                     }
                     svg viewBox=(format!("0 0 {WIDTH} {HEIGHT}")) preserveAspectRatio="none" role="img"
-                        aria-label=(self.alternative()) {
+                        aria-label=(self.text_alternative()) {
                         (self.drawing())
                     }
                     @if !self.labels.is_empty() {
@@ -277,29 +277,29 @@ impl Plot {
     /// Content of the `<svg>` element.
     fn drawing(&self) -> Markup {
         // `fraction` is from 0 to 1, from the left and from the top.
-        let pixel = |size: u32, share: f64| (f64::from(size) * share).round() as i64;
-        let (left, right) = (self.across(self.x.0), self.across(self.x.1));
-        let (bottom, top) = (self.up(self.y.0), self.up(self.y.1));
-        let x = |x: f64| pixel(WIDTH, (self.across(x) - left) / (right - left));
-        let y = |y: f64| pixel(HEIGHT, (top - self.up(y).clamp(bottom, top)) / (top - bottom));
-        let place = |at: &(f64, f64)| format!("{},{}", x(at.0), y(at.1));
+        let pixel = |size: u32, fraction: f64| (f64::from(size) * fraction).round() as i64;
+        let (left, right) = (self.scale_x(self.x.0), self.scale_x(self.x.1));
+        let (bottom, top) = (self.scale_y(self.y.0), self.scale_y(self.y.1));
+        let x = |x: f64| pixel(WIDTH, (self.scale_x(x) - left) / (right - left));
+        let y = |y: f64| pixel(HEIGHT, (top - self.scale_y(y).clamp(bottom, top)) / (top - bottom));
+        let point = |at: &(f64, f64)| format!("{},{}", x(at.0), y(at.1));
         let grid = self.y_ticks().iter().map(|(at, _)| format!("M0,{}H{WIDTH}", y(*at))).collect();
-        let upright =
+        let verticals =
             |all: &[f64], height: u32| all.iter().map(|at| format!("M{},{HEIGHT}v-{height}", x(*at))).collect();
         html! {
             @for &(begin, end) in &self.bands {
                 rect.band x=(x(begin)) width=((x(end) - x(begin)).max(BAND_WIDTH_MIN)) height=(HEIGHT) { }
             }
             (path("grid", grid))
-            (path("boundary", upright(&self.boundaries, HEIGHT)))
+            (path("boundary", verticals(&self.boundaries, HEIGHT)))
             @for Curve { points, colour, shape, .. } in &self.curves {
                 @let class = |name: &str| format!("{name} c{colour}");
-                @let line = || points.iter().map(place).collect::<Vec<_>>().join(" ");
+                @let line = || points.iter().map(point).collect::<Vec<_>>().join(" ");
                 // A zero-length line with round caps is a dot that does not stretch.
-                @let dots = || points.iter().map(|at| format!("M{}h0", place(at))).collect();
-                @let above = |base: &[f64]| {
-                    let back = points.iter().zip(base).rev().map(|(at, base)| place(&(at.0, *base)));
-                    points.iter().map(place).chain(back).collect::<Vec<_>>().join(" ")
+                @let dots = || points.iter().map(|at| format!("M{}h0", point(at))).collect();
+                @let outline = |base: &[f64]| {
+                    let back = points.iter().zip(base).rev().map(|(at, base)| point(&(at.0, *base)));
+                    points.iter().map(point).chain(back).collect::<Vec<_>>().join(" ")
                 };
                 @match shape {
                     Shape::Faint => polyline.(class("faint")) points=(line()) { },
@@ -309,11 +309,11 @@ impl Plot {
                         (path(&class("points"), dots()))
                         polyline.(class("line")) points=(line()) { }
                     },
-                    Shape::Area { base } => polygon.(class("area")) points=(above(base)) { },
-                    Shape::Band { base } => polygon.(class("off")) points=(above(base)) { },
+                    Shape::Area { base } => polygon.(class("area")) points=(outline(base)) { },
+                    Shape::Band { base } => polygon.(class("off")) points=(outline(base)) { },
                 }
             }
-            (path("rug", upright(&self.rug, RUG_HEIGHT)))
+            (path("rug", verticals(&self.rug, RUG_HEIGHT)))
         }
     }
 }

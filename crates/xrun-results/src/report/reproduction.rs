@@ -22,19 +22,19 @@ pub fn text(reproduction: &Reproduction) -> String {
     line("reproduction", &reproduction.reproduction);
     line("result", &format!("{}: {}", reproduction.agreement.words(), reproduction.message));
     match reproduction.tolerance {
-        0.0 => line("tolerance", "none: the same bits"),
+        0.0 => line("tolerance", "none (compared bit for bit)"),
         share => {
-            line("tolerance", &format!("{} of the mean size of each number, for its mean difference", number(share)))
+            line("tolerance", &format!("mean difference of each number at most {} of its mean size", number(share)))
         }
     }
     for note in &reproduction.notes {
         line("note", note);
     }
     for change in &reproduction.changes {
-        line("not as it was", &self::change(change));
+        line("changed", &self::change(change));
     }
     for reason in &reproduction.not_deterministic {
-        line("by chance", reason);
+        line("not exact", reason);
     }
     if reproduction.agreement != Agreement::Identical && reproduction.values_different > 0 {
         text.push('\n');
@@ -67,7 +67,7 @@ fn series(reproduction: &Reproduction) -> String {
         })
         .collect();
     let mut text =
-        columns(&["number", ">differ", ">mean size", ">mean difference", ">share", ">largest difference"], &rows);
+        columns(&["number", ">differ", ">mean size", ">mean difference", ">relative", ">largest difference"], &rows);
     if all.len() > rows.len() {
         let _ = writeln!(text, "and {} more", all.len() - rows.len());
     }

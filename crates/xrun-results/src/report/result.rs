@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use super::axes::number;
-use super::material::Material;
+use super::run_report::RunReport;
 use super::series::Series;
 use crate::format::{PlanFile, Summary};
 use crate::loss::{KindLoss, averaged_over};
@@ -14,7 +14,7 @@ use xrun_core::task::metric::{Better, Interval, PlannedMetric};
 
 /// Values of a validation metric.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Measured {
+pub struct MetricResult {
     pub name: String,
     /// Unit; empty if it has none or the plan does not describe the metric.
     pub unit: String,
@@ -32,10 +32,10 @@ pub struct Measured {
     /// Best value of all validations after a step, and its step.
     pub best: Option<(f64, u64)>,
     /// The metric selects the best checkpoint.
-    pub chooses: bool,
+    pub selects_best: bool,
 }
 
-impl Measured {
+impl MetricResult {
     /// Formats a value, with its unit if that is `%`.
     pub fn value(&self, value: f64) -> String {
         format!("{}{}", number(value), PlannedMetric::percent(&self.unit))
@@ -43,11 +43,11 @@ impl Measured {
 }
 
 /// Explains the 95 % intervals; `None` if no metric has one.
-pub fn about_intervals(metrics: &[Measured]) -> Option<String> {
+pub fn intervals_note(metrics: &[MetricResult]) -> Option<String> {
     let episodes = || metrics.iter().filter_map(|metric| metric.interval).map(|interval| interval.episodes);
     let (fewest, most) = (episodes().min()?, episodes().max()?);
     let count = if fewest == most { most.to_string() } else { format!("{fewest} to {most}") };
-    Some(format!("± is the 95 % interval of a mean over {count} episodes (Student's t, episodes as independent draws)"))
+    Some(format!("±: 95 % confidence interval of the mean over {count} episodes (Student's t, independent episodes)"))
 }
 
 /// Result lines of a run that ended: `map50 0 -> 0.4974, best 0.5111 after step 441 (checkpoints/step_00000441)` and
@@ -103,7 +103,7 @@ fn loss_line(losses: &[KindLoss], steps: Option<u64>) -> Option<String> {
     });
     let shown: Vec<String> = shown.collect();
     let more = losses.len() - shown.len();
-    let more = if more > 0 { format!(" and {more} kinds more") } else { String::new() };
+    let more = if more > 0 { format!(" and {more} more kinds") } else { String::new() };
     let over = number(averaged_over(steps));
     (!shown.is_empty()).then(|| format!("loss {}{more} (moving average over {over} steps)", shown.join(", ")))
 }
@@ -114,10 +114,10 @@ fn most_steps_first(losses: &[KindLoss]) -> Vec<KindLoss> {
     losses
 }
 
-impl Material {
+impl RunReport {
     /// Loss of each kind of step, the kind with the most steps first.
     pub fn losses(&self) -> Vec<KindLoss> {
-        most_steps_first(self.ending().map_or(&self.curves.by_kind, |summary| &summary.losses))
+        most_steps_first(self.final_summary().map_or(&self.curves.by_kind, |summary| &summary.losses))
     }
 
     /// Name of the metric that selects the best checkpoint.
@@ -129,14 +129,14 @@ impl Material {
     /// Line with the metric that selects the best checkpoint.
     pub fn result_line(&self) -> Option<String> {
         let metrics = self.metrics();
-        let metric = metrics.iter().find(|metric| metric.chooses)?;
+        let metric = metrics.iter().find(|metric| metric.selects_best)?;
         metric_line(&self.run, &metric.name, &metric.unit, [metric.before, metric.after], metric.best)
     }
 
     /// Validation metrics by family: first the family of the metric that selects the best checkpoint, then in the
     /// order of the plan.
-    pub fn metrics(&self) -> Vec<Measured> {
-        let intervals = match self.ending() {
+    pub fn metrics(&self) -> Vec<MetricResult> {
+        let intervals = match self.final_summary() {
             Some(summary) => &summary.intervals_last,
             None => &self.curves.intervals,
         };
@@ -147,7 +147,7 @@ impl Material {
             let text = |of: fn(&PlannedMetric) -> &String, otherwise: &str| {
                 planned.map_or(otherwise, |metric| of(metric)).to_owned()
             };
-            Measured {
+            MetricResult {
                 unit: text(|metric| &metric.unit, ""),
                 family: text(|metric| &metric.family, &name),
                 line: text(|metric| &metric.line, &name),
@@ -157,12 +157,12 @@ impl Material {
                 after,
                 interval,
                 best: better.and_then(|better| self.best(&name, better)),
-                chooses: self.best_by() == Some(&name),
+                selects_best: self.best_by() == Some(&name),
                 name,
             }
         };
-        let mut metrics: Vec<Measured> = self.first_and_last().into_iter().map(measured).collect();
-        metrics.sort_by_cached_key(|metric| self.place_of_metric(&metric.name));
+        let mut metrics: Vec<MetricResult> = self.first_and_last().into_iter().map(measured).collect();
+        metrics.sort_by_cached_key(|metric| self.metric_sort_key(&metric.name));
         metrics
     }
 
@@ -172,19 +172,20 @@ impl Material {
 
     /// Sort key of a metric: its family, whether it selects the best checkpoint, and its index in the plan. Metrics
     /// that are not in the plan come last.
-    pub fn place_of_metric(&self, name: &str) -> (usize, bool, usize) {
+    pub fn metric_sort_key(&self, name: &str) -> (usize, bool, usize) {
         let plan = self.plan.as_ref().map_or(&[][..], |plan| &plan.metrics);
         let chosen = |name: &str| self.best_by() == Some(name);
         let Some(at) = plan.iter().position(|metric| metric.name == name) else { return (usize::MAX, true, 0) };
         let of = &plan[at].family;
         let first = plan.iter().position(|metric| metric.family == *of).unwrap_or(at);
-        let leads = plan.iter().any(|metric| chosen(&metric.name) && metric.family == *of);
-        (if leads { 0 } else { first + 1 }, !chosen(name), at)
+        let is_first_family = plan.iter().any(|metric| chosen(&metric.name) && metric.family == *of);
+        (if is_first_family { 0 } else { first + 1 }, !chosen(name), at)
     }
 
     /// Best value of all validations after a step.
     fn best(&self, name: &str, better: Better) -> Option<(f64, u64)> {
-        let recorded = self.ending().and_then(|summary| summary.best.as_ref()).filter(|best| best.metric == name);
+        let recorded =
+            self.final_summary().and_then(|summary| summary.best.as_ref()).filter(|best| best.metric == name);
         if let Some(best) = recorded {
             return Some((best.value, best.step));
         }
@@ -196,7 +197,7 @@ impl Material {
 
     /// Name of each metric with its value before training and its last value.
     fn first_and_last(&self) -> Vec<(String, Option<f64>, Option<f64>)> {
-        if let Some(summary) = self.ending()
+        if let Some(summary) = self.final_summary()
             && !(summary.metrics_first.is_empty() && summary.metrics_last.is_empty())
         {
             let after = &summary.metrics_last;

@@ -3,7 +3,7 @@
 use super::*;
 use crate::format::{Best, Outcome};
 use crate::read;
-use crate::report::material::gather;
+use crate::report::run_report::gather;
 use crate::report::sample::{PLAIN, finished, killed};
 use xrun_core::files::write;
 
@@ -73,7 +73,7 @@ fn the_family_of_the_metric_that_chooses_comes_first() {
     let names: Vec<&str> = metrics.iter().map(|metric| metric.name.as_str()).collect();
     // The last two are not in the plan.
     assert_eq!(names, ["embedding_margin", "map_50", "map", "recall", "episode_map", "st_iou"]);
-    assert!(metrics[0].chooses && !metrics[1].chooses);
+    assert!(metrics[0].selects_best && !metrics[1].selects_best);
     assert_eq!(metrics[1].best, Some((0.432, 200)), "of each metric the best of all validations");
 }
 
@@ -84,8 +84,8 @@ fn a_constant_of_the_data_has_no_better_way_and_no_best() {
     let mut plan = read::plan(&run).unwrap();
     plan.metrics.iter_mut().filter(|metric| metric.name == "recall").for_each(|metric| metric.better = None);
     write::replace_json(&run.join(layout::PLAN), &plan).unwrap();
-    let material = gather(&run).unwrap();
-    let metrics = material.metrics();
+    let report = gather(&run).unwrap();
+    let metrics = report.metrics();
     let of = |name: &str| metrics.iter().find(|metric| metric.name == name).unwrap();
     assert!(of("recall").after.is_some() && of("map").best.is_some(), "both were measured");
     assert_eq!((of("recall").better, of("recall").best), (None, None));

@@ -87,7 +87,7 @@ impl<T: Copy> Series<T> {
             }
             _ => {
                 if self.buckets.len() == BUCKETS_MAX {
-                    self.halve();
+                    self.merge_pairs();
                 }
                 self.buckets.push(bucket);
                 self.in_last = 1;
@@ -95,7 +95,7 @@ impl<T: Copy> Series<T> {
         }
     }
 
-    fn halve(&mut self) {
+    fn merge_pairs(&mut self) {
         let pairs = self.buckets.len() / 2;
         for at in 0..pairs {
             let mut bucket = self.buckets[2 * at];

@@ -10,9 +10,9 @@ use std::path::Path;
 use maud::{Markup, html};
 
 use super::axes::{bytes, number};
-use super::epochs::change;
+use super::epochs::signed_change;
 use super::listing::columns;
-use super::{ReportError, each_sample};
+use super::{ReportError, for_each_sample};
 use crate::format::MetricsLine;
 use crate::read;
 use xrun_core::printable;
@@ -20,13 +20,13 @@ use xrun_core::printable;
 /// Maximum number of stages.
 const STAGES_MAX: usize = 10_000;
 /// Maximum number of runs of consecutive steps in one stage.
-const SPANS_MAX: usize = 200_000;
+const RANGES_MAX: usize = 200_000;
 /// Maximum number of rows, in a terminal and on a page.
 const ROWS_SHOWN: usize = 24;
 const ROWS_ON_PAGE: usize = 200;
 
 /// Values that identify a stage, one for each name.
-type Key = Vec<u64>;
+type StageKey = Vec<u64>;
 
 /// Memory and loss of one stage.
 #[derive(Clone, Debug, Default)]
@@ -43,15 +43,15 @@ struct Row {
 #[derive(Clone, Debug, Default)]
 pub struct Stages {
     names: Vec<String>,
-    rows: Vec<(Key, Row)>,
+    rows: Vec<(StageKey, Row)>,
     has_pool: bool,
 }
 
 /// Consecutive steps in one stage.
-struct Span {
+struct StepRange {
     first: u64,
     last: u64,
-    key: Key,
+    key: StageKey,
 }
 
 /// Reads the stages named by a plan; empty if it names none.
@@ -63,26 +63,26 @@ pub fn read(run: &Path, names: &[String]) -> Result<Stages, ReportError> {
     if names.is_empty() {
         return Ok(stages);
     }
-    let mut rows: BTreeMap<Key, Row> = BTreeMap::new();
-    let mut spans: Vec<Span> = Vec::new();
+    let mut rows: BTreeMap<StageKey, Row> = BTreeMap::new();
+    let mut ranges: Vec<StepRange> = Vec::new();
     for line in read::metrics(run)? {
         let Ok(MetricsLine::Train { step, loss, values, .. }) = line else { continue };
-        let key: Option<Key> = names.iter().map(|name| values.get(name).map(|value| *value as u64)).collect();
+        let key: Option<StageKey> = names.iter().map(|name| values.get(name).map(|value| *value as u64)).collect();
         let Some(key) = key else { continue };
-        if (rows.len() == STAGES_MAX && !rows.contains_key(&key)) || spans.len() == SPANS_MAX {
+        if (rows.len() == STAGES_MAX && !rows.contains_key(&key)) || ranges.len() == RANGES_MAX {
             break;
         }
         let row = rows.entry(key.clone()).or_default();
         (row.loss, row.steps) = (row.loss + loss, row.steps + 1);
-        match spans.last_mut() {
-            Some(span) if span.key == key && span.last + 1 == step => span.last = step,
-            _ => spans.push(Span { first: step, last: step, key }),
+        match ranges.last_mut() {
+            Some(range) if range.key == key && range.last + 1 == step => range.last = step,
+            _ => ranges.push(StepRange { first: step, last: step, key }),
         }
     }
-    each_sample(run, |line| {
-        let at = spans.partition_point(|span| span.last < line.step);
-        if let Some(span) = spans.get(at).filter(|span| span.first <= line.step)
-            && let Some(row) = rows.get_mut(&span.key)
+    for_each_sample(run, |line| {
+        let at = ranges.partition_point(|range| range.last < line.step);
+        if let Some(range) = ranges.get(at).filter(|range| range.first <= line.step)
+            && let Some(row) = rows.get_mut(&range.key)
         {
             stages.has_pool |= line.device.is_some();
             let in_use = line.device.map_or(line.host.heap, |pool| pool.in_use);
@@ -101,8 +101,7 @@ impl Stages {
     }
 
     fn header(&self) -> Vec<String> {
-        let of =
-            if self.has_pool { ["device in use, least", "reserved, end"] } else { ["heap, least", "resident, end"] };
+        let of = if self.has_pool { ["device in use (min)", "reserved (end)"] } else { ["heap (min)", "RSS (end)"] };
         let names = self.names.iter().map(|name| printable::line(&name.replace('_', " "), 40));
         let rest = ["steps", of[0], "change", of[1], "change", "mean loss"];
         names.chain(rest.map(str::to_owned)).map(|title| format!(">{title}")).collect()
@@ -114,7 +113,7 @@ impl Stages {
         let cells = |at: usize| {
             let (key, row) = &self.rows[at];
             let before = at.checked_sub(1).map(|at| &self.rows[at].1);
-            let changed = |now: Option<u64>, of: &dyn Fn(&Row) -> Option<u64>| change(now, before.and_then(of));
+            let changed = |now: Option<u64>, of: &dyn Fn(&Row) -> Option<u64>| signed_change(now, before.and_then(of));
             let rest = [
                 row.steps.to_string(),
                 size(row.in_use),
@@ -129,7 +128,7 @@ impl Stages {
     }
 
     /// Sentence on the largest growth of memory in use from one row to the next.
-    fn largest(&self) -> Option<String> {
+    fn largest_growth(&self) -> Option<String> {
         let grown = |at: usize| {
             let (before, now) = (self.rows[at - 1].1.in_use?, self.rows[at].1.in_use?);
             Some((now.saturating_sub(before), at))
@@ -151,9 +150,9 @@ impl Stages {
         let header = self.header();
         let mut text = columns(&header.iter().map(String::as_str).collect::<Vec<_>>(), &cells);
         if left_out > 0 {
-            let _ = writeln!(text, "({left_out} rows in the middle are left out)");
+            let _ = writeln!(text, "({left_out} rows in the middle are not shown)");
         }
-        if let Some(largest) = self.largest() {
+        if let Some(largest) = self.largest_growth() {
             let _ = writeln!(text, "{largest}");
         }
         text
@@ -166,12 +165,12 @@ impl Stages {
         html! {
             @if !self.is_empty() {
                 h2 { "Memory by " (self.names.iter().map(|name| name.replace('_', " ")).collect::<Vec<_>>().join(" and ")) }
-                @if let Some(largest) = self.largest() { p { (largest) "." } }
+                @if let Some(largest) = self.largest_growth() { p { (largest) "." } }
                 div.wide { table {
                     thead { tr { @for title in self.header() { th.r { (title.trim_start_matches('>')) } } } }
                     tbody { @for row in cells.iter().take(ROWS_ON_PAGE) { tr { @for cell in row { td.r { (cell) } } } } }
                 } }
-                @if left_out > 0 { p { (left_out) " more rows are left out." } }
+                @if left_out > 0 { p { (left_out) " more rows are not shown." } }
             }
         }
     }

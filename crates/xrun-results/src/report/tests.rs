@@ -155,7 +155,7 @@ fn a_leak_has_no_cap_and_a_full_bar() {
     (leak.policy, leak.cap_bytes) =
         (xrun_core::bounded::ledger::Policy::Leak, xrun_core::bounded::ledger::NO_CAP.bytes);
     xrun_core::files::write::replace_json(&run.join(layout::SUMMARY), &summary).unwrap();
-    let page = page::html(&material::gather(&run).unwrap());
+    let page = page::html(&run_report::gather(&run).unwrap());
     well_formed(&page);
     assert!(page.contains("<b class=\"bad\">none</b>") && !page.contains("8 EiB"));
     assert_eq!(page.matches("class=\"bar over\"").count(), 1);
@@ -261,7 +261,7 @@ fn pictures_are_of_their_folder_only() {
         files.iter().map(|file| PictureEntry { file: (*file).into(), caption: String::new() }).collect();
     let pictures = Pictures { version: VERSION, pictures: entries };
     xrun_core::files::write::replace_json(&folder.join(layout::PICTURES_INDEX), &pictures).unwrap();
-    let page = page::html(&material::gather(&run).unwrap());
+    let page = page::html(&run_report::gather(&run).unwrap());
     assert_eq!(page.matches("data:image/png").count(), 1);
     assert!(page.contains("7 pictures are missing"));
 }
@@ -287,12 +287,12 @@ fn damaged_files_are_named_and_the_rest_is_shown() {
     std::fs::create_dir(run.join(layout::MEMORY)).unwrap();
     let text = summary::text(&run, None).unwrap();
     assert!(text.contains("2 lines of metrics.jsonl are damaged") && text.contains("plan.json"), "{text}");
-    let page = page::html(&material::gather(&run).unwrap());
+    let page = page::html(&run_report::gather(&run).unwrap());
     well_formed(&page);
     assert!(page.contains("<h2>Not read</h2>"));
     xrun_core::files::write::replace(&run.join(layout::SUMMARY), b"{}").unwrap();
     assert!(matches!(index::entry(&run).state, RunState::Unreadable(_)));
-    well_formed(&page::html(&material::gather(&run).unwrap()));
+    well_formed(&page::html(&run_report::gather(&run).unwrap()));
 }
 
 #[test]
@@ -331,12 +331,12 @@ fn each_epoch_of_each_process_has_a_row() {
 fn a_long_run_gives_a_page_of_bounded_size() {
     let results = tempfile::tempdir().unwrap();
     let run = finished(results.path(), PLAIN);
-    let short = page::html(&material::gather(&run).unwrap()).len();
+    let short = page::html(&run_report::gather(&run).unwrap()).len();
     let text = std::fs::read_to_string(run.join(layout::MEMORY)).unwrap();
     xrun_core::files::write::replace(&run.join(layout::MEMORY), text.repeat(80).as_bytes()).unwrap();
-    let material = material::gather(&run).unwrap();
-    assert!(material.trace.heap.count > 10_000);
-    let long = page::html(&material).len();
+    let report = run_report::gather(&run).unwrap();
+    assert!(report.trace.heap.count > 10_000);
+    let long = page::html(&report).len();
     assert!(long < short + 1_500_000, "{short} bytes became {long}");
 }
 

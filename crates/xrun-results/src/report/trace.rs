@@ -47,12 +47,12 @@ pub struct Trace {
     pub seconds: f64,
     pub last_step: Option<u64>,
     /// Number of damaged lines.
-    pub unreadable: u64,
+    pub damaged_lines: u64,
     /// Reason why the file, or the rest of it, cannot be read.
-    pub failure: Option<String>,
+    pub read_error: Option<String>,
     segment: u32,
-    segment_began: f64,
-    validation_began: Option<f64>,
+    segment_start: f64,
+    validation_start: Option<f64>,
 }
 
 /// Reads the trace; a missing file gives an empty one.
@@ -61,15 +61,15 @@ pub fn read(run: &Path) -> Trace {
     let lines = match read::memory(run) {
         Ok(lines) => lines,
         Err(error) => {
-            trace.failure = (!error.is_missing()).then(|| error.to_string());
+            trace.read_error = (!error.is_missing()).then(|| error.to_string());
             return trace;
         }
     };
     for line in lines {
         match line {
             Ok(line) => trace.add(line),
-            Err(ReadError::Content { .. }) => trace.unreadable += 1,
-            Err(error) => trace.failure = Some(error.to_string()),
+            Err(ReadError::Content { .. }) => trace.damaged_lines += 1,
+            Err(error) => trace.read_error = Some(error.to_string()),
         }
     }
     trace
@@ -81,11 +81,11 @@ impl Trace {
             self.segment = line.segment;
         } else if line.segment != self.segment {
             self.segment = line.segment;
-            self.segment_began = self.seconds;
-            self.validation_began = None;
+            self.segment_start = self.seconds;
+            self.validation_start = None;
             self.resumes.add(self.seconds);
         }
-        let x = self.segment_began + line.time_us as f64 / 1e6;
+        let x = self.segment_start + line.time_us as f64 / 1e6;
         self.seconds = self.seconds.max(x);
         self.last_step = self.last_step.max(Some(line.step));
         self.heap.add(x, line.host.heap as f64, ());
@@ -107,9 +107,9 @@ impl Trace {
         }
         self.driver_is_whole_device |= line.driver.is_some_and(|driver| driver.process.is_none());
         match line.point {
-            Point::BeforeValidation => self.validation_began = Some(x),
+            Point::BeforeValidation => self.validation_start = Some(x),
             Point::AfterValidation => {
-                if let Some(began) = self.validation_began.take() {
+                if let Some(began) = self.validation_start.take() {
                     self.validations.add((began, x));
                 }
             }
@@ -127,7 +127,7 @@ impl Trace {
                 self.phases.insert(name.clone(), spent as f64 / 1e6);
             }
         }
-        self.keep_peaks(&line);
+        self.update_peaks(&line);
     }
 
     fn add_owners(&mut self, x: f64, owners: &BTreeMap<String, u64>) {
@@ -153,7 +153,7 @@ impl Trace {
         self.owners.add(x, sum as f64, bytes);
     }
 
-    fn keep_peaks(&mut self, line: &MemoryLine) {
+    fn update_peaks(&mut self, line: &MemoryLine) {
         let peaks = &mut self.peaks;
         peaks.samples += 1;
         peaks.heap_peak = peaks.heap_peak.max(line.host.heap_peak).max(line.host.heap);

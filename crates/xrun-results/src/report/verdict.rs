@@ -21,31 +21,35 @@ pub struct NotJudged {
 
 /// Verdict and a table of the series that moved, the most severe first, for a terminal of `width` characters.
 pub fn text(verdict: &Verdict, not_judged: &[NotJudged], width: Option<usize>) -> String {
-    let (moved, still): (Vec<&SeriesVerdict>, Vec<&SeriesVerdict>) = verdict.series.iter().partition(|one| moved(one));
+    let (listed, hidden): (Vec<&SeriesVerdict>, Vec<&SeriesVerdict>) =
+        verdict.series.iter().partition(|one| is_listed(one));
     // Without a moving series, all are listed.
-    let (mut series, still) = if moved.is_empty() { (still, Vec::new()) } else { (moved, still) };
+    let (mut series, hidden) = if listed.is_empty() { (hidden, Vec::new()) } else { (listed, hidden) };
     series.sort_by(|a, b| {
-        let by_whose = || one_process(a).cmp(&one_process(b)).reverse();
+        let by_process = || is_own_process(a).cmp(&is_own_process(b)).reverse();
         let by_growth = || b.findings.growth.total_cmp(&a.findings.growth);
-        by_whose()
+        by_process()
             .then(b.findings.verdict.cmp(&a.findings.verdict))
             .then_with(by_growth)
             .then_with(|| a.name.cmp(&b.name))
     });
     let per = verdict.axis.per(verdict.window);
     let rows: Vec<Vec<String>> =
-        series.into_iter().map(|one| row(one, per)).chain(not_judged.iter().map(unjudged)).collect();
+        series.into_iter().map(|one| row(one, per)).chain(not_judged.iter().map(unjudged_row)).collect();
     let rate = format!(">{}", per.words);
     let header = ["series", "verdict", ">first", ">last", ">peak", &rate, ">interval", ">windows"];
     let length = |places: u64| verdict.axis.length(places as f64);
-    let windows =
-        format!("floors of windows of {}, after a warm-up of {}", length(verdict.window), length(verdict.warm_up));
-    let left_out = match still.len() {
+    let windows = format!(
+        "judged by the minimum of every {}, after a warm-up of {}",
+        length(verdict.window),
+        length(verdict.warm_up)
+    );
+    let left_out = match hidden.len() {
         0 => String::new(),
         count => {
-            let names = if count == 1 { still[0].name.clone() } else { format!("{count} series (--json has them)") };
-            let said = format!("left out, at rest below {} or without a move: {names}", bytes(SMALL));
-            format!("\n{}\n", fold(&said, width, 2))
+            let names = if count == 1 { hidden[0].name.clone() } else { format!("{count} series; --json has them") };
+            let note = format!("not shown (below {} or constant): {names}", bytes(LISTED_BYTES_MIN));
+            format!("\n{}\n", fold(&note, width, 2))
         }
     };
     printable::lines(&format!(
@@ -58,7 +62,7 @@ pub fn text(verdict: &Verdict, not_judged: &[NotJudged], width: Option<usize>) -
 
 /// Returns `true` for a series of this process alone. The container includes other processes, so its series does not
 /// decide the verdict.
-fn one_process(one: &SeriesVerdict) -> bool {
+fn is_own_process(one: &SeriesVerdict) -> bool {
     one.name != CONTAINER
 }
 
@@ -66,17 +70,17 @@ fn one_process(one: &SeriesVerdict) -> bool {
 const CONTAINER: &str = "container";
 
 /// Label of a series in a table of verdicts.
-pub fn called(one: &SeriesVerdict) -> &str {
-    if one_process(one) { &one.name } else { "container, with all its processes" }
+pub fn series_label(one: &SeriesVerdict) -> &str {
+    if is_own_process(one) { &one.name } else { "container (all processes)" }
 }
 
 /// Peak in bytes below which a series is not listed.
-const SMALL: f64 = 65_536.0;
+const LISTED_BYTES_MIN: f64 = 65_536.0;
 
 /// Returns `true` if a series is listed: it moved and is not small, or its verdict is worse than `stepped`.
-fn moved(one: &SeriesVerdict) -> bool {
+fn is_listed(one: &SeriesVerdict) -> bool {
     let moves = one.first < one.peak || one.last < one.peak;
-    let small = one.unit == "bytes" && one.peak < SMALL;
+    let small = one.unit == "bytes" && one.peak < LISTED_BYTES_MIN;
     (moves && !small) || one.findings.verdict > Judgement::Stepped
 }
 
@@ -94,7 +98,7 @@ fn row(one: &SeriesVerdict, per: Per) -> Vec<String> {
     };
     let ends = rate(findings.slope_low).zip(rate(findings.slope_high));
     vec![
-        called(one).to_owned(),
+        series_label(one).to_owned(),
         findings.verdict.words().to_owned(),
         amount(one.first),
         amount(one.last),
@@ -105,7 +109,7 @@ fn row(one: &SeriesVerdict, per: Per) -> Vec<String> {
     ]
 }
 
-fn unjudged(one: &NotJudged) -> Vec<String> {
+fn unjudged_row(one: &NotJudged) -> Vec<String> {
     let none = || "-".to_owned();
     let [first, last, peak] = one.numbers.map(|number| number.to_string());
     vec![one.name.clone(), format!("not judged: {}", one.why), first, last, peak, none(), none(), none()]
@@ -164,12 +168,12 @@ impl Pair {
 /// Table of the results of `xrun leaks`, and the leaks left out.
 pub fn pairs(all: &[Pair], width: Option<usize>) -> String {
     let header =
-        ["leak", "verdict", ">expected", ">measured", "named", ">suspected at", "bounded twin", ">took", "result"];
+        ["leak", "verdict", ">expected", ">measured", "owner", ">suspected at", "control run", ">time", "result"];
     let (left_out, run): (Vec<&Pair>, Vec<&Pair>) = all.iter().partition(|pair| pair.left_out.is_some());
     let rows: Vec<Vec<String>> = run
         .into_iter()
         .map(|pair| {
-            let per = if pair.ends { " in all" } else { "/step" };
+            let per = if pair.ends { " in total" } else { "/step" };
             vec![
                 pair.name.clone(),
                 pair.leaky.words().to_owned(),
@@ -183,7 +187,7 @@ pub fn pairs(all: &[Pair], width: Option<usize>) -> String {
             ]
         })
         .collect();
-    let left_out = left_out.iter().filter_map(|pair| Some(format!("left out: {} {}\n", pair.name, pair.left_out?)));
+    let left_out = left_out.iter().filter_map(|pair| Some(format!("skipped: {} {}\n", pair.name, pair.left_out?)));
     let table = if rows.is_empty() { String::new() } else { table(&header, &rows, width) };
     let lines: Vec<String> = std::iter::once(table).filter(|table| !table.is_empty()).chain(left_out).collect();
     printable::lines(&lines.join("\n"))

@@ -27,14 +27,14 @@ pub fn columns_within(header: &[&str], rows: &[Vec<String>], width: Option<usize
 pub fn table(header: &[&str], rows: &[Vec<String>], width: Option<usize>) -> String {
     let whole = columns(header, rows);
     let Some(width) = width.filter(|width| !fits(&whole, *width)) else { return whole };
-    let lengths: Vec<usize> = (0..header.len()).map(|at| length(header, rows, at)).collect();
+    let lengths: Vec<usize> = (0..header.len()).map(|at| column_width(header, rows, at)).collect();
     let last = header.len() - 1;
     let is_text = |at: usize| at > 0 && !header[at].starts_with('>');
-    let needs = |at: usize| if at == last && is_text(at) { lengths[at].min(FOLDED_MIN) } else { lengths[at] };
+    let min_width = |at: usize| if at == last && is_text(at) { lengths[at].min(WRAPPED_MIN) } else { lengths[at] };
     let mut blocks: Vec<Vec<usize>> = Vec::new();
     let mut used = usize::MAX;
     for at in 1..header.len() {
-        let with = used.saturating_add(GAP + needs(at));
+        let with = used.saturating_add(GAP + min_width(at));
         match blocks.last_mut().filter(|_| with <= width) {
             Some(block) => {
                 block.push(at);
@@ -42,39 +42,39 @@ pub fn table(header: &[&str], rows: &[Vec<String>], width: Option<usize>) -> Str
             }
             None => {
                 blocks.push(vec![0, at]);
-                used = lengths[0] + GAP + needs(at);
+                used = lengths[0] + GAP + min_width(at);
             }
         }
     }
-    let one = |block: &Vec<usize>| {
+    let text = |block: &Vec<usize>| {
         let header: Vec<&str> = block.iter().map(|&at| header[at]).collect();
         let rows: Vec<Vec<String>> = rows.iter().map(|row| block.iter().map(|&at| row[at].clone()).collect()).collect();
         let end = block[block.len() - 1];
         let before: usize = block[..block.len() - 1].iter().map(|&at| lengths[at] + GAP).sum();
         match is_text(end) && before + lengths[end] > width {
-            true => columns(&header, &folded(&rows, width.saturating_sub(before).max(FOLDED_MIN))),
+            true => columns(&header, &wrap_last_cell(&rows, width.saturating_sub(before).max(WRAPPED_MIN))),
             false => columns(&header, &rows),
         }
     };
-    blocks.iter().map(one).collect::<Vec<_>>().join("\n")
+    blocks.iter().map(text).collect::<Vec<_>>().join("\n")
 }
 
 /// Width of the gap between columns.
 const GAP: usize = 2;
 /// Minimum width to which a text is wrapped.
-const FOLDED_MIN: usize = 20;
+const WRAPPED_MIN: usize = 20;
 
 fn fits(text: &str, width: usize) -> bool {
     text.lines().all(|line| line.width() <= width)
 }
 
-fn length(header: &[&str], rows: &[Vec<String>], at: usize) -> usize {
+fn column_width(header: &[&str], rows: &[Vec<String>], at: usize) -> usize {
     let title = header[at].trim_start_matches('>').width();
     rows.iter().map(|row| row[at].width()).max().unwrap_or(0).max(title)
 }
 
 /// Wraps the last cell of each row to `room` characters, adding rows as needed.
-fn folded(rows: &[Vec<String>], room: usize) -> Vec<Vec<String>> {
+fn wrap_last_cell(rows: &[Vec<String>], room: usize) -> Vec<Vec<String>> {
     let mut all = Vec::with_capacity(rows.len());
     for row in rows {
         let Some((text, others)) = row.split_last() else { continue };

@@ -6,7 +6,7 @@ use crate::report::tests::well_formed;
 use xrun_core::files::{layout, write};
 
 /// A finished run and a killed one, whose experiments differ in the seed.
-fn two() -> (tempfile::TempDir, Compared) {
+fn two() -> (tempfile::TempDir, RunComparison) {
     let results = tempfile::tempdir().unwrap();
     let runs = [finished(results.path(), PLAIN), killed(results.path())];
     let path = runs[1].join(layout::RESOLVED);
@@ -67,7 +67,7 @@ fn the_page_lays_the_curves_of_all_runs_over_one_another() {
     let run = finished(results.path(), PLAIN);
     let page = html(&gather(&vec![run; 9]).unwrap());
     well_formed(&page);
-    for title in ["Training loss, detection steps", "map_50", "Heap", "Resident memory"] {
+    for title in ["Training loss, detection steps", "map_50", "Heap", "RSS"] {
         assert!(page.contains(&format!("<h3>{title}</h3>")), "{title}");
     }
     for class in ["c1", "c7", "c8", "c9"] {

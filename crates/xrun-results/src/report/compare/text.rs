@@ -3,9 +3,9 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use super::Compared;
+use super::RunComparison;
 use crate::axis::Axis;
-use crate::comparison::{ComparedRun, Difference};
+use crate::comparison::{ComparedRun, KeyDifference};
 use crate::report::axes::{bytes, number, time_of_day};
 use crate::report::listing::columns;
 use crate::{named, resolved};
@@ -27,14 +27,14 @@ pub struct Section {
 
 /// Legend of the runs and all sections. No line of a section is longer than `width`, unless a single column is. Ends
 /// with a line break.
-pub fn text(compared: &Compared, width: usize) -> String {
+pub fn text(compared: &RunComparison, width: usize) -> String {
     let mut text = legend(&compared.record.runs);
     let sections = sections(compared);
     let label = label_width(&sections);
     let mut from = 0;
     while from < compared.record.runs.len() {
-        let count = fitting(&sections, from, width.saturating_sub(label));
-        block(&mut text, &sections, from..from + count);
+        let count = fitting_runs(&sections, from, width.saturating_sub(label));
+        write_runs(&mut text, &sections, from..from + count);
         from += count;
     }
     printable::lines(&text)
@@ -70,7 +70,7 @@ fn label_width(sections: &[Section]) -> usize {
 }
 
 /// Number of runs, starting with `from`, whose columns fit into `room` characters; at least one.
-fn fitting(sections: &[Section], from: usize, room: usize) -> usize {
+fn fitting_runs(sections: &[Section], from: usize, room: usize) -> usize {
     let runs = sections.first().and_then(|section| section.rows.first()).map_or(0, |(_, cells)| cells.len());
     let width_of = |run: usize| {
         let cells = sections.iter().flat_map(|section| &section.rows).map(|(_, cells)| cells[run].chars().count());
@@ -84,7 +84,7 @@ fn fitting(sections: &[Section], from: usize, room: usize) -> usize {
     fits.count().max(1)
 }
 
-fn block(text: &mut String, sections: &[Section], runs: std::ops::Range<usize>) {
+fn write_runs(text: &mut String, sections: &[Section], runs: std::ops::Range<usize>) {
     // One table, so that the columns of all sections align; titles are lines of their own.
     let mut header = vec![String::new()];
     header.extend(runs.clone().map(|run| format!(">{}", run + 1)));
@@ -111,18 +111,18 @@ fn block(text: &mut String, sections: &[Section], runs: std::ops::Range<usize>) 
 }
 
 /// All compared values, without rows that are empty for all runs.
-pub fn sections(compared: &Compared) -> Vec<Section> {
+pub fn sections(compared: &RunComparison) -> Vec<Section> {
     let runs = &compared.record.runs;
     let mut sections = vec![
-        Section { title: "experiment", rows: differing(&compared.record.differences) },
-        Section { title: "code, data, machine", rows: differing(&compared.record.surroundings) },
+        Section { title: "experiment", rows: difference_rows(&compared.record.differences) },
+        Section { title: "code, data, machine", rows: difference_rows(&compared.record.surroundings) },
         Section { title: "outcome", rows: outcome(runs) },
         Section { title: "result", rows: results(compared) },
         Section { title: "memory", rows: memory(runs) },
         Section { title: "speed", rows: speed(runs) },
     ];
     for section in &mut sections {
-        section.rows.retain(|(_, cells)| cells.iter().any(|cell| cell != NOTHING));
+        section.rows.retain(|(_, cells)| cells.iter().any(|cell| cell != UNKNOWN));
         for (label, cells) in &mut section.rows {
             *label = printable::line(&format!("  {label}"), LABEL_CHARACTERS_MAX);
             cells.iter_mut().for_each(|cell| *cell = printable::line(cell, CELL_CHARACTERS_MAX));
@@ -133,21 +133,21 @@ pub fn sections(compared: &Compared) -> Vec<Section> {
 }
 
 /// Cell of an unknown value.
-const NOTHING: &str = "-";
+const UNKNOWN: &str = "-";
 
 type Rows = Vec<(String, Vec<String>)>;
 
 fn row(label: &str, runs: &[ComparedRun], cell: impl Fn(&ComparedRun) -> Option<String>) -> (String, Vec<String>) {
-    (label.to_owned(), runs.iter().map(|run| cell(run).unwrap_or_else(|| NOTHING.into())).collect())
+    (label.to_owned(), runs.iter().map(|run| cell(run).unwrap_or_else(|| UNKNOWN.into())).collect())
 }
 
-fn differing(differences: &[Difference]) -> Rows {
-    let cell = |value: &Option<serde_json::Value>| value.as_ref().map_or(NOTHING.into(), short);
+fn difference_rows(differences: &[KeyDifference]) -> Rows {
+    let cell = |value: &Option<serde_json::Value>| value.as_ref().map_or(UNKNOWN.into(), abbreviated);
     differences.iter().map(|one| (one.key.clone(), one.values.iter().map(cell).collect())).collect()
 }
 
 /// Formats a value; of a digest the first ten characters.
-fn short(value: &serde_json::Value) -> String {
+fn abbreviated(value: &serde_json::Value) -> String {
     let text = resolved::text(value);
     let is_digest = text.len() >= 40 && text.bytes().take(40).all(|byte| byte.is_ascii_hexdigit());
     match is_digest {
@@ -171,7 +171,7 @@ fn outcome(runs: &[ComparedRun]) -> Rows {
     ]
 }
 
-fn results(compared: &Compared) -> Rows {
+fn results(compared: &RunComparison) -> Rows {
     let runs = &compared.record.runs;
     let mut rows = Vec::new();
     for name in &compared.metrics {
@@ -180,7 +180,7 @@ fn results(compared: &Compared) -> Rows {
         rows.push(row(&format!("{shown}, last"), runs, |run| run.metrics.get(name)?.last.map(number)));
         match better {
             Some(_) => rows.push(row(&format!("{shown}, best"), runs, |run| run.metrics.get(name)?.best.map(number))),
-            None => rows.push(row(&format!("{shown}, lowest and highest"), runs, |run| {
+            None => rows.push(row(&format!("{shown}, min and max"), runs, |run| {
                 let metric = run.metrics.get(name)?;
                 Some(format!("{} to {}", number(metric.lowest?), number(metric.highest?)))
             })),
@@ -200,7 +200,7 @@ fn results(compared: &Compared) -> Rows {
     for kind in kinds {
         let of = |run: &ComparedRun| run.losses.iter().find(|loss| loss.kind == kind).cloned();
         rows.push(row(&format!("loss ↓, {kind}, first step"), runs, |run| Some(number(of(run)?.first))));
-        rows.push(row(&format!("loss ↓, {kind}, average at the end"), runs, |run| Some(number(of(run)?.last))));
+        rows.push(row(&format!("loss ↓, {kind}, final average"), runs, |run| Some(number(of(run)?.last))));
     }
     rows
 }
@@ -211,16 +211,16 @@ fn memory(runs: &[ComparedRun]) -> Rows {
     let measured = |run: &ComparedRun| run.memory.samples > 0;
     let mut rows = vec![
         row("verdict", runs, |run| run.verdict.map(|verdict| verdict.words().to_owned())),
-        row("held by", runs, |run| run.growing_owner.clone()),
-        row("heap, peak", runs, |run| size(Some(run.memory.heap_peak)).filter(|_| measured(run))),
-        row("heap at the end", runs, |run| size(Some(run.memory.heap_at_end)).filter(|_| measured(run))),
-        row("resident, peak", runs, |run| size(run.memory.resident_peak)),
-        row("device in use, at rest", runs, |run| size(run.memory.device_in_use_peak)),
-        row("device reserved, peak", runs, |run| size(run.memory.device_reserved_peak)),
+        row("growing buffer", runs, |run| run.growing_owner.clone()),
+        row("heap (peak)", runs, |run| size(Some(run.memory.heap_peak)).filter(|_| measured(run))),
+        row("heap (end)", runs, |run| size(Some(run.memory.heap_at_end)).filter(|_| measured(run))),
+        row("RSS (peak)", runs, |run| size(run.memory.resident_peak)),
+        row("device in use (peak)", runs, |run| size(run.memory.device_in_use_peak)),
+        row("device reserved (peak)", runs, |run| size(run.memory.device_reserved_peak)),
     ];
     for series in super::SERIES {
         let of = |run: &ComparedRun| run.growth.iter().find(|one| one.series == *series).cloned();
-        let name = series.replace('_', " ");
+        let name = if *series == "resident" { "RSS".into() } else { series.replace('_', " ") };
         rows.push(row(&format!("{name}, growth"), runs, |run| Some(signed(of(run)?.growth))));
         for axis in [Axis::Steps, Axis::Clock] {
             let per = axis.per(0);
@@ -233,9 +233,9 @@ fn memory(runs: &[ComparedRun]) -> Rows {
 
 fn speed(runs: &[ComparedRun]) -> Rows {
     vec![
-        row("steps/s, steps alone", runs, |run| run.steps_per_second.map(number)),
-        row("items/s, steps alone", runs, |run| run.items_per_second.map(number)),
+        row("steps/s (training alone)", runs, |run| run.steps_per_second.map(number)),
+        row("items/s (training alone)", runs, |run| run.items_per_second.map(number)),
         row("training time", runs, |run| Some(seconds(run.seconds))),
-        row("trace, share of the steps", runs, |run| Some(format!("{} %", number(100.0 * run.memory.trace_share?)))),
+        row("sampling, of training time", runs, |run| Some(format!("{} %", number(100.0 * run.memory.trace_share?)))),
     ]
 }

@@ -3,10 +3,10 @@
 use maud::{Markup, html};
 
 use crate::report::axes::{Unit, number};
-use crate::report::material::Material;
 use crate::report::page::document::code;
 use crate::report::plots::{COLOURS, Curve, Plot, Shape};
-use crate::report::result::{Measured, about_intervals};
+use crate::report::result::{MetricResult, intervals_note};
+use crate::report::run_report::RunReport;
 use crate::report::series::Series;
 use xrun_core::printable;
 use xrun_core::task::metric::Better;
@@ -18,10 +18,10 @@ const CUT_FACTOR: f64 = 1.5;
 
 /// Table of best, last and first values. The most important columns come first, because a narrow page cuts off the
 /// last.
-pub fn results(material: &Material) -> Markup {
-    let metrics = material.metrics();
-    let losses = material.losses();
-    let shown = |metric: &Measured, value: Option<f64>| value.map_or("–".into(), |value| metric.value(value));
+pub fn results(report: &RunReport) -> Markup {
+    let metrics = report.metrics();
+    let losses = report.losses();
+    let shown = |metric: &MetricResult, value: Option<f64>| value.map_or("–".into(), |value| metric.value(value));
     let arrow = |better: Option<Better>| {
         html! { @if let Some(better) = better { " " span.arrow title=(format!("{} is better", better.words())) { (better.arrow()) } } }
     };
@@ -41,7 +41,7 @@ pub fn results(material: &Material) -> Markup {
                             }
                             td.r { @if let Some((value, step)) = metric.best {
                                 (metric.value(value))
-                                " " small { "after step " (step) } @if metric.chooses { " " small { "best checkpoint" } }
+                                " " small { "after step " (step) } @if metric.selects_best { " " small { "best checkpoint" } }
                             } @else { "–" } }
                             td.r.strong {
                                 (shown(metric, metric.after))
@@ -59,21 +59,21 @@ pub fn results(material: &Material) -> Markup {
                 }
             } }
             p.note {
-                @if material.watched().is_none() {
-                    "“Before” is the untrained model, “after” the last validation; both are of held-out data. "
+                @if report.watched().is_none() {
+                    "“Before” is the untrained model, “after” the last validation, both on held-out data. "
                 }
-                "Of a loss they are the first step and the moving average over " (number(material.curves.smoothed_over))
-                " steps of the kind at the end. ↑ higher is better, ↓ lower is better."
-                @if metrics.iter().any(|metric| metric.unit == "share") { " A share is from 0 to 1." }
-                @if let Some(about) = about_intervals(&metrics) { " " (about) "." }
+                "For a loss they are the first step and the final moving average over "
+                (number(report.curves.averaging_window)) " steps of its kind. ↑ higher is better, ↓ lower is better."
+                @if metrics.iter().any(|metric| metric.unit == "share") { " A share is a fraction from 0 to 1." }
+                @if let Some(about) = intervals_note(&metrics) { " " (about) "." }
             }
-            (explained(&metrics))
+            (descriptions(&metrics))
         }
     }
 }
 
 /// Descriptions of the metrics, each once for all metrics that share it.
-fn explained(metrics: &[Measured]) -> Markup {
+fn descriptions(metrics: &[MetricResult]) -> Markup {
     let mut groups: Vec<(&str, Vec<&str>)> = Vec::new();
     for metric in metrics.iter().filter(|metric| !metric.about.is_empty()) {
         match groups.iter_mut().find(|(about, _)| *about == metric.about) {
@@ -84,7 +84,7 @@ fn explained(metrics: &[Measured]) -> Markup {
     html! {
         @if !groups.is_empty() {
             details {
-                summary { "What the metrics are" }
+                summary { "Descriptions of the metrics" }
                 div.wide { table { tbody { @for (about, names) in &groups { tr {
                     th scope="row" { (printable::line(&names.join(", "), 200)) } td { (code(&printable::line(about, 300))) }
                 } } } } }
@@ -94,10 +94,10 @@ fn explained(metrics: &[Measured]) -> Markup {
 }
 
 /// Figures of losses, metrics, learning rate and gradient norm.
-pub fn curves(material: &Material) -> Markup {
-    let curves = &material.curves;
-    let (metrics, left_out) = metrics(material);
-    let mut plots: Vec<Plot> = losses(material).into_iter().chain(metrics).collect();
+pub fn curves(report: &RunReport) -> Markup {
+    let curves = &report.curves;
+    let (metrics, left_out) = metrics(report);
+    let mut plots: Vec<Plot> = losses(report).into_iter().chain(metrics).collect();
     let rate = Curve::of("learning rate", &curves.learning_rate, 1, Shape::Line);
     plots.extend(half("Learning rate", rate.into_iter().collect()));
     let norm = Curve::of("each step", &curves.gradient_norm, 2, Shape::Line).map(|curve| Curve {
@@ -109,13 +109,13 @@ pub fn curves(material: &Material) -> Markup {
     plots.extend(norms.map(|plot| {
         let faint = "Faint: each step. Strong: median over the last steps.";
         let caption = if plot.curves.len() > 1 { faint.into() } else { String::new() };
-        cut(Plot { caption, ..plot }, &[&curves.gradient_norm], &[&curves.gradient_norm_median])
+        cut_peaks(Plot { caption, ..plot }, &[&curves.gradient_norm], &[&curves.gradient_norm_median])
     }));
     html! {
         @if !plots.is_empty() {
             h2 { "Training" }
             div.plots { @for plot in &plots { (plot.figure()) } }
-            @if left_out > 0 { p.note { "And " (left_out) " figures more; " code { "metrics.jsonl" } " has all numbers." } }
+            @if left_out > 0 { p.note { (left_out) " more figures are not shown; " code { "metrics.jsonl" } " has all numbers." } }
         }
     }
 }
@@ -124,8 +124,8 @@ fn half(title: &str, curves: Vec<Curve>) -> Option<Plot> {
     Plot::of(title, ("step", Unit::Number), Unit::Number, curves).map(|plot| Plot { half: true, ..plot })
 }
 
-fn losses(material: &Material) -> Option<Plot> {
-    let losses = &material.curves.losses;
+fn losses(report: &RunReport) -> Option<Plot> {
+    let losses = &report.curves.losses;
     let mut curves = Vec::new();
     for (at, loss) in losses.iter().enumerate() {
         curves.extend(Curve::of(&loss.kind, &loss.raw, colour(at), Shape::Faint));
@@ -135,19 +135,19 @@ fn losses(material: &Material) -> Option<Plot> {
     }
     let plot = Plot::of("Training loss by kind of step", ("step", Unit::Number), Unit::Number, curves)?;
     let caption = format!(
-        "Faint: each step. Strong: exponential moving average over {} steps of the kind; the table is of these.",
-        number(material.curves.smoothed_over)
+        "Faint: each step. Strong: exponential moving average over {} steps of its kind, as in the table.",
+        number(report.curves.averaging_window)
     );
     let (raw, smooth): (Vec<&Series>, Vec<&Series>) = losses.iter().map(|loss| (&loss.raw, &loss.smooth)).unzip();
     let plot = Plot { caption, ..plot }.logarithmic_if_far_apart();
     // On a logarithmic axis a peak hides nothing.
-    Some(if plot.log_y { plot } else { cut(plot, &raw, &smooth) })
+    Some(if plot.log_y { plot } else { cut_peaks(plot, &raw, &smooth) })
 }
 
 /// One figure per family of metrics, that of the best checkpoint's metric first; and the number of figures left out.
-fn metrics(material: &Material) -> (Vec<Plot>, usize) {
-    let measured = material.metrics();
-    let mut families: Vec<(&str, Vec<&Measured>)> = Vec::new();
+fn metrics(report: &RunReport) -> (Vec<Plot>, usize) {
+    let measured = report.metrics();
+    let mut families: Vec<(&str, Vec<&MetricResult>)> = Vec::new();
     for metric in &measured {
         match families.iter_mut().find(|(known, _)| *known == metric.family) {
             Some((_, members)) => members.push(metric),
@@ -157,7 +157,7 @@ fn metrics(material: &Material) -> (Vec<Plot>, usize) {
     let mut plots: Vec<Plot> = Vec::new();
     for (family, members) in &families {
         for group in members.chunks(COLOURS) {
-            plots.extend(figure(material, family, group));
+            plots.extend(figure(report, family, group));
         }
     }
     if let Some(first) = plots.first_mut() {
@@ -169,13 +169,13 @@ fn metrics(material: &Material) -> (Vec<Plot>, usize) {
 }
 
 /// Figure of a family of metrics, with bands for the 95 % intervals of means over episodes.
-fn figure(material: &Material, family: &str, members: &[&Measured]) -> Option<Plot> {
+fn figure(report: &RunReport, family: &str, members: &[&MetricResult]) -> Option<Plot> {
     let (mut bands, mut lines) = (Vec::new(), Vec::new());
     let mut lowest = f64::INFINITY;
     for (at, metric) in members.iter().enumerate() {
         let line = &metric.line;
         let of_metric = |name: &String| *name == metric.name;
-        if let Some((_, series)) = material.curves.means.iter().find(|(name, _)| of_metric(name)) {
+        if let Some((_, series)) = report.curves.means.iter().find(|(name, _)| of_metric(name)) {
             let points = series.points();
             let base: Vec<f64> = points.iter().map(|point| point.y - point.rest).collect();
             lowest = base.iter().copied().fold(lowest, f64::min);
@@ -187,7 +187,7 @@ fn figure(material: &Material, family: &str, members: &[&Measured]) -> Option<Pl
                 numbers: [0.0; 4],
             });
         }
-        let series = material.curves.metrics.iter().find(|(name, _)| of_metric(name));
+        let series = report.curves.metrics.iter().find(|(name, _)| of_metric(name));
         lines.extend(series.and_then(|(_, series)| Curve::of(line, series, colour(at), Shape::Points)));
     }
     let has_bands = !bands.is_empty();
@@ -217,7 +217,7 @@ fn colour(at: usize) -> u8 {
 
 /// Cuts the top of a plot at the 98th percentile of the faint curves if single peaks are far higher, and says so in
 /// the caption. The strong curves stay whole: a steep start of training is no peak.
-fn cut(plot: Plot, faint: &[&Series], strong: &[&Series]) -> Plot {
+fn cut_peaks(plot: Plot, faint: &[&Series], strong: &[&Series]) -> Plot {
     let mut heights: Vec<f64> = faint.iter().flat_map(|series| series.points()).map(|point| point.y).collect();
     heights.sort_by(f64::total_cmp);
     let Some(&common) = heights.get((heights.len() * 98 / 100).min(heights.len().saturating_sub(1))) else {
@@ -245,13 +245,13 @@ mod tests {
     use super::*;
     use crate::format::MetricsLine;
     use crate::read;
-    use crate::report::material::gather;
+    use crate::report::run_report::gather;
     use crate::report::sample::{PLAIN, finished, write_lines};
     use xrun_core::files::{layout, write};
     use xrun_core::task::metric::{Better, PlannedMetric};
 
     /// Sample run with the metrics of the quantised language model, validated after steps 0, 10 and 20.
-    fn quantised(results: &std::path::Path, widths: &[&str]) -> Material {
+    fn quantised(results: &std::path::Path, widths: &[&str]) -> RunReport {
         let run = finished(results, PLAIN);
         let mut plan = read::plan(&run).unwrap();
         let metric = |name: String, better, unit: &str, family: &str, line: String, about: &str| PlannedMetric {
@@ -290,8 +290,8 @@ mod tests {
     #[test]
     fn widths_are_lines_of_one_figure_and_that_of_the_best_checkpoint_comes_first() {
         let results = tempfile::tempdir().unwrap();
-        let material = quantised(results.path(), &["2_bit", "4_bit", "8_bit", "full"]);
-        let (plots, left_out) = metrics(&material);
+        let report = quantised(results.path(), &["2_bit", "4_bit", "8_bit", "full"]);
+        let (plots, left_out) = metrics(&report);
         let lines = |plot: &Plot| plot.curves.iter().map(|curve| curve.name.clone()).collect::<Vec<_>>();
         let figures: Vec<(&str, Vec<String>)> = plots.iter().map(|plot| (plot.title.as_str(), lines(plot))).collect();
         let widths = ["full", "8 bit", "4 bit", "2 bit"].map(str::to_owned).to_vec();
@@ -301,13 +301,13 @@ mod tests {
         assert!(plots[0].log_y && !plots[1].log_y, "532 and 22 on one axis");
         assert!(!plots[0].half && plots[1].half);
         assert!(plots[1].y.0 == 0.0 && plots[1].y.1 <= 104.0, "{:?}", plots[1].y);
-        let page = results_of(&material);
+        let page = results_of(&report);
         assert!(page.contains("96 %"), "{page}");
         assert_eq!(page.matches("Greedy answers that are an accepted one").count(), 1, "said once of all widths");
     }
 
-    fn results_of(material: &Material) -> String {
-        results(material).into_string()
+    fn results_of(report: &RunReport) -> String {
+        results(report).into_string()
     }
 
     #[test]
@@ -342,7 +342,7 @@ mod tests {
         }
         let curves =
             vec![Curve::of("a", &raw, 1, Shape::Faint).unwrap(), Curve::of("a", &smooth, 1, Shape::Line).unwrap()];
-        let plot = cut(half("loss", curves).unwrap(), &[&raw], &[&smooth]);
+        let plot = cut_peaks(half("loss", curves).unwrap(), &[&raw], &[&smooth]);
         assert!(plot.y.1 >= 8.0 && plot.y.1 < 9.0, "{:?}", plot.y);
         assert!(plot.caption.contains("the highest is 40 at step 200"));
     }

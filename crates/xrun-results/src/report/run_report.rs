@@ -15,14 +15,14 @@ use crate::{named, read, resolved};
 use xrun_core::bounded::ledger::{OWNERS_MAX, Policy};
 use xrun_core::bounded::planned::Place;
 use xrun_core::files::{layout, sums};
-use xrun_core::units::Bytes;
+use xrun_core::units::{Bytes, counted};
 
 /// Relative error from which a forecast needs an explanation.
 const FAR_OFF: f64 = 0.1;
 
 /// Contents of a run directory.
 #[derive(Clone, Debug)]
-pub struct Material {
+pub struct RunReport {
     pub run: PathBuf,
     pub experiment: String,
     /// The run's id: the name of its directory.
@@ -43,7 +43,7 @@ pub struct Material {
 
 /// Cap and peak of a buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Buffer {
+pub struct BufferUsage {
     pub name: String,
     pub place: Option<Place>,
     pub policy: Option<Policy>,
@@ -52,31 +52,33 @@ pub struct Buffer {
     pub because: String,
 }
 
-impl Buffer {
+impl BufferUsage {
     /// Returns `true` if the buffer has no cap: an injected leak.
-    pub fn leaks(&self) -> bool {
+    pub fn is_leak(&self) -> bool {
         self.policy == Some(Policy::Leak)
     }
 
     /// Peak as a fraction of the cap.
-    pub fn share(&self) -> Option<f64> {
-        let cap = self.cap_bytes.filter(|&cap| cap > 0 && !self.leaks())?;
+    pub fn fraction_of_cap(&self) -> Option<f64> {
+        let cap = self.cap_bytes.filter(|&cap| cap > 0 && !self.is_leak())?;
         Some(self.peak_bytes? as f64 / cap as f64)
     }
 }
 
 /// Describes the effect of a suggestion of a post-mortem.
-pub fn effect(dead: &PostMortem, tip: &Suggestion) -> String {
-    match tip.frees {
-        0 if dead.limit_key.as_deref() == Some(&tip.key) => "would allow it, if it does not go on to grow".to_owned(),
-        0 => "makes a step smaller, by how much was not measured".to_owned(),
+pub fn suggestion_effect(post_mortem: &PostMortem, suggestion: &Suggestion) -> String {
+    match suggestion.frees {
+        0 if post_mortem.limit_key.as_deref() == Some(&suggestion.key) => {
+            "would suffice unless memory keeps growing".to_owned()
+        }
+        0 => "would reduce the memory of a step (by how much was not measured)".to_owned(),
         bytes => format!("would free {}", Bytes(bytes)),
     }
 }
 
 /// Time of a part of the loop.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Phase {
+pub struct PhaseTime {
     pub name: String,
     pub seconds: f64,
     pub longest: Option<f64>,
@@ -85,27 +87,27 @@ pub struct Phase {
 
 /// Reads a run directory. Only a directory with neither manifest nor summary is an error; damaged files are skipped
 /// and listed in `damage`.
-pub fn gather(run: &Path) -> Result<Material, ReportError> {
+pub fn gather(run: &Path) -> Result<RunReport, ReportError> {
     let entry = index::entry(run);
     let mut damage = Vec::new();
-    let mut noted = |error: read::ReadError| damage.push(error.to_string());
-    let manifest = read::manifest(run).map_err(&mut noted).ok();
-    let summary = read::summary(run).map_err(&mut noted).ok().flatten();
+    let mut note_error = |error: read::ReadError| damage.push(error.to_string());
+    let manifest = read::manifest(run).map_err(&mut note_error).ok();
+    let summary = read::summary(run).map_err(&mut note_error).ok().flatten();
     // A watched command has no plan.
     let watched = manifest.as_ref().is_some_and(|manifest| manifest.watched.is_some());
     let plan = read::plan(run)
         .map_err(|error| {
             if !(watched && error.is_missing()) {
-                noted(error)
+                note_error(error)
             }
         })
         .ok();
-    let verdict = read::verdict(run).map_err(&mut noted).ok().flatten();
-    let post_mortem = read::post_mortem(run).map_err(&mut noted).ok().flatten();
-    for looked_at in [resolved::text_of(run).map(drop), read::pictures(run).map(drop)] {
+    let verdict = read::verdict(run).map_err(&mut note_error).ok().flatten();
+    let post_mortem = read::post_mortem(run).map_err(&mut note_error).ok().flatten();
+    for result in [resolved::text_of(run).map(drop), read::pictures(run).map(drop)] {
         // A missing file is no damage: results are often shared without some files.
-        if let Err(error @ read::ReadError::Content { .. }) = looked_at {
-            noted(error);
+        if let Err(error @ read::ReadError::Content { .. }) = result {
+            note_error(error);
         }
     }
     if manifest.is_none() && summary.is_none() {
@@ -117,17 +119,17 @@ pub fn gather(run: &Path) -> Result<Material, ReportError> {
     }
     let curves = curves::read(run, plan.as_ref().and_then(PlanFile::steps_known));
     let trace = trace::read(run);
-    for (name, lines) in [("metrics.jsonl", curves.unreadable), ("memory.jsonl", trace.unreadable)] {
+    for (name, lines) in [("metrics.jsonl", curves.damaged_lines), ("memory.jsonl", trace.damaged_lines)] {
         if lines > 0 {
-            damage.push(format!("{lines} lines of {name} are damaged and are left out"));
+            damage.push(format!("skipped {} of {name}", counted(lines, "damaged line")));
         }
     }
-    damage.extend([&curves.failure, &trace.failure].into_iter().flatten().cloned());
+    damage.extend([&curves.read_error, &trace.read_error].into_iter().flatten().cloned());
     damage.extend([run.to_path_buf(), run.join(layout::EXPORT)].iter().flat_map(|folder| sums::damaged(folder)));
     let checkpoints = read::checkpoints(run).into_iter().map(|(step, _)| step).collect();
     let experiment = manifest.as_ref().map_or(entry.experiment, |manifest| manifest.experiment.clone());
     let run = run.to_path_buf();
-    Ok(Material {
+    Ok(RunReport {
         run,
         experiment,
         id: entry.run,
@@ -144,14 +146,14 @@ pub fn gather(run: &Path) -> Result<Material, ReportError> {
     })
 }
 
-impl Material {
+impl RunReport {
     /// The summary, unless the run was resumed and is still running.
-    pub fn ending(&self) -> Option<&Summary> {
+    pub fn final_summary(&self) -> Option<&Summary> {
         self.summary.as_ref().filter(|_| self.state != RunState::Running)
     }
 
     pub fn steps(&self) -> Option<u64> {
-        self.ending().map(|summary| summary.steps).or(self.curves.last_step).or(self.trace.last_step)
+        self.final_summary().map(|summary| summary.steps).or(self.curves.last_step).or(self.trace.last_step)
     }
 
     pub fn steps_planned(&self) -> Option<u64> {
@@ -167,36 +169,44 @@ impl Material {
 
     /// Working time in seconds.
     pub fn seconds(&self) -> f64 {
-        self.ending().map_or(self.trace.seconds, |summary| summary.seconds)
+        self.final_summary().map_or(self.trace.seconds, |summary| summary.seconds)
     }
 
     pub fn memory(&self) -> &MemorySummary {
-        self.ending().map_or(&self.trace.peaks, |summary| &summary.memory)
+        self.final_summary().map_or(&self.trace.peaks, |summary| &summary.memory)
     }
 
     /// Why the run ended, or that it has not ended, for people.
     pub fn message(&self) -> String {
         match &self.state {
-            RunState::Running => "still running: this run has not ended, and this is what was written so far".into(),
-            RunState::Killed => "this run has not ended: its process is gone (killed, or the machine went down)".into(),
+            RunState::Running => "the run has not ended; these are the results so far".into(),
+            RunState::Killed => "the process disappeared (kill -9, out of memory, or reboot)".into(),
             RunState::Unreadable(why) => format!("a record is damaged: {why}"),
             RunState::Ended(_) => self.summary.as_ref().map_or(String::new(), |summary| summary.message.clone()),
         }
     }
 
     /// All buffers, the largest first.
-    pub fn buffers(&self) -> Vec<Buffer> {
-        let mut buffers: Vec<Buffer> = Vec::new();
-        let at = |name: &str, buffers: &mut Vec<Buffer>| match buffers.iter().position(|buffer| buffer.name == name) {
-            Some(at) => Some(at),
-            None if buffers.len() < 2 * OWNERS_MAX => {
-                let name = name.to_owned();
-                let because = String::new();
-                buffers.push(Buffer { name, place: None, policy: None, cap_bytes: None, peak_bytes: None, because });
-                Some(buffers.len() - 1)
-            }
-            None => None,
-        };
+    pub fn buffers(&self) -> Vec<BufferUsage> {
+        let mut buffers: Vec<BufferUsage> = Vec::new();
+        let at =
+            |name: &str, buffers: &mut Vec<BufferUsage>| match buffers.iter().position(|buffer| buffer.name == name) {
+                Some(at) => Some(at),
+                None if buffers.len() < 2 * OWNERS_MAX => {
+                    let name = name.to_owned();
+                    let because = String::new();
+                    buffers.push(BufferUsage {
+                        name,
+                        place: None,
+                        policy: None,
+                        cap_bytes: None,
+                        peak_bytes: None,
+                        because,
+                    });
+                    Some(buffers.len() - 1)
+                }
+                None => None,
+            };
         for owner in self.plan.iter().flat_map(|plan| &plan.owners) {
             if let Some(at) = at(&owner.name, &mut buffers) {
                 let buffer = &mut buffers[at];
@@ -229,7 +239,7 @@ impl Material {
     }
 
     /// Suffix ` (last process)` for values that a summary has only of the last process of a resumed run.
-    pub fn of_last_process(&self) -> &'static str {
+    pub fn last_process_suffix(&self) -> &'static str {
         if self.processes() > 1 { " (last process)" } else { "" }
     }
 
@@ -244,13 +254,13 @@ impl Material {
 
     /// Parts of the loop, the slowest first. A summary covers only the last process, so those of a resumed run come
     /// from its trace, if there is one.
-    pub fn phases(&self) -> Vec<Phase> {
+    pub fn phases(&self) -> Vec<PhaseTime> {
         let from_trace = self.processes() > 1 && !self.trace.phases.is_empty();
-        let mut phases: Vec<Phase> = match self.ending().filter(|_| !from_trace) {
+        let mut phases: Vec<PhaseTime> = match self.final_summary().filter(|_| !from_trace) {
             Some(summary) if !summary.phases.is_empty() => summary
                 .phases
                 .iter()
-                .map(|phase| Phase {
+                .map(|phase| PhaseTime {
                     name: phase.name.clone(),
                     seconds: phase.seconds,
                     longest: Some(phase.longest),
@@ -258,7 +268,7 @@ impl Material {
                 })
                 .collect(),
             _ => (self.trace.phases.iter())
-                .map(|(name, &seconds)| Phase { name: name.clone(), seconds, longest: None, count: None })
+                .map(|(name, &seconds)| PhaseTime { name: name.clone(), seconds, longest: None, count: None })
                 .collect(),
         };
         phases.sort_by(|a, b| b.seconds.total_cmp(&a.seconds).then_with(|| a.name.cmp(&b.name)));
@@ -267,12 +277,12 @@ impl Material {
 
     /// Explanation of a forecast that was far too low, if the verdict has it: a forecast covers buffers, and the
     /// growth is in none.
-    pub fn not_forecast(&self) -> Option<&'static str> {
+    pub fn forecast_error_reason(&self) -> Option<&'static str> {
         let verdict = self.verdict.as_ref()?;
         let grew = (Judgement::Suspect..=Judgement::Growing).contains(&verdict.verdict) && verdict.owner.is_none();
         let too_low = |pair: &PlannedAndActual| pair.error.is_some_and(|error| error < -FAR_OFF);
-        let far_off = self.ending()?.plan_and_actual.iter().any(too_low);
-        (grew && far_off).then_some("growth outside the ledger is not forecast: no buffer of the plan holds what grew")
+        let far_off = self.final_summary()?.plan_and_actual.iter().any(too_low);
+        (grew && far_off).then_some("the forecast does not cover growth outside the ledger: no planned buffer holds it")
     }
 
     /// Settings of `xrun watch`; `None` for an experiment.
@@ -281,8 +291,8 @@ impl Material {
     }
 
     /// Label of the heap series: for a watched command it is the memory footprint of its processes.
-    pub fn in_use(&self) -> &'static str {
-        if self.watched().is_some() { "held, without files" } else { "heap" }
+    pub fn heap_label(&self) -> &'static str {
+        if self.watched().is_some() { "footprint" } else { "heap" }
     }
 
     /// Name by which commands find the run.
@@ -293,7 +303,7 @@ impl Material {
     /// Returns `true` if `xrun resume` can continue the run. After an error in the data it cannot: corrected data are
     /// other data.
     pub fn resumable(&self) -> bool {
-        if self.ending().is_some_and(|summary| summary.of_data) {
+        if self.final_summary().is_some_and(|summary| summary.of_data) {
             return false;
         }
         if self.watched().is_some() {

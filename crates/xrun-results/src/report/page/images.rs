@@ -7,14 +7,15 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use maud::{Markup, html};
 
 use crate::read;
-use crate::report::material::Material;
+use crate::report::run_report::RunReport;
 use xrun_core::files::{file, layout};
 use xrun_core::printable;
+use xrun_core::units::counted;
 
 /// Maximum number of images, so that the page opens quickly.
-const PICTURES_MAX: usize = 48;
+const IMAGES_MAX: usize = 48;
 /// Maximum size of one image file.
-const PICTURE_BYTES_MAX: u64 = 4 * 1024 * 1024;
+const IMAGE_BYTES_MAX: u64 = 4 * 1024 * 1024;
 /// Maximum size of all images together.
 const ALL_BYTES_MAX: usize = 24 * 1024 * 1024;
 /// Maximum length of a caption.
@@ -25,14 +26,14 @@ const PNG: &[u8] = b"\x89PNG\r\n\x1a\n";
 
 /// Section with the images; empty if there are none. Files that are not PNG files in the directory itself are left
 /// out.
-pub fn section(material: &Material) -> Markup {
-    let folder = material.run.join(layout::PICTURES);
+pub fn section(report: &RunReport) -> Markup {
+    let folder = report.run.join(layout::PICTURES);
     let mut room = ALL_BYTES_MAX;
     let mut shown = Vec::new();
     let mut left_out = 0;
     // Errors are listed under "Not read".
-    for entry in read::pictures(&material.run).unwrap_or_default() {
-        match picture(&folder, &entry.file).filter(|bytes| bytes.len() <= room && shown.len() < PICTURES_MAX) {
+    for entry in read::pictures(&report.run).unwrap_or_default() {
+        match read_image(&folder, &entry.file).filter(|bytes| bytes.len() <= room && shown.len() < IMAGES_MAX) {
             Some(bytes) => {
                 room -= bytes.len();
                 shown.push((
@@ -43,12 +44,12 @@ pub fn section(material: &Material) -> Markup {
             None => left_out += 1,
         }
     }
-    let legend = material.plan.as_ref().map_or("", |plan| plan.pictures.as_str());
+    let legend = report.plan.as_ref().map_or("", |plan| plan.pictures.as_str());
     html! {
         @if !shown.is_empty() || left_out > 0 {
-            h2 { "Pictures of the last validation" }
+            h2 { "Images of the last validation" }
             @if !legend.is_empty() { p.note { (printable::line(legend, 600)) } }
-            div.pictures {
+            div.images {
                 @for (address, caption) in &shown {
                     @let short = shortened(caption);
                     figure {
@@ -57,24 +58,24 @@ pub fn section(material: &Material) -> Markup {
                     }
                 }
             }
-            @if left_out > 0 { p.note { (left_out) " pictures are missing, too large or too many." } }
+            @if left_out > 0 { p.note { (counted(left_out, "image")) " not shown: missing, too large or too many." } }
         }
     }
 }
 
 /// Reads an image in the directory itself: an index from elsewhere must not embed other files of this machine.
-fn picture(folder: &Path, file: &str) -> Option<Vec<u8>> {
+fn read_image(folder: &Path, file: &str) -> Option<Vec<u8>> {
     let mut parts = Path::new(file).components();
     let (Some(Component::Normal(name)), None) = (parts.next(), parts.next()) else { return None };
-    bytes(&folder.join(name), PICTURE_BYTES_MAX).filter(|bytes| bytes.starts_with(PNG))
+    read_file(&folder.join(name), IMAGE_BYTES_MAX).filter(|bytes| bytes.starts_with(PNG))
 }
 
-fn bytes(path: &Path, most: u64) -> Option<Vec<u8>> {
+fn read_file(path: &Path, max_bytes: u64) -> Option<Vec<u8>> {
     // No symlink: it may lead to another file of this machine.
     if !std::fs::symlink_metadata(path).ok()?.is_file() {
         return None;
     }
-    file::bytes(path, most).ok()
+    file::bytes(path, max_bytes).ok()
 }
 
 /// Shortens long words of a caption with an ellipsis.

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use super::demand::*;
 use super::loss::KindLoss;
-pub use super::need::*;
 pub use super::outcome::Outcome;
 use super::process::SlurmJob;
 pub use super::sample::*;

@@ -97,24 +97,38 @@ fn reproductions_are_found_by_name_and_shadow_nothing() {
 fn an_experiment_without_runs_is_answered_with_those_that_have_some() {
     let (results, _) = three_runs();
     assert!(known_experiment(results.path(), "cards").is_ok());
-    let message = known_experiment(results.path(), "stage3").unwrap_err().to_string();
-    assert!(message.contains("did you mean \"stage2\"?") && message.contains("\n  cards"), "{message}");
+    let error = known_experiment(results.path(), "stage3").unwrap_err();
+    let IndexError::NoExperiment { suggestion, candidates, .. } = &error else { panic!("{error}") };
+    assert_eq!(
+        (suggestion.as_deref(), candidates.names.as_slice()),
+        (Some("stage2"), &["cards", "stage2"].map(str::to_owned)[..])
+    );
 }
 
 #[test]
 fn a_name_that_means_none_or_several_is_answered_with_candidates() {
     let (results, _) = three_runs();
-    let message = |text: &str| find(results.path(), text).unwrap_err().to_string();
-    assert!(message("stage").contains("did you mean \"stage2/latest\"?"), "{}", message("stage"));
-    assert!(message("stage3/latest").contains("stage2/2026-11-21T10-00-00_cccccc"));
-    let several = message("2026-11");
-    assert!(several.contains("any of 3 runs") && several.contains("cards/2026-11-20T10-00-00_bbbbbb"), "{several}");
-    assert!(message("latest~3").contains("there are 3 runs"));
-    assert!(message("no\u{1b}[2Jsuch").contains("no\\u{1b}[2Jsuch"), "escape sequences do not reach the terminal");
-    assert!(message("").contains("no run is called"));
+    let error = |text: &str| find(results.path(), text).unwrap_err();
+    let suggested = |text: &str| match error(text) {
+        IndexError::NotFound { suggestion, candidates, .. } => (suggestion, candidates.names[0].clone()),
+        other => panic!("{other}"),
+    };
+    let newest = "stage2/2026-11-21T10-00-00_cccccc".to_owned();
+    assert_eq!(suggested("stage"), (Some("stage2/latest".into()), newest.clone()));
+    assert_eq!(suggested("stage3/latest").1, newest);
+    assert_eq!(suggested("").1, newest);
+    let IndexError::Ambiguous { candidates, .. } = error("2026-11") else { panic!() };
+    assert_eq!((candidates.count, candidates.names[1].as_str()), (3, "cards/2026-11-20T10-00-00_bbbbbb"));
+    assert!(matches!(error("latest~3"), IndexError::TooFarBack { count: 3, .. }));
+    assert!(!error("no\u{1b}[2Jsuch").to_string().contains('\u{1b}'), "escape sequences do not reach the terminal");
     let empty = tempfile::tempdir().unwrap();
-    assert!(find(empty.path(), "latest").unwrap_err().to_string().contains("no run in"));
-    assert!(find(Path::new("/no/such/folder"), "latest").unwrap_err().to_string().contains("--results"));
+    for directory in [empty.path(), Path::new("/no/such/directory")] {
+        assert!(matches!(find(directory, "latest").unwrap_err(), IndexError::Empty { .. }));
+    }
+    let all = ["stage", "2026-11", "latest~3"].map(|text| error(text).to_string());
+    let unknown = known_experiment(results.path(), "stage3").unwrap_err();
+    let one_run = IndexError::TooFarBack { text: "latest~1".into(), count: 1 };
+    insta::assert_snapshot!(format!("{}\n{unknown}\n{one_run}", all.join("\n")));
 }
 
 #[test]

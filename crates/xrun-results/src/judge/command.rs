@@ -17,7 +17,7 @@ pub struct Command {
     by_step: Watch,
     by_clock: Watch,
     step: u64,
-    /// Newest sample, added when a later step follows: to_limit then it may show the end of the program.
+    /// Newest sample, added when a later step follows: until then it may show the end of the program.
     newest: Option<MemoryLine>,
 }
 
@@ -61,7 +61,7 @@ impl Command {
             .filter(|_| grows(&by_step) && grows(&by_clock));
         let message = match to_limit {
             Some(milliseconds) => {
-                format!("{}; at this speed in about {}", by_step.message, seconds(milliseconds / 1e3))
+                format!("{}; at this speed the limit is reached in about {}", by_step.message, seconds(milliseconds / 1e3))
             }
             None => by_step.message.clone(),
         };
@@ -138,8 +138,12 @@ mod tests {
             (Judgement::Growing, Some("workers/GPU")),
             "{verdict:?}"
         );
-        assert!(verdict.message.contains("GPU memory of `workers` by 2.0 MiB a step"), "{}", verdict.message);
-        assert!(verdict.message.contains("limit"), "{}", verdict.message);
+        let gpus = verdict.series.iter().find(|one| one.name == ON_GPUS).unwrap();
+        assert!(is_near(gpus.findings.slope, 2.0 * MIB as f64) && gpus.steps_to_limit.is_some(), "{gpus:?}");
+    }
+
+    fn is_near(value: Option<f64>, expected: f64) -> bool {
+        value.is_some_and(|value| (value - expected).abs() < 0.01 * expected)
     }
 
     fn judged(watched: &Watched, lines: impl Iterator<Item = MemoryLine>) -> Verdict {
@@ -154,14 +158,10 @@ mod tests {
         let verdict = judged(&watched, (0..300).map(|at| line(1000 * at, at, 100 * MIB, at * MIB)));
         assert_eq!((verdict.verdict, verdict.axis), (Judgement::Growing, Axis::Steps), "{verdict:?}");
         assert_eq!(verdict.owner.as_deref(), Some("workers/private"));
-        for words in [
-            "private memory of `workers` by 1.0 MiB a step",
-            "it is 100 % of the growth",
-            "the limit of 1.0 GiB is reached in 626 more steps",
-            "at this speed in about 10 min",
-        ] {
-            assert!(verdict.message.contains(words), "{words}: {}", verdict.message);
-        }
+        let footprint = footprint(&verdict).unwrap();
+        assert!(is_near(footprint.findings.slope, MIB as f64), "{footprint:?}");
+        assert!(is_near(footprint.steps_to_limit, 626.0), "{footprint:?}");
+        assert!(verdict.message.contains("10 min"), "{}", verdict.message);
     }
 
     #[test]
@@ -170,10 +170,11 @@ mod tests {
             |seconds: u64| judged(&Watched::default(), (0..seconds).map(|at| line(1000 * at, 0, 2 * at * MIB, 0)));
         let verdict = grown(60);
         assert_eq!((verdict.verdict, verdict.axis), (Judgement::Inconclusive, Axis::Clock));
-        assert!(verdict.message.contains("too short for a verdict: another 3"), "{}", verdict.message);
         let verdict = grown(300);
         assert_eq!((verdict.verdict, verdict.axis), (Judgement::Growing, Axis::Clock));
-        assert!(verdict.message.contains("private memory of `main` by 2.0 MiB a second"), "{}", verdict.message);
+        assert_eq!(verdict.owner.as_deref(), Some("main/private"));
+        let slope = footprint(&verdict).unwrap().findings.slope;
+        assert!(is_near(slope.map(|slope| 1000.0 * slope), 2.0 * MIB as f64), "{slope:?} bytes per millisecond");
     }
 
     #[test]

@@ -19,7 +19,7 @@ pub const KINDS_MAX: usize = 6;
 /// Maximum number of metrics; the rest are left out.
 pub const METRICS_MAX: usize = 64;
 
-/// LossCurve curve of one kind of steps.
+/// Loss curve of one kind of steps.
 #[derive(Clone, Debug, Default)]
 pub struct LossCurve {
     pub kind: String,
@@ -32,7 +32,7 @@ pub struct LossCurve {
 #[derive(Clone, Debug, Default)]
 pub struct Curves {
     pub losses: Vec<LossCurve>,
-    /// LossCurve of all kinds of steps, as in `summary.json`.
+    /// Loss of all kinds of steps, as in `summary.json`.
     pub by_kind: Vec<KindLoss>,
     pub learning_rate: Series,
     pub gradient_norm: Series,

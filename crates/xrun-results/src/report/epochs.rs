@@ -212,7 +212,7 @@ pub fn table(run: &Path) -> Result<String, ReportError> {
     Ok(text)
 }
 
-/// LargestGrowth growth from one epoch to the next, including epochs that are not listed.
+/// Largest growth from one epoch to the next, including epochs that are not listed.
 #[derive(Default)]
 struct LargestGrowth {
     before: [Option<u64>; 4],
@@ -322,9 +322,7 @@ mod tests {
         };
         write_lines(&run.join(layout::MEMORY), &(0..=60).map(line).collect::<Vec<_>>());
         let table = table(&run).unwrap();
-        assert!(table.contains("epochs in the middle are not shown"), "{table}");
-        assert!(table.contains("largest growth: heap +12 MiB in epoch 30"), "{table}");
         assert!(!table.lines().any(|line| line.starts_with("30 ")), "that row is not shown: {table}");
-        assert!(table.lines().next().unwrap().contains("heap (min)"), "{table}");
+        insta::assert_snapshot!(table);
     }
 }

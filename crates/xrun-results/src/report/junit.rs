@@ -54,8 +54,7 @@ mod tests {
     fn each_pair_is_a_case_and_words_cannot_end_their_attribute() {
         let pairs = [Pair::left_out("pool", "needs a \"device\""), Pair::failed("a<b", "x & \u{1b}y".into())];
         let text = junit(&pairs);
-        assert!(text.contains("tests=\"2\" failures=\"1\" errors=\"0\" skipped=\"1\""), "{text}");
-        assert!(text.contains("<skipped message=\"needs a &quot;device&quot;\"/>"), "{text}");
-        assert!(text.contains("name=\"a&lt;b\"") && text.contains("x &amp; y") && !text.contains('\u{1b}'), "{text}");
+        assert!(roxmltree::Document::parse(&text).is_ok(), "{text}");
+        insta::assert_snapshot!(text);
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Only the curves stretch with the page (`preserveAspectRatio="none"`, strokes keep their width), so labels stay
 //! legible on a phone and on paper. Each curve has a class, which the style sheet colours for light and dark pages.
-//! The table under a plot is its legend and text text_alternative.
+//! The table under a plot is its legend and text alternative.
 
 use maud::{Markup, html};
 
@@ -90,7 +90,7 @@ pub struct Plot {
     pub rug: Vec<f64>,
     /// x of vertical lines.
     pub boundaries: Vec<f64>,
-    /// Labels at points, shown in point of the table.
+    /// Labels at points, shown in place of the table.
     pub labels: Vec<(f64, f64, String)>,
     /// Half width, next to another figure if there is room.
     pub half: bool,
@@ -200,7 +200,7 @@ impl Plot {
         }
     }
 
-    /// Text text_alternative for screen readers.
+    /// Text alternative for screen readers.
     fn text_alternative(&self) -> String {
         let curves = self.curves.iter().filter(|curve| curve.is_listed()).map(|curve| {
             let [first, _, highest, last] = curve.numbers.map(|number| axes::value(self.y_unit, number));

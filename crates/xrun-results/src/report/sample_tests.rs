@@ -154,8 +154,7 @@ fn manifest(id: &str, names: Names, resumed: bool) -> Manifest {
             used: 2,
             because: "the data has 2 classes to train on".into(),
         }],
-        data_skipped: [("box outside the picture".to_owned(), 3), ("picture that does not decode".to_owned(), 1)]
-            .into(),
+        data_skipped: [("box outside the image".to_owned(), 3), ("undecodable image".to_owned(), 1)].into(),
         origins: BTreeMap::new(),
         watched: None,
         until: None,

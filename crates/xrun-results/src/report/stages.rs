@@ -216,7 +216,7 @@ mod tests {
         let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(rows.len(), 1 + 4 + 1, "{text}");
         assert_eq!((rows[1][..3].to_vec(), rows[1].last()), (vec!["1", "1", "2"], Some(&"2")), "steps 1 and 3: {text}");
-        assert!(text.contains("largest growth: +10 MiB in round 2, local epoch 1"), "{text}");
+        insta::assert_snapshot!(text);
         assert!(read(&run, &[]).unwrap().is_empty());
         assert!(read(&run, &["nowhere".into()]).unwrap().is_empty());
     }

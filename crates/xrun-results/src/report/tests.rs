@@ -71,6 +71,23 @@ fn json_has_the_facts_and_null_for_what_is_not_known() {
 /// Panics unless the page is well-formed: all elements are closed, in order. (Parsed as XML, after closing HTML's
 /// void elements.)
 pub fn well_formed(page: &str) {
+    if let Err(error) = roxmltree::Document::parse(&as_xml(page)) {
+        panic!("{error}");
+    }
+}
+
+/// Texts of all elements with these names, one per line.
+pub fn texts_of(page: &str, names: &[&str]) -> String {
+    let xml = as_xml(page);
+    let document = roxmltree::Document::parse(&xml).unwrap();
+    let line = |node: roxmltree::Node<'_, '_>| {
+        let texts = node.descendants().filter(|inner| inner.is_text()).filter_map(|inner| inner.text());
+        format!("{}: {}\n", node.tag_name().name(), texts.collect::<String>())
+    };
+    document.descendants().filter(|node| names.contains(&node.tag_name().name())).map(line).collect()
+}
+
+fn as_xml(page: &str) -> String {
     let mut text = page.replace("<!DOCTYPE html>", "");
     for tag in ["meta", "img"] {
         let mut closed = String::new();
@@ -82,9 +99,7 @@ pub fn well_formed(page: &str) {
         }
         text = closed;
     }
-    if let Err(error) = roxmltree::Document::parse(&text) {
-        panic!("{error}");
-    }
+    text
 }
 
 #[test]
@@ -94,48 +109,9 @@ fn the_page_has_each_part_and_loads_nothing() {
     write(&run).unwrap();
     let page = std::fs::read_to_string(run.join(layout::REPORT)).unwrap();
     well_formed(&page);
-    let parts = [
-        ">stage2<",
-        ">finished<",
-        "2026-11-20 18:02:11 UTC",
-        "all 200 steps are done",
-        "NVIDIA RTX A2000",
-        "fingerprint 7f3a90c1",
-        "Memory, peak",
-        "Training loss by kind of step",
-        "Average precision",
-        "Learning rate",
-        "Gradient norm",
-        "The process",
-        "The device",
-        "Buffers, stacked",
-        "Buffers and their caps",
-        "Where the time went",
-        "Pictures of the last validation",
-        "box outside the picture",
-        "Smaller than the experiment asks",
-        "the data has 2 classes to train on",
-        "resumed",
-        "validation",
-        "cleanup",
-        "0.14 % of step time",
-        "Average precision",
-        "loss, triplet",
-        "White: where the objects are.",
-        "What the metrics are",
-        "map_50 0.012 -&gt; 0.432, best 0.432 after step 200",
-        "248 samples in 2 processes",
-        "Of all 2 processes.",
-        "10.91 items/s (last process)",
-        "<code>limits.frame_cache</code>",
-        "How to read this page",
-        "Peaks are cut off above",
-        "data:image/png;base64,iVBORw0KGgo",
-        "0.432 after step 200",
-    ];
-    for part in parts {
-        assert!(page.contains(part), "the page lacks {part}");
-    }
+    let shown = ["h1", "h2", "h3", "p", "dt", "dd", "summary", "th", "figcaption"];
+    insta::assert_snapshot!(texts_of(&page, &shown));
+    assert!(page.contains("data:image/png;base64,iVBORw0KGgo") && page.contains("<code>limits.frame_cache</code>"));
     assert_eq!(page.matches("role=\"img\" aria-label=").count(), page.matches("<svg ").count());
     for address in ["<script", "http://", "https://", "<link", "@import", "url("] {
         assert!(!page.contains(address), "the page has {address}");
@@ -160,7 +136,9 @@ fn a_leak_has_no_cap_and_a_full_bar() {
     assert!(page.contains("<b class=\"bad\">none</b>") && !page.contains("8 EiB"));
     assert_eq!(page.matches("class=\"bar over\"").count(), 1);
     let text = summary::text(&run, None).unwrap();
-    assert!(text.contains("leak        none") && !text.contains("8 EiB"), "{text}");
+    let is_uncapped =
+        |line: &str| ["leak", "none"].iter().all(|word| line.split_whitespace().any(|cell| cell == *word));
+    assert!(text.lines().any(is_uncapped) && !text.contains("8 EiB"), "{text}");
 }
 
 #[test]
@@ -172,7 +150,7 @@ fn the_container_is_told_apart_from_the_process() {
     }
     let text = verdict::text(&watch.verdict(), &[], None);
     let rows: Vec<&str> = text.lines().skip_while(|line| !line.starts_with("series")).skip(1).collect();
-    assert!(rows[0].starts_with("heap ") && rows[1].starts_with("container, with all its processes  "), "{text}");
+    assert!(rows[0].starts_with("heap ") && rows[1].starts_with("container "), "{text}");
 }
 
 #[test]
@@ -210,8 +188,8 @@ fn a_killed_run_has_a_page_that_says_so() {
     write(&run).unwrap();
     let page = std::fs::read_to_string(run.join(layout::REPORT)).unwrap();
     well_formed(&page);
-    assert!(page.contains("this run has not ended") && page.contains("56 of 200"));
-    assert!(!page.contains("<h2>Not read</h2>"), "a last line that was cut off is nothing to report");
+    assert!(page.contains("56 of 200"));
+    assert!(!page.contains("class=\"damage\""), "a truncated last line is no damage");
 }
 
 #[test]
@@ -220,9 +198,8 @@ fn a_running_run_shows_that_it_goes_on() {
     let run = killed(results.path());
     let lock = std::fs::File::options().create(true).append(true).open(run.join(layout::LOCK)).unwrap();
     lock.try_lock().unwrap();
-    let text = summary::text(&run, None).unwrap();
-    assert!(text.contains("running: this run has not ended"), "{text}");
-    assert!(!text.contains("go on"), "it is going on");
+    let json = summary::json(&run).unwrap();
+    assert_eq!((&json["state"], &json["resumable"]), (&"running".into(), &false.into()));
 }
 
 #[test]
@@ -263,14 +240,13 @@ fn pictures_are_of_their_folder_only() {
     xrun_core::files::write::replace_json(&folder.join(layout::PICTURES_INDEX), &pictures).unwrap();
     let page = page::html(&run_report::gather(&run).unwrap());
     assert_eq!(page.matches("data:image/png").count(), 1);
-    assert!(page.contains("7 pictures are missing"));
+    assert!(texts_of(&page, &["p"]).lines().any(|line| line.starts_with("p: 7 ")), "7 are left out");
 }
 
 #[test]
 fn an_empty_folder_is_refused_by_name() {
     let folder = tempfile::tempdir().unwrap();
-    let error = write(folder.path()).unwrap_err().to_string();
-    assert!(error.contains("is not the directory of a run") && error.contains("manifest.json"), "{error}");
+    assert!(matches!(write(folder.path()).unwrap_err(), ReportError::NotARun { .. }));
     assert!(summary::text(folder.path(), None).is_err());
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "nothing is written into it");
 }
@@ -285,11 +261,14 @@ fn damaged_files_are_named_and_the_rest_is_shown() {
     xrun_core::files::write::replace(&run.join(layout::PLAN), b"not json").unwrap();
     std::fs::remove_file(run.join(layout::MEMORY)).unwrap();
     std::fs::create_dir(run.join(layout::MEMORY)).unwrap();
-    let text = summary::text(&run, None).unwrap();
-    assert!(text.contains("2 lines of metrics.jsonl are damaged") && text.contains("plan.json"), "{text}");
-    let page = page::html(&run_report::gather(&run).unwrap());
+    let report = run_report::gather(&run).unwrap();
+    assert_eq!((report.curves.damaged_lines, report.plan.is_none(), report.damage.len()), (2, true, 3));
+    for name in [layout::METRICS, layout::PLAN, layout::MEMORY] {
+        assert!(report.damage.iter().any(|damage| damage.contains(name)), "{name}: {:?}", report.damage);
+    }
+    let page = page::html(&report);
     well_formed(&page);
-    assert!(page.contains("<h2>Not read</h2>"));
+    assert!(page.contains("class=\"damage\""));
     xrun_core::files::write::replace(&run.join(layout::SUMMARY), b"{}").unwrap();
     assert!(matches!(index::entry(&run).state, RunState::Unreadable(_)));
     well_formed(&page::html(&run_report::gather(&run).unwrap()));

@@ -32,7 +32,7 @@ pub const RUNS_MAX: usize = 14;
 /// Series of a verdict that measure all memory of one kind.
 const SERIES: &[&str] = &["heap", "resident", "device_in_use", "device_reserved"];
 
-/// RunComparison runs and their curves.
+/// Compared runs and their curves.
 #[derive(Clone, Debug)]
 pub struct RunComparison {
     /// Document that `xrun compare --json` prints.

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::report::sample::{HOSTILE, PLAIN, finished, killed};
-use crate::report::tests::well_formed;
+use crate::report::tests::{texts_of, well_formed};
 use xrun_core::files::{layout, write};
 
 /// A finished run and a killed one, whose experiments differ in the seed.
@@ -67,9 +67,7 @@ fn the_page_lays_the_curves_of_all_runs_over_one_another() {
     let run = finished(results.path(), PLAIN);
     let page = html(&gather(&vec![run; 9]).unwrap());
     well_formed(&page);
-    for title in ["Training loss, detection steps", "map_50", "Heap", "RSS"] {
-        assert!(page.contains(&format!("<h3>{title}</h3>")), "{title}");
-    }
+    insta::assert_snapshot!(texts_of(&page, &["h1", "h2", "h3"]));
     for class in ["c1", "c7", "c8", "c9"] {
         assert!(page.contains(&format!("<polyline class=\"line {class}\"")), "no curve is {class}");
         assert!(page.contains(&format!(".{class} {{ --c: ")), "the style has no {class}");

@@ -16,7 +16,7 @@ pub enum IndexError {
         results: PathBuf,
     },
     /// No run has this name.
-    #[error("no run named \"{text}\"{}; known runs:{candidates}", suggestion.as_ref().map_or(String::new(), |near| format!("; did you mean \"{near}\"?")))]
+    #[error("no run named \"{text}\"; {} runs are:{candidates}", did_you_mean(suggestion))]
     NotFound {
         /// The name, escaped for a terminal.
         text: String,
@@ -34,7 +34,7 @@ pub enum IndexError {
         candidates: Candidates,
     },
     /// No experiment with runs has this name.
-    #[error("no experiment named \"{text}\"{}; experiments with runs:{candidates}", suggestion.as_ref().map_or(String::new(), |near| format!("; did you mean \"{near}\"?")))]
+    #[error("no experiment named \"{text}\"; {} experiments are:{candidates}", did_you_mean(suggestion))]
     NoExperiment {
         /// The name, escaped for a terminal.
         text: String,
@@ -60,6 +60,10 @@ pub struct Candidates {
     pub names: Vec<String>,
     /// Number of all candidates.
     pub count: usize,
+}
+
+fn did_you_mean(suggestion: &Option<String>) -> String {
+    suggestion.as_ref().map_or("the known".into(), |near| format!("did you mean \"{near}\"? The known"))
 }
 
 /// Maximum number of names in a message.

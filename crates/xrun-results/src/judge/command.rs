@@ -61,7 +61,11 @@ impl Command {
             .filter(|_| grows(&by_step) && grows(&by_clock));
         let message = match to_limit {
             Some(milliseconds) => {
-                format!("{}; at this speed the limit is reached in about {}", by_step.message, seconds(milliseconds / 1e3))
+                format!(
+                    "{}; at this speed the limit is reached in about {}",
+                    by_step.message,
+                    seconds(milliseconds / 1e3)
+                )
             }
             None => by_step.message.clone(),
         };

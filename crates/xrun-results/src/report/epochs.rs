@@ -172,7 +172,7 @@ pub fn table(run: &Path) -> Result<String, ReportError> {
     let suffixes = [" (min)", " (end)", " (min)", " (end)"];
     let titles: Vec<String> = shown.iter().map(|at| format!(">{}{}", names[*at], suffixes[*at])).collect();
     let header: Vec<&str> =
-        std::iter::once("epoch").chain(titles.iter().flat_map(|title| [title.as_str(), ">change"])).collect();
+        std::iter::once("epoch").chain(titles.iter().flat_map(|title| [title.as_str(), ">since start"])).collect();
     let cells = |name: String, row: &Row| {
         let of = |at: &usize| {
             let (now, before) = (row.levels()[*at], start.levels()[*at]);

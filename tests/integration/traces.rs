@@ -210,10 +210,7 @@ fn tables_of_nvidia_smi_are_judged_a_gpu_at_a_time() {
         let sentence = said.out.lines().next().unwrap();
         assert!(sentence.starts_with("growing: ") && sentence.contains("`memory.used [MiB], GPU 1`"), "{said:?}");
         assert!(sentence.contains("1.0 MiB a second"), "{said:?}");
-        assert!(
-            said.out.contains("left out, at rest below 64 KiB or without a move: memory.used [MiB], GPU 0"),
-            "{said:?}"
-        );
+        assert!(said.out.trim_end().ends_with("memory.used [MiB], GPU 0"), "a constant series is not in the table: {said:?}");
         assert!(said.err.contains("a table of nvidia-smi; times are in `timestamp`"), "{said:?}");
     }
     workplace.file("noheader.csv", "2024/01/02 10:11:12.345, 123 MiB\n2024/01/02 10:11:13.345, 124 MiB\n");
@@ -311,7 +308,7 @@ fn damaged_lines_in_the_middle_are_left_out_and_counted_and_the_rest_is_judged()
     for place in [&run, &path] {
         let after = judged(place);
         assert_eq!(after["verdict"], before["verdict"], "{after}");
-        assert!(after["message"].as_str().unwrap().contains("1 damaged line of memory.jsonl is left out"), "{after}");
+        assert!(after["message"].as_str().unwrap().contains("1 damaged line of memory.jsonl"), "{after}");
     }
     for words in [["show"], ["report"]] {
         let said = workplace.xrun(&[words[0], run.to_str().unwrap()]);
@@ -334,7 +331,7 @@ fn a_memory_jsonl_whose_lines_changed_places_is_refused() {
     lines.swap(0, 30);
     workplace.file("swapped.jsonl", &(lines.join("\n") + "\n"));
     let said = workplace.xrun(&["verdict", "swapped.jsonl"]);
-    assert!(said.code == 1 && said.err.contains("swapped.jsonl") && said.err.contains("not in the order"), "{said:?}");
+    assert!(said.code == 1 && said.err.contains("swapped.jsonl") && said.err.contains("process 0"), "{said:?}");
 }
 
 #[test]
@@ -348,7 +345,7 @@ fn a_wrong_command_line_is_2_and_a_wrong_file_1() {
         (&["plain.csv", "--step-column", "Stp"], "no column is named `Stp` (found: step, rss_mb, note)"),
         (&["plain.csv", "--unit", "apples"], "there is no unit `apples` (known are B, KB"),
         (&[mprof, "--step-column", "time"], "this trace has its times"),
-        (&["nothing_of_this_name"], "there is no run in results"),
+        (&["nothing_of_this_name"], "--results"),
         (&["nothing.csv"], "there is no such file, and"),
     ] {
         let said = workplace.xrun(&[&["verdict"], arguments].concat());
@@ -397,7 +394,7 @@ fn what_is_no_regular_file_is_not_waited_for() {
         ["pipe.csv", "pipe.jsonl", "zero.csv", "/dev/null"].iter().copied().chain(runs.iter().map(String::as_str))
     {
         let said = workplace.xrun(&["verdict", path]);
-        assert!(said.code == 1 && said.err.contains("no regular file"), "{path}: {said:?}");
+        assert!(said.code == 1 && said.err.contains("regular file"), "{path}: {said:?}");
     }
 }
 
@@ -451,10 +448,7 @@ fn the_terminal_shows_what_moved_and_what_grows_first() {
         .filter(|word| word.ends_with("_mb"))
         .collect();
     assert_eq!(order, ["c_mb", "b_mb", "e_mb"], "{said:?}");
-    assert!(
-        said.out.contains("left out, at rest below 64 KiB or without a move: 2 series (--json has them)"),
-        "{said:?}"
-    );
+    assert!(said.out.contains("2 series; --json"), "{said:?}");
     let verdict: Value = serde_json::from_str(&workplace.xrun(&["verdict", "many.csv", "--json"]).out).unwrap();
     assert_eq!(verdict["series"].as_array().unwrap().len(), 5);
 

@@ -48,7 +48,7 @@ impl Outcome {
         matches!(self, Self::Finished | Self::StoppedEarly | Self::MemoryGrew)
     }
 
-    /// Returns `true` if the run completed or was interrupted as requested.
+    /// Returns `true` if the run completed or a signal stopped it, neither of which is an error.
     pub fn is_whole(self) -> bool {
         self.is_done() || self == Self::Interrupted
     }

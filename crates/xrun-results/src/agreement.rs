@@ -159,14 +159,14 @@ fn line_key(line: &MetricsLine) -> String {
 fn values(line: &MetricsLine) -> Vec<(String, Option<f64>)> {
     match line {
         MetricsLine::Train { batch, loss, learning_rate, gradient_norm, gradient_norm_median, values, .. } => {
-            let of = |name: &str| format!("{name} of {batch} steps");
+            let series = |name: &str| format!("{name} of {batch} steps");
             let mut all = vec![
-                (of("loss"), Some(*loss)),
-                (of("learning_rate"), *learning_rate),
-                (of("gradient_norm"), *gradient_norm),
-                (of("gradient_norm_median"), *gradient_norm_median),
+                (series("loss"), Some(*loss)),
+                (series("learning_rate"), *learning_rate),
+                (series("gradient_norm"), *gradient_norm),
+                (series("gradient_norm_median"), *gradient_norm_median),
             ];
-            all.extend(values.iter().map(|(name, value)| (of(name), Some(*value))));
+            all.extend(values.iter().map(|(name, value)| (series(name), Some(*value))));
             all
         }
         MetricsLine::Validation { metrics, .. } => {
@@ -181,7 +181,7 @@ mod tests {
     use xrun_core::files::{layout, write};
 
     fn run(losses: &[f64]) -> tempfile::TempDir {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let line = |(at, loss): (usize, &f64)| {
             let line = MetricsLine::Train {
                 step: at as u64 + 1,
@@ -196,8 +196,8 @@ mod tests {
             serde_json::to_string(&line).unwrap() + "\n"
         };
         let text: String = losses.iter().enumerate().map(line).collect();
-        write::replace(&folder.path().join(layout::METRICS), text.as_bytes()).unwrap();
-        folder
+        write::replace(&directory.path().join(layout::METRICS), text.as_bytes()).unwrap();
+        directory
     }
 
     fn compared(a: &[f64], b: &[f64]) -> Comparison {
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_bit_of_one_number_is_seen_and_named() {
+    fn a_difference_in_the_last_bit_is_found() {
         let same = compared(&[1.0, 0.1], &[1.0, 0.1]);
         assert!(same.identical() && same.within(0.0) && same.first_difference.is_none());
         let near = compared(&[1.0, 0.1], &[1.0, 0.1_f64.next_up()]);
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tolerance_is_a_share_of_the_numbers_own_size() {
+    fn a_tolerance_is_relative_to_the_mean_size() {
         let off = compared(&[100.0, 300.0], &[101.0, 303.0]);
         assert!(off.within(0.0101) && !off.within(0.0099));
         let loss = &off.series()[0];
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn the_common_part_of_runs_of_two_lengths_is_compared() {
+    fn runs_of_different_length_are_compared_on_their_common_lines() {
         let shorter = compared(&[1.0, 2.0, 3.0], &[1.0, 2.0]);
         assert!(shorter.identical());
         assert_eq!((shorter.lines_compared, shorter.lines_original, shorter.lines_reproduction), (2, 3, 2));

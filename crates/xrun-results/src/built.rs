@@ -64,9 +64,9 @@ pub fn code_digest() -> String {
     }
 }
 
-/// The running program and the git checkout of `folder`; with `patch` also its uncommitted changes.
-pub fn code(folder: &Path, patch: bool) -> Code {
-    let state = git::state(folder, patch);
+/// The running program and the git checkout of `directory`; with `patch` also its uncommitted changes.
+pub fn code(directory: &Path, patch: bool) -> Code {
+    let state = git::state(directory, patch);
     let built = built();
     Code {
         xrun: built.version.to_owned(),

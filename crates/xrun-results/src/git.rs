@@ -70,8 +70,8 @@ pub enum Committed {
 }
 
 /// Returns the commit of a directory; with `patch` also its uncommitted changes.
-pub fn state(folder: &Path, patch: bool) -> State {
-    let checkout = match Checkout::open(folder) {
+pub fn state(directory: &Path, patch: bool) -> State {
+    let checkout = match Checkout::open(directory) {
         Ok(Some(checkout)) => checkout,
         Ok(None) => return State::default(),
         Err(why) => {
@@ -91,12 +91,12 @@ pub fn state(folder: &Path, patch: bool) -> State {
 }
 
 /// Asks git whether files of a directory are tracked. Without a checkout they are not.
-pub fn committed(folder: &Path) -> Committed {
-    match Checkout::open(folder) {
+pub fn committed(directory: &Path) -> Committed {
+    match Checkout::open(directory) {
         Ok(None) => Committed::No,
         Ok(Some(checkout)) => {
             let files = checkout
-                .run(folder, &["ls-files", "-z", "--", "."], &[], |out| out.take(1).read_to_end(&mut Vec::new()));
+                .run(directory, &["ls-files", "-z", "--", "."], &[], |out| out.take(1).read_to_end(&mut Vec::new()));
             match files {
                 Ok(0) => Committed::No,
                 Ok(_) => Committed::Yes,
@@ -115,12 +115,12 @@ struct Checkout {
 
 impl Checkout {
     /// Returns `None` if there is no checkout.
-    fn open(folder: &Path) -> io::Result<Option<Self>> {
-        let folder = std::fs::canonicalize(folder)?;
-        let Some(root) = folder.ancestors().find(|above| above.join(".git").symlink_metadata().is_ok()) else {
+    fn open(directory: &Path) -> io::Result<Option<Self>> {
+        let directory = std::fs::canonicalize(directory)?;
+        let Some(root) = directory.ancestors().find(|above| above.join(".git").symlink_metadata().is_ok()) else {
             return Ok(None);
         };
-        let original = git_folder(root)?;
+        let original = original_git_directory(root)?;
         let shared = match read_small(&original.join("commondir"))? {
             Some(path) => original.join(path.trim_end()),
             None => original.clone(),
@@ -200,12 +200,12 @@ impl Checkout {
             true => Vec::new(),
             false => self.run(&self.root, &["check-attr", "-z", "filter", "--"], &changed, paths_with_filter)?,
         };
-        let kept: Vec<String> = changed.into_iter().filter(|path| !filtered.contains(path)).collect();
-        let patch = match kept.is_empty() {
+        let shown: Vec<String> = changed.into_iter().filter(|path| !filtered.contains(path)).collect();
+        let patch = match shown.is_empty() {
             true => String::new(),
             false => {
                 let words = ["--literal-pathspecs", "diff", "--no-renames", "--no-color", "HEAD", "--"];
-                secrets::text(&self.text(&words, &kept)?)
+                secrets::text(&self.text(&words, &shown)?)
             }
         };
         let left_out =
@@ -227,7 +227,7 @@ impl Checkout {
     /// Runs git and returns the result of `read` on its output. If `read` stops early, git's exit status is ignored.
     fn run<T: Send + 'static>(
         &self,
-        folder: &Path,
+        directory: &Path,
         words: &[&str],
         more: &[String],
         read: impl FnOnce(&mut dyn Read) -> io::Result<T> + Send + 'static,
@@ -241,7 +241,7 @@ impl Checkout {
         command
             .arg("--no-pager")
             .arg("-C")
-            .arg(folder)
+            .arg(directory)
             .args(words)
             .args(more)
             .env("GIT_DIR", self.git_directory.path())
@@ -291,8 +291,8 @@ impl Checkout {
 fn temporary_directory() -> io::Result<tempfile::TempDir> {
     tempfile::tempdir().or_else(|error| {
         let cache = cache::folder();
-        let made = cache::make(&cache).and_then(|()| tempfile::tempdir_in(&cache));
-        made.map_err(|_| io::Error::other(format!("no temporary directory could be created ({error}); set TMPDIR")))
+        let in_cache = cache::make(&cache).and_then(|()| tempfile::tempdir_in(&cache));
+        in_cache.map_err(|_| io::Error::other(format!("no temporary directory could be created ({error}); set TMPDIR")))
     })
 }
 
@@ -313,7 +313,7 @@ fn kill(child: &mut Child) {
 }
 
 /// The directory `.git`, or the one that a file of that name refers to.
-fn git_folder(root: &Path) -> io::Result<PathBuf> {
+fn original_git_directory(root: &Path) -> io::Result<PathBuf> {
     let place = root.join(".git");
     if place.is_dir() {
         return Ok(place);
@@ -371,18 +371,18 @@ fn configuration(settings: &str) -> String {
 
 /// NUL-terminated texts that `keep` accepts, at most [`PATHS_MAX`].
 fn nul_terminated<T>(out: &mut dyn Read, mut keep: impl FnMut(String) -> Option<T>) -> io::Result<Vec<T>> {
-    let (mut reader, mut kept, mut bytes, mut text) = (BufReader::new(out), Vec::new(), 0, Vec::new());
+    let (mut reader, mut accepted, mut bytes, mut text) = (BufReader::new(out), Vec::new(), 0, Vec::new());
     loop {
         text.clear();
         let length = reader.by_ref().take(PATH_BYTES_MAX).read_until(0, &mut text)? as u64;
         let Some((0, text)) = text.split_last() else {
-            return if text.is_empty() { Ok(kept) } else { Err(io::Error::other("a file name is not terminated")) };
+            return if text.is_empty() { Ok(accepted) } else { Err(io::Error::other("a file name is not terminated")) };
         };
         // A name that is not UTF-8 is skipped: no argument list could hold it.
-        let Some(one) = std::str::from_utf8(text).ok().and_then(|text| keep(text.to_owned())) else { continue };
-        kept.push(one);
+        let Some(item) = std::str::from_utf8(text).ok().and_then(|text| keep(text.to_owned())) else { continue };
+        accepted.push(item);
         bytes += length;
-        if kept.len() > PATHS_MAX || bytes > PATH_BYTES_MAX {
+        if accepted.len() > PATHS_MAX || bytes > PATH_BYTES_MAX {
             return Err(io::Error::other("too many files"));
         }
     }
@@ -416,7 +416,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_known_values_of_known_settings_are_carried_over() {
+    fn only_known_values_of_known_settings_are_copied() {
         let original = "core.bare\nfalse\0core.filemode\nfalse\0core.fsmonitor\ntouch a\0extensions.objectformat\nsha256\0\
                       filter.x.clean\ntouch a\0core.eol\nlf\n[filter \"x\"]\0";
         let ours = configuration(original);

@@ -272,13 +272,13 @@ pub fn is_run(path: &Path) -> bool {
 
 /// Runs in a directory that is not itself a run, sorted by path: its children and those of its `points`, as in a
 /// sweep.
-pub fn within(folder: &Path) -> Vec<PathBuf> {
-    if is_run(folder) {
+pub fn within(directory: &Path) -> Vec<PathBuf> {
+    if is_run(directory) {
         return Vec::new();
     }
-    let mut runs: Vec<PathBuf> = [folder.to_path_buf(), folder.join("points")]
+    let mut runs: Vec<PathBuf> = [directory.to_path_buf(), directory.join("points")]
         .iter()
-        .flat_map(|folder| folders(folder, folder).map(|(_, path)| path))
+        .flat_map(|directory| subdirectories(directory, directory).map(|(_, path)| path))
         .filter(|path| is_run(path))
         .collect();
     runs.sort();
@@ -292,8 +292,8 @@ const OTHER_RUNS: [&str; 2] = [layout::SWEEPS, layout::REPRODUCTIONS];
 fn run_directories(results: &Path) -> Vec<RunDirectory> {
     let root = std::fs::canonicalize(results).unwrap_or_else(|_| results.to_path_buf());
     let mut newest = BinaryHeap::new();
-    for (experiment, folder) in folders(results, &root) {
-        for (run, path) in folders(&folder, &root).filter(|(name, _)| !OTHER_RUNS.contains(&name.as_str())) {
+    for (experiment, directory) in subdirectories(results, &root) {
+        for (run, path) in subdirectories(&directory, &root).filter(|(name, _)| !OTHER_RUNS.contains(&name.as_str())) {
             // Committed results are found by name and never count as the newest: git gives them the time of the
             // checkout.
             if experiment == layout::REFERENCE && !starts_with_date(&run) {
@@ -313,8 +313,8 @@ fn run_directories(results: &Path) -> Vec<RunDirectory> {
 
 /// Subdirectories. Symlinks into the results themselves (`latest`) are skipped, so that nothing counts twice;
 /// symlinks to elsewhere (another disk) are followed. Hidden directories are being written or are not xrun's.
-fn folders<'a>(folder: &Path, root: &'a Path) -> impl Iterator<Item = (String, PathBuf)> + use<'a> {
-    std::fs::read_dir(folder).into_iter().flatten().flatten().filter_map(move |entry| {
+fn subdirectories<'a>(directory: &Path, root: &'a Path) -> impl Iterator<Item = (String, PathBuf)> + use<'a> {
+    std::fs::read_dir(directory).into_iter().flatten().flatten().filter_map(move |entry| {
         let name = entry.file_name().to_string_lossy().into_owned();
         let path = entry.path();
         let link = entry.file_type().ok()?.is_symlink();

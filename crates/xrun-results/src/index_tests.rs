@@ -52,20 +52,20 @@ fn a_run_is_found_by_path_name_beginning_end_and_age() {
 }
 
 #[test]
-fn of_runs_of_one_second_the_one_made_later_is_newer() {
-    let folder = tempfile::tempdir().unwrap();
+fn runs_of_the_same_second_are_ordered_by_creation_time() {
+    let directory = tempfile::tempdir().unwrap();
     for name in ["a/2026-11-21T07-14-35_ffffff", "a/2026-11-21T07-14-35_000000", "a/2026-11-21T07-14-34_aaaaaa"] {
-        let made = |folder: &Path| std::fs::metadata(folder).unwrap().created().ok();
-        let this = made(&run(folder.path(), name));
+        let created = |directory: &Path| std::fs::metadata(directory).unwrap().created().ok();
+        let creation = created(&run(directory.path(), name));
         // The clock of the file system advances in ticks.
-        while this.is_some() && made(tempfile::tempdir_in(folder.path()).unwrap().path()) <= this {}
+        while creation.is_some() && created(tempfile::tempdir_in(directory.path()).unwrap().path()) <= creation {}
     }
-    let latest = find(folder.path(), "latest").unwrap();
+    let latest = find(directory.path(), "latest").unwrap();
     // Without creation times the name decides.
-    let knows = std::fs::metadata(folder.path()).unwrap().created().is_ok();
+    let knows = std::fs::metadata(directory.path()).unwrap().created().is_ok();
     let [newest, other] = if knows { ["000000", "ffffff"] } else { ["ffffff", "000000"] };
     assert!(latest.ends_with(format!("2026-11-21T07-14-35_{newest}")), "{}", latest.display());
-    assert!(find(folder.path(), "a/latest~1").unwrap().ends_with(format!("2026-11-21T07-14-35_{other}")));
+    assert!(find(directory.path(), "a/latest~1").unwrap().ends_with(format!("2026-11-21T07-14-35_{other}")));
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn reproductions_are_found_by_name_and_shadow_nothing() {
 }
 
 #[test]
-fn an_experiment_without_runs_is_answered_with_those_that_have_some() {
+fn an_unknown_experiment_is_an_error_with_a_suggestion() {
     let (results, _) = three_runs();
     assert!(known_experiment(results.path(), "cards").is_ok());
     let error = known_experiment(results.path(), "stage3").unwrap_err();
@@ -106,7 +106,7 @@ fn an_experiment_without_runs_is_answered_with_those_that_have_some() {
 }
 
 #[test]
-fn a_name_that_means_none_or_several_is_answered_with_candidates() {
+fn unknown_and_ambiguous_names_are_errors_with_candidates() {
     let (results, _) = three_runs();
     let error = |text: &str| find(results.path(), text).unwrap_err();
     let suggested = |text: &str| match error(text) {
@@ -132,7 +132,7 @@ fn a_name_that_means_none_or_several_is_answered_with_candidates() {
 }
 
 #[test]
-fn runs_are_listed_newest_first_with_links_counted_once() {
+fn runs_are_listed_newest_first_and_symlinks_do_not_count_twice() {
     let (results, [_, second, third]) = three_runs();
     #[cfg(unix)]
     {
@@ -148,7 +148,7 @@ fn runs_are_listed_newest_first_with_links_counted_once() {
 }
 
 #[test]
-fn the_state_tells_running_from_killed_and_damaged() {
+fn running_killed_and_damaged_runs_have_different_states() {
     let (_results, [first, second, third]) = three_runs();
     let held = std::fs::File::options().create(true).append(true).open(first.join(layout::LOCK)).unwrap();
     held.try_lock().unwrap();
@@ -163,7 +163,7 @@ fn the_state_tells_running_from_killed_and_damaged() {
 }
 
 #[test]
-fn a_killed_run_shows_how_far_it_came() {
+fn a_killed_run_has_its_last_step_and_average_loss() {
     let (_results, [first, ..]) = three_runs();
     let line = |step: u64, loss: f64| {
         json!({ "kind": "train", "step": step, "epoch": 1, "batch": "detection", "loss": loss, "learning_rate": 0.1,
@@ -188,12 +188,12 @@ fn a_killed_run_shows_how_far_it_came() {
 }
 
 #[test]
-fn folders_with_anything_in_them_do_no_harm() {
+fn unexpected_directories_are_listed_as_unreadable() {
     let (results, _) = three_runs();
     let odd = results.path().join("stage2").join("odd\u{1b}[31m");
     std::fs::create_dir_all(odd.join(layout::METRICS)).unwrap();
     std::fs::create_dir_all(odd.join(layout::MANIFEST)).unwrap();
-    write::replace(&results.path().join("stage2/file"), b"not a folder").unwrap();
+    write::replace(&results.path().join("stage2/file"), b"not a directory").unwrap();
     let runs = runs(results.path());
     assert_eq!(runs.len(), 4);
     assert_eq!(runs.iter().filter(|run| matches!(run.state, RunState::Unreadable(_))).count(), 1);

@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kinds_are_kept_apart_and_the_average_forgets_the_start() {
+    fn kinds_have_separate_averages_with_bias_correction() {
         let mut losses = Vec::new();
         for step in 0..100 {
             add(&mut losses, "detection", if step < 50 { 8.0 } else { 2.0 }, 5.0);
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn however_many_kinds_there_are_their_number_has_a_cap() {
+    fn the_number_of_kinds_is_capped() {
         let mut losses = Vec::new();
         for kind in 0..200 {
             add(&mut losses, &format!("kind {kind}"), 1.0, 5.0);

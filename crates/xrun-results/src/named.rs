@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_run_is_called_as_commands_find_it() {
+    fn the_name_of_a_run_is_one_that_commands_find() {
         let name = |path: &str| run(Path::new(path), "dummy");
         assert_eq!(name("/a/results/dummy/2026-11-22_ab"), "dummy/2026-11-22_ab");
         assert_eq!(name("/a/results/dummy/sweeps/s1/points/0003-1"), "dummy/sweeps/s1/points/0003-1");

@@ -176,15 +176,15 @@ pub fn without_value(text: &str, secret: &str) -> String {
         return text.to_owned();
     }
     let inside = |letter: Option<char>| letter.is_some_and(|letter| letter.is_alphanumeric() || letter == '_');
-    let (mut masked, mut kept) = (String::with_capacity(text.len()), 0);
+    let (mut masked, mut copied) = (String::with_capacity(text.len()), 0);
     for (at, _) in text.match_indices(secret) {
         let end = at + secret.len();
         if !inside(text[..at].chars().next_back()) && !inside(text[end..].chars().next()) {
-            masked.extend([&text[kept..at], MASK]);
-            kept = end;
+            masked.extend([&text[copied..at], MASK]);
+            copied = end;
         }
     }
-    masked + &text[kept..]
+    masked + &text[copied..]
 }
 
 fn mask_occurrences(given: &mut Value, secrets: &[String]) {
@@ -288,18 +288,18 @@ pub fn text(text: &str) -> String {
             text = pattern.replace_all(&text, by).into_owned().into();
         }
     }
-    let (mut masked, mut kept, mut at) = (String::with_capacity(text.len()), 0, 0);
+    let (mut masked, mut copied, mut at) = (String::with_capacity(text.len()), 0, 0);
     let letter = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
     while let Some(start) = text.as_bytes()[at..].iter().position(|&byte| letter(byte)).map(|skipped| at + skipped) {
         let rest = &text.as_bytes()[start..];
         let end = start + rest.iter().position(|&byte| !letter(byte)).unwrap_or(rest.len());
         at = end;
         if let Some((from, to)) = secret_after(&text, start, end) {
-            masked.extend([&text[kept..from], MASK]);
-            (kept, at) = (to, to);
+            masked.extend([&text[copied..from], MASK]);
+            (copied, at) = (to, to);
         }
     }
-    masked + &text[kept..]
+    masked + &text[copied..]
 }
 
 /// Maximum length of a name or an expression.
@@ -320,7 +320,7 @@ fn secret_after(text: &str, start: usize, end: usize) -> Option<(usize, usize)> 
     let gap = sign.len() < after.len();
     let signs = [":=", "==", "=>", "=", ":"];
     let found = signs.iter().find(|one| sign.starts_with(**one)).copied();
-    let behind = match found {
+    let after_sign = match found {
         Some(found) => &sign[found.len()..],
         None if quoted_name && sign.starts_with(',') => &sign[1..],
         None if option && gap => sign,
@@ -329,8 +329,8 @@ fn secret_after(text: &str, start: usize, end: usize) -> Option<(usize, usize)> 
     let known = name_confidence(name);
     // After a bare `key` only a value in the format of a key counts, such as that of W&B.
     let sure = known.or_else(|| is_key(name).then_some(Confidence::Possible))?;
-    let mut given = behind.trim_start_matches([' ', '\t']);
-    let spaced = gap && given.len() < behind.len();
+    let mut given = after_sign.trim_start_matches([' ', '\t']);
+    let spaced = gap && given.len() < after_sign.len();
     let is_literal =
         |text: &str| text.trim_start_matches(['f', 'r', 'b', 'u', 'F', 'R', 'B', 'U']).starts_with(['"', '\'']);
     if found == Some(":") {
@@ -368,14 +368,15 @@ fn secret_after(text: &str, start: usize, end: usize) -> Option<(usize, usize)> 
     let typed =
         quote.is_none() && found == Some(":") && TYPES.iter().any(|of| value.trim_end_matches([')', ':']) == *of);
     let long = long || (quote.is_some() && value.len() >= 16) || value.len() > WORD_BYTES_MAX;
-    let kept = value.is_empty() || value == MASK || is_placeholder(value) || is_constant(value) || typed || expression;
+    let is_harmless =
+        value.is_empty() || value == MASK || is_placeholder(value) || is_constant(value) || typed || expression;
     let number = is_number(value) && (sure == Confidence::Possible || spaced);
     let masks = match known {
         None => is_hexadecimal(value),
         Some(_) => sure == Confidence::Certain || capitals || option || long,
     };
     let negative = found.is_none() && value.starts_with('-');
-    (masks && !kept && !number && !negative).then_some((from, from + value.len()))
+    (masks && !is_harmless && !number && !negative).then_some((from, from + value.len()))
 }
 
 /// Unquoted value at the beginning of a text: a word, with its scheme, or the rest of the line for a header.

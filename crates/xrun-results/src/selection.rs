@@ -42,7 +42,7 @@ pub enum Status {
 }
 
 impl Status {
-    fn of(state: &RunState) -> Self {
+    fn from_state(state: &RunState) -> Self {
         match state {
             RunState::Running => Self::Running,
             RunState::Killed => Self::Killed,
@@ -100,7 +100,7 @@ impl Selection {
         };
         // Conditions that read files come last.
         self.experiment.as_ref().is_none_or(|name| *name == run.experiment)
-            && self.status.is_none_or(|status| status == Status::of(&run.state))
+            && self.status.is_none_or(|status| status == Status::from_state(&run.state))
             && self.verdict.is_none_or(|asked| verdict() == Some(asked))
             && (self.tags.is_empty() || tagged())
             && (self.values.is_empty() || values_fit())

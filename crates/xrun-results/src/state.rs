@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_better_by_enough_starts_the_count_again() {
+    fn only_a_sufficient_improvement_resets_the_count() {
         let values = [Some(0.5), Some(0.55), Some(0.61), Some(0.7), Some(0.7), Some(0.9)];
         assert_eq!(waits(&values, Better::Higher, 0.1), [0, 1, 0, 1, 2, 0]);
         assert_eq!(waits(&values, Better::Lower, 0.0), [0, 1, 2, 3, 4, 5]);
@@ -110,12 +110,12 @@ mod tests {
     }
 
     #[test]
-    fn small_steps_add_up_since_the_last_value_that_counted() {
+    fn small_improvements_accumulate() {
         assert_eq!(waits(&[Some(0.0), Some(0.06), Some(0.12)], Better::Higher, 0.1), [0, 1, 0]);
     }
 
     #[test]
-    fn what_could_not_be_measured_is_not_better() {
+    fn a_missing_value_is_no_improvement() {
         assert_eq!(waits(&[None, Some(1.0), None, Some(2.0)], Better::Higher, 0.0), [1, 0, 1, 0]);
     }
 }

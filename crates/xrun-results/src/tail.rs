@@ -95,9 +95,9 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_appended_is_read_and_a_line_that_is_being_written_waits() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("memory.jsonl");
+    fn only_appended_whole_lines_are_read() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("memory.jsonl");
         let mut tail = Tail::new(&path, 100);
         let mut news = || tail.news::<u64>();
         assert!(news().records.is_empty(), "there is no file yet");
@@ -112,9 +112,9 @@ mod tests {
     }
 
     #[test]
-    fn of_a_long_file_only_the_end_is_read_and_a_shorter_file_begins_anew() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("metrics.jsonl");
+    fn only_the_end_of_a_long_file_is_read_and_a_shorter_file_restarts() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("metrics.jsonl");
         (0..100).for_each(|number| append(&path, &format!("{}\n", 1000 + number)));
         let mut tail = Tail::new(&path, 22);
         assert_eq!(tail.news::<u64>().records, [1096, 1097, 1098, 1099]);

@@ -86,11 +86,11 @@ pub fn unsigned(why: &str) -> String {
 ///
 /// # Errors
 /// The check fails or is not possible.
-pub fn check(folder: &Path, vouched: Option<Vouched>) -> Result<(), Untrusted> {
+pub fn check(directory: &Path, vouched: Option<Vouched>) -> Result<(), Untrusted> {
     let all = [layout::RESOLVED, layout::MANIFEST, layout::BASE, layout::SWEEP, layout::SLURM];
-    check_owner(folder)?;
-    all.iter().map(|name| folder.join(name)).filter(|path| path.exists()).try_for_each(|path| check_owner(&path))?;
-    let record = match file::bytes(&folder.join(layout::CREATOR), RECORD_BYTES_MAX) {
+    check_owner(directory)?;
+    all.iter().map(|name| directory.join(name)).filter(|path| path.exists()).try_for_each(|path| check_owner(&path))?;
+    let record = match file::bytes(&directory.join(layout::CREATOR), RECORD_BYTES_MAX) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(Untrusted::NoRecord),
         record => record.unwrap_or_default(),
     };
@@ -102,7 +102,7 @@ pub fn check(folder: &Path, vouched: Option<Vouched>) -> Result<(), Untrusted> {
         io::ErrorKind::NotFound => Untrusted::NoKey,
         _ => Untrusted::Key(error.to_string()),
     })?;
-    let expected = expected_record(&key, folder, &vouched).map_err(|_| changed(Some(&vouched)))?;
+    let expected = expected_record(&key, directory, &vouched).map_err(|_| changed(Some(&vouched)))?;
     if record == expected.as_bytes() { Ok(()) } else { Err(changed(Some(&vouched))) }
 }
 
@@ -110,10 +110,10 @@ pub fn check(folder: &Path, vouched: Option<Vouched>) -> Result<(), Untrusted> {
 ///
 /// # Errors
 /// The reason why the record cannot be written.
-pub fn sign(folder: &Path, vouched: &Vouched) -> Result<(), String> {
+pub fn sign(directory: &Path, vouched: &Vouched) -> Result<(), String> {
     let key = key(true).map_err(|error| error.to_string())?;
-    let record = expected_record(&key, folder, vouched).map_err(|error| error.to_string())?;
-    write::replace(&folder.join(layout::CREATOR), record.as_bytes()).map_err(|error| error.to_string())
+    let record = expected_record(&key, directory, vouched).map_err(|error| error.to_string())?;
+    write::replace(&directory.join(layout::CREATOR), record.as_bytes()).map_err(|error| error.to_string())
 }
 
 const RECORD_BYTES_MAX: u64 = 1024;
@@ -121,7 +121,7 @@ const KEY_BYTES: usize = 32;
 /// Maximum size of a file that names programs.
 const FILE_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
-fn expected_record(key: &[u8; KEY_BYTES], folder: &Path, vouched: &Vouched) -> io::Result<String> {
+fn expected_record(key: &[u8; KEY_BYTES], directory: &Path, vouched: &Vouched) -> io::Result<String> {
     let mut message = b"xrun: created by this user, 1".to_vec();
     let mut add = |part: &[u8]| {
         message.extend((part.len() as u64).to_le_bytes());
@@ -129,7 +129,7 @@ fn expected_record(key: &[u8; KEY_BYTES], folder: &Path, vouched: &Vouched) -> i
     };
     for name in vouched.files {
         add(name.as_bytes());
-        add(&file::bytes(&folder.join(name), FILE_BYTES_MAX)?);
+        add(&file::bytes(&directory.join(name), FILE_BYTES_MAX)?);
     }
     vouched.words.iter().for_each(|word| add(word.as_bytes()));
     let digits: String = hmac(key, &message).iter().map(|byte| format!("{byte:02x}")).collect();
@@ -149,7 +149,7 @@ fn hmac(key: &[u8], message: &[u8]) -> [u8; 32] {
 
 /// `$XDG_STATE_HOME/xrun/key`, or `~/.local/state/xrun/key`.
 fn key_path() -> io::Result<PathBuf> {
-    let named = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|folder| folder.is_absolute());
+    let named = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|directory| directory.is_absolute());
     let state = named("XDG_STATE_HOME").or_else(|| named("HOME").map(|home| home.join(".local/state")));
     let state = state.ok_or_else(|| io::Error::other("neither XDG_STATE_HOME nor HOME is an absolute path"))?;
     Ok(state.join("xrun").join("key"))
@@ -180,24 +180,24 @@ fn read_key(path: &Path) -> io::Result<[u8; KEY_BYTES]> {
 
 /// Creates the key. Two concurrent processes get the same one: the first.
 fn make_key(path: &Path) -> io::Result<()> {
-    let folder = path.parent().unwrap_or(Path::new("/"));
-    private_folder(folder)?;
+    let directory = path.parent().unwrap_or(Path::new("/"));
+    private_directory(directory)?;
     let mut key = [0; KEY_BYTES];
     SysRng.try_fill_bytes(&mut key).map_err(io::Error::other)?;
     // Private from the start, and visible only when complete.
-    let mut file = tempfile::NamedTempFile::new_in(folder)?;
+    let mut file = tempfile::NamedTempFile::new_in(directory)?;
     file.write_all(&key)?;
     file.as_file().sync_all()?;
     match file.persist_noclobber(path) {
         Err(error) if error.error.kind() != io::ErrorKind::AlreadyExists => Err(error.error),
-        _ => write::sync_folder(folder),
+        _ => write::sync_folder(directory),
     }
 }
 
 #[cfg(unix)]
-fn private_folder(folder: &Path) -> io::Result<()> {
+fn private_directory(directory: &Path) -> io::Result<()> {
     use std::os::unix::fs::DirBuilderExt;
-    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)
 }
 
 #[cfg(unix)]
@@ -224,8 +224,8 @@ fn this_user() -> u32 {
 }
 
 #[cfg(not(unix))]
-fn private_folder(folder: &Path) -> io::Result<()> {
-    std::fs::create_dir_all(folder)
+fn private_directory(directory: &Path) -> io::Result<()> {
+    std::fs::create_dir_all(directory)
 }
 
 #[cfg(not(unix))]
@@ -244,7 +244,7 @@ mod tests {
 
     /// RFC 4231, test cases 1 and 2.
     #[test]
-    fn the_digest_is_that_of_the_standard() {
+    fn hmac_agrees_with_rfc_4231() {
         let hex = |key: &[u8], text: &[u8]| hmac(key, text).iter().map(|b| format!("{b:02x}")).collect::<String>();
         assert_eq!(hex(&[0x0b; 20], b"Hi There"), "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7");
         assert_eq!(
@@ -254,9 +254,9 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_made_once_by_whoever_comes_first_and_one_that_others_read_is_refused() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("state/xrun/key");
+    fn a_key_is_created_once_and_a_readable_one_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("state/xrun/key");
         std::thread::scope(|scope| {
             (0..8).for_each(|_| drop(scope.spawn(|| make_key(&path).unwrap())));
         });
@@ -278,19 +278,20 @@ mod tests {
     }
 
     #[test]
-    fn a_record_is_of_the_bytes_and_words_in_their_places() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join(layout::RESOLVED);
-        let of = |key: u8, words: &[&str]| {
+    fn a_record_covers_bytes_and_texts_with_their_boundaries() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join(layout::RESOLVED);
+        let record = |key: u8, words: &[&str]| {
             let words = words.iter().map(|word| (*word).to_owned()).collect();
-            expected_record(&[key; KEY_BYTES], folder.path(), &Vouched { files: &[layout::RESOLVED], words }).unwrap()
+            expected_record(&[key; KEY_BYTES], directory.path(), &Vouched { files: &[layout::RESOLVED], words })
+                .unwrap()
         };
         write::replace(&path, b"one").unwrap();
-        let record = of(1, &["ab", "c"]);
-        assert_eq!(record, of(1, &["ab", "c"]));
-        assert_ne!(record, of(2, &["ab", "c"]));
-        assert_ne!(record, of(1, &["a", "bc"]));
+        let first = record(1, &["ab", "c"]);
+        assert_eq!(first, record(1, &["ab", "c"]));
+        assert_ne!(first, record(2, &["ab", "c"]));
+        assert_ne!(first, record(1, &["a", "bc"]));
         write::replace(&path, b"two").unwrap();
-        assert_ne!(record, of(1, &["ab", "c"]));
+        assert_ne!(first, record(1, &["ab", "c"]));
     }
 }

@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_have_a_cap_and_say_when_it_was_reached() {
+    fn the_number_of_names_is_capped() {
         let mut names = Names::default();
         let many: Vec<String> = (0..NAMES_MAX).map(|number| format!("owner_{number}")).collect();
         names.add(many.iter());

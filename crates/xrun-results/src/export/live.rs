@@ -27,19 +27,19 @@ impl Live {
     /// # Errors
     /// The file cannot be written.
     pub fn begin(run: &Path, segment: u32, next: u64) -> Result<Self, WriteError> {
-        let folder = run.join(layout::TENSORBOARD);
-        own_folder(&folder)?;
+        let directory = run.join(layout::TENSORBOARD);
+        own_folder(&directory)?;
         // TensorBoard reads files in the order of their names.
         let wall = now();
-        let path = folder.join(format!("events.out.tfevents.{:010.0}.xrun.{segment:04}", wall.trunc()));
+        let path = directory.join(format!("events.out.tfevents.{:010.0}.xrun.{segment:04}", wall.trunc()));
         let opened = file::open_own(&path, OpenOptions::new().create(true).append(true));
         let mut this = Self { events: EventFile { file: at(&path, opened)?, counts: Counts::default() }, path };
         let experiment = resolved::shown(run);
-        let begun = this.events.version(wall).and_then(|()| match segment {
+        let header = this.events.version(wall).and_then(|()| match segment {
             0 => this.events.text(wall, "experiment", &format!("```toml\n{experiment}\n```")),
             _ => this.events.restart(wall, next),
         });
-        at(&this.path, begun)?;
+        at(&this.path, header)?;
         Ok(this)
     }
 

@@ -93,7 +93,7 @@ fn copy_files(
         write::replace(&path.join(layout::RESOLVED), &seal::text(&text))?;
     }
     if with_checkpoints && run.join(layout::CHECKPOINTS).is_dir() {
-        copy_folder(&run.join(layout::CHECKPOINTS), &path.join(layout::CHECKPOINTS))?;
+        copy_directory(&run.join(layout::CHECKPOINTS), &path.join(layout::CHECKPOINTS))?;
     }
     write::replace_json(&path.join(layout::MANIFEST), &anonymizer.manifest(manifest))?;
     for name in RECORDS.iter().filter(|name| run.join(name).exists()) {
@@ -108,8 +108,8 @@ fn copy_files(
     Ok((left_out, lines_left_out))
 }
 
-fn entry_names(folder: &Path) -> Result<BTreeSet<String>, ExportError> {
-    let entries = write::at(folder, std::fs::read_dir(folder))?.flatten();
+fn entry_names(directory: &Path) -> Result<BTreeSet<String>, ExportError> {
+    let entries = write::at(directory, std::fs::read_dir(directory))?.flatten();
     Ok(entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect())
 }
 
@@ -156,12 +156,12 @@ fn copy_lines(from: &Path, to: &Path, anonymizer: &Anonymizer) -> Result<u64, Ex
     Ok(left_out)
 }
 
-fn copy_folder(from: &Path, to: &Path) -> Result<(), ExportError> {
+fn copy_directory(from: &Path, to: &Path) -> Result<(), ExportError> {
     write::at(to, std::fs::create_dir(to))?;
     for entry in write::at(from, std::fs::read_dir(from))?.flatten() {
         let (path, copy) = (entry.path(), to.join(entry.file_name()));
         match write::at(&path, entry.file_type())? {
-            kind if kind.is_dir() => copy_folder(&path, &copy)?,
+            kind if kind.is_dir() => copy_directory(&path, &copy)?,
             kind if kind.is_file() => {
                 let mut file = write::at(&path, file::open(&path))?;
                 write::replace_with(&copy, |out| io::copy(&mut file, out).map(drop))?;
@@ -255,7 +255,7 @@ fn path_or_url(text: &str) -> Option<String> {
 /// Removes from texts everything that identifies the machine or the user.
 struct Anonymizer {
     /// Directories to replace, longest first.
-    folders: Vec<String>,
+    directories: Vec<String>,
     /// Names of the machine and of the user, each with its replacement.
     names: Vec<(String, &'static str)>,
     /// Command arguments that may identify something.
@@ -273,18 +273,18 @@ impl Anonymizer {
     fn new(run: &Path, manifest: &Manifest) -> Self {
         let run = std::fs::canonicalize(run).unwrap_or_else(|_| run.to_path_buf());
         let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
-        let mut folders: Vec<String> = [Some(run.display().to_string()), Some(manifest.working_directory.clone())]
+        let mut directories: Vec<String> = [Some(run.display().to_string()), Some(manifest.working_directory.clone())]
             .into_iter()
             .chain([variable("HOME"), std::env::current_dir().ok().map(|path| path.display().to_string())])
             .flatten()
             .filter(|path| path.len() > 1)
             .collect();
-        folders.sort_by_key(|path| std::cmp::Reverse(path.len()));
+        directories.sort_by_key(|path| std::cmp::Reverse(path.len()));
         let user_of = |path: &String| {
             let rest = path.strip_prefix("/home/").or_else(|| path.strip_prefix("/Users/"))?;
             rest.split('/').next().map(str::to_owned)
         };
-        let users = folders.iter().filter_map(user_of).chain(variable("USER")).chain(variable("LOGNAME"));
+        let users = directories.iter().filter_map(user_of).chain(variable("USER")).chain(variable("LOGNAME"));
         // `root` exists on every machine.
         let users = users.filter(|name| name != "root").map(|name| (name, "<user>"));
         let hosts = [manifest.host.name.clone()].into_iter().filter(|name| !name.is_empty() && name != "localhost");
@@ -299,7 +299,7 @@ impl Anonymizer {
                 .then(|| value.to_owned())
         });
         let words: BTreeSet<String> = words.filter(|word| *word != manifest.experiment && word != MASK).collect();
-        Self { folders, names: names.into_iter().collect(), words: words.into_iter().collect(), run: None }
+        Self { directories, names: names.into_iter().collect(), words: words.into_iter().collect(), run: None }
     }
 
     /// Renames the copy of a watched command: its fingerprint, the end of the run's name, is a digest over directory
@@ -357,8 +357,8 @@ impl Anonymizer {
         if let Some((run, renamed)) = &self.run {
             text = text.replace(run, renamed);
         }
-        for folder in &self.folders {
-            text = text.replace(folder, FOLDER);
+        for directory in &self.directories {
+            text = text.replace(directory, FOLDER);
         }
         for word in &self.words {
             text = replace_word(&text, word, MASK).into_owned();
@@ -393,9 +393,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_names_and_words_are_taken_out_of_texts() {
+    fn paths_names_and_arguments_are_replaced() {
         let anonymizer = Anonymizer {
-            folders: vec!["/home/ada/work".into(), "/home/ada".into()],
+            directories: vec!["/home/ada/work".into(), "/home/ada".into()],
             names: vec![("ada".into(), "<user>"), ("box1".into(), HOST)],
             words: vec!["train.py".into()],
             run: None,
@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_command_names_of_options_stay() {
+    fn names_of_options_are_kept() {
         let words = ["/usr/bin/python3", "train.py", "--lr", "3", "--data=/x", "{seed}"].map(str::to_owned);
         assert_eq!(without_argument_values(&words), ["python3", "***", "--lr", "***", "--data=***", "{seed}"]);
     }

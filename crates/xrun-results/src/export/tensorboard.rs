@@ -252,8 +252,8 @@ impl<W: Write> EventFile<W> {
     fn record(&mut self, event: &Message) -> io::Result<()> {
         self.counts.events += 1;
         let length = (event.0.len() as u64).to_le_bytes();
-        let (before, behind) = (check(&length).to_le_bytes(), check(&event.0).to_le_bytes());
-        self.file.write_all(&[&length[..], &before, &event.0, &behind].concat())
+        let (length_checksum, checksum) = (check(&length).to_le_bytes(), check(&event.0).to_le_bytes());
+        self.file.write_all(&[&length[..], &length_checksum, &event.0, &checksum].concat())
     }
 }
 
@@ -309,7 +309,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_are_those_of_protocol_buffers() {
+    fn messages_are_encoded_as_protocol_buffers() {
         // Examples of the Protocol Buffers encoding documentation.
         let (mut integer, mut text) = (Message::default(), Message::default());
         integer.integer(1, 150);

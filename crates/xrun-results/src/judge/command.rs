@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_of_gpus_that_grows_is_named_beside_host_memory_that_does_not() {
+    fn growing_gpu_memory_is_named_if_host_memory_is_constant() {
         let watched = Watched { device_memory: Some(1024 * MIB), ..Watched::default() };
         let lines = (0..300).map(|at| {
             let mut line = line(1000 * at, at, 100 * MIB, 50 * MIB);
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn growth_by_step_names_the_group_and_says_when_the_limit_is_reached() {
+    fn growth_by_step_has_a_group_a_slope_and_steps_to_the_limit() {
         let watched = Watched { host_memory: Some(1024 * MIB), ..Watched::default() };
         let verdict = judged(&watched, (0..300).map(|at| line(1000 * at, at, 100 * MIB, at * MIB)));
         assert_eq!((verdict.verdict, verdict.axis), (Judgement::Growing, Axis::Steps), "{verdict:?}");
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn without_steps_the_clock_judges_and_not_too_early() {
+    fn without_steps_the_clock_is_the_axis() {
         let grown =
             |seconds: u64| judged(&Watched::default(), (0..seconds).map(|at| line(1000 * at, 0, 2 * at * MIB, 0)));
         let verdict = grown(60);
@@ -182,13 +182,13 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_moves_between_groups_is_no_growth() {
+    fn memory_moving_between_groups_is_no_growth() {
         let lines = (0..300).map(|at| line(1000 * at, at, (300 - at) * MIB, at * MIB));
         assert_eq!(judged(&Watched::default(), lines).verdict, Judgement::Bounded);
     }
 
     #[test]
-    fn workers_that_are_gone_when_the_last_step_is_seen_hide_no_growth() {
+    fn growth_is_found_although_workers_exit_before_the_last_step() {
         let steps = (0..40).map(|at| line(15_000 * at, 500 * at, 400 * MIB, 20 * at * MIB));
         let end = std::iter::once(line(615_000, 20_000, 400 * MIB, 0));
         let verdict = judged(&Watched::default(), steps.chain(end));
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn the_start_and_the_end_of_a_program_do_not_count_among_its_steps() {
+    fn the_start_and_end_of_a_program_are_not_judged_by_step() {
         let start = (0..100).map(|at| line(1000 * at, 0, at * MIB, 0));
         let steps = (0..200).map(|at| line(1000 * (100 + at), 1 + at, 100 * MIB, 0));
         let end = (0..50).map(|at| line(1000 * (300 + at), 200, (100 - at) * MIB, 0));

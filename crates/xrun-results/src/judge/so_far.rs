@@ -156,22 +156,22 @@ mod tests {
     }
 
     #[test]
-    fn growth_is_told_from_the_end_of_a_long_trace_and_speed_is_that_of_the_newest_process() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join(layout::MEMORY);
+    fn growth_is_found_at_the_end_of_a_long_trace() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join(layout::MEMORY);
         let mut file = std::fs::OpenOptions::new().create(true).append(true).open(&path).unwrap();
-        let mut so_far = SoFar::new(folder.path());
-        assert!(!so_far.look() && so_far.verdict().is_none());
+        let mut live = SoFar::new(directory.path());
+        assert!(!live.look() && live.verdict().is_none());
         for step in 0..10_000 {
             file.write_all(line(0, step, 50_000_000 + 100_000 * step).as_bytes()).unwrap();
         }
         assert!(file.metadata().unwrap().len() > READ_BYTES_MAX);
-        assert!(so_far.look() && !so_far.look());
-        assert_eq!(so_far.newest().unwrap().step, 9999);
-        assert_eq!(so_far.verdict().unwrap().verdict, Judgement::Growing);
-        assert_eq!(so_far.steps_per_second(), Some(2.0));
+        assert!(live.look() && !live.look());
+        assert_eq!(live.newest().unwrap().step, 9999);
+        assert_eq!(live.verdict().unwrap().verdict, Judgement::Growing);
+        assert_eq!(live.steps_per_second(), Some(2.0));
         file.write_all(line(1, 9000, 50_000_000).as_bytes()).unwrap();
-        assert!(so_far.look());
-        assert_eq!((so_far.newest().unwrap().segment, so_far.steps_per_second()), (1, None));
+        assert!(live.look());
+        assert_eq!((live.newest().unwrap().segment, live.steps_per_second()), (1, None));
     }
 }

@@ -207,12 +207,12 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_far_from_zero_do_not_read_the_same() {
+    fn neighbouring_ticks_far_from_zero_have_different_labels() {
         assert_eq!(labels(Unit::Bytes, 98_340_000.0, 98_400_000.0), ["93.8 MiB", "93.81 MiB", "93.83 MiB"]);
     }
 
     #[test]
-    fn numbers_print_with_the_digits_that_count() {
+    fn numbers_have_about_four_significant_digits() {
         let shown = [0.0, 0.431_24, 12.5, 2e-5, 1234.6, 1.0, 0.05].map(number);
         assert_eq!(shown, ["0", "0.4312", "12.5", "2e-5", "1235", "1", "0.05"]);
         assert_eq!([1.0, 2.5, 4.0].map(epochs), ["1 epoch", "2.5 epochs", "4 epochs"]);
@@ -222,7 +222,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_range_gets_a_few_ticks_inside_it(low in -1e12f64..1e12, size in 1e-6f64..1e12) {
+        fn any_range_has_a_bounded_number_of_ticks_inside(low in -1e12f64..1e12, size in 1e-6f64..1e12) {
             for unit in [Unit::Number, Unit::Bytes, Unit::Seconds] {
                 let ticks = ticks(unit, low, low + size, 5);
                 prop_assert!(ticks.len() <= TICKS_MAX);

@@ -174,11 +174,11 @@ pub fn table(run: &Path) -> Result<String, ReportError> {
     let header: Vec<&str> =
         std::iter::once("epoch").chain(titles.iter().flat_map(|title| [title.as_str(), ">since start"])).collect();
     let cells = |name: String, row: &Row| {
-        let of = |at: &usize| {
+        let level_and_change = |at: &usize| {
             let (now, before) = (row.levels()[*at], start.levels()[*at]);
             [now.map_or("-".into(), |now| bytes(now as f64)), signed_change(now, before)]
         };
-        std::iter::once(name).chain(shown.iter().flat_map(of)).collect::<Vec<String>>()
+        std::iter::once(name).chain(shown.iter().flat_map(level_and_change)).collect::<Vec<String>>()
     };
     let epochs = rows.iter().map(|row| cells(row.epoch.to_string(), row));
     let all: Vec<Vec<String>> = std::iter::once(cells("start".into(), &start))
@@ -310,7 +310,7 @@ mod tests {
     use crate::report::sample::{PLAIN, finished, write_lines};
 
     #[test]
-    fn the_largest_growth_is_that_of_one_epoch_also_where_rows_are_left_out() {
+    fn the_largest_growth_includes_epochs_that_are_not_shown() {
         let results = tempfile::tempdir().unwrap();
         let run = finished(results.path(), PLAIN);
         let first = read::memory(&run).unwrap().next().unwrap().unwrap();

@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_pair_is_a_case_and_words_cannot_end_their_attribute() {
+    fn each_leak_is_a_test_case_with_escaped_text() {
         let pairs = [Pair::left_out("pool", "needs a \"device\""), Pair::failed("a<b", "x & \u{1b}y".into())];
         let text = junit(&pairs);
         assert!(roxmltree::Document::parse(&text).is_ok(), "{text}");

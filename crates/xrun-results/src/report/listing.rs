@@ -62,7 +62,7 @@ fn row(run: &Entry, verdict: &Result<Option<Verdict>, ReadError>) -> Vec<String>
 
 /// The runs as JSON. Unknown values are `null`.
 pub fn json(runs: &[Entry]) -> Value {
-    let of = |run: &Entry| {
+    let object = |run: &Entry| {
         let verdict = read::verdict(&run.path);
         json!({
             "path": run.path.display().to_string(),
@@ -86,7 +86,7 @@ pub fn json(runs: &[Entry]) -> Value {
             "verdict": verdict.ok().flatten().map(|verdict| verdict.verdict),
         })
     };
-    Value::Array(runs.iter().map(of).collect())
+    Value::Array(runs.iter().map(object).collect())
 }
 
 /// Table with two spaces between columns, measured in terminal cells. A column whose title begins with `>` is

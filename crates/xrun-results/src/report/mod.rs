@@ -90,12 +90,12 @@ pub fn write_judged(run: &Path, so_far: Option<Verdict>) -> Result<Vec<String>, 
         let path = run.display().to_string();
         return Err(ReportError::NothingToDrawFrom { path, missing: missing.join(" and no ") });
     }
-    let made = [layout::REPORT, layout::MEMORY_EPOCHS, layout::PERFETTO];
-    if report.state != RunState::Running || made.iter().any(|name| sums::has(run, name)) {
-        sums::forget(run, &made);
+    let generated = [layout::REPORT, layout::MEMORY_EPOCHS, layout::PERFETTO];
+    if report.state != RunState::Running || generated.iter().any(|name| sums::has(run, name)) {
+        sums::forget(run, &generated);
     }
     // Damage of files that are generated again is not reported.
-    report.damage.retain(|damage| !made.iter().any(|name| damage.starts_with(&*run.join(name).to_string_lossy())));
+    report.damage.retain(|damage| !generated.iter().any(|name| damage.starts_with(&*run.join(name).to_string_lossy())));
     write::replace(&run.join(layout::REPORT), page::html(&report).as_bytes())?;
     if has(run, layout::MEMORY) {
         epochs::write(run)?;
@@ -103,7 +103,7 @@ pub fn write_judged(run: &Path, so_far: Option<Verdict>) -> Result<Vec<String>, 
     }
     // A running run maintains its list of checksums itself and adds these files when it ends.
     if report.state != RunState::Running {
-        sums::noted(run, &made);
+        sums::noted(run, &generated);
     }
     Ok(report.damage)
 }

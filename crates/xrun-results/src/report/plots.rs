@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn one_point_is_no_figure_and_what_does_not_move_is_drawn_against_zero() {
+    fn one_point_is_no_figure_and_a_constant_is_drawn_against_zero() {
         assert!(plot(&[(0.0, 0.0)]).is_none() && plot(&[]).is_none());
         let level = |y: f64| plot(&[(1.0, y), (2.0, y)]).unwrap().y;
         assert_eq!(level(1e-3), (0.0, 1.25e-3));
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn on_a_logarithmic_axis_equal_factors_are_equally_far_apart() {
+    fn equal_factors_have_equal_distances_on_a_logarithmic_axis() {
         let plot = plot(&[(0.0, 500.0), (1.0, 5.0)]).unwrap().on_logarithmic_y();
         let page = plot.figure().into_string();
         let at = |label: &str| -> f64 {

@@ -81,10 +81,10 @@ fn metric_line(
     };
     if let Some((best, step)) = best {
         line.push_str(&format!(", best {} after step {step}", value(best)));
-        let folder = layout::checkpoint(run, step);
-        if folder.is_dir() {
-            let folder = folder.strip_prefix(run).unwrap_or(&folder).display().to_string();
-            line.push_str(&format!(" ({folder})"));
+        let directory = layout::checkpoint(run, step);
+        if directory.is_dir() {
+            let directory = directory.strip_prefix(run).unwrap_or(&directory).display().to_string();
+            line.push_str(&format!(" ({directory})"));
         }
     }
     Some(line)
@@ -144,8 +144,8 @@ impl RunReport {
             let planned = self.planned(&name);
             let interval = intervals.get(&name).copied().filter(|_| after.is_some());
             let better = planned.and_then(|metric| metric.better);
-            let text = |of: fn(&PlannedMetric) -> &String, otherwise: &str| {
-                planned.map_or(otherwise, |metric| of(metric)).to_owned()
+            let text = |field: fn(&PlannedMetric) -> &String, otherwise: &str| {
+                planned.map_or(otherwise, |metric| field(metric)).to_owned()
             };
             MetricResult {
                 unit: text(|metric| &metric.unit, ""),
@@ -176,9 +176,9 @@ impl RunReport {
         let plan = self.plan.as_ref().map_or(&[][..], |plan| &plan.metrics);
         let chosen = |name: &str| self.best_by() == Some(name);
         let Some(at) = plan.iter().position(|metric| metric.name == name) else { return (usize::MAX, true, 0) };
-        let of = &plan[at].family;
-        let first = plan.iter().position(|metric| metric.family == *of).unwrap_or(at);
-        let is_first_family = plan.iter().any(|metric| chosen(&metric.name) && metric.family == *of);
+        let family = &plan[at].family;
+        let first = plan.iter().position(|metric| metric.family == *family).unwrap_or(at);
+        let is_first_family = plan.iter().any(|metric| chosen(&metric.name) && metric.family == *family);
         (if is_first_family { 0 } else { first + 1 }, !chosen(name), at)
     }
 

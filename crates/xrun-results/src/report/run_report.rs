@@ -125,7 +125,7 @@ pub fn gather(run: &Path) -> Result<RunReport, ReportError> {
         }
     }
     damage.extend([&curves.read_error, &trace.read_error].into_iter().flatten().cloned());
-    damage.extend([run.to_path_buf(), run.join(layout::EXPORT)].iter().flat_map(|folder| sums::damaged(folder)));
+    damage.extend([run.to_path_buf(), run.join(layout::EXPORT)].iter().flat_map(|directory| sums::damaged(directory)));
     let checkpoints = read::checkpoints(run).into_iter().map(|(step, _)| step).collect();
     let experiment = manifest.as_ref().map_or(entry.experiment, |manifest| manifest.experiment.clone());
     let run = run.to_path_buf();
@@ -245,11 +245,11 @@ impl RunReport {
 
     /// Number of samples of all processes and the seconds they took; from the summary if there is no trace.
     pub fn samples(&self) -> (u64, f64) {
-        let of = match self.trace.peaks.samples {
+        let memory = match self.trace.peaks.samples {
             0 => self.memory(),
             _ => &self.trace.peaks,
         };
-        (of.samples, of.trace_seconds)
+        (memory.samples, memory.trace_seconds)
     }
 
     /// Parts of the loop, the slowest first. A summary covers only the last process, so those of a resumed run come

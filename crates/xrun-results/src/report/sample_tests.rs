@@ -422,7 +422,7 @@ fn summary(names: Names) -> Summary {
 
 /// Six small images with a box around an object.
 fn pictures(run: &Path, names: Names) {
-    let folder = run.join(layout::PICTURES);
+    let directory = run.join(layout::PICTURES);
     let mut entries = Vec::new();
     for number in 0..6u32 {
         let picture = image::RgbImage::from_fn(192, 128, |x, y| {
@@ -438,9 +438,9 @@ fn pictures(run: &Path, names: Names) {
             }
         });
         let file = format!("{number}.png");
-        picture.save(folder.join(&file)).unwrap();
+        picture.save(directory.join(&file)).unwrap();
         entries.push(PictureEntry { file, caption: names.caption.into() });
     }
     let pictures = Pictures { version: VERSION, pictures: entries };
-    write::replace_json(&folder.join("index.json"), &pictures).unwrap();
+    write::replace_json(&directory.join("index.json"), &pictures).unwrap();
 }

@@ -177,7 +177,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_series_keeps_its_peaks_its_order_and_its_cap(
+        fn a_thinned_series_keeps_peaks_order_and_cap(
             values in prop::collection::vec(-1e9f64..1e9, 1..200), repeats in 1usize..60
         ) {
             let mut series = Series::default();
@@ -198,7 +198,7 @@ mod tests {
         }
 
         #[test]
-        fn marks_stay_evenly_spread_and_few(count in 0u64..5_000) {
+        fn thinned_marks_are_evenly_spaced(count in 0u64..5_000) {
             let mut marks = Marks::default();
             for mark in 0..count {
                 marks.add(mark);
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn short_series_are_kept_as_they_are_but_for_what_is_no_number() {
+    fn a_short_series_keeps_all_finite_points() {
         let mut series = Series::default();
         for (x, y) in [(0.0, 3.0), (1.0, f64::NAN), (2.0, f64::INFINITY), (3.0, 1.0)] {
             series.add(x, y, ());

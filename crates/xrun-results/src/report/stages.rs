@@ -101,9 +101,10 @@ impl Stages {
     }
 
     fn header(&self) -> Vec<String> {
-        let of = if self.has_pool { ["device in use (min)", "reserved (end)"] } else { ["heap (min)", "RSS (end)"] };
+        let titles =
+            if self.has_pool { ["device in use (min)", "reserved (end)"] } else { ["heap (min)", "RSS (end)"] };
         let names = self.names.iter().map(|name| printable::line(&name.replace('_', " "), 40));
-        let rest = ["steps", of[0], "change", of[1], "change", "mean loss"];
+        let rest = ["steps", titles[0], "change", titles[1], "change", "mean loss"];
         names.chain(rest.map(str::to_owned)).map(|title| format!(">{title}")).collect()
     }
 
@@ -113,7 +114,8 @@ impl Stages {
         let cells = |at: usize| {
             let (key, row) = &self.rows[at];
             let before = at.checked_sub(1).map(|at| &self.rows[at].1);
-            let changed = |now: Option<u64>, of: &dyn Fn(&Row) -> Option<u64>| signed_change(now, before.and_then(of));
+            let changed =
+                |now: Option<u64>, get: &dyn Fn(&Row) -> Option<u64>| signed_change(now, before.and_then(get));
             let rest = [
                 row.steps.to_string(),
                 size(row.in_use),
@@ -186,7 +188,7 @@ mod tests {
     /// Two rounds of two nodes with two local epochs each: 10 MiB per round, and 3 MiB more in the second epoch of
     /// the second.
     #[test]
-    fn stages_of_several_nodes_are_one_row_and_the_largest_growth_is_named() {
+    fn equal_stages_share_a_row_and_the_largest_growth_is_named() {
         let results = tempfile::tempdir().unwrap();
         let run = finished(results.path(), PLAIN);
         let names = ["round".to_owned(), "local_epoch".to_owned()];

@@ -209,10 +209,10 @@ fn describe(report: &RunReport, width: Option<usize>) -> String {
 
 /// Memory by epoch or, without a trace, the path of `memory_epochs.csv`.
 fn memory_by_epoch(report: &RunReport, page: &mut Page) {
-    let kept = report.run.join(layout::MEMORY_EPOCHS);
+    let path = report.run.join(layout::MEMORY_EPOCHS);
     if !report.run.join(layout::MEMORY).is_file() {
-        let instead = match kept.is_file() {
-            true => format!("; memory by epoch: {}", kept.display()),
+        let instead = match path.is_file() {
+            true => format!("; memory by epoch: {}", path.display()),
             false => String::new(),
         };
         page.line("trace", &format!("no {}{instead}", layout::MEMORY));
@@ -250,9 +250,9 @@ fn progress(report: &RunReport, page: &mut Page) {
 fn results(report: &RunReport, page: &mut Page) {
     let losses = report.losses();
     for (at, loss) in losses.iter().enumerate() {
-        let of = if losses.len() > 1 { format!("{}: ", loss.kind) } else { String::new() };
+        let kind = if losses.len() > 1 { format!("{}: ", loss.kind) } else { String::new() };
         let steps = if losses.len() > 1 { format!(" in {} steps", loss.steps) } else { String::new() };
-        let text = format!("{of}{} -> {}{steps}", number(loss.first), number(loss.last));
+        let text = format!("{kind}{} -> {}{steps}", number(loss.first), number(loss.last));
         page.line(if at == 0 { "loss" } else { "" }, &text);
     }
     if !losses.is_empty() {

@@ -9,9 +9,9 @@ use xrun_verdict::{BYTES, Context, Series, Watch};
 
 /// Writes sample runs for inspection: `XRUN_SAMPLE_REPORT=/tmp/sample cargo test --no-default-features sample`.
 #[test]
-fn a_sample_report_is_written_where_asked() {
-    let folder = tempfile::tempdir().unwrap();
-    let results = std::env::var_os("XRUN_SAMPLE_REPORT").map_or_else(|| folder.path().to_path_buf(), Into::into);
+fn a_sample_report_is_written() {
+    let directory = tempfile::tempdir().unwrap();
+    let results = std::env::var_os("XRUN_SAMPLE_REPORT").map_or_else(|| directory.path().to_path_buf(), Into::into);
     for run in [finished(&results, PLAIN), killed(&results)] {
         write(&run).unwrap();
         assert!(run.join(layout::REPORT).is_file() && run.join(layout::MEMORY_EPOCHS).is_file());
@@ -19,27 +19,27 @@ fn a_sample_report_is_written_where_asked() {
 }
 
 /// Replaces the random name of a temporary directory.
-fn without_folder(text: &str, folder: &Path) -> String {
-    text.replace(&folder.display().to_string(), "RESULTS")
+fn without_directory(text: &str, directory: &Path) -> String {
+    text.replace(&directory.display().to_string(), "RESULTS")
 }
 
 #[test]
-fn show_tells_a_finished_run() {
+fn show_describes_a_finished_run() {
     let results = tempfile::tempdir().unwrap();
     let run = finished(results.path(), PLAIN);
     write(&run).unwrap();
-    insta::assert_snapshot!(without_folder(&summary::text(&run, None).unwrap(), results.path()));
+    insta::assert_snapshot!(without_directory(&summary::text(&run, None).unwrap(), results.path()));
 }
 
 #[test]
-fn show_tells_a_killed_run_from_what_is_there() {
+fn show_describes_a_killed_run() {
     let results = tempfile::tempdir().unwrap();
     let run = killed(results.path());
-    insta::assert_snapshot!(without_folder(&summary::text(&run, None).unwrap(), results.path()));
+    insta::assert_snapshot!(without_directory(&summary::text(&run, None).unwrap(), results.path()));
 }
 
 #[test]
-fn ls_has_a_line_for_each_run_and_says_why_one_does_not_read() {
+fn ls_lists_runs_and_explains_unreadable_ones() {
     let results = tempfile::tempdir().unwrap();
     finished(results.path(), PLAIN);
     killed(results.path());
@@ -47,13 +47,13 @@ fn ls_has_a_line_for_each_run_and_says_why_one_does_not_read() {
     let runs = index::runs(results.path());
     let text = listing::text(&runs, None);
     assert!(text.lines().take(4).all(|line| line.chars().count() <= 120));
-    insta::assert_snapshot!(without_folder(&text, results.path()));
+    insta::assert_snapshot!(without_directory(&text, results.path()));
     assert_eq!(listing::json(&runs)[0]["state"], "killed");
     assert_eq!(listing::json(&runs)[1]["steps"], 200);
 }
 
 #[test]
-fn json_has_the_facts_and_null_for_what_is_not_known() {
+fn json_has_null_for_unknown_values() {
     let results = tempfile::tempdir().unwrap();
     let json = summary::json(&finished(results.path(), PLAIN)).unwrap();
     assert_eq!(json["state"], "finished");
@@ -103,7 +103,7 @@ fn as_xml(page: &str) -> String {
 }
 
 #[test]
-fn the_page_has_each_part_and_loads_nothing() {
+fn the_page_is_complete_and_loads_nothing() {
     let results = tempfile::tempdir().unwrap();
     let run = finished(results.path(), PLAIN);
     write(&run).unwrap();
@@ -142,7 +142,7 @@ fn a_leak_has_no_cap_and_a_full_bar() {
 }
 
 #[test]
-fn the_container_is_told_apart_from_the_process() {
+fn the_series_of_the_container_comes_last() {
     let mut watch = Watch::new(Context { steps: 200, ..Context::default() });
     for step in 1..=200 {
         watch.value(step, "container", step << 20, Series::Kept, BYTES);
@@ -154,7 +154,7 @@ fn the_container_is_told_apart_from_the_process() {
 }
 
 #[test]
-fn what_a_killed_run_does_not_tell_is_no_peak_of_nothing() {
+fn unknown_peaks_of_a_killed_run_are_null_and_not_zero() {
     let results = tempfile::tempdir().unwrap();
     let run = killed(results.path());
     // The first two samples only, with empty buffers.
@@ -168,21 +168,21 @@ fn what_a_killed_run_does_not_tell_is_no_peak_of_nothing() {
             line.to_string()
         })
         .collect();
-    let told = |text: &str| {
+    let shown = |text: &str| {
         write::replace(&run.join(layout::MEMORY), text.as_bytes()).unwrap();
         (summary::text(&run, None).unwrap(), summary::json(&run).unwrap())
     };
-    let (text, json) = told(&format!("{}\n", first.join("\n")));
+    let (text, json) = shown(&format!("{}\n", first.join("\n")));
     assert!(!text.contains(" 0 B"), "{text}");
     assert!(json["memory"]["heap_peak"].as_u64() > Some(0), "{json}");
     assert!(json["owners"].as_array().unwrap().iter().all(|owner| owner["peak_bytes"].is_null()), "{json}");
     // No sample at all.
-    let (text, json) = told("");
+    let (text, json) = shown("");
     assert!(!text.contains(" 0 B") && json["memory"].is_null(), "{text}");
 }
 
 #[test]
-fn a_killed_run_has_a_page_that_says_so() {
+fn a_killed_run_has_a_page_without_damage() {
     let results = tempfile::tempdir().unwrap();
     let run = killed(results.path());
     write(&run).unwrap();
@@ -193,7 +193,7 @@ fn a_killed_run_has_a_page_that_says_so() {
 }
 
 #[test]
-fn a_running_run_shows_that_it_goes_on() {
+fn a_running_run_is_not_resumable() {
     let results = tempfile::tempdir().unwrap();
     let run = killed(results.path());
     let lock = std::fs::File::options().create(true).append(true).open(run.join(layout::LOCK)).unwrap();
@@ -203,7 +203,7 @@ fn a_running_run_shows_that_it_goes_on() {
 }
 
 #[test]
-fn hostile_names_are_shown_and_do_nothing() {
+fn hostile_names_are_escaped() {
     let results = tempfile::tempdir().unwrap();
     let run = finished(results.path(), HOSTILE);
     write(&run).unwrap();
@@ -223,36 +223,36 @@ fn hostile_names_are_shown_and_do_nothing() {
 }
 
 #[test]
-fn pictures_are_of_their_folder_only() {
+fn images_outside_their_directory_are_not_shown() {
     let results = tempfile::tempdir().unwrap();
     let run = finished(results.path(), PLAIN);
-    let folder = run.join(layout::PICTURES);
+    let directory = run.join(layout::PICTURES);
     let outside = results.path().join("secret.png");
-    std::fs::copy(folder.join("0.png"), &outside).unwrap();
+    std::fs::copy(directory.join("0.png"), &outside).unwrap();
     #[cfg(unix)]
-    std::os::unix::fs::symlink(&outside, folder.join("link.png")).unwrap();
-    xrun_core::files::write::replace(&folder.join("text.png"), b"no picture").unwrap();
+    std::os::unix::fs::symlink(&outside, directory.join("link.png")).unwrap();
+    xrun_core::files::write::replace(&directory.join("text.png"), b"no picture").unwrap();
     let files =
         ["../../../secret.png", outside.to_str().unwrap(), "link.png", "text.png", "missing.png", "", "..", "0.png"];
     let entries: Vec<PictureEntry> =
         files.iter().map(|file| PictureEntry { file: (*file).into(), caption: String::new() }).collect();
     let pictures = Pictures { version: VERSION, pictures: entries };
-    xrun_core::files::write::replace_json(&folder.join(layout::PICTURES_INDEX), &pictures).unwrap();
+    xrun_core::files::write::replace_json(&directory.join(layout::PICTURES_INDEX), &pictures).unwrap();
     let page = page::html(&run_report::gather(&run).unwrap());
     assert_eq!(page.matches("data:image/png").count(), 1);
     assert!(texts_of(&page, &["p"]).lines().any(|line| line.starts_with("p: 7 ")), "7 are left out");
 }
 
 #[test]
-fn an_empty_folder_is_refused_by_name() {
-    let folder = tempfile::tempdir().unwrap();
-    assert!(matches!(write(folder.path()).unwrap_err(), ReportError::NotARun { .. }));
-    assert!(summary::text(folder.path(), None).is_err());
-    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "nothing is written into it");
+fn an_empty_directory_is_an_error() {
+    let directory = tempfile::tempdir().unwrap();
+    assert!(matches!(write(directory.path()).unwrap_err(), ReportError::NotARun { .. }));
+    assert!(summary::text(directory.path(), None).is_err());
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0, "nothing is written into it");
 }
 
 #[test]
-fn damaged_files_are_named_and_the_rest_is_shown() {
+fn damaged_files_are_listed_and_the_rest_is_shown() {
     let results = tempfile::tempdir().unwrap();
     let run = finished(results.path(), PLAIN);
     let metrics = std::fs::read_to_string(run.join(layout::METRICS)).unwrap();
@@ -322,7 +322,7 @@ fn a_long_run_gives_a_page_of_bounded_size() {
 /// Rules of Perfetto's importer for this format: whole microseconds, nested slices of one thread, numeric counters,
 /// `M` for names only.
 #[test]
-fn the_time_line_follows_the_rules_of_its_viewer() {
+fn the_time_line_follows_the_rules_of_perfetto() {
     let results = tempfile::tempdir().unwrap();
     for run in [finished(results.path(), PLAIN), killed(results.path())] {
         write(&run).unwrap();

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_important_columns_go_first_and_only_as_far_as_needed() {
+    fn the_least_important_columns_are_removed_first() {
         assert_eq!(
             table(None),
             "run         experiment  best        memory\n2026-11-20  stage2      map50 0.43   90 MB\n"
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_that_is_too_wide_keeps_all_of_its_columns() {
+    fn a_wide_table_is_wrapped_or_split_with_all_columns() {
         let header = ["buffer", ">items", ">bytes", "because"];
         let row = |cells: [&str; 4]| cells.map(str::to_owned).to_vec();
         let rows =
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn long_lines_fold_below_their_value_and_words_stay_whole() {
+    fn long_lines_wrap_with_indent_and_words_stay_whole() {
         let line = "outcome       finished: all 490 steps are done";
         assert_eq!(fold(line, None, 14), line);
         assert_eq!(fold(line, Some(80), 14), line);

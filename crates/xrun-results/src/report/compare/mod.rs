@@ -55,7 +55,7 @@ struct RunCurves {
 }
 
 impl RunCurves {
-    fn of(report: &RunReport) -> Self {
+    fn from_report(report: &RunReport) -> Self {
         let (curves, trace) = (&report.curves, &report.trace);
         Self {
             losses: curves.losses.iter().take(KINDS_MAX).map(|loss| (loss.kind.clone(), loss.smooth.clone())).collect(),
@@ -82,7 +82,7 @@ pub fn gather(runs: &[PathBuf]) -> Result<RunComparison, ReportError> {
                 metrics.push(metric.name);
             }
         }
-        curves.push(RunCurves::of(&report));
+        curves.push(RunCurves::from_report(&report));
         compared.push(compared_run(&report));
         // A run without a readable experiment takes part with no values.
         experiments.push(resolved::values(run).unwrap_or_default());

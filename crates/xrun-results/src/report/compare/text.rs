@@ -198,9 +198,9 @@ fn results(compared: &RunComparison) -> Rows {
         }
     }
     for kind in kinds {
-        let of = |run: &ComparedRun| run.losses.iter().find(|loss| loss.kind == kind).cloned();
-        rows.push(row(&format!("loss ↓, {kind}, first step"), runs, |run| Some(number(of(run)?.first))));
-        rows.push(row(&format!("loss ↓, {kind}, final average"), runs, |run| Some(number(of(run)?.last))));
+        let loss = |run: &ComparedRun| run.losses.iter().find(|loss| loss.kind == kind).cloned();
+        rows.push(row(&format!("loss ↓, {kind}, first step"), runs, |run| Some(number(loss(run)?.first))));
+        rows.push(row(&format!("loss ↓, {kind}, final average"), runs, |run| Some(number(loss(run)?.last))));
     }
     rows
 }
@@ -219,12 +219,12 @@ fn memory(runs: &[ComparedRun]) -> Rows {
         row("device reserved (peak)", runs, |run| size(run.memory.device_reserved_peak)),
     ];
     for series in super::SERIES {
-        let of = |run: &ComparedRun| run.growth.iter().find(|one| one.series == *series).cloned();
+        let growth = |run: &ComparedRun| run.growth.iter().find(|one| one.series == *series).cloned();
         let name = if *series == "resident" { "RSS".into() } else { series.replace('_', " ") };
-        rows.push(row(&format!("{name}, growth"), runs, |run| Some(signed(of(run)?.growth))));
+        rows.push(row(&format!("{name}, growth"), runs, |run| Some(signed(growth(run)?.growth))));
         for axis in [Axis::Steps, Axis::Clock] {
             let per = axis.per(0);
-            let slope = |run: &ComparedRun| of(run).filter(|one| one.axis == axis)?.slope;
+            let slope = |run: &ComparedRun| growth(run).filter(|one| one.axis == axis)?.slope;
             rows.push(row(&format!("{name}, {}", per.words), runs, |run| Some(signed(slope(run)? * per.places))));
         }
     }

@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_typed_is_code_and_is_escaped() {
+    fn backticks_become_escaped_code() {
         let text = code("`limits.a` and `<b>`; alone: `").into_string();
         assert_eq!(text, "<code>limits.a</code> and <code>&lt;b&gt;</code>; alone: <code></code>");
     }

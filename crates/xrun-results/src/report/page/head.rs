@@ -144,8 +144,8 @@ fn commands(report: &RunReport) -> Markup {
     html! {
         details {
             summary { "Commands: run again" @if report.resumable() { ", resume" } }
-            @if let Some((folder, words)) = typed {
-                p.note { "Original command, in " code { (printable::line(&folder, 300)) } ":" }
+            @if let Some((directory, words)) = typed {
+                p.note { "Original command, in " code { (printable::line(&directory, 300)) } ":" }
                 pre { (printable::line(&words, 2_000)) }
             }
             @if report.watched().is_none() {

@@ -27,13 +27,13 @@ const PNG: &[u8] = b"\x89PNG\r\n\x1a\n";
 /// Section with the images; empty if there are none. Files that are not PNG files in the directory itself are left
 /// out.
 pub fn section(report: &RunReport) -> Markup {
-    let folder = report.run.join(layout::PICTURES);
+    let directory = report.run.join(layout::PICTURES);
     let mut room = ALL_BYTES_MAX;
     let mut shown = Vec::new();
     let mut left_out = 0;
     // Errors are listed under "Not read".
     for entry in read::pictures(&report.run).unwrap_or_default() {
-        match read_image(&folder, &entry.file).filter(|bytes| bytes.len() <= room && shown.len() < IMAGES_MAX) {
+        match read_image(&directory, &entry.file).filter(|bytes| bytes.len() <= room && shown.len() < IMAGES_MAX) {
             Some(bytes) => {
                 room -= bytes.len();
                 shown.push((
@@ -64,10 +64,10 @@ pub fn section(report: &RunReport) -> Markup {
 }
 
 /// Reads an image in the directory itself: an index from elsewhere must not embed other files of this machine.
-fn read_image(folder: &Path, file: &str) -> Option<Vec<u8>> {
+fn read_image(directory: &Path, file: &str) -> Option<Vec<u8>> {
     let mut parts = Path::new(file).components();
     let (Some(Component::Normal(name)), None) = (parts.next(), parts.next()) else { return None };
-    read_file(&folder.join(name), IMAGE_BYTES_MAX).filter(|bytes| bytes.starts_with(PNG))
+    read_file(&directory.join(name), IMAGE_BYTES_MAX).filter(|bytes| bytes.starts_with(PNG))
 }
 
 fn read_file(path: &Path, max_bytes: u64) -> Option<Vec<u8>> {
@@ -85,8 +85,8 @@ fn shortened(caption: &str) -> String {
         Some(_) => {
             // Trailing punctuation is kept.
             let end = word.trim_end_matches([',', ':', ')']).len();
-            let kept: String = word.chars().take(WORD_CHARACTERS_MAX - 1).collect();
-            format!("{kept}…{}", &word[end..])
+            let start: String = word.chars().take(WORD_CHARACTERS_MAX - 1).collect();
+            format!("{start}…{}", &word[end..])
         }
     };
     caption.split(' ').map(word).collect::<Vec<_>>().join(" ")
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_long_name_is_cut_and_what_stands_behind_it_is_kept() {
+    fn long_words_are_shortened_and_punctuation_is_kept() {
         let caption = "✗ 1 of 2 found · asked for striped_circle_with_a_hole_17, bus · a.mp4, frame 3";
         assert_eq!(shortened(caption), "✗ 1 of 2 found · asked for striped_circle_wi…, bus · a.mp4, frame 3");
         assert_eq!(shortened("short words stay"), "short words stay");

@@ -174,8 +174,8 @@ fn figure(report: &RunReport, family: &str, members: &[&MetricResult]) -> Option
     let mut lowest = f64::INFINITY;
     for (at, metric) in members.iter().enumerate() {
         let line = &metric.line;
-        let of_metric = |name: &String| *name == metric.name;
-        if let Some((_, series)) = report.curves.means.iter().find(|(name, _)| of_metric(name)) {
+        let is_metric = |name: &String| *name == metric.name;
+        if let Some((_, series)) = report.curves.means.iter().find(|(name, _)| is_metric(name)) {
             let points = series.points();
             let base: Vec<f64> = points.iter().map(|point| point.y - point.rest).collect();
             lowest = base.iter().copied().fold(lowest, f64::min);
@@ -187,7 +187,7 @@ fn figure(report: &RunReport, family: &str, members: &[&MetricResult]) -> Option
                 numbers: [0.0; 4],
             });
         }
-        let series = report.curves.metrics.iter().find(|(name, _)| of_metric(name));
+        let series = report.curves.metrics.iter().find(|(name, _)| is_metric(name));
         lines.extend(series.and_then(|(_, series)| Curve::of(line, series, colour(at), Shape::Points)));
     }
     let has_bands = !bands.is_empty();
@@ -276,10 +276,11 @@ mod tests {
         write::replace_json(&run.join(layout::PLAN), &plan).unwrap();
         let validation = |step: u64, shrunk: f64| {
             let families = [("perplexity", 532.0 / shrunk), ("exact_match", 4.0 * shrunk), ("f1", 5.0 * shrunk)];
-            let of = |(family, value): (&str, f64)| {
+            let by_width = |(family, value): (&str, f64)| {
                 widths.iter().map(|width| (format!("{family}_{width}"), Some(value))).collect::<Vec<_>>()
             };
-            let metrics = families.into_iter().flat_map(of).chain([("perplexity".to_owned(), Some(532.0 / shrunk))]);
+            let metrics =
+                families.into_iter().flat_map(by_width).chain([("perplexity".to_owned(), Some(532.0 / shrunk))]);
             MetricsLine::Validation { step, epoch: 1, metrics: metrics.collect(), intervals: Default::default() }
         };
         write_lines(&run.join(layout::METRICS), &[validation(0, 1.0), validation(10, 20.0), validation(20, 24.0)]);
@@ -288,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn widths_are_lines_of_one_figure_and_that_of_the_best_checkpoint_comes_first() {
+    fn a_family_of_metrics_is_one_figure_and_the_best_checkpoint_metric_comes_first() {
         let results = tempfile::tempdir().unwrap();
         let report = quantised(results.path(), &["2_bit", "4_bit", "8_bit", "full"]);
         let (plots, left_out) = metrics(&report);
@@ -308,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn more_lines_than_colours_are_more_figures_and_all_are_drawn() {
+    fn a_family_with_more_curves_than_colours_is_split_into_figures() {
         let results = tempfile::tempdir().unwrap();
         let widths: Vec<String> = (2..=16).map(|bits| format!("{bits}_bit")).collect();
         let widths: Vec<&str> = widths.iter().map(String::as_str).collect();
@@ -319,18 +320,18 @@ mod tests {
     }
 
     #[test]
-    fn a_loss_that_falls_far_has_a_logarithmic_axis_and_another_has_not() {
-        let of = |last: f64| {
+    fn the_axis_is_logarithmic_only_for_a_wide_range() {
+        let plot = |last: f64| {
             let mut smooth = Series::default();
             (0..50).for_each(|step| smooth.add(f64::from(step), 10.0 * (last / 10.0).powf(f64::from(step) / 49.0), ()));
             half("loss", vec![Curve::of("a", &smooth, 1, Shape::Line).unwrap()]).unwrap().logarithmic_if_far_apart()
         };
-        let (far, near) = (of(0.01), of(3.0));
+        let (far, near) = (plot(0.01), plot(3.0));
         assert!(far.log_y && !far.caption.is_empty() && !near.log_y && near.caption.is_empty());
     }
 
     #[test]
-    fn the_steepest_part_of_learning_is_not_cut_off() {
+    fn a_steep_start_is_not_cut_as_a_peak() {
         let (mut raw, mut smooth) = (Series::default(), Series::default());
         for step in 0..400 {
             let loss = if step < 8 { 8.0 - step as f64 * 0.5 } else { 2.0 };

@@ -166,12 +166,12 @@ impl Checkout {
 
     /// Settings of a configuration file as `key
     /// value\0`; empty if there is no file.
-    fn settings(&self, file: &Path, words: &[&str]) -> io::Result<String> {
+    fn settings(&self, file: &Path, arguments: &[&str]) -> io::Result<String> {
         if !file.exists() {
             return Ok(String::new());
         }
         let file = file.to_string_lossy();
-        self.text(&[&["config", "--file", &file, "--no-includes", "--null"], words].concat(), &[])
+        self.text(&[&["config", "--file", &file, "--no-includes", "--null"], arguments].concat(), &[])
     }
 
     /// Rejects a `core.worktree` that names another directory: files there would be compared with the commit. A
@@ -216,8 +216,8 @@ impl Checkout {
         Ok((patch, Some(left_out.join("; ")).filter(|text| !text.is_empty())))
     }
 
-    fn text(&self, words: &[&str], more: &[String]) -> io::Result<String> {
-        self.run(&self.root, words, more, |out| {
+    fn text(&self, arguments: &[&str], paths: &[String]) -> io::Result<String> {
+        self.run(&self.root, arguments, paths, |out| {
             let mut bytes = Vec::new();
             out.take(PATCH_BYTES_MAX).read_to_end(&mut bytes)?;
             Ok(String::from_utf8_lossy(&bytes).into_owned())
@@ -228,8 +228,8 @@ impl Checkout {
     fn run<T: Send + 'static>(
         &self,
         directory: &Path,
-        words: &[&str],
-        more: &[String],
+        arguments: &[&str],
+        paths: &[String],
         read: impl FnOnce(&mut dyn Read) -> io::Result<T> + Send + 'static,
     ) -> io::Result<T> {
         let mut command = Command::new("git");
@@ -242,8 +242,8 @@ impl Checkout {
             .arg("--no-pager")
             .arg("-C")
             .arg(directory)
-            .args(words)
-            .args(more)
+            .args(arguments)
+            .args(paths)
             .env("GIT_DIR", self.git_directory.path())
             .env("GIT_WORK_TREE", &self.root)
             .envs([("GIT_CONFIG_NOSYSTEM", "1"), ("GIT_CONFIG_GLOBAL", "/dev/null"), ("GIT_OPTIONAL_LOCKS", "0")])

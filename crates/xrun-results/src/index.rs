@@ -145,10 +145,10 @@ pub fn find(results: &Path, text: &str) -> Result<PathBuf, IndexError> {
     let (experiment, run) = text.rsplit_once('/').map_or((None, text), |(experiment, run)| (Some(experiment), run));
     let in_experiment: Vec<&RunDirectory> =
         directories.iter().filter(|directory| experiment.is_none_or(|name| name == directory.experiment)).collect();
-    if let Some(back) = steps_back(run)
+    if let Some(steps) = steps_back(run)
         && !in_experiment.is_empty()
     {
-        return match in_experiment.iter().rev().nth(back) {
+        return match in_experiment.iter().rev().nth(steps) {
             Some(directory) => Ok(directory.path.clone()),
             None => Err(IndexError::TooFarBack { text: printable::line(text, 200), count: in_experiment.len() }),
         };
@@ -194,7 +194,7 @@ fn find_elsewhere(results: &Path, text: &str) -> Option<PathBuf> {
 fn steps_back(run: &str) -> Option<usize> {
     match run.strip_prefix(layout::LATEST)? {
         "" => Some(0),
-        back => back.strip_prefix('~')?.parse().ok(),
+        steps => steps.strip_prefix('~')?.parse().ok(),
     }
 }
 
@@ -239,17 +239,17 @@ pub fn known_experiment(results: &Path, name: &str) -> Result<(), IndexError> {
 
 /// Newest finished run of any experiment with this fingerprint on this kind of device (`cpu`, `cuda`, `vulkan`).
 pub fn finished(results: &Path, fingerprint: &str, device: &str) -> Option<PathBuf> {
-    let same = |directory: &RunDirectory| {
+    let matches = |directory: &RunDirectory| {
         let manifest = read::manifest(&directory.path).ok()?;
         let kind = manifest.device.chosen.split(':').next().unwrap_or_default();
         let summary = read::summary(&directory.path).ok()??;
-        let good = matches!(summary.outcome, Outcome::Finished | Outcome::StoppedEarly);
-        (manifest.fingerprint == fingerprint && kind == device && good).then_some(())
+        let succeeded = matches!(summary.outcome, Outcome::Finished | Outcome::StoppedEarly);
+        (manifest.fingerprint == fingerprint && kind == device && succeeded).then_some(())
     };
     run_directories(results)
         .into_iter()
         .rev()
-        .find(|directory| same(directory).is_some())
+        .find(|directory| matches(directory).is_some())
         .map(|directory| directory.path)
 }
 

@@ -1,5 +1,7 @@
 //! The directory of a run: records, reading, verdicts, reports and exports.
 
+#![warn(missing_docs)]
+
 pub mod agreement;
 pub mod built;
 pub mod command_line;

@@ -50,15 +50,15 @@ enum Confidence {
 
 fn name_words(name: &str) -> Vec<String> {
     let mut words = vec![String::new()];
-    let mut small = false;
+    let mut after_lowercase = false;
     for letter in name.chars() {
-        if !letter.is_alphanumeric() || (letter.is_uppercase() && small) {
+        if !letter.is_alphanumeric() || (letter.is_uppercase() && after_lowercase) {
             words.push(String::new());
         }
         if letter.is_alphanumeric() {
             words.last_mut().into_iter().for_each(|word| word.extend(letter.to_lowercase()));
         }
-        small = letter.is_lowercase();
+        after_lowercase = letter.is_lowercase();
     }
     words.retain(|word| !word.is_empty());
     words
@@ -71,13 +71,13 @@ fn name_confidence(name: &str) -> Option<Confidence> {
     if DESCRIPTIVE_LAST_WORDS.contains(&last.as_str()) {
         return None;
     }
-    let glued = words.concat().replace("secretar", "");
-    if SECRET_PARTS.iter().any(|part| glued.contains(part)) {
+    let concatenated = words.concat().replace("secretar", "");
+    if SECRET_PARTS.iter().any(|part| concatenated.contains(part)) {
         return Some(Confidence::Certain);
     }
     let before = before.last().map_or("", String::as_str);
     let qualifier =
-        |rest: &'static str| last.strip_suffix(rest).map(|glued| if glued.is_empty() { before } else { glued });
+        |rest: &'static str| last.strip_suffix(rest).map(|start| if start.is_empty() { before } else { start });
     let key = qualifier("key").or_else(|| qualifier("keys")).is_some_and(|word| is_among(KEY_WORDS, word));
     let token = match qualifier("token").or_else(|| qualifier("tokens")) {
         Some(word) => !is_among(HARMLESS_TOKEN_WORDS, word),
@@ -134,9 +134,9 @@ pub fn words(words: &[String]) -> Vec<String> {
     let mut option: Option<&str> = None;
     let mut login = false;
     for word in words {
-        let follows = option.take();
+        let pending_option = option.take();
         let (dashes, rest) = word.split_at(word.len() - word.trim_start_matches('-').len());
-        masked.push(match (follows, rest.split_once('=')) {
+        masked.push(match (pending_option, rest.split_once('=')) {
             (Some(name), _) if dashes.is_empty() => value(name, word).into_owned(),
             (_, Some((name, rest))) if is_name(name) => format!("{dashes}{name}={}", value(name, rest)),
             _ => text(word),
@@ -175,11 +175,11 @@ pub fn without_value(text: &str, secret: &str) -> String {
     if secret.len() < KNOWN_SECRET_BYTES_MIN || is_number_or_constant(secret) {
         return text.to_owned();
     }
-    let inside = |letter: Option<char>| letter.is_some_and(|letter| letter.is_alphanumeric() || letter == '_');
+    let is_word_letter = |letter: Option<char>| letter.is_some_and(|letter| letter.is_alphanumeric() || letter == '_');
     let (mut masked, mut copied) = (String::with_capacity(text.len()), 0);
     for (at, _) in text.match_indices(secret) {
         let end = at + secret.len();
-        if !inside(text[..at].chars().next_back()) && !inside(text[end..].chars().next()) {
+        if !is_word_letter(text[..at].chars().next_back()) && !is_word_letter(text[end..].chars().next()) {
             masked.extend([&text[copied..at], MASK]);
             copied = end;
         }
@@ -307,11 +307,11 @@ const WORD_BYTES_MAX: usize = 4096;
 const SCHEMES: &[&str] = &["bearer", "basic", "token", "digest"];
 const TYPES: &[&str] = &["str", "bytes", "string", "String", "&str", "Any", "Optional[str]", "str | None"];
 
-/// Range of the secret that follows a name at `start..end`.
+/// Range of the secret that pending_option a name at `start..end`.
 fn secret_after(text: &str, start: usize, end: usize) -> Option<(usize, usize)> {
     let name = &text[start..end];
-    let removed = start == 0 || text[..start].ends_with('\n');
-    let option = name.starts_with("--") || (name.starts_with('-') && !removed);
+    let is_removed_line = start == 0 || text[..start].ends_with('\n');
+    let option = name.starts_with("--") || (name.starts_with('-') && !is_removed_line);
     let after = text[end..].trim_start_matches('\\');
     let after = after.strip_prefix(['"', '\'']).unwrap_or(after);
     let quoted_name = after.len() < text.len() - end;
@@ -330,7 +330,7 @@ fn secret_after(text: &str, start: usize, end: usize) -> Option<(usize, usize)> 
     // After a bare `key` only a value in the format of a key counts, such as that of W&B.
     let sure = known.or_else(|| is_key(name).then_some(Confidence::Possible))?;
     let mut given = after_sign.trim_start_matches([' ', '\t']);
-    let spaced = gap && given.len() < after_sign.len();
+    let has_spaces = gap && given.len() < after_sign.len();
     let is_literal =
         |text: &str| text.trim_start_matches(['f', 'r', 'b', 'u', 'F', 'R', 'B', 'U']).starts_with(['"', '\'']);
     if found == Some(":") {
@@ -362,21 +362,21 @@ fn secret_after(text: &str, start: usize, end: usize) -> Option<(usize, usize)> 
         }
         None => (text.len() - given.len(), unquoted_value(name, given)),
     };
-    let capitals = found.is_some() && !name.chars().any(char::is_lowercase);
-    let expression = quote.is_none() && spaced && value.contains(['(', '[', '{', '$', '.', '<', '*']);
-    let long = value.len() >= 8 && (value.contains(|letter: char| letter.is_ascii_digit()) || value.contains(' '));
+    let is_upper_case = found.is_some() && !name.chars().any(char::is_lowercase);
+    let is_expression = quote.is_none() && has_spaces && value.contains(['(', '[', '{', '$', '.', '<', '*']);
+    let is_long = value.len() >= 8 && (value.contains(|letter: char| letter.is_ascii_digit()) || value.contains(' '));
     let typed =
         quote.is_none() && found == Some(":") && TYPES.iter().any(|of| value.trim_end_matches([')', ':']) == *of);
-    let long = long || (quote.is_some() && value.len() >= 16) || value.len() > WORD_BYTES_MAX;
+    let is_long = is_long || (quote.is_some() && value.len() >= 16) || value.len() > WORD_BYTES_MAX;
     let is_harmless =
-        value.is_empty() || value == MASK || is_placeholder(value) || is_constant(value) || typed || expression;
-    let number = is_number(value) && (sure == Confidence::Possible || spaced);
-    let masks = match known {
+        value.is_empty() || value == MASK || is_placeholder(value) || is_constant(value) || typed || is_expression;
+    let number = is_number(value) && (sure == Confidence::Possible || has_spaces);
+    let is_masked = match known {
         None => is_hexadecimal(value),
-        Some(_) => sure == Confidence::Certain || capitals || option || long,
+        Some(_) => sure == Confidence::Certain || is_upper_case || option || is_long,
     };
     let negative = found.is_none() && value.starts_with('-');
-    (masks && !is_harmless && !number && !negative).then_some((from, from + value.len()))
+    (is_masked && !is_harmless && !number && !negative).then_some((from, from + value.len()))
 }
 
 /// Unquoted value at the beginning of a text: a word, with its scheme, or the rest of the line for a header.

@@ -3,7 +3,7 @@
 //! A file of lines is read twice: first for the names that become columns, then row by row. Memory: one block of
 //! [`columns::ROWS_MAX`] rows, whatever the length of the run.
 
-pub mod columns;
+mod columns;
 mod csv;
 pub mod live;
 mod parquet;

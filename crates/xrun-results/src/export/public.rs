@@ -207,7 +207,7 @@ fn without_argument_values(words: &[String]) -> Vec<String> {
     let is_option = |word: &str| {
         word.strip_prefix('-').is_some_and(|rest| plain(rest) && (rest.starts_with('-') || rest.chars().count() <= 1))
     };
-    let one = |(at, word): (usize, &String)| {
+    let mask = |(at, word): (usize, &String)| {
         let placeholder = word.strip_prefix('{').and_then(|rest| rest.strip_suffix('}'));
         match word.split_once('=') {
             _ if at == 0 => word.rsplit('/').next().unwrap_or_default().to_owned(),
@@ -217,7 +217,7 @@ fn without_argument_values(words: &[String]) -> Vec<String> {
             _ => MASK.to_owned(),
         }
     };
-    words.iter().enumerate().map(one).collect()
+    words.iter().enumerate().map(mask).collect()
 }
 
 /// Groups: a URL (1), a path below a directory already replaced (2), a quoted absolute path (3), or any other

@@ -25,8 +25,11 @@ const FILE: &str = "events.out.tfevents.0000000000.xrun";
 /// An event file that was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Events {
+    /// Path of the file.
     pub path: PathBuf,
+    /// Number of events.
     pub events: u64,
+    /// Number of tags.
     pub tags: usize,
     /// Number of damaged lines left out.
     pub lines_left_out: u64,

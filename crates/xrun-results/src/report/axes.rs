@@ -6,8 +6,11 @@ use xrun_core::units::UNITS;
 /// Unit of an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
+    /// Plain number.
     Number,
+    /// Size in bytes.
     Bytes,
+    /// Duration in seconds.
     Seconds,
 }
 
@@ -19,11 +22,11 @@ pub fn ticks(unit: Unit, low: f64, high: f64, wanted: usize) -> Vec<(f64, String
     if !(low.is_finite() && high.is_finite() && high > low) {
         return Vec::new();
     }
-    let least = (high - low) / wanted.max(1) as f64;
+    let min_step = (high - low) / wanted.max(1) as f64;
     let step = match unit {
-        Unit::Number => decimal_step(least),
-        Unit::Bytes => binary_step(least),
-        Unit::Seconds => time_step(least),
+        Unit::Number => decimal_step(min_step),
+        Unit::Bytes => binary_step(min_step),
+        Unit::Seconds => time_step(min_step),
     };
     let first = (low / step).ceil();
     (0..TICKS_MAX)
@@ -50,26 +53,26 @@ pub fn logarithmic_ticks(unit: Unit, low: f64, high: f64) -> Vec<(f64, String)> 
         .collect()
 }
 
-/// Smallest of 1, 2 and 5 times a power of ten that is at least `least`.
-fn decimal_step(least: f64) -> f64 {
-    let power = 10f64.powf(least.log10().floor());
-    let digit = [1.0, 2.0, 5.0].into_iter().find(|digit| digit * power >= least * (1.0 - 1e-9)).unwrap_or(10.0);
+/// Smallest of 1, 2 and 5 times a power of ten that is at least `min_step`.
+fn decimal_step(min_step: f64) -> f64 {
+    let power = 10f64.powf(min_step.log10().floor());
+    let digit = [1.0, 2.0, 5.0].into_iter().find(|digit| digit * power >= min_step * (1.0 - 1e-9)).unwrap_or(10.0);
     digit * power
 }
 
-/// Smallest power of two, in bytes, that is at least `least`.
-fn binary_step(least: f64) -> f64 {
-    2f64.powf(least.max(1.0).log2().ceil())
+/// Smallest power of two, in bytes, that is at least `min_step`.
+fn binary_step(min_step: f64) -> f64 {
+    2f64.powf(min_step.max(1.0).log2().ceil())
 }
 
-fn time_step(least: f64) -> f64 {
+fn time_step(min_step: f64) -> f64 {
     const DAY: f64 = 86_400.0;
     let round = [1.0, 2.0, 5.0, 10.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 900.0, 1800.0, 3600.0];
     let long = [2.0 * 3600.0, 3.0 * 3600.0, 6.0 * 3600.0, 12.0 * 3600.0, DAY];
-    if least <= 0.5 {
-        return decimal_step(least);
+    if min_step <= 0.5 {
+        return decimal_step(min_step);
     }
-    round.into_iter().chain(long).find(|&step| step >= least).unwrap_or_else(|| decimal_step(least / DAY) * DAY)
+    round.into_iter().chain(long).find(|&step| step >= min_step).unwrap_or_else(|| decimal_step(min_step / DAY) * DAY)
 }
 
 fn label(unit: Unit, value: f64, step: f64) -> String {
@@ -152,8 +155,8 @@ pub fn bytes_as(value: f64, of: f64) -> String {
 /// Formats a size with enough decimals to distinguish it from one that is `step` bytes away.
 fn bytes_to(value: f64, step: f64) -> String {
     let (size, at) = scaled(value);
-    let apart = step / 1024f64.powi(at as i32);
-    let decimals = (-apart.log10().floor()).clamp(0.0, 6.0) as usize;
+    let relative_step = step / 1024f64.powi(at as i32);
+    let decimals = (-relative_step.log10().floor()).clamp(0.0, 6.0) as usize;
     format!("{} {}", trimmed(size, decimals), UNITS[at])
 }
 

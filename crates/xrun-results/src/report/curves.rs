@@ -22,8 +22,11 @@ pub const METRICS_MAX: usize = 64;
 /// Loss curve of one kind of steps.
 #[derive(Clone, Debug, Default)]
 pub struct LossCurve {
+    /// Kind of the steps.
     pub kind: String,
+    /// Loss of each step.
     pub raw: Series,
+    /// Moving average of the loss.
     pub smooth: Series,
     average: KindLoss,
 }
@@ -31,12 +34,17 @@ pub struct LossCurve {
 /// Curves and last values of `metrics.jsonl`.
 #[derive(Clone, Debug, Default)]
 pub struct Curves {
+    /// Loss curves, at most [`KINDS_MAX`].
     pub losses: Vec<LossCurve>,
     /// Loss of all kinds of steps, as in `summary.json`.
     pub by_kind: Vec<KindLoss>,
+    /// Learning rate by step.
     pub learning_rate: Series,
+    /// Gradient norm by step, before clipping.
     pub gradient_norm: Series,
+    /// Running median of the gradient norm.
     pub gradient_norm_median: Series,
+    /// Validation metrics, at most [`METRICS_MAX`].
     pub metrics: Vec<(String, Series)>,
     /// Metrics that are means over episodes; each point carries the half width of its interval, 0 if it has none.
     pub means: Vec<(String, Series<f64>)>,
@@ -44,6 +52,7 @@ pub struct Curves {
     pub intervals: BTreeMap<String, Interval>,
     /// Number of steps over which losses are averaged.
     pub averaging_window: f64,
+    /// Newest step.
     pub last_step: Option<u64>,
     /// Number of damaged lines.
     pub damaged_lines: u64,

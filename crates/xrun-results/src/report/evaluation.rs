@@ -29,8 +29,8 @@ pub fn text(evaluation: &Evaluation, width: Option<usize>) -> String {
         })
         .collect();
     let header = ["metric", "better", ">value", "95 %", ">in training"];
-    let used: Vec<usize> = (0..header.len()).filter(|&at| rows.iter().any(|row| !row[at].is_empty())).collect();
-    let rows: Vec<Vec<String>> = rows.iter().map(|row| used.iter().map(|&at| row[at].clone()).collect()).collect();
+    let nonempty: Vec<usize> = (0..header.len()).filter(|&at| rows.iter().any(|row| !row[at].is_empty())).collect();
+    let rows: Vec<Vec<String>> = rows.iter().map(|row| nonempty.iter().map(|&at| row[at].clone()).collect()).collect();
     let data = if evaluation.same_data { "the data of the run" } else { "other data than the run's" };
     let run = format!("{}/{}", name(&evaluation.experiment), name(&evaluation.run));
     let after = xrun_core::units::counted(evaluation.step, "step");
@@ -38,6 +38,6 @@ pub fn text(evaluation: &Evaluation, width: Option<usize>) -> String {
         "{run} after {after}, on {data}, {}: {}\n{}",
         evaluation.device,
         seconds(evaluation.seconds),
-        table(&used.iter().map(|&at| header[at]).collect::<Vec<_>>(), &rows, width)
+        table(&nonempty.iter().map(|&at| header[at]).collect::<Vec<_>>(), &rows, width)
     )
 }

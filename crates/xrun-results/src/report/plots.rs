@@ -25,6 +25,7 @@ pub const COLOURS: usize = 7;
 pub enum Shape {
     /// Faint line behind the others, not listed in the table.
     Faint,
+    /// Strong line.
     Line,
     /// Line with marked points.
     Points,
@@ -32,10 +33,12 @@ pub enum Shape {
     Dots,
     /// Area down to the curve below it, whose heights are `base`.
     Area {
+        /// Heights of the lower edge, one per point.
         base: Vec<f64>,
     },
     /// Faint area of uncertainty down to `base`, not listed in the table.
     Band {
+        /// Heights of the lower edge, one per point.
         base: Vec<f64>,
     },
 }
@@ -43,10 +46,13 @@ pub enum Shape {
 /// Curve of a figure.
 #[derive(Clone, Debug)]
 pub struct Curve {
+    /// Name in the table.
     pub name: String,
+    /// x and y of each point.
     pub points: Vec<(f64, f64)>,
     /// Colour from 1 to [`COLOURS`].
     pub colour: u8,
+    /// Style.
     pub shape: Shape,
     /// First, lowest, highest and last value.
     pub numbers: [f64; 4],
@@ -75,14 +81,21 @@ const LOG_FROM: f64 = 20.0;
 /// Figure before it is drawn.
 #[derive(Clone, Debug)]
 pub struct Plot {
+    /// Heading.
     pub title: String,
     /// Description in a sentence or two.
     pub caption: String,
+    /// Label of the x axis.
     pub x_label: &'static str,
+    /// Unit of the x axis.
     pub x_unit: Unit,
+    /// Range of the x axis.
     pub x: (f64, f64),
+    /// Unit of the y axis.
     pub y_unit: Unit,
+    /// Range of the y axis.
     pub y: (f64, f64),
+    /// Curves, drawn in this order.
     pub curves: Vec<Curve>,
     /// Shaded ranges of x.
     pub bands: Vec<(f64, f64)>,
@@ -96,6 +109,7 @@ pub struct Plot {
     pub half: bool,
     /// Logarithmic x axis; all values must be positive.
     pub log_x: bool,
+    /// Logarithmic y axis; all values must be positive.
     pub log_y: bool,
 }
 

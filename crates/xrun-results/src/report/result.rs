@@ -15,13 +15,17 @@ use xrun_core::task::metric::{Better, Interval, PlannedMetric};
 /// Values of a validation metric.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MetricResult {
+    /// Name of the metric.
     pub name: String,
     /// Unit; empty if it has none or the plan does not describe the metric.
     pub unit: String,
+    /// Direction in which it is better; `None` if neither is or the plan does not describe it.
     pub better: Option<Better>,
-    /// Title of its figure and name of its curve there; the metric's name if the plan does not describe it.
+    /// Title of its figure; the metric's name if the plan does not describe it.
     pub family: String,
+    /// Name of its curve in the figure of its family.
     pub line: String,
+    /// Description; empty if the plan does not describe it.
     pub about: String,
     /// Value before training.
     pub before: Option<f64>,

@@ -23,17 +23,27 @@ const FAR_OFF: f64 = 0.1;
 /// Contents of a run directory.
 #[derive(Clone, Debug)]
 pub struct RunReport {
+    /// The run's directory.
     pub run: PathBuf,
+    /// The experiment's name.
     pub experiment: String,
     /// The run's id: the name of its directory.
     pub id: String,
+    /// State of the run.
     pub state: RunState,
+    /// `manifest.json`.
     pub manifest: Option<Manifest>,
+    /// `plan.json`.
     pub plan: Option<PlanFile>,
+    /// `summary.json`.
     pub summary: Option<Summary>,
+    /// `verdict.json`.
     pub verdict: Option<Verdict>,
+    /// `post_mortem.json`.
     pub post_mortem: Option<PostMortem>,
+    /// Curves of `metrics.jsonl`.
     pub curves: Curves,
+    /// Memory over time, from `memory.jsonl`.
     pub trace: Trace,
     /// Steps that have a complete checkpoint.
     pub checkpoints: Vec<u64>,
@@ -44,11 +54,17 @@ pub struct RunReport {
 /// Cap and peak of a buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BufferUsage {
+    /// Name of the owner in the ledger.
     pub name: String,
+    /// Host or device memory; `None` if the plan does not list the buffer.
     pub place: Option<Place>,
+    /// Policy at the cap.
     pub policy: Option<Policy>,
+    /// Cap in bytes.
     pub cap_bytes: Option<u64>,
+    /// Peak in bytes; `None` if it was never measured.
     pub peak_bytes: Option<u64>,
+    /// Reason for the cap, such as the key that sets it.
     pub because: String,
 }
 
@@ -79,9 +95,13 @@ pub fn suggestion_effect(post_mortem: &PostMortem, suggestion: &Suggestion) -> S
 /// Time of a part of the loop.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PhaseTime {
+    /// Name of the phase.
     pub name: String,
+    /// Total time in seconds.
     pub seconds: f64,
+    /// Longest time in seconds; `None` if only a trace is known.
     pub longest: Option<f64>,
+    /// Number of times it was entered; `None` if only a trace is known.
     pub count: Option<u64>,
 }
 
@@ -152,10 +172,12 @@ impl RunReport {
         self.summary.as_ref().filter(|_| self.state != RunState::Running)
     }
 
+    /// Number of optimiser steps done.
     pub fn steps(&self) -> Option<u64> {
         self.final_summary().map(|summary| summary.steps).or(self.curves.last_step).or(self.trace.last_step)
     }
 
+    /// Number of optimiser steps planned.
     pub fn steps_planned(&self) -> Option<u64> {
         let planned = self.plan.as_ref().and_then(PlanFile::steps_known);
         planned.or(self.summary.as_ref().map(|summary| summary.steps_planned))
@@ -172,6 +194,7 @@ impl RunReport {
         self.final_summary().map_or(self.trace.seconds, |summary| summary.seconds)
     }
 
+    /// Memory peaks, from the summary or from the trace.
     pub fn memory(&self) -> &MemorySummary {
         self.final_summary().map_or(&self.trace.peaks, |summary| &summary.memory)
     }

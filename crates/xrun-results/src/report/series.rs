@@ -12,8 +12,11 @@ const _: () = assert!(BUCKETS_MAX.is_multiple_of(2), "buckets merge in pairs");
 /// A point with data carried along in `rest`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point<T = ()> {
+    /// Position, such as a step or a time.
     pub x: f64,
+    /// Value.
     pub y: f64,
+    /// Data carried along.
     pub rest: T,
 }
 
@@ -41,10 +44,15 @@ pub struct Series<T = ()> {
     /// Number of points per full bucket.
     width: u64,
     in_last: u64,
+    /// Number of points added.
     pub count: u64,
+    /// First point added.
     pub first: Option<Point<T>>,
+    /// Last point added.
     pub last: Option<Point<T>>,
+    /// Point with the minimum y.
     pub lowest: Option<Point<T>>,
+    /// Point with the maximum y.
     pub highest: Option<Point<T>>,
 }
 
@@ -120,6 +128,7 @@ impl<T: Copy> Series<T> {
         points
     }
 
+    /// Returns `true` if no point was added.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
@@ -130,6 +139,7 @@ impl<T: Copy> Series<T> {
 pub struct Marks<T> {
     marks: Vec<T>,
     every: u64,
+    /// Number of marks added.
     pub count: u64,
 }
 
@@ -143,6 +153,7 @@ impl<T> Default for Marks<T> {
 }
 
 impl<T> Marks<T> {
+    /// Adds a mark.
     pub fn add(&mut self, mark: T) {
         if self.count.is_multiple_of(self.every) {
             if self.marks.len() == MARKS_MAX {
@@ -160,6 +171,7 @@ impl<T> Marks<T> {
         self.count += 1;
     }
 
+    /// Kept marks, in order.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         self.marks.iter()
     }

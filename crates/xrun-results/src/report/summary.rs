@@ -283,10 +283,10 @@ fn results(report: &RunReport, page: &mut Page) {
         .collect();
     let header = ["metric", "unit", "better", ">before", ">after", "95 %", "best"];
     // Columns that are empty for all metrics are left out.
-    let used: Vec<usize> =
+    let nonempty: Vec<usize> =
         (0..header.len()).filter(|&at| rows.iter().any(|row| !row[at].is_empty()) || header[at] == "best").collect();
-    let rows: Vec<Vec<String>> = rows.iter().map(|row| used.iter().map(|&at| row[at].clone()).collect()).collect();
-    page.table(&used.iter().map(|&at| header[at]).collect::<Vec<_>>(), &rows);
+    let rows: Vec<Vec<String>> = rows.iter().map(|row| nonempty.iter().map(|&at| row[at].clone()).collect()).collect();
+    page.table(&nonempty.iter().map(|&at| header[at]).collect::<Vec<_>>(), &rows);
     if let Some(about) = intervals_note(&metrics) {
         page.line("", &about);
     }

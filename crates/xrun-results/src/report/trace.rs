@@ -19,12 +19,17 @@ const PHASES_MAX: usize = 64;
 /// resume are left out.
 #[derive(Clone, Debug, Default)]
 pub struct Trace {
+    /// Heap in use, in bytes.
     pub heap: Series,
+    /// RSS in bytes.
     pub resident: Series,
+    /// Device memory of live tensors, in bytes.
     pub in_use: Series,
+    /// Memory reserved by the device's pool, in bytes.
     pub reserved: Series,
     /// Memory of the process by the driver's count or, if unknown, of the whole device.
     pub driver: Series,
+    /// `driver` is the memory of the whole device.
     pub driver_is_whole_device: bool,
     /// GPU utilisation in percent.
     pub utilisation: Series,
@@ -32,19 +37,25 @@ pub struct Trace {
     pub power: Series,
     /// y is the sum over all owners; `rest` has the bytes of each, in the order of `owner_names`.
     pub owners: Series<[u64; OWNERS_MAX]>,
+    /// Names of the owners, at most `OWNERS_MAX`.
     pub owner_names: Vec<String>,
+    /// Peak of each owner in bytes, in the order of `owner_names`.
     pub owner_peaks: Vec<u64>,
     /// Start and end.
     pub validations: Marks<(f64, f64)>,
     /// Time and bytes released.
     pub cleanups: Marks<(f64, u64)>,
+    /// Bytes released by all cleanups.
     pub freed: u64,
+    /// Times of the resumes.
     pub resumes: Marks<f64>,
     /// Seconds by phase.
     pub phases: BTreeMap<String, f64>,
+    /// Peaks over all samples.
     pub peaks: MemorySummary,
     /// Working time up to the last sample, in seconds.
     pub seconds: f64,
+    /// Newest step.
     pub last_step: Option<u64>,
     /// Number of damaged lines.
     pub damaged_lines: u64,

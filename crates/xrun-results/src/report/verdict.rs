@@ -13,7 +13,9 @@ use xrun_core::units::seconds;
 /// A column of a table that was not judged.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NotJudged {
+    /// Name of the column.
     pub name: String,
+    /// Reason why it was not judged.
     pub why: &'static str,
     /// First, last and largest number.
     pub numbers: [f64; 3],
@@ -96,7 +98,7 @@ fn row(one: &SeriesVerdict, per: Per) -> Vec<String> {
         "bytes" => units::interval(low, high),
         _ => format!("{} to {}", number(low), number(high)),
     };
-    let ends = rate(findings.slope_low).zip(rate(findings.slope_high));
+    let interval_ends = rate(findings.slope_low).zip(rate(findings.slope_high));
     vec![
         series_label(one).to_owned(),
         findings.verdict.words().to_owned(),
@@ -104,7 +106,7 @@ fn row(one: &SeriesVerdict, per: Per) -> Vec<String> {
         amount(one.last),
         amount(one.peak),
         rate(findings.slope).map_or_else(|| "-".into(), amount),
-        ends.map_or_else(|| "-".into(), interval),
+        interval_ends.map_or_else(|| "-".into(), interval),
         findings.floors.to_string(),
     ]
 }
@@ -118,16 +120,23 @@ fn unjudged_row(one: &NotJudged) -> Vec<String> {
 /// Result of one leak of `xrun leaks`: the leaking run and its control run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Pair {
+    /// Name of the leak.
     pub name: String,
+    /// Verdict on the leaking run.
     pub leaky: Judgement,
+    /// Verdict on the control run.
     pub bounded: Judgement,
+    /// Name of the judged series.
     pub series: String,
     /// Expected slope of the leaking run in bytes per step; total bytes if `ends`.
     pub slope_expected: f64,
+    /// Slope measured in the leaking run, in the unit of `slope_expected`.
     pub slope_measured: Option<f64>,
     /// The growth of this leak ends; both slopes are total bytes.
     pub ends: bool,
+    /// Owner that the verdict should name.
     pub owner_expected: String,
+    /// Owner that the verdict names.
     pub owner_named: Option<String>,
     /// Step at which the leaking run was first suspected.
     pub suspected_at: Option<u64>,

@@ -5,12 +5,12 @@ use unicode_width::UnicodeWidthStr;
 
 use super::listing::columns;
 
-/// Table as [`columns`] formats it. If it is wider than `width` characters, the columns of `first_to_go` are removed in that
+/// Table as [`columns`] formats it. If it is wider than `width` characters, the columns of `optional` are removed in that
 /// order until it fits.
-pub fn columns_within(header: &[&str], rows: &[Vec<String>], width: Option<usize>, first_to_go: &[&str]) -> String {
+pub fn columns_within(header: &[&str], rows: &[Vec<String>], width: Option<usize>, optional: &[&str]) -> String {
     let (mut header, mut rows) = (header.to_vec(), rows.to_vec());
     let mut text = columns(&header, &rows);
-    for name in first_to_go {
+    for name in optional {
         if width.is_none_or(|width| fits(&text, width)) {
             break;
         }

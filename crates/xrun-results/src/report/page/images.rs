@@ -28,14 +28,15 @@ const PNG: &[u8] = b"\x89PNG\r\n\x1a\n";
 /// out.
 pub fn section(report: &RunReport) -> Markup {
     let directory = report.run.join(layout::PICTURES);
-    let mut room = ALL_BYTES_MAX;
+    let mut bytes_left = ALL_BYTES_MAX;
     let mut shown = Vec::new();
     let mut left_out = 0;
     // Errors are listed under "Not read".
     for entry in read::pictures(&report.run).unwrap_or_default() {
-        match read_image(&directory, &entry.file).filter(|bytes| bytes.len() <= room && shown.len() < IMAGES_MAX) {
+        match read_image(&directory, &entry.file).filter(|bytes| bytes.len() <= bytes_left && shown.len() < IMAGES_MAX)
+        {
             Some(bytes) => {
-                room -= bytes.len();
+                bytes_left -= bytes.len();
                 shown.push((
                     format!("data:image/png;base64,{}", BASE64.encode(&bytes)),
                     printable::line(&entry.caption, CAPTION_CHARACTERS_MAX),
@@ -50,10 +51,10 @@ pub fn section(report: &RunReport) -> Markup {
             h2 { "Images of the last validation" }
             @if !legend.is_empty() { p.note { (printable::line(legend, 600)) } }
             div.images {
-                @for (address, caption) in &shown {
+                @for (source, caption) in &shown {
                     @let short = shortened(caption);
                     figure {
-                        img src=(address) alt=(caption);
+                        img src=(source) alt=(caption);
                         figcaption title=[(short != *caption).then_some(caption)] { (short) }
                     }
                 }

@@ -220,14 +220,15 @@ fn colour(at: usize) -> u8 {
 fn cut_peaks(plot: Plot, faint: &[&Series], strong: &[&Series]) -> Plot {
     let mut heights: Vec<f64> = faint.iter().flat_map(|series| series.points()).map(|point| point.y).collect();
     heights.sort_by(f64::total_cmp);
-    let Some(&common) = heights.get((heights.len() * 98 / 100).min(heights.len().saturating_sub(1))) else {
+    let Some(&percentile_98) = heights.get((heights.len() * 98 / 100).min(heights.len().saturating_sub(1))) else {
         return plot;
     };
     let highest = |all: &[&Series]| all.iter().filter_map(|series| series.highest).max_by(|a, b| a.y.total_cmp(&b.y));
     let Some(peak) = highest(faint) else { return plot };
-    let whole = highest(strong).map_or(f64::NEG_INFINITY, |point| point.y);
-    let top = plot.y.0 + (common.max(whole) - plot.y.0) * if whole > common { 1.04 } else { 1.15 };
-    if !(common > plot.y.0 && peak.y > plot.y.0 + CUT_FACTOR * (top - plot.y.0)) {
+    let strong_max = highest(strong).map_or(f64::NEG_INFINITY, |point| point.y);
+    let top =
+        plot.y.0 + (percentile_98.max(strong_max) - plot.y.0) * if strong_max > percentile_98 { 1.04 } else { 1.15 };
+    if !(percentile_98 > plot.y.0 && peak.y > plot.y.0 + CUT_FACTOR * (top - plot.y.0)) {
         return plot;
     }
     let caption = format!(

@@ -74,7 +74,7 @@ pub struct ComparedRun {
     /// Buffer that explains the growth.
     pub growing_owner: Option<String>,
     /// Growth of the heap, of RSS and of device memory.
-    pub growth: Vec<Growth>,
+    pub growth: Vec<SeriesGrowth>,
     /// Files or lines that could not be read; the numbers above do not include them.
     pub damage: Vec<String>,
 }
@@ -96,7 +96,7 @@ pub struct ComparedMetric {
 
 /// Growth of one kind of memory, from `verdict.json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Growth {
+pub struct SeriesGrowth {
     /// `heap`, `resident`, `device_in_use`, `device_reserved`.
     pub series: String,
     /// Verdict on this series.

@@ -85,7 +85,7 @@ pub struct Entry {
 
 /// A directory that may be a run; ordered by time.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct RunDirectory {
+struct RunLocation {
     time: String,
     /// Creation time, which orders runs of the same second; `None` if the file system does not record it.
     created: Option<SystemTime>,
@@ -94,7 +94,7 @@ struct RunDirectory {
     path: PathBuf,
 }
 
-impl RunDirectory {
+impl RunLocation {
     fn name(&self) -> String {
         format!("{}/{}", self.experiment, self.run)
     }
@@ -143,7 +143,7 @@ pub fn find(results: &Path, text: &str) -> Result<PathBuf, IndexError> {
         return Err(IndexError::Empty { results: results.to_path_buf() });
     }
     let (experiment, run) = text.rsplit_once('/').map_or((None, text), |(experiment, run)| (Some(experiment), run));
-    let in_experiment: Vec<&RunDirectory> =
+    let in_experiment: Vec<&RunLocation> =
         directories.iter().filter(|directory| experiment.is_none_or(|name| name == directory.experiment)).collect();
     if let Some(steps) = steps_back(run)
         && !in_experiment.is_empty()
@@ -153,7 +153,7 @@ pub fn find(results: &Path, text: &str) -> Result<PathBuf, IndexError> {
             None => Err(IndexError::TooFarBack { text: printable::line(text, 200), count: in_experiment.len() }),
         };
     }
-    let exact: Vec<&RunDirectory> = in_experiment.iter().copied().filter(|directory| directory.run == run).collect();
+    let exact: Vec<&RunLocation> = in_experiment.iter().copied().filter(|directory| directory.run == run).collect();
     if exact.is_empty()
         && let Some(newest) = directories.iter().rev().find(|directory| directory.experiment == text)
     {
@@ -161,7 +161,7 @@ pub fn find(results: &Path, text: &str) -> Result<PathBuf, IndexError> {
     }
     let partial = || {
         let ends_with_hash =
-            |directory: &RunDirectory| directory.run.rsplit_once('_').is_some_and(|(_, hash)| hash == run);
+            |directory: &RunLocation| directory.run.rsplit_once('_').is_some_and(|(_, hash)| hash == run);
         in_experiment
             .iter()
             .copied()
@@ -198,8 +198,8 @@ fn steps_back(run: &str) -> Option<usize> {
     }
 }
 
-fn not_found(directories: &[RunDirectory], text: &str) -> IndexError {
-    let names: Vec<String> = directories.iter().rev().map(RunDirectory::name).collect();
+fn not_found(directories: &[RunLocation], text: &str) -> IndexError {
+    let names: Vec<String> = directories.iter().rev().map(RunLocation::name).collect();
     let experiments = directories.iter().map(|directory| directory.experiment.as_str());
     let suggestion = match nearest(text.split('/').next().unwrap_or(text), experiments) {
         Some(experiment) if !text.contains('/') => Some(format!("{experiment}/latest")),
@@ -239,7 +239,7 @@ pub fn known_experiment(results: &Path, name: &str) -> Result<(), IndexError> {
 
 /// Newest finished run of any experiment with this fingerprint on this kind of device (`cpu`, `cuda`, `vulkan`).
 pub fn finished(results: &Path, fingerprint: &str, device: &str) -> Option<PathBuf> {
-    let matches = |directory: &RunDirectory| {
+    let matches = |directory: &RunLocation| {
         let manifest = read::manifest(&directory.path).ok()?;
         let kind = manifest.device.chosen.split(':').next().unwrap_or_default();
         let summary = read::summary(&directory.path).ok()??;
@@ -253,7 +253,7 @@ pub fn finished(results: &Path, fingerprint: &str, device: &str) -> Option<PathB
         .map(|directory| directory.path)
 }
 
-fn candidates(directories: &[&RunDirectory]) -> Candidates {
+fn candidates(directories: &[&RunLocation]) -> Candidates {
     let names = directories
         .iter()
         .rev()
@@ -289,7 +289,7 @@ pub fn within(directory: &Path) -> Vec<PathBuf> {
 const OTHER_RUNS: [&str; 2] = [layout::SWEEPS, layout::REPRODUCTIONS];
 
 /// Directories two levels below `results`, oldest first, at most [`RUNS_MAX`].
-fn run_directories(results: &Path) -> Vec<RunDirectory> {
+fn run_directories(results: &Path) -> Vec<RunLocation> {
     let root = std::fs::canonicalize(results).unwrap_or_else(|_| results.to_path_buf());
     let mut newest = BinaryHeap::new();
     for (experiment, directory) in subdirectories(results, &root) {
@@ -300,13 +300,13 @@ fn run_directories(results: &Path) -> Vec<RunDirectory> {
                 continue;
             }
             let (time, created) = run_times(&run, &path);
-            newest.push(Reverse(RunDirectory { time, created, run, experiment: experiment.clone(), path }));
+            newest.push(Reverse(RunLocation { time, created, run, experiment: experiment.clone(), path }));
             if newest.len() > RUNS_MAX {
                 newest.pop();
             }
         }
     }
-    let mut directories: Vec<RunDirectory> = newest.into_iter().map(|Reverse(directory)| directory).collect();
+    let mut directories: Vec<RunLocation> = newest.into_iter().map(|Reverse(directory)| directory).collect();
     directories.sort();
     directories
 }

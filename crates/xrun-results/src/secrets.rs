@@ -307,7 +307,7 @@ const WORD_BYTES_MAX: usize = 4096;
 const SCHEMES: &[&str] = &["bearer", "basic", "token", "digest"];
 const TYPES: &[&str] = &["str", "bytes", "string", "String", "&str", "Any", "Optional[str]", "str | None"];
 
-/// Range of the secret that pending_option a name at `start..end`.
+/// Range of the secret that follows a name at `start..end`.
 fn secret_after(text: &str, start: usize, end: usize) -> Option<(usize, usize)> {
     let name = &text[start..end];
     let is_removed_line = start == 0 || text[..start].ends_with('\n');

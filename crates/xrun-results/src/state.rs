@@ -21,7 +21,7 @@ pub struct Best {
 
 /// State of early stopping.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Waiting {
+pub struct EarlyStopping {
     /// Last value that improved by enough; `null` before the first.
     pub best: Option<f64>,
     /// Number of validations since then.
@@ -51,7 +51,7 @@ pub struct LoopState {
     pub best: Option<Best>,
     /// State of early stopping; absent before the first validation after a step, or if it is off.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub early_stopping: Option<Waiting>,
+    pub early_stopping: Option<EarlyStopping>,
     /// Metrics of the validation before the first step.
     pub metrics_first: BTreeMap<String, Option<f64>>,
     /// Metrics of the newest validation after a step; empty before it.
@@ -72,7 +72,7 @@ pub struct LoopState {
     pub files: BTreeMap<String, String>,
 }
 
-impl Waiting {
+impl EarlyStopping {
     /// Counts a validation. A metric that could not be measured is no improvement.
     pub fn count(&mut self, value: Option<f64>, better: Better, minimum_change: f64) {
         let enough = |best: f64| match better {
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     fn waits(values: &[Option<f64>], better: Better, minimum_change: f64) -> Vec<u64> {
-        let mut waiting = Waiting::default();
+        let mut waiting = EarlyStopping::default();
         let count = |value: &Option<f64>| {
             waiting.count(*value, better, minimum_change);
             waiting.validations

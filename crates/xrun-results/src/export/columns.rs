@@ -12,13 +12,13 @@ const NAME_BYTES_MAX: usize = 200;
 
 /// Set of names that become columns.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Names {
+pub struct ColumnNames {
     known: BTreeSet<String>,
     /// At least one name was beyond a limit.
     pub left_out: bool,
 }
 
-impl Names {
+impl ColumnNames {
     pub fn add<'a>(&mut self, names: impl Iterator<Item = &'a String>) {
         for name in names {
             if self.known.contains(name) {
@@ -39,56 +39,56 @@ impl Names {
 
 /// A column: its name, how to read its value from a line, and the values of the current block. `None` is "not
 /// measured".
-pub struct Column<L> {
+pub struct TableColumn<L> {
     pub name: String,
-    pub values: Values<L>,
+    pub values: ColumnValues<L>,
 }
 
 type Getter<L, T> = Box<dyn Fn(&L) -> Option<T>>;
 
 /// Values of one type with the function that reads them from a line.
-pub enum Values<L> {
+pub enum ColumnValues<L> {
     /// Counts and bytes; the largest value is 2^63 - 1.
     Integers(Getter<L, u64>, Vec<Option<i64>>),
     Numbers(Getter<L, f64>, Vec<Option<f64>>),
     Words(Getter<L, String>, Vec<Option<String>>),
 }
 
-impl<L> Column<L> {
+impl<L> TableColumn<L> {
     pub fn integer(name: impl Into<String>, get: impl Fn(&L) -> Option<u64> + 'static) -> Self {
-        Self { name: name.into(), values: Values::Integers(Box::new(get), Vec::new()) }
+        Self { name: name.into(), values: ColumnValues::Integers(Box::new(get), Vec::new()) }
     }
 
     pub fn number(name: impl Into<String>, get: impl Fn(&L) -> Option<f64> + 'static) -> Self {
-        Self { name: name.into(), values: Values::Numbers(Box::new(get), Vec::new()) }
+        Self { name: name.into(), values: ColumnValues::Numbers(Box::new(get), Vec::new()) }
     }
 
     pub fn word(name: impl Into<String>, get: impl Fn(&L) -> Option<String> + 'static) -> Self {
-        Self { name: name.into(), values: Values::Words(Box::new(get), Vec::new()) }
+        Self { name: name.into(), values: ColumnValues::Words(Box::new(get), Vec::new()) }
     }
 
     pub fn add(&mut self, line: &L) {
         match &mut self.values {
-            Values::Integers(get, values) => values.push(get(line).and_then(|value| i64::try_from(value).ok())),
-            Values::Numbers(get, values) => values.push(get(line)),
-            Values::Words(get, values) => values.push(get(line)),
+            ColumnValues::Integers(get, values) => values.push(get(line).and_then(|value| i64::try_from(value).ok())),
+            ColumnValues::Numbers(get, values) => values.push(get(line)),
+            ColumnValues::Words(get, values) => values.push(get(line)),
         }
     }
 
     pub fn clear(&mut self) {
         match &mut self.values {
-            Values::Integers(_, values) => values.clear(),
-            Values::Numbers(_, values) => values.clear(),
-            Values::Words(_, values) => values.clear(),
+            ColumnValues::Integers(_, values) => values.clear(),
+            ColumnValues::Numbers(_, values) => values.clear(),
+            ColumnValues::Words(_, values) => values.clear(),
         }
     }
 
     /// Number of rows in the current block.
     pub fn rows(&self) -> usize {
         match &self.values {
-            Values::Integers(_, values) => values.len(),
-            Values::Numbers(_, values) => values.len(),
-            Values::Words(_, values) => values.len(),
+            ColumnValues::Integers(_, values) => values.len(),
+            ColumnValues::Numbers(_, values) => values.len(),
+            ColumnValues::Words(_, values) => values.len(),
         }
     }
 }
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn the_number_of_names_is_capped() {
-        let mut names = Names::default();
+        let mut names = ColumnNames::default();
         let many: Vec<String> = (0..NAMES_MAX).map(|number| format!("owner_{number}")).collect();
         names.add(many.iter());
         names.add(many.iter());

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 
-use self::columns::{Column, Names, ROWS_MAX};
+use self::columns::{ColumnNames, ROWS_MAX, TableColumn};
 use crate::format::MetricsLine;
 use crate::read;
 use crate::read::ReadError;
@@ -116,10 +116,10 @@ pub fn export(run: &Path, table: Table, format: Format, output: &Path) -> Result
     if let Some(name) = listed {
         sums::forget(output, &[name]);
     }
-    let target = Target { table, format, path: file };
+    let target = TableFile { table, format, path: file };
     let written = match table {
         Table::Memory => {
-            let (mut owners, mut phases) = (Names::default(), Names::default());
+            let (mut owners, mut phases) = (ColumnNames::default(), ColumnNames::default());
             read::for_each_record(read::memory(run), |line| {
                 owners.add(line.owners.keys());
                 phases.add(line.phases_us.keys());
@@ -130,7 +130,7 @@ pub fn export(run: &Path, table: Table, format: Format, output: &Path) -> Result
             target.write(columns, left_out, |handle| read::for_each_record(read::memory(run), handle))
         }
         Table::Metrics => {
-            let mut values = Names::default();
+            let mut values = ColumnNames::default();
             read::for_each_record(read::metrics(run), |line| {
                 if let MetricsLine::Train { values: step_values, .. } = &line {
                     values.add(step_values.keys());
@@ -143,7 +143,7 @@ pub fn export(run: &Path, table: Table, format: Format, output: &Path) -> Result
             })
         }
         Table::Validation => {
-            let (mut metrics, mut intervals) = (Names::default(), Names::default());
+            let (mut metrics, mut intervals) = (ColumnNames::default(), ColumnNames::default());
             read::for_each_record(read::metrics(run), |line| {
                 if let MetricsLine::Validation { metrics: values, intervals: mean_intervals, .. } = &line {
                     metrics.add(values.keys());
@@ -168,17 +168,17 @@ pub fn export(run: &Path, table: Table, format: Format, output: &Path) -> Result
 }
 
 /// A table file to be written.
-struct Target {
+struct TableFile {
     table: Table,
     format: Format,
     path: PathBuf,
 }
 
-impl Target {
+impl TableFile {
     /// Writes the rows that `feed` passes on, block by block. `feed` returns the number of lines left out.
     fn write<L>(
         self,
-        mut columns: Vec<Column<L>>,
+        mut columns: Vec<TableColumn<L>>,
         names_left_out: bool,
         feed: impl FnOnce(&mut dyn FnMut(L) -> Result<(), ExportError>) -> Result<u64, ExportError>,
     ) -> Result<Exported, ExportError> {
@@ -191,7 +191,7 @@ impl Target {
                 rows += 1;
                 if rows.is_multiple_of(ROWS_MAX) {
                     write::at(&path, sink.write_block(&columns))?;
-                    columns.iter_mut().for_each(Column::clear);
+                    columns.iter_mut().for_each(TableColumn::clear);
                 }
                 Ok(())
             });
@@ -222,14 +222,14 @@ enum Sink<'a> {
 }
 
 impl<'a> Sink<'a> {
-    fn open<L>(format: Format, file: &'a mut (dyn Write + Send), columns: &[Column<L>]) -> io::Result<Self> {
+    fn open<L>(format: Format, file: &'a mut (dyn Write + Send), columns: &[TableColumn<L>]) -> io::Result<Self> {
         match format {
             Format::Parquet => parquet::Writer::open(file, columns).map(Self::Parquet),
             Format::Csv => csv::Writer::open(file, columns).map(Self::Csv),
         }
     }
 
-    fn write_block<L>(&mut self, columns: &[Column<L>]) -> io::Result<()> {
+    fn write_block<L>(&mut self, columns: &[TableColumn<L>]) -> io::Result<()> {
         match self {
             Self::Parquet(writer) => writer.write_block(columns),
             Self::Csv(writer) => writer.write_block(columns),

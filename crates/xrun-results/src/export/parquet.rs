@@ -10,13 +10,13 @@ use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
 use parquet::schema::types::Type;
 
-use super::columns::{Column, Values};
+use super::columns::{ColumnValues, TableColumn};
 
 /// Parquet file, written block by block.
 pub struct Writer<'a>(SerializedFileWriter<&'a mut (dyn Write + Send)>);
 
 impl<'a> Writer<'a> {
-    pub fn open<L>(file: &'a mut (dyn Write + Send), columns: &[Column<L>]) -> io::Result<Self> {
+    pub fn open<L>(file: &'a mut (dyn Write + Send), columns: &[TableColumn<L>]) -> io::Result<Self> {
         let fields: Result<_, ParquetError> = columns.iter().map(|column| field(column).map(Arc::new)).collect();
         let schema = fields.and_then(|fields| Type::group_type_builder("run").with_fields(fields).build());
         let properties = WriterProperties::builder()
@@ -30,18 +30,18 @@ impl<'a> Writer<'a> {
         SerializedFileWriter::new(file, Arc::new(schema), Arc::new(properties)).map(Self).map_err(io_error)
     }
 
-    pub fn write_block<L>(&mut self, columns: &[Column<L>]) -> io::Result<()> {
+    pub fn write_block<L>(&mut self, columns: &[TableColumn<L>]) -> io::Result<()> {
         self.row_group(columns).map_err(io_error)
     }
 
-    fn row_group<L>(&mut self, columns: &[Column<L>]) -> Result<(), ParquetError> {
+    fn row_group<L>(&mut self, columns: &[TableColumn<L>]) -> Result<(), ParquetError> {
         let mut group = self.0.next_row_group()?;
         for column in columns {
             let Some(mut out) = group.next_column()? else { break };
             match &column.values {
-                Values::Integers(_, values) => write_column::<Int64Type, _>(&mut out, values, |value| *value)?,
-                Values::Numbers(_, values) => write_column::<DoubleType, _>(&mut out, values, |value| *value)?,
-                Values::Words(_, values) => {
+                ColumnValues::Integers(_, values) => write_column::<Int64Type, _>(&mut out, values, |value| *value)?,
+                ColumnValues::Numbers(_, values) => write_column::<DoubleType, _>(&mut out, values, |value| *value)?,
+                ColumnValues::Words(_, values) => {
                     write_column::<ByteArrayType, _>(&mut out, values, |word| ByteArray::from(word.as_str()))?;
                 }
             }
@@ -55,11 +55,11 @@ impl<'a> Writer<'a> {
     }
 }
 
-fn field<L>(column: &Column<L>) -> Result<Type, ParquetError> {
+fn field<L>(column: &TableColumn<L>) -> Result<Type, ParquetError> {
     let (physical, logical) = match &column.values {
-        Values::Integers(..) => (Physical::INT64, None),
-        Values::Numbers(..) => (Physical::DOUBLE, None),
-        Values::Words(..) => (Physical::BYTE_ARRAY, Some(LogicalType::String)),
+        ColumnValues::Integers(..) => (Physical::INT64, None),
+        ColumnValues::Numbers(..) => (Physical::DOUBLE, None),
+        ColumnValues::Words(..) => (Physical::BYTE_ARRAY, Some(LogicalType::String)),
     };
     Type::primitive_type_builder(&column.name, physical)
         .with_repetition(Repetition::OPTIONAL)

@@ -24,7 +24,7 @@ const FILE: &str = "events.out.tfevents.0000000000.xrun";
 
 /// An event file that was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Events {
+pub struct ExportedEvents {
     /// Path of the file.
     pub path: PathBuf,
     /// Number of events.
@@ -42,7 +42,7 @@ pub struct Events {
 ///
 /// # Errors
 /// There are no metrics, or the file cannot be written.
-pub fn export(run: &Path, output: &Path, started: f64) -> Result<Events, ExportError> {
+pub fn export(run: &Path, output: &Path, started: f64) -> Result<ExportedEvents, ExportError> {
     let path = output.join(FILE);
     let own = output == run.join(layout::EXPORT);
     if own {
@@ -73,7 +73,7 @@ pub fn export(run: &Path, output: &Path, started: f64) -> Result<Events, ExportE
         sums::noted(output, &[FILE]);
     }
     let Counts { events, tags, lines_left_out, tags_left_out } = counts;
-    Ok(Events { path, events, tags: tags.len(), lines_left_out, tags_left_out })
+    Ok(ExportedEvents { path, events, tags: tags.len(), lines_left_out, tags_left_out })
 }
 
 enum FeedError {
@@ -90,7 +90,7 @@ impl From<io::Error> for FeedError {
 /// Merges the lines of both files by step. Metrics have no clock: they get the time of the newest memory sample
 /// before them.
 fn feed(run: &Path, started: f64, events: &mut EventFile<impl Write>) -> Result<(), FeedError> {
-    let mut clock = Clock { started, wall: started, segment_offset: 0.0, segment: 0 };
+    let mut clock = WallClock { started, wall: started, segment_offset: 0.0, segment: 0 };
     let mut samples = read::memory(run).ok().into_iter().flatten().peekable();
     for line in read::metrics(run).map_err(FeedError::Read)? {
         let line = match line {
@@ -122,14 +122,14 @@ fn feed(run: &Path, started: f64, events: &mut EventFile<impl Write>) -> Result<
 }
 
 /// Converts the clock of samples, which restarts in each process of the run, to seconds since 1970.
-struct Clock {
+struct WallClock {
     started: f64,
     wall: f64,
     segment_offset: f64,
     segment: u32,
 }
 
-impl Clock {
+impl WallClock {
     fn wall_time(&mut self, line: &MemoryLine) -> f64 {
         if line.segment != self.segment {
             (self.segment, self.segment_offset) = (line.segment, self.wall - self.started);
@@ -176,30 +176,34 @@ pub(super) struct EventFile<W> {
 
 impl<W: Write> EventFile<W> {
     pub fn version(&mut self, wall: f64) -> io::Result<()> {
-        let mut event = Message::default();
+        let mut event = ProtobufMessage::default();
         event.double(1, wall).bytes(3, b"brain.Event:2");
         self.record(&event)
     }
 
     pub fn text(&mut self, wall: f64, tag: &str, text: &str) -> io::Result<()> {
-        let (mut plugin, mut metadata, mut dimension, mut shape) =
-            (Message::default(), Message::default(), Message::default(), Message::default());
+        let (mut plugin, mut metadata, mut dimension, mut shape) = (
+            ProtobufMessage::default(),
+            ProtobufMessage::default(),
+            ProtobufMessage::default(),
+            ProtobufMessage::default(),
+        );
         plugin.bytes(1, b"text");
         // DATA_CLASS_TENSOR
         metadata.message(1, &plugin).integer(4, 2);
         dimension.integer(1, 1);
         shape.message(2, &dimension);
-        let mut tensor = Message::default();
+        let mut tensor = ProtobufMessage::default();
         // DT_STRING
         tensor.integer(1, 7).message(2, &shape).bytes(8, text.as_bytes());
-        let mut value = Message::default();
+        let mut value = ProtobufMessage::default();
         value.bytes(1, tag.as_bytes()).message(8, &tensor).message(9, &metadata);
         self.summary(wall, 0, &[value])
     }
 
     /// Start of a process: makes TensorBoard discard earlier events of this step and later ones.
     pub fn restart(&mut self, wall: f64, step: u64) -> io::Result<()> {
-        let (mut log, mut event) = (Message::default(), Message::default());
+        let (mut log, mut event) = (ProtobufMessage::default(), ProtobufMessage::default());
         // START
         log.integer(1, 1);
         event.double(1, wall).integer(2, step).message(7, &log);
@@ -236,15 +240,15 @@ impl<W: Write> EventFile<W> {
                 }
                 self.counts.tags.insert(tag.clone());
             }
-            let mut value = Message::default();
+            let mut value = ProtobufMessage::default();
             value.bytes(1, tag.as_bytes()).float(2, *number as f32);
             all.push(value);
         }
         if all.is_empty() { Ok(()) } else { self.summary(wall, step, &all) }
     }
 
-    fn summary(&mut self, wall: f64, step: u64, values: &[Message]) -> io::Result<()> {
-        let (mut summary, mut event) = (Message::default(), Message::default());
+    fn summary(&mut self, wall: f64, step: u64, values: &[ProtobufMessage]) -> io::Result<()> {
+        let (mut summary, mut event) = (ProtobufMessage::default(), ProtobufMessage::default());
         values.iter().for_each(|value| {
             summary.message(1, value);
         });
@@ -252,7 +256,7 @@ impl<W: Write> EventFile<W> {
         self.record(&event)
     }
 
-    fn record(&mut self, event: &Message) -> io::Result<()> {
+    fn record(&mut self, event: &ProtobufMessage) -> io::Result<()> {
         self.counts.events += 1;
         let length = (event.0.len() as u64).to_le_bytes();
         let (length_checksum, checksum) = (check(&length).to_le_bytes(), check(&event.0).to_le_bytes());
@@ -262,9 +266,9 @@ impl<W: Write> EventFile<W> {
 
 /// Protocol Buffers message: fields, each preceded by its number and wire type.
 #[derive(Debug, Default)]
-struct Message(Vec<u8>);
+struct ProtobufMessage(Vec<u8>);
 
-impl Message {
+impl ProtobufMessage {
     fn key(&mut self, field: u64, wire: u64) {
         self.varint(field << 3 | wire);
     }
@@ -314,12 +318,12 @@ mod tests {
     #[test]
     fn messages_are_encoded_as_protocol_buffers() {
         // Examples of the Protocol Buffers encoding documentation.
-        let (mut integer, mut text) = (Message::default(), Message::default());
+        let (mut integer, mut text) = (ProtobufMessage::default(), ProtobufMessage::default());
         integer.integer(1, 150);
         assert_eq!(integer.0, [0x08, 0x96, 0x01]);
         text.bytes(2, b"testing");
         assert_eq!(text.0, [0x12, 0x07, b't', b'e', b's', b't', b'i', b'n', b'g']);
-        let mut outer = Message::default();
+        let mut outer = ProtobufMessage::default();
         outer.message(3, &integer);
         assert_eq!(outer.0, [0x1a, 0x03, 0x08, 0x96, 0x01]);
     }

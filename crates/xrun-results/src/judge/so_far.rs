@@ -26,7 +26,7 @@ const RECENT: usize = 64;
 pub struct SoFar {
     run: PathBuf,
     tail: Tail,
-    judge: Judge,
+    judge: JudgeKind,
     /// Time in microseconds and step of the newest samples; at most [`RECENT`].
     recent: VecDeque<(u64, u64)>,
     newest: Option<MemoryLine>,
@@ -34,12 +34,12 @@ pub struct SoFar {
 }
 
 #[derive(Clone, Debug)]
-enum Judge {
+enum JudgeKind {
     Run(Box<Watch>),
     Command(Box<Command>),
 }
 
-impl Judge {
+impl JudgeKind {
     fn open(run: &Path) -> Self {
         if let Some(watched) = read::manifest(run).ok().and_then(|manifest| manifest.watched) {
             return Self::Command(Box::new(Command::new(&watched)));
@@ -62,7 +62,7 @@ impl SoFar {
         Self {
             run: run.to_path_buf(),
             tail: Tail::new(&run.join(layout::MEMORY), READ_BYTES_MAX),
-            judge: Judge::open(run),
+            judge: JudgeKind::open(run),
             recent: VecDeque::with_capacity(RECENT),
             newest: None,
             verdict: None,
@@ -76,8 +76,8 @@ impl SoFar {
         records.into_iter().for_each(|line| self.add(line));
         if any {
             self.verdict = Some(match &self.judge {
-                Judge::Run(watch) => watch.verdict(),
-                Judge::Command(command) => command.verdict(),
+                JudgeKind::Run(watch) => watch.verdict(),
+                JudgeKind::Command(command) => command.verdict(),
             });
         }
         any
@@ -91,14 +91,14 @@ impl SoFar {
         }
         if self.newest.as_ref().is_some_and(|before| before.segment != line.segment) {
             self.recent.clear();
-            if matches!(self.judge, Judge::Command(_)) {
+            if matches!(self.judge, JudgeKind::Command(_)) {
                 // A resumed command starts with other memory.
-                self.judge = Judge::open(&self.run);
+                self.judge = JudgeKind::open(&self.run);
             }
         }
         match &mut self.judge {
-            Judge::Run(watch) => watch.add(&sample(&line)),
-            Judge::Command(command) => command.add(&line),
+            JudgeKind::Run(watch) => watch.add(&sample(&line)),
+            JudgeKind::Command(command) => command.add(&line),
         }
         if self.recent.len() == RECENT {
             self.recent.pop_front();

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::series::Series;
+use super::series::ThinnedSeries;
 use crate::format::MetricsLine;
 use crate::loss;
 use crate::loss::{KindLoss, OTHER_KINDS};
@@ -25,9 +25,9 @@ pub struct LossCurve {
     /// Kind of the steps.
     pub kind: String,
     /// Loss of each step.
-    pub raw: Series,
+    pub raw: ThinnedSeries,
     /// Moving average of the loss.
-    pub smooth: Series,
+    pub smooth: ThinnedSeries,
     average: KindLoss,
 }
 
@@ -39,15 +39,15 @@ pub struct Curves {
     /// Loss of all kinds of steps, as in `summary.json`.
     pub by_kind: Vec<KindLoss>,
     /// Learning rate by step.
-    pub learning_rate: Series,
+    pub learning_rate: ThinnedSeries,
     /// Gradient norm by step, before clipping.
-    pub gradient_norm: Series,
+    pub gradient_norm: ThinnedSeries,
     /// Running median of the gradient norm.
-    pub gradient_norm_median: Series,
+    pub gradient_norm_median: ThinnedSeries,
     /// Validation metrics, at most [`METRICS_MAX`].
-    pub metrics: Vec<(String, Series)>,
+    pub metrics: Vec<(String, ThinnedSeries)>,
     /// Metrics that are means over episodes; each point carries the half width of its interval, 0 if it has none.
-    pub means: Vec<(String, Series<f64>)>,
+    pub means: Vec<(String, ThinnedSeries<f64>)>,
     /// Intervals of the last validation.
     pub intervals: BTreeMap<String, Interval>,
     /// Number of steps over which losses are averaged.
@@ -106,7 +106,7 @@ impl Curves {
                     let at = match known {
                         Some(at) => at,
                         None if self.metrics.len() < METRICS_MAX => {
-                            self.metrics.push((name, Series::default()));
+                            self.metrics.push((name, ThinnedSeries::default()));
                             self.metrics.len() - 1
                         }
                         None => continue,
@@ -123,7 +123,7 @@ impl Curves {
         let at = match (known, interval) {
             (Some(at), _) => at,
             (None, Some(_)) if self.means.len() < METRICS_MAX => {
-                self.means.push((name.to_owned(), Series::default()));
+                self.means.push((name.to_owned(), ThinnedSeries::default()));
                 self.means.len() - 1
             }
             (None, _) => return,

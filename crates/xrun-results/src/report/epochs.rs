@@ -23,7 +23,7 @@ const TABLE_ROWS_MAX: usize = 24;
 
 /// Memory of one epoch in one process.
 #[derive(Clone, Debug, Default)]
-struct Row {
+struct EpochRow {
     segment: u32,
     epoch: u64,
     /// Step; only set for a row of one sample.
@@ -110,16 +110,16 @@ fn write_table(run: &Path, file: &mut dyn io::Write) -> Result<(), ReportError> 
     })?;
     let owners = names.iter().map(|name| format!("owner_{name}_peak"));
     out(&csv_line(COLUMNS.iter().map(ToString::to_string).chain(owners)))?;
-    let mut row: Option<Row> = None;
-    let mut start = Row::default();
+    let mut row: Option<EpochRow> = None;
+    let mut start = EpochRow::default();
     let mut rows = 0;
     for_each_sample(run, |line| {
         if row.as_ref().is_none_or(|row| (row.segment, row.epoch) != (line.segment, line.epoch)) {
             out(&csv_row(row.take(), &start, &names, &mut rows))?;
             if rows == 0 || start.segment != line.segment {
-                start = Row::from_sample(&line);
+                start = EpochRow::from_sample(&line);
             }
-            row = Some(Row { segment: line.segment, epoch: line.epoch, ..Row::default() });
+            row = Some(EpochRow { segment: line.segment, epoch: line.epoch, ..EpochRow::default() });
         }
         if let Some(row) = &mut row {
             row.add(&line);
@@ -133,12 +133,12 @@ fn write_table(run: &Path, file: &mut dyn io::Write) -> Result<(), ReportError> 
 /// minimum of memory in use, and the last value of RSS and reserved memory. Below it the total and the largest
 /// growth. Only the first and last epochs of many are listed, and only the newest process of a resumed run.
 pub fn table(run: &Path) -> Result<String, ReportError> {
-    let mut rows: Vec<Row> = Vec::new();
+    let mut rows: Vec<EpochRow> = Vec::new();
     let mut left_out = 0;
-    let mut first_and_last: Option<(Row, Row)> = None;
+    let mut first_and_last: Option<(EpochRow, EpochRow)> = None;
     let mut largest = LargestGrowth::default();
     for_each_sample(run, |line| {
-        let sample = Row::from_sample(&line);
+        let sample = EpochRow::from_sample(&line);
         match &mut first_and_last {
             Some((start, end)) if start.segment == line.segment => *end = sample,
             _ => {
@@ -157,7 +157,7 @@ pub fn table(run: &Path) -> Result<String, ReportError> {
                 rows.remove(TABLE_ROWS_MAX / 2);
                 left_out += 1;
             }
-            rows.push(Row { segment: line.segment, epoch: line.epoch, ..Row::default() });
+            rows.push(EpochRow { segment: line.segment, epoch: line.epoch, ..EpochRow::default() });
         }
         if let Some(row) = rows.last_mut() {
             row.add(&line);
@@ -173,7 +173,7 @@ pub fn table(run: &Path) -> Result<String, ReportError> {
     let titles: Vec<String> = shown.iter().map(|at| format!(">{}{}", names[*at], suffixes[*at])).collect();
     let header: Vec<&str> =
         std::iter::once("epoch").chain(titles.iter().flat_map(|title| [title.as_str(), ">since start"])).collect();
-    let cells = |name: String, row: &Row| {
+    let cells = |name: String, row: &EpochRow| {
         let level_and_change = |at: &usize| {
             let (now, before) = (row.levels()[*at], start.levels()[*at]);
             [now.map_or("-".into(), |now| bytes(now as f64)), signed_change(now, before)]
@@ -221,7 +221,7 @@ struct LargestGrowth {
 }
 
 impl LargestGrowth {
-    fn add(&mut self, row: Option<&Row>) {
+    fn add(&mut self, row: Option<&EpochRow>) {
         let Some(row) = row else { return };
         let levels = row.levels();
         for (at, level) in levels.into_iter().enumerate() {
@@ -242,7 +242,7 @@ pub(super) fn signed_change(now: Option<u64>, before: Option<u64>) -> String {
     }
 }
 
-impl Row {
+impl EpochRow {
     /// Row of a single sample.
     fn from_sample(line: &MemoryLine) -> Self {
         let mut row = Self { segment: line.segment, epoch: line.epoch, step: line.step, ..Self::default() };
@@ -272,7 +272,7 @@ impl Row {
 }
 
 /// Formats a row as a line of the file; empty beyond the cap.
-fn csv_row(row: Option<Row>, start: &Row, names: &BTreeSet<String>, rows: &mut usize) -> String {
+fn csv_row(row: Option<EpochRow>, start: &EpochRow, names: &BTreeSet<String>, rows: &mut usize) -> String {
     let mut text = String::new();
     let Some(row) = row.filter(|_| *rows < ROWS_MAX) else { return text };
     *rows += 1;

@@ -37,7 +37,7 @@ fn write_at_most(run: &Path, each_max: u64) -> Result<(), ReportError> {
     let path = run.join(layout::PERFETTO);
     let mut failed = None;
     let written = write::replace_with(&path, |file| {
-        let mut events = Events { file, first: true };
+        let mut events = EventWriter { file, first: true };
         events.start(run)?;
         let mut time_line = TimeLine { every, ..TimeLine::default() };
         let sample = |line: MemoryLine| {
@@ -56,12 +56,12 @@ fn write_at_most(run: &Path, each_max: u64) -> Result<(), ReportError> {
     }
 }
 
-struct Events<'a> {
+struct EventWriter<'a> {
     file: &'a mut dyn Write,
     first: bool,
 }
 
-impl Events<'_> {
+impl EventWriter<'_> {
     fn start(&mut self, run: &Path) -> io::Result<()> {
         self.file.write_all(b"{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n")?;
         let name = run.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
@@ -124,7 +124,7 @@ struct TimeLine {
 }
 
 impl TimeLine {
-    fn add(&mut self, line: &MemoryLine, events: &mut Events<'_>) -> io::Result<()> {
+    fn add(&mut self, line: &MemoryLine, events: &mut EventWriter<'_>) -> io::Result<()> {
         if line.segment != self.segment {
             self.close_epoch(events)?;
             (self.segment, self.offset) = (line.segment, self.previous);
@@ -163,7 +163,7 @@ impl TimeLine {
         Ok(())
     }
 
-    fn counters(&self, line: &MemoryLine, now: u64, events: &mut Events<'_>) -> io::Result<()> {
+    fn counters(&self, line: &MemoryLine, now: u64, events: &mut EventWriter<'_>) -> io::Result<()> {
         let mebibytes = |bytes: u64| Value::from(bytes as f64 / (1024.0 * 1024.0));
         let values = |all: &[(&str, Option<u64>)]| -> Map<String, Value> {
             all.iter().filter_map(|(name, bytes)| Some((format!("{name} MiB"), mebibytes((*bytes)?)))).collect()
@@ -184,7 +184,7 @@ impl TimeLine {
         events.counter("buffers", now, owners.collect())
     }
 
-    fn close_epoch(&mut self, events: &mut Events<'_>) -> io::Result<()> {
+    fn close_epoch(&mut self, events: &mut EventWriter<'_>) -> io::Result<()> {
         self.epochs += 1;
         match self.epoch.take() {
             _ if !self.epochs.is_multiple_of(self.every.epoch) => Ok(()),
@@ -194,7 +194,7 @@ impl TimeLine {
         }
     }
 
-    fn end(&mut self, events: &mut Events<'_>) -> io::Result<()> {
+    fn end(&mut self, events: &mut EventWriter<'_>) -> io::Result<()> {
         self.close_epoch(events)
     }
 }

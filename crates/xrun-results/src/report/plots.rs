@@ -7,7 +7,7 @@
 use maud::{Markup, html};
 
 use super::axes::{self, Unit};
-use super::series::Series as Decimated;
+use super::series::ThinnedSeries;
 use xrun_core::printable;
 
 /// Inner size of a drawing; only its resolution matters, because it is stretched.
@@ -60,8 +60,8 @@ pub struct Curve {
 
 impl Curve {
     /// Curve of a series; `None` if it has no points.
-    pub fn of<T: Copy>(name: &str, series: &Decimated<T>, colour: u8, shape: Shape) -> Option<Self> {
-        let y = |point: Option<super::series::Point<T>>| point.map(|point| point.y);
+    pub fn of<T: Copy>(name: &str, series: &ThinnedSeries<T>, colour: u8, shape: Shape) -> Option<Self> {
+        let y = |point: Option<super::series::SeriesPoint<T>>| point.map(|point| point.y);
         let numbers = [y(series.first)?, y(series.lowest)?, y(series.highest)?, y(series.last)?];
         let points = series.points().iter().map(|point| (point.x, point.y)).collect();
         Some(Self { name: printable::line(name, 60), points, colour, shape, numbers })
@@ -342,7 +342,7 @@ mod tests {
     use super::*;
 
     fn plot(points: &[(f64, f64)]) -> Option<Plot> {
-        let mut series = Decimated::default();
+        let mut series = ThinnedSeries::default();
         points.iter().for_each(|(x, y)| series.add(*x, *y, ()));
         let curve = Curve::of("curve", &series, 1, Shape::Line)?;
         Plot::of("title", ("step", Unit::Number), Unit::Number, vec![curve])

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::axes::number;
 use super::run_report::RunReport;
-use super::series::Series;
+use super::series::ThinnedSeries;
 use crate::format::{PlanFile, Summary};
 use crate::loss::{KindLoss, averaged_over};
 use xrun_core::files::layout;
@@ -212,8 +212,8 @@ impl RunReport {
                 .map(|name| (name.clone(), value(&summary.metrics_first, name), value(after, name)))
                 .collect();
         }
-        let before = |series: &Series| series.first.filter(|point| point.x == 0.0).map(|point| point.y);
-        let after = |series: &Series| series.last.filter(|point| point.x > 0.0).map(|point| point.y);
+        let before = |series: &ThinnedSeries| series.first.filter(|point| point.x == 0.0).map(|point| point.y);
+        let after = |series: &ThinnedSeries| series.last.filter(|point| point.x > 0.0).map(|point| point.y);
         (self.curves.metrics.iter()).map(|(name, series)| (name.clone(), before(series), after(series))).collect()
     }
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use super::ReportError;
 use super::curves::{self, Curves};
 use super::stages::{self, Stages};
-use super::trace::{self, Trace};
+use super::trace::{self, MemoryTrace};
 use crate::format::{Manifest, MemorySummary, PlanFile, PlannedAndActual, PostMortem, Suggestion, Summary};
 use crate::index;
 use crate::index::RunState;
@@ -44,7 +44,7 @@ pub struct RunReport {
     /// Curves of `metrics.jsonl`.
     pub curves: Curves,
     /// Memory over time, from `memory.jsonl`.
-    pub trace: Trace,
+    pub trace: MemoryTrace,
     /// Steps that have a complete checkpoint.
     pub checkpoints: Vec<u64>,
     /// Files or lines that could not be read, for people.

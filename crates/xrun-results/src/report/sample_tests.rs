@@ -28,7 +28,7 @@ const OWNERS: [(&str, Policy, u64, u64); 6] = [
 
 /// Names in a run that may come from elsewhere.
 #[derive(Clone, Copy)]
-pub struct Names {
+pub struct SampleNames {
     pub experiment: &'static str,
     pub description: &'static str,
     pub metric: &'static str,
@@ -37,7 +37,7 @@ pub struct Names {
     pub caption: &'static str,
 }
 
-pub const PLAIN: Names = Names {
+pub const PLAIN: SampleNames = SampleNames {
     experiment: "stage2",
     description: "Few-shot reference detection on moving shapes; sized for two cores.",
     metric: "map_50",
@@ -46,7 +46,7 @@ pub const PLAIN: Names = Names {
     caption: "video 3, frame 12: cross 0.91 (IoU 0.84), ring 0.77 (IoU 0.71)",
 };
 
-pub const HOSTILE: Names = Names {
+pub const HOSTILE: SampleNames = SampleNames {
     experiment: "<script>alert(1)</script>",
     description: "</style><img src=x onerror=alert(2)>",
     metric: "\u{1b}[2Jmap\"><b>",
@@ -56,7 +56,7 @@ pub const HOSTILE: Names = Names {
 };
 
 /// A run of 200 steps, resumed once after step 120, and finished.
-pub fn finished(results: &Path, names: Names) -> PathBuf {
+pub fn finished(results: &Path, names: SampleNames) -> PathBuf {
     let run = started(results, "2026-11-20T18-02-11_7f3a90", names, STEPS);
     write::replace_json(&run.join(layout::SUMMARY), &summary(names)).unwrap();
     let checkpoint = layout::checkpoint(&run, STEPS);
@@ -78,7 +78,7 @@ pub fn killed(results: &Path) -> PathBuf {
     run
 }
 
-fn started(results: &Path, id: &str, names: Names, steps: u64) -> PathBuf {
+fn started(results: &Path, id: &str, names: SampleNames, steps: u64) -> PathBuf {
     let run = results.join("stage2").join(id);
     std::fs::create_dir_all(run.join(layout::PICTURES)).unwrap();
     write::replace_json(&run.join(layout::MANIFEST), &manifest(id, names, steps > 120)).unwrap();
@@ -103,7 +103,7 @@ fn noise(step: u64, stream: u64) -> f64 {
     (mixed >> 40) as f64 / (1u64 << 24) as f64
 }
 
-fn manifest(id: &str, names: Names, resumed: bool) -> Manifest {
+fn manifest(id: &str, names: SampleNames, resumed: bool) -> Manifest {
     Manifest {
         version: VERSION,
         experiment: names.experiment.into(),
@@ -162,11 +162,11 @@ fn manifest(id: &str, names: Names, resumed: bool) -> Manifest {
     }
 }
 
-fn owner_names(names: Names) -> [String; 6] {
+fn owner_names(names: SampleNames) -> [String; 6] {
     OWNERS.map(|(name, ..)| if name == "frame_cache" { names.owner.into() } else { name.to_owned() })
 }
 
-fn plan(names: Names) -> PlanFile {
+fn plan(names: SampleNames) -> PlanFile {
     let owners = owner_names(names).into_iter().zip(OWNERS);
     let owners = owners.map(|(name, (key, policy, items, bytes))| {
         let (key, because) = (Some(format!("limits.{key}")), format!("`limits.{key}`"));
@@ -202,7 +202,7 @@ fn loss(step: u64) -> f64 {
     0.45 + 2.1 * (-3.0 * progress).exp() * (0.75 + 0.5 * noise(step, 1)) + if step == 83 { 9.0 } else { 0.0 }
 }
 
-fn metrics(names: Names, steps: u64) -> Vec<MetricsLine> {
+fn metrics(names: SampleNames, steps: u64) -> Vec<MetricsLine> {
     let validation = |step: u64| {
         let progress = step as f64 / STEPS as f64;
         MetricsLine::Validation {
@@ -242,7 +242,7 @@ fn metrics(names: Names, steps: u64) -> Vec<MetricsLine> {
     lines
 }
 
-fn losses(names: Names) -> Vec<KindLoss> {
+fn losses(names: SampleNames) -> Vec<KindLoss> {
     let mut losses = Vec::new();
     for line in metrics(names, STEPS) {
         if let MetricsLine::Train { batch, loss, .. } = line {
@@ -252,7 +252,7 @@ fn losses(names: Names) -> Vec<KindLoss> {
     losses
 }
 
-fn memory(names: Names, steps: u64) -> Vec<MemoryLine> {
+fn memory(names: SampleNames, steps: u64) -> Vec<MemoryLine> {
     let mut lines = Vec::new();
     let (mut segment, mut time, mut cache) = (0, 180_000, 0u64);
     let mut heap_peak = 0;
@@ -338,7 +338,7 @@ fn memory(names: Names, steps: u64) -> Vec<MemoryLine> {
     lines
 }
 
-fn summary(names: Names) -> Summary {
+fn summary(names: SampleNames) -> Summary {
     let metrics = |step: u64| match metrics(names, STEPS)
         .into_iter()
         .find(|line| matches!(line, MetricsLine::Validation { step: at, .. } if *at == step))
@@ -421,7 +421,7 @@ fn summary(names: Names) -> Summary {
 }
 
 /// Six small images with a box around an object.
-fn pictures(run: &Path, names: Names) {
+fn pictures(run: &Path, names: SampleNames) {
     let directory = run.join(layout::PICTURES);
     let mut entries = Vec::new();
     for number in 0..6u32 {

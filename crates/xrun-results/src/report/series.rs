@@ -11,7 +11,7 @@ const _: () = assert!(BUCKETS_MAX.is_multiple_of(2), "buckets merge in pairs");
 
 /// A point with data carried along in `rest`.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Point<T = ()> {
+pub struct SeriesPoint<T = ()> {
     /// Position, such as a step or a time.
     pub x: f64,
     /// Value.
@@ -22,8 +22,8 @@ pub struct Point<T = ()> {
 
 #[derive(Clone, Copy, Debug)]
 struct Bucket<T> {
-    low: Point<T>,
-    high: Point<T>,
+    low: SeriesPoint<T>,
+    high: SeriesPoint<T>,
 }
 
 impl<T: Copy> Bucket<T> {
@@ -39,7 +39,7 @@ impl<T: Copy> Bucket<T> {
 
 /// Series that is thinned as points are added.
 #[derive(Clone, Debug)]
-pub struct Series<T = ()> {
+pub struct ThinnedSeries<T = ()> {
     buckets: Vec<Bucket<T>>,
     /// Number of points per full bucket.
     width: u64,
@@ -47,16 +47,16 @@ pub struct Series<T = ()> {
     /// Number of points added.
     pub count: u64,
     /// First point added.
-    pub first: Option<Point<T>>,
+    pub first: Option<SeriesPoint<T>>,
     /// Last point added.
-    pub last: Option<Point<T>>,
+    pub last: Option<SeriesPoint<T>>,
     /// Point with the minimum y.
-    pub lowest: Option<Point<T>>,
+    pub lowest: Option<SeriesPoint<T>>,
     /// Point with the maximum y.
-    pub highest: Option<Point<T>>,
+    pub highest: Option<SeriesPoint<T>>,
 }
 
-impl<T> Default for Series<T> {
+impl<T> Default for ThinnedSeries<T> {
     fn default() -> Self {
         Self {
             buckets: Vec::new(),
@@ -71,13 +71,13 @@ impl<T> Default for Series<T> {
     }
 }
 
-impl<T: Copy> Series<T> {
+impl<T: Copy> ThinnedSeries<T> {
     /// Adds a point; one that is not finite is ignored.
     pub fn add(&mut self, x: f64, y: f64, rest: T) {
         if !x.is_finite() || !y.is_finite() {
             return;
         }
-        let point = Point { x, y, rest };
+        let point = SeriesPoint { x, y, rest };
         self.count += 1;
         self.first.get_or_insert(point);
         self.last = Some(point);
@@ -115,7 +115,7 @@ impl<T: Copy> Series<T> {
     }
 
     /// At most [`POINTS_MAX`] of the added points, in order, including the lowest and the highest.
-    pub fn points(&self) -> Vec<Point<T>> {
+    pub fn points(&self) -> Vec<SeriesPoint<T>> {
         let mut points = Vec::with_capacity(2 * self.buckets.len());
         for Bucket { low, high } in &self.buckets {
             match low.x.total_cmp(&high.x) {
@@ -136,7 +136,7 @@ impl<T: Copy> Series<T> {
 
 /// Marks on a time line, at most [`MARKS_MAX`]: beyond it every second one is dropped, repeatedly.
 #[derive(Clone, Debug)]
-pub struct Marks<T> {
+pub struct TimeMarks<T> {
     marks: Vec<T>,
     every: u64,
     /// Number of marks added.
@@ -146,13 +146,13 @@ pub struct Marks<T> {
 /// Maximum number of marks.
 pub const MARKS_MAX: usize = 400;
 
-impl<T> Default for Marks<T> {
+impl<T> Default for TimeMarks<T> {
     fn default() -> Self {
         Self { marks: Vec::new(), every: 1, count: 0 }
     }
 }
 
-impl<T> Marks<T> {
+impl<T> TimeMarks<T> {
     /// Adds a mark.
     pub fn add(&mut self, mark: T) {
         if self.count.is_multiple_of(self.every) {
@@ -192,7 +192,7 @@ mod tests {
         fn a_thinned_series_keeps_peaks_order_and_cap(
             values in prop::collection::vec(-1e9f64..1e9, 1..200), repeats in 1usize..60
         ) {
-            let mut series = Series::default();
+            let mut series = ThinnedSeries::default();
             let all: Vec<f64> = values.iter().cycle().take(values.len() * repeats).copied().collect();
             for (x, &y) in all.iter().enumerate() {
                 series.add(x as f64, y, ());
@@ -211,7 +211,7 @@ mod tests {
 
         #[test]
         fn thinned_marks_are_evenly_spaced(count in 0u64..5_000) {
-            let mut marks = Marks::default();
+            let mut marks = TimeMarks::default();
             for mark in 0..count {
                 marks.add(mark);
             }
@@ -223,7 +223,7 @@ mod tests {
 
     #[test]
     fn a_short_series_keeps_all_finite_points() {
-        let mut series = Series::default();
+        let mut series = ThinnedSeries::default();
         for (x, y) in [(0.0, 3.0), (1.0, f64::NAN), (2.0, f64::INFINITY), (3.0, 1.0)] {
             series.add(x, y, ());
         }

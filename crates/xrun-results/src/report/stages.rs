@@ -30,7 +30,7 @@ type StageKey = Vec<u64>;
 
 /// Memory and loss of one stage.
 #[derive(Clone, Debug, Default)]
-struct Row {
+struct StageRow {
     loss: f64,
     steps: u64,
     /// Minimum of memory in use between steps: of the device if it has a pool, otherwise of the heap.
@@ -43,7 +43,7 @@ struct Row {
 #[derive(Clone, Debug, Default)]
 pub struct Stages {
     names: Vec<String>,
-    rows: Vec<(StageKey, Row)>,
+    rows: Vec<(StageKey, StageRow)>,
     has_pool: bool,
 }
 
@@ -63,7 +63,7 @@ pub fn read(run: &Path, names: &[String]) -> Result<Stages, ReportError> {
     if names.is_empty() {
         return Ok(stages);
     }
-    let mut rows: BTreeMap<StageKey, Row> = BTreeMap::new();
+    let mut rows: BTreeMap<StageKey, StageRow> = BTreeMap::new();
     let mut ranges: Vec<StepRange> = Vec::new();
     for line in read::metrics(run)? {
         let Ok(MetricsLine::Train { step, loss, values, .. }) = line else { continue };
@@ -115,7 +115,7 @@ impl Stages {
             let (key, row) = &self.rows[at];
             let before = at.checked_sub(1).map(|at| &self.rows[at].1);
             let changed =
-                |now: Option<u64>, get: &dyn Fn(&Row) -> Option<u64>| signed_change(now, before.and_then(get));
+                |now: Option<u64>, get: &dyn Fn(&StageRow) -> Option<u64>| signed_change(now, before.and_then(get));
             let rest = [
                 row.steps.to_string(),
                 size(row.in_use),

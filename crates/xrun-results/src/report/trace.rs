@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::series::{Marks, Series};
+use super::series::{ThinnedSeries, TimeMarks};
 use crate::format::{MemoryLine, MemorySummary, Point};
 use crate::read;
 use crate::read::ReadError;
@@ -18,37 +18,37 @@ const PHASES_MAX: usize = 64;
 /// Series and peaks of `memory.jsonl`. The x of all series is working time in seconds: pauses between a stop and a
 /// resume are left out.
 #[derive(Clone, Debug, Default)]
-pub struct Trace {
+pub struct MemoryTrace {
     /// Heap in use, in bytes.
-    pub heap: Series,
+    pub heap: ThinnedSeries,
     /// RSS in bytes.
-    pub resident: Series,
+    pub resident: ThinnedSeries,
     /// Device memory of live tensors, in bytes.
-    pub in_use: Series,
+    pub in_use: ThinnedSeries,
     /// Memory reserved by the device's pool, in bytes.
-    pub reserved: Series,
+    pub reserved: ThinnedSeries,
     /// Memory of the process by the driver's count or, if unknown, of the whole device.
-    pub driver: Series,
+    pub driver: ThinnedSeries,
     /// `driver` is the memory of the whole device.
     pub driver_is_whole_device: bool,
     /// GPU utilisation in percent.
-    pub utilisation: Series,
+    pub utilisation: ThinnedSeries,
     /// GPU power in watts.
-    pub power: Series,
+    pub power: ThinnedSeries,
     /// y is the sum over all owners; `rest` has the bytes of each, in the order of `owner_names`.
-    pub owners: Series<[u64; OWNERS_MAX]>,
+    pub owners: ThinnedSeries<[u64; OWNERS_MAX]>,
     /// Names of the owners, at most `OWNERS_MAX`.
     pub owner_names: Vec<String>,
     /// Peak of each owner in bytes, in the order of `owner_names`.
     pub owner_peaks: Vec<u64>,
     /// Start and end.
-    pub validations: Marks<(f64, f64)>,
+    pub validations: TimeMarks<(f64, f64)>,
     /// Time and bytes released.
-    pub cleanups: Marks<(f64, u64)>,
+    pub cleanups: TimeMarks<(f64, u64)>,
     /// Bytes released by all cleanups.
     pub freed: u64,
     /// Times of the resumes.
-    pub resumes: Marks<f64>,
+    pub resumes: TimeMarks<f64>,
     /// Seconds by phase.
     pub phases: BTreeMap<String, f64>,
     /// Peaks over all samples.
@@ -67,8 +67,8 @@ pub struct Trace {
 }
 
 /// Reads the trace; a missing file gives an empty one.
-pub fn read(run: &Path) -> Trace {
-    let mut trace = Trace::default();
+pub fn read(run: &Path) -> MemoryTrace {
+    let mut trace = MemoryTrace::default();
     let lines = match read::memory(run) {
         Ok(lines) => lines,
         Err(error) => {
@@ -86,7 +86,7 @@ pub fn read(run: &Path) -> Trace {
     trace
 }
 
-impl Trace {
+impl MemoryTrace {
     fn add(&mut self, line: MemoryLine) {
         if self.peaks.samples == 0 {
             self.segment = line.segment;
@@ -100,7 +100,7 @@ impl Trace {
         self.seconds = self.seconds.max(x);
         self.last_step = self.last_step.max(Some(line.step));
         self.heap.add(x, line.host.heap as f64, ());
-        let add = |series: &mut Series, bytes: Option<u64>| {
+        let add = |series: &mut ThinnedSeries, bytes: Option<u64>| {
             if let Some(bytes) = bytes {
                 series.add(x, bytes as f64, ());
             }

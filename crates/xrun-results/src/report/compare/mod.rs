@@ -16,9 +16,9 @@ use serde_json::Value;
 use super::ReportError;
 use super::curves::{KINDS_MAX, METRICS_MAX};
 use super::run_report::{self, RunReport};
-use super::series::Series;
+use super::series::ThinnedSeries;
 use crate::axis::Axis;
-use crate::comparison::{ComparedMetric, ComparedRun, Comparison, Growth, KeyDifference};
+use crate::comparison::{ComparedMetric, ComparedRun, Comparison, KeyDifference, SeriesGrowth};
 use crate::format::{Manifest, VERSION};
 use crate::resolved;
 use crate::verdict::SeriesVerdict;
@@ -46,12 +46,12 @@ pub struct RunComparison {
 #[derive(Clone, Debug, Default)]
 struct RunCurves {
     /// Moving average of the loss, by kind of step.
-    losses: Vec<(String, Series)>,
-    metrics: Vec<(String, Series)>,
-    heap: Series,
-    resident: Series,
-    in_use: Series,
-    reserved: Series,
+    losses: Vec<(String, ThinnedSeries)>,
+    metrics: Vec<(String, ThinnedSeries)>,
+    heap: ThinnedSeries,
+    resident: ThinnedSeries,
+    in_use: ThinnedSeries,
+    reserved: ThinnedSeries,
 }
 
 impl RunCurves {
@@ -131,9 +131,9 @@ fn compared_run(report: &RunReport) -> ComparedRun {
     }
 }
 
-fn growth(one: &SeriesVerdict, axis: Axis) -> Growth {
+fn growth(one: &SeriesVerdict, axis: Axis) -> SeriesGrowth {
     let findings = &one.findings;
-    Growth {
+    SeriesGrowth {
         series: one.name.clone(),
         verdict: findings.verdict,
         growth: findings.growth,

@@ -10,7 +10,7 @@ use crate::comparison::ComparedRun;
 use crate::report::axes::{Unit, time_of_day};
 use crate::report::page::document::document;
 use crate::report::plots::{COLOURS, Curve, Plot, Shape};
-use crate::report::series::Series;
+use crate::report::series::ThinnedSeries;
 use xrun_core::printable;
 
 /// Maximum number of figures.
@@ -118,10 +118,10 @@ fn figures(compared: &RunComparison) -> Markup {
 }
 
 /// Selects a curve of a run.
-type SelectSeries = fn(&RunCurves) -> &Series;
+type SelectSeries = fn(&RunCurves) -> &ThinnedSeries;
 
 /// Names that any of the runs has, in order of their first occurrence.
-fn names(all: &[RunCurves], select: fn(&RunCurves) -> &Vec<(String, Series)>) -> Vec<String> {
+fn names(all: &[RunCurves], select: fn(&RunCurves) -> &Vec<(String, ThinnedSeries)>) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for (name, _) in all.iter().flat_map(select) {
         if !names.contains(name) {
@@ -131,14 +131,14 @@ fn names(all: &[RunCurves], select: fn(&RunCurves) -> &Vec<(String, Series)>) ->
     names
 }
 
-fn find_series<'a>(series: &'a [(String, Series)], name: &str) -> Option<&'a Series> {
+fn find_series<'a>(series: &'a [(String, ThinnedSeries)], name: &str) -> Option<&'a ThinnedSeries> {
     series.iter().find(|(known, _)| known == name).map(|(_, series)| series)
 }
 
 fn overlaid<'a>(
     all: &'a [RunCurves],
     shape: Shape,
-    select: impl Fn(&'a RunCurves) -> Option<&'a Series>,
+    select: impl Fn(&'a RunCurves) -> Option<&'a ThinnedSeries>,
 ) -> Vec<Curve> {
     let curve = |(at, run): (usize, &'a RunCurves)| {
         Curve::of(&format!("run {}", at + 1), select(run)?, (at + 1) as u8, shape.clone())

@@ -135,13 +135,13 @@ pub fn sections(compared: &RunComparison) -> Vec<Section> {
 /// Cell of an unknown value.
 const UNKNOWN: &str = "-";
 
-type Rows = Vec<(String, Vec<String>)>;
+type LabelledRows = Vec<(String, Vec<String>)>;
 
 fn row(label: &str, runs: &[ComparedRun], cell: impl Fn(&ComparedRun) -> Option<String>) -> (String, Vec<String>) {
     (label.to_owned(), runs.iter().map(|run| cell(run).unwrap_or_else(|| UNKNOWN.into())).collect())
 }
 
-fn difference_rows(differences: &[KeyDifference]) -> Rows {
+fn difference_rows(differences: &[KeyDifference]) -> LabelledRows {
     let cell = |value: &Option<serde_json::Value>| value.as_ref().map_or(UNKNOWN.into(), abbreviated);
     differences.iter().map(|one| (one.key.clone(), one.values.iter().map(cell).collect())).collect()
 }
@@ -158,7 +158,7 @@ fn abbreviated(value: &serde_json::Value) -> String {
     }
 }
 
-fn outcome(runs: &[ComparedRun]) -> Rows {
+fn outcome(runs: &[ComparedRun]) -> LabelledRows {
     vec![
         row("state", runs, |run| Some(run.state.clone())),
         row("steps", runs, |run| {
@@ -171,7 +171,7 @@ fn outcome(runs: &[ComparedRun]) -> Rows {
     ]
 }
 
-fn results(compared: &RunComparison) -> Rows {
+fn results(compared: &RunComparison) -> LabelledRows {
     let runs = &compared.record.runs;
     let mut rows = Vec::new();
     for name in &compared.metrics {
@@ -205,7 +205,7 @@ fn results(compared: &RunComparison) -> Rows {
     rows
 }
 
-fn memory(runs: &[ComparedRun]) -> Rows {
+fn memory(runs: &[ComparedRun]) -> LabelledRows {
     let size = |size: Option<u64>| size.map(|size| bytes(size as f64));
     let signed = |value: f64| if value < 0.0 { format!("-{}", bytes(-value)) } else { bytes(value) };
     let measured = |run: &ComparedRun| run.memory.samples > 0;
@@ -231,7 +231,7 @@ fn memory(runs: &[ComparedRun]) -> Rows {
     rows
 }
 
-fn speed(runs: &[ComparedRun]) -> Rows {
+fn speed(runs: &[ComparedRun]) -> LabelledRows {
     vec![
         row("steps/s (training alone)", runs, |run| run.steps_per_second.map(number)),
         row("items/s (training alone)", runs, |run| run.items_per_second.map(number)),

@@ -6,7 +6,7 @@ use crate::report::axes::{Unit, bytes, duration, number};
 use crate::report::page::document::code;
 use crate::report::plots::{COLOURS, Curve, Plot, Shape};
 use crate::report::run_report::{BufferUsage, RunReport, suggestion_effect};
-use crate::report::trace::Trace;
+use crate::report::trace::MemoryTrace;
 use crate::report::verdict::series_label;
 use xrun_core::bounded::ledger::OWNERS_MAX;
 use xrun_core::bounded::planned::Place;
@@ -182,7 +182,7 @@ fn sampling_cost(report: &RunReport) -> Markup {
     }
 }
 
-fn legend(trace: &Trace) -> Markup {
+fn legend(trace: &MemoryTrace) -> Markup {
     let every = |every: u64| if every > 1 { format!(" (one of {every})") } else { String::new() };
     html! {
         p.note {
@@ -193,7 +193,7 @@ fn legend(trace: &Trace) -> Markup {
     }
 }
 
-fn plot(title: &str, unit: Unit, curves: Vec<Curve>, trace: &Trace) -> Option<Plot> {
+fn plot(title: &str, unit: Unit, curves: Vec<Curve>, trace: &MemoryTrace) -> Option<Plot> {
     let plot = Plot::of(title, ("training time", Unit::Seconds), unit, curves)?;
     Some(Plot {
         x: (0.0, trace.seconds.max(plot.x.1)),
@@ -205,7 +205,7 @@ fn plot(title: &str, unit: Unit, curves: Vec<Curve>, trace: &Trace) -> Option<Pl
 }
 
 /// Stacked areas of the buffers, the largest at the bottom.
-fn stacked(trace: &Trace) -> Option<Plot> {
+fn stacked(trace: &MemoryTrace) -> Option<Plot> {
     let samples = trace.owners.points();
     let names = trace.owner_names.len().min(OWNERS_MAX);
     let mut order: Vec<usize> = (0..names).filter(|&at| trace.owner_peaks[at] > 0).collect();

@@ -7,7 +7,7 @@ use crate::report::page::document::code;
 use crate::report::plots::{COLOURS, Curve, Plot, Shape};
 use crate::report::result::{MetricResult, intervals_note};
 use crate::report::run_report::RunReport;
-use crate::report::series::Series;
+use crate::report::series::ThinnedSeries;
 use xrun_core::printable;
 use xrun_core::task::metric::Better;
 
@@ -138,7 +138,8 @@ fn losses(report: &RunReport) -> Option<Plot> {
         "Faint: each step. Strong: exponential moving average over {} steps of its kind, as in the table.",
         number(report.curves.averaging_window)
     );
-    let (raw, smooth): (Vec<&Series>, Vec<&Series>) = losses.iter().map(|loss| (&loss.raw, &loss.smooth)).unzip();
+    let (raw, smooth): (Vec<&ThinnedSeries>, Vec<&ThinnedSeries>) =
+        losses.iter().map(|loss| (&loss.raw, &loss.smooth)).unzip();
     let plot = Plot { caption, ..plot }.logarithmic_if_far_apart();
     // On a logarithmic axis a peak hides nothing.
     Some(if plot.log_y { plot } else { cut_peaks(plot, &raw, &smooth) })
@@ -217,13 +218,14 @@ fn colour(at: usize) -> u8 {
 
 /// Cuts the top of a plot at the 98th percentile of the faint curves if single peaks are far higher, and says so in
 /// the caption. The strong curves stay whole: a steep start of training is no peak.
-fn cut_peaks(plot: Plot, faint: &[&Series], strong: &[&Series]) -> Plot {
+fn cut_peaks(plot: Plot, faint: &[&ThinnedSeries], strong: &[&ThinnedSeries]) -> Plot {
     let mut heights: Vec<f64> = faint.iter().flat_map(|series| series.points()).map(|point| point.y).collect();
     heights.sort_by(f64::total_cmp);
     let Some(&percentile_98) = heights.get((heights.len() * 98 / 100).min(heights.len().saturating_sub(1))) else {
         return plot;
     };
-    let highest = |all: &[&Series]| all.iter().filter_map(|series| series.highest).max_by(|a, b| a.y.total_cmp(&b.y));
+    let highest =
+        |all: &[&ThinnedSeries]| all.iter().filter_map(|series| series.highest).max_by(|a, b| a.y.total_cmp(&b.y));
     let Some(peak) = highest(faint) else { return plot };
     let strong_max = highest(strong).map_or(f64::NEG_INFINITY, |point| point.y);
     let top =
@@ -323,7 +325,7 @@ mod tests {
     #[test]
     fn the_axis_is_logarithmic_only_for_a_wide_range() {
         let plot = |last: f64| {
-            let mut smooth = Series::default();
+            let mut smooth = ThinnedSeries::default();
             (0..50).for_each(|step| smooth.add(f64::from(step), 10.0 * (last / 10.0).powf(f64::from(step) / 49.0), ()));
             half("loss", vec![Curve::of("a", &smooth, 1, Shape::Line).unwrap()]).unwrap().logarithmic_if_far_apart()
         };
@@ -333,7 +335,7 @@ mod tests {
 
     #[test]
     fn a_steep_start_is_not_cut_as_a_peak() {
-        let (mut raw, mut smooth) = (Series::default(), Series::default());
+        let (mut raw, mut smooth) = (ThinnedSeries::default(), ThinnedSeries::default());
         for step in 0..400 {
             let loss = if step < 8 { 8.0 - step as f64 * 0.5 } else { 2.0 };
             raw.add(f64::from(step), if step == 200 { 40.0 } else { loss }, ());

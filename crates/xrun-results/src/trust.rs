@@ -81,7 +81,7 @@ pub fn unsigned(why: &str) -> String {
     format!("the directory could not be signed, a later resume will need --allow-command: {why}")
 }
 
-/// Checks that this user created the directory and that the signed contents are unchanged; `None` stands for
+/// Checks that this user created the directory and that the signed contents are unchanged; `None` means
 /// unreadable contents.
 ///
 /// # Errors

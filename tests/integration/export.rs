@@ -245,6 +245,6 @@ fn a_table_without_its_lines_is_left_out_and_named() {
     let said = workplace.xrun(&["export", "latest", "--to", "parquet", "--tables", "memory"]);
     assert_eq!(said.code, 1, "{said:?}");
     let said = workplace.xrun(&["export", "nobody", "--to", "csv"]);
-    assert!(said.code == 2 && said.err.contains("no run is called"), "{said:?}");
+    assert!(said.code == 2 && said.err.contains("no run named"), "{said:?}");
     assert_eq!(workplace.xrun(&["export", "latest"]).code, 2, "--to is needed");
 }

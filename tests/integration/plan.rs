@@ -288,7 +288,7 @@ fn a_leak_that_reaches_a_limit_is_told_as_one() {
         assert!(said.err.contains(words), "{words}: {}", said.err);
     }
     assert!(said.err.contains("the limit of 200.0 MiB is reached") && !said.err.contains("more steps"), "{}", said.err);
-    assert!(workplace.xrun(&["show", "latest"]).out.contains("in no buffer: 1"));
+    assert!(workplace.xrun(&["show", "latest"]).out.contains("outside all buffers: 1"));
 }
 
 /// Needs the right to make a memory cgroup; where that is missing the test says so and ends.

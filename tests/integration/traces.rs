@@ -211,8 +211,8 @@ fn tables_of_nvidia_smi_are_judged_a_gpu_at_a_time() {
         assert!(sentence.starts_with("growing: ") && sentence.contains("`memory.used [MiB], GPU 1`"), "{said:?}");
         assert!(sentence.contains("1.0 MiB a second"), "{said:?}");
         assert!(
-            said.out.contains("left out, at rest below 64 KiB or without a move: memory.used [MiB], GPU 0"),
-            "{said:?}"
+            said.out.trim_end().ends_with("memory.used [MiB], GPU 0"),
+            "a constant series is not in the table: {said:?}"
         );
         assert!(said.err.contains("a table of nvidia-smi; times are in `timestamp`"), "{said:?}");
     }
@@ -313,7 +313,7 @@ fn damaged_lines_in_the_middle_are_left_out_and_counted_and_the_rest_is_judged()
     for place in [&run, &path] {
         let after = judged(place);
         assert_eq!(after["verdict"], before["verdict"], "{after}");
-        assert!(after["message"].as_str().unwrap().contains("1 damaged line of memory.jsonl is left out"), "{after}");
+        assert!(after["message"].as_str().unwrap().contains("1 damaged line of memory.jsonl"), "{after}");
     }
     for words in [["show"], ["report"]] {
         let said = workplace.xrun(&[words[0], run.to_str().unwrap()]);
@@ -336,7 +336,7 @@ fn a_memory_jsonl_whose_lines_changed_places_is_refused() {
     lines.swap(0, 30);
     workplace.file("swapped.jsonl", &(lines.join("\n") + "\n"));
     let said = workplace.xrun(&["verdict", "swapped.jsonl"]);
-    assert!(said.code == 1 && said.err.contains("swapped.jsonl") && said.err.contains("not in the order"), "{said:?}");
+    assert!(said.code == 1 && said.err.contains("swapped.jsonl") && said.err.contains("process 0"), "{said:?}");
 }
 
 #[test]
@@ -346,12 +346,21 @@ fn a_wrong_command_line_is_2_and_a_wrong_file_1() {
     let mprof = trace("mprof_flat.dat");
     let mprof = mprof.to_str().unwrap();
     for (arguments, part) in [
+<<<<<<< HEAD
         (&["plain.csv", "--column", "rss"][..], "`rss` (found: step, rss_mb, note)"),
         (&["plain.csv", "--step-column", "Stp"], "`Stp` (found: step, rss_mb, note)"),
         (&["plain.csv", "--unit", "apples"], "`apples`"),
         (&[mprof, "--step-column", "time"], "--step-column"),
         (&["nothing_of_this_name"], "there is no run in results"),
         (&["nothing.csv"], "no such file, and"),
+=======
+        (&["plain.csv", "--column", "rss"][..], "no column is named `rss` (found: step, rss_mb, note)"),
+        (&["plain.csv", "--step-column", "Stp"], "no column is named `Stp` (found: step, rss_mb, note)"),
+        (&["plain.csv", "--unit", "apples"], "there is no unit `apples` (known are B, KB"),
+        (&[mprof, "--step-column", "time"], "this trace has its times"),
+        (&["nothing_of_this_name"], "--results"),
+        (&["nothing.csv"], "there is no such file, and"),
+>>>>>>> 23cb929cfc54d7876ec094392e93502b948dcdd5
     ] {
         let said = workplace.xrun(&[&["verdict"], arguments].concat());
         assert!(said.code == 2 && said.err.contains(part), "{said:?}");
@@ -399,7 +408,11 @@ fn what_is_no_regular_file_is_not_waited_for() {
         ["pipe.csv", "pipe.jsonl", "zero.csv", "/dev/null"].iter().copied().chain(runs.iter().map(String::as_str))
     {
         let said = workplace.xrun(&["verdict", path]);
+<<<<<<< HEAD
         assert_eq!(said.code, 1, "{path}: {said:?}");
+=======
+        assert!(said.code == 1 && said.err.contains("regular file"), "{path}: {said:?}");
+>>>>>>> 23cb929cfc54d7876ec094392e93502b948dcdd5
     }
 }
 
@@ -450,10 +463,7 @@ fn the_terminal_shows_what_moved_and_what_grows_first() {
         .filter(|word| word.ends_with("_mb"))
         .collect();
     assert_eq!(order, ["c_mb", "b_mb", "e_mb"], "{said:?}");
-    assert!(
-        said.out.contains("left out, at rest below 64 KiB or without a move: 2 series (--json has them)"),
-        "{said:?}"
-    );
+    assert!(said.out.contains("2 series; --json"), "{said:?}");
     let verdict: Value = serde_json::from_str(&workplace.xrun(&["verdict", "many.csv", "--json"]).out).unwrap();
     assert_eq!(verdict["series"].as_array().unwrap().len(), 5);
 

@@ -1,52 +1,53 @@
-//! Do two runs have the same numbers, line by line of metrics.jsonl?
+//! Line-by-line comparison of the `metrics.jsonl` of two runs.
 //!
-//! Files are streamed. Cap: [`SERIES_MAX`] names of numbers; of more, only whether they are the same is kept.
+//! Both files are streamed. Cap: [`SERIES_MAX`] series of numbers; beyond it only the counts of equal and different
+//! values are kept.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::format::MetricsLine;
 use super::read::{self, ReadError};
-use super::reproduction::{Difference, SeriesAgreement};
+use super::reproduction::{FirstDifference, SeriesAgreement};
 
-/// More numbers than tasks report.
+/// Maximum number of series with statistics of their own; more than any task reports.
 pub const SERIES_MAX: usize = 256;
 
-/// What came out of the comparison.
+/// Result of the comparison.
 #[derive(Clone, Debug, Default)]
 pub struct Comparison {
-    /// Lines that both have and that were compared.
+    /// Number of lines compared.
     pub lines_compared: u64,
-    /// Lines of the original.
+    /// Number of lines of the original.
     pub lines_original: u64,
-    /// Lines of the reproduction.
+    /// Number of lines of the reproduction.
     pub lines_reproduction: u64,
-    /// The newest step of a line that was compared; `None` where there was none.
+    /// Newest step of a compared line; `None` if no line was compared.
     pub last_step: Option<u64>,
-    /// Numbers that were compared.
+    /// Number of values compared.
     pub values_compared: u64,
-    /// Those of them that are not the same to the bit.
+    /// Number of values that differ in at least one bit.
     pub values_different: u64,
-    /// Where the two part first; `None` where they do not.
-    pub first_difference: Option<Difference>,
-    /// The lines are of different things: another step, another kind, another set of names. No line after it is compared.
-    pub parted: bool,
-    series: BTreeMap<String, Sums>,
+    /// First difference; `None` if all compared values are equal.
+    pub first_difference: Option<FirstDifference>,
+    /// The lines describe different things (another step, kind or set of names). No line after this one is compared.
+    pub diverged: bool,
+    series: BTreeMap<String, SeriesSums>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Sums {
+struct SeriesSums {
     values: u64,
     different: u64,
-    size: f64,
+    original: f64,
     difference: f64,
     largest: f64,
     largest_at: Option<u64>,
-    /// One of the two was measured and the other was not.
-    unequal: bool,
+    /// A value is present in one run and missing in the other.
+    missing_in_one: bool,
 }
 
-/// Compares all lines that both have; `last_step` leaves out what the reproduction did after it.
+/// Compares the lines that both runs have, in order.
 pub fn compare(original: &Path, reproduction: &Path) -> Result<Comparison, ReadError> {
     let mut comparison = Comparison::default();
     let (mut first, mut second) = (read::metrics(original)?, read::metrics(reproduction)?);
@@ -56,7 +57,7 @@ pub fn compare(original: &Path, reproduction: &Path) -> Result<Comparison, ReadE
         comparison.lines_reproduction += u64::from(b.is_some());
         match (a, b) {
             (None, None) => return Ok(comparison),
-            (Some(a), Some(b)) if !comparison.parted => comparison.add(&a, &b),
+            (Some(a), Some(b)) if !comparison.diverged => comparison.add(&a, &b),
             _ => {}
         }
     }
@@ -64,10 +65,10 @@ pub fn compare(original: &Path, reproduction: &Path) -> Result<Comparison, ReadE
 
 impl Comparison {
     fn add(&mut self, a: &MetricsLine, b: &MetricsLine) {
-        let (of_a, of_b) = (what(a), what(b));
-        if of_a != of_b {
-            self.parted = true;
-            self.differs(a.step().min(b.step()), "line", of_a, of_b);
+        let (key_a, key_b) = (line_key(a), line_key(b));
+        if key_a != key_b {
+            self.diverged = true;
+            self.differs(a.step().min(b.step()), "line", key_a, key_b);
             return;
         }
         self.lines_compared += 1;
@@ -91,10 +92,10 @@ impl Comparison {
         let sums = self.series.entry(name).or_default();
         sums.values += 1;
         sums.different += u64::from(!same);
-        sums.unequal |= a.is_some() != b.is_some();
+        sums.missing_in_one |= a.is_some() != b.is_some();
         let (Some(a), Some(b)) = (a, b) else { return };
         let difference = (a - b).abs();
-        sums.size += a.abs();
+        sums.original += a.abs();
         sums.difference += difference;
         if difference > sums.largest {
             (sums.largest, sums.largest_at) = (difference, Some(step));
@@ -103,21 +104,22 @@ impl Comparison {
 
     fn differs(&mut self, step: u64, value: &str, original: String, reproduction: String) {
         let value = value.to_owned();
-        self.first_difference.get_or_insert(Difference { step, value, original, reproduction });
+        self.first_difference.get_or_insert(FirstDifference { step, value, original, reproduction });
     }
 
-    /// Whether no bit differs.
+    /// Returns `true` if no bit differs.
     pub fn identical(&self) -> bool {
-        self.values_different == 0 && !self.parted
+        self.values_different == 0 && !self.diverged
     }
 
-    /// Whether each number's mean difference is at most this share of its mean size.
+    /// Returns `true` if the mean absolute difference of each series is at most `tolerance` times its mean absolute
+    /// value.
     pub fn within(&self, tolerance: f64) -> bool {
-        let near = |sums: &Sums| !sums.unequal && sums.difference <= tolerance * sums.size;
-        !self.parted && self.series.len() < SERIES_MAX && self.series.values().all(near)
+        let near = |sums: &SeriesSums| !sums.missing_in_one && sums.difference <= tolerance * sums.original;
+        !self.diverged && self.series.len() < SERIES_MAX && self.series.values().all(near)
     }
 
-    /// Each number by its name, the farthest first.
+    /// Statistics of each series, largest relative difference first.
     pub fn series(&self) -> Vec<SeriesAgreement> {
         let mut series: Vec<SeriesAgreement> = self.series.iter().map(|(name, sums)| agreement(name, sums)).collect();
         let rank = |one: &SeriesAgreement| one.share.unwrap_or(f64::INFINITY);
@@ -126,23 +128,23 @@ impl Comparison {
     }
 }
 
-fn agreement(name: &str, sums: &Sums) -> SeriesAgreement {
+fn agreement(name: &str, sums: &SeriesSums) -> SeriesAgreement {
     let mean = |sum: f64| sum / sums.values.max(1) as f64;
-    let share = if sums.difference == 0.0 { Some(0.0) } else { Some(sums.difference / sums.size) };
+    let relative = if sums.difference == 0.0 { Some(0.0) } else { Some(sums.difference / sums.original) };
     SeriesAgreement {
         name: name.to_owned(),
         values: sums.values,
         different: sums.different,
-        mean_size: mean(sums.size),
+        mean_size: mean(sums.original),
         mean_difference: mean(sums.difference),
-        share: share.filter(|share| share.is_finite() && !sums.unequal),
+        share: relative.filter(|relative| relative.is_finite() && !sums.missing_in_one),
         largest_difference: sums.largest,
         largest_at: sums.largest_at,
     }
 }
 
-/// What a line is of: two lines of the same have the same numbers in the same order.
-fn what(line: &MetricsLine) -> String {
+/// Key of a line: step, kind and names. Lines with equal keys have the same values in the same order.
+fn line_key(line: &MetricsLine) -> String {
     let names = |names: &mut dyn Iterator<Item = &String>| names.map(String::as_str).collect::<Vec<_>>().join(" ");
     match line {
         MetricsLine::Train { step, epoch, batch, values, .. } => {
@@ -157,14 +159,14 @@ fn what(line: &MetricsLine) -> String {
 fn values(line: &MetricsLine) -> Vec<(String, Option<f64>)> {
     match line {
         MetricsLine::Train { batch, loss, learning_rate, gradient_norm, gradient_norm_median, values, .. } => {
-            let of = |name: &str| format!("{name} of {batch} steps");
+            let series = |name: &str| format!("{name} of {batch} steps");
             let mut all = vec![
-                (of("loss"), Some(*loss)),
-                (of("learning_rate"), *learning_rate),
-                (of("gradient_norm"), *gradient_norm),
-                (of("gradient_norm_median"), *gradient_norm_median),
+                (series("loss"), Some(*loss)),
+                (series("learning_rate"), *learning_rate),
+                (series("gradient_norm"), *gradient_norm),
+                (series("gradient_norm_median"), *gradient_norm_median),
             ];
-            all.extend(values.iter().map(|(name, value)| (of(name), Some(*value))));
+            all.extend(values.iter().map(|(name, value)| (series(name), Some(*value))));
             all
         }
         MetricsLine::Validation { metrics, .. } => {
@@ -179,7 +181,7 @@ mod tests {
     use xrun_core::files::{layout, write};
 
     fn run(losses: &[f64]) -> tempfile::TempDir {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let line = |(at, loss): (usize, &f64)| {
             let line = MetricsLine::Train {
                 step: at as u64 + 1,
@@ -194,8 +196,8 @@ mod tests {
             serde_json::to_string(&line).unwrap() + "\n"
         };
         let text: String = losses.iter().enumerate().map(line).collect();
-        write::replace(&folder.path().join(layout::METRICS), text.as_bytes()).unwrap();
-        folder
+        write::replace(&directory.path().join(layout::METRICS), text.as_bytes()).unwrap();
+        directory
     }
 
     fn compared(a: &[f64], b: &[f64]) -> Comparison {
@@ -204,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_bit_of_one_number_is_seen_and_named() {
+    fn a_difference_in_the_last_bit_is_found() {
         let same = compared(&[1.0, 0.1], &[1.0, 0.1]);
         assert!(same.identical() && same.within(0.0) && same.first_difference.is_none());
         let near = compared(&[1.0, 0.1], &[1.0, 0.1_f64.next_up()]);
@@ -216,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tolerance_is_a_share_of_the_numbers_own_size() {
+    fn a_tolerance_is_relative_to_the_mean_size() {
         let off = compared(&[100.0, 300.0], &[101.0, 303.0]);
         assert!(off.within(0.0101) && !off.within(0.0099));
         let loss = &off.series()[0];
@@ -226,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn the_common_part_of_runs_of_two_lengths_is_compared() {
+    fn runs_of_different_length_are_compared_on_their_common_lines() {
         let shorter = compared(&[1.0, 2.0, 3.0], &[1.0, 2.0]);
         assert!(shorter.identical());
         assert_eq!((shorter.lines_compared, shorter.lines_original, shorter.lines_reproduction), (2, 3, 2));

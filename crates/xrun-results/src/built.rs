@@ -8,55 +8,55 @@ use super::format::Code;
 use super::git;
 use xrun_core::dataset::digest::{digest, digest_of_file};
 
-/// The facts of a build that only the package of the program knows.
+/// Facts about the build that only the package of the program knows.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Built {
-    /// The version of xrun.
+    /// Version of xrun.
     pub version: &'static str,
     /// SHA-256 of the sources.
     pub source_digest: &'static str,
-    /// The commit of the sources; empty without git.
+    /// Commit of the sources; empty without git.
     pub commit: &'static str,
-    /// Whether the sources differed from the commit: `true`, `false`, or empty without git.
+    /// `true` if the sources differed from the commit, `false` if not; empty without git.
     pub with_changes: &'static str,
-    /// The text of `Cargo.lock`.
+    /// Text of `Cargo.lock`.
     pub lock_file: &'static str,
-    /// Features that a result may depend on, and whether this build has them.
+    /// Features that may change a result, and whether this build has them.
     pub features: &'static [(&'static str, bool)],
 }
 
 static BUILT: OnceLock<Built> = OnceLock::new();
 
-/// Says how this program was built. The first call counts.
+/// Registers how this program was built. The first call wins.
 pub fn register(built: Built) {
     BUILT.get_or_init(|| built);
 }
 
-/// How this program was built; empty texts in a program that did not say.
+/// Returns the registered build; empty texts if the program registered none.
 pub fn built() -> Built {
     BUILT.get().copied().unwrap_or_default()
 }
 
-/// Identifies the versions of all libraries that this program was built with.
+/// SHA-256 of the lock file: identifies the versions of all libraries.
 pub fn lock_digest() -> String {
     digest(built().lock_file.as_bytes())
 }
 
-/// Whether kinds of other crates are in this program: their sources are unknown here.
+/// `true` if the program has kinds from other crates, whose sources are unknown here.
 static OTHER_KINDS: AtomicBool = AtomicBool::new(false);
 
-/// The digest of the program's own file. Of hundreds of megabytes, so only a run asks for it.
+/// SHA-256 of the program's own file. Hundreds of megabytes are hashed, so it is computed on demand.
 static PROGRAM: LazyLock<String> = LazyLock::new(|| {
     let own = std::env::current_exe().ok().and_then(|path| digest_of_file(&path).ok());
     own.unwrap_or_default()
 });
 
-/// Says that this program has kinds that are not xrun's own.
+/// Records that this program has kinds from other crates.
 pub fn has_other_kinds() {
     OTHER_KINDS.store(true, Relaxed);
 }
 
-/// Identifies the code that answers: xrun's sources, and the program as a whole where kinds of other crates are in it.
+/// Identifies the code: SHA-256 of xrun's sources, and of the whole program if it has kinds from other crates.
 pub fn code_digest() -> String {
     match OTHER_KINDS.load(Relaxed) {
         true => digest(format!("{} {}", built().source_digest, *PROGRAM).as_bytes()),
@@ -64,9 +64,9 @@ pub fn code_digest() -> String {
     }
 }
 
-/// The program that runs, and the checkout it is run in; with `patch` also what was changed there since its commit.
-pub fn code(folder: &Path, patch: bool) -> Code {
-    let state = git::state(folder, patch);
+/// The running program and the git checkout of `directory`; with `patch` also its uncommitted changes.
+pub fn code(directory: &Path, patch: bool) -> Code {
+    let state = git::state(directory, patch);
     let built = built();
     Code {
         xrun: built.version.to_owned(),

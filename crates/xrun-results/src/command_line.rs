@@ -1,15 +1,15 @@
-//! The command line of this process as records have it.
+//! The command line of this process, as it is recorded.
 
 use super::secrets;
 use xrun_core::{invocation, printable};
 
-/// The command line, one entry a word, without secrets.
+/// Arguments of this process, with secrets masked.
 pub fn command() -> Vec<String> {
     secrets::words(&std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect::<Vec<String>>())
 }
 
-/// Of a run that `--steps` or `--smoke` made short, the command without that, for a shell: what lies in its folder is the
-/// short experiment, and would give another short run.
+/// Shell command without `--steps` and `--smoke`; `None` if neither was given. The directory of a shortened run holds
+/// the shortened experiment, so rerunning that would be short again.
 pub fn command_of_the_whole(command: &[String]) -> Option<String> {
     let (mut words, mut short) = (Vec::new(), false);
     let mut rest = command.iter().skip(1);

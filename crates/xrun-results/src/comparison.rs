@@ -1,4 +1,4 @@
-//! What does `xrun compare --json` print: several runs side by side?
+//! Document printed by `xrun compare --json`.
 
 use std::collections::BTreeMap;
 
@@ -12,103 +12,103 @@ use super::loss::KindLoss;
 use super::verdict::Judgement;
 use xrun_core::task::metric::Better;
 
-/// Several runs side by side.
+/// Runs compared side by side.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Comparison {
     /// The version of this document's format.
     pub version: u32,
-    /// The runs, in the order in which they were named.
+    /// The runs, in the order of the command line.
     pub runs: Vec<ComparedRun>,
-    /// Keys of the resolved experiments that are not the same in all runs.
-    pub differences: Vec<Difference>,
-    /// Code, data, machine and device, where they are not the same.
-    pub surroundings: Vec<Difference>,
+    /// Keys of the resolved experiments whose values differ.
+    pub differences: Vec<KeyDifference>,
+    /// Differences in code, data, machine and device.
+    pub surroundings: Vec<KeyDifference>,
 }
 
-/// Something that is not the same in all runs.
+/// A key whose value is not the same in all runs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Difference {
+pub struct KeyDifference {
     /// A dotted key such as `cleanup.every_steps`, or a name such as `machine: processor`.
     pub key: String,
-    /// Of each run, in the order of `runs`; `null` where it has none.
+    /// Value of each run, in the order of `runs`; `null` if it has none.
     pub values: Vec<Option<Value>>,
 }
 
-/// One of the runs. What is not known is `null`.
+/// One compared run. Unknown values are `null`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ComparedRun {
     /// The experiment's name.
     pub experiment: String,
-    /// The run's id: the name of its folder.
+    /// The run's id: the name of its directory.
     pub run: String,
-    /// The run's folder, as it was named.
+    /// The run's directory, as it was named on the command line.
     pub path: String,
     /// `finished`, `running`, `killed`, `time limit`, …
     pub state: String,
-    /// Why it ended so.
+    /// Why the run ended.
     pub message: String,
-    /// RFC 3339, UTC.
+    /// Start time: RFC 3339, UTC.
     pub started: Option<String>,
-    /// What identifies experiment, data and program: see `fingerprint` in `manifest.json`.
+    /// SHA-256 that identifies experiment, data and program; see `fingerprint` in `manifest.json`.
     pub fingerprint: Option<String>,
-    /// Optimiser steps done.
+    /// Number of optimiser steps done.
     pub steps: Option<u64>,
-    /// Optimiser steps that were planned.
+    /// Number of optimiser steps planned.
     pub steps_planned: Option<u64>,
-    /// Seconds of work, without the pauses between processes.
+    /// Working time in seconds, without the pauses between processes.
     pub seconds: f64,
-    /// Steps a second within the training parts.
+    /// Steps per second of training alone.
     pub steps_per_second: Option<f64>,
-    /// Images, sequences or clips a second within the training parts.
+    /// Images, sequences or clips per second of training alone.
     pub items_per_second: Option<f64>,
-    /// The loss of each kind of step, most steps first.
+    /// Loss of each kind of step; the kind with the most steps first.
     pub losses: Vec<KindLoss>,
-    /// Each metric by its name.
+    /// Metrics by name.
     pub metrics: BTreeMap<String, ComparedMetric>,
-    /// The checkpoint with the best validation.
+    /// Checkpoint with the best validation.
     pub best: Option<Best>,
-    /// The highest that memory was.
+    /// Memory peaks.
     pub memory: MemorySummary,
     /// The verdict on memory.
     pub verdict: Option<Judgement>,
-    /// The buffer that explains the growth.
+    /// Buffer that explains the growth.
     pub growing_owner: Option<String>,
-    /// Of the heap, resident memory and the device.
-    pub growth: Vec<Growth>,
-    /// What of its files was not read, for people: numbers above are without it.
+    /// Growth of the heap, of RSS and of device memory.
+    pub growth: Vec<SeriesGrowth>,
+    /// Files or lines that could not be read; the numbers above do not include them.
     pub damage: Vec<String>,
 }
 
-/// A metric over the validations of a run, the one before training left out.
+/// A metric over all validations of a run except the one before training.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ComparedMetric {
-    /// After the last validation; `null` where there was none, or it could not be measured there.
+    /// Value of the last validation; `null` if there was none or it could not be measured.
     pub last: Option<f64>,
-    /// The least of all validations.
+    /// Minimum over all validations.
     pub lowest: Option<f64>,
-    /// The greatest of all validations.
+    /// Maximum over all validations.
     pub highest: Option<f64>,
-    /// `null` where the plan does not say it.
+    /// Direction in which the metric is better; `null` if the plan does not state it.
     pub better: Option<Better>,
-    /// The best of all validations; `null` where no way is better.
+    /// Best value of all validations; `null` if neither direction is better.
     pub best: Option<f64>,
 }
 
-/// How a kind of memory went, as in verdict.json.
+/// Growth of one kind of memory, from `verdict.json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Growth {
+pub struct SeriesGrowth {
     /// `heap`, `resident`, `device_in_use`, `device_reserved`.
     pub series: String,
-    /// What the series does.
+    /// Verdict on this series.
     pub verdict: Judgement,
-    /// Bytes over the floors.
+    /// Growth of the window minima, in bytes.
     pub growth: f64,
-    /// What a slope is by: steps; of a command whose steps are not known, milliseconds.
+    /// Unit of the slope's axis: steps, or milliseconds for a command without known steps.
     pub axis: Axis,
-    /// Bytes a step, and the ends of its interval.
+    /// Slope in bytes per unit of the axis.
     pub slope: Option<f64>,
-    /// The lower end of the slope's interval.
+    /// Lower end of the slope's confidence interval.
     pub slope_low: Option<f64>,
-    /// The upper end of the slope's interval.
+    /// Upper end of the slope's confidence interval.
     pub slope_high: Option<f64>,
 }

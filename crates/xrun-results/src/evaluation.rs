@@ -1,4 +1,4 @@
-//! What does `evaluation.json` hold: a checkpoint of a run that was validated once more, on its own data or on other data?
+//! Record `evaluation.json`: a checkpoint validated again, on the data of its run or on other data.
 
 use std::collections::BTreeMap;
 
@@ -7,45 +7,45 @@ use serde::{Deserialize, Serialize};
 
 use xrun_core::task::metric::{Interval, PlannedMetric};
 
-/// `evaluation.json`, in a folder of its own below the run's `evaluations`.
+/// `evaluation.json`, in a directory of its own below the run's `evaluations`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Evaluation {
     /// The version of this record's format.
     pub version: u32,
     /// The experiment's name.
     pub experiment: String,
-    /// The run's id: the name of its folder.
+    /// The run's id: the name of its directory.
     pub run: String,
-    /// The steps that the checkpoint had been trained for.
+    /// Number of steps for which the checkpoint had been trained.
     pub step: u64,
-    /// RFC 3339, UTC.
+    /// Start time: RFC 3339, UTC.
     pub started: String,
-    /// Seconds that it took.
+    /// Duration in seconds.
     pub seconds: f64,
-    /// The command as it was typed, one entry a word.
+    /// The command as it was typed, one argument per entry.
     pub command: Vec<String>,
-    /// What was otherwise than in the run, as `section.key=value`.
+    /// Values that differ from those of the run, as `section.key=value`.
     pub overrides: Vec<String>,
-    /// The device's kind and number, and its name.
+    /// Kind and index of the device, such as `cpu` or `cuda:0`.
     pub device: String,
-    /// What the device calls itself.
+    /// Name that the device reports.
     pub device_name: String,
-    /// SHA-256 of the sources of the program.
+    /// SHA-256 of the program's sources.
     pub source_digest: Option<String>,
-    /// Digest of each data set by name.
+    /// Digest of each data set, by name.
     pub data: BTreeMap<String, String>,
-    /// Whether it is the data that the run had.
+    /// `true` if the data is that of the run.
     pub same_data: bool,
-    /// What each metric is.
+    /// Description of each metric.
     pub planned: Vec<PlannedMetric>,
-    /// By name; `null` where it cannot be measured on this data.
+    /// Metrics by name; `null` if a metric cannot be measured on this data.
     pub metrics: BTreeMap<String, Option<f64>>,
-    /// Of metrics that are means over episodes.
+    /// 95 % intervals of the metrics that are means over episodes.
     pub intervals: BTreeMap<String, Interval>,
-    /// What the run itself measured after this step, where it validated then.
+    /// Metrics that the run itself measured after this step; empty if it did not validate then.
     pub in_training: BTreeMap<String, Option<f64>>,
-    /// The highest that heap in use was, in bytes.
+    /// Peak of the heap in use, in bytes.
     pub heap_peak: u64,
-    /// The highest that resident memory was, in bytes; `null` where the system does not tell.
+    /// Peak RSS in bytes; `null` if the system does not report it.
     pub resident_peak: Option<u64>,
 }

@@ -1,7 +1,7 @@
-//! How are the records of TensorBoard's event files checked? As TensorFlow frames them: a length, the check of its bytes, the
-//! record, the check of that.
+//! Checksum of the records of TensorBoard event files. TensorFlow's framing: length, checksum of the length, record,
+//! checksum of the record.
 
-/// CRC-32C, masked as TensorFlow does: a checksum of bytes that hold their own checksum would be weak.
+/// CRC-32C, masked as TensorFlow masks it: an unmasked checksum is weak for data that contain their own checksum.
 pub fn check(bytes: &[u8]) -> u32 {
     crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8)
 }
@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn checksums_are_those_of_the_standard() {
+    fn crc32c_agrees_with_rfc_3720() {
         // RFC 3720, B.4.
         assert_eq!(crc32c(&[0; 32]), 0x8a91_36aa);
         assert_eq!(crc32c(&[0xff; 32]), 0x62a8_ab43);
@@ -39,7 +39,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mask_is_tensorflows() {
+    fn checksums_are_masked_as_tensorflow_does() {
         assert_eq!(check(&[0; 32]), 0x8a91_36aa_u32.rotate_right(15).wrapping_add(0xa282_ead8));
         let ascending: Vec<u8> = (0..32).collect();
         assert_eq!(check(&ascending), 0x46dd_794e_u32.rotate_right(15).wrapping_add(0xa282_ead8));

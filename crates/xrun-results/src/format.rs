@@ -1,15 +1,15 @@
-//! Which records stand in a run directory, and which version is each?
+//! Records of a run directory and the version of their format.
 //!
-//! A reader accepts its own version and refuses a newer one by name. Sizes are integer bytes; what could not be
-//! measured is `null`, never 0. Each record has a schema in `schemas/`, generated from these types.
+//! A reader accepts its own version and rejects newer ones. Sizes are integer bytes; a value that could not be
+//! measured is `null`, never 0. Each record has a JSON Schema in `schemas/`, generated from these types.
 
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use super::demand::*;
 use super::loss::KindLoss;
-pub use super::need::*;
 pub use super::outcome::Outcome;
 use super::process::SlurmJob;
 pub use super::sample::*;
@@ -20,67 +20,67 @@ use xrun_core::bounded::planned::PlannedOwner;
 use xrun_core::task::metric::{Interval, PlannedMetric};
 use xrun_core::task::smaller::Smaller;
 
-/// The version of every record below. One number while the format is young.
+/// Version of every record below.
 pub const VERSION: u32 = 1;
 
-/// Characters of its command that a watched run has for a description.
+/// Maximum number of characters of the command in the description of a watched run.
 pub const DESCRIPTION_CHARACTERS_MAX: usize = 400;
 
-/// `manifest.json`: what ran, where, on what. Written at the start, and again by each resume.
+/// `manifest.json`: what ran, where and on which data. Written at the start and again by each resume.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Manifest {
     /// The version of this record's format.
     pub version: u32,
     /// The experiment's name.
     pub experiment: String,
-    /// What its author says that it is about; may be empty.
+    /// The author's description; may be empty.
     pub description: String,
-    /// The run's id: the name of its folder.
+    /// The run's id: the name of its directory.
     pub run: String,
-    /// SHA-256 over the resolved experiment without what changes no number, the data's digests, the code's version,
-    /// sources and lock file.
+    /// SHA-256 over the parts of the resolved experiment that affect numbers, the digests of the data, and the
+    /// version, sources and lock file of the code.
     pub fingerprint: String,
-    /// `experiment.seed`: all random numbers of the run follow from it.
+    /// `experiment.seed`: the source of all random numbers of the run.
     pub seed: u32,
-    /// The command as it was typed, one entry a word, with `***` for what looks like a secret.
+    /// The command as it was typed, one argument per entry, with `***` in place of secrets.
     pub command: Vec<String>,
-    /// The absolute folder that the command was called in.
+    /// Absolute path of the directory in which the command was called.
     pub working_directory: String,
-    /// RFC 3339, UTC.
+    /// Start time: RFC 3339, UTC.
     pub started: String,
-    /// Times of later resumes.
+    /// Times of the resumes: RFC 3339, UTC.
     pub resumed: Vec<String>,
-    /// The command of each of them, as it was typed, one entry a word.
+    /// Command of each resume, one argument per entry.
     pub resume_commands: Vec<Vec<String>>,
     /// The program that ran.
     pub code: Code,
-    /// The machine that it ran on.
+    /// The machine.
     pub host: Host,
-    /// Where its tensors were.
+    /// The device that held the tensors.
     pub device: Device,
-    /// Digest of each data set by name.
+    /// Digest of each data set, by name.
     pub data: BTreeMap<String, String>,
-    /// What was left out of the data, by reason.
+    /// Number of items of the data left out, by reason.
     pub data_skipped: BTreeMap<String, u64>,
-    /// What is smaller than the experiment asks, since the data is.
+    /// Settings that were lowered because the data is smaller than the experiment asks.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub smaller: Vec<Smaller>,
-    /// The Slurm job that began it; absent outside of Slurm.
+    /// Slurm job that started the run; absent outside Slurm.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slurm: Option<SlurmJob>,
-    /// Where each value of the experiment came from.
+    /// Origin of each value of the experiment.
     pub origins: BTreeMap<String, String>,
-    /// Of a command that `xrun watch` ran: what was asked for; absent of an experiment.
+    /// Settings of `xrun watch`; absent for an experiment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub watched: Option<Watched>,
-    /// The step after which the newest process was to stop (`--until`); absent where it was to do all steps.
+    /// Step after which the newest process was to stop (`--until`); absent if it was to do all steps.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<u64>,
 }
 
 impl Manifest {
-    /// The run that its checkpoints belong to. The name of its folder alone is not enough: two experiments that differ in
-    /// nothing but their names may begin in the same second.
+    /// Id of the run that its checkpoints refer to. The name of the directory is not enough: two experiments that
+    /// differ only in their names may start in the same second.
     pub fn whose(&self) -> String {
         format!("{}/{}", self.experiment, self.run)
     }
@@ -91,149 +91,150 @@ impl Manifest {
 pub struct Code {
     /// The version of xrun.
     pub xrun: String,
-    /// Of the working directory, if it is a git checkout.
+    /// Commit of the working directory, if it is a git checkout.
     pub git_commit: Option<String>,
-    /// The uncommitted changes, at most 1 MiB of them, with `***` for what looks like a secret.
+    /// Uncommitted changes, at most 1 MiB, with `***` in place of secrets.
     pub git_patch: Option<String>,
-    /// For people: what of the changes is not in the patch, and why; absent where all are, or none were asked for.
+    /// Changes that are not in the patch, and why, for people; absent if the patch is complete or was not requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub git_left_out: Option<String>,
-    /// Features that it was built with: `train`, `cuda`, `vulkan`.
+    /// Features of the build: `train`, `cuda`, `vulkan`.
     pub features: Vec<String>,
-    /// SHA-256 of the lock file that the program was built from.
+    /// SHA-256 of the lock file of the build.
     pub lock_digest: String,
-    /// SHA-256 of the sources that the program was built from.
+    /// SHA-256 of the sources of the build.
     pub source_digest: Option<String>,
-    /// The commit that the program was built from; `null` also when it was built without git.
+    /// Commit of the sources of the build; `null` also if it was built without git.
     pub built_commit: Option<String>,
-    /// Whether the sources differed from that commit.
+    /// `true` if the sources differed from that commit.
     pub built_with_changes: Option<bool>,
 }
 
 /// The machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Host {
-    /// The name that the machine gives itself.
+    /// Host name.
     pub name: String,
-    /// The system and the version of its kernel, such as `linux 6.8.0`.
+    /// Operating system and version of its kernel, such as `linux 6.8.0`.
     pub system: String,
-    /// The processor's model, as the system names it.
+    /// Model of the processor.
     pub processor: String,
-    /// What of it decides how sums are rounded, such as `fma avx2 avx512f`.
+    /// Instruction sets that affect how sums are rounded, such as `fma avx2 avx512f`.
     pub instruction_sets: String,
-    /// Threads that the process may use at once.
+    /// Number of threads that the process may run at once.
     pub cores: u64,
-    /// Bytes of memory of the whole machine; `null` where the system does not tell.
+    /// Memory of the whole machine in bytes; `null` if the system does not report it.
     pub memory: Option<u64>,
-    /// The container's limit, when there is one.
+    /// Memory limit of the container in bytes; `null` if there is none.
     pub memory_limit: Option<u64>,
 }
 
-/// Where tensors live.
+/// The device of the tensors.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Device {
-    /// `cpu`, `cuda:0`, …, as chosen.
+    /// Chosen device: `cpu`, `cuda:0`, …
     pub chosen: String,
-    /// Why, when the file said `auto`.
+    /// Reason for the choice if the file said `auto`.
     pub because: String,
-    /// What the device calls itself: the processor's model, the GPU's name.
+    /// Name that the device reports: the model of the processor or of the GPU.
     pub name: String,
-    /// The version of the GPU's driver; `null` on the CPU.
+    /// Version of the GPU driver; `null` on the CPU.
     pub driver: Option<String>,
-    /// Bytes of the device's own memory; `null` where it has none, or does not tell.
+    /// Memory of the device in bytes; `null` if it has none of its own or does not report it.
     pub memory: Option<u64>,
-    /// NVIDIA's, as `9.0`; `null` on other devices.
+    /// NVIDIA compute capability, such as `9.0`; `null` on other devices.
     pub compute_capability: Option<String>,
-    /// How 32-bit floats are multiplied: `float32`, or `tf32` where the device may round them to ten bits of mantissa.
+    /// Precision of 32-bit matrix products: `float32`, or `tf32` if the device may round inputs to ten bits of
+    /// mantissa.
     pub float32_products: Option<String>,
-    /// The version of the LLVM that made CUDA's kernels; `null` on other devices.
+    /// Version of the LLVM that compiled the CUDA kernels; `null` on other devices.
     pub llvm: Option<String>,
-    /// The kernels of fused operations on the CPU, `fused` or `plain`; `null` on other devices.
+    /// Kernels of fused operations on the CPU, `fused` or `plain`; `null` on other devices.
     pub cpu_kernels: Option<String>,
 }
 
-/// `plan.json`: what was to happen, and who may hold how much.
+/// `plan.json`: the planned work and the cap of every buffer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PlanFile {
     /// The version of this record's format.
     pub version: u32,
-    /// Epochs that the experiment asks for; `training.max_steps` may end the run before.
+    /// Number of epochs; `training.max_steps` may end the run earlier.
     pub epochs: u64,
-    /// Optimiser steps in an epoch.
+    /// Number of optimiser steps in an epoch.
     pub steps_per_epoch: u64,
-    /// 0 where nobody knows, as of a command.
+    /// Number of optimiser steps; 0 if unknown, as for a command.
     pub steps: u64,
-    /// Validations in all, that of the untrained model included.
+    /// Number of validations, including the one before training.
     pub validations: u64,
-    /// Parameters of the model: how many numbers.
+    /// Number of parameters of the model.
     pub parameters: u64,
-    /// Of them, those that have a gradient and an optimiser's state, in the phase that has most of them; `null` for all.
+    /// Number of trainable parameters in the phase that has the most of them; `null` if all are trainable.
     pub trained_parameters: Option<u64>,
     /// Every buffer of the run, sorted by name.
     pub owners: Vec<PlannedOwner>,
-    /// The validation metrics that the pipeline may report, in the order in which they are shown.
+    /// Validation metrics that the pipeline may report, in display order.
     pub metrics: Vec<PlannedMetric>,
-    /// The one by which a checkpoint is best; `null` where there is none.
+    /// Metric that selects the best checkpoint; `null` if there is none.
     pub best_by: Option<String>,
-    /// What the pictures of a validation show, for people.
+    /// Legend of the images of a validation, for people.
     pub pictures: String,
-    /// Values of a training step whose numbers say which stage of the training it is in, such as a round and a local epoch;
-    /// memory is shown by stage.
+    /// Names of step values that identify the stage of the training, such as a round and a local epoch; memory is
+    /// reported by stage.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stages: Vec<String>,
-    /// What memory the run was expected to need; `null` where nothing was measured before it.
+    /// Memory forecast; `null` if nothing was measured before the run.
     pub forecast: Option<Forecast>,
-    /// What is smaller than the experiment asks, since the data is.
+    /// Settings that were lowered because the data is smaller than the experiment asks.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub smaller: Vec<Smaller>,
 }
 
-/// A line of `metrics.jsonl`. No clock is in it: the same experiment gives the same bytes on the same machine.
+/// A line of `metrics.jsonl`. It has no clock, so the same experiment gives the same bytes on the same machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum MetricsLine {
     /// A training step.
     Train {
-        /// From 1.
+        /// Number of the step, from 1.
         step: u64,
-        /// From 1.
+        /// Number of the epoch, from 1.
         epoch: u64,
-        /// What kind of step it was.
+        /// Kind of the step.
         batch: String,
-        /// The loss that was minimised.
+        /// Loss that was minimised.
         loss: f64,
-        /// `null` where a watched command does not tell it.
+        /// Learning rate; `null` if a watched command does not report it.
         learning_rate: Option<f64>,
-        /// The norm over all gradients before clipping; `null` where it was not computed.
+        /// Norm over all gradients before clipping; `null` if it was not computed.
         gradient_norm: Option<f64>,
-        /// Median over `limits.gradient_norm_window` steps.
+        /// Median of the norm over `limits.gradient_norm_window` steps.
         gradient_norm_median: Option<f64>,
-        /// Parts of the loss and other numbers of the step, by name.
+        /// Components of the loss and other numbers of the step, by name.
         values: BTreeMap<String, f64>,
     },
     /// A validation.
     Validation {
-        /// Steps done before it; 0 is the untrained model.
+        /// Number of steps done before it; 0 is the untrained model.
         step: u64,
-        /// The epoch of that step; 0 for the untrained model.
+        /// Epoch of that step; 0 for the untrained model.
         epoch: u64,
-        /// Each metric by its name; `null` where it cannot be measured on this data.
+        /// Metrics by name; `null` if a metric cannot be measured on this data.
         metrics: BTreeMap<String, Option<f64>>,
-        /// Of those metrics that are means over episodes; left out where there are none.
+        /// 95 % intervals of the metrics that are means over episodes; absent if there are none.
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
         intervals: BTreeMap<String, Interval>,
     },
 }
 
 impl PlanFile {
-    /// How many steps there will be, where that is known.
+    /// Number of planned steps, if known.
     pub fn steps_known(&self) -> Option<u64> {
         Some(self.steps).filter(|steps| *steps > 0)
     }
 }
 
 impl MetricsLine {
-    /// The step that the line is of; of a validation, the steps done before it.
+    /// Step of the line; for a validation, the number of steps done before it.
     pub fn step(&self) -> u64 {
         match self {
             Self::Train { step, .. } | Self::Validation { step, .. } => *step,
@@ -241,140 +242,139 @@ impl MetricsLine {
     }
 }
 
-/// `summary.json`: how the run ended and what came out.
+/// `summary.json`: how the run ended and its results.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Summary {
     /// The version of this record's format.
     pub version: u32,
     /// The experiment's name.
     pub experiment: String,
-    /// The run's id: the name of its folder.
+    /// The run's id: the name of its directory.
     pub run: String,
-    /// How the run ended.
+    /// Outcome of the run.
     pub outcome: Outcome,
-    /// The data could not be used: when they are mended they are other data, and this run is not resumed with them.
+    /// The data could not be used. Corrected data are other data, so this run cannot be resumed with them.
     pub of_data: bool,
-    /// For people: why it ended.
+    /// Why the run ended, for people.
     pub message: String,
-    /// The code that the process exited with.
+    /// Exit status of the process.
     pub exit_code: u8,
-    /// When it ended: RFC 3339, UTC.
+    /// End time: RFC 3339, UTC.
     pub finished: String,
-    /// Seconds of all processes that worked on it, without the pauses between them.
+    /// Working time of all processes in seconds, without the pauses between them.
     pub seconds: f64,
-    /// Optimiser steps done, those before a resume included.
+    /// Number of optimiser steps done, including those before a resume.
     pub steps: u64,
-    /// Optimiser steps that were planned; 0 where nobody knew.
+    /// Number of optimiser steps planned; 0 if unknown.
     pub steps_planned: u64,
-    /// Steps done over the steps of an epoch: 2.5 is halfway through the third.
+    /// Number of steps done divided by the steps per epoch: 2.5 is halfway through the third epoch.
     pub epochs: f64,
-    /// Steps a second within the training parts.
+    /// Steps per second of training alone; `null` if there were none.
     pub steps_per_second: Option<f64>,
-    /// Images, sequences or clips a second within the training parts; `null` where there were none.
+    /// Images, sequences or clips per second of training alone; `null` if there were none.
     pub items_per_second: Option<f64>,
-    /// Of the first step and of the last one, whatever kinds of steps they were: not to be compared.
+    /// Loss of the first step, whatever its kind; not comparable with `loss_last`.
     pub loss_first: Option<f64>,
-    /// The loss of the last step; `null` where there was none.
+    /// Loss of the last step, whatever its kind; `null` if there was none.
     pub loss_last: Option<f64>,
     /// The loss of each kind of step.
     pub losses: Vec<KindLoss>,
-    /// The validation before the first step.
+    /// Metrics of the validation before the first step.
     pub metrics_first: BTreeMap<String, Option<f64>>,
-    /// The last validation after a step; empty where there was none.
+    /// Metrics of the last validation after a step; empty if there was none.
     pub metrics_last: BTreeMap<String, Option<f64>>,
-    /// Its 95 % intervals, of those metrics that are means over episodes.
+    /// 95 % intervals of those of the last metrics that are means over episodes.
     pub intervals_last: BTreeMap<String, Interval>,
-    /// The checkpoint with the best validation; `null` where there is none.
+    /// Checkpoint with the best validation; `null` if there is none.
     pub best: Option<Best>,
-    /// The step of the best checkpoint, where later ones were removed for it to be the newest.
+    /// Step of the best checkpoint if later ones were removed to make it the newest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restored: Option<u64>,
-    /// The highest that memory was.
+    /// Memory peaks.
     pub memory: MemorySummary,
-    /// What each part of this process needed.
+    /// Memory demand of each part of this process.
     pub demand: Demand,
-    /// The forecast beside what came of it; empty where there was no forecast.
+    /// Forecast and measured memory; empty without a forecast.
     pub plan_and_actual: Vec<PlannedAndActual>,
-    /// Planned cap and highest level of each owner, side by side.
+    /// Cap and peak of each owner.
     pub owners: Vec<OwnerSummary>,
-    /// Time by part of the loop, longest first.
+    /// Time of each part of the loop, longest first.
     pub phases: Vec<PhaseSummary>,
-    /// What the task counted, such as hits of a cache, by name.
+    /// Counters of the task by name, such as cache hits.
     pub counters: BTreeMap<String, u64>,
 }
 
-/// Peaks over all samples of all processes of the run, in bytes; the rest is of the newest process.
+/// Peaks over all samples of all processes of the run, in bytes; everything else is from the newest process.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct MemorySummary {
-    /// The highest that heap in use was.
+    /// Peak of the heap in use.
     pub heap_peak: u64,
     /// Heap in use at the last sample.
     pub heap_at_end: u64,
-    /// The highest that resident memory was; `null` where the system does not tell.
+    /// Peak RSS; `null` if the system does not report it.
     pub resident_peak: Option<u64>,
-    /// The highest that live tensors on the device took; `null` where there is no pool to ask.
+    /// Peak of the live tensors on the device; `null` if it has no memory pool.
     pub device_in_use_peak: Option<u64>,
-    /// The highest that the pool had taken from the driver; `null` where there is no pool to ask.
+    /// Peak of the pool's memory reserved from the driver; `null` if there is no pool.
     pub device_reserved_peak: Option<u64>,
-    /// Percent of the time in which the GPU ran kernels of anybody, the mean of the samples that have it; absent where none
-    /// has.
+    /// Mean GPU utilisation in percent over the samples that have it (kernels of all processes); absent if none has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu_utilisation_mean: Option<f64>,
-    /// Watts that the GPU took, in the same way.
+    /// Mean GPU power in watts over the samples that have it; absent if none has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu_power_mean: Option<f64>,
-    /// Samples of memory that were taken.
+    /// Number of memory samples.
     pub samples: u64,
-    /// All that the samples cost, and its share of the time of the steps.
+    /// Time spent on sampling, in seconds.
     pub trace_seconds: f64,
-    /// That time over the time of the training parts; `null` where there were none.
+    /// `trace_seconds` as a fraction of the training time; `null` if there was none.
     pub trace_share: Option<f64>,
 }
 
-/// One owner: what it might hold and what it came to hold.
+/// Cap and peak of one owner.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct OwnerSummary {
     /// The owner's name in the ledger.
     pub name: String,
-    /// What happens when it is full.
+    /// Policy at the cap.
     pub policy: Policy,
-    /// The most items that it was allowed.
+    /// Maximum number of items allowed.
     pub cap_items: u64,
-    /// The most bytes that it was allowed.
+    /// Maximum number of bytes allowed.
     pub cap_bytes: u64,
-    /// The most items that it held.
+    /// Peak number of items.
     pub peak_items: u64,
-    /// The most bytes that it held.
+    /// Peak number of bytes.
     pub peak_bytes: u64,
 }
 
-/// One part of the loop.
+/// Time of one part of the loop.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PhaseSummary {
-    /// Such as `forward`, `validation` or `cleanup`.
+    /// Name, such as `forward`, `validation` or `cleanup`.
     pub name: String,
-    /// How often it was entered.
+    /// Number of times it was entered.
     pub count: u64,
-    /// Seconds in all.
+    /// Total time in seconds.
     pub seconds: f64,
-    /// Seconds of the longest time.
+    /// Longest time in seconds.
     pub longest: f64,
 }
 
-/// `pictures/index.json`: what there is to be seen of the last validation.
+/// `pictures/index.json`: images of the last validation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Pictures {
     /// The version of this record's format.
     pub version: u32,
-    /// One for each file, in the order in which they are shown.
+    /// One entry per file, in display order.
     pub pictures: Vec<PictureEntry>,
 }
 
-/// An entry of `pictures/index.json`: a picture of the last validation.
+/// An entry of `pictures/index.json`: an image of the last validation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PictureEntry {
-    /// In the same folder.
+    /// File name in the same directory.
     pub file: String,
-    /// What is to be seen.
+    /// Description of the image.
     pub caption: String,
 }

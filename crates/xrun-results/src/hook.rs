@@ -1,4 +1,4 @@
-//! What is a hook told, on its standard input?
+//! Document that a hook reads from stdin.
 
 use std::collections::BTreeMap;
 
@@ -8,13 +8,13 @@ use serde::{Deserialize, Serialize};
 use super::format::{Best, Outcome};
 use super::verdict::Judgement;
 
-/// Which hook it is.
+/// Name of a hook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum HookName {
-    /// The run ended, however it did.
+    /// The run ended, with any outcome.
     OnEnd,
-    /// Memory was found to be growing, once a run.
+    /// Memory was found to be growing; called once per run.
     OnGrowing,
     /// A memory limit ended the run.
     OnLimit,
@@ -23,7 +23,7 @@ pub enum HookName {
 }
 
 impl HookName {
-    /// The key in the file.
+    /// Key in the experiment file.
     pub fn key(self) -> &'static str {
         match self {
             Self::OnEnd => "on_end",
@@ -34,54 +34,54 @@ impl HookName {
     }
 }
 
-/// The document that a hook reads.
+/// Document that a hook reads from stdin.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct HookDocument {
     /// The version of this document's format.
     pub version: u32,
-    /// The hook that is called.
+    /// Hook that is called.
     pub hook: HookName,
     /// The experiment's name.
     pub experiment: String,
-    /// The run's id: the name of its folder.
+    /// The run's id: the name of its directory.
     pub run: String,
-    /// The run's folder, absolute.
+    /// Absolute path of the run's directory.
     pub folder: String,
-    /// The machine.
+    /// Host name.
     pub host: String,
-    /// RFC 3339, UTC.
+    /// Time of the call: RFC 3339, UTC.
     pub time: String,
-    /// Steps done, and planned.
+    /// Number of optimiser steps done.
     pub step: u64,
-    /// 0 where nobody knows.
+    /// Number of optimiser steps planned; 0 if unknown.
     pub steps_planned: u64,
-    /// `null` while the run goes on.
+    /// Outcome; `null` while the run is running.
     pub outcome: Option<Outcome>,
-    /// What the process will exit with; `null` while the run goes on.
+    /// Exit status of the process; `null` while the run is running.
     pub exit_code: Option<u8>,
-    /// A sentence for people: why it ended, or what grows.
+    /// Why the run ended, or what grows, for people.
     pub message: String,
-    /// Seconds of work, without the pauses between processes; `null` while the run goes on.
+    /// Working time in seconds, without the pauses between processes; `null` while the run is running.
     pub seconds: Option<f64>,
     /// The verdict on memory; `null` where there is none.
     pub verdict: Option<HookVerdict>,
-    /// The last validation after a step, by metric; empty where there was none.
+    /// Metrics of the last validation after a step; empty if there was none.
     pub metrics_last: BTreeMap<String, Option<f64>>,
-    /// The checkpoint with the best validation; `null` where there is none.
+    /// Checkpoint with the best validation; `null` if there is none.
     pub best: Option<Best>,
-    /// Absolute; `null` where no memory limit ended the run.
+    /// Absolute path; `null` if no memory limit ended the run.
     pub post_mortem: Option<String>,
-    /// Absolute; `null` where there is none yet.
+    /// Absolute path; `null` if there is no report yet.
     pub report: Option<String>,
 }
 
-/// The most important of `verdict.json`.
+/// Main fields of `verdict.json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct HookVerdict {
     /// The verdict in a word.
     pub verdict: Judgement,
-    /// The verdict in a sentence for people.
+    /// The verdict as a sentence, for people.
     pub message: String,
-    /// Who holds what grows, where that is known.
+    /// Owner of the growth, if known.
     pub owner: Option<String>,
 }

@@ -1,7 +1,7 @@
-//! Which runs are there, in which state, and which one is meant by a few letters?
+//! Index of the runs below a results directory: listing, state, and lookup by name.
 //!
-//! `results/<experiment>/<run>/`. Run ids begin with the time (`2026-11-21T07-14-35_a3f20b`), so their order is the order
-//! of the runs; a folder with another name goes by the time of its last change.
+//! Layout: `results/<experiment>/<run>/`. Run ids begin with the time (`2026-11-21T07-14-35_a3f20b`), so they sort by
+//! age; a directory with another name is sorted by its modification time.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
@@ -21,30 +21,30 @@ use xrun_core::files::{file, layout};
 use xrun_core::printable;
 use xrun_core::problem::nearest;
 
-/// Only the newest runs are looked at: nobody reads a longer table, and a folder may hold anything.
+/// Maximum number of runs listed, the newest first.
 pub const RUNS_MAX: usize = 10_000;
 
-/// Of `2026-11-21T07-14-35`, with which a run id begins.
+/// Length of `2026-11-21T07-14-35`, the beginning of a run id.
 const SECOND_CHARACTERS: usize = 19;
 
-/// The most that is read from the end of a file of a run that has no summary yet.
+/// Maximum number of bytes read from the end of a file of a run without a summary.
 const TAIL_BYTES_MAX: u64 = 64 * 1024;
 
-/// Where a run stands.
+/// State of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RunState {
     /// A process holds the directory's lock.
     Running,
-    /// There is a summary, which says how.
+    /// The run has a summary, with this outcome.
     Ended(Outcome),
-    /// Nobody holds the lock and there is no summary: the process was killed, or the machine went down.
+    /// No process holds the lock and there is no summary: the process was killed or the machine went down.
     Killed,
-    /// The manifest or the summary is missing or damaged, or without a summary the end of what was written; says which.
+    /// The manifest, the summary, or the end of another record is missing or damaged; with the reason.
     Unreadable(String),
 }
 
 impl RunState {
-    /// For people: `running`, `time limit`, `killed`.
+    /// The state as it is displayed: `running`, `time limit`, `killed`.
     pub fn words(&self) -> &'static str {
         match self {
             Self::Running => "running",
@@ -55,129 +55,134 @@ impl RunState {
     }
 }
 
-/// A run and what its files say in short.
+/// Facts about a run, from its files.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry {
-    /// The run's folder.
+    /// The run's directory.
     pub path: PathBuf,
-    /// The names of the folders.
+    /// Name of the experiment's directory.
     pub experiment: String,
-    /// The run's id.
+    /// Name of the run's directory.
     pub run: String,
-    /// Where it stands.
+    /// State of the run.
     pub state: RunState,
-    /// RFC 3339, UTC; `None` when the manifest does not read.
+    /// Start time (RFC 3339, UTC); `None` if the manifest cannot be read.
     pub started: Option<String>,
-    /// How it ended; `None` while it goes on, after a kill, and where the summary does not read.
+    /// Summary; `None` while the run is running, after a kill, and if it cannot be read.
     pub summary: Option<Summary>,
-    /// Optimiser steps that were planned; `None` where nobody knows, or the records do not read.
+    /// Number of optimiser steps planned; `None` if unknown or unreadable.
     pub steps_planned: Option<u64>,
-    /// Of the summary or, without one, of the last lines of the metrics.
+    /// Last step, from the summary or from the last lines of the metrics.
     pub last_step: Option<u64>,
-    /// The moving average of the kind that most steps were of, and that kind where there are several; of a run without a
-    /// summary from the last lines of its metrics.
+    /// Kind of step and moving average of its loss, for the kind with the most steps; the kind is empty if there is
+    /// only one. Without a summary it is computed from the last lines of the metrics.
     pub loss: Option<(String, f64)>,
-    /// Resident memory in bytes, of the summary or of the last lines of the trace.
+    /// Peak RSS in bytes, from the summary or from the last lines of the trace.
     pub resident_peak: Option<u64>,
-    /// The best validation after a step, of the summary or of what was written so far.
+    /// Best validation after a step, from the summary or from what was written so far.
     pub best: Option<Best>,
 }
 
-/// A folder that may be a run; ordered by time.
+/// A directory that may be a run; ordered by time.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Place {
+struct RunLocation {
     time: String,
-    /// When its folder was made, which tells runs of one second apart; `None` where the file system does not say.
-    made: Option<SystemTime>,
+    /// Creation time, which orders runs of the same second; `None` if the file system does not record it.
+    created: Option<SystemTime>,
     run: String,
     experiment: String,
     path: PathBuf,
 }
 
-impl Place {
+impl RunLocation {
     fn name(&self) -> String {
         format!("{}/{}", self.experiment, self.run)
     }
 }
 
-/// All runs, newest first; of more than [`RUNS_MAX`] the newest.
+/// All runs, newest first, at most [`RUNS_MAX`].
 pub fn runs(results: &Path) -> Vec<Entry> {
     newest_first(results, None).collect()
 }
 
-/// The same one by one, and perhaps of one experiment: the files of a run are read when it is asked for.
+/// Iterates over the runs, newest first, optionally of one experiment. The files of a run are read on demand.
 pub fn newest_first(results: &Path, experiment: Option<&str>) -> impl ExactSizeIterator<Item = Entry> {
-    let mut places = places(results);
-    places.retain(|place| experiment.is_none_or(|name| name == place.experiment));
-    places.into_iter().rev().map(|place| entry_of(place.path, place.experiment, place.run))
+    let mut directories = run_directories(results);
+    directories.retain(|directory| experiment.is_none_or(|name| name == directory.experiment));
+    directories.into_iter().rev().map(|directory| read_entry(directory.path, directory.experiment, directory.run))
 }
 
-/// The folders of all runs below the results, newest first: their times and paths. Nothing in them is read.
+/// Times and directories of all runs, newest first. No file is read.
 pub fn folders_newest_first(results: &Path) -> impl Iterator<Item = (String, PathBuf)> {
-    places(results).into_iter().rev().map(|place| (place.time, place.path))
+    run_directories(results).into_iter().rev().map(|directory| (directory.time, directory.path))
 }
 
-/// One run by its directory.
+/// Reads one run by its directory.
 pub fn entry(run: &Path) -> Entry {
     let absolute = std::path::absolute(run).unwrap_or_else(|_| run.to_path_buf());
     let name = |path: Option<&Path>| {
         path.and_then(Path::file_name).map_or(String::new(), |name| name.to_string_lossy().into_owned())
     };
-    entry_of(run.to_path_buf(), name(absolute.parent()), name(Some(&absolute)))
+    read_entry(run.to_path_buf(), name(absolute.parent()), name(Some(&absolute)))
 }
 
-/// The directory that `text` means: a path to a run, `experiment/run`, the beginning of a run id or what stands
-/// behind its `_`, `latest`, `latest~2` (the second before it), `experiment/latest`, or an experiment's name, which means
-/// its newest run.
+/// Finds the directory of the run called `text`: a path, `experiment/run`, the beginning of a run id or the part
+/// after its `_`, `latest`, `latest~2` (the second before it), `experiment/latest`, or an experiment's name (its
+/// newest run).
 pub fn find(results: &Path, text: &str) -> Result<PathBuf, IndexError> {
     let as_path = Path::new(text);
     if is_run(as_path) {
         return Ok(as_path.to_path_buf());
     }
     let text = text.trim_end_matches('/');
-    if let Some(apart) = apart(results, text) {
-        return Ok(apart);
+    if let Some(path) = find_elsewhere(results, text) {
+        return Ok(path);
     }
-    let places = places(results);
-    if places.is_empty() {
+    let directories = run_directories(results);
+    if directories.is_empty() {
         return Err(IndexError::Empty { results: results.to_path_buf() });
     }
     let (experiment, run) = text.rsplit_once('/').map_or((None, text), |(experiment, run)| (Some(experiment), run));
-    let of_experiment: Vec<&Place> =
-        places.iter().filter(|place| experiment.is_none_or(|name| name == place.experiment)).collect();
-    if let Some(back) = steps_back(run)
-        && !of_experiment.is_empty()
+    let in_experiment: Vec<&RunLocation> =
+        directories.iter().filter(|directory| experiment.is_none_or(|name| name == directory.experiment)).collect();
+    if let Some(steps) = steps_back(run)
+        && !in_experiment.is_empty()
     {
-        return match of_experiment.iter().rev().nth(back) {
-            Some(place) => Ok(place.path.clone()),
-            None => Err(IndexError::TooFarBack { text: printable::line(text, 200), count: of_experiment.len() }),
+        return match in_experiment.iter().rev().nth(steps) {
+            Some(directory) => Ok(directory.path.clone()),
+            None => Err(IndexError::TooFarBack { text: printable::line(text, 200), count: in_experiment.len() }),
         };
     }
-    let exact: Vec<&Place> = of_experiment.iter().copied().filter(|place| place.run == run).collect();
+    let exact: Vec<&RunLocation> = in_experiment.iter().copied().filter(|directory| directory.run == run).collect();
     if exact.is_empty()
-        && let Some(newest) = places.iter().rev().find(|place| place.experiment == text)
+        && let Some(newest) = directories.iter().rev().find(|directory| directory.experiment == text)
     {
         return Ok(newest.path.clone());
     }
-    let alike = || {
-        let ends = |place: &Place| place.run.rsplit_once('_').is_some_and(|(_, hash)| hash == run);
-        of_experiment.iter().copied().filter(|place| place.run.starts_with(run) || ends(place)).collect()
+    let partial = || {
+        let ends_with_hash =
+            |directory: &RunLocation| directory.run.rsplit_once('_').is_some_and(|(_, hash)| hash == run);
+        in_experiment
+            .iter()
+            .copied()
+            .filter(|directory| directory.run.starts_with(run) || ends_with_hash(directory))
+            .collect()
     };
-    let found = if run.is_empty() || !exact.is_empty() { exact } else { alike() };
+    let found = if run.is_empty() || !exact.is_empty() { exact } else { partial() };
     match found.as_slice() {
-        [place] => Ok(place.path.clone()),
-        [] => Err(not_found(&places, text)),
+        [directory] => Ok(directory.path.clone()),
+        [] => Err(not_found(&directories, text)),
         _ => Err(IndexError::Ambiguous { text: printable::line(text, 200), candidates: candidates(&found) }),
     }
 }
 
-/// A run that is not among those of its experiment: `reference/experiment`, `experiment/reproductions/run` (or without
-/// the word between), `experiment/sweeps/sweep/points/0001-1`.
-fn apart(results: &Path, text: &str) -> Option<PathBuf> {
+/// Finds a run that is not in its experiment's own directory: `reference/experiment`, `experiment/reproductions/run`
+/// (or `experiment/run`), `experiment/sweeps/sweep/points/0001-1`.
+fn find_elsewhere(results: &Path, text: &str) -> Option<PathBuf> {
     let path = results.join(text);
     let in_name = text.matches('/').count() > 1 || text.starts_with(&format!("{}/", layout::REFERENCE));
     if in_name && is_run(&path) {
-        // Not through a `latest` that may mean another one soon.
+        // Resolved now, because `latest` may soon be another run.
         return Some(std::fs::canonicalize(&path).unwrap_or(path));
     }
     let (experiment, run) = text.split_once('/').filter(|(_, run)| steps_back(run).is_none())?;
@@ -185,37 +190,37 @@ fn apart(results: &Path, text: &str) -> Option<PathBuf> {
     (!run.is_empty() && is_run(&reproduction)).then_some(reproduction)
 }
 
-/// 0 for `latest`, 2 for `latest~2`.
+/// Parses `latest` as 0 and `latest~2` as 2.
 fn steps_back(run: &str) -> Option<usize> {
     match run.strip_prefix(layout::LATEST)? {
         "" => Some(0),
-        back => back.strip_prefix('~')?.parse().ok(),
+        steps => steps.strip_prefix('~')?.parse().ok(),
     }
 }
 
-fn not_found(places: &[Place], text: &str) -> IndexError {
-    let names: Vec<String> = places.iter().rev().map(Place::name).collect();
-    let experiments = places.iter().map(|place| place.experiment.as_str());
+fn not_found(directories: &[RunLocation], text: &str) -> IndexError {
+    let names: Vec<String> = directories.iter().rev().map(RunLocation::name).collect();
+    let experiments = directories.iter().map(|directory| directory.experiment.as_str());
     let suggestion = match nearest(text.split('/').next().unwrap_or(text), experiments) {
         Some(experiment) if !text.contains('/') => Some(format!("{experiment}/latest")),
         _ => nearest(text, names.iter().map(String::as_str))
-            .or_else(|| nearest(text, places.iter().map(|place| place.run.as_str())))
+            .or_else(|| nearest(text, directories.iter().map(|directory| directory.run.as_str())))
             .map(str::to_owned),
     };
     IndexError::NotFound {
         text: printable::line(text, 200),
         suggestion: suggestion.map(|near| printable::line(&near, 200)),
-        candidates: candidates(&places.iter().collect::<Vec<_>>()),
+        candidates: candidates(&directories.iter().collect::<Vec<_>>()),
     }
 }
 
-/// The names of all experiments that have runs, sorted.
+/// Names of the experiments that have runs, sorted.
 pub fn experiments(results: &Path) -> Vec<String> {
-    let names: BTreeSet<String> = places(results).into_iter().map(|place| place.experiment).collect();
+    let names: BTreeSet<String> = run_directories(results).into_iter().map(|directory| directory.experiment).collect();
     names.into_iter().collect()
 }
 
-/// The experiments that have runs, or an error that names the one that was probably meant.
+/// Checks that an experiment has runs; the error suggests a similar name.
 pub fn known_experiment(results: &Path, name: &str) -> Result<(), IndexError> {
     let known = experiments(results);
     if known.iter().any(|one| one == name) {
@@ -232,73 +237,84 @@ pub fn known_experiment(results: &Path, name: &str) -> Result<(), IndexError> {
     })
 }
 
-/// The newest finished run with this fingerprint on this kind of device (`cpu`, `cuda`, `vulkan`), of any experiment.
+/// Newest finished run of any experiment with this fingerprint on this kind of device (`cpu`, `cuda`, `vulkan`).
 pub fn finished(results: &Path, fingerprint: &str, device: &str) -> Option<PathBuf> {
-    let same = |place: &Place| {
-        let manifest = read::manifest(&place.path).ok()?;
+    let matches = |directory: &RunLocation| {
+        let manifest = read::manifest(&directory.path).ok()?;
         let kind = manifest.device.chosen.split(':').next().unwrap_or_default();
-        let summary = read::summary(&place.path).ok()??;
-        let good = matches!(summary.outcome, Outcome::Finished | Outcome::StoppedEarly);
-        (manifest.fingerprint == fingerprint && kind == device && good).then_some(())
+        let summary = read::summary(&directory.path).ok()??;
+        let succeeded = matches!(summary.outcome, Outcome::Finished | Outcome::StoppedEarly);
+        (manifest.fingerprint == fingerprint && kind == device && succeeded).then_some(())
     };
-    places(results).into_iter().rev().find(|place| same(place).is_some()).map(|place| place.path)
+    run_directories(results)
+        .into_iter()
+        .rev()
+        .find(|directory| matches(directory).is_some())
+        .map(|directory| directory.path)
 }
 
-fn candidates(places: &[&Place]) -> Candidates {
-    let names = places.iter().rev().take(CANDIDATES_MAX).map(|place| printable::line(&place.name(), 200)).collect();
-    Candidates { names, count: places.len() }
+fn candidates(directories: &[&RunLocation]) -> Candidates {
+    let names = directories
+        .iter()
+        .rev()
+        .take(CANDIDATES_MAX)
+        .map(|directory| printable::line(&directory.name(), 200))
+        .collect();
+    Candidates { names, count: directories.len() }
 }
 
-/// Whether a folder is that of a run.
+/// Returns `true` if a directory is that of a run.
 pub fn is_run(path: &Path) -> bool {
-    // A sweep has a lock, too.
+    // A sweep has a lock file, too.
     !path.join(layout::SWEEP).is_file()
         && [layout::MANIFEST, layout::LOCK, layout::SUMMARY].iter().any(|name| path.join(name).is_file())
 }
 
-/// The runs in a folder that is no run itself, sorted by name: directly in it, or in its `points` as in a sweep.
-pub fn within(folder: &Path) -> Vec<PathBuf> {
-    if is_run(folder) {
+/// Runs in a directory that is not itself a run, sorted by path: its children and those of its `points`, as in a
+/// sweep.
+pub fn within(directory: &Path) -> Vec<PathBuf> {
+    if is_run(directory) {
         return Vec::new();
     }
-    let mut runs: Vec<PathBuf> = [folder.to_path_buf(), folder.join("points")]
+    let mut runs: Vec<PathBuf> = [directory.to_path_buf(), directory.join("points")]
         .iter()
-        .flat_map(|folder| folders(folder, folder).map(|(_, path)| path))
+        .flat_map(|directory| subdirectories(directory, directory).map(|(_, path)| path))
         .filter(|path| is_run(path))
         .collect();
     runs.sort();
     runs
 }
 
-/// Folders below that of an experiment whose runs are not its own newest ones.
-const APART: [&str; 2] = [layout::SWEEPS, layout::REPRODUCTIONS];
+/// Subdirectories of an experiment that hold other runs than its own.
+const OTHER_RUNS: [&str; 2] = [layout::SWEEPS, layout::REPRODUCTIONS];
 
-/// Folders two levels below `results`, oldest first. Never holds more than [`RUNS_MAX`].
-fn places(results: &Path) -> Vec<Place> {
+/// Directories two levels below `results`, oldest first, at most [`RUNS_MAX`].
+fn run_directories(results: &Path) -> Vec<RunLocation> {
     let root = std::fs::canonicalize(results).unwrap_or_else(|_| results.to_path_buf());
     let mut newest = BinaryHeap::new();
-    for (experiment, folder) in folders(results, &root) {
-        for (run, path) in folders(&folder, &root).filter(|(name, _)| !APART.contains(&name.as_str())) {
-            // Committed results are found by name and are not the newest of anything: git gives them the time of the checkout.
-            if experiment == layout::REFERENCE && !begins_with_a_date(&run) {
+    for (experiment, directory) in subdirectories(results, &root) {
+        for (run, path) in subdirectories(&directory, &root).filter(|(name, _)| !OTHER_RUNS.contains(&name.as_str())) {
+            // Committed results are found by name and never count as the newest: git gives them the time of the
+            // checkout.
+            if experiment == layout::REFERENCE && !starts_with_date(&run) {
                 continue;
             }
-            let (time, made) = times_of(&run, &path);
-            newest.push(Reverse(Place { time, made, run, experiment: experiment.clone(), path }));
+            let (time, created) = run_times(&run, &path);
+            newest.push(Reverse(RunLocation { time, created, run, experiment: experiment.clone(), path }));
             if newest.len() > RUNS_MAX {
                 newest.pop();
             }
         }
     }
-    let mut places: Vec<Place> = newest.into_iter().map(|Reverse(place)| place).collect();
-    places.sort();
-    places
+    let mut directories: Vec<RunLocation> = newest.into_iter().map(|Reverse(directory)| directory).collect();
+    directories.sort();
+    directories
 }
 
-/// The folders in a folder. Links into the results themselves (`latest`) are left out, so that nothing counts twice;
-/// links to elsewhere (another disk) are followed. Hidden folders are being written or are not ours.
-fn folders<'a>(folder: &Path, root: &'a Path) -> impl Iterator<Item = (String, PathBuf)> + use<'a> {
-    std::fs::read_dir(folder).into_iter().flatten().flatten().filter_map(move |entry| {
+/// Subdirectories. Symlinks into the results themselves (`latest`) are skipped, so that nothing counts twice;
+/// symlinks to elsewhere (another disk) are followed. Hidden directories are being written or are not xrun's.
+fn subdirectories<'a>(directory: &Path, root: &'a Path) -> impl Iterator<Item = (String, PathBuf)> + use<'a> {
+    std::fs::read_dir(directory).into_iter().flatten().flatten().filter_map(move |entry| {
         let name = entry.file_name().to_string_lossy().into_owned();
         let path = entry.path();
         let link = entry.file_type().ok()?.is_symlink();
@@ -307,29 +323,30 @@ fn folders<'a>(folder: &Path, root: &'a Path) -> impl Iterator<Item = (String, P
     })
 }
 
-fn begins_with_a_date(run: &str) -> bool {
+fn starts_with_date(run: &str) -> bool {
     chrono::NaiveDate::parse_from_str(run.get(..10).unwrap_or(""), "%Y-%m-%d").is_ok()
 }
 
-/// The second, as run ids begin, and when its folder was made.
-fn times_of(run: &str, path: &Path) -> (String, Option<SystemTime>) {
+/// Time of a run in the format of run ids, and the creation time of its directory.
+fn run_times(run: &str, path: &Path) -> (String, Option<SystemTime>) {
     let metadata = std::fs::metadata(path).ok();
-    let made = metadata.as_ref().and_then(|metadata| metadata.created().ok());
-    if begins_with_a_date(run) {
-        return (run.get(..SECOND_CHARACTERS).unwrap_or(run).to_owned(), made);
+    let created = metadata.as_ref().and_then(|metadata| metadata.created().ok());
+    if starts_with_date(run) {
+        return (run.get(..SECOND_CHARACTERS).unwrap_or(run).to_owned(), created);
     }
     let changed = metadata.and_then(|metadata| metadata.modified().ok());
     let time = changed.map_or(String::new(), |time| {
         chrono::DateTime::<chrono::Utc>::from(time).format("%Y-%m-%dT%H-%M-%S").to_string()
     });
-    (time, made)
+    (time, created)
 }
 
-fn entry_of(path: PathBuf, experiment: String, run: String) -> Entry {
+fn read_entry(path: PathBuf, experiment: String, run: String) -> Entry {
     let manifest = read::manifest(&path);
     let summary = read::summary(&path);
     let mut state = match (&manifest, &summary) {
-        // Written last, and taken away first by a resume: the lock may still be held while the report is written.
+        // The summary is written last and removed first by a resume. The lock may still be held while the report is
+        // written.
         (Ok(_), Ok(Some(summary))) => RunState::Ended(summary.outcome),
         _ if is_locked(&path) => RunState::Running,
         (Err(error), _) | (_, Err(error)) => RunState::Unreadable(error.to_string()),
@@ -340,7 +357,7 @@ fn entry_of(path: PathBuf, experiment: String, run: String) -> Entry {
     let mut losses = Vec::new();
     let plan = || read::plan(&path);
     match &summary {
-        // A summary beside a held lock is that of before the resume.
+        // With the lock held, a summary is from before the resume.
         Some(summary) if state != RunState::Running => {
             last_step = Some(summary.steps);
             losses.clone_from(&summary.losses);
@@ -348,8 +365,8 @@ fn entry_of(path: PathBuf, experiment: String, run: String) -> Entry {
             best.clone_from(&summary.best);
         }
         _ => {
-            let (metrics, metrics_damaged) = tail::<MetricsLine>(&path.join(layout::METRICS));
-            let (memory, memory_damaged) = tail::<MemoryLine>(&path.join(layout::MEMORY));
+            let (metrics, metrics_damaged) = read_tail::<MetricsLine>(&path.join(layout::METRICS));
+            let (memory, memory_damaged) = read_tail::<MemoryLine>(&path.join(layout::MEMORY));
             for (name, damaged) in [(layout::METRICS, metrics_damaged), (layout::MEMORY, memory_damaged)] {
                 if damaged && state != RunState::Running {
                     state = RunState::Unreadable(format!("a line of {} is damaged", path.join(name).display()));
@@ -382,8 +399,8 @@ fn entry_of(path: PathBuf, experiment: String, run: String) -> Entry {
     Entry { path, experiment, run, state, started, summary, steps_planned, last_step, loss, resident_peak, best }
 }
 
-/// The best validation of a run without a summary. The newest checkpoint knows it: a better one is saved at once, so that
-/// only one behind it, at the end of the metrics, can be missing there.
+/// Best validation of a run without a summary. The newest checkpoint records it, and a better one is saved at once,
+/// so only the validation after that checkpoint, at the end of the metrics, can be missing from it.
 fn best_so_far(run: &Path, newest: &[MetricsLine], plan: Option<&PlanFile>) -> Option<Best> {
     let checkpoints = read::checkpoints(run).into_iter().rev();
     let saved = checkpoints.filter_map(|(_, path)| read::loop_state(&path).ok()).next().and_then(|state| state.best);
@@ -402,8 +419,8 @@ fn best_so_far(run: &Path, newest: &[MetricsLine], plan: Option<&PlanFile>) -> O
         _ => best,
     };
     let before = match saved {
-        // A command has no checkpoint that knows its best, and the end of a long file does not have it.
-        None if is_longer_than_its_end(run) => {
+        // A command has no checkpoint that records its best, so a long file is read from the start.
+        None if is_longer_than_tail(run) => {
             let lines = read::metrics(run).into_iter().flatten().flatten();
             lines.fold(None, |best, line| better_of(best, &line))
         }
@@ -412,8 +429,8 @@ fn best_so_far(run: &Path, newest: &[MetricsLine], plan: Option<&PlanFile>) -> O
     newest.iter().fold(before, better_of)
 }
 
-/// Whether more metrics were written than are read from the end of the file.
-fn is_longer_than_its_end(run: &Path) -> bool {
+/// Returns `true` if the metrics are longer than the part that is read from their end.
+fn is_longer_than_tail(run: &Path) -> bool {
     std::fs::metadata(run.join(layout::METRICS)).is_ok_and(|found| found.len() > TAIL_BYTES_MAX)
 }
 
@@ -423,14 +440,15 @@ fn add_loss(losses: &mut Vec<KindLoss>, line: &MetricsLine, over: f64) {
     }
 }
 
-/// Whether a process works in the directory. Asks for a shared lock, so that two who ask do not disturb each other.
+/// Returns `true` if a process holds the run's lock. Takes a shared lock, so that concurrent callers do not see each
+/// other.
 pub fn is_locked(run: &Path) -> bool {
     let Ok(file) = file::open(&run.join(layout::LOCK)) else { return false };
     matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock))
 }
 
-/// The records at the end of a file of lines, and whether one of them is not what was written.
-fn tail<T: DeserializeOwned>(path: &Path) -> (Vec<T>, bool) {
+/// Records at the end of a file of lines, and whether one of them is damaged.
+fn read_tail<T: DeserializeOwned>(path: &Path) -> (Vec<T>, bool) {
     let News { records, damaged, .. } = Tail::new(path, TAIL_BYTES_MAX).news();
     (records, damaged)
 }

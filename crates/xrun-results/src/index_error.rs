@@ -1,67 +1,72 @@
-//! What is said when a few letters mean no run, or more than one?
+//! Errors of looking up a run by name.
 
 use std::fmt;
 use std::path::PathBuf;
 
 use xrun_core::invocation;
+use xrun_core::units::counted;
 
-/// No run, or more than one, is meant.
+/// A name that matches no run, or several.
 #[derive(Debug, thiserror::Error)]
 pub enum IndexError {
-    /// The folder has no run at all.
-    #[error("there is no run in {}; start one with `{} FILE`, or name another folder with --results DIR", results.display(), invocation::program())]
+    /// The directory contains no run.
+    #[error("no runs in {}; start one with `{} FILE`, or name another directory with --results DIR", results.display(), invocation::program())]
     Empty {
-        /// The folder of results.
+        /// The results directory.
         results: PathBuf,
     },
-    /// Nothing is called so.
-    #[error("no run is called \"{text}\"{}; there are{candidates}", suggestion.as_ref().map_or(String::new(), |near| format!("; did you mean \"{near}\"?")))]
+    /// No run has this name.
+    #[error("no run named \"{text}\"; {} runs are:{candidates}", did_you_mean(suggestion))]
     NotFound {
-        /// What was asked for, cleaned for a terminal.
+        /// The name, escaped for a terminal.
         text: String,
-        /// A name that is near, where there is one.
+        /// A similar name.
         suggestion: Option<String>,
-        /// What could be meant.
+        /// The runs that there are.
         candidates: Candidates,
     },
-    /// The text fits several runs.
-    #[error("\"{text}\" may be any of {} runs; write more of the name{candidates}", candidates.count)]
+    /// The name matches several runs.
+    #[error("\"{text}\" matches {} runs; type more of the name:{candidates}", candidates.count)]
     Ambiguous {
-        /// What was asked for, cleaned for a terminal.
+        /// The name, escaped for a terminal.
         text: String,
-        /// The runs that it fits.
+        /// The runs that it matches.
         candidates: Candidates,
     },
-    /// There are runs, and none of an experiment of this name.
-    #[error("no experiment is called \"{text}\"{}; there are runs of{candidates}", suggestion.as_ref().map_or(String::new(), |near| format!("; did you mean \"{near}\"?")))]
+    /// No experiment with runs has this name.
+    #[error("no experiment named \"{text}\"; {} experiments are:{candidates}", did_you_mean(suggestion))]
     NoExperiment {
-        /// What was asked for, cleaned for a terminal.
+        /// The name, escaped for a terminal.
         text: String,
-        /// A name that is near, where there is one.
+        /// A similar name.
         suggestion: Option<String>,
         /// Experiments that have runs.
         candidates: Candidates,
     },
     /// `latest~5` of fewer than six runs.
-    #[error("\"{text}\" goes too far back: there are {count} runs")]
+    #[error("no run \"{text}\": there {} only {}", if *count == 1 { "is" } else { "are" }, counted(*count as u64, "run"))]
     TooFarBack {
-        /// What was asked for, cleaned for a terminal.
+        /// The name, escaped for a terminal.
         text: String,
-        /// The runs that there are.
+        /// Number of runs.
         count: usize,
     },
 }
 
-/// Some of the runs that could be meant, newest first.
+/// Runs that could be meant, newest first.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Candidates {
-    /// At most eight of them, as `experiment/run`; where no experiment is meant, names of experiments.
+    /// At most eight names, as `experiment/run` or, for an unknown experiment, names of experiments.
     pub names: Vec<String>,
-    /// Of all that could be meant.
+    /// Number of all candidates.
     pub count: usize,
 }
 
-/// More names than this do not help in a message.
+fn did_you_mean(suggestion: &Option<String>) -> String {
+    suggestion.as_ref().map_or("the known".into(), |near| format!("did you mean \"{near}\"? The known"))
+}
+
+/// Maximum number of names in a message.
 pub(super) const CANDIDATES_MAX: usize = 8;
 
 impl fmt::Display for Candidates {

@@ -1,4 +1,4 @@
-//! Are runs found, told apart and read, whatever is in the folder?
+//! Tests of finding, ordering and reading runs.
 
 use super::*;
 use serde_json::json;
@@ -52,20 +52,20 @@ fn a_run_is_found_by_path_name_beginning_end_and_age() {
 }
 
 #[test]
-fn of_runs_of_one_second_the_one_made_later_is_newer() {
-    let folder = tempfile::tempdir().unwrap();
+fn runs_of_the_same_second_are_ordered_by_creation_time() {
+    let directory = tempfile::tempdir().unwrap();
     for name in ["a/2026-11-21T07-14-35_ffffff", "a/2026-11-21T07-14-35_000000", "a/2026-11-21T07-14-34_aaaaaa"] {
-        let made = |folder: &Path| std::fs::metadata(folder).unwrap().created().ok();
-        let this = made(&run(folder.path(), name));
-        // The clock of the file system goes on in ticks.
-        while this.is_some() && made(tempfile::tempdir_in(folder.path()).unwrap().path()) <= this {}
+        let created = |directory: &Path| std::fs::metadata(directory).unwrap().created().ok();
+        let creation = created(&run(directory.path(), name));
+        // The clock of the file system advances in ticks.
+        while creation.is_some() && created(tempfile::tempdir_in(directory.path()).unwrap().path()) <= creation {}
     }
-    let latest = find(folder.path(), "latest").unwrap();
-    // Where a file system does not know when a folder was made, the name decides.
-    let knows = std::fs::metadata(folder.path()).unwrap().created().is_ok();
+    let latest = find(directory.path(), "latest").unwrap();
+    // Without creation times the name decides.
+    let knows = std::fs::metadata(directory.path()).unwrap().created().is_ok();
     let [newest, other] = if knows { ["000000", "ffffff"] } else { ["ffffff", "000000"] };
     assert!(latest.ends_with(format!("2026-11-21T07-14-35_{newest}")), "{}", latest.display());
-    assert!(find(folder.path(), "a/latest~1").unwrap().ends_with(format!("2026-11-21T07-14-35_{other}")));
+    assert!(find(directory.path(), "a/latest~1").unwrap().ends_with(format!("2026-11-21T07-14-35_{other}")));
 }
 
 #[test]
@@ -94,31 +94,45 @@ fn reproductions_are_found_by_name_and_shadow_nothing() {
 }
 
 #[test]
-fn an_experiment_without_runs_is_answered_with_those_that_have_some() {
+fn an_unknown_experiment_is_an_error_with_a_suggestion() {
     let (results, _) = three_runs();
     assert!(known_experiment(results.path(), "cards").is_ok());
-    let message = known_experiment(results.path(), "stage3").unwrap_err().to_string();
-    assert!(message.contains("did you mean \"stage2\"?") && message.contains("\n  cards"), "{message}");
+    let error = known_experiment(results.path(), "stage3").unwrap_err();
+    let IndexError::NoExperiment { suggestion, candidates, .. } = &error else { panic!("{error}") };
+    assert_eq!(
+        (suggestion.as_deref(), candidates.names.as_slice()),
+        (Some("stage2"), &["cards", "stage2"].map(str::to_owned)[..])
+    );
 }
 
 #[test]
-fn a_name_that_means_none_or_several_is_answered_with_candidates() {
+fn unknown_and_ambiguous_names_are_errors_with_candidates() {
     let (results, _) = three_runs();
-    let message = |text: &str| find(results.path(), text).unwrap_err().to_string();
-    assert!(message("stage").contains("did you mean \"stage2/latest\"?"), "{}", message("stage"));
-    assert!(message("stage3/latest").contains("stage2/2026-11-21T10-00-00_cccccc"));
-    let several = message("2026-11");
-    assert!(several.contains("any of 3 runs") && several.contains("cards/2026-11-20T10-00-00_bbbbbb"), "{several}");
-    assert!(message("latest~3").contains("there are 3 runs"));
-    assert!(message("no\u{1b}[2Jsuch").contains("no\\u{1b}[2Jsuch"), "escape sequences do not reach the terminal");
-    assert!(message("").contains("no run is called"));
+    let error = |text: &str| find(results.path(), text).unwrap_err();
+    let suggested = |text: &str| match error(text) {
+        IndexError::NotFound { suggestion, candidates, .. } => (suggestion, candidates.names[0].clone()),
+        other => panic!("{other}"),
+    };
+    let newest = "stage2/2026-11-21T10-00-00_cccccc".to_owned();
+    assert_eq!(suggested("stage"), (Some("stage2/latest".into()), newest.clone()));
+    assert_eq!(suggested("stage3/latest").1, newest);
+    assert_eq!(suggested("").1, newest);
+    let IndexError::Ambiguous { candidates, .. } = error("2026-11") else { panic!() };
+    assert_eq!((candidates.count, candidates.names[1].as_str()), (3, "cards/2026-11-20T10-00-00_bbbbbb"));
+    assert!(matches!(error("latest~3"), IndexError::TooFarBack { count: 3, .. }));
+    assert!(!error("no\u{1b}[2Jsuch").to_string().contains('\u{1b}'), "escape sequences do not reach the terminal");
     let empty = tempfile::tempdir().unwrap();
-    assert!(find(empty.path(), "latest").unwrap_err().to_string().contains("no run in"));
-    assert!(find(Path::new("/no/such/folder"), "latest").unwrap_err().to_string().contains("--results"));
+    for directory in [empty.path(), Path::new("/no/such/directory")] {
+        assert!(matches!(find(directory, "latest").unwrap_err(), IndexError::Empty { .. }));
+    }
+    let all = ["stage", "2026-11", "latest~3"].map(|text| error(text).to_string());
+    let unknown = known_experiment(results.path(), "stage3").unwrap_err();
+    let one_run = IndexError::TooFarBack { text: "latest~1".into(), count: 1 };
+    insta::assert_snapshot!(format!("{}\n{unknown}\n{one_run}", all.join("\n")));
 }
 
 #[test]
-fn runs_are_listed_newest_first_with_links_counted_once() {
+fn runs_are_listed_newest_first_and_symlinks_do_not_count_twice() {
     let (results, [_, second, third]) = three_runs();
     #[cfg(unix)]
     {
@@ -134,7 +148,7 @@ fn runs_are_listed_newest_first_with_links_counted_once() {
 }
 
 #[test]
-fn the_state_tells_running_from_killed_and_damaged() {
+fn running_killed_and_damaged_runs_have_different_states() {
     let (_results, [first, second, third]) = three_runs();
     let held = std::fs::File::options().create(true).append(true).open(first.join(layout::LOCK)).unwrap();
     held.try_lock().unwrap();
@@ -149,7 +163,7 @@ fn the_state_tells_running_from_killed_and_damaged() {
 }
 
 #[test]
-fn a_killed_run_shows_how_far_it_came() {
+fn a_killed_run_has_its_last_step_and_average_loss() {
     let (_results, [first, ..]) = three_runs();
     let line = |step: u64, loss: f64| {
         json!({ "kind": "train", "step": step, "epoch": 1, "batch": "detection", "loss": loss, "learning_rate": 0.1,
@@ -162,7 +176,7 @@ fn a_killed_run_shows_how_far_it_came() {
     let (kind, loss) = killed.loss.unwrap();
     assert_eq!((killed.last_step, kind.as_str()), (Some(1_999), ""), "of one kind there is no need to name it");
     assert!((loss - 1.0 / 1_990.0).abs() < 1e-5, "the average of the last steps: {loss}");
-    // A last step of another kind is not the loss of the run.
+    // The loss of a run is not that of a last step of another kind.
     let other = text.replace(
         "\"step\":1999,\"epoch\":1,\"batch\":\"detection\"",
         "\"step\":1999,\"epoch\":1,\"batch\":\"triplet\"",
@@ -174,12 +188,12 @@ fn a_killed_run_shows_how_far_it_came() {
 }
 
 #[test]
-fn folders_with_anything_in_them_do_no_harm() {
+fn unexpected_directories_are_listed_as_unreadable() {
     let (results, _) = three_runs();
     let odd = results.path().join("stage2").join("odd\u{1b}[31m");
     std::fs::create_dir_all(odd.join(layout::METRICS)).unwrap();
     std::fs::create_dir_all(odd.join(layout::MANIFEST)).unwrap();
-    write::replace(&results.path().join("stage2/file"), b"not a folder").unwrap();
+    write::replace(&results.path().join("stage2/file"), b"not a directory").unwrap();
     let runs = runs(results.path());
     assert_eq!(runs.len(), 4);
     assert_eq!(runs.iter().filter(|run| matches!(run.state, RunState::Unreadable(_))).count(), 1);

@@ -1,9 +1,12 @@
-//! The directory of a run: its records, how they are read and judged, what is shown and exported of them.
+//! The directory of a run: records, reading, verdicts, reports and exports.
+
+#![warn(missing_docs)]
 
 pub mod agreement;
 pub mod built;
 pub mod command_line;
 pub mod comparison;
+pub mod demand;
 pub mod evaluation;
 pub mod event_file;
 pub mod export;
@@ -16,7 +19,6 @@ pub mod judge;
 pub mod log;
 pub mod loss;
 pub mod named;
-pub mod need;
 pub mod notes;
 mod outcome;
 pub mod prediction;
@@ -34,13 +36,13 @@ pub mod timestamp;
 pub mod trust;
 pub mod watched;
 
-/// The verdict of a run or of a table, as `verdict.json` holds it.
+/// Verdict types, as in `verdict.json`.
 pub mod verdict {
     pub use xrun_verdict::names::{FOOTPRINT, OWNER_PREFIX};
     pub use xrun_verdict::{Findings, Judgement, ProcessOfRun, SeriesVerdict, Verdict};
 }
 
-/// Words for places on the axis of a series.
+/// Axis of a series and its unit.
 pub mod axis {
     pub use xrun_verdict::{Axis, RateUnit};
 }

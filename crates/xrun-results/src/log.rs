@@ -1,4 +1,4 @@
-//! The log of a run, written to when the run itself does not.
+//! Appending to the log of a run from outside the run.
 
 use std::io::Write;
 use std::path::Path;
@@ -7,7 +7,7 @@ use super::timestamp::now;
 use xrun_core::files::{file, layout};
 use xrun_core::printable;
 
-/// Adds lines behind those of the log, each with the time. A run without a log is no reason to fail.
+/// Appends lines to the log, each with the time. Errors are ignored: a missing log must not fail a command.
 pub fn append(run: &Path, lines: &[String]) {
     if lines.is_empty() {
         return;

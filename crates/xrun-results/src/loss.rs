@@ -1,35 +1,35 @@
-//! What is the loss of each kind of step, so that a detection step is never compared with a triplet step?
+//! Loss by kind of step, so that a detection step is never compared with a triplet step.
 //!
-//! A moving average of each kind, as the charts draw it: exponential, corrected for its start as in Adam (Kingma and Ba
-//! 2015). It needs two numbers a kind, whatever the length of the run; kinds beyond [`KINDS_MAX`] share one entry.
+//! Exponential moving average with bias correction, as in Adam (Kingma and Ba 2015). Two numbers per kind, whatever
+//! the length of the run; kinds beyond [`KINDS_MAX`] share one entry.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// A step may be of a precision, of a loss, or of a phase; more kinds than this are `other kinds`.
+/// Maximum number of kinds; the rest are `other kinds`.
 pub const KINDS_MAX: usize = 32;
-/// What the kinds beyond the cap are called together.
+/// Name of the entry for all kinds beyond the cap.
 pub const OTHER_KINDS: &str = "other kinds";
 
-/// The loss of the steps of one kind.
+/// Loss of the steps of one kind.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct KindLoss {
-    /// `detection`, `triplet`, `4_bit`, …
+    /// Kind of step: `detection`, `triplet`, `4_bit`, …
     pub kind: String,
-    /// Steps of this kind.
+    /// Number of steps of this kind.
     pub steps: u64,
-    /// Of its first step.
+    /// Loss of the first step of this kind.
     pub first: f64,
-    /// Moving average after its last step.
+    /// Moving average after the last step of this kind.
     pub last: f64,
-    /// The average before the correction for its start, and the correction; a resume goes on with them.
+    /// Moving average before bias correction; a resume continues from it.
     pub average: f64,
-    /// The correction: what the weights of all steps so far add up to; it nears 1.
+    /// Bias correction: sum of the weights of all steps so far, approaching 1.
     pub weight: f64,
 }
 
 impl KindLoss {
-    /// One more step, averaged over about `over` steps. What is not finite is left out.
+    /// Adds a step to a moving average over about `over` steps. A loss that is not finite is ignored.
     pub fn add(&mut self, loss: f64, over: f64) {
         if !loss.is_finite() {
             return;
@@ -57,13 +57,12 @@ pub fn add(losses: &mut Vec<KindLoss>, kind: &str, loss: f64, over: f64) {
     losses[at].add(loss, over);
 }
 
-/// The number of steps that the moving average of a run of `steps` steps goes over.
+/// Number of steps that the moving average spans in a run of `steps` steps.
 pub fn averaged_over(steps: Option<u64>) -> f64 {
     steps.map_or(20.0, |steps| (steps as f64 / 20.0).clamp(5.0, 200.0).round())
 }
 
-/// The kind that most steps were of; the first of those that are alike. One number stands for a run where there is no room
-/// for more.
+/// Kind with the most steps; the first one of equals. Shown where there is room for one loss only.
 pub fn main(losses: &[KindLoss]) -> Option<&KindLoss> {
     let most = losses.iter().map(|loss| loss.steps).max()?;
     losses.iter().find(|loss| loss.steps == most && most > 0)
@@ -74,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kinds_are_kept_apart_and_the_average_forgets_the_start() {
+    fn kinds_have_separate_averages_with_bias_correction() {
         let mut losses = Vec::new();
         for step in 0..100 {
             add(&mut losses, "detection", if step < 50 { 8.0 } else { 2.0 }, 5.0);
@@ -96,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn however_many_kinds_there_are_their_number_has_a_cap() {
+    fn the_number_of_kinds_is_capped() {
         let mut losses = Vec::new();
         for kind in 0..200 {
             add(&mut losses, &format!("kind {kind}"), 1.0, 5.0);

@@ -1,11 +1,11 @@
-//! What is a run called, so that every command understands it, and which sweep does a name mean?
+//! Names of runs and sweeps on the command line.
 
 use std::path::{Path, PathBuf};
 
 use xrun_core::files::layout;
 
-/// `experiment/run`, `reference/experiment`, `experiment/sweeps/sweep/points/0001-1`; of a run that lies elsewhere its
-/// path.
+/// Shortest name by which commands find a run: `experiment/run`, `reference/experiment`,
+/// `experiment/sweeps/sweep/points/0001-1`, or its path if it is elsewhere.
 pub fn run(path: &Path, experiment: &str) -> String {
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
     let words: Vec<String> = absolute.iter().rev().take(5).map(|word| word.to_string_lossy().into_owned()).collect();
@@ -19,8 +19,8 @@ pub fn run(path: &Path, experiment: &str) -> String {
     }
 }
 
-/// The folder of a sweep: a path, or `experiment/sweeps/latest` below the results. Not through a `latest`, which means
-/// another one as soon as a sweep starts.
+/// Directory of a sweep: a path, or `experiment/sweeps/latest` below the results. Symlinks are resolved, because
+/// `latest` changes when a sweep starts.
 pub fn sweep(results: &Path, text: &Path) -> Option<PathBuf> {
     let place =
         [text.to_path_buf(), results.join(text)].into_iter().find(|place| place.join(layout::SWEEP).is_file())?;
@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_run_is_called_as_commands_find_it() {
+    fn the_name_of_a_run_is_one_that_commands_find() {
         let name = |path: &str| run(Path::new(path), "dummy");
         assert_eq!(name("/a/results/dummy/2026-11-22_ab"), "dummy/2026-11-22_ab");
         assert_eq!(name("/a/results/dummy/sweeps/s1/points/0003-1"), "dummy/sweeps/s1/points/0003-1");

@@ -1,4 +1,4 @@
-//! What people write down of a run: notes and tags. Beside its records, which they never change.
+//! User notes and tags of a run, stored next to its records, which stay unchanged.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -8,35 +8,35 @@ use serde::{Deserialize, Serialize};
 pub struct Notes {
     /// The version of this record's format.
     pub version: u32,
-    /// Oldest first.
+    /// Notes, oldest first.
     pub notes: Vec<Note>,
-    /// Sorted.
+    /// Tags, sorted.
     pub tags: Vec<String>,
 }
 
-/// One of them.
+/// A note.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Note {
-    /// RFC 3339, UTC.
+    /// Time: RFC 3339, UTC.
     pub time: String,
-    /// What was written, as it was typed.
+    /// Text as it was typed.
     pub text: String,
 }
 
-/// More notes are refused.
+/// Maximum number of notes.
 pub const NOTES_MAX: usize = 1000;
-/// As are longer ones.
+/// Maximum number of characters of a note.
 pub const CHARACTERS_MAX: usize = 4000;
-/// And more tags.
+/// Maximum number of tags.
 pub const TAGS_MAX: usize = 64;
 
-/// Why a tag is refused; `None` for one that is in order: it is typed on command lines.
+/// Reason why a tag is invalid (it must be usable on command lines); `None` for a valid one.
 pub fn wrong_tag(tag: &str) -> Option<&'static str> {
     let allowed = |character: char| character.is_alphanumeric() || "-_.:".contains(character);
     match tag {
         "" => Some("is empty"),
         long if long.chars().count() > 60 => Some("has more than 60 characters"),
-        odd if !odd.chars().all(allowed) => Some("has other characters than letters, digits, `-`, `_`, `.` and `:`"),
+        odd if !odd.chars().all(allowed) => Some("may contain only letters, digits, `-`, `_`, `.` and `:`"),
         _ => None,
     }
 }

@@ -1,25 +1,25 @@
-//! How did a run end?
+//! Outcome of a run.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// How a run ended.
+/// Outcome of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
     /// All planned steps were done.
     Finished,
-    /// Validations no longer got better, as `training.early_stopping` asks; a success.
+    /// Validations stopped improving, as `training.early_stopping` defines; a success.
     StoppedEarly,
-    /// Stopped by a signal; can be resumed.
+    /// Stopped by a signal; resumable.
     Interrupted,
-    /// `training.time_limit` was reached; can be resumed.
+    /// `training.time_limit` was reached; resumable.
     TimeLimit,
-    /// The run came to its end, and the verdict on memory is one that `memory.fail_on` names.
+    /// All steps were done, and the verdict on memory is one that `memory.fail_on` names.
     MemoryGrew,
     /// The loss was not a number.
     Diverged,
-    /// `limits.host_memory` or `limits.device_memory` was reached; can be resumed with a higher limit.
+    /// `limits.host_memory` or `limits.device_memory` was reached; resumable with a higher limit.
     MemoryLimit,
     /// An error of the data, the device or the disk.
     Failed,
@@ -28,7 +28,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// For people.
+    /// The outcome as it is displayed.
     pub fn words(self) -> &'static str {
         match self {
             Self::Finished => "finished",
@@ -43,17 +43,17 @@ impl Outcome {
         }
     }
 
-    /// The run came to its end: there is nothing to go on with.
+    /// Returns `true` if the run completed: nothing is left to resume.
     pub fn is_done(self) -> bool {
         matches!(self, Self::Finished | Self::StoppedEarly | Self::MemoryGrew)
     }
 
-    /// The run did what it was asked to do.
+    /// Returns `true` if the run completed or a signal stopped it, neither of which is an error.
     pub fn is_whole(self) -> bool {
         self.is_done() || self == Self::Interrupted
     }
 
-    /// Whether `xrun resume` can go on with it.
+    /// Returns `true` if `xrun resume` can continue the run.
     pub fn resumable(self) -> bool {
         !self.is_done() && self != Self::Diverged
     }

@@ -1,51 +1,51 @@
-//! What does `prediction.json` hold: which checkpoint answered about files, and about how many?
+//! Record `prediction.json`: a checkpoint applied to files.
 
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// `prediction.json`, beside `predictions.jsonl`.
+/// `prediction.json`, next to `predictions.jsonl`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Prediction {
-    /// Of the form of the record.
+    /// The version of this record's format.
     pub version: u32,
-    /// The name of the run's experiment.
+    /// The experiment's name.
     pub experiment: String,
-    /// The name of the run's folder.
+    /// The run's id: the name of its directory.
     pub run: String,
-    /// Where it and the answers are.
+    /// Directory of this record and of the answers.
     pub folder: String,
-    /// The steps that the checkpoint had been trained for.
+    /// Number of steps for which the checkpoint had been trained.
     pub step: u64,
-    /// RFC 3339, UTC.
+    /// Start time: RFC 3339, UTC.
     pub started: String,
-    /// From the loading of the checkpoint to the last answer.
+    /// Time from loading the checkpoint to the last answer, in seconds.
     pub seconds: f64,
-    /// The command as it was typed, one entry a word.
+    /// The command as it was typed, one argument per entry.
     pub command: Vec<String>,
-    /// What was otherwise than in the run, as `section.key=value`.
+    /// Values that differ from those of the run, as `section.key=value`.
     pub overrides: Vec<String>,
-    /// The device's kind and number, such as `cpu` or `cuda:0`.
+    /// Kind and index of the device, such as `cpu` or `cuda:0`.
     pub device: String,
-    /// The device as it calls itself.
+    /// Name that the device reports.
     pub device_name: String,
-    /// SHA-256 of the sources of the program.
+    /// SHA-256 of the program's sources.
     pub source_digest: Option<String>,
-    /// Digest of each data set by name: references, vocabulary and classes come from there.
+    /// Digest of each data set, by name: references, vocabulary and classes come from there.
     pub data: BTreeMap<String, String>,
-    /// Whether it is the data that the run had.
+    /// `true` if the data is that of the run.
     pub same_data: bool,
-    /// How many were named.
+    /// Number of files given.
     pub files: u64,
-    /// Lines of `predictions.jsonl` with an answer.
+    /// Number of lines of `predictions.jsonl` with an answer.
     pub answered: u64,
-    /// Lines with an error.
+    /// Number of lines with an error.
     pub failed: u64,
-    /// What holds of all answers; each pipeline has its own.
+    /// Facts about all answers, specific to the pipeline.
     pub about: serde_json::Value,
-    /// The highest that heap in use was, in bytes.
+    /// Peak of the heap in use, in bytes.
     pub heap_peak: u64,
-    /// The highest that resident memory was, in bytes; `null` where the system does not tell.
+    /// Peak RSS in bytes; `null` if the system does not report it.
     pub resident_peak: Option<u64>,
 }

@@ -1,65 +1,64 @@
-//! What is noted of a process at its start, so that it can be said later who killed it?
+//! Record of a process at its start, from which its killer can be identified later.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// `process.json`: the newest process that wrote into the directory, and how often the kernel had killed for want of memory
-/// when it began.
+/// `process.json`: the newest process that wrote into the directory, with the counts of OOM kills when it started.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ProcessNote {
     /// The version of this record's format.
     pub version: u32,
-    /// As in `memory.jsonl`: 0 for the first, one more for each resume.
+    /// Number of the process in this run, as in `memory.jsonl`: 0 for the first, one more for each resume.
     pub segment: u32,
-    /// The process's number, as it sees it itself.
+    /// PID in the process's own namespace.
     pub process: u32,
-    /// The machine.
+    /// Host name.
     pub host: String,
-    /// Linux's name for this start of the machine; `null` elsewhere.
+    /// Linux boot id; `null` elsewhere.
     pub boot: Option<String>,
-    /// Seconds that the machine was up.
+    /// Uptime of the machine in seconds.
     pub up_seconds: Option<f64>,
-    /// Processes of the whole machine that the kernel had killed for want of memory.
+    /// OOM kills on the whole machine.
     pub machine_oom_kills: Option<u64>,
-    /// Its memory cgroup, and those above it.
+    /// Memory cgroup of the process and its ancestors.
     pub groups: Vec<GroupNote>,
-    /// The Slurm job that it was part of.
+    /// Slurm job of the process.
     pub slurm: Option<SlurmJob>,
 }
 
-/// A memory cgroup when the process began.
+/// State of a memory cgroup when the process started.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct GroupNote {
-    /// Its folder in the file system of cgroups, absolute.
+    /// Absolute path of its directory in cgroupfs.
     pub folder: String,
-    /// Of the folder: a group that was made anew has another.
+    /// Inode of the directory; a recreated cgroup has another one.
     pub inode: u64,
-    /// Processes in it that the kernel had killed for want of memory.
+    /// OOM kills in the cgroup.
     pub oom_kills: u64,
 }
 
-/// The Slurm job that a process is part of, as its environment says.
+/// Slurm job of a process, from its environment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SlurmJob {
-    /// The job's own number, also of a task of an array.
+    /// Job id, also of an array task.
     pub job: String,
-    /// Of a task of an array: the array's number.
+    /// Id of the job array; only for an array task.
     pub array: Option<String>,
-    /// Of a task of an array: which one it is.
+    /// Index in the job array; only for an array task.
     pub task: Option<String>,
-    /// The machine's name in the cluster.
+    /// Name of the node in the cluster.
     pub node: Option<String>,
-    /// The partition that it runs in.
+    /// Name of the partition.
     pub partition: Option<String>,
-    /// The cluster's name.
+    /// Name of the cluster.
     pub cluster: Option<String>,
-    /// Bytes that the job was given on its node; absent where Slurm does not say.
+    /// Memory of the job on its node in bytes; absent if Slurm does not state it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<u64>,
 }
 
 impl SlurmJob {
-    /// Of this process; `None` outside of Slurm.
+    /// Job of this process; `None` outside Slurm.
     pub fn here() -> Option<Self> {
         let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty() && value.len() <= 200);
         Some(Self {
@@ -69,7 +68,7 @@ impl SlurmJob {
             node: variable("SLURMD_NODENAME"),
             partition: variable("SLURM_JOB_PARTITION"),
             cluster: variable("SLURM_CLUSTER_NAME"),
-            // In mebibytes; 0 is all that the node has.
+            // In MiB; 0 means all memory of the node.
             memory: variable("SLURM_MEM_PER_NODE")
                 .and_then(|text| text.parse::<u64>().ok())
                 .filter(|mebibytes| *mebibytes > 0)

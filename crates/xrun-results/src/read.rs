@@ -1,4 +1,4 @@
-//! Directory -> records, also of a run that was killed.
+//! Reading the records of a run directory, also of a killed run.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read};
@@ -15,7 +15,7 @@ use super::verdict::Verdict;
 use xrun_core::files::{file, layout, seal};
 use xrun_core::printable;
 
-/// A file of a result could not be read.
+/// Error of reading a file of a result.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// The file is missing or cannot be read.
@@ -23,49 +23,49 @@ pub enum ReadError {
     File {
         /// The file.
         path: PathBuf,
-        /// What the system answered.
+        /// Error of the operating system.
         source: std::io::Error,
     },
-    /// A record that is damaged, or another thing than was written.
-    #[error("{} is not what it should be: {message}", path.display())]
+    /// The record is damaged or was changed.
+    #[error("{} is damaged: {message}", path.display())]
     Content {
         /// The file.
         path: PathBuf,
-        /// What is wrong, for people; of lines with the number of the line.
+        /// Description of the damage, for people; with the line number for `.jsonl` files.
         message: String,
     },
-    /// A later xrun wrote the record.
+    /// The record was written by a newer xrun.
     #[error("{} was written by a newer xrun (format {found}, this one reads up to {VERSION}); update xrun", path.display())]
     Newer {
         /// The file.
         path: PathBuf,
-        /// The version of the format that it states.
+        /// Format version stated by the record.
         found: u64,
     },
 }
 
-/// Larger records than this are not ours.
+/// Maximum size of a record.
 const RECORD_BYTES_MAX: u64 = 64 * 1024 * 1024;
-/// Longer lines are read as far as this, and so end the file.
+/// Maximum length of a line; reading stops at a longer one.
 const LINE_BYTES_MAX: u64 = 1024 * 1024;
 
-/// More characters of a message about a damaged file help nobody, and a file from elsewhere must not write lines of its
-/// own on a terminal.
+/// Maximum length of an error message. Messages quote files from elsewhere, so they are escaped: no line breaks or
+/// escape sequences.
 const MESSAGE_CHARACTERS_MAX: usize = 400;
 
 impl ReadError {
-    /// There is no such file, which is no damage.
+    /// Returns `true` if the file does not exist, which is not damage.
     pub fn is_missing(&self) -> bool {
         matches!(self, Self::File { source, .. } if source.kind() == std::io::ErrorKind::NotFound)
     }
 
-    /// A file is there and is not what it should be.
+    /// Error for a damaged file.
     pub fn content(path: &Path, message: &str) -> Self {
         Self::Content { path: path.to_path_buf(), message: printable::line(message, MESSAGE_CHARACTERS_MAX) }
     }
 }
 
-/// What is looked at first.
+/// Version field, read before the rest of a record.
 #[derive(serde::Deserialize)]
 struct OfVersion {
     version: Option<u64>,
@@ -74,7 +74,7 @@ struct OfVersion {
 fn record<T: DeserializeOwned>(path: PathBuf) -> Result<T, ReadError> {
     let bytes =
         file::bytes(&path, RECORD_BYTES_MAX).map_err(|source| ReadError::File { path: path.clone(), source })?;
-    // First: what a damaged byte does to a value is anybody's guess.
+    // Checked first: a damaged byte may change any value.
     seal::check_record(&bytes).map_err(|_| ReadError::content(&path, seal::DAMAGED))?;
     let content_error = |error: serde_json::Error| ReadError::content(&path, &error.to_string());
     let version = serde_json::from_slice::<OfVersion>(&bytes).ok().and_then(|of| of.version);
@@ -83,7 +83,7 @@ fn record<T: DeserializeOwned>(path: PathBuf) -> Result<T, ReadError> {
     {
         return Ok(record);
     }
-    // Again, more slowly, to find out why not.
+    // Parsed again, more slowly, for the error message.
     let value: serde_json::Value = serde_json::from_slice(&bytes).map_err(content_error)?;
     if let Some(found) = value.get("version").and_then(serde_json::Value::as_u64)
         && found > u64::from(VERSION)
@@ -103,37 +103,37 @@ pub fn plan(run: &Path) -> Result<PlanFile, ReadError> {
     record(run.join(layout::PLAN))
 }
 
-/// `None` while the run goes on, and after a kill.
+/// `summary.json` of a run; `None` while the run is running and after a kill.
 pub fn summary(run: &Path) -> Result<Option<Summary>, ReadError> {
     let path = run.join(layout::SUMMARY);
     if path.exists() { record(path).map(Some) } else { Ok(None) }
 }
 
-/// `None` while the run goes on, and after a kill.
+/// `verdict.json` of a run; `None` while the run is running and after a kill.
 pub fn verdict(run: &Path) -> Result<Option<Verdict>, ReadError> {
     let path = run.join(layout::VERDICT);
     if path.exists() { record(path).map(Some) } else { Ok(None) }
 }
 
-/// `None` unless a memory limit ended the run.
+/// `post_mortem.json` of a run; `None` unless a memory limit ended it.
 pub fn post_mortem(run: &Path) -> Result<Option<PostMortem>, ReadError> {
     let path = run.join(layout::POST_MORTEM);
     if path.exists() { record(path).map(Some) } else { Ok(None) }
 }
 
-/// Notes and tags; none where nobody wrote any.
+/// Notes and tags of a run; empty if there are none.
 pub fn notes(run: &Path) -> Result<Notes, ReadError> {
     let path = run.join(layout::NOTES);
     if path.exists() { record(path) } else { Ok(Notes::default()) }
 }
 
-/// What was noted of the newest process at its start; `None` where nothing was.
+/// `process.json` of a run: facts about its newest process; `None` if there is none.
 pub fn process(run: &Path) -> Result<Option<ProcessNote>, ReadError> {
     let path = run.join(layout::PROCESS);
     if path.exists() { record(path).map(Some) } else { Ok(None) }
 }
 
-/// Pictures of the last validation; none where a run has no such folder.
+/// Images of the last validation; empty if a run has none.
 pub fn pictures(run: &Path) -> Result<Vec<PictureEntry>, ReadError> {
     let path = run.join(layout::PICTURES).join(layout::PICTURES_INDEX);
     if !path.exists() {
@@ -142,13 +142,13 @@ pub fn pictures(run: &Path) -> Result<Vec<PictureEntry>, ReadError> {
     record::<Pictures>(path).map(|found| found.pictures)
 }
 
-/// `state.json` of a checkpoint's folder.
+/// `state.json` of a checkpoint's directory.
 pub fn loop_state(checkpoint: &Path) -> Result<LoopState, ReadError> {
     record(checkpoint.join(layout::LOOP_STATE))
 }
 
-/// The lines of a file, one at a time; a last line that was cut off by a kill is left out. A line that is not what was
-/// written is an error, and those after it are read on.
+/// Iterates over the records of a `.jsonl` file. A last line truncated by a kill is skipped. A damaged line is an
+/// error, and reading continues after it.
 pub fn lines<T: DeserializeOwned>(path: PathBuf) -> Result<impl Iterator<Item = Result<T, ReadError>>, ReadError> {
     let file = file::open(&path).map_err(|source| ReadError::File { path: path.clone(), source })?;
     let mut reader = BufReader::new(file);
@@ -165,12 +165,12 @@ pub fn lines<T: DeserializeOwned>(path: PathBuf) -> Result<impl Iterator<Item = 
             Ok(_) if line.last() != Some(&b'\n') => {
                 ended = true;
                 let too_long = line.len() as u64 == LINE_BYTES_MAX;
-                let damage = if too_long { "is too long" } else { seal::DAMAGED };
+                let damage = if too_long { "too long" } else { seal::DAMAGED };
                 (too_long || is_whole_but_for_its_end(&line)).then(|| Err(content(damage.into())))
             }
             Ok(_) => Some(parsed(&line).map_err(content)),
             Err(source) => {
-                // Reading on would give the same error for ever.
+                // Reading on would repeat the same error forever.
                 ended = true;
                 Some(Err(ReadError::File { path: path.clone(), source }))
             }
@@ -178,34 +178,53 @@ pub fn lines<T: DeserializeOwned>(path: PathBuf) -> Result<impl Iterator<Item = 
     }))
 }
 
-/// A line, with or without its line break, as what it says.
+/// Calls `handle` for each record and returns the number of damaged lines, which are skipped.
+///
+/// # Errors
+/// The file cannot be read, or an error of `handle`.
+pub fn for_each_record<T, E: From<ReadError>>(
+    lines: Result<impl Iterator<Item = Result<T, ReadError>>, ReadError>,
+    mut handle: impl FnMut(T) -> Result<(), E>,
+) -> Result<u64, E> {
+    let mut damaged = 0;
+    for line in lines? {
+        match line {
+            Ok(record) => handle(record)?,
+            Err(ReadError::Content { .. }) => damaged += 1,
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(damaged)
+}
+
+/// Parses a line, with or without its line break, and checks its checksum.
 pub fn parsed<T: DeserializeOwned>(line: &[u8]) -> Result<T, String> {
     seal::check_line(line.strip_suffix(b"\n").unwrap_or(line)).map_err(|_| seal::DAMAGED.to_owned())?;
     serde_json::from_slice(line).map_err(|error| error.to_string())
 }
 
-/// Whether the end of a file is a line with its check and one more byte: its line break was damaged. A kill leaves the
-/// beginning of a line, and nothing behind it.
+/// Returns `true` if the end of a file is a valid line followed by one more byte: its line break was damaged. A kill
+/// leaves only the beginning of a line.
 pub fn is_whole_but_for_its_end(line: &[u8]) -> bool {
     line.split_last().is_some_and(|(_, before)| seal::check_line(before) == Ok(true))
 }
 
-/// `metrics.jsonl` of a run, as [`lines`] gives it.
+/// Records of `metrics.jsonl`, as [`lines`] reads them.
 pub fn metrics(run: &Path) -> Result<impl Iterator<Item = Result<MetricsLine, ReadError>>, ReadError> {
     lines(run.join(layout::METRICS))
 }
 
-/// `memory.jsonl` of a run, as [`lines`] gives it.
+/// Records of `memory.jsonl`, as [`lines`] reads them.
 pub fn memory(run: &Path) -> Result<impl Iterator<Item = Result<MemoryLine, ReadError>>, ReadError> {
     memory_file(&run.join(layout::MEMORY))
 }
 
-/// Samples of a file with any name.
+/// Memory samples of a file with any name.
 pub fn memory_file(path: &Path) -> Result<impl Iterator<Item = Result<MemoryLine, ReadError>> + use<>, ReadError> {
     lines(path.to_path_buf())
 }
 
-/// The whole checkpoints of a run, oldest first.
+/// Steps and directories of a run's complete checkpoints, oldest first.
 pub fn checkpoints(run: &Path) -> Vec<(u64, PathBuf)> {
     let Ok(entries) = std::fs::read_dir(run.join(layout::CHECKPOINTS)) else { return Vec::new() };
     let mut found: Vec<(u64, PathBuf)> = entries
@@ -217,10 +236,10 @@ pub fn checkpoints(run: &Path) -> Vec<(u64, PathBuf)> {
     found
 }
 
-/// Samples that are shown of the end of a run.
+/// Maximum number of samples in [`newest_memory`].
 const NEWEST_MAX: usize = 32;
 
-/// The newest samples of a run, as they are on the disk.
+/// Newest memory samples of a run.
 pub fn newest_memory(run: &Path) -> Vec<MemoryLine> {
     let mut newest = VecDeque::with_capacity(NEWEST_MAX);
     for line in memory(run).into_iter().flatten().flatten() {

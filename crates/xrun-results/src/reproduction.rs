@@ -1,4 +1,4 @@
-//! What does `reproduction.json` hold: a run that was run again, and whether the same came out?
+//! Record `reproduction.json`: the comparison of a run with its repetition.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -10,62 +10,62 @@ use super::format::Outcome;
 pub struct Reproduction {
     /// The version of this record's format.
     pub version: u32,
-    /// The directory of the run that was run again, and of the new one.
+    /// Directory of the original run.
     pub original: String,
-    /// The directory of the new run.
+    /// Directory of the new run.
     pub reproduction: String,
-    /// How the original ended; `null` where it has no summary.
+    /// Outcome of the original; `null` if it has no summary.
     pub original_outcome: Option<Outcome>,
-    /// How the new run ended; `null` where it has no summary.
+    /// Outcome of the new run; `null` if it has no summary.
     pub reproduction_outcome: Option<Outcome>,
-    /// How near the two are.
+    /// Degree of agreement.
     pub agreement: Agreement,
-    /// The code that the process exited with: 0 when the same came out.
+    /// Exit status of the process: 0 if the results agree.
     pub exit_code: u8,
-    /// For people: the same, or what differs first.
+    /// The result or the first difference, for people.
     pub message: String,
-    /// The share of a number's mean size by which it may be off on average; 0 asks for the same bits.
+    /// Maximum mean difference of a series, as a fraction of its mean absolute value; 0 requires the same bits.
     pub tolerance: f64,
-    /// Lines of metrics.jsonl that both have, and those of each.
+    /// Number of lines compared.
     pub lines_compared: u64,
-    /// Lines of the original.
+    /// Number of lines of the original.
     pub lines_original: u64,
-    /// Lines of the new run.
+    /// Number of lines of the new run.
     pub lines_reproduction: u64,
-    /// The last step that was compared.
+    /// Last step compared.
     pub last_step: Option<u64>,
-    /// Numbers that were compared.
+    /// Number of values compared.
     pub values_compared: u64,
-    /// Those of them that are not the same to the bit.
+    /// Number of values that differ in at least one bit.
     pub values_different: u64,
-    /// Where the two part first; `null` where they do not.
-    pub first_difference: Option<Difference>,
-    /// Each number by its name.
+    /// First difference; `null` if there is none.
+    pub first_difference: Option<FirstDifference>,
+    /// Statistics of each series of numbers.
     pub series: Vec<SeriesAgreement>,
-    /// What is not as it was when the original ran: code, data, machine.
+    /// Changes of code, data and machine since the original.
     pub changes: Vec<Change>,
-    /// What can give other numbers on the same machine; empty on the CPU.
+    /// Sources of nondeterminism on the same machine; empty on the CPU.
     pub not_deterministic: Vec<String>,
-    /// What else is to be known, such as that the original ended early.
+    /// Remarks, such as that the original ended early.
     pub notes: Vec<String>,
 }
 
-/// How near two runs are.
+/// Degree of agreement of two runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Agreement {
-    /// The same bits.
+    /// All bits are equal.
     Identical,
-    /// Other bits, each number near enough on average.
+    /// Some bits differ, and each series is within the tolerance.
     WithinTolerance,
-    /// Other bits, beyond the tolerance; or the lines are of different things.
+    /// A series is beyond the tolerance, or the lines describe different things.
     Different,
-    /// The same as far as the reproduction came, and it came less far than the original.
+    /// All compared values are equal, and the reproduction ended before the original.
     Incomplete,
 }
 
 impl Agreement {
-    /// For people.
+    /// The agreement as it is displayed.
     pub fn words(self) -> &'static str {
         match self {
             Self::Identical => "identical",
@@ -76,47 +76,47 @@ impl Agreement {
     }
 }
 
-/// Where two runs part.
+/// First difference of two runs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Difference {
-    /// The step of the line.
+pub struct FirstDifference {
+    /// Step of the line.
     pub step: u64,
-    /// `loss of dummy steps`, `metric map50`, or `line` when the lines are of different things.
+    /// Name of the value: `loss of dummy steps`, `metric map50`, or `line` if the lines describe different things.
     pub value: String,
-    /// As text, with every digit.
+    /// Value of the original, with all digits.
     pub original: String,
-    /// What the new run has there.
+    /// Value of the new run, with all digits.
     pub reproduction: String,
 }
 
-/// One number over all lines.
+/// Statistics of one number over all lines.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SeriesAgreement {
-    /// Such as `loss of dummy steps` or `metric map50`.
+    /// Name, such as `loss of dummy steps` or `metric map50`.
     pub name: String,
-    /// Values that were compared.
+    /// Number of values compared.
     pub values: u64,
-    /// Those of them that are not the same to the bit.
+    /// Number of values that differ in at least one bit.
     pub different: u64,
     /// Mean of the original's absolute values.
     pub mean_size: f64,
     /// Mean of the absolute differences.
     pub mean_difference: f64,
-    /// The second over the first; `null` when the original is 0 throughout and the reproduction is not.
+    /// `mean_difference` / `mean_size`; `null` if the original is 0 throughout and the reproduction is not.
     pub share: Option<f64>,
-    /// The greatest absolute difference.
+    /// Maximum absolute difference.
     pub largest_difference: f64,
-    /// The step of the largest difference.
+    /// Step of the maximum difference.
     pub largest_at: Option<u64>,
 }
 
-/// Something that is not as it was.
+/// A change since the original run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Change {
-    /// Such as `code: lock file` or `machine: processor`.
+    /// Name, such as `code: lock file` or `machine: processor`.
     pub what: String,
-    /// As it was when the original ran.
+    /// Value when the original ran.
     pub then: String,
-    /// As it was when it was run again.
+    /// Value now.
     pub now: String,
 }

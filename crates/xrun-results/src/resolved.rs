@@ -1,4 +1,4 @@
-//! What are the values of a run's experiment, key by key?
+//! Values of a run's resolved experiment.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,11 +13,11 @@ use xrun_core::files::write::WriteError;
 use xrun_core::files::{file, layout, seal};
 use xrun_core::units::Bytes;
 
-/// Longer files are not experiments.
+/// Maximum size of an experiment file.
 const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
-/// Every value of `resolved.toml` by its dotted key, such as `optimizer.adamw.learning_rate`. A kind without keys of its
-/// own is an empty table. `***` stands for what looks like a secret.
+/// Values of `resolved.toml` by dotted key, such as `optimizer.adamw.learning_rate`, with secrets masked. A kind
+/// without keys is an empty table.
 pub fn values(run: &Path) -> Result<BTreeMap<String, Value>, ReadError> {
     let text = text_of(run)?;
     match toml::from_str(&text) {
@@ -29,40 +29,41 @@ pub fn values(run: &Path) -> Result<BTreeMap<String, Value>, ReadError> {
     }
 }
 
-/// The text of `resolved.toml` for reading, without secrets; empty where it cannot be read.
+/// Text of `resolved.toml` with secrets masked; empty if it cannot be read.
 pub fn shown(run: &Path) -> String {
     secrets::experiment(&text_of(run).unwrap_or_default()).into_owned()
 }
 
-/// Writes a text of an experiment beside a run. A resume needs its secrets: with any, only its owner may read it.
+/// Writes the text of an experiment, with its secrets, which a resume needs. A file with secrets is readable by its
+/// owner only.
 ///
 /// # Errors
-/// It cannot be written.
+/// The file cannot be written.
 pub fn keep(path: &Path, text: &[u8]) -> Result<(), WriteError> {
     let secret = std::str::from_utf8(text).is_ok_and(|text| secrets::experiment(text) != text);
     if secret { write::replace_private(path, text) } else { write::replace(path, text) }
 }
 
-/// The text of `resolved.toml`, if it is what was written.
+/// Text of `resolved.toml`, with secrets, after checking its checksum.
 ///
 /// # Errors
-/// It is missing, is no regular file, or its check does not fit.
+/// The file is missing, is not a regular file, or is damaged.
 pub fn text_of(run: &Path) -> Result<String, ReadError> {
     sealed_text(&run.join(layout::RESOLVED))
 }
 
-/// The text of a TOML file of ours, if it is what was written.
+/// Text of a TOML file that xrun wrote, after checking its checksum.
 ///
 /// # Errors
-/// As [`text_of`].
+/// The file is missing, is not a regular file, or is damaged.
 pub fn sealed_text(path: &Path) -> Result<String, ReadError> {
     let bytes =
         file::bytes(path, FILE_BYTES_MAX).map_err(|source| ReadError::File { path: path.to_path_buf(), source })?;
     seal::check_text(&bytes).map_err(|_| ReadError::content(path, seal::DAMAGED))?;
-    String::from_utf8(bytes).map_err(|_| ReadError::content(path, "is not UTF-8"))
+    String::from_utf8(bytes).map_err(|_| ReadError::content(path, "not UTF-8"))
 }
 
-/// A value as it would be written in a file, on one line.
+/// Formats a value on one line.
 pub fn text(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
@@ -71,7 +72,8 @@ pub fn text(value: &Value) -> String {
     }
 }
 
-/// Whether what a person typed means this value: `2e-3` is 0.002, `50331648` is `"48 MiB"`, and quotes may be left out.
+/// Returns `true` if the text that was typed denotes this value: `2e-3` is 0.002, `50331648` is `"48 MiB"`, and
+/// quotes are optional.
 pub fn means(value: &Value, typed: &str) -> bool {
     let typed = typed.trim();
     let parsed = toml::from_str::<Value>(&format!("v = {typed}")).ok().and_then(|table| table.get("v").cloned());

@@ -1,4 +1,4 @@
-//! Which of the runs are asked for, and in which order?
+//! Filtering and sorting of runs.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,14 +12,14 @@ use super::verdict::Judgement;
 use super::{read, resolved};
 use xrun_core::task::metric::Better;
 
-/// Where a run stands, as it is typed.
+/// State of a run as a command-line value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Status {
     /// A process works on the run.
     Running,
     /// All planned steps were done.
     Finished,
-    /// Validations no longer got better, as `training.early_stopping` asks.
+    /// Validations stopped improving, as `training.early_stopping` defines.
     StoppedEarly,
     /// A signal stopped it.
     Interrupted,
@@ -29,20 +29,20 @@ pub enum Status {
     MemoryGrew,
     /// The loss was not a number.
     Diverged,
-    /// A limit on memory was reached.
+    /// A memory limit was reached.
     MemoryLimit,
     /// An error of the data, the device or the disk.
     Failed,
     /// A panic.
     Panicked,
-    /// Its process is gone, and nobody said why.
+    /// Its process is gone and left no summary.
     Killed,
     /// Its records are missing or damaged.
     Unreadable,
 }
 
 impl Status {
-    fn of(state: &RunState) -> Self {
+    fn from_state(state: &RunState) -> Self {
         match state {
             RunState::Running => Self::Running,
             RunState::Killed => Self::Killed,
@@ -62,23 +62,23 @@ impl Status {
     }
 }
 
-/// What a run must be to be listed; empty takes all.
+/// Filter for runs; the default accepts all.
 #[derive(Clone, Debug, Default)]
 pub struct Selection {
-    /// The experiment's name, as a whole.
+    /// Exact name of the experiment.
     pub experiment: Option<String>,
-    /// Where the run stands.
+    /// State of the run.
     pub status: Option<Status>,
-    /// The verdict on its memory.
+    /// Verdict on its memory.
     pub verdict: Option<Judgement>,
-    /// All of these.
+    /// Tags, all of which the run must have.
     pub tags: Vec<String>,
-    /// A dotted key of the resolved experiment, and its value as it was typed.
+    /// Dotted keys of the resolved experiment with their values as typed.
     pub values: Vec<(String, String)>,
 }
 
 impl Selection {
-    /// Why it cannot be said whether this run is one of those: a file that says so is damaged.
+    /// Reason why the filter or order cannot be applied to this run: a damaged file.
     pub fn in_doubt(&self, run: &Entry, order: &Order) -> Option<String> {
         let by_value = !self.values.is_empty() || matches!(order, Order::Value(_));
         let values = by_value.then(|| resolved::text_of(&run.path).err()).flatten();
@@ -87,7 +87,7 @@ impl Selection {
         Some(error.to_string())
     }
 
-    /// Whether a run is all that was asked. Reads files of the run where that is needed.
+    /// Returns `true` if a run passes the filter. Files of the run are read as needed.
     pub fn takes(&self, run: &Entry) -> bool {
         let verdict = || read::verdict(&run.path).ok().flatten().map(|verdict| verdict.verdict);
         let values_fit = || {
@@ -98,35 +98,35 @@ impl Selection {
             let found = read::notes(&run.path).unwrap_or_default().tags;
             self.tags.iter().all(|tag| found.contains(tag))
         };
-        // What costs a file comes last.
+        // Conditions that read files come last.
         self.experiment.as_ref().is_none_or(|name| *name == run.experiment)
-            && self.status.is_none_or(|status| status == Status::of(&run.state))
+            && self.status.is_none_or(|status| status == Status::from_state(&run.state))
             && self.verdict.is_none_or(|asked| verdict() == Some(asked))
             && (self.tags.is_empty() || tagged())
             && (self.values.is_empty() || values_fit())
     }
 }
 
-/// What runs are sorted by.
+/// Sort key for runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// The time of the start.
+    /// Start time.
     Started,
     /// The experiment's name.
     Experiment,
-    /// Where the run stands, by its word.
+    /// State, by its word.
     State,
-    /// Steps done.
+    /// Number of steps done.
     Steps,
-    /// The loss as it is listed.
+    /// Loss as listed.
     Loss,
     /// The best validation.
     Best,
-    /// The highest resident memory.
+    /// Peak RSS.
     Memory,
-    /// Seconds of work.
+    /// Working time.
     Seconds,
-    /// Steps a second.
+    /// Steps per second.
     Speed,
     /// A dotted key of the resolved experiment.
     Value(String),
@@ -134,13 +134,13 @@ pub enum Order {
     Metric(String),
 }
 
-/// Words for orders that are no keys of an experiment.
+/// Sort keys that are not keys of an experiment.
 pub const ORDERS: &[&str] = &["started", "experiment", "state", "steps", "loss", "best", "memory", "seconds", "speed"];
-/// What stands before the name of a metric.
+/// Prefix of the name of a metric.
 pub const METRIC: &str = "metrics.";
 
 impl Order {
-    /// `None` for a word that is none of [`ORDERS`]; what has a dot is a metric or a key.
+    /// Parses a sort key; `None` for an unknown word. A text with a dot is a metric or a key of the experiment.
     pub fn from_text(text: &str) -> Option<Self> {
         Some(match text {
             "started" => Self::Started,
@@ -178,7 +178,7 @@ impl Order {
         }
     }
 
-    /// What the value is one of: values of two of them cannot be compared.
+    /// Group of comparable values: name of the metric or kind of step; empty for all others.
     fn group(&self, run: &Entry) -> String {
         match self {
             Self::Loss => run.loss.as_ref().map_or_else(String::new, |(kind, _)| kind.clone()),
@@ -189,13 +189,13 @@ impl Order {
     }
 }
 
-/// Sorts upwards, by a metric the best first, with what has no such value last; of equals, and by the start, the newest
-/// first. Values of two metrics, or losses of two kinds of steps, stand apart. `reverse` turns it round, still with what has
-/// no value last.
+/// Sorts in ascending order, metrics by the best first; runs without a value come last, and equal runs are ordered
+/// newest first, as is sorting by start. Values of different metrics, or losses of different kinds of steps, form
+/// separate groups. `reverse` inverts the order, still with missing values last.
 pub fn sort(runs: &mut [Entry], order: &Order, reverse: bool) {
     let is_metric = matches!(order, Order::Best | Order::Metric(_));
     let directions = if is_metric { directions(runs, order) } else { BTreeMap::new() };
-    // `runs` comes newest first, and sorting keeps the order of equals.
+    // `runs` is ordered newest first, and the sort is stable.
     runs.sort_by_cached_key(|run| {
         let group = order.group(run);
         let down = *order == Order::Started || directions.get(&group) == Some(&Better::Higher);
@@ -203,7 +203,7 @@ pub fn sort(runs: &mut [Entry], order: &Order, reverse: bool) {
     });
 }
 
-/// Which way is better, of each metric that one of the runs has a value of; the plan of any of them says it.
+/// Better direction of each metric that a run has a value of, from the plan of any of them.
 fn directions(runs: &[Entry], order: &Order) -> BTreeMap<String, Better> {
     let mut found = BTreeMap::new();
     for run in runs {
@@ -216,9 +216,9 @@ fn directions(runs: &[Entry], order: &Order) -> BTreeMap<String, Better> {
     found
 }
 
-/// The best run by a metric, the newest of equals: of the last validation, or the best one where the run was to be best by
-/// it. Without a name that is the metric which each run was to be best by, and there may be several. Where no plan says
-/// which way is better, it is each run that has a value. `runs` comes newest first.
+/// Best run by a metric, the newest of equals. A run counts with its best value if that metric selects its best
+/// checkpoint, otherwise with its last. Without a name, the best run by each selecting metric. If no plan states
+/// which direction is better, all runs with a value. `runs` is ordered newest first.
 pub fn best<'a>(runs: &[&'a Entry], metric: Option<&str>) -> Vec<&'a Entry> {
     let value = |run: &Entry, name: &str| {
         let best = run.best.as_ref().filter(|best| best.metric == name).map(|best| best.value);
@@ -240,7 +240,7 @@ pub fn best<'a>(runs: &[&'a Entry], metric: Option<&str>) -> Vec<&'a Entry> {
     found
 }
 
-/// Returns the direction in which a metric is better, by the plan of a run.
+/// Better direction of a metric, from the plan of a run.
 fn better(run: &Entry, name: &str) -> Option<Better> {
     read::plan(&run.path).ok()?.metrics.into_iter().find(|metric| metric.name == name)?.better
 }

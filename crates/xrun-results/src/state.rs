@@ -1,4 +1,4 @@
-//! Where did the loop of a run stand at a checkpoint?
+//! State of the training loop at a checkpoint.
 
 use std::collections::BTreeMap;
 
@@ -13,33 +13,33 @@ use xrun_core::task::metric::{Better, Interval};
 pub struct Best {
     /// The metric's name.
     pub metric: String,
-    /// What it was there.
+    /// Its value.
     pub value: f64,
-    /// Optimiser steps that it had been trained for.
+    /// Number of optimiser steps for which the checkpoint had been trained.
     pub step: u64,
 }
 
-/// What early stopping waits for.
+/// State of early stopping.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Waiting {
-    /// The last value that was better by enough; `null` before the first.
+pub struct EarlyStopping {
+    /// Last value that improved by enough; `null` before the first.
     pub best: Option<f64>,
-    /// Validations since then.
+    /// Number of validations since then.
     pub validations: u64,
 }
 
-/// `checkpoints/step_…/state.json`: where the loop stood.
+/// `checkpoints/step_…/state.json`: state of the loop.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LoopState {
     /// The version of this record's format.
     pub version: u32,
-    /// Steps done.
+    /// Number of steps done.
     pub step: u64,
     /// The epoch of that step, from 1; 0 before the first step.
     pub epoch: u64,
-    /// Whether the validation due after this step is in the metrics already.
+    /// `true` if the validation due after this step is already in the metrics.
     pub validated: bool,
-    /// The newest norms of the gradients, oldest first: at most `limits.gradient_norm_window`.
+    /// Newest gradient norms, oldest first: at most `limits.gradient_norm_window`.
     pub gradient_norms: Vec<f64>,
     /// The loss of the first step; `null` before it.
     pub loss_first: Option<f64>,
@@ -49,31 +49,31 @@ pub struct LoopState {
     pub losses: Vec<KindLoss>,
     /// The best validation so far; `null` before the first.
     pub best: Option<Best>,
-    /// Of a run that may stop early; absent where it has not been validated after a step.
+    /// State of early stopping; absent before the first validation after a step, or if it is off.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub early_stopping: Option<Waiting>,
+    pub early_stopping: Option<EarlyStopping>,
     /// Metrics of the validation before the first step.
     pub metrics_first: BTreeMap<String, Option<f64>>,
     /// Metrics of the newest validation after a step; empty before it.
     pub metrics_last: BTreeMap<String, Option<f64>>,
-    /// The 95 % intervals of those of them that are means over episodes.
+    /// 95 % intervals of those metrics that are means over episodes.
     pub intervals_last: BTreeMap<String, Interval>,
-    /// Images, sequences or clips that went through.
+    /// Number of images, sequences or clips trained on.
     pub items: u64,
-    /// Seconds of work before this checkpoint.
+    /// Working time in seconds before this checkpoint.
     pub seconds: f64,
-    /// The run that wrote it: `experiment`, `/` and `run` of `manifest.json`.
+    /// Run that wrote it: `experiment`, `/` and `run` of `manifest.json`.
     pub run: String,
-    /// What was trained, as `fingerprint` in `manifest.json`.
+    /// `fingerprint` of `manifest.json`.
     pub fingerprint: String,
-    /// Lines of `metrics.jsonl` up to here.
+    /// Number of lines of `metrics.jsonl` up to here.
     pub metrics_lines: u64,
-    /// SHA-256 of each file beside this one, by name; of those in folders beside it, by path.
+    /// SHA-256 of each file of the checkpoint, by its path relative to this one.
     pub files: BTreeMap<String, String>,
 }
 
-impl Waiting {
-    /// Counts a validation. A metric that could not be measured is not better.
+impl EarlyStopping {
+    /// Counts a validation. A metric that could not be measured is no improvement.
     pub fn count(&mut self, value: Option<f64>, better: Better, minimum_change: f64) {
         let enough = |best: f64| match better {
             Better::Higher => best + minimum_change,
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     fn waits(values: &[Option<f64>], better: Better, minimum_change: f64) -> Vec<u64> {
-        let mut waiting = Waiting::default();
+        let mut waiting = EarlyStopping::default();
         let count = |value: &Option<f64>| {
             waiting.count(*value, better, minimum_change);
             waiting.validations
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_better_by_enough_starts_the_count_again() {
+    fn only_a_sufficient_improvement_resets_the_count() {
         let values = [Some(0.5), Some(0.55), Some(0.61), Some(0.7), Some(0.7), Some(0.9)];
         assert_eq!(waits(&values, Better::Higher, 0.1), [0, 1, 0, 1, 2, 0]);
         assert_eq!(waits(&values, Better::Lower, 0.0), [0, 1, 2, 3, 4, 5]);
@@ -110,12 +110,12 @@ mod tests {
     }
 
     #[test]
-    fn small_steps_add_up_since_the_last_value_that_counted() {
+    fn small_improvements_accumulate() {
         assert_eq!(waits(&[Some(0.0), Some(0.06), Some(0.12)], Better::Higher, 0.1), [0, 1, 0]);
     }
 
     #[test]
-    fn what_could_not_be_measured_is_not_better() {
+    fn a_missing_value_is_no_improvement() {
         assert_eq!(waits(&[None, Some(1.0), None, Some(2.0)], Better::Higher, 0.0), [1, 0, 1, 0]);
     }
 }

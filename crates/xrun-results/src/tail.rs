@@ -1,4 +1,4 @@
-//! What is new at the end of a file of lines, however long the file is?
+//! Reading what was appended to a file of lines, at a cost independent of its length.
 
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -8,24 +8,24 @@ use serde::de::DeserializeOwned;
 use super::read;
 use xrun_core::files::file;
 
-/// Follows a file of lines while somebody appends to it. Reads its end only.
+/// Follows a file of lines to which another process appends.
 #[derive(Clone, Debug)]
 pub struct Tail {
     path: PathBuf,
-    /// What is read at a time, in bytes; older lines are skipped.
-    most: u64,
-    /// Up to here all lines are known.
-    at: Option<u64>,
+    /// Maximum number of bytes read at a time; older lines are skipped.
+    max_bytes: u64,
+    /// Offset up to which all lines have been read.
+    offset: Option<u64>,
 }
 
 /// Lines that were appended.
 #[derive(Clone, Debug)]
 pub struct News<T> {
-    /// As many as were read, in their order.
+    /// Records, in order.
     pub records: Vec<T>,
-    /// A line is not what was written.
+    /// At least one line is damaged.
     pub damaged: bool,
-    /// The file begins anew: it is shorter than it was.
+    /// The file became shorter and was read from the start again.
     pub anew: bool,
 }
 
@@ -36,21 +36,22 @@ impl<T> Default for News<T> {
 }
 
 impl Tail {
-    /// Reads at most the last `most` bytes, and later at most that many of what was appended.
-    pub fn new(path: &Path, most: u64) -> Self {
-        Self { path: path.to_path_buf(), most, at: None }
+    /// Follows a file. The first read covers at most its last `max_bytes` bytes, each later one at most `max_bytes` appended
+    /// bytes.
+    pub fn new(path: &Path, max_bytes: u64) -> Self {
+        Self { path: path.to_path_buf(), max_bytes, offset: None }
     }
 
-    /// The records that were appended since the last call; at first those at the end. None where the file is missing.
+    /// Records appended since the last call; at first those at the end. Empty if the file is missing.
     pub fn news<T: DeserializeOwned>(&mut self) -> News<T> {
-        let anew = self.at.is_some_and(|at| self.length().is_some_and(|length| length < at));
+        let anew = self.offset.is_some_and(|at| self.length().is_some_and(|length| length < at));
         if anew {
-            self.at = None;
+            self.offset = None;
         }
-        let (bytes, cut) = self.bytes().unwrap_or_default();
+        let (bytes, starts_within_line) = self.bytes().unwrap_or_default();
         let (complete, rest) = bytes.split_at(bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1));
-        // What begins in the middle of a line says nothing.
-        let lines = complete.split_inclusive(|&byte| byte == b'\n').skip(usize::from(cut));
+        // A line whose beginning was skipped cannot be parsed.
+        let lines = complete.split_inclusive(|&byte| byte == b'\n').skip(usize::from(starts_within_line));
         let (mut records, mut damaged) = (Vec::new(), read::is_whole_but_for_its_end(rest));
         for line in lines {
             match read::parsed(line) {
@@ -58,7 +59,7 @@ impl Tail {
                 Err(_) => damaged = true,
             }
         }
-        self.at = self.at.map(|at| at + complete.len() as u64);
+        self.offset = self.offset.map(|at| at + complete.len() as u64);
         News { records, damaged, anew }
     }
 
@@ -66,19 +67,19 @@ impl Tail {
         Some(std::fs::metadata(&self.path).ok()?.len())
     }
 
-    /// What was not read yet, as far as it is not too much, and whether that begins in the middle of a line.
+    /// Unread bytes, at most `max_bytes`, and whether they begin within a line.
     fn bytes(&mut self) -> io::Result<(Vec<u8>, bool)> {
         let mut file = file::open(&self.path)?;
         let length = file.metadata()?.len();
-        let known = self.at.unwrap_or_default();
-        let start = known.max(length.saturating_sub(self.most));
-        self.at = Some(start);
+        let known = self.offset.unwrap_or_default();
+        let start = known.max(length.saturating_sub(self.max_bytes));
+        self.offset = Some(start);
         if start == length {
             return Ok((Vec::new(), false));
         }
         file.seek(SeekFrom::Start(start))?;
         let mut bytes = Vec::new();
-        file.take(self.most).read_to_end(&mut bytes)?;
+        file.take(self.max_bytes).read_to_end(&mut bytes)?;
         Ok((bytes, start > known))
     }
 }
@@ -94,9 +95,9 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_appended_is_read_and_a_line_that_is_being_written_waits() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("memory.jsonl");
+    fn only_appended_whole_lines_are_read() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("memory.jsonl");
         let mut tail = Tail::new(&path, 100);
         let mut news = || tail.news::<u64>();
         assert!(news().records.is_empty(), "there is no file yet");
@@ -111,9 +112,9 @@ mod tests {
     }
 
     #[test]
-    fn of_a_long_file_only_the_end_is_read_and_a_shorter_file_begins_anew() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("metrics.jsonl");
+    fn only_the_end_of_a_long_file_is_read_and_a_shorter_file_restarts() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("metrics.jsonl");
         (0..100).for_each(|number| append(&path, &format!("{}\n", 1000 + number)));
         let mut tail = Tail::new(&path, 22);
         assert_eq!(tail.news::<u64>().records, [1096, 1097, 1098, 1099]);

@@ -1,7 +1,8 @@
-//! Did this user create the folder of a result, and are the files that name programs as they were then?
+//! Proof that this user created a directory and that the files that name programs are unchanged.
 //!
-//! A folder may come from elsewhere, and going on with it starts the programs that it names. `creator.hmac` is HMAC-SHA256
-//! of those files under a key that only this user can read. It says nothing of where the folder is: one's own may be moved.
+//! A directory may come from elsewhere, and resuming it starts the programs that it names. `creator.hmac` is
+//! HMAC-SHA256 of those files under a key that only this user can read. The directory's path is not covered, so it
+//! may be moved.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -15,111 +16,112 @@ use crate::read;
 use xrun_core::experiment::Experiment;
 use xrun_core::files::{file, layout, write};
 
-/// Why the programs that a folder names are not started unasked.
+/// Reason not to start the programs that a directory names.
 #[derive(Debug, thiserror::Error)]
 pub enum Untrusted {
-    /// Another user owns the folder, or one of the files in it.
+    /// Another user owns the directory or one of its files.
     #[error("it belongs to another user (uid {uid})")]
     Owner {
-        /// The folder or the file.
+        /// The directory or file.
         path: PathBuf,
-        /// Its owner.
+        /// Its owner's user id.
         uid: u32,
     },
-    /// Nothing says that this user created it.
+    /// There is no record that this user created it.
     #[error("there is no record that this user created it (`{}`)", layout::CREATOR)]
     NoRecord,
-    /// The record is another one than this user would have written.
-    #[error("`{}` does not fit: another user created it, or {what} was changed since", layout::CREATOR)]
+    /// The record does not match the files.
+    #[error("`{}` does not match: another user created the directory, or {what} was changed", layout::CREATOR)]
     Changed {
-        /// The files that name programs.
+        /// Names of the files that name programs.
         what: String,
     },
-    /// This user has no key, so none of the folders is signed with it.
-    #[error("this user has created no folder so far, or the key by which that is known was lost")]
+    /// This user has no key, so no directory can be verified.
+    #[error("this user has no signing key: no directory was created yet, or the key was lost")]
     NoKey,
-    /// The key of this user cannot be used.
-    #[error("whether this user created it is not known: {0}")]
+    /// The user's key cannot be read or used.
+    #[error("the signing key cannot be used: {0}")]
     Key(String),
 }
 
-/// Contents that a record vouches for: files of a folder, and words that stand in others.
+/// Contents covered by the record: files of a directory, and texts from other files.
 #[derive(Clone, Debug)]
 pub struct Vouched {
-    /// The names of the files, byte for byte.
+    /// Names of the files, covered byte for byte.
     pub files: &'static [&'static str],
-    /// In their order.
+    /// Texts, in order.
     pub words: Vec<String>,
 }
 
-/// Files and words that name the programs of a run, and the folder that they start in.
-fn of_run(run: &Path) -> Option<Vouched> {
+/// Contents that determine the programs of a run and their working directory.
+fn run_contents(run: &Path) -> Option<Vouched> {
     let manifest = read::manifest(run).ok()?;
     Some(Vouched { files: &[layout::RESOLVED], words: vec![manifest.run, manifest.working_directory] })
 }
 
-/// Whether this user created the run, and nothing was changed in what names its programs.
+/// Checks that this user created the run and that nothing that names its programs was changed.
 ///
 /// # Errors
-/// Why that is not known.
+/// The check fails or is not possible.
 pub fn check_run(run: &Path) -> Result<(), Untrusted> {
-    check(run, of_run(run))
+    check(run, run_contents(run))
 }
 
-/// Writes down that this user created the run. A run goes on without: `log.txt` says so, where it names programs.
+/// Records that this user created the run. On failure the run continues; if it names programs, `log.txt` says so.
 pub fn sign_run(run: &Path, experiment: &Experiment) {
-    let Some(vouched) = of_run(run) else { return };
+    let Some(vouched) = run_contents(run) else { return };
     let names_programs = experiment.command().is_some() || !experiment.hooks.is_default();
     if let (Err(why), true) = (sign(run, &vouched), names_programs) {
         log::append(run, &[unsigned(&why)]);
     }
 }
 
-/// The words for a folder that has no record.
+/// Log message for a directory that could not be signed.
 pub fn unsigned(why: &str) -> String {
-    format!("nothing says that this user created this folder, so a later resume will need --allow-command: {why}")
+    format!("the directory could not be signed, a later resume will need --allow-command: {why}")
 }
 
-/// Whether this user created the folder, and what is vouched for is as it was; `None` does not read.
+/// Checks that this user created the directory and that the signed contents are unchanged; `None` means
+/// unreadable contents.
 ///
 /// # Errors
-/// Why that is not known.
-pub fn check(folder: &Path, vouched: Option<Vouched>) -> Result<(), Untrusted> {
+/// The check fails or is not possible.
+pub fn check(directory: &Path, vouched: Option<Vouched>) -> Result<(), Untrusted> {
     let all = [layout::RESOLVED, layout::MANIFEST, layout::BASE, layout::SWEEP, layout::SLURM];
-    owned(folder)?;
-    all.iter().map(|name| folder.join(name)).filter(|path| path.exists()).try_for_each(|path| owned(&path))?;
-    let record = match file::bytes(&folder.join(layout::CREATOR), RECORD_BYTES_MAX) {
+    check_owner(directory)?;
+    all.iter().map(|name| directory.join(name)).filter(|path| path.exists()).try_for_each(|path| check_owner(&path))?;
+    let record = match file::bytes(&directory.join(layout::CREATOR), RECORD_BYTES_MAX) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(Untrusted::NoRecord),
         record => record.unwrap_or_default(),
     };
-    let what = |vouched: Option<&Vouched>| Untrusted::Changed {
+    let changed = |vouched: Option<&Vouched>| Untrusted::Changed {
         what: vouched.map_or_else(|| layout::MANIFEST.to_owned(), |vouched| vouched.files.join(" or ")),
     };
-    let Some(vouched) = vouched else { return Err(what(None)) };
+    let Some(vouched) = vouched else { return Err(changed(None)) };
     let key = key(false).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => Untrusted::NoKey,
         _ => Untrusted::Key(error.to_string()),
     })?;
-    let expected = record_of(&key, folder, &vouched).map_err(|_| what(Some(&vouched)))?;
-    if record == expected.as_bytes() { Ok(()) } else { Err(what(Some(&vouched))) }
+    let expected = expected_record(&key, directory, &vouched).map_err(|_| changed(Some(&vouched)))?;
+    if record == expected.as_bytes() { Ok(()) } else { Err(changed(Some(&vouched))) }
 }
 
-/// Writes down that this user created the folder.
+/// Records that this user created the directory.
 ///
 /// # Errors
-/// Why it cannot be.
-pub fn sign(folder: &Path, vouched: &Vouched) -> Result<(), String> {
+/// The reason why the record cannot be written.
+pub fn sign(directory: &Path, vouched: &Vouched) -> Result<(), String> {
     let key = key(true).map_err(|error| error.to_string())?;
-    let record = record_of(&key, folder, vouched).map_err(|error| error.to_string())?;
-    write::replace(&folder.join(layout::CREATOR), record.as_bytes()).map_err(|error| error.to_string())
+    let record = expected_record(&key, directory, vouched).map_err(|error| error.to_string())?;
+    write::replace(&directory.join(layout::CREATOR), record.as_bytes()).map_err(|error| error.to_string())
 }
 
 const RECORD_BYTES_MAX: u64 = 1024;
 const KEY_BYTES: usize = 32;
-/// More than any file that names programs has.
+/// Maximum size of a file that names programs.
 const FILE_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
-fn record_of(key: &[u8; KEY_BYTES], folder: &Path, vouched: &Vouched) -> io::Result<String> {
+fn expected_record(key: &[u8; KEY_BYTES], directory: &Path, vouched: &Vouched) -> io::Result<String> {
     let mut message = b"xrun: created by this user, 1".to_vec();
     let mut add = |part: &[u8]| {
         message.extend((part.len() as u64).to_le_bytes());
@@ -127,14 +129,14 @@ fn record_of(key: &[u8; KEY_BYTES], folder: &Path, vouched: &Vouched) -> io::Res
     };
     for name in vouched.files {
         add(name.as_bytes());
-        add(&file::bytes(&folder.join(name), FILE_BYTES_MAX)?);
+        add(&file::bytes(&directory.join(name), FILE_BYTES_MAX)?);
     }
     vouched.words.iter().for_each(|word| add(word.as_bytes()));
     let digits: String = hmac(key, &message).iter().map(|byte| format!("{byte:02x}")).collect();
     Ok(digits + "\n")
 }
 
-/// HMAC-SHA256 (RFC 2104) under a key of no more than a block. The crate for it would bring two others.
+/// HMAC-SHA256 (RFC 2104) for keys of at most one block. The crate for it would add two dependencies.
 fn hmac(key: &[u8], message: &[u8]) -> [u8; 32] {
     let pad = |with: u8| {
         let mut block = [with; 64];
@@ -147,13 +149,13 @@ fn hmac(key: &[u8], message: &[u8]) -> [u8; 32] {
 
 /// `$XDG_STATE_HOME/xrun/key`, or `~/.local/state/xrun/key`.
 fn key_path() -> io::Result<PathBuf> {
-    let named = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|folder| folder.is_absolute());
+    let named = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|directory| directory.is_absolute());
     let state = named("XDG_STATE_HOME").or_else(|| named("HOME").map(|home| home.join(".local/state")));
-    let state = state.ok_or_else(|| io::Error::other("neither XDG_STATE_HOME nor HOME names a folder"))?;
+    let state = state.ok_or_else(|| io::Error::other("neither XDG_STATE_HOME nor HOME is an absolute path"))?;
     Ok(state.join("xrun").join("key"))
 }
 
-/// This user's key; `make` one where there is none.
+/// Reads this user's key; with `make`, creates it if it is missing.
 fn key(make: bool) -> io::Result<[u8; KEY_BYTES]> {
     let path = key_path()?;
     let read = match read_key(&path) {
@@ -167,35 +169,35 @@ fn read_key(path: &Path) -> io::Result<[u8; KEY_BYTES]> {
     let bytes = file::bytes(path, KEY_BYTES as u64)?;
     if !is_private(path)? {
         return Err(io::Error::other(
-            "is not readable by its owner alone, or belongs to another user; `chmod 600` it, or run as its owner (`sudo` may have kept \
-             the other user's `HOME`)",
+            "must belong to this user and be readable by its owner only; run `chmod 600` on it, or run as its owner (`sudo` may \
+             keep the other user's `HOME`)",
         ));
     }
     bytes.try_into().map_err(|_| {
-        io::Error::other(format!("is no key of {KEY_BYTES} bytes; remove it, and the next run makes another"))
+        io::Error::other(format!("is not a key of {KEY_BYTES} bytes; remove it, and the next run creates a new one"))
     })
 }
 
-/// Two processes that make it at once get the same one: the first.
+/// Creates the key. Two concurrent processes get the same one: the first.
 fn make_key(path: &Path) -> io::Result<()> {
-    let folder = path.parent().unwrap_or(Path::new("/"));
-    private_folder(folder)?;
+    let directory = path.parent().unwrap_or(Path::new("/"));
+    private_directory(directory)?;
     let mut key = [0; KEY_BYTES];
     SysRng.try_fill_bytes(&mut key).map_err(io::Error::other)?;
-    // Private from its beginning, and there only when it is whole.
-    let mut file = tempfile::NamedTempFile::new_in(folder)?;
+    // Private from the start, and visible only when complete.
+    let mut file = tempfile::NamedTempFile::new_in(directory)?;
     file.write_all(&key)?;
     file.as_file().sync_all()?;
     match file.persist_noclobber(path) {
         Err(error) if error.error.kind() != io::ErrorKind::AlreadyExists => Err(error.error),
-        _ => write::sync_folder(folder),
+        _ => write::sync_folder(directory),
     }
 }
 
 #[cfg(unix)]
-fn private_folder(folder: &Path) -> io::Result<()> {
+fn private_directory(directory: &Path) -> io::Result<()> {
     use std::os::unix::fs::DirBuilderExt;
-    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)
 }
 
 #[cfg(unix)]
@@ -206,24 +208,24 @@ fn is_private(path: &Path) -> io::Result<bool> {
 }
 
 #[cfg(unix)]
-fn owned(path: &Path) -> Result<(), Untrusted> {
+fn check_owner(path: &Path) -> Result<(), Untrusted> {
     use std::os::unix::fs::MetadataExt;
     match std::fs::metadata(path) {
         Ok(found) if found.uid() != this_user() => Err(Untrusted::Owner { path: path.into(), uid: found.uid() }),
-        // What cannot be read is told where it is read.
+        // An unreadable file is reported where it is read.
         _ => Ok(()),
     }
 }
 
 #[cfg(unix)]
 fn this_user() -> u32 {
-    // SAFETY: a question to the system that cannot fail.
+    // SAFETY: `geteuid` has no preconditions and cannot fail.
     unsafe { libc::geteuid() }
 }
 
 #[cfg(not(unix))]
-fn private_folder(folder: &Path) -> io::Result<()> {
-    std::fs::create_dir_all(folder)
+fn private_directory(directory: &Path) -> io::Result<()> {
+    std::fs::create_dir_all(directory)
 }
 
 #[cfg(not(unix))]
@@ -232,7 +234,7 @@ fn is_private(_: &Path) -> io::Result<bool> {
 }
 
 #[cfg(not(unix))]
-fn owned(_: &Path) -> Result<(), Untrusted> {
+fn check_owner(_: &Path) -> Result<(), Untrusted> {
     Ok(())
 }
 
@@ -242,7 +244,7 @@ mod tests {
 
     /// RFC 4231, test cases 1 and 2.
     #[test]
-    fn the_digest_is_that_of_the_standard() {
+    fn hmac_agrees_with_rfc_4231() {
         let hex = |key: &[u8], text: &[u8]| hmac(key, text).iter().map(|b| format!("{b:02x}")).collect::<String>();
         assert_eq!(hex(&[0x0b; 20], b"Hi There"), "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7");
         assert_eq!(
@@ -252,9 +254,9 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_made_once_by_whoever_comes_first_and_one_that_others_read_is_refused() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("state/xrun/key");
+    fn a_key_is_created_once_and_a_readable_one_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("state/xrun/key");
         std::thread::scope(|scope| {
             (0..8).for_each(|_| drop(scope.spawn(|| make_key(&path).unwrap())));
         });
@@ -276,19 +278,20 @@ mod tests {
     }
 
     #[test]
-    fn a_record_is_of_the_bytes_and_words_in_their_places() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join(layout::RESOLVED);
-        let of = |key: u8, words: &[&str]| {
+    fn a_record_covers_bytes_and_texts_with_their_boundaries() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join(layout::RESOLVED);
+        let record = |key: u8, words: &[&str]| {
             let words = words.iter().map(|word| (*word).to_owned()).collect();
-            record_of(&[key; KEY_BYTES], folder.path(), &Vouched { files: &[layout::RESOLVED], words }).unwrap()
+            expected_record(&[key; KEY_BYTES], directory.path(), &Vouched { files: &[layout::RESOLVED], words })
+                .unwrap()
         };
         write::replace(&path, b"one").unwrap();
-        let record = of(1, &["ab", "c"]);
-        assert_eq!(record, of(1, &["ab", "c"]));
-        assert_ne!(record, of(2, &["ab", "c"]));
-        assert_ne!(record, of(1, &["a", "bc"]));
+        let first = record(1, &["ab", "c"]);
+        assert_eq!(first, record(1, &["ab", "c"]));
+        assert_ne!(first, record(2, &["ab", "c"]));
+        assert_ne!(first, record(1, &["a", "bc"]));
         write::replace(&path, b"two").unwrap();
-        assert_ne!(record, of(1, &["ab", "c"]));
+        assert_ne!(first, record(1, &["ab", "c"]));
     }
 }

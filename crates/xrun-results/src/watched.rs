@@ -1,4 +1,4 @@
-//! What is recorded of a command that `xrun watch` ran, besides what every run records?
+//! Records of a command that `xrun watch` ran, in addition to those of every run.
 
 use std::collections::BTreeMap;
 
@@ -7,35 +7,35 @@ use serde::{Deserialize, Serialize};
 
 use super::sample::GpuLoad;
 
-/// In `manifest.json`: how a command was watched.
+/// Settings of `xrun watch`, in `manifest.json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Watched {
-    /// The time between two samples, at least, in milliseconds.
+    /// Minimum time between two samples, in milliseconds.
     pub every_ms: u64,
-    /// `--host-memory`, in bytes.
+    /// `--host-memory` in bytes.
     pub host_memory: Option<u64>,
-    /// `--device-memory`, in bytes.
+    /// `--device-memory` in bytes.
     pub device_memory: Option<u64>,
-    /// The share of a limit at which the command is stopped.
+    /// Fraction of a limit at which the command is stopped.
     pub at: f64,
-    /// The signal that is sent first.
+    /// Signal that is sent first.
     pub signal: String,
-    /// Seconds that the command then has.
+    /// Seconds between that signal and SIGKILL.
     pub grace_seconds: f64,
-    /// `--time-limit` in seconds; `null` where there is none.
+    /// `--time-limit` in seconds; `null` if there is none.
     pub time_limit_seconds: Option<f64>,
-    /// Where its steps come from, for people; `null` where it is judged by the clock.
+    /// Source of the steps, for people; `null` if the command is judged by the clock.
     pub steps: Option<String>,
-    /// What could not be measured here, and why; for people.
+    /// Quantities that could not be measured, and why, for people.
     pub not_measured: Vec<String>,
-    /// The command as it was run, word by word.
+    /// The command, one argument per entry.
     pub command: Vec<String>,
-    /// Whether it says how it goes on after a stop.
+    /// `true` if a command to resume after a stop was given.
     pub resumes: bool,
 }
 
 impl Default for Watched {
-    /// What a trace without its manifest is judged by.
+    /// Settings for judging a trace without its manifest.
     fn default() -> Self {
         Self {
             every_ms: 1000,
@@ -53,32 +53,32 @@ impl Default for Watched {
     }
 }
 
-/// In a line of `memory.jsonl`: the processes of a command. Each page counts once, however many processes share it.
+/// Processes of a command, in a line of `memory.jsonl`. Each page counts once, however many processes share it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Processes {
-    /// How many there are.
+    /// Number of processes.
     pub count: u64,
-    /// Threads of all of them.
+    /// Number of threads of all processes.
     pub threads: u64,
-    /// `null` where the system does not tell.
+    /// Number of open files; `null` if the system does not report it.
     pub open_files: Option<u64>,
-    /// Processes whose pages could not be told apart: their shared pages count once for each of them.
+    /// Number of processes whose pages could not be attributed: their shared pages count once for each of them.
     pub inexact: u64,
-    /// By role: `main`, `workers`, the name of a program, `others`.
+    /// Memory by role: `main`, `workers`, the name of a program, `others`.
     pub groups: BTreeMap<String, Group>,
-    /// Bytes of files in `/dev/shm` that this user made since the start and that no process has mapped; `null` where
-    /// there is no such folder.
+    /// Bytes of files in `/dev/shm` that this user created since the start and that no process has mapped; `null` if
+    /// there is no such directory.
     pub unmapped_shared: Option<u64>,
-    /// The share of the last ten seconds in which something waited for memory, in percent; `null` where the kernel does
-    /// not tell.
+    /// Percentage of the last ten seconds in which a task waited for memory (PSI); `null` if the kernel does not
+    /// report it.
     pub pressure: Option<f64>,
-    /// Processes of the command's own cgroup, or else of the container, that the kernel has killed for want of memory, ever;
-    /// `null` where it does not tell.
+    /// OOM kills so far in the command's cgroup, or otherwise in the container; `null` if the kernel does not report
+    /// it.
     pub oom_kills: Option<u64>,
-    /// Bytes that the kernel charges to the command's own cgroup: memory of its processes, pages of files that they read, the
-    /// kernel's own; `null` where it has none.
+    /// Bytes charged to the command's own cgroup: memory of its processes, page cache and kernel memory; `null` if it
+    /// has none.
     pub charged: Option<u64>,
-    /// NVIDIA GPUs; left out where there are none.
+    /// NVIDIA GPUs; absent if there are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gpus: Vec<Gpu>,
 }
@@ -86,35 +86,34 @@ pub struct Processes {
 /// An NVIDIA GPU, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Gpu {
-    /// The driver's number of it.
+    /// Index in the driver.
     pub index: u32,
-    /// All memory that it has.
+    /// Total memory.
     pub total: u64,
-    /// By all processes of the machine.
+    /// Memory in use by all processes of the machine.
     pub used: u64,
-    /// By processes of the command; 0 where the driver does not tell which process holds what.
+    /// Memory in use by processes of the command; 0 if the driver does not report memory by process.
     pub held: u64,
-    /// What it does; absent where the driver does not tell.
+    /// Load; absent if the driver does not report it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load: Option<GpuLoad>,
 }
 
-/// Processes of one role, in bytes.
+/// Memory of the processes of one role, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Group {
-    /// How many there are.
+    /// Number of processes.
     pub processes: u64,
-    /// What they have resident, as each counts it: shared pages count once for each process.
+    /// Sum of RSS: shared pages count once for each process.
     pub resident: u64,
-    /// Pages that are theirs alone, and those that were copied nowhere since a process of theirs was forked; swapped
-    /// pages among them.
+    /// Private pages, including swapped ones and copy-on-write pages not yet copied since a fork.
     pub private: u64,
-    /// Their share of memory that several processes write to: shared memory, and files in `/dev/shm`.
+    /// Proportional part of memory that several processes write to: shared memory, and files in `/dev/shm`.
     pub shared: u64,
-    /// Their share of pages of files, which the kernel can drop.
+    /// Proportional part of file pages, which the kernel can drop.
     pub file: u64,
-    /// Of `private`, swapped out.
+    /// Part of `private` that is swapped out.
     pub swap: u64,
-    /// What they hold on GPUs; `null` where they were never seen to hold any.
+    /// Memory on GPUs; `null` if the processes were never seen to hold any.
     pub gpu: Option<u64>,
 }

@@ -1,24 +1,24 @@
-//! What is a table while it is written? Columns that each hold one block of rows.
+//! Columns of a table while it is written; each holds one block of rows.
 
 use std::collections::BTreeSet;
 
-/// Rows that are held before they are written: a row group in Parquet. At most 16 bytes a value, so 90 columns are 24 MB.
+/// Rows per block: a row group in Parquet. At 16 bytes per value, 90 columns take 24 MB.
 pub const ROWS_MAX: u64 = 16_384;
 
-/// More names than this make no columns of their own: the records of a run have a bounded number of entries.
+/// Maximum number of names that become columns.
 pub const NAMES_MAX: usize = 256;
-/// Longer names, in bytes, are not ours.
+/// Maximum length of a column name.
 const NAME_BYTES_MAX: usize = 200;
 
-/// Names that become columns.
+/// Set of names that become columns.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Names {
+pub struct ColumnNames {
     known: BTreeSet<String>,
-    /// Some were too many or too long.
+    /// At least one name was beyond a limit.
     pub left_out: bool,
 }
 
-impl Names {
+impl ColumnNames {
     pub fn add<'a>(&mut self, names: impl Iterator<Item = &'a String>) {
         for name in names {
             if self.known.contains(name) {
@@ -37,57 +37,58 @@ impl Names {
     }
 }
 
-/// A column: its name, how a value is read from a line, and the values of the block at hand. `None` is "not measured".
-pub struct Column<L> {
+/// A column: its name, how to read its value from a line, and the values of the current block. `None` is "not
+/// measured".
+pub struct TableColumn<L> {
     pub name: String,
-    pub values: Values<L>,
+    pub values: ColumnValues<L>,
 }
 
-type Reading<L, T> = Box<dyn Fn(&L) -> Option<T>>;
+type Getter<L, T> = Box<dyn Fn(&L) -> Option<T>>;
 
-/// Values of one type, and where they come from.
-pub enum Values<L> {
-    /// Counts and bytes; the largest that a table takes is 2^63 - 1.
-    Integers(Reading<L, u64>, Vec<Option<i64>>),
-    Numbers(Reading<L, f64>, Vec<Option<f64>>),
-    Words(Reading<L, String>, Vec<Option<String>>),
+/// Values of one type with the function that reads them from a line.
+pub enum ColumnValues<L> {
+    /// Counts and bytes; the largest value is 2^63 - 1.
+    Integers(Getter<L, u64>, Vec<Option<i64>>),
+    Numbers(Getter<L, f64>, Vec<Option<f64>>),
+    Words(Getter<L, String>, Vec<Option<String>>),
 }
 
-impl<L> Column<L> {
-    pub fn integer(name: impl Into<String>, of: impl Fn(&L) -> Option<u64> + 'static) -> Self {
-        Self { name: name.into(), values: Values::Integers(Box::new(of), Vec::new()) }
+impl<L> TableColumn<L> {
+    pub fn integer(name: impl Into<String>, get: impl Fn(&L) -> Option<u64> + 'static) -> Self {
+        Self { name: name.into(), values: ColumnValues::Integers(Box::new(get), Vec::new()) }
     }
 
-    pub fn number(name: impl Into<String>, of: impl Fn(&L) -> Option<f64> + 'static) -> Self {
-        Self { name: name.into(), values: Values::Numbers(Box::new(of), Vec::new()) }
+    pub fn number(name: impl Into<String>, get: impl Fn(&L) -> Option<f64> + 'static) -> Self {
+        Self { name: name.into(), values: ColumnValues::Numbers(Box::new(get), Vec::new()) }
     }
 
-    pub fn word(name: impl Into<String>, of: impl Fn(&L) -> Option<String> + 'static) -> Self {
-        Self { name: name.into(), values: Values::Words(Box::new(of), Vec::new()) }
+    pub fn word(name: impl Into<String>, get: impl Fn(&L) -> Option<String> + 'static) -> Self {
+        Self { name: name.into(), values: ColumnValues::Words(Box::new(get), Vec::new()) }
     }
 
     pub fn add(&mut self, line: &L) {
         match &mut self.values {
-            Values::Integers(of, values) => values.push(of(line).and_then(|value| i64::try_from(value).ok())),
-            Values::Numbers(of, values) => values.push(of(line)),
-            Values::Words(of, values) => values.push(of(line)),
+            ColumnValues::Integers(get, values) => values.push(get(line).and_then(|value| i64::try_from(value).ok())),
+            ColumnValues::Numbers(get, values) => values.push(get(line)),
+            ColumnValues::Words(get, values) => values.push(get(line)),
         }
     }
 
     pub fn clear(&mut self) {
         match &mut self.values {
-            Values::Integers(_, values) => values.clear(),
-            Values::Numbers(_, values) => values.clear(),
-            Values::Words(_, values) => values.clear(),
+            ColumnValues::Integers(_, values) => values.clear(),
+            ColumnValues::Numbers(_, values) => values.clear(),
+            ColumnValues::Words(_, values) => values.clear(),
         }
     }
 
-    /// Rows of the block at hand.
+    /// Number of rows in the current block.
     pub fn rows(&self) -> usize {
         match &self.values {
-            Values::Integers(_, values) => values.len(),
-            Values::Numbers(_, values) => values.len(),
-            Values::Words(_, values) => values.len(),
+            ColumnValues::Integers(_, values) => values.len(),
+            ColumnValues::Numbers(_, values) => values.len(),
+            ColumnValues::Words(_, values) => values.len(),
         }
     }
 }
@@ -97,8 +98,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_have_a_cap_and_say_when_it_was_reached() {
-        let mut names = Names::default();
+    fn the_number_of_names_is_capped() {
+        let mut names = ColumnNames::default();
         let many: Vec<String> = (0..NAMES_MAX).map(|number| format!("owner_{number}")).collect();
         names.add(many.iter());
         names.add(many.iter());

@@ -1,27 +1,27 @@
-//! Columns -> text with commas. What was not measured is empty.
+//! CSV writer (RFC 4180). Values that were not measured are empty cells.
 
 use std::io::{self, Write};
 
-use super::columns::{Column, Values};
+use super::columns::{ColumnValues, TableColumn};
 
-/// A file that takes blocks of rows.
+/// CSV file, written block by block.
 pub struct Writer<'a>(csv::Writer<&'a mut (dyn Write + Send)>);
 
 impl<'a> Writer<'a> {
-    pub fn open<L>(file: &'a mut (dyn Write + Send), columns: &[Column<L>]) -> io::Result<Self> {
+    pub fn open<L>(file: &'a mut (dyn Write + Send), columns: &[TableColumn<L>]) -> io::Result<Self> {
         let mut writer = csv::Writer::from_writer(file);
         writer.write_record(columns.iter().map(|column| &column.name))?;
         Ok(Self(writer))
     }
 
-    pub fn block<L>(&mut self, columns: &[Column<L>]) -> io::Result<()> {
-        for row in 0..columns.first().map_or(0, Column::rows) {
+    pub fn write_block<L>(&mut self, columns: &[TableColumn<L>]) -> io::Result<()> {
+        for row in 0..columns.first().map_or(0, TableColumn::rows) {
             for column in columns {
                 let cell = match &column.values {
-                    Values::Integers(_, values) => values[row].map(|value| value.to_string()),
-                    // With an exponent where that is shorter; reads back to the same bits.
-                    Values::Numbers(_, values) => values[row].map(|value| format!("{value:?}")),
-                    Values::Words(_, values) => values[row].clone(),
+                    ColumnValues::Integers(_, values) => values[row].map(|value| value.to_string()),
+                    // Shortest text that reads back to the same bits.
+                    ColumnValues::Numbers(_, values) => values[row].map(|value| format!("{value:?}")),
+                    ColumnValues::Words(_, values) => values[row].clone(),
                 };
                 self.0.write_field(cell.unwrap_or_default())?;
             }

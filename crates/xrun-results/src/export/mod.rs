@@ -1,9 +1,9 @@
-//! A run's lines -> tables for other tools: Parquet and CSV.
+//! Export of a run's lines as tables: Parquet and CSV.
 //!
-//! A file of lines is read twice, first for the names that columns are made of, then row by row. What is held is one
-//! block of [`columns::ROWS_MAX`] rows, whatever the length of the run.
+//! A file of lines is read twice: first for the names that become columns, then row by row. Memory: one block of
+//! [`columns::ROWS_MAX`] rows, whatever the length of the run.
 
-pub mod columns;
+mod columns;
 mod csv;
 pub mod live;
 mod parquet;
@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 
-use self::columns::{Column, Names, ROWS_MAX};
+use self::columns::{ColumnNames, ROWS_MAX, TableColumn};
 use crate::format::MetricsLine;
 use crate::read;
 use crate::read::ReadError;
@@ -24,7 +24,7 @@ use xrun_core::files::write;
 use xrun_core::files::write::WriteError;
 use xrun_core::files::{layout, sums};
 
-/// A run could not be exported.
+/// Error of an export.
 #[derive(Debug, thiserror::Error)]
 pub enum ExportError {
     /// A file of the run is missing or cannot be read.
@@ -35,12 +35,12 @@ pub enum ExportError {
     Write(#[from] WriteError),
 }
 
-/// What to write.
+/// File format of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// Apache Parquet, compressed with Snappy.
     Parquet,
-    /// Text with commas (RFC 4180) and a header.
+    /// CSV (RFC 4180) with a header.
     Csv,
 }
 
@@ -56,19 +56,19 @@ impl Format {
 /// A table of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Table {
-    /// A row each training step.
+    /// One row per training step.
     Metrics,
-    /// A row each validation.
+    /// One row per validation.
     Validation,
-    /// A row each memory sample.
+    /// One row per memory sample.
     Memory,
 }
 
 impl Table {
-    /// All of them, in the order in which they are written.
+    /// All tables, in the order in which they are written.
     pub const ALL: [Self; 3] = [Self::Metrics, Self::Validation, Self::Memory];
 
-    /// The table's file name, without its ending.
+    /// File name of the table, without extension.
     pub fn name(self) -> &'static str {
         match self {
             Self::Metrics => "metrics",
@@ -77,7 +77,7 @@ impl Table {
         }
     }
 
-    /// The file of lines that it is made of.
+    /// Name of the `.jsonl` file from which the table is made.
     pub fn made_of(self) -> &'static str {
         match self {
             Self::Metrics | Self::Validation => layout::METRICS,
@@ -86,75 +86,78 @@ impl Table {
     }
 }
 
-/// A file that was written.
+/// A table that was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exported {
-    /// What is in it.
+    /// The table.
     pub table: Table,
-    /// Where it was written.
+    /// Path of the file.
     pub path: PathBuf,
-    /// Rows that were written.
+    /// Number of rows.
     pub rows: u64,
-    /// Columns that it has.
+    /// Number of columns.
     pub columns: usize,
-    /// Lines that are damaged.
+    /// Number of damaged lines left out.
     pub lines_left_out: u64,
-    /// Names beyond [`columns::NAMES_MAX`], or too long.
+    /// Names beyond [`columns::NAMES_MAX`], or too long, were left out.
     pub names_left_out: bool,
 }
 
-/// Writes one table as `<output>/<table>.<format>`, replaced as a whole; `output` must exist. `None` of a run that is
-/// kept without the file of lines: an empty table would say that nothing was measured.
+/// Writes one table as `<output>/<table>.<format>`, replaced as a whole; `output` must exist. Returns `None` if the
+/// run has no such `.jsonl` file: an empty table would claim that nothing was measured.
 pub fn export(run: &Path, table: Table, format: Format, output: &Path) -> Result<Option<Exported>, ExportError> {
     if !run.join(table.made_of()).is_file() {
         return Ok(None);
     }
     let file = output.join(format!("{}.{}", table.name(), format.extension()));
-    // In a folder of the user's own xrun leaves no file that nobody asked for.
+    // A list of checksums is written only into xrun's own directory, not into the user's.
     let listed = (output == run.join(layout::EXPORT)).then(|| file.file_name().unwrap_or_default().to_owned());
     let listed = listed.as_ref().and_then(|name| name.to_str());
     if let Some(name) = listed {
         sums::forget(output, &[name]);
     }
-    let target = Target { table, format, path: file };
+    let target = TableFile { table, format, path: file };
     let written = match table {
         Table::Memory => {
-            let (mut owners, mut phases) = (Names::default(), Names::default());
-            each(read::memory(run), |line| {
+            let (mut owners, mut phases) = (ColumnNames::default(), ColumnNames::default());
+            read::for_each_record(read::memory(run), |line| {
                 owners.add(line.owners.keys());
                 phases.add(line.phases_us.keys());
-                Ok(())
+                Ok::<(), ExportError>(())
             })?;
             let columns = tables::memory(&owners, &phases);
             let left_out = owners.left_out || phases.left_out;
-            target.write(columns, left_out, |with| each(read::memory(run), with))
+            target.write(columns, left_out, |handle| read::for_each_record(read::memory(run), handle))
         }
         Table::Metrics => {
-            let mut values = Names::default();
-            each(read::metrics(run), |line| {
-                if let MetricsLine::Train { values: inside, .. } = &line {
-                    values.add(inside.keys());
+            let mut values = ColumnNames::default();
+            read::for_each_record(read::metrics(run), |line| {
+                if let MetricsLine::Train { values: step_values, .. } = &line {
+                    values.add(step_values.keys());
                 }
-                Ok(())
+                Ok::<(), ExportError>(())
             })?;
             let is_step = |line: &MetricsLine| matches!(line, MetricsLine::Train { .. });
-            target.write(tables::training(&values), values.left_out, |with| {
-                each(read::metrics(run), |line| if is_step(&line) { with(line) } else { Ok(()) })
+            target.write(tables::training(&values), values.left_out, |handle| {
+                read::for_each_record(read::metrics(run), |line| if is_step(&line) { handle(line) } else { Ok(()) })
             })
         }
         Table::Validation => {
-            let (mut metrics, mut intervals) = (Names::default(), Names::default());
-            each(read::metrics(run), |line| {
-                if let MetricsLine::Validation { metrics: values, intervals: of_means, .. } = &line {
+            let (mut metrics, mut intervals) = (ColumnNames::default(), ColumnNames::default());
+            read::for_each_record(read::metrics(run), |line| {
+                if let MetricsLine::Validation { metrics: values, intervals: mean_intervals, .. } = &line {
                     metrics.add(values.keys());
-                    intervals.add(of_means.keys());
+                    intervals.add(mean_intervals.keys());
                 }
-                Ok(())
+                Ok::<(), ExportError>(())
             })?;
             let is_validation = |line: &MetricsLine| matches!(line, MetricsLine::Validation { .. });
             let left_out = metrics.left_out || intervals.left_out;
-            target.write(tables::validation(&metrics, &intervals), left_out, |with| {
-                each(read::metrics(run), |line| if is_validation(&line) { with(line) } else { Ok(()) })
+            target.write(tables::validation(&metrics, &intervals), left_out, |handle| {
+                read::for_each_record(
+                    read::metrics(run),
+                    |line| if is_validation(&line) { handle(line) } else { Ok(()) },
+                )
             })
         }
     };
@@ -164,34 +167,18 @@ pub fn export(run: &Path, table: Table, format: Format, output: &Path) -> Result
     written.map(Some)
 }
 
-/// Goes through lines one by one, and answers how many did not parse.
-fn each<L>(
-    lines: Result<impl Iterator<Item = Result<L, ReadError>>, ReadError>,
-    mut with: impl FnMut(L) -> Result<(), ExportError>,
-) -> Result<u64, ExportError> {
-    let mut left_out = 0;
-    for line in lines? {
-        match line {
-            Ok(line) => with(line)?,
-            Err(ReadError::Content { .. }) => left_out += 1,
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Ok(left_out)
-}
-
-/// A file about to be written.
-struct Target {
+/// A table file to be written.
+struct TableFile {
     table: Table,
     format: Format,
     path: PathBuf,
 }
 
-impl Target {
-    /// Writes the rows that `feed` gives, a block at a time. `feed` answers how many lines it left out.
+impl TableFile {
+    /// Writes the rows that `feed` passes on, block by block. `feed` returns the number of lines left out.
     fn write<L>(
         self,
-        mut columns: Vec<Column<L>>,
+        mut columns: Vec<TableColumn<L>>,
         names_left_out: bool,
         feed: impl FnOnce(&mut dyn FnMut(L) -> Result<(), ExportError>) -> Result<u64, ExportError>,
     ) -> Result<Exported, ExportError> {
@@ -203,8 +190,8 @@ impl Target {
                 columns.iter_mut().for_each(|column| column.add(&line));
                 rows += 1;
                 if rows.is_multiple_of(ROWS_MAX) {
-                    write::at(&path, sink.block(&columns))?;
-                    columns.iter_mut().for_each(Column::clear);
+                    write::at(&path, sink.write_block(&columns))?;
+                    columns.iter_mut().for_each(TableColumn::clear);
                 }
                 Ok(())
             });
@@ -216,7 +203,7 @@ impl Target {
                 }
             }
             if !rows.is_multiple_of(ROWS_MAX) {
-                sink.block(&columns)?;
+                sink.write_block(&columns)?;
             }
             sink.close()
         });
@@ -228,24 +215,24 @@ impl Target {
     }
 }
 
-/// A file of one of the formats.
+/// Open file of either format.
 enum Sink<'a> {
     Parquet(parquet::Writer<'a>),
     Csv(csv::Writer<'a>),
 }
 
 impl<'a> Sink<'a> {
-    fn open<L>(format: Format, file: &'a mut (dyn Write + Send), columns: &[Column<L>]) -> io::Result<Self> {
+    fn open<L>(format: Format, file: &'a mut (dyn Write + Send), columns: &[TableColumn<L>]) -> io::Result<Self> {
         match format {
             Format::Parquet => parquet::Writer::open(file, columns).map(Self::Parquet),
             Format::Csv => csv::Writer::open(file, columns).map(Self::Csv),
         }
     }
 
-    fn block<L>(&mut self, columns: &[Column<L>]) -> io::Result<()> {
+    fn write_block<L>(&mut self, columns: &[TableColumn<L>]) -> io::Result<()> {
         match self {
-            Self::Parquet(writer) => writer.block(columns),
-            Self::Csv(writer) => writer.block(columns),
+            Self::Parquet(writer) => writer.write_block(columns),
+            Self::Csv(writer) => writer.write_block(columns),
         }
     }
 

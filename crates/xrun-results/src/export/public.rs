@@ -1,7 +1,7 @@
-//! A copy of a run for strangers: without host, user, folders, words of the command, and changes of the checkout.
+//! Public copy of a run: without host, user, directories, command arguments and changes of the checkout.
 //!
-//! Only records whose parts are known are copied, each text of them cleaned, and each sealed again. What cannot be cleaned
-//! (the log, the author's file, pictures, weights) is left out and named.
+//! Only records with known fields are copied; each text is anonymised and each record sealed again. Files that cannot
+//! be anonymised (the log, the author's file, images, weights) are left out and listed.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -26,57 +26,58 @@ const RECORDS: &[&str] = &[layout::PLAN, layout::VERDICT, layout::POST_MORTEM, l
 const LINES: &[&str] = &[layout::METRICS, layout::MEMORY];
 const RECORD_BYTES_MAX: u64 = 64 * 1024 * 1024;
 const LINE_BYTES_MAX: u64 = 64 * 1024;
-/// Made anew from the copy by the report.
-const MADE_ANEW: &[&str] = &[layout::REPORT, layout::MEMORY_EPOCHS, layout::PERFETTO, xrun_core::files::sums::SUMS];
+/// Files that the report generates again from the copy.
+const REGENERATED: &[&str] = &[layout::REPORT, layout::MEMORY_EPOCHS, layout::PERFETTO, xrun_core::files::sums::SUMS];
 const HOST: &str = "<host>";
 const FOLDER: &str = "<folder>";
 
-/// A copy that was made.
+/// A public copy that was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Public {
-    /// Its folder: `<output>/<experiment>/<run>`.
+    /// Directory of the copy: `<output>/<experiment>/<run>`.
     pub path: PathBuf,
-    /// Names of the files and folders that were left out.
+    /// Names of the files and directories left out.
     pub left_out: Vec<String>,
-    /// Lines that are damaged, and are left out.
+    /// Number of damaged lines left out.
     pub lines_left_out: u64,
 }
 
-/// Writes the copy below `output`, as below any folder of results.
+/// Writes the copy below `output`, laid out as a results directory.
 ///
 /// # Errors
-/// A record is damaged, the copy is there already, or it cannot be written.
+/// A record is damaged, the copy already exists, or it cannot be written.
 pub fn export(run: &Path, output: &Path, with_checkpoints: bool) -> Result<Public, ExportError> {
     let mut manifest = read::manifest(run)?;
-    let mut cleaner = Cleaner::new(run, &manifest);
-    cleaner.rename(&mut manifest);
+    let mut anonymizer = Anonymizer::new(run, &manifest);
+    anonymizer.rename_watched(&mut manifest);
     let parent = output.join(&manifest.experiment);
     let path = parent.join(&manifest.run);
     if path.symlink_metadata().is_ok() {
         write::at(&path, Err(io::Error::from(io::ErrorKind::AlreadyExists)))?;
     }
     write::at(&parent, std::fs::create_dir_all(&parent))?;
-    let copied = || {
-        // Half a copy would look like a run. The folder within has the mode that the user's umask gives.
+    let copy = || {
+        // Written to a temporary directory first: half a copy would look like a run. The inner directory gets the
+        // mode of the user's umask.
         let unfinished = write::at(&parent, tempfile::Builder::new().prefix(write::WRITING).tempdir_in(&parent))?;
         let copy = unfinished.path().join("run");
-        let (left_out, lines_left_out) = copied(run, &copy, &cleaner, manifest, with_checkpoints)?;
+        let (left_out, lines_left_out) = copy_files(run, &copy, &anonymizer, manifest, with_checkpoints)?;
         write::at(&path, std::fs::rename(&copy, &path))?;
         Ok(Public { path, left_out, lines_left_out })
     };
-    let copied = copied();
+    let copied = copy();
     if copied.is_err() {
-        // Where other copies are in it, it stays.
+        // Fails, as intended, if it contains other copies.
         let _ = std::fs::remove_dir(&parent);
     }
     copied
 }
 
-/// Writes the copy; returns what was left out, and how many lines.
-fn copied(
+/// Writes the files of the copy; returns the names left out and the number of damaged lines.
+fn copy_files(
     run: &Path,
     path: &Path,
-    cleaner: &Cleaner,
+    anonymizer: &Anonymizer,
     manifest: Manifest,
     with_checkpoints: bool,
 ) -> Result<(Vec<String>, u64), ExportError> {
@@ -85,35 +86,35 @@ fn copied(
     write::replace(&lock, &[])?;
     let mut lines_left_out = 0;
     for name in LINES.iter().filter(|name| run.join(name).exists()) {
-        lines_left_out += lines(&run.join(name), &path.join(name), cleaner)?;
+        lines_left_out += copy_lines(&run.join(name), &path.join(name), anonymizer)?;
     }
     if run.join(layout::RESOLVED).exists() {
-        let text = experiment(&resolved::text_of(run)?, cleaner);
+        let text = experiment(&resolved::text_of(run)?, anonymizer);
         write::replace(&path.join(layout::RESOLVED), &seal::text(&text))?;
     }
     if with_checkpoints && run.join(layout::CHECKPOINTS).is_dir() {
-        copy_folder(&run.join(layout::CHECKPOINTS), &path.join(layout::CHECKPOINTS))?;
+        copy_directory(&run.join(layout::CHECKPOINTS), &path.join(layout::CHECKPOINTS))?;
     }
-    write::replace_json(&path.join(layout::MANIFEST), &cleaner.manifest(manifest))?;
+    write::replace_json(&path.join(layout::MANIFEST), &anonymizer.manifest(manifest))?;
     for name in RECORDS.iter().filter(|name| run.join(name).exists()) {
-        let mut value = record(&run.join(name))?;
-        cleaner.clean(&mut value);
+        let mut value = read_record(&run.join(name))?;
+        anonymizer.anonymize(&mut value);
         write::replace_json(&path.join(name), &value)?;
     }
-    let there: BTreeSet<String> = names(run)?;
-    let made = names(path)?;
-    let left_out = there.into_iter().filter(|name| !made.contains(name) && !MADE_ANEW.contains(&name.as_str()));
+    let originals: BTreeSet<String> = entry_names(run)?;
+    let copies = entry_names(path)?;
+    let left_out = originals.into_iter().filter(|name| !copies.contains(name) && !REGENERATED.contains(&name.as_str()));
     let left_out = left_out.filter(|name| !name.starts_with('.')).map(|name| printable::line(&name, 100)).collect();
     Ok((left_out, lines_left_out))
 }
 
-fn names(folder: &Path) -> Result<BTreeSet<String>, ExportError> {
-    let entries = write::at(folder, std::fs::read_dir(folder))?.flatten();
+fn entry_names(directory: &Path) -> Result<BTreeSet<String>, ExportError> {
+    let entries = write::at(directory, std::fs::read_dir(directory))?.flatten();
     Ok(entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect())
 }
 
-/// A record without its check.
-fn record(path: &Path) -> Result<Value, ReadError> {
+/// Reads a record and removes its checksum.
+fn read_record(path: &Path) -> Result<Value, ReadError> {
     let bytes =
         file::bytes(path, RECORD_BYTES_MAX).map_err(|source| ReadError::File { path: path.to_path_buf(), source })?;
     seal::check_record(&bytes).map_err(|_| ReadError::content(path, seal::DAMAGED))?;
@@ -125,8 +126,8 @@ fn record(path: &Path) -> Result<Value, ReadError> {
     Ok(value)
 }
 
-/// Copies records of a line each; returns how many are damaged.
-fn lines(from: &Path, to: &Path, cleaner: &Cleaner) -> Result<u64, ExportError> {
+/// Copies a `.jsonl` file; returns the number of damaged lines.
+fn copy_lines(from: &Path, to: &Path, anonymizer: &Anonymizer) -> Result<u64, ExportError> {
     let unreadable = |source| ReadError::File { path: from.to_path_buf(), source };
     let mut reader = io::BufReader::new(file::open(from).map_err(unreadable)?);
     let mut left_out = 0;
@@ -147,7 +148,7 @@ fn lines(from: &Path, to: &Path, cleaner: &Cleaner) -> Result<u64, ExportError> 
             if let Value::Object(members) = &mut value {
                 members.shift_remove("crc32");
             }
-            cleaner.clean(&mut value);
+            anonymizer.anonymize(&mut value);
             out.write_all(seal::line(value.to_string()).as_bytes())?;
             out.write_all(b"\n")?;
         }
@@ -155,12 +156,12 @@ fn lines(from: &Path, to: &Path, cleaner: &Cleaner) -> Result<u64, ExportError> 
     Ok(left_out)
 }
 
-fn copy_folder(from: &Path, to: &Path) -> Result<(), ExportError> {
+fn copy_directory(from: &Path, to: &Path) -> Result<(), ExportError> {
     write::at(to, std::fs::create_dir(to))?;
     for entry in write::at(from, std::fs::read_dir(from))?.flatten() {
         let (path, copy) = (entry.path(), to.join(entry.file_name()));
         match write::at(&path, entry.file_type())? {
-            kind if kind.is_dir() => copy_folder(&path, &copy)?,
+            kind if kind.is_dir() => copy_directory(&path, &copy)?,
             kind if kind.is_file() => {
                 let mut file = write::at(&path, file::open(&path))?;
                 write::replace_with(&copy, |out| io::copy(&mut file, out).map(drop))?;
@@ -171,8 +172,9 @@ fn copy_folder(from: &Path, to: &Path) -> Result<(), ExportError> {
     Ok(())
 }
 
-/// The experiment: hyperparameters stay; words, texts among a command's own values, its environment and hooks do not.
-fn experiment(text: &str, cleaner: &Cleaner) -> String {
+/// Anonymised experiment: hyperparameters stay; arguments, string values and environment of a command, and hooks, are
+/// removed.
+fn experiment(text: &str, anonymizer: &Anonymizer) -> String {
     let Ok(mut value) = toml::from_str::<Value>(text) else { return String::new() };
     if let Some(hooks) = value.get_mut("hooks").and_then(Value::as_object_mut) {
         hooks.retain(|_, words| !words.is_array());
@@ -181,7 +183,7 @@ fn experiment(text: &str, cleaner: &Cleaner) -> String {
         for name in ["program", "resume"] {
             if let Some(Value::Array(words)) = command.get_mut(name) {
                 let texts: Vec<String> = words.iter().filter_map(|word| word.as_str().map(str::to_owned)).collect();
-                *words = without_values(&texts).into_iter().map(Value::String).collect();
+                *words = without_argument_values(&texts).into_iter().map(Value::String).collect();
             }
         }
         for name in ["values", "environment"] {
@@ -194,18 +196,18 @@ fn experiment(text: &str, cleaner: &Cleaner) -> String {
         }
     }
     secrets::table(&mut value);
-    cleaner.clean(&mut value);
+    anonymizer.anonymize(&mut value);
     toml::to_string(&value).unwrap_or_default()
 }
 
-/// The program's name and the names of options; placeholders of an experiment, which are no values. Behind one dash a value
-/// may follow its option without a space.
-fn without_values(words: &[String]) -> Vec<String> {
+/// Arguments without values: the program's name, names of options and placeholders stay. After a single dash a value
+/// may follow its option without a space, so only one-letter options stay.
+fn without_argument_values(words: &[String]) -> Vec<String> {
     let plain = |text: &str| text.chars().all(|one| one.is_ascii_alphanumeric() || "-_.".contains(one));
     let is_option = |word: &str| {
         word.strip_prefix('-').is_some_and(|rest| plain(rest) && (rest.starts_with('-') || rest.chars().count() <= 1))
     };
-    let one = |(at, word): (usize, &String)| {
+    let mask = |(at, word): (usize, &String)| {
         let placeholder = word.strip_prefix('{').and_then(|rest| rest.strip_suffix('}'));
         match word.split_once('=') {
             _ if at == 0 => word.rsplit('/').next().unwrap_or_default().to_owned(),
@@ -215,17 +217,18 @@ fn without_values(words: &[String]) -> Vec<String> {
             _ => MASK.to_owned(),
         }
     };
-    words.iter().enumerate().map(one).collect()
+    words.iter().enumerate().map(mask).collect()
 }
 
-/// An address (1), a path below a folder that is taken out already (2), an absolute path in quotes (3), or any other, with
-/// what stands before it (4): no part of a relative path, or an option of one letter.
+/// Groups: a URL (1), a path below a directory already replaced (2), a quoted absolute path (3), or any other
+/// absolute path with the character before it (4), which is neither part of a relative path nor follows a one-letter
+/// option.
 static PATH: LazyLock<Option<Regex>> = LazyLock::new(|| {
     let pattern = r#"([A-Za-z][A-Za-z0-9+.-]*)://[^\s"'`,;)\]}|]*|(<folder>[^\s"'`:,;)\]]*)|("/[^"\n]*"|'/[^'\n]*'|`/[^`\n]*`)|((?:^|[^A-Za-z0-9])-[A-Za-z]|^|[^A-Za-z0-9./])/+(?:\\.|[^\s/"'`:,;)\]}|<>\\])(?:\\.|[^\s"'`:,;)\]}|<>\\])*"#;
     Regex::new(pattern).ok()
 });
 
-/// In the place of what [`PATH`] found.
+/// Replacement for a match of [`PATH`].
 fn without_path(found: &Captures<'_>) -> String {
     match (found.get(1), found.get(2), found.get(3)) {
         (Some(scheme), ..) => format!("{}://{MASK}", scheme.as_str()),
@@ -238,8 +241,8 @@ fn without_path(found: &Captures<'_>) -> String {
     }
 }
 
-/// In the place of a text that is an absolute path or an address as a whole: such a one may have spaces.
-fn whole(text: &str) -> Option<String> {
+/// Replacement for a text that is as a whole an absolute path or a URL, which may contain spaces.
+fn path_or_url(text: &str) -> Option<String> {
     let text = Some(text).filter(|text| !text.contains('\n'))?;
     if (text.starts_with('/') && text.len() > 1) || text.starts_with("~/") {
         return Some(FOLDER.into());
@@ -249,39 +252,40 @@ fn whole(text: &str) -> Option<String> {
     is_scheme.then(|| format!("{scheme}://{MASK}"))
 }
 
-/// Takes out of texts what tells where a run was and whose it is.
-struct Cleaner {
-    /// Folders, longest first.
-    folders: Vec<String>,
-    /// Names of the machine and of the user, each with what stands in its place.
+/// Removes from texts everything that identifies the machine or the user.
+struct Anonymizer {
+    /// Directories to replace, longest first.
+    directories: Vec<String>,
+    /// Names of the machine and of the user, each with its replacement.
     names: Vec<(String, &'static str)>,
-    /// Words of the command that say something.
+    /// Command arguments that may identify something.
     words: Vec<String>,
-    /// The run's name, and the one in the copy.
+    /// Name of the run, and its name in the copy.
     run: Option<(String, String)>,
 }
 
-/// Words of a command may be names that records have, such as `train`: those with a sign in them are not, nor long ones.
+/// A short argument may equal a name used in records, such as `train`. Only arguments with punctuation and long ones
+/// are replaced.
 const WORD_BYTES_MIN: usize = 4;
-const LONG: usize = 16;
+const LONG_WORD_BYTES: usize = 16;
 
-impl Cleaner {
+impl Anonymizer {
     fn new(run: &Path, manifest: &Manifest) -> Self {
         let run = std::fs::canonicalize(run).unwrap_or_else(|_| run.to_path_buf());
         let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
-        let mut folders: Vec<String> = [Some(run.display().to_string()), Some(manifest.working_directory.clone())]
+        let mut directories: Vec<String> = [Some(run.display().to_string()), Some(manifest.working_directory.clone())]
             .into_iter()
             .chain([variable("HOME"), std::env::current_dir().ok().map(|path| path.display().to_string())])
             .flatten()
             .filter(|path| path.len() > 1)
             .collect();
-        folders.sort_by_key(|path| std::cmp::Reverse(path.len()));
+        directories.sort_by_key(|path| std::cmp::Reverse(path.len()));
         let user_of = |path: &String| {
             let rest = path.strip_prefix("/home/").or_else(|| path.strip_prefix("/Users/"))?;
             rest.split('/').next().map(str::to_owned)
         };
-        let users = folders.iter().filter_map(user_of).chain(variable("USER")).chain(variable("LOGNAME"));
-        // `root` is on every machine, and a word of its own.
+        let users = directories.iter().filter_map(user_of).chain(variable("USER")).chain(variable("LOGNAME"));
+        // `root` exists on every machine.
         let users = users.filter(|name| name != "root").map(|name| (name, "<user>"));
         let hosts = [manifest.host.name.clone()].into_iter().filter(|name| !name.is_empty() && name != "localhost");
         let names: BTreeSet<(String, &str)> = hosts.map(|name| (name, HOST)).chain(users).collect();
@@ -289,18 +293,20 @@ impl Cleaner {
         let commands = commands.chain(manifest.watched.as_ref().map(|watched| &watched.command));
         let words = commands.flat_map(|command| command.iter().skip(1)).filter_map(|word| {
             let value = if word.starts_with('-') { word.split_once('=')?.1 } else { word.as_str() };
-            let tells = value.contains(['/', '.', '=', '@', ':', ' ']) && value.chars().any(char::is_alphabetic);
-            (value.len() >= LONG || (tells && value.len() >= WORD_BYTES_MIN)).then(|| value.to_owned())
+            let has_punctuation =
+                value.contains(['/', '.', '=', '@', ':', ' ']) && value.chars().any(char::is_alphabetic);
+            (value.len() >= LONG_WORD_BYTES || (has_punctuation && value.len() >= WORD_BYTES_MIN))
+                .then(|| value.to_owned())
         });
         let words: BTreeSet<String> = words.filter(|word| *word != manifest.experiment && word != MASK).collect();
-        Self { folders, names: names.into_iter().collect(), words: words.into_iter().collect(), run: None }
+        Self { directories, names: names.into_iter().collect(), words: words.into_iter().collect(), run: None }
     }
 
-    /// The fingerprint of a watched command, which ends the run's name, is a digest over its folder and its words: guesses at
-    /// them could be checked.
-    fn rename(&mut self, manifest: &mut Manifest) {
+    /// Renames the copy of a watched command: its fingerprint, the end of the run's name, is a digest over directory
+    /// and arguments, against which guesses could be checked.
+    fn rename_watched(&mut self, manifest: &mut Manifest) {
         let Some(watched) = &manifest.watched else { return };
-        manifest.fingerprint = seal::sha(without_values(&watched.command).join("\0").as_bytes());
+        manifest.fingerprint = seal::sha(without_argument_values(&watched.command).join("\0").as_bytes());
         let Some((time, rest)) = manifest.run.rsplit_once('_') else { return };
         let attempt = rest.split_once('-').map_or_else(String::new, |(_, attempt)| format!("-{attempt}"));
         let run = format!("{time}_{}{attempt}", &manifest.fingerprint[..6]);
@@ -309,33 +315,33 @@ impl Cleaner {
 
     fn manifest(&self, mut manifest: Manifest) -> Value {
         if let Some(watched) = &mut manifest.watched {
-            // What `watch` takes for a description.
+            // The description that `xrun watch` writes by default.
             if manifest.description == printable::line(&watched.command.join(" "), DESCRIPTION_CHARACTERS_MAX) {
-                manifest.description = without_values(&watched.command).join(" ");
+                manifest.description = without_argument_values(&watched.command).join(" ");
             }
-            watched.command = without_values(&watched.command);
+            watched.command = without_argument_values(&watched.command);
         }
-        manifest.command = without_values(&manifest.command);
-        manifest.resume_commands.iter_mut().for_each(|command| *command = without_values(command));
+        manifest.command = without_argument_values(&manifest.command);
+        manifest.resume_commands.iter_mut().for_each(|command| *command = without_argument_values(command));
         manifest.host.name = HOST.into();
         manifest.working_directory = FOLDER.into();
         manifest.slurm = None;
         manifest.code.git_left_out =
             manifest.code.git_patch.take().map(|_| "all changes: this is a public copy".into());
         let mut value = serde_json::to_value(&manifest).unwrap_or_default();
-        self.clean(&mut value);
+        self.anonymize(&mut value);
         value
     }
 
-    /// All texts of a record, and names of what is in it, such as groups of processes.
-    fn clean(&self, value: &mut Value) {
+    /// Anonymises all texts of a record, including keys such as names of process groups.
+    fn anonymize(&self, value: &mut Value) {
         match value {
             Value::String(text) => *text = self.text(text),
-            Value::Array(all) => all.iter_mut().for_each(|one| self.clean(one)),
+            Value::Array(all) => all.iter_mut().for_each(|one| self.anonymize(one)),
             Value::Object(members) => {
                 let taken = std::mem::take(members);
                 members.extend(taken.into_iter().map(|(name, mut inner)| {
-                    self.clean(&mut inner);
+                    self.anonymize(&mut inner);
                     (self.text(&name), inner)
                 }));
             }
@@ -344,40 +350,40 @@ impl Cleaner {
     }
 
     fn text(&self, text: &str) -> String {
-        if let Some(whole) = whole(text) {
+        if let Some(whole) = path_or_url(text) {
             return whole;
         }
-        let (text_alone, mut text) = (text, text.to_owned());
+        let (whole_text, mut text) = (text, text.to_owned());
         if let Some((run, renamed)) = &self.run {
             text = text.replace(run, renamed);
         }
-        for folder in &self.folders {
-            text = text.replace(folder, FOLDER);
+        for directory in &self.directories {
+            text = text.replace(directory, FOLDER);
         }
         for word in &self.words {
-            text = whole_words(&text, word, MASK).into_owned();
+            text = replace_word(&text, word, MASK).into_owned();
         }
         if let Some(path) = PATH.as_ref() {
             text = path.replace_all(&text, without_path).into_owned();
         }
-        // A machine or a user may be called as something in a record: `train`, `heap`.
-        for (name, mark) in self.names.iter().filter(|(name, _)| *name != text_alone) {
-            text = whole_words(&text, name, mark).into_owned();
+        // Not if the whole text is the name: a machine may be called `train` or `heap`.
+        for (name, mark) in self.names.iter().filter(|(name, _)| *name != whole_text) {
+            text = replace_word(&text, name, mark).into_owned();
         }
         secrets::text(&text)
     }
 }
 
-/// Replaces a text where neither a letter nor a digit is beside it.
-fn whole_words<'a>(text: &'a str, word: &str, mark: &str) -> Cow<'a, str> {
+/// Replaces `word` where it is not part of a longer word.
+fn replace_word<'a>(text: &'a str, word: &str, mark: &str) -> Cow<'a, str> {
     let mut rest = text;
     let mut cleaned = String::new();
     while let Some(at) = rest.find(word) {
-        let (before, behind) = (&rest[..at], &rest[at + word.len()..]);
-        let stands_alone = !before.ends_with(char::is_alphanumeric) && !behind.starts_with(char::is_alphanumeric);
+        let (before, after) = (&rest[..at], &rest[at + word.len()..]);
+        let is_whole_word = !before.ends_with(char::is_alphanumeric) && !after.starts_with(char::is_alphanumeric);
         cleaned.push_str(before);
-        cleaned.push_str(if stands_alone { mark } else { word });
-        rest = behind;
+        cleaned.push_str(if is_whole_word { mark } else { word });
+        rest = after;
     }
     if cleaned.is_empty() { text.into() } else { (cleaned + rest).into() }
 }
@@ -387,9 +393,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_names_and_words_are_taken_out_of_texts() {
-        let cleaner = Cleaner {
-            folders: vec!["/home/ada/work".into(), "/home/ada".into()],
+    fn paths_names_and_arguments_are_replaced() {
+        let anonymizer = Anonymizer {
+            directories: vec!["/home/ada/work".into(), "/home/ada".into()],
             names: vec![("ada".into(), "<user>"), ("box1".into(), HOST)],
             words: vec!["train.py".into()],
             run: None,
@@ -413,13 +419,13 @@ mod tests {
             ("workers of python3 train.py", "workers of python3 ***"),
             ("1/2 of it", "1/2 of it"),
         ] {
-            assert_eq!(cleaner.text(given), cleaned);
+            assert_eq!(anonymizer.text(given), cleaned);
         }
     }
 
     #[test]
-    fn of_a_command_names_of_options_stay() {
+    fn names_of_options_are_kept() {
         let words = ["/usr/bin/python3", "train.py", "--lr", "3", "--data=/x", "{seed}"].map(str::to_owned);
-        assert_eq!(without_values(&words), ["python3", "***", "--lr", "***", "--data=***", "{seed}"]);
+        assert_eq!(without_argument_values(&words), ["python3", "***", "--lr", "***", "--data=***", "{seed}"]);
     }
 }

@@ -1,7 +1,7 @@
-//! A run's lines -> an event file for TensorBoard, and for what reads those: scalars, memory by owner, the experiment as text.
+//! Export of a run as a TensorBoard event file: scalars, memory by owner, and the experiment as text.
 //!
-//! Records of events as TensorFlow frames them: length, masked CRC-32C of it, bytes, masked CRC-32C of those. Whatever cuts the
-//! file off, the records before are whole.
+//! Records are framed as TensorFlow frames them: length, masked CRC-32C of the length, bytes, masked CRC-32C of the
+//! bytes. Records before a truncation are whole.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
@@ -15,31 +15,34 @@ use crate::read::ReadError;
 use crate::resolved;
 use xrun_core::files::{layout, sums, write};
 
-/// More tags are left out: each is a chart.
+/// Maximum number of tags; each is a chart.
 const TAGS_MAX: usize = 1000;
-/// A name longer than this is no name of ours.
+/// Maximum length of a tag.
 const TAG_BYTES_MAX: usize = 200;
-/// What TensorBoard looks for in a file's name; the rest is always the same, so that a second export replaces the first.
+/// File name. TensorBoard looks for `tfevents`; the constant rest makes a second export replace the first.
 const FILE: &str = "events.out.tfevents.0000000000.xrun";
 
-/// A file that was written.
+/// An event file that was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Events {
+pub struct ExportedEvents {
+    /// Path of the file.
     pub path: PathBuf,
+    /// Number of events.
     pub events: u64,
+    /// Number of tags.
     pub tags: usize,
-    /// Lines that are damaged.
+    /// Number of damaged lines left out.
     pub lines_left_out: u64,
-    /// Tags beyond [`TAGS_MAX`], or too long.
+    /// Tags beyond [`TAGS_MAX`], or too long, were left out.
     pub tags_left_out: bool,
 }
 
-/// Writes the event file of a run into a folder that exists, replaced as a whole. `started` is when the run began, in seconds
-/// since 1970.
+/// Writes the event file of a run into an existing directory, replaced as a whole. `started`: start of the run in
+/// seconds since 1970.
 ///
 /// # Errors
 /// There are no metrics, or the file cannot be written.
-pub fn export(run: &Path, output: &Path, started: f64) -> Result<Events, ExportError> {
+pub fn export(run: &Path, output: &Path, started: f64) -> Result<ExportedEvents, ExportError> {
     let path = output.join(FILE);
     let own = output == run.join(layout::EXPORT);
     if own {
@@ -47,16 +50,16 @@ pub fn export(run: &Path, output: &Path, started: f64) -> Result<Events, ExportE
     }
     let experiment = resolved::shown(run);
     let mut failed = None;
-    let mut written = Written::default();
+    let mut counts = Counts::default();
     let replaced = write::replace_with(&path, |file| {
-        let mut events = EventFile { file, written: Written::default() };
+        let mut events = EventFile { file, counts: Counts::default() };
         events.version(started)?;
         events.text(started, "experiment", &format!("```toml\n{experiment}\n```"))?;
         let fed = feed(run, started, &mut events);
-        written = std::mem::take(&mut events.written);
+        counts = std::mem::take(&mut events.counts);
         fed.map_err(|error| match error {
-            Fed::Write(error) => error,
-            Fed::Read(error) => {
+            FeedError::Write(error) => error,
+            FeedError::Read(error) => {
                 failed = Some(error);
                 io::ErrorKind::Other.into()
             }
@@ -69,74 +72,75 @@ pub fn export(run: &Path, output: &Path, started: f64) -> Result<Events, ExportE
     if own {
         sums::noted(output, &[FILE]);
     }
-    let Written { events, tags, lines_left_out, tags_left_out } = written;
-    Ok(Events { path, events, tags: tags.len(), lines_left_out, tags_left_out })
+    let Counts { events, tags, lines_left_out, tags_left_out } = counts;
+    Ok(ExportedEvents { path, events, tags: tags.len(), lines_left_out, tags_left_out })
 }
 
-enum Fed {
+enum FeedError {
     Read(ReadError),
     Write(io::Error),
 }
 
-impl From<io::Error> for Fed {
+impl From<io::Error> for FeedError {
     fn from(error: io::Error) -> Self {
         Self::Write(error)
     }
 }
 
-/// Lines of both files, by step. Metrics have no clock, so theirs is that of the newest sample of memory before them.
-fn feed(run: &Path, started: f64, events: &mut EventFile<impl Write>) -> Result<(), Fed> {
-    let mut clock = Clock { started, wall: started, before: 0.0, segment: 0 };
+/// Merges the lines of both files by step. Metrics have no clock: they get the time of the newest memory sample
+/// before them.
+fn feed(run: &Path, started: f64, events: &mut EventFile<impl Write>) -> Result<(), FeedError> {
+    let mut clock = WallClock { started, wall: started, segment_offset: 0.0, segment: 0 };
     let mut samples = read::memory(run).ok().into_iter().flatten().peekable();
-    for line in read::metrics(run).map_err(Fed::Read)? {
+    for line in read::metrics(run).map_err(FeedError::Read)? {
         let line = match line {
             Ok(line) => line,
             Err(ReadError::Content { .. }) => {
-                events.written.lines_left_out += 1;
+                events.counts.lines_left_out += 1;
                 continue;
             }
-            Err(error) => return Err(Fed::Read(error)),
+            Err(error) => return Err(FeedError::Read(error)),
         };
         while samples.peek().is_some_and(|sample| sample.as_ref().map_or(true, |sample| sample.step <= line.step())) {
             match samples.next() {
-                Some(Ok(sample)) => events.sample(clock.at(&sample), &sample)?,
-                Some(Err(ReadError::Content { .. })) => events.written.lines_left_out += 1,
-                // Reading on would give the same error for ever.
+                Some(Ok(sample)) => events.sample(clock.wall_time(&sample), &sample)?,
+                Some(Err(ReadError::Content { .. })) => events.counts.lines_left_out += 1,
+                // Reading on would repeat the same error forever.
                 _ => break,
             }
         }
-        events.scalars(clock.wall, line.step(), &values(&line))?;
+        events.scalars(clock.wall, line.step(), &line_scalars(&line))?;
     }
     for sample in samples {
         match sample {
-            Ok(sample) => events.sample(clock.at(&sample), &sample)?,
-            Err(ReadError::Content { .. }) => events.written.lines_left_out += 1,
+            Ok(sample) => events.sample(clock.wall_time(&sample), &sample)?,
+            Err(ReadError::Content { .. }) => events.counts.lines_left_out += 1,
             Err(_) => break,
         }
     }
     Ok(())
 }
 
-/// Seconds since 1970 of samples: their own clock begins anew in each process of the run.
-struct Clock {
+/// Converts the clock of samples, which restarts in each process of the run, to seconds since 1970.
+struct WallClock {
     started: f64,
     wall: f64,
-    before: f64,
+    segment_offset: f64,
     segment: u32,
 }
 
-impl Clock {
-    fn at(&mut self, line: &MemoryLine) -> f64 {
+impl WallClock {
+    fn wall_time(&mut self, line: &MemoryLine) -> f64 {
         if line.segment != self.segment {
-            (self.segment, self.before) = (line.segment, self.wall - self.started);
+            (self.segment, self.segment_offset) = (line.segment, self.wall - self.started);
         }
-        self.wall = self.started + self.before + line.time_us as f64 / 1e6;
+        self.wall = self.started + self.segment_offset + line.time_us as f64 / 1e6;
         self.wall
     }
 }
 
-/// The numbers of a line by tag.
-pub(super) fn values(line: &MetricsLine) -> BTreeMap<String, f64> {
+/// Scalars of a line, by tag.
+pub(super) fn line_scalars(line: &MetricsLine) -> BTreeMap<String, f64> {
     let mut found = BTreeMap::new();
     match line {
         MetricsLine::Train { loss, learning_rate, gradient_norm, values, .. } => {
@@ -153,9 +157,9 @@ pub(super) fn values(line: &MetricsLine) -> BTreeMap<String, f64> {
     found
 }
 
-/// What was written so far.
+/// Counts of the events written.
 #[derive(Debug, Default)]
-pub(super) struct Written {
+pub(super) struct Counts {
     pub events: u64,
     /// At most [`TAGS_MAX`].
     tags: BTreeSet<String>,
@@ -163,39 +167,43 @@ pub(super) struct Written {
     tags_left_out: bool,
 }
 
-/// A file that takes events, each in one call.
+/// Event file; each event is one write.
 #[derive(Debug)]
 pub(super) struct EventFile<W> {
     pub file: W,
-    pub written: Written,
+    pub counts: Counts,
 }
 
 impl<W: Write> EventFile<W> {
     pub fn version(&mut self, wall: f64) -> io::Result<()> {
-        let mut event = Message::default();
+        let mut event = ProtobufMessage::default();
         event.double(1, wall).bytes(3, b"brain.Event:2");
         self.record(&event)
     }
 
     pub fn text(&mut self, wall: f64, tag: &str, text: &str) -> io::Result<()> {
-        let (mut plugin, mut metadata, mut dimension, mut shape) =
-            (Message::default(), Message::default(), Message::default(), Message::default());
+        let (mut plugin, mut metadata, mut dimension, mut shape) = (
+            ProtobufMessage::default(),
+            ProtobufMessage::default(),
+            ProtobufMessage::default(),
+            ProtobufMessage::default(),
+        );
         plugin.bytes(1, b"text");
         // DATA_CLASS_TENSOR
         metadata.message(1, &plugin).integer(4, 2);
         dimension.integer(1, 1);
         shape.message(2, &dimension);
-        let mut tensor = Message::default();
+        let mut tensor = ProtobufMessage::default();
         // DT_STRING
         tensor.integer(1, 7).message(2, &shape).bytes(8, text.as_bytes());
-        let mut value = Message::default();
+        let mut value = ProtobufMessage::default();
         value.bytes(1, tag.as_bytes()).message(8, &tensor).message(9, &metadata);
         self.summary(wall, 0, &[value])
     }
 
-    /// A process begins: what was written before of this step and of those after it is no more. TensorBoard drops it.
-    pub fn begins(&mut self, wall: f64, step: u64) -> io::Result<()> {
-        let (mut log, mut event) = (Message::default(), Message::default());
+    /// Start of a process: makes TensorBoard discard earlier events of this step and later ones.
+    pub fn restart(&mut self, wall: f64, step: u64) -> io::Result<()> {
+        let (mut log, mut event) = (ProtobufMessage::default(), ProtobufMessage::default());
         // START
         log.integer(1, 1);
         event.double(1, wall).integer(2, step).message(7, &log);
@@ -225,22 +233,22 @@ impl<W: Write> EventFile<W> {
     pub fn scalars(&mut self, wall: f64, step: u64, values: &BTreeMap<String, f64>) -> io::Result<()> {
         let mut all = Vec::with_capacity(values.len());
         for (tag, number) in values {
-            if !self.written.tags.contains(tag) {
-                if tag.len() > TAG_BYTES_MAX || self.written.tags.len() >= TAGS_MAX {
-                    self.written.tags_left_out = true;
+            if !self.counts.tags.contains(tag) {
+                if tag.len() > TAG_BYTES_MAX || self.counts.tags.len() >= TAGS_MAX {
+                    self.counts.tags_left_out = true;
                     continue;
                 }
-                self.written.tags.insert(tag.clone());
+                self.counts.tags.insert(tag.clone());
             }
-            let mut value = Message::default();
+            let mut value = ProtobufMessage::default();
             value.bytes(1, tag.as_bytes()).float(2, *number as f32);
             all.push(value);
         }
         if all.is_empty() { Ok(()) } else { self.summary(wall, step, &all) }
     }
 
-    fn summary(&mut self, wall: f64, step: u64, values: &[Message]) -> io::Result<()> {
-        let (mut summary, mut event) = (Message::default(), Message::default());
+    fn summary(&mut self, wall: f64, step: u64, values: &[ProtobufMessage]) -> io::Result<()> {
+        let (mut summary, mut event) = (ProtobufMessage::default(), ProtobufMessage::default());
         values.iter().for_each(|value| {
             summary.message(1, value);
         });
@@ -248,19 +256,19 @@ impl<W: Write> EventFile<W> {
         self.record(&event)
     }
 
-    fn record(&mut self, event: &Message) -> io::Result<()> {
-        self.written.events += 1;
+    fn record(&mut self, event: &ProtobufMessage) -> io::Result<()> {
+        self.counts.events += 1;
         let length = (event.0.len() as u64).to_le_bytes();
-        let (before, behind) = (check(&length).to_le_bytes(), check(&event.0).to_le_bytes());
-        self.file.write_all(&[&length[..], &before, &event.0, &behind].concat())
+        let (length_checksum, checksum) = (check(&length).to_le_bytes(), check(&event.0).to_le_bytes());
+        self.file.write_all(&[&length[..], &length_checksum, &event.0, &checksum].concat())
     }
 }
 
-/// A message of protocol buffers: fields, each with its number and wire type before it.
+/// Protocol Buffers message: fields, each preceded by its number and wire type.
 #[derive(Debug, Default)]
-struct Message(Vec<u8>);
+struct ProtobufMessage(Vec<u8>);
 
-impl Message {
+impl ProtobufMessage {
     fn key(&mut self, field: u64, wire: u64) {
         self.varint(field << 3 | wire);
     }
@@ -308,14 +316,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_are_those_of_protocol_buffers() {
-        // The examples of its documentation on encoding.
-        let (mut integer, mut text) = (Message::default(), Message::default());
+    fn messages_are_encoded_as_protocol_buffers() {
+        // Examples of the Protocol Buffers encoding documentation.
+        let (mut integer, mut text) = (ProtobufMessage::default(), ProtobufMessage::default());
         integer.integer(1, 150);
         assert_eq!(integer.0, [0x08, 0x96, 0x01]);
         text.bytes(2, b"testing");
         assert_eq!(text.0, [0x12, 0x07, b't', b'e', b's', b't', b'i', b'n', b'g']);
-        let mut outer = Message::default();
+        let mut outer = ProtobufMessage::default();
         outer.message(3, &integer);
         assert_eq!(outer.0, [0x1a, 0x03, 0x08, 0x96, 0x01]);
     }

@@ -1,7 +1,6 @@
-//! The verdict on a command that `xrun watch` ran: by step where its steps are known, else by the clock.
+//! Verdict on a watched command: by step if its steps are known, otherwise by the clock.
 //!
-//! Both are judged as the samples come. A step is the better measure: a loader that is slow for an hour does not change
-//! it.
+//! Both series are judged as samples arrive. Steps are the better axis: an hour of slow loading does not change them.
 
 use xrun_verdict::names::{FOOTPRINT, GPU_FOOTPRINT};
 use xrun_verdict::{Axis, Context, Judgement, STEPS_NEEDED, SeriesVerdict, Verdict, Watch};
@@ -12,22 +11,22 @@ use crate::watched::Watched;
 use xrun_core::bounded::planned::Place;
 use xrun_core::units::seconds;
 
-/// A command's samples, judged by step and by the clock.
+/// Judges the samples of a command by step and by the clock.
 #[derive(Clone, Debug)]
 pub struct Command {
     by_step: Watch,
     by_clock: Watch,
     step: u64,
-    /// Waits for a later step: until there is one, it may show the end of the program.
+    /// Newest sample, added when a later step follows: until then it may show the end of the program.
     newest: Option<MemoryLine>,
 }
 
 impl Command {
-    /// A command of which nothing was sampled yet.
+    /// Creates a judge without samples.
     pub fn new(watched: &Watched) -> Self {
         let context =
             Context { host_limit: watched.host_memory, device_limit: watched.device_memory, ..Context::default() };
-        // As many samples as there must be steps.
+        // As many samples as steps are required.
         let span_min = STEPS_NEEDED * watched.every_ms.max(1);
         Self {
             by_step: Watch::new(context.clone()),
@@ -40,8 +39,8 @@ impl Command {
     /// Adds a sample.
     pub fn add(&mut self, line: &MemoryLine) {
         self.by_clock.add(&sample(line));
-        // The first sample behind a step is nearest to its end. Those before the first step show the start of the
-        // program, and those after the last one its end, when workers are gone.
+        // The first sample after a step is closest to its end. Samples before the first step show the program's
+        // start, those after the last step its end, when workers are gone.
         if line.step > self.step {
             self.step = line.step;
             if let Some(before) = self.newest.replace(line.clone()) {
@@ -50,23 +49,30 @@ impl Command {
         }
     }
 
-    /// The verdict by step where that says something.
+    /// Verdict by step if it is conclusive, otherwise by the clock.
     pub fn verdict(&self) -> Verdict {
         let (by_step, by_clock) = (self.by_step.verdict(), self.by_clock.verdict());
         let unknown = |verdict: &Verdict| verdict.verdict == Judgement::Inconclusive;
         if self.step == 0 || (unknown(&by_step) && !unknown(&by_clock)) {
             return by_clock;
         }
-        let until =
-            held(&by_clock).and_then(|held| held.steps_to_limit).filter(|_| grows(&by_step) && grows(&by_clock));
-        let message = match until {
-            Some(milliseconds) => format!("{}; by the clock in about {}", by_step.message, seconds(milliseconds / 1e3)),
+        let to_limit = footprint(&by_clock)
+            .and_then(|series| series.steps_to_limit)
+            .filter(|_| grows(&by_step) && grows(&by_clock));
+        let message = match to_limit {
+            Some(milliseconds) => {
+                format!(
+                    "{}; at this speed the limit is reached in about {}",
+                    by_step.message,
+                    seconds(milliseconds / 1e3)
+                )
+            }
             None => by_step.message.clone(),
         };
         Verdict { message, ..by_step }
     }
 
-    /// Bytes a second by which memory of the host or of GPUs grows, where that is the verdict on it.
+    /// Growth of host or GPU memory in bytes per second; `None` unless the verdict on that series is growing.
     pub fn bytes_per_second(&self, place: Place) -> Option<f64> {
         let by_clock = self.by_clock.verdict();
         let name = if place == Place::Device { GPU_FOOTPRINT } else { FOOTPRINT };
@@ -80,7 +86,7 @@ fn grows(verdict: &Verdict) -> bool {
     verdict.verdict == Judgement::Growing
 }
 
-fn held(verdict: &Verdict) -> Option<&SeriesVerdict> {
+fn footprint(verdict: &Verdict) -> Option<&SeriesVerdict> {
     verdict.series.iter().find(|one| one.name == FOOTPRINT)
 }
 
@@ -117,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_of_gpus_that_grows_is_named_beside_host_memory_that_does_not() {
+    fn growing_gpu_memory_is_named_if_host_memory_is_constant() {
         let watched = Watched { device_memory: Some(1024 * MIB), ..Watched::default() };
         let lines = (0..300).map(|at| {
             let mut line = line(1000 * at, at, 100 * MIB, 50 * MIB);
@@ -136,8 +142,12 @@ mod tests {
             (Judgement::Growing, Some("workers/GPU")),
             "{verdict:?}"
         );
-        assert!(verdict.message.contains("GPU memory of `workers` by 2.0 MiB a step"), "{}", verdict.message);
-        assert!(verdict.message.contains("limit"), "{}", verdict.message);
+        let gpus = verdict.series.iter().find(|one| one.name == GPU_FOOTPRINT).unwrap();
+        assert!(is_near(gpus.findings.slope, 2.0 * MIB as f64) && gpus.steps_to_limit.is_some(), "{gpus:?}");
+    }
+
+    fn is_near(value: Option<f64>, expected: f64) -> bool {
+        value.is_some_and(|value| (value - expected).abs() < 0.01 * expected)
     }
 
     fn judged(watched: &Watched, lines: impl Iterator<Item = MemoryLine>) -> Verdict {
@@ -147,41 +157,38 @@ mod tests {
     }
 
     #[test]
-    fn growth_by_step_names_the_group_and_says_when_the_limit_is_reached() {
+    fn growth_by_step_has_a_group_a_slope_and_steps_to_the_limit() {
         let watched = Watched { host_memory: Some(1024 * MIB), ..Watched::default() };
         let verdict = judged(&watched, (0..300).map(|at| line(1000 * at, at, 100 * MIB, at * MIB)));
         assert_eq!((verdict.verdict, verdict.axis), (Judgement::Growing, Axis::Steps), "{verdict:?}");
         assert_eq!(verdict.owner.as_deref(), Some("workers/private"));
-        for words in [
-            "private memory of `workers` by 1.0 MiB a step",
-            "it is 100 % of the growth",
-            "the limit of 1.0 GiB is reached in 626 more steps",
-            "by the clock in about 10 min",
-        ] {
-            assert!(verdict.message.contains(words), "{words}: {}", verdict.message);
-        }
+        let footprint = footprint(&verdict).unwrap();
+        assert!(is_near(footprint.findings.slope, MIB as f64), "{footprint:?}");
+        assert!(is_near(footprint.steps_to_limit, 626.0), "{footprint:?}");
+        assert!(verdict.message.contains("10 min"), "{}", verdict.message);
     }
 
     #[test]
-    fn without_steps_the_clock_judges_and_not_too_early() {
+    fn without_steps_the_clock_is_the_axis() {
         let grown =
             |seconds: u64| judged(&Watched::default(), (0..seconds).map(|at| line(1000 * at, 0, 2 * at * MIB, 0)));
         let verdict = grown(60);
         assert_eq!((verdict.verdict, verdict.axis), (Judgement::Inconclusive, Axis::Clock));
-        assert!(verdict.message.contains("too short for a verdict: another 3"), "{}", verdict.message);
         let verdict = grown(300);
         assert_eq!((verdict.verdict, verdict.axis), (Judgement::Growing, Axis::Clock));
-        assert!(verdict.message.contains("private memory of `main` by 2.0 MiB a second"), "{}", verdict.message);
+        assert_eq!(verdict.owner.as_deref(), Some("main/private"));
+        let slope = footprint(&verdict).unwrap().findings.slope;
+        assert!(is_near(slope.map(|slope| 1000.0 * slope), 2.0 * MIB as f64), "{slope:?} bytes per millisecond");
     }
 
     #[test]
-    fn memory_that_moves_between_groups_is_no_growth() {
+    fn memory_moving_between_groups_is_no_growth() {
         let lines = (0..300).map(|at| line(1000 * at, at, (300 - at) * MIB, at * MIB));
         assert_eq!(judged(&Watched::default(), lines).verdict, Judgement::Bounded);
     }
 
     #[test]
-    fn workers_that_are_gone_when_the_last_step_is_seen_hide_no_growth() {
+    fn growth_is_found_although_workers_exit_before_the_last_step() {
         let steps = (0..40).map(|at| line(15_000 * at, 500 * at, 400 * MIB, 20 * at * MIB));
         let end = std::iter::once(line(615_000, 20_000, 400 * MIB, 0));
         let verdict = judged(&Watched::default(), steps.chain(end));
@@ -190,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn the_start_and_the_end_of_a_program_do_not_count_among_its_steps() {
+    fn the_start_and_end_of_a_program_are_not_judged_by_step() {
         let start = (0..100).map(|at| line(1000 * at, 0, at * MIB, 0));
         let steps = (0..200).map(|at| line(1000 * (100 + at), 1 + at, 100 * MIB, 0));
         let end = (0..50).map(|at| line(1000 * (300 + at), 200, (100 - at) * MIB, 0));

@@ -1,6 +1,6 @@
-//! The verdict on what was recorded of a run, of a watched command, or by another tool.
+//! Verdicts on recorded memory: of a run, of a watched command, or of another tool's trace.
 //!
-//! Series are judged by the crate `xrun-verdict`. Here records become its samples.
+//! Series are judged by the crate `xrun-verdict`; this module converts records to its samples.
 
 mod command;
 mod of_run;
@@ -15,7 +15,7 @@ pub use so_far::SoFar;
 use crate::verdict::Judgement;
 use xrun_core::settings::sections::FailOn;
 
-/// Returns whether a run with this verdict fails.
+/// Returns `true` if a run with this verdict fails.
 pub fn fails(on: FailOn, verdict: Judgement) -> bool {
     match on {
         FailOn::Never => false,

@@ -1,4 +1,4 @@
-//! The verdict on what was recorded: a run's folder, a `memory.jsonl`, or a table of another tool.
+//! Verdict on a recording: a run directory, a `memory.jsonl`, or a table of another tool.
 
 use std::path::{Path, PathBuf};
 
@@ -17,7 +17,7 @@ use xrun_core::files::layout;
 use xrun_core::printable;
 use xrun_core::units::counted;
 
-/// A recording cannot be judged.
+/// Error of judging a recording.
 #[derive(Debug, thiserror::Error)]
 pub enum VerdictError {
     /// A file of the run is missing or cannot be read.
@@ -31,7 +31,7 @@ pub enum VerdictError {
         /// The reason, for people.
         message: String,
     },
-    /// Something was asked for that is not there.
+    /// An option does not apply to the recording.
     #[error("{0}")]
     Asked(String),
 }
@@ -46,7 +46,7 @@ impl From<TableError> for VerdictError {
     }
 }
 
-/// The context of a run, by its plan and its experiment.
+/// Context for judging a run, from its plan and experiment.
 pub fn context(plan: &PlanFile, experiment: &Experiment) -> Context {
     let per_epoch = plan.steps_per_epoch;
     let validate = match experiment.validation.every_steps {
@@ -54,7 +54,7 @@ pub fn context(plan: &PlanFile, experiment: &Experiment) -> Context {
         steps => steps,
     };
     let cadences = [experiment.cleanup.every_steps, validate, experiment.checkpoint.every_steps];
-    // What comes only at the end need not be waited for.
+    // A cadence that occurs only near the end is not waited for.
     let early = cadences.iter().copied().filter(|cadence| *cadence <= plan.steps / 4);
     let settled = early.max().unwrap_or_default();
     let growth_min = experiment.memory.growth_min.0 as f64;
@@ -71,28 +71,28 @@ pub fn context(plan: &PlanFile, experiment: &Experiment) -> Context {
     }
 }
 
-/// Judges a run by its folder: each of its processes by itself, and the worst counts.
+/// Judges a run by its directory: each of its processes separately; the worst verdict counts.
 ///
 /// # Errors
-/// A record that does not read.
+/// A record cannot be read.
 pub fn of_run(run: &Path, experiment: &Experiment) -> Result<Verdict, VerdictError> {
     let plan = read::plan(run)?;
     let mut watch = Watch::new(context(&plan, experiment));
-    let left_out = each(&run.join(layout::MEMORY), |line| watch.add(&sample(&line)))?;
-    Ok(left_out.told(watch.verdict()))
+    let damaged = for_each_sample(&run.join(layout::MEMORY), |line| watch.add(&sample(&line)))?;
+    Ok(damaged.annotate(watch.verdict()))
 }
 
-/// The step at which a series of a run first looked as if it grew.
+/// First step at which a series of a run was suspected of growing; `None` if it never was.
 ///
 /// # Errors
-/// As [`of_run`].
+/// A record cannot be read.
 pub fn suspected_at(run: &Path, series: &str) -> Result<Option<u64>, VerdictError> {
     let plan = read::plan(run)?;
     let checked = xrun_core::experiment::read::read_resolved(&run.join(layout::RESOLVED), &[]);
     let Ok(checked) = checked else { return Ok(None) };
     let mut watch = Watch::new(context(&plan, &checked.experiment));
     let mut first = None;
-    each(&run.join(layout::MEMORY), |line| {
+    for_each_sample(&run.join(layout::MEMORY), |line| {
         watch.add(&sample(&line));
         if first.is_none() && line.point == Point::Step && watch.suspects().contains(&series) {
             first = Some(line.step);
@@ -101,41 +101,40 @@ pub fn suspected_at(run: &Path, series: &str) -> Result<Option<u64>, VerdictErro
     Ok(first)
 }
 
-/// Judges a `memory.jsonl` by itself, without a plan.
+/// Judges a `memory.jsonl` without a plan.
 ///
 /// # Errors
-/// A line that does not read.
+/// A line cannot be read.
 pub fn of_samples(path: &Path) -> Result<Verdict, VerdictError> {
-    let Length { steps, of_command } = length(path)?;
+    let TraceExtent { steps, of_command } = trace_extent(path)?;
     if of_command {
-        return of_command_samples(path, &Watched::default());
+        return judge_command_samples(path, &Watched::default());
     }
     let mut watch = Watch::new(Context { steps, ..Context::default() });
-    let left_out = each(path, |line| watch.add(&sample(&line)))?;
-    Ok(left_out.told(watch.verdict()))
+    let damaged = for_each_sample(path, |line| watch.add(&sample(&line)))?;
+    Ok(damaged.annotate(watch.verdict()))
 }
 
-/// Damaged lines of a trace, of which nobody knows what they said.
-struct LeftOut {
+/// Count of damaged lines of a trace that were left out.
+struct DamagedLines {
     file: String,
     lines: u64,
 }
 
-impl LeftOut {
-    /// The verdict on the rest, which says so.
-    fn told(self, verdict: Verdict) -> Verdict {
+impl DamagedLines {
+    /// Adds the count to the verdict's message.
+    fn annotate(self, verdict: Verdict) -> Verdict {
         if self.lines == 0 {
             return verdict;
         }
-        let (lines, are) = (counted(self.lines, "damaged line"), if self.lines == 1 { "is" } else { "are" });
-        let message = format!("{}; {lines} of {} {are} left out", verdict.message, self.file);
+        let message = format!("{}; skipped {} of {}", verdict.message, counted(self.lines, "damaged line"), self.file);
         Verdict { message, ..verdict }
     }
 }
 
-/// Goes through the samples of a trace. A damaged line is left out and counted, unless there is no other. Lines that
-/// changed places are each as they were written, and yet another verdict could come out: they are an error.
-fn each(path: &Path, mut with: impl FnMut(MemoryLine)) -> Result<LeftOut, VerdictError> {
+/// Calls `with` for each sample of a trace. Damaged lines are counted and skipped, unless all are damaged. Lines in
+/// the wrong order are an error: each one is intact, but the verdict could be another.
+fn for_each_sample(path: &Path, mut handle: impl FnMut(MemoryLine)) -> Result<DamagedLines, VerdictError> {
     let (mut lines, mut damage, mut before) = (0, None, None);
     for line in read::memory_file(path)? {
         let line = match line {
@@ -151,60 +150,59 @@ fn each(path: &Path, mut with: impl FnMut(MemoryLine)) -> Result<LeftOut, Verdic
         if let Some((segment, step)) = before.replace(now).filter(|before| now < *before) {
             let (process, later) = now;
             let message = format!(
-                "its lines are not in the order in which they were written: step {later} of process {process} comes after step \
-                 {step} of process {segment}"
+                "lines are out of order: step {later} of process {process} follows step {step} of process {segment}"
             );
             return Err(ReadError::content(path, &message).into());
         }
-        with(line);
+        handle(line);
     }
     match damage.filter(|_| before.is_none()) {
         Some(error) => Err(error.into()),
         None => {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
-            Ok(LeftOut { file: printable::line(&name, NAME_CHARACTERS_MAX), lines })
+            Ok(DamagedLines { file: printable::line(&name, NAME_CHARACTERS_MAX), lines })
         }
     }
 }
 
 const NAME_CHARACTERS_MAX: usize = 100;
 
-/// Judges the samples of a command that `xrun watch` ran.
-fn of_command_samples(path: &Path, watched: &Watched) -> Result<Verdict, VerdictError> {
+/// Judges the samples of a watched command.
+fn judge_command_samples(path: &Path, watched: &Watched) -> Result<Verdict, VerdictError> {
     let mut command = Command::new(watched);
     let mut segment = 0;
-    let left_out = each(path, |line| {
+    let damaged = for_each_sample(path, |line| {
         if line.segment != segment {
-            // A command that was resumed holds other memory.
+            // A resumed command starts with other memory.
             (segment, command) = (line.segment, Command::new(watched));
         }
         command.add(&line);
     })?;
-    Ok(left_out.told(command.verdict()))
+    Ok(damaged.annotate(command.verdict()))
 }
 
-/// The extent of a trace.
-struct Length {
-    /// The steps from the first of all samples to the last.
+/// Extent of a trace.
+struct TraceExtent {
+    /// Difference between the largest and the smallest step.
     steps: u64,
-    /// They are of a command.
+    /// The samples are from a watched command.
     of_command: bool,
 }
 
-fn length(path: &Path) -> Result<Length, VerdictError> {
+fn trace_extent(path: &Path) -> Result<TraceExtent, VerdictError> {
     let (mut first, mut last, mut of_command) = (u64::MAX, 0, false);
-    each(path, |line| {
+    for_each_sample(path, |line| {
         (first, last) = (first.min(line.step), last.max(line.step));
         of_command |= line.processes.is_some();
     })?;
-    Ok(Length { steps: last.saturating_sub(first), of_command })
+    Ok(TraceExtent { steps: last.saturating_sub(first), of_command })
 }
 
-/// Judges whatever the path names: a run's folder, a `memory.jsonl`, or a trace of another tool, of which more may be
-/// `asked`.
+/// Judges what a path names: a run directory, a `memory.jsonl`, or a trace of another tool, for which `asked` selects
+/// columns.
 ///
 /// # Errors
-/// As those above; a path that names neither a folder nor a regular file.
+/// A record cannot be read, or the path is neither a directory nor a regular file.
 pub fn of_path(path: &Path, asked: &TableOptions) -> Result<TableVerdict, VerdictError> {
     let is_run = path.is_dir();
     let is_table = !is_run && path.extension().is_none_or(|extension| extension != "jsonl");
@@ -212,24 +210,24 @@ pub fn of_path(path: &Path, asked: &TableOptions) -> Result<TableVerdict, Verdic
         return Ok(table::judge_table(path, asked)?);
     }
     if !asked.is_empty() {
-        let message = "has no columns; `--column`, `--step-column` and `--unit` are for tables";
+        let message = "is not a table; `--column`, `--step-column` and `--unit` apply to tables only";
         return Err(VerdictError::Asked(format!("{}: {message}", path.display())));
     }
     if is_run {
-        return of_folder(path).map(TableVerdict::from);
+        return judge_directory(path).map(TableVerdict::from);
     }
-    regular(path)?;
+    require_regular_file(path)?;
     of_samples(path).map(TableVerdict::from)
 }
 
-fn of_folder(run: &Path) -> Result<Verdict, VerdictError> {
+fn judge_directory(run: &Path) -> Result<Verdict, VerdictError> {
     for name in [layout::MEMORY, layout::VERDICT, layout::PLAN, layout::RESOLVED] {
         let path = run.join(name);
         if path.exists() {
-            regular(&path)?;
+            require_regular_file(&path)?;
         }
     }
-    // Of a result that was passed on, the trace may have stayed behind: it is the largest file.
+    // A result is often shared without its trace, the largest file.
     if !run.join(layout::MEMORY).exists()
         && let Some(verdict) = read::verdict(run)?
     {
@@ -238,24 +236,24 @@ fn of_folder(run: &Path) -> Result<Verdict, VerdictError> {
     if let Ok(manifest) = read::manifest(run)
         && let Some(watched) = &manifest.watched
     {
-        return of_command_samples(&run.join(layout::MEMORY), watched);
+        return judge_command_samples(&run.join(layout::MEMORY), watched);
     }
     if run.join(layout::RESOLVED).exists() {
-        // Another experiment would be judged by other limits.
+        // A damaged experiment could set other limits.
         resolved::text_of(run)?;
     }
     match xrun_core::experiment::read::read_resolved(&run.join(layout::RESOLVED), &[]) {
         Ok(checked) => of_run(run, &checked.experiment),
-        // A data set that is gone is no reason not to judge.
+        // A missing data set does not prevent a verdict.
         Err(_) => of_samples(&run.join(layout::MEMORY)),
     }
 }
 
-/// A pipe would be waited for, and a device may never end.
-fn regular(path: &Path) -> Result<(), VerdictError> {
+/// Rejects a pipe or a device, which might never end.
+fn require_regular_file(path: &Path) -> Result<(), VerdictError> {
     let kind = std::fs::metadata(path);
     match kind.map_err(|source| ReadError::File { path: path.to_path_buf(), source })?.is_file() {
         true => Ok(()),
-        false => Err(VerdictError::Table { path: path.to_path_buf(), message: "is no regular file".into() }),
+        false => Err(VerdictError::Table { path: path.to_path_buf(), message: "is not a regular file".into() }),
     }
 }

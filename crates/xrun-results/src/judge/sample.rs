@@ -1,4 +1,4 @@
-//! A line of `memory.jsonl` as a sample that can be judged, and the owners of a plan as they were declared.
+//! Conversion of `memory.jsonl` lines and planned owners to the types of `xrun-verdict`.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use crate::format::{MemoryLine, PlanFile};
 use crate::watched;
 use xrun_core::bounded::planned::Place;
 
-/// A line as a sample.
+/// Converts a line to a sample.
 pub fn sample(line: &MemoryLine) -> Sample<'_> {
     let host = &line.host;
     let own = host.resident.unwrap_or(host.heap);
@@ -30,11 +30,11 @@ pub fn sample(line: &MemoryLine) -> Sample<'_> {
         container: line.container.and_then(|container| container.anonymous),
         container_budget: line.container.and_then(|container| container.room(own)),
         owners: Some(&line.owners),
-        processes: line.processes.as_ref().map(|processes| of_command(processes, host.file)),
+        processes: line.processes.as_ref().map(|processes| command_processes(processes, host.file)),
     }
 }
 
-fn of_command(processes: &watched::Processes, files: Option<u64>) -> Processes {
+fn command_processes(processes: &watched::Processes, files: Option<u64>) -> Processes {
     let on_gpus = processes.groups.values().filter_map(|group| group.gpu);
     Processes {
         count: processes.count,
@@ -45,16 +45,16 @@ fn of_command(processes: &watched::Processes, files: Option<u64>) -> Processes {
     }
 }
 
-/// The owners of a plan, and where the growth of each ends.
+/// Declared caps of a plan's owners, by name.
 pub fn declared(plan: &PlanFile) -> BTreeMap<String, DeclaredOwner> {
     let owners = plan.owners.iter().map(|owner| {
-        let declared = DeclaredOwner { memory: place(owner.place), cap: owner.bytes, full: owner.full() };
+        let declared = DeclaredOwner { memory: verdict_place(owner.place), cap: owner.bytes, full: owner.full() };
         (owner.name.clone(), declared)
     });
     owners.collect()
 }
 
-fn place(place: Place) -> xrun_verdict::MemoryKind {
+fn verdict_place(place: Place) -> xrun_verdict::MemoryKind {
     match place {
         Place::Host => xrun_verdict::MemoryKind::Host,
         Place::Device => xrun_verdict::MemoryKind::Device,

@@ -1,7 +1,7 @@
-//! The verdict on a run that goes on, as far as the end of its samples tells.
+//! Verdict on a running run, from the end of its samples.
 //!
-//! The run itself judges all of its samples and writes that down when it ends. Whoever looks at it from outside reads
-//! the newest samples only, so that a look costs the same however long the run is.
+//! The run itself judges all of its samples and writes a verdict at the end. An observer reads only the newest
+//! samples, so its cost does not depend on the length of the run.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -16,17 +16,17 @@ use crate::tail::{News, Tail};
 use crate::{read, resolved};
 use xrun_core::files::layout;
 
-/// The most that is read of a trace at a time: some thousand samples.
+/// Maximum number of bytes read at a time: some thousand samples.
 const READ_BYTES_MAX: u64 = 1024 * 1024;
-/// Samples over which speed is measured.
+/// Number of samples over which speed is measured.
 const RECENT: usize = 64;
 
-/// Follows the samples of a run.
+/// Follows the samples of a run and judges them.
 #[derive(Clone, Debug)]
 pub struct SoFar {
     run: PathBuf,
     tail: Tail,
-    judge: Judge,
+    judge: JudgeKind,
     /// Time in microseconds and step of the newest samples; at most [`RECENT`].
     recent: VecDeque<(u64, u64)>,
     newest: Option<MemoryLine>,
@@ -34,13 +34,13 @@ pub struct SoFar {
 }
 
 #[derive(Clone, Debug)]
-enum Judge {
+enum JudgeKind {
     Run(Box<Watch>),
     Command(Box<Command>),
 }
 
-impl Judge {
-    fn of(run: &Path) -> Self {
+impl JudgeKind {
+    fn open(run: &Path) -> Self {
         if let Some(watched) = read::manifest(run).ok().and_then(|manifest| manifest.watched) {
             return Self::Command(Box::new(Command::new(&watched)));
         }
@@ -57,48 +57,48 @@ impl Judge {
 }
 
 impl SoFar {
-    /// Follows a run, which may not have begun yet. Reads nothing of its samples.
+    /// Follows a run, which may not have started yet. Reads no samples.
     pub fn new(run: &Path) -> Self {
         Self {
             run: run.to_path_buf(),
             tail: Tail::new(&run.join(layout::MEMORY), READ_BYTES_MAX),
-            judge: Judge::of(run),
+            judge: JudgeKind::open(run),
             recent: VecDeque::with_capacity(RECENT),
             newest: None,
             verdict: None,
         }
     }
 
-    /// Takes in what was written since the last call. Says whether there was anything.
+    /// Reads the samples appended since the last call. Returns `true` if there were any.
     pub fn look(&mut self) -> bool {
         let News { records, .. } = self.tail.news::<MemoryLine>();
         let any = !records.is_empty();
         records.into_iter().for_each(|line| self.add(line));
         if any {
             self.verdict = Some(match &self.judge {
-                Judge::Run(watch) => watch.verdict(),
-                Judge::Command(command) => command.verdict(),
+                JudgeKind::Run(watch) => watch.verdict(),
+                JudgeKind::Command(command) => command.verdict(),
             });
         }
         any
     }
 
     fn add(&mut self, line: MemoryLine) {
-        let place = |line: &MemoryLine| (line.segment, line.step);
-        // Lines that changed places are damage, which `xrun verdict` names.
-        if self.newest.as_ref().is_some_and(|before| place(&line) < place(before)) {
+        let position = |line: &MemoryLine| (line.segment, line.step);
+        // Lines in the wrong order are damage, which `xrun verdict` reports.
+        if self.newest.as_ref().is_some_and(|before| position(&line) < position(before)) {
             return;
         }
         if self.newest.as_ref().is_some_and(|before| before.segment != line.segment) {
             self.recent.clear();
-            if matches!(self.judge, Judge::Command(_)) {
-                // A command that was resumed holds other memory.
-                self.judge = Judge::of(&self.run);
+            if matches!(self.judge, JudgeKind::Command(_)) {
+                // A resumed command starts with other memory.
+                self.judge = JudgeKind::open(&self.run);
             }
         }
         match &mut self.judge {
-            Judge::Run(watch) => watch.add(&sample(&line)),
-            Judge::Command(command) => command.add(&line),
+            JudgeKind::Run(watch) => watch.add(&sample(&line)),
+            JudgeKind::Command(command) => command.add(&line),
         }
         if self.recent.len() == RECENT {
             self.recent.pop_front();
@@ -107,17 +107,17 @@ impl SoFar {
         self.newest = Some(line);
     }
 
-    /// The newest sample.
+    /// Newest sample.
     pub fn newest(&self) -> Option<&MemoryLine> {
         self.newest.as_ref()
     }
 
-    /// The verdict on what was read; `None` before the first sample.
+    /// Verdict on the samples read; `None` before the first.
     pub fn verdict(&self) -> Option<&Verdict> {
         self.verdict.as_ref()
     }
 
-    /// Steps a second over the newest samples; `None` before the second step.
+    /// Steps per second over the newest samples; `None` before the second step.
     pub fn steps_per_second(&self) -> Option<f64> {
         let (first, last) = (self.recent.front()?, self.recent.back()?);
         let seconds = last.0.saturating_sub(first.0) as f64 / 1e6;
@@ -156,22 +156,22 @@ mod tests {
     }
 
     #[test]
-    fn growth_is_told_from_the_end_of_a_long_trace_and_speed_is_that_of_the_newest_process() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join(layout::MEMORY);
+    fn growth_is_found_at_the_end_of_a_long_trace() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join(layout::MEMORY);
         let mut file = std::fs::OpenOptions::new().create(true).append(true).open(&path).unwrap();
-        let mut so_far = SoFar::new(folder.path());
-        assert!(!so_far.look() && so_far.verdict().is_none());
+        let mut live = SoFar::new(directory.path());
+        assert!(!live.look() && live.verdict().is_none());
         for step in 0..10_000 {
             file.write_all(line(0, step, 50_000_000 + 100_000 * step).as_bytes()).unwrap();
         }
         assert!(file.metadata().unwrap().len() > READ_BYTES_MAX);
-        assert!(so_far.look() && !so_far.look());
-        assert_eq!(so_far.newest().unwrap().step, 9999);
-        assert_eq!(so_far.verdict().unwrap().verdict, Judgement::Growing);
-        assert_eq!(so_far.steps_per_second(), Some(2.0));
+        assert!(live.look() && !live.look());
+        assert_eq!(live.newest().unwrap().step, 9999);
+        assert_eq!(live.verdict().unwrap().verdict, Judgement::Growing);
+        assert_eq!(live.steps_per_second(), Some(2.0));
         file.write_all(line(1, 9000, 50_000_000).as_bytes()).unwrap();
-        assert!(so_far.look());
-        assert_eq!((so_far.newest().unwrap().segment, so_far.steps_per_second()), (1, None));
+        assert!(live.look());
+        assert_eq!((live.newest().unwrap().segment, live.steps_per_second()), (1, None));
     }
 }

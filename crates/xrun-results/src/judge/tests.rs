@@ -1,4 +1,4 @@
-//! The crate `xrun-verdict` cannot use what the program has, so some of it is there twice.
+//! `xrun-verdict` does not depend on `xrun-core`, so some definitions exist twice; these tests compare them.
 
 use super::sample;
 use crate::format::{ContainerMemory, HostMemory, MemoryLine, Point, VERSION};
@@ -8,7 +8,7 @@ use xrun_core::bounded::ledger::{NO_CAP, SERIES};
 mod units;
 
 #[test]
-fn what_the_crate_has_a_copy_of_is_the_same() {
+fn copied_definitions_are_equal() {
     assert_eq!((xrun_verdict::NO_CAP, xrun_verdict::VERSION), (NO_CAP.bytes, VERSION));
     assert_eq!(xrun_verdict::names::OWNER_PREFIX, SERIES);
     for at in 0..630u64 {
@@ -24,7 +24,7 @@ fn what_the_crate_has_a_copy_of_is_the_same() {
 }
 
 #[test]
-fn of_a_containers_limit_a_sample_has_what_the_process_may_use() {
+fn a_sample_has_the_memory_budget_of_the_container() {
     const MIB: u64 = 1 << 20;
     let line = MemoryLine {
         version: VERSION,

@@ -1,17 +1,20 @@
-//! Where do the ticks of an axis stand, and how do numbers print on it?
+//! Ticks of an axis, and formatting of numbers.
 
 use xrun_core::units;
 use xrun_core::units::UNITS;
 
-/// What the numbers of an axis are.
+/// Unit of an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
+    /// Plain number.
     Number,
+    /// Size in bytes.
     Bytes,
+    /// Duration in seconds.
     Seconds,
 }
 
-/// More ticks than this crowd a plot.
+/// Maximum number of ticks of an axis.
 const TICKS_MAX: usize = 12;
 
 /// Round values within `low..=high`, about `wanted` of them, each with its label.
@@ -19,11 +22,11 @@ pub fn ticks(unit: Unit, low: f64, high: f64, wanted: usize) -> Vec<(f64, String
     if !(low.is_finite() && high.is_finite() && high > low) {
         return Vec::new();
     }
-    let least = (high - low) / wanted.max(1) as f64;
+    let min_step = (high - low) / wanted.max(1) as f64;
     let step = match unit {
-        Unit::Number => decimal_step(least),
-        Unit::Bytes => binary_step(least),
-        Unit::Seconds => time_step(least),
+        Unit::Number => decimal_step(min_step),
+        Unit::Bytes => binary_step(min_step),
+        Unit::Seconds => time_step(min_step),
     };
     let first = (low / step).ceil();
     (0..TICKS_MAX)
@@ -33,7 +36,8 @@ pub fn ticks(unit: Unit, low: f64, high: f64, wanted: usize) -> Vec<(f64, String
         .collect()
 }
 
-/// 1, 2 and 5 times the powers of ten within `low..=high`, or the powers alone where those are many; both ends are positive.
+/// 1, 2 and 5 times the powers of ten within `low..=high`, or only the powers over a wide range. Both ends must be
+/// positive.
 pub fn logarithmic_ticks(unit: Unit, low: f64, high: f64) -> Vec<(f64, String)> {
     if !(low > 0.0 && high.is_finite() && high > low) {
         return Vec::new();
@@ -49,26 +53,26 @@ pub fn logarithmic_ticks(unit: Unit, low: f64, high: f64) -> Vec<(f64, String)> 
         .collect()
 }
 
-/// 1, 2 or 5 times a power of ten.
-fn decimal_step(least: f64) -> f64 {
-    let power = 10f64.powf(least.log10().floor());
-    let digit = [1.0, 2.0, 5.0].into_iter().find(|digit| digit * power >= least * (1.0 - 1e-9)).unwrap_or(10.0);
+/// Smallest of 1, 2 and 5 times a power of ten that is at least `min_step`.
+fn decimal_step(min_step: f64) -> f64 {
+    let power = 10f64.powf(min_step.log10().floor());
+    let digit = [1.0, 2.0, 5.0].into_iter().find(|digit| digit * power >= min_step * (1.0 - 1e-9)).unwrap_or(10.0);
     digit * power
 }
 
-/// A power of two of bytes.
-fn binary_step(least: f64) -> f64 {
-    2f64.powf(least.max(1.0).log2().ceil())
+/// Smallest power of two, in bytes, that is at least `min_step`.
+fn binary_step(min_step: f64) -> f64 {
+    2f64.powf(min_step.max(1.0).log2().ceil())
 }
 
-fn time_step(least: f64) -> f64 {
+fn time_step(min_step: f64) -> f64 {
     const DAY: f64 = 86_400.0;
     let round = [1.0, 2.0, 5.0, 10.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 900.0, 1800.0, 3600.0];
     let long = [2.0 * 3600.0, 3.0 * 3600.0, 6.0 * 3600.0, 12.0 * 3600.0, DAY];
-    if least <= 0.5 {
-        return decimal_step(least);
+    if min_step <= 0.5 {
+        return decimal_step(min_step);
     }
-    round.into_iter().chain(long).find(|&step| step >= least).unwrap_or_else(|| decimal_step(least / DAY) * DAY)
+    round.into_iter().chain(long).find(|&step| step >= min_step).unwrap_or_else(|| decimal_step(min_step / DAY) * DAY)
 }
 
 fn label(unit: Unit, value: f64, step: f64) -> String {
@@ -88,7 +92,7 @@ fn label(unit: Unit, value: f64, step: f64) -> String {
     }
 }
 
-/// A value of a series as text: four digits, bytes in IEC units, time with its unit.
+/// Formats a value: numbers with four digits, bytes in IEC units, durations with their unit.
 pub fn value(unit: Unit, value: f64) -> String {
     match unit {
         Unit::Number => number(value),
@@ -97,12 +101,12 @@ pub fn value(unit: Unit, value: f64) -> String {
     }
 }
 
-/// `1 epoch`, `2.5 epochs`.
+/// Formats a number of epochs: `1 epoch`, `2.5 epochs`.
 pub fn epochs(count: f64) -> String {
     format!("{} epoch{}", number(count), if count == 1.0 { "" } else { "s" })
 }
 
-/// A number with about four digits that count: `0.4312`, `12.5`, `2e-5`.
+/// Formats a number with about four significant digits: `0.4312`, `12.5`, `2e-5`.
 pub fn number(value: f64) -> String {
     if !value.is_finite() {
         return "not a number".into();
@@ -134,33 +138,33 @@ fn trim_zeros(text: &str) -> &str {
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { text }
 }
 
-/// `1.5 GiB`, `512 MiB`, `0 B`.
+/// Formats a size: `1.5 GiB`, `512 MiB`, `0 B`.
 pub fn bytes(value: f64) -> String {
     let (size, at) = scaled(value);
     let decimals = if size >= 100.0 || at == 0 { 0 } else { 1 };
     format!("{} {}", trimmed(size, decimals), UNITS[at])
 }
 
-/// `33.9`, in the unit in which `of` is written, for the ends of an interval around it.
+/// Formats a size in the unit of `of`, without the unit: `33.9`. Used for the ends of an interval.
 pub fn bytes_as(value: f64, of: f64) -> String {
     let (_, at) = scaled(of);
     let size = value / 1024f64.powi(at as i32);
     trimmed(size, if size >= 100.0 || at == 0 { 0 } else { 1 })
 }
 
-/// With as many decimals as tell it from a neighbour that is `step` bytes away.
+/// Formats a size with enough decimals to distinguish it from one that is `step` bytes away.
 fn bytes_to(value: f64, step: f64) -> String {
     let (size, at) = scaled(value);
-    let apart = step / 1024f64.powi(at as i32);
-    let decimals = (-apart.log10().floor()).clamp(0.0, 6.0) as usize;
+    let relative_step = step / 1024f64.powi(at as i32);
+    let decimals = (-relative_step.log10().floor()).clamp(0.0, 6.0) as usize;
     format!("{} {}", trimmed(size, decimals), UNITS[at])
 }
 
-/// In the greatest unit of which it is at least one, and the number of that unit.
+/// Value in the largest unit of which it is at least one, and the index of that unit.
 fn scaled(value: f64) -> (f64, usize) {
     let mut size = value.max(0.0);
     let mut at = 0;
-    // What would print as 1024 of a unit is one of the next.
+    // A value that would print as 1024 of a unit is one of the next.
     while size >= 1023.5 && at + 1 < UNITS.len() {
         size /= 1024.0;
         at += 1;
@@ -168,7 +172,7 @@ fn scaled(value: f64) -> (f64, usize) {
     (size, at)
 }
 
-/// As `units::seconds`, with milliseconds and microseconds below a second.
+/// Formats a duration like `units::seconds`, below a second in milliseconds or microseconds.
 pub fn duration(seconds: f64) -> String {
     match seconds {
         _ if seconds <= 0.0 || !seconds.is_finite() => "0 s".into(),
@@ -178,7 +182,7 @@ pub fn duration(seconds: f64) -> String {
     }
 }
 
-/// `2026-11-21 07:14:35 UTC` of an RFC 3339 time; other text stays as it is.
+/// Formats an RFC 3339 time as `2026-11-21 07:14:35 UTC`; other text is returned unchanged.
 pub fn time_of_day(text: &str) -> String {
     match chrono::DateTime::parse_from_rfc3339(text) {
         Ok(time) => time.with_timezone(&chrono::Utc).format("%Y-%m-%d %H:%M:%S UTC").to_string(),
@@ -206,12 +210,12 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_far_from_zero_do_not_read_the_same() {
+    fn neighbouring_ticks_far_from_zero_have_different_labels() {
         assert_eq!(labels(Unit::Bytes, 98_340_000.0, 98_400_000.0), ["93.8 MiB", "93.81 MiB", "93.83 MiB"]);
     }
 
     #[test]
-    fn numbers_print_with_the_digits_that_count() {
+    fn numbers_have_about_four_significant_digits() {
         let shown = [0.0, 0.431_24, 12.5, 2e-5, 1234.6, 1.0, 0.05].map(number);
         assert_eq!(shown, ["0", "0.4312", "12.5", "2e-5", "1235", "1", "0.05"]);
         assert_eq!([1.0, 2.5, 4.0].map(epochs), ["1 epoch", "2.5 epochs", "4 epochs"]);
@@ -221,7 +225,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_range_gets_a_few_ticks_inside_it(low in -1e12f64..1e12, size in 1e-6f64..1e12) {
+        fn any_range_has_a_bounded_number_of_ticks_inside(low in -1e12f64..1e12, size in 1e-6f64..1e12) {
             for unit in [Unit::Number, Unit::Bytes, Unit::Seconds] {
                 let ticks = ticks(unit, low, low + size, 5);
                 prop_assert!(ticks.len() <= TICKS_MAX);

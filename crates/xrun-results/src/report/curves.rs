@@ -1,4 +1,4 @@
-//! metrics.jsonl -> the curves of a page, in one pass.
+//! Curves of a page, read from `metrics.jsonl` in one pass.
 //!
 //! Caps: [`KINDS_MAX`] kinds of steps and [`METRICS_MAX`] metrics, each with series as `series` bounds them: at most
 //! 64 * 48 KB for metrics, 64 * 64 KB for means over episodes, 2 * 6 * 48 KB for losses.
@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::series::Series;
+use super::series::ThinnedSeries;
 use crate::format::MetricsLine;
 use crate::loss;
 use crate::loss::{KindLoss, OTHER_KINDS};
@@ -14,58 +14,67 @@ use crate::read;
 use crate::read::ReadError;
 use xrun_core::task::metric::Interval;
 
-/// More kinds of steps are shown together as `other kinds`.
+/// Maximum number of kinds of steps; the rest are `other kinds`.
 pub const KINDS_MAX: usize = 6;
-/// More metrics than a task may report are left out.
+/// Maximum number of metrics; the rest are left out.
 pub const METRICS_MAX: usize = 64;
 
-/// The loss of one kind of steps.
+/// Loss curve of one kind of steps.
 #[derive(Clone, Debug, Default)]
-pub struct Loss {
+pub struct LossCurve {
+    /// Kind of the steps.
     pub kind: String,
-    pub raw: Series,
-    pub smooth: Series,
+    /// Loss of each step.
+    pub raw: ThinnedSeries,
+    /// Moving average of the loss.
+    pub smooth: ThinnedSeries,
     average: KindLoss,
 }
 
-/// What metrics.jsonl says.
+/// Curves and last values of `metrics.jsonl`.
 #[derive(Clone, Debug, Default)]
 pub struct Curves {
-    pub losses: Vec<Loss>,
-    /// The same in numbers, of all kinds.
+    /// Loss curves, at most [`KINDS_MAX`].
+    pub losses: Vec<LossCurve>,
+    /// Loss of all kinds of steps, as in `summary.json`.
     pub by_kind: Vec<KindLoss>,
-    pub learning_rate: Series,
-    pub gradient_norm: Series,
-    pub gradient_norm_median: Series,
-    pub metrics: Vec<(String, Series)>,
-    /// Those of them that are means over episodes, each point with the half width of its interval; 0 where it has none.
-    pub means: Vec<(String, Series<f64>)>,
-    /// Of the last validation.
+    /// Learning rate by step.
+    pub learning_rate: ThinnedSeries,
+    /// Gradient norm by step, before clipping.
+    pub gradient_norm: ThinnedSeries,
+    /// Running median of the gradient norm.
+    pub gradient_norm_median: ThinnedSeries,
+    /// Validation metrics, at most [`METRICS_MAX`].
+    pub metrics: Vec<(String, ThinnedSeries)>,
+    /// Metrics that are means over episodes; each point carries the half width of its interval, 0 if it has none.
+    pub means: Vec<(String, ThinnedSeries<f64>)>,
+    /// Intervals of the last validation.
     pub intervals: BTreeMap<String, Interval>,
-    /// Steps over which losses are smoothed.
-    pub smoothed_over: f64,
+    /// Number of steps over which losses are averaged.
+    pub averaging_window: f64,
+    /// Newest step.
     pub last_step: Option<u64>,
-    /// Lines that are damaged.
-    pub unreadable: u64,
-    /// Why the file, or the rest of it, does not read.
-    pub failure: Option<String>,
+    /// Number of damaged lines.
+    pub damaged_lines: u64,
+    /// Reason why the file, or the rest of it, cannot be read.
+    pub read_error: Option<String>,
 }
 
-/// Reads the file; one that is missing gives no curves. `steps` is the planned length of the run.
+/// Reads the curves; a missing file gives none. `steps`: planned length of the run.
 pub fn read(run: &Path, steps: Option<u64>) -> Curves {
-    let mut curves = Curves { smoothed_over: loss::averaged_over(steps), ..Curves::default() };
+    let mut curves = Curves { averaging_window: loss::averaged_over(steps), ..Curves::default() };
     let lines = match read::metrics(run) {
         Ok(lines) => lines,
         Err(error) => {
-            curves.failure = (!error.is_missing()).then(|| error.to_string());
+            curves.read_error = (!error.is_missing()).then(|| error.to_string());
             return curves;
         }
     };
     for line in lines {
         match line {
             Ok(line) => curves.add(line),
-            Err(ReadError::Content { .. }) => curves.unreadable += 1,
-            Err(error) => curves.failure = Some(error.to_string()),
+            Err(ReadError::Content { .. }) => curves.damaged_lines += 1,
+            Err(error) => curves.read_error = Some(error.to_string()),
         }
     }
     curves
@@ -80,9 +89,9 @@ impl Curves {
                 self.learning_rate.add(x, learning_rate.unwrap_or(f64::NAN), ());
                 self.gradient_norm.add(x, gradient_norm.unwrap_or(f64::NAN), ());
                 self.gradient_norm_median.add(x, gradient_norm_median.unwrap_or(f64::NAN), ());
-                let over = self.smoothed_over;
+                let over = self.averaging_window;
                 loss::add(&mut self.by_kind, &batch, loss, over);
-                let curve = self.loss_of(batch);
+                let curve = self.loss_curve(batch);
                 curve.raw.add(x, loss, ());
                 curve.average.add(loss, over);
                 if loss.is_finite() {
@@ -92,12 +101,12 @@ impl Curves {
             MetricsLine::Validation { metrics, intervals, .. } => {
                 for (name, value) in metrics {
                     let value = value.unwrap_or(f64::NAN);
-                    self.mean(&name, x, value, intervals.get(&name));
+                    self.add_mean(&name, x, value, intervals.get(&name));
                     let known = self.metrics.iter().position(|(known, _)| *known == name);
                     let at = match known {
                         Some(at) => at,
                         None if self.metrics.len() < METRICS_MAX => {
-                            self.metrics.push((name, Series::default()));
+                            self.metrics.push((name, ThinnedSeries::default()));
                             self.metrics.len() - 1
                         }
                         None => continue,
@@ -109,12 +118,12 @@ impl Curves {
         }
     }
 
-    fn mean(&mut self, name: &str, x: f64, value: f64, interval: Option<&Interval>) {
+    fn add_mean(&mut self, name: &str, x: f64, value: f64, interval: Option<&Interval>) {
         let known = self.means.iter().position(|(known, _)| known == name);
         let at = match (known, interval) {
             (Some(at), _) => at,
             (None, Some(_)) if self.means.len() < METRICS_MAX => {
-                self.means.push((name.to_owned(), Series::default()));
+                self.means.push((name.to_owned(), ThinnedSeries::default()));
                 self.means.len() - 1
             }
             (None, _) => return,
@@ -123,12 +132,12 @@ impl Curves {
         self.means[at].1.add(x, value, if half_width.is_finite() { half_width } else { 0.0 });
     }
 
-    fn loss_of(&mut self, kind: String) -> &mut Loss {
+    fn loss_curve(&mut self, kind: String) -> &mut LossCurve {
         let known = self.losses.iter().position(|loss| loss.kind == kind);
         let at = known.unwrap_or_else(|| {
             if self.losses.len() < KINDS_MAX {
                 let kind = if self.losses.len() + 1 < KINDS_MAX { kind } else { OTHER_KINDS.into() };
-                self.losses.push(Loss { kind, ..Loss::default() });
+                self.losses.push(LossCurve { kind, ..LossCurve::default() });
             }
             self.losses.len() - 1
         });

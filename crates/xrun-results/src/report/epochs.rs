@@ -1,7 +1,7 @@
-//! memory.jsonl -> memory_epochs.csv: how much memory did each epoch hold?
+//! Memory by epoch: the file `memory_epochs.csv`, and a table for the terminal.
 //!
-//! A row for each epoch of each process (segment). Sizes are bytes; what was not measured is empty, never 0. The file
-//! is read twice, the first time for the names of the owners, and written as it is read: nothing is kept but one row.
+//! One row per epoch and process (segment). Sizes are bytes; values that were not measured are empty, never 0. The
+//! trace is read twice, first for the names of the owners, and rows are written as they are read: only one is held.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -10,47 +10,47 @@ use std::path::Path;
 
 use super::axes::bytes;
 use super::listing::columns;
-use super::{ReportError, each_sample};
+use super::{ReportError, for_each_sample};
 use crate::format::MemoryLine;
 use xrun_core::bounded::ledger::OWNERS_MAX;
 use xrun_core::files::{layout, write};
 
-/// More rows than this (some 60 MB) are not written; an epoch is not a step.
+/// Maximum number of rows (some 60 MB).
 const ROWS_MAX: usize = 100_000;
 
-/// More epochs than this are not shown to a person.
+/// Maximum number of epochs in the table for the terminal.
 const TABLE_ROWS_MAX: usize = 24;
 
-/// One epoch of one process.
+/// Memory of one epoch in one process.
 #[derive(Clone, Debug, Default)]
-struct Row {
+struct EpochRow {
     segment: u32,
     epoch: u64,
-    /// Of a row of one sample.
+    /// Step; only set for a row of one sample.
     step: u64,
     samples: u64,
-    heap: Span,
-    resident: Span,
-    in_use: Span,
-    reserved: Span,
+    heap: Extent,
+    resident: Extent,
+    in_use: Extent,
+    reserved: Extent,
     owners: BTreeMap<String, u64>,
 }
 
-/// The first, last, lowest and highest of what was measured.
+/// First, last, lowest and highest value of a quantity.
 #[derive(Clone, Copy, Debug, Default)]
-struct Span {
+struct Extent {
     start: Option<u64>,
     end: Option<u64>,
-    floor: Option<u64>,
+    min: Option<u64>,
     peak: Option<u64>,
 }
 
-impl Span {
+impl Extent {
     fn add(&mut self, bytes: Option<u64>) {
         let Some(bytes) = bytes else { return };
         self.start.get_or_insert(bytes);
         self.end = Some(bytes);
-        self.floor = Some(self.floor.map_or(bytes, |floor| floor.min(bytes)));
+        self.min = Some(self.min.map_or(bytes, |min| min.min(bytes)));
         self.peak = self.peak.max(Some(bytes));
     }
 }
@@ -74,7 +74,7 @@ pub fn write(run: &Path) -> Result<(), ReportError> {
     }
 }
 
-/// Those of every run; behind them stands one for each owner.
+/// Columns before those of the owners.
 const COLUMNS: [&str; 18] = [
     "segment",
     "epoch",
@@ -96,11 +96,11 @@ const COLUMNS: [&str; 18] = [
     "device_reserved_since_start",
 ];
 
-/// Writes the rows to a file.
+/// Writes header and rows to `file`.
 fn write_table(run: &Path, file: &mut dyn io::Write) -> Result<(), ReportError> {
     let mut out = |text: &str| Ok(write::at(&run.join(layout::MEMORY_EPOCHS), file.write_all(text.as_bytes()))?);
     let mut names = BTreeSet::new();
-    each_sample(run, |line| {
+    for_each_sample(run, |line| {
         for name in line.owners.keys() {
             if names.len() < OWNERS_MAX && !names.contains(name) {
                 names.insert(name.clone());
@@ -110,44 +110,44 @@ fn write_table(run: &Path, file: &mut dyn io::Write) -> Result<(), ReportError> 
     })?;
     let owners = names.iter().map(|name| format!("owner_{name}_peak"));
     out(&csv_line(COLUMNS.iter().map(ToString::to_string).chain(owners)))?;
-    let mut row: Option<Row> = None;
-    let mut start = Row::default();
+    let mut row: Option<EpochRow> = None;
+    let mut start = EpochRow::default();
     let mut rows = 0;
-    each_sample(run, |line| {
+    for_each_sample(run, |line| {
         if row.as_ref().is_none_or(|row| (row.segment, row.epoch) != (line.segment, line.epoch)) {
-            out(&finish(row.take(), &start, &names, &mut rows))?;
+            out(&csv_row(row.take(), &start, &names, &mut rows))?;
             if rows == 0 || start.segment != line.segment {
-                start = Row::at(&line);
+                start = EpochRow::from_sample(&line);
             }
-            row = Some(Row { segment: line.segment, epoch: line.epoch, ..Row::default() });
+            row = Some(EpochRow { segment: line.segment, epoch: line.epoch, ..EpochRow::default() });
         }
         if let Some(row) = &mut row {
             row.add(&line);
         }
         Ok(())
     })?;
-    out(&finish(row, &start, &names, &mut rows))
+    out(&csv_row(row, &start, &names, &mut rows))
 }
 
-/// Memory at the start, by epoch, and at the end, with the change since the start, as in docs/origins.md: the floor of
-/// what is in use, and what is resident or reserved. Then the total and the largest growth. Of many epochs the first and the
-/// last few; of a resumed run the newest process.
+/// Table of memory at the start, by epoch and at the end, with the change since the start, as in docs/origins.md: the
+/// minimum of memory in use, and the last value of RSS and reserved memory. Below it the total and the largest
+/// growth. Only the first and last epochs of many are listed, and only the newest process of a resumed run.
 pub fn table(run: &Path) -> Result<String, ReportError> {
-    let mut rows: Vec<Row> = Vec::new();
+    let mut rows: Vec<EpochRow> = Vec::new();
     let mut left_out = 0;
-    let mut ends: Option<(Row, Row)> = None;
-    let mut largest = Largest::default();
-    each_sample(run, |line| {
-        let sample = Row::at(&line);
-        match &mut ends {
+    let mut first_and_last: Option<(EpochRow, EpochRow)> = None;
+    let mut largest = LargestGrowth::default();
+    for_each_sample(run, |line| {
+        let sample = EpochRow::from_sample(&line);
+        match &mut first_and_last {
             Some((start, end)) if start.segment == line.segment => *end = sample,
             _ => {
-                largest = Largest { before: sample.levels(), ..Largest::default() };
-                ends = Some((sample.clone(), sample));
+                largest = LargestGrowth { before: sample.levels(), ..LargestGrowth::default() };
+                first_and_last = Some((sample.clone(), sample));
                 (rows, left_out) = (Vec::new(), 0);
             }
         }
-        // What comes before the first epoch is the start.
+        // Samples before the first epoch belong to the start.
         if line.epoch == 0 {
             return Ok(());
         }
@@ -157,7 +157,7 @@ pub fn table(run: &Path) -> Result<String, ReportError> {
                 rows.remove(TABLE_ROWS_MAX / 2);
                 left_out += 1;
             }
-            rows.push(Row { segment: line.segment, epoch: line.epoch, ..Row::default() });
+            rows.push(EpochRow { segment: line.segment, epoch: line.epoch, ..EpochRow::default() });
         }
         if let Some(row) = rows.last_mut() {
             row.add(&line);
@@ -165,20 +165,20 @@ pub fn table(run: &Path) -> Result<String, ReportError> {
         Ok(())
     })?;
     largest.add(rows.last());
-    let Some((start, end)) = ends else { return Ok(String::new()) };
-    let names = ["heap", "resident", "device in use", "device reserved"];
+    let Some((start, end)) = first_and_last else { return Ok(String::new()) };
+    let names = ["heap", "RSS", "device in use", "device reserved"];
     let shown: Vec<usize> = (0..names.len()).filter(|at| start.levels()[*at].is_some()).collect();
-    // As in `levels`: the table has one number an epoch, and says which.
-    let of = [", least", ", end", ", least", ", end"];
-    let titles: Vec<String> = shown.iter().map(|at| format!(">{}{}", names[*at], of[*at])).collect();
+    // The values of `levels`, named in the header.
+    let suffixes = [" (min)", " (end)", " (min)", " (end)"];
+    let titles: Vec<String> = shown.iter().map(|at| format!(">{}{}", names[*at], suffixes[*at])).collect();
     let header: Vec<&str> =
         std::iter::once("epoch").chain(titles.iter().flat_map(|title| [title.as_str(), ">since start"])).collect();
-    let cells = |name: String, row: &Row| {
-        let of = |at: &usize| {
+    let cells = |name: String, row: &EpochRow| {
+        let level_and_change = |at: &usize| {
             let (now, before) = (row.levels()[*at], start.levels()[*at]);
-            [now.map_or("-".into(), |now| bytes(now as f64)), change(now, before)]
+            [now.map_or("-".into(), |now| bytes(now as f64)), signed_change(now, before)]
         };
-        std::iter::once(name).chain(shown.iter().flat_map(of)).collect::<Vec<String>>()
+        std::iter::once(name).chain(shown.iter().flat_map(level_and_change)).collect::<Vec<String>>()
     };
     let epochs = rows.iter().map(|row| cells(row.epoch.to_string(), row));
     let all: Vec<Vec<String>> = std::iter::once(cells("start".into(), &start))
@@ -189,16 +189,16 @@ pub fn table(run: &Path) -> Result<String, ReportError> {
     if start.segment > 0 {
         let _ = writeln!(
             text,
-            "(process {} of this run, since it went on after step {}; {} has all)",
+            "(process {} only, resumed after step {}; {} has all processes)",
             start.segment + 1,
             start.step,
             layout::MEMORY_EPOCHS
         );
     }
     if left_out > 0 {
-        let _ = writeln!(text, "({left_out} epochs in the middle are left out)");
+        let _ = writeln!(text, "({left_out} epochs in the middle are not shown)");
     }
-    let total = |at: &usize| format!("{} {}", names[*at], change(end.levels()[*at], start.levels()[*at]));
+    let total = |at: &usize| format!("{} {}", names[*at], signed_change(end.levels()[*at], start.levels()[*at]));
     let totals: Vec<String> = shown.iter().map(total).collect();
     let _ = writeln!(text, "total growth: {}", totals.join(", "));
     let grew = |at: &usize| {
@@ -212,16 +212,16 @@ pub fn table(run: &Path) -> Result<String, ReportError> {
     Ok(text)
 }
 
-/// The most that one epoch added to the one before it, whichever rows are shown.
+/// Largest growth from one epoch to the next, including epochs that are not listed.
 #[derive(Default)]
-struct Largest {
+struct LargestGrowth {
     before: [Option<u64>; 4],
-    /// Bytes and the epoch.
+    /// Bytes and number of the epoch.
     growth: [Option<(u64, u64)>; 4],
 }
 
-impl Largest {
-    fn add(&mut self, row: Option<&Row>) {
+impl LargestGrowth {
+    fn add(&mut self, row: Option<&EpochRow>) {
         let Some(row) = row else { return };
         let levels = row.levels();
         for (at, level) in levels.into_iter().enumerate() {
@@ -234,7 +234,7 @@ impl Largest {
     }
 }
 
-pub(super) fn change(now: Option<u64>, before: Option<u64>) -> String {
+pub(super) fn signed_change(now: Option<u64>, before: Option<u64>) -> String {
     match now.zip(before) {
         Some((now, before)) if now >= before => format!("+{}", bytes((now - before) as f64)),
         Some((now, before)) => format!("-{}", bytes((before - now) as f64)),
@@ -242,17 +242,17 @@ pub(super) fn change(now: Option<u64>, before: Option<u64>) -> String {
     }
 }
 
-impl Row {
-    /// One sample, as if it were an epoch.
-    fn at(line: &MemoryLine) -> Self {
+impl EpochRow {
+    /// Row of a single sample.
+    fn from_sample(line: &MemoryLine) -> Self {
         let mut row = Self { segment: line.segment, epoch: line.epoch, step: line.step, ..Self::default() };
         row.add(line);
         row
     }
 
-    /// What it held: of what is in use the least, of what is kept the last; heap, resident, device in use and reserved.
+    /// Level of heap, RSS, device memory in use and reserved: minimum of memory in use, last value of the others.
     fn levels(&self) -> [Option<u64>; 4] {
-        [self.heap.floor, self.resident.end, self.in_use.floor, self.reserved.end]
+        [self.heap.min, self.resident.end, self.in_use.min, self.reserved.end]
     }
 
     fn add(&mut self, line: &MemoryLine) {
@@ -271,15 +271,15 @@ impl Row {
     }
 }
 
-/// A line of the file; nothing beyond the cap.
-fn finish(row: Option<Row>, start: &Row, names: &BTreeSet<String>, rows: &mut usize) -> String {
+/// Formats a row as a line of the file; empty beyond the cap.
+fn csv_row(row: Option<EpochRow>, start: &EpochRow, names: &BTreeSet<String>, rows: &mut usize) -> String {
     let mut text = String::new();
     let Some(row) = row.filter(|_| *rows < ROWS_MAX) else { return text };
     *rows += 1;
     let _ = write!(text, "{},{},{}", row.segment, row.epoch, row.samples);
     let (heap, resident, in_use, reserved) = (row.heap, row.resident, row.in_use, row.reserved);
-    let host = [heap.start, heap.end, heap.floor, heap.peak, resident.start, resident.end, resident.peak];
-    let device = [in_use.floor, in_use.peak, reserved.end, reserved.peak];
+    let host = [heap.start, heap.end, heap.min, heap.peak, resident.start, resident.end, resident.peak];
+    let device = [in_use.min, in_use.peak, reserved.end, reserved.peak];
     let since_start = row.levels().into_iter().zip(start.levels());
     let changes = since_start.map(|(now, before)| Some(i128::from(now?) - i128::from(before?)));
     let owners = names.iter().map(|name| row.owners.get(name).copied());
@@ -295,10 +295,10 @@ fn finish(row: Option<Row>, start: &Row, names: &BTreeSet<String>, rows: &mut us
     text
 }
 
-/// A line of a table (RFC 4180). A beginning that a spreadsheet takes for a formula is for the caller to avoid.
+/// Formats a line of CSV (RFC 4180). Cells that a spreadsheet would read as formulas are not escaped.
 pub fn csv_line(cells: impl IntoIterator<Item = String>) -> String {
     let mut line = csv::Writer::from_writer(Vec::new());
-    // Into memory, which does not fail; text stays text.
+    // Writing to memory cannot fail, and text stays valid UTF-8.
     let _ = line.write_record(cells.into_iter().map(String::into_bytes));
     String::from_utf8(line.into_inner().unwrap_or_default()).unwrap_or_default()
 }
@@ -310,11 +310,11 @@ mod tests {
     use crate::report::sample::{PLAIN, finished, write_lines};
 
     #[test]
-    fn the_largest_growth_is_that_of_one_epoch_also_where_rows_are_left_out() {
+    fn the_largest_growth_includes_epochs_that_are_not_shown() {
         let results = tempfile::tempdir().unwrap();
         let run = finished(results.path(), PLAIN);
         let first = read::memory(&run).unwrap().next().unwrap().unwrap();
-        // 10 MiB in each of 60 epochs, but 12 MiB in epoch 30.
+        // 10 MiB per epoch for 60 epochs, except 12 MiB in epoch 30.
         let line = |epoch: u64| {
             let mut line = MemoryLine { epoch, step: epoch, ..first.clone() };
             line.host.heap = ((epoch * 10 + if epoch >= 30 { 2 } else { 0 }) << 20) + (100 << 20);
@@ -322,9 +322,7 @@ mod tests {
         };
         write_lines(&run.join(layout::MEMORY), &(0..=60).map(line).collect::<Vec<_>>());
         let table = table(&run).unwrap();
-        assert!(table.contains("epochs in the middle are left out"), "{table}");
-        assert!(table.contains("largest growth: heap +12 MiB in epoch 30"), "{table}");
         assert!(!table.lines().any(|line| line.starts_with("30 ")), "that row is not shown: {table}");
-        assert!(table.lines().next().unwrap().contains("heap, least"), "{table}");
+        insta::assert_snapshot!(table);
     }
 }

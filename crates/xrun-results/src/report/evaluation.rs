@@ -1,4 +1,4 @@
-//! An evaluation for people.
+//! Evaluation as text.
 
 use super::axes::number;
 use super::width::table;
@@ -7,7 +7,7 @@ use xrun_core::printable;
 use xrun_core::task::metric::PlannedMetric;
 use xrun_core::units::seconds;
 
-/// A line on what was done, and a table of its metrics beside those of the run itself.
+/// A line with checkpoint and data, and a table of the metrics next to those of the run itself.
 pub fn text(evaluation: &Evaluation, width: Option<usize>) -> String {
     let name = |text: &str| printable::line(text, 64);
     let planned = |metric: &str| evaluation.planned.iter().find(|planned| planned.name == metric);
@@ -15,29 +15,29 @@ pub fn text(evaluation: &Evaluation, width: Option<usize>) -> String {
         let percent = planned(metric).map_or("", |planned| PlannedMetric::percent(&planned.unit));
         value.map_or("-".into(), |value| format!("{}{percent}", number(value)))
     };
-    // In the order of the pipeline, which says the most important first.
+    // In the order of the pipeline, the most important first.
     let mut names: Vec<&String> = evaluation.metrics.keys().collect();
-    let place = |metric: &str| evaluation.planned.iter().position(|planned| planned.name == metric);
-    names.sort_by_key(|name| place(name).unwrap_or(usize::MAX));
+    let index = |metric: &str| evaluation.planned.iter().position(|planned| planned.name == metric);
+    names.sort_by_key(|name| index(name).unwrap_or(usize::MAX));
     let rows: Vec<Vec<String>> = (names.into_iter())
         .map(|metric| {
             let better = planned(metric).and_then(|planned| planned.better).map_or("", |better| better.words());
-            let sure = evaluation.intervals.get(metric);
-            let sure = sure.map_or(String::new(), |interval| format!("± {}", number(interval.half_width)));
+            let interval = evaluation.intervals.get(metric);
+            let interval = interval.map_or(String::new(), |interval| format!("± {}", number(interval.half_width)));
             let before = evaluation.in_training.get(metric).map_or(String::new(), |value| shown(metric, *value));
-            vec![name(metric), better.to_owned(), shown(metric, evaluation.metrics[metric]), sure, before]
+            vec![name(metric), better.to_owned(), shown(metric, evaluation.metrics[metric]), interval, before]
         })
         .collect();
     let header = ["metric", "better", ">value", "95 %", ">in training"];
-    let used: Vec<usize> = (0..header.len()).filter(|&at| rows.iter().any(|row| !row[at].is_empty())).collect();
-    let rows: Vec<Vec<String>> = rows.iter().map(|row| used.iter().map(|&at| row[at].clone()).collect()).collect();
+    let nonempty: Vec<usize> = (0..header.len()).filter(|&at| rows.iter().any(|row| !row[at].is_empty())).collect();
+    let rows: Vec<Vec<String>> = rows.iter().map(|row| nonempty.iter().map(|&at| row[at].clone()).collect()).collect();
     let data = if evaluation.same_data { "the data of the run" } else { "other data than the run's" };
-    let of = format!("{}/{}", name(&evaluation.experiment), name(&evaluation.run));
+    let run = format!("{}/{}", name(&evaluation.experiment), name(&evaluation.run));
     let after = xrun_core::units::counted(evaluation.step, "step");
     format!(
-        "{of} after {after}, on {data}, {}: {}\n{}",
+        "{run} after {after}, on {data}, {}: {}\n{}",
         evaluation.device,
         seconds(evaluation.seconds),
-        table(&used.iter().map(|&at| header[at]).collect::<Vec<_>>(), &rows, width)
+        table(&nonempty.iter().map(|&at| header[at]).collect::<Vec<_>>(), &rows, width)
     )
 }

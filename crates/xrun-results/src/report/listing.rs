@@ -1,4 +1,4 @@
-//! What does `xrun ls` print?
+//! Output of `xrun ls`.
 
 use serde_json::{Value, json};
 use unicode_width::UnicodeWidthStr;
@@ -12,13 +12,13 @@ use crate::verdict::Verdict;
 use xrun_core::printable;
 use xrun_core::units::Bytes;
 
-/// A line a run, in the order given, with aligned columns of at most 120 characters together; in a narrower terminal of
-/// `width` characters the least important ones are left out. Ends with a line break.
+/// Table with one line per run, in the order given, at most 120 characters wide. In a terminal narrower than that,
+/// `width`, the least important columns are left out. Ends with a line break.
 pub fn text(runs: &[Entry], width: Option<usize>) -> String {
     let verdicts: Vec<_> = runs.iter().map(|run| read::verdict(&run.path)).collect();
     let rows: Vec<Vec<String>> = runs.iter().zip(&verdicts).map(|(run, verdict)| row(run, verdict)).collect();
     let header = ["run", "experiment", "state", ">steps", ">loss", "best", ">memory", "verdict"];
-    // Which run it is and what came out is what is looked for.
+    // Name and result stay; other columns may go.
     let mut text =
         columns_within(&header, &rows, width, &["loss", "memory", "steps", "verdict", "state", "experiment"]);
     for (run, verdict) in runs.iter().zip(&verdicts) {
@@ -60,9 +60,9 @@ fn row(run: &Entry, verdict: &Result<Option<Verdict>, ReadError>) -> Vec<String>
     ]
 }
 
-/// The same for programs. What is not known is `null`.
+/// The runs as JSON. Unknown values are `null`.
 pub fn json(runs: &[Entry]) -> Value {
-    let of = |run: &Entry| {
+    let object = |run: &Entry| {
         let verdict = read::verdict(&run.path);
         json!({
             "path": run.path.display().to_string(),
@@ -86,11 +86,11 @@ pub fn json(runs: &[Entry]) -> Value {
             "verdict": verdict.ok().flatten().map(|verdict| verdict.verdict),
         })
     };
-    Value::Array(runs.iter().map(of).collect())
+    Value::Array(runs.iter().map(object).collect())
 }
 
-/// A table with two spaces between columns, by the width that a terminal gives each character. A header that begins with
-/// `>` is aligned to the right.
+/// Table with two spaces between columns, measured in terminal cells. A column whose title begins with `>` is
+/// right-aligned.
 pub fn columns(header: &[&str], rows: &[Vec<String>]) -> String {
     let width = |column: usize| {
         let title = header[column].trim_start_matches('>').width();

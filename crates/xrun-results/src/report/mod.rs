@@ -1,7 +1,7 @@
-//! A run directory -> text, JSON, and a page for people.
+//! Reports on a run directory: text, JSON and HTML.
 //!
-//! Needs only the directory: also that of a run that goes on, was killed, or came from another machine. Files are
-//! streamed; what is kept of them has a cap in [`series`], whatever the length of the run.
+//! Only the directory is needed, also of a running or killed run or one from another machine. Files are streamed;
+//! what is held of them is capped in [`series`], whatever the length of the run.
 
 pub mod axes;
 pub mod compare;
@@ -10,12 +10,12 @@ pub mod epochs;
 pub mod evaluation;
 pub mod junit;
 pub mod listing;
-pub mod material;
 pub mod page;
 pub mod perfetto;
 pub mod plots;
 pub mod reproduction;
 pub mod result;
+pub mod run_report;
 pub mod series;
 mod stages;
 pub mod summary;
@@ -40,27 +40,27 @@ use xrun_core::files::write;
 use xrun_core::files::write::WriteError;
 use xrun_core::files::{layout, sums};
 
-/// A run could not be shown.
+/// Error of reporting on a run.
 #[derive(Debug, thiserror::Error)]
 pub enum ReportError {
-    /// The folder has neither manifest nor summary.
+    /// The directory has neither manifest nor summary.
     #[error(
-        "{} is not the directory of a run: it has neither manifest.json nor summary.json",
+        "{} is not a run directory: it has neither manifest.json nor summary.json",
         xrun_core::printable::line(path, 400)
     )]
     NotARun {
-        /// The folder.
+        /// The directory.
         path: String,
     },
-    /// Lines that curves are made of are gone, and a report of before is there.
+    /// Metrics or trace are missing, and an older report exists.
     #[error(
-        "{} has no {missing}, which the curves of a report are drawn from: the report that is there stays as it is",
+        "{} has no {missing}, from which curves are drawn; the existing report is kept",
         xrun_core::printable::line(path, 400)
     )]
     NothingToDrawFrom {
-        /// The run's folder.
+        /// The run's directory.
         path: String,
-        /// Names of the files that are gone.
+        /// Names of the missing files.
         missing: String,
     },
     /// A record of the run is damaged.
@@ -71,60 +71,51 @@ pub enum ReportError {
     Write(#[from] WriteError),
 }
 
-/// Writes `report.html`, `memory_epochs.csv` and `memory.perfetto.json` into the run's directory, each replaced as a whole.
-/// Results are often kept without the lines that these are made of: then a page that is there is left alone, and the
-/// tables of memory are not written. Gives what could not be read, for people.
+/// Writes `report.html`, `memory_epochs.csv` and `memory.perfetto.json` into the run's directory, each replaced as a
+/// whole. Results are often kept without metrics and trace: then an existing page is left alone and the memory tables
+/// are not written. Returns descriptions of what could not be read.
 pub fn write(run: &Path) -> Result<Vec<String>, ReportError> {
     write_judged(run, None)
 }
 
-/// As [`write`], of a run that may go on still: `so_far` is the verdict on what was written, where the run itself has none.
+/// Writes the reports of a run that may still be running. `so_far` is used if the run has written no verdict.
 ///
 /// # Errors
-/// As [`write`].
+/// As [`write()`].
 pub fn write_judged(run: &Path, so_far: Option<Verdict>) -> Result<Vec<String>, ReportError> {
-    let mut material = material::gather(run)?;
-    material.verdict = material.verdict.take().or(so_far);
+    let mut report = run_report::gather(run)?;
+    report.verdict = report.verdict.take().or(so_far);
     let missing: Vec<&str> = [layout::METRICS, layout::MEMORY].into_iter().filter(|name| !has(run, name)).collect();
     if !missing.is_empty() && has(run, layout::REPORT) {
         let path = run.display().to_string();
         return Err(ReportError::NothingToDrawFrom { path, missing: missing.join(" and no ") });
     }
-    let made = [layout::REPORT, layout::MEMORY_EPOCHS, layout::PERFETTO];
-    if material.state != RunState::Running || made.iter().any(|name| sums::has(run, name)) {
-        sums::forget(run, &made);
+    let generated = [layout::REPORT, layout::MEMORY_EPOCHS, layout::PERFETTO];
+    if report.state != RunState::Running || generated.iter().any(|name| sums::has(run, name)) {
+        sums::forget(run, &generated);
     }
-    // What is made anew is not worth a word.
-    material.damage.retain(|damage| !made.iter().any(|name| damage.starts_with(&*run.join(name).to_string_lossy())));
-    write::replace(&run.join(layout::REPORT), page::html(&material).as_bytes())?;
+    // Damage of files that are generated again is not reported.
+    report.damage.retain(|damage| !generated.iter().any(|name| damage.starts_with(&*run.join(name).to_string_lossy())));
+    write::replace(&run.join(layout::REPORT), page::html(&report).as_bytes())?;
     if has(run, layout::MEMORY) {
         epochs::write(run)?;
         perfetto::write(run)?;
     }
-    // While it goes on the list is its own: it notes these files when it ends.
-    if material.state != RunState::Running {
-        sums::noted(run, &made);
+    // A running run maintains its list of checksums itself and adds these files when it ends.
+    if report.state != RunState::Running {
+        sums::noted(run, &generated);
     }
-    Ok(material.damage)
+    Ok(report.damage)
 }
 
 fn has(run: &Path, name: &str) -> bool {
     run.join(name).is_file()
 }
 
-/// Goes through the samples of a run one by one; damaged lines are left out, and so is a trace that is not there.
-fn each_sample(run: &Path, mut with: impl FnMut(MemoryLine) -> Result<(), ReportError>) -> Result<(), ReportError> {
-    let lines = match read::memory(run) {
-        Ok(lines) => lines,
-        Err(error) if error.is_missing() => return Ok(()),
-        Err(error) => return Err(error.into()),
-    };
-    for line in lines {
-        match line {
-            Ok(line) => with(line)?,
-            Err(ReadError::Content { .. }) => {}
-            Err(error) => return Err(error.into()),
-        }
+/// Calls `handle` for each memory sample of a run. Damaged lines and a missing trace are skipped.
+fn for_each_sample(run: &Path, handle: impl FnMut(MemoryLine) -> Result<(), ReportError>) -> Result<(), ReportError> {
+    match read::memory(run) {
+        Err(error) if error.is_missing() => Ok(()),
+        lines => read::for_each_record(lines, handle).map(drop),
     }
-    Ok(())
 }

@@ -1,21 +1,21 @@
-//! memory.jsonl -> memory.perfetto.json: the same on a time line, for ui.perfetto.dev and chrome://tracing.
+//! Memory on a time line, `memory.perfetto.json`, for ui.perfetto.dev and chrome://tracing.
 //!
-//! The Trace Event Format as Perfetto's importer reads it: times in microseconds, `X` slices that nest, `C` counters
-//! with one track for each key of `args`, `M` for names. The file is read twice and written as it is read: nothing is
-//! kept but one sample.
+//! Trace Event Format as Perfetto imports it: times in microseconds, nested `X` slices, `C` counters with one track
+//! per key of `args`, `M` for names. The trace is read twice and events are written as it is read: only one sample is
+//! held.
 
 use std::io::{self, Write};
 use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
-use super::{ReportError, each_sample};
+use super::{ReportError, for_each_sample};
 use crate::format::{MemoryLine, Point};
 use xrun_core::files::{layout, write};
 
-/// Of more steps, epochs, or other samples than this only some are written, evenly: a browser has to hold them.
+/// Maximum number of steps, of epochs and of other samples written, evenly spaced: a browser has to hold them.
 const EACH_MAX: u64 = 50_000;
-/// The one thread there is: the training loop.
+/// Thread id of the training loop, the only thread.
 const THREAD: u64 = 1;
 const PROCESS: u64 = 1;
 
@@ -26,28 +26,28 @@ pub fn write(run: &Path) -> Result<(), ReportError> {
 
 fn write_at_most(run: &Path, each_max: u64) -> Result<(), ReportError> {
     let (mut steps, mut epochs, mut others, mut epoch) = (0u64, 0u64, 0u64, None);
-    each_sample(run, |line| {
+    for_each_sample(run, |line| {
         steps += u64::from(line.point == Point::Step);
-        others += u64::from(!is_of_a_step(line.point));
+        others += u64::from(!belongs_to_step(line.point));
         epochs += u64::from(epoch.replace((line.segment, line.epoch)) != Some((line.segment, line.epoch)));
         Ok(())
     })?;
     let every = |count: u64| count.div_ceil(each_max).max(1);
-    let every = Every { step: every(steps), epoch: every(epochs), other: every(others) };
+    let every = Intervals { step: every(steps), epoch: every(epochs), other: every(others) };
     let path = run.join(layout::PERFETTO);
     let mut failed = None;
     let written = write::replace_with(&path, |file| {
-        let mut events = Events { file, first: true };
+        let mut events = EventWriter { file, first: true };
         events.start(run)?;
-        let mut line_of_time = TimeLine { every, ..TimeLine::default() };
+        let mut time_line = TimeLine { every, ..TimeLine::default() };
         let sample = |line: MemoryLine| {
-            let added = line_of_time.add(&line, &mut events);
+            let added = time_line.add(&line, &mut events);
             Ok(added.map_err(|source| write::WriteError { path: path.clone(), source })?)
         };
-        if let Err(error) = each_sample(run, sample) {
+        if let Err(error) = for_each_sample(run, sample) {
             failed = Some(error);
         }
-        line_of_time.end(&mut events)?;
+        time_line.end(&mut events)?;
         events.end()
     });
     match failed {
@@ -56,12 +56,12 @@ fn write_at_most(run: &Path, each_max: u64) -> Result<(), ReportError> {
     }
 }
 
-struct Events<'a> {
+struct EventWriter<'a> {
     file: &'a mut dyn Write,
     first: bool,
 }
 
-impl Events<'_> {
+impl EventWriter<'_> {
     fn start(&mut self, run: &Path) -> io::Result<()> {
         self.file.write_all(b"{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n")?;
         let name = run.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
@@ -96,46 +96,46 @@ impl Events<'_> {
     }
 }
 
-/// One of how many is written.
+/// Intervals at which samples are written: one of every so many.
 #[derive(Clone, Copy, Default)]
-struct Every {
+struct Intervals {
     step: u64,
     epoch: u64,
     other: u64,
 }
 
-fn is_of_a_step(point: Point) -> bool {
+fn belongs_to_step(point: Point) -> bool {
     matches!(point, Point::Step | Point::BeforeCleanup | Point::AfterCleanup)
 }
 
-/// Where the samples are on one time line, though each process began its clock anew.
+/// Places the samples of all processes on one time line; the clock of each starts at 0.
 #[derive(Default)]
 struct TimeLine {
-    every: Every,
+    every: Intervals,
     epochs: u64,
     others: u64,
-    /// When the process at hand began.
+    /// Start of the current process, in microseconds.
     offset: u64,
     segment: u32,
-    /// The sample before.
-    before: u64,
-    /// The epoch at hand and when it began.
+    /// Time of the previous sample.
+    previous: u64,
+    /// Current epoch and its start.
     epoch: Option<(u64, u64)>,
 }
 
 impl TimeLine {
-    fn add(&mut self, line: &MemoryLine, events: &mut Events<'_>) -> io::Result<()> {
+    fn add(&mut self, line: &MemoryLine, events: &mut EventWriter<'_>) -> io::Result<()> {
         if line.segment != self.segment {
             self.close_epoch(events)?;
-            (self.segment, self.offset) = (line.segment, self.before);
+            (self.segment, self.offset) = (line.segment, self.previous);
         }
         let now = self.offset + line.time_us;
         if self.epoch.is_none_or(|(epoch, _)| epoch != line.epoch) {
             self.close_epoch(events)?;
-            self.epoch = Some((line.epoch, self.before.max(self.offset)));
+            self.epoch = Some((line.epoch, self.previous.max(self.offset)));
         }
-        let from = self.before.max(self.offset);
-        let kept = match is_of_a_step(line.point) {
+        let from = self.previous.max(self.offset);
+        let is_written = match belongs_to_step(line.point) {
             true => line.step.is_multiple_of(self.every.step) || line.step == 1,
             false => {
                 self.others += 1;
@@ -143,10 +143,10 @@ impl TimeLine {
             }
         };
         let name = match line.point {
-            Point::Step if kept => Some((format!("step {}", line.step), "step")),
-            Point::AfterValidation if kept => Some(("validation".to_owned(), "validation")),
-            Point::AfterCleanup if kept => Some(("cleanup".to_owned(), "cleanup")),
-            Point::Checkpoint if kept => Some(("checkpoint".to_owned(), "checkpoint")),
+            Point::Step if is_written => Some((format!("step {}", line.step), "step")),
+            Point::AfterValidation if is_written => Some(("validation".to_owned(), "validation")),
+            Point::AfterCleanup if is_written => Some(("cleanup".to_owned(), "cleanup")),
+            Point::Checkpoint if is_written => Some(("checkpoint".to_owned(), "checkpoint")),
             _ => None,
         };
         if let Some((name, category)) = name {
@@ -156,14 +156,14 @@ impl TimeLine {
             }
             events.slice(&name, category, from, now, arguments)?;
         }
-        if kept {
+        if is_written {
             self.counters(line, now, events)?;
         }
-        self.before = now;
+        self.previous = now;
         Ok(())
     }
 
-    fn counters(&self, line: &MemoryLine, now: u64, events: &mut Events<'_>) -> io::Result<()> {
+    fn counters(&self, line: &MemoryLine, now: u64, events: &mut EventWriter<'_>) -> io::Result<()> {
         let mebibytes = |bytes: u64| Value::from(bytes as f64 / (1024.0 * 1024.0));
         let values = |all: &[(&str, Option<u64>)]| -> Map<String, Value> {
             all.iter().filter_map(|(name, bytes)| Some((format!("{name} MiB"), mebibytes((*bytes)?)))).collect()
@@ -184,17 +184,17 @@ impl TimeLine {
         events.counter("buffers", now, owners.collect())
     }
 
-    fn close_epoch(&mut self, events: &mut Events<'_>) -> io::Result<()> {
+    fn close_epoch(&mut self, events: &mut EventWriter<'_>) -> io::Result<()> {
         self.epochs += 1;
         match self.epoch.take() {
             _ if !self.epochs.is_multiple_of(self.every.epoch) => Ok(()),
-            Some((0, from)) => events.slice("before the first step", "epoch", from, self.before, json!({})),
-            Some((epoch, from)) => events.slice(&format!("epoch {epoch}"), "epoch", from, self.before, json!({})),
+            Some((0, from)) => events.slice("before the first step", "epoch", from, self.previous, json!({})),
+            Some((epoch, from)) => events.slice(&format!("epoch {epoch}"), "epoch", from, self.previous, json!({})),
             None => Ok(()),
         }
     }
 
-    fn end(&mut self, events: &mut Events<'_>) -> io::Result<()> {
+    fn end(&mut self, events: &mut EventWriter<'_>) -> io::Result<()> {
         self.close_epoch(events)
     }
 }
@@ -204,7 +204,7 @@ mod tests {
     use super::*;
     use crate::report::sample::{PLAIN, finished};
 
-    /// Events by what they are: the name without its number.
+    /// Number of events by name, without the number of a step or epoch.
     fn counts(run: &Path) -> std::collections::BTreeMap<String, usize> {
         let text = std::fs::read_to_string(run.join(layout::PERFETTO)).unwrap();
         let trace: Value = serde_json::from_str(&text).unwrap();
@@ -225,7 +225,7 @@ mod tests {
         assert_eq!((all["step"], all["epoch"]), (200, 5), "{all:?}");
         write_at_most(&run, 4).unwrap();
         let few = counts(&run);
-        // Step 1 is always there.
+        // Step 1 is always written.
         assert!((2..=5).contains(&few["step"]) && (1..=4).contains(&few["epoch"]), "{few:?}");
         assert!(few["host"] <= 3 * 5 + 4, "counters of steps, of their cleanups, and of other samples: {few:?}");
     }

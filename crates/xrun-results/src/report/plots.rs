@@ -1,61 +1,67 @@
-//! Curves -> a figure: the lines as inline SVG, the axes and the numbers as HTML around it.
+//! Figures: curves as inline SVG, axes and labels as HTML around it.
 //!
-//! Only the lines stretch with the page (`preserveAspectRatio="none"`, strokes keep their width), so labels stay
-//! readable on a phone and on paper. Each line has a class, to which the style sheet gives a colour for light and for dark
-//! pages. The table under a plot is its legend and its text alternative.
+//! Only the curves stretch with the page (`preserveAspectRatio="none"`, strokes keep their width), so labels stay
+//! legible on a phone and on paper. Each curve has a class, which the style sheet colours for light and dark pages.
+//! The table under a plot is its legend and text alternative.
 
 use maud::{Markup, html};
 
 use super::axes::{self, Unit};
-use super::series::Series as Decimated;
+use super::series::ThinnedSeries;
 use xrun_core::printable;
 
-/// Inner size of a drawing; it is stretched, so only its resolution matters.
+/// Inner size of a drawing; only its resolution matters, because it is stretched.
 const WIDTH: u32 = 2_000;
 const HEIGHT: u32 = 600;
-/// Height of a mark at the bottom, and the least width of a shaded stretch: a short validation of a long run is seen.
+/// Height of a mark at the bottom, and minimum width of a shaded range, so that a short validation is visible.
 const RUG_HEIGHT: u32 = 21;
 const BAND_WIDTH_MIN: i64 = 3;
 
-/// Curves in one figure have the colours 1 to 7: the classes `c1` to `c7` of the style sheet.
+/// Number of colours: the classes `c1` to `c7` of the style sheet.
 pub const COLOURS: usize = 7;
 
-/// How a curve is drawn.
+/// Style of a curve.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Shape {
-    /// Behind the others, without an entry in the table.
+    /// Faint line behind the others, not listed in the table.
     Faint,
+    /// Strong line.
     Line,
-    /// A line with its points marked.
+    /// Line with marked points.
     Points,
-    /// Points without a line and without an entry in the table.
+    /// Points without a line, not listed in the table.
     Dots,
-    /// Filled down to the curve below it, whose heights are given.
+    /// Area down to the curve below it, whose heights are `base`.
     Area {
+        /// Heights of the lower edge, one per point.
         base: Vec<f64>,
     },
-    /// The same, faint and without an entry in the table: what a curve may be off by.
+    /// Faint area of uncertainty down to `base`, not listed in the table.
     Band {
+        /// Heights of the lower edge, one per point.
         base: Vec<f64>,
     },
 }
 
-/// A curve of a figure.
+/// Curve of a figure.
 #[derive(Clone, Debug)]
 pub struct Curve {
+    /// Name in the table.
     pub name: String,
+    /// x and y of each point.
     pub points: Vec<(f64, f64)>,
-    /// From 1 to [`COLOURS`].
+    /// Colour from 1 to [`COLOURS`].
     pub colour: u8,
+    /// Style.
     pub shape: Shape,
-    /// First, lowest, highest, last.
+    /// First, lowest, highest and last value.
     pub numbers: [f64; 4],
 }
 
 impl Curve {
-    /// `None` for a series without points.
-    pub fn of<T: Copy>(name: &str, series: &Decimated<T>, colour: u8, shape: Shape) -> Option<Self> {
-        let y = |point: Option<super::series::Point<T>>| point.map(|point| point.y);
+    /// Curve of a series; `None` if it has no points.
+    pub fn of<T: Copy>(name: &str, series: &ThinnedSeries<T>, colour: u8, shape: Shape) -> Option<Self> {
+        let y = |point: Option<super::series::SeriesPoint<T>>| point.map(|point| point.y);
         let numbers = [y(series.first)?, y(series.lowest)?, y(series.highest)?, y(series.last)?];
         let points = series.points().iter().map(|point| (point.x, point.y)).collect();
         Some(Self { name: printable::line(name, 60), points, colour, shape, numbers })
@@ -63,44 +69,53 @@ impl Curve {
 }
 
 impl Curve {
-    /// Whether it has an entry in the table.
+    /// Returns `true` if the curve is listed in the table.
     fn is_listed(&self) -> bool {
         !matches!(self.shape, Shape::Faint | Shape::Dots | Shape::Band { .. })
     }
 }
 
-/// Values that lie farther apart than this show nothing on a plain axis.
+/// Ratio of highest to lowest value from which a logarithmic axis is used.
 const LOG_FROM: f64 = 20.0;
 
-/// A figure before it is drawn.
+/// Figure before it is drawn.
 #[derive(Clone, Debug)]
 pub struct Plot {
+    /// Heading.
     pub title: String,
-    /// What is to be seen, in a sentence or two.
+    /// Description in a sentence or two.
     pub caption: String,
+    /// Label of the x axis.
     pub x_label: &'static str,
+    /// Unit of the x axis.
     pub x_unit: Unit,
+    /// Range of the x axis.
     pub x: (f64, f64),
+    /// Unit of the y axis.
     pub y_unit: Unit,
+    /// Range of the y axis.
     pub y: (f64, f64),
+    /// Curves, drawn in this order.
     pub curves: Vec<Curve>,
-    /// Shaded stretches of x.
+    /// Shaded ranges of x.
     pub bands: Vec<(f64, f64)>,
-    /// Short marks at the bottom.
+    /// x of short marks at the bottom.
     pub rug: Vec<f64>,
-    /// Lines from top to bottom.
+    /// x of vertical lines.
     pub boundaries: Vec<f64>,
-    /// Words at points, in place of the table under the plot.
+    /// Labels at points, shown in place of the table.
     pub labels: Vec<(f64, f64, String)>,
-    /// Shown beside another figure where there is room.
+    /// Half width, next to another figure if there is room.
     pub half: bool,
-    /// Equal distances are equal factors; all values are positive then.
+    /// Logarithmic x axis; all values must be positive.
     pub log_x: bool,
+    /// Logarithmic y axis; all values must be positive.
     pub log_y: bool,
 }
 
 impl Plot {
-    /// A plot of the curves with axes that fit them; `None` without curves, and of points at one place: a number says more.
+    /// Plot with axes that fit the curves. `None` without points, and if all curves have one point at the same x: a
+    /// number says more.
     pub fn of(title: &str, x: (&'static str, Unit), y_unit: Unit, curves: Vec<Curve>) -> Option<Self> {
         let points = || curves.iter().flat_map(|curve| &curve.points);
         let range = |values: &mut dyn Iterator<Item = f64>| {
@@ -114,11 +129,11 @@ impl Plot {
         if x_range.0 == x_range.1 && curves.iter().all(|curve| curve.points.len() == 1) {
             return None;
         }
-        // From 0, so that heights compare; unless the numbers lie far from it, or below.
+        // Starts at 0, so that heights are comparable, unless the values are far from 0 or negative.
         let low = if low >= 0.0 && (y_unit == Unit::Bytes || low < 0.5 * high) { 0.0 } else { low };
         let room = 0.06 * (high - low);
         let y = match (low, high) {
-            // What does not move is seen against 0.
+            // A constant is drawn against 0.
             (low, high) if low == high && low == 0.0 => (0.0, 1.0),
             (low, high) if low == high => (1.25 * low.min(0.0), 1.25 * high.max(0.0)),
             (0.0, high) => (0.0, high + room),
@@ -143,19 +158,19 @@ impl Plot {
         })
     }
 
-    /// Of all points of all curves.
-    pub fn lowest_and_highest(&self) -> (f64, f64) {
+    /// Minimum and maximum y over all curves.
+    pub fn y_range(&self) -> (f64, f64) {
         let points = self.curves.iter().flat_map(|curve| &curve.points);
         points.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), point| (low.min(point.1), high.max(point.1)))
     }
 
-    /// On a logarithmic upward axis where a plain one would show nothing of most of it: all values are positive, and those of
-    /// the curves that are listed lie far apart. The caption says so.
+    /// Makes the y axis logarithmic if all values are positive and those of the listed curves span more than a factor
+    /// of [`LOG_FROM`]; adds a sentence to the caption.
     pub fn logarithmic_if_far_apart(self) -> Self {
         let listed = self.curves.iter().filter(|curve| curve.is_listed()).flat_map(|curve| &curve.points);
         let range = |(low, high): (f64, f64), point: &(f64, f64)| (low.min(point.1), high.max(point.1));
         let (low, high) = listed.fold((f64::INFINITY, 0.0), range);
-        match self.lowest_and_highest().0 > 0.0 && high > LOG_FROM * low {
+        match self.y_range().0 > 0.0 && high > LOG_FROM * low {
             true => {
                 let caption = format!("{} The axis is logarithmic.", self.caption);
                 Self { caption, ..self.on_logarithmic_y() }
@@ -164,24 +179,24 @@ impl Plot {
         }
     }
 
-    /// With a logarithmic upward axis; all values are positive.
+    /// Makes the y axis logarithmic; all values must be positive.
     pub fn on_logarithmic_y(self) -> Self {
-        let (low, high) = self.lowest_and_highest();
+        let (low, high) = self.y_range();
         Self { y: (low / 1.15, high * 1.15), log_y: true, ..self }
     }
 
-    /// With a logarithmic axis to the right; all values are positive.
+    /// Makes the x axis logarithmic; all values must be positive.
     pub fn on_logarithmic_x(self) -> Self {
         let xs = || self.curves.iter().flat_map(|curve| &curve.points).map(|point| point.0);
         let (low, high) = (xs().fold(f64::INFINITY, f64::min), xs().fold(f64::NEG_INFINITY, f64::max));
         Self { x: (low / 1.1, high * 1.1), log_x: true, ..self }
     }
 
-    fn across(&self, x: f64) -> f64 {
+    fn scale_x(&self, x: f64) -> f64 {
         if self.log_x { x.max(f64::MIN_POSITIVE).log10() } else { x }
     }
 
-    fn up(&self, y: f64) -> f64 {
+    fn scale_y(&self, y: f64) -> f64 {
         if self.log_y { y.max(f64::MIN_POSITIVE).log10() } else { y }
     }
 
@@ -199,8 +214,8 @@ impl Plot {
         }
     }
 
-    /// What a screen reader says for the picture.
-    fn alternative(&self) -> String {
+    /// Text alternative for screen readers.
+    fn text_alternative(&self) -> String {
         let curves = self.curves.iter().filter(|curve| curve.is_listed()).map(|curve| {
             let [first, _, highest, last] = curve.numbers.map(|number| axes::value(self.y_unit, number));
             format!("{} from {first} to {last}, highest {highest}", curve.name)
@@ -212,11 +227,11 @@ impl Plot {
         format!("{} by {}: {}", self.title, self.x_label, words.join("; "))
     }
 
-    /// The figure.
+    /// HTML of the figure.
     pub fn figure(&self) -> Markup {
         let percent = |low: f64, high: f64, value: f64| format!("{:.2}%", 100.0 * (value - low) / (high - low));
-        let left = |x: f64| percent(self.across(self.x.0), self.across(self.x.1), self.across(x));
-        let bottom = |y: f64| percent(self.up(self.y.0), self.up(self.y.1), self.up(y));
+        let left = |x: f64| percent(self.scale_x(self.x.0), self.scale_x(self.x.1), self.scale_x(x));
+        let bottom = |y: f64| percent(self.scale_y(self.y.0), self.scale_y(self.y.1), self.scale_y(y));
         html! {
             figure.plot.half[self.half] {
                 h3 { (self.title) }
@@ -228,7 +243,7 @@ impl Plot {
                         }
                     }
                     svg viewBox=(format!("0 0 {WIDTH} {HEIGHT}")) preserveAspectRatio="none" role="img"
-                        aria-label=(self.alternative()) {
+                        aria-label=(self.text_alternative()) {
                         (self.drawing())
                     }
                     @if !self.labels.is_empty() {
@@ -273,32 +288,32 @@ impl Plot {
         }
     }
 
-    /// What is inside the `<svg>`.
+    /// Content of the `<svg>` element.
     fn drawing(&self) -> Markup {
-        // Of 0 to 1; from the left, and from the top.
-        let pixel = |size: u32, share: f64| (f64::from(size) * share).round() as i64;
-        let (left, right) = (self.across(self.x.0), self.across(self.x.1));
-        let (bottom, top) = (self.up(self.y.0), self.up(self.y.1));
-        let x = |x: f64| pixel(WIDTH, (self.across(x) - left) / (right - left));
-        let y = |y: f64| pixel(HEIGHT, (top - self.up(y).clamp(bottom, top)) / (top - bottom));
-        let place = |at: &(f64, f64)| format!("{},{}", x(at.0), y(at.1));
+        // `fraction` is from 0 to 1, from the left and from the top.
+        let pixel = |size: u32, fraction: f64| (f64::from(size) * fraction).round() as i64;
+        let (left, right) = (self.scale_x(self.x.0), self.scale_x(self.x.1));
+        let (bottom, top) = (self.scale_y(self.y.0), self.scale_y(self.y.1));
+        let x = |x: f64| pixel(WIDTH, (self.scale_x(x) - left) / (right - left));
+        let y = |y: f64| pixel(HEIGHT, (top - self.scale_y(y).clamp(bottom, top)) / (top - bottom));
+        let point = |at: &(f64, f64)| format!("{},{}", x(at.0), y(at.1));
         let grid = self.y_ticks().iter().map(|(at, _)| format!("M0,{}H{WIDTH}", y(*at))).collect();
-        let upright =
+        let verticals =
             |all: &[f64], height: u32| all.iter().map(|at| format!("M{},{HEIGHT}v-{height}", x(*at))).collect();
         html! {
             @for &(begin, end) in &self.bands {
                 rect.band x=(x(begin)) width=((x(end) - x(begin)).max(BAND_WIDTH_MIN)) height=(HEIGHT) { }
             }
             (path("grid", grid))
-            (path("boundary", upright(&self.boundaries, HEIGHT)))
+            (path("boundary", verticals(&self.boundaries, HEIGHT)))
             @for Curve { points, colour, shape, .. } in &self.curves {
                 @let class = |name: &str| format!("{name} c{colour}");
-                @let line = || points.iter().map(place).collect::<Vec<_>>().join(" ");
-                // A line of no length with round ends is a dot that does not stretch.
-                @let dots = || points.iter().map(|at| format!("M{}h0", place(at))).collect();
-                @let above = |base: &[f64]| {
-                    let back = points.iter().zip(base).rev().map(|(at, base)| place(&(at.0, *base)));
-                    points.iter().map(place).chain(back).collect::<Vec<_>>().join(" ")
+                @let line = || points.iter().map(point).collect::<Vec<_>>().join(" ");
+                // A zero-length line with round caps is a dot that does not stretch.
+                @let dots = || points.iter().map(|at| format!("M{}h0", point(at))).collect();
+                @let outline = |base: &[f64]| {
+                    let back = points.iter().zip(base).rev().map(|(at, base)| point(&(at.0, *base)));
+                    points.iter().map(point).chain(back).collect::<Vec<_>>().join(" ")
                 };
                 @match shape {
                     Shape::Faint => polyline.(class("faint")) points=(line()) { },
@@ -308,16 +323,16 @@ impl Plot {
                         (path(&class("points"), dots()))
                         polyline.(class("line")) points=(line()) { }
                     },
-                    Shape::Area { base } => polygon.(class("area")) points=(above(base)) { },
-                    Shape::Band { base } => polygon.(class("off")) points=(above(base)) { },
+                    Shape::Area { base } => polygon.(class("area")) points=(outline(base)) { },
+                    Shape::Band { base } => polygon.(class("off")) points=(outline(base)) { },
                 }
             }
-            (path("rug", upright(&self.rug, RUG_HEIGHT)))
+            (path("rug", verticals(&self.rug, RUG_HEIGHT)))
         }
     }
 }
 
-/// Nothing where there is nothing to draw.
+/// SVG path; empty without steps.
 fn path(class: &str, steps: String) -> Markup {
     html! { @if !steps.is_empty() { path.(class) d=(steps) { } } }
 }
@@ -327,14 +342,14 @@ mod tests {
     use super::*;
 
     fn plot(points: &[(f64, f64)]) -> Option<Plot> {
-        let mut series = Decimated::default();
+        let mut series = ThinnedSeries::default();
         points.iter().for_each(|(x, y)| series.add(*x, *y, ()));
         let curve = Curve::of("curve", &series, 1, Shape::Line)?;
         Plot::of("title", ("step", Unit::Number), Unit::Number, vec![curve])
     }
 
     #[test]
-    fn one_point_is_no_figure_and_what_does_not_move_is_drawn_against_zero() {
+    fn one_point_is_no_figure_and_a_constant_is_drawn_against_zero() {
         assert!(plot(&[(0.0, 0.0)]).is_none() && plot(&[]).is_none());
         let level = |y: f64| plot(&[(1.0, y), (2.0, y)]).unwrap().y;
         assert_eq!(level(1e-3), (0.0, 1.25e-3));
@@ -343,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn on_a_logarithmic_axis_equal_factors_are_equally_far_apart() {
+    fn equal_factors_have_equal_distances_on_a_logarithmic_axis() {
         let plot = plot(&[(0.0, 500.0), (1.0, 5.0)]).unwrap().on_logarithmic_y();
         let page = plot.figure().into_string();
         let at = |label: &str| -> f64 {

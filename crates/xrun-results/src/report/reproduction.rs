@@ -1,4 +1,4 @@
-//! What does `xrun reproduce` print?
+//! Output of `xrun reproduce`.
 
 use std::fmt::Write;
 
@@ -7,12 +7,12 @@ use super::listing::columns;
 use crate::reproduction::{Agreement, Change, Reproduction};
 use xrun_core::printable;
 
-/// More numbers than this are left to reproduction.json.
+/// Maximum number of series listed.
 const SERIES_SHOWN: usize = 12;
-/// Digests are told apart by their beginnings.
+/// Maximum length of a changed value; the beginnings of digests suffice.
 const VALUE_CHARACTERS_MAX: usize = 60;
 
-/// The conclusion, and what it rests on. Ends with a line break.
+/// Conclusion and evidence. Ends with a line break.
 pub fn text(reproduction: &Reproduction) -> String {
     let mut text = String::new();
     let mut line = |label: &str, value: &str| {
@@ -22,19 +22,19 @@ pub fn text(reproduction: &Reproduction) -> String {
     line("reproduction", &reproduction.reproduction);
     line("result", &format!("{}: {}", reproduction.agreement.words(), reproduction.message));
     match reproduction.tolerance {
-        0.0 => line("tolerance", "none: the same bits"),
+        0.0 => line("tolerance", "none (compared bit for bit)"),
         share => {
-            line("tolerance", &format!("{} of the mean size of each number, for its mean difference", number(share)))
+            line("tolerance", &format!("mean difference of each number at most {} of its mean size", number(share)))
         }
     }
     for note in &reproduction.notes {
         line("note", note);
     }
     for change in &reproduction.changes {
-        line("not as it was", &self::change(change));
+        line("changed", &self::change(change));
     }
     for reason in &reproduction.not_deterministic {
-        line("by chance", reason);
+        line("not exact", reason);
     }
     if reproduction.agreement != Agreement::Identical && reproduction.values_different > 0 {
         text.push('\n');
@@ -43,7 +43,7 @@ pub fn text(reproduction: &Reproduction) -> String {
     text
 }
 
-/// `code: lock file: 57d022… became 9c2b77…`.
+/// Formats a change: `code: lock file: 57d022… became 9c2b77…`.
 pub fn change(change: &Change) -> String {
     let short = |value: &str| {
         let is_digest = value.len() == 64 && value.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -67,7 +67,7 @@ fn series(reproduction: &Reproduction) -> String {
         })
         .collect();
     let mut text =
-        columns(&["number", ">differ", ">mean size", ">mean difference", ">share", ">largest difference"], &rows);
+        columns(&["number", ">differ", ">mean size", ">mean difference", ">relative", ">largest difference"], &rows);
     if all.len() > rows.len() {
         let _ = writeln!(text, "and {} more", all.len() - rows.len());
     }

@@ -1,56 +1,61 @@
-//! What came out of a run: the loss of each kind of step, and each validation metric before, after and at its best?
+//! Results of a run: the loss of each kind of step, and each validation metric before, after and at its best.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use super::axes::number;
-use super::material::Material;
-use super::series::Series;
+use super::run_report::RunReport;
+use super::series::ThinnedSeries;
 use crate::format::{PlanFile, Summary};
 use crate::loss::{KindLoss, averaged_over};
 use xrun_core::files::layout;
 use xrun_core::task::metric::{Better, Interval, PlannedMetric};
 
-/// A validation metric.
+/// Values of a validation metric.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Measured {
+pub struct MetricResult {
+    /// Name of the metric.
     pub name: String,
-    /// Empty where it has none, and where the plan does not say.
+    /// Unit; empty if it has none or the plan does not describe the metric.
     pub unit: String,
+    /// Direction in which it is better; `None` if neither is or the plan does not describe it.
     pub better: Option<Better>,
-    /// The figure that it belongs to, and its line there; its name where the plan does not say.
+    /// Title of its figure; the metric's name if the plan does not describe it.
     pub family: String,
+    /// Name of its curve in the figure of its family.
     pub line: String,
+    /// Description; empty if the plan does not describe it.
     pub about: String,
-    /// Before training.
+    /// Value before training.
     pub before: Option<f64>,
-    /// In the last validation after a step.
+    /// Value of the last validation after a step.
     pub after: Option<f64>,
-    /// Of `after`.
+    /// 95 % interval of `after`.
     pub interval: Option<Interval>,
-    /// The best of all validations after a step: its value and that step.
+    /// Best value of all validations after a step, and its step.
     pub best: Option<(f64, u64)>,
-    /// The best checkpoint is chosen by it.
-    pub chooses: bool,
+    /// The metric selects the best checkpoint.
+    pub selects_best: bool,
 }
 
-impl Measured {
-    /// A value of it, with its unit where that is short.
+impl MetricResult {
+    /// Formats a value, with its unit if that is `%`.
     pub fn value(&self, value: f64) -> String {
         format!("{}{}", number(value), PlannedMetric::percent(&self.unit))
     }
 }
 
-/// What the intervals of these are; `None` where none has one.
-pub fn about_intervals(metrics: &[Measured]) -> Option<String> {
+/// Explains the 95 % intervals; `None` if no metric has one.
+pub fn intervals_note(metrics: &[MetricResult]) -> Option<String> {
     let episodes = || metrics.iter().filter_map(|metric| metric.interval).map(|interval| interval.episodes);
     let (fewest, most) = (episodes().min()?, episodes().max()?);
     let count = if fewest == most { most.to_string() } else { format!("{fewest} to {most}") };
-    Some(format!("± is the 95 % interval of a mean over {count} episodes (Student's t, episodes as independent draws)"))
+    Some(format!("±: 95 % confidence interval of the mean over {count} episodes (Student's t, independent episodes)"))
 }
 
-/// `map50 0 -> 0.4974, best 0.5111 after step 441 (checkpoints/step_00000441)`, then `loss: …`, of a run that ended.
+/// Result lines of a run that ended: `map50 0 -> 0.4974, best 0.5111 after step 441 (checkpoints/step_00000441)` and
+/// `loss …`.
 pub fn lines(run: &Path, summary: &Summary, plan: Option<&PlanFile>) -> Vec<String> {
     let by = plan.and_then(|plan| plan.best_by.as_ref()).or(summary.best.as_ref().map(|best| &best.metric));
     let metric = by.map(|name| {
@@ -63,7 +68,7 @@ pub fn lines(run: &Path, summary: &Summary, plan: Option<&PlanFile>) -> Vec<Stri
     metric.flatten().into_iter().chain(loss_line(&summary.losses, Some(summary.steps_planned))).collect()
 }
 
-/// A metric before and after, and its best checkpoint; `None` where it was not measured.
+/// Line with a metric before and after training and its best checkpoint; `None` if it was not measured.
 fn metric_line(
     run: &Path,
     name: &str,
@@ -80,19 +85,20 @@ fn metric_line(
     };
     if let Some((best, step)) = best {
         line.push_str(&format!(", best {} after step {step}", value(best)));
-        let folder = layout::checkpoint(run, step);
-        if folder.is_dir() {
-            let folder = folder.strip_prefix(run).unwrap_or(&folder).display().to_string();
-            line.push_str(&format!(" ({folder})"));
+        let directory = layout::checkpoint(run, step);
+        if directory.is_dir() {
+            let directory = directory.strip_prefix(run).unwrap_or(&directory).display().to_string();
+            line.push_str(&format!(" ({directory})"));
         }
     }
     Some(line)
 }
 
-/// More kinds than this are left to the report.
+/// Maximum number of kinds of steps listed.
 const KINDS_SHOWN: usize = 4;
 
-/// `loss: detection 8.676 -> 1.724, triplet 0.31 -> 0.02; moving averages over 24 steps of a kind`, most steps first.
+/// Line such as `loss detection 8.676 -> 1.724, triplet 0.31 -> 0.02 (moving average over 24 steps)`, most steps
+/// first.
 fn loss_line(losses: &[KindLoss], steps: Option<u64>) -> Option<String> {
     let losses = most_steps_first(losses);
     let shown = losses.iter().take(KINDS_SHOWN).map(|loss| {
@@ -101,7 +107,7 @@ fn loss_line(losses: &[KindLoss], steps: Option<u64>) -> Option<String> {
     });
     let shown: Vec<String> = shown.collect();
     let more = losses.len() - shown.len();
-    let more = if more > 0 { format!(" and {more} kinds more") } else { String::new() };
+    let more = if more > 0 { format!(" and {more} more kinds") } else { String::new() };
     let over = number(averaged_over(steps));
     (!shown.is_empty()).then(|| format!("loss {}{more} (moving average over {over} steps)", shown.join(", ")))
 }
@@ -112,29 +118,29 @@ fn most_steps_first(losses: &[KindLoss]) -> Vec<KindLoss> {
     losses
 }
 
-impl Material {
-    /// The loss of each kind of step, the kind with most steps first.
+impl RunReport {
+    /// Loss of each kind of step, the kind with the most steps first.
     pub fn losses(&self) -> Vec<KindLoss> {
-        most_steps_first(self.ending().map_or(&self.curves.by_kind, |summary| &summary.losses))
+        most_steps_first(self.final_summary().map_or(&self.curves.by_kind, |summary| &summary.losses))
     }
 
-    /// The metric by which a checkpoint is best.
+    /// Name of the metric that selects the best checkpoint.
     pub fn best_by(&self) -> Option<&str> {
         let planned = self.plan.as_ref().and_then(|plan| plan.best_by.as_deref());
         planned.or_else(|| Some(self.summary.as_ref()?.best.as_ref()?.metric.as_str()))
     }
 
-    /// The most important of it, in a line: the metric by which a checkpoint is best.
+    /// Line with the metric that selects the best checkpoint.
     pub fn result_line(&self) -> Option<String> {
         let metrics = self.metrics();
-        let metric = metrics.iter().find(|metric| metric.chooses)?;
+        let metric = metrics.iter().find(|metric| metric.selects_best)?;
         metric_line(&self.run, &metric.name, &metric.unit, [metric.before, metric.after], metric.best)
     }
 
-    /// The validation metrics, family by family: first that of the metric by which a checkpoint is best, then in the order of
-    /// the plan.
-    pub fn metrics(&self) -> Vec<Measured> {
-        let intervals = match self.ending() {
+    /// Validation metrics by family: first the family of the metric that selects the best checkpoint, then in the
+    /// order of the plan.
+    pub fn metrics(&self) -> Vec<MetricResult> {
+        let intervals = match self.final_summary() {
             Some(summary) => &summary.intervals_last,
             None => &self.curves.intervals,
         };
@@ -142,10 +148,10 @@ impl Material {
             let planned = self.planned(&name);
             let interval = intervals.get(&name).copied().filter(|_| after.is_some());
             let better = planned.and_then(|metric| metric.better);
-            let text = |of: fn(&PlannedMetric) -> &String, otherwise: &str| {
-                planned.map_or(otherwise, |metric| of(metric)).to_owned()
+            let text = |field: fn(&PlannedMetric) -> &String, otherwise: &str| {
+                planned.map_or(otherwise, |metric| field(metric)).to_owned()
             };
-            Measured {
+            MetricResult {
                 unit: text(|metric| &metric.unit, ""),
                 family: text(|metric| &metric.family, &name),
                 line: text(|metric| &metric.line, &name),
@@ -155,12 +161,12 @@ impl Material {
                 after,
                 interval,
                 best: better.and_then(|better| self.best(&name, better)),
-                chooses: self.best_by() == Some(&name),
+                selects_best: self.best_by() == Some(&name),
                 name,
             }
         };
-        let mut metrics: Vec<Measured> = self.first_and_last().into_iter().map(measured).collect();
-        metrics.sort_by_cached_key(|metric| self.place_of_metric(&metric.name));
+        let mut metrics: Vec<MetricResult> = self.first_and_last().into_iter().map(measured).collect();
+        metrics.sort_by_cached_key(|metric| self.metric_sort_key(&metric.name));
         metrics
     }
 
@@ -168,21 +174,22 @@ impl Material {
         self.plan.as_ref()?.metrics.iter().find(|metric| metric.name == name)
     }
 
-    /// Where a metric stands: that of its family, whether a checkpoint is chosen by it, and its own place in the plan;
-    /// behind all others where the plan does not know it.
-    pub fn place_of_metric(&self, name: &str) -> (usize, bool, usize) {
+    /// Sort key of a metric: its family, whether it selects the best checkpoint, and its index in the plan. Metrics
+    /// that are not in the plan come last.
+    pub fn metric_sort_key(&self, name: &str) -> (usize, bool, usize) {
         let plan = self.plan.as_ref().map_or(&[][..], |plan| &plan.metrics);
         let chosen = |name: &str| self.best_by() == Some(name);
         let Some(at) = plan.iter().position(|metric| metric.name == name) else { return (usize::MAX, true, 0) };
-        let of = &plan[at].family;
-        let first = plan.iter().position(|metric| metric.family == *of).unwrap_or(at);
-        let leads = plan.iter().any(|metric| chosen(&metric.name) && metric.family == *of);
-        (if leads { 0 } else { first + 1 }, !chosen(name), at)
+        let family = &plan[at].family;
+        let first = plan.iter().position(|metric| metric.family == *family).unwrap_or(at);
+        let is_first_family = plan.iter().any(|metric| chosen(&metric.name) && metric.family == *family);
+        (if is_first_family { 0 } else { first + 1 }, !chosen(name), at)
     }
 
-    /// The best value of all validations after a step.
+    /// Best value of all validations after a step.
     fn best(&self, name: &str, better: Better) -> Option<(f64, u64)> {
-        let recorded = self.ending().and_then(|summary| summary.best.as_ref()).filter(|best| best.metric == name);
+        let recorded =
+            self.final_summary().and_then(|summary| summary.best.as_ref()).filter(|best| best.metric == name);
         if let Some(best) = recorded {
             return Some((best.value, best.step));
         }
@@ -192,9 +199,9 @@ impl Material {
         Some((best.y, best.x as u64))
     }
 
-    /// By name: before training, and last.
+    /// Name of each metric with its value before training and its last value.
     fn first_and_last(&self) -> Vec<(String, Option<f64>, Option<f64>)> {
-        if let Some(summary) = self.ending()
+        if let Some(summary) = self.final_summary()
             && !(summary.metrics_first.is_empty() && summary.metrics_last.is_empty())
         {
             let after = &summary.metrics_last;
@@ -205,8 +212,8 @@ impl Material {
                 .map(|name| (name.clone(), value(&summary.metrics_first, name), value(after, name)))
                 .collect();
         }
-        let before = |series: &Series| series.first.filter(|point| point.x == 0.0).map(|point| point.y);
-        let after = |series: &Series| series.last.filter(|point| point.x > 0.0).map(|point| point.y);
+        let before = |series: &ThinnedSeries| series.first.filter(|point| point.x == 0.0).map(|point| point.y);
+        let after = |series: &ThinnedSeries| series.last.filter(|point| point.x > 0.0).map(|point| point.y);
         (self.curves.metrics.iter()).map(|(name, series)| (name.clone(), before(series), after(series))).collect()
     }
 }

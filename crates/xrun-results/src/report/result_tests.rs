@@ -1,9 +1,9 @@
-//! Is what came out of a run told so that it does not mislead?
+//! Tests of the results of a run.
 
 use super::*;
 use crate::format::{Best, Outcome};
 use crate::read;
-use crate::report::material::gather;
+use crate::report::run_report::gather;
 use crate::report::sample::{PLAIN, finished, killed};
 use xrun_core::files::write;
 
@@ -14,20 +14,20 @@ fn change(run: &Path, with: impl FnOnce(&mut Summary)) {
 }
 
 #[test]
-fn the_loss_is_told_by_kind_of_step_also_where_there_is_no_summary() {
+fn losses_by_kind_need_no_summary() {
     let results = tempfile::tempdir().unwrap();
     let run = finished(results.path(), PLAIN);
-    let told = gather(&run).unwrap().losses();
-    let kinds: Vec<(&str, u64)> = told.iter().map(|loss| (loss.kind.as_str(), loss.steps)).collect();
+    let losses = gather(&run).unwrap().losses();
+    let kinds: Vec<(&str, u64)> = losses.iter().map(|loss| (loss.kind.as_str(), loss.steps)).collect();
     assert_eq!(kinds, [("detection", 134), ("triplet", 66)]);
-    // The same numbers as in the table under the chart.
+    // Equal to the table under the chart.
     let curves = gather(&run).unwrap().curves;
-    for loss in &told {
+    for loss in &losses {
         let curve = curves.losses.iter().find(|curve| curve.kind == loss.kind).unwrap();
         assert_eq!((curve.smooth.first.unwrap().y, curve.smooth.last.unwrap().y), (loss.first, loss.last));
     }
     std::fs::remove_file(run.join(layout::SUMMARY)).unwrap();
-    assert_eq!(gather(&run).unwrap().losses(), told, "read from metrics.jsonl");
+    assert_eq!(gather(&run).unwrap().losses(), losses, "read from metrics.jsonl");
     assert_eq!(gather(&killed(results.path())).unwrap().losses()[0].kind, "detection");
 }
 
@@ -44,26 +44,24 @@ fn after_is_never_the_validation_from_before_training() {
     assert!(metrics.iter().any(|metric| metric.before.is_some()));
     assert!(metrics.iter().all(|metric| metric.after.is_none()), "{metrics:?}");
     let (summary, plan) = (read::summary(&run).unwrap().unwrap(), read::plan(&run).unwrap());
-    assert_eq!(lines(&run, &summary, Some(&plan))[0], "map_50 0.012 before training, not measured since");
+    insta::assert_snapshot!(lines(&run, &summary, Some(&plan))[0]);
 }
 
 #[test]
-fn the_result_line_names_the_best_checkpoint_where_it_is() {
+fn the_result_line_names_an_existing_best_checkpoint() {
     let results = tempfile::tempdir().unwrap();
     let run = finished(results.path(), PLAIN);
     change(&run, |summary| summary.best = Some(Best { metric: "map_50".into(), value: 0.5111, step: 150 }));
     let (summary, plan) = (read::summary(&run).unwrap().unwrap(), read::plan(&run).unwrap());
-    let told = lines(&run, &summary, Some(&plan));
-    assert_eq!(told[0], "map_50 0.012 -> 0.432, best 0.5111 after step 150", "it has no such checkpoint");
-    assert_eq!(told[1], "loss detection 2.852 -> 0.5682, triplet 0.4944 -> 0.1481 (moving average over 10 steps)");
+    let without_checkpoint = lines(&run, &summary, Some(&plan));
     std::fs::create_dir_all(layout::checkpoint(&run, 150)).unwrap();
-    let told = lines(&run, &summary, Some(&plan));
-    assert_eq!(told[0], "map_50 0.012 -> 0.432, best 0.5111 after step 150 (checkpoints/step_00000150)");
-    assert_eq!(gather(&run).unwrap().result_line().unwrap(), told[0], "the page says the same");
+    let result = lines(&run, &summary, Some(&plan));
+    insta::assert_snapshot!([without_checkpoint, result.clone()].concat().join("\n"));
+    assert_eq!(gather(&run).unwrap().result_line().unwrap(), result[0], "the page says the same");
 }
 
 #[test]
-fn the_family_of_the_metric_that_chooses_comes_first() {
+fn the_family_of_the_selecting_metric_comes_first() {
     let results = tempfile::tempdir().unwrap();
     let run = finished(results.path(), PLAIN);
     let mut plan = read::plan(&run).unwrap();
@@ -73,20 +71,20 @@ fn the_family_of_the_metric_that_chooses_comes_first() {
     let names: Vec<&str> = metrics.iter().map(|metric| metric.name.as_str()).collect();
     // The last two are not in the plan.
     assert_eq!(names, ["embedding_margin", "map_50", "map", "recall", "episode_map", "st_iou"]);
-    assert!(metrics[0].chooses && !metrics[1].chooses);
+    assert!(metrics[0].selects_best && !metrics[1].selects_best);
     assert_eq!(metrics[1].best, Some((0.432, 200)), "of each metric the best of all validations");
 }
 
 #[test]
-fn a_constant_of_the_data_has_no_better_way_and_no_best() {
+fn a_metric_without_a_direction_has_no_best() {
     let results = tempfile::tempdir().unwrap();
     let run = finished(results.path(), PLAIN);
     let mut plan = read::plan(&run).unwrap();
     plan.metrics.iter_mut().filter(|metric| metric.name == "recall").for_each(|metric| metric.better = None);
     write::replace_json(&run.join(layout::PLAN), &plan).unwrap();
-    let material = gather(&run).unwrap();
-    let metrics = material.metrics();
-    let of = |name: &str| metrics.iter().find(|metric| metric.name == name).unwrap();
-    assert!(of("recall").after.is_some() && of("map").best.is_some(), "both were measured");
-    assert_eq!((of("recall").better, of("recall").best), (None, None));
+    let report = gather(&run).unwrap();
+    let metrics = report.metrics();
+    let metric = |name: &str| metrics.iter().find(|metric| metric.name == name).unwrap();
+    assert!(metric("recall").after.is_some() && metric("map").best.is_some(), "both were measured");
+    assert_eq!((metric("recall").better, metric("recall").best), (None, None));
 }

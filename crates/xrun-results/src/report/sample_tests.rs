@@ -1,4 +1,4 @@
-//! Which made-up runs are the reports tested with?
+//! Synthetic runs for the tests of reports.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -26,9 +26,9 @@ const OWNERS: [(&str, Policy, u64, u64); 6] = [
     ("gradient_norms", Policy::Evict, 100, 800),
 ];
 
-/// What the run says of itself where others may have written it.
+/// Names in a run that may come from elsewhere.
 #[derive(Clone, Copy)]
-pub struct Names {
+pub struct SampleNames {
     pub experiment: &'static str,
     pub description: &'static str,
     pub metric: &'static str,
@@ -37,7 +37,7 @@ pub struct Names {
     pub caption: &'static str,
 }
 
-pub const PLAIN: Names = Names {
+pub const PLAIN: SampleNames = SampleNames {
     experiment: "stage2",
     description: "Few-shot reference detection on moving shapes; sized for two cores.",
     metric: "map_50",
@@ -46,7 +46,7 @@ pub const PLAIN: Names = Names {
     caption: "video 3, frame 12: cross 0.91 (IoU 0.84), ring 0.77 (IoU 0.71)",
 };
 
-pub const HOSTILE: Names = Names {
+pub const HOSTILE: SampleNames = SampleNames {
     experiment: "<script>alert(1)</script>",
     description: "</style><img src=x onerror=alert(2)>",
     metric: "\u{1b}[2Jmap\"><b>",
@@ -55,8 +55,8 @@ pub const HOSTILE: Names = Names {
     caption: "\"><script>alert(4)</script>",
 };
 
-/// A whole run of 200 steps, resumed once after step 120, and finished.
-pub fn finished(results: &Path, names: Names) -> PathBuf {
+/// A run of 200 steps, resumed once after step 120, and finished.
+pub fn finished(results: &Path, names: SampleNames) -> PathBuf {
     let run = started(results, "2026-11-20T18-02-11_7f3a90", names, STEPS);
     write::replace_json(&run.join(layout::SUMMARY), &summary(names)).unwrap();
     let checkpoint = layout::checkpoint(&run, STEPS);
@@ -65,7 +65,7 @@ pub fn finished(results: &Path, names: Names) -> PathBuf {
     run
 }
 
-/// A run whose process was killed in the middle of writing step 57.
+/// A run that was killed while writing step 57.
 pub fn killed(results: &Path) -> PathBuf {
     let run = started(results, "2026-11-21T07-14-35_0c55e1", PLAIN, 56);
     for (name, cut) in
@@ -78,7 +78,7 @@ pub fn killed(results: &Path) -> PathBuf {
     run
 }
 
-fn started(results: &Path, id: &str, names: Names, steps: u64) -> PathBuf {
+fn started(results: &Path, id: &str, names: SampleNames, steps: u64) -> PathBuf {
     let run = results.join("stage2").join(id);
     std::fs::create_dir_all(run.join(layout::PICTURES)).unwrap();
     write::replace_json(&run.join(layout::MANIFEST), &manifest(id, names, steps > 120)).unwrap();
@@ -96,14 +96,14 @@ pub fn write_lines(path: &Path, records: &[impl Serialize]) {
     write::replace(path, lines.concat().as_bytes()).unwrap();
 }
 
-/// From 0 to 1, the same each time, and without a pattern that the eye finds.
+/// Deterministic pseudo-random number from 0 to 1.
 fn noise(step: u64, stream: u64) -> f64 {
     let mixed = (step + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ stream.wrapping_mul(0xD1B5_4A32_D192_ED03);
     let mixed = (mixed ^ (mixed >> 29)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     (mixed >> 40) as f64 / (1u64 << 24) as f64
 }
 
-fn manifest(id: &str, names: Names, resumed: bool) -> Manifest {
+fn manifest(id: &str, names: SampleNames, resumed: bool) -> Manifest {
     Manifest {
         version: VERSION,
         experiment: names.experiment.into(),
@@ -154,8 +154,7 @@ fn manifest(id: &str, names: Names, resumed: bool) -> Manifest {
             used: 2,
             because: "the data has 2 classes to train on".into(),
         }],
-        data_skipped: [("box outside the picture".to_owned(), 3), ("picture that does not decode".to_owned(), 1)]
-            .into(),
+        data_skipped: [("box outside the image".to_owned(), 3), ("undecodable image".to_owned(), 1)].into(),
         origins: BTreeMap::new(),
         watched: None,
         until: None,
@@ -163,11 +162,11 @@ fn manifest(id: &str, names: Names, resumed: bool) -> Manifest {
     }
 }
 
-fn owner_names(names: Names) -> [String; 6] {
+fn owner_names(names: SampleNames) -> [String; 6] {
     OWNERS.map(|(name, ..)| if name == "frame_cache" { names.owner.into() } else { name.to_owned() })
 }
 
-fn plan(names: Names) -> PlanFile {
+fn plan(names: SampleNames) -> PlanFile {
     let owners = owner_names(names).into_iter().zip(OWNERS);
     let owners = owners.map(|(name, (key, policy, items, bytes))| {
         let (key, because) = (Some(format!("limits.{key}")), format!("`limits.{key}`"));
@@ -203,7 +202,7 @@ fn loss(step: u64) -> f64 {
     0.45 + 2.1 * (-3.0 * progress).exp() * (0.75 + 0.5 * noise(step, 1)) + if step == 83 { 9.0 } else { 0.0 }
 }
 
-fn metrics(names: Names, steps: u64) -> Vec<MetricsLine> {
+fn metrics(names: SampleNames, steps: u64) -> Vec<MetricsLine> {
     let validation = |step: u64| {
         let progress = step as f64 / STEPS as f64;
         MetricsLine::Validation {
@@ -243,7 +242,7 @@ fn metrics(names: Names, steps: u64) -> Vec<MetricsLine> {
     lines
 }
 
-fn losses(names: Names) -> Vec<KindLoss> {
+fn losses(names: SampleNames) -> Vec<KindLoss> {
     let mut losses = Vec::new();
     for line in metrics(names, STEPS) {
         if let MetricsLine::Train { batch, loss, .. } = line {
@@ -253,7 +252,7 @@ fn losses(names: Names) -> Vec<KindLoss> {
     losses
 }
 
-fn memory(names: Names, steps: u64) -> Vec<MemoryLine> {
+fn memory(names: SampleNames, steps: u64) -> Vec<MemoryLine> {
     let mut lines = Vec::new();
     let (mut segment, mut time, mut cache) = (0, 180_000, 0u64);
     let mut heap_peak = 0;
@@ -339,7 +338,7 @@ fn memory(names: Names, steps: u64) -> Vec<MemoryLine> {
     lines
 }
 
-fn summary(names: Names) -> Summary {
+fn summary(names: SampleNames) -> Summary {
     let metrics = |step: u64| match metrics(names, STEPS)
         .into_iter()
         .find(|line| matches!(line, MetricsLine::Validation { step: at, .. } if *at == step))
@@ -421,9 +420,9 @@ fn summary(names: Names) -> Summary {
     }
 }
 
-/// Six small pictures with a frame around what was found.
-fn pictures(run: &Path, names: Names) {
-    let folder = run.join(layout::PICTURES);
+/// Six small images with a box around an object.
+fn pictures(run: &Path, names: SampleNames) {
+    let directory = run.join(layout::PICTURES);
     let mut entries = Vec::new();
     for number in 0..6u32 {
         let picture = image::RgbImage::from_fn(192, 128, |x, y| {
@@ -439,9 +438,9 @@ fn pictures(run: &Path, names: Names) {
             }
         });
         let file = format!("{number}.png");
-        picture.save(folder.join(&file)).unwrap();
+        picture.save(directory.join(&file)).unwrap();
         entries.push(PictureEntry { file, caption: names.caption.into() });
     }
     let pictures = Pictures { version: VERSION, pictures: entries };
-    write::replace_json(&folder.join("index.json"), &pictures).unwrap();
+    write::replace_json(&directory.join("index.json"), &pictures).unwrap();
 }

@@ -1,26 +1,29 @@
-//! How does a series of any length become a picture of bounded size, with its peaks?
+//! Thinning of a series of any length to a bounded number of points, with its peaks.
 //!
-//! Neighbours share a bucket that keeps its lowest and its highest; when the buckets run out, each takes in its
-//! neighbour. Caps: a series of plain points holds at most [`POINTS_MAX`] points of 24 bytes (48 KB), one of owners
-//! as many with 64 sizes each (1.1 MB).
+//! Neighbouring points share a bucket that keeps the lowest and the highest; when the buckets are used up, pairs of
+//! them merge. Caps: a plain series holds at most [`POINTS_MAX`] points of 24 bytes (48 KB), one of owners as many
+//! with 64 sizes each (1.1 MB).
 
-/// The most points that a series keeps: two for each pixel of a wide plot.
+/// Maximum number of points of a series: two per pixel of a wide plot.
 pub const POINTS_MAX: usize = 2_000;
 const BUCKETS_MAX: usize = POINTS_MAX / 2;
 const _: () = assert!(BUCKETS_MAX.is_multiple_of(2), "buckets merge in pairs");
 
-/// A point; `rest` is carried along.
+/// A point with data carried along in `rest`.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Point<T = ()> {
+pub struct SeriesPoint<T = ()> {
+    /// Position, such as a step or a time.
     pub x: f64,
+    /// Value.
     pub y: f64,
+    /// Data carried along.
     pub rest: T,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Bucket<T> {
-    low: Point<T>,
-    high: Point<T>,
+    low: SeriesPoint<T>,
+    high: SeriesPoint<T>,
 }
 
 impl<T: Copy> Bucket<T> {
@@ -34,21 +37,26 @@ impl<T: Copy> Bucket<T> {
     }
 }
 
-/// A series under construction.
+/// Series that is thinned as points are added.
 #[derive(Clone, Debug)]
-pub struct Series<T = ()> {
+pub struct ThinnedSeries<T = ()> {
     buckets: Vec<Bucket<T>>,
-    /// Points that a full bucket stands for.
+    /// Number of points per full bucket.
     width: u64,
     in_last: u64,
+    /// Number of points added.
     pub count: u64,
-    pub first: Option<Point<T>>,
-    pub last: Option<Point<T>>,
-    pub lowest: Option<Point<T>>,
-    pub highest: Option<Point<T>>,
+    /// First point added.
+    pub first: Option<SeriesPoint<T>>,
+    /// Last point added.
+    pub last: Option<SeriesPoint<T>>,
+    /// Point with the minimum y.
+    pub lowest: Option<SeriesPoint<T>>,
+    /// Point with the maximum y.
+    pub highest: Option<SeriesPoint<T>>,
 }
 
-impl<T> Default for Series<T> {
+impl<T> Default for ThinnedSeries<T> {
     fn default() -> Self {
         Self {
             buckets: Vec::new(),
@@ -63,13 +71,13 @@ impl<T> Default for Series<T> {
     }
 }
 
-impl<T: Copy> Series<T> {
-    /// Adds a point; what is not finite is left out.
+impl<T: Copy> ThinnedSeries<T> {
+    /// Adds a point; one that is not finite is ignored.
     pub fn add(&mut self, x: f64, y: f64, rest: T) {
         if !x.is_finite() || !y.is_finite() {
             return;
         }
-        let point = Point { x, y, rest };
+        let point = SeriesPoint { x, y, rest };
         self.count += 1;
         self.first.get_or_insert(point);
         self.last = Some(point);
@@ -87,7 +95,7 @@ impl<T: Copy> Series<T> {
             }
             _ => {
                 if self.buckets.len() == BUCKETS_MAX {
-                    self.halve();
+                    self.merge_pairs();
                 }
                 self.buckets.push(bucket);
                 self.in_last = 1;
@@ -95,7 +103,7 @@ impl<T: Copy> Series<T> {
         }
     }
 
-    fn halve(&mut self) {
+    fn merge_pairs(&mut self) {
         let pairs = self.buckets.len() / 2;
         for at in 0..pairs {
             let mut bucket = self.buckets[2 * at];
@@ -106,8 +114,8 @@ impl<T: Copy> Series<T> {
         self.width *= 2;
     }
 
-    /// At most [`POINTS_MAX`] of the points added, the lowest and the highest among them, in their order.
-    pub fn points(&self) -> Vec<Point<T>> {
+    /// At most [`POINTS_MAX`] of the added points, in order, including the lowest and the highest.
+    pub fn points(&self) -> Vec<SeriesPoint<T>> {
         let mut points = Vec::with_capacity(2 * self.buckets.len());
         for Bucket { low, high } in &self.buckets {
             match low.x.total_cmp(&high.x) {
@@ -120,29 +128,32 @@ impl<T: Copy> Series<T> {
         points
     }
 
+    /// Returns `true` if no point was added.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 }
 
-/// Moments worth a mark, at most [`MARKS_MAX`]: when there are more, every second one is dropped, again and again.
+/// Marks on a time line, at most [`MARKS_MAX`]: beyond it every second one is dropped, repeatedly.
 #[derive(Clone, Debug)]
-pub struct Marks<T> {
+pub struct TimeMarks<T> {
     marks: Vec<T>,
     every: u64,
+    /// Number of marks added.
     pub count: u64,
 }
 
-/// More marks than this are a grey bar.
+/// Maximum number of marks.
 pub const MARKS_MAX: usize = 400;
 
-impl<T> Default for Marks<T> {
+impl<T> Default for TimeMarks<T> {
     fn default() -> Self {
         Self { marks: Vec::new(), every: 1, count: 0 }
     }
 }
 
-impl<T> Marks<T> {
+impl<T> TimeMarks<T> {
+    /// Adds a mark.
     pub fn add(&mut self, mark: T) {
         if self.count.is_multiple_of(self.every) {
             if self.marks.len() == MARKS_MAX {
@@ -160,11 +171,12 @@ impl<T> Marks<T> {
         self.count += 1;
     }
 
+    /// Kept marks, in order.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         self.marks.iter()
     }
 
-    /// 1 when all marks are kept, 2 when every second is.
+    /// Interval of the kept marks: 1 if all are kept, 2 for every second.
     pub fn every(&self) -> u64 {
         self.every
     }
@@ -177,10 +189,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_series_keeps_its_peaks_its_order_and_its_cap(
+        fn a_thinned_series_keeps_peaks_order_and_cap(
             values in prop::collection::vec(-1e9f64..1e9, 1..200), repeats in 1usize..60
         ) {
-            let mut series = Series::default();
+            let mut series = ThinnedSeries::default();
             let all: Vec<f64> = values.iter().cycle().take(values.len() * repeats).copied().collect();
             for (x, &y) in all.iter().enumerate() {
                 series.add(x as f64, y, ());
@@ -198,8 +210,8 @@ mod tests {
         }
 
         #[test]
-        fn marks_stay_evenly_spread_and_few(count in 0u64..5_000) {
-            let mut marks = Marks::default();
+        fn thinned_marks_are_evenly_spaced(count in 0u64..5_000) {
+            let mut marks = TimeMarks::default();
             for mark in 0..count {
                 marks.add(mark);
             }
@@ -210,8 +222,8 @@ mod tests {
     }
 
     #[test]
-    fn short_series_are_kept_as_they_are_but_for_what_is_no_number() {
-        let mut series = Series::default();
+    fn a_short_series_keeps_all_finite_points() {
+        let mut series = ThinnedSeries::default();
         for (x, y) in [(0.0, 3.0), (1.0, f64::NAN), (2.0, f64::INFINITY), (3.0, 1.0)] {
             series.add(x, y, ());
         }

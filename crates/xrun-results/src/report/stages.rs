@@ -1,6 +1,6 @@
-//! Memory and loss by stage of the training, such as a round and a local epoch: what grew, and where most?
+//! Memory and loss by stage of the training, such as a round and a local epoch.
 //!
-//! A pipeline names the step values that say which stage a step is in. Steps of one stage need not follow one another: each
+//! A pipeline names the step values that identify the stage of a step. Steps of a stage need not be consecutive: each
 //! node of a round has a first local epoch.
 
 use std::collections::BTreeMap;
@@ -10,51 +10,51 @@ use std::path::Path;
 use maud::{Markup, html};
 
 use super::axes::{bytes, number};
-use super::epochs::change;
+use super::epochs::signed_change;
 use super::listing::columns;
-use super::{ReportError, each_sample};
+use super::{ReportError, for_each_sample};
 use crate::format::MetricsLine;
 use crate::read;
 use xrun_core::printable;
 
-/// More stages than these are not looked at.
+/// Maximum number of stages.
 const STAGES_MAX: usize = 10_000;
-/// More runs of steps in one stage are not looked at.
-const SPANS_MAX: usize = 200_000;
-/// More rows than this are not shown to a person in a terminal, and on a page.
+/// Maximum number of runs of consecutive steps in one stage.
+const RANGES_MAX: usize = 200_000;
+/// Maximum number of rows, in a terminal and on a page.
 const ROWS_SHOWN: usize = 24;
 const ROWS_ON_PAGE: usize = 200;
 
-/// What a stage is called: a number for each name.
-type Key = Vec<u64>;
+/// Values that identify a stage, one for each name.
+type StageKey = Vec<u64>;
 
-/// One stage.
+/// Memory and loss of one stage.
 #[derive(Clone, Debug, Default)]
-struct Row {
+struct StageRow {
     loss: f64,
     steps: u64,
-    /// The least that was in use between its steps: on the device where it has a pool, and else on the heap.
+    /// Minimum of memory in use between steps: of the device if it has a pool, otherwise of the heap.
     in_use: Option<u64>,
-    /// What was reserved at its end: of the device's pool, or resident.
+    /// Last value of reserved memory of the device's pool, or of RSS.
     reserved: Option<u64>,
 }
 
-/// All stages of a run.
+/// Stages of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Stages {
     names: Vec<String>,
-    rows: Vec<(Key, Row)>,
+    rows: Vec<(StageKey, StageRow)>,
     has_pool: bool,
 }
 
-/// Steps from the first to the last that are in one stage.
-struct Span {
+/// Consecutive steps in one stage.
+struct StepRange {
     first: u64,
     last: u64,
-    key: Key,
+    key: StageKey,
 }
 
-/// Reads the stages of a run whose plan names them; none where it names none.
+/// Reads the stages named by a plan; empty if it names none.
 ///
 /// # Errors
 /// A file of the run cannot be read.
@@ -63,26 +63,26 @@ pub fn read(run: &Path, names: &[String]) -> Result<Stages, ReportError> {
     if names.is_empty() {
         return Ok(stages);
     }
-    let mut rows: BTreeMap<Key, Row> = BTreeMap::new();
-    let mut spans: Vec<Span> = Vec::new();
+    let mut rows: BTreeMap<StageKey, StageRow> = BTreeMap::new();
+    let mut ranges: Vec<StepRange> = Vec::new();
     for line in read::metrics(run)? {
         let Ok(MetricsLine::Train { step, loss, values, .. }) = line else { continue };
-        let key: Option<Key> = names.iter().map(|name| values.get(name).map(|value| *value as u64)).collect();
+        let key: Option<StageKey> = names.iter().map(|name| values.get(name).map(|value| *value as u64)).collect();
         let Some(key) = key else { continue };
-        if (rows.len() == STAGES_MAX && !rows.contains_key(&key)) || spans.len() == SPANS_MAX {
+        if (rows.len() == STAGES_MAX && !rows.contains_key(&key)) || ranges.len() == RANGES_MAX {
             break;
         }
         let row = rows.entry(key.clone()).or_default();
         (row.loss, row.steps) = (row.loss + loss, row.steps + 1);
-        match spans.last_mut() {
-            Some(span) if span.key == key && span.last + 1 == step => span.last = step,
-            _ => spans.push(Span { first: step, last: step, key }),
+        match ranges.last_mut() {
+            Some(range) if range.key == key && range.last + 1 == step => range.last = step,
+            _ => ranges.push(StepRange { first: step, last: step, key }),
         }
     }
-    each_sample(run, |line| {
-        let at = spans.partition_point(|span| span.last < line.step);
-        if let Some(span) = spans.get(at).filter(|span| span.first <= line.step)
-            && let Some(row) = rows.get_mut(&span.key)
+    for_each_sample(run, |line| {
+        let at = ranges.partition_point(|range| range.last < line.step);
+        if let Some(range) = ranges.get(at).filter(|range| range.first <= line.step)
+            && let Some(row) = rows.get_mut(&range.key)
         {
             stages.has_pool |= line.device.is_some();
             let in_use = line.device.map_or(line.host.heap, |pool| pool.in_use);
@@ -101,20 +101,21 @@ impl Stages {
     }
 
     fn header(&self) -> Vec<String> {
-        let of =
-            if self.has_pool { ["device in use, least", "reserved, end"] } else { ["heap, least", "resident, end"] };
+        let titles =
+            if self.has_pool { ["device in use (min)", "reserved (end)"] } else { ["heap (min)", "RSS (end)"] };
         let names = self.names.iter().map(|name| printable::line(&name.replace('_', " "), 40));
-        let rest = ["steps", of[0], "change", of[1], "change", "mean loss"];
+        let rest = ["steps", titles[0], "change", titles[1], "change", "mean loss"];
         names.chain(rest.map(str::to_owned)).map(|title| format!(">{title}")).collect()
     }
 
-    /// Each row with its changes since the one before it.
+    /// Cells of each row, with the changes since the row before.
     fn cells(&self) -> Vec<Vec<String>> {
         let size = |size: Option<u64>| size.map_or("-".into(), |size| bytes(size as f64));
         let cells = |at: usize| {
             let (key, row) = &self.rows[at];
             let before = at.checked_sub(1).map(|at| &self.rows[at].1);
-            let changed = |now: Option<u64>, of: &dyn Fn(&Row) -> Option<u64>| change(now, before.and_then(of));
+            let changed =
+                |now: Option<u64>, get: &dyn Fn(&StageRow) -> Option<u64>| signed_change(now, before.and_then(get));
             let rest = [
                 row.steps.to_string(),
                 size(row.in_use),
@@ -128,8 +129,8 @@ impl Stages {
         (0..self.rows.len()).map(cells).collect()
     }
 
-    /// Where most was added to what was in use.
-    fn largest(&self) -> Option<String> {
+    /// Sentence on the largest growth of memory in use from one row to the next.
+    fn largest_growth(&self) -> Option<String> {
         let grown = |at: usize| {
             let (before, now) = (self.rows[at - 1].1.in_use?, self.rows[at].1.in_use?);
             Some((now.saturating_sub(before), at))
@@ -151,27 +152,27 @@ impl Stages {
         let header = self.header();
         let mut text = columns(&header.iter().map(String::as_str).collect::<Vec<_>>(), &cells);
         if left_out > 0 {
-            let _ = writeln!(text, "({left_out} rows in the middle are left out)");
+            let _ = writeln!(text, "({left_out} rows in the middle are not shown)");
         }
-        if let Some(largest) = self.largest() {
+        if let Some(largest) = self.largest_growth() {
             let _ = writeln!(text, "{largest}");
         }
         text
     }
 
-    /// For the page.
+    /// Table for the page.
     pub fn html(&self) -> Markup {
         let cells = self.cells();
         let left_out = cells.len().saturating_sub(ROWS_ON_PAGE);
         html! {
             @if !self.is_empty() {
                 h2 { "Memory by " (self.names.iter().map(|name| name.replace('_', " ")).collect::<Vec<_>>().join(" and ")) }
-                @if let Some(largest) = self.largest() { p { (largest) "." } }
+                @if let Some(largest) = self.largest_growth() { p { (largest) "." } }
                 div.wide { table {
                     thead { tr { @for title in self.header() { th.r { (title.trim_start_matches('>')) } } } }
                     tbody { @for row in cells.iter().take(ROWS_ON_PAGE) { tr { @for cell in row { td.r { (cell) } } } } }
                 } }
-                @if left_out > 0 { p { (left_out) " more rows are left out." } }
+                @if left_out > 0 { p { (left_out) " more rows are not shown." } }
             }
         }
     }
@@ -184,9 +185,10 @@ mod tests {
     use crate::report::sample::{PLAIN, finished, write_lines};
     use xrun_core::files::layout;
 
-    /// Two rounds of two nodes with two local epochs each: 10 MiB a round, and 3 MiB more in the second epoch of the second.
+    /// Two rounds of two nodes with two local epochs each: 10 MiB per round, and 3 MiB more in the second epoch of
+    /// the second.
     #[test]
-    fn stages_of_several_nodes_are_one_row_and_the_largest_growth_is_named() {
+    fn equal_stages_share_a_row_and_the_largest_growth_is_named() {
         let results = tempfile::tempdir().unwrap();
         let run = finished(results.path(), PLAIN);
         let names = ["round".to_owned(), "local_epoch".to_owned()];
@@ -216,7 +218,7 @@ mod tests {
         let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(rows.len(), 1 + 4 + 1, "{text}");
         assert_eq!((rows[1][..3].to_vec(), rows[1].last()), (vec!["1", "1", "2"], Some(&"2")), "steps 1 and 3: {text}");
-        assert!(text.contains("largest growth: +10 MiB in round 2, local epoch 1"), "{text}");
+        insta::assert_snapshot!(text);
         assert!(read(&run, &[]).unwrap().is_empty());
         assert!(read(&run, &["nowhere".into()]).unwrap().is_empty());
     }

@@ -1,4 +1,4 @@
-//! What does `xrun show RUN` print?
+//! Output of `xrun show`.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use super::ReportError;
 use super::axes::{epochs, number, time_of_day};
-use super::material::{Material, effect, gather};
-use super::result::{Measured, about_intervals};
+use super::result::{MetricResult, intervals_note};
+use super::run_report::{RunReport, gather, suggestion_effect};
 use super::width::{columns_within, fold};
 use crate::format::Summary;
 use xrun_core::files::layout;
@@ -17,35 +17,35 @@ use xrun_core::printable;
 use xrun_core::task::metric::Better;
 use xrun_core::units::{Bytes, seconds};
 
-/// More phases than this are not the slowest ones.
+/// Maximum number of phases listed.
 const PHASES_SHOWN: usize = 8;
-/// More buffers than this hold next to nothing.
+/// Maximum number of buffers listed.
 const BUFFERS_SHOWN: usize = 16;
-/// Parts of a forecast below this decide nothing.
+/// Minimum size of a component of the forecast to be listed.
 const PLANNED_SHOWN_MIN: u64 = 64 * 1024;
-/// Wide enough for a message, narrow enough for a terminal that wraps.
+/// Maximum length of a value.
 const LINE_CHARACTERS_MAX: usize = 400;
 
-/// A run in about forty lines; works on running, killed and damaged runs. Fits a terminal of `width` characters. Ends
-/// with a line break.
+/// Text of about forty lines on a run, also a running, killed or damaged one, for a terminal of `width` characters.
+/// Ends with a line break.
 pub fn text(run: &Path, width: Option<usize>) -> Result<String, ReportError> {
     Ok(printable::lines(&describe(&gather(run)?, width)))
 }
 
-/// The same facts for programs. What is not known is `null`.
+/// Facts about a run as JSON. Unknown values are `null`.
 pub fn json(run: &Path) -> Result<Value, ReportError> {
-    let material = gather(run)?;
-    let buffers: Vec<Value> = (material.buffers().iter())
+    let report = gather(run)?;
+    let buffers: Vec<Value> = (report.buffers().iter())
         .map(|buffer| {
             json!({ "name": buffer.name, "policy": buffer.policy, "cap_bytes": buffer.cap_bytes, "peak_bytes": buffer.peak_bytes })
         })
         .collect();
-    let phases: Vec<Value> = (material.phases().iter())
+    let phases: Vec<Value> = (report.phases().iter())
         .map(|phase| json!({ "name": phase.name, "seconds": phase.seconds, "longest": phase.longest, "count": phase.count }))
         .collect();
-    let metrics: serde_json::Map<String, Value> = (material.metrics().into_iter())
+    let metrics: serde_json::Map<String, Value> = (report.metrics().into_iter())
         .map(|metric| {
-            let Measured { name, unit, better, before, after, interval, best, .. } = metric;
+            let MetricResult { name, unit, better, before, after, interval, best, .. } = metric;
             let best = best.map(|(value, step)| json!({ "value": value, "step": step }));
             let values = json!({
                 "before": before, "after": after, "interval": interval, "best": best, "unit": unit, "better": better,
@@ -53,43 +53,43 @@ pub fn json(run: &Path) -> Result<Value, ReportError> {
             (name, values)
         })
         .collect();
-    let losses: Vec<Value> = (material.losses().into_iter())
+    let losses: Vec<Value> = (report.losses().into_iter())
         .map(|loss| json!({ "kind": loss.kind, "steps": loss.steps, "first": loss.first, "last": loss.last }))
         .collect();
-    let ending = material.ending();
+    let ending = report.final_summary();
     Ok(json!({
-        "experiment": material.experiment,
-        "run": material.id,
-        "path": material.run.display().to_string(),
-        "state": material.state.words(),
-        "message": material.message(),
+        "experiment": report.experiment,
+        "run": report.id,
+        "path": report.run.display().to_string(),
+        "state": report.state.words(),
+        "message": report.message(),
         "exit_code": ending.map(|summary| summary.exit_code),
-        "started": material.manifest.as_ref().map(|manifest| &manifest.started),
-        "resumed": material.manifest.as_ref().map(|manifest| &manifest.resumed),
-        "device": material.manifest.as_ref().map(|manifest| &manifest.device),
-        "smaller": material.manifest.as_ref().map(|manifest| &manifest.smaller),
-        "steps": material.steps(),
-        "steps_planned": material.steps_planned(),
-        "seconds": material.seconds(),
+        "started": report.manifest.as_ref().map(|manifest| &manifest.started),
+        "resumed": report.manifest.as_ref().map(|manifest| &manifest.resumed),
+        "device": report.manifest.as_ref().map(|manifest| &manifest.device),
+        "smaller": report.manifest.as_ref().map(|manifest| &manifest.smaller),
+        "steps": report.steps(),
+        "steps_planned": report.steps_planned(),
+        "seconds": report.seconds(),
         "steps_per_second": ending.and_then(|summary| summary.steps_per_second),
         "items_per_second": ending.and_then(|summary| summary.items_per_second),
         "losses": losses,
         "metrics": metrics,
         "best": ending.and_then(|summary| summary.best.as_ref()),
-        // Without a sample nothing is known of it.
-        "memory": Some(material.memory()).filter(|memory| memory.samples > 0),
+        // Without a sample memory is unknown.
+        "memory": Some(report.memory()).filter(|memory| memory.samples > 0),
         "plan_and_actual": ending.map(|summary| &summary.plan_and_actual),
-        "post_mortem": material.post_mortem,
+        "post_mortem": report.post_mortem,
         "owners": buffers,
         "phases": phases,
         "counters": ending.map(|summary| &summary.counters),
-        "checkpoints": material.checkpoints,
-        "resumable": material.resumable(),
-        "damage": material.damage,
+        "checkpoints": report.checkpoints,
+        "resumable": report.resumable(),
+        "damage": report.damage,
     }))
 }
 
-/// Lines of `label  value` by themselves, to stand behind what [`text`] says.
+/// Lines of `label  value` to append to [`text`].
 pub fn labelled(lines: &[(&str, &str)], width: Option<usize>) -> String {
     let mut page = Page { width, ..Page::default() };
     lines.iter().for_each(|(label, value)| page.line(label, value));
@@ -103,13 +103,13 @@ struct Page {
     width: Option<usize>,
 }
 
-/// More keys that the data cuts are left to the record.
-const SMALLER_MAX: usize = 16;
-/// Where values begin.
+/// Maximum number of lowered settings listed.
+const LOWERED_MAX: usize = 16;
+/// Column at which values begin.
 const INDENT: usize = 14;
 
-/// Columns of the tables that a narrow terminal does without.
-const FIRST_TO_GO: &[&str] = &["longest", "policy", "unit", "best", "share", "better"];
+/// Columns of tables that are left out in a narrow terminal, in this order.
+const OPTIONAL_COLUMNS: &[&str] = &["longest", "policy", "unit", "best", "of cap", "of total", "better"];
 
 impl Page {
     fn line(&mut self, label: &str, value: &str) {
@@ -123,24 +123,24 @@ impl Page {
             return;
         }
         self.text.push('\n');
-        self.text.push_str(&columns_within(header, rows, self.width, FIRST_TO_GO));
+        self.text.push_str(&columns_within(header, rows, self.width, OPTIONAL_COLUMNS));
     }
 }
 
-fn describe(material: &Material, width: Option<usize>) -> String {
+fn describe(report: &RunReport, width: Option<usize>) -> String {
     let mut page = Page { width, ..Page::default() };
-    page.line("experiment", &material.experiment);
-    if let Some(manifest) = &material.manifest
+    page.line("experiment", &report.experiment);
+    if let Some(manifest) = &report.manifest
         && !manifest.description.is_empty()
     {
         page.line("", manifest.description.lines().next().unwrap_or(""));
     }
-    page.line("run", &material.run.display().to_string());
-    page.line("outcome", &format!("{}: {}", material.state.words(), material.message()));
-    if let Some(result) = material.result_line() {
+    page.line("run", &report.run.display().to_string());
+    page.line("outcome", &format!("{}: {}", report.state.words(), report.message()));
+    if let Some(result) = report.result_line() {
         page.line("result", &result);
     }
-    if let Some(manifest) = &material.manifest {
+    if let Some(manifest) = &report.manifest {
         let device = &manifest.device;
         let because = if device.because.is_empty() { String::new() } else { format!(" ({})", device.because) };
         page.line("device", &format!("{}: {}{because}", device.chosen, device.name));
@@ -150,119 +150,125 @@ fn describe(material: &Material, width: Option<usize>) -> String {
             times => format!(", resumed {times} times"),
         };
         page.line("started", &format!("{}{resumed}", time_of_day(&manifest.started)));
-        manifest.smaller.iter().take(SMALLER_MAX).for_each(|smaller| page.line("smaller", &smaller.to_string()));
+        manifest.smaller.iter().take(LOWERED_MAX).for_each(|smaller| page.line("lowered", &smaller.to_string()));
     }
-    progress(material, &mut page);
-    results(material, &mut page);
-    memory(material, &mut page);
-    if let Some(watched) = material.watched() {
-        page.line("steps from", watched.steps.as_deref().unwrap_or("nowhere: by the clock"));
+    progress(report, &mut page);
+    results(report, &mut page);
+    memory(report, &mut page);
+    if let Some(watched) = report.watched() {
+        page.line("steps from", watched.steps.as_deref().unwrap_or("none (judged by the clock)"));
         if !watched.not_measured.is_empty() {
             page.line("not measured", &watched.not_measured.join("; "));
         }
     }
-    if let Some(verdict) = &material.verdict {
+    if let Some(verdict) = &report.verdict {
         page.line("verdict", &format!("{}: {}", verdict.verdict.words(), verdict.message));
     }
-    if let Some(dead) = &material.post_mortem {
-        page.line("post-mortem", &dead.message);
-        if let Some(growth) = &dead.growth {
+    if let Some(post_mortem) = &report.post_mortem {
+        page.line("post-mortem", &post_mortem.message);
+        if let Some(growth) = &post_mortem.growth {
             page.line("", &growth.message);
         }
-        page.line("", &format!("in no buffer: {}", Bytes(dead.in_no_buffer)));
-        for tip in &dead.suggestions {
-            page.line("", &format!("-s {}={} {}", tip.key, tip.value, effect(dead, tip)));
+        page.line("", &format!("outside all buffers: {}", Bytes(post_mortem.in_no_buffer)));
+        for suggestion in &post_mortem.suggestions {
+            page.line(
+                "",
+                &format!("-s {}={} {}", suggestion.key, suggestion.value, suggestion_effect(post_mortem, suggestion)),
+            );
         }
     }
-    by_epoch(material, &mut page);
-    by_stage(material, &mut page);
-    planned(material, &mut page);
-    buffers(material, &mut page);
-    phases(material, &mut page);
+    memory_by_epoch(report, &mut page);
+    memory_by_stage(report, &mut page);
+    planned(report, &mut page);
+    buffers(report, &mut page);
+    phases(report, &mut page);
     page.text.push('\n');
-    let steps: Vec<String> = material.checkpoints.iter().map(u64::to_string).collect();
-    page.line(
-        "checkpoints",
-        &if steps.is_empty() { "none".into() } else { format!("after steps {}", steps.join(", ")) },
-    );
-    let report = material.run.join(layout::REPORT);
-    let written = if report.is_file() {
+    let steps = report.checkpoints.iter().map(u64::to_string).collect::<Vec<_>>().join(", ");
+    let checkpoints = match report.checkpoints.len() {
+        0 => "none".into(),
+        1 => format!("after step {steps}"),
+        _ => format!("after steps {steps}"),
+    };
+    page.line("checkpoints", &checkpoints);
+    let page_path = report.run.join(layout::REPORT);
+    let written = if page_path.is_file() {
         String::new()
     } else {
-        format!(" (not written yet; `{} report` does)", invocation::program())
+        format!(" (not written yet; `{} report` writes it)", invocation::program())
     };
-    page.line("report", &format!("{}{written}", report.display()));
-    if material.resumable() {
-        let begins = if material.checkpoints.is_empty() { " (there is no checkpoint: it begins again)" } else { "" };
-        page.line("go on", &format!("{} resume {}{begins}", invocation::program(), material.name()));
+    page.line("report", &format!("{}{written}", page_path.display()));
+    if report.resumable() {
+        let begins = if report.checkpoints.is_empty() { " (no checkpoint: starts again)" } else { "" };
+        page.line("resume", &format!("{} resume {}{begins}", invocation::program(), report.name()));
     }
-    for damage in &material.damage {
+    for damage in &report.damage {
         page.line("damaged", damage);
     }
     page.text
 }
 
-/// Memory by epoch, or where it is found in results that are kept without the trace.
-fn by_epoch(material: &Material, page: &mut Page) {
-    let kept = material.run.join(layout::MEMORY_EPOCHS);
-    if !material.run.join(layout::MEMORY).is_file() {
-        let instead = match kept.is_file() {
-            true => format!("; memory by epoch: {}", kept.display()),
+/// Memory by epoch or, without a trace, the path of `memory_epochs.csv`.
+fn memory_by_epoch(report: &RunReport, page: &mut Page) {
+    let path = report.run.join(layout::MEMORY_EPOCHS);
+    if !report.run.join(layout::MEMORY).is_file() {
+        let instead = match path.is_file() {
+            true => format!("; memory by epoch: {}", path.display()),
             false => String::new(),
         };
-        page.line("trace", &format!("there is no {} here{instead}", layout::MEMORY));
-    } else if let Ok(table) = super::epochs::table(&material.run) {
+        page.line("trace", &format!("no {}{instead}", layout::MEMORY));
+    } else if let Ok(table) = super::epochs::table(&report.run) {
         page.text.push('\n');
         page.text.push_str(&table);
     }
 }
 
-/// The same by stage of the training, where the pipeline has such.
-fn by_stage(material: &Material, page: &mut Page) {
-    let stages = material.stages().map(|stages| stages.text()).unwrap_or_default();
+/// Memory by stage of the training, if the pipeline has stages.
+fn memory_by_stage(report: &RunReport, page: &mut Page) {
+    let stages = report.stages().map(|stages| stages.text()).unwrap_or_default();
     if !stages.is_empty() {
         page.text.push('\n');
         page.text.push_str(&stages);
     }
 }
 
-fn progress(material: &Material, page: &mut Page) {
-    let ending = material.ending();
-    let planned = material.steps_planned().map_or(String::new(), |planned| format!(" of {planned}"));
-    // Of somebody else's command nobody knows what an epoch is.
-    let length = ending.filter(|_| material.watched().is_none());
+fn progress(report: &RunReport, page: &mut Page) {
+    let ending = report.final_summary();
+    let planned = report.steps_planned().map_or(String::new(), |planned| format!(" of {planned}"));
+    // The epochs of a watched command are unknown.
+    let length = ending.filter(|_| report.watched().is_none());
     let length = length.map_or(String::new(), |summary| format!(", {}", epochs(summary.epochs)));
-    page.line("steps", &format!("{}{planned}{length}", material.steps().unwrap_or(0)));
-    // Without validations and all else between the steps.
+    page.line("steps", &format!("{}{planned}{length}", report.steps().unwrap_or(0)));
+    // Without validations and everything else between steps.
     let rate = |what: &str, rate: Option<f64>| rate.map(|rate| format!("{} {what}/s", number(rate)));
     let rates = |summary: &Summary| [rate("steps", summary.steps_per_second), rate("items", summary.items_per_second)];
     let rates: Vec<String> = ending.map(rates).into_iter().flatten().flatten().collect();
-    let speed = if rates.is_empty() { String::new() } else { format!("; steps alone {}", rates.join(", ")) };
-    let whose = if speed.is_empty() { "" } else { material.of_last_process() };
-    page.line("time", &format!("{}{speed}{whose}", seconds(material.seconds())));
+    let speed = if rates.is_empty() { String::new() } else { format!("; training alone {}", rates.join(", ")) };
+    let suffix = if speed.is_empty() { "" } else { report.last_process_suffix() };
+    page.line("time", &format!("{}{speed}{suffix}", seconds(report.seconds())));
 }
 
-fn results(material: &Material, page: &mut Page) {
-    let losses = material.losses();
+fn results(report: &RunReport, page: &mut Page) {
+    let losses = report.losses();
     for (at, loss) in losses.iter().enumerate() {
-        let of = if losses.len() > 1 { format!("{}: ", loss.kind) } else { String::new() };
+        let kind = if losses.len() > 1 { format!("{}: ", loss.kind) } else { String::new() };
         let steps = if losses.len() > 1 { format!(" in {} steps", loss.steps) } else { String::new() };
-        let text = format!("{of}{} -> {}{steps}", number(loss.first), number(loss.last));
+        let text = format!("{kind}{} -> {}{steps}", number(loss.first), number(loss.last));
         page.line(if at == 0 { "loss" } else { "" }, &text);
     }
     if !losses.is_empty() {
-        let over = number(material.curves.smoothed_over);
-        page.line("", &format!("the first step, then the moving average over {over} steps of the kind"));
+        let over = number(report.curves.averaging_window);
+        page.line("", &format!("first step -> moving average over {over} steps of the kind"));
     }
-    let metrics = material.metrics();
+    let metrics = report.metrics();
     let rows: Vec<Vec<String>> = (metrics.iter())
         .map(|metric| {
             let shown = |value: Option<f64>| value.map_or("-".into(), |value| metric.value(value));
-            let chosen = if metric.chooses { ", the best checkpoint" } else { "" };
+            let chosen = if metric.selects_best { ", the best checkpoint" } else { "" };
             let best = metric
                 .best
                 .map_or(String::new(), |(value, step)| format!("{} after step {step}{chosen}", metric.value(value)));
-            let sure = metric.interval.map_or(String::new(), |interval| format!("± {}", number(interval.half_width)));
+            let interval =
+                metric.interval.map_or(String::new(), |interval| format!("± {}", number(interval.half_width)));
             let better = metric.better.map_or("", Better::words).to_owned();
             vec![
                 metric.name.clone(),
@@ -270,24 +276,24 @@ fn results(material: &Material, page: &mut Page) {
                 better,
                 shown(metric.before),
                 shown(metric.after),
-                sure,
+                interval,
                 best,
             ]
         })
         .collect();
     let header = ["metric", "unit", "better", ">before", ">after", "95 %", "best"];
-    // Not every metric has a unit or an interval.
-    let used: Vec<usize> =
+    // Columns that are empty for all metrics are left out.
+    let nonempty: Vec<usize> =
         (0..header.len()).filter(|&at| rows.iter().any(|row| !row[at].is_empty()) || header[at] == "best").collect();
-    let rows: Vec<Vec<String>> = rows.iter().map(|row| used.iter().map(|&at| row[at].clone()).collect()).collect();
-    page.table(&used.iter().map(|&at| header[at]).collect::<Vec<_>>(), &rows);
-    if let Some(about) = about_intervals(&metrics) {
+    let rows: Vec<Vec<String>> = rows.iter().map(|row| nonempty.iter().map(|&at| row[at].clone()).collect()).collect();
+    page.table(&nonempty.iter().map(|&at| header[at]).collect::<Vec<_>>(), &rows);
+    if let Some(about) = intervals_note(&metrics) {
         page.line("", &about);
     }
 }
 
-fn memory(material: &Material, page: &mut Page) {
-    let memory = material.memory();
+fn memory(report: &RunReport, page: &mut Page) {
+    let memory = report.memory();
     let mut rows = Vec::new();
     let mut row = |what: &str, peak: Option<u64>, end: Option<u64>| {
         if let Some(peak) = peak {
@@ -299,31 +305,31 @@ fn memory(material: &Material, page: &mut Page) {
         }
     };
     if memory.samples > 0 {
-        row(material.in_use(), Some(memory.heap_peak), Some(memory.heap_at_end));
+        row(report.heap_label(), Some(memory.heap_peak), Some(memory.heap_at_end));
     }
-    row("resident", memory.resident_peak, None);
+    row("RSS", memory.resident_peak, None);
     row("device in use", memory.device_in_use_peak, None);
     row("device reserved", memory.device_reserved_peak, None);
     page.table(&["memory", ">peak", ">at the end"], &rows);
-    let at_work = memory.gpu_utilisation_mean.map(|percent| format!("at work {percent:.0} % of the time"));
+    let at_work = memory.gpu_utilisation_mean.map(|percent| format!("{percent:.0} % utilisation"));
     let power = memory.gpu_power_mean.map(|watts| format!("{watts:.0} W"));
     let load: Vec<String> = at_work.into_iter().chain(power).collect();
     if !load.is_empty() {
         page.line("GPU", &format!("{} (means)", load.join(", ")));
     }
-    let (samples, spent) = material.samples();
+    let (samples, spent) = report.samples();
     if samples > 0 {
-        let whose = material.of_last_process();
+        let suffix = report.last_process_suffix();
         let share = memory
             .trace_share
-            .map_or(String::new(), |share| format!(", {} % of step time{whose}", number(100.0 * share)));
-        page.line("tracing", &format!("{samples} samples, {}{share}", seconds(spent)));
+            .map_or(String::new(), |share| format!(", {} % of training time{suffix}", number(100.0 * share)));
+        page.line("sampling", &format!("{samples} samples, {}{share}", seconds(spent)));
     }
 }
 
-/// The forecast beside what came of it.
-fn planned(material: &Material, page: &mut Page) {
-    let pairs = material.ending().map_or(&[][..], |summary| &summary.plan_and_actual);
+/// Table of forecast and measured memory.
+fn planned(report: &RunReport, page: &mut Page) {
+    let pairs = report.final_summary().map_or(&[][..], |summary| &summary.plan_and_actual);
     let rows: Vec<Vec<String>> = (pairs.iter())
         .filter(|pair| pair.planned.max(pair.actual) >= PLANNED_SHOWN_MIN)
         .map(|pair| {
@@ -332,31 +338,31 @@ fn planned(material: &Material, page: &mut Page) {
             vec![name, Bytes(pair.planned).to_string(), Bytes(pair.actual).to_string(), error]
         })
         .collect();
-    page.table(&["planned", ">forecast", ">came to", ">off by"], &rows);
-    if let Some(why) = material.not_forecast() {
+    page.table(&["component", ">forecast", ">actual", ">error"], &rows);
+    if let Some(why) = report.forecast_error_reason() {
         page.line("", why);
     }
 }
 
-fn buffers(material: &Material, page: &mut Page) {
+fn buffers(report: &RunReport, page: &mut Page) {
     let bytes = |size: Option<u64>| size.map_or("-".into(), |size| Bytes(size).to_string());
-    let all = material.buffers();
+    let all = report.buffers();
     let rows: Vec<Vec<String>> = (all.iter().take(BUFFERS_SHOWN))
         .map(|buffer| {
-            let share = buffer.share().map_or("-".into(), |share| format!("{:.0} %", 100.0 * share));
+            let share = buffer.fraction_of_cap().map_or("-".into(), |share| format!("{:.0} %", 100.0 * share));
             let policy = buffer.policy.map_or("-".into(), |policy| format!("{policy:?}").to_lowercase());
-            let cap = if buffer.leaks() { "none".into() } else { bytes(buffer.cap_bytes) };
+            let cap = if buffer.is_leak() { "none".into() } else { bytes(buffer.cap_bytes) };
             vec![printable::line(&buffer.name, 32), policy, cap, bytes(buffer.peak_bytes), share]
         })
         .collect();
-    page.table(&["buffer", "policy", ">cap", ">peak", ">share"], &rows);
+    page.table(&["buffer", "policy", ">cap", ">peak", ">of cap"], &rows);
     if all.len() > rows.len() {
-        page.line("", &format!("and {} smaller ones", all.len() - rows.len()));
+        page.line("", &format!("and {} smaller buffers", all.len() - rows.len()));
     }
 }
 
-fn phases(material: &Material, page: &mut Page) {
-    let all = material.phases();
+fn phases(report: &RunReport, page: &mut Page) {
+    let all = report.phases();
     let total: f64 = all.iter().map(|phase| phase.seconds).sum();
     let rows: Vec<Vec<String>> = (all.iter().take(PHASES_SHOWN))
         .map(|phase| {
@@ -365,5 +371,5 @@ fn phases(material: &Material, page: &mut Page) {
             vec![printable::line(&phase.name, 32), super::axes::duration(phase.seconds), share, longest]
         })
         .collect();
-    page.table(&["phase", ">time", ">share", ">longest"], &rows);
+    page.table(&["phase", ">time", ">of total", ">longest"], &rows);
 }

@@ -1,93 +1,106 @@
-//! memory.jsonl -> memory over time, in one pass.
+//! Memory over time, read from `memory.jsonl` in one pass.
 //!
-//! Caps: seven series of 48 KB, one of owners of 1.1 MB, [`PHASES_MAX`] names of phases, marks as `series` bounds them.
+//! Caps: seven series of 48 KB, one of owners of 1.1 MB, [`PHASES_MAX`] names of phases, marks as `series` bounds
+//! them.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::series::{Marks, Series};
+use super::series::{ThinnedSeries, TimeMarks};
 use crate::format::{MemoryLine, MemorySummary, Point};
 use crate::read;
 use crate::read::ReadError;
 use xrun_core::bounded::ledger::OWNERS_MAX;
 
-/// More phases than the loop's clock knows are left out.
+/// Maximum number of phases.
 const PHASES_MAX: usize = 64;
 
-/// What memory.jsonl says. The x of all series is seconds of work: the pauses between a stop and a resume are left out.
+/// Series and peaks of `memory.jsonl`. The x of all series is working time in seconds: pauses between a stop and a
+/// resume are left out.
 #[derive(Clone, Debug, Default)]
-pub struct Trace {
-    pub heap: Series,
-    pub resident: Series,
-    pub in_use: Series,
-    pub reserved: Series,
-    /// Of the process where the driver tells, else of the whole device.
-    pub driver: Series,
+pub struct MemoryTrace {
+    /// Heap in use, in bytes.
+    pub heap: ThinnedSeries,
+    /// RSS in bytes.
+    pub resident: ThinnedSeries,
+    /// Device memory of live tensors, in bytes.
+    pub in_use: ThinnedSeries,
+    /// Memory reserved by the device's pool, in bytes.
+    pub reserved: ThinnedSeries,
+    /// Memory of the process by the driver's count or, if unknown, of the whole device.
+    pub driver: ThinnedSeries,
+    /// `driver` is the memory of the whole device.
     pub driver_is_whole_device: bool,
-    /// Percent of the time in which the GPU runs kernels.
-    pub utilisation: Series,
-    /// Watts that the GPU takes.
-    pub power: Series,
+    /// GPU utilisation in percent.
+    pub utilisation: ThinnedSeries,
+    /// GPU power in watts.
+    pub power: ThinnedSeries,
     /// y is the sum over all owners; `rest` has the bytes of each, in the order of `owner_names`.
-    pub owners: Series<[u64; OWNERS_MAX]>,
+    pub owners: ThinnedSeries<[u64; OWNERS_MAX]>,
+    /// Names of the owners, at most `OWNERS_MAX`.
     pub owner_names: Vec<String>,
+    /// Peak of each owner in bytes, in the order of `owner_names`.
     pub owner_peaks: Vec<u64>,
-    /// Begin and end.
-    pub validations: Marks<(f64, f64)>,
-    /// When, and the bytes given back.
-    pub cleanups: Marks<(f64, u64)>,
+    /// Start and end.
+    pub validations: TimeMarks<(f64, f64)>,
+    /// Time and bytes released.
+    pub cleanups: TimeMarks<(f64, u64)>,
+    /// Bytes released by all cleanups.
     pub freed: u64,
-    pub resumes: Marks<f64>,
+    /// Times of the resumes.
+    pub resumes: TimeMarks<f64>,
     /// Seconds by phase.
     pub phases: BTreeMap<String, f64>,
+    /// Peaks over all samples.
     pub peaks: MemorySummary,
-    /// Seconds of work up to the last sample.
+    /// Working time up to the last sample, in seconds.
     pub seconds: f64,
+    /// Newest step.
     pub last_step: Option<u64>,
-    /// Lines that are damaged.
-    pub unreadable: u64,
-    /// Why the file, or the rest of it, does not read.
-    pub failure: Option<String>,
+    /// Number of damaged lines.
+    pub damaged_lines: u64,
+    /// Reason why the file, or the rest of it, cannot be read.
+    pub read_error: Option<String>,
     segment: u32,
-    segment_began: f64,
-    validation_began: Option<f64>,
+    segment_start: f64,
+    validation_start: Option<f64>,
 }
 
-/// Reads the file; one that is missing gives an empty trace.
-pub fn read(run: &Path) -> Trace {
-    let mut trace = Trace::default();
+/// Reads the trace; a missing file gives an empty one.
+pub fn read(run: &Path) -> MemoryTrace {
+    let mut trace = MemoryTrace::default();
     let lines = match read::memory(run) {
         Ok(lines) => lines,
         Err(error) => {
-            trace.failure = (!error.is_missing()).then(|| error.to_string());
+            trace.read_error = (!error.is_missing()).then(|| error.to_string());
             return trace;
         }
     };
     for line in lines {
         match line {
             Ok(line) => trace.add(line),
-            Err(ReadError::Content { .. }) => trace.unreadable += 1,
-            Err(error) => trace.failure = Some(error.to_string()),
+            Err(ReadError::Content { .. }) => trace.damaged_lines += 1,
+            Err(error) => trace.read_error = Some(error.to_string()),
         }
     }
     trace
 }
 
-impl Trace {
+impl MemoryTrace {
     fn add(&mut self, line: MemoryLine) {
         if self.peaks.samples == 0 {
             self.segment = line.segment;
         } else if line.segment != self.segment {
             self.segment = line.segment;
-            self.segment_began = self.seconds;
-            self.validation_began = None;
+            self.segment_start = self.seconds;
+            self.validation_start = None;
             self.resumes.add(self.seconds);
         }
-        let x = self.segment_began + line.time_us as f64 / 1e6;
+        let x = self.segment_start + line.time_us as f64 / 1e6;
         self.seconds = self.seconds.max(x);
         self.last_step = self.last_step.max(Some(line.step));
         self.heap.add(x, line.host.heap as f64, ());
-        let add = |series: &mut Series, bytes: Option<u64>| {
+        let add = |series: &mut ThinnedSeries, bytes: Option<u64>| {
             if let Some(bytes) = bytes {
                 series.add(x, bytes as f64, ());
             }
@@ -105,9 +118,9 @@ impl Trace {
         }
         self.driver_is_whole_device |= line.driver.is_some_and(|driver| driver.process.is_none());
         match line.point {
-            Point::BeforeValidation => self.validation_began = Some(x),
+            Point::BeforeValidation => self.validation_start = Some(x),
             Point::AfterValidation => {
-                if let Some(began) = self.validation_began.take() {
+                if let Some(began) = self.validation_start.take() {
                     self.validations.add((began, x));
                 }
             }
@@ -125,7 +138,7 @@ impl Trace {
                 self.phases.insert(name.clone(), spent as f64 / 1e6);
             }
         }
-        self.keep_peaks(&line);
+        self.update_peaks(&line);
     }
 
     fn add_owners(&mut self, x: f64, owners: &BTreeMap<String, u64>) {
@@ -151,7 +164,7 @@ impl Trace {
         self.owners.add(x, sum as f64, bytes);
     }
 
-    fn keep_peaks(&mut self, line: &MemoryLine) {
+    fn update_peaks(&mut self, line: &MemoryLine) {
         let peaks = &mut self.peaks;
         peaks.samples += 1;
         peaks.heap_peak = peaks.heap_peak.max(line.host.heap_peak).max(line.host.heap);

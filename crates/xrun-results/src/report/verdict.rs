@@ -1,4 +1,4 @@
-//! A verdict as text.
+//! Verdicts as text.
 
 use serde::Serialize;
 
@@ -10,42 +10,48 @@ use xrun_core::printable;
 use xrun_core::units;
 use xrun_core::units::seconds;
 
-/// A column of a trace that was not judged.
+/// A column of a table that was not judged.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NotJudged {
+    /// Name of the column.
     pub name: String,
+    /// Reason why it was not judged.
     pub why: &'static str,
-    /// Its first, its last and its largest number.
+    /// First, last and largest number.
     pub numbers: [f64; 3],
 }
 
-/// The sentence, then a table of the series that moved: what grows most first. Fits a terminal of `width` characters.
+/// Verdict and a table of the series that moved, the most severe first, for a terminal of `width` characters.
 pub fn text(verdict: &Verdict, not_judged: &[NotJudged], width: Option<usize>) -> String {
-    let (moved, still): (Vec<&SeriesVerdict>, Vec<&SeriesVerdict>) = verdict.series.iter().partition(|one| moved(one));
-    // A trace in which nothing moves has a table, too.
-    let (mut series, still) = if moved.is_empty() { (still, Vec::new()) } else { (moved, still) };
+    let (listed, hidden): (Vec<&SeriesVerdict>, Vec<&SeriesVerdict>) =
+        verdict.series.iter().partition(|one| is_listed(one));
+    // Without a moving series, all are listed.
+    let (mut series, hidden) = if listed.is_empty() { (hidden, Vec::new()) } else { (listed, hidden) };
     series.sort_by(|a, b| {
-        let by_whose = || one_process(a).cmp(&one_process(b)).reverse();
+        let by_process = || is_own_process(a).cmp(&is_own_process(b)).reverse();
         let by_growth = || b.findings.growth.total_cmp(&a.findings.growth);
-        by_whose()
+        by_process()
             .then(b.findings.verdict.cmp(&a.findings.verdict))
             .then_with(by_growth)
             .then_with(|| a.name.cmp(&b.name))
     });
     let per = verdict.axis.rate_unit(verdict.window);
     let rows: Vec<Vec<String>> =
-        series.into_iter().map(|one| row(one, per)).chain(not_judged.iter().map(unjudged)).collect();
+        series.into_iter().map(|one| row(one, per)).chain(not_judged.iter().map(unjudged_row)).collect();
     let rate = format!(">{}", per.text);
     let header = ["series", "verdict", ">first", ">last", ">peak", &rate, ">interval", ">windows"];
     let length = |places: u64| verdict.axis.length(places as f64);
-    let windows =
-        format!("floors of windows of {}, after a warm-up of {}", length(verdict.window), length(verdict.warm_up));
-    let left_out = match still.len() {
+    let windows = format!(
+        "judged by the minimum of every {}, after a warm-up of {}",
+        length(verdict.window),
+        length(verdict.warm_up)
+    );
+    let left_out = match hidden.len() {
         0 => String::new(),
         count => {
-            let names = if count == 1 { still[0].name.clone() } else { format!("{count} series (--json has them)") };
-            let said = format!("left out, at rest below {} or without a move: {names}", bytes(SMALL));
-            format!("\n{}\n", fold(&said, width, 2))
+            let names = if count == 1 { hidden[0].name.clone() } else { format!("{count} series; --json has them") };
+            let note = format!("not shown (below {} or constant): {names}", bytes(LISTED_BYTES_MIN));
+            format!("\n{}\n", fold(&note, width, 2))
         }
     };
     printable::lines(&format!(
@@ -56,26 +62,27 @@ pub fn text(verdict: &Verdict, not_judged: &[NotJudged], width: Option<usize>) -
     ))
 }
 
-/// Whether a series is of this process alone. The container holds others, too, and what they do is no verdict on the run.
-fn one_process(one: &SeriesVerdict) -> bool {
+/// Returns `true` for a series of this process alone. The container includes other processes, so its series does not
+/// decide the verdict.
+fn is_own_process(one: &SeriesVerdict) -> bool {
     one.name != CONTAINER
 }
 
-/// The series of the memory of the whole container.
+/// Name of the series of the whole container's memory.
 const CONTAINER: &str = "container";
 
-/// What a series is called in a table of verdicts.
-pub fn called(one: &SeriesVerdict) -> &str {
-    if one_process(one) { &one.name } else { "container, with all its processes" }
+/// Label of a series in a table of verdicts.
+pub fn series_label(one: &SeriesVerdict) -> &str {
+    if is_own_process(one) { &one.name } else { "container (all processes)" }
 }
 
-/// A buffer that stays below it is no news, in bytes.
-const SMALL: f64 = 65_536.0;
+/// Peak in bytes below which a series is not listed.
+const LISTED_BYTES_MIN: f64 = 65_536.0;
 
-/// Whether a series is worth a row: it moved and is not small, or is worse than at rest.
-fn moved(one: &SeriesVerdict) -> bool {
+/// Returns `true` if a series is listed: it moved and is not small, or its verdict is worse than `stepped`.
+fn is_listed(one: &SeriesVerdict) -> bool {
     let moves = one.first < one.peak || one.last < one.peak;
-    let small = one.unit == "bytes" && one.peak < SMALL;
+    let small = one.unit == "bytes" && one.peak < LISTED_BYTES_MIN;
     (moves && !small) || one.findings.verdict > Judgement::Stepped
 }
 
@@ -91,51 +98,58 @@ fn row(one: &SeriesVerdict, per: RateUnit) -> Vec<String> {
         "bytes" => units::interval(low, high),
         _ => format!("{} to {}", number(low), number(high)),
     };
-    let ends = rate(findings.slope_low).zip(rate(findings.slope_high));
+    let interval_ends = rate(findings.slope_low).zip(rate(findings.slope_high));
     vec![
-        called(one).to_owned(),
+        series_label(one).to_owned(),
         findings.verdict.words().to_owned(),
         amount(one.first),
         amount(one.last),
         amount(one.peak),
         rate(findings.slope).map_or_else(|| "-".into(), amount),
-        ends.map_or_else(|| "-".into(), interval),
+        interval_ends.map_or_else(|| "-".into(), interval),
         findings.floors.to_string(),
     ]
 }
 
-fn unjudged(one: &NotJudged) -> Vec<String> {
+fn unjudged_row(one: &NotJudged) -> Vec<String> {
     let none = || "-".to_owned();
     let [first, last, peak] = one.numbers.map(|number| number.to_string());
     vec![one.name.clone(), format!("not judged: {}", one.why), first, last, peak, none(), none(), none()]
 }
 
-/// A row of `xrun leaks`.
+/// Result of one leak of `xrun leaks`: the leaking run and its control run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Pair {
+    /// Name of the leak.
     pub name: String,
+    /// Verdict on the leaking run.
     pub leaky: Judgement,
+    /// Verdict on the control run.
     pub bounded: Judgement,
+    /// Name of the judged series.
     pub series: String,
-    /// Bytes a step, of the leaky run; in all, where its growth ends by itself.
+    /// Expected slope of the leaking run in bytes per step; total bytes if `ends`.
     pub slope_expected: f64,
+    /// Slope measured in the leaking run, in the unit of `slope_expected`.
     pub slope_measured: Option<f64>,
-    /// Whether its growth ends by itself, and both figures are bytes in all.
+    /// The growth of this leak ends; both slopes are total bytes.
     pub ends: bool,
+    /// Owner that the verdict should name.
     pub owner_expected: String,
+    /// Owner that the verdict names.
     pub owner_named: Option<String>,
-    /// The step at which the leaky run was first suspected.
+    /// Step at which the leaking run was first suspected.
     pub suspected_at: Option<u64>,
-    /// Of both runs; next to nothing where a twin had been run for another pair.
+    /// Duration of both runs in seconds; near 0 for the second use of a control run.
     pub seconds: f64,
-    /// What is wrong; empty when all is as expected.
+    /// Deviations from the expectation; empty if there are none.
     pub wrong: Vec<String>,
-    /// Why it was not run on this device; then all else says nothing.
+    /// Reason why the leak was not run on this device; all other fields are meaningless then.
     pub left_out: Option<&'static str>,
 }
 
 impl Pair {
-    /// One that gave no answer.
+    /// A pair whose runs gave no verdict.
     pub fn failed(name: &str, why: String) -> Self {
         Self {
             name: name.to_owned(),
@@ -154,21 +168,21 @@ impl Pair {
         }
     }
 
-    /// One that this device has nothing to show of.
+    /// A pair that cannot be run on this device.
     pub fn left_out(name: &str, why: &'static str) -> Self {
         Self { wrong: Vec::new(), left_out: Some(why), ..Self::failed(name, String::new()) }
     }
 }
 
-/// The table of `xrun leaks`, and those that were left out.
+/// Table of the results of `xrun leaks`, and the leaks left out.
 pub fn pairs(all: &[Pair], width: Option<usize>) -> String {
     let header =
-        ["leak", "verdict", ">expected", ">measured", "named", ">suspected at", "bounded twin", ">took", "result"];
+        ["leak", "verdict", ">expected", ">measured", "owner", ">suspected at", "control run", ">time", "result"];
     let (left_out, run): (Vec<&Pair>, Vec<&Pair>) = all.iter().partition(|pair| pair.left_out.is_some());
     let rows: Vec<Vec<String>> = run
         .into_iter()
         .map(|pair| {
-            let per = if pair.ends { " in all" } else { "/step" };
+            let per = if pair.ends { " in total" } else { "/step" };
             vec![
                 pair.name.clone(),
                 pair.leaky.words().to_owned(),
@@ -182,7 +196,7 @@ pub fn pairs(all: &[Pair], width: Option<usize>) -> String {
             ]
         })
         .collect();
-    let left_out = left_out.iter().filter_map(|pair| Some(format!("left out: {} {}\n", pair.name, pair.left_out?)));
+    let left_out = left_out.iter().filter_map(|pair| Some(format!("skipped: {} {}\n", pair.name, pair.left_out?)));
     let table = if rows.is_empty() { String::new() } else { table(&header, &rows, width) };
     let lines: Vec<String> = std::iter::once(table).filter(|table| !table.is_empty()).chain(left_out).collect();
     printable::lines(&lines.join("\n"))

@@ -1,15 +1,16 @@
-//! How do tables and sentences fit a terminal? `None` as width: it is none, and nothing is left out or folded.
+//! Fitting tables and text to the width of a terminal. Width `None` means no terminal: nothing is left out or
+//! wrapped.
 
 use unicode_width::UnicodeWidthStr;
 
 use super::listing::columns;
 
-/// A table as [`columns`] writes it. Where it is wider than `width` characters, columns go, in the order in which
-/// `first_to_go` names them, until it fits or all of those are gone.
-pub fn columns_within(header: &[&str], rows: &[Vec<String>], width: Option<usize>, first_to_go: &[&str]) -> String {
+/// Table as [`columns`] formats it. If it is wider than `width` characters, the columns of `optional` are removed in that
+/// order until it fits.
+pub fn columns_within(header: &[&str], rows: &[Vec<String>], width: Option<usize>, optional: &[&str]) -> String {
     let (mut header, mut rows) = (header.to_vec(), rows.to_vec());
     let mut text = columns(&header, &rows);
-    for name in first_to_go {
+    for name in optional {
         if width.is_none_or(|width| fits(&text, width)) {
             break;
         }
@@ -21,19 +22,19 @@ pub fn columns_within(header: &[&str], rows: &[Vec<String>], width: Option<usize
     text
 }
 
-/// A table as [`columns`] writes it, with all of its columns. Where it is wider than `width` characters, the texts of its
-/// last column are folded; where that is not enough, it becomes several tables below one another, each with the first column.
+/// Table as [`columns`] formats it, with all columns. If it is wider than `width` characters, the texts of its last column
+/// are wrapped; if that is not enough, it is split into several tables, each with the first column.
 pub fn table(header: &[&str], rows: &[Vec<String>], width: Option<usize>) -> String {
     let whole = columns(header, rows);
     let Some(width) = width.filter(|width| !fits(&whole, *width)) else { return whole };
-    let lengths: Vec<usize> = (0..header.len()).map(|at| length(header, rows, at)).collect();
+    let lengths: Vec<usize> = (0..header.len()).map(|at| column_width(header, rows, at)).collect();
     let last = header.len() - 1;
     let is_text = |at: usize| at > 0 && !header[at].starts_with('>');
-    let needs = |at: usize| if at == last && is_text(at) { lengths[at].min(FOLDED_MIN) } else { lengths[at] };
+    let min_width = |at: usize| if at == last && is_text(at) { lengths[at].min(WRAPPED_MIN) } else { lengths[at] };
     let mut blocks: Vec<Vec<usize>> = Vec::new();
     let mut used = usize::MAX;
     for at in 1..header.len() {
-        let with = used.saturating_add(GAP + needs(at));
+        let with = used.saturating_add(GAP + min_width(at));
         match blocks.last_mut().filter(|_| with <= width) {
             Some(block) => {
                 block.push(at);
@@ -41,39 +42,39 @@ pub fn table(header: &[&str], rows: &[Vec<String>], width: Option<usize>) -> Str
             }
             None => {
                 blocks.push(vec![0, at]);
-                used = lengths[0] + GAP + needs(at);
+                used = lengths[0] + GAP + min_width(at);
             }
         }
     }
-    let one = |block: &Vec<usize>| {
+    let text = |block: &Vec<usize>| {
         let header: Vec<&str> = block.iter().map(|&at| header[at]).collect();
         let rows: Vec<Vec<String>> = rows.iter().map(|row| block.iter().map(|&at| row[at].clone()).collect()).collect();
         let end = block[block.len() - 1];
         let before: usize = block[..block.len() - 1].iter().map(|&at| lengths[at] + GAP).sum();
         match is_text(end) && before + lengths[end] > width {
-            true => columns(&header, &folded(&rows, width.saturating_sub(before).max(FOLDED_MIN))),
+            true => columns(&header, &wrap_last_cell(&rows, width.saturating_sub(before).max(WRAPPED_MIN))),
             false => columns(&header, &rows),
         }
     };
-    blocks.iter().map(one).collect::<Vec<_>>().join("\n")
+    blocks.iter().map(text).collect::<Vec<_>>().join("\n")
 }
 
-/// Between two columns.
+/// Width of the gap between columns.
 const GAP: usize = 2;
-/// A text is not folded to less.
-const FOLDED_MIN: usize = 20;
+/// Minimum width to which a text is wrapped.
+const WRAPPED_MIN: usize = 20;
 
 fn fits(text: &str, width: usize) -> bool {
     text.lines().all(|line| line.width() <= width)
 }
 
-fn length(header: &[&str], rows: &[Vec<String>], at: usize) -> usize {
+fn column_width(header: &[&str], rows: &[Vec<String>], at: usize) -> usize {
     let title = header[at].trim_start_matches('>').width();
     rows.iter().map(|row| row[at].width()).max().unwrap_or(0).max(title)
 }
 
-/// Each row with its last cell in `room` characters, and as many rows below it as that takes.
-fn folded(rows: &[Vec<String>], room: usize) -> Vec<Vec<String>> {
+/// Wraps the last cell of each row to `room` characters, adding rows as needed.
+fn wrap_last_cell(rows: &[Vec<String>], room: usize) -> Vec<Vec<String>> {
     let mut all = Vec::with_capacity(rows.len());
     for row in rows {
         let Some((text, others)) = row.split_last() else { continue };
@@ -88,15 +89,15 @@ fn folded(rows: &[Vec<String>], room: usize) -> Vec<Vec<String>> {
     all
 }
 
-/// Breaks a line at spaces so that each part has at most `width` characters; the parts behind the first are indented. A
-/// word that is longer stays whole: a path can be copied.
+/// Wraps a line at spaces to at most `width` characters; all parts but the first are indented. A longer word stays
+/// whole, so that a path can be copied.
 pub fn fold(line: &str, width: Option<usize>, indent: usize) -> String {
     let Some(width) = width.filter(|width| line.width() > *width) else { return line.to_owned() };
     let mut folded = String::new();
     let mut used = 0;
     for (number, word) in line.split(' ').enumerate() {
         let length = word.width();
-        // Several spaces in a row are the gap behind a label.
+        // Several spaces in a row are the gap after a label.
         if used > indent && !word.is_empty() && used + 1 + length > width {
             folded.truncate(folded.trim_end().len());
             folded.push('\n');
@@ -122,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_important_columns_go_first_and_only_as_far_as_needed() {
+    fn the_least_important_columns_are_removed_first() {
         assert_eq!(
             table(None),
             "run         experiment  best        memory\n2026-11-20  stage2      map50 0.43   90 MB\n"
@@ -134,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_that_is_too_wide_keeps_all_of_its_columns() {
+    fn a_wide_table_is_wrapped_or_split_with_all_columns() {
         let header = ["buffer", ">items", ">bytes", "because"];
         let row = |cells: [&str; 4]| cells.map(str::to_owned).to_vec();
         let rows =
@@ -155,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn long_lines_fold_below_their_value_and_words_stay_whole() {
+    fn long_lines_wrap_with_indent_and_words_stay_whole() {
         let line = "outcome       finished: all 490 steps are done";
         assert_eq!(fold(line, None, 14), line);
         assert_eq!(fold(line, Some(80), 14), line);

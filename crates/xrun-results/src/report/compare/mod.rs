@@ -1,6 +1,6 @@
-//! Several runs -> what differs, as text, as a record, and as a page with their curves over one another.
+//! Comparison of several runs: as text, as a record, and as a page with overlaid curves.
 //!
-//! Runs are read one after another. Caps: [`RUNS_MAX`] runs, and of each the curves of [`RunCurves`].
+//! Runs are read one after another. Caps: [`RUNS_MAX`] runs, and for each the curves of [`RunCurves`].
 
 mod page;
 mod text;
@@ -15,10 +15,10 @@ use serde_json::Value;
 
 use super::ReportError;
 use super::curves::{KINDS_MAX, METRICS_MAX};
-use super::material::{self, Material};
-use super::series::Series;
+use super::run_report::{self, RunReport};
+use super::series::ThinnedSeries;
 use crate::axis::Axis;
-use crate::comparison::{ComparedMetric, ComparedRun, Comparison, Difference, Growth};
+use crate::comparison::{ComparedMetric, ComparedRun, Comparison, KeyDifference, SeriesGrowth};
 use crate::format::{Manifest, VERSION};
 use crate::resolved;
 use crate::verdict::SeriesVerdict;
@@ -26,37 +26,37 @@ use crate::verdict::SeriesVerdict;
 pub use page::html;
 pub use text::text;
 
-/// More curves in one figure cannot be told apart: seven colours with dashes of their own, each thin and thick.
+/// Maximum number of runs: seven colours, each with its dashes, in two line widths.
 pub const RUNS_MAX: usize = 14;
 
-/// The series of a verdict that are memory as a whole.
+/// Series of a verdict that measure all memory of one kind.
 const SERIES: &[&str] = &["heap", "resident", "device_in_use", "device_reserved"];
 
-/// Runs side by side, and their curves.
+/// Compared runs and their curves.
 #[derive(Clone, Debug)]
-pub struct Compared {
-    /// What `xrun compare --json` prints.
+pub struct RunComparison {
+    /// Document that `xrun compare --json` prints.
     pub record: Comparison,
-    /// Names of metrics in the order of the runs' reports.
+    /// Names of metrics, in the order of the runs' reports.
     metrics: Vec<String>,
     curves: Vec<RunCurves>,
 }
 
-/// The curves of one run: at most [`KINDS_MAX`] losses, [`METRICS_MAX`] metrics and four of memory, 48 KB each.
+/// Curves of one run: at most [`KINDS_MAX`] losses, [`METRICS_MAX`] metrics and four of memory, 48 KB each.
 #[derive(Clone, Debug, Default)]
 struct RunCurves {
-    /// Smoothed, by kind of step.
-    losses: Vec<(String, Series)>,
-    metrics: Vec<(String, Series)>,
-    heap: Series,
-    resident: Series,
-    in_use: Series,
-    reserved: Series,
+    /// Moving average of the loss, by kind of step.
+    losses: Vec<(String, ThinnedSeries)>,
+    metrics: Vec<(String, ThinnedSeries)>,
+    heap: ThinnedSeries,
+    resident: ThinnedSeries,
+    in_use: ThinnedSeries,
+    reserved: ThinnedSeries,
 }
 
 impl RunCurves {
-    fn of(material: &Material) -> Self {
-        let (curves, trace) = (&material.curves, &material.trace);
+    fn from_report(report: &RunReport) -> Self {
+        let (curves, trace) = (&report.curves, &report.trace);
         Self {
             losses: curves.losses.iter().take(KINDS_MAX).map(|loss| (loss.kind.clone(), loss.smooth.clone())).collect(),
             metrics: curves.metrics.iter().take(METRICS_MAX).cloned().collect(),
@@ -69,24 +69,24 @@ impl RunCurves {
 }
 
 /// Reads the runs, in the order given.
-pub fn gather(runs: &[PathBuf]) -> Result<Compared, ReportError> {
+pub fn gather(runs: &[PathBuf]) -> Result<RunComparison, ReportError> {
     let mut curves = Vec::with_capacity(runs.len());
     let mut compared = Vec::with_capacity(runs.len());
     let mut experiments = Vec::with_capacity(runs.len());
     let mut surroundings = Vec::with_capacity(runs.len());
     let mut metrics: Vec<String> = Vec::new();
     for run in runs {
-        let material = material::gather(run)?;
-        for metric in material.metrics() {
+        let report = run_report::gather(run)?;
+        for metric in report.metrics() {
             if !metrics.contains(&metric.name) {
                 metrics.push(metric.name);
             }
         }
-        curves.push(RunCurves::of(&material));
-        compared.push(one(&material));
-        // Of a run whose experiment does not read, nothing is known to differ from nothing.
+        curves.push(RunCurves::from_report(&report));
+        compared.push(compared_run(&report));
+        // A run without a readable experiment takes part with no values.
         experiments.push(resolved::values(run).unwrap_or_default());
-        surroundings.push(material.manifest.as_ref().map(around).unwrap_or_default());
+        surroundings.push(report.manifest.as_ref().map(environment).unwrap_or_default());
     }
     let record = Comparison {
         version: VERSION,
@@ -94,29 +94,29 @@ pub fn gather(runs: &[PathBuf]) -> Result<Compared, ReportError> {
         differences: differences(&experiments),
         surroundings: differences(&surroundings),
     };
-    Ok(Compared { record, metrics, curves })
+    Ok(RunComparison { record, metrics, curves })
 }
 
-fn one(material: &Material) -> ComparedRun {
-    let ending = material.ending();
-    let verdict = material.verdict.as_ref();
+fn compared_run(report: &RunReport) -> ComparedRun {
+    let ending = report.final_summary();
+    let verdict = report.verdict.as_ref();
     ComparedRun {
-        experiment: material.experiment.clone(),
-        run: material.id.clone(),
-        path: material.run.display().to_string(),
-        state: material.state.words().to_owned(),
-        message: material.message(),
-        started: material.manifest.as_ref().map(|manifest| manifest.started.clone()),
-        fingerprint: material.manifest.as_ref().map(|manifest| manifest.fingerprint.clone()),
-        steps: material.steps(),
-        steps_planned: material.steps_planned(),
-        seconds: material.seconds(),
+        experiment: report.experiment.clone(),
+        run: report.id.clone(),
+        path: report.run.display().to_string(),
+        state: report.state.words().to_owned(),
+        message: report.message(),
+        started: report.manifest.as_ref().map(|manifest| manifest.started.clone()),
+        fingerprint: report.manifest.as_ref().map(|manifest| manifest.fingerprint.clone()),
+        steps: report.steps(),
+        steps_planned: report.steps_planned(),
+        seconds: report.seconds(),
         steps_per_second: ending.and_then(|summary| summary.steps_per_second),
         items_per_second: ending.and_then(|summary| summary.items_per_second),
-        losses: material.losses(),
-        metrics: metrics(material),
+        losses: report.losses(),
+        metrics: metrics(report),
         best: ending.and_then(|summary| summary.best.clone()),
-        memory: material.memory().clone(),
+        memory: report.memory().clone(),
         verdict: verdict.map(|verdict| verdict.verdict),
         growing_owner: verdict.and_then(|verdict| verdict.owner.clone()),
         growth: verdict.map_or(Vec::new(), |verdict| {
@@ -127,13 +127,13 @@ fn one(material: &Material) -> ComparedRun {
                 .map(|one| growth(one, verdict.axis))
                 .collect()
         }),
-        damage: material.damage.clone(),
+        damage: report.damage.clone(),
     }
 }
 
-fn growth(one: &SeriesVerdict, axis: Axis) -> Growth {
+fn growth(one: &SeriesVerdict, axis: Axis) -> SeriesGrowth {
     let findings = &one.findings;
-    Growth {
+    SeriesGrowth {
         series: one.name.clone(),
         verdict: findings.verdict,
         growth: findings.growth,
@@ -144,16 +144,16 @@ fn growth(one: &SeriesVerdict, axis: Axis) -> Growth {
     }
 }
 
-fn metrics(material: &Material) -> BTreeMap<String, ComparedMetric> {
+fn metrics(report: &RunReport) -> BTreeMap<String, ComparedMetric> {
     let range = |name: &str| {
-        let series = material.curves.metrics.iter().find(|(known, _)| known == name);
-        // The thinned points keep the lowest and the highest.
+        let series = report.curves.metrics.iter().find(|(known, _)| known == name);
+        // Thinning keeps the lowest and the highest point.
         let trained = series.into_iter().flat_map(|(_, series)| series.points()).filter(|point| point.x > 0.0);
         trained.fold((None::<f64>, None::<f64>), |(low, high), point| {
             (Some(low.map_or(point.y, |low| low.min(point.y))), Some(high.map_or(point.y, |high| high.max(point.y))))
         })
     };
-    (material.metrics().into_iter())
+    (report.metrics().into_iter())
         .map(|metric| {
             let (lowest, highest) = range(&metric.name);
             let (better, best) = (metric.better, metric.best.map(|(value, _)| value));
@@ -162,8 +162,8 @@ fn metrics(material: &Material) -> BTreeMap<String, ComparedMetric> {
         .collect()
 }
 
-/// Code, data, machine and device by name.
-fn around(manifest: &Manifest) -> BTreeMap<String, Value> {
+/// Code, data, machine and device, by name.
+fn environment(manifest: &Manifest) -> BTreeMap<String, Value> {
     let mut all = BTreeMap::new();
     let mut add = |name: &str, value: Option<String>| {
         if let Some(value) = value {
@@ -188,12 +188,12 @@ fn around(manifest: &Manifest) -> BTreeMap<String, Value> {
     all
 }
 
-/// What is not the same in all.
-fn differences(all: &[BTreeMap<String, Value>]) -> Vec<Difference> {
+/// Keys whose values are not equal in all maps.
+fn differences(all: &[BTreeMap<String, Value>]) -> Vec<KeyDifference> {
     let keys: BTreeSet<&String> = all.iter().flat_map(BTreeMap::keys).collect();
     let values = |key: &String| all.iter().map(|one| one.get(key).cloned()).collect::<Vec<_>>();
     keys.into_iter()
-        .map(|key| Difference { key: key.clone(), values: values(key) })
+        .map(|key| KeyDifference { key: key.clone(), values: values(key) })
         .filter(|difference| difference.values.windows(2).any(|pair| pair[0] != pair[1]))
         .collect()
 }

@@ -1,37 +1,37 @@
-//! A comparison as a page: the table, and the curves of all runs over one another.
+//! Comparison as an HTML page: tables, and overlaid curves of all runs.
 //!
-//! One file without scripts, and without anything from a network, as the page of a run.
+//! Like the page of a run, one file without scripts that loads nothing from a network.
 
 use maud::{Markup, html};
 
 use super::text::{name, sections};
-use super::{Compared, RUNS_MAX, RunCurves};
+use super::{RUNS_MAX, RunComparison, RunCurves};
 use crate::comparison::ComparedRun;
 use crate::report::axes::{Unit, time_of_day};
 use crate::report::page::document::document;
 use crate::report::plots::{COLOURS, Curve, Plot, Shape};
-use crate::report::series::Series;
+use crate::report::series::ThinnedSeries;
 use xrun_core::printable;
 
-/// More figures than this are left to the record.
+/// Maximum number of figures.
 const FIGURES_MAX: usize = 24;
 const _: () = assert!(RUNS_MAX <= 2 * COLOURS, "each run has a line of its own");
 
-/// The page's text.
-pub fn html(compared: &Compared) -> String {
+/// HTML text of the page.
+pub fn html(compared: &RunComparison) -> String {
     let runs = &compared.record.runs;
     let title = format!("{} runs compared", runs.len());
     let content = html! {
         header { div.title { h1 { (title) } } }
         (legend(runs))
-        // What they came to is looked at before what they were made of.
+        // Results come before the settings that led to them.
         (figures(compared))
         (tables(compared))
     };
     document(&title, &thick_lines(), &content, "the files of the runs' directories")
 }
 
-/// The eighth run has the colour and the dashes of the first one again, and a thick line.
+/// From the eighth run on, colours and dashes repeat with a thicker line.
 fn thick_lines() -> String {
     let style = |at: usize| {
         let again = at + COLOURS;
@@ -60,7 +60,7 @@ fn legend(runs: &[ComparedRun]) -> Markup {
     }
 }
 
-fn tables(compared: &Compared) -> Markup {
+fn tables(compared: &RunComparison) -> Markup {
     html! {
         @for section in sections(compared) {
             h2 { (title(section.title)) }
@@ -77,53 +77,53 @@ fn tables(compared: &Compared) -> Markup {
 
 fn title(section: &str) -> String {
     match section {
-        "experiment" => "What differs in the experiments".into(),
-        "code, data, machine" => "What differs around them".into(),
+        "experiment" => "Differences in the experiments".into(),
+        "code, data, machine" => "Differences in code, data and machine".into(),
         other => other[..1].to_uppercase() + &other[1..],
     }
 }
 
-fn figures(compared: &Compared) -> Markup {
+fn figures(compared: &RunComparison) -> Markup {
     let all = &compared.curves;
     let mut plots: Vec<Plot> = Vec::new();
     for kind in names(all, |run| &run.losses) {
         let caption = "Exponential moving average, as in the report of each run.";
-        let plot = over_one_another(all, Shape::Line, |run| named(&run.losses, &kind));
+        let plot = overlaid(all, Shape::Line, |run| find_series(&run.losses, &kind));
         let plot = figure(&format!("Training loss, {kind} steps"), caption, Unit::Number, plot, "step");
         plots.extend(plot.map(Plot::logarithmic_if_far_apart));
     }
     for metric in &compared.metrics {
         let caption = "Held-out data; step 0 is the untrained model.";
-        let plot = over_one_another(all, Shape::Points, |run| named(&run.metrics, metric));
+        let plot = overlaid(all, Shape::Points, |run| find_series(&run.metrics, metric));
         plots.extend(figure(metric, caption, Unit::Number, plot, "step"));
     }
-    let memory: [(&str, Pick); 4] = [
+    let memory: [(&str, SelectSeries); 4] = [
         ("Heap", |run| &run.heap),
-        ("Resident memory", |run| &run.resident),
+        ("RSS", |run| &run.resident),
         ("Device in use", |run| &run.in_use),
         ("Device reserved", |run| &run.reserved),
     ];
-    for (name, of) in memory {
-        let plot = over_one_another(all, Shape::Line, |run| Some(of(run)));
-        plots.extend(figure(name, "Sampled at rest.", Unit::Bytes, plot, "training time"));
+    for (name, select) in memory {
+        let plot = overlaid(all, Shape::Line, |run| Some(select(run)));
+        plots.extend(figure(name, "Sampled between steps.", Unit::Bytes, plot, "training time"));
     }
     let left_out = plots.len().saturating_sub(FIGURES_MAX);
     html! {
         @if !plots.is_empty() {
             h2 { "Curves" }
             div.plots { @for plot in plots.iter().take(FIGURES_MAX) { (plot.figure()) } }
-            @if left_out > 0 { p.note { "And " (left_out) " figures more." } }
+            @if left_out > 0 { p.note { (left_out) " more figures are not shown." } }
         }
     }
 }
 
-/// One of a run's curves.
-type Pick = fn(&RunCurves) -> &Series;
+/// Selects a curve of a run.
+type SelectSeries = fn(&RunCurves) -> &ThinnedSeries;
 
-/// The names that any of the runs has, in the order in which they come.
-fn names(all: &[RunCurves], of: fn(&RunCurves) -> &Vec<(String, Series)>) -> Vec<String> {
+/// Names that any of the runs has, in order of their first occurrence.
+fn names(all: &[RunCurves], select: fn(&RunCurves) -> &Vec<(String, ThinnedSeries)>) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
-    for (name, _) in all.iter().flat_map(of) {
+    for (name, _) in all.iter().flat_map(select) {
         if !names.contains(name) {
             names.push(name.clone());
         }
@@ -131,17 +131,17 @@ fn names(all: &[RunCurves], of: fn(&RunCurves) -> &Vec<(String, Series)>) -> Vec
     names
 }
 
-fn named<'a>(series: &'a [(String, Series)], name: &str) -> Option<&'a Series> {
+fn find_series<'a>(series: &'a [(String, ThinnedSeries)], name: &str) -> Option<&'a ThinnedSeries> {
     series.iter().find(|(known, _)| known == name).map(|(_, series)| series)
 }
 
-fn over_one_another<'a>(
+fn overlaid<'a>(
     all: &'a [RunCurves],
     shape: Shape,
-    of: impl Fn(&'a RunCurves) -> Option<&'a Series>,
+    select: impl Fn(&'a RunCurves) -> Option<&'a ThinnedSeries>,
 ) -> Vec<Curve> {
     let curve = |(at, run): (usize, &'a RunCurves)| {
-        Curve::of(&format!("run {}", at + 1), of(run)?, (at + 1) as u8, shape.clone())
+        Curve::of(&format!("run {}", at + 1), select(run)?, (at + 1) as u8, shape.clone())
     };
     all.iter().enumerate().filter_map(curve).collect()
 }

@@ -1,12 +1,12 @@
-//! Does a comparison say what differs, on any width of terminal, whatever stands in the files?
+//! Tests of comparisons: differences, terminal widths, and hostile names.
 
 use super::*;
 use crate::report::sample::{HOSTILE, PLAIN, finished, killed};
-use crate::report::tests::well_formed;
+use crate::report::tests::{texts_of, well_formed};
 use xrun_core::files::{layout, write};
 
-/// A finished run and one that was killed, of experiments with another seed.
-fn two() -> (tempfile::TempDir, Compared) {
+/// A finished run and a killed one, whose experiments differ in the seed.
+fn two() -> (tempfile::TempDir, RunComparison) {
     let results = tempfile::tempdir().unwrap();
     let runs = [finished(results.path(), PLAIN), killed(results.path())];
     let path = runs[1].join(layout::RESOLVED);
@@ -17,7 +17,7 @@ fn two() -> (tempfile::TempDir, Compared) {
 }
 
 #[test]
-fn only_what_differs_is_listed_of_the_experiments() {
+fn only_differing_keys_are_listed() {
     let (_results, compared) = two();
     let keys: Vec<&str> = compared.record.differences.iter().map(|one| one.key.as_str()).collect();
     assert_eq!(keys, ["experiment.seed"]);
@@ -28,7 +28,7 @@ fn only_what_differs_is_listed_of_the_experiments() {
 }
 
 #[test]
-fn a_run_that_has_no_such_key_is_shown_with_nothing() {
+fn a_missing_key_is_a_difference() {
     let all = [BTreeMap::from([("a".to_owned(), Value::from(1))]), BTreeMap::new()];
     assert_eq!(differences(&all)[0].values, [Some(1.into()), None]);
     assert!(differences(&[all[0].clone(), all[0].clone()]).is_empty());
@@ -41,7 +41,7 @@ fn side_by_side_as_text() {
 }
 
 #[test]
-fn many_runs_are_folded_to_the_width_and_none_is_lost() {
+fn many_runs_are_wrapped_to_the_width() {
     let results = tempfile::tempdir().unwrap();
     let run = finished(results.path(), PLAIN);
     let compared = gather(&vec![run; RUNS_MAX]).unwrap();
@@ -62,14 +62,12 @@ fn many_runs_are_folded_to_the_width_and_none_is_lost() {
 }
 
 #[test]
-fn the_page_lays_the_curves_of_all_runs_over_one_another() {
+fn the_page_overlays_the_curves_of_all_runs() {
     let results = tempfile::tempdir().unwrap();
     let run = finished(results.path(), PLAIN);
     let page = html(&gather(&vec![run; 9]).unwrap());
     well_formed(&page);
-    for title in ["Training loss, detection steps", "map_50", "Heap", "Resident memory"] {
-        assert!(page.contains(&format!("<h3>{title}</h3>")), "{title}");
-    }
+    insta::assert_snapshot!(texts_of(&page, &["h1", "h2", "h3"]));
     for class in ["c1", "c7", "c8", "c9"] {
         assert!(page.contains(&format!("<polyline class=\"line {class}\"")), "no curve is {class}");
         assert!(page.contains(&format!(".{class} {{ --c: ")), "the style has no {class}");
@@ -79,7 +77,7 @@ fn the_page_lays_the_curves_of_all_runs_over_one_another() {
 }
 
 #[test]
-fn names_that_others_wrote_do_no_harm() {
+fn hostile_names_are_escaped_in_comparisons() {
     let results = tempfile::tempdir().unwrap();
     let hostile = finished(results.path(), HOSTILE);
     let compared = gather(&[hostile.clone(), hostile]).unwrap();

@@ -1,40 +1,40 @@
-//! A comparison as text: a column a run, folded to the width of the terminal.
+//! Comparison as text: one column per run, wrapped to the width of the terminal.
 
 use std::fmt::Write;
 use std::path::Path;
 
-use super::Compared;
+use super::RunComparison;
 use crate::axis::Axis;
-use crate::comparison::{ComparedRun, Difference};
+use crate::comparison::{ComparedRun, KeyDifference};
 use crate::report::axes::{bytes, number, time_of_day};
 use crate::report::listing::columns;
 use crate::{named, resolved};
 use xrun_core::printable;
 use xrun_core::units::seconds;
 
-/// A longer cell is cut off; the record has all of it.
+/// Maximum width of a cell; the record has the whole value.
 const CELL_CHARACTERS_MAX: usize = 26;
 const LABEL_CHARACTERS_MAX: usize = 44;
 const DAMAGE_CHARACTERS_MAX: usize = 400;
-/// Between columns, as `columns` sets them.
+/// Width of the gap between columns, as [`columns`] sets them.
 const GAP: usize = 2;
 
-/// Rows below a title, a cell a run.
+/// Rows with a title; one cell per run.
 pub struct Section {
     pub title: &'static str,
     pub rows: Vec<(String, Vec<String>)>,
 }
 
-/// The runs with their numbers, then all that is compared. No line of the comparison is longer than `width`, unless one
-/// column alone is. Ends with a line break.
-pub fn text(compared: &Compared, width: usize) -> String {
+/// Legend of the runs and all sections. No line of a section is longer than `width`, unless a single column is. Ends
+/// with a line break.
+pub fn text(compared: &RunComparison, width: usize) -> String {
     let mut text = legend(&compared.record.runs);
     let sections = sections(compared);
     let label = label_width(&sections);
     let mut from = 0;
     while from < compared.record.runs.len() {
-        let count = fitting(&sections, from, width.saturating_sub(label));
-        block(&mut text, &sections, from..from + count);
+        let count = fitting_runs(&sections, from, width.saturating_sub(label));
+        write_runs(&mut text, &sections, from..from + count);
         from += count;
     }
     printable::lines(&text)
@@ -59,7 +59,7 @@ fn legend(runs: &[ComparedRun]) -> String {
     text
 }
 
-/// As every command understands it.
+/// Name by which commands find the run.
 pub fn name(run: &ComparedRun) -> String {
     named::run(Path::new(&run.path), &run.experiment)
 }
@@ -69,8 +69,8 @@ fn label_width(sections: &[Section]) -> usize {
     labels.max().unwrap_or(0)
 }
 
-/// How many runs from this one on have room beside the labels; at least one.
-fn fitting(sections: &[Section], from: usize, room: usize) -> usize {
+/// Number of runs, starting with `from`, whose columns fit into `room` characters; at least one.
+fn fitting_runs(sections: &[Section], from: usize, room: usize) -> usize {
     let runs = sections.first().and_then(|section| section.rows.first()).map_or(0, |(_, cells)| cells.len());
     let width_of = |run: usize| {
         let cells = sections.iter().flat_map(|section| &section.rows).map(|(_, cells)| cells[run].chars().count());
@@ -84,8 +84,8 @@ fn fitting(sections: &[Section], from: usize, room: usize) -> usize {
     fits.count().max(1)
 }
 
-fn block(text: &mut String, sections: &[Section], runs: std::ops::Range<usize>) {
-    // One table, so that all sections have the same columns; titles stand on lines of their own.
+fn write_runs(text: &mut String, sections: &[Section], runs: std::ops::Range<usize>) {
+    // One table, so that the columns of all sections align; titles are lines of their own.
     let mut header = vec![String::new()];
     header.extend(runs.clone().map(|run| format!(">{}", run + 1)));
     let header: Vec<&str> = header.iter().map(String::as_str).collect();
@@ -110,19 +110,19 @@ fn block(text: &mut String, sections: &[Section], runs: std::ops::Range<usize>) 
     }
 }
 
-/// All that is compared, without rows that nothing is known of.
-pub fn sections(compared: &Compared) -> Vec<Section> {
+/// All compared values, without rows that are empty for all runs.
+pub fn sections(compared: &RunComparison) -> Vec<Section> {
     let runs = &compared.record.runs;
     let mut sections = vec![
-        Section { title: "experiment", rows: differing(&compared.record.differences) },
-        Section { title: "code, data, machine", rows: differing(&compared.record.surroundings) },
+        Section { title: "experiment", rows: difference_rows(&compared.record.differences) },
+        Section { title: "code, data, machine", rows: difference_rows(&compared.record.surroundings) },
         Section { title: "outcome", rows: outcome(runs) },
         Section { title: "result", rows: results(compared) },
         Section { title: "memory", rows: memory(runs) },
         Section { title: "speed", rows: speed(runs) },
     ];
     for section in &mut sections {
-        section.rows.retain(|(_, cells)| cells.iter().any(|cell| cell != NOTHING));
+        section.rows.retain(|(_, cells)| cells.iter().any(|cell| cell != UNKNOWN));
         for (label, cells) in &mut section.rows {
             *label = printable::line(&format!("  {label}"), LABEL_CHARACTERS_MAX);
             cells.iter_mut().for_each(|cell| *cell = printable::line(cell, CELL_CHARACTERS_MAX));
@@ -132,22 +132,22 @@ pub fn sections(compared: &Compared) -> Vec<Section> {
     sections
 }
 
-/// What is not known.
-const NOTHING: &str = "-";
+/// Cell of an unknown value.
+const UNKNOWN: &str = "-";
 
-type Rows = Vec<(String, Vec<String>)>;
+type LabelledRows = Vec<(String, Vec<String>)>;
 
 fn row(label: &str, runs: &[ComparedRun], cell: impl Fn(&ComparedRun) -> Option<String>) -> (String, Vec<String>) {
-    (label.to_owned(), runs.iter().map(|run| cell(run).unwrap_or_else(|| NOTHING.into())).collect())
+    (label.to_owned(), runs.iter().map(|run| cell(run).unwrap_or_else(|| UNKNOWN.into())).collect())
 }
 
-fn differing(differences: &[Difference]) -> Rows {
-    let cell = |value: &Option<serde_json::Value>| value.as_ref().map_or(NOTHING.into(), short);
+fn difference_rows(differences: &[KeyDifference]) -> LabelledRows {
+    let cell = |value: &Option<serde_json::Value>| value.as_ref().map_or(UNKNOWN.into(), abbreviated);
     differences.iter().map(|one| (one.key.clone(), one.values.iter().map(cell).collect())).collect()
 }
 
-/// A digest by its beginning.
-fn short(value: &serde_json::Value) -> String {
+/// Formats a value; of a digest the first ten characters.
+fn abbreviated(value: &serde_json::Value) -> String {
     let text = resolved::text(value);
     let is_digest = text.len() >= 40 && text.bytes().take(40).all(|byte| byte.is_ascii_hexdigit());
     match is_digest {
@@ -158,7 +158,7 @@ fn short(value: &serde_json::Value) -> String {
     }
 }
 
-fn outcome(runs: &[ComparedRun]) -> Rows {
+fn outcome(runs: &[ComparedRun]) -> LabelledRows {
     vec![
         row("state", runs, |run| Some(run.state.clone())),
         row("steps", runs, |run| {
@@ -171,7 +171,7 @@ fn outcome(runs: &[ComparedRun]) -> Rows {
     ]
 }
 
-fn results(compared: &Compared) -> Rows {
+fn results(compared: &RunComparison) -> LabelledRows {
     let runs = &compared.record.runs;
     let mut rows = Vec::new();
     for name in &compared.metrics {
@@ -180,7 +180,7 @@ fn results(compared: &Compared) -> Rows {
         rows.push(row(&format!("{shown}, last"), runs, |run| run.metrics.get(name)?.last.map(number)));
         match better {
             Some(_) => rows.push(row(&format!("{shown}, best"), runs, |run| run.metrics.get(name)?.best.map(number))),
-            None => rows.push(row(&format!("{shown}, lowest and highest"), runs, |run| {
+            None => rows.push(row(&format!("{shown}, min and max"), runs, |run| {
                 let metric = run.metrics.get(name)?;
                 Some(format!("{} to {}", number(metric.lowest?), number(metric.highest?)))
             })),
@@ -190,7 +190,7 @@ fn results(compared: &Compared) -> Rows {
         let best = run.best.as_ref()?;
         Some(format!("{} {} at {}", best.metric, number(best.value), best.step))
     }));
-    // A step of one kind has another loss than one of another.
+    // Losses are compared only between steps of one kind.
     let mut kinds: Vec<&str> = Vec::new();
     for loss in runs.iter().flat_map(|run| &run.losses) {
         if !kinds.contains(&loss.kind.as_str()) {
@@ -198,44 +198,44 @@ fn results(compared: &Compared) -> Rows {
         }
     }
     for kind in kinds {
-        let of = |run: &ComparedRun| run.losses.iter().find(|loss| loss.kind == kind).cloned();
-        rows.push(row(&format!("loss ↓, {kind}, first step"), runs, |run| Some(number(of(run)?.first))));
-        rows.push(row(&format!("loss ↓, {kind}, average at the end"), runs, |run| Some(number(of(run)?.last))));
+        let loss = |run: &ComparedRun| run.losses.iter().find(|loss| loss.kind == kind).cloned();
+        rows.push(row(&format!("loss ↓, {kind}, first step"), runs, |run| Some(number(loss(run)?.first))));
+        rows.push(row(&format!("loss ↓, {kind}, final average"), runs, |run| Some(number(loss(run)?.last))));
     }
     rows
 }
 
-fn memory(runs: &[ComparedRun]) -> Rows {
+fn memory(runs: &[ComparedRun]) -> LabelledRows {
     let size = |size: Option<u64>| size.map(|size| bytes(size as f64));
     let signed = |value: f64| if value < 0.0 { format!("-{}", bytes(-value)) } else { bytes(value) };
     let measured = |run: &ComparedRun| run.memory.samples > 0;
     let mut rows = vec![
         row("verdict", runs, |run| run.verdict.map(|verdict| verdict.words().to_owned())),
-        row("held by", runs, |run| run.growing_owner.clone()),
-        row("heap, peak", runs, |run| size(Some(run.memory.heap_peak)).filter(|_| measured(run))),
-        row("heap at the end", runs, |run| size(Some(run.memory.heap_at_end)).filter(|_| measured(run))),
-        row("resident, peak", runs, |run| size(run.memory.resident_peak)),
-        row("device in use, at rest", runs, |run| size(run.memory.device_in_use_peak)),
-        row("device reserved, peak", runs, |run| size(run.memory.device_reserved_peak)),
+        row("growing buffer", runs, |run| run.growing_owner.clone()),
+        row("heap (peak)", runs, |run| size(Some(run.memory.heap_peak)).filter(|_| measured(run))),
+        row("heap (end)", runs, |run| size(Some(run.memory.heap_at_end)).filter(|_| measured(run))),
+        row("RSS (peak)", runs, |run| size(run.memory.resident_peak)),
+        row("device in use (peak)", runs, |run| size(run.memory.device_in_use_peak)),
+        row("device reserved (peak)", runs, |run| size(run.memory.device_reserved_peak)),
     ];
     for series in super::SERIES {
-        let of = |run: &ComparedRun| run.growth.iter().find(|one| one.series == *series).cloned();
-        let name = series.replace('_', " ");
-        rows.push(row(&format!("{name}, growth"), runs, |run| Some(signed(of(run)?.growth))));
+        let growth = |run: &ComparedRun| run.growth.iter().find(|one| one.series == *series).cloned();
+        let name = if *series == "resident" { "RSS".into() } else { series.replace('_', " ") };
+        rows.push(row(&format!("{name}, growth"), runs, |run| Some(signed(growth(run)?.growth))));
         for axis in [Axis::Steps, Axis::Clock] {
             let per = axis.rate_unit(0);
-            let slope = |run: &ComparedRun| of(run).filter(|one| one.axis == axis)?.slope;
+            let slope = |run: &ComparedRun| growth(run).filter(|one| one.axis == axis)?.slope;
             rows.push(row(&format!("{name}, {}", per.text), runs, |run| Some(signed(slope(run)? * per.length))));
         }
     }
     rows
 }
 
-fn speed(runs: &[ComparedRun]) -> Rows {
+fn speed(runs: &[ComparedRun]) -> LabelledRows {
     vec![
-        row("steps/s, steps alone", runs, |run| run.steps_per_second.map(number)),
-        row("items/s, steps alone", runs, |run| run.items_per_second.map(number)),
+        row("steps/s (training alone)", runs, |run| run.steps_per_second.map(number)),
+        row("items/s (training alone)", runs, |run| run.items_per_second.map(number)),
         row("training time", runs, |run| Some(seconds(run.seconds))),
-        row("trace, share of the steps", runs, |run| Some(format!("{} %", number(100.0 * run.memory.trace_share?)))),
+        row("sampling, of training time", runs, |run| Some(format!("{} %", number(100.0 * run.memory.trace_share?)))),
     ]
 }

@@ -1,16 +1,16 @@
-//! What every page has around its content: the head, the style, and that nothing is loaded and nothing runs.
+//! Frame of every HTML page: head, style sheet, and a policy that forbids scripts and network access.
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 const STYLE: &str = include_str!("style.css");
 
-/// A sentence in which backticks mark what is typed, as the terminal shows it.
+/// Formats a message whose backticks mark code.
 pub fn code(text: &str) -> Markup {
     html! { @for (at, part) in text.split('`').enumerate() { @if at % 2 == 1 { code { (part) } } @else { (part) } } }
 }
 
-/// A whole page. `style` comes after that of all pages and is not escaped: no text of others may stand in it. `source`
-/// says what the page was written from.
+/// HTML document. `style` follows the common style sheet and is not escaped, so it must not contain foreign text.
+/// `source` names the files that the page was written from.
 pub fn document(title: &str, style: &str, content: &Markup, source: &str) -> String {
     let page = html! {
         (DOCTYPE)
@@ -18,7 +18,7 @@ pub fn document(title: &str, style: &str, content: &Markup, source: &str) -> Str
             head {
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width, initial-scale=1";
-                // Nothing is loaded and nothing runs, whatever stands in a name.
+                // Forbids loading and scripts, whatever a name contains.
                 meta http-equiv="Content-Security-Policy" content="default-src 'none'; img-src data:; style-src 'unsafe-inline'";
                 title { (title) }
                 style { (PreEscaped(STYLE)) (PreEscaped(style)) }
@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_typed_is_code_and_is_escaped() {
+    fn backticks_become_escaped_code() {
         let text = code("`limits.a` and `<b>`; alone: `").into_string();
         assert_eq!(text, "<code>limits.a</code> and <code>&lt;b&gt;</code>; alone: <code></code>");
     }

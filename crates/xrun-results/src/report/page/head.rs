@@ -1,45 +1,45 @@
-//! The top of the page: which run, how it ended, on what it ran, how to run it again.
+//! Head of the page: name, outcome, machine, and commands to repeat the run.
 
 use maud::{Markup, html};
 
 use crate::format::Outcome;
 use crate::index::RunState;
 use crate::report::axes::{epochs, number, time_of_day};
-use crate::report::material::Material;
 use crate::report::page::document::code;
+use crate::report::run_report::RunReport;
 use crate::verdict::Judgement;
 use xrun_core::files::layout;
 use xrun_core::invocation;
 use xrun_core::printable;
 use xrun_core::units::{Bytes, seconds};
 
-pub fn head(material: &Material) -> Markup {
-    let class = match &material.state {
+pub fn head(report: &RunReport) -> Markup {
+    let class = match &report.state {
         RunState::Ended(Outcome::Finished | Outcome::StoppedEarly) => "good",
         RunState::Running | RunState::Ended(Outcome::Interrupted | Outcome::TimeLimit) => "busy",
         _ => "bad",
     };
-    let verdict = material.verdict.as_ref().map(|verdict| verdict.verdict);
-    let grows = match verdict {
+    let verdict = report.verdict.as_ref().map(|verdict| verdict.verdict);
+    let warning = match verdict {
         Some(Judgement::Growing | Judgement::Exceeded) => Some("memory grows"),
-        Some(Judgement::Retained) => Some("memory is not given back"),
+        Some(Judgement::Retained) => Some("memory is not released"),
         Some(Judgement::Slowing) => Some("memory still rises"),
         _ => None,
     };
-    let description = material.manifest.as_ref().map_or("", |manifest| manifest.description.as_str());
+    let description = report.manifest.as_ref().map_or("", |manifest| manifest.description.as_str());
     html! {
         header {
             div.title {
-                h1 { (printable::line(&material.experiment, 200)) }
-                span.badge.(class) { (material.state.words()) }
-                @if let Some(grows) = grows { " " span.badge.bad { (grows) } }
+                h1 { (printable::line(&report.experiment, 200)) }
+                span.badge.(class) { (report.state.words()) }
+                @if let Some(warning) = warning { " " span.badge.bad { (warning) } }
             }
             @if !description.is_empty() { p { (printable::lines(description)) } }
-            p.note { (code(&printable::line(&material.message(), 600))) }
-            @if let Some(result) = material.result_line() { p.result { (printable::line(&result, 300)) } }
+            p.note { (code(&printable::line(&report.message(), 600))) }
+            @if let Some(result) = report.result_line() { p.result { (printable::line(&result, 300)) } }
         }
-        (facts(material))
-        (commands(material))
+        (facts(report))
+        (commands(report))
     }
 }
 
@@ -52,8 +52,8 @@ fn fact(name: &str, value: &str, detail: Option<String>) -> Markup {
     }
 }
 
-fn facts(material: &Material) -> Markup {
-    let ending = material.ending();
+fn facts(report: &RunReport) -> Markup {
+    let ending = report.final_summary();
     let rate = |what: &str, rate: Option<f64>| rate.map(|rate| format!("{} {what}/s", number(rate)));
     let speed: Vec<String> = ending
         .map(|summary| [rate("steps", summary.steps_per_second), rate("items", summary.items_per_second)])
@@ -61,18 +61,18 @@ fn facts(material: &Material) -> Markup {
         .flatten()
         .flatten()
         .collect();
-    let planned = material.steps_planned().map_or(String::new(), |planned| format!(" of {planned}"));
-    // Of somebody else's command nobody knows what an epoch is.
-    let epochs = ending.filter(|_| material.watched().is_none()).map(|summary| epochs(summary.epochs));
+    let planned = report.steps_planned().map_or(String::new(), |planned| format!(" of {planned}"));
+    // The epochs of a watched command are unknown.
+    let epochs = ending.filter(|_| report.watched().is_none()).map(|summary| epochs(summary.epochs));
     html! {
         dl {
-            (fact("Run", &material.id, None))
-            (fact("Steps", &format!("{}{planned}", material.steps().unwrap_or(0)), epochs))
-            @let whose = material.of_last_process();
-            @let speed = Some(speed.join(", ")).filter(|speed| !speed.is_empty()).map(|speed| format!("steps alone {speed}{whose}"));
-            (fact("Training time", &seconds(material.seconds()), speed))
-            (memory(material))
-            @if let Some(manifest) = &material.manifest {
+            (fact("Run", &report.id, None))
+            (fact("Steps", &format!("{}{planned}", report.steps().unwrap_or(0)), epochs))
+            @let suffix = report.last_process_suffix();
+            @let speed = Some(speed.join(", ")).filter(|speed| !speed.is_empty()).map(|speed| format!("training alone {speed}{suffix}"));
+            (fact("Training time", &seconds(report.seconds()), speed))
+            (memory(report))
+            @if let Some(manifest) = &report.manifest {
                 @let resumed = manifest.resumed.last().map(|last| match manifest.resumed.len() {
                     1 => format!("resumed {}", time_of_day(last)),
                     times => format!("resumed {times} times, last {}", time_of_day(last)),
@@ -85,8 +85,8 @@ fn facts(material: &Material) -> Markup {
                 @let host = &manifest.host;
                 @let limit = host.memory_limit.or(host.memory).map(|bytes| format!(", {}", Bytes(bytes))).unwrap_or_default();
                 (fact("Machine", &host.name, Some(format!("{}, {} cores{limit}", host.processor, host.cores))))
-                // A command that was typed has no seed.
-                @if material.watched().is_none() || !manifest.origins.is_empty() {
+                // A command without an experiment file has no seed.
+                @if report.watched().is_none() || !manifest.origins.is_empty() {
                     @let fingerprint = format!("fingerprint {}", printable::line(&manifest.fingerprint, 13));
                     (fact("Seed", &manifest.seed.to_string(), Some(fingerprint)))
                 }
@@ -97,32 +97,32 @@ fn facts(material: &Material) -> Markup {
                 });
                 (fact("Program", &format!("xrun {}", code.xrun), commit))
             }
-            @if let Some(plan) = &material.plan {
+            @if let Some(plan) = &report.plan {
                 (fact("Parameters", &thousands(plan.parameters), None))
             }
         }
     }
 }
 
-/// What memory did, in two facts: is it growing, and how much was it at most?
-fn memory(material: &Material) -> Markup {
-    let memory = material.memory();
+/// Two facts on memory: verdict and peaks.
+fn memory(report: &RunReport) -> Markup {
+    let memory = report.memory();
     let size = |size: u64, of: &str| format!("{} {of}", Bytes(size));
     let device = memory.device_in_use_peak.map(|in_use| {
         let reserved = memory.device_reserved_peak.map_or(String::new(), |size| format!(", {} reserved", Bytes(size)));
         format!("{}{reserved}", size(in_use, "in use on the device"))
     });
-    let host = memory.resident_peak.map(|peak| size(peak, "resident"));
+    let host = memory.resident_peak.map(|peak| size(peak, "RSS"));
     let host = host.or_else(|| (memory.samples > 0).then(|| size(memory.heap_peak, "heap")));
     html! {
-        @if let Some(verdict) = &material.verdict {
+        @if let Some(verdict) = &report.verdict {
             (fact("Memory", verdict.verdict.words(), Some(verdict.message.clone())))
         }
         @if let Some(host) = host { (fact("Memory, peak", &host, device)) }
     }
 }
 
-/// `1,234,567`.
+/// Formats a count with separators: `1,234,567`.
 fn thousands(count: u64) -> String {
     let digits = count.to_string();
     let mut text = String::new();
@@ -135,29 +135,29 @@ fn thousands(count: u64) -> String {
     text
 }
 
-fn commands(material: &Material) -> Markup {
-    let again = material.run.join(layout::RESOLVED).display().to_string();
-    let typed = material.manifest.as_ref().map(|manifest| {
+fn commands(report: &RunReport) -> Markup {
+    let again = report.run.join(layout::RESOLVED).display().to_string();
+    let typed = report.manifest.as_ref().map(|manifest| {
         let words: Vec<String> = manifest.command.iter().map(|word| printable::shell_word(word)).collect();
         (manifest.working_directory.clone(), words.join(" "))
     });
     html! {
         details {
-            summary { "Commands: run it again" @if material.resumable() { ", go on with it" } }
-            @if let Some((folder, words)) = typed {
-                p.note { "As it was started, in " code { (printable::line(&folder, 300)) } ":" }
+            summary { "Commands: run again" @if report.resumable() { ", resume" } }
+            @if let Some((directory, words)) = typed {
+                p.note { "Original command, in " code { (printable::line(&directory, 300)) } ":" }
                 pre { (printable::line(&words, 2_000)) }
             }
-            @if material.watched().is_none() {
-                p.note { "Again with the same values, whatever has changed in the files it was made of:" }
+            @if report.watched().is_none() {
+                p.note { "Run again with the same values, even if the experiment files have changed:" }
                 pre { (invocation::program()) " " (printable::line(&printable::shell_word(&again), 1_000)) }
             }
-            @if material.resumable() {
+            @if report.resumable() {
                 p.note {
-                    @if material.checkpoints.is_empty() { "It has no checkpoint; this begins it again:" }
-                    @else { "On from the last checkpoint:" }
+                    @if report.checkpoints.is_empty() { "Start again (there is no checkpoint):" }
+                    @else { "Resume from the last checkpoint:" }
                 }
-                pre { (invocation::program()) " resume " (printable::line(&printable::shell_word(&material.name()), 400)) }
+                pre { (invocation::program()) " resume " (printable::line(&printable::shell_word(&report.name()), 400)) }
             }
         }
     }

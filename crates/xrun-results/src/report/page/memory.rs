@@ -1,30 +1,31 @@
-//! Memory over time, buffers against their caps, and where the time went.
+//! Memory over time, buffers and their caps, and time by part of the loop.
 
 use maud::{Markup, html};
 
 use crate::report::axes::{Unit, bytes, duration, number};
-use crate::report::material::{Buffer, Material, effect};
 use crate::report::page::document::code;
 use crate::report::plots::{COLOURS, Curve, Plot, Shape};
-use crate::report::trace::Trace;
-use crate::report::verdict::called;
+use crate::report::run_report::{BufferUsage, RunReport, suggestion_effect};
+use crate::report::trace::MemoryTrace;
+use crate::report::verdict::series_label;
 use xrun_core::bounded::ledger::OWNERS_MAX;
 use xrun_core::bounded::planned::Place;
 use xrun_core::printable;
+use xrun_core::units::counted;
 
-/// More phases than this are not the slowest ones.
+/// Maximum number of phases listed.
 const PHASES_SHOWN: usize = 12;
 
 /// Peaks, and the curves of process and device.
-pub fn over_time(material: &Material) -> Markup {
-    let memory = material.memory();
-    let trace = &material.trace;
+pub fn over_time(report: &RunReport) -> Markup {
+    let memory = report.memory();
+    let trace = &report.trace;
     let peak = |name: &str, size: Option<u64>| {
         html! { @if let Some(size) = size { div { b { (bytes(size as f64)) } span { (name) } } } }
     };
     let host = [
-        Curve::of(material.in_use(), &trace.heap, 1, Shape::Line),
-        Curve::of("resident", &trace.resident, 2, Shape::Line),
+        Curve::of(report.heap_label(), &trace.heap, 1, Shape::Line),
+        Curve::of("RSS", &trace.resident, 2, Shape::Line),
     ];
     let driver = if trace.driver_is_whole_device { "driver, whole device" } else { "driver, this process" };
     let device = [
@@ -32,8 +33,8 @@ pub fn over_time(material: &Material) -> Markup {
         Curve::of("reserved", &trace.reserved, 2, Shape::Line),
         Curve::of(driver, &trace.driver, 3, Shape::Line),
     ];
-    let utilisation = Curve::of("a kernel runs", &trace.utilisation, 1, Shape::Line).into_iter().collect();
-    let power = Curve::of("the board takes", &trace.power, 2, Shape::Line).into_iter().collect();
+    let utilisation = Curve::of("utilisation", &trace.utilisation, 1, Shape::Line).into_iter().collect();
+    let power = Curve::of("power", &trace.power, 2, Shape::Line).into_iter().collect();
     let plots = [
         plot("The process", Unit::Bytes, host.into_iter().flatten().collect(), trace),
         plot("The device", Unit::Bytes, device.into_iter().flatten().collect(), trace),
@@ -45,10 +46,10 @@ pub fn over_time(material: &Material) -> Markup {
         @if memory.samples > 0 {
             h2 { "Memory" }
             div.numbers {
-                (peak(&format!("{}, peak", material.in_use()), Some(memory.heap_peak)))
-                (peak(&format!("{}, at the end", material.in_use()), Some(memory.heap_at_end)))
-                (peak("resident, peak", memory.resident_peak))
-                (peak("device in use, highest at rest", memory.device_in_use_peak))
+                (peak(&format!("{}, peak", report.heap_label()), Some(memory.heap_peak)))
+                (peak(&format!("{}, at the end", report.heap_label()), Some(memory.heap_at_end)))
+                (peak("RSS, peak", memory.resident_peak))
+                (peak("device in use, peak between steps", memory.device_in_use_peak))
                 (peak("device reserved, peak", memory.device_reserved_peak))
                 @if let Some(percent) = memory.gpu_utilisation_mean {
                     div { b { (format!("{percent:.0} %")) } span { "GPU utilisation, mean" } }
@@ -57,25 +58,25 @@ pub fn over_time(material: &Material) -> Markup {
                     div { b { (format!("{watts:.0} W")) } span { "GPU power, mean" } }
                 }
             }
-            (watched(material))
-            (verdict(material))
-            (post_mortem(material))
-            (planned(material))
-            (cost(material))
-            (key(trace))
+            (watched(report))
+            (verdict(report))
+            (post_mortem(report))
+            (planned(report))
+            (sampling_cost(report))
+            (legend(trace))
             div.plots { @for plot in plots.iter().flatten() { (plot.figure()) } }
         }
     }
 }
 
-/// Of a command: what its numbers mean, and what there are none of.
-fn watched(material: &Material) -> Markup {
-    let Some(watched) = material.watched() else { return html! {} };
-    let steps = watched.steps.as_deref().unwrap_or("none: it is judged by the clock");
+/// Explains the numbers of a watched command, and what was not measured.
+fn watched(report: &RunReport) -> Markup {
+    let Some(watched) = report.watched() else { return html! {} };
+    let steps = watched.steps.as_deref().unwrap_or("none (judged by the clock)");
     html! {
         p.note {
-            b { (material.in_use()) } " is what only its processes can give back: private and shared memory, swapped pages, and \
-            files in /dev/shm. Each page counts once, however many processes share it. Steps: "
+            b { (report.heap_label()) } " is the private and shared memory of its processes, with swapped pages and files in /dev/shm and \
+            without file cache. Each page counts once, however many processes share it. Source of the steps: "
             (printable::line(steps, 300)) "."
             @if !watched.not_measured.is_empty() {
                 " Not measured: " (printable::line(&watched.not_measured.join("; "), 600)) "."
@@ -84,9 +85,9 @@ fn watched(material: &Material) -> Markup {
     }
 }
 
-/// Is memory growing? The sentence, and the series behind it.
-fn verdict(material: &Material) -> Markup {
-    let Some(verdict) = &material.verdict else { return html! {} };
+/// The verdict's message and the series behind it.
+fn verdict(report: &RunReport) -> Markup {
+    let Some(verdict) = &report.verdict else { return html! {} };
     let amount = |unit: &str, value: f64| match unit {
         "bytes" if value < 0.0 => format!("-{}", bytes(-value)),
         "bytes" => bytes(value),
@@ -99,14 +100,14 @@ fn verdict(material: &Material) -> Markup {
         details {
             summary { "Verdict on each series" }
             p.note {
-                "Floors (the least value) of windows of " (length(verdict.window)) ", after a warm-up of "
-                (length(verdict.warm_up)) "; slopes are Theil-Sen, of what rises since it began to."
+                "Judged by the minimum of every " (length(verdict.window)) ", after a warm-up of "
+                (length(verdict.warm_up)) ". Slopes are Theil-Sen estimates over the rising part."
             }
             div.wide { table {
                 thead { tr { th { "series" } th { "verdict" } th.r { "first" } th.r { "last" } th.r { "peak" }
                     th.r { (per.text) } th.r { "since" } th.r { "windows" } } }
                 tbody { @for one in &verdict.series { tr {
-                    td { (called(one)) }
+                    td { (series_label(one)) }
                     td { (one.findings.verdict.words()) }
                     td.r { (amount(&one.unit, one.first)) }
                     td.r { (amount(&one.unit, one.last)) }
@@ -120,37 +121,37 @@ fn verdict(material: &Material) -> Markup {
     }
 }
 
-/// Why a memory limit ended the run, and what would fit.
-fn post_mortem(material: &Material) -> Markup {
-    let Some(dead) = &material.post_mortem else { return html! {} };
+/// The memory limit that ended the run, and suggestions.
+fn post_mortem(report: &RunReport) -> Markup {
+    let Some(post_mortem) = &report.post_mortem else { return html! {} };
     html! {
         p {
-            b { "stopped at a memory limit" } ": " (code(&dead.message)) " at step " (dead.step)
-            "; in no buffer: " (bytes(dead.in_no_buffer as f64))
-            @if let Some(growth) = &dead.growth { "; " (code(&growth.message)) }
+            b { "stopped at a memory limit" } ": " (code(&post_mortem.message)) " at step " (post_mortem.step)
+            "; outside all buffers: " (bytes(post_mortem.in_no_buffer as f64))
+            @if let Some(growth) = &post_mortem.growth { "; " (code(&growth.message)) }
         }
-        @if !dead.suggestions.is_empty() {
+        @if !post_mortem.suggestions.is_empty() {
             div.wide { table {
-                thead { tr { th { "what would help" } th { "by estimate" } } }
-                tbody { @for tip in &dead.suggestions { tr {
-                    td { code { (tip.key) " = " (tip.value) } }
-                    td { (effect(dead, tip)) }
+                thead { tr { th { "suggestion" } th { "estimated effect" } } }
+                tbody { @for suggestion in &post_mortem.suggestions { tr {
+                    td { code { (suggestion.key) " = " (suggestion.value) } }
+                    td { (suggestion_effect(post_mortem, suggestion)) }
                 } } }
             } }
         }
     }
 }
 
-/// The forecast beside what came of it.
-fn planned(material: &Material) -> Markup {
-    let pairs = material.ending().map_or(&[][..], |summary| &summary.plan_and_actual);
+/// Table of forecast and measured memory.
+fn planned(report: &RunReport) -> Markup {
+    let pairs = report.final_summary().map_or(&[][..], |summary| &summary.plan_and_actual);
     let pairs: Vec<_> = pairs.iter().filter(|pair| pair.planned.max(pair.actual) > 0).collect();
     html! {
         @if !pairs.is_empty() {
             details {
-                summary { "Plan against actual" }
+                summary { "Forecast and actual memory" }
                 div.wide { table {
-                    thead { tr { th { "part" } th.r { "forecast" } th.r { "came to" } th.r { "off by" } } }
+                    thead { tr { th { "component" } th.r { "forecast" } th.r { "actual" } th.r { "error" } } }
                     tbody { @for pair in &pairs { tr {
                         td { (pair.name) }
                         td.r { (bytes(pair.planned as f64)) }
@@ -158,30 +159,30 @@ fn planned(material: &Material) -> Markup {
                         td.r { @if let Some(error) = pair.error { (format!("{:+.1} %", 100.0 * error)) } }
                     } } }
                 } }
-                @if let Some(why) = material.not_forecast() { p.note { (why) "." } }
+                @if let Some(why) = report.forecast_error_reason() { p.note { (why) "." } }
             }
         }
     }
 }
 
-fn cost(material: &Material) -> Markup {
-    let (samples, seconds) = material.samples();
-    let processes = material.processes();
+fn sampling_cost(report: &RunReport) -> Markup {
+    let (samples, seconds) = report.samples();
+    let processes = report.processes();
     html! {
         p.note {
-            (samples) " samples" @if processes > 1 { " in " (processes) " processes" } " cost " (duration(seconds))
-            @if let Some(share) = material.memory().trace_share {
-                ", " (number(100.0 * share)) " % of step time" (material.of_last_process())
+            "Sampling: " (counted(samples, "sample")) @if processes > 1 { " in " (processes) " processes" } ", " (duration(seconds))
+            @if let Some(fraction) = report.memory().trace_share {
+                ", " (number(100.0 * fraction)) " % of training time" (report.last_process_suffix())
             }
             "."
-            @if material.trace.cleanups.count > 0 {
-                " " (material.trace.cleanups.count) " cleanups gave back " (bytes(material.trace.freed as f64)) " in all."
+            @if report.trace.cleanups.count > 0 {
+                " " (counted(report.trace.cleanups.count, "cleanup")) " released " (bytes(report.trace.freed as f64)) " in total."
             }
         }
     }
 }
 
-fn key(trace: &Trace) -> Markup {
+fn legend(trace: &MemoryTrace) -> Markup {
     let every = |every: u64| if every > 1 { format!(" (one of {every})") } else { String::new() };
     html! {
         p.note {
@@ -192,7 +193,7 @@ fn key(trace: &Trace) -> Markup {
     }
 }
 
-fn plot(title: &str, unit: Unit, curves: Vec<Curve>, trace: &Trace) -> Option<Plot> {
+fn plot(title: &str, unit: Unit, curves: Vec<Curve>, trace: &MemoryTrace) -> Option<Plot> {
     let plot = Plot::of(title, ("training time", Unit::Seconds), unit, curves)?;
     Some(Plot {
         x: (0.0, trace.seconds.max(plot.x.1)),
@@ -203,8 +204,8 @@ fn plot(title: &str, unit: Unit, curves: Vec<Curve>, trace: &Trace) -> Option<Pl
     })
 }
 
-/// The largest buffers on top of one another, the largest at the bottom.
-fn stacked(trace: &Trace) -> Option<Plot> {
+/// Stacked areas of the buffers, the largest at the bottom.
+fn stacked(trace: &MemoryTrace) -> Option<Plot> {
     let samples = trace.owners.points();
     let names = trace.owner_names.len().min(OWNERS_MAX);
     let mut order: Vec<usize> = (0..names).filter(|&at| trace.owner_peaks[at] > 0).collect();
@@ -238,19 +239,19 @@ fn stacked(trace: &Trace) -> Option<Plot> {
         });
     }
     let plot = plot("Buffers, stacked", Unit::Bytes, curves, trace)?;
-    Some(Plot { caption: "What each buffer said that it held, at the moment of each sample.".into(), ..plot })
+    Some(Plot { caption: "Bytes held by each buffer at each sample.".into(), ..plot })
 }
 
-/// Every buffer with its cap.
-pub fn buffers(material: &Material) -> Markup {
-    let buffers = material.buffers();
+/// Table of all buffers with their caps.
+pub fn buffers(report: &RunReport) -> Markup {
+    let buffers = report.buffers();
     html! {
         @if !buffers.is_empty() {
             h2 { "Buffers and their caps" }
             div.wide { table.full {
                 thead { tr {
-                    th { "buffer" } th.r { "peak" } th.r { "share of cap" } th { "" } th.r { "cap" } th { "when full" }
-                    th { "place" } th.why { "cap set by" }
+                    th { "buffer" } th.r { "peak" } th.r { "of cap" } th { "" } th.r { "cap" } th { "policy" }
+                    th { "memory" } th.why { "cap set by" }
                 } }
                 tbody { @for buffer in &buffers { (buffer_row(buffer)) } }
             } }
@@ -258,7 +259,7 @@ pub fn buffers(material: &Material) -> Markup {
     }
 }
 
-fn buffer_row(buffer: &Buffer) -> Markup {
+fn buffer_row(buffer: &BufferUsage) -> Markup {
     let size = |size: Option<u64>| size.map_or("–".into(), |size| bytes(size as f64));
     let place = match buffer.place {
         Some(Place::Host) => "host",
@@ -266,40 +267,40 @@ fn buffer_row(buffer: &Buffer) -> Markup {
         None => "–",
     };
     let policy = buffer.policy.map_or("–".into(), |policy| format!("{policy:?}").to_lowercase());
-    let share = buffer.share();
+    let fraction = buffer.fraction_of_cap();
     html! {
         tr {
             th scope="row" { (printable::line(&buffer.name, 80)) }
             td.r.strong { (size(buffer.peak_bytes)) }
-            td.r { @if let Some(share) = share { (format!("{:.0} %", 100.0 * share)) } @else { "–" } }
-            // What has no cap is over any.
-            td.barred { @if buffer.leaks() { (bar(f64::INFINITY)) } @else if let Some(share) = share { (bar(share)) } }
-            td.r { @if buffer.leaks() { b.bad { "none" } } @else { (size(buffer.cap_bytes)) } }
+            td.r { @if let Some(fraction) = fraction { (format!("{:.0} %", 100.0 * fraction)) } @else { "–" } }
+            // A leak has no cap and exceeds any.
+            td.barred { @if buffer.is_leak() { (bar(f64::INFINITY)) } @else if let Some(fraction) = fraction { (bar(fraction)) } }
+            td.r { @if buffer.is_leak() { b.bad { "none" } } @else { (size(buffer.cap_bytes)) } }
             td { (policy) } td { (place) }
             td.why { (code(&printable::line(&buffer.because, 120))) }
         }
     }
 }
 
-fn bar(share: f64) -> Markup {
-    let width = format!("width:{:.1}%", 100.0 * share.clamp(0.0, 1.0));
-    html! { span.bar.over[share > 1.0] aria-hidden="true" { i style=(width) { } } }
+fn bar(fraction: f64) -> Markup {
+    let width = format!("width:{:.1}%", 100.0 * fraction.clamp(0.0, 1.0));
+    html! { span.bar.over[fraction > 1.0] aria-hidden="true" { i style=(width) { } } }
 }
 
-/// The slowest parts of the loop.
-pub fn phases(material: &Material) -> Markup {
-    let phases = material.phases();
+/// Table of the slowest parts of the loop.
+pub fn phases(report: &RunReport) -> Markup {
+    let phases = report.phases();
     let total: f64 = phases.iter().map(|phase| phase.seconds).sum();
     let longest = phases.first().map_or(0.0, |phase| phase.seconds);
     let has_longest = phases.iter().any(|phase| phase.longest.is_some());
     html! {
         @if total > 0.0 {
             h2 { "Where the time went" }
-            @if material.processes() > 1 && !has_longest { p.note { "Of all " (material.processes()) " processes." } }
-            @else if material.processes() > 1 { p.note { "Of the last process." } }
+            @if report.processes() > 1 && !has_longest { p.note { "All " (report.processes()) " processes." } }
+            @else if report.processes() > 1 { p.note { "Last process only." } }
             div.wide { table {
                 thead { tr {
-                    th { "part of the loop" } th.r { "time" } th.r { "share" } th { "" }
+                    th { "part of the loop" } th.r { "time" } th.r { "of total" } th { "" }
                     @if has_longest { th.r { "times" } th.r { "longest" } }
                 } }
                 tbody {
@@ -317,7 +318,7 @@ pub fn phases(material: &Material) -> Markup {
                     }
                 }
             } }
-            @if phases.len() > PHASES_SHOWN { p.note { "And " (phases.len() - PHASES_SHOWN) " shorter ones." } }
+            @if phases.len() > PHASES_SHOWN { p.note { (phases.len() - PHASES_SHOWN) " shorter ones are not listed." } }
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Pictures of the last validation, inside the page.
+//! Images of the last validation, embedded in the page.
 
 use std::path::{Component, Path};
 
@@ -7,33 +7,36 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use maud::{Markup, html};
 
 use crate::read;
-use crate::report::material::Material;
+use crate::report::run_report::RunReport;
 use xrun_core::files::{file, layout};
 use xrun_core::printable;
+use xrun_core::units::counted;
 
-/// More pictures than this make a page that does not open.
-const PICTURES_MAX: usize = 48;
-/// Of one picture's file.
-const PICTURE_BYTES_MAX: u64 = 4 * 1024 * 1024;
-/// Of all of them together.
+/// Maximum number of images, so that the page opens quickly.
+const IMAGES_MAX: usize = 48;
+/// Maximum size of one image file.
+const IMAGE_BYTES_MAX: u64 = 4 * 1024 * 1024;
+/// Maximum size of all images together.
 const ALL_BYTES_MAX: usize = 24 * 1024 * 1024;
-/// A longer caption is cut.
+/// Maximum length of a caption.
 const CAPTION_CHARACTERS_MAX: usize = 600;
-/// A longer word of a caption, mostly the name of a class, is cut in what is read below a picture; the rest is in the title.
+/// Maximum length of a word of a caption, usually the name of a class; the tooltip has the whole caption.
 const WORD_CHARACTERS_MAX: usize = 18;
 const PNG: &[u8] = b"\x89PNG\r\n\x1a\n";
 
-/// Nothing when there are none; what is not a PNG file of the folder itself is left out.
-pub fn section(material: &Material) -> Markup {
-    let folder = material.run.join(layout::PICTURES);
-    let mut room = ALL_BYTES_MAX;
+/// Section with the images; empty if there are none. Files that are not PNG files in the directory itself are left
+/// out.
+pub fn section(report: &RunReport) -> Markup {
+    let directory = report.run.join(layout::PICTURES);
+    let mut bytes_left = ALL_BYTES_MAX;
     let mut shown = Vec::new();
     let mut left_out = 0;
-    // What is wrong with the list stands among what was not read.
-    for entry in read::pictures(&material.run).unwrap_or_default() {
-        match picture(&folder, &entry.file).filter(|bytes| bytes.len() <= room && shown.len() < PICTURES_MAX) {
+    // Errors are listed under "Not read".
+    for entry in read::pictures(&report.run).unwrap_or_default() {
+        match read_image(&directory, &entry.file).filter(|bytes| bytes.len() <= bytes_left && shown.len() < IMAGES_MAX)
+        {
             Some(bytes) => {
-                room -= bytes.len();
+                bytes_left -= bytes.len();
                 shown.push((
                     format!("data:image/png;base64,{}", BASE64.encode(&bytes)),
                     printable::line(&entry.caption, CAPTION_CHARACTERS_MAX),
@@ -42,49 +45,49 @@ pub fn section(material: &Material) -> Markup {
             None => left_out += 1,
         }
     }
-    let legend = material.plan.as_ref().map_or("", |plan| plan.pictures.as_str());
+    let legend = report.plan.as_ref().map_or("", |plan| plan.pictures.as_str());
     html! {
         @if !shown.is_empty() || left_out > 0 {
-            h2 { "Pictures of the last validation" }
+            h2 { "Images of the last validation" }
             @if !legend.is_empty() { p.note { (printable::line(legend, 600)) } }
-            div.pictures {
-                @for (address, caption) in &shown {
+            div.images {
+                @for (source, caption) in &shown {
                     @let short = shortened(caption);
                     figure {
-                        img src=(address) alt=(caption);
+                        img src=(source) alt=(caption);
                         figcaption title=[(short != *caption).then_some(caption)] { (short) }
                     }
                 }
             }
-            @if left_out > 0 { p.note { (left_out) " pictures are missing, too large or too many." } }
+            @if left_out > 0 { p.note { (counted(left_out, "image")) " not shown: missing, too large or too many." } }
         }
     }
 }
 
-/// A file of this very folder: an index that came from elsewhere must not show other files of this machine.
-fn picture(folder: &Path, file: &str) -> Option<Vec<u8>> {
+/// Reads an image in the directory itself: an index from elsewhere must not embed other files of this machine.
+fn read_image(directory: &Path, file: &str) -> Option<Vec<u8>> {
     let mut parts = Path::new(file).components();
     let (Some(Component::Normal(name)), None) = (parts.next(), parts.next()) else { return None };
-    bytes(&folder.join(name), PICTURE_BYTES_MAX).filter(|bytes| bytes.starts_with(PNG))
+    read_file(&directory.join(name), IMAGE_BYTES_MAX).filter(|bytes| bytes.starts_with(PNG))
 }
 
-fn bytes(path: &Path, most: u64) -> Option<Vec<u8>> {
-    // No link: it may lead to another file of this machine.
+fn read_file(path: &Path, max_bytes: u64) -> Option<Vec<u8>> {
+    // No symlink: it may lead to another file of this machine.
     if !std::fs::symlink_metadata(path).ok()?.is_file() {
         return None;
     }
-    file::bytes(path, most).ok()
+    file::bytes(path, max_bytes).ok()
 }
 
-/// With an ellipsis in place of the end of each long word.
+/// Shortens long words of a caption with an ellipsis.
 fn shortened(caption: &str) -> String {
     let word = |word: &str| match word.char_indices().nth(WORD_CHARACTERS_MAX) {
         None => word.to_owned(),
         Some(_) => {
-            // What ends a part of the sentence is kept.
+            // Trailing punctuation is kept.
             let end = word.trim_end_matches([',', ':', ')']).len();
-            let kept: String = word.chars().take(WORD_CHARACTERS_MAX - 1).collect();
-            format!("{kept}…{}", &word[end..])
+            let start: String = word.chars().take(WORD_CHARACTERS_MAX - 1).collect();
+            format!("{start}…{}", &word[end..])
         }
     };
     caption.split(' ').map(word).collect::<Vec<_>>().join(" ")
@@ -95,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_long_name_is_cut_and_what_stands_behind_it_is_kept() {
+    fn long_words_are_shortened_and_punctuation_is_kept() {
         let caption = "✗ 1 of 2 found · asked for striped_circle_with_a_hole_17, bus · a.mp4, frame 3";
         assert_eq!(shortened(caption), "✗ 1 of 2 found · asked for striped_circle_wi…, bus · a.mp4, frame 3");
         assert_eq!(shortened("short words stay"), "short words stay");

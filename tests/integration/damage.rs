@@ -121,13 +121,9 @@ fn answers(results: &Path, run: &Path, other: &Path, output: &Path) -> Vec<(&'st
 
 /// An answer that says that something was not as it was written.
 fn tells(answer: &str) -> bool {
-<<<<<<< HEAD
-    ["damaged", "Not read", "checksum", "unreadable", "is not what it should be", "is invalid"]
+    ["damaged", "Not read", "Unreadable", "checksum", "unreadable", "is not what it should be", "is invalid"]
         .iter()
         .any(|word| answer.contains(word))
-=======
-    ["damaged", "Unreadable", "checksum", "unreadable"].iter().any(|word| answer.contains(word))
->>>>>>> 23cb929cfc54d7876ec094392e93502b948dcdd5
 }
 
 fn copy(from: &Path, to: &Path) {

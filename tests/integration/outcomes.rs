@@ -55,13 +55,8 @@ fn the_owners_of_the_plan_are_those_of_the_trace_and_none_exceeds_its_cap() {
 fn the_report_that_a_run_leaves_says_how_it_ended() {
     let (workplace, _) = run_dummy(&[]);
     let report = text(&workplace.latest("trial").join("report.html"));
-<<<<<<< HEAD
     assert!(report.contains("finished") && report.contains("20 steps done"));
     assert!(!report.contains("running<") && !report.contains("has not ended"), "the run is over when it is written");
-=======
-    assert!(report.contains("finished") && report.contains("all 20 steps are done"));
-    assert!(!report.contains("running<"), "the run is over when it is written");
->>>>>>> 23cb929cfc54d7876ec094392e93502b948dcdd5
 }
 
 #[test]

@@ -346,21 +346,12 @@ fn a_wrong_command_line_is_2_and_a_wrong_file_1() {
     let mprof = trace("mprof_flat.dat");
     let mprof = mprof.to_str().unwrap();
     for (arguments, part) in [
-<<<<<<< HEAD
         (&["plain.csv", "--column", "rss"][..], "`rss` (found: step, rss_mb, note)"),
         (&["plain.csv", "--step-column", "Stp"], "`Stp` (found: step, rss_mb, note)"),
         (&["plain.csv", "--unit", "apples"], "`apples`"),
         (&[mprof, "--step-column", "time"], "--step-column"),
         (&["nothing_of_this_name"], "there is no run in results"),
         (&["nothing.csv"], "no such file, and"),
-=======
-        (&["plain.csv", "--column", "rss"][..], "no column is named `rss` (found: step, rss_mb, note)"),
-        (&["plain.csv", "--step-column", "Stp"], "no column is named `Stp` (found: step, rss_mb, note)"),
-        (&["plain.csv", "--unit", "apples"], "there is no unit `apples` (known are B, KB"),
-        (&[mprof, "--step-column", "time"], "this trace has its times"),
-        (&["nothing_of_this_name"], "--results"),
-        (&["nothing.csv"], "there is no such file, and"),
->>>>>>> 23cb929cfc54d7876ec094392e93502b948dcdd5
     ] {
         let said = workplace.xrun(&[&["verdict"], arguments].concat());
         assert!(said.code == 2 && said.err.contains(part), "{said:?}");
@@ -408,11 +399,7 @@ fn what_is_no_regular_file_is_not_waited_for() {
         ["pipe.csv", "pipe.jsonl", "zero.csv", "/dev/null"].iter().copied().chain(runs.iter().map(String::as_str))
     {
         let said = workplace.xrun(&["verdict", path]);
-<<<<<<< HEAD
         assert_eq!(said.code, 1, "{path}: {said:?}");
-=======
-        assert!(said.code == 1 && said.err.contains("regular file"), "{path}: {said:?}");
->>>>>>> 23cb929cfc54d7876ec094392e93502b948dcdd5
     }
 }
 

@@ -19,7 +19,7 @@ use xrun::experiment::read;
 use xrun::heap::CountingAllocator;
 use xrun::pipelines::fewshot_detection::batch::HostBatch;
 use xrun::pipelines::fewshot_detection::prepare::Prepared;
-use xrun::results::format::Point;
+use xrun::results::format::SamplePoint;
 use xrun::run::recorder::LoopPosition;
 use xrun::run::trace::{SampleContext, Tracer};
 
@@ -39,7 +39,7 @@ fn memory_sample(bencher: Bencher, kind: &str) {
     bencher.bench_local(|| {
         let phases = BTreeMap::from([("forward".to_owned(), 1), ("backward".to_owned(), 2)]);
         let start_time = std::time::Instant::now();
-        let position = LoopPosition { step: 1, epoch: 1, point: Point::Step, freed: None };
+        let position = LoopPosition { step: 1, epoch: 1, point: SamplePoint::Step, freed: None };
         tracer.sample(SampleContext { start_time, position, device: None, phases })
     });
 }

@@ -174,7 +174,7 @@ pub fn run(place: &Path, killed: bool) -> PathBuf {
     let resolved = resolved::to_toml(&plan.experiment, None);
     launch::write_inputs(&path, &checked.text, &resolved, &manifest, &plan, 1).unwrap();
     let task = prepared.open(&plan.experiment, chosen.kind, &ledger, 1).unwrap();
-    let state = LoopState { run: manifest.whose(), fingerprint, ..LoopState::default() };
+    let state = LoopState { run: manifest.run_id(), fingerprint, ..LoopState::default() };
     let launch = Launch {
         plan: &plan,
         ledger: &ledger,

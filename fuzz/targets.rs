@@ -321,15 +321,15 @@ fn answers(run: &Path, other: &Path, output: &Path) -> Vec<String> {
         text(summary::text(run, Some(80)).map_err(|error| error.to_string())),
         text(compare::gather(&both).map(|both| compare::text(&both, 100)).map_err(|error| error.to_string())),
         text(
-            judge::of_path(run, &TableOptions::default())
+            judge::path(run, &TableOptions::default())
                 .map(|found| format!("{:?}", found.verdict))
                 .map_err(|error| error.to_string()),
         ),
         text(reproduce::Original::read(run).map(|found| format!("{:?}", found.last_step)).map_err(|e| e.to_string())),
         text(report::write(run).map(|damage| damage.join(" ")).map_err(|error| error.to_string())),
     ];
-    for table in export::Table::ALL {
-        let exported = export::export(run, table, export::Format::Csv, output);
+    for table in export::RunTable::ALL {
+        let exported = export::export(run, table, export::TableFormat::Csv, output);
         let damaged = exported.as_ref().is_ok_and(|one| one.as_ref().is_some_and(|one| one.lines_left_out > 0));
         let lines = std::fs::read_to_string(output.join(format!("{}.csv", table.name()))).unwrap_or_default();
         all.push(
@@ -409,7 +409,7 @@ fn csv(place: &Path) -> Work {
         if !is_table {
             read_results::memory_file(path).map_err(|error| error.to_string())?.for_each(drop);
         }
-        Ok(judge::of_path(path, &TableOptions::default()).is_ok())
+        Ok(judge::path(path, &TableOptions::default()).is_ok())
     })
 }
 

@@ -40,7 +40,7 @@ use crate::dataset::kind::DatasetKind;
 use crate::experiment::kinds::Kinds;
 use crate::experiment::pipeline::{ModelKind, PipelineKind};
 use crate::heap;
-use crate::results::built::{self, Built, has_other_kinds};
+use crate::results::build_info::{self, BuildInfo, register_foreign_kinds};
 use crate::stop::EXIT_OUT_OF_MEMORY;
 use crate::{child, cli, device, invocation};
 
@@ -87,9 +87,9 @@ impl Program {
     /// # Panics
     /// If an experiment or its schema was read before without one of the kinds.
     pub fn register(self) {
-        built::register(BUILT);
+        build_info::register(BUILT);
         if self.has_external_kinds {
-            has_other_kinds();
+            register_foreign_kinds();
         }
         self.kinds.register();
         device::register(&Burn);
@@ -118,7 +118,7 @@ impl Program {
 }
 
 /// Facts about the build of xrun, from its build script.
-const BUILT: Built = Built {
+const BUILT: BuildInfo = BuildInfo {
     version: env!("CARGO_PKG_VERSION"),
     source_digest: env!("XRUN_SOURCE_DIGEST"),
     commit: env!("XRUN_BUILT_COMMIT"),

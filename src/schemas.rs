@@ -9,7 +9,7 @@ use crate::results::format::{LoopState, Manifest, MemoryLine, MetricsLine, PlanF
 use crate::results::hook::HookDocument;
 use crate::results::notes::Notes;
 use crate::results::prediction::Prediction;
-use crate::results::process::ProcessNote;
+use crate::results::process::ProcessRecord;
 use crate::results::reproduction::Reproduction;
 use crate::results::verdict::Verdict;
 use crate::sweep::records::sweep::{Process, Record, Table};
@@ -34,7 +34,7 @@ pub fn record_schemas() -> Vec<(&'static str, Value)> {
         ("evaluation", titled("evaluation", "evaluation.json of xrun eval", generate::<Evaluation>(false))),
         ("prediction", titled("prediction", "prediction.json of xrun predict", generate::<Prediction>(false))),
         ("notes", titled("notes", "notes.json of a run", generate::<Notes>(false))),
-        ("process", titled("process", "process.json of a run", generate::<ProcessNote>(false))),
+        ("process", titled("process", "process.json of a run", generate::<ProcessRecord>(false))),
         ("hook", titled("hook", "What a hook reads on its standard input", generate::<HookDocument>(false))),
         ("loop_state", titled("loop_state", "state.json of a checkpoint", generate::<LoopState>(false))),
     ]

@@ -73,7 +73,7 @@ fn request(
         _ => None,
     });
     let named = knobs.chain(&environment);
-    let secret = named.filter(|(name, text)| secrets::value(name, text) == secrets::MASK);
+    let secret = named.filter(|(name, text)| secrets::mask_value(name, text) == secrets::MASK);
     let secrets = secret.map(|(_, text)| text.clone()).collect();
     let folder = command.folder.as_ref().map(PathBuf::from).or_else(|| mode.working_directory.map(Path::to_path_buf));
     let within = |path: String| folder.clone().unwrap_or_default().join(path);

@@ -9,7 +9,7 @@ use super::terminal::{Failure, Terminal, width};
 use crate::files::{layout, write};
 use crate::invocation;
 use crate::report::compare::{self, RUNS_MAX};
-use crate::results::{index, named};
+use crate::results::{index, run_name};
 
 #[derive(Clone, Debug, Args)]
 pub struct CompareArguments {
@@ -60,12 +60,12 @@ pub fn run(arguments: &CompareArguments, terminal: &Terminal) -> Result<u8, Fail
 /// Finds a run, or the runs of a directory such as a sweep.
 fn find_runs(results: &Path, text: &str, terminal: &Terminal) -> Result<Vec<PathBuf>, Failure> {
     let path = Path::new(text);
-    if let Some(sweep) = named::sweep(results, path) {
+    if let Some(sweep) = run_name::sweep(results, path) {
         return sweep_runs(&sweep, terminal);
     }
-    let mut found = index::within(path);
+    let mut found = index::runs_within(path);
     if found.is_empty() && text.contains('/') {
-        found = index::within(&results.join(text));
+        found = index::runs_within(&results.join(text));
     }
     match found.is_empty() {
         false => Ok(found),
@@ -75,7 +75,7 @@ fn find_runs(results: &Path, text: &str, terminal: &Terminal) -> Result<Vec<Path
 
 /// Runs of a sweep; the first of each trial if there are too many.
 fn sweep_runs(sweep: &Path, terminal: &Terminal) -> Result<Vec<PathBuf>, Failure> {
-    let mut runs = index::within(sweep);
+    let mut runs = index::runs_within(sweep);
     let count = runs.len();
     if count <= RUNS_MAX {
         return Ok(runs);

@@ -153,14 +153,14 @@ fn fish_values(command: &Command) -> String {
 
 /// Names of runs, newest first.
 fn runs(results: &Path) -> Vec<String> {
-    let named = |entry: &index::Entry| format!("{}/{}", entry.experiment, entry.run);
+    let named = |entry: &index::RunEntry| format!("{}/{}", entry.experiment, entry.run);
     let newest = index::newest_first(results, None).take(RUNS_MAX);
     std::iter::once("latest".to_owned()).chain(newest.map(|entry| named(&entry))).collect()
 }
 
 /// Tags of the newest runs, sorted and without duplicates. Tags that need shell quoting are omitted.
 fn tags(results: &Path) -> Vec<String> {
-    let newest = index::folders_newest_first(results).take(RUNS_MAX);
+    let newest = index::directories_newest_first(results).take(RUNS_MAX);
     let tags = newest.flat_map(|(_, run)| read::notes(&run).unwrap_or_default().tags);
     let plain: BTreeSet<String> = tags.filter(|tag| printable::shell_word(tag) == *tag).collect();
     plain.into_iter().take(TAGS_MAX).collect()

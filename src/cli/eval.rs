@@ -79,7 +79,7 @@ pub fn run(arguments: &EvalArguments) -> Result<u8, Failure> {
     let checkpoint = evaluate::select_checkpoint(&run, &manifest, arguments.checkpoint).map_err(Failure::Failed)?;
     let overrides = arguments.overrides.all();
     refuse_other_keys(&overrides, CHANGEABLE, "cannot be changed for a trained checkpoint", "train another model")?;
-    resolved::text_of(&run).map_err(Failure::failed)?;
+    resolved::read_text(&run).map_err(Failure::failed)?;
     let experiment = read::read_resolved(&run.join(layout::RESOLVED), &overrides)?.experiment;
     let (planned, same_data) = plan_inference(experiment, &overrides, &manifest, arguments.data, terminal)?;
     let (opened, task) = planned.open(1)?;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::ExportArguments;
 use super::terminal::{Failure, Terminal};
-use crate::export::{self, Exported, Format, Table, public, tensorboard};
+use crate::export::{self, Exported, RunTable, TableFormat, public, tensorboard};
 use crate::files::{layout, write};
 use crate::report;
 use crate::results::timestamp;
@@ -38,11 +38,12 @@ pub fn run(arguments: &ExportArguments, terminal: &Terminal) -> Result<u8, Failu
     let output = arguments.output.clone().unwrap_or(own);
     write::at(&output, std::fs::create_dir_all(&output)).map_err(Failure::failed)?;
     let format = match to {
-        To::Parquet => Format::Parquet,
-        To::Csv => Format::Csv,
+        To::Parquet => TableFormat::Parquet,
+        To::Csv => TableFormat::Csv,
         To::Tensorboard | To::Public => return events(&run, &output, arguments.json, terminal),
     };
-    let tables = Table::ALL.into_iter().filter(|table| arguments.tables.is_empty() || arguments.tables.contains(table));
+    let tables =
+        RunTable::ALL.into_iter().filter(|table| arguments.tables.is_empty() || arguments.tables.contains(table));
     let mut written = Vec::new();
     for table in tables {
         match export::export(&run, table, format, &output).map_err(Failure::failed)? {
@@ -50,7 +51,7 @@ pub fn run(arguments: &ExportArguments, terminal: &Terminal) -> Result<u8, Failu
                 report_omissions(&one, terminal);
                 written.push(one);
             }
-            None => terminal.say(&format!("{}: skipped, because the run has no {}", table.name(), table.made_of())),
+            None => terminal.say(&format!("{}: skipped, because the run has no {}", table.name(), table.source_file())),
         }
     }
     if written.is_empty() {

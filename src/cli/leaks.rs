@@ -12,7 +12,7 @@ use crate::experiment::read;
 use crate::files::write;
 use crate::judge;
 use crate::report::junit::junit;
-use crate::report::verdict::{Pair, pairs};
+use crate::report::verdict::{LeakCheck, leak_table};
 use crate::results::format::Outcome;
 use crate::results::verdict::{Judgement, OWNER_PREFIX, Verdict};
 use crate::stop::exit_code;
@@ -25,13 +25,13 @@ pub fn run(arguments: &LeaksArguments, terminal: &Terminal) -> Result<u8, Failur
     for (at, (name, file)) in leaky.into_iter().enumerate() {
         let (expected, device) = expected(&file, arguments)?;
         let Some(growth) = ExpectedGrowth::new(&expected, device) else {
-            all.push(Pair::left_out(&name, required_device(expected.grows)));
+            all.push(LeakCheck::skipped(&name, required_device(expected.grows)));
             continue;
         };
         // On a slow machine a pair takes minutes.
         terminal.say(&format!("{} of {count}: {name}, leaky run and control run", at + 1));
         all.push(match pair(&name, &file, &growth, &mut runs) {
-            Err(Failure::Failed(message)) => Pair::failed(&name, message),
+            Err(Failure::Failed(message)) => LeakCheck::failed(&name, message),
             Ok(None) => return Ok(exit_code(Outcome::Interrupted)),
             Ok(Some(pair)) => pair,
             Err(other) => return Err(other),
@@ -39,7 +39,7 @@ pub fn run(arguments: &LeaksArguments, terminal: &Terminal) -> Result<u8, Failur
     }
     match arguments.json {
         true => terminal.json(&all),
-        false => terminal.answer(&pairs(&all, terminal.width())),
+        false => terminal.answer(&leak_table(&all, terminal.width())),
     }
     if let Some(path) = &arguments.junit {
         write::replace(path, junit(&all).as_bytes()).map_err(Failure::failed)?;
@@ -123,7 +123,7 @@ impl ExpectedGrowth {
 }
 
 /// Runs a leaky experiment and its control; `None` if a signal stopped one of them.
-fn pair(name: &str, file: &Path, expected: &ExpectedGrowth, runs: &mut LeakRuns) -> Result<Option<Pair>, Failure> {
+fn pair(name: &str, file: &Path, expected: &ExpectedGrowth, runs: &mut LeakRuns) -> Result<Option<LeakCheck>, Failure> {
     let start_time = Instant::now();
     let LeakRun::Judged(leaky, leaky_run) = runs.leaky(file)? else { return Ok(None) };
     let control = file.with_file_name(format!("{name}{CONTROL}"));
@@ -134,7 +134,7 @@ fn pair(name: &str, file: &Path, expected: &ExpectedGrowth, runs: &mut LeakRuns)
     let held = leaky.series.iter().find(|one| one.name == owner_series).map(|one| one.last);
     let ends = expected.bytes_in_all.is_some();
     let suspected_at = judge::suspected_at(&leaky_run, &expected.series).map_err(Failure::failed)?;
-    Ok(Some(Pair {
+    Ok(Some(LeakCheck {
         name: name.to_owned(),
         leaky: leaky.verdict,
         bounded: bounded.verdict,

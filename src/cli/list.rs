@@ -10,8 +10,8 @@ use crate::killed;
 use crate::printable;
 use crate::problem::nearest;
 use crate::report::listing;
-use crate::results::index::{self, Entry, RunState};
-use crate::results::selection::{METRIC, ORDERS, Order, Selection, Status, sort};
+use crate::results::index::{self, RunEntry, RunState};
+use crate::results::selection::{METRIC_PREFIX, RunFilter, SORT_KEYS, SortKey, StateFilter, sort};
 use crate::results::verdict::Judgement;
 use crate::sweep::listing::{sweeps, text as listing_of_sweeps};
 use crate::units::counted;
@@ -26,7 +26,7 @@ pub struct ListArguments {
     experiment: Option<String>,
     /// Only runs with this status.
     #[arg(long, value_enum, value_name = "STATUS")]
-    status: Option<Status>,
+    status: Option<StateFilter>,
     /// Only runs with this memory verdict.
     #[arg(long, value_enum, value_name = "VERDICT")]
     verdict: Option<Judgement>,
@@ -67,9 +67,9 @@ pub fn run(arguments: &ListArguments, terminal: &Terminal) -> Result<u8, Failure
     // Filters on runs exclude sweeps.
     let sweeps = if by_run { Vec::new() } else { sweeps(results, experiment.map(String::as_str)) };
     if let Some(name) = experiment.filter(|_| sweeps.is_empty()) {
-        index::known_experiment(results, name)?;
+        index::check_experiment(results, name)?;
     }
-    let selection = Selection {
+    let selection = RunFilter {
         experiment: experiment.cloned(),
         status: arguments.status,
         verdict: arguments.verdict,
@@ -81,14 +81,14 @@ pub fn run(arguments: &ListArguments, terminal: &Terminal) -> Result<u8, Failure
     let all = found.len();
     let mut damage = 0;
     let taken = found.filter(|run| {
-        if let Some(why) = selection.in_doubt(run, &order).filter(|_| damage < DAMAGE_MAX) {
+        if let Some(why) = selection.unreadable_reason(run, &order).filter(|_| damage < DAMAGE_MAX) {
             damage += 1;
             terminal.say(&format!("damaged: {why}"));
         }
-        selection.takes(run)
+        selection.accepts(run)
     });
     // In the default order, older runs need not be read.
-    let in_order = order == Order::Started && !arguments.reverse;
+    let in_order = order == SortKey::Started && !arguments.reverse;
     let mut runs: Vec<_> = taken.take(if in_order { arguments.count } else { usize::MAX }).collect();
     sort(&mut runs, &order, arguments.reverse);
     runs.truncate(arguments.count);
@@ -109,13 +109,13 @@ pub fn run(arguments: &ListArguments, terminal: &Terminal) -> Result<u8, Failure
 }
 
 /// Lines about the killed runs whose killer is known from the kernel's counters.
-fn killers(runs: &[Entry]) -> String {
+fn killers(runs: &[RunEntry]) -> String {
     let killed = runs.iter().filter(|run| run.state == RunState::Killed).take(KILLED_MAX);
     let known = killed.map(|run| (run, killed::killer(&run.path))).filter(|(_, killer)| killer.label().is_some());
     known.map(|(run, killer)| format!("{}: {}\n", printable::line(&run.run, 28), killer.message())).collect()
 }
 
-fn with_killers(mut listed: Value, runs: &[Entry]) -> Value {
+fn with_killers(mut listed: Value, runs: &[RunEntry]) -> Value {
     for (value, run) in listed.as_array_mut().into_iter().flatten().zip(runs) {
         if let Some(object) = value.as_object_mut().filter(|_| run.state == RunState::Killed) {
             object.insert("killed".into(), killed::killer(&run.path).message().into());
@@ -132,17 +132,17 @@ fn key_and_value(text: &str) -> Result<(String, String), Failure> {
     Ok((key.trim().to_owned(), value.trim().to_owned()))
 }
 
-fn order(text: &str) -> Result<Order, Failure> {
-    let Some(order) = Order::from_text(text) else {
-        let known = ORDERS.join(", ");
+fn order(text: &str) -> Result<SortKey, Failure> {
+    let Some(order) = SortKey::parse(text) else {
+        let known = SORT_KEYS.join(", ");
         let near =
-            nearest(text, ORDERS.iter().copied()).map_or(String::new(), |near| format!("did you mean `{near}`? "));
+            nearest(text, SORT_KEYS.iter().copied()).map_or(String::new(), |near| format!("did you mean `{near}`? "));
         let message = format!(
-            "cannot sort by `{text}`; {near}known: {known}, {METRIC}NAME, and keys of the experiment such as training.epochs"
+            "cannot sort by `{text}`; {near}known: {known}, {METRIC_PREFIX}NAME, and keys of the experiment such as training.epochs"
         );
         return Err(Failure::Usage(message));
     };
-    if let Order::Value(key) = &order {
+    if let SortKey::Value(key) = &order {
         check_key(key)?;
     }
     Ok(order)

@@ -51,7 +51,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 
 use crate::experiment::Experiment;
-use crate::export::Table;
+use crate::export::RunTable;
 use crate::invocation;
 use crate::settings::sections::FailOn;
 use crate::units::Span;
@@ -431,7 +431,7 @@ pub struct ExportArguments {
     output: Option<PathBuf>,
     /// Tables to export. Default: all.
     #[arg(long, value_enum, value_name = "TABLE", value_delimiter = ',')]
-    tables: Vec<Table>,
+    tables: Vec<RunTable>,
     /// Include the checkpoints, unchanged (--to public).
     #[arg(long)]
     with_checkpoints: bool,

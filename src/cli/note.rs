@@ -6,9 +6,9 @@ use super::Results;
 use super::terminal::{Failure, Terminal};
 use crate::files::{file, layout, write};
 use crate::results::format::VERSION;
-use crate::results::notes::{CHARACTERS_MAX, NOTES_MAX, Note, Notes, TAGS_MAX, wrong_tag};
+use crate::results::notes::{CHARACTERS_MAX, NOTES_MAX, Note, Notes, TAGS_MAX, tag_error};
 use crate::results::timestamp;
-use crate::results::{index, named, read};
+use crate::results::{index, read, run_name};
 use crate::units::counted;
 
 #[derive(Clone, Debug, Args)]
@@ -33,7 +33,7 @@ pub fn run(arguments: &NoteArguments, terminal: &Terminal) -> Result<u8, Failure
     let run = index::find(&arguments.results.folder, &arguments.run)?;
     let run = std::fs::canonicalize(&run).map_err(|error| Failure::Failed(format!("{}: {error}", run.display())))?;
     for tag in arguments.tag.iter().chain(&arguments.untag) {
-        if let Some(why) = wrong_tag(tag) {
+        if let Some(why) = tag_error(tag) {
             return Err(usage(format!("invalid tag {tag:?}: it {why}; for example --tag paper")));
         }
     }
@@ -62,7 +62,7 @@ pub fn run(arguments: &NoteArguments, terminal: &Terminal) -> Result<u8, Failure
     drop(turn);
     let entry = index::entry(&run);
     let tags = if written.tags.is_empty() { "none".to_owned() } else { written.tags.join(", ") };
-    let name = named::run(&run, &entry.experiment);
+    let name = run_name::run(&run, &entry.experiment);
     terminal.say(&format!("{name}: {}, tags: {tags}", counted(written.notes.len() as u64, "note")));
     Ok(0)
 }

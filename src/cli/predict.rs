@@ -61,7 +61,7 @@ pub fn run(arguments: &PredictArguments) -> Result<u8, Failure> {
         predict::check_output(out).map_err(Failure::Usage)?;
     }
     let manifest = read_results::manifest(&run).map_err(Failure::failed)?;
-    resolved::text_of(&run).map_err(Failure::failed)?;
+    resolved::read_text(&run).map_err(Failure::failed)?;
     let experiment = read::read_resolved(&run.join(layout::RESOLVED), &overrides)?.experiment;
     if experiment.command().is_some() {
         return Err(Failure::Usage(predict::unsupported_message(experiment.pipeline.name())));

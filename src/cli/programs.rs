@@ -86,7 +86,7 @@ impl Programs {
         let command_lines: Vec<String> = self
             .command_lines
             .iter()
-            .map(|text| format!("`{}`", printable::line(&secrets::text(text), CHARACTERS_MAX)))
+            .map(|text| format!("`{}`", printable::line(&secrets::mask_text(text), CHARACTERS_MAX)))
             .collect();
         Err(Failure::Usage(format!(
             "{}: {why}; its programs were not started: {}; use {ALLOW_COMMAND} if you trust them",
@@ -104,7 +104,7 @@ fn command(folder: &Path, experiment: &Experiment, which: CommandLineOf) -> Opti
     // Invalid placeholders are reported before the command is started.
     let fill = |word: &String| placeholders.fill(word).unwrap_or_else(|_| word.clone());
     let set = |(name, value): (&String, &String)| {
-        format!("{name}={}", printable::shell_word(&secrets::value(name, &fill(value))))
+        format!("{name}={}", printable::shell_word(&secrets::mask_value(name, &fill(value))))
     };
     let variables = command.environment.iter().map(set);
     let words: Vec<String> = words.iter().map(fill).collect();
@@ -112,5 +112,5 @@ fn command(folder: &Path, experiment: &Experiment, which: CommandLineOf) -> Opti
 }
 
 fn quoted(words: &[String]) -> String {
-    secrets::words(words).iter().map(|word| printable::shell_word(word)).collect::<Vec<String>>().join(" ")
+    secrets::mask_arguments(words).iter().map(|word| printable::shell_word(word)).collect::<Vec<String>>().join(" ")
 }

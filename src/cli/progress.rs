@@ -191,7 +191,7 @@ impl Observer for TextProgress {
         match event {
             Event::Started { run, plan, device, step } => self.started(plan, device, run, step),
             Event::Step { step, epoch, report, memory, suspects, .. } => {
-                loss::add(&mut self.losses, report.kind, report.loss, loss::averaged_over(Some(self.steps)));
+                loss::add(&mut self.losses, report.kind, report.loss, loss::averaging_window(Some(self.steps)));
                 // Most important first: fields that do not fit are omitted.
                 let fields = [
                     format!("epoch {epoch}/{}", self.epochs),

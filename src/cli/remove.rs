@@ -11,9 +11,9 @@ use super::terminal::{Failure, Terminal};
 use crate::files::layout;
 use crate::printable;
 use crate::results::format::Outcome;
-use crate::results::index::{self, Entry, RunState};
+use crate::results::index::{self, RunEntry, RunState};
 use crate::results::timestamp;
-use crate::results::{named, read, selection};
+use crate::results::{read, run_name, selection};
 use crate::run::remove::{self, Leftovers, Removable, RemoveError};
 use crate::units::{Bytes, counted};
 
@@ -84,11 +84,11 @@ pub fn gc(arguments: &CollectArguments, terminal: &Terminal) -> Result<u8, Failu
     let results = &arguments.results.folder;
     let experiment = arguments.experiment.as_deref();
     if let Some(name) = experiment {
-        index::known_experiment(results, name)?;
+        index::check_experiment(results, name)?;
     }
-    let found: Vec<Entry> = index::newest_first(results, experiment).collect();
+    let found: Vec<RunEntry> = index::newest_first(results, experiment).collect();
     let mut leftovers = remove::find_leftovers(results, experiment);
-    let mut experiments: BTreeMap<&str, Vec<&Entry>> = BTreeMap::new();
+    let mut experiments: BTreeMap<&str, Vec<&RunEntry>> = BTreeMap::new();
     for run in found.iter().filter(|run| run.state != RunState::Running) {
         match remove::verify_run(&run.path) {
             Ok(()) => experiments.entry(&run.experiment).or_default().push(run),
@@ -131,11 +131,14 @@ pub fn gc(arguments: &CollectArguments, terminal: &Terminal) -> Result<u8, Failu
 }
 
 /// Best run of each experiment.
-fn best<'a>(experiments: &BTreeMap<&str, Vec<&'a Entry>>, metric: Option<&str>) -> Result<Vec<&'a Entry>, Failure> {
+fn best<'a>(
+    experiments: &BTreeMap<&str, Vec<&'a RunEntry>>,
+    metric: Option<&str>,
+) -> Result<Vec<&'a RunEntry>, Failure> {
     if metric == Some(NONE) {
         return Ok(Vec::new());
     }
-    let mut found: Vec<&Entry> = experiments.values().flat_map(|runs| selection::best(runs, metric)).collect();
+    let mut found: Vec<&RunEntry> = experiments.values().flat_map(|runs| selection::best(runs, metric)).collect();
     let Some(metric) = metric else { return Ok(found) };
     if found.is_empty() && !experiments.is_empty() {
         let metric = printable::line(metric, 100);
@@ -146,18 +149,18 @@ fn best<'a>(experiments: &BTreeMap<&str, Vec<&'a Entry>>, metric: Option<&str>) 
     }
     // Experiments without this metric.
     let others = experiments.iter().filter(|(name, _)| !found.iter().any(|run| run.experiment == **name));
-    let others: Vec<&Entry> = others.flat_map(|(_, runs)| selection::best(runs, None)).collect();
+    let others: Vec<&RunEntry> = others.flat_map(|(_, runs)| selection::best(runs, None)).collect();
     found.extend(others);
     Ok(found)
 }
 
 /// Returns true if a run counts for `--keep`: it is complete, or its time limit ended it.
 fn is_complete(state: &RunState) -> bool {
-    matches!(state, RunState::Ended(outcome) if outcome.is_whole() || *outcome == Outcome::TimeLimit)
+    matches!(state, RunState::Ended(outcome) if outcome.is_orderly() || *outcome == Outcome::TimeLimit)
 }
 
 /// Returns true if a clock was wrong, then or now, so that the order of runs is unknown.
-fn starts_in_the_future(run: &Entry) -> bool {
+fn starts_in_the_future(run: &RunEntry) -> bool {
     let started = run.started.as_deref().and_then(timestamp::seconds_of);
     started.is_none_or(|started| started > timestamp::time().timestamp() as f64)
 }
@@ -176,10 +179,10 @@ struct KeptRuns<'a> {
 }
 
 impl KeptRuns<'_> {
-    fn report(&mut self, run: &Entry, why: &dyn std::fmt::Display) {
+    fn report(&mut self, run: &RunEntry, why: &dyn std::fmt::Display) {
         self.lines += 1;
         if self.lines <= LISTED_MAX {
-            self.terminal.say(&format!("kept {}: {why}", named::run(&run.path, &run.experiment)));
+            self.terminal.say(&format!("kept {}: {why}", run_name::run(&run.path, &run.experiment)));
         }
     }
 

@@ -11,7 +11,7 @@ pub fn run(arguments: &RunName, terminal: &Terminal) -> Result<u8, Failure> {
     let run = index::find(&arguments.results.folder, &arguments.run)?;
     // An active or killed run has no verdict yet.
     let so_far = match read::verdict(&run) {
-        Ok(None) => judge::of_path(&run, &TableOptions::default()).ok().map(|judged| judged.verdict),
+        Ok(None) => judge::path(&run, &TableOptions::default()).ok().map(|judged| judged.verdict),
         _ => None,
     };
     for damage in crate::report::write_judged(&run, so_far).map_err(Failure::failed)? {

@@ -85,7 +85,7 @@ pub fn run(arguments: &ReproduceArguments) -> Result<u8, Failure> {
     for change in &changes {
         terminal.say(&format!("changed: {}", report::reproduction::change(change)));
     }
-    let text = resolved::text_of(&path).map_err(Failure::failed)?;
+    let text = resolved::read_text(&path).map_err(Failure::failed)?;
     let new = NewRun {
         location: RunLocation::Reproductions(&arguments.results.folder),
         text: text.as_bytes(),
@@ -134,7 +134,7 @@ fn plan(
     terminal: Terminal,
 ) -> Result<Planned, Failure> {
     let overrides = arguments.overrides.all();
-    resolved::text_of(path).map_err(Failure::failed)?;
+    resolved::read_text(path).map_err(Failure::failed)?;
     let mut experiment = read::read_resolved(&path.join(layout::RESOLVED), &overrides)?.experiment;
     Programs::for_run(path, &experiment, CommandLineOf::Program, arguments.hooks).check(arguments.allow_command)?;
     let paths = data_path_keys(&experiment);

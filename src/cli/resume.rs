@@ -22,7 +22,7 @@ use crate::killed;
 use crate::panics;
 use crate::printable;
 use crate::problem::{Problem, Problems};
-use crate::results::built;
+use crate::results::build_info;
 use crate::results::{index, read as read_results, resolved as resolved_text};
 use crate::run::checkpoint::CHANGED_BY_RESUME;
 use crate::run::fingerprint::fingerprint;
@@ -112,7 +112,7 @@ pub fn run(arguments: &ResumeArguments) -> Result<u8, Failure> {
     refuse_other_keys(&overrides, CHANGEABLE, "cannot be changed by a resume", alternative)?;
     let extend = arguments.extend;
     let overrides: Vec<String> = overrides.into_iter().chain(extend.overrides()).collect();
-    resolved_text::text_of(&path).map_err(Failure::failed)?;
+    resolved_text::read_text(&path).map_err(Failure::failed)?;
     let checked = read::read_resolved(&path.join(layout::RESOLVED), &overrides)?;
     Programs::for_run(&path, &checked.experiment, CommandLineOf::Resume, arguments.hooks)
         .check(arguments.allow_command)?;
@@ -150,7 +150,7 @@ pub fn run(arguments: &ResumeArguments) -> Result<u8, Failure> {
         // Another device gives other numbers, so `auto` must not choose again.
         experiment.experiment.device.clone_from(&point.manifest.device.chosen);
     }
-    if point.manifest.code.lock_digest != built::lock_digest() {
+    if point.manifest.code.lock_digest != build_info::lock_digest() {
         terminal.say("the dependencies of this build differ from those with which the run started: numbers may differ");
     }
     arguments.data.prepare(&experiment);
@@ -186,7 +186,7 @@ pub fn run(arguments: &ResumeArguments) -> Result<u8, Failure> {
         write::replace_json(&path.join(layout::PLAN), &plan).map_err(Failure::failed)?;
     }
     let fingerprint = fingerprint(&opened.plan);
-    point.state.run = point.manifest.whose();
+    point.state.run = point.manifest.run_id();
     point.state.fingerprint.clone_from(&fingerprint);
     if fingerprint != point.manifest.fingerprint {
         // The numbers are those of two experiments or two programs: no other run is equal.

@@ -50,7 +50,7 @@ pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
     if arguments.if_changed {
         let device = if is_command { UNKNOWN_DEVICE.to_owned() } else { planned.chosen.kind.to_string() };
         let kind = device.split(':').next().unwrap_or_default();
-        if let Some(run) = index::finished(&arguments.results.folder, &fingerprint(&planned.plan), kind) {
+        if let Some(run) = index::find_finished(&arguments.results.folder, &fingerprint(&planned.plan), kind) {
             return Ok(report_skipped(&run, arguments, terminal));
         }
     }

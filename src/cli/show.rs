@@ -8,10 +8,10 @@ use super::terminal::{Failure, Terminal};
 use crate::files::layout;
 use crate::killed;
 use crate::killed::KillReport;
-use crate::report::axes::time_of_day;
+use crate::report::axes::utc_time;
 use crate::report::summary;
 use crate::results::index::RunState;
-use crate::results::{index, named, read};
+use crate::results::{index, read, run_name};
 use crate::sweep::records::sweep::Record;
 use crate::sweep::{listing, table, text};
 
@@ -38,7 +38,7 @@ pub fn run(arguments: &RunName, terminal: &Terminal) -> Result<u8, Failure> {
     more.extend(killed.iter().flat_map(kill_lines));
     more.extend((!tags.is_empty()).then_some(("tags", tags.as_str())));
     let written: Vec<String> =
-        notes.notes.iter().map(|note| format!("{} {}", time_of_day(&note.time), note.text)).collect();
+        notes.notes.iter().map(|note| format!("{} {}", utc_time(&note.time), note.text)).collect();
     more.extend(written.iter().map(|note| ("note", note.as_str())));
     terminal.answer(&match more.as_slice() {
         [] => text,
@@ -64,7 +64,7 @@ fn find_sweep(results: &Path, text: &str) -> Option<PathBuf> {
         let sweeps = if has_runs { Vec::new() } else { listing::sweeps(results, Some(text)) };
         sweeps.into_iter().next().map(|sweep| sweep.folder)
     };
-    named::sweep(results, Path::new(text)).or_else(of_experiment)
+    run_name::sweep(results, Path::new(text)).or_else(of_experiment)
 }
 
 /// Shows the current state of a sweep, which may be active; writes nothing.

@@ -18,7 +18,7 @@ use crate::files::layout;
 use crate::invocation;
 use crate::plan::shorten;
 use crate::results::format::Outcome;
-use crate::results::named;
+use crate::results::run_name;
 use crate::results::trust;
 use crate::stop::{StopSignal, exit_code};
 use crate::sweep::launcher::Launcher;
@@ -179,7 +179,7 @@ pub fn run(arguments: &SweepArguments) -> Result<u8, Failure> {
             let record = Record::new(&family, &planned, command);
             let folder = record.create(&arguments.results.folder, &family).map_err(Failure::failed)?;
             if let (Err(why), true) = (record::sign(&folder.path), family.base.command().is_some()) {
-                terminal.say(&trust::unsigned(&why));
+                terminal.say(&trust::unsigned_message(&why));
             }
             // The user named the file with these programs.
             OpenSweep { folder, record, place, launcher: family.launcher, allowed: true }
@@ -218,7 +218,7 @@ struct OpenSweep {
 fn sweep_directory(arguments: &SweepArguments, text: &Path) -> Result<PathBuf, Failure> {
     let results = &arguments.results.folder;
     let there = || std::fs::canonicalize(text).ok();
-    named::sweep(results, text).or_else(there).ok_or_else(|| {
+    run_name::sweep(results, text).or_else(there).ok_or_else(|| {
         let (text, results) = (text.display(), results.display());
         Failure::Usage(format!(
             "no sweep is called \"{text}\", here or in {results}; its name is EXPERIMENT/sweeps/SWEEP"
@@ -340,7 +340,7 @@ impl RunCounts {
     fn new(sweep: &Path, record: &Record, table: &Table, tasks: &[Task]) -> Result<Self, Failure> {
         let runs = || table.rows.iter().flat_map(|row| &row.runs);
         let finished = runs().filter(|run| run.finished || run.at_rung).count();
-        let open = ["running", "waiting", "not run", "killed", Outcome::Interrupted.words()];
+        let open = ["running", "waiting", "not run", "killed", Outcome::Interrupted.label()];
         let open = runs().filter(|run| open.contains(&run.outcome.as_str())).count();
         let (all, runs) = (record.runs_at_most(), record.order.len());
         // Trials of asha that wait at a rung are done only when none of them is to continue.

@@ -216,7 +216,7 @@ impl Failure {
             Self::Problems(problems) => terminal.problems(problems),
             Self::Usage(message) | Self::Failed(message) | Self::OutOfMemory(message) => terminal.error(message),
             Self::Interrupted(message) => {
-                terminal.error(&format!("{}: {message}", Outcome::Interrupted.words()));
+                terminal.error(&format!("{}: {message}", Outcome::Interrupted.label()));
             }
         }
         self.exit_code()

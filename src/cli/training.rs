@@ -176,10 +176,10 @@ fn print_outcome(run: &Path, outcome: &RunOutcome, as_requested: bool, terminal:
         let time = summary.map_or_else(String::new, |summary| format!(" in {}", seconds(summary.seconds)));
         terminal.say(&format!("{}{time}", ending.message));
     } else {
-        terminal.error(&format!("{}: {}", ending.outcome.words(), ending.message));
+        terminal.error(&format!("{}: {}", ending.outcome.label(), ending.message));
         if ending.of_data {
             terminal.say(&invalid_data_advice(run));
-        } else if ending.outcome.resumable() && can_resume(run) {
+        } else if ending.outcome.is_resumable() && can_resume(run) {
             let record = outcome.post_mortem.as_ref();
             let option = record.and_then(|record| post_mortem::resume_option(record, resume::is_changeable));
             let option = option.map_or_else(String::new, |option| format!(" {option}"));
@@ -198,7 +198,8 @@ fn can_resume(run: &Path) -> bool {
 fn invalid_data_advice(run: &Path) -> String {
     let word = |path: &Path| printable::shell_word(&path.to_string_lossy());
     let program = invocation::program();
-    let whole = read::manifest(run).ok().and_then(|manifest| command_line::command_of_the_whole(&manifest.command));
+    let whole =
+        read::manifest(run).ok().and_then(|manifest| command_line::command_without_shortening(&manifest.command));
     let again = whole.unwrap_or_else(|| format!("{program} {}", word(&run.join(layout::RESOLVED))));
     format!(
         "fix the data, then start a new run: {again}; `{program} resume {}` works only with unchanged data",

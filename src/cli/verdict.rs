@@ -8,7 +8,7 @@ use super::watch;
 use crate::command::attach;
 use crate::files::layout;
 use crate::judge::{VerdictError, fails};
-use crate::report::verdict::{NotJudged, text};
+use crate::report::verdict::{UnjudgedColumn, text};
 use crate::results::index;
 use crate::results::verdict::Verdict;
 use crate::stop::{EXIT_VERDICT, StopSignal};
@@ -28,7 +28,12 @@ fn judge_process(process: u32, arguments: &VerdictArguments, terminal: &Terminal
 }
 
 /// Prints a verdict and returns the exit code.
-fn print_verdict(verdict: &Verdict, not_judged: &[NotJudged], arguments: &VerdictArguments, terminal: &Terminal) -> u8 {
+fn print_verdict(
+    verdict: &Verdict,
+    not_judged: &[UnjudgedColumn],
+    arguments: &VerdictArguments,
+    terminal: &Terminal,
+) -> u8 {
     match arguments.json {
         true => terminal.json(verdict),
         false => terminal.answer(&text(verdict, not_judged, terminal.width())),
@@ -55,8 +60,8 @@ pub fn run(arguments: &VerdictArguments, terminal: &Terminal) -> Result<u8, Fail
         step_column: arguments.step_column.clone(),
         unit: arguments.unit.clone(),
     };
-    let judged = judge::of_path(&path, &options).map_err(|error| match error {
-        VerdictError::Asked(_) => Failure::Usage(error.to_string()),
+    let judged = judge::path(&path, &options).map_err(|error| match error {
+        VerdictError::Usage(_) => Failure::Usage(error.to_string()),
         _ => Failure::failed(error),
     })?;
     for note in &judged.notes {
@@ -76,11 +81,11 @@ pub fn run(arguments: &VerdictArguments, terminal: &Terminal) -> Result<u8, Fail
     if path.is_dir() && !path.join(layout::MEMORY).exists() {
         terminal.say("no memory.jsonl: showing verdict.json");
     }
-    let not_judged = judged.unknown.into_iter().map(|unknown| NotJudged {
+    let not_judged = judged.unknown.into_iter().map(|unknown| UnjudgedColumn {
         name: unknown.name,
         why: "unit unknown",
         numbers: [unknown.first, unknown.last, unknown.peak],
     });
-    let not_judged: Vec<NotJudged> = not_judged.collect();
+    let not_judged: Vec<UnjudgedColumn> = not_judged.collect();
     Ok(print_verdict(&judged.verdict, &not_judged, arguments, terminal))
 }

@@ -109,7 +109,7 @@ pub fn run(arguments: &WatchArguments, terminal: &Terminal) -> Result<u8, Failur
         Outcome::Finished if !watched.lost => terminal.say(&format!("{program}: {ending}")),
         // Also with --quiet.
         Outcome::Finished => terminal.error(&ending),
-        outcome => terminal.error(&format!("{}: {ending}", outcome.words())),
+        outcome => terminal.error(&format!("{}: {ending}", outcome.label())),
     }
     match reported {
         Ok(_) => terminal.say(&format!("{program}: report: {}", run.join(layout::REPORT).display())),

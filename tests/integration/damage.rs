@@ -2,11 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use xrun::export::{self, Format, Table};
+use xrun::export::{self, RunTable, TableFormat};
 use xrun::judge;
 use xrun::report::{self, compare, listing, summary};
 use xrun::results::index;
-use xrun::results::selection::{Order, Selection};
+use xrun::results::selection::{RunFilter, SortKey};
 use xrun::run::reproduce::Original;
 use xrun::verdict::table::TableOptions;
 
@@ -75,13 +75,13 @@ fn answers(results: &Path, run: &Path, other: &Path, output: &Path) -> Vec<(&'st
     xrun::Program::new().built_in().register();
     let shown = |result: Result<String, String>| result.unwrap_or_else(|error| format!("damaged: {error}"));
     let entries = index::runs(results);
-    let by_key = Selection { values: vec![("limits.workers".into(), "1".into())], ..Selection::default() };
-    let order = Order::from_text("training.epochs").unwrap();
-    let listed = |entry: &&index::Entry| by_key.takes(entry);
-    let doubts: Vec<String> = entries.iter().filter_map(|entry| by_key.in_doubt(entry, &order)).collect();
+    let by_key = RunFilter { values: vec![("limits.workers".into(), "1".into())], ..RunFilter::default() };
+    let order = SortKey::parse("training.epochs").unwrap();
+    let listed = |entry: &&index::RunEntry| by_key.accepts(entry);
+    let doubts: Vec<String> = entries.iter().filter_map(|entry| by_key.unreadable_reason(entry, &order)).collect();
     let doubts = if doubts.is_empty() { String::new() } else { format!("damaged: {doubts:?}") };
-    let exported = |table: Table| {
-        let exported = export::export(run, table, Format::Csv, output).map_err(|error| error.to_string())?;
+    let exported = |table: RunTable| {
+        let exported = export::export(run, table, TableFormat::Csv, output).map_err(|error| error.to_string())?;
         let damage = exported.filter(|one| one.lines_left_out > 0).map_or("", |_| "damaged");
         Ok(damage.to_owned() + &text(&output.join(format!("{}.csv", table.name()))))
     };
@@ -107,15 +107,15 @@ fn answers(results: &Path, run: &Path, other: &Path, output: &Path) -> Vec<(&'st
         (
             "verdict",
             shown(
-                judge::of_path(run, &TableOptions::default())
+                judge::path(run, &TableOptions::default())
                     .map(|found| format!("{:?}", found.verdict))
                     .map_err(|e| e.to_string()),
             ),
         ),
         ("reproduce, what it compares with", shown(original())),
-        ("export metrics", shown(exported(Table::Metrics))),
-        ("export validation", shown(exported(Table::Validation))),
-        ("export memory", shown(exported(Table::Memory))),
+        ("export metrics", shown(exported(RunTable::Metrics))),
+        ("export validation", shown(exported(RunTable::Validation))),
+        ("export memory", shown(exported(RunTable::Memory))),
     ]
 }
 

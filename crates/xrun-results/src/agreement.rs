@@ -15,7 +15,7 @@ pub const SERIES_MAX: usize = 256;
 
 /// Result of the comparison.
 #[derive(Clone, Debug, Default)]
-pub struct Comparison {
+pub struct MetricsComparison {
     /// Number of lines compared.
     pub lines_compared: u64,
     /// Number of lines of the original.
@@ -48,8 +48,8 @@ struct SeriesSums {
 }
 
 /// Compares the lines that both runs have, in order.
-pub fn compare(original: &Path, reproduction: &Path) -> Result<Comparison, ReadError> {
-    let mut comparison = Comparison::default();
+pub fn compare(original: &Path, reproduction: &Path) -> Result<MetricsComparison, ReadError> {
+    let mut comparison = MetricsComparison::default();
     let (mut first, mut second) = (read::metrics(original)?, read::metrics(reproduction)?);
     loop {
         let (a, b) = (first.next().transpose()?, second.next().transpose()?);
@@ -63,7 +63,7 @@ pub fn compare(original: &Path, reproduction: &Path) -> Result<Comparison, ReadE
     }
 }
 
-impl Comparison {
+impl MetricsComparison {
     fn add(&mut self, a: &MetricsLine, b: &MetricsLine) {
         let (key_a, key_b) = (line_key(a), line_key(b));
         if key_a != key_b {
@@ -200,7 +200,7 @@ mod tests {
         directory
     }
 
-    fn compared(a: &[f64], b: &[f64]) -> Comparison {
+    fn compared(a: &[f64], b: &[f64]) -> MetricsComparison {
         let (a, b) = (run(a), run(b));
         compare(a.path(), b.path()).unwrap()
     }

@@ -5,12 +5,14 @@ use xrun_core::{invocation, printable};
 
 /// Arguments of this process, with secrets masked.
 pub fn command() -> Vec<String> {
-    secrets::words(&std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect::<Vec<String>>())
+    secrets::mask_arguments(
+        &std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect::<Vec<String>>(),
+    )
 }
 
 /// Shell command without `--steps` and `--smoke`; `None` if neither was given. The directory of a shortened run holds
 /// the shortened experiment, so rerunning that would be short again.
-pub fn command_of_the_whole(command: &[String]) -> Option<String> {
+pub fn command_without_shortening(command: &[String]) -> Option<String> {
     let (mut words, mut short) = (Vec::new(), false);
     let mut rest = command.iter().skip(1);
     while let Some(word) = rest.next() {

@@ -14,7 +14,7 @@ pub use super::outcome::Outcome;
 use super::process::SlurmJob;
 pub use super::sample::*;
 pub use super::state::*;
-use super::watched::Watched;
+use super::watched::WatchSettings;
 use xrun_core::bounded::ledger::Policy;
 use xrun_core::bounded::planned::PlannedOwner;
 use xrun_core::task::metric::{Interval, PlannedMetric};
@@ -72,7 +72,7 @@ pub struct Manifest {
     pub origins: BTreeMap<String, String>,
     /// Settings of `xrun watch`; absent for an experiment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub watched: Option<Watched>,
+    pub watched: Option<WatchSettings>,
     /// Step after which the newest process was to stop (`--until`); absent if it was to do all steps.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<u64>,
@@ -81,7 +81,7 @@ pub struct Manifest {
 impl Manifest {
     /// Id of the run that its checkpoints refer to. The name of the directory is not enough: two experiments that
     /// differ only in their names may start in the same second.
-    pub fn whose(&self) -> String {
+    pub fn run_id(&self) -> String {
         format!("{}/{}", self.experiment, self.run)
     }
 }
@@ -228,7 +228,7 @@ pub enum MetricsLine {
 
 impl PlanFile {
     /// Number of planned steps, if known.
-    pub fn steps_known(&self) -> Option<u64> {
+    pub fn known_steps(&self) -> Option<u64> {
         Some(self.steps).filter(|steps| *steps > 0)
     }
 }

@@ -49,7 +49,7 @@ const COPIED_SETTINGS: &[(&str, &[&str])] = &[
 
 /// State of the checkout that contains a directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct State {
+pub struct CheckoutState {
     /// Commit; `None` without git, without a checkout, or if git fails.
     pub commit: Option<String>,
     /// Uncommitted changes; `None` if there are none or they were not requested.
@@ -60,7 +60,7 @@ pub struct State {
 
 /// Answer to the question whether git tracks files of a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Committed {
+pub enum Tracked {
     /// At least one file is tracked.
     Yes,
     /// No file is tracked, or there is no checkout.
@@ -70,40 +70,44 @@ pub enum Committed {
 }
 
 /// Returns the commit of a directory; with `patch` also its uncommitted changes.
-pub fn state(directory: &Path, patch: bool) -> State {
+pub fn checkout_state(directory: &Path, patch: bool) -> CheckoutState {
     let checkout = match Checkout::open(directory) {
         Ok(Some(checkout)) => checkout,
-        Ok(None) => return State::default(),
+        Ok(None) => return CheckoutState::default(),
         Err(why) => {
             let left_out = patch.then(|| format!("the commit and all changes: {why}"));
-            return State { left_out, ..State::default() };
+            return CheckoutState { left_out, ..CheckoutState::default() };
         }
     };
-    let Ok(commit) = checkout.text(&["rev-parse", "--verify", "HEAD^{commit}"], &[]) else { return State::default() };
+    let Ok(commit) = checkout.text(&["rev-parse", "--verify", "HEAD^{commit}"], &[]) else {
+        return CheckoutState::default();
+    };
     let commit = Some(commit.trim().to_owned());
     if !patch {
-        return State { commit, ..State::default() };
+        return CheckoutState { commit, ..CheckoutState::default() };
     }
     match checkout.changes() {
-        Ok((patch, left_out)) => State { commit, patch: Some(patch).filter(|patch| !patch.is_empty()), left_out },
-        Err(why) => State { commit, patch: None, left_out: Some(format!("all changes: {why}")) },
+        Ok((patch, left_out)) => {
+            CheckoutState { commit, patch: Some(patch).filter(|patch| !patch.is_empty()), left_out }
+        }
+        Err(why) => CheckoutState { commit, patch: None, left_out: Some(format!("all changes: {why}")) },
     }
 }
 
 /// Asks git whether files of a directory are tracked. Without a checkout they are not.
-pub fn committed(directory: &Path) -> Committed {
+pub fn tracked(directory: &Path) -> Tracked {
     match Checkout::open(directory) {
-        Ok(None) => Committed::No,
+        Ok(None) => Tracked::No,
         Ok(Some(checkout)) => {
             let files = checkout
                 .run(directory, &["ls-files", "-z", "--", "."], &[], |out| out.take(1).read_to_end(&mut Vec::new()));
             match files {
-                Ok(0) => Committed::No,
-                Ok(_) => Committed::Yes,
-                Err(_) => Committed::Unknown,
+                Ok(0) => Tracked::No,
+                Ok(_) => Tracked::Yes,
+                Err(_) => Tracked::Unknown,
             }
         }
-        Err(_) => Committed::Unknown,
+        Err(_) => Tracked::Unknown,
     }
 }
 
@@ -195,7 +199,7 @@ impl Checkout {
             self.text(&["update-index", "--assume-unchanged", "--"], &submodules)?;
         }
         let changed = self.run(&self.root, &["diff", "--name-only", "--no-renames", "-z", "HEAD", "--"], &[], paths)?;
-        let (hidden, changed): (Vec<_>, Vec<_>) = changed.into_iter().partition(|path| secrets::is_file(path));
+        let (hidden, changed): (Vec<_>, Vec<_>) = changed.into_iter().partition(|path| secrets::is_secret_file(path));
         let filtered = match changed.is_empty() {
             true => Vec::new(),
             false => self.run(&self.root, &["check-attr", "-z", "filter", "--"], &changed, paths_with_filter)?,
@@ -205,7 +209,7 @@ impl Checkout {
             true => String::new(),
             false => {
                 let words = ["--literal-pathspecs", "diff", "--no-renames", "--no-color", "HEAD", "--"];
-                secrets::text(&self.text(&words, &shown)?)
+                secrets::mask_text(&self.text(&words, &shown)?)
             }
         };
         let left_out =

@@ -16,7 +16,7 @@ use super::index_error::CANDIDATES_MAX;
 pub use super::index_error::{Candidates, IndexError};
 use super::loss::{self, KindLoss};
 use super::read;
-use super::tail::{News, Tail};
+use super::tail::{Appended, RecordTail};
 use xrun_core::files::{file, layout};
 use xrun_core::printable;
 use xrun_core::problem::nearest;
@@ -45,10 +45,10 @@ pub enum RunState {
 
 impl RunState {
     /// The state as it is displayed: `running`, `time limit`, `killed`.
-    pub fn words(&self) -> &'static str {
+    pub fn label(&self) -> &'static str {
         match self {
             Self::Running => "running",
-            Self::Ended(outcome) => outcome.words(),
+            Self::Ended(outcome) => outcome.label(),
             Self::Killed => "killed",
             Self::Unreadable(_) => "unreadable",
         }
@@ -57,7 +57,7 @@ impl RunState {
 
 /// Facts about a run, from its files.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Entry {
+pub struct RunEntry {
     /// The run's directory.
     pub path: PathBuf,
     /// Name of the experiment's directory.
@@ -101,24 +101,24 @@ impl RunLocation {
 }
 
 /// All runs, newest first, at most [`RUNS_MAX`].
-pub fn runs(results: &Path) -> Vec<Entry> {
+pub fn runs(results: &Path) -> Vec<RunEntry> {
     newest_first(results, None).collect()
 }
 
 /// Iterates over the runs, newest first, optionally of one experiment. The files of a run are read on demand.
-pub fn newest_first(results: &Path, experiment: Option<&str>) -> impl ExactSizeIterator<Item = Entry> {
+pub fn newest_first(results: &Path, experiment: Option<&str>) -> impl ExactSizeIterator<Item = RunEntry> {
     let mut directories = run_directories(results);
     directories.retain(|directory| experiment.is_none_or(|name| name == directory.experiment));
     directories.into_iter().rev().map(|directory| read_entry(directory.path, directory.experiment, directory.run))
 }
 
 /// Times and directories of all runs, newest first. No file is read.
-pub fn folders_newest_first(results: &Path) -> impl Iterator<Item = (String, PathBuf)> {
+pub fn directories_newest_first(results: &Path) -> impl Iterator<Item = (String, PathBuf)> {
     run_directories(results).into_iter().rev().map(|directory| (directory.time, directory.path))
 }
 
 /// Reads one run by its directory.
-pub fn entry(run: &Path) -> Entry {
+pub fn entry(run: &Path) -> RunEntry {
     let absolute = std::path::absolute(run).unwrap_or_else(|_| run.to_path_buf());
     let name = |path: Option<&Path>| {
         path.and_then(Path::file_name).map_or(String::new(), |name| name.to_string_lossy().into_owned())
@@ -221,7 +221,7 @@ pub fn experiments(results: &Path) -> Vec<String> {
 }
 
 /// Checks that an experiment has runs; the error suggests a similar name.
-pub fn known_experiment(results: &Path, name: &str) -> Result<(), IndexError> {
+pub fn check_experiment(results: &Path, name: &str) -> Result<(), IndexError> {
     let known = experiments(results);
     if known.iter().any(|one| one == name) {
         return Ok(());
@@ -238,7 +238,7 @@ pub fn known_experiment(results: &Path, name: &str) -> Result<(), IndexError> {
 }
 
 /// Newest finished run of any experiment with this fingerprint on this kind of device (`cpu`, `cuda`, `vulkan`).
-pub fn finished(results: &Path, fingerprint: &str, device: &str) -> Option<PathBuf> {
+pub fn find_finished(results: &Path, fingerprint: &str, device: &str) -> Option<PathBuf> {
     let matches = |directory: &RunLocation| {
         let manifest = read::manifest(&directory.path).ok()?;
         let kind = manifest.device.chosen.split(':').next().unwrap_or_default();
@@ -272,7 +272,7 @@ pub fn is_run(path: &Path) -> bool {
 
 /// Runs in a directory that is not itself a run, sorted by path: its children and those of its `points`, as in a
 /// sweep.
-pub fn within(directory: &Path) -> Vec<PathBuf> {
+pub fn runs_within(directory: &Path) -> Vec<PathBuf> {
     if is_run(directory) {
         return Vec::new();
     }
@@ -341,7 +341,7 @@ fn run_times(run: &str, path: &Path) -> (String, Option<SystemTime>) {
     (time, created)
 }
 
-fn read_entry(path: PathBuf, experiment: String, run: String) -> Entry {
+fn read_entry(path: PathBuf, experiment: String, run: String) -> RunEntry {
     let manifest = read::manifest(&path);
     let summary = read::summary(&path);
     let mut state = match (&manifest, &summary) {
@@ -374,7 +374,7 @@ fn read_entry(path: PathBuf, experiment: String, run: String) -> Entry {
             }
             let plan = plan().ok();
             best = best_so_far(&path, &metrics, plan.as_ref());
-            let over = loss::averaged_over(plan.as_ref().and_then(PlanFile::steps_known));
+            let over = loss::averaging_window(plan.as_ref().and_then(PlanFile::known_steps));
             for line in metrics {
                 last_step = last_step.max(Some(line.step()));
                 add_loss(&mut losses, &line, over);
@@ -385,7 +385,7 @@ fn read_entry(path: PathBuf, experiment: String, run: String) -> Entry {
         }
     }
     let steps_planned = summary.as_ref().map(|summary| summary.steps_planned).or_else(|| match plan() {
-        Ok(plan) => plan.steps_known(),
+        Ok(plan) => plan.known_steps(),
         Err(error) => {
             if !error.is_missing() && state == RunState::Killed {
                 state = RunState::Unreadable(error.to_string());
@@ -394,9 +394,9 @@ fn read_entry(path: PathBuf, experiment: String, run: String) -> Entry {
         }
     });
     let kind = |loss: &KindLoss| if losses.len() > 1 { loss.kind.clone() } else { String::new() };
-    let loss = loss::main(&losses).map(|loss| (kind(loss), loss.last));
+    let loss = loss::dominant(&losses).map(|loss| (kind(loss), loss.last));
     let started = manifest.ok().map(|manifest| manifest.started);
-    Entry { path, experiment, run, state, started, summary, steps_planned, last_step, loss, resident_peak, best }
+    RunEntry { path, experiment, run, state, started, summary, steps_planned, last_step, loss, resident_peak, best }
 }
 
 /// Best validation of a run without a summary. The newest checkpoint records it, and a better one is saved at once,
@@ -449,7 +449,7 @@ pub fn is_locked(run: &Path) -> bool {
 
 /// Records at the end of a file of lines, and whether one of them is damaged.
 fn read_tail<T: DeserializeOwned>(path: &Path) -> (Vec<T>, bool) {
-    let News { records, damaged, .. } = Tail::new(path, TAIL_BYTES_MAX).news();
+    let Appended { records, damaged, .. } = RecordTail::new(path, TAIL_BYTES_MAX).read_new();
     (records, damaged)
 }
 

@@ -96,8 +96,8 @@ fn reproductions_are_found_by_name_and_shadow_nothing() {
 #[test]
 fn an_unknown_experiment_is_an_error_with_a_suggestion() {
     let (results, _) = three_runs();
-    assert!(known_experiment(results.path(), "cards").is_ok());
-    let error = known_experiment(results.path(), "stage3").unwrap_err();
+    assert!(check_experiment(results.path(), "cards").is_ok());
+    let error = check_experiment(results.path(), "stage3").unwrap_err();
     let IndexError::NoExperiment { suggestion, candidates, .. } = &error else { panic!("{error}") };
     assert_eq!(
         (suggestion.as_deref(), candidates.names.as_slice()),
@@ -126,7 +126,7 @@ fn unknown_and_ambiguous_names_are_errors_with_candidates() {
         assert!(matches!(find(directory, "latest").unwrap_err(), IndexError::Empty { .. }));
     }
     let all = ["stage", "2026-11", "latest~3"].map(|text| error(text).to_string());
-    let unknown = known_experiment(results.path(), "stage3").unwrap_err();
+    let unknown = check_experiment(results.path(), "stage3").unwrap_err();
     let one_run = IndexError::TooFarBack { text: "latest~1".into(), count: 1 };
     insta::assert_snapshot!(format!("{}\n{unknown}\n{one_run}", all.join("\n")));
 }

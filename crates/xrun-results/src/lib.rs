@@ -3,7 +3,7 @@
 #![warn(missing_docs)]
 
 pub mod agreement;
-pub mod built;
+pub mod build_info;
 pub mod command_line;
 pub mod comparison;
 pub mod demand;
@@ -18,7 +18,6 @@ mod index_error;
 pub mod judge;
 pub mod log;
 pub mod loss;
-pub mod named;
 pub mod notes;
 mod outcome;
 pub mod prediction;
@@ -27,6 +26,7 @@ pub mod read;
 pub mod report;
 pub mod reproduction;
 pub mod resolved;
+pub mod run_name;
 pub mod sample;
 pub mod secrets;
 pub mod selection;

@@ -58,12 +58,12 @@ pub fn add(losses: &mut Vec<KindLoss>, kind: &str, loss: f64, over: f64) {
 }
 
 /// Number of steps that the moving average spans in a run of `steps` steps.
-pub fn averaged_over(steps: Option<u64>) -> f64 {
+pub fn averaging_window(steps: Option<u64>) -> f64 {
     steps.map_or(20.0, |steps| (steps as f64 / 20.0).clamp(5.0, 200.0).round())
 }
 
 /// Kind with the most steps; the first one of equals. Shown where there is room for one loss only.
-pub fn main(losses: &[KindLoss]) -> Option<&KindLoss> {
+pub fn dominant(losses: &[KindLoss]) -> Option<&KindLoss> {
     let most = losses.iter().map(|loss| loss.steps).max()?;
     losses.iter().find(|loss| loss.steps == most && most > 0)
 }
@@ -85,7 +85,7 @@ mod tests {
         let [detection, triplet] = losses.as_slice() else { panic!("{losses:?}") };
         assert_eq!((detection.steps, detection.first, triplet.steps, triplet.last), (100, 8.0, 50, 0.0));
         assert!((detection.last - 2.0).abs() < 1e-6, "{detection:?}");
-        assert_eq!(main(&losses).unwrap().kind, "detection");
+        assert_eq!(dominant(&losses).unwrap().kind, "detection");
         // By hand: decay 2/3, so (2/3 * 3 + 6) / (2/3 + 1) = 8 / (5/3) = 4.8 after a loss of 3 and one of 6.
         let mut two = KindLoss::default();
         two.add(3.0, 5.0);

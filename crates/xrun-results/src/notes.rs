@@ -31,7 +31,7 @@ pub const CHARACTERS_MAX: usize = 4000;
 pub const TAGS_MAX: usize = 64;
 
 /// Reason why a tag is invalid (it must be usable on command lines); `None` for a valid one.
-pub fn wrong_tag(tag: &str) -> Option<&'static str> {
+pub fn tag_error(tag: &str) -> Option<&'static str> {
     let allowed = |character: char| character.is_alphanumeric() || "-_.:".contains(character);
     match tag {
         "" => Some("is empty"),
@@ -47,8 +47,8 @@ mod tests {
 
     #[test]
     fn a_tag_is_a_word() {
-        assert_eq!(["paper", "v1.2", "größer", "a:b"].map(wrong_tag), [None; 4]);
-        assert!(["", "two words", "a\u{1b}b", "x,y"].iter().all(|tag| wrong_tag(tag).is_some()));
-        assert!(wrong_tag(&"x".repeat(61)).is_some());
+        assert_eq!(["paper", "v1.2", "größer", "a:b"].map(tag_error), [None; 4]);
+        assert!(["", "two words", "a\u{1b}b", "x,y"].iter().all(|tag| tag_error(tag).is_some()));
+        assert!(tag_error(&"x".repeat(61)).is_some());
     }
 }

@@ -29,7 +29,7 @@ pub enum Outcome {
 
 impl Outcome {
     /// The outcome as it is displayed.
-    pub fn words(self) -> &'static str {
+    pub fn label(self) -> &'static str {
         match self {
             Self::Finished => "finished",
             Self::StoppedEarly => "stopped early",
@@ -44,17 +44,17 @@ impl Outcome {
     }
 
     /// Returns `true` if the run completed: nothing is left to resume.
-    pub fn is_done(self) -> bool {
+    pub fn is_complete(self) -> bool {
         matches!(self, Self::Finished | Self::StoppedEarly | Self::MemoryGrew)
     }
 
     /// Returns `true` if the run completed or a signal stopped it, neither of which is an error.
-    pub fn is_whole(self) -> bool {
-        self.is_done() || self == Self::Interrupted
+    pub fn is_orderly(self) -> bool {
+        self.is_complete() || self == Self::Interrupted
     }
 
     /// Returns `true` if `xrun resume` can continue the run.
-    pub fn resumable(self) -> bool {
-        !self.is_done() && self != Self::Diverged
+    pub fn is_resumable(self) -> bool {
+        !self.is_complete() && self != Self::Diverged
     }
 }

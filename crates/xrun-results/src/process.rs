@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// `process.json`: the newest process that wrote into the directory, with the counts of OOM kills when it started.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct ProcessNote {
+pub struct ProcessRecord {
     /// The version of this record's format.
     pub version: u32,
     /// Number of the process in this run, as in `memory.jsonl`: 0 for the first, one more for each resume.
@@ -21,14 +21,14 @@ pub struct ProcessNote {
     /// OOM kills on the whole machine.
     pub machine_oom_kills: Option<u64>,
     /// Memory cgroup of the process and its ancestors.
-    pub groups: Vec<GroupNote>,
+    pub groups: Vec<CgroupRecord>,
     /// Slurm job of the process.
     pub slurm: Option<SlurmJob>,
 }
 
 /// State of a memory cgroup when the process started.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct GroupNote {
+pub struct CgroupRecord {
     /// Absolute path of its directory in cgroupfs.
     pub folder: String,
     /// Inode of the directory; a recreated cgroup has another one.
@@ -59,7 +59,7 @@ pub struct SlurmJob {
 
 impl SlurmJob {
     /// Job of this process; `None` outside Slurm.
-    pub fn here() -> Option<Self> {
+    pub fn from_environment() -> Option<Self> {
         let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty() && value.len() <= 200);
         Some(Self {
             job: variable("SLURM_JOB_ID")?,

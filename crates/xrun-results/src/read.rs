@@ -10,7 +10,7 @@ use super::format::{
     LoopState, Manifest, MemoryLine, MetricsLine, PictureEntry, Pictures, PlanFile, PostMortem, Summary, VERSION,
 };
 use super::notes::Notes;
-use super::process::ProcessNote;
+use super::process::ProcessRecord;
 use super::verdict::Verdict;
 use xrun_core::files::{file, layout, seal};
 use xrun_core::printable;
@@ -128,7 +128,7 @@ pub fn notes(run: &Path) -> Result<Notes, ReadError> {
 }
 
 /// `process.json` of a run: facts about its newest process; `None` if there is none.
-pub fn process(run: &Path) -> Result<Option<ProcessNote>, ReadError> {
+pub fn process(run: &Path) -> Result<Option<ProcessRecord>, ReadError> {
     let path = run.join(layout::PROCESS);
     if path.exists() { record(path).map(Some) } else { Ok(None) }
 }
@@ -166,9 +166,9 @@ pub fn lines<T: DeserializeOwned>(path: PathBuf) -> Result<impl Iterator<Item = 
                 ended = true;
                 let too_long = line.len() as u64 == LINE_BYTES_MAX;
                 let damage = if too_long { "too long" } else { seal::DAMAGED };
-                (too_long || is_whole_but_for_its_end(&line)).then(|| Err(content(damage.into())))
+                (too_long || is_line_with_damaged_end(&line)).then(|| Err(content(damage.into())))
             }
-            Ok(_) => Some(parsed(&line).map_err(content)),
+            Ok(_) => Some(parse_line(&line).map_err(content)),
             Err(source) => {
                 // Reading on would repeat the same error forever.
                 ended = true;
@@ -198,14 +198,14 @@ pub fn for_each_record<T, E: From<ReadError>>(
 }
 
 /// Parses a line, with or without its line break, and checks its checksum.
-pub fn parsed<T: DeserializeOwned>(line: &[u8]) -> Result<T, String> {
+pub fn parse_line<T: DeserializeOwned>(line: &[u8]) -> Result<T, String> {
     seal::check_line(line.strip_suffix(b"\n").unwrap_or(line)).map_err(|_| seal::DAMAGED.to_owned())?;
     serde_json::from_slice(line).map_err(|error| error.to_string())
 }
 
 /// Returns `true` if the end of a file is a valid line followed by one more byte: its line break was damaged. A kill
 /// leaves only the beginning of a line.
-pub fn is_whole_but_for_its_end(line: &[u8]) -> bool {
+pub fn is_line_with_damaged_end(line: &[u8]) -> bool {
     line.split_last().is_some_and(|(_, before)| seal::check_line(before) == Ok(true))
 }
 

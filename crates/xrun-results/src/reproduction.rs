@@ -43,7 +43,7 @@ pub struct Reproduction {
     /// Statistics of each series of numbers.
     pub series: Vec<SeriesAgreement>,
     /// Changes of code, data and machine since the original.
-    pub changes: Vec<Change>,
+    pub changes: Vec<EnvironmentChange>,
     /// Sources of nondeterminism on the same machine; empty on the CPU.
     pub not_deterministic: Vec<String>,
     /// Remarks, such as that the original ended early.
@@ -66,7 +66,7 @@ pub enum Agreement {
 
 impl Agreement {
     /// The agreement as it is displayed.
-    pub fn words(self) -> &'static str {
+    pub fn label(self) -> &'static str {
         match self {
             Self::Identical => "identical",
             Self::WithinTolerance => "within tolerance",
@@ -112,7 +112,7 @@ pub struct SeriesAgreement {
 
 /// A change since the original run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Change {
+pub struct EnvironmentChange {
     /// Name, such as `code: lock file` or `machine: processor`.
     pub what: String,
     /// Value when the original ran.

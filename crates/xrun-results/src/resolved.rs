@@ -19,10 +19,10 @@ const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
 /// Values of `resolved.toml` by dotted key, such as `optimizer.adamw.learning_rate`, with secrets masked. A kind
 /// without keys is an empty table.
 pub fn values(run: &Path) -> Result<BTreeMap<String, Value>, ReadError> {
-    let text = text_of(run)?;
+    let text = read_text(run)?;
     match toml::from_str(&text) {
         Ok(mut value) => {
-            secrets::table(&mut value);
+            secrets::mask_table(&mut value);
             Ok(flat(&value))
         }
         Err(error) => Err(ReadError::content(&run.join(layout::RESOLVED), error.message())),
@@ -30,8 +30,8 @@ pub fn values(run: &Path) -> Result<BTreeMap<String, Value>, ReadError> {
 }
 
 /// Text of `resolved.toml` with secrets masked; empty if it cannot be read.
-pub fn shown(run: &Path) -> String {
-    secrets::experiment(&text_of(run).unwrap_or_default()).into_owned()
+pub fn masked_text(run: &Path) -> String {
+    secrets::mask_experiment(&read_text(run).unwrap_or_default()).into_owned()
 }
 
 /// Writes the text of an experiment, with its secrets, which a resume needs. A file with secrets is readable by its
@@ -39,8 +39,8 @@ pub fn shown(run: &Path) -> String {
 ///
 /// # Errors
 /// The file cannot be written.
-pub fn keep(path: &Path, text: &[u8]) -> Result<(), WriteError> {
-    let secret = std::str::from_utf8(text).is_ok_and(|text| secrets::experiment(text) != text);
+pub fn write(path: &Path, text: &[u8]) -> Result<(), WriteError> {
+    let secret = std::str::from_utf8(text).is_ok_and(|text| secrets::mask_experiment(text) != text);
     if secret { write::replace_private(path, text) } else { write::replace(path, text) }
 }
 
@@ -48,15 +48,15 @@ pub fn keep(path: &Path, text: &[u8]) -> Result<(), WriteError> {
 ///
 /// # Errors
 /// The file is missing, is not a regular file, or is damaged.
-pub fn text_of(run: &Path) -> Result<String, ReadError> {
-    sealed_text(&run.join(layout::RESOLVED))
+pub fn read_text(run: &Path) -> Result<String, ReadError> {
+    read_sealed(&run.join(layout::RESOLVED))
 }
 
 /// Text of a TOML file that xrun wrote, after checking its checksum.
 ///
 /// # Errors
 /// The file is missing, is not a regular file, or is damaged.
-pub fn sealed_text(path: &Path) -> Result<String, ReadError> {
+pub fn read_sealed(path: &Path) -> Result<String, ReadError> {
     let bytes =
         file::bytes(path, FILE_BYTES_MAX).map_err(|source| ReadError::File { path: path.to_path_buf(), source })?;
     seal::check_text(&bytes).map_err(|_| ReadError::content(path, seal::DAMAGED))?;
@@ -64,7 +64,7 @@ pub fn sealed_text(path: &Path) -> Result<String, ReadError> {
 }
 
 /// Formats a value on one line.
-pub fn text(value: &Value) -> String {
+pub fn format_value(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
         Value::Object(keys) if keys.is_empty() => "chosen".into(),
@@ -74,7 +74,7 @@ pub fn text(value: &Value) -> String {
 
 /// Returns `true` if the text that was typed denotes this value: `2e-3` is 0.002, `50331648` is `"48 MiB"`, and
 /// quotes are optional.
-pub fn means(value: &Value, typed: &str) -> bool {
+pub fn matches(value: &Value, typed: &str) -> bool {
     let typed = typed.trim();
     let parsed = toml::from_str::<Value>(&format!("v = {typed}")).ok().and_then(|table| table.get("v").cloned());
     let plain = match &parsed {
@@ -121,10 +121,10 @@ mod tests {
             (json!(true), "true"),
             (json!(["heap"]), "[\"heap\"]"),
         ] {
-            assert!(means(&value, typed), "{value} was not recognised in {typed}");
+            assert!(matches(&value, typed), "{value} was not recognised in {typed}");
         }
         for (value, typed) in [(json!(4), "5"), (json!("48 MiB"), "49 MiB"), (json!(true), "1"), (json!("4"), "")] {
-            assert!(!means(&value, typed), "{value} was taken for {typed}");
+            assert!(!matches(&value, typed), "{value} was taken for {typed}");
         }
     }
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use xrun_core::task::DeviceMemory;
 
-use super::watched::Processes;
+use super::watched::ProcessMemory;
 
 /// A line of `memory.jsonl`: a memory sample.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -23,7 +23,7 @@ pub struct MemoryLine {
     /// The epoch of that step, from 1; 0 before the first step.
     pub epoch: u64,
     /// Sample point in the loop.
-    pub point: Point,
+    pub point: SamplePoint,
     /// Memory of the process, by its own count and by the system's.
     pub host: HostMemory,
     /// Memory pool of the device; `null` if the device has none.
@@ -47,13 +47,13 @@ pub struct MemoryLine {
     pub cost_us: u64,
     /// Processes of a command that `xrun watch` ran; absent for an experiment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub processes: Option<Processes>,
+    pub processes: Option<ProcessMemory>,
 }
 
 /// Sample point in the loop. All are between steps: the step's tensors are dropped and the device is idle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Point {
+pub enum SamplePoint {
     /// Before the first step of the process.
     Start,
     /// After a sampled step.
@@ -130,7 +130,7 @@ pub struct GpuLoad {
 
 impl GpuLoad {
     /// Returns `None` if neither value is known.
-    pub fn of(utilisation_percent: Option<u32>, power_milliwatts: Option<u32>) -> Option<Self> {
+    pub fn new(utilisation_percent: Option<u32>, power_milliwatts: Option<u32>) -> Option<Self> {
         let known = utilisation_percent.is_some() || power_milliwatts.is_some();
         known.then_some(Self { utilisation_percent, power_milliwatts })
     }
@@ -150,12 +150,12 @@ pub struct ContainerMemory {
 }
 
 /// Fraction of a container's limit that a run may use: page cache and kernel memory count towards the limit, too.
-const CONTAINER_SHARE: f64 = 0.95;
+const CONTAINER_FRACTION: f64 = 0.95;
 
 impl ContainerMemory {
     /// Memory budget in bytes of a process with an RSS of `own` bytes; `None` without a limit.
-    pub fn room(&self, own: u64) -> Option<u64> {
+    pub fn budget(&self, own: u64) -> Option<u64> {
         let others = self.anonymous.unwrap_or(self.current).saturating_sub(own);
-        Some((self.limit?.saturating_sub(others) as f64 * CONTAINER_SHARE) as u64)
+        Some((self.limit?.saturating_sub(others) as f64 * CONTAINER_FRACTION) as u64)
     }
 }

@@ -117,18 +117,18 @@ fn is_placeholder(value: &str) -> bool {
 }
 
 /// Masks the value of an option, an environment variable or a table's key.
-pub fn value<'a>(name: &str, value: &'a str) -> Cow<'a, str> {
+pub fn mask_value<'a>(name: &str, value: &'a str) -> Cow<'a, str> {
     match name_confidence(name) {
         _ if value.is_empty() || is_placeholder(value) => value.into(),
         Some(Confidence::Certain) => MASK.into(),
         Some(Confidence::Possible) if !is_number_or_constant(value) => MASK.into(),
         None if is_key(name) && is_hexadecimal(value) => MASK.into(),
-        _ => text(value).into(),
+        _ => mask_text(value).into(),
     }
 }
 
 /// Masks a command line, one argument per entry.
-pub fn words(words: &[String]) -> Vec<String> {
+pub fn mask_arguments(words: &[String]) -> Vec<String> {
     let mut masked = Vec::with_capacity(words.len());
     // Option whose value may be the next argument.
     let mut option: Option<&str> = None;
@@ -137,9 +137,9 @@ pub fn words(words: &[String]) -> Vec<String> {
         let pending_option = option.take();
         let (dashes, rest) = word.split_at(word.len() - word.trim_start_matches('-').len());
         masked.push(match (pending_option, rest.split_once('=')) {
-            (Some(name), _) if dashes.is_empty() => value(name, word).into_owned(),
-            (_, Some((name, rest))) if is_name(name) => format!("{dashes}{name}={}", value(name, rest)),
-            _ => text(word),
+            (Some(name), _) if dashes.is_empty() => mask_value(name, word).into_owned(),
+            (_, Some((name, rest))) if is_name(name) => format!("{dashes}{name}={}", mask_value(name, rest)),
+            _ => mask_text(word),
         });
         // `wandb login KEY`, also with options between.
         login |= rest == "login";
@@ -159,11 +159,11 @@ fn is_name(text: &str) -> bool {
 
 /// Masks the values of a table by their keys, also in nested tables, and then their other occurrences in the table. A
 /// list of strings is treated as a command line.
-pub fn table(of: &mut Value) {
+pub fn mask_table(table: &mut Value) {
     let mut found = Vec::new();
-    mask_in_place("", of, &mut found);
+    mask_in_place("", table, &mut found);
     if !found.is_empty() {
-        mask_occurrences(of, &found);
+        mask_occurrences(table, &found);
     }
 }
 
@@ -171,7 +171,7 @@ pub fn table(of: &mut Value) {
 const KNOWN_SECRET_BYTES_MIN: usize = 6;
 
 /// Masks a known secret in a text where it is a whole word.
-pub fn without_value(text: &str, secret: &str) -> String {
+pub fn mask_known(text: &str, secret: &str) -> String {
     if secret.len() < KNOWN_SECRET_BYTES_MIN || is_number_or_constant(secret) {
         return text.to_owned();
     }
@@ -189,7 +189,7 @@ pub fn without_value(text: &str, secret: &str) -> String {
 
 fn mask_occurrences(given: &mut Value, secrets: &[String]) {
     match given {
-        Value::String(text) => secrets.iter().for_each(|secret| *text = without_value(text, secret)),
+        Value::String(text) => secrets.iter().for_each(|secret| *text = mask_known(text, secret)),
         Value::Array(all) => all.iter_mut().for_each(|one| mask_occurrences(one, secrets)),
         Value::Object(keys) => keys.values_mut().for_each(|inner| mask_occurrences(inner, secrets)),
         _ => {}
@@ -199,7 +199,7 @@ fn mask_occurrences(given: &mut Value, secrets: &[String]) {
 fn mask_in_place(name: &str, given: &mut Value, found: &mut Vec<String>) {
     match given {
         Value::String(text) => {
-            let masked = value(name, text).into_owned();
+            let masked = mask_value(name, text).into_owned();
             if masked == MASK {
                 found.push(text.clone());
             }
@@ -208,7 +208,7 @@ fn mask_in_place(name: &str, given: &mut Value, found: &mut Vec<String>) {
         Value::Array(all) => {
             let texts: Option<Vec<String>> = all.iter().map(|one| one.as_str().map(str::to_owned)).collect();
             match texts {
-                Some(texts) => *all = words(&texts).into_iter().map(Value::String).collect(),
+                Some(texts) => *all = mask_arguments(&texts).into_iter().map(Value::String).collect(),
                 None => all.iter_mut().for_each(|one| mask_in_place(name, one, found)),
             }
         }
@@ -219,10 +219,10 @@ fn mask_in_place(name: &str, given: &mut Value, found: &mut Vec<String>) {
 }
 
 /// Masks the text of an experiment. A text without secrets, or that is not TOML, is returned unchanged.
-pub fn experiment(text: &str) -> Cow<'_, str> {
+pub fn mask_experiment(text: &str) -> Cow<'_, str> {
     let Ok(written) = toml::from_str::<Value>(text) else { return text.into() };
     let mut masked = written.clone();
-    table(&mut masked);
+    mask_table(&mut masked);
     match masked == written {
         true => text.into(),
         false => toml::to_string(&masked).map_or(MASK.into(), Cow::Owned),
@@ -274,7 +274,7 @@ static PATTERNS: LazyLock<Option<Patterns>> = LazyLock::new(|| {
 });
 
 /// Masks secrets in any text, including source code and shell commands.
-pub fn text(text: &str) -> String {
+pub fn mask_text(text: &str) -> String {
     let Some(patterns) = PATTERNS.as_ref() else { return MASK.into() };
     let mut text = Cow::Borrowed(text);
     // Searching for a substring is far faster than matching a pattern.
@@ -398,7 +398,7 @@ fn unquoted_value<'a>(name: &str, given: &'a str) -> &'a str {
 
 /// Returns `true` if a file is likely to hold secrets by its name: `.env*`, `*.env`, `*.pem`, `*.key`, `*secret*` and
 /// similar.
-pub fn is_file(path: &str) -> bool {
+pub fn is_secret_file(path: &str) -> bool {
     let lower = path.to_lowercase();
     let name = lower.rsplit('/').next().unwrap_or_default();
     let begins =

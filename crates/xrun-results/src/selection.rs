@@ -7,14 +7,14 @@ use clap::ValueEnum;
 use serde_json::Value;
 
 use super::format::Outcome;
-use super::index::{Entry, RunState};
+use super::index::{RunEntry, RunState};
 use super::verdict::Judgement;
 use super::{read, resolved};
 use xrun_core::task::metric::Better;
 
 /// State of a run as a command-line value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Status {
+pub enum StateFilter {
     /// A process works on the run.
     Running,
     /// All planned steps were done.
@@ -41,7 +41,7 @@ pub enum Status {
     Unreadable,
 }
 
-impl Status {
+impl StateFilter {
     fn from_state(state: &RunState) -> Self {
         match state {
             RunState::Running => Self::Running,
@@ -64,11 +64,11 @@ impl Status {
 
 /// Filter for runs; the default accepts all.
 #[derive(Clone, Debug, Default)]
-pub struct Selection {
+pub struct RunFilter {
     /// Exact name of the experiment.
     pub experiment: Option<String>,
     /// State of the run.
-    pub status: Option<Status>,
+    pub status: Option<StateFilter>,
     /// Verdict on its memory.
     pub verdict: Option<Judgement>,
     /// Tags, all of which the run must have.
@@ -77,22 +77,22 @@ pub struct Selection {
     pub values: Vec<(String, String)>,
 }
 
-impl Selection {
+impl RunFilter {
     /// Reason why the filter or order cannot be applied to this run: a damaged file.
-    pub fn in_doubt(&self, run: &Entry, order: &Order) -> Option<String> {
-        let by_value = !self.values.is_empty() || matches!(order, Order::Value(_));
-        let values = by_value.then(|| resolved::text_of(&run.path).err()).flatten();
+    pub fn unreadable_reason(&self, run: &RunEntry, order: &SortKey) -> Option<String> {
+        let by_value = !self.values.is_empty() || matches!(order, SortKey::Value(_));
+        let values = by_value.then(|| resolved::read_text(&run.path).err()).flatten();
         let verdict = self.verdict.and_then(|_| read::verdict(&run.path).err());
         let error = [values, verdict].into_iter().flatten().find(|error| !error.is_missing())?;
         Some(error.to_string())
     }
 
     /// Returns `true` if a run passes the filter. Files of the run are read as needed.
-    pub fn takes(&self, run: &Entry) -> bool {
+    pub fn accepts(&self, run: &RunEntry) -> bool {
         let verdict = || read::verdict(&run.path).ok().flatten().map(|verdict| verdict.verdict);
         let values_fit = || {
             let found = resolved::values(&run.path).unwrap_or_default();
-            self.values.iter().all(|(key, typed)| found.get(key).is_some_and(|value| resolved::means(value, typed)))
+            self.values.iter().all(|(key, typed)| found.get(key).is_some_and(|value| resolved::matches(value, typed)))
         };
         let tagged = || {
             let found = read::notes(&run.path).unwrap_or_default().tags;
@@ -100,7 +100,7 @@ impl Selection {
         };
         // Conditions that read files come last.
         self.experiment.as_ref().is_none_or(|name| *name == run.experiment)
-            && self.status.is_none_or(|status| status == Status::from_state(&run.state))
+            && self.status.is_none_or(|status| status == StateFilter::from_state(&run.state))
             && self.verdict.is_none_or(|asked| verdict() == Some(asked))
             && (self.tags.is_empty() || tagged())
             && (self.values.is_empty() || values_fit())
@@ -109,7 +109,7 @@ impl Selection {
 
 /// Sort key for runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Order {
+pub enum SortKey {
     /// Start time.
     Started,
     /// The experiment's name.
@@ -135,13 +135,14 @@ pub enum Order {
 }
 
 /// Sort keys that are not keys of an experiment.
-pub const ORDERS: &[&str] = &["started", "experiment", "state", "steps", "loss", "best", "memory", "seconds", "speed"];
+pub const SORT_KEYS: &[&str] =
+    &["started", "experiment", "state", "steps", "loss", "best", "memory", "seconds", "speed"];
 /// Prefix of the name of a metric.
-pub const METRIC: &str = "metrics.";
+pub const METRIC_PREFIX: &str = "metrics.";
 
-impl Order {
+impl SortKey {
     /// Parses a sort key; `None` for an unknown word. A text with a dot is a metric or a key of the experiment.
-    pub fn from_text(text: &str) -> Option<Self> {
+    pub fn parse(text: &str) -> Option<Self> {
         Some(match text {
             "started" => Self::Started,
             "experiment" => Self::Experiment,
@@ -152,7 +153,7 @@ impl Order {
             "memory" => Self::Memory,
             "seconds" => Self::Seconds,
             "speed" => Self::Speed,
-            other => match other.strip_prefix(METRIC) {
+            other => match other.strip_prefix(METRIC_PREFIX) {
                 Some(name) => Self::Metric(name.to_owned()),
                 None if other.contains('.') => Self::Value(other.to_owned()),
                 None => return None,
@@ -160,13 +161,13 @@ impl Order {
         })
     }
 
-    fn of(&self, run: &Entry) -> Value {
+    fn value(&self, run: &RunEntry) -> Value {
         let summary = run.summary.as_ref();
         let number = |value: Option<f64>| value.map_or(Value::Null, Value::from);
         match self {
             Self::Started => run.started.clone().map_or(Value::Null, Value::from),
             Self::Experiment => run.experiment.clone().into(),
-            Self::State => run.state.words().into(),
+            Self::State => run.state.label().into(),
             Self::Steps => run.last_step.map_or(Value::Null, Value::from),
             Self::Loss => number(run.loss.as_ref().map(|(_, loss)| *loss)),
             Self::Best => number(run.best.as_ref().map(|best| best.value)),
@@ -179,7 +180,7 @@ impl Order {
     }
 
     /// Group of comparable values: name of the metric or kind of step; empty for all others.
-    fn group(&self, run: &Entry) -> String {
+    fn group(&self, run: &RunEntry) -> String {
         match self {
             Self::Loss => run.loss.as_ref().map_or_else(String::new, |(kind, _)| kind.clone()),
             Self::Best => run.best.as_ref().map_or_else(String::new, |best| best.metric.clone()),
@@ -192,23 +193,23 @@ impl Order {
 /// Sorts in ascending order, metrics by the best first; runs without a value come last, and equal runs are ordered
 /// newest first, as is sorting by start. Values of different metrics, or losses of different kinds of steps, form
 /// separate groups. `reverse` inverts the order, still with missing values last.
-pub fn sort(runs: &mut [Entry], order: &Order, reverse: bool) {
-    let is_metric = matches!(order, Order::Best | Order::Metric(_));
+pub fn sort(runs: &mut [RunEntry], order: &SortKey, reverse: bool) {
+    let is_metric = matches!(order, SortKey::Best | SortKey::Metric(_));
     let directions = if is_metric { directions(runs, order) } else { BTreeMap::new() };
     // `runs` is ordered newest first, and the sort is stable.
     runs.sort_by_cached_key(|run| {
         let group = order.group(run);
-        let down = *order == Order::Started || directions.get(&group) == Some(&Better::Higher);
-        Key { value: order.of(run), group, downwards: reverse != down }
+        let down = *order == SortKey::Started || directions.get(&group) == Some(&Better::Higher);
+        SortValue { value: order.value(run), group, downwards: reverse != down }
     });
 }
 
 /// Better direction of each metric that a run has a value of, from the plan of any of them.
-fn directions(runs: &[Entry], order: &Order) -> BTreeMap<String, Better> {
+fn directions(runs: &[RunEntry], order: &SortKey) -> BTreeMap<String, Better> {
     let mut found = BTreeMap::new();
     for run in runs {
         let name = order.group(run);
-        if name.is_empty() || found.contains_key(&name) || order.of(run).is_null() {
+        if name.is_empty() || found.contains_key(&name) || order.value(run).is_null() {
             continue;
         }
         found.extend(better(run, &name).map(|better| (name, better)));
@@ -219,8 +220,8 @@ fn directions(runs: &[Entry], order: &Order) -> BTreeMap<String, Better> {
 /// Best run by a metric, the newest of equals. A run counts with its best value if that metric selects its best
 /// checkpoint, otherwise with its last. Without a name, the best run by each selecting metric. If no plan states
 /// which direction is better, all runs with a value. `runs` is ordered newest first.
-pub fn best<'a>(runs: &[&'a Entry], metric: Option<&str>) -> Vec<&'a Entry> {
-    let value = |run: &Entry, name: &str| {
+pub fn best<'a>(runs: &[&'a RunEntry], metric: Option<&str>) -> Vec<&'a RunEntry> {
+    let value = |run: &RunEntry, name: &str| {
         let best = run.best.as_ref().filter(|best| best.metric == name).map(|best| best.value);
         best.or_else(|| run.summary.as_ref()?.metrics_last.get(name).copied().flatten())
     };
@@ -241,26 +242,26 @@ pub fn best<'a>(runs: &[&'a Entry], metric: Option<&str>) -> Vec<&'a Entry> {
 }
 
 /// Better direction of a metric, from the plan of a run.
-fn better(run: &Entry, name: &str) -> Option<Better> {
+fn better(run: &RunEntry, name: &str) -> Option<Better> {
     read::plan(&run.path).ok()?.metrics.into_iter().find(|metric| metric.name == name)?.better
 }
 
 #[derive(PartialEq)]
-struct Key {
+struct SortValue {
     value: Value,
     group: String,
     downwards: bool,
 }
 
-impl Eq for Key {}
+impl Eq for SortValue {}
 
-impl PartialOrd for Key {
+impl PartialOrd for SortValue {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Key {
+impl Ord for SortValue {
     fn cmp(&self, other: &Self) -> Ordering {
         let rank = |value: &Value| match value {
             Value::Null => 2,
@@ -270,7 +271,7 @@ impl Ord for Key {
         let (a, b) = (&self.value, &other.value);
         let within = match (a.as_f64(), b.as_f64()) {
             (Some(a), Some(b)) => a.total_cmp(&b),
-            _ => resolved::text(a).cmp(&resolved::text(b)),
+            _ => resolved::format_value(a).cmp(&resolved::format_value(b)),
         };
         let group = rank(a).cmp(&rank(b)).then_with(|| self.group.cmp(&other.group));
         group.then(if self.downwards { within.reverse() } else { within })

@@ -10,7 +10,7 @@ use xrun_core::files::file;
 
 /// Follows a file of lines to which another process appends.
 #[derive(Clone, Debug)]
-pub struct Tail {
+pub struct RecordTail {
     path: PathBuf,
     /// Maximum number of bytes read at a time; older lines are skipped.
     max_bytes: u64,
@@ -20,22 +20,22 @@ pub struct Tail {
 
 /// Lines that were appended.
 #[derive(Clone, Debug)]
-pub struct News<T> {
+pub struct Appended<T> {
     /// Records, in order.
     pub records: Vec<T>,
     /// At least one line is damaged.
     pub damaged: bool,
     /// The file became shorter and was read from the start again.
-    pub anew: bool,
+    pub restarted: bool,
 }
 
-impl<T> Default for News<T> {
+impl<T> Default for Appended<T> {
     fn default() -> Self {
-        Self { records: Vec::new(), damaged: false, anew: false }
+        Self { records: Vec::new(), damaged: false, restarted: false }
     }
 }
 
-impl Tail {
+impl RecordTail {
     /// Follows a file. The first read covers at most its last `max_bytes` bytes, each later one at most `max_bytes` appended
     /// bytes.
     pub fn new(path: &Path, max_bytes: u64) -> Self {
@@ -43,24 +43,24 @@ impl Tail {
     }
 
     /// Records appended since the last call; at first those at the end. Empty if the file is missing.
-    pub fn news<T: DeserializeOwned>(&mut self) -> News<T> {
-        let anew = self.offset.is_some_and(|at| self.length().is_some_and(|length| length < at));
-        if anew {
+    pub fn read_new<T: DeserializeOwned>(&mut self) -> Appended<T> {
+        let restarted = self.offset.is_some_and(|at| self.length().is_some_and(|length| length < at));
+        if restarted {
             self.offset = None;
         }
         let (bytes, starts_within_line) = self.bytes().unwrap_or_default();
         let (complete, rest) = bytes.split_at(bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1));
         // A line whose beginning was skipped cannot be parsed.
         let lines = complete.split_inclusive(|&byte| byte == b'\n').skip(usize::from(starts_within_line));
-        let (mut records, mut damaged) = (Vec::new(), read::is_whole_but_for_its_end(rest));
+        let (mut records, mut damaged) = (Vec::new(), read::is_line_with_damaged_end(rest));
         for line in lines {
-            match read::parsed(line) {
+            match read::parse_line(line) {
                 Ok(record) => records.push(record),
                 Err(_) => damaged = true,
             }
         }
         self.offset = self.offset.map(|at| at + complete.len() as u64);
-        News { records, damaged, anew }
+        Appended { records, damaged, restarted }
     }
 
     fn length(&self) -> Option<u64> {
@@ -98,8 +98,8 @@ mod tests {
     fn only_appended_whole_lines_are_read() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("memory.jsonl");
-        let mut tail = Tail::new(&path, 100);
-        let mut news = || tail.news::<u64>();
+        let mut tail = RecordTail::new(&path, 100);
+        let mut news = || tail.read_new::<u64>();
         assert!(news().records.is_empty(), "there is no file yet");
         append(&path, "1\n2\n3");
         assert_eq!(news().records, [1, 2]);
@@ -116,11 +116,11 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("metrics.jsonl");
         (0..100).for_each(|number| append(&path, &format!("{}\n", 1000 + number)));
-        let mut tail = Tail::new(&path, 22);
-        assert_eq!(tail.news::<u64>().records, [1096, 1097, 1098, 1099]);
+        let mut tail = RecordTail::new(&path, 22);
+        assert_eq!(tail.read_new::<u64>().records, [1096, 1097, 1098, 1099]);
         std::fs::remove_file(&path).unwrap();
         append(&path, "7\n");
-        let found = tail.news::<u64>();
-        assert!(found.anew && found.records == [7]);
+        let found = tail.read_new::<u64>();
+        assert!(found.restarted && found.records == [7]);
     }
 }

@@ -46,7 +46,7 @@ pub enum Untrusted {
 
 /// Contents covered by the record: files of a directory, and texts from other files.
 #[derive(Clone, Debug)]
-pub struct Vouched {
+pub struct SignedContents {
     /// Names of the files, covered byte for byte.
     pub files: &'static [&'static str],
     /// Texts, in order.
@@ -54,9 +54,9 @@ pub struct Vouched {
 }
 
 /// Contents that determine the programs of a run and their working directory.
-fn run_contents(run: &Path) -> Option<Vouched> {
+fn run_contents(run: &Path) -> Option<SignedContents> {
     let manifest = read::manifest(run).ok()?;
-    Some(Vouched { files: &[layout::RESOLVED], words: vec![manifest.run, manifest.working_directory] })
+    Some(SignedContents { files: &[layout::RESOLVED], words: vec![manifest.run, manifest.working_directory] })
 }
 
 /// Checks that this user created the run and that nothing that names its programs was changed.
@@ -69,15 +69,15 @@ pub fn check_run(run: &Path) -> Result<(), Untrusted> {
 
 /// Records that this user created the run. On failure the run continues; if it names programs, `log.txt` says so.
 pub fn sign_run(run: &Path, experiment: &Experiment) {
-    let Some(vouched) = run_contents(run) else { return };
+    let Some(contents) = run_contents(run) else { return };
     let names_programs = experiment.command().is_some() || !experiment.hooks.is_default();
-    if let (Err(why), true) = (sign(run, &vouched), names_programs) {
-        log::append(run, &[unsigned(&why)]);
+    if let (Err(why), true) = (sign(run, &contents), names_programs) {
+        log::append(run, &[unsigned_message(&why)]);
     }
 }
 
 /// Log message for a directory that could not be signed.
-pub fn unsigned(why: &str) -> String {
+pub fn unsigned_message(why: &str) -> String {
     format!("the directory could not be signed, a later resume will need --allow-command: {why}")
 }
 
@@ -86,7 +86,7 @@ pub fn unsigned(why: &str) -> String {
 ///
 /// # Errors
 /// The check fails or is not possible.
-pub fn check(directory: &Path, vouched: Option<Vouched>) -> Result<(), Untrusted> {
+pub fn check(directory: &Path, contents: Option<SignedContents>) -> Result<(), Untrusted> {
     let all = [layout::RESOLVED, layout::MANIFEST, layout::BASE, layout::SWEEP, layout::SLURM];
     check_owner(directory)?;
     all.iter().map(|name| directory.join(name)).filter(|path| path.exists()).try_for_each(|path| check_owner(&path))?;
@@ -94,25 +94,25 @@ pub fn check(directory: &Path, vouched: Option<Vouched>) -> Result<(), Untrusted
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(Untrusted::NoRecord),
         record => record.unwrap_or_default(),
     };
-    let changed = |vouched: Option<&Vouched>| Untrusted::Changed {
-        what: vouched.map_or_else(|| layout::MANIFEST.to_owned(), |vouched| vouched.files.join(" or ")),
+    let changed = |contents: Option<&SignedContents>| Untrusted::Changed {
+        what: contents.map_or_else(|| layout::MANIFEST.to_owned(), |contents| contents.files.join(" or ")),
     };
-    let Some(vouched) = vouched else { return Err(changed(None)) };
+    let Some(contents) = contents else { return Err(changed(None)) };
     let key = key(false).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => Untrusted::NoKey,
         _ => Untrusted::Key(error.to_string()),
     })?;
-    let expected = expected_record(&key, directory, &vouched).map_err(|_| changed(Some(&vouched)))?;
-    if record == expected.as_bytes() { Ok(()) } else { Err(changed(Some(&vouched))) }
+    let expected = expected_record(&key, directory, &contents).map_err(|_| changed(Some(&contents)))?;
+    if record == expected.as_bytes() { Ok(()) } else { Err(changed(Some(&contents))) }
 }
 
 /// Records that this user created the directory.
 ///
 /// # Errors
 /// The reason why the record cannot be written.
-pub fn sign(directory: &Path, vouched: &Vouched) -> Result<(), String> {
+pub fn sign(directory: &Path, contents: &SignedContents) -> Result<(), String> {
     let key = key(true).map_err(|error| error.to_string())?;
-    let record = expected_record(&key, directory, vouched).map_err(|error| error.to_string())?;
+    let record = expected_record(&key, directory, contents).map_err(|error| error.to_string())?;
     write::replace(&directory.join(layout::CREATOR), record.as_bytes()).map_err(|error| error.to_string())
 }
 
@@ -121,17 +121,17 @@ const KEY_BYTES: usize = 32;
 /// Maximum size of a file that names programs.
 const FILE_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
-fn expected_record(key: &[u8; KEY_BYTES], directory: &Path, vouched: &Vouched) -> io::Result<String> {
+fn expected_record(key: &[u8; KEY_BYTES], directory: &Path, contents: &SignedContents) -> io::Result<String> {
     let mut message = b"xrun: created by this user, 1".to_vec();
     let mut add = |part: &[u8]| {
         message.extend((part.len() as u64).to_le_bytes());
         message.extend(part);
     };
-    for name in vouched.files {
+    for name in contents.files {
         add(name.as_bytes());
         add(&file::bytes(&directory.join(name), FILE_BYTES_MAX)?);
     }
-    vouched.words.iter().for_each(|word| add(word.as_bytes()));
+    contents.words.iter().for_each(|word| add(word.as_bytes()));
     let digits: String = hmac(key, &message).iter().map(|byte| format!("{byte:02x}")).collect();
     Ok(digits + "\n")
 }
@@ -283,7 +283,7 @@ mod tests {
         let path = directory.path().join(layout::RESOLVED);
         let record = |key: u8, words: &[&str]| {
             let words = words.iter().map(|word| (*word).to_owned()).collect();
-            expected_record(&[key; KEY_BYTES], directory.path(), &Vouched { files: &[layout::RESOLVED], words })
+            expected_record(&[key; KEY_BYTES], directory.path(), &SignedContents { files: &[layout::RESOLVED], words })
                 .unwrap()
         };
         write::replace(&path, b"one").unwrap();

@@ -9,7 +9,7 @@ use super::sample::GpuLoad;
 
 /// Settings of `xrun watch`, in `manifest.json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Watched {
+pub struct WatchSettings {
     /// Minimum time between two samples, in milliseconds.
     pub every_ms: u64,
     /// `--host-memory` in bytes.
@@ -34,7 +34,7 @@ pub struct Watched {
     pub resumes: bool,
 }
 
-impl Default for Watched {
+impl Default for WatchSettings {
     /// Settings for judging a trace without its manifest.
     fn default() -> Self {
         Self {
@@ -55,7 +55,7 @@ impl Default for Watched {
 
 /// Processes of a command, in a line of `memory.jsonl`. Each page counts once, however many processes share it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Processes {
+pub struct ProcessMemory {
     /// Number of processes.
     pub count: u64,
     /// Number of threads of all processes.
@@ -65,7 +65,7 @@ pub struct Processes {
     /// Number of processes whose pages could not be attributed: their shared pages count once for each of them.
     pub inexact: u64,
     /// Memory by role: `main`, `workers`, the name of a program, `others`.
-    pub groups: BTreeMap<String, Group>,
+    pub groups: BTreeMap<String, ProcessGroup>,
     /// Bytes of files in `/dev/shm` that this user created since the start and that no process has mapped; `null` if
     /// there is no such directory.
     pub unmapped_shared: Option<u64>,
@@ -80,12 +80,12 @@ pub struct Processes {
     pub charged: Option<u64>,
     /// NVIDIA GPUs; absent if there are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub gpus: Vec<Gpu>,
+    pub gpus: Vec<GpuMemory>,
 }
 
 /// An NVIDIA GPU, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Gpu {
+pub struct GpuMemory {
     /// Index in the driver.
     pub index: u32,
     /// Total memory.
@@ -101,7 +101,7 @@ pub struct Gpu {
 
 /// Memory of the processes of one role, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Group {
+pub struct ProcessGroup {
     /// Number of processes.
     pub processes: u64,
     /// Sum of RSS: shared pages count once for each process.

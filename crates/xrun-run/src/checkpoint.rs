@@ -121,8 +121,8 @@ pub fn verify(checkpoint: &Path, step: u64, manifest: &Manifest) -> Result<LoopS
     if state.step != step {
         return Err(UnusableCheckpoint::OtherStep { path, found: state.step, expected: step });
     }
-    if state.run != manifest.whose() {
-        return Err(UnusableCheckpoint::OtherRun { path, found: state.run, expected: manifest.whose() });
+    if state.run != manifest.run_id() {
+        return Err(UnusableCheckpoint::OtherRun { path, found: state.run, expected: manifest.run_id() });
     }
     if manifest.fingerprint != CHANGED_BY_RESUME && state.fingerprint != manifest.fingerprint {
         return Err(UnusableCheckpoint::OtherFingerprint { path });
@@ -203,7 +203,7 @@ mod tests {
     /// State after four steps.
     fn state_of(manifest: &Manifest) -> LoopState {
         let fingerprint = manifest.fingerprint.clone();
-        LoopState { step: 4, run: manifest.whose(), fingerprint, ..LoopState::default() }
+        LoopState { step: 4, run: manifest.run_id(), fingerprint, ..LoopState::default() }
     }
 
     #[test]

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use xrun_core::bounded::ledger::OWNERS_MAX;
-use xrun_results::format::{Demand, MemoryLine, OwnerDemand, OwnerSummary, Point};
+use xrun_results::format::{Demand, MemoryLine, OwnerDemand, OwnerSummary, SamplePoint};
 
 /// Collector of a [`Demand`]. Its memory is constant, whatever the number of samples.
 #[derive(Clone, Debug, Default)]
@@ -66,11 +66,11 @@ impl DemandCollector {
         demand.resident_peak = demand.resident_peak.max(line.host.resident_peak.max(line.host.resident));
         demand.device_in_use_peak = demand.device_in_use_peak.max(line.device.map(|pool| pool.in_use));
         demand.device_reserved_peak = demand.device_reserved_peak.max(line.device.map(|pool| pool.reserved));
-        if line.point == Point::Step {
+        if line.point == SamplePoint::Step {
             demand.device_newest_step = line.device.map(|pool| pool.reserved);
         }
         // The first step allocates what all others reuse.
-        if line.point == Point::Step && self.first_step.is_some_and(|first| line.step > first) {
+        if line.point == SamplePoint::Step && self.first_step.is_some_and(|first| line.step > first) {
             for (name, held) in &line.owners {
                 if let Some(minimum) = self.minima.get_mut(name) {
                     *minimum = (*minimum).min(*held);
@@ -93,7 +93,7 @@ impl DemandCollector {
             return;
         };
         demand.steps += line.step - before.step;
-        if line.point == Point::AfterValidation {
+        if line.point == SamplePoint::AfterValidation {
             demand.validations += 1;
             demand.episodes += self.episodes;
         }
@@ -103,12 +103,12 @@ impl DemandCollector {
         match line.point {
             // Steps between samples count at the next sample, whatever its kind.
             _ if line.step > before.step => demand.step = demand.step.max(working),
-            Point::Step => demand.step = demand.step.max(working),
-            Point::AfterValidation => demand.validation = demand.validation.max(working),
-            Point::Checkpoint => demand.checkpoint = demand.checkpoint.max(working),
+            SamplePoint::Step => demand.step = demand.step.max(working),
+            SamplePoint::AfterValidation => demand.validation = demand.validation.max(working),
+            SamplePoint::Checkpoint => demand.checkpoint = demand.checkpoint.max(working),
             _ => {}
         }
-        if line.point == Point::Step && self.first_step == Some(line.step) {
+        if line.point == SamplePoint::Step && self.first_step == Some(line.step) {
             let retained = |now: u64, then: u64| i128::from(now) - i128::from(then);
             let by_owners = retained(now.owners, before.owners);
             demand.kept_by_first_step = u64::try_from(retained(now.heap, before.heap) - by_owners).unwrap_or_default();
@@ -144,7 +144,7 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    fn line(point: Point, step: u64, heap: u64, high: u64, owner: u64) -> MemoryLine {
+    fn line(point: SamplePoint, step: u64, heap: u64, high: u64, owner: u64) -> MemoryLine {
         MemoryLine {
             version: VERSION,
             segment: 0,
@@ -169,9 +169,9 @@ mod tests {
     fn steps_without_a_sample_count_at_the_next_one() {
         let mut collector = DemandCollector::default();
         for line in [
-            line(Point::Start, 0, 10 * MIB, 10 * MIB, 0),
-            line(Point::BeforeValidation, 3, 10 * MIB, 50 * MIB, 0),
-            line(Point::AfterValidation, 3, 10 * MIB, 30 * MIB, 0),
+            line(SamplePoint::Start, 0, 10 * MIB, 10 * MIB, 0),
+            line(SamplePoint::BeforeValidation, 3, 10 * MIB, 50 * MIB, 0),
+            line(SamplePoint::AfterValidation, 3, 10 * MIB, 30 * MIB, 0),
         ] {
             collector.add(&line);
         }
@@ -183,12 +183,12 @@ mod tests {
     fn the_floor_of_an_owner_is_its_minimum_after_steps_other_than_the_first() {
         let mut collector = DemandCollector::default();
         for (point, step, held) in [
-            (Point::Start, 0, 0),
-            (Point::Step, 1, MIB),
-            (Point::Step, 2, 5 * MIB),
-            (Point::AfterValidation, 2, 2 * MIB),
-            (Point::Step, 3, 4 * MIB),
-            (Point::Step, 4, 9 * MIB),
+            (SamplePoint::Start, 0, 0),
+            (SamplePoint::Step, 1, MIB),
+            (SamplePoint::Step, 2, 5 * MIB),
+            (SamplePoint::AfterValidation, 2, 2 * MIB),
+            (SamplePoint::Step, 3, 4 * MIB),
+            (SamplePoint::Step, 4, 9 * MIB),
         ] {
             collector.add(&line(point, step, 10 * MIB, 10 * MIB, held));
         }
@@ -209,10 +209,10 @@ mod tests {
     fn the_peak_without_leaks_excludes_the_bytes_leaked_before() {
         let mut collector = DemandCollector::new(vec!["queue".into()], 5);
         for line in [
-            line(Point::Start, 0, 10 * MIB, 10 * MIB, 0),
-            line(Point::Step, 1, 14 * MIB, 50 * MIB, 4 * MIB),
-            line(Point::Step, 2, 18 * MIB, 54 * MIB, 8 * MIB),
-            line(Point::AfterValidation, 2, 18 * MIB, 55 * MIB, 8 * MIB),
+            line(SamplePoint::Start, 0, 10 * MIB, 10 * MIB, 0),
+            line(SamplePoint::Step, 1, 14 * MIB, 50 * MIB, 4 * MIB),
+            line(SamplePoint::Step, 2, 18 * MIB, 54 * MIB, 8 * MIB),
+            line(SamplePoint::AfterValidation, 2, 18 * MIB, 55 * MIB, 8 * MIB),
         ] {
             collector.add(&line);
         }
@@ -230,7 +230,7 @@ mod tests {
             collector.add(&MemoryLine {
                 device: Some(pool),
                 driver: Some(driver),
-                ..line(Point::Step, 1, 10 * MIB, 10 * MIB, 0)
+                ..line(SamplePoint::Step, 1, 10 * MIB, 10 * MIB, 0)
             });
             collector.so_far().device_beside_pool
         };
@@ -242,13 +242,13 @@ mod tests {
     fn working_memory_is_the_peak_above_the_previous_sample() {
         let mut collector = DemandCollector::default();
         for line in [
-            line(Point::Start, 0, 10 * MIB, 12 * MIB, 0),
+            line(SamplePoint::Start, 0, 10 * MIB, 12 * MIB, 0),
             // Retains 4 MiB and 1 MiB in the queue, and needs 30 MiB temporarily.
-            line(Point::Step, 1, 15 * MIB, 40 * MIB, MIB),
-            line(Point::Step, 2, 15 * MIB, 45 * MIB, MIB),
-            line(Point::BeforeValidation, 2, 15 * MIB, 15 * MIB, MIB),
-            line(Point::AfterValidation, 2, 15 * MIB, 75 * MIB, MIB),
-            line(Point::Checkpoint, 2, 15 * MIB, 17 * MIB, MIB),
+            line(SamplePoint::Step, 1, 15 * MIB, 40 * MIB, MIB),
+            line(SamplePoint::Step, 2, 15 * MIB, 45 * MIB, MIB),
+            line(SamplePoint::BeforeValidation, 2, 15 * MIB, 15 * MIB, MIB),
+            line(SamplePoint::AfterValidation, 2, 15 * MIB, 75 * MIB, MIB),
+            line(SamplePoint::Checkpoint, 2, 15 * MIB, 17 * MIB, MIB),
         ] {
             collector.add(&line);
         }

@@ -13,7 +13,7 @@ use xrun_core::heap;
 use xrun_core::panics;
 use xrun_core::task::Task;
 use xrun_core::task::metric::PlannedMetric;
-use xrun_results::built::code_digest;
+use xrun_results::build_info::code_digest;
 use xrun_results::command_line;
 use xrun_results::evaluation::Evaluation;
 use xrun_results::format::{Manifest, MetricsLine, VERSION};

@@ -9,7 +9,7 @@ use xrun_core::dataset::digest::digest;
 use xrun_core::experiment::Experiment;
 use xrun_core::experiment::read::INITIAL_WEIGHTS;
 use xrun_core::experiment::resolved::flat;
-use xrun_results::built::{built, code_digest, lock_digest};
+use xrun_results::build_info::{build_info, code_digest, lock_digest};
 
 /// Keys that change neither the numbers nor the memory of a run that does all its steps: name, device, limits that only stop
 /// it, the probe and the hooks.
@@ -40,7 +40,7 @@ pub fn fingerprint(plan: &Plan) -> String {
         plan.facts.data_digests.iter().map(|(name, value)| format!("data {name} = {value}")).collect();
     data.sort();
     lines.extend(data);
-    lines.push(format!("xrun {} {} {}", built().version, code_digest(), lock_digest()));
+    lines.push(format!("xrun {} {} {}", build_info().version, code_digest(), lock_digest()));
     digest(lines.join("\n").as_bytes())
 }
 

@@ -69,7 +69,7 @@ impl InitialWeights {
     /// Message about the source of the weights.
     pub fn description(&self) -> String {
         match &self.source {
-            Some((manifest, step)) => format!("initial weights: {} after step {step}", manifest.whose()),
+            Some((manifest, step)) => format!("initial weights: {} after step {step}", manifest.run_id()),
             None => format!("initial weights: {}", self.file.display()),
         }
     }

@@ -59,8 +59,8 @@ pub fn write_inputs(
     plan: &Plan,
     parameters: u64,
 ) -> Result<(), WriteError> {
-    resolved::keep(&run.join(layout::EXPERIMENT), text)?;
-    resolved::keep(&run.join(layout::RESOLVED), &seal::text(resolved_text))?;
+    resolved::write(&run.join(layout::EXPERIMENT), text)?;
+    resolved::write(&run.join(layout::RESOLVED), &seal::text(resolved_text))?;
     write::replace_json(&run.join(layout::PLAN), &plan.to_file(parameters))?;
     write::replace_json(&run.join(layout::MANIFEST), manifest)
 }
@@ -166,7 +166,7 @@ fn finish(
 ) -> (Result<(), WriteError>, Summary, Verdict) {
     directory.free_reserve();
     // All are attempted, even if the disk is too full for one.
-    let logged = session.recorder.log(&format!("{}: {}", ending.outcome.words(), ending.message));
+    let logged = session.recorder.log(&format!("{}: {}", ending.outcome.label(), ending.message));
     let synced = session.recorder.sync();
     let verdict = session.recorder.verdict();
     let judged = write::replace_json(&directory.path.join(layout::VERDICT), &verdict);

@@ -141,7 +141,7 @@ impl MemoryLimits {
 mod tests {
     use super::*;
     use xrun_core::task::DeviceMemory;
-    use xrun_results::format::{HostMemory, Point, VERSION};
+    use xrun_results::format::{HostMemory, SamplePoint, VERSION};
 
     const MIB: u64 = 1 << 20;
 
@@ -152,7 +152,7 @@ mod tests {
             time_us: 0,
             step: 7,
             epoch: 1,
-            point: Point::Step,
+            point: SamplePoint::Step,
             host: HostMemory { heap, resident: Some(resident), ..HostMemory::default() },
             device: reserved.map(|reserved| DeviceMemory { in_use: 0, reserved, allocations: 0 }),
             driver: None,

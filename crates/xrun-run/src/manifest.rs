@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::plan::Plan;
 use xrun_core::device::{Chosen, Kind, multiplies_in_tf32};
 use xrun_core::settings::sections::DeviceUse;
-use xrun_results::built::code;
+use xrun_results::build_info::code;
 use xrun_results::format::{Device, Manifest, VERSION};
 use xrun_results::process::SlurmJob;
 use xrun_results::timestamp::now;
@@ -43,7 +43,7 @@ pub fn manifest(
         origins: origins.clone(),
         watched: None,
         until: None,
-        slurm: SlurmJob::here(),
+        slurm: SlurmJob::from_environment(),
     }
 }
 

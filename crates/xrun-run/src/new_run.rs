@@ -91,7 +91,7 @@ impl<'a> NewRun<'a> {
         if self.trusted {
             trust::sign_run(&directory.path, &plan.experiment);
         }
-        let state = LoopState { run: manifest.whose(), fingerprint, ..LoopState::default() };
+        let state = LoopState { run: manifest.run_id(), fingerprint, ..LoopState::default() };
         Ok(CreatedRun { directory, state, stop_after: self.stop_after, until: self.until })
     }
 }

@@ -16,7 +16,7 @@ use xrun_core::heap;
 use xrun_core::panics;
 use xrun_core::task::predict::{Asked, Item, Told};
 use xrun_core::task::{Task, TaskError};
-use xrun_results::built::code_digest;
+use xrun_results::build_info::code_digest;
 use xrun_results::command_line;
 use xrun_results::format::{Manifest, VERSION};
 use xrun_results::prediction::Prediction;

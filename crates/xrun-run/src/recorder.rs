@@ -12,8 +12,8 @@ use xrun_core::bounded::planned::Place;
 use xrun_core::files::layout;
 use xrun_core::files::write::{LineWriter, WriteError};
 use xrun_core::task::Task;
-use xrun_results::export::live::Live;
-use xrun_results::format::{Demand, DriverMemory, MemoryLine, MemorySummary, MetricsLine, OwnerSummary, Point};
+use xrun_results::export::live::LiveEventFile;
+use xrun_results::format::{Demand, DriverMemory, MemoryLine, MemorySummary, MetricsLine, OwnerSummary, SamplePoint};
 use xrun_results::judge;
 use xrun_results::read;
 use xrun_results::read::ReadError;
@@ -33,7 +33,7 @@ pub struct Recorder {
     memory: LineWriter,
     log: LineWriter,
     /// Event files for TensorBoard, if enabled.
-    events: Option<Live>,
+    events: Option<LiveEventFile>,
     /// Time of the last flush.
     flushed: Instant,
     tracer: Tracer,
@@ -111,7 +111,7 @@ impl Recorder {
 
     /// Enables event files for TensorBoard. Events of the step `next` and later ones are superseded.
     pub fn enable_events(&mut self, segment: u32, next: u64) -> Result<(), WriteError> {
-        self.events = Some(Live::begin(&self.run, segment, next)?);
+        self.events = Some(LiveEventFile::create(&self.run, segment, next)?);
         Ok(())
     }
 
@@ -137,7 +137,7 @@ impl Recorder {
             events.sample(&line)?;
         }
         // A validation may take long, and readers should know that it has started.
-        if position.point == Point::BeforeValidation || self.flushed.elapsed() >= FLUSH_EVERY {
+        if position.point == SamplePoint::BeforeValidation || self.flushed.elapsed() >= FLUSH_EVERY {
             self.flushed = Instant::now();
             self.metrics.flush()?;
             self.memory.flush()?;
@@ -228,7 +228,7 @@ pub struct LoopPosition {
     /// Epoch of that step, from 1; 0 before the first step.
     pub epoch: u64,
     /// Kind of sample.
-    pub point: Point,
+    pub point: SamplePoint,
     /// Bytes that a cleanup freed; `None` unless the sample follows a cleanup.
     pub freed: Option<u64>,
 }

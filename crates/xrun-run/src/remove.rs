@@ -12,7 +12,7 @@ use xrun_core::files::write::WriteError;
 use xrun_core::printable;
 use xrun_results::format::Manifest;
 use xrun_results::git;
-use xrun_results::git::Committed;
+use xrun_results::git::Tracked;
 use xrun_results::{index, read};
 use xrun_watch::directory;
 
@@ -127,10 +127,10 @@ fn check_unprotected(run: &Path) -> Result<String, RemoveError> {
     if is_of_sweep(run) {
         return Err(RemoveError::OfSweep);
     }
-    match git::committed(run) {
-        Committed::Yes => Err(RemoveError::Committed),
-        Committed::Unknown => Err(RemoveError::GitUnknown),
-        Committed::No => Ok(digest_of(&manifest)),
+    match git::tracked(run) {
+        Tracked::Yes => Err(RemoveError::Committed),
+        Tracked::Unknown => Err(RemoveError::GitUnknown),
+        Tracked::No => Ok(digest_of(&manifest)),
     }
 }
 
@@ -252,7 +252,7 @@ pub fn find_leftovers(results: &Path, experiment: Option<&str>) -> Leftovers {
                 // Another process is removing it, or has removed it.
                 _ if index::is_locked(&path) => {}
                 Err(RemoveError::Gone) => {}
-                Ok(()) if git::committed(&path) == Committed::No => left.runs.push(path),
+                Ok(()) if git::tracked(&path) == Tracked::No => left.runs.push(path),
                 _ => left.unverified += 1,
             }
         }

@@ -7,12 +7,12 @@ use crate::plan::Plan;
 use xrun_core::device::{Chosen, Kind, multiplies_in_tf32};
 use xrun_core::units::counted;
 use xrun_results::agreement;
-use xrun_results::agreement::Comparison;
-use xrun_results::built;
+use xrun_results::agreement::MetricsComparison;
+use xrun_results::build_info;
 use xrun_results::format::{Code, Host, Manifest, Outcome, Summary, VERSION};
 use xrun_results::read;
 use xrun_results::read::ReadError;
-use xrun_results::reproduction::{Agreement, Change, Reproduction};
+use xrun_results::reproduction::{Agreement, EnvironmentChange, Reproduction};
 use xrun_watch::host;
 use xrun_watch::stop::exit_code;
 
@@ -51,7 +51,7 @@ impl Original {
     }
 
     fn is_done(&self) -> bool {
-        self.outcome().is_some_and(Outcome::is_done)
+        self.outcome().is_some_and(Outcome::is_complete)
     }
 
     /// Number of steps of the reproduction: those of the original if it ended early, and one more if it failed in a step.
@@ -65,10 +65,10 @@ impl Original {
 }
 
 /// Changes of code, data, machine and device since the original run.
-pub fn changes(before: &Manifest, plan: &Plan, chosen: &Chosen) -> Vec<Change> {
+pub fn changes(before: &Manifest, plan: &Plan, chosen: &Chosen) -> Vec<EnvironmentChange> {
     let here = std::env::current_dir().unwrap_or_default();
     let mut changes = Changes::default();
-    changes.compare_code(&before.code, &built::code(&here, false));
+    changes.compare_code(&before.code, &build_info::code(&here, false));
     for (name, now) in &plan.facts.data_digests {
         if let Some(then) = before.data.get(name) {
             changes.compare(&format!("data: {name}"), then, now);
@@ -96,12 +96,12 @@ pub fn changes(before: &Manifest, plan: &Plan, chosen: &Chosen) -> Vec<Change> {
 }
 
 #[derive(Default)]
-struct Changes(Vec<Change>);
+struct Changes(Vec<EnvironmentChange>);
 
 impl Changes {
     fn compare(&mut self, what: &str, then: &str, now: &str) {
         if then != now {
-            self.0.push(Change { what: what.into(), then: then.into(), now: now.into() });
+            self.0.push(EnvironmentChange { what: what.into(), then: then.into(), now: now.into() });
         }
     }
 
@@ -161,7 +161,7 @@ pub fn conclude(
     paths: (&Path, &Path),
     tolerance: f64,
     chosen: &Chosen,
-    changes: Vec<Change>,
+    changes: Vec<EnvironmentChange>,
 ) -> Result<Reproduction, ReadError> {
     let (from, to) = paths;
     let compared = agreement::compare(from, to)?;
@@ -196,7 +196,12 @@ pub fn conclude(
     })
 }
 
-fn agreement_of(compared: &Comparison, original: &Original, outcome: Option<Outcome>, tolerance: f64) -> Agreement {
+fn agreement_of(
+    compared: &MetricsComparison,
+    original: &Original,
+    outcome: Option<Outcome>,
+    tolerance: f64,
+) -> Agreement {
     let near = if compared.identical() {
         Agreement::Identical
     } else if tolerance > 0.0 && compared.within(tolerance) {
@@ -223,7 +228,7 @@ fn endings_differ(original: &Original, outcome: Option<Outcome>) -> bool {
 
 fn message(
     agreement: Agreement,
-    compared: &Comparison,
+    compared: &MetricsComparison,
     original: &Original,
     outcome: Option<Outcome>,
     tolerance: f64,
@@ -250,7 +255,7 @@ fn message(
             format!("different: {} of {} numbers; {first}", compared.values_different, compared.values_compared)
         }
         Agreement::Different if endings_differ(original, outcome) => {
-            let words = |outcome: Option<Outcome>| outcome.map_or("killed", Outcome::words);
+            let words = |outcome: Option<Outcome>| outcome.map_or("killed", Outcome::label);
             format!(
                 "different: identical in {lines}, but the run ended as {} and the reproduction as {}",
                 words(original.outcome()),
@@ -268,7 +273,7 @@ fn notes(original: &Original) -> Vec<String> {
     if !original.is_done() {
         let ended = original
             .outcome()
-            .map_or("has no summary (active or killed)".into(), |outcome| format!("ended early ({})", outcome.words()));
+            .map_or("has no summary (active or killed)".into(), |outcome| format!("ended early ({})", outcome.label()));
         notes.push(format!("the original {ended}; compared up to step {}", original.last_step.unwrap_or(0)));
     }
     match original.manifest.resumed.len() {

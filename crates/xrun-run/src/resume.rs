@@ -109,12 +109,12 @@ pub enum ResumeError {
 /// The run is finished, or its records are missing or damaged.
 pub fn find_resume_point(run: &Path, extend: bool) -> Result<ResumePoint, ResumeError> {
     let manifest = read::manifest(run)?;
-    let done = read::summary(run)?.filter(|summary| summary.outcome.is_done());
+    let done = read::summary(run)?.filter(|summary| summary.outcome.is_complete());
     if let Some(summary) = done.as_ref().filter(|summary| summary.steps < summary.steps_planned) {
         return Err(ResumeError::StoppedEarly { run: run.to_path_buf(), why: summary.message.clone() });
     }
     if done.is_some() && !extend {
-        let hint = match command_line::command_of_the_whole(&manifest.command) {
+        let hint = match command_line::command_without_shortening(&manifest.command) {
             Some(whole) => format!("it was a short run: `{whole}` runs all steps of the experiment"),
             None => {
                 format!("use `resume --epochs N` to train it further, or start a new run of its `{}`", layout::RESOLVED)
@@ -205,7 +205,7 @@ pub fn rewind(run: &Path, point: &mut ResumePoint, overrides: &[String]) -> Resu
     let state = &point.state;
     let mut lines = 0;
     write::keep_first_lines(&run.join(layout::METRICS), |line| {
-        let keep = read::parsed(line.as_bytes()).is_ok_and(|line| is_before(&line, state));
+        let keep = read::parse_line(line.as_bytes()).is_ok_and(|line| is_before(&line, state));
         lines += u64::from(keep);
         keep
     })?;
@@ -259,7 +259,10 @@ pub fn rewind_command(
 /// The file cannot be written.
 pub fn replace_experiment(run: &Path, plan: &Plan) -> Result<(), WriteError> {
     let own = trust::check_run(run).is_ok();
-    xrun_results::resolved::keep(&run.join(layout::RESOLVED), &seal::text(&resolved::to_toml(&plan.experiment, None)))?;
+    xrun_results::resolved::write(
+        &run.join(layout::RESOLVED),
+        &seal::text(&resolved::to_toml(&plan.experiment, None)),
+    )?;
     if own {
         trust::sign_run(run, &plan.experiment);
     }

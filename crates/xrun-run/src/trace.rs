@@ -10,7 +10,7 @@ use crate::recorder::LoopPosition;
 use xrun_core::bounded::ledger::Ledger;
 use xrun_core::heap;
 use xrun_core::task::DeviceMemory;
-use xrun_results::format::{DriverMemory, HostMemory, MemoryLine, MemorySummary, Point, VERSION};
+use xrun_results::format::{DriverMemory, HostMemory, MemoryLine, MemorySummary, SamplePoint, VERSION};
 use xrun_watch::memory::gpus::MeanLoad;
 use xrun_watch::memory::sources;
 
@@ -66,7 +66,8 @@ impl Tracer {
     pub fn sample(&mut self, context: SampleContext) -> MemoryLine {
         let SampleContext { start_time, position, device, phases } = context;
         let heap = heap::read();
-        let frequent = matches!(position.point, Point::Step | Point::BeforeCleanup | Point::AfterCleanup);
+        let frequent =
+            matches!(position.point, SamplePoint::Step | SamplePoint::BeforeCleanup | SamplePoint::AfterCleanup);
         let slow = !frequent || self.peaks.samples.is_multiple_of(self.slow_every);
         let with_breakdown = slow && self.breakdown_due(position.point);
         let parts = if with_breakdown { self.breakdown() } else { sources::RssParts::default() };
@@ -109,8 +110,8 @@ impl Tracer {
 
     /// Returns true if the breakdown of the RSS is read with this sample. It is the slowest source, and slower the more memory
     /// is mapped: it is read at the start, at the end, and otherwise within [`BREAKDOWN_TIME_FRACTION`].
-    fn breakdown_due(&self, point: Point) -> bool {
-        let always = self.slow_every == 1 || matches!(point, Point::Start | Point::End);
+    fn breakdown_due(&self, point: SamplePoint) -> bool {
+        let always = self.slow_every == 1 || matches!(point, SamplePoint::Start | SamplePoint::End);
         always || self.breakdown_cost <= self.started.elapsed().mul_f64(BREAKDOWN_TIME_FRACTION)
     }
 
@@ -161,7 +162,7 @@ mod tests {
     use xrun_core::bounded::buffer::Buffer;
     use xrun_core::bounded::ledger::{Cap, Policy};
 
-    fn context(step: u64, point: Point) -> SampleContext {
+    fn context(step: u64, point: SamplePoint) -> SampleContext {
         let position = LoopPosition { step, epoch: 1, point, freed: None };
         SampleContext { start_time: Instant::now(), position, device: None, phases: BTreeMap::new() }
     }
@@ -172,7 +173,7 @@ mod tests {
         let cache = Buffer::new("frame_cache", Policy::Evict, Cap { items: 10, bytes: 1000 }).register(&ledger);
         cache.set(2, 640);
         let mut tracer = Tracer::new(&ledger, 0, 20, None);
-        let line = tracer.sample(context(0, Point::Start));
+        let line = tracer.sample(context(0, SamplePoint::Start));
         assert_eq!(line.owners["frame_cache"], 640);
         assert!(line.host.heap > 0 && line.host.heap_allocations > 0);
         assert_eq!(line.device, None, "what cannot be measured is absent, never 0");
@@ -184,9 +185,15 @@ mod tests {
     fn slow_sources_keep_their_cadence() {
         let mut tracer = Tracer::new(&Ledger::default(), 0, 3, None);
         let slow: Vec<bool> =
-            (0..7).map(|step| tracer.sample(context(step, Point::Step)).host.resident_peak.is_some()).collect();
+            (0..7).map(|step| tracer.sample(context(step, SamplePoint::Step)).host.resident_peak.is_some()).collect();
         assert_eq!(slow, [true, false, false, true, false, false, true]);
-        let points = [Point::Epoch, Point::BeforeValidation, Point::AfterValidation, Point::Checkpoint, Point::End];
+        let points = [
+            SamplePoint::Epoch,
+            SamplePoint::BeforeValidation,
+            SamplePoint::AfterValidation,
+            SamplePoint::Checkpoint,
+            SamplePoint::End,
+        ];
         assert!(points.iter().all(|point| tracer.sample(context(7, *point)).host.resident_peak.is_some()));
     }
 
@@ -194,11 +201,11 @@ mod tests {
     #[cfg(target_os = "linux")]
     fn the_breakdown_of_the_rss_is_read_within_its_time_budget() {
         let mut tracer = Tracer::new(&Ledger::default(), 0, 2, None);
-        assert!(tracer.sample(context(0, Point::Start)).host.anonymous.is_some());
+        assert!(tracer.sample(context(0, SamplePoint::Start)).host.anonymous.is_some());
         tracer.breakdown_cost = Duration::from_secs(3600);
-        assert_eq!(tracer.sample(context(7, Point::Epoch)).host.anonymous, None);
-        assert!(tracer.sample(context(7, Point::End)).host.anonymous.is_some());
+        assert_eq!(tracer.sample(context(7, SamplePoint::Epoch)).host.anonymous, None);
+        assert!(tracer.sample(context(7, SamplePoint::End)).host.anonymous.is_some());
         tracer.slow_every = 1;
-        assert!(tracer.sample(context(7, Point::Step)).host.anonymous.is_some(), "requested with each sample");
+        assert!(tracer.sample(context(7, SamplePoint::Step)).host.anonymous.is_some(), "requested with each sample");
     }
 }

@@ -23,7 +23,7 @@ use xrun_core::settings::sections::CleanupAction;
 use xrun_core::task::metric::Interval;
 use xrun_core::task::{Phases, StepReport, Task};
 use xrun_core::units::counted;
-use xrun_results::format::{Best, MetricsLine, Outcome, Point};
+use xrun_results::format::{Best, MetricsLine, Outcome, SamplePoint};
 use xrun_results::loss;
 use xrun_results::verdict::Judgement;
 use xrun_watch::memory::sources;
@@ -42,7 +42,7 @@ pub fn train(task: &mut dyn Task, session: &mut Session<'_>) -> Result<Ending, R
         device: &task.device_name(),
         step: session.state.step,
     });
-    let reached = sample(task, session, Point::Start, None)?;
+    let reached = sample(task, session, SamplePoint::Start, None)?;
     // If the first step is OOM-killed, this sample is all that shows what was held.
     session.recorder.sync()?;
     if let Some(ending) = limit_ending(task, session, reached)? {
@@ -83,7 +83,7 @@ pub fn train(task: &mut dyn Task, session: &mut Session<'_>) -> Result<Ending, R
         }
     }
     // Everything is done and saved: a limit that is reached only now changes nothing.
-    sample(task, session, Point::End, None)?;
+    sample(task, session, SamplePoint::End, None)?;
     if session.is_probe() {
         measure_load(task, session)?;
     }
@@ -123,7 +123,7 @@ fn train_step(task: &mut dyn Task, session: &mut Session<'_>, step: u64) -> Resu
     state.items += report.items;
     state.loss_first.get_or_insert(report.loss);
     state.loss_last = Some(report.loss);
-    loss::add(&mut state.losses, report.kind, report.loss, loss::averaged_over(Some(plan.steps)));
+    loss::add(&mut state.losses, report.kind, report.loss, loss::averaging_window(Some(plan.steps)));
     session.norms.push(report.gradient_norm);
     let norm = session.norms.median();
     session.metrics(&MetricsLine::Train {
@@ -200,7 +200,7 @@ fn after_step(task: &mut dyn Task, session: &mut Session<'_>, due: Due) -> Resul
     let cleanup = &session.plan.experiment.cleanup;
     let mut ending = None;
     if due.sample {
-        let reached = sample(task, session, Point::Step, None)?;
+        let reached = sample(task, session, SamplePoint::Step, None)?;
         ending = limit_ending(task, session, reached)?;
     }
     if ending.is_none() && due.validate {
@@ -211,9 +211,9 @@ fn after_step(task: &mut dyn Task, session: &mut Session<'_>, due: Due) -> Resul
         }
     }
     if due.clean || (due.validate && cleanup.after_validation) {
-        sample(task, session, Point::BeforeCleanup, None)?;
+        sample(task, session, SamplePoint::BeforeCleanup, None)?;
         let freed = clean(task, &cleanup.actions, &mut session.clock);
-        let reached = sample(task, session, Point::AfterCleanup, Some(freed))?;
+        let reached = sample(task, session, SamplePoint::AfterCleanup, Some(freed))?;
         if ending.is_none() {
             ending = limit_ending(task, session, reached)?;
         }
@@ -226,7 +226,7 @@ fn after_step(task: &mut dyn Task, session: &mut Session<'_>, due: Due) -> Resul
         save(task, session, false)?;
     }
     if due.epoch_ends {
-        let reached = sample(task, session, Point::Epoch, None)?;
+        let reached = sample(task, session, SamplePoint::Epoch, None)?;
         if ending.is_none() {
             ending = limit_ending(task, session, reached)?;
         }
@@ -254,7 +254,7 @@ fn perform(task: &mut dyn Task, action: CleanupAction) -> u64 {
 fn validate(task: &mut dyn Task, session: &mut Session<'_>) -> Result<Option<Ending>, RunError> {
     let step = session.state.step;
     session.observer.event(Event::Validating { step });
-    let reached = sample(task, session, Point::BeforeValidation, None)?;
+    let reached = sample(task, session, SamplePoint::BeforeValidation, None)?;
     if let Some(ending) = limit_ending(task, session, reached)? {
         return Ok(Some(ending));
     }
@@ -300,7 +300,7 @@ fn validate(task: &mut dyn Task, session: &mut Session<'_>) -> Result<Option<End
         early_stopping::record_validation(session);
     }
     drop(report);
-    let reached = sample(task, session, Point::AfterValidation, None)?;
+    let reached = sample(task, session, SamplePoint::AfterValidation, None)?;
     let ending = limit_ending(task, session, reached)?;
     if step > 0 && update_best(session) {
         save(task, session, true)?;
@@ -333,14 +333,14 @@ fn save(task: &mut dyn Task, session: &mut Session<'_>, best: bool) -> Result<()
     session.clock.enter(LOOP);
     session.observer.event(Event::Saved { step: state.step, best });
     session.recorder.log(&format!("step {}: checkpoint{}", state.step, if best { ", the best so far" } else { "" }))?;
-    sample(task, session, Point::Checkpoint, None)?;
+    sample(task, session, SamplePoint::Checkpoint, None)?;
     Ok(())
 }
 
 /// Ends a run that can be resumed: with a checkpoint.
 fn save_and_stop(task: &mut dyn Task, session: &mut Session<'_>, ending: Ending) -> Result<Ending, RunError> {
     save(task, session, false)?;
-    sample(task, session, Point::End, None)?;
+    sample(task, session, SamplePoint::End, None)?;
     if session.is_probe() {
         measure_load(task, session)?;
     }
@@ -354,7 +354,7 @@ fn measure_load(task: &mut dyn Task, session: &mut Session<'_>) -> Result<(), Ru
     let loaded = panics::caught(|| task.load(&path).and_then(|()| task.synchronise()));
     if matches!(loaded, Ok(Ok(()))) {
         session.recorder.checkpoint_loaded();
-        sample(task, session, Point::End, None)?;
+        sample(task, session, SamplePoint::End, None)?;
     }
     Ok(())
 }
@@ -364,7 +364,7 @@ fn stop_early(task: &mut dyn Task, session: &mut Session<'_>, ending: Ending) ->
     if !early_stopping::restore_best(session)? {
         save(task, session, false)?;
     }
-    sample(task, session, Point::End, None)?;
+    sample(task, session, SamplePoint::End, None)?;
     Ok(ending)
 }
 
@@ -382,7 +382,7 @@ fn limit_ending(
 fn sample(
     task: &mut dyn Task,
     session: &mut Session<'_>,
-    point: Point,
+    point: SamplePoint,
     freed: Option<u64>,
 ) -> Result<Option<LimitReached>, RunError> {
     session.clock.enter("trace");

@@ -8,7 +8,7 @@ use crate::records::search::Search;
 use crate::records::sweep::Record;
 use xrun_core::files::layout;
 use xrun_core::printable;
-use xrun_results::report::axes::time_of_day;
+use xrun_results::report::axes::utc_time;
 use xrun_results::report::listing::columns_within;
 
 /// Largest number of sweeps that are listed, the newest first.
@@ -58,7 +58,7 @@ fn listed(name: String, folder: PathBuf) -> Option<Listed> {
     let record = Record::read(&folder).ok()?;
     let rungs = record.search.as_ref().map_or(&[][..], Search::rungs);
     let done = |run| match stage(&run_folder(&folder, run), rungs) {
-        Stage::Over(outcome) => outcome.is_done(),
+        Stage::Over(outcome) => outcome.is_complete(),
         stage => stage == Stage::Waits,
     };
     let finished = record.runs().filter(|run| done(*run)).count();
@@ -79,7 +79,7 @@ pub fn text(sweeps: &[Listed], width: Option<usize>) -> String {
     let row = |sweep: &Listed| {
         vec![
             printable::line(&sweep.name, 80),
-            printable::line(&time_of_day(&sweep.created), 30),
+            printable::line(&utc_time(&sweep.created), 30),
             format!("{}/{}", sweep.finished, sweep.runs),
             sweep.trials.to_string(),
             printable::line(&sweep.keys.join(", "), 60),

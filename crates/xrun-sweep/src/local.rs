@@ -179,7 +179,7 @@ impl Launcher for Local<'_> {
                 run_status::clear(&run_folder(self.sweep, job.run))?;
                 Start::new(self.sweep, context.record, job)
             }
-            RunStatus::Done(outcome) if !((self.options.retry_failed || retried) && outcome.resumable()) => {
+            RunStatus::Done(outcome) if !((self.options.retry_failed || retried) && outcome.is_resumable()) => {
                 return Ok(Started::Done);
             }
             RunStatus::Unfinished | RunStatus::Done(_) => Start::resume(self.sweep, job, self.options.allowed),

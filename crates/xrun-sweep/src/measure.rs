@@ -8,7 +8,7 @@ use super::search::progress::{Stage, stage};
 use super::trials::RunId;
 use crate::records::sweep::{Measured, Process};
 use xrun_core::task::metric::Better;
-use xrun_results::format::{Outcome, PlanFile, Point, Summary};
+use xrun_results::format::{Outcome, PlanFile, SamplePoint, Summary};
 use xrun_results::read;
 use xrun_results::verdict::FOOTPRINT;
 
@@ -75,7 +75,7 @@ pub fn measure(sweep: &Path, run: RunId, process: Option<&Process>, queued: Opti
     Measured {
         run: run.to_string(),
         repeat: run.repeat,
-        finished: matches!(status, RunStatus::Done(outcome) if outcome.is_done()) && damage.is_none(),
+        finished: matches!(status, RunStatus::Done(outcome) if outcome.is_complete()) && damage.is_none(),
         at_rung: at_rung && damage.is_none(),
         outcome: damage.as_ref().map_or(outcome, |_| "damaged".to_owned()),
         exit_code: exit_code.or_else(|| process.and_then(|process| process.exit_code)),
@@ -115,11 +115,11 @@ fn best_by(summary: Option<&Summary>, plan: Option<&PlanFile>) -> Option<(String
 
 fn outcome(status: RunStatus, summary: Option<&Summary>, process: Option<&Process>, queued: Option<Queued>) -> String {
     let words = match (status, process) {
-        (RunStatus::Done(outcome), _) => outcome.words(),
+        (RunStatus::Done(outcome), _) => outcome.label(),
         (RunStatus::Running, _) => "running",
         _ if queued == Some(Queued::Running) => "running",
         _ if queued == Some(Queued::Waiting) => "waiting",
-        (RunStatus::Unfinished, _) if summary.is_some() => Outcome::Interrupted.words(),
+        (RunStatus::Unfinished, _) if summary.is_some() => Outcome::Interrupted.label(),
         (RunStatus::Unfinished, _) => "killed",
         (RunStatus::Missing, Some(process)) if process.signal.is_some() => "killed",
         (RunStatus::Missing, Some(_)) => "failed",
@@ -168,7 +168,7 @@ fn trace(folder: &Path, planned: u64) -> Trace {
             trace.in_use_peak = trace.in_use_peak.max(Some(pool.in_use));
             trace.reserved_peak = trace.reserved_peak.max(Some(pool.reserved));
         }
-        if line.point == Point::Step && line.step * 2 >= planned {
+        if line.point == SamplePoint::Step && line.step * 2 >= planned {
             lower(&mut trace.heap_floor, Some(line.host.heap));
             lower(&mut trace.resident_floor, line.host.resident);
             lower(&mut trace.in_use_floor, line.device.map(|pool| pool.in_use));

@@ -6,9 +6,9 @@ use super::table::FRONTS;
 use super::text::{Cells, TableView, best, changes, constant_columns, noise, reference, rows, rungs, short, value};
 use crate::records::sweep::{Measured, Row, Table};
 use xrun_core::printable;
-use xrun_results::report::axes::{Unit, time_of_day};
+use xrun_results::report::axes::{AxisUnit, utc_time};
 use xrun_results::report::page::document::document;
-use xrun_results::report::plots::{Curve, Plot, Shape};
+use xrun_results::report::plots::{Curve, CurveStyle, Plot};
 
 /// Largest number of trials whose dots are labelled.
 const LABELS_MAX: usize = 16;
@@ -30,7 +30,7 @@ pub fn html(table: &Table) -> String {
                 }
             }
             p { "Swept: " (printable::line(&table.keys.join(", "), 400)) "." }
-            p.note { "Sweep " (sweep) ", begun " (time_of_day(&table.created)) "." }
+            p.note { "Sweep " (sweep) ", begun " (utc_time(&table.created)) "." }
             @if let Some(rungs) = rungs(table) { p.note { (rungs) "." } }
             @if let Some(best) = best(table) { p.result { (best) } }
         }
@@ -119,13 +119,13 @@ fn pareto_plot(table: &Table, name: &str, memory: &str) -> Option<Plot> {
     let mut on: Vec<(f64, f64)> =
         placed().filter(|(row, _)| row.pareto.contains(&name)).map(|(_, (speed, memory))| (memory, speed)).collect();
     on.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let curves = vec![curve("trials", points, 7, Shape::Dots), curve("Pareto front", on, 1, Shape::Points)];
+    let curves = vec![curve("trials", points, 7, CurveStyle::Dots), curve("Pareto front", on, 1, CurveStyle::Points)];
     let words = match name {
         "heap" => ("Speed and peak of the heap", "peak of the heap"),
         "resident" => ("Speed and peak RSS", "peak RSS"),
         _ => ("Speed and peak reserved on the device", "peak reserved on the device"),
     };
-    let plot = Plot::of(words.0, (words.1, Unit::Bytes), Unit::Number, curves)?;
+    let plot = Plot::fitted(words.0, (words.1, AxisUnit::Bytes), AxisUnit::Number, curves)?;
     let margin = 0.08 * (plot.x.1 - plot.x.0);
     let labels = placed().map(|(row, (speed, memory))| (memory, speed, label(row)));
     Some(Plot {
@@ -152,7 +152,7 @@ fn label(row: &Row) -> String {
     }
 }
 
-fn curve(name: &str, points: Vec<(f64, f64)>, colour: u8, shape: Shape) -> Curve {
+fn curve(name: &str, points: Vec<(f64, f64)>, colour: u8, shape: CurveStyle) -> Curve {
     let y = |pick: fn(f64, f64) -> f64| points.iter().map(|point| point.1).reduce(pick).unwrap_or_default();
     let end = |point: Option<&(f64, f64)>| point.map_or(0.0, |point| point.1);
     let numbers = [end(points.first()), y(f64::min), y(f64::max), end(points.last())];
@@ -217,11 +217,11 @@ fn over(
     if !each.windows(2).any(|pair| pair[0].0 != pair[1].0) {
         return None;
     }
-    let line = (table.keys.len() == 1).then(|| curve("median", medians, 1, Shape::Points));
-    let mut dots = curve("each run", each, 7, Shape::Dots);
+    let line = (table.keys.len() == 1).then(|| curve("median", medians, 1, CurveStyle::Points));
+    let mut dots = curve("each run", each, 7, CurveStyle::Dots);
     dots.name = "each run".into();
     let curves = std::iter::once(dots).chain(line).collect();
-    let plot = Plot::of(title, ("value", Unit::Number), Unit::Number, curves)?;
+    let plot = Plot::fitted(title, ("value", AxisUnit::Number), AxisUnit::Number, curves)?;
     Some(Plot { half: true, ..logarithmic_if_wide(plot) })
 }
 
@@ -239,7 +239,7 @@ fn plots_by_value(table: &Table) -> Vec<Plot> {
     let line = |name: &str, memory: &str, colour: u8| {
         let points: Vec<(f64, f64)> =
             rows.iter().filter_map(|(value, row)| Some((*value, row.speed_and_memory(memory)?.1))).collect();
-        (points.len() > 1).then(|| curve(name, points, colour, Shape::Points))
+        (points.len() > 1).then(|| curve(name, points, colour, CurveStyle::Points))
     };
     let speeds: Vec<(f64, f64)> =
         rows.iter().filter_map(|(value, row)| Some((*value, row.speed_and_memory("heap_peak")?.0))).collect();
@@ -254,7 +254,7 @@ fn plots_by_value(table: &Table) -> Vec<Plot> {
     let name = printable::line(key, 60);
     let speed = over(table, 0, &format!("Steps per second by {name}"), |run| run.steps_per_second, speeds);
     let memory = memory.into_iter().flatten().collect();
-    let memory = Plot::of(&format!("Peaks by {name}"), ("value", Unit::Number), Unit::Bytes, memory);
+    let memory = Plot::fitted(&format!("Peaks by {name}"), ("value", AxisUnit::Number), AxisUnit::Bytes, memory);
     let speed = speed.map(|plot| Plot { caption: about_dots(table).into(), ..plot });
     speed.into_iter().chain(memory.map(logarithmic_if_wide)).map(|plot| Plot { half: true, ..plot }).collect()
 }

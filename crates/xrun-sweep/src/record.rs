@@ -26,7 +26,7 @@ use xrun_results::resolved as resolved_text;
 use xrun_results::timestamp;
 use xrun_results::timestamp::now;
 use xrun_results::trust;
-use xrun_results::trust::{Untrusted, Vouched};
+use xrun_results::trust::{SignedContents, Untrusted};
 use xrun_watch::directory;
 use xrun_watch::directory::RunDirectory;
 
@@ -134,12 +134,12 @@ impl Record {
         let folder = directory::create(&results.join(&self.experiment), layout::SWEEPS, &name, timestamp::time())?;
         let points = folder.path.join(layout::POINTS);
         write::at(&points, std::fs::create_dir(&points))?;
-        resolved_text::keep(&folder.path.join(layout::BASE), &seal::text(&base))?;
+        resolved_text::write(&folder.path.join(layout::BASE), &seal::text(&base))?;
         let path = folder.path.join(layout::SWEEP);
         // Trials are lists without keys: nothing else could recognize secrets in them.
         match family.axes.iter().any(names_secrets) {
             true => write::replace_private(&path, &seal::text(&text))?,
-            false => resolved_text::keep(&path, &seal::text(&text))?,
+            false => resolved_text::write(&path, &seal::text(&text))?,
         }
         Ok(folder)
     }
@@ -167,7 +167,7 @@ impl Record {
         let bytes = file::bytes(&path, RECORD_BYTES_MAX).map_err(|error| content(error.to_string()))?;
         seal::check_text(&bytes).map_err(|_| content(seal::DAMAGED.into()))?;
         // Its runs are of the base that it was made with.
-        let base = resolved_text::sealed_text(&folder.join(layout::BASE));
+        let base = resolved_text::read_sealed(&folder.join(layout::BASE));
         if let Err(ReadError::Content { path, message }) = base {
             return Err(RecordError::Content { path, message });
         }
@@ -256,9 +256,9 @@ pub fn check_creator(sweep: &Path) -> Result<(), Untrusted> {
 }
 
 /// The content that names programs. The rest of `slurm.toml` may be edited.
-fn vouched(sweep: &Path) -> Option<Vouched> {
+fn vouched(sweep: &Path) -> Option<SignedContents> {
     let slurm = slurm::read_settings(sweep).ok()?;
-    Some(Vouched {
+    Some(SignedContents {
         files: &[layout::BASE, layout::SWEEP],
         words: slurm.map_or_else(Vec::new, |slurm| slurm.extra_lines),
     })

@@ -92,7 +92,7 @@ fn to_do(sweep: &Path, record: &Record, retry_failed: bool) -> VecDeque<RunId> {
     for run in record.runs() {
         let folder = run_folder(sweep, run);
         match RunStatus::read(&folder) {
-            RunStatus::Done(outcome) if outcome.resumable() && (retry_failed || is_retried(&run)) => {
+            RunStatus::Done(outcome) if outcome.is_resumable() && (retry_failed || is_retried(&run)) => {
                 runs.push_back(run)
             }
             RunStatus::Done(_) => report_if_missing(&folder),

@@ -83,7 +83,7 @@ fn assemble(name: &str, record: &Record, points: impl Iterator<Item = Vec<Measur
         Some((metric, better)) => (Some(metric), better),
         None => (measured().find_map(|run| run.metrics.keys().next().cloned()), None),
     };
-    let loss_kind = measured().find_map(|run| Some(loss::main(&run.losses)?.kind.clone()));
+    let loss_kind = measured().find_map(|run| Some(loss::dominant(&run.losses)?.kind.clone()));
     for row in &mut rows {
         if let Some(metric) = &metric {
             row.metric = Spread::of(counted(&row.runs).filter_map(|run| run.metrics.get(metric).copied().flatten()));

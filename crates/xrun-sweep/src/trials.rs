@@ -109,7 +109,7 @@ pub fn words<'a>(keys: impl Iterator<Item = &'a str>, values: impl Iterator<Item
 pub fn masked(key: &str, value: &serde_json::Value) -> serde_json::Value {
     let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     let name = key.rsplit('.').next().unwrap_or(key);
-    if secrets::value(name, &text) == secrets::MASK { secrets::MASK.into() } else { value.clone() }
+    if secrets::mask_value(name, &text) == secrets::MASK { secrets::MASK.into() } else { value.clone() }
 }
 
 fn lists<'a>(axes: &'a [Axis], mode: Mode, problems: &mut Problems) -> Vec<&'a [Swept]> {

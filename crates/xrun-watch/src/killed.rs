@@ -15,9 +15,9 @@ use xrun_core::printable;
 use xrun_core::units::{Bytes, seconds};
 use xrun_results::format::MemoryLine;
 use xrun_results::judge;
-use xrun_results::process::{ProcessNote, SlurmJob};
+use xrun_results::process::{ProcessRecord, SlurmJob};
 use xrun_results::verdict::{Judgement, Verdict};
-use xrun_results::{named, read};
+use xrun_results::{read, run_name};
 
 /// Explanation of a kill, in sentences.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
@@ -106,12 +106,12 @@ fn newest_sample(run: &Path) -> Option<MemoryLine> {
 /// Verdict on the recorded samples of a run, also of one that was killed; `None` where nothing can be judged.
 pub fn verdict_on(run: &Path) -> Option<Verdict> {
     if let Some(watched) = read::manifest(run).ok()?.watched {
-        let mut command = judge::Command::new(&watched);
+        let mut command = judge::CommandJudge::new(&watched);
         read::memory(run).ok()?.flatten().for_each(|line| command.add(&line));
         return Some(command.verdict());
     }
     let experiment = read_experiment::read_resolved(&run.join(layout::RESOLVED), &[]).ok()?.experiment;
-    judge::of_run(run, &experiment).ok()
+    judge::run(run, &experiment).ok()
 }
 
 /// Memory at a sample: `1.2 GiB of 2.0 GiB at the last sample (step 12, after 3 s): frame_cache 800.0 MiB`.
@@ -137,7 +137,7 @@ fn to_do(run: &Path, is_oom: bool, verdict: Option<&Verdict>) -> String {
     let (program, resolved) =
         (invocation::program(), printable::shell_word(&run.join(layout::RESOLVED).to_string_lossy()));
     let name = read::manifest(run)
-        .map_or_else(|_| run.display().to_string(), |manifest| named::run(run, &manifest.experiment));
+        .map_or_else(|_| run.display().to_string(), |manifest| run_name::run(run, &manifest.experiment));
     let resume = format!("{program} resume {}", printable::shell_word(&name));
     let watched_only = !run.join(layout::RESOLVED).exists();
     match (is_oom, verdict) {
@@ -161,7 +161,7 @@ fn to_do(run: &Path, is_oom: bool, verdict: Option<&Verdict>) -> String {
 }
 
 /// Line of the kernel's log about the OOM kill of a process; `None` where there is none, or the log may not be read.
-fn kernel_log_line(note: &ProcessNote) -> Option<String> {
+fn kernel_log_line(note: &ProcessRecord) -> Option<String> {
     use std::os::unix::fs::OpenOptionsExt;
     let mut options = std::fs::OpenOptions::new();
     let mut log = options.read(true).custom_flags(libc::O_NONBLOCK).open("/dev/kmsg").ok()?;
@@ -183,7 +183,7 @@ fn kernel_log_line(note: &ProcessNote) -> Option<String> {
 
 /// Parses `6,123,4567890,-;Killed process 77 (xrun) …`: a priority, a number, microseconds since boot, and the text. `None`
 /// for other lines, and for other processes.
-fn oom_kill_text(line: &str, note: &ProcessNote) -> Option<String> {
+fn oom_kill_text(line: &str, note: &ProcessRecord) -> Option<String> {
     let (head, text) = line.split_once(';')?;
     let microseconds: f64 = head.split(',').nth(2)?.parse().ok()?;
     let text = text.lines().next()?;
@@ -227,7 +227,7 @@ mod tests {
 
     #[test]
     fn a_line_of_the_kernels_log_is_matched_by_process_id_and_time() {
-        let note = ProcessNote { process: 77, up_seconds: Some(10.0), ..killed::note(0, "here".into()) };
+        let note = ProcessRecord { process: 77, up_seconds: Some(10.0), ..killed::note(0, "here".into()) };
         let line = |microseconds: u64, text: &str| format!("6,123,{microseconds},-;{text}\n SUBSYSTEM=x");
         let killed = "Memory cgroup out of memory: Killed process 77 (xrun) total-vm:1kB, anon-rss:2kB";
         assert_eq!(oom_kill_text(&line(11_000_000, killed), &note).as_deref(), Some(killed));

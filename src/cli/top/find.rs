@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::cli::terminal::Failure;
 use crate::files::layout;
-use crate::results::{index, named};
+use crate::results::{index, run_name};
 
 /// Largest number of sweeps of an experiment, the newest ones.
 const SWEEPS_MAX: usize = 20;
@@ -18,7 +18,7 @@ pub fn directory(results: &Path, text: &str) -> Result<PathBuf, Failure> {
     if path.is_dir() {
         return Ok(path);
     }
-    if let Some(sweep) = named::sweep(results, &path) {
+    if let Some(sweep) = run_name::sweep(results, &path) {
         return Ok(sweep);
     }
     index::find(results, text).map_err(|error| Failure::Usage(format!("no such directory, and {error}")))
@@ -45,7 +45,7 @@ pub fn runs(folder: &Path) -> Vec<PathBuf> {
             let runs = below.into_iter().filter(|one| index::is_run(one)).map(|run| (name(&run), run));
             (runs.collect::<Vec<(String, PathBuf)>>(), vec![folder.to_path_buf()])
         }
-        false => (index::folders_newest_first(folder).collect(), below),
+        false => (index::directories_newest_first(folder).collect(), below),
     };
     for experiment in experiments {
         let within = |name: &str, count_max| folders(&experiment.join(name), count_max);

@@ -5,15 +5,15 @@ use std::time::{Duration, SystemTime};
 
 use crate::files::layout;
 use crate::files::write::WRITING;
-use crate::judge::SoFar;
+use crate::judge::LiveVerdict;
 use crate::killed;
 use crate::report::axes::number;
-use crate::results::format::{MemoryLine, MetricsLine, PlanFile, Point};
+use crate::results::format::{MemoryLine, MetricsLine, PlanFile, SamplePoint};
 use crate::results::index::{self, RunState};
 use crate::results::loss::{self, KindLoss};
-use crate::results::tail::Tail;
+use crate::results::tail::RecordTail;
 use crate::results::verdict::{Judgement, Verdict};
-use crate::results::{named, read, resolved};
+use crate::results::{read, resolved, run_name};
 use crate::units::{Bytes, Span, seconds};
 use crate::{host, printable};
 
@@ -66,7 +66,7 @@ impl Row {
         let experiment =
             above.and_then(Path::file_name).map_or(String::new(), |name| name.to_string_lossy().into_owned());
         Self {
-            name: printable::line(&named::run(run, &experiment), 2 * NAME_CHARACTERS_MAX),
+            name: printable::line(&run_name::run(run, &experiment), 2 * NAME_CHARACTERS_MAX),
             experiment: entry_name(above),
             run: entry_name(Some(&absolute)),
             ..Self::default()
@@ -97,7 +97,7 @@ impl Row {
 pub fn ended(run: &Path) -> Row {
     let entry = index::entry(run);
     let mut row = Row::new(run);
-    row.state = entry.state.words().into();
+    row.state = entry.state.label().into();
     row.set_progress(entry.last_step, entry.steps_planned);
     row.loss = entry.loss.as_ref().map_or("-".into(), |(_, loss)| number(*loss));
     row.memory = entry.resident_peak.map_or("-".into(), |bytes| Bytes(bytes).to_string());
@@ -125,8 +125,8 @@ pub struct ActiveRun {
     is_command: bool,
     /// Host, if it is another one.
     host: Option<String>,
-    so_far: SoFar,
-    metrics: Tail,
+    so_far: LiveVerdict,
+    metrics: RecordTail,
     losses: Vec<KindLoss>,
     last_step: Option<u64>,
     /// First metric of the newest validation.
@@ -157,8 +157,8 @@ impl ActiveRun {
             time_limit,
             is_command: watched.is_some(),
             host: host.filter(|host| *host != host::name()),
-            so_far: SoFar::new(run),
-            metrics: Tail::new(&run.join(layout::METRICS), METRICS_BYTES_MAX),
+            so_far: LiveVerdict::new(run),
+            metrics: RecordTail::new(&run.join(layout::METRICS), METRICS_BYTES_MAX),
             losses: Vec::new(),
             last_step: None,
             metric: None,
@@ -177,15 +177,15 @@ impl ActiveRun {
         if modified(&self.run.join(layout::MANIFEST)) != self.manifest {
             *self = Self::new(&self.run.clone());
         }
-        self.so_far.look();
+        self.so_far.update();
         self.read_metrics();
         let newest = self.so_far.newest();
         let mut row = self.row.clone();
         row.state = self.state(newest).into();
         let step = self.last_step.max(newest.map(|line| line.step));
-        let planned = self.plan.as_ref().and_then(PlanFile::steps_known);
+        let planned = self.plan.as_ref().and_then(PlanFile::known_steps);
         row.set_progress(step, planned);
-        row.loss = match (loss::main(&self.losses), &self.metric) {
+        row.loss = match (loss::dominant(&self.losses), &self.metric) {
             (Some(loss), _) => number(loss.last),
             (None, Some((name, value))) => format!("{} {}", printable::line(name, 14), number(*value)),
             (None, None) => "-".into(),
@@ -203,12 +203,12 @@ impl ActiveRun {
     }
 
     fn read_metrics(&mut self) {
-        let news = self.metrics.news::<MetricsLine>();
-        if news.anew {
+        let news = self.metrics.read_new::<MetricsLine>();
+        if news.restarted {
             (self.last_step, self.metric) = (None, None);
             self.losses.clear();
         }
-        let over = loss::averaged_over(self.plan.as_ref().and_then(PlanFile::steps_known));
+        let over = loss::averaging_window(self.plan.as_ref().and_then(PlanFile::known_steps));
         for line in &news.records {
             // Not the maximum: a resume repeats some steps.
             self.last_step = Some(line.step());
@@ -227,8 +227,8 @@ impl ActiveRun {
         match newest {
             _ if is_saving(&self.run) => "saving",
             None => "starting",
-            Some(line) if line.point == Point::BeforeValidation => "validating",
-            Some(line) if line.point == Point::End => "ending",
+            Some(line) if line.point == SamplePoint::BeforeValidation => "validating",
+            Some(line) if line.point == SamplePoint::End => "ending",
             Some(_) if self.is_command => "running",
             Some(_) => "training",
         }

@@ -16,17 +16,17 @@ use xrun_core::files::{file, layout};
 
 /// Event file of this process. Nothing is buffered.
 #[derive(Debug)]
-pub struct Live {
+pub struct LiveEventFile {
     path: PathBuf,
     events: EventFile<File>,
 }
 
-impl Live {
+impl LiveEventFile {
     /// Creates the event file of process number `segment` of a run, whose next step is `next`.
     ///
     /// # Errors
     /// The file cannot be written.
-    pub fn begin(run: &Path, segment: u32, next: u64) -> Result<Self, WriteError> {
+    pub fn create(run: &Path, segment: u32, next: u64) -> Result<Self, WriteError> {
         let directory = run.join(layout::TENSORBOARD);
         own_folder(&directory)?;
         // TensorBoard reads files in the order of their names.
@@ -34,7 +34,7 @@ impl Live {
         let path = directory.join(format!("events.out.tfevents.{:010.0}.xrun.{segment:04}", wall.trunc()));
         let opened = file::open_own(&path, OpenOptions::new().create(true).append(true));
         let mut this = Self { events: EventFile { file: at(&path, opened)?, counts: Counts::default() }, path };
-        let experiment = resolved::shown(run);
+        let experiment = resolved::masked_text(run);
         let header = this.events.version(wall).and_then(|()| match segment {
             0 => this.events.text(wall, "experiment", &format!("```toml\n{experiment}\n```")),
             _ => this.events.restart(wall, next),

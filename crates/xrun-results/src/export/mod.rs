@@ -37,14 +37,14 @@ pub enum ExportError {
 
 /// File format of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
+pub enum TableFormat {
     /// Apache Parquet, compressed with Snappy.
     Parquet,
     /// CSV (RFC 4180) with a header.
     Csv,
 }
 
-impl Format {
+impl TableFormat {
     fn extension(self) -> &'static str {
         match self {
             Self::Parquet => "parquet",
@@ -55,7 +55,7 @@ impl Format {
 
 /// A table of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Table {
+pub enum RunTable {
     /// One row per training step.
     Metrics,
     /// One row per validation.
@@ -64,7 +64,7 @@ pub enum Table {
     Memory,
 }
 
-impl Table {
+impl RunTable {
     /// All tables, in the order in which they are written.
     pub const ALL: [Self; 3] = [Self::Metrics, Self::Validation, Self::Memory];
 
@@ -78,7 +78,7 @@ impl Table {
     }
 
     /// Name of the `.jsonl` file from which the table is made.
-    pub fn made_of(self) -> &'static str {
+    pub fn source_file(self) -> &'static str {
         match self {
             Self::Metrics | Self::Validation => layout::METRICS,
             Self::Memory => layout::MEMORY,
@@ -90,7 +90,7 @@ impl Table {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exported {
     /// The table.
-    pub table: Table,
+    pub table: RunTable,
     /// Path of the file.
     pub path: PathBuf,
     /// Number of rows.
@@ -105,8 +105,13 @@ pub struct Exported {
 
 /// Writes one table as `<output>/<table>.<format>`, replaced as a whole; `output` must exist. Returns `None` if the
 /// run has no such `.jsonl` file: an empty table would claim that nothing was measured.
-pub fn export(run: &Path, table: Table, format: Format, output: &Path) -> Result<Option<Exported>, ExportError> {
-    if !run.join(table.made_of()).is_file() {
+pub fn export(
+    run: &Path,
+    table: RunTable,
+    format: TableFormat,
+    output: &Path,
+) -> Result<Option<Exported>, ExportError> {
+    if !run.join(table.source_file()).is_file() {
         return Ok(None);
     }
     let file = output.join(format!("{}.{}", table.name(), format.extension()));
@@ -118,7 +123,7 @@ pub fn export(run: &Path, table: Table, format: Format, output: &Path) -> Result
     }
     let target = TableFile { table, format, path: file };
     let written = match table {
-        Table::Memory => {
+        RunTable::Memory => {
             let (mut owners, mut phases) = (ColumnNames::default(), ColumnNames::default());
             read::for_each_record(read::memory(run), |line| {
                 owners.add(line.owners.keys());
@@ -129,7 +134,7 @@ pub fn export(run: &Path, table: Table, format: Format, output: &Path) -> Result
             let left_out = owners.left_out || phases.left_out;
             target.write(columns, left_out, |handle| read::for_each_record(read::memory(run), handle))
         }
-        Table::Metrics => {
+        RunTable::Metrics => {
             let mut values = ColumnNames::default();
             read::for_each_record(read::metrics(run), |line| {
                 if let MetricsLine::Train { values: step_values, .. } = &line {
@@ -142,7 +147,7 @@ pub fn export(run: &Path, table: Table, format: Format, output: &Path) -> Result
                 read::for_each_record(read::metrics(run), |line| if is_step(&line) { handle(line) } else { Ok(()) })
             })
         }
-        Table::Validation => {
+        RunTable::Validation => {
             let (mut metrics, mut intervals) = (ColumnNames::default(), ColumnNames::default());
             read::for_each_record(read::metrics(run), |line| {
                 if let MetricsLine::Validation { metrics: values, intervals: mean_intervals, .. } = &line {
@@ -169,8 +174,8 @@ pub fn export(run: &Path, table: Table, format: Format, output: &Path) -> Result
 
 /// A table file to be written.
 struct TableFile {
-    table: Table,
-    format: Format,
+    table: RunTable,
+    format: TableFormat,
     path: PathBuf,
 }
 
@@ -222,10 +227,10 @@ enum Sink<'a> {
 }
 
 impl<'a> Sink<'a> {
-    fn open<L>(format: Format, file: &'a mut (dyn Write + Send), columns: &[TableColumn<L>]) -> io::Result<Self> {
+    fn open<L>(format: TableFormat, file: &'a mut (dyn Write + Send), columns: &[TableColumn<L>]) -> io::Result<Self> {
         match format {
-            Format::Parquet => parquet::Writer::open(file, columns).map(Self::Parquet),
-            Format::Csv => csv::Writer::open(file, columns).map(Self::Csv),
+            TableFormat::Parquet => parquet::Writer::open(file, columns).map(Self::Parquet),
+            TableFormat::Csv => csv::Writer::open(file, columns).map(Self::Csv),
         }
     }
 

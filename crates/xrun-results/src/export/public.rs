@@ -33,7 +33,7 @@ const FOLDER: &str = "<folder>";
 
 /// A public copy that was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Public {
+pub struct PublicCopy {
     /// Directory of the copy: `<output>/<experiment>/<run>`.
     pub path: PathBuf,
     /// Names of the files and directories left out.
@@ -46,7 +46,7 @@ pub struct Public {
 ///
 /// # Errors
 /// A record is damaged, the copy already exists, or it cannot be written.
-pub fn export(run: &Path, output: &Path, with_checkpoints: bool) -> Result<Public, ExportError> {
+pub fn export(run: &Path, output: &Path, with_checkpoints: bool) -> Result<PublicCopy, ExportError> {
     let mut manifest = read::manifest(run)?;
     let mut anonymizer = Anonymizer::new(run, &manifest);
     anonymizer.rename_watched(&mut manifest);
@@ -63,7 +63,7 @@ pub fn export(run: &Path, output: &Path, with_checkpoints: bool) -> Result<Publi
         let copy = unfinished.path().join("run");
         let (left_out, lines_left_out) = copy_files(run, &copy, &anonymizer, manifest, with_checkpoints)?;
         write::at(&path, std::fs::rename(&copy, &path))?;
-        Ok(Public { path, left_out, lines_left_out })
+        Ok(PublicCopy { path, left_out, lines_left_out })
     };
     let copied = copy();
     if copied.is_err() {
@@ -89,7 +89,7 @@ fn copy_files(
         lines_left_out += copy_lines(&run.join(name), &path.join(name), anonymizer)?;
     }
     if run.join(layout::RESOLVED).exists() {
-        let text = experiment(&resolved::text_of(run)?, anonymizer);
+        let text = experiment(&resolved::read_text(run)?, anonymizer);
         write::replace(&path.join(layout::RESOLVED), &seal::text(&text))?;
     }
     if with_checkpoints && run.join(layout::CHECKPOINTS).is_dir() {
@@ -195,7 +195,7 @@ fn experiment(text: &str, anonymizer: &Anonymizer) -> String {
                 .for_each(|(_, value)| *value = MASK.into());
         }
     }
-    secrets::table(&mut value);
+    secrets::mask_table(&mut value);
     anonymizer.anonymize(&mut value);
     toml::to_string(&value).unwrap_or_default()
 }
@@ -370,7 +370,7 @@ impl Anonymizer {
         for (name, mark) in self.names.iter().filter(|(name, _)| *name != whole_text) {
             text = replace_word(&text, name, mark).into_owned();
         }
-        secrets::text(&text)
+        secrets::mask_text(&text)
     }
 }
 

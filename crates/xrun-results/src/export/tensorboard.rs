@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use super::ExportError;
-use crate::event_file::check;
+use crate::event_file::masked_crc32c;
 use crate::format::{MemoryLine, MetricsLine};
 use crate::read;
 use crate::read::ReadError;
@@ -48,7 +48,7 @@ pub fn export(run: &Path, output: &Path, started: f64) -> Result<ExportedEvents,
     if own {
         sums::forget(output, &[FILE]);
     }
-    let experiment = resolved::shown(run);
+    let experiment = resolved::masked_text(run);
     let mut failed = None;
     let mut counts = Counts::default();
     let replaced = write::replace_with(&path, |file| {
@@ -259,7 +259,7 @@ impl<W: Write> EventFile<W> {
     fn record(&mut self, event: &ProtobufMessage) -> io::Result<()> {
         self.counts.events += 1;
         let length = (event.0.len() as u64).to_le_bytes();
-        let (length_checksum, checksum) = (check(&length).to_le_bytes(), check(&event.0).to_le_bytes());
+        let (length_checksum, checksum) = (masked_crc32c(&length).to_le_bytes(), masked_crc32c(&event.0).to_le_bytes());
         self.file.write_all(&[&length[..], &length_checksum, &event.0, &checksum].concat())
     }
 }

@@ -7,13 +7,13 @@ use xrun_verdict::{Axis, Context, Judgement, STEPS_NEEDED, SeriesVerdict, Verdic
 
 use super::sample::sample;
 use crate::format::MemoryLine;
-use crate::watched::Watched;
+use crate::watched::WatchSettings;
 use xrun_core::bounded::planned::Place;
 use xrun_core::units::seconds;
 
 /// Judges the samples of a command by step and by the clock.
 #[derive(Clone, Debug)]
-pub struct Command {
+pub struct CommandJudge {
     by_step: Watch,
     by_clock: Watch,
     step: u64,
@@ -21,9 +21,9 @@ pub struct Command {
     newest: Option<MemoryLine>,
 }
 
-impl Command {
+impl CommandJudge {
     /// Creates a judge without samples.
-    pub fn new(watched: &Watched) -> Self {
+    pub fn new(watched: &WatchSettings) -> Self {
         let context =
             Context { host_limit: watched.host_memory, device_limit: watched.device_memory, ..Context::default() };
         // As many samples as steps are required.
@@ -95,8 +95,8 @@ mod tests {
     use xrun_verdict::names::PRIVATE_SUFFIX;
 
     use super::*;
-    use crate::format::{HostMemory, Point, VERSION};
-    use crate::watched::Processes;
+    use crate::format::{HostMemory, SamplePoint, VERSION};
+    use crate::watched::ProcessMemory;
 
     const MIB: u64 = 1 << 20;
 
@@ -108,7 +108,7 @@ mod tests {
             time_us: milliseconds * 1000,
             step,
             epoch: 0,
-            point: Point::Step,
+            point: SamplePoint::Step,
             host: HostMemory { heap: main + workers, resident: Some(main + workers), ..HostMemory::default() },
             device: None,
             driver: None,
@@ -118,18 +118,18 @@ mod tests {
             phases_us: [].into(),
             cost_us: 0,
             pressure: None,
-            processes: Some(Processes { count: 3, threads: 3, ..Processes::default() }),
+            processes: Some(ProcessMemory { count: 3, threads: 3, ..ProcessMemory::default() }),
         }
     }
 
     #[test]
     fn growing_gpu_memory_is_named_if_host_memory_is_constant() {
-        let watched = Watched { device_memory: Some(1024 * MIB), ..Watched::default() };
+        let watched = WatchSettings { device_memory: Some(1024 * MIB), ..WatchSettings::default() };
         let lines = (0..300).map(|at| {
             let mut line = line(1000 * at, at, 100 * MIB, 50 * MIB);
             let held = 2 * MIB * at;
             line.owners.insert("workers/GPU".into(), held);
-            let group = crate::watched::Group { gpu: Some(held), ..Default::default() };
+            let group = crate::watched::ProcessGroup { gpu: Some(held), ..Default::default() };
             line.processes = line.processes.map(|mut processes| {
                 processes.groups.insert("workers".into(), group);
                 processes
@@ -150,15 +150,15 @@ mod tests {
         value.is_some_and(|value| (value - expected).abs() < 0.01 * expected)
     }
 
-    fn judged(watched: &Watched, lines: impl Iterator<Item = MemoryLine>) -> Verdict {
-        let mut command = Command::new(watched);
+    fn judged(watched: &WatchSettings, lines: impl Iterator<Item = MemoryLine>) -> Verdict {
+        let mut command = CommandJudge::new(watched);
         lines.for_each(|line| command.add(&line));
         command.verdict()
     }
 
     #[test]
     fn growth_by_step_has_a_group_a_slope_and_steps_to_the_limit() {
-        let watched = Watched { host_memory: Some(1024 * MIB), ..Watched::default() };
+        let watched = WatchSettings { host_memory: Some(1024 * MIB), ..WatchSettings::default() };
         let verdict = judged(&watched, (0..300).map(|at| line(1000 * at, at, 100 * MIB, at * MIB)));
         assert_eq!((verdict.verdict, verdict.axis), (Judgement::Growing, Axis::Steps), "{verdict:?}");
         assert_eq!(verdict.owner.as_deref(), Some("workers/private"));
@@ -170,8 +170,9 @@ mod tests {
 
     #[test]
     fn without_steps_the_clock_is_the_axis() {
-        let grown =
-            |seconds: u64| judged(&Watched::default(), (0..seconds).map(|at| line(1000 * at, 0, 2 * at * MIB, 0)));
+        let grown = |seconds: u64| {
+            judged(&WatchSettings::default(), (0..seconds).map(|at| line(1000 * at, 0, 2 * at * MIB, 0)))
+        };
         let verdict = grown(60);
         assert_eq!((verdict.verdict, verdict.axis), (Judgement::Inconclusive, Axis::Clock));
         let verdict = grown(300);
@@ -184,14 +185,14 @@ mod tests {
     #[test]
     fn memory_moving_between_groups_is_no_growth() {
         let lines = (0..300).map(|at| line(1000 * at, at, (300 - at) * MIB, at * MIB));
-        assert_eq!(judged(&Watched::default(), lines).verdict, Judgement::Bounded);
+        assert_eq!(judged(&WatchSettings::default(), lines).verdict, Judgement::Bounded);
     }
 
     #[test]
     fn growth_is_found_although_workers_exit_before_the_last_step() {
         let steps = (0..40).map(|at| line(15_000 * at, 500 * at, 400 * MIB, 20 * at * MIB));
         let end = std::iter::once(line(615_000, 20_000, 400 * MIB, 0));
-        let verdict = judged(&Watched::default(), steps.chain(end));
+        let verdict = judged(&WatchSettings::default(), steps.chain(end));
         assert_eq!(verdict.owner.as_deref(), Some("workers/private"), "{}", verdict.message);
         assert_eq!((verdict.verdict, verdict.axis), (Judgement::Growing, Axis::Steps), "{}", verdict.message);
     }
@@ -201,7 +202,7 @@ mod tests {
         let start = (0..100).map(|at| line(1000 * at, 0, at * MIB, 0));
         let steps = (0..200).map(|at| line(1000 * (100 + at), 1 + at, 100 * MIB, 0));
         let end = (0..50).map(|at| line(1000 * (300 + at), 200, (100 - at) * MIB, 0));
-        let verdict = judged(&Watched::default(), start.chain(steps).chain(end));
+        let verdict = judged(&WatchSettings::default(), start.chain(steps).chain(end));
         assert_eq!((verdict.verdict, verdict.axis), (Judgement::Bounded, Axis::Steps), "{}", verdict.message);
     }
 }

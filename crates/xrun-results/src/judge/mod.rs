@@ -3,14 +3,14 @@
 //! Series are judged by the crate `xrun-verdict`; this module converts records to its samples.
 
 mod command;
-mod of_run;
+mod live;
+mod recording;
 mod sample;
-mod so_far;
 
-pub use command::Command;
-pub use of_run::{VerdictError, context, of_path, of_run, of_samples, suspected_at};
+pub use command::CommandJudge;
+pub use live::LiveVerdict;
+pub use recording::{VerdictError, context, path, run, suspected_at, trace};
 pub use sample::sample;
-pub use so_far::SoFar;
 
 use crate::verdict::Judgement;
 use xrun_core::settings::sections::FailOn;

@@ -28,13 +28,13 @@ pub fn sample(line: &MemoryLine) -> Sample<'_> {
         }),
         driver: line.driver.map(|driver| Driver { process: driver.process, device: driver.device }),
         container: line.container.and_then(|container| container.anonymous),
-        container_budget: line.container.and_then(|container| container.room(own)),
+        container_budget: line.container.and_then(|container| container.budget(own)),
         owners: Some(&line.owners),
         processes: line.processes.as_ref().map(|processes| command_processes(processes, host.file)),
     }
 }
 
-fn command_processes(processes: &watched::Processes, files: Option<u64>) -> Processes {
+fn command_processes(processes: &watched::ProcessMemory, files: Option<u64>) -> Processes {
     let on_gpus = processes.groups.values().filter_map(|group| group.gpu);
     Processes {
         count: processes.count,

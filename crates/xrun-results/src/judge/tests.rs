@@ -1,7 +1,7 @@
 //! `xrun-verdict` does not depend on `xrun-core`, so some definitions exist twice; these tests compare them.
 
 use super::sample;
-use crate::format::{ContainerMemory, HostMemory, MemoryLine, Point, VERSION};
+use crate::format::{ContainerMemory, HostMemory, MemoryLine, SamplePoint, VERSION};
 use xrun_core::bounded::ledger::{NO_CAP, SERIES};
 
 #[path = "../../../xrun-verdict/src/units.rs"]
@@ -32,7 +32,7 @@ fn a_sample_has_the_memory_budget_of_the_container() {
         time_us: 0,
         step: 1,
         epoch: 1,
-        point: Point::Step,
+        point: SamplePoint::Step,
         host: HostMemory { resident: Some(51 * MIB), ..HostMemory::default() },
         device: None,
         driver: None,

@@ -5,7 +5,7 @@ use xrun_core::units::UNITS;
 
 /// Unit of an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unit {
+pub enum AxisUnit {
     /// Plain number.
     Number,
     /// Size in bytes.
@@ -18,15 +18,15 @@ pub enum Unit {
 const TICKS_MAX: usize = 12;
 
 /// Round values within `low..=high`, about `wanted` of them, each with its label.
-pub fn ticks(unit: Unit, low: f64, high: f64, wanted: usize) -> Vec<(f64, String)> {
+pub fn ticks(unit: AxisUnit, low: f64, high: f64, wanted: usize) -> Vec<(f64, String)> {
     if !(low.is_finite() && high.is_finite() && high > low) {
         return Vec::new();
     }
     let min_step = (high - low) / wanted.max(1) as f64;
     let step = match unit {
-        Unit::Number => decimal_step(min_step),
-        Unit::Bytes => binary_step(min_step),
-        Unit::Seconds => time_step(min_step),
+        AxisUnit::Number => decimal_step(min_step),
+        AxisUnit::Bytes => binary_step(min_step),
+        AxisUnit::Seconds => time_step(min_step),
     };
     let first = (low / step).ceil();
     (0..TICKS_MAX)
@@ -38,7 +38,7 @@ pub fn ticks(unit: Unit, low: f64, high: f64, wanted: usize) -> Vec<(f64, String
 
 /// 1, 2 and 5 times the powers of ten within `low..=high`, or only the powers over a wide range. Both ends must be
 /// positive.
-pub fn logarithmic_ticks(unit: Unit, low: f64, high: f64) -> Vec<(f64, String)> {
+pub fn logarithmic_ticks(unit: AxisUnit, low: f64, high: f64) -> Vec<(f64, String)> {
     if !(low > 0.0 && high.is_finite() && high > low) {
         return Vec::new();
     }
@@ -75,29 +75,29 @@ fn time_step(min_step: f64) -> f64 {
     round.into_iter().chain(long).find(|&step| step >= min_step).unwrap_or_else(|| decimal_step(min_step / DAY) * DAY)
 }
 
-fn label(unit: Unit, value: f64, step: f64) -> String {
+fn label(unit: AxisUnit, value: f64, step: f64) -> String {
     match unit {
         _ if value == 0.0 => "0".into(),
-        Unit::Number if value.abs() < 1e-3 || value.abs() >= 1e6 => scientific(value),
-        Unit::Number => {
+        AxisUnit::Number if value.abs() < 1e-3 || value.abs() >= 1e6 => scientific(value),
+        AxisUnit::Number => {
             let decimals = (-step.log10().floor()).clamp(0.0, 6.0) as usize;
             trimmed(value, decimals)
         }
-        Unit::Bytes => bytes_to(value, step),
-        Unit::Seconds if step < 0.1 => format!("{} ms", trimmed(value * 1e3, 1)),
-        Unit::Seconds if step < 30.0 => format!("{} s", trimmed(value, 1)),
-        Unit::Seconds if step < 1_800.0 => format!("{} min", trimmed(value / 60.0, 1)),
-        Unit::Seconds if step < 86_400.0 => format!("{} h", trimmed(value / 3_600.0, 1)),
-        Unit::Seconds => format!("{} d", trimmed(value / 86_400.0, 1)),
+        AxisUnit::Bytes => bytes_to(value, step),
+        AxisUnit::Seconds if step < 0.1 => format!("{} ms", trimmed(value * 1e3, 1)),
+        AxisUnit::Seconds if step < 30.0 => format!("{} s", trimmed(value, 1)),
+        AxisUnit::Seconds if step < 1_800.0 => format!("{} min", trimmed(value / 60.0, 1)),
+        AxisUnit::Seconds if step < 86_400.0 => format!("{} h", trimmed(value / 3_600.0, 1)),
+        AxisUnit::Seconds => format!("{} d", trimmed(value / 86_400.0, 1)),
     }
 }
 
 /// Formats a value: numbers with four digits, bytes in IEC units, durations with their unit.
-pub fn value(unit: Unit, value: f64) -> String {
+pub fn value(unit: AxisUnit, value: f64) -> String {
     match unit {
-        Unit::Number => number(value),
-        Unit::Bytes => bytes(value),
-        Unit::Seconds => duration(value),
+        AxisUnit::Number => number(value),
+        AxisUnit::Bytes => bytes(value),
+        AxisUnit::Seconds => duration(value),
     }
 }
 
@@ -183,7 +183,7 @@ pub fn duration(seconds: f64) -> String {
 }
 
 /// Formats an RFC 3339 time as `2026-11-21 07:14:35 UTC`; other text is returned unchanged.
-pub fn time_of_day(text: &str) -> String {
+pub fn utc_time(text: &str) -> String {
     match chrono::DateTime::parse_from_rfc3339(text) {
         Ok(time) => time.with_timezone(&chrono::Utc).format("%Y-%m-%d %H:%M:%S UTC").to_string(),
         Err(_) => text.to_owned(),
@@ -195,23 +195,23 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn labels(unit: Unit, low: f64, high: f64) -> Vec<String> {
+    fn labels(unit: AxisUnit, low: f64, high: f64) -> Vec<String> {
         ticks(unit, low, high, 5).into_iter().map(|(_, label)| label).collect()
     }
 
     #[test]
     fn ticks_are_round_and_carry_units() {
-        assert_eq!(labels(Unit::Number, 0.0, 200.0), ["0", "50", "100", "150", "200"]);
-        assert_eq!(labels(Unit::Number, 0.0, 0.001), ["0", "2e-4", "4e-4", "6e-4", "8e-4", "0.001"]);
-        assert_eq!(labels(Unit::Bytes, 0.0, 1.3e9), ["0", "256 MiB", "512 MiB", "768 MiB", "1 GiB"]);
-        assert_eq!(labels(Unit::Seconds, 0.0, 150.0), ["0", "0.5 min", "1 min", "1.5 min", "2 min", "2.5 min"]);
-        assert_eq!(labels(Unit::Seconds, 0.0, 0.2), ["0", "50 ms", "100 ms", "150 ms", "200 ms"]);
-        assert_eq!(labels(Unit::Seconds, 0.0, 40_000.0), ["0", "3 h", "6 h", "9 h"]);
+        assert_eq!(labels(AxisUnit::Number, 0.0, 200.0), ["0", "50", "100", "150", "200"]);
+        assert_eq!(labels(AxisUnit::Number, 0.0, 0.001), ["0", "2e-4", "4e-4", "6e-4", "8e-4", "0.001"]);
+        assert_eq!(labels(AxisUnit::Bytes, 0.0, 1.3e9), ["0", "256 MiB", "512 MiB", "768 MiB", "1 GiB"]);
+        assert_eq!(labels(AxisUnit::Seconds, 0.0, 150.0), ["0", "0.5 min", "1 min", "1.5 min", "2 min", "2.5 min"]);
+        assert_eq!(labels(AxisUnit::Seconds, 0.0, 0.2), ["0", "50 ms", "100 ms", "150 ms", "200 ms"]);
+        assert_eq!(labels(AxisUnit::Seconds, 0.0, 40_000.0), ["0", "3 h", "6 h", "9 h"]);
     }
 
     #[test]
     fn neighbouring_ticks_far_from_zero_have_different_labels() {
-        assert_eq!(labels(Unit::Bytes, 98_340_000.0, 98_400_000.0), ["93.8 MiB", "93.81 MiB", "93.83 MiB"]);
+        assert_eq!(labels(AxisUnit::Bytes, 98_340_000.0, 98_400_000.0), ["93.8 MiB", "93.81 MiB", "93.83 MiB"]);
     }
 
     #[test]
@@ -226,7 +226,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_range_has_a_bounded_number_of_ticks_inside(low in -1e12f64..1e12, size in 1e-6f64..1e12) {
-            for unit in [Unit::Number, Unit::Bytes, Unit::Seconds] {
+            for unit in [AxisUnit::Number, AxisUnit::Bytes, AxisUnit::Seconds] {
                 let ticks = ticks(unit, low, low + size, 5);
                 prop_assert!(ticks.len() <= TICKS_MAX);
                 let slack = size * 1e-3 + low.abs() * 1e-9;

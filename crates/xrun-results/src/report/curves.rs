@@ -62,7 +62,7 @@ pub struct Curves {
 
 /// Reads the curves; a missing file gives none. `steps`: planned length of the run.
 pub fn read(run: &Path, steps: Option<u64>) -> Curves {
-    let mut curves = Curves { averaging_window: loss::averaged_over(steps), ..Curves::default() };
+    let mut curves = Curves { averaging_window: loss::averaging_window(steps), ..Curves::default() };
     let lines = match read::metrics(run) {
         Ok(lines) => lines,
         Err(error) => {

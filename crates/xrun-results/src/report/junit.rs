@@ -1,9 +1,9 @@
 //! JUnit XML of `xrun leaks`, which CI servers display by name.
 
-use super::verdict::Pair;
+use super::verdict::LeakCheck;
 
 /// JUnit document with one test case per pair.
-pub fn junit(pairs: &[Pair]) -> String {
+pub fn junit(pairs: &[LeakCheck]) -> String {
     let failures = pairs.iter().filter(|pair| !pair.wrong.is_empty()).count();
     let skipped = pairs.iter().filter(|pair| pair.left_out.is_some()).count();
     let seconds: f64 = pairs.iter().map(|pair| pair.seconds).sum();
@@ -52,7 +52,7 @@ mod tests {
 
     #[test]
     fn each_leak_is_a_test_case_with_escaped_text() {
-        let pairs = [Pair::left_out("pool", "needs a \"device\""), Pair::failed("a<b", "x & \u{1b}y".into())];
+        let pairs = [LeakCheck::skipped("pool", "needs a \"device\""), LeakCheck::failed("a<b", "x & \u{1b}y".into())];
         let text = junit(&pairs);
         assert!(roxmltree::Document::parse(&text).is_ok(), "{text}");
         insta::assert_snapshot!(text);

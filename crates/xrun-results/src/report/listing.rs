@@ -3,9 +3,9 @@
 use serde_json::{Value, json};
 use unicode_width::UnicodeWidthStr;
 
-use super::axes::{number, time_of_day};
+use super::axes::{number, utc_time};
 pub use super::width::columns_within;
-use crate::index::{Entry, RunState};
+use crate::index::{RunEntry, RunState};
 use crate::read;
 use crate::read::ReadError;
 use crate::verdict::Verdict;
@@ -14,7 +14,7 @@ use xrun_core::units::Bytes;
 
 /// Table with one line per run, in the order given, at most 120 characters wide. In a terminal narrower than that,
 /// `width`, the least important columns are left out. Ends with a line break.
-pub fn text(runs: &[Entry], width: Option<usize>) -> String {
+pub fn text(runs: &[RunEntry], width: Option<usize>) -> String {
     let verdicts: Vec<_> = runs.iter().map(|run| read::verdict(&run.path)).collect();
     let rows: Vec<Vec<String>> = runs.iter().zip(&verdicts).map(|(run, verdict)| row(run, verdict)).collect();
     let header = ["run", "experiment", "state", ">steps", ">loss", "best", ">memory", "verdict"];
@@ -34,7 +34,7 @@ pub fn text(runs: &[Entry], width: Option<usize>) -> String {
     text
 }
 
-fn row(run: &Entry, verdict: &Result<Option<Verdict>, ReadError>) -> Vec<String> {
+fn row(run: &RunEntry, verdict: &Result<Option<Verdict>, ReadError>) -> Vec<String> {
     let steps = match (run.last_step, run.steps_planned) {
         (Some(step), Some(planned)) if step != planned => format!("{step}/{planned}"),
         (Some(step), _) => step.to_string(),
@@ -43,7 +43,7 @@ fn row(run: &Entry, verdict: &Result<Option<Verdict>, ReadError>) -> Vec<String>
     vec![
         printable::line(&run.run, 28),
         printable::line(&run.experiment, 20),
-        run.state.words().to_owned(),
+        run.state.label().to_owned(),
         steps,
         run.loss.as_ref().map_or("-".into(), |(kind, loss)| {
             format!("{} {}", number(*loss), printable::line(kind, 10)).trim_end().to_owned()
@@ -61,20 +61,20 @@ fn row(run: &Entry, verdict: &Result<Option<Verdict>, ReadError>) -> Vec<String>
 }
 
 /// The runs as JSON. Unknown values are `null`.
-pub fn json(runs: &[Entry]) -> Value {
-    let object = |run: &Entry| {
+pub fn json(runs: &[RunEntry]) -> Value {
+    let object = |run: &RunEntry| {
         let verdict = read::verdict(&run.path);
         json!({
             "path": run.path.display().to_string(),
             "experiment": run.experiment,
             "run": run.run,
-            "state": run.state.words(),
+            "state": run.state.label(),
             "message": match &run.state {
                 RunState::Unreadable(why) => Some(why.clone()),
                 _ => run.summary.as_ref().map(|summary| summary.message.clone()),
             },
             "started": run.started,
-            "started_text": run.started.as_deref().map(time_of_day),
+            "started_text": run.started.as_deref().map(utc_time),
             "steps": run.last_step,
             "steps_planned": run.steps_planned,
             "loss": run.loss.as_ref().map(|(_, loss)| loss),

@@ -10,7 +10,7 @@ use std::path::Path;
 use serde_json::{Map, Value, json};
 
 use super::{ReportError, for_each_sample};
-use crate::format::{MemoryLine, Point};
+use crate::format::{MemoryLine, SamplePoint};
 use xrun_core::files::{layout, write};
 
 /// Maximum number of steps, of epochs and of other samples written, evenly spaced: a browser has to hold them.
@@ -27,7 +27,7 @@ pub fn write(run: &Path) -> Result<(), ReportError> {
 fn write_at_most(run: &Path, each_max: u64) -> Result<(), ReportError> {
     let (mut steps, mut epochs, mut others, mut epoch) = (0u64, 0u64, 0u64, None);
     for_each_sample(run, |line| {
-        steps += u64::from(line.point == Point::Step);
+        steps += u64::from(line.point == SamplePoint::Step);
         others += u64::from(!belongs_to_step(line.point));
         epochs += u64::from(epoch.replace((line.segment, line.epoch)) != Some((line.segment, line.epoch)));
         Ok(())
@@ -104,8 +104,8 @@ struct Intervals {
     other: u64,
 }
 
-fn belongs_to_step(point: Point) -> bool {
-    matches!(point, Point::Step | Point::BeforeCleanup | Point::AfterCleanup)
+fn belongs_to_step(point: SamplePoint) -> bool {
+    matches!(point, SamplePoint::Step | SamplePoint::BeforeCleanup | SamplePoint::AfterCleanup)
 }
 
 /// Places the samples of all processes on one time line; the clock of each starts at 0.
@@ -143,10 +143,10 @@ impl TimeLine {
             }
         };
         let name = match line.point {
-            Point::Step if is_written => Some((format!("step {}", line.step), "step")),
-            Point::AfterValidation if is_written => Some(("validation".to_owned(), "validation")),
-            Point::AfterCleanup if is_written => Some(("cleanup".to_owned(), "cleanup")),
-            Point::Checkpoint if is_written => Some(("checkpoint".to_owned(), "checkpoint")),
+            SamplePoint::Step if is_written => Some((format!("step {}", line.step), "step")),
+            SamplePoint::AfterValidation if is_written => Some(("validation".to_owned(), "validation")),
+            SamplePoint::AfterCleanup if is_written => Some(("cleanup".to_owned(), "cleanup")),
+            SamplePoint::Checkpoint if is_written => Some(("checkpoint".to_owned(), "checkpoint")),
             _ => None,
         };
         if let Some((name, category)) = name {

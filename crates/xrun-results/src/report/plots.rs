@@ -6,7 +6,7 @@
 
 use maud::{Markup, html};
 
-use super::axes::{self, Unit};
+use super::axes::{self, AxisUnit};
 use super::series::ThinnedSeries;
 use xrun_core::printable;
 
@@ -22,7 +22,7 @@ pub const COLOURS: usize = 7;
 
 /// Style of a curve.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Shape {
+pub enum CurveStyle {
     /// Faint line behind the others, not listed in the table.
     Faint,
     /// Strong line.
@@ -53,14 +53,14 @@ pub struct Curve {
     /// Colour from 1 to [`COLOURS`].
     pub colour: u8,
     /// Style.
-    pub shape: Shape,
+    pub shape: CurveStyle,
     /// First, lowest, highest and last value.
     pub numbers: [f64; 4],
 }
 
 impl Curve {
     /// Curve of a series; `None` if it has no points.
-    pub fn of<T: Copy>(name: &str, series: &ThinnedSeries<T>, colour: u8, shape: Shape) -> Option<Self> {
+    pub fn from_series<T: Copy>(name: &str, series: &ThinnedSeries<T>, colour: u8, shape: CurveStyle) -> Option<Self> {
         let y = |point: Option<super::series::SeriesPoint<T>>| point.map(|point| point.y);
         let numbers = [y(series.first)?, y(series.lowest)?, y(series.highest)?, y(series.last)?];
         let points = series.points().iter().map(|point| (point.x, point.y)).collect();
@@ -71,7 +71,7 @@ impl Curve {
 impl Curve {
     /// Returns `true` if the curve is listed in the table.
     fn is_listed(&self) -> bool {
-        !matches!(self.shape, Shape::Faint | Shape::Dots | Shape::Band { .. })
+        !matches!(self.shape, CurveStyle::Faint | CurveStyle::Dots | CurveStyle::Band { .. })
     }
 }
 
@@ -88,11 +88,11 @@ pub struct Plot {
     /// Label of the x axis.
     pub x_label: &'static str,
     /// Unit of the x axis.
-    pub x_unit: Unit,
+    pub x_unit: AxisUnit,
     /// Range of the x axis.
     pub x: (f64, f64),
     /// Unit of the y axis.
-    pub y_unit: Unit,
+    pub y_unit: AxisUnit,
     /// Range of the y axis.
     pub y: (f64, f64),
     /// Curves, drawn in this order.
@@ -116,7 +116,7 @@ pub struct Plot {
 impl Plot {
     /// Plot with axes that fit the curves. `None` without points, and if all curves have one point at the same x: a
     /// number says more.
-    pub fn of(title: &str, x: (&'static str, Unit), y_unit: Unit, curves: Vec<Curve>) -> Option<Self> {
+    pub fn fitted(title: &str, x: (&'static str, AxisUnit), y_unit: AxisUnit, curves: Vec<Curve>) -> Option<Self> {
         let points = || curves.iter().flat_map(|curve| &curve.points);
         let range = |values: &mut dyn Iterator<Item = f64>| {
             values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| (low.min(value), high.max(value)))
@@ -130,7 +130,7 @@ impl Plot {
             return None;
         }
         // Starts at 0, so that heights are comparable, unless the values are far from 0 or negative.
-        let low = if low >= 0.0 && (y_unit == Unit::Bytes || low < 0.5 * high) { 0.0 } else { low };
+        let low = if low >= 0.0 && (y_unit == AxisUnit::Bytes || low < 0.5 * high) { 0.0 } else { low };
         let room = 0.06 * (high - low);
         let y = match (low, high) {
             // A constant is drawn against 0.
@@ -266,7 +266,7 @@ impl Plot {
     }
 
     fn table(&self) -> Markup {
-        let area = self.curves.iter().any(|curve| matches!(curve.shape, Shape::Area { .. }));
+        let area = self.curves.iter().any(|curve| matches!(curve.shape, CurveStyle::Area { .. }));
         html! {
             div.wide {
                 table.legend {
@@ -316,15 +316,15 @@ impl Plot {
                     points.iter().map(point).chain(back).collect::<Vec<_>>().join(" ")
                 };
                 @match shape {
-                    Shape::Faint => polyline.(class("faint")) points=(line()) { },
-                    Shape::Line => polyline.(class("line")) points=(line()) { },
-                    Shape::Dots => (path(&class("dots"), dots())),
-                    Shape::Points => {
+                    CurveStyle::Faint => polyline.(class("faint")) points=(line()) { },
+                    CurveStyle::Line => polyline.(class("line")) points=(line()) { },
+                    CurveStyle::Dots => (path(&class("dots"), dots())),
+                    CurveStyle::Points => {
                         (path(&class("points"), dots()))
                         polyline.(class("line")) points=(line()) { }
                     },
-                    Shape::Area { base } => polygon.(class("area")) points=(outline(base)) { },
-                    Shape::Band { base } => polygon.(class("off")) points=(outline(base)) { },
+                    CurveStyle::Area { base } => polygon.(class("area")) points=(outline(base)) { },
+                    CurveStyle::Band { base } => polygon.(class("off")) points=(outline(base)) { },
                 }
             }
             (path("rug", verticals(&self.rug, RUG_HEIGHT)))
@@ -344,8 +344,8 @@ mod tests {
     fn plot(points: &[(f64, f64)]) -> Option<Plot> {
         let mut series = ThinnedSeries::default();
         points.iter().for_each(|(x, y)| series.add(*x, *y, ()));
-        let curve = Curve::of("curve", &series, 1, Shape::Line)?;
-        Plot::of("title", ("step", Unit::Number), Unit::Number, vec![curve])
+        let curve = Curve::from_series("curve", &series, 1, CurveStyle::Line)?;
+        Plot::fitted("title", ("step", AxisUnit::Number), AxisUnit::Number, vec![curve])
     }
 
     #[test]

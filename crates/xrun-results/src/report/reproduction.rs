@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::axes::number;
 use super::listing::columns;
-use crate::reproduction::{Agreement, Change, Reproduction};
+use crate::reproduction::{Agreement, EnvironmentChange, Reproduction};
 use xrun_core::printable;
 
 /// Maximum number of series listed.
@@ -20,7 +20,7 @@ pub fn text(reproduction: &Reproduction) -> String {
     };
     line("run", &reproduction.original);
     line("reproduction", &reproduction.reproduction);
-    line("result", &format!("{}: {}", reproduction.agreement.words(), reproduction.message));
+    line("result", &format!("{}: {}", reproduction.agreement.label(), reproduction.message));
     match reproduction.tolerance {
         0.0 => line("tolerance", "none (compared bit for bit)"),
         share => {
@@ -44,7 +44,7 @@ pub fn text(reproduction: &Reproduction) -> String {
 }
 
 /// Formats a change: `code: lock file: 57d022… became 9c2b77…`.
-pub fn change(change: &Change) -> String {
+pub fn change(change: &EnvironmentChange) -> String {
     let short = |value: &str| {
         let is_digest = value.len() == 64 && value.bytes().all(|byte| byte.is_ascii_hexdigit());
         if is_digest { format!("{}…", &value[..12]) } else { printable::line(value, VALUE_CHARACTERS_MAX) }

@@ -8,7 +8,7 @@ use super::axes::number;
 use super::run_report::RunReport;
 use super::series::ThinnedSeries;
 use crate::format::{PlanFile, Summary};
-use crate::loss::{KindLoss, averaged_over};
+use crate::loss::{KindLoss, averaging_window};
 use xrun_core::files::layout;
 use xrun_core::task::metric::{Better, Interval, PlannedMetric};
 
@@ -108,7 +108,7 @@ fn loss_line(losses: &[KindLoss], steps: Option<u64>) -> Option<String> {
     let shown: Vec<String> = shown.collect();
     let more = losses.len() - shown.len();
     let more = if more > 0 { format!(" and {more} more kinds") } else { String::new() };
-    let over = number(averaged_over(steps));
+    let over = number(averaging_window(steps));
     (!shown.is_empty()).then(|| format!("loss {}{more} (moving average over {over} steps)", shown.join(", ")))
 }
 

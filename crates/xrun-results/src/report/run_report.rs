@@ -10,8 +10,8 @@ use crate::format::{Manifest, MemorySummary, PlanFile, PlannedAndActual, PostMor
 use crate::index;
 use crate::index::RunState;
 use crate::verdict::{Judgement, Verdict};
-use crate::watched::Watched;
-use crate::{named, read, resolved};
+use crate::watched::WatchSettings;
+use crate::{read, resolved, run_name};
 use xrun_core::bounded::ledger::{OWNERS_MAX, Policy};
 use xrun_core::bounded::planned::Place;
 use xrun_core::files::{layout, sums};
@@ -124,7 +124,7 @@ pub fn gather(run: &Path) -> Result<RunReport, ReportError> {
         .ok();
     let verdict = read::verdict(run).map_err(&mut note_error).ok().flatten();
     let post_mortem = read::post_mortem(run).map_err(&mut note_error).ok().flatten();
-    for result in [resolved::text_of(run).map(drop), read::pictures(run).map(drop)] {
+    for result in [resolved::read_text(run).map(drop), read::pictures(run).map(drop)] {
         // A missing file is no damage: results are often shared without some files.
         if let Err(error @ read::ReadError::Content { .. }) = result {
             note_error(error);
@@ -137,7 +137,7 @@ pub fn gather(run: &Path) -> Result<RunReport, ReportError> {
         }
         return Err(ReportError::NotARun { path: run.display().to_string() });
     }
-    let curves = curves::read(run, plan.as_ref().and_then(PlanFile::steps_known));
+    let curves = curves::read(run, plan.as_ref().and_then(PlanFile::known_steps));
     let trace = trace::read(run);
     for (name, lines) in [("metrics.jsonl", curves.damaged_lines), ("memory.jsonl", trace.damaged_lines)] {
         if lines > 0 {
@@ -179,7 +179,7 @@ impl RunReport {
 
     /// Number of optimiser steps planned.
     pub fn steps_planned(&self) -> Option<u64> {
-        let planned = self.plan.as_ref().and_then(PlanFile::steps_known);
+        let planned = self.plan.as_ref().and_then(PlanFile::known_steps);
         planned.or(self.summary.as_ref().map(|summary| summary.steps_planned))
     }
 
@@ -309,7 +309,7 @@ impl RunReport {
     }
 
     /// Settings of `xrun watch`; `None` for an experiment.
-    pub fn watched(&self) -> Option<&Watched> {
+    pub fn watched(&self) -> Option<&WatchSettings> {
         self.manifest.as_ref()?.watched.as_ref()
     }
 
@@ -320,7 +320,7 @@ impl RunReport {
 
     /// Name by which commands find the run.
     pub fn name(&self) -> String {
-        named::run(&self.run, &self.experiment)
+        run_name::run(&self.run, &self.experiment)
     }
 
     /// Returns `true` if `xrun resume` can continue the run. After an error in the data it cannot: corrected data are
@@ -333,7 +333,7 @@ impl RunReport {
             return false;
         }
         let ended_so = match &self.state {
-            RunState::Ended(outcome) => outcome.resumable(),
+            RunState::Ended(outcome) => outcome.is_resumable(),
             RunState::Killed => true,
             RunState::Running | RunState::Unreadable(_) => false,
         };

@@ -246,7 +246,7 @@ fn losses(names: SampleNames) -> Vec<KindLoss> {
     let mut losses = Vec::new();
     for line in metrics(names, STEPS) {
         if let MetricsLine::Train { batch, loss, .. } = line {
-            loss::add(&mut losses, &batch, loss, loss::averaged_over(Some(STEPS)));
+            loss::add(&mut losses, &batch, loss, loss::averaging_window(Some(STEPS)));
         }
     }
     losses
@@ -256,8 +256,8 @@ fn memory(names: SampleNames, steps: u64) -> Vec<MemoryLine> {
     let mut lines = Vec::new();
     let (mut segment, mut time, mut cache) = (0, 180_000, 0u64);
     let mut heap_peak = 0;
-    let mut sample = |segment: u32, time: u64, step: u64, point: Point, cache: u64, freed: Option<u64>| {
-        let validating = matches!(point, Point::AfterValidation);
+    let mut sample = |segment: u32, time: u64, step: u64, point: SamplePoint, cache: u64, freed: Option<u64>| {
+        let validating = matches!(point, SamplePoint::AfterValidation);
         let sizes = [
             cache.min(128 * MIB),
             (20.0 + 26.0 * noise(step, 4)) as u64 * MIB,
@@ -269,7 +269,7 @@ fn memory(names: SampleNames, steps: u64) -> Vec<MemoryLine> {
         let heap = 40 * MIB + sizes.iter().sum::<u64>() + (noise(step, 5) * 6e6) as u64;
         heap_peak = heap.max(heap_peak);
         let resident = heap + 110 * MIB + (noise(step / 10, 6) * 9e6) as u64;
-        let slow = point != Point::Step;
+        let slow = point != SamplePoint::Step;
         let in_use = (210 + (step % 10) * 4) * MIB + if validating { 160 * MIB } else { 0 };
         let reserved = if step < 4 { 256 * MIB } else { 512 * MIB };
         lines.push(MemoryLine {
@@ -293,7 +293,7 @@ fn memory(names: SampleNames, steps: u64) -> Vec<MemoryLine> {
                 device: 3 << 30,
                 before: None,
                 total: None,
-                load: GpuLoad::of(Some(90 + step as u32 % 8), Some(300_000 + 1000 * (step as u32 % 20))),
+                load: GpuLoad::new(Some(90 + step as u32 % 8), Some(300_000 + 1000 * (step as u32 % 20))),
             }),
             container: None,
             owners: owner_names(names).into_iter().zip(sizes).collect(),
@@ -306,32 +306,32 @@ fn memory(names: SampleNames, steps: u64) -> Vec<MemoryLine> {
             processes: None,
         });
     };
-    sample(segment, time, 0, Point::Start, cache, None);
+    sample(segment, time, 0, SamplePoint::Start, cache, None);
     let validate = |segment: u32,
                     time: &mut u64,
                     step: u64,
                     cache: u64,
-                    sample: &mut dyn FnMut(u32, u64, u64, Point, u64, Option<u64>)| {
-        sample(segment, *time, step, Point::BeforeValidation, cache, None);
+                    sample: &mut dyn FnMut(u32, u64, u64, SamplePoint, u64, Option<u64>)| {
+        sample(segment, *time, step, SamplePoint::BeforeValidation, cache, None);
         *time += 6_000_000;
-        sample(segment, *time, step, Point::AfterValidation, cache, None);
+        sample(segment, *time, step, SamplePoint::AfterValidation, cache, None);
     };
     validate(segment, &mut time, 0, cache, &mut sample);
     for step in 1..=steps {
         if step == 121 {
             (segment, time, cache) = (1, 210_000, 0);
-            sample(segment, time, 120, Point::Start, cache, None);
+            sample(segment, time, 120, SamplePoint::Start, cache, None);
         }
         time += 690_000 + (noise(step, 7) * 90_000.0) as u64;
         cache += 3 * MIB;
-        sample(segment, time, step, Point::Step, cache, None);
+        sample(segment, time, step, SamplePoint::Step, cache, None);
         if step % 100 == 0 {
             validate(segment, &mut time, step, cache, &mut sample);
         }
         if step % 10 == 0 {
-            sample(segment, time + 1_000, step, Point::BeforeCleanup, cache, None);
+            sample(segment, time + 1_000, step, SamplePoint::BeforeCleanup, cache, None);
             let kept = cache.min(128 * MIB) * 3 / 4;
-            sample(segment, time + 4_000, step, Point::AfterCleanup, kept, Some(cache.min(128 * MIB) - kept));
+            sample(segment, time + 4_000, step, SamplePoint::AfterCleanup, kept, Some(cache.min(128 * MIB) - kept));
             cache = kept;
         }
     }

@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::ReportError;
-use super::axes::{epochs, number, time_of_day};
+use super::axes::{epochs, number, utc_time};
 use super::result::{MetricResult, intervals_note};
 use super::run_report::{RunReport, gather, suggestion_effect};
 use super::width::{columns_within, fold};
@@ -61,7 +61,7 @@ pub fn json(run: &Path) -> Result<Value, ReportError> {
         "experiment": report.experiment,
         "run": report.id,
         "path": report.run.display().to_string(),
-        "state": report.state.words(),
+        "state": report.state.label(),
         "message": report.message(),
         "exit_code": ending.map(|summary| summary.exit_code),
         "started": report.manifest.as_ref().map(|manifest| &manifest.started),
@@ -136,7 +136,7 @@ fn describe(report: &RunReport, width: Option<usize>) -> String {
         page.line("", manifest.description.lines().next().unwrap_or(""));
     }
     page.line("run", &report.run.display().to_string());
-    page.line("outcome", &format!("{}: {}", report.state.words(), report.message()));
+    page.line("outcome", &format!("{}: {}", report.state.label(), report.message()));
     if let Some(result) = report.result_line() {
         page.line("result", &result);
     }
@@ -146,10 +146,10 @@ fn describe(report: &RunReport, width: Option<usize>) -> String {
         page.line("device", &format!("{}: {}{because}", device.chosen, device.name));
         let resumed = match manifest.resumed.len() {
             0 => String::new(),
-            1 => format!(", resumed {}", time_of_day(&manifest.resumed[0])),
+            1 => format!(", resumed {}", utc_time(&manifest.resumed[0])),
             times => format!(", resumed {times} times"),
         };
-        page.line("started", &format!("{}{resumed}", time_of_day(&manifest.started)));
+        page.line("started", &format!("{}{resumed}", utc_time(&manifest.started)));
         manifest.smaller.iter().take(LOWERED_MAX).for_each(|smaller| page.line("lowered", &smaller.to_string()));
     }
     progress(report, &mut page);

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::series::{ThinnedSeries, TimeMarks};
-use crate::format::{MemoryLine, MemorySummary, Point};
+use crate::format::{MemoryLine, MemorySummary, SamplePoint};
 use crate::read;
 use crate::read::ReadError;
 use xrun_core::bounded::ledger::OWNERS_MAX;
@@ -118,13 +118,13 @@ impl MemoryTrace {
         }
         self.driver_is_whole_device |= line.driver.is_some_and(|driver| driver.process.is_none());
         match line.point {
-            Point::BeforeValidation => self.validation_start = Some(x),
-            Point::AfterValidation => {
+            SamplePoint::BeforeValidation => self.validation_start = Some(x),
+            SamplePoint::AfterValidation => {
                 if let Some(began) = self.validation_start.take() {
                     self.validations.add((began, x));
                 }
             }
-            Point::AfterCleanup => {
+            SamplePoint::AfterCleanup => {
                 self.cleanups.add((x, line.freed.unwrap_or(0)));
                 self.freed = self.freed.saturating_add(line.freed.unwrap_or(0));
             }

@@ -12,7 +12,7 @@ use xrun_core::units::seconds;
 
 /// A column of a table that was not judged.
 #[derive(Clone, Debug, PartialEq)]
-pub struct NotJudged {
+pub struct UnjudgedColumn {
     /// Name of the column.
     pub name: String,
     /// Reason why it was not judged.
@@ -22,7 +22,7 @@ pub struct NotJudged {
 }
 
 /// Verdict and a table of the series that moved, the most severe first, for a terminal of `width` characters.
-pub fn text(verdict: &Verdict, not_judged: &[NotJudged], width: Option<usize>) -> String {
+pub fn text(verdict: &Verdict, not_judged: &[UnjudgedColumn], width: Option<usize>) -> String {
     let (listed, hidden): (Vec<&SeriesVerdict>, Vec<&SeriesVerdict>) =
         verdict.series.iter().partition(|one| is_listed(one));
     // Without a moving series, all are listed.
@@ -111,7 +111,7 @@ fn row(one: &SeriesVerdict, per: RateUnit) -> Vec<String> {
     ]
 }
 
-fn unjudged_row(one: &NotJudged) -> Vec<String> {
+fn unjudged_row(one: &UnjudgedColumn) -> Vec<String> {
     let none = || "-".to_owned();
     let [first, last, peak] = one.numbers.map(|number| number.to_string());
     vec![one.name.clone(), format!("not judged: {}", one.why), first, last, peak, none(), none(), none()]
@@ -119,7 +119,7 @@ fn unjudged_row(one: &NotJudged) -> Vec<String> {
 
 /// Result of one leak of `xrun leaks`: the leaking run and its control run.
 #[derive(Clone, Debug, Serialize)]
-pub struct Pair {
+pub struct LeakCheck {
     /// Name of the leak.
     pub name: String,
     /// Verdict on the leaking run.
@@ -148,7 +148,7 @@ pub struct Pair {
     pub left_out: Option<&'static str>,
 }
 
-impl Pair {
+impl LeakCheck {
     /// A pair whose runs gave no verdict.
     pub fn failed(name: &str, why: String) -> Self {
         Self {
@@ -169,16 +169,16 @@ impl Pair {
     }
 
     /// A pair that cannot be run on this device.
-    pub fn left_out(name: &str, why: &'static str) -> Self {
+    pub fn skipped(name: &str, why: &'static str) -> Self {
         Self { wrong: Vec::new(), left_out: Some(why), ..Self::failed(name, String::new()) }
     }
 }
 
 /// Table of the results of `xrun leaks`, and the leaks left out.
-pub fn pairs(all: &[Pair], width: Option<usize>) -> String {
+pub fn leak_table(all: &[LeakCheck], width: Option<usize>) -> String {
     let header =
         ["leak", "verdict", ">expected", ">measured", "owner", ">suspected at", "control run", ">time", "result"];
-    let (left_out, run): (Vec<&Pair>, Vec<&Pair>) = all.iter().partition(|pair| pair.left_out.is_some());
+    let (left_out, run): (Vec<&LeakCheck>, Vec<&LeakCheck>) = all.iter().partition(|pair| pair.left_out.is_some());
     let rows: Vec<Vec<String>> = run
         .into_iter()
         .map(|pair| {

@@ -3,7 +3,7 @@
 use super::*;
 
 fn line(line: &str) -> String {
-    words(&line.split(' ').map(str::to_owned).collect::<Vec<_>>()).join(" ")
+    mask_arguments(&line.split(' ').map(str::to_owned).collect::<Vec<_>>()).join(" ")
 }
 
 #[test]
@@ -26,9 +26,9 @@ fn values_of_secret_names_are_masked_on_a_command_line() {
     ] {
         assert_eq!(line(given), masked);
     }
-    let shell = words(&["sh".into(), "-c".into(), "API_KEY='x y' python a.py --token abc --n 3".into()]);
+    let shell = mask_arguments(&["sh".into(), "-c".into(), "API_KEY='x y' python a.py --token abc --n 3".into()]);
     assert_eq!(shell[2], "API_KEY='***' python a.py --token *** --n 3");
-    let header = words(&["curl".into(), "-H".into(), "Authorization: Bearer abc".into()]);
+    let header = mask_arguments(&["curl".into(), "-H".into(), "Authorization: Bearer abc".into()]);
     assert_eq!(header[2], "Authorization: ***");
 }
 
@@ -75,7 +75,7 @@ fn known_tokens_and_literals_are_masked_and_expressions_are_kept() {
         format!("sk-proj-{letters}"),
         "xoxb-123456789012-abcdef".into(),
     ] {
-        assert_eq!(text(&format!("+x = f(\"{token}\")")), "+x = f(\"***\")");
+        assert_eq!(mask_text(&format!("+x = f(\"{token}\")")), "+x = f(\"***\")");
     }
     for (given, masked) in [
         ("+password = \"abc\"", "+password = \"***\""),
@@ -83,7 +83,7 @@ fn known_tokens_and_literals_are_masked_and_expressions_are_kept() {
         ("+TOKEN=abcdefg1", "+TOKEN=***"),
         ("-----BEGIN RSA PRIVATE KEY-----\n+abc\n-----END RSA", "-----BEGIN RSA PRIVATE KEY-----***-----END RSA"),
     ] {
-        assert_eq!(text(given), masked);
+        assert_eq!(mask_text(given), masked);
     }
     for code in [
         "+tokens = tokenizer(text, key=len)",
@@ -93,7 +93,7 @@ fn known_tokens_and_literals_are_masked_and_expressions_are_kept() {
         "+for key in d: token = d[key]",
         "+max_token=512",
     ] {
-        assert_eq!(text(code), code);
+        assert_eq!(mask_text(code), code);
     }
 }
 
@@ -129,24 +129,24 @@ fn secrets_are_masked_in_any_syntax() {
         "password=\"a\\\"S3\"",
         "password: ab.S3",
     ] {
-        assert!(!text(given).contains("S3"), "{given} -> {}", text(given));
-        let masked = if given.starts_with("a --") { line(given) } else { words(&[given.to_owned()]).concat() };
+        assert!(!mask_text(given).contains("S3"), "{given} -> {}", mask_text(given));
+        let masked = if given.starts_with("a --") { line(given) } else { mask_arguments(&[given.to_owned()]).concat() };
         assert!(!masked.contains("S3"), "{given} -> {masked}");
     }
 }
 
 #[test]
 fn a_known_secret_is_masked_as_a_whole_word() {
-    assert_eq!(without_value("a hunter22 b=hunter22,xhunter22", "hunter22"), "a *** b=***,xhunter22");
-    assert_eq!(without_value("auto train", "train"), "auto train");
+    assert_eq!(mask_known("a hunter22 b=hunter22,xhunter22", "hunter22"), "a *** b=***,xhunter22");
+    assert_eq!(mask_known("auto train", "train"), "auto train");
 }
 
 #[test]
 fn an_experiment_without_secrets_is_unchanged() {
     let plain = "# a\n[pipeline.command]\nprogram = [\"a\", \"{values.api_key}\"]\n[training]\nseed = 3\n";
-    assert_eq!(experiment(plain), plain);
+    assert_eq!(mask_experiment(plain), plain);
     let secret = "[pipeline.command]\nprogram = [\"a\", \"--token\", \"t\"]\n[pipeline.command.values]\napi_key = \"k\"\nlr = 0.1\n";
-    let masked: Value = toml::from_str(&experiment(secret)).unwrap();
+    let masked: Value = toml::from_str(&mask_experiment(secret)).unwrap();
     let command = &masked["pipeline"]["command"];
     assert_eq!((&command["values"]["api_key"], &command["values"]["lr"]), (&MASK.into(), &0.1.into()));
     assert_eq!(command["program"][2], MASK);
@@ -165,17 +165,17 @@ fn files_with_secrets_are_recognised_by_name() {
         ".ssh/config",
         "id_rsa",
     ] {
-        assert!(is_file(path), "{path}");
+        assert!(is_secret_file(path), "{path}");
     }
     for path in ["src/main.rs", "keys.py", "environment.yml", "tokenizer.json", "a/model.keys"] {
-        assert!(!is_file(path), "{path}");
+        assert!(!is_secret_file(path), "{path}");
     }
 }
 
 #[test]
 fn a_bare_key_is_masked_if_its_value_looks_like_a_key() {
     let key = "0123456789abcdef0123456789abcdef01234567";
-    assert_eq!(text(&format!("wandb.login(key=\"{key}\")")), "wandb.login(key=\"***\")");
-    assert_eq!(value("key", key), MASK);
-    assert_eq!(text("best = max(runs, key=\"loss\")"), "best = max(runs, key=\"loss\")");
+    assert_eq!(mask_text(&format!("wandb.login(key=\"{key}\")")), "wandb.login(key=\"***\")");
+    assert_eq!(mask_value("key", key), MASK);
+    assert_eq!(mask_text("best = max(runs, key=\"loss\")"), "best = max(runs, key=\"loss\")");
 }

@@ -25,7 +25,7 @@ pub struct MemoryBudget {
 
 /// Bytes of the container's limit that this process may use; `None` without a limit.
 pub fn container_budget() -> Option<u64> {
-    sources::container()?.room(sources::rss().unwrap_or_default())
+    sources::container()?.budget(sources::rss().unwrap_or_default())
 }
 
 /// Memory budgets of a run on this machine at this time. `device` is the free memory of a device other than the CPU.

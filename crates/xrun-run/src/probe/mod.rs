@@ -107,7 +107,7 @@ pub fn probe(
     // A probe that ended early has not measured everything and gives no forecast.
     match summary {
         // An experiment may have fewer steps than a probe would take.
-        Some(summary) if summary.outcome.is_whole() && (summary.steps >= steps || did_all(&summary, &answer)) => {
+        Some(summary) if summary.outcome.is_orderly() && (summary.steps >= steps || did_all(&summary, &answer)) => {
             let parameters = answer["parameters"].as_u64().unwrap_or_default();
             Ok(Probe { parameters, demand: summary.demand, disk: disk_usage::measure(results.path()) })
         }

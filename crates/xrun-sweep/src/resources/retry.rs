@@ -9,7 +9,7 @@ use xrun_core::bounded::ledger::Policy;
 use xrun_core::bounded::planned::Place;
 use xrun_core::printable;
 use xrun_core::units::Bytes;
-use xrun_results::format::{MemoryLine, Outcome, PlanFile, Point};
+use xrun_results::format::{MemoryLine, Outcome, PlanFile, SamplePoint};
 use xrun_results::read;
 use xrun_results::verdict::{Judgement, Verdict};
 use xrun_verdict::{Recent, RecentGrowth};
@@ -87,7 +87,7 @@ impl Trace {
         let rss = line.host.resident.unwrap_or(line.host.heap);
         self.peak = self.peak.max(rss).max(line.host.heap_peak).max(line.host.resident_peak.unwrap_or_default());
         self.last_step = self.last_step.max(line.step);
-        if line.point == Point::Step {
+        if line.point == SamplePoint::Step {
             self.rss.add(line.step, rss as f64);
             for (name, bytes) in line.owners {
                 if self.owners.len() >= OWNERS_MAX && !self.owners.contains_key(&name) {
@@ -178,7 +178,7 @@ mod tests {
             time_us: 0,
             step: at as u64 + 1,
             epoch: 1,
-            point: Point::Step,
+            point: SamplePoint::Step,
             host: HostMemory { resident: Some(resident * MIB), heap: MIB, ..HostMemory::default() },
             device: None,
             driver: None,

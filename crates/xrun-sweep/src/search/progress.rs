@@ -92,7 +92,7 @@ pub fn trial_state(run: &Path, search: &Search, lost: bool) -> TrialState {
             // A checkpoint may be older than the last validation: the run has not arrived.
             TrialState { costs: costs_at(run, search, &rungs[..sent - 1]), sent, over: false }
         }
-        Stage::Over(outcome) if outcome.is_done() => {
+        Stage::Over(outcome) if outcome.is_complete() => {
             // A run that stopped early keeps its cost.
             let mut costs = costs_at(run, search, rungs);
             costs.resize(rungs.len(), cost_at_end(run, search));

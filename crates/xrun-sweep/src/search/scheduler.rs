@@ -66,7 +66,7 @@ impl<'a> Asha<'a> {
                 Stage::Open { .. } => true,
                 Stage::Over(outcome) => {
                     report_if_missing(&folder);
-                    retry_failed && outcome.resumable()
+                    retry_failed && outcome.is_resumable()
                 }
                 Stage::New => false,
                 // A signal came after the step of the rung, and before its validation.
@@ -142,7 +142,7 @@ impl<'a> Tpe<'a> {
         for trial in 0..record.points.len() {
             let folder = run_folder(sweep, run(trial));
             match stage(&folder, &[]) {
-                Stage::Over(outcome) if outcome.is_done() || !(retry_failed && outcome.resumable()) => {
+                Stage::Over(outcome) if outcome.is_complete() || !(retry_failed && outcome.is_resumable()) => {
                     report_if_missing(&folder);
                     tpe.observe(run(trial));
                 }
@@ -156,7 +156,7 @@ impl<'a> Tpe<'a> {
     fn observe(&mut self, run: RunId) {
         let folder = run_folder(self.sweep, run);
         let cost = match stage(&folder, &[]) {
-            Stage::Over(outcome) if outcome.is_done() => cost_at_end(&folder, &self.search),
+            Stage::Over(outcome) if outcome.is_complete() => cost_at_end(&folder, &self.search),
             _ => f64::INFINITY,
         };
         self.costs.insert(run.trial, cost);

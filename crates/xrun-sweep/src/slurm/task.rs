@@ -76,7 +76,7 @@ pub fn start(
                 run_status::clear(&folder)?;
                 return Ok(Some(Start::new(sweep, record, Job { run, until })));
             }
-            RunStatus::Done(outcome) if !(retry_failed && outcome.resumable()) => return Ok(None),
+            RunStatus::Done(outcome) if !(retry_failed && outcome.is_resumable()) => return Ok(None),
             // Slurm may requeue a job that had ended.
             RunStatus::Unfinished if arrived() => return Ok(None),
             RunStatus::Unfinished | RunStatus::Done(_) => {

@@ -7,10 +7,10 @@ use super::sampler::{ProcessTree, Sampler};
 use crate::memory::own_cgroup::Cgroups;
 use crate::memory::processes::{Pages, Status, age};
 use xrun_core::bounded::ledger::Ledger;
-use xrun_results::format::Point;
-use xrun_results::judge::Command;
+use xrun_results::format::SamplePoint;
+use xrun_results::judge::CommandJudge;
 use xrun_results::verdict::Verdict;
-use xrun_results::watched::Watched;
+use xrun_results::watched::WatchSettings;
 
 /// Cap on the time between two checks whether to stop.
 const TICK_MAX: Duration = Duration::from_millis(50);
@@ -38,10 +38,10 @@ pub fn attach(
     let ledger = Ledger::default();
     let mut sampler = Sampler::new(ProcessTree::Attached { main: process }, every, Cgroups::of_self(), &ledger);
     let every_ms = u64::try_from(every.as_millis()).unwrap_or(u64::MAX);
-    let mut command = Command::new(&Watched { every_ms, ..Watched::default() });
+    let mut command = CommandJudge::new(&WatchSettings { every_ms, ..WatchSettings::default() });
     say(&format!("sampling process {process} until it ends, or until Ctrl-C"));
     let begun = Instant::now();
-    let mut point = Point::Start;
+    let mut point = SamplePoint::Start;
     while !stopped() {
         // A younger process has reused the id of one that has ended.
         if Status::read(process).is_none() || age(process).is_none_or(|age| age + every < begun.elapsed()) {
@@ -49,7 +49,7 @@ pub fn attach(
             break;
         }
         if sampler.is_due(false)
-            && let Some(line) = sampler.sample(0, std::mem::replace(&mut point, Point::Step))
+            && let Some(line) = sampler.sample(0, std::mem::replace(&mut point, SamplePoint::Step))
         {
             command.add(&line);
         }

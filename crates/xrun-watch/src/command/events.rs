@@ -11,7 +11,7 @@ use super::steps::{StepValues, Steps, VALUES_MAX};
 use xrun_core::bounded::buffer::Buffer;
 use xrun_core::bounded::ledger::{Cap, Policy};
 use xrun_core::files::file;
-use xrun_results::event_file::check;
+use xrun_results::event_file::masked_crc32c;
 
 /// Cap on the files that are followed; a run has one or two.
 const FILES_MAX: usize = 32;
@@ -194,7 +194,7 @@ struct Damaged;
 fn next_record(bytes: &[u8]) -> Option<Result<Record<'_>, Damaged>> {
     let head: [u8; HEAD] = *bytes.first_chunk()?;
     let [length, written] = [u64_of(&head[..8]), u64::from(u32_of(&head[8..]))];
-    if u64::from(check(&head[..8])) != written || length > 1 << 40 {
+    if u64::from(masked_crc32c(&head[..8])) != written || length > 1 << 40 {
         return Some(Err(Damaged));
     }
     let size = HEAD as u64 + length + FOOT;
@@ -203,7 +203,7 @@ fn next_record(bytes: &[u8]) -> Option<Result<Record<'_>, Damaged>> {
     }
     let (content, foot) = bytes.get(HEAD..size as usize)?.split_at(length as usize);
     let record = Record { content: Some(content), size };
-    Some(if check(content) == u32_of(foot) { Ok(record) } else { Err(Damaged) })
+    Some(if masked_crc32c(content) == u32_of(foot) { Ok(record) } else { Err(Damaged) })
 }
 
 fn u64_of(bytes: &[u8]) -> u64 {
@@ -332,7 +332,7 @@ mod tests {
 
     fn framed(content: &[u8]) -> Vec<u8> {
         let length = (content.len() as u64).to_le_bytes();
-        [&length[..], &check(&length).to_le_bytes(), content, &check(content).to_le_bytes()].concat()
+        [&length[..], &masked_crc32c(&length).to_le_bytes(), content, &masked_crc32c(content).to_le_bytes()].concat()
     }
 
     fn append(path: &Path, bytes: &[u8]) {

@@ -11,7 +11,7 @@ use crate::memory::processes;
 use crate::memory::processes::{Member, Pages, Status};
 use xrun_core::printable;
 use xrun_results::secrets;
-use xrun_results::watched::Group;
+use xrun_results::watched::ProcessGroup;
 use xrun_verdict::names::{GPU_SUFFIX, PRIVATE_SUFFIX, SHARED_SUFFIX};
 
 /// Cap on the roles; processes of further ones belong to [`OTHERS`].
@@ -111,7 +111,7 @@ impl ProcessSample {
 /// Memory of all roles at one moment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct GroupMemory {
-    pub groups: BTreeMap<String, Group>,
+    pub groups: BTreeMap<String, ProcessGroup>,
     /// Bytes by owner, as in a line of the trace.
     pub owners: BTreeMap<String, u64>,
 }
@@ -147,7 +147,7 @@ impl Groups {
                 }
             });
         }
-        let mut sums = vec![Group::default(); self.roles.len()];
+        let mut sums = vec![ProcessGroup::default(); self.roles.len()];
         for (at, one) in samples.iter().enumerate() {
             let (pages, sum) = (one.pages_or_resident(), &mut sums[roles[at]]);
             sum.processes += 1;
@@ -164,7 +164,7 @@ impl Groups {
     }
 
     /// Memory of the roles that ever had a process.
-    fn memory(&mut self, sums: &[Group]) -> GroupMemory {
+    fn memory(&mut self, sums: &[ProcessGroup]) -> GroupMemory {
         let mut held = GroupMemory::default();
         for (role, sum) in self.roles.iter_mut().zip(sums) {
             role.had_shared |= sum.shared > 0;
@@ -181,7 +181,7 @@ impl Groups {
             if role.had_shared {
                 held.owners.insert(format!("{}{SHARED_SUFFIX}", role.name), sum.shared);
             }
-            held.groups.insert(role.name.clone(), Group { gpu, ..*sum });
+            held.groups.insert(role.name.clone(), ProcessGroup { gpu, ..*sum });
         }
         held
     }
@@ -236,7 +236,7 @@ fn role_name(command: &[String]) -> String {
         return (*name).to_owned();
     }
     let last = |word: &str| word.rsplit('/').next().unwrap_or_default().to_owned();
-    let masked = secrets::words(command);
+    let masked = secrets::mask_arguments(command);
     let mut words = masked.iter().map(String::as_str);
     // A process that sets its own title has it in one argument with spaces.
     let program = words.next().and_then(|word| word.split_ascii_whitespace().next()).map(last).unwrap_or_default();

@@ -7,7 +7,7 @@ use super::record::LimitReached;
 use xrun_core::bounded::planned::Place;
 use xrun_core::units::{Bytes, Span};
 use xrun_results::format::{ContainerMemory, MemoryLine};
-use xrun_results::judge::Command as Judged;
+use xrun_results::judge::CommandJudge as Judged;
 
 /// Interval of checks of the trend, which cost more than a sample.
 const TREND_INTERVAL: Duration = Duration::from_secs(5);

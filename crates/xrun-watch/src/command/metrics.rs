@@ -33,7 +33,7 @@ impl MetricsSummary {
             MetricsLine::Train { batch, loss, .. } => {
                 self.loss_first.get_or_insert(*loss);
                 self.loss_last = Some(*loss);
-                loss::add(&mut self.losses, batch, *loss, loss::averaged_over(None));
+                loss::add(&mut self.losses, batch, *loss, loss::averaging_window(None));
             }
             MetricsLine::Validation { step, metrics, .. } => {
                 self.validations += 1;

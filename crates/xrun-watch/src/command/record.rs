@@ -17,7 +17,7 @@ use xrun_core::files::layout;
 use xrun_core::files::write;
 use xrun_core::files::write::{LineWriter, WriteError, lines};
 use xrun_core::printable;
-use xrun_results::built;
+use xrun_results::build_info;
 use xrun_results::command_line;
 use xrun_results::format::{
     DESCRIPTION_CHARACTERS_MAX, Demand, Device, GrowthToLimit, Manifest, MemoryLine, MemorySummary, MetricsLine,
@@ -27,7 +27,7 @@ use xrun_results::read;
 use xrun_results::read::ReadError;
 use xrun_results::timestamp;
 use xrun_results::verdict::{Judgement, Verdict};
-use xrun_results::watched::Watched;
+use xrun_results::watched::WatchSettings;
 
 /// Cap on the lines that wait to be written, for each file.
 const LINES: usize = 16;
@@ -91,7 +91,7 @@ impl CommandRecord {
     ///
     /// # Errors
     /// It cannot be written.
-    pub fn create(request: &WatchRequest, watched: &Watched, ledger: &Ledger) -> Result<Self, WatchError> {
+    pub fn create(request: &WatchRequest, watched: &WatchSettings, ledger: &Ledger) -> Result<Self, WatchError> {
         // Masked: a guessed secret could be verified against the digest.
         let words = start::masked_words(request);
         let working_directory = std::env::current_dir().unwrap_or_default();
@@ -105,7 +105,7 @@ impl CommandRecord {
             fingerprint,
             seed: 0,
             command: command_line::command(),
-            code: built::code(&working_directory, request.patch),
+            code: build_info::code(&working_directory, request.patch),
             working_directory: working_directory.display().to_string(),
             started: timestamp::now(),
             resumed: Vec::new(),
@@ -118,7 +118,7 @@ impl CommandRecord {
             origins: BTreeMap::new(),
             until: None,
             watched: Some(watched.clone()),
-            slurm: xrun_results::process::SlurmJob::here(),
+            slurm: xrun_results::process::SlurmJob::from_environment(),
         };
         write::replace_json(&directory.path.join(layout::MANIFEST), &manifest)?;
         Self::open(PreparedRun { directory, segment: 0, seconds: 0.0 }, request, ledger)
@@ -131,7 +131,7 @@ impl CommandRecord {
     pub fn open_run(
         begun: PreparedRun,
         request: &WatchRequest,
-        watched: &Watched,
+        watched: &WatchSettings,
         ledger: &Ledger,
     ) -> Result<Self, WatchError> {
         let path = &begun.directory.path;
@@ -170,7 +170,7 @@ impl CommandRecord {
     fn rewind(&mut self, step: u64) -> Result<(), WriteError> {
         let summary = &mut self.metrics_summary;
         write::keep_first_lines(&self.directory.path.join(layout::METRICS), |line| {
-            let line = read::parsed::<MetricsLine>(line.as_bytes()).ok().filter(|line| line.step() < step);
+            let line = read::parse_line::<MetricsLine>(line.as_bytes()).ok().filter(|line| line.step() < step);
             line.iter().for_each(|line| summary.add(line));
             line.is_some()
         })
@@ -272,7 +272,7 @@ impl CommandRecord {
         ledger: &Ledger,
     ) -> Result<(RunDirectory, Summary, Option<PlanFile>), WriteError> {
         self.directory.free_reserve();
-        let logged = self.log(&format!("{}: {}", ended.outcome.words(), ended.message));
+        let logged = self.log(&format!("{}: {}", ended.outcome.label(), ended.message));
         let synced = [self.metrics.sync(), self.memory.sync(), self.log.sync()];
         let synced = logged.and(synced.into_iter().collect::<Result<Vec<()>, WriteError>>().map(drop));
         let path = self.directory.path.clone();
@@ -308,7 +308,7 @@ impl CommandRecord {
             finished: timestamp::now(),
             seconds: self.seconds_before + ended.seconds,
             steps: ended.steps,
-            steps_planned: self.plan.as_ref().and_then(PlanFile::steps_known).unwrap_or(ended.steps),
+            steps_planned: self.plan.as_ref().and_then(PlanFile::known_steps).unwrap_or(ended.steps),
             epochs: 0.0,
             steps_per_second: ended.steps_per_second,
             items_per_second: None,
@@ -352,14 +352,14 @@ fn unknown_device() -> Device {
 }
 
 /// Record of the request, for the manifest.
-pub fn watched(request: &WatchRequest, not_measured: Vec<String>) -> Watched {
+pub fn watched(request: &WatchRequest, not_measured: Vec<String>) -> WatchSettings {
     let steps = request.steps.as_ref().map(|steps| match steps {
         StepSource::Output(pattern) => format!("lines of the output that match {}", pattern.text()),
         StepSource::Recognised { .. } => "progress bars in the output".to_owned(),
         StepSource::File(path) => format!("the file {}", path.display()),
         StepSource::Events(path) => format!("event files for TensorBoard in {}", path.display()),
     });
-    Watched {
+    WatchSettings {
         every_ms: u64::try_from(request.interval.as_millis()).unwrap_or(u64::MAX),
         host_memory: request.host_memory,
         device_memory: request.device_memory,

@@ -16,8 +16,8 @@ use crate::memory::processes::{Member, PROCESSES_MAX, Status};
 use crate::memory::sources;
 use xrun_core::bounded::buffer::Buffer;
 use xrun_core::bounded::ledger::{Cap, Holding, Ledger, Policy};
-use xrun_results::format::{DriverMemory, HostMemory, MemoryLine, MemorySummary, Point, VERSION};
-use xrun_results::watched::{Gpu, Processes};
+use xrun_results::format::{DriverMemory, HostMemory, MemoryLine, MemorySummary, SamplePoint, VERSION};
+use xrun_results::watched::{GpuMemory, ProcessMemory};
 use xrun_verdict::names::UNMAPPED_SHM;
 
 /// Pause after a sample in multiples of its cost: less than 1 % of one core. An interval below one second costs more.
@@ -134,7 +134,7 @@ impl Sampler {
     }
 
     /// Samples all processes; `None` where there are none.
-    pub fn sample(&mut self, step: u64, point: Point) -> Option<MemoryLine> {
+    pub fn sample(&mut self, step: u64, point: SamplePoint) -> Option<MemoryLine> {
         let (begun, worked) = (Instant::now(), processor_time());
         let mut seen = ProcessSample::read_all(&self.members());
         let gpus = self.read_gpus(&mut seen);
@@ -150,7 +150,7 @@ impl Sampler {
     }
 
     /// Memory of each GPU; adds the memory of each process to its sample.
-    fn read_gpus(&self, seen: &mut [ProcessSample]) -> Vec<Gpu> {
+    fn read_gpus(&self, seen: &mut [ProcessSample]) -> Vec<GpuMemory> {
         let read = self.gpus.as_ref().map(Gpus::read).unwrap_or_default();
         let one = |gpu: &crate::memory::gpus::GpuMemory| {
             let mut held = 0;
@@ -159,14 +159,14 @@ impl Sampler {
                 one.gpu += bytes;
                 held += bytes;
             }
-            Gpu { index: gpu.index, total: gpu.total, used: gpu.used, held, load: gpu.load }
+            GpuMemory { index: gpu.index, total: gpu.total, used: gpu.used, held, load: gpu.load }
         };
         read.iter().map(one).collect()
     }
 
-    fn line(&mut self, seen: &[ProcessSample], gpus: Vec<Gpu>, step: u64, point: Point) -> MemoryLine {
+    fn line(&mut self, seen: &[ProcessSample], gpus: Vec<GpuMemory>, step: u64, point: SamplePoint) -> MemoryLine {
         let mut held = self.groups.sum(seen);
-        let sum = |of: fn(&xrun_results::watched::Group) -> u64| held.groups.values().map(of).sum::<u64>();
+        let sum = |of: fn(&xrun_results::watched::ProcessGroup) -> u64| held.groups.values().map(of).sum::<u64>();
         let (private, shared, file, swap) =
             (sum(|group| group.private), sum(|group| group.shared), sum(|group| group.file), sum(|group| group.swap));
         let unmapped = self.shared_files().map(|files| files.saturating_sub(shared));
@@ -220,7 +220,7 @@ impl Sampler {
             phases_us: BTreeMap::new(),
             cost_us: 0,
             pressure: None,
-            processes: Some(Processes {
+            processes: Some(ProcessMemory {
                 count: seen.len() as u64,
                 threads: seen.iter().map(|one| one.status.threads).sum(),
                 open_files: seen.iter().filter_map(open).reduce(|a, b| a + b),

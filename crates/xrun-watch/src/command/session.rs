@@ -23,10 +23,10 @@ use crate::stop::{exit_code, hangup_signal};
 use xrun_core::bounded::ledger::Ledger;
 use xrun_core::files::write::WriteError;
 use xrun_core::units::{Span, counted};
-use xrun_results::format::{MemoryLine, MemorySummary, MetricsLine, Outcome, PlanFile, Point, Summary};
-use xrun_results::judge::{Command as Judged, fails};
+use xrun_results::format::{MemoryLine, MemorySummary, MetricsLine, Outcome, PlanFile, SamplePoint, Summary};
+use xrun_results::judge::{CommandJudge as Judged, fails};
 use xrun_results::verdict::Verdict;
-use xrun_results::watched::Watched as AsRecorded;
+use xrun_results::watched::WatchSettings as AsRecorded;
 
 /// Cap on the time between two checks whether the command has ended.
 const TICK_MAX: Duration = Duration::from_millis(50);
@@ -330,7 +330,7 @@ impl Session<'_> {
             return;
         }
         self.scan_at_sample = scan.footprint_max;
-        let point = if self.last.line.is_none() { Point::Start } else { Point::Step };
+        let point = if self.last.line.is_none() { SamplePoint::Start } else { SamplePoint::Step };
         let Some(line) = self.sampler.sample(self.output.steps.newest(), point) else { return };
         let line = MemoryLine { segment: self.segment, ..line };
         self.judged.add(&line);

@@ -59,9 +59,9 @@ pub fn command_line(request: &WatchRequest) -> String {
 /// Program and arguments of the command, with masked secrets.
 pub fn masked_words(request: &WatchRequest) -> Vec<String> {
     let words: Vec<String> = request.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-    let mut masked = secrets::words(&words);
+    let mut masked = secrets::mask_arguments(&words);
     for secret in &request.secrets {
-        masked.iter_mut().for_each(|word| *word = secrets::without_value(word, secret));
+        masked.iter_mut().for_each(|word| *word = secrets::mask_known(word, secret));
     }
     masked
 }

@@ -66,7 +66,7 @@ impl Gpus {
 /// Utilisation and power of a GPU now.
 pub fn load(device: &Device<'_>) -> Option<GpuLoad> {
     let utilisation = device.utilization_rates().ok().map(|rates| rates.gpu.min(100));
-    GpuLoad::of(utilisation, device.power_usage().ok())
+    GpuLoad::new(utilisation, device.power_usage().ok())
 }
 
 /// Load of several GPUs together: mean utilisation, and total power.
@@ -74,7 +74,7 @@ pub fn combined_load(loads: impl Iterator<Item = GpuLoad> + Clone) -> Option<Gpu
     let utilisation = loads.clone().filter_map(|load| load.utilisation_percent);
     let count = u32::try_from(utilisation.clone().count()).ok().filter(|count| *count > 0);
     let mean = count.map(|count| utilisation.sum::<u32>() / count);
-    GpuLoad::of(mean, loads.filter_map(|load| load.power_milliwatts).reduce(u32::saturating_add))
+    GpuLoad::new(mean, loads.filter_map(|load| load.power_milliwatts).reduce(u32::saturating_add))
 }
 
 /// Mean utilisation and power of the samples that have them.
@@ -123,7 +123,7 @@ mod tests {
     #[test]
     fn unknown_values_do_not_count_as_zero() {
         let load = |utilisation, power| GpuLoad { utilisation_percent: utilisation, power_milliwatts: power };
-        assert_eq!(GpuLoad::of(None, None), None);
+        assert_eq!(GpuLoad::new(None, None), None);
         assert_eq!(combined_load([].into_iter()), None);
         let two = [load(Some(90), Some(300_000)), load(None, Some(100_500)), load(Some(31), None)];
         assert_eq!(combined_load(two.into_iter()), Some(load(Some(60), Some(400_500))));

@@ -5,19 +5,19 @@ use std::path::Path;
 use super::cgroup::{Cgroup, oom_kills_in};
 use xrun_core::units::counted;
 use xrun_results::format::VERSION;
-use xrun_results::process::{GroupNote, ProcessNote, SlurmJob};
+use xrun_results::process::{CgroupRecord, ProcessRecord, SlurmJob};
 use xrun_results::read;
 
 /// Cap on the cgroups that are recorded.
 const GROUPS_MAX: usize = 32;
 
 /// Record of this process and the counts of OOM kills at its start.
-pub fn note(segment: u32, host: String) -> ProcessNote {
+pub fn note(segment: u32, host: String) -> ProcessRecord {
     let above = Cgroup::of_self().map(|group| group.oom_kills_above()).unwrap_or_default().into_iter().take(GROUPS_MAX);
     let groups = above.filter_map(|(directory, oom_kills)| {
-        Some(GroupNote { inode: inode(&directory)?, folder: directory.display().to_string(), oom_kills })
+        Some(CgroupRecord { inode: inode(&directory)?, folder: directory.display().to_string(), oom_kills })
     });
-    ProcessNote {
+    ProcessRecord {
         version: VERSION,
         segment,
         process: std::process::id(),
@@ -26,7 +26,7 @@ pub fn note(segment: u32, host: String) -> ProcessNote {
         up_seconds: up_seconds(),
         machine_oom_kills: machine_oom_kills(),
         groups: groups.collect(),
-        slurm: SlurmJob::here(),
+        slurm: SlurmJob::from_environment(),
     }
 }
 
@@ -84,7 +84,7 @@ impl Killer {
 }
 
 /// Record of a run's newest process.
-pub fn noted(run: &Path) -> Option<ProcessNote> {
+pub fn noted(run: &Path) -> Option<ProcessRecord> {
     read::process(run).ok().flatten()
 }
 
@@ -94,7 +94,7 @@ pub fn killer(run: &Path, host: &str) -> Killer {
 }
 
 /// Killer of the process of a record.
-fn killer_of(note: &ProcessNote, host: &str) -> Killer {
+fn killer_of(note: &ProcessRecord, host: &str) -> Killer {
     let this_boot = boot_id();
     if note.host != host {
         return Killer::OtherHost { host: note.host.clone() };
@@ -157,15 +157,15 @@ fn inode(_: &Path) -> Option<u64> {
 mod tests {
     use super::*;
 
-    fn group(directory: &str, oom_kills: u64) -> GroupNote {
-        GroupNote { folder: directory.into(), inode: inode(Path::new(directory)).unwrap_or(7), oom_kills }
+    fn group(directory: &str, oom_kills: u64) -> CgroupRecord {
+        CgroupRecord { folder: directory.into(), inode: inode(Path::new(directory)).unwrap_or(7), oom_kills }
     }
 
     #[test]
     fn another_host_and_a_reboot_are_recognised() {
         let note = note(0, "here".into());
         assert_eq!(killer_of(&note, "there"), Killer::OtherHost { host: "here".into() });
-        let before = ProcessNote { boot: Some("another".into()), ..note.clone() };
+        let before = ProcessRecord { boot: Some("another".into()), ..note.clone() };
         if note.boot.is_some() {
             assert_eq!(killer_of(&before, "here"), Killer::Reboot);
         }

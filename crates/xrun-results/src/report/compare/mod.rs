@@ -104,7 +104,7 @@ fn compared_run(report: &RunReport) -> ComparedRun {
         experiment: report.experiment.clone(),
         run: report.id.clone(),
         path: report.run.display().to_string(),
-        state: report.state.words().to_owned(),
+        state: report.state.label().to_owned(),
         message: report.message(),
         started: report.manifest.as_ref().map(|manifest| manifest.started.clone()),
         fingerprint: report.manifest.as_ref().map(|manifest| manifest.fingerprint.clone()),

@@ -7,9 +7,9 @@ use maud::{Markup, html};
 use super::text::{name, sections};
 use super::{RUNS_MAX, RunComparison, RunCurves};
 use crate::comparison::ComparedRun;
-use crate::report::axes::{Unit, time_of_day};
+use crate::report::axes::{AxisUnit, utc_time};
 use crate::report::page::document::document;
-use crate::report::plots::{COLOURS, Curve, Plot, Shape};
+use crate::report::plots::{COLOURS, Curve, CurveStyle, Plot};
 use crate::report::series::ThinnedSeries;
 use xrun_core::printable;
 
@@ -50,7 +50,7 @@ fn legend(runs: &[ComparedRun]) -> Markup {
                 th scope="row" { i.swatch.line.(format!("c{}", at + 1)) { } (at + 1) }
                 td { (printable::line(&name(run), 200)) }
                 td { (run.state) }
-                td { (run.started.as_deref().map_or("–".into(), time_of_day)) }
+                td { (run.started.as_deref().map_or("–".into(), utc_time)) }
                 td.why {
                     (printable::line(&run.message, 160))
                     @for damage in &run.damage { br; b { "damaged: " } (printable::line(damage, 400)) }
@@ -88,14 +88,14 @@ fn figures(compared: &RunComparison) -> Markup {
     let mut plots: Vec<Plot> = Vec::new();
     for kind in names(all, |run| &run.losses) {
         let caption = "Exponential moving average, as in the report of each run.";
-        let plot = overlaid(all, Shape::Line, |run| find_series(&run.losses, &kind));
-        let plot = figure(&format!("Training loss, {kind} steps"), caption, Unit::Number, plot, "step");
+        let plot = overlaid(all, CurveStyle::Line, |run| find_series(&run.losses, &kind));
+        let plot = figure(&format!("Training loss, {kind} steps"), caption, AxisUnit::Number, plot, "step");
         plots.extend(plot.map(Plot::logarithmic_if_far_apart));
     }
     for metric in &compared.metrics {
         let caption = "Held-out data; step 0 is the untrained model.";
-        let plot = overlaid(all, Shape::Points, |run| find_series(&run.metrics, metric));
-        plots.extend(figure(metric, caption, Unit::Number, plot, "step"));
+        let plot = overlaid(all, CurveStyle::Points, |run| find_series(&run.metrics, metric));
+        plots.extend(figure(metric, caption, AxisUnit::Number, plot, "step"));
     }
     let memory: [(&str, SelectSeries); 4] = [
         ("Heap", |run| &run.heap),
@@ -104,8 +104,8 @@ fn figures(compared: &RunComparison) -> Markup {
         ("Device reserved", |run| &run.reserved),
     ];
     for (name, select) in memory {
-        let plot = overlaid(all, Shape::Line, |run| Some(select(run)));
-        plots.extend(figure(name, "Sampled between steps.", Unit::Bytes, plot, "training time"));
+        let plot = overlaid(all, CurveStyle::Line, |run| Some(select(run)));
+        plots.extend(figure(name, "Sampled between steps.", AxisUnit::Bytes, plot, "training time"));
     }
     let left_out = plots.len().saturating_sub(FIGURES_MAX);
     html! {
@@ -137,17 +137,17 @@ fn find_series<'a>(series: &'a [(String, ThinnedSeries)], name: &str) -> Option<
 
 fn overlaid<'a>(
     all: &'a [RunCurves],
-    shape: Shape,
+    shape: CurveStyle,
     select: impl Fn(&'a RunCurves) -> Option<&'a ThinnedSeries>,
 ) -> Vec<Curve> {
     let curve = |(at, run): (usize, &'a RunCurves)| {
-        Curve::of(&format!("run {}", at + 1), select(run)?, (at + 1) as u8, shape.clone())
+        Curve::from_series(&format!("run {}", at + 1), select(run)?, (at + 1) as u8, shape.clone())
     };
     all.iter().enumerate().filter_map(curve).collect()
 }
 
-fn figure(title: &str, caption: &str, unit: Unit, curves: Vec<Curve>, x: &'static str) -> Option<Plot> {
-    let x_unit = if x == "step" { Unit::Number } else { Unit::Seconds };
-    let plot = Plot::of(&printable::line(title, 80), (x, x_unit), unit, curves)?;
+fn figure(title: &str, caption: &str, unit: AxisUnit, curves: Vec<Curve>, x: &'static str) -> Option<Plot> {
+    let x_unit = if x == "step" { AxisUnit::Number } else { AxisUnit::Seconds };
+    let plot = Plot::fitted(&printable::line(title, 80), (x, x_unit), unit, curves)?;
     Some(Plot { caption: caption.into(), half: true, ..plot })
 }

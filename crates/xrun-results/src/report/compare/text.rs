@@ -6,9 +6,9 @@ use std::path::Path;
 use super::RunComparison;
 use crate::axis::Axis;
 use crate::comparison::{ComparedRun, KeyDifference};
-use crate::report::axes::{bytes, number, time_of_day};
+use crate::report::axes::{bytes, number, utc_time};
 use crate::report::listing::columns;
-use crate::{named, resolved};
+use crate::{resolved, run_name};
 use xrun_core::printable;
 use xrun_core::units::seconds;
 
@@ -46,7 +46,7 @@ fn legend(runs: &[ComparedRun]) -> String {
         .enumerate()
         .map(|(at, run)| {
             let name = printable::line(&name(run), 120);
-            let started = run.started.as_deref().map_or("-".into(), |time| printable::line(&time_of_day(time), 40));
+            let started = run.started.as_deref().map_or("-".into(), |time| printable::line(&utc_time(time), 40));
             vec![(at + 1).to_string(), name, run.state.clone(), started]
         })
         .collect();
@@ -61,7 +61,7 @@ fn legend(runs: &[ComparedRun]) -> String {
 
 /// Name by which commands find the run.
 pub fn name(run: &ComparedRun) -> String {
-    named::run(Path::new(&run.path), &run.experiment)
+    run_name::run(Path::new(&run.path), &run.experiment)
 }
 
 fn label_width(sections: &[Section]) -> usize {
@@ -148,7 +148,7 @@ fn difference_rows(differences: &[KeyDifference]) -> LabelledRows {
 
 /// Formats a value; of a digest the first ten characters.
 fn abbreviated(value: &serde_json::Value) -> String {
-    let text = resolved::text(value);
+    let text = resolved::format_value(value);
     let is_digest = text.len() >= 40 && text.bytes().take(40).all(|byte| byte.is_ascii_hexdigit());
     match is_digest {
         true => {

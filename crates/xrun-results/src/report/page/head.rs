@@ -4,7 +4,7 @@ use maud::{Markup, html};
 
 use crate::format::Outcome;
 use crate::index::RunState;
-use crate::report::axes::{epochs, number, time_of_day};
+use crate::report::axes::{epochs, number, utc_time};
 use crate::report::page::document::code;
 use crate::report::run_report::RunReport;
 use crate::verdict::Judgement;
@@ -31,7 +31,7 @@ pub fn head(report: &RunReport) -> Markup {
         header {
             div.title {
                 h1 { (printable::line(&report.experiment, 200)) }
-                span.badge.(class) { (report.state.words()) }
+                span.badge.(class) { (report.state.label()) }
                 @if let Some(warning) = warning { " " span.badge.bad { (warning) } }
             }
             @if !description.is_empty() { p { (printable::lines(description)) } }
@@ -74,10 +74,10 @@ fn facts(report: &RunReport) -> Markup {
             (memory(report))
             @if let Some(manifest) = &report.manifest {
                 @let resumed = manifest.resumed.last().map(|last| match manifest.resumed.len() {
-                    1 => format!("resumed {}", time_of_day(last)),
-                    times => format!("resumed {times} times, last {}", time_of_day(last)),
+                    1 => format!("resumed {}", utc_time(last)),
+                    times => format!("resumed {times} times, last {}", utc_time(last)),
                 });
-                (fact("Started", &time_of_day(&manifest.started), resumed))
+                (fact("Started", &utc_time(&manifest.started), resumed))
                 @let device = &manifest.device;
                 @let size = device.memory.map(|bytes| format!(", {}", Bytes(bytes))).unwrap_or_default();
                 (fact("Device", &format!("{}: {}{size}", device.chosen, device.name),

@@ -2,9 +2,9 @@
 
 use maud::{Markup, html};
 
-use crate::report::axes::{Unit, bytes, duration, number};
+use crate::report::axes::{AxisUnit, bytes, duration, number};
 use crate::report::page::document::code;
-use crate::report::plots::{COLOURS, Curve, Plot, Shape};
+use crate::report::plots::{COLOURS, Curve, CurveStyle, Plot};
 use crate::report::run_report::{BufferUsage, RunReport, suggestion_effect};
 use crate::report::trace::MemoryTrace;
 use crate::report::verdict::series_label;
@@ -24,23 +24,23 @@ pub fn over_time(report: &RunReport) -> Markup {
         html! { @if let Some(size) = size { div { b { (bytes(size as f64)) } span { (name) } } } }
     };
     let host = [
-        Curve::of(report.heap_label(), &trace.heap, 1, Shape::Line),
-        Curve::of("RSS", &trace.resident, 2, Shape::Line),
+        Curve::from_series(report.heap_label(), &trace.heap, 1, CurveStyle::Line),
+        Curve::from_series("RSS", &trace.resident, 2, CurveStyle::Line),
     ];
     let driver = if trace.driver_is_whole_device { "driver, whole device" } else { "driver, this process" };
     let device = [
-        Curve::of("in use", &trace.in_use, 1, Shape::Line),
-        Curve::of("reserved", &trace.reserved, 2, Shape::Line),
-        Curve::of(driver, &trace.driver, 3, Shape::Line),
+        Curve::from_series("in use", &trace.in_use, 1, CurveStyle::Line),
+        Curve::from_series("reserved", &trace.reserved, 2, CurveStyle::Line),
+        Curve::from_series(driver, &trace.driver, 3, CurveStyle::Line),
     ];
-    let utilisation = Curve::of("utilisation", &trace.utilisation, 1, Shape::Line).into_iter().collect();
-    let power = Curve::of("power", &trace.power, 2, Shape::Line).into_iter().collect();
+    let utilisation = Curve::from_series("utilisation", &trace.utilisation, 1, CurveStyle::Line).into_iter().collect();
+    let power = Curve::from_series("power", &trace.power, 2, CurveStyle::Line).into_iter().collect();
     let plots = [
-        plot("The process", Unit::Bytes, host.into_iter().flatten().collect(), trace),
-        plot("The device", Unit::Bytes, device.into_iter().flatten().collect(), trace),
+        plot("The process", AxisUnit::Bytes, host.into_iter().flatten().collect(), trace),
+        plot("The device", AxisUnit::Bytes, device.into_iter().flatten().collect(), trace),
         stacked(trace),
-        plot("Utilisation of the GPU, percent", Unit::Number, utilisation, trace),
-        plot("Power of the GPU, watts", Unit::Number, power, trace),
+        plot("Utilisation of the GPU, percent", AxisUnit::Number, utilisation, trace),
+        plot("Power of the GPU, watts", AxisUnit::Number, power, trace),
     ];
     html! {
         @if memory.samples > 0 {
@@ -193,8 +193,8 @@ fn legend(trace: &MemoryTrace) -> Markup {
     }
 }
 
-fn plot(title: &str, unit: Unit, curves: Vec<Curve>, trace: &MemoryTrace) -> Option<Plot> {
-    let plot = Plot::of(title, ("training time", Unit::Seconds), unit, curves)?;
+fn plot(title: &str, unit: AxisUnit, curves: Vec<Curve>, trace: &MemoryTrace) -> Option<Plot> {
+    let plot = Plot::fitted(title, ("training time", AxisUnit::Seconds), unit, curves)?;
     Some(Plot {
         x: (0.0, trace.seconds.max(plot.x.1)),
         bands: trace.validations.iter().copied().collect(),
@@ -229,7 +229,7 @@ fn stacked(trace: &MemoryTrace) -> Option<Plot> {
             },
             points: samples.iter().zip(&top).map(|(sample, &y)| (sample.x, y)).collect(),
             colour: at as u8 + 1,
-            shape: Shape::Area { base: std::mem::replace(&mut base, top) },
+            shape: CurveStyle::Area { base: std::mem::replace(&mut base, top) },
             numbers: [
                 held.first().copied().unwrap_or(0.0),
                 extreme(f64::min),
@@ -238,7 +238,7 @@ fn stacked(trace: &MemoryTrace) -> Option<Plot> {
             ],
         });
     }
-    let plot = plot("Buffers, stacked", Unit::Bytes, curves, trace)?;
+    let plot = plot("Buffers, stacked", AxisUnit::Bytes, curves, trace)?;
     Some(Plot { caption: "Bytes held by each buffer at each sample.".into(), ..plot })
 }
 

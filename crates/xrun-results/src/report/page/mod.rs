@@ -87,7 +87,7 @@ fn limitations(report: &RunReport) -> Markup {
 
 fn experiment(report: &RunReport) -> Markup {
     // Errors are listed under "Unreadable".
-    let text = resolved::shown(&report.run);
+    let text = resolved::masked_text(&report.run);
     let shown = printable::lines(&text[..text.floor_char_boundary(RESOLVED_BYTES_MAX)]);
     html! {
         @if !text.is_empty() {

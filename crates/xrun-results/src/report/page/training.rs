@@ -2,9 +2,9 @@
 
 use maud::{Markup, html};
 
-use crate::report::axes::{Unit, number};
+use crate::report::axes::{AxisUnit, number};
 use crate::report::page::document::code;
-use crate::report::plots::{COLOURS, Curve, Plot, Shape};
+use crate::report::plots::{COLOURS, Curve, CurveStyle, Plot};
 use crate::report::result::{MetricResult, intervals_note};
 use crate::report::run_report::RunReport;
 use crate::report::series::ThinnedSeries;
@@ -98,13 +98,13 @@ pub fn curves(report: &RunReport) -> Markup {
     let curves = &report.curves;
     let (metrics, left_out) = metrics(report);
     let mut plots: Vec<Plot> = losses(report).into_iter().chain(metrics).collect();
-    let rate = Curve::of("learning rate", &curves.learning_rate, 1, Shape::Line);
+    let rate = Curve::from_series("learning rate", &curves.learning_rate, 1, CurveStyle::Line);
     plots.extend(half("Learning rate", rate.into_iter().collect()));
-    let norm = Curve::of("each step", &curves.gradient_norm, 2, Shape::Line).map(|curve| Curve {
-        shape: if curves.gradient_norm_median.is_empty() { Shape::Line } else { Shape::Faint },
+    let norm = Curve::from_series("each step", &curves.gradient_norm, 2, CurveStyle::Line).map(|curve| Curve {
+        shape: if curves.gradient_norm_median.is_empty() { CurveStyle::Line } else { CurveStyle::Faint },
         ..curve
     });
-    let median = Curve::of("running median", &curves.gradient_norm_median, 2, Shape::Line);
+    let median = Curve::from_series("running median", &curves.gradient_norm_median, 2, CurveStyle::Line);
     let norms = half("Gradient norm, before clipping", norm.into_iter().chain(median).collect());
     plots.extend(norms.map(|plot| {
         let faint = "Faint: each step. Strong: median over the last steps.";
@@ -121,19 +121,19 @@ pub fn curves(report: &RunReport) -> Markup {
 }
 
 fn half(title: &str, curves: Vec<Curve>) -> Option<Plot> {
-    Plot::of(title, ("step", Unit::Number), Unit::Number, curves).map(|plot| Plot { half: true, ..plot })
+    Plot::fitted(title, ("step", AxisUnit::Number), AxisUnit::Number, curves).map(|plot| Plot { half: true, ..plot })
 }
 
 fn losses(report: &RunReport) -> Option<Plot> {
     let losses = &report.curves.losses;
     let mut curves = Vec::new();
     for (at, loss) in losses.iter().enumerate() {
-        curves.extend(Curve::of(&loss.kind, &loss.raw, colour(at), Shape::Faint));
+        curves.extend(Curve::from_series(&loss.kind, &loss.raw, colour(at), CurveStyle::Faint));
     }
     for (at, loss) in losses.iter().enumerate() {
-        curves.extend(Curve::of(&loss.kind, &loss.smooth, colour(at), Shape::Line));
+        curves.extend(Curve::from_series(&loss.kind, &loss.smooth, colour(at), CurveStyle::Line));
     }
-    let plot = Plot::of("Training loss by kind of step", ("step", Unit::Number), Unit::Number, curves)?;
+    let plot = Plot::fitted("Training loss by kind of step", ("step", AxisUnit::Number), AxisUnit::Number, curves)?;
     let caption = format!(
         "Faint: each step. Strong: exponential moving average over {} steps of its kind, as in the table.",
         number(report.curves.averaging_window)
@@ -184,12 +184,12 @@ fn figure(report: &RunReport, family: &str, members: &[&MetricResult]) -> Option
                 name: printable::line(line, 60),
                 points: points.iter().map(|point| (point.x, point.y + point.rest)).collect(),
                 colour: colour(at),
-                shape: Shape::Band { base },
+                shape: CurveStyle::Band { base },
                 numbers: [0.0; 4],
             });
         }
         let series = report.curves.metrics.iter().find(|(name, _)| is_metric(name));
-        lines.extend(series.and_then(|(_, series)| Curve::of(line, series, colour(at), Shape::Points)));
+        lines.extend(series.and_then(|(_, series)| Curve::from_series(line, series, colour(at), CurveStyle::Points)));
     }
     let has_bands = !bands.is_empty();
     let unit = members.first().map_or("", |metric| metric.unit.as_str());
@@ -327,7 +327,9 @@ mod tests {
         let plot = |last: f64| {
             let mut smooth = ThinnedSeries::default();
             (0..50).for_each(|step| smooth.add(f64::from(step), 10.0 * (last / 10.0).powf(f64::from(step) / 49.0), ()));
-            half("loss", vec![Curve::of("a", &smooth, 1, Shape::Line).unwrap()]).unwrap().logarithmic_if_far_apart()
+            half("loss", vec![Curve::from_series("a", &smooth, 1, CurveStyle::Line).unwrap()])
+                .unwrap()
+                .logarithmic_if_far_apart()
         };
         let (far, near) = (plot(0.01), plot(3.0));
         assert!(far.log_y && !far.caption.is_empty() && !near.log_y && near.caption.is_empty());
@@ -341,8 +343,10 @@ mod tests {
             raw.add(f64::from(step), if step == 200 { 40.0 } else { loss }, ());
             smooth.add(f64::from(step), loss, ());
         }
-        let curves =
-            vec![Curve::of("a", &raw, 1, Shape::Faint).unwrap(), Curve::of("a", &smooth, 1, Shape::Line).unwrap()];
+        let curves = vec![
+            Curve::from_series("a", &raw, 1, CurveStyle::Faint).unwrap(),
+            Curve::from_series("a", &smooth, 1, CurveStyle::Line).unwrap(),
+        ];
         let plot = cut_peaks(half("loss", curves).unwrap(), &[&raw], &[&smooth]);
         assert!(plot.y.1 >= 8.0 && plot.y.1 < 9.0, "{:?}", plot.y);
         insta::assert_snapshot!(plot.caption);

@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 
 use xrun_verdict::{Context, Verdict, Watch};
 
-use super::command::Command;
-use super::of_run;
+use super::command::CommandJudge;
+use super::recording;
 use super::sample::{declared, sample};
 use crate::format::MemoryLine;
-use crate::tail::{News, Tail};
+use crate::tail::{Appended, RecordTail};
 use crate::{read, resolved};
 use xrun_core::files::layout;
 
@@ -23,9 +23,9 @@ const RECENT: usize = 64;
 
 /// Follows the samples of a run and judges them.
 #[derive(Clone, Debug)]
-pub struct SoFar {
+pub struct LiveVerdict {
     run: PathBuf,
-    tail: Tail,
+    tail: RecordTail,
     judge: JudgeKind,
     /// Time in microseconds and step of the newest samples; at most [`RECENT`].
     recent: VecDeque<(u64, u64)>,
@@ -36,19 +36,19 @@ pub struct SoFar {
 #[derive(Clone, Debug)]
 enum JudgeKind {
     Run(Box<Watch>),
-    Command(Box<Command>),
+    Command(Box<CommandJudge>),
 }
 
 impl JudgeKind {
     fn open(run: &Path) -> Self {
         if let Some(watched) = read::manifest(run).ok().and_then(|manifest| manifest.watched) {
-            return Self::Command(Box::new(Command::new(&watched)));
+            return Self::Command(Box::new(CommandJudge::new(&watched)));
         }
         let plan = read::plan(run).ok();
-        let whole = resolved::text_of(run).is_ok();
+        let whole = resolved::read_text(run).is_ok();
         let checked = xrun_core::experiment::read::read_resolved(&run.join(layout::RESOLVED), &[]);
         let context = match (plan, checked.ok().filter(|_| whole)) {
-            (Some(plan), Some(checked)) => of_run::context(&plan, &checked.experiment),
+            (Some(plan), Some(checked)) => recording::context(&plan, &checked.experiment),
             (Some(plan), None) => Context { steps: plan.steps, owners: declared(&plan), ..Context::default() },
             (None, _) => Context::default(),
         };
@@ -56,12 +56,12 @@ impl JudgeKind {
     }
 }
 
-impl SoFar {
+impl LiveVerdict {
     /// Follows a run, which may not have started yet. Reads no samples.
     pub fn new(run: &Path) -> Self {
         Self {
             run: run.to_path_buf(),
-            tail: Tail::new(&run.join(layout::MEMORY), READ_BYTES_MAX),
+            tail: RecordTail::new(&run.join(layout::MEMORY), READ_BYTES_MAX),
             judge: JudgeKind::open(run),
             recent: VecDeque::with_capacity(RECENT),
             newest: None,
@@ -70,8 +70,8 @@ impl SoFar {
     }
 
     /// Reads the samples appended since the last call. Returns `true` if there were any.
-    pub fn look(&mut self) -> bool {
-        let News { records, .. } = self.tail.news::<MemoryLine>();
+    pub fn update(&mut self) -> bool {
+        let Appended { records, .. } = self.tail.read_new::<MemoryLine>();
         let any = !records.is_empty();
         records.into_iter().for_each(|line| self.add(line));
         if any {
@@ -129,7 +129,7 @@ impl SoFar {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::{HostMemory, Point, VERSION};
+    use crate::format::{HostMemory, SamplePoint, VERSION};
     use crate::verdict::Judgement;
     use std::io::Write;
 
@@ -140,7 +140,7 @@ mod tests {
             time_us: 500_000 * step,
             step,
             epoch: 0,
-            point: Point::Step,
+            point: SamplePoint::Step,
             host: HostMemory { heap, ..HostMemory::default() },
             device: None,
             driver: None,
@@ -160,18 +160,18 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join(layout::MEMORY);
         let mut file = std::fs::OpenOptions::new().create(true).append(true).open(&path).unwrap();
-        let mut live = SoFar::new(directory.path());
-        assert!(!live.look() && live.verdict().is_none());
+        let mut live = LiveVerdict::new(directory.path());
+        assert!(!live.update() && live.verdict().is_none());
         for step in 0..10_000 {
             file.write_all(line(0, step, 50_000_000 + 100_000 * step).as_bytes()).unwrap();
         }
         assert!(file.metadata().unwrap().len() > READ_BYTES_MAX);
-        assert!(live.look() && !live.look());
+        assert!(live.update() && !live.update());
         assert_eq!(live.newest().unwrap().step, 9999);
         assert_eq!(live.verdict().unwrap().verdict, Judgement::Growing);
         assert_eq!(live.steps_per_second(), Some(2.0));
         file.write_all(line(1, 9000, 50_000_000).as_bytes()).unwrap();
-        assert!(live.look());
+        assert!(live.update());
         assert_eq!((live.newest().unwrap().segment, live.steps_per_second()), (1, None));
     }
 }

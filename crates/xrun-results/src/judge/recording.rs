@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 use xrun_verdict::table::{self, TableError, TableOptions, TableVerdict};
 use xrun_verdict::{Context, Thresholds, Verdict, Watch};
 
-use super::command::Command;
+use super::command::CommandJudge;
 use super::sample::{declared, sample};
-use crate::format::{MemoryLine, PlanFile, Point};
+use crate::format::{MemoryLine, PlanFile, SamplePoint};
 use crate::read;
 use crate::read::ReadError;
 use crate::resolved;
-use crate::watched::Watched;
+use crate::watched::WatchSettings;
 use xrun_core::experiment::Experiment;
 use xrun_core::files::layout;
 use xrun_core::printable;
@@ -33,7 +33,7 @@ pub enum VerdictError {
     },
     /// An option does not apply to the recording.
     #[error("{0}")]
-    Asked(String),
+    Usage(String),
 }
 
 impl From<TableError> for VerdictError {
@@ -41,7 +41,7 @@ impl From<TableError> for VerdictError {
         match error {
             TableError::File { path, source } => Self::Read(ReadError::File { path, source }),
             TableError::Content { path, message } => Self::Table { path, message },
-            TableError::Options(message) => Self::Asked(message),
+            TableError::Options(message) => Self::Usage(message),
         }
     }
 }
@@ -75,7 +75,7 @@ pub fn context(plan: &PlanFile, experiment: &Experiment) -> Context {
 ///
 /// # Errors
 /// A record cannot be read.
-pub fn of_run(run: &Path, experiment: &Experiment) -> Result<Verdict, VerdictError> {
+pub fn run(run: &Path, experiment: &Experiment) -> Result<Verdict, VerdictError> {
     let plan = read::plan(run)?;
     let mut watch = Watch::new(context(&plan, experiment));
     let damaged = for_each_sample(&run.join(layout::MEMORY), |line| watch.add(&sample(&line)))?;
@@ -94,7 +94,7 @@ pub fn suspected_at(run: &Path, series: &str) -> Result<Option<u64>, VerdictErro
     let mut first = None;
     for_each_sample(&run.join(layout::MEMORY), |line| {
         watch.add(&sample(&line));
-        if first.is_none() && line.point == Point::Step && watch.suspects().contains(&series) {
+        if first.is_none() && line.point == SamplePoint::Step && watch.suspects().contains(&series) {
             first = Some(line.step);
         }
     })?;
@@ -105,10 +105,10 @@ pub fn suspected_at(run: &Path, series: &str) -> Result<Option<u64>, VerdictErro
 ///
 /// # Errors
 /// A line cannot be read.
-pub fn of_samples(path: &Path) -> Result<Verdict, VerdictError> {
+pub fn trace(path: &Path) -> Result<Verdict, VerdictError> {
     let TraceExtent { steps, of_command } = trace_extent(path)?;
     if of_command {
-        return judge_command_samples(path, &Watched::default());
+        return judge_command_samples(path, &WatchSettings::default());
     }
     let mut watch = Watch::new(Context { steps, ..Context::default() });
     let damaged = for_each_sample(path, |line| watch.add(&sample(&line)))?;
@@ -168,13 +168,13 @@ fn for_each_sample(path: &Path, mut handle: impl FnMut(MemoryLine)) -> Result<Da
 const NAME_CHARACTERS_MAX: usize = 100;
 
 /// Judges the samples of a watched command.
-fn judge_command_samples(path: &Path, watched: &Watched) -> Result<Verdict, VerdictError> {
-    let mut command = Command::new(watched);
+fn judge_command_samples(path: &Path, watched: &WatchSettings) -> Result<Verdict, VerdictError> {
+    let mut command = CommandJudge::new(watched);
     let mut segment = 0;
     let damaged = for_each_sample(path, |line| {
         if line.segment != segment {
             // A resumed command starts with other memory.
-            (segment, command) = (line.segment, Command::new(watched));
+            (segment, command) = (line.segment, CommandJudge::new(watched));
         }
         command.add(&line);
     })?;
@@ -203,7 +203,7 @@ fn trace_extent(path: &Path) -> Result<TraceExtent, VerdictError> {
 ///
 /// # Errors
 /// A record cannot be read, or the path is neither a directory nor a regular file.
-pub fn of_path(path: &Path, asked: &TableOptions) -> Result<TableVerdict, VerdictError> {
+pub fn path(path: &Path, asked: &TableOptions) -> Result<TableVerdict, VerdictError> {
     let is_run = path.is_dir();
     let is_table = !is_run && path.extension().is_none_or(|extension| extension != "jsonl");
     if is_table {
@@ -211,13 +211,13 @@ pub fn of_path(path: &Path, asked: &TableOptions) -> Result<TableVerdict, Verdic
     }
     if !asked.is_empty() {
         let message = "is not a table; `--column`, `--step-column` and `--unit` apply to tables only";
-        return Err(VerdictError::Asked(format!("{}: {message}", path.display())));
+        return Err(VerdictError::Usage(format!("{}: {message}", path.display())));
     }
     if is_run {
         return judge_directory(path).map(TableVerdict::from);
     }
     require_regular_file(path)?;
-    of_samples(path).map(TableVerdict::from)
+    trace(path).map(TableVerdict::from)
 }
 
 fn judge_directory(run: &Path) -> Result<Verdict, VerdictError> {
@@ -240,12 +240,12 @@ fn judge_directory(run: &Path) -> Result<Verdict, VerdictError> {
     }
     if run.join(layout::RESOLVED).exists() {
         // A damaged experiment could set other limits.
-        resolved::text_of(run)?;
+        resolved::read_text(run)?;
     }
     match xrun_core::experiment::read::read_resolved(&run.join(layout::RESOLVED), &[]) {
-        Ok(checked) => of_run(run, &checked.experiment),
+        Ok(checked) => self::run(run, &checked.experiment),
         // A missing data set does not prevent a verdict.
-        Err(_) => of_samples(&run.join(layout::MEMORY)),
+        Err(_) => trace(&run.join(layout::MEMORY)),
     }
 }
 

@@ -10,7 +10,7 @@ use xrun_core::dataset::digest::{digest, digest_of_file};
 
 /// Facts about the build that only the package of the program knows.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Built {
+pub struct BuildInfo {
     /// Version of xrun.
     pub version: &'static str,
     /// SHA-256 of the sources.
@@ -25,21 +25,21 @@ pub struct Built {
     pub features: &'static [(&'static str, bool)],
 }
 
-static BUILT: OnceLock<Built> = OnceLock::new();
+static BUILD_INFO: OnceLock<BuildInfo> = OnceLock::new();
 
 /// Registers how this program was built. The first call wins.
-pub fn register(built: Built) {
-    BUILT.get_or_init(|| built);
+pub fn register(info: BuildInfo) {
+    BUILD_INFO.get_or_init(|| info);
 }
 
 /// Returns the registered build; empty texts if the program registered none.
-pub fn built() -> Built {
-    BUILT.get().copied().unwrap_or_default()
+pub fn build_info() -> BuildInfo {
+    BUILD_INFO.get().copied().unwrap_or_default()
 }
 
 /// SHA-256 of the lock file: identifies the versions of all libraries.
 pub fn lock_digest() -> String {
-    digest(built().lock_file.as_bytes())
+    digest(build_info().lock_file.as_bytes())
 }
 
 /// `true` if the program has kinds from other crates, whose sources are unknown here.
@@ -52,31 +52,31 @@ static PROGRAM: LazyLock<String> = LazyLock::new(|| {
 });
 
 /// Records that this program has kinds from other crates.
-pub fn has_other_kinds() {
+pub fn register_foreign_kinds() {
     OTHER_KINDS.store(true, Relaxed);
 }
 
 /// Identifies the code: SHA-256 of xrun's sources, and of the whole program if it has kinds from other crates.
 pub fn code_digest() -> String {
     match OTHER_KINDS.load(Relaxed) {
-        true => digest(format!("{} {}", built().source_digest, *PROGRAM).as_bytes()),
-        false => built().source_digest.to_owned(),
+        true => digest(format!("{} {}", build_info().source_digest, *PROGRAM).as_bytes()),
+        false => build_info().source_digest.to_owned(),
     }
 }
 
 /// The running program and the git checkout of `directory`; with `patch` also its uncommitted changes.
 pub fn code(directory: &Path, patch: bool) -> Code {
-    let state = git::state(directory, patch);
-    let built = built();
+    let state = git::checkout_state(directory, patch);
+    let info = build_info();
     Code {
-        xrun: built.version.to_owned(),
+        xrun: info.version.to_owned(),
         git_commit: state.commit,
         git_patch: state.patch,
         git_left_out: state.left_out,
-        features: built.features.iter().filter(|(_, on)| *on).map(|(name, _)| (*name).to_owned()).collect(),
+        features: info.features.iter().filter(|(_, on)| *on).map(|(name, _)| (*name).to_owned()).collect(),
         lock_digest: lock_digest(),
         source_digest: Some(code_digest()),
-        built_commit: Some(built.commit.to_owned()).filter(|commit| !commit.is_empty()),
-        built_with_changes: built.with_changes.parse().ok(),
+        built_commit: Some(info.commit.to_owned()).filter(|commit| !commit.is_empty()),
+        built_with_changes: info.with_changes.parse().ok(),
     }
 }

@@ -1,11 +1,11 @@
-//! Memory that work needs for a moment, by several threads at once: who finds no room waits.
+//! Memory budget for temporary allocations of several threads: a counting semaphore over bytes.
 
 use std::sync::{Condvar, Mutex, PoisonError};
 
 use super::buffer::Buffer;
 use super::ledger::{Cap, Holding, Ledger, Policy};
 
-/// Room of a number of bytes. Policy: block.
+/// Memory budget in bytes and permits. Policy: block.
 #[derive(Debug)]
 pub struct Room {
     taken: Mutex<Cap>,
@@ -13,7 +13,7 @@ pub struct Room {
     holding: Holding,
 }
 
-/// Bytes that were taken; dropping it gives them back.
+/// Reserved bytes; dropping it returns them to the budget.
 #[derive(Debug)]
 pub struct Taken<'a> {
     room: &'a Room,
@@ -21,13 +21,13 @@ pub struct Taken<'a> {
 }
 
 impl Room {
-    /// All of it is free. It is entered in the ledger as declared.
+    /// A budget of which nothing is reserved, registered in the ledger.
     pub fn new(ledger: &Ledger, buffer: &Buffer) -> Self {
         let holding = buffer.register_as(Policy::Block, ledger);
         Self { taken: Mutex::new(Cap { items: 0, bytes: 0 }), freed: Condvar::new(), holding }
     }
 
-    /// Waits until there is room for so many bytes; `None` when there never will be.
+    /// Waits until `bytes` are available and reserves them; `None` if they exceed the whole budget.
     pub fn take(&self, bytes: u64) -> Option<Taken<'_>> {
         let cap = self.holding.cap();
         if bytes > cap.bytes || cap.items == 0 {
@@ -41,7 +41,7 @@ impl Room {
         Some(Taken { room: self, bytes })
     }
 
-    /// The most that all threads together may take.
+    /// Maximum that all threads together may reserve.
     pub fn cap(&self) -> Cap {
         self.holding.cap()
     }
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn many_threads_never_hold_more_than_the_cap_and_all_get_their_turn() {
+    fn threads_never_exceed_the_cap_and_all_are_served() {
         let ledger = Ledger::default();
         let room = Room::new(&ledger, &Buffer::new("room", Policy::Block, Cap { items: 3, bytes: 100 }));
         std::thread::scope(|scope| {

@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::problem::{Problem, Problems, printable};
+use crate::printable::escape;
+use crate::problem::{Problem, Problems};
 
 /// GitHub's workflow commands: a line a problem, each shown beside its line of the file.
 pub fn github(file: &str, problems: &Problems) -> String {
@@ -66,8 +67,8 @@ const RULE: &str = "experiment";
 
 fn message(problem: &Problem) -> String {
     match problem.key.as_str() {
-        "" => printable(&problem.message).into_owned(),
-        key => format!("`{}`: {}", printable(key), printable(&problem.message)),
+        "" => escape(&problem.message).into_owned(),
+        key => format!("`{}`: {}", escape(key), escape(&problem.message)),
     }
 }
 

@@ -133,7 +133,7 @@ impl Words {
     }
 
     fn missing(&self, name: &str) -> (String, String) {
-        let shown = crate::problem::printable(name);
+        let shown = crate::printable::escape(name);
         if name == CHECKPOINT {
             return (
                 "`{checkpoint}` has no value here".into(),

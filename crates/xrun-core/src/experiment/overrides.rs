@@ -15,7 +15,8 @@ use super::shape::{self, Shape};
 use super::tree::{self, Entry, Node, Tree};
 use super::walk::{join, moved};
 use crate::invocation;
-use crate::problem::{OptionKey, Place, Problem, Problems, Source, nearest, printable};
+use crate::printable::escape;
+use crate::problem::{OptionKey, Place, Problem, Problems, Source, nearest};
 
 /// What every variable begins with.
 pub const PREFIX: &str = "XRUN__";
@@ -64,7 +65,7 @@ pub fn from_environment<'a>(
 
 fn variable(name: &str, value: &str, schema: &Value, problems: &mut Problems) -> Option<Layer> {
     let text = format!("{name}={value}");
-    let source = Arc::new(Source::new(format!("environment variable {}", printable(name)), text));
+    let source = Arc::new(Source::new(format!("environment variable {}", escape(name)), text));
     let name_place = Place { source: source.clone(), span: 0..name.len() };
     let mut part = schema;
     let mut path: Vec<String> = Vec::new();

@@ -4,7 +4,8 @@ use annotate_snippets::renderer::DEFAULT_TERM_WIDTH;
 use annotate_snippets::{Annotation, AnnotationKind, Group, Level, Renderer, Snippet};
 use serde_json::{Value, json};
 
-use crate::problem::{Place, Problem, Problems, printable};
+use crate::printable::escape;
+use crate::problem::{Place, Problem, Problems};
 
 /// Of a line longer than this no excerpt is shown: it is data, or hostile.
 const LINE_MAX: usize = 500;
@@ -32,8 +33,8 @@ pub fn text(problems: &Problems, coloured: bool, width: Option<usize>) -> String
 
 fn group(problem: &Problem) -> Group<'_> {
     let title = match problem.typed() {
-        "" => printable(&problem.message).into_owned(),
-        key => format!("`{}`: {}", printable(key), printable(&problem.message)),
+        "" => escape(&problem.message).into_owned(),
+        key => format!("`{}`: {}", escape(key), escape(&problem.message)),
     };
     let mut group = Group::with_title(Level::ERROR.primary_title(title));
     if let Some(place) = &problem.place {
@@ -41,25 +42,25 @@ fn group(problem: &Problem) -> Group<'_> {
         let (here, elsewhere): (Vec<_>, Vec<_>) = here.partition(|(_, other)| other.source == place.source);
         let mut snippet = excerpt(place, AnnotationKind::Primary.span(shown(place)));
         for (related, other) in here {
-            let label = format!("`{}` is set here", printable(&related.key));
+            let label = format!("`{}` is set here", escape(&related.key));
             if short_line(other) {
                 snippet = snippet.annotation(AnnotationKind::Context.span(shown(other)).label(label));
             }
         }
         group = group.element(snippet);
         for (related, other) in elsewhere {
-            let label = format!("`{}` is set here", printable(&related.key));
+            let label = format!("`{}` is set here", escape(&related.key));
             group = group.element(excerpt(other, AnnotationKind::Context.span(shown(other)).label(label)));
         }
     }
     match &problem.help {
-        Some(help) => group.element(Level::HELP.message(printable(help).into_owned())),
+        Some(help) => group.element(Level::HELP.message(escape(help).into_owned())),
         None => group,
     }
 }
 
 fn excerpt<'a>(place: &'a Place, annotation: Annotation<'a>) -> Snippet<'a, Annotation<'a>> {
-    let path = printable(&place.source.name).into_owned();
+    let path = escape(&place.source.name).into_owned();
     if short_line(place) {
         return Snippet::source(place.source.text.as_str()).path(path).annotation(annotation);
     }

@@ -44,7 +44,7 @@ fn table(text: &mut String, keys: &Map<String, Value>, path: &str, origins: Opti
 fn line(text: &mut String, content: String, origin: Option<&String>) {
     // Writing to a string does not fail.
     let _ = match origin {
-        Some(origin) => writeln!(text, "{content:<ORIGIN_COLUMN$} # {}", crate::problem::printable(origin)),
+        Some(origin) => writeln!(text, "{content:<ORIGIN_COLUMN$} # {}", crate::printable::escape(origin)),
         None => writeln!(text, "{content}"),
     };
 }

@@ -1,8 +1,8 @@
-//! What do the environment and the command line change?
+//! Overrides from the environment and the command line.
 //!
-//! `XRUN__LIMITS__FRAME_CACHE="64 MiB"`: two underscores separate, case does not matter, and `_` stands for `-` too.
-//! `-s limits.frame_cache="64 MiB"`: a dotted key as in the file. Values are TOML; what is not TOML is text, and so is
-//! anything for a key that takes only text. `--device=cuda`: an option that stands for a key, as it was typed.
+//! `XRUN__LIMITS__FRAME_CACHE="64 MiB"`: two underscores separate, case is ignored, and `_` matches `-`.
+//! `-s limits.frame_cache="64 MiB"`: a dotted key as in the file. Values are TOML; a value that is not, or one of a key that
+//! takes only text, is taken as text. `--device=cuda`: an option that is short for a key.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,10 +18,10 @@ use crate::invocation;
 use crate::printable::escape;
 use crate::problem::{OptionKey, Place, Problem, Problems, Source, nearest};
 
-/// What every variable begins with.
+/// Prefix of the environment variables.
 pub const PREFIX: &str = "XRUN__";
 
-/// Options of the command line that stand for a key.
+/// Command-line options that are short for a key.
 pub const OPTIONS: &[OptionKey] = &[
     OptionKey { option: "--device", key: "experiment.device" },
     OptionKey { option: "--name", key: "experiment.name" },
@@ -31,13 +31,13 @@ pub const OPTIONS: &[OptionKey] = &[
     OptionKey { option: "--repeats", key: "sweep.repeats" },
 ];
 
-/// The option and the value of `--device=cuda`; `None` of `section.key=value`.
+/// Option and value of `--device=cuda`; `None` for `section.key=value`.
 fn option_and_value(text: &str) -> Option<(OptionKey, &str)> {
     let (name, value) = text.split_once('=')?;
     OPTIONS.iter().find(|known| known.option == name).map(|known| (*known, value))
 }
 
-/// The key that an override sets, as it is written.
+/// Key that an override sets.
 pub fn key_of(text: &str) -> &str {
     match option_and_value(text) {
         Some((option, _)) => option.key,
@@ -45,14 +45,14 @@ pub fn key_of(text: &str) -> &str {
     }
 }
 
-/// An override as words for another xrun. Always `-s`: there the last one of a key counts, and an option would stand behind
-/// all of them.
+/// Override as arguments for another xrun process. Always `-s`, where the last value of a key wins; an option would take
+/// precedence over all of them.
 pub fn as_words(text: &str) -> [String; 2] {
     let set = option_and_value(text).map(|(option, value)| format!("{}={value}", option.key));
     ["-s".to_owned(), set.unwrap_or_else(|| text.to_owned())]
 }
 
-/// A layer for each variable that begins with [`PREFIX`], sorted by name.
+/// One layer per environment variable with [`PREFIX`], sorted by name.
 pub fn from_environment<'a>(
     environment: impl Iterator<Item = (&'a String, &'a String)>,
     schema: &Value,
@@ -71,27 +71,27 @@ fn variable(name: &str, value: &str, schema: &Value, problems: &mut Problems) ->
     let mut path: Vec<String> = Vec::new();
     for segment in name[PREFIX.len()..].split("__") {
         let known = part.get("properties").and_then(Value::as_object);
-        let meant = plain(segment);
+        let wanted = normalised(segment);
         let at_root = path.is_empty();
-        let found =
-            known.and_then(|keys| keys.iter().find(|(key, _)| plain(key) == meant && !(at_root && *key == "extends")));
-        // A key that the author names is in lower case here.
-        let own = || Some((segment.to_lowercase(), shape::key_of(part, segment).filter(|_| known.is_none())?));
-        let Some((key, next)) = found.map(|(key, next)| (key.clone(), next)).or_else(own) else {
+        let found = known
+            .and_then(|keys| keys.iter().find(|(key, _)| normalised(key) == wanted && !(at_root && *key == "extends")));
+        // A free key is in lower case here.
+        let free = || Some((segment.to_lowercase(), shape::key_of(part, segment).filter(|_| known.is_none())?));
+        let Some((key, next)) = found.map(|(key, next)| (key.clone(), next)).or_else(free) else {
             let so_far = path.join(".");
-            let mut problem = Problem::new(join(&so_far, &segment.to_lowercase()), "sets a key that does not exist");
+            let mut problem = Problem::new(join(&so_far, &segment.to_lowercase()), "unknown key");
             let names = || known.into_iter().flatten().map(|(key, _)| key.as_str());
             let whole = name[PREFIX.len()..].to_lowercase().replace("__", ".");
             if let Some((section, field)) = moved(&whole) {
                 let now = upper(&join(&section, field)).replace('.', "__");
-                problem = problem.help(format!("it is {PREFIX}{now} now"));
-            } else if at_root && meant == "extends" {
-                problem = Problem::new("extends", "`extends` can stand only in a file");
+                problem = problem.help(format!("renamed to {PREFIX}{now}"));
+            } else if at_root && wanted == "extends" {
+                problem = Problem::new("extends", EXTENDS_ONLY_IN_FILES);
             } else if let Some(near) = nearest(segment, names()) {
                 let written: Vec<String> = path.iter().map(String::as_str).chain([near]).map(upper).collect();
                 problem = problem.help(format!("did you mean {PREFIX}{}?", written.join("__")));
             } else if known.is_none() {
-                problem = problem.help(format!("`{so_far}` is a value and has no keys"));
+                problem = problem.help(format!("`{so_far}` is a value without keys"));
             } else {
                 problem = problem.help("write XRUN__SECTION__KEY; `docs/reference.md` lists all keys");
             }
@@ -106,7 +106,10 @@ fn variable(name: &str, value: &str, schema: &Value, problems: &mut Problems) ->
     Some(Layer { entries: vec![nest(&path, &name_place, node)?], source, folder: None })
 }
 
-fn plain(key: &str) -> String {
+/// Text of the problem of an `extends` outside a file.
+const EXTENDS_ONLY_IN_FILES: &str = "`extends` is valid only in a file";
+
+fn normalised(key: &str) -> String {
     key.to_lowercase().replace('-', "_")
 }
 
@@ -114,7 +117,7 @@ fn upper(key: &str) -> String {
     key.to_uppercase().replace('-', "_")
 }
 
-/// A layer for each `-s key=value`, in their order.
+/// One layer per `-s key=value`, in order.
 pub fn from_command_line(overrides: &[String], schema: &Value, problems: &mut Problems) -> Vec<Layer> {
     overrides.iter().filter_map(|text| command_line(text, schema, problems)).collect()
 }
@@ -124,18 +127,18 @@ fn command_line(text: &str, schema: &Value, problems: &mut Problems) -> Option<L
     let dotted = keys.join(".");
     let part = shape::at(schema, &dotted);
     let pieces = pieces(&source.text, value.clone());
-    if let Some(shape) = part.map(shape::of).filter(takes_one).filter(|_| pieces.len() > 1) {
+    if let Some(shape) = part.map(shape::of).filter(takes_single_value).filter(|_| pieces.len() > 1) {
         let problem = Problem::new(&dotted, format!("expected {}, found {} values", shape.words(), pieces.len()));
         let help = match source.option {
             Some(option) => format!(
-                "`{}` sets one value; `{} sweep FILE -s {dotted}={}` runs the experiment with each",
+                "`{}` sets one value; to run the experiment with each, use `{} sweep FILE -s {dotted}={}`",
                 option.option,
                 invocation::program(),
                 source.text[value.clone()].trim()
             ),
             None => {
                 let program = invocation::program();
-                format!("`-s` sets one value; `{program} sweep FILE -s {text}` runs the experiment with each")
+                format!("`-s` sets one value; to run the experiment with each, use `{program} sweep FILE -s {text}`")
             }
         };
         problems.add(problem.help(help).at(Some(Place { source: source.clone(), span: value })));
@@ -152,8 +155,8 @@ fn command_line(text: &str, schema: &Value, problems: &mut Problems) -> Option<L
     Some(Layer { entries: vec![entry], source, folder: None })
 }
 
-/// Whether several values separated by commas are more than may stand there.
-fn takes_one(shape: &Shape<'_>) -> bool {
+/// `true` if a comma-separated list cannot be a value of this shape.
+fn takes_single_value(shape: &Shape<'_>) -> bool {
     match shape {
         Shape::Text { pattern, .. } => pattern.is_some(),
         Shape::Choice(_)
@@ -167,7 +170,7 @@ fn takes_one(shape: &Shape<'_>) -> bool {
     }
 }
 
-/// `[box, cup]` of a key that takes a list of texts: shells take quotes away, and other tools ask for none.
+/// Parses `[box, cup]` for a key that takes a list of texts: shells remove quotes, and other tools need none.
 fn list_without_quotes(source: &Arc<Source>, value: Range<usize>, items: &Value) -> Option<Node> {
     let text = &source.text[value.clone()];
     let begin = value.start + text.len() - text.trim_start().len();
@@ -180,7 +183,7 @@ fn list_without_quotes(source: &Arc<Source>, value: Range<usize>, items: &Value)
     Some(Node { tree: Tree::Array(nodes.collect()), place: Place { source: source.clone(), span: value } })
 }
 
-/// What stands on both sides of the `=`.
+/// Both sides of the `=` of an override.
 pub(super) struct Typed {
     pub source: Arc<Source>,
     pub keys: Vec<String>,
@@ -189,6 +192,7 @@ pub(super) struct Typed {
     pub value: Range<usize>,
 }
 
+/// Splits an override at its `=`; adds a problem and returns `None` if it is malformed.
 pub(super) fn typed(text: &str, problems: &mut Problems) -> Option<Typed> {
     if let Some((option, value)) = option_and_value(text) {
         let source =
@@ -205,32 +209,32 @@ pub(super) fn typed(text: &str, problems: &mut Problems) -> Option<Typed> {
     let place = |span: Range<usize>| Place { source: source.clone(), span };
     let form = "write -s section.key=value, for example -s limits.workers=2";
     let Some(equals) = text.find('=') else {
-        problems.add(Problem::new("", "an override without `=`").help(form).at(Some(place(0..text.len()))));
+        problems.add(Problem::new("", "missing `=` in an override").help(form).at(Some(place(0..text.len()))));
         return None;
     };
     let key_text = &text[..equals];
     let keys: Vec<String> = match toml_edit::Key::parse(key_text) {
         Ok(keys) if !key_text.trim().is_empty() => keys.iter().map(|key| key.get().to_owned()).collect(),
         _ => {
-            let problem = Problem::new("", "what stands before `=` is not a key").help(form);
+            let problem = Problem::new("", "invalid key before `=`").help(form);
             problems.add(problem.at(Some(place(0..equals.max(1).min(text.len())))));
             return None;
         }
     };
-    // Deeper than any key there is; the tree's depth stays bounded.
+    // Bounds the depth of the tree; no key is that deep.
     if keys.len() > 16 {
-        problems.add(Problem::new("", "a key of more than 16 parts").help(form).at(Some(place(0..equals))));
+        problems.add(Problem::new("", "a key has at most 16 parts").help(form).at(Some(place(0..equals))));
         return None;
     }
     if keys.first().is_some_and(|key| key == "extends") {
-        let problem = Problem::new("extends", "`extends` can stand only in a file");
+        let problem = Problem::new("extends", EXTENDS_ONLY_IN_FILES);
         problems.add(problem.help("write a file that extends both").at(Some(place(0..equals))));
         return None;
     }
     Some(Typed { key: place(0..equals), keys, value: equals + 1..text.len(), source })
 }
 
-/// The value inside one table for each key before the last.
+/// Wraps a value into nested tables, one for each key.
 pub(super) fn nest(keys: &[String], key_place: &Place, node: Node) -> Option<Entry> {
     let (first, rest) = keys.split_first()?;
     let node = match nest(rest, key_place, node.clone()) {

@@ -136,7 +136,7 @@ impl Words {
     fn missing(&self, name: &str) -> (String, String) {
         let shown = crate::printable::escape(name);
         if name == CHECKPOINT {
-            return ("`{checkpoint}` has no value here".into(), "set the path: `checkpoint = \"{run}/…\"`".into());
+            return ("`{checkpoint}` has no value".into(), "set the path: `checkpoint = \"{run}/…\"`".into());
         }
         if let Some(part) = shape::at(schema::shared(), name) {
             return match shape::of(part) {
@@ -312,7 +312,13 @@ mod tests {
             let (message, help) = filled(text, argument).unwrap_err();
             format!("{message}: {help}")
         });
-        insta::assert_snapshot!(messages.join("\n"), @"");
+        insta::assert_snapshot!(messages.join("\n"), @r###"
+        unknown placeholder `{values.rat}`: did you mean `{values.rate}`?
+        `{training.max_steps}` has no value: set `training.max_steps`, or remove the argument
+        `{cleanup.actions}` is a table or array, expected a single value: name one of its keys
+        `{checkpoint}` has no value: set the path: `checkpoint = "{run}/…"`
+        unknown placeholder `{quite different}`: expected a key of the experiment, `{run}`, or a key of `values` (values.rate); `{{` is a literal brace
+        "###);
     }
 
     fn problems(text: &str) -> Vec<String> {

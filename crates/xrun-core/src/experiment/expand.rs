@@ -85,7 +85,14 @@ mod tests {
     fn invalid_placeholders_are_errors() {
         let wrong = ["${NONE}/cards", "${DATA", "${}", "${1A}", "${A B}", "${A:-${B}}"];
         let messages = wrong.map(|text| expand(text, &variables).unwrap_err());
-        insta::assert_snapshot!(messages.join("\n"), @"");
+        insta::assert_snapshot!(messages.join("\n"), @r###"
+        "${NONE}/cards" needs the environment variable NONE, which is not set; set it to the directory that contains the rest of the path
+        "${DATA" has a "${" without a "}"
+        "${}": "" is not a name of an environment variable
+        "${1A}": "1A" is not a name of an environment variable
+        "${A B}": "A B" is not a name of an environment variable
+        "${A:-${B}}" has a variable inside the default of another, which is not supported
+        "###);
     }
 
     proptest! {

@@ -85,7 +85,13 @@ mod tests {
         let zip = b"PK\x03\x04PK\x03\x04 a zip of PyTorch";
         let damaged = [&TINY[..TINY.len() - 4], &longer, &TINY[..100], &zip[..4], zip];
         let messages = damaged.map(|bytes| describe(bytes).unwrap_err());
-        insta::assert_snapshot!(messages.join("\n"), @"");
+        insta::assert_snapshot!(messages.join("\n"), @r###"
+        is truncated: its tensors need 7648 bytes, found 7644
+        is longer than its header says: its tensors need 7648 bytes, found 7652
+        is truncated: the header has 2488 bytes, the file 100
+        is not a safetensors file: fewer than 8 bytes
+        is not a safetensors file: a header of 289157608118635344 bytes (at most 16777216)
+        "###);
     }
 
     #[test]

@@ -236,17 +236,17 @@ fn the_users_umask_holds_for_all_files_and_nothing_is_written_through_links() {
     std::fs::create_dir(&own).unwrap();
     symlink(&own, run.join("export")).unwrap();
     let said = workplace.xrun(&["export", "trial", "--to", "csv"]);
-    assert!(said.code == 1 && said.err.contains("is a link"), "{said:?}");
+    assert!(said.code == 1 && said.err.contains("symlink"), "{said:?}");
     assert_eq!(std::fs::read_dir(&own).unwrap().count(), 0);
     let cut = workplace.latest("cut");
     std::fs::rename(cut.join("checkpoints"), own.join("step")).unwrap();
     symlink(own.join("step"), cut.join("checkpoints")).unwrap();
     let kept = std::fs::read_dir(own.join("step")).unwrap().count();
     let said = workplace.xrun(&["resume", "cut"]);
-    assert!(said.code == 1 && said.err.contains("is a link"), "{said:?}");
+    assert!(said.code == 1 && said.err.contains("symlink"), "{said:?}");
     assert_eq!(std::fs::read_dir(own.join("step")).unwrap().count(), kept);
     std::fs::remove_file(cut.join("run.lock")).unwrap();
     symlink(own.join("made"), cut.join("run.lock")).unwrap();
     let said = workplace.xrun(&["resume", "cut"]);
-    assert!(said.code == 1 && said.err.contains("is a link") && !own.join("made").exists(), "{said:?}");
+    assert!(said.code == 1 && said.err.contains("symlink") && !own.join("made").exists(), "{said:?}");
 }

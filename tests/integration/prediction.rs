@@ -115,7 +115,7 @@ fn what_cannot_be_asked_is_refused_before_anything_is_written() {
         (&["trial", "three", "--checkpoint", "7"][..], 1, "there is no checkpoint after step 7; there are those after"),
         (&["bare", "three"], 1, "this run has no checkpoint"),
         (&["trial", "three", "-s", "training.epochs=9"], 2, "cannot change when a checkpoint predicts"),
-        (&["trial", "three", "--question", "What?"], 2, "is asked no question: leave out `--question`"),
+        (&["trial", "three", "--question", "What?"], 2, "`--question`"),
         (&["trial"], 2, "required"),
         (&["nowhere", "three"], 2, "nowhere"),
         (&["other", "three"], 2, "the pipeline `command` does not predict"),

@@ -85,7 +85,7 @@ fn weights_that_are_not_there_or_do_not_serve_are_refused_with_their_place() {
     let command = "[pipeline.command]\nprogram = [\"true\"]\n[training]\ninitial_weights = \"first.toml\"\n";
     workplace.file("command.toml", command);
     let said = workplace.xrun(&["check", "command.toml"]);
-    assert!(said.code == 2 && said.err.contains("the model of `command` is its command's own"), "{said:?}");
+    assert!(said.code == 2 && said.err.contains("`training.initial_weights`"), "{said:?}");
 }
 
 #[test]

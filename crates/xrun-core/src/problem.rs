@@ -171,7 +171,7 @@ impl Problems {
     }
 
     /// Returns `true` and counts one more problem if the collection is full, which saves the caller building it.
-    pub fn leaves_out_one_more(&mut self) -> bool {
+    pub fn count_if_full(&mut self) -> bool {
         let full = self.list.len() >= PROBLEMS_MAX;
         self.left_out += usize::from(full);
         full

@@ -57,7 +57,7 @@ pub trait Task {
     /// # Errors
     /// The file is unreadable or does not fit the model.
     fn start_from(&mut self, _weights: &Path) -> Result<(), TaskError> {
-        Err(TaskError::Asked("this pipeline cannot load initial weights; remove `training.initial_weights`".into()))
+        Err(TaskError::Rejected("this pipeline cannot load initial weights; remove `training.initial_weights`".into()))
     }
 
     /// Performs one cleanup action and returns the bytes known to be freed. The loop itself performs `Heap`.
@@ -282,7 +282,7 @@ pub enum TaskError {
     },
     /// An operation that the pipeline does not support, or a failure that the dummy pipeline injects.
     #[error("{0}")]
-    Asked(String),
+    Rejected(String),
 }
 
 impl TaskError {

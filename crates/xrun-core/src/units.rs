@@ -177,16 +177,15 @@ impl JsonSchema for Span {
     }
 }
 
-/// Number with its noun in the singular or plural: `1 step`, `2 steps`, `2 classes`.
+/// Number with its noun in the singular or plural: `1 step`, `2 steps`, `2 batches`, `2 queries`.
 pub fn counted(count: u64, noun: &str) -> String {
-    let ending = if count == 1 {
-        ""
-    } else if noun.ends_with('s') {
-        "es"
-    } else {
-        "s"
-    };
-    format!("{count} {noun}{ending}")
+    let is_vowel = |letter: char| "aeiou".contains(letter);
+    match noun.strip_suffix('y') {
+        _ if count == 1 => format!("{count} {noun}"),
+        Some(stem) if !stem.ends_with(is_vowel) => format!("{count} {stem}ies"),
+        _ if ["s", "x", "ch", "sh"].iter().any(|ending| noun.ends_with(ending)) => format!("{count} {noun}es"),
+        _ => format!("{count} {noun}s"),
+    }
 }
 
 /// Duration for people: `0.4 s`, `12 s`, `3 min 05 s`, `2 h 10 min`.
@@ -245,7 +244,8 @@ mod tests {
     #[test]
     fn nouns_are_singular_and_plural() {
         assert_eq!(counted(1, "class"), "1 class");
-        assert_eq!(counted(10, "class"), "10 classes");
+        assert_eq!([counted(10, "class"), counted(2, "batch")], ["10 classes", "2 batches"]);
+        assert_eq!([counted(2, "query"), counted(2, "day")], ["2 queries", "2 days"]);
         assert_eq!(counted(0, "step"), "0 steps");
     }
 

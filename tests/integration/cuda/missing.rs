@@ -40,7 +40,7 @@ fn without_a_driver_there_is_no_gpu_and_auto_says_nothing_of_it() {
 #[test]
 fn without_the_management_library_it_is_named() {
     let Some(machine) = Machine::new() else { return };
-    let words = ["the NVIDIA management library does not load", "NVIDIA_DRIVER_CAPABILITIES=compute,utility"];
+    let words = ["NVIDIA management library", "NVIDIA_DRIVER_CAPABILITIES=compute,utility"];
     refused(machine.without(&["libnvidia-ml.so.1"]), &words);
 }
 
@@ -70,7 +70,7 @@ fn a_driver_that_does_not_start_names_its_error_and_what_it_means() {
     }
     for (code, name, meaning) in [
         (2, "CUDA_ERROR_OUT_OF_MEMORY", "the GPU's memory is full"),
-        (46, "CUDA_ERROR_DEVICE_UNAVAILABLE", "another process has the device"),
+        (46, "CUDA_ERROR_DEVICE_UNAVAILABLE", "another process uses the device"),
     ] {
         let Some(machine) = Machine::new() else { return };
         refused(machine.with("STAND_IN_CONTEXT_CODE", code), &[name, meaning]);

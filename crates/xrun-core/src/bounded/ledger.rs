@@ -158,21 +158,21 @@ impl Holding {
 
 /// Part of an owner's contents that one of several threads holds; dropping it releases the part.
 #[derive(Debug)]
-pub struct Share<'a> {
+pub struct HeldPart<'a> {
     holding: &'a Holding,
     bytes: u64,
 }
 
 impl Holding {
     /// Adds an item of 0 bytes for the calling thread. Must not be mixed with [`set`](Self::set).
-    pub fn share(&self) -> Share<'_> {
+    pub fn share(&self) -> HeldPart<'_> {
         let items = self.owner.items.fetch_add(1, Relaxed) + 1;
         self.owner.peak_items.fetch_max(items, Relaxed);
-        Share { holding: self, bytes: 0 }
+        HeldPart { holding: self, bytes: 0 }
     }
 }
 
-impl Share<'_> {
+impl HeldPart<'_> {
     /// Sets the bytes of this part.
     pub fn set(&mut self, bytes: u64) {
         let owner = &self.holding.owner;
@@ -184,7 +184,7 @@ impl Share<'_> {
     }
 }
 
-impl Drop for Share<'_> {
+impl Drop for HeldPart<'_> {
     fn drop(&mut self) {
         self.set(0);
         self.holding.owner.items.fetch_sub(1, Relaxed);

@@ -15,7 +15,7 @@ pub struct Room {
 
 /// Reserved bytes; dropping it returns them to the budget.
 #[derive(Debug)]
-pub struct Taken<'a> {
+pub struct Permit<'a> {
     room: &'a Room,
     bytes: u64,
 }
@@ -28,7 +28,7 @@ impl Room {
     }
 
     /// Waits until `bytes` are available and reserves them; `None` if they exceed the whole budget.
-    pub fn take(&self, bytes: u64) -> Option<Taken<'_>> {
+    pub fn take(&self, bytes: u64) -> Option<Permit<'_>> {
         let cap = self.holding.cap();
         if bytes > cap.bytes || cap.items == 0 {
             return None;
@@ -38,7 +38,7 @@ impl Room {
         let mut taken = self.freed.wait_while(taken, full).unwrap_or_else(PoisonError::into_inner);
         (taken.items, taken.bytes) = (taken.items + 1, taken.bytes + bytes);
         self.holding.set(taken.items, taken.bytes);
-        Some(Taken { room: self, bytes })
+        Some(Permit { room: self, bytes })
     }
 
     /// Maximum that all threads together may reserve.
@@ -47,7 +47,7 @@ impl Room {
     }
 }
 
-impl Drop for Taken<'_> {
+impl Drop for Permit<'_> {
     fn drop(&mut self) {
         let mut taken = self.room.taken.lock().unwrap_or_else(PoisonError::into_inner);
         (taken.items, taken.bytes) = (taken.items - 1, taken.bytes - self.bytes);

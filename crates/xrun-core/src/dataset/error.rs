@@ -63,12 +63,12 @@ pub struct Broken {
     /// Number of items by reason, one of a few fixed words.
     pub counts: BTreeMap<String, u64>,
     /// First items, at most [`NAMED_MAX`].
-    pub first: Vec<BrokenItem>,
+    pub first: Vec<InvalidItem>,
 }
 
 /// An invalid item.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct BrokenItem {
+pub struct InvalidItem {
     /// Reason, one of a few fixed words such as `wrong_size`.
     pub reason: String,
     /// File and cause, without advice.
@@ -85,7 +85,7 @@ impl Broken {
     pub fn add_many(&mut self, reason: &str, count: u64, error: impl FnOnce() -> DataError) {
         *self.counts.entry(reason.to_owned()).or_default() += count;
         if self.first.len() < NAMED_MAX {
-            self.first.push(BrokenItem { reason: reason.to_owned(), error: error() });
+            self.first.push(InvalidItem { reason: reason.to_owned(), error: error() });
         }
     }
 

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::shape::{self, Shape};
 use super::tree::{Entry, Node, Tree, place_of};
-use super::walk::{found, join};
+use super::validate::{found, join};
 use crate::experiment::between::Between;
 use crate::problem::{Place, Problem, nearest};
 

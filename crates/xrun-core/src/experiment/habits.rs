@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::pipeline::{AnyModel, AnyPipeline};
 use super::schema;
 use super::shape::list;
-use super::walk::join;
+use super::validate::join;
 use crate::dataset::kind::AnyDataset;
 use crate::settings::chosen::Family;
 
@@ -61,13 +61,13 @@ pub const OTHER_NAMES: &[(&str, &str)] = &[
 const SECTIONS_MAX: usize = 6;
 
 /// Key of xrun for a name in another tool.
-pub fn meant(name: &str) -> Option<&'static str> {
+pub fn key_for(name: &str) -> Option<&'static str> {
     let name = name.to_lowercase().replace('-', "_");
     OTHER_NAMES.iter().find(|(other, _)| *other == name).map(|(_, key)| *key)
 }
 
 /// Sections that have a key of this name.
-pub fn homes(schema: &Value, key: &str) -> Vec<String> {
+pub fn sections_with_key(schema: &Value, key: &str) -> Vec<String> {
     fn collect(schema: &Value, path: &str, key: &str, sections: &mut Vec<String>) {
         for (name, part) in schema.get("properties").and_then(Value::as_object).into_iter().flatten() {
             if name == key && !path.is_empty() {
@@ -82,7 +82,7 @@ pub fn homes(schema: &Value, key: &str) -> Vec<String> {
 }
 
 /// Help such as `` `seed` is a key of `[experiment]` and `[dataset.reference-video.generated]` ``; `None` for no sections.
-pub fn where_it_stands(key: &str, sections: &[String]) -> Option<String> {
+pub fn section_help(key: &str, sections: &[String]) -> Option<String> {
     let named: Vec<String> = sections.iter().take(SECTIONS_MAX).map(|section| format!("[{section}]")).collect();
     let more = match sections.len().saturating_sub(SECTIONS_MAX) {
         0 => String::new(),
@@ -104,9 +104,9 @@ fn is_of_a_kind(section: &str) -> bool {
 /// share take precedence over those of kinds: `learning_rate` is the optimiser's.
 pub fn whole_keys(word: &str) -> Vec<String> {
     let name = word.to_lowercase().replace('-', "_");
-    let key = meant(&name).unwrap_or(&name);
+    let key = key_for(&name).unwrap_or(&name);
     let (of_kinds, shared): (Vec<String>, Vec<String>) =
-        homes(schema::shared(), key).into_iter().partition(|section| is_of_a_kind(section));
+        sections_with_key(schema::shared(), key).into_iter().partition(|section| is_of_a_kind(section));
     let sections = if shared.is_empty() { of_kinds } else { shared };
     sections.iter().map(|section| join(section, key)).collect()
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{schema, shape, tree, walk};
+use super::{schema, shape, tree, validate};
 use crate::problem::Source;
 use crate::units::{Bytes, Span};
 
@@ -74,7 +74,7 @@ pub fn check_slurm(text: &str) -> Result<(), String> {
     let source = Arc::new(Source::new("slurm.toml", text));
     let mut entries = tree::parse(&source).map_err(|problem| problem.to_string())?;
     let Some(part) = shape::at(schema::shared(), "launcher.slurm") else { return Ok(()) };
-    match walk::walk(&mut entries, part).problems.iter().next() {
+    match validate::validate(&mut entries, part).problems.iter().next() {
         Some(problem) => Err(problem.to_string()),
         None => Ok(()),
     }

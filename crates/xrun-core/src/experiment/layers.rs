@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use super::template;
 use super::tree::{self, Entry, Tree};
-use super::walk::join;
+use super::validate::join;
 use crate::problem::{Place, Problem, Problems, Source};
 
 /// Maximum size of a file.

@@ -9,7 +9,7 @@ use figment::{Figment, Metadata, Profile, Provider, Source};
 use super::Experiment;
 use super::layers::Layer;
 use super::tree::{self, Entry, Node, Tree};
-use super::walk::join;
+use super::validate::join;
 use crate::problem::{Place, Problem};
 
 /// A layer as a provider of Figment, identified by its index.

@@ -28,15 +28,15 @@ pub mod shape;
 pub mod sweep;
 pub mod template;
 mod tree;
-mod walk;
-mod walk_sweep;
+mod validate;
+mod validate_sweep;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::dataset::Dataset;
 use crate::settings::sections::{
-    About, AdamW, Checkpoint, Cleanup, DeviceUse, Hooks, Limits, Memory, Optimizer, Training, Validation,
+    AdamW, Checkpoint, Cleanup, DeviceUse, ExperimentInfo, Hooks, Limits, Memory, Optimizer, Training, Validation,
 };
 use launcher::Launcher;
 use leaks::Leaks;
@@ -49,7 +49,7 @@ use sweep::Sweep;
 pub struct Experiment {
     /// Name, seed and device of the experiment.
     #[serde(default)]
-    pub experiment: About,
+    pub experiment: ExperimentInfo,
     /// Training task, which defines a step and a validation. The name of the table is the kind.
     pub pipeline: Pipeline,
     /// Network that the pipeline trains.
@@ -100,7 +100,7 @@ impl Experiment {
     /// An experiment with default values, for building one in code. In contrast to one that was read, it is unchecked.
     pub fn new(name: &str, pipeline: Pipeline) -> Self {
         Self {
-            experiment: About { name: name.to_owned(), ..About::default() },
+            experiment: ExperimentInfo { name: name.to_owned(), ..ExperimentInfo::default() },
             pipeline,
             model: None,
             dataset: None,

@@ -10,10 +10,10 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::layers::Layer;
-use super::overrides_sweep::pieces;
+use super::overrides_sweep::split_at_commas;
 use super::shape::{self, Shape};
 use super::tree::{self, Entry, Node, Tree};
-use super::walk::{join, moved};
+use super::validate::{join, moved};
 use crate::invocation;
 use crate::printable::escape;
 use crate::problem::{OptionKey, Place, Problem, Problems, Source, nearest};
@@ -123,10 +123,10 @@ pub fn from_command_line(overrides: &[String], schema: &Value, problems: &mut Pr
 }
 
 fn command_line(text: &str, schema: &Value, problems: &mut Problems) -> Option<Layer> {
-    let Typed { source, keys, key, value } = typed(text, problems)?;
+    let Override { source, keys, key, value } = parse_override(text, problems)?;
     let dotted = keys.join(".");
     let part = shape::at(schema, &dotted);
-    let pieces = pieces(&source.text, value.clone());
+    let pieces = split_at_commas(&source.text, value.clone());
     if let Some(shape) = part.map(shape::of).filter(takes_single_value).filter(|_| pieces.len() > 1) {
         let problem = Problem::new(&dotted, format!("expected {}, found {} values", shape.words(), pieces.len()));
         let help = match source.option {
@@ -178,13 +178,13 @@ fn list_without_quotes(source: &Arc<Source>, value: Range<usize>, items: &Value)
     if !shape::wants_text(items) || inner.contains(['[', ']', '"', '\'']) {
         return None;
     }
-    let pieces = pieces(&source.text, begin + 1..begin + 1 + inner.len());
+    let pieces = split_at_commas(&source.text, begin + 1..begin + 1 + inner.len());
     let nodes = pieces.into_iter().map(|span| tree::parse_value(source, span, true));
     Some(Node { tree: Tree::Array(nodes.collect()), place: Place { source: source.clone(), span: value } })
 }
 
 /// Both sides of the `=` of an override.
-pub(super) struct Typed {
+pub(super) struct Override {
     pub source: Arc<Source>,
     pub keys: Vec<String>,
     pub key: Place,
@@ -193,12 +193,12 @@ pub(super) struct Typed {
 }
 
 /// Splits an override at its `=`; adds a problem and returns `None` if it is malformed.
-pub(super) fn typed(text: &str, problems: &mut Problems) -> Option<Typed> {
+pub(super) fn parse_override(text: &str, problems: &mut Problems) -> Option<Override> {
     if let Some((option, value)) = option_and_value(text) {
         let source =
             Source { option: Some(option), ..Source::new("command line", format!("{} {value}", option.option)) };
         let (begin, end, source) = (option.option.len(), source.text.len(), Arc::new(source));
-        return Some(Typed {
+        return Some(Override {
             keys: option.key.split('.').map(str::to_owned).collect(),
             key: Place { source: source.clone(), span: 0..begin },
             value: begin + 1..end,
@@ -231,7 +231,7 @@ pub(super) fn typed(text: &str, problems: &mut Problems) -> Option<Typed> {
         problems.add(problem.help("write a file that extends both").at(Some(place(0..equals))));
         return None;
     }
-    Some(Typed { key: place(0..equals), keys, value: equals + 1..text.len(), source })
+    Some(Override { key: place(0..equals), keys, value: equals + 1..text.len(), source })
 }
 
 /// Wraps a value into nested tables, one for each key.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::layers::Layer;
-use super::overrides::{Typed, nest, typed};
+use super::overrides::{Override, nest, parse_override};
 use super::shape::{self, Shape};
 use super::tree::{self, Entry, Node, Tree};
 use crate::problem::{Place, Problem, Problems, Source};
@@ -22,7 +22,7 @@ pub fn from_command_line(texts: &[String], files: &[Layer], schema: &Value, prob
 }
 
 fn layer(text: &str, files: &[Layer], schema: &Value, problems: &mut Problems) -> Option<Layer> {
-    let Typed { source, keys, key, value } = typed(text, problems)?;
+    let Override { source, keys, key, value } = parse_override(text, problems)?;
     let dotted = keys.join(".");
     let part = shape::at(schema, &dotted);
     let wants_text = part.is_some_and(shape::wants_text);
@@ -30,7 +30,7 @@ fn layer(text: &str, files: &[Layer], schema: &Value, problems: &mut Problems) -
     let node = match part.map(|part| (shape::of(part), part)) {
         // Kinds by name or as tables.
         Some((Shape::Table { kinds: true, .. }, _)) => {
-            let pieces = pieces(&source.text, value.clone());
+            let pieces = split_at_commas(&source.text, value.clone());
             let list = |nodes| Node { tree: Tree::Array(nodes), place: place(&source, value.clone()) };
             let nodes = || pieces.iter().map(|span| tree::parse_value(&source, span.clone(), false)).collect();
             (pieces.len() > 1).then(|| list(nodes()))
@@ -49,7 +49,7 @@ fn layer(text: &str, files: &[Layer], schema: &Value, problems: &mut Problems) -
             if numbers && text[value.clone()].contains("..") {
                 Some(range(&source, value.clone(), &dotted, problems)?)
             } else {
-                let pieces = pieces(&source.text, value.clone());
+                let pieces = split_at_commas(&source.text, value.clone());
                 let one = single(&source);
                 let swept = files.iter().any(|layer| {
                     let path = format!("{}.{}.{dotted}", VALUES[0], VALUES[1]);
@@ -90,7 +90,7 @@ fn quoted(entries: &[Entry], key: &str) -> bool {
 }
 
 /// Spans between commas outside quotes and brackets.
-pub(super) fn pieces(text: &str, span: Range<usize>) -> Vec<Range<usize>> {
+pub(super) fn split_at_commas(text: &str, span: Range<usize>) -> Vec<Range<usize>> {
     let (mut found, mut start, mut depth, mut quote) = (Vec::new(), span.start, 0i32, None);
     for (at, character) in text[span.clone()].char_indices() {
         let at = span.start + at;

@@ -16,7 +16,7 @@ pub struct Pattern {
     /// A valid value.
     pub example: &'static str,
     /// Suggests a valid value for an invalid one.
-    pub meant: fn(&str) -> Option<String>,
+    pub suggest: fn(&str) -> Option<String>,
 }
 
 const NAME: &str = "^[A-Za-z0-9][A-Za-z0-9._-]*$";
@@ -40,25 +40,25 @@ pub static PATTERNS: LazyLock<[Pattern; 4]> = LazyLock::new(|| {
             expression: expression(NAME),
             words: "a name of letters, digits, `-`, `_` and `.` that begins with a letter or digit",
             example: "stage2_small",
-            meant: |_| None,
+            suggest: |_| None,
         },
         Pattern {
             expression: expression(DEVICE),
             words: "`auto`, `cpu`, `cuda`, `cuda:1` or `vulkan`",
             example: "auto",
-            meant: device_meant,
+            suggest: suggest_device,
         },
         Pattern {
             expression: expression("^[A-Za-z0-9][A-Za-z0-9._,-]*$"),
             words: "one name, or several separated by commas",
             example: "gpu",
-            meant: |_| None,
+            suggest: |_| None,
         },
         Pattern {
             expression: expression("^[^\\x00-\\x08\\x0A-\\x1F\\x7F]+$"),
             words: "one line of text without control characters",
             example: "#SBATCH --constraint=a100",
-            meant: |_| None,
+            suggest: |_| None,
         },
     ]
 });
@@ -69,7 +69,7 @@ pub fn find(expression: &str) -> Option<&'static Pattern> {
 }
 
 /// Suggests a device for names of other tools and misspellings. `gpu` is similar to `cpu` only in its letters.
-fn device_meant(text: &str) -> Option<String> {
+fn suggest_device(text: &str) -> Option<String> {
     let text = text.to_lowercase();
     let (kind, number) = match text.split_once(':') {
         Some((kind, number)) => (kind, format!(":{number}")),
@@ -79,7 +79,7 @@ fn device_meant(text: &str) -> Option<String> {
         "gpu" | "nvidia" => "cuda",
         other => nearest(other, ["auto", "cpu", "cuda", "vulkan"])?,
     };
-    Some(format!("{kind}{number}")).filter(|meant| find(DEVICE).is_some_and(|device| device.matches(meant)))
+    Some(format!("{kind}{number}")).filter(|name| find(DEVICE).is_some_and(|device| device.matches(name)))
 }
 
 /// Valid name of an experiment from any text: invalid characters become `-`.
@@ -103,12 +103,12 @@ mod tests {
 
     #[test]
     fn devices_of_other_tools_are_suggested() {
-        let meant = |text: &str| device_meant(text).unwrap_or_default();
+        let suggested = |text: &str| suggest_device(text).unwrap_or_default();
         assert_eq!(
-            [meant("gpu"), meant("GPU:1"), meant("cuda0"), meant("vulcan")],
+            [suggested("gpu"), suggested("GPU:1"), suggested("cuda0"), suggested("vulcan")],
             ["cuda", "cuda:1", "cuda", "vulkan"]
         );
-        assert_eq!([meant("tpu:x"), meant("cpu:1"), meant("mps")], ["", "", ""]);
+        assert_eq!([suggested("tpu:x"), suggested("cpu:1"), suggested("mps")], ["", "", ""]);
     }
 
     proptest! {

@@ -10,7 +10,7 @@ use super::expand::expand;
 use super::layers::{self, Layer};
 use super::merge::Merged;
 use super::pipeline::Model;
-use super::{Experiment, check, overrides, pattern, schema, walk, walk_sweep};
+use super::{Experiment, check, overrides, pattern, schema, validate, validate_sweep};
 use crate::dataset::Dataset;
 use crate::problem::{Place, Problem, Problems};
 
@@ -85,21 +85,21 @@ impl Loaded {
         let mut problems = std::mem::take(&mut files.problems);
         let mut layers = std::mem::take(&mut files.layers);
         layers.extend(overrides::from_environment(environment.iter(), schema, &mut problems));
-        layers.iter_mut().for_each(|layer| walk_sweep::gather(&mut layer.entries, schema));
+        layers.iter_mut().for_each(|layer| validate_sweep::collect_swept_keys(&mut layer.entries, schema));
         let mut above = set(&layers, schema, &mut problems);
-        above.iter_mut().for_each(|layer| walk_sweep::gather(&mut layer.entries, schema));
+        above.iter_mut().for_each(|layer| validate_sweep::collect_swept_keys(&mut layer.entries, schema));
         layers.extend(above);
 
-        let mut findings = walk::Findings::default();
+        let mut findings = validate::Findings::default();
         for layer in &mut layers {
-            let found = walk::walk(&mut layer.entries, schema);
+            let found = validate::validate(&mut layer.entries, schema);
             findings.problems.extend(found.problems);
             findings.doubtful.extend(found.doubtful);
         }
         layers::keep_last_kinds(&mut layers, schema);
         let name = path.file_stem().map(|stem| pattern::name_from(&stem.to_string_lossy()));
         if let (Some(start), false) = (&files.start, files.incomplete) {
-            walk::missing(&Merged::new(&layers, None).union(), schema, start, &mut findings);
+            validate::missing(&Merged::new(&layers, None).union(), schema, start, &mut findings);
         }
         problems.extend(findings.problems);
         Self { files, layers, problems, doubtful: findings.doubtful, environment, name }
@@ -125,7 +125,7 @@ impl Loaded {
             }
             return Err(in_order(problems, &self.layers));
         };
-        let (experiment, found) = self.whole(experiment, &merged);
+        let (experiment, found) = self.check_merged(experiment, &merged);
         found.into_iter().for_each(|problem| problems.add(problem));
         let text_is_valid = problems.left_out == 0 && problems.iter().all(|problem| problem.is_of_disk);
         let problems = in_order(problems, &self.layers);
@@ -149,18 +149,18 @@ impl Loaded {
     }
 
     /// The experiment with one more layer on top, whose values satisfy the schema.
-    pub(super) fn with(&self, above: Layer) -> Result<Experiment, Vec<Problem>> {
+    pub(super) fn with_layer(&self, above: Layer) -> Result<Experiment, Vec<Problem>> {
         let mut layers = self.layers.clone();
         layers.push(above);
         layers::keep_last_kinds(&mut layers, schema::shared());
         let merged = Merged::new(&layers, self.name.as_deref());
         let experiment = merged.extract().map_err(|problem| vec![problem])?;
-        let (experiment, found) = self.whole(experiment, &merged);
+        let (experiment, found) = self.check_merged(experiment, &merged);
         if found.is_empty() { Ok(experiment) } else { Err(found) }
     }
 
     /// Checks the merged experiment: paths, and contradictions between values.
-    fn whole(&self, mut experiment: Experiment, merged: &Merged<'_>) -> (Experiment, Vec<Problem>) {
+    fn check_merged(&self, mut experiment: Experiment, merged: &Merged<'_>) -> (Experiment, Vec<Problem>) {
         let mut whole = Problems::default();
         let written = locate(&mut experiment, merged, &self.environment, &mut whole);
         let mut found = Problems::default();
@@ -208,7 +208,7 @@ pub fn read_resolved(path: &Path, command_line: &[String]) -> Result<Checked, Pr
 }
 
 /// Key of a path, and the path as written; `None` if it is invalid.
-type Written = (String, Option<String>);
+type WrittenPath = (String, Option<String>);
 
 /// Key of the initial weights.
 pub const INITIAL_WEIGHTS: &str = "training.initial_weights";
@@ -220,7 +220,7 @@ fn locate(
     merged: &Merged<'_>,
     environment: &BTreeMap<String, String>,
     problems: &mut Problems,
-) -> Vec<Written> {
+) -> Vec<WrittenPath> {
     let variable = |name: &str| environment.get(name).cloned();
     let data = experiment.dataset.iter_mut().flat_map(Dataset::paths);
     let model = experiment.model.iter_mut().flat_map(Model::paths);

@@ -75,14 +75,14 @@ impl Family {
     pub fn point(&self, values: &[Swept]) -> Result<Experiment, Vec<Problem>> {
         let mut entries: Vec<Entry> = Vec::new();
         for (axis, swept) in self.axes.iter().zip(values) {
-            let node = Node { tree: tree_of(&swept.value, &swept.place), place: swept.place.clone() };
-            put(&mut entries, &axis.key, node);
+            let node = Node { tree: tree_from_json(&swept.value, &swept.place), place: swept.place.clone() };
+            insert(&mut entries, &axis.key, node);
         }
         let source = Arc::new(Source::new("sweep", ""));
-        let experiment = self.loaded.with(Layer { entries, source, folder: None })?;
+        let experiment = self.loaded.with_layer(Layer { entries, source, folder: None })?;
         let json = serde_json::to_value(&experiment).unwrap_or_default();
         let unused = self.axes.iter().zip(values).filter(|(axis, _)| !kind_is_selected(&axis.key, &json));
-        let problems: Vec<Problem> = unused.map(|(axis, swept)| no_effect(axis, swept)).collect();
+        let problems: Vec<Problem> = unused.map(|(axis, swept)| unused_value(axis, swept)).collect();
         if problems.is_empty() { Ok(experiment) } else { Err(problems) }
     }
 }
@@ -99,7 +99,7 @@ fn kind_is_selected(key: &str, experiment: &serde_json::Value) -> bool {
 }
 
 /// Problem of a swept key whose kind another axis replaces.
-fn no_effect(axis: &Axis, swept: &Swept) -> Problem {
+fn unused_value(axis: &Axis, swept: &Swept) -> Problem {
     let message = format!("has no effect in a trial with another kind than `{}`", kind(&axis.key));
     Problem::new(&axis.key, message).help("sweep keys of one kind only").at(Some(swept.place.clone()))
 }
@@ -108,7 +108,7 @@ fn kind(key: &str) -> &str {
     key.rsplit_once('.').map_or(key, |(table, _)| table)
 }
 
-fn put(entries: &mut Vec<Entry>, key: &str, node: Node) {
+fn insert(entries: &mut Vec<Entry>, key: &str, node: Node) {
     let place = node.place.clone();
     match key.split_once('.') {
         None => entries.push(Entry { key: key.to_owned(), key_place: place, node }),
@@ -120,13 +120,13 @@ fn put(entries: &mut Vec<Entry>, key: &str, node: Node) {
             if let Some(Tree::Table(inner)) =
                 entries.iter_mut().find(|entry| entry.key == first).map(|entry| &mut entry.node.tree)
             {
-                put(inner, rest, node);
+                insert(inner, rest, node);
             }
         }
     }
 }
 
-fn tree_of(value: &serde_json::Value, place: &Place) -> Tree {
+fn tree_from_json(value: &serde_json::Value, place: &Place) -> Tree {
     use serde_json::Value;
     match value {
         Value::Bool(truth) => Tree::Boolean(*truth),
@@ -134,16 +134,16 @@ fn tree_of(value: &serde_json::Value, place: &Place) -> Tree {
             Some(number) => Tree::Integer(number),
             None => Tree::Float(number.as_f64().unwrap_or_default()),
         },
-        Value::Array(list) => {
-            Tree::Array(list.iter().map(|part| Node { tree: tree_of(part, place), place: place.clone() }).collect())
-        }
+        Value::Array(list) => Tree::Array(
+            list.iter().map(|part| Node { tree: tree_from_json(part, place), place: place.clone() }).collect(),
+        ),
         Value::String(text) => Tree::Text(text.clone()),
         // A kind with settings.
         Value::Object(table) => {
             let entry = |(key, part): (&String, &Value)| Entry {
                 key: key.clone(),
                 key_place: place.clone(),
-                node: Node { tree: tree_of(part, place), place: place.clone() },
+                node: Node { tree: tree_from_json(part, place), place: place.clone() },
             };
             Tree::Table(table.iter().map(entry).collect())
         }

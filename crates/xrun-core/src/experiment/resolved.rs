@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use serde_json::{Map, Value};
 
-use super::walk::join;
+use super::validate::join;
 use super::{Experiment, shape};
 
 /// Column of the origins.

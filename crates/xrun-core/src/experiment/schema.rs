@@ -1,6 +1,6 @@
 //! JSON Schema of an experiment: keys, types, ranges and defaults, generated from the Rust types.
 //!
-//! Editors complete from it, [`super::walk`] validates against it, and templates and the manual are generated from it.
+//! Editors complete from it, [`super::validate`] validates against it, and templates and the manual are generated from it.
 
 use std::sync::LazyLock;
 

@@ -21,7 +21,7 @@ const MESSAGE_CHARACTERS_MAX: usize = 400;
 
 /// Type and shape of a tensor in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Described {
+pub struct TensorInfo {
     /// Type of its elements, such as `F32`.
     pub kind: Dtype,
     /// Size of each dimension, the outermost first.
@@ -32,7 +32,7 @@ pub struct Described {
 ///
 /// # Errors
 /// The file is unreadable, not a safetensors file, or truncated. The message has no path.
-pub fn described(path: &Path) -> Result<BTreeMap<String, Described>, String> {
+pub fn described(path: &Path) -> Result<BTreeMap<String, TensorInfo>, String> {
     let shorten = |text: &dyn std::fmt::Display| printable::line(&text.to_string(), MESSAGE_CHARACTERS_MAX);
     let unreadable = |error: std::io::Error| shorten(&format_args!("cannot be read: {error}"));
     let mut file = file::open(path).map_err(unreadable)?;
@@ -58,7 +58,7 @@ pub fn described(path: &Path) -> Result<BTreeMap<String, Described>, String> {
         return Err(format!("{fault}: its tensors need {needed} bytes, found {found}"));
     }
     let tensor = |(name, tensor): (String, &safetensors::tensor::TensorInfo)| {
-        (name, Described { kind: tensor.dtype, shape: tensor.shape.clone() })
+        (name, TensorInfo { kind: tensor.dtype, shape: tensor.shape.clone() })
     };
     Ok(header.tensors().into_iter().map(tensor).collect())
 }
@@ -69,7 +69,7 @@ mod tests {
 
     const TINY: &[u8] = include_bytes!("../../../../tests/reference/gpt2_tiny.safetensors");
 
-    fn describe(bytes: &[u8]) -> Result<BTreeMap<String, Described>, String> {
+    fn describe(bytes: &[u8]) -> Result<BTreeMap<String, TensorInfo>, String> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("model.safetensors");
         super::super::write::replace(&path, bytes).unwrap();
@@ -80,7 +80,7 @@ mod tests {
     #[test]
     fn a_file_of_transformers_is_described_and_damaged_files_are_rejected() {
         let tensors = describe(TINY).unwrap();
-        assert_eq!(tensors["transformer.wte.weight"], Described { kind: Dtype::F32, shape: vec![11, 8] });
+        assert_eq!(tensors["transformer.wte.weight"], TensorInfo { kind: Dtype::F32, shape: vec![11, 8] });
         let longer = [TINY, b"1234"].concat();
         let zip = b"PK\x03\x04PK\x03\x04 a zip of PyTorch";
         let damaged = [&TINY[..TINY.len() - 4], &longer, &TINY[..100], &zip[..4], zip];

@@ -15,7 +15,7 @@ use crate::units::{Bytes, Span};
 /// Name, seed and device of the experiment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct About {
+pub struct ExperimentInfo {
     /// Name of the directory below `results/`. Letters, digits, `-`, `_` and `.`. Default: the file's name.
     #[schemars(length(min = 1, max = 80), regex(pattern = "^[A-Za-z0-9][A-Za-z0-9._-]*$"))]
     pub name: String,
@@ -36,7 +36,7 @@ pub struct About {
     pub tensorboard: bool,
 }
 
-impl Default for About {
+impl Default for ExperimentInfo {
     fn default() -> Self {
         Self {
             name: String::new(),

@@ -73,7 +73,7 @@ impl Task for Dummy {
         let is_now = |at: Option<u64>| at == Some(step);
         phases.enter("forward");
         if is_now(self.settings.fail_at_step) {
-            return Err(TaskError::Asked(format!("step {step} fails, as set by `fail_at_step`")));
+            return Err(TaskError::Rejected(format!("step {step} fails, as set by `fail_at_step`")));
         }
         if is_now(self.settings.broken_data_at_step) {
             return Err(TaskError::Data(format!("step {step} finds invalid data, as set by `broken_data_at_step`")));

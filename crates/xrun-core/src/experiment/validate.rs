@@ -37,20 +37,20 @@ impl Findings {
 }
 
 /// Validates a layer and removes invalid entries.
-pub fn walk(entries: &mut Vec<Entry>, schema: &Value) -> Findings {
-    let mut walk = Walk { root: schema, findings: Findings::default(), array_help: None };
-    walk.table(entries, schema, "");
-    walk.findings
+pub fn validate(entries: &mut Vec<Entry>, schema: &Value) -> Findings {
+    let mut validator = Validator { root: schema, findings: Findings::default(), array_help: None };
+    validator.table(entries, schema, "");
+    validator.findings
 }
 
-pub(super) struct Walk<'a> {
+pub(super) struct Validator<'a> {
     pub(super) root: &'a Value,
     pub(super) findings: Findings,
     /// Help inside an array, whose items have no key.
     pub(super) array_help: Option<String>,
 }
 
-impl Walk<'_> {
+impl Validator<'_> {
     fn table(&mut self, entries: &mut Vec<Entry>, schema: &Value, path: &str) {
         let Shape::Table { properties, kinds } = shape::of(schema) else { return };
         entries.retain_mut(|entry| {
@@ -87,7 +87,7 @@ impl Walk<'_> {
         key: &str,
     ) {
         // Bounds the work for a file with very many unknown keys.
-        if self.findings.problems.leaves_out_one_more() {
+        if self.findings.problems.count_if_full() {
             return;
         }
         let name = quote(&entry.key);
@@ -106,16 +106,16 @@ impl Walk<'_> {
             };
             return self.findings.add(problem.help(help));
         }
-        let key = habits::meant(&entry.key).unwrap_or(&entry.key);
+        let key = habits::key_for(&entry.key).unwrap_or(&entry.key);
         let here = properties.keys().map(String::as_str);
         // At the top level, a key of some section is more likely than a section with a similar name.
-        let elsewhere = habits::homes(self.root, key);
+        let elsewhere = habits::sections_with_key(self.root, key);
         let similar = properties.contains_key(key).then_some(key).or_else(|| nearest(key, here));
         let similar = similar.filter(|name| *name == key || !path.is_empty() || elsewhere.is_empty());
         if let Some(similar) = similar {
             self.findings.doubtful.insert(join(path, similar));
             problem = problem.help(format!("did you mean `{similar}`?"));
-        } else if let Some(help) = habits::where_it_stands(key, &elsewhere) {
+        } else if let Some(help) = habits::section_help(key, &elsewhere) {
             self.findings.doubtful.extend(elsewhere.iter().map(|section| join(section, key)));
             problem = problem.help(help);
         } else if properties.is_empty() {
@@ -174,15 +174,15 @@ impl Walk<'_> {
         match scalar(&shape, &node.tree) {
             Ok(()) => true,
             Err(Invalid::Found(found)) => {
-                let meant = match (&shape, &node.tree) {
-                    (Shape::Text { pattern: Some(pattern), .. }, Tree::Text(text)) => (pattern.meant)(text),
+                let suggestion = match (&shape, &node.tree) {
+                    (Shape::Text { pattern: Some(pattern), .. }, Tree::Text(text)) => (pattern.suggest)(text),
                     _ => None,
                 };
-                let Some(meant) = meant else { return self.wrong(&shape, &found, &node.place, schema, key) };
+                let Some(suggestion) = suggestion else { return self.wrong(&shape, &found, &node.place, schema, key) };
                 let problem = Problem::new(key, format!("expected {}, found {found}", shape.words()));
                 let help = match option(&node.place, key) {
-                    Some(option) => format!("did you mean `{option} {meant}`?"),
-                    None => format!("did you mean \"{meant}\"?"),
+                    Some(option) => format!("did you mean `{option} {suggestion}`?"),
+                    None => format!("did you mean \"{suggestion}\"?"),
                 };
                 self.findings.add(problem.help(help).at(Some(node.place.clone())));
                 false
@@ -216,7 +216,7 @@ impl Walk<'_> {
     /// Validates the name of a free key.
     pub(super) fn is_free_name(&mut self, entry: &Entry, key: &str) -> bool {
         let is_valid = shape::is_free_name(&entry.key);
-        if !is_valid && !self.findings.problems.leaves_out_one_more() {
+        if !is_valid && !self.findings.problems.count_if_full() {
             let message = format!("invalid name of a key: {}", quote(&entry.key));
             let help = "use at most 64 letters, digits, `_` and `-`";
             self.findings.add(Problem::new(key, message).help(help).at(Some(entry.key_place.clone())));

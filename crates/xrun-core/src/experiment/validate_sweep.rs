@@ -6,7 +6,7 @@ use super::axes::{Range, VALUES_MAX};
 use super::overrides_sweep::VALUES;
 use super::shape::{self, Shape};
 use super::tree::{Entry, Node, Tree};
-use super::walk::{Walk, found, join};
+use super::validate::{Validator, found, join};
 use crate::problem::Problem;
 
 /// Keys that cannot be swept.
@@ -18,7 +18,7 @@ const KEYS_MAX: usize = 1000;
 const PARTS_MAX: usize = 16;
 
 /// Moves keys of the experiment from `[sweep]` into `[sweep.values]`. Unknown keys stay, to be reported.
-pub fn gather(entries: &mut [Entry], schema: &Value) {
+pub fn collect_swept_keys(entries: &mut [Entry], schema: &Value) {
     let Some(own) = shape::at(schema, VALUES[0]).and_then(|sweep| sweep.get("properties")) else { return };
     let section = entries.iter_mut().find(|entry| entry.key == VALUES[0]);
     let Some(Tree::Table(section)) = section.map(|entry| &mut entry.node.tree) else { return };
@@ -38,7 +38,7 @@ pub fn gather(entries: &mut [Entry], schema: &Value) {
     *section = rest;
 }
 
-impl Walk<'_> {
+impl Validator<'_> {
     /// Validates swept keys and removes invalid ones. Dotted keys in quotes become nested tables.
     pub(super) fn swept(&mut self, entries: &mut Vec<Entry>, path: &str) {
         let mut nested = Vec::new();
@@ -54,7 +54,7 @@ impl Walk<'_> {
             if parts > PARTS_MAX {
                 let message = format!("expected a key of at most {PARTS_MAX} parts, found {parts}");
                 self.findings.add(Problem::new(join(path, &key), message).help("remove it").at(Some(place)));
-            } else if !put(&mut nested, unfold(entry)) {
+            } else if !insert(&mut nested, nest_dotted(entry)) {
                 let problem = Problem::new(join(path, &key), "the key is swept twice").help("keep one of the two");
                 self.findings.add(problem.at(Some(place)));
             }
@@ -64,10 +64,10 @@ impl Walk<'_> {
         *entries = nested;
     }
 
-    fn swept_table(&mut self, entries: &mut Vec<Entry>, schema: &Value, path: &str, meant: &str) {
+    fn swept_table(&mut self, entries: &mut Vec<Entry>, schema: &Value, path: &str, swept_key: &str) {
         let shape = shape::of(schema);
         entries.retain_mut(|entry| {
-            let (key, meant) = (join(path, &entry.key), join(meant, &entry.key));
+            let (key, swept_key) = (join(path, &entry.key), join(swept_key, &entry.key));
             let part = match &shape {
                 Shape::Table { properties, kinds } => {
                     let Some(part) = properties.get(&entry.key) else {
@@ -79,15 +79,15 @@ impl Walk<'_> {
                 Shape::Free { values, .. } if self.is_free_name(entry, &key) => values,
                 _ => return false,
             };
-            if FIXED.contains(&meant.as_str()) {
-                let problem = Problem::new(&key, format!("`{meant}` cannot be swept"));
+            if FIXED.contains(&swept_key.as_str()) {
+                let problem = Problem::new(&key, format!("`{swept_key}` cannot be swept"));
                 self.findings.add(problem.help("remove it").at(Some(entry.key_place.clone())));
                 return false;
             }
             let shape = shape::of(part);
             match (&shape, &mut entry.node.tree) {
                 (Shape::Table { .. } | Shape::Free { .. }, Tree::Table(inner)) => {
-                    self.swept_table(inner, part, &key, &meant);
+                    self.swept_table(inner, part, &key, &swept_key);
                     !inner.is_empty()
                 }
                 (Shape::Table { kinds: true, .. }, Tree::Array(_)) => {
@@ -95,8 +95,8 @@ impl Walk<'_> {
                     self.swept_list(&mut entry.node, part, &key)
                 }
                 (Shape::Table { .. } | Shape::Free { .. }, _) => {
-                    let problem = Problem::new(&key, format!("`{meant}` is a table and has no value of its own"));
-                    let help = first_value(part, &meant);
+                    let problem = Problem::new(&key, format!("`{swept_key}` is a table and has no value of its own"));
+                    let help = first_value(part, &swept_key);
                     let help = help
                         .map_or_else(|| "name a key".into(), |key| format!("name one of its keys, such as `{key}`"));
                     self.findings.add(problem.help(help).at(Some(entry.key_place.clone())));
@@ -168,22 +168,22 @@ fn kinds_by_name(list: &mut Node) {
 }
 
 /// Converts `"a.b" = …` into `a = { b = … }`.
-fn unfold(entry: Entry) -> Entry {
+fn nest_dotted(entry: Entry) -> Entry {
     let Some((first, rest)) = entry.key.split_once('.') else { return entry };
     let place = entry.key_place.clone();
-    let inner = unfold(Entry { key: rest.to_owned(), key_place: place.clone(), node: entry.node });
+    let inner = nest_dotted(Entry { key: rest.to_owned(), key_place: place.clone(), node: entry.node });
     Entry { key: first.to_owned(), key_place: place.clone(), node: Node { tree: Tree::Table(vec![inner]), place } }
 }
 
 /// Inserts an entry, merging tables. Returns `false` if the key already has a value.
-fn put(all: &mut Vec<Entry>, entry: Entry) -> bool {
+fn insert(all: &mut Vec<Entry>, entry: Entry) -> bool {
     let Some(before) = all.iter_mut().find(|before| before.key == entry.key) else {
         all.push(entry);
         return true;
     };
     match (&mut before.node.tree, entry.node.tree) {
         (Tree::Table(inner), Tree::Table(more)) => {
-            more.into_iter().fold(true, |inserted, entry| put(inner, entry) && inserted)
+            more.into_iter().fold(true, |inserted, entry| insert(inner, entry) && inserted)
         }
         _ => false,
     }

@@ -151,8 +151,7 @@ fn a_limit_of_a_buffer_that_an_experiment_has_not_is_refused() {
         let said = check(set);
         assert_eq!(said.code, 2, "{said:?}");
         let key = set.split('=').next().unwrap();
-        let words = format!("`{key}`: `qat-language-model` has no such buffer");
-        assert!(said.err.contains(&words), "{}", said.err);
+        assert!(said.err.contains(&format!("`{key}`")), "{}", said.err);
     }
     assert_eq!(check("limits.frame_cache=64 MiB").code, 0, "as it is by default, it changes nothing");
     assert_eq!(check("limits.workers=1").code, 0);

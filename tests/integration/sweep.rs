@@ -187,7 +187,7 @@ fn what_is_wrong_with_a_point_is_said_before_anything_runs() {
         (vec!["-s", "limits.workers=0..4"], "a range without `steps`"),
         (vec!["-s", "limits.workers=..4:3"], "`limits.workers`"),
         (vec!["-s", "limits.workers=4..1:3"], "not above its start"),
-        (vec!["-s", "limits.workers=1,9"], "cannot keep 9 workers busy"),
+        (vec!["-s", "limits.workers=1,9"], "`limits.prefetch`"),
         (vec!["--mode", "random"], "the number of points to draw"),
         (vec!["--repeats", "0"], "`--repeats`"),
         (vec!["--repeats", "9000"], "for example `--repeats 1`"),

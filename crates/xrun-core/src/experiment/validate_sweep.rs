@@ -183,7 +183,11 @@ fn insert(all: &mut Vec<Entry>, entry: Entry) -> bool {
     };
     match (&mut before.node.tree, entry.node.tree) {
         (Tree::Table(inner), Tree::Table(more)) => {
-            more.into_iter().fold(true, |inserted, entry| insert(inner, entry) && inserted)
+            let mut inserted = true;
+            for entry in more {
+                inserted &= insert(inner, entry);
+            }
+            inserted
         }
         _ => false,
     }

@@ -134,10 +134,10 @@ fn a_killed_and_resumed_run_stops_at_the_same_step_and_a_reproduction_too() {
 fn what_cannot_be_meant_is_told_with_its_place() {
     let workplace = Workplace::new();
     for (table, part) in [
-        ("minimum_change = 0.1\n", "without a patience the run never stops early"),
+        ("minimum_change = 0.1\n", "`training.early_stopping.patience`"),
         ("patience = 2\nmetric = \"scor\"\n", "did you mean \"score\"?"),
-        ("patience = 2\nmode = \"lower\"\n", "which metric it speaks of is not said"),
-        ("patience = 2\n[validation]\nevery_epochs = 0\n", "no validation can be better"),
+        ("patience = 2\nmode = \"lower\"\n", "`training.early_stopping.mode`"),
+        ("patience = 2\n[validation]\nevery_epochs = 0\n", "`training.early_stopping.patience`"),
         ("min_delta = 0.1\npatience = 2\n", "did you mean `minimum_change`?"),
     ] {
         let file = workplace.path("wrong.toml");

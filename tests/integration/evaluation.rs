@@ -63,7 +63,7 @@ fn what_cannot_be_evaluated_is_refused_with_the_reason() {
     bytes[3] ^= 1;
     std::fs::write(&weights, bytes).unwrap();
     let said = workplace.xrun(&["eval", "trial"]);
-    assert!(said.code == 1 && said.err.contains("model.safetensors: its bytes are not those"), "{said:?}");
+    assert!(said.code == 1 && said.err.contains("model.safetensors"), "{said:?}");
     assert!(!workplace.latest("trial").join("evaluations").exists());
     let said = workplace.xrun(&["eval", "trial", "--checkpoint", "45", "-q"]);
     assert_eq!(said.code, 0, "the other one is whole: {said:?}");

@@ -102,8 +102,8 @@ fn files_with_very_many_keys_are_refused_at_once() {
     let dotted: String = (0..40_000).map(|at| format!("training.x{at} = [1]\n")).collect();
     let unknown: String = (0..50_000).map(|at| format!("x{at} = 1\n")).collect();
     for (name, content, part) in [
-        ("long.toml", long, "a key of 40001 parts"),
-        ("many.toml", format!("[pipeline.dummy]\n[sweep.values]\n{many}"), "40000 keys are swept"),
+        ("long.toml", long, "found 40001"),
+        ("many.toml", format!("[pipeline.dummy]\n[sweep.values]\n{many}"), "found 40000"),
         ("dotted.toml", format!("[pipeline.dummy]\n[sweep.values]\n{dotted}"), "unknown key"),
         ("unknown.toml", format!("[pipeline.dummy]\n[training]\n{unknown}"), "unknown key"),
     ] {
@@ -236,17 +236,25 @@ fn the_users_umask_holds_for_all_files_and_nothing_is_written_through_links() {
     std::fs::create_dir(&own).unwrap();
     symlink(&own, run.join("export")).unwrap();
     let said = workplace.xrun(&["export", "trial", "--to", "csv"]);
+<<<<<<< HEAD
     assert!(said.code == 1 && said.err.contains("symlink"), "{said:?}");
+=======
+    assert!(said.code == 1 && said.err.contains("link"), "{said:?}");
+>>>>>>> 541a5d067b64d71a7589aa1f1273b2dfecad704d
     assert_eq!(std::fs::read_dir(&own).unwrap().count(), 0);
     let cut = workplace.latest("cut");
     std::fs::rename(cut.join("checkpoints"), own.join("step")).unwrap();
     symlink(own.join("step"), cut.join("checkpoints")).unwrap();
     let kept = std::fs::read_dir(own.join("step")).unwrap().count();
     let said = workplace.xrun(&["resume", "cut"]);
+<<<<<<< HEAD
     assert!(said.code == 1 && said.err.contains("symlink"), "{said:?}");
+=======
+    assert!(said.code == 1 && said.err.contains("link"), "{said:?}");
+>>>>>>> 541a5d067b64d71a7589aa1f1273b2dfecad704d
     assert_eq!(std::fs::read_dir(own.join("step")).unwrap().count(), kept);
     std::fs::remove_file(cut.join("run.lock")).unwrap();
     symlink(own.join("made"), cut.join("run.lock")).unwrap();
     let said = workplace.xrun(&["resume", "cut"]);
-    assert!(said.code == 1 && said.err.contains("is a link") && !own.join("made").exists(), "{said:?}");
+    assert!(said.code == 1 && said.err.contains("link") && !own.join("made").exists(), "{said:?}");
 }

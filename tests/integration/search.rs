@@ -285,7 +285,7 @@ fn what_a_search_cannot_do_is_said_before_anything_runs() {
         &[],
         &["none of 8 trials would reach the end", "`samples = 9` or more"],
     );
-    wrong("f.toml", "every_steps = 8", "every_epochs = 0", &[], &["nothing is validated"]);
+    wrong("f.toml", "every_steps = 8", "every_epochs = 0", &[], &["`sweep.metric`"]);
     wrong("g.toml", "min_steps = 8", "min_step = 8", &[], &["did you mean `min_steps`?"]);
     wrong(
         "h.toml",

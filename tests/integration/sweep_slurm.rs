@@ -388,10 +388,10 @@ fn what_cannot_be_asked_of_slurm_is_refused_where_it_stands() {
     for (arguments, part) in [
         (vec!["--jobs", "2"], "`array_limit` in [launcher.slurm]"),
         (vec!["--fail-fast"], "is for this machine"),
-        (vec!["-s", "launcher.slurm.partition=a b"], "one name, or several with commas"),
+        (vec!["-s", "launcher.slurm.partition=a b"], "`launcher.slurm.partition`"),
         (vec!["-s", "launcher.slurm.partitions=a"], "did you mean `partition`"),
-        (vec!["-s", "launcher.slurm.time=30 s"], "would be told to stop"),
-        (vec!["-s", "launcher.slurm.memory=0"], "all memory of a node"),
+        (vec!["-s", "launcher.slurm.time=30 s"], "`launcher.slurm.time`"),
+        (vec!["-s", "launcher.slurm.memory=0"], "`launcher.slurm.memory`"),
         (vec!["-s", "launcher.slurm.extra_lines=[\"a\\nb\"]"], "one line of text"),
         (vec!["-s", "launcher.slurm.cpus=1,2"], "launcher"),
     ] {

@@ -232,7 +232,7 @@ fn a_wrong_command_line_writes_nothing() {
     for (arguments, words) in [
         (&["watch", "--", "no_such_program"][..], "`no_such_program`"),
         (&["watch", "--steps", r"step (\d+)", "--", "true"], "no group `(?<step>"),
-        (&["watch", "--steps", "step (", "--", "true"], "is no regular expression"),
+        (&["watch", "--steps", "step (", "--", "true"], "regular expression"),
         (&["watch", "--name", "a/b", "--", "true"], "`a-b` could be"),
         (&["watch", "--every", "1ms", "--", "true"], "expected 10ms or more, found 1ms"),
         (&["watch", "--host-memory", "0", "--", "true"], "such as 14GiB, found 0"),

@@ -1,28 +1,28 @@
-//! How much heap is in use? A global allocator that counts what is asked for and given back.
+//! Global allocator that counts the heap in use.
 //!
-//! Heap in use shows a leak long before resident memory does, and never shows one that is only the system's allocator
-//! keeping freed pages (`docs/architecture.md`, memory). On the CPU backend tensors live here, too.
+//! Heap in use shows a leak long before RSS does, and is not raised by freed pages that the C library retains
+//! (`docs/architecture.md`). Tensors of the CPU backend are on this heap.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// The system's allocator with three counters; two or three relaxed atomic operations an allocation.
+/// The system's allocator with counters; two or three relaxed atomic operations per allocation.
 #[derive(Debug)]
 pub struct CountingAllocator;
 
 static LIVE_BYTES: AtomicU64 = AtomicU64::new(0);
-/// The highest since the mark was taken; [`PEAK_BYTES`] is the highest of the marks before.
+/// Peak since the last [`take_high`]; [`PEAK_BYTES`] is the peak before it.
 static HIGH_BYTES: AtomicU64 = AtomicU64::new(0);
 static PEAK_BYTES: AtomicU64 = AtomicU64::new(0);
 static LIVE_ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
-    /// The system had no memory for this thread. Without a destructor and made at compile time, so that it can be used here.
-    static REFUSED: Cell<bool> = const { Cell::new(false) };
+    /// Set when an allocation of this thread failed. Const-initialised and without a destructor, as an allocator needs it.
+    static ALLOCATION_FAILED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Makes [`CountingAllocator`] the global allocator of a program; in its `main.rs`.
+/// Makes [`CountingAllocator`] the global allocator; belongs in the `main.rs` of a program.
 #[macro_export]
 macro_rules! count_heap {
     () => {
@@ -31,7 +31,7 @@ macro_rules! count_heap {
     };
 }
 
-/// Whether this program counts its heap; without [`count_heap!`](crate::count_heap) all figures of the heap would be 0.
+/// `true` if the program uses [`count_heap!`](crate::count_heap); otherwise all figures of the heap are 0.
 pub fn is_counted() -> bool {
     drop(std::hint::black_box(Box::new(0u8)));
     HIGH_BYTES.load(Relaxed) > 0
@@ -40,11 +40,11 @@ pub fn is_counted() -> bool {
 /// The counters at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeapUse {
-    /// Bytes that were asked for and not given back.
+    /// Bytes allocated and not freed.
     pub bytes: u64,
-    /// The highest that `bytes` has been.
+    /// Highest value of `bytes` since the start.
     pub peak: u64,
-    /// Allocations that were made and not given back.
+    /// Allocations not freed.
     pub allocations: u64,
 }
 
@@ -55,8 +55,8 @@ pub fn read() -> HeapUse {
     HeapUse { bytes, peak, allocations: LIVE_ALLOCATIONS.load(Relaxed) }
 }
 
-/// The highest that heap in use has been since the last call. One caller only, the trace: two would take the mark from
-/// each other. The peak of [`read`] is not touched.
+/// Returns the peak of the heap in use since the last call, and starts the next interval. Only the memory trace calls it:
+/// two callers would shorten each other's interval. The peak of [`read`] is unaffected.
 pub fn take_high() -> u64 {
     let high = HIGH_BYTES.load(Relaxed);
     PEAK_BYTES.fetch_max(high, Relaxed);
@@ -78,7 +78,7 @@ unsafe impl GlobalAlloc for CountingAllocator {
         // SAFETY: the caller's promises are those that the system's allocator asks for.
         let pointer = unsafe { System.alloc(layout) };
         if pointer.is_null() {
-            REFUSED.set(true);
+            ALLOCATION_FAILED.set(true);
         } else {
             LIVE_ALLOCATIONS.fetch_add(1, Relaxed);
             grown(layout.size() as u64);
@@ -90,7 +90,7 @@ unsafe impl GlobalAlloc for CountingAllocator {
         // SAFETY: as above.
         let pointer = unsafe { System.alloc_zeroed(layout) };
         if pointer.is_null() {
-            REFUSED.set(true);
+            ALLOCATION_FAILED.set(true);
         } else {
             LIVE_ALLOCATIONS.fetch_add(1, Relaxed);
             grown(layout.size() as u64);
@@ -109,7 +109,7 @@ unsafe impl GlobalAlloc for CountingAllocator {
         // SAFETY: as above.
         let new_pointer = unsafe { System.realloc(pointer, layout, new_size) };
         if new_pointer.is_null() {
-            REFUSED.set(true);
+            ALLOCATION_FAILED.set(true);
         } else {
             let (old, new) = (layout.size() as u64, new_size as u64);
             if new >= old {
@@ -122,12 +122,11 @@ unsafe impl GlobalAlloc for CountingAllocator {
     }
 }
 
-/// From now on a program for which the system has no memory ends with this exit code and these words. Rust ends it by SIGABRT,
-/// without a word of what to do; who asks for memory and goes on without it is left alone. Nothing changes where somebody
-/// handles SIGABRT already.
+/// Makes an allocation failure end the process with `exit_code` and `message` on stderr, in place of Rust's bare SIGABRT.
+/// Fallible allocations are unaffected. Does nothing where SIGABRT already has a handler.
 #[cfg(unix)]
-pub fn end_where_refused(exit_code: u8, words: &'static str) {
-    if ENDING.set((exit_code, words)).is_err() {
+pub fn end_where_refused(exit_code: u8, message: &'static str) {
+    if ON_FAILURE.set((exit_code, message)).is_err() {
         return;
     }
     // SAFETY: all zeros are a `sigaction` without flags and with an empty mask; the handler makes calls that a handler may make.
@@ -145,19 +144,19 @@ pub fn end_where_refused(exit_code: u8, words: &'static str) {
 pub fn end_where_refused(_: u8, _: &'static str) {}
 
 #[cfg(unix)]
-static ENDING: std::sync::OnceLock<(u8, &'static str)> = std::sync::OnceLock::new();
+static ON_FAILURE: std::sync::OnceLock<(u8, &'static str)> = std::sync::OnceLock::new();
 
-/// `abort` sends the signal to its own thread.
+/// Handler of SIGABRT. `abort` raises the signal in the calling thread, so the thread's flag tells the cause.
 #[cfg(unix)]
 extern "C" fn aborted(signal: libc::c_int) {
-    if let Some((exit_code, words)) = ENDING.get().filter(|_| REFUSED.get()) {
-        // SAFETY: the words live as long as the program. Lines of results are written whole, or cut by the next reader.
+    if let Some((exit_code, message)) = ON_FAILURE.get().filter(|_| ALLOCATION_FAILED.get()) {
+        // SAFETY: the message is static. Lines of results are written whole, or cut by the next reader.
         unsafe {
-            libc::write(libc::STDERR_FILENO, words.as_ptr().cast(), words.len());
+            libc::write(libc::STDERR_FILENO, message.as_ptr().cast(), message.len());
             libc::_exit(libc::c_int::from(*exit_code));
         }
     }
-    // A signal from outside, or another fault: it ends the process when the handler returns.
+    // A signal from outside, or another fault: the default action ends the process when the handler returns.
     // SAFETY: a handler may make both calls.
     unsafe {
         libc::signal(signal, libc::SIG_DFL);
@@ -165,16 +164,16 @@ extern "C" fn aborted(signal: libc::c_int) {
     }
 }
 
-/// Free pages at the end of the heap that the C library keeps for the next step.
+/// Free bytes at the end of the heap that the C library retains for the next step.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
-const KEPT_BYTES: i32 = 64 << 20;
-/// Larger pieces are pages of their own, given back at once; the C library takes no higher limit.
+const TRIM_THRESHOLD: i32 = 64 << 20;
+/// Larger allocations are mapped separately and unmapped when freed. The C library's maximum.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
-const OWN_PAGES_BYTES: i32 = 32 << 20;
+const MMAP_THRESHOLD: i32 = 32 << 20;
 
-/// Lets the C library keep up to 64 MiB of free pages until [`return_free_pages`] is called. By itself it returns pages several
-/// times a step and takes them again, which was 15 % of a language model's processor time. Nothing happens where the environment
-/// says how the C library is to do it, or where that is another one. To be called before there are threads.
+/// Makes glibc retain up to 64 MiB of free pages until [`return_free_pages`] is called. With its defaults it returns pages
+/// and faults them in again several times a step, which was 15 % of a language model's processor time. Does nothing where
+/// the environment sets these thresholds, or with another C library. Must be called before threads start.
 pub fn keep_free_pages() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {
@@ -185,14 +184,14 @@ pub fn keep_free_pages() {
         }
         // SAFETY: `mallopt` takes two numbers and keeps no pointer.
         unsafe {
-            libc::mallopt(libc::M_TRIM_THRESHOLD, KEPT_BYTES);
-            libc::mallopt(libc::M_MMAP_THRESHOLD, OWN_PAGES_BYTES);
+            libc::mallopt(libc::M_TRIM_THRESHOLD, TRIM_THRESHOLD);
+            libc::mallopt(libc::M_MMAP_THRESHOLD, MMAP_THRESHOLD);
         }
     }
 }
 
-/// Asks the C library to give free heap pages back to the system. Returns whether it gave any; always `false` where
-/// the C library has no such call.
+/// Returns free heap pages to the system (`malloc_trim`). Returns `true` if any were released; always `false` with C
+/// libraries other than glibc.
 pub fn return_free_pages() -> bool {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {
@@ -210,8 +209,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_held_is_counted_and_what_is_dropped_is_not() {
-        const SIZE: usize = 64 << 20; // far above what other tests hold at the same time
+    fn live_allocations_are_counted() {
+        const SIZE: usize = 64 << 20; // far above what concurrent tests allocate
         let before = read();
         let held = vec![1u8; SIZE];
         let during = read();

@@ -1,7 +1,7 @@
-//! The parts that data sets, pipelines and runs of xrun share: experiments and what may stand in them, kinds, bounded buffers, files that
-//! survive a kill, the heap.
+//! Types that data sets, pipelines and runs of xrun share: the experiment file and its checks, the contracts of data sets,
+//! pipelines and devices, bounded buffers, crash-safe files, the heap counter.
 //!
-//! It knows neither Burn nor a data set, and a verdict or a report is none of its business.
+//! It depends on no Burn and no data set; verdicts and reports are in other crates.
 
 #![warn(missing_docs)]
 
@@ -24,7 +24,7 @@ pub mod units;
 #[cfg(test)]
 count_heap!();
 
-/// Unit tests know the kinds of this crate.
+/// Registers this crate's own kinds before the first unit test.
 #[cfg(test)]
 #[ctor::ctor(unsafe)]
 fn register() {

@@ -1,9 +1,11 @@
-//! How does text that others wrote (names of classes, files, folders) become harmless on a terminal and in a shell?
+//! Escaping of untrusted text (names of classes, files, directories) for terminals and shells.
 //!
-//! Escape sequences could repaint or reprogram a terminal, and direction marks could swap the order of what is read.
+//! Escape sequences could repaint or reprogram a terminal, and bidirectional marks could reorder what is read.
 
-/// One line of at most `characters_max` characters. Control characters, line breaks and direction marks become `\u{…}`
-/// escapes; what is cut off is marked by `…`.
+use std::borrow::Cow;
+
+/// Text as one line of at most `characters_max` characters. Control characters, line breaks and bidirectional marks become
+/// `\u{…}` escapes; `…` marks what was cut off.
 pub fn line(text: &str, characters_max: usize) -> String {
     let mut shown = String::new();
     let mut characters = 0;
@@ -11,7 +13,7 @@ pub fn line(text: &str, characters_max: usize) -> String {
         let escaped = dangerous(character).then(|| character.escape_unicode().to_string());
         let length = escaped.as_ref().map_or(1, String::len);
         if characters + length > characters_max {
-            // Room for the mark.
+            // Makes room for the mark.
             while characters + 1 > characters_max && shown.pop().is_some() {
                 characters -= 1;
             }
@@ -27,7 +29,22 @@ pub fn line(text: &str, characters_max: usize) -> String {
     shown
 }
 
-/// Several lines: line breaks and tabs stay, the rest is as in [`line`].
+/// Text of any length with every dangerous character escaped, line breaks included.
+pub fn escape(text: &str) -> Cow<'_, str> {
+    if !text.contains(dangerous) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len());
+    for character in text.chars() {
+        match dangerous(character) {
+            true => shown.extend(character.escape_unicode()),
+            false => shown.push(character),
+        }
+    }
+    Cow::Owned(shown)
+}
+
+/// Text with the same escapes, except that line breaks and tabs stay.
 pub fn lines(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for character in text.chars() {
@@ -40,14 +57,14 @@ pub fn lines(text: &str) -> String {
     shown
 }
 
-/// Whether a character controls a terminal, or the order of what is read, or cannot be seen.
+/// `true` for control characters, bidirectional marks and invisible characters.
 pub fn dangerous(character: char) -> bool {
     character.is_control()
         || matches!(character,
-            '\u{061c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
+            '\u{061c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
 
-/// A word as a shell takes it literally.
+/// Text quoted as one word of a POSIX shell; unchanged where no quotes are needed.
 pub fn shell_word(word: &str) -> String {
     let plain = |character: char| character.is_ascii_alphanumeric() || "-_./=:,+%@~".contains(character);
     if !word.is_empty() && !word.starts_with('~') && word.chars().all(plain) {
@@ -62,7 +79,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn commands_can_be_pasted_into_a_shell_whatever_the_names() {
+    fn names_with_special_characters_are_quoted_for_the_shell() {
         assert_eq!(shell_word("experiments/stage2.toml"), "experiments/stage2.toml");
         assert_eq!(shell_word("a b; rm -rf $HOME"), "'a b; rm -rf $HOME'");
         assert_eq!(shell_word("it's"), "'it'\\''s'");
@@ -70,19 +87,21 @@ mod tests {
     }
 
     #[test]
-    fn escape_sequences_and_direction_marks_lose_their_power() {
+    fn escape_sequences_and_bidirectional_marks_are_escaped() {
         assert_eq!(line("a\u{1b}[2Jb", 80), "a\\u{1b}[2Jb");
         assert_eq!(line("two\nlines", 80), "two\\u{a}lines");
         assert_eq!(line("exe\u{202e}gpj", 80), "exe\\u{202e}gpj");
         assert_eq!(line("Größe 猫", 80), "Größe 猫");
+        assert_eq!(escape("plain è"), "plain è");
+        assert_eq!(escape("\u{1b}[2J\u{202e}\n"), "\\u{1b}[2J\\u{202e}\\u{a}");
         assert_eq!(lines("a\n\u{9b}2J"), "a\n\\u{9b}2J");
     }
 
     proptest! {
         #[test]
-        fn no_line_is_longer_than_asked_for_or_holds_a_control_character(text in any::<String>(), most in 1usize..40) {
-            let shown = line(&text, most);
-            prop_assert!(shown.chars().count() <= most);
+        fn a_line_keeps_its_maximum_and_has_no_control_character(text in any::<String>(), characters_max in 1usize..40) {
+            let shown = line(&text, characters_max);
+            prop_assert!(shown.chars().count() <= characters_max);
             prop_assert!(!shown.chars().any(dangerous));
         }
     }

@@ -1,98 +1,90 @@
-//! How is a mistake in an experiment described, located, hinted and collected?
+//! Diagnostics of an experiment file: message, location and hint.
 //!
-//! A [`Problem`] names a key, says what was expected and what was found, and knows the layer it came from (a file, an
-//! environment variable, a command-line override) and the bytes in that layer's text. [`Problems`] collects them, so
-//! that a user sees everything that is wrong at once.
+//! A [`Problem`] names a key, the value expected and found, the layer it came from (a file, an environment variable, a
+//! command-line override) and the span in that layer's text. [`Problems`] collects them, so that the user sees all at once.
 
-use std::borrow::Cow;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// More than this are not collected: nobody reads them, and a hostile file could hold millions.
+use crate::printable::escape;
+
+/// Maximum number of problems that are collected; a hostile file could cause millions.
 pub const PROBLEMS_MAX: usize = 100;
 
-/// A text in which a problem can be pointed at.
+/// Text of a layer, in which a problem is located.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Source {
-    /// What to call it: `experiments/stage2.toml`, `environment variable XRUN__LIMITS__WORKERS`, `command line`.
+    /// Name for messages: `experiments/stage2.toml`, `environment variable XRUN__LIMITS__WORKERS`, `command line`.
     pub name: String,
-    /// All of it: places are counted in its bytes.
+    /// The whole text.
     pub text: String,
-    /// Where the text is an option that stands for a key, such as `--device gpu`.
+    /// Set where the text is a command-line option that is short for a key, such as `--device gpu`.
     pub option: Option<OptionKey>,
 }
 
-/// An option of the command line that stands for a key of the experiment.
+/// Command-line option that is short for a key of the experiment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OptionKey {
-    /// Such as `--device`.
+    /// The option, such as `--device`.
     pub option: &'static str,
-    /// Such as `experiment.device`.
+    /// The dotted key, such as `experiment.device`.
     pub key: &'static str,
 }
 
 impl Source {
-    /// A text that is no option for a key.
+    /// A text that is not a short option.
     pub fn new(name: impl Into<String>, text: impl Into<String>) -> Self {
         Self { name: name.into(), text: text.into(), option: None }
     }
 }
 
-/// Where a problem is.
+/// Location of a problem.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// The text.
+    /// Text that it is in.
     pub source: Arc<Source>,
-    /// Bytes of it: those of the key or the value that is wrong.
+    /// Byte range of the key or value.
     pub span: Range<usize>,
 }
 
 impl Place {
-    /// Line and column, both from 1; the column counts characters.
+    /// Line and column from 1; the column counts characters.
     pub fn line_and_column(&self) -> (usize, usize) {
-        let before = &self.source.text[..floor_char_boundary(&self.source.text, self.span.start)];
+        let before = &self.source.text[..self.source.text.floor_char_boundary(self.span.start)];
         let line_start = before.rfind('\n').map_or(0, |at| at + 1);
         (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
     }
 }
 
-fn floor_char_boundary(text: &str, at: usize) -> usize {
-    let mut at = at.min(text.len());
-    while !text.is_char_boundary(at) {
-        at -= 1;
-    }
-    at
-}
-
-/// One mistake in what a person wrote.
+/// An error in the user's input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// The dotted key, such as `limits.workers`; empty when the whole file is meant.
+    /// Dotted key, such as `limits.workers`; empty for the whole file.
     pub key: String,
-    /// A lower-case fragment: what was expected and what was found.
+    /// Expected and found value, as a fragment in lower case.
     pub message: String,
-    /// What to write instead.
+    /// Cure.
     pub help: Option<Box<str>>,
-    /// Where it stands; `None` where nothing stands, as of a key that is missing.
+    /// Location; `None` where the text has nothing to point at, such as a missing key.
     pub place: Option<Place>,
-    /// Other keys that it is about, when two contradict each other.
+    /// Other keys involved, where keys contradict each other.
     pub related: Vec<Related>,
-    /// What is written may be so; what it names on the disk is not there, or is something else.
+    /// `true` if the value is valid but the file system does not match, such as a missing file.
     pub is_of_disk: bool,
 }
 
-/// Another key that a problem is about, and where it was set.
+/// Another key involved in a problem.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Related {
-    /// The dotted key.
+    /// Dotted key.
     pub key: String,
-    /// Where it was set; `None` where it has its default.
+    /// Location where it was set; `None` for a default.
     pub place: Option<Place>,
 }
 
 impl Problem {
-    /// A mistake without a place and without advice.
+    /// A problem without a location and help.
     pub fn new(key: impl Into<String>, message: impl Into<String>) -> Self {
         Self {
             key: key.into(),
@@ -104,31 +96,31 @@ impl Problem {
         }
     }
 
-    /// Says what to write instead.
+    /// Adds a cure.
     pub fn help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into().into_boxed_str());
         self
     }
 
-    /// Says that the text could stay as it is, were the disk another one.
+    /// Marks the problem as one of the file system.
     pub fn of_disk(mut self) -> Self {
         self.is_of_disk = true;
         self
     }
 
-    /// Names another key that the problem is about; its place is filled in when it was set anywhere.
+    /// Adds another key involved. Its location is filled in later.
     pub fn related(mut self, key: impl Into<String>) -> Self {
         self.related.push(Related { key: key.into(), place: None });
         self
     }
 
-    /// Says where it stands.
+    /// Sets the location.
     pub fn at(mut self, place: Option<Place>) -> Self {
         self.place = place;
         self
     }
 
-    /// What a person typed for it: the key, or the option that stands for it.
+    /// Name that the user typed: the key, or the option that is short for it.
     pub fn typed(&self) -> &str {
         let option = self.place.as_ref().and_then(|place| place.source.option);
         option.filter(|option| option.key == self.key).map_or(&self.key, |option| option.option)
@@ -139,29 +131,29 @@ impl fmt::Display for Problem {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(place) = &self.place {
             let (line, column) = place.line_and_column();
-            write!(formatter, "{}:{line}:{column}: ", printable(&place.source.name))?;
+            write!(formatter, "{}:{line}:{column}: ", escape(&place.source.name))?;
         }
         if !self.key.is_empty() {
-            write!(formatter, "`{}`: ", printable(self.typed()))?;
+            write!(formatter, "`{}`: ", escape(self.typed()))?;
         }
-        formatter.write_str(&printable(&self.message))?;
+        formatter.write_str(&escape(&self.message))?;
         match &self.help {
-            Some(help) => write!(formatter, " ({})", printable(help)),
+            Some(help) => write!(formatter, " ({})", escape(help)),
             None => Ok(()),
         }
     }
 }
 
-/// All mistakes found so far.
+/// Collection of problems, bounded by [`PROBLEMS_MAX`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Problems {
     list: Vec<Problem>,
-    /// How many more there were than are kept.
+    /// Number of problems beyond the maximum.
     pub left_out: usize,
 }
 
 impl Problems {
-    /// Adds one, unless the same is there; beyond [`PROBLEMS_MAX`] it is only counted.
+    /// Adds a problem unless it is a duplicate. Beyond [`PROBLEMS_MAX`] it is only counted.
     pub fn add(&mut self, problem: Problem) {
         if self.list.contains(&problem) {
             return;
@@ -173,29 +165,29 @@ impl Problems {
         }
     }
 
-    /// Whether nothing was found to be wrong.
+    /// `true` if there are no problems.
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
 
-    /// No more are kept: a message for another one would be made in vain. Counts it.
-    pub fn leaves_out_one_more(&mut self) -> bool {
+    /// Returns `true` and counts one more problem if the collection is full, which saves the caller building it.
+    pub fn count_if_full(&mut self) -> bool {
         let full = self.list.len() >= PROBLEMS_MAX;
         self.left_out += usize::from(full);
         full
     }
 
-    /// Those that are kept, in the order in which they were added.
+    /// Collected problems in the order of insertion.
     pub fn iter(&self) -> impl Iterator<Item = &Problem> {
         self.list.iter()
     }
 
-    /// The same, to be changed: places are filled in afterwards.
+    /// Collected problems, mutable, to fill in locations.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Problem> {
         self.list.iter_mut()
     }
 
-    /// Adds those of another list, and its count of what was left out.
+    /// Adds the problems of another collection.
     pub fn extend(&mut self, other: Self) {
         self.left_out += other.left_out;
         for problem in other.list {
@@ -203,7 +195,7 @@ impl Problems {
         }
     }
 
-    /// `Ok` when there are none.
+    /// `Ok` if there are no problems.
     pub fn into_result(self) -> Result<(), Self> {
         if self.is_empty() { Ok(()) } else { Err(self) }
     }
@@ -220,29 +212,14 @@ impl fmt::Display for Problems {
 
 impl std::error::Error for Problems {}
 
-/// Whether a character could drive a terminal or reorder what stands on it.
-pub fn is_hostile(character: char) -> bool {
-    character.is_control()
-        || matches!(character, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
-}
-
-/// The text with characters that could drive a terminal written as `\u{1b}`.
-pub fn printable(text: &str) -> Cow<'_, str> {
-    if !text.contains(is_hostile) {
-        return Cow::Borrowed(text);
-    }
-    let escape = |c: char| if is_hostile(c) { c.escape_unicode().to_string() } else { c.to_string() };
-    Cow::Owned(text.chars().map(escape).collect())
-}
-
-/// The candidate most like `word`, if any is near enough to be meant.
+/// Candidate most similar to `word`, for "did you mean"; `None` if no one is similar enough.
 pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let plain = |text: &str| text.to_lowercase().replace('-', "_");
-    let word = plain(word);
+    let normalised = |text: &str| text.to_lowercase().replace('-', "_");
+    let word = normalised(word);
     candidates
         .into_iter()
-        .map(|candidate| (strsim::jaro_winkler(&word, &plain(candidate)), candidate))
-        .filter(|(likeness, _)| *likeness >= 0.8) // `worker` and `workers` are near, `seed` and `speed_up` are not
+        .map(|candidate| (strsim::jaro_winkler(&word, &normalised(candidate)), candidate))
+        .filter(|(similarity, _)| *similarity >= 0.8) // `worker` and `workers`, but not `seed` and `speed_up`
         .max_by(|a, b| a.0.total_cmp(&b.0))
         .map(|(_, candidate)| candidate)
 }
@@ -252,7 +229,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_count_lines_and_characters_from_one() {
+    fn lines_and_columns_count_from_one() {
         let source = Arc::new(Source::new("a.toml", "a = 1\nè = 2\n"));
         let place = Place { source: source.clone(), span: 11..12 };
         assert_eq!(place.line_and_column(), (2, 5));
@@ -261,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn the_nearest_name_is_suggested_and_far_ones_are_not() {
+    fn only_similar_names_are_suggested() {
         let names = ["workers", "prefetch", "frame_cache"];
         assert_eq!(nearest("worker", names), Some("workers"));
         assert_eq!(nearest("frame-cahce", names), Some("frame_cache"));
@@ -269,13 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn escape_sequences_and_direction_marks_are_written_out() {
-        assert_eq!(printable("plain è"), "plain è");
-        assert_eq!(printable("\u{1b}[2J\u{202e}"), "\\u{1b}[2J\\u{202e}");
-    }
-
-    #[test]
-    fn the_number_of_problems_kept_is_bounded() {
+    fn the_number_of_problems_is_bounded() {
         let mut problems = Problems::default();
         for number in 0..1_000 {
             problems.add(Problem::new(format!("key{number}"), "unknown key"));

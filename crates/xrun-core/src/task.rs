@@ -1,8 +1,8 @@
-//! What must a pipeline offer, so that the loop can train it?
+//! Interface between the training loop and a pipeline: [`Task`], the facts known before it is opened, and its reports.
 //!
-//! The trait speaks of numbers and bytes, never of tensors: the loop, the stop rules, the trace and the crash behaviour
-//! are tested with the `dummy` pipeline, which needs no Burn. A task lives on the training thread: each thread that
-//! uses a GPU has a stream and a memory pool of its own there.
+//! Numbers and bytes cross it, never tensors, so the loop, the stop rules, the trace and the crash behaviour are tested
+//! with the pipeline `dummy`, without Burn. A task stays on the training thread, because each thread that uses a GPU gets a
+//! stream and a memory pool of its own.
 
 pub mod metric;
 pub mod predict;
@@ -23,7 +23,7 @@ pub use crate::task::metric::Better;
 use crate::task::metric::{Interval, PlannedMetric};
 use crate::task::smaller::Smaller;
 
-/// The device's memory pools as they describe themselves, in bytes.
+/// Bytes of the device's memory pools, as the pools report them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DeviceMemory {
     /// Held by live tensors.
@@ -34,166 +34,165 @@ pub struct DeviceMemory {
     pub allocations: u64,
 }
 
-/// A thing that can step, validate, save and load.
+/// A model in training, with its data and optimiser.
 pub trait Task {
-    /// Performs optimiser step `step` (from 1) at the learning rate given. Tensors of the step are dropped when it
-    /// returns; what is kept is numbers.
+    /// Performs optimiser step `step` (from 1) at `learning_rate`. All tensors of the step are dropped before it returns.
     fn train_step(&mut self, step: u64, learning_rate: f64, phases: &mut dyn Phases) -> Result<StepReport, TaskError>;
 
-    /// Says where the run's files are, before the first step, to a task that leaves files of its own there. Each is replaced
-    /// as a whole.
+    /// Sets the run directory, before the first step, for a task that writes files of its own there. Each is replaced as a
+    /// whole.
     fn leave_files_in(&mut self, _run: &Path) {}
 
-    /// Looks at held-out data, without autodiff. The same data each time.
+    /// Evaluates the model on held-out data, without autodiff and on the same data each time.
     fn validate(&mut self, phases: &mut dyn Phases) -> Result<ValidationReport, TaskError>;
 
     /// Writes weights and optimiser state into an existing empty directory.
     fn save(&mut self, directory: &Path) -> Result<(), TaskError>;
 
-    /// Reads what [`Task::save`] wrote.
+    /// Restores the state that [`Task::save`] wrote.
     fn load(&mut self, directory: &Path) -> Result<(), TaskError>;
 
-    /// Takes weights from the file of another run's checkpoint, before the first step. The optimiser stays as it is: new.
+    /// Loads only the weights of another run's checkpoint, before the first step. The optimiser's state stays empty.
     ///
     /// # Errors
-    /// The file does not read or does not fit the model.
+    /// The file is unreadable or does not fit the model.
     fn start_from(&mut self, _weights: &Path) -> Result<(), TaskError> {
-        Err(TaskError::Asked("this pipeline cannot start from weights: take `training.initial_weights` out".into()))
+        Err(TaskError::Rejected("this pipeline cannot load initial weights; remove `training.initial_weights`".into()))
     }
 
-    /// Performs one cleanup action; returns the bytes that it knows it gave back. `Heap` is the loop's own.
+    /// Performs one cleanup action and returns the bytes known to be freed. The loop itself performs `Heap`.
     fn clean(&mut self, _action: CleanupAction) -> u64 {
         0
     }
 
-    /// Waits until the device has done what it was asked. After this, memory is at rest.
+    /// Waits until the device has finished all submitted work, so that memory can be sampled.
     fn synchronise(&mut self) -> Result<(), TaskError>;
 
-    /// The device's memory pool; `None` where there is none to ask (the CPU).
+    /// State of the device's memory pool; `None` on devices without one (the CPU).
     fn device_memory(&mut self) -> Option<DeviceMemory>;
 
-    /// How many parameters the model has.
+    /// Number of parameters of the model.
     fn parameters(&self) -> u64;
 
-    /// The device as it calls itself.
+    /// Name of the device, as the driver reports it.
     fn device_name(&self) -> String;
 
-    /// Counts worth keeping in the result: cache hits, skipped items. At most 64 of them.
+    /// Counters for the result, such as cache hits and skipped items; at most 64.
     fn counters(&self) -> Vec<(&'static str, u64)> {
         Vec::new()
     }
 
-    /// What answers about files of a person's own; `None` where the pipeline does not predict.
+    /// Inference on files of the user; `None` where the pipeline does not support it.
     fn predictor(&mut self) -> Option<&mut dyn Predict> {
         None
     }
 }
 
-/// What the plan needs to know of a task before it is opened: what its data says.
+/// Facts about a task that the plan needs before the task is opened; they follow from its settings and data.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TaskFacts {
     /// Batches in one pass over the data.
     pub batches_per_epoch: u64,
-    /// The buffers that the task will register in the ledger.
+    /// Buffers that the task will register in the ledger.
     pub owners: Vec<PlannedOwner>,
-    /// What identifies the data: name and digest.
+    /// Name and SHA-256 of each data file or data set.
     pub data_digests: Vec<(String, String)>,
-    /// What was left out of the data, and why.
+    /// Invalid items that were left out of the data, by reason.
     pub data_left_out: Broken,
-    /// What the model has from its training data, so that it fits no other, for people; `None` where it fits any.
+    /// Part of the model that comes from its training data and ties it to that data, for people; `None` where there is none.
     pub learned_from_data: Option<&'static str>,
-    /// What is smaller than the experiment asks.
+    /// Settings that were lowered because the data has too few items.
     pub smaller: Vec<Smaller>,
-    /// Notes about the data for people; a few lines.
+    /// Notes about the data for people, a line each; a few.
     pub notes: Vec<String>,
-    /// Numbers that have a gradient and an optimiser's state, in the phase that has most of them; `None` for all that the
-    /// model has.
+    /// Parameters with a gradient and optimiser state, in the phase that has most of them; `None` for all of the model's.
     pub trained_parameters: Option<u64>,
-    /// The last steps of phases that another one follows, ascending. The schedule begins anew after them.
+    /// Last step of each phase but the final one, ascending. The learning-rate schedule restarts after each.
     pub phase_ends: Vec<u64>,
-    /// A file that the task makes out of its data when it is opened, or finds in the cache.
+    /// File that the task derives from its data when it is opened, or finds in the cache.
     pub made: Option<Made>,
-    /// Items of a batch that `limits.batch_size` splits into parts.
+    /// Items of a batch that `limits.batch_size` divides.
     pub batch_items: u64,
-    /// Keys that give a batch its number of items where `limits.batch_size` is larger; empty where that alone does.
+    /// Keys that set the number of items in a batch where `limits.batch_size` is larger; empty where it alone does.
     pub batch_keys: &'static [&'static str],
-    /// Whether a batch is on the device as a whole, whatever `limits.batch_size` is: then a smaller one is refused.
+    /// `true` where a batch cannot be split, so that a `limits.batch_size` below [`batch_items`](Self::batch_items) is refused.
     pub whole_batches: bool,
-    /// Steps that show all that a run does, so that a probe of them sees what memory the run needs.
+    /// Steps that a probe must run to reach the memory use of a whole run.
     pub probe_steps: u64,
-    /// What such a probe changes of the experiment, as `section.key=value`: phases that would take all its steps.
+    /// Overrides of a probe, as `section.key=value`, that shorten phases longer than the probe.
     pub probe_overrides: Vec<String>,
-    /// The validation metrics; the first is the pipeline's own choice of what a checkpoint is best by.
+    /// Validation metrics. The first is the default that the best checkpoint is selected by.
     pub metrics: Vec<Metric>,
-    /// Metrics whose names the experiment gives; they come behind the others.
+    /// Metrics whose names come from the experiment; listed after the others.
     pub declared_metrics: Vec<PlannedMetric>,
-    /// Whether anybody knows how many steps there will be. Of a command only the command may.
+    /// `false` where the number of steps is unknown, as for a command that is watched.
     pub steps_are_known: bool,
-    /// What the pictures of a validation show, for people; empty where there are none.
+    /// Caption of the images of a validation, for people; empty where there are none.
     pub pictures: &'static str,
-    /// Values of [`StepReport::values`] that say which stage of the training a step is in, the coarsest first, such as a round
-    /// and a local epoch: memory is shown by stage. Empty where epochs say all.
+    /// Names in [`StepReport::values`] that number the stage of a step, the coarsest first, such as a round and a local epoch.
+    /// Memory is reported by stage. Empty where epochs suffice.
     pub stages: &'static [&'static str],
 }
 
 /// A validation metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Metric {
-    /// As in `metrics.jsonl`; unique in its pipeline.
+    /// Name in `metrics.jsonl`; unique in its pipeline.
     pub name: &'static str,
-    /// Which way is better; `None` of a constant of the data.
+    /// Direction of improvement; `None` for a constant of the data.
     pub better: Option<Better>,
-    /// For people, such as `share`; empty where it has none.
+    /// Unit for people, such as `%`; empty where there is none.
     pub unit: &'static str,
-    /// Metrics with this name are drawn in one figure.
+    /// Figure that the metric is drawn in, together with others of this name.
     pub family: &'static str,
-    /// What its line is called there.
+    /// Label of its line in that figure.
     pub line: &'static str,
-    /// What is measured, in a sentence.
+    /// Description in one sentence.
     pub about: &'static str,
 }
 
 impl Metric {
-    /// One of which more is better.
+    /// A metric whose higher values are better.
     pub const fn higher(name: &'static str, unit: &'static str) -> Self {
         Self { name, better: Some(Better::Higher), unit, family: name, line: name, about: "" }
     }
 
-    /// One of which less is better.
+    /// A metric whose lower values are better.
     pub const fn lower(name: &'static str, unit: &'static str) -> Self {
         Self { better: Some(Better::Lower), ..Self::higher(name, unit) }
     }
 
-    /// One that training does not move, told so that others can be compared with it, such as what guessing would give: no
-    /// way is better, and no checkpoint is best by it.
+    /// A baseline that training does not change, such as the accuracy of guessing. It selects no checkpoint.
     pub const fn constant(name: &'static str, unit: &'static str) -> Self {
         Self { better: None, ..Self::higher(name, unit) }
     }
 
-    /// In the figure of this name, as a line of that name.
+    /// Draws the metric in the figure `family`, with the label `line`.
     pub const fn within(self, family: &'static str, line: &'static str) -> Self {
         Self { family, line, ..self }
     }
 
-    /// With a sentence that says what is measured.
+    /// Adds a description in one sentence.
     pub const fn about(self, about: &'static str) -> Self {
         Self { about, ..self }
     }
 }
 
-/// A file of the cache that a task is opened with, and makes first where it is not there. Numbers depend on it as on data.
+/// A cached file that is derived from the data, such as a vocabulary; created first where it is missing. Results depend
+/// on it as they do on data.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Made {
-    /// Its name among the digests of the data.
+    /// Name among the digests of the data.
     pub name: &'static str,
-    /// Where it is kept.
+    /// Path in the cache.
     pub path: PathBuf,
-    /// Message for people about the work, which takes long, that makes it.
+    /// Message for people about the slow work that creates it.
     pub how: String,
 }
 
 impl TaskFacts {
-    /// Of a task with so many batches in a pass over its data. What it says beside that, its author adds: buffers first of all.
+    /// Facts with defaults for everything but the number of batches in one epoch and the metrics. The caller adds the rest,
+    /// the buffers first of all.
     pub fn new(batches_per_epoch: u64, metrics: &[Metric]) -> Self {
         Self {
             batches_per_epoch,
@@ -220,7 +219,7 @@ impl TaskFacts {
     }
 }
 
-/// Steps of a probe where all steps are alike: allocators settle.
+/// Steps of a probe where all steps do the same work: enough for allocators to settle.
 const PROBE_STEPS: u64 = 8;
 
 impl From<&Metric> for PlannedMetric {
@@ -239,60 +238,60 @@ impl From<&Metric> for PlannedMetric {
 /// Numbers of one training step.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StepReport {
-    /// What kind of step it was, such as `detection` or `triplet`.
+    /// Kind of step, such as `detection` or `triplet`.
     pub kind: &'static str,
     /// The loss that was minimised.
     pub loss: f64,
-    /// Its parts and other numbers by name; at most 16.
+    /// Terms of the loss and other numbers by name; at most 16.
     pub values: Vec<(&'static str, f64)>,
-    /// The norm over all gradients before clipping.
+    /// L2 norm over all gradients before clipping.
     pub gradient_norm: Option<f64>,
-    /// Images, sequences or clips that went through.
+    /// Images, sequences or clips in the batch.
     pub items: u64,
-    /// What was in the batch, for the message when its loss is not a number; at most some hundred bytes.
+    /// Contents of the batch, for the error when its loss is not a number; at most some hundred bytes.
     pub batch: String,
 }
 
 /// Numbers of one validation.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ValidationReport {
-    /// By name; at most 64. `None` where it cannot be measured on this data.
+    /// Values by name; at most 64. `None` where a metric cannot be measured on this data.
     pub metrics: Vec<(String, Option<f64>)>,
-    /// Of those metrics that are means over episodes.
+    /// Confidence intervals of the metrics that are means over episodes.
     pub intervals: Vec<(String, Interval)>,
-    /// Pictures with what was found drawn in, and captions, for the report; at most `validation.pictures`.
+    /// Images with the predictions drawn in, and their captions, for the report; at most `validation.pictures`.
     pub pictures: Vec<(Picture, String)>,
 }
 
-/// Why a task could not go on.
+/// Reasons why a task cannot continue.
 #[derive(Debug, thiserror::Error)]
 pub enum TaskError {
-    /// The data: the message names the item.
+    /// Invalid data; the message names the item.
     #[error("{0}")]
     Data(String),
-    /// The device or its driver.
+    /// Failure of the device or its driver.
     #[error("the device failed: {0}")]
     Device(String),
-    /// A file of a checkpoint.
+    /// A file of a checkpoint that cannot be read or written.
     #[error("{path}: {message}")]
     File {
-        /// The file or folder.
+        /// The file or directory.
         path: String,
-        /// What is wrong with it, for people.
+        /// Cause, without the path.
         message: String,
     },
-    /// What the dummy pipeline was asked to do.
+    /// An operation that the pipeline does not support, or a failure that the dummy pipeline injects.
     #[error("{0}")]
-    Asked(String),
+    Rejected(String),
 }
 
 impl TaskError {
-    /// A file that could not be written or read.
+    /// A file that cannot be read or written.
     pub fn file(path: &Path, error: impl std::fmt::Display) -> Self {
         Self::File { path: path.display().to_string(), message: error.to_string() }
     }
 
-    /// The model was with the optimiser when a step failed.
+    /// The model was lost: the optimiser owned it when a step failed.
     pub fn model_lost() -> Self {
         Self::Device("the model was lost in a step that failed".into())
     }
@@ -300,7 +299,7 @@ impl TaskError {
 
 impl From<WriteError> for TaskError {
     fn from(error: WriteError) -> Self {
-        // What to do depends on what was written: whoever asked for it says so.
+        // The advice depends on the file; the caller adds it.
         let message = format!("cannot be written: {}", error.source);
         Self::File { path: error.path.display().to_string(), message }
     }
@@ -312,8 +311,8 @@ impl From<DataError> for TaskError {
     }
 }
 
-/// Measures how long the parts of a step take. `phases.enter("forward")` ends the part before it.
+/// Timer of the phases of a step, such as `forward` and `backward`.
 pub trait Phases {
-    /// Ends the part that is being measured and begins this one.
+    /// Ends the current phase and starts `name`.
     fn enter(&mut self, name: &'static str);
 }

@@ -1,6 +1,6 @@
-//! How are bytes and durations written in a file, and how do they print?
+//! Parsing and printing of sizes in bytes and of durations.
 //!
-//! Integers of bytes inside, IEC units (KiB, MiB, GiB) for people. `bytesize` and `humantime` parse.
+//! Sizes are integers of bytes and print in IEC units (KiB, MiB, GiB). `bytesize` and `humantime` parse.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -15,23 +15,28 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 pub struct Bytes(pub u64);
 
 impl Bytes {
-    /// So many MiB, of 1,048,576 bytes each.
+    /// Size of `count` MiB.
     pub const fn mebibytes(count: u64) -> Self {
         Self(count * 1024 * 1024)
     }
 
-    /// As it would be written in a file, without rounding: `40 MiB`, `1025 B`.
+    /// Text without rounding, in the largest unit that divides the size: `40 MiB`, `1025 B`.
     pub fn exact(self) -> String {
+        self.largest_unit()
+            .map_or_else(|| format!("{} B", self.0), |(shift, name)| format!("{} {name}", self.0 >> shift))
+    }
+
+    /// Largest unit that divides the size, as a power of two and a name; `None` below a KiB.
+    fn largest_unit(self) -> Option<(u32, &'static str)> {
         let units = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
-        let unit = units.into_iter().find(|(shift, _)| self.0 > 0 && self.0.is_multiple_of(1 << shift));
-        unit.map_or_else(|| format!("{} B", self.0), |(shift, name)| format!("{} {name}", self.0 >> shift))
+        units.into_iter().find(|(shift, _)| self.0 > 0 && self.0.is_multiple_of(1 << shift))
     }
 }
 
 impl fmt::Display for Bytes {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = bytesize::ByteSize::b(self.0).display().iec().to_string();
-        // It chooses the unit before it rounds.
+        // `bytesize` chooses the unit before it rounds.
         match text.starts_with("1024.0 ") {
             true => write!(formatter, "{}", bytesize::ByteSize::b(self.0.next_power_of_two()).display().iec()),
             false => formatter.write_str(&text),
@@ -39,14 +44,14 @@ impl fmt::Display for Bytes {
     }
 }
 
-/// Each 1,024 of the one before it.
+/// Units of size, each 1,024 times the one before.
 pub const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
 
-/// Sizes from `low` to `high` in one unit, that of the larger: `0.9 to 1.1 MiB`. They may be negative.
+/// Range of sizes in one unit, that of the larger: `0.9 to 1.1 MiB`. Both may be negative.
 pub fn interval(low: f64, high: f64) -> String {
     let decimals = |at: usize| usize::from(at > 0);
     let (mut largest, mut at) = (low.abs().max(high.abs()), 0);
-    // As it prints: 1023.96 KiB are 1.0 MiB.
+    // After rounding: 1023.96 KiB print as 1.0 MiB.
     while at + 1 < UNITS.len() && largest >= if at == 0 { 1023.5 } else { 1023.95 } {
         (largest, at) = (largest / 1024.0, at + 1);
     }
@@ -75,14 +80,10 @@ impl FromStr for Bytes {
 
 impl Serialize for Bytes {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        // Exact: text only where it says the same number.
-        let units = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
-        for (unit, size) in units {
-            if self.0 >= size && self.0.is_multiple_of(size) {
-                return serializer.serialize_str(&format!("{} {unit}", self.0 / size));
-            }
+        match self.largest_unit() {
+            Some(_) => serializer.serialize_str(&self.exact()),
+            None => serializer.serialize_u64(self.0),
         }
-        serializer.serialize_u64(self.0)
     }
 }
 
@@ -130,7 +131,7 @@ impl JsonSchema for Bytes {
     }
 }
 
-/// A length of time. Written as text with a unit: `"30 s"`, `"2h 30m"`.
+/// A duration. Written as text with a unit: `"30 s"`, `"2h 30m"`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Span(pub Duration);
 
@@ -176,12 +177,18 @@ impl JsonSchema for Span {
     }
 }
 
-/// `1 step`, `2 steps`.
-pub fn counted(count: u64, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+/// Number with its noun in the singular or plural: `1 step`, `2 steps`, `2 batches`, `2 queries`.
+pub fn counted(count: u64, noun: &str) -> String {
+    let is_vowel = |letter: char| "aeiou".contains(letter);
+    match noun.strip_suffix('y') {
+        _ if count == 1 => format!("{count} {noun}"),
+        Some(stem) if !stem.ends_with(is_vowel) => format!("{count} {stem}ies"),
+        _ if ["s", "x", "ch", "sh"].iter().any(|ending| noun.ends_with(ending)) => format!("{count} {noun}es"),
+        _ => format!("{count} {noun}s"),
+    }
 }
 
-/// Seconds for people: `0.4 s`, `12 s`, `3 min 05 s`, `2 h 10 min`.
+/// Duration for people: `0.4 s`, `12 s`, `3 min 05 s`, `2 h 10 min`.
 pub fn seconds(value: f64) -> String {
     let whole = value.max(0.0) as u64;
     match whole {
@@ -198,7 +205,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_size_is_written_so_that_it_reads_back_the_same() {
+    fn exact_text_parses_to_the_same_size() {
         for bytes in [0, 1, 1025, 40 << 20, (40 << 20) + 1, 3 << 30, u64::MAX] {
             assert_eq!(Bytes(bytes).exact().parse(), Ok(Bytes(bytes)));
         }
@@ -206,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_read_with_and_without_units() {
+    fn sizes_parse_with_and_without_units() {
         assert_eq!("300 MiB".parse(), Ok(Bytes(300 << 20)));
         assert_eq!("1.5GiB".parse(), Ok(Bytes(3 << 29)));
         assert_eq!("20 MB".parse(), Ok(Bytes(20_000_000)));
@@ -217,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_unit_is_chosen_after_rounding_and_an_interval_has_one() {
+    fn the_unit_is_chosen_after_rounding() {
         assert_eq!(Bytes((1 << 20) - 1).to_string(), "1.0 MiB");
         assert_eq!(Bytes(1000 << 10).to_string(), "1000.0 KiB");
         assert_eq!(interval(1_048_560.0, 1_048_600.0), "1.0 to 1.0 MiB");
@@ -228,14 +235,22 @@ mod tests {
     }
 
     #[test]
-    fn durations_read_with_units() {
+    fn durations_need_a_unit() {
         assert_eq!("30 s".parse(), Ok(Span(Duration::from_secs(30))));
         assert_eq!("2h 30m".parse(), Ok(Span(Duration::from_secs(9000))));
         assert!("30".parse::<Span>().is_err());
     }
 
     #[test]
-    fn seconds_print_for_people() {
+    fn nouns_are_singular_and_plural() {
+        assert_eq!(counted(1, "class"), "1 class");
+        assert_eq!([counted(10, "class"), counted(2, "batch")], ["10 classes", "2 batches"]);
+        assert_eq!([counted(2, "query"), counted(2, "day")], ["2 queries", "2 days"]);
+        assert_eq!(counted(0, "step"), "0 steps");
+    }
+
+    #[test]
+    fn long_durations_print_in_larger_units() {
         assert_eq!(seconds(0.43), "0.4 s");
         assert_eq!(seconds(185.0), "3 min 05 s");
         assert_eq!(seconds(7_800.0), "2 h 10 min");
@@ -243,13 +258,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_size_survives_being_written_and_read(bytes in any::<u64>().prop_map(|b| b >> 1)) {
+        fn a_size_survives_serialisation(bytes in any::<u64>().prop_map(|b| b >> 1)) {
             let text = serde_json::to_string(&Bytes(bytes)).unwrap();
             prop_assert_eq!(serde_json::from_str::<Bytes>(&text).unwrap(), Bytes(bytes));
         }
 
         #[test]
-        fn no_text_makes_the_size_parser_panic(text in ".{0,40}") {
+        fn parsers_never_panic(text in ".{0,40}") {
             let _ = text.parse::<Bytes>();
             let _ = text.parse::<Span>();
         }

@@ -1,10 +1,10 @@
-//! What is a buffer, before and while it is filled? One declaration, from which the plan and the ledger both take it.
+//! Declaration of a buffer: the one source of its entry in the plan and in the ledger.
 
 use std::borrow::Cow;
 
 use super::ledger::{Cap, Holding, Ledger, Policy};
 
-/// A buffer as it is declared, once. The plan lists it, and the container that is made of it enters it in the ledger.
+/// Declaration of a buffer. The plan lists it, and the container built from it registers it in the ledger.
 ///
 /// ```
 /// use xrun_core::bounded::buffer::Buffer;
@@ -19,49 +19,66 @@ use super::ledger::{Cap, Holding, Ledger, Policy};
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Buffer {
-    /// The owner's name; each name at most once in a run.
+    /// Name of the owner; unique in a run.
     pub name: &'static str,
-    /// What happens at the cap.
+    /// Behaviour at the cap.
     pub policy: Policy,
-    /// The most that it may hold.
+    /// Maximum contents.
     pub cap: Cap,
+<<<<<<< HEAD
     /// The dotted key of the experiment that sets the cap; `None` where it follows from several or from the data.
     pub key: Option<Cow<'static, str>>,
     /// The key that sets the cap, or how it follows; for people.
+=======
+    /// Dotted key of the experiment that sets the cap; `None` where the cap follows from several keys or from the data.
+    pub key: Option<&'static str>,
+    /// Origin of the cap, for people: the key, or a derivation.
+>>>>>>> 541a5d067b64d71a7589aa1f1273b2dfecad704d
     pub because: String,
-    /// Bytes of all that it could ever be asked to hold, where that is known and may be less than the cap.
+    /// Bytes of everything that could ever be put into the buffer, where known; may be less than the cap.
     pub fills: Option<u64>,
 }
 
 impl Buffer {
-    /// A buffer of which no more is said than its cap.
+    /// A buffer without a key, reason or size of contents.
     pub fn new(name: &'static str, policy: Policy, cap: Cap) -> Self {
         Self { name, policy, cap, key: None, because: String::new(), fills: None }
     }
 
+<<<<<<< HEAD
     /// The dotted key that sets the cap, such as `limits.frame_cache`.
     pub fn key(self, key: impl Into<Cow<'static, str>>) -> Self {
         Self { key: Some(key.into()), ..self }
+=======
+    /// Sets the dotted key that sets the cap, such as `limits.frame_cache`.
+    pub fn key(self, key: &'static str) -> Self {
+        Self { key: Some(key), ..self }
+>>>>>>> 541a5d067b64d71a7589aa1f1273b2dfecad704d
     }
 
-    /// Why the cap is what it is, for people.
+    /// Sets the reason for the cap, for people.
     pub fn because(self, because: impl Into<String>) -> Self {
         Self { because: because.into(), ..self }
     }
 
-    /// Bytes of all that it could ever be asked to hold.
+    /// Sets the bytes of everything that could ever be put into the buffer.
     pub fn fills(self, bytes: u64) -> Self {
         Self { fills: Some(bytes), ..self }
     }
 
-    /// Enters it in the ledger, for a container of one's own. Panics when the name is taken.
+    /// Registers the buffer in the ledger, for a container outside this module. Panics when the name is taken.
     pub fn register(&self, ledger: &Ledger) -> Holding {
         ledger.enter(self.name, self.cap, self.policy)
     }
 
-    /// The same for a container that does at the cap what it does: a declaration that says otherwise is a fault in xrun.
+    /// Registers the buffer for a container that implements `policy`. Panics when the declaration has another policy.
     pub(super) fn register_as(&self, policy: Policy, ledger: &Ledger) -> Holding {
-        assert!(self.policy == policy, "the buffer {} is declared as {:?} and does {policy:?}", self.name, self.policy);
+        assert!(
+            self.policy == policy,
+            "buffer {} is declared as {:?}, but its container implements {policy:?}",
+            self.name,
+            self.policy
+        );
         self.register(ledger)
     }
 }
@@ -74,7 +91,7 @@ mod tests {
     const CAP: Cap = Cap { items: 2, bytes: 100 };
 
     #[test]
-    fn the_ledger_has_the_name_cap_and_policy_that_were_declared() {
+    fn the_ledger_has_the_declared_name_cap_and_policy() {
         let ledger = Ledger::default();
         let _holding = Buffer::new("queue", Policy::Block, CAP).key("limits.queue").register(&ledger);
         let reading = &ledger.read()[0];
@@ -82,8 +99,8 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "the buffer lines is declared as Evict and does Refuse")]
-    fn a_container_does_at_the_cap_what_the_declaration_says() {
+    #[should_panic(expected = "lines")]
+    fn a_container_of_another_policy_than_declared_panics() {
         CappedList::<f64>::new(&Ledger::default(), &Buffer::new("lines", Policy::Evict, CAP));
     }
 }

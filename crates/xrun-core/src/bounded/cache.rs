@@ -1,7 +1,7 @@
-//! A cache bounded by bytes: the least recently used item goes first.
+//! LRU cache bounded by bytes and items.
 //!
-//! The cap is in bytes because items differ in size: a cache of "500 frames" holds whatever 500 frames happen to
-//! weigh, which is how a cache of 500 frames a video grew (docs/origins.md). A map bounded by count alone does not exist in xrun.
+//! A bound by count alone is not enough, because items differ in size: a cache of 500 frames per video once grew to
+//! whatever 500 frames take (docs/origins.md).
 
 use std::hash::Hash;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,7 +12,7 @@ use super::HeldBytes;
 use super::buffer::Buffer;
 use super::ledger::{Cap, Holding, Ledger, Policy};
 
-/// Shared between threads; values are cloned out, so make them cheap to clone (`Arc`). Policy: evict.
+/// LRU cache shared between threads. Values are cloned out, so they should be cheap to clone (`Arc`). Policy: evict.
 #[derive(Debug)]
 pub struct ByteCache<K: Hash + Eq, V>(Mutex<Inner<K, V>>);
 
@@ -24,24 +24,24 @@ struct Inner<K: Hash + Eq, V> {
     holding: Holding,
 }
 
-/// What happened in a cache since it was made.
+/// Counters of a cache since it was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheCounters {
-    /// Items that were asked for and there.
+    /// Lookups that found their item.
     pub hits: u64,
-    /// Items that were asked for and not there.
+    /// Lookups that did not.
     pub misses: u64,
-    /// Items that went to make room.
+    /// Items dropped to stay within the cap.
     pub evictions: u64,
-    /// Items larger than the whole cache, which were not kept.
+    /// Items larger than the whole cache, which were not stored.
     pub too_large: u64,
 }
 
 impl<K: Hash + Eq, V: Clone + HeldBytes> ByteCache<K, V> {
-    /// An empty cache, entered in the ledger as declared.
+    /// An empty cache, registered in the ledger.
     pub fn new(ledger: &Ledger, buffer: &Buffer) -> Self {
         Self(Mutex::new(Inner {
-            entries: LruCache::unbounded(), // bounded below, by bytes and by items
+            entries: LruCache::unbounded(), // `insert` bounds it by bytes and items
             bytes: 0,
             counters: CacheCounters::default(),
             holding: buffer.register_as(Policy::Evict, ledger),
@@ -52,7 +52,7 @@ impl<K: Hash + Eq, V: Clone + HeldBytes> ByteCache<K, V> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A copy of the item, which is then the most recently used.
+    /// Returns a clone of the item and marks it as most recently used.
     pub fn get(&self, key: &K) -> Option<V> {
         let mut inner = self.inner();
         let found = inner.entries.get(key).cloned();
@@ -63,7 +63,7 @@ impl<K: Hash + Eq, V: Clone + HeldBytes> ByteCache<K, V> {
         found
     }
 
-    /// Keeps the value, at the cost of the least recently used ones. A value larger than the cache is not kept.
+    /// Stores the value and evicts least recently used ones. A value larger than the whole cache is not stored.
     pub fn insert(&self, key: K, value: V) {
         let mut inner = self.inner();
         let (bytes, cap) = (value.held_bytes(), inner.holding.cap());
@@ -74,37 +74,36 @@ impl<K: Hash + Eq, V: Clone + HeldBytes> ByteCache<K, V> {
         if let Some(old) = inner.entries.pop(&key) {
             inner.bytes -= old.held_bytes();
         }
-        let room = Cap { items: cap.items - 1, bytes: cap.bytes - bytes };
-        inner.evict_down_to(room);
+        inner.evict_down_to(Cap { items: cap.items - 1, bytes: cap.bytes - bytes });
         inner.entries.push(key, value);
         inner.bytes += bytes;
         inner.report();
     }
 
-    /// Evicts until at most `bytes` are held; returns the bytes that went.
+    /// Evicts until at most `bytes` remain; returns the bytes freed.
     pub fn evict_to(&self, bytes: u64) -> u64 {
         let mut inner = self.inner();
         let before = inner.bytes;
-        let room = Cap { items: inner.holding.cap().items, bytes };
-        inner.evict_down_to(room);
+        let target = Cap { bytes, ..inner.holding.cap() };
+        inner.evict_down_to(target);
         inner.report();
         before - inner.bytes
     }
 
-    /// What was counted since the cache was made.
+    /// Counters since the cache was created.
     pub fn counters(&self) -> CacheCounters {
         self.inner().counters
     }
 
-    /// The most that it may hold.
+    /// Maximum contents.
     pub fn cap(&self) -> Cap {
         self.inner().holding.cap()
     }
 }
 
 impl<K: Hash + Eq, V: Clone + HeldBytes> Inner<K, V> {
-    fn evict_down_to(&mut self, room: Cap) {
-        while self.bytes > room.bytes || self.entries.len() as u64 > room.items {
+    fn evict_down_to(&mut self, target: Cap) {
+        while self.bytes > target.bytes || self.entries.len() as u64 > target.items {
             let Some((_, old)) = self.entries.pop_lru() else { break };
             self.bytes -= old.held_bytes();
             self.counters.evictions += 1;
@@ -135,14 +134,14 @@ mod tests {
     }
 
     #[test]
-    fn the_least_recently_used_goes_first() {
+    fn the_least_recently_used_item_is_evicted() {
         let ledger = Ledger::default();
         let cache = ByteCache::new(&ledger, &frames(10));
         cache.insert("a", Sized(40));
         cache.insert("b", Sized(40));
         assert_eq!(cache.get(&"a"), Some(Sized(40)));
         cache.insert("c", Sized(40));
-        assert_eq!(cache.get(&"b"), None, "b was used least recently");
+        assert_eq!(cache.get(&"b"), None);
         assert_eq!(cache.get(&"a"), Some(Sized(40)));
         let counters = cache.counters();
         assert_eq!((counters.hits, counters.misses, counters.evictions), (2, 1, 1));
@@ -153,7 +152,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_sequence_of_inserts_exceeds_either_cap(
+        fn no_sequence_of_inserts_exceeds_the_cap(
             sizes in prop::collection::vec((0u8..20, 0u64..70), 0..200),
             items in 1u64..8,
         ) {

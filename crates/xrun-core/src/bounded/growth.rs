@@ -1,32 +1,32 @@
-//! The growth of a leak that is switched on: what it keeps, how much, and when.
+//! Expected growth of a leak that is switched on.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Bytes that a leak will have kept when the run ends. With more steps it would be more: this is no cap.
+/// Expected contents of a leak when the run ends. Not a cap: more steps give more.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Keeps {
-    /// Bytes, counted before the run.
+    /// Total bytes, known before the run.
     InAll(u64),
-    /// Bytes, counted before the run, of what ends by itself when all the data has been seen once, and what that is.
+    /// Bytes, known before the run, of a leak that stops growing once all the data has been seen.
     Filling {
-        /// Bytes that it will have kept when the run ends.
+        /// Bytes when the run ends.
         in_all: u64,
-        /// Bytes that it keeps when all the data has been seen once.
+        /// Bytes once all the data has been seen.
         full: u64,
     },
-    /// Grows linearly; the bytes of an item come from the probe.
+    /// Linear growth; a probe measures the bytes of an item.
     Growing(Growth),
 }
 
 impl Keeps {
-    /// That many things each time.
+    /// Growth by `each` items at every `occasion`.
     pub fn with(occasion: Occasion, each: f64) -> Self {
         Self::Growing(Growth { with: occasion, each, at_start: 0 })
     }
 
-    /// Bytes that are known before the run.
+    /// Bytes at the end of the run, where known beforehand.
     pub fn in_all(self) -> Option<u64> {
         match self {
             Self::InAll(bytes) | Self::Filling { in_all: bytes, .. } => Some(bytes),
@@ -34,7 +34,7 @@ impl Keeps {
         }
     }
 
-    /// Where its growth ends by itself, in bytes.
+    /// Bytes at which the growth stops; `None` where it does not.
     pub fn full(self) -> Option<u64> {
         match self {
             Self::Filling { full, .. } => Some(full),
@@ -43,21 +43,21 @@ impl Keeps {
     }
 }
 
-/// How a leak grows: how many things it is given to keep, and when. How many bytes each has, a probe measures.
+/// Linear growth of a leak, in items. A probe measures the bytes of an item.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Growth {
-    /// The event that it grows with.
+    /// Event at which items are added.
     pub with: Occasion,
-    /// Items that are added each time; the mean where it varies.
+    /// Items added at each event; the mean where it varies.
     pub each: f64,
-    /// Things that it is given before the first time.
+    /// Items before the first event.
     pub at_start: u64,
 }
 
 impl Growth {
-    /// Things that it has been given after that many times.
+    /// Number of items after that many events.
     pub fn given(&self, times: u64) -> u64 {
-        // A share such as 0.7 is a little more or less in binary: 0.7 * 10 must not become 8.
+        // A fraction such as 0.7 is inexact in binary: 0.7 * 10 must not become 8.
         self.at_start + (times as f64 * self.each - 1e-6).ceil() as u64
     }
 }

@@ -1,14 +1,14 @@
-//! Where do leaks keep things? Only what `[leaks]` switches on does; everything else in xrun has a cap.
+//! Unbounded buffer for leak injection; only leaks that `[leaks]` switches on use it.
 
 use super::buffer::Buffer;
 use super::ledger::{Holding, Ledger, NO_CAP, Policy};
 
-/// The buffer of a leak: it has no cap.
+/// Declaration of a leak's buffer, which has no cap.
 pub fn leak(name: &'static str) -> Buffer {
     Buffer::new(name, Policy::Leak, NO_CAP)
 }
 
-/// Things that are kept for ever. A vector that grows is against the rules of this code; here it is the purpose.
+/// Values that are never freed. An unbounded vector is against the rules of this code; here it is the purpose.
 pub struct Kept<T>(Option<(Holding, Vec<T>)>);
 
 impl<T> std::fmt::Debug for Kept<T> {
@@ -18,17 +18,17 @@ impl<T> std::fmt::Debug for Kept<T> {
 }
 
 impl<T> Kept<T> {
-    /// Keeps nothing unless the leak is switched on; then it is in the ledger as [`leak`] declares it.
+    /// An empty buffer. If `on`, it is registered in the ledger; otherwise it stores nothing.
     pub fn new(on: bool, buffer: &Buffer, ledger: &Ledger) -> Self {
         Self(on.then(|| (buffer.register_as(Policy::Leak, ledger), Vec::new())))
     }
 
-    /// Whether its leak is switched on.
+    /// `true` if the leak is switched on.
     pub fn is_on(&self) -> bool {
         self.0.is_some()
     }
 
-    /// Keeps what `make` makes, whose bytes are known.
+    /// Stores a value and its size in bytes; `make` is called only if the leak is on.
     pub fn keep(&mut self, make: impl FnOnce() -> (T, u64)) {
         let Some((holding, list)) = &mut self.0 else { return };
         let (value, bytes) = make();
@@ -36,8 +36,8 @@ impl<T> Kept<T> {
         holding.set(list.len() as u64, holding.bytes() + bytes);
     }
 
-    /// Replaces the newest by what `make` makes of it, and counts what `in_use` grows by: what is kept is in the chain
-    /// behind it.
+    /// Replaces the last value by one that `make` builds from it, as for a chain of graphs, and adds the growth of `in_use` to
+    /// the size.
     pub fn keep_measured_with(&mut self, in_use: impl Fn() -> u64, make: impl FnOnce(Option<&T>) -> T) {
         let Some((holding, list)) = &mut self.0 else { return };
         let before = in_use();
@@ -48,9 +48,9 @@ impl<T> Kept<T> {
         holding.set(1, holding.bytes() + grown);
     }
 
-    /// Keeps what `make` makes, and counts what `in_use`, the bytes in use where it lives, grows by. On the heap that is
-    /// exact with `limits.workers = 0`: other threads use it, too. `left` says the bytes that it shares with others who
-    /// soon leave them to it alone, as a graph does that holds weights which the optimiser replaces.
+    /// Stores a value whose size is the growth of `in_use` (bytes in use of the heap or pool) while `make` runs. On the heap
+    /// that is exact only with `limits.workers = 0`, because other threads allocate, too. `left` returns bytes to add: memory
+    /// that is shared now and will soon be held by the value alone, such as weights that the optimiser replaces.
     pub fn keep_measured(&mut self, in_use: impl Fn() -> u64, left: impl FnOnce() -> u64, make: impl FnOnce() -> T) {
         self.keep(|| {
             let before = in_use();
@@ -65,10 +65,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_kept_is_in_the_ledger_and_only_when_it_is_switched_on() {
+    fn a_leak_is_registered_and_filled_only_when_it_is_on() {
         let ledger = Ledger::default();
         let mut off = Kept::new(false, &leak("leak_off"), &ledger);
-        off.keep(|| -> (u8, u64) { unreachable!("nothing is made for a leak that is off") });
+        off.keep(|| -> (u8, u64) { unreachable!() });
         let mut on = Kept::new(true, &leak("leak_on"), &ledger);
         on.keep(|| (1u8, 10));
         on.keep(|| (2u8, 10));

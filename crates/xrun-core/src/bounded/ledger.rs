@@ -1,8 +1,8 @@
-//! Who holds memory, how much, and how much may they hold?
+//! List of all buffers of a run with their caps and current contents.
 //!
-//! Every buffer of xrun is an owner in the run's ledger: a name, a cap in items and in bytes, a policy at the
-//! cap, and counters that anybody may read at any time in O(1). Dropping the [`Holding`] takes the owner out of
-//! the ledger. The plan lists the same owners before the run (`plan.json`), made from the same declarations.
+//! Every buffer is an owner in the ledger: a name, a cap in items and bytes, a policy at the cap, and counters that are
+//! read in O(1) from any thread. Dropping the [`Holding`] removes the owner. The plan (`plan.json`) lists the same owners
+//! before the run, from the same declarations.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,32 +10,32 @@ use std::sync::{Arc, Mutex, PoisonError};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What a buffer does when it is full.
+/// Behaviour of a buffer when it is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Policy {
     /// The producer waits.
     Block,
-    /// The least recently used item goes.
+    /// The oldest or least recently used item is dropped.
     Evict,
-    /// Items are folded into a summary, or the least valuable one goes.
+    /// Items are folded into a summary, or the least valuable one is dropped.
     Reduce,
     /// Adding is an error.
     Refuse,
-    /// Nothing happens: a leak that `[leaks]` switched on.
+    /// It grows without a cap: a leak that `[leaks]` switches on.
     Leak,
 }
 
-/// The most that an owner may hold.
+/// Maximum contents of a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cap {
-    /// Frames, lines, batches: whatever its owner counts.
+    /// Number of items: frames, lines, batches.
     pub items: u64,
-    /// Of all these items together.
+    /// Bytes of all items together.
     pub bytes: u64,
 }
 
-/// The cap of a leak that is switched on: there is none.
+/// Cap of a leak: none.
 pub const NO_CAP: Cap = Cap { items: i64::MAX as u64, bytes: i64::MAX as u64 };
 
 #[derive(Debug)]
@@ -49,52 +49,51 @@ struct Owner {
     peak_bytes: AtomicU64,
 }
 
-/// What an owner holds at one moment.
+/// Snapshot of an owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reading {
-    /// Unique among the owners of a run.
+    /// Name of the owner; unique in a run.
     pub name: &'static str,
-    /// What happens at the cap.
+    /// Behaviour at the cap.
     pub policy: Policy,
-    /// The most that may be held.
+    /// Maximum contents.
     pub cap: Cap,
-    /// Held now.
+    /// Current number of items.
     pub items: u64,
-    /// Held now.
+    /// Current bytes.
     pub bytes: u64,
-    /// The most that was held.
+    /// Highest number of items so far.
     pub peak_items: u64,
-    /// The most that was held.
+    /// Highest number of bytes so far.
     pub peak_bytes: u64,
 }
 
 impl Reading {
-    /// The highest level ever reached went over the cap.
+    /// `true` if a peak is above the cap.
     pub fn exceeded(&self) -> bool {
         self.peak_items > self.cap.items || self.peak_bytes > self.cap.bytes
     }
 }
 
-/// The list of all owners of a run. Clones share it.
+/// List of all owners of a run. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct Ledger(Arc<Mutex<Vec<Arc<Owner>>>>);
 
-/// One owner's place in the ledger; it leaves when this is dropped.
+/// Registration of an owner in the ledger; dropping it removes the owner.
 #[derive(Debug)]
 pub struct Holding {
     owner: Arc<Owner>,
     ledger: Ledger,
 }
 
-/// More owners than this are a bug in xrun: names are fixed in the code, not made from data.
+/// Maximum number of owners. Names are fixed in the code, so more are a bug.
 pub const OWNERS_MAX: usize = 64;
 
-/// The name of the series of an owner's bytes, before the owner's own.
+/// Prefix of the name of an owner's series of bytes.
 pub const SERIES: &str = "owner:";
 
 impl Ledger {
-    /// Enters an owner: a [`Buffer`](super::buffer::Buffer) does. Panics when the name is taken: two owners of one name
-    /// cannot be told apart.
+    /// Adds an owner, as declared by a [`Buffer`](super::buffer::Buffer). Panics when the name is taken.
     pub(super) fn enter(&self, name: &'static str, cap: Cap, policy: Policy) -> Holding {
         let owner = Arc::new(Owner {
             name,
@@ -107,12 +106,12 @@ impl Ledger {
         });
         let mut owners = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         assert!(owners.len() < OWNERS_MAX, "more than {OWNERS_MAX} owners");
-        assert!(owners.iter().all(|known| known.name != name), "the owner {name} is registered twice");
+        assert!(owners.iter().all(|known| known.name != name), "owner {name} is registered twice");
         owners.push(owner.clone());
         Holding { owner, ledger: self.clone() }
     }
 
-    /// All owners, sorted by name.
+    /// Snapshot of all owners, sorted by name.
     pub fn read(&self) -> Vec<Reading> {
         let owners = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut readings: Vec<Reading> = owners
@@ -133,7 +132,7 @@ impl Ledger {
 }
 
 impl Holding {
-    /// Says what is held now.
+    /// Sets the current contents.
     pub fn set(&self, items: u64, bytes: u64) {
         self.owner.items.store(items, Relaxed);
         self.owner.bytes.store(bytes, Relaxed);
@@ -141,43 +140,43 @@ impl Holding {
         self.owner.peak_bytes.fetch_max(bytes, Relaxed);
     }
 
-    /// Bytes that are held now.
+    /// Current bytes.
     pub fn bytes(&self) -> u64 {
         self.owner.bytes.load(Relaxed)
     }
 
-    /// The most that may be held.
+    /// Maximum contents.
     pub fn cap(&self) -> Cap {
         self.owner.cap
     }
 
-    /// The owner's name.
+    /// Name of the owner.
     pub fn name(&self) -> &'static str {
         self.owner.name
     }
 }
 
-/// One of several threads' share of what an owner holds; dropped, it holds nothing.
+/// Part of an owner's contents that one of several threads holds; dropping it releases the part.
 #[derive(Debug)]
-pub struct Share<'a> {
+pub struct HeldPart<'a> {
     holding: &'a Holding,
     bytes: u64,
 }
 
 impl Holding {
-    /// One item, of no bytes yet, beside the shares of others. An owner of shares is not [`set`](Self::set).
-    pub fn share(&self) -> Share<'_> {
+    /// Adds an item of 0 bytes for the calling thread. Must not be mixed with [`set`](Self::set).
+    pub fn share(&self) -> HeldPart<'_> {
         let items = self.owner.items.fetch_add(1, Relaxed) + 1;
         self.owner.peak_items.fetch_max(items, Relaxed);
-        Share { holding: self, bytes: 0 }
+        HeldPart { holding: self, bytes: 0 }
     }
 }
 
-impl Share<'_> {
-    /// Says what this share holds now.
+impl HeldPart<'_> {
+    /// Sets the bytes of this part.
     pub fn set(&mut self, bytes: u64) {
         let owner = &self.holding.owner;
-        // Wraps where it shrinks, as the sum does.
+        // Modular arithmetic: a decrease wraps, and so does the sum.
         let change = bytes.wrapping_sub(self.bytes);
         let all = owner.bytes.fetch_add(change, Relaxed).wrapping_add(change);
         owner.peak_bytes.fetch_max(all, Relaxed);
@@ -185,7 +184,7 @@ impl Share<'_> {
     }
 }
 
-impl Drop for Share<'_> {
+impl Drop for HeldPart<'_> {
     fn drop(&mut self) {
         self.set(0);
         self.holding.owner.items.fetch_sub(1, Relaxed);
@@ -206,7 +205,7 @@ mod tests {
     const CAP: Cap = Cap { items: 2, bytes: 100 };
 
     #[test]
-    fn an_owner_is_in_the_ledger_until_it_is_dropped() {
+    fn an_owner_is_listed_until_it_is_dropped() {
         let ledger = Ledger::default();
         let queue = ledger.enter("queue", CAP, Policy::Block);
         let cache = ledger.enter("cache", CAP, Policy::Evict);
@@ -223,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_of_several_threads_add_up_and_go_with_them() {
+    fn parts_of_several_threads_add_up_until_they_are_dropped() {
         let ledger = Ledger::default();
         let holding = ledger.enter("cache", CAP, Policy::Refuse);
         let (mut one, mut other) = (holding.share(), holding.share());
@@ -241,7 +240,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "registered twice")]
-    fn two_owners_cannot_share_a_name() {
+    fn a_name_is_unique() {
         let ledger = Ledger::default();
         let _first = ledger.enter("queue", CAP, Policy::Block);
         let _second = ledger.enter("queue", CAP, Policy::Block);

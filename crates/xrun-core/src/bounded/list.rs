@@ -1,10 +1,10 @@
-//! A list that refuses to grow past its capacity.
+//! List with a fixed maximum of items and bytes.
 
 use super::HeldBytes;
 use super::buffer::Buffer;
 use super::ledger::{Holding, Ledger, Policy};
 
-/// Holds at most as many items and bytes as its buffer's cap says. Policy: refuse.
+/// List that rejects items beyond its cap. Policy: refuse.
 #[derive(Debug)]
 pub struct CappedList<T> {
     items: Vec<T>,
@@ -13,12 +13,12 @@ pub struct CappedList<T> {
 }
 
 impl<T: HeldBytes> CappedList<T> {
-    /// An empty list, entered in the ledger as declared.
+    /// An empty list, registered in the ledger.
     pub fn new(ledger: &Ledger, buffer: &Buffer) -> Self {
         Self { items: Vec::new(), bytes: 0, holding: buffer.register_as(Policy::Refuse, ledger) }
     }
 
-    /// Gives the item back when it does not fit.
+    /// Adds an item, or returns it as the error if it does not fit.
     pub fn push(&mut self, item: T) -> Result<(), T> {
         let (bytes, cap) = (self.bytes + item.held_bytes(), self.holding.cap());
         if self.items.len() as u64 >= cap.items || bytes > cap.bytes {
@@ -30,24 +30,24 @@ impl<T: HeldBytes> CappedList<T> {
         Ok(())
     }
 
-    /// Takes all items out and frees their memory.
+    /// Removes and returns all items.
     pub fn take(&mut self) -> Vec<T> {
         self.bytes = 0;
         self.holding.set(0, 0);
         std::mem::take(&mut self.items)
     }
 
-    /// In the order in which they were added.
+    /// Items in the order of insertion.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         self.items.iter()
     }
 
-    /// How many items there are.
+    /// Number of items.
     pub fn len(&self) -> usize {
         self.items.len()
     }
 
-    /// Whether there are none.
+    /// `true` if there are no items.
     pub fn is_empty(&self) -> bool {
         self.items.is_empty()
     }
@@ -59,7 +59,7 @@ mod tests {
     use crate::bounded::ledger::Cap;
 
     #[test]
-    fn it_refuses_what_does_not_fit_and_gives_it_back() {
+    fn an_item_that_does_not_fit_is_returned() {
         let ledger = Ledger::default();
         let values = Buffer::new("values", Policy::Refuse, Cap { items: 3, bytes: 16 });
         let mut list = CappedList::new(&ledger, &values);

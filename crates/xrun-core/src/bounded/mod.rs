@@ -1,6 +1,5 @@
-//! Which containers may hold a changing number of things?
-//!
-//! Only these. Each has a cap in items and bytes, a policy at the cap, and an owner in the ledger.
+//! Containers for a varying number of items. Each has a cap in items and bytes, a policy at the cap, and an owner in the
+//! ledger. No other container may grow across steps.
 
 pub mod buffer;
 pub mod cache;
@@ -15,9 +14,9 @@ pub mod room;
 
 use std::sync::Arc;
 
-/// The bytes that a value holds, on the heap and in itself; what the ledger counts.
+/// Size of a value, including its heap allocations, as the ledger counts it.
 pub trait HeldBytes {
-    /// Bytes, those of the value itself among them.
+    /// Bytes of the value itself and of the heap that it owns.
     fn held_bytes(&self) -> u64;
 }
 
@@ -33,7 +32,7 @@ impl HeldBytes for f32 {
     }
 }
 
-/// With the room that it has for more.
+/// Includes unused capacity.
 impl<T: HeldBytes> HeldBytes for Vec<T> {
     fn held_bytes(&self) -> u64 {
         let free = (self.capacity() - self.len()) * size_of::<T>();
@@ -41,7 +40,7 @@ impl<T: HeldBytes> HeldBytes for Vec<T> {
     }
 }
 
-/// Counts the value that it points to in full, whoever else points to it.
+/// Counts the shared value in full, whatever the number of pointers to it.
 impl<T: HeldBytes> HeldBytes for Arc<T> {
     fn held_bytes(&self) -> u64 {
         self.as_ref().held_bytes() + size_of::<Self>() as u64

@@ -1,4 +1,4 @@
-//! A buffer as a plan states it, before the run.
+//! Buffers as `plan.json` lists them before the run.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -7,32 +7,32 @@ use super::buffer::Buffer;
 use super::growth::Keeps;
 use super::ledger::Policy;
 
-/// One line of the plan: a buffer and its cap.
+/// Planned buffer with its cap.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PlannedOwner {
-    /// The owner's name in the ledger; unique in a run.
+    /// Name of the owner in the ledger; unique in a run.
     pub name: String,
-    /// The memory that it is in.
+    /// Memory that the buffer is in.
     pub place: Place,
-    /// The policy when it is full.
+    /// Behaviour when it is full.
     pub policy: Policy,
-    /// The most items that it may hold.
+    /// Maximum number of items.
     pub items: u64,
-    /// The most bytes that it may hold.
+    /// Maximum number of bytes.
     pub bytes: u64,
-    /// The dotted key of the experiment that sets its cap; `null` where it follows from several or from the data, and of
-    /// what has no cap.
+    /// Dotted key of the experiment that sets the cap; `null` where the cap follows from several keys or from the data, and
+    /// where there is no cap.
     pub key: Option<String>,
-    /// The key that sets it, or how it follows; for people.
+    /// Origin of the cap, for people: the key, or a derivation.
     pub because: String,
-    /// Bytes of all that it could ever be asked to hold, where that is known and may be less than the cap.
+    /// Bytes of everything that could ever be put into the buffer, where known; may be less than the cap.
     pub fills: Option<u64>,
-    /// Bytes that a leak will have kept when the run ends, as far as that is known beforehand; `null` of what has a cap.
+    /// Expected contents of a leak at the end of the run, as far as known beforehand; `null` for a buffer with a cap.
     pub keeps: Option<Keeps>,
 }
 
 impl From<&Buffer> for PlannedOwner {
-    /// In the memory of the process.
+    /// A buffer in host memory.
     fn from(buffer: &Buffer) -> Self {
         Self {
             name: buffer.name.to_owned(),
@@ -49,18 +49,18 @@ impl From<&Buffer> for PlannedOwner {
 }
 
 impl PlannedOwner {
-    /// Bytes that it holds when it is full: its cap, or all that there is to hold.
+    /// Bytes when full: the cap, or the size of everything to be put in if that is less.
     pub fn full(&self) -> u64 {
         self.fills.map_or(self.bytes, |fills| fills.min(self.bytes))
     }
 }
 
-/// The memory that a buffer is in.
+/// Memory that a buffer is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Place {
-    /// The memory of the process.
+    /// Memory of the process.
     Host,
-    /// The device's own memory.
+    /// Memory of the device.
     Device,
 }

@@ -1,9 +1,8 @@
-//! A bounded queue whose items come out in the order of their numbers, whoever finishes first.
+//! Bounded reorder queue: items come out in the order of their numbers, whichever worker finishes first.
 //!
-//! Workers claim the next number, prepare that item and deliver it; the consumer takes items 0, 1, 2, … . At most
-//! `capacity` items are ahead of the consumer, counted from the claim, so that the bound holds whatever the number of
-//! workers and however uneven their work: claiming blocks (back pressure). The order does not depend on the number of
-//! workers. Burn's own loader is the counter-example: it holds up to 100 batches (`MAX_QUEUED_ITEMS`).
+//! Workers claim the next number, prepare that item and deliver it; the consumer takes items 0, 1, 2, …. Claiming blocks
+//! (back pressure) while `capacity` claimed items are ahead of the consumer, so the bound holds for any number of workers
+//! and any imbalance of their work. Burn's own loader queues up to 100 batches (`MAX_QUEUED_ITEMS`).
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -12,7 +11,7 @@ use super::HeldBytes;
 use super::buffer::Buffer;
 use super::ledger::{Holding, Ledger, Policy};
 
-/// Shared by the workers and the consumer. Policy: block.
+/// Reorder queue shared by the workers and the consumer. Policy: block.
 #[derive(Debug)]
 pub struct OrderedQueue<T>(Arc<Shared<T>>);
 
@@ -39,7 +38,8 @@ impl<T> Clone for OrderedQueue<T> {
 }
 
 impl<T: HeldBytes> OrderedQueue<T> {
-    /// `first` is the number of the first item. The cap is of one item at least, and in bytes of as many of the largest.
+    /// An empty queue, registered in the ledger, whose first item has the number `first`. The cap is at least one item, and
+    /// its bytes must suffice for as many of the largest items.
     pub fn new(ledger: &Ledger, buffer: &Buffer, first: u64) -> Self {
         Self(Arc::new(Shared {
             state: Mutex::new(State {
@@ -58,10 +58,10 @@ impl<T: HeldBytes> OrderedQueue<T> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until one more item may be prepared and returns its number; `None` once the queue is closed.
+    /// Waits until another item may be prepared and returns its number; `None` once the queue is closed.
     pub fn claim(&self) -> Option<u64> {
         let mut state = self.state();
-        // Items that may be ahead of the consumer.
+        // Maximum number of items ahead of the consumer.
         let capacity = state.holding.cap().items;
         while !state.closed && state.next_claim >= state.next_take + capacity {
             state = self.0.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -73,7 +73,7 @@ impl<T: HeldBytes> OrderedQueue<T> {
         Some(state.next_claim - 1)
     }
 
-    /// Hands in a claimed item. Never waits: its place was taken by the claim.
+    /// Delivers a claimed item. Never blocks: the claim reserved its slot.
     pub fn deliver(&self, number: u64, item: T) {
         let mut state = self.state();
         if state.closed {
@@ -104,7 +104,7 @@ impl<T: HeldBytes> OrderedQueue<T> {
         }
     }
 
-    /// Wakes everybody; items that were not taken are dropped.
+    /// Closes the queue: drops the items left and wakes all waiting threads.
     pub fn close(&self) {
         let mut state = self.state();
         state.closed = true;
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn the_order_is_that_of_the_numbers_whatever_the_workers() {
+    fn the_order_does_not_depend_on_the_workers() {
         let expected: Vec<f64> = (0..200).map(f64::from).collect();
         for (workers, capacity) in [(1, 1), (2, 2), (4, 3), (8, 16)] {
             assert_eq!(run(workers, capacity, 200), expected, "{workers} workers, capacity {capacity}");
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_consumer_holds_the_workers_back() {
+    fn a_full_queue_blocks_the_workers() {
         let ledger = Ledger::default();
         let queue = OrderedQueue::<f64>::new(&ledger, &feed(3), 0);
         for _ in 0..3 {
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn closing_wakes_those_who_wait() {
+    fn closing_wakes_waiting_threads() {
         let ledger = Ledger::default();
         let queue = OrderedQueue::<f64>::new(&ledger, &feed(1), 0);
         queue.claim();

@@ -1,4 +1,4 @@
-//! The last N of something: the oldest goes when a new one comes.
+//! Ring buffer of the last N items.
 
 use std::collections::VecDeque;
 
@@ -6,7 +6,7 @@ use super::HeldBytes;
 use super::buffer::Buffer;
 use super::ledger::{Holding, Ledger, Policy};
 
-/// Holds at most as many items as its buffer's cap says. Policy: evict.
+/// Ring buffer that drops the oldest item when it is full. Policy: evict.
 #[derive(Debug)]
 pub struct Ring<T> {
     items: VecDeque<T>,
@@ -16,7 +16,8 @@ pub struct Ring<T> {
 }
 
 impl<T: HeldBytes> Ring<T> {
-    /// The cap in bytes must have room for as many of the largest items as the cap in items says, and for one at least.
+    /// An empty ring, registered in the ledger. The cap is at least one item, and its bytes must suffice for as many of the
+    /// largest items.
     pub fn new(ledger: &Ledger, buffer: &Buffer) -> Self {
         let capacity = buffer.cap.items as usize;
         Self {
@@ -27,7 +28,7 @@ impl<T: HeldBytes> Ring<T> {
         }
     }
 
-    /// Adds an item; the oldest goes where the ring is full.
+    /// Adds an item, and drops the oldest if the ring is full.
     pub fn push(&mut self, item: T) {
         if self.items.len() == self.capacity {
             self.bytes -= self.items.pop_front().map_or(0, |old| old.held_bytes());
@@ -37,17 +38,17 @@ impl<T: HeldBytes> Ring<T> {
         self.holding.set(self.items.len() as u64, self.bytes);
     }
 
-    /// Oldest first.
+    /// Items, the oldest first.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         self.items.iter()
     }
 
-    /// How many items there are.
+    /// Number of items.
     pub fn len(&self) -> usize {
         self.items.len()
     }
 
-    /// Whether there are none.
+    /// `true` if there are no items.
     pub fn is_empty(&self) -> bool {
         self.items.is_empty()
     }
@@ -61,7 +62,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_holds_the_last_items_and_never_more(capacity in 1usize..20, count in 0usize..60) {
+        fn it_holds_exactly_the_last_items(capacity in 1usize..20, count in 0usize..60) {
             let ledger = Ledger::default();
             let cap = Cap { items: capacity as u64, bytes: 8 * capacity as u64 };
             let mut ring = Ring::new(&ledger, &Buffer::new("norms", Policy::Evict, cap));

@@ -1,58 +1,58 @@
-//! Memory that work needs for a moment, by several threads at once: who finds no room waits.
+//! Memory budget for temporary allocations of several threads: a counting semaphore over bytes.
 
 use std::sync::{Condvar, Mutex, PoisonError};
 
 use super::buffer::Buffer;
 use super::ledger::{Cap, Holding, Ledger, Policy};
 
-/// Room of a number of bytes. Policy: block.
+/// Memory budget in bytes and permits. Policy: block.
 #[derive(Debug)]
 pub struct Room {
-    taken: Mutex<Cap>,
+    reserved: Mutex<Cap>,
     freed: Condvar,
     holding: Holding,
 }
 
-/// Bytes that were taken; dropping it gives them back.
+/// Reserved bytes; dropping it returns them to the budget.
 #[derive(Debug)]
-pub struct Taken<'a> {
-    room: &'a Room,
+pub struct Permit<'a> {
+    budget: &'a Room,
     bytes: u64,
 }
 
 impl Room {
-    /// All of it is free. It is entered in the ledger as declared.
+    /// A budget of which nothing is reserved, registered in the ledger.
     pub fn new(ledger: &Ledger, buffer: &Buffer) -> Self {
         let holding = buffer.register_as(Policy::Block, ledger);
-        Self { taken: Mutex::new(Cap { items: 0, bytes: 0 }), freed: Condvar::new(), holding }
+        Self { reserved: Mutex::new(Cap { items: 0, bytes: 0 }), freed: Condvar::new(), holding }
     }
 
-    /// Waits until there is room for so many bytes; `None` when there never will be.
-    pub fn take(&self, bytes: u64) -> Option<Taken<'_>> {
+    /// Waits until `bytes` are available and reserves them; `None` if they exceed the whole budget.
+    pub fn take(&self, bytes: u64) -> Option<Permit<'_>> {
         let cap = self.holding.cap();
         if bytes > cap.bytes || cap.items == 0 {
             return None;
         }
-        let taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        let full = |taken: &mut Cap| taken.bytes + bytes > cap.bytes || taken.items + 1 > cap.items;
-        let mut taken = self.freed.wait_while(taken, full).unwrap_or_else(PoisonError::into_inner);
-        (taken.items, taken.bytes) = (taken.items + 1, taken.bytes + bytes);
-        self.holding.set(taken.items, taken.bytes);
-        Some(Taken { room: self, bytes })
+        let reserved = self.reserved.lock().unwrap_or_else(PoisonError::into_inner);
+        let full = |reserved: &mut Cap| reserved.bytes + bytes > cap.bytes || reserved.items + 1 > cap.items;
+        let mut reserved = self.freed.wait_while(reserved, full).unwrap_or_else(PoisonError::into_inner);
+        (reserved.items, reserved.bytes) = (reserved.items + 1, reserved.bytes + bytes);
+        self.holding.set(reserved.items, reserved.bytes);
+        Some(Permit { budget: self, bytes })
     }
 
-    /// The most that all threads together may take.
+    /// Maximum that all threads together may reserve.
     pub fn cap(&self) -> Cap {
         self.holding.cap()
     }
 }
 
-impl Drop for Taken<'_> {
+impl Drop for Permit<'_> {
     fn drop(&mut self) {
-        let mut taken = self.room.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        (taken.items, taken.bytes) = (taken.items - 1, taken.bytes - self.bytes);
-        self.room.holding.set(taken.items, taken.bytes);
-        self.room.freed.notify_all();
+        let mut reserved = self.budget.reserved.lock().unwrap_or_else(PoisonError::into_inner);
+        (reserved.items, reserved.bytes) = (reserved.items - 1, reserved.bytes - self.bytes);
+        self.budget.holding.set(reserved.items, reserved.bytes);
+        self.budget.freed.notify_all();
     }
 }
 
@@ -61,15 +61,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn many_threads_never_hold_more_than_the_cap_and_all_get_their_turn() {
+    fn threads_never_exceed_the_cap_and_all_are_served() {
         let ledger = Ledger::default();
-        let room = Room::new(&ledger, &Buffer::new("room", Policy::Block, Cap { items: 3, bytes: 100 }));
+        let budget = Room::new(&ledger, &Buffer::new("budget", Policy::Block, Cap { items: 3, bytes: 100 }));
         std::thread::scope(|scope| {
             for thread in 0..6u64 {
-                let room = &room;
+                let budget = &budget;
                 scope.spawn(move || {
                     for turn in 0..50 {
-                        let _taken = room.take(1 + (thread * 31 + turn * 17) % 100).unwrap();
+                        let _taken = budget.take(1 + (thread * 31 + turn * 17) % 100).unwrap();
                         std::thread::yield_now();
                     }
                 });
@@ -78,6 +78,6 @@ mod tests {
         let reading = &ledger.read()[0];
         assert!(!reading.exceeded() && reading.peak_bytes > 0, "{reading:?}");
         assert_eq!((reading.items, reading.bytes), (0, 0));
-        assert!(room.take(101).is_none());
+        assert!(budget.take(101).is_none());
     }
 }

@@ -1,4 +1,4 @@
-//! Where is kept what can be made again: generated data, digests, probes?
+//! Cache directory for data that can be regenerated: generated data sets, digests, inspections, probes.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -6,96 +6,97 @@ use std::time::SystemTime;
 
 use crate::files::write;
 
-/// `XRUN_CACHE`, or the user's cache folder, or a folder of the user's own in the temporary one.
+/// Cache directory: `XRUN_CACHE`, else the user's cache directory, else a private directory in the temporary one.
 pub fn folder() -> PathBuf {
-    named().unwrap_or_else(shared)
+    configured().unwrap_or_else(fallback)
 }
 
-fn named() -> Option<PathBuf> {
-    let named = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    named("XRUN_CACHE")
-        .or_else(|| named("XDG_CACHE_HOME").map(|folder| folder.join("xrun")))
-        .or_else(|| named("HOME").map(|folder| folder.join(".cache/xrun")))
+/// Cache directory that the environment names.
+fn configured() -> Option<PathBuf> {
+    let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    variable("XRUN_CACHE")
+        .or_else(|| variable("XDG_CACHE_HOME").map(|folder| folder.join("xrun")))
+        .or_else(|| variable("HOME").map(|folder| folder.join(".cache/xrun")))
 }
 
 #[cfg(unix)]
-fn shared() -> PathBuf {
-    // SAFETY: a question to the system that cannot fail.
+fn fallback() -> PathBuf {
+    // SAFETY: `geteuid` takes no arguments and cannot fail.
     std::env::temp_dir().join(format!("xrun-{}", unsafe { libc::geteuid() }))
 }
 
 #[cfg(not(unix))]
-fn shared() -> PathBuf {
+fn fallback() -> PathBuf {
     std::env::temp_dir().join("xrun")
 }
 
-/// Makes a cache folder, if it is not there. One in the temporary folder, where anybody may have made it first, must be
-/// the user's own.
+/// Creates a directory of the cache if it is missing. A cache in the temporary directory must belong to the user.
 ///
 /// # Errors
-/// It cannot be made, or it belongs to somebody else, who could change in it what is trained on.
+/// It cannot be created, or other users can write to it and could change the training data.
 pub fn make(folder: &Path) -> io::Result<()> {
     let cache = self::folder();
-    let named_for_us = cache.file_name().is_some_and(|name| name.to_string_lossy().starts_with("xrun"));
-    let ours = named_for_us || !cache.exists();
-    made(folder)?;
-    // A variable may name a folder that holds more than the cache, and a backup should not leave that out.
-    if ours {
+    let has_our_name = cache.file_name().is_some_and(|name| name.to_string_lossy().starts_with("xrun"));
+    let is_ours = has_our_name || !cache.exists();
+    create(folder)?;
+    // `XRUN_CACHE` may name a directory with other contents, which backups must not skip.
+    if is_ours {
         tag(&cache);
     }
     Ok(())
 }
 
-/// Backups leave out a folder with this file (bford.info/cachedir).
+/// Writes the file that makes backups skip the directory (bford.info/cachedir).
 fn tag(cache: &Path) {
     let path = cache.join("CACHEDIR.TAG");
     if cache.is_dir() && !path.exists() {
-        // A cache without it works as well.
+        // The cache works without it.
         let _ = write::replace(&path, TAG);
     }
 }
 
 const TAG: &[u8] =
-    b"Signature: 8a477f597d28d172789f06886806bc55\n# What xrun can make again. See https://bford.info/cachedir/\n";
+    b"Signature: 8a477f597d28d172789f06886806bc55\n# Cache of xrun: all files can be regenerated. See https://bford.info/cachedir/\n";
 
-fn made(folder: &Path) -> io::Result<()> {
-    match folder.starts_with(shared()) && named().is_none() {
-        true => private(&shared()).and_then(|()| std::fs::create_dir_all(folder)),
+fn create(folder: &Path) -> io::Result<()> {
+    match folder.starts_with(fallback()) && configured().is_none() {
+        true => create_private(&fallback()).and_then(|()| std::fs::create_dir_all(folder)),
         false => std::fs::create_dir_all(folder),
     }
 }
 
+/// Creates a directory for the user alone, or checks that an existing one is.
 #[cfg(unix)]
-fn private(folder: &Path) -> io::Result<()> {
+fn create_private(folder: &Path) -> io::Result<()> {
     use std::os::unix::fs::{DirBuilderExt, MetadataExt};
     match std::fs::DirBuilder::new().mode(0o700).create(folder) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         _ => {}
     }
-    // Not what a link leads to.
+    // Without following a symlink.
     let found = std::fs::symlink_metadata(folder)?;
-    // SAFETY: a question to the system that cannot fail.
+    // SAFETY: `geteuid` takes no arguments and cannot fail.
     let own = found.is_dir() && found.uid() == unsafe { libc::geteuid() } && found.mode() & 0o022 == 0;
     own.then_some(()).ok_or_else(|| {
-        let message = format!("{} is not this user's own folder, and others could change data in it", folder.display());
+        let message = format!("{} must be a directory that only this user can write to", folder.display());
         io::Error::new(io::ErrorKind::PermissionDenied, message)
     })
 }
 
 #[cfg(not(unix))]
-fn private(folder: &Path) -> io::Result<()> {
+fn create_private(folder: &Path) -> io::Result<()> {
     std::fs::create_dir_all(folder)
 }
 
-/// Suffix of the file that has a cached file's digest.
+/// Extension of the file with the digest of a cached file.
 pub const SUM: &str = "sha256";
 
-/// The lock of whoever makes this file or folder, in the same folder.
+/// Name of the lock file that guards the creation of `name`, in the same directory.
 pub fn lock_of(name: &str) -> String {
     format!(".{name}.lock")
 }
 
-/// Takes away all but the newest files of a folder of the cache, each with its digest and its lock.
+/// Removes all but the newest `most` files of a directory of the cache, with their digests and locks.
 pub fn forget_oldest(folder: &Path, most: usize) {
     let is_counted = |path: &Path| {
         let hidden = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'));
@@ -113,19 +114,19 @@ pub fn forget_oldest(folder: &Path, most: usize) {
     for (_, path) in &files[..surplus] {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         for name in [name.to_string(), format!("{name}.{SUM}"), lock_of(&name)] {
-            // What cannot be removed harms nobody.
+            // Leftovers are harmless.
             let _ = std::fs::remove_file(path.with_file_name(name));
         }
     }
 }
 
-/// What to do about a cache that cannot be written.
+/// Advice for a cache that cannot be written, as the end of a message.
 pub fn advice(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            "; free some space there, or name another folder with the environment variable XRUN_CACHE"
+            "; free space there, or set XRUN_CACHE to another directory"
         }
-        _ => "; name another folder with the environment variable XRUN_CACHE",
+        _ => "; set XRUN_CACHE to another directory",
     }
 }
 
@@ -136,15 +137,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_shared_place_must_be_the_users_own_folder() {
+    fn a_fallback_directory_must_be_private_and_no_symlink() {
+        let denied = |folder: &Path| create_private(folder).unwrap_err().kind() == io::ErrorKind::PermissionDenied;
         let folder = tempfile::tempdir().unwrap();
         let own = folder.path().join("own");
-        private(&own).unwrap();
-        private(&own).unwrap();
+        create_private(&own).unwrap();
+        create_private(&own).unwrap();
         assert_eq!(std::fs::metadata(&own).unwrap().permissions().mode() & 0o777, 0o700);
         std::os::unix::fs::symlink(&own, folder.path().join("link")).unwrap();
-        assert!(private(&folder.path().join("link")).unwrap_err().to_string().contains("own folder"));
+        assert!(denied(&folder.path().join("link")));
         std::fs::set_permissions(&own, std::fs::Permissions::from_mode(0o777)).unwrap();
-        assert!(private(&own).unwrap_err().to_string().contains("own folder"));
+        assert!(denied(&own));
     }
 }

@@ -1,6 +1,6 @@
-//! What identifies bytes? SHA-256, in lower-case hexadecimal.
+//! SHA-256 digests in lower-case hexadecimal.
 
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::Path;
 
 use sha2::{Digest, Sha256};
@@ -8,37 +8,42 @@ use sha2::{Digest, Sha256};
 use super::error::DataError;
 use crate::files::file;
 
-/// The digest of bytes that are in memory.
+/// Digest of bytes in memory.
 pub fn digest(bytes: &[u8]) -> String {
     hexadecimal(&Sha256::digest(bytes))
 }
 
-/// That of numbers as little-endian bytes, without a copy of them.
+/// Digest of numbers as little-endian bytes, without a copy.
 pub fn digest_of_numbers<'a>(numbers: impl IntoIterator<Item = &'a f32>) -> String {
     let mut hasher = Sha256::new();
     numbers.into_iter().for_each(|number| hasher.update(number.to_le_bytes()));
     hexadecimal(&hasher.finalize())
 }
 
-/// That of a file, a block at a time.
+/// Digest of a file, read in blocks.
 ///
 /// # Errors
-/// The file does not read.
+/// The file is unreadable.
 pub fn digest_of_file(path: &Path) -> Result<String, DataError> {
-    let failed = |error: std::io::Error| DataError::file(path, format!("cannot be read: {error}"));
-    // Nothing that never ends, or that waits for ever.
-    let mut reader = file::open(path).map_err(failed)?;
+    // Regular files only: a pipe or device may block or never end.
+    file::open(path)
+        .and_then(digest_of_reader)
+        .map_err(|error| DataError::file(path, format!("cannot be read: {error}")))
+}
+
+/// Digest of all bytes of a reader, read in blocks.
+pub(crate) fn digest_of_reader(mut reader: impl Read) -> io::Result<String> {
     let mut hasher = Sha256::new();
     let mut block = vec![0; 64 * 1024];
     loop {
-        match reader.read(&mut block).map_err(failed)? {
+        match reader.read(&mut block)? {
             0 => return Ok(hexadecimal(&hasher.finalize())),
             count => hasher.update(&block[..count]),
         }
     }
 }
 
-/// Two lower-case digits a byte.
+/// Two lower-case digits per byte.
 pub fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

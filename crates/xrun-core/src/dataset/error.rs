@@ -1,113 +1,119 @@
-//! What can be wrong with data?
+//! Errors of data sets, and the count of invalid items.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Data that cannot be used. The message names the item and says what to do; names are escaped by whoever prints.
+use crate::units::counted;
+
+/// Data that cannot be used. The message names the item and the cure. Names are unescaped; printing escapes them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum DataError {
-    /// A file is missing, unreadable or broken.
-    #[error("{path}: {message}{}", behind(.hint))]
+    /// A file is missing, unreadable or invalid.
+    #[error("{path}: {message}{}", suffix(.hint))]
     File {
-        /// The file, with the line or the item in it where that is known.
+        /// The file, with the line or item where known.
         path: String,
-        /// What is wrong with it, without its name.
+        /// Cause, without the path.
         message: String,
-        /// What a setting can do about it, if one can.
+        /// A setting that cures it, if there is one.
         hint: Option<String>,
     },
-    /// The data set as a whole does not serve.
+    /// The data set as a whole is unsuitable.
     #[error("{0}")]
     Content(String),
+<<<<<<< HEAD
     /// A value of the experiment does not suit the data. The key is whole, such as `dataset.coco.train_classes`.
+=======
+    /// A value of the experiment does not fit the data.
+>>>>>>> 541a5d067b64d71a7589aa1f1273b2dfecad704d
     #[error("`{key}`: {message}")]
     Value {
-        /// The whole key.
+        /// Full dotted key, such as `dataset.reference-video.train_classes`.
         key: String,
-        /// What is wrong with its value.
+        /// Cause, without the key.
         message: String,
     },
-    /// Several items are broken.
+    /// Several items are invalid.
     #[error("{0}")]
     Several(Broken),
 }
 
-/// A hint, to be put behind a message.
-fn behind(hint: &Option<String>) -> String {
+/// A hint as the end of a message.
+fn suffix(hint: &Option<String>) -> String {
     hint.as_ref().map_or_else(String::new, |hint| format!("; {hint}"))
 }
 
-/// Broken items are named up to this many; the others are counted.
+/// Maximum number of invalid items that are named; the others are only counted.
 pub const NAMED_MAX: usize = 20;
-/// The reason of what no setting leaves out.
+/// Reason of an error that no setting can leave out.
 pub const FATAL: &str = "cannot_be_left_out";
-/// The reason of a class that is to be used and cannot be.
+/// Reason of a class that the experiment uses and that is unsuitable.
 pub const UNUSABLE_CLASS: &str = "unusable_class";
-/// The reason of a class that the experiment names and the data do not have.
+/// Reason of a class that the experiment names and the data lacks.
 pub const UNKNOWN_CLASS: &str = "unknown_class";
-/// The reason of an id that several items have.
+/// Reason of an id that several items share.
 pub const REPEATED_ID: &str = "repeated_id";
 
-/// Whether no setting leaves out what is broken for this reason.
+/// `true` for reasons that `on_broken = "skip"` does not cover.
 fn is_fatal(reason: &str) -> bool {
     [FATAL, UNUSABLE_CLASS, UNKNOWN_CLASS, REPEATED_ID].contains(&reason)
 }
 
-/// Broken items of a data set: all of them counted, the first by name.
+/// Invalid items of a data set: all are counted by reason, the first are named.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Broken {
-    /// How many, by reason: a few fixed words.
+    /// Number of items by reason, one of a few fixed words.
     pub counts: BTreeMap<String, u64>,
-    /// The first [`NAMED_MAX`].
-    pub first: Vec<BrokenItem>,
+    /// First items, at most [`NAMED_MAX`].
+    pub first: Vec<InvalidItem>,
 }
 
-/// One of them.
+/// An invalid item.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct BrokenItem {
-    /// One of a few fixed words, such as `wrong_size`.
+pub struct InvalidItem {
+    /// Reason, one of a few fixed words such as `wrong_size`.
     pub reason: String,
-    /// Which file and what is wrong, without advice.
+    /// File and cause, without advice.
     pub error: DataError,
 }
 
 impl Broken {
-    /// `error` says which file and what is wrong.
+    /// Adds an item; `error` is called only if it is to be named.
     pub fn add(&mut self, reason: &str, error: impl FnOnce() -> DataError) {
         self.add_many(reason, 1, error);
     }
 
-    /// So many for the same reason, of which `error` says it for one.
+    /// Adds `count` items of the same reason, one of which `error` names.
     pub fn add_many(&mut self, reason: &str, count: u64, error: impl FnOnce() -> DataError) {
         *self.counts.entry(reason.to_owned()).or_default() += count;
         if self.first.len() < NAMED_MAX {
-            self.first.push(BrokenItem { reason: reason.to_owned(), error: error() });
+            self.first.push(InvalidItem { reason: reason.to_owned(), error: error() });
         }
     }
 
-    /// Those of another list behind these.
+    /// Appends the items of another list.
     pub fn append(&mut self, other: &Self) {
         for (reason, count) in &other.counts {
             *self.counts.entry(reason.clone()).or_default() += count;
         }
-        let room = NAMED_MAX.saturating_sub(self.first.len());
-        self.first.extend(other.first.iter().take(room).cloned());
+        let free = NAMED_MAX.saturating_sub(self.first.len());
+        self.first.extend(other.first.iter().take(free).cloned());
     }
 
-    /// All broken items, also those that are only counted.
+    /// Number of invalid items, including those that are only counted.
     pub fn total(&self) -> u64 {
         self.counts.values().sum()
     }
 
-    /// `unknown_category 8, wrong_size 1`.
+    /// Counts as text: `unknown_category 8, wrong_size 1`.
     pub fn by_reason(&self) -> String {
         let counts: Vec<String> = self.counts.iter().map(|(reason, count)| format!("{reason} {count}")).collect();
         counts.join(", ")
     }
 
-    /// What can be done about them, to be put behind the counts: not all can be left out.
+    /// Advice as the end of a message; empty if no setting helps.
     pub fn advice(&self) -> String {
         let (fatal, others): (Vec<&str>, Vec<&str>) =
             self.counts.keys().map(String::as_str).partition(|reason| is_fatal(reason));
@@ -115,14 +121,14 @@ impl Broken {
             (_, []) => String::new(),
             ([], _) => "; correct them, or leave them out with on_broken = \"skip\"".to_owned(),
             _ => format!(
-                "; correct them: on_broken = \"skip\" leaves out {}, and never {}",
+                "; correct them: on_broken = \"skip\" leaves out {}, but never {}",
                 others.join(", "),
                 fatal.join(", ")
             ),
         }
     }
 
-    /// How many are not named.
+    /// Number of items that are not named.
     pub fn unnamed(&self) -> u64 {
         self.total() - self.first.len() as u64
     }
@@ -130,7 +136,13 @@ impl Broken {
 
 impl fmt::Display for Broken {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{} mistakes in the data: {}{}", self.total(), self.by_reason(), self.advice())?;
+        write!(
+            formatter,
+            "{} in the data: {}{}",
+            counted(self.total(), "invalid item"),
+            self.by_reason(),
+            self.advice()
+        )?;
         for item in &self.first {
             write!(formatter, "\n  {}", item.error)?;
         }
@@ -141,27 +153,27 @@ impl fmt::Display for Broken {
     }
 }
 
-/// Names come from data files, where one may be as long as the file.
+/// Limit of messages: they contain names from data files, which may be as long as the file.
 const TEXT_BYTES_MAX: usize = 2000;
 
 impl DataError {
-    /// Path and message are cut to a length that a person reads.
+    /// Error of a file. Path and message are shortened to a readable length.
     pub fn file(path: &std::path::Path, message: impl Into<String>) -> Self {
         Self::File { path: cut(path.display().to_string()), message: cut(message.into()), hint: None }
     }
 
-    /// As [`DataError::file`].
+    /// Error of a value of the experiment. The message is shortened.
     pub fn value(key: impl Into<String>, message: impl Into<String>) -> Self {
         Self::Value { key: key.into(), message: cut(message.into()) }
     }
 
-    /// As [`DataError::file`].
+    /// Error of the data set as a whole. The message is shortened.
     pub fn content(message: impl Into<String>) -> Self {
         Self::Content(cut(message.into()))
     }
 }
 
-/// The beginning and the end say what is wrong and what to do; the middle goes.
+/// Shortens a long text in the middle: its beginning and end state the cause and the cure.
 fn cut(text: String) -> String {
     if text.len() <= TEXT_BYTES_MAX {
         return text;

@@ -1,4 +1,4 @@
-//! The contract between data sets and pipelines: what a pipeline knows of open data, whichever data set it is.
+//! Interface through which a pipeline uses open data, whichever data set it comes from.
 
 use std::any::TypeId;
 use std::fmt;
@@ -8,33 +8,33 @@ use serde::de::DeserializeOwned;
 
 use super::error::Broken;
 
-/// Open data of one type of sample. All data sets of that type give the same type of index, so a pipeline names the index
-/// and never a data set. It holds names and numbers; samples are read when they are asked for.
+/// Open data of one type of sample. All data sets of that type open as the same type of index, so a pipeline depends on
+/// the index and not on a data set. It holds names and numbers; samples are read on demand.
 pub trait Index: Send + Sync + 'static {
-    /// Name of its samples in messages, in the plural: `images with boxes`.
+    /// Plural name of the samples in messages: `images with boxes`.
     const SAMPLES: &'static str;
-    /// Summary that pipelines judge the data by, kept until a file of the data changes; `()` for none.
+    /// Summary for the checks of pipelines, cached until a file of the data changes; `()` for none.
     type Seen: Serialize + DeserializeOwned;
     /// Settings that every data set of these samples has: how samples are read and cached. They are known before the data is
     /// opened. `()` for none.
     type Options: Default + 'static;
 
-    /// Number of samples, of all splits.
+    /// Number of samples in all splits.
     fn count(&self) -> u64;
 
-    /// SHA-256 of all that the samples are made of, in hexadecimal.
+    /// SHA-256 over everything the samples are made from, in hexadecimal.
     fn digest(&self) -> &str;
 
-    /// Broken parts that were left out (`on_broken = "skip"`).
+    /// Invalid items that were left out (`on_broken = "skip"`).
     fn left_out(&self) -> Broken {
         Broken::default()
     }
 
-    /// Summary of it.
+    /// Summary of the data.
     fn seen(&self) -> Self::Seen;
 }
 
-/// A type of sample: that of a type of index.
+/// Type of sample, identified by the type of its index.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct SampleType {
     index: TypeId,
@@ -42,7 +42,7 @@ pub struct SampleType {
 }
 
 impl SampleType {
-    /// Type of the samples of an index.
+    /// Type of the samples of `I`.
     pub const fn of<I: Index>() -> Self {
         Self { index: TypeId::of::<I>(), name: I::SAMPLES }
     }

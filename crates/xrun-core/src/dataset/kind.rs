@@ -1,4 +1,4 @@
-//! What is a kind of data set? One type that says all of itself; `Program::dataset` registers it.
+//! Kinds of data sets: a type that implements [`DatasetKind`], registered with `Program::dataset`.
 
 use std::any::Any;
 use std::marker::PhantomData;
@@ -14,53 +14,61 @@ use crate::settings::chosen::{
     AnySettings, Chosen, Family, Kind, Registered, SettingsTable, read_settings, typed, typed_mut,
 };
 
-/// A kind of data set. Only a name and settings are needed; the rest has a default that suits data which is made in memory.
+/// A kind of data set. Name, settings, index and `open` are required; the defaults of the rest suit data made in memory.
 pub trait DatasetKind: Send + Sync + 'static {
-    /// The name of its table: `[dataset.NAME]`.
+    /// Name of its table: `[dataset.NAME]`.
     const NAME: &'static str;
+<<<<<<< HEAD
     /// Keys and whole tables of older files, dotted, and the field of the settings that each is now; an empty field for a table
     /// that this kind replaces. An error about an old one names the new one.
+=======
+    /// Keys that have moved: the old dotted key, and the field of the settings that replaces it. An old key in a file is an
+    /// error with a hint.
+>>>>>>> 541a5d067b64d71a7589aa1f1273b2dfecad704d
     const MOVED: &'static [(&'static str, &'static str)] = &[];
-    /// Limits that not every experiment has a buffer for, and this data has, such as `frame_cache`: see
+    /// Optional limits that apply to this data, such as `frame_cache`; see
     /// [`LIMITS_OF_KINDS`](crate::settings::sections::LIMITS_OF_KINDS).
     const LIMITS: &'static [&'static str] = &[];
-    /// What may stand in the table. Doc comments of fields are the manual.
+    /// Keys of the table. Doc comments of the fields are the manual.
     type Settings: SettingsTable;
-    /// Open data, which pipelines take by its type.
+    /// Open data. Pipelines accept a data set by the type of its index.
     type Index: Index;
 
-    /// Adds what contradicts itself in the settings, and files that are not there.
+    /// Adds problems of the settings, such as contradictions and missing files.
     fn check(_settings: &Self::Settings, _problems: &mut Problems) {}
 
-    /// Files and folders that the settings name, by the field's name. Relative ones are made absolute, from the file that
-    /// names them.
+    /// Paths in the settings with the names of their fields. Relative ones are made absolute, against the directory of the
+    /// experiment file.
     fn paths(_settings: &mut Self::Settings) -> Vec<(&'static str, &mut Option<String>)> {
         Vec::new()
     }
 
-    /// What opening the data writes first, for people; `None` when it is there. Writing may take minutes.
+    /// Description of what `open` would generate first, which may take minutes; `None` when it is in the cache.
     fn pending(_settings: &Self::Settings) -> Option<String> {
         None
     }
 
-    /// The files of the data are hashed again when it is opened next, whatever is known of them.
+    /// Discards the known digests, so that the next `open` hashes all files.
     fn verify(_settings: &Self::Settings) {}
 
-    /// Files and folders that people made and that a look reads; empty where xrun generates the data, which is as it should
-    /// be and is not looked at.
+    /// Files and directories of the user that an inspection reads; empty for generated data, which is not inspected.
     fn files(_settings: &Self::Settings) -> Vec<PathBuf> {
         Vec::new()
     }
 
+<<<<<<< HEAD
     /// Options of the samples under these settings, for the pipelines that take them.
     fn options(_settings: &Self::Settings) -> <Self::Index as Index>::Options {
         Default::default()
     }
 
     /// Opens the data, without a device. What is to be generated is written now.
+=======
+    /// Opens the data, without a device. Generated data is written first if it is missing.
+>>>>>>> 541a5d067b64d71a7589aa1f1273b2dfecad704d
     ///
     /// # Errors
-    /// All that would end a run before its first step, whatever its pipeline.
+    /// Every fault of the data that would end a run of any pipeline before its first step.
     fn open(settings: &Self::Settings) -> Result<Self::Index, DataError>;
 
     /// Summary of the data for `xrun check`.
@@ -73,18 +81,18 @@ pub trait DatasetKind: Send + Sync + 'static {
     }
 }
 
-/// What there is to say about data that can be used.
+/// Result of inspecting usable data.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Look<T> {
-    /// What was left out of it, and why.
+    /// Invalid items that were left out, by reason.
     pub left_out: Broken,
-    /// Notes about it for people; a few lines.
+    /// Notes for people, a line each; a few.
     pub notes: Vec<String>,
-    /// What a pipeline wants to know of it.
+    /// Summary for the checks of a pipeline.
     pub seen: T,
 }
 
-/// A [`DatasetKind`] whose type is known at run time only.
+/// Object-safe form of [`DatasetKind`].
 pub trait AnyDataset: Kind {
     /// [`DatasetKind::check`].
     fn check(&self, settings: &dyn AnySettings, problems: &mut Problems);
@@ -98,19 +106,23 @@ pub trait AnyDataset: Kind {
     fn verify(&self, settings: &dyn AnySettings);
     /// [`DatasetKind::files`].
     fn files(&self, settings: &dyn AnySettings) -> Vec<PathBuf>;
-    /// Type of its samples.
+    /// Type of the samples.
     fn samples(&self) -> SampleType;
+<<<<<<< HEAD
     /// As [`DatasetKind::options`]: of the type that belongs to [`AnyDataset::samples`].
     fn options(&self, settings: &dyn AnySettings) -> Box<dyn Any>;
     /// As [`DatasetKind::open`]: an index of the type that [`AnyDataset::samples`] says.
+=======
+    /// As [`DatasetKind::open`]; the value is an index of the type [`AnyDataset::samples`].
+>>>>>>> 541a5d067b64d71a7589aa1f1273b2dfecad704d
     ///
     /// # Errors
-    /// As there.
+    /// See there.
     fn open(&self, settings: &dyn AnySettings) -> Result<Box<dyn Any>, DataError>;
-    /// As [`DatasetKind::look`], with what was seen as JSON.
+    /// As [`DatasetKind::look`], with the summary as JSON.
     ///
     /// # Errors
-    /// As there.
+    /// See there.
     fn look(&self, settings: &dyn AnySettings) -> Result<Look<serde_json::Value>, DataError>;
 }
 
@@ -127,14 +139,14 @@ impl Family for dyn AnyDataset {
     }
 }
 
-/// The kind as it is registered.
+/// Object-safe form of `D`, for the registration.
 pub const fn any<D: DatasetKind>() -> &'static dyn AnyDataset {
-    &Of::<D>(PhantomData)
+    &Erased::<D>(PhantomData)
 }
 
-struct Of<D>(PhantomData<fn() -> D>);
+struct Erased<D>(PhantomData<fn() -> D>);
 
-impl<D: DatasetKind> Kind for Of<D> {
+impl<D: DatasetKind> Kind for Erased<D> {
     fn name(&self) -> &'static str {
         D::NAME
     }
@@ -152,7 +164,7 @@ impl<D: DatasetKind> Kind for Of<D> {
     }
 }
 
-impl<D: DatasetKind> AnyDataset for Of<D> {
+impl<D: DatasetKind> AnyDataset for Erased<D> {
     fn check(&self, settings: &dyn AnySettings, problems: &mut Problems) {
         D::check(typed(settings), problems);
     }
@@ -191,56 +203,56 @@ impl<D: DatasetKind> AnyDataset for Of<D> {
 
     fn look(&self, settings: &dyn AnySettings) -> Result<Look<serde_json::Value>, DataError> {
         let Look { left_out, notes, seen } = D::look(typed(settings))?;
-        // What was seen always serialises: it is written into a file next.
+        // Summaries contain no map with other keys than strings, so serialising cannot fail.
         Ok(Look { left_out, notes, seen: serde_json::to_value(seen).unwrap_or_default() })
     }
 }
 
 impl Dataset {
-    /// This kind with these settings, for an experiment that is built in code.
+    /// Data set with these settings, for an experiment built in code.
     pub fn new<D: DatasetKind>(settings: D::Settings) -> Self {
         Self::with(any::<D>(), settings)
     }
 
-    /// Adds what contradicts itself in the settings, and files that are not there.
+    /// Adds problems of the settings, such as contradictions and missing files.
     pub fn check(&self, problems: &mut Problems) {
         self.kind().check(self.any(), problems);
     }
 
-    /// Files and folders that the settings name, with their keys.
+    /// Paths in the settings with their dotted keys.
     pub fn paths(&mut self) -> impl Iterator<Item = (String, &mut String)> {
         let (kind, name) = (self.kind(), self.name());
         let all = kind.paths(self.any_mut()).into_iter();
         all.filter_map(move |(field, path)| Some((format!("dataset.{name}.{field}"), path.as_mut()?)))
     }
 
-    /// What opening the data writes first, for people; `None` when it is there. Writing may take minutes.
+    /// Description of what opening the data would generate first; `None` when it is in the cache.
     pub fn pending(&self) -> Option<String> {
         self.kind().pending(self.any())
     }
 
-    /// Limits of [`LIMITS_OF_KINDS`](crate::settings::sections::LIMITS_OF_KINDS) that it has buffers for.
+    /// Those of [`LIMITS_OF_KINDS`](crate::settings::sections::LIMITS_OF_KINDS) that apply to this data.
     pub fn limits(&self) -> &'static [&'static str] {
         self.kind().limits()
     }
 
-    /// The files of the data are hashed again when it is opened next, whatever is known of them.
+    /// Discards the known digests, so that the next `open` hashes all files.
     pub fn verify(&self) {
         self.kind().verify(self.any());
     }
 
-    /// Names of the data sets of this type of sample, in the order in which they were registered.
+    /// Names of the registered data sets with this type of sample, in the order of registration.
     pub fn names_of(samples: SampleType) -> Vec<&'static str> {
         let all = <dyn AnyDataset>::registered().all().iter();
         all.filter(|kind| kind.samples() == samples).map(|kind| kind.name()).collect()
     }
 
-    /// Type of its samples.
+    /// Type of the samples.
     pub fn samples(&self) -> SampleType {
         self.kind().samples()
     }
 
-    /// Files and folders that people made and that a look reads.
+    /// Files and directories of the user that an inspection reads.
     pub fn files(&self) -> Vec<PathBuf> {
         self.kind().files(self.any())
     }

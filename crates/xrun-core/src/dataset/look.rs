@@ -1,7 +1,6 @@
-//! What does a data set look like? What was seen is remembered until a file of the data changes.
+//! Inspection of a data set, cached until one of its files changes.
 //!
-//! It depends on the data and its own settings only, so that a change of any other key in an editor costs a look at the
-//! times of the files, and nothing is read again.
+//! The result depends only on the data and its own settings. A change of any other key costs one `stat` per file.
 
 use std::path::{Path, PathBuf};
 
@@ -11,53 +10,53 @@ use super::stamp::{program, stamp};
 use super::{cache, digest, known};
 use crate::files::{file, seal, write};
 
-/// More looks than this are not remembered.
-const LOOKS_MAX: usize = 256;
-/// More is no look.
-const LOOK_BYTES_MAX: u64 = 1024 * 1024;
-/// Looks of other versions say other things.
-const FORM: &str = "look 4";
+/// Maximum number of cached inspections.
+const INSPECTIONS_MAX: usize = 256;
+/// Maximum size of one.
+const INSPECTION_BYTES_MAX: u64 = 1024 * 1024;
+/// Format of a cached inspection; part of its cache key.
+const FORMAT: &str = "look 4";
 
-type Answer = Result<Look<serde_json::Value>, DataError>;
+type Inspected = Result<Look<serde_json::Value>, DataError>;
 
-/// Looks at data that people made, or remembers; `None` of data that xrun generates, which is as it should be.
+/// Inspects data of the user, or returns the cached result; `None` for generated data.
 ///
 /// # Errors
-/// All that would end a run before its first step.
+/// Every fault of the data that would end a run before its first step.
 pub fn look(dataset: &Dataset) -> Result<Option<Look<serde_json::Value>>, DataError> {
     let files = dataset.files();
     if files.is_empty() {
         return Ok(None);
     }
-    let place = stamp(&files).map(|stamp| place(dataset, &stamp));
-    if let Some(known) = place.as_ref().and_then(|place| recall(place)) {
-        return known.map(Some);
+    let entry = stamp(&files).map(|stamp| cache_entry(dataset, &stamp));
+    if let Some(cached) = entry.as_ref().and_then(|entry| load(entry)) {
+        return cached.map(Some);
     }
-    let seen = dataset.kind().look(dataset.any());
-    if let Some(place) = place {
-        keep(&place, &seen);
+    let inspected = dataset.kind().look(dataset.any());
+    if let Some(entry) = entry {
+        store(&entry, &inspected);
     }
-    seen.map(Some)
+    inspected.map(Some)
 }
 
-fn place(dataset: &Dataset, stamp: &str) -> PathBuf {
-    // Settings always serialise: their keys are strings.
+fn cache_entry(dataset: &Dataset, stamp: &str) -> PathBuf {
+    // The keys of settings are strings, so serialising cannot fail.
     let settings = serde_json::to_string(dataset).unwrap_or_default();
-    let key = format!("{FORM} {:?} {stamp} {settings}", program());
+    let key = format!("{FORMAT} {:?} {stamp} {settings}", program());
     cache::folder().join("looks").join(format!("{}.json", &digest::digest(key.as_bytes())[..32]))
 }
 
-fn recall(place: &Path) -> Option<Answer> {
-    let bytes = file::bytes(place, LOOK_BYTES_MAX).ok()?;
-    seal::check_text(&bytes).inspect_err(|_| known::say_damaged(place, "the data is looked at again")).ok()?;
+fn load(entry: &Path) -> Option<Inspected> {
+    let bytes = file::bytes(entry, INSPECTION_BYTES_MAX).ok()?;
+    seal::check_text(&bytes).inspect_err(|_| known::say_damaged(entry, "inspecting the data again")).ok()?;
     serde_json::from_str(std::str::from_utf8(&bytes).ok()?.lines().next()?).ok()
 }
 
-/// A cache that cannot be written is no reason to stop.
-fn keep(place: &Path, seen: &Answer) {
-    let (Ok(text), Some(folder)) = (serde_json::to_string(seen), place.parent()) else { return };
+/// Errors are ignored: the cache is optional.
+fn store(entry: &Path, inspected: &Inspected) {
+    let (Ok(text), Some(folder)) = (serde_json::to_string(inspected), entry.parent()) else { return };
     if cache::make(folder).is_ok() {
-        let _ = write::replace(place, &seal::text(&format!("{text}\n")));
-        cache::forget_oldest(folder, LOOKS_MAX);
+        let _ = write::replace(entry, &seal::text(&format!("{text}\n")));
+        cache::forget_oldest(folder, INSPECTIONS_MAX);
     }
 }

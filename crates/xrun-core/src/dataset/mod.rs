@@ -1,4 +1,4 @@
-//! The contract between data sets and pipelines: kinds of data sets, samples, and how data is looked at and remembered.
+//! Contract between data sets and pipelines: kinds of data sets, samples, the inspection of data, and the cache.
 
 pub mod cache;
 pub mod digest;

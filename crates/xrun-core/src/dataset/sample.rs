@@ -1,4 +1,4 @@
-//! What do data sets hand out? Host memory only; tensors are made on the training thread.
+//! Types of samples. They are in host memory; tensors are created on the training thread.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -6,19 +6,19 @@ use std::sync::Arc;
 use super::error::DataError;
 use crate::bounded::HeldBytes;
 
-/// A picture on the host: 8-bit RGB, row by row, `height * width * 3` bytes.
+/// Decoded image in host memory: 8-bit RGB, `[height, width, 3]`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Picture {
-    /// Pixels in a row.
+    /// Width in pixels.
     pub width: usize,
-    /// Rows.
+    /// Height in pixels.
     pub height: usize,
-    /// Red, green and blue of each pixel, `[height, width, 3]`; shared by all who hold the picture.
+    /// Pixels, `[height, width, 3]`, row by row; shared by clones.
     pub rgb: Arc<[u8]>,
 }
 
 impl Picture {
-    /// The bytes of a PNG file.
+    /// Encodes the image as PNG.
     pub fn to_png(&self) -> std::io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
         let encoder = image::codecs::png::PngEncoder::new(&mut bytes);
@@ -41,55 +41,55 @@ impl HeldBytes for Picture {
     }
 }
 
-/// Hands out decoded pictures by their path relative to a data set's root; used by many threads at once.
+/// Source of decoded images by their path relative to the data set's root; used by many threads at once.
 pub trait PictureSource: Send + Sync {
-    /// Decodes the picture, or hands out one that is kept.
+    /// Decodes the image, or returns it from a cache.
     ///
     /// # Errors
-    /// The file is missing, broken or too large.
+    /// The file is missing, invalid or too large.
     fn picture(&self, path: &Path) -> Result<Picture, DataError>;
 }
 
-/// Why it is neither right nor wrong to find an object.
+/// Reasons why detections of an object are ignored in the evaluation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ignored {
-    /// COCO's `iscrowd`, a region of many: any number of detections may lie in it, and what counts is the share of a
-    /// detection that does.
+    /// COCO's `iscrowd`, a region of many objects: matches any number of detections, by the fraction of the detection's area
+    /// inside the region.
     Crowd,
-    /// VOC's `difficult`, or a box that was left out: one detection may overlap it, and what counts is IoU.
+    /// VOC's `difficult`, or a box that was left out: matches one detection, by IoU.
     Difficult,
 }
 
-/// A box in pixels from the upper left corner of the picture: `left < right`, `top < bottom`.
+/// Bounding box in pixels from the upper left corner of the image: `left < right`, `top < bottom`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rectangle {
-    /// The left edge.
+    /// Left edge.
     pub left: f32,
-    /// The upper edge.
+    /// Upper edge.
     pub top: f32,
-    /// The right edge.
+    /// Right edge.
     pub right: f32,
-    /// The lower edge.
+    /// Lower edge.
     pub bottom: f32,
 }
 
 impl Rectangle {
-    /// In pixels; negative where the edges are exchanged.
+    /// Extent in pixels; negative where the edges are swapped.
     pub fn width(&self) -> f32 {
         self.right - self.left
     }
 
-    /// In pixels; negative where the edges are exchanged.
+    /// Extent in pixels; negative where the edges are swapped.
     pub fn height(&self) -> f32 {
         self.bottom - self.top
     }
 
-    /// Square pixels; 0 where the edges are exchanged.
+    /// Area in square pixels; 0 where the edges are swapped.
     pub fn area(&self) -> f32 {
         self.width().max(0.0) * self.height().max(0.0)
     }
 
-    /// Intersection over union; 0 when either is empty.
+    /// Intersection over union; 0 when either box is empty.
     pub fn iou(&self, other: &Self) -> f32 {
         let overlap = Self {
             left: self.left.max(other.left),

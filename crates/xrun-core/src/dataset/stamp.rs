@@ -1,4 +1,4 @@
-//! Has any file of a data set changed since it was looked at? By sizes and times, without a look into the files.
+//! Detection of changed files by size, times and inode, without reading them.
 
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -8,13 +8,13 @@ use sha2::{Digest, Sha256};
 use super::digest::hexadecimal;
 use super::known::{Stamp, nanoseconds};
 
-/// Of more files the stamp is not taken: asking for their times takes minutes.
+/// Maximum number of files; `stat` of more takes minutes.
 const FILES_MAX: usize = 2_000_000;
-/// Folders within folders.
+/// Maximum depth of nested directories.
 const DEPTH_MAX: usize = 16;
 
-/// A digest over names, sizes, times and inodes of all these files and of all files in these folders; `None` where it says
-/// nothing: of files that were written a moment ago and may be written again at once, and of what cannot be listed.
+/// Digest over names, sizes, times and inodes of files, and of all files in directories. `None` where it is unreliable:
+/// a file was written too recently (a second write could leave its times unchanged), or a directory cannot be listed.
 pub fn stamp(paths: &[PathBuf]) -> Option<String> {
     let mut files = Files { digest: Sha256::new(), left: FILES_MAX, now: nanoseconds(SystemTime::now()) };
     for path in paths {
@@ -26,7 +26,7 @@ pub fn stamp(paths: &[PathBuf]) -> Option<String> {
     Some(hexadecimal(&files.digest.finalize()))
 }
 
-/// Size and time of this program's own file: another build may see other things in the same data, or need other memory.
+/// Size and modification time of this executable. Another build may inspect data differently or need other memory.
 pub fn program() -> Option<(u64, Option<SystemTime>)> {
     let file = std::env::current_exe().ok()?.metadata().ok()?;
     Some((file.len(), file.modified().ok()))
@@ -63,7 +63,7 @@ impl Files {
         for (path, is_folder) in entries {
             match is_folder {
                 true => self.folder(&path, depth + 1)?,
-                // A link to nothing is no file of the data, and one that is mended changes its folder's list or the file.
+                // A dangling symlink: only its name counts. Repairing it changes the directory or the file.
                 false if !path.exists() => self.digest.update(path.as_os_str().as_encoded_bytes()),
                 false => self.file(&path)?,
             }

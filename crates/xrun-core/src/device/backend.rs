@@ -1,4 +1,4 @@
-//! The devices that a program which trains adds to the CPU, and the kernels of the CPU.
+//! Interface to GPU backends and CPU kernels, which a program with Burn registers.
 
 use std::sync::OnceLock;
 
@@ -7,12 +7,12 @@ use super::{Found, Tuning, machine};
 use crate::settings::sections::CpuKernels;
 use crate::task::TaskError;
 
-/// The devices besides the CPU.
+/// Devices besides the CPU, and the choice of CPU kernels.
 pub trait Backend: Send + Sync {
-    /// The NVIDIA GPUs that can be used.
+    /// Usable NVIDIA GPUs.
     ///
     /// # Errors
-    /// Why there are none.
+    /// The reason why there are none.
     fn cuda(&self) -> Result<Vec<Found>, Missing> {
         let (what, cure) =
             ("this program was built without the feature `cuda`", "cargo build --release --features cuda");
@@ -22,10 +22,10 @@ pub trait Backend: Send + Sync {
         })
     }
 
-    /// The Vulkan devices that can be used.
+    /// Usable Vulkan devices.
     ///
     /// # Errors
-    /// Why there are none.
+    /// The reason why there are none.
     fn vulkan(&self) -> Result<Vec<Found>, Missing> {
         Err(Missing::absent(
             "this program was built without the feature `vulkan`",
@@ -33,29 +33,29 @@ pub trait Backend: Send + Sync {
         ))
     }
 
-    /// Opens an NVIDIA GPU.
+    /// Opens an NVIDIA GPU, to check that it works.
     ///
     /// # Errors
-    /// Why it does not open.
+    /// The reason why it does not open.
     fn opens_cuda(&self, _index: u32) -> Result<(), Missing> {
         self.cuda().map(drop)
     }
 
-    /// Sets how finely operations are tuned on a GPU; `false` where a file of the user's decides.
+    /// Sets the level of autotuning on a GPU; `false` where the user's configuration file sets it.
     fn tune(&self, _tuning: Tuning) -> bool {
         true
     }
 
-    /// Chooses the CPU kernels of this process.
+    /// Selects the CPU kernels of this process.
     ///
     /// # Errors
-    /// The other kernels have been chosen before.
+    /// Other kernels are already selected.
     fn choose_kernels(&self, _kernels: CpuKernels) -> Result<(), TaskError> {
         Ok(())
     }
 }
 
-/// The CPU alone: it says of every other device that the program was built without it.
+/// Backend without GPUs: reports every other device as not built in.
 #[derive(Clone, Copy, Debug)]
 pub struct CpuOnly;
 
@@ -63,12 +63,12 @@ impl Backend for CpuOnly {}
 
 static BACKEND: OnceLock<&'static dyn Backend> = OnceLock::new();
 
-/// Makes a backend the one of this process, unless there is one.
+/// Sets the backend of this process, unless one is set.
 pub fn register(backend: &'static dyn Backend) {
     BACKEND.get_or_init(|| backend);
 }
 
-/// The backend of this process.
+/// Backend of this process.
 pub fn backend() -> &'static dyn Backend {
     BACKEND.get().copied().unwrap_or(&CpuOnly)
 }

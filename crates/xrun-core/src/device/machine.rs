@@ -1,40 +1,43 @@
-//! The memory of the machine and its GPUs, as the kernel and NVML tell them.
+//! Memory of the machine (`/proc/meminfo`) and of its GPUs (NVML).
 
 use nvml_wrapper::Nvml;
 
-/// Memory of the machine and what of it is free for new work.
+/// Total and available memory of the machine, in bytes.
 pub fn memory() -> Option<(u64, u64)> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     kibibytes(&text, "MemTotal:").zip(kibibytes(&text, "MemAvailable:"))
 }
 
-/// The bytes in a line such as `Rss:   1234 kB`.
+/// Bytes in a line of `/proc` such as `Rss:   1234 kB`; `None` if the key is missing.
 pub fn kibibytes(text: &str, key: &str) -> Option<u64> {
     let line = text.lines().find(|line| line.starts_with(key))?;
     let number: u64 = line[key.len()..].split_ascii_whitespace().next()?.parse().ok()?;
     Some(number * 1024)
 }
 
-/// A GPU as the driver describes it before any work.
+/// GPU as the NVIDIA driver reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gpu {
-    /// The driver's number of it.
+    /// Index of the driver.
     pub index: u32,
-    /// The name that is the same on every start, such as `GPU-…`.
+    /// Identifier that survives restarts, such as `GPU-…`.
     pub uuid: String,
-    /// The name that the GPU gives itself.
+    /// Name of the model.
     pub name: String,
-    /// The driver's version.
+    /// Version of the driver.
     pub driver: String,
-    /// Bytes of memory in all.
+    /// Total memory in bytes.
     pub memory: u64,
-    /// Bytes of it that nobody holds.
+    /// Free memory in bytes.
     pub free: u64,
 }
 
-/// All NVIDIA GPUs that the driver tells of; an error says why it tells of none.
+/// All NVIDIA GPUs.
+///
+/// # Errors
+/// The driver or its management library fails.
 pub fn gpus() -> Result<Vec<Gpu>, String> {
-    let nvml = Nvml::init().map_err(|error| format!("the NVIDIA management library does not load: {error}"))?;
+    let nvml = Nvml::init().map_err(|error| format!("cannot load the NVIDIA management library: {error}"))?;
     let driver = nvml.sys_driver_version().unwrap_or_default();
     let count = nvml.device_count().map_err(|error| error.to_string())?;
     (0..count)
@@ -53,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kernel_lines_become_bytes() {
+    fn lines_of_the_kernel_convert_to_bytes() {
         let text = "Rss:                1024 kB\nAnonymous:     512 kB\nSwap: x kB\n";
         assert_eq!(kibibytes(text, "Rss:"), Some(1 << 20));
         assert_eq!(kibibytes(text, "Swap:"), None);

@@ -1,25 +1,25 @@
-//! Why can a kind of device not be used, and what would help?
+//! Reasons why a kind of device cannot be used, with their cures.
 
 use std::fmt;
 
-/// What is missing, and its cure in one line.
+/// Reason why a device cannot be used, and its cure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Missing {
-    /// What is missing, for people: a fragment in lower case.
+    /// Cause, for people: a fragment in lower case.
     pub what: String,
-    /// What to do; empty where nothing can be done.
+    /// Cure; empty where there is none.
     pub cure: String,
-    /// Whether the machine has such a device as far as can be seen, so that going on without it is worth a word.
+    /// `true` if the machine seems to have such a device, so that running without it deserves a notice.
     pub device_is_there: bool,
 }
 
 impl Missing {
-    /// There is no sign of such a device.
+    /// The machine has no such device, as far as can be seen.
     pub fn absent(what: impl Into<String>, cure: impl Into<String>) -> Self {
         Self { what: what.into(), cure: cure.into(), device_is_there: false }
     }
 
-    /// The device is there and cannot be used.
+    /// The machine has such a device, but it cannot be used.
     pub fn unusable(what: impl Into<String>, cure: impl Into<String>) -> Self {
         Self { what: what.into(), cure: cure.into(), device_is_there: true }
     }

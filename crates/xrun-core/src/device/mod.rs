@@ -1,7 +1,7 @@
-//! Which device is used, and why?
+//! Selection of the device that a run uses.
 //!
-//! `auto` takes the first GPU that works and the CPU otherwise. Burn's CUDA backend loads the driver at run time and
-//! panics inside the loader where it is missing, so each kind is probed first, and what is missing is said.
+//! `auto` selects the first GPU that works, and otherwise the CPU. Burn's CUDA backend panics in its loader where the driver
+//! is missing, so each kind of device is probed first.
 
 mod backend;
 pub mod machine;
@@ -13,19 +13,19 @@ use crate::invocation;
 pub use backend::{Backend, CpuOnly, backend, register};
 use missing::Missing;
 
-/// A kind of device, and which of them.
+/// A kind of device, with its index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// The processor, with tensors in host memory.
+    /// CPU, with tensors in host memory.
     Cpu,
-    /// An NVIDIA GPU, by CUDA's number of it.
+    /// NVIDIA GPU, by CUDA's index.
     Cuda(u32),
-    /// A Vulkan device, by the number that it is listed under.
+    /// Vulkan device, by its index in the list.
     Vulkan(u32),
 }
 
 impl Kind {
-    /// Whether tensors are in a memory pool of the device, and not on the heap.
+    /// `true` if tensors are in a memory pool of the device instead of on the heap.
     pub fn has_pool(self) -> bool {
         self != Self::Cpu
     }
@@ -41,90 +41,90 @@ impl fmt::Display for Kind {
     }
 }
 
-/// The device of a run, and the reason for it.
+/// Device of a run, and the reason for its selection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chosen {
-    /// Which device it is.
+    /// Kind and index.
     pub kind: Kind,
-    /// Why it was chosen, for people.
+    /// Reason for the selection, for people.
     pub because: String,
-    /// What is known of it.
+    /// Properties of the device.
     pub found: Found,
-    /// Why not the GPU that is there, where `auto` had to take the CPU.
+    /// Reason why `auto` selected the CPU although the machine has a GPU.
     pub instead_of: Option<Missing>,
 }
 
 impl Chosen {
-    /// `cpu (AMD EPYC 7B13)`.
+    /// Text such as `cpu (AMD EPYC 7B13)`.
     pub fn words(&self) -> String {
         format!("{} ({})", self.kind, self.found.name)
     }
 }
 
-/// A device that works.
+/// A usable device and its properties.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// Which device it is.
+    /// Kind and index.
     pub kind: Kind,
-    /// What the device calls itself: the processor's model, the GPU's name.
+    /// Model of the processor or GPU.
     pub name: String,
-    /// The version of its driver; `None` on the CPU.
+    /// Version of its driver; `None` for the CPU.
     pub driver: Option<String>,
-    /// Bytes in all, and free at this moment.
+    /// Total memory in bytes.
     pub memory: Option<u64>,
-    /// Bytes that nobody holds at this moment.
+    /// Free memory in bytes.
     pub free: Option<u64>,
-    /// The number under which the NVIDIA driver lists it, where that is certain.
+    /// Index of the NVIDIA driver, where it is certain.
     pub driver_number: Option<u32>,
-    /// NVIDIA's compute capability, as 90 for 9.0.
+    /// NVIDIA compute capability, such as 90 for 9.0.
     pub capability: Option<u32>,
-    /// The version of the LLVM that makes its kernels.
+    /// Version of the LLVM that compiles its kernels.
     pub llvm: Option<String>,
 }
 
 impl Found {
-    /// The compute capability as people write it: `9.0`.
+    /// Compute capability as text: `9.0`.
     pub fn capability_words(&self) -> Option<String> {
-        self.capability.map(|of| format!("{}.{}", of / 10, of % 10))
+        self.capability.map(|version| format!("{}.{}", version / 10, version % 10))
     }
 }
 
-/// From Ampere on there are units for TF32, and CubeCL uses them wherever tuning finds them fastest.
+/// `true` from Ampere on: these GPUs have TF32 units, and CubeCL uses them wherever autotuning finds them fastest.
 pub fn multiplies_in_tf32(capability: u32) -> bool {
     capability >= 80
 }
 
-/// How finely a device's operations are tuned to the sizes that they meet.
+/// Level of autotuning: the number of distinct sizes that kernels are tuned for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tuning {
-    /// The fewest sizes: tunes fastest.
+    /// Fewest sizes; shortest tuning.
     Minimal,
-    /// More sizes.
+    /// Intermediate.
     Balanced,
-    /// Every size that it meets: steps fastest in the end.
+    /// Every size that occurs; fastest steps.
     Full,
 }
 
-/// A device that was asked for cannot be used.
+/// Error of a device that cannot be used.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-#[error("the device `{asked}` cannot be used: {missing}; `{} devices` lists what can", invocation::program())]
+#[error("device `{asked}` is not usable: {missing}; `{} devices` lists the usable ones", invocation::program())]
 pub struct DeviceError {
-    /// The device, as it was typed.
+    /// Value of `experiment.device`.
     pub asked: String,
-    /// What is missing for it.
+    /// Reason and cure.
     pub missing: Missing,
 }
 
-/// One line of `xrun devices`: what was found of a kind, or what is missing.
+/// Entry of `xrun devices`: the devices of one kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listing {
     /// `cpu`, `cuda` or `vulkan`.
     pub kind: &'static str,
-    /// The devices of the kind that work; an error says why there are none.
+    /// Usable devices, or the reason why there are none.
     pub found: Result<Vec<Found>, Missing>,
 }
 
-/// All kinds, in the order in which `auto` tries them. Of each GPU it is tried whether it opens.
+/// All kinds of devices in the order in which `auto` tries them. Opens each NVIDIA GPU to check that it works.
 pub fn list() -> Vec<Listing> {
     let opened = backend().cuda().and_then(|found| {
         let (opened, failed): (Vec<_>, Vec<_>) =
@@ -163,41 +163,45 @@ fn cpu() -> Found {
     }
 }
 
-/// What the processor calls itself.
+/// Model of the processor.
 pub fn processor() -> String {
-    of_processor("model name").unwrap_or_else(|| std::env::consts::ARCH.to_owned())
+    processor_field("model name").unwrap_or_else(|| std::env::consts::ARCH.to_owned())
 }
 
-/// By which matrix products are chosen: with wider instructions a sum has other parts, and so other last bits.
+/// Instruction sets that matrix kernels dispatch on. Wider ones sum in another order, which changes the last bits.
 const INSTRUCTION_SETS: &[&str] =
     &["fma", "avx2", "avx512f", "avx512vl", "avx512_bf16", "avx512_fp16", "amx_tile", "asimd", "sve"];
 
-/// Which of them the processor has, as the system says it.
+/// Those instruction sets that the processor has, separated by spaces.
 pub fn instruction_sets() -> String {
-    let has = ["flags", "Features"].into_iter().find_map(of_processor).unwrap_or_default();
-    let has: Vec<&str> = has.split_whitespace().collect();
-    let known: Vec<&str> = INSTRUCTION_SETS.iter().copied().filter(|set| has.contains(set)).collect();
+    let flags = ["flags", "Features"].into_iter().find_map(processor_field).unwrap_or_default();
+    let flags: Vec<&str> = flags.split_whitespace().collect();
+    let known: Vec<&str> = INSTRUCTION_SETS.iter().copied().filter(|set| flags.contains(set)).collect();
     known.join(" ")
 }
 
-/// A line of what Linux says of its first processor.
-fn of_processor(key: &str) -> Option<String> {
+/// Field of the first processor in `/proc/cpuinfo`.
+fn processor_field(key: &str) -> Option<String> {
     let text = std::fs::read_to_string("/proc/cpuinfo").ok()?;
-    let lines = text.lines().filter_map(|line| line.split_once(':'));
-    lines.into_iter().find(|(name, _)| name.trim() == key).map(|(_, value)| value.trim().to_owned())
+    let mut fields = text.lines().filter_map(|line| line.split_once(':'));
+    fields.find(|(name, _)| name.trim() == key).map(|(_, value)| value.trim().to_owned())
 }
 
-/// The device that `experiment.device` asks for. A software Vulkan device is never chosen by `auto`: it is slower than
-/// the CPU backend.
+/// Selects the device for a value of `experiment.device`. `auto` never selects Vulkan, because a software Vulkan device is
+/// slower than the CPU backend.
+///
+/// # Errors
+/// The device cannot be used.
 pub fn choose(asked: &str) -> Result<Chosen, DeviceError> {
     let (kind, index) = asked.split_once(':').unwrap_or((asked, "0"));
     let index: u32 = index.parse().unwrap_or(u32::MAX);
-    let of = |found: Result<Vec<Found>, Missing>| {
+    let select = |found: Result<Vec<Found>, Missing>| {
         let missing = |missing: Missing| DeviceError { asked: asked.to_owned(), missing };
         let mut all = found.map_err(missing)?;
         let count = all.len();
         if index as usize >= count {
-            return Err(missing(Missing::unusable(format!("there are {count} of them, counted from 0"), "")));
+            let last = count.saturating_sub(1);
+            return Err(missing(Missing::unusable(format!("the last index is {last}"), "")));
         }
         let found = all.swap_remove(index as usize);
         opens(found.kind).map_err(missing)?;
@@ -205,9 +209,9 @@ pub fn choose(asked: &str) -> Result<Chosen, DeviceError> {
         Ok(Chosen { kind: found.kind, because, found, instead_of: None })
     };
     match kind {
-        "cuda" => of(backend().cuda()),
-        "vulkan" => of(backend().vulkan()),
-        "cpu" => of(Ok(vec![cpu()])),
+        "cuda" => select(backend().cuda()),
+        "vulkan" => select(backend().vulkan()),
+        "cpu" => select(Ok(vec![cpu()])),
         _ => Ok(match backend().cuda().and_then(first_that_opens) {
             Ok(found) => {
                 let because = "the first GPU that works".into();
@@ -218,22 +222,22 @@ pub fn choose(asked: &str) -> Result<Chosen, DeviceError> {
     }
 }
 
-/// The first GPU that opens, or why the last of them does not.
+/// First GPU that opens, or the reason why the last one does not.
 fn first_that_opens(all: Vec<Found>) -> Result<Found, Missing> {
-    let mut why = Missing::absent("the driver lists no GPU", "");
+    let mut reason = Missing::absent("the driver lists no GPU", "");
     for found in all {
         match opens(found.kind) {
             Ok(()) => return Ok(found),
-            Err(missing) => why = missing,
+            Err(missing) => reason = missing,
         }
     }
-    Err(why)
+    Err(reason)
 }
 
 fn auto_cpu(missing: Missing) -> Chosen {
     Chosen {
         kind: Kind::Cpu,
-        because: format!("no GPU can be used, {}", missing.what),
+        because: format!("no GPU is usable: {}", missing.what),
         found: cpu(),
         instead_of: missing.device_is_there.then_some(missing),
     }
@@ -244,15 +248,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_cpu_is_always_there() {
+    fn the_cpu_is_always_usable() {
         let chosen = choose("cpu").unwrap();
         assert_eq!(chosen.kind, Kind::Cpu);
         assert!(list().iter().any(|listing| listing.kind == "cpu" && listing.found.is_ok()));
     }
 
     #[test]
-    fn a_number_past_the_last_says_how_many_there_are() {
-        let error = choose("cpu:7").unwrap_err();
-        assert!(error.to_string().contains("there are 1 of them"), "{error}");
+    fn an_index_past_the_last_is_an_error() {
+        assert_eq!(choose("cpu:7").unwrap_err().asked, "cpu:7");
     }
 }

@@ -1,14 +1,15 @@
-//! How do other programs show what is wrong with an experiment: GitHub beside the line, and whatever reads SARIF?
+//! Problems of an experiment as GitHub annotations and as SARIF.
 
 use serde_json::{Value, json};
 
-use crate::problem::{Problem, Problems, printable};
+use crate::printable::escape;
+use crate::problem::{Problem, Problems};
 
-/// GitHub's workflow commands: a line a problem, each shown beside its line of the file.
+/// GitHub workflow commands, one line per problem, which GitHub shows at the line of the file.
 pub fn github(file: &str, problems: &Problems) -> String {
     let mut text = String::new();
     for problem in problems.iter() {
-        let (file, line, column) = place(file, problem);
+        let (file, line, column) = location(file, problem);
         let help = problem.help.as_ref().map_or_else(String::new, |help| format!("\nhelp: {help}"));
         let message = format!("{}{help}", message(problem));
         text.push_str(&format!(
@@ -24,10 +25,10 @@ pub fn github(file: &str, problems: &Problems) -> String {
     text
 }
 
-/// A result of SARIF 2.1.0 for each problem.
+/// SARIF 2.1.0 results, one per problem.
 pub fn sarif_results(file: &str, problems: &Problems) -> Vec<Value> {
-    let of = |problem: &Problem| {
-        let (file, line, column) = place(file, problem);
+    let result = |problem: &Problem| {
+        let (file, line, column) = location(file, problem);
         let help = problem.help.as_ref().map_or_else(String::new, |help| format!(" ({help})"));
         json!({
             "ruleId": RULE,
@@ -39,10 +40,10 @@ pub fn sarif_results(file: &str, problems: &Problems) -> Vec<Value> {
             } }],
         })
     };
-    problems.iter().map(of).collect()
+    problems.iter().map(result).collect()
 }
 
-/// A whole log of SARIF 2.1.0.
+/// SARIF 2.1.0 log with these results.
 pub fn sarif(results: Vec<Value>) -> Value {
     json!({
         "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
@@ -53,7 +54,7 @@ pub fn sarif(results: Vec<Value>) -> Value {
                 "version": env!("CARGO_PKG_VERSION"),
                 "rules": [{
                     "id": RULE,
-                    "shortDescription": { "text": "An experiment file, or what it names, is wrong" },
+                    "shortDescription": { "text": "An experiment file, or a file that it names, is invalid" },
                 }],
             } },
             "columnKind": "unicodeCodePoints",
@@ -66,14 +67,13 @@ const RULE: &str = "experiment";
 
 fn message(problem: &Problem) -> String {
     match problem.key.as_str() {
-        "" => printable(&problem.message).into_owned(),
-        key => format!("`{}`: {}", printable(key), printable(&problem.message)),
+        "" => escape(&problem.message).into_owned(),
+        key => format!("`{}`: {}", escape(key), escape(&problem.message)),
     }
 }
 
-/// The file that the problem is in, with line and column; of what was typed or stands in the environment, the first line of
-/// the file that was checked.
-fn place(file: &str, problem: &Problem) -> (String, usize, usize) {
+/// File, line and column of a problem. For the command line and the environment, the first line of the checked file.
+fn location(file: &str, problem: &Problem) -> (String, usize, usize) {
     match problem.place.as_ref().filter(|place| std::path::Path::new(&place.source.name).is_file()) {
         Some(place) => {
             let (line, column) = place.line_and_column();
@@ -83,7 +83,7 @@ fn place(file: &str, problem: &Problem) -> (String, usize, usize) {
     }
 }
 
-/// As GitHub's runner reads it.
+/// Text with the escapes of GitHub's workflow commands.
 fn escaped(text: &str) -> String {
     text.replace('%', "%25").replace('\r', "%0D").replace('\n', "%0A")
 }
@@ -92,7 +92,7 @@ fn property(text: &str) -> String {
     escaped(text).replace(':', "%3A").replace(',', "%2C")
 }
 
-/// A relative reference: everything but what may stand in one is written as its bytes.
+/// Relative URI reference of a path, with percent-encoding.
 fn uri(path: &str) -> String {
     let mut text = String::with_capacity(path.len());
     for byte in path.bytes() {
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_message_holds_cannot_end_the_command() {
+    fn a_message_cannot_break_out_of_the_command() {
         let mut problems = Problems::default();
         problems.add(Problem::new("a:b,c", "50 % of it\n::error::forged").help("two\nlines"));
         let text = github("exp,1.toml", &problems);
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_becomes_a_reference() {
+    fn paths_are_percent_encoded() {
         assert_eq!(uri("experiments/a b%ü.toml"), "experiments/a%20b%25%C3%BC.toml");
     }
 }

@@ -1,61 +1,61 @@
-//! Which values does each swept key take? From `[sweep.values]` to lists and ranges.
+//! Axes of a sweep: parsing of `[sweep.values]` into lists and ranges.
 
 use serde_json::Value;
 
 use super::shape::{self, Shape};
 use super::tree::{Entry, Node, Tree, place_of};
-use super::walk::{found, join};
+use super::validate::{found, join};
 use crate::experiment::between::Between;
 use crate::problem::{Place, Problem, nearest};
 
-/// More values than this of one key are not swept.
+/// Maximum number of values of one key.
 pub const VALUES_MAX: usize = 10_000;
 
 /// A swept key and its values.
 #[derive(Clone, Debug)]
 pub struct Axis {
-    /// As for `-s`: `cleanup.every_steps`.
+    /// Dotted key: `cleanup.every_steps`.
     pub key: String,
-    /// What is tried for it.
+    /// Its values.
     pub values: Draw,
-    /// Where the key stands.
+    /// Location of the key.
     pub place: Place,
 }
 
-/// What a key's values are drawn from.
+/// Values of an axis.
 #[derive(Clone, Debug)]
 pub enum Draw {
-    /// Exactly these, in the order in which they were written.
+    /// A list, in the order of the file.
     List(Vec<Swept>),
-    /// Any number between; only in modes that draw.
+    /// A continuous range; only in modes that draw.
     Between(Range),
 }
 
-/// One value of a swept key, and where it was written.
+/// One value of a swept key.
 #[derive(Clone, Debug)]
 pub struct Swept {
-    /// The value, as `-s` would take it.
+    /// The value.
     pub value: Value,
-    /// Where a mistake in it is shown.
+    /// Location for problems.
     pub place: Place,
 }
 
-/// Numbers from one end to the other.
+/// A range of numbers as written in the file.
 #[derive(Clone, Debug)]
 pub struct Range {
     numbers: Between,
     steps: Option<u64>,
-    /// Where a mistake in it is shown.
+    /// Location for problems.
     pub place: Place,
 }
 
 impl Range {
-    /// Reads `{ from, to, steps, scale }`, for a key of this shape.
+    /// Parses `{ from, to, steps, scale }` for a key of this shape.
     ///
     /// # Errors
-    /// Everything that is wrong with it, at its places.
+    /// All problems of the range.
     pub(crate) fn read(entries: &[Entry], place: &Place, shape: &Shape<'_>, key: &str) -> Result<Self, Vec<Problem>> {
-        const FORM: &str = "write `{ from = 1, to = 9, steps = 5 }`, and `scale = \"log\"` for a logarithmic one";
+        const FORM: &str = "write `{ from = 1, to = 9, steps = 5 }`, with `scale = \"log\"` for a logarithmic range";
         const KEYS: [&str; 4] = ["from", "to", "steps", "scale"];
         let mut problems = Vec::new();
         let mut wrong = |message: String, help: String, at: &Place| {
@@ -66,29 +66,29 @@ impl Range {
         };
         let integer = match shape {
             Shape::Integer { .. } => true,
-            // Whole numbers give whole numbers.
+            // Integer ends give integer values.
             Shape::Scalar => entries.iter().all(whole),
             _ => false,
         };
         if !integer && !matches!(shape, Shape::Number { .. } | Shape::Scalar) {
-            let message = format!("a range is of numbers, and this key takes {}", shape.words());
+            let message = format!("expected {}, found a range of numbers", shape.words());
             wrong(message, format!("write a list: `[{}]`", shape.example()), place);
             return Err(problems);
         }
         for entry in entries.iter().filter(|entry| !KEYS.contains(&entry.key.as_str())) {
             let near = nearest(&entry.key, KEYS).map_or_else(|| FORM.into(), |near| format!("did you mean `{near}`?"));
-            wrong(format!("a range has no `{}`", entry.key), near, &entry.key_place);
+            wrong(format!("unknown key `{}` in a range", entry.key), near, &entry.key_place);
         }
         let entry = |name: &str| entries.iter().find(|entry| entry.key == name);
         let mut end = |name: &str| match entry(name).map(|entry| (&entry.node.tree, &entry.node.place)) {
             Some((Tree::Integer(number), _)) => Some(*number as f64),
             Some((Tree::Float(number), _)) if number.is_finite() => Some(*number),
             Some((tree, at)) => {
-                wrong(format!("`{name}` of a range is a number, not {}", found(tree)), FORM.into(), at);
+                wrong(format!("`{name}`: expected a number, found {}", found(tree)), FORM.into(), at);
                 None
             }
             None => {
-                wrong(format!("this range has no `{name}`"), FORM.into(), place);
+                wrong(format!("the range has no `{name}`"), FORM.into(), place);
                 None
             }
         };
@@ -96,8 +96,7 @@ impl Range {
         let steps = match entry("steps").map(|entry| (&entry.node.tree, &entry.node.place)) {
             Some((Tree::Integer(steps), _)) if (2..=VALUES_MAX as i64).contains(steps) => Some(*steps as u64),
             Some((tree, at)) => {
-                let message =
-                    format!("`steps` of a range is a whole number from 2 to {VALUES_MAX}, not {}", found(tree));
+                let message = format!("`steps`: expected an integer from 2 to {VALUES_MAX}, found {}", found(tree));
                 wrong(message, FORM.into(), at);
                 None
             }
@@ -108,7 +107,7 @@ impl Range {
             Some((Tree::Text(text), _)) if text == "linear" => false,
             Some((Tree::Text(text), _)) if text == "log" => true,
             Some((tree, at)) => {
-                let message = format!("`scale` of a range is \"linear\" or \"log\", not {}", found(tree));
+                let message = format!("`scale`: expected \"linear\" or \"log\", found {}", found(tree));
                 wrong(message, FORM.into(), at);
                 false
             }
@@ -116,14 +115,14 @@ impl Range {
         if let (Some(from), Some(to)) = (from, to) {
             let at = entry("to").map_or(place, |entry| &entry.node.place);
             if from >= to {
-                wrong(format!("this range ends at {to}, which is not above its start {from}"), FORM.into(), at);
+                wrong(format!("the end of the range, {to}, is not above its start, {from}"), FORM.into(), at);
             }
             if logarithmic && from <= 0.0 {
                 let at = entry("from").map_or(place, |entry| &entry.node.place);
                 wrong(format!("a logarithmic range cannot start at {from}"), "start above 0".into(), at);
             }
             if integer && (from.fract() != 0.0 || to.fract() != 0.0) {
-                wrong("the ends of this range are whole numbers, as the key takes".into(), FORM.into(), place);
+                wrong("this key takes integers, so both ends of the range must be integers".into(), FORM.into(), place);
             }
         }
         match (from, to) {
@@ -134,22 +133,22 @@ impl Range {
         }
     }
 
-    /// The two ends.
+    /// Both ends.
     pub fn ends(&self) -> [Value; 2] {
-        [0.0, 1.0].map(|share| self.numbers.at(share))
+        [0.0, 1.0].map(|fraction| self.numbers.at(fraction))
     }
 
-    /// The numbers alone.
+    /// Range without its steps and location.
     pub fn numbers(&self) -> Between {
         self.numbers
     }
 
-    /// The value at a share of the way, 0 to 1: along the numbers, or along their logarithms.
-    pub fn at(&self, share: f64) -> Value {
-        self.numbers.at(share)
+    /// Value at a fraction (0..1) of the range, on its scale.
+    pub fn at(&self, fraction: f64) -> Value {
+        self.numbers.at(fraction)
     }
 
-    /// All its steps; whole numbers that fall together are one. `None` without `steps`.
+    /// Values at all steps without duplicates, which rounding to integers may cause; `None` without `steps`.
     pub fn list(&self) -> Option<Vec<Swept>> {
         let steps = self.steps?;
         let mut values: Vec<Value> = (0..steps).map(|step| self.at(step as f64 / (steps - 1) as f64)).collect();
@@ -158,7 +157,7 @@ impl Range {
     }
 }
 
-/// The swept keys in alphabetical order, from a checked `[sweep.values]`.
+/// Axes in alphabetical order of their keys, from a checked `[sweep.values]`.
 pub fn axes(entries: &[Entry], schema: &Value) -> Vec<Axis> {
     let mut found = Vec::new();
     collect(entries, schema, "", &mut found);

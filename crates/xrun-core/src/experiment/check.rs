@@ -1,6 +1,6 @@
-//! Which keys, each allowed by itself, contradict each other?
+//! Checks of an experiment across keys: contradictions and missing sections.
 //!
-//! What a kind asks for stands in the kind's own folder; here is what all experiments share.
+//! These checks apply to all experiments; those of a pipeline, model or data set are in its own module.
 
 use super::launcher::Launcher;
 use super::pipeline::Model;
@@ -9,12 +9,12 @@ use super::{Experiment, check_search};
 use crate::dataset::Dataset;
 use crate::problem::{Problem, Problems, nearest};
 use crate::settings::sections::{CleanupAction, Optimizer, PART_SIZE};
-use crate::units::Bytes;
+use crate::units::{Bytes, counted};
 
-/// Less than this, the process holds before its first step.
+/// Smallest host memory limit; the process needs more before its first step.
 const HOST_MEMORY_MIN: Bytes = Bytes::mebibytes(16);
 
-/// Adds what is wrong with the experiment as a whole. Places are filled in by the caller, from the keys.
+/// Adds the problems of the experiment as a whole. The caller fills in locations from the keys.
 pub fn check(experiment: &Experiment, problems: &mut Problems) {
     name(experiment, problems);
     limits(experiment, problems);
@@ -27,7 +27,7 @@ pub fn check(experiment: &Experiment, problems: &mut Problems) {
     if let Some(dataset) = &experiment.dataset {
         dataset.check(problems);
     }
-    needs(experiment, problems);
+    model_and_dataset(experiment, problems);
     leaks(experiment, problems);
     gradients(experiment, problems);
     batch_size(experiment, problems);
@@ -38,116 +38,118 @@ pub fn check(experiment: &Experiment, problems: &mut Problems) {
     }
 }
 
-/// The pipeline has the model and the data that it can work with.
-fn needs(experiment: &Experiment, problems: &mut Problems) {
+/// Checks that model and data set are those that the pipeline supports.
+fn model_and_dataset(experiment: &Experiment, problems: &mut Problems) {
     let kind = experiment.pipeline.kind();
     let (samples, dataset) = (kind.samples(), experiment.dataset.as_ref());
-    need(experiment, "model", experiment.model.as_ref().map(Model::name), kind.models(), None, problems);
-    let other = match (samples, dataset.map(Dataset::samples)) {
-        (Some(asked), Some(found)) if asked != found => Some((found.name(), asked.name())),
+    section(experiment, "model", experiment.model.as_ref().map(Model::name), kind.models(), None, problems);
+    let mismatch = match (samples, dataset.map(Dataset::samples)) {
+        (Some(expected), Some(found)) if expected != found => Some((found.name(), expected.name())),
         _ => None,
     };
     let known = samples.map_or_else(Vec::new, Dataset::names_of);
-    need(experiment, "dataset", dataset.map(Dataset::name), &known, other, problems);
+    section(experiment, "dataset", dataset.map(Dataset::name), &known, mismatch, problems);
 }
 
-/// The table `found` is one of `known`. `other` is what samples it has, and what the pipeline takes.
-fn need(
+/// Checks that the kind `found` of a section is one of `known`. `mismatch` names its type of sample and the expected one.
+fn section(
     experiment: &Experiment,
     section: &str,
     found: Option<&str>,
     known: &[&str],
-    other: Option<(&str, &str)>,
+    mismatch: Option<(&str, &str)>,
     problems: &mut Problems,
 ) {
     let name = experiment.pipeline.name();
-    // The one whose name is nearest comes first.
-    let meant = found.and_then(|found| nearest(found, known.iter().copied()));
-    let names = meant.into_iter().chain(known.iter().copied().filter(|kind| Some(*kind) != meant));
+    // The most similar name first.
+    let similar = found.and_then(|found| nearest(found, known.iter().copied()));
+    let names = similar.into_iter().chain(known.iter().copied().filter(|kind| Some(*kind) != similar));
     let tables: Vec<String> = names.map(|kind| format!("[{section}.{kind}]")).collect();
     let tables = tables.join(" or ");
-    match (found, other) {
+    match (found, mismatch) {
         (None, _) if !known.is_empty() => {
-            let problem = Problem::new(section, format!("`{name}` needs a {section}, and there is none"));
+            let problem = Problem::new(section, format!("`{name}` needs a {section}"));
             problems.add(problem.help(format!("add {tables}")).related("pipeline"));
         }
         (Some(found), _) if known.is_empty() => {
             let problem = Problem::new(format!("{section}.{found}"), format!("`{name}` uses no {section}"));
-            problems.add(problem.help("take the table out").related("pipeline"));
+            problems.add(problem.help("remove the table").related("pipeline"));
         }
         (Some(found), Some((has, takes))) => {
-            let message = format!("it has {has}, and `{name}` takes {takes}");
+            let message = format!("has {has}, but `{name}` takes {takes}");
             let problem = Problem::new(format!("{section}.{found}"), message);
             problems.add(problem.help(format!("write {tables}")).related("pipeline"));
         }
         (Some(found), None) if !known.contains(&found) => {
-            let problem = Problem::new(format!("{section}.{found}"), format!("`{name}` cannot use this {section}"));
+            let problem =
+                Problem::new(format!("{section}.{found}"), format!("`{name}` does not support this {section}"));
             problems.add(problem.help(format!("write {tables}")).related("pipeline"));
         }
         _ => {}
     }
 }
 
-/// Weights to start from are there, and there is a model of xrun's that takes them.
+/// Checks that the file of initial weights exists and that the pipeline has a model to load them into.
 fn initial_weights(experiment: &Experiment, problems: &mut Problems) {
     let Some(path) = &experiment.training.initial_weights else { return };
     if experiment.command().is_some() {
         let name = experiment.pipeline.name();
-        let problem = Problem::new(INITIAL_WEIGHTS, format!("the model of `{name}` is its command's own"));
-        problems.add(problem.help("take it out, and name the weights among the command's words").related("pipeline"));
+        let problem = Problem::new(INITIAL_WEIGHTS, format!("`{name}` has no model to load weights into"));
+        problems.add(problem.help("remove it, and pass the weights as an argument of the command").related("pipeline"));
     } else if let Err(error) = std::fs::metadata(path) {
         let found = match error.kind() {
-            std::io::ErrorKind::NotFound => format!("{path} is not there"),
+            std::io::ErrorKind::NotFound => format!("{path} does not exist"),
             _ => format!("{path} cannot be read: {error}"),
         };
-        let help = "name the folder of a run or of a checkpoint, or a file of weights; a relative path is meant from the \
-                    folder of the file that names it";
+        let help = "name a run, a checkpoint directory or a file of weights; relative paths start at the directory of this \
+                    TOML file";
         problems.add(Problem::new(INITIAL_WEIGHTS, found).help(help).of_disk());
     }
 }
 
-/// The pipeline takes its batches as large as the file says.
+/// Checks that the pipeline uses `training.batch_size`.
 fn batch_size(experiment: &Experiment, problems: &mut Problems) {
     if experiment.training.batch_size.is_some() && experiment.pipeline.kind().batch_size().is_none() {
         let name = experiment.pipeline.name();
-        let problem = Problem::new("training.batch_size", format!("keys of `{name}` say what a batch is"));
-        let help = "take it out; `limits.batch_size` says how much of a batch is on the device at once";
+        let problem =
+            Problem::new("training.batch_size", format!("has no effect: keys of `{name}` set the batch size"));
+        let help = "remove it; `limits.batch_size` bounds the items on the device at once";
         problems.add(problem.help(help).related("pipeline"));
     }
 }
 
-/// A limit bounds a buffer that there is.
+/// Checks that optional limits apply to the pipeline or the data set.
 fn limits_of_kinds(experiment: &Experiment, problems: &mut Problems) {
     let of_data = experiment.dataset.as_ref().map_or(&[][..], Dataset::limits);
     let of_pipeline = experiment.pipeline.kind().limits();
     for limit in experiment.limits.of_kinds().filter(|limit| !of_data.contains(limit) && !of_pipeline.contains(limit)) {
         let name = experiment.pipeline.name();
         let message = match limit {
-            PART_SIZE => format!("`{name}` computes no parts of a batch side by side: it would bound nothing"),
-            _ => format!("`{name}` has no such buffer: it would bound nothing"),
+            PART_SIZE => format!("has no effect: `{name}` computes no micro-batches"),
+            _ => format!("has no effect: `{name}` has no such buffer"),
         };
         let problem = Problem::new(format!("limits.{limit}"), message);
-        problems.add(problem.help("take it out").related("pipeline"));
+        problems.add(problem.help("remove it").related("pipeline"));
     }
 }
 
-/// A cleanup gives back what is held.
+/// Checks that a cleanup of gradients has an effect.
 fn gradients(experiment: &Experiment, problems: &mut Problems) {
     if experiment.cleanup.actions.contains(&CleanupAction::Gradients) && !experiment.pipeline.kind().holds_gradients() {
         let name = experiment.pipeline.name();
-        let message = format!("`{name}` holds no gradients between steps: \"gradients\" would give nothing back");
-        problems.add(Problem::new("cleanup.actions", message).help("take it out of the list").related("pipeline"));
+        let message = format!("\"gradients\" has no effect: `{name}` holds no gradients between steps");
+        problems.add(Problem::new("cleanup.actions", message).help("remove it from the list").related("pipeline"));
     }
 }
 
-/// The pipeline has the leaks that are switched on.
+/// Checks that the pipeline has the leaks that are switched on.
 fn leaks(experiment: &Experiment, problems: &mut Problems) {
     let known: Vec<&str> = experiment.pipeline.kind().leaks().iter().map(|leak| leak.key).collect();
     for key in experiment.leaks.keys().filter(|key| !known.contains(key)) {
         let name = experiment.pipeline.name();
         let problem = Problem::new(format!("leaks.{key}"), format!("`{name}` has no such leak")).related("pipeline");
         problems.add(match known.as_slice() {
-            [] => problem.help("it has none: take the key out"),
+            [] => problem.help("it has none; remove the key"),
             known => problem.help(format!("it has {}", known.join(", "))),
         });
     }
@@ -157,18 +159,19 @@ fn limits(experiment: &Experiment, problems: &mut Problems) {
     let limits = &experiment.limits;
     if limits.prefetch < limits.workers {
         let message = format!(
-            "{} batches ahead cannot keep {} workers busy: each works on a batch of its own",
-            limits.prefetch, limits.workers
+            "{} cannot keep {} busy, as each prepares one batch at a time",
+            counted(limits.prefetch as u64, "prefetched batch"),
+            counted(limits.workers as u64, "worker")
         );
         let help = format!("write `prefetch = {}` or more, or fewer workers", limits.workers);
         problems.add(Problem::new("limits.prefetch", message).help(help).related("limits.workers"));
     }
     if let Some(host) = limits.host_memory.filter(|host| *host < HOST_MEMORY_MIN) {
-        let message = format!("a process does not start in {host}");
+        let message = format!("expected {HOST_MEMORY_MIN} or more, found {host}");
         problems.add(Problem::new("limits.host_memory", message).help("for example `host_memory = \"8 GiB\"`"));
     }
     if limits.device_memory == Some(Bytes(0)) {
-        let problem = Problem::new("limits.device_memory", "nothing fits on the device in 0 bytes");
+        let problem = Problem::new("limits.device_memory", "expected more than 0 bytes");
         problems.add(problem.help("for example `device_memory = \"16 GiB\"`, or leave the key out"));
     }
     let cleanup = &experiment.cleanup;
@@ -176,12 +179,13 @@ fn limits(experiment: &Experiment, problems: &mut Problems) {
     actions.sort_by_key(|action| *action as u8);
     actions.dedup();
     if actions.len() < cleanup.actions.len() {
-        let problem = Problem::new("cleanup.actions", "the same action is written twice");
+        let problem = Problem::new("cleanup.actions", "contains an action twice");
         problems.add(problem.help("keep one of them"));
     }
     if cleanup.actions.is_empty() && cleanup.every_steps > 0 {
-        let message = format!("no actions: a cleanup every {} steps would do nothing", cleanup.every_steps);
-        let help = "write `every_steps = 0` for no cleanup, or name actions";
+        let every = counted(cleanup.every_steps, "step");
+        let message = format!("is empty, so the cleanup every {every} has no effect");
+        let help = "write `every_steps = 0` for no cleanup, or add actions";
         problems.add(Problem::new("cleanup.actions", message).help(help).related("cleanup.every_steps"));
     }
 }
@@ -190,7 +194,7 @@ fn training(experiment: &Experiment, problems: &mut Problems) {
     let training = &experiment.training;
     let warmup = training.schedule.warmup_steps();
     if let Some(max_steps) = training.max_steps.filter(|max_steps| warmup >= *max_steps) {
-        let message = format!("a warm-up of {warmup} steps does not end before the last step");
+        let message = format!("a warm-up of {} does not end before the last step", counted(warmup, "step"));
         let key = format!("training.schedule.{}.warmup_steps", training.schedule.kind());
         let problem = Problem::new(key, message);
         problems.add(problem.help(format!("write less than {max_steps}")).related("training.max_steps"));
@@ -199,16 +203,15 @@ fn training(experiment: &Experiment, problems: &mut Problems) {
         && sgd.nesterov
         && sgd.momentum == 0.0
     {
-        let problem =
-            Problem::new("optimizer.sgd.nesterov", "Nesterov's step looks ahead along a momentum, which is 0");
+        let problem = Problem::new("optimizer.sgd.nesterov", "needs momentum, which is 0");
         problems.add(problem.help("write `momentum = 0.9`, or `nesterov = false`").related("optimizer.sgd.momentum"));
     }
 }
 
-/// The link to the newest run stands beside the experiments' folders.
+/// Checks that the name does not clash with the symlink to the newest run.
 fn name(experiment: &Experiment, problems: &mut Problems) {
     if experiment.experiment.name == crate::files::layout::LATEST {
-        let problem = Problem::new("experiment.name", "`latest` is the name of the link to the newest run");
+        let problem = Problem::new("experiment.name", "`latest` is reserved for the symlink to the newest run");
         problems.add(problem.help("choose another name"));
     }
 }
@@ -216,12 +219,13 @@ fn name(experiment: &Experiment, problems: &mut Problems) {
 fn launcher(experiment: &Experiment, problems: &mut Problems) {
     let Some(Launcher::Slurm(slurm)) = &experiment.launcher else { return };
     if let Some(time) = slurm.time.filter(|time| *time <= slurm.grace) {
-        let message = format!("a run of {time} would be told to stop {} before its end, at its start", slurm.grace);
+        let message =
+            format!("{time} is not longer than the grace period of {}, so a run would stop at its start", slurm.grace);
         let problem = Problem::new("launcher.slurm.time", message);
-        problems.add(problem.help("give it more time, or write a shorter `grace`").related("launcher.slurm.grace"));
+        problems.add(problem.help("write a longer `time` or a shorter `grace`").related("launcher.slurm.grace"));
     }
     if slurm.memory == Some(Bytes(0)) {
-        let problem = Problem::new("launcher.slurm.memory", "Slurm takes 0 for all memory of a node");
+        let problem = Problem::new("launcher.slurm.memory", "0 requests all memory of a node from Slurm");
         problems.add(problem.help("for example `memory = \"8 GiB\"`, or leave the key out"));
     }
 }
@@ -238,43 +242,39 @@ fn early_stopping(experiment: &Experiment, problems: &mut Problems) {
     let settings = &experiment.training.early_stopping;
     if settings.patience.is_none() {
         if !settings.is_default() {
-            let problem =
-                Problem::new(PATIENCE, "without a patience the run never stops early, and the rest says nothing");
-            problems.add(
-                problem.help("for example `patience = 5`, or take the table out").related("training.early_stopping"),
-            );
+            let problem = Problem::new(PATIENCE, "is missing, so the other keys of the table have no effect");
+            let help = "for example `patience = 5`, or remove the table";
+            problems.add(problem.help(help).related("training.early_stopping"));
         }
         return;
     }
     if experiment.validation.every_steps == 0 && experiment.validation.every_epochs == 0 {
-        let problem = Problem::new(PATIENCE, "nothing is validated, so no validation can be better");
+        let problem = Problem::new(PATIENCE, "has no effect without validations");
         let help = "write `every_epochs = 1` in `[validation]`";
         problems.add(problem.help(help).related("validation.every_epochs"));
     }
     if let Some(name) = &settings.metric {
         metric(experiment, METRIC, name, problems);
     } else if settings.mode.is_some() {
-        let problem = Problem::new("training.early_stopping.mode", "which metric it speaks of is not said");
-        problems
-            .add(problem.help("name it, `metric = \"…\"`, or take `mode` out: each metric says which way is better"));
+        let problem = Problem::new("training.early_stopping.mode", "has no effect without `metric`");
+        problems.add(problem.help("add `metric = \"…\"`, or remove `mode` to use the metric's own direction"));
     }
     if let (Some(one), Some(other)) = (&settings.metric, &experiment.checkpoint.best)
         && one != other
     {
-        let problem =
-            Problem::new(METRIC, format!("a checkpoint is best by `{other}`, and cannot be best by `{one}` too"));
-        problems.add(problem.help("name the same metric, or take `checkpoint.best` out").related("checkpoint.best"));
+        let problem = Problem::new(METRIC, format!("`{one}` differs from `checkpoint.best`, which is `{other}`"));
+        problems.add(problem.help("name the same metric, or remove `checkpoint.best`").related("checkpoint.best"));
     }
 }
 
-/// The pipeline has a validation metric of this name, and training moves it.
+/// Checks that the pipeline has this validation metric, and that it can select a checkpoint.
 fn metric(experiment: &Experiment, key: &str, best: &str, problems: &mut Problems) {
     let all = experiment.pipeline.kind().metrics();
     let metrics: Vec<&str> = all.iter().filter(|metric| metric.better.is_some()).map(|metric| metric.name).collect();
     if !metrics.contains(&best) {
         let name = experiment.pipeline.name();
         let message = match all.iter().any(|metric| metric.name == best) {
-            true => "training does not move this metric, so no checkpoint is best by it".to_owned(),
+            true => "is a constant of the data and cannot select a checkpoint".to_owned(),
             false => format!("`{name}` has no validation metric of this name"),
         };
         let problem = Problem::new(key, message);

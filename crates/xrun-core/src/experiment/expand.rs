@@ -1,18 +1,17 @@
-//! How do environment variables stand in a path?
+//! Expansion of environment variables in paths.
 
-/// Replaces `${NAME}` by the variable's value and `${NAME:-default}` by the value or, when it is unset or empty, by the
-/// default, as a POSIX shell does. Values are taken as they are: nothing inside them is replaced again. A `$` that is
-/// not followed by `{` stands for itself.
+/// Replaces `${NAME}` by the variable's value, and `${NAME:-default}` by the value or, if it is unset or empty, by the
+/// default, as a POSIX shell does. Values are not expanded again. A `$` without `{` is literal.
 ///
 /// # Errors
-/// A sentence for people: an unset variable without a default, a missing `}`, or a name that is none.
+/// A variable without a default is unset, a `}` is missing, or a name is invalid; the message is for people.
 pub fn expand(text: &str, variable: &dyn Fn(&str) -> Option<String>) -> Result<String, String> {
     let mut result = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(start) = rest.find("${") {
         result.push_str(&rest[..start]);
         let Some(length) = rest[start + 2..].find('}') else {
-            return Err(format!("{text:?} has a \"${{\" without its \"}}\""));
+            return Err(format!("{text:?} has a \"${{\" without a \"}}\""));
         };
         let inside = &rest[start + 2..start + 2 + length];
         result.push_str(&value(text, inside, variable)?);
@@ -29,17 +28,18 @@ fn value(text: &str, inside: &str, variable: &dyn Fn(&str) -> Option<String>) ->
     };
     let starts_well = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
     if !starts_well || !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
-        return Err(format!("{text:?} has {name:?} between \"${{\" and \"}}\", which is no name of a variable"));
+        return Err(format!("{text:?}: {name:?} is not a name of an environment variable"));
     }
     if default.is_some_and(|default| default.contains("${")) {
-        return Err(format!("{text:?} has a variable inside the default of another; write one of them out"));
+        return Err(format!("{text:?} has a variable inside the default of another, which is not supported"));
     }
     match (variable(name), default) {
         (Some(value), None) => Ok(value),
         (Some(value), Some(_)) if !value.is_empty() => Ok(value),
         (_, Some(default)) => Ok(default.into()),
         (None, None) => Err(format!(
-            "{text:?} needs the environment variable {name}, which is not set; set it to the folder that has the rest of the path"
+            "{text:?} needs the environment variable {name}, which is not set; set it to the directory that contains the \
+                         rest of the path"
         )),
     }
 }
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_and_defaults_are_put_in() {
+    fn variables_and_defaults_are_expanded() {
         for (text, expected) in [
             ("plain/path", "plain/path"),
             ("${DATA}/cards", "/big disk/cards"),
@@ -82,23 +82,22 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_expanded_is_explained() {
-        for (text, part) in [
-            ("${NONE}/cards", "environment variable NONE"),
-            ("${DATA", "without its"),
-            ("${}", "no name"),
-            ("${1A}", "no name"),
-            ("${A B}", "no name"),
-            ("${A:-${B}}", "inside the default"),
-        ] {
-            let message = expand(text, &variables).unwrap_err();
-            assert!(message.contains(part), "{text}: {message}");
-        }
+    fn invalid_placeholders_are_errors() {
+        let wrong = ["${NONE}/cards", "${DATA", "${}", "${1A}", "${A B}", "${A:-${B}}"];
+        let messages = wrong.map(|text| expand(text, &variables).unwrap_err());
+        insta::assert_snapshot!(messages.join("\n"), @r###"
+        "${NONE}/cards" needs the environment variable NONE, which is not set; set it to the directory that contains the rest of the path
+        "${DATA" has a "${" without a "}"
+        "${}": "" is not a name of an environment variable
+        "${1A}": "1A" is not a name of an environment variable
+        "${A B}": "A B" is not a name of an environment variable
+        "${A:-${B}}" has a variable inside the default of another, which is not supported
+        "###);
     }
 
     proptest! {
         #[test]
-        fn no_text_makes_it_panic(text in "[${}:A-Ea-c/è -]{0,30}") {
+        fn it_never_panics(text in "[${}:A-Ea-c/è -]{0,30}") {
             let _ = expand(&text, &variables);
         }
     }

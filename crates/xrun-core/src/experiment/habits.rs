@@ -1,15 +1,15 @@
-//! Which key does somebody mean who comes from another tool, and where does it stand?
+//! Key names of other tools, and lookup of the sections that have a key.
 
 use serde_json::Value;
 
 use super::pipeline::{AnyModel, AnyPipeline};
 use super::schema;
 use super::shape::list;
-use super::walk::join;
+use super::validate::join;
 use crate::dataset::kind::AnyDataset;
 use crate::settings::chosen::Family;
 
-/// Names of PyTorch, Lightning, Hydra's examples, torchtune and Hugging Face's trainer, and ours.
+/// Names in PyTorch, Lightning, Hydra's examples, torchtune and Hugging Face's Trainer, and the key of xrun.
 pub const OTHER_NAMES: &[(&str, &str)] = &[
     ("lr", "learning_rate"),
     ("wd", "weight_decay"),
@@ -57,38 +57,50 @@ pub const OTHER_NAMES: &[(&str, &str)] = &[
     ("temperature", "distillation_temperature"),
 ];
 
-/// More places are not named.
-const PLACES_MAX: usize = 6;
+/// Maximum number of sections in a message.
+const SECTIONS_MAX: usize = 6;
 
-/// The key of ours that has this name elsewhere.
-pub fn meant(name: &str) -> Option<&'static str> {
+/// Key of xrun for a name in another tool.
+pub fn key_for(name: &str) -> Option<&'static str> {
     let name = name.to_lowercase().replace('-', "_");
-    OTHER_NAMES.iter().find(|(other, _)| *other == name).map(|(_, ours)| *ours)
+    OTHER_NAMES.iter().find(|(other, _)| *other == name).map(|(_, key)| *key)
 }
 
-/// The sections that have a key of this name.
-pub fn homes(schema: &Value, key: &str) -> Vec<String> {
-    fn look(schema: &Value, path: &str, key: &str, homes: &mut Vec<String>) {
+/// Sections that have a key of this name.
+pub fn sections_with_key(schema: &Value, key: &str) -> Vec<String> {
+    fn collect(schema: &Value, path: &str, key: &str, sections: &mut Vec<String>) {
         for (name, part) in schema.get("properties").and_then(Value::as_object).into_iter().flatten() {
             if name == key && !path.is_empty() {
-                homes.push(path.to_owned());
+                sections.push(path.to_owned());
             }
-            look(part, &join(path, name), key, homes);
+            collect(part, &join(path, name), key, sections);
         }
     }
     let mut found = Vec::new();
-    look(schema, "", key, &mut found);
+    collect(schema, "", key, &mut found);
     found
 }
 
+<<<<<<< HEAD
 /// `` `seed` stands in `[experiment]` and `[dataset.synthetic-video]` ``; `None` where no section has the key.
 pub fn where_it_stands(key: &str, homes: &[String]) -> Option<String> {
     let named: Vec<String> = homes.iter().take(PLACES_MAX).map(|home| format!("[{home}]")).collect();
     let more = if homes.len() > PLACES_MAX { format!(" and {} more", homes.len() - PLACES_MAX) } else { String::new() };
     (!homes.is_empty()).then(|| format!("`{key}` stands in {}{more}", list(named.iter().map(String::as_str), "and")))
+=======
+/// Help such as `` `seed` is a key of `[experiment]` and `[dataset.reference-video.generated]` ``; `None` for no sections.
+pub fn section_help(key: &str, sections: &[String]) -> Option<String> {
+    let named: Vec<String> = sections.iter().take(SECTIONS_MAX).map(|section| format!("[{section}]")).collect();
+    let more = match sections.len().saturating_sub(SECTIONS_MAX) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let named = list(named.iter().map(String::as_str), "and");
+    (!sections.is_empty()).then(|| format!("`{key}` is a key of {named}{more}"))
+>>>>>>> 541a5d067b64d71a7589aa1f1273b2dfecad704d
 }
 
-/// Whether a section belongs to one kind of pipeline, model or data set.
+/// `true` if a section belongs to a kind of pipeline, model or data set.
 fn is_of_a_kind(section: &str) -> bool {
     let first = section.split('.').next().unwrap_or_default();
     [<dyn AnyPipeline>::TITLE, <dyn AnyModel>::TITLE, <dyn AnyDataset>::TITLE]
@@ -96,31 +108,31 @@ fn is_of_a_kind(section: &str) -> bool {
         .any(|title| title.eq_ignore_ascii_case(first))
 }
 
-/// All keys that a word on the command line may stand for, whole: `training.epochs` for `epochs`. Where a section that all
-/// experiments have knows the word, the kinds that know it, too, are not meant: `learning_rate` is the optimiser's.
+/// Dotted keys that a bare name on the command line may mean: `training.epochs` for `epochs`. Sections that all experiments
+/// share take precedence over those of kinds: `learning_rate` is the optimiser's.
 pub fn whole_keys(word: &str) -> Vec<String> {
-    let plain = word.to_lowercase().replace('-', "_");
-    let key = meant(&plain).unwrap_or(&plain);
+    let name = word.to_lowercase().replace('-', "_");
+    let key = key_for(&name).unwrap_or(&name);
     let (of_kinds, shared): (Vec<String>, Vec<String>) =
-        homes(schema::shared(), key).into_iter().partition(|home| is_of_a_kind(home));
-    let homes = if shared.is_empty() { of_kinds } else { shared };
-    homes.iter().map(|home| join(home, key)).collect()
+        sections_with_key(schema::shared(), key).into_iter().partition(|section| is_of_a_kind(section));
+    let sections = if shared.is_empty() { of_kinds } else { shared };
+    sections.iter().map(|section| join(section, key)).collect()
 }
 
-/// Every key that takes a value, whole; for completions.
+/// All dotted keys that take a value, for completions.
 pub fn all_keys() -> Vec<String> {
-    fn look(schema: &Value, path: &str, keys: &mut Vec<String>) {
+    fn collect(schema: &Value, path: &str, keys: &mut Vec<String>) {
         for (name, part) in schema.get("properties").and_then(Value::as_object).into_iter().flatten() {
             let key = join(path, name);
             match part.get("properties") {
-                Some(_) => look(part, &key, keys),
+                Some(_) => collect(part, &key, keys),
                 None if key != "extends" => keys.push(key),
                 None => {}
             }
         }
     }
     let mut keys = Vec::new();
-    look(schema::shared(), "", &mut keys);
+    collect(schema::shared(), "", &mut keys);
     keys
 }
 
@@ -129,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_home_of_a_name_is_found() {
+    fn a_bare_name_is_completed_to_dotted_keys() {
         assert_eq!(whole_keys("epochs"), ["training.epochs"]);
         assert_eq!(whole_keys("lr"), ["optimizer.adamw.learning_rate", "optimizer.sgd.learning_rate"]);
         assert_eq!(whole_keys("nothing-like-it"), [""; 0]);

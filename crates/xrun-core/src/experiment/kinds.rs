@@ -1,10 +1,10 @@
-//! The kinds of pipelines, models and data sets that a program knows.
+//! Registration of the pipelines, models and data sets of a program.
 
 use super::pipeline::{AnyModel, AnyPipeline, ModelKind, PipelineKind, any_model, any_pipeline};
 use crate::dataset::kind::{self, AnyDataset, DatasetKind};
 use crate::settings::chosen::Family;
 
-/// Kinds, to be registered together. One of a name that is there already takes its place.
+/// List of kinds to register. A later kind replaces an earlier one of the same name.
 #[derive(Default)]
 pub struct Kinds {
     pipelines: Vec<&'static dyn AnyPipeline>,
@@ -31,7 +31,7 @@ impl Kinds {
         self
     }
 
-    /// These, and behind them others.
+    /// Appends other kinds.
     pub fn and(mut self, others: Self) -> Self {
         self.pipelines.extend(others.pipelines);
         self.models.extend(others.models);
@@ -39,10 +39,10 @@ impl Kinds {
         self
     }
 
-    /// Makes the kinds known to whatever reads experiments in this process, before the first is read.
+    /// Registers the kinds for this process. Must be called before the first experiment is read.
     ///
     /// # Panics
-    /// When an experiment or its schema was read before, and one of the kinds was not known then.
+    /// If an experiment or its schema was read before, and one of the kinds is new.
     pub fn register(self) {
         self.pipelines.into_iter().for_each(|kind| <dyn AnyPipeline>::registered().add(kind));
         self.models.into_iter().for_each(|kind| <dyn AnyModel>::registered().add(kind));

@@ -1,80 +1,80 @@
-//! Where are the runs of a sweep started, other than on this machine?
+//! `[launcher]`: clusters that run a sweep.
 
 use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{schema, shape, tree, walk};
+use super::{schema, shape, tree, validate};
 use crate::problem::Source;
 use crate::units::{Bytes, Span};
 
 crate::settings::kinds::kinds! {
-    /// What to request from a cluster when `xrun sweep --launcher` runs a sweep there. Without `--launcher` the section
-    /// is left out.
+    /// Resources to request from a cluster for `xrun sweep --launcher`. Ignored without `--launcher`.
     pub enum Launcher {
         "slurm" => Slurm(Slurm),
     }
 }
 
-/// All runs of a sweep as job arrays, or a search as jobs one after another, for `xrun sweep --launcher slurm`. Each run gets
-/// what is requested here.
+/// Slurm, for `xrun sweep --launcher slurm`: a sweep as job arrays, a search as single jobs. Resources are per run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Slurm {
-    /// The partition, or several with commas (`--partition`). Default: the cluster's own.
+    /// Partition, or several separated by commas (`--partition`). Default: the cluster's.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = "^[A-Za-z0-9][A-Za-z0-9._,-]*$"))]
     pub partition: Option<String>,
-    /// Who pays (`--account`). Default: the cluster's own.
+    /// Account that is charged (`--account`). Default: the cluster's.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = "^[A-Za-z0-9][A-Za-z0-9._-]*$"))]
     pub account: Option<String>,
-    /// How long a run may take (`--time`); one that takes longer saves a checkpoint, is submitted again, and goes on.
-    /// Default: the partition's own.
+    /// Time limit of a job (`--time`). A run that takes longer saves a checkpoint, and is resubmitted and continued. Default:
+    /// the partition's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time: Option<Span>,
-    /// Memory of a run (`--mem`), one size for all. Default: by point, in at most four sizes: what probes say that its points
-    /// need, and a quarter more, at least 256 MiB more.
+    /// Memory of a run (`--mem`), the same for all. Default: from probes of the trials, in at most four sizes, plus a margin of
+    /// 25 %, at least 256 MiB.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<Bytes>,
-    /// GPUs of a run (`--gres=gpu:N`); 0 asks for none. Default: 1 where `experiment.device` is `cuda` or `vulkan`, or is
-    /// `auto` and this machine has a GPU; otherwise 0.
+    /// GPUs of a run (`--gres=gpu:N`); 0 requests none. Default: 1 if `experiment.device` is `cuda` or `vulkan`, or is `auto`
+    /// and this machine has a GPU; otherwise 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 64))]
     pub gpus: Option<u32>,
-    /// Processor cores of a run (`--cpus-per-task`). Default: the cluster's own.
+    /// CPU cores of a run (`--cpus-per-task`). Default: the cluster's.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 4096))]
     pub cpus: Option<u32>,
-    /// How many runs may go on at once (`%N` behind the array). Of a search, how many jobs run and wait at once. Default: as many
-    /// as the cluster gives; of a search 4.
+    /// Maximum number of concurrent runs (`%N` of the array); in a search, of running and queued jobs. Default: no limit; 4 in
+    /// a search.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 10_000))]
     pub array_limit: Option<u32>,
-    /// The most tasks of one job array; a sweep with more runs becomes several, with `array_limit` one after another.
-    /// Default: MaxArraySize, as the cluster's `scontrol show config` has it.
+    /// Maximum number of tasks in a job array; a larger sweep uses several arrays, sequential if `array_limit` is set. Default:
+    /// MaxArraySize of the cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 4_000_001))]
     pub array_size: Option<u32>,
-    /// How long before the end of `time`, and where the cluster allows it before a pre-emption, a run is told to save a
-    /// checkpoint and stop (`--signal=B:TERM@`).
+    /// Time before the end of `time`, and before a pre-emption where the cluster supports it, at which a run is signalled to
+    /// save a checkpoint and stop (`--signal=B:TERM@`).
     pub grace: Span,
-    /// How often a run that was pre-empted, killed or out of time is submitted again while the sweep is watched.
+    /// Maximum number of resubmissions of a run that was pre-empted, killed or out of time, while xrun watches the sweep.
     #[schemars(range(min = 0, max = 1000))]
     pub requeue: u32,
-    /// More lines of the job's script, before xrun is started: `#SBATCH --constraint=a100`, `module load cuda`.
+    /// Extra lines of the job script, before the start of xrun: `#SBATCH --constraint=a100`, `module load cuda`.
     #[schemars(length(max = 100), inner(regex(pattern = "^[^\\x00-\\x08\\x0A-\\x1F\\x7F]+$")))]
     pub extra_lines: Vec<String>,
 }
 
-/// Whether a text, such as a `slurm.toml` that somebody edited, has only keys and values that `[launcher.slurm]` may have;
-/// says what is wrong first.
+/// Checks that a text, such as an edited `slurm.toml`, has only valid keys and values of `[launcher.slurm]`.
+///
+/// # Errors
+/// The first problem.
 pub fn check_slurm(text: &str) -> Result<(), String> {
     let source = Arc::new(Source::new("slurm.toml", text));
     let mut entries = tree::parse(&source).map_err(|problem| problem.to_string())?;
     let Some(part) = shape::at(schema::shared(), "launcher.slurm") else { return Ok(()) };
-    match walk::walk(&mut entries, part).problems.iter().next() {
+    match validate::validate(&mut entries, part).problems.iter().next() {
         Some(problem) => Err(problem.to_string()),
         None => Ok(()),
     }
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_an_edited_file_asks_for_is_held_to_the_schema() {
+    fn an_edited_file_is_validated_by_the_schema() {
         assert_eq!(check_slurm("partition = \"gpu,long\"\nextra_lines = [\"module load\\tcuda\"]\n"), Ok(()));
         for text in [
             "partition = \"x\\n#SBATCH --uid=0\\ntouch pwn\"\n",
@@ -116,7 +116,7 @@ mod tests {
             "partition = ",
         ] {
             let message = check_slurm(text).unwrap_err();
-            assert!(message.contains("slurm.toml:1:"), "{text}: {message}");
+            assert!(message.starts_with("slurm.toml:1:"), "{text}: {message}");
         }
     }
 }

@@ -1,8 +1,8 @@
-//! Which files is an experiment put together from, and can each be read?
+//! Reading of an experiment file and the files that it extends, as layers.
 //!
-//! Layers, later wins: defaults, the files named by `extends` (in their order, each with its own `extends` before it),
-//! the file, the environment, the command line. Tables are merged key by key; arrays are replaced. Where a table's name
-//! is the kind, a later layer with another kind replaces the earlier kind with all its keys.
+//! Layers in ascending precedence: defaults, the files in `extends` (in order, each after its own `extends`), the file, the
+//! environment, the command line. Tables are merged key by key; arrays are replaced. A kind in a later layer replaces
+//! another kind in earlier ones with all its keys.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -10,27 +10,27 @@ use std::sync::Arc;
 
 use super::template;
 use super::tree::{self, Entry, Tree};
-use super::walk::join;
+use super::validate::join;
 use crate::problem::{Place, Problem, Problems, Source};
 
-/// Longer files are not experiments.
+/// Maximum size of a file.
 pub const FILE_BYTES_MAX: u64 = 1024 * 1024;
-/// So deep may `extends` go.
+/// Maximum depth of `extends`.
 pub const EXTENDS_DEPTH_MAX: usize = 16;
-/// So many files may one experiment be put together from.
+/// Maximum number of files of an experiment.
 pub const FILES_MAX: usize = 64;
 
-/// Values from one place.
+/// Values from one source.
 #[derive(Clone, Debug)]
 pub struct Layer {
     pub source: Arc<Source>,
     pub entries: Vec<Entry>,
-    /// The folder of the file; `None` for the environment and the command line.
+    /// Directory of the file; `None` for the environment and the command line.
     pub folder: Option<PathBuf>,
 }
 
 impl Layer {
-    /// How the origin of a value in it is written: `experiments/x.toml:12`, or the name of the layer.
+    /// Origin of a value as text: `experiments/x.toml:12`, or the name of the layer.
     pub fn origin(&self, place: Option<&Place>) -> String {
         match (place, &self.folder) {
             (Some(place), Some(_)) => format!("{}:{}", self.source.name, place.line_and_column().0),
@@ -39,30 +39,30 @@ impl Layer {
     }
 }
 
-/// The files of an experiment.
+/// Files of an experiment.
 #[derive(Debug, Default)]
 pub struct Files {
-    /// In the order in which they are merged: the experiment's own file is the last.
+    /// Layers in ascending precedence; the experiment's own file is the last.
     pub layers: Vec<Layer>,
-    /// All files that were read.
+    /// Paths of all files read.
     pub paths: Vec<PathBuf>,
-    /// The bytes of the experiment's own file.
+    /// Content of the experiment's own file.
     pub text: Vec<u8>,
-    /// The beginning of the experiment's own file, if it could be read.
+    /// Start of the experiment's own file, if it is readable.
     pub start: Option<Place>,
     pub problems: Problems,
-    /// Some file could not be read or parsed: what is missing may stand there.
+    /// `true` if a file is unreadable or unparsable, so that a missing key may be in it.
     pub incomplete: bool,
 }
 
-/// Reads a file and all that it extends.
+/// Reads a file and all files that it extends.
 pub fn load(path: &Path) -> Files {
     let mut files = Files::default();
     load_into(path, None, &mut Vec::new(), &mut files);
     files
 }
 
-/// One step of a chain of `extends`: what to call the file, and what it is.
+/// Chain of `extends` from the experiment's file: displayed name and canonical path of each file.
 type Chain = Vec<(String, PathBuf)>;
 
 fn load_into(path: &Path, named_at: Option<&Place>, chain: &mut Chain, files: &mut Files) {
@@ -75,33 +75,30 @@ fn load_into(path: &Path, named_at: Option<&Place>, chain: &mut Chain, files: &m
         files.incomplete = true;
     };
     let identity = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    let way = |chain: &Chain| {
+    let describe = |chain: &Chain| {
         chain.iter().map(|(name, _)| name.as_str()).chain([name.as_str()]).collect::<Vec<_>>().join(" -> ")
     };
     if chain.iter().any(|(_, before)| *before == identity) {
         let itself = chain.last().is_some_and(|(_, before)| *before == identity);
         let (message, help) = match itself {
-            true => (format!("{name} extends itself"), "take its own name out of `extends`"),
-            false => (
-                format!("these files extend one another in a circle: {}", way(chain)),
-                "take one of these `extends` out",
-            ),
+            true => (format!("{name} extends itself"), "remove its own name from `extends`"),
+            false => (format!("cyclic `extends`: {}", describe(chain)), "remove one of these `extends`"),
         };
         return refuse(files, message, Some(help.to_owned()));
     }
     if chain.len() > EXTENDS_DEPTH_MAX {
-        let message = format!("`extends` goes deeper than {EXTENDS_DEPTH_MAX} files: {}", way(chain));
-        return refuse(files, message, Some("put the values of some of them together".into()));
+        let message = format!("`extends` is nested deeper than {EXTENDS_DEPTH_MAX} files: {}", describe(chain));
+        return refuse(files, message, Some("merge some of the files".into()));
     }
     if files.paths.len() >= FILES_MAX {
-        return refuse(files, format!("more than {FILES_MAX} files are put together by `extends`"), None);
+        return refuse(files, format!("the experiment extends more than {FILES_MAX} files"), None);
     }
     let bytes = match read_bytes(path) {
         Ok(bytes) => bytes,
         Err(Unreadable { message, help }) => {
             let names: Vec<&str> = chain.iter().map(|(name, _)| name.as_str()).collect();
-            let by = if names.len() < 2 { String::new() } else { format!(" (by way of {})", names.join(" -> ")) };
-            return refuse(files, format!("{message}{by}"), Some(help));
+            let via = if names.len() < 2 { String::new() } else { format!(" (via {})", names.join(" -> ")) };
+            return refuse(files, format!("{message}{via}"), Some(help));
         }
     };
     files.paths.push(path.to_owned());
@@ -112,8 +109,8 @@ fn load_into(path: &Path, named_at: Option<&Place>, chain: &mut Chain, files: &m
         Ok(text) => text,
         Err(error) => {
             let at = error.utf8_error().valid_up_to();
-            let message = format!("{name} is not text: the byte at offset {at} is not UTF-8");
-            let help = format!("an experiment is a TOML file; `{}` writes one to start from", template::command());
+            let message = format!("{name} is not a text file: invalid UTF-8 at byte {at}");
+            let help = format!("an experiment is a TOML file; `{}` writes a template", template::command());
             return refuse(files, message, Some(help));
         }
     };
@@ -135,7 +132,7 @@ fn load_into(path: &Path, named_at: Option<&Place>, chain: &mut Chain, files: &m
         load_into(&folder.join(other), Some(&place), chain, files);
     }
     chain.pop();
-    // Kept where it is of the wrong type, so that the walk says so.
+    // An `extends` of the wrong type stays, so that validation reports it.
     entries.retain(|entry| entry.key != "extends" || !is_files(&entry.node.tree));
     files.layers.push(Layer { source, entries, folder: Some(folder) });
 }
@@ -148,7 +145,7 @@ fn is_files(tree: &Tree) -> bool {
     }
 }
 
-/// The files that these entries extend, each with the place where it is named.
+/// Files in `extends`, with their locations.
 fn extended(entries: &[Entry]) -> Vec<(String, Place)> {
     let Some(entry) = entries.iter().find(|entry| entry.key == "extends") else { return Vec::new() };
     let one = |node: &tree::Node| match &node.tree {
@@ -170,21 +167,19 @@ struct Unreadable {
 fn read_bytes(path: &Path) -> Result<Vec<u8>, Unreadable> {
     let name = path.display();
     let refuse = |message: String, help: &str| Err(Unreadable { message, help: help.into() });
-    let about = match std::fs::metadata(path) {
-        Ok(about) => about,
+    let metadata = match std::fs::metadata(path) {
+        Ok(metadata) => metadata,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            let mut help = "check the name and the folder".to_owned();
-            if let Some(near) = neighbour(path) {
-                help = format!("did you mean {near}?");
-            }
-            return Err(Unreadable { message: format!("there is no file {name}"), help });
+            let help = similar_file(path).map(|similar| format!("did you mean {similar}?"));
+            let help = help.unwrap_or_else(|| "check the name and the directory".to_owned());
+            return Err(Unreadable { message: format!("{name} does not exist"), help });
         }
         Err(error) => return refuse(format!("cannot read {name}: {error}"), "check the name and its permissions"),
     };
-    if about.is_dir() {
-        return refuse(format!("{name} is a folder"), "name one experiment file in it");
+    if metadata.is_dir() {
+        return refuse(format!("{name} is a directory"), "name an experiment file in it");
     }
-    if !about.is_file() {
+    if !metadata.is_file() {
         return refuse(format!("{name} is not a regular file"), "name an experiment file");
     }
     let mut bytes = Vec::new();
@@ -198,21 +193,20 @@ fn read_bytes(path: &Path) -> Result<Vec<u8>, Unreadable> {
     }
 }
 
-/// Where experiments are usually kept.
+/// Usual directory of experiments.
 const USUAL_FOLDER: &str = "experiments";
 
-/// The file that is meant by the name of one that is not there: without its ending, without the folder where experiments are
-/// kept, or with a name like it.
-fn neighbour(path: &Path) -> Option<String> {
+/// Existing file that a wrong path may mean: with the extension added, in the usual directory, or with a similar name.
+fn similar_file(path: &Path) -> Option<String> {
     let name = path.file_stem()?.to_str()?;
     let usual = path.with_file_name(USUAL_FOLDER).join(path.file_name()?);
     let exact = [path, &usual].map(|path| path.with_file_name(format!("{name}.toml")));
     let found = exact.into_iter().find(|path| path.is_file());
-    found.map(|path| path.display().to_string()).or_else(|| like(path)).or_else(|| like(&usual))
+    found.map(|path| path.display().to_string()).or_else(|| similar_name(path)).or_else(|| similar_name(&usual))
 }
 
-/// A TOML file in the same folder with a name like this one; of the first thousand entries.
-fn like(path: &Path) -> Option<String> {
+/// TOML file with a similar name in the same directory, among the first thousand entries.
+fn similar_name(path: &Path) -> Option<String> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut names: Vec<String> = std::fs::read_dir(folder)
         .ok()?
@@ -227,15 +221,15 @@ fn like(path: &Path) -> Option<String> {
     Some(path.with_file_name(format!("{near}.toml")).display().to_string())
 }
 
-/// Takes a kind out of earlier layers where a later one has another.
+/// Removes a kind from earlier layers if a later layer has another one.
 pub fn keep_last_kinds(layers: &mut [Layer], schema: &serde_json::Value) {
     for path in kind_tables(schema, "") {
-        let mut wanted: Option<String> = None;
+        let mut selected: Option<String> = None;
         for layer in layers.iter_mut().rev() {
             let Some(kinds) = table_at(&mut layer.entries, &path) else { continue };
-            match &wanted {
+            match &selected {
                 Some(kind) => kinds.retain(|entry| entry.key == *kind),
-                None => wanted = kinds.first().map(|entry| entry.key.clone()),
+                None => selected = kinds.first().map(|entry| entry.key.clone()),
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Which leaks are switched on, to see that they are found?
+//! `[leaks]`: injection of known leaks, to test that the verdict finds them.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -11,34 +11,33 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::pipeline::AnyPipeline;
 use crate::bounded::buffer::Buffer;
 use crate::bounded::growth::Keeps;
-use crate::bounded::kept;
-use crate::bounded::kept::Kept;
-use crate::bounded::ledger::Ledger;
-use crate::bounded::ledger::SERIES;
+use crate::bounded::kept::{self, Kept};
+use crate::bounded::ledger::{Ledger, SERIES};
 use crate::bounded::planned::PlannedOwner;
 use crate::settings::chosen::Family;
 
-/// A leak that a pipeline can be told to have, to see that it is found. [`leak!`](crate::leak) makes one.
+/// A leak that can be injected into a pipeline; [`leak!`](crate::leak) declares one.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Leak {
-    /// The key below `[leaks]`.
+    /// Key in `[leaks]`.
     pub key: &'static str,
-    /// The name in the ledger: `leak_` and the key.
+    /// Name in the ledger: `leak_` and the key.
     pub owner: &'static str,
-    /// Whether what is kept is tensors, which are where the device is.
+    /// `true` if the leak holds tensors, which are in the device's memory.
     pub keeps_tensors: bool,
-    /// What is kept, for the manual.
+    /// Description for the manual.
     pub about: &'static str,
 }
 
 impl Leak {
-    /// Where it keeps things.
+    /// Declaration of its buffer.
     pub fn buffer(&self) -> Buffer {
         kept::leak(self.owner).because(format!("`leaks.{}` is switched on", self.key))
     }
 }
 
-/// `leak!("log_history", on_host, "Keep a line of text for each step.")`, or `with_tensors` for what the device holds.
+/// Declares a [`Leak`]: `leak!("log_history", on_host, "Keep a line of text for each step.")`, or `with_tensors` for one that
+/// holds tensors.
 #[macro_export]
 macro_rules! leak {
     ($key:literal, on_host, $about:expr) => {
@@ -57,12 +56,12 @@ macro_rules! leak {
     };
 }
 
-/// Leaks that real trainers had (`docs/origins.md`), each with a switch, to see that the verdict finds it. All are off
-/// unless set here; a pipeline that does not have one refuses it.
+/// Leaks of real trainers (`docs/origins.md`), each with a switch, to test that the verdict finds them. All are off by
+/// default; a leak that the pipeline does not have is an error.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Leaks {
     on: BTreeSet<String>,
-    /// What `xrun leaks` must find when it runs this file.
+    /// Result that `xrun leaks` requires of this file.
     pub expected: Option<Expected>,
 }
 
@@ -89,7 +88,7 @@ impl<'de> Deserialize<'de> for Leaks {
             type Value = Leaks;
 
             fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-                formatter.write_str("keys of leaks, true or false, and `expected`")
+                formatter.write_str("keys of leaks with true or false, and `expected`")
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Leaks, A::Error> {
@@ -114,7 +113,7 @@ impl JsonSchema for Leaks {
         "Leaks".into()
     }
 
-    /// The leaks of all pipelines; which of them this one has is looked at when the whole file is checked.
+    /// Leaks of all pipelines. Whether the pipeline of a file has a leak is checked later.
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
         let mut properties = serde_json::Map::new();
         for leak in <dyn AnyPipeline>::registered().all().iter().flat_map(|kind| kind.leaks()) {
@@ -122,37 +121,37 @@ impl JsonSchema for Leaks {
             properties.entry(leak.key).or_insert(about);
         }
         properties.insert(EXPECTED.into(), generator.subschema_for::<Option<Expected>>().to_value());
-        properties[EXPECTED]["description"] = "What `xrun leaks` must find when it runs this file.".into();
+        properties[EXPECTED]["description"] = "Result that `xrun leaks` requires of this file.".into();
         schemars::json_schema!({ "type": "object", "properties": properties, "additionalProperties": false })
     }
 }
 
-/// What a leak must look like for the instrument to be trusted.
+/// Expected measurement of an injected leak.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Expected {
-    /// What grows.
+    /// Memory that grows.
     pub grows: Grows,
-    /// How fast, in bytes a step, predicted from sizes.
+    /// Rate in bytes per step, predicted from sizes.
     #[schemars(range(min = 1.0, max = 1e15))]
     pub bytes_per_step: f64,
-    /// The same on a device with a memory pool, whose backend saves other activations. Default: `bytes_per_step`.
+    /// Rate on a device with a memory pool, whose backend saves other activations. Default: `bytes_per_step`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1.0, max = 1e15))]
     pub bytes_per_step_in_pool: Option<f64>,
-    /// The same on CUDA, whose pool rounds each tensor up to 512 bytes. Default: `bytes_per_step_in_pool`.
+    /// Rate on CUDA, whose pool rounds each tensor up to 512 bytes. Default: `bytes_per_step_in_pool`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1.0, max = 1e15))]
     pub bytes_per_step_on_cuda: Option<f64>,
-    /// Bytes that the owner comes to hold, of a leak whose growth ends by itself, in place of `bytes_per_step`: it must not be
-    /// called growing.
+    /// Final bytes of the owner, for a leak that stops growing, in place of `bytes_per_step`. Its verdict must not be
+    /// `growing`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1.0, max = 1e15))]
     pub bytes_in_all: Option<f64>,
-    /// How far the measured slope may differ from it, as a fraction.
+    /// Tolerance of the measured rate, as a fraction.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub tolerance: f64,
-    /// The owner that must be named; empty if the growth is in no buffer of the ledger.
+    /// Owner that the verdict must name; empty if no buffer of the ledger explains the growth.
     pub owner: String,
 }
 
@@ -170,40 +169,39 @@ impl Default for Expected {
     }
 }
 
-/// Where a leak is looked for.
+/// Device that a leak is measured on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum On {
-    /// The CPU: memory that tensors hold is heap.
+    /// CPU, whose tensors are on the heap.
     Cpu,
     /// A device with a memory pool.
     Pool,
-    /// CUDA, whose pool rounds tensors up.
+    /// CUDA, whose pool rounds sizes up.
     Cuda,
 }
 
-/// What a leak makes grow, and so on which devices it is seen.
+/// Memory that a leak grows, which determines the devices that show it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Grows {
-    /// Heap in use, on any device; tried on the CPU.
+    /// Heap in use, on any device; tested on the CPU.
     #[default]
     Heap,
-    /// What holds tensors: heap in use on the CPU, the pool's memory in use on a device with a memory pool.
+    /// Tensors: heap in use on the CPU, memory in use of the pool on other devices.
     Tensors,
-    /// The pool's memory in use, of tensors that are too small to be told from the rest of the heap. Only on a device with a
-    /// memory pool.
+    /// Memory in use of the pool, by tensors too small to be distinguished on the heap. Only on a device with a memory pool.
     Pool,
-    /// Pools of threads that are gone. Only on a device with a memory pool, and in no series but that of the owner: what they
-    /// have reserved is not in use.
+    /// Pools of ended threads. Only on a device with a memory pool, and only in the owner's series, because their reserved
+    /// memory is not in use.
     PoolsOfThreads,
 }
 
 impl Expected {
-    /// The series that grows and its bytes a step, on the CPU or on a device with a memory pool; `None` where there is
-    /// nothing to be seen, or nothing that is not seen on the CPU.
-    pub fn on(&self, place: On) -> Option<(String, f64)> {
-        let pool = place != On::Cpu;
-        let on_cuda = self.bytes_per_step_on_cuda.filter(|_| place == On::Cuda);
+    /// Series that grows on a device, and its rate in bytes per step; `None` if the device does not show the leak, or shows
+    /// no more than the CPU.
+    pub fn on(&self, device: On) -> Option<(String, f64)> {
+        let pool = device != On::Cpu;
+        let on_cuda = self.bytes_per_step_on_cuda.filter(|_| device == On::Cuda);
         let in_pool = on_cuda.or(self.bytes_per_step_in_pool).unwrap_or(self.bytes_per_step);
         match (self.grows, pool) {
             (Grows::Heap | Grows::Tensors, false) => Some(("heap".into(), self.bytes_per_step)),
@@ -215,22 +213,22 @@ impl Expected {
 }
 
 impl Leaks {
-    /// Keys of those that are switched on.
+    /// Keys of the leaks that are switched on.
     pub fn keys(&self) -> impl Iterator<Item = &str> {
         self.on.iter().map(String::as_str)
     }
 
-    /// Whether this leak is switched on.
+    /// `true` if this leak is switched on.
     pub fn has(&self, leak: &Leak) -> bool {
         self.on.contains(leak.key)
     }
 
-    /// Switches one on.
+    /// Switches a leak on.
     pub fn switch_on(&mut self, leak: &Leak) {
         self.on.insert(leak.key.to_owned());
     }
 
-    /// Those of a pipeline that are switched on as the plan lists them; `keeps` is for the pipeline to say.
+    /// Planned buffers of the leaks among `all` that are switched on; `keeps` returns the expected growth of one.
     pub fn planned_owners(&self, all: &[&Leak], keeps: impl Fn(&Leak) -> Keeps) -> Vec<PlannedOwner> {
         let owner = |leak: &&Leak| {
             let keeps = keeps(leak);
@@ -239,12 +237,12 @@ impl Leaks {
         all.iter().filter(|leak| self.has(leak)).map(owner).collect()
     }
 
-    /// Where a leak keeps things; nowhere unless it is switched on.
+    /// Buffer of a leak, which stores nothing unless the leak is switched on.
     pub fn kept<T>(&self, leak: &Leak, ledger: &Ledger) -> Kept<T> {
         Kept::new(self.has(leak), &leak.buffer(), ledger)
     }
 
-    /// Nothing is switched on and nothing expected.
+    /// `true` if no leak is switched on and none is expected.
     pub fn are_off(&self) -> bool {
         *self == Self::default()
     }
@@ -255,16 +253,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_leak_is_looked_for_where_it_can_be_seen() {
+    fn a_leak_is_expected_on_the_devices_that_show_it() {
         let expected = |grows| Expected { grows, bytes_per_step: 10.0, owner: "leak_it".into(), ..Expected::default() };
-        let seen = |expected: &Expected| [On::Cpu, On::Pool].map(|place| expected.on(place));
+        let shown = |expected: &Expected| [On::Cpu, On::Pool].map(|device| expected.on(device));
         let series = |name: &str, bytes| Some((name.to_owned(), bytes));
-        assert_eq!(seen(&expected(Grows::Heap)), [series("heap", 10.0), None]);
-        assert_eq!(seen(&expected(Grows::Tensors)), [series("heap", 10.0), series("device_in_use", 10.0)]);
-        assert_eq!(seen(&expected(Grows::Pool)), [None, series("device_in_use", 10.0)]);
-        assert_eq!(seen(&expected(Grows::PoolsOfThreads)), [None, series("owner:leak_it", 10.0)]);
+        assert_eq!(shown(&expected(Grows::Heap)), [series("heap", 10.0), None]);
+        assert_eq!(shown(&expected(Grows::Tensors)), [series("heap", 10.0), series("device_in_use", 10.0)]);
+        assert_eq!(shown(&expected(Grows::Pool)), [None, series("device_in_use", 10.0)]);
+        assert_eq!(shown(&expected(Grows::PoolsOfThreads)), [None, series("owner:leak_it", 10.0)]);
         let other = Expected { bytes_per_step_in_pool: Some(12.0), ..expected(Grows::Tensors) };
-        assert_eq!(seen(&other), [series("heap", 10.0), series("device_in_use", 12.0)]);
+        assert_eq!(shown(&other), [series("heap", 10.0), series("device_in_use", 12.0)]);
         let on_cuda = |expected: &Expected| expected.on(On::Cuda);
         assert_eq!(on_cuda(&other), series("device_in_use", 12.0));
         let rounded = Expected { bytes_per_step_on_cuda: Some(14.0), ..other };

@@ -1,18 +1,18 @@
-//! What would a run say about its data? `xrun check` asks.
+//! Inspection of an experiment's data for `xrun check`.
 
 use super::Experiment;
 use crate::dataset;
 use crate::dataset::error::{Broken, DataError};
 use crate::task::smaller::Smaller;
 
-/// What there is to say about data that can be used.
+/// Result of inspecting usable data for a pipeline.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Look {
-    /// Items of the data that a run would leave out.
+    /// Items that a run would leave out.
     pub left_out: Broken,
-    /// What else there is to say about the data, for people.
+    /// Notes for people, a line each.
     pub notes: Vec<String>,
-    /// What a run would have less of than the experiment asks for.
+    /// Settings that a run would lower.
     pub smaller: Vec<Smaller>,
 }
 
@@ -22,16 +22,16 @@ impl From<Vec<Smaller>> for Look {
     }
 }
 
-/// Looks at data that people made; what xrun generates is as it should be.
+/// Inspects data of the user; generated data needs no inspection.
 ///
 /// # Errors
-/// All that would end a run before its first step.
+/// Every fault of the data that would end a run before its first step.
 pub fn look(experiment: &Experiment) -> Result<Look, DataError> {
     let Some(dataset) = &experiment.dataset else { return Ok(Look::default()) };
-    let Some(found) = dataset::look::look(dataset)? else { return Ok(Look::default()) };
+    let Some(inspected) = dataset::look::look(dataset)? else { return Ok(Look::default()) };
     let pipeline = &experiment.pipeline;
-    let look = pipeline.kind().look(pipeline.any(), experiment, found.seen)?;
-    let mut left_out = found.left_out;
-    left_out.append(&look.left_out);
-    Ok(Look { left_out, notes: found.notes, ..look })
+    let of_pipeline = pipeline.kind().look(pipeline.any(), experiment, inspected.seen)?;
+    let mut left_out = inspected.left_out;
+    left_out.append(&of_pipeline.left_out);
+    Ok(Look { left_out, notes: inspected.notes, ..of_pipeline })
 }

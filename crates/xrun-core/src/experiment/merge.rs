@@ -1,4 +1,4 @@
-//! What comes out when all layers are put together, and which layer did each value come from? Figment does both.
+//! Merging of layers with the origin of each value, by Figment.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +9,10 @@ use figment::{Figment, Metadata, Profile, Provider, Source};
 use super::Experiment;
 use super::layers::Layer;
 use super::tree::{self, Entry, Node, Tree};
-use super::walk::join;
+use super::validate::join;
 use crate::problem::{Place, Problem};
 
-/// A layer as Figment sees it: its values, marked with its number.
+/// A layer as a provider of Figment, identified by its index.
 struct Numbered<'a> {
     number: usize,
     layer: &'a Layer,
@@ -43,14 +43,14 @@ fn value(node: &Node) -> Value {
     }
 }
 
-/// All layers, put together.
+/// Merged layers.
 pub struct Merged<'a> {
     layers: &'a [Layer],
     figment: Figment,
 }
 
 impl<'a> Merged<'a> {
-    /// Later layers win. `name` is the experiment's name where no layer gives one.
+    /// Merges layers in ascending precedence. `name` is the default of `experiment.name`.
     pub fn new(layers: &'a [Layer], name: Option<&str>) -> Self {
         let mut figment = Figment::new();
         if let Some(name) = name {
@@ -62,33 +62,33 @@ impl<'a> Merged<'a> {
         Self { layers, figment }
     }
 
-    /// The experiment with every value.
+    /// The experiment with all values.
     ///
     /// # Errors
-    /// What the types refuse and the schema let pass: what is missing, and what a kind of another crate refuses by itself.
+    /// Deserialisation fails although the schema is satisfied: a key is missing, or the settings type of another crate rejects
+    /// a value.
     pub fn extract(&self) -> Result<Experiment, Problem> {
         self.figment.extract().map_err(|error| {
-            let key = self.refused().unwrap_or_else(|| error.path.join("."));
+            let key = self.rejected_key().unwrap_or_else(|| error.path.join("."));
             let place = self.place(&key);
             Problem::new(key, error.kind.to_string()).at(place)
         })
     }
 
-    /// The key that the types refuse. Figment knows it only as far as the kind of another crate, whose type is known at run
-    /// time only.
-    fn refused(&self) -> Option<String> {
+    /// Key that deserialisation rejects. Figment's own path ends at a kind, whose type is erased.
+    fn rejected_key(&self) -> Option<String> {
         let values: serde_json::Value = self.figment.extract().ok()?;
         let error = serde_path_to_error::deserialize::<_, Experiment>(values).err()?;
         Some(error.path().to_string()).filter(|key| key != ".")
     }
 
-    /// The layer that a value came from; `None` for a default.
+    /// Layer that a value came from; `None` for a default.
     pub fn layer(&self, key: &str) -> Option<&'a Layer> {
         let number: usize = self.figment.find_metadata(key)?.source.as_ref()?.custom()?.parse().ok()?;
         self.layers.get(number)
     }
 
-    /// Where a key was set last; for one that was not set, the section that it would stand in.
+    /// Location where a key was set last, or that of its section if it was not set.
     pub fn place(&self, key: &str) -> Option<Place> {
         let mut key = key;
         while !key.is_empty() {
@@ -101,19 +101,19 @@ impl<'a> Merged<'a> {
         None
     }
 
-    /// Where exactly this key was set.
+    /// Location where exactly this key, or an entry of a list, was set.
     pub fn exact_place(&self, key: &str) -> Option<Place> {
         let found = |key: &str| self.layers.iter().rev().find_map(|layer| tree::find(&layer.entries, key));
         if let Some(entry) = found(key) {
             return Some(tree::place_of(entry).clone());
         }
-        // `pipeline.command.program.2` is the third word of a list.
+        // `pipeline.command.program.2` is the third entry of a list.
         let (list, at) = key.rsplit_once('.')?;
         let Tree::Array(nodes) = &found(list)?.node.tree else { return None };
         Some(nodes.get(at.parse::<usize>().ok()?)?.place.clone())
     }
 
-    /// The origin of every value of an experiment, by dotted key.
+    /// Origins of all values of an experiment, by dotted key.
     pub fn origins(&self, experiment: &Experiment) -> BTreeMap<String, String> {
         let mut origins = BTreeMap::new();
         let json = serde_json::to_value(experiment).unwrap_or_default();
@@ -141,7 +141,7 @@ impl<'a> Merged<'a> {
         }
     }
 
-    /// All keys that are set anywhere, as one table; for what has to be seen as a whole.
+    /// All keys of all layers as one table.
     pub fn union(&self) -> Vec<Entry> {
         let mut all: Vec<Entry> = Vec::new();
         self.layers.iter().for_each(|layer| unite(&mut all, &layer.entries));

@@ -1,4 +1,4 @@
-//! What did the author write, with every value known and its origin?
+//! The experiment file: reading its layers, checking it, and resolving every value with its origin.
 
 pub mod annotate;
 pub mod axes;
@@ -28,80 +28,79 @@ pub mod shape;
 pub mod sweep;
 pub mod template;
 mod tree;
-mod walk;
-mod walk_sweep;
+mod validate;
+mod validate_sweep;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::dataset::Dataset;
 use crate::settings::sections::{
-    About, AdamW, Checkpoint, Cleanup, DeviceUse, Hooks, Limits, Memory, Optimizer, Training, Validation,
+    AdamW, Checkpoint, Cleanup, DeviceUse, ExperimentInfo, Hooks, Limits, Memory, Optimizer, Training, Validation,
 };
 use launcher::Launcher;
 use leaks::Leaks;
 use pipeline::{Model, Pipeline};
 use sweep::Sweep;
 
-/// An experiment: what to train, on what, within which limits.
+/// An experiment: model, data, training and limits.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Experiment {
-    /// What this experiment is called and where it runs.
+    /// Name, seed and device of the experiment.
     #[serde(default)]
-    pub experiment: About,
-    /// The task: what a step and a validation do. The name of the table is the kind.
+    pub experiment: ExperimentInfo,
+    /// Training task, which defines a step and a validation. The name of the table is the kind.
     pub pipeline: Pipeline,
-    /// The network that the pipeline trains.
+    /// Network that the pipeline trains.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<Model>,
-    /// The data that it is trained on.
+    /// Training and validation data.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dataset: Option<Dataset>,
-    /// The rule that turns gradients into new weights.
+    /// Optimiser.
     #[serde(default = "default_optimizer")]
     pub optimizer: Optimizer,
-    /// How long training lasts, and how it proceeds.
+    /// Length and procedure of the training.
     #[serde(default)]
     pub training: Training,
-    /// How a GPU is used.
+    /// Use of the device. `experiment.device` selects it.
     #[serde(default, skip_serializing_if = "DeviceUse::is_default")]
     pub device: DeviceUse,
-    /// The most that each buffer may hold.
+    /// Caps of the buffers.
     #[serde(default)]
     pub limits: Limits,
-    /// What is given back, and how often.
+    /// Release of free memory: when and how.
     #[serde(default)]
     pub cleanup: Cleanup,
-    /// When the model is validated on held-out data, and on how much of it.
+    /// Validation on held-out data.
     #[serde(default)]
     pub validation: Validation,
-    /// What is saved, and how often.
+    /// Saving of checkpoints.
     #[serde(default)]
     pub checkpoint: Checkpoint,
-    /// When memory is measured.
+    /// Measurement and judgement of memory.
     #[serde(default)]
     pub memory: Memory,
-    /// Programs that are told how a run goes, without a shell.
+    /// Programs to run on events of a run.
     #[serde(default, skip_serializing_if = "Hooks::is_default")]
     pub hooks: Hooks,
-    /// Leaks that can be switched on, to see that xrun finds them.
+    /// Leaks to inject, to test that xrun finds them.
     #[serde(default, skip_serializing_if = "Leaks::are_off")]
     pub leaks: Leaks,
-    /// One experiment for each of many values, run and compared by `xrun sweep`.
+    /// Variations of the experiment, run and compared by `xrun sweep`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sweep: Option<Sweep>,
-    /// What to request from a cluster when `xrun sweep --launcher` runs a sweep there.
+    /// Resources to request from a cluster for `xrun sweep --launcher`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub launcher: Option<Launcher>,
 }
 
 impl Experiment {
-    /// An experiment of this name with all defaults, to be built in code. Reading a file checks that what is said agrees;
-    /// here, nobody has checked yet.
+    /// An experiment with default values, for building one in code. In contrast to one that was read, it is unchecked.
     pub fn new(name: &str, pipeline: Pipeline) -> Self {
         Self {
-            experiment: About { name: name.to_owned(), ..About::default() },
+            experiment: ExperimentInfo { name: name.to_owned(), ..ExperimentInfo::default() },
             pipeline,
             model: None,
             dataset: None,

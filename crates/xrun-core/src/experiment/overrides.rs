@@ -1,8 +1,8 @@
-//! What do the environment and the command line change?
+//! Overrides from the environment and the command line.
 //!
-//! `XRUN__LIMITS__FRAME_CACHE="64 MiB"`: two underscores separate, case does not matter, and `_` stands for `-` too.
-//! `-s limits.frame_cache="64 MiB"`: a dotted key as in the file. Values are TOML; what is not TOML is text, and so is
-//! anything for a key that takes only text. `--device=cuda`: an option that stands for a key, as it was typed.
+//! `XRUN__LIMITS__FRAME_CACHE="64 MiB"`: two underscores separate, case is ignored, and `_` matches `-`.
+//! `-s limits.frame_cache="64 MiB"`: a dotted key as in the file. Values are TOML; a value that is not, or one of a key that
+//! takes only text, is taken as text. `--device=cuda`: an option that is short for a key.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -10,17 +10,18 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::layers::Layer;
-use super::overrides_sweep::pieces;
+use super::overrides_sweep::split_at_commas;
 use super::shape::{self, Shape};
 use super::tree::{self, Entry, Node, Tree};
-use super::walk::{join, moved};
+use super::validate::{join, moved};
 use crate::invocation;
-use crate::problem::{OptionKey, Place, Problem, Problems, Source, nearest, printable};
+use crate::printable::escape;
+use crate::problem::{OptionKey, Place, Problem, Problems, Source, nearest};
 
-/// What every variable begins with.
+/// Prefix of the environment variables.
 pub const PREFIX: &str = "XRUN__";
 
-/// Options of the command line that stand for a key.
+/// Command-line options that are short for a key.
 pub const OPTIONS: &[OptionKey] = &[
     OptionKey { option: "--device", key: "experiment.device" },
     OptionKey { option: "--name", key: "experiment.name" },
@@ -30,13 +31,13 @@ pub const OPTIONS: &[OptionKey] = &[
     OptionKey { option: "--repeats", key: "sweep.repeats" },
 ];
 
-/// The option and the value of `--device=cuda`; `None` of `section.key=value`.
+/// Option and value of `--device=cuda`; `None` for `section.key=value`.
 fn option_and_value(text: &str) -> Option<(OptionKey, &str)> {
     let (name, value) = text.split_once('=')?;
     OPTIONS.iter().find(|known| known.option == name).map(|known| (*known, value))
 }
 
-/// The key that an override sets, as it is written.
+/// Key that an override sets.
 pub fn key_of(text: &str) -> &str {
     match option_and_value(text) {
         Some((option, _)) => option.key,
@@ -44,14 +45,14 @@ pub fn key_of(text: &str) -> &str {
     }
 }
 
-/// An override as words for another xrun. Always `-s`: there the last one of a key counts, and an option would stand behind
-/// all of them.
+/// Override as arguments for another xrun process. Always `-s`, where the last value of a key wins; an option would take
+/// precedence over all of them.
 pub fn as_words(text: &str) -> [String; 2] {
     let set = option_and_value(text).map(|(option, value)| format!("{}={value}", option.key));
     ["-s".to_owned(), set.unwrap_or_else(|| text.to_owned())]
 }
 
-/// A layer for each variable that begins with [`PREFIX`], sorted by name.
+/// One layer per environment variable with [`PREFIX`], sorted by name.
 pub fn from_environment<'a>(
     environment: impl Iterator<Item = (&'a String, &'a String)>,
     schema: &Value,
@@ -64,23 +65,24 @@ pub fn from_environment<'a>(
 
 fn variable(name: &str, value: &str, schema: &Value, problems: &mut Problems) -> Option<Layer> {
     let text = format!("{name}={value}");
-    let source = Arc::new(Source::new(format!("environment variable {}", printable(name)), text));
+    let source = Arc::new(Source::new(format!("environment variable {}", escape(name)), text));
     let name_place = Place { source: source.clone(), span: 0..name.len() };
     let mut part = schema;
     let mut path: Vec<String> = Vec::new();
     for segment in name[PREFIX.len()..].split("__") {
         let known = part.get("properties").and_then(Value::as_object);
-        let meant = plain(segment);
+        let wanted = normalised(segment);
         let at_root = path.is_empty();
-        let found =
-            known.and_then(|keys| keys.iter().find(|(key, _)| plain(key) == meant && !(at_root && *key == "extends")));
-        // A key that the author names is in lower case here.
-        let own = || Some((segment.to_lowercase(), shape::key_of(part, segment).filter(|_| known.is_none())?));
-        let Some((key, next)) = found.map(|(key, next)| (key.clone(), next)).or_else(own) else {
+        let found = known
+            .and_then(|keys| keys.iter().find(|(key, _)| normalised(key) == wanted && !(at_root && *key == "extends")));
+        // A free key is in lower case here.
+        let free = || Some((segment.to_lowercase(), shape::key_of(part, segment).filter(|_| known.is_none())?));
+        let Some((key, next)) = found.map(|(key, next)| (key.clone(), next)).or_else(free) else {
             let so_far = path.join(".");
-            let mut problem = Problem::new(join(&so_far, &segment.to_lowercase()), "sets a key that does not exist");
+            let mut problem = Problem::new(join(&so_far, &segment.to_lowercase()), "unknown key");
             let names = || known.into_iter().flatten().map(|(key, _)| key.as_str());
             let whole = name[PREFIX.len()..].to_lowercase().replace("__", ".");
+<<<<<<< HEAD
             let homes = moved(&whole);
             if !homes.is_empty() {
                 let now = |(section, field): &(String, &str)| {
@@ -91,11 +93,18 @@ fn variable(name: &str, value: &str, schema: &Value, problems: &mut Problems) ->
                 problem = problem.help(format!("it is {} now", all.join(" or ")));
             } else if at_root && meant == "extends" {
                 problem = Problem::new("extends", "`extends` can stand only in a file");
+=======
+            if let Some((section, field)) = moved(&whole) {
+                let now = upper(&join(&section, field)).replace('.', "__");
+                problem = problem.help(format!("renamed to {PREFIX}{now}"));
+            } else if at_root && wanted == "extends" {
+                problem = Problem::new("extends", EXTENDS_ONLY_IN_FILES);
+>>>>>>> 541a5d067b64d71a7589aa1f1273b2dfecad704d
             } else if let Some(near) = nearest(segment, names()) {
                 let written: Vec<String> = path.iter().map(String::as_str).chain([near]).map(upper).collect();
                 problem = problem.help(format!("did you mean {PREFIX}{}?", written.join("__")));
             } else if known.is_none() {
-                problem = problem.help(format!("`{so_far}` is a value and has no keys"));
+                problem = problem.help(format!("`{so_far}` is a value without keys"));
             } else {
                 problem = problem.help("write XRUN__SECTION__KEY; `docs/reference.md` lists all keys");
             }
@@ -110,7 +119,10 @@ fn variable(name: &str, value: &str, schema: &Value, problems: &mut Problems) ->
     Some(Layer { entries: vec![nest(&path, &name_place, node)?], source, folder: None })
 }
 
-fn plain(key: &str) -> String {
+/// Text of the problem of an `extends` outside a file.
+const EXTENDS_ONLY_IN_FILES: &str = "`extends` is valid only in a file";
+
+fn normalised(key: &str) -> String {
     key.to_lowercase().replace('-', "_")
 }
 
@@ -118,28 +130,28 @@ fn upper(key: &str) -> String {
     key.to_uppercase().replace('-', "_")
 }
 
-/// A layer for each `-s key=value`, in their order.
+/// One layer per `-s key=value`, in order.
 pub fn from_command_line(overrides: &[String], schema: &Value, problems: &mut Problems) -> Vec<Layer> {
     overrides.iter().filter_map(|text| command_line(text, schema, problems)).collect()
 }
 
 fn command_line(text: &str, schema: &Value, problems: &mut Problems) -> Option<Layer> {
-    let Typed { source, keys, key, value } = typed(text, problems)?;
+    let Override { source, keys, key, value } = parse_override(text, problems)?;
     let dotted = keys.join(".");
     let part = shape::at(schema, &dotted);
-    let pieces = pieces(&source.text, value.clone());
-    if let Some(shape) = part.map(shape::of).filter(takes_one).filter(|_| pieces.len() > 1) {
+    let pieces = split_at_commas(&source.text, value.clone());
+    if let Some(shape) = part.map(shape::of).filter(takes_single_value).filter(|_| pieces.len() > 1) {
         let problem = Problem::new(&dotted, format!("expected {}, found {} values", shape.words(), pieces.len()));
         let help = match source.option {
             Some(option) => format!(
-                "`{}` sets one value; `{} sweep FILE -s {dotted}={}` runs the experiment with each",
+                "`{}` sets one value; to run the experiment with each, use `{} sweep FILE -s {dotted}={}`",
                 option.option,
                 invocation::program(),
                 source.text[value.clone()].trim()
             ),
             None => {
                 let program = invocation::program();
-                format!("`-s` sets one value; `{program} sweep FILE -s {text}` runs the experiment with each")
+                format!("`-s` sets one value; to run the experiment with each, use `{program} sweep FILE -s {text}`")
             }
         };
         problems.add(problem.help(help).at(Some(Place { source: source.clone(), span: value })));
@@ -156,8 +168,8 @@ fn command_line(text: &str, schema: &Value, problems: &mut Problems) -> Option<L
     Some(Layer { entries: vec![entry], source, folder: None })
 }
 
-/// Whether several values separated by commas are more than may stand there.
-fn takes_one(shape: &Shape<'_>) -> bool {
+/// `true` if a comma-separated list cannot be a value of this shape.
+fn takes_single_value(shape: &Shape<'_>) -> bool {
     match shape {
         Shape::Text { pattern, .. } => pattern.is_some(),
         Shape::Choice(_)
@@ -171,7 +183,7 @@ fn takes_one(shape: &Shape<'_>) -> bool {
     }
 }
 
-/// `[box, cup]` of a key that takes a list of texts: shells take quotes away, and other tools ask for none.
+/// Parses `[box, cup]` for a key that takes a list of texts: shells remove quotes, and other tools need none.
 fn list_without_quotes(source: &Arc<Source>, value: Range<usize>, items: &Value) -> Option<Node> {
     let text = &source.text[value.clone()];
     let begin = value.start + text.len() - text.trim_start().len();
@@ -179,13 +191,13 @@ fn list_without_quotes(source: &Arc<Source>, value: Range<usize>, items: &Value)
     if !shape::wants_text(items) || inner.contains(['[', ']', '"', '\'']) {
         return None;
     }
-    let pieces = pieces(&source.text, begin + 1..begin + 1 + inner.len());
+    let pieces = split_at_commas(&source.text, begin + 1..begin + 1 + inner.len());
     let nodes = pieces.into_iter().map(|span| tree::parse_value(source, span, true));
     Some(Node { tree: Tree::Array(nodes.collect()), place: Place { source: source.clone(), span: value } })
 }
 
-/// What stands on both sides of the `=`.
-pub(super) struct Typed {
+/// Both sides of the `=` of an override.
+pub(super) struct Override {
     pub source: Arc<Source>,
     pub keys: Vec<String>,
     pub key: Place,
@@ -193,12 +205,13 @@ pub(super) struct Typed {
     pub value: Range<usize>,
 }
 
-pub(super) fn typed(text: &str, problems: &mut Problems) -> Option<Typed> {
+/// Splits an override at its `=`; adds a problem and returns `None` if it is malformed.
+pub(super) fn parse_override(text: &str, problems: &mut Problems) -> Option<Override> {
     if let Some((option, value)) = option_and_value(text) {
         let source =
             Source { option: Some(option), ..Source::new("command line", format!("{} {value}", option.option)) };
         let (begin, end, source) = (option.option.len(), source.text.len(), Arc::new(source));
-        return Some(Typed {
+        return Some(Override {
             keys: option.key.split('.').map(str::to_owned).collect(),
             key: Place { source: source.clone(), span: 0..begin },
             value: begin + 1..end,
@@ -209,32 +222,32 @@ pub(super) fn typed(text: &str, problems: &mut Problems) -> Option<Typed> {
     let place = |span: Range<usize>| Place { source: source.clone(), span };
     let form = "write -s section.key=value, for example -s limits.workers=2";
     let Some(equals) = text.find('=') else {
-        problems.add(Problem::new("", "an override without `=`").help(form).at(Some(place(0..text.len()))));
+        problems.add(Problem::new("", "missing `=` in an override").help(form).at(Some(place(0..text.len()))));
         return None;
     };
     let key_text = &text[..equals];
     let keys: Vec<String> = match toml_edit::Key::parse(key_text) {
         Ok(keys) if !key_text.trim().is_empty() => keys.iter().map(|key| key.get().to_owned()).collect(),
         _ => {
-            let problem = Problem::new("", "what stands before `=` is not a key").help(form);
+            let problem = Problem::new("", "invalid key before `=`").help(form);
             problems.add(problem.at(Some(place(0..equals.max(1).min(text.len())))));
             return None;
         }
     };
-    // Deeper than any key there is; the tree's depth stays bounded.
+    // Bounds the depth of the tree; no key is that deep.
     if keys.len() > 16 {
-        problems.add(Problem::new("", "a key of more than 16 parts").help(form).at(Some(place(0..equals))));
+        problems.add(Problem::new("", "a key has at most 16 parts").help(form).at(Some(place(0..equals))));
         return None;
     }
     if keys.first().is_some_and(|key| key == "extends") {
-        let problem = Problem::new("extends", "`extends` can stand only in a file");
+        let problem = Problem::new("extends", EXTENDS_ONLY_IN_FILES);
         problems.add(problem.help("write a file that extends both").at(Some(place(0..equals))));
         return None;
     }
-    Some(Typed { key: place(0..equals), keys, value: equals + 1..text.len(), source })
+    Some(Override { key: place(0..equals), keys, value: equals + 1..text.len(), source })
 }
 
-/// The value inside one table for each key before the last.
+/// Wraps a value into nested tables, one for each key.
 pub(super) fn nest(keys: &[String], key_place: &Place, node: Node) -> Option<Entry> {
     let (first, rest) = keys.split_first()?;
     let node = match nest(rest, key_place, node.clone()) {

@@ -1,4 +1,5 @@
-//! What does `xrun sweep -s key=…` sweep? Several values separated by commas, a list, or a range `from..to:steps:scale`.
+//! Swept values on the command line, `xrun sweep -s key=…`: a comma-separated list, a TOML list, or a range
+//! `from..to:steps:scale`.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -6,30 +7,30 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::layers::Layer;
-use super::overrides::{Typed, nest, typed};
+use super::overrides::{Override, nest, parse_override};
 use super::shape::{self, Shape};
 use super::tree::{self, Entry, Node, Tree};
 use crate::problem::{Place, Problem, Problems, Source};
 
-/// Where swept values stand in an experiment.
+/// Path of swept values in an experiment.
 pub const VALUES: [&str; 2] = ["sweep", "values"];
 
-/// A layer for each text, in their order: several values are swept, one value is set. One value of a key that `files`
-/// sweep takes the place of those.
+/// One layer per override, in order. Several values are swept, one value is set; one value of a key that `files` sweep
+/// replaces the swept values.
 pub fn from_command_line(texts: &[String], files: &[Layer], schema: &Value, problems: &mut Problems) -> Vec<Layer> {
     texts.iter().filter_map(|text| layer(text, files, schema, problems)).collect()
 }
 
 fn layer(text: &str, files: &[Layer], schema: &Value, problems: &mut Problems) -> Option<Layer> {
-    let Typed { source, keys, key, value } = typed(text, problems)?;
+    let Override { source, keys, key, value } = parse_override(text, problems)?;
     let dotted = keys.join(".");
     let part = shape::at(schema, &dotted);
     let wants_text = part.is_some_and(shape::wants_text);
-    let plain = |source: &Arc<Source>| tree::parse_value(source, value.clone(), wants_text);
+    let single = |source: &Arc<Source>| tree::parse_value(source, value.clone(), wants_text);
     let node = match part.map(|part| (shape::of(part), part)) {
-        // Kinds, by name or as tables.
+        // Kinds by name or as tables.
         Some((Shape::Table { kinds: true, .. }, _)) => {
-            let pieces = pieces(&source.text, value.clone());
+            let pieces = split_at_commas(&source.text, value.clone());
             let list = |nodes| Node { tree: Tree::Array(nodes), place: place(&source, value.clone()) };
             let nodes = || pieces.iter().map(|span| tree::parse_value(&source, span.clone(), false)).collect();
             (pieces.len() > 1).then(|| list(nodes()))
@@ -39,7 +40,7 @@ fn layer(text: &str, files: &[Layer], schema: &Value, problems: &mut Problems) -
         Some((shape, _)) => {
             let numbers = match shape {
                 Shape::Integer { .. } | Shape::Number { .. } => true,
-                // Text may have two dots, too; a path begins with them.
+                // Text may contain two dots, too, such as a path.
                 Shape::Scalar => {
                     text[value.clone()].trim().split("..").next().is_some_and(|from| from.parse::<f64>().is_ok())
                 }
@@ -48,8 +49,8 @@ fn layer(text: &str, files: &[Layer], schema: &Value, problems: &mut Problems) -
             if numbers && text[value.clone()].contains("..") {
                 Some(range(&source, value.clone(), &dotted, problems)?)
             } else {
-                let pieces = pieces(&source.text, value.clone());
-                let one = plain(&source);
+                let pieces = split_at_commas(&source.text, value.clone());
+                let one = single(&source);
                 let swept = files.iter().any(|layer| {
                     let path = format!("{}.{}.{dotted}", VALUES[0], VALUES[1]);
                     tree::find(&layer.entries, &path).is_some() || quoted(&layer.entries, &dotted)
@@ -73,7 +74,7 @@ fn layer(text: &str, files: &[Layer], schema: &Value, problems: &mut Problems) -
             let path: Vec<String> = VALUES.iter().map(|part| (*part).to_owned()).chain(keys).collect();
             nest(&path, &key, node)?
         }
-        None => nest(&keys, &key, plain(&source))?,
+        None => nest(&keys, &key, single(&source))?,
     };
     Some(Layer { entries: vec![entry], source, folder: None })
 }
@@ -82,14 +83,14 @@ fn place(source: &Arc<Source>, span: Range<usize>) -> Place {
     Place { source: source.clone(), span }
 }
 
-/// Whether a layer sweeps the key, written in quotes.
+/// `true` if a layer sweeps the key as a quoted, dotted name.
 fn quoted(entries: &[Entry], key: &str) -> bool {
     let values = tree::find(entries, &VALUES.join("."));
     matches!(values.map(|entry| &entry.node.tree), Some(Tree::Table(inner)) if inner.iter().any(|entry| entry.key == key))
 }
 
-/// What stands between commas that are not in quotes or brackets.
-pub(super) fn pieces(text: &str, span: Range<usize>) -> Vec<Range<usize>> {
+/// Spans between commas outside quotes and brackets.
+pub(super) fn split_at_commas(text: &str, span: Range<usize>) -> Vec<Range<usize>> {
     let (mut found, mut start, mut depth, mut quote) = (Vec::new(), span.start, 0i32, None);
     for (at, character) in text[span.clone()].char_indices() {
         let at = span.start + at;
@@ -110,7 +111,7 @@ pub(super) fn pieces(text: &str, span: Range<usize>) -> Vec<Range<usize>> {
     found
 }
 
-/// `1e-4..1e-2:5:log` as the table of a range.
+/// Parses `1e-4..1e-2:5:log` into the table of a range.
 fn range(source: &Arc<Source>, span: Range<usize>, key: &str, problems: &mut Problems) -> Option<Node> {
     let text = &source.text[span.clone()];
     let dots = text.find("..")?;
@@ -122,7 +123,7 @@ fn range(source: &Arc<Source>, span: Range<usize>, key: &str, problems: &mut Pro
         start += piece.len() + 1;
     }
     if parts.len() > 3 || from.is_empty() || parts.iter().any(Range::is_empty) {
-        let problem = Problem::new(key, "this is not a range")
+        let problem = Problem::new(key, "is not a valid range")
             .help("write from..to:steps, or from..to:steps:log, for example 1e-4..1e-2:5:log");
         problems.add(problem.at(Some(place(source, span))));
         return None;
@@ -143,7 +144,7 @@ mod tests {
     use crate::experiment::schema;
     use proptest::prelude::*;
 
-    /// The swept values that a text stands for; `None` when it only sets a value.
+    /// Swept values of an override; `None` if it sets a single value.
     fn swept(text: &str) -> Option<Vec<Value>> {
         let mut problems = Problems::default();
         let layers = from_command_line(&[text.to_owned()], &[], schema::shared(), &mut problems);
@@ -156,23 +157,23 @@ mod tests {
         }
     }
 
-    fn of<T: Into<Value>>(list: impl IntoIterator<Item = T>) -> Option<Vec<Value>> {
+    fn values<T: Into<Value>>(list: impl IntoIterator<Item = T>) -> Option<Vec<Value>> {
         Some(list.into_iter().map(Into::into).collect())
     }
 
     #[test]
-    fn several_values_lists_and_ranges_are_swept_and_one_value_is_set() {
-        assert_eq!(swept("cleanup.every_steps=0,1,5"), of([0, 1, 5]));
-        assert_eq!(swept("cleanup.every_steps=[0, 1]"), of([0, 1]));
+    fn lists_and_ranges_are_swept_and_a_single_value_is_set() {
+        assert_eq!(swept("cleanup.every_steps=0,1,5"), values([0, 1, 5]));
+        assert_eq!(swept("cleanup.every_steps=[0, 1]"), values([0, 1]));
         assert_eq!(swept("cleanup.every_steps=5"), None);
-        assert_eq!(swept("experiment.device=cpu,cuda:1"), of(["cpu", "cuda:1"]));
-        assert_eq!(swept("limits.frame_cache=16 MiB,\"1,5 GB\""), of(["16 MiB", "1,5 GB"]));
-        assert_eq!(swept(r#"cleanup.actions=["heap"],["heap","pool"]"#), of([vec!["heap"], vec!["heap", "pool"]]));
+        assert_eq!(swept("experiment.device=cpu,cuda:1"), values(["cpu", "cuda:1"]));
+        assert_eq!(swept("limits.frame_cache=16 MiB,\"1,5 GB\""), values(["16 MiB", "1,5 GB"]));
+        assert_eq!(swept(r#"cleanup.actions=["heap"],["heap","pool"]"#), values([vec!["heap"], vec!["heap", "pool"]]));
         assert_eq!(swept(r#"cleanup.actions=["heap"]"#), None);
-        assert_eq!(swept("optimizer.adamw.learning_rate=1e-4..1e-2:3:log"), of([1e-4, 1e-3, 1e-2]));
-        assert_eq!(swept("limits.workers=0..4:3"), of([0, 2, 4]));
-        assert_eq!(swept("limits.workers={ from = 1, to = 3, steps = 3 }"), of([1, 2, 3]));
-        assert_eq!(swept("limits.workers=1..3:9"), of([1, 2, 3]), "whole numbers that fall together are one");
+        assert_eq!(swept("optimizer.adamw.learning_rate=1e-4..1e-2:3:log"), values([1e-4, 1e-3, 1e-2]));
+        assert_eq!(swept("limits.workers=0..4:3"), values([0, 2, 4]));
+        assert_eq!(swept("limits.workers={ from = 1, to = 3, steps = 3 }"), values([1, 2, 3]));
+        assert_eq!(swept("limits.workers=1..3:9"), values([1, 2, 3]), "equal integers are merged");
         assert_eq!(swept("sweep.repeats=3"), None);
         let kinds = |text: &str| swept(text).map(|list| list.iter().map(ToString::to_string).collect::<Vec<_>>());
         assert_eq!(
@@ -184,7 +185,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_makes_reading_panic(text in "[a-z._=,\\[\\]{}:\"'0-9è -]{0,40}") {
+        fn parsing_never_panics(text in "[a-z._=,\\[\\]{}:\"'0-9è -]{0,40}") {
             let mut problems = Problems::default();
             let text = [text, "limits.workers=".to_owned()].concat();
             let _ = from_command_line(std::slice::from_ref(&text), &[], schema::shared(), &mut problems);
@@ -192,7 +193,7 @@ mod tests {
         }
 
         #[test]
-        fn a_range_keeps_its_ends_its_order_and_its_number_of_steps(
+        fn a_range_has_its_ends_its_order_and_its_number_of_steps(
             from in 1e-6f64..1.0, width in 1e-3f64..1e3, steps in 2u64..50, log in any::<bool>(),
         ) {
             let to = from + width;

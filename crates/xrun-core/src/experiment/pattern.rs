@@ -1,6 +1,4 @@
-//! Which patterns may a text have to follow, and how are they said in words?
-//!
-//! The schema states them as regular expressions; here each has words for a message.
+//! Patterns of text values with descriptions for messages. The schema states them as regular expressions.
 
 use std::sync::LazyLock;
 
@@ -8,83 +6,83 @@ use regex_lite::Regex;
 
 use crate::problem::nearest;
 
-/// One pattern of the schema.
+/// A pattern of the schema.
 #[derive(Debug)]
 pub struct Pattern {
-    /// As it stands in the schema.
+    /// Regular expression in the schema.
     pub expression: Regex,
-    /// Completes "expected …".
+    /// Description that completes "expected …".
     pub words: &'static str,
-    /// What could be written.
+    /// A valid value.
     pub example: &'static str,
-    /// What somebody may have meant who wrote something else.
-    pub meant: fn(&str) -> Option<String>,
+    /// Suggests a valid value for an invalid one.
+    pub suggest: fn(&str) -> Option<String>,
 }
 
 const NAME: &str = "^[A-Za-z0-9][A-Za-z0-9._-]*$";
 const DEVICE: &str = "^(auto|cpu|cuda(:[0-9]+)?|vulkan(:[0-9]+)?)$";
 
 fn expression(text: &str) -> Regex {
-    Regex::new(text).expect("the expressions here are right")
+    Regex::new(text).expect("constant expressions are valid")
 }
 
 impl Pattern {
-    /// Whether the text as a whole follows the pattern.
+    /// `true` if the whole text matches.
     pub fn matches(&self, text: &str) -> bool {
         self.expression.is_match(text)
     }
 }
 
-/// All patterns that a text key of an experiment may have.
+/// All patterns of the experiment's schema.
 pub static PATTERNS: LazyLock<[Pattern; 4]> = LazyLock::new(|| {
     [
         Pattern {
             expression: expression(NAME),
             words: "a name of letters, digits, `-`, `_` and `.` that begins with a letter or digit",
             example: "stage2_small",
-            meant: |_| None,
+            suggest: |_| None,
         },
         Pattern {
             expression: expression(DEVICE),
             words: "`auto`, `cpu`, `cuda`, `cuda:1` or `vulkan`",
             example: "auto",
-            meant: device_meant,
+            suggest: suggest_device,
         },
         Pattern {
             expression: expression("^[A-Za-z0-9][A-Za-z0-9._,-]*$"),
-            words: "one name, or several with commas between them",
+            words: "one name, or several separated by commas",
             example: "gpu",
-            meant: |_| None,
+            suggest: |_| None,
         },
         Pattern {
             expression: expression("^[^\\x00-\\x08\\x0A-\\x1F\\x7F]+$"),
             words: "one line of text without control characters",
             example: "#SBATCH --constraint=a100",
-            meant: |_| None,
+            suggest: |_| None,
         },
     ]
 });
 
-/// The pattern with this expression; `None` for one that nobody has put into words.
+/// Pattern with this expression; `None` if it has no description.
 pub fn find(expression: &str) -> Option<&'static Pattern> {
     PATTERNS.iter().find(|pattern| pattern.expression.as_str() == expression)
 }
 
-/// Other tools' words, and slips. `gpu` is near to `cpu` by its letters only.
-fn device_meant(text: &str) -> Option<String> {
+/// Suggests a device for names of other tools and misspellings. `gpu` is similar to `cpu` only in its letters.
+fn suggest_device(text: &str) -> Option<String> {
     let text = text.to_lowercase();
-    let (family, number) = match text.split_once(':') {
-        Some((family, number)) => (family, format!(":{number}")),
+    let (kind, number) = match text.split_once(':') {
+        Some((kind, number)) => (kind, format!(":{number}")),
         None => (text.as_str(), String::new()),
     };
-    let family = match family {
+    let kind = match kind {
         "gpu" | "nvidia" => "cuda",
         other => nearest(other, ["auto", "cpu", "cuda", "vulkan"])?,
     };
-    Some(format!("{family}{number}")).filter(|meant| find(DEVICE).is_some_and(|device| device.matches(meant)))
+    Some(format!("{kind}{number}")).filter(|name| find(DEVICE).is_some_and(|device| device.matches(name)))
 }
 
-/// A name for an experiment, from any text: what may not stand in one becomes `-`.
+/// Valid name of an experiment from any text: invalid characters become `-`.
 pub fn name_from(text: &str) -> String {
     let mut name: String = text
         .chars()
@@ -104,18 +102,18 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_device_by_another_name_is_understood() {
-        let meant = |text: &str| device_meant(text).unwrap_or_default();
+    fn devices_of_other_tools_are_suggested() {
+        let suggested = |text: &str| suggest_device(text).unwrap_or_default();
         assert_eq!(
-            [meant("gpu"), meant("GPU:1"), meant("cuda0"), meant("vulcan")],
+            [suggested("gpu"), suggested("GPU:1"), suggested("cuda0"), suggested("vulcan")],
             ["cuda", "cuda:1", "cuda", "vulkan"]
         );
-        assert_eq!([meant("tpu:x"), meant("cpu:1"), meant("mps")], ["", "", ""]);
+        assert_eq!([suggested("tpu:x"), suggested("cpu:1"), suggested("mps")], ["", "", ""]);
     }
 
     proptest! {
         #[test]
-        fn any_file_name_gives_a_name_that_may_be_used(text in ".{0,120}") {
+        fn any_file_name_gives_a_valid_name(text in ".{0,120}") {
             let name = name_from(&text);
             prop_assert!(find(NAME).unwrap().matches(&name) && name.len() <= 80);
         }

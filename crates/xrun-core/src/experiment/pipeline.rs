@@ -1,4 +1,4 @@
-//! What is a kind of pipeline, and what is a kind of model? Types that say all of themselves; `Program` registers them.
+//! Kinds of pipelines and models: types that implement [`PipelineKind`] or [`ModelKind`], registered with `Program`.
 
 use std::any::Any;
 use std::marker::PhantomData;
@@ -20,81 +20,81 @@ use crate::settings::chosen::{
 use crate::settings::command::Command;
 use crate::task::{Metric, Task, TaskError, TaskFacts};
 
-/// A kind of pipeline: what a step and a validation do.
+/// A kind of pipeline, which defines a step and a validation.
 pub trait PipelineKind: Send + Sync + 'static {
-    /// The name of its table: `[pipeline.NAME]`.
+    /// Name of its table: `[pipeline.NAME]`.
     const NAME: &'static str;
-    /// Names of the models that it can train, the one to start with first; empty where it needs none.
+    /// Names of the models that it can train, the recommended one first; empty if it needs none.
     const MODELS: &'static [&'static str] = &[];
-    /// Type of the samples that it is trained on: every data set of that type serves. `None` where it needs no data.
+    /// Type of its training samples; it accepts every data set of that type. `None` if it needs no data.
     const SAMPLES: Option<SampleType> = None;
-    /// Keys that stood elsewhere in older files, dotted, and the field of the settings that each is now: whoever writes the old
-    /// one is told the new one.
+    /// Keys that have moved: the old dotted key, and the field of the settings that replaces it. An old key in a file is an
+    /// error with a hint.
     const MOVED: &'static [(&'static str, &'static str)] = &[];
-    /// Validation metrics, in the order in which they are shown. The first chooses the best checkpoint unless the file names
-    /// another.
+    /// Validation metrics in display order. The first selects the best checkpoint unless the file names another.
     const METRICS: &'static [Metric];
-    /// Items in a batch where `training.batch_size` does not say how many; `None` where the pipeline's own keys say it, as those
-    /// of an episode do.
+    /// Default of `training.batch_size`; `None` if the pipeline's own keys set the size, as those of an episode do.
     const BATCH_SIZE: Option<usize> = None;
-    /// Whether it holds gradients between steps, which the cleanup action `gradients` gives back. One whose gradients go with
-    /// the step, as [`nn::step`](xrun_pipelines::nn::step) has it, holds none, and refuses the action.
+    /// `true` if it holds gradients between steps, which the cleanup action `gradients` drops. Otherwise that action is an
+    /// error.
     const HOLDS_GRADIENTS: bool = false;
-    /// Leaks that can be switched on in it.
+    /// Leaks that can be injected into it.
     const LEAKS: &'static [&'static Leak] = &[];
-    /// Limits that not every experiment has a buffer for, and this pipeline has beside those of its data: see
+    /// Optional limits that apply to this pipeline, in addition to those of its data; see
     /// [`LIMITS_OF_KINDS`](crate::settings::sections::LIMITS_OF_KINDS).
     const LIMITS: &'static [&'static str] = &[];
 
-    /// What may stand in the table. Doc comments of fields are the manual.
+    /// Keys of the table. Doc comments of the fields are the manual.
     type Settings: SettingsTable;
-    /// Opened data and whatever else [`PipelineKind::open`] takes over.
+    /// Open data, and anything else that [`PipelineKind::open`] takes over.
     type Prepared: 'static;
 
-    /// The command that does all of the work, where the pipeline is somebody else's program: it is started and looked at, and
-    /// nothing is prepared or opened.
+    /// Command of a pipeline that is an external program, which is run and monitored instead of prepared and opened.
     fn command(_settings: &Self::Settings) -> Option<&Command> {
         None
     }
 
-    /// Files and folders that the settings name, by the field's name. Relative ones are made absolute, from the file that
-    /// names them.
+    /// Paths in the settings with the names of their fields. Relative ones are made absolute, against the directory of the
+    /// experiment file.
     fn paths(_settings: &mut Self::Settings) -> Vec<(&'static str, &mut Option<String>)> {
         Vec::new()
     }
 
-    /// Adds what contradicts itself in the settings, or between them and the rest of the experiment.
+    /// Adds problems of the settings, and contradictions between them and the rest of the experiment.
     fn check(_settings: &Self::Settings, _experiment: &Experiment, _problems: &mut Problems) {}
 
-    /// Keys that say after how many steps a phase ends, with their values.
+    /// Keys that set the last step of a phase, with their values.
     fn steps_of_phases(_settings: &Self::Settings) -> Vec<(&'static str, u64)> {
         Vec::new()
     }
 
-    /// What the data, as its kind saw it, means for this experiment: what will be smaller than asked for, and what is left
-    /// out because this pipeline cannot use it. `seen` is [`Index::Seen`] of the data's index, as JSON.
+    /// Consequences of the data for this experiment: settings that will be lowered, and items that this pipeline cannot use.
+    /// `summary` is [`Index::Seen`] of the data's index, as JSON.
     ///
     /// # Errors
-    /// The data does not serve.
-    fn look(_settings: &Self::Settings, _experiment: &Experiment, _seen: serde_json::Value) -> Result<Look, DataError> {
+    /// The data is unsuitable.
+    fn look(
+        _settings: &Self::Settings,
+        _experiment: &Experiment,
+        _summary: serde_json::Value,
+    ) -> Result<Look, DataError> {
         Ok(Look::default())
     }
 
-    /// Looks at the data, without a device; what it says goes into the plan. Buffers of the data enter the ledger.
+    /// Opens the data, without a device, and returns the facts for the plan. Registers the buffers of the data in the ledger.
     ///
     /// # Errors
-    /// Data that cannot be used.
+    /// The data cannot be used.
     fn prepare(
         settings: &Self::Settings,
         experiment: &Experiment,
         ledger: &Ledger,
     ) -> Result<(TaskFacts, Self::Prepared), TaskError>;
 
-    /// Puts the model on the device. `first_step` is the first step that it will be asked for, so that its feed can start
-    /// there.
+    /// Creates the task with its model on the device. Training starts at `first_step`, which is above 1 for a resumed run.
     ///
     /// # Errors
-    /// The device, or a file of weights.
+    /// The device or a file of weights fails.
     fn open(
         prepared: Self::Prepared,
         experiment: &Experiment,
@@ -104,26 +104,26 @@ pub trait PipelineKind: Send + Sync + 'static {
     ) -> Result<Box<dyn Task>, TaskError>;
 }
 
-/// A kind of model: the network that a pipeline trains.
+/// A kind of model, the network that a pipeline trains.
 pub trait ModelKind: Send + Sync + 'static {
-    /// The name of its table: `[model.NAME]`.
+    /// Name of its table: `[model.NAME]`.
     const NAME: &'static str;
-    /// Keys that stood elsewhere in older files, dotted, and the field of the settings that each is now: whoever writes the old
-    /// one is told the new one.
+    /// Keys that have moved: the old dotted key, and the field of the settings that replaces it. An old key in a file is an
+    /// error with a hint.
     const MOVED: &'static [(&'static str, &'static str)] = &[];
-    /// What may stand in the table. Doc comments of fields are the manual.
+    /// Keys of the table. Doc comments of the fields are the manual.
     type Settings: SettingsTable;
 
-    /// Adds what contradicts itself in the settings.
+    /// Adds problems of the settings.
     fn check(_settings: &Self::Settings, _problems: &mut Problems) {}
 
-    /// Files that the settings name, by the field's name. Relative ones are made absolute, from the file that names them.
+    /// Paths in the settings with the names of their fields; as [`PipelineKind::paths`].
     fn paths(_settings: &mut Self::Settings) -> Vec<(&'static str, &mut Option<String>)> {
         Vec::new()
     }
 }
 
-/// A [`PipelineKind`] whose type is known at run time only.
+/// Object-safe form of [`PipelineKind`].
 pub trait AnyPipeline: Kind {
     /// [`PipelineKind::MODELS`].
     fn models(&self) -> &'static [&'static str];
@@ -147,24 +147,30 @@ pub trait AnyPipeline: Kind {
     fn check(&self, settings: &dyn AnySettings, experiment: &Experiment, problems: &mut Problems);
     /// [`PipelineKind::steps_of_phases`].
     fn steps_of_phases(&self, settings: &dyn AnySettings) -> Vec<(&'static str, u64)>;
+    /// [`PipelineKind::look`].
+    ///
     /// # Errors
-    /// As [`PipelineKind::look`].
+    /// See there.
     fn look(
         &self,
         settings: &dyn AnySettings,
         experiment: &Experiment,
         seen: serde_json::Value,
     ) -> Result<Look, DataError>;
+    /// [`PipelineKind::prepare`].
+    ///
     /// # Errors
-    /// As [`PipelineKind::prepare`].
+    /// See there.
     fn prepare(
         &self,
         settings: &dyn AnySettings,
         experiment: &Experiment,
         ledger: &Ledger,
     ) -> Result<(TaskFacts, Box<dyn Any>), TaskError>;
+    /// [`PipelineKind::open`].
+    ///
     /// # Errors
-    /// As [`PipelineKind::open`].
+    /// See there.
     fn open(
         &self,
         prepared: Box<dyn Any>,
@@ -175,7 +181,7 @@ pub trait AnyPipeline: Kind {
     ) -> Result<Box<dyn Task>, TaskError>;
 }
 
-/// A [`ModelKind`] whose type is known at run time only.
+/// Object-safe form of [`ModelKind`].
 pub trait AnyModel: Kind {
     /// [`ModelKind::check`].
     fn check(&self, settings: &dyn AnySettings, problems: &mut Problems);
@@ -183,9 +189,9 @@ pub trait AnyModel: Kind {
     fn paths<'a>(&self, settings: &'a mut dyn AnySettings) -> Vec<(&'static str, &'a mut Option<String>)>;
 }
 
-/// A pipeline: its kind and its settings.
+/// A kind of pipeline with its settings.
 pub type Pipeline = Chosen<dyn AnyPipeline>;
-/// A model: its kind and its settings.
+/// A kind of model with its settings.
 pub type Model = Chosen<dyn AnyModel>;
 
 static PIPELINES: Registered<dyn AnyPipeline> = Registered::new();
@@ -207,20 +213,20 @@ impl Family for dyn AnyModel {
     }
 }
 
-/// The kind of pipeline as it is registered.
+/// Object-safe form of `P`, for the registration.
 pub const fn any_pipeline<P: PipelineKind>() -> &'static dyn AnyPipeline {
-    &OfPipeline::<P>(PhantomData)
+    &ErasedPipeline::<P>(PhantomData)
 }
 
-/// The kind of model as it is registered.
+/// Object-safe form of `M`, for the registration.
 pub const fn any_model<M: ModelKind>() -> &'static dyn AnyModel {
-    &OfModel::<M>(PhantomData)
+    &ErasedModel::<M>(PhantomData)
 }
 
-struct OfPipeline<P>(PhantomData<fn() -> P>);
-struct OfModel<M>(PhantomData<fn() -> M>);
+struct ErasedPipeline<P>(PhantomData<fn() -> P>);
+struct ErasedModel<M>(PhantomData<fn() -> M>);
 
-impl<P: PipelineKind> Kind for OfPipeline<P> {
+impl<P: PipelineKind> Kind for ErasedPipeline<P> {
     fn name(&self) -> &'static str {
         P::NAME
     }
@@ -238,7 +244,7 @@ impl<P: PipelineKind> Kind for OfPipeline<P> {
     }
 }
 
-impl<P: PipelineKind> AnyPipeline for OfPipeline<P> {
+impl<P: PipelineKind> AnyPipeline for ErasedPipeline<P> {
     fn models(&self) -> &'static [&'static str] {
         P::MODELS
     }
@@ -310,12 +316,12 @@ impl<P: PipelineKind> AnyPipeline for OfPipeline<P> {
         ledger: &Ledger,
         first_step: u64,
     ) -> Result<Box<dyn Task>, TaskError> {
-        let prepared = prepared.downcast::<P::Prepared>().expect("what was prepared is opened by its kind");
+        let prepared = prepared.downcast::<P::Prepared>().expect("a kind opens what it prepared");
         P::open(*prepared, experiment, device, ledger, first_step)
     }
 }
 
-impl<M: ModelKind> Kind for OfModel<M> {
+impl<M: ModelKind> Kind for ErasedModel<M> {
     fn name(&self) -> &'static str {
         M::NAME
     }
@@ -333,7 +339,7 @@ impl<M: ModelKind> Kind for OfModel<M> {
     }
 }
 
-impl<M: ModelKind> AnyModel for OfModel<M> {
+impl<M: ModelKind> AnyModel for ErasedModel<M> {
     fn check(&self, settings: &dyn AnySettings, problems: &mut Problems) {
         M::check(typed(settings), problems);
     }
@@ -344,18 +350,18 @@ impl<M: ModelKind> AnyModel for OfModel<M> {
 }
 
 impl Pipeline {
-    /// This kind with these settings, for an experiment that is built in code. To be read from a file, it is registered in
-    /// the [`Program`](crate::Program).
+    /// Pipeline with these settings, for an experiment built in code. Only a kind that is registered can be read from a
+    /// file.
     pub fn new<P: PipelineKind>(settings: P::Settings) -> Self {
         Self::with(any_pipeline::<P>(), settings)
     }
 
-    /// Keys that say after how many steps a phase ends, with their values.
+    /// Keys that set the last step of a phase, with their values.
     pub fn steps_of_phases(&self) -> Vec<(&'static str, u64)> {
         self.kind().steps_of_phases(self.any())
     }
 
-    /// Files and folders that the settings name, with their keys.
+    /// Paths in the settings with their dotted keys.
     pub fn paths(&mut self) -> impl Iterator<Item = (String, &mut String)> {
         let (kind, name) = (self.kind(), self.name());
         let all = kind.paths(self.any_mut()).into_iter();
@@ -364,17 +370,17 @@ impl Pipeline {
 }
 
 impl Model {
-    /// This kind with these settings; as [`Pipeline::new`].
+    /// Model with these settings; as [`Pipeline::new`].
     pub fn new<M: ModelKind>(settings: M::Settings) -> Self {
         Self::with(any_model::<M>(), settings)
     }
 
-    /// Adds what contradicts itself in the settings.
+    /// Adds problems of the settings.
     pub fn check(&self, problems: &mut Problems) {
         self.kind().check(self.any(), problems);
     }
 
-    /// Files that the settings name, with their keys.
+    /// Paths in the settings with their dotted keys.
     pub fn paths(&mut self) -> impl Iterator<Item = (String, &mut String)> {
         let (kind, name) = (self.kind(), self.name());
         let all = kind.paths(self.any_mut()).into_iter();
@@ -382,7 +388,7 @@ impl Model {
     }
 }
 
-/// What a task was prepared with before the plan: opened data that the task takes over.
+/// Prepared state of a pipeline, such as open data, from which the task is created after the plan.
 pub struct Prepared {
     kind: &'static dyn AnyPipeline,
     prepared: Box<dyn Any>,
@@ -395,10 +401,10 @@ impl std::fmt::Debug for Prepared {
 }
 
 impl Prepared {
-    /// Makes the task. `first_step` is the first step that it will be asked for.
+    /// Creates the task; see [`PipelineKind::open`].
     ///
     /// # Errors
-    /// The device, or a file of weights.
+    /// See there.
     pub fn open(
         self,
         experiment: &Experiment,
@@ -409,41 +415,41 @@ impl Prepared {
         self.kind.open(self.prepared, experiment, device, ledger, first_step)
     }
 
-    /// What a kind prepared, if it is of this type; for benchmarks, which look at the parts.
+    /// Prepared state, if it is of type `T`; for benchmarks of its parts.
     pub fn into_parts<T: 'static>(self) -> Option<T> {
         self.prepared.downcast().ok().map(|prepared| *prepared)
     }
 }
 
 impl Experiment {
-    /// Looks at the data, without a device; what it says goes into the plan. Buffers of the data enter the ledger.
+    /// Opens the data, without a device, and returns the facts for the plan; see [`PipelineKind::prepare`].
     ///
     /// # Errors
-    /// Data that cannot be used.
+    /// The data cannot be used.
     pub fn prepare(&self, ledger: &Ledger) -> Result<(TaskFacts, Prepared), TaskError> {
         let kind = self.pipeline.kind();
         let (facts, prepared) = kind.prepare(self.pipeline.any(), self, ledger)?;
         Ok((facts, Prepared { kind, prepared }))
     }
 
-    /// The command that does all of the work, where there is one.
+    /// Command of a pipeline that is an external program.
     pub fn command(&self) -> Option<&Command> {
         self.pipeline.kind().command(self.pipeline.any())
     }
 
-    /// The model's settings, if they are of this type.
+    /// Settings of the model.
     ///
     /// # Errors
-    /// There is no such model. `xrun check` asks for one; this is for whoever builds an experiment in code.
+    /// The model is missing or has settings of another type, which is possible only for an experiment built in code.
     pub fn model_settings<T: 'static>(&self) -> Result<&T, TaskError> {
         let found = self.model.as_ref().and_then(|model| model.settings());
         found.ok_or_else(|| TaskError::Data(format!("`{}` needs another model", self.pipeline.name())))
     }
 
-    /// Opens the data, whichever data set it is, if its index is of this type.
+    /// Opens the data set, whose index must be of type `I`.
     ///
     /// # Errors
-    /// There is no such data set, in the same way; or the data cannot be used.
+    /// The data set is missing or has another index, or the data cannot be used.
     pub fn open_dataset<I: Index>(&self) -> Result<I, TaskError> {
         let other = || TaskError::Data(format!("`{}` needs a data set of {}", self.pipeline.name(), I::SAMPLES));
         let fits = |dataset: &&Dataset| dataset.samples() == SampleType::of::<I>();
@@ -452,6 +458,7 @@ impl Experiment {
         index.downcast::<I>().map(|index| *index).map_err(|_| other())
     }
 
+<<<<<<< HEAD
     /// Options of the data, whichever data set it is; `None` where its index is not of this type.
     pub fn dataset_options<I: Index>(&self) -> Option<I::Options> {
         let fits = |dataset: &&Dataset| dataset.samples() == SampleType::of::<I>();
@@ -465,20 +472,23 @@ impl Experiment {
     }
 
     /// Name of the data set; empty where there is none.
+=======
+    /// Name of the data set; empty if there is none.
+>>>>>>> 541a5d067b64d71a7589aa1f1273b2dfecad704d
     pub fn dataset_name(&self) -> &'static str {
         self.dataset.as_ref().map_or("", Dataset::name)
     }
 
-    /// The data's settings, if they are of this type.
+    /// Settings of the data set.
     ///
     /// # Errors
-    /// There is no such data set, in the same way.
+    /// The data set is missing or has settings of another type.
     pub fn dataset_settings<T: 'static>(&self) -> Result<&T, TaskError> {
         let found = self.dataset.as_ref().and_then(|dataset| dataset.settings());
         found.ok_or_else(|| TaskError::Data(format!("`{}` needs another data set", self.pipeline.name())))
     }
 
-    /// Leaks that are switched on.
+    /// Leaks of the pipeline that are switched on.
     pub fn leaks_on(&self) -> impl Iterator<Item = &'static Leak> {
         self.pipeline.kind().leaks().iter().copied().filter(|leak| self.leaks.has(leak))
     }

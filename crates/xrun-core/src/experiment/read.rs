@@ -1,4 +1,4 @@
-//! From the path of a file to a checked experiment, or to everything that is wrong with it.
+//! Reading of an experiment file: from its path to a checked experiment or to all of its problems.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -10,31 +10,31 @@ use super::expand::expand;
 use super::layers::{self, Layer};
 use super::merge::Merged;
 use super::pipeline::Model;
-use super::{Experiment, check, overrides, pattern, schema, walk, walk_sweep};
+use super::{Experiment, check, overrides, pattern, schema, validate, validate_sweep};
 use crate::dataset::Dataset;
 use crate::problem::{Place, Problem, Problems};
 
-/// An experiment in which every value is known and allowed.
+/// A checked experiment with the origins of its values.
 #[derive(Clone, Debug)]
 pub struct Checked {
-    /// All layers together, with defaults filled in.
+    /// Merged layers and defaults.
     pub experiment: Experiment,
-    /// Where each value came from, by dotted key: `experiments/x.toml:12`, `command line`, `default`.
+    /// Origin of each value, by dotted key: `experiments/x.toml:12`, `command line`, `default`.
     pub origins: BTreeMap<String, String>,
-    /// The bytes of the experiment's own file.
+    /// Content of the experiment's own file.
     pub text: Vec<u8>,
-    /// Every file that was read: the experiment's own and those that it extends.
+    /// Paths of the experiment's own file and of those that it extends.
     pub files: Vec<PathBuf>,
-    /// The key that names the data, and where it was set.
+    /// Key of the data's path, and its location.
     pub data: (String, Option<Place>),
-    /// Where the values of the data set were set, by dotted key; those that are defaults are not there.
+    /// Locations of the data set's values, by dotted key, without defaults.
     pub places: BTreeMap<String, Place>,
 }
 
-/// Reads and checks an experiment file. `command_line` are `key=value` overrides, `environment` all variables.
+/// Reads and checks an experiment file. `command_line` has `key=value` overrides, `environment` all variables.
 ///
 /// # Errors
-/// Everything that is wrong, at once, each with its place.
+/// All problems, with locations.
 pub fn read(
     path: &Path,
     command_line: &[String],
@@ -44,10 +44,10 @@ pub fn read(
     if of_disk.is_empty() { Ok(checked) } else { Err(of_disk) }
 }
 
-/// As [`read`], and with it what is wrong with the files and folders that it names, where nothing else is wrong.
+/// As [`read`], but returns problems of the file system, such as missing files, beside the experiment.
 ///
 /// # Errors
-/// Something is wrong that is written.
+/// All problems, if one of them is in the text.
 pub fn read_as_written(
     path: &Path,
     command_line: &[String],
@@ -63,7 +63,7 @@ pub fn read_as_written(
     Ok((Checked { experiment, origins, text: loaded.files.text, files: loaded.files.paths, data, places }, of_disk))
 }
 
-/// All layers of an experiment, each checked by itself.
+/// Layers of an experiment, each checked against the schema.
 pub(super) struct Loaded {
     files: layers::Files,
     pub(super) layers: Vec<Layer>,
@@ -74,7 +74,7 @@ pub(super) struct Loaded {
 }
 
 impl Loaded {
-    /// Reads the files and puts the environment over them; `set` gives the layers above those, from the ones below.
+    /// Reads the files and the environment; `set` returns the layers of the command line, given those below.
     pub(super) fn new(
         path: &Path,
         environment: BTreeMap<String, String>,
@@ -85,51 +85,51 @@ impl Loaded {
         let mut problems = std::mem::take(&mut files.problems);
         let mut layers = std::mem::take(&mut files.layers);
         layers.extend(overrides::from_environment(environment.iter(), schema, &mut problems));
-        layers.iter_mut().for_each(|layer| walk_sweep::gather(&mut layer.entries, schema));
+        layers.iter_mut().for_each(|layer| validate_sweep::collect_swept_keys(&mut layer.entries, schema));
         let mut above = set(&layers, schema, &mut problems);
-        above.iter_mut().for_each(|layer| walk_sweep::gather(&mut layer.entries, schema));
+        above.iter_mut().for_each(|layer| validate_sweep::collect_swept_keys(&mut layer.entries, schema));
         layers.extend(above);
 
-        let mut findings = walk::Findings::default();
+        let mut findings = validate::Findings::default();
         for layer in &mut layers {
-            let found = walk::walk(&mut layer.entries, schema);
+            let found = validate::validate(&mut layer.entries, schema);
             findings.problems.extend(found.problems);
             findings.doubtful.extend(found.doubtful);
         }
         layers::keep_last_kinds(&mut layers, schema);
         let name = path.file_stem().map(|stem| pattern::name_from(&stem.to_string_lossy()));
         if let (Some(start), false) = (&files.start, files.incomplete) {
-            walk::missing(&Merged::new(&layers, None).union(), schema, start, &mut findings);
+            validate::missing(&Merged::new(&layers, None).union(), schema, start, &mut findings);
         }
         problems.extend(findings.problems);
         Self { files, layers, problems, doubtful: findings.doubtful, environment, name }
     }
 
-    /// Puts the layers together and looks at the whole.
+    /// Merges the layers and checks the experiment as a whole.
     pub(super) fn check(&mut self) -> Result<(Experiment, BTreeMap<String, String>), Problems> {
         let (experiment, origins, of_disk) = self.check_as_written()?;
         if of_disk.is_empty() { Ok((experiment, origins)) } else { Err(of_disk) }
     }
 
-    /// The same, and what is wrong on the disk where nothing is wrong that is written.
+    /// As [`check`](Self::check), but returns problems of the file system beside the experiment.
     fn check_as_written(&mut self) -> Result<(Experiment, BTreeMap<String, String>, Problems), Problems> {
         let mut problems = std::mem::take(&mut self.problems);
         let merged = Merged::new(&self.layers, self.name.as_deref());
         let extracted = if self.files.incomplete { None } else { merged.extract().ok() };
         let Some(experiment) = extracted else {
             if problems.is_empty() {
-                // The schema let it pass and the types did not; they say what they miss.
+                // The schema is satisfied, but deserialisation fails.
                 if let Err(problem) = merged.extract() {
                     problems.add(problem);
                 }
             }
             return Err(in_order(problems, &self.layers));
         };
-        let (experiment, found) = self.whole(experiment, &merged);
+        let (experiment, found) = self.check_merged(experiment, &merged);
         found.into_iter().for_each(|problem| problems.add(problem));
-        let is_written_right = problems.left_out == 0 && problems.iter().all(|problem| problem.is_of_disk);
+        let text_is_valid = problems.left_out == 0 && problems.iter().all(|problem| problem.is_of_disk);
         let problems = in_order(problems, &self.layers);
-        if !is_written_right {
+        if !text_is_valid {
             return Err(problems);
         }
         let origins = merged.origins(&experiment);
@@ -148,80 +148,79 @@ impl Loaded {
         keys.filter_map(|key| Some((key.clone(), merged.place(key)?))).collect()
     }
 
-    /// The experiment with one more layer above, whose values were checked by themselves.
-    pub(super) fn with(&self, above: Layer) -> Result<Experiment, Vec<Problem>> {
+    /// The experiment with one more layer on top, whose values satisfy the schema.
+    pub(super) fn with_layer(&self, above: Layer) -> Result<Experiment, Vec<Problem>> {
         let mut layers = self.layers.clone();
         layers.push(above);
         layers::keep_last_kinds(&mut layers, schema::shared());
         let merged = Merged::new(&layers, self.name.as_deref());
         let experiment = merged.extract().map_err(|problem| vec![problem])?;
-        let (experiment, found) = self.whole(experiment, &merged);
+        let (experiment, found) = self.check_merged(experiment, &merged);
         if found.is_empty() { Ok(experiment) } else { Err(found) }
     }
 
-    /// Looks for values that contradict one another.
-    fn whole(&self, mut experiment: Experiment, merged: &Merged<'_>) -> (Experiment, Vec<Problem>) {
+    /// Checks the merged experiment: paths, and contradictions between values.
+    fn check_merged(&self, mut experiment: Experiment, merged: &Merged<'_>) -> (Experiment, Vec<Problem>) {
         let mut whole = Problems::default();
         let written = locate(&mut experiment, merged, &self.environment, &mut whole);
         let mut found = Problems::default();
         check::check(&experiment, &mut found);
         for mut problem in found.iter().cloned() {
             match written.iter().find(|(key, _)| problem.key == *key) {
-                // Nothing to look for on the disk: the path itself is wrong, and that is said already.
+                // The path itself is invalid, which is already a problem.
                 Some((_, None)) => continue,
                 Some((_, Some(written))) if written.contains("${") => {
                     let help = format!(
-                        "the path is written as {written}: set the environment variable to the folder that has it, or \
-                         name another place with `-s {}=PATH`",
+                        "the path is {written} in the file: set the environment variable to the directory that contains \
+                                                 it, or set the path with `-s {}=PATH`",
                         problem.key
                     );
                     problem.help = Some(help.into());
                 }
-                // The help is about files that name a path; this one was typed.
+                // The help of the check is about paths in files.
                 Some((key, Some(written)))
                     if problem.help.is_some()
                         && Path::new(written).is_relative()
                         && merged.layer(key).is_some_and(|layer| layer.folder.is_none()) =>
                 {
                     let help =
-                        "a relative path on the command line or in the environment is meant from the current folder";
+                        "relative paths on the command line or in the environment start at the current directory";
                     problem.help = Some(help.into());
                 }
                 _ => {}
             }
             whole.add(problem);
         }
-        let found = placed(whole, merged, &self.doubtful, self.files.start.as_ref());
+        let found = locate_problems(whole, merged, &self.doubtful, self.files.start.as_ref());
         (experiment, found)
     }
 }
 
-/// Reads an experiment that this program wrote out in full. The environment does not change it: what ran is what
-/// the file says.
+/// Reads a resolved experiment, which has all values. The environment is ignored, so that the file alone determines the run.
 ///
 /// # Errors
 /// As [`read`].
 pub fn read_resolved(path: &Path, command_line: &[String]) -> Result<Checked, Problems> {
     let (checked, of_disk) = read_as_written(path, command_line, std::iter::empty())?;
-    // A run that has a checkpoint needs the weights no more that it started from; where they are needed, they are looked for.
-    let needed = of_disk.iter().any(|problem| problem.key != INITIAL_WEIGHTS);
-    if needed { Err(of_disk) } else { Ok(checked) }
+    // A run with a checkpoint no longer needs its initial weights. If they are needed, they are checked later.
+    let is_fatal = of_disk.iter().any(|problem| problem.key != INITIAL_WEIGHTS);
+    if is_fatal { Err(of_disk) } else { Ok(checked) }
 }
 
-/// A key that names a file or folder, and how the path was written; `None` where it names none.
-type Written = (String, Option<String>);
+/// Key of a path, and the path as written; `None` if it is invalid.
+type WrittenPath = (String, Option<String>);
 
-/// The key that names weights to start from.
+/// Key of the initial weights.
 pub const INITIAL_WEIGHTS: &str = "training.initial_weights";
 
-/// Makes the paths of data and model absolute: a relative one is meant from the file that names it, or, in the
-/// environment and on the command line, from the current folder.
+/// Makes all paths absolute: against the directory of the file that names them or, from the environment and the command
+/// line, against the current directory.
 fn locate(
     experiment: &mut Experiment,
     merged: &Merged<'_>,
     environment: &BTreeMap<String, String>,
     problems: &mut Problems,
-) -> Vec<Written> {
+) -> Vec<WrittenPath> {
     let variable = |name: &str| environment.get(name).cloned();
     let data = experiment.dataset.iter_mut().flat_map(Dataset::paths);
     let model = experiment.model.iter_mut().flat_map(Model::paths);
@@ -232,8 +231,8 @@ fn locate(
         let absolute = expand(path, &variable).and_then(|expanded| {
             match std::path::absolute(folder.join(expanded)).map(PathBuf::into_os_string).map(OsString::into_string) {
                 Ok(Ok(text)) => Ok(text),
-                Ok(Err(_)) => Err("this name is not UTF-8".into()),
-                Err(error) => Err(format!("this names nothing: {error}")),
+                Ok(Err(_)) => Err("the path is not UTF-8".into()),
+                Err(error) => Err(format!("invalid path: {error}")),
             }
         });
         match absolute {
@@ -242,8 +241,8 @@ fn locate(
                 let mut problem = Problem::new(key.as_str(), message);
                 if path.contains("${") {
                     problem = problem.help(format!(
-                        "`-s {key}=PATH` names the place without a variable; look for a comment in the file that says \
-                         where to get the data"
+                        "`-s {key}=PATH` sets the path without a variable; a comment in the file may state where to get \
+                                                 the data"
                     ));
                 }
                 problems.add(problem);
@@ -254,8 +253,13 @@ fn locate(
     all
 }
 
-/// Gives problems that were found in the whole their places, and leaves out those that follow from another mistake.
-fn placed(problems: Problems, merged: &Merged<'_>, doubtful: &BTreeSet<String>, start: Option<&Place>) -> Vec<Problem> {
+/// Adds locations to the problems of the whole experiment, and removes those that follow from another problem.
+fn locate_problems(
+    problems: Problems,
+    merged: &Merged<'_>,
+    doubtful: &BTreeSet<String>,
+    start: Option<&Place>,
+) -> Vec<Problem> {
     let unknown = |key: &str| {
         doubtful.iter().any(|doubt| {
             key == doubt
@@ -272,7 +276,7 @@ fn placed(problems: Problems, merged: &Merged<'_>, doubtful: &BTreeSet<String>, 
             related.place = merged.exact_place(&related.key);
         }
         if problem.place.is_none() {
-            // The key itself, or the one that it contradicts, or the section.
+            // The key itself, else a related key, else the section.
             let elsewhere = || problem.related.iter().find_map(|related| related.place.clone());
             let place = merged.exact_place(&problem.key).or_else(elsewhere);
             problem.place = place.or_else(|| merged.place(&problem.key)).or_else(|| start.cloned());
@@ -284,7 +288,7 @@ fn placed(problems: Problems, merged: &Merged<'_>, doubtful: &BTreeSet<String>, 
     found
 }
 
-/// As a person reads: file by file in the order of the layers, from top to bottom.
+/// Sorts problems by layer and location.
 fn in_order(problems: Problems, layers: &[Layer]) -> Problems {
     let rank = |problem: &Problem| match &problem.place {
         Some(place) => {
@@ -320,14 +324,14 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(300))]
 
         #[test]
-        fn no_text_makes_checking_panic(text in "(\\PC|[\\[\\]=\".#\n\t]){0,200}") {
+        fn checking_never_panics(text in "(\\PC|[\\[\\]=\".#\n\t]){0,200}") {
             if let Err(problems) = read_text(text.as_bytes(), &[]) {
                 prop_assert!(render::text(&problems, true, Some(40)).len() > 20);
             }
         }
 
         #[test]
-        fn a_sample_with_bytes_changed_is_read_or_refused_with_places(
+        fn a_corrupted_sample_is_read_or_rejected_with_problems(
             changes in proptest::collection::vec((0..SAMPLE.len(), any::<u8>()), 1..4),
             cut in 0..SAMPLE.len(),
         ) {
@@ -338,18 +342,18 @@ mod tests {
             }
             if let Err(problems) = read_text(&bytes, &[]) {
                 let shown = render::text(&problems, false, None);
-                prop_assert!(!shown.contains('\u{1b}'), "drives the terminal");
+                prop_assert!(!shown.contains('\u{1b}'), "an escape sequence");
                 prop_assert!(render::json(&problems).as_array().is_some_and(|list| !list.is_empty()));
             }
         }
 
         #[test]
-        fn no_override_makes_checking_panic(text in "[a-z._=\\[\\]\"0-9 -]{0,40}") {
+        fn checking_of_overrides_never_panics(text in "[a-z._=\\[\\]\"0-9 -]{0,40}") {
             let _ = read_text(b"[pipeline.dummy]\n", &[text]);
         }
 
         #[test]
-        fn numbers_that_are_taken_come_back_from_the_resolved_file(
+        fn values_survive_the_resolved_file(
             seed in any::<u32>(),
             rate in 0.0..1000.0f64,
             cache in any::<u64>().prop_map(|bytes| bytes / 2),

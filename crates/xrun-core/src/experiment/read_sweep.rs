@@ -1,4 +1,4 @@
-//! From the path of a file to a base experiment and what is swept, or to everything that is wrong with it.
+//! Reading of an experiment file for a sweep: base experiment and axes, or all problems.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,27 +14,26 @@ use super::tree::{self, Entry, Node, Tree};
 use super::{Experiment, schema, shape};
 use crate::problem::{Place, Problem, Problems, Source};
 
-/// A base experiment and the keys that are swept.
+/// Base experiment of a sweep with its axes.
 pub struct Family {
     /// The experiment without its sweep and its launcher.
     pub base: Experiment,
-    /// The section `[sweep]`, checked.
+    /// Checked section `[sweep]`.
     pub sweep: Sweep,
-    /// The swept keys, in the order in which the file lists them.
+    /// Swept keys in alphabetical order.
     pub axes: Vec<Axis>,
-    /// What a cluster is asked for.
+    /// Resources to request from a cluster.
     pub launcher: Option<Launcher>,
     loaded: Loaded,
-    /// The section, as the layers wrote it together.
+    /// Entries of the section, merged from all layers.
     written: Vec<Entry>,
     section: Option<Place>,
 }
 
-/// Reads and checks a file for a sweep. `command_line` are texts as `-s` takes them: several values are swept.
+/// Reads and checks a file for a sweep. `command_line` has overrides, in which several values are swept.
 ///
 /// # Errors
-/// Everything that is wrong with the base and with the values, at once, each with its place. Not yet what is wrong with
-/// some of the points only: [`Family::point`].
+/// All problems of the base and of the values, with locations. [`Family::point`] finds those of single trials.
 pub fn read(
     path: &Path,
     command_line: &[String],
@@ -56,7 +55,7 @@ pub fn read(
         Some(Tree::Table(entries)) => entries.clone(),
         _ => Vec::new(),
     };
-    // A point has no sweep and no launcher of its own, and a long list need not be looked at again for each.
+    // A trial has no sweep and no launcher.
     for layer in &mut loaded.layers {
         layer.entries.retain(|entry| entry.key != VALUES[0] && entry.key != "launcher");
     }
@@ -64,32 +63,32 @@ pub fn read(
 }
 
 impl Family {
-    /// Where a key of `[sweep]` was set, or the section.
+    /// Location of a key of `[sweep]`, or else of the section.
     pub fn place(&self, key: &str) -> Option<Place> {
         tree::find(&self.written, key).map(|entry| tree::place_of(entry).clone()).or_else(|| self.section.clone())
     }
 
-    /// The experiment of a point: a value for each axis.
+    /// Experiment of a trial, with a value for each axis.
     ///
     /// # Errors
-    /// What contradicts itself at this point, shown where the value was written.
+    /// Problems of this trial, located at its values.
     pub fn point(&self, values: &[Swept]) -> Result<Experiment, Vec<Problem>> {
         let mut entries: Vec<Entry> = Vec::new();
         for (axis, swept) in self.axes.iter().zip(values) {
-            let node = Node { tree: tree_of(&swept.value, &swept.place), place: swept.place.clone() };
-            put(&mut entries, &axis.key, node);
+            let node = Node { tree: tree_from_json(&swept.value, &swept.place), place: swept.place.clone() };
+            insert(&mut entries, &axis.key, node);
         }
         let source = Arc::new(Source::new("sweep", ""));
-        let experiment = self.loaded.with(Layer { entries, source, folder: None })?;
+        let experiment = self.loaded.with_layer(Layer { entries, source, folder: None })?;
         let json = serde_json::to_value(&experiment).unwrap_or_default();
-        let lost = self.axes.iter().zip(values).filter(|(axis, _)| !kind_is_chosen(&axis.key, &json));
-        let problems: Vec<Problem> = lost.map(|(axis, swept)| no_effect(axis, swept)).collect();
+        let unused = self.axes.iter().zip(values).filter(|(axis, _)| !kind_is_selected(&axis.key, &json));
+        let problems: Vec<Problem> = unused.map(|(axis, swept)| unused_value(axis, swept)).collect();
         if problems.is_empty() { Ok(experiment) } else { Err(problems) }
     }
 }
 
-/// Whether the kinds that a key stands in are those of the experiment.
-fn kind_is_chosen(key: &str, experiment: &serde_json::Value) -> bool {
+/// `true` if the experiment has the kinds in the path of a key.
+fn kind_is_selected(key: &str, experiment: &serde_json::Value) -> bool {
     let (mut part, mut path) = (Some(schema::shared()), String::new());
     key.split('.').all(|name| {
         let choice = part.is_some_and(schema::is_kinds);
@@ -99,9 +98,9 @@ fn kind_is_chosen(key: &str, experiment: &serde_json::Value) -> bool {
     })
 }
 
-/// Two keys of two kinds: only one of the kinds is there.
-fn no_effect(axis: &Axis, swept: &Swept) -> Problem {
-    let message = format!("has no effect at a point where another kind than `{}` is chosen", kind(&axis.key));
+/// Problem of a swept key whose kind another axis replaces.
+fn unused_value(axis: &Axis, swept: &Swept) -> Problem {
+    let message = format!("has no effect in a trial with another kind than `{}`", kind(&axis.key));
     Problem::new(&axis.key, message).help("sweep keys of one kind only").at(Some(swept.place.clone()))
 }
 
@@ -109,7 +108,7 @@ fn kind(key: &str) -> &str {
     key.rsplit_once('.').map_or(key, |(table, _)| table)
 }
 
-fn put(entries: &mut Vec<Entry>, key: &str, node: Node) {
+fn insert(entries: &mut Vec<Entry>, key: &str, node: Node) {
     let place = node.place.clone();
     match key.split_once('.') {
         None => entries.push(Entry { key: key.to_owned(), key_place: place, node }),
@@ -121,13 +120,13 @@ fn put(entries: &mut Vec<Entry>, key: &str, node: Node) {
             if let Some(Tree::Table(inner)) =
                 entries.iter_mut().find(|entry| entry.key == first).map(|entry| &mut entry.node.tree)
             {
-                put(inner, rest, node);
+                insert(inner, rest, node);
             }
         }
     }
 }
 
-fn tree_of(value: &serde_json::Value, place: &Place) -> Tree {
+fn tree_from_json(value: &serde_json::Value, place: &Place) -> Tree {
     use serde_json::Value;
     match value {
         Value::Bool(truth) => Tree::Boolean(*truth),
@@ -135,30 +134,30 @@ fn tree_of(value: &serde_json::Value, place: &Place) -> Tree {
             Some(number) => Tree::Integer(number),
             None => Tree::Float(number.as_f64().unwrap_or_default()),
         },
-        Value::Array(list) => {
-            Tree::Array(list.iter().map(|part| Node { tree: tree_of(part, place), place: place.clone() }).collect())
-        }
+        Value::Array(list) => Tree::Array(
+            list.iter().map(|part| Node { tree: tree_from_json(part, place), place: place.clone() }).collect(),
+        ),
         Value::String(text) => Tree::Text(text.clone()),
-        // A kind, with values of its own.
+        // A kind with settings.
         Value::Object(table) => {
             let entry = |(key, part): (&String, &Value)| Entry {
                 key: key.clone(),
                 key_place: place.clone(),
-                node: Node { tree: tree_of(part, place), place: place.clone() },
+                node: Node { tree: tree_from_json(part, place), place: place.clone() },
             };
             Tree::Table(table.iter().map(entry).collect())
         }
-        // No key's value is nothing.
+        // No key has the value null.
         Value::Null => Tree::Table(Vec::new()),
     }
 }
 
-/// A value as it is written after `key=` on the command line.
+/// Value as written after `key=` on the command line.
 pub fn written(value: &serde_json::Value) -> String {
     shape::toml(value)
 }
 
-/// The same for people: a kind without values of its own is its name.
+/// Value for people; a kind without settings is its name.
 pub fn shown(value: &serde_json::Value) -> String {
     let kind = value.as_object().filter(|table| table.len() == 1).and_then(|table| table.iter().next());
     match kind {

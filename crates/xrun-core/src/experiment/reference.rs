@@ -1,4 +1,4 @@
-//! The manual of the experiment file, `docs/reference.md`, written from the schema and so from the types.
+//! Generation of the manual of the experiment file, `docs/reference.md`, from the schema.
 
 use std::fmt::Write;
 
@@ -11,24 +11,24 @@ const HEAD: &str = "# The experiment file
 
 Generated from the code's types by `cargo test --no-default-features --test integration -- schemas`; do not edit.
 
-An experiment is a TOML file. Values come in layers, and a later layer wins: defaults, the files named by `extends`,
+An experiment is a TOML file. Values come in layers of ascending precedence: defaults, the files named by `extends`,
 the file itself, environment variables (`XRUN__LIMITS__WORKERS=2`: two underscores between section and key), and
-`-s limits.workers=2` on the command line. `xrun check --resolved --origins FILE` prints what came out and where each
-value came from. Sizes are integers of bytes or text with a unit (`\"300 MiB\"`, `\"1.5 GB\"`), durations are text with a
-unit (`\"30 s\"`, `\"2h 30m\"`). Where a table's name is the kind (`[optimizer.adamw]`), exactly one may stand.
+`-s limits.workers=2` on the command line. `xrun check --resolved --origins FILE` prints all values with their origins.
+Sizes are integers of bytes or text with a unit (`\"300 MiB\"`, `\"1.5 GB\"`), durations are text with a unit (`\"30 s\"`,
+`\"2h 30m\"`). Of a choice between kinds (`[optimizer.adamw]`), exactly one table is present.
 
-| Section | What it says |
+| Section | Meaning |
 |---|---|
 ";
 
-/// The whole manual as Markdown.
+/// Manual as Markdown.
 pub fn reference() -> String {
     let schema = schema::shared();
     let mut text = HEAD.to_owned();
     let mut body = String::new();
     for (section, part) in properties(schema) {
         let anchor = section.replace('.', "");
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = writeln!(text, "| [`{section}`](#{anchor}) | {} |", cell(first_sentence(shape::meaning(part))));
         write_section(&mut body, part, section, 2);
     }
@@ -42,7 +42,7 @@ fn properties(schema: &Value) -> impl Iterator<Item = (&String, &Value)> {
 fn write_section(text: &mut String, schema: &Value, path: &str, level: usize) {
     let _ = write!(text, "\n{} `{path}`\n\n{}\n", "#".repeat(level), shape::meaning(schema));
     let Shape::Table { properties, kinds } = shape::of(schema) else {
-        let _ = writeln!(text, "\nTakes {}.", shape::of(schema).words());
+        let _ = writeln!(text, "\nExpects {}.", shape::of(schema).words());
         return;
     };
     if kinds {
@@ -53,7 +53,7 @@ fn write_section(text: &mut String, schema: &Value, path: &str, level: usize) {
     let (tables, values): (Vec<_>, Vec<_>) =
         properties.iter().partition(|(_, part)| matches!(shape::of(part), Shape::Table { .. }));
     if !values.is_empty() {
-        text.push_str("\n| Key | Takes | Default | Meaning |\n|---|---|---|---|\n");
+        text.push_str("\n| Key | Values | Default | Meaning |\n|---|---|---|---|\n");
     }
     for (key, part) in values {
         let default = part.get("default").map_or("-".to_owned(), |default| format!("`{}`", shape::toml(default)));
@@ -65,7 +65,7 @@ fn write_section(text: &mut String, schema: &Value, path: &str, level: usize) {
     }
 }
 
-/// What a key means, and what each of its words does.
+/// Description of a key and of each of its choices.
 fn meaning(schema: &Value) -> String {
     let mut text = shape::meaning(schema).to_owned();
     for word in shape::choices(schema).iter().filter(|word| !word.meaning.is_empty()) {
@@ -78,7 +78,7 @@ fn first_sentence(text: &str) -> &str {
     text.find(". ").map_or(text, |end| &text[..=end])
 }
 
-/// A table's cell holds no line breaks and no bars.
+/// Text of a table cell, without line breaks and with escaped bars.
 fn cell(text: &str) -> String {
     text.replace('\n', " ").replace('|', "\\|")
 }

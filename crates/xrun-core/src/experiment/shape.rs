@@ -1,97 +1,95 @@
-//! What may stand at a key, and how is that said to a person?
-//!
-//! A view of the JSON Schema: the forms of it that the types make, and no others.
+//! Shape of a key's value: a typed view of the JSON Schema, limited to the forms that the types generate.
 
 use serde_json::{Map, Value};
 
 use super::pattern::{self, Pattern};
 use super::schema::is_kinds;
 
-/// What may stand at a key.
+/// Shape of a key's value.
 #[derive(Clone, Debug)]
 pub enum Shape<'a> {
-    /// A section; with `kinds`, a choice between tables.
+    /// A table with fixed keys.
     Table {
         /// Schemas by key.
         properties: &'a Map<String, Value>,
-        /// Exactly one of the keys is written.
+        /// `true` for a choice between kinds: exactly one of the keys is present.
         kinds: bool,
     },
-    /// A table whose keys the author names; each takes the same.
+    /// A table with free keys whose values have the same shape.
     Free {
-        /// The schema of each value.
+        /// Schema of each value.
         values: &'a Value,
-        /// The most keys.
+        /// Maximum number of keys.
         most: usize,
     },
     /// A list.
     Array {
-        /// The schema of each item.
+        /// Schema of each item.
         items: &'a Value,
-        /// The fewest items.
+        /// Minimum number of items.
         least: usize,
-        /// The most items.
+        /// Maximum number of items.
         most: usize,
     },
-    /// One of some words.
+    /// One of several fixed texts.
     Choice(Vec<Word<'a>>),
     /// Text.
     Text {
-        /// The pattern that all of it must match.
+        /// Pattern that the whole text must match.
         pattern: Option<&'static Pattern>,
-        /// The fewest characters.
+        /// Minimum number of characters.
         least: usize,
-        /// The most characters.
+        /// Maximum number of characters.
         most: usize,
     },
-    /// A whole number.
+    /// An integer.
     Integer {
-        /// The least that is allowed.
+        /// Smallest valid value.
         least: i64,
-        /// The greatest that is allowed.
+        /// Largest valid value.
         most: i64,
     },
     /// A number.
     Number {
-        /// The least that is allowed.
+        /// Smallest valid value.
         least: f64,
-        /// The greatest that is allowed.
+        /// Largest valid value.
         most: f64,
     },
     /// `true` or `false`.
     Boolean,
-    /// Whatever is one value: text, a number, true or false.
+    /// A single value of any type: text, a number, true or false.
     Scalar,
     /// A size, such as `"48 MiB"`.
     Bytes,
-    /// A time, such as `"2 h"`.
+    /// A duration, such as `"2 h"`.
     Span,
-    /// One file name or a list of them (`extends`).
+    /// A file name or a list of them (`extends`).
     Files,
-    /// Swept keys, each with its values.
+    /// A table of swept keys with their values.
     SweptValues,
 }
 
-/// One of the words that may be written, and what it means.
+/// One of the valid texts of a choice.
 #[derive(Clone, Copy, Debug)]
 pub struct Word<'a> {
-    /// As it is written.
+    /// Text in the file.
     pub word: &'a str,
-    /// Its description; may be empty.
+    /// Description; may be empty.
     pub meaning: &'a str,
 }
 
-/// The description in a schema.
+/// Description in a schema; may be empty.
 pub fn meaning(schema: &Value) -> &str {
     schema.get("description").and_then(Value::as_str).unwrap_or_default()
 }
 
-/// The kind that is chosen where the file chooses none.
+/// Default kind of a choice between kinds.
 pub fn default_kind(schema: &Value) -> Option<&str> {
     schema.get("default")?.as_object()?.keys().next().map(String::as_str)
 }
 
-/// Reads the shape from the schema of a key.
+/// Shape of a key with this schema.
 pub fn of(schema: &Value) -> Shape<'_> {
     let size = |key: &str, otherwise: usize| {
         schema.get(key).and_then(Value::as_u64).and_then(|n| usize::try_from(n).ok()).unwrap_or(otherwise)
@@ -111,7 +109,7 @@ pub fn of(schema: &Value) -> Shape<'_> {
         "object" if schema.get("format").and_then(Value::as_str) == Some(super::sweep::FORMAT) => Shape::SweptValues,
         "object" => match schema.get("properties").and_then(Value::as_object) {
             Some(properties) => Shape::Table { properties, kinds: is_kinds(schema) },
-            None if let Some(values) = of_every_key(schema) => {
+            None if let Some(values) = values_of_free_keys(schema) => {
                 Shape::Free { values, most: size("maxProperties", usize::MAX) }
             }
             None => Shape::Table { properties: &NO_PROPERTIES, kinds: false },
@@ -122,8 +120,8 @@ pub fn of(schema: &Value) -> Shape<'_> {
             most: size("maxItems", usize::MAX),
         },
         "integer" => Shape::Integer {
-            least: whole(schema.get("minimum")).unwrap_or(i64::MIN),
-            most: whole(schema.get("maximum")).unwrap_or(i64::MAX),
+            least: integer_bound(schema.get("minimum")).unwrap_or(i64::MIN),
+            most: integer_bound(schema.get("maximum")).unwrap_or(i64::MAX),
         },
         "number" => Shape::Number {
             least: schema.get("minimum").and_then(Value::as_f64).unwrap_or(f64::MIN),
@@ -141,13 +139,13 @@ pub fn of(schema: &Value) -> Shape<'_> {
 
 static NO_PROPERTIES: std::sync::LazyLock<Map<String, Value>> = std::sync::LazyLock::new(Map::new);
 
-/// A bound; one beyond what TOML can write is as good as none.
-fn whole(bound: Option<&Value>) -> Option<i64> {
+/// Bound of an integer, saturated to the range of TOML.
+fn integer_bound(bound: Option<&Value>) -> Option<i64> {
     let bound = bound?;
     bound.as_i64().or_else(|| bound.as_f64().map(|number| number as i64))
 }
 
-/// The words of an enum: `enum`, `const`, or a `oneOf` of them.
+/// Texts of an enum: `enum`, `const`, or a `oneOf` of them.
 fn words(schema: &Value) -> Option<Vec<Word<'_>>> {
     if let Some(word) = schema.get("const").and_then(Value::as_str) {
         return Some(vec![Word { word, meaning: meaning(schema) }]);
@@ -159,7 +157,7 @@ fn words(schema: &Value) -> Option<Vec<Word<'_>>> {
     Some(parts.iter().filter_map(words).flatten().collect())
 }
 
-/// The words that may stand at a key, or in its list.
+/// Valid texts of a key or of the items of its list; empty for other shapes.
 pub fn choices(schema: &Value) -> Vec<Word<'_>> {
     match of(schema) {
         Shape::Choice(words) => words,
@@ -168,36 +166,36 @@ pub fn choices(schema: &Value) -> Vec<Word<'_>> {
     }
 }
 
-/// The schema at a path of keys.
+/// Schema at a dotted path.
 pub fn at<'a>(schema: &'a Value, path: &str) -> Option<&'a Value> {
     path.split('.').try_fold(schema, key_of)
 }
 
-/// The schema of a key in a table.
+/// Schema of a key in a table.
 pub fn key_of<'a>(schema: &'a Value, key: &str) -> Option<&'a Value> {
     let named = schema.get("properties").and_then(|properties| properties.get(key));
-    named.or_else(|| of_every_key(schema))
+    named.or_else(|| values_of_free_keys(schema))
 }
 
-/// What every key takes of a table whose keys the author names.
-fn of_every_key(schema: &Value) -> Option<&Value> {
+/// Schema of the values of a table with free keys.
+fn values_of_free_keys(schema: &Value) -> Option<&Value> {
     schema.get("additionalProperties").filter(|values| values.is_object())
 }
 
-/// Whether a key of such a table may be called so: it stands on the command line, and in variables of the environment.
+/// `true` for a valid free key, which must be usable on the command line and in environment variables.
 pub fn is_free_name(name: &str) -> bool {
-    let good = |letter: char| letter.is_ascii_alphanumeric() || letter == '_' || letter == '-';
-    !name.is_empty() && name.len() <= FREE_NAME_MAX && name.chars().all(good)
+    let is_valid = |letter: char| letter.is_ascii_alphanumeric() || letter == '_' || letter == '-';
+    !name.is_empty() && name.len() <= FREE_NAME_MAX && name.chars().all(is_valid)
 }
 
 const FREE_NAME_MAX: usize = 64;
 
-/// Does this key take nothing but text?
+/// `true` if the key accepts only text.
 pub fn wants_text(schema: &Value) -> bool {
     matches!(of(schema), Shape::Text { .. } | Shape::Choice(_) | Shape::Span | Shape::Files)
 }
 
-/// A number as a person writes it: `0.9999999` stays, `0.000000001` becomes `1e-9`.
+/// Number in its shorter notation: `0.9999999`, but `1e-9`.
 pub fn number(value: f64) -> String {
     let (text, short) = (format!("{value}"), format!("{value:e}"));
     if text.len() > 8 && short.len() < text.len() { short } else { text }
@@ -213,14 +211,14 @@ fn range(least: Option<String>, most: Option<String>) -> String {
 }
 
 impl Shape<'_> {
-    /// Completes "expected …".
+    /// Description that completes "expected …".
     pub fn words(&self) -> String {
         match self {
             Self::Table { properties, kinds: true } => {
-                format!("a table with one kind: {}", list(properties.keys().map(String::as_str), "or"))
+                format!("a table with one of {}", list(properties.keys().map(String::as_str), "or"))
             }
             Self::Table { .. } => "a table".into(),
-            Self::Free { values, .. } => format!("a table of keys of your own, each with {}", of(values).words()),
+            Self::Free { values, .. } => format!("a table of free keys, each with {}", of(values).words()),
             Self::Array { items, least, most } => {
                 let count = match (*least, *most) {
                     (least, most) if least == most => format!("exactly {least} entries, each "),
@@ -239,18 +237,18 @@ impl Shape<'_> {
                 let range = range(least, most);
                 if range.is_empty() { "text in quotes".into() } else { format!("text{range} characters") }
             }
-            Self::Integer { .. } => format!("a whole number{}", self.range()),
+            Self::Integer { .. } => format!("an integer{}", self.range()),
             Self::Number { .. } => format!("a number{}", self.range()),
             Self::Boolean => "true or false".into(),
             Self::Scalar => "text, a number, true or false".into(),
             Self::Bytes => "a size such as \"300 MiB\" or an integer of bytes".into(),
             Self::Span => "a duration such as \"30 s\" or \"2h 30m\"".into(),
-            Self::Files => "the name of an experiment file, or a list of them".into(),
+            Self::Files => "the path of an experiment file, or a list of them".into(),
             Self::SweptValues => "a table of keys, each with a list of values or a range".into(),
         }
     }
 
-    /// ` from 1 to 64`, ` of at least 1`, or nothing.
+    /// Range as the end of a description: ` from 1 to 64`, ` of at least 1`, or empty.
     pub fn range(&self) -> String {
         match self {
             Self::Integer { least, most } => {
@@ -263,7 +261,7 @@ impl Shape<'_> {
         }
     }
 
-    /// A value that may stand there, as TOML.
+    /// A valid value as TOML.
     pub fn example(&self) -> String {
         match self {
             Self::Table { .. } | Self::Free { .. } => "{}".into(),
@@ -284,7 +282,7 @@ impl Shape<'_> {
     }
 }
 
-/// A float as TOML: always with a point or an exponent.
+/// Float as TOML, always with a point or an exponent.
 pub fn as_float(value: f64) -> String {
     format!("{value:?}")
 }
@@ -294,11 +292,11 @@ pub fn quoted(text: &str) -> String {
     toml_edit::Value::from(text).to_string()
 }
 
-/// A schema's default, or else an example, as TOML.
+/// Default of a schema as TOML, or else an example.
 pub fn sample(schema: &Value) -> String {
     let default = schema.get("default").filter(|default| !default.is_object());
     match (default, of(schema)) {
-        // A default that no one could write, such as the name that the file gives.
+        // A default that is not a valid value, such as an empty name.
         (Some(Value::String(text)), shape @ Shape::Text { pattern: Some(pattern), .. }) if !pattern.matches(text) => {
             shape.example()
         }
@@ -307,7 +305,7 @@ pub fn sample(schema: &Value) -> String {
     }
 }
 
-/// A JSON value as TOML, without tables.
+/// JSON value as inline TOML.
 pub fn toml(value: &Value) -> String {
     match value {
         Value::String(text) => quoted(text),
@@ -325,12 +323,12 @@ pub fn toml(value: &Value) -> String {
     }
 }
 
-/// `` `a`, `b` or `c` ``.
-pub fn list<'a>(names: impl Iterator<Item = &'a str>, word: &str) -> String {
+/// Enumeration such as `` `a`, `b` or `c` ``.
+pub fn list<'a>(names: impl Iterator<Item = &'a str>, conjunction: &str) -> String {
     let names: Vec<String> = names.map(|name| format!("`{name}`")).collect();
     match names.as_slice() {
         [] => String::new(),
         [only] => only.clone(),
-        [rest @ .., last] => format!("{} {word} {last}", rest.join(", ")),
+        [rest @ .., last] => format!("{} {conjunction} {last}", rest.join(", ")),
     }
 }

@@ -1,4 +1,4 @@
-//! What is swept: which keys take which values, and how are they put together?
+//! `[sweep]`: the swept keys, their values, and the mode of combination or search.
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
@@ -6,41 +6,37 @@ use serde_json::{Map, Value};
 
 use crate::task::metric::Better;
 
-/// One experiment for each of many values, run and compared by `xrun sweep`. `xrun FILE` leaves the section out and
-/// runs the experiment itself.
+/// Variations of the experiment (trials), run and compared by `xrun sweep`. `xrun FILE` ignores the section.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 #[schemars(extend("additionalProperties" = by_key()))]
 pub struct Sweep {
-    /// How the values of several keys are put together.
+    /// Combination of the values of several keys.
     pub mode: Mode,
-    /// How many points are drawn in the modes `random`, `asha` and `tpe`, which need it.
+    /// Number of trials to draw; required by the modes `random`, `asha` and `tpe`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 10_000))]
     pub samples: Option<u64>,
-    /// How often each point is run, to measure the noise: the second time with the experiment's seed plus 1, and so on.
-    /// 1 measures no noise.
+    /// Number of runs per trial, to measure noise; the second run uses the experiment's seed plus 1, and so on.
     #[schemars(range(min = 1, max = 1000))]
     pub repeats: u64,
-    /// Seeds the order in which points are run, and what the modes `random`, `asha` and `tpe` draw.
+    /// Seed of the order of trials and of the draws of `random`, `asha` and `tpe`.
     pub seed: u32,
-    /// The validation metric by which `asha` and `tpe` search, which need it.
+    /// Validation metric to optimise; required by `asha` and `tpe`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metric: Option<String>,
-    /// Which values of the metric are better; if absent, the metric says so itself.
+    /// Better direction of the metric; if absent, the metric's own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub better: Option<Better>,
-    /// How mode `asha` searches.
+    /// Settings of mode `asha`.
     #[serde(skip_serializing_if = "Asha::is_default")]
     pub asha: Asha,
-    /// How mode `tpe` searches.
+    /// Settings of mode `tpe`.
     #[serde(skip_serializing_if = "Tpe::is_default")]
     pub tpe: Tpe,
-    /// For each swept key its values: a list, or a range `{ from = 1e-4, to = 1e-2, steps = 5, scale = "log" }`
-    /// (`scale` is `linear` if it is not given; without `steps`, in the modes `random`, `asha` and `tpe`, any number
-    /// between). Keys are
-    /// written as for `-s`: `"cleanup.every_steps" = [0, 1, 5]`, in quotes or not, in this table or directly below
-    /// `[sweep]`.
+    /// Values of each swept key: a list, or a range `{ from = 1e-4, to = 1e-2, steps = 5, scale = "log" }`. The default scale
+    /// is `linear`; without `steps`, the modes `random`, `asha` and `tpe` draw any number in the range. Keys are written as for
+    /// `-s`, `"cleanup.every_steps" = [0, 1, 5]`, with or without quotes, in this table or directly below `[sweep]`.
     pub values: Values,
 }
 
@@ -60,16 +56,16 @@ impl Default for Sweep {
     }
 }
 
-/// How mode `asha` searches: every point is trained for a few steps, and of those that came to a rung the best go on to
-/// the next. They go on from their checkpoints, with the schedule of all steps.
+/// Asynchronous successive halving: every trial is trained for a few steps, and the best at each rung continue to the next,
+/// from their checkpoints and with the full-length learning-rate schedule.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Asha {
-    /// The step of the first rung. A rung is moved to the next step after which the run is validated.
+    /// Step of the first rung. Rungs are rounded up to steps with a validation.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub min_steps: Option<u64>,
-    /// Each rung is at so many times the steps of the one before, and one point in so many goes on to it.
+    /// Ratio of the steps of consecutive rungs, and reciprocal of the fraction of trials that are promoted.
     #[schemars(range(min = 2, max = 1000))]
     pub reduction_factor: u64,
 }
@@ -81,24 +77,24 @@ impl Default for Asha {
 }
 
 impl Asha {
-    /// Nothing is set.
+    /// `true` if nothing is set.
     pub fn is_default(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// How mode `tpe` searches: the first points are drawn as in mode `random`; each later point is drawn close to the best
-/// ones before it, and far from the others.
+/// Tree-structured Parzen estimator: the first trials are drawn as in mode `random`, later ones close to the best earlier
+/// trials and far from the others.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Tpe {
-    /// Points that are drawn without a look at results.
+    /// Number of random trials at the start.
     #[schemars(range(min = 1, max = 1000))]
     pub startup: u64,
-    /// The share of the points before that count as good.
+    /// Fraction of the earlier trials that count as good.
     #[schemars(range(min = 0.01, max = 0.9))]
     pub gamma: f64,
-    /// How many points are drawn close to the good ones, of which the most promising is run.
+    /// Number of candidates drawn close to the good trials; the most promising one is run.
     #[schemars(range(min = 1, max = 1000))]
     pub candidates: u64,
 }
@@ -110,31 +106,31 @@ impl Default for Tpe {
 }
 
 impl Tpe {
-    /// Nothing is set.
+    /// `true` if nothing is set.
     pub fn is_default(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// How the values of several keys are put together.
+/// Combination of the values of several keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
-    /// Every value of each key with every value of all others.
+    /// Cartesian product of all values.
     #[default]
     Grid,
     /// The first value of each key, then the second of each, and so on.
     Zip,
-    /// `samples` points, for each of which every key draws one of its values.
+    /// `samples` trials, each with a random value of every key.
     Random,
-    /// As `random`, but only the points with the best validations are trained to the end (asynchronous successive halving).
+    /// As `random`, but only trials with the best validations are trained to the end (asynchronous successive halving).
     Asha,
-    /// `samples` points one after another, each drawn by the results of those before it (tree-structured Parzen estimator).
+    /// `samples` sequential trials, each drawn from the results of the earlier ones (tree-structured Parzen estimator).
     Tpe,
 }
 
 impl Mode {
-    /// As in the file.
+    /// Value in the file.
     pub fn word(self) -> &'static str {
         match self {
             Self::Grid => "grid",
@@ -145,18 +141,18 @@ impl Mode {
         }
     }
 
-    /// Which points are run, or how far, depends on results.
+    /// `true` for modes whose trials depend on earlier results.
     pub fn is_search(self) -> bool {
         matches!(self, Self::Asha | Self::Tpe)
     }
 }
 
-/// Values by key, as tables within tables: `cleanup.every_steps` stands in a table `cleanup`.
+/// Values by key as nested tables: `cleanup.every_steps` is in the table `cleanup`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Values(pub Map<String, Value>);
 
-/// What marks the schema of [`Values`] for `xrun check`.
+/// Format in the schema that marks [`Values`] for `xrun check`.
 pub const FORMAT: &str = "sweep-values";
 
 impl JsonSchema for Values {
@@ -177,7 +173,7 @@ impl JsonSchema for Values {
     }
 }
 
-/// Values of a key, or a table with keys in it.
+/// Schema of the values of a key, or of a table of keys.
 fn by_key() -> Value {
     serde_json::json!({ "anyOf": [ { "type": "array", "minItems": 1 }, { "type": "object" } ] })
 }

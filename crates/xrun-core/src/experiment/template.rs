@@ -1,4 +1,4 @@
-//! A commented file to start from, written from the schema.
+//! Generation of a commented experiment file from the schema.
 
 use serde_json::{Map, Value};
 
@@ -8,27 +8,26 @@ use super::shape::{self, Shape};
 use crate::dataset::Dataset;
 use crate::invocation;
 
-/// Where editors look for the schema.
+/// File of the schema, which editors read.
 const SCHEMA: &str = "experiment.schema.json";
-/// Comments are wrapped at this column.
+/// Column at which comments are wrapped.
 const COLUMN_MAX: usize = 100;
 
-/// A file for a kind of pipeline in which every key stands with its meaning and its default; `None` for a kind that
-/// does not exist.
+/// Experiment file for a kind of pipeline, with the description and default of every key; `None` for an unknown kind.
 pub fn template(kind: &str) -> Option<String> {
     let pipeline = Pipeline::find(kind)?;
     let schema = schema::shared();
     let program = invocation::program();
     let mut text = format!(
         "#:schema {SCHEMA}\n\
-         # `{program} schema > {SCHEMA}` beside this file lets editors complete it and check it.\n\
-         # An experiment for {program}. `{program} check` says what is wrong with it, `{program}` runs it.\n\
-         # A line that begins with `#` and a key shows the default. A key that has none is named with what it takes.\n",
+         # `{program} schema > {SCHEMA}` in this directory enables completion and checks in editors.\n\
+                  # An experiment for {program}: `{program} check FILE` checks it, `{program} FILE` runs it.\n\
+                  # A key in a comment shows its default; a key without a default shows the values that it takes.\n",
     );
     let (models, datasets) = (pipeline.models(), pipeline.samples().map_or_else(Vec::new, Dataset::names_of));
     for (section, part) in properties(schema) {
         match section.as_str() {
-            // For whole files, for trying the instrument, for many runs: not what a first file needs.
+            // Not needed in a first file.
             "extends" | "leaks" | "sweep" | "launcher" => {}
             "pipeline" => kinds(&mut text, part, section, Some(kind), &[kind]),
             "model" => kinds(&mut text, part, section, models.first().copied(), models),
@@ -39,7 +38,7 @@ pub fn template(kind: &str) -> Option<String> {
     Some(text)
 }
 
-/// What prints a file to start from: for the pipeline that was registered first.
+/// Command that prints a template for the first registered pipeline.
 pub fn command() -> String {
     format!("{} new {}", invocation::program(), Pipeline::names().next().unwrap_or("PIPELINE"))
 }
@@ -48,14 +47,14 @@ fn properties(schema: &Value) -> impl Iterator<Item = (&String, &Value)> {
     schema.get("properties").and_then(Value::as_object).into_iter().flatten()
 }
 
-/// A choice between kinds: the chosen one, and the names of the others.
-fn kinds(text: &mut String, schema: &Value, path: &str, chosen: Option<&str>, possible: &[&str]) {
-    let Some(chosen) = chosen else { return };
-    let Some(part) = properties(schema).find(|(kind, _)| *kind == chosen).map(|(_, part)| part) else { return };
-    table(text, part, &format!("{path}.{chosen}"));
-    let others = properties(schema).filter(|(kind, _)| *kind != chosen && possible.contains(&kind.as_str()));
+/// Writes a choice between kinds: the selected one in full, the alternatives as comments.
+fn kinds(text: &mut String, schema: &Value, path: &str, selected: Option<&str>, possible: &[&str]) {
+    let Some(selected) = selected else { return };
+    let Some(part) = properties(schema).find(|(kind, _)| *kind == selected).map(|(_, part)| part) else { return };
+    table(text, part, &format!("{path}.{selected}"));
+    let others = properties(schema).filter(|(kind, _)| *kind != selected && possible.contains(&kind.as_str()));
     for (kind, part) in others {
-        comment(text, "#", &format!("Or in its place: {}", shape::meaning(part)));
+        comment(text, "#", &format!("Alternatively: {}", shape::meaning(part)));
         text.push_str(&format!("# [{path}.{kind}]\n"));
         if let Shape::Table { properties, .. } = shape::of(part) {
             properties.iter().for_each(|(key, part)| text.push_str(&format!("#   {}\n", key_and_value(key, part))));
@@ -63,7 +62,7 @@ fn kinds(text: &mut String, schema: &Value, path: &str, chosen: Option<&str>, po
     }
 }
 
-/// `epochs = 1`, or what the key takes where nothing stands for it.
+/// Line such as `epochs = 1`, or the description of the values of a key without a default.
 fn key_and_value(key: &str, schema: &Value) -> String {
     match (schema.get("default"), shape::of(schema)) {
         (_, Shape::Table { .. } | Shape::Free { .. }) => format!("[{key}], a table"),
@@ -103,7 +102,7 @@ fn values(text: &mut String, properties: &Map<String, Value>) {
                 let meaning = if word.meaning.is_empty() { String::new() } else { format!(": {}", word.meaning) };
                 comment(text, "#  ", &format!("{}{meaning}", shape::quoted(word.word)));
             }
-            // What nothing works without is not left to a comment.
+            // A key with an example is required, so it is not a comment.
             match part.get("examples").and_then(|examples| examples.get(0)) {
                 Some(example) => text.push_str(&format!("{key} = {}\n", shape::toml(example))),
                 None => text.push_str(&format!("# {}\n", key_and_value(key, part))),
@@ -112,7 +111,7 @@ fn values(text: &mut String, properties: &Map<String, Value>) {
     }
 }
 
-/// Lines that begin so.
+/// Writes a wrapped comment whose lines start with `begin`.
 fn comment(text: &mut String, begin: &str, words: &str) {
     let mut line = String::from(begin);
     for word in words.split_whitespace() {

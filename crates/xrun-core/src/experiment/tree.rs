@@ -1,7 +1,5 @@
-//! What did a person write, value by value, and at which bytes of which text?
-//!
-//! `toml_edit` parses; every value of the tree knows its place, so that a mistake can be shown where it was made, also
-//! after values from several files were put together.
+//! Syntax tree of a TOML text, parsed by `toml_edit`. Every key and value has its location, which survives the merging of
+//! several files.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -10,14 +8,14 @@ use toml_edit::{Document, Item, TableLike, Value};
 
 use crate::problem::{Place, Problem, Source};
 
-/// A value and where it stands.
+/// A value with its location.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {
     pub tree: Tree,
     pub place: Place,
 }
 
-/// What a value is.
+/// A value without its location.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Tree {
     Table(Vec<Entry>),
@@ -38,10 +36,10 @@ pub struct Entry {
     pub node: Node,
 }
 
-/// Parses a whole text.
+/// Parses a TOML text.
 ///
 /// # Errors
-/// The first thing that is not TOML, duplicate keys among them, at its place.
+/// The first syntax error or duplicate key, with its location.
 pub fn parse(source: &Arc<Source>) -> Result<Vec<Entry>, Problem> {
     let spans = Spans { source, shift: 0 };
     match Document::parse(source.text.as_str()) {
@@ -49,7 +47,7 @@ pub fn parse(source: &Arc<Source>) -> Result<Vec<Entry>, Problem> {
         Err(error) => {
             let problem = match error.span().and_then(|span| key_without_value(&source.text, span.start)) {
                 Some(key) => Problem::new("", format!("a value is missing: `{key} = …`"))
-                    .help("write the value behind `=`, or take the line out"),
+                    .help("write the value after `=`, or remove the line"),
                 None => not_toml(error.message()),
             };
             Err(problem.at(error.span().map(|span| spans.place(span))))
@@ -57,7 +55,7 @@ pub fn parse(source: &Arc<Source>) -> Result<Vec<Entry>, Problem> {
     }
 }
 
-/// The key of a line on which nothing but a comment follows `=`, where the mistake is on that line or begins the next.
+/// Key of a line without a value after `=`, if a syntax error is in this line or at the start of the next.
 fn key_without_value(text: &str, at: usize) -> Option<&str> {
     let before = text.get(..at)?.trim_end_matches(['\n', '\r', ' ', '\t']);
     let start = before.rfind('\n').map_or(0, |end| end + 1);
@@ -69,19 +67,19 @@ fn key_without_value(text: &str, at: usize) -> Option<&str> {
 
 fn not_toml(message: &str) -> Problem {
     let message = message.trim();
-    let mut problem = Problem::new("", format!("this is not valid TOML: {message}"));
+    let mut problem = Problem::new("", format!("invalid TOML: {message}"));
     if message.contains("duplicate key") {
-        problem = Problem::new("", "the same key or table is written twice").help("keep one of the two");
+        problem = Problem::new("", "duplicate key or table").help("keep one of the two");
     } else if message.contains("overflow") || message.contains("too large") || message.contains("number too") {
-        problem = problem.help("whole numbers go up to 9223372036854775807");
+        problem = problem.help("the largest integer is 9223372036854775807");
     } else if message.contains("string values must be quoted") || message.contains("quot") {
         problem = problem.help("put text in quotes: key = \"text\"");
     }
     problem
 }
 
-/// Parses the value of an override, which stands at `at` of the source's text. What is not one TOML value is text, as it
-/// stands; so is what is one when `wants_text`, unless it is written in quotes.
+/// Parses the value of an override at the span `at`. A value that is not valid TOML is text; with `wants_text`, so is
+/// every value without quotes.
 pub fn parse_value(source: &Arc<Source>, at: Range<usize>, wants_text: bool) -> Node {
     const PREFIX: &str = "v=";
     let text = &source.text[at.clone()];
@@ -100,7 +98,7 @@ pub fn parse_value(source: &Arc<Source>, at: Range<usize>, wants_text: bool) -> 
     }
 }
 
-/// Gives spans of a parsed text their place in the source.
+/// Converts spans of a parsed text into locations in the source.
 struct Spans<'a> {
     source: &'a Arc<Source>,
     shift: isize,
@@ -108,8 +106,8 @@ struct Spans<'a> {
 
 impl Spans<'_> {
     fn place(&self, span: Range<usize>) -> Place {
-        let move_by = |at: usize| at.saturating_add_signed(self.shift).min(self.source.text.len());
-        Place { source: self.source.clone(), span: move_by(span.start)..move_by(span.end) }
+        let shifted = |at: usize| at.saturating_add_signed(self.shift).min(self.source.text.len());
+        Place { source: self.source.clone(), span: shifted(span.start)..shifted(span.end) }
     }
 
     fn table(&self, table: &dyn TableLike, around: Range<usize>) -> Vec<Entry> {
@@ -135,7 +133,7 @@ impl Spans<'_> {
                 Tree::Array(tables.collect())
             }
         };
-        // A table is pointed at by its name; its text may be the whole file.
+        // The location of a table is that of its name; its text may be the whole file.
         Some(Node { tree, place: self.place(around.clone()) })
     }
 
@@ -154,7 +152,7 @@ impl Spans<'_> {
     }
 }
 
-/// The entry at a dotted path.
+/// Entry at a dotted path.
 pub fn find<'a>(entries: &'a [Entry], path: &str) -> Option<&'a Entry> {
     let (first, rest) = match path.split_once('.') {
         Some((first, rest)) => (first, Some(rest)),
@@ -168,7 +166,7 @@ pub fn find<'a>(entries: &'a [Entry], path: &str) -> Option<&'a Entry> {
     }
 }
 
-/// Where a value is best pointed at: itself, or the name of the table.
+/// Location for problems of an entry: the value, or the name of a table.
 pub fn place_of(entry: &Entry) -> &Place {
     match entry.node.tree {
         Tree::Table(_) => &entry.key_place,
@@ -184,28 +182,28 @@ mod tests {
         Arc::new(Source::new("a.toml", text))
     }
 
-    fn said(place: &Place) -> &str {
+    fn text_at(place: &Place) -> &str {
         &place.source.text[place.span.clone()]
     }
 
     #[test]
-    fn values_know_where_they_stand() {
+    fn keys_and_values_have_locations() {
         let text = "[limits]\nworkers = 2\n[training.schedule.cosine]\nwarmup_steps = 3\n";
         let entries = parse(&source(text)).unwrap();
         let workers = find(&entries, "limits.workers").unwrap();
-        assert_eq!((said(&workers.key_place), said(&workers.node.place)), ("workers", "2"));
-        assert_eq!(said(place_of(find(&entries, "training.schedule.cosine").unwrap())), "cosine");
+        assert_eq!((text_at(&workers.key_place), text_at(&workers.node.place)), ("workers", "2"));
+        assert_eq!(text_at(place_of(find(&entries, "training.schedule.cosine").unwrap())), "cosine");
         assert!(find(&entries, "limits.workers.deeper").is_none());
     }
 
     #[test]
-    fn an_override_is_a_toml_value_or_else_text() {
+    fn an_override_is_a_toml_value_or_text() {
         let value = |text: &str| parse_value(&source(text), 0..text.len(), false);
         assert_eq!(value("3").tree, Tree::Integer(3));
         assert_eq!(value(" \"64 MiB\"").tree, Tree::Text("64 MiB".into()));
         assert_eq!(value("64 MiB").tree, Tree::Text("64 MiB".into()));
         assert_eq!(value("1\nlimits.workers = 9").tree, Tree::Text("1\nlimits.workers = 9".into()));
-        assert_eq!(said(&value("  3").place), "3");
+        assert_eq!(text_at(&value("  3").place), "3");
         let name = source("42");
         assert_eq!(parse_value(&name, 0..2, true).tree, Tree::Text("42".into()));
     }

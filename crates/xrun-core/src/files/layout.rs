@@ -1,117 +1,116 @@
-//! What is each file of a run directory called? The only place with these names.
+//! Names of the files and directories of a run, a sweep and a checkpoint.
 
 use std::path::{Path, PathBuf};
 
-/// The author's file, byte for byte.
+/// The user's experiment file, byte for byte.
 pub const EXPERIMENT: &str = "experiment.toml";
-/// The experiment with every value, itself runnable.
+/// The experiment with all values, itself a runnable file.
 pub const RESOLVED: &str = "resolved.toml";
-/// What ran, where, on what.
+/// Program, machine, data and command of the run.
 pub const MANIFEST: &str = "manifest.json";
-/// What was to happen, and who may hold how much.
+/// Planned steps, and the buffers with their caps.
 pub const PLAN: &str = "plan.json";
-/// Training and validation numbers, a line each.
+/// Training and validation records, one per line.
 pub const METRICS: &str = "metrics.jsonl";
-/// Memory samples, a line each.
+/// Memory samples, one per line.
 pub const MEMORY: &str = "memory.jsonl";
-/// Memory by epoch, for spreadsheets.
+/// Memory by epoch as CSV.
 pub const MEMORY_EPOCHS: &str = "memory_epochs.csv";
-/// The trace on a time line, for ui.perfetto.dev.
+/// Memory trace for ui.perfetto.dev.
 pub const PERFETTO: &str = "memory.perfetto.json";
-/// Is memory growing, how fast, and who holds it?
+/// Verdict on memory growth.
 pub const VERDICT: &str = "verdict.json";
-/// A memory limit ended the run: who held what, and what would fit.
+/// Contents of the buffers, and settings that would fit, when a memory limit ended the run.
 pub const POST_MORTEM: &str = "post_mortem.json";
-/// What people wrote down of it.
+/// Notes and tags of the user.
 pub const NOTES: &str = "notes.json";
-/// The newest process, and what is needed to say who killed it.
+/// Latest process, with the data needed to find out what killed it.
 pub const PROCESS: &str = "process.json";
-/// By which xrun knows that this user created the folder, and that the programs that it names are those of then.
+/// Proof that this user created the directory and that the programs named in it are unchanged (HMAC).
 pub const CREATOR: &str = "creator.hmac";
-/// What was said during the run.
+/// Messages of the run.
 pub const LOG: &str = "log.txt";
-/// The page for people.
+/// Report as an HTML page.
 pub const REPORT: &str = "report.html";
-/// Written last, by rename: its presence says that the run ended, its content how.
+/// Outcome of the run. Written last: its presence means that the run has ended.
 pub const SUMMARY: &str = "summary.json";
-/// Weights, optimiser state, loop state.
+/// Directory of the checkpoints.
 pub const CHECKPOINTS: &str = "checkpoints";
-/// Pictures of the last validation, with what was found drawn in.
+/// Directory of the images of the last validation, with the predictions drawn in.
 pub const PICTURES: &str = "pictures";
-/// Inside it: which pictures, and what they show.
+/// Inside it: list of the images with their captions.
 pub const PICTURES_INDEX: &str = "index.json";
-/// What the last validation found, in COCO's results form.
+/// Detections of the last validation, in COCO's results format.
 pub const DETECTIONS: &str = "detections.json";
-/// What there was to find in it, in COCO's form.
+/// Ground truth of the last validation, in COCO's format.
 pub const GROUND_TRUTH: &str = "ground_truth.json";
-/// Tables for other tools, when asked for.
+/// Directory of `xrun export`.
 pub const EXPORT: &str = "export";
-/// Event files of a run that TensorBoard shows while it goes on, when asked for.
+/// Directory of TensorBoard event files.
 pub const TENSORBOARD: &str = "tensorboard";
-/// Held by the process that writes into the directory.
+/// Lock of the process that writes into the directory.
 pub const LOCK: &str = "run.lock";
-/// Room kept free on the disk for the last records; there only while a process writes into the directory.
+/// Disk space reserved for the last records; exists only while a process writes into the directory.
 pub const RESERVE: &str = ".reserve";
-/// Below an experiment's folder: its sweeps.
+/// Below an experiment's directory: its sweeps.
 pub const SWEEPS: &str = "sweeps";
-/// Below an experiment's folder: runs that `xrun reproduce` made, apart so that `latest` and the experiment's name go on
-/// to mean what was reproduced.
+/// Below an experiment's directory: runs of `xrun reproduce`, kept apart so that `latest` still names the original.
 pub const REPRODUCTIONS: &str = "reproductions";
-/// Of a sweep: what is swept, all points, and the order of the runs.
+/// In a sweep: axes, trials, and the order of the runs.
 pub const SWEEP: &str = "sweep.toml";
-/// Of a sweep: the experiment that its points are made of, with every value.
+/// In a sweep: the experiment that the trials vary, with all values.
 pub const BASE: &str = "base.toml";
-/// Of a sweep: the folders of its runs, `0003-1` for the first repeat of the third point.
+/// In a sweep: directories of the runs; `0003-1` is the first repeat of the third trial.
 pub const POINTS: &str = "points";
-/// Of a sweep of mode tpe: a line for each point that was chosen.
+/// In a sweep of mode `tpe`: one line per proposed trial.
 pub const PROPOSALS: &str = "proposals.jsonl";
-/// Of a sweep: what each point needs, and what is asked for it.
+/// In a sweep: memory needs and requests of each trial.
 pub const SWEEP_MEMORY: &str = "memory.toml";
-/// Of a sweep: a line for each process that ended.
+/// In a sweep: one line per ended process.
 pub const PROCESSES: &str = "processes.jsonl";
-/// Of a sweep: a row a point, for spreadsheets.
+/// In a sweep: one row per trial, as CSV.
 pub const TABLE_CSV: &str = "table.csv";
-/// Of a sweep: a row a point with its runs, for programs.
+/// In a sweep: one entry per trial with its runs, as JSON.
 pub const TABLE_JSON: &str = "table.json";
-/// Of a sweep that Slurm runs: what was asked of it for each run.
+/// In a sweep on Slurm: resources requested for each run.
 pub const SLURM: &str = "slurm.toml";
-/// Of a sweep that Slurm runs: the script of the job array.
+/// In a sweep on Slurm: script of the job array.
 pub const SLURM_SCRIPT: &str = "slurm.sh";
-/// Of a sweep that Slurm runs: what the jobs said before xrun began.
+/// In a sweep on Slurm: output of the jobs before xrun started.
 pub const SLURM_SAID: &str = "slurm";
-/// Points at the newest run of an experiment.
+/// Symlink to the newest run of an experiment.
 pub const LATEST: &str = "latest";
 
-/// Below `results/`: committed results, a folder an experiment, found as `reference/<experiment>`.
+/// Below `results/`: committed results, one directory per experiment, addressed as `reference/<experiment>`.
 pub const REFERENCE: &str = "reference";
-/// Of a run that `xrun reproduce` made: what it was compared with, and what differed.
+/// In a run of `xrun reproduce`: the comparison with the original.
 pub const REPRODUCTION: &str = "reproduction.json";
 
-/// Checkpoints that `xrun eval` validated once more, a folder each time.
+/// Directory of `xrun eval`, with one directory per evaluation.
 pub const EVALUATIONS: &str = "evaluations";
-/// Inside one: on what, and what came of it.
+/// Inside an evaluation: its inputs and metrics.
 pub const EVALUATION: &str = "evaluation.json";
 
-/// What `xrun predict` answered about files, a folder each time.
+/// Directory of `xrun predict`, with one directory per call.
 pub const PREDICTIONS: &str = "predictions";
-/// Inside one: an answer a line.
+/// Inside a call: one answer per line.
 pub const ANSWERS: &str = "predictions.jsonl";
-/// Inside one: which checkpoint answered, and about how much. Written last.
+/// Inside a call: the checkpoint and the number of answers. Written last.
 pub const PREDICTION: &str = "prediction.json";
 
 /// Inside a checkpoint: weights in safetensors.
 pub const WEIGHTS: &str = "model.safetensors";
-/// Inside a checkpoint: the optimiser's running values.
+/// Inside a checkpoint: state of the optimiser.
 pub const OPTIMIZER: &str = "optimizer.bpk";
-/// Inside a checkpoint: where the loop stood. Written last; its presence says that the checkpoint is whole.
+/// Inside a checkpoint: state of the training loop. Written last: its presence means that the checkpoint is complete.
 pub const LOOP_STATE: &str = "state.json";
 
-/// `checkpoints/step_00000100`.
+/// Path of a checkpoint: `checkpoints/step_00000100`.
 pub fn checkpoint(run: &Path, step: u64) -> PathBuf {
     run.join(CHECKPOINTS).join(format!("step_{step:08}"))
 }
 
-/// The step in a checkpoint folder's name.
+/// Step in the name of a checkpoint's directory.
 pub fn checkpoint_step(name: &str) -> Option<u64> {
     name.strip_prefix("step_")?.parse().ok()
 }

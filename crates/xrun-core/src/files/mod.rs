@@ -1,4 +1,4 @@
-//! Files as xrun reads and writes them: whole or with a valid prefix, with a check over their bytes, and never a device or a pipe.
+//! Reading and writing of result files: atomic replacement or append of whole lines, checksums, and regular files only.
 
 pub mod file;
 pub mod layout;

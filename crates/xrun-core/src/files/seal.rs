@@ -1,16 +1,17 @@
-//! Is what is read what was written? Every record and every line ends with a check over its own bytes.
+//! Checksums inside records and lines.
 //!
-//! A record in JSON has `sha256` as its last member: SHA-256 of all bytes before the comma in front of it. A line of a
-//! `.jsonl` file has `crc32`, which finds each change of up to 32 bits in a row: CRC-32 as in zlib, of the bytes before
-//! that comma. A TOML file ends with a comment. What has no check is taken as it is: other tools make such files.
+//! A JSON record has `sha256` as its last member: SHA-256 of all bytes before the comma in front of it. A line of a `.jsonl`
+//! file has `crc32`, the CRC-32 of zlib over the bytes before that comma, which detects every burst of up to 32 bits. A
+//! TOML file ends with a comment. A record without a checksum is accepted, because other tools write such files.
 
-use sha2::{Digest, Sha256};
+use crate::dataset::digest::digest;
+pub use crate::dataset::digest::digest as sha;
 
-/// What every reader says of bytes that are not those that were written.
-pub const DAMAGED: &str = "its bytes are not those that were written (the checksum differs): the disk or a copy damaged \
-                           it, or it was edited; take the file from a copy";
+/// Message about a file whose checksum does not match.
+pub const DAMAGED: &str = "its checksum differs from the one it was written with: it was edited, or damaged by the disk \
+                           or a copy; restore it from a backup";
 
-/// A check does not fit.
+/// Error of a checksum that does not match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Damaged;
 
@@ -23,18 +24,18 @@ const TEXT_END: &[u8] = b"\n";
 const SHA_DIGITS: usize = 64;
 const CRC_DIGITS: usize = 8;
 
-/// Indented JSON as it is written: an object with its check; anything else as it is. Ends with a line break.
+/// Adds the checksum to an object in indented JSON, and a final line break. Other JSON gets no checksum.
 pub fn record(mut text: Vec<u8>) -> Vec<u8> {
     let Some(body) = text.strip_suffix(b"\n}").map(<[u8]>::len) else {
         text.push(b'\n');
         return text;
     };
     text.truncate(body);
-    let check = sha(&text);
-    [&text, RECORD_BEGIN, check.as_bytes(), RECORD_END].concat()
+    let checksum = digest(&text);
+    [&text, RECORD_BEGIN, checksum.as_bytes(), RECORD_END].concat()
 }
 
-/// An object on one line with its check; anything else as it is.
+/// Adds the checksum to a JSON object on one line. Other text is unchanged.
 pub fn line(text: String) -> String {
     match text.strip_suffix('}') {
         Some(body) if body.len() > 1 => format!("{body},\"crc32\":\"{}\"}}", crc(body.as_bytes())),
@@ -42,44 +43,45 @@ pub fn line(text: String) -> String {
     }
 }
 
-/// A text with its check as the last line, a comment.
+/// Adds the checksum as the last line of a text, a comment.
 pub fn text(text: &str) -> Vec<u8> {
-    let check = sha(text.as_bytes());
-    [text.as_bytes(), TEXT_BEGIN, check.as_bytes(), TEXT_END].concat()
+    let checksum = digest(text.as_bytes());
+    [text.as_bytes(), TEXT_BEGIN, checksum.as_bytes(), TEXT_END].concat()
 }
 
-/// Whether a record is as [`record`] made it.
+/// Verifies a record of [`record`].
 pub fn check_record(bytes: &[u8]) -> Result<(), Damaged> {
-    check(bytes, RECORD_BEGIN, SHA_DIGITS, RECORD_END, sha).map(drop)
+    check(bytes, RECORD_BEGIN, SHA_DIGITS, RECORD_END, digest).map(drop)
 }
 
-/// Whether a line, without its line break, is as [`line`] made it; says whether there was a check.
+/// Verifies a line of [`line`], without its line break. Returns `false` if it has no checksum.
 pub fn check_line(bytes: &[u8]) -> Result<bool, Damaged> {
     check(bytes, LINE_BEGIN, CRC_DIGITS, LINE_END, crc)
 }
 
-/// Whether a text is as [`text`] made it; says whether there was a check.
+/// Verifies a text of [`text`]. Returns `false` if it has no checksum.
 pub fn check_text(bytes: &[u8]) -> Result<bool, Damaged> {
-    check(bytes, TEXT_BEGIN, SHA_DIGITS, TEXT_END, sha)
+    check(bytes, TEXT_BEGIN, SHA_DIGITS, TEXT_END, digest)
 }
 
-fn check(bytes: &[u8], begin: &[u8], digits: usize, end: &[u8], of: impl Fn(&[u8]) -> String) -> Result<bool, Damaged> {
+fn check(
+    bytes: &[u8],
+    begin: &[u8],
+    digits: usize,
+    end: &[u8],
+    checksum: impl Fn(&[u8]) -> String,
+) -> Result<bool, Damaged> {
     let Some(at) = bytes.len().checked_sub(begin.len() + digits + end.len()) else { return Ok(false) };
     let (body, tail) = bytes.split_at(at);
     let (head, tail) = tail.split_at(begin.len());
     let (written, tail) = tail.split_at(digits);
-    let different = |a: &[u8], b: &[u8]| a.iter().zip(b).filter(|(a, b)| a != b).count();
-    match different(head, begin) + different(tail, end) {
-        0 if of(body).as_bytes() == written => Ok(true),
-        // Words around a check that are all but right were right once.
+    let differences = |a: &[u8], b: &[u8]| a.iter().zip(b).filter(|(a, b)| a != b).count();
+    match differences(head, begin) + differences(tail, end) {
+        0 if checksum(body).as_bytes() == written => Ok(true),
+        // A frame that is almost right is a damaged frame, not a missing one.
         0..=2 => Err(Damaged),
         _ => Ok(false),
     }
-}
-
-/// SHA-256 in hexadecimal.
-pub fn sha(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn crc(bytes: &[u8]) -> String {
@@ -92,7 +94,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_check_can_be_computed_again_with_other_tools() {
+    fn checksums_are_those_of_other_tools() {
         // python3 -c 'import zlib; print("%08x" % zlib.crc32(b"{\"step\":1"))'
         assert_eq!(line("{\"step\":1}".into()), "{\"step\":1,\"crc32\":\"17ccbd80\"}");
         // printf 'a = 1\n' | sha256sum
@@ -102,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_check_is_taken() {
+    fn text_without_a_checksum_is_accepted() {
         assert_eq!(check_line(b"{\"step\":1}"), Ok(false));
         assert_eq!(check_record(b"{\n  \"step\": 1\n}\n"), Ok(()));
         assert_eq!(check_text(b"a = 1\n"), Ok(false));
@@ -112,7 +114,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_flipped_bit_is_seen(step in any::<u32>(), loss in -1e6f64..1e6, at in any::<prop::sample::Index>()) {
+        fn every_flipped_bit_is_detected(step in any::<u32>(), loss in -1e6f64..1e6, at in any::<prop::sample::Index>()) {
             let record_of = serde_json::json!({ "step": step, "loss": loss, "name": "näme" });
             let sealed = record(serde_json::to_vec_pretty(&record_of).unwrap());
             prop_assert!(check_record(&sealed).is_ok());

@@ -1,9 +1,9 @@
-//! Which tensors does a safetensors file have, and is it whole? Only its head is read, before anything else looks at it.
+//! Validation of a safetensors file by its header alone.
 //!
 //! ```text
-//! length of the head, 8 bytes | head: JSON, name -> kind of number, shape, place | numbers of all tensors, without gaps
+//! length of the header, 8 bytes | header: JSON, name -> dtype, shape, offsets | data of all tensors, without gaps
 //! ```
-//! Source: the format as <https://github.com/huggingface/safetensors> has it; the head is checked by that crate.
+//! Source: <https://github.com/huggingface/safetensors>, whose crate checks the header.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -15,52 +15,52 @@ use safetensors::tensor::Metadata;
 use super::file;
 use crate::printable;
 
-/// More than this describes more tensors than a model has.
-const HEAD_BYTES_MAX: u64 = 16 * 1024 * 1024;
+/// Maximum size of a header; no model has that many tensors.
+const HEADER_BYTES_MAX: u64 = 16 * 1024 * 1024;
 const MESSAGE_CHARACTERS_MAX: usize = 400;
 
-/// A tensor of a file.
+/// Type and shape of a tensor in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Described {
-    /// How its numbers are stored, such as `F32`.
+pub struct TensorInfo {
+    /// Type of its elements, such as `F32`.
     pub kind: Dtype,
-    /// The length of each dimension, the outermost first.
+    /// Size of each dimension, the outermost first.
     pub shape: Vec<usize>,
 }
 
-/// The tensors of a file, by name. Their numbers fill the file behind its head to the last byte.
+/// Tensors of a file by name, after checking that their data fills the file exactly.
 ///
 /// # Errors
-/// The file does not read, is no safetensors file, or is not whole; without its name.
-pub fn described(path: &Path) -> Result<BTreeMap<String, Described>, String> {
-    let said = |text: &dyn std::fmt::Display| printable::line(&text.to_string(), MESSAGE_CHARACTERS_MAX);
-    let unread = |error: std::io::Error| said(&format_args!("cannot be read: {error}"));
-    let mut file = file::open(path).map_err(unread)?;
-    let length = file.metadata().map_err(unread)?.len();
-    let mut head_length = [0; 8];
-    file.read_exact(&mut head_length).map_err(|_| "is no safetensors file: it has less than 8 bytes".to_owned())?;
-    let head_length = u64::from_le_bytes(head_length);
-    if head_length > HEAD_BYTES_MAX {
+/// The file is unreadable, not a safetensors file, or truncated. The message has no path.
+pub fn described(path: &Path) -> Result<BTreeMap<String, TensorInfo>, String> {
+    let shorten = |text: &dyn std::fmt::Display| printable::line(&text.to_string(), MESSAGE_CHARACTERS_MAX);
+    let unreadable = |error: std::io::Error| shorten(&format_args!("cannot be read: {error}"));
+    let mut file = file::open(path).map_err(unreadable)?;
+    let length = file.metadata().map_err(unreadable)?.len();
+    let mut header_length = [0; 8];
+    file.read_exact(&mut header_length).map_err(|_| "is not a safetensors file: fewer than 8 bytes".to_owned())?;
+    let header_length = u64::from_le_bytes(header_length);
+    if header_length > HEADER_BYTES_MAX {
         return Err(format!(
-            "is no safetensors file: its head would have {head_length} bytes, and at most {HEAD_BYTES_MAX} are read"
+            "is not a safetensors file: a header of {header_length} bytes (at most {HEADER_BYTES_MAX})"
         ));
     }
-    if head_length > length.saturating_sub(8) {
-        return Err(format!("is cut off: its head has {head_length} bytes, and the file {length}"));
+    if header_length > length.saturating_sub(8) {
+        return Err(format!("is truncated: the header has {header_length} bytes, the file {length}"));
     }
-    let mut head = vec![0; head_length as usize];
-    file.read_exact(&mut head).map_err(unread)?;
-    let head: Metadata =
-        serde_json::from_slice(&head).map_err(|error| said(&format_args!("has a wrong head: {error}")))?;
-    let (needed, there) = (head.data_len() as u64, length - 8 - head_length);
-    if needed != there {
-        let what = if needed > there { "is cut off" } else { "is longer than its head says" };
-        return Err(format!("{what}: its tensors have {needed} bytes, and {there} are there"));
+    let mut header = vec![0; header_length as usize];
+    file.read_exact(&mut header).map_err(unreadable)?;
+    let header: Metadata =
+        serde_json::from_slice(&header).map_err(|error| shorten(&format_args!("has an invalid header: {error}")))?;
+    let (needed, found) = (header.data_len() as u64, length - 8 - header_length);
+    if needed != found {
+        let fault = if needed > found { "is truncated" } else { "is longer than its header says" };
+        return Err(format!("{fault}: its tensors need {needed} bytes, found {found}"));
     }
     let tensor = |(name, tensor): (String, &safetensors::tensor::TensorInfo)| {
-        (name, Described { kind: tensor.dtype, shape: tensor.shape.clone() })
+        (name, TensorInfo { kind: tensor.dtype, shape: tensor.shape.clone() })
     };
-    Ok(head.tensors().into_iter().map(tensor).collect())
+    Ok(header.tensors().into_iter().map(tensor).collect())
 }
 
 #[cfg(test)]
@@ -69,7 +69,7 @@ mod tests {
 
     const TINY: &[u8] = include_bytes!("../../../../tests/reference/gpt2_tiny.safetensors");
 
-    fn of(bytes: &[u8]) -> Result<BTreeMap<String, Described>, String> {
+    fn describe(bytes: &[u8]) -> Result<BTreeMap<String, TensorInfo>, String> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("model.safetensors");
         super::super::write::replace(&path, bytes).unwrap();
@@ -78,20 +78,26 @@ mod tests {
 
     /// A file of `transformers` (tests/reference/gpt2_tiny.py).
     #[test]
-    fn a_file_of_another_program_is_described_and_one_that_is_not_whole_is_refused() {
-        let tensors = of(TINY).unwrap();
-        assert_eq!(tensors["transformer.wte.weight"], Described { kind: Dtype::F32, shape: vec![11, 8] });
-        assert!(of(&TINY[..TINY.len() - 4]).unwrap_err().contains("is cut off: its tensors have"));
-        assert!(of(&[TINY, b"1234"].concat()).unwrap_err().contains("longer than its head says"));
-        assert!(of(&TINY[..100]).unwrap_err().contains("is cut off: its head has"));
-        assert!(of(b"PK\x03\x04").unwrap_err().contains("less than 8 bytes"));
-        assert!(of(b"PK\x03\x04PK\x03\x04 a zip of PyTorch").unwrap_err().contains("no safetensors file"));
+    fn a_file_of_transformers_is_described_and_damaged_files_are_rejected() {
+        let tensors = describe(TINY).unwrap();
+        assert_eq!(tensors["transformer.wte.weight"], TensorInfo { kind: Dtype::F32, shape: vec![11, 8] });
+        let longer = [TINY, b"1234"].concat();
+        let zip = b"PK\x03\x04PK\x03\x04 a zip of PyTorch";
+        let damaged = [&TINY[..TINY.len() - 4], &longer, &TINY[..100], &zip[..4], zip];
+        let messages = damaged.map(|bytes| describe(bytes).unwrap_err());
+        insta::assert_snapshot!(messages.join("\n"), @r###"
+        is truncated: its tensors need 7648 bytes, found 7644
+        is longer than its header says: its tensors need 7648 bytes, found 7652
+        is truncated: the header has 2488 bytes, the file 100
+        is not a safetensors file: fewer than 8 bytes
+        is not a safetensors file: a header of 289157608118635344 bytes (at most 16777216)
+        "###);
     }
 
     #[test]
-    fn a_head_that_does_not_add_up_is_refused() {
+    fn an_inconsistent_header_is_rejected() {
         let with = |head: &str, numbers: usize| {
-            of(&[&(head.len() as u64).to_le_bytes()[..], head.as_bytes(), &vec![0; numbers]].concat())
+            describe(&[&(head.len() as u64).to_le_bytes()[..], head.as_bytes(), &vec![0; numbers]].concat())
         };
         let tensor = |shape: &str, from: u64, to: u64| {
             format!("{{\"dtype\":\"F32\",\"shape\":{shape},\"data_offsets\":[{from},{to}]}}")
@@ -104,7 +110,7 @@ mod tests {
             format!("{{\"a\":{}}}", tensor("[4611686018427387904,4]", 0, 8)),
             format!("{{\"a\":{}}}", tensor("[2]", 8, 0)),
         ] {
-            assert!(with(&head, 8).unwrap_err().contains("wrong head"), "{head}");
+            assert!(with(&head, 8).is_err(), "{head}");
         }
     }
 }

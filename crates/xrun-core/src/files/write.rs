@@ -1,6 +1,6 @@
-//! How is a file of a run written, so that no kill and no full disk leaves a directory that does not read?
+//! Crash-safe writing of result files: neither a kill nor a full disk leaves an unreadable directory.
 //!
-//! Two ways only: replace a whole file (temporary file, sync, rename), or append whole lines behind a valid prefix.
+//! A file is either replaced as a whole (temporary file, sync, rename) or extended by whole lines.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
@@ -14,80 +14,72 @@ use crate::bounded::buffer::Buffer;
 use crate::bounded::ledger::{Cap, Ledger, Policy};
 use crate::bounded::list::CappedList;
 
-/// A file of the results could not be written.
+/// Error of a result file that cannot be written.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot write {}: {source}{}", path.display(), self.advice())]
 pub struct WriteError {
-    /// The file or folder.
+    /// The file or directory.
     pub path: PathBuf,
-    /// What the system answered.
+    /// Error of the system.
     pub source: io::Error,
 }
 
 impl WriteError {
-    /// What there is to do about it, to be put behind a message; may be empty.
+    /// Advice as the end of a message; may be empty.
     pub fn advice(&self) -> &'static str {
         match self.source.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "; free some space and run the command again",
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "; free disk space and run the command again",
             io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
-                "; choose a folder that can be written to with --results DIR"
+                "; choose a writable directory with --results DIR"
             }
             _ => "",
         }
     }
 
-    /// The message where a run that can be resumed met it.
+    /// Message for a run that can be resumed.
     pub fn of_run(&self) -> String {
         let full = matches!(self.source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
-        let advice = if full { "; free some space, then resume the run" } else { self.advice() };
+        let advice = if full { "; free disk space, then resume the run" } else { self.advice() };
         format!("cannot write {}: {}{advice}", self.path.display(), self.source)
     }
 }
 
-/// Adds the path to an input or output error.
+/// Adds the path to an I/O error.
 pub fn at<T>(path: &Path, result: io::Result<T>) -> Result<T, WriteError> {
     result.map_err(|source| WriteError { path: path.to_path_buf(), source })
 }
 
-/// Makes a folder below one of ours, where it is not there. A link would lead out of it: somebody else may have made the folder.
+/// Creates a directory if it is missing. A symlink in its place is an error, because a run directory from elsewhere may
+/// contain one that points out of it.
 ///
 /// # Errors
-/// It is a link or a file, or cannot be made.
+/// It is a symlink or a file, or cannot be created.
 pub fn own_folder(path: &Path) -> Result<(), WriteError> {
-    let made = match std::fs::create_dir(path) {
+    let created = match std::fs::create_dir(path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => match std::fs::symlink_metadata(path) {
             Ok(found) if !found.is_dir() => {
-                Err(io::Error::other("is a link or a file, where a folder is to be: what is written stays here"))
+                Err(io::Error::new(io::ErrorKind::NotADirectory, "is a symlink or a file, expected a directory"))
             }
             found => found.map(drop),
         },
-        made => made,
+        created => created,
     };
-    at(path, made)
+    at(path, created)
 }
 
-/// Replaces a file as a whole: either the old bytes are there afterwards, or the new ones.
+/// Replaces a file atomically: it has either the old content or the new.
 pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), WriteError> {
-    at(path, try_replace(path, bytes))
+    at(path, try_replace_with(path, &temporary(), |file| file.write_all(bytes)))
 }
 
-/// As [`replace`], of a file that only its owner may read.
+/// As [`replace`], for a file that only its owner may read.
 pub fn replace_private(path: &Path, bytes: &[u8]) -> Result<(), WriteError> {
-    // The mode of temporary files of the crate is 0600.
-    let written = || {
-        let made = tempfile::Builder::new().prefix(WRITING).tempfile_in(folder_of(path));
-        let (mut file, temporary) = made.map_err(|error| nameless(&error))?.into_parts();
-        file.write_all(bytes)?;
-        take_place(&file, temporary, path)
-    };
-    at(path, written())
+    // The mode of temporary files is 0600 by default.
+    let mut builder = tempfile::Builder::new();
+    at(path, try_replace_with(path, builder.prefix(WRITING), |file| file.write_all(bytes)))
 }
 
-fn try_replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    try_replace_with(path, |file| file.write_all(bytes))
-}
-
-/// As [`replace`], of a file that is too large to be held in memory.
+/// As [`replace`], for a file that is too large to be held in memory.
 pub fn replace_with(
     path: &Path,
     content: impl FnOnce(&mut (dyn Write + Send)) -> io::Result<()>,
@@ -97,35 +89,39 @@ pub fn replace_with(
         content(&mut writer)?;
         writer.flush()
     };
-    at(path, try_replace_with(path, buffered))
+    at(path, try_replace_with(path, &temporary(), buffered))
 }
 
-fn try_replace_with(path: &Path, content: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
-    let (mut file, temporary) = beside(path)?;
+fn try_replace_with(
+    path: &Path,
+    builder: &tempfile::Builder<'_, '_>,
+    content: impl FnOnce(&mut File) -> io::Result<()>,
+) -> io::Result<()> {
+    let (mut file, temporary) = temporary_for(path, builder)?;
     content(&mut file)?;
-    take_place(&file, temporary, path)
+    persist(&file, temporary, path)
 }
 
-/// The folder that a file is in; a bare name has a parent, which is empty.
+/// Directory of a file; `.` for a bare name, whose parent is empty.
 fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// A temporary file beside another. The file itself: the wrapper's errors repeat the temporary name.
-fn beside(path: &Path) -> io::Result<(File, TempPath)> {
-    let file = temporary().tempfile_in(folder_of(path)).map_err(|error| nameless(&error))?;
+/// Creates a temporary file in the directory of `path`. Returns the bare file, as the wrapper's errors repeat the temporary
+/// name.
+fn temporary_for(path: &Path, builder: &tempfile::Builder<'_, '_>) -> io::Result<(File, TempPath)> {
+    let file = builder.tempfile_in(folder_of(path)).map_err(|error| without_path(&error))?;
     Ok(file.into_parts())
 }
 
-/// The temporary file, which is whole, becomes the other.
-fn take_place(file: &File, temporary: TempPath, path: &Path) -> io::Result<()> {
+/// Renames a complete temporary file to `path`, durably.
+fn persist(file: &File, temporary: TempPath, path: &Path) -> io::Result<()> {
     file.sync_all()?;
     temporary.persist(path).map_err(|error| error.error)?;
     sync_folder(folder_of(path))
 }
 
-/// A file that is written piece by piece, and replaced as a whole when it is finished. Dropped before, it leaves the old
-/// one.
+/// A file that is written in pieces and replaced atomically by [`finish`](Self::finish). Dropping it leaves the old file.
 #[derive(Debug)]
 pub struct Replacement {
     path: PathBuf,
@@ -134,40 +130,40 @@ pub struct Replacement {
 }
 
 impl Replacement {
-    /// `buffer` is what waits to be written at most, in bytes.
+    /// Starts a replacement with a write buffer of `buffer` bytes.
     pub fn begin(path: &Path, buffer: usize) -> Result<Self, WriteError> {
-        let (file, temporary) = at(path, beside(path))?;
+        let (file, temporary) = at(path, temporary_for(path, &temporary()))?;
         Ok(Self { path: path.to_path_buf(), file: BufWriter::with_capacity(buffer, file), temporary })
     }
 
-    /// Adds bytes, which may wait in memory.
+    /// Appends bytes, buffered.
     ///
     /// # Errors
-    /// The disk is full, or fails.
+    /// Writing fails.
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), WriteError> {
         at(&self.path, self.file.write_all(bytes))
     }
 
-    /// Writes a record without line breaks.
+    /// Appends a record as JSON without line breaks.
     pub fn write_json(&mut self, record: &impl Serialize) -> Result<(), WriteError> {
         at(&self.path, serde_json::to_writer(&mut self.file, record).map_err(io::Error::from))
     }
 
-    /// Puts the file in its place, after everything is on the disk.
+    /// Syncs the file and renames it into place.
     ///
     /// # Errors
-    /// The disk is full, or fails; what was there before stays.
+    /// Writing fails; the old file remains.
     pub fn finish(self) -> Result<(), WriteError> {
         let Self { path, file, temporary } = self;
         let file = at(&path, file.into_inner().map_err(io::IntoInnerError::into_error))?;
-        at(&path, take_place(&file, temporary, &path))
+        at(&path, persist(&file, temporary, &path))
     }
 }
 
-/// What temporary files of ours begin with; a kill may leave one.
+/// Prefix of temporary files; a kill may leave one.
 pub const WRITING: &str = ".writing-";
 
-/// A temporary file is private to its owner; results are read by those whom the user's umask lets read.
+/// Builder of temporary files with the permissions of the user's umask, in place of 0600.
 #[cfg(unix)]
 fn temporary() -> tempfile::Builder<'static, 'static> {
     use std::os::unix::fs::PermissionsExt;
@@ -183,13 +179,13 @@ fn temporary() -> tempfile::Builder<'static, 'static> {
     builder
 }
 
-/// The error without the name of the temporary file, which nobody chose.
-fn nameless(error: &io::Error) -> io::Error {
+/// Removes the path of the temporary file from an error of `tempfile`.
+fn without_path(error: &io::Error) -> io::Error {
     let text = error.to_string();
     io::Error::new(error.kind(), text.split(" at path ").next().unwrap_or_default())
 }
 
-/// Takes away what a kill in the middle of [`replace`] left in a folder. The caller is the only one that writes there.
+/// Removes temporary files that a killed process left in a directory. The caller must be its only writer.
 pub fn remove_unfinished(folder: &Path) -> io::Result<()> {
     for entry in std::fs::read_dir(folder)?.flatten() {
         let ours = entry.file_name().to_string_lossy().starts_with(WRITING);
@@ -200,12 +196,12 @@ pub fn remove_unfinished(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes a rename in this folder last through a power cut.
+/// Syncs a directory, so that renames in it survive a power failure.
 pub fn sync_folder(folder: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }
 
-/// Brings the files of a folder and of those in it to the disk, whoever wrote them.
+/// Syncs all files of a directory and its subdirectories.
 pub fn sync_files(folder: &Path) -> io::Result<()> {
     std::fs::read_dir(folder)?.try_for_each(|entry| {
         let entry = entry?;
@@ -217,42 +213,43 @@ pub fn sync_files(folder: &Path) -> io::Result<()> {
     })
 }
 
-/// Replaces a file by a record as indented JSON, with its check.
+/// Replaces a file by a record in indented JSON with a checksum.
 pub fn replace_json(path: &Path, record: &impl Serialize) -> Result<(), WriteError> {
     let text = at(path, serde_json::to_vec_pretty(record).map_err(io::Error::from))?;
     replace(path, &seal::record(text))
 }
 
-/// Appends records to a file, a line each, through a bounded buffer. Policy at the cap: the lines are written out.
+/// Writer that appends records to a file, one per line, through a bounded buffer. A full buffer is flushed.
 ///
-/// A write that fails half-way loses the lines that it did not write, and counts them: the file ends with a whole line.
+/// A write that fails half-way loses the unwritten lines and counts them; the file still ends with a whole line.
 #[derive(Debug)]
 pub struct LineWriter {
     path: PathBuf,
     file: File,
     lines: CappedList<String>,
-    /// The length up to which all lines are whole, where the part of a line behind it could not be cut off yet.
+    /// Length of the whole lines, while a partial line after them remains to be truncated.
     torn: Option<u64>,
     lost: u64,
 }
 
-/// Longer lines than this do not occur: records have a bounded number of entries.
+/// Maximum length of a line; records have a bounded number of entries.
 const LINE_BYTES_MAX: u64 = 16 * 1024;
 
-/// The buffer of a [`LineWriter`], of so many lines.
+/// Declaration of the buffer of a [`LineWriter`] for `count` lines.
 pub fn lines(name: &'static str, count: usize) -> Buffer {
     Buffer::new(name, Policy::Refuse, Cap { items: count as u64, bytes: count as u64 * LINE_BYTES_MAX })
 }
 
 impl LineWriter {
-    /// Opens for appending; an incomplete last line, which a kill may leave, is cut off first. [`lines`] makes the buffer.
+    /// Opens a file for appending after truncating an incomplete last line, which a kill may leave. [`lines`] declares the
+    /// buffer.
     pub fn open(ledger: &Ledger, buffer: &Buffer, path: &Path) -> Result<Self, WriteError> {
-        at(path, cut_incomplete_line(path))?;
+        at(path, truncate_incomplete_line(path))?;
         let file = at(path, file::open_own(path, OpenOptions::new().create(true).append(true)))?;
         Ok(Self { path: path.to_path_buf(), file, lines: CappedList::new(ledger, buffer), torn: None, lost: 0 })
     }
 
-    /// Adds a record with its check; when the buffer is full, everything in it is written first.
+    /// Adds a record with its checksum. Flushes first if the buffer is full.
     pub fn record(&mut self, record: &impl Serialize) -> Result<(), WriteError> {
         let line = at(&self.path, serde_json::to_string(record).map_err(io::Error::from))?;
         self.line(seal::line(line))
@@ -262,40 +259,39 @@ impl LineWriter {
     pub fn line(&mut self, line: String) -> Result<(), WriteError> {
         let Err(line) = self.lines.push(line) else { return Ok(()) };
         let flushed = self.flush();
-        // Also where those before it are lost: there may be room for it later.
+        // Also after a failed flush: the disk may have space later.
         match self.lines.push(line) {
             Ok(()) => flushed,
             Err(line) => flushed.and(self.write(&[line])),
         }
     }
 
-    /// Lines that could not be written.
+    /// Number of lines that could not be written.
     pub fn lost(&self) -> u64 {
         self.lost
     }
 
-    /// Hands everything to the operating system.
+    /// Writes all buffered lines to the operating system.
     pub fn flush(&mut self) -> Result<(), WriteError> {
         let lines = self.lines.take();
         self.write(&lines)
     }
 
-    /// Hands everything to the disk.
+    /// Writes all buffered lines to the disk.
     ///
     /// # Errors
-    /// Also when the file is no longer where it was: what is written to it then is lost.
+    /// Writing fails, or the file has been removed, so that its lines are lost.
     pub fn sync(&mut self) -> Result<(), WriteError> {
         self.flush()?;
-        at(&self.path, self.still_there().and_then(|()| self.file.sync_data()))
+        at(&self.path, self.check_exists().and_then(|()| self.file.sync_data()))
     }
 
-    /// A file whose folder was removed, or whose disk was taken away, takes what is written to it without a word.
-    fn still_there(&self) -> io::Result<()> {
+    /// Checks that the path still exists, because writes to a removed file succeed.
+    fn check_exists(&self) -> io::Result<()> {
         match std::fs::metadata(&self.path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Err(io::Error::new(
-                error.kind(),
-                "the file or its folder was removed, or its disk taken away, while the run wrote into it",
-            )),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                Err(io::Error::new(error.kind(), "the file was removed, or its disk unmounted, during the run"))
+            }
             _ => Ok(()),
         }
     }
@@ -306,16 +302,16 @@ impl LineWriter {
         }
         let mut text = lines.join("\n");
         text.push('\n');
-        // One call for all: a kill cannot cut between two writes of one line.
-        let (whole, written) = self.append(text.as_bytes());
-        self.lost += lines.len() as u64 - whole;
-        at(&self.path, written)
+        // One call for all lines, so that a kill cannot fall between two writes of one line.
+        let (written, result) = self.append(text.as_bytes());
+        self.lost += lines.len() as u64 - written;
+        at(&self.path, result)
     }
 
-    /// Appends lines; gives how many of them are in the file, and why not all.
+    /// Appends lines. Returns the number written, and the error if not all are.
     fn append(&mut self, text: &[u8]) -> (u64, io::Result<()>) {
-        // Another one may have cut the file meanwhile: its length is asked for each time.
-        let length = match self.mend().and_then(|()| self.file.metadata()) {
+        // Another process may have truncated the file, so the length is read each time.
+        let length = match self.truncate_torn_line().and_then(|()| self.file.metadata()) {
             Ok(found) => found.len(),
             Err(error) => return (0, Err(error)),
         };
@@ -323,19 +319,19 @@ impl LineWriter {
         let whole = text[..count].iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
         if whole < count {
             self.torn = Some(length + whole as u64);
-            // Where it fails, it is tried again before the next line.
-            let _ = self.mend();
+            // On failure it is retried before the next line.
+            let _ = self.truncate_torn_line();
         }
-        match written.and_then(|()| self.still_there()) {
-            Ok(()) => (lines_in(text), Ok(())),
-            // All of it went into a file that nobody finds.
+        match written.and_then(|()| self.check_exists()) {
+            Ok(()) => (count_lines(text), Ok(())),
+            // All lines went into a removed file.
             Err(error) if count == text.len() => (0, Err(error)),
-            Err(error) => (lines_in(&text[..whole]), Err(error)),
+            Err(error) => (count_lines(&text[..whole]), Err(error)),
         }
     }
 
-    /// Cuts off the part of a line that a failed write left.
-    fn mend(&mut self) -> io::Result<()> {
+    /// Truncates the partial line of a failed write.
+    fn truncate_torn_line(&mut self) -> io::Result<()> {
         let Some(whole) = self.torn else { return Ok(()) };
         self.file.set_len(whole)?;
         self.torn = None;
@@ -343,7 +339,7 @@ impl LineWriter {
     }
 }
 
-/// As `write_all`; gives how many bytes were written, too.
+/// As `write_all`, but also returns the number of bytes written.
 fn write_whole(file: &mut impl Write, bytes: &[u8]) -> (usize, io::Result<()>) {
     let mut count = 0;
     while count < bytes.len() {
@@ -357,12 +353,12 @@ fn write_whole(file: &mut impl Write, bytes: &[u8]) -> (usize, io::Result<()>) {
     (count, Ok(()))
 }
 
-fn lines_in(text: &[u8]) -> u64 {
+fn count_lines(text: &[u8]) -> u64 {
     text.iter().filter(|&&byte| byte == b'\n').count() as u64
 }
 
-/// Shortens a file to its last complete line.
-fn cut_incomplete_line(path: &Path) -> io::Result<()> {
+/// Truncates a file after its last complete line.
+fn truncate_incomplete_line(path: &Path) -> io::Result<()> {
     use std::io::{Read, Seek, SeekFrom};
     let mut file = match file::open_own(path, OpenOptions::new().read(true).write(true)) {
         Ok(file) => file,
@@ -384,7 +380,7 @@ fn cut_incomplete_line(path: &Path) -> io::Result<()> {
     file.set_len(0)
 }
 
-/// Cuts a file off before the first line for which `keep` is false, that is not text, or that is not whole.
+/// Truncates a file before the first line that `keep` rejects, is not UTF-8, or is incomplete.
 pub fn keep_first_lines(path: &Path, mut keep: impl FnMut(&str) -> bool) -> Result<(), WriteError> {
     let file = match file::open_own(path, OpenOptions::new().read(true).write(true)) {
         Ok(file) => file,

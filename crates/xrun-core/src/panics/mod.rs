@@ -1,7 +1,7 @@
-//! What becomes of a panic, from a backend for instance? A message in place of a trace on the terminal.
+//! Conversion of panics, of a backend for instance, into errors with a message.
 //!
-//! A backend panics on a thread of its own first, with the reason, and the thread that waited for it panics after that
-//! with nothing but "the other side is gone". So the first panics are kept, not the last.
+//! A backend panics on a thread of its own first, with the reason; then the thread that waits for it panics with a channel
+//! error. So the first panics of a step are recorded, not the last.
 
 pub mod words;
 
@@ -11,30 +11,30 @@ use std::sync::{Mutex, Once, PoisonError};
 
 use words::Cause;
 
-/// What the panics of this process said; a fixed number of bytes.
-static SAID: Mutex<Said> = Mutex::new(Said::NOTHING);
+/// Recent panics of this process; bounded in size.
+static RECORDED: Mutex<Recorded> = Mutex::new(Recorded::NONE);
 static HOOK: Once = Once::new();
-static LOGGER: Unheard = Unheard(&SAID);
+static LOGGER: DetachedPanicLogger = DetachedPanicLogger(&RECORDED);
 const MESSAGE_CHARACTERS_MAX: usize = 16_000;
 const MESSAGES_MAX: usize = 4;
 
-struct Said {
-    /// Counts what was done in between, so that a panic that was survived is not taken for the cause of a later one.
+struct Recorded {
+    /// Number of completed steps, so that a survived panic is not taken for the cause of a later one.
     step: u64,
-    /// Whether something panicked in this step in a call that nobody waited for.
-    unheard: bool,
-    /// At most [`MESSAGES_MAX`], oldest first.
+    /// `true` if a call without a waiting caller panicked in this step.
+    detached: bool,
+    /// Step and message of each panic, the oldest first; at most [`MESSAGES_MAX`].
     messages: Vec<(u64, String)>,
 }
 
-/// From now on a panic is kept and not printed.
+/// Installs the panic hook: panics are recorded instead of printed.
 pub fn keep() {
     HOOK.call_once(|| {
         panic::set_hook(Box::new(|info| {
             let text = payload(info.payload());
-            let place = info.location().map_or_else(String::new, |at| format!(" ({}:{})", at.file(), at.line()));
-            let message = text.chars().take(MESSAGE_CHARACTERS_MAX).chain(place.chars()).collect();
-            SAID.lock().unwrap_or_else(PoisonError::into_inner).add(message);
+            let location = info.location().map_or_else(String::new, |at| format!(" ({}:{})", at.file(), at.line()));
+            let message = text.chars().take(MESSAGE_CHARACTERS_MAX).chain(location.chars()).collect();
+            RECORDED.lock().unwrap_or_else(PoisonError::into_inner).add(message);
         }));
         if log::set_logger(&LOGGER).is_ok() {
             log::set_max_level(log::LevelFilter::Warn);
@@ -42,35 +42,35 @@ pub fn keep() {
     });
 }
 
-/// CubeCL logs the panic of a call that nobody waits for. Of others it tells the caller, as of ways of an operation that
-/// panic while it is tuned.
-struct Unheard(&'static Mutex<Said>);
+/// Detects panics in calls without a waiting caller, which CubeCL only logs. All others reach the caller as errors, such as
+/// a candidate that panics during autotuning.
+struct DetachedPanicLogger(&'static Mutex<Recorded>);
 
-impl log::Log for Unheard {
-    fn enabled(&self, of: &log::Metadata<'_>) -> bool {
-        of.target().starts_with("cubecl_common::device::handle")
+impl log::Log for DetachedPanicLogger {
+    fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
+        metadata.target().starts_with("cubecl_common::device::handle")
     }
 
     fn log(&self, record: &log::Record<'_>) {
         if self.enabled(record.metadata()) && record.args().to_string().starts_with("CallError") {
-            self.0.lock().unwrap_or_else(PoisonError::into_inner).unheard = true;
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).detached = true;
         }
     }
 
     fn flush(&self) {}
 }
 
-impl Said {
-    const NOTHING: Self = Self { step: 0, unheard: false, messages: Vec::new() };
+impl Recorded {
+    const NONE: Self = Self { step: 0, detached: false, messages: Vec::new() };
 
-    /// Those since the last step was done.
-    fn newest(&self) -> Vec<String> {
+    /// Messages of the current step.
+    fn of_this_step(&self) -> Vec<String> {
         self.messages.iter().filter(|(at, _)| *at == self.step).map(|(_, text)| text.clone()).collect()
     }
 
     fn add(&mut self, message: String) {
         if self.messages.len() >= MESSAGES_MAX {
-            // Those of this step are the ones that count, and the first of them most.
+            // The first messages of the current step take precedence.
             match self.messages.iter().position(|(step, _)| *step < self.step) {
                 Some(older) => drop(self.messages.remove(older)),
                 None => return,
@@ -80,18 +80,19 @@ impl Said {
     }
 
     fn end_step(&mut self) -> Option<Panic> {
-        let messages = self.newest();
+        let messages = self.of_this_step();
         self.step += 1;
-        std::mem::take(&mut self.unheard).then_some(Panic { messages })
+        std::mem::take(&mut self.detached).then_some(Panic { messages })
     }
 }
 
-/// A step is done. What panicked on another thread in it, in a call that nobody waited for; here it is, if anything did.
+/// Ends a step. Returns the panics of the step if one of them was in a call without a waiting caller, which no error
+/// reports.
 pub fn survived() -> Option<Panic> {
-    SAID.lock().unwrap_or_else(PoisonError::into_inner).end_step()
+    RECORDED.lock().unwrap_or_else(PoisonError::into_inner).end_step()
 }
 
-/// What a panic says.
+/// Message of a panic's payload.
 pub fn payload(payload: &(dyn std::any::Any + Send)) -> String {
     payload
         .downcast_ref::<&str>()
@@ -100,12 +101,12 @@ pub fn payload(payload: &(dyn std::any::Any + Send)) -> String {
         .unwrap_or_else(|| "without a message".into())
 }
 
-/// Runs `work`; a panic in it becomes an error with its message and place, and those of the panics that led to it.
+/// Runs `work` and returns a panic in it as an error, with the panics that led to it.
 pub fn caught<T>(work: impl FnOnce() -> T) -> Result<T, Panic> {
     panic::catch_unwind(AssertUnwindSafe(work)).map_err(|caught| {
-        let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut messages = said.newest();
-        said.messages.clear();
+        let mut recorded = RECORDED.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut messages = recorded.of_this_step();
+        recorded.messages.clear();
         if messages.is_empty() {
             messages.push(payload(caught.as_ref()));
         }
@@ -113,31 +114,31 @@ pub fn caught<T>(work: impl FnOnce() -> T) -> Result<T, Panic> {
     })
 }
 
-/// A panic that was caught, and those before it that it may come from. Shown as what people should read of it.
+/// A caught panic with those before it that may have caused it. Displays as a short message for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Panic {
     messages: Vec<String>,
 }
 
 impl Panic {
-    /// An error of a backend that came as a value.
+    /// A failure of a backend that was returned as a value.
     pub fn told(message: impl Into<String>) -> Self {
         Self { messages: vec![message.into()] }
     }
 
-    /// The message that says why: one that names the cause, or the first that is no consequence of another.
-    fn first(&self) -> &str {
-        let known = self.messages.iter().find(|said| words::cause(said) != Cause::Other);
-        let first = known.or_else(|| self.messages.iter().find(|said| !words::is_consequence(said)));
+    /// Message with the reason: one with a known cause, or the first that is not a consequence of another.
+    fn reason(&self) -> &str {
+        let known = self.messages.iter().find(|message| words::cause(message) != Cause::Other);
+        let first = known.or_else(|| self.messages.iter().find(|message| !words::is_consequence(message)));
         first.or(self.messages.first()).map_or("", String::as_str)
     }
 
-    /// Why the backend failed, as far as what was said first tells.
+    /// Cause of the failure, as far as the messages tell.
     pub fn cause(&self) -> Cause {
-        words::cause(self.first())
+        words::cause(self.reason())
     }
 
-    /// All that was said, in full: for the log.
+    /// All messages in full, for the log.
     pub fn in_full(&self) -> impl Iterator<Item = &str> {
         self.messages.iter().map(String::as_str)
     }
@@ -145,7 +146,7 @@ impl Panic {
 
 impl fmt::Display for Panic {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(&words::short(self.first()))
+        formatter.write_str(&words::short(self.reason()))
     }
 }
 
@@ -163,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_panic_is_the_reason_and_not_those_that_follow_from_it() {
+    fn the_first_panic_is_the_reason_and_not_its_consequences() {
         let chain = panic_of(&[
             "CUDA installation not found. (lib.rs:22)",
             "called `Result::unwrap()` on an `Err` value: CallError (burn-fusion/src/client.rs:346)",
@@ -175,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_names_its_cause_comes_before_an_earlier_one_that_does_not() {
+    fn a_message_with_a_known_cause_takes_precedence() {
         let chain = panic_of(&[
             "Handle not found (storage.rs:1)",
             "called `Result::unwrap()` on an `Err` value: DriverError(CUDA_ERROR_ILLEGAL_ADDRESS, \"an illegal memory \
@@ -185,18 +186,18 @@ mod tests {
     }
 
     #[test]
-    fn only_the_panics_of_the_step_that_failed_count_and_few_are_kept() {
-        let mut said = Said::NOTHING;
-        said.add("survived".into());
-        said.step = 1;
+    fn the_first_panics_of_the_failed_step_are_recorded() {
+        let mut recorded = Recorded::NONE;
+        recorded.add("survived".into());
+        recorded.step = 1;
         for number in 0..2 * MESSAGES_MAX {
-            said.add(format!("{number}"));
+            recorded.add(format!("{number}"));
         }
-        let kept: Vec<&str> = said.messages.iter().map(|(_, text)| text.as_str()).collect();
-        assert_eq!(kept, ["0", "1", "2", "3"]);
+        let messages: Vec<&str> = recorded.messages.iter().map(|(_, text)| text.as_str()).collect();
+        assert_eq!(messages, ["0", "1", "2", "3"]);
     }
 
-    /// A device that computes nothing, on a thread of CubeCL's.
+    /// A device that computes nothing, on a thread of CubeCL.
     struct Idle;
 
     impl DeviceService for Idle {
@@ -210,25 +211,25 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_that_the_tuner_hears_of_ends_no_run_and_one_that_nobody_waits_for_does() {
-        static HEARD: Mutex<Said> = Mutex::new(Said::NOTHING);
-        static LOGGER: Unheard = Unheard(&HEARD);
+    fn a_panic_without_a_waiting_caller_ends_the_run_and_one_of_the_autotuner_does_not() {
+        static RECORDED: Mutex<Recorded> = Mutex::new(Recorded::NONE);
+        static LOGGER: DetachedPanicLogger = DetachedPanicLogger(&RECORDED);
         let step = |message: &str| {
-            let mut heard = HEARD.lock().unwrap();
-            heard.add(message.into());
-            heard.end_step()
+            let mut recorded = RECORDED.lock().unwrap();
+            recorded.add(message.into());
+            recorded.end_step()
         };
         log::set_logger(&LOGGER).unwrap();
         log::set_max_level(log::LevelFilter::Warn);
         let device = DeviceHandle::<Idle>::new(DeviceId { type_id: u16::MAX, index_id: 0 });
-        // As the tuner measures a candidate, and as a candidate launches its kernels.
+        // The autotuner measures a candidate, and a candidate launches its kernels.
         assert!(device.exclusive(|| panic!("a candidate")).is_err());
         assert!(device.exclusive(|| device.submit(|_| panic!("a kernel of a candidate"))).is_err());
         assert_eq!(step("a candidate"), None);
-        // As a step launches a kernel; the second call waits until the first is done.
+        // A step launches a kernel; the second call waits until the first is done.
         device.submit(|_| panic!("a kernel of a step"));
         assert!(device.exclusive(|| ()).is_ok());
         assert_eq!(step("a kernel of a step"), Some(panic_of(&["a kernel of a step"])));
-        assert_eq!(step("a warning"), None, "it ends one run");
+        assert_eq!(step("a warning"), None, "a panic is reported once");
     }
 }

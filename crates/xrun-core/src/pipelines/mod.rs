@@ -1,11 +1,11 @@
-//! The pipelines that train no model: `dummy` computes nothing, `command` is somebody else's program.
+//! Pipelines without a model: `dummy` for tests of the runner, `command` for a program of the user.
 
 pub mod command;
 pub mod dummy;
 
 use crate::experiment::kinds::Kinds;
 
-/// Both.
+/// Both kinds, for the registration.
 pub fn kinds() -> Kinds {
     Kinds::default().pipeline::<command::Command>().pipeline::<dummy::Dummy>()
 }

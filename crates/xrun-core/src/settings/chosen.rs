@@ -1,9 +1,9 @@
-//! A choice between kinds that other crates may add to: `[pipeline.mine]` is the kind `mine` with its settings.
+//! An open choice between kinds: `[pipeline.mine]` is the kind `mine`, which another crate may add, with its settings.
 //!
-//! The choice is written, read and described in the schema like the closed ones of [`super::kinds`]: one table, whose name is
-//! the kind. The kinds of a family are registered when the program starts, before anything is read.
+//! It is serialised and described in the schema like the closed choices of [`super::kinds`]: one table named after the kind.
+//! Kinds are registered when the program starts, before an experiment is read.
 //!
-//! In code, `new` chooses a kind by its type, with its settings:
+//! In code, `new` takes the kind as a type:
 //!
 //! ```
 //! use xrun_core::experiment::Experiment;
@@ -14,7 +14,7 @@
 //! let settings = Settings { steps_per_epoch: 25, ..Settings::default() };
 //! let mut experiment = Experiment::new("quick", Pipeline::new::<Dummy>(settings));
 //! experiment.training.epochs = 4;
-//! // As a file, it is the same experiment.
+//! // The same experiment as a file.
 //! let text = to_toml(&experiment, None);
 //! assert!(text.contains("[pipeline.dummy]") && text.contains("steps_per_epoch = 25"));
 //! ```
@@ -29,7 +29,7 @@ use serde::de::{DeserializeOwned, DeserializeSeed, Error as _, MapAccess, Visito
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// What a table of settings must be able to do. Every plain type with the usual derives is one.
+/// Bounds on the settings of a kind; implemented for every type that meets them.
 pub trait SettingsTable:
     fmt::Debug + Clone + PartialEq + Serialize + DeserializeOwned + JsonSchema + Send + Sync + 'static
 {
@@ -40,17 +40,17 @@ impl<T> SettingsTable for T where
 {
 }
 
-/// The settings of a kind that is known at run time only.
+/// Object-safe settings of a kind.
 pub trait AnySettings: fmt::Debug + Send + Sync {
-    /// A copy of them.
+    /// Boxed clone.
     fn boxed(&self) -> Box<dyn AnySettings>;
-    /// Whether the others are of the same type and have the same values.
+    /// `true` if `other` has the same type and equal values.
     fn equals(&self, other: &dyn AnySettings) -> bool;
-    /// The type behind it, to be cast to.
+    /// Upcast for a downcast to the concrete type.
     fn as_any(&self) -> &dyn Any;
-    /// The type behind it, to be cast to and changed.
+    /// Mutable upcast for a downcast to the concrete type.
     fn as_any_mut(&mut self) -> &mut dyn Any;
-    /// What writes them as the table of their kind.
+    /// Serialisable form, the table of the kind.
     fn as_serialize(&self) -> &dyn erased_serde::Serialize;
 }
 
@@ -76,57 +76,61 @@ impl<T: SettingsTable> AnySettings for T {
     }
 }
 
-/// Settings of a kind are read by that kind, so they are of its type.
+/// Invariant: the settings of a kind have the type that the kind reads.
 const OF_THEIR_KIND: &str = "settings belong to their kind";
 
-/// The settings as their kind knows them.
+/// Settings as their concrete type. Panics for another type.
 pub fn typed<T: SettingsTable>(settings: &dyn AnySettings) -> &T {
     settings.as_any().downcast_ref().expect(OF_THEIR_KIND)
 }
 
-/// The same, to be changed.
+/// Mutable settings as their concrete type. Panics for another type.
 pub fn typed_mut<T: SettingsTable>(settings: &mut dyn AnySettings) -> &mut T {
     settings.as_any_mut().downcast_mut().expect(OF_THEIR_KIND)
 }
 
-/// What every kind says of itself, of whatever family it is.
+/// Object-safe interface of every kind: pipelines, models and data sets.
 pub trait Kind: Send + Sync + 'static {
-    /// The name of its table.
+    /// Name of its table.
     fn name(&self) -> &'static str;
-    /// The schema of its settings.
+    /// Schema of its settings.
     fn schema(&self, generator: &mut SchemaGenerator) -> Schema;
+<<<<<<< HEAD
     /// Keys and whole tables of older files, dotted, and the field that each is now: empty for a table that this kind replaces.
+=======
+    /// Keys that have moved: the old dotted key, and the field that replaces it.
+>>>>>>> 541a5d067b64d71a7589aa1f1273b2dfecad704d
     fn moved(&self) -> &'static [(&'static str, &'static str)];
-    /// Reads its settings.
+    /// Deserialises its settings.
     ///
     /// # Errors
-    /// What the type refuses.
+    /// The settings' type rejects the input.
     fn read(&self, from: &mut dyn erased_serde::Deserializer<'_>) -> Result<Box<dyn AnySettings>, erased_serde::Error>;
 }
 
-/// Reads settings of this type; for [`Kind::read`].
+/// Deserialises settings of type `T`, for [`Kind::read`].
 ///
 /// # Errors
-/// What the type refuses.
+/// The type rejects the input.
 pub fn read_settings<T: SettingsTable>(
     from: &mut dyn erased_serde::Deserializer<'_>,
 ) -> Result<Box<dyn AnySettings>, erased_serde::Error> {
     erased_serde::deserialize::<T>(from).map(|settings| Box::new(settings) as Box<dyn AnySettings>)
 }
 
-/// Kinds among which one is chosen.
+/// Group of kinds with a registry, such as all pipelines.
 pub trait Family: Kind {
-    /// What the schema calls the choice.
+    /// Name of the choice in the schema.
     const TITLE: &'static str;
 
-    /// Where its kinds are registered.
+    /// Registry of its kinds.
     fn registered() -> &'static Registered<Self>;
 }
 
-/// The kinds of a family. They are added when the program starts, and fixed once the first is asked for.
+/// Registry of kinds. It is filled when the program starts, and frozen by the first access.
 pub struct Registered<K: ?Sized + 'static> {
     added: Mutex<Vec<&'static K>>,
-    fixed: OnceLock<Vec<&'static K>>,
+    frozen: OnceLock<Vec<&'static K>>,
 }
 
 impl<K: Family + ?Sized> Default for Registered<K> {
@@ -136,19 +140,19 @@ impl<K: Family + ?Sized> Default for Registered<K> {
 }
 
 impl<K: Family + ?Sized> Registered<K> {
-    /// No kind yet.
+    /// Empty registry.
     pub const fn new() -> Self {
-        Self { added: Mutex::new(Vec::new()), fixed: OnceLock::new() }
+        Self { added: Mutex::new(Vec::new()), frozen: OnceLock::new() }
     }
 
-    /// Adds a kind. One of a name that is there already takes its place, unless kinds were asked for: then the first stays.
+    /// Adds a kind, replacing one of the same name. In a frozen registry, a known name is ignored.
     ///
     /// # Panics
-    /// When kinds were asked for already and none has this name: what was read until then did not know it.
+    /// If the registry is frozen and has no kind of this name.
     pub fn add(&self, kind: &'static K) {
         let mut added = self.added.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(fixed) = self.fixed.get() {
-            let known = fixed.iter().any(|known| known.name() == kind.name());
+        if let Some(frozen) = self.frozen.get() {
+            let known = frozen.iter().any(|known| known.name() == kind.name());
             assert!(known, "`{}` is registered after an experiment was read", kind.name());
             return;
         }
@@ -158,59 +162,60 @@ impl<K: Family + ?Sized> Registered<K> {
         }
     }
 
-    /// All kinds, in the order in which they were added.
+    /// All kinds in the order of registration; freezes the registry.
     pub fn all(&self) -> &[&'static K] {
-        self.fixed.get_or_init(|| self.added.lock().unwrap_or_else(PoisonError::into_inner).clone())
+        self.frozen.get_or_init(|| self.added.lock().unwrap_or_else(PoisonError::into_inner).clone())
     }
 }
 
-/// One kind of a family, and its settings.
+/// A kind with its settings.
 pub struct Chosen<K: ?Sized + 'static> {
     kind: &'static K,
     settings: Box<dyn AnySettings>,
 }
 
 impl<K: Family + ?Sized> Chosen<K> {
-    /// A kind with settings that are its own.
+    /// A kind with settings of its type.
     pub(crate) fn with(kind: &'static K, settings: impl SettingsTable) -> Self {
         Self { kind, settings: Box::new(settings) }
     }
 
-    /// The name of the table, as written in the file.
+    /// Name of the table in the file.
     pub fn name(&self) -> &'static str {
         self.kind.name()
     }
 
-    /// What can be done with the settings.
+    /// Kind, which interprets the settings.
     pub fn kind(&self) -> &'static K {
         self.kind
     }
 
-    /// The settings as they are kept.
+    /// Type-erased settings.
     pub fn any(&self) -> &dyn AnySettings {
         self.settings.as_ref()
     }
 
-    /// The same, to be changed.
+    /// Mutable type-erased settings.
     pub fn any_mut(&mut self) -> &mut dyn AnySettings {
         self.settings.as_mut()
     }
 
-    /// The settings, if they are of this type.
+    /// Settings, if they are of type `T`.
     pub fn settings<T: 'static>(&self) -> Option<&T> {
         self.settings.as_any().downcast_ref()
     }
 
-    /// The same, to be changed.
+    /// Mutable settings, if they are of type `T`.
     pub fn settings_mut<T: 'static>(&mut self) -> Option<&mut T> {
         self.settings.as_any_mut().downcast_mut()
     }
 
-    /// All names that may be written.
+    /// Names of all registered kinds.
     pub fn names() -> impl Iterator<Item = &'static str> + Clone {
         K::registered().all().iter().map(|kind| kind.name())
     }
 
+<<<<<<< HEAD
     /// The kinds, each with its field, that have a key of older files today. A field is empty where a whole table moved. `_` in
     /// place of `-` is accepted: a variable of the environment cannot have the other.
     pub fn moved(key: &str) -> impl Iterator<Item = (&'static str, &'static str)> {
@@ -223,10 +228,19 @@ impl<K: Family + ?Sized> Chosen<K> {
             };
             let (_, field) = kind.moved().iter().find(is_moved)?;
             Some((kind.name(), *field))
+=======
+    /// New location of a key that has moved: the kind and its field. `_` matches `-`, which environment variables cannot
+    /// contain.
+    pub fn moved(key: &str) -> Option<(&'static str, &'static str)> {
+        let normalised = |key: &str| key.replace('-', "_");
+        K::registered().all().iter().find_map(|kind| {
+            let moved = kind.moved().iter().find(|(old, _)| normalised(old) == normalised(key))?;
+            Some((kind.name(), moved.1))
+>>>>>>> 541a5d067b64d71a7589aa1f1273b2dfecad704d
         })
     }
 
-    /// The kind of this name.
+    /// Registered kind of this name.
     pub fn find(name: &str) -> Option<&'static K> {
         K::registered().all().iter().copied().find(|kind| kind.name() == name)
     }
@@ -271,7 +285,7 @@ impl<'de, K: Family + ?Sized> Visitor<'de> for OneTable<K> {
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<&str> = Chosen::<K>::names().collect();
-        write!(formatter, "one table, of {}", names.join(", "))
+        write!(formatter, "exactly one table of {}", names.join(", "))
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
@@ -287,7 +301,7 @@ impl<'de, K: Family + ?Sized> Visitor<'de> for OneTable<K> {
     }
 }
 
-/// A visitor's own words for what it takes.
+/// Displays what a visitor expects.
 struct Expected<'a, V>(&'a V);
 
 impl<'de, V: Visitor<'de>> fmt::Display for Expected<'_, V> {
@@ -323,7 +337,7 @@ impl<K: Family + ?Sized> JsonSchema for Chosen<K> {
 mod tests {
     use super::*;
 
-    /// As another crate may write it: the schema lets 3 pass, and the type does not.
+    /// Settings whose type rejects values that the schema permits, such as 3.
     #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
     struct Settings {
         #[serde(deserialize_with = "even")]
@@ -369,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_type_refuses_by_itself_is_told_with_its_field() {
+    fn an_error_of_the_settings_type_has_the_path_of_its_field() {
         GEARS.add(&Gear);
         let read = |teeth: u8| {
             let values = serde_json::json!({ "machine": { "gear": { "teeth": teeth } } });

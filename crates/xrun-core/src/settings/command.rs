@@ -1,4 +1,4 @@
-//! What may be said of a command that does all of the work itself?
+//! `[pipeline.command]`: an external training program.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,64 +10,63 @@ use super::signal::Signal;
 use crate::task::metric::Better;
 use crate::units::{Bytes, Span};
 
-/// As many keys of one's own may a table have.
+/// Maximum number of free keys in a table.
 pub const KEYS_MAX: usize = 256;
 
-/// A program of somebody else's, as an experiment: it is run, sampled, limited and recorded as `xrun watch` does it. A word
-/// with `{limits.batch_size}` gets the value of that key.
+/// An external training program as an experiment: it is run, sampled, limited and recorded as by `xrun watch`. Placeholders
+/// such as `{limits.batch_size}` in its arguments are replaced by the value of the key.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Command {
-    /// The program and its words, passed as they are; there is no shell. `{KEY}` stands for the value of any key of the
-    /// experiment (`{limits.batch_size}`, `{experiment.seed}`), `{values.NAME}` for one of its own, `{run}` for the folder of
-    /// the results, `{checkpoint}` for `checkpoint`. Sizes are given in bytes, durations in seconds. `{{` and `}}` are braces.
+    /// The program and its arguments, without a shell. `{KEY}` is replaced by the value of a key of the experiment
+    /// (`{limits.batch_size}`, `{experiment.seed}`), `{values.NAME}` by a value of this table, `{run}` by the run directory,
+    /// `{checkpoint}` by `checkpoint`. Sizes are in bytes, durations in seconds. `{{` and `}}` are literal braces.
     #[schemars(length(max = 1000), example = [
         "python3", "train.py", "--batch-size", "{limits.batch_size}", "--seed", "{experiment.seed}", "--out", "{run}",
     ])]
     pub program: Vec<String>,
-    /// The program and words that go on from `checkpoint`, for `xrun resume`. Without it the command cannot be resumed.
+    /// The program and arguments that continue from `checkpoint`, for `xrun resume`. Without it the run cannot be resumed.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1000))]
     pub resume: Option<Vec<String>>,
-    /// The folder that it is run in. Relative to the experiment. Default: the current one.
+    /// Working directory, relative to the experiment file. Default: the current directory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub folder: Option<String>,
-    /// The file or folder that it saves to, such as `{run}/checkpoint.pt`. After a stop, the outcome says whether it was
-    /// written; `xrun resume` asks for it.
+    /// The file or directory that the program saves to, such as `{run}/checkpoint.pt`. The outcome of a stopped run states
+    /// whether it was written; `xrun resume` needs it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub checkpoint: Option<String>,
-    /// Finds steps in its output: a regular expression with a group `(?<step>…)`, and perhaps `(?<loss>…)`,
-    /// `(?<learning_rate>…)` and others; `auto` for the progress bars of tqdm, Lightning, Hugging Face's Trainer and Keras,
-    /// as without this key; `none` to leave the output alone.
+    /// Detection of steps in the program's output: a regular expression with a group `(?<step>…)`, and optionally
+    /// `(?<loss>…)`, `(?<learning_rate>…)` and others; `auto`, the default, for the progress bars of tqdm, Lightning, Hugging
+    /// Face's Trainer and Keras; `none` to ignore the output.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub steps: Option<String>,
-    /// A file of JSON lines with `step` and perhaps `loss`, to which it appends, in place of `steps`.
+    /// JSON Lines file with `step` and optionally `loss` that the program appends to, in place of `steps`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub steps_file: Option<String>,
-    /// A folder of event files that it writes for TensorBoard, in place of `steps`. Of a tag, all but letters, digits and `-`
-    /// is `_` in the name of a number.
+    /// Directory of the program's TensorBoard event files, in place of `steps`. In metric names, characters of a tag other
+    /// than letters, digits and `-` become `_`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tensorboard: Option<String>,
-    /// The time between two looks at its memory; 10 ms at least.
+    /// Interval between memory samples, at least 10 ms.
     pub every: Span,
-    /// What its first process is sent at a limit, so that it can save.
+    /// Signal to the program's first process at a limit, so that it can save a checkpoint.
     pub signal: Signal,
-    /// How long it may then take to save.
+    /// Time after the signal before the program is killed.
     pub grace: Span,
-    /// The memory that the kernel lets it have, in a cgroup of its own: beyond it, it is killed. `limits.host_memory` needs
-    /// no cgroup.
+    /// Memory limit of a cgroup for the program, beyond which the kernel kills it. `limits.host_memory` needs no cgroup.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hard_limit: Option<Bytes>,
-    /// Knobs of its own, for `{values.NAME}`. They are swept as `pipeline.command.values.NAME`.
+    /// Free parameters for `{values.NAME}`; a sweep addresses them as `pipeline.command.values.NAME`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = KEYS_MAX))]
     pub values: BTreeMap<String, Knob>,
-    /// Numbers of its steps that measure the result, by name, and which way is better: `higher` or `lower`. The first by
-    /// name chooses the best step.
+    /// Metrics among the numbers of its steps, with the better direction: `higher` or `lower`. The alphabetically first one
+    /// selects the best step.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 64))]
     pub metrics: BTreeMap<String, Better>,
-    /// Variables of its environment, besides those of this program.
+    /// Environment variables in addition to the inherited ones.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = KEYS_MAX))]
     pub environment: BTreeMap<String, String>,
@@ -95,15 +94,15 @@ impl Default for Command {
 }
 
 impl Command {
-    /// Every text that may have placeholders, with the field that it stands in.
+    /// All texts that may contain placeholders, with their field names.
     pub fn texts(&self) -> impl Iterator<Item = (String, &str)> {
-        let words = |field: &'static str, words: &'_ [String]| {
-            let count = words.len();
+        let fields = |field: &'static str, arguments: &'_ [String]| {
+            let count = arguments.len();
             (0..count).map(move |at| format!("{field}.{at}")).collect::<Vec<_>>()
         };
         let resume = self.resume.as_deref().unwrap_or_default();
-        let listed = words("program", &self.program).into_iter().zip(&self.program);
-        let listed = listed.chain(words("resume", resume).into_iter().zip(resume));
+        let listed = fields("program", &self.program).into_iter().zip(&self.program);
+        let listed = listed.chain(fields("resume", resume).into_iter().zip(resume));
         let single =
             [("checkpoint", &self.checkpoint), ("steps_file", &self.steps_file), ("tensorboard", &self.tensorboard)];
         let single = single.into_iter().filter_map(|(field, text)| Some((field.to_owned(), text.as_ref()?)));
@@ -112,15 +111,15 @@ impl Command {
     }
 }
 
-/// One value of a knob.
+/// Value of a free parameter.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Knob {
     /// `true` or `false`.
     Boolean(bool),
-    /// A whole number.
+    /// An integer.
     Integer(i64),
-    /// A number with a point.
+    /// A floating-point number.
     Float(f64),
     /// Text.
     Text(String),

@@ -1,4 +1,4 @@
-//! Which programs are told how a run goes?
+//! `[hooks]`: programs to run on events of a run.
 
 use std::time::Duration;
 
@@ -7,26 +7,24 @@ use serde::{Deserialize, Serialize};
 
 use crate::units::Span;
 
-/// Programs that are told how a run goes, each as `["program", "argument", …]`. No shell is in between. A JSON document is
-/// on their standard input. A hook that fails never fails a run. Only a run of an experiment file starts them; `resume`
-/// and `reproduce` do so with `--hooks`.
+/// Programs to run on events of a run, each as `["program", "argument", …]`, without a shell. They receive a JSON document
+/// on stdin. A failing hook does not fail the run. `resume` and `reproduce` run hooks only with `--hooks`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Hooks {
-    /// When the run has ended, whatever its outcome; after all others.
+    /// On the end of a run with any outcome, after all other hooks.
     #[schemars(length(max = 64), inner(length(max = 4096)))]
     pub on_end: Vec<String>,
-    /// When the verdict on memory becomes `growing` or `exceeded`: while the run goes on, or else at its end. Once in a
-    /// process.
+    /// On the first memory verdict `growing` or `exceeded`, during the run or at its end. At most once per process.
     #[schemars(length(max = 64), inner(length(max = 4096)))]
     pub on_growing: Vec<String>,
-    /// When a memory limit has ended the run.
+    /// On the end of a run by a memory limit.
     #[schemars(length(max = 64), inner(length(max = 4096)))]
     pub on_limit: Vec<String>,
-    /// When the run has failed, panicked or diverged.
+    /// On a run that failed, panicked or diverged.
     #[schemars(length(max = 64), inner(length(max = 4096)))]
     pub on_failed: Vec<String>,
-    /// A hook that takes longer is ended, with all processes that it started.
+    /// Time limit of a hook, after which it is killed with all its child processes.
     pub time_limit: Span,
 }
 
@@ -44,7 +42,7 @@ impl Default for Hooks {
 }
 
 impl Hooks {
-    /// Nothing is set.
+    /// `true` if nothing is set.
     pub fn is_default(&self) -> bool {
         *self == Self::default()
     }

@@ -1,7 +1,7 @@
-//! `kinds!`: a choice between kinds, of which the name of the table selects one.
+//! `kinds!`: a closed choice between kinds, selected by the name of a table.
 //!
-//! `[optimizer.adamw]` is an externally tagged enum: exact messages, exact spans, and a schema that editors
-//! understand. The macro writes the enum, its schema (one property a kind, exactly one of them) and its list of names.
+//! `[optimizer.adamw]` is an externally tagged enum, which gives exact messages and spans and a schema that editors
+//! understand. The macro generates the enum, its schema (one property per kind, exactly one of them) and the list of names.
 
 /// `kinds! { pub enum Optimizer { "adamw" => AdamW(AdamW), … } }`
 #[macro_export]
@@ -17,12 +17,12 @@ macro_rules! kinds {
         }
 
         impl $name {
-            /// The name of the table, as written in the file.
+            /// Name of the table in the file.
             pub fn kind(&self) -> &'static str {
                 match self { $(Self::$variant(_) => $kind,)+ }
             }
 
-            /// All names that may be written.
+            /// Names of all kinds.
             pub const KINDS: &'static [&'static str] = &[$($kind),+];
         }
 
@@ -42,7 +42,7 @@ macro_rules! kinds {
 
 pub use kinds;
 
-/// The schema of a table that holds exactly one of these.
+/// Schema of a table with exactly one of these properties.
 pub fn one_of(properties: serde_json::Map<String, serde_json::Value>) -> schemars::Schema {
     schemars::json_schema!({
         "type": "object",

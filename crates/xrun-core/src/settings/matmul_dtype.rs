@@ -1,20 +1,18 @@
-//! In which floats does a model multiply matrices? A setting that several pipelines have.
+//! Floating-point type of matrix products, a setting of several pipelines.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The floats of what is multiplied.
+/// Floating-point type of the operands of matrix products.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum MatmulDtype {
-    /// bfloat16 where the device has units for it, tf32 elsewhere.
+    /// `bfloat16` on devices with hardware for it, otherwise `tf32`.
     Auto,
-    /// 32-bit floats throughout. Refused on a GPU of compute capability 8.0 or more, where the backend does not support
-    /// it.
+    /// 32-bit floats. An error on GPUs of compute capability 8.0 or more, where the backend does not support it.
     Float32,
-    /// 32-bit floats, of which such a GPU multiplies the first ten bits of the mantissa. Elsewhere the same as `float32`.
+    /// TensorFloat-32 on such GPUs (10 bits of mantissa in products), elsewhere the same as `float32`.
     Tf32,
-    /// Products are rounded to eight bits of precision, and what is kept of them takes half the memory. The CPU only
-    /// emulates it, slowly.
+    /// bfloat16 products (8 bits of precision), whose saved activations take half the memory. Slow emulation on the CPU.
     Bfloat16,
 }

@@ -1,4 +1,4 @@
-//! What may be set in an experiment file: the sections that all experiments share, and choices between kinds.
+//! Sections of the experiment file that all experiments share, and the choice between kinds.
 
 pub mod chosen;
 pub mod command;

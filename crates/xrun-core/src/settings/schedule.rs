@@ -1,10 +1,10 @@
-//! How does the learning rate change over the steps?
+//! `[training.schedule]`: learning-rate schedules.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 crate::settings::kinds::kinds! {
-    /// How the learning rate changes over the steps.
+    /// Learning-rate schedule.
     pub enum Schedule {
         "constant" => Constant(Constant),
         "cosine" => Cosine(Cosine),
@@ -13,26 +13,25 @@ crate::settings::kinds::kinds! {
     }
 }
 
-/// The optimiser's learning rate, after a linear warm-up.
+/// Constant learning rate after a linear warm-up.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Constant {
-    /// Steps over which the rate rises linearly from zero, in each phase of the pipeline.
+    /// Steps of linear warm-up from zero, in each phase of the pipeline.
     pub warmup_steps: u64,
 }
 
-/// A linear warm-up, then half a cosine down (Loshchilov and Hutter 2017).
+/// Cosine decay after a linear warm-up (Loshchilov and Hutter 2017).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Cosine {
-    /// Steps over which the rate rises linearly from zero, in each phase of the pipeline.
+    /// Steps of linear warm-up from zero, in each phase of the pipeline.
     pub warmup_steps: u64,
-    /// The learning rate of the last step, as a fraction of the optimiser's.
+    /// Learning rate of the last step, as a fraction of the optimiser's.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub final_share: f64,
-    /// Run the cosine once in each phase of a pipeline that has several. `qat-language-model` has two, pretraining and
-    /// quantised steps, and begins the second with a new optimiser. `false` stretches one cosine over all steps, and
-    /// only the warm-up is repeated.
+    /// Restart the decay in each phase of the pipeline; `qat-language-model` has two, pretraining and quantised steps, and the
+    /// second starts with a new optimiser. `false` decays once over all steps and repeats only the warm-up.
     pub each_phase: bool,
 }
 
@@ -42,17 +41,16 @@ impl Default for Cosine {
     }
 }
 
-/// A linear warm-up, then a straight line down.
+/// Linear decay after a linear warm-up.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Linear {
-    /// Steps over which the rate rises linearly from zero, in each phase of the pipeline.
+    /// Steps of linear warm-up from zero, in each phase of the pipeline.
     pub warmup_steps: u64,
-    /// The learning rate of the last step, as a fraction of the optimiser's.
+    /// Learning rate of the last step, as a fraction of the optimiser's.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub final_share: f64,
-    /// Draw the line once in each phase of a pipeline that has several. `false` draws one over all steps, and only the
-    /// warm-up is repeated.
+    /// Restart the decay in each phase of the pipeline. `false` decays once over all steps and repeats only the warm-up.
     pub each_phase: bool,
 }
 
@@ -62,20 +60,19 @@ impl Default for Linear {
     }
 }
 
-/// A linear warm-up, a constant rate, and a straight line down at the end (Hu et al. 2024, MiniCPM).
+/// Linear warm-up, constant rate, and linear decay at the end (Hu et al. 2024, MiniCPM).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct WarmUpStableDecay {
-    /// Steps over which the rate rises linearly from zero, in each phase of the pipeline.
+    /// Steps of linear warm-up from zero, in each phase of the pipeline.
     pub warmup_steps: u64,
-    /// The fraction of the steps, the last ones, in which the rate falls.
+    /// Fraction of the steps in the final decay.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub decay_share: f64,
-    /// The learning rate of the last step, as a fraction of the optimiser's.
+    /// Learning rate of the last step, as a fraction of the optimiser's.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub final_share: f64,
-    /// Let it fall at the end of each phase of a pipeline that has several. `false` lets it fall once, at the end of all
-    /// steps, and only the warm-up is repeated.
+    /// Decay at the end of each phase of the pipeline. `false` decays once at the end of all steps and repeats only the warm-up.
     pub each_phase: bool,
 }
 
@@ -86,7 +83,7 @@ impl Default for WarmUpStableDecay {
 }
 
 impl Schedule {
-    /// Steps over which the rate rises.
+    /// Steps of warm-up.
     pub fn warmup_steps(&self) -> u64 {
         match self {
             Self::Constant(settings) => settings.warmup_steps,

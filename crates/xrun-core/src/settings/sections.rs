@@ -1,8 +1,7 @@
-//! Which sections does every experiment share, and what may stand in them?
+//! Sections that all experiments share.
 //!
-//! The doc comment of a field is its entry in the manual (`docs/reference.md`) and in the schema: meaning and unit. The
-//! default stands in `Default` alone, and the manual, the templates and the schema take it from there. Ranges stand in
-//! the schema, so that an editor and `xrun check` agree.
+//! The doc comment of a field is its entry in the manual (`docs/reference.md`) and in the schema. `Default` is the only
+//! source of default values, and the schema the only source of ranges, so that editors and `xrun check` agree.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -13,31 +12,31 @@ pub use super::limits::{LIMITS_OF_KINDS, Limits, PART_SIZE};
 pub use super::schedule::{Constant, Cosine, Linear, Schedule, WarmUpStableDecay};
 use crate::units::{Bytes, Span};
 
-/// What this experiment is called and where it runs.
+/// Name, seed and device of the experiment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct About {
-    /// Names the folder below `results/`. Letters, digits, `-`, `_` and `.`. Default: the file's name.
+pub struct ExperimentInfo {
+    /// Name of the directory below `results/`. Letters, digits, `-`, `_` and `.`. Default: the file's name.
     #[schemars(length(min = 1, max = 80), regex(pattern = "^[A-Za-z0-9][A-Za-z0-9._-]*$"))]
     pub name: String,
-    /// One sentence for people; shown in listings and at the top of the report.
+    /// One sentence for listings and the report.
     #[schemars(length(max = 2000))]
     pub description: String,
-    /// Seeds weights, data order, augmentation and generated data. On the CPU the same seed gives the same bits.
+    /// Seed of weights, data order, augmentation and generated data. On the CPU, runs with the same seed are bit-identical.
     pub seed: u32,
-    /// `auto` takes the first GPU that works and the CPU otherwise; or `cpu`, `cuda`, `cuda:1`, `vulkan`.
+    /// `auto` (the first GPU that works, otherwise the CPU), `cpu`, `cuda`, `cuda:1` or `vulkan`.
     #[schemars(regex(pattern = "^(auto|cpu|cuda(:[0-9]+)?|vulkan(:[0-9]+)?)$"))]
     pub device: String,
-    /// Keep the changes that git sees in the current folder in `manifest.json`, at most 1 MiB, so that the code that
-    /// ran can be restored. `false` leaves them out: everyone who gets the result can read them.
+    /// Store the output of `git diff` of the current directory in `manifest.json`, at most 1 MiB, so that the code can be
+    /// restored. `false` omits it: everyone who receives the result can read it.
     pub patch: bool,
-    /// Write event files into the run's folder while it goes on, so that `tensorboard --logdir results` shows it. A
-    /// finished run can be exported, too. A `[pipeline.command]` writes its own.
+    /// Write TensorBoard event files during the run, for `tensorboard --logdir results`. A finished run can be exported
+    /// instead. Has no effect on `[pipeline.command]`.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub tensorboard: bool,
 }
 
-impl Default for About {
+impl Default for ExperimentInfo {
     fn default() -> Self {
         Self {
             name: String::new(),
@@ -50,39 +49,38 @@ impl Default for About {
     }
 }
 
-/// How a device is used. What it is called in the file is `experiment.device`.
+/// Use of the device. `experiment.device` selects it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct DeviceUse {
-    /// How finely operations are tuned on a GPU. Each operation is tried in several ways for each group of sizes, and
-    /// each way is compiled first. `minimal` groups most sizes together, `full` none; the more groups, the longer
-    /// the start takes. The environment's `CUBECL_AUTOTUNE_LEVEL` wins.
+    /// Level of autotuning on a GPU: for each group of sizes, several kernels of an operation are compiled and timed. More
+    /// groups make the start slower. The environment variable `CUBECL_AUTOTUNE_LEVEL` takes precedence.
     pub autotune: Autotune,
-    /// The kernels of fused operations on the CPU: convolution with group normalisation, layer normalisation, attention, GELU,
-    /// losses, fake quantisation. Both give the same numbers but for rounding; `fused` is two to ten times as fast.
+    /// CPU kernels of convolution with group normalisation, layer normalisation, attention, GELU, losses and fake quantisation.
+    /// Both choices are equal up to rounding; `fused` is two to ten times as fast.
     pub cpu_kernels: CpuKernels,
 }
 
 impl DeviceUse {
-    /// Nothing is set.
+    /// `true` if nothing is set.
     pub fn is_default(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// The implementation of fused operations on the CPU.
+/// Implementation of fused operations on the CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum CpuKernels {
-    /// One kernel each, with a hand-written backward pass.
+    /// One kernel per operation, with a hand-written backward pass.
     #[default]
     Fused,
-    /// Burn's own operations, one after another, as on a GPU.
+    /// Sequences of Burn's own operations, as on a GPU.
     Plain,
 }
 
 impl CpuKernels {
-    /// The word of the file.
+    /// Value in the file.
     pub fn word(self) -> &'static str {
         match self {
             Self::Fused => "fused",
@@ -91,33 +89,33 @@ impl CpuKernels {
     }
 }
 
-/// How finely operations are tuned.
+/// Level of autotuning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Autotune {
-    /// Sizes within a factor of 2.5 count as one.
+    /// Groups sizes within a factor of 2.5.
     #[default]
     Minimal,
-    /// Sizes within a factor of 2 count as one.
+    /// Groups sizes within a factor of 2.
     Balanced,
-    /// Every size is tuned by itself.
+    /// Tunes every size separately.
     Full,
 }
 
-/// What is given back, and how often. The time it takes is in the result.
+/// Release of free memory: when and how. The result records the time that it takes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Cleanup {
-    /// Steps between two cleanups; 0 turns them off. Every tenth step costs little time.
+    /// Steps between two cleanups; 0 disables them. Every tenth step costs little time.
     pub every_steps: u64,
-    /// Clean up after each validation. A validation often leaves most behind.
+    /// Clean up after each validation, which often leaves the most free memory.
     pub after_validation: bool,
     /// Clean up after each epoch.
     pub after_epoch: bool,
-    /// What a cleanup does, in this order. `caches` is not among the defaults, since they would only be filled again.
+    /// Actions of a cleanup, in order. `caches` is not a default, because the caches would be filled again.
     #[schemars(length(max = 4))]
     pub actions: Vec<CleanupAction>,
-    /// The action `caches` evicts down to this fraction of the cap.
+    /// Fraction of the cap down to which the action `caches` evicts.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub cache_low_water: f64,
 }
@@ -134,34 +132,34 @@ impl Default for Cleanup {
     }
 }
 
-/// One thing that a cleanup can do.
+/// Action of a cleanup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum CleanupAction {
-    /// Drop gradients that were accumulated and not used.
+    /// Drop accumulated gradients that were not applied.
     Gradients,
     /// Evict caches down to `cache_low_water`.
     Caches,
-    /// Ask the device's memory pool to free the pages that hold nothing.
+    /// Free empty pages of the device's memory pool.
     DevicePool,
     /// Return free heap pages to the operating system (`malloc_trim`).
     Heap,
 }
 
-/// When the model is validated on held-out data, and on how much of it.
+/// Validation on held-out data.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Validation {
-    /// Steps between two validations; 0 leaves it to `every_epochs`.
+    /// Steps between two validations; 0 uses `every_epochs` alone.
     pub every_steps: u64,
-    /// Epochs between two validations; 0 leaves it to `every_steps`. The last step always validates unless both are 0.
+    /// Epochs between two validations; 0 uses `every_steps` alone. The last step is always validated unless both are 0.
     pub every_epochs: u64,
-    /// Validate before the first step, so that the result shows what training changed.
+    /// Validate before the first step, as a baseline.
     pub at_start: bool,
-    /// Episodes (or batches) in one validation; the same ones each time.
+    /// Number of episodes or batches in a validation; the same ones each time.
     #[schemars(range(min = 1, max = 1_000_000))]
     pub episodes: usize,
-    /// Pictures of the last validation, with the detections drawn in, for the report.
+    /// Number of images of the last validation in the report, with the predictions drawn in.
     #[schemars(range(min = 0, max = 64))]
     pub pictures: usize,
 }
@@ -172,51 +170,50 @@ impl Default for Validation {
     }
 }
 
-/// How long training lasts, and how it proceeds.
+/// Length and procedure of the training.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Training {
-    /// Passes over the data; how many steps that is follows from the data.
+    /// Number of passes over the data.
     #[schemars(range(min = 1, max = 1_000_000))]
     pub epochs: u64,
-    /// Stop after this many steps, even if epochs are left.
+    /// Maximum number of optimiser steps, where `epochs` would take more.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub max_steps: Option<u64>,
-    /// Save a checkpoint and stop after this time. For clusters that end jobs.
+    /// Time after which the run saves a checkpoint and stops, for clusters with a time limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time_limit: Option<Span>,
-    /// Items whose gradient makes a batch, such as the sequences of a language model. An episode has a size of its own, by keys
-    /// of its pipeline, and refuses this one. How many of them are on the device at once is for `limits.batch_size` to say.
-    /// Default: the pipeline's own.
+    /// Number of items in a batch, such as the sequences of a language model. `limits.batch_size` bounds those on the device at
+    /// once. An error for pipelines with episodes, whose own keys set the size. Default: the pipeline's own.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 65536))]
     pub batch_size: Option<usize>,
-    /// Batches whose gradients are summed for one step. Losses are sums over tokens or objects and are divided once, by
-    /// the number in the whole step, so several batches train like one large batch.
+    /// Number of batches per optimiser step (gradient accumulation). Losses are summed over tokens or objects and divided by
+    /// their number in the whole step, so that several batches train like one large batch.
     #[schemars(range(min = 1, max = 4096))]
     pub accumulation: usize,
-    /// The norm over all gradients above which they are scaled down; absent means no clipping. In a sandwich step of
-    /// `qat-language-model` each precision is clipped by its own norm.
+    /// Maximum L2 norm over all gradients, to which they are scaled down; absent means no clipping. In a sandwich step of
+    /// `qat-language-model` each precision is clipped separately.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1e-9, max = 1e9))]
     pub clip_norm: Option<f64>,
-    /// Weights that training starts from in place of random ones: a run (its best checkpoint), the folder of a checkpoint, or a
-    /// file of weights of the same model. The optimiser and the schedule start anew. A run that is resumed does not need it.
+    /// Initial weights in place of random ones: a run (its best checkpoint), a checkpoint directory, or a file of weights of the
+    /// same model. Optimiser and schedule start from zero. Not needed to resume a run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub initial_weights: Option<String>,
-    /// Recompute activations in the backward pass in place of keeping them: less memory, more time.
+    /// Recompute activations in the backward pass instead of saving them: less memory, more time.
     pub activation_checkpointing: bool,
-    /// Ends the run when validations no longer get better. That is a success: the outcome is `stopped_early`, the exit
+    /// Ends the run when the validation metric no longer improves. This counts as success: outcome `stopped_early`, exit
     /// code 0.
     #[serde(skip_serializing_if = "EarlyStopping::is_default")]
     pub early_stopping: EarlyStopping,
-    /// How the learning rate changes over the steps.
+    /// Learning-rate schedule.
     pub schedule: Schedule,
 }
 
 impl Training {
-    /// Optimiser steps in an epoch of that many batches, and in all.
+    /// Number of optimiser steps in an epoch and in total.
     pub fn steps(&self, batches_per_epoch: u64) -> (u64, u64) {
         let steps_per_epoch = batches_per_epoch.div_ceil(self.accumulation as u64).max(1);
         let steps = steps_per_epoch.saturating_mul(self.epochs);
@@ -241,16 +238,16 @@ impl Default for Training {
     }
 }
 
-/// What is saved, and how often.
+/// Saving of checkpoints.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Checkpoint {
-    /// Steps between two checkpoints; 0 saves only at the end and when the run is stopped.
+    /// Steps between two checkpoints; 0 saves only when the run ends or is stopped.
     pub every_steps: u64,
-    /// How many of the newest checkpoints are kept. The best one is kept too.
+    /// Number of newest checkpoints to keep, in addition to the best one.
     #[schemars(range(min = 1, max = 1000))]
     pub keep_last: usize,
-    /// The validation metric that chooses the best checkpoint; if absent, the pipeline's first metric.
+    /// Validation metric that selects the best checkpoint; if absent, the pipeline's first metric.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub best: Option<String>,
 }
@@ -261,47 +258,44 @@ impl Default for Checkpoint {
     }
 }
 
-/// When memory is measured.
+/// Measurement and judgement of memory.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Memory {
-    /// Steps between two samples, which are taken at rest; 0 leaves only the start, epochs, validations, cleanups and
+    /// Steps between two memory samples, taken between steps; 0 samples only at the start, epochs, validations, cleanups and
     /// the end.
     pub every_steps: u64,
-    /// Read the slower sources (the container, the driver, the parts of resident memory) once in this many samples. The
-    /// parts of resident memory cost the most, and are read while that stays below 0.1 % of the time; with 1 always.
+    /// Number of samples between two readings of the slower sources (container, driver, components of RSS). The components of
+    /// RSS are read only while that takes less than 0.1 % of the time, or always if this is 1.
     #[schemars(range(min = 1, max = 1_000_000))]
     pub parts_every_samples: u64,
-    /// Before the run, do a few of its steps in another process, to forecast the memory that it will need. The
-    /// measurement is cached.
+    /// Run a few steps in another process before the run, to forecast its memory. The measurement is cached.
     pub probe: bool,
-    /// The verdict that makes a run fail with exit code 6, even if it did all its steps.
+    /// Mildest verdict that makes a completed run fail with exit code 6.
     pub fail_on: FailOn,
-    /// The smallest growth over the windows of a verdict that is called growth; smaller leaks need a run with little
-    /// noise.
+    /// Smallest total growth that a verdict calls growth.
     pub growth_min: Bytes,
 }
 
-/// The verdict that fails a run.
+/// Mildest verdict that fails a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum FailOn {
-    /// No verdict fails a run.
+    /// None.
     #[default]
     Never,
-    /// Memory is growing, or a buffer passed its cap.
+    /// Memory is growing, or a buffer exceeded its cap.
     Growing,
-    /// Also when memory that is kept but not in use grows: resident memory beyond the heap, a pool's pages beyond its
-    /// tensors.
+    /// Also if memory grows that is reserved but not in use: RSS beyond the heap, or pages of a pool beyond its tensors.
     Retained,
-    /// Also when memory still rises, slower than before.
+    /// Also if memory still rises, but more slowly than before.
     Slowing,
-    /// Also when memory may be growing.
+    /// Also if memory may be growing.
     Suspect,
 }
 
 impl FailOn {
-    /// As in the file.
+    /// Value in the file.
     pub fn word(self) -> &'static str {
         match self {
             Self::Never => "never",
@@ -326,7 +320,7 @@ impl Default for Memory {
 }
 
 crate::settings::kinds::kinds! {
-    /// The rule that turns gradients into new weights.
+    /// Optimiser.
     pub enum Optimizer {
         "adamw" => AdamW(AdamW),
         "sgd" => Sgd(Sgd),
@@ -337,22 +331,22 @@ crate::settings::kinds::kinds! {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct AdamW {
-    /// The size of a step, before the schedule.
+    /// Learning rate, before the schedule.
     #[schemars(range(min = 0.0, max = 1e3))]
     pub learning_rate: f64,
-    /// Decay of the running mean of gradients.
+    /// Decay of the running mean of gradients (β₁).
     #[schemars(range(min = 0.0, max = 0.999_999))]
     pub beta_1: f64,
-    /// Decay of the running mean of their squares.
+    /// Decay of the running mean of squared gradients (β₂).
     #[schemars(range(min = 0.0, max = 0.999_999_9))]
     pub beta_2: f64,
-    /// Keeps the division finite.
+    /// Term added to the denominator for numerical stability.
     #[schemars(range(min = 1e-16, max = 1.0))]
     pub epsilon: f64,
-    /// The fraction of each weight that a step subtracts, times the learning rate.
+    /// Weight decay: a step subtracts this fraction of each weight, times the learning rate.
     #[schemars(range(min = 0.0, max = 1e3))]
     pub weight_decay: f64,
-    /// Which parameters decay.
+    /// Parameters that weight decay applies to.
     pub decay: Decay,
 }
 
@@ -369,14 +363,14 @@ impl Default for AdamW {
     }
 }
 
-/// Which parameters decay.
+/// Parameters that weight decay applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Decay {
-    /// Those of two or more dimensions: matrices, kernels, LoRA, and embeddings, as in nanoGPT. Not biases, nor gains and
-    /// shifts of normalisation, nor learnt scales.
+    /// Parameters of two or more dimensions: matrices, kernels, LoRA and embeddings, as in nanoGPT. Not biases,
+    /// normalisation parameters and learned scales.
     Matrices,
-    /// All of them.
+    /// All parameters.
     All,
 }
 
@@ -384,18 +378,18 @@ pub enum Decay {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Sgd {
-    /// The size of a step, before the schedule.
+    /// Learning rate, before the schedule.
     #[schemars(range(min = 0.0, max = 1e3))]
     pub learning_rate: f64,
-    /// Fraction of the previous update that is added to the next one; 0 is no momentum.
+    /// Fraction of the previous update that is added to the next one; 0 disables momentum.
     #[schemars(range(min = 0.0, max = 0.999_999))]
     pub momentum: f64,
-    /// Look ahead (Nesterov 1983). Needs momentum.
+    /// Nesterov's accelerated gradient (1983). Needs momentum.
     pub nesterov: bool,
     /// L2 penalty added to the gradient.
     #[schemars(range(min = 0.0, max = 1e3))]
     pub weight_decay: f64,
-    /// Which parameters decay.
+    /// Parameters that weight decay applies to.
     pub decay: Decay,
 }
 
@@ -406,7 +400,7 @@ impl Default for Sgd {
 }
 
 impl Optimizer {
-    /// The rate that the schedule takes shares of.
+    /// Base learning rate, which the schedule scales.
     pub fn learning_rate(&self) -> f64 {
         match self {
             Self::AdamW(settings) => settings.learning_rate,
@@ -414,7 +408,7 @@ impl Optimizer {
         }
     }
 
-    /// Copies of the parameters that it keeps as running values.
+    /// Size of the optimiser's state, in copies of the parameters.
     pub fn running_copies(&self) -> u64 {
         match self {
             Self::AdamW(_) => 2,

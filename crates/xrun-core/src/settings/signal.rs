@@ -1,36 +1,36 @@
-//! What is a command sent first, so that it can save?
+//! Signals that request a command to save and exit.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What a command is sent first, so that it can save.
+/// Signal that requests a command to save and exit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, clap::ValueEnum)]
 pub enum Signal {
-    /// The usual request to end.
+    /// Termination request.
     #[default]
     #[serde(rename = "TERM")]
     #[value(name = "TERM", alias = "SIGTERM")]
     Term,
-    /// As Ctrl-C sends it.
+    /// Interrupt, as sent by Ctrl-C.
     #[serde(rename = "INT")]
     #[value(name = "INT", alias = "SIGINT")]
     Int,
-    /// As a terminal sends it when it closes.
+    /// Hangup, as sent by a closing terminal.
     #[serde(rename = "HUP")]
     #[value(name = "HUP", alias = "SIGHUP")]
     Hup,
-    /// Means what the command takes it for.
+    /// User-defined signal 1.
     #[serde(rename = "USR1")]
     #[value(name = "USR1", alias = "SIGUSR1")]
     Usr1,
-    /// The same, another one.
+    /// User-defined signal 2.
     #[serde(rename = "USR2")]
     #[value(name = "USR2", alias = "SIGUSR2")]
     Usr2,
 }
 
 impl Signal {
-    /// As it is typed.
+    /// Name in the file, without `SIG`.
     pub fn word(self) -> &'static str {
         match self {
             Self::Term => "TERM",

@@ -1,20 +1,20 @@
-//! What is said of a validation metric: its unit, which way is better, and how sure a mean over episodes is?
+//! Validation metrics: direction of improvement, unit, and the confidence interval of a mean over episodes.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Which values of a metric are better.
+/// Direction in which a metric improves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Better {
-    /// More is better.
+    /// Higher values are better.
     Higher,
-    /// Less is better.
+    /// Lower values are better.
     Lower,
 }
 
 impl Better {
-    /// For people.
+    /// `higher` or `lower`.
     pub fn words(self) -> &'static str {
         match self {
             Self::Higher => "higher",
@@ -22,7 +22,7 @@ impl Better {
         }
     }
 
-    /// Points to where better values are.
+    /// Arrow towards better values.
     pub fn arrow(self) -> &'static str {
         match self {
             Self::Higher => "↑",
@@ -30,7 +30,7 @@ impl Better {
         }
     }
 
-    /// Whether one value is better than another.
+    /// `true` if `one` is strictly better than `other`.
     pub fn prefers(self, one: f64, other: f64) -> bool {
         match self {
             Self::Higher => one > other,
@@ -42,22 +42,22 @@ impl Better {
 /// A validation metric that the pipeline may report.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PlannedMetric {
-    /// As in `metrics.jsonl`.
+    /// Name in `metrics.jsonl`.
     pub name: String,
-    /// Which values are better; `null` of a constant of the data, such as what guessing would give.
+    /// Direction of improvement; `null` for a constant of the data, such as the accuracy of guessing.
     pub better: Option<Better>,
-    /// Such as `share`, a number from 0 to 1; empty where it has none.
+    /// Unit, such as `%`; empty where there is none.
     pub unit: String,
-    /// The figure that it is drawn in, together with others of this name.
+    /// Figure that the metric is drawn in, together with others of this name.
     pub family: String,
-    /// What its line is called in that figure, such as `8 bit`.
+    /// Label of its line in that figure, such as `8 bit`.
     pub line: String,
-    /// What is measured, in a sentence.
+    /// Description in one sentence.
     pub about: String,
 }
 
 impl PlannedMetric {
-    /// One of which nothing is known but its name and which way is better.
+    /// A metric of which only the name and the direction are known.
     pub fn plain(name: &str, better: Better) -> Self {
         Self {
             name: name.to_owned(),
@@ -69,23 +69,23 @@ impl PlannedMetric {
         }
     }
 
-    /// ` %` behind a number, where that is its unit.
+    /// Suffix of a number: ` %` where that is the unit, else empty.
     pub fn percent(unit: &str) -> &'static str {
         if unit == "%" { " %" } else { "" }
     }
 }
 
-/// The 95 % interval of a mean over episodes: the mean, plus and minus `half_width`. It is Student's: the 97.5 % quantile
-/// with `episodes - 1` degrees of freedom, times the standard deviation between episodes, over the root of `episodes`.
+/// 95 % confidence interval of a mean over episodes: mean ± `half_width`. The half width is Student's t quantile (97.5 %,
+/// `episodes - 1` degrees of freedom) times the standard error of the mean.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Interval {
-    /// In the unit of the metric.
+    /// Half width in the unit of the metric.
     pub half_width: f64,
-    /// Episodes in which the metric could be measured, at least 2.
+    /// Number of episodes in which the metric could be measured, at least 2.
     pub episodes: u64,
 }
 
-/// The 97.5 % quantile of Student's distribution.
+/// 97.5 % quantile of Student's t distribution.
 pub fn student(degrees_of_freedom: usize) -> f64 {
     const TABLE: [f64; 30] = [
         12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
@@ -94,7 +94,7 @@ pub fn student(degrees_of_freedom: usize) -> f64 {
     match degrees_of_freedom {
         0 => f64::INFINITY,
         few if few <= TABLE.len() => TABLE[few - 1],
-        // The first terms of its series around the normal distribution (Abramowitz and Stegun 26.7.5).
+        // The first terms of the expansion around the normal quantile (Abramowitz and Stegun 26.7.5).
         many => {
             let (x, n) = (1.959_964_f64, many as f64);
             x + (x.powi(3) + x) / (4.0 * n) + (5.0 * x.powi(5) + 16.0 * x.powi(3) + 3.0 * x) / (96.0 * n * n)

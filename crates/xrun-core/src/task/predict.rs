@@ -1,7 +1,7 @@
-//! What must a pipeline offer, so that its trained model answers about files of a person's own?
+//! Inference with a trained model on files of the user (`xrun predict`).
 //!
-//! Numbers and host data cross this interface, never tensors, as in [`Task`](super::Task). Files come in, answers go out one
-//! after another: nothing grows with the number of files.
+//! Numbers and host data cross this interface, never tensors, as in [`Task`](super::Task). Answers leave one by one, so
+//! memory does not grow with the number of files.
 
 use std::path::{Path, PathBuf};
 
@@ -10,34 +10,39 @@ use erased_serde::Serialize;
 use super::TaskError;
 use crate::settings::sections::Limits;
 
-/// Answers about files. A pipeline that can gives itself in [`Task::predictor`](super::Task::predictor).
+/// Inference of a pipeline; [`Task::predictor`](super::Task::predictor) returns it.
 pub trait Predict {
-    /// Why this cannot be asked of the model, for the person who typed it; `None` where it can. Nothing is written before.
+    /// Reason why the pipeline cannot serve the request, for the user; `None` where it can. Called before anything is written.
     fn refuses(&self, asked: &Asked<'_>) -> Option<String> {
+<<<<<<< HEAD
         asked.refused_question()
+=======
+        asked.question.map(|_| "this pipeline takes no question; leave out `--question`".to_owned())
+>>>>>>> 541a5d067b64d71a7589aa1f1273b2dfecad704d
     }
 
-    /// Answers about each file in the order given, at most `limits.batch_size` items at once, with the checkpoint that was
-    /// loaded. A file that cannot be used is told as failed, and the next one follows. Returns what holds of all answers.
+    /// Predicts each file in the order given, at most `limits.batch_size` items at once, with the loaded checkpoint. A file
+    /// that cannot be used is reported as failed, and the next one follows. Returns facts that all answers share.
     ///
     /// # Errors
-    /// The device fails, the run's own data does, or an answer cannot be written.
+    /// The device fails, the run's own data is invalid, or an answer cannot be written.
     fn predict(&mut self, asked: &Asked<'_>, told: &mut dyn Told) -> Result<serde_json::Value, TaskError>;
 }
 
-/// What a person asks.
+/// Input of [`Predict::predict`].
 #[derive(Clone, Copy, Debug)]
 pub struct Asked<'a> {
-    /// As they were named.
+    /// Paths as the user gave them.
     pub files: &'a [PathBuf],
-    /// What is asked about each file.
+    /// Question to be answered about each file, where the pipeline takes one.
     pub question: Option<&'a str>,
-    /// How much may be held: items at once, and the bytes that decoding takes.
+    /// Limits of memory: items at once, and bytes for decoding.
     pub limits: &'a Limits,
-    /// Empty, and there when [`Predict::predict`] is called: for files that the pipeline leaves beside the answers.
+    /// Existing empty directory for files that the pipeline writes next to the answers.
     pub folder: &'a Path,
 }
 
+<<<<<<< HEAD
 impl Asked<'_> {
     /// Message of a pipeline that takes no question where there is one.
     pub fn refused_question(&self) -> Option<String> {
@@ -46,32 +51,35 @@ impl Asked<'_> {
 }
 
 /// What an answer is about.
+=======
+/// One input: a file, or a line of it.
+>>>>>>> 541a5d067b64d71a7589aa1f1273b2dfecad704d
 #[derive(Clone, Copy, Debug)]
 pub struct Item<'a> {
-    /// As it was named.
+    /// Path as the user gave it.
     pub file: &'a Path,
-    /// In a file of lines, from 1.
+    /// Line number from 1, in a file with an item a line.
     pub line: Option<u64>,
 }
 
 impl<'a> Item<'a> {
-    /// All of a file.
+    /// The whole of a file.
     pub fn file(file: &'a Path) -> Self {
         Self { file, line: None }
     }
 }
 
-/// Hears what becomes of each item, in order.
+/// Receiver of the answer or failure of each item, in order.
 pub trait Told {
-    /// The answer, a record of named fields, and the same in a few words for people. Control characters may be in both.
+    /// Takes an answer: a record of named fields, and the same as a short text for people. Both may have control characters.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// Writing fails.
     fn answered(&mut self, item: Item<'_>, answer: &dyn Serialize, words: &str) -> Result<(), TaskError>;
 
-    /// There is no answer, and why; without the name of the file.
+    /// Takes the reason why there is no answer, without the name of the file.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// Writing fails.
     fn failed(&mut self, item: Item<'_>, reason: &str) -> Result<(), TaskError>;
 }

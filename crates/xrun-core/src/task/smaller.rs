@@ -1,31 +1,31 @@
-//! What is smaller in a run than its experiment asks, since the data is?
+//! Settings that the run lowers because the data has too few items.
 
 use std::fmt;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// A number of the experiment that the data does not reach.
+/// A setting lowered to what the data allows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Smaller {
-    /// The key that asks for more.
+    /// Dotted key of the setting.
     pub key: String,
-    /// What the experiment asks for, in whatever the key counts.
+    /// Value in the experiment, in the unit of the key.
     pub asked: u64,
-    /// What the run has instead.
+    /// Value that the run uses.
     pub used: u64,
-    /// Of what the data has no more.
+    /// Reason: what the data lacks.
     pub because: String,
 }
 
 impl Smaller {
-    /// `None` where as much is used as was asked.
+    /// Returns the lowered setting, or `None` where `used` reaches `asked`.
     pub fn than_asked(key: &str, asked: u64, used: u64, because: impl Into<String>) -> Option<Self> {
         (used < asked).then(|| Self { key: key.into(), asked, used, because: because.into() })
     }
 }
 
-/// `n_way 4 -> 2: the data has 2 classes to train on`.
+/// Prints `n_way 4 -> 2: the data has 2 classes to train on`.
 impl fmt::Display for Smaller {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = self.key.rsplit('.').next().unwrap_or(&self.key);

@@ -77,7 +77,7 @@ fn the_same_settings_give_the_same_bytes_and_damage_is_told() {
     write::replace(&folder.join("images/train-000/000003.png"), b"other").unwrap();
     let whole = Settings { generated: settings, ..Settings::default() };
     let message = open_generated(&whole, &folder).unwrap_err().to_string();
-    assert!(message.contains("damaged; delete this folder") && message.contains("000003.png"), "{message}");
+    assert!(message.contains("000003.png"), "{message}");
 }
 
 #[test]

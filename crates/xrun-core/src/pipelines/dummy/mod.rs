@@ -1,4 +1,4 @@
-//! The pipeline that computes nothing and tests the runner.
+//! Pipeline `dummy`, which computes nothing and tests the runner.
 
 pub mod settings;
 pub mod task;
@@ -17,7 +17,7 @@ pub struct Dummy;
 
 impl PipelineKind for Dummy {
     const NAME: &'static str = "dummy";
-    // It tests what is said of limits.
+    // All limits, so that tests can set them.
     const LIMITS: &'static [&'static str] = &LIMITS_OF_KINDS;
     const METRICS: &'static [Metric] = task::METRICS;
     type Settings = Settings;

@@ -1,46 +1,46 @@
-//! What may be set of a dummy run, which computes nothing?
+//! Settings of the pipeline `dummy`.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::units::Bytes;
 
-/// Computes nothing: chosen losses, chosen failures, chosen leaks. It tests the runner itself (progress, limits,
-/// crashes, resume, sweeps) and a cluster's set-up, in milliseconds and without Burn.
+/// Simulated training with configurable losses, failures and leaks. Tests the runner (progress, limits, crashes, resume,
+/// sweeps) and the set-up of a cluster in milliseconds, without a model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
     /// Steps in one epoch.
     #[schemars(range(min = 1))]
     pub steps_per_epoch: u64,
-    /// How long a step takes, in microseconds.
+    /// Duration of a step in microseconds.
     #[schemars(range(max = 60_000_000))]
     pub step_microseconds: u64,
-    /// The step whose loss is not a number.
+    /// Step whose loss is NaN.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nan_at_step: Option<u64>,
-    /// The step that fails.
+    /// Step that fails.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fail_at_step: Option<u64>,
-    /// The step that meets data which cannot be used.
+    /// Step that finds invalid data.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub broken_data_at_step: Option<u64>,
-    /// The step that panics, as a backend may.
+    /// Step that panics, as a backend may.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub panic_at_step: Option<u64>,
-    /// The step in which a device has no memory left, reported as CubeCL does: by a panic in the device's own thread,
-    /// and one in the training thread that gives no reason.
+    /// Step in which the device runs out of memory, reported as by CubeCL: a panic in the device's thread, and one without a
+    /// reason in the training thread.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device_full_at_step: Option<u64>,
-    /// The step after which each step takes back what it gained, so that the score falls, as by overfitting.
+    /// Step after which the score falls, as in overfitting.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub worse_after_step: Option<u64>,
-    /// Bytes that are held from the first step to the end.
+    /// Bytes allocated in the first step and held to the end.
     #[serde(skip_serializing_if = "is_zero")]
     pub hold: Bytes,
-    /// Bytes that each step keeps for ever.
+    /// Bytes that each step leaks.
     pub leak_per_step: Bytes,
-    /// Enter what is kept in the ledger, as `dummy_leak`; otherwise no owner in the ledger explains the growth.
+    /// Register the leak in the ledger as `dummy_leak`; otherwise no owner in the ledger explains the growth.
     pub leak_in_ledger: bool,
     /// Bytes written into each checkpoint.
     pub checkpoint_size: Bytes,
@@ -65,7 +65,7 @@ impl Default for Settings {
     }
 }
 
-/// Left out of what is written, so that experiments of before have the same fingerprint.
+/// Omits the default, so that older experiments keep their fingerprint.
 fn is_zero(bytes: &Bytes) -> bool {
     bytes.0 == 0
 }

@@ -1,4 +1,4 @@
-//! Chosen losses, chosen failures, chosen leaks.
+//! Task of the pipeline `dummy`.
 
 use std::path::Path;
 use std::time::Duration;
@@ -9,15 +9,14 @@ use crate::bounded::kept;
 use crate::bounded::ledger::{Cap, Holding, Ledger, Policy};
 use crate::bounded::planned::PlannedOwner;
 use crate::files::{file, layout, write};
-use crate::settings::sections::CleanupAction;
 use crate::task::predict::{Asked, Item, Predict, Told};
 use crate::task::{DeviceMemory, Metric, Phases, StepReport, Task, TaskError, TaskFacts, ValidationReport};
 
-/// Validation metrics by name.
+/// Validation metrics.
 pub const METRICS: &[Metric] =
-    &[Metric::higher("score", "").about("One minus the weight, which each step makes smaller: it computes nothing.")];
+    &[Metric::higher("score", "").about("One minus a weight that each step shrinks; no model is trained.")];
 
-/// Its state is one number that each step changes, so that a resume that loses a step is seen.
+/// Task whose state is one number that each step changes, so that a resume that loses a step is detected.
 #[derive(Debug)]
 pub struct Dummy {
     settings: Settings,
@@ -28,30 +27,30 @@ pub struct Dummy {
     holding: Option<Holding>,
 }
 
-/// What the plan needs to know of it.
+/// Facts for the plan.
 pub fn facts(settings: &Settings) -> TaskFacts {
     let owners = leak(settings).iter().chain(&hold(settings)).map(PlannedOwner::from).collect();
     TaskFacts { owners, probe_steps: 2, ..TaskFacts::new(settings.steps_per_epoch, METRICS) }
 }
 
-/// What keeps bytes for ever, where the ledger is to know of it.
+/// Buffer of the leak, if it is in the ledger.
 fn leak(settings: &Settings) -> Option<Buffer> {
     let leak = || kept::leak("dummy_leak").because("`pipeline.dummy.leak_per_step` of each step");
     settings.leak_in_ledger.then(leak)
 }
 
-/// What is held from the first step on.
+/// Buffer of the bytes held from the first step on.
 fn hold(settings: &Settings) -> Option<Buffer> {
     let cap = Cap { items: 1, bytes: settings.hold.0 };
     let hold = || Buffer::new("dummy_hold", Policy::Refuse, cap).key(HOLD).because(format!("`{HOLD}`"));
     (settings.hold.0 > 0).then(hold)
 }
 
-/// The key that says how much is held.
+/// Key of the bytes held.
 const HOLD: &str = "pipeline.dummy.hold";
 
 impl Dummy {
-    /// One that is at step 0. What it leaks enters the ledger where the settings say so.
+    /// Task at step 0.
     pub fn new(settings: Settings, seed: u32, ledger: &Ledger) -> Self {
         let holding = leak(&settings).map(|leak| leak.register(ledger));
         let held = hold(&settings).map(|hold| (hold.register(ledger), Vec::new()));
@@ -59,38 +58,38 @@ impl Dummy {
     }
 }
 
-/// Panics as CubeCL does where 3 GiB are refused.
+/// Panics as CubeCL does when an allocation of 3 GiB fails.
 #[expect(clippy::disallowed_methods, reason = "the thread ends here")]
 fn full_device() {
     let device = std::thread::spawn(|| {
         panic!("called `Result::unwrap()` on an `Err` value: out of device memory allocating 3221225472 bytes")
     });
-    let answered: Result<(), _> = device.join().map_err(|_| "CallError");
-    assert!(answered.is_ok(), "called `Result::unwrap()` on an `Err` value: CallError");
+    let result: Result<(), _> = device.join().map_err(|_| "CallError");
+    assert!(result.is_ok(), "called `Result::unwrap()` on an `Err` value: CallError");
 }
 
 impl Task for Dummy {
     fn train_step(&mut self, step: u64, learning_rate: f64, phases: &mut dyn Phases) -> Result<StepReport, TaskError> {
-        let asked = |at: Option<u64>| at == Some(step);
+        let is_now = |at: Option<u64>| at == Some(step);
         phases.enter("forward");
-        if asked(self.settings.fail_at_step) {
-            return Err(TaskError::Asked(format!("step {step} fails because `fail_at_step` says so")));
+        if is_now(self.settings.fail_at_step) {
+            return Err(TaskError::Rejected(format!("step {step} fails, as set by `fail_at_step`")));
         }
-        if asked(self.settings.broken_data_at_step) {
-            return Err(TaskError::Data(format!("step {step} finds no data because `broken_data_at_step` says so")));
+        if is_now(self.settings.broken_data_at_step) {
+            return Err(TaskError::Data(format!("step {step} finds invalid data, as set by `broken_data_at_step`")));
         }
-        assert!(!asked(self.settings.panic_at_step), "step {step} panics because `panic_at_step` says so");
-        if asked(self.settings.device_full_at_step) {
+        assert!(!is_now(self.settings.panic_at_step), "step {step} panics, as set by `panic_at_step`");
+        if is_now(self.settings.device_full_at_step) {
             full_device();
         }
         std::thread::sleep(Duration::from_micros(self.settings.step_microseconds));
         if let Some((holding, bytes)) = self.held.as_mut().filter(|(_, bytes)| bytes.is_empty()) {
-            // Touched, as below.
+            // Written, so that the pages are resident.
             *bytes = vec![1; self.settings.hold.0 as usize];
             holding.set(1, self.settings.hold.0);
         }
         if self.settings.leak_per_step.0 > 0 {
-            // Touched, so that it is resident and not only promised.
+            // Written, so that the pages are resident.
             self.leaked.push(vec![1; self.settings.leak_per_step.0 as usize]);
             let items = self.leaked.len() as u64;
             self.holding.iter().for_each(|holding| holding.set(items, items * self.settings.leak_per_step.0));
@@ -102,7 +101,7 @@ impl Task for Dummy {
             true => self.weight /= factor,
             false => self.weight *= factor,
         }
-        let loss = if asked(self.settings.nan_at_step) { f64::NAN } else { self.weight };
+        let loss = if is_now(self.settings.nan_at_step) { f64::NAN } else { self.weight };
         Ok(StepReport {
             kind: "dummy",
             loss,
@@ -123,8 +122,7 @@ impl Task for Dummy {
         let mut bytes = self.weight.to_le_bytes().to_vec();
         bytes.resize((self.settings.checkpoint_size.0 as usize).max(8), 0);
         let path = directory.join(layout::WEIGHTS);
-        write::replace(&path, &bytes)
-            .map_err(|error| TaskError::File { path: path.display().to_string(), message: error.source.to_string() })
+        Ok(write::replace(&path, &bytes)?)
     }
 
     fn load(&mut self, directory: &Path) -> Result<(), TaskError> {
@@ -132,15 +130,10 @@ impl Task for Dummy {
     }
 
     fn start_from(&mut self, path: &Path) -> Result<(), TaskError> {
-        let broken = |message: String| TaskError::File { path: path.display().to_string(), message };
-        let bytes = std::fs::read(path).map_err(|error| broken(error.to_string()))?;
-        let first = bytes.first_chunk::<8>().ok_or_else(|| broken("shorter than a number".into()))?;
+        let bytes = std::fs::read(path).map_err(|error| TaskError::file(path, error))?;
+        let first = bytes.first_chunk::<8>().ok_or_else(|| TaskError::file(path, "has fewer than 8 bytes"))?;
         self.weight = f64::from_le_bytes(*first);
         Ok(())
-    }
-
-    fn clean(&mut self, _: CleanupAction) -> u64 {
-        0
     }
 
     fn synchronise(&mut self) -> Result<(), TaskError> {
@@ -164,11 +157,11 @@ impl Task for Dummy {
     }
 }
 
-/// What it says of a file.
+/// Prediction for a file.
 #[derive(serde::Serialize)]
 struct Answer {
     bytes: u64,
-    /// The weight for each byte.
+    /// The weight times the number of bytes.
     sum: f64,
 }
 

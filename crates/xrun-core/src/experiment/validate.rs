@@ -1,6 +1,6 @@
-//! What in a layer does not agree with the schema? Everything, at once.
+//! Validation of a layer against the schema, which collects all problems.
 //!
-//! What is wrong is also taken out of the layer, so that the rest can still be put together and looked at as a whole.
+//! Invalid entries are removed from the layer, so that the rest can be merged and checked as a whole.
 
 use std::collections::BTreeSet;
 
@@ -14,18 +14,18 @@ use crate::dataset::Dataset;
 use crate::problem::{Place, Problem, Problems, nearest};
 use crate::units::{Bytes, Span};
 
-/// As many keys or words are listed in a message.
+/// Maximum number of keys listed in a message.
 const LISTED_MAX: usize = 12;
-/// What the experiment's own keys stand below in a sweep.
+/// Prefix of the experiment's keys in a sweep.
 const SWEPT: &str = "sweep.values.";
-/// As many characters of what was found are quoted.
+/// Maximum number of characters of a quoted value.
 const QUOTED_MAX: usize = 60;
 
-/// What a walk found.
+/// Result of a validation.
 #[derive(Debug, Default)]
 pub struct Findings {
     pub problems: Problems,
-    /// Keys whose value is not known now, because it was wrong or because a misspelled key may have been meant for it.
+    /// Keys whose value is unknown: it was invalid, or a misspelled key may have been meant for it.
     pub doubtful: BTreeSet<String>,
 }
 
@@ -36,21 +36,21 @@ impl Findings {
     }
 }
 
-/// Checks a layer against the schema and takes out what is wrong.
-pub fn walk(entries: &mut Vec<Entry>, schema: &Value) -> Findings {
-    let mut walk = Walk { root: schema, findings: Findings::default(), array_help: None };
-    walk.table(entries, schema, "");
-    walk.findings
+/// Validates a layer and removes invalid entries.
+pub fn validate(entries: &mut Vec<Entry>, schema: &Value) -> Findings {
+    let mut validator = Validator { root: schema, findings: Findings::default(), array_help: None };
+    validator.table(entries, schema, "");
+    validator.findings
 }
 
-pub(super) struct Walk<'a> {
+pub(super) struct Validator<'a> {
     pub(super) root: &'a Value,
     pub(super) findings: Findings,
-    /// What to write, while inside an array: an entry has no name of its own.
+    /// Help inside an array, whose items have no key.
     pub(super) array_help: Option<String>,
 }
 
-impl Walk<'_> {
+impl Validator<'_> {
     fn table(&mut self, entries: &mut Vec<Entry>, schema: &Value, path: &str) {
         let Shape::Table { properties, kinds } = shape::of(schema) else { return };
         entries.retain_mut(|entry| {
@@ -65,7 +65,7 @@ impl Walk<'_> {
         });
         if kinds && entries.len() > 1 {
             let names = list(entries.iter().map(|entry| entry.key.as_str()), "and");
-            let mut problem = Problem::new(join(path, &entries[1].key), format!("two kinds at once: {names}"))
+            let mut problem = Problem::new(join(path, &entries[1].key), format!("more than one kind: {names}"))
                 .help(format!("keep one of the tables below `[{path}]`; the name of the table is the kind"))
                 .at(Some(entries[1].key_place.clone()));
             problem.related.push(crate::problem::Related {
@@ -86,18 +86,19 @@ impl Walk<'_> {
         path: &str,
         key: &str,
     ) {
-        // A file from elsewhere may have a hundred thousand of them.
-        if self.findings.problems.leaves_out_one_more() {
+        // Bounds the work for a file with very many unknown keys.
+        if self.findings.problems.count_if_full() {
             return;
         }
         let name = quote(&entry.key);
-        let what = match (kinds, path) {
+        let message = match (kinds, path) {
             (true, _) => format!("unknown kind {name}"),
             (false, "") => format!("unknown section or key {name}"),
             (false, _) => format!("unknown key {name}"),
         };
-        let mut problem = Problem::new(key, what).at(Some(entry.key_place.clone()));
+        let mut problem = Problem::new(key, message).at(Some(entry.key_place.clone()));
         let swept = key.strip_prefix(SWEPT);
+<<<<<<< HEAD:crates/xrun-core/src/experiment/walk.rs
         let homes = moved(swept.unwrap_or(key));
         if !homes.is_empty() {
             if kinds {
@@ -108,22 +109,29 @@ impl Walk<'_> {
                 ("", _) => format!("`[{section}]`"),
                 (field, Some(_)) => format!("`{section}.{field}`"),
                 (field, None) => format!("`{field}` in `[{section}]`"),
+=======
+        if let Some((section, field)) = moved(swept.unwrap_or(key)) {
+            self.findings.doubtful.insert(join(&section, field));
+            let help = match swept {
+                Some(_) => format!("renamed to `{section}.{field}`"),
+                None => format!("renamed to `{field}` in `[{section}]`"),
+>>>>>>> 541a5d067b64d71a7589aa1f1273b2dfecad704d:crates/xrun-core/src/experiment/validate.rs
             };
             let all: Vec<String> = homes.iter().map(now).collect();
             return self.findings.add(problem.help(format!("it is {} now", all.join(" or "))));
         }
-        let key = habits::meant(&entry.key).unwrap_or(&entry.key);
+        let key = habits::key_for(&entry.key).unwrap_or(&entry.key);
         let here = properties.keys().map(String::as_str);
-        // Without a section before it, a key that another section has is more likely than a section with a like name.
-        let elsewhere = habits::homes(self.root, key);
-        let near = properties.contains_key(key).then_some(key).or_else(|| nearest(key, here));
-        let near = near.filter(|near| *near == key || !path.is_empty() || elsewhere.is_empty());
-        if let Some(near) = near {
-            self.findings.doubtful.insert(join(path, near));
-            problem = problem.help(format!("did you mean `{near}`?"));
-        } else if let Some(places) = habits::where_it_stands(key, &elsewhere) {
-            self.findings.doubtful.extend(elsewhere.iter().map(|home| join(home, key)));
-            problem = problem.help(places);
+        // At the top level, a key of some section is more likely than a section with a similar name.
+        let elsewhere = habits::sections_with_key(self.root, key);
+        let similar = properties.contains_key(key).then_some(key).or_else(|| nearest(key, here));
+        let similar = similar.filter(|name| *name == key || !path.is_empty() || elsewhere.is_empty());
+        if let Some(similar) = similar {
+            self.findings.doubtful.insert(join(path, similar));
+            problem = problem.help(format!("did you mean `{similar}`?"));
+        } else if let Some(help) = habits::section_help(key, &elsewhere) {
+            self.findings.doubtful.extend(elsewhere.iter().map(|section| join(section, key)));
+            problem = problem.help(help);
         } else if properties.is_empty() {
             problem = problem.help(format!("`[{path}]` has no keys"));
         } else {
@@ -133,8 +141,8 @@ impl Walk<'_> {
                 more => format!("{} and {} more", list(names().take(LISTED_MAX), ","), more - LISTED_MAX)
                     .replace(" , ", ", "),
             };
-            let can = if kinds { "the kinds are" } else { "here may stand" };
-            problem = problem.help(format!("{can} {listed}"));
+            let valid = if kinds { "valid kinds" } else { "valid keys" };
+            problem = problem.help(format!("{valid}: {listed}"));
         }
         if kinds {
             self.findings.doubtful.insert(path.to_owned());
@@ -142,7 +150,7 @@ impl Walk<'_> {
         self.findings.add(problem);
     }
 
-    /// Whether the value may stay.
+    /// Validates a value; returns `true` if it is valid.
     pub(super) fn node(&mut self, node: &mut Node, schema: &Value, key: &str) -> bool {
         let shape = shape::of(schema);
         match (&shape, &mut node.tree) {
@@ -156,16 +164,13 @@ impl Walk<'_> {
             }
             (Shape::Array { items, least, most }, Tree::Array(nodes)) => {
                 if !(*least..=*most).contains(&nodes.len()) {
-                    let found = match nodes.len() {
-                        1 => "1 entry".to_owned(),
-                        count => format!("{count} entries"),
-                    };
+                    let found = entries(nodes.len());
                     return self.wrong(&shape, &found, &node.place, schema, key);
                 }
-                self.array_help = Some(write_this(schema, key));
-                let bad = nodes.iter_mut().filter_map(|item| (!self.node(item, items, key)).then_some(())).count();
+                self.array_help = Some(write_example(schema, key));
+                let invalid = nodes.iter_mut().filter_map(|item| (!self.node(item, items, key)).then_some(())).count();
                 self.array_help = None;
-                return bad == 0;
+                return invalid == 0;
             }
             (Shape::Files, Tree::Array(nodes)) => return self.files(nodes, &node.place, schema, key),
             (Shape::SweptValues, Tree::Table(entries)) => {
@@ -182,26 +187,26 @@ impl Walk<'_> {
         }
         match scalar(&shape, &node.tree) {
             Ok(()) => true,
-            Err(Wrong::Found(found)) => {
-                let meant = match (&shape, &node.tree) {
-                    (Shape::Text { pattern: Some(pattern), .. }, Tree::Text(text)) => (pattern.meant)(text),
+            Err(Invalid::Found(found)) => {
+                let suggestion = match (&shape, &node.tree) {
+                    (Shape::Text { pattern: Some(pattern), .. }, Tree::Text(text)) => (pattern.suggest)(text),
                     _ => None,
                 };
-                let Some(meant) = meant else { return self.wrong(&shape, &found, &node.place, schema, key) };
+                let Some(suggestion) = suggestion else { return self.wrong(&shape, &found, &node.place, schema, key) };
                 let problem = Problem::new(key, format!("expected {}, found {found}", shape.words()));
                 let help = match option(&node.place, key) {
-                    Some(option) => format!("did you mean `{option} {meant}`?"),
-                    None => format!("did you mean \"{meant}\"?"),
+                    Some(option) => format!("did you mean `{option} {suggestion}`?"),
+                    None => format!("did you mean \"{suggestion}\"?"),
                 };
                 self.findings.add(problem.help(help).at(Some(node.place.clone())));
                 false
             }
-            Err(Wrong::Word(word)) => {
+            Err(Invalid::Choice(word)) => {
                 let Shape::Choice(words) = &shape else { return false };
                 let mut problem = Problem::new(key, format!("expected {}, found {}", shape.words(), quote_text(&word)));
                 problem.help = nearest(&word, words.iter().map(|word| word.word))
                     .map(|near| format!("did you mean \"{near}\"?"))
-                    .or_else(|| Some(self.array_help.clone().unwrap_or_else(|| write_this(schema, key))))
+                    .or_else(|| Some(self.array_help.clone().unwrap_or_else(|| write_example(schema, key))))
                     .map(String::into_boxed_str);
                 self.findings.add(problem.at(Some(node.place.clone())));
                 false
@@ -209,11 +214,11 @@ impl Walk<'_> {
         }
     }
 
-    /// A table whose keys the author names.
+    /// Validates a table with free keys.
     fn free(&mut self, entries: &mut Vec<Entry>, values: &Value, most: usize, place: &Place, path: &str) {
         if entries.len() > most {
-            let message = format!("{} keys, and there may be {most}", entries.len());
-            self.findings.add(Problem::new(path, message).help("take some out").at(Some(place.clone())));
+            let message = format!("expected at most {most} keys, found {}", entries.len());
+            self.findings.add(Problem::new(path, message).help("remove some").at(Some(place.clone())));
             entries.clear();
         }
         entries.retain_mut(|entry| {
@@ -222,23 +227,23 @@ impl Walk<'_> {
         });
     }
 
-    /// Whether a key that the author named may be called so.
+    /// Validates the name of a free key.
     pub(super) fn is_free_name(&mut self, entry: &Entry, key: &str) -> bool {
-        let good = shape::is_free_name(&entry.key);
-        if !good && !self.findings.problems.leaves_out_one_more() {
-            let message = format!("{} is no name for a key: letters, digits, `_` and `-` are", quote(&entry.key));
-            let help = "a name of at most 64 of them can also be set with -s";
+        let is_valid = shape::is_free_name(&entry.key);
+        if !is_valid && !self.findings.problems.count_if_full() {
+            let message = format!("invalid name of a key: {}", quote(&entry.key));
+            let help = "use at most 64 letters, digits, `_` and `-`";
             self.findings.add(Problem::new(key, message).help(help).at(Some(entry.key_place.clone())));
         }
-        good
+        is_valid
     }
 
     fn files(&mut self, nodes: &[Node], place: &Place, schema: &Value, key: &str) -> bool {
         if nodes.is_empty() || nodes.len() > 16 {
-            return self.wrong(&Shape::Files, &format!("{} entries", nodes.len()), place, schema, key);
+            return self.wrong(&Shape::Files, &entries(nodes.len()), place, schema, key);
         }
-        let wrong = nodes.iter().find(|node| !matches!(&node.tree, Tree::Text(text) if !text.is_empty()));
-        match wrong {
+        let invalid = nodes.iter().find(|node| !matches!(&node.tree, Tree::Text(text) if !text.is_empty()));
+        match invalid {
             Some(node) => self.wrong(&Shape::Files, &found(&node.tree), &node.place, schema, key),
             None => true,
         }
@@ -250,7 +255,7 @@ impl Walk<'_> {
             Shape::Free { .. } => table_help(&Map::new(), false, key),
             _ => match option(place, key) {
                 Some(option) => format!("for example `{option} {}`", shape::sample(schema).trim_matches('"')),
-                None => self.array_help.clone().unwrap_or_else(|| write_this(schema, key)),
+                None => self.array_help.clone().unwrap_or_else(|| write_example(schema, key)),
             },
         };
         let problem = Problem::new(key, format!("expected {}, found {found}", shape.words()));
@@ -259,45 +264,43 @@ impl Walk<'_> {
     }
 }
 
-/// The option that stands for the key, where the value was typed behind it.
+/// Command-line option that the value was given with, if it is short for the key.
 fn option(place: &Place, key: &str) -> Option<&'static str> {
     place.source.option.filter(|option| option.key == key).map(|option| option.option)
 }
 
-/// `optimizer = "sgd"`, as Hydra chooses from a group.
+/// Help for a kind given as text, `optimizer = "sgd"`, as in Hydra.
 fn kind_by_name(name: &str, properties: &Map<String, Value>, key: &str) -> String {
     let kinds = || properties.keys().map(String::as_str);
     match kinds().find(|kind| *kind == name).or_else(|| nearest(name, kinds())) {
         Some(kind) => format!(
-            "the name of a table is the kind: `[{key}.{kind}]` in a file, `-s {key}.{kind}={{}}` on the command line, or \
-             `-s {key}.{kind}.KEY=VALUE`"
+            "a kind is a table: `[{key}.{kind}]` in a file, `-s {key}.{kind}={{}}` or `-s {key}.{kind}.KEY=VALUE` on the \
+                         command line"
         ),
-        None => format!("the kinds are {}: write `[{key}.KIND]`", list(kinds(), "and")),
+        None => format!("valid kinds: {}; write `[{key}.KIND]`", list(kinds(), "and")),
     }
 }
 
 fn table_help(properties: &Map<String, Value>, kinds: bool, key: &str) -> String {
-    match properties.keys().next() {
-        Some(kind) if kinds => format!("write `[{key}.{kind}]` on a line of its own and its keys below"),
-        _ => format!("write `[{key}]` on a line of its own and its keys below"),
-    }
+    let kind = properties.keys().next().filter(|_| kinds).map_or_else(String::new, |kind| format!(".{kind}"));
+    format!("write `[{key}{kind}]` on a line of its own, and the keys below it")
 }
 
-/// What to write: the default if there is one, else an example.
-fn write_this(schema: &Value, key: &str) -> String {
+/// Help with the default, or else an example.
+fn write_example(schema: &Value, key: &str) -> String {
     let name = key.rsplit('.').next().unwrap_or(key);
     format!("for example `{name} = {}`", shape::sample(schema))
 }
 
-enum Wrong {
-    /// Not what was expected; this was found.
+enum Invalid {
+    /// Description of the value found.
     Found(String),
-    /// Text, but none of the words.
-    Word(String),
+    /// Text that is not one of the choices.
+    Choice(String),
 }
 
-fn scalar(shape: &Shape<'_>, tree: &Tree) -> Result<(), Wrong> {
-    let good = match (shape, tree) {
+fn scalar(shape: &Shape<'_>, tree: &Tree) -> Result<(), Invalid> {
+    let is_valid = match (shape, tree) {
         (Shape::Boolean, Tree::Boolean(_)) => true,
         (Shape::Scalar, Tree::Text(_) | Tree::Integer(_) | Tree::Boolean(_)) => true,
         (Shape::Scalar, Tree::Float(number)) => number.is_finite(),
@@ -306,28 +309,32 @@ fn scalar(shape: &Shape<'_>, tree: &Tree) -> Result<(), Wrong> {
         (Shape::Number { least, most }, Tree::Integer(number)) => (*least..=*most).contains(&(*number as f64)),
         (Shape::Choice(words), Tree::Text(text)) => {
             if !words.iter().any(|word| word.word == text) {
-                return Err(Wrong::Word(text.clone()));
+                return Err(Invalid::Choice(text.clone()));
             }
             true
         }
         (Shape::Text { pattern, least, most }, Tree::Text(text)) => {
             let length = text.chars().count();
             if !(*least..=*most).contains(&length) && length > QUOTED_MAX {
-                return Err(Wrong::Found(format!("{length} characters")));
+                return Err(Invalid::Found(format!("{length} characters")));
             }
             (*least..=*most).contains(&length) && pattern.is_none_or(|pattern| pattern.matches(text))
         }
         (Shape::Bytes, Tree::Integer(number)) => *number >= 0,
-        // TOML's integers end there, and the resolved file has to say the same number.
+        // The resolved file must be able to state the number as an integer of TOML.
         (Shape::Bytes, Tree::Text(text)) => text.parse::<Bytes>().is_ok_and(|bytes| bytes.0 <= i64::MAX as u64),
         (Shape::Span, Tree::Text(text)) => text.parse::<Span>().is_ok(),
         (Shape::Files, Tree::Text(text)) => !text.is_empty(),
         _ => false,
     };
-    if good { Ok(()) } else { Err(Wrong::Found(found(tree))) }
+    if is_valid { Ok(()) } else { Err(Invalid::Found(found(tree))) }
 }
 
-/// What was found, in words.
+fn entries(count: usize) -> String {
+    if count == 1 { "1 entry".into() } else { format!("{count} entries") }
+}
+
+/// Description of a value that completes "found …".
 pub(super) fn found(tree: &Tree) -> String {
     match tree {
         Tree::Table(_) => "a table".into(),
@@ -336,8 +343,8 @@ pub(super) fn found(tree: &Tree) -> String {
         Tree::Text(text) if text.is_empty() => "empty text".into(),
         Tree::Text(text) => format!("the text {}", quote_text(text)),
         Tree::Integer(number) => number.to_string(),
-        Tree::Float(number) if number.is_nan() => "nan, which is not a number".into(),
-        Tree::Float(number) if number.is_infinite() => "a number without end (or too large to hold)".into(),
+        Tree::Float(number) if number.is_nan() => "nan".into(),
+        Tree::Float(number) if number.is_infinite() => "infinity, or a number too large".into(),
         Tree::Float(number) => shape::as_float(*number),
         Tree::Boolean(truth) => truth.to_string(),
         Tree::Date(date) => format!("the date or time {date}"),
@@ -359,12 +366,13 @@ pub(super) fn quote_text(text: &str) -> String {
     format!("\"{}\"", shortened(text))
 }
 
-/// A dotted path one key longer.
+/// Appends a key to a dotted path.
 pub fn join(path: &str, key: &str) -> String {
     let key = shortened(key);
     if path.is_empty() { key } else { format!("{path}.{key}") }
 }
 
+<<<<<<< HEAD:crates/xrun-core/src/experiment/walk.rs
 /// The sections and fields that a key of older files is now; a field is empty where a whole table moved.
 pub(super) fn moved(key: &str) -> Vec<(String, &'static str)> {
     let pipelines = Pipeline::moved(key).map(|found| ("pipeline", found));
@@ -372,17 +380,23 @@ pub(super) fn moved(key: &str) -> Vec<(String, &'static str)> {
     let models = Model::moved(key).map(|found| ("model", found));
     let all = pipelines.chain(datasets).chain(models);
     all.map(|(section, (kind, field))| (format!("{section}.{kind}"), field)).collect()
+=======
+/// Section and field that replace a key that has moved.
+pub(super) fn moved(key: &str) -> Option<(String, &'static str)> {
+    let found = |section: &str, (kind, field): (&str, &'static str)| (format!("{section}.{kind}"), field);
+    let pipeline = || Pipeline::moved(key).map(|new| found("pipeline", new));
+    let dataset = || Dataset::moved(key).map(|new| found("dataset", new));
+    pipeline().or_else(dataset).or_else(|| Model::moved(key).map(|new| found("model", new)))
+>>>>>>> 541a5d067b64d71a7589aa1f1273b2dfecad704d:crates/xrun-core/src/experiment/validate.rs
 }
 
-/// What the whole lacks: required sections, and the kind in a section that has none.
-///
-/// `start` is where to point for a section that nobody wrote.
+/// Adds missing required sections, and sections without a kind. `start` is the location of a missing section.
 pub fn missing(entries: &[Entry], schema: &Value, start: &Place, findings: &mut Findings) {
     for section in super::schema::required(schema) {
         if entries.iter().all(|entry| entry.key != section) && !findings.doubtful.contains(section) {
             let kinds = kinds_of(shape::at(schema, section), section);
             let problem = Problem::new(section, format!("`[{section}.…]` is missing"))
-                .help(format!("add {kinds}; `{}` writes a whole file to start from", template::command()));
+                .help(format!("add {kinds}; `{}` writes a template", template::command()));
             findings.add(problem.at(Some(start.clone())));
         }
     }
@@ -395,7 +409,7 @@ fn without_kind(entries: &[Entry], schema: &Value, path: &str, findings: &mut Fi
         let Some(part) = shape::key_of(schema, &entry.key) else { continue };
         let key = join(path, &entry.key);
         if super::schema::is_kinds(part) && inner.is_empty() && !findings.doubtful.contains(&key) {
-            let problem = Problem::new(&key, "no kind is given").help(format!("write {}", kinds_of(Some(part), &key)));
+            let problem = Problem::new(&key, "missing kind").help(format!("write {}", kinds_of(Some(part), &key)));
             findings.add(problem.at(Some(place_of(entry).clone())));
         }
         without_kind(inner, part, &key, findings);

@@ -1,4 +1,4 @@
-//! What is wrong with `[sweep.values]`? Each key is one of the experiment's, each value one that this key takes.
+//! Validation of `[sweep.values]`: each key must be one of the experiment, and each value valid for its key.
 
 use serde_json::Value;
 
@@ -6,20 +6,19 @@ use super::axes::{Range, VALUES_MAX};
 use super::overrides_sweep::VALUES;
 use super::shape::{self, Shape};
 use super::tree::{Entry, Node, Tree};
-use super::walk::{Walk, found, join};
+use super::validate::{Validator, found, join};
 use crate::problem::Problem;
 
-/// What every point has to have in common.
+/// Keys that cannot be swept.
 const FIXED: [&str; 5] = ["extends", "sweep", "launcher", "experiment.name", "experiment.description"];
 
-/// More keys than an experiment has.
+/// Maximum number of swept keys.
 const KEYS_MAX: usize = 1000;
-/// More parts than a key of an experiment has.
+/// Maximum number of parts of a dotted key.
 const PARTS_MAX: usize = 16;
 
-/// Puts the experiment's keys that stand directly below `[sweep]` to the others in `[sweep.values]`. A name that is
-/// neither the section's nor the experiment's stays, to be refused there.
-pub fn gather(entries: &mut [Entry], schema: &Value) {
+/// Moves keys of the experiment from `[sweep]` into `[sweep.values]`. Unknown keys stay, to be reported.
+pub fn collect_swept_keys(entries: &mut [Entry], schema: &Value) {
     let Some(own) = shape::at(schema, VALUES[0]).and_then(|sweep| sweep.get("properties")) else { return };
     let section = entries.iter_mut().find(|entry| entry.key == VALUES[0]);
     let Some(Tree::Table(section)) = section.map(|entry| &mut entry.node.tree) else { return };
@@ -28,7 +27,7 @@ pub fn gather(entries: &mut [Entry], schema: &Value) {
         std::mem::take(section).into_iter().partition(|entry| is_swept(&entry.key));
     match rest.iter_mut().find(|entry| entry.key == VALUES[1]).map(|entry| &mut entry.node.tree) {
         Some(Tree::Table(values)) => values.extend(swept),
-        // Values that are no table are refused, and what they are with them.
+        // `values` is not a table, which validation reports.
         Some(_) => {}
         None => rest.extend(swept.first().map(|first| first.key_place.clone()).map(|place| Entry {
             key: VALUES[1].to_owned(),
@@ -39,13 +38,13 @@ pub fn gather(entries: &mut [Entry], schema: &Value) {
     *section = rest;
 }
 
-impl Walk<'_> {
-    /// Checks swept keys and takes out what is wrong. Keys in quotes become tables within tables.
+impl Validator<'_> {
+    /// Validates swept keys and removes invalid ones. Dotted keys in quotes become nested tables.
     pub(super) fn swept(&mut self, entries: &mut Vec<Entry>, path: &str) {
         let mut nested = Vec::new();
         if entries.len() > KEYS_MAX {
-            let message = format!("{} keys are swept, at most {KEYS_MAX} can be", entries.len());
-            let problem = Problem::new(path, message).help("an experiment has far fewer keys: is this another file?");
+            let message = format!("expected at most {KEYS_MAX} swept keys, found {}", entries.len());
+            let problem = Problem::new(path, message).help("an experiment has fewer keys; is this another file?");
             self.findings.add(problem.at(Some(entries[KEYS_MAX].key_place.clone())));
             entries.clear();
         }
@@ -53,10 +52,10 @@ impl Walk<'_> {
             let (key, place) = (entry.key.clone(), entry.key_place.clone());
             let parts = key.split('.').count();
             if parts > PARTS_MAX {
-                let message = format!("a key of {parts} parts; those of an experiment have at most {PARTS_MAX}");
-                self.findings.add(Problem::new(join(path, &key), message).help("take it out").at(Some(place)));
-            } else if !put(&mut nested, unfold(entry)) {
-                let problem = Problem::new(join(path, &key), "the same key is swept twice").help("keep one of the two");
+                let message = format!("expected a key of at most {PARTS_MAX} parts, found {parts}");
+                self.findings.add(Problem::new(join(path, &key), message).help("remove it").at(Some(place)));
+            } else if !insert(&mut nested, nest_dotted(entry)) {
+                let problem = Problem::new(join(path, &key), "the key is swept twice").help("keep one of the two");
                 self.findings.add(problem.at(Some(place)));
             }
         }
@@ -65,10 +64,10 @@ impl Walk<'_> {
         *entries = nested;
     }
 
-    fn swept_table(&mut self, entries: &mut Vec<Entry>, schema: &Value, path: &str, meant: &str) {
+    fn swept_table(&mut self, entries: &mut Vec<Entry>, schema: &Value, path: &str, swept_key: &str) {
         let shape = shape::of(schema);
         entries.retain_mut(|entry| {
-            let (key, meant) = (join(path, &entry.key), join(meant, &entry.key));
+            let (key, swept_key) = (join(path, &entry.key), join(swept_key, &entry.key));
             let part = match &shape {
                 Shape::Table { properties, kinds } => {
                     let Some(part) = properties.get(&entry.key) else {
@@ -80,15 +79,15 @@ impl Walk<'_> {
                 Shape::Free { values, .. } if self.is_free_name(entry, &key) => values,
                 _ => return false,
             };
-            if FIXED.contains(&meant.as_str()) {
-                let problem = Problem::new(&key, format!("`{meant}` is the same for all points of a sweep"));
-                self.findings.add(problem.help("take it out").at(Some(entry.key_place.clone())));
+            if FIXED.contains(&swept_key.as_str()) {
+                let problem = Problem::new(&key, format!("`{swept_key}` cannot be swept"));
+                self.findings.add(problem.help("remove it").at(Some(entry.key_place.clone())));
                 return false;
             }
             let shape = shape::of(part);
             match (&shape, &mut entry.node.tree) {
                 (Shape::Table { .. } | Shape::Free { .. }, Tree::Table(inner)) => {
-                    self.swept_table(inner, part, &key, &meant);
+                    self.swept_table(inner, part, &key, &swept_key);
                     !inner.is_empty()
                 }
                 (Shape::Table { kinds: true, .. }, Tree::Array(_)) => {
@@ -96,10 +95,10 @@ impl Walk<'_> {
                     self.swept_list(&mut entry.node, part, &key)
                 }
                 (Shape::Table { .. } | Shape::Free { .. }, _) => {
-                    let problem = Problem::new(&key, format!("`{meant}` is a table, and only its keys have values"));
-                    let help = first_value(part, &meant);
-                    let help =
-                        help.map_or_else(|| "name a key".into(), |key| format!("name a key of it, such as `{key}`"));
+                    let problem = Problem::new(&key, format!("`{swept_key}` is a table and has no value of its own"));
+                    let help = first_value(part, &swept_key);
+                    let help = help
+                        .map_or_else(|| "name a key".into(), |key| format!("name one of its keys, such as `{key}`"));
                     self.findings.add(problem.help(help).at(Some(entry.key_place.clone())));
                     false
                 }
@@ -126,13 +125,13 @@ impl Walk<'_> {
             self.findings.add(Problem::new(key, message).help(help).at(Some(node.place.clone())));
             return false;
         }
-        let mut good = true;
+        let mut is_valid = true;
         for item in items {
-            self.array_help = Some(format!("each value is {}", shape::of(schema).words()));
-            good &= self.node(item, schema, key);
+            self.array_help = Some(format!("each value must be {}", shape::of(schema).words()));
+            is_valid &= self.node(item, schema, key);
         }
         self.array_help = None;
-        good
+        is_valid
     }
 
     fn swept_range(&mut self, node: &Node, schema: &Value, shape: &Shape<'_>, key: &str) -> bool {
@@ -144,19 +143,19 @@ impl Walk<'_> {
                 return false;
             }
         };
-        let mut good = true;
+        let mut is_valid = true;
         for (name, end) in ["from", "to"].into_iter().zip(range.ends()) {
             let place = entries.iter().find(|entry| entry.key == name).map_or(&node.place, |entry| &entry.node.place);
             let tree = end.as_i64().map_or_else(|| Tree::Float(end.as_f64().unwrap_or_default()), Tree::Integer);
-            self.array_help = Some(format!("each value is {}", shape.words()));
-            good &= self.node(&mut Node { tree, place: place.clone() }, schema, key);
+            self.array_help = Some(format!("each value must be {}", shape.words()));
+            is_valid &= self.node(&mut Node { tree, place: place.clone() }, schema, key);
         }
         self.array_help = None;
-        good
+        is_valid
     }
 }
 
-/// Kinds that are named, as tables without values of their own: `["adamw", "sgd"]`.
+/// Converts names of kinds, `["adamw", "sgd"]`, into tables without settings.
 fn kinds_by_name(list: &mut Node) {
     let Tree::Array(items) = &mut list.tree else { return };
     for item in items {
@@ -168,33 +167,33 @@ fn kinds_by_name(list: &mut Node) {
     }
 }
 
-/// `"a.b" = …` as `a = { b = … }`.
-fn unfold(entry: Entry) -> Entry {
+/// Converts `"a.b" = …` into `a = { b = … }`.
+fn nest_dotted(entry: Entry) -> Entry {
     let Some((first, rest)) = entry.key.split_once('.') else { return entry };
     let place = entry.key_place.clone();
-    let inner = unfold(Entry { key: rest.to_owned(), key_place: place.clone(), node: entry.node });
+    let inner = nest_dotted(Entry { key: rest.to_owned(), key_place: place.clone(), node: entry.node });
     Entry { key: first.to_owned(), key_place: place.clone(), node: Node { tree: Tree::Table(vec![inner]), place } }
 }
 
-/// Puts an entry among others, tables into tables. False when its place is taken.
-fn put(all: &mut Vec<Entry>, entry: Entry) -> bool {
+/// Inserts an entry, merging tables. Returns `false` if the key already has a value.
+fn insert(all: &mut Vec<Entry>, entry: Entry) -> bool {
     let Some(before) = all.iter_mut().find(|before| before.key == entry.key) else {
         all.push(entry);
         return true;
     };
     match (&mut before.node.tree, entry.node.tree) {
         (Tree::Table(inner), Tree::Table(more)) => {
-            let mut fits = true;
+            let mut inserted = true;
             for entry in more {
-                fits &= put(inner, entry);
+                inserted &= insert(inner, entry);
             }
-            fits
+            inserted
         }
         _ => false,
     }
 }
 
-/// The first key in a table, or in the tables in it, that has a value.
+/// First key with a value in a table or its subtables.
 fn first_value(schema: &Value, path: &str) -> Option<String> {
     match shape::of(schema) {
         Shape::Table { properties, .. } => {

@@ -112,17 +112,10 @@ fn what_cannot_be_asked_is_refused_before_anything_is_written() {
     assert_eq!(workplace.xrun(&["bare.toml", "-q"]).code, 0);
     std::fs::remove_dir_all(workplace.latest("bare").join("checkpoints")).unwrap();
     for (arguments, code, words) in [
-<<<<<<< HEAD
         (&["trial", "three", "--checkpoint", "7"][..], 1, "no checkpoint of step 7"),
         (&["bare", "three"], 1, "checkpoint.every_steps"),
         (&["trial", "three", "-s", "training.epochs=9"], 2, "training.epochs"),
-        (&["trial", "three", "--question", "What?"], 2, "is asked no question: leave out `--question`"),
-=======
-        (&["trial", "three", "--checkpoint", "7"][..], 1, "there is no checkpoint after step 7; there are those after"),
-        (&["bare", "three"], 1, "this run has no checkpoint"),
-        (&["trial", "three", "-s", "training.epochs=9"], 2, "cannot change when a checkpoint predicts"),
         (&["trial", "three", "--question", "What?"], 2, "`--question`"),
->>>>>>> 541a5d067b64d71a7589aa1f1273b2dfecad704d
         (&["trial"], 2, "required"),
         (&["nowhere", "three"], 2, "nowhere"),
         (&["other", "three"], 2, "the pipeline `command`"),

@@ -187,15 +187,9 @@ fn what_is_wrong_with_a_point_is_said_before_anything_runs() {
         (vec!["-s", "limits.workers=0..4"], "a range without `steps`"),
         (vec!["-s", "limits.workers=..4:3"], "`limits.workers`"),
         (vec!["-s", "limits.workers=4..1:3"], "not above its start"),
-<<<<<<< HEAD
-        (vec!["-s", "limits.workers=1,9"], "cannot keep 9 workers busy"),
-        (vec!["--mode", "random"], "the number of trials to draw"),
-        (vec!["--repeats", "0"], "`--repeats`: expected a whole number from 1"),
-=======
         (vec!["-s", "limits.workers=1,9"], "`limits.prefetch`"),
-        (vec!["--mode", "random"], "the number of points to draw"),
+        (vec!["--mode", "random"], "the number of trials to draw"),
         (vec!["--repeats", "0"], "`--repeats`"),
->>>>>>> 541a5d067b64d71a7589aa1f1273b2dfecad704d
         (vec!["--repeats", "9000"], "for example `--repeats 1`"),
         (vec!["--device", "gpu"], "did you mean `--device cuda`?"),
     ] {

@@ -25,15 +25,9 @@ pub struct Buffer {
     pub policy: Policy,
     /// Maximum contents.
     pub cap: Cap,
-<<<<<<< HEAD
-    /// The dotted key of the experiment that sets the cap; `None` where it follows from several or from the data.
-    pub key: Option<Cow<'static, str>>,
-    /// The key that sets the cap, or how it follows; for people.
-=======
     /// Dotted key of the experiment that sets the cap; `None` where the cap follows from several keys or from the data.
-    pub key: Option<&'static str>,
+    pub key: Option<Cow<'static, str>>,
     /// Origin of the cap, for people: the key, or a derivation.
->>>>>>> 541a5d067b64d71a7589aa1f1273b2dfecad704d
     pub because: String,
     /// Bytes of everything that could ever be put into the buffer, where known; may be less than the cap.
     pub fills: Option<u64>,
@@ -45,15 +39,9 @@ impl Buffer {
         Self { name, policy, cap, key: None, because: String::new(), fills: None }
     }
 
-<<<<<<< HEAD
-    /// The dotted key that sets the cap, such as `limits.frame_cache`.
+    /// Sets the dotted key that sets the cap, such as `limits.frame_cache`.
     pub fn key(self, key: impl Into<Cow<'static, str>>) -> Self {
         Self { key: Some(key.into()), ..self }
-=======
-    /// Sets the dotted key that sets the cap, such as `limits.frame_cache`.
-    pub fn key(self, key: &'static str) -> Self {
-        Self { key: Some(key), ..self }
->>>>>>> 541a5d067b64d71a7589aa1f1273b2dfecad704d
     }
 
     /// Sets the reason for the cap, for people.

@@ -23,11 +23,7 @@ pub enum DataError {
     /// The data set as a whole is unsuitable.
     #[error("{0}")]
     Content(String),
-<<<<<<< HEAD
-    /// A value of the experiment does not suit the data. The key is whole, such as `dataset.coco.train_classes`.
-=======
-    /// A value of the experiment does not fit the data.
->>>>>>> 541a5d067b64d71a7589aa1f1273b2dfecad704d
+    /// A value of the experiment does not fit the data. The key is whole, such as `dataset.coco.train_classes`.
     #[error("`{key}`: {message}")]
     Value {
         /// Full dotted key, such as `dataset.reference-video.train_classes`.

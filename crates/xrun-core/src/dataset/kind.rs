@@ -18,13 +18,8 @@ use crate::settings::chosen::{
 pub trait DatasetKind: Send + Sync + 'static {
     /// Name of its table: `[dataset.NAME]`.
     const NAME: &'static str;
-<<<<<<< HEAD
-    /// Keys and whole tables of older files, dotted, and the field of the settings that each is now; an empty field for a table
-    /// that this kind replaces. An error about an old one names the new one.
-=======
-    /// Keys that have moved: the old dotted key, and the field of the settings that replaces it. An old key in a file is an
-    /// error with a hint.
->>>>>>> 541a5d067b64d71a7589aa1f1273b2dfecad704d
+    /// Keys and whole tables that have moved: the old dotted key, and the field of the settings that replaces it; an empty field
+    /// for a table that this kind replaces. An old key in a file is an error with a hint.
     const MOVED: &'static [(&'static str, &'static str)] = &[];
     /// Optional limits that apply to this data, such as `frame_cache`; see
     /// [`LIMITS_OF_KINDS`](crate::settings::sections::LIMITS_OF_KINDS).
@@ -56,16 +51,12 @@ pub trait DatasetKind: Send + Sync + 'static {
         Vec::new()
     }
 
-<<<<<<< HEAD
     /// Options of the samples under these settings, for the pipelines that take them.
     fn options(_settings: &Self::Settings) -> <Self::Index as Index>::Options {
         Default::default()
     }
 
-    /// Opens the data, without a device. What is to be generated is written now.
-=======
     /// Opens the data, without a device. Generated data is written first if it is missing.
->>>>>>> 541a5d067b64d71a7589aa1f1273b2dfecad704d
     ///
     /// # Errors
     /// Every fault of the data that would end a run of any pipeline before its first step.
@@ -108,13 +99,9 @@ pub trait AnyDataset: Kind {
     fn files(&self, settings: &dyn AnySettings) -> Vec<PathBuf>;
     /// Type of the samples.
     fn samples(&self) -> SampleType;
-<<<<<<< HEAD
     /// As [`DatasetKind::options`]: of the type that belongs to [`AnyDataset::samples`].
     fn options(&self, settings: &dyn AnySettings) -> Box<dyn Any>;
-    /// As [`DatasetKind::open`]: an index of the type that [`AnyDataset::samples`] says.
-=======
     /// As [`DatasetKind::open`]; the value is an index of the type [`AnyDataset::samples`].
->>>>>>> 541a5d067b64d71a7589aa1f1273b2dfecad704d
     ///
     /// # Errors
     /// See there.

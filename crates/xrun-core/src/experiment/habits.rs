@@ -81,14 +81,7 @@ pub fn sections_with_key(schema: &Value, key: &str) -> Vec<String> {
     found
 }
 
-<<<<<<< HEAD
-/// `` `seed` stands in `[experiment]` and `[dataset.synthetic-video]` ``; `None` where no section has the key.
-pub fn where_it_stands(key: &str, homes: &[String]) -> Option<String> {
-    let named: Vec<String> = homes.iter().take(PLACES_MAX).map(|home| format!("[{home}]")).collect();
-    let more = if homes.len() > PLACES_MAX { format!(" and {} more", homes.len() - PLACES_MAX) } else { String::new() };
-    (!homes.is_empty()).then(|| format!("`{key}` stands in {}{more}", list(named.iter().map(String::as_str), "and")))
-=======
-/// Help such as `` `seed` is a key of `[experiment]` and `[dataset.reference-video.generated]` ``; `None` for no sections.
+/// Help such as `` `seed` is a key of `[experiment]` and `[dataset.synthetic-video]` ``; `None` for no sections.
 pub fn section_help(key: &str, sections: &[String]) -> Option<String> {
     let named: Vec<String> = sections.iter().take(SECTIONS_MAX).map(|section| format!("[{section}]")).collect();
     let more = match sections.len().saturating_sub(SECTIONS_MAX) {
@@ -97,7 +90,6 @@ pub fn section_help(key: &str, sections: &[String]) -> Option<String> {
     };
     let named = list(named.iter().map(String::as_str), "and");
     (!sections.is_empty()).then(|| format!("`{key}` is a key of {named}{more}"))
->>>>>>> 541a5d067b64d71a7589aa1f1273b2dfecad704d
 }
 
 /// `true` if a section belongs to a kind of pipeline, model or data set.

@@ -82,7 +82,6 @@ fn variable(name: &str, value: &str, schema: &Value, problems: &mut Problems) ->
             let mut problem = Problem::new(join(&so_far, &segment.to_lowercase()), "unknown key");
             let names = || known.into_iter().flatten().map(|(key, _)| key.as_str());
             let whole = name[PREFIX.len()..].to_lowercase().replace("__", ".");
-<<<<<<< HEAD
             let homes = moved(&whole);
             if !homes.is_empty() {
                 let now = |(section, field): &(String, &str)| {
@@ -90,16 +89,9 @@ fn variable(name: &str, value: &str, schema: &Value, problems: &mut Problems) ->
                     format!("{PREFIX}{}", upper(&key).replace('.', "__"))
                 };
                 let all: Vec<String> = homes.iter().map(now).collect();
-                problem = problem.help(format!("it is {} now", all.join(" or ")));
-            } else if at_root && meant == "extends" {
-                problem = Problem::new("extends", "`extends` can stand only in a file");
-=======
-            if let Some((section, field)) = moved(&whole) {
-                let now = upper(&join(&section, field)).replace('.', "__");
-                problem = problem.help(format!("renamed to {PREFIX}{now}"));
+                problem = problem.help(format!("renamed to {}", all.join(" or ")));
             } else if at_root && wanted == "extends" {
                 problem = Problem::new("extends", EXTENDS_ONLY_IN_FILES);
->>>>>>> 541a5d067b64d71a7589aa1f1273b2dfecad704d
             } else if let Some(near) = nearest(segment, names()) {
                 let written: Vec<String> = path.iter().map(String::as_str).chain([near]).map(upper).collect();
                 problem = problem.help(format!("did you mean {PREFIX}{}?", written.join("__")));

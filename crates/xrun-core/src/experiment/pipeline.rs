@@ -458,7 +458,6 @@ impl Experiment {
         index.downcast::<I>().map(|index| *index).map_err(|_| other())
     }
 
-<<<<<<< HEAD
     /// Options of the data, whichever data set it is; `None` where its index is not of this type.
     pub fn dataset_options<I: Index>(&self) -> Option<I::Options> {
         let fits = |dataset: &&Dataset| dataset.samples() == SampleType::of::<I>();
@@ -472,9 +471,6 @@ impl Experiment {
     }
 
     /// Name of the data set; empty where there is none.
-=======
-    /// Name of the data set; empty if there is none.
->>>>>>> 541a5d067b64d71a7589aa1f1273b2dfecad704d
     pub fn dataset_name(&self) -> &'static str {
         self.dataset.as_ref().map_or("", Dataset::name)
     }

@@ -98,7 +98,6 @@ impl Validator<'_> {
         };
         let mut problem = Problem::new(key, message).at(Some(entry.key_place.clone()));
         let swept = key.strip_prefix(SWEPT);
-<<<<<<< HEAD:crates/xrun-core/src/experiment/walk.rs
         let homes = moved(swept.unwrap_or(key));
         if !homes.is_empty() {
             if kinds {
@@ -109,16 +108,9 @@ impl Validator<'_> {
                 ("", _) => format!("`[{section}]`"),
                 (field, Some(_)) => format!("`{section}.{field}`"),
                 (field, None) => format!("`{field}` in `[{section}]`"),
-=======
-        if let Some((section, field)) = moved(swept.unwrap_or(key)) {
-            self.findings.doubtful.insert(join(&section, field));
-            let help = match swept {
-                Some(_) => format!("renamed to `{section}.{field}`"),
-                None => format!("renamed to `{field}` in `[{section}]`"),
->>>>>>> 541a5d067b64d71a7589aa1f1273b2dfecad704d:crates/xrun-core/src/experiment/validate.rs
             };
             let all: Vec<String> = homes.iter().map(now).collect();
-            return self.findings.add(problem.help(format!("it is {} now", all.join(" or "))));
+            return self.findings.add(problem.help(format!("renamed to {}", all.join(" or "))));
         }
         let key = habits::key_for(&entry.key).unwrap_or(&entry.key);
         let here = properties.keys().map(String::as_str);
@@ -372,22 +364,13 @@ pub fn join(path: &str, key: &str) -> String {
     if path.is_empty() { key } else { format!("{path}.{key}") }
 }
 
-<<<<<<< HEAD:crates/xrun-core/src/experiment/walk.rs
-/// The sections and fields that a key of older files is now; a field is empty where a whole table moved.
+/// Sections and fields that replace a key that has moved; a field is empty where a whole table moved.
 pub(super) fn moved(key: &str) -> Vec<(String, &'static str)> {
     let pipelines = Pipeline::moved(key).map(|found| ("pipeline", found));
     let datasets = Dataset::moved(key).map(|found| ("dataset", found));
     let models = Model::moved(key).map(|found| ("model", found));
     let all = pipelines.chain(datasets).chain(models);
     all.map(|(section, (kind, field))| (format!("{section}.{kind}"), field)).collect()
-=======
-/// Section and field that replace a key that has moved.
-pub(super) fn moved(key: &str) -> Option<(String, &'static str)> {
-    let found = |section: &str, (kind, field): (&str, &'static str)| (format!("{section}.{kind}"), field);
-    let pipeline = || Pipeline::moved(key).map(|new| found("pipeline", new));
-    let dataset = || Dataset::moved(key).map(|new| found("dataset", new));
-    pipeline().or_else(dataset).or_else(|| Model::moved(key).map(|new| found("model", new)))
->>>>>>> 541a5d067b64d71a7589aa1f1273b2dfecad704d:crates/xrun-core/src/experiment/validate.rs
 }
 
 /// Adds missing required sections, and sections without a kind. `start` is the location of a missing section.

@@ -95,11 +95,8 @@ pub trait Kind: Send + Sync + 'static {
     fn name(&self) -> &'static str;
     /// Schema of its settings.
     fn schema(&self, generator: &mut SchemaGenerator) -> Schema;
-<<<<<<< HEAD
-    /// Keys and whole tables of older files, dotted, and the field that each is now: empty for a table that this kind replaces.
-=======
-    /// Keys that have moved: the old dotted key, and the field that replaces it.
->>>>>>> 541a5d067b64d71a7589aa1f1273b2dfecad704d
+    /// Keys and whole tables that have moved: the old dotted key, and the field that replaces it; empty for a table that this kind
+    /// replaces.
     fn moved(&self) -> &'static [(&'static str, &'static str)];
     /// Deserialises its settings.
     ///
@@ -215,28 +212,18 @@ impl<K: Family + ?Sized> Chosen<K> {
         K::registered().all().iter().map(|kind| kind.name())
     }
 
-<<<<<<< HEAD
-    /// The kinds, each with its field, that have a key of older files today. A field is empty where a whole table moved. `_` in
-    /// place of `-` is accepted: a variable of the environment cannot have the other.
+    /// Kinds, each with its field, that replace a key that has moved. A field is empty where a whole table moved. `_` matches `-`,
+    /// which environment variables cannot contain.
     pub fn moved(key: &str) -> impl Iterator<Item = (&'static str, &'static str)> {
-        let plain = |key: &str| key.replace('-', "_");
-        let key = plain(key);
+        let normalised = |key: &str| key.replace('-', "_");
+        let key = normalised(key);
         K::registered().all().iter().filter_map(move |kind| {
             let is_moved = |(old, field): &&(&str, &str)| {
-                let rest = key.strip_prefix(&plain(old));
+                let rest = key.strip_prefix(&normalised(old));
                 rest.is_some_and(|rest| rest.is_empty() || field.is_empty() && rest.starts_with('.'))
             };
             let (_, field) = kind.moved().iter().find(is_moved)?;
             Some((kind.name(), *field))
-=======
-    /// New location of a key that has moved: the kind and its field. `_` matches `-`, which environment variables cannot
-    /// contain.
-    pub fn moved(key: &str) -> Option<(&'static str, &'static str)> {
-        let normalised = |key: &str| key.replace('-', "_");
-        K::registered().all().iter().find_map(|kind| {
-            let moved = kind.moved().iter().find(|(old, _)| normalised(old) == normalised(key))?;
-            Some((kind.name(), moved.1))
->>>>>>> 541a5d067b64d71a7589aa1f1273b2dfecad704d
         })
     }
 

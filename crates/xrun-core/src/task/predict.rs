@@ -14,11 +14,7 @@ use crate::settings::sections::Limits;
 pub trait Predict {
     /// Reason why the pipeline cannot serve the request, for the user; `None` where it can. Called before anything is written.
     fn refuses(&self, asked: &Asked<'_>) -> Option<String> {
-<<<<<<< HEAD
         asked.refused_question()
-=======
-        asked.question.map(|_| "this pipeline takes no question; leave out `--question`".to_owned())
->>>>>>> 541a5d067b64d71a7589aa1f1273b2dfecad704d
     }
 
     /// Predicts each file in the order given, at most `limits.batch_size` items at once, with the loaded checkpoint. A file
@@ -42,18 +38,14 @@ pub struct Asked<'a> {
     pub folder: &'a Path,
 }
 
-<<<<<<< HEAD
 impl Asked<'_> {
-    /// Message of a pipeline that takes no question where there is one.
+    /// Message of a pipeline that takes no question, if there is one.
     pub fn refused_question(&self) -> Option<String> {
-        self.question.map(|_| "this pipeline is asked no question: leave out `--question`".to_owned())
+        self.question.map(|_| "this pipeline takes no question; leave out `--question`".to_owned())
     }
 }
 
-/// What an answer is about.
-=======
 /// One input: a file, or a line of it.
->>>>>>> 541a5d067b64d71a7589aa1f1273b2dfecad704d
 #[derive(Clone, Copy, Debug)]
 pub struct Item<'a> {
     /// Path as the user gave it.

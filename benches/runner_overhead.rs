@@ -42,7 +42,7 @@ fn open(ledger: &Ledger) -> (Plan, Box<dyn Task>) {
     ];
     Program::new().built_in().register();
     let checked = read::read(&file, &overrides, std::env::vars()).unwrap();
-    let chosen = device::choose(&checked.experiment.experiment.device).unwrap();
+    let chosen = device::select(&checked.experiment.experiment.device).unwrap();
     let (facts, prepared) = checked.experiment.prepare(ledger).unwrap();
     let plan = plan::resolve(checked.experiment, facts);
     let task = prepared.open(&plan.experiment, chosen.kind, ledger, 1).unwrap();

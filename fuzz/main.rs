@@ -130,7 +130,7 @@ fn work(options: &Options, said: &Path) {
     let place = tempfile::tempdir_in(said.parent().unwrap()).unwrap();
     let file = File::options().create(true).truncate(false).read(true).write(true).open(said).unwrap();
     let mut progress = Progress { next: options.from, ..Progress::read(said) };
-    xrun::panics::keep();
+    xrun::panics::install_hook();
     let mut run = (target.open)(place.path());
     let began = Instant::now();
     for number in options.from..options.inputs {
@@ -141,11 +141,11 @@ fn work(options: &Options, said: &Path) {
         // Before the input: what it takes down with it is known by this number.
         (progress.next, progress.heap) = (number, progress.heap);
         progress.write(&file);
-        xrun::heap::take_high();
+        xrun::heap::take_peak();
         let before = xrun::heap::read().bytes;
         let (begun, answer) = (worked(), xrun::panics::caught(|| run(&mut random)));
         let took = worked().saturating_sub(begun);
-        let heap = xrun::heap::take_high().saturating_sub(before);
+        let heap = xrun::heap::take_peak().saturating_sub(before);
         progress.slowest_us = progress.slowest_us.max(took.as_micros() as u64);
         progress.all_us += took.as_micros() as u64;
         progress.heap = progress.heap.max(heap);

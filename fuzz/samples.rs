@@ -166,7 +166,7 @@ pub fn run(place: &Path, killed: bool) -> PathBuf {
     let ledger = Ledger::default();
     let (facts, prepared) = checked.experiment.prepare(&ledger).unwrap();
     let plan = plan::resolve(checked.experiment.clone(), facts);
-    let chosen = device::choose("cpu").unwrap();
+    let chosen = device::select("cpu").unwrap();
     let fingerprint = fingerprint::fingerprint(&plan);
     let path = place.join("results/sample").join(if killed { "killed" } else { "whole" });
     let directory = directory::create_at(&path).unwrap();

@@ -449,7 +449,7 @@ fn weights(place: &Path) -> Work {
             bytes = with_right_head(&good, |head| mutated(head, head, random));
         }
         put(&path, &bytes);
-        let taken = tensors::described(&path);
+        let taken = tensors::read_header(&path);
         let theirs = safetensors::SafeTensors::deserialize(&bytes);
         match (&taken, theirs) {
             (Ok(ours), Ok(theirs)) => {

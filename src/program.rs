@@ -109,9 +109,9 @@ impl Program {
         // SAFETY: no other thread is running that could read the environment.
         unsafe { prepare_environment() };
         assert!(heap::is_counted(), "this program does not count its heap: add `xrun::count_heap!();` to its main.rs");
-        heap::keep_free_pages();
-        heap::end_where_refused(EXIT_OUT_OF_MEMORY, OUT_OF_MEMORY);
-        invocation::is_called(&std::env::args_os().next().unwrap_or_default());
+        heap::retain_free_pages();
+        heap::exit_on_allocation_failure(EXIT_OUT_OF_MEMORY, OUT_OF_MEMORY);
+        invocation::set_program_name(&std::env::args_os().next().unwrap_or_default());
         self.register();
         cli::main()
     }

@@ -8,9 +8,9 @@ use clap::ValueEnum;
 use super::CheckArguments;
 use super::contract;
 use super::terminal::{Failure, Terminal};
-use crate::dataset::error::{Broken, DataError, NAMED_MAX};
-use crate::experiment::look::{self, Look};
-use crate::experiment::read::Checked;
+use crate::dataset::error::{DataError, InvalidItems, NAMED_MAX};
+use crate::experiment::inspect::{self, Inspection};
+use crate::experiment::read::CheckedExperiment;
 use crate::experiment::{annotate, read, read_sweep, render, resolved};
 use crate::problem::{Problem, Problems};
 use crate::run::prepare::{Planned, left_out_lines};
@@ -21,15 +21,15 @@ use crate::units::counted;
 /// Result of a check.
 enum CheckResult {
     /// File and data are valid.
-    Valid { checked: Box<Checked>, trials: Option<usize>, look: Look },
+    Valid { checked: Box<CheckedExperiment>, trials: Option<usize>, look: Inspection },
     /// The file is invalid.
     InvalidFile {
         problems: Problems,
         /// The experiment, if the only problem is that the disk lacks something that the file names.
-        checked: Option<Box<Checked>>,
+        checked: Option<Box<CheckedExperiment>>,
     },
     /// The file is valid, but its data is not.
-    InvalidData { checked: Box<Checked>, error: DataError },
+    InvalidData { checked: Box<CheckedExperiment>, error: DataError },
 }
 
 /// Format of problems.
@@ -140,7 +140,7 @@ fn problems(result: &CheckResult) -> Option<Cow<'_, Problems>> {
 /// Violations of the memory contract by a valid experiment, as problems.
 fn contract_problems(
     file: &Path,
-    checked: &Checked,
+    checked: &CheckedExperiment,
     overrides: &[String],
     terminal: Terminal,
 ) -> Result<Problems, Failure> {
@@ -153,7 +153,7 @@ fn contract_problems(
     let mut problems = Problems::default();
     for violation in contract::violations(&locked, &planned, &forecast) {
         let key = violation.key.clone().unwrap_or_default();
-        let place = checked.places.get(&key).cloned();
+        let place = checked.locations.get(&key).cloned();
         let message = format!("memory contract violated: {violation}");
         problems.add(Problem::new(key, message).help(advice.as_str()).at(place));
     }
@@ -161,7 +161,7 @@ fn contract_problems(
 }
 
 fn check_file(file: &Path, overrides: &[String], no_data: bool) -> CheckResult {
-    let (checked, disk_problems) = match read::read_as_written(file, overrides, super::environment()) {
+    let (checked, disk_problems) = match read::read_with_disk_problems(file, overrides, super::environment()) {
         Ok(read) => read,
         Err(problems) => return CheckResult::InvalidFile { problems, checked: None },
     };
@@ -173,14 +173,14 @@ fn check_file(file: &Path, overrides: &[String], no_data: bool) -> CheckResult {
         Ok(trials) => trials,
         Err(problems) => return CheckResult::InvalidFile { problems, checked: None },
     };
-    let look = if no_data { Ok(Look::default()) } else { look::look(&checked.experiment) };
+    let look = if no_data { Ok(Inspection::default()) } else { inspect::inspect(&checked.experiment) };
     match look {
         Ok(look) => CheckResult::Valid { checked, trials, look },
         Err(error) => CheckResult::InvalidData { checked, error },
     }
 }
 
-fn print_resolved(checked: &Checked, with_origins: bool, terminal: &Terminal) {
+fn print_resolved(checked: &CheckedExperiment, with_origins: bool, terminal: &Terminal) {
     terminal.answer(&resolved::to_toml(&checked.experiment, with_origins.then_some(&checked.origins)));
 }
 
@@ -222,13 +222,13 @@ fn as_json_without_contract(name: &str, result: &CheckResult) -> serde_json::Val
 }
 
 /// Problem for each invalid item that is named; the first has the position of the key that names the data.
-fn data_problems(checked: &Checked, error: &DataError) -> Problems {
+fn data_problems(checked: &CheckedExperiment, error: &DataError) -> Problems {
     let (data, place) = &checked.data;
     let mut shown: Vec<String> = Vec::new();
     let mut problems = Problems::default();
     let mut add = |problems: &mut Problems, error: &DataError| {
         let (key, place, message) = match error {
-            DataError::Value { key, message } => (key, checked.places.get(key).cloned(), message.clone()),
+            DataError::Value { key, message } => (key, checked.locations.get(key).cloned(), message.clone()),
             other => (data, place.clone(), other.to_string()),
         };
         // The position of each key is shown once.
@@ -248,12 +248,12 @@ fn data_problems(checked: &Checked, error: &DataError) -> Problems {
     problems
 }
 
-fn summary_by_reason(items: &Broken) -> String {
+fn summary_by_reason(items: &InvalidItems) -> String {
     format!("{} in the data: {}{}", counted(items.total(), "problem"), items.by_reason(), items.advice())
 }
 
 /// Checks all trials of the file's sweep and returns their number; `None` without a sweep.
-fn count_trials(checked: &Checked, file: &Path, overrides: &[String]) -> Result<Option<usize>, Problems> {
+fn count_trials(checked: &CheckedExperiment, file: &Path, overrides: &[String]) -> Result<Option<usize>, Problems> {
     if checked.experiment.sweep.is_none() {
         return Ok(None);
     }

@@ -12,7 +12,7 @@ use super::watch;
 use crate::command::{EarlyEnd, LimitNames, PreparedRun, StepSource, WatchRequest, session, start};
 use crate::directory::RunDirectory;
 use crate::experiment::Experiment;
-use crate::experiment::command::{NO_STEPS, RECOGNISE, Words};
+use crate::experiment::command::{NO_STEPS, Placeholders, RECOGNISE};
 use crate::files::layout;
 use crate::invocation;
 use crate::printable;
@@ -22,7 +22,7 @@ use crate::results::{read, secrets};
 use crate::run::new_run::NewRun;
 use crate::run::prepare::Planned;
 use crate::run::resume::{self, ResumePoint};
-use crate::settings::command::{Command, Knob};
+use crate::settings::command::{Command, ParameterValue};
 use crate::settings::step_pattern::StepPattern;
 use crate::stop::{Ending, RunOutcome, exit_code};
 
@@ -58,7 +58,7 @@ fn request(
     display: &Display,
 ) -> Result<WatchRequest, Failure> {
     let command = experiment.command().ok_or_else(|| Failure::Failed("this experiment has no command".into()))?;
-    let placeholders = Words::of(experiment, command, Some(run));
+    let placeholders = Placeholders::new(experiment, command, Some(run));
     let all = |words: &[String]| placeholders.fill_all(words).map_err(Failure::Failed);
     let one = |text: &Option<String>| all(text.as_slice()).map(|words| words.into_iter().next());
     let words = match (mode.resumes, &command.resume) {
@@ -69,7 +69,7 @@ fn request(
     let values: Vec<String> = command.environment.values().cloned().collect();
     let environment: BTreeMap<String, String> = names.into_iter().zip(all(&values)?).collect();
     let knobs = command.values.iter().filter_map(|(name, knob)| match knob {
-        Knob::Text(text) => Some((name, text)),
+        ParameterValue::Text(text) => Some((name, text)),
         _ => None,
     });
     let named = knobs.chain(&environment);

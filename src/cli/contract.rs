@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::terminal::{Failure, Terminal};
-use crate::experiment::overrides::key_of;
+use crate::experiment::overrides::overridden_key;
 use crate::files::{file, seal, write};
 use crate::invocation;
 use crate::plan::contract::{Contract, Contracts, Violation};
@@ -27,7 +27,7 @@ pub fn refuse_overrides(overrides: &[String]) -> Result<(), Failure> {
         None => Ok(()),
         Some(text) => Err(Failure::Usage(format!(
             "--lock: a contract describes the file, but `{}` is set on the command line; set it in the file",
-            printable::line(key_of(text), 80)
+            printable::line(overridden_key(text), 80)
         ))),
     }
 }
@@ -41,7 +41,8 @@ pub fn write(
 ) -> Result<PathBuf, Failure> {
     let path = path(experiment);
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let _turn = file::turn(folder).map_err(|error| Failure::Failed(format!("{}: {error}", path.display())))?;
+    let _turn =
+        file::lock_directory(folder).map_err(|error| Failure::Failed(format!("{}: {error}", path.display())))?;
     let before = match path.exists().then(|| contracts(experiment)) {
         Some(Err(Failure::Usage(damage))) => {
             terminal.say(&format!("dropped the contracts of other devices: {damage}"));

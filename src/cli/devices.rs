@@ -2,7 +2,7 @@
 
 use super::DevicesArguments;
 use super::terminal::{Failure, Terminal};
-use crate::device::{self, Found};
+use crate::device::{self, DeviceInfo};
 use crate::report::width::fold;
 use crate::units::Bytes;
 
@@ -44,7 +44,7 @@ pub fn run(arguments: &DevicesArguments, terminal: &Terminal) -> Result<u8, Fail
             }
         }
     }
-    if let Ok(chosen) = device::choose("auto") {
+    if let Ok(chosen) = device::select("auto") {
         text.push('\n');
         add(&mut text, &format!("{:<10} {} ({})", "auto is", chosen.kind, chosen.because));
     }
@@ -52,26 +52,26 @@ pub fn run(arguments: &DevicesArguments, terminal: &Terminal) -> Result<u8, Fail
     Ok(0)
 }
 
-fn line(found: &Found) -> String {
+fn line(found: &DeviceInfo) -> String {
     let memory = match (found.memory, found.free) {
         (Some(all), Some(free)) => format!("  {} memory, {} free", Bytes(all), Bytes(free)),
         (Some(all), None) => format!("  {} memory", Bytes(all)),
         _ => String::new(),
     };
     let driver = found.driver.as_ref().map_or_else(String::new, |driver| format!("  driver {driver}"));
-    let capability = found.capability_words().map_or_else(String::new, |of| format!("  compute capability {of}"));
+    let capability = found.capability_text().map_or_else(String::new, |of| format!("  compute capability {of}"));
     let llvm = found.llvm.as_ref().map_or_else(String::new, |of| format!("  LLVM {of}"));
     format!("{:<10} {}{memory}{driver}{capability}{llvm}", found.kind.to_string(), found.name)
 }
 
-fn as_json(found: &Found) -> serde_json::Value {
+fn as_json(found: &DeviceInfo) -> serde_json::Value {
     serde_json::json!({
         "device": found.kind.to_string(),
         "name": found.name,
         "driver": found.driver,
         "memory": found.memory,
         "free": found.free,
-        "compute_capability": found.capability_words(),
+        "compute_capability": found.capability_text(),
         "llvm": found.llvm,
     })
 }

@@ -39,7 +39,7 @@ pub fn run_from_args() -> u8 {
             None => error.exit(),
         },
     };
-    panics::keep();
+    panics::install_hook();
     let code = panics::caught(|| dispatch(line)).unwrap_or_else(|panic| {
         let terminal = Terminal::default();
         terminal.error(&format!("{} panicked: {panic}", invocation::program()));

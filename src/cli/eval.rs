@@ -5,7 +5,7 @@ use clap::{Args, ValueHint};
 use super::resume::{find_run, refuse_other_keys, refuse_watched};
 use super::terminal::{Failure, Terminal};
 use super::{Data, Display, Overrides, Results};
-use crate::experiment::overrides::key_of;
+use crate::experiment::overrides::overridden_key;
 use crate::experiment::{Experiment, read};
 use crate::files::layout;
 use crate::report::evaluation::text;
@@ -58,7 +58,7 @@ pub fn plan_inference(
     data: Data,
     terminal: Terminal,
 ) -> Result<(Planned, bool), Failure> {
-    if !overrides.iter().any(|text| key_of(text) == "experiment.device") {
+    if !overrides.iter().any(|text| overridden_key(text) == "experiment.device") {
         experiment.experiment.device.clone_from(&manifest.device.chosen);
     }
     // Without training no batch is prefetched, and the checkpoint has all weights.

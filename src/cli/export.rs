@@ -36,7 +36,7 @@ pub fn run(arguments: &ExportArguments, terminal: &Terminal) -> Result<u8, Failu
         )));
     }
     let output = arguments.output.clone().unwrap_or(own);
-    write::at(&output, std::fs::create_dir_all(&output)).map_err(Failure::failed)?;
+    write::with_path(&output, std::fs::create_dir_all(&output)).map_err(Failure::failed)?;
     let format = match to {
         To::Parquet => TableFormat::Parquet,
         To::Csv => TableFormat::Csv,

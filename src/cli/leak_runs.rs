@@ -9,7 +9,7 @@ use std::process::Stdio;
 use super::Overrides;
 use super::terminal::Failure;
 use crate::child;
-use crate::experiment::overrides::as_words;
+use crate::experiment::overrides::as_arguments;
 use crate::experiment::{read, resolved};
 use crate::results::format::Outcome;
 use crate::results::read as results;
@@ -88,7 +88,7 @@ impl LeakRuns {
             "--progress",
             "none",
         ]);
-        command.args(self.overrides.iter().flat_map(|text| as_words(text)));
+        command.args(self.overrides.iter().flat_map(|text| as_arguments(text)));
         let output = command.stderr(Stdio::inherit()).output().map_err(Failure::failed)?;
         let answer: serde_json::Value = serde_json::from_slice(&output.stdout)
             .map_err(|_| Failure::Failed(format!("{}: the run printed no JSON", file.display())))?;

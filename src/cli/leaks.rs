@@ -7,7 +7,7 @@ use super::LeaksArguments;
 use super::leak_runs::{LeakRun, LeakRuns};
 use super::terminal::{Failure, Terminal};
 use crate::device::{self, Kind};
-use crate::experiment::leaks::{Expected, Grows, On};
+use crate::experiment::leaks::{ExpectedGrowth, GrowingMemory, LeakDevice};
 use crate::experiment::read;
 use crate::files::write;
 use crate::judge;
@@ -24,7 +24,7 @@ pub fn run(arguments: &LeaksArguments, terminal: &Terminal) -> Result<u8, Failur
     let count = leaky.len();
     for (at, (name, file)) in leaky.into_iter().enumerate() {
         let (expected, device) = expected(&file, arguments)?;
-        let Some(growth) = ExpectedGrowth::new(&expected, device) else {
+        let Some(growth) = DeviceGrowth::new(&expected, device) else {
             all.push(LeakCheck::skipped(&name, required_device(expected.grows)));
             continue;
         };
@@ -80,32 +80,32 @@ fn leaky_files(folder: &Path, names: &[String]) -> Result<Vec<(String, PathBuf)>
 }
 
 /// Expectations of the file, and the kind of device on which it will run.
-fn expected(file: &Path, arguments: &LeaksArguments) -> Result<(Expected, On), Failure> {
+fn expected(file: &Path, arguments: &LeaksArguments) -> Result<(ExpectedGrowth, LeakDevice), Failure> {
     let experiment = read::read(file, &arguments.overrides.all(), super::environment())?.experiment;
     let Some(expected) = experiment.leaks.expected else {
         return Err(Failure::Usage(format!("{} has no [leaks.expected] with the expected growth", file.display())));
     };
-    let chosen = device::choose(&experiment.experiment.device).map_err(Failure::failed)?;
+    let chosen = device::select(&experiment.experiment.device).map_err(Failure::failed)?;
     let device = match chosen.kind {
-        Kind::Cpu => On::Cpu,
-        Kind::Cuda(_) => On::Cuda,
-        Kind::Vulkan(_) => On::Pool,
+        Kind::Cpu => LeakDevice::Cpu,
+        Kind::Cuda(_) => LeakDevice::Cuda,
+        Kind::Vulkan(_) => LeakDevice::Pool,
     };
     Ok((expected, device))
 }
 
 /// Reason why a pair is not run on this device.
-fn required_device(grows: Grows) -> &'static str {
+fn required_device(grows: GrowingMemory) -> &'static str {
     match grows {
-        Grows::Pool | Grows::PoolsOfThreads => {
+        GrowingMemory::Pool | GrowingMemory::PoolsOfThreads => {
             "needs a device with a memory pool: `--device cuda` or `--device vulkan`"
         }
-        Grows::Heap | Grows::Tensors => "needs the CPU, because it leaks on the heap: `--device cpu`",
+        GrowingMemory::Heap | GrowingMemory::Tensors => "needs the CPU, because it leaks on the heap: `--device cpu`",
     }
 }
 
 /// Growth that must be detected on this device.
-struct ExpectedGrowth {
+struct DeviceGrowth {
     series: String,
     bytes_per_step: f64,
     /// Final bytes of the owner, for growth that ends on its own.
@@ -114,16 +114,16 @@ struct ExpectedGrowth {
     owner: String,
 }
 
-impl ExpectedGrowth {
-    fn new(expected: &Expected, device: On) -> Option<Self> {
+impl DeviceGrowth {
+    fn new(expected: &ExpectedGrowth, device: LeakDevice) -> Option<Self> {
         let (series, bytes_per_step) = expected.on(device)?;
-        let Expected { bytes_in_all, tolerance, .. } = *expected;
+        let ExpectedGrowth { bytes_in_all, tolerance, .. } = *expected;
         Some(Self { series, bytes_per_step, bytes_in_all, tolerance, owner: expected.owner.clone() })
     }
 }
 
 /// Runs a leaky experiment and its control; `None` if a signal stopped one of them.
-fn pair(name: &str, file: &Path, expected: &ExpectedGrowth, runs: &mut LeakRuns) -> Result<Option<LeakCheck>, Failure> {
+fn pair(name: &str, file: &Path, expected: &DeviceGrowth, runs: &mut LeakRuns) -> Result<Option<LeakCheck>, Failure> {
     let start_time = Instant::now();
     let LeakRun::Judged(leaky, leaky_run) = runs.leaky(file)? else { return Ok(None) };
     let control = file.with_file_name(format!("{name}{CONTROL}"));
@@ -155,7 +155,7 @@ fn pair(name: &str, file: &Path, expected: &ExpectedGrowth, runs: &mut LeakRuns)
 }
 
 /// Differences from an unbounded leak: its verdict, its owner and its slope.
-fn leak_mismatches(expected: &ExpectedGrowth, leaky: &Verdict, bounded: &Verdict, slope: Option<f64>) -> Vec<String> {
+fn leak_mismatches(expected: &DeviceGrowth, leaky: &Verdict, bounded: &Verdict, slope: Option<f64>) -> Vec<String> {
     let mut mismatches = Vec::new();
     if leaky.verdict != Judgement::Growing {
         mismatches.push(format!("the leak is judged {}", leaky.verdict.words()));
@@ -181,7 +181,7 @@ fn control_mismatch(bounded: &Verdict) -> Option<String> {
 /// Differences from growth that ends on its own: it must not be judged a leak, and its owner must hold the expected bytes.
 fn filling_mismatches(
     bytes: f64,
-    expected: &ExpectedGrowth,
+    expected: &DeviceGrowth,
     leaky: &Verdict,
     bounded: &Verdict,
     held: Option<f64>,

@@ -151,7 +151,7 @@ fn order(text: &str) -> Result<SortKey, Failure> {
 /// Refuses an unknown key, which would silently match no run.
 fn check_key(key: &str) -> Result<(), Failure> {
     let schema = schema::shared();
-    if shape::at(schema, key).is_some() {
+    if shape::schema_at(schema, key).is_some() {
         return Ok(());
     }
     let mut keys = Vec::new();

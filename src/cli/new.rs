@@ -89,7 +89,7 @@ fn pipelines() -> String {
     let width = Pipeline::names().map(str::len).max().unwrap_or_default();
     let mut text = format!("pipelines (`{} new PIPELINE`):\n", invocation::program());
     for kind in Pipeline::names() {
-        let part = shape::at(schema::shared(), &format!("pipeline.{kind}"));
+        let part = shape::schema_at(schema::shared(), &format!("pipeline.{kind}"));
         let meaning = part.map(shape::meaning).unwrap_or_default();
         let first = meaning.find(". ").map_or(meaning, |end| &meaning[..=end]);
         text.push_str(&format!("  {kind:<width$}  {first}\n"));

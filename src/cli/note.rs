@@ -38,7 +38,7 @@ pub fn run(arguments: &NoteArguments, terminal: &Terminal) -> Result<u8, Failure
         }
     }
     // Other processes may write notes at the same time.
-    let turn = file::turn(&run).map_err(|error| Failure::Failed(format!("{}: {error}", run.display())))?;
+    let turn = file::lock_directory(&run).map_err(|error| Failure::Failed(format!("{}: {error}", run.display())))?;
     let Notes { mut notes, mut tags, .. } = read::notes(&run).map_err(Failure::failed)?;
     if let Some(text) = &arguments.text {
         let text = text.trim();

@@ -75,7 +75,12 @@ pub fn run(arguments: &PlanArguments, terminal: &Terminal) -> Result<u8, Failure
             "plan": planned.plan.to_file(parameters),
         })),
         false => {
-            terminal.answer(&describe::describe(&planned.plan, parameters, &planned.chosen.words(), terminal.width()));
+            terminal.answer(&describe::describe(
+                &planned.plan,
+                parameters,
+                &planned.chosen.description(),
+                terminal.width(),
+            ));
             terminal.answer(&describe::forecast(&forecast, terminal.width()));
             terminal.answer(&format!("\n{message}"));
             advice.iter().for_each(|advice| terminal.answer(&width::fold(advice, terminal.width(), 2)));
@@ -106,10 +111,10 @@ fn solve_for(key: &str, arguments: &PlanArguments, overrides: &[String], termina
     let values = serde_json::to_value(&checked.experiment).map_err(Failure::failed)?;
     let start = key.split('.').try_fold(&values, |value, key| value.get(key));
     let wrong = |why: &str| Failure::Usage(format!("--solve {key}: {why}"));
-    let Some(schema) = shape::at(schema::shared(), key) else {
+    let Some(schema) = shape::schema_at(schema::shared(), key) else {
         return Err(wrong("unknown key; use one such as limits.batch_size"));
     };
-    let (range, in_bytes) = match shape::of(schema) {
+    let (range, in_bytes) = match shape::parse(schema) {
         Shape::Integer { least, most } => ((least.max(0) as u64, most.max(0) as u64), false),
         Shape::Bytes => ((0, 1 << 50), true),
         _ => return Err(wrong("only keys with an integer or a size in bytes can be solved for")),

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use super::terminal::Failure;
-use crate::experiment::command::Words;
+use crate::experiment::command::Placeholders;
 use crate::experiment::{Experiment, read};
 use crate::files::layout;
 use crate::printable;
@@ -100,7 +100,8 @@ impl Programs {
 fn command(folder: &Path, experiment: &Experiment, which: CommandLineOf) -> Option<String> {
     let command = experiment.command()?;
     let words = command.resume.as_ref().filter(|_| which == CommandLineOf::Resume).unwrap_or(&command.program);
-    let placeholders = Words::of(experiment, command, (folder.join(layout::RESOLVED).is_file()).then_some(folder));
+    let placeholders =
+        Placeholders::new(experiment, command, (folder.join(layout::RESOLVED).is_file()).then_some(folder));
     // Invalid placeholders are reported before the command is started.
     let fill = |word: &String| placeholders.fill(word).unwrap_or_else(|_| word.clone());
     let set = |(name, value): (&String, &String)| {

@@ -14,7 +14,7 @@ use super::training;
 use super::{Data, Display, Overrides, Results};
 use crate::command::EarlyEnd;
 use crate::device::{self, Kind};
-use crate::experiment::overrides::key_of;
+use crate::experiment::overrides::overridden_key;
 use crate::experiment::read;
 use crate::files::{layout, write};
 use crate::invocation;
@@ -142,7 +142,7 @@ fn plan(
         EXCLUDED_KEYS.iter().chain(CHANGEABLE).copied().chain(paths.iter().map(String::as_str)).collect();
     refuse_other_keys(&overrides, &changeable, "cannot be changed in a reproduction", "run the experiment")?;
     arguments.data.prepare(&experiment);
-    let named = |key: &str| overrides.iter().any(|text| key_of(text) == key);
+    let named = |key: &str| overrides.iter().any(|text| overridden_key(text) == key);
     experiment.training.time_limit = experiment.training.time_limit.filter(|_| named("training.time_limit"));
     experiment.limits.host_memory = experiment.limits.host_memory.filter(|_| named("limits.host_memory"));
     experiment.limits.device_memory = experiment.limits.device_memory.filter(|_| named("limits.device_memory"));
@@ -152,7 +152,7 @@ fn plan(
         return Ok(Planned::new(experiment, terminal)?);
     }
     experiment.experiment.device.clone_from(device);
-    device::choose(device).map_err(|error| {
+    device::select(device).map_err(|error| {
         Failure::Failed(format!("the original ran on `{device}`: {error}; use --device for another device"))
     })?;
     Ok(Planned::new(experiment, terminal)?)

@@ -15,7 +15,7 @@ use super::training;
 use super::until::Until;
 use super::{Data, Display, Overrides, Results};
 use crate::directory;
-use crate::experiment::overrides::key_of;
+use crate::experiment::overrides::overridden_key;
 use crate::experiment::read;
 use crate::files::{layout, write};
 use crate::killed;
@@ -107,7 +107,7 @@ pub fn run(arguments: &ResumeArguments) -> Result<u8, Failure> {
     }
     refuse_watched(&path)?;
     let overrides = arguments.overrides.all();
-    let extends = overrides.iter().any(|text| matches!(key_of(text), "training.epochs" | "training.max_steps"));
+    let extends = overrides.iter().any(|text| matches!(overridden_key(text), "training.epochs" | "training.max_steps"));
     let alternative = if extends { "train further with --epochs or --max-steps" } else { "start a new run" };
     refuse_other_keys(&overrides, CHANGEABLE, "cannot be changed by a resume", alternative)?;
     let extend = arguments.extend;
@@ -146,7 +146,7 @@ pub fn run(arguments: &ResumeArguments) -> Result<u8, Failure> {
         let planned = Planned::new(experiment, terminal)?;
         return command::resume(directory, &mut point, planned, &overrides, &arguments.display, terminal);
     }
-    if !overrides.iter().any(|text| key_of(text) == "experiment.device") {
+    if !overrides.iter().any(|text| overridden_key(text) == "experiment.device") {
         // Another device gives other numbers, so `auto` must not choose again.
         experiment.experiment.device.clone_from(&point.manifest.device.chosen);
     }
@@ -244,7 +244,7 @@ pub fn refuse_other_keys(
 ) -> Result<(), Failure> {
     let mut problems = Problems::default();
     for text in overrides {
-        let key = key_of(text);
+        let key = overridden_key(text);
         if !is_among(changeable, key) {
             let keys: Vec<String> = changeable.iter().map(|key| section_pattern(key)).collect();
             let help = format!("{alternative}, or change one of: {}", keys.join(", "));

@@ -32,7 +32,7 @@ pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
         .ok_or_else(|| Failure::Usage(format!("FILE is missing: {} FILE", invocation::program())))?;
     let mut overrides = arguments.overrides.all();
     overrides.extend(arguments.name.iter().map(|name| format!("--name={name}")));
-    overrides.extend(arguments.fail_on.iter().map(|verdict| format!("--fail-on={}", verdict.word())));
+    overrides.extend(arguments.fail_on.iter().map(|verdict| format!("--fail-on={}", verdict.as_str())));
     let mut checked = read::read(file, &overrides, super::environment())?;
     if let Some(steps) = arguments.steps.or(arguments.smoke.then_some(shorten::SMOKE_STEPS)) {
         overrides.extend(short_run_overrides(checked.experiment, steps, arguments, terminal)?);
@@ -107,7 +107,7 @@ pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
             let (opened, task) = planned.open(1)?;
             if arguments.dry_run {
                 let parameters = task.parameters();
-                describe_plan(&opened.plan, parameters, &opened.chosen.words(), &arguments.display, terminal);
+                describe_plan(&opened.plan, parameters, &opened.chosen.description(), &arguments.display, terminal);
                 if let Some(forecast) = opened.plan.forecast.as_ref().filter(|_| !arguments.display.json) {
                     let (_, message) = fit::message(forecast, &budgets);
                     terminal.answer(&format!("{}\n{message}", describe::forecast(forecast, terminal.width())));

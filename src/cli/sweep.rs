@@ -12,7 +12,7 @@ use super::terminal::{Failure, Terminal};
 use super::{Overrides, Progress, Results, sweep_search, sweep_slurm};
 use crate::directory::RunDirectory;
 use crate::experiment::launcher::Launcher as LauncherSettings;
-use crate::experiment::read_sweep::{self, Family};
+use crate::experiment::read_sweep::{self, SweepFile};
 use crate::experiment::sweep::Mode;
 use crate::files::layout;
 use crate::invocation;
@@ -377,7 +377,7 @@ fn resume_hint(sweep: &Path) -> String {
 }
 
 /// The experiment and what is swept, short where that is asked for.
-fn family(file: &Path, arguments: &SweepArguments, terminal: Terminal) -> Result<Family, Failure> {
+fn family(file: &Path, arguments: &SweepArguments, terminal: Terminal) -> Result<SweepFile, Failure> {
     let mut overrides = overrides(arguments);
     let family = read_sweep::read(file, &overrides, super::environment())?;
     let Some(steps) = arguments.steps.or(arguments.smoke.then_some(shorten::SMOKE_STEPS)) else { return Ok(family) };
@@ -395,13 +395,13 @@ fn family(file: &Path, arguments: &SweepArguments, terminal: Terminal) -> Result
 fn overrides(arguments: &SweepArguments) -> Vec<String> {
     let mut all = arguments.overrides.all();
     all.extend(arguments.name.iter().map(|name| format!("--name={name}")));
-    all.extend(arguments.mode.iter().map(|mode| format!("--mode={}", mode.word())));
+    all.extend(arguments.mode.iter().map(|mode| format!("--mode={}", mode.as_str())));
     all.extend(arguments.samples.iter().map(|samples| format!("--samples={samples}")));
     all.extend(arguments.repeats.iter().map(|repeats| format!("--repeats={repeats}")));
     all
 }
 
-fn print_plan(family: &Family, planned: &Planned, json: bool, terminal: Terminal) {
+fn print_plan(family: &SweepFile, planned: &Planned, json: bool, terminal: Terminal) {
     let points = planned.trials.as_slice();
     let keys: Vec<&str> = family.axes.iter().map(|axis| axis.key.as_str()).collect();
     if json {

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use super::sweep_forecasts::LazyForecasts;
 use super::sweep_memory;
 use super::terminal::{Failure, Terminal};
-use crate::bounded::planned::Place;
+use crate::bounded::planned::MemoryKind;
 use crate::device::{self, Kind};
 use crate::experiment::read;
 use crate::files::layout;
@@ -72,13 +72,13 @@ fn co_schedule<'a>(sweep: &'a Path, record: &Record, terminal: Terminal) -> Resu
     let memory = sweep_memory::forecasts(sweep, record, "write --jobs N in place of --jobs auto", terminal)?;
     let device = free_on_device(sweep, record)?;
     let rooms = fit::memory_budgets(&Limits::default(), device);
-    let tightest = |place: Place| rooms.iter().filter(|room| room.place == place).min_by_key(|room| room.bytes);
-    let host = tightest(Place::Host);
+    let tightest = |place: MemoryKind| rooms.iter().filter(|room| room.place == place).min_by_key(|room| room.bytes);
+    let host = tightest(MemoryKind::Host);
     let budget = Budget {
         processors: std::thread::available_parallelism().map_or(1, usize::from).min(JOBS_MAX.into()),
         // An unknown size is no limit.
         host: host.map_or(u64::MAX, |room| less_reserve(room.bytes)),
-        device: tightest(Place::Device).map(|room| less_reserve(room.bytes)),
+        device: tightest(MemoryKind::Device).map(|room| less_reserve(room.bytes)),
     };
     let because = host.map_or_else(
         || "; the free memory is not known".to_owned(),
@@ -113,7 +113,7 @@ fn free_on_device(sweep: &Path, record: &Record) -> Result<Option<u64>, Failure>
     };
     devices.sort_unstable();
     devices.dedup();
-    let chosen = devices.iter().filter_map(|device| device::choose(device).ok());
+    let chosen = devices.iter().filter_map(|device| device::select(device).ok());
     Ok(chosen.filter(|chosen| chosen.kind != Kind::Cpu).filter_map(|chosen| chosen.found.free).min())
 }
 

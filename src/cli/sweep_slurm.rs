@@ -199,7 +199,7 @@ fn check_arrays(runs: usize, size: Option<u32>) -> Result<(), Failure> {
 fn wants_gpu(device: &str) -> bool {
     match device.split(':').next() {
         Some("cuda" | "vulkan") => true,
-        Some("auto") => device::choose(device).is_ok_and(|chosen| chosen.kind != Kind::Cpu),
+        Some("auto") => device::select(device).is_ok_and(|chosen| chosen.kind != Kind::Cpu),
         _ => false,
     }
 }

@@ -11,7 +11,7 @@ use super::Results;
 use super::terminal::{Failure, Terminal};
 use crate::command::{LimitNames, StepSource, WatchError, WatchRequest, session};
 use crate::experiment::command::{NO_STEPS, RECOGNISE};
-use crate::experiment::pattern::name_from;
+use crate::experiment::pattern::valid_name;
 use crate::files::layout;
 use crate::invocation;
 use crate::report;
@@ -206,10 +206,10 @@ fn patch(arguments: &WatchArguments) -> Result<bool, Failure> {
 /// Name of the experiment: `--name`, or else the first script among the arguments, or the program.
 fn name(arguments: &WatchArguments) -> Result<String, Failure> {
     let name = match &arguments.name {
-        Some(name) if name_from(name) == *name => name.clone(),
+        Some(name) if valid_name(name) == *name => name.clone(),
         Some(name) => {
             let shown = crate::printable::line(name, 100);
-            let message = format!("--name: `{shown}` is not a valid directory name; use `{}`", name_from(name));
+            let message = format!("--name: `{shown}` is not a valid directory name; use `{}`", valid_name(name));
             return Err(Failure::Usage(message));
         }
         None => {
@@ -217,7 +217,7 @@ fn name(arguments: &WatchArguments) -> Result<String, Failure> {
                 |word: &&OsString| Path::new(word).extension().is_some_and(|end| end == "py" || end == "sh");
             let word = arguments.command.iter().find(is_script).or(arguments.command.first());
             let stem = word.and_then(|word| Path::new(word).file_stem());
-            name_from(&stem.unwrap_or_default().to_string_lossy())
+            valid_name(&stem.unwrap_or_default().to_string_lossy())
         }
     };
     match name.as_str() {

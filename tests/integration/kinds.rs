@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
-use xrun::bounded::growth::Keeps;
+use xrun::bounded::leak_growth::LeakGrowth;
 use xrun::bounded::ledger::Ledger;
-use xrun::bounded::planned::Place;
-use xrun::experiment::habits::OTHER_NAMES;
+use xrun::bounded::planned::MemoryKind;
+use xrun::experiment::foreign_names::OTHER_NAMES;
 use xrun::experiment::pipeline::Pipeline;
 use xrun::experiment::template::template;
 use xrun::experiment::{Experiment, pattern, read, render, resolved};
@@ -185,9 +185,9 @@ fn what_leaks_tensors_is_where_the_device_is() {
     plan.experiment =
         toml::from_str("[pipeline.fewshot-detection]\n[leaks]\ngradients = true\nlog_history = true\n").unwrap();
     let all = plan.experiment.pipeline.kind().leaks();
-    plan.owners.extend(plan.experiment.leaks.planned_owners(all, |_| Keeps::InAll(0)));
+    plan.owners.extend(plan.experiment.leaks.planned_owners(all, |_| LeakGrowth::InAll(0)));
     let on_device = |plan: &plan::Plan| {
-        let owners = plan.owners.iter().filter(|owner| owner.place == Place::Device);
+        let owners = plan.owners.iter().filter(|owner| owner.place == MemoryKind::Device);
         owners.map(|owner| owner.name.clone()).collect::<Vec<_>>()
     };
     assert_eq!(on_device(&plan), [""; 0]);

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 pub struct CountingAllocator;
 
 static LIVE_BYTES: AtomicU64 = AtomicU64::new(0);
-/// Peak since the last [`take_high`]; [`PEAK_BYTES`] is the peak before it.
+/// Peak since the last [`take_peak`]; [`PEAK_BYTES`] is the peak before it.
 static HIGH_BYTES: AtomicU64 = AtomicU64::new(0);
 static PEAK_BYTES: AtomicU64 = AtomicU64::new(0);
 static LIVE_ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
@@ -57,7 +57,7 @@ pub fn read() -> HeapUse {
 
 /// Returns the peak of the heap in use since the last call, and starts the next interval. Only the memory trace calls it:
 /// two callers would shorten each other's interval. The peak of [`read`] is unaffected.
-pub fn take_high() -> u64 {
+pub fn take_peak() -> u64 {
     let high = HIGH_BYTES.load(Relaxed);
     PEAK_BYTES.fetch_max(high, Relaxed);
     let bytes = LIVE_BYTES.load(Relaxed);
@@ -125,7 +125,7 @@ unsafe impl GlobalAlloc for CountingAllocator {
 /// Makes an allocation failure end the process with `exit_code` and `message` on stderr, in place of Rust's bare SIGABRT.
 /// Fallible allocations are unaffected. Does nothing where SIGABRT already has a handler.
 #[cfg(unix)]
-pub fn end_where_refused(exit_code: u8, message: &'static str) {
+pub fn exit_on_allocation_failure(exit_code: u8, message: &'static str) {
     if ON_FAILURE.set((exit_code, message)).is_err() {
         return;
     }
@@ -141,7 +141,7 @@ pub fn end_where_refused(exit_code: u8, message: &'static str) {
 }
 
 #[cfg(not(unix))]
-pub fn end_where_refused(_: u8, _: &'static str) {}
+pub fn exit_on_allocation_failure(_: u8, _: &'static str) {}
 
 #[cfg(unix)]
 static ON_FAILURE: std::sync::OnceLock<(u8, &'static str)> = std::sync::OnceLock::new();
@@ -174,7 +174,7 @@ const MMAP_THRESHOLD: i32 = 32 << 20;
 /// Makes glibc retain up to 64 MiB of free pages until [`return_free_pages`] is called. With its defaults it returns pages
 /// and faults them in again several times a step, which was 15 % of a language model's processor time. Does nothing where
 /// the environment sets these thresholds, or with another C library. Must be called before threads start.
-pub fn keep_free_pages() {
+pub fn retain_free_pages() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {
         let tuned = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());

@@ -41,14 +41,14 @@ impl Source {
 
 /// Location of a problem.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct Location {
     /// Text that it is in.
     pub source: Arc<Source>,
     /// Byte range of the key or value.
     pub span: Range<usize>,
 }
 
-impl Place {
+impl Location {
     /// Line and column from 1; the column counts characters.
     pub fn line_and_column(&self) -> (usize, usize) {
         let before = &self.source.text[..self.source.text.floor_char_boundary(self.span.start)];
@@ -67,11 +67,11 @@ pub struct Problem {
     /// Cure.
     pub help: Option<Box<str>>,
     /// Location; `None` where the text has nothing to point at, such as a missing key.
-    pub place: Option<Place>,
+    pub location: Option<Location>,
     /// Other keys involved, where keys contradict each other.
     pub related: Vec<Related>,
     /// `true` if the value is valid but the file system does not match, such as a missing file.
-    pub is_of_disk: bool,
+    pub is_disk_problem: bool,
 }
 
 /// Another key involved in a problem.
@@ -80,7 +80,7 @@ pub struct Related {
     /// Dotted key.
     pub key: String,
     /// Location where it was set; `None` for a default.
-    pub place: Option<Place>,
+    pub location: Option<Location>,
 }
 
 impl Problem {
@@ -90,9 +90,9 @@ impl Problem {
             key: key.into(),
             message: message.into(),
             help: None,
-            place: None,
+            location: None,
             related: Vec::new(),
-            is_of_disk: false,
+            is_disk_problem: false,
         }
     }
 
@@ -103,35 +103,35 @@ impl Problem {
     }
 
     /// Marks the problem as one of the file system.
-    pub fn of_disk(mut self) -> Self {
-        self.is_of_disk = true;
+    pub fn as_disk_problem(mut self) -> Self {
+        self.is_disk_problem = true;
         self
     }
 
     /// Adds another key involved. Its location is filled in later.
     pub fn related(mut self, key: impl Into<String>) -> Self {
-        self.related.push(Related { key: key.into(), place: None });
+        self.related.push(Related { key: key.into(), location: None });
         self
     }
 
     /// Sets the location.
-    pub fn at(mut self, place: Option<Place>) -> Self {
-        self.place = place;
+    pub fn at(mut self, location: Option<Location>) -> Self {
+        self.location = location;
         self
     }
 
     /// Name that the user typed: the key, or the option that is short for it.
     pub fn typed(&self) -> &str {
-        let option = self.place.as_ref().and_then(|place| place.source.option);
+        let option = self.location.as_ref().and_then(|location| location.source.option);
         option.filter(|option| option.key == self.key).map_or(&self.key, |option| option.option)
     }
 }
 
 impl fmt::Display for Problem {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(place) = &self.place {
-            let (line, column) = place.line_and_column();
-            write!(formatter, "{}:{line}:{column}: ", escape(&place.source.name))?;
+        if let Some(location) = &self.location {
+            let (line, column) = location.line_and_column();
+            write!(formatter, "{}:{line}:{column}: ", escape(&location.source.name))?;
         }
         if !self.key.is_empty() {
             write!(formatter, "`{}`: ", escape(self.typed()))?;
@@ -231,9 +231,9 @@ mod tests {
     #[test]
     fn lines_and_columns_count_from_one() {
         let source = Arc::new(Source::new("a.toml", "a = 1\nè = 2\n"));
-        let place = Place { source: source.clone(), span: 11..12 };
-        assert_eq!(place.line_and_column(), (2, 5));
-        let past_the_end = Place { source, span: 999..1000 };
+        let location = Location { source: source.clone(), span: 11..12 };
+        assert_eq!(location.line_and_column(), (2, 5));
+        let past_the_end = Location { source, span: 999..1000 };
         assert_eq!(past_the_end.line_and_column(), (3, 1));
     }
 

@@ -4,9 +4,9 @@
 //! with the pipeline `dummy`, without Burn. A task stays on the training thread, because each thread that uses a GPU gets a
 //! stream and a memory pool of its own.
 
+pub mod clamped;
 pub mod metric;
 pub mod predict;
-pub mod smaller;
 
 use std::path::{Path, PathBuf};
 
@@ -15,13 +15,13 @@ use serde::{Deserialize, Serialize};
 
 use self::predict::Predict;
 use crate::bounded::planned::PlannedOwner;
-use crate::dataset::error::{Broken, DataError};
-use crate::dataset::sample::Picture;
+use crate::dataset::error::{DataError, InvalidItems};
+use crate::dataset::sample::HostImage;
 use crate::files::write::WriteError;
 use crate::settings::sections::CleanupAction;
-pub use crate::task::metric::Better;
+use crate::task::clamped::ClampedSetting;
+pub use crate::task::metric::Direction;
 use crate::task::metric::{Interval, PlannedMetric};
-use crate::task::smaller::Smaller;
 
 /// Bytes of the device's memory pools, as the pools report them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -41,7 +41,7 @@ pub trait Task {
 
     /// Sets the run directory, before the first step, for a task that writes files of its own there. Each is replaced as a
     /// whole.
-    fn leave_files_in(&mut self, _run: &Path) {}
+    fn set_run_directory(&mut self, _run: &Path) {}
 
     /// Evaluates the model on held-out data, without autodiff and on the same data each time.
     fn validate(&mut self, phases: &mut dyn Phases) -> Result<ValidationReport, TaskError>;
@@ -56,7 +56,7 @@ pub trait Task {
     ///
     /// # Errors
     /// The file is unreadable or does not fit the model.
-    fn start_from(&mut self, _weights: &Path) -> Result<(), TaskError> {
+    fn load_weights(&mut self, _weights: &Path) -> Result<(), TaskError> {
         Err(TaskError::Rejected("this pipeline cannot load initial weights; remove `training.initial_weights`".into()))
     }
 
@@ -98,11 +98,11 @@ pub struct TaskFacts {
     /// Name and SHA-256 of each data file or data set.
     pub data_digests: Vec<(String, String)>,
     /// Invalid items that were left out of the data, by reason.
-    pub data_left_out: Broken,
+    pub data_left_out: InvalidItems,
     /// Part of the model that comes from its training data and ties it to that data, for people; `None` where there is none.
     pub learned_from_data: Option<&'static str>,
     /// Settings that were lowered because the data has too few items.
-    pub smaller: Vec<Smaller>,
+    pub smaller: Vec<ClampedSetting>,
     /// Notes about the data for people, a line each; a few.
     pub notes: Vec<String>,
     /// Parameters with a gradient and optimiser state, in the phase that has most of them; `None` for all of the model's.
@@ -110,7 +110,7 @@ pub struct TaskFacts {
     /// Last step of each phase but the final one, ascending. The learning-rate schedule restarts after each.
     pub phase_ends: Vec<u64>,
     /// File that the task derives from its data when it is opened, or finds in the cache.
-    pub made: Option<Made>,
+    pub made: Option<DerivedFile>,
     /// Items of a batch that `limits.batch_size` divides.
     pub batch_items: u64,
     /// Keys that set the number of items in a batch where `limits.batch_size` is larger; empty where it alone does.
@@ -140,7 +140,7 @@ pub struct Metric {
     /// Name in `metrics.jsonl`; unique in its pipeline.
     pub name: &'static str,
     /// Direction of improvement; `None` for a constant of the data.
-    pub better: Option<Better>,
+    pub better: Option<Direction>,
     /// Unit for people, such as `%`; empty where there is none.
     pub unit: &'static str,
     /// Figure that the metric is drawn in, together with others of this name.
@@ -154,12 +154,12 @@ pub struct Metric {
 impl Metric {
     /// A metric whose higher values are better.
     pub const fn higher(name: &'static str, unit: &'static str) -> Self {
-        Self { name, better: Some(Better::Higher), unit, family: name, line: name, about: "" }
+        Self { name, better: Some(Direction::Higher), unit, family: name, line: name, about: "" }
     }
 
     /// A metric whose lower values are better.
     pub const fn lower(name: &'static str, unit: &'static str) -> Self {
-        Self { better: Some(Better::Lower), ..Self::higher(name, unit) }
+        Self { better: Some(Direction::Lower), ..Self::higher(name, unit) }
     }
 
     /// A baseline that training does not change, such as the accuracy of guessing. It selects no checkpoint.
@@ -181,7 +181,7 @@ impl Metric {
 /// A cached file that is derived from the data, such as a vocabulary; created first where it is missing. Results depend
 /// on it as they do on data.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Made {
+pub struct DerivedFile {
     /// Name among the digests of the data.
     pub name: &'static str,
     /// Path in the cache.
@@ -198,7 +198,7 @@ impl TaskFacts {
             batches_per_epoch,
             owners: Vec::new(),
             data_digests: Vec::new(),
-            data_left_out: Broken::default(),
+            data_left_out: InvalidItems::default(),
             learned_from_data: None,
             smaller: Vec::new(),
             notes: Vec::new(),
@@ -260,7 +260,7 @@ pub struct ValidationReport {
     /// Confidence intervals of the metrics that are means over episodes.
     pub intervals: Vec<(String, Interval)>,
     /// Images with the predictions drawn in, and their captions, for the report; at most `validation.pictures`.
-    pub pictures: Vec<(Picture, String)>,
+    pub pictures: Vec<(HostImage, String)>,
 }
 
 /// Reasons why a task cannot continue.

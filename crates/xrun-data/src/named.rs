@@ -32,7 +32,7 @@ pub fn picture_file(path: &Path, most: Bytes) -> Result<Vec<u8>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use xrun_core::dataset::sample::Picture;
+    use xrun_core::dataset::sample::HostImage;
     use xrun_core::files::write;
 
     #[test]
@@ -43,7 +43,7 @@ mod tests {
             write::replace(&path, bytes).unwrap();
             path
         };
-        let png = Picture { width: 3, height: 2, rgb: vec![7; 18].into() }.to_png().unwrap();
+        let png = HostImage { width: 3, height: 2, rgb: vec![7; 18].into() }.to_png().unwrap();
         let most = Bytes(1 << 20);
         assert_eq!(picture_file(&at("whole.png", &png), most).unwrap(), png);
         for (path, most, words) in [

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 
-use xrun_core::dataset::sample::{Picture, Rectangle};
+use xrun_core::dataset::sample::{BoundingBox, HostImage};
 
 /// Padding of an image that does not fill its square: the grey that detectors since YOLOv5 pad with.
 pub const PADDING: u8 = 114;
@@ -29,9 +29,9 @@ pub struct Mapping {
 
 impl Mapping {
     /// From the frame into the square.
-    pub fn forth(&self, rectangle: &Rectangle) -> Rectangle {
+    pub fn forth(&self, rectangle: &BoundingBox) -> BoundingBox {
         let (a, b) = (rectangle.left * self.scale_x + self.left, rectangle.right * self.scale_x + self.left);
-        Rectangle {
+        BoundingBox {
             left: a.min(b),
             top: rectangle.top * self.scale_y + self.top,
             right: a.max(b),
@@ -40,9 +40,9 @@ impl Mapping {
     }
 
     /// From the square into the frame.
-    pub fn back(&self, rectangle: &Rectangle) -> Rectangle {
+    pub fn back(&self, rectangle: &BoundingBox) -> BoundingBox {
         let (a, b) = ((rectangle.left - self.left) / self.scale_x, (rectangle.right - self.left) / self.scale_x);
-        Rectangle {
+        BoundingBox {
             left: a.min(b),
             top: (rectangle.top - self.top) / self.scale_y,
             right: a.max(b),
@@ -56,8 +56,8 @@ impl Mapping {
 }
 
 /// Cuts a rectangle down to what lies within `width` by `height`; may become empty.
-pub fn clip(rectangle: &Rectangle, width: f32, height: f32) -> Rectangle {
-    Rectangle {
+pub fn clip(rectangle: &BoundingBox, width: f32, height: f32) -> BoundingBox {
+    BoundingBox {
         left: rectangle.left.clamp(0.0, width),
         top: rectangle.top.clamp(0.0, height),
         right: rectangle.right.clamp(0.0, width),
@@ -115,7 +115,7 @@ fn outside(from: f32, end: f32) -> impl Iterator<Item = f32> {
 }
 
 /// Scales the part of an image in `window` to `width` by `height`. Separable: rows first.
-fn sample(picture: &Picture, window: &Rectangle, width: usize, height: usize, beyond: Beyond) -> Picture {
+fn sample(picture: &HostImage, window: &BoundingBox, width: usize, height: usize, beyond: Beyond) -> HostImage {
     let columns = taps(picture.width, window.left, window.width(), width, beyond);
     let rows = taps(picture.height, window.top, window.height(), height, beyond);
     let padding = f32::from(PADDING);
@@ -154,21 +154,21 @@ fn sample(picture: &Picture, window: &Rectangle, width: usize, height: usize, be
             *value = (sum + padding).round().clamp(0.0, 255.0) as u8;
         }
     }
-    Picture { width, height, rgb: rgb.into() }
+    HostImage { width, height, rgb: rgb.into() }
 }
 
-fn whole(picture: &Picture) -> Rectangle {
-    Rectangle { left: 0.0, top: 0.0, right: picture.width as f32, bottom: picture.height as f32 }
+fn whole(picture: &HostImage) -> BoundingBox {
+    BoundingBox { left: 0.0, top: 0.0, right: picture.width as f32, bottom: picture.height as f32 }
 }
 
 /// Scales an image, whatever its aspect.
-pub fn resize(picture: &Picture, width: usize, height: usize) -> Picture {
+pub fn resize(picture: &HostImage, width: usize, height: usize) -> HostImage {
     sample(picture, &whole(picture), width, height, Beyond::Edge)
 }
 
 /// Scales an image to fit a square of side `side` and pads it with grey around. The mapping is from the image into
 /// the square; the two scales differ by the rounding to whole pixels.
-pub fn letterbox(picture: &Picture, side: usize) -> (Picture, Mapping) {
+pub fn letterbox(picture: &HostImage, side: usize) -> (HostImage, Mapping) {
     let longest = picture.width.max(picture.height).max(1) as f32;
     let fit = |length: usize| ((length as f32 * side as f32 / longest).round() as usize).clamp(1, side.max(1));
     let (width, height) = (fit(picture.width), fit(picture.height));
@@ -184,11 +184,11 @@ pub fn letterbox(picture: &Picture, side: usize) -> (Picture, Mapping) {
         left: left as f32,
         top: top as f32,
     };
-    (Picture { width: side, height: side, rgb: rgb.into() }, mapping)
+    (HostImage { width: side, height: side, rgb: rgb.into() }, mapping)
 }
 
 /// Cuts out a rectangle with `margin` times its size around it, as far as the image goes; at least one pixel.
-pub fn crop(picture: &Picture, rectangle: &Rectangle, margin: f32) -> Picture {
+pub fn crop(picture: &HostImage, rectangle: &BoundingBox, margin: f32) -> HostImage {
     if picture.width == 0 || picture.height == 0 {
         return picture.clone();
     }
@@ -204,16 +204,16 @@ pub fn crop(picture: &Picture, rectangle: &Rectangle, margin: f32) -> Picture {
     for row in top..bottom {
         rgb.extend_from_slice(&picture.rgb[(row * picture.width + left) * 3..(row * picture.width + right) * 3]);
     }
-    Picture { width: right - left, height: bottom - top, rgb: rgb.into() }
+    HostImage { width: right - left, height: bottom - top, rgb: rgb.into() }
 }
 
 /// Mirrors an image left to right.
-pub fn flip(picture: &Picture) -> Picture {
+pub fn flip(picture: &HostImage) -> HostImage {
     let mut rgb = Vec::with_capacity(picture.rgb.len());
     for row in picture.rgb.chunks_exact((picture.width * 3).max(1)) {
         row.chunks_exact(3).rev().for_each(|pixel| rgb.extend_from_slice(pixel));
     }
-    Picture { rgb: rgb.into(), ..*picture }
+    HostImage { rgb: rgb.into(), ..*picture }
 }
 
 /// Factors of a change of colour; 1 changes nothing.
@@ -241,7 +241,7 @@ fn luma(pixel: &[u8]) -> f32 {
 }
 
 /// Changes brightness, contrast and saturation, in that order of effect, in one pass.
-pub fn recolour(picture: &Picture, colour: Colour) -> Picture {
+pub fn recolour(picture: &HostImage, colour: Colour) -> HostImage {
     let pixels = (picture.width * picture.height).max(1) as f64;
     let mean = (picture.rgb.chunks_exact(3).map(|pixel| f64::from(luma(pixel))).sum::<f64>() / pixels) as f32;
     let mut rgb = Vec::with_capacity(picture.rgb.len());
@@ -253,17 +253,17 @@ pub fn recolour(picture: &Picture, colour: Colour) -> Picture {
             rgb.push((contrasted * colour.brightness).round().clamp(0.0, 255.0) as u8);
         }
     }
-    Picture { rgb: rgb.into(), ..*picture }
+    HostImage { rgb: rgb.into(), ..*picture }
 }
 
 /// A query frame for training: in the square as [`letterbox`] puts it, up to a fifth larger or smaller, moved by up to
 /// a tenth of the square, flipped half of the time, its colours a little changed.
-pub fn augment_query(picture: &Picture, side: usize, generator: &mut ChaCha8Rng) -> (Picture, Mapping) {
+pub fn augment_query(picture: &HostImage, side: usize, generator: &mut ChaCha8Rng) -> (HostImage, Mapping) {
     let longest = picture.width.max(picture.height).max(1) as f32;
     let extent = longest / generator.random_range(0.8f32..=1.2);
     let mut start = |length: usize| (length as f32 - extent) / 2.0 + extent * generator.random_range(-0.1f32..=0.1);
     let (left, top) = (start(picture.width), start(picture.height));
-    let window = Rectangle { left, top, right: left + extent, bottom: top + extent };
+    let window = BoundingBox { left, top, right: left + extent, bottom: top + extent };
     let scale = side as f32 / extent;
     let mapping = Mapping { scale_x: scale, scale_y: scale, left: -left * scale, top: -top * scale };
     let mut square = sample(picture, &window, side, side, Beyond::Padding);
@@ -278,7 +278,7 @@ pub fn augment_query(picture: &Picture, side: usize, generator: &mut ChaCha8Rng)
 const REFERENCE_MARGIN: f32 = 0.1;
 
 /// A reference as it is: the object (the whole image without one) in a square.
-pub fn reference(picture: &Picture, object: Option<&Rectangle>, side: usize) -> Picture {
+pub fn reference(picture: &HostImage, object: Option<&BoundingBox>, side: usize) -> HostImage {
     match object {
         Some(object) => letterbox(&crop(picture, object, REFERENCE_MARGIN), side).0,
         None => letterbox(picture, side).0,
@@ -288,11 +288,11 @@ pub fn reference(picture: &Picture, object: Option<&Rectangle>, side: usize) -> 
 /// One augmented view of a reference: another cut of the object (0.75 to 1.3 of its size, moved by up to an eighth),
 /// flipped half of the time, its colours changed.
 pub fn augment_reference(
-    picture: &Picture,
-    object: Option<&Rectangle>,
+    picture: &HostImage,
+    object: Option<&BoundingBox>,
     side: usize,
     generator: &mut ChaCha8Rng,
-) -> Picture {
+) -> HostImage {
     let whole = whole(picture);
     let object = object.unwrap_or(&whole);
     let size = generator.random_range(0.75f32..=1.3);
@@ -300,7 +300,7 @@ pub fn augment_reference(
     let extent = (object.width().max(object.height()) * size).max(1.0);
     let left = (object.left + object.right - extent) / 2.0 + object.width() * move_x;
     let top = (object.top + object.bottom - extent) / 2.0 + object.height() * move_y;
-    let window = Rectangle { left, top, right: left + extent, bottom: top + extent };
+    let window = BoundingBox { left, top, right: left + extent, bottom: top + extent };
     let mut square = sample(picture, &window, side, side, Beyond::Padding);
     square = recolour(&square, Colour::draw(0.3, generator));
     if generator.random_bool(0.5) { flip(&square) } else { square }

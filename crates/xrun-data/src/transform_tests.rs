@@ -4,13 +4,13 @@ use super::*;
 use proptest::prelude::*;
 use xrun_core::seed::generator;
 
-fn painted(width: usize, height: usize, paint: impl Fn(usize, usize) -> [u8; 3]) -> Picture {
+fn painted(width: usize, height: usize, paint: impl Fn(usize, usize) -> [u8; 3]) -> HostImage {
     let rgb: Vec<u8> =
         (0..height).flat_map(|y| (0..width).map(move |x| (x, y))).flat_map(|(x, y)| paint(x, y)).collect();
-    Picture { width, height, rgb: rgb.into() }
+    HostImage { width, height, rgb: rgb.into() }
 }
 
-fn pixel(picture: &Picture, x: usize, y: usize) -> [u8; 3] {
+fn pixel(picture: &HostImage, x: usize, y: usize) -> [u8; 3] {
     let at = (y * picture.width + x) * 3;
     [picture.rgb[at], picture.rgb[at + 1], picture.rgb[at + 2]]
 }
@@ -52,10 +52,10 @@ fn a_wide_picture_is_padded_above_and_below() {
 #[test]
 fn a_crop_keeps_its_margin_and_stays_in_the_picture() {
     let picture = painted(20, 10, |x, y| [x as u8, y as u8, 0]);
-    let object = Rectangle { left: 4.0, top: 2.0, right: 8.0, bottom: 6.0 };
+    let object = BoundingBox { left: 4.0, top: 2.0, right: 8.0, bottom: 6.0 };
     let cut = crop(&picture, &object, 0.5);
     assert_eq!((cut.width, cut.height, pixel(&cut, 0, 0)), (8, 8, [2, 0, 0]));
-    let beyond = Rectangle { left: 50.0, top: -9.0, right: 60.0, bottom: -3.0 };
+    let beyond = BoundingBox { left: 50.0, top: -9.0, right: 60.0, bottom: -3.0 };
     assert_eq!((crop(&picture, &beyond, 0.0).width, crop(&picture, &beyond, 0.0).height), (1, 1));
 }
 
@@ -73,7 +73,7 @@ fn colours_change_as_asked() {
 #[test]
 fn the_object_is_where_the_mapping_says_after_augmentation() {
     // A white square on black; its box must hold white in its middle and black beside it, flipped or not.
-    let object = Rectangle { left: 20.0, top: 30.0, right: 40.0, bottom: 50.0 };
+    let object = BoundingBox { left: 20.0, top: 30.0, right: 40.0, bottom: 50.0 };
     let picture = painted(100, 80, |x, y| [if (20..40).contains(&x) && (30..50).contains(&y) { 255 } else { 0 }; 3]);
     let mut flips = 0;
     for number in 0..40 {
@@ -94,8 +94,8 @@ fn the_object_is_where_the_mapping_says_after_augmentation() {
 fn views_of_a_reference_differ_and_hold_the_object() {
     let picture =
         painted(64, 64, |x, y| if (16..48).contains(&x) && (16..48).contains(&y) { [250, 0, 0] } else { [0; 3] });
-    let object = Rectangle { left: 16.0, top: 16.0, right: 48.0, bottom: 48.0 };
-    let views: Vec<Picture> = (0..5)
+    let object = BoundingBox { left: 16.0, top: 16.0, right: 48.0, bottom: 48.0 };
+    let views: Vec<HostImage> = (0..5)
         .map(|number| augment_reference(&picture, Some(&object), 32, &mut generator(0, "test", number)))
         .collect();
     for (index, view) in views.iter().enumerate() {
@@ -104,7 +104,7 @@ fn views_of_a_reference_differ_and_hold_the_object() {
     }
 }
 
-fn any_picture() -> impl Strategy<Value = Picture> {
+fn any_picture() -> impl Strategy<Value = HostImage> {
     (1usize..40, 1usize..40, 0u8..3).prop_map(|(width, height, stretch)| {
         let (width, height) = match stretch {
             0 => (width * 40, 1),
@@ -115,13 +115,9 @@ fn any_picture() -> impl Strategy<Value = Picture> {
     })
 }
 
-fn any_rectangle() -> impl Strategy<Value = Rectangle> {
-    (-50.0f32..500.0, -50.0f32..500.0, 0.1f32..400.0, 0.1f32..400.0).prop_map(|(left, top, width, height)| Rectangle {
-        left,
-        top,
-        right: left + width,
-        bottom: top + height,
-    })
+fn any_rectangle() -> impl Strategy<Value = BoundingBox> {
+    (-50.0f32..500.0, -50.0f32..500.0, 0.1f32..400.0, 0.1f32..400.0)
+        .prop_map(|(left, top, width, height)| BoundingBox { left, top, right: left + width, bottom: top + height })
 }
 
 proptest! {

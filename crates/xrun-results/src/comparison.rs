@@ -10,7 +10,7 @@ use super::axis::Axis;
 use super::format::{Best, MemorySummary};
 use super::loss::KindLoss;
 use super::verdict::Judgement;
-use xrun_core::task::metric::Better;
+use xrun_core::task::metric::Direction;
 
 /// Runs compared side by side.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -89,7 +89,7 @@ pub struct ComparedMetric {
     /// Maximum over all validations.
     pub highest: Option<f64>,
     /// Direction in which the metric is better; `null` if the plan does not state it.
-    pub better: Option<Better>,
+    pub better: Option<Direction>,
     /// Best value of all validations; `null` if neither direction is better.
     pub best: Option<f64>,
 }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::format::{MemoryLine, OwnerSummary};
 use super::verdict::Judgement;
 use xrun_core::bounded::ledger::Policy;
-use xrun_core::bounded::planned::Place;
+use xrun_core::bounded::planned::MemoryKind;
 
 /// Memory forecast of a run, from known sizes and from a probe: some steps in a separate process.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -70,7 +70,7 @@ pub struct ForecastRow {
     /// Name of a buffer in the ledger, or of a component such as `weights`, `activations` or `program`.
     pub name: String,
     /// Host or device memory.
-    pub place: Place,
+    pub place: MemoryKind,
     /// Peak in bytes.
     pub bytes: u64,
     /// Source of the number.
@@ -165,7 +165,7 @@ pub struct PostMortem {
     /// Key that sets the limit; `null` for the container's limit and for a device out of memory.
     pub limit_key: Option<String>,
     /// Host or device.
-    pub place: Place,
+    pub place: MemoryKind,
     /// The limit, in bytes.
     pub limit: u64,
     /// Bytes held, forecast for the next step, or held and requested together.

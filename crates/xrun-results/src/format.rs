@@ -17,8 +17,8 @@ pub use super::state::*;
 use super::watched::WatchSettings;
 use xrun_core::bounded::ledger::Policy;
 use xrun_core::bounded::planned::PlannedOwner;
+use xrun_core::task::clamped::ClampedSetting;
 use xrun_core::task::metric::{Interval, PlannedMetric};
-use xrun_core::task::smaller::Smaller;
 
 /// Version of every record below.
 pub const VERSION: u32 = 1;
@@ -64,7 +64,7 @@ pub struct Manifest {
     pub data_skipped: BTreeMap<String, u64>,
     /// Settings that were lowered because the data is smaller than the experiment asks.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub smaller: Vec<Smaller>,
+    pub smaller: Vec<ClampedSetting>,
     /// Slurm job that started the run; absent outside Slurm.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slurm: Option<SlurmJob>,
@@ -186,7 +186,7 @@ pub struct PlanFile {
     pub forecast: Option<Forecast>,
     /// Settings that were lowered because the data is smaller than the experiment asks.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub smaller: Vec<Smaller>,
+    pub smaller: Vec<ClampedSetting>,
 }
 
 /// A line of `metrics.jsonl`. It has no clock, so the same experiment gives the same bytes on the same machine.

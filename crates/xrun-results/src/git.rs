@@ -295,7 +295,7 @@ impl Checkout {
 fn temporary_directory() -> io::Result<tempfile::TempDir> {
     tempfile::tempdir().or_else(|error| {
         let cache = cache::folder();
-        let in_cache = cache::make(&cache).and_then(|()| tempfile::tempdir_in(&cache));
+        let in_cache = cache::create(&cache).and_then(|()| tempfile::tempdir_in(&cache));
         in_cache.map_err(|_| io::Error::other(format!("no temporary directory could be created ({error}); set TMPDIR")))
     })
 }

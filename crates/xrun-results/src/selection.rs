@@ -10,7 +10,7 @@ use super::format::Outcome;
 use super::index::{RunEntry, RunState};
 use super::verdict::Judgement;
 use super::{read, resolved};
-use xrun_core::task::metric::Better;
+use xrun_core::task::metric::Direction;
 
 /// State of a run as a command-line value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -199,13 +199,13 @@ pub fn sort(runs: &mut [RunEntry], order: &SortKey, reverse: bool) {
     // `runs` is ordered newest first, and the sort is stable.
     runs.sort_by_cached_key(|run| {
         let group = order.group(run);
-        let down = *order == SortKey::Started || directions.get(&group) == Some(&Better::Higher);
+        let down = *order == SortKey::Started || directions.get(&group) == Some(&Direction::Higher);
         SortValue { value: order.value(run), group, downwards: reverse != down }
     });
 }
 
 /// Better direction of each metric that a run has a value of, from the plan of any of them.
-fn directions(runs: &[RunEntry], order: &SortKey) -> BTreeMap<String, Better> {
+fn directions(runs: &[RunEntry], order: &SortKey) -> BTreeMap<String, Direction> {
     let mut found = BTreeMap::new();
     for run in runs {
         let name = order.group(run);
@@ -242,7 +242,7 @@ pub fn best<'a>(runs: &[&'a RunEntry], metric: Option<&str>) -> Vec<&'a RunEntry
 }
 
 /// Better direction of a metric, from the plan of a run.
-fn better(run: &RunEntry, name: &str) -> Option<Better> {
+fn better(run: &RunEntry, name: &str) -> Option<Direction> {
     read::plan(&run.path).ok()?.metrics.into_iter().find(|metric| metric.name == name)?.better
 }
 

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::loss::KindLoss;
-use xrun_core::task::metric::{Better, Interval};
+use xrun_core::task::metric::{Direction, Interval};
 
 /// The checkpoint with the best validation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -74,10 +74,10 @@ pub struct LoopState {
 
 impl EarlyStopping {
     /// Counts a validation. A metric that could not be measured is no improvement.
-    pub fn count(&mut self, value: Option<f64>, better: Better, minimum_change: f64) {
+    pub fn count(&mut self, value: Option<f64>, better: Direction, minimum_change: f64) {
         let enough = |best: f64| match better {
-            Better::Higher => best + minimum_change,
-            Better::Lower => best - minimum_change,
+            Direction::Higher => best + minimum_change,
+            Direction::Lower => best - minimum_change,
         };
         match value {
             Some(value) if self.best.is_none_or(|best| better.prefers(value, enough(best))) => {
@@ -92,7 +92,7 @@ impl EarlyStopping {
 mod tests {
     use super::*;
 
-    fn waits(values: &[Option<f64>], better: Better, minimum_change: f64) -> Vec<u64> {
+    fn waits(values: &[Option<f64>], better: Direction, minimum_change: f64) -> Vec<u64> {
         let mut waiting = EarlyStopping::default();
         let count = |value: &Option<f64>| {
             waiting.count(*value, better, minimum_change);
@@ -104,18 +104,18 @@ mod tests {
     #[test]
     fn only_a_sufficient_improvement_resets_the_count() {
         let values = [Some(0.5), Some(0.55), Some(0.61), Some(0.7), Some(0.7), Some(0.9)];
-        assert_eq!(waits(&values, Better::Higher, 0.1), [0, 1, 0, 1, 2, 0]);
-        assert_eq!(waits(&values, Better::Lower, 0.0), [0, 1, 2, 3, 4, 5]);
-        assert_eq!(waits(&[Some(3.0), Some(2.9), Some(2.0)], Better::Lower, 0.5), [0, 1, 0]);
+        assert_eq!(waits(&values, Direction::Higher, 0.1), [0, 1, 0, 1, 2, 0]);
+        assert_eq!(waits(&values, Direction::Lower, 0.0), [0, 1, 2, 3, 4, 5]);
+        assert_eq!(waits(&[Some(3.0), Some(2.9), Some(2.0)], Direction::Lower, 0.5), [0, 1, 0]);
     }
 
     #[test]
     fn small_improvements_accumulate() {
-        assert_eq!(waits(&[Some(0.0), Some(0.06), Some(0.12)], Better::Higher, 0.1), [0, 1, 0]);
+        assert_eq!(waits(&[Some(0.0), Some(0.06), Some(0.12)], Direction::Higher, 0.1), [0, 1, 0]);
     }
 
     #[test]
     fn a_missing_value_is_no_improvement() {
-        assert_eq!(waits(&[None, Some(1.0), None, Some(2.0)], Better::Higher, 0.0), [1, 0, 1, 0]);
+        assert_eq!(waits(&[None, Some(1.0), None, Some(2.0)], Direction::Higher, 0.0), [1, 0, 1, 0]);
     }
 }

@@ -23,7 +23,7 @@ pub fn save(task: &mut dyn Task, state: &LoopState, run: &Path, keep_last: usize
     // Not `create_dir_all`: a run that was removed must not come back as an empty directory.
     match std::fs::create_dir(&folder) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-        made => write::at(&folder, made)?,
+        made => write::with_path(&folder, made)?,
     }
     remove_unfinished(&folder)?;
     let checkpoint = layout::checkpoint(run, state.step);
@@ -34,17 +34,17 @@ pub fn save(task: &mut dyn Task, state: &LoopState, run: &Path, keep_last: usize
         return Ok(remove_old(run, &state, keep_last)?);
     }
     let temporary = folder.join(format!("{WRITING}{:08}", state.step));
-    write::at(&temporary, std::fs::create_dir(&temporary))?;
+    write::with_path(&temporary, std::fs::create_dir(&temporary))?;
     let saved = task.save(&temporary).map_err(|source| RunError::Checkpoint { step: state.step, source });
     let written = saved.and_then(|()| {
-        write::at(&temporary, write::sync_files(&temporary))?;
-        let files = write::at(&temporary, digests(&temporary))?;
+        write::with_path(&temporary, write::sync_files(&temporary))?;
+        let files = write::with_path(&temporary, digests(&temporary))?;
         write::replace_json(&temporary.join(layout::LOOP_STATE), &LoopState { files, ..state.clone() })?;
         if checkpoint.exists() {
-            write::at(&checkpoint, std::fs::remove_dir_all(&checkpoint))?;
+            write::with_path(&checkpoint, std::fs::remove_dir_all(&checkpoint))?;
         }
-        write::at(&checkpoint, std::fs::rename(&temporary, &checkpoint))?;
-        write::at(&folder, write::sync_folder(&folder))?;
+        write::with_path(&checkpoint, std::fs::rename(&temporary, &checkpoint))?;
+        write::with_path(&folder, write::sync_folder(&folder))?;
         Ok(())
     });
     if written.is_err() {
@@ -138,9 +138,9 @@ pub fn verify(checkpoint: &Path, step: u64, manifest: &Manifest) -> Result<LoopS
 
 /// Removes the temporary directories that a kill in the middle of [`save`] leaves.
 fn remove_unfinished(folder: &Path) -> Result<(), WriteError> {
-    for entry in write::at(folder, std::fs::read_dir(folder))?.flatten() {
+    for entry in write::with_path(folder, std::fs::read_dir(folder))?.flatten() {
         if entry.file_name().to_string_lossy().starts_with(WRITING) {
-            write::at(&entry.path(), std::fs::remove_dir_all(entry.path()))?;
+            write::with_path(&entry.path(), std::fs::remove_dir_all(entry.path()))?;
         }
     }
     Ok(())
@@ -151,7 +151,7 @@ fn remove_old(run: &Path, state: &LoopState, keep_last: usize) -> Result<(), Wri
     let old = all.len().saturating_sub(keep_last);
     for (step, path) in &all[..old] {
         if *step != state.step && state.best.as_ref().is_none_or(|best| best.step != *step) {
-            write::at(path, std::fs::remove_dir_all(path))?;
+            write::with_path(path, std::fs::remove_dir_all(path))?;
         }
     }
     Ok(())
@@ -196,7 +196,7 @@ mod tests {
 
     fn manifest(run: &str, fingerprint: &str) -> Manifest {
         let plan = crate::plan::tests::plan_of("[pipeline.dummy]\n");
-        let chosen = xrun_core::device::choose("cpu").unwrap();
+        let chosen = xrun_core::device::select("cpu").unwrap();
         super::super::manifest::manifest(&plan, run, fingerprint, &chosen, &[], &BTreeMap::new())
     }
 

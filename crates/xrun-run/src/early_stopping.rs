@@ -56,7 +56,7 @@ pub fn restore_best(session: &mut Session<'_>) -> Result<bool, RunError> {
     }
     // Newest first: after a kill in between, a resume continues from the newest that is left and stops at the same step.
     for (_, path) in checkpoints.iter().rev().filter(|(step, _)| *step > best) {
-        write::at(path, std::fs::remove_dir_all(path))?;
+        write::with_path(path, std::fs::remove_dir_all(path))?;
     }
     session.restored = Some(best);
     let newest = layout::checkpoint(run, best);

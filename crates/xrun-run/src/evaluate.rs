@@ -104,7 +104,7 @@ pub fn evaluate(
     let folder = create_dated_directory(&run.join(layout::EVALUATIONS))?;
     let validated = panics::caught(|| {
         task.load(&checkpoint.path)?;
-        task.leave_files_in(&folder);
+        task.set_run_directory(&folder);
         let report = task.validate(&mut Clock::default())?;
         task.synchronise()?;
         Ok(report)
@@ -147,13 +147,13 @@ pub fn evaluate(
 /// Creates a directory that is named by the time, as runs are.
 pub(super) fn create_dated_directory(parent: &Path) -> Result<PathBuf, StartError> {
     let base = timestamp::time().format("%Y-%m-%dT%H-%M-%S").to_string();
-    write::own_folder(parent).map_err(StartError::failed)?;
+    write::create_directory(parent).map_err(StartError::failed)?;
     let mut names = std::iter::once(base.clone()).chain((2_u32..).map(|number| format!("{base}_{number}")));
     loop {
         let folder = parent.join(names.next().unwrap_or_default());
         match std::fs::create_dir(&folder) {
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
-            made => return write::at(&folder, made).map(|()| folder).map_err(StartError::failed),
+            made => return write::with_path(&folder, made).map(|()| folder).map_err(StartError::failed),
         }
     }
 }

@@ -18,12 +18,12 @@ pub fn write(report: &ValidationReport, folder: &Path) -> Result<(), WriteError>
         return Ok(());
     }
     let folder = folder.join(layout::PICTURES);
-    write::own_folder(&folder)?;
+    write::create_directory(&folder)?;
     let mut entries = Vec::with_capacity(report.pictures.len());
     for (number, (image, caption)) in report.pictures.iter().enumerate() {
         let file = format!("{number:02}.png");
         let path = folder.join(&file);
-        write::replace(&path, &write::at(&path, image.to_png())?)?;
+        write::replace(&path, &write::with_path(&path, image.to_png())?)?;
         entries.push(PictureEntry { file, caption: caption.clone() });
     }
     let count = entries.len();
@@ -35,7 +35,7 @@ pub fn write(report: &ValidationReport, folder: &Path) -> Result<(), WriteError>
         if !path.exists() {
             break;
         }
-        write::at(&path, std::fs::remove_file(&path))?;
+        write::with_path(&path, std::fs::remove_file(&path))?;
     }
     Ok(())
 }

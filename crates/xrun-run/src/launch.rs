@@ -16,7 +16,7 @@ use xrun_core::files::write::WriteError;
 use xrun_core::invocation;
 use xrun_core::panics;
 use xrun_core::panics::Panic;
-use xrun_core::panics::words::Cause;
+use xrun_core::panics::messages::Cause;
 use xrun_core::settings::sections::FailOn;
 use xrun_core::task::{Task, TaskError};
 use xrun_results::format::{LoopState, Manifest, Outcome, Summary};
@@ -77,7 +77,7 @@ impl Launch<'_> {
         });
         let recorder = match opened {
             Ok(recorder) => recorder,
-            Err(error) => return RunOutcome::unrecorded(Ending::new(Outcome::Failed, error.of_run())),
+            Err(error) => return RunOutcome::unrecorded(Ending::new(Outcome::Failed, error.message_for_run())),
         };
         self.directory.note_process(self.segment);
         // The post-mortem of an earlier process no longer applies.
@@ -88,7 +88,7 @@ impl Launch<'_> {
         let mut ending = match panics::caught(|| train::train(task.as_mut(), &mut session)) {
             Ok(Ok(ending)) => apply_fail_on(ending, &session),
             Ok(Err(RunError::Task(TaskError::Device(message)))) => {
-                device_failure(&Panic::told(message), Outcome::Failed, &mut session, task.as_ref())
+                device_failure(&Panic::from_message(message), Outcome::Failed, &mut session, task.as_ref())
             }
             Ok(Err(RunError::Task(TaskError::Data(message)))) => Ending::data_error(message),
             Ok(Err(RunError::Device(panic))) => device_failure(&panic, Outcome::Failed, &mut session, task.as_ref()),
@@ -99,7 +99,7 @@ impl Launch<'_> {
         if let Err(error) = written {
             // The first error is the cause; a full disk makes the summary fail as well.
             if ending.outcome != Outcome::Failed {
-                ending = Ending::new(Outcome::Failed, error.of_run());
+                ending = Ending::new(Outcome::Failed, error.message_for_run());
             }
         }
         session.observer.event(Event::Ended { ending: &ending, step: session.state.step });

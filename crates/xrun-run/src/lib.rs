@@ -55,7 +55,7 @@ pub enum RunError {
         source: TaskError,
     },
     /// Another file of the run cannot be written.
-    #[error("{}", .0.of_run())]
+    #[error("{}", .0.message_for_run())]
     Write(#[from] WriteError),
 }
 

@@ -2,7 +2,7 @@
 //! ends with a checkpoint instead of an OOM kill.
 
 use crate::plan::fit;
-use xrun_core::bounded::planned::Place;
+use xrun_core::bounded::planned::MemoryKind;
 use xrun_core::settings::sections::Limits;
 use xrun_core::units::Bytes;
 use xrun_results::format::{Demand, DriverMemory, MemoryLine};
@@ -21,7 +21,7 @@ pub struct LimitReached {
     /// Key that sets the limit; `None` for that of the container or the device.
     pub key: Option<&'static str>,
     /// Memory that it limits.
-    pub place: Place,
+    pub place: MemoryKind,
     /// Limit in bytes.
     pub limit: u64,
     /// Bytes that are held, that the next step would hold, or that were held and requested.
@@ -53,14 +53,14 @@ impl LimitReached {
     pub fn message(&self) -> String {
         let (held, limit) = (Bytes(self.held), Bytes(self.limit));
         let what = match (self.place, self.trigger) {
-            (Place::Device, _) => "device memory reserved",
-            (Place::Host, Trigger::NextStep) => "memory",
-            (Place::Host, _) => "RSS",
+            (MemoryKind::Device, _) => "device memory reserved",
+            (MemoryKind::Host, Trigger::NextStep) => "memory",
+            (MemoryKind::Host, _) => "RSS",
         };
         let bound = match (self.key, self.place) {
             (Some(key), _) => format!("`{key}` = {limit}"),
-            (None, Place::Host) => format!("the container's limit of {limit}"),
-            (None, Place::Device) => format!("the {limit} that other processes leave on the device"),
+            (None, MemoryKind::Host) => format!("the container's limit of {limit}"),
+            (None, MemoryKind::Device) => format!("the {limit} that other processes leave on the device"),
         };
         match self.trigger {
             Trigger::Refused { requested, free, others } => refusal_message(requested, free, others, self.limit),
@@ -78,7 +78,7 @@ impl LimitReached {
         let others = device.and_then(|device| Some(device.device.saturating_sub(device.process?)));
         let would_fit = |others: &u64| *others > 0 && *others >= requested.unwrap_or_default();
         let trigger = Trigger::Refused { requested, free, others: others.filter(would_fit) };
-        Self { key: None, place: Place::Device, limit, held, trigger }
+        Self { key: None, place: MemoryKind::Device, limit, held, trigger }
     }
 
     /// Bytes above the limit.
@@ -121,9 +121,11 @@ impl MemoryLimits {
         let working = demand.step.max(demand.validation).max(demand.checkpoint);
         let next = rss.map(|rss| rss.max(line.host.heap + working));
         let reserved = line.device.map(|pool| pool.reserved);
-        over(Some("limits.host_memory"), Place::Host, Trigger::Measured, self.host, rss)
-            .or_else(|| over(Some("limits.device_memory"), Place::Device, Trigger::Measured, self.device, reserved))
-            .or_else(|| over(None, Place::Host, Trigger::NextStep, self.container, next))
+        over(Some("limits.host_memory"), MemoryKind::Host, Trigger::Measured, self.host, rss)
+            .or_else(|| {
+                over(Some("limits.device_memory"), MemoryKind::Device, Trigger::Measured, self.device, reserved)
+            })
+            .or_else(|| over(None, MemoryKind::Host, Trigger::NextStep, self.container, next))
             .or_else(|| {
                 // The pool keeps its pages until a cleanup: between cleanups the next step needs no new ones, and the limit
                 // above suffices. After a cleanup it allocates them again, and other processes may have taken them.
@@ -132,7 +134,7 @@ impl MemoryLimits {
                 let available = driver.total?.saturating_sub(driver.device.saturating_sub(ours));
                 let next = pool.reserved.max(demand.device_newest_step.unwrap_or_default());
                 let outside_pool = ours.saturating_sub(pool.reserved);
-                over(None, Place::Device, Trigger::NextStep, Some(available), Some(next + outside_pool))
+                over(None, MemoryKind::Device, Trigger::NextStep, Some(available), Some(next + outside_pool))
             })
     }
 }
@@ -215,7 +217,7 @@ mod tests {
             reached.message(),
             @"the device is out of memory: an allocation of 3.0 GiB failed, 1.0 GiB of 80.0 GiB free"
         );
-        assert_eq!((reached.excess(), reached.place), (3 << 30, Place::Device));
+        assert_eq!((reached.excess(), reached.place), (3 << 30, MemoryKind::Device));
         insta::assert_snapshot!(LimitReached::refused(None, None, 5).message(), @"the device is out of memory");
         insta::assert_snapshot!(
             LimitReached::refused(Some(3 << 30), Some(driver(9 << 30)), 8 << 30).message(),

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::plan::Plan;
-use xrun_core::device::{Chosen, Kind, multiplies_in_tf32};
-use xrun_core::settings::sections::DeviceUse;
+use xrun_core::device::{Kind, SelectedDevice, supports_tf32};
+use xrun_core::settings::sections::DeviceSettings;
 use xrun_results::build_info::code;
 use xrun_results::format::{Device, Manifest, VERSION};
 use xrun_results::process::SlurmJob;
@@ -16,7 +16,7 @@ pub fn manifest(
     plan: &Plan,
     run: &str,
     fingerprint: &str,
-    chosen: &Chosen,
+    chosen: &SelectedDevice,
     command: &[String],
     origins: &BTreeMap<String, String>,
 ) -> Manifest {
@@ -48,17 +48,17 @@ pub fn manifest(
 }
 
 /// Record of the device.
-pub fn device(chosen: &Chosen, device: &DeviceUse) -> Device {
-    let tf32 = chosen.found.capability.is_some_and(multiplies_in_tf32);
+pub fn device(chosen: &SelectedDevice, device: &DeviceSettings) -> Device {
+    let tf32 = chosen.found.capability.is_some_and(supports_tf32);
     Device {
         chosen: chosen.kind.to_string(),
         because: chosen.because.clone(),
         name: chosen.found.name.clone(),
         driver: chosen.found.driver.clone(),
         memory: chosen.found.memory,
-        compute_capability: chosen.found.capability_words(),
+        compute_capability: chosen.found.capability_text(),
         float32_products: Some(if tf32 { "tf32" } else { "float32" }.to_owned()),
         llvm: chosen.found.llvm.clone(),
-        cpu_kernels: (chosen.kind == Kind::Cpu).then(|| device.cpu_kernels.word().to_owned()),
+        cpu_kernels: (chosen.kind == Kind::Cpu).then(|| device.cpu_kernels.as_str().to_owned()),
     }
 }

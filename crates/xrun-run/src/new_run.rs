@@ -8,7 +8,7 @@ use super::fingerprint::fingerprint;
 use super::launch::{self, Launch};
 use super::manifest;
 use super::prepare::{Opened, StartError};
-use xrun_core::experiment::read::Checked;
+use xrun_core::experiment::read::CheckedExperiment;
 use xrun_core::experiment::resolved;
 use xrun_core::files::layout;
 use xrun_results::command_line;
@@ -58,7 +58,7 @@ pub struct CreatedRun {
 
 impl<'a> NewRun<'a> {
     /// Run of all steps of a checked experiment.
-    pub fn new(checked: &'a Checked, location: RunLocation<'a>) -> Self {
+    pub fn new(checked: &'a CheckedExperiment, location: RunLocation<'a>) -> Self {
         Self { location, text: &checked.text, origins: &checked.origins, stop_after: None, until: None, trusted: true }
     }
 

@@ -6,7 +6,7 @@ use super::limits::{LimitReached, Trigger};
 use super::recorder::Recorder;
 use crate::plan::Plan;
 use xrun_core::bounded::ledger::Policy;
-use xrun_core::bounded::planned::{Place, PlannedOwner};
+use xrun_core::bounded::planned::{MemoryKind, PlannedOwner};
 use xrun_core::experiment::Experiment;
 use xrun_core::experiment::schema;
 use xrun_core::experiment::shape;
@@ -54,8 +54,8 @@ pub fn build(
 /// Growth of the limited memory, if the verdict suspects it or worse.
 fn growth(verdict: Verdict, reached: &LimitReached) -> Option<GrowthToLimit> {
     let here = match reached.place {
-        Place::Host => ["heap", RESIDENT_BEYOND],
-        Place::Device => ["device_in_use", RESERVED_BEYOND],
+        MemoryKind::Host => ["heap", RESIDENT_BEYOND],
+        MemoryKind::Device => ["device_in_use", RESERVED_BEYOND],
     };
     // Growth of other memory did not reach this limit.
     let series = |name: &str| verdict.series.iter().find(|one| one.name == name);
@@ -74,8 +74,8 @@ fn growth(verdict: Verdict, reached: &LimitReached) -> Option<GrowthToLimit> {
 fn outside_buffers(plan: &Plan, reached: &LimitReached, line: &MemoryLine) -> u64 {
     let place = reached.place;
     let in_use = match place {
-        Place::Host => line.host.heap,
-        Place::Device => line.device.map_or(0, |pool| pool.in_use),
+        MemoryKind::Host => line.host.heap,
+        MemoryKind::Device => line.device.map_or(0, |pool| pool.in_use),
     };
     let here = |name: &str| plan.owners.iter().any(|owner| owner.name == name && owner.place == place);
     let buffers: u64 = line.owners.iter().filter(|(name, _)| here(name)).map(|(_, bytes)| bytes).sum();
@@ -98,7 +98,7 @@ fn suggestions(
     let excess = reached.excess().max(expected.saturating_sub(reached.limit));
     let excess = (excess as f64 * MARGIN) as u64;
     let mut found: Vec<Suggestion> = Vec::new();
-    for leak in experiment.leaks_on() {
+    for leak in experiment.active_leaks() {
         let held = line.owners.get(leak.owner).copied().unwrap_or_default();
         found.push(Suggestion { key: format!("leaks.{}", leak.key), value: "false".into(), frees: held });
     }
@@ -106,7 +106,7 @@ fn suggestions(
     if growth.is_none() {
         found.extend(batch_size(plan, working(reached, demand, parameters), excess));
         let training = &experiment.training;
-        if reached.place == Place::Device && !training.activation_checkpointing {
+        if reached.place == MemoryKind::Device && !training.activation_checkpointing {
             let key = "training.activation_checkpointing".into();
             found.push(Suggestion { key, value: "true".into(), frees: 0 });
         }
@@ -128,11 +128,11 @@ fn suggestions(
 }
 
 /// Forecast peak of the limited memory; 0 without a forecast.
-fn expected(plan: &Plan, place: Place) -> u64 {
+fn expected(plan: &Plan, place: MemoryKind) -> u64 {
     let Some(forecast) = &plan.forecast else { return 0 };
     let expected = match place {
-        Place::Host => forecast.resident_peak.or(Some(forecast.heap_peak)),
-        Place::Device => forecast.device_reserved_peak,
+        MemoryKind::Host => forecast.resident_peak.or(Some(forecast.heap_peak)),
+        MemoryKind::Device => forecast.device_reserved_peak,
     };
     expected.unwrap_or_default()
 }
@@ -149,10 +149,10 @@ pub fn resume_option(record: &PostMortem, is_changeable: impl Fn(&str) -> bool) 
 fn working(reached: &LimitReached, demand: &Demand, parameters: u64) -> Option<u64> {
     let gradients = parameters * size_of::<f32>() as u64;
     match (reached.place, reached.trigger) {
-        (Place::Host, _) => Some(demand.step.saturating_sub(gradients)),
+        (MemoryKind::Host, _) => Some(demand.step.saturating_sub(gradients)),
         // The demand of a step whose allocation was refused is unknown.
-        (Place::Device, Trigger::Refused { .. }) => None,
-        (Place::Device, _) => {
+        (MemoryKind::Device, Trigger::Refused { .. }) => None,
+        (MemoryKind::Device, _) => {
             let held = demand.device_in_use_at_start.unwrap_or_default() + gradients;
             demand.device_reserved_peak.map(|reserved| reserved.saturating_sub(held))
         }
@@ -175,7 +175,7 @@ fn batch_size(plan: &Plan, working: Option<u64>, excess: u64) -> Option<Suggesti
 /// Value of a buffer's key with which it holds `excess` bytes less.
 fn reduced_cap(experiment: &Experiment, key: &str, held: u64, excess: u64) -> Option<Suggestion> {
     let suggestion = |value: String, frees| Suggestion { key: key.to_owned(), value, frees };
-    match shape::of(shape::at(schema::shared(), key)?) {
+    match shape::parse(shape::schema_at(schema::shared(), key)?) {
         Shape::Bytes => {
             let unit = if held > 16 << 20 { 1 << 20 } else { 1 << 10 };
             let left = (held - excess) / unit * unit;
@@ -194,7 +194,7 @@ fn reduced_cap(experiment: &Experiment, key: &str, held: u64, excess: u64) -> Op
 
 /// Message of the ending: the limit, the largest owners, growth, and what to do.
 pub fn message(record: &PostMortem, run: &Path) -> String {
-    let (what, in_use) = match record.sample.device.filter(|_| record.place == Place::Device) {
+    let (what, in_use) = match record.sample.device.filter(|_| record.place == MemoryKind::Device) {
         Some(pool) => ("device memory in use", pool.in_use),
         None => ("heap in use", record.sample.host.heap),
     };
@@ -244,7 +244,13 @@ mod tests {
 
     fn reached(excess: u64) -> LimitReached {
         let (limit, held) = (100 * MIB, 100 * MIB + excess);
-        LimitReached { key: Some("limits.host_memory"), place: Place::Host, limit, held, trigger: Trigger::Measured }
+        LimitReached {
+            key: Some("limits.host_memory"),
+            place: MemoryKind::Host,
+            limit,
+            held,
+            trigger: Trigger::Measured,
+        }
     }
 
     #[test]

@@ -14,7 +14,7 @@ use xrun_core::files::write;
 use xrun_core::files::write::LineWriter;
 use xrun_core::heap;
 use xrun_core::panics;
-use xrun_core::task::predict::{Asked, Item, Told};
+use xrun_core::task::predict::{Item, PredictRequest, PredictionSink};
 use xrun_core::task::{Task, TaskError};
 use xrun_results::build_info::code_digest;
 use xrun_results::command_line;
@@ -96,7 +96,7 @@ pub fn predict(
 ) -> Result<(PathBuf, Prediction), PredictError> {
     let (start_time, started) = (Instant::now(), timestamp::now());
     let limits = &opened.plan.experiment.limits;
-    let request = Asked { files: options.files, question: options.question, limits, folder: run };
+    let request = PredictRequest { files: options.files, question: options.question, limits, folder: run };
     let pipeline = opened.plan.experiment.pipeline.name();
     match task.predictor().map(|predictor| predictor.refuses(&request)) {
         None => return Err(PredictError::Refused(unsupported_message(pipeline))),
@@ -108,12 +108,12 @@ pub fn predict(
     let folder = match options.out {
         None => create_dated_directory(&run.join(layout::PREDICTIONS))?,
         Some(out) => {
-            write::at(out, std::fs::create_dir_all(out)).map_err(StartError::failed)?;
+            write::with_path(out, std::fs::create_dir_all(out)).map_err(StartError::failed)?;
             out.to_path_buf()
         }
     };
     let mut answers = AnswerWriter::create(&folder, listener).map_err(StartError::failed)?;
-    let request = Asked { folder: &folder, ..request };
+    let request = PredictRequest { folder: &folder, ..request };
     let about = panics::caught(|| {
         let about = task.predictor().map_or(Ok(serde_json::Value::Null), |it| it.predict(&request, &mut answers));
         // Answers before an error are kept.
@@ -195,7 +195,7 @@ impl<'a> AnswerWriter<'a> {
     }
 }
 
-impl Told for AnswerWriter<'_> {
+impl PredictionSink for AnswerWriter<'_> {
     fn answered(&mut self, item: Item<'_>, answer: &dyn erased_serde::Serialize, text: &str) -> Result<(), TaskError> {
         self.write(item, Ok(answer))?;
         self.answered += 1;

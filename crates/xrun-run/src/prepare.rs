@@ -40,18 +40,18 @@ use crate::probe;
 use crate::probe::{Probe, ProbeError, cache};
 use xrun_core::bounded::ledger::Ledger;
 use xrun_core::dataset;
-use xrun_core::dataset::error::Broken;
-use xrun_core::dataset::{Dataset, written_once};
+use xrun_core::dataset::error::InvalidItems;
+use xrun_core::dataset::{Dataset, generated};
 use xrun_core::device;
-use xrun_core::device::{Chosen, Kind, Tuning};
+use xrun_core::device::{AutotuneLevel, Kind, SelectedDevice};
 use xrun_core::experiment::Experiment;
 use xrun_core::experiment::pipeline::Prepared;
 use xrun_core::heap;
 use xrun_core::invocation;
 use xrun_core::panics;
 use xrun_core::panics::Panic;
-use xrun_core::panics::words::Cause;
-use xrun_core::settings::sections::{Autotune, DeviceUse};
+use xrun_core::panics::messages::Cause;
+use xrun_core::settings::sections::{Autotune, DeviceSettings};
 use xrun_core::task::{Task, TaskError};
 use xrun_core::units::{Bytes, counted, seconds};
 use xrun_results::format::{Forecast, Manifest};
@@ -110,7 +110,7 @@ pub struct Planned {
     /// Ledger in which buffers register.
     pub ledger: Ledger,
     /// Device and the reason why it was chosen.
-    pub chosen: Chosen,
+    pub chosen: SelectedDevice,
     prepared: Prepared,
     listener: Arc<dyn ProgressListener>,
     initial_weights: Option<InitialWeights>,
@@ -125,22 +125,22 @@ impl Planned {
         let listener: Arc<dyn ProgressListener> = Arc::new(listener);
         // The launcher does not affect the result.
         experiment.launcher = None;
-        let chosen = device::choose(&experiment.experiment.device).map_err(StartError::failed)?;
+        let chosen = device::select(&experiment.experiment.device).map_err(StartError::failed)?;
         listener.detail(&format!("device {}: {}, {}", chosen.kind, chosen.found.name, chosen.because));
-        if let Some(missing) = &chosen.instead_of {
+        if let Some(missing) = &chosen.fallback_reason {
             listener.say(&format!("using the CPU because the GPU is not usable: {missing}"));
         }
         if matches!(chosen.kind, Kind::Cuda(_)) && !device::backend().tune(tuning(&experiment.device)) {
             listener.detail("the autotune level is that of cubecl.toml, which overrides `device.autotune`");
         }
         if chosen.kind == Kind::Cpu {
-            device::backend().choose_kernels(experiment.device.cpu_kernels).map_err(StartError::failed)?;
+            device::backend().select_cpu_kernels(experiment.device.cpu_kernels).map_err(StartError::failed)?;
         }
         let ledger = Ledger::default();
         let start_time = Instant::now();
         let pending = experiment.dataset.as_ref().and_then(Dataset::pending);
         let notified = listener.clone();
-        dataset::known::tell(move |message| notified.say(message));
+        dataset::digest_cache::set_notifier(move |message| notified.say(message));
         if let Some(what) = &pending {
             listener.say(&format!("data: generating {what}"));
         }
@@ -291,12 +291,12 @@ impl Planned {
         let opened = panics::caught(|| {
             let mut task = prepared.open(&plan.experiment, chosen.kind, &ledger, first_step)?;
             if let Some(weights) = &initial_weights {
-                task.start_from(&weights.file)?;
+                task.load_weights(&weights.file)?;
             }
             Ok(task)
         });
         let task = opened.map_err(|panic| device_error(&chosen, &panic))?.map_err(|error| match error {
-            TaskError::Device(message) => device_error(&chosen, &Panic::told(message)),
+            TaskError::Device(message) => device_error(&chosen, &Panic::from_message(message)),
             other => StartError::failed(other),
         })?;
         add_derived_digest(&mut plan)?;
@@ -307,7 +307,7 @@ impl Planned {
 /// Adds the digest of the data that the task derives, such as a tokenizer, to the plan; returns false if there is none yet.
 fn add_derived_digest(plan: &mut Plan) -> Result<bool, StartError> {
     let Some(made) = &plan.facts.made else { return Ok(false) };
-    let Some(digest) = written_once::digest(&made.path).map_err(StartError::failed)? else { return Ok(false) };
+    let Some(digest) = generated::digest(&made.path).map_err(StartError::failed)? else { return Ok(false) };
     let name = made.name;
     plan.facts.data_digests.retain(|(other, _)| other != name);
     plan.facts.data_digests.push((name.to_owned(), digest));
@@ -318,7 +318,7 @@ fn add_derived_digest(plan: &mut Plan) -> Result<bool, StartError> {
 const LEFT_OUT_NAMED: usize = 3;
 
 /// Lines about the items that were left out of the data: their number by reason, and the first `named` of them.
-pub fn left_out_lines(what: &str, left_out: &Broken, named: usize) -> Vec<String> {
+pub fn left_out_lines(what: &str, left_out: &InvalidItems, named: usize) -> Vec<String> {
     if left_out.total() == 0 {
         return Vec::new();
     }
@@ -332,7 +332,7 @@ pub fn left_out_lines(what: &str, left_out: &Broken, named: usize) -> Vec<String
 }
 
 /// Error of a device that failed before the first step. There is no post-mortem: no run exists that could be resumed.
-pub fn device_error(chosen: &Chosen, panic: &Panic) -> StartError {
+pub fn device_error(chosen: &SelectedDevice, panic: &Panic) -> StartError {
     match panic.cause() {
         Cause::OutOfMemory { asked } => {
             let page = asked.map_or_else(String::new, |bytes| format!("; an allocation of {} failed", Bytes(bytes)));
@@ -350,11 +350,11 @@ pub fn device_error(chosen: &Chosen, panic: &Panic) -> StartError {
     }
 }
 
-fn tuning(device: &DeviceUse) -> Tuning {
+fn tuning(device: &DeviceSettings) -> AutotuneLevel {
     match device.autotune {
-        Autotune::Minimal => Tuning::Minimal,
-        Autotune::Balanced => Tuning::Balanced,
-        Autotune::Full => Tuning::Full,
+        Autotune::Minimal => AutotuneLevel::Minimal,
+        Autotune::Balanced => AutotuneLevel::Balanced,
+        Autotune::Full => AutotuneLevel::Full,
     }
 }
 
@@ -365,7 +365,7 @@ pub struct Opened {
     /// Ledger in which buffers register.
     pub ledger: Ledger,
     /// Device and the reason why it was chosen.
-    pub chosen: Chosen,
+    pub chosen: SelectedDevice,
 }
 
 impl Opened {

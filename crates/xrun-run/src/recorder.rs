@@ -8,7 +8,7 @@ use crate::demand::DemandCollector;
 use crate::plan::{Buffers, Plan};
 use crate::trace::{SampleContext, Tracer};
 use xrun_core::bounded::ledger::{Ledger, Policy};
-use xrun_core::bounded::planned::Place;
+use xrun_core::bounded::planned::MemoryKind;
 use xrun_core::files::layout;
 use xrun_core::files::write::{LineWriter, WriteError};
 use xrun_core::task::Task;
@@ -61,7 +61,8 @@ impl Recorder {
         gpu: Option<GpuInUse>,
     ) -> Result<Self, WriteError> {
         let buffers = Buffers::new(&plan.experiment.limits);
-        let leaking = plan.owners.iter().filter(|owner| owner.policy == Policy::Leak && owner.place == Place::Host);
+        let leaking =
+            plan.owners.iter().filter(|owner| owner.policy == Policy::Leak && owner.place == MemoryKind::Host);
         let leaks = leaking.map(|owner| owner.name.clone()).collect();
         let open = |buffer, file: &str| LineWriter::open(ledger, buffer, &run.join(file));
         let mut recorder = Self {

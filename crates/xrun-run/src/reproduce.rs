@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::manifest;
 use crate::plan::Plan;
-use xrun_core::device::{Chosen, Kind, multiplies_in_tf32};
+use xrun_core::device::{Kind, SelectedDevice, supports_tf32};
 use xrun_core::units::counted;
 use xrun_results::agreement;
 use xrun_results::agreement::MetricsComparison;
@@ -65,7 +65,7 @@ impl Original {
 }
 
 /// Changes of code, data, machine and device since the original run.
-pub fn changes(before: &Manifest, plan: &Plan, chosen: &Chosen) -> Vec<EnvironmentChange> {
+pub fn changes(before: &Manifest, plan: &Plan, chosen: &SelectedDevice) -> Vec<EnvironmentChange> {
     let here = std::env::current_dir().unwrap_or_default();
     let mut changes = Changes::default();
     changes.compare_code(&before.code, &build_info::code(&here, false));
@@ -136,11 +136,11 @@ impl Changes {
 }
 
 /// Sources of nondeterminism of a device.
-fn nondeterminism(chosen: &Chosen) -> Vec<String> {
+fn nondeterminism(chosen: &SelectedDevice) -> Vec<String> {
     if chosen.kind == Kind::Cpu {
         return Vec::new();
     }
-    let tf32 = chosen.found.capability.is_some_and(multiplies_in_tf32);
+    let tf32 = chosen.found.capability.is_some_and(supports_tf32);
     let tf32 = tf32.then_some("some matrix multiplication kernels round their inputs to 10 bits (TF32)");
     [
         "kernels are chosen by timing (autotune), and each has its own order of summation",
@@ -160,7 +160,7 @@ pub fn conclude(
     original: &Original,
     paths: (&Path, &Path),
     tolerance: f64,
-    chosen: &Chosen,
+    chosen: &SelectedDevice,
     changes: Vec<EnvironmentChange>,
 ) -> Result<Reproduction, ReadError> {
     let (from, to) = paths;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use super::checkpoint;
 use super::fingerprint::fingerprint;
 use crate::plan::Plan;
-use xrun_core::experiment::overrides::key_of;
+use xrun_core::experiment::overrides::overridden_key;
 use xrun_core::experiment::resolved;
 use xrun_core::files::write;
 use xrun_core::files::write::WriteError;
@@ -214,7 +214,7 @@ pub fn rewind(run: &Path, point: &mut ResumePoint, overrides: &[String]) -> Resu
     // Later checkpoints are damaged, and would be tried first by the next resume.
     for (step, path) in read::checkpoints(run) {
         if step > state.step {
-            write::at(&path, std::fs::remove_dir_all(&path))?;
+            write::with_path(&path, std::fs::remove_dir_all(&path))?;
         }
     }
     record_resume(run, point, overrides)
@@ -222,11 +222,11 @@ pub fn rewind(run: &Path, point: &mut ResumePoint, overrides: &[String]) -> Resu
 
 /// Removes the temporary files of killed writes, in the directories to which only the run writes.
 fn remove_unfinished(run: &Path) -> Result<(), WriteError> {
-    write::at(run, write::remove_unfinished(run))?;
+    write::with_path(run, write::remove_unfinished(run))?;
     let pictures = run.join(layout::PICTURES);
     match std::fs::symlink_metadata(&pictures) {
         // Symlinks are not followed.
-        Ok(found) if found.is_dir() => write::at(&pictures, write::remove_unfinished(&pictures)),
+        Ok(found) if found.is_dir() => write::with_path(&pictures, write::remove_unfinished(&pictures)),
         _ => Ok(()),
     }
 }
@@ -277,7 +277,7 @@ pub fn clear_ending(run: &Path) -> Result<(), WriteError> {
     for file in [layout::SUMMARY, layout::VERDICT, layout::POST_MORTEM] {
         let path = run.join(file);
         if path.exists() {
-            write::at(&path, std::fs::remove_file(&path))?;
+            write::with_path(&path, std::fs::remove_file(&path))?;
         }
     }
     Ok(())
@@ -287,7 +287,7 @@ pub fn clear_ending(run: &Path) -> Result<(), WriteError> {
 fn record_resume(run: &Path, point: &mut ResumePoint, overrides: &[String]) -> Result<(), WriteError> {
     clear_ending(run)?;
     let (now, manifest) = (timestamp::now(), &mut point.manifest);
-    for key in overrides.iter().map(|text| key_of(text)) {
+    for key in overrides.iter().map(|text| overridden_key(text)) {
         manifest.origins.insert(key.to_owned(), format!("command line of the resume at {now}"));
     }
     manifest.resumed.push(now);

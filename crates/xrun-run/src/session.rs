@@ -13,7 +13,7 @@ use crate::plan::{Buffers, Plan, forecast};
 use xrun_core::files::layout;
 use xrun_core::files::write;
 use xrun_core::panics;
-use xrun_core::task::{Better, Task};
+use xrun_core::task::{Direction, Task};
 use xrun_results::format::{LoopState, MetricsLine, Outcome, OwnerSummary, PostMortem, Summary, VERSION};
 use xrun_results::timestamp;
 use xrun_watch::stop::{Ending, StopSignal};
@@ -35,7 +35,7 @@ pub struct Session<'a> {
     /// Time that this process has spent in training steps.
     pub training: Duration,
     /// Validation metric that selects the best checkpoint.
-    pub best_by: Option<(String, Better)>,
+    pub best_by: Option<(String, Direction)>,
     /// Step of the best checkpoint, once the run has been restored to it.
     pub restored: Option<u64>,
     /// True after the observer was notified that memory grows.
@@ -120,7 +120,7 @@ impl<'a> Session<'a> {
     /// # Errors
     /// The panic.
     pub fn check_device(&mut self) -> Result<(), RunError> {
-        panics::survived().map_or(Ok(()), |panic| Err(RunError::Device(panic)))
+        panics::end_step().map_or(Ok(()), |panic| Err(RunError::Device(panic)))
     }
 
     /// Notes the end of a step.

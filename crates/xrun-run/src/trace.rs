@@ -81,7 +81,7 @@ impl Tracer {
             host: HostMemory {
                 heap: heap.bytes,
                 heap_peak: heap.peak,
-                heap_high: Some(heap::take_high()),
+                heap_high: Some(heap::take_peak()),
                 heap_allocations: heap.allocations,
                 resident: sources::rss(),
                 resident_peak: slow.then(sources::rss_peak).flatten(),

@@ -35,7 +35,7 @@ use xrun_watch::stop::{Ending, StopSignal};
 /// The data, the device or the disk fails.
 pub fn train(task: &mut dyn Task, session: &mut Session<'_>) -> Result<Ending, RunError> {
     let plan = session.plan;
-    task.leave_files_in(&session.recorder.run);
+    task.set_run_directory(&session.recorder.run);
     session.observer.event(Event::Started {
         run: &session.recorder.run,
         plan,

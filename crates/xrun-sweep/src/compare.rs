@@ -5,7 +5,7 @@
 //! seed and in time, so both are part of it. Intervals are Student's, 95 %.
 
 use crate::records::sweep::{Change, Noise, Spread};
-use xrun_core::task::metric::student;
+use xrun_core::task::metric::student_t_quantile;
 
 impl Spread {
     /// Median and range; `None` without values.
@@ -47,7 +47,7 @@ impl Change {
         let difference = mean(&here)? - mean(&there)?;
         let half = noise.map(|noise| {
             let counts = 1.0 / here.len() as f64 + 1.0 / there.len() as f64;
-            student(noise.degrees_of_freedom) * noise.deviation * counts.sqrt()
+            student_t_quantile(noise.degrees_of_freedom) * noise.deviation * counts.sqrt()
         });
         let relative = |logarithm: f64| logarithm.exp_m1();
         Some(Self {

@@ -7,7 +7,7 @@ use super::run_status::RunStatus;
 use super::search::progress::{Stage, stage};
 use super::trials::RunId;
 use crate::records::sweep::{Measured, Process};
-use xrun_core::task::metric::Better;
+use xrun_core::task::metric::Direction;
 use xrun_results::format::{Outcome, PlanFile, SamplePoint, Summary};
 use xrun_results::read;
 use xrun_results::verdict::FOOTPRINT;
@@ -106,7 +106,7 @@ pub fn measure(sweep: &Path, run: RunId, process: Option<&Process>, queued: Opti
 }
 
 /// The metric by which a checkpoint is best.
-fn best_by(summary: Option<&Summary>, plan: Option<&PlanFile>) -> Option<(String, Option<Better>)> {
+fn best_by(summary: Option<&Summary>, plan: Option<&PlanFile>) -> Option<(String, Option<Direction>)> {
     let planned = plan.and_then(|plan| plan.best_by.as_ref());
     let name = planned.or_else(|| Some(&summary?.best.as_ref()?.metric))?;
     let metric = plan.and_then(|plan| plan.metrics.iter().find(|metric| metric.name == *name));

@@ -5,9 +5,9 @@ use serde_json::Value;
 use super::search::rungs;
 use super::trials::{trials, words};
 use xrun_core::bounded::ledger::Ledger;
-use xrun_core::experiment::axes::Swept;
-use xrun_core::experiment::overrides::key_of;
-use xrun_core::experiment::read_sweep::Family;
+use xrun_core::experiment::axes::SweptValue;
+use xrun_core::experiment::overrides::overridden_key;
+use xrun_core::experiment::read_sweep::SweepFile;
 use xrun_core::experiment::sweep::Mode;
 use xrun_core::problem::{PROBLEMS_MAX, Problem, Problems};
 use xrun_core::task::TaskError;
@@ -35,11 +35,11 @@ pub struct Planned {
 }
 
 /// Settings that make every trial as short as `steps`, as `section.key=value`, and the number of steps of the experiment
-/// itself. Swept keys stay swept.
+/// itself. SweptValue keys stay swept.
 ///
 /// # Errors
 /// Data that cannot be used, or a number of steps that is swept itself.
-pub fn shortened(family: &Family, steps: u64, small: bool) -> Result<(Vec<String>, u64), Problems> {
+pub fn shortened(family: &SweepFile, steps: u64, small: bool) -> Result<(Vec<String>, u64), Problems> {
     let of_data = |error: TaskError| {
         let mut problems = Problems::default();
         problems.add(Problem::new("", error.to_string()));
@@ -68,7 +68,7 @@ pub fn shortened(family: &Family, steps: u64, small: bool) -> Result<(Vec<String
     if small {
         set.push(shorten::small_validations(&whole.experiment));
     }
-    set.retain(|text| swept(key_of(text)).is_none());
+    set.retain(|text| swept(overridden_key(text)).is_none());
     Ok((set, whole.steps))
 }
 
@@ -76,7 +76,7 @@ pub fn shortened(family: &Family, steps: u64, small: bool) -> Result<(Vec<String
 ///
 /// # Errors
 /// As [`plan`].
-pub fn check(family: &Family) -> Result<usize, Problems> {
+pub fn check(family: &SweepFile) -> Result<usize, Problems> {
     let trials = trials(family)?;
     each(family, &trials, false)?;
     // Most trials of mode tpe follow from results.
@@ -88,18 +88,18 @@ pub fn check(family: &Family) -> Result<usize, Problems> {
 ///
 /// # Errors
 /// Every mistake, each with the first trial that has it.
-pub fn plan(family: &Family) -> Result<Planned, Problems> {
+pub fn plan(family: &SweepFile) -> Result<Planned, Problems> {
     each(family, &trials(family)?, true)
 }
 
-fn each(family: &Family, trials: &[Vec<Swept>], data: bool) -> Result<Planned, Problems> {
+fn each(family: &SweepFile, trials: &[Vec<SweptValue>], data: bool) -> Result<Planned, Problems> {
     let mut planned = Planned { trials: Vec::with_capacity(trials.len()), rungs: Vec::new() };
     let mut wrong = Wrong::default();
     for (at, trial) in trials.iter().enumerate() {
         let values: Vec<Value> = trial.iter().map(|swept| swept.value.clone()).collect();
         let name =
             format!("trial {}: {}", at + 1, words(family.axes.iter().map(|axis| axis.key.as_str()), values.iter()));
-        let experiment = match family.point(trial) {
+        let experiment = match family.trial(trial) {
             Ok(experiment) => experiment,
             Err(problems) => {
                 problems.into_iter().for_each(|problem| wrong.add(problem, &name));
@@ -116,7 +116,7 @@ fn each(family: &Family, trials: &[Vec<Swept>], data: bool) -> Result<Planned, P
                     match rungs::rungs_of(&family.sweep, &plan, &planned.rungs) {
                         Ok(rungs) => planned.rungs = rungs,
                         Err(problem) => {
-                            let place = family.place(problem.key.strip_prefix("sweep.").unwrap_or("mode"));
+                            let place = family.location(problem.key.strip_prefix("sweep.").unwrap_or("mode"));
                             wrong.add(problem.at(place), &name);
                         }
                     }
@@ -125,7 +125,7 @@ fn each(family: &Family, trials: &[Vec<Swept>], data: bool) -> Result<Planned, P
                 planned.trials.push(PlannedTrial { values, steps: plan.steps, buffer_bytes });
             }
             Err(error) => {
-                let place = trial.last().map(|swept| swept.place.clone());
+                let place = trial.last().map(|swept| swept.location.clone());
                 wrong.add(Problem::new("", error.to_string()).at(place), &name);
             }
         }

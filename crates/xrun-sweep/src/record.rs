@@ -12,8 +12,8 @@ use super::trials::{RUNS_MAX, RunId, masked, order};
 use crate::records::search::{Method, Search};
 use crate::records::sweep::Record;
 use xrun_core::dataset::digest::digest;
-use xrun_core::experiment::axes::{Axis, Draw};
-use xrun_core::experiment::read_sweep::{Family, written};
+use xrun_core::experiment::axes::{Axis, AxisValues};
+use xrun_core::experiment::read_sweep::{SweepFile, written};
 use xrun_core::experiment::resolved;
 use xrun_core::experiment::sweep::Mode;
 use xrun_core::files::write;
@@ -71,8 +71,8 @@ pub enum RecordError {
 
 impl Record {
     /// The record of a checked and planned family. `command` has the arguments that started the sweep.
-    pub fn new(family: &Family, planned: &Planned, command: Vec<String>) -> Self {
-        let Family { base, sweep, axes, .. } = family;
+    pub fn new(family: &SweepFile, planned: &Planned, command: Vec<String>) -> Self {
+        let SweepFile { base, sweep, axes, .. } = family;
         // Mode tpe has not chosen any yet.
         let points = if sweep.mode == Mode::Tpe { &[] } else { planned.trials.as_slice() };
         // The order does not matter where results decide; drawn trials are in random order already.
@@ -87,7 +87,7 @@ impl Record {
             xrun: env!("CARGO_PKG_VERSION").into(),
             command,
             working_directory: std::env::current_dir().unwrap_or_default().display().to_string(),
-            mode: sweep.mode.word().into(),
+            mode: sweep.mode.as_str().into(),
             seed: sweep.seed,
             repeats: sweep.repeats,
             experiment_seed: base.experiment.seed,
@@ -127,13 +127,13 @@ impl Record {
     }
 
     /// Creates the sweep's directory with its record; `sweep.toml` is written last.
-    pub fn create(&self, results: &Path, family: &Family) -> Result<RunDirectory, WriteError> {
+    pub fn create(&self, results: &Path, family: &SweepFile) -> Result<RunDirectory, WriteError> {
         let base = resolved::to_toml(&family.base, None);
         let text = self.to_toml();
         let name = digest(format!("{base}\n{text}").as_bytes());
         let folder = directory::create(&results.join(&self.experiment), layout::SWEEPS, &name, timestamp::time())?;
         let points = folder.path.join(layout::POINTS);
-        write::at(&points, std::fs::create_dir(&points))?;
+        write::with_path(&points, std::fs::create_dir(&points))?;
         resolved_text::write(&folder.path.join(layout::BASE), &seal::text(&base))?;
         let path = folder.path.join(layout::SWEEP);
         // Trials are lists without keys: nothing else could recognize secrets in them.
@@ -236,7 +236,7 @@ impl Record {
 }
 
 fn names_secrets(axis: &Axis) -> bool {
-    matches!(&axis.values, Draw::List(list) if list.iter().any(|swept| masked(&axis.key, &swept.value) != swept.value))
+    matches!(&axis.values, AxisValues::List(list) if list.iter().any(|swept| masked(&axis.key, &swept.value) != swept.value))
 }
 
 /// Signs the sweep as created by this user.
@@ -275,13 +275,13 @@ mod tests {
     use crate::records::search::Dimension;
     use proptest::prelude::*;
     use serde_json::json;
-    use xrun_core::experiment::between::Between;
-    use xrun_core::task::metric::Better;
+    use xrun_core::experiment::number_range::NumberRange;
+    use xrun_core::task::metric::Direction;
 
     #[test]
     fn chosen_trials_are_read_with_the_record_and_a_damaged_one_is_named() {
         let space = vec![
-            Dimension::Between(Between { from: 1e-4, to: 0.1, logarithmic: true, integer: false }),
+            Dimension::Between(NumberRange { from: 1e-4, to: 0.1, logarithmic: true, integer: false }),
             Dimension::Choice(vec![json!("a"), json!(2), json!([1, 2])]),
         ];
         let method = Method::Tpe { startup: 3, gamma: 0.25, candidates: 24, space };
@@ -299,7 +299,7 @@ mod tests {
             keys: vec!["a".into(), "b".into()],
             points: Vec::new(),
             order: Vec::new(),
-            search: Some(Search { metric: "loss".into(), better: Better::Lower, samples: 5, method }),
+            search: Some(Search { metric: "loss".into(), better: Direction::Lower, samples: 5, method }),
         };
         let folder = tempfile::tempdir().unwrap();
         write::replace(&folder.path().join(layout::SWEEP), record.to_toml().as_bytes()).unwrap();
@@ -340,7 +340,7 @@ mod tests {
                 order: order(numbers.len() as u64, 2, seed).into_iter().map(|run| [run.trial, run.repeat]).collect(),
                 search: (seed % 2 == 0).then(|| Search {
                     metric: "a \"b\"".into(),
-                    better: Better::Lower,
+                    better: Direction::Lower,
                     samples: 3,
                     method: Method::Asha { rungs: vec![1, 4, 16], reduction_factor: 4 },
                 }),

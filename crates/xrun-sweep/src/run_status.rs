@@ -46,23 +46,23 @@ impl RunStatus {
 /// It is a symlink, has files that no run has before its first step, or cannot be removed.
 pub fn clear(run: &Path) -> Result<(), WriteError> {
     if run.is_symlink() {
-        return write::at(run, Err(io::Error::other("is a symlink, and a run needs a directory here")));
+        return write::with_path(run, Err(io::Error::other("is a symlink, and a run needs a directory here")));
     }
     if !run.exists() || RunStatus::read(run) != RunStatus::Missing {
         return Ok(());
     }
-    for entry in write::at(run, std::fs::read_dir(run))? {
-        let name = write::at(run, entry)?.file_name().to_string_lossy().into_owned();
+    for entry in write::with_path(run, std::fs::read_dir(run))? {
+        let name = write::with_path(run, entry)?.file_name().to_string_lossy().into_owned();
         if !BEFORE_THE_FIRST_STEP.contains(&name.as_str()) && !name.starts_with(write::WRITING) {
             let why = format!(
                 "has `{}` and no {}, so it may not be a run, and is not removed; move it away, then resume the sweep",
                 printable::line(&name, 100),
                 layout::MANIFEST
             );
-            return write::at(run, Err(io::Error::other(why)));
+            return write::with_path(run, Err(io::Error::other(why)));
         }
     }
-    write::at(run, std::fs::remove_dir_all(run))
+    write::with_path(run, std::fs::remove_dir_all(run))
 }
 
 /// Files of a run that was killed before its manifest was written.

@@ -15,7 +15,7 @@ use xrun_core::experiment::read_sweep::shown;
 use xrun_core::files::layout;
 use xrun_core::files::write;
 use xrun_core::files::write::WriteError;
-use xrun_core::task::metric::Better;
+use xrun_core::task::metric::Direction;
 use xrun_results::format::VERSION;
 use xrun_results::loss;
 use xrun_results::read;
@@ -129,7 +129,7 @@ fn assemble(name: &str, record: &Record, points: impl Iterator<Item = Vec<Measur
 }
 
 /// The finished trial with the best median of the metric; the first of equal ones.
-fn best(rows: &[Row], better: Better, of_search: bool) -> Option<u64> {
+fn best(rows: &[Row], better: Direction, of_search: bool) -> Option<u64> {
     let finished = rows.iter().filter(|row| row.finished > 0);
     let measured: Vec<(u64, f64)> = finished.filter_map(|row| Some((row.point, row.metric?.median))).collect();
     // Of equal trials none is the best, except in a search, which has a result.
@@ -138,14 +138,14 @@ fn best(rows: &[Row], better: Better, of_search: bool) -> Option<u64> {
 }
 
 /// The best trial at the highest rung that was reached: metrics after fewer steps are not comparable.
-fn best_at_top(rows: &[Row], better: Better) -> Option<u64> {
+fn best_at_top(rows: &[Row], better: Direction) -> Option<u64> {
     let came = |row: &&Row| row.runs.iter().any(|run| run.finished || run.at_rung);
     let top = rows.iter().filter(came).filter_map(|row| row.rung).max()?;
     let there = rows.iter().filter(came).filter(|row| row.rung == Some(top));
     first_of_best(there.filter_map(|row| Some((row.point, row.metric?.median))).collect(), better)
 }
 
-fn first_of_best(measured: Vec<(u64, f64)>, better: Better) -> Option<u64> {
+fn first_of_best(measured: Vec<(u64, f64)>, better: Direction) -> Option<u64> {
     measured
         .into_iter()
         .reduce(|best, one| if better.prefers(one.1, best.1) { one } else { best })

@@ -54,7 +54,7 @@ fn run(point: u64, repeat: u64, speed: f64, resident: u64) -> Measured {
         verdict: Some(Judgement::Bounded),
         metrics: BTreeMap::from([("map50".to_owned(), Some(0.5))]),
         losses: Vec::new(),
-        best_by: Some(("map50".into(), Some(Better::Higher))),
+        best_by: Some(("map50".into(), Some(Direction::Higher))),
     }
 }
 
@@ -182,9 +182,9 @@ fn the_page_plots_the_metric_by_value_and_names_the_best_trial() {
     assert!(!page.contains("noise not measured"), "said once above the table");
     // The lower is better: another one is best.
     let mut table = table;
-    assert_eq!(super::best(&table.rows, Better::Lower, false), Some(1));
+    assert_eq!(super::best(&table.rows, Direction::Lower, false), Some(1));
     table.rows.truncate(1);
-    assert_eq!(super::best(&table.rows, Better::Lower, false), None, "of one trial none is best");
+    assert_eq!(super::best(&table.rows, Direction::Lower, false), None, "of one trial none is best");
 }
 
 #[test]

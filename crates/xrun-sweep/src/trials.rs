@@ -9,8 +9,8 @@ use rand_chacha::ChaCha8Rng;
 use serde_json::Value;
 
 use super::search::{self, tpe};
-use xrun_core::experiment::axes::{Axis, Draw, Swept};
-use xrun_core::experiment::read_sweep::{Family, shown, written};
+use xrun_core::experiment::axes::{Axis, AxisValues, SweptValue};
+use xrun_core::experiment::read_sweep::{SweepFile, shown, written};
 use xrun_core::experiment::sweep::{Mode, Sweep};
 use xrun_core::problem::{Problem, Problems};
 use xrun_core::units::counted;
@@ -38,15 +38,15 @@ impl fmt::Display for RunId {
 ///
 /// # Errors
 /// Nothing is swept, the lists do not match, or there are too many trials.
-pub fn trials(family: &Family) -> Result<Vec<Vec<Swept>>, Problems> {
-    let Family { axes, sweep, .. } = family;
+pub fn trials(family: &SweepFile) -> Result<Vec<Vec<SweptValue>>, Problems> {
+    let SweepFile { axes, sweep, .. } = family;
     let mut problems = Problems::default();
     if axes.is_empty() {
         let problem = Problem::new("sweep.values", "nothing is swept: no key has several values");
         problems.add(
             problem
                 .help("write `-s cleanup.every_steps=0,1,10`, or `\"cleanup.every_steps\" = [0, 1, 10]` below `[sweep]` in the file")
-                .at(family.place("values")),
+                .at(family.location("values")),
         );
         return Err(problems);
     }
@@ -54,7 +54,7 @@ pub fn trials(family: &Family) -> Result<Vec<Vec<Swept>>, Problems> {
         && let Some(axis) = axes.iter().find(|axis| axis.key == "experiment.seed")
     {
         let problem = Problem::new("sweep.repeats", "each repeat changes the seed, and the seed is swept, too");
-        problems.add(problem.help("write `repeats = 1`, or do not sweep the seed").at(Some(axis.place.clone())));
+        problems.add(problem.help("write `repeats = 1`, or do not sweep the seed").at(Some(axis.location.clone())));
     }
     let trials = match sweep.mode {
         Mode::Random | Mode::Asha => random(family, &mut problems),
@@ -73,7 +73,7 @@ pub fn trials(family: &Family) -> Result<Vec<Vec<Swept>>, Problems> {
             let each = counted(sweep.repeats, "run");
             let message = format!("{count} trials of {each} each: a sweep has at most {RUNS_MAX} runs");
             let help = "sweep fewer values, or draw some of them: mode = \"random\", samples = 100";
-            problems.add(Problem::new("sweep.values", message).help(help).at(family.place("values")));
+            problems.add(Problem::new("sweep.values", message).help(help).at(family.location("values")));
             return Err(problems);
         }
     };
@@ -89,11 +89,11 @@ pub fn trials(family: &Family) -> Result<Vec<Vec<Swept>>, Problems> {
     Ok(trials)
 }
 
-fn place(trial: &[Swept]) -> Option<xrun_core::problem::Place> {
-    trial.last().map(|swept| swept.place.clone())
+fn place(trial: &[SweptValue]) -> Option<xrun_core::problem::Location> {
+    trial.last().map(|swept| swept.location.clone())
 }
 
-fn key(trial: &[Swept]) -> String {
+fn key(trial: &[SweptValue]) -> String {
     trial.iter().map(|swept| written(&swept.value)).collect::<Vec<_>>().join("\n")
 }
 
@@ -112,18 +112,18 @@ pub fn masked(key: &str, value: &serde_json::Value) -> serde_json::Value {
     if secrets::mask_value(name, &text) == secrets::MASK { secrets::MASK.into() } else { value.clone() }
 }
 
-fn lists<'a>(axes: &'a [Axis], mode: Mode, problems: &mut Problems) -> Vec<&'a [Swept]> {
+fn lists<'a>(axes: &'a [Axis], mode: Mode, problems: &mut Problems) -> Vec<&'a [SweptValue]> {
     let mut lists = Vec::with_capacity(axes.len());
     for axis in axes {
         match &axis.values {
-            Draw::List(list) => lists.push(list.as_slice()),
-            Draw::Between(range) => {
-                let message = format!("a range without `steps` has no values in mode {}", mode.word());
+            AxisValues::List(list) => lists.push(list.as_slice()),
+            AxisValues::Between(range) => {
+                let message = format!("a range without `steps` has no values in mode {}", mode.as_str());
                 let problem = Problem::new(format!("sweep.values.{}", axis.key), message);
                 problems.add(
                     problem
                         .help("add `steps = 5` (`1e-4..1e-2:5` on the command line), or write mode = \"random\"")
-                        .at(Some(range.place.clone())),
+                        .at(Some(range.location.clone())),
                 );
             }
         }
@@ -132,14 +132,14 @@ fn lists<'a>(axes: &'a [Axis], mode: Mode, problems: &mut Problems) -> Vec<&'a [
 }
 
 /// All combinations, the last key changing fastest. `None` for more than [`RUNS_MAX`].
-fn grid(lists: &[&[Swept]]) -> Option<Vec<Vec<Swept>>> {
+fn grid(lists: &[&[SweptValue]]) -> Option<Vec<Vec<SweptValue>>> {
     let count = lists.iter().try_fold(1u64, |count, list| count.checked_mul(list.len() as u64))?;
     if count > RUNS_MAX {
         return None;
     }
     let trial = |number: u64| {
         let mut rest = number;
-        let mut values: Vec<Swept> = Vec::with_capacity(lists.len());
+        let mut values: Vec<SweptValue> = Vec::with_capacity(lists.len());
         for list in lists.iter().rev() {
             values.push(list[(rest % list.len() as u64) as usize].clone());
             rest /= list.len() as u64;
@@ -150,7 +150,7 @@ fn grid(lists: &[&[Swept]]) -> Option<Vec<Vec<Swept>>> {
     Some((0..count).map(trial).collect())
 }
 
-fn zip(axes: &[Axis], lists: &[&[Swept]], problems: &mut Problems) -> Option<Vec<Vec<Swept>>> {
+fn zip(axes: &[Axis], lists: &[&[SweptValue]], problems: &mut Problems) -> Option<Vec<Vec<SweptValue>>> {
     let count = lists.first()?.len();
     for (axis, list) in axes.iter().zip(lists).skip(1).filter(|(_, list)| list.len() != count) {
         let message = format!("{} values, and `{}` has {count}: mode zip takes them together", list.len(), axes[0].key);
@@ -158,7 +158,7 @@ fn zip(axes: &[Axis], lists: &[&[Swept]], problems: &mut Problems) -> Option<Vec
         problems.add(
             problem
                 .help("give all keys the same number of values, or write mode = \"grid\"")
-                .at(Some(axis.place.clone())),
+                .at(Some(axis.location.clone())),
         );
     }
     if !problems.is_empty() {
@@ -168,36 +168,36 @@ fn zip(axes: &[Axis], lists: &[&[Swept]], problems: &mut Problems) -> Option<Vec
 }
 
 /// Number of trials to draw.
-fn samples(family: &Family, problems: &mut Problems) -> Option<u64> {
+fn samples(family: &SweepFile, problems: &mut Problems) -> Option<u64> {
     if family.sweep.samples.is_none() {
-        let message = format!("mode {} needs the number of trials to draw", family.sweep.mode.word());
+        let message = format!("mode {} needs the number of trials to draw", family.sweep.mode.as_str());
         let problem = Problem::new("sweep.samples", message);
         problems
-            .add(problem.help("write `samples = 20` in `[sweep]`, or type `--samples 20`").at(family.place("mode")));
+            .add(problem.help("write `samples = 20` in `[sweep]`, or type `--samples 20`").at(family.location("mode")));
     }
     family.sweep.samples
 }
 
 /// The trials of mode `tpe` that do not depend on results.
-fn at_start(family: &Family, problems: &mut Problems) -> Option<Vec<Vec<Swept>>> {
+fn at_start(family: &SweepFile, problems: &mut Problems) -> Option<Vec<Vec<SweptValue>>> {
     let Some(samples) = samples(family, problems) else { return Some(Vec::new()) };
     let Sweep { tpe, seed, .. } = &family.sweep;
     let space = search::space(&family.axes);
     let trials = tpe::startup_trials(&space, tpe::Settings::new(*seed, tpe), samples, &[]);
-    let places = |values: Vec<Value>| -> Vec<Swept> {
-        let of = |(axis, value): (&Axis, Value)| Swept { value, place: axis.place.clone() };
+    let places = |values: Vec<Value>| -> Vec<SweptValue> {
+        let of = |(axis, value): (&Axis, Value)| SweptValue { value, location: axis.location.clone() };
         family.axes.iter().zip(values).map(of).collect()
     };
     Some(trials.into_iter().map(places).collect())
 }
 
-fn random(family: &Family, problems: &mut Problems) -> Option<Vec<Vec<Swept>>> {
+fn random(family: &SweepFile, problems: &mut Problems) -> Option<Vec<Vec<SweptValue>>> {
     let Some(samples) = samples(family, problems) else { return Some(Vec::new()) };
     let mut generator = ChaCha8Rng::seed_from_u64(u64::from(family.sweep.seed));
     let mut seen = HashSet::new();
     let mut trials = Vec::new();
     for _ in 0..samples.saturating_mul(100) {
-        let trial: Vec<Swept> = family.axes.iter().map(|axis| draw(&axis.values, &mut generator)).collect();
+        let trial: Vec<SweptValue> = family.axes.iter().map(|axis| draw(&axis.values, &mut generator)).collect();
         if seen.insert(key(&trial)) {
             trials.push(trial);
         }
@@ -208,14 +208,16 @@ fn random(family: &Family, problems: &mut Problems) -> Option<Vec<Vec<Swept>>> {
     let message =
         format!("{samples} different trials cannot be drawn from these values: only {} were found", trials.len());
     let problem = Problem::new("sweep.samples", message).help("draw fewer, give more values, or write mode = \"grid\"");
-    problems.add(problem.at(family.place("samples")));
+    problems.add(problem.at(family.location("samples")));
     Some(Vec::new())
 }
 
-fn draw(values: &Draw, generator: &mut ChaCha8Rng) -> Swept {
+fn draw(values: &AxisValues, generator: &mut ChaCha8Rng) -> SweptValue {
     match values {
-        Draw::List(list) => list[generator.random_range(0..list.len())].clone(),
-        Draw::Between(range) => Swept { value: range.at(generator.random()), place: range.place.clone() },
+        AxisValues::List(list) => list[generator.random_range(0..list.len())].clone(),
+        AxisValues::Between(range) => {
+            SweptValue { value: range.at(generator.random()), location: range.location.clone() }
+        }
     }
 }
 

@@ -13,7 +13,7 @@ fn expand(sweep: &str) -> Result<Vec<Vec<serde_json::Value>>, String> {
     let family = read(&path, &[], std::iter::empty()).map_err(|problems| problems.to_string())?;
     let trials = trials(&family).map_err(|problems| problems.to_string())?;
     for trial in &trials {
-        family.point(trial).unwrap();
+        family.trial(trial).unwrap();
     }
     Ok(trials.into_iter().map(|trial| trial.into_iter().map(|swept| swept.value).collect()).collect())
 }

@@ -66,7 +66,7 @@ pub fn create(
     now: DateTime<Utc>,
 ) -> Result<RunDirectory, WriteError> {
     let parent = results.join(experiment);
-    write::at(&parent, std::fs::create_dir_all(&parent))?;
+    write::with_path(&parent, std::fs::create_dir_all(&parent))?;
     let base = format!("{}_{}", now.format("%Y-%m-%dT%H-%M-%S"), &fingerprint[..6.min(fingerprint.len())]);
     for attempt in 1..=ATTEMPTS {
         let id = if attempt == 1 { base.clone() } else { format!("{base}-{attempt}") };
@@ -74,7 +74,7 @@ pub fn create(
         match std::fs::create_dir(&path) {
             Ok(()) => {
                 let lock = lock(&path, OpenOptions::new().create(true))?;
-                write::at(&path, write::sync_folder(&parent))?;
+                write::with_path(&path, write::sync_folder(&parent))?;
                 link_latest(&parent, &id);
                 return RunDirectory::locked(path, id, lock);
             }
@@ -82,7 +82,7 @@ pub fn create(
             Err(source) => return Err(WriteError { path, source }),
         }
     }
-    write::at(
+    write::with_path(
         &parent,
         Err(io::Error::new(io::ErrorKind::AlreadyExists, "too many runs of this name within one second")),
     )
@@ -94,8 +94,8 @@ pub fn create(
 /// It exists, or cannot be created.
 pub fn create_at(path: &Path) -> Result<RunDirectory, WriteError> {
     let parent = path.parent().unwrap_or(Path::new("."));
-    write::at(parent, std::fs::create_dir_all(parent))?;
-    write::at(path, std::fs::create_dir(path))?;
+    write::with_path(parent, std::fs::create_dir_all(parent))?;
+    write::with_path(path, std::fs::create_dir(path))?;
     reopen(path)
 }
 
@@ -118,7 +118,7 @@ pub fn lock_run(run: &Path) -> Result<File, WriteError> {
 
 fn lock(run: &Path, options: &mut OpenOptions) -> Result<File, WriteError> {
     let path = run.join(layout::LOCK);
-    let file = write::at(&path, file::open_own(&path, options.append(true)))?;
+    let file = write::with_path(&path, file::open_own(&path, options.append(true)))?;
     // A process that lists runs takes the lock for an instant.
     let mut attempt = file.try_lock();
     for _ in 0..20 {
@@ -129,10 +129,10 @@ fn lock(run: &Path, options: &mut OpenOptions) -> Result<File, WriteError> {
     }
     match attempt {
         Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => write::at(&path, Err(io::ErrorKind::WouldBlock.into())),
+        Err(TryLockError::WouldBlock) => write::with_path(&path, Err(io::ErrorKind::WouldBlock.into())),
         // A file system without locks: the run continues without one.
         Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::Unsupported => Ok(file),
-        Err(TryLockError::Error(error)) => write::at(&path, Err(error)),
+        Err(TryLockError::Error(error)) => write::with_path(&path, Err(error)),
     }
 }
 

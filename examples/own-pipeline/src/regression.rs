@@ -20,7 +20,7 @@ use xrun::nn::module_task::{Evaluation, ModuleTask, Step};
 use xrun::nn::training_module::TrainingModule;
 use xrun::nn::{Tensor, parameters};
 use xrun::seed::generator;
-use xrun::task::smaller::Smaller;
+use xrun::task::clamped::ClampedSetting;
 use xrun::task::{Metric, Task, TaskError, TaskFacts, ValidationReport};
 
 use crate::perceptron::{Network, Perceptron};
@@ -79,7 +79,7 @@ impl PipelineKind for Regression {
         facts.owners = feed.all().into_iter().chain([&table]).map(PlannedOwner::from).collect();
         facts.data_digests = vec![(experiment.dataset_name().into(), digest)];
         let because = format!("there are {size} rows to train on");
-        facts.smaller.extend(Smaller::than_asked("training.batch_size", asked as u64, size as u64, because));
+        facts.smaller.extend(ClampedSetting::detect("training.batch_size", asked as u64, size as u64, because));
         (facts.batch_items, facts.batch_keys) = (size as u64, &["training.batch_size"]);
         let rows = Arc::new(Split { train: rows, held_out, _holding: holding });
         Ok((facts, Prepared { rows, size, feed }))

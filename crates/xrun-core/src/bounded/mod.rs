@@ -3,14 +3,14 @@
 
 pub mod buffer;
 pub mod cache;
-pub mod growth;
-pub mod kept;
+pub mod leak_buffer;
+pub mod leak_growth;
 pub mod ledger;
 pub mod list;
+pub mod memory_budget;
 pub mod planned;
 pub mod queue;
 pub mod ring;
-pub mod room;
 
 use std::sync::Arc;
 

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::buffer::Buffer;
-use super::growth::Keeps;
+use super::leak_growth::LeakGrowth;
 use super::ledger::Policy;
 
 /// Planned buffer with its cap.
@@ -13,7 +13,7 @@ pub struct PlannedOwner {
     /// Name of the owner in the ledger; unique in a run.
     pub name: String,
     /// Memory that the buffer is in.
-    pub place: Place,
+    pub place: MemoryKind,
     /// Behaviour when it is full.
     pub policy: Policy,
     /// Maximum number of items.
@@ -28,7 +28,7 @@ pub struct PlannedOwner {
     /// Bytes of everything that could ever be put into the buffer, where known; may be less than the cap.
     pub fills: Option<u64>,
     /// Expected contents of a leak at the end of the run, as far as known beforehand; `null` for a buffer with a cap.
-    pub keeps: Option<Keeps>,
+    pub keeps: Option<LeakGrowth>,
 }
 
 impl From<&Buffer> for PlannedOwner {
@@ -36,7 +36,7 @@ impl From<&Buffer> for PlannedOwner {
     fn from(buffer: &Buffer) -> Self {
         Self {
             name: buffer.name.to_owned(),
-            place: Place::Host,
+            place: MemoryKind::Host,
             policy: buffer.policy,
             items: buffer.cap.items,
             bytes: buffer.cap.bytes,
@@ -58,7 +58,7 @@ impl PlannedOwner {
 /// Memory that a buffer is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Place {
+pub enum MemoryKind {
     /// Memory of the process.
     Host,
     /// Memory of the device.

@@ -34,11 +34,11 @@ fn fallback() -> PathBuf {
 ///
 /// # Errors
 /// It cannot be created, or other users can write to it and could change the training data.
-pub fn make(folder: &Path) -> io::Result<()> {
+pub fn create(folder: &Path) -> io::Result<()> {
     let cache = self::folder();
     let has_our_name = cache.file_name().is_some_and(|name| name.to_string_lossy().starts_with("xrun"));
     let is_ours = has_our_name || !cache.exists();
-    create(folder)?;
+    create_all(folder)?;
     // `XRUN_CACHE` may name a directory with other contents, which backups must not skip.
     if is_ours {
         tag(&cache);
@@ -58,7 +58,7 @@ fn tag(cache: &Path) {
 const TAG: &[u8] =
     b"Signature: 8a477f597d28d172789f06886806bc55\n# Cache of xrun: all files can be regenerated. See https://bford.info/cachedir/\n";
 
-fn create(folder: &Path) -> io::Result<()> {
+fn create_all(folder: &Path) -> io::Result<()> {
     match folder.starts_with(fallback()) && configured().is_none() {
         true => create_private(&fallback()).and_then(|()| std::fs::create_dir_all(folder)),
         false => std::fs::create_dir_all(folder),
@@ -97,7 +97,7 @@ pub fn lock_of(name: &str) -> String {
 }
 
 /// Removes all but the newest `most` files of a directory of the cache, with their digests and locks.
-pub fn forget_oldest(folder: &Path, most: usize) {
+pub fn remove_oldest(folder: &Path, most: usize) {
     let is_counted = |path: &Path| {
         let hidden = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'));
         !hidden && path.extension().is_none_or(|extension| extension != SUM)

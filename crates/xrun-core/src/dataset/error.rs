@@ -33,7 +33,7 @@ pub enum DataError {
     },
     /// Several items are invalid.
     #[error("{0}")]
-    Several(Broken),
+    Several(InvalidItems),
 }
 
 /// A hint as the end of a message.
@@ -59,7 +59,7 @@ fn is_fatal(reason: &str) -> bool {
 
 /// Invalid items of a data set: all are counted by reason, the first are named.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Broken {
+pub struct InvalidItems {
     /// Number of items by reason, one of a few fixed words.
     pub counts: BTreeMap<String, u64>,
     /// First items, at most [`NAMED_MAX`].
@@ -75,7 +75,7 @@ pub struct InvalidItem {
     pub error: DataError,
 }
 
-impl Broken {
+impl InvalidItems {
     /// Adds an item; `error` is called only if it is to be named.
     pub fn add(&mut self, reason: &str, error: impl FnOnce() -> DataError) {
         self.add_many(reason, 1, error);
@@ -130,7 +130,7 @@ impl Broken {
     }
 }
 
-impl fmt::Display for Broken {
+impl fmt::Display for InvalidItems {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             formatter,

@@ -6,7 +6,7 @@ use std::fmt;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::error::Broken;
+use super::error::InvalidItems;
 
 /// Open data of one type of sample. All data sets of that type open as the same type of index, so a pipeline depends on
 /// the index and not on a data set. It holds names and numbers; samples are read on demand.
@@ -14,7 +14,7 @@ pub trait Index: Send + Sync + 'static {
     /// Plural name of the samples in messages: `images with boxes`.
     const SAMPLES: &'static str;
     /// Summary for the checks of pipelines, cached until a file of the data changes; `()` for none.
-    type Seen: Serialize + DeserializeOwned;
+    type Details: Serialize + DeserializeOwned;
     /// Settings that every data set of these samples has: how samples are read and cached. They are known before the data is
     /// opened. `()` for none.
     type Options: Default + 'static;
@@ -26,12 +26,12 @@ pub trait Index: Send + Sync + 'static {
     fn digest(&self) -> &str;
 
     /// Invalid items that were left out (`on_broken = "skip"`).
-    fn left_out(&self) -> Broken {
-        Broken::default()
+    fn left_out(&self) -> InvalidItems {
+        InvalidItems::default()
     }
 
     /// Summary of the data.
-    fn seen(&self) -> Self::Seen;
+    fn details(&self) -> Self::Details;
 }
 
 /// Type of sample, identified by the type of its index.

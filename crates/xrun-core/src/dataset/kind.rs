@@ -7,11 +7,11 @@ use std::path::PathBuf;
 use schemars::{Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 
-use super::error::{Broken, DataError};
+use super::error::{DataError, InvalidItems};
 use super::index::{Index, SampleType};
 use crate::problem::Problems;
-use crate::settings::chosen::{
-    AnySettings, Chosen, Family, Kind, Registered, SettingsTable, read_settings, typed, typed_mut,
+use crate::settings::variant::{
+    AnySettings, Kind, RegisteredKind, Registry, SettingsTable, Variant, read_settings, typed, typed_mut,
 };
 
 /// A kind of data set. Name, settings, index and `open` are required; the defaults of the rest suit data made in memory.
@@ -66,21 +66,21 @@ pub trait DatasetKind: Send + Sync + 'static {
     ///
     /// # Errors
     /// As [`DatasetKind::open`].
-    fn look(settings: &Self::Settings) -> Result<Look<<Self::Index as Index>::Seen>, DataError> {
+    fn inspect(settings: &Self::Settings) -> Result<DatasetSummary<<Self::Index as Index>::Details>, DataError> {
         let index = Self::open(settings)?;
-        Ok(Look { left_out: index.left_out(), notes: Vec::new(), seen: index.seen() })
+        Ok(DatasetSummary { left_out: index.left_out(), notes: Vec::new(), details: index.details() })
     }
 }
 
 /// Result of inspecting usable data.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Look<T> {
+pub struct DatasetSummary<T> {
     /// Invalid items that were left out, by reason.
-    pub left_out: Broken,
+    pub left_out: InvalidItems,
     /// Notes for people, a line each; a few.
     pub notes: Vec<String>,
     /// Summary for the checks of a pipeline.
-    pub seen: T,
+    pub details: T,
 }
 
 /// Object-safe form of [`DatasetKind`].
@@ -110,18 +110,18 @@ pub trait AnyDataset: Kind {
     ///
     /// # Errors
     /// See there.
-    fn look(&self, settings: &dyn AnySettings) -> Result<Look<serde_json::Value>, DataError>;
+    fn inspect(&self, settings: &dyn AnySettings) -> Result<DatasetSummary<serde_json::Value>, DataError>;
 }
 
 /// A data set: its kind and its settings.
-pub type Dataset = Chosen<dyn AnyDataset>;
+pub type Dataset = Variant<dyn AnyDataset>;
 
-static DATASETS: Registered<dyn AnyDataset> = Registered::new();
+static DATASETS: Registry<dyn AnyDataset> = Registry::new();
 
-impl Family for dyn AnyDataset {
+impl RegisteredKind for dyn AnyDataset {
     const TITLE: &'static str = "Dataset";
 
-    fn registered() -> &'static Registered<Self> {
+    fn registry() -> &'static Registry<Self> {
         &DATASETS
     }
 }
@@ -188,10 +188,10 @@ impl<D: DatasetKind> AnyDataset for Erased<D> {
         Ok(Box::new(D::open(typed(settings))?))
     }
 
-    fn look(&self, settings: &dyn AnySettings) -> Result<Look<serde_json::Value>, DataError> {
-        let Look { left_out, notes, seen } = D::look(typed(settings))?;
+    fn inspect(&self, settings: &dyn AnySettings) -> Result<DatasetSummary<serde_json::Value>, DataError> {
+        let DatasetSummary { left_out, notes, details } = D::inspect(typed(settings))?;
         // Summaries contain no map with other keys than strings, so serialising cannot fail.
-        Ok(Look { left_out, notes, seen: serde_json::to_value(seen).unwrap_or_default() })
+        Ok(DatasetSummary { left_out, notes, details: serde_json::to_value(details).unwrap_or_default() })
     }
 }
 
@@ -230,7 +230,7 @@ impl Dataset {
 
     /// Names of the registered data sets with this type of sample, in the order of registration.
     pub fn names_of(samples: SampleType) -> Vec<&'static str> {
-        let all = <dyn AnyDataset>::registered().all().iter();
+        let all = <dyn AnyDataset>::registry().all().iter();
         all.filter(|kind| kind.samples() == samples).map(|kind| kind.name()).collect()
     }
 

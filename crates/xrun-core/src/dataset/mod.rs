@@ -2,14 +2,14 @@
 
 pub mod cache;
 pub mod digest;
+pub mod digest_cache;
 pub mod error;
+pub mod generated;
 pub mod index;
+pub mod inspect;
 pub mod kind;
-pub mod known;
-pub mod look;
 pub mod sample;
 pub mod split;
 pub mod stamp;
-pub mod written_once;
 
 pub use kind::Dataset;

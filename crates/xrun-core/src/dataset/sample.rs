@@ -8,7 +8,7 @@ use crate::bounded::HeldBytes;
 
 /// Decoded image in host memory: 8-bit RGB, `[height, width, 3]`.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Picture {
+pub struct HostImage {
     /// Width in pixels.
     pub width: usize,
     /// Height in pixels.
@@ -17,7 +17,7 @@ pub struct Picture {
     pub rgb: Arc<[u8]>,
 }
 
-impl Picture {
+impl HostImage {
     /// Encodes the image as PNG.
     pub fn to_png(&self) -> std::io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
@@ -29,30 +29,30 @@ impl Picture {
     }
 }
 
-impl std::fmt::Debug for Picture {
+impl std::fmt::Debug for HostImage {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(formatter, "Picture({}x{})", self.width, self.height)
     }
 }
 
-impl HeldBytes for Picture {
+impl HeldBytes for HostImage {
     fn held_bytes(&self) -> u64 {
         (size_of::<Self>() + self.rgb.len()) as u64
     }
 }
 
 /// Source of decoded images by their path relative to the data set's root; used by many threads at once.
-pub trait PictureSource: Send + Sync {
+pub trait ImageSource: Send + Sync {
     /// Decodes the image, or returns it from a cache.
     ///
     /// # Errors
     /// The file is missing, invalid or too large.
-    fn picture(&self, path: &Path) -> Result<Picture, DataError>;
+    fn picture(&self, path: &Path) -> Result<HostImage, DataError>;
 }
 
 /// Reasons why detections of an object are ignored in the evaluation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ignored {
+pub enum IgnoreReason {
     /// COCO's `iscrowd`, a region of many objects: matches any number of detections, by the fraction of the detection's area
     /// inside the region.
     Crowd,
@@ -62,7 +62,7 @@ pub enum Ignored {
 
 /// Bounding box in pixels from the upper left corner of the image: `left < right`, `top < bottom`.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Rectangle {
+pub struct BoundingBox {
     /// Left edge.
     pub left: f32,
     /// Upper edge.
@@ -73,7 +73,7 @@ pub struct Rectangle {
     pub bottom: f32,
 }
 
-impl Rectangle {
+impl BoundingBox {
     /// Extent in pixels; negative where the edges are swapped.
     pub fn width(&self) -> f32 {
         self.right - self.left

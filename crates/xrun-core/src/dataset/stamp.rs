@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use sha2::{Digest, Sha256};
 
 use super::digest::hexadecimal;
-use super::known::{Stamp, nanoseconds};
+use super::digest_cache::{Stamp, nanoseconds};
 
 /// Maximum number of files; `stat` of more takes minutes.
 const FILES_MAX: usize = 2_000_000;

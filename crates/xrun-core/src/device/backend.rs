@@ -2,8 +2,8 @@
 
 use std::sync::OnceLock;
 
-use super::missing::Missing;
-use super::{Found, Tuning, machine};
+use super::unavailable::Unavailable;
+use super::{AutotuneLevel, DeviceInfo, machine};
 use crate::settings::sections::CpuKernels;
 use crate::task::TaskError;
 
@@ -13,12 +13,12 @@ pub trait Backend: Send + Sync {
     ///
     /// # Errors
     /// The reason why there are none.
-    fn cuda(&self) -> Result<Vec<Found>, Missing> {
+    fn cuda(&self) -> Result<Vec<DeviceInfo>, Unavailable> {
         let (what, cure) =
             ("this program was built without the feature `cuda`", "cargo build --release --features cuda");
         Err(match machine::gpus() {
-            Ok(gpus) if !gpus.is_empty() => Missing::unusable(what, cure),
-            _ => Missing::absent(what, cure),
+            Ok(gpus) if !gpus.is_empty() => Unavailable::unusable(what, cure),
+            _ => Unavailable::absent(what, cure),
         })
     }
 
@@ -26,8 +26,8 @@ pub trait Backend: Send + Sync {
     ///
     /// # Errors
     /// The reason why there are none.
-    fn vulkan(&self) -> Result<Vec<Found>, Missing> {
-        Err(Missing::absent(
+    fn vulkan(&self) -> Result<Vec<DeviceInfo>, Unavailable> {
+        Err(Unavailable::absent(
             "this program was built without the feature `vulkan`",
             "cargo build --release --features vulkan",
         ))
@@ -37,12 +37,12 @@ pub trait Backend: Send + Sync {
     ///
     /// # Errors
     /// The reason why it does not open.
-    fn opens_cuda(&self, _index: u32) -> Result<(), Missing> {
+    fn check_cuda(&self, _index: u32) -> Result<(), Unavailable> {
         self.cuda().map(drop)
     }
 
     /// Sets the level of autotuning on a GPU; `false` where the user's configuration file sets it.
-    fn tune(&self, _tuning: Tuning) -> bool {
+    fn tune(&self, _tuning: AutotuneLevel) -> bool {
         true
     }
 
@@ -50,7 +50,7 @@ pub trait Backend: Send + Sync {
     ///
     /// # Errors
     /// Other kernels are already selected.
-    fn choose_kernels(&self, _kernels: CpuKernels) -> Result<(), TaskError> {
+    fn select_cpu_kernels(&self, _kernels: CpuKernels) -> Result<(), TaskError> {
         Ok(())
     }
 }

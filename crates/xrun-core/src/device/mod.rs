@@ -5,13 +5,13 @@
 
 mod backend;
 pub mod machine;
-pub mod missing;
+pub mod unavailable;
 
 use std::fmt;
 
 use crate::invocation;
 pub use backend::{Backend, CpuOnly, backend, register};
-use missing::Missing;
+use unavailable::Unavailable;
 
 /// A kind of device, with its index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,27 +43,27 @@ impl fmt::Display for Kind {
 
 /// Device of a run, and the reason for its selection.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Chosen {
+pub struct SelectedDevice {
     /// Kind and index.
     pub kind: Kind,
     /// Reason for the selection, for people.
     pub because: String,
     /// Properties of the device.
-    pub found: Found,
+    pub found: DeviceInfo,
     /// Reason why `auto` selected the CPU although the machine has a GPU.
-    pub instead_of: Option<Missing>,
+    pub fallback_reason: Option<Unavailable>,
 }
 
-impl Chosen {
+impl SelectedDevice {
     /// Text such as `cpu (AMD EPYC 7B13)`.
-    pub fn words(&self) -> String {
+    pub fn description(&self) -> String {
         format!("{} ({})", self.kind, self.found.name)
     }
 }
 
 /// A usable device and its properties.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct DeviceInfo {
     /// Kind and index.
     pub kind: Kind,
     /// Model of the processor or GPU.
@@ -82,21 +82,21 @@ pub struct Found {
     pub llvm: Option<String>,
 }
 
-impl Found {
+impl DeviceInfo {
     /// Compute capability as text: `9.0`.
-    pub fn capability_words(&self) -> Option<String> {
+    pub fn capability_text(&self) -> Option<String> {
         self.capability.map(|version| format!("{}.{}", version / 10, version % 10))
     }
 }
 
 /// `true` from Ampere on: these GPUs have TF32 units, and CubeCL uses them wherever autotuning finds them fastest.
-pub fn multiplies_in_tf32(capability: u32) -> bool {
+pub fn supports_tf32(capability: u32) -> bool {
     capability >= 80
 }
 
 /// Level of autotuning: the number of distinct sizes that kernels are tuned for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Tuning {
+pub enum AutotuneLevel {
     /// Fewest sizes; shortest tuning.
     Minimal,
     /// Intermediate.
@@ -112,7 +112,7 @@ pub struct DeviceError {
     /// Value of `experiment.device`.
     pub asked: String,
     /// Reason and cure.
-    pub missing: Missing,
+    pub missing: Unavailable,
 }
 
 /// Entry of `xrun devices`: the devices of one kind.
@@ -121,7 +121,7 @@ pub struct Listing {
     /// `cpu`, `cuda` or `vulkan`.
     pub kind: &'static str,
     /// Usable devices, or the reason why there are none.
-    pub found: Result<Vec<Found>, Missing>,
+    pub found: Result<Vec<DeviceInfo>, Unavailable>,
 }
 
 /// All kinds of devices in the order in which `auto` tries them. Opens each NVIDIA GPU to check that it works.
@@ -129,7 +129,7 @@ pub fn list() -> Vec<Listing> {
     let opened = backend().cuda().and_then(|found| {
         let (opened, failed): (Vec<_>, Vec<_>) =
             found.into_iter().map(|found| opens(found.kind).map(|()| found)).partition(Result::is_ok);
-        let opened: Vec<Found> = opened.into_iter().flatten().collect();
+        let opened: Vec<DeviceInfo> = opened.into_iter().flatten().collect();
         match failed.into_iter().find_map(Result::err) {
             Some(missing) if opened.is_empty() => Err(missing),
             _ => Ok(opened),
@@ -142,16 +142,16 @@ pub fn list() -> Vec<Listing> {
     ]
 }
 
-fn opens(kind: Kind) -> Result<(), Missing> {
+fn opens(kind: Kind) -> Result<(), Unavailable> {
     match kind {
-        Kind::Cuda(index) => backend().opens_cuda(index),
+        Kind::Cuda(index) => backend().check_cuda(index),
         Kind::Cpu | Kind::Vulkan(_) => Ok(()),
     }
 }
 
-fn cpu() -> Found {
+fn cpu() -> DeviceInfo {
     let memory = machine::memory();
-    Found {
+    DeviceInfo {
         kind: Kind::Cpu,
         name: processor(),
         driver: None,
@@ -192,21 +192,21 @@ fn processor_field(key: &str) -> Option<String> {
 ///
 /// # Errors
 /// The device cannot be used.
-pub fn choose(asked: &str) -> Result<Chosen, DeviceError> {
+pub fn select(asked: &str) -> Result<SelectedDevice, DeviceError> {
     let (kind, index) = asked.split_once(':').unwrap_or((asked, "0"));
     let index: u32 = index.parse().unwrap_or(u32::MAX);
-    let select = |found: Result<Vec<Found>, Missing>| {
-        let missing = |missing: Missing| DeviceError { asked: asked.to_owned(), missing };
+    let select = |found: Result<Vec<DeviceInfo>, Unavailable>| {
+        let missing = |missing: Unavailable| DeviceError { asked: asked.to_owned(), missing };
         let mut all = found.map_err(missing)?;
         let count = all.len();
         if index as usize >= count {
             let last = count.saturating_sub(1);
-            return Err(missing(Missing::unusable(format!("the last index is {last}"), "")));
+            return Err(missing(Unavailable::unusable(format!("the last index is {last}"), "")));
         }
         let found = all.swap_remove(index as usize);
         opens(found.kind).map_err(missing)?;
         let because = format!("`experiment.device` is `{asked}`");
-        Ok(Chosen { kind: found.kind, because, found, instead_of: None })
+        Ok(SelectedDevice { kind: found.kind, because, found, fallback_reason: None })
     };
     match kind {
         "cuda" => select(backend().cuda()),
@@ -215,7 +215,7 @@ pub fn choose(asked: &str) -> Result<Chosen, DeviceError> {
         _ => Ok(match backend().cuda().and_then(first_that_opens) {
             Ok(found) => {
                 let because = "the first GPU that works".into();
-                Chosen { kind: found.kind, because, found, instead_of: None }
+                SelectedDevice { kind: found.kind, because, found, fallback_reason: None }
             }
             Err(missing) => auto_cpu(missing),
         }),
@@ -223,8 +223,8 @@ pub fn choose(asked: &str) -> Result<Chosen, DeviceError> {
 }
 
 /// First GPU that opens, or the reason why the last one does not.
-fn first_that_opens(all: Vec<Found>) -> Result<Found, Missing> {
-    let mut reason = Missing::absent("the driver lists no GPU", "");
+fn first_that_opens(all: Vec<DeviceInfo>) -> Result<DeviceInfo, Unavailable> {
+    let mut reason = Unavailable::absent("the driver lists no GPU", "");
     for found in all {
         match opens(found.kind) {
             Ok(()) => return Ok(found),
@@ -234,12 +234,12 @@ fn first_that_opens(all: Vec<Found>) -> Result<Found, Missing> {
     Err(reason)
 }
 
-fn auto_cpu(missing: Missing) -> Chosen {
-    Chosen {
+fn auto_cpu(missing: Unavailable) -> SelectedDevice {
+    SelectedDevice {
         kind: Kind::Cpu,
         because: format!("no GPU is usable: {}", missing.what),
         found: cpu(),
-        instead_of: missing.device_is_there.then_some(missing),
+        fallback_reason: missing.device_is_there.then_some(missing),
     }
 }
 
@@ -249,13 +249,13 @@ mod tests {
 
     #[test]
     fn the_cpu_is_always_usable() {
-        let chosen = choose("cpu").unwrap();
+        let chosen = super::select("cpu").unwrap();
         assert_eq!(chosen.kind, Kind::Cpu);
         assert!(list().iter().any(|listing| listing.kind == "cpu" && listing.found.is_ok()));
     }
 
     #[test]
     fn an_index_past_the_last_is_an_error() {
-        assert_eq!(choose("cpu:7").unwrap_err().asked, "cpu:7");
+        assert_eq!(super::select("cpu:7").unwrap_err().asked, "cpu:7");
     }
 }

@@ -74,10 +74,10 @@ fn message(problem: &Problem) -> String {
 
 /// File, line and column of a problem. For the command line and the environment, the first line of the checked file.
 fn location(file: &str, problem: &Problem) -> (String, usize, usize) {
-    match problem.place.as_ref().filter(|place| std::path::Path::new(&place.source.name).is_file()) {
-        Some(place) => {
-            let (line, column) = place.line_and_column();
-            (place.source.name.clone(), line, column)
+    match problem.location.as_ref().filter(|location| std::path::Path::new(&location.source.name).is_file()) {
+        Some(location) => {
+            let (line, column) = location.line_and_column();
+            (location.source.name.clone(), line, column)
         }
         None => (file.to_owned(), 1, 1),
     }

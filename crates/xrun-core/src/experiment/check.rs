@@ -103,7 +103,7 @@ fn initial_weights(experiment: &Experiment, problems: &mut Problems) {
         };
         let help = "name a run, a checkpoint directory or a file of weights; relative paths start at the directory of this \
                     TOML file";
-        problems.add(Problem::new(INITIAL_WEIGHTS, found).help(help).of_disk());
+        problems.add(Problem::new(INITIAL_WEIGHTS, found).help(help).as_disk_problem());
     }
 }
 

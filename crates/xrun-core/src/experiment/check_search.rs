@@ -3,7 +3,7 @@
 use super::Experiment;
 use super::sweep::{Mode, Sweep};
 use crate::problem::{Problem, Problems, nearest};
-use crate::task::metric::Better;
+use crate::task::metric::Direction;
 
 /// Maximum number of trials of mode `tpe`; the cost of a proposal grows with the number of earlier trials.
 const TPE_TRIALS_MAX: u64 = 1000;
@@ -15,7 +15,7 @@ pub fn check(experiment: &Experiment, problems: &mut Problems) {
     if !sweep.mode.is_search() {
         return;
     }
-    let mode = sweep.mode.word();
+    let mode = sweep.mode.as_str();
     match &sweep.metric {
         None => {
             let problem = Problem::new("sweep.metric", format!("mode {mode} needs a metric to optimise"));
@@ -54,7 +54,7 @@ pub fn check(experiment: &Experiment, problems: &mut Problems) {
 
 /// Adds keys without an effect in the mode.
 fn keys_of_other_modes(sweep: &Sweep, problems: &mut Problems) {
-    let mode = sweep.mode.word();
+    let mode = sweep.mode.as_str();
     let set = [
         ("sweep.asha", !sweep.asha.is_default() && sweep.mode != Mode::Asha, "asha"),
         ("sweep.tpe", !sweep.tpe.is_default() && sweep.mode != Mode::Tpe, "tpe"),
@@ -68,7 +68,7 @@ fn keys_of_other_modes(sweep: &Sweep, problems: &mut Problems) {
 }
 
 /// Validation metrics that can be optimised, with their better direction.
-fn known(experiment: &Experiment) -> Vec<(&str, Better)> {
+fn known(experiment: &Experiment) -> Vec<(&str, Direction)> {
     let declared = experiment.command().into_iter().flat_map(|command| &command.metrics);
     let declared = declared.map(|(name, better)| (name.as_str(), *better));
     let own = experiment.pipeline.kind().metrics().iter();
@@ -98,7 +98,7 @@ fn metric(experiment: &Experiment, name: &str, problems: &mut Problems) {
 }
 
 /// Better direction of a search's metric; `None` for an unknown metric.
-pub fn better(experiment: &Experiment, sweep: &Sweep) -> Option<Better> {
+pub fn better(experiment: &Experiment, sweep: &Sweep) -> Option<Direction> {
     let name = sweep.metric.as_deref()?;
     if let Some(better) = sweep.better {
         return Some(better);

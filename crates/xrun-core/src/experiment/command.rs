@@ -83,13 +83,13 @@ fn names(text: &str) -> impl Iterator<Item = &str> {
 
 /// Values of the placeholders.
 #[derive(Clone, Debug)]
-pub struct Words {
+pub struct Placeholders {
     known: BTreeMap<String, String>,
 }
 
-impl Words {
+impl Placeholders {
     /// Values of an experiment's keys, of the command's own values, and of the run directory if there is one.
-    pub fn of(experiment: &Experiment, command: &Command, run: Option<&Path>) -> Self {
+    pub fn new(experiment: &Experiment, command: &Command, run: Option<&Path>) -> Self {
         // All map keys are strings, so serialising cannot fail.
         let values = flat(&serde_json::to_value(experiment).unwrap_or_default());
         let own = values.iter().filter(|(key, _)| !key.starts_with("pipeline."));
@@ -127,7 +127,7 @@ impl Words {
     /// Substitutes the placeholders in several texts.
     ///
     /// # Errors
-    /// As [`Words::fill`], as one message.
+    /// As [`Placeholders::fill`], as one message.
     pub fn fill_all(&self, texts: &[String]) -> Result<Vec<String>, String> {
         let fill = |text: &String| self.fill(text).map_err(|(message, help)| format!("{message}: {help}"));
         texts.iter().map(fill).collect()
@@ -138,8 +138,8 @@ impl Words {
         if name == CHECKPOINT {
             return ("`{checkpoint}` has no value".into(), "set the path: `checkpoint = \"{run}/…\"`".into());
         }
-        if let Some(part) = shape::at(schema::shared(), name) {
-            return match shape::of(part) {
+        if let Some(part) = shape::schema_at(schema::shared(), name) {
+            return match shape::parse(part) {
                 Shape::Table { .. } | Shape::Free { .. } | Shape::Array { .. } => (
                     format!("`{{{shown}}}` is a table or array, expected a single value"),
                     "name one of its keys".into(),
@@ -166,7 +166,7 @@ impl Words {
 
 /// Value as an argument: sizes in bytes and durations in seconds.
 fn argument(key: &str, value: &Value) -> Option<String> {
-    match (shape::at(schema::shared(), key).map(shape::of), value) {
+    match (shape::schema_at(schema::shared(), key).map(shape::parse), value) {
         (Some(Shape::Bytes), Value::String(text)) => text.parse::<Bytes>().ok().map(|bytes| bytes.0.to_string()),
         (Some(Shape::Span), Value::String(text)) => {
             text.parse::<Span>().ok().map(|span| span.0.as_secs_f64().to_string())
@@ -223,7 +223,7 @@ pub fn check(command: &Command, section: &str, experiment: &Experiment, problems
             "use letters, digits and `_`",
         );
     }
-    let words = Words::of(experiment, command, None);
+    let words = Placeholders::new(experiment, command, None);
     for (field, text) in command.texts() {
         if let Err((message, help)) = words.fill(text) {
             add(&field, message, &help);
@@ -290,7 +290,7 @@ mod tests {
     fn filled(text: &str, argument: &str) -> Result<String, (String, String)> {
         let experiment = experiment(text);
         let command = experiment.command().unwrap();
-        Words::of(&experiment, command, Some(Path::new("/results/a/1"))).fill(argument)
+        Placeholders::new(&experiment, command, Some(Path::new("/results/a/1"))).fill(argument)
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::pipeline::{AnyModel, AnyPipeline, ModelKind, PipelineKind, any_model, any_pipeline};
 use crate::dataset::kind::{self, AnyDataset, DatasetKind};
-use crate::settings::chosen::Family;
+use crate::settings::variant::RegisteredKind;
 
 /// List of kinds to register. A later kind replaces an earlier one of the same name.
 #[derive(Default)]
@@ -44,9 +44,9 @@ impl Kinds {
     /// # Panics
     /// If an experiment or its schema was read before, and one of the kinds is new.
     pub fn register(self) {
-        self.pipelines.into_iter().for_each(|kind| <dyn AnyPipeline>::registered().add(kind));
-        self.models.into_iter().for_each(|kind| <dyn AnyModel>::registered().add(kind));
-        self.datasets.into_iter().for_each(|kind| <dyn AnyDataset>::registered().add(kind));
+        self.pipelines.into_iter().for_each(|kind| <dyn AnyPipeline>::registry().add(kind));
+        self.models.into_iter().for_each(|kind| <dyn AnyModel>::registry().add(kind));
+        self.datasets.into_iter().for_each(|kind| <dyn AnyDataset>::registry().add(kind));
     }
 }
 

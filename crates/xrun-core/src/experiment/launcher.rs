@@ -73,7 +73,7 @@ pub struct Slurm {
 pub fn check_slurm(text: &str) -> Result<(), String> {
     let source = Arc::new(Source::new("slurm.toml", text));
     let mut entries = tree::parse(&source).map_err(|problem| problem.to_string())?;
-    let Some(part) = shape::at(schema::shared(), "launcher.slurm") else { return Ok(()) };
+    let Some(part) = shape::schema_at(schema::shared(), "launcher.slurm") else { return Ok(()) };
     match validate::validate(&mut entries, part).problems.iter().next() {
         Some(problem) => Err(problem.to_string()),
         None => Ok(()),

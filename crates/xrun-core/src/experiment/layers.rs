@@ -11,7 +11,7 @@ use std::sync::Arc;
 use super::template;
 use super::tree::{self, Entry, Tree};
 use super::validate::join;
-use crate::problem::{Place, Problem, Problems, Source};
+use crate::problem::{Location, Problem, Problems, Source};
 
 /// Maximum size of a file.
 pub const FILE_BYTES_MAX: u64 = 1024 * 1024;
@@ -31,9 +31,9 @@ pub struct Layer {
 
 impl Layer {
     /// Origin of a value as text: `experiments/x.toml:12`, or the name of the layer.
-    pub fn origin(&self, place: Option<&Place>) -> String {
-        match (place, &self.folder) {
-            (Some(place), Some(_)) => format!("{}:{}", self.source.name, place.line_and_column().0),
+    pub fn origin(&self, location: Option<&Location>) -> String {
+        match (location, &self.folder) {
+            (Some(location), Some(_)) => format!("{}:{}", self.source.name, location.line_and_column().0),
             _ => self.source.name.clone(),
         }
     }
@@ -49,7 +49,7 @@ pub struct Files {
     /// Content of the experiment's own file.
     pub text: Vec<u8>,
     /// Start of the experiment's own file, if it is readable.
-    pub start: Option<Place>,
+    pub start: Option<Location>,
     pub problems: Problems,
     /// `true` if a file is unreadable or unparsable, so that a missing key may be in it.
     pub incomplete: bool,
@@ -65,7 +65,7 @@ pub fn load(path: &Path) -> Files {
 /// Chain of `extends` from the experiment's file: displayed name and canonical path of each file.
 type Chain = Vec<(String, PathBuf)>;
 
-fn load_into(path: &Path, named_at: Option<&Place>, chain: &mut Chain, files: &mut Files) {
+fn load_into(path: &Path, named_at: Option<&Location>, chain: &mut Chain, files: &mut Files) {
     let name = path.display().to_string();
     let key = if named_at.is_some() { "extends" } else { "" };
     let refuse = |files: &mut Files, message: String, help: Option<String>| {
@@ -116,7 +116,7 @@ fn load_into(path: &Path, named_at: Option<&Place>, chain: &mut Chain, files: &m
     };
     let source = Arc::new(Source::new(name.clone(), text));
     if chain.is_empty() {
-        files.start = Some(Place { source: source.clone(), span: 0..0 });
+        files.start = Some(Location { source: source.clone(), span: 0..0 });
     }
     let mut entries = match tree::parse(&source) {
         Ok(entries) => entries,
@@ -128,8 +128,8 @@ fn load_into(path: &Path, named_at: Option<&Place>, chain: &mut Chain, files: &m
     };
     let folder = path.parent().map(Path::to_owned).unwrap_or_default();
     chain.push((name, identity));
-    for (other, place) in extended(&entries) {
-        load_into(&folder.join(other), Some(&place), chain, files);
+    for (other, location) in extended(&entries) {
+        load_into(&folder.join(other), Some(&location), chain, files);
     }
     chain.pop();
     // An `extends` of the wrong type stays, so that validation reports it.
@@ -146,10 +146,10 @@ fn is_files(tree: &Tree) -> bool {
 }
 
 /// Files in `extends`, with their locations.
-fn extended(entries: &[Entry]) -> Vec<(String, Place)> {
+fn extended(entries: &[Entry]) -> Vec<(String, Location)> {
     let Some(entry) = entries.iter().find(|entry| entry.key == "extends") else { return Vec::new() };
     let one = |node: &tree::Node| match &node.tree {
-        Tree::Text(text) => Some((text.clone(), node.place.clone())),
+        Tree::Text(text) => Some((text.clone(), node.location.clone())),
         _ => None,
     };
     match &entry.node.tree {

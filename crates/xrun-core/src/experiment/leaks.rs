@@ -10,11 +10,11 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::pipeline::AnyPipeline;
 use crate::bounded::buffer::Buffer;
-use crate::bounded::growth::Keeps;
-use crate::bounded::kept::{self, Kept};
+use crate::bounded::leak_buffer::{self, LeakBuffer};
+use crate::bounded::leak_growth::LeakGrowth;
 use crate::bounded::ledger::{Ledger, SERIES};
 use crate::bounded::planned::PlannedOwner;
-use crate::settings::chosen::Family;
+use crate::settings::variant::RegisteredKind;
 
 /// A leak that can be injected into a pipeline; [`leak!`](crate::leak) declares one.
 #[derive(Debug, PartialEq, Eq)]
@@ -32,7 +32,7 @@ pub struct Leak {
 impl Leak {
     /// Declaration of its buffer.
     pub fn buffer(&self) -> Buffer {
-        kept::leak(self.owner).because(format!("`leaks.{}` is switched on", self.key))
+        leak_buffer::leak(self.owner).because(format!("`leaks.{}` is switched on", self.key))
     }
 }
 
@@ -62,7 +62,7 @@ macro_rules! leak {
 pub struct Leaks {
     on: BTreeSet<String>,
     /// Result that `xrun leaks` requires of this file.
-    pub expected: Option<Expected>,
+    pub expected: Option<ExpectedGrowth>,
 }
 
 const EXPECTED: &str = "expected";
@@ -116,11 +116,11 @@ impl JsonSchema for Leaks {
     /// Leaks of all pipelines. Whether the pipeline of a file has a leak is checked later.
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
         let mut properties = serde_json::Map::new();
-        for leak in <dyn AnyPipeline>::registered().all().iter().flat_map(|kind| kind.leaks()) {
+        for leak in <dyn AnyPipeline>::registry().all().iter().flat_map(|kind| kind.leaks()) {
             let about = serde_json::json!({ "type": "boolean", "description": leak.about, "default": false });
             properties.entry(leak.key).or_insert(about);
         }
-        properties.insert(EXPECTED.into(), generator.subschema_for::<Option<Expected>>().to_value());
+        properties.insert(EXPECTED.into(), generator.subschema_for::<Option<ExpectedGrowth>>().to_value());
         properties[EXPECTED]["description"] = "Result that `xrun leaks` requires of this file.".into();
         schemars::json_schema!({ "type": "object", "properties": properties, "additionalProperties": false })
     }
@@ -129,9 +129,9 @@ impl JsonSchema for Leaks {
 /// Expected measurement of an injected leak.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Expected {
+pub struct ExpectedGrowth {
     /// Memory that grows.
-    pub grows: Grows,
+    pub grows: GrowingMemory,
     /// Rate in bytes per step, predicted from sizes.
     #[schemars(range(min = 1.0, max = 1e15))]
     pub bytes_per_step: f64,
@@ -143,7 +143,7 @@ pub struct Expected {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1.0, max = 1e15))]
     pub bytes_per_step_on_cuda: Option<f64>,
-    /// Final bytes of the owner, for a leak that stops growing, in place of `bytes_per_step`. Its verdict must not be
+    /// Final bytes of the owner, for a leak that stops growing, in location of `bytes_per_step`. Its verdict must not be
     /// `growing`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1.0, max = 1e15))]
@@ -155,10 +155,10 @@ pub struct Expected {
     pub owner: String,
 }
 
-impl Default for Expected {
+impl Default for ExpectedGrowth {
     fn default() -> Self {
         Self {
-            grows: Grows::Heap,
+            grows: GrowingMemory::Heap,
             bytes_per_step: 1.0,
             bytes_per_step_in_pool: None,
             bytes_per_step_on_cuda: None,
@@ -171,7 +171,7 @@ impl Default for Expected {
 
 /// Device that a leak is measured on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum On {
+pub enum LeakDevice {
     /// CPU, whose tensors are on the heap.
     Cpu,
     /// A device with a memory pool.
@@ -183,7 +183,7 @@ pub enum On {
 /// Memory that a leak grows, which determines the devices that show it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Grows {
+pub enum GrowingMemory {
     /// Heap in use, on any device; tested on the CPU.
     #[default]
     Heap,
@@ -196,18 +196,18 @@ pub enum Grows {
     PoolsOfThreads,
 }
 
-impl Expected {
+impl ExpectedGrowth {
     /// Series that grows on a device, and its rate in bytes per step; `None` if the device does not show the leak, or shows
     /// no more than the CPU.
-    pub fn on(&self, device: On) -> Option<(String, f64)> {
-        let pool = device != On::Cpu;
-        let on_cuda = self.bytes_per_step_on_cuda.filter(|_| device == On::Cuda);
+    pub fn on(&self, device: LeakDevice) -> Option<(String, f64)> {
+        let pool = device != LeakDevice::Cpu;
+        let on_cuda = self.bytes_per_step_on_cuda.filter(|_| device == LeakDevice::Cuda);
         let in_pool = on_cuda.or(self.bytes_per_step_in_pool).unwrap_or(self.bytes_per_step);
         match (self.grows, pool) {
-            (Grows::Heap | Grows::Tensors, false) => Some(("heap".into(), self.bytes_per_step)),
-            (Grows::Tensors | Grows::Pool, true) => Some(("device_in_use".into(), in_pool)),
-            (Grows::PoolsOfThreads, true) => Some((format!("{SERIES}{}", self.owner), in_pool)),
-            (Grows::Heap, true) | (Grows::Pool | Grows::PoolsOfThreads, false) => None,
+            (GrowingMemory::Heap | GrowingMemory::Tensors, false) => Some(("heap".into(), self.bytes_per_step)),
+            (GrowingMemory::Tensors | GrowingMemory::Pool, true) => Some(("device_in_use".into(), in_pool)),
+            (GrowingMemory::PoolsOfThreads, true) => Some((format!("{SERIES}{}", self.owner), in_pool)),
+            (GrowingMemory::Heap, true) | (GrowingMemory::Pool | GrowingMemory::PoolsOfThreads, false) => None,
         }
     }
 }
@@ -229,7 +229,7 @@ impl Leaks {
     }
 
     /// Planned buffers of the leaks among `all` that are switched on; `keeps` returns the expected growth of one.
-    pub fn planned_owners(&self, all: &[&Leak], keeps: impl Fn(&Leak) -> Keeps) -> Vec<PlannedOwner> {
+    pub fn planned_owners(&self, all: &[&Leak], keeps: impl Fn(&Leak) -> LeakGrowth) -> Vec<PlannedOwner> {
         let owner = |leak: &&Leak| {
             let keeps = keeps(leak);
             PlannedOwner { keeps: Some(keeps), fills: keeps.full(), ..PlannedOwner::from(&leak.buffer()) }
@@ -238,8 +238,8 @@ impl Leaks {
     }
 
     /// Buffer of a leak, which stores nothing unless the leak is switched on.
-    pub fn kept<T>(&self, leak: &Leak, ledger: &Ledger) -> Kept<T> {
-        Kept::new(self.has(leak), &leak.buffer(), ledger)
+    pub fn kept<T>(&self, leak: &Leak, ledger: &Ledger) -> LeakBuffer<T> {
+        LeakBuffer::new(self.has(leak), &leak.buffer(), ledger)
     }
 
     /// `true` if no leak is switched on and none is expected.
@@ -254,20 +254,25 @@ mod tests {
 
     #[test]
     fn a_leak_is_expected_on_the_devices_that_show_it() {
-        let expected = |grows| Expected { grows, bytes_per_step: 10.0, owner: "leak_it".into(), ..Expected::default() };
-        let shown = |expected: &Expected| [On::Cpu, On::Pool].map(|device| expected.on(device));
+        let expected = |grows| ExpectedGrowth {
+            grows,
+            bytes_per_step: 10.0,
+            owner: "leak_it".into(),
+            ..ExpectedGrowth::default()
+        };
+        let shown = |expected: &ExpectedGrowth| [LeakDevice::Cpu, LeakDevice::Pool].map(|device| expected.on(device));
         let series = |name: &str, bytes| Some((name.to_owned(), bytes));
-        assert_eq!(shown(&expected(Grows::Heap)), [series("heap", 10.0), None]);
-        assert_eq!(shown(&expected(Grows::Tensors)), [series("heap", 10.0), series("device_in_use", 10.0)]);
-        assert_eq!(shown(&expected(Grows::Pool)), [None, series("device_in_use", 10.0)]);
-        assert_eq!(shown(&expected(Grows::PoolsOfThreads)), [None, series("owner:leak_it", 10.0)]);
-        let other = Expected { bytes_per_step_in_pool: Some(12.0), ..expected(Grows::Tensors) };
+        assert_eq!(shown(&expected(GrowingMemory::Heap)), [series("heap", 10.0), None]);
+        assert_eq!(shown(&expected(GrowingMemory::Tensors)), [series("heap", 10.0), series("device_in_use", 10.0)]);
+        assert_eq!(shown(&expected(GrowingMemory::Pool)), [None, series("device_in_use", 10.0)]);
+        assert_eq!(shown(&expected(GrowingMemory::PoolsOfThreads)), [None, series("owner:leak_it", 10.0)]);
+        let other = ExpectedGrowth { bytes_per_step_in_pool: Some(12.0), ..expected(GrowingMemory::Tensors) };
         assert_eq!(shown(&other), [series("heap", 10.0), series("device_in_use", 12.0)]);
-        let on_cuda = |expected: &Expected| expected.on(On::Cuda);
+        let on_cuda = |expected: &ExpectedGrowth| expected.on(LeakDevice::Cuda);
         assert_eq!(on_cuda(&other), series("device_in_use", 12.0));
-        let rounded = Expected { bytes_per_step_on_cuda: Some(14.0), ..other };
+        let rounded = ExpectedGrowth { bytes_per_step_on_cuda: Some(14.0), ..other };
         assert_eq!(
-            (on_cuda(&rounded), rounded.on(On::Pool)),
+            (on_cuda(&rounded), rounded.on(LeakDevice::Pool)),
             (series("device_in_use", 14.0), series("device_in_use", 12.0))
         );
     }

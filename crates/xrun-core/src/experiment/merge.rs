@@ -10,7 +10,7 @@ use super::Experiment;
 use super::layers::Layer;
 use super::tree::{self, Entry, Node, Tree};
 use super::validate::join;
-use crate::problem::{Place, Problem};
+use crate::problem::{Location, Problem};
 
 /// A layer as a provider of Figment, identified by its index.
 struct Numbered<'a> {
@@ -70,8 +70,8 @@ impl<'a> Merged<'a> {
     pub fn extract(&self) -> Result<Experiment, Problem> {
         self.figment.extract().map_err(|error| {
             let key = self.rejected_key().unwrap_or_else(|| error.path.join("."));
-            let place = self.place(&key);
-            Problem::new(key, error.kind.to_string()).at(place)
+            let location = self.location(&key);
+            Problem::new(key, error.kind.to_string()).at(location)
         })
     }
 
@@ -89,12 +89,12 @@ impl<'a> Merged<'a> {
     }
 
     /// Location where a key was set last, or that of its section if it was not set.
-    pub fn place(&self, key: &str) -> Option<Place> {
+    pub fn location(&self, key: &str) -> Option<Location> {
         let mut key = key;
         while !key.is_empty() {
             let set = self.layers.iter().rev().find_map(|layer| tree::find(&layer.entries, key));
             if let Some(entry) = set {
-                return Some(tree::place_of(entry).clone());
+                return Some(tree::location_of(entry).clone());
             }
             key = key.rsplit_once('.').map_or("", |(before, _)| before);
         }
@@ -102,15 +102,15 @@ impl<'a> Merged<'a> {
     }
 
     /// Location where exactly this key, or an entry of a list, was set.
-    pub fn exact_place(&self, key: &str) -> Option<Place> {
+    pub fn exact_location(&self, key: &str) -> Option<Location> {
         let found = |key: &str| self.layers.iter().rev().find_map(|layer| tree::find(&layer.entries, key));
         if let Some(entry) = found(key) {
-            return Some(tree::place_of(entry).clone());
+            return Some(tree::location_of(entry).clone());
         }
         // `pipeline.command.program.2` is the third entry of a list.
         let (list, at) = key.rsplit_once('.')?;
         let Tree::Array(nodes) = &found(list)?.node.tree else { return None };
-        Some(nodes.get(at.parse::<usize>().ok()?)?.place.clone())
+        Some(nodes.get(at.parse::<usize>().ok()?)?.location.clone())
     }
 
     /// Origins of all values of an experiment, by dotted key.
@@ -132,7 +132,7 @@ impl<'a> Merged<'a> {
                 let origin = match self.layer(path) {
                     Some(layer) => {
                         let entry = tree::find(&layer.entries, path);
-                        layer.origin(entry.map(|entry| &entry.key_place))
+                        layer.origin(entry.map(|entry| &entry.key_location))
                     }
                     None => "default".into(),
                 };

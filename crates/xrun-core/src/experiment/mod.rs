@@ -2,18 +2,18 @@
 
 pub mod annotate;
 pub mod axes;
-pub mod between;
 mod check;
 pub mod check_search;
 pub mod command;
 mod expand;
-pub mod habits;
+pub mod foreign_names;
+pub mod inspect;
 pub mod kinds;
 pub mod launcher;
 mod layers;
 pub mod leaks;
-pub mod look;
 mod merge;
+pub mod number_range;
 pub mod overrides;
 mod overrides_sweep;
 pub mod pattern;
@@ -36,7 +36,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::dataset::Dataset;
 use crate::settings::sections::{
-    AdamW, Checkpoint, Cleanup, DeviceUse, ExperimentInfo, Hooks, Limits, Memory, Optimizer, Training, Validation,
+    AdamW, Checkpoint, Cleanup, DeviceSettings, ExperimentInfo, Hooks, Limits, Memory, Optimizer, Training, Validation,
 };
 use launcher::Launcher;
 use leaks::Leaks;
@@ -65,8 +65,8 @@ pub struct Experiment {
     #[serde(default)]
     pub training: Training,
     /// Use of the device. `experiment.device` selects it.
-    #[serde(default, skip_serializing_if = "DeviceUse::is_default")]
-    pub device: DeviceUse,
+    #[serde(default, skip_serializing_if = "DeviceSettings::is_default")]
+    pub device: DeviceSettings,
     /// Caps of the buffers.
     #[serde(default)]
     pub limits: Limits,
@@ -106,7 +106,7 @@ impl Experiment {
             dataset: None,
             optimizer: default_optimizer(),
             training: Training::default(),
-            device: DeviceUse::default(),
+            device: DeviceSettings::default(),
             limits: Limits::default(),
             cleanup: Cleanup::default(),
             validation: Validation::default(),

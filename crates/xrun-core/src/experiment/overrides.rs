@@ -16,7 +16,7 @@ use super::tree::{self, Entry, Node, Tree};
 use super::validate::{join, moved};
 use crate::invocation;
 use crate::printable::escape;
-use crate::problem::{OptionKey, Place, Problem, Problems, Source, nearest};
+use crate::problem::{Location, OptionKey, Problem, Problems, Source, nearest};
 
 /// Prefix of the environment variables.
 pub const PREFIX: &str = "XRUN__";
@@ -38,7 +38,7 @@ fn option_and_value(text: &str) -> Option<(OptionKey, &str)> {
 }
 
 /// Key that an override sets.
-pub fn key_of(text: &str) -> &str {
+pub fn overridden_key(text: &str) -> &str {
     match option_and_value(text) {
         Some((option, _)) => option.key,
         None => text.split('=').next().unwrap_or_default().trim(),
@@ -47,7 +47,7 @@ pub fn key_of(text: &str) -> &str {
 
 /// Override as arguments for another xrun process. Always `-s`, where the last value of a key wins; an option would take
 /// precedence over all of them.
-pub fn as_words(text: &str) -> [String; 2] {
+pub fn as_arguments(text: &str) -> [String; 2] {
     let set = option_and_value(text).map(|(option, value)| format!("{}={value}", option.key));
     ["-s".to_owned(), set.unwrap_or_else(|| text.to_owned())]
 }
@@ -66,7 +66,7 @@ pub fn from_environment<'a>(
 fn variable(name: &str, value: &str, schema: &Value, problems: &mut Problems) -> Option<Layer> {
     let text = format!("{name}={value}");
     let source = Arc::new(Source::new(format!("environment variable {}", escape(name)), text));
-    let name_place = Place { source: source.clone(), span: 0..name.len() };
+    let name_place = Location { source: source.clone(), span: 0..name.len() };
     let mut part = schema;
     let mut path: Vec<String> = Vec::new();
     for segment in name[PREFIX.len()..].split("__") {
@@ -130,9 +130,9 @@ pub fn from_command_line(overrides: &[String], schema: &Value, problems: &mut Pr
 fn command_line(text: &str, schema: &Value, problems: &mut Problems) -> Option<Layer> {
     let Override { source, keys, key, value } = parse_override(text, problems)?;
     let dotted = keys.join(".");
-    let part = shape::at(schema, &dotted);
+    let part = shape::schema_at(schema, &dotted);
     let pieces = split_at_commas(&source.text, value.clone());
-    if let Some(shape) = part.map(shape::of).filter(takes_single_value).filter(|_| pieces.len() > 1) {
+    if let Some(shape) = part.map(shape::parse).filter(takes_single_value).filter(|_| pieces.len() > 1) {
         let problem = Problem::new(&dotted, format!("expected {}, found {} values", shape.words(), pieces.len()));
         let help = match source.option {
             Some(option) => format!(
@@ -146,12 +146,12 @@ fn command_line(text: &str, schema: &Value, problems: &mut Problems) -> Option<L
                 format!("`-s` sets one value; to run the experiment with each, use `{program} sweep FILE -s {text}`")
             }
         };
-        problems.add(problem.help(help).at(Some(Place { source: source.clone(), span: value })));
+        problems.add(problem.help(help).at(Some(Location { source: source.clone(), span: value })));
         return None;
     }
     let wants_text = part.is_some_and(shape::wants_text);
     let mut node = tree::parse_value(&source, value.clone(), wants_text);
-    if let (Tree::Text(_), Some(Shape::Array { items, .. })) = (&node.tree, part.map(shape::of))
+    if let (Tree::Text(_), Some(Shape::Array { items, .. })) = (&node.tree, part.map(shape::parse))
         && let Some(list) = list_without_quotes(&source, value, items)
     {
         node = list;
@@ -185,14 +185,14 @@ fn list_without_quotes(source: &Arc<Source>, value: Range<usize>, items: &Value)
     }
     let pieces = split_at_commas(&source.text, begin + 1..begin + 1 + inner.len());
     let nodes = pieces.into_iter().map(|span| tree::parse_value(source, span, true));
-    Some(Node { tree: Tree::Array(nodes.collect()), place: Place { source: source.clone(), span: value } })
+    Some(Node { tree: Tree::Array(nodes.collect()), location: Location { source: source.clone(), span: value } })
 }
 
 /// Both sides of the `=` of an override.
 pub(super) struct Override {
     pub source: Arc<Source>,
     pub keys: Vec<String>,
-    pub key: Place,
+    pub key: Location,
     /// Bytes of the source's text.
     pub value: Range<usize>,
 }
@@ -205,16 +205,16 @@ pub(super) fn parse_override(text: &str, problems: &mut Problems) -> Option<Over
         let (begin, end, source) = (option.option.len(), source.text.len(), Arc::new(source));
         return Some(Override {
             keys: option.key.split('.').map(str::to_owned).collect(),
-            key: Place { source: source.clone(), span: 0..begin },
+            key: Location { source: source.clone(), span: 0..begin },
             value: begin + 1..end,
             source,
         });
     }
     let source = Arc::new(Source::new("command line", text));
-    let place = |span: Range<usize>| Place { source: source.clone(), span };
+    let location = |span: Range<usize>| Location { source: source.clone(), span };
     let form = "write -s section.key=value, for example -s limits.workers=2";
     let Some(equals) = text.find('=') else {
-        problems.add(Problem::new("", "missing `=` in an override").help(form).at(Some(place(0..text.len()))));
+        problems.add(Problem::new("", "missing `=` in an override").help(form).at(Some(location(0..text.len()))));
         return None;
     };
     let key_text = &text[..equals];
@@ -222,29 +222,29 @@ pub(super) fn parse_override(text: &str, problems: &mut Problems) -> Option<Over
         Ok(keys) if !key_text.trim().is_empty() => keys.iter().map(|key| key.get().to_owned()).collect(),
         _ => {
             let problem = Problem::new("", "invalid key before `=`").help(form);
-            problems.add(problem.at(Some(place(0..equals.max(1).min(text.len())))));
+            problems.add(problem.at(Some(location(0..equals.max(1).min(text.len())))));
             return None;
         }
     };
     // Bounds the depth of the tree; no key is that deep.
     if keys.len() > 16 {
-        problems.add(Problem::new("", "a key has at most 16 parts").help(form).at(Some(place(0..equals))));
+        problems.add(Problem::new("", "a key has at most 16 parts").help(form).at(Some(location(0..equals))));
         return None;
     }
     if keys.first().is_some_and(|key| key == "extends") {
         let problem = Problem::new("extends", EXTENDS_ONLY_IN_FILES);
-        problems.add(problem.help("write a file that extends both").at(Some(place(0..equals))));
+        problems.add(problem.help("write a file that extends both").at(Some(location(0..equals))));
         return None;
     }
-    Some(Override { key: place(0..equals), keys, value: equals + 1..text.len(), source })
+    Some(Override { key: location(0..equals), keys, value: equals + 1..text.len(), source })
 }
 
 /// Wraps a value into nested tables, one for each key.
-pub(super) fn nest(keys: &[String], key_place: &Place, node: Node) -> Option<Entry> {
+pub(super) fn nest(keys: &[String], key_location: &Location, node: Node) -> Option<Entry> {
     let (first, rest) = keys.split_first()?;
-    let node = match nest(rest, key_place, node.clone()) {
-        Some(inner) => Node { tree: Tree::Table(vec![inner]), place: key_place.clone() },
+    let node = match nest(rest, key_location, node.clone()) {
+        Some(inner) => Node { tree: Tree::Table(vec![inner]), location: key_location.clone() },
         None => node,
     };
-    Some(Entry { key: first.clone(), key_place: key_place.clone(), node })
+    Some(Entry { key: first.clone(), key_location: key_location.clone(), node })
 }

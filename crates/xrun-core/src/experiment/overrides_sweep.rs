@@ -10,7 +10,7 @@ use super::layers::Layer;
 use super::overrides::{Override, nest, parse_override};
 use super::shape::{self, Shape};
 use super::tree::{self, Entry, Node, Tree};
-use crate::problem::{Place, Problem, Problems, Source};
+use crate::problem::{Location, Problem, Problems, Source};
 
 /// Path of swept values in an experiment.
 pub const VALUES: [&str; 2] = ["sweep", "values"];
@@ -24,14 +24,14 @@ pub fn from_command_line(texts: &[String], files: &[Layer], schema: &Value, prob
 fn layer(text: &str, files: &[Layer], schema: &Value, problems: &mut Problems) -> Option<Layer> {
     let Override { source, keys, key, value } = parse_override(text, problems)?;
     let dotted = keys.join(".");
-    let part = shape::at(schema, &dotted);
+    let part = shape::schema_at(schema, &dotted);
     let wants_text = part.is_some_and(shape::wants_text);
     let single = |source: &Arc<Source>| tree::parse_value(source, value.clone(), wants_text);
-    let node = match part.map(|part| (shape::of(part), part)) {
+    let node = match part.map(|part| (shape::parse(part), part)) {
         // Kinds by name or as tables.
         Some((Shape::Table { kinds: true, .. }, _)) => {
             let pieces = split_at_commas(&source.text, value.clone());
-            let list = |nodes| Node { tree: Tree::Array(nodes), place: place(&source, value.clone()) };
+            let list = |nodes| Node { tree: Tree::Array(nodes), location: location(&source, value.clone()) };
             let nodes = || pieces.iter().map(|span| tree::parse_value(&source, span.clone(), false)).collect();
             (pieces.len() > 1).then(|| list(nodes()))
         }
@@ -55,7 +55,7 @@ fn layer(text: &str, files: &[Layer], schema: &Value, problems: &mut Problems) -
                     let path = format!("{}.{}.{dotted}", VALUES[0], VALUES[1]);
                     tree::find(&layer.entries, &path).is_some() || quoted(&layer.entries, &dotted)
                 });
-                let list = |nodes| Node { tree: Tree::Array(nodes), place: place(&source, value.clone()) };
+                let list = |nodes| Node { tree: Tree::Array(nodes), location: location(&source, value.clone()) };
                 match (&one.tree, &shape) {
                     (Tree::Table(_), _) if numbers => Some(one),
                     (Tree::Array(_), shape) if pieces.len() == 1 && !matches!(shape, Shape::Array { .. }) => Some(one),
@@ -79,8 +79,8 @@ fn layer(text: &str, files: &[Layer], schema: &Value, problems: &mut Problems) -
     Some(Layer { entries: vec![entry], source, folder: None })
 }
 
-fn place(source: &Arc<Source>, span: Range<usize>) -> Place {
-    Place { source: source.clone(), span }
+fn location(source: &Arc<Source>, span: Range<usize>) -> Location {
+    Location { source: source.clone(), span }
 }
 
 /// `true` if a layer sweeps the key as a quoted, dotted name.
@@ -125,22 +125,22 @@ fn range(source: &Arc<Source>, span: Range<usize>, key: &str, problems: &mut Pro
     if parts.len() > 3 || from.is_empty() || parts.iter().any(Range::is_empty) {
         let problem = Problem::new(key, "is not a valid range")
             .help("write from..to:steps, or from..to:steps:log, for example 1e-4..1e-2:5:log");
-        problems.add(problem.at(Some(place(source, span))));
+        problems.add(problem.at(Some(location(source, span))));
         return None;
     }
     let names = ["from", "to", "steps", "scale"];
     let entries = std::iter::once(from).chain(parts).zip(names).map(|(span, name)| Entry {
         key: name.to_owned(),
-        key_place: place(source, span.clone()),
+        key_location: location(source, span.clone()),
         node: tree::parse_value(source, span, name == "scale"),
     });
-    Some(Node { tree: Tree::Table(entries.collect()), place: place(source, span) })
+    Some(Node { tree: Tree::Table(entries.collect()), location: location(source, span) })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::axes::{Draw, axes};
+    use crate::experiment::axes::{AxisValues, axes};
     use crate::experiment::schema;
     use proptest::prelude::*;
 
@@ -152,8 +152,8 @@ mod tests {
         let values = tree::find(&layers[0].entries, "sweep.values")?;
         let Tree::Table(entries) = &values.node.tree else { panic!("{values:?}") };
         match axes(entries, schema::shared()).remove(0).values {
-            Draw::List(list) => Some(list.into_iter().map(|swept| swept.value).collect()),
-            Draw::Between(range) => Some(range.ends().to_vec()),
+            AxisValues::List(list) => Some(list.into_iter().map(|swept| swept.value).collect()),
+            AxisValues::Between(range) => Some(range.ends().to_vec()),
         }
     }
 

@@ -83,7 +83,7 @@ fn suggest_device(text: &str) -> Option<String> {
 }
 
 /// Valid name of an experiment from any text: invalid characters become `-`.
-pub fn name_from(text: &str) -> String {
+pub fn valid_name(text: &str) -> String {
     let mut name: String = text
         .chars()
         .map(|c| if c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-') { c } else { '-' })
@@ -114,7 +114,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_file_name_gives_a_valid_name(text in ".{0,120}") {
-            let name = name_from(&text);
+            let name = valid_name(&text);
             prop_assert!(find(NAME).unwrap().matches(&name) && name.len() <= 80);
         }
     }

@@ -6,18 +6,18 @@ use std::marker::PhantomData;
 use schemars::{Schema, SchemaGenerator};
 
 use super::Experiment;
+use super::inspect::Inspection;
 use super::leaks::Leak;
-use super::look::Look;
 use crate::bounded::ledger::Ledger;
 use crate::dataset::Dataset;
 use crate::dataset::error::DataError;
 use crate::dataset::index::{Index, SampleType};
 use crate::device;
 use crate::problem::Problems;
-use crate::settings::chosen::{
-    AnySettings, Chosen, Family, Kind, Registered, SettingsTable, read_settings, typed, typed_mut,
-};
 use crate::settings::command::Command;
+use crate::settings::variant::{
+    AnySettings, Kind, RegisteredKind, Registry, SettingsTable, Variant, read_settings, typed, typed_mut,
+};
 use crate::task::{Metric, Task, TaskError, TaskFacts};
 
 /// A kind of pipeline, which defines a step and a validation.
@@ -69,16 +69,16 @@ pub trait PipelineKind: Send + Sync + 'static {
     }
 
     /// Consequences of the data for this experiment: settings that will be lowered, and items that this pipeline cannot use.
-    /// `summary` is [`Index::Seen`] of the data's index, as JSON.
+    /// `summary` is [`Index::Details`] of the data's index, as JSON.
     ///
     /// # Errors
     /// The data is unsuitable.
-    fn look(
+    fn inspect(
         _settings: &Self::Settings,
         _experiment: &Experiment,
         _summary: serde_json::Value,
-    ) -> Result<Look, DataError> {
-        Ok(Look::default())
+    ) -> Result<Inspection, DataError> {
+        Ok(Inspection::default())
     }
 
     /// Opens the data, without a device, and returns the facts for the plan. Registers the buffers of the data in the ledger.
@@ -151,12 +151,12 @@ pub trait AnyPipeline: Kind {
     ///
     /// # Errors
     /// See there.
-    fn look(
+    fn inspect(
         &self,
         settings: &dyn AnySettings,
         experiment: &Experiment,
         seen: serde_json::Value,
-    ) -> Result<Look, DataError>;
+    ) -> Result<Inspection, DataError>;
     /// [`PipelineKind::prepare`].
     ///
     /// # Errors
@@ -190,25 +190,25 @@ pub trait AnyModel: Kind {
 }
 
 /// A kind of pipeline with its settings.
-pub type Pipeline = Chosen<dyn AnyPipeline>;
+pub type Pipeline = Variant<dyn AnyPipeline>;
 /// A kind of model with its settings.
-pub type Model = Chosen<dyn AnyModel>;
+pub type Model = Variant<dyn AnyModel>;
 
-static PIPELINES: Registered<dyn AnyPipeline> = Registered::new();
-static MODELS: Registered<dyn AnyModel> = Registered::new();
+static PIPELINES: Registry<dyn AnyPipeline> = Registry::new();
+static MODELS: Registry<dyn AnyModel> = Registry::new();
 
-impl Family for dyn AnyPipeline {
+impl RegisteredKind for dyn AnyPipeline {
     const TITLE: &'static str = "Pipeline";
 
-    fn registered() -> &'static Registered<Self> {
+    fn registry() -> &'static Registry<Self> {
         &PIPELINES
     }
 }
 
-impl Family for dyn AnyModel {
+impl RegisteredKind for dyn AnyModel {
     const TITLE: &'static str = "Model";
 
-    fn registered() -> &'static Registered<Self> {
+    fn registry() -> &'static Registry<Self> {
         &MODELS
     }
 }
@@ -289,13 +289,13 @@ impl<P: PipelineKind> AnyPipeline for ErasedPipeline<P> {
         P::steps_of_phases(typed(settings))
     }
 
-    fn look(
+    fn inspect(
         &self,
         settings: &dyn AnySettings,
         experiment: &Experiment,
         seen: serde_json::Value,
-    ) -> Result<Look, DataError> {
-        P::look(typed(settings), experiment, seen)
+    ) -> Result<Inspection, DataError> {
+        P::inspect(typed(settings), experiment, seen)
     }
 
     fn prepare(
@@ -485,7 +485,7 @@ impl Experiment {
     }
 
     /// Leaks of the pipeline that are switched on.
-    pub fn leaks_on(&self) -> impl Iterator<Item = &'static Leak> {
+    pub fn active_leaks(&self) -> impl Iterator<Item = &'static Leak> {
         self.pipeline.kind().leaks().iter().copied().filter(|leak| self.leaks.has(leak))
     }
 }

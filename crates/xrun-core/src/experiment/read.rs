@@ -12,11 +12,11 @@ use super::merge::Merged;
 use super::pipeline::Model;
 use super::{Experiment, check, overrides, pattern, schema, validate, validate_sweep};
 use crate::dataset::Dataset;
-use crate::problem::{Place, Problem, Problems};
+use crate::problem::{Location, Problem, Problems};
 
 /// A checked experiment with the origins of its values.
 #[derive(Clone, Debug)]
-pub struct Checked {
+pub struct CheckedExperiment {
     /// Merged layers and defaults.
     pub experiment: Experiment,
     /// Origin of each value, by dotted key: `experiments/x.toml:12`, `command line`, `default`.
@@ -26,9 +26,9 @@ pub struct Checked {
     /// Paths of the experiment's own file and of those that it extends.
     pub files: Vec<PathBuf>,
     /// Key of the data's path, and its location.
-    pub data: (String, Option<Place>),
+    pub data: (String, Option<Location>),
     /// Locations of the data set's values, by dotted key, without defaults.
-    pub places: BTreeMap<String, Place>,
+    pub locations: BTreeMap<String, Location>,
 }
 
 /// Reads and checks an experiment file. `command_line` has `key=value` overrides, `environment` all variables.
@@ -39,28 +39,31 @@ pub fn read(
     path: &Path,
     command_line: &[String],
     environment: impl Iterator<Item = (String, String)>,
-) -> Result<Checked, Problems> {
-    let (checked, of_disk) = read_as_written(path, command_line, environment)?;
-    if of_disk.is_empty() { Ok(checked) } else { Err(of_disk) }
+) -> Result<CheckedExperiment, Problems> {
+    let (checked, disk_problems) = read_with_disk_problems(path, command_line, environment)?;
+    if disk_problems.is_empty() { Ok(checked) } else { Err(disk_problems) }
 }
 
 /// As [`read`], but returns problems of the file system, such as missing files, beside the experiment.
 ///
 /// # Errors
 /// All problems, if one of them is in the text.
-pub fn read_as_written(
+pub fn read_with_disk_problems(
     path: &Path,
     command_line: &[String],
     environment: impl Iterator<Item = (String, String)>,
-) -> Result<(Checked, Problems), Problems> {
+) -> Result<(CheckedExperiment, Problems), Problems> {
     let set = |_: &[Layer], schema: &Value, problems: &mut Problems| {
         overrides::from_command_line(command_line, schema, problems)
     };
     let mut loaded = Loaded::new(path, environment.collect(), set);
-    let (experiment, origins, of_disk) = loaded.check_as_written()?;
+    let (experiment, origins, disk_problems) = loaded.check_as_written()?;
     let data = loaded.data(&experiment);
-    let places = loaded.places(origins.keys().filter(|key| key.starts_with("dataset.")));
-    Ok((Checked { experiment, origins, text: loaded.files.text, files: loaded.files.paths, data, places }, of_disk))
+    let locations = loaded.locations(origins.keys().filter(|key| key.starts_with("dataset.")));
+    Ok((
+        CheckedExperiment { experiment, origins, text: loaded.files.text, files: loaded.files.paths, data, locations },
+        disk_problems,
+    ))
 }
 
 /// Layers of an experiment, each checked against the schema.
@@ -97,7 +100,7 @@ impl Loaded {
             findings.doubtful.extend(found.doubtful);
         }
         layers::keep_last_kinds(&mut layers, schema);
-        let name = path.file_stem().map(|stem| pattern::name_from(&stem.to_string_lossy()));
+        let name = path.file_stem().map(|stem| pattern::valid_name(&stem.to_string_lossy()));
         if let (Some(start), false) = (&files.start, files.incomplete) {
             validate::missing(&Merged::new(&layers, None).union(), schema, start, &mut findings);
         }
@@ -107,8 +110,8 @@ impl Loaded {
 
     /// Merges the layers and checks the experiment as a whole.
     pub(super) fn check(&mut self) -> Result<(Experiment, BTreeMap<String, String>), Problems> {
-        let (experiment, origins, of_disk) = self.check_as_written()?;
-        if of_disk.is_empty() { Ok((experiment, origins)) } else { Err(of_disk) }
+        let (experiment, origins, disk_problems) = self.check_as_written()?;
+        if disk_problems.is_empty() { Ok((experiment, origins)) } else { Err(disk_problems) }
     }
 
     /// As [`check`](Self::check), but returns problems of the file system beside the experiment.
@@ -127,7 +130,7 @@ impl Loaded {
         };
         let (experiment, found) = self.check_merged(experiment, &merged);
         found.into_iter().for_each(|problem| problems.add(problem));
-        let text_is_valid = problems.left_out == 0 && problems.iter().all(|problem| problem.is_of_disk);
+        let text_is_valid = problems.left_out == 0 && problems.iter().all(|problem| problem.is_disk_problem);
         let problems = in_order(problems, &self.layers);
         if !text_is_valid {
             return Err(problems);
@@ -136,16 +139,16 @@ impl Loaded {
         Ok((experiment, origins, problems))
     }
 
-    fn data(&self, experiment: &Experiment) -> (String, Option<Place>) {
+    fn data(&self, experiment: &Experiment) -> (String, Option<Location>) {
         let merged = Merged::new(&self.layers, self.name.as_deref());
         let key = experiment.dataset.as_ref().map_or_else(String::new, |data| format!("dataset.{}.path", data.name()));
-        let place = merged.place(&key);
-        (key, place)
+        let location = merged.location(&key);
+        (key, location)
     }
 
-    fn places<'a>(&self, keys: impl Iterator<Item = &'a String>) -> BTreeMap<String, Place> {
+    fn locations<'a>(&self, keys: impl Iterator<Item = &'a String>) -> BTreeMap<String, Location> {
         let merged = Merged::new(&self.layers, self.name.as_deref());
-        keys.filter_map(|key| Some((key.clone(), merged.place(key)?))).collect()
+        keys.filter_map(|key| Some((key.clone(), merged.location(key)?))).collect()
     }
 
     /// The experiment with one more layer on top, whose values satisfy the schema.
@@ -200,11 +203,11 @@ impl Loaded {
 ///
 /// # Errors
 /// As [`read`].
-pub fn read_resolved(path: &Path, command_line: &[String]) -> Result<Checked, Problems> {
-    let (checked, of_disk) = read_as_written(path, command_line, std::iter::empty())?;
+pub fn read_resolved(path: &Path, command_line: &[String]) -> Result<CheckedExperiment, Problems> {
+    let (checked, disk_problems) = read_with_disk_problems(path, command_line, std::iter::empty())?;
     // A run with a checkpoint no longer needs its initial weights. If they are needed, they are checked later.
-    let is_fatal = of_disk.iter().any(|problem| problem.key != INITIAL_WEIGHTS);
-    if is_fatal { Err(of_disk) } else { Ok(checked) }
+    let is_fatal = disk_problems.iter().any(|problem| problem.key != INITIAL_WEIGHTS);
+    if is_fatal { Err(disk_problems) } else { Ok(checked) }
 }
 
 /// Key of a path, and the path as written; `None` if it is invalid.
@@ -258,7 +261,7 @@ fn locate_problems(
     problems: Problems,
     merged: &Merged<'_>,
     doubtful: &BTreeSet<String>,
-    start: Option<&Place>,
+    start: Option<&Location>,
 ) -> Vec<Problem> {
     let unknown = |key: &str| {
         doubtful.iter().any(|doubt| {
@@ -273,16 +276,16 @@ fn locate_problems(
             continue;
         }
         for related in &mut problem.related {
-            related.place = merged.exact_place(&related.key);
+            related.location = merged.exact_location(&related.key);
         }
-        if problem.place.is_none() {
+        if problem.location.is_none() {
             // The key itself, else a related key, else the section.
-            let elsewhere = || problem.related.iter().find_map(|related| related.place.clone());
-            let place = merged.exact_place(&problem.key).or_else(elsewhere);
-            problem.place = place.or_else(|| merged.place(&problem.key)).or_else(|| start.cloned());
+            let elsewhere = || problem.related.iter().find_map(|related| related.location.clone());
+            let location = merged.exact_location(&problem.key).or_else(elsewhere);
+            problem.location = location.or_else(|| merged.location(&problem.key)).or_else(|| start.cloned());
         }
-        let main = problem.place.clone();
-        problem.related.retain(|related| related.place.is_some() && related.place != main);
+        let main = problem.location.clone();
+        problem.related.retain(|related| related.location.is_some() && related.location != main);
         found.push(problem);
     }
     found
@@ -290,10 +293,10 @@ fn locate_problems(
 
 /// Sorts problems by layer and location.
 fn in_order(problems: Problems, layers: &[Layer]) -> Problems {
-    let rank = |problem: &Problem| match &problem.place {
-        Some(place) => {
-            let layer = layers.iter().position(|layer| layer.source == place.source);
-            (layer.unwrap_or(layers.len()), place.span.start)
+    let rank = |problem: &Problem| match &problem.location {
+        Some(location) => {
+            let layer = layers.iter().position(|layer| layer.source == location.source);
+            (layer.unwrap_or(layers.len()), location.span.start)
         }
         None => (0, 0),
     };
@@ -313,7 +316,7 @@ mod tests {
 
     const SAMPLE: &str = include_str!("../../../../tests/experiments/valid/every_key.toml");
 
-    fn read_text(text: &[u8], overrides: &[String]) -> Result<Checked, Problems> {
+    fn read_text(text: &[u8], overrides: &[String]) -> Result<CheckedExperiment, Problems> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("sample.toml");
         crate::files::write::replace(&path, text).unwrap();

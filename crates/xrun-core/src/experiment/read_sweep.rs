@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::axes::{Axis, Swept, axes};
+use super::axes::{Axis, SweptValue, axes};
 use super::launcher::Launcher;
 use super::layers::Layer;
 use super::merge::Merged;
@@ -12,10 +12,10 @@ use super::read::Loaded;
 use super::sweep::Sweep;
 use super::tree::{self, Entry, Node, Tree};
 use super::{Experiment, schema, shape};
-use crate::problem::{Place, Problem, Problems, Source};
+use crate::problem::{Location, Problem, Problems, Source};
 
 /// Base experiment of a sweep with its axes.
-pub struct Family {
+pub struct SweepFile {
     /// The experiment without its sweep and its launcher.
     pub base: Experiment,
     /// Checked section `[sweep]`.
@@ -27,18 +27,18 @@ pub struct Family {
     loaded: Loaded,
     /// Entries of the section, merged from all layers.
     written: Vec<Entry>,
-    section: Option<Place>,
+    section: Option<Location>,
 }
 
 /// Reads and checks a file for a sweep. `command_line` has overrides, in which several values are swept.
 ///
 /// # Errors
-/// All problems of the base and of the values, with locations. [`Family::point`] finds those of single trials.
+/// All problems of the base and of the values, with locations. [`SweepFile::trial`] finds those of single trials.
 pub fn read(
     path: &Path,
     command_line: &[String],
     environment: impl Iterator<Item = (String, String)>,
-) -> Result<Family, Problems> {
+) -> Result<SweepFile, Problems> {
     let mut loaded = Loaded::new(path, environment.collect(), |below, schema, problems| {
         from_command_line(command_line, below, schema, problems)
     });
@@ -50,7 +50,7 @@ pub fn read(
         Some(Tree::Table(entries)) => axes(entries, schema::shared()),
         _ => Vec::new(),
     };
-    let section = tree::find(&union, VALUES[0]).map(|entry| tree::place_of(entry).clone());
+    let section = tree::find(&union, VALUES[0]).map(|entry| tree::location_of(entry).clone());
     let written = match tree::find(&union, VALUES[0]).map(|entry| &entry.node.tree) {
         Some(Tree::Table(entries)) => entries.clone(),
         _ => Vec::new(),
@@ -59,23 +59,23 @@ pub fn read(
     for layer in &mut loaded.layers {
         layer.entries.retain(|entry| entry.key != VALUES[0] && entry.key != "launcher");
     }
-    Ok(Family { base, sweep, axes, launcher, loaded, written, section })
+    Ok(SweepFile { base, sweep, axes, launcher, loaded, written, section })
 }
 
-impl Family {
+impl SweepFile {
     /// Location of a key of `[sweep]`, or else of the section.
-    pub fn place(&self, key: &str) -> Option<Place> {
-        tree::find(&self.written, key).map(|entry| tree::place_of(entry).clone()).or_else(|| self.section.clone())
+    pub fn location(&self, key: &str) -> Option<Location> {
+        tree::find(&self.written, key).map(|entry| tree::location_of(entry).clone()).or_else(|| self.section.clone())
     }
 
     /// Experiment of a trial, with a value for each axis.
     ///
     /// # Errors
     /// Problems of this trial, located at its values.
-    pub fn point(&self, values: &[Swept]) -> Result<Experiment, Vec<Problem>> {
+    pub fn trial(&self, values: &[SweptValue]) -> Result<Experiment, Vec<Problem>> {
         let mut entries: Vec<Entry> = Vec::new();
         for (axis, swept) in self.axes.iter().zip(values) {
-            let node = Node { tree: tree_from_json(&swept.value, &swept.place), place: swept.place.clone() };
+            let node = Node { tree: tree_from_json(&swept.value, &swept.location), location: swept.location.clone() };
             insert(&mut entries, &axis.key, node);
         }
         let source = Arc::new(Source::new("sweep", ""));
@@ -99,9 +99,9 @@ fn kind_is_selected(key: &str, experiment: &serde_json::Value) -> bool {
 }
 
 /// Problem of a swept key whose kind another axis replaces.
-fn unused_value(axis: &Axis, swept: &Swept) -> Problem {
+fn unused_value(axis: &Axis, swept: &SweptValue) -> Problem {
     let message = format!("has no effect in a trial with another kind than `{}`", kind(&axis.key));
-    Problem::new(&axis.key, message).help("sweep keys of one kind only").at(Some(swept.place.clone()))
+    Problem::new(&axis.key, message).help("sweep keys of one kind only").at(Some(swept.location.clone()))
 }
 
 fn kind(key: &str) -> &str {
@@ -109,13 +109,13 @@ fn kind(key: &str) -> &str {
 }
 
 fn insert(entries: &mut Vec<Entry>, key: &str, node: Node) {
-    let place = node.place.clone();
+    let location = node.location.clone();
     match key.split_once('.') {
-        None => entries.push(Entry { key: key.to_owned(), key_place: place, node }),
+        None => entries.push(Entry { key: key.to_owned(), key_location: location, node }),
         Some((first, rest)) => {
             if entries.iter().all(|entry| entry.key != first) {
-                let table = Node { tree: Tree::Table(Vec::new()), place: place.clone() };
-                entries.push(Entry { key: first.to_owned(), key_place: place, node: table });
+                let table = Node { tree: Tree::Table(Vec::new()), location: location.clone() };
+                entries.push(Entry { key: first.to_owned(), key_location: location, node: table });
             }
             if let Some(Tree::Table(inner)) =
                 entries.iter_mut().find(|entry| entry.key == first).map(|entry| &mut entry.node.tree)
@@ -126,7 +126,7 @@ fn insert(entries: &mut Vec<Entry>, key: &str, node: Node) {
     }
 }
 
-fn tree_from_json(value: &serde_json::Value, place: &Place) -> Tree {
+fn tree_from_json(value: &serde_json::Value, location: &Location) -> Tree {
     use serde_json::Value;
     match value {
         Value::Bool(truth) => Tree::Boolean(*truth),
@@ -135,15 +135,15 @@ fn tree_from_json(value: &serde_json::Value, place: &Place) -> Tree {
             None => Tree::Float(number.as_f64().unwrap_or_default()),
         },
         Value::Array(list) => Tree::Array(
-            list.iter().map(|part| Node { tree: tree_from_json(part, place), place: place.clone() }).collect(),
+            list.iter().map(|part| Node { tree: tree_from_json(part, location), location: location.clone() }).collect(),
         ),
         Value::String(text) => Tree::Text(text.clone()),
         // A kind with settings.
         Value::Object(table) => {
             let entry = |(key, part): (&String, &Value)| Entry {
                 key: key.clone(),
-                key_place: place.clone(),
-                node: Node { tree: tree_from_json(part, place), place: place.clone() },
+                key_location: location.clone(),
+                node: Node { tree: tree_from_json(part, location), location: location.clone() },
             };
             Tree::Table(table.iter().map(entry).collect())
         }

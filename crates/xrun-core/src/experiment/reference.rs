@@ -41,8 +41,8 @@ fn properties(schema: &Value) -> impl Iterator<Item = (&String, &Value)> {
 
 fn write_section(text: &mut String, schema: &Value, path: &str, level: usize) {
     let _ = write!(text, "\n{} `{path}`\n\n{}\n", "#".repeat(level), shape::meaning(schema));
-    let Shape::Table { properties, kinds } = shape::of(schema) else {
-        let _ = writeln!(text, "\nExpects {}.", shape::of(schema).words());
+    let Shape::Table { properties, kinds } = shape::parse(schema) else {
+        let _ = writeln!(text, "\nExpects {}.", shape::parse(schema).words());
         return;
     };
     if kinds {
@@ -51,13 +51,13 @@ fn write_section(text: &mut String, schema: &Value, path: &str, level: usize) {
         let _ = writeln!(text, "\nOne of: {}.{}", names.join(", "), otherwise.unwrap_or_default());
     }
     let (tables, values): (Vec<_>, Vec<_>) =
-        properties.iter().partition(|(_, part)| matches!(shape::of(part), Shape::Table { .. }));
+        properties.iter().partition(|(_, part)| matches!(shape::parse(part), Shape::Table { .. }));
     if !values.is_empty() {
         text.push_str("\n| Key | Values | Default | Meaning |\n|---|---|---|---|\n");
     }
     for (key, part) in values {
         let default = part.get("default").map_or("-".to_owned(), |default| format!("`{}`", shape::toml(default)));
-        let takes = cell(&shape::of(part).words());
+        let takes = cell(&shape::parse(part).words());
         let _ = writeln!(text, "| `{key}` | {takes} | {} | {} |", cell(&default), cell(&meaning(part)));
     }
     for (key, part) in tables {

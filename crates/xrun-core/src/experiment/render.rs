@@ -5,7 +5,7 @@ use annotate_snippets::{Annotation, AnnotationKind, Group, Level, Renderer, Snip
 use serde_json::{Value, json};
 
 use crate::printable::escape;
-use crate::problem::{Place, Problem, Problems};
+use crate::problem::{Location, Problem, Problems};
 use crate::units::counted;
 
 /// Maximum length of a line in an excerpt; longer ones are data or hostile.
@@ -35,10 +35,12 @@ fn group(problem: &Problem) -> Group<'_> {
         key => format!("`{}`: {}", escape(key), escape(&problem.message)),
     };
     let mut group = Group::with_title(Level::ERROR.primary_title(title));
-    if let Some(place) = &problem.place {
-        let related = problem.related.iter().filter_map(|related| related.place.as_ref().map(|place| (related, place)));
-        let (same_text, other_texts): (Vec<_>, Vec<_>) = related.partition(|(_, other)| other.source == place.source);
-        let mut snippet = excerpt(place, AnnotationKind::Primary.span(underlined(place)));
+    if let Some(location) = &problem.location {
+        let related =
+            problem.related.iter().filter_map(|related| related.location.as_ref().map(|location| (related, location)));
+        let (same_text, other_texts): (Vec<_>, Vec<_>) =
+            related.partition(|(_, other)| other.source == location.source);
+        let mut snippet = excerpt(location, AnnotationKind::Primary.span(underlined(location)));
         for (related, other) in same_text {
             let label = format!("`{}` is set here", escape(&related.key));
             if is_short_line(other) {
@@ -57,27 +59,27 @@ fn group(problem: &Problem) -> Group<'_> {
     }
 }
 
-fn excerpt<'a>(place: &'a Place, annotation: Annotation<'a>) -> Snippet<'a, Annotation<'a>> {
-    let path = escape(&place.source.name).into_owned();
-    if is_short_line(place) {
-        return Snippet::source(place.source.text.as_str()).path(path).annotation(annotation);
+fn excerpt<'a>(location: &'a Location, annotation: Annotation<'a>) -> Snippet<'a, Annotation<'a>> {
+    let path = escape(&location.source.name).into_owned();
+    if is_short_line(location) {
+        return Snippet::source(location.source.text.as_str()).path(path).annotation(annotation);
     }
-    let (line, _) = place.line_and_column();
+    let (line, _) = location.line_and_column();
     Snippet::source("…").path(path).line_start(line).annotation(AnnotationKind::Primary.span(0..0))
 }
 
 /// Byte range to underline: the first line of a location, within the text and at character boundaries.
-fn underlined(place: &Place) -> std::ops::Range<usize> {
-    let text = &place.source.text;
-    let start = text.floor_char_boundary(place.span.start);
-    let end = text.floor_char_boundary(place.span.end).max(start);
+fn underlined(location: &Location) -> std::ops::Range<usize> {
+    let text = &location.source.text;
+    let start = text.floor_char_boundary(location.span.start);
+    let end = text.floor_char_boundary(location.span.end).max(start);
     let line_end = text[start..end].find('\n').map_or(end, |length| start + length);
     start..line_end
 }
 
-fn is_short_line(place: &Place) -> bool {
-    let text = &place.source.text;
-    let start = text.floor_char_boundary(place.span.start);
+fn is_short_line(location: &Location) -> bool {
+    let text = &location.source.text;
+    let start = text.floor_char_boundary(location.span.start);
     let before = text[..start].rfind('\n').map_or(0, |at| at + 1);
     let after = text[start..].find('\n').map_or(text.len(), |length| start + length);
     after - before <= LINE_MAX
@@ -89,14 +91,14 @@ pub fn json(problems: &Problems) -> Value {
 }
 
 fn problem_json(problem: &Problem) -> Value {
-    let place = problem.place.as_ref();
-    let at = place.map(Place::line_and_column);
+    let location = problem.location.as_ref();
+    let at = location.map(Location::line_and_column);
     let related: Vec<&str> = problem.related.iter().map(|related| related.key.as_str()).collect();
     json!({
         "key": problem.key,
         "message": problem.message,
         "help": problem.help,
-        "layer": place.map(|place| &place.source.name),
+        "layer": location.map(|location| &location.source.name),
         "line": at.map(|(line, _)| line),
         "column": at.map(|(_, column)| column),
         "related": related,

@@ -90,7 +90,7 @@ pub fn default_kind(schema: &Value) -> Option<&str> {
 }
 
 /// Shape of a key with this schema.
-pub fn of(schema: &Value) -> Shape<'_> {
+pub fn parse(schema: &Value) -> Shape<'_> {
     let size = |key: &str, otherwise: usize| {
         schema.get(key).and_then(Value::as_u64).and_then(|n| usize::try_from(n).ok()).unwrap_or(otherwise)
     };
@@ -159,7 +159,7 @@ fn words(schema: &Value) -> Option<Vec<Word<'_>>> {
 
 /// Valid texts of a key or of the items of its list; empty for other shapes.
 pub fn choices(schema: &Value) -> Vec<Word<'_>> {
-    match of(schema) {
+    match parse(schema) {
         Shape::Choice(words) => words,
         Shape::Array { items, .. } => words(items).unwrap_or_default(),
         _ => Vec::new(),
@@ -167,7 +167,7 @@ pub fn choices(schema: &Value) -> Vec<Word<'_>> {
 }
 
 /// Schema at a dotted path.
-pub fn at<'a>(schema: &'a Value, path: &str) -> Option<&'a Value> {
+pub fn schema_at<'a>(schema: &'a Value, path: &str) -> Option<&'a Value> {
     path.split('.').try_fold(schema, key_of)
 }
 
@@ -192,7 +192,7 @@ const FREE_NAME_MAX: usize = 64;
 
 /// `true` if the key accepts only text.
 pub fn wants_text(schema: &Value) -> bool {
-    matches!(of(schema), Shape::Text { .. } | Shape::Choice(_) | Shape::Span | Shape::Files)
+    matches!(parse(schema), Shape::Text { .. } | Shape::Choice(_) | Shape::Span | Shape::Files)
 }
 
 /// Number in its shorter notation: `0.9999999`, but `1e-9`.
@@ -218,7 +218,7 @@ impl Shape<'_> {
                 format!("a table with one of {}", list(properties.keys().map(String::as_str), "or"))
             }
             Self::Table { .. } => "a table".into(),
-            Self::Free { values, .. } => format!("a table of free keys, each with {}", of(values).words()),
+            Self::Free { values, .. } => format!("a table of free keys, each with {}", parse(values).words()),
             Self::Array { items, least, most } => {
                 let count = match (*least, *most) {
                     (least, most) if least == most => format!("exactly {least} entries, each "),
@@ -227,7 +227,7 @@ impl Shape<'_> {
                     (least, usize::MAX) => format!("at least {least} entries, each "),
                     (least, most) => format!("{least} to {most} entries, each "),
                 };
-                format!("an array of {count}{}", of(items).words())
+                format!("an array of {count}{}", parse(items).words())
             }
             Self::Choice(words) => list(words.iter().map(|word| word.word), "or").replace('`', "\""),
             Self::Text { pattern: Some(pattern), .. } => pattern.words.into(),
@@ -266,7 +266,7 @@ impl Shape<'_> {
         match self {
             Self::Table { .. } | Self::Free { .. } => "{}".into(),
             Self::Array { items, least, .. } => {
-                format!("[{}]", vec![of(items).example(); (*least).clamp(1, 16)].join(", "))
+                format!("[{}]", vec![parse(items).example(); (*least).clamp(1, 16)].join(", "))
             }
             Self::Choice(words) => quoted(words.first().map_or("", |word| word.word)),
             Self::Text { pattern, .. } => quoted(pattern.map_or("text", |pattern| pattern.example)),
@@ -295,7 +295,7 @@ pub fn quoted(text: &str) -> String {
 /// Default of a schema as TOML, or else an example.
 pub fn sample(schema: &Value) -> String {
     let default = schema.get("default").filter(|default| !default.is_object());
-    match (default, of(schema)) {
+    match (default, parse(schema)) {
         // A default that is not a valid value, such as an empty name.
         (Some(Value::String(text)), shape @ Shape::Text { pattern: Some(pattern), .. }) if !pattern.matches(text) => {
             shape.example()

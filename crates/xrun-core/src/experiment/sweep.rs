@@ -4,7 +4,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::task::metric::Better;
+use crate::task::metric::Direction;
 
 /// Variations of the experiment (trials), run and compared by `xrun sweep`. `xrun FILE` ignores the section.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -27,7 +27,7 @@ pub struct Sweep {
     pub metric: Option<String>,
     /// Better direction of the metric; if absent, the metric's own.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub better: Option<Better>,
+    pub better: Option<Direction>,
     /// Settings of mode `asha`.
     #[serde(skip_serializing_if = "Asha::is_default")]
     pub asha: Asha,
@@ -131,7 +131,7 @@ pub enum Mode {
 
 impl Mode {
     /// Value in the file.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Grid => "grid",
             Self::Zip => "zip",

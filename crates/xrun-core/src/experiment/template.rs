@@ -56,7 +56,7 @@ fn kinds(text: &mut String, schema: &Value, path: &str, selected: Option<&str>, 
     for (kind, part) in others {
         comment(text, "#", &format!("Alternatively: {}", shape::meaning(part)));
         text.push_str(&format!("# [{path}.{kind}]\n"));
-        if let Shape::Table { properties, .. } = shape::of(part) {
+        if let Shape::Table { properties, .. } = shape::parse(part) {
             properties.iter().for_each(|(key, part)| text.push_str(&format!("#   {}\n", key_and_value(key, part))));
         }
     }
@@ -64,7 +64,7 @@ fn kinds(text: &mut String, schema: &Value, path: &str, selected: Option<&str>, 
 
 /// Line such as `epochs = 1`, or the description of the values of a key without a default.
 fn key_and_value(key: &str, schema: &Value) -> String {
-    match (schema.get("default"), shape::of(schema)) {
+    match (schema.get("default"), shape::parse(schema)) {
         (_, Shape::Table { .. } | Shape::Free { .. }) => format!("[{key}], a table"),
         (Some(_), _) => format!("{key} = {}", shape::sample(schema)),
         (None, shape) => format!("{key}, not set: {}", shape.words()),
@@ -72,7 +72,7 @@ fn key_and_value(key: &str, schema: &Value) -> String {
 }
 
 fn table(text: &mut String, schema: &Value, path: &str) {
-    let Shape::Table { properties, kinds: is_kinds } = shape::of(schema) else { return };
+    let Shape::Table { properties, kinds: is_kinds } = shape::parse(schema) else { return };
     if is_kinds {
         let names: Vec<&str> = properties.keys().map(String::as_str).collect();
         return kinds(text, schema, path, shape::default_kind(schema), &names);
@@ -82,7 +82,7 @@ fn table(text: &mut String, schema: &Value, path: &str) {
     text.push_str(&format!("[{path}]\n"));
     values(text, properties);
     for (key, part) in properties {
-        match shape::of(part) {
+        match shape::parse(part) {
             Shape::Table { .. } => table(text, part, &format!("{path}.{key}")),
             Shape::Free { values, .. } => {
                 text.push('\n');
@@ -96,7 +96,7 @@ fn table(text: &mut String, schema: &Value, path: &str) {
 
 fn values(text: &mut String, properties: &Map<String, Value>) {
     for (key, part) in properties {
-        if !matches!(shape::of(part), Shape::Table { .. } | Shape::Free { .. }) {
+        if !matches!(shape::parse(part), Shape::Table { .. } | Shape::Free { .. }) {
             comment(text, "#", shape::meaning(part));
             for word in shape::choices(part) {
                 let meaning = if word.meaning.is_empty() { String::new() } else { format!(": {}", word.meaning) };

@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use toml_edit::{Document, Item, TableLike, Value};
 
-use crate::problem::{Place, Problem, Source};
+use crate::problem::{Location, Problem, Source};
 
 /// A value with its location.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {
     pub tree: Tree,
-    pub place: Place,
+    pub location: Location,
 }
 
 /// A value without its location.
@@ -32,7 +32,7 @@ pub enum Tree {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry {
     pub key: String,
-    pub key_place: Place,
+    pub key_location: Location,
     pub node: Node,
 }
 
@@ -50,7 +50,7 @@ pub fn parse(source: &Arc<Source>) -> Result<Vec<Entry>, Problem> {
                     .help("write the value after `=`, or remove the line"),
                 None => not_toml(error.message()),
             };
-            Err(problem.at(error.span().map(|span| spans.place(span))))
+            Err(problem.at(error.span().map(|span| spans.location(span))))
         }
     }
 }
@@ -83,8 +83,10 @@ fn not_toml(message: &str) -> Problem {
 pub fn parse_value(source: &Arc<Source>, at: Range<usize>, wants_text: bool) -> Node {
     const PREFIX: &str = "v=";
     let text = &source.text[at.clone()];
-    let bare =
-        || Node { tree: Tree::Text(text.trim().to_owned()), place: Place { source: source.clone(), span: at.clone() } };
+    let bare = || Node {
+        tree: Tree::Text(text.trim().to_owned()),
+        location: Location { source: source.clone(), span: at.clone() },
+    };
     let document = format!("{PREFIX}{text}");
     let Ok(document) = Document::parse(document.as_str()) else { return bare() };
     let spans = Spans { source, shift: at.start as isize - PREFIX.len() as isize };
@@ -105,16 +107,16 @@ struct Spans<'a> {
 }
 
 impl Spans<'_> {
-    fn place(&self, span: Range<usize>) -> Place {
+    fn location(&self, span: Range<usize>) -> Location {
         let shifted = |at: usize| at.saturating_add_signed(self.shift).min(self.source.text.len());
-        Place { source: self.source.clone(), span: shifted(span.start)..shifted(span.end) }
+        Location { source: self.source.clone(), span: shifted(span.start)..shifted(span.end) }
     }
 
     fn table(&self, table: &dyn TableLike, around: Range<usize>) -> Vec<Entry> {
         let entry = |(name, item): (&str, &Item)| {
             let key_span = table.key(name).and_then(toml_edit::Key::span).unwrap_or(around.clone());
             let node = self.item(item, &key_span)?;
-            Some(Entry { key: name.to_owned(), key_place: self.place(key_span), node })
+            Some(Entry { key: name.to_owned(), key_location: self.location(key_span), node })
         };
         table.iter().filter_map(entry).collect()
     }
@@ -128,13 +130,13 @@ impl Spans<'_> {
             Item::ArrayOfTables(list) => {
                 let tables = list.iter().map(|table| {
                     let span = table.span().unwrap_or(around.clone());
-                    Node { tree: Tree::Table(self.table(table, span.clone())), place: self.place(span) }
+                    Node { tree: Tree::Table(self.table(table, span.clone())), location: self.location(span) }
                 });
                 Tree::Array(tables.collect())
             }
         };
         // The location of a table is that of its name; its text may be the whole file.
-        Some(Node { tree, place: self.place(around.clone()) })
+        Some(Node { tree, location: self.location(around.clone()) })
     }
 
     fn value(&self, value: &Value, around: &Range<usize>) -> Node {
@@ -148,7 +150,7 @@ impl Spans<'_> {
             Value::Array(list) => Tree::Array(list.iter().map(|item| self.value(item, &span)).collect()),
             Value::InlineTable(table) => Tree::Table(self.table(table, span.clone())),
         };
-        Node { tree, place: self.place(span) }
+        Node { tree, location: self.location(span) }
     }
 }
 
@@ -167,10 +169,10 @@ pub fn find<'a>(entries: &'a [Entry], path: &str) -> Option<&'a Entry> {
 }
 
 /// Location for problems of an entry: the value, or the name of a table.
-pub fn place_of(entry: &Entry) -> &Place {
+pub fn location_of(entry: &Entry) -> &Location {
     match entry.node.tree {
-        Tree::Table(_) => &entry.key_place,
-        _ => &entry.node.place,
+        Tree::Table(_) => &entry.key_location,
+        _ => &entry.node.location,
     }
 }
 
@@ -182,8 +184,8 @@ mod tests {
         Arc::new(Source::new("a.toml", text))
     }
 
-    fn text_at(place: &Place) -> &str {
-        &place.source.text[place.span.clone()]
+    fn text_at(location: &Location) -> &str {
+        &location.source.text[location.span.clone()]
     }
 
     #[test]
@@ -191,8 +193,8 @@ mod tests {
         let text = "[limits]\nworkers = 2\n[training.schedule.cosine]\nwarmup_steps = 3\n";
         let entries = parse(&source(text)).unwrap();
         let workers = find(&entries, "limits.workers").unwrap();
-        assert_eq!((text_at(&workers.key_place), text_at(&workers.node.place)), ("workers", "2"));
-        assert_eq!(text_at(place_of(find(&entries, "training.schedule.cosine").unwrap())), "cosine");
+        assert_eq!((text_at(&workers.key_location), text_at(&workers.node.location)), ("workers", "2"));
+        assert_eq!(text_at(location_of(find(&entries, "training.schedule.cosine").unwrap())), "cosine");
         assert!(find(&entries, "limits.workers.deeper").is_none());
     }
 
@@ -203,7 +205,7 @@ mod tests {
         assert_eq!(value(" \"64 MiB\"").tree, Tree::Text("64 MiB".into()));
         assert_eq!(value("64 MiB").tree, Tree::Text("64 MiB".into()));
         assert_eq!(value("1\nlimits.workers = 9").tree, Tree::Text("1\nlimits.workers = 9".into()));
-        assert_eq!(text_at(&value("  3").place), "3");
+        assert_eq!(text_at(&value("  3").location), "3");
         let name = source("42");
         assert_eq!(parse_value(&name, 0..2, true).tree, Tree::Text("42".into()));
     }

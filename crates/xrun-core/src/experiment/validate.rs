@@ -8,10 +8,10 @@ use serde_json::{Map, Value};
 
 use super::pipeline::{Model, Pipeline};
 use super::shape::{self, Shape, list};
-use super::tree::{Entry, Node, Tree, place_of};
-use super::{habits, template};
+use super::tree::{Entry, Node, Tree, location_of};
+use super::{foreign_names, template};
 use crate::dataset::Dataset;
-use crate::problem::{Place, Problem, Problems, nearest};
+use crate::problem::{Location, Problem, Problems, nearest};
 use crate::units::{Bytes, Span};
 
 /// Maximum number of keys listed in a message.
@@ -52,7 +52,7 @@ pub(super) struct Validator<'a> {
 
 impl Validator<'_> {
     fn table(&mut self, entries: &mut Vec<Entry>, schema: &Value, path: &str) {
-        let Shape::Table { properties, kinds } = shape::of(schema) else { return };
+        let Shape::Table { properties, kinds } = shape::parse(schema) else { return };
         entries.retain_mut(|entry| {
             let key = join(path, &entry.key);
             match properties.get(&entry.key) {
@@ -67,10 +67,10 @@ impl Validator<'_> {
             let names = list(entries.iter().map(|entry| entry.key.as_str()), "and");
             let mut problem = Problem::new(join(path, &entries[1].key), format!("more than one kind: {names}"))
                 .help(format!("keep one of the tables below `[{path}]`; the name of the table is the kind"))
-                .at(Some(entries[1].key_place.clone()));
+                .at(Some(entries[1].key_location.clone()));
             problem.related.push(crate::problem::Related {
                 key: join(path, &entries[0].key),
-                place: Some(entries[0].key_place.clone()),
+                location: Some(entries[0].key_location.clone()),
             });
             self.findings.doubtful.insert(path.to_owned());
             self.findings.add(problem);
@@ -96,7 +96,7 @@ impl Validator<'_> {
             (false, "") => format!("unknown section or key {name}"),
             (false, _) => format!("unknown key {name}"),
         };
-        let mut problem = Problem::new(key, message).at(Some(entry.key_place.clone()));
+        let mut problem = Problem::new(key, message).at(Some(entry.key_location.clone()));
         let swept = key.strip_prefix(SWEPT);
         let homes = moved(swept.unwrap_or(key));
         if !homes.is_empty() {
@@ -112,16 +112,16 @@ impl Validator<'_> {
             let all: Vec<String> = homes.iter().map(now).collect();
             return self.findings.add(problem.help(format!("renamed to {}", all.join(" or "))));
         }
-        let key = habits::key_for(&entry.key).unwrap_or(&entry.key);
+        let key = foreign_names::key_for(&entry.key).unwrap_or(&entry.key);
         let here = properties.keys().map(String::as_str);
         // At the top level, a key of some section is more likely than a section with a similar name.
-        let elsewhere = habits::sections_with_key(self.root, key);
+        let elsewhere = foreign_names::sections_with_key(self.root, key);
         let similar = properties.contains_key(key).then_some(key).or_else(|| nearest(key, here));
         let similar = similar.filter(|name| *name == key || !path.is_empty() || elsewhere.is_empty());
         if let Some(similar) = similar {
             self.findings.doubtful.insert(join(path, similar));
             problem = problem.help(format!("did you mean `{similar}`?"));
-        } else if let Some(help) = habits::section_help(key, &elsewhere) {
+        } else if let Some(help) = foreign_names::section_help(key, &elsewhere) {
             self.findings.doubtful.extend(elsewhere.iter().map(|section| join(section, key)));
             problem = problem.help(help);
         } else if properties.is_empty() {
@@ -144,27 +144,27 @@ impl Validator<'_> {
 
     /// Validates a value; returns `true` if it is valid.
     pub(super) fn node(&mut self, node: &mut Node, schema: &Value, key: &str) -> bool {
-        let shape = shape::of(schema);
+        let shape = shape::parse(schema);
         match (&shape, &mut node.tree) {
             (Shape::Table { .. }, Tree::Table(entries)) => {
                 self.table(entries, schema, key);
                 return true;
             }
             (Shape::Free { values, most }, Tree::Table(entries)) => {
-                self.free(entries, values, *most, &node.place, key);
+                self.free(entries, values, *most, &node.location, key);
                 return true;
             }
             (Shape::Array { items, least, most }, Tree::Array(nodes)) => {
                 if !(*least..=*most).contains(&nodes.len()) {
                     let found = entries(nodes.len());
-                    return self.wrong(&shape, &found, &node.place, schema, key);
+                    return self.wrong(&shape, &found, &node.location, schema, key);
                 }
                 self.array_help = Some(write_example(schema, key));
                 let invalid = nodes.iter_mut().filter_map(|item| (!self.node(item, items, key)).then_some(())).count();
                 self.array_help = None;
                 return invalid == 0;
             }
-            (Shape::Files, Tree::Array(nodes)) => return self.files(nodes, &node.place, schema, key),
+            (Shape::Files, Tree::Array(nodes)) => return self.files(nodes, &node.location, schema, key),
             (Shape::SweptValues, Tree::Table(entries)) => {
                 self.swept(entries, key);
                 return true;
@@ -174,7 +174,7 @@ impl Validator<'_> {
         if let (Shape::Table { properties, kinds: true }, Tree::Text(name)) = (&shape, &node.tree) {
             let help = kind_by_name(name, properties, key);
             let problem = Problem::new(key, format!("expected {}, found {}", shape.words(), found(&node.tree)));
-            self.findings.add(problem.help(help).at(Some(node.place.clone())));
+            self.findings.add(problem.help(help).at(Some(node.location.clone())));
             return false;
         }
         match scalar(&shape, &node.tree) {
@@ -184,13 +184,15 @@ impl Validator<'_> {
                     (Shape::Text { pattern: Some(pattern), .. }, Tree::Text(text)) => (pattern.suggest)(text),
                     _ => None,
                 };
-                let Some(suggestion) = suggestion else { return self.wrong(&shape, &found, &node.place, schema, key) };
+                let Some(suggestion) = suggestion else {
+                    return self.wrong(&shape, &found, &node.location, schema, key);
+                };
                 let problem = Problem::new(key, format!("expected {}, found {found}", shape.words()));
-                let help = match option(&node.place, key) {
+                let help = match option(&node.location, key) {
                     Some(option) => format!("did you mean `{option} {suggestion}`?"),
                     None => format!("did you mean \"{suggestion}\"?"),
                 };
-                self.findings.add(problem.help(help).at(Some(node.place.clone())));
+                self.findings.add(problem.help(help).at(Some(node.location.clone())));
                 false
             }
             Err(Invalid::Choice(word)) => {
@@ -200,17 +202,17 @@ impl Validator<'_> {
                     .map(|near| format!("did you mean \"{near}\"?"))
                     .or_else(|| Some(self.array_help.clone().unwrap_or_else(|| write_example(schema, key))))
                     .map(String::into_boxed_str);
-                self.findings.add(problem.at(Some(node.place.clone())));
+                self.findings.add(problem.at(Some(node.location.clone())));
                 false
             }
         }
     }
 
     /// Validates a table with free keys.
-    fn free(&mut self, entries: &mut Vec<Entry>, values: &Value, most: usize, place: &Place, path: &str) {
+    fn free(&mut self, entries: &mut Vec<Entry>, values: &Value, most: usize, location: &Location, path: &str) {
         if entries.len() > most {
             let message = format!("expected at most {most} keys, found {}", entries.len());
-            self.findings.add(Problem::new(path, message).help("remove some").at(Some(place.clone())));
+            self.findings.add(Problem::new(path, message).help("remove some").at(Some(location.clone())));
             entries.clear();
         }
         entries.retain_mut(|entry| {
@@ -225,40 +227,40 @@ impl Validator<'_> {
         if !is_valid && !self.findings.problems.count_if_full() {
             let message = format!("invalid name of a key: {}", quote(&entry.key));
             let help = "use at most 64 letters, digits, `_` and `-`";
-            self.findings.add(Problem::new(key, message).help(help).at(Some(entry.key_place.clone())));
+            self.findings.add(Problem::new(key, message).help(help).at(Some(entry.key_location.clone())));
         }
         is_valid
     }
 
-    fn files(&mut self, nodes: &[Node], place: &Place, schema: &Value, key: &str) -> bool {
+    fn files(&mut self, nodes: &[Node], location: &Location, schema: &Value, key: &str) -> bool {
         if nodes.is_empty() || nodes.len() > 16 {
-            return self.wrong(&Shape::Files, &entries(nodes.len()), place, schema, key);
+            return self.wrong(&Shape::Files, &entries(nodes.len()), location, schema, key);
         }
         let invalid = nodes.iter().find(|node| !matches!(&node.tree, Tree::Text(text) if !text.is_empty()));
         match invalid {
-            Some(node) => self.wrong(&Shape::Files, &found(&node.tree), &node.place, schema, key),
+            Some(node) => self.wrong(&Shape::Files, &found(&node.tree), &node.location, schema, key),
             None => true,
         }
     }
 
-    fn wrong(&mut self, shape: &Shape<'_>, found: &str, place: &Place, schema: &Value, key: &str) -> bool {
+    fn wrong(&mut self, shape: &Shape<'_>, found: &str, location: &Location, schema: &Value, key: &str) -> bool {
         let help = match shape {
             Shape::Table { kinds, properties } => table_help(properties, *kinds, key),
             Shape::Free { .. } => table_help(&Map::new(), false, key),
-            _ => match option(place, key) {
+            _ => match option(location, key) {
                 Some(option) => format!("for example `{option} {}`", shape::sample(schema).trim_matches('"')),
                 None => self.array_help.clone().unwrap_or_else(|| write_example(schema, key)),
             },
         };
         let problem = Problem::new(key, format!("expected {}, found {found}", shape.words()));
-        self.findings.add(problem.help(help).at(Some(place.clone())));
+        self.findings.add(problem.help(help).at(Some(location.clone())));
         false
     }
 }
 
 /// Command-line option that the value was given with, if it is short for the key.
-fn option(place: &Place, key: &str) -> Option<&'static str> {
-    place.source.option.filter(|option| option.key == key).map(|option| option.option)
+fn option(location: &Location, key: &str) -> Option<&'static str> {
+    location.source.option.filter(|option| option.key == key).map(|option| option.option)
 }
 
 /// Help for a kind given as text, `optimizer = "sgd"`, as in Hydra.
@@ -374,10 +376,10 @@ pub(super) fn moved(key: &str) -> Vec<(String, &'static str)> {
 }
 
 /// Adds missing required sections, and sections without a kind. `start` is the location of a missing section.
-pub fn missing(entries: &[Entry], schema: &Value, start: &Place, findings: &mut Findings) {
+pub fn missing(entries: &[Entry], schema: &Value, start: &Location, findings: &mut Findings) {
     for section in super::schema::required(schema) {
         if entries.iter().all(|entry| entry.key != section) && !findings.doubtful.contains(section) {
-            let kinds = kinds_of(shape::at(schema, section), section);
+            let kinds = kinds_of(shape::schema_at(schema, section), section);
             let problem = Problem::new(section, format!("`[{section}.…]` is missing"))
                 .help(format!("add {kinds}; `{}` writes a template", template::command()));
             findings.add(problem.at(Some(start.clone())));
@@ -393,14 +395,14 @@ fn without_kind(entries: &[Entry], schema: &Value, path: &str, findings: &mut Fi
         let key = join(path, &entry.key);
         if super::schema::is_kinds(part) && inner.is_empty() && !findings.doubtful.contains(&key) {
             let problem = Problem::new(&key, "missing kind").help(format!("write {}", kinds_of(Some(part), &key)));
-            findings.add(problem.at(Some(place_of(entry).clone())));
+            findings.add(problem.at(Some(location_of(entry).clone())));
         }
         without_kind(inner, part, &key, findings);
     }
 }
 
 fn kinds_of(schema: Option<&Value>, key: &str) -> String {
-    let names: Vec<String> = match schema.map(shape::of) {
+    let names: Vec<String> = match schema.map(shape::parse) {
         Some(Shape::Table { properties, .. }) => properties.keys().map(|kind| format!("[{key}.{kind}]")).collect(),
         _ => Vec::new(),
     };

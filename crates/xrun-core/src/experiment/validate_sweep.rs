@@ -19,7 +19,7 @@ const PARTS_MAX: usize = 16;
 
 /// Moves keys of the experiment from `[sweep]` into `[sweep.values]`. Unknown keys stay, to be reported.
 pub fn collect_swept_keys(entries: &mut [Entry], schema: &Value) {
-    let Some(own) = shape::at(schema, VALUES[0]).and_then(|sweep| sweep.get("properties")) else { return };
+    let Some(own) = shape::schema_at(schema, VALUES[0]).and_then(|sweep| sweep.get("properties")) else { return };
     let section = entries.iter_mut().find(|entry| entry.key == VALUES[0]);
     let Some(Tree::Table(section)) = section.map(|entry| &mut entry.node.tree) else { return };
     let is_swept = |key: &str| own.get(key).is_none() && (key.contains('.') || schema["properties"].get(key).is_some());
@@ -29,10 +29,10 @@ pub fn collect_swept_keys(entries: &mut [Entry], schema: &Value) {
         Some(Tree::Table(values)) => values.extend(swept),
         // `values` is not a table, which validation reports.
         Some(_) => {}
-        None => rest.extend(swept.first().map(|first| first.key_place.clone()).map(|place| Entry {
+        None => rest.extend(swept.first().map(|first| first.key_location.clone()).map(|location| Entry {
             key: VALUES[1].to_owned(),
-            key_place: place.clone(),
-            node: Node { tree: Tree::Table(swept), place },
+            key_location: location.clone(),
+            node: Node { tree: Tree::Table(swept), location },
         })),
     }
     *section = rest;
@@ -45,18 +45,18 @@ impl Validator<'_> {
         if entries.len() > KEYS_MAX {
             let message = format!("expected at most {KEYS_MAX} swept keys, found {}", entries.len());
             let problem = Problem::new(path, message).help("an experiment has fewer keys; is this another file?");
-            self.findings.add(problem.at(Some(entries[KEYS_MAX].key_place.clone())));
+            self.findings.add(problem.at(Some(entries[KEYS_MAX].key_location.clone())));
             entries.clear();
         }
         for entry in std::mem::take(entries) {
-            let (key, place) = (entry.key.clone(), entry.key_place.clone());
+            let (key, location) = (entry.key.clone(), entry.key_location.clone());
             let parts = key.split('.').count();
             if parts > PARTS_MAX {
                 let message = format!("expected a key of at most {PARTS_MAX} parts, found {parts}");
-                self.findings.add(Problem::new(join(path, &key), message).help("remove it").at(Some(place)));
+                self.findings.add(Problem::new(join(path, &key), message).help("remove it").at(Some(location)));
             } else if !insert(&mut nested, nest_dotted(entry)) {
                 let problem = Problem::new(join(path, &key), "the key is swept twice").help("keep one of the two");
-                self.findings.add(problem.at(Some(place)));
+                self.findings.add(problem.at(Some(location)));
             }
         }
         let root = self.root;
@@ -65,7 +65,7 @@ impl Validator<'_> {
     }
 
     fn swept_table(&mut self, entries: &mut Vec<Entry>, schema: &Value, path: &str, swept_key: &str) {
-        let shape = shape::of(schema);
+        let shape = shape::parse(schema);
         entries.retain_mut(|entry| {
             let (key, swept_key) = (join(path, &entry.key), join(swept_key, &entry.key));
             let part = match &shape {
@@ -81,10 +81,10 @@ impl Validator<'_> {
             };
             if FIXED.contains(&swept_key.as_str()) {
                 let problem = Problem::new(&key, format!("`{swept_key}` cannot be swept"));
-                self.findings.add(problem.help("remove it").at(Some(entry.key_place.clone())));
+                self.findings.add(problem.help("remove it").at(Some(entry.key_location.clone())));
                 return false;
             }
-            let shape = shape::of(part);
+            let shape = shape::parse(part);
             match (&shape, &mut entry.node.tree) {
                 (Shape::Table { .. } | Shape::Free { .. }, Tree::Table(inner)) => {
                     self.swept_table(inner, part, &key, &swept_key);
@@ -99,7 +99,7 @@ impl Validator<'_> {
                     let help = first_value(part, &swept_key);
                     let help = help
                         .map_or_else(|| "name a key".into(), |key| format!("name one of its keys, such as `{key}`"));
-                    self.findings.add(problem.help(help).at(Some(entry.key_place.clone())));
+                    self.findings.add(problem.help(help).at(Some(entry.key_location.clone())));
                     false
                 }
                 (_, Tree::Table(_)) => self.swept_range(&entry.node, part, &shape, &key),
@@ -107,10 +107,10 @@ impl Validator<'_> {
                 (_, tree) => {
                     let problem =
                         Problem::new(&key, format!("expected a list of values or a range, found {}", found(tree)));
-                    let text = &entry.node.place.source.text;
-                    let written = text.get(entry.node.place.span.clone()).unwrap_or_default().trim();
+                    let text = &entry.node.location.source.text;
+                    let written = text.get(entry.node.location.span.clone()).unwrap_or_default().trim();
                     let help = format!("write `[{written}]`, with more values");
-                    self.findings.add(problem.help(help).at(Some(entry.node.place.clone())));
+                    self.findings.add(problem.help(help).at(Some(entry.node.location.clone())));
                     false
                 }
             }
@@ -122,12 +122,12 @@ impl Validator<'_> {
         if items.is_empty() || items.len() > VALUES_MAX {
             let message = format!("expected 1 to {VALUES_MAX} values, found {}", items.len());
             let help = format!("for example `[{}]`", shape::sample(schema));
-            self.findings.add(Problem::new(key, message).help(help).at(Some(node.place.clone())));
+            self.findings.add(Problem::new(key, message).help(help).at(Some(node.location.clone())));
             return false;
         }
         let mut is_valid = true;
         for item in items {
-            self.array_help = Some(format!("each value must be {}", shape::of(schema).words()));
+            self.array_help = Some(format!("each value must be {}", shape::parse(schema).words()));
             is_valid &= self.node(item, schema, key);
         }
         self.array_help = None;
@@ -136,7 +136,7 @@ impl Validator<'_> {
 
     fn swept_range(&mut self, node: &Node, schema: &Value, shape: &Shape<'_>, key: &str) -> bool {
         let Tree::Table(entries) = &node.tree else { return false };
-        let range = match Range::read(entries, &node.place, shape, key) {
+        let range = match Range::read(entries, &node.location, shape, key) {
             Ok(range) => range,
             Err(problems) => {
                 problems.into_iter().for_each(|problem| self.findings.add(problem));
@@ -145,10 +145,11 @@ impl Validator<'_> {
         };
         let mut is_valid = true;
         for (name, end) in ["from", "to"].into_iter().zip(range.ends()) {
-            let place = entries.iter().find(|entry| entry.key == name).map_or(&node.place, |entry| &entry.node.place);
+            let location =
+                entries.iter().find(|entry| entry.key == name).map_or(&node.location, |entry| &entry.node.location);
             let tree = end.as_i64().map_or_else(|| Tree::Float(end.as_f64().unwrap_or_default()), Tree::Integer);
             self.array_help = Some(format!("each value must be {}", shape.words()));
-            is_valid &= self.node(&mut Node { tree, place: place.clone() }, schema, key);
+            is_valid &= self.node(&mut Node { tree, location: location.clone() }, schema, key);
         }
         self.array_help = None;
         is_valid
@@ -160,8 +161,8 @@ fn kinds_by_name(list: &mut Node) {
     let Tree::Array(items) = &mut list.tree else { return };
     for item in items {
         if let Tree::Text(name) = &item.tree {
-            let node = Node { tree: Tree::Table(Vec::new()), place: item.place.clone() };
-            let entry = Entry { key: name.clone(), key_place: item.place.clone(), node };
+            let node = Node { tree: Tree::Table(Vec::new()), location: item.location.clone() };
+            let entry = Entry { key: name.clone(), key_location: item.location.clone(), node };
             item.tree = Tree::Table(vec![entry]);
         }
     }
@@ -170,9 +171,13 @@ fn kinds_by_name(list: &mut Node) {
 /// Converts `"a.b" = …` into `a = { b = … }`.
 fn nest_dotted(entry: Entry) -> Entry {
     let Some((first, rest)) = entry.key.split_once('.') else { return entry };
-    let place = entry.key_place.clone();
-    let inner = nest_dotted(Entry { key: rest.to_owned(), key_place: place.clone(), node: entry.node });
-    Entry { key: first.to_owned(), key_place: place.clone(), node: Node { tree: Tree::Table(vec![inner]), place } }
+    let location = entry.key_location.clone();
+    let inner = nest_dotted(Entry { key: rest.to_owned(), key_location: location.clone(), node: entry.node });
+    Entry {
+        key: first.to_owned(),
+        key_location: location.clone(),
+        node: Node { tree: Tree::Table(vec![inner]), location },
+    }
 }
 
 /// Inserts an entry, merging tables. Returns `false` if the key already has a value.
@@ -195,7 +200,7 @@ fn insert(all: &mut Vec<Entry>, entry: Entry) -> bool {
 
 /// First key with a value in a table or its subtables.
 fn first_value(schema: &Value, path: &str) -> Option<String> {
-    match shape::of(schema) {
+    match shape::parse(schema) {
         Shape::Table { properties, .. } => {
             properties.iter().find_map(|(name, part)| first_value(part, &join(path, name)))
         }

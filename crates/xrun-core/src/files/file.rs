@@ -45,7 +45,7 @@ pub fn bytes(path: &Path, most: u64) -> io::Result<Vec<u8>> {
 ///
 /// # Errors
 /// The directory cannot be opened, or another process holds the lock for 30 seconds.
-pub fn turn(folder: &Path) -> io::Result<Option<File>> {
+pub fn lock_directory(folder: &Path) -> io::Result<Option<File>> {
     let (lock, since) = (File::open(folder)?, Instant::now());
     loop {
         match lock.try_lock() {

@@ -5,7 +5,6 @@
 //! TOML file ends with a comment. A record without a checksum is accepted, because other tools write such files.
 
 use crate::dataset::digest::digest;
-pub use crate::dataset::digest::digest as sha;
 
 /// Message about a file whose checksum does not match.
 pub const DAMAGED: &str = "its checksum differs from the one it was written with: it was edited, or damaged by the disk \

@@ -16,10 +16,10 @@ pub const SUMS: &str = "SHA256SUMS";
 /// Maximum size of the list.
 const FILE_BYTES_MAX: u64 = 64 * 1024;
 
-/// Removes the digests of files that are about to be replaced. A kill before they are [`noted`] then leaves files without a
+/// Removes the digests of files that are about to be replaced. A kill before they are [`record`] then leaves files without a
 /// digest instead of files that seem damaged.
-pub fn forget(folder: &Path, names: &[&str]) {
-    let _turn = file::turn(folder);
+pub fn remove(folder: &Path, names: &[&str]) {
+    let _turn = file::lock_directory(folder);
     let mut sums = read(folder).unwrap_or_default();
     let before = sums.len();
     sums.retain(|name, _| !names.contains(&name.as_str()));
@@ -35,8 +35,8 @@ pub fn has(folder: &Path, name: &str) -> bool {
 }
 
 /// Records the digests of finished files. Missing files and write errors are ignored.
-pub fn noted(folder: &Path, names: &[&str]) {
-    let _turn = file::turn(folder);
+pub fn record(folder: &Path, names: &[&str]) {
+    let _turn = file::lock_directory(folder);
     let mut sums = read(folder).unwrap_or_default();
     for name in names {
         if let Ok(digest) = digest(&folder.join(name)) {
@@ -97,20 +97,20 @@ mod tests {
         assert!(named().is_empty(), "there is no list");
         write::replace(&at("detections.json"), b"[]").unwrap();
         write::replace(&at("memory.csv"), b"1").unwrap();
-        noted(folder.path(), &["detections.json", "memory.csv", "none.csv"]);
+        record(folder.path(), &["detections.json", "memory.csv", "none.csv"]);
         assert!(named().is_empty());
         write::replace(&at("detections.json"), b"[1").unwrap();
         assert_eq!(named(), [message("detections.json")]);
-        forget(folder.path(), &["detections.json"]);
+        remove(folder.path(), &["detections.json"]);
         assert!(named().is_empty(), "a kill here leaves a new file without a digest");
-        noted(folder.path(), &["detections.json"]);
+        record(folder.path(), &["detections.json"]);
         std::fs::remove_file(at("memory.csv")).unwrap();
         assert!(named().is_empty());
         let mut sums = std::fs::read(at(SUMS)).unwrap();
         sums[3] ^= 1;
         write::replace(&at(SUMS), &sums).unwrap();
         assert_eq!(named(), [message(SUMS)]);
-        noted(folder.path(), &["detections.json"]);
+        record(folder.path(), &["detections.json"]);
         assert!(named().is_empty());
     }
 
@@ -118,7 +118,7 @@ mod tests {
     fn sha256sum_accepts_the_list() {
         let folder = tempfile::tempdir().unwrap();
         write::replace(&folder.path().join("a b.csv"), b"1").unwrap();
-        noted(folder.path(), &["a b.csv"]);
+        record(folder.path(), &["a b.csv"]);
         let check = || std::process::Command::new("sha256sum").args(["-c", SUMS]).current_dir(folder.path()).output();
         if let Ok(output) = check() {
             assert!(output.status.success() && output.stdout == b"a b.csv: OK\n", "{output:?}");

@@ -32,7 +32,7 @@ pub struct TensorInfo {
 ///
 /// # Errors
 /// The file is unreadable, not a safetensors file, or truncated. The message has no path.
-pub fn described(path: &Path) -> Result<BTreeMap<String, TensorInfo>, String> {
+pub fn read_header(path: &Path) -> Result<BTreeMap<String, TensorInfo>, String> {
     let shorten = |text: &dyn std::fmt::Display| printable::line(&text.to_string(), MESSAGE_CHARACTERS_MAX);
     let unreadable = |error: std::io::Error| shorten(&format_args!("cannot be read: {error}"));
     let mut file = file::open(path).map_err(unreadable)?;
@@ -73,7 +73,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("model.safetensors");
         super::super::write::replace(&path, bytes).unwrap();
-        described(&path)
+        read_header(&path)
     }
 
     /// A file of `transformers` (tests/reference/gpt2_tiny.py).

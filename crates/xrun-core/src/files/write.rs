@@ -37,7 +37,7 @@ impl WriteError {
     }
 
     /// Message for a run that can be resumed.
-    pub fn of_run(&self) -> String {
+    pub fn message_for_run(&self) -> String {
         let full = matches!(self.source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
         let advice = if full { "; free disk space, then resume the run" } else { self.advice() };
         format!("cannot write {}: {}{advice}", self.path.display(), self.source)
@@ -45,7 +45,7 @@ impl WriteError {
 }
 
 /// Adds the path to an I/O error.
-pub fn at<T>(path: &Path, result: io::Result<T>) -> Result<T, WriteError> {
+pub fn with_path<T>(path: &Path, result: io::Result<T>) -> Result<T, WriteError> {
     result.map_err(|source| WriteError { path: path.to_path_buf(), source })
 }
 
@@ -54,7 +54,7 @@ pub fn at<T>(path: &Path, result: io::Result<T>) -> Result<T, WriteError> {
 ///
 /// # Errors
 /// It is a symlink or a file, or cannot be created.
-pub fn own_folder(path: &Path) -> Result<(), WriteError> {
+pub fn create_directory(path: &Path) -> Result<(), WriteError> {
     let created = match std::fs::create_dir(path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => match std::fs::symlink_metadata(path) {
             Ok(found) if !found.is_dir() => {
@@ -64,19 +64,19 @@ pub fn own_folder(path: &Path) -> Result<(), WriteError> {
         },
         created => created,
     };
-    at(path, created)
+    with_path(path, created)
 }
 
 /// Replaces a file atomically: it has either the old content or the new.
 pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), WriteError> {
-    at(path, try_replace_with(path, &temporary(), |file| file.write_all(bytes)))
+    with_path(path, try_replace_with(path, &temporary(), |file| file.write_all(bytes)))
 }
 
 /// As [`replace`], for a file that only its owner may read.
 pub fn replace_private(path: &Path, bytes: &[u8]) -> Result<(), WriteError> {
     // The mode of temporary files is 0600 by default.
     let mut builder = tempfile::Builder::new();
-    at(path, try_replace_with(path, builder.prefix(WRITING), |file| file.write_all(bytes)))
+    with_path(path, try_replace_with(path, builder.prefix(WRITING), |file| file.write_all(bytes)))
 }
 
 /// As [`replace`], for a file that is too large to be held in memory.
@@ -89,7 +89,7 @@ pub fn replace_with(
         content(&mut writer)?;
         writer.flush()
     };
-    at(path, try_replace_with(path, &temporary(), buffered))
+    with_path(path, try_replace_with(path, &temporary(), buffered))
 }
 
 fn try_replace_with(
@@ -132,7 +132,7 @@ pub struct Replacement {
 impl Replacement {
     /// Starts a replacement with a write buffer of `buffer` bytes.
     pub fn begin(path: &Path, buffer: usize) -> Result<Self, WriteError> {
-        let (file, temporary) = at(path, temporary_for(path, &temporary()))?;
+        let (file, temporary) = with_path(path, temporary_for(path, &temporary()))?;
         Ok(Self { path: path.to_path_buf(), file: BufWriter::with_capacity(buffer, file), temporary })
     }
 
@@ -141,12 +141,12 @@ impl Replacement {
     /// # Errors
     /// Writing fails.
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), WriteError> {
-        at(&self.path, self.file.write_all(bytes))
+        with_path(&self.path, self.file.write_all(bytes))
     }
 
     /// Appends a record as JSON without line breaks.
     pub fn write_json(&mut self, record: &impl Serialize) -> Result<(), WriteError> {
-        at(&self.path, serde_json::to_writer(&mut self.file, record).map_err(io::Error::from))
+        with_path(&self.path, serde_json::to_writer(&mut self.file, record).map_err(io::Error::from))
     }
 
     /// Syncs the file and renames it into place.
@@ -155,8 +155,8 @@ impl Replacement {
     /// Writing fails; the old file remains.
     pub fn finish(self) -> Result<(), WriteError> {
         let Self { path, file, temporary } = self;
-        let file = at(&path, file.into_inner().map_err(io::IntoInnerError::into_error))?;
-        at(&path, persist(&file, temporary, &path))
+        let file = with_path(&path, file.into_inner().map_err(io::IntoInnerError::into_error))?;
+        with_path(&path, persist(&file, temporary, &path))
     }
 }
 
@@ -215,7 +215,7 @@ pub fn sync_files(folder: &Path) -> io::Result<()> {
 
 /// Replaces a file by a record in indented JSON with a checksum.
 pub fn replace_json(path: &Path, record: &impl Serialize) -> Result<(), WriteError> {
-    let text = at(path, serde_json::to_vec_pretty(record).map_err(io::Error::from))?;
+    let text = with_path(path, serde_json::to_vec_pretty(record).map_err(io::Error::from))?;
     replace(path, &seal::record(text))
 }
 
@@ -244,14 +244,14 @@ impl LineWriter {
     /// Opens a file for appending after truncating an incomplete last line, which a kill may leave. [`lines`] declares the
     /// buffer.
     pub fn open(ledger: &Ledger, buffer: &Buffer, path: &Path) -> Result<Self, WriteError> {
-        at(path, truncate_incomplete_line(path))?;
-        let file = at(path, file::open_own(path, OpenOptions::new().create(true).append(true)))?;
+        with_path(path, truncate_incomplete_line(path))?;
+        let file = with_path(path, file::open_own(path, OpenOptions::new().create(true).append(true)))?;
         Ok(Self { path: path.to_path_buf(), file, lines: CappedList::new(ledger, buffer), torn: None, lost: 0 })
     }
 
     /// Adds a record with its checksum. Flushes first if the buffer is full.
     pub fn record(&mut self, record: &impl Serialize) -> Result<(), WriteError> {
-        let line = at(&self.path, serde_json::to_string(record).map_err(io::Error::from))?;
+        let line = with_path(&self.path, serde_json::to_string(record).map_err(io::Error::from))?;
         self.line(seal::line(line))
     }
 
@@ -283,7 +283,7 @@ impl LineWriter {
     /// Writing fails, or the file has been removed, so that its lines are lost.
     pub fn sync(&mut self) -> Result<(), WriteError> {
         self.flush()?;
-        at(&self.path, self.check_exists().and_then(|()| self.file.sync_data()))
+        with_path(&self.path, self.check_exists().and_then(|()| self.file.sync_data()))
     }
 
     /// Checks that the path still exists, because writes to a removed file succeed.
@@ -305,7 +305,7 @@ impl LineWriter {
         // One call for all lines, so that a kill cannot fall between two writes of one line.
         let (written, result) = self.append(text.as_bytes());
         self.lost += lines.len() as u64 - written;
-        at(&self.path, result)
+        with_path(&self.path, result)
     }
 
     /// Appends lines. Returns the number written, and the error if not all are.
@@ -385,21 +385,21 @@ pub fn keep_first_lines(path: &Path, mut keep: impl FnMut(&str) -> bool) -> Resu
     let file = match file::open_own(path, OpenOptions::new().read(true).write(true)) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return at(path, Err(error)),
+        Err(error) => return with_path(path, Err(error)),
     };
     let mut reader = BufReader::new(&file);
     let mut line = Vec::new();
     let mut kept = 0;
     loop {
         line.clear();
-        let length = at(path, reader.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut line))?;
+        let length = with_path(path, reader.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut line))?;
         let whole = line.last() == Some(&b'\n');
         if !whole || !std::str::from_utf8(&line).is_ok_and(|text| keep(text.trim_end())) {
             break;
         }
         kept += length as u64;
     }
-    at(path, file.set_len(kept).and_then(|()| file.sync_all()))
+    with_path(path, file.set_len(kept).and_then(|()| file.sync_all()))
 }
 
 #[cfg(test)]

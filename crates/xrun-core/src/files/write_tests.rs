@@ -7,12 +7,12 @@ use super::*;
 fn a_symlink_in_place_of_a_directory_is_an_error() {
     let root = tempfile::tempdir().unwrap();
     let (folder, elsewhere) = (root.path().join("predictions"), root.path().join("elsewhere"));
-    own_folder(&folder).unwrap();
-    own_folder(&folder).unwrap();
+    create_directory(&folder).unwrap();
+    create_directory(&folder).unwrap();
     std::fs::remove_dir(&folder).unwrap();
     std::fs::create_dir(&elsewhere).unwrap();
     std::os::unix::fs::symlink(&elsewhere, &folder).unwrap();
-    assert_eq!(own_folder(&folder).unwrap_err().source.kind(), io::ErrorKind::NotADirectory);
+    assert_eq!(create_directory(&folder).unwrap_err().source.kind(), io::ErrorKind::NotADirectory);
 }
 
 #[test]

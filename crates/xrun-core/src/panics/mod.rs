@@ -3,13 +3,13 @@
 //! A backend panics on a thread of its own first, with the reason; then the thread that waits for it panics with a channel
 //! error. So the first panics of a step are recorded, not the last.
 
-pub mod words;
+pub mod messages;
 
 use std::fmt;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::{Mutex, Once, PoisonError};
 
-use words::Cause;
+use messages::Cause;
 
 /// Recent panics of this process; bounded in size.
 static RECORDED: Mutex<Recorded> = Mutex::new(Recorded::NONE);
@@ -28,7 +28,7 @@ struct Recorded {
 }
 
 /// Installs the panic hook: panics are recorded instead of printed.
-pub fn keep() {
+pub fn install_hook() {
     HOOK.call_once(|| {
         panic::set_hook(Box::new(|info| {
             let text = payload(info.payload());
@@ -88,7 +88,7 @@ impl Recorded {
 
 /// Ends a step. Returns the panics of the step if one of them was in a call without a waiting caller, which no error
 /// reports.
-pub fn survived() -> Option<Panic> {
+pub fn end_step() -> Option<Panic> {
     RECORDED.lock().unwrap_or_else(PoisonError::into_inner).end_step()
 }
 
@@ -122,20 +122,20 @@ pub struct Panic {
 
 impl Panic {
     /// A failure of a backend that was returned as a value.
-    pub fn told(message: impl Into<String>) -> Self {
+    pub fn from_message(message: impl Into<String>) -> Self {
         Self { messages: vec![message.into()] }
     }
 
     /// Message with the reason: one with a known cause, or the first that is not a consequence of another.
     fn reason(&self) -> &str {
-        let known = self.messages.iter().find(|message| words::cause(message) != Cause::Other);
-        let first = known.or_else(|| self.messages.iter().find(|message| !words::is_consequence(message)));
+        let known = self.messages.iter().find(|message| messages::cause(message) != Cause::Other);
+        let first = known.or_else(|| self.messages.iter().find(|message| !messages::is_consequence(message)));
         first.or(self.messages.first()).map_or("", String::as_str)
     }
 
     /// Cause of the failure, as far as the messages tell.
     pub fn cause(&self) -> Cause {
-        words::cause(self.reason())
+        messages::cause(self.reason())
     }
 
     /// All messages in full, for the log.
@@ -146,7 +146,7 @@ impl Panic {
 
 impl fmt::Display for Panic {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(&words::short(self.reason()))
+        formatter.write_str(&messages::short(self.reason()))
     }
 }
 

@@ -7,7 +7,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
 use super::signal::Signal;
-use crate::task::metric::Better;
+use crate::task::metric::Direction;
 use crate::units::{Bytes, Span};
 
 /// Maximum number of free keys in a table.
@@ -60,12 +60,12 @@ pub struct Command {
     /// Free parameters for `{values.NAME}`; a sweep addresses them as `pipeline.command.values.NAME`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = KEYS_MAX))]
-    pub values: BTreeMap<String, Knob>,
+    pub values: BTreeMap<String, ParameterValue>,
     /// Metrics among the numbers of its steps, with the better direction: `higher` or `lower`. The alphabetically first one
     /// selects the best step.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 64))]
-    pub metrics: BTreeMap<String, Better>,
+    pub metrics: BTreeMap<String, Direction>,
     /// Environment variables in addition to the inherited ones.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = KEYS_MAX))]
@@ -114,7 +114,7 @@ impl Command {
 /// Value of a free parameter.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
-pub enum Knob {
+pub enum ParameterValue {
     /// `true` or `false`.
     Boolean(bool),
     /// An integer.
@@ -125,7 +125,7 @@ pub enum Knob {
     Text(String),
 }
 
-impl JsonSchema for Knob {
+impl JsonSchema for ParameterValue {
     fn schema_name() -> std::borrow::Cow<'static, str> {
         "Knob".into()
     }

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::task::metric::Better;
+use crate::task::metric::Direction;
 
 /// Ends the run when the validation metric no longer improves. This counts as success: outcome `stopped_early`, exit code 0.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -19,7 +19,7 @@ pub struct EarlyStopping {
     pub metric: Option<String>,
     /// Better direction of the metric; if absent, the metric's own.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub mode: Option<Better>,
+    pub mode: Option<Direction>,
     /// Smallest change that counts as an improvement.
     #[schemars(range(min = 0.0, max = 1e300))]
     pub minimum_change: f64,

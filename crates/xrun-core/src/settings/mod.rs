@@ -1,6 +1,5 @@
 //! Sections of the experiment file that all experiments share, and the choice between kinds.
 
-pub mod chosen;
 pub mod command;
 pub mod early_stopping;
 pub mod hooks;
@@ -11,3 +10,4 @@ pub mod schedule;
 pub mod sections;
 pub mod signal;
 pub mod step_pattern;
+pub mod variant;

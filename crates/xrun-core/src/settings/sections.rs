@@ -52,7 +52,7 @@ impl Default for ExperimentInfo {
 /// Use of the device. `experiment.device` selects it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct DeviceUse {
+pub struct DeviceSettings {
     /// Level of autotuning on a GPU: for each group of sizes, several kernels of an operation are compiled and timed. More
     /// groups make the start slower. The environment variable `CUBECL_AUTOTUNE_LEVEL` takes precedence.
     pub autotune: Autotune,
@@ -61,7 +61,7 @@ pub struct DeviceUse {
     pub cpu_kernels: CpuKernels,
 }
 
-impl DeviceUse {
+impl DeviceSettings {
     /// `true` if nothing is set.
     pub fn is_default(&self) -> bool {
         *self == Self::default()
@@ -81,7 +81,7 @@ pub enum CpuKernels {
 
 impl CpuKernels {
     /// Value in the file.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Fused => "fused",
             Self::Plain => "plain",
@@ -296,7 +296,7 @@ pub enum FailOn {
 
 impl FailOn {
     /// Value in the file.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Never => "never",
             Self::Growing => "growing",

@@ -31,7 +31,7 @@ pub enum Signal {
 
 impl Signal {
     /// Name in the file, without `SIG`.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Term => "TERM",
             Self::Int => "INT",

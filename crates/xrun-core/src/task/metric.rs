@@ -6,14 +6,14 @@ use serde::{Deserialize, Serialize};
 /// Direction in which a metric improves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Better {
+pub enum Direction {
     /// Higher values are better.
     Higher,
     /// Lower values are better.
     Lower,
 }
 
-impl Better {
+impl Direction {
     /// `higher` or `lower`.
     pub fn words(self) -> &'static str {
         match self {
@@ -45,7 +45,7 @@ pub struct PlannedMetric {
     /// Name in `metrics.jsonl`.
     pub name: String,
     /// Direction of improvement; `null` for a constant of the data, such as the accuracy of guessing.
-    pub better: Option<Better>,
+    pub better: Option<Direction>,
     /// Unit, such as `%`; empty where there is none.
     pub unit: String,
     /// Figure that the metric is drawn in, together with others of this name.
@@ -58,7 +58,7 @@ pub struct PlannedMetric {
 
 impl PlannedMetric {
     /// A metric of which only the name and the direction are known.
-    pub fn plain(name: &str, better: Better) -> Self {
+    pub fn plain(name: &str, better: Direction) -> Self {
         Self {
             name: name.to_owned(),
             better: Some(better),
@@ -86,7 +86,7 @@ pub struct Interval {
 }
 
 /// 97.5 % quantile of Student's t distribution.
-pub fn student(degrees_of_freedom: usize) -> f64 {
+pub fn student_t_quantile(degrees_of_freedom: usize) -> f64 {
     const TABLE: [f64; 30] = [
         12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
         2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
@@ -110,7 +110,11 @@ mod tests {
     fn quantiles_are_those_of_the_tables() {
         // NIST/SEMATECH e-Handbook of Statistical Methods, 1.3.6.7.2.
         for (degrees, quantile) in [(1, 12.706), (5, 2.571), (30, 2.042), (31, 2.040), (60, 2.000), (100, 1.984)] {
-            assert!((student(degrees) - quantile).abs() < 6e-4, "{degrees}: {}", student(degrees));
+            assert!(
+                (student_t_quantile(degrees) - quantile).abs() < 6e-4,
+                "{degrees}: {}",
+                student_t_quantile(degrees)
+            );
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::settings::sections::Limits;
 /// Inference of a pipeline; [`Task::predictor`](super::Task::predictor) returns it.
 pub trait Predict {
     /// Reason why the pipeline cannot serve the request, for the user; `None` where it can. Called before anything is written.
-    fn refuses(&self, asked: &Asked<'_>) -> Option<String> {
+    fn refuses(&self, asked: &PredictRequest<'_>) -> Option<String> {
         asked.refused_question()
     }
 
@@ -22,12 +22,16 @@ pub trait Predict {
     ///
     /// # Errors
     /// The device fails, the run's own data is invalid, or an answer cannot be written.
-    fn predict(&mut self, asked: &Asked<'_>, told: &mut dyn Told) -> Result<serde_json::Value, TaskError>;
+    fn predict(
+        &mut self,
+        asked: &PredictRequest<'_>,
+        told: &mut dyn PredictionSink,
+    ) -> Result<serde_json::Value, TaskError>;
 }
 
 /// Input of [`Predict::predict`].
 #[derive(Clone, Copy, Debug)]
-pub struct Asked<'a> {
+pub struct PredictRequest<'a> {
     /// Paths as the user gave them.
     pub files: &'a [PathBuf],
     /// Question to be answered about each file, where the pipeline takes one.
@@ -38,7 +42,7 @@ pub struct Asked<'a> {
     pub folder: &'a Path,
 }
 
-impl Asked<'_> {
+impl PredictRequest<'_> {
     /// Message of a pipeline that takes no question, if there is one.
     pub fn refused_question(&self) -> Option<String> {
         self.question.map(|_| "this pipeline takes no question; leave out `--question`".to_owned())
@@ -62,7 +66,7 @@ impl<'a> Item<'a> {
 }
 
 /// Receiver of the answer or failure of each item, in order.
-pub trait Told {
+pub trait PredictionSink {
     /// Takes an answer: a record of named fields, and the same as a short text for people. Both may have control characters.
     ///
     /// # Errors

@@ -15,9 +15,9 @@ use crate::reading::decoding::{Largest, decoding_bytes};
 use crate::reading::orientation::{self, ExifOrientation};
 use crate::reading::whole::{FILE_BYTES_MAX, is_whole};
 use xrun_core::dataset::digest::hexadecimal;
+use xrun_core::dataset::digest_cache::DigestCache;
 use xrun_core::dataset::error::{DataError, UNKNOWN_CLASS};
-use xrun_core::dataset::known::Known;
-use xrun_core::dataset::sample::{Ignored, Rectangle};
+use xrun_core::dataset::sample::{BoundingBox, IgnoreReason};
 use xrun_core::dataset::split::Split;
 use xrun_core::printable;
 use xrun_core::problem::nearest;
@@ -47,8 +47,8 @@ struct Oriented {
 
 /// Position of a box: inside its image, or outside with the visible part of it, if any.
 enum Position {
-    Inside(Rectangle),
-    Outside(Option<Rectangle>),
+    Inside(BoundingBox),
+    Outside(Option<BoundingBox>),
 }
 
 struct Assembly<'a> {
@@ -62,7 +62,7 @@ struct Assembly<'a> {
     names: Vec<String>,
     /// Files of still images.
     stills: BTreeSet<PathBuf>,
-    known: Known,
+    known: DigestCache,
     largest: Option<Largest>,
     /// Number of boxes, and of those that lie in the first pixel of their image.
     boxes: u64,
@@ -89,7 +89,7 @@ pub fn assemble(
     raw: Raw,
     judge: &mut Judge,
     digest: Sha256,
-    known: Known,
+    known: DigestCache,
 ) -> Result<Library, DataError> {
     let section = rules.section;
     // Sorted by name, so that a class's number does not depend on the order of a file.
@@ -139,7 +139,7 @@ pub fn assemble(
         );
         judge.fatal("boxes_as_shares", || DataError::value(format!("{section}.path"), message));
     }
-    known.keep();
+    known.save();
     let videos = videos
         .into_iter()
         .map(|video| {
@@ -188,7 +188,7 @@ impl Assembly<'_> {
                 }
                 // It is left out, and what can be seen of it is not background.
                 Position::Outside(Some(rectangle)) => {
-                    let ignored = object.ignored.or(Some(Ignored::Difficult));
+                    let ignored = object.ignored.or(Some(IgnoreReason::Difficult));
                     objects.push(Object { class, rectangle, area: rectangle.area(), ignored });
                 }
                 Position::Outside(None) => {}
@@ -300,7 +300,7 @@ impl Assembly<'_> {
             self.judge.broken("empty_box", path, format!("{said}, {why}"));
             return Ok(Position::Outside(None));
         }
-        let cut = Rectangle {
+        let cut = BoundingBox {
             left: left.max(0.0) as f32,
             top: top.max(0.0) as f32,
             right: right.min(width) as f32,

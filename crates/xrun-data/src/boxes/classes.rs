@@ -10,7 +10,7 @@ use rand::seq::index;
 use rand_chacha::ChaCha8Rng;
 
 use super::library::{Library, Object};
-use xrun_core::dataset::sample::Rectangle;
+use xrun_core::dataset::sample::BoundingBox;
 use xrun_core::dataset::split::Split;
 
 /// A frame of the library.
@@ -52,7 +52,7 @@ impl Exemplar {
     }
 
     /// Path of the image relative to the root, and the box of the object in it; `None` is the whole image.
-    pub fn place<'a>(&self, library: &'a Library) -> (&'a Path, Option<&'a Rectangle>) {
+    pub fn place<'a>(&self, library: &'a Library) -> (&'a Path, Option<&'a BoundingBox>) {
         match *self {
             Self::Reference { class, reference } => {
                 let reference = &library.classes[class].references[reference];
@@ -184,7 +184,7 @@ pub fn usable(library: &Library, classes: &[ClassIndex], split: Split) -> Vec<us
 }
 
 /// Key that is equal for the same image of an object.
-fn image_key<'a>(path: &'a Path, rectangle: Option<&Rectangle>) -> (&'a Path, Option<[u32; 4]>) {
+fn image_key<'a>(path: &'a Path, rectangle: Option<&BoundingBox>) -> (&'a Path, Option<[u32; 4]>) {
     (path, rectangle.map(|r| [r.left, r.top, r.right, r.bottom].map(f32::to_bits)))
 }
 

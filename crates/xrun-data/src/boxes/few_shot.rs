@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::library::Library;
-use xrun_core::dataset::error::{Broken, DataError, UNUSABLE_CLASS};
+use xrun_core::dataset::error::{DataError, InvalidItems, UNUSABLE_CLASS};
 use xrun_core::dataset::split::Split;
 use xrun_core::printable;
 
@@ -30,7 +30,7 @@ pub fn lacking(library: &Library) -> Option<DataError> {
             classes.into_iter().for_each(|class| shown_of[class] += 1);
         }
     }
-    let mut found = Broken::default();
+    let mut found = InvalidItems::default();
     for (split, least, key) in [(Split::Train, 2, "train_classes"), (Split::Validation, 1, "validation_classes")] {
         let classes: Vec<usize> =
             (0..library.classes.len()).filter(|class| library.classes[*class].split == Some(split)).collect();

@@ -7,11 +7,11 @@ use super::library::Library;
 use super::open::{self, Rules, Source, check_classes};
 use super::raw::Raw;
 use crate::reading::named::folder_at;
+use xrun_core::dataset::digest_cache::{self, DigestCache};
 use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::kind::DatasetKind;
-use xrun_core::dataset::known::{self, Known};
 use xrun_core::problem::{Problem, Problems};
-use xrun_core::settings::chosen::SettingsTable;
+use xrun_core::settings::variant::SettingsTable;
 
 /// A format. [`Folder`] of it is a data set.
 pub trait Format: Send + Sync + 'static {
@@ -135,7 +135,7 @@ impl<F: Format> DatasetKind for Folder<F> {
     }
 
     fn verify(settings: &Self::Settings) {
-        known::forget(Path::new(settings.path().unwrap_or_default()));
+        digest_cache::remove(Path::new(settings.path().unwrap_or_default()));
     }
 
     fn files(settings: &Self::Settings) -> Vec<PathBuf> {
@@ -144,6 +144,6 @@ impl<F: Format> DatasetKind for Folder<F> {
 
     fn open(settings: &Self::Settings) -> Result<Library, DataError> {
         let root = Path::new(settings.path().unwrap_or_default());
-        open::folder(settings.rules(F::SECTION), root, Known::open, |source| F::read(settings, source))
+        open::folder(settings.rules(F::SECTION), root, DigestCache::open, |source| F::read(settings, source))
     }
 }

@@ -9,10 +9,10 @@ use xrun_core::bounded::HeldBytes;
 use xrun_core::bounded::buffer::Buffer;
 use xrun_core::bounded::cache::{ByteCache, CacheCounters};
 use xrun_core::bounded::ledger::{Cap, Holding, Ledger, Policy};
-use xrun_core::bounded::room::Room;
+use xrun_core::bounded::memory_budget::MemoryBudget;
 use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::index::Index;
-use xrun_core::dataset::sample::{Picture, PictureSource};
+use xrun_core::dataset::sample::{HostImage, ImageSource};
 use xrun_core::dataset::split::Split;
 use xrun_core::settings::sections;
 use xrun_core::units::Bytes;
@@ -62,8 +62,8 @@ impl Buffers {
 pub struct FrameStore {
     root: PathBuf,
     exif_orientation: ExifOrientation,
-    decoding: Room,
-    cache: ByteCache<PathBuf, Picture>,
+    decoding: MemoryBudget,
+    cache: ByteCache<PathBuf, HostImage>,
     _index: Holding,
 }
 
@@ -75,7 +75,7 @@ impl FrameStore {
         Self {
             root: library.root.clone(),
             exif_orientation: library.exif_orientation,
-            decoding: Room::new(ledger, &buffers.decoding),
+            decoding: MemoryBudget::new(ledger, &buffers.decoding),
             cache: ByteCache::new(ledger, &buffers.cache),
             _index: index,
         }
@@ -92,8 +92,8 @@ impl FrameStore {
     }
 }
 
-impl PictureSource for FrameStore {
-    fn picture(&self, path: &Path) -> Result<Picture, DataError> {
+impl ImageSource for FrameStore {
+    fn picture(&self, path: &Path) -> Result<HostImage, DataError> {
         let key = path.to_path_buf();
         if let Some(picture) = self.cache.get(&key) {
             return Ok(picture);

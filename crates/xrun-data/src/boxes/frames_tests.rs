@@ -20,7 +20,7 @@ fn pictures(sides: &[u32]) -> (tempfile::TempDir, Library) {
         classes: Vec::new(),
         videos: Vec::new(),
         digest: String::new(),
-        left_out: xrun_core::dataset::error::Broken::default(),
+        left_out: xrun_core::dataset::error::InvalidItems::default(),
         largest: None,
     };
     (folder, library)
@@ -45,7 +45,7 @@ fn cache(ledger: &Ledger) -> Reading {
 
 /// What an image of two rows holds.
 fn bytes(side: u32) -> u64 {
-    u64::from(side) * 2 * 3 + size_of::<Picture>() as u64
+    u64::from(side) * 2 * 3 + size_of::<HostImage>() as u64
 }
 
 #[test]

@@ -8,9 +8,9 @@ use super::drawn::{Drawn, drawn_classes};
 use super::few_shot;
 use crate::reading::decoding::Largest;
 use crate::reading::orientation::ExifOrientation;
-use xrun_core::dataset::error::{Broken, DataError};
+use xrun_core::dataset::error::{DataError, InvalidItems};
 use xrun_core::dataset::index::Index;
-use xrun_core::dataset::sample::{Ignored, Rectangle};
+use xrun_core::dataset::sample::{BoundingBox, IgnoreReason};
 use xrun_core::dataset::split::Split;
 
 /// The index of a data set. It holds names and numbers, never images.
@@ -29,7 +29,7 @@ pub struct Library {
     /// SHA-256 over annotations and the names and bytes of the images, in hexadecimal.
     pub digest: String,
     /// Items that were left out (`on_broken = "skip"`).
-    pub left_out: Broken,
+    pub left_out: InvalidItems,
     /// The image that needs most memory while it is decoded; `None` without images.
     pub largest: Option<Largest>,
 }
@@ -54,7 +54,7 @@ pub struct Options {
 
 impl Index for Library {
     const SAMPLES: &'static str = "images with boxes";
-    type Seen = Seen;
+    type Details = Seen;
     type Options = Options;
 
     fn count(&self) -> u64 {
@@ -65,11 +65,11 @@ impl Index for Library {
         &self.digest
     }
 
-    fn left_out(&self) -> Broken {
+    fn left_out(&self) -> InvalidItems {
         self.left_out.clone()
     }
 
-    fn seen(&self) -> Seen {
+    fn details(&self) -> Seen {
         Seen { drawn: drawn_classes(self), largest: self.largest.clone(), lacking: few_shot::lacking(self) }
     }
 }
@@ -99,7 +99,7 @@ pub struct Reference {
     /// Relative to the root.
     pub path: PathBuf,
     /// The object; the whole image when `None`.
-    pub rectangle: Option<Rectangle>,
+    pub rectangle: Option<BoundingBox>,
     /// The video it was cut from, so that an episode does not ask for an object in the image that shows it.
     pub video: Option<usize>,
 }
@@ -136,9 +136,9 @@ pub struct Object {
     /// Index into [`Library::classes`].
     pub class: usize,
     /// Its box, cut to the image.
-    pub rectangle: Rectangle,
+    pub rectangle: BoundingBox,
     /// Square pixels, by which COCO's metrics call it small, medium or large: as annotated, or else those of the box.
     pub area: f32,
     /// Reason why it is neither right nor wrong to find it; `None` where it is to be found.
-    pub ignored: Option<Ignored>,
+    pub ignored: Option<IgnoreReason>,
 }

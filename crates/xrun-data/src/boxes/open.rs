@@ -9,8 +9,8 @@ use super::library::Library;
 use super::raw::Raw;
 use crate::reading::broken::{Judge, OnBroken};
 use crate::reading::orientation::ExifOrientation;
+use xrun_core::dataset::digest_cache::DigestCache;
 use xrun_core::dataset::error::DataError;
-use xrun_core::dataset::known::Known;
 use xrun_core::problem::{Problem, Problems};
 
 /// The settings that every format has.
@@ -33,7 +33,7 @@ pub struct Source<'a> {
     /// The directory of the data set, canonical.
     pub root: &'a Path,
     /// Digests and sizes of its files that are known already.
-    pub known: &'a Known,
+    pub known: &'a DigestCache,
     /// Collects invalid items.
     pub judge: &'a mut Judge,
     /// The digest of the data set.
@@ -47,7 +47,7 @@ pub struct Source<'a> {
 pub fn folder(
     rules: Rules<'_>,
     root: &Path,
-    known: fn(&Path) -> Known,
+    known: fn(&Path) -> DigestCache,
     read: impl FnOnce(Source<'_>) -> Result<Raw, DataError>,
 ) -> Result<Library, DataError> {
     let root = root
@@ -82,7 +82,7 @@ pub fn check_classes(rules: &Rules<'_>, problems: &mut Problems) {
 fn read_folder(
     rules: Rules<'_>,
     root: PathBuf,
-    known: fn(&Path) -> Known,
+    known: fn(&Path) -> DigestCache,
     read: impl FnOnce(Source<'_>) -> Result<Raw, DataError>,
     judge: &mut Judge,
 ) -> Result<Library, DataError> {

@@ -1,6 +1,6 @@
 //! Images with boxes as the annotations of any format have them, before anything is checked against the disk.
 
-use xrun_core::dataset::sample::Ignored;
+use xrun_core::dataset::sample::IgnoreReason;
 use xrun_core::dataset::split::Split;
 
 /// Extensions of image files, also of those that are refused because they are neither JPEG nor PNG.
@@ -68,7 +68,7 @@ pub struct RawObject {
     /// Square pixels, where the annotation says how many; then they need not be those of the box.
     pub area: Option<f64>,
     /// Reason why it is neither right nor wrong to find it; `None` where it is to be found.
-    pub ignored: Option<Ignored>,
+    pub ignored: Option<IgnoreReason>,
     /// Its name in messages.
     pub called: String,
 }

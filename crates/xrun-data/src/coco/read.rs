@@ -14,7 +14,7 @@ use crate::boxes::raw::{Raw, RawClass, RawImage, RawObject, RawReference, Unit};
 use crate::json::{object_with, why};
 use crate::reading::broken::Judge;
 use xrun_core::dataset::error::{DataError, FATAL, REPEATED_ID};
-use xrun_core::dataset::sample::Ignored;
+use xrun_core::dataset::sample::IgnoreReason;
 
 /// The file; each item is read separately, so that a malformed one hides no mistake of another.
 #[derive(Deserialize)]
@@ -208,7 +208,7 @@ pub fn read(text: &[u8], path: &Path, judge: &mut Judge) -> Result<Raw, DataErro
             class: *class,
             corners: corners(annotation.bbox),
             area: annotation.area,
-            ignored: (annotation.iscrowd != 0).then_some(Ignored::Crowd),
+            ignored: (annotation.iscrowd != 0).then_some(IgnoreReason::Crowd),
             called,
         });
     }

@@ -14,7 +14,7 @@ use crate::reading::decoding::Largest;
 use crate::reading::decoding::decoding_bytes;
 use xrun_core::dataset::digest::digest;
 use xrun_core::dataset::error::DataError;
-use xrun_core::dataset::{cache, known, written_once};
+use xrun_core::dataset::{cache, digest_cache, generated};
 use xrun_core::files::write;
 use xrun_core::seed::generator;
 
@@ -47,7 +47,7 @@ fn pending_in(settings: &Generated, cache: &Path) -> Option<Pending> {
     let folder = cache.join(name(settings));
     let pictures = counts(settings).iter().sum();
     let picture_size = settings.picture_size;
-    written_once::is_missing(&folder.join(FILES[0])).then_some(Pending { pictures, picture_size, folder })
+    generated::is_missing(&folder.join(FILES[0])).then_some(Pending { pictures, picture_size, folder })
 }
 
 /// Directory of the set, existing or not.
@@ -74,7 +74,7 @@ pub fn generate(settings: &Generated) -> Result<PathBuf, DataError> {
 /// # Errors
 /// It cannot be written.
 pub fn generate_in(settings: &Generated, cache: &Path) -> Result<PathBuf, DataError> {
-    written_once::folder(cache, &name(settings), FILES[0], |folder| write_all(settings, folder))
+    generated::folder(cache, &name(settings), FILES[0], |folder| write_all(settings, folder))
 }
 
 /// The image that takes most memory to decode: no file of noise has more bytes than its pixels and a little.
@@ -105,8 +105,7 @@ fn write_all(settings: &Generated, folder: &Path) -> io::Result<()> {
         let mut text = String::new();
         // An example is a pure function of its number, so who makes it does not matter.
         let numbers: Vec<usize> = (0..count).collect();
-        for Written { line, sum } in
-            written_once::side_by_side(&numbers, |number| one(settings, split, *number, folder))?
+        for Written { line, sum } in generated::parallel_map(&numbers, |number| one(settings, split, *number, folder))?
         {
             text += &line;
             sums += &sum;
@@ -114,7 +113,7 @@ fn write_all(settings: &Generated, folder: &Path) -> io::Result<()> {
         sums += &format!("{}  {}\n", digest(text.as_bytes()), FILES[split]);
         texts.push(text);
     }
-    write::replace(&folder.join(known::SUMS), sums.as_bytes()).map_err(|error| error.source)?;
+    write::replace(&folder.join(digest_cache::SUMS), sums.as_bytes()).map_err(|error| error.source)?;
     for (name, text) in FILES.iter().zip(&texts).rev() {
         write::replace(&folder.join(name), text.as_bytes()).map_err(|error| error.source)?;
     }

@@ -24,7 +24,7 @@ fn splits_have_their_pairs_and_answers_are_what_was_asked_for() {
     let cache = tempfile::tempdir().unwrap();
     let library = opened(&small(), cache.path());
     assert_eq!(
-        library.seen(),
+        library.details(),
         super::super::Seen { train: 600, held_out: 60, unseen: 40, pictures: 700, texts: Vec::new() }
     );
     let index = |name: &str, names: &[&str]| names.iter().position(|other| *other == name).unwrap();
@@ -70,7 +70,7 @@ fn the_same_settings_give_the_same_bytes_and_damage_is_told() {
     assert_eq!(pending_in(&settings, one.path()), None);
     let folder = generate_in(&settings, one.path()).unwrap();
     // The bytes are part of every result that was taken with them.
-    let sums = std::fs::read(folder.join(known::SUMS)).unwrap();
+    let sums = std::fs::read(folder.join(digest_cache::SUMS)).unwrap();
     assert_eq!(digest(&sums), "24cc47c90d4bf07a218bf8c370d90d1f500d5bc86b7495becc6c4216cd210721");
     let line = std::fs::read_to_string(folder.join(FILES[2])).unwrap();
     assert!(line.lines().next().unwrap().contains("\"image\": \"images/unseen-000/000000.png\""), "{line}");

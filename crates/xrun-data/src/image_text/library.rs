@@ -12,7 +12,7 @@ use super::{Seen, TextLength};
 use crate::reading::broken::{Judge, OnBroken};
 use crate::reading::decoding::Largest;
 use crate::tokenizer::{Tokenizer, Vocabulary, Words};
-use xrun_core::dataset::error::{Broken, DataError};
+use xrun_core::dataset::error::{DataError, InvalidItems};
 use xrun_core::dataset::index::Index;
 use xrun_core::dataset::split::Split;
 use xrun_core::units::Bytes;
@@ -163,12 +163,12 @@ pub struct Library {
     /// SHA-256 of all texts and images, in hexadecimal.
     pub digest: String,
     /// Items that were left out.
-    pub left_out: Broken,
+    pub left_out: InvalidItems,
 }
 
 impl Index for Library {
     const SAMPLES: &'static str = "images with conversations";
-    type Seen = Seen;
+    type Details = Seen;
     type Options = Options;
 
     fn count(&self) -> u64 {
@@ -179,12 +179,12 @@ impl Index for Library {
         &self.digest
     }
 
-    fn left_out(&self) -> Broken {
+    fn left_out(&self) -> InvalidItems {
         self.left_out.clone()
     }
 
     /// Summary without the lengths of texts, which need a vocabulary.
-    fn seen(&self) -> Seen {
+    fn details(&self) -> Seen {
         let [train, held_out, unseen] = Split::ALL.map(|split| self.places(split).len() as u64);
         Seen { train, held_out, unseen, pictures: self.pictures, texts: Vec::new() }
     }
@@ -307,7 +307,7 @@ impl Library {
 }
 
 /// Message about a split without examples.
-pub(super) fn none_left(what: &str, left_out: &Broken, pictures: u64) -> String {
+pub(super) fn none_left(what: &str, left_out: &InvalidItems, pictures: u64) -> String {
     let left_out = match left_out.total() {
         0 => String::new(),
         count => format!(" ({count} were left out: {})", left_out.by_reason()),

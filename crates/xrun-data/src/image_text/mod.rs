@@ -21,10 +21,10 @@ use super::reading::broken::Judge;
 use super::reading::broken::OnBroken;
 use library::{Library, Options};
 use settings::{Settings, Source};
-use xrun_core::dataset::error::{Broken, DataError};
+use xrun_core::dataset::digest_cache;
+use xrun_core::dataset::error::{DataError, InvalidItems};
 use xrun_core::dataset::index::Index;
-use xrun_core::dataset::kind::{DatasetKind, Look};
-use xrun_core::dataset::known;
+use xrun_core::dataset::kind::{DatasetKind, DatasetSummary};
 use xrun_core::problem::Problems;
 
 /// `[dataset.image-text]`.
@@ -52,7 +52,7 @@ impl Seen {
     ///
     /// # Errors
     /// Some are too long and must not be left out, or nothing is left of a split.
-    pub fn fit(&mut self, fit: usize, on_broken: OnBroken) -> Result<Broken, DataError> {
+    pub fn fit(&mut self, fit: usize, on_broken: OnBroken) -> Result<InvalidItems, DataError> {
         let mut judge = Judge::new(on_broken);
         // The longest first: it says by how much to raise for all.
         for text in self.texts.iter().rev().filter(|text| text.tokens > fit) {
@@ -124,7 +124,7 @@ impl DatasetKind for ImageText {
     }
 
     fn verify(settings: &Settings) {
-        open::folders(settings).iter().for_each(|folder| known::forget(folder));
+        open::folders(settings).iter().for_each(|folder| digest_cache::remove(folder));
     }
 
     fn files(settings: &Settings) -> Vec<PathBuf> {
@@ -145,11 +145,11 @@ impl DatasetKind for ImageText {
     }
 
     /// Summarises the data with the lengths of its texts.
-    fn look(settings: &Settings) -> Result<Look<Seen>, DataError> {
+    fn inspect(settings: &Settings) -> Result<DatasetSummary<Seen>, DataError> {
         let library = open::open(settings)?;
         let tokenizer = library.tokenizer(&settings.options().vocabulary)?;
-        let seen = Seen { texts: library.text_lengths(&tokenizer)?, ..library.seen() };
+        let seen = Seen { texts: library.text_lengths(&tokenizer)?, ..library.details() };
         let notes = tokenizer.note().map(str::to_owned).into_iter().collect();
-        Ok(Look { left_out: library.left_out, notes, seen })
+        Ok(DatasetSummary { left_out: library.left_out, notes, details: seen })
     }
 }

@@ -22,10 +22,10 @@ use crate::reading::decoding::Largest;
 use crate::reading::decoding::decoding_bytes;
 use crate::reading::whole::is_whole;
 use xrun_core::dataset::digest::hexadecimal;
+use xrun_core::dataset::digest_cache::DigestCache;
 use xrun_core::dataset::error::DataError;
-use xrun_core::dataset::known::Known;
+use xrun_core::dataset::generated;
 use xrun_core::dataset::split::Split;
-use xrun_core::dataset::written_once;
 use xrun_core::files::file;
 use xrun_core::printable;
 
@@ -53,7 +53,7 @@ pub fn open(settings: &Settings) -> Result<Library, DataError> {
 /// Opens a generated set. No part of it is ever left out: results on it would not compare.
 pub(super) fn open_generated(settings: &Settings, folder: &Path) -> Result<Library, DataError> {
     let paths = FILES.map(|name| folder.join(name));
-    indexed(settings, &paths, OnBroken::Fail).map_err(|error| written_once::damaged(folder, error))
+    indexed(settings, &paths, OnBroken::Fail).map_err(|error| generated::damaged(folder, error))
 }
 
 fn open_files(settings: &Settings) -> Result<Library, DataError> {
@@ -99,7 +99,7 @@ fn indexed(settings: &Settings, paths: &[PathBuf], policy: OnBroken) -> Result<L
         }
     }
     judge.verdict()?;
-    indexing.known.into_values().for_each(Known::keep);
+    indexing.known.into_values().for_each(DigestCache::save);
     let pictures = files.iter().map(|file| u64::from(file.pictures)).sum();
     let source_of = std::array::from_fn(|split| split.min(files.len() - 1));
     let mut places: [Vec<Place>; 3] = Default::default();
@@ -140,7 +140,7 @@ struct Indexing {
     /// `true` for a generated set, whose files are hashed and not read.
     generated: bool,
     /// Digests of files, by their directory.
-    known: BTreeMap<PathBuf, Known>,
+    known: BTreeMap<PathBuf, DigestCache>,
     digest: Sha256,
     largest: Option<Largest>,
 }
@@ -187,10 +187,10 @@ impl Indexing {
         Ok(Found { text, places, pictures })
     }
 
-    fn known(&mut self, folder: &Path) -> &mut Known {
+    fn known(&mut self, folder: &Path) -> &mut DigestCache {
         let open = || match self.generated {
-            true => Known::of_generated(folder),
-            false => Known::open(folder),
+            true => DigestCache::open_generated(folder),
+            false => DigestCache::open(folder),
         };
         self.known.entry(folder.to_owned()).or_insert_with(open)
     }

@@ -132,7 +132,10 @@ fn all_examples_of_a_picture_are_on_one_side_and_have_its_number() {
     put(folder.path(), "a.jsonl", &[b"\xef\xbb\xbf".as_slice(), &text].concat());
     let share = Settings { validation_share: 0.2, ..settings(folder.path(), OnBroken::Fail) };
     let library = open(&share).unwrap();
-    assert_eq!(library.seen(), super::super::Seen { train: 5, held_out: 2, unseen: 0, pictures: 5, texts: Vec::new() });
+    assert_eq!(
+        library.details(),
+        super::super::Seen { train: 5, held_out: 2, unseen: 0, pictures: 5, texts: Vec::new() }
+    );
     let pictures: Vec<u32> = library.places(Split::Train).iter().map(|place| place.picture).collect();
     assert_eq!(pictures, [0, 1, 2, 3, 0]);
     let lines: Vec<u32> = library.places(Split::Validation).iter().map(|place| place.line).collect();
@@ -147,7 +150,10 @@ fn all_examples_of_a_picture_are_on_one_side_and_have_its_number() {
     put(folder.path(), "b.jsonl", line("images/1.png", "x").as_bytes());
     let second = Some(folder.path().join("b.jsonl").display().to_string());
     let library = open(&Settings { validation_path: second, ..share.clone() }).unwrap();
-    assert_eq!(library.seen(), super::super::Seen { train: 7, held_out: 1, unseen: 0, pictures: 6, texts: Vec::new() });
+    assert_eq!(
+        library.details(),
+        super::super::Seen { train: 7, held_out: 1, unseen: 0, pictures: 6, texts: Vec::new() }
+    );
     // Another image is other data, and so is another text.
     let digest = open(&share).unwrap().digest;
     put(folder.path(), "images/2.png", &png(77));
@@ -210,7 +216,10 @@ fn a_question_list_is_read_by_item_and_line() {
     let message = open(&list(OnBroken::Fail, AnswerForm::Plain)).unwrap_err().to_string();
     assert!(message.contains("a.jsonl: question 5 in line 3: the answer is empty"), "{message}");
     let library = open(&list(OnBroken::Skip, AnswerForm::Json)).unwrap();
-    assert_eq!(library.seen(), super::super::Seen { train: 3, held_out: 1, unseen: 0, pictures: 3, texts: Vec::new() });
+    assert_eq!(
+        library.details(),
+        super::super::Seen { train: 3, held_out: 1, unseen: 0, pictures: 3, texts: Vec::new() }
+    );
     let (place, record) = library.record(Split::Validation, 0).unwrap();
     assert_eq!((place.line, place.item, record.answer.as_str()), (3, 4, r#"{"answer": "blue"}"#));
 }
@@ -239,16 +248,19 @@ fn a_look_says_the_same_of_what_is_too_long() {
     let long = line("images/0.png", &"long ".repeat(40));
     let folder = folder(&[long.into_bytes()]);
     let settings = settings(folder.path(), OnBroken::Skip);
-    let look = ImageText::look(&settings).unwrap();
-    assert_eq!(look.seen.texts.iter().map(|text| text.examples).fold([0; 3], add), [4, 1, 0]);
-    let longest = look.seen.texts.last().unwrap().tokens;
+    let look = ImageText::inspect(&settings).unwrap();
+    assert_eq!(look.details.texts.iter().map(|text| text.examples).fold([0; 3], add), [4, 1, 0]);
+    let longest = look.details.texts.last().unwrap().tokens;
     for (fit, on_broken) in [(300, OnBroken::Fail), (30, OnBroken::Fail), (30, OnBroken::Skip), (3, OnBroken::Skip)] {
-        let (mut seen, mut library) = (look.seen.clone(), open(&settings).unwrap());
+        let (mut seen, mut library) = (look.details.clone(), open(&settings).unwrap());
         let tokenizer = library.tokenizer(&settings.options().vocabulary).unwrap();
         match (seen.fit(fit, on_broken), library.fit(&tokenizer, fit, on_broken)) {
             (Ok(broken), Ok(())) => {
                 assert_eq!(broken, library.left_out);
-                assert_eq!(Seen { texts: Vec::new(), ..seen }, Seen { pictures: look.seen.pictures, ..library.seen() });
+                assert_eq!(
+                    Seen { texts: Vec::new(), ..seen },
+                    Seen { pictures: look.details.pictures, ..library.details() }
+                );
             }
             (Err(told), Err(ended)) => {
                 let (told, ended) = (told.to_string(), ended.to_string());

@@ -2,7 +2,7 @@
 
 use rand::{Rng, RngExt};
 
-use xrun_core::dataset::sample::Picture;
+use xrun_core::dataset::sample::HostImage;
 
 /// The shapes, by the word that texts have for them.
 pub const SHAPES: [&str; 4] = ["circle", "square", "triangle", "cross"];
@@ -93,7 +93,7 @@ impl Scene {
 
     /// The image, `side` pixels wide and high. Where it lies within its quarter, its hue, its turn and the ground are
     /// drawn.
-    pub fn paint(&self, random: &mut impl Rng, side: usize) -> Picture {
+    pub fn paint(&self, random: &mut impl Rng, side: usize) -> HostImage {
         let length = side as i64 * PART;
         let mut moved = || random.random_range(-MOVED..=MOVED);
         let quarter = |second: bool| if second { 3 } else { 1 };
@@ -130,7 +130,7 @@ impl Scene {
                 rgb.extend(sum.map(|sum| (sum / 4 + noise).clamp(0, 255) as u8));
             }
         }
-        Picture { width: side, height: side, rgb: rgb.into() }
+        HostImage { width: side, height: side, rgb: rgb.into() }
     }
 
     /// Returns whether a point is in the shape; `v` grows downwards.

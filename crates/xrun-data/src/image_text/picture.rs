@@ -11,7 +11,7 @@ use super::record::Wrong;
 use crate::reading::orientation;
 use crate::reading::orientation::ExifOrientation;
 use crate::reading::whole::is_whole_in;
-use xrun_core::dataset::sample::Picture;
+use xrun_core::dataset::sample::HostImage;
 use xrun_core::printable;
 
 /// Maximum number of pixels: 192 MB when they are decoded.
@@ -103,7 +103,7 @@ pub fn inline(url: &str) -> Result<Vec<u8>, Wrong> {
 ///
 /// # Errors
 /// The errors of [`head`], or the file is cut off or damaged.
-pub fn decode(bytes: &[u8]) -> Result<Picture, Wrong> {
+pub fn decode(bytes: &[u8]) -> Result<HostImage, Wrong> {
     let Head { format, .. } = head(Cursor::new(bytes))?;
     whole(bytes, format)?;
     let mut limits = Limits::default();
@@ -119,7 +119,7 @@ pub fn decode(bytes: &[u8]) -> Result<Picture, Wrong> {
         Ok(orientation::applied(on_white(DynamicImage::from_decoder(decoder)?), turn))
     };
     let decoded: RgbImage = decoded().map_err(|error| failed(&error))?;
-    Ok(Picture { width: decoded.width() as usize, height: decoded.height() as usize, rgb: decoded.into_raw().into() })
+    Ok(HostImage { width: decoded.width() as usize, height: decoded.height() as usize, rgb: decoded.into_raw().into() })
 }
 
 /// Refuses a file whose end is missing: the rest of a JPEG would be decoded as grey.
@@ -158,8 +158,8 @@ fn on_white(picture: DynamicImage) -> RgbImage {
 
 /// The image as a square of `side` pixels, whatever its proportions: each pixel is the mean of what it covers, parts of
 /// pixels by their share. One of that size stays as it is.
-pub fn scaled(picture: &Picture, side: usize) -> Picture {
-    let Picture { width, height, rgb } = picture;
+pub fn scaled(picture: &HostImage, side: usize) -> HostImage {
+    let HostImage { width, height, rgb } = picture;
     let (width, height) = (*width, *height);
     if (width, height) == (side, side) {
         return picture.clone();
@@ -187,7 +187,7 @@ pub fn scaled(picture: &Picture, side: usize) -> Picture {
         }
         scaled.extend(sums.iter().map(|sum| ((sum + area / 2) / area) as u8));
     }
-    Picture { width: side, height: side, rgb: scaled.into() }
+    HostImage { width: side, height: side, rgb: scaled.into() }
 }
 
 /// Weights of the `from` pixels that the new pixel `at` of `to` covers; their sum over all new pixels is `from`.

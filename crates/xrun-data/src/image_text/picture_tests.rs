@@ -34,9 +34,9 @@ pub fn turned(picture: RgbImage, orientation: u8) -> Vec<u8> {
     bytes
 }
 
-fn picture(width: usize, height: usize, rgb: &[u8]) -> Picture {
+fn picture(width: usize, height: usize, rgb: &[u8]) -> HostImage {
     assert_eq!(rgb.len(), width * height * 3);
-    Picture { width, height, rgb: rgb.into() }
+    HostImage { width, height, rgb: rgb.into() }
 }
 
 #[test]

@@ -23,7 +23,7 @@ fn easy_vqa_is_read_as_it_is() {
     let mut library = open(&settings).unwrap();
     // By Python, from the file: 4,943 questions about 500 images, 1,009 of them about the last 100.
     assert_eq!(
-        library.seen(),
+        library.details(),
         super::Seen { train: 3934, held_out: 1009, unseen: 0, pictures: 500, texts: Vec::new() }
     );
     let tokenizer = library.tokenizer(&settings.options().vocabulary).unwrap();

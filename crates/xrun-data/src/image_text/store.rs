@@ -12,9 +12,9 @@ use xrun_core::bounded::HeldBytes;
 use xrun_core::bounded::buffer::Buffer;
 use xrun_core::bounded::cache::{ByteCache, CacheCounters};
 use xrun_core::bounded::ledger::{Cap, Holding, Ledger, Policy};
-use xrun_core::bounded::room::Room;
+use xrun_core::bounded::memory_budget::MemoryBudget;
 use xrun_core::dataset::error::DataError;
-use xrun_core::dataset::sample::Picture;
+use xrun_core::dataset::sample::HostImage;
 use xrun_core::dataset::split::Split;
 use xrun_core::files::file;
 use xrun_core::printable;
@@ -48,7 +48,7 @@ impl HeldBytes for Text {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Example {
     /// A square of `image_size` pixels.
-    pub picture: Picture,
+    pub picture: HostImage,
     /// Its question and answer as tokens.
     pub text: Text,
 }
@@ -75,7 +75,7 @@ impl Buffers {
     pub fn new(library: &Library, options: &Options, limits: &Limits) -> Self {
         let key = format!("{}.image_cache", options.section);
         let cache = Cap { items: PICTURES_MAX, bytes: options.image_cache.0 };
-        let one = (options.image_size * options.image_size * 3 + size_of::<Picture>()) as u64;
+        let one = (options.image_size * options.image_size * 3 + size_of::<HostImage>()) as u64;
         let threads = limits.workers as u64 + 1;
         let all = library.largest.as_ref().map_or(u64::MAX, |largest| largest.bytes.saturating_mul(threads));
         let decoding = Cap { items: threads, bytes: limits.decoding.0.min(all) };
@@ -104,8 +104,8 @@ pub struct ImageTextStore {
     library: Library,
     tokenizer: Tokenizer,
     side: usize,
-    cache: ByteCache<(u32, u32), Picture>,
-    decoding: Room,
+    cache: ByteCache<(u32, u32), HostImage>,
+    decoding: MemoryBudget,
     _index: Holding,
     buffers: Buffers,
 }
@@ -121,7 +121,7 @@ impl ImageTextStore {
             tokenizer,
             side: options.image_size,
             cache: ByteCache::new(ledger, &buffers.cache),
-            decoding: Room::new(ledger, &buffers.decoding),
+            decoding: MemoryBudget::new(ledger, &buffers.decoding),
             _index: index,
             buffers,
         }
@@ -171,7 +171,7 @@ impl ImageTextStore {
     ///
     /// # Errors
     /// The errors of [`ImageTextStore::example`].
-    pub fn original(&self, split: Split, number: u64) -> Result<Picture, DataError> {
+    pub fn original(&self, split: Split, number: u64) -> Result<HostImage, DataError> {
         let (place, record) = self.library.record(split, number)?;
         self.decoded(split, &place, &record)
     }
@@ -226,7 +226,7 @@ impl ImageTextStore {
         Ok(Text { prompt, answer, answer_text: record.answer, question: record.question })
     }
 
-    fn scaled(&self, split: Split, place: &Place, record: &Record) -> Result<Picture, DataError> {
+    fn scaled(&self, split: Split, place: &Place, record: &Record) -> Result<HostImage, DataError> {
         let key = self.library.picture_key(split, place);
         if let Some(picture) = self.cache.get(&key) {
             return Ok(picture);
@@ -237,7 +237,7 @@ impl ImageTextStore {
         Ok(picture)
     }
 
-    fn decoded(&self, split: Split, place: &Place, record: &Record) -> Result<Picture, DataError> {
+    fn decoded(&self, split: Split, place: &Place, record: &Record) -> Result<HostImage, DataError> {
         let folder = self.library.source(split).folder();
         let told = |wrong: Wrong| self.told(split, place, record, wrong);
         let bytes = match &record.image {

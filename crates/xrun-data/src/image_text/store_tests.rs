@@ -63,7 +63,7 @@ fn examples_are_the_same_whatever_is_kept_and_originals_are_dropped() {
 #[test]
 fn the_ledger_knows_what_is_held_and_no_more_than_the_plan_says() {
     let (_folder, settings) = folder();
-    let one = (8 * 8 * 3 + size_of::<Picture>()) as u64;
+    let one = (8 * 8 * 3 + size_of::<HostImage>()) as u64;
     let small = Settings { image_cache: Bytes(one), ..settings };
     let ledger = Ledger::default();
     let store = store(&small, &Limits::default(), &ledger);

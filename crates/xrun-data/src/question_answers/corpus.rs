@@ -9,9 +9,9 @@ use super::squad::{Index, Place};
 use crate::reading::broken::Judge;
 use crate::reading::broken::OnBroken;
 use crate::tokenizer::{Tokenizer, Vocabulary, Words};
-use xrun_core::dataset::error::{Broken, DataError};
+use xrun_core::dataset::error::{DataError, InvalidItems};
+use xrun_core::dataset::generated;
 use xrun_core::dataset::split::Split;
-use xrun_core::dataset::written_once;
 use xrun_core::units::{Bytes, counted};
 
 /// Paragraphs that a vocabulary is learnt from; more change it little.
@@ -54,7 +54,7 @@ pub struct Corpus {
     /// SHA-256 of the digests of all its files, in hexadecimal.
     pub digest: String,
     /// Items that were left out.
-    pub left_out: Broken,
+    pub left_out: InvalidItems,
 }
 
 /// Summary of a corpus.
@@ -63,7 +63,7 @@ pub struct Looked {
     /// Questions to train on and to validate with.
     pub questions: [u64; 2],
     /// Items that were left out.
-    pub left_out: Broken,
+    pub left_out: InvalidItems,
     /// Notes about the words that a vocabulary would be learnt from.
     pub note: Option<String>,
 }
@@ -75,13 +75,13 @@ struct Found {
     train_places: Vec<Place>,
     validation_places: Vec<Place>,
     digests: String,
-    left_out: Broken,
+    left_out: InvalidItems,
 }
 
 impl Corpus {
     /// Opens the files that the settings name.
     pub fn open(settings: &Settings) -> Result<Self, DataError> {
-        let Found { train, validation, train_places, validation_places, digests, left_out } = Found::look(settings)?;
+        let Found { train, validation, train_places, validation_places, digests, left_out } = Found::inspect(settings)?;
         let tokenizer = settings.options().vocabulary.tokenizer(|| {
             let mut words = Words::default();
             texts_to_learn(&train, &train_places, |text, times| words.add(text, times))?;
@@ -101,8 +101,8 @@ impl Corpus {
     ///
     /// # Errors
     /// The errors of [`Corpus::open`].
-    pub fn look(settings: &Settings) -> Result<Looked, DataError> {
-        let Found { train, train_places, validation_places, left_out, .. } = Found::look(settings)?;
+    pub fn inspect(settings: &Settings) -> Result<Looked, DataError> {
+        let Found { train, train_places, validation_places, left_out, .. } = Found::inspect(settings)?;
         let questions = [train_places.len() as u64, validation_places.len() as u64];
         let note = match settings.options().vocabulary.files {
             Some([encoder, merges]) => {
@@ -138,7 +138,7 @@ impl Corpus {
 }
 
 impl Found {
-    fn look(settings: &Settings) -> Result<Self, DataError> {
+    fn inspect(settings: &Settings) -> Result<Self, DataError> {
         let (path, written, policy) = match settings.source {
             // What xrun wrote itself is never left out in part.
             Source::Generated => {
@@ -152,7 +152,7 @@ impl Found {
         // All that is wrong with both files is told at once.
         let second = settings.validation_path.as_ref().map(|path| QuestionFile::open(Path::new(path), &mut judge));
         let told = |error: DataError| match settings.source {
-            Source::Generated => written_once::damaged(&path, error),
+            Source::Generated => generated::damaged(&path, error),
             Source::File => error,
         };
         let (opened, second) = match (opened, second.transpose()) {
@@ -162,7 +162,7 @@ impl Found {
         judge.verdict().map_err(told)?;
         let (train, Index { places, articles }) = opened;
         if let Some(written) = &written {
-            written_once::expect(&path, written, &train.digest)?;
+            generated::expect(&path, written, &train.digest)?;
         }
         let mut digests = train.digest.clone();
         let (validation, train_places, validation_places) = match second {

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::settings::Generated;
 use xrun_core::dataset::digest::digest;
 use xrun_core::dataset::error::DataError;
-use xrun_core::dataset::{cache, written_once};
+use xrun_core::dataset::{cache, generated};
 use xrun_core::files::write;
 use xrun_core::seed::generator;
 
@@ -44,10 +44,10 @@ pub fn generate(settings: &Generated) -> Result<(PathBuf, String), DataError> {
 pub fn generate_in(settings: &Generated, cache: &Path) -> Result<(PathBuf, String), DataError> {
     let identity = format!("{VERSION} {}", serde_json::to_string(settings).unwrap_or_default());
     let place = cache.join(format!("questions-{}.json", &digest(identity.as_bytes())[..16]));
-    let written = written_once::file(&place, |path| {
+    let written = generated::file(&place, |path| {
         let articles: Vec<Value> = (0..settings.articles).map(|number| article(settings, number)).collect();
         let text = serde_json::to_vec(&json!({ "data": articles, "version": "1.1" })).unwrap_or_default();
-        write::replace(path, &text).map_err(|error| written_once::not_made(&place, &error.source))
+        write::replace(path, &text).map_err(|error| generated::not_made(&place, &error.source))
     })?;
     Ok((place, written))
 }

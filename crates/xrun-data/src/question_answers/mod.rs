@@ -16,9 +16,9 @@ use serde::{Deserialize, Serialize};
 
 use corpus::{Corpus, Looked, Options};
 use settings::{Settings, Source};
-use xrun_core::dataset::error::{Broken, DataError};
+use xrun_core::dataset::error::{DataError, InvalidItems};
 use xrun_core::dataset::index::Index;
-use xrun_core::dataset::kind::{DatasetKind, Look};
+use xrun_core::dataset::kind::{DatasetKind, DatasetSummary};
 use xrun_core::problem::Problems;
 
 /// `[dataset.question-answers]`.
@@ -36,7 +36,7 @@ pub struct Seen {
 
 impl Index for Corpus {
     const SAMPLES: &'static str = "texts with answers";
-    type Seen = Seen;
+    type Details = Seen;
     type Options = Options;
 
     fn count(&self) -> u64 {
@@ -47,11 +47,11 @@ impl Index for Corpus {
         &self.digest
     }
 
-    fn left_out(&self) -> Broken {
+    fn left_out(&self) -> InvalidItems {
         self.left_out.clone()
     }
 
-    fn seen(&self) -> Seen {
+    fn details(&self) -> Seen {
         let [train, held_out] = self.places.each_ref().map(|places| places.len() as u64);
         Seen { train, held_out }
     }
@@ -92,8 +92,8 @@ impl DatasetKind for QuestionAnswers {
     }
 
     /// Summarises the data without learning a vocabulary.
-    fn look(settings: &Settings) -> Result<Look<Seen>, DataError> {
-        let Looked { questions: [train, held_out], left_out, note } = Corpus::look(settings)?;
-        Ok(Look { left_out, notes: note.into_iter().collect(), seen: Seen { train, held_out } })
+    fn inspect(settings: &Settings) -> Result<DatasetSummary<Seen>, DataError> {
+        let Looked { questions: [train, held_out], left_out, note } = Corpus::inspect(settings)?;
+        Ok(DatasetSummary { left_out, notes: note.into_iter().collect(), details: Seen { train, held_out } })
     }
 }

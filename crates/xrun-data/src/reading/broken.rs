@@ -5,7 +5,7 @@ use std::path::Path;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use xrun_core::dataset::error::{Broken, DataError, FATAL};
+use xrun_core::dataset::error::{DataError, FATAL, InvalidItems};
 
 /// The policy for data that cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -25,15 +25,15 @@ const LEAVE_OUT: &str = "correct it, or leave it out with on_broken = \"skip\"";
 pub struct Judge {
     policy: OnBroken,
     /// Items that may be left out.
-    pub found: Broken,
+    pub found: InvalidItems,
     /// Items that must not.
-    fatal: Broken,
+    fatal: InvalidItems,
 }
 
 impl Judge {
     /// Makes an empty collector for the policy `on_broken`.
     pub fn new(policy: OnBroken) -> Self {
-        Self { policy, found: Broken::default(), fatal: Broken::default() }
+        Self { policy, found: InvalidItems::default(), fatal: InvalidItems::default() }
     }
 
     /// Adds an item that may be left out. The reason is one of a few fixed words.

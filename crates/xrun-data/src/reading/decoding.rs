@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::orientation::{self, ExifOrientation};
 use super::whole::FILE_BYTES_MAX;
 use xrun_core::dataset::error::DataError;
-use xrun_core::dataset::sample::Picture;
+use xrun_core::dataset::sample::HostImage;
 use xrun_core::settings::sections;
 use xrun_core::units::Bytes;
 
@@ -77,7 +77,7 @@ pub fn needed(path: &Path, name: &Path) -> Result<u64, DataError> {
 ///
 /// # Errors
 /// The file does not read, or is no image that can be decoded.
-pub fn decode(path: &Path, name: &Path, rule: ExifOrientation) -> Result<Picture, DataError> {
+pub fn decode(path: &Path, name: &Path, rule: ExifOrientation) -> Result<HostImage, DataError> {
     let bytes = read(path).map_err(|error| DataError::file(name, format!("cannot be read: {error}")))?;
     decode_bytes(&bytes, rule)
         .map_err(|error| DataError::file(name, format!("{error}; repair it or take it out of the annotations")))
@@ -87,7 +87,7 @@ pub fn decode(path: &Path, name: &Path, rule: ExifOrientation) -> Result<Picture
 ///
 /// # Errors
 /// The file is not an image that can be decoded.
-pub fn decode_bytes(bytes: &[u8], rule: ExifOrientation) -> Result<Picture, String> {
+pub fn decode_bytes(bytes: &[u8], rule: ExifOrientation) -> Result<HostImage, String> {
     let broken = |error: String| format!("the image cannot be decoded: {error}");
     let mut reader =
         ImageReader::new(Cursor::new(bytes)).with_guessed_format().map_err(|error| broken(error.to_string()))?;
@@ -103,7 +103,7 @@ pub fn decode_bytes(bytes: &[u8], rule: ExifOrientation) -> Result<Picture, Stri
         Ok(orientation::applied(DynamicImage::from_decoder(decoder)?.into_rgb8(), orientation))
     };
     let decoded = decoded(reader).map_err(|error: ImageError| broken(error.to_string()))?;
-    Ok(Picture { width: decoded.width() as usize, height: decoded.height() as usize, rgb: decoded.into_raw().into() })
+    Ok(HostImage { width: decoded.width() as usize, height: decoded.height() as usize, rgb: decoded.into_raw().into() })
 }
 
 /// Reads a file up to the cap, in case it grew since the data set was opened.

@@ -14,7 +14,7 @@ use super::synthesis::{FOLDS, Modulation, Timbre, recording, take};
 use super::table::PLACES;
 use xrun_core::dataset::digest::digest;
 use xrun_core::dataset::error::DataError;
-use xrun_core::dataset::{cache, known, written_once};
+use xrun_core::dataset::{cache, digest_cache, generated};
 use xrun_core::files::write;
 use xrun_core::seed::generator;
 
@@ -42,7 +42,7 @@ pub fn pending(settings: &Generated) -> Option<Pending> {
 fn pending_in(settings: &Generated, cache: &Path) -> Option<Pending> {
     let folder = cache.join(name(settings));
     let clips = classes(settings).map(|(_, clips)| clips).sum();
-    written_once::is_missing(&folder.join(TABLE)).then_some(Pending { clips, folder })
+    generated::is_missing(&folder.join(TABLE)).then_some(Pending { clips, folder })
 }
 
 /// Directory of the set, existing or not.
@@ -69,7 +69,7 @@ pub fn generate(settings: &Generated) -> Result<PathBuf, DataError> {
 /// # Errors
 /// It cannot be written.
 pub fn generate_in(settings: &Generated, cache: &Path) -> Result<PathBuf, DataError> {
-    written_once::folder(cache, &name(settings), TABLE, |folder| write_all(settings, folder))
+    generated::folder(cache, &name(settings), TABLE, |folder| write_all(settings, folder))
 }
 
 /// Role of the class of a target: by its remainder 0 and 1 to be learnt, 2 and 3 public, 4 unheard.
@@ -126,14 +126,14 @@ fn write_all(settings: &Generated, folder: &Path) -> io::Result<()> {
         })
         .collect();
     // Each recording is a pure function of its number, so who makes it does not matter.
-    let made = written_once::side_by_side(&jobs, |job| write_recording(settings, job, folder))?;
+    let made = generated::parallel_map(&jobs, |job| write_recording(settings, job, folder))?;
     let (mut table, mut sums) = (String::from("filename,fold,target,category,src_file,take\n"), String::new());
     for Written { line, sum } in made.into_iter().flatten() {
         table.push_str(&line);
         sums.push_str(&sum);
     }
     sums.push_str(&format!("{}  {TABLE}\n", digest(table.as_bytes())));
-    write::replace(&folder.join(known::SUMS), sums.as_bytes()).map_err(|error| error.source)?;
+    write::replace(&folder.join(digest_cache::SUMS), sums.as_bytes()).map_err(|error| error.source)?;
     write::replace(&folder.join(TABLE), table.as_bytes()).map_err(|error| error.source)
 }
 

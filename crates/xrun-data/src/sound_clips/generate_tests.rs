@@ -91,7 +91,7 @@ fn it_is_read_back_with_its_roles_folds_and_recordings() {
     for (clip, source) in library.clips.iter().zip(&recording.of_clip) {
         assert_eq!(*folds.entry(source).or_insert((clip.fold, clip.class)), (clip.fold, clip.class));
     }
-    let seen = library.seen();
+    let seen = library.details();
     assert_eq!((seen.train, seen.held_out), (vec![10; 5], vec![2; 5]));
 }
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::Seen;
 use super::settings::{EmbeddingDtype, Settings};
-use xrun_core::dataset::error::Broken;
+use xrun_core::dataset::error::InvalidItems;
 use xrun_core::dataset::index::Index;
 use xrun_core::dataset::split::Split;
 use xrun_core::units::Bytes;
@@ -98,7 +98,7 @@ pub struct Library {
     /// SHA-256 of the table and of all clips, in hexadecimal.
     pub digest: String,
     /// Items that were left out.
-    pub left_out: Broken,
+    pub left_out: InvalidItems,
 }
 
 impl Library {
@@ -145,7 +145,7 @@ impl Library {
 
 impl Index for Library {
     const SAMPLES: &'static str = "sounds with classes";
-    type Seen = Seen;
+    type Details = Seen;
     type Options = Options;
 
     fn count(&self) -> u64 {
@@ -156,11 +156,11 @@ impl Index for Library {
         &self.digest
     }
 
-    fn left_out(&self) -> Broken {
+    fn left_out(&self) -> InvalidItems {
         self.left_out.clone()
     }
 
-    fn seen(&self) -> Seen {
+    fn details(&self) -> Seen {
         let [mut train, mut held_out] = [vec![0; self.classes_of(Role::Nodes).len()], Vec::new()];
         held_out.clone_from(&train);
         for clip in &self.clips {

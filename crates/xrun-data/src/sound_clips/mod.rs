@@ -22,9 +22,9 @@ use serde::{Deserialize, Serialize};
 
 use library::{Library, Options};
 use settings::{Settings, Source};
+use xrun_core::dataset::digest_cache;
 use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::kind::DatasetKind;
-use xrun_core::dataset::known;
 use xrun_core::problem::Problems;
 
 /// `[dataset.sound-clips]`.
@@ -66,7 +66,7 @@ impl DatasetKind for SoundClips {
     }
 
     fn verify(settings: &Settings) {
-        known::forget(&open::root(settings));
+        digest_cache::remove(&open::root(settings));
     }
 
     fn files(settings: &Settings) -> Vec<PathBuf> {

@@ -14,10 +14,10 @@ use crate::reading::broken::OnBroken;
 use crate::reading::confined::annotation_file;
 use crate::reading::confined::confined;
 use xrun_core::dataset::digest::hexadecimal;
+use xrun_core::dataset::digest_cache::DigestCache;
 use xrun_core::dataset::error::DataError;
-use xrun_core::dataset::known::Known;
+use xrun_core::dataset::generated;
 use xrun_core::dataset::split::Split;
-use xrun_core::dataset::written_once;
 use xrun_core::files::file;
 use xrun_core::printable;
 
@@ -51,7 +51,7 @@ pub fn root(settings: &Settings) -> PathBuf {
 /// Opens a generated set. No part of it is ever left out: results on it would not compare.
 pub(super) fn open_generated(settings: &Settings, root: PathBuf) -> Result<Library, DataError> {
     let strict = Settings { on_broken: OnBroken::Fail, ..settings.clone() };
-    open_folder(&strict, &root).map_err(|error| written_once::damaged(&root, error))
+    open_folder(&strict, &root).map_err(|error| generated::damaged(&root, error))
 }
 
 fn open_folder(settings: &Settings, root: &Path) -> Result<Library, DataError> {
@@ -74,8 +74,8 @@ fn read_folder(settings: &Settings, root: PathBuf, judge: &mut Judge) -> Result<
     let place = table::find(&root)?;
     let bytes = annotation_file(&root, &place, TABLE_BYTES_MAX)?;
     let mut known = match settings.source {
-        Source::Generated => Known::of_generated(&root),
-        Source::Folder => Known::open(&root),
+        Source::Generated => DigestCache::open_generated(&root),
+        Source::Folder => DigestCache::open(&root),
     };
     let name = place.strip_prefix(&root).unwrap_or(&place).to_string_lossy().into_owned();
     known.expect(&name, &xrun_core::dataset::digest::digest(&bytes), &place)?;
@@ -125,7 +125,7 @@ fn read_folder(settings: &Settings, root: PathBuf, judge: &mut Judge) -> Result<
         }
         kept.push(row);
     }
-    known.keep();
+    known.save();
     Ok(indexed(settings, root, &kept, categories, columns, (silent, hexadecimal(&digest.finalize()), judge)))
 }
 

@@ -59,9 +59,9 @@ fn a_folder_becomes_classes_clips_folds_and_columns() {
         assert_eq!(library.clips[2], Clip { file: "2.wav".into(), class: 1, fold: 1 });
         assert_eq!(library.column("src_file").unwrap().of_clip, [0, 1, 2, 3, 4]);
         assert_eq!(library.column("category").unwrap().values, ["dog", "rain"]);
-        let look = SoundClips::look(&settings(folder.path(), OnBroken::Fail)).unwrap();
-        assert_eq!((look.seen.train, look.seen.held_out, look.seen.silent), (vec![2, 1], vec![1, 1], 1));
-        assert_eq!(look.seen.columns, ["fold", "target", "category", "src_file"]);
+        let look = SoundClips::inspect(&settings(folder.path(), OnBroken::Fail)).unwrap();
+        assert_eq!((look.details.train, look.details.held_out, look.details.silent), (vec![2, 1], vec![1, 1], 1));
+        assert_eq!(look.details.columns, ["fold", "target", "category", "src_file"]);
     }
 }
 

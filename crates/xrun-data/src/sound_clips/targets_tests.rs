@@ -6,7 +6,7 @@ use safetensors::tensor::TensorView;
 
 use super::*;
 use crate::sound_clips::library::{Class, Role};
-use xrun_core::dataset::error::Broken;
+use xrun_core::dataset::error::InvalidItems;
 use xrun_core::files::write;
 
 const SHAPE: Shape = Shape { tokens: 2, width: 3, pooled_width: 4 };
@@ -27,7 +27,7 @@ fn library(names: &[&str]) -> Library {
         validation_fold: 5,
         silent: 0,
         digest: String::new(),
-        left_out: Broken::default(),
+        left_out: InvalidItems::default(),
     }
 }
 

@@ -16,7 +16,7 @@ use super::settings::Settings;
 use crate::coco::files::ANNOTATIONS;
 use xrun_core::dataset::digest::{digest, digest_of_file};
 use xrun_core::dataset::error::DataError;
-use xrun_core::dataset::{known, written_once};
+use xrun_core::dataset::{digest_cache, generated};
 use xrun_core::files::write;
 use xrun_core::seed::generator;
 
@@ -45,7 +45,7 @@ pub struct Pending {
 pub fn pending(settings: &Settings, cache: &Path) -> Option<Pending> {
     let folder = folder(settings, cache);
     let classes = settings.train_classes + settings.validation_classes;
-    written_once::is_missing(&folder.join(ANNOTATIONS)).then(|| Pending {
+    generated::is_missing(&folder.join(ANNOTATIONS)).then(|| Pending {
         frames: classes * settings.videos_per_class * settings.frames_per_video,
         references: classes * settings.references_per_class,
         frame_size: settings.frame_size,
@@ -67,7 +67,7 @@ fn name(settings: &Settings) -> String {
 /// Directory of the set below a cache directory, generated now if it is missing. One process writes a set; others that
 /// need it wait. `annotations.json` is written last: its presence says that the directory is whole.
 pub fn generate_in(settings: &Settings, cache: &Path) -> Result<PathBuf, DataError> {
-    written_once::folder(cache, &name(settings), ANNOTATIONS, |folder| write_all(settings, folder))
+    generated::folder(cache, &name(settings), ANNOTATIONS, |folder| write_all(settings, folder))
 }
 
 /// Class, and left, top, width, height.
@@ -89,7 +89,7 @@ fn write_all(settings: &Settings, folder: &Path) -> io::Result<()> {
     }
     // Each video is a pure function of its number, so who paints it does not matter.
     let paint = |(class, video): &(usize, usize)| paint_video(settings, &classes, *class, *video, folder);
-    let all = written_once::side_by_side(&videos, paint)?;
+    let all = generated::parallel_map(&videos, paint)?;
     let references = paint_references(settings, &classes, folder)?;
     let pictures = all.iter().flat_map(|video| video.frames.iter().map(|(file, _)| file.as_str()));
     let pictures = pictures.chain(references.iter().filter_map(|reference| reference["file_name"].as_str()));
@@ -100,7 +100,7 @@ fn write_all(settings: &Settings, folder: &Path) -> io::Result<()> {
     }
     let text = serde_json::to_vec(&annotations(settings, &classes, &all, references))?;
     sums.push_str(&format!("{}  {ANNOTATIONS}\n", digest(&text)));
-    write::replace(&folder.join(known::SUMS), sums.as_bytes()).map_err(|error| error.source)?;
+    write::replace(&folder.join(digest_cache::SUMS), sums.as_bytes()).map_err(|error| error.source)?;
     write::replace(&folder.join(ANNOTATIONS), &text).map_err(|error| error.source)
 }
 

@@ -14,10 +14,10 @@ use crate::boxes::open::{self, Rules};
 use crate::coco::{self, Coco, FORMER_TABLE};
 use crate::reading::broken::OnBroken;
 use crate::reading::orientation::ExifOrientation;
+use xrun_core::dataset::digest_cache::{self, DigestCache};
 use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::kind::DatasetKind;
-use xrun_core::dataset::known::{self, Known};
-use xrun_core::dataset::{cache, written_once};
+use xrun_core::dataset::{cache, generated};
 use xrun_core::problem::{Problem, Problems};
 
 /// `[dataset.synthetic-video]`.
@@ -59,7 +59,7 @@ impl DatasetKind for SyntheticVideo {
     }
 
     fn verify(settings: &Settings) {
-        known::forget(&generate::folder(settings, &cache::folder()));
+        digest_cache::remove(&generate::folder(settings, &cache::folder()));
     }
 
     fn open(settings: &Settings) -> Result<Library, DataError> {
@@ -79,5 +79,5 @@ fn open_in(settings: &Settings, cache: &Path) -> Result<Library, DataError> {
         validation_classes: &[],
     };
     let read = |source: open::Source<'_>| Coco::read(&coco::Settings::default(), source);
-    open::folder(rules, &root, Known::of_generated, read).map_err(|error| written_once::damaged(&root, error))
+    open::folder(rules, &root, DigestCache::open_generated, read).map_err(|error| generated::damaged(&root, error))
 }

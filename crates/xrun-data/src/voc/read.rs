@@ -13,7 +13,7 @@ use crate::boxes::open::Source;
 use crate::boxes::raw::{Raw, RawClass, RawImage, RawObject, Unit};
 use crate::reading::confined::annotation_file;
 use xrun_core::dataset::error::DataError;
-use xrun_core::dataset::sample::Ignored;
+use xrun_core::dataset::sample::IgnoreReason;
 
 /// Hint on corners that VOC does not have.
 const COUNTED_OTHERWISE: &str =
@@ -57,7 +57,7 @@ pub fn read(corners: Corners, source: Source<'_>) -> Result<Raw, DataError> {
                 let called = &object.called;
                 let message = format!("{called} begins at pixel 0, and VOC counts from 1; {COUNTED_OTHERWISE}");
                 judge.broken("box_outside", &path, message);
-                object.ignored = Some(Ignored::Difficult);
+                object.ignored = Some(IgnoreReason::Difficult);
             }
             object.class = *number.entry(name).or_insert_with_key(|name| {
                 raw.classes.push(RawClass { name: name.clone(), supercategory: None });
@@ -101,7 +101,7 @@ fn picture(bytes: &[u8], images: &str, corners: Corners) -> Result<(RawImage, Ve
         let written = [corner("xmin")?, corner("ymin")?, corner("xmax")?, corner("ymax")?];
         names.push(class.to_owned());
         let difficult = number(object, "difficult").is_some_and(|value| value != 0.0);
-        let ignored = difficult.then_some(Ignored::Difficult);
+        let ignored = difficult.then_some(IgnoreReason::Difficult);
         // As the file has them: messages about the box give edges.
         let called = format!("{called} ({})", written.map(|value| value.to_string()).join(", "));
         objects.push(RawObject { class: 0, corners: edges(written, corners), area: None, ignored, called });

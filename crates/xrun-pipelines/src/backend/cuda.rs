@@ -9,8 +9,8 @@ use cubecl::config::{CubeClRuntimeConfig, RuntimeConfig};
 
 use super::driver::Driver;
 use super::visible;
-use xrun_core::device::missing::Missing;
-use xrun_core::device::{Found, Kind, Tuning, machine};
+use xrun_core::device::unavailable::Unavailable;
+use xrun_core::device::{AutotuneLevel, DeviceInfo, Kind, machine};
 
 /// The oldest GPUs for which CubeCL's kernels are tried, as 60 for 6.0.
 const CAPABILITY_MIN: u32 = 60;
@@ -20,7 +20,7 @@ const LIBDEVICE: &str = "nvvm/libdevice/libdevice.10.bc";
 const TOOLKITS: [&str; 4] = ["/usr/local/cuda", "/opt/cuda", "/usr/lib/cuda", "/usr"];
 
 /// Whether CubeCL will find what it links into kernels.
-fn has_libdevice() -> Result<(), Missing> {
+fn has_libdevice() -> Result<(), Unavailable> {
     let set = std::env::var("CUDA_PATH").ok();
     let found = match &set {
         Some(folder) => Path::new(folder).join(LIBDEVICE).is_file(),
@@ -28,11 +28,11 @@ fn has_libdevice() -> Result<(), Missing> {
     };
     let place = set.map_or_else(|| TOOLKITS.join(", "), |folder| format!("CUDA_PATH = \"{folder}\""));
     let cure = "`pip install --no-deps --target DIR nvidia-nvvm`, and set CUDA_PATH to DIR/nvidia/cu13";
-    if found { Ok(()) } else { Err(Missing::unusable(format!("{LIBDEVICE} is not in {place}"), cure)) }
+    if found { Ok(()) } else { Err(Unavailable::unusable(format!("{LIBDEVICE} is not in {place}"), cure)) }
 }
 
 /// The GPUs that can be used, or what is missing.
-pub fn probe() -> Result<Vec<Found>, Missing> {
+pub fn probe() -> Result<Vec<DeviceInfo>, Unavailable> {
     let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
     // The driver would say that there is no device. Parts of GPUs (MIG) are not listed by the management library.
     if let Some(visible) = visible.as_deref().filter(|visible| !visible.contains("MIG-"))
@@ -40,7 +40,7 @@ pub fn probe() -> Result<Vec<Found>, Missing> {
         && !gpus.is_empty()
         && visible::counted(Some(visible), &uuids(&gpus)).is_empty()
     {
-        return Err(Missing::unusable(
+        return Err(Unavailable::unusable(
             format!("CUDA_VISIBLE_DEVICES = \"{visible}\" hides all GPUs"),
             "it takes numbers from 0 on or UUIDs as `nvidia-smi -L` lists them; unset it to see all",
         ));
@@ -48,12 +48,12 @@ pub fn probe() -> Result<Vec<Found>, Missing> {
     let driver = Driver::start()?;
     let count = driver.count()?;
     if count == 0 {
-        return Err(Missing::absent("the NVIDIA driver counts no GPU", ""));
+        return Err(Unavailable::absent("the NVIDIA driver counts no GPU", ""));
     }
     has_libdevice()?;
     let cure = "libnvidia-ml.so.1 comes with the driver; in a container ask for it \
                 (NVIDIA_DRIVER_CAPABILITIES=compute,utility)";
-    let gpus = machine::gpus().map_err(|error| Missing::unusable(error, cure))?;
+    let gpus = machine::gpus().map_err(|error| Unavailable::unusable(error, cure))?;
     let listed = visible::counted(visible.as_deref(), &uuids(&gpus));
     // Counted otherwise, CUDA's number 0 may be any of several. So may it be where parts of GPUs are counted (MIG).
     let by_bus = std::env::var(visible::ORDER_VARIABLE).is_ok_and(|order| order == visible::ORDER_BY_BUS);
@@ -69,7 +69,7 @@ pub fn probe() -> Result<Vec<Found>, Missing> {
             break;
         }
         let gpu = certain.then(|| &gpus[listed[number as usize]]);
-        found.push(Found {
+        found.push(DeviceInfo {
             kind: Kind::Cuda(number),
             name: gpu.map_or(name, |gpu| gpu.name.clone()),
             driver: gpus.first().map(|gpu| gpu.driver.clone()),
@@ -86,9 +86,9 @@ pub fn probe() -> Result<Vec<Found>, Missing> {
     }
 }
 
-fn too_old(name: &str, capability: u32) -> Missing {
+fn too_old(name: &str, capability: u32) -> Unavailable {
     let words = |of: u32| format!("{}.{}", of / 10, of % 10);
-    Missing::unusable(
+    Unavailable::unusable(
         format!(
             "{name} has compute capability {}, and this program makes kernels from {} on",
             words(capability),
@@ -114,7 +114,7 @@ fn llvm() -> String {
 }
 
 /// Whether a GPU that was found opens: it may have no memory left for a context, or be somebody's alone.
-pub fn opens(index: u32) -> Result<(), Missing> {
+pub fn opens(index: u32) -> Result<(), Unavailable> {
     Driver::start()?.opens(index)
 }
 
@@ -125,7 +125,7 @@ pub fn capability(index: u32) -> Option<u32> {
 
 /// Tells CubeCL how finely to tune. Once in a process, and before the device is opened. A user's own file for CubeCL wins:
 /// says whether this is what holds.
-pub fn tune(tuning: Tuning) -> bool {
+pub fn tune(tuning: AutotuneLevel) -> bool {
     static SET: Once = Once::new();
     if has_own_configuration() {
         return false;
@@ -133,9 +133,9 @@ pub fn tune(tuning: Tuning) -> bool {
     SET.call_once(|| {
         let mut config = CubeClRuntimeConfig::default();
         config.autotune.level = match tuning {
-            Tuning::Minimal => AutotuneLevel::Minimal,
-            Tuning::Balanced => AutotuneLevel::Balanced,
-            Tuning::Full => AutotuneLevel::Full,
+            AutotuneLevel::Minimal => AutotuneLevel::Minimal,
+            AutotuneLevel::Balanced => AutotuneLevel::Balanced,
+            AutotuneLevel::Full => AutotuneLevel::Full,
         };
         CubeClRuntimeConfig::set(config.override_from_env());
     });

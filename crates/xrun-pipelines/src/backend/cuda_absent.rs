@@ -3,19 +3,19 @@
 #[cfg(feature = "train")]
 pub use tensors::{capability, dispatch};
 
-use xrun_core::device::missing::Missing;
-use xrun_core::device::{Backend, CpuOnly, Found, Tuning};
+use xrun_core::device::unavailable::Unavailable;
+use xrun_core::device::{AutotuneLevel, Backend, CpuOnly, DeviceInfo};
 
 /// No GPU is looked for.
 ///
 /// # Errors
 /// Always: the feature is missing.
-pub fn probe() -> Result<Vec<Found>, Missing> {
+pub fn probe() -> Result<Vec<DeviceInfo>, Unavailable> {
     CpuOnly.cuda()
 }
 
 /// `true`: nothing is tuned.
-pub fn tune(_: Tuning) -> bool {
+pub fn tune(_: AutotuneLevel) -> bool {
     true
 }
 
@@ -23,7 +23,7 @@ pub fn tune(_: Tuning) -> bool {
 ///
 /// # Errors
 /// Always: the feature is missing.
-pub fn opens(_: u32) -> Result<(), Missing> {
+pub fn opens(_: u32) -> Result<(), Unavailable> {
     probe().map(drop)
 }
 

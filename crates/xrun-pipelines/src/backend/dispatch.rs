@@ -4,7 +4,7 @@ use burn::backend::{Backend, Dispatch};
 use burn::tensor::Device;
 
 use super::{cuda, vulkan};
-use xrun_core::device::{Kind, multiplies_in_tf32};
+use xrun_core::device::{Kind, supports_tf32};
 use xrun_core::heap;
 use xrun_core::panics;
 use xrun_core::task::{DeviceMemory, TaskError};
@@ -41,9 +41,9 @@ impl TensorDevice {
     }
 
     /// Whether products of 32-bit floats are rounded to ten bits of mantissa where that is faster.
-    pub fn multiplies_in_tf32(&self) -> bool {
+    pub fn supports_tf32(&self) -> bool {
         match self.kind {
-            Kind::Cuda(index) => cuda::capability(index).is_some_and(multiplies_in_tf32),
+            Kind::Cuda(index) => cuda::capability(index).is_some_and(supports_tf32),
             Kind::Cpu | Kind::Vulkan(_) => false,
         }
     }

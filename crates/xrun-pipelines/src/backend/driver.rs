@@ -5,8 +5,8 @@
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
 use super::library::Library;
-use xrun_core::device::missing::Missing;
-use xrun_core::panics::words;
+use xrun_core::device::unavailable::Unavailable;
+use xrun_core::panics::messages;
 
 const NAMES: &[&str] = &["libcuda.so.1", "libcuda.so"];
 
@@ -39,9 +39,9 @@ impl Driver {
     ///
     /// # Errors
     /// It is not there, or says why it does not start.
-    pub fn start() -> Result<Self, Missing> {
+    pub fn start() -> Result<Self, Unavailable> {
         let Some(library) = Library::first(NAMES) else {
-            return Err(Missing::absent(
+            return Err(Unavailable::absent(
                 "the NVIDIA driver (libcuda.so.1) is not installed or not visible here",
                 "install it, and in a container ask for the GPU (`--gpus all`)",
             ));
@@ -54,7 +54,7 @@ impl Driver {
             driver.call::<Start>(c"cuInit", |start| start(0))?;
         }
         if number < VERSION_MIN {
-            return Err(Missing::unusable(
+            return Err(Unavailable::unusable(
                 format!("the NVIDIA driver is of CUDA {}.{}", number / 1000, number % 1000 / 10),
                 "update it: CUDA 12.0 or newer is needed, which is driver 525",
             ));
@@ -66,20 +66,20 @@ impl Driver {
     ///
     /// # Safety
     /// As for [`Library::function`].
-    unsafe fn call<F: Copy>(&self, name: &CStr, call: impl FnOnce(F) -> c_int) -> Result<(), Missing> {
+    unsafe fn call<F: Copy>(&self, name: &CStr, call: impl FnOnce(F) -> c_int) -> Result<(), Unavailable> {
         // SAFETY: the caller's promise.
         let function = unsafe { self.library.function::<F>(name) };
         let shown = name.to_string_lossy();
         let Some(function) = function else {
             let what = format!("the NVIDIA driver has no {shown}");
-            return Err(Missing::unusable(what, "update the driver: CUDA 12.0 or newer is needed"));
+            return Err(Unavailable::unusable(what, "update the driver: CUDA 12.0 or newer is needed"));
         };
         match call(function) {
             0 => Ok(()),
             code => {
                 let name = self.error(code);
-                let cure = words::meaning(&name).unwrap_or_default();
-                Err(Missing::unusable(format!("the NVIDIA driver fails: {shown} gives {name} ({code})"), cure))
+                let cure = messages::meaning(&name).unwrap_or_default();
+                Err(Unavailable::unusable(format!("the NVIDIA driver fails: {shown} gives {name} ({code})"), cure))
             }
         }
     }
@@ -99,7 +99,7 @@ impl Driver {
     }
 
     /// How many GPUs it counts, those that `CUDA_VISIBLE_DEVICES` hides left out.
-    pub fn count(&self) -> Result<u32, Missing> {
+    pub fn count(&self) -> Result<u32, Unavailable> {
         let mut count = 0;
         // SAFETY: the signature of the driver's manual; the pointer is to an int.
         unsafe { self.call::<Get1>(c"cuDeviceGetCount", |get| get(&raw mut count)) }?;
@@ -107,7 +107,7 @@ impl Driver {
     }
 
     /// The compute capability of a GPU by CUDA's number, as 90 for 9.0.
-    pub fn capability(&self, number: u32) -> Result<u32, Missing> {
+    pub fn capability(&self, number: u32) -> Result<u32, Unavailable> {
         let device = self.device(number)?;
         let attribute = |attribute: c_int| {
             let mut value = 0;
@@ -119,7 +119,7 @@ impl Driver {
     }
 
     /// What a GPU is called and how many bytes it has, by CUDA's number.
-    pub fn name_and_memory(&self, number: u32) -> Result<(String, u64), Missing> {
+    pub fn name_and_memory(&self, number: u32) -> Result<(String, u64), Unavailable> {
         let device = self.device(number)?;
         let mut name = [0; NAME_BYTES];
         let mut bytes = 0;
@@ -136,14 +136,14 @@ impl Driver {
     }
 
     /// Whether a context opens on a GPU, by CUDA's number. It is closed again.
-    pub fn opens(&self, number: u32) -> Result<(), Missing> {
+    pub fn opens(&self, number: u32) -> Result<(), Unavailable> {
         let device = self.device(number)?;
         let mut context = std::ptr::null_mut();
         // SAFETY: the signatures of the driver's manual; what was retained is released, and nothing used it.
         unsafe {
             self.call::<Retain>(c"cuDevicePrimaryCtxRetain", |retain| retain(&raw mut context, device)).map_err(
-                |missing| match words::cause(&missing.what) {
-                    words::Cause::OutOfMemory { .. } => Missing::unusable(
+                |missing| match messages::cause(&missing.what) {
+                    messages::Cause::OutOfMemory { .. } => Unavailable::unusable(
                         missing.what,
                         "the GPU's memory is full; `nvidia-smi` shows whose processes hold it",
                     ),
@@ -154,7 +154,7 @@ impl Driver {
         }
     }
 
-    fn device(&self, number: u32) -> Result<c_int, Missing> {
+    fn device(&self, number: u32) -> Result<c_int, Unavailable> {
         let mut device = 0;
         let number = c_int::try_from(number).unwrap_or(c_int::MAX);
         // SAFETY: the signature of the driver's manual; the pointer is to an int.

@@ -13,7 +13,7 @@ pub fn choose(kernels: CpuKernels) -> Result<(), TaskError> {
         CpuKernels::Plain => xrun_ops::CpuKernels::Plain,
     };
     chosen.set_default().map_err(|_| {
-        let word = kernels.word();
+        let word = kernels.as_str();
         TaskError::Device(format!(
             "`device.cpu_kernels = \"{word}\"`: this process runs with the other kernels already"
         ))

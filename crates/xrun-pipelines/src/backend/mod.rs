@@ -23,8 +23,8 @@ pub mod vulkan;
 #[cfg(feature = "vulkan")]
 pub mod vulkan;
 
-use xrun_core::device::missing::Missing;
-use xrun_core::device::{Backend, Found, Tuning};
+use xrun_core::device::unavailable::Unavailable;
+use xrun_core::device::{AutotuneLevel, Backend, DeviceInfo};
 use xrun_core::settings::sections::CpuKernels;
 use xrun_core::task::TaskError;
 
@@ -33,23 +33,23 @@ use xrun_core::task::TaskError;
 pub struct Burn;
 
 impl Backend for Burn {
-    fn cuda(&self) -> Result<Vec<Found>, Missing> {
+    fn cuda(&self) -> Result<Vec<DeviceInfo>, Unavailable> {
         cuda::probe()
     }
 
-    fn vulkan(&self) -> Result<Vec<Found>, Missing> {
+    fn vulkan(&self) -> Result<Vec<DeviceInfo>, Unavailable> {
         vulkan::probe()
     }
 
-    fn opens_cuda(&self, index: u32) -> Result<(), Missing> {
+    fn check_cuda(&self, index: u32) -> Result<(), Unavailable> {
         cuda::opens(index)
     }
 
-    fn tune(&self, tuning: Tuning) -> bool {
+    fn tune(&self, tuning: AutotuneLevel) -> bool {
         cuda::tune(tuning)
     }
 
-    fn choose_kernels(&self, kernels: CpuKernels) -> Result<(), TaskError> {
+    fn select_cpu_kernels(&self, kernels: CpuKernels) -> Result<(), TaskError> {
         kernels::choose(kernels)
     }
 }

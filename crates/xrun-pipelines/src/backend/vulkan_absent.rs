@@ -3,14 +3,14 @@
 #[cfg(feature = "train")]
 pub use tensors::dispatch;
 
-use xrun_core::device::missing::Missing;
-use xrun_core::device::{Backend, CpuOnly, Found};
+use xrun_core::device::unavailable::Unavailable;
+use xrun_core::device::{Backend, CpuOnly, DeviceInfo};
 
 /// No device is looked for.
 ///
 /// # Errors
 /// Always: the feature is missing.
-pub fn probe() -> Result<Vec<Found>, Missing> {
+pub fn probe() -> Result<Vec<DeviceInfo>, Unavailable> {
     CpuOnly.vulkan()
 }
 

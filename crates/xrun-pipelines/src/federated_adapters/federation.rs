@@ -133,7 +133,7 @@ impl Federation {
     }
 
     /// Gives the server other adapters, before the first round. Each node begins with them.
-    pub fn start_from(&mut self, adapters: Vec<f32>) {
+    pub fn load_weights(&mut self, adapters: Vec<f32>) {
         self.server.global = adapters;
     }
 

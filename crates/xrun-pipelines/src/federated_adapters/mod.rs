@@ -39,8 +39,8 @@ use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::index::SampleType;
 use xrun_core::device::Kind;
 use xrun_core::experiment::Experiment;
+use xrun_core::experiment::inspect::Inspection;
 use xrun_core::experiment::leaks::Leak;
-use xrun_core::experiment::look::Look;
 use xrun_core::experiment::pipeline::{ModelKind, PipelineKind};
 use xrun_core::problem::Problems;
 use xrun_core::settings::sections::PART_SIZE;
@@ -72,9 +72,9 @@ impl PipelineKind for FederatedAdapters {
         check::check(settings, experiment, problems);
     }
 
-    fn look(settings: &Settings, experiment: &Experiment, seen: serde_json::Value) -> Result<Look, DataError> {
+    fn inspect(settings: &Settings, experiment: &Experiment, seen: serde_json::Value) -> Result<Inspection, DataError> {
         let seen: Seen = serde_json::from_value(seen).map_err(|error| DataError::content(error.to_string()))?;
-        prepare::look(settings, experiment, &seen).map(Look::from)
+        prepare::inspect(settings, experiment, &seen).map(Inspection::from)
     }
 
     fn prepare(

@@ -10,7 +10,7 @@ use super::sounds::Sounds;
 use super::target_tensors::TargetTensors;
 use crate::nn::Tensor;
 use xrun_core::task::TaskError;
-use xrun_core::task::predict::{Asked, Item, Told};
+use xrun_core::task::predict::{Item, PredictRequest, PredictionSink};
 use xrun_data::sound_clips::library::Role;
 
 /// Classes that are named for each sound.
@@ -50,7 +50,11 @@ impl Model<'_> {
     ///
     /// # Errors
     /// An answer cannot be written.
-    pub fn predict(&self, asked: &Asked<'_>, told: &mut dyn Told) -> Result<serde_json::Value, TaskError> {
+    pub fn predict(
+        &self,
+        asked: &PredictRequest<'_>,
+        told: &mut dyn PredictionSink,
+    ) -> Result<serde_json::Value, TaskError> {
         let library = self.sounds.store().library();
         let learnt = &library.classes[library.classes_of(Role::Nodes)];
         for files in asked.files.chunks(asked.limits.batch_size) {

@@ -17,7 +17,7 @@ use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::index::Index;
 use xrun_core::dataset::split::Split;
 use xrun_core::experiment::Experiment;
-use xrun_core::task::smaller::Smaller;
+use xrun_core::task::clamped::ClampedSetting;
 use xrun_core::task::{TaskError, TaskFacts};
 use xrun_core::units::counted;
 use xrun_data::sound_clips::library::{Library, Role};
@@ -77,7 +77,7 @@ pub fn prepare(
     let clips = nodes.iter().map(|clips| clips.len() as u64).collect();
     let rounds = Rounds::new(settings, clips, size, seed);
     let left_out = library.left_out.clone();
-    let smaller = smaller(settings, experiment, &library.seen());
+    let smaller = smaller(settings, experiment, &library.details());
     let made = trained_encoder::made(settings, model, &library.digest, seed);
     let store = ClipStore::new(library, &data, model.bands, model.frames, ledger);
     let owners: Vec<PlannedOwner> =
@@ -116,7 +116,7 @@ fn nodes(settings: &Settings, library: &Library, seed: u32) -> Result<Vec<Vec<u3
         Partition::Dirichlet => partition::dirichlet(&classes(), nodes, settings.dirichlet_alpha, least, seed)?,
         Partition::ByColumn => {
             let name = &settings.partition_column;
-            let column = library.column(name).ok_or_else(|| unknown_column(name, &library.seen().columns))?;
+            let column = library.column(name).ok_or_else(|| unknown_column(name, &library.details().columns))?;
             let values: Vec<u32> = clips.iter().map(|clip| column.of_clip[*clip as usize]).collect();
             partition::by_column(&values, nodes)?
         }
@@ -161,11 +161,11 @@ fn digests_of_nodes(nodes: &[Vec<u32>], library: &Library) -> Vec<(String, Strin
 }
 
 /// What the data cannot fill.
-pub fn smaller(settings: &Settings, experiment: &Experiment, seen: &Seen) -> Vec<Smaller> {
+pub fn smaller(settings: &Settings, experiment: &Experiment, seen: &Seen) -> Vec<ClampedSetting> {
     let mut all = Vec::new();
     let size = batch_size(&experiment.training) as u64;
     let mut cut = |key: &str, asked: u64, used: u64, because: String| {
-        all.extend(Smaller::than_asked(key, asked, used, because));
+        all.extend(ClampedSetting::detect(key, asked, used, because));
     };
     let (train, held_out): (u64, u64) = (seen.train.iter().sum(), seen.held_out.iter().sum());
     let of_node = train / settings.nodes.max(1) as u64;
@@ -177,7 +177,7 @@ pub fn smaller(settings: &Settings, experiment: &Experiment, seen: &Seen) -> Vec
 }
 
 /// What the data, as it was seen, cannot be used for.
-pub fn look(settings: &Settings, experiment: &Experiment, seen: &Seen) -> Result<Vec<Smaller>, DataError> {
+pub fn inspect(settings: &Settings, experiment: &Experiment, seen: &Seen) -> Result<Vec<ClampedSetting>, DataError> {
     let classes = seen.train.iter().filter(|clips| **clips > 0).count();
     if settings.partition == Partition::ByClass && settings.nodes > classes {
         return Err(DataError::content(format!(

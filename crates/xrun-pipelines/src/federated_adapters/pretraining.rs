@@ -23,7 +23,7 @@ use crate::nn::step::{Gathered, Trained};
 use crate::nn::{Tensor, checkpoint_weights, flat};
 use xrun_core::dataset::digest::digest_of_numbers;
 use xrun_core::dataset::split::Split;
-use xrun_core::dataset::{cache, written_once};
+use xrun_core::dataset::{cache, generated};
 use xrun_core::device::Kind;
 use xrun_core::seed::generator;
 use xrun_core::settings::sections::{AdamW, Optimizer, Training};
@@ -76,18 +76,18 @@ pub fn encoder(prepared: &Prepared, seed: u32, device: &TensorDevice) -> Result<
 /// The file of the encoder, made now if it is not there yet.
 fn made(settings: &Settings, model: &Model, sounds: &Sounds, seed: u32) -> Result<PathBuf, TaskError> {
     let path = trained_encoder::path(settings, model, &sounds.store().library().digest, seed);
-    written_once::file(&path, |at| {
+    generated::file(&path, |at| {
         let trained = train(settings, model, sounds, seed)?;
         let mut store = checkpoint_weights::to_file(at, "model", "spectrogram-transformer");
         trained.save_into(&mut store).map_err(|error| TaskError::file(&path, error))?;
-        path.parent().iter().for_each(|folder| cache::forget_oldest(folder, ENCODERS_MAX - 1));
+        path.parent().iter().for_each(|folder| cache::remove_oldest(folder, ENCODERS_MAX - 1));
         Ok::<(), TaskError>(())
     })?;
     Ok(path)
 }
 
 fn load(encoder: &mut Encoder, path: &Path) -> Result<(), TaskError> {
-    written_once::digest(path)?;
+    generated::digest(path)?;
     let applied = encoder.load_from(&mut SafetensorsStore::from_file(path));
     let applied = applied.map_err(|error| TaskError::file(path, error))?;
     match applied.missing.is_empty() && applied.errors.is_empty() {

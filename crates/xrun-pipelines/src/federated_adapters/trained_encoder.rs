@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use super::settings::{EncoderKind, Model, Settings};
 use xrun_core::dataset::cache;
 use xrun_core::dataset::digest::digest;
-use xrun_core::task::Made;
+use xrun_core::task::DerivedFile;
 use xrun_core::units::counted;
 
 /// A change to what is trained needs a new number.
@@ -26,12 +26,12 @@ pub fn path(settings: &Settings, model: &Model, data: &str, seed: u32) -> PathBu
 }
 
 /// The encoder, where it is trained and not read from a file.
-pub fn made(settings: &Settings, model: &Model, data: &str, seed: u32) -> Option<Made> {
+pub fn made(settings: &Settings, model: &Model, data: &str, seed: u32) -> Option<DerivedFile> {
     let is_trained = model.encoder != EncoderKind::Statistics && model.weights.is_none();
     is_trained.then(|| {
         let steps = counted(settings.pretraining_steps, "step");
         let how =
             format!("the encoder is trained on public classes first, {steps}; it is kept, and later runs take it");
-        Made { name: "encoder", path: path(settings, model, data, seed), how }
+        DerivedFile { name: "encoder", path: path(settings, model, data, seed), how }
     })
 }

@@ -30,7 +30,7 @@ use xrun_core::bounded::ledger::{Holding, Ledger};
 use xrun_core::device::Kind;
 use xrun_core::experiment::Experiment;
 use xrun_core::experiment::pipeline::ModelKind;
-use xrun_core::task::predict::{Asked, Told};
+use xrun_core::task::predict::{PredictRequest, PredictionSink};
 use xrun_core::task::{Phases, StepReport, TaskError, ValidationReport};
 use xrun_data::feed::{Feed, FeedSettings};
 use xrun_data::parts;
@@ -253,13 +253,13 @@ impl TrainingModule for FederatedModule {
         trained.load_optimizer(directory)
     }
 
-    fn start_from(&mut self, trained: &mut Trained<Network>, weights: &Path) -> Result<(), TaskError> {
+    fn load_weights(&mut self, trained: &mut Trained<Network>, weights: &Path) -> Result<(), TaskError> {
         self.federation.refuse_another_encoder(weights)?;
         let mut network = trained.inner()?;
         checkpoint_weights::load_file(&mut network, weights)?;
         let adapters = flat::to_host(&network);
         trained.replace(|network| flat::from_host(network, &adapters))?;
-        self.federation.start_from(adapters);
+        self.federation.load_weights(adapters);
         Ok(())
     }
 
@@ -283,8 +283,8 @@ impl TrainingModule for FederatedModule {
     fn predict(
         &mut self,
         trained: &Trained<Network>,
-        asked: &Asked<'_>,
-        told: &mut dyn Told,
+        asked: &PredictRequest<'_>,
+        told: &mut dyn PredictionSink,
     ) -> Result<Value, TaskError> {
         let network = flat::from_host(trained.inner()?, self.federation.global());
         let (encoding, targets, sounds) = (&self.encoding, &self.targets, &*self.sounds);

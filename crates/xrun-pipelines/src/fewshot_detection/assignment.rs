@@ -7,7 +7,7 @@
 //! has none, as in FCOS.
 
 use super::batch::{Role, Truth};
-use xrun_core::dataset::sample::Rectangle;
+use xrun_core::dataset::sample::BoundingBox;
 
 /// The strides of the levels that every pyramid has, in pixels of the square.
 const STRIDES: [usize; 2] = [8, 16];
@@ -111,21 +111,21 @@ pub fn targets<'a>(frames: impl IntoIterator<Item = &'a [Truth]>, side: usize) -
 }
 
 /// From the cell's centre to left, top, right and bottom; negative beyond the rectangle.
-fn sides(rectangle: &Rectangle, cell: &Cell) -> [f32; 4] {
-    let Rectangle { left, top, right, bottom } = *rectangle;
+fn sides(rectangle: &BoundingBox, cell: &Cell) -> [f32; 4] {
+    let BoundingBox { left, top, right, bottom } = *rectangle;
     [cell.x - left, cell.y - top, right - cell.x, bottom - cell.y]
 }
 
-fn holds(rectangle: &Rectangle, cell: &Cell) -> bool {
+fn holds(rectangle: &BoundingBox, cell: &Cell) -> bool {
     sides(rectangle, cell).into_iter().all(|side| side > 0.0)
 }
 
-fn touches(rectangle: &Rectangle, cell: &Cell) -> bool {
+fn touches(rectangle: &BoundingBox, cell: &Cell) -> bool {
     sides(rectangle, cell).into_iter().all(|side| side > -OUTSIDE_MAX * cell.stride)
 }
 
 /// As [`holds`], but a rectangle smaller than a cell counts as one cell, so that some centre is in it.
-fn covers(rectangle: &Rectangle, cell: &Cell) -> bool {
+fn covers(rectangle: &BoundingBox, cell: &Cell) -> bool {
     let (x, y) = ((rectangle.left + rectangle.right) / 2.0, (rectangle.top + rectangle.bottom) / 2.0);
     (cell.x - x).abs() * 2.0 <= rectangle.width().max(cell.stride)
         && (cell.y - y).abs() * 2.0 <= rectangle.height().max(cell.stride)
@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     fn truth(role: Role, left: f32, top: f32, right: f32, bottom: f32) -> Truth {
-        Truth { role, rectangle: Rectangle { left, top, right, bottom } }
+        Truth { role, rectangle: BoundingBox { left, top, right, bottom } }
     }
 
     fn places(values: &[f32], wanted: f32) -> Vec<usize> {

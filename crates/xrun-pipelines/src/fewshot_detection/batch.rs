@@ -13,7 +13,7 @@ use super::mix::StepKind;
 use super::settings::Settings;
 use xrun_core::bounded::HeldBytes;
 use xrun_core::dataset::error::DataError;
-use xrun_core::dataset::sample::{Picture, PictureSource, Rectangle};
+use xrun_core::dataset::sample::{BoundingBox, HostImage, ImageSource};
 use xrun_core::dataset::split::Split;
 use xrun_core::seed::generator;
 use xrun_data::boxes::library::{Frame, Object};
@@ -74,7 +74,7 @@ pub struct Truth {
     /// What it is to the episode.
     pub role: Role,
     /// In pixels of the S-square, cut at its edge.
-    pub rectangle: Rectangle,
+    pub rectangle: BoundingBox,
 }
 
 /// What an object means for the losses.
@@ -157,7 +157,7 @@ pub fn batch_bytes_max(settings: &Settings) -> u64 {
 #[derive(Clone)]
 pub struct Batches {
     episodes: Episodes,
-    source: Arc<dyn PictureSource>,
+    source: Arc<dyn ImageSource>,
 }
 
 impl std::fmt::Debug for Batches {
@@ -175,12 +175,12 @@ enum Purpose {
 
 impl Batches {
     /// Draws batches of these episodes, and decodes their pictures from `source`.
-    pub fn new(episodes: Episodes, source: Arc<dyn PictureSource>) -> Self {
+    pub fn new(episodes: Episodes, source: Arc<dyn ImageSource>) -> Self {
         Self { episodes, source }
     }
 
     /// Replaces the source of pictures by one that reads from it.
-    pub fn wrap_source(&mut self, wrap: impl FnOnce(Arc<dyn PictureSource>) -> Arc<dyn PictureSource>) {
+    pub fn wrap_source(&mut self, wrap: impl FnOnce(Arc<dyn ImageSource>) -> Arc<dyn ImageSource>) {
         self.source = wrap(self.source.clone());
     }
 
@@ -289,7 +289,7 @@ impl Batches {
     }
 
     /// Boxes are in pixels of the frame as the annotations describe it: another size means that they do not fit.
-    fn picture_of(&self, frame: &Frame) -> Result<Picture, DataError> {
+    fn picture_of(&self, frame: &Frame) -> Result<HostImage, DataError> {
         let picture = self.source.picture(&frame.path)?;
         if (picture.width, picture.height) == (frame.width, frame.height) {
             return Ok(picture);
@@ -301,7 +301,7 @@ impl Batches {
         Err(DataError::file(&frame.path, message))
     }
 
-    fn exemplar(&self, exemplar: &Exemplar) -> Result<(Picture, Option<Rectangle>), DataError> {
+    fn exemplar(&self, exemplar: &Exemplar) -> Result<(HostImage, Option<BoundingBox>), DataError> {
         let (path, object): (&Path, _) = exemplar.place(self.episodes.library());
         let picture = match exemplar {
             Exemplar::Reference { .. } => self.source.picture(path)?,
@@ -333,7 +333,7 @@ impl Batches {
         if left_out > 0 {
             // Where those are that have no place is no background: one mask around them all.
             let rest = truths.split_off(TRUTHS_MAX - 1);
-            let around = rest.into_iter().map(|truth| truth.rectangle).reduce(|all, one| Rectangle {
+            let around = rest.into_iter().map(|truth| truth.rectangle).reduce(|all, one| BoundingBox {
                 left: all.left.min(one.left),
                 top: all.top.min(one.top),
                 right: all.right.max(one.right),

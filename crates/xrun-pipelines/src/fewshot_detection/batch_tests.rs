@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use rand::Rng;
 use sha2::{Digest, Sha256};
 use xrun_core::bounded::ledger::Ledger;
-use xrun_core::dataset::sample::Ignored;
+use xrun_core::dataset::sample::IgnoreReason;
 use xrun_core::settings::sections::Limits;
 use xrun_data::boxes::library::Library;
 use xrun_data::feed;
@@ -23,8 +23,8 @@ struct Painter {
     panics_at: Option<&'static str>,
 }
 
-impl PictureSource for Painter {
-    fn picture(&self, path: &Path) -> Result<Picture, DataError> {
+impl ImageSource for Painter {
+    fn picture(&self, path: &Path) -> Result<HostImage, DataError> {
         let path_text = path.display().to_string();
         if self.fails_at == Some(&path_text) {
             return Err(DataError::file(path, "the JPEG data ends early"));
@@ -32,7 +32,7 @@ impl PictureSource for Painter {
         assert!(self.panics_at != Some(&path_text), "the decoder cannot cope with {path_text}");
         let mut rgb = vec![0; 64 * 48 * 3];
         generator(0, &path_text, 0).fill_bytes(&mut rgb);
-        Ok(Picture { width: 64, height: 48, rgb: rgb.into() })
+        Ok(HostImage { width: 64, height: 48, rgb: rgb.into() })
     }
 }
 
@@ -96,7 +96,7 @@ fn a_picture_that_cannot_be_used_ends_the_feed_with_its_name() {
         (Painter { fails_at: None, panics_at: Some(broken) }, "cannot cope"),
     ];
     for (source, reason) in sources {
-        let source: Arc<dyn PictureSource> = Arc::new(source);
+        let source: Arc<dyn ImageSource> = Arc::new(source);
         let mut messages = BTreeSet::new();
         for workers in [0, 1, 4] {
             let batches = Batches::new(episodes(library(SHAPE), small(), 0).unwrap(), source.clone());
@@ -154,13 +154,14 @@ fn objects_are_asked_for_hidden_or_background_by_their_class() {
     let mut library = library(SHAPE);
     for frame in library.videos.iter_mut().flat_map(|video| &mut video.frames) {
         // In the middle, so that augmentation leaves them visible: one of each of the nine classes and one to ignore.
-        let object = |class: usize, ignored: Option<Ignored>| Object {
+        let object = |class: usize, ignored: Option<IgnoreReason>| Object {
             class,
-            rectangle: Rectangle { left: 24.0, top: 16.0, right: 40.0 + class as f32, bottom: 32.0 },
+            rectangle: BoundingBox { left: 24.0, top: 16.0, right: 40.0 + class as f32, bottom: 32.0 },
             area: 256.0,
             ignored,
         };
-        frame.objects = (0..9).map(|class| object(class, None)).chain([object(0, Some(Ignored::Difficult))]).collect();
+        frame.objects =
+            (0..9).map(|class| object(class, None)).chain([object(0, Some(IgnoreReason::Difficult))]).collect();
     }
     let batches = batches(library, small());
     let roles = |batch: &DetectionBatch| -> Vec<Vec<Role>> {
@@ -187,7 +188,7 @@ fn a_crowded_frame_keeps_the_objects_of_the_episode_and_counts_the_rest() {
     for frame in library.videos.iter_mut().take(15).flat_map(|video| &mut video.frames) {
         let crowd = (0..100).map(|index| Object {
             class: index % 5,
-            rectangle: Rectangle { left: 20.0, top: 16.0, right: 44.0, bottom: 32.0 },
+            rectangle: BoundingBox { left: 20.0, top: 16.0, right: 44.0, bottom: 32.0 },
             area: 384.0,
             ignored: None,
         });
@@ -227,7 +228,7 @@ fn the_bound_is_reached_by_an_episode_of_crowded_frames() {
     for frame in library.videos.iter_mut().take(15).flat_map(|video| &mut video.frames) {
         let object = Object {
             class: 0,
-            rectangle: Rectangle { left: 20.0, top: 16.0, right: 44.0, bottom: 32.0 },
+            rectangle: BoundingBox { left: 20.0, top: 16.0, right: 44.0, bottom: 32.0 },
             area: 384.0,
             ignored: None,
         };

@@ -10,7 +10,7 @@ use super::sizes;
 use crate::metrics::separation;
 use xrun_core::bounded::buffer::Buffer;
 use xrun_core::bounded::ledger::{Cap, Policy};
-use xrun_core::dataset::sample::Picture;
+use xrun_core::dataset::sample::HostImage;
 use xrun_core::experiment::Experiment;
 use xrun_data::boxes::library::Library;
 use xrun_data::feed;
@@ -65,6 +65,6 @@ impl Buffers {
 /// Of so many pictures; `side` is that of a query frame.
 fn pictures_cap(count: usize, side: usize) -> Cap {
     // A pixel's bytes and the picture itself.
-    let each = picture_bytes_max(side) + size_of::<Picture>() as u64;
+    let each = picture_bytes_max(side) + size_of::<HostImage>() as u64;
     Cap { items: count as u64, bytes: count as u64 * each }
 }

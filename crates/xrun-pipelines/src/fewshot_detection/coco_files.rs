@@ -12,7 +12,7 @@ use super::episode::Episodes;
 use super::scoring::asked;
 use xrun_core::bounded::buffer::Buffer;
 use xrun_core::bounded::ledger::{Cap, Holding, Ledger, Policy};
-use xrun_core::dataset::sample::{Ignored, Rectangle};
+use xrun_core::dataset::sample::{BoundingBox, IgnoreReason};
 use xrun_core::files::write::{Replacement, WriteError};
 use xrun_core::files::{layout, sums};
 
@@ -50,9 +50,9 @@ impl CocoFiles {
     pub fn begin(&mut self, run: &Path, episodes: &Episodes, count: u64) -> Result<DetectionsFile, WriteError> {
         self.buffer.set(1, BUFFER_BYTES as u64);
         if !self.truths_written {
-            sums::forget(run, &[layout::GROUND_TRUTH]);
+            sums::remove(run, &[layout::GROUND_TRUTH]);
             write_truths(&run.join(layout::GROUND_TRUTH), episodes, count)?;
-            sums::noted(run, &[layout::GROUND_TRUTH]);
+            sums::record(run, &[layout::GROUND_TRUTH]);
             self.truths_written = true;
         }
         DetectionsFile::begin(run)
@@ -116,9 +116,9 @@ impl DetectionsFile {
     pub fn finish(self) -> Result<(), WriteError> {
         let Self { mut entries, run, .. } = self;
         entries.text("\n]\n")?;
-        sums::forget(&run, &[layout::DETECTIONS]);
+        sums::remove(&run, &[layout::DETECTIONS]);
         entries.file.finish()?;
-        sums::noted(&run, &[layout::DETECTIONS]);
+        sums::record(&run, &[layout::DETECTIONS]);
         Ok(())
     }
 }
@@ -165,7 +165,7 @@ pub fn category(class: usize) -> u64 {
 }
 
 /// Left, top, width and height, without rounding: so pycocotools comes to the same overlaps.
-pub fn sides(place: &Rectangle) -> [f64; 4] {
+pub fn sides(place: &BoundingBox) -> [f64; 4] {
     let [left, top, right, bottom] = [place.left, place.top, place.right, place.bottom].map(f64::from);
     [left, top, right - left, bottom - top]
 }
@@ -202,14 +202,14 @@ fn write_truths(path: &Path, episodes: &Episodes, count: u64) -> Result<(), Writ
             image_id += 1;
             for (_, object) in asked(library, &episode.classes, query) {
                 id += 1;
-                let difficult = object.ignored == Some(Ignored::Difficult);
+                let difficult = object.ignored == Some(IgnoreReason::Difficult);
                 file.entry(&Annotation {
                     id,
                     image_id,
                     category_id: category(object.class),
                     bbox: sides(&object.rectangle),
                     area: if difficult { AREA_OF_IGNORED } else { f64::from(object.area) },
-                    iscrowd: u8::from(object.ignored == Some(Ignored::Crowd)),
+                    iscrowd: u8::from(object.ignored == Some(IgnoreReason::Crowd)),
                     ignore: u8::from(object.ignored.is_some()),
                 })?;
             }

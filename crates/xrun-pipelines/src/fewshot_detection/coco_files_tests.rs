@@ -32,12 +32,12 @@ fn sized() -> Library {
             number += 1;
             let side = [24.0, 60.0, 140.0][random.random_range(0..3)];
             let (left, top) = (random.random_range(0..200) as f32, random.random_range(0..140) as f32);
-            object.rectangle = Rectangle { left, top, right: left + side, bottom: top + side / 1.25 };
+            object.rectangle = BoundingBox { left, top, right: left + side, bottom: top + side / 1.25 };
             // As outlines have it: less than the box.
             object.area = object.rectangle.area() * 0.875;
             object.ignored = match random.random_range(0..8) {
-                0 => Some(Ignored::Crowd),
-                1 => Some(Ignored::Difficult),
+                0 => Some(IgnoreReason::Crowd),
+                1 => Some(IgnoreReason::Difficult),
                 _ => None,
             };
         }
@@ -56,13 +56,13 @@ fn found(library: &Library, classes: &[usize], query: super::super::episode::Que
             let by = place.width() * 0.15;
             let left = place.left + shift(by);
             let top = place.top + shift(by);
-            let rectangle = Rectangle { left, top, right: place.right + shift(by), bottom: place.bottom + shift(by) };
+            let rectangle = BoundingBox { left, top, right: place.right + shift(by), bottom: place.bottom + shift(by) };
             all.push(Detection { class: way, score: random.random_range(10..64) as f32 / 64.0, rectangle });
         }
     }
     for _ in 0..random.random_range(0..3) {
         let (left, top) = (random.random_range(0..300) as f32, random.random_range(0..200) as f32);
-        let rectangle = Rectangle { left, top, right: left + 40.0, bottom: top + 30.0 };
+        let rectangle = BoundingBox { left, top, right: left + 40.0, bottom: top + 30.0 };
         let class = random.random_range(0..classes.len());
         all.push(Detection { class, score: random.random_range(1..40) as f32 / 64.0, rectangle });
     }
@@ -136,7 +136,7 @@ fn a_validation_that_finds_nothing_leaves_an_empty_list_and_one_that_fails_leave
         |name: &str| -> Value { serde_json::from_slice(&std::fs::read(run.path().join(name)).unwrap()).unwrap() };
     assert_eq!(read(layout::DETECTIONS), serde_json::json!([]));
     let mut cut_off = files.begin(run.path(), &episodes, 1).unwrap();
-    let place = Rectangle { left: 0.0, top: 0.0, right: 1.0, bottom: 1.0 };
+    let place = BoundingBox { left: 0.0, top: 0.0, right: 1.0, bottom: 1.0 };
     cut_off.frame(&[5], &[Detection { class: 0, score: 0.5, rectangle: place }]).unwrap();
     drop(cut_off);
     assert_eq!(read(layout::DETECTIONS), serde_json::json!([]));

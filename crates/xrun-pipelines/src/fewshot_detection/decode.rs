@@ -5,7 +5,7 @@
 
 use super::assignment::Cell;
 use super::settings::Settings;
-use xrun_core::dataset::sample::Rectangle;
+use xrun_core::dataset::sample::BoundingBox;
 use xrun_data::transform::{Mapping, clip};
 
 /// The head's answer for one frame.
@@ -59,7 +59,7 @@ pub struct Detection {
     /// Objectness times class probability.
     pub score: f32,
     /// In pixels of the frame, cut at its edge.
-    pub rectangle: Rectangle,
+    pub rectangle: BoundingBox,
 }
 
 /// The detections of one frame, best first; at most `detections_per_frame` of each class. Answers shorter than
@@ -94,8 +94,8 @@ pub fn decode(
     detections
 }
 
-fn in_frame(cell: &Cell, sides: &[f32], place: &FramePlace) -> Option<Rectangle> {
-    let square = Rectangle {
+fn in_frame(cell: &Cell, sides: &[f32], place: &FramePlace) -> Option<BoundingBox> {
+    let square = BoundingBox {
         left: cell.x - sides[0],
         top: cell.y - sides[1],
         right: cell.x + sides[2],
@@ -136,8 +136,8 @@ mod tests {
     const PLACE: FramePlace =
         FramePlace { mapping: Mapping { scale_x: 0.5, scale_y: 0.5, left: 0.0, top: 8.0 }, width: 64, height: 32 };
 
-    fn rectangle(left: f32, top: f32, right: f32, bottom: f32) -> Rectangle {
-        Rectangle { left, top, right, bottom }
+    fn rectangle(left: f32, top: f32, right: f32, bottom: f32) -> BoundingBox {
+        BoundingBox { left, top, right, bottom }
     }
 
     struct Head {

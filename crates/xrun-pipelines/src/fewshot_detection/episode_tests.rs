@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use super::*;
 use proptest::prelude::*;
-use xrun_core::dataset::sample::{Ignored, Rectangle};
+use xrun_core::dataset::sample::{BoundingBox, IgnoreReason};
 use xrun_data::boxes::drawn::{Fewest, drawn_classes};
 use xrun_data::boxes::library::{Class, Frame, Object, Reference, Video};
 use xrun_data::reading::orientation::ExifOrientation;
@@ -39,7 +39,7 @@ pub fn library(shape: Shape) -> Library {
         classes: vec![],
         videos: vec![],
         digest: String::new(),
-        left_out: xrun_core::dataset::error::Broken::default(),
+        left_out: xrun_core::dataset::error::InvalidItems::default(),
         largest: None,
     };
     for class in 0..count {
@@ -55,7 +55,7 @@ pub fn library(shape: Shape) -> Library {
             let frame = |index: usize| {
                 let object = |class: usize, left: f32| Object {
                     class,
-                    rectangle: Rectangle { left, top: 8.0, right: left + 20.0, bottom: 30.0 },
+                    rectangle: BoundingBox { left, top: 8.0, right: left + 20.0, bottom: 30.0 },
                     area: 440.0,
                     ignored: None,
                 };
@@ -213,7 +213,7 @@ fn what_cannot_be_drawn_is_said_before_the_run() {
 fn objects_to_be_ignored_are_never_drawn() {
     let mut library = library(SHAPE);
     for object in library.videos.iter_mut().flat_map(|video| &mut video.frames).flat_map(|frame| &mut frame.objects) {
-        object.ignored = (object.rectangle.left < 3.0).then_some(Ignored::Difficult);
+        object.ignored = (object.rectangle.left < 3.0).then_some(IgnoreReason::Difficult);
     }
     let episodes = episodes(library, small(), 0).unwrap();
     for number in 0..30 {
@@ -357,7 +357,7 @@ fn references_are_not_cut_from_frames_that_show_a_held_out_object() {
         for still in 0..if class == 0 { 3 } else { 1 } {
             let objects = &mut library.videos[class * 4 + still].frames[0].objects;
             let first = objects[0].clone();
-            objects.push(Object { class: 6, ignored: Some(Ignored::Difficult), ..first });
+            objects.push(Object { class: 6, ignored: Some(IgnoreReason::Difficult), ..first });
         }
     }
     let episodes = episodes(library, small(), 0).unwrap();

@@ -2,7 +2,7 @@
 
 use super::batch::DetectionBatch;
 use super::decode::Detection;
-use xrun_core::dataset::sample::{Picture, Rectangle};
+use xrun_core::dataset::sample::{BoundingBox, HostImage};
 
 /// How many times larger the query frame is in the picture: small ones three times, large ones not at all.
 fn enlarge(side: usize) -> usize {
@@ -28,9 +28,9 @@ pub fn draw(
     query: usize,
     side: usize,
     reference_side: usize,
-    truths: &[Rectangle],
+    truths: &[BoundingBox],
     found: &[Detection],
-) -> Picture {
+) -> HostImage {
     let ways = batch.classes.len();
     let (large, column) = layout(side, ways);
     let mut canvas = Canvas::new(large + column, large);
@@ -53,15 +53,15 @@ pub fn draw(
             column,
         );
         let (left, top) = (place.0 as f32, place.1 as f32);
-        let frame = Rectangle { left, top, right: left + column as f32, bottom: top + column as f32 };
+        let frame = BoundingBox { left, top, right: left + column as f32, bottom: top + column as f32 };
         canvas.outline(frame, colour(way), 3);
     }
-    Picture { width: canvas.width, height: canvas.height, rgb: canvas.rgb.into() }
+    HostImage { width: canvas.width, height: canvas.height, rgb: canvas.rgb.into() }
 }
 
 /// A picture with what was found in it, in the colours of their ways; in pixels of the picture.
-pub fn outlined(picture: &Picture, found: &[Detection]) -> Picture {
-    let Picture { width, height, .. } = *picture;
+pub fn outlined(picture: &HostImage, found: &[Detection]) -> HostImage {
+    let HostImage { width, height, .. } = *picture;
     let mut canvas = Canvas { width, height, rgb: picture.rgb.to_vec() };
     // To be seen on a screen, however large the picture is.
     let thickness = width.max(height).div_ceil(LARGE_SIDE).max(2);
@@ -69,15 +69,15 @@ pub fn outlined(picture: &Picture, found: &[Detection]) -> Picture {
     for one in found.iter().rev() {
         canvas.outline(one.rectangle, colour(one.class), thickness);
     }
-    Picture { width, height, rgb: canvas.rgb.into() }
+    HostImage { width, height, rgb: canvas.rgb.into() }
 }
 
 /// `✓ 2 of 2 found`, `✗ 1 of 2 found, 1 wrong`: truths with their ways, against detections. A truth is found by a detection
 /// of its way at an IoU of 0.5 or more, the surest first; what finds none is wrong.
-pub fn judged(truths: &[(usize, Rectangle)], found: &[Detection]) -> String {
+pub fn judged(truths: &[(usize, BoundingBox)], found: &[Detection]) -> String {
     let mut surest: Vec<&Detection> = found.iter().collect();
     surest.sort_by(|a, b| b.score.total_cmp(&a.score));
-    let mut open: Vec<&(usize, Rectangle)> = truths.iter().collect();
+    let mut open: Vec<&(usize, BoundingBox)> = truths.iter().collect();
     let mut wrong = 0;
     for one in surest {
         match open.iter().position(|(way, truth)| *way == one.class && truth.iou(&one.rectangle) >= 0.5) {
@@ -94,7 +94,7 @@ pub fn judged(truths: &[(usize, Rectangle)], found: &[Detection]) -> String {
 const SCORES_MAX: usize = 3;
 
 /// `✗ 1 of 2 found, 1 wrong · asked for ring (found: 0.91), star`: each class once, with the scores of what was found as it.
-pub fn caption(names: &[&str], truths: &[(usize, Rectangle)], found: &[Detection]) -> String {
+pub fn caption(names: &[&str], truths: &[(usize, BoundingBox)], found: &[Detection]) -> String {
     let asked = |(way, name): (usize, &&str)| {
         let scores: Vec<String> =
             found.iter().filter(|one| one.class == way).map(|one| format!("{:.2}", one.score)).collect();
@@ -122,9 +122,9 @@ pub fn picture_bytes_max(side: usize) -> u64 {
     ((large + column) * large * 3) as u64
 }
 
-fn scaled(place: &Rectangle, side: usize) -> Rectangle {
+fn scaled(place: &BoundingBox, side: usize) -> BoundingBox {
     let scale = enlarge(side) as f32;
-    Rectangle {
+    BoundingBox {
         left: place.left * scale,
         top: place.top * scale,
         right: place.right * scale,
@@ -159,7 +159,7 @@ impl Canvas {
         }
     }
 
-    fn outline(&mut self, place: Rectangle, colour: [u8; 3], thickness: usize) {
+    fn outline(&mut self, place: BoundingBox, colour: [u8; 3], thickness: usize) {
         let inside = |value: f32, limit: usize| (value.max(0.0) as usize).min(limit.saturating_sub(1));
         let (left, right) = (inside(place.left, self.width), inside(place.right - 1.0, self.width));
         let (top, bottom) = (inside(place.top, self.height), inside(place.bottom - 1.0, self.height));
@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn a_picture_says_whether_it_is_right() {
-        let place = |left: f32| Rectangle { left, top: 0.0, right: left + 10.0, bottom: 10.0 };
+        let place = |left: f32| BoundingBox { left, top: 0.0, right: left + 10.0, bottom: 10.0 };
         let found = |class: usize, left: f32, score: f32| Detection { rectangle: place(left), class, score };
         let truths = [(0, place(0.0)), (1, place(50.0))];
         assert_eq!(judged(&truths, &[found(0, 1.0, 0.9), found(1, 50.0, 0.8)]), "✓ 2 of 2 found");
@@ -195,8 +195,8 @@ mod tests {
 
     #[test]
     fn boxes_are_drawn_into_the_picture_with_the_surest_on_top() {
-        let picture = Picture { width: 8, height: 6, rgb: vec![9; 8 * 6 * 3].into() };
-        let place = Rectangle { left: 1.0, top: 1.0, right: 7.0, bottom: 5.0 };
+        let picture = HostImage { width: 8, height: 6, rgb: vec![9; 8 * 6 * 3].into() };
+        let place = BoundingBox { left: 1.0, top: 1.0, right: 7.0, bottom: 5.0 };
         let found = [0.9, 0.5].map(|score| Detection { rectangle: place, class: usize::from(score < 0.8), score });
         let drawn = outlined(&picture, &found);
         let pixel = |x: usize, y: usize| &drawn.rgb[(y * 8 + x) * 3..][..3];
@@ -207,7 +207,7 @@ mod tests {
 
     #[test]
     fn a_caption_names_each_class_once() {
-        let place = Rectangle { left: 0.0, top: 0.0, right: 10.0, bottom: 10.0 };
+        let place = BoundingBox { left: 0.0, top: 0.0, right: 10.0, bottom: 10.0 };
         let found = |class: usize, score: f32| Detection { rectangle: place, class, score };
         let names = ["ring", "traffic light", "star"];
         let all = [0.9, 0.8, 0.7, 0.6].map(|score| found(1, score)).to_vec();

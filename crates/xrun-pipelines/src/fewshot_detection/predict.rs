@@ -15,10 +15,10 @@ use super::pictures;
 use super::validation::{Answers, Validation};
 use crate::backend::dispatch::TensorDevice;
 use crate::nn::Tensor;
-use xrun_core::dataset::sample::Picture;
+use xrun_core::dataset::sample::HostImage;
 use xrun_core::files::{layout, write};
 use xrun_core::task::TaskError;
-use xrun_core::task::predict::{Asked, Item, Told};
+use xrun_core::task::predict::{Item, PredictRequest, PredictionSink};
 use xrun_data::named::picture_file;
 use xrun_data::reading::decoding::decode_bytes;
 use xrun_data::transform;
@@ -75,14 +75,14 @@ pub fn predict(
     validation: &Validation,
     model: &ReferenceDetector,
     device: &TensorDevice,
-    asked: &Asked<'_>,
-    told: &mut dyn Told,
+    asked: &PredictRequest<'_>,
+    told: &mut dyn PredictionSink,
 ) -> Result<serde_json::Value, TaskError> {
     let sought = sought(validation, model, device)?;
     let library = validation.batches.episodes().library();
     let name = |way: usize| library.classes[sought.classes[way]].name.as_str();
     let folder = asked.folder.join(layout::PICTURES);
-    write::at(&folder, std::fs::create_dir_all(&folder))?;
+    write::with_path(&folder, std::fs::create_dir_all(&folder))?;
     let mut detections = DetectionsFile::begin(asked.folder)?;
     let mut image = 0;
     for files in asked.files.chunks(asked.limits.batch_size) {
@@ -126,7 +126,7 @@ pub fn predict(
             let sure: Vec<Detection> = found.iter().filter(sure).copied().collect();
             let file = format!("{image:06}.png");
             let drawn = folder.join(&file);
-            write::replace(&drawn, &write::at(&drawn, pictures::outlined(&picture, &sure).to_png())?)?;
+            write::replace(&drawn, &write::with_path(&drawn, pictures::outlined(&picture, &sure).to_png())?)?;
             let answer = Answer {
                 image_id: image,
                 width: picture.width,
@@ -155,7 +155,7 @@ pub fn predict(
 }
 
 /// A picture as it was named, turned as those of the data set are.
-fn upright(validation: &Validation, path: &Path, asked: &Asked<'_>) -> Result<Picture, String> {
+fn upright(validation: &Validation, path: &Path, asked: &PredictRequest<'_>) -> Result<HostImage, String> {
     let rule = validation.batches.episodes().library().exif_orientation;
     decode_bytes(&picture_file(path, asked.limits.decoding)?, rule)
 }

@@ -11,7 +11,7 @@ use xrun_core::bounded::ledger::Ledger;
 use xrun_core::bounded::planned::PlannedOwner;
 use xrun_core::dataset::split::Split;
 use xrun_core::experiment::Experiment;
-use xrun_core::task::smaller::Smaller;
+use xrun_core::task::clamped::ClampedSetting;
 use xrun_core::task::{Metric, TaskError, TaskFacts};
 use xrun_core::units::counted;
 use xrun_data::boxes::drawn::{Drawn, Fewest, drawn_classes};
@@ -122,10 +122,10 @@ const TRIPLET_BATCH_SIZE: &str = "pipeline.fewshot-detection.triplet_batch_size"
 const N_QUERY: &str = "pipeline.fewshot-detection.n_query";
 
 /// Episodes of fewer classes, references or frames than the settings ask for, and triplets of fewer pictures.
-pub fn smaller(settings: &Settings, drawn: &Drawn) -> Vec<Smaller> {
+pub fn smaller(settings: &Settings, drawn: &Drawn) -> Vec<ClampedSetting> {
     let mut all = Vec::new();
     let mut cut = |key: &str, asked: usize, used: usize, because: String| {
-        all.extend(Smaller::than_asked(key, asked as u64, used as u64, because));
+        all.extend(ClampedSetting::detect(key, asked as u64, used as u64, because));
     };
     for (classes, classes_words, purpose) in [
         (&drawn.train, "classes to train on", "to train on"),

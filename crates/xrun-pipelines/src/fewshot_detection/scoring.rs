@@ -17,7 +17,7 @@ use crate::metrics::matching::{DETECTIONS_MAX, matched};
 use crate::metrics::st_iou::StIou;
 use xrun_core::bounded::buffer::Buffer;
 use xrun_core::bounded::ledger::Ledger;
-use xrun_core::dataset::sample::Rectangle;
+use xrun_core::dataset::sample::BoundingBox;
 use xrun_core::task::metric::Interval;
 use xrun_data::boxes::library::{Library, Object};
 
@@ -139,7 +139,7 @@ impl Scoring {
         self.all.add(&picture);
         self.episode.add(&picture);
         let seen = asked.iter().filter(|(_, object)| object.ignored.is_none());
-        let seen: Vec<(usize, Rectangle)> = seen.map(|(way, object)| (*way, object.rectangle)).collect();
+        let seen: Vec<(usize, BoundingBox)> = seen.map(|(way, object)| (*way, object.rectangle)).collect();
         if self.tracks.video != Some(query.video) {
             self.end_video();
             self.tracks.video = Some(query.video);
@@ -197,7 +197,7 @@ impl Scoring {
 }
 
 /// Where the object is in a frame, and where it was found.
-type TrueAndFound = (Option<Rectangle>, Option<Rectangle>);
+type TrueAndFound = (Option<BoundingBox>, Option<BoundingBox>);
 
 /// Follows each class of an episode through its videos, frame after frame; one video at a time.
 #[derive(Debug, Default)]
@@ -208,12 +208,12 @@ struct Tracks {
 }
 
 impl Tracks {
-    fn frame(&mut self, ways: usize, presence: f32, found: &[Detection], truths: &[(usize, Rectangle)]) {
+    fn frame(&mut self, ways: usize, presence: f32, found: &[Detection], truths: &[(usize, BoundingBox)]) {
         for way in 0..ways {
             let best = found.iter().filter(|one| one.class == way && one.score >= presence);
             let best = best.max_by(|a, b| a.score.total_cmp(&b.score)).map(|one| one.rectangle);
             // Of several objects of the class the one that was found.
-            let overlap = |place: &Rectangle| best.map_or(0.0, |best: Rectangle| best.iou(place));
+            let overlap = |place: &BoundingBox| best.map_or(0.0, |best: BoundingBox| best.iou(place));
             let truth = truths.iter().filter(|(of, _)| *of == way).map(|(_, place)| *place);
             let truth = truth.reduce(|one, other| if overlap(&other) > overlap(&one) { other } else { one });
             self.frames.entry(way).or_default().push((truth, best));

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::super::episode::tests::{SHAPE, library};
 use super::*;
-use xrun_core::dataset::sample::Ignored;
+use xrun_core::dataset::sample::IgnoreReason;
 
 /// Class 5 is held out; its video 15 shows it in all frames but the first.
 const CLASS: usize = 5;
@@ -107,7 +107,7 @@ fn an_object_to_ignore_is_not_followed() {
     let mut library = library(SHAPE);
     let frame = &mut library.videos[CLASS * SHAPE.videos].frames[1];
     frame.path = PathBuf::from("seen");
-    frame.objects[0].ignored = Some(Ignored::Difficult);
+    frame.objects[0].ignored = Some(IgnoreReason::Difficult);
     let mut scoring = scoring(library.clone(), &Ledger::default());
     scoring.begin_episode(&[CLASS]);
     scoring.frame(query(1), &right(&library, 1, 0.9));

@@ -28,7 +28,7 @@ use xrun_core::bounded::ledger::Ledger;
 use xrun_core::device::Kind;
 use xrun_core::experiment::Experiment;
 use xrun_core::experiment::pipeline::ModelKind;
-use xrun_core::task::predict::{Asked, Told};
+use xrun_core::task::predict::{PredictRequest, PredictionSink};
 use xrun_core::task::{StepReport, TaskError, ValidationReport};
 use xrun_data::boxes::frames::FrameStore;
 use xrun_data::feed::{Feed, FeedSettings, Prepare};
@@ -240,8 +240,8 @@ impl TrainingModule for FewshotDetectionModule {
         self.validation.run(network, evaluation)
     }
 
-    fn leave_files_in(&mut self, run: &Path) {
-        self.validation.leave_files_in(run);
+    fn set_run_directory(&mut self, run: &Path) {
+        self.validation.set_run_directory(run);
     }
 
     fn evict_caches(&self, low_water: f64) -> u64 {
@@ -263,8 +263,8 @@ impl TrainingModule for FewshotDetectionModule {
     fn predict(
         &mut self,
         trained: &Trained<Network>,
-        asked: &Asked<'_>,
-        told: &mut dyn Told,
+        asked: &PredictRequest<'_>,
+        told: &mut dyn PredictionSink,
     ) -> Result<Value, TaskError> {
         predict::predict(&self.validation, &trained.inner()?, &trained.device, asked, told)
     }

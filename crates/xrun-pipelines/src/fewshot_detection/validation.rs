@@ -26,7 +26,7 @@ use crate::nn::side_by_side::SideBySide;
 use xrun_core::bounded::HeldBytes;
 use xrun_core::bounded::ledger::{Holding, Ledger};
 use xrun_core::dataset::error::DataError;
-use xrun_core::dataset::sample::{Picture, PictureSource, Rectangle};
+use xrun_core::dataset::sample::{BoundingBox, HostImage, ImageSource};
 use xrun_core::experiment::Experiment;
 use xrun_core::settings::sections::Validation as Cadence;
 use xrun_core::task::{TaskError, ValidationReport};
@@ -88,7 +88,7 @@ impl Validation {
     }
 
     /// Detections are left in this folder.
-    pub fn leave_files_in(&mut self, run: &Path) {
+    pub fn set_run_directory(&mut self, run: &Path) {
         self.folder = Some(run.to_path_buf());
     }
 
@@ -134,7 +134,7 @@ impl Validation {
         number: u64,
         batch: &DetectionBatch,
         file: &mut Option<DetectionsFile>,
-        shown: &mut Vec<(Picture, String)>,
+        shown: &mut Vec<(HostImage, String)>,
         evaluation: &mut Evaluation<'_, FewshotDetectionModule>,
     ) -> Result<(), TaskError> {
         let device = &evaluation.trained.device;
@@ -217,7 +217,7 @@ impl Validation {
         number: u64,
         at: usize,
         found: &[Detection],
-        shown: &mut Vec<(Picture, String)>,
+        shown: &mut Vec<(HostImage, String)>,
     ) {
         let most = self.cadence.pictures;
         let per_episode = most.div_ceil(self.cadence.episodes).max(1);
@@ -235,8 +235,8 @@ impl Validation {
             Role::Class(way) => Some((way, truth.rectangle)),
             Role::Other | Role::Masked => None,
         });
-        let asked: Vec<(usize, Rectangle)> = asked.collect();
-        let truths: Vec<Rectangle> = asked.iter().map(|(_, rectangle)| *rectangle).collect();
+        let asked: Vec<(usize, BoundingBox)> = asked.collect();
+        let truths: Vec<BoundingBox> = asked.iter().map(|(_, rectangle)| *rectangle).collect();
         let (side, reference_side) = (self.settings.image_size, self.settings.reference_size);
         let picture = pictures::draw(batch, at, side, reference_side, &truths, &sure);
         let library = self.batches.episodes().library();

@@ -9,7 +9,7 @@ use super::labels::{Labelled, Labels};
 use super::settings::Settings;
 use xrun_core::bounded::HeldBytes;
 use xrun_core::dataset::error::DataError;
-use xrun_core::dataset::sample::{Picture, PictureSource, Rectangle};
+use xrun_core::dataset::sample::{BoundingBox, HostImage, ImageSource};
 use xrun_core::seed::generator;
 use xrun_data::boxes::library::Library;
 use xrun_data::order::Order;
@@ -43,7 +43,7 @@ pub struct Batches {
     /// Classes of its pictures.
     pub labels: Arc<Labels>,
     /// The decoder of pictures.
-    pub source: Arc<dyn PictureSource>,
+    pub source: Arc<dyn ImageSource>,
     /// Side, and how pictures are varied.
     pub settings: Settings,
     /// Pictures in a batch.
@@ -88,7 +88,7 @@ impl Batches {
     fn batch(
         &self,
         chosen: &[Labelled],
-        mut view: impl FnMut(&Picture, &Rectangle) -> Picture,
+        mut view: impl FnMut(&HostImage, &BoundingBox) -> HostImage,
     ) -> Result<Batch, DataError> {
         let side = self.settings.image_size;
         let mut pixels = Vec::with_capacity(chosen.len() * side * side * 3);
@@ -102,7 +102,7 @@ impl Batches {
     }
 
     /// A part of the picture that holds the middle of the object, scaled into the square, and mirrored half of the time.
-    fn augmented(&self, picture: &Picture, object: &Rectangle, generator: &mut ChaCha8Rng) -> Picture {
+    fn augmented(&self, picture: &HostImage, object: &BoundingBox, generator: &mut ChaCha8Rng) -> HostImage {
         let Settings { image_size, flip, crop, .. } = self.settings;
         // Drawn in any case: whether one thing is varied does not move what else is drawn.
         let (share, x, y) = (generator.random_range(crop..=1.0), generator.random::<f32>(), generator.random::<f32>());
@@ -119,7 +119,7 @@ impl Batches {
 }
 
 /// A window of `scale` times the picture's sides that holds the middle of the object; `drawn` from 0 to 1 says where.
-fn window(picture: &Picture, object: &Rectangle, scale: f32, drawn: [f32; 2]) -> Rectangle {
+fn window(picture: &HostImage, object: &BoundingBox, scale: f32, drawn: [f32; 2]) -> BoundingBox {
     let along = |length: usize, middle: f32, drawn: f32| {
         let (length, extent) = (length as f32, length as f32 * scale);
         let (lowest, highest) = ((middle - extent).max(0.0), middle.min(length - extent).max(0.0));
@@ -128,7 +128,7 @@ fn window(picture: &Picture, object: &Rectangle, scale: f32, drawn: [f32; 2]) ->
     };
     let (left, right) = along(picture.width, (object.left + object.right) / 2.0, drawn[0]);
     let (top, bottom) = along(picture.height, (object.top + object.bottom) / 2.0, drawn[1]);
-    Rectangle { left, top, right, bottom }
+    BoundingBox { left, top, right, bottom }
 }
 
 #[cfg(test)]

@@ -9,17 +9,17 @@ use xrun_data::boxes::library::{Frame, Video};
 struct Painted;
 
 /// A picture of 20 x 10 in the colour that its name says, with a white dot at 15, 5.
-impl PictureSource for Painted {
-    fn picture(&self, path: &Path) -> Result<Picture, DataError> {
+impl ImageSource for Painted {
+    fn picture(&self, path: &Path) -> Result<HostImage, DataError> {
         let colour: u8 = path.to_str().unwrap().parse().unwrap();
         let mut rgb = vec![colour; 20 * 10 * 3];
         rgb[(5 * 20 + 15) * 3..][..3].fill(255);
-        Ok(Picture { width: 20, height: 10, rgb: rgb.into() })
+        Ok(HostImage { width: 20, height: 10, rgb: rgb.into() })
     }
 }
 
 fn batches(count: u32, settings: Settings) -> Batches {
-    let rectangle = Rectangle { left: 14.0, top: 4.0, right: 17.0, bottom: 7.0 };
+    let rectangle = BoundingBox { left: 14.0, top: 4.0, right: 17.0, bottom: 7.0 };
     let labelled = |number| Labelled { video: number, frame: 0, class: number % 2, rectangle };
     let labels = Labels {
         classes: vec!["a".into(), "b".into()],
@@ -39,7 +39,7 @@ fn batches(count: u32, settings: Settings) -> Batches {
         classes: Vec::new(),
         videos: (0..count).map(video).collect(),
         digest: String::new(),
-        left_out: xrun_core::dataset::error::Broken::default(),
+        left_out: xrun_core::dataset::error::InvalidItems::default(),
         largest: None,
     };
     let (library, labels) = (Arc::new(library), Arc::new(labels));
@@ -72,7 +72,7 @@ fn each_picture_comes_once_an_epoch_and_batches_go_on_into_the_next() {
 #[test]
 fn a_cut_holds_the_middle_of_the_object_and_stays_in_the_picture() {
     let source = Painted.picture(Path::new("3")).unwrap();
-    let object = Rectangle { left: 14.0, top: 4.0, right: 17.0, bottom: 7.0 };
+    let object = BoundingBox { left: 14.0, top: 4.0, right: 17.0, bottom: 7.0 };
     for (scale, drawn) in
         [(0.3, [0.0, 0.0]), (0.3, [1.0, 1.0]), (0.5, [0.2, 0.9]), (0.95, [1.0, 0.0]), (1.0, [0.5, 0.5])]
     {

@@ -23,7 +23,7 @@ use xrun_core::bounded::ledger::{Holding, Ledger};
 use xrun_core::device::Kind;
 use xrun_core::experiment::Experiment;
 use xrun_core::experiment::pipeline::ModelKind;
-use xrun_core::task::predict::{Asked, Told};
+use xrun_core::task::predict::{PredictRequest, PredictionSink};
 use xrun_core::task::{Task, TaskError, ValidationReport};
 use xrun_data::boxes::frames::FrameStore;
 use xrun_data::feed::{Feed, FeedSettings};
@@ -146,8 +146,8 @@ impl TrainingModule for Classifier {
     fn predict(
         &mut self,
         trained: &Trained<ResNet>,
-        asked: &Asked<'_>,
-        told: &mut dyn Told,
+        asked: &PredictRequest<'_>,
+        told: &mut dyn PredictionSink,
     ) -> Result<Value, TaskError> {
         let network = trained.inner()?;
         let scores = |pixels: &[u8]| self.scores(&network, pixels, &trained.device.plain).into_data().iter().collect();

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use xrun_core::bounded::buffer::Buffer;
 use xrun_core::bounded::ledger::{Cap, Policy};
 use xrun_core::dataset::error::DataError;
-use xrun_core::dataset::sample::Rectangle;
+use xrun_core::dataset::sample::BoundingBox;
 use xrun_core::dataset::split::Split;
 use xrun_core::printable;
 use xrun_data::boxes::library::{Frame, Library};
@@ -21,7 +21,7 @@ pub struct Labelled {
     /// Index into [`Labels::classes`].
     pub class: u32,
     /// The object that the class is of.
-    pub rectangle: Rectangle,
+    pub rectangle: BoundingBox,
 }
 
 impl Labelled {
@@ -117,7 +117,7 @@ impl Labels {
 }
 
 /// Class and box of the largest object that counts; of two of a size the first.
-fn shown(library: &Library, frame: &Frame) -> Option<(usize, Rectangle)> {
+fn shown(library: &Library, frame: &Frame) -> Option<(usize, BoundingBox)> {
     let counts = |class: usize| library.classes[class].split.is_some();
     let objects = frame.objects.iter().filter(|object| object.ignored.is_none() && counts(object.class));
     let largest = objects.rev().max_by(|one, other| one.rectangle.area().total_cmp(&other.rectangle.area()));

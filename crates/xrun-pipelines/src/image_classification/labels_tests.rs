@@ -3,14 +3,14 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use xrun_core::dataset::error::Broken;
-use xrun_core::dataset::sample::Ignored;
+use xrun_core::dataset::error::InvalidItems;
+use xrun_core::dataset::sample::IgnoreReason;
 use xrun_data::boxes::library::{Class, Object, Video};
 use xrun_data::reading::orientation::ExifOrientation;
 
 /// An object of a class with this side.
 fn object(class: usize, side: f32) -> Object {
-    let rectangle = Rectangle { left: 0.0, top: 0.0, right: side, bottom: side };
+    let rectangle = BoundingBox { left: 0.0, top: 0.0, right: side, bottom: side };
     Object { class, rectangle, area: side * side, ignored: None }
 }
 
@@ -37,7 +37,7 @@ fn library(videos: Vec<(Option<Split>, Vec<Vec<Object>>)>) -> Library {
         ],
         videos: videos.collect(),
         digest: String::new(),
-        left_out: Broken::default(),
+        left_out: InvalidItems::default(),
         largest: None,
     }
 }
@@ -45,7 +45,7 @@ fn library(videos: Vec<(Option<Split>, Vec<Vec<Object>>)>) -> Library {
 #[test]
 fn the_largest_object_that_counts_is_the_class_and_classes_are_numbered_without_gaps() {
     let mut crowd = object(0, 30.0);
-    crowd.ignored = Some(Ignored::Crowd);
+    crowd.ignored = Some(IgnoreReason::Crowd);
     let library = library(vec![
         (Some(Split::Train), vec![vec![object(0, 5.0), object(3, 9.0), object(2, 20.0), crowd]]),
         (Some(Split::Train), vec![vec![object(1, 5.0), object(3, 5.0)]]),

@@ -20,7 +20,7 @@ use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::index::SampleType;
 use xrun_core::device::Kind;
 use xrun_core::experiment::Experiment;
-use xrun_core::experiment::look::Look;
+use xrun_core::experiment::inspect::Inspection;
 use xrun_core::experiment::pipeline::{ModelKind, PipelineKind};
 use xrun_core::problem::{Problem, Problems};
 use xrun_core::task::{Metric, Task, TaskError, TaskFacts};
@@ -45,10 +45,10 @@ impl PipelineKind for ImageClassification {
     type Settings = Settings;
     type Prepared = prepare::Prepared;
 
-    fn look(_: &Settings, experiment: &Experiment, seen: serde_json::Value) -> Result<Look, DataError> {
+    fn inspect(_: &Settings, experiment: &Experiment, seen: serde_json::Value) -> Result<Inspection, DataError> {
         let seen: Seen = serde_json::from_value(seen).map_err(|error| DataError::content(error.to_string()))?;
         decoding::fits(seen.largest.as_ref(), &experiment.limits)?;
-        Ok(Look::default())
+        Ok(Inspection::default())
     }
 
     fn prepare(

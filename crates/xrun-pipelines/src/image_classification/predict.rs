@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::batch::Batches;
 use xrun_core::task::TaskError;
-use xrun_core::task::predict::{Asked, Item, Told};
+use xrun_core::task::predict::{Item, PredictRequest, PredictionSink};
 use xrun_data::named::picture_file;
 use xrun_data::reading::decoding::decode_bytes;
 use xrun_data::transform;
@@ -36,8 +36,8 @@ struct Scored<'a> {
 /// An answer cannot be written.
 pub fn predict(
     batches: &Batches,
-    asked: &Asked<'_>,
-    told: &mut dyn Told,
+    asked: &PredictRequest<'_>,
+    told: &mut dyn PredictionSink,
     scores: impl Fn(&[u8]) -> Vec<f32>,
 ) -> Result<Value, TaskError> {
     let (side, classes) = (batches.settings.image_size, &batches.labels.classes);

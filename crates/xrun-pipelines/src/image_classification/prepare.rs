@@ -9,7 +9,7 @@ use xrun_core::bounded::buffer::Buffer;
 use xrun_core::bounded::ledger::{Cap, Holding, Ledger, Policy};
 use xrun_core::bounded::planned::PlannedOwner;
 use xrun_core::experiment::Experiment;
-use xrun_core::task::smaller::Smaller;
+use xrun_core::task::clamped::ClampedSetting;
 use xrun_core::task::{Metric, TaskError, TaskFacts};
 use xrun_core::units::counted;
 use xrun_data::boxes::frames::{self, FrameStore};
@@ -90,7 +90,9 @@ pub fn prepare(
         data_digests: vec![(experiment.dataset_name().into(), library.digest.clone())],
         data_left_out: library.left_out.clone(),
         learned_from_data: Some(LEARNED),
-        smaller: Smaller::than_asked("training.batch_size", asked as u64, size as u64, because).into_iter().collect(),
+        smaller: ClampedSetting::detect("training.batch_size", asked as u64, size as u64, because)
+            .into_iter()
+            .collect(),
         notes: vec![format!(
             "{} of {} classes to train on; {} held out, {validated} in each validation",
             counted(labels.train.len() as u64, "picture"),

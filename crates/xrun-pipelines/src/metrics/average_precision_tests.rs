@@ -3,10 +3,10 @@
 use super::super::matching::{Detection, Truth, matched};
 use super::*;
 use proptest::prelude::*;
-use xrun_core::dataset::sample::{Ignored, Rectangle};
+use xrun_core::dataset::sample::{BoundingBox, IgnoreReason};
 
-fn place(left: f32, width: f32) -> Rectangle {
-    Rectangle { left, top: 0.0, right: left + width, bottom: 10.0 }
+fn place(left: f32, width: f32) -> BoundingBox {
+    BoundingBox { left, top: 0.0, right: left + width, bottom: 10.0 }
 }
 
 fn found(score: f32, left: f32) -> Detection {
@@ -51,7 +51,7 @@ fn a_shifted_box_is_right_at_the_thresholds_below_its_overlap() {
 fn one_truth_is_found_once_and_an_ignored_one_does_not_count() {
     let twice = scores(&[(vec![found(0.9, 0.0), found(0.8, 0.0)], vec![truth(0.0), truth(100.0)])]);
     assert!((twice.map50.unwrap() - 51.0 / 101.0).abs() < 1e-12, "the second is wrong, at no recall: {twice:?}");
-    let crowd = Truth { ignored: Some(Ignored::Crowd), ..truth(50.0) };
+    let crowd = Truth { ignored: Some(IgnoreReason::Crowd), ..truth(50.0) };
     let ignored = scores(&[(vec![found(0.9, 50.0), found(0.8, 0.0)], vec![truth(0.0), crowd])]);
     assert_eq!(ignored.map50, Some(1.0));
 }
@@ -85,10 +85,10 @@ struct FixturePicture {
 fn the_scores_are_those_of_pycocotools() {
     let fixture: Fixture = serde_json::from_str(include_str!("../../../../tests/reference/coco_map.json")).unwrap();
     let rectangle =
-        |[left, top, width, height]: [f32; 4]| Rectangle { left, top, right: left + width, bottom: top + height };
+        |[left, top, width, height]: [f32; 4]| BoundingBox { left, top, right: left + width, bottom: top + height };
     let ignored = |word: &str| match word {
-        "crowd" => Ignored::Crowd,
-        "difficult" => Ignored::Difficult,
+        "crowd" => IgnoreReason::Crowd,
+        "difficult" => IgnoreReason::Difficult,
         word => panic!("{word}"),
     };
     let mut all = AveragePrecision::new(&Ledger::default(), &buffer("validation_predictions", 100_000));

@@ -2,7 +2,7 @@
 //!
 //! Welford's running mean and sum of squares: the memory does not depend on the number of episodes.
 
-use xrun_core::task::metric::{Interval, student};
+use xrun_core::task::metric::{Interval, student_t_quantile};
 
 /// A running mean over episodes.
 #[derive(Clone, Copy, Debug, Default)]
@@ -32,7 +32,7 @@ impl EpisodeMean {
     pub fn interval(&self) -> Option<Interval> {
         let freedom = self.episodes.checked_sub(1).filter(|freedom| *freedom > 0)?;
         let deviation = (self.squares / freedom as f64).sqrt();
-        let half_width = student(freedom as usize) * deviation / (self.episodes as f64).sqrt();
+        let half_width = student_t_quantile(freedom as usize) * deviation / (self.episodes as f64).sqrt();
         Some(Interval { half_width, episodes: self.episodes })
     }
 }

@@ -3,7 +3,7 @@
 //! As `COCOeval.evaluateImg` of pycocotools has it, bounding boxes: of each class the [`DETECTIONS_MAX`] best, the best
 //! first; each takes the free object that it overlaps most, an ignored one only when there is no other.
 
-use xrun_core::dataset::sample::{Ignored, Rectangle};
+use xrun_core::dataset::sample::{BoundingBox, IgnoreReason};
 
 /// Detections of a class in a picture that count (pycocotools' largest `maxDets`).
 pub const DETECTIONS_MAX: usize = 100;
@@ -20,7 +20,7 @@ pub struct Detection {
     /// How sure the model is; only the order counts.
     pub score: f32,
     /// Where it was found, in pixels.
-    pub rectangle: Rectangle,
+    pub rectangle: BoundingBox,
 }
 
 /// Something to be found, or neither right nor wrong to find.
@@ -29,11 +29,11 @@ pub struct Truth {
     /// The number of its class.
     pub class: u32,
     /// Where it is, in pixels.
-    pub rectangle: Rectangle,
+    pub rectangle: BoundingBox,
     /// Square pixels; need not be those of the box.
     pub area: f32,
     /// Why it is neither right nor wrong to find it; `None` where it is to be found.
-    pub ignored: Option<Ignored>,
+    pub ignored: Option<IgnoreReason>,
 }
 
 /// What a detection is. Bit `t` of each word is for overlap `t`; a word for each of [`SIZES`].
@@ -87,7 +87,7 @@ pub fn matched(detections: &[Detection], truths: &[Truth]) -> Matched {
             for threshold in 0..THRESHOLDS {
                 let bit = 1 << threshold;
                 let is_asked = |at: usize| asked[at][size];
-                let is_free = |at: usize| truths[at].ignored == Some(Ignored::Crowd) || taken[at][size] & bit == 0;
+                let is_free = |at: usize| truths[at].ignored == Some(IgnoreReason::Crowd) || taken[at][size] & bit == 0;
                 match best(&overlaps, threshold, is_asked, is_free) {
                     Some(at) => {
                         taken[at][size] |= bit;
@@ -143,20 +143,20 @@ fn best(
     })
 }
 
-fn area(place: &Rectangle) -> f64 {
+fn area(place: &BoundingBox) -> f64 {
     (f64::from(place.right) - f64::from(place.left)) * (f64::from(place.bottom) - f64::from(place.top))
 }
 
 /// IoU in double precision; for crowds the share of the detection that is inside.
 fn overlap(found: &Detection, truth: &Truth) -> f64 {
-    let sides = |r: &Rectangle| [r.left, r.top, r.right, r.bottom].map(f64::from);
+    let sides = |r: &BoundingBox| [r.left, r.top, r.right, r.bottom].map(f64::from);
     let ([al, at, ar, ab], [bl, bt, br, bb]) = (sides(&found.rectangle), sides(&truth.rectangle));
     let (width, height) = (ar.min(br) - al.max(bl), ab.min(bb) - at.max(bt));
     if !(width > 0.0 && height > 0.0) {
         return 0.0;
     }
     let (one, other) = (area(&found.rectangle), area(&truth.rectangle));
-    let crowd = truth.ignored == Some(Ignored::Crowd);
+    let crowd = truth.ignored == Some(IgnoreReason::Crowd);
     let union = if crowd { one } else { one + other - width * height };
     width * height / union
 }
@@ -165,15 +165,15 @@ fn overlap(found: &Detection, truth: &Truth) -> f64 {
 mod tests {
     use super::*;
 
-    fn square(left: f32, top: f32, side: f32) -> Rectangle {
-        Rectangle { left, top, right: left + side, bottom: top + side }
+    fn square(left: f32, top: f32, side: f32) -> BoundingBox {
+        BoundingBox { left, top, right: left + side, bottom: top + side }
     }
 
-    fn found(score: f32, rectangle: Rectangle) -> Detection {
+    fn found(score: f32, rectangle: BoundingBox) -> Detection {
         Detection { class: 0, score, rectangle }
     }
 
-    fn truth(rectangle: Rectangle, ignored: Option<Ignored>) -> Truth {
+    fn truth(rectangle: BoundingBox, ignored: Option<IgnoreReason>) -> Truth {
         Truth { class: 0, rectangle, area: rectangle.area(), ignored }
     }
 
@@ -193,16 +193,16 @@ mod tests {
                 &[truth(square(0.0, 0.0, 200.0), Some(ignored)), truth(square(300.0, 0.0, 20.0), None)],
             ))
         };
-        assert_eq!(of(Ignored::Difficult), [(false, false)]);
-        assert_eq!(of(Ignored::Crowd), [(false, true)]);
+        assert_eq!(of(IgnoreReason::Difficult), [(false, false)]);
+        assert_eq!(of(IgnoreReason::Crowd), [(false, true)]);
     }
 
     #[test]
     fn a_difficult_object_excuses_one_detection_and_a_crowd_any_number() {
         let twice = [found(0.9, square(0.0, 0.0, 20.0)), found(0.8, square(1.0, 0.0, 20.0))];
         let of = |ignored| at_half(&matched(&twice, &[truth(square(0.0, 0.0, 20.0), Some(ignored))]));
-        assert_eq!(of(Ignored::Difficult), [(false, true), (false, false)]);
-        assert_eq!(of(Ignored::Crowd), [(false, true), (false, true)]);
+        assert_eq!(of(IgnoreReason::Difficult), [(false, true), (false, false)]);
+        assert_eq!(of(IgnoreReason::Crowd), [(false, true), (false, true)]);
     }
 
     #[test]

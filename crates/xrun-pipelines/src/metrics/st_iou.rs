@@ -3,7 +3,7 @@
 //! The sum of IoU over the frames where the object is both there and found, over the number of frames where it is there
 //! or found; the mean over videos. Two numbers are kept, however long the videos are.
 
-use xrun_core::dataset::sample::Rectangle;
+use xrun_core::dataset::sample::BoundingBox;
 
 /// A running mean over videos.
 #[derive(Clone, Copy, Debug, Default)]
@@ -16,7 +16,7 @@ pub struct StIou {
 
 impl StIou {
     /// One frame of the current video: where the object is, and where it was found.
-    pub fn frame(&mut self, truth: Option<Rectangle>, found: Option<Rectangle>) {
+    pub fn frame(&mut self, truth: Option<BoundingBox>, found: Option<BoundingBox>) {
         if truth.is_some() || found.is_some() {
             self.frames += 1;
         }
@@ -44,8 +44,8 @@ impl StIou {
 mod tests {
     use super::*;
 
-    fn place(left: f32) -> Option<Rectangle> {
-        Some(Rectangle { left, top: 0.0, right: left + 10.0, bottom: 10.0 })
+    fn place(left: f32) -> Option<BoundingBox> {
+        Some(BoundingBox { left, top: 0.0, right: left + 10.0, bottom: 10.0 })
     }
 
     /// By hand. Right in one frame, shifted by half in one (IoU 1/3), missed in one, invented in one, absent in one:

@@ -30,7 +30,7 @@ pub fn load(network: &mut impl ModuleSnapshot, directory: &Path) -> Result<(), T
 /// # Errors
 /// The file does not read, or is of another model: then it names the first tensor that does not fit.
 pub fn load_file(network: &mut impl ModuleSnapshot, path: &Path) -> Result<(), TaskError> {
-    tensors::described(path).map_err(|error| TaskError::file(path, error))?;
+    tensors::read_header(path).map_err(|error| TaskError::file(path, error))?;
     let mut store = SafetensorsStore::from_file(path.to_path_buf()).allow_partial(true).validate(false);
     let applied = network.load_from(&mut store).map_err(|error| TaskError::file(path, error))?;
     let missing = applied.missing.first().map(|(name, _)| format!("it has no tensor `{name}`"));

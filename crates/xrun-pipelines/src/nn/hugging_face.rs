@@ -43,7 +43,7 @@ where
 {
     let failed = |message: String| TaskError::File { path: path.display().to_string(), message };
     // Before Burn maps the file into memory: a pipe, a device, or a file that is not whole is refused by what it is.
-    tensors::described(path).map_err(failed)?;
+    tensors::read_header(path).map_err(failed)?;
     let mut store = SafetensorsStore::from_file(path).allow_partial(true).validate(false);
     if file.transposed {
         store = store.with_from_adapter(PyTorchToBurnAdapter);

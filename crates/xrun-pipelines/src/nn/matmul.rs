@@ -25,7 +25,7 @@ impl Factors {
     /// # Errors
     /// It has no such floats, or 32 bits are asked for where products are of less.
     pub fn asked(asked: MatmulDtype, device: &TensorDevice) -> Result<Self, TaskError> {
-        if asked == MatmulDtype::Float32 && device.multiplies_in_tf32() {
+        if asked == MatmulDtype::Float32 && device.supports_tf32() {
             return Err(TaskError::Device(
                 "`matmul_dtype = \"float32\"` cannot be had: from compute capability 8.0 on CubeCL multiplies 32-bit floats \
                  in TF32, with ten bits of mantissa, wherever that is fastest; write \"tf32\" or \"bfloat16\", or use the CPU"

@@ -14,7 +14,7 @@ use crate::backend::dispatch::TensorDevice;
 use xrun_core::experiment::Experiment;
 use xrun_core::settings::sections::CleanupAction;
 use xrun_core::task::DeviceMemory;
-use xrun_core::task::predict::{Asked, Predict, Told};
+use xrun_core::task::predict::{Predict, PredictRequest, PredictionSink};
 use xrun_core::task::{Phases, StepReport, Task, TaskError, ValidationReport};
 use xrun_data::feed::Feed;
 
@@ -155,8 +155,8 @@ impl<L: TrainingModule> Task for ModuleTask<L> {
         Ok(report)
     }
 
-    fn leave_files_in(&mut self, run: &Path) {
-        self.module.leave_files_in(run);
+    fn set_run_directory(&mut self, run: &Path) {
+        self.module.set_run_directory(run);
     }
 
     fn validate(&mut self, phases: &mut dyn Phases) -> Result<ValidationReport, TaskError> {
@@ -177,8 +177,8 @@ impl<L: TrainingModule> Task for ModuleTask<L> {
         self.module.load(&mut self.trained, directory)
     }
 
-    fn start_from(&mut self, weights: &Path) -> Result<(), TaskError> {
-        self.module.start_from(&mut self.trained, weights)
+    fn load_weights(&mut self, weights: &Path) -> Result<(), TaskError> {
+        self.module.load_weights(&mut self.trained, weights)
     }
 
     fn clean(&mut self, action: CleanupAction) -> u64 {
@@ -216,11 +216,11 @@ impl<L: TrainingModule> Task for ModuleTask<L> {
 }
 
 impl<L: TrainingModule> Predict for ModuleTask<L> {
-    fn refuses(&self, asked: &Asked<'_>) -> Option<String> {
+    fn refuses(&self, asked: &PredictRequest<'_>) -> Option<String> {
         self.module.refuses(asked)
     }
 
-    fn predict(&mut self, asked: &Asked<'_>, told: &mut dyn Told) -> Result<Value, TaskError> {
+    fn predict(&mut self, asked: &PredictRequest<'_>, told: &mut dyn PredictionSink) -> Result<Value, TaskError> {
         self.module.predict(&self.trained, asked, told)
     }
 }

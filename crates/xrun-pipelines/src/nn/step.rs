@@ -16,8 +16,8 @@ use super::{Tensor, checkpoint_weights, gradients};
 use crate::backend::dispatch::TensorDevice;
 use xrun_core::files::layout;
 use xrun_core::panics;
-use xrun_core::panics::words;
-use xrun_core::panics::words::Cause;
+use xrun_core::panics::messages;
+use xrun_core::panics::messages::Cause;
 use xrun_core::settings::sections::{Optimizer, Training};
 use xrun_core::task::{StepReport, TaskError};
 
@@ -145,7 +145,7 @@ impl<M: Module> Trained<M> {
         let step = || optimizer.step(learning_rate, network, gradients);
         match (panic::catch_unwind(AssertUnwindSafe(step)), &self.read_from) {
             (Ok(network), _) => self.network = Some(network),
-            (Err(panic), Some(file)) if words::cause(&panics::payload(panic.as_ref())) == Cause::Other => {
+            (Err(panic), Some(file)) if messages::cause(&panics::payload(panic.as_ref())) == Cause::Other => {
                 let why = panics::payload(panic.as_ref());
                 return Err(TaskError::file(file, format!("{OF_ANOTHER_NETWORK} ({why})")));
             }
@@ -193,7 +193,7 @@ impl<M: Module> Trained<M> {
     ///
     /// # Errors
     /// The file does not read or does not fit the network.
-    pub fn start_from(&mut self, weights: &Path) -> Result<(), TaskError>
+    pub fn load_weights(&mut self, weights: &Path) -> Result<(), TaskError>
     where
         M: ModuleSnapshot,
     {

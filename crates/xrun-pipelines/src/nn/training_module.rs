@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::module_task::{Evaluation, Step};
 use super::step::{Fetched, Trained};
 use xrun_core::bounded::HeldBytes;
-use xrun_core::task::predict::{Asked, Told};
+use xrun_core::task::predict::{PredictRequest, PredictionSink};
 use xrun_core::task::{Phases, StepReport, TaskError, ValidationReport};
 
 /// Training of one network: the loss of a batch and the metrics of a validation. Every other hook has a default.
@@ -112,8 +112,8 @@ pub trait TrainingModule: Sized {
     ///
     /// # Errors
     /// The file cannot be read or does not fit.
-    fn start_from(&mut self, trained: &mut Trained<Self::Network>, weights: &Path) -> Result<(), TaskError> {
-        trained.start_from(weights)
+    fn load_weights(&mut self, trained: &mut Trained<Self::Network>, weights: &Path) -> Result<(), TaskError> {
+        trained.load_weights(weights)
     }
 
     /// Answers about files as [`predict`](xrun_core::task::predict) describes. Called only where [`Self::PREDICTS`].
@@ -123,19 +123,19 @@ pub trait TrainingModule: Sized {
     fn predict(
         &mut self,
         _trained: &Trained<Self::Network>,
-        _asked: &Asked<'_>,
-        _told: &mut dyn Told,
+        _asked: &PredictRequest<'_>,
+        _told: &mut dyn PredictionSink,
     ) -> Result<Value, TaskError> {
         Err(TaskError::Asked("this pipeline does not predict".into()))
     }
 
     /// Reason why [`Self::predict`] cannot answer a request; `None` where it can.
-    fn refuses(&self, asked: &Asked<'_>) -> Option<String> {
+    fn refuses(&self, asked: &PredictRequest<'_>) -> Option<String> {
         asked.refused_question()
     }
 
     /// Receives the directory of the run, before the first step.
-    fn leave_files_in(&mut self, _run: &Path) {}
+    fn set_run_directory(&mut self, _run: &Path) {}
 
     /// Evicts from the caches of the data until they are down to this fraction of their caps; returns the bytes given back.
     fn evict_caches(&self, _low_water: f64) -> u64 {

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use xrun_core::bounded::ledger::Ledger;
 use xrun_core::dataset::Dataset;
-use xrun_core::dataset::error::{Broken, DataError};
+use xrun_core::dataset::error::{DataError, InvalidItems};
 use xrun_core::dataset::kind::DatasetKind;
 use xrun_core::device::Kind;
 use xrun_core::experiment::Experiment;
@@ -64,7 +64,7 @@ impl DatasetKind for InMemory {
             Ok(words)
         })?;
         let (train, digest) = (Box::new(Towns), "towns".to_owned());
-        Ok(Corpus { train, validation: None, places, tokenizer, digest, left_out: Broken::default() })
+        Ok(Corpus { train, validation: None, places, tokenizer, digest, left_out: InvalidItems::default() })
     }
 }
 

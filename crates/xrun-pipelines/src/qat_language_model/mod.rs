@@ -40,8 +40,8 @@ use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::index::SampleType;
 use xrun_core::device::Kind;
 use xrun_core::experiment::Experiment;
+use xrun_core::experiment::inspect::Inspection;
 use xrun_core::experiment::leaks::Leak;
-use xrun_core::experiment::look::Look;
 use xrun_core::experiment::pipeline::{ModelKind, PipelineKind};
 use xrun_core::problem::Problems;
 use xrun_core::task::{Metric, Task, TaskError, TaskFacts};
@@ -78,7 +78,7 @@ impl PipelineKind for QatLanguageModel {
         vec![("pipeline.qat-language-model.pretraining_steps", settings.pretraining_steps)]
     }
 
-    fn look(settings: &Settings, experiment: &Experiment, seen: serde_json::Value) -> Result<Look, DataError> {
+    fn inspect(settings: &Settings, experiment: &Experiment, seen: serde_json::Value) -> Result<Inspection, DataError> {
         let Seen { train, held_out } =
             serde_json::from_value(seen).map_err(|error| DataError::content(error.to_string()))?;
         let batches = train.div_ceil(settings::batch_size(&experiment.training) as u64);

@@ -10,8 +10,8 @@ use super::precision::{Precision, names};
 use super::ranges::Ranges;
 use super::validation::Validation;
 use xrun_core::task::TaskError;
-use xrun_core::task::predict::{Asked, Item, Told};
-use xrun_data::question_answers::asked::{Asked as Question, Questions};
+use xrun_core::task::predict::{Item, PredictRequest, PredictionSink};
+use xrun_data::question_answers::asked::{PredictRequest as Question, Questions};
 
 /// The plain network, and what a pass through it needs.
 #[derive(Debug)]
@@ -60,7 +60,11 @@ impl Model<'_> {
     ///
     /// # Errors
     /// An answer cannot be written.
-    pub fn predict(&mut self, asked: &Asked<'_>, told: &mut dyn Told) -> Result<serde_json::Value, TaskError> {
+    pub fn predict(
+        &mut self,
+        asked: &PredictRequest<'_>,
+        told: &mut dyn PredictionSink,
+    ) -> Result<serde_json::Value, TaskError> {
         for path in asked.files {
             let mut questions = match Questions::open(path) {
                 Ok(questions) => questions,
@@ -81,7 +85,7 @@ impl Model<'_> {
         Ok(serde_json::json!({ "precisions": precisions }))
     }
 
-    fn answer(&mut self, path: &Path, waiting: Vec<Waiting>, told: &mut dyn Told) -> Result<(), TaskError> {
+    fn answer(&mut self, path: &Path, waiting: Vec<Waiting>, told: &mut dyn PredictionSink) -> Result<(), TaskError> {
         let store = self.validation.batches.store();
         let prompted: Vec<(u64, Result<Prompted, String>)> = waiting
             .into_iter()

@@ -16,7 +16,7 @@ use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::split::Split;
 use xrun_core::experiment::Experiment;
 use xrun_core::settings::sections::Training;
-use xrun_core::task::smaller::Smaller;
+use xrun_core::task::clamped::ClampedSetting;
 use xrun_core::task::{TaskError, TaskFacts};
 use xrun_core::units::counted;
 use xrun_data::question_answers::corpus::Corpus;
@@ -103,7 +103,7 @@ pub fn prepare(
     if learnt {
         let (key, asked) = (experiment.dataset_key("vocabulary_size"), options.vocabulary.size as u64);
         let because = "the articles to train on have no more pairs to merge";
-        smaller.extend(Smaller::than_asked(&key, asked, tokens as u64, because));
+        smaller.extend(ClampedSetting::detect(&key, asked, tokens as u64, because));
     }
     let batches = Batches::new(store, settings, seed, size);
     quantises(settings, &experiment.training, batches.per_epoch())?;
@@ -127,10 +127,10 @@ pub fn prepare(
 }
 
 /// Batches, validations and a calibration that have fewer different questions than the experiment asks for.
-pub fn smaller(settings: &Settings, experiment: &Experiment, [train, held_out]: [u64; 2]) -> Vec<Smaller> {
+pub fn smaller(settings: &Settings, experiment: &Experiment, [train, held_out]: [u64; 2]) -> Vec<ClampedSetting> {
     let mut all = Vec::new();
     let mut cut = |key: &str, asked: u64, used: u64, because: String| {
-        all.extend(Smaller::than_asked(key, asked, used, because));
+        all.extend(ClampedSetting::detect(key, asked, used, because));
     };
     let size = batch_size(&experiment.training) as u64;
     let to_train_on = format!("the data has {} to train on", counted(train, "question"));

@@ -34,7 +34,7 @@ use xrun_core::device::Kind;
 use xrun_core::experiment::Experiment;
 use xrun_core::experiment::pipeline::ModelKind;
 use xrun_core::files::write;
-use xrun_core::task::predict::{Asked, Told};
+use xrun_core::task::predict::{PredictRequest, PredictionSink};
 use xrun_core::task::{Phases, StepReport, TaskError, ValidationReport};
 use xrun_data::feed::{Feed, FeedSettings};
 use xrun_data::parts;
@@ -329,8 +329,8 @@ impl TrainingModule for QatLanguageModule {
         self.ranges.read(&ranges, &trained.device.plain).map_err(|error| TaskError::file(&ranges, error))
     }
 
-    fn start_from(&mut self, trained: &mut Trained<Network>, weights: &Path) -> Result<(), TaskError> {
-        trained.start_from(weights)?;
+    fn load_weights(&mut self, trained: &mut Trained<Network>, weights: &Path) -> Result<(), TaskError> {
+        trained.load_weights(weights)?;
         // The ranges so far came from random weights.
         self.calibrate(&trained.inner()?, &trained.device.plain)
     }
@@ -355,8 +355,8 @@ impl TrainingModule for QatLanguageModule {
     fn predict(
         &mut self,
         trained: &Trained<Network>,
-        asked: &Asked<'_>,
-        told: &mut dyn Told,
+        asked: &PredictRequest<'_>,
+        told: &mut dyn PredictionSink,
     ) -> Result<Value, TaskError> {
         let network = trained.inner()?;
         let (precisions, rules, ranges) = (&self.precisions, &self.rules, &mut self.ranges);

@@ -6,11 +6,11 @@ use super::super::prepare::Prepared;
 use super::super::prepare::tests::{Made, prepared};
 use super::super::selective::{Mask, Normalise, Schedule};
 use super::*;
-use xrun_core::dataset::sample::Picture;
+use xrun_core::dataset::sample::HostImage;
 use xrun_data::image_text::store::Text;
 
 fn example(prompt: &[u32], answer: &[u32], grey: u8) -> Example {
-    let picture = Picture { width: 2, height: 2, rgb: vec![grey; 12].into() };
+    let picture = HostImage { width: 2, height: 2, rgb: vec![grey; 12].into() };
     let text =
         Text { prompt: prompt.to_vec(), answer: answer.to_vec(), answer_text: String::new(), question: String::new() };
     Example { picture, text }

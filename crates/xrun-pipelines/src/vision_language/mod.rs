@@ -28,12 +28,12 @@ pub mod weights;
 use selective::Schedule;
 use settings::{Model, Settings};
 use xrun_core::bounded::ledger::Ledger;
-use xrun_core::dataset::error::{Broken, DataError};
+use xrun_core::dataset::error::{DataError, InvalidItems};
 use xrun_core::dataset::index::SampleType;
 use xrun_core::device::Kind;
 use xrun_core::experiment::Experiment;
+use xrun_core::experiment::inspect::Inspection;
 use xrun_core::experiment::leaks::Leak;
-use xrun_core::experiment::look::Look;
 use xrun_core::experiment::pipeline::{ModelKind, PipelineKind};
 use xrun_core::problem::Problems;
 use xrun_core::settings::sections::PART_SIZE;
@@ -71,14 +71,14 @@ impl PipelineKind for VisionLanguage {
         after.map(|step| ("pipeline.vision-language.selective.after_step", step)).into_iter().collect()
     }
 
-    fn look(settings: &Settings, experiment: &Experiment, seen: serde_json::Value) -> Result<Look, DataError> {
+    fn inspect(settings: &Settings, experiment: &Experiment, seen: serde_json::Value) -> Result<Inspection, DataError> {
         let mut seen: Seen = serde_json::from_value(seen).map_err(|error| DataError::content(error.to_string()))?;
-        let mut left_out = Broken::default();
+        let mut left_out = InvalidItems::default();
         let options = experiment.dataset_options::<Library>();
         if let (Ok(model), Some(options)) = (experiment.model_settings::<Model>(), options) {
             left_out = seen.fit(settings.tokens_that_fit(&model.shape(), options.image_size), options.on_broken)?;
         }
-        Ok(Look { left_out, smaller: prepare::smaller(experiment, &seen), ..Look::default() })
+        Ok(Inspection { left_out, smaller: prepare::smaller(experiment, &seen), ..Inspection::default() })
     }
 
     fn prepare(

@@ -8,7 +8,7 @@ use super::validation::Validation;
 use xrun_core::dataset::split::Split;
 use xrun_core::printable;
 use xrun_core::task::TaskError;
-use xrun_core::task::predict::{Asked, Item, Told};
+use xrun_core::task::predict::{Item, PredictRequest, PredictionSink};
 use xrun_data::image_text::store::{Example, Text};
 use xrun_data::image_text::{picture, record};
 use xrun_data::named::picture_file;
@@ -38,7 +38,7 @@ pub struct Question {
 ///
 /// # Errors
 /// For people: there is none, or it does not fit.
-pub fn question(validation: &Validation, asked: &Asked<'_>) -> Result<Question, String> {
+pub fn question(validation: &Validation, asked: &PredictRequest<'_>) -> Result<Question, String> {
     let (store, batches) = (validation.store(), validation.batches());
     let text = match asked.question {
         Some(text) => text.to_owned(),
@@ -78,8 +78,8 @@ pub fn predict(
     validation: &Validation,
     network: &VisionLanguage,
     rules: &Rules,
-    asked: &Asked<'_>,
-    told: &mut dyn Told,
+    asked: &PredictRequest<'_>,
+    told: &mut dyn PredictionSink,
 ) -> Result<Value, TaskError> {
     let question = question(validation, asked).map_err(TaskError::Data)?;
     let side = validation.batches().side();

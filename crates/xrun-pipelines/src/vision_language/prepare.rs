@@ -16,7 +16,7 @@ use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::index::Index;
 use xrun_core::dataset::split::Split;
 use xrun_core::experiment::Experiment;
-use xrun_core::task::smaller::Smaller;
+use xrun_core::task::clamped::ClampedSetting;
 use xrun_core::task::{TaskError, TaskFacts};
 use xrun_core::units::counted;
 use xrun_data::image_text::Seen;
@@ -76,7 +76,7 @@ pub fn prepare(
             digests.push((name.to_owned(), digest_of_file(Path::new(path))?));
         }
     }
-    let (left_out, seen) = (library.left_out.clone(), library.seen());
+    let (left_out, seen) = (library.left_out.clone(), library.details());
     let mut smaller = smaller(experiment, &seen);
     let tokens = tokenizer.size();
     let notes = tokenizer.note().map(str::to_owned).into_iter().collect();
@@ -84,7 +84,7 @@ pub fn prepare(
     if learnt {
         let (key, asked) = (experiment.dataset_key("vocabulary_size"), options.vocabulary.size as u64);
         let because = "the texts to train on have no more pairs to merge";
-        smaller.extend(Smaller::than_asked(&key, asked, tokens as u64, because));
+        smaller.extend(ClampedSetting::detect(&key, asked, tokens as u64, because));
     }
     let (size, accumulation) = (batch_size(&experiment.training), experiment.training.accumulation);
     let of_batch = BatchShape { size, length, accumulation, side };
@@ -138,10 +138,10 @@ fn fields(batches: &Batches) -> Result<Vec<String>, DataError> {
 }
 
 /// Batches and validations that have fewer different examples than the experiment asks for.
-pub fn smaller(experiment: &Experiment, seen: &Seen) -> Vec<Smaller> {
+pub fn smaller(experiment: &Experiment, seen: &Seen) -> Vec<ClampedSetting> {
     let mut all = Vec::new();
     let mut cut = |key: &str, asked: u64, used: u64, because: String| {
-        all.extend(Smaller::than_asked(key, asked, used, because));
+        all.extend(ClampedSetting::detect(key, asked, used, because));
     };
     let size = batch_size(&experiment.training) as u64;
     let because =

@@ -112,7 +112,7 @@ fn prepared_names(experiment: &Experiment) -> Vec<String> {
 #[test]
 fn plain_answers_are_compared_as_texts() {
     let made = Made::new();
-    let picture = xrun_core::dataset::sample::Picture { width: 20, height: 10, rgb: vec![7; 600].into() };
+    let picture = xrun_core::dataset::sample::HostImage { width: 20, height: 10, rgb: vec![7; 600].into() };
     replace(&made.folder.path().join("a.png"), &picture.to_png().unwrap()).unwrap();
     replace(&made.folder.path().join("b.png"), &picture.to_png().unwrap()).unwrap();
     let line = |image: &str| format!("{{\"text\": \"What?\", \"image\": \"{image}\", \"response\": \"red\"}}\n");

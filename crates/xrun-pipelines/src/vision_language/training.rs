@@ -27,7 +27,7 @@ use xrun_core::bounded::ledger::Ledger;
 use xrun_core::device::Kind;
 use xrun_core::experiment::Experiment;
 use xrun_core::experiment::pipeline::ModelKind;
-use xrun_core::task::predict::{Asked, Told};
+use xrun_core::task::predict::{PredictRequest, PredictionSink};
 use xrun_core::task::{Phases, StepReport, TaskError, ValidationReport};
 use xrun_data::feed::{Feed, FeedSettings, Prepare};
 use xrun_data::parts;
@@ -188,15 +188,15 @@ impl TrainingModule for VisionLanguageModule {
         ]
     }
 
-    fn refuses(&self, asked: &Asked<'_>) -> Option<String> {
+    fn refuses(&self, asked: &PredictRequest<'_>) -> Option<String> {
         predict::question(&self.validation, asked).err()
     }
 
     fn predict(
         &mut self,
         trained: &Trained<Network>,
-        asked: &Asked<'_>,
-        told: &mut dyn Told,
+        asked: &PredictRequest<'_>,
+        told: &mut dyn PredictionSink,
     ) -> Result<Value, TaskError> {
         predict::predict(&self.validation, &trained.inner()?, &self.rules, asked, told)
     }

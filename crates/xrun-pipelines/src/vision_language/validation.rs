@@ -22,7 +22,7 @@ use crate::nn::side_by_side::SideBySide;
 use crate::nn::transformer::{Tokens, tokens};
 use xrun_core::bounded::ledger::{Holding, Ledger};
 use xrun_core::dataset::error::DataError;
-use xrun_core::dataset::sample::Picture;
+use xrun_core::dataset::sample::HostImage;
 use xrun_core::dataset::split::Split;
 use xrun_core::experiment::Experiment;
 use xrun_core::task::{Metric, TaskError, ValidationReport};
@@ -258,7 +258,7 @@ impl Validation {
     }
 
     /// A picture for the report with what was said of it; with the first one, which tokens of its answer are masked.
-    fn show(&self, example: &Example, said: &str, judged: &Judged, first: bool) -> (Picture, String) {
+    fn show(&self, example: &Example, said: &str, judged: &Judged, first: bool) -> (HostImage, String) {
         let mut caption = shown::caption(&example.text.question, said, &example.text.answer_text, judged);
         if first {
             caption += &shown::masking(&example.text, self.store().tokenizer(), &self.selective);

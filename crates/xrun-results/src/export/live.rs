@@ -11,7 +11,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use super::tensorboard::{Counts, EventFile, line_scalars};
 use crate::format::{MemoryLine, MetricsLine};
 use crate::resolved;
-use xrun_core::files::write::{WriteError, at, own_folder};
+use xrun_core::files::write::{WriteError, create_directory, with_path};
 use xrun_core::files::{file, layout};
 
 /// Event file of this process. Nothing is buffered.
@@ -28,18 +28,18 @@ impl LiveEventFile {
     /// The file cannot be written.
     pub fn create(run: &Path, segment: u32, next: u64) -> Result<Self, WriteError> {
         let directory = run.join(layout::TENSORBOARD);
-        own_folder(&directory)?;
+        create_directory(&directory)?;
         // TensorBoard reads files in the order of their names.
         let wall = now();
         let path = directory.join(format!("events.out.tfevents.{:010.0}.xrun.{segment:04}", wall.trunc()));
         let opened = file::open_own(&path, OpenOptions::new().create(true).append(true));
-        let mut this = Self { events: EventFile { file: at(&path, opened)?, counts: Counts::default() }, path };
+        let mut this = Self { events: EventFile { file: with_path(&path, opened)?, counts: Counts::default() }, path };
         let experiment = resolved::masked_text(run);
         let header = this.events.version(wall).and_then(|()| match segment {
             0 => this.events.text(wall, "experiment", &format!("```toml\n{experiment}\n```")),
             _ => this.events.restart(wall, next),
         });
-        at(&this.path, header)?;
+        with_path(&this.path, header)?;
         Ok(this)
     }
 
@@ -61,13 +61,13 @@ impl LiveEventFile {
 
     /// Appends events. A reader stops at a truncated event, so the remains of a failed write are removed.
     fn append(&mut self, write: impl FnOnce(&mut EventFile<File>) -> io::Result<()>) -> Result<(), WriteError> {
-        let whole = at(&self.path, self.events.file.metadata())?.len();
+        let whole = with_path(&self.path, self.events.file.metadata())?.len();
         let written = write(&mut self.events);
         if written.is_err() {
             // The first error is the one to report.
             let _ = self.events.file.set_len(whole);
         }
-        at(&self.path, written)
+        with_path(&self.path, written)
     }
 }
 

@@ -119,7 +119,7 @@ pub fn export(
     let listed = (output == run.join(layout::EXPORT)).then(|| file.file_name().unwrap_or_default().to_owned());
     let listed = listed.as_ref().and_then(|name| name.to_str());
     if let Some(name) = listed {
-        sums::forget(output, &[name]);
+        sums::remove(output, &[name]);
     }
     let target = TableFile { table, format, path: file };
     let written = match table {
@@ -167,7 +167,7 @@ pub fn export(
         }
     };
     if let Some(name) = listed {
-        sums::noted(output, &[name]);
+        sums::record(output, &[name]);
     }
     written.map(Some)
 }
@@ -195,7 +195,7 @@ impl TableFile {
                 columns.iter_mut().for_each(|column| column.add(&line));
                 rows += 1;
                 if rows.is_multiple_of(ROWS_MAX) {
-                    write::at(&path, sink.write_block(&columns))?;
+                    write::with_path(&path, sink.write_block(&columns))?;
                     columns.iter_mut().for_each(TableColumn::clear);
                 }
                 Ok(())

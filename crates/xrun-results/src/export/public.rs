@@ -53,16 +53,17 @@ pub fn export(run: &Path, output: &Path, with_checkpoints: bool) -> Result<Publi
     let parent = output.join(&manifest.experiment);
     let path = parent.join(&manifest.run);
     if path.symlink_metadata().is_ok() {
-        write::at(&path, Err(io::Error::from(io::ErrorKind::AlreadyExists)))?;
+        write::with_path(&path, Err(io::Error::from(io::ErrorKind::AlreadyExists)))?;
     }
-    write::at(&parent, std::fs::create_dir_all(&parent))?;
+    write::with_path(&parent, std::fs::create_dir_all(&parent))?;
     let copy = || {
         // Written to a temporary directory first: half a copy would look like a run. The inner directory gets the
         // mode of the user's umask.
-        let unfinished = write::at(&parent, tempfile::Builder::new().prefix(write::WRITING).tempdir_in(&parent))?;
+        let unfinished =
+            write::with_path(&parent, tempfile::Builder::new().prefix(write::WRITING).tempdir_in(&parent))?;
         let copy = unfinished.path().join("run");
         let (left_out, lines_left_out) = copy_files(run, &copy, &anonymizer, manifest, with_checkpoints)?;
-        write::at(&path, std::fs::rename(&copy, &path))?;
+        write::with_path(&path, std::fs::rename(&copy, &path))?;
         Ok(PublicCopy { path, left_out, lines_left_out })
     };
     let copied = copy();
@@ -81,7 +82,7 @@ fn copy_files(
     manifest: Manifest,
     with_checkpoints: bool,
 ) -> Result<(Vec<String>, u64), ExportError> {
-    write::at(path, std::fs::create_dir(path))?;
+    write::with_path(path, std::fs::create_dir(path))?;
     let lock = path.join(layout::LOCK);
     write::replace(&lock, &[])?;
     let mut lines_left_out = 0;
@@ -109,7 +110,7 @@ fn copy_files(
 }
 
 fn entry_names(directory: &Path) -> Result<BTreeSet<String>, ExportError> {
-    let entries = write::at(directory, std::fs::read_dir(directory))?.flatten();
+    let entries = write::with_path(directory, std::fs::read_dir(directory))?.flatten();
     Ok(entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect())
 }
 
@@ -157,13 +158,13 @@ fn copy_lines(from: &Path, to: &Path, anonymizer: &Anonymizer) -> Result<u64, Ex
 }
 
 fn copy_directory(from: &Path, to: &Path) -> Result<(), ExportError> {
-    write::at(to, std::fs::create_dir(to))?;
-    for entry in write::at(from, std::fs::read_dir(from))?.flatten() {
+    write::with_path(to, std::fs::create_dir(to))?;
+    for entry in write::with_path(from, std::fs::read_dir(from))?.flatten() {
         let (path, copy) = (entry.path(), to.join(entry.file_name()));
-        match write::at(&path, entry.file_type())? {
+        match write::with_path(&path, entry.file_type())? {
             kind if kind.is_dir() => copy_directory(&path, &copy)?,
             kind if kind.is_file() => {
-                let mut file = write::at(&path, file::open(&path))?;
+                let mut file = write::with_path(&path, file::open(&path))?;
                 write::replace_with(&copy, |out| io::copy(&mut file, out).map(drop))?;
             }
             _ => {}
@@ -306,7 +307,8 @@ impl Anonymizer {
     /// and arguments, against which guesses could be checked.
     fn rename_watched(&mut self, manifest: &mut Manifest) {
         let Some(watched) = &manifest.watched else { return };
-        manifest.fingerprint = seal::sha(without_argument_values(&watched.command).join("\0").as_bytes());
+        manifest.fingerprint =
+            xrun_core::dataset::digest::digest(without_argument_values(&watched.command).join("\0").as_bytes());
         let Some((time, rest)) = manifest.run.rsplit_once('_') else { return };
         let attempt = rest.split_once('-').map_or_else(String::new, |(_, attempt)| format!("-{attempt}"));
         let run = format!("{time}_{}{attempt}", &manifest.fingerprint[..6]);

@@ -46,7 +46,7 @@ pub fn export(run: &Path, output: &Path, started: f64) -> Result<ExportedEvents,
     let path = output.join(FILE);
     let own = output == run.join(layout::EXPORT);
     if own {
-        sums::forget(output, &[FILE]);
+        sums::remove(output, &[FILE]);
     }
     let experiment = resolved::masked_text(run);
     let mut failed = None;
@@ -70,7 +70,7 @@ pub fn export(run: &Path, output: &Path, started: f64) -> Result<ExportedEvents,
     }
     replaced?;
     if own {
-        sums::noted(output, &[FILE]);
+        sums::record(output, &[FILE]);
     }
     let Counts { events, tags, lines_left_out, tags_left_out } = counts;
     Ok(ExportedEvents { path, events, tags: tags.len(), lines_left_out, tags_left_out })

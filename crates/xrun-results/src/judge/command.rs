@@ -8,7 +8,7 @@ use xrun_verdict::{Axis, Context, Judgement, STEPS_NEEDED, SeriesVerdict, Verdic
 use super::sample::sample;
 use crate::format::MemoryLine;
 use crate::watched::WatchSettings;
-use xrun_core::bounded::planned::Place;
+use xrun_core::bounded::planned::MemoryKind;
 use xrun_core::units::seconds;
 
 /// Judges the samples of a command by step and by the clock.
@@ -73,9 +73,9 @@ impl CommandJudge {
     }
 
     /// Growth of host or GPU memory in bytes per second; `None` unless the verdict on that series is growing.
-    pub fn bytes_per_second(&self, place: Place) -> Option<f64> {
+    pub fn bytes_per_second(&self, place: MemoryKind) -> Option<f64> {
         let by_clock = self.by_clock.verdict();
-        let name = if place == Place::Device { GPU_FOOTPRINT } else { FOOTPRINT };
+        let name = if place == MemoryKind::Device { GPU_FOOTPRINT } else { FOOTPRINT };
         let series = by_clock.series.iter().find(|one| one.name == name)?;
         let grows = series.findings.verdict == Judgement::Growing;
         series.findings.slope.filter(|_| grows).map(|slope| slope * 1e3)

@@ -6,7 +6,7 @@ use xrun_verdict::{DeclaredOwner, Driver, Pool, Processes, Sample};
 
 use crate::format::{MemoryLine, PlanFile};
 use crate::watched;
-use xrun_core::bounded::planned::Place;
+use xrun_core::bounded::planned::MemoryKind;
 
 /// Converts a line to a sample.
 pub fn sample(line: &MemoryLine) -> Sample<'_> {
@@ -54,9 +54,9 @@ pub fn declared(plan: &PlanFile) -> BTreeMap<String, DeclaredOwner> {
     owners.collect()
 }
 
-fn verdict_place(place: Place) -> xrun_verdict::MemoryKind {
+fn verdict_place(place: MemoryKind) -> xrun_verdict::MemoryKind {
     match place {
-        Place::Host => xrun_verdict::MemoryKind::Host,
-        Place::Device => xrun_verdict::MemoryKind::Device,
+        MemoryKind::Host => xrun_verdict::MemoryKind::Host,
+        MemoryKind::Device => xrun_verdict::MemoryKind::Device,
     }
 }

@@ -98,7 +98,7 @@ const COLUMNS: [&str; 18] = [
 
 /// Writes header and rows to `file`.
 fn write_table(run: &Path, file: &mut dyn io::Write) -> Result<(), ReportError> {
-    let mut out = |text: &str| Ok(write::at(&run.join(layout::MEMORY_EPOCHS), file.write_all(text.as_bytes()))?);
+    let mut out = |text: &str| Ok(write::with_path(&run.join(layout::MEMORY_EPOCHS), file.write_all(text.as_bytes()))?);
     let mut names = BTreeSet::new();
     for_each_sample(run, |line| {
         for name in line.owners.keys() {

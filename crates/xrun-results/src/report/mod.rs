@@ -92,7 +92,7 @@ pub fn write_judged(run: &Path, so_far: Option<Verdict>) -> Result<Vec<String>, 
     }
     let generated = [layout::REPORT, layout::MEMORY_EPOCHS, layout::PERFETTO];
     if report.state != RunState::Running || generated.iter().any(|name| sums::has(run, name)) {
-        sums::forget(run, &generated);
+        sums::remove(run, &generated);
     }
     // Damage of files that are generated again is not reported.
     report.damage.retain(|damage| !generated.iter().any(|name| damage.starts_with(&*run.join(name).to_string_lossy())));
@@ -103,7 +103,7 @@ pub fn write_judged(run: &Path, so_far: Option<Verdict>) -> Result<Vec<String>, 
     }
     // A running run maintains its list of checksums itself and adds these files when it ends.
     if report.state != RunState::Running {
-        sums::noted(run, &generated);
+        sums::record(run, &generated);
     }
     Ok(report.damage)
 }

@@ -10,7 +10,7 @@ use super::series::ThinnedSeries;
 use crate::format::{PlanFile, Summary};
 use crate::loss::{KindLoss, averaging_window};
 use xrun_core::files::layout;
-use xrun_core::task::metric::{Better, Interval, PlannedMetric};
+use xrun_core::task::metric::{Direction, Interval, PlannedMetric};
 
 /// Values of a validation metric.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,7 +20,7 @@ pub struct MetricResult {
     /// Unit; empty if it has none or the plan does not describe the metric.
     pub unit: String,
     /// Direction in which it is better; `None` if neither is or the plan does not describe it.
-    pub better: Option<Better>,
+    pub better: Option<Direction>,
     /// Title of its figure; the metric's name if the plan does not describe it.
     pub family: String,
     /// Name of its curve in the figure of its family.
@@ -187,7 +187,7 @@ impl RunReport {
     }
 
     /// Best value of all validations after a step.
-    fn best(&self, name: &str, better: Better) -> Option<(f64, u64)> {
+    fn best(&self, name: &str, better: Direction) -> Option<(f64, u64)> {
         let recorded =
             self.final_summary().and_then(|summary| summary.best.as_ref()).filter(|best| best.metric == name);
         if let Some(best) = recorded {

@@ -13,7 +13,7 @@ use crate::verdict::{Judgement, Verdict};
 use crate::watched::WatchSettings;
 use crate::{read, resolved, run_name};
 use xrun_core::bounded::ledger::{OWNERS_MAX, Policy};
-use xrun_core::bounded::planned::Place;
+use xrun_core::bounded::planned::MemoryKind;
 use xrun_core::files::{layout, sums};
 use xrun_core::units::{Bytes, counted};
 
@@ -57,7 +57,7 @@ pub struct BufferUsage {
     /// Name of the owner in the ledger.
     pub name: String,
     /// Host or device memory; `None` if the plan does not list the buffer.
-    pub place: Option<Place>,
+    pub place: Option<MemoryKind>,
     /// Policy at the cap.
     pub policy: Option<Policy>,
     /// Cap in bytes.

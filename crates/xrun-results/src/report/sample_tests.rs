@@ -9,11 +9,11 @@ use crate::format::*;
 use crate::loss;
 use crate::loss::KindLoss;
 use xrun_core::bounded::ledger::Policy;
-use xrun_core::bounded::planned::{Place, PlannedOwner};
+use xrun_core::bounded::planned::{MemoryKind, PlannedOwner};
 use xrun_core::files::{layout, write};
 use xrun_core::task::DeviceMemory;
-use xrun_core::task::metric::{Better, Interval, PlannedMetric};
-use xrun_core::task::smaller::Smaller;
+use xrun_core::task::clamped::ClampedSetting;
+use xrun_core::task::metric::{Direction, Interval, PlannedMetric};
 
 pub const STEPS: u64 = 200;
 const MIB: u64 = 1 << 20;
@@ -148,7 +148,7 @@ fn manifest(id: &str, names: SampleNames, resumed: bool) -> Manifest {
             cpu_kernels: None,
         },
         data: BTreeMap::new(),
-        smaller: vec![Smaller {
+        smaller: vec![ClampedSetting {
             key: "pipeline.fewshot-detection.n_way".into(),
             asked: 4,
             used: 2,
@@ -170,7 +170,7 @@ fn plan(names: SampleNames) -> PlanFile {
     let owners = owner_names(names).into_iter().zip(OWNERS);
     let owners = owners.map(|(name, (key, policy, items, bytes))| {
         let (key, because) = (Some(format!("limits.{key}")), format!("`limits.{key}`"));
-        PlannedOwner { name, place: Place::Host, policy, items, bytes, key, because, fills: None, keeps: None }
+        PlannedOwner { name, place: MemoryKind::Host, policy, items, bytes, key, because, fills: None, keeps: None }
     });
     PlanFile {
         smaller: Vec::new(),
@@ -190,7 +190,7 @@ fn plan(names: SampleNames) -> PlanFile {
             .map(|(name, unit)| {
                 let family = if name == "embedding_margin" { "Embeddings" } else { "Average precision" };
                 let about = format!("What `{name}` is.");
-                let (better, line) = (Some(Better::Higher), name.replace('_', " "));
+                let (better, line) = (Some(Direction::Higher), name.replace('_', " "));
                 PlannedMetric { name: name.into(), better, unit: unit.into(), family: family.into(), line, about }
             })
             .into(),

@@ -14,7 +14,7 @@ use crate::format::Summary;
 use xrun_core::files::layout;
 use xrun_core::invocation;
 use xrun_core::printable;
-use xrun_core::task::metric::Better;
+use xrun_core::task::metric::Direction;
 use xrun_core::units::{Bytes, seconds};
 
 /// Maximum number of phases listed.
@@ -269,7 +269,7 @@ fn results(report: &RunReport, page: &mut Page) {
                 .map_or(String::new(), |(value, step)| format!("{} after step {step}{chosen}", metric.value(value)));
             let interval =
                 metric.interval.map_or(String::new(), |interval| format!("± {}", number(interval.half_width)));
-            let better = metric.better.map_or("", Better::words).to_owned();
+            let better = metric.better.map_or("", Direction::words).to_owned();
             vec![
                 metric.name.clone(),
                 printable::line(&metric.unit, 16),

@@ -4,9 +4,9 @@ use std::fmt::Write;
 
 use super::Plan;
 use xrun_core::bounded::ledger::Policy;
-use xrun_core::bounded::planned::{Place, PlannedOwner};
+use xrun_core::bounded::planned::{MemoryKind, PlannedOwner};
 use xrun_core::experiment::Experiment;
-use xrun_core::experiment::command::Words;
+use xrun_core::experiment::command::Placeholders;
 use xrun_core::printable;
 use xrun_core::settings::command::Command;
 use xrun_core::units::{Bytes, counted};
@@ -66,7 +66,7 @@ pub fn describe(plan: &Plan, parameters: u64, device: &str, width: Option<usize>
 
 /// Lines about a command: how it is run, and its limits.
 fn command_lines(experiment: &Experiment, command: &Command) -> Vec<String> {
-    let placeholders = Words::of(experiment, command, None);
+    let placeholders = Placeholders::new(experiment, command, None);
     let quoted = |words: &[String]| {
         let words = placeholders.fill_all(words).unwrap_or_default();
         words.iter().map(|word| printable::shell_word(word)).collect::<Vec<String>>().join(" ")
@@ -110,9 +110,9 @@ pub fn forecast(forecast: &Forecast, width: Option<usize>) -> String {
     text
 }
 
-fn place_name(place: Place) -> &'static str {
+fn place_name(place: MemoryKind) -> &'static str {
     match place {
-        Place::Host => "host",
-        Place::Device => "device",
+        MemoryKind::Host => "host",
+        MemoryKind::Device => "device",
     }
 }

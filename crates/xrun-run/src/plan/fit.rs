@@ -2,7 +2,7 @@
 
 use super::{Plan, forecast};
 use xrun_core::bounded::ledger::Policy;
-use xrun_core::bounded::planned::Place;
+use xrun_core::bounded::planned::MemoryKind;
 use xrun_core::device::machine;
 use xrun_core::settings::sections::Limits;
 use xrun_core::units::Bytes;
@@ -13,7 +13,7 @@ use xrun_watch::memory::sources;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemoryBudget {
     /// Memory that it bounds: the host's or the device's.
-    pub place: Place,
+    pub place: MemoryKind,
     /// True if the driver's context counts as well: for the free memory of a device, but not for `limits.device_memory`, which
     /// bounds the pool.
     pub whole_process: bool,
@@ -35,12 +35,12 @@ pub fn memory_budgets(limits: &Limits, device: Option<u64>) -> Vec<MemoryBudget>
     };
     let own = sources::rss().unwrap_or_default();
     let budgets = [
-        budget(Place::Host, limits.host_memory.map(|limit| limit.0), "`limits.host_memory`"),
-        budget(Place::Host, container_budget(), "95 % of the container's limit, less the use of other processes"),
-        budget(Place::Host, machine::memory().map(|(_, free)| free + own), "available on this machine"),
-        budget(Place::Device, limits.device_memory.map(|limit| limit.0), "`limits.device_memory`")
+        budget(MemoryKind::Host, limits.host_memory.map(|limit| limit.0), "`limits.host_memory`"),
+        budget(MemoryKind::Host, container_budget(), "95 % of the container's limit, less the use of other processes"),
+        budget(MemoryKind::Host, machine::memory().map(|(_, free)| free + own), "available on this machine"),
+        budget(MemoryKind::Device, limits.device_memory.map(|limit| limit.0), "`limits.device_memory`")
             .map(|budget| MemoryBudget { whole_process: false, ..budget }),
-        budget(Place::Device, device, "free on the device"),
+        budget(MemoryKind::Device, device, "free on the device"),
     ];
     budgets.into_iter().flatten().collect()
 }
@@ -48,9 +48,9 @@ pub fn memory_budgets(limits: &Limits, device: Option<u64>) -> Vec<MemoryBudget>
 /// Bytes of a budget that the forecast leaves; negative if it does not fit, `None` if the forecast has no such memory.
 pub fn left(forecast: &Forecast, budget: &MemoryBudget) -> Option<i128> {
     let needed = match budget.place {
-        Place::Host => forecast.resident_peak.or(Some(forecast.heap_peak)),
-        Place::Device if budget.whole_process => forecast.device_peak.or(forecast.device_reserved_peak),
-        Place::Device => forecast.device_reserved_peak,
+        MemoryKind::Host => forecast.resident_peak.or(Some(forecast.heap_peak)),
+        MemoryKind::Device if budget.whole_process => forecast.device_peak.or(forecast.device_reserved_peak),
+        MemoryKind::Device => forecast.device_reserved_peak,
     };
     Some(i128::from(budget.bytes) - i128::from(needed?))
 }
@@ -115,7 +115,7 @@ mod tests {
     use xrun_results::format::Basis;
 
     fn budget(bytes: u64, because: &str) -> MemoryBudget {
-        MemoryBudget { place: Place::Host, whole_process: true, bytes, because: because.into() }
+        MemoryBudget { place: MemoryKind::Host, whole_process: true, bytes, because: because.into() }
     }
 
     #[test]
@@ -141,12 +141,12 @@ mod tests {
             about: String::new(),
         };
         let rows = vec![
-            row("weights", Place::Host, 90 << 20),
-            row("log_lines", Place::Host, 1 << 20),
-            row("activations", Place::Host, 2 << 20),
-            row("memory_lines", Place::Device, 50 << 20),
-            row("gradient_norms", Place::Host, 800),
-            row("metrics_lines", Place::Host, 700),
+            row("weights", MemoryKind::Host, 90 << 20),
+            row("log_lines", MemoryKind::Host, 1 << 20),
+            row("activations", MemoryKind::Host, 2 << 20),
+            row("memory_lines", MemoryKind::Device, 50 << 20),
+            row("gradient_norms", MemoryKind::Host, 800),
+            row("metrics_lines", MemoryKind::Host, 700),
         ];
         let forecast = Forecast { heap_peak: 100 << 20, rows, ..Forecast::default() };
         let (text, first) = advice(&plan, &forecast, &[budget(98 << 20, "the limit")]).unwrap();
@@ -163,15 +163,16 @@ mod tests {
     #[test]
     fn a_device_that_was_not_measured_is_not_compared() {
         let forecast = Forecast { heap_peak: 10, ..Forecast::default() };
-        let device = MemoryBudget { place: Place::Device, ..budget(5, "free on the device") };
+        let device = MemoryBudget { place: MemoryKind::Device, ..budget(5, "free on the device") };
         assert!(message(&forecast, &[device]).0);
     }
 
     #[test]
     fn free_device_memory_includes_the_context_and_a_limit_bounds_the_pool() {
         let forecast = Forecast { device_reserved_peak: Some(100), device_peak: Some(150), ..Forecast::default() };
-        let left =
-            |whole_process| left(&forecast, &MemoryBudget { place: Place::Device, whole_process, ..budget(120, "") });
+        let left = |whole_process| {
+            left(&forecast, &MemoryBudget { place: MemoryKind::Device, whole_process, ..budget(120, "") })
+        };
         assert_eq!((left(true), left(false)), (Some(-30), Some(20)));
     }
 }

@@ -5,9 +5,9 @@
 
 use std::collections::BTreeMap;
 
-use xrun_core::bounded::growth::{Growth, Keeps, Occasion};
+use xrun_core::bounded::leak_growth::{GrowthEvent, LeakGrowth, LinearGrowth};
 use xrun_core::bounded::ledger::Policy;
-use xrun_core::bounded::planned::{Place, PlannedOwner};
+use xrun_core::bounded::planned::{MemoryKind, PlannedOwner};
 use xrun_core::experiment::Experiment;
 use xrun_results::format::{Basis, Demand, Forecast, ForecastRow, OwnerDemand, PlanFile, PlannedAndActual};
 
@@ -25,9 +25,9 @@ pub fn forecast(plan: &PlanFile, experiment: &Experiment, probe: &Demand) -> For
         let bytes = expected_peak(name, held).0;
         let growth = bytes.saturating_sub(held.peak);
         match (place_of(plan, name), held.policy) {
-            (Place::Device, _) => device_growth = device_growth.saturating_add(growth),
-            (Place::Host, Policy::Leak) => heap_peak = heap_peak.saturating_add(bytes),
-            (Place::Host, _) => heap_peak = heap_peak.saturating_add(growth),
+            (MemoryKind::Device, _) => device_growth = device_growth.saturating_add(growth),
+            (MemoryKind::Host, Policy::Leak) => heap_peak = heap_peak.saturating_add(bytes),
+            (MemoryKind::Host, _) => heap_peak = heap_peak.saturating_add(growth),
         }
     }
     // A resume loads a checkpoint before its first step, in addition to the initialised model.
@@ -36,7 +36,7 @@ pub fn forecast(plan: &PlanFile, experiment: &Experiment, probe: &Demand) -> For
     let resident = probe.resident_peak.map(|peak| peak.saturating_add(heap_peak - probe.heap_peak));
     rows.extend(resident.map(|resident| ForecastRow {
         name: "headroom".into(),
-        place: Place::Host,
+        place: MemoryKind::Host,
         bytes: headroom(resident),
         basis: Basis::Sizes,
         about: "RSS of a long run beyond that of a short one: 1 MiB and 1 %".into(),
@@ -45,7 +45,7 @@ pub fn forecast(plan: &PlanFile, experiment: &Experiment, probe: &Demand) -> For
     let on_device = reserved.map(|reserved| reserved.saturating_add(probe.device_beside_pool.unwrap_or_default()));
     rows.extend(on_device.map(|on_device| ForecastRow {
         name: "device headroom".into(),
-        place: Place::Device,
+        place: MemoryKind::Device,
         bytes: on_device / DEVICE_HEADROOM_PART,
         basis: Basis::Sizes,
         about: "pages of sizes that the probe did not need: 5 %".into(),
@@ -145,9 +145,12 @@ fn expected_peak(
             let basis = if below_cap { Basis::Sizes } else { Basis::Cap };
             (planned.map_or(held.peak, PlannedOwner::full).max(held.peak), basis)
         }
-        Policy::Leak => match planned.and_then(|owner| owner.keeps).unwrap_or(Keeps::with(Occasion::Step, 1.0)) {
-            Keeps::InAll(bytes) | Keeps::Filling { in_all: bytes, .. } => (bytes.max(held.peak), Basis::Sizes),
-            Keeps::Growing(growth) => (extrapolated(growth, plan, experiment, probe, held.peak), Basis::Growth),
+        Policy::Leak => match planned.and_then(|owner| owner.keeps).unwrap_or(LeakGrowth::with(GrowthEvent::Step, 1.0))
+        {
+            LeakGrowth::InAll(bytes) | LeakGrowth::Filling { in_all: bytes, .. } => {
+                (bytes.max(held.peak), Basis::Sizes)
+            }
+            LeakGrowth::Growing(growth) => (extrapolated(growth, plan, experiment, probe, held.peak), Basis::Growth),
         },
         // A queue is as full after a few steps as after many.
         Policy::Block | Policy::Refuse => (held.peak, Basis::Probe),
@@ -156,22 +159,22 @@ fn expected_peak(
 
 /// Bytes that a leak with `peak` bytes in the probe will hold at the end of the run. It grows linearly with the number of items
 /// added.
-fn extrapolated(growth: Growth, plan: &PlanFile, experiment: &Experiment, probe: &Demand, peak: u64) -> u64 {
+fn extrapolated(growth: LinearGrowth, plan: &PlanFile, experiment: &Experiment, probe: &Demand, peak: u64) -> u64 {
     let epochs = |steps: u64| steps / plan.steps_per_epoch.max(1);
     let episodes = experiment.validation.episodes as u64;
     let (in_probe, in_run) = match growth.with {
-        Occasion::Step => (probe.steps, plan.steps),
-        Occasion::Validation => (probe.validations, plan.validations),
-        Occasion::Episode => (probe.episodes, plan.validations.saturating_mul(episodes)),
-        Occasion::Epoch => (epochs(probe.steps), epochs(plan.steps)),
+        GrowthEvent::Step => (probe.steps, plan.steps),
+        GrowthEvent::Validation => (probe.validations, plan.validations),
+        GrowthEvent::Episode => (probe.episodes, plan.validations.saturating_mul(episodes)),
+        GrowthEvent::Epoch => (epochs(probe.steps), epochs(plan.steps)),
     };
     let (in_probe, in_run) = (growth.given(in_probe), growth.given(in_run));
     let all = u128::from(peak) * u128::from(in_run) / u128::from(in_probe.max(1));
     u64::try_from(all).unwrap_or(u64::MAX).max(peak)
 }
 
-fn place_of(plan: &PlanFile, owner: &str) -> Place {
-    plan.owners.iter().find(|planned| planned.name == owner).map_or(Place::Host, |planned| planned.place)
+fn place_of(plan: &PlanFile, owner: &str) -> MemoryKind {
+    plan.owners.iter().find(|planned| planned.name == owner).map_or(MemoryKind::Host, |planned| planned.place)
 }
 
 fn rows(
@@ -183,7 +186,7 @@ fn rows(
     if experiment.command().is_some() {
         return command_rows(demand);
     }
-    let place = if demand.device_in_use_peak.is_some() { Place::Device } else { Place::Host };
+    let place = if demand.device_in_use_peak.is_some() { MemoryKind::Device } else { MemoryKind::Host };
     let weights = plan.parameters.saturating_mul(FLOAT_BYTES);
     let trained = plan.trained_parameters.unwrap_or(plan.parameters);
     let gradients = trained.saturating_mul(FLOAT_BYTES);
@@ -194,10 +197,16 @@ fn rows(
         basis,
         about: about.into(),
     };
-    let on_host = |bytes: u64| if place == Place::Host { bytes } else { 0 };
+    let on_host = |bytes: u64| if place == MemoryKind::Host { bytes } else { 0 };
     let program = demand.heap_at_start.saturating_sub(demand.owners_at_start + on_host(weights));
     let mut rows = vec![
-        row("program", Place::Host, program, Basis::Probe, "libraries, data index, everything outside of the ledger"),
+        row(
+            "program",
+            MemoryKind::Host,
+            program,
+            Basis::Probe,
+            "libraries, data index, everything outside of the ledger",
+        ),
         row("weights", place, weights, Basis::Sizes, "parameters, 4 bytes each"),
         row("gradients", place, gradients, Basis::Sizes, "one per trained parameter, during a step"),
         row("optimizer", place, optimizer_bytes(experiment, trained), Basis::Sizes, "state of the optimiser"),
@@ -205,23 +214,47 @@ fn rows(
     let activations = demand.step.saturating_sub(on_host(gradients));
     let about = "activations of a training step and temporary tensors";
     match place {
-        Place::Host => rows.push(row(ACTIVATIONS, Place::Host, activations, Basis::Probe, about)),
-        Place::Device => {
+        MemoryKind::Host => rows.push(row(ACTIVATIONS, MemoryKind::Host, activations, Basis::Probe, about)),
+        MemoryKind::Device => {
             let held = demand.device_in_use_at_start.unwrap_or_default();
             let reserved = demand.device_reserved_peak.unwrap_or_default();
-            rows.push(row(ACTIVATIONS_AND_PAGES, Place::Device, reserved.saturating_sub(held), Basis::Probe, about));
+            rows.push(row(
+                ACTIVATIONS_AND_PAGES,
+                MemoryKind::Device,
+                reserved.saturating_sub(held),
+                Basis::Probe,
+                about,
+            ));
             if let Some(beside) = demand.device_beside_pool {
                 let about = "context of the driver, code, pools of other streams";
-                rows.push(row("context", Place::Device, beside, Basis::Probe, about));
+                rows.push(row("context", MemoryKind::Device, beside, Basis::Probe, about));
             }
-            rows.push(row("host work of a step", Place::Host, demand.step, Basis::Probe, "working memory on the host"));
+            rows.push(row(
+                "host work of a step",
+                MemoryKind::Host,
+                demand.step,
+                Basis::Probe,
+                "working memory on the host",
+            ));
         }
     }
-    rows.push(row("validation", Place::Host, demand.validation, Basis::Probe, "working memory, not during a step"));
-    rows.push(row("checkpoint", Place::Host, demand.checkpoint, Basis::Probe, "working memory, not during a step"));
+    rows.push(row(
+        "validation",
+        MemoryKind::Host,
+        demand.validation,
+        Basis::Probe,
+        "working memory, not during a step",
+    ));
+    rows.push(row(
+        "checkpoint",
+        MemoryKind::Host,
+        demand.checkpoint,
+        Basis::Probe,
+        "working memory, not during a step",
+    ));
     if demand.load > 0 {
         let about = "working memory of loading a checkpoint, before the first step";
-        rows.push(row("resume", Place::Host, demand.load, Basis::Probe, about));
+        rows.push(row("resume", MemoryKind::Host, demand.load, Basis::Probe, about));
     }
     for (name, held) in &demand.owners {
         let (bytes, basis) = owner(name, held);
@@ -229,7 +262,7 @@ fn rows(
     }
     if let Some(resident) = demand.resident_peak {
         let about = "code, stacks, free pages of the allocator (RSS only)";
-        rows.push(row("runtime", Place::Host, resident.saturating_sub(demand.heap_peak), Basis::Probe, about));
+        rows.push(row("runtime", MemoryKind::Host, resident.saturating_sub(demand.heap_peak), Basis::Probe, about));
     }
     rows
 }
@@ -238,7 +271,7 @@ fn rows(
 fn command_rows(demand: &Demand) -> Vec<ForecastRow> {
     let row = |name: &str, bytes, about: &str| ForecastRow {
         name: name.into(),
-        place: Place::Host,
+        place: MemoryKind::Host,
         bytes,
         basis: Basis::Probe,
         about: about.into(),
@@ -249,7 +282,7 @@ fn command_rows(demand: &Demand) -> Vec<ForecastRow> {
         row("files", files, "mapped file pages, which the kernel can drop"),
     ];
     let on_gpus = demand.device_reserved_peak.map(|bytes| row("GPU", bytes, "memory of all processes on GPUs"));
-    rows.extend(on_gpus.map(|row| ForecastRow { place: Place::Device, ..row }));
+    rows.extend(on_gpus.map(|row| ForecastRow { place: MemoryKind::Device, ..row }));
     rows
 }
 
@@ -296,7 +329,7 @@ mod tests {
     }
 
     /// Forecast with a leak `leak_gradients`, which held 1,000 bytes in the probe.
-    fn with_leak(place: Place, keeps: Option<Keeps>, probe: &Demand) -> Forecast {
+    fn with_leak(place: MemoryKind, keeps: Option<LeakGrowth>, probe: &Demand) -> Forecast {
         let plan =
             plan_of("[pipeline.dummy]\nsteps_per_epoch = 100\n[training]\nepochs = 4\n[validation]\nepisodes = 6\n");
         let mut file = plan.to_file(0);
@@ -310,19 +343,31 @@ mod tests {
     fn a_leak_grows_with_the_items_added_up_to_all_there_are() {
         let probe = Demand { validations: 2, episodes: 4, ..probe() };
         let held = |keeps| {
-            let forecast = with_leak(Place::Host, keeps, &probe);
+            let forecast = with_leak(MemoryKind::Host, keeps, &probe);
             let row = forecast.rows.iter().find(|row| row.name == "leak_gradients").unwrap();
             assert_eq!(forecast.heap_peak, 49_000 + 720 + row.bytes);
             (row.bytes, row.basis)
         };
-        let ahead = Some(Keeps::Growing(Growth { with: Occasion::Step, each: 1.0, at_start: 10 }));
+        let ahead = Some(LeakGrowth::Growing(LinearGrowth { with: GrowthEvent::Step, each: 1.0, at_start: 10 }));
         assert_eq!(held(None), (40_000, Basis::Growth), "10 steps, 400 steps");
-        assert_eq!(held(Some(Keeps::with(Occasion::Step, 0.7))), (40_000, Basis::Growth), "7 of 10, 280 of 400");
+        assert_eq!(
+            held(Some(LeakGrowth::with(GrowthEvent::Step, 0.7))),
+            (40_000, Basis::Growth),
+            "7 of 10, 280 of 400"
+        );
         assert_eq!(held(ahead), (20_500, Basis::Growth), "20 and 410 in all");
-        assert_eq!(held(Some(Keeps::with(Occasion::Validation, 1.0))), (2_500, Basis::Growth), "2 and 5 validations");
-        assert_eq!(held(Some(Keeps::with(Occasion::Episode, 1.0))), (7_500, Basis::Growth), "4 and 30 episodes");
-        assert_eq!(held(Some(Keeps::InAll(3_000))), (3_000, Basis::Sizes));
-        assert_eq!(held(Some(Keeps::InAll(30))), (1_000, Basis::Sizes), "the probe held more");
+        assert_eq!(
+            held(Some(LeakGrowth::with(GrowthEvent::Validation, 1.0))),
+            (2_500, Basis::Growth),
+            "2 and 5 validations"
+        );
+        assert_eq!(
+            held(Some(LeakGrowth::with(GrowthEvent::Episode, 1.0))),
+            (7_500, Basis::Growth),
+            "4 and 30 episodes"
+        );
+        assert_eq!(held(Some(LeakGrowth::InAll(3_000))), (3_000, Basis::Sizes));
+        assert_eq!(held(Some(LeakGrowth::InAll(30))), (1_000, Basis::Sizes), "the probe held more");
     }
 
     #[test]
@@ -333,7 +378,7 @@ mod tests {
             device_beside_pool: Some(2_000),
             ..probe()
         };
-        let forecast = with_leak(Place::Device, None, &probe);
+        let forecast = with_leak(MemoryKind::Device, None, &probe);
         assert_eq!((forecast.device_in_use_peak, forecast.device_reserved_peak), (Some(46_000), Some(48_000)));
         assert_eq!(forecast.device_peak, Some(50_000 + 2_500), "with context and 5 %");
         let bytes = |name: &str| forecast.rows.iter().find(|row| row.name == name).map(|row| row.bytes);

@@ -12,7 +12,7 @@ use shorten::MAX_STEPS;
 
 use xrun_core::bounded::buffer::Buffer;
 use xrun_core::bounded::ledger::{Cap, Policy};
-use xrun_core::bounded::planned::{Place, PlannedOwner};
+use xrun_core::bounded::planned::{MemoryKind, PlannedOwner};
 use xrun_core::experiment::Experiment;
 use xrun_core::experiment::leaks::Leak;
 use xrun_core::files::write;
@@ -96,10 +96,10 @@ pub fn resolve(experiment: Experiment, facts: TaskFacts) -> Plan {
 impl Plan {
     /// Returns the plan for a device with a memory pool, where leaked tensors are on the device.
     pub fn with_pool(mut self) -> Self {
-        let on: Vec<&Leak> = self.experiment.leaks_on().filter(|leak| leak.keeps_tensors).collect();
+        let on: Vec<&Leak> = self.experiment.active_leaks().filter(|leak| leak.keeps_tensors).collect();
         let leaks_tensors = |name: &str| on.iter().any(|leak| leak.owner == name);
         for owner in self.owners.iter_mut().filter(|owner| leaks_tensors(&owner.name)) {
-            owner.place = Place::Device;
+            owner.place = MemoryKind::Device;
         }
         self
     }

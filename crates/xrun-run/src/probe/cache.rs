@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::Probe;
 use xrun_core::dataset::digest::digest;
 use xrun_core::dataset::stamp::program;
-use xrun_core::dataset::{cache, known};
+use xrun_core::dataset::{cache, digest_cache};
 use xrun_core::experiment::{Experiment, resolved};
 use xrun_core::files::{file, seal, write};
 use xrun_results::format::{Demand, DiskDemand, VERSION};
@@ -40,7 +40,7 @@ pub fn key(experiment: &Experiment, data: &[(String, String)], device: &str) -> 
 pub fn load(key: &str) -> Option<Probe> {
     let path = path(key);
     let text = file::bytes(&path, FILE_BYTES_MAX).ok()?;
-    seal::check_record(&text).inspect_err(|_| known::say_damaged(&path, "memory is measured again")).ok()?;
+    seal::check_record(&text).inspect_err(|_| digest_cache::report_damaged(&path, "memory is measured again")).ok()?;
     let record: Record = serde_json::from_slice(&text).ok()?;
     let Record { version, parameters, demand, disk } = record;
     (version == VERSION).then_some(Probe { demand, parameters, disk })
@@ -52,8 +52,8 @@ pub fn store(key: &str, probe: &Probe) {
     let Some(folder) = path.parent() else { return };
     let record =
         Record { version: VERSION, parameters: probe.parameters, demand: probe.demand.clone(), disk: probe.disk };
-    if cache::make(folder).is_ok() && write::replace_json(&path, &record).is_ok() {
-        cache::forget_oldest(folder, FILES_MAX);
+    if cache::create(folder).is_ok() && write::replace_json(&path, &record).is_ok() {
+        cache::remove_oldest(folder, FILES_MAX);
     }
 }
 

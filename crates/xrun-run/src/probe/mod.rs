@@ -12,7 +12,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use xrun_core::experiment::Experiment;
-use xrun_core::experiment::overrides::as_words;
+use xrun_core::experiment::overrides::as_arguments;
 use xrun_core::units::{counted, seconds};
 use xrun_results::format::{Demand, DiskDemand, Outcome, Summary};
 use xrun_watch::child;
@@ -98,7 +98,8 @@ pub fn probe(
     let mut command = child::command().map_err(ProbeError::Start)?;
     command.arg("run").arg(file).arg("--results").arg(results.path());
     command.args(["--quiet", "--json", "--progress", "none", "--probe", &steps.to_string()]);
-    command.args(overrides.iter().cloned().chain(probe_overrides(experiment, steps)).flat_map(|text| as_words(&text)));
+    command
+        .args(overrides.iter().cloned().chain(probe_overrides(experiment, steps)).flat_map(|text| as_arguments(&text)));
     child::end_with_parent(&mut command, ParentDeathSignal::Kill);
     let ended = output(command.stdin(Stdio::null()), stopped, KILL_AFTER)?;
     let output = ended.ok_or(ProbeError::TooSlow { after: KILL_AFTER, steps })?;

@@ -4,8 +4,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use xrun_core::experiment::between::Between;
-use xrun_core::task::metric::Better;
+use xrun_core::experiment::number_range::NumberRange;
+use xrun_core::task::metric::Direction;
 
 /// The search of a sweep of mode `asha` or `tpe`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -13,7 +13,7 @@ pub struct Search {
     /// The validation metric that is optimized.
     pub metric: String,
     /// Direction in which the metric is better.
-    pub better: Better,
+    pub better: Direction,
     /// Number of trials.
     pub samples: u64,
     /// Algorithm and its settings.
@@ -75,7 +75,7 @@ pub enum Method {
 #[serde(rename_all = "snake_case")]
 pub enum Dimension {
     /// Numbers of a range.
-    Between(Between),
+    Between(NumberRange),
     /// Values of a list, without an order.
     Choice(Vec<Value>),
 }
@@ -115,7 +115,7 @@ impl Search {
     /// A value of the metric as a cost, which is minimized. An unknown value costs infinitely much.
     pub fn cost(&self, value: Option<f64>) -> f64 {
         match value.filter(|value| value.is_finite()) {
-            Some(value) if self.better == Better::Higher => -value,
+            Some(value) if self.better == Direction::Higher => -value,
             Some(value) => value,
             None => f64::INFINITY,
         }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::search::Search;
-use xrun_core::task::metric::Better;
+use xrun_core::task::metric::Direction;
 use xrun_results::loss::KindLoss;
 use xrun_results::verdict::Judgement;
 
@@ -89,7 +89,7 @@ pub struct Table {
     /// The validation metric in the table.
     pub metric: Option<String>,
     /// Direction in which the metric is better; `null` where no plan declares it.
-    pub better: Option<Better>,
+    pub better: Option<Direction>,
     /// The finished trial with the best metric; of mode `asha`, the best at the highest rung that was reached.
     pub best: Option<u64>,
     /// Steps after which runs of mode `asha` stop until they are promoted; the last is the end of a run.
@@ -210,7 +210,7 @@ pub struct Measured {
     pub losses: Vec<KindLoss>,
     /// The metric by which a checkpoint is best, and its direction.
     #[serde(skip)]
-    pub best_by: Option<(String, Option<Better>)>,
+    pub best_by: Option<(String, Option<Direction>)>,
 }
 
 /// Median and range of a measurement over the repeats of a trial.

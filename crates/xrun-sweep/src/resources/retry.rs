@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::with_margin;
 use xrun_core::bounded::ledger::Policy;
-use xrun_core::bounded::planned::Place;
+use xrun_core::bounded::planned::MemoryKind;
 use xrun_core::printable;
 use xrun_core::units::Bytes;
 use xrun_results::format::{MemoryLine, Outcome, PlanFile, SamplePoint};
@@ -39,7 +39,7 @@ pub enum RetryDecision {
 /// Returns whether a limit of the host's memory that no key sets ended the run: more memory helps.
 pub fn met_container_limit(run: &Path, outcome: Outcome) -> bool {
     let of_container = || read::post_mortem(run).ok().flatten().filter(|died| died.limit_key.is_none());
-    outcome == Outcome::MemoryLimit && of_container().is_some_and(|died| died.place == Place::Host)
+    outcome == Outcome::MemoryLimit && of_container().is_some_and(|died| died.place == MemoryKind::Host)
 }
 
 /// Returns whether the run's newest process held more than this number of bytes, by its own trace: a cluster that kills it for

@@ -11,22 +11,22 @@ pub mod tpe;
 
 use crate::records::search::{Dimension, Method, Search};
 use crate::records::sweep::Record;
-use xrun_core::experiment::axes::{Axis, Draw};
+use xrun_core::experiment::axes::{Axis, AxisValues};
 use xrun_core::experiment::check_search;
-use xrun_core::experiment::read_sweep::Family;
+use xrun_core::experiment::read_sweep::SweepFile;
 use xrun_core::experiment::sweep::Mode;
 
 /// The values of each key.
 pub fn space(axes: &[Axis]) -> Vec<Dimension> {
     let of = |axis: &Axis| match &axis.values {
-        Draw::List(list) => Dimension::Choice(list.iter().map(|swept| swept.value.clone()).collect()),
-        Draw::Between(range) => Dimension::Between(range.numbers()),
+        AxisValues::List(list) => Dimension::Choice(list.iter().map(|swept| swept.value.clone()).collect()),
+        AxisValues::Between(range) => Dimension::Between(range.numbers()),
     };
     axes.iter().map(of).collect()
 }
 
 /// The search of a sweep; `None` for a sweep that runs all its trials in any case. `rungs` are those of mode `asha`.
-pub fn of(family: &Family, rungs: &[u64]) -> Option<Search> {
+pub fn of(family: &SweepFile, rungs: &[u64]) -> Option<Search> {
     let sweep = &family.sweep;
     let method = match sweep.mode {
         Mode::Grid | Mode::Zip | Mode::Random => return None,

@@ -16,7 +16,7 @@ use rand_chacha::ChaCha8Rng;
 use serde_json::Value;
 
 use crate::records::search::Dimension;
-use xrun_core::experiment::between::Between;
+use xrun_core::experiment::number_range::NumberRange;
 use xrun_core::experiment::sweep::Tpe;
 use xrun_core::seed::normal;
 
@@ -190,7 +190,7 @@ impl Density {
 }
 
 /// Gaussians for each value, and a wide one in the middle as a prior.
-fn gaussians<'a>(between: &Between, values: impl Iterator<Item = &'a Value>) -> Vec<(f64, f64)> {
+fn gaussians<'a>(between: &NumberRange, values: impl Iterator<Item = &'a Value>) -> Vec<(f64, f64)> {
     const WHOLE: (f64, f64) = (0.5, 1.0);
     let mut middles: Vec<f64> = values.map(|value| between.share(value)).collect();
     middles.push(WHOLE.0);
@@ -219,7 +219,7 @@ mod tests {
     const SETTINGS: Settings = Settings { seed: 0, startup: 10, gamma: 0.15, candidates: 24 };
 
     fn between(from: f64, to: f64, logarithmic: bool, integer: bool) -> Dimension {
-        Dimension::Between(Between { from, to, logarithmic, integer })
+        Dimension::Between(NumberRange { from, to, logarithmic, integer })
     }
 
     /// The lowest cost of a number of trials, of which `startup` are drawn at random.

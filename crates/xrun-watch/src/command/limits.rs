@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::WatchRequest;
 use super::record::LimitReached;
-use xrun_core::bounded::planned::Place;
+use xrun_core::bounded::planned::MemoryKind;
 use xrun_core::units::{Bytes, Span};
 use xrun_results::format::{ContainerMemory, MemoryLine};
 use xrun_results::judge::CommandJudge as Judged;
@@ -24,7 +24,7 @@ pub struct Limits {
 struct LimitUse {
     /// Option that sets it; `None` for the limit of the container.
     key: Option<&'static str>,
-    place: Place,
+    place: MemoryKind,
     limit: u64,
     used: u64,
 }
@@ -37,8 +37,8 @@ impl LimitUse {
 
     fn memory(&self) -> &'static str {
         match self.place {
-            Place::Host => "memory",
-            Place::Device => "GPU memory",
+            MemoryKind::Host => "memory",
+            MemoryKind::Device => "GPU memory",
         }
     }
 
@@ -97,11 +97,11 @@ fn limits(request: &WatchRequest, line: &MemoryLine) -> Vec<LimitUse> {
     let on_gpus = line.driver.and_then(|driver| driver.process);
     let device = request.device_memory.zip(on_gpus).map(|(limit, used)| LimitUse {
         key: Some(names.device_memory),
-        place: Place::Device,
+        place: MemoryKind::Device,
         limit,
         used,
     });
-    let host = |key, limit, used| LimitUse { key, place: Place::Host, limit, used };
+    let host = |key, limit, used| LimitUse { key, place: MemoryKind::Host, limit, used };
     let own = request.host_memory.map(|limit| host(Some(names.host_memory), limit, line.host.heap));
     let hard = request.hard_limit.map(|_| names.hard_limit);
     let container = line.container.and_then(|now| Some(host(hard, now.limit?, unreclaimable(line, &now))));

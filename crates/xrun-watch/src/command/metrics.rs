@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use xrun_core::task::metric::Better;
+use xrun_core::task::metric::Direction;
 use xrun_results::format::{Best, MetricsLine, Summary};
 use xrun_results::loss;
 use xrun_results::loss::KindLoss;
@@ -11,7 +11,7 @@ use xrun_results::loss::KindLoss;
 #[derive(Clone, Debug, Default)]
 pub struct MetricsSummary {
     /// Names of the metrics, with the direction that is better.
-    metrics: BTreeMap<String, Better>,
+    metrics: BTreeMap<String, Direction>,
     losses: Vec<KindLoss>,
     loss_first: Option<f64>,
     loss_last: Option<f64>,
@@ -23,7 +23,7 @@ pub struct MetricsSummary {
 
 impl MetricsSummary {
     /// Summary without lines, for a command with these metrics.
-    pub fn new(metrics: BTreeMap<String, Better>) -> Self {
+    pub fn new(metrics: BTreeMap<String, Direction>) -> Self {
         Self { metrics, ..Self::default() }
     }
 

@@ -28,7 +28,7 @@ use xrun_core::bounded::buffer::Buffer;
 use xrun_core::settings::sections::FailOn;
 use xrun_core::settings::signal::Signal;
 use xrun_core::settings::step_pattern::StepPattern;
-use xrun_core::task::metric::Better;
+use xrun_core::task::metric::Direction;
 
 /// Command to run, with its limits and options.
 #[derive(Clone, Debug)]
@@ -66,7 +66,7 @@ pub struct WatchRequest {
     /// File that it saves to.
     pub checkpoint: Option<PathBuf>,
     /// Names of its numbers that measure the result.
-    pub metrics: BTreeMap<String, Better>,
+    pub metrics: BTreeMap<String, Direction>,
     /// Condition at which it is ended early.
     pub early_end: Option<EarlyEnd>,
     /// True if its standard output goes to standard error, because ours is used otherwise.

@@ -11,7 +11,7 @@ use crate::host;
 use crate::memory::killed;
 use xrun_core::bounded::buffer::Buffer;
 use xrun_core::bounded::ledger::Ledger;
-use xrun_core::bounded::planned::{Place, PlannedOwner};
+use xrun_core::bounded::planned::{MemoryKind, PlannedOwner};
 use xrun_core::dataset::digest::digest;
 use xrun_core::files::layout;
 use xrun_core::files::write;
@@ -80,7 +80,7 @@ pub struct LimitReached {
     pub message: String,
     /// Option that sets it; `None` for the limit of the container.
     pub key: Option<&'static str>,
-    pub place: Place,
+    pub place: MemoryKind,
     pub limit: u64,
     pub used: u64,
     pub line: MemoryLine,
@@ -364,7 +364,7 @@ pub fn watched(request: &WatchRequest, not_measured: Vec<String>) -> WatchSettin
         host_memory: request.host_memory,
         device_memory: request.device_memory,
         at: request.limit_fraction,
-        signal: request.signal.word().into(),
+        signal: request.signal.as_str().into(),
         grace_seconds: request.grace.as_secs_f64(),
         time_limit_seconds: request.time_limit.map(|limit| limit.as_secs_f64()),
         steps,

@@ -107,7 +107,7 @@ impl Stopper {
         self.signalled_at = Some(SystemTime::now());
         send(self.main, number(self.signal));
         let grace = xrun_core::units::Span(self.grace);
-        format!("{message}; sent SIG{} to the command, which has {grace} to save", self.signal.word())
+        format!("{message}; sent SIG{} to the command, which has {grace} to save", self.signal.as_str())
     }
 
     /// Time of the first signal.

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use super::settings::Settings;
 use crate::bounded::buffer::Buffer;
-use crate::bounded::kept;
+use crate::bounded::leak_buffer;
 use crate::bounded::ledger::{Cap, Holding, Ledger, Policy};
 use crate::bounded::planned::PlannedOwner;
 use crate::files::{file, layout, write};
-use crate::task::predict::{Asked, Item, Predict, Told};
+use crate::task::predict::{Item, Predict, PredictRequest, PredictionSink};
 use crate::task::{DeviceMemory, Metric, Phases, StepReport, Task, TaskError, TaskFacts, ValidationReport};
 
 /// Validation metrics.
@@ -35,7 +35,7 @@ pub fn facts(settings: &Settings) -> TaskFacts {
 
 /// Buffer of the leak, if it is in the ledger.
 fn leak(settings: &Settings) -> Option<Buffer> {
-    let leak = || kept::leak("dummy_leak").because("`pipeline.dummy.leak_per_step` of each step");
+    let leak = || leak_buffer::leak("dummy_leak").because("`pipeline.dummy.leak_per_step` of each step");
     settings.leak_in_ledger.then(leak)
 }
 
@@ -126,10 +126,10 @@ impl Task for Dummy {
     }
 
     fn load(&mut self, directory: &Path) -> Result<(), TaskError> {
-        self.start_from(&directory.join(layout::WEIGHTS))
+        self.load_weights(&directory.join(layout::WEIGHTS))
     }
 
-    fn start_from(&mut self, path: &Path) -> Result<(), TaskError> {
+    fn load_weights(&mut self, path: &Path) -> Result<(), TaskError> {
         let bytes = std::fs::read(path).map_err(|error| TaskError::file(path, error))?;
         let first = bytes.first_chunk::<8>().ok_or_else(|| TaskError::file(path, "has fewer than 8 bytes"))?;
         self.weight = f64::from_le_bytes(*first);
@@ -166,7 +166,11 @@ struct Answer {
 }
 
 impl Predict for Dummy {
-    fn predict(&mut self, asked: &Asked<'_>, told: &mut dyn Told) -> Result<serde_json::Value, TaskError> {
+    fn predict(
+        &mut self,
+        asked: &PredictRequest<'_>,
+        told: &mut dyn PredictionSink,
+    ) -> Result<serde_json::Value, TaskError> {
         for path in asked.files {
             let length = file::open(path).and_then(|file| Ok(file.metadata()?.len()));
             match length {

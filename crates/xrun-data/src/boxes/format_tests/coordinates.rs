@@ -5,7 +5,7 @@ use crate::boxes::library::Object;
 use crate::reading::decoding::decode;
 use crate::reading::orientation::ExifOrientation;
 use crate::voc::Corners;
-use xrun_core::dataset::sample::Ignored;
+use xrun_core::dataset::sample::IgnoreReason;
 
 /// The objects of the further image `extra.png`, which holds one cat with these corners.
 fn objects(corners: [i64; 4], change: &dyn Fn(&mut Settings)) -> Result<Vec<Object>, String> {
@@ -56,7 +56,7 @@ fn a_pixel_0_where_vocs_begin_with_1_is_refused_with_the_key_that_helps() {
         assert!(said.contains(words), "{words}: {said}");
     }
     let left_out = objects([0, 9, 7, 12], &|settings| settings["on_broken"] = json!("skip")).unwrap();
-    assert_eq!(left_out[0].ignored, Some(Ignored::Difficult), "what can be seen of it is not background");
+    assert_eq!(left_out[0].ignored, Some(IgnoreReason::Difficult), "what can be seen of it is not background");
 }
 
 #[test]
@@ -70,7 +70,7 @@ fn a_difficult_object_and_one_that_is_left_out_are_no_crowd() {
     let library = open(Format::Voc, &folder.settings(Format::Voc, OnBroken::Skip)).unwrap();
     for name in ["images/cat0.jpg", "images/cat1.jpg"] {
         let video = library.videos.iter().find(|video| video.name == name).unwrap();
-        assert_eq!(video.frames[0].objects[0].ignored, Some(Ignored::Difficult), "{name}");
+        assert_eq!(video.frames[0].objects[0].ignored, Some(IgnoreReason::Difficult), "{name}");
     }
 }
 
@@ -83,7 +83,7 @@ fn the_area_of_coco_is_that_of_the_outline_and_a_crowd_stays_one() {
     folder.annotate(&text);
     let library = opened(&folder, Format::Coco);
     let object = |at: usize| library.videos[at].frames[0].objects[0].clone();
-    assert_eq!((object(0).area, object(2).ignored), (31.5, Some(Ignored::Crowd)));
+    assert_eq!((object(0).area, object(2).ignored), (31.5, Some(IgnoreReason::Crowd)));
     assert_eq!(object(1).area, object(1).rectangle.area(), "that of the box where none is said");
 }
 

@@ -15,7 +15,7 @@ use crate::nn::gradients::shared;
 use crate::nn::optimizer::ModuleOptimizer;
 use crate::nn::step::Trained;
 use crate::nn::{Tensor, flat, parameters};
-use xrun_core::bounded::kept::Kept;
+use xrun_core::bounded::leak_buffer::LeakBuffer;
 use xrun_core::bounded::ledger::Ledger;
 use xrun_core::device::Kind;
 use xrun_core::experiment::Experiment;
@@ -60,21 +60,21 @@ type NodeModel = (Adapters, ModuleOptimizer);
 /// Tensors and results that are kept for ever.
 struct FederatedLeaks {
     /// Samples, embedding and targets of each clip.
-    dataset: Kept<(Tensor<1>, Tensor<3>, Conditioning)>,
+    dataset: LeakBuffer<(Tensor<1>, Tensor<3>, Conditioning)>,
     /// Clips in `dataset`.
     on_device: HashSet<u32>,
-    batches: Kept<Tensor<3>>,
-    outputs: Kept<Conditioning>,
-    embeddings: Kept<Vec<Tensor<3>>>,
-    targets: Kept<Conditioning>,
-    gradients: Kept<GradientsParams>,
-    losses: Kept<Tensor<1>>,
-    models: Kept<NodeModel>,
-    results: Kept<Vec<f32>>,
-    validation: Kept<Vec<Conditioning>>,
+    batches: LeakBuffer<Tensor<3>>,
+    outputs: LeakBuffer<Conditioning>,
+    embeddings: LeakBuffer<Vec<Tensor<3>>>,
+    targets: LeakBuffer<Conditioning>,
+    gradients: LeakBuffer<GradientsParams>,
+    losses: LeakBuffer<Tensor<1>>,
+    models: LeakBuffer<NodeModel>,
+    results: LeakBuffer<Vec<f32>>,
+    validation: LeakBuffer<Vec<Conditioning>>,
     /// Outputs of the running validation.
     validation_outputs: Vec<Conditioning>,
-    threads: Kept<()>,
+    threads: LeakBuffer<()>,
 }
 
 impl Callback<FederatedModule> for FederatedLeaks {

@@ -10,7 +10,7 @@ use super::sizes;
 pub use crate::leaks::{
     BATCHES_ON_DEVICE, EMBEDDINGS_WITH_GRAPH, GRADIENTS, LOSS_WITH_GRAPH, OUTPUTS_WITH_GRAPH, THREAD_POOLS,
 };
-use xrun_core::bounded::growth::{Keeps, Occasion};
+use xrun_core::bounded::leak_growth::{GrowthEvent, LeakGrowth};
 use xrun_core::experiment::Experiment;
 use xrun_core::experiment::leaks::Leak;
 use xrun_core::leak;
@@ -70,14 +70,14 @@ pub fn plan(facts: &mut TaskFacts, prepared: &Prepared, experiment: &Experiment)
 
 /// Growth of `leak` over the run. `clips` is the number of clips that are used, `clip_bytes` the bytes of one on the device with its
 /// targets.
-fn keeps(leak: &Leak, rounds: &Rounds, clips: u64, clip_bytes: u64) -> Keeps {
+fn keeps(leak: &Leak, rounds: &Rounds, clips: u64, clip_bytes: u64) -> LeakGrowth {
     match *leak {
-        DATASET_ON_DEVICE => Keeps::Filling { in_all: clips * clip_bytes, full: clips * clip_bytes },
-        OUTPUTS_WITH_GRAPH => Keeps::with(Occasion::Step, rounds.fraction(|place| place.last_pass)),
-        EMBEDDINGS_WITH_GRAPH => Keeps::with(Occasion::Step, rounds.fraction(|place| place.first_pass)),
-        NODE_MODELS | ROUND_RESULTS => Keeps::with(Occasion::Step, rounds.fraction(|place| place.ends_turn)),
-        VALIDATION_OUTPUTS => Keeps::with(Occasion::Validation, 1.0),
-        THREAD_POOLS => Keeps::with(Occasion::Epoch, 1.0),
-        _ => Keeps::with(Occasion::Step, 1.0),
+        DATASET_ON_DEVICE => LeakGrowth::Filling { in_all: clips * clip_bytes, full: clips * clip_bytes },
+        OUTPUTS_WITH_GRAPH => LeakGrowth::with(GrowthEvent::Step, rounds.fraction(|place| place.last_pass)),
+        EMBEDDINGS_WITH_GRAPH => LeakGrowth::with(GrowthEvent::Step, rounds.fraction(|place| place.first_pass)),
+        NODE_MODELS | ROUND_RESULTS => LeakGrowth::with(GrowthEvent::Step, rounds.fraction(|place| place.ends_turn)),
+        VALIDATION_OUTPUTS => LeakGrowth::with(GrowthEvent::Validation, 1.0),
+        THREAD_POOLS => LeakGrowth::with(GrowthEvent::Epoch, 1.0),
+        _ => LeakGrowth::with(GrowthEvent::Step, 1.0),
     }
 }

@@ -16,7 +16,7 @@ use crate::nn::gradients::shared;
 use crate::nn::pixels::pictures;
 use crate::nn::step::Trained;
 use crate::nn::{Tensor, parameters};
-use xrun_core::bounded::kept::Kept;
+use xrun_core::bounded::leak_buffer::LeakBuffer;
 use xrun_core::bounded::ledger::Ledger;
 use xrun_core::device::Kind;
 use xrun_core::experiment::Experiment;
@@ -65,15 +65,15 @@ pub fn open(
 /// Tensors, detections and text that are kept for ever.
 struct FewshotDetectionLeaks {
     steps_per_epoch: u64,
-    gradients: Kept<GradientsParams>,
-    outputs: Kept<Tensor<3>>,
-    embeddings: Kept<Tensor<2>>,
-    batches: Kept<Tensor<4>>,
-    log: Kept<String>,
-    validation: Kept<Tensor<3>>,
-    predictions: Kept<Vec<Detection>>,
-    total: Kept<Tensor<1>>,
-    threads: Kept<()>,
+    gradients: LeakBuffer<GradientsParams>,
+    outputs: LeakBuffer<Tensor<3>>,
+    embeddings: LeakBuffer<Tensor<2>>,
+    batches: LeakBuffer<Tensor<4>>,
+    log: LeakBuffer<String>,
+    validation: LeakBuffer<Tensor<3>>,
+    predictions: LeakBuffer<Vec<Detection>>,
+    total: LeakBuffer<Tensor<1>>,
+    threads: LeakBuffer<()>,
 }
 
 impl Callback<FewshotDetectionModule> for FewshotDetectionLeaks {
@@ -114,7 +114,7 @@ impl Callback<FewshotDetectionModule> for FewshotDetectionLeaks {
             // The sum of a progress line keeps each loss after its backward pass.
             let loss = loss(context.module, network, batch, &device.autodiff);
             drop(loss.clone().backward());
-            self.total.keep_measured_with(in_use, |sum| match sum {
+            self.total.replace_measured(in_use, |sum| match sum {
                 Some(sum) => sum.clone() + loss,
                 None => loss,
             });

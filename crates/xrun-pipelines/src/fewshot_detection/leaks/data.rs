@@ -10,12 +10,12 @@ use super::super::batch::{Batches, HostBatch};
 use xrun_core::bounded::HeldBytes;
 use xrun_core::bounded::ledger::{Holding, Ledger};
 use xrun_core::dataset::error::DataError;
-use xrun_core::dataset::sample::{Picture, PictureSource};
+use xrun_core::dataset::sample::{HostImage, ImageSource};
 use xrun_core::experiment::leaks::Leaks;
 use xrun_data::feed::Prepare;
 
 /// Puts the leaks that are switched on before a source.
-pub fn source(source: Arc<dyn PictureSource>, switched: &Leaks, ledger: &Ledger) -> Arc<dyn PictureSource> {
+pub fn source(source: Arc<dyn ImageSource>, switched: &Leaks, ledger: &Ledger) -> Arc<dyn ImageSource> {
     [(&super::FRAME_CACHE, false), (&super::DATA_PER_WORKER, true)]
         .into_iter()
         .filter(|(leak, _)| switched.has(leak))
@@ -43,16 +43,16 @@ pub fn prepare(batches: Batches, switched: &Leaks, ledger: &Ledger) -> Prepare<H
 
 /// Source that keeps each picture: once for all workers, or a copy for each.
 struct KeepingSource {
-    source: Arc<dyn PictureSource>,
+    source: Arc<dyn ImageSource>,
     per_worker: bool,
-    kept: Mutex<(HashMap<Key, Picture>, Holding)>,
+    kept: Mutex<(HashMap<Key, HostImage>, Holding)>,
 }
 
 /// Path of a picture, and the worker that the copy belongs to.
 type Key = (Option<ThreadId>, PathBuf);
 
-impl PictureSource for KeepingSource {
-    fn picture(&self, path: &Path) -> Result<Picture, DataError> {
+impl ImageSource for KeepingSource {
+    fn picture(&self, path: &Path) -> Result<HostImage, DataError> {
         let key = (self.per_worker.then(|| std::thread::current().id()), path.to_path_buf());
         let find = |key| self.kept.lock().unwrap_or_else(PoisonError::into_inner).0.get(key).cloned();
         if let Some(picture) = find(&key) {
@@ -60,7 +60,7 @@ impl PictureSource for KeepingSource {
         }
         let picture = self.source.picture(path)?;
         // A copy of the pixels: what the source keeps is its own.
-        let copy = Picture { rgb: picture.rgb.to_vec().into(), ..picture };
+        let copy = HostImage { rgb: picture.rgb.to_vec().into(), ..picture };
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let (pictures, holding) = &mut *kept;
         let bytes = copy.held_bytes();
@@ -86,18 +86,18 @@ mod tests {
 
     struct Grey;
 
-    impl PictureSource for Grey {
-        fn picture(&self, _: &Path) -> Result<Picture, DataError> {
-            Ok(Picture { width: 10, height: 10, rgb: vec![128; 300].into() })
+    impl ImageSource for Grey {
+        fn picture(&self, _: &Path) -> Result<HostImage, DataError> {
+            Ok(HostImage { width: 10, height: 10, rgb: vec![128; 300].into() })
         }
     }
 
     /// Pictures as large as the frames of [`library`].
     struct Frames;
 
-    impl PictureSource for Frames {
-        fn picture(&self, _: &Path) -> Result<Picture, DataError> {
-            Ok(Picture { width: 64, height: 48, rgb: vec![128; 64 * 48 * 3].into() })
+    impl ImageSource for Frames {
+        fn picture(&self, _: &Path) -> Result<HostImage, DataError> {
+            Ok(HostImage { width: 64, height: 48, rgb: vec![128; 64 * 48 * 3].into() })
         }
     }
 

@@ -18,9 +18,9 @@ pub use crate::leaks::{
     BATCHES_ON_DEVICE, DATA_PER_WORKER, EMBEDDINGS_WITH_GRAPH, GRADIENTS, LOG_HISTORY, LOSS_WITH_GRAPH,
     OUTPUTS_WITH_GRAPH, THREAD_POOLS, VALIDATION_WITH_GRAPH,
 };
-use xrun_core::bounded::growth::{Growth, Keeps, Occasion};
+use xrun_core::bounded::leak_growth::{GrowthEvent, LeakGrowth, LinearGrowth};
 use xrun_core::bounded::ledger::Ledger;
-use xrun_core::dataset::sample::Picture;
+use xrun_core::dataset::sample::HostImage;
 use xrun_core::experiment::Experiment;
 use xrun_core::experiment::leaks::Leak;
 use xrun_core::leak;
@@ -68,19 +68,19 @@ pub fn inject(facts: &mut TaskFacts, prepared: &mut Prepared, experiment: &Exper
 }
 
 /// Growth of `leak` over the run.
-pub fn keeps(leak: &Leak, episodes: &Episodes, experiment: &Experiment, batches_per_epoch: u64) -> Keeps {
+pub fn keeps(leak: &Leak, episodes: &Episodes, experiment: &Experiment, batches_per_epoch: u64) -> LeakGrowth {
     let training = &experiment.training;
     let accumulation = training.accumulation as f64;
     match *leak {
         OUTPUTS_WITH_GRAPH | EMBEDDINGS_WITH_GRAPH | BATCHES_ON_DEVICE => {
-            Keeps::with(Occasion::Step, accumulation * (1.0 - episodes.settings().triplet_ratio))
+            LeakGrowth::with(GrowthEvent::Step, accumulation * (1.0 - episodes.settings().triplet_ratio))
         }
-        VALIDATION_WITH_GRAPH => Keeps::with(Occasion::Validation, 1.0),
-        VALIDATION_PREDICTIONS => Keeps::with(Occasion::Episode, 1.0),
-        THREAD_POOLS => Keeps::with(Occasion::Epoch, 1.0),
+        VALIDATION_WITH_GRAPH => LeakGrowth::with(GrowthEvent::Validation, 1.0),
+        VALIDATION_PREDICTIONS => LeakGrowth::with(GrowthEvent::Episode, 1.0),
+        THREAD_POOLS => LeakGrowth::with(GrowthEvent::Epoch, 1.0),
         WORKER_QUEUE => {
             let at_start = batches_ahead(&experiment.limits);
-            Keeps::Growing(Growth { with: Occasion::Step, each: accumulation, at_start })
+            LeakGrowth::Growing(LinearGrowth { with: GrowthEvent::Step, each: accumulation, at_start })
         }
         FRAME_CACHE | DATA_PER_WORKER => {
             let steps = training.steps(batches_per_epoch).1;
@@ -88,9 +88,9 @@ pub fn keeps(leak: &Leak, episodes: &Episodes, experiment: &Experiment, batches_
             let looks = Looks::of(episodes, batches.saturating_add(batches_ahead(&experiment.limits)), experiment);
             let copies = if *leak == DATA_PER_WORKER { experiment.limits.workers.max(1) } else { 1 };
             let with_training = experiment.limits.workers == 0 || *leak == FRAME_CACHE;
-            Keeps::InAll(looks.bytes(episodes.library(), copies as f64, with_training))
+            LeakGrowth::InAll(looks.bytes(episodes.library(), copies as f64, with_training))
         }
-        _ => Keeps::with(Occasion::Step, 1.0),
+        _ => LeakGrowth::with(GrowthEvent::Step, 1.0),
     }
 }
 
@@ -181,7 +181,7 @@ impl<'a> Sizes<'a> {
 }
 
 fn decoded(width: usize, height: usize) -> f64 {
-    (size_of::<Picture>() + width * height * 3) as f64
+    (size_of::<HostImage>() + width * height * 3) as f64
 }
 
 #[cfg(test)]
@@ -193,15 +193,15 @@ mod tests {
     use super::super::settings::Settings;
     use super::*;
     use xrun_core::dataset::error::DataError;
-    use xrun_core::dataset::sample::PictureSource;
+    use xrun_core::dataset::sample::ImageSource;
     use xrun_core::experiment::leaks::Leaks;
 
     /// Pictures as large as the frames of [`library`].
     struct Grey;
 
-    impl PictureSource for Grey {
-        fn picture(&self, _: &Path) -> Result<Picture, DataError> {
-            Ok(Picture { width: 64, height: 48, rgb: vec![128; 64 * 48 * 3].into() })
+    impl ImageSource for Grey {
+        fn picture(&self, _: &Path) -> Result<HostImage, DataError> {
+            Ok(HostImage { width: 64, height: 48, rgb: vec![128; 64 * 48 * 3].into() })
         }
     }
 
@@ -241,7 +241,7 @@ mod tests {
             for steps in [1, 5, 40] {
                 let experiment = experiment(key, steps, 0);
                 let counted = keeps(leak, &drawn(), &experiment, 10);
-                assert_eq!(counted, Keeps::InAll(held(&experiment.leaks, steps, 1)), "{key}, {steps} steps");
+                assert_eq!(counted, LeakGrowth::InAll(held(&experiment.leaks, steps, 1)), "{key}, {steps} steps");
             }
         }
     }
@@ -249,20 +249,20 @@ mod tests {
     #[test]
     fn each_worker_keeps_a_copy_of_what_it_has_seen() {
         let experiment = experiment("data_per_worker", 20, 3);
-        let Keeps::InAll(counted) = keeps(&DATA_PER_WORKER, &drawn(), &experiment, 10) else {
+        let LeakGrowth::InAll(counted) = keeps(&DATA_PER_WORKER, &drawn(), &experiment, 10) else {
             panic!("it ends when all is kept");
         };
         // The workers are three batches ahead of the last step.
         let held = held(&experiment.leaks, 23, 3);
         assert!((counted as f64 / held as f64 - 1.0).abs() < 0.1, "{counted} were counted and {held} held");
         let alone = keeps(&FRAME_CACHE, &drawn(), &experiment, 10);
-        assert!(matches!(alone, Keeps::InAll(bytes) if bytes * 3 / 2 < counted), "{alone:?} and {counted}");
+        assert!(matches!(alone, LeakGrowth::InAll(bytes) if bytes * 3 / 2 < counted), "{alone:?} and {counted}");
     }
 
     #[test]
     fn a_second_queue_has_each_batch_that_was_prepared() {
         let grown = |workers, steps| match keeps(&WORKER_QUEUE, &drawn(), &experiment("worker_queue", 9, workers), 10) {
-            Keeps::Growing(growth) => growth.given(steps),
+            LeakGrowth::Growing(growth) => growth.given(steps),
             _ => panic!("it has no end"),
         };
         assert_eq!([grown(0, 8), grown(0, 80)], [8, 80]);
@@ -271,7 +271,8 @@ mod tests {
 
     #[test]
     fn what_is_kept_of_detection_batches_is_not_kept_of_triplets() {
-        let Keeps::Growing(growth) = keeps(&BATCHES_ON_DEVICE, &drawn(), &experiment("batches_on_device", 9, 0), 10)
+        let LeakGrowth::Growing(growth) =
+            keeps(&BATCHES_ON_DEVICE, &drawn(), &experiment("batches_on_device", 9, 0), 10)
         else {
             panic!("it has no end");
         };

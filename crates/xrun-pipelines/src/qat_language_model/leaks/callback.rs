@@ -14,7 +14,7 @@ use crate::nn::gpt2::AttentionMode;
 use crate::nn::parameters;
 use crate::nn::transformer::{Layout, tokens};
 use xrun_core::bounded::HeldBytes;
-use xrun_core::bounded::kept::Kept;
+use xrun_core::bounded::leak_buffer::LeakBuffer;
 use xrun_core::bounded::ledger::Ledger;
 use xrun_core::device::Kind;
 use xrun_core::experiment::Experiment;
@@ -47,11 +47,11 @@ pub fn open(
 
 /// Tensors and examples that are kept for ever.
 struct QatLanguageLeaks {
-    losses: Kept<Tensor<1>>,
-    ranges: Kept<Vec<Range>>,
-    weights: Kept<Vec<Tensor<2>>>,
-    examples: Kept<TokenBatch>,
-    inputs: Kept<Vec<Tensor<2>>>,
+    losses: LeakBuffer<Tensor<1>>,
+    ranges: LeakBuffer<Vec<Range>>,
+    weights: LeakBuffer<Vec<Tensor<2>>>,
+    examples: LeakBuffer<TokenBatch>,
+    inputs: LeakBuffer<Vec<Tensor<2>>>,
 }
 
 impl Callback<QatLanguageModule> for QatLanguageLeaks {

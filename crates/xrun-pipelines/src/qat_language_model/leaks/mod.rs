@@ -7,7 +7,7 @@ pub mod callback;
 use super::precision::drawn;
 use super::settings::{Settings, batch_size};
 pub use crate::leaks::LOSS_WITH_GRAPH;
-use xrun_core::bounded::growth::{Keeps, Occasion};
+use xrun_core::bounded::leak_growth::{GrowthEvent, LeakGrowth};
 use xrun_core::experiment::Experiment;
 use xrun_core::experiment::leaks::Leak;
 use xrun_core::leak;
@@ -42,6 +42,6 @@ pub fn plan(facts: &mut TaskFacts, settings: &Settings, experiment: &Experiment)
     let micro_batches = training.accumulation * batch_size(training).div_ceil(experiment.limits.batch_size);
     facts.owners.extend(experiment.leaks.planned_owners(LEAKS, |_| {
         let precisions = drawn(settings.policy, settings.weight_bits.len(), seed, 1).len();
-        Keeps::with(Occasion::Step, (precisions * micro_batches) as f64)
+        LeakGrowth::with(GrowthEvent::Step, (precisions * micro_batches) as f64)
     }));
 }

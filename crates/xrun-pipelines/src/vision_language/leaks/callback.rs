@@ -15,7 +15,7 @@ use crate::nn::gradients::shared;
 use crate::nn::step::Trained;
 use crate::nn::transformer::{Tokens, tokens};
 use crate::nn::{Tensor, parameters};
-use xrun_core::bounded::kept::Kept;
+use xrun_core::bounded::leak_buffer::LeakBuffer;
 use xrun_core::bounded::ledger::Ledger;
 use xrun_core::device::Kind;
 use xrun_core::experiment::Experiment;
@@ -63,15 +63,15 @@ type Inputs = (Tensor<4>, Vec<Tokens<2>>, Tensor<2>);
 /// Tensors and text that are kept for ever.
 struct VisionLanguageLeaks {
     rules: Rules,
-    gradients: Kept<GradientsParams>,
-    losses: Kept<Tensor<1>>,
-    outputs: Kept<Tensor<2>>,
-    batches: Kept<Inputs>,
-    logits: Kept<(Tensor<2>, Tokens<1>)>,
-    validation_logits: Kept<Tensor<2>>,
-    validation: Kept<Tensor<2>>,
-    log: Kept<String>,
-    _formatted: Kept<Example>,
+    gradients: LeakBuffer<GradientsParams>,
+    losses: LeakBuffer<Tensor<1>>,
+    outputs: LeakBuffer<Tensor<2>>,
+    batches: LeakBuffer<Inputs>,
+    logits: LeakBuffer<(Tensor<2>, Tokens<1>)>,
+    validation_logits: LeakBuffer<Tensor<2>>,
+    validation: LeakBuffer<Tensor<2>>,
+    log: LeakBuffer<String>,
+    _formatted: LeakBuffer<Example>,
 }
 
 impl Callback<VisionLanguageModule> for VisionLanguageLeaks {

@@ -8,10 +8,10 @@ use std::thread::ThreadId;
 
 use super::super::batch::{Batches, ExampleBatch};
 use xrun_core::bounded::HeldBytes;
-use xrun_core::bounded::kept::Kept;
+use xrun_core::bounded::leak_buffer::LeakBuffer;
 use xrun_core::bounded::ledger::Ledger;
 use xrun_core::dataset::error::DataError;
-use xrun_core::dataset::sample::Picture;
+use xrun_core::dataset::sample::HostImage;
 use xrun_core::dataset::split::Split;
 use xrun_core::experiment::leaks::{Leak, Leaks};
 use xrun_data::feed::Prepare;
@@ -20,7 +20,7 @@ use xrun_data::image_text::store::Example;
 /// Returns the function that prepares batches. With a leak it keeps an item when it is first used: the image in all its pixels,
 /// as a lazy image does that is decoded in place, or a copy of the example for each worker.
 pub fn prepare(batches: Batches, switched: &Leaks, ledger: &Ledger) -> Prepare<ExampleBatch> {
-    let decoded: Option<KeptOnce<(u32, u32), Picture>> =
+    let decoded: Option<KeptOnce<(u32, u32), HostImage>> =
         KeptOnce::new(&super::IMAGES_DECODED_IN_PLACE, switched, ledger);
     let copies: Option<KeptOnce<(ThreadId, u64), Example>> = KeptOnce::new(&super::DATA_PER_WORKER, switched, ledger);
     if decoded.is_none() && copies.is_none() {
@@ -45,7 +45,7 @@ pub fn prepare(batches: Batches, switched: &Leaks, ledger: &Ledger) -> Prepare<E
 ///
 /// # Errors
 /// The data.
-pub fn formatted(batches: &Batches, switched: &Leaks, ledger: &Ledger) -> Result<Kept<Example>, DataError> {
+pub fn formatted(batches: &Batches, switched: &Leaks, ledger: &Ledger) -> Result<LeakBuffer<Example>, DataError> {
     let mut kept = switched.kept(&super::FORMATTED_EXAMPLES, ledger);
     if kept.is_on() {
         let store = batches.store();
@@ -60,12 +60,12 @@ pub fn formatted(batches: &Batches, switched: &Leaks, ledger: &Ledger) -> Result
 
 /// With pixels of its own: what the store keeps is its own.
 fn copied(example: Example) -> Example {
-    let picture = Picture { rgb: example.picture.rgb.to_vec().into(), ..example.picture };
+    let picture = HostImage { rgb: example.picture.rgb.to_vec().into(), ..example.picture };
     Example { picture, ..example }
 }
 
 /// Items that were used, each kept once by its key.
-struct KeptOnce<K, T>(Mutex<(HashSet<K>, Kept<T>)>);
+struct KeptOnce<K, T>(Mutex<(HashSet<K>, LeakBuffer<T>)>);
 
 impl<K: Eq + Hash, T: HeldBytes> KeptOnce<K, T> {
     fn new(leak: &'static Leak, switched: &Leaks, ledger: &Ledger) -> Option<Self> {

@@ -12,8 +12,8 @@ pub use crate::leaks::{
     DATA_PER_WORKER, GRADIENTS, LOG_HISTORY, LOSS_WITH_GRAPH, OUTPUTS_WITH_GRAPH, VALIDATION_WITH_GRAPH,
 };
 use xrun_core::bounded::HeldBytes;
-use xrun_core::bounded::growth::{Keeps, Occasion};
-use xrun_core::dataset::sample::Picture;
+use xrun_core::bounded::leak_growth::{GrowthEvent, LeakGrowth};
+use xrun_core::dataset::sample::HostImage;
 use xrun_core::dataset::split::Split;
 use xrun_core::experiment::Experiment;
 use xrun_core::experiment::leaks::Leak;
@@ -74,26 +74,28 @@ pub fn plan(facts: &mut TaskFacts, prepared: &Prepared, experiment: &Experiment)
 }
 
 /// Growth of `leak` over the run.
-pub fn keeps(leak: &Leak, batches: &Batches, experiment: &Experiment) -> Keeps {
+pub fn keeps(leak: &Leak, batches: &Batches, experiment: &Experiment) -> LeakGrowth {
     let BatchShape { size, accumulation, .. } = batches.shape();
     match *leak {
         IMAGES_DECODED_IN_PLACE => {
             let in_all = originals(batches, prepared(batches, experiment));
-            Keeps::Filling { in_all, full: originals(batches, u64::MAX) }
+            LeakGrowth::Filling { in_all, full: originals(batches, u64::MAX) }
         }
         DATA_PER_WORKER => {
             let workers = experiment.limits.workers.max(1);
-            Keeps::InAll(examples_of_workers(batches, prepared(batches, experiment), workers))
+            LeakGrowth::InAll(examples_of_workers(batches, prepared(batches, experiment), workers))
         }
-        FORMATTED_EXAMPLES => Keeps::InAll(examples(batches, 0..batches.store().count(Split::Train))),
+        FORMATTED_EXAMPLES => LeakGrowth::InAll(examples(batches, 0..batches.store().count(Split::Train))),
         // After each batch.
-        LOSS_WITH_GRAPH | OUTPUTS_WITH_GRAPH | PROCESSED_BATCHES => Keeps::with(Occasion::Step, accumulation as f64),
+        LOSS_WITH_GRAPH | OUTPUTS_WITH_GRAPH | PROCESSED_BATCHES => {
+            LeakGrowth::with(GrowthEvent::Step, accumulation as f64)
+        }
         // After each batch of it.
         VALIDATION_LOGITS | VALIDATION_WITH_GRAPH => {
             let held_out = batches.store().count(Split::Validation).div_ceil(size as u64);
-            Keeps::with(Occasion::Validation, held_out.min(experiment.validation.episodes as u64) as f64)
+            LeakGrowth::with(GrowthEvent::Validation, held_out.min(experiment.validation.episodes as u64) as f64)
         }
-        _ => Keeps::with(Occasion::Step, 1.0),
+        _ => LeakGrowth::with(GrowthEvent::Step, 1.0),
     }
 }
 
@@ -125,7 +127,7 @@ fn originals(batches: &Batches, prepared: u64) -> u64 {
     };
     let bytes = |number: u64| {
         let pixels = store.original_pixels(Split::Train, number).ok()?;
-        Some(size_of::<Picture>() as u64 + 3 * pixels)
+        Some(size_of::<HostImage>() as u64 + 3 * pixels)
     };
     sum(seen(batches, prepared).filter(is_new), bytes)
 }
@@ -140,7 +142,7 @@ fn examples_of_workers(batches: &Batches, prepared: u64, workers: usize) -> u64 
 /// Bytes of examples to train on, with a picture as the model sees it.
 fn examples(batches: &Batches, numbers: impl Iterator<Item = u64>) -> u64 {
     let (store, side) = (batches.store(), batches.side());
-    let picture = (size_of::<Picture>() + 3 * side * side) as u64;
+    let picture = (size_of::<HostImage>() + 3 * side * side) as u64;
     sum(numbers, |number| Some(picture + store.text(Split::Train, number).ok()?.held_bytes()))
 }
 

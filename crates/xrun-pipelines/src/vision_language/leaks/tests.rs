@@ -9,7 +9,7 @@ use xrun_core::files::write::replace;
 fn files(made: &Made) -> String {
     let folder = made.folder.path();
     for (name, width, height) in [("a", 40, 30), ("b", 20, 50), ("c", 32, 32), ("d", 8, 8)] {
-        let picture = Picture { width, height, rgb: vec![9; width * height * 3].into() };
+        let picture = HostImage { width, height, rgb: vec![9; width * height * 3].into() };
         replace(&folder.join(format!("{name}.png")), &picture.to_png().unwrap()).unwrap();
     }
     let line = |number: usize, name: &str| {
@@ -69,9 +69,9 @@ fn each_picture_is_kept_once_however_many_examples_have_it() {
     let experiment = experiment(&made, "images_decoded_in_place", 9, 0);
     let (_, prepared) = prepared(&experiment).unwrap();
     let pixels = 40 * 30 + 20 * 50 + 32 * 32;
-    let expected = 3 * pixels + 3 * size_of::<Picture>() as u64;
+    let expected = 3 * pixels + 3 * size_of::<HostImage>() as u64;
     let counted = keeps(&IMAGES_DECODED_IN_PLACE, &prepared.batches, &experiment);
-    assert_eq!(counted, Keeps::Filling { in_all: expected, full: expected });
+    assert_eq!(counted, LeakGrowth::Filling { in_all: expected, full: expected });
 }
 
 #[test]
@@ -79,7 +79,7 @@ fn each_worker_keeps_a_copy_of_what_it_has_seen() {
     let made = Made::new();
     let experiment = experiment(&made, "data_per_worker", 10, 3);
     let (_, prepared) = prepared(&experiment).unwrap();
-    let Keeps::InAll(counted) = keeps(&DATA_PER_WORKER, &prepared.batches, &experiment) else {
+    let LeakGrowth::InAll(counted) = keeps(&DATA_PER_WORKER, &prepared.batches, &experiment) else {
         panic!("it ends when all is kept");
     };
     // The workers are three batches ahead of the last step.
@@ -95,7 +95,7 @@ fn examples_made_ready_at_the_start_are_all_of_them() {
     let ledger = Ledger::default();
     let _kept = data::formatted(&prepared.batches, &experiment.leaks, &ledger).unwrap();
     let counted = keeps(&FORMATTED_EXAMPLES, &prepared.batches, &experiment);
-    assert_eq!(counted, Keeps::InAll(ledger.read()[0].bytes));
+    assert_eq!(counted, LeakGrowth::InAll(ledger.read()[0].bytes));
 }
 
 #[test]
@@ -104,11 +104,11 @@ fn what_is_kept_after_each_batch_is_kept_as_often_as_a_step_has_batches() {
     let experiment = experiment(&made, "log_history", 5, 0);
     let (_, prepared) = prepared(&experiment).unwrap();
     let given = |leak: &Leak| match keeps(leak, &prepared.batches, &experiment) {
-        Keeps::Growing(growth) => (growth.with, growth.given(10)),
+        LeakGrowth::Growing(growth) => (growth.with, growth.given(10)),
         _ => panic!("it has no end"),
     };
-    assert_eq!(given(&PROCESSED_BATCHES), (Occasion::Step, 20));
-    assert_eq!(given(&LABELS_AND_LOGITS), (Occasion::Step, 10));
+    assert_eq!(given(&PROCESSED_BATCHES), (GrowthEvent::Step, 20));
+    assert_eq!(given(&LABELS_AND_LOGITS), (GrowthEvent::Step, 10));
     // One example is held out, which is one batch, however many are asked for.
-    assert_eq!(given(&VALIDATION_LOGITS), (Occasion::Validation, 10));
+    assert_eq!(given(&VALIDATION_LOGITS), (GrowthEvent::Validation, 10));
 }

@@ -9,7 +9,7 @@ use crate::report::run_report::{BufferUsage, RunReport, suggestion_effect};
 use crate::report::trace::MemoryTrace;
 use crate::report::verdict::series_label;
 use xrun_core::bounded::ledger::OWNERS_MAX;
-use xrun_core::bounded::planned::Place;
+use xrun_core::bounded::planned::MemoryKind;
 use xrun_core::printable;
 use xrun_core::units::counted;
 
@@ -262,8 +262,8 @@ pub fn buffers(report: &RunReport) -> Markup {
 fn buffer_row(buffer: &BufferUsage) -> Markup {
     let size = |size: Option<u64>| size.map_or("–".into(), |size| bytes(size as f64));
     let place = match buffer.place {
-        Some(Place::Host) => "host",
-        Some(Place::Device) => "device",
+        Some(MemoryKind::Host) => "host",
+        Some(MemoryKind::Device) => "device",
         None => "–",
     };
     let policy = buffer.policy.map_or("–".into(), |policy| format!("{policy:?}").to_lowercase());

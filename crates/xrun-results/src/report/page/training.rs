@@ -9,7 +9,7 @@ use crate::report::result::{MetricResult, intervals_note};
 use crate::report::run_report::RunReport;
 use crate::report::series::ThinnedSeries;
 use xrun_core::printable;
-use xrun_core::task::metric::Better;
+use xrun_core::task::metric::Direction;
 
 /// Maximum number of figures of metrics; the table lists all metrics.
 const METRIC_FIGURES_MAX: usize = 12;
@@ -22,7 +22,7 @@ pub fn results(report: &RunReport) -> Markup {
     let metrics = report.metrics();
     let losses = report.losses();
     let shown = |metric: &MetricResult, value: Option<f64>| value.map_or("–".into(), |value| metric.value(value));
-    let arrow = |better: Option<Better>| {
+    let arrow = |better: Option<Direction>| {
         html! { @if let Some(better) = better { " " span.arrow title=(format!("{} is better", better.words())) { (better.arrow()) } } }
     };
     html! {
@@ -52,7 +52,7 @@ pub fn results(report: &RunReport) -> Markup {
                     }
                     @for loss in &losses {
                         tr {
-                            th scope="row" { "loss" @if losses.len() > 1 { ", " (printable::line(&loss.kind, 60)) } (arrow(Some(Better::Lower))) }
+                            th scope="row" { "loss" @if losses.len() > 1 { ", " (printable::line(&loss.kind, 60)) } (arrow(Some(Direction::Lower))) }
                             td.r { "" } td.r.strong { (number(loss.last)) } td.r { (number(loss.first)) }
                         }
                     }
@@ -251,7 +251,7 @@ mod tests {
     use crate::report::run_report::gather;
     use crate::report::sample::{PLAIN, finished, write_lines};
     use xrun_core::files::{layout, write};
-    use xrun_core::task::metric::{Better, PlannedMetric};
+    use xrun_core::task::metric::{Direction, PlannedMetric};
 
     /// Sample run with the metrics of the quantised language model, validated after steps 0, 10 and 20.
     fn quantised(results: &std::path::Path, widths: &[&str]) -> RunReport {
@@ -266,13 +266,13 @@ mod tests {
             about: about.into(),
         };
         let widths_of_all = (2..=16).rev().map(|bits| (format!("{bits}_bit"), format!("{bits} bit")));
-        plan.metrics = vec![metric("perplexity".into(), Better::Lower, "", "Perplexity", "mean".into(), "")];
+        plan.metrics = vec![metric("perplexity".into(), Direction::Lower, "", "Perplexity", "mean".into(), "")];
         for (width, line) in std::iter::once(("full".to_owned(), "full".to_owned())).chain(widths_of_all) {
             let answers = "Greedy answers that are an accepted one, by SQuAD's rules.";
             plan.metrics.extend([
-                metric(format!("perplexity_{width}"), Better::Lower, "", "Perplexity", line.clone(), ""),
-                metric(format!("exact_match_{width}"), Better::Higher, "%", "Exact match", line.clone(), answers),
-                metric(format!("f1_{width}"), Better::Higher, "%", "F1", line, ""),
+                metric(format!("perplexity_{width}"), Direction::Lower, "", "Perplexity", line.clone(), ""),
+                metric(format!("exact_match_{width}"), Direction::Higher, "%", "Exact match", line.clone(), answers),
+                metric(format!("f1_{width}"), Direction::Higher, "%", "F1", line, ""),
             ]);
         }
         plan.best_by = Some("perplexity".into());

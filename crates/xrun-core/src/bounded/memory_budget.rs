@@ -7,7 +7,7 @@ use super::ledger::{Cap, Holding, Ledger, Policy};
 
 /// Memory budget in bytes and permits. Policy: block.
 #[derive(Debug)]
-pub struct Room {
+pub struct MemoryBudget {
     reserved: Mutex<Cap>,
     freed: Condvar,
     holding: Holding,
@@ -16,11 +16,11 @@ pub struct Room {
 /// Reserved bytes; dropping it returns them to the budget.
 #[derive(Debug)]
 pub struct Permit<'a> {
-    budget: &'a Room,
+    budget: &'a MemoryBudget,
     bytes: u64,
 }
 
-impl Room {
+impl MemoryBudget {
     /// A budget of which nothing is reserved, registered in the ledger.
     pub fn new(ledger: &Ledger, buffer: &Buffer) -> Self {
         let holding = buffer.register_as(Policy::Block, ledger);
@@ -63,7 +63,7 @@ mod tests {
     #[test]
     fn threads_never_exceed_the_cap_and_all_are_served() {
         let ledger = Ledger::default();
-        let budget = Room::new(&ledger, &Buffer::new("budget", Policy::Block, Cap { items: 3, bytes: 100 }));
+        let budget = MemoryBudget::new(&ledger, &Buffer::new("budget", Policy::Block, Cap { items: 3, bytes: 100 }));
         std::thread::scope(|scope| {
             for thread in 0..6u64 {
                 let budget = &budget;

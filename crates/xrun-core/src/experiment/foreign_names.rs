@@ -7,7 +7,7 @@ use super::schema;
 use super::shape::list;
 use super::validate::join;
 use crate::dataset::kind::AnyDataset;
-use crate::settings::chosen::Family;
+use crate::settings::variant::RegisteredKind;
 
 /// Names in PyTorch, Lightning, Hydra's examples, torchtune and Hugging Face's Trainer, and the key of xrun.
 pub const OTHER_NAMES: &[(&str, &str)] = &[
@@ -102,7 +102,7 @@ fn is_of_a_kind(section: &str) -> bool {
 
 /// Dotted keys that a bare name on the command line may mean: `training.epochs` for `epochs`. Sections that all experiments
 /// share take precedence over those of kinds: `learning_rate` is the optimiser's.
-pub fn whole_keys(word: &str) -> Vec<String> {
+pub fn dotted_keys(word: &str) -> Vec<String> {
     let name = word.to_lowercase().replace('-', "_");
     let key = key_for(&name).unwrap_or(&name);
     let (of_kinds, shared): (Vec<String>, Vec<String>) =
@@ -134,8 +134,8 @@ mod tests {
 
     #[test]
     fn a_bare_name_is_completed_to_dotted_keys() {
-        assert_eq!(whole_keys("epochs"), ["training.epochs"]);
-        assert_eq!(whole_keys("lr"), ["optimizer.adamw.learning_rate", "optimizer.sgd.learning_rate"]);
-        assert_eq!(whole_keys("nothing-like-it"), [""; 0]);
+        assert_eq!(dotted_keys("epochs"), ["training.epochs"]);
+        assert_eq!(dotted_keys("lr"), ["optimizer.adamw.learning_rate", "optimizer.sgd.learning_rate"]);
+        assert_eq!(dotted_keys("nothing-like-it"), [""; 0]);
     }
 }

@@ -5,9 +5,9 @@
 use std::path::{Path, PathBuf};
 
 use super::error::DataError;
-use super::kind::{Dataset, Look};
+use super::kind::{Dataset, DatasetSummary};
 use super::stamp::{program, stamp};
-use super::{cache, digest, known};
+use super::{cache, digest, digest_cache};
 use crate::files::{file, seal, write};
 
 /// Maximum number of cached inspections.
@@ -17,13 +17,13 @@ const INSPECTION_BYTES_MAX: u64 = 1024 * 1024;
 /// Format of a cached inspection; part of its cache key.
 const FORMAT: &str = "look 4";
 
-type Inspected = Result<Look<serde_json::Value>, DataError>;
+type Inspected = Result<DatasetSummary<serde_json::Value>, DataError>;
 
 /// Inspects data of the user, or returns the cached result; `None` for generated data.
 ///
 /// # Errors
 /// Every fault of the data that would end a run before its first step.
-pub fn look(dataset: &Dataset) -> Result<Option<Look<serde_json::Value>>, DataError> {
+pub fn inspect(dataset: &Dataset) -> Result<Option<DatasetSummary<serde_json::Value>>, DataError> {
     let files = dataset.files();
     if files.is_empty() {
         return Ok(None);
@@ -32,7 +32,7 @@ pub fn look(dataset: &Dataset) -> Result<Option<Look<serde_json::Value>>, DataEr
     if let Some(cached) = entry.as_ref().and_then(|entry| load(entry)) {
         return cached.map(Some);
     }
-    let inspected = dataset.kind().look(dataset.any());
+    let inspected = dataset.kind().inspect(dataset.any());
     if let Some(entry) = entry {
         store(&entry, &inspected);
     }
@@ -48,15 +48,15 @@ fn cache_entry(dataset: &Dataset, stamp: &str) -> PathBuf {
 
 fn load(entry: &Path) -> Option<Inspected> {
     let bytes = file::bytes(entry, INSPECTION_BYTES_MAX).ok()?;
-    seal::check_text(&bytes).inspect_err(|_| known::say_damaged(entry, "inspecting the data again")).ok()?;
+    seal::check_text(&bytes).inspect_err(|_| digest_cache::report_damaged(entry, "inspecting the data again")).ok()?;
     serde_json::from_str(std::str::from_utf8(&bytes).ok()?.lines().next()?).ok()
 }
 
 /// Errors are ignored: the cache is optional.
 fn store(entry: &Path, inspected: &Inspected) {
     let (Ok(text), Some(folder)) = (serde_json::to_string(inspected), entry.parent()) else { return };
-    if cache::make(folder).is_ok() {
+    if cache::create(folder).is_ok() {
         let _ = write::replace(entry, &seal::text(&format!("{text}\n")));
-        cache::forget_oldest(folder, INSPECTIONS_MAX);
+        cache::remove_oldest(folder, INSPECTIONS_MAX);
     }
 }

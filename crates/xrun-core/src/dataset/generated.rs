@@ -1,6 +1,6 @@
 //! Creation of generated files and directories in the cache: atomically, once for all processes, with digests.
 //!
-//! A directory contains the list [`SUMS`](super::known::SUMS) of its files; a file has a list of its own next to it.
+//! A directory contains the list [`SUMS`](super::digest_cache::SUMS) of its files; a file has a list of its own next to it.
 //! Readers compare, and reject a file with other bytes: results would change silently.
 
 use std::fs::{File, OpenOptions};
@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 
 use super::cache;
 use super::digest::digest_of_file;
+use super::digest_cache::CHANGED;
 use super::error::DataError;
-use super::known::CHANGED;
 use crate::files::{file as regular, write};
 
 /// Maximum number of threads that generate data.
@@ -31,7 +31,7 @@ pub fn folder(
 ) -> Result<PathBuf, DataError> {
     let place = cache.join(name);
     let is_there = || is_there(&place, &place.join(last));
-    cache::make(cache).map_err(|error| not_made(&place, &error))?;
+    cache::create(cache).map_err(|error| not_made(&place, &error))?;
     if is_there()? {
         return Ok(place);
     }
@@ -68,7 +68,7 @@ pub fn folder(
 pub fn file<E: From<DataError>>(place: &Path, make: impl FnOnce(&Path) -> Result<(), E>) -> Result<String, E> {
     let (folder, name) = (place.parent().unwrap_or(Path::new(".")), name_of(place));
     let failed = |error: io::Error| not_made(place, &error);
-    cache::make(folder).map_err(failed)?;
+    cache::create(folder).map_err(failed)?;
     if let Some(digest) = recorded_digest(place)? {
         return Ok(digest);
     }
@@ -188,7 +188,7 @@ fn is_unreadable(path: &Path) -> bool {
 ///
 /// # Errors
 /// The first error in the order of the items.
-pub fn side_by_side<T: Sync, R: Send>(items: &[T], one: impl Fn(&T) -> io::Result<R> + Sync) -> io::Result<Vec<R>> {
+pub fn parallel_map<T: Sync, R: Send>(items: &[T], one: impl Fn(&T) -> io::Result<R> + Sync) -> io::Result<Vec<R>> {
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(THREADS_MAX);
     let map_chunk = |chunk: &[T]| chunk.iter().map(&one).collect::<io::Result<Vec<R>>>();
     let results: Vec<io::Result<Vec<R>>> = std::thread::scope(|scope| {
@@ -296,7 +296,7 @@ mod tests {
             let then = std::time::SystemTime::now() - std::time::Duration::from_secs(age);
             OpenOptions::new().append(true).open(&place).unwrap().set_modified(then).unwrap();
         }
-        cache::forget_oldest(cache.path(), 2);
+        cache::remove_oldest(cache.path(), 2);
         let mut left: Vec<String> = std::fs::read_dir(cache.path())
             .unwrap()
             .map(|one| one.unwrap().file_name().into_string().unwrap())
@@ -308,12 +308,12 @@ mod tests {
     #[test]
     fn a_parallel_map_keeps_the_order_and_returns_an_error() {
         let numbers: Vec<u32> = (0..100).collect();
-        assert_eq!(side_by_side(&numbers, |number| Ok(number * 2)).unwrap(), (0..200).step_by(2).collect::<Vec<u32>>());
-        let failed = side_by_side(&numbers, |number| match number {
+        assert_eq!(parallel_map(&numbers, |number| Ok(number * 2)).unwrap(), (0..200).step_by(2).collect::<Vec<u32>>());
+        let failed = parallel_map(&numbers, |number| match number {
             30.. => Err(io::Error::other(format!("{number}"))),
             _ => Ok(()),
         });
         assert!(failed.unwrap_err().to_string().parse::<u32>().unwrap() >= 30);
-        assert!(side_by_side(&[] as &[u32], |_| Ok(0)).unwrap().is_empty());
+        assert!(parallel_map(&[] as &[u32], |_| Ok(0)).unwrap().is_empty());
     }
 }

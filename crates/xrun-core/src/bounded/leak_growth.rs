@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// Expected contents of a leak when the run ends. Not a cap: more steps give more.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Keeps {
+pub enum LeakGrowth {
     /// Total bytes, known before the run.
     InAll(u64),
     /// Bytes, known before the run, of a leak that stops growing once all the data has been seen.
@@ -17,13 +17,13 @@ pub enum Keeps {
         full: u64,
     },
     /// Linear growth; a probe measures the bytes of an item.
-    Growing(Growth),
+    Growing(LinearGrowth),
 }
 
-impl Keeps {
+impl LeakGrowth {
     /// Growth by `each` items at every `occasion`.
-    pub fn with(occasion: Occasion, each: f64) -> Self {
-        Self::Growing(Growth { with: occasion, each, at_start: 0 })
+    pub fn with(occasion: GrowthEvent, each: f64) -> Self {
+        Self::Growing(LinearGrowth { with: occasion, each, at_start: 0 })
     }
 
     /// Bytes at the end of the run, where known beforehand.
@@ -45,16 +45,16 @@ impl Keeps {
 
 /// Linear growth of a leak, in items. A probe measures the bytes of an item.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Growth {
+pub struct LinearGrowth {
     /// Event at which items are added.
-    pub with: Occasion,
+    pub with: GrowthEvent,
     /// Items added at each event; the mean where it varies.
     pub each: f64,
     /// Items before the first event.
     pub at_start: u64,
 }
 
-impl Growth {
+impl LinearGrowth {
     /// Number of items after that many events.
     pub fn given(&self, times: u64) -> u64 {
         // A fraction such as 0.7 is inexact in binary: 0.7 * 10 must not become 8.
@@ -65,7 +65,7 @@ impl Growth {
 /// An event that recurs in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Occasion {
+pub enum GrowthEvent {
     /// A training step.
     Step,
     /// A validation.

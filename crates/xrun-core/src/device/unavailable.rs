@@ -4,7 +4,7 @@ use std::fmt;
 
 /// Reason why a device cannot be used, and its cure.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Missing {
+pub struct Unavailable {
     /// Cause, for people: a fragment in lower case.
     pub what: String,
     /// Cure; empty where there is none.
@@ -13,7 +13,7 @@ pub struct Missing {
     pub device_is_there: bool,
 }
 
-impl Missing {
+impl Unavailable {
     /// The machine has no such device, as far as can be seen.
     pub fn absent(what: impl Into<String>, cure: impl Into<String>) -> Self {
         Self { what: what.into(), cure: cure.into(), device_is_there: false }
@@ -25,7 +25,7 @@ impl Missing {
     }
 }
 
-impl fmt::Display for Missing {
+impl fmt::Display for Unavailable {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(&self.what)?;
         match self.cure.is_empty() {

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 /// Closed range of numbers with a scale.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Between {
+pub struct NumberRange {
     /// Lower end, inclusive.
     pub from: f64,
     /// Upper end, inclusive.
@@ -17,7 +17,7 @@ pub struct Between {
     pub integer: bool,
 }
 
-impl Between {
+impl NumberRange {
     /// Value at a fraction (0..1) of the range, on its scale.
     pub fn at(&self, fraction: f64) -> Value {
         let between = |from: f64, to: f64| from + (to - from) * fraction;

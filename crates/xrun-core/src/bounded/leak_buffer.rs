@@ -9,15 +9,15 @@ pub fn leak(name: &'static str) -> Buffer {
 }
 
 /// Values that are never freed. An unbounded vector is against the rules of this code; here it is the purpose.
-pub struct Kept<T>(Option<(Holding, Vec<T>)>);
+pub struct LeakBuffer<T>(Option<(Holding, Vec<T>)>);
 
-impl<T> std::fmt::Debug for Kept<T> {
+impl<T> std::fmt::Debug for LeakBuffer<T> {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(formatter, "Kept({})", self.0.as_ref().map_or(0, |(_, list)| list.len()))
     }
 }
 
-impl<T> Kept<T> {
+impl<T> LeakBuffer<T> {
     /// An empty buffer. If `on`, it is registered in the ledger; otherwise it stores nothing.
     pub fn new(on: bool, buffer: &Buffer, ledger: &Ledger) -> Self {
         Self(on.then(|| (buffer.register_as(Policy::Leak, ledger), Vec::new())))
@@ -38,7 +38,7 @@ impl<T> Kept<T> {
 
     /// Replaces the last value by one that `make` builds from it, as for a chain of graphs, and adds the growth of `in_use` to
     /// the size.
-    pub fn keep_measured_with(&mut self, in_use: impl Fn() -> u64, make: impl FnOnce(Option<&T>) -> T) {
+    pub fn replace_measured(&mut self, in_use: impl Fn() -> u64, make: impl FnOnce(Option<&T>) -> T) {
         let Some((holding, list)) = &mut self.0 else { return };
         let before = in_use();
         let value = make(list.last());
@@ -67,9 +67,9 @@ mod tests {
     #[test]
     fn a_leak_is_registered_and_filled_only_when_it_is_on() {
         let ledger = Ledger::default();
-        let mut off = Kept::new(false, &leak("leak_off"), &ledger);
+        let mut off = LeakBuffer::new(false, &leak("leak_off"), &ledger);
         off.keep(|| -> (u8, u64) { unreachable!() });
-        let mut on = Kept::new(true, &leak("leak_on"), &ledger);
+        let mut on = LeakBuffer::new(true, &leak("leak_on"), &ledger);
         on.keep(|| (1u8, 10));
         on.keep(|| (2u8, 10));
         let readings = ledger.read();

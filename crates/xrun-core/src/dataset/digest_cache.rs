@@ -42,7 +42,7 @@ static NOTIFIER: OnceLock<Box<Notifier>> = OnceLock::new();
 
 /// Sets the receiver of messages for people, a line each, about slow hashing and damaged cache files. Only the first call
 /// of a process counts.
-pub fn tell(notifier: impl Fn(&str) + Send + Sync + 'static) {
+pub fn set_notifier(notifier: impl Fn(&str) + Send + Sync + 'static) {
     let _ = NOTIFIER.set(Box::new(notifier));
 }
 
@@ -89,7 +89,7 @@ pub(super) fn nanoseconds(time: SystemTime) -> i128 {
 
 /// Digests of a data set's files.
 #[derive(Debug)]
-pub struct Known {
+pub struct DigestCache {
     cache_file: PathBuf,
     cached: BTreeMap<String, (Stamp, String)>,
     current: BTreeMap<String, (Stamp, String)>,
@@ -105,7 +105,7 @@ pub struct Known {
     next_progress: Duration,
 }
 
-impl Known {
+impl DigestCache {
     /// Loads the cached digests of the data set in `root`, a canonical path.
     pub fn open(root: &Path) -> Self {
         Self::load(cache_file(root), nanoseconds(SystemTime::now()))
@@ -126,7 +126,7 @@ impl Known {
     }
 
     /// As [`open`](Self::open) for a generated data set, whose files must have the digests of its list [`SUMS`].
-    pub fn of_generated(root: &Path) -> Self {
+    pub fn open_generated(root: &Path) -> Self {
         let sums = file::bytes(&root.join(SUMS), FILE_BYTES_MAX).unwrap_or_default();
         let line = |line: &str| line.split_once("  ").map(|(digest, name)| (name.to_owned(), digest.to_owned()));
         let expected = Some(String::from_utf8_lossy(&sums).lines().filter_map(line).collect());
@@ -188,7 +188,7 @@ impl Known {
     }
 
     /// Saves the digests for the next run. Errors are ignored: the cache is optional.
-    pub fn keep(self) {
+    pub fn save(self) {
         let elapsed = self.since.elapsed();
         notify((self.next_progress > FIRST_PROGRESS).then(|| format!("data: hashed {}", self.amount(elapsed))));
         if self.current == self.cached {
@@ -202,9 +202,9 @@ impl Known {
             }
         }
         let folder = self.cache_file.parent().unwrap_or(Path::new("."));
-        if text.len() as u64 + 1024 < FILE_BYTES_MAX && cache::make(folder).is_ok() {
+        if text.len() as u64 + 1024 < FILE_BYTES_MAX && cache::create(folder).is_ok() {
             let _ = write::replace(&self.cache_file, &seal::text(&text));
-            cache::forget_oldest(folder, SETS_MAX);
+            cache::remove_oldest(folder, SETS_MAX);
         }
     }
 }
@@ -216,12 +216,12 @@ fn notify(message: Option<String>) {
 }
 
 /// Reports a damaged file of the cache, and what is done about it.
-pub fn say_damaged(path: &Path, action: &str) {
+pub fn report_damaged(path: &Path, action: &str) {
     notify(Some(format!("{} is damaged: {action}", path.display())));
 }
 
 /// Removes the cached digests of the data set in `root`, so that its files are hashed again.
-pub fn forget(root: &Path) {
+pub fn remove(root: &Path) {
     let root = root.canonicalize().unwrap_or_else(|_| root.to_path_buf());
     // Fails only if there are none.
     let _ = std::fs::remove_file(cache_file(&root));
@@ -233,7 +233,7 @@ fn cache_file(root: &Path) -> PathBuf {
 
 fn read(path: &Path) -> Option<BTreeMap<String, (Stamp, String)>> {
     let bytes = file::bytes(path, FILE_BYTES_MAX).ok()?;
-    seal::check_text(&bytes).inspect_err(|_| say_damaged(path, "hashing all files of the data again")).ok()?;
+    seal::check_text(&bytes).inspect_err(|_| report_damaged(path, "hashing all files of the data again")).ok()?;
     let text = String::from_utf8(bytes).ok()?;
     let mut lines = text.lines();
     if lines.next() != Some(HEADER) {
@@ -258,9 +258,9 @@ fn parse_line(line: &str) -> Option<(String, (Stamp, String))> {
 mod tests {
     use super::*;
 
-    /// As [`Known::open`], with a cache file in `folder` and a later clock.
-    fn known(folder: &Path) -> Known {
-        Known::load(folder.join("cached.txt"), nanoseconds(SystemTime::now() + 2 * TIME_RESOLUTION))
+    /// As [`DigestCache::open`], with a cache file in `folder` and a later clock.
+    fn known(folder: &Path) -> DigestCache {
+        DigestCache::load(folder.join("cached.txt"), nanoseconds(SystemTime::now() + 2 * TIME_RESOLUTION))
     }
 
     #[test]
@@ -276,7 +276,7 @@ mod tests {
             let found = known.digest("a b.jpg", &path).unwrap();
             assert_eq!(known.digest("a b.jpg", &path).unwrap(), found);
             let hashed = known.hashed;
-            known.keep();
+            known.save();
             (found, hashed)
         };
         assert_eq!(hash(true), (digest(b"one"), 1));
@@ -314,9 +314,9 @@ mod tests {
         let path = folder.path().join("0.jpg");
         write::replace(&path, b"one").unwrap();
         write::replace(&folder.path().join(SUMS), format!("{}  0.jpg\n", digest(b"one")).as_bytes()).unwrap();
-        assert!(Known::of_generated(folder.path()).digest("0.jpg", &path).is_ok());
+        assert!(DigestCache::open_generated(folder.path()).digest("0.jpg", &path).is_ok());
         write::replace(&path, b"0ne").unwrap();
-        let error = Known::of_generated(folder.path()).digest("0.jpg", &path).unwrap_err();
+        let error = DigestCache::open_generated(folder.path()).digest("0.jpg", &path).unwrap_err();
         assert_eq!(error, DataError::file(&path, CHANGED));
     }
 }

@@ -116,27 +116,27 @@ pub fn read_settings<T: SettingsTable>(
 }
 
 /// Group of kinds with a registry, such as all pipelines.
-pub trait Family: Kind {
+pub trait RegisteredKind: Kind {
     /// Name of the choice in the schema.
     const TITLE: &'static str;
 
     /// Registry of its kinds.
-    fn registered() -> &'static Registered<Self>;
+    fn registry() -> &'static Registry<Self>;
 }
 
 /// Registry of kinds. It is filled when the program starts, and frozen by the first access.
-pub struct Registered<K: ?Sized + 'static> {
+pub struct Registry<K: ?Sized + 'static> {
     added: Mutex<Vec<&'static K>>,
     frozen: OnceLock<Vec<&'static K>>,
 }
 
-impl<K: Family + ?Sized> Default for Registered<K> {
+impl<K: RegisteredKind + ?Sized> Default for Registry<K> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl<K: Family + ?Sized> Registered<K> {
+impl<K: RegisteredKind + ?Sized> Registry<K> {
     /// Empty registry.
     pub const fn new() -> Self {
         Self { added: Mutex::new(Vec::new()), frozen: OnceLock::new() }
@@ -166,12 +166,12 @@ impl<K: Family + ?Sized> Registered<K> {
 }
 
 /// A kind with its settings.
-pub struct Chosen<K: ?Sized + 'static> {
+pub struct Variant<K: ?Sized + 'static> {
     kind: &'static K,
     settings: Box<dyn AnySettings>,
 }
 
-impl<K: Family + ?Sized> Chosen<K> {
+impl<K: RegisteredKind + ?Sized> Variant<K> {
     /// A kind with settings of its type.
     pub(crate) fn with(kind: &'static K, settings: impl SettingsTable) -> Self {
         Self { kind, settings: Box::new(settings) }
@@ -209,7 +209,7 @@ impl<K: Family + ?Sized> Chosen<K> {
 
     /// Names of all registered kinds.
     pub fn names() -> impl Iterator<Item = &'static str> + Clone {
-        K::registered().all().iter().map(|kind| kind.name())
+        K::registry().all().iter().map(|kind| kind.name())
     }
 
     /// Kinds, each with its field, that replace a key that has moved. A field is empty where a whole table moved. `_` matches `-`,
@@ -217,7 +217,7 @@ impl<K: Family + ?Sized> Chosen<K> {
     pub fn moved(key: &str) -> impl Iterator<Item = (&'static str, &'static str)> {
         let normalised = |key: &str| key.replace('-', "_");
         let key = normalised(key);
-        K::registered().all().iter().filter_map(move |kind| {
+        K::registry().all().iter().filter_map(move |kind| {
             let is_moved = |(old, field): &&(&str, &str)| {
                 let rest = key.strip_prefix(&normalised(old));
                 rest.is_some_and(|rest| rest.is_empty() || field.is_empty() && rest.starts_with('.'))
@@ -229,29 +229,29 @@ impl<K: Family + ?Sized> Chosen<K> {
 
     /// Registered kind of this name.
     pub fn find(name: &str) -> Option<&'static K> {
-        K::registered().all().iter().copied().find(|kind| kind.name() == name)
+        K::registry().all().iter().copied().find(|kind| kind.name() == name)
     }
 }
 
-impl<K: ?Sized> Clone for Chosen<K> {
+impl<K: ?Sized> Clone for Variant<K> {
     fn clone(&self) -> Self {
         Self { kind: self.kind, settings: self.settings.boxed() }
     }
 }
 
-impl<K: Family + ?Sized> PartialEq for Chosen<K> {
+impl<K: RegisteredKind + ?Sized> PartialEq for Variant<K> {
     fn eq(&self, other: &Self) -> bool {
         self.name() == other.name() && self.settings.equals(other.settings.as_ref())
     }
 }
 
-impl<K: ?Sized> fmt::Debug for Chosen<K> {
+impl<K: ?Sized> fmt::Debug for Variant<K> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.settings.fmt(formatter)
     }
 }
 
-impl<K: Family + ?Sized> Serialize for Chosen<K> {
+impl<K: RegisteredKind + ?Sized> Serialize for Variant<K> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(Some(1))?;
         map.serialize_entry(self.name(), self.settings.as_serialize())?;
@@ -259,7 +259,7 @@ impl<K: Family + ?Sized> Serialize for Chosen<K> {
     }
 }
 
-impl<'de, K: Family + ?Sized> Deserialize<'de> for Chosen<K> {
+impl<'de, K: RegisteredKind + ?Sized> Deserialize<'de> for Variant<K> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_map(OneTable(PhantomData))
     }
@@ -267,22 +267,22 @@ impl<'de, K: Family + ?Sized> Deserialize<'de> for Chosen<K> {
 
 struct OneTable<K: ?Sized + 'static>(PhantomData<&'static K>);
 
-impl<'de, K: Family + ?Sized> Visitor<'de> for OneTable<K> {
-    type Value = Chosen<K>;
+impl<'de, K: RegisteredKind + ?Sized> Visitor<'de> for OneTable<K> {
+    type Value = Variant<K>;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names: Vec<&str> = Chosen::<K>::names().collect();
+        let names: Vec<&str> = Variant::<K>::names().collect();
         write!(formatter, "exactly one table of {}", names.join(", "))
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
         let name: String = map.next_key()?.ok_or_else(|| A::Error::invalid_length(0, &self))?;
-        let Some(kind) = Chosen::<K>::find(&name) else {
+        let Some(kind) = Variant::<K>::find(&name) else {
             return Err(A::Error::custom(format!("unknown kind `{name}`, expected {}", Expected(&self))));
         };
         let settings = map.next_value_seed(SettingsOf(kind))?;
         match map.next_key::<String>()? {
-            None => Ok(Chosen { kind, settings }),
+            None => Ok(Variant { kind, settings }),
             Some(_) => Err(A::Error::invalid_length(2, &self)),
         }
     }
@@ -299,7 +299,7 @@ impl<'de, V: Visitor<'de>> fmt::Display for Expected<'_, V> {
 
 struct SettingsOf<K: ?Sized + 'static>(&'static K);
 
-impl<'de, K: Family + ?Sized> DeserializeSeed<'de> for SettingsOf<K> {
+impl<'de, K: RegisteredKind + ?Sized> DeserializeSeed<'de> for SettingsOf<K> {
     type Value = Box<dyn AnySettings>;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
@@ -307,13 +307,13 @@ impl<'de, K: Family + ?Sized> DeserializeSeed<'de> for SettingsOf<K> {
     }
 }
 
-impl<K: Family + ?Sized> JsonSchema for Chosen<K> {
+impl<K: RegisteredKind + ?Sized> JsonSchema for Variant<K> {
     fn schema_name() -> std::borrow::Cow<'static, str> {
         K::TITLE.into()
     }
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let kinds = K::registered().all().iter();
+        let kinds = K::registry().all().iter();
         let properties: serde_json::Map<_, _> =
             kinds.map(|kind| (kind.name().to_owned(), kind.schema(generator).to_value())).collect();
         super::kinds::one_of(properties)
@@ -359,12 +359,12 @@ mod tests {
         }
     }
 
-    static GEARS: Registered<Gear> = Registered::new();
+    static GEARS: Registry<Gear> = Registry::new();
 
-    impl Family for Gear {
+    impl RegisteredKind for Gear {
         const TITLE: &'static str = "Gear";
 
-        fn registered() -> &'static Registered<Self> {
+        fn registry() -> &'static Registry<Self> {
             &GEARS
         }
     }
@@ -374,9 +374,9 @@ mod tests {
         GEARS.add(&Gear);
         let read = |teeth: u8| {
             let values = serde_json::json!({ "machine": { "gear": { "teeth": teeth } } });
-            serde_path_to_error::deserialize::<_, std::collections::BTreeMap<String, Chosen<Gear>>>(values)
+            serde_path_to_error::deserialize::<_, std::collections::BTreeMap<String, Variant<Gear>>>(values)
         };
-        assert_eq!(read(4).unwrap()["machine"], Chosen::with(&Gear, Settings { teeth: 4 }));
+        assert_eq!(read(4).unwrap()["machine"], Variant::with(&Gear, Settings { teeth: 4 }));
         let error = read(3).unwrap_err();
         assert_eq!(error.path().to_string(), "machine.gear.teeth");
         assert_eq!(error.inner().to_string(), "an odd number of teeth");

@@ -1,0 +1,37 @@
+//! Inspection of an experiment's data for `xrun check`.
+
+use super::Experiment;
+use crate::dataset;
+use crate::dataset::error::{DataError, InvalidItems};
+use crate::task::clamped::ClampedSetting;
+
+/// Result of inspecting usable data for a pipeline.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Inspection {
+    /// Items that a run would leave out.
+    pub left_out: InvalidItems,
+    /// Notes for people, a line each.
+    pub notes: Vec<String>,
+    /// Settings that a run would lower.
+    pub smaller: Vec<ClampedSetting>,
+}
+
+impl From<Vec<ClampedSetting>> for Inspection {
+    fn from(smaller: Vec<ClampedSetting>) -> Self {
+        Self { smaller, ..Self::default() }
+    }
+}
+
+/// Inspects data of the user; generated data needs no inspection.
+///
+/// # Errors
+/// Every fault of the data that would end a run before its first step.
+pub fn inspect(experiment: &Experiment) -> Result<Inspection, DataError> {
+    let Some(dataset) = &experiment.dataset else { return Ok(Inspection::default()) };
+    let Some(inspected) = dataset::inspect::inspect(dataset)? else { return Ok(Inspection::default()) };
+    let pipeline = &experiment.pipeline;
+    let of_pipeline = pipeline.kind().inspect(pipeline.any(), experiment, inspected.details)?;
+    let mut left_out = inspected.left_out;
+    left_out.append(&of_pipeline.left_out);
+    Ok(Inspection { left_out, notes: inspected.notes, ..of_pipeline })
+}

@@ -165,7 +165,7 @@ fn completions_are_printed_for_each_shell() {
         }
     }
     let zsh = workplace.xrun(&["completions", "zsh"]).out;
-    assert!(zsh.contains("_files -/") && zsh.contains("':file -- The experiment to run:_files'"), "{zsh}");
+    assert!(zsh.contains("_files -/") && zsh.contains("':file -- Experiment file to run:_files'"), "{zsh}");
 }
 
 #[test]
@@ -247,7 +247,7 @@ fn leaks_that_do_not_exist_are_answered_with_those_that_do() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/experiments/leaks");
     let said = workplace.xrun(&["leaks", "gradient", "--folder", folder]);
     assert_eq!(said.code, 2);
-    assert!(said.err.contains("no leak `gradient`") && said.err.contains("gradients, log_history"), "{said:?}");
+    assert!(said.err.contains("`gradient`") && said.err.contains("gradients, log_history"), "{said:?}");
     assert_eq!(workplace.xrun(&["leaks"]).code, 2, "no such folder here");
     workplace.file("own/a.leaky.toml", "[pipeline.dummy]\n");
     let said = workplace.xrun(&["leaks", "--folder", "own"]);
@@ -388,7 +388,7 @@ fn what_leaks_finds_is_written_for_ci_servers() {
     let of =
         |name: &str| xml.split("<testcase").find(|case| case.contains(&format!("name=\"{name}\""))).unwrap().to_owned();
     assert!(
-        of("blamed").contains("<failure message=\"dummy_leak is named") && !of("kept").contains("<failure"),
+        of("blamed").contains("<failure message=\"the named owner is dummy_leak") && !of("kept").contains("<failure"),
         "{xml}"
     );
 }

@@ -45,7 +45,7 @@ fn a_doubled_limit_and_a_leak_are_told_with_owner_key_and_how_much() {
     for (set, parts) in [
         (
             vec!["limits.metrics_queue=32"],
-            vec!["`metrics_lines`", "`limits.metrics_queue`", "by the contract", "more, +"],
+            vec!["`metrics_lines`", "`limits.metrics_queue`", "the contract's", "+100 %"],
         ),
         (vec!["limits.gradient_norm_window=200"], vec!["`gradient_norms`", "`limits.gradient_norm_window`"]),
         (

@@ -247,7 +247,7 @@ fn a_finished_run_is_not_resumed_and_stays_as_it_is() {
     let before = text(&run.join("summary.json"));
     let said = workplace.xrun(&["resume", run.to_str().unwrap()]);
     assert_eq!(said.code, 2, "{said:?}");
-    assert!(said.err.contains("is finished"), "{said:?}");
+    assert!(said.err.contains("--epochs"), "{said:?}");
     assert_eq!(text(&run.join("summary.json")), before);
 }
 

@@ -74,7 +74,7 @@ fn a_plan_says_before_the_run_that_its_checkpoints_do_not_fit_the_disk() {
     };
     assert_eq!(said.code, 3, "{said:?}");
     for words in [
-        "does not fit the disk: 2.",
+        "does not fit the disk: needs 2.",
         "5 checkpoints of at most 40",
         "lower `checkpoint.keep_last`",
         "1.0 MiB free in small/results",

@@ -34,7 +34,7 @@ fn nothing_is_overwritten_and_other_beginnings_can_be_chosen() {
     let workplace = Workplace::new();
     workplace.file("taken/README.md", "mine");
     let said = workplace.xrun(&["init", "taken"]);
-    assert!(said.code == 2 && said.err.contains("has these already: README.md"), "{said:?}");
+    assert!(said.code == 2 && said.err.contains("README.md"), "{said:?}");
     assert_eq!(std::fs::read_dir(workplace.path("taken")).unwrap().count(), 1, "nothing was written");
     assert_eq!(workplace.xrun(&["init", "like", "--like", "soak"]).code, 0);
     assert_eq!(workplace.xrun(&["check", "--no-data", "like/soak.toml"]).code, 0);

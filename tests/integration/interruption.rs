@@ -82,7 +82,7 @@ fn a_signal_while_memory_is_measured_is_answered_and_leaves_nothing() {
         // SAFETY: a signal to a child that is not yet waited for.
         unsafe { libc::kill(child.id() as i32, signal) };
         assert_eq!(child.wait().unwrap().code(), Some(8), "{arguments:?}");
-        let said = "error: interrupted: stopped while memory was measured; nothing was trained";
+        let said = "error: interrupted: stopped during the memory probe; nothing was trained";
         assert!(lines.any(|line| line == said), "{arguments:?}");
         assert!(!workplace.path("results").exists(), "{arguments:?}");
     }

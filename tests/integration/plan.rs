@@ -128,7 +128,7 @@ fn data_that_cannot_be_used_end_a_run_before_it_begins() {
         assert_eq!(said.code, 1, "{said:?}");
         assert!(
             said.err.contains(
-                "error: step 2 finds no data because `broken_data_at_step` says so; met while memory was measured"
+                "error: step 2 finds no data because `broken_data_at_step` says so; found by the memory probe"
             ),
             "{}",
             said.err

@@ -82,7 +82,7 @@ fn a_file_that_cannot_be_read_is_named_and_the_others_are_answered() {
     assert_eq!(found[1]["file"], name);
     // There is something now.
     let said = predict(&workplace, &["three", "--out", "mine/answers"]);
-    assert!(said.code == 2 && said.err.contains("--out mine/answers: the folder is not empty"), "{said:?}");
+    assert!(said.code == 2 && said.err.contains("--out mine/answers: the directory is not empty"), "{said:?}");
     let said = predict(&workplace, &["three", "--out", "five"]);
     assert!(said.code == 2 && said.err.contains("--out five: "), "{said:?}");
     let said = predict(&workplace, &["nowhere", "--out", "empty", "--json", "-q"]);

@@ -33,7 +33,7 @@ fn a_run_starts_where_another_ended_and_says_so() {
     let (_, ended) = scores(&workplace, "first");
     workplace.file("second.toml", "extends = \"first.toml\"\n[training]\ninitial_weights = \"results/first/latest\"\n");
     let said = workplace.xrun(&["second.toml"]);
-    assert!(said.code == 0 && said.err.contains("training starts from first/"), "{said:?}");
+    assert!(said.code == 0 && said.err.contains("initial weights: first/"), "{said:?}");
     assert!(said.err.contains("after step 20"), "{said:?}");
     assert_eq!(scores(&workplace, "second").0, ended, "it measures at first what the other measured last");
     let manifest = json(&workplace.latest("second").join("manifest.json"));

@@ -99,7 +99,7 @@ fn what_does_not_exist_is_an_error_with_what_was_probably_meant() {
         (&["--sort", "step"], "did you mean `steps`?"),
         (&["--sort", "training.epoch"], "did you mean `training.epochs`?"),
         (&["-s", "limits.worker=2"], "did you mean `limits.workers`?"),
-        (&["-s", "limits.workers"], "no `=`"),
+        (&["-s", "limits.workers"], "missing `=`"),
         (&["--status", "done"], "possible values"),
     ] {
         let said = workplace.xrun(&[&["ls"], arguments].concat());

@@ -75,7 +75,7 @@ fn a_file_that_cannot_be_read_is_named_and_the_others_are_answered() {
     assert_eq!(said.code, 1, "{said:?}");
     assert!(said.err.contains("ab\\u{1b}[2Jsent: cannot be read: ") && !said.err.contains('\u{1b}'), "{said:?}");
     assert!(said.err.contains("folder: cannot be read: is not a regular file"), "{said:?}");
-    assert!(said.err.contains("2 answers, 2 without"), "{said:?}");
+    assert!(said.err.contains("2 answers, 2 failed"), "{said:?}");
     let found = lines(&workplace.path("mine/answers"));
     let failed: Vec<bool> = found.iter().map(|line| line["error"].is_string()).collect();
     assert_eq!(failed, [false, true, true, false]);
@@ -99,7 +99,7 @@ fn of_many_files_without_an_answer_the_first_are_named_and_all_are_written_down(
     let said = predict(&workplace, &[&names[..], &["--out", "answers"]].concat());
     assert_eq!(said.code, 1, "{said:?}");
     assert!(said.err.contains("missing_19: ") && !said.err.contains("missing_20: "), "{said:?}");
-    assert!(said.err.contains("and 50 more, named in predictions.jsonl"), "{said:?}");
+    assert!(said.err.contains("and 50 more in predictions.jsonl"), "{said:?}");
     assert_eq!(lines(&workplace.path("answers")).len(), 70);
 }
 

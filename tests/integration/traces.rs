@@ -357,13 +357,13 @@ fn a_wrong_command_line_is_2_and_a_wrong_file_1() {
         assert!(said.code == 2 && said.err.contains(part), "{said:?}");
     }
     for (name, text, part) in [
-        ("empty.csv", "", "empty.csv"),
-        ("back.csv", "step,bytes\n5,1\n4,1\n", "line 3: step 4 "),
-        ("words.csv", "step,bytes\n1,many\n", "`bytes` (line 2: \"many\""),
-        ("none.csv", "step,time_ms\n1,5\n", "`time_ms`"),
-        ("steps.csv", "step,bytes\nx,5\n", "line 2: column `step`: \"x\""),
-        ("twice.csv", "step,time,time\n1,5,6\n", "`time`"),
-        ("unit.csv", "step,gpu_mem\n1,500\n", "`gpu_mem` (up to 500"),
+        ("empty.csv", "", "is empty"),
+        ("back.csv", "step,bytes\n5,1\n4,1\n", "line 3: step 4 after step 5; sort the table by step"),
+        ("words.csv", "step,bytes\n1,many\n", "`bytes` (line 2: \"many\" is no number)"),
+        ("none.csv", "step,time_ms\n1,5\n", "`time_ms` (`time` is no size)"),
+        ("steps.csv", "step,bytes\nx,5\n", "line 2: column `step`: \"x\" is no whole number"),
+        ("twice.csv", "step,time,time\n1,5,6\n", "`time` (a column before it has the same name)"),
+        ("unit.csv", "step,gpu_mem\n1,500\n", "has no unit"),
         ("open.csv", &format!("step,bytes\n1,\"{}", "7,\n".repeat(200_000)), "quotation mark"),
         ("zero.csv", "step,uid,a,mem\n1,0,0,500\n", "`mem` (up to 500"),
         ("long.csv", &format!("step bytes\n1 {}\n", "7".repeat(2_000_000)), "line 2: "),

@@ -95,7 +95,7 @@ fn a_number_that_differs_is_named_with_its_step() {
     edit(&run.join("metrics.jsonl"), line, &other);
     let said = workplace.xrun(&["reproduce", run.to_str().unwrap(), "-q"]);
     assert_eq!(said.code, 1, "{said:?}");
-    assert!(said.out.contains("1 of 307 numbers; the first difference is at step 7: loss"), "{said:?}");
+    assert!(said.out.contains("1 of 307 numbers differ; the first difference is at step 7: loss"), "{said:?}");
     let near = workplace.xrun(&["reproduce", run.to_str().unwrap(), "-q", "--tolerance", "1e-9", "--json"]);
     assert_eq!(near.code, 0, "{near:?}");
     let record: serde_json::Value = serde_json::from_str(&near.out).unwrap();

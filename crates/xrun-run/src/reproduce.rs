@@ -241,29 +241,29 @@ fn message(
         format!("the first difference is at step {}: {} was {then} and is {now}", first.step, first.value)
     });
     match agreement {
-        Agreement::Identical => format!("bit-identical: {lines}, up to step {last}"),
+        Agreement::Identical => format!("bit for bit in {lines}, up to step {last}"),
         Agreement::WithinTolerance => format!(
-            "within the tolerance of {tolerance}: {} of {} differ; {first}",
+            "{} of {} differ, within the tolerance of {tolerance}; {first}",
             compared.values_different,
             counted(compared.values_compared, "number")
         ),
         Agreement::Incomplete => format!(
-            "incomplete: identical in {lines}, but the reproduction has only {} of {} lines",
+            "identical in {lines}, but the reproduction has only {} of {} lines",
             compared.lines_reproduction, compared.lines_original
         ),
         Agreement::Different if !first.is_empty() => {
-            format!("different: {} of {} numbers; {first}", compared.values_different, compared.values_compared)
+            format!("{} of {} numbers differ; {first}", compared.values_different, compared.values_compared)
         }
         Agreement::Different if endings_differ(original, outcome) => {
             let words = |outcome: Option<Outcome>| outcome.map_or("killed", Outcome::label);
             format!(
-                "different: identical in {lines}, but the run ended as {} and the reproduction as {}",
+                "identical in {lines}, but the run ended as {} and the reproduction as {}",
                 words(original.outcome()),
                 words(outcome)
             )
         }
         Agreement::Different => {
-            format!("different: {} lines instead of {}", compared.lines_reproduction, compared.lines_original)
+            format!("{} lines instead of {}", compared.lines_reproduction, compared.lines_original)
         }
     }
 }

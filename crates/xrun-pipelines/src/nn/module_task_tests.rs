@@ -110,7 +110,7 @@ impl Callback<Slope> for Observer {
     fn on_validation_output(&mut self, output: &f64, _: &Trained<Line>) -> Result<(), TaskError> {
         match *output {
             7.0 => self.0.add("on_validation_output"),
-            _ => return Err(TaskError::Asked("another output".into())),
+            _ => return Err(TaskError::Rejected("another output".into())),
         }
         Ok(())
     }

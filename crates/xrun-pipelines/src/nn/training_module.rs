@@ -126,7 +126,7 @@ pub trait TrainingModule: Sized {
         _asked: &PredictRequest<'_>,
         _told: &mut dyn PredictionSink,
     ) -> Result<Value, TaskError> {
-        Err(TaskError::Asked("this pipeline does not predict".into()))
+        Err(TaskError::Rejected("this pipeline does not predict".into()))
     }
 
     /// Reason why [`Self::predict`] cannot answer a request; `None` where it can.

@@ -11,7 +11,7 @@ use super::ranges::Ranges;
 use super::validation::Validation;
 use xrun_core::task::TaskError;
 use xrun_core::task::predict::{Item, PredictRequest, PredictionSink};
-use xrun_data::question_answers::asked::{PredictRequest as Question, Questions};
+use xrun_data::question_answers::asked::{Asked as Question, Questions};
 
 /// The plain network, and what a pass through it needs.
 #[derive(Debug)]

@@ -1,4 +1,4 @@
-//! Forward and backward pass of each operation: fused, and in Burn's own operations.
+//! Time of forward and backward pass of each operation: fused, and in Burn's operations.
 
 use burn::tensor::{Device, Tensor};
 use divan::{Bencher, black_box, counter::ItemsCount};
@@ -19,7 +19,7 @@ fn tensor<const D: usize>(shape: [usize; D], device: &Device) -> Tensor<D> {
     Tensor::<1>::from_floats(values.as_slice(), device).reshape(shape)
 }
 
-/// Measures `function` of a leaf and of parameters, with the backward pass from a gradient of ones.
+/// Measures the forward pass of `function` and the backward pass from a gradient of ones.
 fn step<const D: usize, const E: usize>(
     bencher: Bencher<'_, '_>,
     kernels: CpuKernels,
@@ -98,27 +98,27 @@ fn gelu_erf<const FUSED: bool>(bencher: Bencher<'_, '_>, shape: [usize; 2]) {
     step(bencher, KERNELS[usize::from(!FUSED)], shape, |input, _| gelu(input, Gelu::Erf));
 }
 
-/// Batch, length, heads, columns of a head.
+/// Batch, length, heads, dimension of a head.
 const ATTENTIONS: [[usize; 4]; 3] = [[16, 64, 4, 16], [8, 128, 4, 32], [8, 256, 6, 64]];
 
 #[divan::bench(args = ATTENTIONS, consts = [true, false])]
-fn causal_attention<const FUSED: bool>(bencher: Bencher<'_, '_>, [batch, length, heads, size]: [usize; 4]) {
-    step(bencher, KERNELS[usize::from(!FUSED)], [batch, length, 3 * heads * size], |input, _| {
+fn causal_attention<const FUSED: bool>(bencher: Bencher<'_, '_>, [batch, length, heads, head_dim]: [usize; 4]) {
+    step(bencher, KERNELS[usize::from(!FUSED)], [batch, length, 3 * heads * head_dim], |input, _| {
         attention_packed(input, heads, Mask::Causal)
     });
 }
 
 #[divan::bench(args = ATTENTIONS, consts = [true, false])]
-fn full_attention<const FUSED: bool>(bencher: Bencher<'_, '_>, [batch, length, heads, size]: [usize; 4]) {
-    step(bencher, KERNELS[usize::from(!FUSED)], [batch, length, 3 * heads * size], |input, _| {
+fn full_attention<const FUSED: bool>(bencher: Bencher<'_, '_>, [batch, length, heads, head_dim]: [usize; 4]) {
+    step(bencher, KERNELS[usize::from(!FUSED)], [batch, length, 3 * heads * head_dim], |input, _| {
         attention_packed(input, heads, Mask::None)
     });
 }
 
-/// Rows, vocabulary, whether there is a teacher.
+/// Rows, vocabulary, distillation.
 #[divan::bench(args = [(1024, 512, false), (1024, 512, true), (2048, 4096, false), (2048, 4096, true)], consts = [true, false])]
-fn loss<const FUSED: bool>(bencher: Bencher<'_, '_>, (rows, vocabulary, taught): (usize, usize, bool)) {
-    let teacher = taught.then(|| xrun_ops::Teacher {
+fn loss<const FUSED: bool>(bencher: Bencher<'_, '_>, (rows, vocabulary, with_teacher): (usize, usize, bool)) {
+    let teacher = with_teacher.then(|| xrun_ops::Teacher {
         logits: tensor([rows, vocabulary], &Device::flex()),
         share: 0.5,
         temperature: 1.0,

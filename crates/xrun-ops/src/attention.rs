@@ -1,54 +1,57 @@
 //! Multi-head attention (Vaswani et al. 2017), causal or not.
 //!
 //! `P = softmax(Q Kᵀ / √d)`, `O = P V`. Backward: `V' = Pᵀ O'`, `P' = O' Vᵀ`, `S' = P (P' − Σ P P') / √d`, `Q' = S' K`,
-//! `K' = S'ᵀ Q`. Queries are taken in blocks; of a causal sequence, a block has only the keys up to its last query, so about half
-//! of the products and of the probabilities that are saved are left out.
+//! `K' = S'ᵀ Q`. Queries are processed in blocks. With a causal mask a block has only the keys up to its last query, which saves about
+//! half of the products and of the saved probabilities.
 
 use burn::tensor::activation::softmax;
 use burn::tensor::{Bool, Shape, Tensor};
 use burn_flex::FlexTensor;
 use rayon::prelude::*;
 
-use crate::choice::is_fused;
+use crate::cpu_kernels::is_fused;
 use crate::flex::{contiguous, shape, tensor};
 use crate::matmul::Accumulate::{Add, Overwrite};
 use crate::matmul::{Matrix, MatrixMut, multiply};
 use crate::operation::{Operation, ternary, unary};
 use crate::simd::{LANES, dot, exp, max, reduce, vectorize};
 
-/// Queries of a block.
-const BLOCK: usize = 64;
+/// Number of queries of a block.
+const QUERY_BLOCK: usize = 64;
 
-/// The keys that a query sees.
+/// Attention mask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mask {
-    /// All keys of its sequence.
+    /// A query attends to all keys of its sequence.
     None,
-    /// Its own and those before it.
+    /// A query attends to its own position and those before it.
     Causal,
 }
 
-/// Attention of `heads` heads: queries `[batch, length, heads · size]`, keys and values `[batch, keys, heads · size]`, of any strides
-/// between rows; the output is like the queries.
+/// Multi-head attention of queries `[batch, length, width]` to keys and values `[batch, keys, width]`; the output has the shape of the
+/// queries. Rows may have any strides.
 ///
 /// # Panics
-/// The last dimension is no multiple of `heads`, shapes do not fit, or a causal sequence has not as many keys as queries.
+/// The width is not a multiple of `heads`, shapes do not match, or the mask is causal and queries and keys differ in number.
 pub fn attention(query: Tensor<3>, key: Tensor<3>, value: Tensor<3>, heads: usize, mask: Mask) -> Tensor<3> {
     check(query.dims()[2], heads);
     let ([batch, length, width], [key_batch, keys, key_width]) = (query.dims(), key.dims());
-    assert!(key.dims() == value.dims() && [batch, width] == [key_batch, key_width], "keys and values fit the queries");
-    assert!(mask == Mask::None || length == keys, "a causal sequence has a key for each query");
+    assert!(
+        key.dims() == value.dims() && [batch, width] == [key_batch, key_width],
+        "the shapes of keys or values do not match the queries"
+    );
+    assert!(mask == Mask::None || length == keys, "a causal mask needs one key for head_values query");
     match is_fused(&query) {
         true => ternary(Attention { heads, mask }, (query, key, value)),
         false => plain([query, key, value], heads, mask),
     }
 }
 
-/// As [`attention`], of queries, keys and values beside each other: `[batch, length, 3 · width]` to `[batch, length, width]`. The
-/// gradient comes in one piece, too.
+/// Multi-head self-attention of queries, keys and values packed in one tensor: `[batch, length, 3 · width]` to
+/// `[batch, length, width]`.
 ///
 /// # Panics
-/// The width is no multiple of `heads`.
+/// The width is not a multiple of `heads`.
 pub fn attention_packed(query_key_value: Tensor<3>, heads: usize, mask: Mask) -> Tensor<3> {
     let width = query_key_value.dims()[2] / 3;
     check(width, heads);
@@ -61,11 +64,11 @@ pub fn attention_packed(query_key_value: Tensor<3>, heads: usize, mask: Mask) ->
 fn check(width: usize, heads: usize) {
     assert!(
         heads > 0 && width.is_multiple_of(heads),
-        "the width {width} is a multiple of the number of heads, {heads}"
+        "the width {width} is not a multiple of the number of heads, {heads}"
     );
 }
 
-/// Plain body in Burn's operations.
+/// The same attention in Burn's operations.
 fn plain(inputs: [Tensor<3>; 3], heads: usize, mask: Mask) -> Tensor<3> {
     let [batch, length, width] = inputs[0].dims();
     let by_head = |input: Tensor<3>| {
@@ -90,263 +93,276 @@ struct Attention {
     mask: Mask,
 }
 
-/// Queries, keys or values of all sequences.
+/// Queries, keys or values of all heads and sequences.
 #[derive(Clone, Copy, Debug)]
-struct View<'a> {
+struct HeadsView<'a> {
     values: &'a [f32],
-    /// Tokens of a sequence.
+    /// Number of tokens of a sequence.
     length: usize,
-    /// From a sequence to the next, and from a token to the next.
+    /// Distances between sequences and between tokens, in values.
     strides: [usize; 2],
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Sizes {
     batch: usize,
-    /// Queries of a sequence.
+    /// Number of queries of a sequence.
     length: usize,
-    /// Keys and values of a sequence.
+    /// Number of keys of a sequence.
     keys: usize,
     heads: usize,
-    /// Columns of a head.
-    size: usize,
+    head_dim: usize,
     mask: Mask,
 }
 
-impl<'a> View<'a> {
-    /// One head of one sequence, both by one number: `[length, size]`.
+impl<'a> HeadsView<'a> {
+    /// Returns the matrix `[length, head_dim]` of head `number % heads` of sequence `number / heads`.
     fn head(self, number: usize, sizes: Sizes) -> Matrix<'a> {
         let (sequence, head) = (number / sizes.heads, number % sizes.heads);
-        let from = sequence * self.strides[0] + head * sizes.size;
-        Matrix::new(&self.values[from..], self.length, sizes.size, self.strides[1])
+        let from = sequence * self.strides[0] + head * sizes.head_dim;
+        Matrix::new(&self.values[from..], self.length, sizes.head_dim, self.strides[1])
     }
 }
 
 impl Sizes {
-    fn factor(self) -> f32 {
-        1.0 / (self.size as f32).sqrt()
+    /// Returns `1 / √d`.
+    fn scale(self) -> f32 {
+        1.0 / (self.head_dim as f32).sqrt()
     }
 
-    /// The first query of each block, how many it has, and how many keys they see.
+    /// Returns for each block its first query, its number of queries and its number of keys.
     fn blocks(self) -> impl Iterator<Item = (usize, usize, usize)> {
-        (0..self.length).step_by(BLOCK).map(move |first| {
-            let queries = BLOCK.min(self.length - first);
+        (0..self.length).step_by(QUERY_BLOCK).map(move |first| {
+            let queries = QUERY_BLOCK.min(self.length - first);
             (first, queries, if self.mask == Mask::Causal { first + queries } else { self.keys })
         })
     }
 
-    /// Pairs of a query and a key in all blocks of one head.
-    fn pairs(self) -> usize {
+    /// Returns the number of scores in all blocks of one head.
+    fn scores(self) -> usize {
         self.blocks().map(|(_, queries, keys)| queries * keys).sum()
     }
 
-    /// Queries of one head, keys, and values, one after another: where each begins, and where the last ends.
-    fn parts(self) -> [usize; 4] {
-        let (queries, keys) = (self.length * self.size, self.keys * self.size);
+    /// Returns the offsets of the gradients of queries, keys and values in the buffer of one head, and its length.
+    fn gradient_offsets(self) -> [usize; 4] {
+        let (queries, keys) = (self.length * self.head_dim, self.keys * self.head_dim);
         [0, queries, queries + keys, queries + 2 * keys]
     }
 
-    /// Heads of all sequences.
-    fn count(self) -> usize {
+    /// Returns the number of heads of all sequences.
+    fn all_heads(self) -> usize {
         self.batch * self.heads
     }
 }
 
-/// The output `[batch, length, width]`, and if `save` is set the probabilities, block by block of each head.
-fn forward(views: [View<'_>; 3], sizes: Sizes, save: bool) -> (Vec<f32>, Vec<f32>) {
-    let each = sizes.length * sizes.size;
-    let mut by_head = vec![0.0; sizes.count() * each];
-    let mut probabilities = vec![0.0; if save { sizes.count() * sizes.pairs() } else { 0 }];
-    let heads = by_head.par_chunks_mut(each);
+/// Returns the output `[batch, length, width]` and, if `save` is set, the probabilities of each head, block by block.
+fn forward(views: [HeadsView<'_>; 3], sizes: Sizes, save: bool) -> (Vec<f32>, Vec<f32>) {
+    let head_values = sizes.length * sizes.head_dim;
+    let mut by_head = vec![0.0; sizes.all_heads() * head_values];
+    let mut probabilities = vec![0.0; if save { sizes.all_heads() * sizes.scores() } else { 0 }];
+    let heads = by_head.par_chunks_mut(head_values);
     let forward = |number, output: &mut [f32], probabilities: &mut [f32]| {
         forward_head(views.map(|view| view.head(number, sizes)), sizes, output, probabilities);
     };
     match save {
         true => heads
-            .zip(probabilities.par_chunks_mut(sizes.pairs()))
+            .zip(probabilities.par_chunks_mut(sizes.scores()))
             .enumerate()
             .for_each(|(number, (output, probabilities))| forward(number, output, probabilities)),
-        false => heads.enumerate().for_each(|(number, output)| forward(number, output, &mut vec![0.0; sizes.pairs()])),
+        false => heads.enumerate().for_each(|(number, output)| forward(number, output, &mut vec![0.0; sizes.scores()])),
     }
     let mut output = vec![0.0; by_head.len()];
     join_heads(&by_head, &mut output, sizes, 1);
     (output, probabilities)
 }
 
-/// One head of one sequence: `[length, size]` each.
+/// Computes one head of one sequence, `[length, head_dim]` each.
 fn forward_head([query, key, value]: [Matrix<'_>; 3], sizes: Sizes, output: &mut [f32], mut probabilities: &mut [f32]) {
-    let Sizes { size, .. } = sizes;
+    let Sizes { head_dim, .. } = sizes;
     for (first, queries, keys) in sizes.blocks() {
         let (scores, rest) = std::mem::take(&mut probabilities).split_at_mut(queries * keys);
         probabilities = rest;
         let to = MatrixMut::new(scores, queries, keys, keys);
         multiply(to, query.rows(first, queries), key.rows(0, keys).transposed(), Overwrite);
-        softmax_rows(scores, keys, sizes.factor(), (sizes.mask == Mask::Causal).then_some(first));
-        let to = MatrixMut::new(&mut output[first * size..], queries, size, size);
+        softmax_rows(scores, keys, sizes.scale(), (sizes.mask == Mask::Causal).then_some(first));
+        let to = MatrixMut::new(&mut output[first * head_dim..], queries, head_dim, head_dim);
         multiply(to, Matrix::new(scores, queries, keys, keys), value.rows(0, keys), Overwrite);
     }
 }
 
-/// The gradients of queries, keys and values, one after another for each head.
-fn backward([query, key, value]: [View<'_>; 3], probabilities: &[f32], gradient: View<'_>, sizes: Sizes) -> Vec<f32> {
-    let Sizes { size, .. } = sizes;
-    let largest = sizes.blocks().map(|(_, queries, keys)| queries * keys).max().unwrap_or(0);
-    let [_, keys_at, values_at, end] = sizes.parts();
-    let mut by_head = vec![0.0; sizes.count() * end];
-    let heads = by_head.par_chunks_mut(end).zip(probabilities.par_chunks(sizes.pairs()));
-    heads.enumerate().for_each(|(number, (found, mut probabilities))| {
+/// Returns for each head the gradients of its queries, keys and values, in this order.
+fn backward(
+    [query, key, value]: [HeadsView<'_>; 3],
+    probabilities: &[f32],
+    gradient: HeadsView<'_>,
+    sizes: Sizes,
+) -> Vec<f32> {
+    let Sizes { head_dim, .. } = sizes;
+    let largest_block = sizes.blocks().map(|(_, queries, keys)| queries * keys).max().unwrap_or(0);
+    let [_, keys_at, values_at, end] = sizes.gradient_offsets();
+    let mut by_head = vec![0.0; sizes.all_heads() * end];
+    let heads = by_head.par_chunks_mut(end).zip(probabilities.par_chunks(sizes.scores()));
+    heads.enumerate().for_each(|(number, (gradients, mut probabilities))| {
         let [query, key, value, gradient] = [query, key, value, gradient].map(|view| view.head(number, sizes));
-        let (by_query, rest) = found.split_at_mut(keys_at);
-        let (by_key, by_value) = rest.split_at_mut(values_at - keys_at);
-        let mut scores = vec![0.0; largest];
+        let (grad_query, rest) = gradients.split_at_mut(keys_at);
+        let (grad_key, grad_value) = rest.split_at_mut(values_at - keys_at);
+        let mut scores = vec![0.0; largest_block];
         for (first, queries, keys) in sizes.blocks() {
-            let (chances, rest) = probabilities.split_at(queries * keys);
+            let (block, rest) = probabilities.split_at(queries * keys);
             probabilities = rest;
             let scores = &mut scores[..queries * keys];
             let gradient = gradient.rows(first, queries);
-            let to = MatrixMut::new(by_value, keys, size, size);
-            multiply(to, Matrix::new(chances, queries, keys, keys).transposed(), gradient, Add);
+            let to = MatrixMut::new(grad_value, keys, head_dim, head_dim);
+            multiply(to, Matrix::new(block, queries, keys, keys).transposed(), gradient, Add);
             let to = MatrixMut::new(scores, queries, keys, keys);
             multiply(to, gradient, value.rows(0, keys).transposed(), Overwrite);
-            softmax_backward(scores, chances, keys, sizes.factor());
+            softmax_backward(scores, block, keys, sizes.scale());
             let scores = Matrix::new(scores, queries, keys, keys);
-            let to = MatrixMut::new(&mut by_query[first * size..], queries, size, size);
+            let to = MatrixMut::new(&mut grad_query[first * head_dim..], queries, head_dim, head_dim);
             multiply(to, scores, key.rows(0, keys), Overwrite);
-            multiply(MatrixMut::new(by_key, keys, size, size), scores.transposed(), query.rows(first, queries), Add);
+            multiply(
+                MatrixMut::new(grad_key, keys, head_dim, head_dim),
+                scores.transposed(),
+                query.rows(first, queries),
+                Add,
+            );
         }
     });
     by_head
 }
 
-/// Copies `[batch, heads, parts, length, size]` to `[batch, length, parts, heads, size]`.
+/// Copies `[batch, heads, parts, length, head_dim]` to `[batch, length, parts, heads, head_dim]`.
 fn join_heads(by_head: &[f32], output: &mut [f32], sizes: Sizes, parts: usize) {
-    let Sizes { length, heads, size, .. } = sizes;
-    let width = heads * size;
+    let Sizes { length, heads, head_dim, .. } = sizes;
+    let width = heads * head_dim;
     let sequences =
-        output.par_chunks_mut(length * parts * width).zip(by_head.par_chunks(heads * parts * length * size));
+        output.par_chunks_mut(length * parts * width).zip(by_head.par_chunks(heads * parts * length * head_dim));
     sequences.for_each(|(output, by_head)| {
-        for (number, from) in by_head.chunks_exact(length * size).enumerate() {
+        for (number, from) in by_head.chunks_exact(length * head_dim).enumerate() {
             let (head, part) = (number / parts, number % parts);
-            let to = part * width + head * size;
-            for (row, from) in output.chunks_exact_mut(parts * width).zip(from.chunks_exact(size)) {
-                row[to..to + size].copy_from_slice(from);
+            let to = part * width + head * head_dim;
+            for (row, from) in output.chunks_exact_mut(parts * width).zip(from.chunks_exact(head_dim)) {
+                row[to..to + head_dim].copy_from_slice(from);
             }
         }
     });
 }
 
-/// Copies the gradients of queries, keys or values to `[batch, length, heads, size]`.
-fn join_part(by_head: &[f32], sizes: Sizes, part: usize) -> Vec<f32> {
-    let Sizes { heads, size, .. } = sizes;
-    let (parts, end) = (sizes.parts()[part]..sizes.parts()[part + 1], sizes.parts()[3]);
-    let mut output = vec![0.0; sizes.count() * parts.len()];
-    let sequences = output.par_chunks_mut(heads * parts.len()).zip(by_head.par_chunks(heads * end));
+/// Copies the gradients of queries, keys or values (`part` 0, 1 or 2) to `[batch, length, heads, head_dim]`.
+fn join_gradient(by_head: &[f32], sizes: Sizes, part: usize) -> Vec<f32> {
+    let Sizes { heads, head_dim, .. } = sizes;
+    let offsets = sizes.gradient_offsets();
+    let (range, end) = (offsets[part]..offsets[part + 1], offsets[3]);
+    let mut output = vec![0.0; sizes.all_heads() * range.len()];
+    let sequences = output.par_chunks_mut(heads * range.len()).zip(by_head.par_chunks(heads * end));
     sequences.for_each(|(output, by_head)| {
         for (head, from) in by_head.chunks_exact(end).enumerate() {
-            for (row, from) in output.chunks_exact_mut(heads * size).zip(from[parts.clone()].chunks_exact(size)) {
-                row[head * size..][..size].copy_from_slice(from);
+            for (row, from) in output.chunks_exact_mut(heads * head_dim).zip(from[range.clone()].chunks_exact(head_dim))
+            {
+                row[head * head_dim..][..head_dim].copy_from_slice(from);
             }
         }
     });
     output
 }
 
-/// Turns rows of scores, times a factor above zero, into probabilities. With `first`, the row of this query, and each after it,
-/// has one key more; the others get zero.
+/// Overwrites rows of scores by `softmax(factor · scores)`, for a factor above zero. With a causal mask, `first` is the query of the
+/// first row; keys after a row's query get probability zero.
 fn softmax_rows(scores: &mut [f32], keys: usize, factor: f32, first: Option<usize>) {
     vectorize(
         #[inline(always)]
         || {
             for (number, row) in scores.chunks_exact_mut(keys).enumerate() {
-                let seen = first.map_or(keys, |first| first + number + 1);
-                let (row, future) = row.split_at_mut(seen);
-                future.fill(0.0);
-                let most = max(row);
+                let visible = first.map_or(keys, |first| first + number + 1);
+                let (row, masked) = row.split_at_mut(visible);
+                masked.fill(0.0);
+                let max = max(row);
                 let mut lanes = [0.0f32; LANES];
                 let (chunks, rest) = row.as_chunks_mut::<LANES>();
                 for chunk in chunks {
                     for lane in 0..LANES {
-                        chunk[lane] = exp((chunk[lane] - most) * factor);
+                        chunk[lane] = exp((chunk[lane] - max) * factor);
                         lanes[lane] += chunk[lane];
                     }
                 }
                 for (lane, value) in lanes.iter_mut().zip(rest) {
-                    *value = exp((*value - most) * factor);
+                    *value = exp((*value - max) * factor);
                     *lane += *value;
                 }
-                let share = 1.0 / reduce(lanes);
+                let normalizer = 1.0 / reduce(lanes);
                 for value in row {
-                    *value *= share;
+                    *value *= normalizer;
                 }
             }
         },
     )
 }
 
-/// Turns gradients of probabilities into those of scores.
+/// Overwrites gradients of probabilities by those of scores.
 fn softmax_backward(gradients: &mut [f32], probabilities: &[f32], keys: usize, factor: f32) {
     vectorize(
         #[inline(always)]
         || {
-            for (gradients, chances) in gradients.chunks_exact_mut(keys).zip(probabilities.chunks_exact(keys)) {
-                let mean = dot(&*gradients, chances);
-                for (gradient, chance) in gradients.iter_mut().zip(chances) {
-                    *gradient = (*gradient - mean) * chance * factor;
+            for (gradients, probabilities) in gradients.chunks_exact_mut(keys).zip(probabilities.chunks_exact(keys)) {
+                let mean = dot(gradients, probabilities);
+                for (gradient, probability) in gradients.iter_mut().zip(probabilities) {
+                    *gradient = (*gradient - mean) * probability * factor;
                 }
             }
         },
     )
 }
 
-/// A tensor `[batch, length, …]` whose rows are contiguous.
-fn with_rows(tensor: FlexTensor) -> FlexTensor {
+/// Returns a tensor `[batch, length, …]` with contiguous rows, copied if necessary.
+fn contiguous_rows(tensor: FlexTensor) -> FlexTensor {
     let strides = tensor.layout().strides();
-    let rows = strides[2] == 1 && strides[..2].iter().all(|stride| *stride >= 0);
-    if rows { tensor } else { contiguous(tensor) }
+    let is_row_contiguous = strides[2] == 1 && strides[..2].iter().all(|stride| *stride >= 0);
+    if is_row_contiguous { tensor } else { contiguous(tensor) }
 }
 
-/// A view of columns from `column` on.
-fn view(tensor: &FlexTensor, column: usize) -> View<'_> {
+/// Returns a view of the columns from `column` on.
+fn view(tensor: &FlexTensor, column: usize) -> HeadsView<'_> {
     let layout = tensor.layout();
     let strides = [0, 1].map(|dimension| layout.strides()[dimension] as usize);
     let values = &tensor.storage::<f32>()[layout.start_offset() + column..];
-    View { values, length: layout.shape()[1], strides }
+    HeadsView { values, length: layout.shape()[1], strides }
 }
 
 impl Attention {
     fn sizes(&self, queries: &Shape, keys: usize, width: usize) -> Sizes {
         let (batch, length) = (queries[0], queries[1]);
-        Sizes { batch, length, keys, heads: self.heads, size: width / self.heads, mask: self.mask }
+        Sizes { batch, length, keys, heads: self.heads, head_dim: width / self.heads, mask: self.mask }
     }
 }
 
 impl Operation<3> for Attention {
-    /// Queries, keys and values, and the probabilities.
+    /// Queries, keys and values; probabilities.
     type Saved = ([FlexTensor; 3], Vec<f32>);
 
     fn forward(&self, inputs: [FlexTensor; 3], save: bool) -> (FlexTensor, Option<Self::Saved>) {
-        let inputs = inputs.map(with_rows);
+        let inputs = inputs.map(contiguous_rows);
         let output_shape = shape(&inputs[0]);
         let sizes = self.sizes(&output_shape, shape(&inputs[1])[1], output_shape[2]);
         let (output, probabilities) = forward(inputs.each_ref().map(|input| view(input, 0)), sizes, save);
         (tensor(output, output_shape), save.then_some((inputs, probabilities)))
     }
 
-    fn backward(&self, saved: Self::Saved, gradient: FlexTensor, wanted: [bool; 3]) -> [Option<FlexTensor>; 3] {
+    fn backward(&self, saved: Self::Saved, gradient: FlexTensor, needs_grad: [bool; 3]) -> [Option<FlexTensor>; 3] {
         let (inputs, probabilities) = saved;
         let sizes = self.sizes(&shape(&gradient), shape(&inputs[1])[1], shape(&gradient)[2]);
         let views = inputs.each_ref().map(|input| view(input, 0));
         let by_head = backward(views, &probabilities, view(&gradient, 0), sizes);
-        [0, 1, 2].map(|part| wanted[part].then(|| tensor(join_part(&by_head, sizes, part), shape(&inputs[part]))))
+        [0, 1, 2]
+            .map(|part| needs_grad[part].then(|| tensor(join_gradient(&by_head, sizes, part), shape(&inputs[part]))))
     }
 }
 
 impl Operation<1> for Attention {
-    /// Queries, keys and values beside each other, and the probabilities.
+    /// Packed queries, keys and values; probabilities.
     type Saved = (FlexTensor, Vec<f32>);
 
     fn forward(&self, [input]: [FlexTensor; 1], save: bool) -> (FlexTensor, Option<Self::Saved>) {
-        let input = with_rows(input);
+        let input = contiguous_rows(input);
         let mut shape = shape(&input);
         let width = shape[2] / 3;
         let sizes = self.sizes(&shape, shape[1], width);

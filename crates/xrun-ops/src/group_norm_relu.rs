@@ -1,34 +1,34 @@
-//! Group normalisation (Wu and He 2018), scaled and shifted by channel, and the rectifier after it, of one image at a time.
+//! Affine group normalisation (Wu and He 2018) followed by ReLU, one image at a time.
 //!
-//! The backward pass takes normalised values and the sign of the output from the input again: saved are two numbers of each
-//! group.
+//! The backward pass recomputes normalised values and the sign of the output from the input; only the mean and the inverse
+//! deviation of each group are saved.
 
 use crate::simd::{lane_sum, sum, vectorize};
 
-/// The parameters of a group normalisation.
+/// Parameters of a group normalisation.
 #[derive(Clone, Copy, Debug)]
 pub struct Norm<'a> {
-    /// The scale of each channel.
+    /// Scale of each channel.
     pub gamma: &'a [f32],
-    /// The shift of each channel.
+    /// Shift of each channel.
     pub beta: &'a [f32],
-    /// Groups of channels.
+    /// Number of groups of channels.
     pub groups: usize,
-    /// Added to a variance.
+    /// Number added to the variance.
     pub epsilon: f32,
 }
 
-/// Mean of a group, and one over its standard deviation.
+/// Mean and inverse standard deviation of a group.
 pub type Moments = [f32; 2];
 
-/// The planes of an image, `stride` values apart.
+/// Layout of the channel planes of one image.
 #[derive(Clone, Copy, Debug)]
 pub struct Planes {
-    /// The first value of the first plane.
+    /// Offset of the first plane.
     pub first: usize,
-    /// From a plane to the next.
+    /// Distance between planes, in values.
     pub stride: usize,
-    /// Values of a plane.
+    /// Values in a plane.
     pub pixels: usize,
 }
 
@@ -40,15 +40,14 @@ impl Planes {
     }
 }
 
-/// A function `value · slope + offset` for each channel: normalised, scaled and shifted.
+/// Returns scale and offset of a channel, so that `value · scale + offset` is the normalised, scaled and shifted value.
 #[inline(always)]
-fn line(norm: Norm<'_>, channel: usize, [mean, factor]: Moments) -> (f32, f32) {
-    let slope = factor * norm.gamma[channel];
-    (slope, norm.beta[channel] - mean * slope)
+fn scale_and_offset(norm: Norm<'_>, channel: usize, [mean, factor]: Moments) -> (f32, f32) {
+    let scale = factor * norm.gamma[channel];
+    (scale, norm.beta[channel] - mean * scale)
 }
 
-/// Normalises the groups of an image, whose planes are `planes` of `input`; writes `[channels, pixels]` and the moments of each
-/// group.
+/// Normalises the image that lies at `planes` of `input`; writes the output `[channels, pixels]` and the moments of each group.
 pub fn forward(input: &[f32], planes: Planes, norm: Norm<'_>, output: &mut [f32], moments: &mut [Moments]) {
     vectorize(
         #[inline(always)]
@@ -62,18 +61,18 @@ pub fn forward(input: &[f32], planes: Planes, norm: Norm<'_>, output: &mut [f32]
                     total += sum(&input[planes.range(channel)]);
                 }
                 let mean = total / count;
-                let mut squares = 0.0;
+                let mut squared_deviations = 0.0;
                 for channel in channels.clone() {
                     let plane = &input[planes.range(channel)];
-                    squares += lane_sum!(plane; |value: f32| (value - mean) * (value - mean));
+                    squared_deviations += lane_sum!(plane; |value: f32| (value - mean) * (value - mean));
                 }
-                *moments = [mean, 1.0 / (squares / count + norm.epsilon).sqrt()];
+                *moments = [mean, 1.0 / (squared_deviations / count + norm.epsilon).sqrt()];
                 for channel in channels {
-                    let (slope, offset) = line(norm, channel, *moments);
+                    let (scale, offset) = scale_and_offset(norm, channel, *moments);
                     let output = &mut output[channel * planes.pixels..][..planes.pixels];
                     for (output, value) in output.iter_mut().zip(&input[planes.range(channel)]) {
-                        let value = value * slope + offset;
-                        // A value that is no number stays so.
+                        let value = value * scale + offset;
+                        // Unlike `max`, keeps NaN.
                         *output = if value < 0.0 { 0.0 } else { value };
                     }
                 }
@@ -82,49 +81,50 @@ pub fn forward(input: &[f32], planes: Planes, norm: Norm<'_>, output: &mut [f32]
     )
 }
 
-/// Overwrites the input of [`forward`] with its gradient; `gradient` `[channels, pixels]` is that of the output. Adds the
-/// gradients of gamma and beta to `by`.
+/// Overwrites the input of [`forward`] with its gradient, given the gradient `[channels, pixels]` of the output. Adds the
+/// gradients of gamma and beta to `grad_parameters`.
 pub fn backward(
     input: &mut [f32],
     planes: Planes,
     norm: Norm<'_>,
     moments: &[Moments],
     gradient: &[f32],
-    by: [&mut [f32]; 2],
+    grad_parameters: [&mut [f32]; 2],
 ) {
     vectorize(
         #[inline(always)]
         || {
-            let [by_gamma, by_beta] = by;
+            let [grad_gamma, grad_beta] = grad_parameters;
             let channels = norm.gamma.len() / norm.groups;
             let count = (channels * planes.pixels) as f32;
             for (group, moments) in moments.iter().enumerate() {
                 let channels = group * channels..(group + 1) * channels;
                 let [mean, factor] = *moments;
-                // Of the gradients by the normalised values: their sum, and the sum of each times its value.
-                let (mut total, mut along) = (0.0, 0.0);
+                // Sum of the gradients of the normalised values, and their dot product with these values.
+                let (mut total, mut projection) = (0.0, 0.0);
                 for channel in channels.clone() {
-                    let (slope, offset) = line(norm, channel, *moments);
+                    let (scale, offset) = scale_and_offset(norm, channel, *moments);
                     let (values, gradient) =
                         (&input[planes.range(channel)], &gradient[channel * planes.pixels..][..planes.pixels]);
-                    let through = |value: f32, gradient: f32| if value * slope + offset > 0.0 { gradient } else { 0.0 };
-                    let sum = lane_sum!(values, gradient; through);
-                    let product = lane_sum!(values, gradient; |value, gradient| through(value, gradient) * (value - mean))
+                    let relu_gradient =
+                        |value: f32, gradient: f32| if value * scale + offset > 0.0 { gradient } else { 0.0 };
+                    let sum = lane_sum!(values, gradient; relu_gradient);
+                    let product = lane_sum!(values, gradient; |value, gradient| relu_gradient(value, gradient) * (value - mean))
                         * factor;
-                    by_beta[channel] += sum;
-                    by_gamma[channel] += product;
+                    grad_beta[channel] += sum;
+                    grad_gamma[channel] += product;
                     total += norm.gamma[channel] * sum;
-                    along += norm.gamma[channel] * product;
+                    projection += norm.gamma[channel] * product;
                 }
-                // By the input: factor · (gamma · gradient − total / count − normalised · along / count).
-                let by_value = -factor * factor * along / count;
-                let constant = -factor * total / count - by_value * mean;
+                // Gradient of the input: factor · (gamma · gradient − total / count − normalised · projection / count).
+                let slope = -factor * factor * projection / count;
+                let constant = -factor * total / count - slope * mean;
                 for channel in channels {
-                    let (slope, offset) = line(norm, channel, *moments);
+                    let (scale, offset) = scale_and_offset(norm, channel, *moments);
                     let gradient = &gradient[channel * planes.pixels..][..planes.pixels];
                     for (value, gradient) in input[planes.range(channel)].iter_mut().zip(gradient) {
-                        let through = if *value * slope + offset > 0.0 { *gradient } else { 0.0 };
-                        *value = through * slope + *value * by_value + constant;
+                        let relu_gradient = if *value * scale + offset > 0.0 { *gradient } else { 0.0 };
+                        *value = relu_gradient * scale + *value * slope + constant;
                     }
                 }
             }

@@ -1,27 +1,27 @@
-//! The columns of a convolution of 3 x 3 with a border of one pixel of zeros, and the way of gradients back from them.
+//! im2col and col2im of a 3 x 3 convolution with zero padding of one pixel.
 //!
-//! A row of the matrix is one of the nine kernel positions of one channel: the whole plane, shifted by a pixel. So a row is one
-//! copy, after which the pixels are cleared that were shifted over an edge. At stride two, planes of even and odd lines and
-//! columns are made first (space to depth), and these are shifted.
+//! A row of the matrix belongs to one channel and one of the nine kernel taps: it is the plane shifted by a pixel. It is filled by one
+//! copy, after which the pixels that wrapped around an edge are cleared. At stride 2 the plane is first split into its four
+//! polyphase components (space to depth), and these are shifted.
 
 use std::ops::Range;
 
 use crate::simd::{add, vectorize};
 
-/// Positions of a kernel.
-pub const POSITIONS: usize = 9;
+/// Number of taps of a kernel.
+pub const TAPS: usize = 9;
 
-/// The distance between pixels that come out.
+/// Stride of the convolution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stride {
-    /// The output is as large as the input.
+    /// 1: the output has the size of the input.
     One,
-    /// The output is half as high and wide, rounded up.
+    /// 2: the output has half the height and width, rounded up.
     Two,
 }
 
 impl Stride {
-    /// Height and width of the output.
+    /// Returns height and width of the output.
     pub fn output(self, [height, width]: [usize; 2]) -> [usize; 2] {
         match self {
             Self::One => [height, width],
@@ -29,12 +29,12 @@ impl Stride {
         }
     }
 
-    /// The plane that a kernel position reads, if it is not the whole one, and the shift down and to the right in it.
-    fn read(self, position: usize) -> (Option<usize>, isize, isize) {
-        let (down, right) = (position as isize / 3 - 1, position as isize % 3 - 1);
+    /// Returns the source of a tap: the number of the phase at stride 2, and the shift down and to the right.
+    fn source(self, tap: usize) -> (Option<usize>, isize, isize) {
+        let (down, right) = (tap as isize / 3 - 1, tap as isize % 3 - 1);
         match self {
             Self::One => (None, down, right),
-            // The line above is the odd line of the pair above; the line below is the odd line of the same pair.
+            // The line above is the odd line of the previous pair; the line below is the odd line of the same pair.
             Self::Two => {
                 let odd = |shift: isize| usize::from(shift != 0);
                 (Some(odd(down) * 2 + odd(right)), down.min(0), right.min(0))
@@ -43,7 +43,7 @@ impl Stride {
     }
 }
 
-/// Memory for the columns of a few images at a time.
+/// Buffer for the im2col matrix of several images.
 #[derive(Debug)]
 pub struct Columns {
     channels: usize,
@@ -51,44 +51,44 @@ pub struct Columns {
     input: [usize; 2],
     output: [usize; 2],
     stride: Stride,
-    /// `[channels, positions, images, pixels]`.
+    /// `[channels, taps, images, pixels]`.
     values: Vec<f32>,
-    /// Even and odd lines and columns of a plane, each as large as an output.
-    quarters: [Vec<f32>; 4],
+    /// Polyphase components of a plane at stride 2, image_values of the size of the output: (even, odd) lines x (even, odd) columns.
+    phases: [Vec<f32>; 4],
 }
 
 impl Columns {
-    /// Memory for so many images at once, of this height and width.
-    pub fn new(channels: usize, input: [usize; 2], stride: Stride, at_once: usize) -> Self {
+    /// Allocates the matrix of up to `images` images of height and width `input`.
+    pub fn new(channels: usize, input: [usize; 2], stride: Stride, images: usize) -> Self {
         let output = stride.output(input);
         let pixels = output[0] * output[1];
-        let quarter = if stride == Stride::Two { pixels } else { 0 };
+        let phase = if stride == Stride::Two { pixels } else { 0 };
         Self {
             channels,
             input,
             output,
             stride,
-            values: vec![0.0; channels * POSITIONS * at_once * pixels],
-            quarters: std::array::from_fn(|_| vec![0.0; quarter]),
+            values: vec![0.0; channels * TAPS * images * pixels],
+            phases: std::array::from_fn(|_| vec![0.0; phase]),
         }
     }
 
-    /// The matrix `[channels · positions, images · pixels]` of so many images.
+    /// Returns the matrix `[channels · taps, images · pixels]`.
     pub fn matrix(&mut self, images: usize) -> &mut [f32] {
         let pixels = self.output[0] * self.output[1];
-        &mut self.values[..self.channels * POSITIONS * images * pixels]
+        &mut self.values[..self.channels * TAPS * images * pixels]
     }
 
     /// Fills the matrix from images `[images, channels, height, width]`.
     pub fn im2col(&mut self, input: &[f32]) {
-        let each = self.channels * self.input[0] * self.input[1];
-        im2col(self, input, input.len() / each);
+        let image_values = self.channels * self.input[0] * self.input[1];
+        im2col(self, input, input.len() / image_values);
     }
 
-    /// Adds the gradients in the matrix to those of images `[images, channels, height, width]`, which are zero so far.
+    /// Accumulates the gradients in the matrix into those of images `[images, channels, height, width]`, which must be zero.
     pub fn col2im(&mut self, gradient: &mut [f32]) {
-        let each = self.channels * self.input[0] * self.input[1];
-        let images = gradient.len() / each;
+        let image_values = self.channels * self.input[0] * self.input[1];
+        let images = gradient.len() / image_values;
         col2im(self, gradient, images);
     }
 }
@@ -97,21 +97,27 @@ fn im2col(columns: &mut Columns, input: &[f32], images: usize) {
     vectorize(
         #[inline(always)]
         || {
-            let Columns { channels, input: size, output: [high, wide], stride, ref mut values, ref mut quarters } =
-                *columns;
-            let (plane, pixels) = (size[0] * size[1], high * wide);
+            let Columns {
+                channels,
+                input: size,
+                output: [output_height, output_width],
+                stride,
+                ref mut values,
+                ref mut phases,
+            } = *columns;
+            let (plane, pixels) = (size[0] * size[1], output_height * output_width);
             let mut rows = values.chunks_exact_mut(pixels * images);
             for channel in 0..channels {
-                let mut rows: [&mut [f32]; POSITIONS] = std::array::from_fn(|_| rows.next().unwrap_or_default());
+                let mut rows: [&mut [f32]; TAPS] = std::array::from_fn(|_| rows.next().unwrap_or_default());
                 for image in 0..images {
                     let plane = &input[(image * channels + channel) * plane..][..plane];
                     if stride == Stride::Two {
-                        space_to_depth(plane, size[1], wide, quarters);
+                        space_to_depth(plane, size[1], output_width, phases);
                     }
-                    for (position, row) in rows.iter_mut().enumerate() {
-                        let (quarter, down, right) = stride.read(position);
-                        let from = quarter.map_or(plane, |number| &quarters[number]);
-                        copy_shifted(from, &mut row[image * pixels..][..pixels], wide, down, right);
+                    for (tap, row) in rows.iter_mut().enumerate() {
+                        let (phase, down, right) = stride.source(tap);
+                        let from = phase.map_or(plane, |number| &phases[number]);
+                        copy_shifted(from, &mut row[image * pixels..][..pixels], output_width, down, right);
                     }
                 }
             }
@@ -123,25 +129,31 @@ fn col2im(columns: &mut Columns, gradient: &mut [f32], images: usize) {
     vectorize(
         #[inline(always)]
         || {
-            let Columns { channels, input: size, output: [high, wide], stride, ref mut values, ref mut quarters } =
-                *columns;
-            let (plane, pixels) = (size[0] * size[1], high * wide);
+            let Columns {
+                channels,
+                input: size,
+                output: [output_height, output_width],
+                stride,
+                ref mut values,
+                ref mut phases,
+            } = *columns;
+            let (plane, pixels) = (size[0] * size[1], output_height * output_width);
             let mut rows = values.chunks_exact_mut(pixels * images);
             for channel in 0..channels {
-                let mut rows: [&mut [f32]; POSITIONS] = std::array::from_fn(|_| rows.next().unwrap_or_default());
+                let mut rows: [&mut [f32]; TAPS] = std::array::from_fn(|_| rows.next().unwrap_or_default());
                 for image in 0..images {
                     let plane = &mut gradient[(image * channels + channel) * plane..][..plane];
-                    quarters.iter_mut().for_each(|quarter| quarter.fill(0.0));
-                    for (position, row) in rows.iter_mut().enumerate() {
-                        let (quarter, down, right) = stride.read(position);
-                        let to = match quarter {
-                            Some(number) => &mut quarters[number][..],
+                    phases.iter_mut().for_each(|phase| phase.fill(0.0));
+                    for (tap, row) in rows.iter_mut().enumerate() {
+                        let (phase, down, right) = stride.source(tap);
+                        let to = match phase {
+                            Some(number) => &mut phases[number][..],
                             None => &mut *plane,
                         };
-                        add_shifted(to, &mut row[image * pixels..][..pixels], wide, down, right);
+                        add_shifted(to, &mut row[image * pixels..][..pixels], output_width, down, right);
                     }
                     if stride == Stride::Two {
-                        depth_to_space(plane, size[1], wide, quarters);
+                        depth_to_space(plane, size[1], output_width, phases);
                     }
                 }
             }
@@ -149,14 +161,14 @@ fn col2im(columns: &mut Columns, gradient: &mut [f32], images: usize) {
     )
 }
 
-/// The values of a plane of `count` that are copied, and their targets, if each is taken from so far behind it.
+/// Returns source and target ranges of a copy within `count` values in which the source is `shift` values behind the target.
 #[inline(always)]
 fn overlap(count: usize, shift: isize) -> (Range<usize>, Range<usize>) {
     let by = shift.unsigned_abs().min(count);
     if shift < 0 { (0..count - by, by..count) } else { (by..count, 0..count - by) }
 }
 
-/// Copies a plane of lines of `width` so that each value is the one so far below and to the right; zero beyond an edge.
+/// Copies a plane shifted: each value is the one `down` lines below and `right` columns to the right; zero beyond an edge.
 #[inline(always)]
 fn copy_shifted(from: &[f32], to: &mut [f32], width: usize, down: isize, right: isize) {
     let (source, target) = overlap(to.len(), down * width as isize + right);
@@ -166,7 +178,7 @@ fn copy_shifted(from: &[f32], to: &mut [f32], width: usize, down: isize, right: 
     clear_edge(to, width, right);
 }
 
-/// Adds a plane to where [`copy_shifted`] took it from.
+/// Adds a plane to the positions that [`copy_shifted`] reads; its transpose.
 #[inline(always)]
 fn add_shifted(to: &mut [f32], gradient: &mut [f32], width: usize, down: isize, right: isize) {
     clear_edge(gradient, width, right);
@@ -174,7 +186,7 @@ fn add_shifted(to: &mut [f32], gradient: &mut [f32], width: usize, down: isize, 
     add(&mut to[source], &gradient[target]);
 }
 
-/// Clears the pixels that were shifted over the left or the right edge: they come from the line beside.
+/// Clears the pixels that wrapped around the left or the right edge from a neighbouring line.
 #[inline(always)]
 fn clear_edge(plane: &mut [f32], width: usize, right: isize) {
     let edge = match right {
@@ -187,10 +199,10 @@ fn clear_edge(plane: &mut [f32], width: usize, right: isize) {
     }
 }
 
-/// Even and odd lines, each in its even and odd columns; zero where there is no odd one any more.
+/// Splits a plane into its four polyphase components, padded with zeros where the size is odd.
 #[inline(always)]
-fn space_to_depth(plane: &[f32], width: usize, half: usize, quarters: &mut [Vec<f32>; 4]) {
-    let [even_even, even_odd, odd_even, odd_odd] = quarters;
+fn space_to_depth(plane: &[f32], width: usize, half: usize, phases: &mut [Vec<f32>; 4]) {
+    let [even_even, even_odd, odd_even, odd_odd] = phases;
     let mut lines = plane.chunks_exact(width);
     let targets = [(even_even, even_odd), (odd_even, odd_odd)]
         .map(|(even, odd)| (even.chunks_exact_mut(half), odd.chunks_exact_mut(half)));
@@ -215,10 +227,10 @@ fn space_to_depth(plane: &[f32], width: usize, half: usize, quarters: &mut [Vec<
 
 /// The inverse of [`space_to_depth`].
 #[inline(always)]
-fn depth_to_space(plane: &mut [f32], width: usize, half: usize, quarters: &[Vec<f32>; 4]) {
+fn depth_to_space(plane: &mut [f32], width: usize, half: usize, phases: &[Vec<f32>; 4]) {
     for (number, line) in plane.chunks_exact_mut(width).enumerate() {
         let from = number / 2 * half;
-        let [even, odd] = [0, 1].map(|odd| &quarters[number % 2 * 2 + odd][from..][..half]);
+        let [even, odd] = [0, 1].map(|odd| &phases[number % 2 * 2 + odd][from..][..half]);
         let (pairs, last) = line.as_chunks_mut::<2>();
         for ((even, odd), pair) in even.iter().zip(odd).zip(pairs) {
             *pair = [*even, *odd];
@@ -233,39 +245,40 @@ fn depth_to_space(plane: &mut [f32], width: usize, half: usize, quarters: &[Vec<
 mod tests {
     use super::*;
 
-    /// The value at a line and a column, zero outside.
+    /// Returns the value at a line and a column; zero outside of the plane.
     fn at(plane: &[f32], [height, width]: [usize; 2], line: isize, column: isize) -> f32 {
         let inside = (0..height as isize).contains(&line) && (0..width as isize).contains(&column);
         if inside { plane[line as usize * width + column as usize] } else { 0.0 }
     }
 
-    /// Counted pixel by pixel, of odd and even sizes, down to one pixel.
+    /// Compared pixel by pixel, for odd and even sizes down to one pixel.
     #[test]
-    fn each_position_reads_its_pixel() {
+    fn each_tap_reads_its_pixel() {
         for size in [[1, 1], [1, 4], [2, 1], [4, 4], [5, 7], [6, 3]] {
             for stride in [Stride::One, Stride::Two] {
                 let (channels, images, plane) = (2, 2, size[0] * size[1]);
                 let input: Vec<f32> = (0..images * channels * plane).map(|number| number as f32 + 1.0).collect();
                 let mut columns = Columns::new(channels, size, stride, images);
                 columns.im2col(&input);
-                let [high, wide] = stride.output(size);
+                let [output_height, output_width] = stride.output(size);
+                let pixels = output_height * output_width;
                 let step = if stride == Stride::One { 1 } else { 2 };
                 let found = columns.matrix(images).to_vec();
                 let mut found = found.iter();
-                for (channel, position) in (0..channels * POSITIONS).map(|row| (row / POSITIONS, row % POSITIONS)) {
-                    for (image, pixel) in (0..images * high * wide).map(|at| (at / (high * wide), at % (high * wide))) {
-                        let (y, x) = ((pixel / wide) as isize, (pixel % wide) as isize);
-                        let (down, right) = (position as isize / 3 - 1, position as isize % 3 - 1);
+                for (channel, tap) in (0..channels * TAPS).map(|row| (row / TAPS, row % TAPS)) {
+                    for (image, pixel) in (0..images * pixels).map(|at| (at / pixels, at % pixels)) {
+                        let (y, x) = ((pixel / output_width) as isize, (pixel % output_width) as isize);
+                        let (down, right) = (tap as isize / 3 - 1, tap as isize % 3 - 1);
                         let plane = &input[(image * channels + channel) * plane..][..plane];
                         let expected = at(plane, size, y * step + down, x * step + right);
-                        assert_eq!(*found.next().unwrap(), expected, "{stride:?} {size:?} {position} {y} {x}");
+                        assert_eq!(*found.next().unwrap(), expected, "{stride:?} {size:?} {tap} {y} {x}");
                     }
                 }
             }
         }
     }
 
-    /// For all a and b, the sum of `im2col(a) · b` is that of `a · col2im(b)`: one is the transpose of the other.
+    /// The dot products `im2col(a) · b` and `a · col2im(b)` are equal for all a and b.
     #[test]
     fn col2im_is_the_transpose_of_im2col() {
         for size in [[1, 1], [3, 1], [4, 6], [5, 5]] {
@@ -274,14 +287,14 @@ mod tests {
                 let input: Vec<f32> = (0..count).map(|number| (number % 7) as f32 - 3.0).collect();
                 let mut columns = Columns::new(2, size, stride, 2);
                 columns.im2col(&input);
-                let read = columns.matrix(2).to_vec();
-                let other: Vec<f32> = (0..read.len()).map(|number| (number % 5) as f32 - 2.0).collect();
+                let unfolded = columns.matrix(2).to_vec();
+                let other: Vec<f32> = (0..unfolded.len()).map(|number| (number % 5) as f32 - 2.0).collect();
                 columns.matrix(2).copy_from_slice(&other);
-                let mut back = vec![0.0; count];
-                columns.col2im(&mut back);
+                let mut folded = vec![0.0; count];
+                columns.col2im(&mut folded);
                 let product =
                     |one: &[f32], other: &[f32]| one.iter().zip(other).map(|(one, other)| one * other).sum::<f32>();
-                assert_eq!(product(&read, &other), product(&input, &back), "{stride:?} {size:?}");
+                assert_eq!(product(&unfolded, &other), product(&input, &folded), "{stride:?} {size:?}");
             }
         }
     }

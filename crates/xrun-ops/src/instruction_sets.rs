@@ -1,57 +1,58 @@
-//! Kernels on each instruction set that this processor has: they give the same bits.
+//! Tests that kernels give the same bits on each instruction set of this processor.
 
 use burn::tensor::{Device, Tensor};
 use macerator::Arch;
 
-use crate::simd::LOWER;
+use crate::simd::FORCED_ARCH;
 use crate::{
     Gelu, GroupNorm, LossTargets, Mask, Quantizer, Range, SaveActivations, Teacher, attention_packed, conv1x1,
     conv3x3_group_norm_relu, gelu, layer_norm, next_token_loss,
 };
 
-fn drawn(count: usize, seed: f32) -> Tensor<1> {
+/// Values from -1 to 1.
+fn pseudo_random(count: usize, seed: f32) -> Tensor<1> {
     let values: Vec<f32> = (0..count).map(|at| ((at as f32 * 0.731 + seed).sin() * 43_758.547).fract()).collect();
     Tensor::from_floats(values.as_slice(), &Device::flex().autodiff())
 }
 
-/// Output and gradients of a function of flat inputs of these sizes.
-fn run<const N: usize>(found: &mut Vec<Vec<f32>>, sizes: [usize; N], function: impl Fn([Tensor<1>; N]) -> Tensor<1>) {
-    let leaves = sizes.map(|size| drawn(size, 0.25).require_grad());
+/// Appends output and input gradients of a function of flat inputs.
+fn run<const N: usize>(results: &mut Vec<Vec<f32>>, sizes: [usize; N], function: impl Fn([Tensor<1>; N]) -> Tensor<1>) {
+    let leaves = sizes.map(|size| pseudo_random(size, 0.25).require_grad());
     let output = function(leaves.clone());
-    let upstream = drawn(output.dims()[0], 0.5);
+    let upstream = pseudo_random(output.dims()[0], 0.5);
     let gradients = (output.clone() * upstream).sum().backward();
-    found.push(output.into_data().iter().collect());
-    found.extend(
+    results.push(output.into_data().iter().collect());
+    results.extend(
         leaves.map(|leaf| leaf.grad(&gradients).expect("each leaf has a gradient").into_data().iter().collect()),
     );
 }
 
-/// Outputs of all operations, and the gradients of all their inputs.
-fn all() -> Vec<Vec<f32>> {
-    let found = &mut Vec::new();
+/// Returns outputs and input gradients of all operations.
+fn run_all() -> Vec<Vec<f32>> {
+    let results = &mut Vec::new();
     for (stride, save) in [(1, SaveActivations::All), (2, SaveActivations::Inputs)] {
-        run(found, [3 * 4 * 13 * 11, 8 * 4 * 9, 8, 8], |[input, weight, gamma, beta]| {
+        run(results, [3 * 4 * 13 * 11, 8 * 4 * 9, 8, 8], |[input, weight, gamma, beta]| {
             let norm = GroupNorm { gamma, beta, groups: 2, epsilon: 1e-5 };
             let (input, weight) = (input.reshape([3, 4, 13, 11]), weight.reshape([8, 4, 3, 3]));
             conv3x3_group_norm_relu(input, weight, norm, stride, save).reshape([-1])
         });
     }
-    run(found, [2 * 4 * 81, 5 * 4, 5], |[input, weight, bias]| {
+    run(results, [2 * 4 * 81, 5 * 4, 5], |[input, weight, bias]| {
         conv1x1(input.reshape([2, 4, 9, 9]), weight.reshape([5, 4, 1, 1]), bias).reshape([-1])
     });
-    run(found, [70 * 77, 77, 77], |[input, gamma, beta]| {
+    run(results, [70 * 77, 77, 77], |[input, gamma, beta]| {
         layer_norm(input.reshape([70, 77]), gamma, beta, 1e-5).reshape([-1])
     });
     for form in [Gelu::Erf, Gelu::Tanh] {
-        run(found, [1003], |[input]| gelu(input.mul_scalar(3.0), form));
+        run(results, [1003], |[input]| gelu(input.mul_scalar(3.0), form));
     }
     for mask in [Mask::None, Mask::Causal] {
-        run(found, [2 * 75 * 30], |[input]| attention_packed(input.reshape([2, 75, 30]), 2, mask).reshape([-1]));
+        run(results, [2 * 75 * 30], |[input]| attention_packed(input.reshape([2, 75, 30]), 2, mask).reshape([-1]));
     }
     for temperature in [None, Some(1.0), Some(1.5)] {
-        run(found, [40 * 101], |[logits]| {
+        run(results, [40 * 101], |[logits]| {
             let teacher = temperature.map(|temperature| {
-                let logits = drawn(40 * 101, 3.0).inner().reshape([40, 101]);
+                let logits = pseudo_random(40 * 101, 3.0).inner().reshape([40, 101]);
                 Teacher { logits, share: 0.5, temperature }
             });
             let targets = LossTargets { labels: (0..40).collect(), weights: vec![0.1; 40], teacher };
@@ -60,28 +61,28 @@ fn all() -> Vec<Vec<f32>> {
     }
     for symmetric in [true, false] {
         let quantizer = Quantizer { bits: 4, symmetric };
-        run(found, [33 * 65], |[input]| quantizer.fake_quantize_rows(input.reshape([33, 65])).reshape([-1]));
+        run(results, [33 * 65], |[input]| quantizer.fake_quantize_rows(input.reshape([33, 65])).reshape([-1]));
         for per_channel in [true, false] {
-            run(found, [33 * 65], |[input]| {
+            run(results, [33 * 65], |[input]| {
                 let input = input.reshape([33, 65]);
                 let range = Range::of(&input.clone().mul_scalar(0.8), per_channel);
                 quantizer.fake_quantize(input, &range).reshape([-1])
             });
         }
     }
-    std::mem::take(found)
+    std::mem::take(results)
 }
 
 #[test]
 fn every_instruction_set_gives_the_same_bits() {
-    let best = all();
+    let best = run_all();
     for arch in [Arch::Scalar, Arch::V2, Arch::V3].into_iter().filter(|arch| *arch as u8 <= Arch::detect() as u8) {
-        *LOWER.lock().unwrap() = Some(arch);
-        let lower = all();
-        *LOWER.lock().unwrap() = None;
-        for (number, (lower, best)) in lower.iter().zip(&best).enumerate() {
+        *FORCED_ARCH.lock().unwrap() = Some(arch);
+        let forced = run_all();
+        *FORCED_ARCH.lock().unwrap() = None;
+        for (number, (forced, best)) in forced.iter().zip(&best).enumerate() {
             let bits = |values: &[f32]| values.iter().map(|value| value.to_bits()).collect::<Vec<u32>>();
-            assert!(bits(lower) == bits(best), "{arch:?}: number {number}");
+            assert!(bits(forced) == bits(best), "{arch:?}: result {number}");
         }
     }
 }

@@ -1,18 +1,18 @@
 //! Fused operations for [Burn](https://burn.dev) on the CPU.
 //!
 //! Each operation is a function of Burn tensors: a kernel for 32-bit floats in the memory of burn-flex, a hand-written backward
-//! pass, and the same in Burn's own operations for every other device and element type. [`CpuKernels`] chooses between the two
-//! on the CPU.
+//! pass, and the same formula in Burn's own operations for every other device and element type. [`CpuKernels`] chooses between
+//! the two on the CPU.
 //!
-//! Work is split into pieces whose size depends on shapes alone, and sums over pieces are taken in their order: any number of
-//! threads gives the same bits. Kernels are compiled for SSE2, SSE4.2, AVX2 and AVX-512 and chosen at run time. They never
-//! contract a product and a sum into one rounding, and add up in a fixed number of lanes, so each of them gives the same bits on
-//! every x86-64. Matrix products are those of the `gemm` crate, as burn-flex's are: with FMA where the processor has it, in
-//! blocks that follow from the size of its caches.
+//! Results do not depend on the number of threads: work is split into chunks whose size follows from the shapes alone, and
+//! partial sums are added in order. Nor do they depend on the instruction set: kernels are compiled for SSE2, SSE4.2, AVX2 and
+//! AVX-512 and selected at run time, use no fused multiply-add, and accumulate in a fixed number of lanes. Matrix products are the
+//! exception: they come from the `gemm` crate, as burn-flex's do, which uses FMA where the processor has it and blocks that follow
+//! from its cache sizes.
 
 mod attention;
-mod choice;
 mod convolution;
+mod cpu_kernels;
 mod fake_quantize;
 mod flex;
 mod gelu;
@@ -25,8 +25,8 @@ mod operation;
 mod simd;
 
 pub use attention::{Mask, attention, attention_packed};
-pub use choice::CpuKernels;
 pub use convolution::{GroupNorm, SaveActivations, conv1x1, conv3x3_group_norm_relu};
+pub use cpu_kernels::CpuKernels;
 pub use fake_quantize::{Quantizer, Range};
 pub use gelu::{Gelu, gelu};
 pub use layer_norm::layer_norm;

@@ -1,10 +1,8 @@
-//! Matrix products on the calling thread, written or added in place.
-//!
-//! The `gemm` crate is the one that burn-flex multiplies with.
+//! Matrix products on the calling thread, written or accumulated in place, by the `gemm` crate as in burn-flex.
 
 use gemm::Parallelism;
 
-/// A matrix that is read: a strided view of values.
+/// Read-only matrix: a strided view of a slice.
 #[derive(Clone, Copy, Debug)]
 pub struct Matrix<'a> {
     values: &'a [f32],
@@ -15,28 +13,28 @@ pub struct Matrix<'a> {
 }
 
 impl<'a> Matrix<'a> {
-    /// Rows that begin `row_stride` values apart.
+    /// Creates a view of rows that start `row_stride` values apart.
     ///
     /// # Panics
     /// There are too few values.
     pub fn new(values: &'a [f32], rows: usize, columns: usize, row_stride: usize) -> Self {
-        assert!(holds(values.len(), rows, columns, row_stride), "a matrix lies within its values");
+        assert!(fits(values.len(), rows, columns, row_stride), "{rows} x {columns} exceed {} values", values.len());
         Self { values, rows, columns, row_stride, column_stride: 1 }
     }
 
-    /// Some rows of a matrix that is not transposed.
+    /// Returns `count` rows from `first` on, of a matrix that is not transposed.
     pub fn rows(self, first: usize, count: usize) -> Self {
         Self::new(&self.values[first * self.row_stride..], count, self.columns, self.row_stride)
     }
 
-    /// Rows for columns.
+    /// Returns the transpose, without a copy.
     pub fn transposed(self) -> Self {
         let Self { rows, columns, row_stride, column_stride, .. } = self;
         Self { rows: columns, columns: rows, row_stride: column_stride, column_stride: row_stride, ..self }
     }
 }
 
-/// A matrix that is written.
+/// Writable matrix.
 #[derive(Debug)]
 pub struct MatrixMut<'a> {
     values: &'a mut [f32],
@@ -46,41 +44,41 @@ pub struct MatrixMut<'a> {
 }
 
 impl<'a> MatrixMut<'a> {
-    /// Rows that begin `row_stride` values apart.
+    /// Creates a view of rows that start `row_stride` values apart.
     ///
     /// # Panics
     /// There are too few values, or rows overlap.
     pub fn new(values: &'a mut [f32], rows: usize, columns: usize, row_stride: usize) -> Self {
-        assert!(holds(values.len(), rows, columns, row_stride), "a matrix lies within its values");
-        assert!(rows < 2 || row_stride >= columns, "rows lie beside each other");
+        assert!(fits(values.len(), rows, columns, row_stride), "{rows} x {columns} exceed {} values", values.len());
+        assert!(rows < 2 || row_stride >= columns, "rows overlap");
         Self { values, rows, columns, row_stride }
     }
 }
 
-/// Whether the last value of such a matrix is one of `count`.
-fn holds(count: usize, rows: usize, columns: usize, row_stride: usize) -> bool {
+/// Returns `true` if a strided matrix lies within `count` values.
+fn fits(count: usize, rows: usize, columns: usize, row_stride: usize) -> bool {
     rows == 0 || columns == 0 || (rows - 1) * row_stride + columns <= count
 }
 
-/// The treatment of values that are there before a product.
+/// Treatment of the values that a product is written to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Accumulate {
-    /// They are overwritten.
+    /// Overwrites them.
     Overwrite,
-    /// The product is added to them.
+    /// Adds the product to them.
     Add,
 }
 
-/// Writes or adds `left · right`. Sums are taken in an order that depends on the sizes alone.
+/// Writes or adds `left · right`. The order of summation depends on the sizes alone.
 ///
 /// # Panics
-/// The sizes do not fit.
+/// The sizes do not match.
 pub fn multiply(to: MatrixMut<'_>, left: Matrix<'_>, right: Matrix<'_>, accumulate: Accumulate) {
-    assert!(left.columns == right.rows, "the factors fit each other");
-    assert!(to.rows == left.rows && to.columns == right.columns, "the product fits its place");
+    assert!(left.columns == right.rows, "inner sizes differ");
+    assert!(to.rows == left.rows && to.columns == right.columns, "the size of the product differs");
     let stride = |stride: usize| stride as isize;
-    // SAFETY: each matrix lies within its values, which was checked when it was made; `to` is borrowed for writing, so it
-    // overlaps no other, and its rows do not overlap each other.
+    // SAFETY: the constructors check that each matrix lies within its slice and that rows of `to` do not overlap; `to` is
+    // borrowed mutably, so it aliases neither factor.
     unsafe {
         gemm::gemm(
             to.rows,
@@ -111,8 +109,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn products_of_views_are_as_by_hand() {
-        // [1 2; 3 4] in rows that are three apart, times [5 6; 7 8], which is stored by columns.
+    fn products_of_strided_views() {
+        // [1 2; 3 4] with a row stride of 3, times [5 6; 7 8] in column-major order.
         let left = Matrix::new(&[1.0, 2.0, 9.0, 3.0, 4.0], 2, 2, 3);
         let right = Matrix::new(&[5.0, 7.0, 6.0, 8.0], 2, 2, 2).transposed();
         let mut found = [1.0; 6];
@@ -123,8 +121,8 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "within its values")]
-    fn a_matrix_larger_than_its_values_is_refused() {
+    #[should_panic(expected = "2 x 3")]
+    fn a_matrix_larger_than_its_slice_is_refused() {
         Matrix::new(&[1.0; 5], 2, 3, 3);
     }
 }

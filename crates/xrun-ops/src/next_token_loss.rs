@@ -1,149 +1,154 @@
-//! The loss of a language model: cross-entropy with the text, and optionally the divergence from a teacher's distribution.
+//! Loss of a language model: cross-entropy with the next token, optionally mixed with the KL divergence from a teacher.
 //!
-//! The divergence is KL(teacher || model) over the whole vocabulary, LLM-QAT's loss (Liu et al. 2023). At a temperature `T`
-//! both distributions are of logits over `T`, and the divergence is multiplied by `T²`, so that its gradient keeps its size
-//! (Hinton et al. 2015).
+//! The divergence is KL(teacher || model) over the whole vocabulary, as in LLM-QAT (Liu et al. 2023). At a temperature `T` both
+//! sets of logits are divided by `T` and the divergence is multiplied by `T²`, which keeps the size of its gradient (Hinton et
+//! al. 2015).
 //!
-//! The gradient of a logit is `w ((1 − share) (p − y) + share T (p_T − q_T))`, with the probabilities p of the model and q of the
-//! teacher, and y one at the label. It is computed with the value, in the memory of the logits where nobody else holds them.
+//! The gradient of a logit is `w ((1 − fraction) (p − y) + fraction T (p_T − q_T))`, with the probabilities p of the model and q of the
+//! teacher, and y = 1 at the label. It is computed together with the loss, in place if the logits are not shared.
 
 use burn::tensor::activation::log_softmax;
 use burn::tensor::{Int, Shape, Tensor, TensorData};
 use burn_flex::{Flex, FlexTensor};
 use rayon::prelude::*;
 
-use crate::choice::is_fused;
-use crate::flex::{contiguous, shape, tensor, values, width, writable};
+use crate::cpu_kernels::is_fused;
+use crate::flex::{contiguous, last_dim, shape, tensor, values, writable};
 use crate::operation::{Operation, unary};
 use crate::simd::{LANES, exp, max, reduce, vectorize};
 
-/// Rows that one thread takes at a time.
-const ROWS: usize = 16;
+/// Number of rows that a thread processes at a time.
+const CHUNK_ROWS: usize = 16;
 
-/// The minimised loss and its parts, `[1]` each.
+/// Loss and its terms, `[1]` each.
 #[derive(Clone, Debug)]
 pub struct NextTokenLoss {
-    /// `(1 − share) · cross_entropy + share · divergence`; without a teacher, the cross-entropy.
+    /// `(1 − fraction) · cross_entropy + fraction · divergence`; without a teacher, the cross-entropy.
     pub total: Tensor<1>,
-    /// The weighted sum of cross-entropies. It has a gradient with Burn's operations alone.
+    /// Weighted sum of cross-entropies. The fused kernel detaches it.
     pub cross_entropy: Tensor<1>,
-    /// The weighted sum of divergences, with a teacher.
+    /// Weighted sum of divergences; `None` without a teacher.
     pub divergence: Option<Tensor<1>>,
 }
 
-/// The distribution that a model is to come near, besides the text.
+/// Teacher of a distillation.
 #[derive(Clone, Debug)]
 pub struct Teacher {
-    /// `[rows, vocabulary]`, on the device without autodiff.
+    /// Logits `[rows, vocabulary]`, on the inner (non-autodiff) device.
     pub logits: Tensor<2>,
-    /// The share of the divergence in the total.
+    /// Fraction of the divergence in the total, 0 to 1.
     pub share: f64,
-    /// Both logits are divided by this.
+    /// Temperature: divisor of the logits of model and teacher.
     pub temperature: f64,
 }
 
-/// The targets of logits `[rows, vocabulary]`.
+/// Targets of logits `[rows, vocabulary]`.
 #[derive(Clone, Debug)]
 pub struct LossTargets {
-    /// The right token of each row, below the size of the vocabulary.
+    /// Next token of each row, below the size of the vocabulary.
     pub labels: Vec<i32>,
-    /// The factor of each row's loss.
+    /// Weight of each row's loss.
     pub weights: Vec<f32>,
-    /// The teacher, if there is one.
+    /// Teacher of a distillation.
     pub teacher: Option<Teacher>,
 }
 
-/// The losses of logits `[rows, vocabulary]`: sums over rows, each times its weight.
+/// Returns the loss of logits `[rows, vocabulary]`: sums over rows, each multiplied by its weight.
 ///
 /// # Panics
-/// The numbers of labels or weights are not those of the rows, or a label is not in the vocabulary.
+/// There is not one label and one weight for each row, or a label is not in the vocabulary.
 pub fn next_token_loss(logits: Tensor<2>, targets: LossTargets) -> NextTokenLoss {
     let [rows, vocabulary] = logits.dims();
-    assert!(targets.labels.len() == rows && targets.weights.len() == rows, "each row has a label and a weight");
-    let known = |label: &i32| usize::try_from(*label).is_ok_and(|label| label < vocabulary);
-    assert!(targets.labels.iter().all(known), "labels are in the vocabulary");
+    assert!(
+        targets.labels.len() == rows && targets.weights.len() == rows,
+        "{rows} rows need as many labels and weights"
+    );
+    let in_vocabulary = |label: &i32| usize::try_from(*label).is_ok_and(|label| label < vocabulary);
+    assert!(targets.labels.iter().all(in_vocabulary), "a label is not below {vocabulary}");
     if !is_fused(&logits) {
         return plain(logits, targets);
     }
     let LossTargets { labels, weights, teacher } = targets;
-    let (teacher, share, temperature) = match teacher {
-        Some(Teacher { logits, share, temperature }) => {
+    let (teacher, fraction, temperature) = match teacher {
+        Some(Teacher { logits, share: fraction, temperature }) => {
             let logits = logits.try_into_primitive::<Flex>();
-            let logits = logits.unwrap_or_else(|error| panic!("the teacher's logits are without autodiff: {error:?}"));
-            (Some(contiguous(logits)), share as f32, temperature as f32)
+            let logits =
+                logits.unwrap_or_else(|error| panic!("the teacher's logits are on an autodiff device: {error:?}"));
+            (Some(contiguous(logits)), fraction as f32, temperature as f32)
         }
         None => (None, 0.0, 1.0),
     };
-    let taught = teacher.is_some();
-    let losses: Tensor<1> = unary(Loss { labels, weights, teacher, share, temperature }, logits);
-    let part = |number: usize| losses.clone().narrow(0, number, 1);
-    let (cross_entropy, divergence) = (part(1).detach(), taught.then(|| part(2).detach()));
-    NextTokenLoss { total: part(0), cross_entropy, divergence }
+    let has_teacher = teacher.is_some();
+    let losses: Tensor<1> = unary(Loss { labels, weights, teacher, fraction, temperature }, logits);
+    let term = |number: usize| losses.clone().narrow(0, number, 1);
+    let (cross_entropy, divergence) = (term(1).detach(), has_teacher.then(|| term(2).detach()));
+    NextTokenLoss { total: term(0), cross_entropy, divergence }
 }
 
-/// Plain body in Burn's operations.
+/// The same loss in Burn's operations.
 fn plain(logits: Tensor<2>, targets: LossTargets) -> NextTokenLoss {
     let (count, device) = (logits.dims()[0], logits.device());
     let labels = Tensor::<1, Int>::from_data(TensorData::new(targets.labels, [count]), &device);
     let weights = Tensor::<1>::from_data(TensorData::new(targets.weights, [count]), &device);
-    let logarithms = log_softmax(logits.clone(), 1);
-    let said = logarithms.clone().gather(1, labels.reshape([count, 1])).reshape([count]);
-    let cross_entropy = (said * weights.clone()).sum().neg();
-    let Some(Teacher { logits: teacher, share, temperature }) = targets.teacher else {
+    let log_probabilities = log_softmax(logits.clone(), 1);
+    let label_log_probability = log_probabilities.clone().gather(1, labels.reshape([count, 1])).reshape([count]);
+    let cross_entropy = (label_log_probability * weights.clone()).sum().neg();
+    let Some(Teacher { logits: teacher, share: fraction, temperature }) = targets.teacher else {
         return NextTokenLoss { total: cross_entropy.clone(), cross_entropy, divergence: None };
     };
-    let (logarithms, teacher) = match temperature {
-        1.0 => (logarithms, teacher),
+    let (log_probabilities, teacher) = match temperature {
+        1.0 => (log_probabilities, teacher),
         _ => (log_softmax(logits.div_scalar(temperature as f32), 1), teacher.div_scalar(temperature as f32)),
     };
-    let wanted = log_softmax(teacher, 1);
-    let chance = wanted.clone().exp();
-    // The part without the model has no gradient; it makes the divergence zero where both agree.
-    let own = (chance.clone() * wanted).sum_dim(1).reshape([count]);
-    let beside = |inner: Tensor<1>| if device.is_autodiff() { Tensor::from_inner(inner) } else { inner };
-    let own = (beside(own) * weights.clone()).sum();
-    let chance = if device.is_autodiff() { Tensor::from_inner(chance) } else { chance };
-    let crossed = (logarithms * chance).sum_dim(1).reshape([count]);
-    let divergence = (own - (crossed * weights).sum()).mul_scalar((temperature * temperature) as f32);
-    let share = share as f32;
-    let total = cross_entropy.clone().mul_scalar(1.0 - share) + divergence.clone().mul_scalar(share);
+    let teacher_log_probabilities = log_softmax(teacher, 1);
+    let probabilities = teacher_log_probabilities.clone().exp();
+    // The negative entropy of the teacher has no gradient; it makes the divergence zero where both agree.
+    let negative_entropy = (probabilities.clone() * teacher_log_probabilities).sum_dim(1).reshape([count]);
+    let negative_entropy = if device.is_autodiff() { Tensor::from_inner(negative_entropy) } else { negative_entropy };
+    let negative_entropy = (negative_entropy * weights.clone()).sum();
+    let probabilities = if device.is_autodiff() { Tensor::from_inner(probabilities) } else { probabilities };
+    let cross = (log_probabilities * probabilities).sum_dim(1).reshape([count]);
+    let divergence = (negative_entropy - (cross * weights).sum()).mul_scalar((temperature * temperature) as f32);
+    let fraction = fraction as f32;
+    let total = cross_entropy.clone().mul_scalar(1.0 - fraction) + divergence.clone().mul_scalar(fraction);
     NextTokenLoss { total, cross_entropy, divergence: Some(divergence) }
 }
 
+/// Fused loss: an operation on the logits.
 #[derive(Clone, Debug)]
 struct Loss {
     labels: Vec<i32>,
     weights: Vec<f32>,
     teacher: Option<FlexTensor>,
-    share: f32,
+    fraction: f32,
     temperature: f32,
 }
 
 impl Operation<1> for Loss {
-    /// The gradient of the total by the logits.
+    /// Gradient of the total with respect to the logits.
     type Saved = FlexTensor;
 
-    /// Total, cross-entropy and divergence. Only the first has a gradient.
+    /// Computes `[3]`: total, cross-entropy and divergence. Only the total has a gradient.
     fn forward(&self, [logits]: [FlexTensor; 1], save: bool) -> (FlexTensor, Option<FlexTensor>) {
-        let vocabulary = width(&logits);
+        let vocabulary = last_dim(&logits);
         let mut gradient = writable(logits);
         let teacher = self.teacher.as_ref().map(values);
-        let rows = gradient.storage_mut::<f32>().par_chunks_mut(ROWS * vocabulary).enumerate();
-        let parts: Vec<Vec<[f64; 2]>> = rows
+        let rows = gradient.storage_mut::<f32>().par_chunks_mut(CHUNK_ROWS * vocabulary).enumerate();
+        let terms: Vec<Vec<[f64; 2]>> = rows
             .map(|(number, logits)| {
                 let rows = logits.chunks_exact_mut(vocabulary).enumerate();
                 let mut scratch = vec![0.0; if teacher.is_some() { vocabulary } else { 0 }];
                 rows.map(|(row, logits)| {
-                    let row = number * ROWS + row;
+                    let row = number * CHUNK_ROWS + row;
                     let teacher = teacher.map(|teacher| &teacher[row * vocabulary..][..vocabulary]);
                     self.row(logits, row, teacher, &mut scratch)
                 })
                 .collect()
             })
             .collect();
-        let sum = |part: usize| parts.iter().flatten().map(|parts| parts[part]).sum::<f64>();
+        let sum = |term: usize| terms.iter().flatten().map(|terms| terms[term]).sum::<f64>();
         let (cross_entropy, divergence) = (sum(0), sum(1));
-        let total = cross_entropy * (1.0 - f64::from(self.share)) + divergence * f64::from(self.share);
+        let total = cross_entropy * (1.0 - f64::from(self.fraction)) + divergence * f64::from(self.fraction);
         let losses = [total, cross_entropy, divergence].map(|loss| loss as f32).to_vec();
         (tensor(losses, Shape::new([3])), save.then_some(gradient))
     }
@@ -152,7 +157,7 @@ impl Operation<1> for Loss {
         let mut saved = writable(saved);
         let factor = values(&gradient)[0];
         if factor != 1.0 {
-            saved.storage_mut::<f32>().par_chunks_mut(1 << 14).for_each(|piece| scale(piece, factor));
+            saved.storage_mut::<f32>().par_chunks_mut(1 << 14).for_each(|chunk| scale(chunk, factor));
         }
         debug_assert_eq!(shape(&saved).num_dims(), 2);
         [Some(saved)]
@@ -160,7 +165,7 @@ impl Operation<1> for Loss {
 }
 
 impl Loss {
-    /// Turns a row of logits into their gradient. Returns cross-entropy and divergence of the row, times its weight.
+    /// Overwrites a row of logits by their gradient; returns its weighted cross-entropy and divergence.
     fn row(&self, logits: &mut [f32], row: usize, teacher: Option<&[f32]>, scratch: &mut [f32]) -> [f64; 2] {
         let (label, weight) = (self.labels[row] as usize, self.weights[row]);
         if weight == 0.0 {
@@ -171,17 +176,18 @@ impl Loss {
             None => [cross_entropy_row(logits, label, weight), 0.0],
             Some(teacher) if self.temperature == 1.0 => {
                 scratch.copy_from_slice(teacher);
-                distilled_row(logits, label, weight, scratch, self.share)
+                distilled_row(logits, label, weight, scratch, self.fraction)
             }
             Some(teacher) => {
                 let temperature = self.temperature;
-                let mut cooled: Vec<f32> = logits.iter().map(|logit| logit / temperature).collect();
+                let mut scaled: Vec<f32> = logits.iter().map(|logit| logit / temperature).collect();
                 scratch.iter_mut().zip(teacher).for_each(|(to, logit)| *to = logit / temperature);
-                let [_, divergence] = distilled_row(&mut cooled, label, weight, scratch, 1.0);
+                let [_, divergence] = distilled_row(&mut scaled, label, weight, scratch, 1.0);
                 let cross_entropy = cross_entropy_row(logits, label, weight);
-                // A gradient by a logit over T is one by the logit, over T; of T² one T is left.
-                let (of_text, of_teacher) = (1.0 - self.share, self.share * temperature);
-                logits.iter_mut().zip(cooled).for_each(|(one, other)| *one = *one * of_text + other * of_teacher);
+                // The chain rule of the division by T leaves one factor T of T².
+                let (label_factor, teacher_factor) = (1.0 - self.fraction, self.fraction * temperature);
+                let gradients = logits.iter_mut().zip(scaled);
+                gradients.for_each(|(own, distilled)| *own = *own * label_factor + distilled * teacher_factor);
                 [cross_entropy, divergence * f64::from(temperature * temperature)]
             }
         };
@@ -189,23 +195,23 @@ impl Loss {
     }
 }
 
-/// Turns a row of logits into the gradient of its weighted cross-entropy, which is returned without the weight.
+/// Overwrites a row of logits by the gradient of its weighted cross-entropy; returns the unweighted cross-entropy.
 fn cross_entropy_row(row: &mut [f32], label: usize, weight: f32) -> f64 {
     vectorize(
         #[inline(always)]
         || {
-            let said = f64::from(row[label]);
-            let most = max(row);
+            let label_logit = f64::from(row[label]);
+            let max_logit = max(row);
             let mut lanes = [0.0f32; LANES];
             let (chunks, rest) = row.as_chunks_mut::<LANES>();
             for chunk in chunks {
                 for lane in 0..LANES {
-                    chunk[lane] = exp(chunk[lane] - most);
+                    chunk[lane] = exp(chunk[lane] - max_logit);
                     lanes[lane] += chunk[lane];
                 }
             }
             for (lane, value) in lanes.iter_mut().zip(rest) {
-                *value = exp(*value - most);
+                *value = exp(*value - max_logit);
                 *lane += *value;
             }
             let sum = reduce(lanes);
@@ -214,43 +220,44 @@ fn cross_entropy_row(row: &mut [f32], label: usize, weight: f32) -> f64 {
                 *value *= factor;
             }
             row[label] -= weight;
-            f64::from(sum).ln() + f64::from(most) - said
+            f64::from(sum).ln() + f64::from(max_logit) - label_logit
         },
     )
 }
 
-/// Loss beside a teacher's logits, which are used up. Returns cross-entropy and divergence.
-fn distilled_row(row: &mut [f32], label: usize, weight: f32, teacher: &mut [f32], share: f32) -> [f64; 2] {
+/// Overwrites a row of logits by the gradient of the mixed loss, and the teacher's logits by scratch values; returns the unweighted
+/// cross-entropy and divergence.
+fn distilled_row(row: &mut [f32], label: usize, weight: f32, teacher: &mut [f32], fraction: f32) -> [f64; 2] {
     vectorize(
         #[inline(always)]
         || {
-            let said = f64::from(row[label]);
-            let (most, teacher_most) = (max(row), max(teacher));
-            // The teacher's logits less the model's, both below their greatest, by the teacher's probabilities.
+            let label_logit = f64::from(row[label]);
+            let (max_logit, max_teacher_logit) = (max(row), max(teacher));
+            // Differences of the shifted logits (teacher minus model), weighted by the teacher's unnormalised probabilities.
             let mut gaps = [0.0f32; LANES];
             let (mut sums, mut teacher_sums) = ([0.0f32; LANES], [0.0f32; LANES]);
             for (row, teacher) in row.chunks_mut(LANES).zip(teacher.chunks_mut(LANES)) {
                 let lanes = gaps.iter_mut().zip(sums.iter_mut().zip(teacher_sums.iter_mut()));
-                for ((own, wanted), (gap, (sum, teacher_sum))) in row.iter_mut().zip(teacher).zip(lanes) {
-                    let (below, wanted_below) = (*own - most, *wanted - teacher_most);
-                    let (chance, wish) = (exp(below), exp(wanted_below));
-                    *sum += chance;
-                    *teacher_sum += wish;
+                for ((own, teacher), (gap, (sum, teacher_sum))) in row.iter_mut().zip(teacher).zip(lanes) {
+                    let (shifted, teacher_shifted) = (*own - max_logit, *teacher - max_teacher_logit);
+                    let (own_exp, teacher_exp) = (exp(shifted), exp(teacher_shifted));
+                    *sum += own_exp;
+                    *teacher_sum += teacher_exp;
                     // Where the teacher's probability is zero, both may be infinite.
-                    let product = wish * (wanted_below - below);
-                    *gap += if wish > 0.0 { product } else { 0.0 };
-                    (*own, *wanted) = (chance, wish);
+                    let product = teacher_exp * (teacher_shifted - shifted);
+                    *gap += if teacher_exp > 0.0 { product } else { 0.0 };
+                    (*own, *teacher) = (own_exp, teacher_exp);
                 }
             }
             let (sum, teacher_sum, gap) = (reduce(sums), reduce(teacher_sums), reduce(gaps));
-            let (factor, teacher_factor) = (weight / sum, weight * share / teacher_sum);
-            for (chance, wish) in row.iter_mut().zip(&*teacher) {
-                *chance = *chance * factor - wish * teacher_factor;
+            let (factor, teacher_factor) = (weight / sum, weight * fraction / teacher_sum);
+            for (own, teacher) in row.iter_mut().zip(&*teacher) {
+                *own = *own * factor - teacher * teacher_factor;
             }
-            row[label] -= weight * (1.0 - share);
+            row[label] -= weight * (1.0 - fraction);
             let divergence =
                 f64::from(gap) / f64::from(teacher_sum) + f64::from(sum).ln() - f64::from(teacher_sum).ln();
-            [f64::from(sum).ln() + f64::from(most) - said, divergence]
+            [f64::from(sum).ln() + f64::from(max_logit) - label_logit, divergence]
         },
     )
 }

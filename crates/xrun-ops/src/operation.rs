@@ -1,4 +1,4 @@
-//! Operations with a backward pass of their own, as Burn's dispatch and its autodiff take them.
+//! Custom operations with a backward pass, registered with Burn's dispatch and autodiff.
 
 use std::fmt::Debug;
 
@@ -13,19 +13,19 @@ use burn_flex::{Flex, FlexTensor};
 
 use crate::flex::contiguous;
 
-/// A function of `N` tensors of 32-bit floats, and its gradient.
+/// Differentiable function of `N` tensors of 32-bit floats.
 pub trait Operation<const N: usize>: Clone + Debug + Send + 'static {
-    /// Values that the backward pass needs.
+    /// Values saved for the backward pass.
     type Saved: Clone + Debug + Send + 'static;
 
-    /// Computes the output; `Some` if `save` is set.
+    /// Computes the output, and the saved values if `save` is set.
     fn forward(&self, inputs: [FlexTensor; N], save: bool) -> (FlexTensor, Option<Self::Saved>);
 
-    /// Computes the gradients of those inputs that are `wanted`, from the contiguous gradient of the output.
-    fn backward(&self, saved: Self::Saved, gradient: FlexTensor, wanted: [bool; N]) -> [Option<FlexTensor>; N];
+    /// Computes the gradients of the inputs in `needs_grad` from the contiguous gradient of the output.
+    fn backward(&self, saved: Self::Saved, gradient: FlexTensor, needs_grad: [bool; N]) -> [Option<FlexTensor>; N];
 }
 
-/// Operations by their number of inputs.
+/// Backends that can apply an [`Operation`], by its number of inputs.
 #[backend_extension(Flex, Autodiff)]
 pub trait Apply: Backend {
     /// Applies an operation to one tensor.
@@ -67,7 +67,7 @@ impl Apply for Flex {
     }
 }
 
-/// A tensor of Burn's graph; the same for each way of checkpointing.
+/// Tensor of Burn's autodiff graph, of the same type for each checkpointing strategy.
 type Tracked = FloatTensor<Autodiff<Flex>>;
 
 impl<C: CheckpointStrategy> Apply for Autodiff<Flex, C> {
@@ -84,32 +84,32 @@ impl<C: CheckpointStrategy> Apply for Autodiff<Flex, C> {
     }
 }
 
-/// Computes an operation, and records it where an input has a gradient.
+/// Applies an operation and records it in the graph if an input requires a gradient.
 fn record<O: Operation<N>, C: CheckpointStrategy, const N: usize>(operation: O, inputs: [Tracked; N]) -> Tracked {
     let nodes = inputs.each_ref().map(|input| input.node());
     let inputs = inputs.map(|input| input.into_primitive());
-    match Step(operation.clone()).prepare::<C>(nodes).compute_bound().stateful() {
+    match BackwardStep(operation.clone()).prepare::<C>(nodes).compute_bound().stateful() {
         OpsKind::Tracked(prepared) => {
             let (output, saved) = operation.forward(inputs, true);
-            let saved = saved.unwrap_or_else(|| unreachable!("the operation was asked to save"));
+            let saved = saved.unwrap_or_else(|| unreachable!("`save` is set"));
             prepared.finish(saved, output)
         }
         OpsKind::UnTracked(prepared) => prepared.finish(operation.forward(inputs, false).0),
     }
 }
 
-/// An operation as a step of Burn's graph.
+/// Node of Burn's graph that runs the backward pass of an operation.
 #[derive(Debug)]
-struct Step<O>(O);
+struct BackwardStep<O>(O);
 
-impl<O: Operation<N>, const N: usize> Backward<Flex, N> for Step<O> {
+impl<O: Operation<N>, const N: usize> Backward<Flex, N> for BackwardStep<O> {
     type State = O::Saved;
 
     fn backward(self, ops: Ops<Self::State, N>, gradients: &mut Gradients, _: &mut Checkpointer) {
         let gradient = contiguous(gradients.consume::<Flex>(&ops.node));
-        let wanted = ops.parents.each_ref().map(Option::is_some);
-        let found = self.0.backward(ops.state, gradient, wanted);
-        for (parent, gradient) in ops.parents.into_iter().zip(found) {
+        let needs_grad = ops.parents.each_ref().map(Option::is_some);
+        let input_gradients = self.0.backward(ops.state, gradient, needs_grad);
+        for (parent, gradient) in ops.parents.into_iter().zip(input_gradients) {
             if let (Some(parent), Some(gradient)) = (parent, gradient) {
                 gradients.register::<Flex>(parent.id, gradient);
             }
@@ -117,12 +117,12 @@ impl<O: Operation<N>, const N: usize> Backward<Flex, N> for Step<O> {
     }
 }
 
-/// Applies an operation whose output has `E` dimensions.
+/// Applies an operation to a tensor; the output has `E` dimensions.
 pub fn unary<const D: usize, const E: usize>(operation: impl Operation<1>, a: Tensor<D>) -> Tensor<E> {
     Tensor::from_dispatch(Dispatch::unary(operation, a.into_dispatch()))
 }
 
-/// Applies an operation whose output is like its first input.
+/// Applies an operation to three tensors; the output has as many dimensions as the first.
 pub fn ternary<const D: usize, const E: usize, const F: usize>(
     operation: impl Operation<3>,
     (a, b, c): (Tensor<D>, Tensor<E>, Tensor<F>),

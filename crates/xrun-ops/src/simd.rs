@@ -1,23 +1,23 @@
-//! Functions of single values that compilers vectorise, and sums in a fixed order.
+//! Building blocks of vectorised kernels: elementwise functions, and reductions in a fixed order.
 //!
-//! They are inlined into kernels, which `macerator` compiles once for each instruction set. A sum is taken in [`LANES`] lanes on
-//! every machine, and no product is contracted with a sum, so the bits do not depend on the instruction set.
+//! They are inlined into kernels, which `macerator` compiles once for each instruction set. Reductions accumulate in [`LANES`]
+//! lanes on every machine and there is no fused multiply-add, so the bits do not depend on the instruction set.
 
 use std::sync::OnceLock;
 
 use macerator::{Arch, Simd, WithSimd};
 
-/// The best instruction set that this processor has, as kernels are compiled for it.
+/// Returns the best instruction set of this processor among those that kernels are compiled for.
 fn arch() -> Arch {
     static DETECTED: OnceLock<Arch> = OnceLock::new();
     #[cfg(test)]
-    if let Some(lower) = *LOWER.lock().unwrap_or_else(std::sync::PoisonError::into_inner) {
-        return lower;
+    if let Some(forced) = *FORCED_ARCH.lock().unwrap_or_else(std::sync::PoisonError::into_inner) {
+        return forced;
     }
     *DETECTED.get_or_init(Arch::detect)
 }
 
-/// Runs a kernel that is compiled for each instruction set, as far as it and all it calls is `#[inline(always)]`.
+/// Runs a kernel compiled for the instruction set of this processor; it and its callees must be `#[inline(always)]`.
 #[inline]
 pub fn vectorize<R>(kernel: impl FnOnce() -> R) -> R {
     struct Kernel<F>(F);
@@ -29,34 +29,34 @@ pub fn vectorize<R>(kernel: impl FnOnce() -> R) -> R {
             (self.0)()
         }
     }
-    // SAFETY: the processor has this instruction set.
+    // SAFETY: `arch` returns an instruction set that the processor has.
     unsafe { arch().dispatch(Kernel(kernel)) }
 }
 
-/// An instruction set that this processor has, to be taken in place of the best, by all threads.
+/// Instruction set to use in place of the best one, on all threads; the processor must have it.
 #[cfg(test)]
-pub static LOWER: std::sync::Mutex<Option<Arch>> = std::sync::Mutex::new(None);
+pub static FORCED_ARCH: std::sync::Mutex<Option<Arch>> = std::sync::Mutex::new(None);
 
-/// Lanes of a sum.
+/// Number of accumulators of a reduction.
 pub const LANES: usize = 32;
 
-/// `e` to the power of `x`: within two units in the last place from -87.3 to 88.3, 0 below, and 2.3e38 above.
+/// Returns `e^x`, within 2 ulp for x from -87.3 to 88.3; 0 below, and 2.3e38 above. NaN stays NaN.
 #[inline(always)]
 pub fn exp(x: f32) -> f32 {
     const LOWEST: f32 = -87.33;
     const HIGHEST: f32 = 88.3;
-    // The logarithm of two, in two parts: the first times a small integer is exact.
+    // ln 2 in two parts: the product of the first with a small integer is exact.
     const LN_2_HIGH: f32 = 0.693_359_4;
     const LN_2_LOW: f32 = -2.121_944_4e-4;
-    // Adding this leaves an integer in the lowest bits, rounded to even.
+    // 1.5 * 2^23: adding it rounds to the nearest integer, which is then in the lowest bits.
     const ROUND: f32 = 12_582_912.0;
-    // Comparisons are written so that a value that is no number stays so.
-    let near = if x < LOWEST { LOWEST } else { x };
-    let near = if near > HIGHEST { HIGHEST } else { near };
-    let shifted = near * std::f32::consts::LOG2_E + ROUND;
+    // These comparisons, unlike `clamp`, are vectorised and keep NaN.
+    let clamped = if x < LOWEST { LOWEST } else { x };
+    let clamped = if clamped > HIGHEST { HIGHEST } else { clamped };
+    let shifted = clamped * std::f32::consts::LOG2_E + ROUND;
     let power = shifted - ROUND;
-    let rest = near - power * LN_2_HIGH - power * LN_2_LOW;
-    // Cephes, expf.
+    let rest = clamped - power * LN_2_HIGH - power * LN_2_LOW;
+    // Polynomial of Cephes' expf.
     let mut series = 1.987_569_1e-4;
     series = series * rest + 1.398_2e-3;
     series = series * rest + 8.333_452e-3;
@@ -69,27 +69,27 @@ pub fn exp(x: f32) -> f32 {
     if x < LOWEST { 0.0 } else { value }
 }
 
-/// The error function, within 4e-7.
+/// Returns the error function of `x`, within 4e-7. NaN stays NaN.
 #[inline(always)]
 pub fn erf(x: f32) -> f32 {
-    let near = if x < -4.0 { -4.0 } else { x };
-    let near = if near > 4.0 { 4.0 } else { near };
-    let square = near * near;
-    // The rational approximation of Eigen and XLA.
-    let mut above = -2.726_142_3e-10;
+    let clamped = if x < -4.0 { -4.0 } else { x };
+    let clamped = if clamped > 4.0 { 4.0 } else { clamped };
+    let square = clamped * clamped;
+    // Rational approximation of Eigen and XLA.
+    let mut numerator = -2.726_142_3e-10;
     for coefficient in [2.770_681_4e-8, -2.101_024e-6, -5.692_506_5e-5, -7.349_906e-4, -2.954_6e-3, -1.609_603_3e-2] {
-        above = above * square + coefficient;
+        numerator = numerator * square + coefficient;
     }
-    let mut below = -1.456_607_2e-5;
+    let mut denominator = -1.456_607_2e-5;
     for coefficient in [-2.133_740_6e-4, -1.682_826_9e-3, -7.373_329e-3, -1.426_473_9e-2] {
-        below = below * square + coefficient;
+        denominator = denominator * square + coefficient;
     }
-    // From 4 on it is one to the last bit.
-    let value = if x >= 4.0 { 1.0 } else { near * above / below };
+    // From 4 on, erf rounds to 1.
+    let value = if x >= 4.0 { 1.0 } else { clamped * numerator / denominator };
     if x <= -4.0 { -1.0 } else { value }
 }
 
-/// The sum of lanes, by halves.
+/// Returns the pairwise sum of the lanes.
 #[inline(always)]
 pub fn reduce(mut lanes: [f32; LANES]) -> f32 {
     let mut half = LANES / 2;
@@ -102,7 +102,7 @@ pub fn reduce(mut lanes: [f32; LANES]) -> f32 {
     lanes[0]
 }
 
-/// The sum of `function` over places `0..length`, which it takes from slices of this length.
+/// Sum of an elementwise function of one or two slices of the same length.
 macro_rules! lane_sum {
     ($($slice:ident),+; $function:expr) => {{
         let mut lanes = [0.0f32; $crate::simd::LANES];
@@ -135,19 +135,19 @@ macro_rules! lane_sum {
 }
 pub(crate) use lane_sum;
 
-/// The sum of all values.
+/// Returns the sum of the values.
 #[inline(always)]
 pub fn sum(values: &[f32]) -> f32 {
     lane_sum!(values; |value| value)
 }
 
-/// The sum of products of values at the same place.
+/// Returns the dot product of two slices of the same length.
 #[inline(always)]
 pub fn dot(one: &[f32], other: &[f32]) -> f32 {
     lane_sum!(one, other; |one: f32, other: f32| one * other)
 }
 
-/// The least and the greatest value. Those that are no numbers are passed over.
+/// Returns the minimum and the maximum, ignoring NaN.
 #[inline(always)]
 pub fn range(values: &[f32]) -> (f32, f32) {
     let (mut low, mut high) = ([f32::INFINITY; LANES], [f32::NEG_INFINITY; LANES]);
@@ -158,12 +158,12 @@ pub fn range(values: &[f32]) -> (f32, f32) {
             high[lane] = if chunk[lane] > high[lane] { chunk[lane] } else { high[lane] };
         }
     }
-    let least = low.iter().chain(rest).fold(f32::INFINITY, |least, value| if *value < least { *value } else { least });
-    let most = high.iter().chain(rest).fold(f32::NEG_INFINITY, |most, value| if *value > most { *value } else { most });
-    (least, most)
+    let low = low.iter().chain(rest).fold(f32::INFINITY, |low, value| if *value < low { *value } else { low });
+    let high = high.iter().chain(rest).fold(f32::NEG_INFINITY, |high, value| if *value > high { *value } else { high });
+    (low, high)
 }
 
-/// The greatest value.
+/// Returns the maximum, ignoring NaN.
 #[inline(always)]
 pub fn max(values: &[f32]) -> f32 {
     let mut lanes = [f32::NEG_INFINITY; LANES];
@@ -173,10 +173,10 @@ pub fn max(values: &[f32]) -> f32 {
             lanes[lane] = if chunk[lane] > lanes[lane] { chunk[lane] } else { lanes[lane] };
         }
     }
-    lanes.iter().chain(rest).fold(f32::NEG_INFINITY, |most, value| if *value > most { *value } else { most })
+    lanes.iter().chain(rest).fold(f32::NEG_INFINITY, |high, value| if *value > high { *value } else { high })
 }
 
-/// Adds values to those at the same place.
+/// Adds `values` to `to`, elementwise.
 #[inline(always)]
 pub fn add(to: &mut [f32], values: &[f32]) {
     for (to, value) in to.iter_mut().zip(values) {
@@ -184,7 +184,7 @@ pub fn add(to: &mut [f32], values: &[f32]) {
     }
 }
 
-/// The sum of vectors of one length, from the first to the last.
+/// Returns the elementwise sum of vectors of one length, from the first to the last.
 pub fn sum_in_order(vectors: impl IntoIterator<Item = Vec<f32>>, length: usize) -> Vec<f32> {
     vectors.into_iter().fold(vec![0.0; length], |mut sum, vector| {
         add(&mut sum, &vector);
@@ -197,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn exponentials_are_within_two_units_in_the_last_place() {
+    fn exp_is_within_2_ulp() {
         for step in -8733..=8830 {
             let x = step as f32 / 100.0;
             let exact = f64::from(x).exp();
@@ -209,7 +209,7 @@ mod tests {
         assert!(exp(f32::INFINITY) > 2e38);
     }
 
-    /// The series of Taylor, in 64 bits.
+    /// Taylor series in 64 bits.
     fn exact_erf(x: f64) -> f64 {
         let (mut term, mut sum) = (x, x);
         for n in 1..200 {
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn the_error_function_is_exact_to_4e_7() {
+    fn erf_is_within_4e_7() {
         for step in -400..=400 {
             let x = step as f32 / 100.0;
             assert!((f64::from(erf(x)) - exact_erf(f64::from(x))).abs() < 4e-7, "{x}");
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_and_ranges_of_any_length() {
+    fn reductions_of_any_length() {
         for count in [1, 7, 31, 32, 33, 100, 1000] {
             let values: Vec<f32> = (0..count).map(|number| number as f32 - 3.0).collect();
             let exact: f32 = values.iter().sum();

@@ -1,4 +1,4 @@
-//! Fused operations beside Burn's own: outputs and all gradients, at several shapes, and the same bits on any number of threads.
+//! Comparison of fused operations with Burn's: outputs, gradients, and independence of the number of threads.
 
 #![expect(clippy::unwrap_used, reason = "tests stop at what is wrong")]
 
@@ -37,7 +37,7 @@ fn flat<const D: usize>(tensor: Tensor<D>) -> Tensor<1> {
     tensor.reshape([-1])
 }
 
-/// A normalisation of a group of one or two values magnifies rounding: such shapes are compared where it does not.
+/// Normalising a group of 1 or 2 values amplifies rounding errors, so those shapes have a larger tolerance.
 #[test]
 fn convolutions_with_group_norm_and_relu() {
     for sizes in CONVOLUTIONS {
@@ -49,9 +49,8 @@ fn convolutions_with_group_norm_and_relu() {
     }
 }
 
-/// Activation checkpointing changes no bit.
 #[test]
-fn a_convolution_that_is_computed_again_has_the_same_bits() {
+fn activation_checkpointing_changes_no_bit() {
     for sizes in CONVOLUTIONS {
         let [all, inputs] =
             [SaveActivations::All, SaveActivations::Inputs].map(|save| convolution(sizes, save).fused());
@@ -60,7 +59,7 @@ fn a_convolution_that_is_computed_again_has_the_same_bits() {
 }
 
 #[test]
-fn convolutions_of_1_x_1() {
+fn convolutions_1x1() {
     for [images, inputs, outputs, height, width] in
         [[1, 1, 1, 1, 1], [3, 5, 4, 6, 7], [11, 16, 9, 12, 12], [8, 64, 53, 3, 3]]
     {
@@ -99,9 +98,9 @@ fn gelus() {
     }
 }
 
-/// A view of columns, and a transposed one: neither is contiguous.
+/// Narrowed and transposed tensors, which are not contiguous.
 #[test]
-fn operations_take_views() {
+fn operations_accept_strided_views() {
     let case =
         Case::new([12 * 10], |[input]| flat(gelu(input.reshape([12, 10]).narrow(1, 3, 4).transpose(), Gelu::Tanh)));
     check("gelu", &case, 4e-6);
@@ -125,7 +124,7 @@ fn attention_case([batch, length, heads, size]: [usize; 4], mask: Mask) -> Case 
     })
 }
 
-/// Sequences that do and do not fill blocks.
+/// Batch, length, heads, dimension of a head; lengths around multiples of the block of queries.
 const ATTENTIONS: [[usize; 4]; 7] =
     [[1, 1, 1, 1], [2, 2, 1, 3], [3, 11, 2, 5], [1, 64, 2, 8], [2, 65, 3, 4], [1, 130, 1, 16], [2, 200, 2, 7]];
 
@@ -143,9 +142,9 @@ fn attentions() {
     }
 }
 
-/// Queries that are fewer or more than keys, such as learnt ones that pool a sequence; the same for all sequences, as a view.
+/// Fewer or more queries than keys, as in attention pooling; the queries are broadcast over the batch.
 #[test]
-fn attentions_to_another_sequence() {
+fn cross_attention() {
     for [batch, length, keys, heads, size] in [[2, 3, 70, 2, 4], [3, 130, 5, 1, 3]] {
         let width = heads * size;
         let case = Case::new([length * width, batch * keys * width], move |[query, key]| {
@@ -157,25 +156,24 @@ fn attentions_to_another_sequence() {
     }
 }
 
-/// A batch of nothing is computed by Burn.
+/// Empty batches fall back to Burn's operations.
 #[test]
 fn empty_inputs_have_empty_outputs() {
     let input = Tensor::<3>::zeros([0, 5, 12], &burn::tensor::Device::flex());
     assert_eq!(gelu(input, Gelu::Tanh).dims(), [0, 5, 12]);
 }
 
-/// By hand: the first token sees itself; the second has scores 0 and ln 3, and so probabilities of a quarter and three.
+/// The first token attends to itself; the second has scores 0 and ln 3, hence probabilities 1/4 and 3/4.
 #[test]
-fn two_tokens_by_hand() {
+fn causal_attention_of_two_tokens() {
     let tensor = |values: [f32; 2]| Tensor::<3>::from_data([[[values[0]], [values[1]]]], &burn::tensor::Device::flex());
     let output = attention(tensor([5.0, 1.0]), tensor([0.0, 3.0f32.ln()]), tensor([4.0, 8.0]), 1, Mask::Causal);
     let output: Vec<f32> = output.into_data().iter().collect();
     assert!((output[0] - 4.0).abs() < 1e-6 && (output[1] - 7.0).abs() < 1e-5, "{output:?}");
 }
 
-/// A frozen parameter has no gradient, and the others are as before.
 #[test]
-fn gradients_that_nobody_wants_are_left_out() {
+fn a_frozen_input_has_no_gradient_and_does_not_change_the_others() {
     let sizes = [9, 4, 8, 4, 6, 5, 1];
     for frozen in 0..4 {
         check(&format!("frozen {frozen}"), &convolution(sizes, SaveActivations::All).frozen(frozen), 2e-4);

@@ -1,11 +1,11 @@
-//! Fake quantisation and the loss of a language model beside Burn's operations and PyTorch's numbers.
+//! Comparison of fake quantisation and of the next-token loss with Burn's operations and with PyTorch.
 
 #![expect(clippy::unwrap_used, reason = "tests stop at what is wrong")]
 
 mod inputs;
 
 use burn::tensor::{Device, Tensor, TensorData};
-use inputs::{Case, check, close, drawn, same_bits_on_any_number_of_threads, values};
+use inputs::{Case, check, close, pseudo_random, same_bits_on_any_number_of_threads, values};
 use serde_json::Value;
 use xrun_ops::{CpuKernels, Gelu, LossTargets, Quantizer, Range, Teacher, gelu, layer_norm, next_token_loss};
 
@@ -26,9 +26,9 @@ fn quantizer(case: &Value) -> Quantizer {
     Quantizer { bits: case["bits"].as_u64().unwrap() as u32, symmetric: case["scheme"] == "symmetric" }
 }
 
-/// `tests/reference/fake_quantise.py` of xrun.
+/// Reference: `tests/reference/fake_quantise.py`.
 #[test]
-fn values_and_gradients_are_those_of_pytorch() {
+fn fake_quantization_agrees_with_pytorch() {
     let all = reference(include_str!("../../../tests/reference/fake_quantise.json"));
     let device = Device::flex().autodiff();
     let tensor = |value: &Value| Tensor::<2>::from_data(TensorData::new(numbers(value), [4, 3]), &device);
@@ -47,9 +47,9 @@ fn values_and_gradients_are_those_of_pytorch() {
     }
 }
 
-/// A channel for each row: `tests/reference/fake_quantise_per_token.py` of xrun.
+/// Reference: `tests/reference/fake_quantise_per_token.py`.
 #[test]
-fn rows_and_their_gradients_are_those_of_pytorch() {
+fn fake_quantization_of_rows_agrees_with_pytorch() {
     let all = reference(include_str!("../../../tests/reference/fake_quantise_per_token.json"));
     let device = Device::flex().autodiff();
     let tensor = |value: &Value| Tensor::<2>::from_data(TensorData::new(numbers(value), [6, 11]), &device);
@@ -78,9 +78,8 @@ fn on_rows(rows: usize, features: usize, quantizer: Quantizer) -> Case {
     })
 }
 
-/// For the same numbers the kernels and Burn's operations have the same levels and the same gradients: to the bit.
 #[test]
-fn levels_and_gradients_are_those_of_burn_to_the_bit() {
+fn kernels_and_burns_operations_give_the_same_bits() {
     for (rows, features) in [(1, 1), (3, 8), (70, 13), (40, 100), (9, 2000), (300, 33)] {
         for (bits, symmetric) in [(2, true), (2, false), (5, false), (8, true), (16, false), (16, true)] {
             let quantizer = Quantizer { bits, symmetric };
@@ -104,9 +103,9 @@ fn bits_do_not_depend_on_the_number_of_threads() {
     same_bits_on_any_number_of_threads(&loss_case(100, 130, 3.0, Some(2.5)));
 }
 
-/// By hand: three levels of 1 between -1 and 1; four levels of 1 between -1 and 2, zero the second of them.
+/// Symmetric: levels -1, 0, 1. Asymmetric: levels -1, 0, 1, 2.
 #[test]
-fn two_bits_by_hand() {
+fn two_bits() {
     let input = Tensor::<1>::from_floats([-2.0, -0.6, 0.4, 1.2, 9.0], &Device::flex());
     let edge = |value: f32| Tensor::from_floats([value], &Device::flex());
     for (symmetric, low, high, expected) in [
@@ -120,16 +119,16 @@ fn two_bits_by_hand() {
     }
 }
 
-/// By hand: two bits, so a step is the row's greatest size; the second row does not feel the first one's outlier.
+/// With two bits the scale is the largest magnitude of a row.
 #[test]
-fn a_row_does_not_depend_on_those_beside_it() {
+fn an_outlier_does_not_affect_other_rows() {
     let input = Tensor::<2>::from_floats([[100.0, 1.0, -49.0], [0.3, -0.1, 0.2]], &Device::flex());
     let quantized = Quantizer { bits: 2, symmetric: true }.fake_quantize_rows(input);
     close("values", &values(quantized), &[100.0, 0.0, 0.0, 0.3, 0.0, 0.3], 1e-6);
 }
 
 #[test]
-fn ranges_are_of_all_values_or_of_each_channel() {
+fn ranges_per_tensor_and_per_channel() {
     let input =
         Tensor::<3>::from_floats([[[1.0, -5.0], [2.0, 3.0]], [[-1.0, 0.0], [0.5, 7.0]]], &Device::flex().autodiff());
     let (all, each) = (Range::of(&input, false), Range::of(&input, true));
@@ -142,9 +141,9 @@ const ROWS: usize = 24;
 const WIDTH: usize = 16;
 const BITS: u32 = 6;
 
-/// Values before quantisation, as a small network makes them of inputs with this seed.
-fn before(seed: f32, kernels: CpuKernels, device: &Device) -> [Tensor<2>; 2] {
-    let tensor = |count: usize, seed: f32| Tensor::<1>::from_floats(drawn(count, seed).as_slice(), device);
+/// Returns inputs and the activations that a small network computes from them: layer normalisation, linear layer, GELU.
+fn normalized_activations(seed: f32, kernels: CpuKernels, device: &Device) -> [Tensor<2>; 2] {
+    let tensor = |count: usize, seed: f32| Tensor::<1>::from_floats(pseudo_random(count, seed).as_slice(), device);
     let input = tensor(ROWS * WIDTH, seed).reshape([ROWS, WIDTH]).require_grad();
     let weight = tensor(WIDTH * WIDTH, seed + 0.5).reshape([WIDTH, WIDTH]);
     let normal = kernels.scope(|| {
@@ -154,61 +153,60 @@ fn before(seed: f32, kernels: CpuKernels, device: &Device) -> [Tensor<2>; 2] {
     [input, normal]
 }
 
-/// The fused kernels and Burn's operations round differently, by some units in the last place. After a grid, such a difference is
-/// either nothing or a whole step, and a step only where a value lies at a boundary between two levels. So:
-/// 1. levels differ by no more than one, and only where the value is nearer to a boundary than the rounding reaches;
-/// 2. where no value is as near as that to a boundary, all levels and masks are the same, and gradients agree as they do
-///    without quantisation.
+/// The fused kernels and Burn's operations differ by some ulp. After quantisation the difference is zero or one step, and a step
+/// only if the value lies at a boundary between two levels. Hence:
+/// 1. levels differ by at most one, and only within `BOUNDARY_MARGIN` of a boundary;
+/// 2. if no value is that near to a boundary, all levels and gradient masks are equal, and gradients agree.
 #[test]
-fn quantised_networks_agree_but_at_boundaries_between_levels() {
-    // More than the two ways of rounding differ, in steps of the grid.
-    const REACH: f32 = 1e-3;
+fn quantized_networks_differ_only_at_boundaries_between_levels() {
+    // Larger than the rounding differences, in steps of the grid.
+    const BOUNDARY_MARGIN: f32 = 1e-3;
     let device = Device::flex().autodiff();
     let quantizer = Quantizer { bits: BITS, symmetric: true };
     let range =
         Range { low: Tensor::from_floats([-0.9], &Device::flex()), high: Tensor::from_floats([0.9], &Device::flex()) };
     let step = 0.9 / 31.0;
-    let mut quiet = 0;
+    let mut away_from_boundaries = 0;
     for seed in 0..40 {
         let runs = KERNELS.map(|kernels| {
-            let [input, normal] = before(seed as f32 * 3.7, kernels, &device);
+            let [input, normal] = normalized_activations(seed as f32 * 3.7, kernels, &device);
             let quantized = kernels.scope(|| quantizer.fake_quantize(normal.clone(), &range));
-            let upstream = Tensor::<1>::from_floats(drawn(ROWS * WIDTH, 5.0).as_slice(), &device);
+            let upstream = Tensor::<1>::from_floats(pseudo_random(ROWS * WIDTH, 5.0).as_slice(), &device);
             let gradients = (quantized.clone() * upstream.reshape([ROWS, WIDTH])).sum().backward();
             (values(normal), values(quantized), values(input.grad(&gradients).unwrap()))
         });
         let [fused, plain] = &runs;
-        // The distance to the nearest boundary, in steps; the last levels have one on one side.
+        // Distance to the nearest boundary between levels, in steps; there is none beyond the outer levels.
         let distance = |value: f32| {
             let steps = value / step;
             let between = (steps - steps.floor() - 0.5).abs();
-            if steps.abs() > 31.5 + REACH { f32::INFINITY } else { between }
+            if steps.abs() > 31.5 + BOUNDARY_MARGIN { f32::INFINITY } else { between }
         };
         let mut nearest = f32::INFINITY;
         for ((fused_value, plain_value), (fused, plain)) in
             fused.0.iter().zip(&plain.0).zip(fused.1.iter().zip(&plain.1))
         {
-            assert!((fused_value - plain_value).abs() < REACH * step / 2.0, "{fused_value} {plain_value}");
+            assert!((fused_value - plain_value).abs() < BOUNDARY_MARGIN * step / 2.0, "{fused_value} {plain_value}");
             let away = distance(*plain_value);
             nearest = nearest.min(away);
             let levels = (fused / step).round() - (plain / step).round();
             assert!(
-                levels == 0.0 || (levels.abs() == 1.0 && away < REACH),
+                levels == 0.0 || (levels.abs() == 1.0 && away < BOUNDARY_MARGIN),
                 "{levels} levels, {away} steps from a boundary"
             );
         }
-        if nearest >= REACH {
-            quiet += 1;
+        if nearest >= BOUNDARY_MARGIN {
+            away_from_boundaries += 1;
             close("quantised values", &fused.1, &plain.1, 1e-6);
             close("gradients", &fused.2, &plain.2, 1e-5);
         }
     }
-    assert!(quiet >= 5, "{quiet} of 40 networks have no value at a boundary");
+    assert!(away_from_boundaries >= 5, "{away_from_boundaries} of 40 networks have no value near a boundary");
 }
 
-/// PyTorch's `cross_entropy` and `kl_div`.
+/// Reference: PyTorch's `cross_entropy` and `kl_div`.
 #[test]
-fn both_parts_of_the_loss_and_the_gradient_are_those_of_pytorch() {
+fn loss_and_gradient_agree_with_pytorch() {
     let all = reference(include_str!("../../../tests/reference/fake_quantise.json"));
     for (case, kernels) in
         all["distillation"].as_array().unwrap().iter().flat_map(|case| KERNELS.map(|kernels| (case, kernels)))
@@ -237,7 +235,7 @@ fn both_parts_of_the_loss_and_the_gradient_are_those_of_pytorch() {
 
 fn loss_case(rows: usize, vocabulary: usize, factor: f32, temperature: Option<f64>) -> Case {
     Case::new([rows * vocabulary], move |[logits]| {
-        let teacher = Tensor::<1>::from_floats(drawn(rows * vocabulary, 3.0).as_slice(), &Device::flex());
+        let teacher = Tensor::<1>::from_floats(pseudo_random(rows * vocabulary, 3.0).as_slice(), &Device::flex());
         let targets = LossTargets {
             labels: (0..rows as i32).map(|row| row * 5 % vocabulary as i32).collect(),
             weights: (0..rows).map(|row| (row % 3) as f32 / rows as f32).collect(),
@@ -251,9 +249,9 @@ fn loss_case(rows: usize, vocabulary: usize, factor: f32, temperature: Option<f6
     })
 }
 
-/// A vocabulary that does not fill lanes, more rows than a thread takes, rows that do not count, and logits far apart.
+/// Vocabularies that do not fill the lanes, several chunks of rows, weights of zero, and large logits.
 #[test]
-fn losses_are_those_of_burns_operations() {
+fn losses_agree_with_burns_operations() {
     for (rows, vocabulary) in [(1, 2), (70, 37), (33, 512), (20, 1001)] {
         for (factor, temperature) in
             [(5.0, Some(1.0)), (5.0, None), (150.0, Some(1.0)), (150.0, None), (150.0, Some(2.5))]
@@ -265,29 +263,29 @@ fn losses_are_those_of_burns_operations() {
 }
 
 #[test]
-fn a_model_that_agrees_with_its_teacher_does_not_diverge() {
+fn the_divergence_from_an_equal_teacher_is_zero() {
     let logits = Tensor::<2>::from_floats([[0.3, -2.0, 1.0]], &Device::flex());
     let teacher = Teacher { logits: logits.clone(), share: 1.0, temperature: 1.0 };
     let targets = LossTargets { labels: vec![2], weights: vec![1.0], teacher: Some(teacher) };
-    let before = values(logits.clone());
+    let original = values(logits.clone());
     let loss = next_token_loss(logits.clone(), targets);
     close("divergence", &values(loss.divergence.unwrap()), &[0.0], 1e-6);
-    assert_eq!(values(logits), before, "logits that somebody else holds stay");
+    assert_eq!(values(logits), original, "shared logits were overwritten");
 }
 
-/// `torch.nn.functional.gelu(x, approximate="tanh")` and its gradient, PyTorch 2.15.
+/// Reference: `torch.nn.functional.gelu(x, approximate="tanh")` and its gradient, PyTorch 2.15.
 #[test]
-fn gelu_with_tanh_is_that_of_pytorch() {
+fn gelu_with_tanh_agrees_with_pytorch() {
     let input = Tensor::<1>::from_floats([-3.0, -1.0, 0.0, 0.5, 2.0], &Device::flex().autodiff()).require_grad();
     let output = gelu(input.clone(), Gelu::Tanh);
     close("values", &values(output.clone()), &[-0.0036374, -0.158808, 0.0, 0.345714, 1.9545977], 1e-6);
     let gradients = output.sum().backward();
     let expected = [-0.0115842, -0.0829641, 0.5, 0.8673699, 1.0860993];
-    close("slopes", &values(input.grad(&gradients).unwrap()), &expected, 1e-6);
+    close("gradient", &values(input.grad(&gradients).unwrap()), &expected, 1e-6);
 }
 
 #[test]
-fn values_far_out_are_still_numbers_and_others_stay_none() {
+fn gelu_of_large_values_is_finite_and_keeps_nan() {
     for form in [Gelu::Tanh, Gelu::Erf] {
         let input = Tensor::<1>::from_floats([-1e30, -60.0, 60.0, 1e30, f32::NAN], &Device::flex().autodiff());
         let input = input.require_grad();
@@ -296,6 +294,6 @@ fn values_far_out_are_still_numbers_and_others_stay_none() {
         assert!(found[0].abs() < 1e-6 && found[1].abs() < 1e-6 && found[2] == 60.0 && found[3] == 1e30, "{found:?}");
         assert!(found[4].is_nan());
         let gradients = output.sum().backward();
-        assert!(values(input.grad(&gradients).unwrap())[..4].iter().all(|slope| slope.is_finite()));
+        assert!(values(input.grad(&gradients).unwrap())[..4].iter().all(|gradient| gradient.is_finite()));
     }
 }

@@ -1,11 +1,11 @@
-//! Fifty steps of two small networks, with fused kernels and with Burn's operations: the same losses and parameters.
+//! Training of two small networks for 50 steps: fused kernels and Burn's operations give the same losses and parameters.
 
 #![expect(clippy::unwrap_used, reason = "tests stop at what is wrong")]
 
 mod inputs;
 
 use burn::tensor::{Device, Int, Tensor, TensorData, module};
-use inputs::{close, drawn, values};
+use inputs::{close, pseudo_random, values};
 use xrun_ops::{
     CpuKernels, Gelu, GroupNorm, LossTargets, Mask, SaveActivations, attention_packed, conv1x1,
     conv3x3_group_norm_relu, gelu, layer_norm, next_token_loss,
@@ -13,15 +13,15 @@ use xrun_ops::{
 
 const STEPS: usize = 50;
 
-/// Parameters by number; flat.
+/// Flat parameters, by number.
 struct Parameters(Vec<Tensor<1>>);
 
 impl Parameters {
     fn new(sizes: &[(usize, f32)]) -> Self {
         let device = Device::flex().autodiff();
         let parameter = |(number, (size, factor)): (usize, &(usize, f32))| {
-            let values = Tensor::<1>::from_floats(drawn(*size, number as f32).as_slice(), &device);
-            // A factor of zero marks a scale, which is one at first.
+            let values = Tensor::<1>::from_floats(pseudo_random(*size, number as f32).as_slice(), &device);
+            // A factor of 0 marks a scale, which is initialised to 1.
             let values = if *factor == 0.0 { values.ones_like() } else { values.mul_scalar(*factor) };
             values.require_grad()
         };
@@ -43,7 +43,7 @@ impl Parameters {
     }
 }
 
-/// Losses of all steps, and the last parameters.
+/// Returns the losses of all steps and the final parameters.
 fn train(
     kernels: CpuKernels,
     sizes: &[(usize, f32)],
@@ -64,10 +64,10 @@ fn check(sizes: &[(usize, f32)], rate: f32, loss: impl Fn(&Parameters, usize) ->
     let [fused, plain] = [CpuKernels::Fused, CpuKernels::Plain].map(|kernels| train(kernels, sizes, rate, &loss));
     close("losses", &fused.0, &plain.0, 1e-3);
     close("parameters", &fused.1, &plain.1, 1e-3);
-    assert!(fused.0[STEPS - 1] < 0.9 * fused.0[0], "it learns: {} to {}", fused.0[0], fused.0[STEPS - 1]);
+    assert!(fused.0[STEPS - 1] < 0.9 * fused.0[0], "the loss did not fall: {} to {}", fused.0[0], fused.0[STEPS - 1]);
 }
 
-/// A block of GPT-2: 3 sequences of 20 tokens, width 16, two heads, a vocabulary of 11.
+/// One GPT-2 block: 3 sequences of 20 tokens, width 16, 2 heads, vocabulary of 11.
 #[test]
 fn a_language_model() {
     const BATCH: usize = 3;
@@ -88,23 +88,23 @@ fn a_language_model() {
     check(&sizes, 0.05, |parameters, step| {
         let tokens: Vec<i32> = (0..BATCH * LENGTH).map(|at| ((at * at + step % 3) % VOCABULARY) as i32).collect();
         let labels = tokens.iter().skip(1).chain(&tokens[..1]).copied().collect();
-        let words = parameters.get(0, [VOCABULARY, WIDTH]);
-        let tokens = Tensor::<2, Int>::from_data(TensorData::new(tokens, [BATCH, LENGTH]), &words.device());
-        let input = module::embedding(words.clone(), tokens);
+        let embedding = parameters.get(0, [VOCABULARY, WIDTH]);
+        let tokens = Tensor::<2, Int>::from_data(TensorData::new(tokens, [BATCH, LENGTH]), &embedding.device());
+        let input = module::embedding(embedding.clone(), tokens);
         let normal = layer_norm(input.clone(), parameters.get(1, [WIDTH]), parameters.get(2, [WIDTH]), 1e-5);
-        let all = module::linear(normal, parameters.get(3, [WIDTH, 3 * WIDTH]), None);
-        let seen = attention_packed(all, 2, Mask::Causal);
-        let middle = input + module::linear(seen, parameters.get(4, [WIDTH, WIDTH]), None);
+        let query_key_value = module::linear(normal, parameters.get(3, [WIDTH, 3 * WIDTH]), None);
+        let attended = attention_packed(query_key_value, 2, Mask::Causal);
+        let middle = input + module::linear(attended, parameters.get(4, [WIDTH, WIDTH]), None);
         let normal = layer_norm(middle.clone(), parameters.get(5, [WIDTH]), parameters.get(6, [WIDTH]), 1e-5);
         let wide = gelu(module::linear(normal, parameters.get(7, [WIDTH, 4 * WIDTH]), None), Gelu::Tanh);
         let output = middle + module::linear(wide, parameters.get(8, [4 * WIDTH, WIDTH]), None);
-        let logits = output.reshape([BATCH * LENGTH, WIDTH]).matmul(words.transpose());
+        let logits = output.reshape([BATCH * LENGTH, WIDTH]).matmul(embedding.transpose());
         let weights = vec![1.0 / (BATCH * LENGTH) as f32; BATCH * LENGTH];
         next_token_loss(logits, LossTargets { labels, weights, teacher: None }).total
     });
 }
 
-/// Two blocks and a head: 4 images of 12 pixels to a map of each fourth pixel.
+/// Three blocks and a 1 x 1 convolution: 4 images of 12 x 12 pixels to feature maps of 3 x 3.
 #[test]
 fn a_convolutional_network() {
     let sizes = [
@@ -128,13 +128,14 @@ fn a_convolutional_network() {
             conv3x3_group_norm_relu(input, weight, GroupNorm { gamma, beta, groups: 2, epsilon: 1e-5 }, stride, save)
         };
         let device = parameters.0[0].device();
-        let drawn = |count: usize, seed: usize| Tensor::<1>::from_floats(drawn(count, seed as f32).as_slice(), &device);
-        let images = drawn(4 * 3 * 12 * 12, step % 2).reshape([4, 3, 12, 12]);
+        let random_tensor =
+            |count: usize, seed: usize| Tensor::<1>::from_floats(pseudo_random(count, seed as f32).as_slice(), &device);
+        let images = random_tensor(4 * 3 * 12 * 12, step % 2).reshape([4, 3, 12, 12]);
         let first = block(images, 0, 3, 2);
         let second = first.clone() + block(first, 3, 8, 1);
         let output = conv1x1(block(second, 6, 8, 2), parameters.get(9, [5, 8, 1, 1]), parameters.get(10, [5]));
-        let wanted = drawn(4 * 5 * 9, 2 + step % 2).reshape([4, 5, 3, 3]);
-        let off = output - wanted;
-        (off.clone() * off).mean()
+        let target = random_tensor(4 * 5 * 9, 2 + step % 2).reshape([4, 5, 3, 3]);
+        let error = output - target;
+        (error.clone() * error).mean()
     });
 }

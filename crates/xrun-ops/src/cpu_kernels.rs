@@ -6,10 +6,10 @@ use std::sync::OnceLock;
 use burn::backend::DispatchDevice;
 use burn::tensor::{DType, Tensor};
 
-/// The implementation of operations on 32-bit floats on the CPU.
+/// Implementation of operations on 32-bit floats on the CPU.
 ///
-/// A process has one default, which can be set once. A thread may choose otherwise for as long as a closure runs
-/// ([`CpuKernels::scope`]), so tests of both never meet. The choice is made in the forward pass; the backward pass follows it.
+/// A process has one default, which can be set once. [`CpuKernels::scope`] overrides it on one thread while a closure runs, so
+/// that tests of both can run concurrently. The choice is made in the forward pass; the backward pass follows it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CpuKernels {
     /// The kernels of this crate.
@@ -26,16 +26,16 @@ thread_local! {
 }
 
 impl CpuKernels {
-    /// Makes this the choice of the process.
+    /// Sets the default of the process.
     ///
     /// # Errors
-    /// The process has made the other choice before, which is returned.
+    /// The other choice has been set before; it is returned.
     pub fn set_default(self) -> Result<(), Self> {
         let set = *DEFAULT.get_or_init(|| self);
         if set == self { Ok(()) } else { Err(set) }
     }
 
-    /// Returns the choice of this thread.
+    /// Returns the choice in effect on this thread.
     pub fn current() -> Self {
         SCOPE.get().unwrap_or_else(|| DEFAULT.get().copied().unwrap_or_default())
     }
@@ -53,7 +53,7 @@ impl CpuKernels {
     }
 }
 
-/// Whether an operation on `tensor` has a fused kernel, and this thread wants it.
+/// Returns `true` if operations on `tensor` use a fused kernel: on the CPU, of 32-bit floats, not empty, and chosen on this thread.
 pub(crate) fn is_fused<const D: usize>(tensor: &Tensor<D>) -> bool {
     let device = tensor.device().inner();
     CpuKernels::current() == CpuKernels::Fused

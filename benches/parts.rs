@@ -1,8 +1,8 @@
-//! What do the parts cost: a memory sample, and decoding and augmenting pictures with several workers?
+//! Costs of components: a memory sample, a counted allocation, decoding and augmenting images with several workers.
 //!
 //! `cargo bench --bench parts`
 
-#![expect(clippy::unwrap_used, reason = "a benchmark may stop")]
+#![expect(clippy::unwrap_used, reason = "a benchmark may panic")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::collections::BTreeMap;
@@ -27,7 +27,7 @@ fn main() {
     divan::main();
 }
 
-/// A sample with twelve owners, with and without the slower sources.
+/// Memory sample with twelve owners, with and without the sources that are slow to read.
 #[divan::bench(args = ["quick", "with parts"])]
 fn memory_sample(bencher: Bencher, kind: &str) {
     let ledger = Ledger::default();
@@ -44,25 +44,25 @@ fn memory_sample(bencher: Bencher, kind: &str) {
     });
 }
 
-/// A thousand allocations of a quarter KiB and their end, by the system's allocator alone and by the one that counts.
-/// The difference, times the allocations of a step, is what heap in use costs.
+/// 1,000 allocations of 256 bytes and their deallocations, with and without the counting allocator. The difference per allocation is
+/// the cost of measuring heap in use.
 #[divan::bench(args = ["system", "counted"])]
 fn a_thousand_allocations(bencher: Bencher, which: &str) {
     let layout = Layout::from_size_align(256, 16).unwrap();
-    let counted = which == "counted";
+    let is_counted = which == "counted";
     bencher.bench_local(|| {
         for _ in 0..1000 {
-            // SAFETY: the layout is not empty, and each piece goes back to where it came from.
+            // SAFETY: the layout is not empty, and each block is freed by its allocator.
             unsafe {
-                let piece = if counted { CountingAllocator.alloc(layout) } else { System.alloc(layout) };
-                let piece = std::hint::black_box(piece);
-                if counted { CountingAllocator.dealloc(piece, layout) } else { System.dealloc(piece, layout) }
+                let block = if is_counted { CountingAllocator.alloc(layout) } else { System.alloc(layout) };
+                let block = std::hint::black_box(block);
+                if is_counted { CountingAllocator.dealloc(block, layout) } else { System.dealloc(block, layout) }
             }
         }
     });
 }
 
-/// Eight batches of the main job, decoded and augmented and thrown away; items are pictures.
+/// Eight batches of `experiments/stage2.toml`, decoded, augmented and dropped; the items counted are images.
 #[divan::bench(args = [0, 1, 2], sample_count = 12, sample_size = 1)]
 fn decode_and_augment(bencher: Bencher, workers: usize) {
     const BATCHES: usize = 8;
@@ -77,18 +77,18 @@ fn decode_and_augment(bencher: Bencher, workers: usize) {
     let experiment = read::read(&file, &overrides, std::env::vars()).unwrap().experiment;
     let ledger = Ledger::default();
     let (_, prepared) = experiment.prepare(&ledger).unwrap();
-    let prepared: Prepared = prepared.into_parts().expect("the main job is of that kind");
+    let prepared: Prepared = prepared.into_parts().expect("stage2 is a few-shot detection");
     let batches = prepared.batches.clone();
     let prepare = Arc::new(move |number| batches.prepare(number));
     let feed_settings = FeedSettings { workers, first: 0 };
     let mut feed = Feed::new(&ledger, &prepared.buffers.feed, feed_settings, prepare).unwrap();
-    let pictures =
+    let images =
         prepared.settings.n_way * (prepared.settings.n_query + prepared.settings.n_shot * prepared.settings.num_aug);
-    bencher.counter(ItemsCount::new(BATCHES * pictures)).bench_local(|| {
-        let mut taken = 0;
-        while taken < BATCHES {
-            // Triplet batches are of another size and not counted.
-            taken += usize::from(matches!(*feed.next().unwrap(), HostBatch::Detection(_)));
+    bencher.counter(ItemsCount::new(BATCHES * images)).bench_local(|| {
+        let mut received = 0;
+        while received < BATCHES {
+            // Triplet batches have another size and are skipped.
+            received += usize::from(matches!(*feed.next().unwrap(), HostBatch::Detection(_)));
         }
     });
 }

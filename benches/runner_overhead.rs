@@ -1,10 +1,10 @@
-//! What does the runner add to a step? The main job through xrun, beside its task in a bare loop, in turns.
+//! Overhead of the runner per step: `experiments/stage2.toml` through xrun, compared with its task in a bare loop.
 //!
-//! `cargo bench --bench runner_overhead`. Both train the same network on the same batches; the runner also measures
-//! memory at each step, writes metrics, cleans up and checks the stop rules. Neither validates or saves. Turns
-//! alternate, so that a slow minute of the machine falls on both; the middle ratio of all turns counts.
+//! `cargo bench --bench runner_overhead`. Both train the same network on the same batches; the runner also samples memory at each
+//! step, writes metrics, cleans up and checks the stop rules. Neither validates nor saves checkpoints. The two alternate, so that
+//! load of the machine affects both; the result is the median ratio of all rounds.
 
-#![expect(clippy::print_stdout, clippy::unwrap_used, reason = "a benchmark speaks to the terminal and may stop")]
+#![expect(clippy::print_stdout, clippy::unwrap_used, reason = "a benchmark prints and may panic")]
 
 use std::path::Path;
 use std::time::Instant;
@@ -24,8 +24,9 @@ use xrun::task::{Phases, Task};
 xrun::count_heap!();
 
 const STEPS: u64 = 60;
-const TURNS: usize = 7;
+const ROUNDS: usize = 7;
 
+/// Phases that are not timed.
 struct Unmeasured;
 
 impl Phases for Unmeasured {
@@ -49,18 +50,18 @@ fn open(ledger: &Ledger) -> (Plan, Box<dyn Task>) {
     (plan, task)
 }
 
-/// Seconds a step of the task alone.
-fn bare() -> f64 {
+/// Returns the seconds per step of the task in a bare loop.
+fn bare_loop() -> f64 {
     let (plan, mut task) = open(&Ledger::default());
-    let begun = Instant::now();
+    let started = Instant::now();
     for step in 1..=plan.steps {
         task.train_step(step, 1e-3, &mut Unmeasured).unwrap();
         task.synchronise().unwrap();
     }
-    begun.elapsed().as_secs_f64() / plan.steps as f64
+    started.elapsed().as_secs_f64() / plan.steps as f64
 }
 
-/// Seconds a step of the same through the runner; the checkpoint at the end is taken off.
+/// Returns the seconds per step through the runner, without the checkpoint at the end.
 fn through_the_runner(stop: &StopSignal) -> f64 {
     let ledger = Ledger::default();
     let (plan, task) = open(&ledger);
@@ -77,37 +78,37 @@ fn through_the_runner(stop: &StopSignal) -> f64 {
         until: None,
         started: Instant::now(),
     };
-    let begun = Instant::now();
+    let started = Instant::now();
     let ending = launch.train(task, stop, &mut Silent).ending;
-    let whole = begun.elapsed().as_secs_f64();
+    let total = started.elapsed().as_secs_f64();
     assert_eq!(ending.exit_code(), 0, "{}", ending.message);
     let lines = std::fs::read_to_string(directory.path.join("memory.jsonl")).unwrap();
-    let at_the_end: f64 = lines
+    let checkpoint_us: f64 = lines
         .lines()
         .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap())
         .filter_map(|line| line["phases_us"]["checkpoint"].as_f64())
         .sum();
-    (whole - at_the_end / 1e6) / plan.steps as f64
+    (total - checkpoint_us / 1e6) / plan.steps as f64
 }
 
 fn main() {
     let stop = StopSignal::listen().unwrap();
-    bare(); // generated data, page cache
+    bare_loop(); // warm-up: generates the data, fills the page cache
     let mut ratios = Vec::new();
-    for turn in 1..=TURNS {
-        // Who begins changes with the turn.
-        let (alone, run) = match turn % 2 {
+    for round in 1..=ROUNDS {
+        // The order alternates.
+        let (alone, run) = match round % 2 {
             0 => {
-                let alone = bare();
+                let alone = bare_loop();
                 (alone, through_the_runner(&stop))
             }
             _ => {
                 let run = through_the_runner(&stop);
-                (bare(), run)
+                (bare_loop(), run)
             }
         };
         println!(
-            "turn {turn}: bare {:.2} ms a step, xrun {:.2} ms a step, ratio {:.4}",
+            "round {round}: bare loop {:.2} ms per step, xrun {:.2} ms per step, ratio {:.4}",
             alone * 1e3,
             run * 1e3,
             run / alone
@@ -115,5 +116,5 @@ fn main() {
         ratios.push(run / alone);
     }
     ratios.sort_by(f64::total_cmp);
-    println!("middle ratio of {TURNS} turns of {STEPS} steps: {:.4}", ratios[TURNS / 2]);
+    println!("median ratio of {ROUNDS} rounds of {STEPS} steps: {:.4}", ratios[ROUNDS / 2]);
 }

@@ -1,10 +1,9 @@
-//! How much memory do the same batches take through Burn's own data loader?
+//! Peak RSS of the batches of `experiments/stage2.toml` through Burn's data loader.
 //!
-//! `cargo bench --features stock-loader --bench stock_loader`, beside `resident_peak` of `xrun experiments/stage2.toml`.
-//! Network, optimiser, batches and their order are those of the main job; only the way from the workers to the step
-//! differs: Burn's `DataLoaderBuilder` with one worker, whose batches are made into tensors by the worker.
+//! `cargo bench --features stock-loader --bench stock_loader`; compare with `resident_peak` of `xrun experiments/stage2.toml`. The
+//! batches and their order are the same; they pass through Burn's `DataLoaderBuilder` with one worker, which creates the tensors.
 
-#![expect(clippy::print_stdout, clippy::unwrap_used, reason = "a benchmark speaks to the terminal and may stop")]
+#![expect(clippy::print_stdout, clippy::unwrap_used, reason = "a benchmark prints and may panic")]
 
 use std::path::Path;
 use std::sync::Arc;
@@ -22,10 +21,10 @@ use xrun::experiment::read;
 use xrun::pipelines::fewshot_detection::batch::{Batches, HostBatch};
 use xrun::pipelines::fewshot_detection::prepare::Prepared;
 
-/// The numbers of the batches; the batcher does the work, as the feed's workers do.
-struct Numbers(usize);
+/// Batch numbers; the batcher prepares the batches, as the workers of xrun's feed do.
+struct BatchNumbers(usize);
 
-impl Dataset<u64> for Numbers {
+impl Dataset<u64> for BatchNumbers {
     fn get(&self, index: usize) -> Option<u64> {
         (index < self.0).then_some(index as u64)
     }
@@ -49,7 +48,8 @@ impl Batcher<u64, (Tensor<1>, u64)> for ToTensors {
     }
 }
 
-fn resident_peak() -> u64 {
+/// Returns the peak RSS of this process in MiB.
+fn rss_peak_mib() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("VmHWM")).unwrap();
     line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() / 1024
@@ -61,26 +61,22 @@ fn main() {
     let experiment = read::read(&file, &[], std::env::vars()).unwrap().experiment;
     let ledger = Ledger::default();
     let (_, prepared) = experiment.prepare(&ledger).unwrap();
-    let prepared: Prepared = prepared.into_parts().expect("the main job is of that kind");
-    println!("before: resident peak {} MiB", resident_peak());
+    let prepared: Prepared = prepared.into_parts().expect("stage2 is a few-shot detection");
+    println!("before: peak RSS {} MiB", rss_peak_mib());
     let loader = DataLoaderBuilder::new(ToTensors(prepared.batches.clone()))
         .batch_size(1)
         .num_workers(1)
         .set_device(TensorDevice::open(Kind::Cpu, false).unwrap().plain)
-        .build(Arc::new(Numbers(490)) as Arc<dyn Dataset<u64>>);
+        .build(Arc::new(BatchNumbers(490)) as Arc<dyn Dataset<u64>>);
     let mut largest = 0;
     for (taken, (batch, bytes)) in loader.iter().enumerate() {
         largest = largest.max(bytes);
-        // The step of the main job takes longer than the loader needs for a batch.
+        // Stands in for the training step, which takes longer than the loader needs for a batch.
         std::thread::sleep(Duration::from_millis(220));
         drop(batch);
         if taken == 150 {
             break;
         }
     }
-    println!(
-        "Burn's loader, one worker, batches of up to {} MiB: resident peak {} MiB",
-        largest >> 20,
-        resident_peak()
-    );
+    println!("Burn's loader, one worker, batches of up to {} MiB: peak RSS {} MiB", largest >> 20, rss_peak_mib());
 }

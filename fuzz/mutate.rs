@@ -1,9 +1,9 @@
-//! How is a good file made a bad one? A few changes that a disk, a careless hand or a hostile one makes.
+//! Mutations of valid files, as a failing disk, a careless author or an attacker would make them.
 
 use rand::{Rng, RngExt};
 
-/// What stands where something else should.
-const PIECES: [&[u8]; 40] = [
+/// Unexpected tokens to insert.
+const TOKENS: [&[u8]; 40] = [
     b"-1",
     b"0",
     b"1e308",
@@ -46,11 +46,11 @@ const PIECES: [&[u8]; 40] = [
     b"${HOME}",
 ];
 
-/// More would be slow without being worse.
+/// Largest input; larger ones are slower without finding more.
 const BYTES_MAX: usize = 256 * 1024;
 
-/// One bit is another.
-pub fn flipped(bytes: &[u8], random: &mut impl Rng) -> Vec<u8> {
+/// Flips one random bit.
+pub fn flip_bit(bytes: &[u8], random: &mut impl Rng) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     if !bytes.is_empty() {
         let bit = random.random_range(0..bytes.len() * 8);
@@ -59,8 +59,8 @@ pub fn flipped(bytes: &[u8], random: &mut impl Rng) -> Vec<u8> {
     bytes
 }
 
-/// One to six changes; `other` is a file of the same kind, of which a part may come in.
-pub fn mutated(bytes: &[u8], other: &[u8], random: &mut impl Rng) -> Vec<u8> {
+/// Applies one to six random changes; parts of `other`, a file of the same kind, may be inserted.
+pub fn mutate(bytes: &[u8], other: &[u8], random: &mut impl Rng) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     let changes = if random.random() { 1 } else { random.random_range(2..=6) };
     for _ in 0..changes {
@@ -74,7 +74,7 @@ fn change(bytes: &mut Vec<u8>, other: &[u8], random: &mut impl Rng) {
     let at = random.random_range(0..=bytes.len());
     let end = |random: &mut _, most: usize| (at + RngExt::random_range(random, 0..=most)).min(bytes.len());
     match random.random_range(0..12) {
-        0 | 1 => *bytes = flipped(bytes, random),
+        0 | 1 => *bytes = flip_bit(bytes, random),
         2 => {
             if let Some(byte) = bytes.get_mut(at) {
                 *byte = random.random();
@@ -91,16 +91,16 @@ fn change(bytes: &mut Vec<u8>, other: &[u8], random: &mut impl Rng) {
             bytes.splice(at..at, part.repeat(times));
         }
         6 | 7 => {
-            let piece = PIECES[random.random_range(0..PIECES.len())];
+            let token = TOKENS[random.random_range(0..TOKENS.len())];
             let times = if random.random_bool(0.05) { random.random_range(1..2000) } else { 1 };
-            bytes.splice(at..at, piece.repeat(times));
+            bytes.splice(at..at, token.repeat(times));
         }
         8 | 9 => {
-            // A number, a word or a text is another.
-            let word = |byte: &u8| byte.is_ascii_alphanumeric() || b"._-+\"".contains(byte);
-            let from = bytes[..at].iter().rposition(|byte| !word(byte)).map_or(0, |before| before + 1);
-            let to = bytes[at..].iter().position(|byte| !word(byte)).map_or(bytes.len(), |after| at + after);
-            bytes.splice(from..to, PIECES[random.random_range(0..PIECES.len())].iter().copied());
+            // Replaces a number, a word or a string.
+            let is_token_byte = |byte: &u8| byte.is_ascii_alphanumeric() || b"._-+\"".contains(byte);
+            let from = bytes[..at].iter().rposition(|byte| !is_token_byte(byte)).map_or(0, |before| before + 1);
+            let to = bytes[at..].iter().position(|byte| !is_token_byte(byte)).map_or(bytes.len(), |after| at + after);
+            bytes.splice(from..to, TOKENS[random.random_range(0..TOKENS.len())].iter().copied());
         }
         10 => {
             let from = random.random_range(0..=other.len());
@@ -108,7 +108,7 @@ fn change(bytes: &mut Vec<u8>, other: &[u8], random: &mut impl Rng) {
             bytes.splice(at..at, other[from..to].iter().copied());
         }
         _ => {
-            // Lines change places.
+            // Swaps two lines.
             let mut lines: Vec<Vec<u8>> = bytes.split_inclusive(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect();
             if lines.len() > 1 {
                 let (a, b) = (random.random_range(0..lines.len()), random.random_range(0..lines.len()));
@@ -119,22 +119,22 @@ fn change(bytes: &mut Vec<u8>, other: &[u8], random: &mut impl Rng) {
     }
 }
 
-/// A safetensors file with another head, whose length is told right.
-pub fn with_right_head(file: &[u8], change: impl FnOnce(&[u8]) -> Vec<u8>) -> Vec<u8> {
+/// Replaces the header of a safetensors file, and adjusts its length field.
+pub fn with_header(file: &[u8], change: impl FnOnce(&[u8]) -> Vec<u8>) -> Vec<u8> {
     let length = file.first_chunk::<8>().map_or(0, |length| u64::from_le_bytes(*length) as usize);
-    let (head, numbers) = file[8..].split_at(length);
-    let head = change(head);
-    [&(head.len() as u64).to_le_bytes(), &head[..], numbers].concat()
+    let (header, tensors) = file[8..].split_at(length);
+    let header = change(header);
+    [&(header.len() as u64).to_le_bytes(), &header[..], tensors].concat()
 }
 
-/// Sets the checks of a PNG's parts right, so that what is in them is looked at.
-pub fn with_right_checks(png: &mut [u8]) {
+/// Corrects the checksums of the chunks of a PNG, so that decoders read the chunks.
+pub fn fix_png_checksums(png: &mut [u8]) {
     let mut at = 8;
     while let Some(head) = png.get(at..at + 8) {
         let length = u32::from_be_bytes([head[0], head[1], head[2], head[3]]) as usize;
         let Some(end) = length.checked_add(at + 8).filter(|end| end + 4 <= png.len()) else { return };
-        let check = crc32fast::hash(&png[at + 4..end]);
-        png[end..end + 4].copy_from_slice(&check.to_be_bytes());
+        let checksum = crc32fast::hash(&png[at + 4..end]);
+        png[end..end + 4].copy_from_slice(&checksum.to_be_bytes());
         at = end + 4;
     }
 }

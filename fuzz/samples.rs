@@ -1,4 +1,4 @@
-//! What are good files like? Those of the repository, and small ones made here.
+//! Valid files to mutate: those of the repository, and small generated ones.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use base64::engine::general_purpose::STANDARD;
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 use xrun::bounded::ledger::Ledger;
 use xrun::experiment::{read, resolved};
-use xrun::files::write;
+use xrun::files::write::replace_json;
 use xrun::pipelines::qat_language_model::ranges_file;
 use xrun::results::format::LoopState;
 use xrun::run::launch::{self, Launch};
@@ -17,7 +17,7 @@ use xrun::run::{fingerprint, manifest, observer};
 use xrun::{Program, device, plan, report};
 use xrun::{directory, stop};
 
-/// Experiment files that need no other file, and some that are wrong.
+/// Returns experiment files that need no data, and invalid ones.
 pub fn experiments() -> Vec<Vec<u8>> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let folders = [
@@ -34,6 +34,7 @@ pub fn experiments() -> Vec<Vec<u8>> {
     files.into_iter().map(|path| std::fs::read(path).unwrap()).collect()
 }
 
+/// COCO annotations.
 pub const COCO: &str = r#"{"info": {}, "videos": [{"id": 1, "name": "v"}],
  "categories": [{"id": 1, "name": "cat", "supercategory": "base"}, {"id": 2, "name": "dog", "supercategory": "base"},
   {"id": 7, "name": "owl", "supercategory": "novel"}],
@@ -47,14 +48,18 @@ pub const COCO: &str = r#"{"info": {}, "videos": [{"id": 1, "name": "v"}],
  "references": [{"category_id": 1, "file_name": "0.jpg", "bbox": [2, 3, 10, 12]}, {"category_id": 2, "file_name": "1.png"},
   {"category_id": 7, "file_name": "2.jpg", "bbox": [4, 4, 9, 9], "video_id": 1}]}"#;
 
+/// Pascal VOC annotations.
 pub const VOC: &str = r#"<?xml version="1.0"?><annotation><folder>images</folder><filename>0.jpg</filename>
 <size><width>32</width><height>24</height><depth>3</depth></size>
 <object><name>cat</name><difficult>0</difficult><bndbox><xmin>2</xmin><ymin>3</ymin><xmax>12</xmax><ymax>15</ymax></bndbox></object>
 <object><name>dog</name><bndbox><xmin>1.5</xmin><ymin>3</ymin><xmax>30</xmax><ymax>24</ymax></bndbox></object></annotation>"#;
 
+/// YOLO labels.
 pub const YOLO: &str = "0 0.25 0.375 0.3125 0.5\n1 0.5 0.5 0.9 0.75\n\n";
+/// `data.yaml` of a YOLO data set.
 pub const YOLO_NAMES: &str = "path: ../x # root\nnames:\n  0: cat\n  1: \"dog\"\nnc: 2\n";
 
+/// SQuAD 1.1 questions.
 pub const SQUAD: &str = r#"{"version": "1.1", "data": [{"title": "Żuraw", "paragraphs": [
  {"context": "Ala ma kota. Żuraw też ma kota, a \"pies\" nie.", "qas": [
   {"id": "a", "question": "Who?", "answers": [{"text": "Ala", "answer_start": 0}, {"text": "Żuraw", "answer_start": 13}]},
@@ -63,10 +68,11 @@ pub const SQUAD: &str = r#"{"version": "1.1", "data": [{"title": "Żuraw", "para
  {"title": "B", "paragraphs": [{"context": "Bob has a dog.", "qas": [
   {"id": "d", "question": "Who has a dog?", "answers": [{"text": "Bob", "answer_start": 0}]}]}]}]}"#;
 
+/// Table with memory columns.
 pub const CSV: &str = "step,time_ms,rss_mb,heap bytes,\"gpu, [MiB]\"\n1,10,100.5,1048576,512\n2,20,101,1048576,512\n\
                        3,30,101.5,2097152,NaN\n4,40,1e2,2097152,512 MiB\n5,50,,3145728,513\n6,60,103,3145728,513\n";
 
-/// `encoder.json` and `vocab.bpe` of the 256 bytes and a few merges.
+/// Returns `encoder.json` and `vocab.bpe` with the 256 bytes and a few merges.
 pub fn vocabulary() -> (String, String) {
     let mut bytes: Vec<char> = ByteLevel::alphabet().into_iter().collect();
     bytes.sort_unstable();
@@ -78,42 +84,42 @@ pub fn vocabulary() -> (String, String) {
     (serde_json::to_string(&encoder).unwrap(), format!("#version: 0.2\n{lines}"))
 }
 
-/// A GPT-2 of two blocks, as transformers wrote it (`tests/reference/gpt2_tiny.py`).
+/// Returns the safetensors of a GPT-2 with two blocks, written by transformers (`tests/reference/gpt2_tiny.py`).
 pub fn weights() -> Vec<u8> {
     std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/reference/gpt2_tiny.safetensors")).unwrap()
 }
 
-/// The ranges of two precisions and two blocks.
+/// Returns a file of quantisation ranges for two precisions and two blocks.
 pub fn ranges() -> Vec<u8> {
     let range =
         |at: usize| (!at.is_multiple_of(5)).then(|| (vec![-0.5 - at as f32, 1e-30], vec![at as f32 / 3.0, 7.75]));
     ranges_file::to_json(vec![(0..12).map(range).collect(), (5..17).map(range).collect()])
 }
 
-/// Pictures of 32 x 24: JPEG, and PNG of several kinds.
-pub fn pictures() -> Vec<(&'static str, Vec<u8>)> {
+/// Returns images of 32 x 24 pixels: JPEG, and PNG with several colour types.
+pub fn images() -> Vec<(&'static str, Vec<u8>)> {
     use image::{DynamicImage, ImageFormat, Rgb, RgbImage};
-    let picture = RgbImage::from_fn(32, 24, |x, y| Rgb([(x * 8) as u8, (y * 10) as u8, (x * y) as u8]));
-    let picture = DynamicImage::ImageRgb8(picture);
-    let encoded = |picture: &DynamicImage, format| {
+    let image = RgbImage::from_fn(32, 24, |x, y| Rgb([(x * 8) as u8, (y * 10) as u8, (x * y) as u8]));
+    let image = DynamicImage::ImageRgb8(image);
+    let encoded = |image: &DynamicImage, format| {
         let mut bytes = std::io::Cursor::new(Vec::new());
-        picture.write_to(&mut bytes, format).unwrap();
+        image.write_to(&mut bytes, format).unwrap();
         bytes.into_inner()
     };
     vec![
-        ("0.jpg", encoded(&picture, ImageFormat::Jpeg)),
-        ("1.png", encoded(&picture, ImageFormat::Png)),
-        ("2.jpg", encoded(&picture.fliph(), ImageFormat::Jpeg)),
-        ("3.png", encoded(&DynamicImage::ImageRgba16(picture.to_rgba16()), ImageFormat::Png)),
-        ("4.png", encoded(&DynamicImage::ImageLuma8(picture.to_luma8()), ImageFormat::Png)),
+        ("0.jpg", encoded(&image, ImageFormat::Jpeg)),
+        ("1.png", encoded(&image, ImageFormat::Png)),
+        ("2.jpg", encoded(&image.fliph(), ImageFormat::Jpeg)),
+        ("3.png", encoded(&DynamicImage::ImageRgba16(image.to_rgba16()), ImageFormat::Png)),
+        ("4.png", encoded(&DynamicImage::ImageLuma8(image.to_luma8()), ImageFormat::Png)),
     ]
 }
 
-/// The table of a set of sound clips.
+/// Metadata table of sound clips in the format of ESC-50.
 pub const CLIPS: &str = "filename,fold,target,category,esc10,src_file,take\n1-7-A-0.wav,1,0,dog,True,7,A\n\
                          1-7-B-0.wav,1,0,dog,True,7,B\nx/2-8-A-3.wav,2,3,\"rain, loud\",False,8,A\n";
 
-/// Lines of messages in both forms, and items of a question list.
+/// Returns lines of messages in both formats, and an item of a question list.
 pub fn messages() -> Vec<Vec<u8>> {
     let lines = [
         r#"{"messages": [{"role": "user", "content": [{"type": "image", "image": "1.png"}, {"type": "text", "text": "What?"}]}, {"role": "assistant", "content": "{\"a\": 1}"}]}"#,
@@ -124,16 +130,16 @@ pub fn messages() -> Vec<Vec<u8>> {
     lines.into_iter().map(|line| format!("{line}\n").into_bytes()).collect()
 }
 
-/// A line of messages with this picture in it.
-pub fn inline(picture: &[u8]) -> Vec<u8> {
-    let text = STANDARD.encode(picture);
+/// Returns a line of messages with an embedded image.
+pub fn inline(image: &[u8]) -> Vec<u8> {
+    let text = STANDARD.encode(image);
     format!("{{\"text\": \"What?\", \"image\": \"data:image/png;base64,{text}\", \"response\": \"red\"}}\n")
         .into_bytes()
 }
 
-/// WAV files of 8, 16 and 24 bits and of floats.
+/// Returns WAV files with 8, 16 and 24-bit integers and with 32-bit floats.
 pub fn wav_files() -> Vec<Vec<u8>> {
-    let forms = [(8, 1), (16, 2), (24, 1), (32, 2)];
+    let formats = [(8, 1), (16, 2), (24, 1), (32, 2)];
     let file = |(bits, channels): (u16, u16)| {
         let (rate, block) = (16_000_u32, channels * bits / 8);
         let mut bytes = b"RIFF\0\0\0\0WAVEfmt \x10\0\0\0".to_vec();
@@ -148,27 +154,27 @@ pub fn wav_files() -> Vec<Vec<u8>> {
         bytes.resize(bytes.len() + usize::from(block) * 20, 0x3d);
         bytes
     };
-    forms.into_iter().map(file).collect()
+    formats.into_iter().map(file).collect()
 }
 
-/// Writes a file, not atomically: only this process reads it.
-pub fn put(path: &Path, bytes: &[u8]) {
+/// Writes a file and its directories, not atomically, as only this process reads it.
+pub fn write(path: &Path, bytes: &[u8]) {
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
     std::fs::write(path, bytes).unwrap();
 }
 
-/// A run of the dummy pipeline: 30 steps and their checkpoints; of one that is `killed` without its summary.
-pub fn run(place: &Path, killed: bool) -> PathBuf {
+/// Runs the dummy pipeline for 30 steps with checkpoints; if `killed`, for 20 steps and without the summary.
+pub fn run(directory: &Path, killed: bool) -> PathBuf {
     Program::new().built_in().register();
-    let file = place.join("sample.toml");
-    put(&file, b"[pipeline.dummy]\nsteps_per_epoch = 10\n[training]\nepochs = 3\n[validation]\nevery_steps = 5\n[checkpoint]\nevery_steps = 10\n[experiment]\npatch = false\n");
+    let file = directory.join("sample.toml");
+    write(&file, b"[pipeline.dummy]\nsteps_per_epoch = 10\n[training]\nepochs = 3\n[validation]\nevery_steps = 5\n[checkpoint]\nevery_steps = 10\n[experiment]\npatch = false\n");
     let checked = read::read(&file, &[], std::iter::empty()).unwrap();
     let ledger = Ledger::default();
     let (facts, prepared) = checked.experiment.prepare(&ledger).unwrap();
     let plan = plan::resolve(checked.experiment.clone(), facts);
     let chosen = device::select("cpu").unwrap();
     let fingerprint = fingerprint::fingerprint(&plan);
-    let path = place.join("results/sample").join(if killed { "killed" } else { "whole" });
+    let path = directory.join("results/sample").join(if killed { "killed" } else { "whole" });
     let directory = directory::create_at(&path).unwrap();
     let manifest = manifest::manifest(&plan, &directory.id, &fingerprint, &chosen, &[], &checked.origins);
     let resolved = resolved::to_toml(&plan.experiment, None);
@@ -194,9 +200,9 @@ pub fn run(place: &Path, killed: bool) -> PathBuf {
     path
 }
 
-/// The folder of a sweep of three points, without its runs.
-pub fn sweep(place: &Path) -> PathBuf {
-    let folder = place.join("results/sample/sweeps/one");
+/// Creates the directory of a sweep of three trials, without their runs.
+pub fn sweep(directory: &Path) -> PathBuf {
+    let folder = directory.join("results/sample/sweeps/one");
     let base = "[pipeline.dummy]\nsteps_per_epoch = 10\n";
     let record = "version = 1\nexperiment = \"sample\"\ncreated = \"2026-01-01T00:00:00Z\"\nxrun = \"0.1.0\"\n\
                   command = [\"xrun\"]\nworking_directory = \"/\"\nmode = \"grid\"\nseed = 0\nrepeats = 1\n\
@@ -204,9 +210,9 @@ pub fn sweep(place: &Path) -> PathBuf {
                   order = [\n    [2, 1],\n    [1, 1],\n    [3, 1],\n]\n";
     let slurm = "partition = \"gpu\"\ntime = \"1 h\"\nmemory = \"2 GiB\"\nextra_lines = [\"module load cuda\"]\n";
     for (name, text) in [("base.toml", base), ("sweep.toml", record), ("slurm.toml", slurm)] {
-        put(&folder.join(name), text.as_bytes());
+        write(&folder.join(name), text.as_bytes());
     }
     std::fs::create_dir_all(folder.join("points")).unwrap();
-    write::replace_json(&folder.join("table.json"), &BTreeMap::from([("version", 1)])).unwrap();
+    replace_json(&folder.join("table.json"), &BTreeMap::from([("version", 1)])).unwrap();
     folder
 }

@@ -1,15 +1,15 @@
-"""A training step in xrun and in PyTorch, in turns, on the same two cores: time, processor time, peak memory.
+"""Compares a training step in xrun and in PyTorch on the same two cores: time, processor time, peak memory.
 
     cargo build --release
-    python benches/pytorch/compare.py                            # target/release/xrun beside PyTorch
+    python benches/pytorch/compare.py                            # target/release/xrun and PyTorch
     python benches/pytorch/compare.py --kinds detection triplet  # some of the steps
     python benches/pytorch/compare.py --size large               # of larger models
-    python benches/pytorch/compare.py --xrun old=PATH new=PATH   # several programs, to see what a change does
+    python benches/pytorch/compare.py --xrun old=PATH new=PATH   # several builds, to measure a change
 
-`plain` and `quantised` are steps of experiments/qat_gpt2.toml, on sequences of 64 tokens that all count; `detection` and
-`triplet` are those of experiments/stage2.toml, `federated` one of a node of experiments/federated.toml, and `vision-language`
-those of experiments/vision_language.toml. Of `--size large` are queries of 320 pixels with up to 256 channels, and 6 layers of
-width 384 with 8 sequences of 256 tokens. Needs PyTorch. See "Where the time goes" in docs/qat.md and docs/memory.md.
+`plain` and `quantised` are steps of experiments/qat_gpt2.toml on sequences of 64 tokens, all of which have a loss; `detection` and
+`triplet` are steps of experiments/stage2.toml, `federated` is a step of a node of experiments/federated.toml, and
+`vision-language` a step of experiments/vision_language.toml. `--size large` uses queries of 320 pixels and up to 256 channels, and
+6 layers of width 384 with 8 sequences of 256 tokens. Needs PyTorch. See "Where the time goes" in docs/qat.md and docs/memory.md.
 """
 import argparse
 import json
@@ -21,23 +21,23 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-# Else PyTorch's threads spin while they wait: on a busy machine for longer than they compute.
-PASSIVE = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0"}
+# Otherwise PyTorch's threads spin while they wait, which distorts processor time on a busy machine.
+OPENMP_PASSIVE = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0"}
 
 
 def run(command, environment):
-    """Processor seconds, peak resident bytes, and what the program printed."""
+    """Returns processor seconds, peak RSS in bytes, and the standard output of a command."""
     process = subprocess.Popen(command, env=os.environ | environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    printed, problems = process.stdout.read(), process.stderr.read()
+    stdout, stderr = process.stdout.read(), process.stderr.read()
     _, status, used = os.wait4(process.pid, 0)
     if status:
-        sys.exit(f"{command[0]} failed:\n{problems.decode()}{printed.decode()}")
-    return used.ru_utime + used.ru_stime, used.ru_maxrss * 1024, printed.decode()
+        sys.exit(f"{command[0]} failed:\n{stderr.decode()}{stdout.decode()}")
+    return used.ru_utime + used.ru_stime, used.ru_maxrss * 1024, stdout.decode()
 
 
-def of_language_model(kind, steps):
-    """Overrides of the experiment."""
-    # An experiment that never quantises is refused, so one step more does.
+def language_model_overrides(kind, steps):
+    """Returns the overrides of the experiment."""
+    # xrun refuses an experiment that never quantises, so `plain` has one quantised step more.
     return {
         "training.max_steps": steps + (kind == "plain"),
         "training.schedule.cosine.warmup_steps": 0,
@@ -50,8 +50,8 @@ def of_language_model(kind, steps):
     }
 
 
-def of_detector(kind, steps):
-    """Overrides of the experiment."""
+def detector_overrides(kind, steps):
+    """Returns the overrides of the experiment."""
     return {
         "training.max_steps": steps,
         "training.schedule.cosine.warmup_steps": 0,
@@ -59,9 +59,9 @@ def of_detector(kind, steps):
     }
 
 
-def of_federation(kind, steps):
-    """Overrides of the experiment."""
-    # One node that never ends its turn, and whose first epoch, in which clips are encoded, is short.
+def federation_overrides(kind, steps):
+    """Returns the overrides of the experiment."""
+    # One node whose round never ends, with few clips, as the first epoch encodes them.
     return {
         "training.max_steps": steps,
         "training.epochs": 1,
@@ -71,21 +71,21 @@ def of_federation(kind, steps):
     }
 
 
-def of_vision_language(kind, steps):
-    """Overrides of the experiment."""
+def vision_language_overrides(kind, steps):
+    """Returns the overrides of the experiment."""
     return {"training.max_steps": steps, "training.schedule.cosine.warmup_steps": 0}
 
 
-# The experiment, its overrides, and the script beside this file.
+# Kind of step: experiment, its overrides, PyTorch script.
 KINDS = {
-    "federated": ("federated", of_federation, "federated_step.py"),
-    "vision-language": ("vision_language", of_vision_language, "vision_language_step.py"),
-    "plain": ("qat_gpt2", of_language_model, "gpt2_step.py"),
-    "quantised": ("qat_gpt2", of_language_model, "gpt2_step.py"),
-    "detection": ("stage2", of_detector, "detection_step.py"),
-    "triplet": ("stage2", of_detector, "detection_step.py"),
+    "federated": ("federated", federation_overrides, "federated_step.py"),
+    "vision-language": ("vision_language", vision_language_overrides, "vision_language_step.py"),
+    "plain": ("qat_gpt2", language_model_overrides, "gpt2_step.py"),
+    "quantised": ("qat_gpt2", language_model_overrides, "gpt2_step.py"),
+    "detection": ("stage2", detector_overrides, "detection_step.py"),
+    "triplet": ("stage2", detector_overrides, "detection_step.py"),
 }
-# Of `--size large`: more overrides of the experiment, and arguments of the script.
+# `--size large`: additional overrides of the experiment, and arguments of the script.
 LANGUAGE_MODEL = {
     "model.gpt2.layers": 6,
     "model.gpt2.heads": 6,
@@ -93,7 +93,7 @@ LANGUAGE_MODEL = {
     "model.gpt2.context": 256,
     "training.batch_size": 8,
     "pipeline.qat-language-model.sequence_length": 256,
-    # Texts of 256 tokens are to be found among paragraphs of eight sentences.
+    # Paragraphs of eight sentences contain texts of 256 tokens.
     "dataset.question-answers.vocabulary_size": 300,
     "dataset.question-answers.generated.sentences_per_paragraph": 8,
 }
@@ -105,7 +105,7 @@ LARGE = {
     "quantised": (LANGUAGE_MODEL, LANGUAGE_MODEL_ARGUMENTS),
     "detection": (DETECTOR, DETECTOR_ARGUMENTS),
 }
-EVERYWHERE = {
+COMMON_OVERRIDES = {
     "memory.probe": "false",
     "limits.threads": 2,
     "validation.every_epochs": 0,
@@ -116,35 +116,36 @@ EVERYWHERE = {
 
 
 def xrun(program, kind, size, steps, cache):
-    """Seconds of each step, processor seconds of the whole run, peak resident bytes, peak heap bytes."""
+    """Runs xrun; returns seconds of each step, processor seconds of the run, peak RSS and peak heap in bytes."""
     experiment, overrides_of, _ = KINDS[kind]
-    overrides = EVERYWHERE | overrides_of(kind, steps) | (LARGE[kind][0] if size == "large" else {})
+    overrides = COMMON_OVERRIDES | overrides_of(kind, steps) | (LARGE[kind][0] if size == "large" else {})
     with tempfile.TemporaryDirectory() as results:
         command = [program, "run", str(ROOT / f"experiments/{experiment}.toml"), "--device", "cpu", "--results", results]
         command += ["--progress", "none"] + [f"-s{key}={value}" for key, value in overrides.items()]
-        cpu, resident, _ = run(command, {"XRUN_CACHE": cache})
+        cpu, rss, _ = run(command, {"XRUN_CACHE": cache})
         (lines,) = pathlib.Path(results).glob(f"{experiment}/2*/memory.jsonl")
         lines = [json.loads(line) for line in lines.read_text().splitlines()]
-        parts = ["data", "calibration", "teacher", "encode", "forward", "backward", "forward_backward"]
-        parts += ["optimizer", "transfer"]
+        phases = ["data", "calibration", "teacher", "encode", "forward", "backward", "forward_backward"]
+        phases += ["optimizer", "transfer"]
         steps = [line for line in lines if line["point"] == "step"][:steps]
-        seconds = [sum(line["phases_us"].get(part, 0) for part in parts) / 1e6 for line in steps]
-        return seconds, cpu, resident, lines[-1]["host"]["heap_peak"]
+        seconds = [sum(line["phases_us"].get(phase, 0) for phase in phases) / 1e6 for line in steps]
+        return seconds, cpu, rss, lines[-1]["host"]["heap_peak"]
 
 
 def pytorch(kind, size, steps):
+    """Runs a PyTorch script; returns seconds of each step, processor seconds of a step, peak RSS and its growth in bytes."""
     command = [sys.executable, str(pathlib.Path(__file__).with_name(KINDS[kind][2])), kind, "--steps", str(steps)]
-    _, resident, printed = run(command + (LARGE[kind][1] if size == "large" else []), PASSIVE)
-    found = json.loads(printed)
-    return found["seconds"], found["cpu"], resident, resident - found["resident_at_start"]
+    _, rss, stdout = run(command + (LARGE[kind][1] if size == "large" else []), OPENMP_PASSIVE)
+    found = json.loads(stdout)
+    return found["seconds"], found["cpu"], rss, rss - found["resident_at_start"]
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--xrun", nargs="+", default=[f"xrun={ROOT / 'target/release/xrun'}"], metavar="NAME=PROGRAM")
     parser.add_argument("--turns", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=60, help="of the longer run; the shorter has a quarter")
-    parser.add_argument("--kinds", nargs="+", choices=list(KINDS), help="all that have the size")
+    parser.add_argument("--steps", type=int, default=60, help="steps of the long run; the short run has a quarter")
+    parser.add_argument("--kinds", nargs="+", choices=list(KINDS), help="kinds of steps [default: all of the size]")
     parser.add_argument("--size", choices=["small", "large"], default="small")
     settings = parser.parse_args()
     programs = dict(program.split("=", 1) for program in settings.xrun)
@@ -152,45 +153,46 @@ def main():
     of_size = list(LARGE if size == "large" else KINDS)
     kinds = settings.kinds or of_size
     if missing := set(kinds) - set(of_size):
-        parser.error(f"not of this size: {', '.join(sorted(missing))}")
+        parser.error(f"no such step of this size: {', '.join(sorted(missing))}")
     with tempfile.TemporaryDirectory() as cache:
-        ways = {name: lambda kind, steps, at=path: xrun(at, kind, size, steps, cache) for name, path in programs.items()}
-        ways["pytorch"] = lambda kind, steps: pytorch(kind, size, steps)
+        runners = {name: lambda kind, steps, at=path: xrun(at, kind, size, steps, cache) for name, path in programs.items()}
+        runners["pytorch"] = lambda kind, steps: pytorch(kind, size, steps)
         for kind in kinds:
-            for way in ways.values():
-                way(kind, 3)  # generated data, page cache
-            found = {name: {"seconds": [], "cpu": [], "resident": [], "own": []} for name in ways}
-            for turn in range(settings.turns):
-                # Who begins changes with the turn.
-                order = list(ways) if turn % 2 else list(reversed(ways))
+            for runner in runners.values():
+                runner(kind, 3)  # warm-up: generates the data, fills the page cache
+            found = {name: {"seconds": [], "cpu": [], "rss": [], "own": []} for name in runners}
+            for round in range(settings.turns):
+                # The order alternates.
+                order = list(runners) if round % 2 else list(reversed(runners))
                 for name in order:
-                    seconds, cpu, resident, own = ways[name](kind, settings.steps)
+                    seconds, cpu, rss, own = runners[name](kind, settings.steps)
                     if name != "pytorch":
-                        # Start and warm-up are in both runs, and not in their difference. PyTorch measures within.
-                        cpu = (cpu - ways[name](kind, short)[1]) / (settings.steps - short)
-                    of = found[name]
-                    of["seconds"] += seconds[3:]
-                    of["cpu"].append(cpu)
-                    of["resident"].append(resident)
-                    of["own"].append(own)
+                        # Start-up cancels out in the difference of a long and a short run. The PyTorch script excludes it itself.
+                        cpu = (cpu - runners[name](kind, short)[1]) / (settings.steps - short)
+                    measured = found[name]
+                    measured["seconds"] += seconds[3:]
+                    measured["cpu"].append(cpu)
+                    measured["rss"].append(rss)
+                    measured["own"].append(own)
             show(kind, found)
 
 
 def show(kind, found):
+    """Prints the table of a kind of step."""
     print(f"\n{kind} step, milliseconds (load {os.getloadavg()[0]:.1f}); memory in MiB")
-    print(f"{'':10} {'fastest':>8} {'median':>8} {'quartiles':>16} {'processor':>10} {'range':>14} {'resident':>9} {'own':>7}")
+    print(f"{'':10} {'fastest':>8} {'median':>8} {'quartiles':>16} {'processor':>10} {'range':>14} {'RSS':>9} {'own':>7}")
     cpu = {name: statistics.median(of["cpu"]) * 1e3 for name, of in found.items()}
     for name, of in found.items():
-        low, middle, high = (value * 1e3 for value in statistics.quantiles(of["seconds"], n=4))
+        low, median, high = (value * 1e3 for value in statistics.quantiles(of["seconds"], n=4))
         span = f"{min(of['cpu']) * 1e3:.1f} to {max(of['cpu']) * 1e3:.1f}"
         print(
-            f"{name:10} {min(of['seconds']) * 1e3:8.1f} {middle:8.1f} {f'{low:.1f} to {high:.1f}':>16} "
-            f"{cpu[name]:10.1f} {span:>14} {max(of['resident']) / 2**20:9.0f} {max(of['own']) / 2**20:7.0f}"
+            f"{name:10} {min(of['seconds']) * 1e3:8.1f} {median:8.1f} {f'{low:.1f} to {high:.1f}':>16} "
+            f"{cpu[name]:10.1f} {span:>14} {max(of['rss']) / 2**20:9.0f} {max(of['own']) / 2**20:7.0f}"
         )
     for name in found:
         if name != "pytorch":
             print(f"{name}: {cpu[name] / cpu['pytorch']:.2f} times PyTorch's processor time", end="; ")
-            print(f"{max(found[name]['resident']) / max(found['pytorch']['resident']):.2f} times its peak memory", flush=True)
+            print(f"{max(found[name]['rss']) / max(found['pytorch']['rss']):.2f} times its peak memory", flush=True)
 
 
 if __name__ == "__main__":

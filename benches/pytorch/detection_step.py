@@ -1,9 +1,9 @@
-"""The steps of `experiments/stage2.toml` in PyTorch, eager: what a step costs in time and memory.
+"""Times a training step of `experiments/stage2.toml` in eager PyTorch, and its memory.
 
-Prints one line of JSON. `compare.py` beside this file runs it and xrun in turns.
-Same network (129,991 parameters; more with other --channels, or a --side above 256), shapes, losses, clipping by the norm over all gradients and AdamW. `detection` is an episode
-of 4 classes: 20 reference pictures of 48 pixels, 32 queries of 96, or of --side. `triplet` mines 24 pictures of 48 pixels, 12 of each of two
-classes. Pictures and boxes are random: they cost the same.
+Prints one line of JSON; `compare.py` runs it alternately with xrun. The network (129,991 parameters; more with other --channels or
+a --side above 256), shapes, losses, clipping of the global gradient norm and AdamW are those of xrun. `detection` is an episode of
+4 classes: 20 reference images of 48 pixels, 32 queries of 96 pixels or of --side. `triplet` mines 24 images of 48 pixels, 12 of
+each of two classes. Images and boxes are random, which does not affect the cost.
 """
 import argparse
 import json
@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from timed import resident, timed
+from timing import peak_rss, time_steps
 
 WAYS, VIEWS, QUERIES, REFERENCE = 4, 5, 32, 48
 TRIPLETS = 8
@@ -28,7 +28,7 @@ class Detector(nn.Module):
     def __init__(self, side, channels):
         super().__init__()
         self.side, self.strides = side, [8, 16]
-        # A large picture has coarser levels, each made from the one before.
+        # Large images have coarser pyramid levels, each computed from the previous one.
         while 16 * self.strides[-1] < side:
             self.strides.append(2 * self.strides[-1])
         self.coarser = nn.ModuleList([block(PYRAMID, PYRAMID, 2) for _ in self.strides[2:]])
@@ -39,17 +39,17 @@ class Detector(nn.Module):
         self.outputs = nn.Conv2d(PYRAMID, 5 + EMBEDDING, 1)
         self.scale, self.bias = nn.Parameter(torch.tensor(8.0)), nn.Parameter(torch.tensor(-4.0))
 
-    def levels(self, pictures):
+    def levels(self, images):
         for stage in self.stages[:3]:
-            pictures = stage(pictures)
-        coarse = self.coarse(self.stages[3](pictures))
-        return self.fine(pictures) + F.interpolate(coarse, scale_factor=2), coarse
+            images = stage(images)
+        coarse = self.coarse(self.stages[3](images))
+        return self.fine(images) + F.interpolate(coarse, scale_factor=2), coarse
 
     def head(self, level):
         return self.outputs(self.tower(level))
 
-    def dense(self, pictures):
-        levels = list(self.levels(pictures))
+    def dense(self, images):
+        levels = list(self.levels(images))
         for coarser in self.coarser:
             levels.append(coarser(levels[-1]))
         flat = [self.head(level).flatten(2).transpose(1, 2) for level in levels]
@@ -57,14 +57,14 @@ class Detector(nn.Module):
         embeddings = torch.cat([part[..., 5:] for part in flat], 1)
         return torch.cat([part[..., 0] for part in flat], 1), torch.cat(sides, 1), F.normalize(embeddings, dim=2)
 
-    def embed(self, pictures):
-        parts = [F.normalize(self.head(level)[:, 5:].flatten(2), dim=1).mean(2) for level in self.levels(pictures)]
+    def embed(self, images):
+        parts = [F.normalize(self.head(level)[:, 5:].flatten(2), dim=1).mean(2) for level in self.levels(images)]
         return F.normalize(parts[0] + parts[1], dim=1)
 
 
 def centres(model):
-    of = lambda stride: torch.arange(stride / 2, model.side, stride)
-    grids = [torch.cartesian_prod(of(stride), of(stride)).flip(1) for stride in model.strides]
+    offsets = lambda stride: torch.arange(stride / 2, model.side, stride)
+    grids = [torch.cartesian_prod(offsets(stride), offsets(stride)).flip(1) for stride in model.strides]
     return torch.cat(grids).repeat(1, 2)
 
 
@@ -85,23 +85,23 @@ def ciou(found, truth):
     return 1 - overlap + apart + weight * shape
 
 
-def detection(model, at):
+def detection(model, centres):
     references = torch.randint(256, (WAYS * VIEWS, 3, REFERENCE, REFERENCE)) / 127.5 - 1
     queries = torch.randint(256, (QUERIES, 3, model.side, model.side)) / 127.5 - 1
-    object = (torch.rand(QUERIES, len(at)) < 0.05).float()
-    of_way = F.one_hot(torch.randint(WAYS, (QUERIES, len(at))), WAYS).float()
-    sides = torch.rand(QUERIES, len(at), 4) * 24 + 4
+    objectness = (torch.rand(QUERIES, len(centres)) < 0.05).float()
+    way_targets = F.one_hot(torch.randint(WAYS, (QUERIES, len(centres))), WAYS).float()
+    sides = torch.rand(QUERIES, len(centres), 4) * 24 + 4
     prototypes = F.normalize(model.embed(references).reshape(WAYS, VIEWS, -1).mean(1), dim=1)
     logits, found, embeddings = model.dense(queries)
     probability = logits.sigmoid()
-    wrong = probability * (1 - object) + (1 - probability) * object
-    focal = F.binary_cross_entropy_with_logits(logits, object, reduction="none") * wrong**2
-    focal = (focal * (object * 0.25 + (1 - object) * 0.75)).sum()
+    error = probability * (1 - objectness) + (1 - probability) * objectness
+    focal = F.binary_cross_entropy_with_logits(logits, objectness, reduction="none") * error**2
+    focal = (focal * (objectness * 0.25 + (1 - objectness) * 0.75)).sum()
     similarity = embeddings @ prototypes.T * F.softplus(model.scale) + model.bias
-    of_class = F.binary_cross_entropy_with_logits(similarity, of_way, reduction="none") * object[..., None]
+    class_loss = F.binary_cross_entropy_with_logits(similarity, way_targets, reduction="none") * objectness[..., None]
     signs = torch.tensor([-1.0, -1.0, 1.0, 1.0])
-    box = (ciou(at + found * signs, at + sides * signs) * object).sum()
-    return (focal + of_class.sum() + 2 * box) / object.sum().clamp(min=1)
+    box = (ciou(centres + found * signs, centres + sides * signs) * objectness).sum()
+    return (focal + class_loss.sum() + 2 * box) / objectness.sum().clamp(min=1)
 
 
 def triplet(model, _):
@@ -122,25 +122,25 @@ def main():
     parser.add_argument("--side", type=int, default=96)
     parser.add_argument("--channels", type=int, nargs=4, default=[16, 32, 64, 96])
     settings = parser.parse_args()
-    resident_at_start = resident()
+    resident_at_start = peak_rss()
     torch.set_num_threads(settings.threads)
     torch.manual_seed(3)
     model = Detector(settings.side, settings.channels)
-    at = centres(model)
+    locations = centres(model)
     if settings.side <= 256 and settings.channels == parser.get_default("channels"):
         assert sum(parameter.numel() for parameter in model.parameters()) == 129_991
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3, weight_decay=1e-4)
-    kind = {"detection": detection, "triplet": triplet}[settings.kind]
+    loss_of_kind = {"detection": detection, "triplet": triplet}[settings.kind]
 
     def step():
-        loss = kind(model, at)
+        loss = loss_of_kind(model, locations)
         loss.backward()
         torch.nn.utils.clip_grad_norm_([p for p in model.parameters() if p.grad is not None], 10.0)
         optimizer.step()
         optimizer.zero_grad()
         return loss.item()
 
-    print(json.dumps({"resident_at_start": resident_at_start} | timed(settings.steps, step)))
+    print(json.dumps({"resident_at_start": resident_at_start} | time_steps(settings.steps, step)))
 
 
 if __name__ == "__main__":

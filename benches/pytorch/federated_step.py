@@ -1,8 +1,8 @@
-"""A step of a node of `experiments/federated.toml` in PyTorch, eager: what it costs in time and memory.
+"""Times a training step of a node of `experiments/federated.toml` in eager PyTorch, and its memory.
 
-Prints one line of JSON. `compare.py` beside this file runs it and xrun in turns.
-Same adapters (109,280 parameters), batch, loss, clipping by the norm over all gradients and AdamW. The frozen encoder's tokens
-are in host memory, as they are after a node's first epoch. Tokens and targets are drawn once: they cost the same.
+Prints one line of JSON; `compare.py` runs it alternately with xrun. The adapters (109,280 parameters), batch, loss, clipping of the
+global gradient norm and AdamW are those of xrun. The frozen encoder's tokens are in host memory, as after the first epoch of a
+node. Tokens and targets are random, which does not affect the cost.
 """
 import argparse
 import json
@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from timed import resident, timed
+from timing import peak_rss, time_steps
 
 CLIPS, CLASSES, TOKENS, WIDTH, HEADS = 80, 10, 26, 64, 4
 
@@ -31,8 +31,8 @@ class Adapter(nn.Module):
         tokens = self.tokens(tokens)
         by_head = lambda rows: rows.unflatten(-1, (HEADS, -1)).transpose(-2, -3)
         query = by_head(self.query(self.latents)).expand(len(tokens), -1, -1, -1)
-        seen = F.scaled_dot_product_attention(query, by_head(self.key(tokens)), by_head(self.value(tokens)))
-        return self.output(seen.transpose(1, 2).flatten(2)).flatten(1)
+        attended = F.scaled_dot_product_attention(query, by_head(self.key(tokens)), by_head(self.value(tokens)))
+        return self.output(attended.transpose(1, 2).flatten(2)).flatten(1)
 
 
 def main():
@@ -41,7 +41,7 @@ def main():
     for name, value in [("batch", 8), ("steps", 60), ("threads", 2)]:
         parser.add_argument(f"--{name}", type=int, default=value)
     settings = parser.parse_args()
-    resident_at_start = resident()
+    resident_at_start = peak_rss()
     torch.set_num_threads(settings.threads)
     torch.manual_seed(1)
     adapters = nn.ModuleList([Adapter([128], 1, 64), Adapter([128, 128], 8, 96)])
@@ -52,16 +52,16 @@ def main():
     targets = [F.normalize(torch.randn(CLASSES, numbers), dim=1) * numbers**0.5 for numbers in (64, 8 * 96)]
 
     def step():
-        at = torch.randint(CLIPS, (settings.batch,))
-        tokens, wanted = clips[at], [target[classes[at]] for target in targets]
-        loss = sum(F.mse_loss(adapter(tokens), target) for adapter, target in zip(adapters, wanted))
+        indices = torch.randint(CLIPS, (settings.batch,))
+        tokens, targets_of_batch = clips[indices], [target[classes[indices]] for target in targets]
+        loss = sum(F.mse_loss(adapter(tokens), target) for adapter, target in zip(adapters, targets_of_batch))
         loss.backward()
         torch.nn.utils.clip_grad_norm_(adapters.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
         return loss.item()
 
-    print(json.dumps({"resident_at_start": resident_at_start} | timed(settings.steps, step)))
+    print(json.dumps({"resident_at_start": resident_at_start} | time_steps(settings.steps, step)))
 
 
 if __name__ == "__main__":

@@ -1,24 +1,24 @@
-//! Between which rates does the true one lie?
+//! Confidence interval of a rate.
 
-/// Half of what a two-sided interval of 95 % leaves out.
+/// Probability of one tail of a two-sided 95 % interval.
 const TAIL: f64 = 0.025;
 
-/// The upper end of the two-sided 95 % interval of Clopper and Pearson (1934) for a rate that was `wrong` of `runs`:
-/// the rate at which so few are seen in 2.5 % of all cases.
-pub fn upper(wrong: usize, runs: usize) -> f64 {
+/// Returns the upper bound of the two-sided 95 % interval of Clopper and Pearson (1934) for `wrong` errors in `runs`: the rate at which
+/// at most `wrong` errors occur with a probability of 2.5 %.
+pub fn upper_bound(wrong: usize, runs: usize) -> f64 {
     if wrong >= runs {
         return 1.0;
     }
     let (mut low, mut high) = (wrong as f64 / runs as f64, 1.0);
     for _ in 0..100 {
         let rate = f64::midpoint(low, high);
-        if at_most(wrong, runs, rate) > TAIL { low = rate } else { high = rate }
+        if binomial_cdf(wrong, runs, rate) > TAIL { low = rate } else { high = rate }
     }
     f64::midpoint(low, high)
 }
 
-/// The probability of at most `wrong` of `runs` at a rate, term by term.
-fn at_most(wrong: usize, runs: usize, rate: f64) -> f64 {
+/// Returns the binomial probability of at most `wrong` errors in `runs` at a rate.
+fn binomial_cdf(wrong: usize, runs: usize, rate: f64) -> f64 {
     if rate <= 0.0 {
         return 1.0;
     }
@@ -37,9 +37,9 @@ fn at_most(wrong: usize, runs: usize, rate: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    /// From `scipy.stats.beta.ppf(0.975, wrong + 1, runs - wrong)`.
+    /// Reference: `scipy.stats.beta.ppf(0.975, wrong + 1, runs - wrong)`.
     #[test]
-    fn the_upper_end_is_that_of_the_beta_quantile() {
+    fn the_upper_bound_is_a_beta_quantile() {
         let known = [
             (0, 200, 0.018_275_340),
             (3, 400, 0.021_760_669),
@@ -49,14 +49,14 @@ mod tests {
             (9, 10, 0.997_471_421),
         ];
         for (wrong, runs, expected) in known {
-            let found = super::upper(wrong, runs);
+            let found = super::upper_bound(wrong, runs);
             assert!((found - expected).abs() < 1e-6, "{wrong} of {runs}: {found}, not {expected}");
         }
     }
 
     #[test]
-    fn all_wrong_may_be_all() {
-        assert!((super::upper(7, 7) - 1.0).abs() < f64::EPSILON);
-        assert!((super::upper(0, 0) - 1.0).abs() < f64::EPSILON);
+    fn the_upper_bound_is_1_if_all_runs_are_errors() {
+        assert!((super::upper_bound(7, 7) - 1.0).abs() < f64::EPSILON);
+        assert!((super::upper_bound(0, 0) - 1.0).abs() < f64::EPSILON);
     }
 }

@@ -1,14 +1,14 @@
-//! How often is the verdict wrong? Habits of memory whose truth is known, judged, and counted.
+//! Error rates of the verdict on synthetic memory series with known ground truth.
 //!
-//! `cargo bench --no-default-features --bench verdict`, and after `--`: `--set`, `--runs`, `--seed`, `--json`, `--habit`.
-//! The same command prints the same tables.
+//! `cargo bench --no-default-features --bench verdict`, with these options after `--`: `--set`, `--runs`, `--seed`, `--json`,
+//! `--habit`. The tables are reproducible.
 
-#![expect(clippy::print_stdout, reason = "the tables are what it is for")]
+#![expect(clippy::print_stdout, reason = "prints tables")]
 
+mod assessment;
 mod goals;
 mod interval;
 mod judged;
-mod outcome;
 mod series;
 mod table;
 mod tally;
@@ -24,31 +24,31 @@ use xrun::files::write::replace_json;
 use series::{Habit, Set};
 use tally::Row;
 
-/// The gates of the verdict were chosen on the tuning set; the judged one was written before that and not looked at.
+/// The held-out set and the set on which the thresholds of the verdict were chosen.
 const SETS: [Set; 2] = [judged::SET, tuning::SET];
 
-/// Judges runs of many habits of memory, and says how often the verdict is wrong.
+/// Judges synthetic runs of many memory habits, and reports how often the verdict is wrong.
 #[derive(Parser)]
 struct Arguments {
-    /// Which set of habits.
+    /// Set of habits: judged or tuning.
     #[arg(long, default_value = "judged")]
     set: String,
-    /// Runs of each habit; a multiple of 16 has as many of each growth and noise.
+    /// Runs of each habit; a multiple of 16 covers each growth and noise equally often.
     #[arg(long, default_value_t = 800)]
     runs: u64,
-    /// Where the random numbers begin; that of the set when it is absent.
+    /// Seed of the random numbers [default: that of the set].
     #[arg(long)]
     seed: Option<u64>,
-    /// Only habits whose name contains this.
+    /// Judge only habits whose name contains this text.
     #[arg(long)]
     habit: Option<String>,
-    /// Writes every run and what was said of it.
+    /// Write all runs and their verdicts to this file.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Prints the samples of the run with this number, of the first habit, and judges nothing.
+    /// Print the samples of run NUMBER of the first habit as CSV, and judge nothing.
     #[arg(long, value_name = "NUMBER")]
     csv: Option<u64>,
-    /// Given by Cargo.
+    /// Passed by Cargo.
     #[arg(long, hide = true)]
     bench: bool,
 }
@@ -57,13 +57,13 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let Some(set) = SETS.iter().find(|set| set.name == arguments.set) else {
         let names: Vec<&str> = SETS.iter().map(|set| set.name).collect();
-        println!("there is no set {}: it is one of {}", arguments.set, names.join(", "));
+        println!("unknown set {}; the sets are {}", arguments.set, names.join(", "));
         return ExitCode::from(2);
     };
-    let wanted = |habit: &&Habit| arguments.habit.as_ref().is_none_or(|part| habit.name.contains(part));
-    let habits: Vec<&Habit> = set.habits.iter().filter(wanted).collect();
+    let matches = |habit: &&Habit| arguments.habit.as_ref().is_none_or(|part| habit.name.contains(part));
+    let habits: Vec<&Habit> = set.habits.iter().filter(matches).collect();
     if habits.is_empty() {
-        println!("no habit of the {} set has that in its name", set.name);
+        println!("no habit of the {} set matches --habit", set.name);
         return ExitCode::from(2);
     }
     let seed = arguments.seed.unwrap_or(set.seed);
@@ -73,7 +73,7 @@ fn main() -> ExitCode {
     }
     let numbers = |habit: &'static Habit| (0..arguments.runs).map(move |number| (habit, number));
     let runs = habits.iter().flat_map(|habit| numbers(habit));
-    let rows: Vec<Row> = runs.map(|(habit, number)| tally::row(set, habit, number, seed)).collect();
+    let rows: Vec<Row> = runs.map(|(habit, number)| tally::judge_run(set, habit, number, seed)).collect();
     let mut command = "cargo bench --no-default-features --bench verdict --".to_owned();
     command += &format!(" --set {} --runs {} --seed {seed}", set.name, arguments.runs);
     if let Some(habit) = &arguments.habit {
@@ -91,9 +91,9 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// As a CSV that `xrun verdict` reads.
+/// Prints a run as CSV for `xrun verdict`.
 fn print_samples(set: &Set, habit: &Habit, number: u64, seed: u64) {
-    let (run, _) = tally::run(set, habit, number, seed);
+    let (run, _) = tally::generate(set, habit, number, seed);
     println!("step,memory,level");
     for sample in &run.samples {
         println!("{},{:.0},{:.0}", sample.step, sample.bytes, sample.level);

@@ -1,22 +1,22 @@
-//! What is a run of the benchmark made of, and what is true of it?
+//! Synthetic runs of the benchmark, and their ground truth.
 //!
-//! A *set* is a list of *habits*: ways in which memory behaves. A habit is a function that makes a [`Run`] from a
-//! [`Draw`] and a generator of random numbers. A run is samples, what the watcher is told of the run, and the truth.
+//! A *set* is a list of *habits*: kinds of memory series. A habit is a function that generates a [`Run`] from a [`Scenario`] and a
+//! random number generator. A run consists of samples, the context that the verdict gets, and the truth.
 //!
-//! # What is true
+//! # Ground truth
 //!
-//! Each sample has a *level*: the memory that no cleanup gives back, without noise and without the teeth of a saw. The
-//! truth is read from the level of the newest process alone:
+//! Each sample has a *level*: the memory that no cleanup returns, without noise and without the teeth of a sawtooth. The truth
+//! follows from the level of the last process:
 //!
-//! - A habit that claims to come to rest is [`Truth::Bounded`] where the level rises by at most half of `growth_min` in
-//!   the last third of the run; or where all of that rise is single steps (a buffer that is made once), which the habit
-//!   says with [`Claim::RestsAfterSteps`]. Where it rises by more than `growth_min`, the run is [`Truth::Slowing`]: a
-//!   cache that is still filling. In between it is [`Truth::Between`]: no answer is wrong.
+//! - A habit that claims to stop growing is [`Truth::Bounded`] if the level rises by at most half of `growth_min` in the last third
+//!   of the run, or if all of that rise is single steps (a buffer that is allocated once), which the habit declares with
+//!   [`Claim::RestsAfterSteps`]. If it rises by more than `growth_min`, the run is [`Truth::Slowing`]: a cache that is still filling.
+//!   In between it is [`Truth::Between`]: no verdict is wrong.
 //! - A habit that claims to leak is [`Truth::Growing`] or [`Truth::Slowing`], whatever the size of the leak.
-//! - A random walk is [`Truth::Walk`]: nobody can say where it goes, so only rates are reported.
+//! - A random walk is [`Truth::Walk`]: it has no correct verdict, so only the frequencies of verdicts are reported.
 //!
-//! A leak in steps (once an epoch, in bursts) has begun at `since` and can be seen from `seen`, its first step. An
-//! answer between the two is exact.
+//! A leak that grows in jumps (once an epoch, in bursts) begins at `since` and is observable from `visible_from`, its first jump. A reported
+//! step between the two has an error of zero.
 
 use rand::{Rng, RngExt};
 use rand_chacha::ChaCha8Rng;
@@ -24,147 +24,147 @@ use rand_distr::{Distribution, Exp1, StandardNormal};
 
 pub const MIB: f64 = 1024.0 * 1024.0;
 
-/// A list of habits, and how the circumstances of a run are drawn.
+/// Habits, and the distribution of the properties of their runs.
 pub struct Set {
     pub name: &'static str,
-    /// Where the random numbers begin, unless `--seed` says otherwise.
+    /// Seed of the random numbers unless `--seed` is given.
     pub seed: u64,
     pub habits: &'static [Habit],
-    pub draw: fn(Asked, &mut ChaCha8Rng) -> Draw,
+    pub draw: fn(Conditions, &mut ChaCha8Rng) -> Scenario,
 }
 
-/// A way in which memory behaves.
+/// Kind of memory series.
 pub struct Habit {
     /// Unique in its set.
     pub name: &'static str,
     pub family: Family,
-    pub make: fn(&Draw, &mut ChaCha8Rng) -> Run,
+    pub generate: fn(&Scenario, &mut ChaCha8Rng) -> Run,
 }
 
-/// How the runs of a habit are counted.
+/// Category of a habit in the tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
-    /// Comes to rest: `growing` and `slowing` are false alarms, where the truth of the run is [`Truth::Bounded`].
+    /// Stops growing: `growing` and `slowing` are false alarms if the truth of the run is [`Truth::Bounded`].
     Bounded,
-    /// A cache that is still filling when the run ends. Reported apart.
+    /// Cache that is still filling when the run ends; reported separately.
     Filling,
-    /// A random walk. Reported apart.
+    /// Random walk; reported separately.
     Walk,
-    /// Leaks: drawn with each growth and each noise of the table.
+    /// Leaks, with each growth and each noise of the tables.
     Growing,
 }
 
-/// What the table asks of a run.
+/// Experimental conditions of a run: a cell of the tables.
 #[derive(Clone, Copy, Debug)]
-pub struct Asked {
-    /// Bytes: the standard deviation of a sample.
+pub struct Conditions {
+    /// Standard deviation of a sample, in bytes.
     pub noise: f64,
-    /// Bytes over the run; 0 for what is no leak.
+    /// Growth over the run in bytes; 0 without a leak.
     pub growth: f64,
     /// `memory.growth_min`.
     pub growth_min: f64,
 }
 
-/// The circumstances of one run. A habit may change them in a copy of its own (a leak per epoch needs epochs).
+/// Randomly drawn properties of one run. A habit may change them in a copy (a leak per epoch needs epochs).
 #[derive(Clone, Debug)]
-pub struct Draw {
-    pub asked: Asked,
-    /// The first step with a sample: 1, or more in a run that was resumed.
+pub struct Scenario {
+    pub conditions: Conditions,
+    /// First step with a sample; more than 1 in a resumed run.
     pub first: u64,
-    /// Steps from the first sample to the last.
+    /// Number of steps from the first sample to the last.
     pub steps: u64,
-    /// Steps between two samples.
+    /// Number of steps between samples.
     pub every: u64,
-    /// The last step as planned: `first + steps`, or more in a run that was stopped.
+    /// Planned last step: `first + steps`, or more in a run that was stopped.
     pub planned: u64,
-    /// 0: there are none.
+    /// Steps of an epoch; 0 without epochs.
     pub steps_per_epoch: u64,
-    /// Steps between cleanups, validations and checkpoints, 0 stands for none.
+    /// Steps between cleanups, validations and checkpoints; 0 if there are none.
     pub cadences: Vec<u64>,
-    /// As in `Context::settled`.
+    /// Value of `Context::settled`.
     pub settled: u64,
-    /// Bytes that are held from the beginning.
+    /// Level at the first step, in bytes.
     pub base: f64,
 }
 
-/// A sample, and the truth below it.
+/// Sample and its true level.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sample {
     pub step: u64,
-    /// Bytes that the watcher is told.
+    /// Measured bytes.
     pub bytes: f64,
-    /// Bytes that nothing gives back.
+    /// Level, in bytes.
     pub level: f64,
 }
 
-/// One run: at most 100,000 samples, so keep no more than one of them.
+/// Synthetic run of at most 100,000 samples.
 #[derive(Clone, Debug)]
 pub struct Run {
     pub samples: Vec<Sample>,
-    /// Steps at which a new process begins, after the first. The level of each process is its own.
+    /// First steps of further processes. Levels of different processes are unrelated.
     pub restarts: Vec<u64>,
-    /// The last step as planned.
+    /// Planned last step.
     pub steps: u64,
     pub steps_per_epoch: u64,
     pub settled: u64,
     pub truth: Truth,
 }
 
-/// What a habit says of the run that it made.
+/// Claim of a habit about the run that it generated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claim {
-    /// It comes to rest, or has come close to it: the level says which.
+    /// Stops growing, now or later; the truth follows from the level.
     Rests,
-    /// It comes to rest, though a single step may be late: the level is not asked.
+    /// Stops growing, except for single late steps; the level is not considered.
     RestsAfterSteps,
     Walks,
     Leaks {
         since: u64,
-        seen: u64,
+        visible_from: u64,
     },
-    /// Leaks ever more slowly, without an end.
+    /// Leaks at a decreasing rate, without an end.
     Slows {
         since: u64,
-        seen: u64,
+        visible_from: u64,
     },
 }
 
-/// What is true of a run; see the head of this file.
+/// Ground truth of a run; see the documentation of the module.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Truth {
     Bounded,
     Between,
     Walk,
-    Growing { since: u64, seen: u64, growth: f64 },
-    Slowing { since: u64, seen: u64, growth: f64 },
+    Growing { since: u64, visible_from: u64, growth: f64 },
+    Slowing { since: u64, visible_from: u64, growth: f64 },
 }
 
-impl Draw {
-    /// The steps that have a sample.
-    pub fn sampled(&self) -> impl Iterator<Item = u64> + use<> {
+impl Scenario {
+    /// Returns the steps with a sample.
+    pub fn sample_steps(&self) -> impl Iterator<Item = u64> + use<> {
         (self.first..=self.first + self.steps).step_by(self.every.max(1) as usize)
     }
 
-    /// The step at a share of the run.
-    pub fn at(&self, share: f64) -> u64 {
-        self.first + (share * self.steps as f64).round() as u64
+    /// Returns the step at a fraction of the run.
+    pub fn step_at(&self, fraction: f64) -> u64 {
+        self.first + (fraction * self.steps as f64).round() as u64
     }
 
-    /// The share of the run that has passed at a step.
-    pub fn share(&self, step: u64) -> f64 {
+    /// Returns the fraction of the run that has passed at a step.
+    pub fn fraction(&self, step: u64) -> f64 {
         (step as f64 - self.first as f64) / self.steps as f64
     }
 
-    /// A run of one process: its level at each step, and what lies above (or, as noise, around) it.
+    /// Generates a run of one process from its level, and the deviation of the samples from the level.
     pub fn run(&self, claim: Claim, mut level: impl FnMut(u64) -> f64, mut above: impl FnMut(u64) -> f64) -> Run {
         let sample = |step| {
             let level = level(step);
             Sample { step, level, bytes: (level + above(step)).max(0.0) }
         };
-        self.run_of(self.sampled().map(sample).collect(), Vec::new(), claim)
+        self.run_of(self.sample_steps().map(sample).collect(), Vec::new(), claim)
     }
 
-    /// A run of samples that are made already.
+    /// Creates a run from its samples.
     pub fn run_of(&self, samples: Vec<Sample>, restarts: Vec<u64>, claim: Claim) -> Run {
         let mut run = Run {
             samples,
@@ -174,49 +174,49 @@ impl Draw {
             settled: self.settled,
             truth: Truth::Between,
         };
-        run.truth = run.truth_of(claim, self.asked);
+        run.truth = run.truth_of(claim, self.conditions);
         run
     }
 }
 
 impl Run {
-    /// The samples of the newest process.
-    pub fn newest(&self) -> &[Sample] {
+    /// Returns the samples of the last process.
+    pub fn last_process(&self) -> &[Sample] {
         let begins = self.restarts.last().copied().unwrap_or_default();
         &self.samples[self.samples.partition_point(|sample| sample.step < begins)..]
     }
 
-    /// Steps of the newest process.
+    /// Returns the number of steps of the last process.
     pub fn span(&self) -> u64 {
-        match self.newest() {
+        match self.last_process() {
             [first, .., last] => last.step - first.step,
             _ => 0,
         }
     }
 
-    /// Bytes by which the level rose over the newest process, from its lowest.
+    /// Returns the rise of the level from its minimum to the end of the last process, in bytes.
     pub fn rise(&self) -> f64 {
-        rise(self.newest())
+        rise(self.last_process())
     }
 
-    /// The same in the last third of the newest process.
+    /// Returns the rise in the last third of the last process, in bytes.
     pub fn late_rise(&self) -> f64 {
-        let newest = self.newest();
+        let newest = self.last_process();
         let begins = newest.last().map_or(0, |last| last.step) - self.span() / 3;
         rise(&newest[newest.partition_point(|sample| sample.step < begins)..])
     }
 
-    fn truth_of(&self, claim: Claim, Asked { growth, growth_min, .. }: Asked) -> Truth {
+    fn truth_of(&self, claim: Claim, Conditions { growth, growth_min, .. }: Conditions) -> Truth {
         let late = self.late_rise();
-        let begins = self.newest().first().map_or(0, |first| first.step);
+        let begins = self.last_process().first().map_or(0, |first| first.step);
         match claim {
             Claim::RestsAfterSteps => Truth::Bounded,
             Claim::Rests if late <= growth_min / 2.0 => Truth::Bounded,
             Claim::Rests if late <= growth_min => Truth::Between,
-            Claim::Rests => Truth::Slowing { since: begins, seen: begins, growth: self.rise() },
+            Claim::Rests => Truth::Slowing { since: begins, visible_from: begins, growth: self.rise() },
             Claim::Walks => Truth::Walk,
-            Claim::Leaks { since, seen } => Truth::Growing { since, seen, growth },
-            Claim::Slows { since, seen } => Truth::Slowing { since, seen, growth },
+            Claim::Leaks { since, visible_from } => Truth::Growing { since, visible_from, growth },
+            Claim::Slows { since, visible_from } => Truth::Slowing { since, visible_from, growth },
         }
     }
 }
@@ -226,28 +226,29 @@ fn rise(samples: &[Sample]) -> f64 {
     samples.last().map_or(0.0, |last| last.level - lowest)
 }
 
-/// A number between two others whose logarithm is uniform: as many small ones as large ones.
+/// Draws from the log-uniform distribution between two numbers.
 pub fn log_uniform(rng: &mut impl Rng, low: f64, high: f64) -> f64 {
     rng.random_range(low.ln()..=high.ln()).exp()
 }
 
-/// A normal deviate with this standard deviation.
+/// Draws from the normal distribution with mean 0.
 pub fn gaussian(rng: &mut impl Rng, deviation: f64) -> f64 {
     let deviate: f64 = StandardNormal.sample(rng);
     deviate * deviation
 }
 
-/// Noise of a sample. All kinds have the standard deviation that they are made with, and a mean of zero.
+/// Noise of samples with mean 0 and a given standard deviation.
 #[derive(Clone, Debug)]
 pub enum Noise {
     Gaussian(f64),
-    /// Exponential: most samples lie low, few lie high.
+    /// Exponential, skewed upwards.
     Upward(f64),
     Uniform(f64),
     Correlated(Ar1),
 }
 
 impl Noise {
+    /// Draws the noise of the next sample.
     pub fn next(&mut self, rng: &mut impl Rng) -> f64 {
         match self {
             Self::Gaussian(deviation) => gaussian(rng, *deviation),
@@ -261,27 +262,28 @@ impl Noise {
     }
 }
 
-/// A first-order autoregressive process, begun in its stationary state.
+/// First-order autoregressive process, started in its stationary distribution.
 #[derive(Clone, Debug)]
 pub struct Ar1 {
-    /// The correlation of two samples that follow each other.
+    /// Correlation of consecutive samples.
     correlation: f64,
     deviation: f64,
     value: Option<f64>,
 }
 
 impl Ar1 {
-    /// Of a standard deviation in bytes, and a correlation that falls to 1/e within so many samples.
+    /// Creates a process with a standard deviation, and a correlation that decays to 1/e within `samples`.
     pub fn new(deviation: f64, samples: f64) -> Self {
         Self { correlation: (-1.0 / samples).exp(), deviation, value: None }
     }
 
+    /// Draws the next value.
     pub fn next(&mut self, rng: &mut impl Rng) -> f64 {
         let value = match self.value {
             None => gaussian(rng, self.deviation),
-            Some(before) => {
-                let fresh = self.deviation * (1.0 - self.correlation * self.correlation).sqrt();
-                self.correlation * before + gaussian(rng, fresh)
+            Some(previous) => {
+                let innovation = self.deviation * (1.0 - self.correlation * self.correlation).sqrt();
+                self.correlation * previous + gaussian(rng, innovation)
             }
         };
         self.value = Some(value);

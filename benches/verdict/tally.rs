@@ -1,42 +1,42 @@
-//! Which runs are made, and what is kept of each when it has been judged?
+//! Generation and judgement of the runs of a set.
 
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
 
-use super::outcome::{Answer, Outcome, judge};
-use super::series::{Asked, Family, Habit, MIB, Run, Set, Truth, log_uniform};
+use super::assessment::{Assessment, VerdictWord, judge};
+use super::series::{Conditions, Family, Habit, MIB, Run, Set, Truth, log_uniform};
 
-/// `memory.growth_min` as it is when nobody sets it.
+/// Default of `memory.growth_min`.
 pub const GROWTH_MIN: f64 = 16.0 * MIB;
-/// Leaks are this many times `growth_min`, over the run.
-pub const TIMES: [f64; 4] = [1.0, 2.0, 4.0, 8.0];
-/// And below noise of this standard deviation, in MiB.
+/// Growth of leaks over the run, in multiples of `growth_min`.
+pub const GROWTH_MULTIPLES: [f64; 4] = [1.0, 2.0, 4.0, 8.0];
+/// Standard deviation of the noise of leaks, in MiB.
 pub const NOISES: [f64; 4] = [0.5, 2.0, 8.0, 30.0];
 
-/// What is kept of a run.
+/// Judged run.
 pub struct Row {
     pub habit: &'static str,
     pub family: Family,
-    /// The number of the run in its habit.
+    /// Number of the run within its habit.
     pub number: u64,
     pub steps: u64,
     pub epochs: bool,
-    /// In MiB.
+    /// Standard deviation, in MiB.
     pub noise: f64,
-    /// The growth that was asked for, in `growth_min`.
-    pub times: f64,
+    /// Growth of the leak over the run, in multiples of `growth_min`.
+    pub growth_multiple: f64,
     pub truth: Truth,
-    /// By how many `growth_min` the level rose in the last third.
-    pub late: f64,
-    pub outcome: Outcome,
-    /// A share of the run.
+    /// Rise of the level in the last third, in multiples of `growth_min`.
+    pub late_rise: f64,
+    pub assessment: Assessment,
+    /// Error of the first step of the growth, as a fraction of the run.
     pub date_error: Option<f64>,
 }
 
 impl Row {
-    pub fn answer(&self) -> Answer {
-        self.outcome.answer
+    pub fn verdict(&self) -> VerdictWord {
+        self.assessment.verdict
     }
 
     pub fn leaks(&self) -> bool {
@@ -50,8 +50,8 @@ impl Row {
             "steps": self.steps,
             "epochs": self.epochs,
             "noise_mib": self.noise,
-            "growth_in_growth_min": self.times,
-            "late_rise_in_growth_min": self.late,
+            "growth_in_growth_min": self.growth_multiple,
+            "late_rise_in_growth_min": self.late_rise,
             "truth": match self.truth {
                 Truth::Bounded => "bounded",
                 Truth::Between => "between",
@@ -59,53 +59,53 @@ impl Row {
                 Truth::Growing { .. } => "growing",
                 Truth::Slowing { .. } => "slowing",
             },
-            "answer": self.answer().name(),
-            "since": self.outcome.since,
+            "answer": self.verdict().name(),
+            "since": self.assessment.since,
             "date_error": self.date_error,
         })
     }
 }
 
-/// The run of a habit with this number. Each has random numbers of its own, so any of them can be made alone.
-pub fn run(set: &Set, habit: &Habit, number: u64, seed: u64) -> (Run, Asked) {
+/// Generates run `number` of a habit. Each run has a separate stream of random numbers, so any run can be generated alone.
+pub fn generate(set: &Set, habit: &Habit, number: u64, seed: u64) -> (Run, Conditions) {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
-    let place = set.habits.iter().position(|other| other.name == habit.name).unwrap_or_default();
-    rng.set_stream(((place as u64) << 32) | number);
-    let cell = number as usize % (TIMES.len() * NOISES.len());
-    let asked = match habit.family {
-        Family::Growing => Asked {
+    let index = set.habits.iter().position(|other| other.name == habit.name).unwrap_or_default();
+    rng.set_stream(((index as u64) << 32) | number);
+    let cell = number as usize % (GROWTH_MULTIPLES.len() * NOISES.len());
+    let conditions = match habit.family {
+        Family::Growing => Conditions {
             noise: NOISES[cell % NOISES.len()] * MIB,
-            growth: TIMES[cell / NOISES.len()] * GROWTH_MIN,
+            growth: GROWTH_MULTIPLES[cell / NOISES.len()] * GROWTH_MIN,
             growth_min: GROWTH_MIN,
         },
         Family::Bounded | Family::Filling | Family::Walk => {
-            Asked { noise: log_uniform(&mut rng, 0.5, 30.0) * MIB, growth: 0.0, growth_min: GROWTH_MIN }
+            Conditions { noise: log_uniform(&mut rng, 0.5, 30.0) * MIB, growth: 0.0, growth_min: GROWTH_MIN }
         }
     };
-    let draw = (set.draw)(asked, &mut rng);
-    ((habit.make)(&draw, &mut rng), asked)
+    let scenario = (set.draw)(conditions, &mut rng);
+    ((habit.generate)(&scenario, &mut rng), conditions)
 }
 
-/// Makes a run and judges it.
-pub fn row(set: &Set, habit: &Habit, number: u64, seed: u64) -> Row {
-    let (run, asked) = run(set, habit, number, seed);
-    let outcome = judge(&run, asked.growth_min);
+/// Generates a run and judges it.
+pub fn judge_run(set: &Set, habit: &Habit, number: u64, seed: u64) -> Row {
+    let (run, conditions) = generate(set, habit, number, seed);
+    let assessment = judge(&run, conditions.growth_min);
     Row {
         habit: habit.name,
         family: habit.family,
         number,
         steps: run.span(),
         epochs: run.steps_per_epoch > 0,
-        noise: asked.noise / MIB,
-        times: asked.growth / asked.growth_min,
+        noise: conditions.noise / MIB,
+        growth_multiple: conditions.growth / conditions.growth_min,
         truth: run.truth,
-        late: run.late_rise() / asked.growth_min,
-        outcome,
-        date_error: outcome.date_error(&run),
+        late_rise: run.late_rise() / conditions.growth_min,
+        assessment,
+        date_error: assessment.date_error(&run),
     }
 }
 
-/// How many of some rows were given an answer.
-pub fn count(rows: &[&Row], answer: Answer) -> usize {
-    rows.iter().filter(|row| row.answer() == answer).count()
+/// Counts the runs with a verdict.
+pub fn count(rows: &[&Row], verdict: VerdictWord) -> usize {
+    rows.iter().filter(|row| row.verdict() == verdict).count()
 }

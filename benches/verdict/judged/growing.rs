@@ -1,208 +1,217 @@
-//! How does memory leak? Each leak grows by what it is asked to, over the run.
+//! Habits that leak. Each leak grows by the growth of its conditions over the run.
 
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 
-use super::super::series::{Ar1, Claim, Draw, MIB, Noise, Run, Sample, log_uniform};
-use super::shapes::{Around, Changes, Teeth, period};
+use super::super::series::{Ar1, Claim, MIB, Noise, Run, Sample, Scenario, log_uniform};
+use super::shapes::{Disturbance, Sawtooth, StepFunction, period};
 
-/// A leak from the first sample on, whose part so far is `part`.
-fn leak(draw: &Draw, rng: &mut ChaCha8Rng, claim: Claim, mut part: impl FnMut(u64) -> f64) -> Run {
-    let mut around = Around::of(draw, rng);
-    draw.run(claim, |step| draw.base + draw.asked.growth * part(step), |step| around.at(step, rng))
+/// Generates a leak of which the fraction `grown` has occurred at each step.
+fn leak(scenario: &Scenario, rng: &mut ChaCha8Rng, claim: Claim, mut grown: impl FnMut(u64) -> f64) -> Run {
+    let mut disturbance = Disturbance::random(scenario, rng);
+    scenario.run(
+        claim,
+        |step| scenario.base + scenario.conditions.growth * grown(step),
+        |step| disturbance.at(step, rng),
+    )
 }
 
-fn from_the_first(draw: &Draw) -> Claim {
-    Claim::Leaks { since: draw.first, seen: draw.first }
+/// Claims a leak from the first sample on.
+fn from_first_sample(scenario: &Scenario) -> Claim {
+    Claim::Leaks { since: scenario.first, visible_from: scenario.first }
 }
 
-/// The part of a linear leak that began at a share of the run.
-fn linear_from(draw: &Draw, begins: f64) -> impl Fn(u64) -> f64 + '_ {
-    move |step| ((draw.share(step) - begins) / (1.0 - begins)).max(0.0)
+/// Returns the fraction of a linear leak that begins at a fraction of the run.
+fn linear_from(scenario: &Scenario, begins: f64) -> impl Fn(u64) -> f64 + '_ {
+    move |step| ((scenario.fraction(step) - begins) / (1.0 - begins)).max(0.0)
 }
 
-pub fn linear(draw: &Draw, rng: &mut ChaCha8Rng) -> Run {
-    leak(draw, rng, from_the_first(draw), |step| draw.share(step))
+pub fn linear(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
+    leak(scenario, rng, from_first_sample(scenario), |step| scenario.fraction(step))
 }
 
-pub fn linear_below_autoregression(draw: &Draw, rng: &mut ChaCha8Rng) -> Run {
-    let samples = (draw.steps / draw.every) as f64;
-    let noise = Noise::Correlated(Ar1::new(draw.asked.noise, log_uniform(rng, 2.0, (samples / 100.0).max(2.5))));
-    let mut around = Around::with(noise, draw, rng);
-    let level = |step| draw.base + draw.asked.growth * draw.share(step);
-    draw.run(from_the_first(draw), level, |step| around.at(step, rng))
+pub fn linear_below_autoregression(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
+    let samples = (scenario.steps / scenario.every) as f64;
+    let noise =
+        Noise::Correlated(Ar1::new(scenario.conditions.noise, log_uniform(rng, 2.0, (samples / 100.0).max(2.5))));
+    let mut disturbance = Disturbance::with(noise, scenario, rng);
+    let level = |step| scenario.base + scenario.conditions.growth * scenario.fraction(step);
+    scenario.run(from_first_sample(scenario), level, |step| disturbance.at(step, rng))
 }
 
-/// Something is kept each so many steps.
-fn each(draw: &Draw, every: u64, rng: &mut ChaCha8Rng) -> Run {
-    let last = draw.first + draw.steps;
-    let times = (1..).map(|time| time * every).skip_while(|step| *step < draw.first).take_while(|step| *step <= last);
-    let kept = Changes::summing_to(1.0, times.map(|step| (step, 1.0)).collect());
-    leak(draw, rng, Claim::Leaks { since: draw.first, seen: kept.first() }, |step| kept.at(step))
+/// Generates a leak that grows every `every` steps.
+fn periodic(scenario: &Scenario, every: u64, rng: &mut ChaCha8Rng) -> Run {
+    let last = scenario.first + scenario.steps;
+    let times =
+        (1..).map(|time| time * every).skip_while(|step| *step < scenario.first).take_while(|step| *step <= last);
+    let leaked = StepFunction::summing_to(1.0, times.map(|step| (step, 1.0)).collect());
+    leak(scenario, rng, Claim::Leaks { since: scenario.first, visible_from: leaked.first() }, |step| leaked.at(step))
 }
 
-/// At least six epochs.
-pub fn per_epoch(draw: &Draw, rng: &mut ChaCha8Rng) -> Run {
-    let mut draw = draw.clone();
-    if draw.steps_per_epoch == 0 || draw.steps / draw.steps_per_epoch < 6 {
-        let epochs = log_uniform(rng, 6.0, (draw.steps as f64 / 10.0).min(250.0));
-        draw.steps_per_epoch = ((draw.steps as f64 / epochs) as u64).max(1);
+/// The run has at least six epochs.
+pub fn per_epoch(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
+    let mut scenario = scenario.clone();
+    if scenario.steps_per_epoch == 0 || scenario.steps / scenario.steps_per_epoch < 6 {
+        let epochs = log_uniform(rng, 6.0, (scenario.steps as f64 / 10.0).min(250.0));
+        scenario.steps_per_epoch = ((scenario.steps as f64 / epochs) as u64).max(1);
     }
-    each(&draw, draw.steps_per_epoch, rng)
+    periodic(&scenario, scenario.steps_per_epoch, rng)
 }
 
-/// At least six validations.
-pub fn per_validation(draw: &Draw, rng: &mut ChaCha8Rng) -> Run {
-    let mut draw = draw.clone();
-    if draw.cadences[1] == 0 || draw.steps / draw.cadences[1] < 6 {
-        let validations = log_uniform(rng, 6.0, (draw.steps as f64 / 10.0).min(100.0));
-        draw.cadences[1] = ((draw.steps as f64 / validations) as u64).max(1);
-        draw = super::settle(draw);
+/// The run has at least six validations.
+pub fn per_validation(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
+    let mut scenario = scenario.clone();
+    if scenario.cadences[1] == 0 || scenario.steps / scenario.cadences[1] < 6 {
+        let validations = log_uniform(rng, 6.0, (scenario.steps as f64 / 10.0).min(100.0));
+        scenario.cadences[1] = ((scenario.steps as f64 / validations) as u64).max(1);
+        scenario = super::settle(scenario);
     }
-    each(&draw, draw.cadences[1], rng)
+    periodic(&scenario, scenario.cadences[1], rng)
 }
 
-/// Eight to forty bursts of different size, at irregular times.
-pub fn in_bursts(draw: &Draw, rng: &mut ChaCha8Rng) -> Run {
+/// 8 to 40 bursts of different sizes at irregular times.
+pub fn in_bursts(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
     let bursts = rng.random_range(8..=40);
     let burst = |number: u32| {
         let at = (f64::from(number) + rng.random_range(0.0..1.0)) / f64::from(bursts);
-        (draw.at(at).max(draw.first + 1), rng.random_range(0.3..1.7))
+        (scenario.step_at(at).max(scenario.first + 1), rng.random_range(0.3..1.7))
     };
-    let bursts = Changes::summing_to(1.0, (0..bursts).map(burst).collect());
-    leak(draw, rng, Claim::Leaks { since: draw.first, seen: bursts.first() }, |step| bursts.at(step))
+    let bursts = StepFunction::summing_to(1.0, (0..bursts).map(burst).collect());
+    leak(scenario, rng, Claim::Leaks { since: scenario.first, visible_from: bursts.first() }, |step| bursts.at(step))
 }
 
-pub fn late(draw: &Draw, rng: &mut ChaCha8Rng) -> Run {
-    late_from(draw, 0.1, 0.4, rng)
+pub fn late(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
+    late_from(scenario, 0.1, 0.4, rng)
 }
 
-pub fn later(draw: &Draw, rng: &mut ChaCha8Rng) -> Run {
-    late_from(draw, 0.4, 0.7, rng)
+pub fn later(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
+    late_from(scenario, 0.4, 0.7, rng)
 }
 
-pub fn latest(draw: &Draw, rng: &mut ChaCha8Rng) -> Run {
-    late_from(draw, 0.7, 0.85, rng)
+pub fn latest(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
+    late_from(scenario, 0.7, 0.85, rng)
 }
 
-fn late_from(draw: &Draw, earliest: f64, latest: f64, rng: &mut ChaCha8Rng) -> Run {
+fn late_from(scenario: &Scenario, earliest: f64, latest: f64, rng: &mut ChaCha8Rng) -> Run {
     let begins = rng.random_range(earliest..latest);
-    let since = draw.at(begins);
-    leak(draw, rng, Claim::Leaks { since, seen: since }, linear_from(draw, begins))
+    let since = scenario.step_at(begins);
+    leak(scenario, rng, Claim::Leaks { since, visible_from: since }, linear_from(scenario, begins))
 }
 
-/// The second phase leaks; it needs more or less memory than the first.
-pub fn after_a_phase_switch(draw: &Draw, rng: &mut ChaCha8Rng) -> Run {
+/// The second phase leaks; its level differs from the first.
+pub fn after_a_phase_switch(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
     let begins = rng.random_range(0.1..0.8);
-    let since = draw.at(begins);
+    let since = scenario.step_at(begins);
     let size = log_uniform(rng, 16.0, 256.0) * MIB;
-    let size = if rng.random_bool(0.5) { size } else { -size.min(0.8 * draw.base) };
-    let part = linear_from(draw, begins);
-    let mut around = Around::of(draw, rng);
+    let size = if rng.random_bool(0.5) { size } else { -size.min(0.8 * scenario.base) };
+    let grown = linear_from(scenario, begins);
+    let mut disturbance = Disturbance::random(scenario, rng);
     let phase = |step| if step < since { 0.0 } else { size };
-    draw.run(
-        Claim::Leaks { since, seen: since },
-        |step| draw.base + phase(step) + draw.asked.growth * part(step),
-        |step| around.at(step, rng),
+    scenario.run(
+        Claim::Leaks { since, visible_from: since },
+        |step| scenario.base + phase(step) + scenario.conditions.growth * grown(step),
+        |step| disturbance.at(step, rng),
     )
 }
 
-pub fn slowing_by_square_root(draw: &Draw, rng: &mut ChaCha8Rng) -> Run {
-    let claim = Claim::Slows { since: draw.first, seen: draw.first };
-    leak(draw, rng, claim, |step| draw.share(step).sqrt())
+pub fn slowing_by_square_root(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
+    let claim = Claim::Slows { since: scenario.first, visible_from: scenario.first };
+    leak(scenario, rng, claim, |step| scenario.fraction(step).sqrt())
 }
 
-/// To half its speed, at 30 to 70 % of the run.
-pub fn slowing_to_half(draw: &Draw, rng: &mut ChaCha8Rng) -> Run {
+/// The rate halves at 30 to 70 % of the run.
+pub fn slowing_to_half(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
     let turn = rng.random_range(0.3..0.7);
-    let grown = |share: f64| share.min(turn) + 0.5 * (share - turn).max(0.0);
-    let claim = Claim::Slows { since: draw.first, seen: draw.first };
-    leak(draw, rng, claim, |step| grown(draw.share(step)) / grown(1.0))
+    let grown = |fraction: f64| fraction.min(turn) + 0.5 * (fraction - turn).max(0.0);
+    let claim = Claim::Slows { since: scenario.first, visible_from: scenario.first };
+    leak(scenario, rng, claim, |step| grown(scenario.fraction(step)) / grown(1.0))
 }
 
-pub fn few_stairs(draw: &Draw, rng: &mut ChaCha8Rng) -> Run {
-    stairs(draw, 6.0, 24.0, rng)
+pub fn few_stairs(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
+    stairs(scenario, 6.0, 24.0, rng)
 }
 
-pub fn many_stairs(draw: &Draw, rng: &mut ChaCha8Rng) -> Run {
-    stairs(draw, 25.0, (draw.steps as f64 / 4.0).min(1000.0), rng)
+pub fn many_stairs(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
+    stairs(scenario, 25.0, (scenario.steps as f64 / 4.0).min(1000.0), rng)
 }
 
-/// Stairs of one height and one period, which is that of nothing else.
-fn stairs(draw: &Draw, fewest: f64, most: f64, rng: &mut ChaCha8Rng) -> Run {
-    let stairs = log_uniform(rng, fewest, most).round();
+/// Steps of equal height and period, unrelated to other periods of the run.
+fn stairs(scenario: &Scenario, min_stairs: f64, max_stairs: f64, rng: &mut ChaCha8Rng) -> Run {
+    let stairs = log_uniform(rng, min_stairs, max_stairs).round();
     let phase = rng.random_range(0.05..1.0);
-    let stairs = (0..stairs as u32).map(|stair| (draw.at((f64::from(stair) + phase) / stairs), 1.0));
-    let stairs = Changes::summing_to(1.0, stairs.collect());
-    leak(draw, rng, Claim::Leaks { since: draw.first, seen: stairs.first() }, |step| stairs.at(step))
+    let stairs = (0..stairs as u32).map(|stair| (scenario.step_at((f64::from(stair) + phase) / stairs), 1.0));
+    let stairs = StepFunction::summing_to(1.0, stairs.collect());
+    leak(scenario, rng, Claim::Leaks { since: scenario.first, visible_from: stairs.first() }, |step| stairs.at(step))
 }
 
-pub fn saw_with_rising_floor(draw: &Draw, rng: &mut ChaCha8Rng) -> Run {
-    let (period, jitter) = (period(draw, 8.0, rng), rng.random_range(0.0..0.3));
-    let teeth = Teeth::new(draw, period, jitter, log_uniform(rng, 0.6, 1.6), rng);
+pub fn saw_with_rising_floor(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
+    let (period, jitter) = (period(scenario, 8.0, rng), rng.random_range(0.0..0.3));
+    let teeth = Sawtooth::new(scenario, period, jitter, log_uniform(rng, 0.6, 1.6), rng);
     let height = log_uniform(rng, 8.0, 256.0) * MIB;
-    let mut around = Around::of(draw, rng);
-    draw.run(
-        from_the_first(draw),
-        |step| draw.base + draw.asked.growth * draw.share(step),
-        |step| around.at(step, rng) + height * teeth.at(step),
+    let mut disturbance = Disturbance::random(scenario, rng);
+    scenario.run(
+        from_first_sample(scenario),
+        |step| scenario.base + scenario.conditions.growth * scenario.fraction(step),
+        |step| disturbance.at(step, rng) + height * teeth.at(step),
     )
 }
 
-/// The second begins when the first is at 40 to 80 % of the run; neither has less than three tenths of the growth.
-pub fn two_leaks(draw: &Draw, rng: &mut ChaCha8Rng) -> Run {
+/// The first begins in the first 30 % of the run, the second at 40 to 80 %; each has at least 30 % of the growth.
+pub fn two_leaks(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
     let (first, second) = (rng.random_range(0.0..0.3), rng.random_range(0.4..0.8));
-    let share = rng.random_range(0.3..0.7);
-    let (one, other) = (linear_from(draw, first), linear_from(draw, second));
-    let since = draw.at(first);
-    leak(draw, rng, Claim::Leaks { since, seen: since }, |step| share * one(step) + (1.0 - share) * other(step))
+    let weight = rng.random_range(0.3..0.7);
+    let (one, other) = (linear_from(scenario, first), linear_from(scenario, second));
+    let since = scenario.step_at(first);
+    leak(scenario, rng, Claim::Leaks { since, visible_from: since }, |step| {
+        weight * one(step) + (1.0 - weight) * other(step)
+    })
 }
 
-/// Teeth that all end at one height: only what a trim leaves behind rises.
-pub fn hidden_by_trimming(draw: &Draw, rng: &mut ChaCha8Rng) -> Run {
-    let teeth = Teeth::new(draw, period(draw, 10.0, rng), 0.6, 1.0, rng);
-    let height = draw.asked.growth + log_uniform(rng, 16.0, 128.0) * MIB;
-    let leaked = |step| draw.asked.growth * draw.share(step);
-    let mut around = Around::of(draw, rng);
-    draw.run(
-        from_the_first(draw),
-        |step| draw.base + leaked(step),
-        |step| around.at(step, rng) + (height - leaked(step)) * teeth.passed(step),
+/// All teeth have the same maximum; only the minimum after each trim rises.
+pub fn hidden_by_trimming(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
+    let teeth = Sawtooth::new(scenario, period(scenario, 10.0, rng), 0.6, 1.0, rng);
+    let height = scenario.conditions.growth + log_uniform(rng, 16.0, 128.0) * MIB;
+    let leaked = |step| scenario.conditions.growth * scenario.fraction(step);
+    let mut disturbance = Disturbance::random(scenario, rng);
+    scenario.run(
+        from_first_sample(scenario),
+        |step| scenario.base + leaked(step),
+        |step| disturbance.at(step, rng) + (height - leaked(step)) * teeth.passed(step),
     )
 }
 
-/// The same run, numbered from a high step on; its plan is as much longer.
-pub fn begun_late(draw: &Draw, rng: &mut ChaCha8Rng) -> Draw {
-    let before = log_uniform(rng, 1e3, 1e7) as u64;
-    Draw { first: draw.first + before, planned: draw.planned + before, ..draw.clone() }
+/// Shifts the step numbers of a run by a random number.
+pub fn shifted(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Scenario {
+    let offset = log_uniform(rng, 1e3, 1e7) as u64;
+    Scenario { first: scenario.first + offset, planned: scenario.planned + offset, ..scenario.clone() }
 }
 
-pub fn log_begins_late(draw: &Draw, rng: &mut ChaCha8Rng) -> Run {
-    linear(&begun_late(draw, rng), rng)
+pub fn log_begins_late(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
+    linear(&shifted(scenario, rng), rng)
 }
 
-/// At least 800 steps, and where a second process begins, and perhaps a third and a fourth.
-pub fn with_restarts(draw: &Draw, rng: &mut ChaCha8Rng) -> (Draw, Vec<u64>) {
-    let steps = draw.steps.max(800);
-    let draw = Draw { steps, planned: draw.planned + steps - draw.steps, ..draw.clone() };
+/// Extends a run to at least 800 steps, and draws the first steps of one to three further processes.
+pub fn with_restarts(scenario: &Scenario, rng: &mut ChaCha8Rng) -> (Scenario, Vec<u64>) {
+    let steps = scenario.steps.max(800);
+    let scenario = Scenario { steps, planned: scenario.planned + steps - scenario.steps, ..scenario.clone() };
     let restarts: u32 = rng.random_range(1..=3);
-    let place = |number: u32| (f64::from(number) + rng.random_range(-0.2..0.2)) / f64::from(restarts + 1);
-    let restarts = (1..=restarts).map(place).map(|place| draw.at(place)).collect();
-    (draw, restarts)
+    let fraction = |number: u32| (f64::from(number) + rng.random_range(-0.2..0.2)) / f64::from(restarts + 1);
+    let restarts = (1..=restarts).map(fraction).map(|fraction| scenario.step_at(fraction)).collect();
+    (scenario, restarts)
 }
 
-/// Each process leaks as fast as the last one, which leaks what is asked for.
-pub fn restarted(draw: &Draw, rng: &mut ChaCha8Rng) -> Run {
-    let (draw, restarts) = with_restarts(draw, rng);
-    let newest = restarts.last().copied().unwrap_or(draw.first);
-    let speed = draw.asked.growth / (draw.first + draw.steps - newest) as f64;
-    let mut around = Around::of(&draw, rng);
+/// All processes leak at the same rate; the last one leaks the growth of the conditions.
+pub fn restarted(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
+    let (scenario, restarts) = with_restarts(scenario, rng);
+    let newest = restarts.last().copied().unwrap_or(scenario.first);
+    let rate = scenario.conditions.growth / (scenario.first + scenario.steps - newest) as f64;
+    let mut disturbance = Disturbance::random(&scenario, rng);
     let sample = |step| {
-        let begins = restarts.iter().rev().copied().find(|begins| *begins <= step).unwrap_or(draw.first);
-        let level = draw.base + speed * (step - begins) as f64;
-        Sample { step, level, bytes: (level + around.at(step, rng)).max(0.0) }
+        let begins = restarts.iter().rev().copied().find(|begins| *begins <= step).unwrap_or(scenario.first);
+        let level = scenario.base + rate * (step - begins) as f64;
+        Sample { step, level, bytes: (level + disturbance.at(step, rng)).max(0.0) }
     };
-    let samples = draw.sampled().map(sample).collect();
-    let first = draw.sampled().find(|step| *step >= newest).unwrap_or(newest);
-    draw.run_of(samples, restarts.clone(), Claim::Leaks { since: newest, seen: first })
+    let samples = scenario.sample_steps().map(sample).collect();
+    let first = scenario.sample_steps().find(|step| *step >= newest).unwrap_or(newest);
+    scenario.run_of(samples, restarts.clone(), Claim::Leaks { since: newest, visible_from: first })
 }

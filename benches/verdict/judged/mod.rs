@@ -1,13 +1,13 @@
-//! Which habits is the verdict judged by?
+//! Judged set: the held-out habits on which the verdict is evaluated.
 //!
-//! This is the judged set. It was written from the text of the issue, before the verdict was tuned and without a look at
-//! how it judges; nobody who tunes the verdict may look at it or run it while tuning. The tuning set is another.
+//! It was written before the verdict was tuned and independently of how it judges. Do not look at it or run it while tuning; use
+//! the tuning set.
 //!
-//! What one can hold against it, so that it is said: base levels end at 3 GiB, so that `growth_min`, and not half a per
-//! cent of the level, is what a leak must pass; a saw has at least six teeth in a run, a staircase at least six stairs
-//! and one-off buffers are at most three, since fewer stairs and more buffers are the same curve; and leaks in bursts do
-//! not pause for more than a quarter of the run. A cache that warms slowly and a leak that slows by square root are nearly
-//! one curve: `slowing` is right of the second, and of the first it is counted, though no goal forbids it.
+//! Known limits: base levels end at 3 GiB, so that the threshold of a leak is `growth_min` and not half a percent of the level. A
+//! sawtooth has at least six teeth in a run, a staircase at least six steps, and there are at most three one-off buffers, as
+//! fewer steps and more buffers would be the same curve. Leaks in bursts pause for at most a quarter of the run. A cache that warms
+//! slowly and a leak that slows like a square root are almost the same curve: `slowing` is right for the leak; for the cache it
+//! is counted as a false alarm, but no goal limits it.
 
 mod bounded;
 mod growing;
@@ -17,7 +17,7 @@ use rand::RngExt;
 use rand::seq::IndexedRandom;
 use rand_chacha::ChaCha8Rng;
 
-use super::series::{Asked, Draw, Family, Habit, MIB, Set, log_uniform};
+use super::series::{Conditions, Family, Habit, MIB, Scenario, Set, log_uniform};
 
 pub const SET: Set = Set { name: "judged", seed: 20_261_122, habits: &HABITS, draw };
 
@@ -63,12 +63,16 @@ const HABITS: [Habit; 39] = [
     habit("resumed: restarted", Family::Growing, growing::restarted),
 ];
 
-const fn habit(name: &'static str, family: Family, make: fn(&Draw, &mut ChaCha8Rng) -> super::series::Run) -> Habit {
-    Habit { name, family, make }
+const fn habit(
+    name: &'static str,
+    family: Family,
+    generate: fn(&Scenario, &mut ChaCha8Rng) -> super::series::Run,
+) -> Habit {
+    Habit { name, family, generate }
 }
 
-/// Lengths of 200 to 100,000 steps; three of five with epochs, one of eight stopped before its planned end.
-fn draw(asked: Asked, rng: &mut ChaCha8Rng) -> Draw {
+/// Draws a run of 200 to 100,000 steps: 60 % with epochs, 12.5 % stopped before the planned end.
+fn draw(conditions: Conditions, rng: &mut ChaCha8Rng) -> Scenario {
     let steps = log_uniform(rng, 200.0, 100_000.0) as u64;
     let every = match steps {
         2001.. if rng.random_bool(0.2) => *[2, 5, 10].choose(rng).unwrap_or(&2),
@@ -87,13 +91,14 @@ fn draw(asked: Asked, rng: &mut ChaCha8Rng) -> Draw {
     let checkpoint = if rng.random_bool(0.7) { planned / rng.random_range(2..=20) } else { 0 };
     let cadences = vec![cleanup, validation, checkpoint];
     let base = log_uniform(rng, 64.0 * MIB, 3072.0 * MIB);
-    let draw = Draw { asked, first: 1, steps, every, planned, steps_per_epoch, cadences, settled: 0, base };
-    settle(draw)
+    let scenario =
+        Scenario { conditions, first: 1, steps, every, planned, steps_per_epoch, cadences, settled: 0, base };
+    settle(scenario)
 }
 
-/// The first time of each cadence that comes early, as `xrun` itself has it.
-fn settle(mut draw: Draw) -> Draw {
-    let early = draw.cadences.iter().copied().filter(|cadence| *cadence <= draw.planned / 4);
-    draw.settled = early.max().unwrap_or_default();
-    draw
+/// Sets `settled` to the last first occurrence of those cadences that occur in the first quarter, as `xrun` does.
+fn settle(mut scenario: Scenario) -> Scenario {
+    let early = scenario.cadences.iter().copied().filter(|cadence| *cadence <= scenario.planned / 4);
+    scenario.settled = early.max().unwrap_or_default();
+    scenario
 }

@@ -1,43 +1,45 @@
-//! What are the habits of the judged set put together from?
+//! Building blocks of the habits of the judged set.
 
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 
-use super::super::series::{Ar1, Draw, Noise, log_uniform};
+use super::super::series::{Ar1, Noise, Scenario, log_uniform};
 
-/// What lies above the level in every habit: noise, validations that leave more for one sample, a start that takes a few
-/// steps.
-pub struct Around {
+/// Deviation of samples from the level: noise, spikes at validations, and less memory in the first steps.
+pub struct Disturbance {
     noise: Noise,
-    /// Steps between two spikes, and their bytes.
+    /// Steps between spikes, and their height in bytes.
     spikes: Option<(u64, f64)>,
-    /// The step at which all is there, and how much is not at first.
+    /// First step at the full level, and the bytes missing at the first step.
     start: Option<(u64, f64)>,
     first: u64,
 }
 
-impl Around {
-    pub fn of(draw: &Draw, rng: &mut ChaCha8Rng) -> Self {
-        let deviation = draw.asked.noise;
+impl Disturbance {
+    /// Draws one of four kinds of noise, spikes and a start.
+    pub fn random(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Self {
+        let deviation = scenario.conditions.noise;
         let noise = match rng.random_range(0..20) {
             0..8 => Noise::Gaussian(deviation),
             8..13 => Noise::Upward(deviation),
             13..15 => Noise::Uniform(deviation),
             _ => Noise::Correlated(Ar1::new(deviation, rng.random_range(0.8..4.0))),
         };
-        Self::with(noise, draw, rng)
+        Self::with(noise, scenario, rng)
     }
 
-    pub fn with(noise: Noise, draw: &Draw, rng: &mut ChaCha8Rng) -> Self {
-        let validation = draw.cadences[1];
-        let height = log_uniform(rng, 1.0, 16.0) * draw.asked.growth_min;
+    /// Draws spikes and a start for a kind of noise.
+    pub fn with(noise: Noise, scenario: &Scenario, rng: &mut ChaCha8Rng) -> Self {
+        let validation = scenario.cadences[1];
+        let height = log_uniform(rng, 1.0, 16.0) * scenario.conditions.growth_min;
         let spikes = (validation >= 4 && rng.random_bool(0.25)).then_some((validation, height));
-        let lasts = (rng.random_range(0.002..0.02) * draw.steps as f64).ceil() as u64;
-        let missing = rng.random_range(0.05..0.5) * draw.base;
-        let start = rng.random_bool(0.4).then_some((draw.first + lasts, missing));
-        Self { noise, spikes, start, first: draw.first }
+        let duration = (rng.random_range(0.002..0.02) * scenario.steps as f64).ceil() as u64;
+        let missing = rng.random_range(0.05..0.5) * scenario.base;
+        let start = rng.random_bool(0.4).then_some((scenario.first + duration, missing));
+        Self { noise, spikes, start, first: scenario.first }
     }
 
+    /// Returns the deviation at a step, in bytes.
     pub fn at(&mut self, step: u64, rng: &mut ChaCha8Rng) -> f64 {
         let mut value = self.noise.next(rng);
         if let Some((every, height)) = self.spikes
@@ -54,69 +56,70 @@ impl Around {
     }
 }
 
-/// Teeth of a saw: what is gathered, and given back at once.
-pub struct Teeth {
-    /// The step at which each tooth begins; the last of them is after the end of the run.
+/// Sawtooth: memory that accumulates and is freed at once.
+pub struct Sawtooth {
+    /// First step of each tooth; the last one is after the end of the run.
     begins: Vec<f64>,
-    /// What is left from the tooth before, and the height, as shares of the common height.
+    /// Memory left over from the previous tooth, as a fraction of the common height.
     feet: Vec<f64>,
+    /// Height of each tooth, as a fraction of the common height.
     tops: Vec<f64>,
 }
 
-impl Teeth {
-    /// Teeth of `period` steps, each of which is longer or shorter by up to `jitter` of it, and whose last one is
-    /// `stretch` times as long as the first.
-    pub fn new(draw: &Draw, period: f64, jitter: f64, stretch: f64, rng: &mut ChaCha8Rng) -> Self {
-        let mut at = draw.first as f64 - rng.random_range(0.0..1.0) * period;
+impl Sawtooth {
+    /// Draws teeth of `period` steps, which vary by up to the fraction `jitter`; the last one is `stretch` times as long as the first.
+    pub fn new(scenario: &Scenario, period: f64, jitter: f64, stretch: f64, rng: &mut ChaCha8Rng) -> Self {
+        let mut at = scenario.first as f64 - rng.random_range(0.0..1.0) * period;
         let mut teeth = Self { begins: Vec::new(), feet: Vec::new(), tops: Vec::new() };
-        let end = (draw.first + draw.steps) as f64;
+        let end = (scenario.first + scenario.steps) as f64;
         while at <= end {
             teeth.begins.push(at);
             teeth.feet.push(0.0);
-            let longer = if jitter > 0.0 { 1.0 + rng.random_range(-jitter..jitter) } else { 1.0 };
-            // As high as it is long: what is gathered in a step is the same.
-            teeth.tops.push(longer);
-            let place = ((at - draw.first as f64) / draw.steps as f64).max(0.0);
-            at += (period * longer * stretch.powf(place)).max(2.0);
+            let factor = if jitter > 0.0 { 1.0 + rng.random_range(-jitter..jitter) } else { 1.0 };
+            // Height proportional to length, so that each step adds the same number of bytes.
+            teeth.tops.push(factor);
+            let fraction = ((at - scenario.first as f64) / scenario.steps as f64).max(0.0);
+            at += (period * factor * stretch.powf(fraction)).max(2.0);
         }
         teeth.begins.push(at);
         teeth
     }
 
-    /// What a trim does not find: up to this share of the height.
-    pub fn leaving(mut self, share: f64, rng: &mut ChaCha8Rng) -> Self {
-        self.feet.iter_mut().for_each(|foot| *foot = rng.random_range(0.0..share));
+    /// Leaves memory over at the end of a tooth: up to this fraction of the height.
+    pub fn leaving(mut self, fraction: f64, rng: &mut ChaCha8Rng) -> Self {
+        self.feet.iter_mut().for_each(|foot| *foot = rng.random_range(0.0..fraction));
         self
     }
 
-    /// The tooth that a step is in, and which part of it has passed.
-    fn place(&self, step: u64) -> (usize, f64) {
+    /// Returns the number of the tooth at a step, and the fraction of it that has passed.
+    fn position(&self, step: u64) -> (usize, f64) {
         let after = self.begins.partition_point(|begins| *begins <= step as f64);
         let tooth = after.saturating_sub(1).min(self.begins.len() - 2);
         let (begins, ends) = (self.begins[tooth], self.begins[tooth + 1]);
         (tooth, ((step as f64 - begins) / (ends - begins)).clamp(0.0, 1.0))
     }
 
-    /// The height at a step, as a share of the common height.
+    /// Returns the height at a step, as a fraction of the common height.
     pub fn at(&self, step: u64) -> f64 {
-        let (tooth, passed) = self.place(step);
+        let (tooth, passed) = self.position(step);
         self.feet[tooth] + passed * self.tops[tooth]
     }
 
-    /// The part of a tooth that has passed at a step.
+    /// Returns the fraction of the current tooth that has passed at a step.
     pub fn passed(&self, step: u64) -> f64 {
-        self.place(step).1
+        self.position(step).1
     }
 }
 
-/// A level that changes at once, at some steps.
+/// Step function: sum of the changes up to a step.
 #[derive(Default)]
-pub struct Changes {
+pub struct StepFunction {
     at: Vec<u64>,
     sums: Vec<f64>,
 }
 
-impl Changes {
+impl StepFunction {
+    /// Creates it from the step and size of each change.
     pub fn new(mut changes: Vec<(u64, f64)>) -> Self {
         changes.sort_by_key(|(step, _)| *step);
         let mut sum = 0.0;
@@ -127,13 +130,13 @@ impl Changes {
         Self { sums: sums.collect(), at: changes.iter().map(|(step, _)| *step).collect() }
     }
 
-    /// Changes whose sum is `total`.
+    /// Scales the changes to a sum of `total`.
     pub fn summing_to(total: f64, changes: Vec<(u64, f64)>) -> Self {
         let sum: f64 = changes.iter().map(|(_, bytes)| bytes).sum();
         Self::new(changes.into_iter().map(|(step, bytes)| (step, bytes * total / sum)).collect())
     }
 
-    /// The sum of the changes up to and with a step.
+    /// Returns the sum of the changes up to and including a step.
     pub fn at(&self, step: u64) -> f64 {
         match self.at.partition_point(|at| *at <= step) {
             0 => 0.0,
@@ -141,13 +144,14 @@ impl Changes {
         }
     }
 
+    /// Returns the step of the first change.
     pub fn first(&self) -> u64 {
         self.at.first().copied().unwrap_or_default()
     }
 }
 
-/// Steps between two teeth, of at least `fewest` in the run.
-pub fn period(draw: &Draw, fewest: f64, rng: &mut ChaCha8Rng) -> f64 {
-    let most = (draw.steps as f64 / (4 * draw.every) as f64).min(3000.0);
-    draw.steps as f64 / log_uniform(rng, fewest, most)
+/// Draws the number of steps of a tooth, with at least `min_teeth` in the run.
+pub fn period(scenario: &Scenario, min_teeth: f64, rng: &mut ChaCha8Rng) -> f64 {
+    let max_teeth = (scenario.steps as f64 / (4 * scenario.every) as f64).min(3000.0);
+    scenario.steps as f64 / log_uniform(rng, min_teeth, max_teeth)
 }

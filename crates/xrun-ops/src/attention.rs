@@ -40,7 +40,7 @@ pub fn attention(query: Tensor<3>, key: Tensor<3>, value: Tensor<3>, heads: usiz
         key.dims() == value.dims() && [batch, width] == [key_batch, key_width],
         "the shapes of keys or values do not match the queries"
     );
-    assert!(mask == Mask::None || length == keys, "a causal mask needs one key for head_values query");
+    assert!(mask == Mask::None || length == keys, "a causal mask needs one key for each query");
     match is_fused(&query) {
         true => ternary(Attention { heads, mask }, (query, key, value)),
         false => plain([query, key, value], heads, mask),

@@ -1,14 +1,14 @@
-//! What does the watcher say of a run?
+//! Judges a synthetic run with `xrun::verdict`, and compares the verdict with the truth.
 //!
-//! The only file that touches what is judged: everything that depends on its interface stands here.
+//! The only file that depends on the interface of the verdict.
 
-use xrun::verdict::{BYTES, Context, Findings, Judgement, Sample, SeriesKind, Thresholds, Watch};
+use xrun::verdict::{BYTES, Context, Judgement, Sample, SeriesKind, Thresholds, Watch};
 
 use super::series::{Run, Truth};
 
-/// What is said of a series. Answers that cannot be given of a series without a cap are `Other`.
+/// Verdict word of a series. Words that need a buffer's cap cannot occur here and are `Other`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Answer {
+pub enum VerdictWord {
     Inconclusive,
     Bounded,
     Stepped,
@@ -19,7 +19,7 @@ pub enum Answer {
     Other,
 }
 
-impl Answer {
+impl VerdictWord {
     pub const ALL: [Self; 8] = [
         Self::Inconclusive,
         Self::Bounded,
@@ -31,7 +31,7 @@ impl Answer {
         Self::Other,
     ];
 
-    /// As `verdict.json` has it.
+    /// Returns the word in `verdict.json`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Inconclusive => "inconclusive",
@@ -45,12 +45,12 @@ impl Answer {
         }
     }
 
-    /// Whether it says that memory is still rising.
-    pub fn rises(self) -> bool {
+    /// Returns `true` for verdicts that report ongoing growth.
+    pub fn reports_growth(self) -> bool {
         matches!(self, Self::Slowing | Self::Growing)
     }
 
-    fn of(judgement: Judgement) -> Self {
+    fn from_judgement(judgement: Judgement) -> Self {
         match judgement {
             Judgement::Inconclusive => Self::Inconclusive,
             Judgement::Bounded => Self::Bounded,
@@ -64,31 +64,30 @@ impl Answer {
     }
 }
 
-/// The first step of the growth, where it is said.
-fn since(findings: &Findings) -> Option<u64> {
-    findings.since
-}
-
-/// What was said of a run.
+/// Verdict on a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Outcome {
-    pub answer: Answer,
-    /// Only where the answer is that it rises.
+pub struct Assessment {
+    pub verdict: VerdictWord,
+    /// First step of the growth, if the verdict reports growth.
     pub since: Option<u64>,
 }
 
-impl Outcome {
-    /// How far the said begin of a leak is from the true one, as a share of the newest process.
+impl Assessment {
+    /// Returns the error of the first step of a leak, as a fraction of the last process; `None` if the run does not leak or no step is
+    /// reported.
     pub fn date_error(&self, run: &Run) -> Option<f64> {
-        let (Truth::Growing { since, seen, .. } | Truth::Slowing { since, seen, .. }) = run.truth else { return None };
-        let said = self.since?;
-        let away = if said < since { since - said } else { said.saturating_sub(seen) };
-        Some(away as f64 / run.span().max(1) as f64)
+        let (Truth::Growing { since, visible_from, .. } | Truth::Slowing { since, visible_from, .. }) = run.truth
+        else {
+            return None;
+        };
+        let reported = self.since?;
+        let error = if reported < since { since - reported } else { reported.saturating_sub(visible_from) };
+        Some(error as f64 / run.span().max(1) as f64)
     }
 }
 
-/// Judges a run as the program does: as one series, or as processes where it has restarts.
-pub fn judge(run: &Run, growth_min: f64) -> Outcome {
+/// Judges a run as the program does: as one series, or by process if it was restarted.
+pub fn judge(run: &Run, growth_min: f64) -> Assessment {
     let thresholds = Thresholds { growth_min, move_min: growth_min / 32.0 };
     let context = Context {
         steps: run.steps,
@@ -109,13 +108,13 @@ pub fn judge(run: &Run, growth_min: f64) -> Outcome {
     let findings = verdict.series.first().map(|series| &series.findings);
     let judgement = match findings {
         Some(findings) if run.restarts.is_empty() => findings.verdict,
-        // What a user reads, who is told the worst of all processes.
+        // The program reports the worst verdict of all processes.
         _ => verdict.verdict,
     };
-    let answer = Answer::of(judgement);
+    let word = VerdictWord::from_judgement(judgement);
     let begins = run.restarts.last().copied().unwrap_or_default();
-    let since = findings.and_then(since).filter(|since| answer.rises() && *since >= begins);
-    Outcome { answer, since }
+    let since = findings.and_then(|findings| findings.since).filter(|since| word.reports_growth() && *since >= begins);
+    Assessment { verdict: word, since }
 }
 
 fn add_processes(run: &Run, watch: &mut Watch) {

@@ -47,14 +47,6 @@ fn help_and_manual_name_every_subcommand_and_the_exit_codes() {
     }
 }
 
-#[test]
-fn the_readme_names_every_subcommand() {
-    let readme = include_str!("../../README.md");
-    for subcommand in SUBCOMMANDS {
-        assert!(readme.contains(&format!("xrun {subcommand}")), "{subcommand} is not in the README");
-    }
-}
-
 /// What bash offers behind these words.
 #[cfg(unix)]
 fn offered(workplace: &Workplace, words: &[&str]) -> Vec<String> {

@@ -183,7 +183,7 @@ pub fn counted(count: u64, noun: &str) -> String {
     match noun.strip_suffix('y') {
         _ if count == 1 => format!("{count} {noun}"),
         Some(stem) if !stem.ends_with(is_vowel) => format!("{count} {stem}ies"),
-        _ if ["s", "x", "ch", "sh"].iter().any(|ending| noun.ends_with(ending)) => format!("{count} {noun}es"),
+        _ if ["s", "x", "tch", "sh"].iter().any(|ending| noun.ends_with(ending)) => format!("{count} {noun}es"),
         _ => format!("{count} {noun}s"),
     }
 }

@@ -8,7 +8,7 @@ use super::read::INITIAL_WEIGHTS;
 use super::{Experiment, check_search};
 use crate::dataset::Dataset;
 use crate::problem::{Problem, Problems, nearest};
-use crate::settings::sections::{CleanupAction, Optimizer, PART_SIZE};
+use crate::settings::sections::{Optimizer, PART_SIZE};
 use crate::units::{Bytes, counted};
 
 /// Smallest host memory limit; the process needs more before its first step.
@@ -29,7 +29,6 @@ pub fn check(experiment: &Experiment, problems: &mut Problems) {
     }
     model_and_dataset(experiment, problems);
     leaks(experiment, problems);
-    gradients(experiment, problems);
     batch_size(experiment, problems);
     limits_of_kinds(experiment, problems);
     experiment.pipeline.kind().check(experiment.pipeline.any(), experiment, problems);
@@ -130,15 +129,6 @@ fn limits_of_kinds(experiment: &Experiment, problems: &mut Problems) {
         };
         let problem = Problem::new(format!("limits.{limit}"), message);
         problems.add(problem.help("remove it").related("pipeline"));
-    }
-}
-
-/// Checks that a cleanup of gradients has an effect.
-fn gradients(experiment: &Experiment, problems: &mut Problems) {
-    if experiment.cleanup.actions.contains(&CleanupAction::Gradients) && !experiment.pipeline.kind().holds_gradients() {
-        let name = experiment.pipeline.name();
-        let message = format!("\"gradients\" has no effect: `{name}` holds no gradients between steps");
-        problems.add(Problem::new("cleanup.actions", message).help("remove it from the list").related("pipeline"));
     }
 }
 

@@ -35,9 +35,6 @@ pub trait PipelineKind: Send + Sync + 'static {
     const METRICS: &'static [Metric];
     /// Default of `training.batch_size`; `None` if the pipeline's own keys set the size, as those of an episode do.
     const BATCH_SIZE: Option<usize> = None;
-    /// `true` if it holds gradients between steps, which the cleanup action `gradients` drops. Otherwise that action is an
-    /// error.
-    const HOLDS_GRADIENTS: bool = false;
     /// Leaks that can be injected into it.
     const LEAKS: &'static [&'static Leak] = &[];
     /// Optional limits that apply to this pipeline, in addition to those of its data; see
@@ -135,8 +132,6 @@ pub trait AnyPipeline: Kind {
     fn leaks(&self) -> &'static [&'static Leak];
     /// [`PipelineKind::BATCH_SIZE`].
     fn batch_size(&self) -> Option<usize>;
-    /// [`PipelineKind::HOLDS_GRADIENTS`].
-    fn holds_gradients(&self) -> bool;
     /// [`PipelineKind::LIMITS`].
     fn limits(&self) -> &'static [&'static str];
     /// [`PipelineKind::command`].
@@ -263,10 +258,6 @@ impl<P: PipelineKind> AnyPipeline for ErasedPipeline<P> {
 
     fn batch_size(&self) -> Option<usize> {
         P::BATCH_SIZE
-    }
-
-    fn holds_gradients(&self) -> bool {
-        P::HOLDS_GRADIENTS
     }
 
     fn limits(&self) -> &'static [&'static str] {

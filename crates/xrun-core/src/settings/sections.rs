@@ -113,7 +113,7 @@ pub struct Cleanup {
     /// Clean up after each epoch.
     pub after_epoch: bool,
     /// Actions of a cleanup, in order. `caches` is not a default, because the caches would be filled again.
-    #[schemars(length(max = 4))]
+    #[schemars(length(max = 3))]
     pub actions: Vec<CleanupAction>,
     /// Fraction of the cap down to which the action `caches` evicts.
     #[schemars(range(min = 0.0, max = 1.0))]
@@ -136,8 +136,6 @@ impl Default for Cleanup {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum CleanupAction {
-    /// Drop accumulated gradients that were not applied.
-    Gradients,
     /// Evict caches down to `cache_low_water`.
     Caches,
     /// Free empty pages of the device's memory pool.

@@ -185,8 +185,8 @@ impl<L: TrainingModule> Task for ModuleTask<L> {
         match action {
             CleanupAction::Caches => self.module.evict_caches(self.cache_low_water),
             CleanupAction::DevicePool => self.trained.device.clean_pool(),
-            // The heap is the loop's, and gradients end with the step.
-            CleanupAction::Gradients | CleanupAction::Heap => 0,
+            // The training loop returns pages of the heap.
+            CleanupAction::Heap => 0,
         }
     }
 

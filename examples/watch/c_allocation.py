@@ -1,8 +1,8 @@
-"""A library in C allocates and does not free. No tool of Python sees it. The twin frees."""
+"""A C library allocates and does not free, which Python's memory tools do not see. The control run frees."""
 
 import ctypes
 
-from steps import KEPT, Loop
+from steps import LEAK_PER_STEP, Loop
 
 library = ctypes.CDLL(None)
 library.malloc.restype = ctypes.c_void_p
@@ -12,7 +12,7 @@ library.free.argtypes = [ctypes.c_void_p]
 if __name__ == "__main__":
     loop = Loop(__doc__)
     for step in loop:
-        place = library.malloc(KEPT)
-        ctypes.memset(place, 1, KEPT)
+        address = library.malloc(LEAK_PER_STEP)
+        ctypes.memset(address, 1, LEAK_PER_STEP)
         if loop.bounded:
-            library.free(place)
+            library.free(address)

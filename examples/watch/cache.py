@@ -1,15 +1,15 @@
-"""Decoded pictures are kept for the next epoch, without a bound. The twin keeps the newest sixteen."""
+"""A cache of decoded images for the next epoch has no bound. The control run keeps the newest 16."""
 
 import collections
 
-from steps import KEPT, Loop, filled
+from steps import LEAK_PER_STEP, Loop, resident_bytes
 
-KEPT_MAX = 16
+CACHE_SIZE = 16
 
 if __name__ == "__main__":
     loop = Loop(__doc__)
     cache = collections.OrderedDict()
     for step in loop:
-        cache[step] = filled(KEPT)
-        if loop.bounded and len(cache) > KEPT_MAX:
+        cache[step] = resident_bytes(LEAK_PER_STEP)
+        if loop.bounded and len(cache) > CACHE_SIZE:
             cache.popitem(last=False)

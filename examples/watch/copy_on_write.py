@@ -1,18 +1,18 @@
-"""Workers read a list that was made before they were forked. Reading counts references, which writes: page by page they
-come to have a copy each (pytorch#13246). The twin reads an array, whose elements have no counts."""
+"""Forked workers read a list of the parent. Reading updates reference counts, so copy-on-write copies the pages one by one
+(pytorch#13246). The control run reads an array, whose elements have no reference counts."""
 
 import array
 import multiprocessing
 
-from steps import KIB, Loop, worker
+from steps import KIB, Loop, reset_signals
 
 WORKERS = 2
-# An int of Python that is no small one needs 32 bytes, and lies beside the one made before it.
-BYTES_OF_AN_INT = 32
+# Size of a Python int that is not cached; consecutive ones are adjacent in memory.
+INT_BYTES = 32
 
 
 def read(data, turns, count):
-    worker()
+    reset_signals()
     at = 0
     while turns.get() is not None:
         for value in data[at:at + count]:
@@ -22,19 +22,19 @@ def read(data, turns, count):
 
 if __name__ == "__main__":
     loop = Loop(__doc__)
-    # Two workers that each copy 128 KiB a step.
-    count = 128 * KIB // BYTES_OF_AN_INT
+    # Each of the two workers copies 128 KiB per step.
+    count = 128 * KIB // INT_BYTES
     numbers = range(10**6, 10**6 + count * loop.arguments.steps)
     data = array.array("q", numbers) if loop.bounded else list(numbers)
     context = multiprocessing.get_context("fork")
     turns = [context.Queue(1) for _ in range(WORKERS)]
     workers = [context.Process(target=read, args=(data, turn, count), daemon=True) for turn in turns]
-    for one in workers:
-        one.start()
+    for process in workers:
+        process.start()
     for step in loop:
         for turn in turns:
             turn.put(step)
     for turn in turns:
         turn.put(None)
-    for one in workers:
-        one.join()
+    for process in workers:
+        process.join()

@@ -1,15 +1,15 @@
-"""The mean loss of an epoch is computed from losses that were kept, each with all that it was computed from. The twin keeps
-the number (`loss.item()`)."""
+"""The mean loss of an epoch is computed from a list of loss tensors, each of which holds its graph. The control run stores the
+number (`loss.item()`)."""
 
-from steps import KEPT, Loop, filled
+from steps import LEAK_PER_STEP, Loop, resident_bytes
 
 
 class Loss:
-    """As a tensor with a graph: a number, and the activations that its gradient would need."""
+    """Stands in for a tensor with a graph: a number, and the activations saved for the backward pass."""
 
     def __init__(self, value):
         self.value = value
-        self.activations = filled(KEPT)
+        self.activations = resident_bytes(LEAK_PER_STEP)
 
     def item(self):
         return self.value

@@ -1,17 +1,16 @@
-"""Every tenth step a validation keeps its predictions, to compute a metric at the very end. The twin adds up what the metric
-needs."""
+"""A validation every ten steps keeps its predictions, to compute a metric at the end. The control run accumulates the metric."""
 
-from steps import KEPT, Loop, filled
+from steps import LEAK_PER_STEP, Loop, resident_bytes
 
 EVERY = 10
 
 if __name__ == "__main__":
     loop = Loop(__doc__)
-    kept, right = [], 0
+    kept, correct = [], 0
     for step in loop:
         if step % EVERY == 0:
-            predictions = filled(EVERY * KEPT)
+            predictions = resident_bytes(EVERY * LEAK_PER_STEP)
             if loop.bounded:
-                right += predictions.count(b"x")
+                correct += predictions.count(b"x")
             else:
                 kept.append(predictions)

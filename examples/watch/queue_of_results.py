@@ -1,39 +1,39 @@
-"""A worker makes two results in the time in which one is taken. What waits, waits in the worker. The twin's queue has room
-for four: the worker waits."""
+"""A worker produces two results for each one that is consumed; the others accumulate in its queue. In the control run the queue
+holds four, so the worker blocks."""
 
 import multiprocessing
 import queue
 import threading
 
-from steps import KEPT, Loop, filled, worker
+from steps import LEAK_PER_STEP, Loop, resident_bytes, reset_signals
 
 
-def produce(turns, taken, bounded):
-    worker()
+def produce(requests, consumed, bounded):
+    reset_signals()
     waiting = queue.Queue(4 if bounded else 0)
 
-    def take():
-        while taken.recv() is not None:
+    def consume():
+        while consumed.recv() is not None:
             waiting.get()
 
-    threading.Thread(target=take, daemon=True).start()
-    while turns.recv() is not None:
+    threading.Thread(target=consume, daemon=True).start()
+    while requests.recv() is not None:
         for _ in range(2):
-            waiting.put(filled(KEPT))
+            waiting.put(resident_bytes(LEAK_PER_STEP))
 
 
 if __name__ == "__main__":
     loop = Loop(__doc__)
     context = multiprocessing.get_context("fork")
-    (turns_of_worker, turns), (taken_of_worker, taken) = context.Pipe(False), context.Pipe(False)
-    arguments = (turns_of_worker, taken_of_worker, loop.bounded)
+    (worker_requests, requests), (worker_consumed, consumed) = context.Pipe(False), context.Pipe(False)
+    arguments = (worker_requests, worker_consumed, loop.bounded)
     producer = context.Process(target=produce, args=arguments, daemon=True)
     producer.start()
     for step in loop:
-        turns.send(step)
-        # The twin's worker must not wait for ever.
+        requests.send(step)
+        # The control run consumes both results, as its worker would block forever otherwise.
         for _ in range(2 if loop.bounded else 1):
-            taken.send(step)
-    turns.send(None)
-    taken.send(None)
+            consumed.send(step)
+    requests.send(None)
+    consumed.send(None)
     producer.join()

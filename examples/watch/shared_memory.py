@@ -1,25 +1,25 @@
-"""A batch is handed to another process through shared memory, which is closed when it has been read. It is there until it is
-unlinked, also when no process has it any more. The twin unlinks it."""
+"""A batch is passed to another process in shared memory, which is closed but not unlinked, so it remains in /dev/shm even when no
+process maps it. The control run unlinks it."""
 
 import os
 from multiprocessing import shared_memory
 
-from steps import KEPT, Loop
+from steps import LEAK_PER_STEP, Loop
 
 if __name__ == "__main__":
     loop = Loop(__doc__)
     names = []
     try:
         for step in loop:
-            memory = shared_memory.SharedMemory(f"xrun_watch_{os.getpid()}_{step}", create=True, size=KEPT)
-            memory.buf[:] = b"x" * KEPT
+            memory = shared_memory.SharedMemory(f"xrun_watch_{os.getpid()}_{step}", create=True, size=LEAK_PER_STEP)
+            memory.buf[:] = b"x" * LEAK_PER_STEP
             if loop.bounded:
                 memory.unlink()
             else:
                 names.append(memory.name)
             memory.close()
     finally:
-        # Only so that the machine is as it was.
+        # Cleans up the machine after the demonstration.
         for name in names:
             memory = shared_memory.SharedMemory(name)
             memory.close()

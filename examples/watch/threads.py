@@ -1,32 +1,32 @@
-"""Every tenth step, as at the start of an epoch, a thread is started with its own buffer, and those of the epochs before do
-not end. The twin joins its thread before the next one."""
+"""Every ten steps, as at the start of an epoch, a thread with a buffer starts, and the threads of earlier epochs never end. The
+control run joins the previous thread first."""
 
 import threading
 
-from steps import KEPT, Loop, filled
+from steps import LEAK_PER_STEP, Loop, resident_bytes
 
 EVERY = 10
 
 
 def work(ready, end):
-    own = filled(EVERY * KEPT)
+    buffer = resident_bytes(EVERY * LEAK_PER_STEP)
     ready.set()
     end.wait()
-    del own
+    del buffer
 
 
 if __name__ == "__main__":
     loop = Loop(__doc__)
-    before = None
+    previous = None
     for step in loop:
         if step % EVERY:
             continue
-        if loop.bounded and before is not None:
-            thread, end = before
+        if loop.bounded and previous is not None:
+            thread, end = previous
             end.set()
             thread.join()
         ready, end = threading.Event(), threading.Event()
         thread = threading.Thread(target=work, args=(ready, end), daemon=True)
         thread.start()
         ready.wait()
-        before = (thread, end)
+        previous = (thread, end)

@@ -1,6 +1,6 @@
-"""A small trainer that needs nothing but python3: it fits a line through noisy points, and prints steps and losses.
+"""Small trainer that needs only python3: fits a line to noisy points, and prints steps and losses.
 
-It saves when SIGTERM comes, every `--save-every` steps, and at the end; `--resume` goes on from there.
+It saves a checkpoint on SIGTERM, every `--save-every` steps and at the end; `--resume` continues from it.
 """
 
 import argparse
@@ -12,11 +12,11 @@ import time
 
 
 def points(seed, count):
-    """Points around y = 3 x - 1."""
-    draw = random.Random(seed)
+    """Yields points around y = 3 x - 1."""
+    generator = random.Random(seed)
     for _ in range(count):
-        x = draw.uniform(-1.0, 1.0)
-        yield x, 3.0 * x - 1.0 + draw.gauss(0.0, 0.1)
+        x = generator.uniform(-1.0, 1.0)
+        yield x, 3.0 * x - 1.0 + generator.gauss(0.0, 0.1)
 
 
 def save(path, state):
@@ -31,12 +31,12 @@ def main():
     parser.add_argument("--batch-size", type=int, default=16)
     parser.add_argument("--learning-rate", type=float, default=0.1)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--pause", type=float, default=0.01, help="seconds that a step lasts")
+    parser.add_argument("--pause", type=float, default=0.01, help="seconds per step")
     parser.add_argument("--checkpoint", default="checkpoint.json")
-    parser.add_argument("--save-every", type=int, default=50, help="steps; 0 saves only at the end")
-    parser.add_argument("--resume", action="store_true", help="go on from the checkpoint")
-    parser.add_argument("--leak", action="store_true", help="keep what every step has read")
-    parser.add_argument("--fail-at", type=int, default=0, help="the step that fails, as a crash would; 0 fails never")
+    parser.add_argument("--save-every", type=int, default=50, help="steps between checkpoints; 0: only at the end")
+    parser.add_argument("--resume", action="store_true", help="continue from the checkpoint")
+    parser.add_argument("--leak", action="store_true", help="leak 1 MiB per step")
+    parser.add_argument("--fail-at", type=int, default=0, help="step that exits with status 1; 0: none")
     arguments = parser.parse_args()
 
     state = {"step": 0, "weight": 0.0, "bias": 0.0}
@@ -46,7 +46,7 @@ def main():
 
     stopped = []
     signal.signal(signal.SIGTERM, lambda *_: stopped.append(True))
-    kept = []
+    leak = []
     for step in range(state["step"] + 1, arguments.steps + 1):
         batch = list(points(arguments.seed * 1_000_003 + step, arguments.batch_size))
         errors = [(state["weight"] * x + state["bias"] - y, x) for x, y in batch]
@@ -57,7 +57,7 @@ def main():
         loss = sum(error * error for error, _ in errors) / len(batch)
         print(f"step {step} loss {loss:.6f} distance {abs(state['weight'] - 3) + abs(state['bias'] + 1):.6f}", flush=True)
         if arguments.leak:
-            kept.append(bytearray(b"x") * 1024 * 1024)
+            leak.append(bytearray(b"x") * 1024 * 1024)
         if step == arguments.fail_at:
             raise SystemExit(1)
         if stopped or (arguments.save_every and step % arguments.save_every == 0):

@@ -1,10 +1,10 @@
-//! xrun with a data set, a model and a pipeline of its own.
+//! The program xrun with an additional data set, model and pipeline.
 
 mod perceptron;
 mod regression;
 mod table;
 
-// Verdicts on memory rest on what this counts.
+// Verdicts on memory need the heap in use, which this allocator counts.
 xrun::count_heap!();
 
 fn main() -> std::process::ExitCode {

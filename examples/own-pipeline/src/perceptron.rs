@@ -1,4 +1,4 @@
-//! `[model.perceptron]`: one hidden layer.
+//! `[model.perceptron]`: perceptron with one hidden layer.
 
 use burn::module::Module;
 use burn::nn::{Linear, LinearConfig};
@@ -8,9 +8,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use xrun::experiment::pipeline::ModelKind;
 
+/// Model of a perceptron.
 pub struct Perceptron;
 
-/// A perceptron with one hidden layer of rectifiers.
+/// Perceptron with one hidden layer and ReLU.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
@@ -30,6 +31,7 @@ impl ModelKind for Perceptron {
     type Settings = Settings;
 }
 
+/// Network with one output.
 #[derive(Module, Debug)]
 pub struct Network {
     hidden: Linear,
@@ -37,6 +39,7 @@ pub struct Network {
 }
 
 impl Network {
+    /// Creates the network for a number of inputs.
     pub fn new(inputs: usize, settings: &Settings, device: &Device) -> Self {
         Self {
             hidden: LinearConfig::new(inputs, settings.hidden).init(device),
@@ -44,7 +47,7 @@ impl Network {
         }
     }
 
-    /// `[rows, inputs]` to `[rows]`.
+    /// Predicts the target `[rows]` from inputs `[rows, inputs]`.
     pub fn forward(&self, inputs: Tensor<2>) -> Tensor<1> {
         let rows = inputs.dims()[0];
         self.output.forward(relu(self.hidden.forward(inputs))).reshape([rows])

@@ -1,4 +1,4 @@
-//! `[pipeline.regression]`: the last column of a table from the others, by squared error.
+//! `[pipeline.regression]`: regression of one column of a table on the others, with squared error.
 
 use std::sync::Arc;
 
@@ -26,13 +26,14 @@ use xrun::task::{Metric, Task, TaskError, TaskFacts, ValidationReport};
 use crate::perceptron::{Network, Perceptron};
 use crate::table;
 
+/// Pipeline of a regression.
 pub struct Regression;
 
-/// Predicts the last column of a table from the others.
+/// Predicts one column of a table from the others.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
-    /// Share of the rows that are held out for validation.
+    /// Fraction of the rows held out for validation.
     #[schemars(range(min = 0.01, max = 0.9))]
     pub held_out: f64,
 }
@@ -43,7 +44,7 @@ impl Default for Settings {
     }
 }
 
-/// Rows of a batch where the file does not say how many.
+/// Default of `training.batch_size`.
 const BATCH_SIZE: usize = 16;
 
 impl PipelineKind for Regression {
@@ -52,8 +53,8 @@ impl PipelineKind for Regression {
     const SAMPLES: Option<SampleType> = Some(SampleType::of::<table::Rows>());
     const METRICS: &'static [Metric] = &[
         Metric::higher("r2", "share")
-            .about("The share of the target's variance that is predicted: 1 minus it is left."),
-        Metric::lower("rmse", "").about("The root of the mean squared error, in deviations of the target."),
+            .about("Coefficient of determination: the fraction of the target's variance that is explained."),
+        Metric::lower("rmse", "").about("Root of the mean squared error, in standard deviations of the target."),
     ];
     const BATCH_SIZE: Option<usize> = Some(BATCH_SIZE);
     type Settings = Settings;
@@ -67,9 +68,9 @@ impl PipelineKind for Regression {
         let table::Rows { mut rows, digest } = experiment.open_dataset()?;
         rows.shuffle(&mut generator(experiment.experiment.seed, "split", 0));
         let mut held_out = rows.split_off(rows.len() - ((rows.len() as f64 * settings.held_out) as usize).max(1));
-        table::scale(&mut rows, &mut held_out);
-        let asked = experiment.training.batch_size.unwrap_or(BATCH_SIZE);
-        let size = asked.min(rows.len());
+        table::standardize(&mut rows, &mut held_out);
+        let requested = experiment.training.batch_size.unwrap_or(BATCH_SIZE);
+        let size = requested.min(rows.len());
         let cap = Cap { items: (rows.len() + held_out.len()) as u64, bytes: rows.held_bytes() + held_out.held_bytes() };
         let table = Buffer::new("rows", Policy::Refuse, cap).because("all rows of the table");
         let holding = table.register(ledger);
@@ -78,8 +79,8 @@ impl PipelineKind for Regression {
         let mut facts = TaskFacts::new((rows.len() / size) as u64, Self::METRICS);
         facts.owners = feed.all().into_iter().chain([&table]).map(PlannedOwner::from).collect();
         facts.data_digests = vec![(experiment.dataset_name().into(), digest)];
-        let because = format!("there are {size} rows to train on");
-        facts.smaller.extend(ClampedSetting::detect("training.batch_size", asked as u64, size as u64, because));
+        let because = format!("there are {size} training rows");
+        facts.smaller.extend(ClampedSetting::detect("training.batch_size", requested as u64, size as u64, because));
         (facts.batch_items, facts.batch_keys) = (size as u64, &["training.batch_size"]);
         let rows = Arc::new(Split { train: rows, held_out, _holding: holding });
         Ok((facts, Prepared { rows, size, feed }))
@@ -97,14 +98,13 @@ impl PipelineKind for Regression {
         let device = TensorDevice::open(kind, false)?;
         let network = Network::new(rows.train[0].len() - 1, experiment.model_settings()?, &device.autodiff);
         let network = parameters::initialise(network, seed);
-        let (drawn, batches) = (rows.clone(), (rows.train.len() / size) as u64);
-        // A batch is a pure function of its number: so nothing depends on the workers, and a resumed run needs its step
-        // only.
+        let (source, batches) = (rows.clone(), (rows.train.len() / size) as u64);
+        // A batch is a pure function of its number, so it does not depend on the workers or on earlier steps.
         let prepare = move |number: u64| {
-            let mut order: Vec<usize> = (0..drawn.train.len()).collect();
+            let mut order: Vec<usize> = (0..source.train.len()).collect();
             order.shuffle(&mut generator(seed, "order", number / batches));
             let first = (number % batches) as usize * size;
-            Ok(order[first..first + size].iter().map(|row| drawn.train[*row].clone()).collect())
+            Ok(order[first..first + size].iter().map(|row| source.train[*row].clone()).collect())
         };
         let settings = FeedSettings::new(&experiment.limits, training, first_step);
         let feed = Feed::new(ledger, &feed, settings, Arc::new(prepare))?;
@@ -113,32 +113,34 @@ impl PipelineKind for Regression {
     }
 }
 
-/// What is looked at before the plan, and trained on after it.
+/// Data that `prepare` reads and `open` takes over.
 pub struct Prepared {
     rows: Arc<Split>,
     size: usize,
     feed: feed::Buffers,
 }
 
+/// Training and validation rows.
 struct Split {
     train: Vec<Vec<f32>>,
     held_out: Vec<Vec<f32>>,
-    /// Its place in the ledger.
+    /// Entry in the ledger, removed when dropped.
     _holding: Holding,
 }
 
+/// Training module of the regression.
 struct Regressor {
     rows: Arc<Split>,
     micro_batch_size: usize,
 }
 
-/// `[1]`: the sum of squared errors of some rows, whose last column is predicted from the others.
+/// Returns the sum of squared errors `[1]` of the predictions of the last column from the others.
 fn squared_error(network: &Network, rows: &[Vec<f32>], device: &Device) -> Tensor<1> {
     let columns = rows[0].len() - 1;
     let inputs: Vec<f32> = rows.iter().flat_map(|row| &row[..columns]).copied().collect();
     let targets: Vec<f32> = rows.iter().map(|row| row[columns]).collect();
-    let found = network.forward(Tensor::<2>::from_data(TensorData::new(inputs, [rows.len(), columns]), device));
-    (found - Tensor::<1>::from_floats(targets.as_slice(), device)).powi_scalar(2).sum()
+    let predicted = network.forward(Tensor::<2>::from_data(TensorData::new(inputs, [rows.len(), columns]), device));
+    (predicted - Tensor::<1>::from_floats(targets.as_slice(), device)).powi_scalar(2).sum()
 }
 
 impl TrainingModule for Regressor {
@@ -165,11 +167,13 @@ impl TrainingModule for Regressor {
         let rows = &self.rows.held_out;
         let targets = || rows.iter().map(|row| f64::from(row[row.len() - 1]));
         let mean = targets().sum::<f64>() / rows.len() as f64;
-        let all: f64 = targets().map(|target| (target - mean).powi(2)).sum();
+        let total: f64 = targets().map(|target| (target - mean).powi(2)).sum();
         let error = |rows: &[Vec<f32>]| squared_error(network, rows, device).into_data().iter::<f64>().sum::<f64>();
-        let left: f64 = rows.chunks(self.micro_batch_size).map(error).sum();
-        let metrics =
-            vec![("r2".into(), Some(1.0 - left / all)), ("rmse".into(), Some((left / rows.len() as f64).sqrt()))];
+        let residual: f64 = rows.chunks(self.micro_batch_size).map(error).sum();
+        let metrics = vec![
+            ("r2".into(), Some(1.0 - residual / total)),
+            ("rmse".into(), Some((residual / rows.len() as f64).sqrt())),
+        ];
         Ok(ValidationReport { metrics, ..ValidationReport::default() })
     }
 }

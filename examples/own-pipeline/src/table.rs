@@ -1,4 +1,4 @@
-//! `[dataset.table]`: numbers in a CSV file, one column of which is to be predicted.
+//! `[dataset.table]`: numbers in a CSV file, one column of which is the target.
 
 use std::path::PathBuf;
 
@@ -10,16 +10,17 @@ use xrun::dataset::index::Index;
 use xrun::dataset::kind::DatasetKind;
 use xrun::problem::{Problem, Problems};
 
+/// Data set of a table.
 pub struct Table;
 
 /// Numbers in a CSV file with a header.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
-    /// The file. Relative to the experiment.
+    /// CSV file. Relative to the experiment file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
-    /// The column to predict. Default: the last one.
+    /// Column to predict. Default: the last one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
 }
@@ -52,7 +53,7 @@ impl DatasetKind for Table {
     }
 }
 
-/// A table, read: each row the columns to predict from, and then the one to predict.
+/// Rows of a table: the inputs, then the target.
 pub struct Rows {
     pub rows: Vec<Vec<f32>>,
     pub digest: String,
@@ -60,7 +61,7 @@ pub struct Rows {
 
 impl Index for Rows {
     const SAMPLES: &'static str = "rows of numbers";
-    /// How many rows there are.
+    /// Number of rows.
     type Seen = u64;
     type Options = ();
 
@@ -77,17 +78,17 @@ impl Index for Rows {
     }
 }
 
-/// Reads it.
+/// Reads the table.
 fn read(settings: &Settings) -> Result<Rows, DataError> {
     let path = settings.path.as_deref().unwrap_or_default();
-    let broken = |message: String| DataError::file(path.as_ref(), message);
-    let bytes = std::fs::read(path).map_err(|error| broken(error.to_string()))?;
+    let error = |message: String| DataError::file(path.as_ref(), message);
+    let bytes = std::fs::read(path).map_err(|cause| error(cause.to_string()))?;
     let mut reader = csv::Reader::from_reader(bytes.as_slice());
-    let header = reader.headers().map_err(|error| broken(error.to_string()))?.clone();
+    let header = reader.headers().map_err(|cause| error(cause.to_string()))?.clone();
     let target = match &settings.target {
         None => header.len().saturating_sub(1),
         Some(name) => header.iter().position(|column| column == name).ok_or_else(|| {
-            broken(format!(
+            error(format!(
                 "has no column \"{name}\" (dataset.table.target); it has {}",
                 header.iter().collect::<Vec<_>>().join(", ")
             ))
@@ -95,30 +96,30 @@ fn read(settings: &Settings) -> Result<Rows, DataError> {
     };
     let mut rows: Vec<Vec<f32>> = Vec::new();
     for record in reader.records() {
-        let record = record.map_err(|error| broken(error.to_string()))?;
+        let record = record.map_err(|cause| error(cause.to_string()))?;
         let line = record.position().map_or(0, csv::Position::line);
         let number = |(column, text): (usize, &str)| match text.trim().parse::<f32>() {
             Ok(number) if number.is_finite() => Ok(number),
-            _ => Err(broken(format!("line {line}: `{}` is no number: \"{text}\"", &header[column]))),
+            _ => Err(error(format!("line {line}: `{}` is not a finite number: \"{text}\"", &header[column]))),
         };
         let mut row = record.iter().enumerate().map(number).collect::<Result<Vec<f32>, _>>()?;
-        let predicted = row.remove(target);
-        row.push(predicted);
+        let value = row.remove(target);
+        row.push(value);
         rows.push(row);
     }
     if rows.len() < 4 || header.len() < 2 {
         let found = format!("has {} rows of {} columns", rows.len(), header.len());
-        return Err(broken(format!("{found}, and at least 4 rows of 2 are needed")));
+        return Err(error(format!("{found}, but at least 4 rows of 2 columns are needed")));
     }
     Ok(Rows { rows, digest: digest(&bytes) })
 }
 
-/// Scales each column by the mean and the deviation that it has in `rows`; so `others`, too, which are held out.
-pub fn scale(rows: &mut [Vec<f32>], others: &mut [Vec<f32>]) {
+/// Standardises each column of both sets by the mean and standard deviation of `rows`.
+pub fn standardize(rows: &mut [Vec<f32>], held_out: &mut [Vec<f32>]) {
     for column in 0..rows[0].len() {
         let mean = rows.iter().map(|row| row[column]).sum::<f32>() / rows.len() as f32;
         let variance = rows.iter().map(|row| (row[column] - mean).powi(2)).sum::<f32>() / rows.len() as f32;
         let deviation = if variance > 0.0 { variance.sqrt() } else { 1.0 };
-        rows.iter_mut().chain(&mut *others).for_each(|row| row[column] = (row[column] - mean) / deviation);
+        rows.iter_mut().chain(&mut *held_out).for_each(|row| row[column] = (row[column] - mean) / deviation);
     }
 }

@@ -1,9 +1,9 @@
-"""A small GPT on the CPU, with a DataLoader of worker processes. Run by hand: it needs PyTorch.
+"""Small GPT on the CPU with a DataLoader of worker processes. Needs PyTorch.
 
     xrun watch --steps 'step (?<step>\\d+) loss (?<loss>\\S+)' -- python examples/watch/pytorch/gpt.py
 
-It learns to go on with a text of letters that repeats itself. `--python-list` keeps the data as a list of Python
-objects, which workers copy while they only read it (pytorch/pytorch#13246).
+It learns to continue periodic sequences of letters. `--python-list` stores the data as a list of Python objects, whose pages the
+workers copy by reading them (pytorch/pytorch#13246).
 """
 
 import argparse
@@ -18,11 +18,11 @@ LETTERS = 64
 
 class Texts(Dataset):
     def __init__(self, count, length, python_list):
-        draw = random.Random(0)
-        periods = [draw.randint(3, 9) for _ in range(count)]
-        words = [[draw.randrange(LETTERS) for _ in range(period)] for period in periods]
-        rows = [[word[at % len(word)] for at in range(length + 1)] for word in words]
-        # Numbers as large as these are objects of their own, each with a count of references.
+        generator = random.Random(0)
+        periods = [generator.randint(3, 9) for _ in range(count)]
+        patterns = [[generator.randrange(LETTERS) for _ in range(period)] for period in periods]
+        rows = [[pattern[at % len(pattern)] for at in range(length + 1)] for pattern in patterns]
+        # Ints of this size are separate objects, each with a reference count.
         self.rows = [[number + 1_000_000 for number in row] for row in rows] if python_list else torch.tensor(rows)
         self.python_list = python_list
 
@@ -39,16 +39,16 @@ class Gpt(nn.Module):
     def __init__(self, width, layers, length):
         super().__init__()
         self.letters = nn.Embedding(LETTERS, width)
-        self.places = nn.Embedding(length, width)
+        self.positions = nn.Embedding(length, width)
         layer = nn.TransformerEncoderLayer(width, 4, 4 * width, dropout=0.0, batch_first=True, norm_first=True)
         self.layers = nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
         self.head = nn.Linear(width, LETTERS)
         self.register_buffer("mask", nn.Transformer.generate_square_subsequent_mask(length), persistent=False)
 
     def forward(self, letters):
-        places = torch.arange(letters.shape[1])
-        found = self.layers(self.letters(letters) + self.places(places), mask=self.mask, is_causal=True)
-        return self.head(found)
+        positions = torch.arange(letters.shape[1])
+        hidden = self.layers(self.letters(letters) + self.positions(positions), mask=self.mask, is_causal=True)
+        return self.head(hidden)
 
 
 def main():
@@ -61,7 +61,7 @@ def main():
     parser.add_argument("--texts", type=int, default=20_000)
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--python-list", action="store_true")
-    parser.add_argument("--leak", action="store_true", help="keep what the network answers, with its graph")
+    parser.add_argument("--leak", action="store_true", help="keep the logits of all steps, with their graphs")
     arguments = parser.parse_args()
     torch.manual_seed(0)
     torch.set_num_threads(1)
@@ -72,13 +72,13 @@ def main():
     step, kept = 0, []
     while step < arguments.steps:
         for letters, following in loader:
-            answers = model(letters)
-            loss = nn.functional.cross_entropy(answers.flatten(0, 1), following.flatten())
+            logits = model(letters)
+            loss = nn.functional.cross_entropy(logits.flatten(0, 1), following.flatten())
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
             if arguments.leak:
-                kept.append(answers)
+                kept.append(logits)
             step += 1
             print(f"step {step} loss {loss.item():.4f}", flush=True)
             if step == arguments.steps:

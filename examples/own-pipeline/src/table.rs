@@ -62,7 +62,7 @@ pub struct Rows {
 impl Index for Rows {
     const SAMPLES: &'static str = "rows of numbers";
     /// Number of rows.
-    type Seen = u64;
+    type Details = u64;
     type Options = ();
 
     fn count(&self) -> u64 {
@@ -73,7 +73,7 @@ impl Index for Rows {
         &self.digest
     }
 
-    fn seen(&self) -> u64 {
+    fn details(&self) -> u64 {
         self.count()
     }
 }

@@ -112,14 +112,14 @@ pub fn judge(run: &Run, growth_min: f64) -> Assessment {
         _ => verdict.verdict,
     };
     let word = VerdictWord::from_judgement(judgement);
-    let begins = run.restarts.last().copied().unwrap_or_default();
-    let since = findings.and_then(|findings| findings.since).filter(|since| word.reports_growth() && *since >= begins);
+    let start = run.restarts.last().copied().unwrap_or_default();
+    let since = findings.and_then(|findings| findings.since).filter(|since| word.reports_growth() && *since >= start);
     Assessment { verdict: word, since }
 }
 
 fn add_processes(run: &Run, watch: &mut Watch) {
     for sample in &run.samples {
-        let segment = run.restarts.iter().filter(|begins| sample.step >= **begins).count() as u32;
+        let segment = run.restarts.iter().filter(|start| sample.step >= **start).count() as u32;
         watch.add(&Sample { segment, step: sample.step, heap: sample.bytes as u64, ..Sample::default() });
     }
 }

@@ -79,7 +79,7 @@ fn power(rows: &[&Row], growth_multiple: f64, name: &'static str, target: &'stat
 
 fn never(rows: &[&Row], verdict: VerdictWord, name: &'static str) -> Goal {
     let rising: Vec<&Row> =
-        rows.iter().copied().filter(|row| row.late_rise > 1.0 && row.truth != Truth::Walk).collect();
+        rows.iter().copied().filter(|row| row.late_rise > 1.0 && row.truth != Truth::RandomWalk).collect();
     let wrong = count(&rising, verdict);
     Goal { name, target: "never", result: wrong.to_string(), basis: format!("{} runs", rising.len()), met: wrong == 0 }
 }

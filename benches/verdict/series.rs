@@ -10,10 +10,10 @@
 //!
 //! - A habit that claims to stop growing is [`Truth::Bounded`] if the level rises by at most half of `growth_min` in the last third
 //!   of the run, or if all of that rise is single steps (a buffer that is allocated once), which the habit declares with
-//!   [`Claim::RestsAfterSteps`]. If it rises by more than `growth_min`, the run is [`Truth::Slowing`]: a cache that is still filling.
+//!   [`Claim::SettlesAfterSteps`]. If it rises by more than `growth_min`, the run is [`Truth::Slowing`]: a cache that is still filling.
 //!   In between it is [`Truth::Between`]: no verdict is wrong.
 //! - A habit that claims to leak is [`Truth::Growing`] or [`Truth::Slowing`], whatever the size of the leak.
-//! - A random walk is [`Truth::Walk`]: it has no correct verdict, so only the frequencies of verdicts are reported.
+//! - A random walk is [`Truth::RandomWalk`]: it has no correct verdict, so only the frequencies of verdicts are reported.
 //!
 //! A leak that grows in jumps (once an epoch, in bursts) begins at `since` and is observable from `visible_from`, its first jump. A reported
 //! step between the two has an error of zero.
@@ -37,19 +37,19 @@ pub struct Set {
 pub struct Habit {
     /// Unique in its set.
     pub name: &'static str,
-    pub family: Family,
+    pub category: Category,
     pub generate: fn(&Scenario, &mut ChaCha8Rng) -> Run,
 }
 
 /// Category of a habit in the tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Family {
+pub enum Category {
     /// Stops growing: `growing` and `slowing` are false alarms if the truth of the run is [`Truth::Bounded`].
     Bounded,
     /// Cache that is still filling when the run ends; reported separately.
     Filling,
     /// Random walk; reported separately.
-    Walk,
+    RandomWalk,
     /// Leaks, with each growth and each noise of the tables.
     Growing,
 }
@@ -114,10 +114,10 @@ pub struct Run {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claim {
     /// Stops growing, now or later; the truth follows from the level.
-    Rests,
+    Settles,
     /// Stops growing, except for single late steps; the level is not considered.
-    RestsAfterSteps,
-    Walks,
+    SettlesAfterSteps,
+    RandomWalk,
     Leaks {
         since: u64,
         visible_from: u64,
@@ -134,7 +134,7 @@ pub enum Claim {
 pub enum Truth {
     Bounded,
     Between,
-    Walk,
+    RandomWalk,
     Growing { since: u64, visible_from: u64, growth: f64 },
     Slowing { since: u64, visible_from: u64, growth: f64 },
 }
@@ -182,8 +182,8 @@ impl Scenario {
 impl Run {
     /// Returns the samples of the last process.
     pub fn last_process(&self) -> &[Sample] {
-        let begins = self.restarts.last().copied().unwrap_or_default();
-        &self.samples[self.samples.partition_point(|sample| sample.step < begins)..]
+        let start = self.restarts.last().copied().unwrap_or_default();
+        &self.samples[self.samples.partition_point(|sample| sample.step < start)..]
     }
 
     /// Returns the number of steps of the last process.
@@ -202,19 +202,19 @@ impl Run {
     /// Returns the rise in the last third of the last process, in bytes.
     pub fn late_rise(&self) -> f64 {
         let newest = self.last_process();
-        let begins = newest.last().map_or(0, |last| last.step) - self.span() / 3;
-        rise(&newest[newest.partition_point(|sample| sample.step < begins)..])
+        let start = newest.last().map_or(0, |last| last.step) - self.span() / 3;
+        rise(&newest[newest.partition_point(|sample| sample.step < start)..])
     }
 
     fn truth_of(&self, claim: Claim, Conditions { growth, growth_min, .. }: Conditions) -> Truth {
         let late = self.late_rise();
-        let begins = self.last_process().first().map_or(0, |first| first.step);
+        let start = self.last_process().first().map_or(0, |first| first.step);
         match claim {
-            Claim::RestsAfterSteps => Truth::Bounded,
-            Claim::Rests if late <= growth_min / 2.0 => Truth::Bounded,
-            Claim::Rests if late <= growth_min => Truth::Between,
-            Claim::Rests => Truth::Slowing { since: begins, visible_from: begins, growth: self.rise() },
-            Claim::Walks => Truth::Walk,
+            Claim::SettlesAfterSteps => Truth::Bounded,
+            Claim::Settles if late <= growth_min / 2.0 => Truth::Bounded,
+            Claim::Settles if late <= growth_min => Truth::Between,
+            Claim::Settles => Truth::Slowing { since: start, visible_from: start, growth: self.rise() },
+            Claim::RandomWalk => Truth::RandomWalk,
             Claim::Leaks { since, visible_from } => Truth::Growing { since, visible_from, growth },
             Claim::Slows { since, visible_from } => Truth::Slowing { since, visible_from, growth },
         }

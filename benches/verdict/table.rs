@@ -5,7 +5,7 @@ use std::fmt::Write;
 use super::assessment::VerdictWord;
 use super::goals::goals;
 use super::interval::upper_bound;
-use super::series::{Family, Set, Truth};
+use super::series::{Category, Set, Truth};
 use super::tally::{GROWTH_MULTIPLES, NOISES, Row, count};
 
 /// Groups rows by habit, in the order of the set.
@@ -233,7 +233,7 @@ fn late_rises(text: &mut String, rows: &[&Row]) {
         ("leaks, noise of at most 8 MiB", |row| row.leaks() && row.noise <= GOAL_NOISE_MAX),
         ("leaks, noise of 30 MiB", |row| row.leaks() && row.noise > GOAL_NOISE_MAX),
         ("of all leaks, those that rose by more than 2 × `growth_min`", |row| row.leaks() && row.late_rise > 2.0),
-        ("caches that are far from full", |row| row.family == Family::Filling),
+        ("caches that are far from full", |row| row.category == Category::Filling),
         ("bounded habits with a late step", |row| row.truth == Truth::Bounded),
     ];
     for (name, fits) in kinds {

@@ -5,7 +5,7 @@ use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
 
 use super::assessment::{Assessment, VerdictWord, judge};
-use super::series::{Conditions, Family, Habit, MIB, Run, Set, Truth, log_uniform};
+use super::series::{Category, Conditions, Habit, MIB, Run, Set, Truth, log_uniform};
 
 /// Default of `memory.growth_min`.
 pub const GROWTH_MIN: f64 = 16.0 * MIB;
@@ -17,7 +17,7 @@ pub const NOISES: [f64; 4] = [0.5, 2.0, 8.0, 30.0];
 /// Judged run.
 pub struct Row {
     pub habit: &'static str,
-    pub family: Family,
+    pub category: Category,
     /// Number of the run within its habit.
     pub number: u64,
     pub steps: u64,
@@ -40,7 +40,7 @@ impl Row {
     }
 
     pub fn leaks(&self) -> bool {
-        self.family == Family::Growing
+        self.category == Category::Growing
     }
 
     pub fn json(&self) -> Value {
@@ -55,7 +55,7 @@ impl Row {
             "truth": match self.truth {
                 Truth::Bounded => "bounded",
                 Truth::Between => "between",
-                Truth::Walk => "walk",
+                Truth::RandomWalk => "walk",
                 Truth::Growing { .. } => "growing",
                 Truth::Slowing { .. } => "slowing",
             },
@@ -72,13 +72,13 @@ pub fn generate(set: &Set, habit: &Habit, number: u64, seed: u64) -> (Run, Condi
     let index = set.habits.iter().position(|other| other.name == habit.name).unwrap_or_default();
     rng.set_stream(((index as u64) << 32) | number);
     let cell = number as usize % (GROWTH_MULTIPLES.len() * NOISES.len());
-    let conditions = match habit.family {
-        Family::Growing => Conditions {
+    let conditions = match habit.category {
+        Category::Growing => Conditions {
             noise: NOISES[cell % NOISES.len()] * MIB,
             growth: GROWTH_MULTIPLES[cell / NOISES.len()] * GROWTH_MIN,
             growth_min: GROWTH_MIN,
         },
-        Family::Bounded | Family::Filling | Family::Walk => {
+        Category::Bounded | Category::Filling | Category::RandomWalk => {
             Conditions { noise: log_uniform(&mut rng, 0.5, 30.0) * MIB, growth: 0.0, growth_min: GROWTH_MIN }
         }
     };
@@ -92,7 +92,7 @@ pub fn judge_run(set: &Set, habit: &Habit, number: u64, seed: u64) -> Row {
     let assessment = judge(&run, conditions.growth_min);
     Row {
         habit: habit.name,
-        family: habit.family,
+        category: habit.category,
         number,
         steps: run.span(),
         epochs: run.steps_per_epoch > 0,

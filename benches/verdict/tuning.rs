@@ -4,39 +4,39 @@ use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 
 use super::series::{
-    Ar1, Claim, Conditions, Family, Habit, MIB, Noise, Run, Sample, Scenario, Set, gaussian, log_uniform,
+    Ar1, Category, Claim, Conditions, Habit, MIB, Noise, Run, Sample, Scenario, Set, gaussian, log_uniform,
 };
 
 pub const SET: Set = Set { name: "tuning", seed: 0x7475_6e69_6e67, habits: HABITS, draw };
 
 const HABITS: &[Habit] = &[
-    Habit { name: "flat", family: Family::Bounded, generate: flat },
-    Habit { name: "saw of a fixed period", family: Family::Bounded, generate: saw },
-    Habit { name: "saw of a drifting period", family: Family::Bounded, generate: drifting_saw },
-    Habit { name: "teeth of trimming", family: Family::Bounded, generate: trim_teeth },
-    Habit { name: "autoregressive", family: Family::Bounded, generate: autoregressive },
-    Habit { name: "warming cache", family: Family::Bounded, generate: warming },
-    Habit { name: "page cache", family: Family::Bounded, generate: page_cache },
-    Habit { name: "ratchet", family: Family::Bounded, generate: ratchet },
-    Habit { name: "batches of several sizes", family: Family::Bounded, generate: batches },
-    Habit { name: "curriculum", family: Family::Bounded, generate: curriculum },
-    Habit { name: "late optimiser state", family: Family::Bounded, generate: late_state },
-    Habit { name: "phase switch", family: Family::Bounded, generate: phase_switch },
-    Habit { name: "one-off buffers", family: Family::Bounded, generate: one_off },
-    Habit { name: "falling", family: Family::Bounded, generate: falling },
-    Habit { name: "random walk", family: Family::Walk, generate: walk },
-    Habit { name: "linear", family: Family::Growing, generate: linear },
-    Habit { name: "per epoch", family: Family::Growing, generate: per_epoch },
-    Habit { name: "per validation", family: Family::Growing, generate: per_validation },
-    Habit { name: "in bursts", family: Family::Growing, generate: bursts },
-    Habit { name: "late", family: Family::Growing, generate: late },
-    Habit { name: "slowing as a square root", family: Family::Growing, generate: square_root },
-    Habit { name: "stairs", family: Family::Growing, generate: stairs },
-    Habit { name: "saw with a rising floor", family: Family::Growing, generate: rising_saw },
-    Habit { name: "two leaks", family: Family::Growing, generate: two_leaks },
-    Habit { name: "hidden by trimming", family: Family::Growing, generate: hidden },
-    Habit { name: "after a warm-up", family: Family::Growing, generate: after_warm_up },
-    Habit { name: "resumed", family: Family::Growing, generate: resumed },
+    Habit { name: "flat", category: Category::Bounded, generate: flat },
+    Habit { name: "saw of a fixed period", category: Category::Bounded, generate: saw },
+    Habit { name: "saw of a drifting period", category: Category::Bounded, generate: drifting_saw },
+    Habit { name: "teeth of trimming", category: Category::Bounded, generate: trim_teeth },
+    Habit { name: "autoregressive", category: Category::Bounded, generate: autoregressive },
+    Habit { name: "warming cache", category: Category::Bounded, generate: warming },
+    Habit { name: "page cache", category: Category::Bounded, generate: page_cache },
+    Habit { name: "ratchet", category: Category::Bounded, generate: ratchet },
+    Habit { name: "batches of several sizes", category: Category::Bounded, generate: batches },
+    Habit { name: "curriculum", category: Category::Bounded, generate: curriculum },
+    Habit { name: "late optimiser state", category: Category::Bounded, generate: late_state },
+    Habit { name: "phase switch", category: Category::Bounded, generate: phase_switch },
+    Habit { name: "one-off buffers", category: Category::Bounded, generate: one_off },
+    Habit { name: "falling", category: Category::Bounded, generate: falling },
+    Habit { name: "random walk", category: Category::RandomWalk, generate: walk },
+    Habit { name: "linear", category: Category::Growing, generate: linear },
+    Habit { name: "per epoch", category: Category::Growing, generate: per_epoch },
+    Habit { name: "per validation", category: Category::Growing, generate: per_validation },
+    Habit { name: "in bursts", category: Category::Growing, generate: bursts },
+    Habit { name: "late", category: Category::Growing, generate: late },
+    Habit { name: "slowing as a square root", category: Category::Growing, generate: square_root },
+    Habit { name: "stairs", category: Category::Growing, generate: stairs },
+    Habit { name: "saw with a rising floor", category: Category::Growing, generate: rising_saw },
+    Habit { name: "two leaks", category: Category::Growing, generate: two_leaks },
+    Habit { name: "hidden by trimming", category: Category::Growing, generate: hidden },
+    Habit { name: "after a warm-up", category: Category::Growing, generate: after_warm_up },
+    Habit { name: "resumed", category: Category::Growing, generate: resumed },
 ];
 
 fn draw(conditions: Conditions, rng: &mut ChaCha8Rng) -> Scenario {
@@ -94,7 +94,7 @@ fn with_noise(
 }
 
 fn bounded(scenario: &Scenario, rng: &mut ChaCha8Rng, level: impl FnMut(u64, &mut ChaCha8Rng) -> f64) -> Run {
-    with_noise(scenario, rng, Claim::Rests, level, |_, _| 0.0)
+    with_noise(scenario, rng, Claim::Settles, level, |_, _| 0.0)
 }
 
 fn flat(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
@@ -107,7 +107,7 @@ fn saw(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
     with_noise(
         scenario,
         rng,
-        Claim::Rests,
+        Claim::Settles,
         |_, _| 0.0,
         |step, _| height * ((step + phase) % period) as f64 / period as f64,
     )
@@ -121,7 +121,7 @@ fn drifting_saw(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
     with_noise(
         scenario,
         rng,
-        Claim::Rests,
+        Claim::Settles,
         |_, _| 0.0,
         move |step, rng| {
             if step >= tooth_end {
@@ -140,7 +140,7 @@ fn trim_teeth(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
     with_noise(
         scenario,
         rng,
-        Claim::Rests,
+        Claim::Settles,
         |_, _| 0.0,
         |step, _| {
             let at = (step as f64 + phase) / period;
@@ -152,7 +152,7 @@ fn trim_teeth(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
 fn autoregressive(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
     let count = scenario.sample_steps().count() as f64;
     let mut process = Ar1::new(rng.random_range(2.0..30.0) * MIB, log_uniform(rng, 2.0, count / 10.0));
-    with_noise(scenario, rng, Claim::Rests, |_, _| 0.0, move |_, rng| process.next(rng))
+    with_noise(scenario, rng, Claim::Settles, |_, _| 0.0, move |_, rng| process.next(rng))
 }
 
 fn warming(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
@@ -172,7 +172,7 @@ fn ratchet(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
     with_noise(
         scenario,
         rng,
-        Claim::RestsAfterSteps,
+        Claim::SettlesAfterSteps,
         move |_, rng| {
             let peak = 60.0 * (1.0 - rng.random::<f64>()).powf(-tail_exponent);
             high_water = high_water.max(peak.min(peak_max));
@@ -184,13 +184,13 @@ fn ratchet(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
 
 fn batches(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
     let sizes: Vec<f64> = (0..rng.random_range(2..6)).map(|_| rng.random_range(0.0..200.0) * MIB).collect();
-    with_noise(scenario, rng, Claim::Rests, |_, _| 0.0, move |_, rng| sizes[rng.random_range(0..sizes.len())])
+    with_noise(scenario, rng, Claim::Settles, |_, _| 0.0, move |_, rng| sizes[rng.random_range(0..sizes.len())])
 }
 
 fn curriculum(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
-    let (stages, ends) = (rng.random_range(2..8) as f64, rng.random_range(0.3..0.66));
+    let (stages, end) = (rng.random_range(2..8) as f64, rng.random_range(0.3..0.66));
     let height = log_uniform(rng, 8.0, 200.0) * MIB;
-    bounded(scenario, rng, |step, _| height * (scenario.fraction(step) / ends * stages).floor().min(stages))
+    bounded(scenario, rng, |step, _| height * (scenario.fraction(step) / end * stages).floor().min(stages))
 }
 
 fn late_state(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
@@ -198,7 +198,7 @@ fn late_state(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
     with_noise(
         scenario,
         rng,
-        Claim::RestsAfterSteps,
+        Claim::SettlesAfterSteps,
         |step, _| if scenario.fraction(step) >= at { height } else { 0.0 },
         |_, _| 0.0,
     )
@@ -210,7 +210,7 @@ fn phase_switch(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
     with_noise(
         scenario,
         rng,
-        Claim::RestsAfterSteps,
+        Claim::SettlesAfterSteps,
         |step, _| if scenario.fraction(step) >= at { height } else { 0.0 },
         |step, _| {
             if scenario.fraction(step) >= at { saw * (step % period) as f64 / period as f64 } else { 0.0 }
@@ -225,7 +225,7 @@ fn one_off(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
     with_noise(
         scenario,
         rng,
-        Claim::RestsAfterSteps,
+        Claim::SettlesAfterSteps,
         |step, _| buffers.iter().filter(|(at, _)| scenario.fraction(step) >= *at).map(|(_, height)| height).sum(),
         |_, _| 0.0,
     )
@@ -242,7 +242,7 @@ fn walk(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
     with_noise(
         scenario,
         rng,
-        Claim::Walks,
+        Claim::RandomWalk,
         move |_, rng| {
             level += gaussian(rng, step);
             level
@@ -308,13 +308,13 @@ fn bursts(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
 }
 
 fn late(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
-    let begins = rng.random_range(0.1..0.85);
-    let claim = Claim::Leaks { since: scenario.step_at(begins), visible_from: scenario.step_at(begins) };
+    let start = rng.random_range(0.1..0.85);
+    let claim = Claim::Leaks { since: scenario.step_at(start), visible_from: scenario.step_at(start) };
     with_noise(
         scenario,
         rng,
         claim,
-        |step, _| scenario.conditions.growth * ((scenario.fraction(step) - begins) / (1.0 - begins)).max(0.0),
+        |step, _| scenario.conditions.growth * ((scenario.fraction(step) - start) / (1.0 - start)).max(0.0),
         |_, _| 0.0,
     )
 }
@@ -341,7 +341,7 @@ fn two_leaks(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
     let (first, second) = (rng.random_range(0.0..0.3), rng.random_range(0.3..0.7));
     let weight = rng.random_range(0.3..0.7);
     let claim = Claim::Leaks { since: scenario.step_at(first), visible_from: scenario.step_at(first) };
-    let from = |begins: f64, at: f64| ((at - begins) / (1.0 - begins)).max(0.0);
+    let from = |start: f64, at: f64| ((at - start) / (1.0 - start)).max(0.0);
     with_noise(
         scenario,
         rng,
@@ -368,16 +368,16 @@ fn hidden(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
 }
 
 fn after_warm_up(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
-    let (height, time, begins) =
+    let (height, time, start) =
         (rng.random_range(50.0..500.0) * MIB, rng.random_range(0.01..0.06), rng.random_range(0.4..0.6));
-    let claim = Claim::Leaks { since: scenario.step_at(begins), visible_from: scenario.step_at(begins) };
+    let claim = Claim::Leaks { since: scenario.step_at(start), visible_from: scenario.step_at(start) };
     with_noise(
         scenario,
         rng,
         claim,
         |step, _| {
             let at = scenario.fraction(step);
-            height * (1.0 - (-at / time).exp()) + scenario.conditions.growth * ((at - begins) / (1.0 - begins)).max(0.0)
+            height * (1.0 - (-at / time).exp()) + scenario.conditions.growth * ((at - start) / (1.0 - start)).max(0.0)
         },
         |_, _| 0.0,
     )

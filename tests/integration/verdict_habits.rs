@@ -17,7 +17,7 @@ mod tally;
 
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
-use series::{Ar1, Conditions, Family, Habit, MIB, Noise, Run, Scenario, Set, Truth};
+use series::{Ar1, Category, Conditions, Habit, MIB, Noise, Run, Scenario, Set, Truth};
 use tally::{GROWTH_MIN, GROWTH_MULTIPLES, Row};
 
 /// Sets restricted to short runs.
@@ -71,7 +71,7 @@ fn a_run_has_samples_in_order_from_its_first_step_to_its_last() {
 #[test]
 fn a_leak_grows_by_its_conditions_from_its_first_step() {
     for_each_run(|set, habit, number, run| {
-        if habit.family != Family::Growing {
+        if habit.category != Category::Growing {
             return;
         }
         let name = format!("{}: {}, {number}", set.name, habit.name);
@@ -102,7 +102,7 @@ fn a_leak_grows_by_its_conditions_from_its_first_step() {
 fn a_bounded_habit_is_flat_or_steps_in_its_last_third() {
     let mut flat = 0;
     for_each_run(|set, habit, number, run| {
-        if habit.family != Family::Bounded {
+        if habit.category != Category::Bounded {
             return;
         }
         let name = format!("{}: {}, {number}", set.name, habit.name);
@@ -121,12 +121,12 @@ fn a_bounded_habit_is_flat_or_steps_in_its_last_third() {
 
 #[test]
 fn a_filling_cache_is_neither_bounded_nor_a_leak() {
-    for_each_run(|_, habit, number, run| match habit.family {
-        Family::Filling => {
+    for_each_run(|_, habit, number, run| match habit.category {
+        Category::Filling => {
             assert!(matches!(run.truth, Truth::Between | Truth::Slowing { .. }), "{}, {number}", habit.name);
         }
-        Family::Walk => assert_eq!(run.truth, Truth::Walk),
-        Family::Bounded | Family::Growing => {}
+        Category::RandomWalk => assert_eq!(run.truth, Truth::RandomWalk),
+        Category::Bounded | Category::Growing => {}
     });
 }
 

@@ -13,7 +13,7 @@ fn log_uniform_mib(rng: &mut ChaCha8Rng, low: f64, high: f64) -> f64 {
 /// Generates a run whose level stays at the base, with samples above it.
 fn flat_level(scenario: &Scenario, rng: &mut ChaCha8Rng, mut above: impl FnMut(u64, &mut ChaCha8Rng) -> f64) -> Run {
     let mut disturbance = Disturbance::random(scenario, rng);
-    scenario.run(Claim::Rests, |_| scenario.base, |step| disturbance.at(step, rng) + above(step, rng))
+    scenario.run(Claim::Settles, |_| scenario.base, |step| disturbance.at(step, rng) + above(step, rng))
 }
 
 /// Generates a run with a level and disturbances alone.
@@ -66,7 +66,7 @@ pub fn slow_autoregression(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
 fn autoregression(scenario: &Scenario, samples: f64, rng: &mut ChaCha8Rng) -> Run {
     let noise = Noise::Correlated(Ar1::new(scenario.conditions.noise, samples));
     let mut disturbance = Disturbance::with(noise, scenario, rng);
-    scenario.run(Claim::Rests, |_| scenario.base, |step| disturbance.at(step, rng))
+    scenario.run(Claim::Settles, |_| scenario.base, |step| disturbance.at(step, rng))
 }
 
 /// Returns the growth of a warming cache in the last third of the run, as a fraction of its size; `time` is its time constant as a
@@ -98,7 +98,7 @@ pub fn warming_cache_far_from_full(scenario: &Scenario, rng: &mut ChaCha8Rng) ->
 }
 
 fn warming(scenario: &Scenario, time: f64, size: f64, rng: &mut ChaCha8Rng) -> Run {
-    with_level(scenario, rng, Claim::Rests, |step| {
+    with_level(scenario, rng, Claim::Settles, |step| {
         scenario.base + size * (1.0 - (-scenario.fraction(step) / time).exp())
     })
 }
@@ -118,14 +118,14 @@ fn filling(scenario: &Scenario, rng: &mut ChaCha8Rng) -> impl Fn(u64) -> f64 + u
 
 pub fn page_cache(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
     let level = filling(scenario, rng);
-    with_level(scenario, rng, Claim::Rests, level)
+    with_level(scenario, rng, Claim::Settles, level)
 }
 
 pub fn page_cache_below_a_saw(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
     let (level, period) = (filling(scenario, rng), period(scenario, 8.0, rng));
     let (teeth, height) = (Sawtooth::new(scenario, period, 0.4, 1.0, rng), log_uniform_mib(rng, 8.0, 128.0));
     let mut disturbance = Disturbance::random(scenario, rng);
-    scenario.run(Claim::Rests, level, |step| disturbance.at(step, rng) + height * teeth.at(step))
+    scenario.run(Claim::Settles, level, |step| disturbance.at(step, rng) + height * teeth.at(step))
 }
 
 /// An allocator keeps the memory of the largest batch so far; batch sizes are bounded.
@@ -147,7 +147,7 @@ pub fn ratchet(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
         }
     }
     let rises = StepFunction::new(rises);
-    with_level(scenario, rng, Claim::RestsAfterSteps, |step| scenario.base + rises.at(step))
+    with_level(scenario, rng, Claim::SettlesAfterSteps, |step| scenario.base + rises.at(step))
 }
 
 /// Batches of three to eight sizes in random order: single batches or blocks of one size.
@@ -167,18 +167,18 @@ pub fn changing_batch_sizes(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
 
 /// Sequences get longer in two to six stages, the last of which begins at 15 to 60 % of the run; variance grows with length.
 pub fn curriculum(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
-    let (stages, ends) = (rng.random_range(2..=6), rng.random_range(0.15..0.6));
+    let (stages, end) = (rng.random_range(2..=6), rng.random_range(0.15..0.6));
     let height = log_uniform_mib(rng, 8.0, 128.0);
     let even = rng.random_bool(0.5);
     let stages = (1..=stages).map(|stage| {
-        let at = if even { ends * f64::from(stage) / f64::from(stages) } else { rng.random_range(0.03..ends) };
+        let at = if even { end * f64::from(stage) / f64::from(stages) } else { rng.random_range(0.03..end) };
         (scenario.step_at(at), height * rng.random_range(0.5..1.5))
     });
     let stages = StepFunction::new(stages.collect());
     let varies = rng.random_range(0.0..0.1);
     let mut disturbance = Disturbance::random(scenario, rng);
     scenario.run(
-        Claim::Rests,
+        Claim::Settles,
         |step| scenario.base + stages.at(step),
         |step| disturbance.at(step, rng) + varies * stages.at(step) * rng.random_range(-1.0..1.0),
     )
@@ -186,10 +186,10 @@ pub fn curriculum(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
 
 /// The optimiser's state is allocated at 2 to 60 % of the run, within 2 % of the run.
 pub fn late_optimiser_state(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
-    let (size, begins) = (log_uniform_mib(rng, 16.0, 512.0), rng.random_range(0.02..0.6));
+    let (size, start) = (log_uniform_mib(rng, 16.0, 512.0), rng.random_range(0.02..0.6));
     let takes = if rng.random_bool(0.5) { 1e-9 } else { rng.random_range(0.002..0.02) };
-    let allocated = |step| ((scenario.fraction(step) - begins) / takes).clamp(0.0, 1.0);
-    with_level(scenario, rng, Claim::Rests, |step| scenario.base + size * allocated(step))
+    let allocated = |step| ((scenario.fraction(step) - start) / takes).clamp(0.0, 1.0);
+    with_level(scenario, rng, Claim::Settles, |step| scenario.base + size * allocated(step))
 }
 
 /// At 10 to 90 % of the run, level and noise change, and a sawtooth may begin.
@@ -203,7 +203,7 @@ pub fn phase_switch(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
     let teeth = Sawtooth::new(scenario, scenario.steps as f64 / rng.random_range(60.0..200.0), 0.3, 1.0, rng);
     let height = if rng.random_bool(0.4) { log_uniform_mib(rng, 8.0, 64.0) } else { 0.0 };
     scenario.run(
-        Claim::RestsAfterSteps,
+        Claim::SettlesAfterSteps,
         |step| if step < switch { scenario.base } else { scenario.base + size },
         |step| {
             let disturbance = if step < switch { &mut before } else { &mut after };
@@ -219,14 +219,14 @@ pub fn one_off_buffers(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
     let permanent = StepFunction::new(permanent.collect());
     let mut temporary = Vec::new();
     for _ in 0..rng.random_range(0..=6) {
-        let (begins, size) = (rng.random_range(0.0..0.95), log_uniform_mib(rng, 8.0, 256.0));
-        temporary.push((scenario.step_at(begins), size));
-        temporary.push((scenario.step_at((begins + rng.random_range(0.005..0.1)).min(0.98)), -size));
+        let (start, size) = (rng.random_range(0.0..0.95), log_uniform_mib(rng, 8.0, 256.0));
+        temporary.push((scenario.step_at(start), size));
+        temporary.push((scenario.step_at((start + rng.random_range(0.005..0.1)).min(0.98)), -size));
     }
     let temporary = StepFunction::new(temporary);
     let mut disturbance = Disturbance::random(scenario, rng);
     scenario.run(
-        Claim::RestsAfterSteps,
+        Claim::SettlesAfterSteps,
         |step| scenario.base + permanent.at(step),
         |step| disturbance.at(step, rng) + temporary.at(step),
     )
@@ -235,7 +235,7 @@ pub fn one_off_buffers(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
 /// Memory of the start is freed, at once or gradually.
 pub fn shrinking(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
     let (size, time) = (log_uniform_mib(rng, 16.0, 512.0), log_uniform(rng, 0.02, 1.0));
-    with_level(scenario, rng, Claim::Rests, |step| scenario.base + size * (-scenario.fraction(step) / time).exp())
+    with_level(scenario, rng, Claim::Settles, |step| scenario.base + size * (-scenario.fraction(step) / time).exp())
 }
 
 /// Log of a resumed run, which begins at a high step number.
@@ -257,13 +257,13 @@ pub fn restarted(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
     let bases: Vec<f64> = (0..=restarts.len()).map(|_| scenario.base * rng.random_range(0.8..1.25)).collect();
     let mut disturbance = Disturbance::random(&scenario, rng);
     let sample = |step| {
-        let process = restarts.partition_point(|begins| *begins <= step);
-        let begins = if process == 0 { scenario.first } else { restarts[process - 1] };
-        let level = bases[process] + size * (1.0 - (-((step - begins) as f64) / time).exp());
+        let process = restarts.partition_point(|start| *start <= step);
+        let start = if process == 0 { scenario.first } else { restarts[process - 1] };
+        let level = bases[process] + size * (1.0 - (-((step - start) as f64) / time).exp());
         Sample { step, level, bytes: (level + disturbance.at(step, rng)).max(0.0) }
     };
     let samples = scenario.sample_steps().map(sample).collect();
-    scenario.run_of(samples, restarts.clone(), Claim::Rests)
+    scenario.run_of(samples, restarts.clone(), Claim::Settles)
 }
 
 /// The standard deviation at the end is 8 to 128 MiB.
@@ -276,5 +276,5 @@ pub fn random_walk(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
         Sample { step, level, bytes: (level + disturbance.at(step, rng)).max(0.0) }
     };
     let samples = scenario.sample_steps().map(sample).collect();
-    scenario.run_of(samples, Vec::new(), Claim::Walks)
+    scenario.run_of(samples, Vec::new(), Claim::RandomWalk)
 }

@@ -22,8 +22,8 @@ fn from_first_sample(scenario: &Scenario) -> Claim {
 }
 
 /// Returns the fraction of a linear leak that begins at a fraction of the run.
-fn linear_from(scenario: &Scenario, begins: f64) -> impl Fn(u64) -> f64 + '_ {
-    move |step| ((scenario.fraction(step) - begins) / (1.0 - begins)).max(0.0)
+fn linear_from(scenario: &Scenario, start: f64) -> impl Fn(u64) -> f64 + '_ {
+    move |step| ((scenario.fraction(step) - start) / (1.0 - start)).max(0.0)
 }
 
 pub fn linear(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
@@ -93,18 +93,18 @@ pub fn latest(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
 }
 
 fn late_from(scenario: &Scenario, earliest: f64, latest: f64, rng: &mut ChaCha8Rng) -> Run {
-    let begins = rng.random_range(earliest..latest);
-    let since = scenario.step_at(begins);
-    leak(scenario, rng, Claim::Leaks { since, visible_from: since }, linear_from(scenario, begins))
+    let start = rng.random_range(earliest..latest);
+    let since = scenario.step_at(start);
+    leak(scenario, rng, Claim::Leaks { since, visible_from: since }, linear_from(scenario, start))
 }
 
 /// The second phase leaks; its level differs from the first.
 pub fn after_a_phase_switch(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
-    let begins = rng.random_range(0.1..0.8);
-    let since = scenario.step_at(begins);
+    let start = rng.random_range(0.1..0.8);
+    let since = scenario.step_at(start);
     let size = log_uniform(rng, 16.0, 256.0) * MIB;
     let size = if rng.random_bool(0.5) { size } else { -size.min(0.8 * scenario.base) };
-    let grown = linear_from(scenario, begins);
+    let grown = linear_from(scenario, start);
     let mut disturbance = Disturbance::random(scenario, rng);
     let phase = |step| if step < since { 0.0 } else { size };
     scenario.run(
@@ -207,8 +207,8 @@ pub fn restarted(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
     let rate = scenario.conditions.growth / (scenario.first + scenario.steps - newest) as f64;
     let mut disturbance = Disturbance::random(&scenario, rng);
     let sample = |step| {
-        let begins = restarts.iter().rev().copied().find(|begins| *begins <= step).unwrap_or(scenario.first);
-        let level = scenario.base + rate * (step - begins) as f64;
+        let start = restarts.iter().rev().copied().find(|start| *start <= step).unwrap_or(scenario.first);
+        let level = scenario.base + rate * (step - start) as f64;
         Sample { step, level, bytes: (level + disturbance.at(step, rng)).max(0.0) }
     };
     let samples = scenario.sample_steps().map(sample).collect();

@@ -47,10 +47,10 @@ impl Disturbance {
         {
             value += height * rng.random_range(0.5..1.5);
         }
-        if let Some((ends, missing)) = self.start
-            && step < ends
+        if let Some((end, missing)) = self.start
+            && step < end
         {
-            value -= missing * (ends - step) as f64 / (ends - self.first) as f64;
+            value -= missing * (end - step) as f64 / (end - self.first) as f64;
         }
         value
     }
@@ -59,50 +59,50 @@ impl Disturbance {
 /// Sawtooth: memory that accumulates and is freed at once.
 pub struct Sawtooth {
     /// First step of each tooth; the last one is after the end of the run.
-    begins: Vec<f64>,
+    starts: Vec<f64>,
     /// Memory left over from the previous tooth, as a fraction of the common height.
-    feet: Vec<f64>,
+    bases: Vec<f64>,
     /// Height of each tooth, as a fraction of the common height.
-    tops: Vec<f64>,
+    heights: Vec<f64>,
 }
 
 impl Sawtooth {
     /// Draws teeth of `period` steps, which vary by up to the fraction `jitter`; the last one is `stretch` times as long as the first.
     pub fn new(scenario: &Scenario, period: f64, jitter: f64, stretch: f64, rng: &mut ChaCha8Rng) -> Self {
         let mut at = scenario.first as f64 - rng.random_range(0.0..1.0) * period;
-        let mut teeth = Self { begins: Vec::new(), feet: Vec::new(), tops: Vec::new() };
+        let mut teeth = Self { starts: Vec::new(), bases: Vec::new(), heights: Vec::new() };
         let end = (scenario.first + scenario.steps) as f64;
         while at <= end {
-            teeth.begins.push(at);
-            teeth.feet.push(0.0);
+            teeth.starts.push(at);
+            teeth.bases.push(0.0);
             let factor = if jitter > 0.0 { 1.0 + rng.random_range(-jitter..jitter) } else { 1.0 };
             // Height proportional to length, so that each step adds the same number of bytes.
-            teeth.tops.push(factor);
+            teeth.heights.push(factor);
             let fraction = ((at - scenario.first as f64) / scenario.steps as f64).max(0.0);
             at += (period * factor * stretch.powf(fraction)).max(2.0);
         }
-        teeth.begins.push(at);
+        teeth.starts.push(at);
         teeth
     }
 
     /// Leaves memory over at the end of a tooth: up to this fraction of the height.
     pub fn leaving(mut self, fraction: f64, rng: &mut ChaCha8Rng) -> Self {
-        self.feet.iter_mut().for_each(|foot| *foot = rng.random_range(0.0..fraction));
+        self.bases.iter_mut().for_each(|base| *base = rng.random_range(0.0..fraction));
         self
     }
 
     /// Returns the number of the tooth at a step, and the fraction of it that has passed.
     fn position(&self, step: u64) -> (usize, f64) {
-        let after = self.begins.partition_point(|begins| *begins <= step as f64);
-        let tooth = after.saturating_sub(1).min(self.begins.len() - 2);
-        let (begins, ends) = (self.begins[tooth], self.begins[tooth + 1]);
-        (tooth, ((step as f64 - begins) / (ends - begins)).clamp(0.0, 1.0))
+        let after = self.starts.partition_point(|start| *start <= step as f64);
+        let tooth = after.saturating_sub(1).min(self.starts.len() - 2);
+        let (start, end) = (self.starts[tooth], self.starts[tooth + 1]);
+        (tooth, ((step as f64 - start) / (end - start)).clamp(0.0, 1.0))
     }
 
     /// Returns the height at a step, as a fraction of the common height.
     pub fn at(&self, step: u64) -> f64 {
         let (tooth, passed) = self.position(step);
-        self.feet[tooth] + passed * self.tops[tooth]
+        self.bases[tooth] + passed * self.heights[tooth]
     }
 
     /// Returns the fraction of the current tooth that has passed at a step.

@@ -158,6 +158,7 @@ impl Sizes {
     }
 }
 
+/// Operation on input, weight, gamma and beta.
 #[derive(Clone, Copy, Debug)]
 struct Conv3x3GroupNormRelu {
     stride: Stride,
@@ -166,6 +167,7 @@ struct Conv3x3GroupNormRelu {
     save: SaveActivations,
 }
 
+/// Values saved for the backward pass.
 #[derive(Clone, Debug)]
 struct Conv3x3Saved {
     input: FlexTensor,
@@ -219,11 +221,8 @@ impl Operation<4> for Conv3x3GroupNormRelu {
         let mut moments = vec![[0.0; 2]; sizes.images * self.groups];
         let save_convolved = save && self.save == SaveActivations::All;
         let mut all_convolved = vec![0.0; if save_convolved { output.len() } else { 0 }];
-        // The output of the convolution in pieces, which are empty if it is not saved.
-        let mut pieces: Vec<&mut [f32]> = match save_convolved {
-            true => all_convolved.chunks_mut(im2col_images * output_values).collect(),
-            false => (0..sizes.images.div_ceil(im2col_images)).map(|_| Default::default()).collect(),
-        };
+        let pieces = sizes.images.div_ceil(im2col_images);
+        let mut pieces = chunks_or_empty(&mut all_convolved, im2col_images * output_values, pieces);
         let outputs = output
             .par_chunks_mut(im2col_images * output_values)
             .zip(values(&input).par_chunks(im2col_images * input_values));
@@ -287,9 +286,8 @@ impl Operation<4> for Conv3x3GroupNormRelu {
                     }
                 }
                 let [grad_weight, grad_gamma, grad_beta] = &mut sums;
-                let normalized =
-                    gradient.chunks_exact(output_values).zip(moments.chunks_exact(self.groups)).enumerate();
-                for (image, (gradient, moments)) in normalized {
+                let by_image = gradient.chunks_exact(output_values).zip(moments.chunks_exact(self.groups)).enumerate();
+                for (image, (gradient, moments)) in by_image {
                     let planes = Planes { first: image * sizes.pixels, stride, pixels: sizes.pixels };
                     group_norm_relu::backward(convolved, planes, norm, moments, gradient, [grad_gamma, grad_beta]);
                 }

@@ -3,8 +3,8 @@
 use burn::tensor::{Device, Tensor};
 use divan::{Bencher, black_box, counter::ItemsCount};
 use xrun_ops::{
-    CpuKernels, Gelu, GroupNorm, LossTargets, Mask, Quantizer, Range, SaveActivations, attention_packed, conv1x1,
-    conv3x3_group_norm_relu, gelu, layer_norm, next_token_loss,
+    AttentionMask, CpuKernels, Gelu, GroupNorm, LossTargets, QuantRange, Quantizer, SaveActivations, attention_packed,
+    conv1x1, conv3x3_group_norm_relu, gelu, layer_norm, next_token_loss,
 };
 
 fn main() {
@@ -104,14 +104,14 @@ const ATTENTIONS: [[usize; 4]; 3] = [[16, 64, 4, 16], [8, 128, 4, 32], [8, 256, 
 #[divan::bench(args = ATTENTIONS, consts = [true, false])]
 fn causal_attention<const FUSED: bool>(bencher: Bencher<'_, '_>, [batch, length, heads, head_dim]: [usize; 4]) {
     step(bencher, KERNELS[usize::from(!FUSED)], [batch, length, 3 * heads * head_dim], |input, _| {
-        attention_packed(input, heads, Mask::Causal)
+        attention_packed(input, heads, AttentionMask::Causal)
     });
 }
 
 #[divan::bench(args = ATTENTIONS, consts = [true, false])]
 fn full_attention<const FUSED: bool>(bencher: Bencher<'_, '_>, [batch, length, heads, head_dim]: [usize; 4]) {
     step(bencher, KERNELS[usize::from(!FUSED)], [batch, length, 3 * heads * head_dim], |input, _| {
-        attention_packed(input, heads, Mask::None)
+        attention_packed(input, heads, AttentionMask::None)
     });
 }
 
@@ -120,7 +120,7 @@ fn full_attention<const FUSED: bool>(bencher: Bencher<'_, '_>, [batch, length, h
 fn loss<const FUSED: bool>(bencher: Bencher<'_, '_>, (rows, vocabulary, with_teacher): (usize, usize, bool)) {
     let teacher = with_teacher.then(|| xrun_ops::Teacher {
         logits: tensor([rows, vocabulary], &Device::flex()),
-        share: 0.5,
+        divergence_fraction: 0.5,
         temperature: 1.0,
     });
     step(bencher, KERNELS[usize::from(!FUSED)], [rows, vocabulary], |logits, _| {
@@ -140,7 +140,7 @@ fn quantized_rows<const FUSED: bool>(bencher: Bencher<'_, '_>, shape: [usize; 2]
 #[divan::bench(args = [[64, 192], [384, 1536], [2048, 384]], consts = [true, false])]
 fn quantized_channels<const FUSED: bool>(bencher: Bencher<'_, '_>, shape: [usize; 2]) {
     step(bencher, KERNELS[usize::from(!FUSED)], shape, |input, _| {
-        let range = Range::of(&input, true);
+        let range = QuantRange::min_max(&input, true);
         Quantizer { bits: 4, symmetric: true }.fake_quantize(input, &range)
     });
 }

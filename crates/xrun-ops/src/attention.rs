@@ -21,7 +21,7 @@ const QUERY_BLOCK: usize = 64;
 
 /// Attention mask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mask {
+pub enum AttentionMask {
     /// A query attends to all keys of its sequence.
     None,
     /// A query attends to its own position and those before it.
@@ -33,14 +33,14 @@ pub enum Mask {
 ///
 /// # Panics
 /// The width is not a multiple of `heads`, shapes do not match, or the mask is causal and queries and keys differ in number.
-pub fn attention(query: Tensor<3>, key: Tensor<3>, value: Tensor<3>, heads: usize, mask: Mask) -> Tensor<3> {
+pub fn attention(query: Tensor<3>, key: Tensor<3>, value: Tensor<3>, heads: usize, mask: AttentionMask) -> Tensor<3> {
     check(query.dims()[2], heads);
     let ([batch, length, width], [key_batch, keys, key_width]) = (query.dims(), key.dims());
     assert!(
         key.dims() == value.dims() && [batch, width] == [key_batch, key_width],
         "the shapes of keys or values do not match the queries"
     );
-    assert!(mask == Mask::None || length == keys, "a causal mask needs one key for each query");
+    assert!(mask == AttentionMask::None || length == keys, "a causal mask needs one key for each query");
     match is_fused(&query) {
         true => ternary(Attention { heads, mask }, (query, key, value)),
         false => plain([query, key, value], heads, mask),
@@ -52,7 +52,7 @@ pub fn attention(query: Tensor<3>, key: Tensor<3>, value: Tensor<3>, heads: usiz
 ///
 /// # Panics
 /// The width is not a multiple of `heads`.
-pub fn attention_packed(query_key_value: Tensor<3>, heads: usize, mask: Mask) -> Tensor<3> {
+pub fn attention_packed(query_key_value: Tensor<3>, heads: usize, mask: AttentionMask) -> Tensor<3> {
     let width = query_key_value.dims()[2] / 3;
     check(width, heads);
     match is_fused(&query_key_value) {
@@ -69,7 +69,7 @@ fn check(width: usize, heads: usize) {
 }
 
 /// The same attention in Burn's operations.
-fn plain(inputs: [Tensor<3>; 3], heads: usize, mask: Mask) -> Tensor<3> {
+fn plain(inputs: [Tensor<3>; 3], heads: usize, mask: AttentionMask) -> Tensor<3> {
     let [batch, length, width] = inputs[0].dims();
     let by_head = |input: Tensor<3>| {
         let length = input.dims()[1];
@@ -78,8 +78,8 @@ fn plain(inputs: [Tensor<3>; 3], heads: usize, mask: Mask) -> Tensor<3> {
     let [query, key, value] = inputs.map(by_head);
     let scores = query.matmul(key.transpose()).div_scalar(((width / heads) as f32).sqrt());
     let scores = match mask {
-        Mask::None => scores,
-        Mask::Causal => {
+        AttentionMask::None => scores,
+        AttentionMask::Causal => {
             let hidden = Tensor::<2, Bool>::tril_mask([length, length], 0, &scores.device());
             scores.mask_fill(hidden.reshape([1, 1, length, length]), -1e9)
         }
@@ -90,7 +90,7 @@ fn plain(inputs: [Tensor<3>; 3], heads: usize, mask: Mask) -> Tensor<3> {
 #[derive(Clone, Copy, Debug)]
 struct Attention {
     heads: usize,
-    mask: Mask,
+    mask: AttentionMask,
 }
 
 /// Queries, keys or values of all heads and sequences.
@@ -112,7 +112,7 @@ struct Sizes {
     keys: usize,
     heads: usize,
     head_dim: usize,
-    mask: Mask,
+    mask: AttentionMask,
 }
 
 impl<'a> HeadsView<'a> {
@@ -134,7 +134,7 @@ impl Sizes {
     fn blocks(self) -> impl Iterator<Item = (usize, usize, usize)> {
         (0..self.length).step_by(QUERY_BLOCK).map(move |first| {
             let queries = QUERY_BLOCK.min(self.length - first);
-            (first, queries, if self.mask == Mask::Causal { first + queries } else { self.keys })
+            (first, queries, if self.mask == AttentionMask::Causal { first + queries } else { self.keys })
         })
     }
 
@@ -184,7 +184,7 @@ fn forward_head([query, key, value]: [Matrix<'_>; 3], sizes: Sizes, output: &mut
         probabilities = rest;
         let to = MatrixMut::new(scores, queries, keys, keys);
         multiply(to, query.rows(first, queries), key.rows(0, keys).transposed(), Overwrite);
-        softmax_rows(scores, keys, sizes.scale(), (sizes.mask == Mask::Causal).then_some(first));
+        softmax_rows(scores, keys, sizes.scale(), (sizes.mask == AttentionMask::Causal).then_some(first));
         let to = MatrixMut::new(&mut output[first * head_dim..], queries, head_dim, head_dim);
         multiply(to, Matrix::new(scores, queries, keys, keys), value.rows(0, keys), Overwrite);
     }

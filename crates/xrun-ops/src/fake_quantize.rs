@@ -31,16 +31,16 @@ pub struct Quantizer {
 /// Range of values that a grid covers: `[1]` each, or `[channels]` with one grid for each index of the last dimension. Tensors
 /// without autodiff.
 #[derive(Clone, Debug)]
-pub struct Range {
+pub struct QuantRange {
     /// Minimum.
     pub low: Tensor<1>,
     /// Maximum.
     pub high: Tensor<1>,
 }
 
-impl Range {
+impl QuantRange {
     /// Returns the range of a tensor's values, or of each index of the last dimension if `per_channel` is set.
-    pub fn of<const D: usize>(values: &Tensor<D>, per_channel: bool) -> Self {
+    pub fn min_max<const D: usize>(values: &Tensor<D>, per_channel: bool) -> Self {
         let inner = detached(values);
         if is_fused(&inner) {
             let (device, channels) = (inner.device(), if per_channel { inner.dims()[D - 1] } else { 1 });
@@ -145,7 +145,7 @@ impl Quantizer {
     }
 
     /// Rounds values to the grid of a range, with a straight-through gradient.
-    pub fn fake_quantize<const D: usize>(self, values: Tensor<D>, range: &Range) -> Tensor<D> {
+    pub fn fake_quantize<const D: usize>(self, values: Tensor<D>, range: &QuantRange) -> Tensor<D> {
         let (scale, zero) = self.scale_and_zero(range.low.clone(), range.high.clone());
         if is_fused(&values) {
             let to_vec = |tensor: Tensor<1>| tensor.into_data().iter::<f32>().collect::<Vec<f32>>();
@@ -161,7 +161,7 @@ impl Quantizer {
     }
 
     /// Rounds values to the grid of a range, without a gradient; the result is on the device of the values.
-    pub fn quantize_dequantize<const D: usize>(self, values: &Tensor<D>, range: &Range) -> Tensor<D> {
+    pub fn quantize_dequantize<const D: usize>(self, values: &Tensor<D>, range: &QuantRange) -> Tensor<D> {
         let quantized = self.fake_quantize(detached(values), range);
         if values.device().is_autodiff() { Tensor::from_inner(quantized) } else { quantized }
     }

@@ -5,8 +5,8 @@ use macerator::Arch;
 
 use crate::simd::FORCED_ARCH;
 use crate::{
-    Gelu, GroupNorm, LossTargets, Mask, Quantizer, Range, SaveActivations, Teacher, attention_packed, conv1x1,
-    conv3x3_group_norm_relu, gelu, layer_norm, next_token_loss,
+    AttentionMask, Gelu, GroupNorm, LossTargets, QuantRange, Quantizer, SaveActivations, Teacher, attention_packed,
+    conv1x1, conv3x3_group_norm_relu, gelu, layer_norm, next_token_loss,
 };
 
 /// Values from -1 to 1.
@@ -46,14 +46,14 @@ fn run_all() -> Vec<Vec<f32>> {
     for form in [Gelu::Erf, Gelu::Tanh] {
         run(results, [1003], |[input]| gelu(input.mul_scalar(3.0), form));
     }
-    for mask in [Mask::None, Mask::Causal] {
+    for mask in [AttentionMask::None, AttentionMask::Causal] {
         run(results, [2 * 75 * 30], |[input]| attention_packed(input.reshape([2, 75, 30]), 2, mask).reshape([-1]));
     }
     for temperature in [None, Some(1.0), Some(1.5)] {
         run(results, [40 * 101], |[logits]| {
             let teacher = temperature.map(|temperature| {
                 let logits = pseudo_random(40 * 101, 3.0).inner().reshape([40, 101]);
-                Teacher { logits, share: 0.5, temperature }
+                Teacher { logits, divergence_fraction: 0.5, temperature }
             });
             let targets = LossTargets { labels: (0..40).collect(), weights: vec![0.1; 40], teacher };
             next_token_loss(logits.reshape([40, 101]), targets).total
@@ -65,7 +65,7 @@ fn run_all() -> Vec<Vec<f32>> {
         for per_channel in [true, false] {
             run(results, [33 * 65], |[input]| {
                 let input = input.reshape([33, 65]);
-                let range = Range::of(&input.clone().mul_scalar(0.8), per_channel);
+                let range = QuantRange::min_max(&input.clone().mul_scalar(0.8), per_channel);
                 quantizer.fake_quantize(input, &range).reshape([-1])
             });
         }

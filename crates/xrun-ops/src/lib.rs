@@ -24,10 +24,10 @@ mod next_token_loss;
 mod operation;
 mod simd;
 
-pub use attention::{Mask, attention, attention_packed};
+pub use attention::{AttentionMask, attention, attention_packed};
 pub use convolution::{GroupNorm, SaveActivations, conv1x1, conv3x3_group_norm_relu};
 pub use cpu_kernels::CpuKernels;
-pub use fake_quantize::{Quantizer, Range};
+pub use fake_quantize::{QuantRange, Quantizer};
 pub use gelu::{Gelu, gelu};
 pub use layer_norm::layer_norm;
 pub use next_token_loss::{LossTargets, NextTokenLoss, Teacher, next_token_loss};

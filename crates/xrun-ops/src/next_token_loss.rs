@@ -37,7 +37,7 @@ pub struct Teacher {
     /// Logits `[rows, vocabulary]`, on the inner (non-autodiff) device.
     pub logits: Tensor<2>,
     /// Fraction of the divergence in the total, 0 to 1.
-    pub share: f64,
+    pub divergence_fraction: f64,
     /// Temperature: divisor of the logits of model and teacher.
     pub temperature: f64,
 }
@@ -70,7 +70,7 @@ pub fn next_token_loss(logits: Tensor<2>, targets: LossTargets) -> NextTokenLoss
     }
     let LossTargets { labels, weights, teacher } = targets;
     let (teacher, fraction, temperature) = match teacher {
-        Some(Teacher { logits, share: fraction, temperature }) => {
+        Some(Teacher { logits, divergence_fraction: fraction, temperature }) => {
             let logits = logits.try_into_primitive::<Flex>();
             let logits =
                 logits.unwrap_or_else(|error| panic!("the teacher's logits are on an autodiff device: {error:?}"));
@@ -93,7 +93,7 @@ fn plain(logits: Tensor<2>, targets: LossTargets) -> NextTokenLoss {
     let log_probabilities = log_softmax(logits.clone(), 1);
     let label_log_probability = log_probabilities.clone().gather(1, labels.reshape([count, 1])).reshape([count]);
     let cross_entropy = (label_log_probability * weights.clone()).sum().neg();
-    let Some(Teacher { logits: teacher, share: fraction, temperature }) = targets.teacher else {
+    let Some(Teacher { logits: teacher, divergence_fraction: fraction, temperature }) = targets.teacher else {
         return NextTokenLoss { total: cross_entropy.clone(), cross_entropy, divergence: None };
     };
     let (log_probabilities, teacher) = match temperature {

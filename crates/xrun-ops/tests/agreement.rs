@@ -7,8 +7,8 @@ mod inputs;
 use burn::tensor::Tensor;
 use inputs::{Case, check, same_bits_on_any_number_of_threads};
 use xrun_ops::{
-    Gelu, GroupNorm, Mask, SaveActivations, attention, attention_packed, conv1x1, conv3x3_group_norm_relu, gelu,
-    layer_norm,
+    AttentionMask, Gelu, GroupNorm, SaveActivations, attention, attention_packed, conv1x1, conv3x3_group_norm_relu,
+    gelu, layer_norm,
 };
 
 /// Images, channels of the input and of the output, groups, height, width, stride.
@@ -107,7 +107,7 @@ fn operations_accept_strided_views() {
     let case = Case::new([2 * 5 * 24], |[input]| {
         let all = input.reshape([2, 5, 24]);
         let part = |number: usize| all.clone().narrow(2, number * 8, 8);
-        flat(attention(part(2), part(0), part(1), 2, Mask::Causal))
+        flat(attention(part(2), part(0), part(1), 2, AttentionMask::Causal))
     });
     check("attention", &case, 1e-5);
     let case = Case::new([7 * 6, 7, 7], |[input, gamma, beta]| {
@@ -116,7 +116,7 @@ fn operations_accept_strided_views() {
     check("layer norm", &case, 1e-4);
 }
 
-fn attention_case([batch, length, heads, size]: [usize; 4], mask: Mask) -> Case {
+fn attention_case([batch, length, heads, size]: [usize; 4], mask: AttentionMask) -> Case {
     let count = batch * length * heads * size;
     Case::new([count, count, count], move |inputs| {
         let [query, key, value] = inputs.map(|input| input.mul_scalar(1.7).reshape([batch, length, heads * size]));
@@ -131,7 +131,7 @@ const ATTENTIONS: [[usize; 4]; 7] =
 #[test]
 fn attentions() {
     for sizes in ATTENTIONS {
-        for mask in [Mask::None, Mask::Causal] {
+        for mask in [AttentionMask::None, AttentionMask::Causal] {
             check(&format!("{sizes:?} {mask:?}"), &attention_case(sizes, mask), 2e-5);
             let [batch, length, heads, size] = sizes;
             let packed = Case::new([batch * length * 3 * heads * size], move |[input]| {
@@ -150,7 +150,7 @@ fn cross_attention() {
         let case = Case::new([length * width, batch * keys * width], move |[query, key]| {
             let query = query.reshape([1, length, width]).expand([batch, length, width]);
             let key = key.reshape([batch, keys, width]);
-            flat(attention(query, key.clone(), key, heads, Mask::None))
+            flat(attention(query, key.clone(), key, heads, AttentionMask::None))
         });
         check(&format!("{batch} {length} {keys}"), &case, 2e-5);
     }
@@ -167,7 +167,8 @@ fn empty_inputs_have_empty_outputs() {
 #[test]
 fn causal_attention_of_two_tokens() {
     let tensor = |values: [f32; 2]| Tensor::<3>::from_data([[[values[0]], [values[1]]]], &burn::tensor::Device::flex());
-    let output = attention(tensor([5.0, 1.0]), tensor([0.0, 3.0f32.ln()]), tensor([4.0, 8.0]), 1, Mask::Causal);
+    let output =
+        attention(tensor([5.0, 1.0]), tensor([0.0, 3.0f32.ln()]), tensor([4.0, 8.0]), 1, AttentionMask::Causal);
     let output: Vec<f32> = output.into_data().iter().collect();
     assert!((output[0] - 4.0).abs() < 1e-6 && (output[1] - 7.0).abs() < 1e-5, "{output:?}");
 }
@@ -181,7 +182,7 @@ fn a_frozen_input_has_no_gradient_and_does_not_change_the_others() {
     }
     for frozen in 0..3 {
         check(&format!("frozen {frozen}"), &layer_norm_case(70, 9).frozen(frozen), 1e-4);
-        check(&format!("frozen {frozen}"), &attention_case([2, 70, 2, 4], Mask::Causal).frozen(frozen), 2e-5);
+        check(&format!("frozen {frozen}"), &attention_case([2, 70, 2, 4], AttentionMask::Causal).frozen(frozen), 2e-5);
     }
 }
 
@@ -192,8 +193,8 @@ fn bits_do_not_depend_on_the_number_of_threads() {
     same_bits_on_any_number_of_threads(&layer_norm_case(700, 129));
     same_bits_on_any_number_of_threads(&gelu_case(50_000, Gelu::Erf));
     same_bits_on_any_number_of_threads(&gelu_case(50_000, Gelu::Tanh));
-    same_bits_on_any_number_of_threads(&attention_case([3, 130, 4, 16], Mask::Causal));
-    same_bits_on_any_number_of_threads(&attention_case([3, 130, 4, 16], Mask::None));
+    same_bits_on_any_number_of_threads(&attention_case([3, 130, 4, 16], AttentionMask::Causal));
+    same_bits_on_any_number_of_threads(&attention_case([3, 130, 4, 16], AttentionMask::None));
     let pointwise = Case::new([21 * 16 * 100, 24 * 16, 24], |[input, weight, bias]| {
         flat(conv1x1(input.reshape([21, 16, 10, 10]), weight.reshape([24, 16, 1, 1]), bias))
     });

@@ -7,7 +7,7 @@ mod inputs;
 use burn::tensor::{Device, Tensor, TensorData};
 use inputs::{Case, check, close, pseudo_random, same_bits_on_any_number_of_threads, values};
 use serde_json::Value;
-use xrun_ops::{CpuKernels, Gelu, LossTargets, Quantizer, Range, Teacher, gelu, layer_norm, next_token_loss};
+use xrun_ops::{CpuKernels, Gelu, LossTargets, QuantRange, Quantizer, Teacher, gelu, layer_norm, next_token_loss};
 
 fn numbers(value: &Value) -> Vec<f32> {
     match value.as_array() {
@@ -36,7 +36,7 @@ fn fake_quantization_agrees_with_pytorch() {
         all["cases"].as_array().unwrap().iter().flat_map(|case| KERNELS.map(|kernels| (case, kernels)))
     {
         let edge = |name: &str| Tensor::<1>::from_floats(numbers(&case[name]).as_slice(), &Device::flex());
-        let range = Range { low: edge("low"), high: edge("high") };
+        let range = QuantRange { low: edge("low"), high: edge("high") };
         let input = tensor(&all["input"]).require_grad();
         let output = kernels.scope(|| quantizer(case).fake_quantize(input.clone(), &range));
         close("values", &values(output.clone()), &numbers(&case["values"]), 2e-6);
@@ -67,7 +67,7 @@ fn fake_quantization_of_rows_agrees_with_pytorch() {
 fn on_range(rows: usize, channels: usize, quantizer: Quantizer, per_channel: bool) -> Case {
     Case::new([rows * channels], move |[input]| {
         let input = input.mul_scalar(9.0).reshape([rows, channels]);
-        let range = Range::of(&input.clone().clamp(-6.3, 5.7), per_channel);
+        let range = QuantRange::min_max(&input.clone().clamp(-6.3, 5.7), per_channel);
         quantizer.fake_quantize(input, &range).reshape([-1])
     })
 }
@@ -113,7 +113,7 @@ fn two_bits() {
         (false, -1.0, 2.0, [-1.0, -1.0, 0.0, 1.0, 2.0]),
         (false, 0.0, 0.0, [0.0; 5]),
     ] {
-        let range = Range { low: edge(low), high: edge(high) };
+        let range = QuantRange { low: edge(low), high: edge(high) };
         let quantized = Quantizer { bits: 2, symmetric }.fake_quantize(input.clone(), &range);
         close("values", &values(quantized), &expected, 1e-6);
     }
@@ -131,7 +131,7 @@ fn an_outlier_does_not_affect_other_rows() {
 fn ranges_per_tensor_and_per_channel() {
     let input =
         Tensor::<3>::from_floats([[[1.0, -5.0], [2.0, 3.0]], [[-1.0, 0.0], [0.5, 7.0]]], &Device::flex().autodiff());
-    let (all, each) = (Range::of(&input, false), Range::of(&input, true));
+    let (all, each) = (QuantRange::min_max(&input, false), QuantRange::min_max(&input, true));
     assert!(!each.low.device().is_autodiff());
     assert_eq!((values(all.low), values(all.high)), (vec![-5.0], vec![7.0]));
     assert_eq!((values(each.low), values(each.high)), (vec![-1.0, -5.0], vec![2.0, 7.0]));
@@ -163,8 +163,10 @@ fn quantized_networks_differ_only_at_boundaries_between_levels() {
     const BOUNDARY_MARGIN: f32 = 1e-3;
     let device = Device::flex().autodiff();
     let quantizer = Quantizer { bits: BITS, symmetric: true };
-    let range =
-        Range { low: Tensor::from_floats([-0.9], &Device::flex()), high: Tensor::from_floats([0.9], &Device::flex()) };
+    let range = QuantRange {
+        low: Tensor::from_floats([-0.9], &Device::flex()),
+        high: Tensor::from_floats([0.9], &Device::flex()),
+    };
     let step = 0.9 / 31.0;
     let mut away_from_boundaries = 0;
     for seed in 0..40 {
@@ -220,7 +222,7 @@ fn loss_and_gradient_agree_with_pytorch() {
             weights: numbers(&all["weights"]).into_iter().map(|weight| weight / 4.0).collect(),
             teacher: Some(Teacher {
                 logits: tensor("teacher", &Device::flex()),
-                share: number("share"),
+                divergence_fraction: number("share"),
                 temperature: number("temperature"),
             }),
         };
@@ -241,7 +243,7 @@ fn loss_case(rows: usize, vocabulary: usize, factor: f32, temperature: Option<f6
             weights: (0..rows).map(|row| (row % 3) as f32 / rows as f32).collect(),
             teacher: temperature.map(|temperature| Teacher {
                 logits: teacher.mul_scalar(factor * 0.7).reshape([rows, vocabulary]),
-                share: 0.3,
+                divergence_fraction: 0.3,
                 temperature,
             }),
         };
@@ -265,7 +267,7 @@ fn losses_agree_with_burns_operations() {
 #[test]
 fn the_divergence_from_an_equal_teacher_is_zero() {
     let logits = Tensor::<2>::from_floats([[0.3, -2.0, 1.0]], &Device::flex());
-    let teacher = Teacher { logits: logits.clone(), share: 1.0, temperature: 1.0 };
+    let teacher = Teacher { logits: logits.clone(), divergence_fraction: 1.0, temperature: 1.0 };
     let targets = LossTargets { labels: vec![2], weights: vec![1.0], teacher: Some(teacher) };
     let original = values(logits.clone());
     let loss = next_token_loss(logits.clone(), targets);

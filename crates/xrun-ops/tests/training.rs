@@ -7,7 +7,7 @@ mod inputs;
 use burn::tensor::{Device, Int, Tensor, TensorData, module};
 use inputs::{close, pseudo_random, values};
 use xrun_ops::{
-    CpuKernels, Gelu, GroupNorm, LossTargets, Mask, SaveActivations, attention_packed, conv1x1,
+    AttentionMask, CpuKernels, Gelu, GroupNorm, LossTargets, SaveActivations, attention_packed, conv1x1,
     conv3x3_group_norm_relu, gelu, layer_norm, next_token_loss,
 };
 
@@ -93,7 +93,7 @@ fn a_language_model() {
         let input = module::embedding(embedding.clone(), tokens);
         let normal = layer_norm(input.clone(), parameters.get(1, [WIDTH]), parameters.get(2, [WIDTH]), 1e-5);
         let query_key_value = module::linear(normal, parameters.get(3, [WIDTH, 3 * WIDTH]), None);
-        let attended = attention_packed(query_key_value, 2, Mask::Causal);
+        let attended = attention_packed(query_key_value, 2, AttentionMask::Causal);
         let middle = input + module::linear(attended, parameters.get(4, [WIDTH, WIDTH]), None);
         let normal = layer_norm(middle.clone(), parameters.get(5, [WIDTH]), parameters.get(6, [WIDTH]), 1e-5);
         let wide = gelu(module::linear(normal, parameters.get(7, [WIDTH, 4 * WIDTH]), None), Gelu::Tanh);

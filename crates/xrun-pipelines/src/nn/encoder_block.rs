@@ -8,7 +8,7 @@
 use burn::module::{Module, Param};
 use burn::nn::{Linear, LinearConfig};
 use burn::tensor::Device;
-use xrun_ops::{Gelu, Mask, attention, gelu, layer_norm};
+use xrun_ops::{AttentionMask, Gelu, attention, gelu, layer_norm};
 
 use super::Tensor;
 use super::transformer::parameter;
@@ -85,7 +85,7 @@ impl Attention {
         let [_, count, width] = query.dims();
         let query = query.expand([seen.dims()[0], count, width]);
         let (key, value) = (linear(&self.key, seen.clone()), linear(&self.value, seen));
-        linear(&self.output, attention(query, key, value, self.heads, Mask::None))
+        linear(&self.output, attention(query, key, value, self.heads, AttentionMask::None))
     }
 }
 

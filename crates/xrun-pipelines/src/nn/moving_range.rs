@@ -4,31 +4,31 @@
 //! When it moves, the old range keeps its share and the batch has the rest (0.9 and 0.1 in the GPT-2 of docs/origins.md). What is held is two
 //! tensors on the plain device, whatever the number of batches: no graph, and nothing of older batches.
 
-use xrun_ops::Range;
+use xrun_ops::QuantRange;
 
 use super::Tensor;
 
 /// The range so far; empty until a batch was seen.
 #[derive(Clone, Debug, Default)]
-pub struct MovingRange(Option<Range>);
+pub struct MovingRange(Option<QuantRange>);
 
 impl MovingRange {
     /// Takes in a batch of a calibration: all that was seen lies within.
     pub fn widen<const D: usize>(&mut self, values: &Tensor<D>, per_channel: bool) {
-        let batch = Range::of(values, per_channel);
+        let batch = QuantRange::min_max(values, per_channel);
         self.0 = Some(match self.0.take() {
             None => batch,
-            Some(old) => Range { low: old.low.min_pair(batch.low), high: old.high.max_pair(batch.high) },
+            Some(old) => QuantRange { low: old.low.min_pair(batch.low), high: old.high.max_pair(batch.high) },
         });
     }
 
     /// Follows a batch. `momentum` is the share of the old range that stays; a first batch is copied.
     pub fn observe<const D: usize>(&mut self, values: &Tensor<D>, per_channel: bool, momentum: f32) {
-        let batch = Range::of(values, per_channel);
+        let batch = QuantRange::min_max(values, per_channel);
         self.0 = Some(match self.0.take() {
             None => batch,
             // The old tensors are used up, so a backend may write into them.
-            Some(old) => Range {
+            Some(old) => QuantRange {
                 low: old.low.mul_scalar(momentum) + batch.low.mul_scalar(1.0 - momentum),
                 high: old.high.mul_scalar(momentum) + batch.high.mul_scalar(1.0 - momentum),
             },
@@ -36,12 +36,12 @@ impl MovingRange {
     }
 
     /// The range so far; `None` before the first values.
-    pub fn bounds(&self) -> Option<&Range> {
+    pub fn bounds(&self) -> Option<&QuantRange> {
         self.0.as_ref()
     }
 
     /// A range that was saved.
-    pub fn set(&mut self, bounds: Option<Range>) {
+    pub fn set(&mut self, bounds: Option<QuantRange>) {
         self.0 = bounds;
     }
 }

@@ -7,7 +7,7 @@ use burn::module::{Module, Param};
 use burn::tensor::Device;
 use burn::tensor::activation::softmax;
 use burn::tensor::{Int, TensorData};
-use xrun_ops::{Mask, attention, attention_packed, layer_norm};
+use xrun_ops::{AttentionMask, attention, attention_packed, layer_norm};
 
 use super::Tensor;
 use super::graph::beside;
@@ -135,7 +135,7 @@ pub fn attend(
     let [count, width] = query.dims();
     if factors == Factors::Float32 {
         let sequences = |rows: Tensor<2>| rows.reshape([at.batch, at.length, width]);
-        return attention(sequences(query), sequences(key), sequences(value), heads, Mask::Causal)
+        return attention(sequences(query), sequences(key), sequences(value), heads, AttentionMask::Causal)
             .reshape([count, width]);
     }
     let size = width / heads;
@@ -155,7 +155,7 @@ pub fn attend_packed(all: Tensor<2>, heads: usize, at: &Layout, factors: Factors
     let width = columns / 3;
     if factors == Factors::Float32 {
         let sequences = all.reshape([at.batch, at.length, columns]);
-        return attention_packed(sequences, heads, Mask::Causal).reshape([count, width]);
+        return attention_packed(sequences, heads, AttentionMask::Causal).reshape([count, width]);
     }
     let [query, key, value] = [0, 1, 2].map(|part| all.clone().narrow(1, part * width, width));
     attend(query, key, value, heads, at, factors)

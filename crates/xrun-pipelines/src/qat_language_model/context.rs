@@ -1,6 +1,6 @@
 //! State of a forward pass: its precision, its ranges, and which parameters have a gradient.
 
-use xrun_ops::{Quantizer, Range};
+use xrun_ops::{QuantRange, Quantizer};
 
 use super::precision::{FULL, Precision};
 use super::ranges::{QUANTISERS, Ranges};
@@ -103,7 +103,7 @@ impl QuantContext<'_> {
 
     /// A weight `[inputs, outputs]` of the base on its grid.
     pub fn weight(&self, weight: Tensor<2>, bits: u32) -> Tensor<2> {
-        let range = Range::of(&weight, self.rules.weights_per_channel);
+        let range = QuantRange::min_max(&weight, self.rules.weights_per_channel);
         match self.frozen {
             true => self.rules.weight_grid(bits).quantize_dequantize(&weight, &range),
             false => self.rules.weight_grid(bits).fake_quantize(weight, &range),
@@ -114,7 +114,7 @@ impl QuantContext<'_> {
     pub fn lora(&self, matrix: Tensor<2>) -> Tensor<2> {
         match self.weight_bits().filter(|_| self.rules.lora_quantised) {
             Some(bits) => {
-                let range = Range::of(&matrix, self.rules.weights_per_channel);
+                let range = QuantRange::min_max(&matrix, self.rules.weights_per_channel);
                 self.rules.weight_grid(bits).fake_quantize(matrix, &range)
             }
             None => matrix,
@@ -153,7 +153,7 @@ impl QuantContext<'_> {
     }
 
     /// The range of a quantiser, after it took in the text among `values` `[tokens, features]`, if this pass observes.
-    fn range(&mut self, values: &Tensor<2>, precision: usize, quantiser: usize) -> Option<Range> {
+    fn range(&mut self, values: &Tensor<2>, precision: usize, quantiser: usize) -> Option<QuantRange> {
         let range = self.ranges.of(precision, quantiser);
         let per_channel = self.rules.activations_per_channel;
         if let Some(observe) = &self.observe {

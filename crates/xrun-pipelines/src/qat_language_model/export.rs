@@ -14,7 +14,7 @@ use std::path::Path;
 
 use safetensors::tensor::{Dtype, View};
 use serde_json::{Value, json};
-use xrun_ops::Range;
+use xrun_ops::QuantRange;
 
 use super::context::{QuantContext, Rules};
 use super::gpt2::Gpt2;
@@ -162,7 +162,7 @@ impl Export<'_> {
         if bits == FULL {
             return None;
         }
-        let Range { low, high } = self.ranges.of(precision, block * QUANTISERS + quantiser).bounds()?.clone();
+        let QuantRange { low, high } = self.ranges.of(precision, block * QUANTISERS + quantiser).bounds()?.clone();
         Some(self.rules.activation_grid(bits).scale_and_zero(low, high))
     }
 }

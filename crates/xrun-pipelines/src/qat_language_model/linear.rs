@@ -6,7 +6,7 @@
 //! Hu et al. 2021 (LoRA); a LoRA of its own for each width, quantised as the weight is. `Q(x) Q(A)` comes first:
 //! the product of A and B is as large as the weight. Quantised weights live as long as the pass that needs them.
 
-use xrun_ops::Range;
+use xrun_ops::QuantRange;
 
 use super::context::QuantContext;
 use super::ranges::{KEYS, VALUES};
@@ -64,7 +64,7 @@ impl Projection {
                 Some((scale, zero))
             }
             None => {
-                let Range { low, high } = Range::of(&weight, pass.rules.weights_per_channel);
+                let QuantRange { low, high } = QuantRange::min_max(&weight, pass.rules.weights_per_channel);
                 Some(pass.rules.weight_grid(bits).scale_and_zero(low, high))
             }
         }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use burn::tensor::Device;
-use xrun_ops::Range;
+use xrun_ops::QuantRange;
 
 use super::ranges_file;
 pub use super::ranges_file::FILE;
@@ -33,10 +33,10 @@ impl Ranges {
     }
 
     /// Copies of all ranges, which share nothing with them: for the leak that keeps them.
-    pub fn copies(&self) -> Vec<Range> {
+    pub fn copies(&self) -> Vec<QuantRange> {
         let copy = |tensor: &Tensor<1>| tensor.clone().mul_scalar(1.0);
         let all = self.0.iter().flatten().filter_map(MovingRange::bounds);
-        all.map(|bounds| Range { low: copy(&bounds.low), high: copy(&bounds.high) }).collect()
+        all.map(|bounds| QuantRange { low: copy(&bounds.low), high: copy(&bounds.high) }).collect()
     }
 
     /// Numbers that are exact when they are read again.
@@ -51,7 +51,7 @@ impl Ranges {
     pub fn read(&mut self, path: &Path, device: &Device) -> Result<(), String> {
         let saved = ranges_file::read(path, self.0.len(), self.0.first().map_or(0, Vec::len))?;
         for (own, saved) in self.0.iter_mut().flatten().zip(saved.into_iter().flatten()) {
-            own.set(saved.map(|(low, high)| Range {
+            own.set(saved.map(|(low, high)| QuantRange {
                 low: Tensor::from_floats(low.as_slice(), device),
                 high: Tensor::from_floats(high.as_slice(), device),
             }));

@@ -180,7 +180,11 @@ impl QatLanguageModule {
             *teacher = Some(self.teacher(batch, step.trained)?);
         }
         let Settings { distillation: share, distillation_temperature: temperature, .. } = self.settings;
-        let taught_by = teacher.clone().filter(|_| taught).map(|logits| Teacher { logits, share, temperature });
+        let taught_by = teacher.clone().filter(|_| taught).map(|logits| Teacher {
+            logits,
+            divergence_fraction: share,
+            temperature,
+        });
         step.enter("forward_backward");
         let targets = targets(batch, taught_by);
         let mut pass = QuantContext {

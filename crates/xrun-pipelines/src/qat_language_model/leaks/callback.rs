@@ -1,7 +1,7 @@
 //! Leaks of the GPT-2 in docs/origins.md, as they can happen with Burn. Off unless `[leaks]` switches them on.
 
 use burn::module::Module;
-use xrun_ops::{Range, next_token_loss};
+use xrun_ops::{QuantRange, next_token_loss};
 
 use super::super::batch::TokenBatch;
 use super::super::context::QuantContext;
@@ -48,7 +48,7 @@ pub fn open(
 /// Tensors and examples that are kept for ever.
 struct QatLanguageLeaks {
     losses: LeakBuffer<Tensor<1>>,
-    ranges: LeakBuffer<Vec<Range>>,
+    ranges: LeakBuffer<Vec<QuantRange>>,
     weights: LeakBuffer<Vec<Tensor<2>>>,
     examples: LeakBuffer<TokenBatch>,
     inputs: LeakBuffer<Vec<Tensor<2>>>,

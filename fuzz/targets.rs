@@ -43,7 +43,7 @@ pub type RunInput = Box<dyn FnMut(&mut ChaCha8Rng) -> Result<bool, String>>;
 pub struct Target {
     /// Name for `--only`; part of the seed of each input.
     pub name: &'static str,
-    /// Fraction of all inputs, in units of the sum over all targets.
+    /// Number of inputs, relative to those of other targets.
     pub weight: u64,
     /// Prepares files in a directory, and returns the function that runs one input.
     pub open: fn(&Path) -> RunInput,

@@ -68,7 +68,7 @@ fn check(width: usize, heads: usize) {
     );
 }
 
-/// The same attention in Burn's operations.
+/// Attention in Burn's operations.
 fn plain(inputs: [Tensor<3>; 3], heads: usize, mask: AttentionMask) -> Tensor<3> {
     let [batch, length, width] = inputs[0].dims();
     let by_head = |input: Tensor<3>| {
@@ -104,7 +104,7 @@ struct HeadsView<'a> {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Sizes {
+struct AttentionSizes {
     batch: usize,
     /// Number of queries of a sequence.
     length: usize,
@@ -117,14 +117,14 @@ struct Sizes {
 
 impl<'a> HeadsView<'a> {
     /// Returns the matrix `[length, head_dim]` of head `number % heads` of sequence `number / heads`.
-    fn head(self, number: usize, sizes: Sizes) -> Matrix<'a> {
+    fn head(self, number: usize, sizes: AttentionSizes) -> Matrix<'a> {
         let (sequence, head) = (number / sizes.heads, number % sizes.heads);
         let from = sequence * self.strides[0] + head * sizes.head_dim;
         Matrix::new(&self.values[from..], self.length, sizes.head_dim, self.strides[1])
     }
 }
 
-impl Sizes {
+impl AttentionSizes {
     /// Returns `1 / √d`.
     fn scale(self) -> f32 {
         1.0 / (self.head_dim as f32).sqrt()
@@ -156,7 +156,7 @@ impl Sizes {
 }
 
 /// Returns the output `[batch, length, width]` and, if `save` is set, the probabilities of each head, block by block.
-fn forward(views: [HeadsView<'_>; 3], sizes: Sizes, save: bool) -> (Vec<f32>, Vec<f32>) {
+fn forward(views: [HeadsView<'_>; 3], sizes: AttentionSizes, save: bool) -> (Vec<f32>, Vec<f32>) {
     let head_values = sizes.length * sizes.head_dim;
     let mut by_head = vec![0.0; sizes.all_heads() * head_values];
     let mut probabilities = vec![0.0; if save { sizes.all_heads() * sizes.scores() } else { 0 }];
@@ -177,8 +177,13 @@ fn forward(views: [HeadsView<'_>; 3], sizes: Sizes, save: bool) -> (Vec<f32>, Ve
 }
 
 /// Computes one head of one sequence, `[length, head_dim]` each.
-fn forward_head([query, key, value]: [Matrix<'_>; 3], sizes: Sizes, output: &mut [f32], mut probabilities: &mut [f32]) {
-    let Sizes { head_dim, .. } = sizes;
+fn forward_head(
+    [query, key, value]: [Matrix<'_>; 3],
+    sizes: AttentionSizes,
+    output: &mut [f32],
+    mut probabilities: &mut [f32],
+) {
+    let AttentionSizes { head_dim, .. } = sizes;
     for (first, queries, keys) in sizes.blocks() {
         let (scores, rest) = std::mem::take(&mut probabilities).split_at_mut(queries * keys);
         probabilities = rest;
@@ -195,9 +200,9 @@ fn backward(
     [query, key, value]: [HeadsView<'_>; 3],
     probabilities: &[f32],
     gradient: HeadsView<'_>,
-    sizes: Sizes,
+    sizes: AttentionSizes,
 ) -> Vec<f32> {
-    let Sizes { head_dim, .. } = sizes;
+    let AttentionSizes { head_dim, .. } = sizes;
     let largest_block = sizes.blocks().map(|(_, queries, keys)| queries * keys).max().unwrap_or(0);
     let [_, keys_at, values_at, end] = sizes.gradient_offsets();
     let mut by_head = vec![0.0; sizes.all_heads() * end];
@@ -232,8 +237,8 @@ fn backward(
 }
 
 /// Copies `[batch, heads, parts, length, head_dim]` to `[batch, length, parts, heads, head_dim]`.
-fn join_heads(by_head: &[f32], output: &mut [f32], sizes: Sizes, parts: usize) {
-    let Sizes { length, heads, head_dim, .. } = sizes;
+fn join_heads(by_head: &[f32], output: &mut [f32], sizes: AttentionSizes, parts: usize) {
+    let AttentionSizes { length, heads, head_dim, .. } = sizes;
     let width = heads * head_dim;
     let sequences =
         output.par_chunks_mut(length * parts * width).zip(by_head.par_chunks(heads * parts * length * head_dim));
@@ -249,8 +254,8 @@ fn join_heads(by_head: &[f32], output: &mut [f32], sizes: Sizes, parts: usize) {
 }
 
 /// Copies the gradients of queries, keys or values (`part` 0, 1 or 2) to `[batch, length, heads, head_dim]`.
-fn join_gradient(by_head: &[f32], sizes: Sizes, part: usize) -> Vec<f32> {
-    let Sizes { heads, head_dim, .. } = sizes;
+fn join_gradient(by_head: &[f32], sizes: AttentionSizes, part: usize) -> Vec<f32> {
+    let AttentionSizes { heads, head_dim, .. } = sizes;
     let offsets = sizes.gradient_offsets();
     let (range, end) = (offsets[part]..offsets[part + 1], offsets[3]);
     let mut output = vec![0.0; sizes.all_heads() * range.len()];
@@ -329,9 +334,9 @@ fn view(tensor: &FlexTensor, column: usize) -> HeadsView<'_> {
 }
 
 impl Attention {
-    fn sizes(&self, queries: &Shape, keys: usize, width: usize) -> Sizes {
+    fn sizes(&self, queries: &Shape, keys: usize, width: usize) -> AttentionSizes {
         let (batch, length) = (queries[0], queries[1]);
-        Sizes { batch, length, keys, heads: self.heads, head_dim: width / self.heads, mask: self.mask }
+        AttentionSizes { batch, length, keys, heads: self.heads, head_dim: width / self.heads, mask: self.mask }
     }
 }
 

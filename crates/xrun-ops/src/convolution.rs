@@ -13,8 +13,8 @@ use rayon::prelude::*;
 
 use crate::cpu_kernels::is_fused;
 use crate::flex::{contiguous, shape, tensor, values};
-use crate::group_norm_relu::{self, Moments, Norm, Planes};
-use crate::im2col::{Columns, Stride, TAPS};
+use crate::group_norm_relu::{self, Moments, NormParameters, PlaneLayout};
+use crate::im2col::{Im2colBuffer, Stride, TAPS};
 use crate::matmul::Accumulate::{Add, Overwrite};
 use crate::matmul::{Matrix, MatrixMut, multiply};
 use crate::operation::{Apply, Operation, ternary};
@@ -125,7 +125,7 @@ fn plain_group_norm(input: Tensor<4>, [gamma, beta]: [Tensor<1>; 2], groups: usi
 
 /// Sizes of a convolution.
 #[derive(Clone, Copy, Debug)]
-struct Sizes {
+struct ConvSizes {
     images: usize,
     inputs: usize,
     /// Height and width of the input.
@@ -135,7 +135,7 @@ struct Sizes {
     pixels: usize,
 }
 
-impl Sizes {
+impl ConvSizes {
     fn new(input: &Shape, outputs: usize, pixels: impl Fn([usize; 2]) -> [usize; 2]) -> Self {
         let size = [input[2], input[3]];
         let [height, width] = pixels(size);
@@ -181,24 +181,24 @@ struct Conv3x3Saved {
 }
 
 impl Conv3x3GroupNormRelu {
-    fn norm<'a>(&self, gamma: &'a FlexTensor, beta: &'a FlexTensor) -> Norm<'a> {
-        Norm { gamma: values(gamma), beta: values(beta), groups: self.groups, epsilon: self.epsilon }
+    fn norm<'a>(&self, gamma: &'a FlexTensor, beta: &'a FlexTensor) -> NormParameters<'a> {
+        NormParameters { gamma: values(gamma), beta: values(beta), groups: self.groups, epsilon: self.epsilon }
     }
 
-    fn sizes(&self, input: &FlexTensor, weight: &FlexTensor) -> Sizes {
-        Sizes::new(&shape(input), shape(weight)[0], |size| self.stride.output(size))
+    fn sizes(&self, input: &FlexTensor, weight: &FlexTensor) -> ConvSizes {
+        ConvSizes::new(&shape(input), shape(weight)[0], |size| self.stride.output(size))
     }
 
     /// Allocates the im2col matrix and the convolved images of one thread.
-    fn scratch(&self, sizes: Sizes) -> (Columns, Vec<f32>) {
+    fn scratch(&self, sizes: ConvSizes) -> (Im2colBuffer, Vec<f32>) {
         let im2col_images = sizes.im2col_images();
-        let columns = Columns::new(sizes.inputs, sizes.size, self.stride, im2col_images);
+        let columns = Im2colBuffer::new(sizes.inputs, sizes.size, self.stride, im2col_images);
         (columns, vec![0.0; sizes.outputs * im2col_images * sizes.pixels])
     }
 }
 
 /// Convolves a few images into `convolved` `[outputs, images · pixels]`; their im2col matrix stays in `columns`.
-fn convolve(columns: &mut Columns, input: &[f32], weight: Matrix<'_>, convolved: &mut [f32], sizes: Sizes) {
+fn convolve(columns: &mut Im2colBuffer, input: &[f32], weight: Matrix<'_>, convolved: &mut [f32], sizes: ConvSizes) {
     let images = input.len() / sizes.image_values()[0];
     let count = images * sizes.pixels;
     columns.im2col(input);
@@ -235,7 +235,7 @@ impl Operation<4> for Conv3x3GroupNormRelu {
             convolve(columns, input, kernels, convolved, sizes);
             let images = output.chunks_exact_mut(output_values).zip(moments.chunks_exact_mut(self.groups)).enumerate();
             for (image, (output, moments)) in images {
-                let planes = Planes { first: image * sizes.pixels, stride, pixels: sizes.pixels };
+                let planes = PlaneLayout { first: image * sizes.pixels, stride, pixels: sizes.pixels };
                 group_norm_relu::forward(convolved, planes, norm, output, moments);
             }
             for (image, saved) in saved.chunks_exact_mut(output_values).enumerate() {
@@ -288,7 +288,7 @@ impl Operation<4> for Conv3x3GroupNormRelu {
                 let [grad_weight, grad_gamma, grad_beta] = &mut sums;
                 let by_image = gradient.chunks_exact(output_values).zip(moments.chunks_exact(self.groups)).enumerate();
                 for (image, (gradient, moments)) in by_image {
-                    let planes = Planes { first: image * sizes.pixels, stride, pixels: sizes.pixels };
+                    let planes = PlaneLayout { first: image * sizes.pixels, stride, pixels: sizes.pixels };
                     group_norm_relu::backward(convolved, planes, norm, moments, gradient, [grad_gamma, grad_beta]);
                 }
                 let gradient = Matrix::new(convolved, sizes.outputs, stride, stride);
@@ -344,7 +344,7 @@ fn copy_image(from: &[f32], image: usize, to: &mut [f32], pixels: usize) {
     }
 }
 
-/// The inverse of [`copy_image`].
+/// Inverse of [`copy_image`].
 fn restore_image(to: &mut [f32], image: usize, from: &[f32], pixels: usize) {
     let stride = to.len() / (from.len() / pixels);
     for (to, from) in to.chunks_exact_mut(stride).zip(from.chunks_exact(pixels)) {
@@ -364,7 +364,7 @@ impl Operation<3> for Conv1x1 {
         let inputs = inputs.map(contiguous);
         let [input, weight, bias] = &inputs;
         let mut shape = shape(input);
-        let sizes = Sizes::new(&shape, crate::flex::shape(weight)[0], |size| size);
+        let sizes = ConvSizes::new(&shape, crate::flex::shape(weight)[0], |size| size);
         let ([input_values, output_values], pixels) = (sizes.image_values(), sizes.pixels);
         let (kernels, bias) = (Matrix::new(values(weight), sizes.outputs, sizes.inputs, sizes.inputs), values(bias));
         let mut output = vec![0.0; sizes.images * output_values];
@@ -380,7 +380,7 @@ impl Operation<3> for Conv1x1 {
 
     fn backward(&self, saved: Self::Saved, gradient: FlexTensor, needs_grad: [bool; 3]) -> [Option<FlexTensor>; 3] {
         let [input, weight, bias] = &saved;
-        let sizes = Sizes::new(&shape(input), shape(weight)[0], |size| size);
+        let sizes = ConvSizes::new(&shape(input), shape(weight)[0], |size| size);
         let ([input_values, output_values], pixels, chunk_images) =
             (sizes.image_values(), sizes.pixels, sizes.chunk_images());
         let kernels = Matrix::new(values(weight), sizes.outputs, sizes.inputs, sizes.inputs);

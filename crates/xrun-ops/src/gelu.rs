@@ -1,6 +1,6 @@
 //! GELU (Hendrycks and Gimpel 2016).
 //!
-//! Exact: `x Φ(x)` with the normal_cdf CDF `Φ(x) = (1 + erf(x / √2)) / 2`; the derivative is `Φ(x) + x φ(x)`. With tanh, as in GPT-2:
+//! Exact: `x Φ(x)` with the normal CDF `Φ(x) = (1 + erf(x / √2)) / 2`; the derivative is `Φ(x) + x φ(x)`. With tanh, as in GPT-2:
 //! `x / 2 (1 + tanh(u)) = x σ(2u)`, `u = √(2/π) (x + 0.044715 x³)`; the derivative is `σ + 2 u' x σ (1 − σ)`. Only the
 //! derivatives are saved for the backward pass.
 

@@ -7,7 +7,7 @@ use crate::simd::{lane_sum, sum, vectorize};
 
 /// Parameters of a group normalisation.
 #[derive(Clone, Copy, Debug)]
-pub struct Norm<'a> {
+pub struct NormParameters<'a> {
     /// Scale of each channel.
     pub gamma: &'a [f32],
     /// Shift of each channel.
@@ -23,7 +23,7 @@ pub type Moments = [f32; 2];
 
 /// Layout of the channel planes of one image.
 #[derive(Clone, Copy, Debug)]
-pub struct Planes {
+pub struct PlaneLayout {
     /// Offset of the first plane.
     pub first: usize,
     /// Distance between planes, in values.
@@ -32,7 +32,7 @@ pub struct Planes {
     pub pixels: usize,
 }
 
-impl Planes {
+impl PlaneLayout {
     #[inline(always)]
     fn range(self, channel: usize) -> std::ops::Range<usize> {
         let from = self.first + channel * self.stride;
@@ -42,13 +42,19 @@ impl Planes {
 
 /// Returns scale and offset of a channel, so that `value · scale + offset` is the normalised, scaled and shifted value.
 #[inline(always)]
-fn scale_and_offset(norm: Norm<'_>, channel: usize, [mean, factor]: Moments) -> (f32, f32) {
+fn scale_and_offset(norm: NormParameters<'_>, channel: usize, [mean, factor]: Moments) -> (f32, f32) {
     let scale = factor * norm.gamma[channel];
     (scale, norm.beta[channel] - mean * scale)
 }
 
 /// Normalises the image that lies at `planes` of `input`; writes the output `[channels, pixels]` and the moments of each group.
-pub fn forward(input: &[f32], planes: Planes, norm: Norm<'_>, output: &mut [f32], moments: &mut [Moments]) {
+pub fn forward(
+    input: &[f32],
+    planes: PlaneLayout,
+    norm: NormParameters<'_>,
+    output: &mut [f32],
+    moments: &mut [Moments],
+) {
     vectorize(
         #[inline(always)]
         || {
@@ -85,8 +91,8 @@ pub fn forward(input: &[f32], planes: Planes, norm: Norm<'_>, output: &mut [f32]
 /// gradients of gamma and beta to `grad_parameters`.
 pub fn backward(
     input: &mut [f32],
-    planes: Planes,
-    norm: Norm<'_>,
+    planes: PlaneLayout,
+    norm: NormParameters<'_>,
     moments: &[Moments],
     gradient: &[f32],
     grad_parameters: [&mut [f32]; 2],

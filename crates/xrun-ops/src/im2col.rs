@@ -45,7 +45,7 @@ impl Stride {
 
 /// Buffer for the im2col matrix of several images.
 #[derive(Debug)]
-pub struct Columns {
+pub struct Im2colBuffer {
     channels: usize,
     /// Height and width of the input, and of the output.
     input: [usize; 2],
@@ -53,11 +53,11 @@ pub struct Columns {
     stride: Stride,
     /// `[channels, taps, images, pixels]`.
     values: Vec<f32>,
-    /// Polyphase components of a plane at stride 2, image_values of the size of the output: (even, odd) lines x (even, odd) columns.
+    /// Polyphase components of a plane at stride 2, each of the size of the output: (even, odd) lines x (even, odd) columns.
     phases: [Vec<f32>; 4],
 }
 
-impl Columns {
+impl Im2colBuffer {
     /// Allocates the matrix of up to `images` images of height and width `input`.
     pub fn new(channels: usize, input: [usize; 2], stride: Stride, images: usize) -> Self {
         let output = stride.output(input);
@@ -93,11 +93,11 @@ impl Columns {
     }
 }
 
-fn im2col(columns: &mut Columns, input: &[f32], images: usize) {
+fn im2col(columns: &mut Im2colBuffer, input: &[f32], images: usize) {
     vectorize(
         #[inline(always)]
         || {
-            let Columns {
+            let Im2colBuffer {
                 channels,
                 input: size,
                 output: [output_height, output_width],
@@ -125,11 +125,11 @@ fn im2col(columns: &mut Columns, input: &[f32], images: usize) {
     )
 }
 
-fn col2im(columns: &mut Columns, gradient: &mut [f32], images: usize) {
+fn col2im(columns: &mut Im2colBuffer, gradient: &mut [f32], images: usize) {
     vectorize(
         #[inline(always)]
         || {
-            let Columns {
+            let Im2colBuffer {
                 channels,
                 input: size,
                 output: [output_height, output_width],
@@ -225,7 +225,7 @@ fn space_to_depth(plane: &[f32], width: usize, half: usize, phases: &mut [Vec<f3
     }
 }
 
-/// The inverse of [`space_to_depth`].
+/// Inverse of [`space_to_depth`].
 #[inline(always)]
 fn depth_to_space(plane: &mut [f32], width: usize, half: usize, phases: &[Vec<f32>; 4]) {
     for (number, line) in plane.chunks_exact_mut(width).enumerate() {
@@ -258,7 +258,7 @@ mod tests {
             for stride in [Stride::One, Stride::Two] {
                 let (channels, images, plane) = (2, 2, size[0] * size[1]);
                 let input: Vec<f32> = (0..images * channels * plane).map(|number| number as f32 + 1.0).collect();
-                let mut columns = Columns::new(channels, size, stride, images);
+                let mut columns = Im2colBuffer::new(channels, size, stride, images);
                 columns.im2col(&input);
                 let [output_height, output_width] = stride.output(size);
                 let pixels = output_height * output_width;
@@ -285,7 +285,7 @@ mod tests {
             for stride in [Stride::One, Stride::Two] {
                 let count = 2 * 2 * size[0] * size[1];
                 let input: Vec<f32> = (0..count).map(|number| (number % 7) as f32 - 3.0).collect();
-                let mut columns = Columns::new(2, size, stride, 2);
+                let mut columns = Im2colBuffer::new(2, size, stride, 2);
                 columns.im2col(&input);
                 let unfolded = columns.matrix(2).to_vec();
                 let other: Vec<f32> = (0..unfolded.len()).map(|number| (number % 5) as f32 - 2.0).collect();

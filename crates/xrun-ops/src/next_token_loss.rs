@@ -85,7 +85,7 @@ pub fn next_token_loss(logits: Tensor<2>, targets: LossTargets) -> NextTokenLoss
     NextTokenLoss { total: term(0), cross_entropy, divergence }
 }
 
-/// The same loss in Burn's operations.
+/// Loss in Burn's operations.
 fn plain(logits: Tensor<2>, targets: LossTargets) -> NextTokenLoss {
     let (count, device) = (logits.dims()[0], logits.device());
     let labels = Tensor::<1, Int>::from_data(TensorData::new(targets.labels, [count]), &device);

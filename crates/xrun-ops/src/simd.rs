@@ -50,7 +50,7 @@ pub fn exp(x: f32) -> f32 {
     const LN_2_LOW: f32 = -2.121_944_4e-4;
     // 1.5 * 2^23: adding it rounds to the nearest integer, which is then in the lowest bits.
     const ROUND: f32 = 12_582_912.0;
-    // These comparisons, unlike `clamp`, are vectorised and keep NaN.
+    // Written so that NaN stays NaN.
     let clamped = if x < LOWEST { LOWEST } else { x };
     let clamped = if clamped > HIGHEST { HIGHEST } else { clamped };
     let shifted = clamped * std::f32::consts::LOG2_E + ROUND;

@@ -1,4 +1,4 @@
-//! Which building blocks does Burn lack? One a file, each checked against an independent source.
+//! Neural network building blocks that Burn lacks, and the training step. Each is checked against an independent source.
 
 #[cfg(test)]
 pub mod agreement;

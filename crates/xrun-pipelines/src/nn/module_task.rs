@@ -1,5 +1,5 @@
-//! Task of a pipeline that trains one network. Accumulation, clipping, the update, checkpoints and the device are the same for
-//! all pipelines and are here; a pipeline implements [`TrainingModule`].
+//! Task of a pipeline that trains one network: accumulation, clipping, the update, checkpoints and the device, which all pipelines
+//! share. A pipeline implements [`TrainingModule`].
 
 use std::path::Path;
 
@@ -20,7 +20,7 @@ use xrun_data::feed::Feed;
 
 /// Training step whose batches are being computed.
 pub struct Step<'a, M: Module> {
-    /// Sums of gradients, and numbers for the report.
+    /// Sums of gradients, and values for the report.
     pub gathered: Gathered<M>,
     /// Network before the update.
     pub trained: &'a Trained<M>,
@@ -28,7 +28,7 @@ pub struct Step<'a, M: Module> {
 }
 
 impl<'a, M: Module> Step<'a, M> {
-    /// Makes a step without batches, with `sets` sets of gradients.
+    /// Starts a step with `sets` sets of gradients.
     pub fn new(sets: usize, trained: &'a Trained<M>, phases: &'a mut dyn Phases) -> Self {
         Self { gathered: Gathered::new(sets), trained, phases }
     }
@@ -85,10 +85,10 @@ impl<L: TrainingModule> Evaluation<'_, L> {
         self.phases.enter(phase);
     }
 
-    /// Hands an intermediate result to the callback.
+    /// Passes an intermediate result to the callback.
     ///
     /// # Errors
-    /// The callback's own.
+    /// The callback fails.
     pub fn output(&mut self, output: &L::Output) -> Result<(), TaskError> {
         self.callback.on_validation_output(output, self.trained)
     }
@@ -135,14 +135,14 @@ impl<L: TrainingModule> Task for ModuleTask<L> {
         let Self { module, trained, feed, callback, accumulation, .. } = self;
         callback.on_step_start(step, &Context { module, trained })?;
         module.before_step(step, trained, phases)?;
-        let mut gathering = Step::new(module.gradient_sets(), trained, phases);
+        let mut running = Step::new(module.gradient_sets(), trained, phases);
         for number in 1..=*accumulation {
-            gathering.enter("data");
+            running.enter("data");
             let batch = feed.next()?;
-            module.train(&batch, &mut gathering)?;
+            module.train(&batch, &mut running)?;
             callback.on_batch_end(&batch, number == *accumulation, &Context { module, trained })?;
         }
-        let mut gathered = gathering.gathered;
+        let mut gathered = running.gathered;
         phases.enter("optimizer");
         let (gradients, norm) = trained.mean_and_clip(&mut gathered)?;
         callback.on_before_update(&gradients, &Context { module, trained })?;
@@ -185,7 +185,7 @@ impl<L: TrainingModule> Task for ModuleTask<L> {
         match action {
             CleanupAction::Caches => self.module.evict_caches(self.cache_low_water),
             CleanupAction::DevicePool => self.trained.device.clean_pool(),
-            // The heap is the loop's, and gradients end with the step.
+            // The training loop cleans the heap, and gradients are freed with each step.
             CleanupAction::Gradients | CleanupAction::Heap => 0,
         }
     }
@@ -216,12 +216,12 @@ impl<L: TrainingModule> Task for ModuleTask<L> {
 }
 
 impl<L: TrainingModule> Predict for ModuleTask<L> {
-    fn refuses(&self, asked: &Asked<'_>) -> Option<String> {
-        self.module.refuses(asked)
+    fn refuses(&self, request: &Asked<'_>) -> Option<String> {
+        self.module.refuses(request)
     }
 
-    fn predict(&mut self, asked: &Asked<'_>, told: &mut dyn Told) -> Result<Value, TaskError> {
-        self.module.predict(&self.trained, asked, told)
+    fn predict(&mut self, request: &Asked<'_>, sink: &mut dyn Told) -> Result<Value, TaskError> {
+        self.module.predict(&self.trained, request, sink)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Order of the hooks of a module and of its callback, and what a step does by default.
+//! Order of the hooks of a module and of its callback, and the defaults of a step.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -13,7 +13,7 @@ use xrun_core::bounded::ledger::Ledger;
 use xrun_core::device::Kind;
 use xrun_data::feed::{self, FeedSettings};
 
-/// A line through 0.
+/// Line through 0.
 #[derive(Module, Debug)]
 struct Line {
     slope: Param<Tensor<1>>,
@@ -36,7 +36,7 @@ impl Phases for Log {
     fn enter(&mut self, _: &'static str) {}
 }
 
-/// Learns a slope; a batch is a number that the loss multiplies the slope by.
+/// Module whose loss is the slope times the batch, a number.
 struct Slope(Log);
 
 impl TrainingModule for Slope {
@@ -120,7 +120,7 @@ impl Callback<Slope> for Observer {
     }
 }
 
-/// A task whose batches are 1, 2, 3, …, two in a step.
+/// Task with the batches 1, 2, 3, …, two in each step.
 fn task(log: &Log) -> ModuleTask<Slope> {
     let text = "[pipeline.dummy]\n[optimizer.sgd]\nmomentum = 0.0\nweight_decay = 0.0\n[training]\naccumulation = 2\n\
                 [limits]\nworkers = 0";
@@ -135,7 +135,7 @@ fn task(log: &Log) -> ModuleTask<Slope> {
 }
 
 #[test]
-fn hooks_of_the_module_and_of_the_callback_come_in_their_order() {
+fn hooks_of_module_and_callback_are_called_in_order() {
     let log = Log::default();
     let mut task = task(&log).with_callback(Observer(log.clone()));
     let report = task.train_step(1, 0.5, &mut log.clone()).unwrap();
@@ -159,7 +159,7 @@ fn hooks_of_the_module_and_of_the_callback_come_in_their_order() {
 }
 
 #[test]
-fn a_callback_changes_no_bit_and_a_module_that_does_not_predict_has_no_predictor() {
+fn a_callback_changes_no_bit_and_a_module_without_predict_has_no_predictor() {
     let slopes = [false, true].map(|observed| {
         let log = Log::default();
         let task = task(&log);

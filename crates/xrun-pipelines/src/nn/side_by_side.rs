@@ -1,13 +1,12 @@
-//! Parts of a batch that are computed side by side on the CPU, each forward and backward on a thread of its own.
+//! Parallel computation of micro-batches on the CPU, each forward and backward pass on its own thread.
 //!
-//! Tensors that live in host memory have no stream, so nothing is left behind on the threads. Each part has a graph of its own:
-//! its copy of the network shares the weights and has leaves of its own, since Burn locks a graph while it goes back through it.
-//! Gradients and numbers are added up in the order of the parts, and parts follow from the experiment alone: the bits are the
-//! same on any number of threads. On a GPU the parts of a batch come one after another on the training thread.
+//! Tensors in host memory have no stream, so threads leave no memory pools behind. Each micro-batch has its own graph: its copy of the
+//! network shares the weights but has its own leaves, because Burn locks a graph during a backward pass. Gradients and values are
+//! summed in the order of the micro-batches, which depend on the experiment alone: the bits are the same on any number of threads. On
+//! a GPU micro-batches are computed one after another on the training thread.
 //!
-//! Each of these threads is a pool of one, so that what Burn computes in it is computed there. Were they threads of one pool, one
-//! that waits in a backward pass for the rest of an operation would take up another part meanwhile, and more parts would be held
-//! than there are threads.
+//! Each thread is a pool of one, so that Burn's operations run on it. In a common pool a thread that waits in a backward pass for the
+//! rest of an operation would start another micro-batch meanwhile, and more micro-batches would be in memory than there are threads.
 
 use std::ops::Range;
 
@@ -18,7 +17,7 @@ use xrun_ops::CpuKernels;
 
 use super::Tensor;
 use super::graph::beside;
-use super::step::{Gathered, Note};
+use super::step::{DeviceSum, Gathered};
 use crate::backend::threads;
 use xrun_core::bounded::buffer::Buffer;
 use xrun_core::bounded::ledger::{Holding, Ledger};
@@ -27,25 +26,25 @@ use xrun_core::settings::sections::Limits;
 use xrun_core::task::TaskError;
 use xrun_data::parts;
 
-/// How a batch is split, and who computes its parts.
+/// Splits batches into micro-batches and computes them.
 #[derive(Debug)]
 pub struct SideBySide {
-    part_size: usize,
+    size: usize,
     on_cpu: bool,
-    /// As many as there are parts at work at once; none where that is one, on the training thread.
+    /// One thread for each concurrent micro-batch; empty if all are computed on the training thread.
     threads: Vec<ThreadPool>,
-    /// Bytes of one part's gradients.
-    each: u64,
+    /// Size of the gradients of a micro-batch in bytes.
+    gradient_bytes: u64,
     gradients: Holding,
 }
 
-/// As the main thread has it.
+/// Stack size of a thread, that of the main thread on Linux.
 const STACK_BYTES: usize = 8 << 20;
 
-/// What a part of a batch gives beside its gradients.
+/// Values of a micro-batch.
 #[derive(Default)]
 pub struct Part {
-    notes: Vec<Note>,
+    sums: Vec<DeviceSum>,
     counted: f64,
     items: u64,
     leaf: Option<Tensor<2>>,
@@ -53,158 +52,154 @@ pub struct Part {
 }
 
 impl Part {
-    /// This part's own leaf with the values of one that all parts share, whose gradient is wanted.
+    /// Copy, for the graph of this micro-batch, of a leaf that all micro-batches share. Its gradient is returned in
+    /// [`Computed::gradient`].
     pub fn leaf(&mut self, shared: &Tensor<2>) -> Tensor<2> {
-        // A tensor that is detached still requires a gradient if it did.
+        // A detached tensor still requires a gradient if the original did.
         let leaf = shared.clone().detach();
         self.leaf = Some(leaf.clone());
         leaf
     }
 
-    /// Keeps a sum `[1]`, without its graph, and what it counted.
+    /// Adds a value, `[1]` without its graph, and its divisor for a mean.
     pub fn note(&mut self, name: &'static str, sum: Tensor<1>, counted: f64) {
-        self.notes.push(Note { name, sum, counted });
+        self.sums.push(DeviceSum { name, sum, counted });
     }
 
-    /// Adds to what the losses are divided by.
+    /// Adds to the divisor of the losses.
     pub fn count(&mut self, counted: f64) {
         self.counted += counted;
     }
 
-    /// Adds images, sequences or clips that went through.
+    /// Adds to the number of images, sequences or clips processed.
     pub fn went_through(&mut self, items: usize) {
         self.items += items as u64;
     }
 }
 
 impl SideBySide {
-    /// `buffer` is [`parts::part_gradients`] of the network's parameters.
+    /// Executor for an experiment. `buffer` is [`parts::part_gradients`] for the parameters of the network.
     ///
     /// # Errors
-    /// The system gives no threads.
+    /// A thread cannot be started.
     pub fn new(kind: Kind, limits: &Limits, buffer: &Buffer, ledger: &Ledger) -> Result<Self, TaskError> {
-        let (part_size, at_once) = match kind {
+        let (size, concurrent) = match kind {
             Kind::Cpu => (limits.part_size.min(limits.batch_size), parts::parts_at_once(limits)),
             Kind::Cuda(_) | Kind::Vulkan(_) => (limits.batch_size, 1),
         };
-        let threads: Result<Vec<ThreadPool>, _> = (0..if at_once > 1 { at_once } else { 0 })
+        let threads: Result<Vec<ThreadPool>, _> = (0..if concurrent > 1 { concurrent } else { 0 })
             .map(|number| {
                 let thread = ThreadPoolBuilder::new().num_threads(1).stack_size(STACK_BYTES);
                 thread.thread_name(move |_| format!("part-{number}")).build()
             })
             .collect();
         let gradients = buffer.register(ledger);
-        let each = gradients.cap().bytes / gradients.cap().items.max(1);
+        let gradient_bytes = gradients.cap().bytes / gradients.cap().items.max(1);
         let threads = threads.map_err(|error| threads::none_given(&error))?;
-        Ok(Self { part_size, on_cpu: kind == Kind::Cpu, threads, each, gradients })
+        Ok(Self { size, on_cpu: kind == Kind::Cpu, threads, gradient_bytes, gradients })
     }
 
-    /// How many parts are at work at once.
-    fn at_once(&self) -> usize {
-        self.threads.len().max(1)
-    }
-
-    /// As many items at once as there are threads, then the next; `then` takes the results of each wave, in the order of the
+    /// Computes items in waves of as many as there are threads. `collect` receives the results of each wave, in the order of the
     /// items.
     fn in_waves<T: Send, R: Send>(
         &self,
         items: impl IntoIterator<Item = T>,
         work: impl Fn(T) -> R + Sync,
-        mut then: impl FnMut(Vec<R>),
+        mut collect: impl FnMut(Vec<R>),
     ) {
         let mut items = items.into_iter();
         loop {
-            let wave: Vec<T> = items.by_ref().take(self.at_once()).collect();
+            let wave: Vec<T> = items.by_ref().take(self.threads.len().max(1)).collect();
             if wave.is_empty() {
                 return;
             }
-            then(self.together(wave, &work));
+            collect(self.wave(wave, &work));
         }
     }
 
-    /// Each item on a thread of its own; there are at most as many as threads. The results are in the order of the items.
-    fn together<T: Send, R: Send>(&self, items: Vec<T>, work: impl Fn(T) -> R + Sync) -> Vec<R> {
+    /// Computes at most as many items as there are threads, each on its own thread. The results are in the order of the items.
+    fn wave<T: Send, R: Send>(&self, items: Vec<T>, work: impl Fn(T) -> R + Sync) -> Vec<R> {
         let kernels = CpuKernels::current();
         let work = |item| kernels.scope(|| work(item));
         if items.len() < 2 {
-            let alone = || items.into_iter().map(work).collect();
-            // A thread of the pool takes part in each operation; one outside of it sleeps until the pool is done.
-            return if self.on_cpu { rayon::scope(|_| alone()) } else { alone() };
+            let sequential = || items.into_iter().map(work).collect();
+            // A thread of the pool takes part in each operation; one outside of it only waits for the pool.
+            return if self.on_cpu { rayon::scope(|_| sequential()) } else { sequential() };
         }
         let mut results: Vec<Option<R>> = items.iter().map(|_| None).collect();
         spread(&self.threads, items.into_iter().zip(&mut results), &work);
         results.into_iter().flatten().collect()
     }
 
-    /// Ranges of items, each of which is a part.
+    /// Ranges of items of the micro-batches of a batch.
     pub fn parts(&self, items: usize) -> Vec<Range<usize>> {
-        let size = self.part_size.max(1);
+        let size = self.size.max(1);
         (0..items).step_by(size).map(|from| from..(from + size).min(items)).collect()
     }
 
-    /// What a pass without a graph says of each part, in their order. `each` is called with a copy of the network, which shares
-    /// its weights.
+    /// Results of a forward pass without a graph, in the order of the micro-batches. `compute` is called with a copy of the network,
+    /// which shares its weights.
     pub fn passes<M: Module, P: Sync, R: Send>(
         &self,
         network: &M,
         parts: &[P],
-        each: impl Fn(&M, &P) -> R + Sync,
+        compute: impl Fn(&M, &P) -> R + Sync,
     ) -> Vec<R> {
         let mut results = Vec::with_capacity(parts.len());
         let copies = parts.iter().map(|item| (network.clone(), item));
-        self.in_waves(copies, |(copy, item)| each(&copy, item), |wave| results.extend(wave));
+        self.in_waves(copies, |(copy, item)| compute(&copy, item), |wave| results.extend(wave));
         results
     }
 }
 
-/// Rows `[n, D]` that the parts of a batch gave, with their graphs: a loss over all rows is computed of [`Outputs::leaf`], and
-/// its gradient goes back through the parts.
+/// Output rows `[n, D]` of all micro-batches with their graphs, for a loss over all rows: the loss is computed from
+/// [`Outputs::leaf`], and [`Gathered::back`] continues its backward pass through the micro-batches.
 pub struct Outputs<M> {
-    parts: Vec<OutputOf<M>>,
+    outputs: Vec<Output<M>>,
 }
 
-/// What a part gave.
-struct OutputOf<M> {
+/// Output of a micro-batch.
+struct Output<M> {
     network: M,
     rows: Tensor<2>,
 }
 
 impl<M: Module> Outputs<M> {
-    /// All rows of a forward pass whose parts come side by side. `compute` gives those of a part.
+    /// Runs the forward pass of all micro-batches. `compute` returns the rows of one.
     pub fn new<P: Sync>(
         network: &M,
         split: &SideBySide,
         parts: &[P],
         compute: impl Fn(&M, &P) -> Tensor<2> + Sync,
     ) -> Self {
-        let mut computed = Vec::with_capacity(parts.len());
+        let mut outputs = Vec::with_capacity(parts.len());
         let forward = |(network, item): (M, &P)| {
             let rows = compute(&network, item);
-            OutputOf { network, rows }
+            Output { network, rows }
         };
-        split.in_waves(own_leaves(network, parts), forward, |wave| computed.extend(wave));
-        Self { parts: computed }
+        split.in_waves(with_own_leaves(network, parts), forward, |wave| outputs.extend(wave));
+        Self { outputs }
     }
 
     /// All rows as a leaf of another graph.
     pub fn leaf(&self) -> Tensor<2> {
-        let rows: Vec<_> = self.parts.iter().map(|part| part.rows.clone().inner()).collect();
+        let rows: Vec<_> = self.outputs.iter().map(|output| output.rows.clone().inner()).collect();
         let all = Tensor::cat(rows, 0);
-        self.parts.first().map_or(all.clone(), |part| beside(all, &part.rows)).require_grad()
+        self.outputs.first().map_or(all.clone(), |output| beside(all, &output.rows)).require_grad()
     }
 }
 
-/// What the parts of a batch gave beside what was gathered.
+/// Results of the micro-batches of a batch.
 pub struct Computed<R> {
-    /// What the caller wanted of each.
+    /// Result of each micro-batch.
     pub results: Vec<R>,
-    /// The sum of the gradients of the leaf that they share, if they have one.
+    /// Sum of the gradients of the shared leaf ([`Part::leaf`]), if there is one.
     pub gradient: Option<Tensor<2>>,
 }
 
 impl<M: Module> Gathered<M> {
-    /// Computes the parts of a batch and adds up their gradients and numbers. `compute` gives the loss of a part, `[1]`, if it
-    /// has one, and what else the caller wants of it.
+    /// Runs the forward and backward passes of micro-batches and adds their gradients and values. `compute` returns the loss of a
+    /// micro-batch, `[1]`, if it has one, and a result for the caller.
     pub fn side_by_side<P: Sync, R: Send>(
         &mut self,
         network: &M,
@@ -223,13 +218,13 @@ impl<M: Module> Gathered<M> {
             });
             (part, gradients, result)
         };
-        split.in_waves(own_leaves(network, parts), one, |computed| {
-            split.gradients.set(computed.len() as u64, computed.len() as u64 * split.each);
+        split.in_waves(with_own_leaves(network, parts), one, |computed| {
+            split.gradients.set(computed.len() as u64, computed.len() as u64 * split.gradient_bytes);
             for (part, gradients, result) in computed {
                 if let Some(gradients) = gradients {
                     self.set(0).accumulate(network, gradients);
                 }
-                self.add(part.notes, part.counted, part.items);
+                self.add(part.sums, part.counted, part.items);
                 all.gradient = match (all.gradient.take(), part.gradient) {
                     (Some(sum), Some(more)) => Some(sum + more),
                     (sum, more) => sum.or(more),
@@ -241,29 +236,29 @@ impl<M: Module> Gathered<M> {
         all
     }
 
-    /// Goes back through the parts of `outputs` with the gradient of all their rows, `[n, D]`, on the plain device.
+    /// Runs the backward pass of all micro-batches, given the gradient of all rows of `outputs`, `[n, D]`, on the inner device.
     pub fn back(&mut self, network: &M, split: &SideBySide, outputs: Outputs<M>, gradient: Tensor<2>) {
         let mut from = 0;
-        let parts = outputs.parts.into_iter().map(|part| {
-            let count = part.rows.dims()[0];
-            let of_rows = gradient.clone().narrow(0, from, count);
+        let outputs = outputs.outputs.into_iter().map(|output| {
+            let count = output.rows.dims()[0];
+            let gradient = gradient.clone().narrow(0, from, count);
             from += count;
-            (part, of_rows)
+            (output, gradient)
         });
-        let one = |(part, gradient): (OutputOf<M>, Tensor<2>)| {
-            // The gradient of this sum by the rows is the one that is wanted.
-            let loss = (part.rows * gradient).sum();
-            GradientsParams::from_grads(loss.backward(), &part.network)
+        let one = |(output, gradient): (Output<M>, Tensor<2>)| {
+            // The gradient of this sum with respect to the rows is `gradient`.
+            let loss = (output.rows * gradient).sum();
+            GradientsParams::from_grads(loss.backward(), &output.network)
         };
-        split.in_waves(parts, one, |computed| {
-            split.gradients.set(computed.len() as u64, computed.len() as u64 * split.each);
+        split.in_waves(outputs, one, |computed| {
+            split.gradients.set(computed.len() as u64, computed.len() as u64 * split.gradient_bytes);
             computed.into_iter().for_each(|gradients| self.set(0).accumulate(network, gradients));
             split.gradients.set(0, 0);
         });
     }
 }
 
-/// Starts the next item on the next thread and goes on to the one after; returns when all are done.
+/// Starts each item on the next thread; returns when all are done.
 fn spread<'a, T: Send, R: Send + 'a>(
     threads: &[ThreadPool],
     mut items: impl Iterator<Item = (T, &'a mut Option<R>)>,
@@ -276,18 +271,18 @@ fn spread<'a, T: Send, R: Send + 'a>(
     });
 }
 
-/// A copy of the network for each item, which shares its weights and has leaves of a graph of its own.
-fn own_leaves<'a, M: Module, P>(network: &M, items: &'a [P]) -> impl Iterator<Item = (M, &'a P)> {
+/// Pairs each item with a copy of the network that shares the weights and has the leaves of its own graph.
+fn with_own_leaves<'a, M: Module, P>(network: &M, items: &'a [P]) -> impl Iterator<Item = (M, &'a P)> {
     items.iter().map(|item| (network.clone().map(&mut OwnLeaves), item))
 }
 
-/// Leaves of another graph for the same weights.
+/// Replaces parameters by leaves of a new graph with the same weights.
 struct OwnLeaves;
 
 impl ModuleMapper for OwnLeaves {
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
         let (id, tensor, mapper) = param.consume();
-        // A tensor that is detached is still trained if it was.
+        // A detached tensor still requires a gradient if the original did.
         Param::from_mapped_value(id, tensor.detach(), mapper)
     }
 }
@@ -322,7 +317,7 @@ mod tests {
         (SideBySide::new(Kind::Cpu, limits, &part_gradients(4, limits), &ledger).unwrap(), ledger)
     }
 
-    /// Gradients, and the numbers that were noted, of a sum of squares over ten rows.
+    /// Gradients, value and number of items of a sum of squares over ten rows.
     fn computed(limits: &Limits) -> (Vec<f32>, f64, u64) {
         let (network, (split, ledger)) = (plane(), split(limits));
         let mut gathered = Gathered::new(1);
@@ -333,7 +328,7 @@ mod tests {
             part.went_through(range.len());
             (Some(loss), range.start)
         });
-        assert!(results.results.is_sorted(), "results come in the order of the parts");
+        assert!(results.results.is_sorted(), "results are in the order of the micro-batches");
         assert!(!ledger.read()[0].exceeded() && ledger.read()[0].bytes == 0);
         assert_eq!(ledger.read()[0].peak_items, ledger.read()[0].cap.items.min(split.parts(10).len() as u64));
         let items = gathered.items;
@@ -342,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn any_number_of_threads_gives_the_same_bits_and_parts_the_same_sums() {
+    fn bits_do_not_depend_on_threads_and_sums_do_not_depend_on_micro_batches() {
         let limits = |part_size, threads| Limits { part_size, threads, ..Limits::default() };
         let whole = computed(&limits(32, 1));
         for part_size in [1, 3, 10] {
@@ -350,13 +345,13 @@ mod tests {
             assert!(one.0.iter().zip(&whole.0).all(|(one, whole)| (one - whole).abs() < 1e-4), "{one:?} {whole:?}");
             assert_eq!(one.2, 10);
             for threads in [2, 3, 16] {
-                assert_eq!(computed(&limits(part_size, threads)), one, "parts of {part_size} on {threads} threads");
+                assert_eq!(computed(&limits(part_size, threads)), one, "micro-batches of {part_size} on {threads} threads");
             }
         }
     }
 
     #[test]
-    fn a_loss_over_all_rows_goes_back_through_their_parts() {
+    fn the_backward_pass_of_a_loss_over_all_rows_continues_in_their_micro_batches() {
         let network = plane();
         let direct = {
             let output = rows(&(0..7)).matmul(network.slopes.val());
@@ -378,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_share_a_leaf_and_its_gradient_is_the_sum_of_theirs() {
+    fn the_gradient_of_a_shared_leaf_is_the_sum_over_micro_batches() {
         let network = plane();
         let shared = Tensor::<2>::from_floats([[1.0, 2.0]], &autodiff()).require_grad();
         let limits = Limits { part_size: 2, threads: 2, ..Limits::default() };
@@ -388,28 +383,28 @@ mod tests {
             let sum = (rows(range).matmul(network.slopes.val()) * part.leaf(&shared)).sum();
             (Some(sum), ())
         });
-        // Of a product the gradient is the other factor.
+        // The gradient of a product is the other factor.
         let expected = values(rows(&(0..4)).matmul(network.slopes.val()).sum_dim(0));
         let found = values(computed.gradient.unwrap());
         assert!(found.iter().zip(&expected).all(|(one, other)| (one - other).abs() < 1e-5), "{found:?} {expected:?}");
     }
 
     #[test]
-    fn a_part_has_no_more_items_than_may_be_on_the_device() {
+    fn a_micro_batch_is_no_larger_than_the_batch_size() {
         let limits = Limits { batch_size: 4, part_size: 8, ..Limits::default() };
         assert_eq!(split(&limits).0.parts(10), [0..4, 4..8, 8..10]);
     }
 
-    /// With threads of one pool this waited for itself: a thread took up a part inside of another's backward pass.
+    /// Regression: in a common pool a thread started a micro-batch inside the backward pass of another, and waited for itself.
     #[test]
-    fn parts_that_compute_on_many_threads_never_wait_for_each_other() {
+    fn micro_batches_with_parallel_operations_do_not_deadlock() {
         let network = plane();
         let gradient = |threads| {
             let limits = Limits { part_size: 1, threads, ..Limits::default() };
             let (split, _ledger) = split(&limits);
             let mut gathered = Gathered::new(1);
             gathered.side_by_side(&network, &split, &split.parts(8), |network, _, _| {
-                // Large enough that Burn computes the product on several threads where there are any.
+                // Large enough for Burn to use several threads.
                 let wide = Tensor::<2>::ones([2, 400], &autodiff());
                 let product = network.slopes.val().matmul(wide.clone()).transpose().matmul(wide);
                 (Some((product.clone() * product).sum()), ())
@@ -419,8 +414,8 @@ mod tests {
         let alone = gradient(1);
         for _ in 0..20 {
             let found = gradient(4);
-            let alike = |(one, other): (&f32, &f32)| (one - other).abs() <= 1e-4 * other.abs();
-            assert!(found.iter().zip(&alone).all(alike), "{found:?} {alone:?}");
+            let near = |(one, other): (&f32, &f32)| (one - other).abs() <= 1e-4 * other.abs();
+            assert!(found.iter().zip(&alone).all(near), "{found:?} {alone:?}");
         }
     }
 }

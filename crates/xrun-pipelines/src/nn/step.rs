@@ -1,8 +1,8 @@
-//! Training step: gradients are summed over batches and micro-batches, divided once, clipped and applied, and the numbers of
-//! the step cross from the device in one transfer.
+//! Training step: gradients are summed over batches and micro-batches, divided once, clipped and applied, and the values of
+//! the step are transferred from the device together.
 //!
-//! A loss is a sum over what it counts (objects, tokens), and is divided by the count of the whole step. Splitting a step into
-//! other batches or micro-batches does not change it.
+//! A loss is a sum over the items that it counts (objects, tokens), and is divided by the count of the whole step. Therefore the
+//! result does not depend on how a step is split into batches and micro-batches.
 
 use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
@@ -21,15 +21,15 @@ use xrun_core::panics::words::Cause;
 use xrun_core::settings::sections::{Optimizer, Training};
 use xrun_core::task::{StepReport, TaskError};
 
-/// Message for an optimiser's state that the optimiser cannot use.
-const OF_ANOTHER_NETWORK: &str = "the checkpoint is damaged: the optimiser's running values in this file are not those of \
-                                  the run's network; delete this checkpoint, and the run goes on from the one before";
+/// Message for a state that the optimiser cannot use.
+const STATE_OF_ANOTHER_NETWORK: &str = "the checkpoint is damaged: the optimiser state in this file does not fit the network of \
+                                        the run; delete this checkpoint to continue from the previous one";
 
 /// Network that is trained, its optimiser, and their device.
 pub struct Trained<M: Module> {
-    /// `None` only while the optimiser has it: so weights are not held twice.
+    /// `None` only during an update, so that the weights are not in memory twice.
     network: Option<M>,
-    /// `None` only while it is loaded.
+    /// `None` only while its state is loaded.
     optimizer: Option<ModuleOptimizer>,
     rule: Optimizer,
     /// Device of the network.
@@ -50,7 +50,7 @@ impl<M: Module> Trained<M> {
         Self { network, optimizer, rule, device, clip_norm, parameters, read_from: None }
     }
 
-    /// Returns the network with autodiff: forward passes through it are recorded.
+    /// Returns the network with autodiff.
     ///
     /// # Errors
     /// The network was lost: a step failed while the optimiser had it.
@@ -107,8 +107,8 @@ impl<M: Module> Trained<M> {
         Ok(())
     }
 
-    /// Gradients of a mean over all that the step counted, clipped by their norm over all parameters if the file says so. Sets
-    /// are clipped one by one. The norm is that before clipping, `[1]`, still on the device.
+    /// Divides the gradients of a step by its count and clips each set by its norm over all parameters, if the experiment sets a limit.
+    /// The returned norm is that before clipping, `[1]`, on the device.
     ///
     /// # Errors
     /// As [`Self::network`].
@@ -134,28 +134,27 @@ impl<M: Module> Trained<M> {
         Ok((all.grads(), gradients::norm_of(norms)))
     }
 
-    /// Moves the parameters that have a gradient; the others stay as they are.
+    /// Updates the parameters that have a gradient; the others do not change.
     ///
     /// # Errors
-    /// As [`Self::network`]; and running values that were read from a file and are of another network.
+    /// As [`Self::network`]; or the optimiser's state was read from a file and belongs to another network.
     pub fn update(&mut self, learning_rate: f64, gradients: GradientsParams) -> Result<(), TaskError> {
         let optimizer = self.optimizer.as_mut().ok_or_else(TaskError::model_lost)?;
         let network = self.network.take().ok_or_else(TaskError::model_lost)?;
-        // Burn looks at the shapes of running values when it uses them, and panics.
+        // Burn checks the shapes of the state when it uses them, and panics.
         let step = || optimizer.step(learning_rate, network, gradients);
         match (panic::catch_unwind(AssertUnwindSafe(step)), &self.read_from) {
             (Ok(network), _) => self.network = Some(network),
             (Err(panic), Some(file)) if words::cause(&panics::payload(panic.as_ref())) == Cause::Other => {
                 let why = panics::payload(panic.as_ref());
-                return Err(TaskError::file(file, format!("{OF_ANOTHER_NETWORK} ({why})")));
+                return Err(TaskError::file(file, format!("{STATE_OF_ANOTHER_NETWORK} ({why})")));
             }
             (Err(panic), _) => panic::resume_unwind(panic),
         }
         Ok(())
     }
 
-    /// Writes the optimiser's running values into a checkpoint's folder, and the weights; `model` says in their file which
-    /// kind it is.
+    /// Writes the weights, with `model` as the name of their kind, and the optimiser's state into the directory of a checkpoint.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -167,7 +166,7 @@ impl<M: Module> Trained<M> {
         self.save_optimizer(directory)
     }
 
-    /// Writes the optimiser's running values alone.
+    /// Writes the optimiser's state alone.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -177,7 +176,7 @@ impl<M: Module> Trained<M> {
         Ok(())
     }
 
-    /// Reads what [`Self::save`] wrote.
+    /// Reads the files that [`Self::save`] wrote.
     ///
     /// # Errors
     /// The files are missing or do not fit.
@@ -189,10 +188,10 @@ impl<M: Module> Trained<M> {
         self.load_optimizer(directory)
     }
 
-    /// Takes the weights of a file that [`Self::save`] wrote for another run; the optimiser stays new.
+    /// Reads the weights of a file that [`Self::save`] wrote in another run; the optimiser has no state.
     ///
     /// # Errors
-    /// The file does not read or does not fit the network.
+    /// The file cannot be read or does not fit the network.
     pub fn start_from(&mut self, weights: &Path) -> Result<(), TaskError>
     where
         M: ModuleSnapshot,
@@ -200,7 +199,7 @@ impl<M: Module> Trained<M> {
         checkpoint_weights::load_file(self.network.as_mut().ok_or_else(TaskError::model_lost)?, weights)
     }
 
-    /// Reads what [`Self::save_optimizer`] wrote.
+    /// Reads the state that [`Self::save_optimizer`] wrote.
     ///
     /// # Errors
     /// The file is missing or does not fit.
@@ -212,99 +211,99 @@ impl<M: Module> Trained<M> {
     }
 }
 
-/// A step while it is put together.
+/// Gradients and values of a step, summed over its batches and micro-batches.
 pub struct Gathered<M> {
     /// Sums of gradients.
     sets: Vec<GradientsAccumulator<M>>,
-    notes: Vec<Note>,
-    /// What the losses counted, and are divided by.
+    sums: Vec<DeviceSum>,
+    /// Divisor of the losses.
     counted: f64,
-    /// Images, sequences or clips that went through.
+    /// Number of images, sequences or clips processed.
     pub items: u64,
     batch: String,
 }
 
-/// A number of the step that is still on the device.
-pub(super) struct Note {
+/// Value of the step that is still on the device.
+pub(super) struct DeviceSum {
     pub name: &'static str,
     /// `[1]`, without its graph.
     pub sum: Tensor<1>,
     pub counted: f64,
 }
 
-/// A sum that was fetched from the device, and what it counted.
+/// Value of the step on the host.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Number {
-    /// As it was noted.
+    /// Name in the report.
     pub name: &'static str,
-    /// Over all that was counted.
+    /// Sum over all items that were counted.
     pub sum: f64,
-    /// What the sum is divided by for a mean.
+    /// Divisor of the sum for a mean.
     pub counted: f64,
 }
 
 impl<M: Module> Gathered<M> {
-    /// `sets` is how many gradients are clipped each by itself; one, as a rule.
+    /// Empty step with `sets` sets of gradients, each of which is clipped by its own norm.
     pub fn new(sets: usize) -> Self {
         let sets = (0..sets.max(1)).map(|_| GradientsAccumulator::new()).collect();
         let batch = String::new();
-        Self { sets, notes: Vec::new(), counted: 0.0, items: 0, batch }
+        Self { sets, sums: Vec::new(), counted: 0.0, items: 0, batch }
     }
 
-    /// Adds what a part of a batch gave beside its gradients.
-    pub(super) fn add(&mut self, notes: Vec<Note>, counted: f64, items: u64) {
-        self.notes.extend(notes);
+    /// Adds the values of a micro-batch.
+    pub(super) fn add(&mut self, sums: Vec<DeviceSum>, counted: f64, items: u64) {
+        self.sums.extend(sums);
         self.counted += counted;
         self.items += items;
     }
 
-    /// Adds the words for one batch; only those of the first are kept, as those of all would be as long as the step is large.
+    /// Describes a batch. Only the description of the first batch is kept, so that its length does not grow with the step.
     pub fn describe(&mut self, batch: &str) {
         match self.batch.is_empty() {
             true => self.batch = batch.to_owned(),
-            false if !self.batch.ends_with('…') => self.batch += " and those after it …",
+            false if !self.batch.ends_with('…') => self.batch += " and following batches …",
             false => {}
         }
     }
 
-    /// What was in the step, in words.
+    /// Description of the batches.
     pub fn batch(&self) -> &str {
         &self.batch
     }
 
-    /// Adds to what the losses are divided by.
+    /// Adds to the divisor of the losses.
     pub fn count(&mut self, counted: f64) {
         self.counted += counted;
     }
 
-    /// Replaces what the losses are divided by, where it is known of the step as a whole.
+    /// Replaces the divisor of the losses, where it is known for the whole step.
     pub fn set_counted(&mut self, counted: f64) {
         self.counted = counted;
     }
 
-    /// What was counted so far.
+    /// Divisor of the losses.
     pub fn counted(&self) -> f64 {
         self.counted
     }
 
-    /// Goes back from a loss, `[1]`, and adds the gradients; its graph is gone afterwards.
+    /// Runs the backward pass of a loss, `[1]`, which frees its graph, and adds the gradients to the first set.
     pub fn backward(&mut self, network: &M, loss: Tensor<1>) {
         self.sets[0].accumulate(network, GradientsParams::from_grads(loss.backward(), network));
     }
 
-    /// The sums of a set, for a backward pass of another kind.
+    /// Sums of a set, for gradients that are not computed by [`Self::backward`].
     pub fn set(&mut self, set: usize) -> &mut GradientsAccumulator<M> {
         &mut self.sets[set]
     }
 
-    /// Keeps a sum `[1]`, without its graph, to be fetched at the end, and what it counted.
+    /// Adds a value, `[1]` without its graph, and its divisor for a mean.
     pub fn note(&mut self, name: &'static str, sum: Tensor<1>, counted: f64) {
-        self.notes.push(Note { name, sum, counted });
+        self.sums.push(DeviceSum { name, sum, counted });
     }
 
-    /// Fetches all numbers and the norm in one transfer.
+    /// Transfers all values and the norm to the host at once.
     pub fn fetch(self, norm: Option<Tensor<1>>) -> Fetched {
-        let mut tensors: Vec<Tensor<1>> = self.notes.iter().map(|note| note.sum.clone()).collect();
+        let mut tensors: Vec<Tensor<1>> = self.sums.iter().map(|value| value.sum.clone()).collect();
         let has_norm = norm.is_some();
         tensors.extend(norm);
         if tensors.is_empty() {
@@ -313,29 +312,29 @@ impl<M: Module> Gathered<M> {
         }
         let mut values: Vec<f64> = Tensor::cat(tensors, 0).into_data().iter::<f32>().map(f64::from).collect();
         let norm = if has_norm { values.pop() } else { None };
-        let number = |(note, sum): (&Note, f64)| Number { name: note.name, sum, counted: note.counted };
-        let numbers = self.notes.iter().zip(values).map(number).collect();
+        let number = |(value, sum): (&DeviceSum, f64)| Number { name: value.name, sum, counted: value.counted };
+        let numbers = self.sums.iter().zip(values).map(number).collect();
         Fetched { numbers, norm, batch: self.batch, items: self.items, counted: self.counted }
     }
 }
 
-/// The numbers of a step on the host.
+/// Values of a step on the host.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fetched {
-    /// In the order in which they were noted.
+    /// Values in the order in which they were added; one name may occur several times.
     pub numbers: Vec<Number>,
-    /// The norm of the gradients before clipping.
+    /// Norm of the gradients before clipping.
     pub norm: Option<f64>,
-    /// What was in the step, in words.
+    /// Description of the batches.
     pub batch: String,
-    /// Images, sequences or clips that went through.
+    /// Number of images, sequences or clips processed.
     pub items: u64,
-    /// Divisor of the losses, 0 where nothing counts.
+    /// Divisor of the losses; 0 if nothing was counted.
     pub counted: f64,
 }
 
 impl Fetched {
-    /// Report of a step whose numbers are the terms of its loss: their means, and the sum of these.
+    /// Report of a step whose values are the terms of its loss: their means, and the sum of these.
     pub fn report(self, kind: &'static str) -> StepReport {
         let mean = |number: Number| (number.name, number.sum / number.counted.max(1.0));
         let values: Vec<(&'static str, f64)> = self.by_name().into_iter().map(mean).collect();
@@ -343,7 +342,7 @@ impl Fetched {
         StepReport { kind, loss, values, gradient_norm: self.norm, items: self.items, batch: self.batch }
     }
 
-    /// Numbers of one name added up, in the order in which the names came first.
+    /// Sums of the values of each name, in the order of their first occurrence.
     pub fn by_name(&self) -> Vec<Number> {
         let mut sums: Vec<Number> = Vec::with_capacity(4);
         for number in &self.numbers {
@@ -374,7 +373,7 @@ mod tests {
         slope: Param<Tensor<1>>,
     }
 
-    /// A line through 0 with slopes 1 and 1, moved by plain gradient descent.
+    /// Line through 0 with the slopes 1 and 1, trained by gradient descent without momentum.
     fn line(clip_norm: Option<f64>) -> Trained<Line> {
         let slope = Tensor::from_floats([1.0, 1.0], &autodiff()).require_grad();
         let network = Line { slope: Param::initialized(ParamId::from(1), slope) };
@@ -382,7 +381,7 @@ mod tests {
         trained(network, &Optimizer::Sgd(sgd), &Training { clip_norm, ..Training::default() })
     }
 
-    /// The sum of `slope · factors`, whose gradient is the factors.
+    /// Sum of `slope · factors`, whose gradient is `factors`.
     fn loss(trained: &Trained<Line>, factors: [f32; 2]) -> Tensor<1> {
         (trained.network().unwrap().slope.val() * Tensor::from_floats(factors, &autodiff())).sum()
     }
@@ -392,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_is_the_same_however_it_is_split() {
+    fn a_step_does_not_depend_on_how_it_is_split() {
         for parts in [vec![[6.0, 8.0]], vec![[6.0, 0.0], [0.0, 8.0]], vec![[1.0, 2.0], [2.0, 3.0], [3.0, 3.0]]] {
             let mut trained = line(None);
             let mut gathered = Gathered::new(1);
@@ -416,9 +415,9 @@ mod tests {
         slope: Param<Tensor<2>>,
     }
 
-    /// A checkpoint that somebody sealed with another network's running values: Burn panics in the first step.
+    /// Burn panics in the first step with the state of another network.
     #[test]
-    fn running_values_of_another_network_are_told_by_the_name_of_their_file() {
+    fn an_optimizer_state_of_another_network_is_an_error_with_the_name_of_its_file() {
         let folder = tempfile::tempdir().unwrap();
         let momentum = Optimizer::Sgd(Sgd { momentum: 0.9, ..Sgd::default() });
         let slope = Tensor::<2>::from_floats([[1.0, 1.0]], &autodiff()).require_grad();
@@ -457,19 +456,20 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_one_name_are_added_up_in_the_order_of_the_first() {
+    fn values_of_one_name_are_summed_in_the_order_of_their_first_occurrence() {
         let mut gathered: Gathered<Line> = Gathered::new(1);
-        let note = |value: f32| Tensor::<1>::from_floats([value], &plain());
+        let tensor = |value: f32| Tensor::<1>::from_floats([value], &plain());
         gathered.describe("batch 1");
         gathered.describe("batch 2");
         gathered.describe("batch 3");
-        gathered.note("loss", note(1.0), 2.0);
-        gathered.note("box", note(4.0), 1.0);
-        gathered.note("loss", note(2.0), 3.0);
+        gathered.note("loss", tensor(1.0), 2.0);
+        gathered.note("box", tensor(4.0), 1.0);
+        gathered.note("loss", tensor(2.0), 3.0);
         let fetched = gathered.fetch(None);
-        let of = |name, sum, counted| Number { name, sum, counted };
-        assert_eq!(fetched.by_name(), [of("loss", 3.0, 5.0), of("box", 4.0, 1.0)]);
-        assert_eq!((fetched.norm, fetched.batch.as_str()), (None, "batch 1 and those after it …"));
+        let number = |name, sum, counted| Number { name, sum, counted };
+        assert_eq!(fetched.by_name(), [number("loss", 3.0, 5.0), number("box", 4.0, 1.0)]);
+        assert_eq!(fetched.norm, None);
+        assert!(fetched.batch.starts_with("batch 1 ") && !fetched.batch.contains('2'), "{}", fetched.batch);
         assert!(Gathered::<Line>::new(1).fetch(None).numbers.is_empty());
     }
 }

@@ -17,7 +17,7 @@ use xrun_core::task::{Phases, StepReport, TaskError, ValidationReport};
 /// All hooks are called on the training thread. The hooks of a step come in this order: `before_step`, `gradient_sets`, `train`
 /// for each batch, `update`, `after_step`, `report`.
 pub trait TrainingModule: Sized {
-    /// Batch on the host, as a worker of the feed prepares it.
+    /// Batch on the host, prepared by a worker of the feed.
     type Batch: HeldBytes + Send + 'static;
     /// Network that is trained.
     type Network: ModuleSnapshot;
@@ -48,7 +48,7 @@ pub trait TrainingModule: Sized {
         1
     }
 
-    /// Adds the gradients and numbers of a batch to the step, for example by [`Step::micro_batch`]. Called
+    /// Adds the gradients and values of a batch to the step, for example by [`Step::micro_batch`]. Called
     /// `training.accumulation` times a step.
     ///
     /// # Errors
@@ -68,7 +68,7 @@ pub trait TrainingModule: Sized {
         trained.update(learning_rate, gradients)
     }
 
-    /// Runs after the update, when the numbers of the step are on the host.
+    /// Runs after the update, when the values of the step are on the host.
     ///
     /// # Errors
     /// The device fails, or the network was lost.
@@ -76,7 +76,7 @@ pub trait TrainingModule: Sized {
         Ok(())
     }
 
-    /// Makes the report of a step from its numbers.
+    /// Makes the report of a step from its values.
     fn report(&mut self, fetched: Fetched) -> StepReport {
         fetched.report(Self::STEP)
     }
@@ -100,7 +100,7 @@ pub trait TrainingModule: Sized {
         trained.save(Self::MODEL, directory)
     }
 
-    /// Reads what [`Self::save`] wrote.
+    /// Reads the files that [`Self::save`] wrote.
     ///
     /// # Errors
     /// A file cannot be read or does not fit.
@@ -123,21 +123,21 @@ pub trait TrainingModule: Sized {
     fn predict(
         &mut self,
         _trained: &Trained<Self::Network>,
-        _asked: &Asked<'_>,
-        _told: &mut dyn Told,
+        _request: &Asked<'_>,
+        _sink: &mut dyn Told,
     ) -> Result<Value, TaskError> {
         Err(TaskError::Asked("this pipeline does not predict".into()))
     }
 
     /// Reason why [`Self::predict`] cannot answer a request; `None` where it can.
-    fn refuses(&self, asked: &Asked<'_>) -> Option<String> {
-        asked.refused_question()
+    fn refuses(&self, request: &Asked<'_>) -> Option<String> {
+        request.refused_question()
     }
 
     /// Receives the directory of the run, before the first step.
     fn leave_files_in(&mut self, _run: &Path) {}
 
-    /// Evicts from the caches of the data until they are down to this fraction of their caps; returns the bytes given back.
+    /// Evicts from the caches of the data until they are down to this fraction of their caps; returns the number of bytes freed.
     fn evict_caches(&self, _low_water: f64) -> u64 {
         0
     }
@@ -147,7 +147,7 @@ pub trait TrainingModule: Sized {
         Vec::new()
     }
 
-    /// Name of the device in the plan and on the screen, from its own name.
+    /// Name of the device in the plan and on the screen, given its own name.
     fn device_name(&self, device: String) -> String {
         device
     }

@@ -10,5 +10,7 @@ use xrun_core::task::{Task, TaskError};
 /// # Errors
 /// Always.
 pub fn open<P>(_: P, _: &Experiment, _: Kind, _: &Ledger, _: u64) -> Result<Box<dyn Task>, TaskError> {
-    Err(TaskError::Device("this program was built without Burn and cannot train models; run `cargo build --release`".into()))
+    Err(TaskError::Device(
+        "this program was built without Burn and cannot train models; run `cargo build --release`".into(),
+    ))
 }

@@ -1,4 +1,4 @@
-//! A build without `cuda`: says so.
+//! Stand-in for `cuda` in a build without that feature.
 
 #[cfg(feature = "train")]
 pub use tensors::{capability, dispatch};
@@ -6,7 +6,7 @@ pub use tensors::{capability, dispatch};
 use xrun_core::device::missing::Missing;
 use xrun_core::device::{Backend, CpuOnly, Found, Tuning};
 
-/// No GPU is looked for.
+/// Finds no GPU.
 ///
 /// # Errors
 /// Always: the feature is missing.
@@ -14,7 +14,7 @@ pub fn probe() -> Result<Vec<Found>, Missing> {
     CpuOnly.cuda()
 }
 
-/// `true`: nothing is tuned.
+/// Returns `true`: there is no autotuning that a configuration could override.
 pub fn tune(_: Tuning) -> bool {
     true
 }
@@ -29,7 +29,7 @@ pub fn opens(_: u32) -> Result<(), Missing> {
 
 #[cfg(feature = "train")]
 mod tensors {
-    /// `None`: there is no GPU.
+    /// Returns `None`: there is no GPU.
     pub fn capability(_: u32) -> Option<u32> {
         None
     }

@@ -1,4 +1,4 @@
-//! Training module: the losses of an episode and of triplets, and which data a task is opened with.
+//! Training module with the losses of episodes and of triplet batches.
 
 use std::ops::Range;
 use std::path::Path;
@@ -44,10 +44,10 @@ pub struct FewshotDetectionModule {
     store: Arc<FrameStore>,
     /// Cell centres `[1, cells, 4]` on the training device.
     centres: Tensor<3>,
-    /// Kind of the running step.
+    /// Kind of the current step.
     kind: &'static str,
-    /// Number of objects in the run that no cell answered for.
-    unanswered: u64,
+    /// Number of objects without a cell in the run.
+    unassigned: u64,
 }
 
 /// Loss of query frames.
@@ -56,14 +56,14 @@ pub(super) struct QueryLoss {
     pub loss: DetectionLoss,
     /// Number of cells with an object.
     positives: usize,
-    /// Number of objects that no cell answers for.
-    unanswered: usize,
+    /// Number of objects without a cell.
+    unassigned: usize,
 }
 
-/// Puts the model on the device and starts the workers, which call `prepare`, at the batch of step `first_step`.
+/// Opens the device, creates the network on it and starts the workers, which call `prepare`, at the batch of step `first_step`.
 ///
 /// # Errors
-/// The device fails, or the system gives no thread.
+/// The device fails, or a thread cannot be started.
 pub fn open(
     prepared: Prepared,
     prepare: Prepare<HostBatch>,
@@ -86,7 +86,7 @@ pub fn open(
         validation: Validation::new(&prepared, experiment, split.clone(), ledger),
         split,
         kind: "",
-        unanswered: 0,
+        unassigned: 0,
         store: prepared.store,
         settings: prepared.settings,
     };
@@ -94,28 +94,27 @@ pub fn open(
 }
 
 impl FewshotDetectionModule {
-    /// Adds an episode to a step: references, then queries, side by side in micro-batches. Returns the number of objects that no
-    /// cell answers for.
+    /// Adds an episode to a step: references, then queries, in micro-batches. Returns the number of objects without a cell.
     fn detection(&self, batch: &DetectionBatch, step: &mut Step<'_, Network>) -> Result<usize, TaskError> {
         step.enter("forward_backward");
         let (network, device) = (step.trained.network()?, &step.device().autodiff);
         let references = self.embedded(network, &batch.reference_pixels, device);
-        // Graph from the rows of the references to the prototypes; the backward pass through the rows comes at the end.
+        // Graph from the embeddings of the references to the prototypes; the reference encoder is backpropagated last.
         let rows = references.leaf();
         let prototypes = ReferenceDetector::prototypes(rows.clone(), batch.classes.len());
         let shared = prototypes.clone().detach().require_grad();
         let gathered = &mut step.gathered;
         let parts = self.split.parts(batch.queries.len());
         let computed = gathered.side_by_side(network, &self.split, &parts, |network, range, part| {
-            let QueryLoss { loss, positives, unanswered } =
+            let QueryLoss { loss, positives, unassigned } =
                 self.query_loss(network, batch, range.clone(), device, || part.leaf(&shared));
             let counted = positives as f64;
-            for (name, sum) in ["objectness", "similarity", "box"].into_iter().zip(loss.parts()) {
+            for (name, sum) in ["objectness", "similarity", "box"].into_iter().zip(loss.terms()) {
                 part.note(name, sum, counted);
             }
             part.count(counted);
             part.went_through(range.len());
-            (Some(loss.total()), unanswered)
+            (Some(loss.total()), unassigned)
         });
         if let Some(gradient) = computed.gradient {
             let mut gradients = (prototypes * gradient).sum().backward();
@@ -142,9 +141,9 @@ impl FewshotDetectionModule {
         let dense = network.dense(pictures(&batch.query_pixels[range.start * bytes..range.end * bytes], side, device));
         let similarity = network.similarity(dense.embeddings.clone(), prototypes());
         let targets = targets(batch.queries[range].iter().map(|query| &*query.truths), side);
-        let (positives, unanswered) = (targets.positives, targets.unanswered);
+        let (positives, unassigned) = (targets.positives, targets.unassigned);
         let loss = detection_loss(&self.settings, dense, similarity, targets, &self.centres);
-        QueryLoss { loss, positives, unanswered }
+        QueryLoss { loss, positives, unassigned }
     }
 
     fn triplets(&self, batch: &TripletBatch, step: &mut Step<'_, Network>) -> Result<(), TaskError> {
@@ -177,7 +176,7 @@ impl FewshotDetectionModule {
         (loss.sum.mul_scalar(self.settings.triplet_weight as f32), loss.counted as f64)
     }
 
-    /// Embeddings `[n, D]` of reference pictures.
+    /// Embeddings `[n, D]` of reference images.
     fn embedded(&self, network: &Network, pixels: &[u8], device: &Device) -> Outputs<Network> {
         let side = self.settings.reference_size;
         let each = side * side * 3;
@@ -201,7 +200,7 @@ impl TrainingModule for FewshotDetectionModule {
         match batch {
             HostBatch::Detection(detection) => {
                 self.kind = "detection";
-                self.unanswered += self.detection(detection, step)? as u64;
+                self.unassigned += self.detection(detection, step)? as u64;
                 Ok(())
             }
             HostBatch::Triplet(triplet) => {
@@ -213,7 +212,7 @@ impl TrainingModule for FewshotDetectionModule {
 
     fn report(&mut self, fetched: Fetched) -> StepReport {
         let counted = fetched.counted.max(1.0);
-        // Each is divided before the sum: summed first, the last bits of old results would not come out again.
+        // Each value is divided before the sum: the other order would change the last bits of the committed results.
         let mut values: Vec<(&'static str, f64)> = Vec::with_capacity(4);
         for number in &fetched.numbers {
             let value = number.sum / counted;
@@ -256,17 +255,17 @@ impl TrainingModule for FewshotDetectionModule {
             ("frame_cache_evictions", cache.evictions),
             ("frame_cache_too_large", cache.too_large),
             ("validation_predictions_left_out", self.validation.left_out),
-            ("objects_without_a_cell", self.unanswered),
+            ("objects_without_a_cell", self.unassigned),
         ]
     }
 
     fn predict(
         &mut self,
         trained: &Trained<Network>,
-        asked: &Asked<'_>,
-        told: &mut dyn Told,
+        request: &Asked<'_>,
+        sink: &mut dyn Told,
     ) -> Result<Value, TaskError> {
-        predict::predict(&self.validation, &trained.inner()?, &trained.device, asked, told)
+        predict::predict(&self.validation, &trained.inner()?, &trained.device, request, sink)
     }
 }
 

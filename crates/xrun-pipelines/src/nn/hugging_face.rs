@@ -58,7 +58,11 @@ where
     }
     if let Some(unknown) = applied.unused.iter().find(|path| !(file.left_out)(path) && !(file.own)(path)) {
         let in_block = unknown.starts_with("h.") || unknown.contains("layer.");
-        let advice = if in_block { format!("; set `{}` to the number of blocks in the file", file.layers) } else { String::new() };
+        let advice = if in_block {
+            format!("; set `{}` to the number of blocks in the file", file.layers)
+        } else {
+            String::new()
+        };
         return Err(failed(format!("has the tensor `{unknown}`, which this model lacks{advice}")));
     }
     check(module, &mut store, &applied).map_err(failed)?;
@@ -69,7 +73,10 @@ where
                 0 => String::new(),
                 others => format!(" and {}", counted(others as u64, "other tensor")),
             };
-            Err(failed(format!("lacks the tensor `{first}`{others}; expected a {} file in Hugging Face's layout", file.called)))
+            Err(failed(format!(
+                "lacks the tensor `{first}`{others}; expected a {} file in Hugging Face's layout",
+                file.called
+            )))
         }
         None => {
             *module = single_precision(module.clone());

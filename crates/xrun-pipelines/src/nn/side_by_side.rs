@@ -345,7 +345,11 @@ mod tests {
             assert!(one.0.iter().zip(&whole.0).all(|(one, whole)| (one - whole).abs() < 1e-4), "{one:?} {whole:?}");
             assert_eq!(one.2, 10);
             for threads in [2, 3, 16] {
-                assert_eq!(computed(&limits(part_size, threads)), one, "micro-batches of {part_size} on {threads} threads");
+                assert_eq!(
+                    computed(&limits(part_size, threads)),
+                    one,
+                    "micro-batches of {part_size} on {threads} threads"
+                );
             }
         }
     }

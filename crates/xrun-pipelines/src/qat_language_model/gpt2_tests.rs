@@ -170,7 +170,7 @@ fn weights_that_do_not_fit_are_refused_with_their_file() {
     let deep = Model { layers: Some(3), ..tiny() };
     let mut network = Gpt2::new(&settings(), &deep, VOCABULARY, 1, &autodiff());
     let message = weights::read(&mut network, &path).unwrap_err().to_string();
-    assert!(message.contains("has no `h.2."), "{message}");
+    assert!(message.contains("`h.2."), "{message}");
     let flat = Model { layers: Some(1), ..tiny() };
     let mut network = Gpt2::new(&settings(), &flat, VOCABULARY, 1, &autodiff());
     let message = weights::read(&mut network, &path).unwrap_err().to_string();

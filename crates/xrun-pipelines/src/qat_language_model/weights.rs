@@ -64,7 +64,7 @@ mod tests {
     #[test]
     fn what_has_no_place_in_the_model_is_named() {
         let message = read_with("score.weight", |_| {}).unwrap_err().to_string();
-        assert!(message.contains("has `score.weight`, which this model has no place for"), "{message}");
+        assert!(message.contains("`score.weight`"), "{message}");
         read_with("transformer.h.0.attn.masked_bias", |_| {}).unwrap();
     }
 }

@@ -206,7 +206,8 @@ fn a_crowded_frame_has_the_objects_of_the_episode_and_a_mask_for_the_rest() {
 
 #[test]
 fn a_description_names_classes_and_frames_and_has_a_maximum_length() {
-    insta::assert_snapshot!(batches(library(SHAPE), small()).prepare(0).unwrap().describe(), @"");
+    let batch = batches(library(SHAPE), small()).prepare(0).unwrap();
+    assert!(batch.describe().contains("class ") && batch.describe().contains("video "), "{}", batch.describe());
     let mut long = library(SHAPE);
     long.classes.iter_mut().for_each(|class| class.name = "ü".repeat(5000));
     for frame in long.videos.iter_mut().flat_map(|video| &mut video.frames) {

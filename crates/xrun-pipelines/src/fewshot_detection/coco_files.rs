@@ -32,7 +32,7 @@ pub fn buffer() -> Buffer {
 #[derive(Debug)]
 pub struct CocoFiles {
     buffer: Holding,
-    /// Whether `ground_truth.json`, which is the same for all validations, has been written.
+    /// True after `ground_truth.json`, which is the same for all validations, has been written.
     truths_written: bool,
 }
 

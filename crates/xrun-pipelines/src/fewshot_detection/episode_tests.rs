@@ -204,7 +204,11 @@ fn too_few_usable_classes_are_an_error() {
     let shapes =
         [Shape { held_out: 0, ..SHAPE }, Shape { train: 1, ..SHAPE }, Shape { references: 0, videos: 0, ..SHAPE }];
     let messages = shapes.map(|shape| episodes(library(shape), small(), 0).unwrap_err().to_string());
-    insta::assert_snapshot!(messages.join("\n"), @"");
+    insta::assert_snapshot!(messages.join("\n"), @r"
+    at least 1 class is needed to validate on, found 0; a class needs a reference image (or an object to crop one from) and another image that shows it. `train_classes` and `validation_classes` select the classes
+    at least 2 classes are needed to train on, found 1; a class needs a reference image (or an object to crop one from) and another image that shows it. `train_classes` and `validation_classes` select the classes
+    at least 2 classes are needed to train on, found 0; a class needs a reference image (or an object to crop one from) and another image that shows it. `train_classes` and `validation_classes` select the classes
+    ");
 }
 
 #[test]

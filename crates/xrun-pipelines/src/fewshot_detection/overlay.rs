@@ -191,7 +191,13 @@ mod tests {
             summary(&truths, &[]),
             summary(&[], &[]),
         ];
-        insta::assert_snapshot!(summaries.join("\n"), @"");
+        insta::assert_snapshot!(summaries.join("\n"), @r"
+        ✓ 2 of 2 found
+        ✗ 0 of 2 found, 1 wrong
+        ✗ 1 of 1 found, 1 wrong
+        ✗ 0 of 2 found
+        ✓ 0 of 0 found
+        ");
     }
 
     #[test]
@@ -214,6 +220,9 @@ mod tests {
         let all = [0.9, 0.8, 0.7, 0.6].map(|score| found(1, score)).to_vec();
         let captions =
             [caption(&names, &[(1, rectangle)], &all), caption(&names[..1], &[(0, rectangle)], &[found(0, 0.5)])];
-        insta::assert_snapshot!(captions.join("\n"), @"");
+        insta::assert_snapshot!(captions.join("\n"), @r"
+        ✗ 1 of 1 found, 3 wrong · classes: ring, traffic light (found: 0.90, 0.80, 0.70 and 1 more), star
+        ✓ 1 of 1 found · classes: ring (found: 0.50)
+        ");
     }
 }

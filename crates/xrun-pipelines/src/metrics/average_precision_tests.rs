@@ -61,7 +61,7 @@ fn one_truth_is_found_once_and_an_ignored_one_does_not_count() {
 
 /// By hand. There are three objects in one image: the best detection finds one, all three detections find two.
 #[test]
-fn recall_of_few_counts_the_best_of_each_picture() {
+fn recall_of_few_counts_the_best_of_each_image() {
     let truths = vec![truth(0.0), truth(100.0), truth(200.0)];
     let scores = scores(&[(vec![found(0.7, 0.0), found(0.9, 100.0), found(0.8, 50.0)], truths)]);
     for (recall, expected) in [(scores.ar_1, 1.0 / 3.0), (scores.ar_10, 2.0 / 3.0), (scores.ar_100, 2.0 / 3.0)] {

@@ -15,7 +15,7 @@ use xrun_core::units::counted;
 pub struct FileOf {
     /// Patterns of names in the file and their replacements, applied one after the other.
     pub names: &'static [&'static [(&'static str, &'static str)]],
-    /// Whether matrices of linear layers are `[outputs, inputs]`, as in PyTorch.
+    /// True if matrices of linear layers are `[outputs, inputs]`, as in PyTorch.
     pub transposed: bool,
     /// Tensors of the file that are ignored, by their mapped names.
     pub left_out: fn(&str) -> bool,

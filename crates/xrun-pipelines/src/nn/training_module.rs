@@ -27,7 +27,7 @@ pub trait TrainingModule: Sized {
     const MODEL: &'static str;
     /// Kind of every step in the report, for modules that keep the default of [`Self::report`].
     const STEP: &'static str = "training";
-    /// Whether [`Self::predict`] is implemented.
+    /// True if [`Self::predict`] is implemented.
     const PREDICTS: bool = false;
 
     /// Runs before the first batch of step `number` (from 1) is taken.

@@ -66,7 +66,7 @@ fn main() {
     let loader = DataLoaderBuilder::new(ToTensors(prepared.batches.clone()))
         .batch_size(1)
         .num_workers(1)
-        .set_device(TensorDevice::open(Kind::Cpu, false).unwrap().plain)
+        .set_device(TensorDevice::open(Kind::Cpu, false).unwrap().inner)
         .build(Arc::new(Numbers(490)) as Arc<dyn Dataset<u64>>);
     let mut largest = 0;
     for (taken, (batch, bytes)) in loader.iter().enumerate() {

@@ -79,7 +79,7 @@ pub fn answer_text(_: &Path) -> Work {
         if scanned.is_some() != theirs && !deep {
             return Err(format!("JSON for one and not for the other: {text}"));
         }
-        let judged = fields::judge(&text, &text);
+        let judged = fields::compare_answer(&text, &text);
         match judged.exact_match && judged.fields.iter().all(|(_, right)| *right) {
             true => Ok(scanned.is_some()),
             false => Err(format!("is not right beside itself: {text}")),

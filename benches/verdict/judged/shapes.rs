@@ -54,7 +54,7 @@ impl Around {
     }
 }
 
-/// Teeth of a saw: what is gathered, and given back at once.
+/// Teeth of a saw: what is accumulator, and given back at once.
 pub struct Teeth {
     /// The step at which each tooth begins; the last of them is after the end of the run.
     begins: Vec<f64>,
@@ -74,7 +74,7 @@ impl Teeth {
             teeth.begins.push(at);
             teeth.feet.push(0.0);
             let longer = if jitter > 0.0 { 1.0 + rng.random_range(-jitter..jitter) } else { 1.0 };
-            // As high as it is long: what is gathered in a step is the same.
+            // As high as it is long: what is accumulator in a step is the same.
             teeth.tops.push(longer);
             let place = ((at - draw.first as f64) / draw.steps as f64).max(0.0);
             at += (period * longer * stretch.powf(place)).max(2.0);

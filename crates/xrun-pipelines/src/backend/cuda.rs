@@ -41,7 +41,7 @@ pub fn probe() -> Result<Vec<Found>, Missing> {
     if let Some(visible) = visible.as_deref().filter(|visible| !visible.contains("MIG-"))
         && let Ok(gpus) = machine::gpus()
         && !gpus.is_empty()
-        && visible::counted(Some(visible), &uuids(&gpus)).is_empty()
+        && visible::visible_gpus(Some(visible), &uuids(&gpus)).is_empty()
     {
         return Err(Missing::unusable(
             format!("CUDA_VISIBLE_DEVICES = \"{visible}\" hides all GPUs"),
@@ -57,7 +57,7 @@ pub fn probe() -> Result<Vec<Found>, Missing> {
     let cure = "libnvidia-ml.so.1 is part of the driver; in a container request it with \
                 NVIDIA_DRIVER_CAPABILITIES=compute,utility";
     let gpus = machine::gpus().map_err(|error| Missing::unusable(error, cure))?;
-    let listed = visible::counted(visible.as_deref(), &uuids(&gpus));
+    let listed = visible::visible_gpus(visible.as_deref(), &uuids(&gpus));
     // In another order, or with parts of GPUs (MIG), CUDA's device 0 may be any of several GPUs.
     let by_bus = std::env::var(visible::ORDER_VARIABLE).is_ok_and(|order| order == visible::ORDER_BY_BUS);
     let certain = listed.len() == count as usize && (by_bus || gpus.len() == 1);
@@ -120,8 +120,8 @@ fn llvm() -> String {
 ///
 /// # Errors
 /// Its memory is full, or another process uses it exclusively.
-pub fn opens(index: u32) -> Result<(), Missing> {
-    Driver::start()?.opens(index)
+pub fn check_context(index: u32) -> Result<(), Missing> {
+    Driver::start()?.check_context(index)
 }
 
 /// Compute capability of a GPU, as 90 for 9.0; `None` if the driver does not report it.

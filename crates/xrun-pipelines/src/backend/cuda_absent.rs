@@ -23,7 +23,7 @@ pub fn tune(_: Tuning) -> bool {
 ///
 /// # Errors
 /// Always: the feature is missing.
-pub fn opens(_: u32) -> Result<(), Missing> {
+pub fn check_context(_: u32) -> Result<(), Missing> {
     probe().map(drop)
 }
 

@@ -19,7 +19,7 @@ pub fn is_cpu(device: &Device) -> bool {
 pub struct TensorDevice {
     kind: Kind,
     /// Inner device, without autodiff, for validation and everything that is not trained.
-    pub plain: Device,
+    pub inner: Device,
     /// Autodiff device, for training.
     pub autodiff: Device,
 }
@@ -30,14 +30,14 @@ impl TensorDevice {
     /// # Errors
     /// The device cannot be opened.
     pub fn open(kind: Kind, activation_checkpointing: bool) -> Result<Self, TaskError> {
-        let plain = match kind {
+        let inner = match kind {
             Kind::Cpu => Device::flex(),
             Kind::Cuda(index) => cuda::dispatch(index).map_err(TaskError::Device)?,
             Kind::Vulkan(index) => vulkan::dispatch(index).map_err(TaskError::Device)?,
         };
-        let autodiff = plain.clone().autodiff();
+        let autodiff = inner.clone().autodiff();
         let autodiff = if activation_checkpointing { autodiff.gradient_checkpointing() } else { autodiff };
-        Ok(Self { kind, plain, autodiff })
+        Ok(Self { kind, inner, autodiff })
     }
 
     /// Returns whether 32-bit operands of matrix products may be rounded to TF32 (ten bits of mantissa).
@@ -53,12 +53,12 @@ impl TensorDevice {
     /// # Errors
     /// An operation failed.
     pub fn synchronise(&self) -> Result<(), TaskError> {
-        self.plain.sync().map_err(|error| TaskError::Device(format!("{error:?}")))
+        self.inner.sync().map_err(|error| TaskError::Device(format!("{error:?}")))
     }
 
     /// Usage of the memory pools of all streams; `None` on the CPU, which has none.
     pub fn memory(&self) -> Option<DeviceMemory> {
-        let usage = self.plain.memory_pool_usage().filter(|_| self.kind.has_pool())?;
+        let usage = self.inner.memory_pool_usage().filter(|_| self.kind.has_pool())?;
         Some(DeviceMemory {
             in_use: usage.bytes_in_use,
             reserved: usage.bytes_reserved,
@@ -103,7 +103,7 @@ impl TensorDevice {
             return 0;
         }
         let before = self.reserved();
-        self.plain.memory_cleanup();
+        self.inner.memory_cleanup();
         let _ = self.synchronise(); // the next step reports a failed device
         before.saturating_sub(self.reserved())
     }
@@ -113,7 +113,7 @@ impl TensorDevice {
         if self.kind == Kind::Cpu {
             return self.kind.to_string();
         }
-        let name = Dispatch::name(self.plain.as_dispatch());
+        let name = Dispatch::name(self.inner.as_dispatch());
         // `dispatch<wgpu>`: the name of the inner backend is the known one.
         name.strip_prefix("dispatch<").and_then(|name| name.strip_suffix('>')).unwrap_or(&name).to_owned()
     }

@@ -39,7 +39,7 @@ impl Driver {
     /// # Errors
     /// It is not installed, too old, or fails.
     pub fn start() -> Result<Self, Missing> {
-        let Some(library) = Library::first(NAMES) else {
+        let Some(library) = Library::open_first(NAMES) else {
             return Err(Missing::absent(
                 "the NVIDIA driver (libcuda.so.1) is not installed or not visible here",
                 "install it; in a container request the GPU with `--gpus all`",
@@ -149,7 +149,7 @@ impl Driver {
     ///
     /// # Errors
     /// The memory of the GPU is full, or the driver fails.
-    pub fn opens(&self, index: u32) -> Result<(), Missing> {
+    pub fn check_context(&self, index: u32) -> Result<(), Missing> {
         let device = self.device(index)?;
         let mut context = std::ptr::null_mut();
         // SAFETY: the signatures are those of the driver's manual; the context is released and never used.

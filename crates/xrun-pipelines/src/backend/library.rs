@@ -15,7 +15,7 @@ impl Library {
     }
 
     /// Loads the first of several names that the dynamic loader finds.
-    pub fn first(names: &[&str]) -> Option<Self> {
+    pub fn open_first(names: &[&str]) -> Option<Self> {
         names.iter().find_map(Self::open)
     }
 

@@ -42,7 +42,7 @@ impl Backend for Burn {
     }
 
     fn opens_cuda(&self, index: u32) -> Result<(), Missing> {
-        cuda::opens(index)
+        cuda::check_context(index)
     }
 
     fn tune(&self, tuning: Tuning) -> bool {

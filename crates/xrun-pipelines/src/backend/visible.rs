@@ -10,7 +10,7 @@ pub const ORDER_BY_BUS: &str = "PCI_BUS_ID";
 
 /// Indices into `uuids`, which are in the order of the bus, by CUDA's device index. `visible` is the value of
 /// `CUDA_VISIBLE_DEVICES`, if it is set: indices, or prefixes of UUIDs.
-pub fn counted(visible: Option<&str>, uuids: &[String]) -> Vec<usize> {
+pub fn visible_gpus(visible: Option<&str>, uuids: &[String]) -> Vec<usize> {
     let Some(visible) = visible else { return (0..uuids.len()).collect() };
     let mut found = Vec::new();
     for name in visible.split(',').map(str::trim) {
@@ -46,7 +46,7 @@ mod tests {
             (Some("none"), vec![]),
             (Some("1,1"), vec![1]),
         ] {
-            assert_eq!(counted(visible, &uuids), expected, "{visible:?}");
+            assert_eq!(visible_gpus(visible, &uuids), expected, "{visible:?}");
         }
     }
 }

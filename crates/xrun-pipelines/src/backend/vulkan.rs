@@ -17,7 +17,7 @@ const OVERRIDE: &str = "CUBECL_WGPU_DEFAULT_DEVICE";
 /// # Errors
 /// The loader or a driver is missing, or the loader fails.
 pub fn probe() -> Result<Vec<Found>, Missing> {
-    if Library::first(LOADER).is_none() {
+    if Library::open_first(LOADER).is_none() {
         return Err(Missing::absent("the Vulkan loader (libvulkan.so.1) is not installed", "Debian: libvulkan1"));
     }
     let found =

@@ -16,8 +16,8 @@ use xrun_ops::conv1x1;
 use super::assignment::strides;
 use super::settings::Model;
 use crate::nn::Tensor;
-use crate::nn::block::Block;
-use crate::nn::graph::beside;
+use crate::nn::conv_block::ConvBlock;
+use crate::nn::graph::autodiff_like;
 use crate::nn::normalise::normalise;
 
 /// Output of a 1 x 1 convolution with a bias.
@@ -29,8 +29,8 @@ fn pointwise(convolution: &Conv2d, input: Tensor<4>) -> Tensor<4> {
 /// Block of stride 2, and residual blocks.
 #[derive(Module, Debug)]
 pub struct Stage {
-    halve: Block,
-    residual: Vec<Block>,
+    halve: ConvBlock,
+    residual: Vec<ConvBlock>,
 }
 
 /// Detector of classes that are given by references. The names of the fields are those of the tensors in `model.safetensors`.
@@ -39,14 +39,14 @@ pub struct ReferenceDetector {
     stages: Vec<Stage>,
     lateral_fine: Conv2d,
     lateral_coarse: Conv2d,
-    tower: Vec<Block>,
+    tower: Vec<ConvBlock>,
     /// Objectness, four sides, embedding: `1 + 4 + D` channels.
     outputs: Conv2d,
     /// Scale of the cosine before softplus, which keeps it positive.
     similarity_scale: Param<Tensor<1>>,
     similarity_bias: Param<Tensor<1>>,
     /// Blocks from stride 16 to 32, and so on, for large images.
-    coarser: Vec<Block>,
+    coarser: Vec<ConvBlock>,
     #[module(skip)]
     embedding: usize,
 }
@@ -87,7 +87,7 @@ impl ReferenceDetector {
     /// Network for query frames of side `image_size`. Initial values depend on the seed alone.
     pub fn new(settings: &Model, image_size: usize, seed: u32, device: &Device) -> Self {
         let groups = settings.norm_groups;
-        let block = |from, to, stride| Block::new([from, to], stride, groups, device);
+        let block = |from, to, stride| ConvBlock::new([from, to], stride, groups, device);
         let point = |from, to, bias| Conv2dConfig::new([from, to], [1, 1]).with_bias(bias).init(device);
         let mut from = 3;
         let stages = settings
@@ -232,9 +232,9 @@ fn upsample_nearest_2x(value: Tensor<4>) -> Tensor<4> {
 
 /// Initialises the last convolution with small weights and the objectness [`PRIOR`].
 fn with_prior(mut outputs: Conv2d, embedding: usize, device: &Device) -> Conv2d {
-    outputs.weight = outputs
-        .weight
-        .map(|weight| beside(weight.clone().inner().mul_scalar(0.1), &weight).set_require_grad(weight.is_autodiff()));
+    outputs.weight = outputs.weight.map(|weight| {
+        autodiff_like(weight.clone().inner().mul_scalar(0.1), &weight).set_require_grad(weight.is_autodiff())
+    });
     let mut bias = vec![0.0f32; 5 + embedding];
     bias[0] = (PRIOR / (1.0 - PRIOR)).ln();
     outputs.bias = outputs

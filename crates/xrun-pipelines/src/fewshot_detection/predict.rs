@@ -97,7 +97,7 @@ pub fn predict(
             })
             .collect();
         let outputs: Vec<(Range<usize>, HeadOutputs)> =
-            validation.outputs(model, &squares, &prototypes.rows, &device.plain).collect();
+            validation.outputs(model, &squares, &prototypes.rows, &device.inner).collect();
         let mut squares = 0..;
         for (path, geometry) in files.iter().zip(geometries) {
             image_id += 1;
@@ -177,7 +177,7 @@ fn prototypes(
             continue;
         }
         let references = validation.batches.validation_references(number)?;
-        let embeddings = validation.embeddings(model, &references, &device.plain);
+        let embeddings = validation.embeddings(model, &references, &device.inner);
         let prototypes = ReferenceDetector::prototypes(embeddings, classes.len());
         for (class, row) in &mut rows {
             if let (None, Some(way)) = (&row, classes.iter().position(|one| one == class)) {

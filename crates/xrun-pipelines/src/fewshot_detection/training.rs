@@ -18,10 +18,10 @@ use super::settings::{Settings, TripletMining};
 use super::validation::Validation;
 use crate::backend::dispatch::TensorDevice;
 use crate::backend::threads;
+use crate::nn::micro_batches::{DeferredOutputs, MicroBatchExecutor};
 use crate::nn::module_task::{Evaluation, ModuleTask, Step};
-use crate::nn::pixels::pictures;
-use crate::nn::side_by_side::{Outputs, SideBySide};
-use crate::nn::step::{Fetched, Trained};
+use crate::nn::pixels::images;
+use crate::nn::step::{StepValues, TrainState};
 use crate::nn::training_module::TrainingModule;
 use crate::nn::{Tensor, triplet_loss};
 use xrun_core::bounded::ledger::Ledger;
@@ -39,7 +39,7 @@ type Network = ReferenceDetector;
 /// Training of a [`ReferenceDetector`].
 pub struct FewshotDetectionModule {
     pub(super) settings: Settings,
-    split: Arc<SideBySide>,
+    executor: Arc<MicroBatchExecutor>,
     pub(super) validation: Validation,
     store: Arc<FrameStore>,
     /// Cell centres `[1, cells, 4]` on the training device.
@@ -77,14 +77,14 @@ pub fn open(
     let device = TensorDevice::open(kind, training.activation_checkpointing)?;
     let side = prepared.settings.image_size;
     let network = ReferenceDetector::new(&prepared.model, side, experiment.experiment.seed, &device.autodiff);
-    let split = SideBySide::new(kind, &experiment.limits, &prepared.buffers.part_gradients, ledger)?;
-    let split = Arc::new(split);
+    let executor = MicroBatchExecutor::new(kind, &experiment.limits, &prepared.buffers.part_gradients, ledger)?;
+    let executor = Arc::new(executor);
     let feed_settings = FeedSettings::new(&experiment.limits, training, first_step);
     let feed = Feed::new(ledger, &prepared.buffers.feed, feed_settings, prepare)?;
     let module = FewshotDetectionModule {
         centres: centres(&cells(side), &device.autodiff),
-        validation: Validation::new(&prepared, experiment, split.clone(), ledger),
-        split,
+        validation: Validation::new(&prepared, experiment, executor.clone(), ledger),
+        executor,
         kind: "",
         unassigned: 0,
         store: prepared.store,
@@ -103,27 +103,27 @@ impl FewshotDetectionModule {
         let rows = references.leaf();
         let prototypes = ReferenceDetector::prototypes(rows.clone(), batch.classes.len());
         let shared = prototypes.clone().detach().require_grad();
-        let gathered = &mut step.gathered;
-        let parts = self.split.parts(batch.queries.len());
-        let computed = gathered.side_by_side(network, &self.split, &parts, |network, range, part| {
+        let accumulator = &mut step.accumulator;
+        let parts = self.executor.split(batch.queries.len());
+        let computed = accumulator.run_micro_batches(network, &self.executor, &parts, |network, range, part| {
             let QueryLoss { loss, positives, unassigned } =
                 self.query_loss(network, batch, range.clone(), device, || part.leaf(&shared));
             let counted = positives as f64;
             for (name, sum) in ["objectness", "similarity", "box"].into_iter().zip(loss.terms()) {
-                part.note(name, sum, counted);
+                part.record(name, sum, counted);
             }
             part.count(counted);
-            part.went_through(range.len());
+            part.add_items(range.len());
             (Some(loss.total()), unassigned)
         });
         if let Some(gradient) = computed.gradient {
             let mut gradients = (prototypes * gradient).sum().backward();
             if let Some(gradient) = rows.grad_remove(&mut gradients) {
-                gathered.back(network, &self.split, references, gradient);
+                accumulator.backward_outputs(network, &self.executor, references, gradient);
             }
         }
         let each = self.settings.reference_size.pow(2) * 3;
-        gathered.items += (batch.reference_pixels.len() / each) as u64;
+        accumulator.items += (batch.reference_pixels.len() / each) as u64;
         Ok(computed.results.iter().sum())
     }
 
@@ -138,7 +138,7 @@ impl FewshotDetectionModule {
     ) -> QueryLoss {
         let side = self.settings.image_size;
         let bytes = side * side * 3;
-        let dense = network.dense(pictures(&batch.query_pixels[range.start * bytes..range.end * bytes], side, device));
+        let dense = network.dense(images(&batch.query_pixels[range.start * bytes..range.end * bytes], side, device));
         let similarity = network.similarity(dense.embeddings.clone(), prototypes());
         let targets = targets(batch.queries[range].iter().map(|query| &*query.truths), side);
         let (positives, unassigned) = (targets.positives, targets.unassigned);
@@ -152,12 +152,12 @@ impl FewshotDetectionModule {
         let embedded = self.embedded(network, &batch.pixels, &step.device().autodiff);
         let rows = embedded.leaf();
         let (loss, counted) = self.triplet_loss(rows.clone(), batch);
-        let gathered = &mut step.gathered;
-        gathered.count(counted);
-        gathered.note("triplet", loss.clone().inner(), counted);
-        gathered.items += batch.classes.len() as u64;
+        let accumulator = &mut step.accumulator;
+        accumulator.count(counted);
+        accumulator.record("triplet", loss.clone().inner(), counted);
+        accumulator.items += batch.classes.len() as u64;
         if let Some(gradient) = rows.grad_remove(&mut loss.backward()) {
-            gathered.back(network, &self.split, embedded, gradient);
+            accumulator.backward_outputs(network, &self.executor, embedded, gradient);
         }
         Ok(())
     }
@@ -177,12 +177,12 @@ impl FewshotDetectionModule {
     }
 
     /// Embeddings `[n, D]` of reference images.
-    fn embedded(&self, network: &Network, pixels: &[u8], device: &Device) -> Outputs<Network> {
+    fn embedded(&self, network: &Network, pixels: &[u8], device: &Device) -> DeferredOutputs<Network> {
         let side = self.settings.reference_size;
         let each = side * side * 3;
-        let parts = self.split.parts(pixels.len() / each);
-        Outputs::new(network, &self.split, &parts, |network, range| {
-            network.embed(pictures(&pixels[range.start * each..range.end * each], side, device))
+        let parts = self.executor.split(pixels.len() / each);
+        DeferredOutputs::new(network, &self.executor, &parts, |network, range| {
+            network.embed(images(&pixels[range.start * each..range.end * each], side, device))
         })
     }
 }
@@ -210,11 +210,11 @@ impl TrainingModule for FewshotDetectionModule {
         }
     }
 
-    fn report(&mut self, fetched: Fetched) -> StepReport {
+    fn report(&mut self, fetched: StepValues) -> StepReport {
         let counted = fetched.counted.max(1.0);
         // Each value is divided before the sum: the other order would change the last bits of the committed results.
         let mut values: Vec<(&'static str, f64)> = Vec::with_capacity(4);
-        for number in &fetched.numbers {
+        for number in &fetched.values {
             let value = number.sum / counted;
             match values.iter_mut().find(|(known, _)| *known == number.name) {
                 Some((_, sum)) => *sum += value,
@@ -261,7 +261,7 @@ impl TrainingModule for FewshotDetectionModule {
 
     fn predict(
         &mut self,
-        trained: &Trained<Network>,
+        trained: &TrainState<Network>,
         request: &Asked<'_>,
         sink: &mut dyn Told,
     ) -> Result<Value, TaskError> {

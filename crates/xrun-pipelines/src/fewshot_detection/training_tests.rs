@@ -5,7 +5,7 @@ use burn::optim::GradientsParams;
 use xrun_ops::CpuKernels;
 
 use super::*;
-use crate::nn::step::Gathered;
+use crate::nn::step::StepAccumulator;
 use crate::nn::tests::values;
 use xrun_core::dataset::kind::Dataset;
 use xrun_core::settings::sections::Limits;
@@ -87,8 +87,8 @@ fn gradients(task: &FewshotTask, batches: &[DetectionBatch]) -> (Vec<f32>, usize
         task.module.detection(batch, &mut step).unwrap();
     }
     let network = task.trained.network().unwrap();
-    let counted = step.gathered.counted() as usize;
-    let (gradients, _) = task.trained.mean_and_clip(&mut step.gathered).unwrap();
+    let counted = step.accumulator.counted() as usize;
+    let (gradients, _) = task.trained.mean_and_clip(&mut step.accumulator).unwrap();
     let mut all = All { gradients, found: Vec::new() };
     network.visit(&mut all);
     (all.found, counted)
@@ -120,7 +120,8 @@ fn the_gradients_of_an_episode_do_not_depend_on_the_micro_batch_size() {
     for (part_size, threads) in [(32, 1), (1, 2), (3, 1), (3, 4), (7, 2)] {
         let limits = Limits { part_size, threads, ..Limits::default() };
         let buffer = parts::part_gradients(task.trained.parameters(), &limits);
-        task.module.split = Arc::new(SideBySide::new(Kind::Cpu, &limits, &buffer, &Ledger::default()).unwrap());
+        task.module.executor =
+            Arc::new(MicroBatchExecutor::new(Kind::Cpu, &limits, &buffer, &Ledger::default()).unwrap());
         let (found, counted) = gradients(&task, std::slice::from_ref(&batch));
         assert_eq!(counted, positives);
         // Burn's operations round differently than the fused kernels of the micro-batches.
@@ -135,7 +136,8 @@ fn gradients_are_bit_identical_on_any_number_of_threads() {
     let mut on = |threads: usize| {
         let limits = Limits { part_size: 3, threads, ..Limits::default() };
         let buffer = parts::part_gradients(task.trained.parameters(), &limits);
-        task.module.split = Arc::new(SideBySide::new(Kind::Cpu, &limits, &buffer, &Ledger::default()).unwrap());
+        task.module.executor =
+            Arc::new(MicroBatchExecutor::new(Kind::Cpu, &limits, &buffer, &Ledger::default()).unwrap());
         gradients(&task, std::slice::from_ref(&batch)).0
     };
     let alone = on(1);
@@ -146,18 +148,18 @@ fn gradients_are_bit_identical_on_any_number_of_threads() {
 fn in_one_graph(task: &FewshotTask, batch: &DetectionBatch) -> (Vec<f32>, usize) {
     let (network, settings, device) =
         (task.trained.network().unwrap(), &task.module.settings, &task.trained.device.autodiff);
-    let references = pictures(&batch.reference_pixels, settings.reference_size, device);
+    let references = images(&batch.reference_pixels, settings.reference_size, device);
     let prototypes = ReferenceDetector::prototypes(network.embed(references), batch.classes.len());
-    let queries = pictures(&batch.query_pixels, settings.image_size, device);
+    let queries = images(&batch.query_pixels, settings.image_size, device);
     let dense = network.dense(queries);
     let similarity = network.similarity(dense.embeddings.clone(), prototypes);
     let targets = targets(batch.queries.iter().map(|query| &*query.truths), settings.image_size);
     let counted = targets.positives;
     let loss = detection_loss(settings, dense, similarity, targets, &task.module.centres).total();
-    let mut gathered = Gathered::new(1);
-    gathered.count(counted as f64);
-    gathered.backward(network, loss);
-    let (gradients, _) = task.trained.mean_and_clip(&mut gathered).unwrap();
+    let mut accumulator = StepAccumulator::new(1);
+    accumulator.count(counted as f64);
+    accumulator.backward(network, loss);
+    let (gradients, _) = task.trained.mean_and_clip(&mut accumulator).unwrap();
     let mut all = All { gradients, found: Vec::new() };
     network.visit(&mut all);
     (all.found, counted)
@@ -195,8 +197,8 @@ fn a_step_of_two_episodes_divides_by_the_count_of_both() {
         for batch in batches {
             task.module.detection(batch, &mut step).unwrap();
         }
-        let counted = step.gathered.counted();
-        (step.gathered.fetch(None).numbers.iter().map(|number| number.sum).sum::<f64>(), counted)
+        let counted = step.accumulator.counted();
+        (step.accumulator.fetch(None).values.iter().map(|number| number.sum).sum::<f64>(), counted)
     };
     let [(one, few), (two, many)] = [sums(&batches[..1]), sums(&batches[1..])];
     let expected = (one + two) / (few + many);
@@ -219,8 +221,8 @@ fn triplet_losses_of_several_batches_are_divided_by_the_count_of_all() {
                 HostBatch::Detection(_) => panic!("all are triplets"),
             }
         }
-        let counted = step.gathered.counted();
-        (step.gathered.fetch(None).numbers.iter().map(|number| number.sum).sum::<f64>(), counted)
+        let counted = step.accumulator.counted();
+        (step.accumulator.fetch(None).values.iter().map(|number| number.sum).sum::<f64>(), counted)
     };
     for mining in ["given", "batch-hard"] {
         let overrides = format!("triplet_ratio = 1.0\ntriplet_mining = {mining:?}");
@@ -240,7 +242,8 @@ fn trained(kernels: CpuKernels) -> Vec<f64> {
         let mut task = opened("triplet_ratio = 0.0");
         let limits = Limits { part_size: 3, threads: 1, ..Limits::default() };
         let buffer = parts::part_gradients(task.trained.parameters(), &limits);
-        task.module.split = Arc::new(SideBySide::new(Kind::Cpu, &limits, &buffer, &Ledger::default()).unwrap());
+        task.module.executor =
+            Arc::new(MicroBatchExecutor::new(Kind::Cpu, &limits, &buffer, &Ledger::default()).unwrap());
         (1..=50).map(|number| task.train_step(number, 3e-4, &mut Silent).unwrap().loss).collect()
     })
 }

@@ -20,9 +20,9 @@ use super::training::FewshotDetectionModule;
 use crate::backend::dispatch::TensorDevice;
 use crate::metrics::separation::Separation;
 use crate::nn::Tensor;
+use crate::nn::micro_batches::MicroBatchExecutor;
 use crate::nn::module_task::Evaluation;
-use crate::nn::pixels::{fetch, pictures as to_tensor};
-use crate::nn::side_by_side::SideBySide;
+use crate::nn::pixels::{fetch, images as to_tensor};
 use xrun_core::bounded::HeldBytes;
 use xrun_core::bounded::ledger::{Holding, Ledger};
 use xrun_core::dataset::error::DataError;
@@ -42,7 +42,7 @@ pub struct Validation {
     pub(super) batches: Batches,
     store: Arc<FrameStore>,
     pub(super) settings: Settings,
-    split: Arc<SideBySide>,
+    executor: Arc<MicroBatchExecutor>,
     cadence: Cadence,
     cells: Vec<Cell>,
     scoring: Scoring,
@@ -57,7 +57,7 @@ pub struct Validation {
     pub left_out: u64,
 }
 
-/// Outputs of the head for the frames of a micro-batch: probabilities of objects and ways, and sides.
+/// DeferredOutputs of the head for the frames of a micro-batch: probabilities of objects and ways, and sides.
 pub(super) struct HeadOutputs {
     object: Vec<f32>,
     class: Vec<f32>,
@@ -66,7 +66,12 @@ pub(super) struct HeadOutputs {
 
 impl Validation {
     /// Initial state, with its buffers in the ledger.
-    pub fn new(prepared: &Prepared, experiment: &Experiment, split: Arc<SideBySide>, ledger: &Ledger) -> Self {
+    pub fn new(
+        prepared: &Prepared,
+        experiment: &Experiment,
+        executor: Arc<MicroBatchExecutor>,
+        ledger: &Ledger,
+    ) -> Self {
         let cadence = &experiment.validation;
         let buffers = &prepared.buffers;
         let library = prepared.batches.episodes().library();
@@ -74,7 +79,7 @@ impl Validation {
             batches: prepared.batches.clone(),
             store: prepared.store.clone(),
             settings: prepared.settings.clone(),
-            split,
+            executor,
             cadence: cadence.clone(),
             cells: cells(prepared.settings.image_size),
             scoring: Scoring::new(library.clone(), &prepared.settings, &buffers.scoring, ledger),
@@ -142,10 +147,10 @@ impl Validation {
     ) -> Result<(), TaskError> {
         let device = &evaluation.trained.device;
         let ways = batch.classes.len();
-        let embeddings = self.embeddings(model, &batch.reference_pixels, &device.plain);
+        let embeddings = self.embeddings(model, &batch.reference_pixels, &device.inner);
         let prototypes = ReferenceDetector::prototypes(embeddings, ways);
         self.scoring.begin_episode(&batch.classes);
-        for (range, outputs) in self.outputs(model, &batch.query_pixels, &prototypes, &device.plain) {
+        for (range, outputs) in self.outputs(model, &batch.query_pixels, &prototypes, &device.inner) {
             for (offset, index) in range.enumerate() {
                 let query = &batch.queries[index];
                 let geometry = FrameGeometry { mapping: query.mapping, width: query.width, height: query.height };
@@ -162,7 +167,7 @@ impl Validation {
         Ok(())
     }
 
-    /// Outputs of the model for query frames, by micro-batch: the range of its frames, and their outputs.
+    /// DeferredOutputs of the model for query frames, by micro-batch: the range of its frames, and their outputs.
     pub(super) fn outputs(
         &self,
         model: &ReferenceDetector,
@@ -172,8 +177,8 @@ impl Validation {
     ) -> impl Iterator<Item = (Range<usize>, HeadOutputs)> + use<> {
         let (side, cells, ways) = (self.settings.image_size, self.cells.len(), prototypes.dims()[0]);
         let image_bytes = side.pow(2) * 3;
-        let parts = self.split.parts(squares.len() / image_bytes);
-        let outputs = self.split.passes(model, &parts, |model, range| {
+        let parts = self.executor.split(squares.len() / image_bytes);
+        let outputs = self.executor.forward(model, &parts, |model, range| {
             let pixels = &squares[range.start * image_bytes..range.end * image_bytes];
             let dense = model.dense(to_tensor(pixels, side, device));
             let class = sigmoid(model.similarity(dense.embeddings, prototypes.clone()));
@@ -193,7 +198,7 @@ impl Validation {
     pub(super) fn embeddings(&self, model: &ReferenceDetector, pixels: &[u8], device: &Device) -> Tensor<2> {
         let side = self.settings.reference_size;
         let each = side.pow(2) * 3;
-        let rows = self.split.passes(model, &self.split.parts(pixels.len() / each), |model, range| {
+        let rows = self.executor.forward(model, &self.executor.split(pixels.len() / each), |model, range| {
             model.embed(to_tensor(&pixels[range.start * each..range.end * each], side, device))
         });
         Tensor::cat(rows, 0)
@@ -275,7 +280,7 @@ impl Validation {
             if rgb.is_empty() {
                 continue;
             }
-            let embeddings = self.embeddings(model, &rgb, &device.plain);
+            let embeddings = self.embeddings(model, &rgb, &device.inner);
             let length = embeddings.dims()[1];
             let values: Vec<f32> = embeddings.into_data().iter::<f32>().collect();
             values.chunks_exact(length).for_each(|row| self.separation.add(class as u32, row));

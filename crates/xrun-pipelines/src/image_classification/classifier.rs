@@ -15,8 +15,8 @@ use crate::backend::threads;
 use crate::metrics::running_mean::RunningMean;
 use crate::nn::Tensor;
 use crate::nn::module_task::{Evaluation, ModuleTask, Step};
-use crate::nn::pixels::pictures;
-use crate::nn::step::Trained;
+use crate::nn::pixels::images;
+use crate::nn::step::TrainState;
 use crate::nn::training_module::TrainingModule;
 use xrun_core::bounded::HeldBytes;
 use xrun_core::bounded::ledger::{Holding, Ledger};
@@ -83,7 +83,7 @@ fn cross_entropy(logits: Tensor<2>, classes: &[i64], device: &Device) -> Tensor<
 impl Classifier {
     /// Logits `[n, classes]` for pixels `[n, S, S, 3]`.
     fn logits(&self, network: &ResNet, pixels: &[u8], device: &Device) -> Tensor<2> {
-        network.forward(pictures(pixels, self.batches.settings.image_size, device))
+        network.forward(images(pixels, self.batches.settings.image_size, device))
     }
 }
 
@@ -112,7 +112,7 @@ impl TrainingModule for Classifier {
         network: &ResNet,
         evaluation: &mut Evaluation<'_, Self>,
     ) -> Result<ValidationReport, TaskError> {
-        let device = &evaluation.trained.device.plain;
+        let device = &evaluation.trained.device.inner;
         let (mut correct, mut loss) = (RunningMean::default(), 0.0);
         for from in (0..self.validated).step_by(self.micro_batch_size) {
             let batch = self.batches.held_out(from..(from + self.micro_batch_size).min(self.validated))?;
@@ -146,12 +146,12 @@ impl TrainingModule for Classifier {
 
     fn predict(
         &mut self,
-        trained: &Trained<ResNet>,
+        trained: &TrainState<ResNet>,
         request: &Asked<'_>,
         sink: &mut dyn Told,
     ) -> Result<Value, TaskError> {
         let network = trained.inner()?;
-        let logits = |pixels: &[u8]| self.logits(&network, pixels, &trained.device.plain).into_data().iter().collect();
+        let logits = |pixels: &[u8]| self.logits(&network, pixels, &trained.device.inner).into_data().iter().collect();
         predict::predict(&self.batches, request, sink, logits)
     }
 }

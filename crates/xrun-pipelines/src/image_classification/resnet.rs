@@ -6,21 +6,21 @@ use burn::tensor::Device;
 
 use super::settings::Model;
 use crate::nn::Tensor;
-use crate::nn::block::Block;
+use crate::nn::conv_block::ConvBlock;
 use crate::nn::parameters;
 
 /// Convolution, with stride 2 except in the first stage, and residual blocks.
 #[derive(Module, Debug)]
 pub struct Stage {
-    first: Block,
+    first: ConvBlock,
     residual: Vec<Residual>,
 }
 
 /// Two convolutions with a residual connection.
 #[derive(Module, Debug)]
 pub struct Residual {
-    first: Block,
-    second: Block,
+    first: ConvBlock,
+    second: ConvBlock,
 }
 
 /// Residual network. The names of the fields are those of the tensors in `model.safetensors`.
@@ -33,7 +33,7 @@ pub struct ResNet {
 impl ResNet {
     /// Network for a number of classes. Initial values depend on the seed alone.
     pub fn new(settings: &Model, classes: usize, seed: u32, device: &Device) -> Self {
-        let block = |from, to, stride| Block::new([from, to], stride, settings.norm_groups, device);
+        let block = |from, to, stride| ConvBlock::new([from, to], stride, settings.norm_groups, device);
         let mut from = 3;
         let stages = settings.channels.iter().enumerate().map(|(number, &to)| {
             let first = block(from, to, if number == 0 { 1 } else { 2 });

@@ -18,14 +18,14 @@ const NAME_BYTES_MAX: usize = 200;
 
 /// Number of correct items out of a total.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Share {
+pub struct Tally {
     /// Number of correct items.
     pub right: u64,
     /// Number of all items.
     pub of: u64,
 }
 
-impl Share {
+impl Tally {
     /// Counts one item.
     pub fn add(&mut self, right: bool) {
         self.right += u64::from(right);
@@ -51,21 +51,21 @@ pub struct FieldCounts {
 
 /// Counts over answers.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Fields {
+pub struct FieldScores {
     /// Fields of the true objects, and those that are correct.
-    pub fields: Share,
+    pub fields: Tally,
     /// Answers, and those that are one JSON object without repeated keys.
-    pub valid_json: Share,
+    pub valid_json: Tally,
     /// Answers, and those whose fields equal those of the true object.
-    pub exact_object: Share,
+    pub exact_object: Tally,
     /// Answers, and those whose trimmed text equals that of the truth.
-    pub exact_match: Share,
+    pub exact_match: Tally,
     named: Vec<(String, FieldCounts)>,
 }
 
 /// Comparison of one answer with the truth.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Judged {
+pub struct AnswerComparison {
     /// Pointers of the fields of the truth, and whether each is correct; empty if the truth is not a JSON object.
     pub fields: Vec<(String, bool)>,
     /// The answer is one JSON object without repeated keys.
@@ -77,22 +77,27 @@ pub struct Judged {
 }
 
 /// Compares an answer with the truth.
-pub fn judge(answer: &str, truth: &str) -> Judged {
+pub fn compare_answer(answer: &str, truth: &str) -> AnswerComparison {
     let (answer, truth) = (answer.trim(), truth.trim());
     let [found, expected] = [answer, truth].map(leaves);
     let exact_object = matches!((&found, &expected), (Some(found), Some(expected)) if found == expected);
     let right = |pointer: &String, leaf: &Leaf| found.as_ref().is_some_and(|found| found.get(pointer) == Some(leaf));
     let fields = expected.iter().flatten().map(|(pointer, leaf)| (pointer.clone(), right(pointer, leaf)));
-    Judged { fields: fields.collect(), valid_json: found.is_some(), exact_object, exact_match: answer == truth }
+    AnswerComparison {
+        fields: fields.collect(),
+        valid_json: found.is_some(),
+        exact_object,
+        exact_match: answer == truth,
+    }
 }
 
-impl Fields {
+impl FieldScores {
     /// Maximum size in bytes.
     pub const BYTES_MAX: usize = size_of::<Self>() + FIELDS_MAX * (size_of::<(String, FieldCounts)>() + NAME_BYTES_MAX);
 
     /// Adds an answer, compares it with the truth and returns the comparison.
-    pub fn add(&mut self, answer: &str, truth: &str) -> Judged {
-        let comparison = judge(answer, truth);
+    pub fn add(&mut self, answer: &str, truth: &str) -> AnswerComparison {
+        let comparison = compare_answer(answer, truth);
         let found = leaves(answer.trim());
         self.valid_json.add(comparison.valid_json);
         self.exact_object.add(comparison.exact_object);
@@ -130,7 +135,7 @@ impl Fields {
 impl FieldCounts {
     /// Percentage of correct answers; `None` without any.
     pub fn percent(&self) -> Option<f64> {
-        Share { right: self.right, of: self.truths }.percent()
+        Tally { right: self.right, of: self.truths }.percent()
     }
 }
 
@@ -276,8 +281,8 @@ mod tests {
     /// Counted by hand.
     #[test]
     fn counts_match_a_hand_computed_case() {
-        let mut all = Fields::default();
-        let right = |comparison: &Judged| comparison.fields.iter().filter(|(_, right)| *right).count();
+        let mut all = FieldScores::default();
+        let right = |comparison: &AnswerComparison| comparison.fields.iter().filter(|(_, right)| *right).count();
         for (answer, expected, valid, exact) in [
             (r#"{"shape":"circle","size":2.0,"mark":null}"#, 3, true, true),
             (r#"{"shape":"circle","size":"2"}"#, 1, true, false),
@@ -288,7 +293,7 @@ mod tests {
             let found = (right(&comparison), comparison.valid_json, comparison.exact_object);
             assert_eq!(found, (expected, valid, exact), "{answer}");
         }
-        assert_eq!(all.fields, Share { right: 7, of: 12 });
+        assert_eq!(all.fields, Tally { right: 7, of: 12 });
         assert!((all.fields.percent().unwrap() - 58.33).abs() < 0.01);
         assert_eq!((all.valid_json.percent(), all.exact_object.percent()), (Some(75.0), Some(25.0)));
         assert_eq!(all.exact_match.percent(), Some(0.0));
@@ -299,7 +304,7 @@ mod tests {
 
     #[test]
     fn a_field_is_correct_by_type_and_value_at_its_pointer() {
-        let right = |answer: &str, truth: &str| judge(answer, truth).fields.iter().all(|(_, right)| *right);
+        let right = |answer: &str, truth: &str| compare_answer(answer, truth).fields.iter().all(|(_, right)| *right);
         for (answer, truth, expected) in [
             (r#"{"a":1e0}"#, r#"{"a":1}"#, true),
             (r#"{"a":0.5}"#, r#"{"a":5e-1}"#, true),
@@ -327,7 +332,7 @@ mod tests {
 
     #[test]
     fn a_text_answer_has_no_fields_and_may_match_exactly() {
-        let mut all = Fields::default();
+        let mut all = FieldScores::default();
         all.add(" yes\n", "yes");
         all.add("no", "yes");
         assert_eq!((all.exact_match.percent(), all.fields.percent()), (Some(50.0), None));
@@ -336,7 +341,7 @@ mod tests {
 
     #[test]
     fn an_empty_object_is_exact_and_has_no_field() {
-        let comparison = judge("{ }", "{}");
+        let comparison = compare_answer("{ }", "{}");
         assert!(comparison.exact_object && comparison.valid_json && comparison.fields.is_empty());
     }
 
@@ -344,10 +349,10 @@ mod tests {
     fn only_the_first_fields_have_separate_counts() {
         let truth: Vec<String> = (0..40).map(|field| format!("\"f{field:02}\":1")).collect();
         let truth = format!("{{{}}}", truth.join(","));
-        let mut all = Fields::default();
+        let mut all = FieldScores::default();
         (0..3).for_each(|_| drop(all.add(&truth, &truth)));
         all.add("{}", &format!("{{\"{}\":1}}", "x".repeat(1000)));
-        assert_eq!((all.named().count(), all.fields), (FIELDS_MAX, Share { right: 120, of: 121 }));
+        assert_eq!((all.named().count(), all.fields), (FIELDS_MAX, Tally { right: 120, of: 121 }));
         assert!(all.named().all(|(_, counts)| counts.percent() == Some(100.0)));
     }
 }

@@ -1,10 +1,10 @@
 //! Validation metrics in bounded memory, independent of the number of episodes.
 
-pub mod answers;
 pub mod average_precision;
 pub mod fields;
 pub mod matching;
 pub mod perplexity;
 pub mod running_mean;
 pub mod separation;
+pub mod squad;
 pub mod st_iou;

@@ -11,7 +11,11 @@ use super::{Tensor, flat};
 /// loss, `[1]`. The tolerance of a number is `tolerance` times the largest of its tensor, or a tenth of that times the largest
 /// gradient of the network if that is larger: some gradients are zero but for rounding, for example that of a key's bias, which
 /// adds the same to all scores of a softmax.
-pub fn agree<M: Module>(network: &M, tolerance: f32, compute: impl Fn(&M) -> (Vec<Tensor<2>>, Tensor<1>)) {
+pub fn assert_kernels_agree<M: Module>(
+    network: &M,
+    tolerance: f32,
+    compute: impl Fn(&M) -> (Vec<Tensor<2>>, Tensor<1>),
+) {
     let run = |kernels: CpuKernels| {
         let (outputs, loss) = kernels.scope(|| compute(network));
         let gradients = gradients(network, loss.clone());
@@ -24,7 +28,7 @@ pub fn agree<M: Module>(network: &M, tolerance: f32, compute: impl Fn(&M) -> (Ve
         near(&format!("output {number}"), found, expected, tolerance * largest(expected));
     }
     let floor = 0.1 * plain.1.iter().flatten().map(|gradient| largest(gradient)).fold(0.0, f32::max);
-    for ((name, _), (found, expected)) in flat::places(network).iter().zip(fused.1.iter().zip(&plain.1)) {
+    for ((name, _), (found, expected)) in flat::parameter_ranges(network).iter().zip(fused.1.iter().zip(&plain.1)) {
         match (found, expected) {
             (Some(found), Some(expected)) => near(name, found, expected, tolerance * largest(expected).max(floor)),
             (found, expected) => assert_eq!(found, expected, "{name} has a gradient with one kind of kernels only"),

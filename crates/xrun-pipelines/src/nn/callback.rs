@@ -2,7 +2,7 @@
 
 use burn::optim::GradientsParams;
 
-use super::step::Trained;
+use super::step::TrainState;
 use super::training_module::TrainingModule;
 use xrun_core::task::{StepReport, TaskError};
 
@@ -41,7 +41,11 @@ pub trait Callback<L: TrainingModule> {
     }
 
     /// Receives an intermediate result of a validation.
-    fn on_validation_output(&mut self, _output: &L::Output, _trained: &Trained<L::Network>) -> Result<(), TaskError> {
+    fn on_validation_output(
+        &mut self,
+        _output: &L::Output,
+        _trained: &TrainState<L::Network>,
+    ) -> Result<(), TaskError> {
         Ok(())
     }
 
@@ -56,5 +60,5 @@ pub struct Context<'a, L: TrainingModule> {
     /// Module of the pipeline.
     pub module: &'a L,
     /// Network, optimiser and device.
-    pub trained: &'a Trained<L::Network>,
+    pub trained: &'a TrainState<L::Network>,
 }

@@ -49,7 +49,7 @@ pub struct EncoderBlock {
 }
 
 /// Patterns of the tensor names in Hugging Face's files, and the names in this module: blocks in a list `layer`, and normalisation.
-pub const NAMES: [(&str, &str); 6] = [
+pub const HUGGING_FACE_NAMES: [(&str, &str); 6] = [
     (r"^encoder\.layer\.(\d+)\.attention\.attention\.", "layer.$1.attention."),
     (r"^encoder\.layer\.(\d+)\.attention\.output\.dense\.", "layer.$1.attention.output."),
     (r"^encoder\.layer\.(\d+)\.(intermediate|output)\.dense\.", "layer.$1.$2."),

@@ -49,7 +49,7 @@ impl ModuleMapper for Replace<'_> {
 }
 
 /// Path of each parameter, such as `pooled.output.weight`, and its range in the flat vector.
-pub fn places<M: Module>(module: &M) -> Vec<(String, Range<usize>)> {
+pub fn parameter_ranges<M: Module>(module: &M) -> Vec<(String, Range<usize>)> {
     let mut ranges = Ranges { path: Vec::new(), found: Vec::new(), from: 0 };
     module.visit(&mut ranges);
     ranges.found
@@ -94,6 +94,6 @@ mod tests {
         assert_eq!(values(restored.weight.val()), values(one.weight.val()));
         assert_eq!(restored.weight.id, other.weight.id, "the key of the optimiser's state");
         assert!(restored.weight.val().is_require_grad());
-        assert_eq!(places(&one), [("weight".to_owned(), 0..6), ("bias".to_owned(), 6..8)]);
+        assert_eq!(parameter_ranges(&one), [("weight".to_owned(), 0..6), ("bias".to_owned(), 6..8)]);
     }
 }

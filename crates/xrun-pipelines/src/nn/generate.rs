@@ -7,7 +7,7 @@ use burn::tensor::activation::log_softmax;
 
 use super::Tensor;
 use super::gpt2::{ForwardContext, Gpt2, KvCache};
-use super::transformer::{Tokens, hidden_after, tokens};
+use super::transformer::{Tokens, padding_mask, tokens};
 use xrun_core::bounded::ledger::Holding;
 
 /// Limits of a completion.
@@ -41,7 +41,7 @@ pub fn complete(
     cache: &Holding,
     context: &mut impl ForwardContext,
 ) -> Vec<Completion> {
-    let (device, batch) = (network.plain_device(), prompts.len());
+    let (device, batch) = (network.inner_device(), prompts.len());
     let prompts: Vec<&[u32]> = prompts.iter().map(|prompt| &prompt[..prompt.len().min(limits.length)]).collect();
     let longest = prompts.iter().map(|prompt| prompt.len()).max().unwrap_or_default().max(1);
     let mut numbers = vec![limits.end as i32; batch * longest];
@@ -63,7 +63,7 @@ pub fn complete(
     let last = on_device(last.map(|row| row as i32).collect());
     let mut logits = network.logits(hidden.select(0, last), context);
     let lengths: Vec<usize> = prompts.iter().map(|prompt| before + prompt.len()).collect();
-    let padding = hidden_after(&lengths, first, &device);
+    let padding = padding_mask(&lengths, first, &device);
     let mut completions: Vec<Vec<u32>> = vec![Vec::new(); batch];
     let mut sums = vec![(0.0, 0_u32); batch];
     let mut active: Vec<bool> = prompts.iter().map(|prompt| !prompt.is_empty()).collect();

@@ -11,10 +11,10 @@ use burn::tensor::{Device, module};
 use xrun_ops::{Gelu, gelu};
 
 use super::Tensor;
-use super::graph::without_graph;
-use super::matmul::Factors;
+use super::graph::to_inner;
+use super::matmul::MatmulPrecision;
 use super::transformer::{
-    Embedding, LayerNorm, Layout, Lora, Tokens, attend, attend_packed, attend_to_cache, by_head, changed, parameter,
+    Embedding, LayerNorm, Layout, Lora, Tokens, attend, attend_packed, attend_to_cache, by_head, map_values, parameter,
     value,
 };
 use crate::gpt2_shape::Gpt2Shape;
@@ -38,7 +38,7 @@ pub trait ForwardContext {
     fn frozen(&self) -> bool;
 
     /// Element type of the operands of matrix products.
-    fn factors(&self) -> Factors;
+    fn matmul(&self) -> MatmulPrecision;
 
     /// Output of a projection, `[tokens, inputs]` to `[tokens, outputs]`; `layer` is its index in [`Block::projections`].
     fn project(&mut self, projection: &Projection, input: Tensor<2>, block: usize, layer: usize) -> Tensor<2>;
@@ -194,18 +194,18 @@ impl Gpt2 {
         for block in &mut self.h {
             for (layer, projection) in block.projections_mut().into_iter().enumerate() {
                 if layer % 2 == 1 {
-                    projection.weight = changed(&projection.weight, |weight| weight.mul_scalar(residual));
+                    projection.weight = map_values(&projection.weight, |weight| weight.mul_scalar(residual));
                 }
                 for lora in &mut projection.lora {
-                    lora.b = changed(&lora.b, |b| b.zeros_like());
+                    lora.b = map_values(&lora.b, |b| b.zeros_like());
                 }
             }
         }
     }
 
     /// Device of the network without autodiff.
-    pub fn plain_device(&self) -> Device {
-        without_graph(&self.ln_f.bias.val()).device()
+    pub fn inner_device(&self) -> Device {
+        to_inner(&self.ln_f.bias.val()).device()
     }
 
     /// Number of blocks.
@@ -221,7 +221,7 @@ impl Gpt2 {
 
     /// Weight of the token embedding and of the output, `[vocabulary, width]`, without its graph.
     pub fn embedding_matrix(&self) -> Tensor<2> {
-        without_graph(&self.wte.weight.val())
+        to_inner(&self.wte.weight.val())
     }
 
     /// Embeddings of tokens, `[batch, length]` to `[batch, length, width]`, without those of their positions.
@@ -265,9 +265,9 @@ impl Gpt2 {
         mode: &mut AttentionMode<'_>,
         context: &mut impl ForwardContext,
     ) -> Tensor<2> {
-        let (heads, factors) = (self.heads, context.factors());
+        let (heads, matmul) = (self.heads, context.matmul());
         if let (AttentionMode::Causal(layout, None), false) = (&mode, context.changes_keys()) {
-            return attend_packed(qkv, heads, layout, factors);
+            return attend_packed(qkv, heads, layout, matmul);
         }
         let width = qkv.dims()[1] / 3;
         let [query, key, value] = [0, 1, 2].map(|part| qkv.clone().narrow(1, part * width, width));
@@ -279,11 +279,11 @@ impl Gpt2 {
                     cache.append(block, by_head(layout.batch));
                 }
                 let [key, value] = keys_values;
-                attend(query, key, value, heads, layout, factors)
+                attend(query, key, value, heads, layout, matmul)
             }
             AttentionMode::Cached(cache, mask) => {
                 let [keys, values] = cache.append(block, by_head(query.dims()[0]));
-                attend_to_cache(query, keys, values, (*mask).clone(), factors)
+                attend_to_cache(query, keys, values, (*mask).clone(), matmul)
             }
         }
     }
@@ -297,7 +297,7 @@ impl Gpt2 {
         context: &mut impl ForwardContext,
     ) -> Tensor<2> {
         let [batch, length, _] = embeddings.dims();
-        let layout = Layout::new(batch, length, &self.plain_device());
+        let layout = Layout::new(batch, length, &self.inner_device());
         let start = self.add_positions(embeddings, context);
         let mode = &mut AttentionMode::Causal(&layout, cache);
         (0..self.blocks()).fold(start, |input, number| self.block(number, input, mode, context))
@@ -327,7 +327,7 @@ impl Gpt2 {
     pub fn logits(&self, hidden: Tensor<2>, context: &impl ForwardContext) -> Tensor<2> {
         let frozen = context.frozen();
         let normalised = self.ln_f.forward(hidden, frozen);
-        context.factors().product(normalised, value(&self.wte.weight, frozen).transpose())
+        context.matmul().product(normalised, value(&self.wte.weight, frozen).transpose())
     }
 
     /// Logits of all tokens: `[batch, length]` to `[batch * length, vocabulary]`.

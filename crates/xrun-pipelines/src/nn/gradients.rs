@@ -31,7 +31,7 @@ pub fn mean_and_clip<M: Module>(
 }
 
 /// Norm of several sets of gradients together: the root of the sum of their squared norms; `None` without any.
-pub fn norm_of(norms: impl IntoIterator<Item = Tensor<1>>) -> Option<Tensor<1>> {
+pub fn combined_norm(norms: impl IntoIterator<Item = Tensor<1>>) -> Option<Tensor<1>> {
     let mut norms = norms.into_iter();
     let first = norms.next()?;
     Some(match norms.next() {
@@ -55,7 +55,7 @@ pub fn take(gradients: &mut GradientsParams, vectors: &[ParamId]) -> GradientsPa
 }
 
 /// Copy of the container of gradients; the tensors are shared.
-pub fn shared<M: Module>(module: &M, gradients: &GradientsParams) -> GradientsParams {
+pub fn copy_gradients<M: Module>(module: &M, gradients: &GradientsParams) -> GradientsParams {
     let mut copy = Copy { source: gradients, copy: GradientsParams::new() };
     module.visit(&mut copy);
     copy.copy
@@ -162,8 +162,8 @@ mod tests {
     #[test]
     fn norms_of_sets_combine_into_the_global_norm() {
         let norm = |value: f32| Tensor::<1>::from_floats([value], &plain());
-        assert!(norm_of([]).is_none());
-        close(&values(norm_of([norm(3.0)]).unwrap()), &[3.0], 0.0);
-        close(&values(norm_of([norm(3.0), norm(4.0), norm(12.0)]).unwrap()), &[13.0], 1e-5);
+        assert!(combined_norm([]).is_none());
+        close(&values(combined_norm([norm(3.0)]).unwrap()), &[3.0], 0.0);
+        close(&values(combined_norm([norm(3.0), norm(4.0), norm(12.0)]).unwrap()), &[13.0], 1e-5);
     }
 }

@@ -8,7 +8,7 @@ pub fn has_graph<const D: usize>(tensor: &Tensor<D>) -> bool {
 }
 
 /// Values of a tensor on the inner (non-autodiff) device, whether or not it has a graph.
-pub fn without_graph<const D: usize>(tensor: &Tensor<D>) -> Tensor<D> {
+pub fn to_inner<const D: usize>(tensor: &Tensor<D>) -> Tensor<D> {
     match has_graph(tensor) {
         true => tensor.clone().inner(),
         false => tensor.clone(),
@@ -17,7 +17,7 @@ pub fn without_graph<const D: usize>(tensor: &Tensor<D>) -> Tensor<D> {
 
 /// Moves a tensor of the inner device to the device of `like`, without gradient if that is an autodiff device. Operations accept
 /// inner tensors as constants; this is for tensors that are returned or become leaves.
-pub fn beside<const D: usize, const E: usize>(inner: Tensor<D>, like: &Tensor<E>) -> Tensor<D> {
+pub fn autodiff_like<const D: usize, const E: usize>(inner: Tensor<D>, like: &Tensor<E>) -> Tensor<D> {
     match like.gradient_checkpointing_strategy() {
         // Burn refuses to mix strategies, and `autodiff` alone selects the one that saves all activations.
         Some(strategy) => inner.autodiff().with_gradient_checkpointing_strategy(strategy),

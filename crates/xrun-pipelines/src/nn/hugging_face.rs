@@ -12,21 +12,21 @@ use xrun_core::units::counted;
 
 /// Layout of a file, and its mapping to a module.
 #[derive(Clone, Copy, Debug)]
-pub struct FileOf {
+pub struct WeightFile {
     /// Patterns of names in the file and their replacements, applied one after the other.
     pub names: &'static [&'static [(&'static str, &'static str)]],
     /// True if matrices of linear layers are `[outputs, inputs]`, as in PyTorch.
     pub transposed: bool,
     /// Tensors of the file that are ignored, by their mapped names.
-    pub left_out: fn(&str) -> bool,
+    pub ignored: fn(&str) -> bool,
     /// Parameters of the module that the file may lack.
-    pub own: fn(&str) -> bool,
+    pub optional: fn(&str) -> bool,
     /// Name of the architecture, such as "GPT-2", for messages.
-    pub called: &'static str,
+    pub architecture: &'static str,
     /// Keys of the experiment that must agree with the file, for messages.
     pub advice: &'static str,
     /// Key of the number of blocks, for messages.
-    pub layers: &'static str,
+    pub layers_key: &'static str,
 }
 
 /// Reads the weights of a file into the module and converts them to 32-bit floats. `check` then inspects the result.
@@ -36,7 +36,7 @@ pub struct FileOf {
 pub fn read<M>(
     module: &mut M,
     path: &Path,
-    file: FileOf,
+    file: WeightFile,
     check: impl FnOnce(&mut M, &mut SafetensorsStore, &ApplyResult) -> Result<(), String>,
 ) -> Result<(), TaskError>
 where
@@ -56,17 +56,17 @@ where
     if let Some(error) = applied.errors.first() {
         return Err(failed(format!("does not fit the model: {error}; {}", file.advice)));
     }
-    if let Some(unknown) = applied.unused.iter().find(|path| !(file.left_out)(path) && !(file.own)(path)) {
+    if let Some(unknown) = applied.unused.iter().find(|path| !(file.ignored)(path) && !(file.optional)(path)) {
         let in_block = unknown.starts_with("h.") || unknown.contains("layer.");
         let advice = if in_block {
-            format!("; set `{}` to the number of blocks in the file", file.layers)
+            format!("; set `{}` to the number of blocks in the file", file.layers_key)
         } else {
             String::new()
         };
         return Err(failed(format!("has the tensor `{unknown}`, which this model lacks{advice}")));
     }
     check(module, &mut store, &applied).map_err(failed)?;
-    let mut missing = applied.missing.iter().map(|(path, _)| path.as_str()).filter(|path| !(file.own)(path));
+    let mut missing = applied.missing.iter().map(|(path, _)| path.as_str()).filter(|path| !(file.optional)(path));
     match missing.next() {
         Some(first) => {
             let others = match missing.count() {
@@ -75,7 +75,7 @@ where
             };
             Err(failed(format!(
                 "lacks the tensor `{first}`{others}; expected a {} file in Hugging Face's layout",
-                file.called
+                file.architecture
             )))
         }
         None => {

@@ -11,20 +11,20 @@
 //! base is trained it follows the weight, without a gradient of its own.
 
 use super::Tensor;
-use super::graph::without_graph;
+use super::graph::to_inner;
 
 /// Keeps the division finite where all weights are zero.
 const SCALE_MIN: f32 = 1e-8;
 
 /// Highest level of a symmetric grid.
-pub fn most(bits: u32) -> f32 {
+pub fn max_level(bits: u32) -> f32 {
     ((1u32 << (bits - 1)) - 1) as f32
 }
 
 /// Initial scale, `2 mean(|w|) / sqrt(max_level)`: `[1]`, or one for each output of `weight` `[inputs, outputs]`. It is on the inner
 /// device and has no gradient.
-pub fn first_scale(weight: &Tensor<2>, per_channel: bool, bits: u32) -> Tensor<1> {
-    let magnitudes = without_graph(weight).abs();
+pub fn initial_scale(weight: &Tensor<2>, per_channel: bool, bits: u32) -> Tensor<1> {
+    let magnitudes = to_inner(weight).abs();
     let mean = match per_channel {
         true => {
             let outputs = magnitudes.dims()[1];
@@ -32,17 +32,17 @@ pub fn first_scale(weight: &Tensor<2>, per_channel: bool, bits: u32) -> Tensor<1
         }
         false => magnitudes.mean(),
     };
-    mean.mul_scalar(2.0 / most(bits).sqrt()).clamp_min(SCALE_MIN)
+    mean.mul_scalar(2.0 / max_level(bits).sqrt()).clamp_min(SCALE_MIN)
 }
 
 /// Quantised weight `[inputs, outputs]`. `logarithm`, `[1]` or `[outputs]`, is that of the scale over the initial one. Both have
 /// gradients.
 pub fn quantise(weight: Tensor<2>, logarithm: Tensor<1>, bits: u32) -> Tensor<2> {
-    let max_level = most(bits);
+    let max_level = max_level(bits);
     let channels = logarithm.dims()[0];
     let weights_per_scale = weight.shape().num_elements() / channels;
     let gradient_factor = 1.0 / (weights_per_scale as f32 * max_level).sqrt();
-    let initial = first_scale(&weight, channels > 1, bits);
+    let initial = initial_scale(&weight, channels > 1, bits);
     let scale = (initial * logarithm.exp()).reshape([1, channels]);
     // The same value, with a reduced gradient.
     let scaled = scale.clone().mul_scalar(gradient_factor);
@@ -77,7 +77,7 @@ mod tests {
             let number = |name: &str| case[name].as_f64().unwrap() as f32;
             let bits = case["bits"].as_u64().unwrap() as u32;
             let weight = tensor("input").require_grad();
-            let initial = first_scale(&weight, false, bits);
+            let initial = initial_scale(&weight, false, bits);
             close(&values(initial.mul_scalar(number("logarithm").exp())), &[number("scale")], 1e-6);
             let logarithm = Tensor::<1>::from_floats([number("logarithm")], &autodiff()).require_grad();
             let output = quantise(weight.clone(), logarithm.clone(), bits);

@@ -12,19 +12,19 @@ use xrun_core::task::TaskError;
 
 /// Element type of the operands of a matrix product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Factors {
+pub enum MatmulPrecision {
     /// 32-bit floats.
     Float32,
     /// 16-bit floats with eight bits of precision and the range of 32-bit floats.
     Bfloat16,
 }
 
-impl Factors {
+impl MatmulPrecision {
     /// Precision that the experiment sets, on a device.
     ///
     /// # Errors
     /// The device does not support it, or multiplies 32-bit floats in TF32 although `float32` is set.
-    pub fn asked(dtype: MatmulDtype, device: &TensorDevice) -> Result<Self, TaskError> {
+    pub fn new(dtype: MatmulDtype, device: &TensorDevice) -> Result<Self, TaskError> {
         if dtype == MatmulDtype::Float32 && device.multiplies_in_tf32() {
             return Err(TaskError::Device(
                 "`matmul_dtype = \"float32\"` is not supported by this GPU: from compute capability 8.0 on, CubeCL multiplies 32-bit \
@@ -32,14 +32,14 @@ impl Factors {
                     .into(),
             ));
         }
-        Self::of(dtype, &device.plain)
+        Self::for_device(dtype, &device.inner)
     }
 
-    /// Precision as by [`Self::asked`], on a device whose 32-bit products are exact.
+    /// Precision as by [`Self::new`], on a device whose 32-bit products are exact.
     ///
     /// # Errors
     /// As [`Self::bfloat16`].
-    pub fn of(dtype: MatmulDtype, inner: &Device) -> Result<Self, TaskError> {
+    pub fn for_device(dtype: MatmulDtype, inner: &Device) -> Result<Self, TaskError> {
         match dtype {
             MatmulDtype::Auto => Ok(Self::fastest(inner)),
             MatmulDtype::Float32 | MatmulDtype::Tf32 => Ok(Self::Float32),
@@ -66,7 +66,7 @@ impl Factors {
     }
 
     /// Name of the device, with the precision of its matrix products if that is not 32 bits.
-    pub fn beside(self, device: String) -> String {
+    pub fn device_label(self, device: String) -> String {
         match self {
             Self::Float32 => device,
             Self::Bfloat16 => format!("{device}, matrix products in bfloat16"),
@@ -74,7 +74,7 @@ impl Factors {
     }
 
     /// Converts a tensor to the element type of operands.
-    pub fn narrow<const D: usize>(self, operand: Tensor<D>) -> Tensor<D> {
+    pub fn operand<const D: usize>(self, operand: Tensor<D>) -> Tensor<D> {
         match self {
             Self::Float32 => operand,
             Self::Bfloat16 => operand.cast(FloatDType::BF16),
@@ -82,7 +82,7 @@ impl Factors {
     }
 
     /// Converts a product of converted operands to 32 bits.
-    pub fn widen<const D: usize>(self, product: Tensor<D>) -> Tensor<D> {
+    pub fn output<const D: usize>(self, product: Tensor<D>) -> Tensor<D> {
         match self {
             Self::Float32 => product,
             Self::Bfloat16 => product.cast(FloatDType::F32),
@@ -91,7 +91,7 @@ impl Factors {
 
     /// Matrix product of `[…, n, k]` and `[…, k, m]` in this precision, as 32-bit floats.
     pub fn product<const D: usize>(self, left: Tensor<D>, right: Tensor<D>) -> Tensor<D> {
-        self.widen(self.narrow(left).matmul(self.narrow(right)))
+        self.output(self.operand(left).matmul(self.operand(right)))
     }
 }
 
@@ -112,7 +112,7 @@ mod tests {
     fn operands_and_products_are_rounded_to_eight_bits() {
         let product = |left: f32, right: f32| {
             let one = |value| Tensor::<2>::from_floats([[value]], &plain());
-            values(Factors::Bfloat16.product(one(left), one(right)))[0]
+            values(MatmulPrecision::Bfloat16.product(one(left), one(right)))[0]
         };
         assert_eq!(product(1.5, -3.0), -4.5);
         assert_eq!(product(1.0 + 1.0 / 256.0, 1.0), 1.0);
@@ -124,19 +124,19 @@ mod tests {
     #[test]
     fn gradients_are_32_bits_wide_and_near_those_of_32_bit_products() {
         let numbers = |seed: usize| -> Vec<f32> { (0..12).map(|at| ((at * seed) % 17) as f32 / 16.0 - 0.4).collect() };
-        let run = |factors: Factors| {
+        let run = |matmul: MatmulPrecision| {
             let input = |seed, shape: [usize; 2]| {
                 let flat = Tensor::<1>::from_floats(numbers(seed).as_slice(), &plain());
                 Tensor::from_inner(flat.reshape(shape)).require_grad()
             };
             let (left, right) = (input(5, [3, 4]), input(7, [4, 3]));
-            let output = factors.product(left.clone(), right.clone());
+            let output = matmul.product(left.clone(), right.clone());
             let gradients = (output.clone() * output.clone()).sum().backward();
             let (left, right) = (left.grad(&gradients).unwrap(), right.grad(&gradients).unwrap());
             assert_eq!((output.dtype(), left.dtype(), right.dtype()), (DType::F32, DType::F32, DType::F32));
             (values(output.inner()), values(left), values(right))
         };
-        let (narrow, wide) = (run(Factors::Bfloat16), run(Factors::Float32));
+        let (narrow, wide) = (run(MatmulPrecision::Bfloat16), run(MatmulPrecision::Float32));
         close(&narrow.0, &wide.0, 2e-2);
         close(&narrow.1, &wide.1, 4e-2);
         close(&narrow.2, &wide.2, 4e-2);
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn the_cpu_emulates_bfloat16_and_is_faster_in_32_bits() {
-        assert_eq!(Factors::fastest(&plain()), Factors::Float32);
-        assert_eq!(Factors::bfloat16(&plain()).unwrap(), Factors::Bfloat16);
+        assert_eq!(MatmulPrecision::fastest(&plain()), MatmulPrecision::Float32);
+        assert_eq!(MatmulPrecision::bfloat16(&plain()).unwrap(), MatmulPrecision::Bfloat16);
     }
 }

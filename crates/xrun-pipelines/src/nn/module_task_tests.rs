@@ -45,7 +45,7 @@ impl TrainingModule for Slope {
     type Output = f64;
     const MODEL: &'static str = "line";
 
-    fn before_step(&mut self, number: u64, _: &mut Trained<Line>, _: &mut dyn Phases) -> Result<(), TaskError> {
+    fn before_step(&mut self, number: u64, _: &mut TrainState<Line>, _: &mut dyn Phases) -> Result<(), TaskError> {
         self.0.add(format!("before_step {number}"));
         Ok(())
     }
@@ -55,12 +55,17 @@ impl TrainingModule for Slope {
         step.micro_batch("error", 1, |network| network.slope.val().mul_scalar(*batch).sum())
     }
 
-    fn update(&mut self, rate: f64, gradients: GradientsParams, trained: &mut Trained<Line>) -> Result<(), TaskError> {
+    fn update(
+        &mut self,
+        rate: f64,
+        gradients: GradientsParams,
+        trained: &mut TrainState<Line>,
+    ) -> Result<(), TaskError> {
         self.0.add("update");
         trained.update(rate, gradients)
     }
 
-    fn after_step(&mut self, _: &mut Trained<Line>, _: &mut dyn Phases) -> Result<(), TaskError> {
+    fn after_step(&mut self, _: &mut TrainState<Line>, _: &mut dyn Phases) -> Result<(), TaskError> {
         self.0.add("after_step");
         Ok(())
     }
@@ -107,7 +112,7 @@ impl Callback<Slope> for Observer {
         Ok(())
     }
 
-    fn on_validation_output(&mut self, output: &f64, _: &Trained<Line>) -> Result<(), TaskError> {
+    fn on_validation_output(&mut self, output: &f64, _: &TrainState<Line>) -> Result<(), TaskError> {
         match *output {
             7.0 => self.0.add("on_validation_output"),
             _ => return Err(TaskError::Asked("another output".into())),

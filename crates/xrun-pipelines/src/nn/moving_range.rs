@@ -13,7 +13,7 @@ pub struct MovingRange(Option<Range>);
 
 impl MovingRange {
     /// Extends the range to include all values of a batch (min-max calibration).
-    pub fn widen<const D: usize>(&mut self, values: &Tensor<D>, per_channel: bool) {
+    pub fn update_min_max<const D: usize>(&mut self, values: &Tensor<D>, per_channel: bool) {
         let batch = Range::of(values, per_channel);
         self.0 = Some(match self.0.take() {
             None => batch,
@@ -22,7 +22,7 @@ impl MovingRange {
     }
 
     /// Updates the moving average with the range of a batch. `momentum` is the weight of the old range; the first batch is copied.
-    pub fn observe<const D: usize>(&mut self, values: &Tensor<D>, per_channel: bool, momentum: f32) {
+    pub fn update_average<const D: usize>(&mut self, values: &Tensor<D>, per_channel: bool, momentum: f32) {
         let batch = Range::of(values, per_channel);
         self.0 = Some(match self.0.take() {
             None => batch,
@@ -57,8 +57,8 @@ mod tests {
         assert!(range.bounds().is_none());
         let batch =
             |low: f32, high: f32| Tensor::<2>::from_floats([[low, 0.0], [0.5, high]], &autodiff()).require_grad();
-        range.observe(&batch(-1.0, 3.0), false, 0.9);
-        range.observe(&batch(-11.0, 13.0), false, 0.9);
+        range.update_average(&batch(-1.0, 3.0), false, 0.9);
+        range.update_average(&batch(-11.0, 13.0), false, 0.9);
         let bounds = range.bounds().unwrap().clone();
         close(&values(bounds.low), &[-2.0], 1e-6);
         close(&values(bounds.high), &[4.0], 1e-6);
@@ -69,14 +69,14 @@ mod tests {
         let batch = |low: f32, high: f32| Tensor::<2>::from_floats([[low, 0.0], [0.5, high]], &autodiff());
         for order in [[(-1.0, 3.0), (-11.0, 2.0), (-4.0, 13.0)], [(-4.0, 13.0), (-11.0, 2.0), (-1.0, 3.0)]] {
             let mut range = MovingRange::default();
-            order.into_iter().for_each(|(low, high)| range.widen(&batch(low, high), false));
+            order.into_iter().for_each(|(low, high)| range.update_min_max(&batch(low, high), false));
             let bounds = range.bounds().unwrap().clone();
             close(&values(bounds.low), &[-11.0], 0.0);
             close(&values(bounds.high), &[13.0], 0.0);
         }
         let mut range = MovingRange::default();
-        range.widen(&batch(-1.0, 3.0), true);
-        range.widen(&batch(-2.0, 1.0), true);
+        range.update_min_max(&batch(-1.0, 3.0), true);
+        range.update_min_max(&batch(-2.0, 1.0), true);
         let bounds = range.bounds().unwrap().clone();
         close(&values(bounds.low), &[-2.0, 0.0], 0.0);
         close(&values(bounds.high), &[0.5, 3.0], 0.0);
@@ -88,10 +88,10 @@ mod tests {
         const CHANNELS: usize = 65_536;
         let batch = Tensor::<2>::ones([2, CHANNELS], &autodiff()).require_grad();
         let mut range = MovingRange::default();
-        range.observe(&batch, true, 0.9);
+        range.update_average(&batch, true, 0.9);
         let before = xrun_core::heap::read().bytes as i64;
         for _ in 0..1000 {
-            range.observe(&batch, true, 0.9);
+            range.update_average(&batch, true, 0.9);
         }
         let grown = xrun_core::heap::read().bytes as i64 - before;
         // A range of each batch would be 524 MB. Other tests use the heap at the same time.

@@ -7,7 +7,7 @@ use burn::module::{Module, ModuleMapper, Param, ParamId};
 use burn::tensor::{DType, TensorData};
 
 use super::Tensor;
-use super::graph::beside;
+use super::graph::autodiff_like;
 use xrun_core::seed::{generator, normal};
 
 /// Numbers all parameters in the order of the module and draws matrices and kernels from a normal distribution with variance
@@ -47,7 +47,7 @@ impl ModuleMapper for SinglePrecision {
             return Param::from_mapped_value(id, tensor, mapper);
         }
         let trained = tensor.is_require_grad();
-        let tensor = beside(tensor.clone().inner().cast(DType::F32), &tensor).set_require_grad(trained);
+        let tensor = autodiff_like(tensor.clone().inner().cast(DType::F32), &tensor).set_require_grad(trained);
         Param::from_mapped_value(id, tensor, mapper)
     }
 }

@@ -10,7 +10,7 @@ const MEAN: f32 = 114.0;
 const DEVIATION: f32 = 64.0;
 
 /// Converts square 8-bit images `[count, side, side, 3]` to a normalised tensor `[count, 3, side, side]`.
-pub fn pictures(rgb: &[u8], side: usize, device: &Device) -> Tensor<4> {
+pub fn images(rgb: &[u8], side: usize, device: &Device) -> Tensor<4> {
     let plane = side * side;
     let count = rgb.len() / (plane * 3);
     let mut values = vec![0.0f32; count * plane * 3];

@@ -6,11 +6,11 @@ use burn::optim::GradientsParams;
 use super::Tensor;
 
 /// Parameters at the start of local training, `w0`.
-pub struct Start(GradientsParams);
+pub struct ProximalAnchor(GradientsParams);
 
-impl Start {
+impl ProximalAnchor {
     /// Copy of the current parameters; the tensors are shared until they change.
-    pub fn of<M: Module>(module: &M) -> Self {
+    pub fn new<M: Module>(module: &M) -> Self {
         let mut start = Self(GradientsParams::new());
         module.visit(&mut start);
         start
@@ -24,7 +24,7 @@ impl Start {
     }
 }
 
-impl ModuleVisitor for Start {
+impl ModuleVisitor for ProximalAnchor {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
         self.0.register::<D>(param.id, param.val().inner());
     }
@@ -58,7 +58,7 @@ mod tests {
     fn gradients_are_proportional_to_the_distance_and_zero_at_the_start() {
         let network: Linear = LinearConfig::new(2, 1).with_bias(false).init(&autodiff());
         let network = flat::from_host(network, &[1.0, 2.0]);
-        let start = Start::of(&network);
+        let start = ProximalAnchor::new(&network);
         let gradients = |network: &Linear| values(start.gradients(network, 0.5).get::<2>(network.weight.id).unwrap());
         close(&gradients(&network), &[0.0, 0.0], 0.0);
         close(&gradients(&flat::from_host(network.clone(), &[3.0, 2.0])), &[1.0, 0.0], 1e-6);

@@ -26,7 +26,7 @@ const STATE_OF_ANOTHER_NETWORK: &str = "the checkpoint is damaged: the optimiser
                                         the run; delete this checkpoint to continue from the previous one";
 
 /// Network that is trained, its optimiser, and their device.
-pub struct Trained<M: Module> {
+pub struct TrainState<M: Module> {
     /// `None` only during an update, so that the weights are not in memory twice.
     network: Option<M>,
     /// `None` only while its state is loaded.
@@ -41,10 +41,10 @@ pub struct Trained<M: Module> {
     read_from: Option<PathBuf>,
 }
 
-impl<M: Module> Trained<M> {
+impl<M: Module> TrainState<M> {
     /// Takes a network that is on `device.autodiff`; the optimiser has no state yet.
     pub fn new(network: M, device: TensorDevice, rule: &Optimizer, training: &Training) -> Self {
-        let optimizer = Some(ModuleOptimizer::new(rule, &device.plain));
+        let optimizer = Some(ModuleOptimizer::new(rule, &device.inner));
         let parameters = network.num_params() as u64;
         let (network, rule, clip_norm) = (Some(network), rule.clone(), training.clip_norm);
         Self { network, optimizer, rule, device, clip_norm, parameters, read_from: None }
@@ -95,7 +95,7 @@ impl<M: Module> Trained<M> {
 
     /// Discards the optimiser's state.
     pub fn reset_optimizer(&mut self) {
-        self.optimizer = Some(ModuleOptimizer::new(&self.rule, &self.device.plain));
+        self.optimizer = Some(ModuleOptimizer::new(&self.rule, &self.device.inner));
     }
 
     /// Replaces the optimiser's state by one that [`ModuleOptimizer::to_bytes`] returned.
@@ -103,7 +103,7 @@ impl<M: Module> Trained<M> {
     /// # Errors
     /// The state belongs to another optimiser or network.
     pub fn restore_optimizer(&mut self, state: Vec<u8>) -> Result<(), TaskError> {
-        self.optimizer = Some(ModuleOptimizer::new(&self.rule, &self.device.plain).with_bytes(state)?);
+        self.optimizer = Some(ModuleOptimizer::new(&self.rule, &self.device.inner).with_bytes(state)?);
         Ok(())
     }
 
@@ -112,10 +112,13 @@ impl<M: Module> Trained<M> {
     ///
     /// # Errors
     /// As [`Self::network`].
-    pub fn mean_and_clip(&self, gathered: &mut Gathered<M>) -> Result<(GradientsParams, Option<Tensor<1>>), TaskError> {
+    pub fn mean_and_clip(
+        &self,
+        accumulator: &mut StepAccumulator<M>,
+    ) -> Result<(GradientsParams, Option<Tensor<1>>), TaskError> {
         let network = self.network()?;
-        let counted = gathered.counted;
-        let mut clipped = gathered
+        let counted = accumulator.counted;
+        let mut clipped = accumulator
             .sets
             .iter_mut()
             .map(|sums| gradients::mean_and_clip(network, sums.grads(), counted, self.clip_norm));
@@ -131,7 +134,7 @@ impl<M: Module> Trained<M> {
             all.accumulate(network, gradients);
             norms.extend(norm);
         }
-        Ok((all.grads(), gradients::norm_of(norms)))
+        Ok((all.grads(), gradients::combined_norm(norms)))
     }
 
     /// Updates the parameters that have a gradient; the others do not change.
@@ -212,7 +215,7 @@ impl<M: Module> Trained<M> {
 }
 
 /// Gradients and values of a step, summed over its batches and micro-batches.
-pub struct Gathered<M> {
+pub struct StepAccumulator<M> {
     /// Sums of gradients.
     sets: Vec<GradientsAccumulator<M>>,
     sums: Vec<DeviceSum>,
@@ -233,7 +236,7 @@ pub(super) struct DeviceSum {
 
 /// Value of the step on the host.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Number {
+pub struct StepSum {
     /// Name in the report.
     pub name: &'static str,
     /// Sum over all items that were counted.
@@ -242,7 +245,7 @@ pub struct Number {
     pub counted: f64,
 }
 
-impl<M: Module> Gathered<M> {
+impl<M: Module> StepAccumulator<M> {
     /// Empty step with `sets` sets of gradients, each of which is clipped by its own norm.
     pub fn new(sets: usize) -> Self {
         let sets = (0..sets.max(1)).map(|_| GradientsAccumulator::new()).collect();
@@ -292,37 +295,37 @@ impl<M: Module> Gathered<M> {
     }
 
     /// Sums of a set, for gradients that are not computed by [`Self::backward`].
-    pub fn set(&mut self, set: usize) -> &mut GradientsAccumulator<M> {
+    pub fn gradient_set(&mut self, set: usize) -> &mut GradientsAccumulator<M> {
         &mut self.sets[set]
     }
 
     /// Adds a value, `[1]` without its graph, and its divisor for a mean.
-    pub fn note(&mut self, name: &'static str, sum: Tensor<1>, counted: f64) {
+    pub fn record(&mut self, name: &'static str, sum: Tensor<1>, counted: f64) {
         self.sums.push(DeviceSum { name, sum, counted });
     }
 
     /// Transfers all values and the norm to the host at once.
-    pub fn fetch(self, norm: Option<Tensor<1>>) -> Fetched {
+    pub fn fetch(self, norm: Option<Tensor<1>>) -> StepValues {
         let mut tensors: Vec<Tensor<1>> = self.sums.iter().map(|value| value.sum.clone()).collect();
         let has_norm = norm.is_some();
         tensors.extend(norm);
         if tensors.is_empty() {
             let (batch, items, counted) = (self.batch, self.items, self.counted);
-            return Fetched { numbers: Vec::new(), norm: None, batch, items, counted };
+            return StepValues { values: Vec::new(), norm: None, batch, items, counted };
         }
         let mut values: Vec<f64> = Tensor::cat(tensors, 0).into_data().iter::<f32>().map(f64::from).collect();
         let norm = if has_norm { values.pop() } else { None };
-        let number = |(value, sum): (&DeviceSum, f64)| Number { name: value.name, sum, counted: value.counted };
-        let numbers = self.sums.iter().zip(values).map(number).collect();
-        Fetched { numbers, norm, batch: self.batch, items: self.items, counted: self.counted }
+        let number = |(value, sum): (&DeviceSum, f64)| StepSum { name: value.name, sum, counted: value.counted };
+        let values = self.sums.iter().zip(values).map(number).collect();
+        StepValues { values, norm, batch: self.batch, items: self.items, counted: self.counted }
     }
 }
 
 /// Values of a step on the host.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Fetched {
+pub struct StepValues {
     /// Values in the order in which they were added; one name may occur several times.
-    pub numbers: Vec<Number>,
+    pub values: Vec<StepSum>,
     /// Norm of the gradients before clipping.
     pub norm: Option<f64>,
     /// Description of the batches.
@@ -333,19 +336,19 @@ pub struct Fetched {
     pub counted: f64,
 }
 
-impl Fetched {
+impl StepValues {
     /// Report of a step whose values are the terms of its loss: their means, and the sum of these.
     pub fn report(self, kind: &'static str) -> StepReport {
-        let mean = |number: Number| (number.name, number.sum / number.counted.max(1.0));
+        let mean = |number: StepSum| (number.name, number.sum / number.counted.max(1.0));
         let values: Vec<(&'static str, f64)> = self.by_name().into_iter().map(mean).collect();
         let loss = values.iter().map(|(_, value)| value).sum();
         StepReport { kind, loss, values, gradient_norm: self.norm, items: self.items, batch: self.batch }
     }
 
     /// Sums of the values of each name, in the order of their first occurrence.
-    pub fn by_name(&self) -> Vec<Number> {
-        let mut sums: Vec<Number> = Vec::with_capacity(4);
-        for number in &self.numbers {
+    pub fn by_name(&self) -> Vec<StepSum> {
+        let mut sums: Vec<StepSum> = Vec::with_capacity(4);
+        for number in &self.values {
             match sums.iter_mut().find(|known| known.name == number.name) {
                 Some(known) => (known.sum, known.counted) = (known.sum + number.sum, known.counted + number.counted),
                 None => sums.push(*number),
@@ -364,8 +367,8 @@ mod tests {
     use xrun_core::device::Kind;
     use xrun_core::settings::sections::Sgd;
 
-    fn trained<M: Module>(network: M, rule: &Optimizer, training: &Training) -> Trained<M> {
-        Trained::new(network, TensorDevice::open(Kind::Cpu, false).unwrap(), rule, training)
+    fn trained<M: Module>(network: M, rule: &Optimizer, training: &Training) -> TrainState<M> {
+        TrainState::new(network, TensorDevice::open(Kind::Cpu, false).unwrap(), rule, training)
     }
 
     #[derive(Module, Debug)]
@@ -374,19 +377,19 @@ mod tests {
     }
 
     /// Line through 0 with the slopes 1 and 1, trained by gradient descent without momentum.
-    fn line(clip_norm: Option<f64>) -> Trained<Line> {
+    fn line(clip_norm: Option<f64>) -> TrainState<Line> {
         let slope = Tensor::from_floats([1.0, 1.0], &autodiff()).require_grad();
         let network = Line { slope: Param::initialized(ParamId::from(1), slope) };
         let sgd = Sgd { momentum: 0.0, weight_decay: 0.0, ..Sgd::default() };
         trained(network, &Optimizer::Sgd(sgd), &Training { clip_norm, ..Training::default() })
     }
 
-    /// Sum of `slope · factors`, whose gradient is `factors`.
-    fn loss(trained: &Trained<Line>, factors: [f32; 2]) -> Tensor<1> {
-        (trained.network().unwrap().slope.val() * Tensor::from_floats(factors, &autodiff())).sum()
+    /// Sum of `slope · factors`, whose gradient is `matmul`.
+    fn loss(trained: &TrainState<Line>, matmul: [f32; 2]) -> Tensor<1> {
+        (trained.network().unwrap().slope.val() * Tensor::from_floats(matmul, &autodiff())).sum()
     }
 
-    fn slope(trained: &Trained<Line>) -> Vec<f32> {
+    fn slope(trained: &TrainState<Line>) -> Vec<f32> {
         values(trained.inner().unwrap().slope.val())
     }
 
@@ -394,17 +397,17 @@ mod tests {
     fn a_step_does_not_depend_on_how_it_is_split() {
         for parts in [vec![[6.0, 8.0]], vec![[6.0, 0.0], [0.0, 8.0]], vec![[1.0, 2.0], [2.0, 3.0], [3.0, 3.0]]] {
             let mut trained = line(None);
-            let mut gathered = Gathered::new(1);
-            gathered.count(2.0);
+            let mut accumulator = StepAccumulator::new(1);
+            accumulator.count(2.0);
             for part in &parts {
                 let loss = loss(&trained, *part);
-                gathered.note("error", loss.clone().inner(), 2.0 / parts.len() as f64);
-                gathered.backward(trained.network().unwrap(), loss);
+                accumulator.record("error", loss.clone().inner(), 2.0 / parts.len() as f64);
+                accumulator.backward(trained.network().unwrap(), loss);
             }
-            let (gradients, norm) = trained.mean_and_clip(&mut gathered).unwrap();
+            let (gradients, norm) = trained.mean_and_clip(&mut accumulator).unwrap();
             trained.update(0.1, gradients).unwrap();
             close(&slope(&trained), &[1.0 - 0.1 * 3.0, 1.0 - 0.1 * 4.0], 1e-6);
-            let report = gathered.fetch(norm).report("line");
+            let report = accumulator.fetch(norm).report("line");
             assert_eq!((report.kind, report.values.len()), ("line", 1));
             assert!((report.loss - 7.0).abs() < 1e-6 && (report.gradient_norm.unwrap() - 5.0).abs() < 1e-5);
         }
@@ -423,20 +426,20 @@ mod tests {
         let slope = Tensor::<2>::from_floats([[1.0, 1.0]], &autodiff()).require_grad();
         let plane = Plane { slope: Param::initialized(ParamId::from(1), slope) };
         let mut plane = trained(plane, &momentum, &Training::default());
-        let mut gathered = Gathered::new(1);
-        gathered.count(1.0);
+        let mut accumulator = StepAccumulator::new(1);
+        accumulator.count(1.0);
         let network = plane.network().unwrap();
-        gathered.backward(network, network.slope.val().sum());
-        let (gradients, _) = plane.mean_and_clip(&mut gathered).unwrap();
+        accumulator.backward(network, network.slope.val().sum());
+        let (gradients, _) = plane.mean_and_clip(&mut accumulator).unwrap();
         plane.update(0.1, gradients).unwrap();
         plane.save_optimizer(folder.path()).unwrap();
 
         let mut line = trained(line(None).network().unwrap().clone(), &momentum, &Training::default());
         line.load_optimizer(folder.path()).unwrap();
-        let mut gathered = Gathered::new(1);
-        gathered.count(1.0);
-        gathered.backward(line.network().unwrap(), loss(&line, [1.0, 1.0]));
-        let (gradients, _) = line.mean_and_clip(&mut gathered).unwrap();
+        let mut accumulator = StepAccumulator::new(1);
+        accumulator.count(1.0);
+        accumulator.backward(line.network().unwrap(), loss(&line, [1.0, 1.0]));
+        let (gradients, _) = line.mean_and_clip(&mut accumulator).unwrap();
         let error = line.update(0.1, gradients).unwrap_err();
         assert!(matches!(&error, TaskError::File { path, .. } if path.ends_with(layout::OPTIMIZER)), "{error}");
     }
@@ -444,32 +447,32 @@ mod tests {
     #[test]
     fn each_set_is_clipped_by_its_own_norm() {
         let trained = line(Some(1.0));
-        let mut gathered = Gathered::new(2);
-        gathered.count(1.0);
-        for (set, factors) in [(0, [3.0, 4.0]), (1, [0.0, 0.5])] {
-            let gradients = GradientsParams::from_grads(loss(&trained, factors).backward(), trained.network().unwrap());
-            gathered.set(set).accumulate(trained.network().unwrap(), gradients);
+        let mut accumulator = StepAccumulator::new(2);
+        accumulator.count(1.0);
+        for (set, matmul) in [(0, [3.0, 4.0]), (1, [0.0, 0.5])] {
+            let gradients = GradientsParams::from_grads(loss(&trained, matmul).backward(), trained.network().unwrap());
+            accumulator.gradient_set(set).accumulate(trained.network().unwrap(), gradients);
         }
-        let (gradients, norm) = trained.mean_and_clip(&mut gathered).unwrap();
+        let (gradients, norm) = trained.mean_and_clip(&mut accumulator).unwrap();
         close(&values(gradients.get::<1>(ParamId::from(1)).unwrap()), &[0.6, 0.8 + 0.5], 1e-5);
         close(&values(norm.unwrap()), &[(25.0f32 + 0.25).sqrt()], 1e-5);
     }
 
     #[test]
     fn values_of_one_name_are_summed_in_the_order_of_their_first_occurrence() {
-        let mut gathered: Gathered<Line> = Gathered::new(1);
+        let mut accumulator: StepAccumulator<Line> = StepAccumulator::new(1);
         let tensor = |value: f32| Tensor::<1>::from_floats([value], &plain());
-        gathered.describe("batch 1");
-        gathered.describe("batch 2");
-        gathered.describe("batch 3");
-        gathered.note("loss", tensor(1.0), 2.0);
-        gathered.note("box", tensor(4.0), 1.0);
-        gathered.note("loss", tensor(2.0), 3.0);
-        let fetched = gathered.fetch(None);
-        let number = |name, sum, counted| Number { name, sum, counted };
+        accumulator.describe("batch 1");
+        accumulator.describe("batch 2");
+        accumulator.describe("batch 3");
+        accumulator.record("loss", tensor(1.0), 2.0);
+        accumulator.record("box", tensor(4.0), 1.0);
+        accumulator.record("loss", tensor(2.0), 3.0);
+        let fetched = accumulator.fetch(None);
+        let number = |name, sum, counted| StepSum { name, sum, counted };
         assert_eq!(fetched.by_name(), [number("loss", 3.0, 5.0), number("box", 4.0, 1.0)]);
         assert_eq!(fetched.norm, None);
         assert!(fetched.batch.starts_with("batch 1 ") && !fetched.batch.contains('2'), "{}", fetched.batch);
-        assert!(Gathered::<Line>::new(1).fetch(None).numbers.is_empty());
+        assert!(StepAccumulator::<Line>::new(1).fetch(None).values.is_empty());
     }
 }

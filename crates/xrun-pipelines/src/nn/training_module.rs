@@ -7,7 +7,7 @@ use burn_store::ModuleSnapshot;
 use serde_json::Value;
 
 use super::module_task::{Evaluation, Step};
-use super::step::{Fetched, Trained};
+use super::step::{StepValues, TrainState};
 use xrun_core::bounded::HeldBytes;
 use xrun_core::task::predict::{Asked, Told};
 use xrun_core::task::{Phases, StepReport, TaskError, ValidationReport};
@@ -37,7 +37,7 @@ pub trait TrainingModule: Sized {
     fn before_step(
         &mut self,
         _number: u64,
-        _trained: &mut Trained<Self::Network>,
+        _trained: &mut TrainState<Self::Network>,
         _phases: &mut dyn Phases,
     ) -> Result<(), TaskError> {
         Ok(())
@@ -58,12 +58,12 @@ pub trait TrainingModule: Sized {
     /// Applies the clipped gradients of a step.
     ///
     /// # Errors
-    /// As [`Trained::update`].
+    /// As [`TrainState::update`].
     fn update(
         &mut self,
         learning_rate: f64,
         gradients: GradientsParams,
-        trained: &mut Trained<Self::Network>,
+        trained: &mut TrainState<Self::Network>,
     ) -> Result<(), TaskError> {
         trained.update(learning_rate, gradients)
     }
@@ -72,12 +72,16 @@ pub trait TrainingModule: Sized {
     ///
     /// # Errors
     /// The device fails, or the network was lost.
-    fn after_step(&mut self, _trained: &mut Trained<Self::Network>, _phases: &mut dyn Phases) -> Result<(), TaskError> {
+    fn after_step(
+        &mut self,
+        _trained: &mut TrainState<Self::Network>,
+        _phases: &mut dyn Phases,
+    ) -> Result<(), TaskError> {
         Ok(())
     }
 
     /// Makes the report of a step from its values.
-    fn report(&mut self, fetched: Fetched) -> StepReport {
+    fn report(&mut self, fetched: StepValues) -> StepReport {
         fetched.report(Self::STEP)
     }
 
@@ -96,7 +100,7 @@ pub trait TrainingModule: Sized {
     ///
     /// # Errors
     /// A file cannot be written.
-    fn save(&mut self, trained: &mut Trained<Self::Network>, directory: &Path) -> Result<(), TaskError> {
+    fn save(&mut self, trained: &mut TrainState<Self::Network>, directory: &Path) -> Result<(), TaskError> {
         trained.save(Self::MODEL, directory)
     }
 
@@ -104,7 +108,7 @@ pub trait TrainingModule: Sized {
     ///
     /// # Errors
     /// A file cannot be read or does not fit.
-    fn load(&mut self, trained: &mut Trained<Self::Network>, directory: &Path) -> Result<(), TaskError> {
+    fn load(&mut self, trained: &mut TrainState<Self::Network>, directory: &Path) -> Result<(), TaskError> {
         trained.load(directory)
     }
 
@@ -112,7 +116,7 @@ pub trait TrainingModule: Sized {
     ///
     /// # Errors
     /// The file cannot be read or does not fit.
-    fn start_from(&mut self, trained: &mut Trained<Self::Network>, weights: &Path) -> Result<(), TaskError> {
+    fn start_from(&mut self, trained: &mut TrainState<Self::Network>, weights: &Path) -> Result<(), TaskError> {
         trained.start_from(weights)
     }
 
@@ -122,7 +126,7 @@ pub trait TrainingModule: Sized {
     /// The device or the data of the run fails, or an answer cannot be written.
     fn predict(
         &mut self,
-        _trained: &Trained<Self::Network>,
+        _trained: &TrainState<Self::Network>,
         _request: &Asked<'_>,
         _sink: &mut dyn Told,
     ) -> Result<Value, TaskError> {

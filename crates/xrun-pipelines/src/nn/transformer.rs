@@ -9,13 +9,13 @@ use burn::tensor::{Int, TensorData};
 use xrun_ops::{Mask, attention, attention_packed, layer_norm};
 
 use super::Tensor;
-use super::graph::beside;
-use super::matmul::Factors;
+use super::graph::autodiff_like;
+use super::matmul::MatmulPrecision;
 
 /// Epsilon of GPT-2's layer normalisation.
 pub const EPSILON: f64 = 1e-5;
 /// Standard deviation of GPT-2's initial weights; those that end a residual branch are divided by the root of the number of branches.
-pub const DEVIATION: f64 = 0.02;
+pub const INIT_DEVIATION: f64 = 0.02;
 /// Score added to masked positions.
 const MASKED: f32 = -1e9;
 
@@ -53,11 +53,11 @@ pub fn parameter<const D: usize>(shape: [usize; D], value: f32, device: &Device)
 }
 
 /// Applies a function to the values of a parameter, outside the graph. A parameter that requires gradients still does.
-pub fn changed<const D: usize>(
+pub fn map_values<const D: usize>(
     parameter: &Param<Tensor<D>>,
     change: impl FnOnce(Tensor<D>) -> Tensor<D>,
 ) -> Param<Tensor<D>> {
-    parameter.clone().map(|old| beside(change(old.clone().inner()), &old).set_require_grad(old.is_autodiff()))
+    parameter.clone().map(|old| autodiff_like(change(old.clone().inner()), &old).set_require_grad(old.is_autodiff()))
 }
 
 /// Values of a parameter; a constant if it is frozen.
@@ -129,39 +129,39 @@ pub fn attend(
     value: Tensor<2>,
     heads: usize,
     layout: &Layout,
-    factors: Factors,
+    matmul: MatmulPrecision,
 ) -> Tensor<2> {
     let [count, width] = query.dims();
-    if factors == Factors::Float32 {
+    if matmul == MatmulPrecision::Float32 {
         let sequences = |rows: Tensor<2>| rows.reshape([layout.batch, layout.length, width]);
         return attention(sequences(query), sequences(key), sequences(value), heads, Mask::Causal)
             .reshape([count, width]);
     }
     let size = width / heads;
     let by_head = |rows: Tensor<2>| by_head(rows, layout.batch, heads);
-    let scores = factors.product(by_head(query), by_head(key).transpose()).div_scalar((size as f32).sqrt());
+    let scores = matmul.product(by_head(query), by_head(key).transpose()).div_scalar((size as f32).sqrt());
     // One row for each sequence and head: flex broadcasts a row quickly, and other dimensions element by element.
     let pairs = layout.length * layout.length;
     let scores = scores.reshape([layout.batch * heads, pairs]) + layout.causal_mask.clone();
     let probabilities = softmax(scores.reshape([layout.batch, heads, layout.length, layout.length]), 3);
-    let output = factors.product(probabilities, by_head(value));
+    let output = matmul.product(probabilities, by_head(value));
     output.swap_dims(1, 2).reshape([layout.batch * layout.length, width])
 }
 
 /// Causal attention of concatenated queries, keys and values, `[batch * length, 3 * width]` to `[batch * length, width]`.
-pub fn attend_packed(qkv: Tensor<2>, heads: usize, layout: &Layout, factors: Factors) -> Tensor<2> {
+pub fn attend_packed(qkv: Tensor<2>, heads: usize, layout: &Layout, matmul: MatmulPrecision) -> Tensor<2> {
     let [count, columns] = qkv.dims();
     let width = columns / 3;
-    if factors == Factors::Float32 {
+    if matmul == MatmulPrecision::Float32 {
         let sequences = qkv.reshape([layout.batch, layout.length, columns]);
         return attention_packed(sequences, heads, Mask::Causal).reshape([count, width]);
     }
     let [query, key, value] = [0, 1, 2].map(|part| qkv.clone().narrow(1, part * width, width));
-    attend(query, key, value, heads, layout, factors)
+    attend(query, key, value, heads, layout, matmul)
 }
 
 /// Additive padding mask `[batch, positions]` of sequences with these lengths.
-pub fn hidden_after(lengths: &[usize], positions: usize, inner: &Device) -> Tensor<2> {
+pub fn padding_mask(lengths: &[usize], positions: usize, inner: &Device) -> Tensor<2> {
     let row = |length: &usize| (0..positions).map(|at| if at < *length { 0.0 } else { MASKED }).collect::<Vec<f32>>();
     let mask: Vec<f32> = lengths.iter().flat_map(row).collect();
     Tensor::from_data(TensorData::new(mask, [lengths.len(), positions]), inner)
@@ -174,14 +174,14 @@ pub fn attend_to_cache(
     keys: Tensor<4>,
     values: Tensor<4>,
     mask: Tensor<2>,
-    factors: Factors,
+    matmul: MatmulPrecision,
 ) -> Tensor<2> {
     let [batch, width] = query.dims();
     let [_, heads, positions, size] = keys.dims();
     let query = by_head(query, batch, heads);
-    let scores = factors.product(query, keys.transpose()).div_scalar((size as f32).sqrt());
+    let scores = matmul.product(query, keys.transpose()).div_scalar((size as f32).sqrt());
     let scores = scores + mask.reshape([batch, 1, 1, positions]);
-    factors.product(softmax(scores, 3), values).swap_dims(1, 2).reshape([batch, width])
+    matmul.product(softmax(scores, 3), values).swap_dims(1, 2).reshape([batch, width])
 }
 
 #[cfg(test)]
@@ -197,7 +197,7 @@ mod tests {
         let drawn = |_| Tensor::<2>::random([batch * length, width], Distribution::Normal(0.0, 1.0), &plain());
         let [query, key, value] = [0, 1, 2].map(drawn);
         let layout = Layout::new(batch, length, &plain());
-        let whole = attend(query.clone(), key.clone(), value.clone(), heads, &layout, Factors::Float32);
+        let whole = attend(query.clone(), key.clone(), value.clone(), heads, &layout, MatmulPrecision::Float32);
         let last =
             |rows: Tensor<2>| rows.reshape([batch, length, width]).narrow(1, length - 1, 1).reshape([batch, width]);
         let cached = |rows: Tensor<2>| {
@@ -205,8 +205,8 @@ mod tests {
             // Masked positions follow.
             Tensor::cat(vec![rows.clone(), rows.narrow(2, 0, 2).mul_scalar(50.0)], 2)
         };
-        let mask = hidden_after(&[length, length], length + 2, &plain());
-        let found = attend_to_cache(last(query), cached(key), cached(value), mask, Factors::Float32);
+        let mask = padding_mask(&[length, length], length + 2, &plain());
+        let found = attend_to_cache(last(query), cached(key), cached(value), mask, MatmulPrecision::Float32);
         close(&values(found), &values(last(whole)), 1e-5);
     }
 }

@@ -12,9 +12,9 @@ use super::super::step_kind::batches_per_epoch;
 use super::super::training::{self, FewshotDetectionModule};
 use super::data;
 use crate::nn::callback::{Callback, Context};
-use crate::nn::gradients::shared;
-use crate::nn::pixels::pictures;
-use crate::nn::step::Trained;
+use crate::nn::gradients::copy_gradients;
+use crate::nn::pixels::images;
+use crate::nn::step::TrainState;
 use crate::nn::{Tensor, parameters};
 use xrun_core::bounded::kept::Kept;
 use xrun_core::bounded::ledger::Ledger;
@@ -83,7 +83,7 @@ impl Callback<FewshotDetectionModule> for FewshotDetectionLeaks {
             let (settings, device) = (&context.module.settings, &context.trained.device);
             let side = settings.image_size;
             let pixels = settings.n_way * settings.n_query * side.pow(2) * 3;
-            let leaked = device.on_new_thread(|| drop(pictures(&vec![0; pixels], side, &device.plain)))?;
+            let leaked = device.on_new_thread(|| drop(images(&vec![0; pixels], side, &device.inner)))?;
             self.threads.keep(|| ((), leaked));
         }
         Ok(())
@@ -107,7 +107,7 @@ impl Callback<FewshotDetectionModule> for FewshotDetectionLeaks {
             self.embeddings.keep_measured(in_use, weights, || network.embed(references()));
             self.batches.keep(|| {
                 let values = batch.query_pixels.len() as u64;
-                (pictures(&batch.query_pixels, settings.image_size, &device.autodiff), values * size_of::<f32>() as u64)
+                (images(&batch.query_pixels, settings.image_size, &device.autodiff), values * size_of::<f32>() as u64)
             });
         }
         if is_last && self.total.is_on() {
@@ -129,7 +129,11 @@ impl Callback<FewshotDetectionModule> for FewshotDetectionLeaks {
     ) -> Result<(), TaskError> {
         let (network, device) = (context.trained.network()?, &context.trained.device);
         // The containers are new; the tensors are shared with those of the optimiser.
-        self.gradients.keep_measured(|| device.in_use(), || parameters::bytes(network), || shared(network, gradients));
+        self.gradients.keep_measured(
+            || device.in_use(),
+            || parameters::bytes(network),
+            || copy_gradients(network, gradients),
+        );
         Ok(())
     }
 
@@ -160,7 +164,7 @@ impl Callback<FewshotDetectionModule> for FewshotDetectionLeaks {
         Ok(())
     }
 
-    fn on_validation_output(&mut self, found: &[Detection], _: &Trained<Network>) -> Result<(), TaskError> {
+    fn on_validation_output(&mut self, found: &[Detection], _: &TrainState<Network>) -> Result<(), TaskError> {
         self.predictions.keep(|| (found.to_vec(), size_of_val(found) as u64));
         Ok(())
     }
@@ -177,18 +181,18 @@ fn loss(module: &FewshotDetectionModule, network: &Network, batch: &HostBatch, d
             module.query_loss(network, batch, frames, device, prototypes).loss.total()
         }
         HostBatch::Triplet(batch) => {
-            let rows = network.embed(pictures(&batch.pixels, settings.reference_size, device));
+            let rows = network.embed(images(&batch.pixels, settings.reference_size, device));
             module.triplet_loss(rows, batch).0
         }
     }
 }
 
 fn references(batch: &DetectionBatch, settings: &Settings, device: &Device) -> Tensor<4> {
-    pictures(&batch.reference_pixels, settings.reference_size, device)
+    images(&batch.reference_pixels, settings.reference_size, device)
 }
 
 fn first_frames(count: usize, batch: &DetectionBatch, settings: &Settings, device: &Device) -> Tensor<4> {
     let bytes = count * settings.image_size.pow(2) * 3;
     let frames = &batch.query_pixels[..batch.query_pixels.len().min(bytes)];
-    pictures(frames, settings.image_size, device)
+    images(frames, settings.image_size, device)
 }

@@ -5,13 +5,13 @@
 
 /// Running mean of exact match and F1 over questions.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Answers {
+pub struct SquadScore {
     exact: f64,
     f1: f64,
     questions: u64,
 }
 
-impl Answers {
+impl SquadScore {
     /// Adds the answer to a question, given the accepted answers.
     pub fn add(&mut self, answer: &str, accepted: &[String]) {
         let answer = normalised(answer);
@@ -78,11 +78,11 @@ mod tests {
     fn scores_match_the_official_squad_rules() {
         let text = include_str!("../../../../tests/reference/squad_answers.json");
         let cases: serde_json::Value = serde_json::from_str(text).unwrap();
-        let mut all = Answers::default();
+        let mut all = SquadScore::default();
         for case in cases["cases"].as_array().unwrap() {
             let accepted: Vec<String> = serde_json::from_value(case["accepted"].clone()).unwrap();
             let answer = case["said"].as_str().unwrap();
-            let mut one = Answers::default();
+            let mut one = SquadScore::default();
             one.add(answer, &accepted);
             all.add(answer, &accepted);
             let (exact, f1) = one.mean().unwrap();
@@ -96,6 +96,6 @@ mod tests {
 
     #[test]
     fn without_questions_there_is_no_mean() {
-        assert_eq!(Answers::default().mean(), None);
+        assert_eq!(SquadScore::default().mean(), None);
     }
 }

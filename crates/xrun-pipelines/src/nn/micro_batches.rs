@@ -16,8 +16,8 @@ use rayon::{ThreadPool, ThreadPoolBuilder};
 use xrun_ops::CpuKernels;
 
 use super::Tensor;
-use super::graph::beside;
-use super::step::{DeviceSum, Gathered};
+use super::graph::autodiff_like;
+use super::step::{DeviceSum, StepAccumulator};
 use crate::backend::threads;
 use xrun_core::bounded::buffer::Buffer;
 use xrun_core::bounded::ledger::{Holding, Ledger};
@@ -28,7 +28,7 @@ use xrun_data::parts;
 
 /// Splits batches into micro-batches and computes them.
 #[derive(Debug)]
-pub struct SideBySide {
+pub struct MicroBatchExecutor {
     size: usize,
     on_cpu: bool,
     /// One thread for each concurrent micro-batch; empty if all are computed on the training thread.
@@ -43,7 +43,7 @@ const STACK_BYTES: usize = 8 << 20;
 
 /// Values of a micro-batch.
 #[derive(Default)]
-pub struct Part {
+pub struct MicroBatch {
     sums: Vec<DeviceSum>,
     counted: f64,
     items: u64,
@@ -51,9 +51,9 @@ pub struct Part {
     gradient: Option<Tensor<2>>,
 }
 
-impl Part {
+impl MicroBatch {
     /// Copy, for the graph of this micro-batch, of a leaf that all micro-batches share. Its gradient is returned in
-    /// [`Computed::gradient`].
+    /// [`MicroBatchResults::gradient`].
     pub fn leaf(&mut self, shared: &Tensor<2>) -> Tensor<2> {
         // A detached tensor still requires a gradient if the original did.
         let leaf = shared.clone().detach();
@@ -62,7 +62,7 @@ impl Part {
     }
 
     /// Adds a value, `[1]` without its graph, and its divisor for a mean.
-    pub fn note(&mut self, name: &'static str, sum: Tensor<1>, counted: f64) {
+    pub fn record(&mut self, name: &'static str, sum: Tensor<1>, counted: f64) {
         self.sums.push(DeviceSum { name, sum, counted });
     }
 
@@ -72,12 +72,12 @@ impl Part {
     }
 
     /// Adds to the number of images, sequences or clips processed.
-    pub fn went_through(&mut self, items: usize) {
+    pub fn add_items(&mut self, items: usize) {
         self.items += items as u64;
     }
 }
 
-impl SideBySide {
+impl MicroBatchExecutor {
     /// Executor for an experiment. `buffer` is [`parts::part_gradients`] for the parameters of the network.
     ///
     /// # Errors
@@ -95,7 +95,7 @@ impl SideBySide {
             .collect();
         let gradients = buffer.register(ledger);
         let gradient_bytes = gradients.cap().bytes / gradients.cap().items.max(1);
-        let threads = threads.map_err(|error| threads::none_given(&error))?;
+        let threads = threads.map_err(|error| threads::start_error(&error))?;
         Ok(Self { size, on_cpu: kind == Kind::Cpu, threads, gradient_bytes, gradients })
     }
 
@@ -132,29 +132,29 @@ impl SideBySide {
     }
 
     /// Ranges of items of the micro-batches of a batch.
-    pub fn parts(&self, items: usize) -> Vec<Range<usize>> {
+    pub fn split(&self, items: usize) -> Vec<Range<usize>> {
         let size = self.size.max(1);
         (0..items).step_by(size).map(|from| from..(from + size).min(items)).collect()
     }
 
     /// Results of a forward pass without a graph, in the order of the micro-batches. `compute` is called with a copy of the network,
     /// which shares its weights.
-    pub fn passes<M: Module, P: Sync, R: Send>(
+    pub fn forward<M: Module, P: Sync, R: Send>(
         &self,
         network: &M,
-        parts: &[P],
+        micro_batches: &[P],
         compute: impl Fn(&M, &P) -> R + Sync,
     ) -> Vec<R> {
-        let mut results = Vec::with_capacity(parts.len());
-        let copies = parts.iter().map(|item| (network.clone(), item));
+        let mut results = Vec::with_capacity(micro_batches.len());
+        let copies = micro_batches.iter().map(|item| (network.clone(), item));
         self.in_waves(copies, |(copy, item)| compute(&copy, item), |wave| results.extend(wave));
         results
     }
 }
 
 /// Output rows `[n, D]` of all micro-batches with their graphs, for a loss over all rows: the loss is computed from
-/// [`Outputs::leaf`], and [`Gathered::back`] continues its backward pass through the micro-batches.
-pub struct Outputs<M> {
+/// [`DeferredOutputs::leaf`], and [`StepAccumulator::backward_outputs`] continues its backward pass through the micro-batches.
+pub struct DeferredOutputs<M> {
     outputs: Vec<Output<M>>,
 }
 
@@ -164,20 +164,20 @@ struct Output<M> {
     rows: Tensor<2>,
 }
 
-impl<M: Module> Outputs<M> {
+impl<M: Module> DeferredOutputs<M> {
     /// Runs the forward pass of all micro-batches. `compute` returns the rows of one.
     pub fn new<P: Sync>(
         network: &M,
-        split: &SideBySide,
-        parts: &[P],
+        executor: &MicroBatchExecutor,
+        micro_batches: &[P],
         compute: impl Fn(&M, &P) -> Tensor<2> + Sync,
     ) -> Self {
-        let mut outputs = Vec::with_capacity(parts.len());
+        let mut outputs = Vec::with_capacity(micro_batches.len());
         let forward = |(network, item): (M, &P)| {
             let rows = compute(&network, item);
             Output { network, rows }
         };
-        split.in_waves(with_own_leaves(network, parts), forward, |wave| outputs.extend(wave));
+        executor.in_waves(with_own_leaves(network, micro_batches), forward, |wave| outputs.extend(wave));
         Self { outputs }
     }
 
@@ -185,31 +185,31 @@ impl<M: Module> Outputs<M> {
     pub fn leaf(&self) -> Tensor<2> {
         let rows: Vec<_> = self.outputs.iter().map(|output| output.rows.clone().inner()).collect();
         let all = Tensor::cat(rows, 0);
-        self.outputs.first().map_or(all.clone(), |output| beside(all, &output.rows)).require_grad()
+        self.outputs.first().map_or(all.clone(), |output| autodiff_like(all, &output.rows)).require_grad()
     }
 }
 
 /// Results of the micro-batches of a batch.
-pub struct Computed<R> {
+pub struct MicroBatchResults<R> {
     /// Result of each micro-batch.
     pub results: Vec<R>,
-    /// Sum of the gradients of the shared leaf ([`Part::leaf`]), if there is one.
+    /// Sum of the gradients of the shared leaf ([`MicroBatch::leaf`]), if there is one.
     pub gradient: Option<Tensor<2>>,
 }
 
-impl<M: Module> Gathered<M> {
+impl<M: Module> StepAccumulator<M> {
     /// Runs the forward and backward passes of micro-batches and adds their gradients and values. `compute` returns the loss of a
     /// micro-batch, `[1]`, if it has one, and a result for the caller.
-    pub fn side_by_side<P: Sync, R: Send>(
+    pub fn run_micro_batches<P: Sync, R: Send>(
         &mut self,
         network: &M,
-        split: &SideBySide,
-        parts: &[P],
-        compute: impl Fn(&M, &P, &mut Part) -> (Option<Tensor<1>>, R) + Sync,
-    ) -> Computed<R> {
-        let mut all = Computed { results: Vec::with_capacity(parts.len()), gradient: None };
+        executor: &MicroBatchExecutor,
+        micro_batches: &[P],
+        compute: impl Fn(&M, &P, &mut MicroBatch) -> (Option<Tensor<1>>, R) + Sync,
+    ) -> MicroBatchResults<R> {
+        let mut all = MicroBatchResults { results: Vec::with_capacity(micro_batches.len()), gradient: None };
         let one = |(copy, item): (M, &P)| {
-            let mut part = Part::default();
+            let mut part = MicroBatch::default();
             let (loss, result) = compute(&copy, item, &mut part);
             let gradients = loss.map(|loss| {
                 let mut found = loss.backward();
@@ -218,11 +218,11 @@ impl<M: Module> Gathered<M> {
             });
             (part, gradients, result)
         };
-        split.in_waves(with_own_leaves(network, parts), one, |computed| {
-            split.gradients.set(computed.len() as u64, computed.len() as u64 * split.gradient_bytes);
+        executor.in_waves(with_own_leaves(network, micro_batches), one, |computed| {
+            executor.gradients.set(computed.len() as u64, computed.len() as u64 * executor.gradient_bytes);
             for (part, gradients, result) in computed {
                 if let Some(gradients) = gradients {
-                    self.set(0).accumulate(network, gradients);
+                    self.gradient_set(0).accumulate(network, gradients);
                 }
                 self.add(part.sums, part.counted, part.items);
                 all.gradient = match (all.gradient.take(), part.gradient) {
@@ -231,13 +231,19 @@ impl<M: Module> Gathered<M> {
                 };
                 all.results.push(result);
             }
-            split.gradients.set(0, 0);
+            executor.gradients.set(0, 0);
         });
         all
     }
 
     /// Runs the backward pass of all micro-batches, given the gradient of all rows of `outputs`, `[n, D]`, on the inner device.
-    pub fn back(&mut self, network: &M, split: &SideBySide, outputs: Outputs<M>, gradient: Tensor<2>) {
+    pub fn backward_outputs(
+        &mut self,
+        network: &M,
+        executor: &MicroBatchExecutor,
+        outputs: DeferredOutputs<M>,
+        gradient: Tensor<2>,
+    ) {
         let mut from = 0;
         let outputs = outputs.outputs.into_iter().map(|output| {
             let count = output.rows.dims()[0];
@@ -250,10 +256,10 @@ impl<M: Module> Gathered<M> {
             let loss = (output.rows * gradient).sum();
             GradientsParams::from_grads(loss.backward(), &output.network)
         };
-        split.in_waves(outputs, one, |computed| {
-            split.gradients.set(computed.len() as u64, computed.len() as u64 * split.gradient_bytes);
-            computed.into_iter().for_each(|gradients| self.set(0).accumulate(network, gradients));
-            split.gradients.set(0, 0);
+        executor.in_waves(outputs, one, |computed| {
+            executor.gradients.set(computed.len() as u64, computed.len() as u64 * executor.gradient_bytes);
+            computed.into_iter().for_each(|gradients| self.gradient_set(0).accumulate(network, gradients));
+            executor.gradients.set(0, 0);
         });
     }
 }
@@ -312,28 +318,29 @@ mod tests {
         Tensor::from_data(burn::tensor::TensorData::new(numbers, [range.len(), 2]), &autodiff())
     }
 
-    fn split(limits: &Limits) -> (SideBySide, Ledger) {
+    fn executor(limits: &Limits) -> (MicroBatchExecutor, Ledger) {
         let ledger = Ledger::default();
-        (SideBySide::new(Kind::Cpu, limits, &part_gradients(4, limits), &ledger).unwrap(), ledger)
+        (MicroBatchExecutor::new(Kind::Cpu, limits, &part_gradients(4, limits), &ledger).unwrap(), ledger)
     }
 
     /// Gradients, value and number of items of a sum of squares over ten rows.
     fn computed(limits: &Limits) -> (Vec<f32>, f64, u64) {
-        let (network, (split, ledger)) = (plane(), split(limits));
-        let mut gathered = Gathered::new(1);
-        let results = gathered.side_by_side(&network, &split, &split.parts(10), |network, range, part| {
-            let output = rows(range).matmul(network.slopes.val());
-            let loss = (output.clone() * output).sum();
-            part.note("squares", loss.clone().inner(), 1.0);
-            part.went_through(range.len());
-            (Some(loss), range.start)
-        });
+        let (network, (executor, ledger)) = (plane(), executor(limits));
+        let mut accumulator = StepAccumulator::new(1);
+        let results =
+            accumulator.run_micro_batches(&network, &executor, &executor.split(10), |network, range, part| {
+                let output = rows(range).matmul(network.slopes.val());
+                let loss = (output.clone() * output).sum();
+                part.record("squares", loss.clone().inner(), 1.0);
+                part.add_items(range.len());
+                (Some(loss), range.start)
+            });
         assert!(results.results.is_sorted(), "results are in the order of the micro-batches");
         assert!(!ledger.read()[0].exceeded() && ledger.read()[0].bytes == 0);
-        assert_eq!(ledger.read()[0].peak_items, ledger.read()[0].cap.items.min(split.parts(10).len() as u64));
-        let items = gathered.items;
-        let gradient = gathered.set(0).grads().get::<2>(ParamId::from(1)).unwrap();
-        (values(gradient), gathered.fetch(None).by_name()[0].sum, items)
+        assert_eq!(ledger.read()[0].peak_items, ledger.read()[0].cap.items.min(executor.split(10).len() as u64));
+        let items = accumulator.items;
+        let gradient = accumulator.gradient_set(0).grads().get::<2>(ParamId::from(1)).unwrap();
+        (values(gradient), accumulator.fetch(None).by_name()[0].sum, items)
     }
 
     #[test]
@@ -364,15 +371,16 @@ mod tests {
             values(network.slopes.val().grad_remove(&mut gradients).unwrap())
         };
         let limits = Limits { part_size: 3, threads: 2, ..Limits::default() };
-        let (split, _ledger) = split(&limits);
-        let outputs =
-            Outputs::new(&network, &split, &split.parts(7), |network, range| rows(range).matmul(network.slopes.val()));
+        let (executor, _ledger) = executor(&limits);
+        let outputs = DeferredOutputs::new(&network, &executor, &executor.split(7), |network, range| {
+            rows(range).matmul(network.slopes.val())
+        });
         let all = outputs.leaf();
         let total = all.clone().sum_dim(0);
         let gradient = all.grad_remove(&mut (total.clone() * total).sum().backward()).unwrap();
-        let mut gathered = Gathered::new(1);
-        gathered.back(&network, &split, outputs, gradient);
-        let found = values(gathered.set(0).grads().get::<2>(ParamId::from(1)).unwrap());
+        let mut accumulator = StepAccumulator::new(1);
+        accumulator.backward_outputs(&network, &executor, outputs, gradient);
+        let found = values(accumulator.gradient_set(0).grads().get::<2>(ParamId::from(1)).unwrap());
         assert!(found.iter().zip(&direct).all(|(one, other)| (one - other).abs() < 1e-4), "{found:?} {direct:?}");
     }
 
@@ -381,12 +389,13 @@ mod tests {
         let network = plane();
         let shared = Tensor::<2>::from_floats([[1.0, 2.0]], &autodiff()).require_grad();
         let limits = Limits { part_size: 2, threads: 2, ..Limits::default() };
-        let (split, _ledger) = split(&limits);
-        let mut gathered = Gathered::new(1);
-        let computed = gathered.side_by_side(&network, &split, &split.parts(4), |network, range, part| {
-            let sum = (rows(range).matmul(network.slopes.val()) * part.leaf(&shared)).sum();
-            (Some(sum), ())
-        });
+        let (executor, _ledger) = executor(&limits);
+        let mut accumulator = StepAccumulator::new(1);
+        let computed =
+            accumulator.run_micro_batches(&network, &executor, &executor.split(4), |network, range, part| {
+                let sum = (rows(range).matmul(network.slopes.val()) * part.leaf(&shared)).sum();
+                (Some(sum), ())
+            });
         // The gradient of a product is the other factor.
         let expected = values(rows(&(0..4)).matmul(network.slopes.val()).sum_dim(0));
         let found = values(computed.gradient.unwrap());
@@ -396,7 +405,7 @@ mod tests {
     #[test]
     fn a_micro_batch_is_no_larger_than_the_batch_size() {
         let limits = Limits { batch_size: 4, part_size: 8, ..Limits::default() };
-        assert_eq!(split(&limits).0.parts(10), [0..4, 4..8, 8..10]);
+        assert_eq!(executor(&limits).0.split(10), [0..4, 4..8, 8..10]);
     }
 
     /// Regression: in a common pool a thread started a micro-batch inside the backward pass of another, and waited for itself.
@@ -405,15 +414,15 @@ mod tests {
         let network = plane();
         let gradient = |threads| {
             let limits = Limits { part_size: 1, threads, ..Limits::default() };
-            let (split, _ledger) = split(&limits);
-            let mut gathered = Gathered::new(1);
-            gathered.side_by_side(&network, &split, &split.parts(8), |network, _, _| {
+            let (executor, _ledger) = executor(&limits);
+            let mut accumulator = StepAccumulator::new(1);
+            accumulator.run_micro_batches(&network, &executor, &executor.split(8), |network, _, _| {
                 // Large enough for Burn to use several threads.
                 let wide = Tensor::<2>::ones([2, 400], &autodiff());
                 let product = network.slopes.val().matmul(wide.clone()).transpose().matmul(wide);
                 (Some((product.clone() * product).sum()), ())
             });
-            values(gathered.set(0).grads().get::<2>(ParamId::from(1)).unwrap())
+            values(accumulator.gradient_set(0).grads().get::<2>(ParamId::from(1)).unwrap())
         };
         let alone = gradient(1);
         for _ in 0..20 {

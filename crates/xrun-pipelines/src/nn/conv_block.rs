@@ -10,13 +10,13 @@ use super::Tensor;
 
 /// 3 x 3 convolution without a bias, group normalisation, ReLU.
 #[derive(Module, Debug)]
-pub struct Block {
+pub struct ConvBlock {
     convolution: Conv2d,
     norm: GroupNorm,
 }
 
-impl Block {
-    /// Block from `channels[0]` to `channels[1]` channels; the latter is a multiple of `groups`. Burn draws the initial weights.
+impl ConvBlock {
+    /// ConvBlock from `channels[0]` to `channels[1]` channels; the latter is a multiple of `groups`. Burn draws the initial weights.
     pub fn new(channels: [usize; 2], stride: usize, groups: usize, device: &Device) -> Self {
         let convolution = Conv2dConfig::new(channels, [3, 3])
             .with_stride([stride, stride])
@@ -34,7 +34,7 @@ impl Block {
             _ => SaveActivations::All,
         };
         let affine = |parameter: &Option<Param<Tensor<1>>>| {
-            parameter.as_ref().map_or_else(|| unreachable!("`Block::new` makes scales and shifts"), Param::val)
+            parameter.as_ref().map_or_else(|| unreachable!("`ConvBlock::new` makes scales and shifts"), Param::val)
         };
         let norm = xrun_ops::GroupNorm {
             gamma: affine(&self.norm.gamma),

@@ -5,7 +5,7 @@ use std::path::Path;
 use burn_store::{ModuleSnapshot, SafetensorsStore};
 
 use super::Tensor;
-use super::hugging_face::{self, FileOf};
+use super::hugging_face::{self, WeightFile};
 use xrun_core::task::TaskError;
 
 /// Weight of the output layer, which some files have in addition to the embedding that it is tied to.
@@ -31,15 +31,15 @@ pub fn read<M>(
 where
     M: ModuleSnapshot,
 {
-    let file = FileOf {
+    let file = WeightFile {
         // Files of the whole language model have this prefix, files of the transformer alone do not.
         names: &[&[(r"^transformer\.", "")]],
         transposed: false,
-        left_out,
-        own,
-        called: "GPT-2",
+        ignored: left_out,
+        optional: own,
+        architecture: "GPT-2",
         advice: "layers, width and context must equal those of the file, and the vocabulary that of `encoder`",
-        layers: "layers",
+        layers_key: "layers",
     };
     hugging_face::read(module, path, file, |module, store, applied| {
         match applied.unused.iter().any(|path| path == OUTPUT) && !is_tied(store, embedding(module))? {

@@ -79,7 +79,7 @@ pub fn answer_text(_: &Path) -> RunInput {
         if scanned.is_some() != valid && !deep {
             return Err(format!("scanner and serde_json disagree: {text}"));
         }
-        let judged = fields::judge(&text, &text);
+        let judged = fields::compare_answer(&text, &text);
         match judged.exact_match && judged.fields.iter().all(|(_, right)| *right) {
             true => Ok(scanned.is_some()),
             false => Err(format!("does not match itself: {text}")),

@@ -208,17 +208,15 @@ fn a_data_set_that_is_too_small_for_an_episode_says_so_in_check_console_and_plan
     write(&workplace, "data/annotations.json", &coco(&workplace));
     let said = check(&workplace, &["-s", HELD_OUT]);
     assert_eq!(said.code, 0, "{said:?}");
-    assert!(said.err.contains("mine.toml: n_way 4 -> 2: the data has 2 classes to train on"), "{}", said.err);
-    assert!(said.err.contains("n_way 4 -> 2: the data has 2 held-out classes"), "{}", said.err);
-    for words in [
-        "n_query 8 -> 1: the class \"cat\" has 1 different frame to train on beside a reference",
-        "n_query 8 -> 1: the class \"fox\" has 1 different frame to validate with beside a reference",
-        "triplet_batch_size 8 -> 1: the data has 4 pictures of objects to train on, and a triplet is three",
-    ] {
-        assert!(said.err.contains(words), "{words}: {}", said.err);
+    assert!(said.err.matches("n_way 4 -> 2:").count() == 2 && said.err.contains("mine.toml"), "{}", said.err);
+    for (clamped, named) in
+        [("n_query 8 -> 1:", "\"cat\""), ("n_query 8 -> 1:", "\"fox\""), ("triplet_batch_size 8 -> 1:", " 4 ")]
+    {
+        let found = said.err.lines().any(|line| line.contains(clamped) && line.contains(named));
+        assert!(found, "{clamped} {named}: {}", said.err);
     }
     let shots = check(&workplace, &["-s", HELD_OUT, "-s", "pipeline.fewshot-detection.n_shot=3"]);
-    assert!(shots.err.contains("n_shot 3 -> 1: the class \"cat\" has 1 different reference to train on"), "{shots:?}");
+    assert!(shots.err.lines().any(|line| line.contains("n_shot 3 -> 1:") && line.contains("\"cat\"")), "{shots:?}");
     let small = [
         "pipeline.fewshot-detection.n_way=2",
         "pipeline.fewshot-detection.n_query=1",
@@ -228,7 +226,7 @@ fn a_data_set_that_is_too_small_for_an_episode_says_so_in_check_console_and_plan
     assert!(!enough.err.contains("->"), "{}", enough.err);
     // Burn is not needed to come as far as this line.
     let said = workplace.xrun(&["mine.toml", "--dry-run", "-s", HELD_OUT, "-s", "memory.probe=false"]);
-    assert!(said.err.contains("n_way 4 -> 2: the data has 2 classes to train on"), "{said:?}");
+    assert!(said.err.contains("n_way 4 -> 2:"), "{said:?}");
 }
 
 #[test]

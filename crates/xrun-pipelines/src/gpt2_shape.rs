@@ -25,7 +25,7 @@ impl Gpt2Shape {
         ((vocabulary + context) * width + layers * block + 2 * width) as u64
     }
 
-    /// Buffer of the KV caches of `batches` batches together that have this many sequences, each of at most `positions` tokens.
+    /// Buffer for the KV caches of `batches` batches of this many sequences, each of at most `positions` tokens.
     pub fn decode_cache(&self, batches: usize, sequences: usize, positions: usize) -> Buffer {
         let bytes = sequences * self.layers * 2 * positions * self.width * size_of::<f32>();
         let cap = Cap { items: batches as u64, bytes: bytes as u64 };

@@ -1,56 +1,56 @@
-//! Leaks that more than one pipeline can have.
+//! Leak switches that several pipelines share.
 
 use xrun_core::experiment::leaks::Leak;
 use xrun_core::leak;
 
-/// Losses that are added up with their graphs.
+/// Sum of losses with their graphs.
 pub const LOSS_WITH_GRAPH: Leak = leak!(
     "loss_with_graph",
     with_tensors,
-    "Add up the losses with their graphs (as a progress line that shows their mean does)."
+    "Add up the losses with their graphs (as for a progress line that shows their mean)."
 );
-/// Gradients of each step that are kept.
+/// Gradients of each step.
 pub const GRADIENTS: Leak =
     leak!("gradients", with_tensors, "Keep the gradients of each step (zeroed and not released).");
-/// Outputs of a forward pass that are kept with their graph.
+/// Outputs of a forward pass with their graph.
 pub const OUTPUTS_WITH_GRAPH: Leak = leak!(
     "outputs_with_graph",
     with_tensors,
-    "Keep outputs of a forward pass with their graph (such as the outputs of an adapter, batch by batch)."
+    "Keep outputs of a forward pass with their graph (for example the outputs of an adapter, batch by batch)."
 );
-/// What a frozen encoder makes, kept with its graph.
+/// Embeddings of a frozen encoder with their graph.
 pub const EMBEDDINGS_WITH_GRAPH: Leak = leak!(
     "embeddings_with_graph",
     with_tensors,
-    "Keep what a frozen encoder makes with its graph (a cache of embeddings that were not detached)."
+    "Keep the embeddings of a frozen encoder with their graph (a cache of embeddings that were not detached)."
 );
-/// Batches that stay on the device.
+/// Input tensors of each batch on the device.
 pub const BATCHES_ON_DEVICE: Leak = leak!(
     "batches_on_device",
     with_tensors,
-    "Keep what goes into each batch as tensors on the device (as a data set that moves there as a whole does)."
+    "Keep the inputs of each batch as tensors on the device (as a data set that is moved there entirely)."
 );
-/// Memory pools of threads that have ended; only a GPU has them.
+/// Memory pools of threads that have ended; GPU only.
 pub const THREAD_POOLS: Leak = leak!(
     "thread_pools",
     with_tensors,
-    "Start a thread each epoch that puts a batch on the device and ends: its memory pool stays (burn #4792, in the loader \
-     of Burn). Does nothing on the CPU, which has no pools."
+    "Start a thread each epoch that moves a batch to the device and ends: its memory pool stays (burn #4792, in Burn's data \
+     loader). No effect on the CPU, which has no pools."
 );
-/// Outputs of validations that are kept with their graph.
+/// Outputs of validations with their graph.
 pub const VALIDATION_WITH_GRAPH: Leak = leak!(
     "validation_with_graph",
     with_tensors,
-    "Run the validation with autodiff and keep its outputs (validation accumulates over the whole set)."
+    "Run the validation with autodiff and keep its outputs (a validation that accumulates over the whole set)."
 );
 /// Copies of the data in each worker.
 pub const DATA_PER_WORKER: Leak =
-    leak!("data_per_worker", on_host, "Each worker keeps a copy of the data that it has seen.");
-/// Lines of a log that are kept in memory.
+    leak!("data_per_worker", on_host, "Keep a copy of the data that a worker has read in each worker.");
+/// Lines of a log in memory.
 pub const LOG_HISTORY: Leak = leak!("log_history", on_host, "Keep a line of text for each step (a logger's history).");
 
-/// Copies that `workers` hold together of something that each keeps once it has met it, after so many looks at it: a worker has
-/// met it unless each look fell to another.
-pub fn copies(workers: f64, looks: f64) -> f64 {
-    workers * (1.0 - (1.0 - 1.0 / workers).powf(looks))
+/// Expected number of workers that hold a copy of an item after `reads` reads, each by a random worker: a worker holds one unless
+/// every read fell to another.
+pub fn copies(workers: f64, reads: f64) -> f64 {
+    workers * (1.0 - (1.0 - 1.0 / workers).powf(reads))
 }

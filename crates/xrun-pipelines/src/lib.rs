@@ -1,7 +1,7 @@
-//! Pipelines of xrun, each in its folder, their networks, and the devices that they train on.
+//! Pipelines of xrun, each in its own directory, their networks, and the devices that they train on.
 //!
-//! The only crate besides `xrun-ops` that knows Burn, and only with the feature `train`. `docs/add-a-pipeline.md` goes through
-//! adding one.
+//! Only this crate and `xrun-ops` depend on Burn, this one with the feature `train`. `docs/add-a-pipeline.md` shows how to add a
+//! pipeline.
 
 #![warn(missing_docs)]
 
@@ -39,7 +39,7 @@ use image_classification::{ImageClassification, ResNet};
 use qat_language_model::{Gpt2, QatLanguageModel};
 use vision_language::{VisionLanguage, VisionLanguageModel};
 
-/// The kinds that xrun itself brings. One line for each, and no other place lists them.
+/// Pipelines, models and data sets built into xrun. This is the only list of them.
 pub fn kinds() -> Kinds {
     Kinds::default()
         .pipeline::<FewshotDetection>()
@@ -63,7 +63,7 @@ pub fn kinds() -> Kinds {
         .dataset::<ImageText>()
 }
 
-/// Unit tests know the kinds that xrun brings.
+/// Registers the built-in kinds before the first unit test.
 #[cfg(test)]
 #[ctor::ctor(unsafe)]
 fn register() {

@@ -163,7 +163,7 @@ impl TrainingModule for Regressor {
         network: &Self::Network,
         evaluation: &mut Evaluation<'_, Self>,
     ) -> Result<ValidationReport, TaskError> {
-        let device = &evaluation.trained.device.plain;
+        let device = &evaluation.trained.device.inner;
         let rows = &self.rows.held_out;
         let targets = || rows.iter().map(|row| f64::from(row[row.len() - 1]));
         let mean = targets().sum::<f64>() / rows.len() as f64;

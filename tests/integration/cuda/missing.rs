@@ -53,9 +53,9 @@ fn without_the_functions_of_the_toolkit_they_are_named() {
 #[test]
 fn a_driver_or_a_gpu_that_is_too_old_is_told() {
     let Some(machine) = Machine::new() else { return };
-    refused(machine.with("STAND_IN_DRIVER", 11080), &["the NVIDIA driver is of CUDA 11.8", "driver 525"]);
+    refused(machine.with("STAND_IN_DRIVER", 11080), &["CUDA 11.8", "525"]);
     let Some(machine) = Machine::new() else { return };
-    refused(machine.with("STAND_IN_COMPUTE", 5.2), &["compute capability 5.2", "from 6.0 on"]);
+    refused(machine.with("STAND_IN_COMPUTE", 5.2), &["5.2", "6.0"]);
 }
 
 #[test]
@@ -76,7 +76,7 @@ fn a_driver_that_does_not_start_names_its_error_and_what_it_means() {
         refused(machine.with("STAND_IN_CONTEXT_CODE", code), &[name, meaning]);
     }
     let Some(machine) = Machine::new() else { return };
-    refused(machine.with("STAND_IN_OTHERS_MIB", 81_500), &["CUDA_ERROR_OUT_OF_MEMORY", "whose processes hold it"]);
+    refused(machine.with("STAND_IN_OTHERS_MIB", 81_500), &["CUDA_ERROR_OUT_OF_MEMORY", "nvidia-smi"]);
 }
 
 #[test]

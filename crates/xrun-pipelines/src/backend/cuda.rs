@@ -1,4 +1,4 @@
-//! NVIDIA GPUs: are they usable, and which LLVM makes their kernels?
+//! NVIDIA GPUs: detection, compute capability, autotuning, and the LLVM that compiles their kernels.
 
 use std::ffi::c_uint;
 use std::path::{Path, PathBuf};
@@ -12,50 +12,53 @@ use super::visible;
 use xrun_core::device::unavailable::Unavailable;
 use xrun_core::device::{AutotuneLevel, DeviceInfo, Kind, machine};
 
-/// The oldest GPUs for which CubeCL's kernels are tried, as 60 for 6.0.
+/// Minimum compute capability for CubeCL's kernels, as 60 for 6.0.
 const CAPABILITY_MIN: u32 = 60;
 
-/// Functions such as the exponential, in LLVM's bitcode; CubeCL links them into kernels, and looks for them here alone.
+/// Mathematical functions in LLVM bitcode, which CubeCL links into kernels; it searches this path only.
 const LIBDEVICE: &str = "nvvm/libdevice/libdevice.10.bc";
 const TOOLKITS: [&str; 4] = ["/usr/local/cuda", "/opt/cuda", "/usr/lib/cuda", "/usr"];
 
-/// Whether CubeCL will find what it links into kernels.
-fn has_libdevice() -> Result<(), Unavailable> {
+/// Checks that CubeCL will find [`LIBDEVICE`].
+fn check_libdevice() -> Result<(), Unavailable> {
     let set = std::env::var("CUDA_PATH").ok();
     let found = match &set {
-        Some(folder) => Path::new(folder).join(LIBDEVICE).is_file(),
-        None => TOOLKITS.iter().any(|folder| Path::new(folder).join(LIBDEVICE).is_file()),
+        Some(toolkit) => Path::new(toolkit).join(LIBDEVICE).is_file(),
+        None => TOOLKITS.iter().any(|toolkit| Path::new(toolkit).join(LIBDEVICE).is_file()),
     };
-    let place = set.map_or_else(|| TOOLKITS.join(", "), |folder| format!("CUDA_PATH = \"{folder}\""));
+    let searched = set.map_or_else(|| TOOLKITS.join(", "), |toolkit| format!("CUDA_PATH = \"{toolkit}\""));
     let cure = "`pip install --no-deps --target DIR nvidia-nvvm`, and set CUDA_PATH to DIR/nvidia/cu13";
-    if found { Ok(()) } else { Err(Unavailable::unusable(format!("{LIBDEVICE} is not in {place}"), cure)) }
+    if found { Ok(()) } else { Err(Unavailable::unusable(format!("{LIBDEVICE} is not in {searched}"), cure)) }
 }
 
-/// The GPUs that can be used, or what is missing.
+/// Usable GPUs.
+///
+/// # Errors
+/// The reason why there is none, and what to do.
 pub fn probe() -> Result<Vec<DeviceInfo>, Unavailable> {
     let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
-    // The driver would say that there is no device. Parts of GPUs (MIG) are not listed by the management library.
+    // The driver would only report that there is no device. The management library does not list parts of GPUs (MIG).
     if let Some(visible) = visible.as_deref().filter(|visible| !visible.contains("MIG-"))
         && let Ok(gpus) = machine::gpus()
         && !gpus.is_empty()
-        && visible::counted(Some(visible), &uuids(&gpus)).is_empty()
+        && visible::visible_gpus(Some(visible), &uuids(&gpus)).is_empty()
     {
         return Err(Unavailable::unusable(
             format!("CUDA_VISIBLE_DEVICES = \"{visible}\" hides all GPUs"),
-            "it takes numbers from 0 on or UUIDs as `nvidia-smi -L` lists them; unset it to see all",
+            "unset it to use all, or set it to indices from 0 on or to UUIDs as `nvidia-smi -L` lists them",
         ));
     }
     let driver = Driver::start()?;
     let count = driver.count()?;
     if count == 0 {
-        return Err(Unavailable::absent("the NVIDIA driver counts no GPU", ""));
+        return Err(Unavailable::absent("the NVIDIA driver reports no GPU", ""));
     }
-    has_libdevice()?;
-    let cure = "libnvidia-ml.so.1 comes with the driver; in a container ask for it \
-                (NVIDIA_DRIVER_CAPABILITIES=compute,utility)";
+    check_libdevice()?;
+    let cure = "libnvidia-ml.so.1 is part of the driver; in a container request it with \
+                NVIDIA_DRIVER_CAPABILITIES=compute,utility";
     let gpus = machine::gpus().map_err(|error| Unavailable::unusable(error, cure))?;
-    let listed = visible::counted(visible.as_deref(), &uuids(&gpus));
-    // Counted otherwise, CUDA's number 0 may be any of several. So may it be where parts of GPUs are counted (MIG).
+    let listed = visible::visible_gpus(visible.as_deref(), &uuids(&gpus));
+    // In another order, or with parts of GPUs (MIG), CUDA's device 0 may be any of several GPUs.
     let by_bus = std::env::var(visible::ORDER_VARIABLE).is_ok_and(|order| order == visible::ORDER_BY_BUS);
     let certain = listed.len() == count as usize && (by_bus || gpus.len() == 1);
     let mut unusable = None;
@@ -63,7 +66,7 @@ pub fn probe() -> Result<Vec<DeviceInfo>, Unavailable> {
     for number in 0..count {
         let (name, memory) = driver.name_and_memory(number)?;
         let capability = driver.capability(number)?;
-        // Numbers are CUDA's: one that cannot be used keeps its own, and those before it are still counted.
+        // Indices are CUDA's: the GPUs before an unusable one are still usable.
         if capability < CAPABILITY_MIN {
             unusable.get_or_insert_with(|| too_old(&name, capability));
             break;
@@ -87,12 +90,12 @@ pub fn probe() -> Result<Vec<DeviceInfo>, Unavailable> {
 }
 
 fn too_old(name: &str, capability: u32) -> Unavailable {
-    let words = |of: u32| format!("{}.{}", of / 10, of % 10);
+    let version = |capability: u32| format!("{}.{}", capability / 10, capability % 10);
     Unavailable::unusable(
         format!(
-            "{name} has compute capability {}, and this program makes kernels from {} on",
-            words(capability),
-            words(CAPABILITY_MIN)
+            "{name} has compute capability {}, and this program requires {} or newer",
+            version(capability),
+            version(CAPABILITY_MIN)
         ),
         "use a newer GPU, or the CPU",
     )
@@ -102,29 +105,32 @@ fn uuids(gpus: &[machine::Gpu]) -> Vec<String> {
     gpus.iter().map(|gpu| gpu.uuid.clone()).collect()
 }
 
-/// The version of the LLVM that is linked into this program, and makes the kernels.
+/// Version of the LLVM that is linked into this program and compiles the kernels.
 fn llvm() -> String {
     unsafe extern "C" {
         fn LLVMGetVersion(major: *mut c_uint, minor: *mut c_uint, patch: *mut c_uint);
     }
     let (mut major, mut minor, mut patch) = (0, 0, 0);
-    // SAFETY: the signature of `llvm-c/Core.h`; each points to an unsigned int.
+    // SAFETY: the signature is that of `llvm-c/Core.h`; each pointer is to an unsigned int.
     unsafe { LLVMGetVersion(&raw mut major, &raw mut minor, &raw mut patch) };
     format!("{major}.{minor}.{patch}")
 }
 
-/// Whether a GPU that was found opens: it may have no memory left for a context, or be somebody's alone.
-pub fn opens(index: u32) -> Result<(), Unavailable> {
-    Driver::start()?.opens(index)
+/// Checks that a context can be created on a GPU.
+///
+/// # Errors
+/// Its memory is full, or another process uses it exclusively.
+pub fn check_context(index: u32) -> Result<(), Unavailable> {
+    Driver::start()?.check_context(index)
 }
 
-/// The compute capability of a GPU, as 90 for 9.0.
+/// Compute capability of a GPU, as 90 for 9.0; `None` if the driver does not report it.
 pub fn capability(index: u32) -> Option<u32> {
     Driver::start().ok()?.capability(index).ok()
 }
 
-/// Tells CubeCL how finely to tune. Once in a process, and before the device is opened. A user's own file for CubeCL wins:
-/// says whether this is what holds.
+/// Sets the autotuning level of CubeCL, once in a process and before the device is opened. Returns whether it takes effect: a
+/// configuration file of the user has precedence.
 pub fn tune(tuning: AutotuneLevel) -> bool {
     static SET: Once = Once::new();
     if has_own_configuration() {
@@ -142,20 +148,20 @@ pub fn tune(tuning: AutotuneLevel) -> bool {
     true
 }
 
-/// Whether CubeCL would find a file of the user's, from the current folder upwards.
+/// Returns whether the current directory or one above it has a configuration file for CubeCL.
 fn has_own_configuration() -> bool {
-    let here = std::env::current_dir().unwrap_or_default();
-    let section = |path: PathBuf| {
+    let current = std::env::current_dir().unwrap_or_default();
+    let has_section = |path: PathBuf| {
         std::fs::read_to_string(path)
             .is_ok_and(|text| text.lines().any(|line| line.trim_start().starts_with("[cubecl")))
     };
-    here.ancestors().any(|folder| {
-        let own = CubeClRuntimeConfig::file_names().iter().any(|name| folder.join(name).is_file());
-        own || CubeClRuntimeConfig::section_file_names().iter().any(|(name, _)| section(folder.join(name)))
+    current.ancestors().any(|directory| {
+        let own = CubeClRuntimeConfig::file_names().iter().any(|name| directory.join(name).is_file());
+        own || CubeClRuntimeConfig::section_file_names().iter().any(|(name, _)| has_section(directory.join(name)))
     })
 }
 
-/// Burn's device of this GPU.
+/// Burn's device for a GPU.
 pub fn dispatch(index: u32) -> Result<burn::tensor::Device, String> {
     Ok(burn::tensor::Device::cuda(index))
 }

@@ -1,4 +1,4 @@
-//! A build without `cuda`: says so.
+//! Stand-in for `cuda` in a build without that feature.
 
 #[cfg(feature = "train")]
 pub use tensors::{capability, dispatch};
@@ -6,7 +6,7 @@ pub use tensors::{capability, dispatch};
 use xrun_core::device::unavailable::Unavailable;
 use xrun_core::device::{AutotuneLevel, Backend, CpuOnly, DeviceInfo};
 
-/// No GPU is looked for.
+/// Finds no GPU.
 ///
 /// # Errors
 /// Always: the feature is missing.
@@ -14,7 +14,7 @@ pub fn probe() -> Result<Vec<DeviceInfo>, Unavailable> {
     CpuOnly.cuda()
 }
 
-/// `true`: nothing is tuned.
+/// Returns `true`: there is no autotuning that a configuration could override.
 pub fn tune(_: AutotuneLevel) -> bool {
     true
 }
@@ -23,13 +23,13 @@ pub fn tune(_: AutotuneLevel) -> bool {
 ///
 /// # Errors
 /// Always: the feature is missing.
-pub fn opens(_: u32) -> Result<(), Unavailable> {
+pub fn check_context(_: u32) -> Result<(), Unavailable> {
     probe().map(drop)
 }
 
 #[cfg(feature = "train")]
 mod tensors {
-    /// `None`: there is no GPU.
+    /// Returns `None`: there is no GPU.
     pub fn capability(_: u32) -> Option<u32> {
         None
     }

@@ -1,4 +1,4 @@
-//! The device of a run as Burn's dispatch backend sees it: one instantiation of the code for all devices.
+//! Device of a run in Burn's dispatch backend: the code is instantiated once for all devices.
 
 use burn::backend::{Backend, Dispatch};
 use burn::tensor::Device;
@@ -9,38 +9,38 @@ use xrun_core::heap;
 use xrun_core::panics;
 use xrun_core::task::{DeviceMemory, TaskError};
 
-/// Whether tensors of this device lie in the memory of the process.
+/// Returns whether tensors of this device are in host memory.
 pub fn is_cpu(device: &Device) -> bool {
     *device == Device::flex()
 }
 
-/// Where tensors live, with and without automatic differentiation.
+/// Device of tensors, with and without automatic differentiation.
 #[derive(Clone, Debug)]
 pub struct TensorDevice {
     kind: Kind,
-    /// For validation and for everything that is not trained.
-    pub plain: Device,
-    /// For training.
+    /// Inner device, without autodiff, for validation and everything that is not trained.
+    pub inner: Device,
+    /// Autodiff device, for training.
     pub autodiff: Device,
 }
 
 impl TensorDevice {
-    /// Opens a device. With `activation_checkpointing` a graph keeps fewer activations and computes the others again.
+    /// Opens a device. With `activation_checkpointing` a graph saves fewer activations and recomputes the others.
     ///
     /// # Errors
     /// The device cannot be opened.
     pub fn open(kind: Kind, activation_checkpointing: bool) -> Result<Self, TaskError> {
-        let plain = match kind {
+        let inner = match kind {
             Kind::Cpu => Device::flex(),
             Kind::Cuda(index) => cuda::dispatch(index).map_err(TaskError::Device)?,
             Kind::Vulkan(index) => vulkan::dispatch(index).map_err(TaskError::Device)?,
         };
-        let autodiff = plain.clone().autodiff();
+        let autodiff = inner.clone().autodiff();
         let autodiff = if activation_checkpointing { autodiff.gradient_checkpointing() } else { autodiff };
-        Ok(Self { kind, plain, autodiff })
+        Ok(Self { kind, inner, autodiff })
     }
 
-    /// Whether products of 32-bit floats are rounded to ten bits of mantissa where that is faster.
+    /// Returns whether 32-bit operands of matrix products may be rounded to TF32 (ten bits of mantissa).
     pub fn supports_tf32(&self) -> bool {
         match self.kind {
             Kind::Cuda(index) => cuda::capability(index).is_some_and(supports_tf32),
@@ -48,14 +48,17 @@ impl TensorDevice {
         }
     }
 
-    /// Waits until the device has done what it was asked.
+    /// Waits until the device has completed all operations.
+    ///
+    /// # Errors
+    /// An operation failed.
     pub fn synchronise(&self) -> Result<(), TaskError> {
-        self.plain.sync().map_err(|error| TaskError::Device(format!("{error:?}")))
+        self.inner.sync().map_err(|error| TaskError::Device(format!("{error:?}")))
     }
 
-    /// The memory pools of all streams; the CPU has none.
+    /// Usage of the memory pools of all streams; `None` on the CPU, which has none.
     pub fn memory(&self) -> Option<DeviceMemory> {
-        let usage = self.plain.memory_pool_usage().filter(|_| self.kind.has_pool())?;
+        let usage = self.inner.memory_pool_usage().filter(|_| self.kind.has_pool())?;
         Some(DeviceMemory {
             in_use: usage.bytes_in_use,
             reserved: usage.bytes_reserved,
@@ -63,17 +66,20 @@ impl TensorDevice {
         })
     }
 
-    /// Bytes in use where tensors are: in the pool, after all that was asked for; on the CPU, on the heap.
+    /// Bytes in use in the memory of tensors: the pool, after all operations have completed, or the heap on the CPU.
     pub fn in_use(&self) -> u64 {
         if self.kind.has_pool() {
-            let _ = self.synchronise(); // a failed device shows itself at the next step
+            let _ = self.synchronise(); // the next step reports a failed device
         }
         self.memory().map_or_else(|| heap::read().bytes, |pool| pool.in_use)
     }
 
-    /// Does `work` on a new thread, waits until it has ended, and returns the bytes that the pools took for it and kept.
+    /// Runs `work` on a new thread, waits for its end, and returns by how many bytes the reserved memory of the pools grew.
+    ///
+    /// # Errors
+    /// The thread cannot be started or panics.
     pub fn on_new_thread(&self, work: impl FnOnce() + Send) -> Result<u64, TaskError> {
-        let failed = |why: String| TaskError::Device(format!("a thread that used it failed: {why}"));
+        let failed = |reason: String| TaskError::Device(format!("a thread that used it failed: {reason}"));
         let before = self.reserved();
         std::thread::scope(|scope| {
             let thread = std::thread::Builder::new().name("xrun device".into()).spawn_scoped(scope, || {
@@ -86,29 +92,29 @@ impl TensorDevice {
         Ok(self.reserved().saturating_sub(before))
     }
 
-    /// Bytes that the pools have taken from the driver.
+    /// Bytes that the pools have reserved.
     fn reserved(&self) -> u64 {
         self.memory().map_or(0, |pool| pool.reserved)
     }
 
-    /// Asks the pools to free what holds nothing; returns the bytes of reserved memory that went.
+    /// Frees unused memory of the pools; returns by how many bytes their reserved memory shrank.
     pub fn clean_pool(&self) -> u64 {
         if !self.kind.has_pool() {
             return 0;
         }
         let before = self.reserved();
-        self.plain.memory_cleanup();
-        let _ = self.synchronise(); // a failed device shows itself at the next step
+        self.inner.memory_cleanup();
+        let _ = self.synchronise(); // the next step reports a failed device
         before.saturating_sub(self.reserved())
     }
 
-    /// What it is called in an experiment's file, or what Burn calls the backend of a GPU.
+    /// Name of the CPU as in an experiment's file, or of a GPU's backend in Burn.
     pub fn name(&self) -> String {
         if self.kind == Kind::Cpu {
             return self.kind.to_string();
         }
-        let name = Dispatch::name(self.plain.as_dispatch());
-        // `dispatch<flex>`: the backend behind it is what people know.
+        let name = Dispatch::name(self.inner.as_dispatch());
+        // `dispatch<wgpu>`: the name of the inner backend is the known one.
         name.strip_prefix("dispatch<").and_then(|name| name.strip_suffix('>')).unwrap_or(&name).to_owned()
     }
 }

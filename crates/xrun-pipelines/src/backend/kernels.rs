@@ -3,10 +3,10 @@
 use xrun_core::settings::sections::CpuKernels;
 use xrun_core::task::TaskError;
 
-/// Chooses the CPU kernels of this process.
+/// Selects the CPU kernels of this process.
 ///
 /// # Errors
-/// The other kernels have been chosen before.
+/// Other kernels have been selected before.
 pub fn choose(kernels: CpuKernels) -> Result<(), TaskError> {
     let chosen = match kernels {
         CpuKernels::Fused => xrun_ops::CpuKernels::Fused,
@@ -15,7 +15,7 @@ pub fn choose(kernels: CpuKernels) -> Result<(), TaskError> {
     chosen.set_default().map_err(|_| {
         let word = kernels.as_str();
         TaskError::Device(format!(
-            "`device.cpu_kernels = \"{word}\"`: this process runs with the other kernels already"
+            "cannot apply `device.cpu_kernels = \"{word}\"`: this process already uses the other kernels"
         ))
     })
 }

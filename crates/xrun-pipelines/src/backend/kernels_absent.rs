@@ -3,6 +3,8 @@
 use xrun_core::settings::sections::CpuKernels;
 use xrun_core::task::TaskError;
 
+/// Does nothing.
+///
 /// # Errors
 /// None.
 pub fn choose(_: CpuKernels) -> Result<(), TaskError> {

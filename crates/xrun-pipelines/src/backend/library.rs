@@ -1,30 +1,30 @@
-//! Does a shared library load, and what does it have?
+//! Shared libraries that are loaded at run time.
 
 use std::ffi::{CStr, OsStr};
 
-/// A library that is loaded. It stays so for the life of the process, as it would when the backend loads the same one.
+/// Loaded library. It is never unloaded, since the backend loads the same one and keeps it.
 #[derive(Clone, Copy, Debug)]
 pub struct Library(&'static libloading::Library);
 
 impl Library {
-    /// Loads it by its name, as the dynamic loader finds it, or by its path.
+    /// Loads a library by a name that the dynamic loader searches for, or by a path; `None` if there is none.
     pub fn open(name: impl AsRef<OsStr>) -> Option<Self> {
-        // SAFETY: libraries of a driver and of CUDA run nothing of note when they are loaded.
+        // SAFETY: the initialisers of the libraries of drivers and of CUDA have no effect on this program.
         let library = unsafe { libloading::Library::new(name.as_ref()) }.ok()?;
         Some(Self(Box::leak(Box::new(library))))
     }
 
-    /// The first of the names that the dynamic loader finds.
-    pub fn first(names: &[&str]) -> Option<Self> {
+    /// Loads the first of several names that the dynamic loader finds.
+    pub fn open_first(names: &[&str]) -> Option<Self> {
         names.iter().find_map(Self::open)
     }
 
-    /// The address of a function as a value of type `F`.
+    /// Address of a function as a value of type `F`; `None` if the library lacks it.
     ///
     /// # Safety
-    /// `F` is the type of a C function with the signature that the library's manual gives for this name.
+    /// `F` must be the type of a C function with the signature of this function in the library's manual.
     pub unsafe fn function<F: Copy>(self, name: &CStr) -> Option<F> {
-        // SAFETY: the caller knows the type of the function; the library stays loaded.
+        // SAFETY: the caller guarantees the type of the function; the library stays loaded.
         unsafe { self.0.get::<F>(name.to_bytes_with_nul()) }.ok().map(|function| *function)
     }
 }

@@ -1,4 +1,4 @@
-//! The devices of Burn: the CPU, NVIDIA GPUs with the feature `cuda`, Vulkan devices with `vulkan`.
+//! Devices of Burn: the CPU, NVIDIA GPUs with the feature `cuda`, Vulkan devices with `vulkan`.
 
 #[cfg(not(feature = "cuda"))]
 #[path = "cuda_absent.rs"]
@@ -28,7 +28,7 @@ use xrun_core::device::{AutotuneLevel, Backend, DeviceInfo};
 use xrun_core::settings::sections::CpuKernels;
 use xrun_core::task::TaskError;
 
-/// Burn, as this program was built.
+/// Burn, with the features of this build.
 #[derive(Clone, Copy, Debug)]
 pub struct Burn;
 
@@ -42,7 +42,7 @@ impl Backend for Burn {
     }
 
     fn check_cuda(&self, index: u32) -> Result<(), Unavailable> {
-        cuda::opens(index)
+        cuda::check_context(index)
     }
 
     fn tune(&self, tuning: AutotuneLevel) -> bool {

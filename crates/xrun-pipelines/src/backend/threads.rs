@@ -1,24 +1,23 @@
-//! The threads that the CPU backend computes on.
+//! Thread pool of the CPU backend.
 
 use xrun_core::task::TaskError;
 
-/// Starts so many. The backend would start them itself, and panic where the system gives none.
+/// Starts the threads. The backend would start them on demand, and panic if that fails.
 ///
 /// # Errors
-/// The system gives no threads.
+/// A thread cannot be started.
 pub fn start(threads: usize) -> Result<(), TaskError> {
     match rayon::ThreadPoolBuilder::new().num_threads(threads).build_global() {
-        // Without a cause they are there already.
-        Err(error) if std::error::Error::source(&error).is_some() => Err(none_given(&error)),
+        // Without a source the error is that the pool exists already.
+        Err(error) if std::error::Error::source(&error).is_some() => Err(start_error(&error)),
         _ => Ok(()),
     }
 }
 
-/// What is said where the system gives no more threads.
-pub fn none_given(error: &rayon::ThreadPoolBuildError) -> TaskError {
+/// Error for threads that cannot be started.
+pub fn start_error(error: &rayon::ThreadPoolBuildError) -> TaskError {
     TaskError::Device(format!(
-        "the threads that it computes on cannot be started: {}; `ulimit -u` says how many there may be, and \
-         `limits.threads` asks for fewer",
+        "its threads cannot be started: {}; lower `limits.threads`, or raise the limit that `ulimit -u` shows",
         std::error::Error::source(error).map_or_else(String::new, ToString::to_string)
     ))
 }

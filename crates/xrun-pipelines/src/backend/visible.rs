@@ -1,16 +1,16 @@
-//! Which of the machine's GPUs does CUDA count, and in which order?
+//! Mapping of CUDA's device indices to the GPUs of the machine.
 //!
-//! The management library (NVML) lists all of them by bus; CUDA counts those that `CUDA_VISIBLE_DEVICES` names, in its
-//! order, up to the first name that is none. `main` asks CUDA to count by bus, too, unless the user asks otherwise.
+//! The management library (NVML) lists all GPUs by bus; CUDA numbers those that `CUDA_VISIBLE_DEVICES` names, in its order, up to the
+//! first invalid name. `main` sets CUDA's order to that of the bus, too, unless the user has set another.
 
-/// The order of devices that makes both count alike.
+/// Environment variable with the order of CUDA's devices.
 pub const ORDER_VARIABLE: &str = "CUDA_DEVICE_ORDER";
-/// The value of [`ORDER_VARIABLE`] by which CUDA counts as the driver lists.
+/// Value of [`ORDER_VARIABLE`] for the order of the management library.
 pub const ORDER_BY_BUS: &str = "PCI_BUS_ID";
 
-/// Positions in `uuids`, which are listed by bus, in the order in which CUDA counts them. `visible` is the value of
-/// `CUDA_VISIBLE_DEVICES`, if it is set: numbers, or the beginnings of UUIDs.
-pub fn counted(visible: Option<&str>, uuids: &[String]) -> Vec<usize> {
+/// Indices into `uuids`, which are in the order of the bus, by CUDA's device index. `visible` is the value of
+/// `CUDA_VISIBLE_DEVICES`, if it is set: indices, or prefixes of UUIDs.
+pub fn visible_gpus(visible: Option<&str>, uuids: &[String]) -> Vec<usize> {
     let Some(visible) = visible else { return (0..uuids.len()).collect() };
     let mut found = Vec::new();
     for name in visible.split(',').map(str::trim) {
@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn visible_devices_are_counted_as_the_cuda_manual_says() {
+    fn visible_devices_are_numbered_as_in_the_cuda_manual() {
         let uuids: Vec<String> = ["GPU-aaaa-1", "GPU-bbbb-2", "GPU-cccc-3"].map(str::to_owned).into();
         for (visible, expected) in [
             (None, vec![0, 1, 2]),
@@ -46,7 +46,7 @@ mod tests {
             (Some("none"), vec![]),
             (Some("1,1"), vec![1]),
         ] {
-            assert_eq!(counted(visible, &uuids), expected, "{visible:?}");
+            assert_eq!(visible_gpus(visible, &uuids), expected, "{visible:?}");
         }
     }
 }

@@ -1,26 +1,33 @@
-//! Vulkan devices, software ones among them: is one usable?
+//! Vulkan devices, including software implementations: detection.
 
 use super::library::Library;
 use xrun_core::device::unavailable::Unavailable;
 use xrun_core::device::{DeviceInfo, Kind};
 use xrun_core::panics;
 
-/// The loader of Vulkan drivers.
+/// Library that loads Vulkan drivers.
 const LOADER: &[&str] = &["libvulkan.so.1", "libvulkan.so"];
 
-/// Names another device than the first in CubeCL, as in `IntegratedGpu(1)`.
+/// Environment variable that selects the device in CubeCL, such as `IntegratedGpu(1)`.
 const OVERRIDE: &str = "CUBECL_WGPU_DEFAULT_DEVICE";
 
-/// One entry: the device that CubeCL takes by default, which is the fastest by wgpu's order unless
-/// `CUBECL_WGPU_DEFAULT_DEVICE` says otherwise. `VK_DRIVER_FILES` says which drivers there are at all.
+/// Default device of CubeCL as the only entry: the first in wgpu's order of performance, unless `CUBECL_WGPU_DEFAULT_DEVICE` selects
+/// another. `VK_DRIVER_FILES` restricts the drivers.
+///
+/// # Errors
+/// The loader or a driver is missing, or the loader fails.
 pub fn probe() -> Result<Vec<DeviceInfo>, Unavailable> {
-    if Library::first(LOADER).is_none() {
+    if Library::open_first(LOADER).is_none() {
         return Err(Unavailable::absent("the Vulkan loader (libvulkan.so.1) is not installed", "Debian: libvulkan1"));
     }
     let found = panics::caught(first)
-        .map_err(|panic| Unavailable::unusable(format!("the Vulkan loader fails: {panic}"), ""))?;
-    let none =
-        || Unavailable::absent("there is no Vulkan driver", "Debian has one that uses the CPU: mesa-vulkan-drivers");
+        .map_err(|panic| Unavailable::unusable(format!("the Vulkan loader failed: {panic}"), ""))?;
+    let none = || {
+        Unavailable::absent(
+            "no Vulkan driver is installed",
+            "Debian: mesa-vulkan-drivers, which includes one for the CPU",
+        )
+    };
     let found = found.ok_or_else(none)?;
     Ok(vec![match std::env::var(OVERRIDE) {
         Ok(device) => DeviceInfo { name: format!("{device} of {OVERRIDE}"), driver: None, ..found },
@@ -28,7 +35,7 @@ pub fn probe() -> Result<Vec<DeviceInfo>, Unavailable> {
     }])
 }
 
-/// The device that wgpu puts first.
+/// First device in wgpu's order of performance.
 fn first() -> Option<DeviceInfo> {
     let instance = wgpu::Instance::new(wgpu::InstanceDescriptor {
         backends: wgpu::Backends::VULKAN,
@@ -51,7 +58,7 @@ fn first() -> Option<DeviceInfo> {
     })
 }
 
-/// Burn's device of the Vulkan device that it chooses by itself.
+/// Burn's default Vulkan device.
 pub fn dispatch(_: u32) -> Result<burn::tensor::Device, String> {
     Ok(burn::tensor::Device::vulkan(burn::tensor::DeviceKind::DefaultDevice))
 }

@@ -1,4 +1,4 @@
-//! A build without `vulkan`: says so.
+//! Stand-in for `vulkan` in a build without that feature.
 
 #[cfg(feature = "train")]
 pub use tensors::dispatch;
@@ -6,7 +6,7 @@ pub use tensors::dispatch;
 use xrun_core::device::unavailable::Unavailable;
 use xrun_core::device::{Backend, CpuOnly, DeviceInfo};
 
-/// No device is looked for.
+/// Finds no device.
 ///
 /// # Errors
 /// Always: the feature is missing.

@@ -114,7 +114,7 @@ mod tests {
 
     use super::super::loss::loss;
     use super::super::settings::Loss;
-    use crate::nn::agreement::{agree, changed, numbers};
+    use crate::nn::agreement::{assert_kernels_agree, changed, numbers};
     use crate::nn::flat;
     use crate::nn::tests::{autodiff, plain};
 
@@ -128,7 +128,7 @@ mod tests {
             let network = Adapters::new(&model, 1, &autodiff());
             assert_eq!(network.num_params() as u64, parameters(&model));
             for part in Part::ALL {
-                let of_part = flat::places(&network).into_iter().filter(|(path, _)| part_of(path) == part);
+                let of_part = flat::parameter_ranges(&network).into_iter().filter(|(path, _)| part_of(path) == part);
                 let count: usize = of_part.map(|(_, range)| range.len()).sum();
                 assert_eq!(count as u64, parameters_of(part, &model), "{part:?}");
             }
@@ -157,7 +157,7 @@ mod tests {
                 let values = (from..from + shape.iter().product::<usize>()).map(numbers).collect::<Vec<_>>();
                 Tensor::<3>::from_data(TensorData::new(values, shape), &autodiff())
             };
-            agree(&network, 1e-5, |network| {
+            assert_kernels_agree(&network, 1e-5, |network| {
                 let outputs = network.forward(tensor(3, [clips, count, width]));
                 let part = |from, output: &Tensor<2>| {
                     let [clips, numbers] = output.dims();

@@ -16,7 +16,7 @@ use crate::nn::Tensor;
 use crate::nn::encoder_block;
 use crate::nn::encoder_block::{EPSILON, EncoderBlock, Norm};
 use crate::nn::hugging_face;
-use crate::nn::hugging_face::FileOf;
+use crate::nn::hugging_face::WeightFile;
 use crate::nn::parameters::initialise_linear;
 use xrun_core::task::TaskError;
 
@@ -42,20 +42,20 @@ fn left_out(path: &str) -> bool {
     path.starts_with("classifier.")
 }
 
-const FILE: FileOf = FileOf {
+const FILE: WeightFile = WeightFile {
     names: &[
         &[
             (r"^audio_spectrogram_transformer\.", ""),
             (r"^embeddings\.patch_embeddings\.projection\.", "embeddings.patches."),
         ],
-        &encoder_block::NAMES,
+        &encoder_block::HUGGING_FACE_NAMES,
     ],
     transposed: true,
-    left_out,
-    own: |_| false,
-    called: "an `ASTModel`",
+    ignored: left_out,
+    optional: |_| false,
+    architecture: "an `ASTModel`",
     advice: "bands, frames, patch, stride, width, layers and heads must be those of the file",
-    layers: "layers",
+    layers_key: "layers",
 };
 
 impl Encoder {
@@ -115,7 +115,7 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
-    use crate::nn::agreement::{agree, changed, numbers};
+    use crate::nn::agreement::{assert_kernels_agree, changed, numbers};
     use crate::nn::tests::{autodiff, close, plain, values};
 
     fn tiny() -> Model {
@@ -150,7 +150,7 @@ mod tests {
             let encoder = changed(Encoder::new(&model, 1, &autodiff()));
             let shape = [clips, model.frames, model.bands];
             let spectra = TensorData::new((0..shape.iter().product()).map(numbers).collect::<Vec<_>>(), shape);
-            agree(&encoder, 1e-5, |encoder| {
+            assert_kernels_agree(&encoder, 1e-5, |encoder| {
                 let tokens = encoder.forward(Tensor::from_data(spectra.clone(), &autodiff())).flatten::<2>(1, 2);
                 // Sums of a row alone would not change with its values, which are normalised.
                 let cubes = tokens.clone() * tokens.clone() * tokens.clone();

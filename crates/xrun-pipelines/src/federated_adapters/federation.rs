@@ -94,7 +94,7 @@ impl Federation {
     ) -> Self {
         let (settings, buffers) = (&prepared.settings, &prepared.buffers);
         let parts = settings.personal();
-        let personal = flat::places(network).into_iter().filter(|(path, _)| parts.contains(&part_of(path)));
+        let personal = flat::parameter_ranges(network).into_iter().filter(|(path, _)| parts.contains(&part_of(path)));
         let global = flat::to_host(network);
         let answers = vec![Answers::new(classes, classes); settings.nodes];
         let held = Held {

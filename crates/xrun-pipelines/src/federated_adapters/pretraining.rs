@@ -19,7 +19,7 @@ use super::sounds::Sounds;
 use super::trained_encoder;
 use crate::backend::dispatch::TensorDevice;
 use crate::nn::parameters::initialise_linear;
-use crate::nn::step::{Gathered, Trained};
+use crate::nn::step::{StepAccumulator, TrainState};
 use crate::nn::{Tensor, checkpoint_weights, flat};
 use xrun_core::dataset::digest::digest_of_numbers;
 use xrun_core::dataset::split::Split;
@@ -61,7 +61,7 @@ pub fn encoder(prepared: &Prepared, seed: u32, device: &TensorDevice) -> Result<
     if model.encoder == EncoderKind::Statistics {
         return Ok(None);
     }
-    let mut encoder = Encoder::new(model, seed, &device.plain);
+    let mut encoder = Encoder::new(model, seed, &device.inner);
     match &model.weights {
         Some(weights) => encoder.read(Path::new(weights))?,
         None => {
@@ -106,7 +106,7 @@ fn train(settings: &Settings, model: &Model, sounds: &Sounds, seed: u32) -> Resu
     let classifier = Classifier { encoder: Encoder::new(model, seed, &device.autodiff), head };
     let classifier = initialise_linear(classifier, seed);
     let training = Training { clip_norm: Some(1.0), ..Training::default() };
-    let mut trained = Trained::new(classifier, device.clone(), &Optimizer::AdamW(AdamW::default()), &training);
+    let mut trained = TrainState::new(classifier, device.clone(), &Optimizer::AdamW(AdamW::default()), &training);
     let per_pass = clips.len().div_ceil(BATCH).max(1) as u64;
     for step in 0..settings.pretraining_steps {
         let mut order = clips.clone();
@@ -120,11 +120,11 @@ fn train(settings: &Settings, model: &Model, sounds: &Sounds, seed: u32) -> Resu
             answers.push((store.library().clips[*clip as usize].class as usize - classes.start) as i32);
         }
         let spectra = TensorData::new(spectra, [batch.len(), model.frames, model.bands]);
-        let mut gathered = Gathered::new(1);
-        gathered.count(batch.len() as f64);
+        let mut accumulator = StepAccumulator::new(1);
+        accumulator.count(batch.len() as f64);
         let network = trained.network()?;
-        gathered.backward(network, network.loss(Tensor::from_data(spectra, &device.autodiff), answers));
-        let (gradients, _) = trained.mean_and_clip(&mut gathered)?;
+        accumulator.backward(network, network.loss(Tensor::from_data(spectra, &device.autodiff), answers));
+        let (gradients, _) = trained.mean_and_clip(&mut accumulator)?;
         trained.update(rate(step, settings.pretraining_steps), gradients)?;
     }
     Ok(trained.network()?.valid().encoder)

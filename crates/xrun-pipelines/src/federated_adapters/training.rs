@@ -20,10 +20,10 @@ use super::validation::{Means, Validation};
 use super::{AudioAdapters, predict, pretraining};
 use crate::backend::dispatch::TensorDevice;
 use crate::backend::threads;
+use crate::nn::micro_batches::MicroBatchExecutor;
 use crate::nn::module_task::{Evaluation, ModuleTask, Step};
-use crate::nn::proximal::Start;
-use crate::nn::side_by_side::SideBySide;
-use crate::nn::step::{Fetched, Trained};
+use crate::nn::proximal::ProximalAnchor;
+use crate::nn::step::{StepValues, TrainState};
 use crate::nn::training_module::TrainingModule;
 use crate::nn::{checkpoint_weights, flat};
 use xrun_core::bounded::ledger::{Holding, Ledger};
@@ -41,13 +41,13 @@ type Network = Adapters;
 pub struct FederatedModule {
     pub(super) settings: Settings,
     rounds: Rounds,
-    split: SideBySide,
+    executor: MicroBatchExecutor,
     pub(super) sounds: Arc<Sounds>,
     pub(super) encoding: Encoding,
     pub(super) targets: TargetTensors,
     federation: Federation,
     /// Parameters that the running node began its turn with, and their bytes; `None` where nothing pulls it back there.
-    start: Option<(Start, Holding)>,
+    start: Option<(ProximalAnchor, Holding)>,
     validation: Validation,
     /// Round and node of the running step.
     pub(super) place: Place,
@@ -68,12 +68,12 @@ pub fn open(
     let seed = experiment.experiment.seed;
     let device = TensorDevice::open(kind, experiment.training.activation_checkpointing)?;
     let (encoder, encoder_digest) = pretraining::encoder(&prepared, seed, &device)?.unzip();
-    let encoding = Encoding::new(encoder, &prepared.model, &device.plain);
+    let encoding = Encoding::new(encoder, &prepared.model, &device.inner);
     let network = Network::new(&prepared.model, seed, &device.autodiff);
     let validation = Validation::new(&prepared, experiment, ledger);
     let federation = Federation::new(&prepared, &network, validation.classes(), encoder_digest, ledger);
     let Prepared { settings, model: _, rounds, nodes, sounds, targets, buffers } = prepared;
-    let targets = TargetTensors::new(targets, &device.plain, &buffers.targets, ledger);
+    let targets = TargetTensors::new(targets, &device.inner, &buffers.targets, ledger);
     let batches = (rounds.clone(), sounds.clone());
     let prepare = Arc::new(move |number| {
         let (rounds, sounds) = &batches;
@@ -83,9 +83,9 @@ pub fn open(
     });
     let feed_settings = FeedSettings::new(&experiment.limits, &experiment.training, first_step);
     let feed = Feed::new(ledger, &buffers.feed, feed_settings, prepare)?;
-    let start = buffers.round_start.as_ref().map(|buffer| (Start::of(&network), buffer.register(ledger)));
+    let start = buffers.round_start.as_ref().map(|buffer| (ProximalAnchor::new(&network), buffer.register(ledger)));
     let module = FederatedModule {
-        split: SideBySide::new(kind, &experiment.limits, &buffers.part_gradients, ledger)?,
+        executor: MicroBatchExecutor::new(kind, &experiment.limits, &buffers.part_gradients, ledger)?,
         place: rounds.place(first_step.saturating_sub(1)),
         settings,
         rounds,
@@ -101,7 +101,7 @@ pub fn open(
 
 impl FederatedModule {
     /// The node takes the server's adapters, with its own in the place of those that it keeps for itself.
-    fn begin_turn(&mut self, trained: &mut Trained<Network>) -> Result<(), TaskError> {
+    fn begin_turn(&mut self, trained: &mut TrainState<Network>) -> Result<(), TaskError> {
         let node = self.place.node;
         let adapters = self.federation.adapters_of(node);
         trained.replace(|network| flat::from_host(network, &adapters))?;
@@ -110,14 +110,14 @@ impl FederatedModule {
             None => trained.reset_optimizer(),
         }
         if let Some((start, held)) = &mut self.start {
-            *start = Start::of(trained.network()?);
+            *start = ProximalAnchor::new(trained.network()?);
             held.set(1, trained.parameters() * 4);
         }
         Ok(())
     }
 
     /// The node's adapters go to the host, once, and into the sum of the round.
-    fn end_turn(&mut self, trained: &Trained<Network>, phases: &mut dyn Phases) -> Result<(), TaskError> {
+    fn end_turn(&mut self, trained: &TrainState<Network>, phases: &mut dyn Phases) -> Result<(), TaskError> {
         let Place { round, node, ends_round, .. } = self.place;
         phases.enter("node_validation");
         let network = trained.inner()?;
@@ -140,7 +140,7 @@ impl FederatedModule {
 impl TrainingModule for FederatedModule {
     type Batch = ClipBatch;
     type Network = Network;
-    /// Outputs for held-out clips.
+    /// DeferredOutputs for held-out clips.
     type Output = Conditioning;
     const MODEL: &'static str = AudioAdapters::NAME;
     const STEP: &'static str = "local";
@@ -149,7 +149,7 @@ impl TrainingModule for FederatedModule {
     fn before_step(
         &mut self,
         number: u64,
-        trained: &mut Trained<Network>,
+        trained: &mut TrainState<Network>,
         phases: &mut dyn Phases,
     ) -> Result<(), TaskError> {
         self.place = self.rounds.place(number - 1);
@@ -162,28 +162,33 @@ impl TrainingModule for FederatedModule {
 
     fn train(&mut self, batch: &ClipBatch, step: &mut Step<'_, Network>) -> Result<(), TaskError> {
         step.describe(&batch.described);
-        step.gathered.count(batch.size() as f64);
+        step.accumulator.count(batch.size() as f64);
         step.enter("encode");
         let tokens = self.encoding.tokens(batch, &self.sounds);
         step.enter("forward_backward");
         let (encoding, targets, device) = (&self.encoding, &self.targets, &step.device().autodiff);
-        let (network, gathered) = (step.trained.network()?, &mut step.gathered);
+        let (network, accumulator) = (step.trained.network()?, &mut step.accumulator);
         let Settings { pooled_weight, tokens_weight, loss: kind, .. } = self.settings;
-        gathered.side_by_side(network, &self.split, &self.split.parts(batch.size()), |network, clips, part| {
-            let outputs = network.forward(encoding.on_device(&tokens, clips.start, clips.end, device));
-            let targets = targets.of(&batch.classes[clips.clone()]);
-            let pooled = loss(outputs.pooled, targets.pooled, kind);
-            let of_tokens = loss(outputs.tokens, targets.tokens, kind);
-            part.note("loss_pooled", pooled.clone().inner(), clips.len() as f64);
-            part.note("loss_tokens", of_tokens.clone().inner(), clips.len() as f64);
-            part.went_through(clips.len());
-            (Some(pooled.mul_scalar(pooled_weight) + of_tokens.mul_scalar(tokens_weight)), ())
-        });
+        accumulator.run_micro_batches(
+            network,
+            &self.executor,
+            &self.executor.split(batch.size()),
+            |network, clips, part| {
+                let outputs = network.forward(encoding.on_device(&tokens, clips.start, clips.end, device));
+                let targets = targets.of(&batch.classes[clips.clone()]);
+                let pooled = loss(outputs.pooled, targets.pooled, kind);
+                let of_tokens = loss(outputs.tokens, targets.tokens, kind);
+                part.record("loss_pooled", pooled.clone().inner(), clips.len() as f64);
+                part.record("loss_tokens", of_tokens.clone().inner(), clips.len() as f64);
+                part.add_items(clips.len());
+                (Some(pooled.mul_scalar(pooled_weight) + of_tokens.mul_scalar(tokens_weight)), ())
+            },
+        );
         if let Some((start, _)) = &self.start {
             // Sums of gradients are divided by what the step counted.
-            let factor = self.settings.proximal * gathered.counted();
+            let factor = self.settings.proximal * accumulator.counted();
             let pull = start.gradients(network, factor);
-            gathered.set(0).accumulate(network, pull);
+            accumulator.gradient_set(0).accumulate(network, pull);
         }
         Ok(())
     }
@@ -193,16 +198,16 @@ impl TrainingModule for FederatedModule {
         &mut self,
         learning_rate: f64,
         gradients: GradientsParams,
-        trained: &mut Trained<Network>,
+        trained: &mut TrainState<Network>,
     ) -> Result<(), TaskError> {
         trained.update(self.federation.rate_of_round(self.place.round, learning_rate), gradients)
     }
 
-    fn after_step(&mut self, trained: &mut Trained<Network>, phases: &mut dyn Phases) -> Result<(), TaskError> {
+    fn after_step(&mut self, trained: &mut TrainState<Network>, phases: &mut dyn Phases) -> Result<(), TaskError> {
         if self.place.ends_turn { self.end_turn(trained, phases) } else { Ok(()) }
     }
 
-    fn report(&mut self, fetched: Fetched) -> StepReport {
+    fn report(&mut self, fetched: StepValues) -> StepReport {
         let report = fetched.report(Self::STEP);
         // In the order in which the losses were noted.
         let weights = [self.settings.pooled_weight, self.settings.tokens_weight];
@@ -230,7 +235,7 @@ impl TrainingModule for FederatedModule {
         Ok(ValidationReport { metrics, ..ValidationReport::default() })
     }
 
-    fn save(&mut self, trained: &mut Trained<Network>, directory: &Path) -> Result<(), TaskError> {
+    fn save(&mut self, trained: &mut TrainState<Network>, directory: &Path) -> Result<(), TaskError> {
         let network = trained.inner()?;
         let running = flat::to_host(&network);
         checkpoint_weights::save(&flat::from_host(network, self.federation.global()), Self::MODEL, directory)?;
@@ -238,7 +243,7 @@ impl TrainingModule for FederatedModule {
         self.federation.save(&running, directory)
     }
 
-    fn load(&mut self, trained: &mut Trained<Network>, directory: &Path) -> Result<(), TaskError> {
+    fn load(&mut self, trained: &mut TrainState<Network>, directory: &Path) -> Result<(), TaskError> {
         let mut network = trained.inner()?;
         checkpoint_weights::load(&mut network, directory)?;
         let running = self.federation.load(flat::to_host(&network), directory)?;
@@ -247,13 +252,13 @@ impl TrainingModule for FederatedModule {
             && let Some(began) = self.federation.began()
         {
             let network = flat::from_host(trained.network()?.clone(), &began);
-            *start = Start::of(&network);
+            *start = ProximalAnchor::new(&network);
             held.set(1, trained.parameters() * 4);
         }
         trained.load_optimizer(directory)
     }
 
-    fn load_weights(&mut self, trained: &mut Trained<Network>, weights: &Path) -> Result<(), TaskError> {
+    fn load_weights(&mut self, trained: &mut TrainState<Network>, weights: &Path) -> Result<(), TaskError> {
         self.federation.refuse_another_encoder(weights)?;
         let mut network = trained.inner()?;
         checkpoint_weights::load_file(&mut network, weights)?;
@@ -282,7 +287,7 @@ impl TrainingModule for FederatedModule {
 
     fn predict(
         &mut self,
-        trained: &Trained<Network>,
+        trained: &TrainState<Network>,
         asked: &PredictRequest<'_>,
         told: &mut dyn PredictionSink,
     ) -> Result<Value, TaskError> {

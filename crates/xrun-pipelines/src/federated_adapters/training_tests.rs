@@ -95,8 +95,8 @@ fn centralised(run: &Run, sections: &str, steps: u64) -> Vec<f32> {
         let mut phases = Entered::default();
         let mut gathering = Step::new(1, &task.trained, &mut phases);
         task.module.train(&batch, &mut gathering).unwrap();
-        let mut gathered = gathering.gathered;
-        let (gradients, _) = task.trained.mean_and_clip(&mut gathered).unwrap();
+        let mut accumulator = gathering.accumulator;
+        let (gradients, _) = task.trained.mean_and_clip(&mut accumulator).unwrap();
         task.trained.update(0.003, gradients).unwrap();
         assert_eq!(place.node, 0);
     }

@@ -1,7 +1,7 @@
-//! What does the trainer get from the host for one step: pixels, boxes, and what they stand for?
+//! Batches on the host: episodes and triplets, decoded and augmented.
 //!
-//! A batch is drawn, decoded and augmented here, on any thread, as a pure function of its number. Pixels stay 8-bit; the
-//! training thread makes tensors of them. Training augments; validation does not, and sees the same views each time.
+//! A batch is made on any thread, as a pure function of its number. Pixels stay 8-bit; the training thread converts them to tensors.
+//! Validation batches are not augmented, except for the fixed views of references.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -9,8 +9,8 @@ use std::sync::Arc;
 use rand_chacha::ChaCha8Rng;
 
 use super::episode::{Episode, Episodes, Exemplar, Query};
-use super::mix::StepKind;
 use super::settings::Settings;
+use super::step_kind::StepKind;
 use xrun_core::bounded::HeldBytes;
 use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::sample::{BoundingBox, HostImage, ImageSource};
@@ -20,86 +20,85 @@ use xrun_data::boxes::library::{Frame, Object};
 use xrun_data::transform;
 use xrun_data::transform::Mapping;
 
-/// Objects of a frame that are kept; those of the episode's classes come first. The generated data and the cards have
-/// fewer; COCO has 7 a picture on average.
+/// Maximum number of objects of a frame; those of the episode's classes come first. COCO has 7 objects per image on average.
 pub const TRUTHS_MAX: usize = 32;
-/// The longest description of a batch.
+/// Maximum length of the description of a batch.
 pub const DESCRIPTION_BYTES_MAX: usize = 300;
-/// An object of which less than this share is left in the square after augmentation is not asked for.
-const VISIBLE_SHARE_MIN: f32 = 0.25;
+/// Minimum fraction of an object's box that is inside the square after augmentation; other objects are masked.
+const VISIBLE_FRACTION_MIN: f32 = 0.25;
 
-/// One batch on the host.
+/// Batch on the host.
 #[derive(Clone, Debug, PartialEq)]
 pub enum HostBatch {
-    /// An episode: references, and frames in which their classes are to be found.
+    /// Episode: references, and query frames in which to detect their classes.
     Detection(DetectionBatch),
-    /// Pictures of single objects, of which triplets are mined.
+    /// Images of single objects for the triplet loss.
     Triplet(TripletBatch),
 }
 
-/// An episode.
+/// Episode with its pixels.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DetectionBatch {
-    /// `[n_way]` indices into the library's classes. A class of the episode is named by its place in this list.
+    /// Indices into the library's classes, `[n_way]`. The index in this list is the way of a class.
     pub classes: Vec<usize>,
-    /// 8-bit RGB `[queries, S, S, 3]` with S the `image_size`.
+    /// 8-bit RGB query frames, `[queries, S, S, 3]` with S the `image_size`.
     pub query_pixels: Vec<u8>,
-    /// 8-bit RGB `[n_way, n_shot, num_aug, R, R, 3]` with R the `reference_size`. View 0 of each is not augmented.
+    /// 8-bit RGB references, `[n_way, n_shot, num_aug, R, R, 3]` with R the `reference_size`. View 0 of each is not augmented.
     pub reference_pixels: Vec<u8>,
-    /// `[queries]`.
+    /// Query frames, `[queries]`.
     pub queries: Vec<QueryFrame>,
     description: Box<str>,
 }
 
-/// What is known of one query frame.
+/// Query frame and its objects.
 #[derive(Clone, Debug, PartialEq)]
 pub struct QueryFrame {
-    /// Which frame it is.
+    /// Frame in the library.
     pub query: Query,
-    /// Of the frame, in pixels.
+    /// Width of the frame in pixels.
     pub width: usize,
-    /// Of the frame, in pixels.
+    /// Height of the frame in pixels.
     pub height: usize,
-    /// From the frame into the S-square.
+    /// Mapping from the frame to the square.
     pub mapping: Mapping,
-    /// At most [`TRUTHS_MAX`].
+    /// At most [`TRUTHS_MAX`] objects.
     pub truths: Box<[Truth]>,
-    /// Objects beyond that number.
+    /// Number of objects beyond [`TRUTHS_MAX`].
     pub truths_left_out: usize,
 }
 
-/// An object in a query frame.
+/// Annotated object in a query frame.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Truth {
-    /// What it is to the episode.
+    /// Role in the episode.
     pub role: Role,
-    /// In pixels of the S-square, cut at its edge.
+    /// Box in pixels of the square, clipped to it.
     pub rectangle: BoundingBox,
 }
 
-/// What an object means for the losses.
+/// Role of an object in the losses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
-    /// Of this class of the episode: to be found.
+    /// Object of a class of the episode, given by its way.
     Class(usize),
-    /// An object of a class that is not in the episode: objectness and box, no class.
+    /// Object of a class that is not in the episode: objectness and box, no class.
     Other,
-    /// Neither right nor wrong to find: weight 0.
+    /// Object without influence on the losses: weight 0.
     Masked,
 }
 
-/// Triplets.
+/// Images of triplets.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TripletBatch {
-    /// 8-bit RGB `[3 * T, R, R, 3]`: all anchors, all positives, all negatives.
+    /// 8-bit RGB images, `[3 * T, R, R, 3]`: all anchors, all positives, all negatives.
     pub pixels: Vec<u8>,
-    /// `[3 * T]` indices into the library's classes, in the same order.
+    /// Indices into the library's classes, `[3 * T]`, in the same order.
     pub classes: Vec<usize>,
     description: Box<str>,
 }
 
 impl HostBatch {
-    /// What is in it, for messages: at most [`DESCRIPTION_BYTES_MAX`] bytes.
+    /// Description for messages, at most [`DESCRIPTION_BYTES_MAX`] bytes.
     pub fn describe(&self) -> &str {
         match self {
             Self::Detection(batch) => &batch.description,
@@ -109,7 +108,7 @@ impl HostBatch {
 }
 
 impl DetectionBatch {
-    /// See [`HostBatch::describe`].
+    /// Description for messages, as [`HostBatch::describe`].
     pub fn describe(&self) -> &str {
         &self.description
     }
@@ -136,7 +135,7 @@ impl HeldBytes for HostBatch {
     }
 }
 
-/// The most that one batch holds, in bytes.
+/// Maximum size of a batch in bytes.
 pub fn batch_bytes_max(settings: &Settings) -> u64 {
     let pixels = |side: usize| (side * side * 3) as u64;
     let fixed = (size_of::<HostBatch>() + DESCRIPTION_BYTES_MAX) as u64;
@@ -145,7 +144,7 @@ pub fn batch_bytes_max(settings: &Settings) -> u64 {
     let references = (settings.n_way * settings.n_shot * settings.num_aug) as u64;
     let reference = pixels(settings.reference_size);
     let detection = queries * query + references * reference + (settings.n_way * size_of::<usize>()) as u64;
-    // With a ratio of 0 there are no triplet batches, and with 1 still detection batches: those of the validation.
+    // With a ratio of 0 there are no triplet batches; with 1 there are still the detection batches of the validation.
     let triplet = match settings.triplet_ratio > 0.0 {
         true => 3 * settings.triplet_batch_size as u64 * (reference + size_of::<usize>() as u64),
         false => 0,
@@ -166,7 +165,7 @@ impl std::fmt::Debug for Batches {
     }
 }
 
-/// Whether pictures are varied.
+/// Use of a batch; training images are augmented.
 #[derive(Clone, Copy, PartialEq)]
 enum Purpose {
     Training,
@@ -174,22 +173,25 @@ enum Purpose {
 }
 
 impl Batches {
-    /// Draws batches of these episodes, and decodes their pictures from `source`.
+    /// Source of batches of these episodes; `source` decodes their images.
     pub fn new(episodes: Episodes, source: Arc<dyn ImageSource>) -> Self {
         Self { episodes, source }
     }
 
-    /// Replaces the source of pictures by one that reads from it.
+    /// Wraps the source of images.
     pub fn wrap_source(&mut self, wrap: impl FnOnce(Arc<dyn ImageSource>) -> Arc<dyn ImageSource>) {
         self.source = wrap(self.source.clone());
     }
 
-    /// What the batches are drawn from.
+    /// Source of episodes and triplets.
     pub fn episodes(&self) -> &Episodes {
         &self.episodes
     }
 
-    /// Batch `number` (from 0) of training. Fails with the name of the picture that cannot be used.
+    /// Makes training batch `number` (from 0).
+    ///
+    /// # Errors
+    /// An image cannot be used; the error names it.
     pub fn prepare(&self, number: u64) -> Result<HostBatch, DataError> {
         let mut generator = generator(self.episodes.draws().seed, "augmentation", number);
         match self.episodes.kind_of_batch(number) {
@@ -202,15 +204,21 @@ impl Batches {
         }
     }
 
-    /// Episode `index` (from 0) of a validation; the same bytes each time.
+    /// Makes episode `index` (from 0) of a validation; the same bytes each time.
+    ///
+    /// # Errors
+    /// An image cannot be used; the error names it.
     pub fn prepare_validation(&self, index: u64) -> Result<DetectionBatch, DataError> {
         let mut generator = generator(self.episodes.draws().seed, "validation views", index);
         let episode = self.episodes.draw_validation(index);
         self.detection(episode, &format!("validation episode {index}"), Purpose::Validation, &mut generator)
     }
 
-    /// The references of episode `index` (from 0) of a validation, as [`Batches::prepare_validation`] gives them, without the
-    /// frames: `[n_way, n_shot, num_aug, R, R, 3]`.
+    /// Makes the references alone of episode `index` (from 0) of a validation, the same as in [`Batches::prepare_validation`]:
+    /// `[n_way, n_shot, num_aug, R, R, 3]`.
+    ///
+    /// # Errors
+    /// An image cannot be used; the error names it.
     pub fn validation_references(&self, index: u64) -> Result<Vec<u8>, DataError> {
         let mut generator = generator(self.episodes.draws().seed, "validation views", index);
         self.references(&self.episodes.draw_validation(index), &mut generator)
@@ -221,10 +229,10 @@ impl Batches {
         let reference_count = episode.references.iter().map(Vec::len).sum::<usize>() * num_aug;
         let mut reference_pixels = Vec::with_capacity(reference_count * reference_size * reference_size * 3);
         for exemplar in episode.references.iter().flatten() {
-            let (picture, object) = self.exemplar(exemplar)?;
-            reference_pixels.extend_from_slice(&transform::reference(&picture, object.as_ref(), reference_size).rgb);
+            let (image, object) = self.exemplar(exemplar)?;
+            reference_pixels.extend_from_slice(&transform::reference(&image, object.as_ref(), reference_size).rgb);
             for _ in 1..num_aug {
-                let view = transform::augment_reference(&picture, object.as_ref(), reference_size, generator);
+                let view = transform::augment_reference(&image, object.as_ref(), reference_size, generator);
                 reference_pixels.extend_from_slice(&view.rgb);
             }
         }
@@ -239,16 +247,16 @@ impl Batches {
         generator: &mut ChaCha8Rng,
     ) -> Result<DetectionBatch, DataError> {
         let side = self.episodes.settings().image_size;
-        // First of all: the frames' draws follow.
+        // References come first in the order of the random numbers.
         let reference_pixels = self.references(&episode, generator)?;
         let mut query_pixels = Vec::with_capacity(episode.queries.len() * side * side * 3);
         let mut queries = Vec::with_capacity(episode.queries.len());
         for &query in &episode.queries {
             let frame = self.frame(query);
-            let picture = self.picture_of(frame)?;
+            let image = self.frame_image(frame)?;
             let (square, mapping) = match purpose {
-                Purpose::Training => transform::augment_query(&picture, side, generator),
-                Purpose::Validation => transform::letterbox(&picture, side),
+                Purpose::Training => transform::augment_query(&image, side, generator),
+                Purpose::Validation => transform::letterbox(&image, side),
             };
             query_pixels.extend_from_slice(&square.rgb);
             let (truths, truths_left_out) = self.truths(frame, &episode.classes, &mapping, purpose);
@@ -274,8 +282,8 @@ impl Batches {
         exemplars.extend(triplets.iter().map(|triplet| triplet.negative));
         let mut pixels = Vec::with_capacity(exemplars.len() * side * side * 3);
         for exemplar in &exemplars {
-            let (picture, object) = self.exemplar(exemplar)?;
-            pixels.extend_from_slice(&transform::augment_reference(&picture, object.as_ref(), side, generator).rgb);
+            let (image, object) = self.exemplar(exemplar)?;
+            pixels.extend_from_slice(&transform::augment_reference(&image, object.as_ref(), side, generator).rgb);
         }
         let classes: Vec<usize> = exemplars.iter().map(Exemplar::class).collect();
         let mut named = classes.clone();
@@ -288,26 +296,26 @@ impl Batches {
         &self.episodes.library().videos[query.video].frames[query.frame]
     }
 
-    /// Boxes are in pixels of the frame as the annotations describe it: another size means that they do not fit.
-    fn picture_of(&self, frame: &Frame) -> Result<HostImage, DataError> {
-        let picture = self.source.picture(&frame.path)?;
-        if (picture.width, picture.height) == (frame.width, frame.height) {
-            return Ok(picture);
+    /// Decodes a frame, whose size must be that of the annotations: otherwise boxes would not fit.
+    fn frame_image(&self, frame: &Frame) -> Result<HostImage, DataError> {
+        let image = self.source.picture(&frame.path)?;
+        if (image.width, image.height) == (frame.width, frame.height) {
+            return Ok(image);
         }
         let message = format!(
-            "the picture has {} x {} pixels and its annotation says {} x {}",
-            picture.width, picture.height, frame.width, frame.height
+            "the image has {} x {} pixels, but its annotation says {} x {}",
+            image.width, image.height, frame.width, frame.height
         );
         Err(DataError::file(&frame.path, message))
     }
 
     fn exemplar(&self, exemplar: &Exemplar) -> Result<(HostImage, Option<BoundingBox>), DataError> {
         let (path, object): (&Path, _) = exemplar.place(self.episodes.library());
-        let picture = match exemplar {
+        let image = match exemplar {
             Exemplar::Reference { .. } => self.source.picture(path)?,
-            Exemplar::Object { query, .. } => self.picture_of(self.frame(*query))?,
+            Exemplar::Object { query, .. } => self.frame_image(self.frame(*query))?,
         };
-        Ok((picture, object.copied()))
+        Ok((image, object.copied()))
     }
 
     fn truths(&self, frame: &Frame, classes: &[usize], mapping: &Mapping, purpose: Purpose) -> (Box<[Truth]>, usize) {
@@ -318,7 +326,7 @@ impl Batches {
             if rectangle.area() <= 0.0 {
                 return None;
             }
-            let barely_visible = rectangle.area() < VISIBLE_SHARE_MIN * mapped.area();
+            let barely_visible = rectangle.area() < VISIBLE_FRACTION_MIN * mapped.area();
             let role = if barely_visible { Role::Masked } else { self.role(object, classes, purpose) };
             Some(Truth { role, rectangle })
         };
@@ -331,15 +339,15 @@ impl Batches {
         };
         truths.sort_by_key(rank);
         if left_out > 0 {
-            // Where those are that have no place is no background: one mask around them all.
+            // The area of the remaining objects is not background: one mask encloses them all.
             let rest = truths.split_off(TRUTHS_MAX - 1);
-            let around = rest.into_iter().map(|truth| truth.rectangle).reduce(|all, one| BoundingBox {
+            let enclosing = rest.into_iter().map(|truth| truth.rectangle).reduce(|all, one| BoundingBox {
                 left: all.left.min(one.left),
                 top: all.top.min(one.top),
                 right: all.right.max(one.right),
                 bottom: all.bottom.max(one.bottom),
             });
-            truths.extend(around.map(|rectangle| Truth { role: Role::Masked, rectangle }));
+            truths.extend(enclosing.map(|rectangle| Truth { role: Role::Masked, rectangle }));
         }
         (truths.into_boxed_slice(), left_out)
     }
@@ -348,8 +356,8 @@ impl Batches {
         if object.ignored.is_some() {
             return Role::Masked;
         }
-        if let Some(place) = classes.iter().position(|class| *class == object.class) {
-            return Role::Class(place);
+        if let Some(way) = classes.iter().position(|class| *class == object.class) {
+            return Role::Class(way);
         }
         match (self.episodes.library().classes[object.class].split, purpose) {
             (None, _) | (Some(Split::Validation), Purpose::Training) => Role::Masked,
@@ -360,28 +368,28 @@ impl Batches {
     fn describe(&self, name: &str, classes: &[usize], queries: &[Query]) -> Box<str> {
         let library = self.episodes.library();
         let mut text = format!("{name}; classes");
-        for (place, class) in classes.iter().enumerate() {
-            let separator = if place == 0 { " " } else { ", " };
-            text = text + separator + cut(&library.classes[*class].name, 24);
+        for (index, class) in classes.iter().enumerate() {
+            let separator = if index == 0 { " " } else { ", " };
+            text = text + separator + truncate(&library.classes[*class].name, 24);
             if text.len() > DESCRIPTION_BYTES_MAX / 2 {
                 text += ", …";
                 break;
             }
         }
-        for (place, query) in queries.iter().enumerate() {
+        for (index, query) in queries.iter().enumerate() {
             let path = self.frame(*query).path.display().to_string();
-            let separator = if place == 0 { "; frames " } else { ", " };
+            let separator = if index == 0 { "; frames " } else { ", " };
             if text.len() + separator.len() + path.len() + 20 > DESCRIPTION_BYTES_MAX {
-                text += &format!(" and {} more", queries.len() - place);
+                text += &format!(" and {} more", queries.len() - index);
                 break;
             }
             text = text + separator + &path;
         }
-        cut(&text, DESCRIPTION_BYTES_MAX).into()
+        truncate(&text, DESCRIPTION_BYTES_MAX).into()
     }
 }
 
-fn cut(text: &str, bytes_max: usize) -> &str {
+fn truncate(text: &str, bytes_max: usize) -> &str {
     &text[..text.floor_char_boundary(bytes_max)]
 }
 

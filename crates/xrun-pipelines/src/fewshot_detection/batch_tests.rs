@@ -1,10 +1,10 @@
-//! Are batches the same whoever prepares them, within their bound, and true to the library?
+//! Batches are reproducible with any number of workers, within their bound, and consistent with the library.
 
 use std::collections::BTreeSet;
 
 use super::super::episode::DrawSettings;
 use super::super::episode::tests::{SHAPE, Shape, episodes, library};
-use super::super::mix::batches_per_epoch;
+use super::super::step_kind::batches_per_epoch;
 use super::*;
 use proptest::prelude::*;
 use rand::Rng;
@@ -16,14 +16,14 @@ use xrun_data::boxes::library::Library;
 use xrun_data::feed;
 use xrun_data::feed::{Feed, FeedSettings, Prepare};
 
-/// Paints each picture from its path; breaks at one path.
+/// Source of random images that depend on their paths; fails or panics at one path.
 #[derive(Default)]
-struct Painter {
+struct RandomImages {
     fails_at: Option<&'static str>,
     panics_at: Option<&'static str>,
 }
 
-impl ImageSource for Painter {
+impl ImageSource for RandomImages {
     fn picture(&self, path: &Path) -> Result<HostImage, DataError> {
         let path_text = path.display().to_string();
         if self.fails_at == Some(&path_text) {
@@ -50,7 +50,7 @@ fn small() -> Settings {
 }
 
 fn batches(library: Library, settings: Settings) -> Batches {
-    Batches::new(episodes(library, settings, 0).unwrap(), Arc::new(Painter::default()))
+    Batches::new(episodes(library, settings, 0).unwrap(), Arc::new(RandomImages::default()))
 }
 
 fn feed(ledger: &Ledger, batches: &Batches, workers: usize) -> Feed<HostBatch> {
@@ -75,25 +75,25 @@ fn digest(batch: &HostBatch) -> Vec<u8> {
 #[test]
 fn the_bytes_of_batches_and_their_order_do_not_depend_on_the_workers() {
     let batches = batches(library(SHAPE), small());
-    let of_workers = |workers| -> Vec<Vec<u8>> {
+    let digests = |workers| -> Vec<Vec<u8>> {
         let ledger = Ledger::default();
         let mut feed = feed(&ledger, &batches, workers);
-        let digests = (0..20).map(|_| digest(&feed.next().unwrap())).collect();
+        let found = (0..20).map(|_| digest(&feed.next().unwrap())).collect();
         assert!(ledger.read().iter().all(|owner| !owner.exceeded()), "{:?}", ledger.read());
-        digests
+        found
     };
-    let expected = of_workers(0);
+    let expected = digests(0);
     assert_eq!(expected.iter().collect::<BTreeSet<_>>().len(), 20, "no batch twice");
-    assert_eq!(of_workers(1), expected);
-    assert_eq!(of_workers(4), expected);
+    assert_eq!(digests(1), expected);
+    assert_eq!(digests(4), expected);
 }
 
 #[test]
-fn a_picture_that_cannot_be_used_ends_the_feed_with_its_name() {
+fn an_unusable_image_ends_the_feed_with_its_name() {
     let broken = "video 2 1/3.png";
     let sources = [
-        (Painter { fails_at: Some(broken), panics_at: None }, "ends early"),
-        (Painter { fails_at: None, panics_at: Some(broken) }, "cannot cope"),
+        (RandomImages { fails_at: Some(broken), panics_at: None }, "ends early"),
+        (RandomImages { fails_at: None, panics_at: Some(broken) }, "cannot cope"),
     ];
     for (source, reason) in sources {
         let source: Arc<dyn ImageSource> = Arc::new(source);
@@ -101,25 +101,25 @@ fn a_picture_that_cannot_be_used_ends_the_feed_with_its_name() {
         for workers in [0, 1, 4] {
             let batches = Batches::new(episodes(library(SHAPE), small(), 0).unwrap(), source.clone());
             let mut feed = feed(&Ledger::default(), &batches, workers);
-            let failure = (0..200).find_map(|_| feed.next().err()).expect("the frame is drawn sooner or later");
+            let failure = (0..200).find_map(|_| feed.next().err()).expect("the frame is drawn within 200 batches");
             messages.insert(failure.to_string());
         }
-        assert_eq!(messages.len(), 1, "at the same batch whatever the workers: {messages:?}");
+        assert_eq!(messages.len(), 1, "at the same batch with any number of workers: {messages:?}");
         let message = messages.first().unwrap();
-        assert!(message.contains(broken) && message.contains("batch ") && message.contains(reason), "{message}");
+        assert!(message.contains(broken) && message.contains(reason), "{message}");
     }
 }
 
 #[test]
-fn a_picture_of_another_size_than_its_annotation_says_is_an_error() {
+fn an_image_with_another_size_than_its_annotation_is_an_error() {
     let mut library = library(SHAPE);
     library.videos.iter_mut().flat_map(|video| &mut video.frames).for_each(|frame| frame.width = 65);
     let message = batches(library, small()).prepare(0).unwrap_err().to_string();
-    assert!(message.contains("has 64 x 48 pixels and its annotation says 65 x 48"), "{message}");
+    assert!(message.contains("64 x 48") && message.contains("65 x 48"), "{message}");
 }
 
 #[test]
-fn pixels_have_the_shapes_that_are_promised() {
+fn pixels_have_the_documented_shapes() {
     let batches = batches(library(SHAPE), small());
     let HostBatch::Detection(episode) = batches.prepare(0).unwrap() else { panic!("the first step is detection") };
     assert_eq!(episode.query_pixels.len(), 2 * 2 * 32 * 32 * 3);
@@ -139,7 +139,7 @@ fn validation_is_not_augmented_and_the_same_each_time() {
     assert_eq!(episode, batches.prepare_validation(3).unwrap());
     let query = &episode.queries[0];
     let frame = batches.frame(query.query);
-    let (square, mapping) = transform::letterbox(&Painter::default().picture(&frame.path).unwrap(), 32);
+    let (square, mapping) = transform::letterbox(&RandomImages::default().picture(&frame.path).unwrap(), 32);
     assert_eq!((&episode.query_pixels[..32 * 32 * 3], query.mapping), (&*square.rgb, mapping));
     // 64 x 48 in 32 x 32: scale 0.5, 4 pixels above.
     for (truth, object) in query.truths.iter().zip(&frame.objects) {
@@ -150,7 +150,7 @@ fn validation_is_not_augmented_and_the_same_each_time() {
 }
 
 #[test]
-fn objects_are_asked_for_hidden_or_background_by_their_class() {
+fn the_role_of_an_object_depends_on_its_class() {
     let mut library = library(SHAPE);
     for frame in library.videos.iter_mut().flat_map(|video| &mut video.frames) {
         // In the middle, so that augmentation leaves them visible: one of each of the nine classes and one to ignore.
@@ -178,12 +178,12 @@ fn objects_are_asked_for_hidden_or_background_by_their_class() {
     }
     for roles in roles(&batches.prepare_validation(0).unwrap()) {
         let count = |wanted: Role| roles.iter().filter(|role| **role == wanted).count();
-        assert_eq!((count(Role::Other), count(Role::Masked)), (6, 2), "only unused and ignored ones are masked");
+        assert_eq!((count(Role::Other), count(Role::Masked)), (6, 2), "only unused and ignored objects are masked");
     }
 }
 
 #[test]
-fn a_crowded_frame_keeps_the_objects_of_the_episode_and_counts_the_rest() {
+fn a_crowded_frame_has_the_objects_of_the_episode_and_a_mask_for_the_rest() {
     let mut library = library(SHAPE);
     for frame in library.videos.iter_mut().take(15).flat_map(|video| &mut video.frames) {
         let crowd = (0..100).map(|index| Object {
@@ -201,15 +201,14 @@ fn a_crowded_frame_keeps_the_objects_of_the_episode_and_counts_the_rest() {
         assert_eq!((query.truths.len(), query.truths_left_out), (TRUTHS_MAX, 69));
         let (rest, own) = query.truths.split_last().unwrap();
         assert!(own.iter().all(|truth| matches!(truth.role, Role::Class(_))), "40 are of the episode's classes");
-        assert_eq!(rest.role, Role::Masked, "what has no place is no background");
+        assert_eq!(rest.role, Role::Masked, "the remaining objects are masked");
     }
 }
 
 #[test]
-fn a_description_names_classes_and_frames_and_is_short_whatever_they_are_called() {
-    let plain = batches(library(SHAPE), small()).prepare(0).unwrap();
-    assert!(plain.describe().starts_with("episode 0; classes class "), "{}", plain.describe());
-    assert!(plain.describe().contains("; frames video "), "{}", plain.describe());
+fn a_description_names_classes_and_frames_and_has_a_maximum_length() {
+    let batch = batches(library(SHAPE), small()).prepare(0).unwrap();
+    assert!(batch.describe().contains("class ") && batch.describe().contains("video "), "{}", batch.describe());
     let mut long = library(SHAPE);
     long.classes.iter_mut().for_each(|class| class.name = "ü".repeat(5000));
     for frame in long.videos.iter_mut().flat_map(|video| &mut video.frames) {
@@ -223,7 +222,7 @@ fn a_description_names_classes_and_frames_and_is_short_whatever_they_are_called(
 }
 
 #[test]
-fn the_bound_is_reached_by_an_episode_of_crowded_frames() {
+fn an_episode_of_crowded_frames_reaches_the_bound() {
     let mut library = library(SHAPE);
     for frame in library.videos.iter_mut().take(15).flat_map(|video| &mut video.frames) {
         let object = Object {
@@ -237,7 +236,7 @@ fn the_bound_is_reached_by_an_episode_of_crowded_frames() {
     let batch = batches(library, small()).prepare(0).unwrap();
     let bound = batch_bytes_max(&small());
     let unused = (DESCRIPTION_BYTES_MAX - batch.describe().len()) as u64;
-    // The triplets are larger here; with one triplet the episode is.
+    // The triplet batch is larger here; with a single triplet the episode is.
     let detection = batch_bytes_max(&Settings { triplet_batch_size: 1, ..small() });
     assert_eq!(batch.held_bytes(), detection - unused);
     assert!(detection <= bound);
@@ -259,7 +258,7 @@ proptest! {
         let library = Arc::new(library(Shape { frames, ..SHAPE }));
         prop_assert!(batches_per_epoch(&library, &settings) >= 1);
         let episodes = Episodes::new(library, settings.clone(), draws).unwrap();
-        let batches = Batches::new(episodes, Arc::new(Painter::default()));
+        let batches = Batches::new(episodes, Arc::new(RandomImages::default()));
         let bound = batch_bytes_max(&settings);
         for number in 0..4 {
             let batch = batches.prepare(number).unwrap();

@@ -1,8 +1,8 @@
-//! Which buffers does the task have, and how much may each hold? Declared once, for the plan and for whoever fills them.
+//! Buffers of the task and their caps, for the plan and for the code that fills them.
 
 use super::batch::batch_bytes_max;
 use super::coco_files;
-use super::pictures::picture_bytes_max;
+use super::overlay::image_bytes_max;
 use super::prepare::held_out;
 use super::scoring;
 use super::settings::{Model, Settings};
@@ -16,31 +16,31 @@ use xrun_data::boxes::library::Library;
 use xrun_data::feed;
 use xrun_data::parts;
 
-/// All but those of the data set, which has its own.
+/// Buffers of the task, without those of the data set.
 #[derive(Clone, Debug)]
 pub struct Buffers {
-    /// Batches on their way to the trainer.
+    /// Prepared batches.
     pub feed: feed::Buffers,
     /// Detections of a validation.
     pub scoring: scoring::Buffers,
-    /// Files for pycocotools on their way to the disk; `None` where they are not asked for.
+    /// Write buffer of the files for pycocotools; `None` if they are not written.
     pub files: Option<Buffer>,
-    /// Embeddings of held-out classes, summed up by class.
+    /// Sums of the embeddings of held-out classes.
     pub embeddings: Buffer,
-    /// The batch that a validation is looking at.
+    /// Current batch of a validation.
     pub validation_batch: Buffer,
-    /// Pictures of a validation for the report.
-    pub validation_pictures: Buffer,
-    /// Gradients of the parts of a batch.
+    /// Images of a validation for the report.
+    pub validation_images: Buffer,
+    /// Gradients of concurrent micro-batches.
     pub part_gradients: Buffer,
 }
 
 impl Buffers {
-    /// Declares them from the settings and from what the data says.
+    /// Caps for the settings and the data.
     pub fn new(settings: &Settings, model: &Model, library: &Library, experiment: &Experiment) -> Self {
         let limits = &experiment.limits;
         let bytes = batch_bytes_max(settings);
-        let pictures = pictures_cap(experiment.validation.pictures, settings.image_size);
+        let images = images_cap(experiment.validation.pictures, settings.image_size);
         Self {
             feed: feed::Buffers::new(limits, bytes),
             scoring: scoring::Buffers::new(settings),
@@ -48,23 +48,22 @@ impl Buffers {
             embeddings: separation::buffer(held_out(library).len(), model.embedding),
             validation_batch: Buffer::new("validation_batch", Policy::Refuse, Cap { items: 1, bytes })
                 .because("one episode of a validation"),
-            validation_pictures: Buffer::new("validation_pictures", Policy::Refuse, pictures)
+            validation_images: Buffer::new("validation_pictures", Policy::Refuse, images)
                 .key("validation.pictures")
                 .because("`validation.pictures`, for the report"),
             part_gradients: parts::part_gradients(sizes::parameters(model, settings.image_size), limits),
         }
     }
 
-    /// All of them that this experiment has.
+    /// All buffers of this experiment.
     pub fn all(&self) -> impl Iterator<Item = &Buffer> {
-        let validation = [&self.embeddings, &self.validation_batch, &self.validation_pictures, &self.part_gradients];
+        let validation = [&self.embeddings, &self.validation_batch, &self.validation_images, &self.part_gradients];
         self.feed.all().into_iter().chain(self.scoring.all()).chain(&self.files).chain(validation)
     }
 }
 
-/// Of so many pictures; `side` is that of a query frame.
-fn pictures_cap(count: usize, side: usize) -> Cap {
-    // A pixel's bytes and the picture itself.
-    let each = picture_bytes_max(side) + size_of::<HostImage>() as u64;
+/// Cap for a number of images of query frames with this side.
+fn images_cap(count: usize, side: usize) -> Cap {
+    let each = image_bytes_max(side) + size_of::<HostImage>() as u64;
     Cap { items: count as u64, bytes: count as u64 * each }
 }

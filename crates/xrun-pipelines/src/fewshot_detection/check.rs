@@ -1,28 +1,28 @@
-//! Which settings of few-shot reference detection contradict each other?
+//! Checks of the settings of few-shot reference detection.
 
 use super::settings::{Model, Settings};
 use xrun_core::experiment::Experiment;
 use xrun_core::problem::{Problem, Problems};
 use xrun_data::boxes::library::Library;
 
-/// The backbone halves a picture this many times over, so sides are multiples of it.
+/// Total stride of the backbone, of which sides are multiples.
 const STRIDE: usize = 16;
-/// Where the pipeline's keys stand.
+/// Section of the pipeline's keys.
 const PIPELINE: &str = "pipeline.fewshot-detection";
 
-/// Adds what is wrong; places are filled in by the caller.
+/// Adds the problems of the pipeline's settings; the caller adds their locations.
 pub fn check(settings: &Settings, experiment: &Experiment, problems: &mut Problems) {
     let key = |name: &str| format!("{PIPELINE}.{name}");
     match (settings.auto_episodes, settings.episodes) {
         (true, Some(count)) => {
-            let message = format!("{count} episodes are asked for, and `auto_episodes` counts them from the data");
+            let message =
+                format!("{count} conflicts with `auto_episodes`, which takes the number of episodes from the data");
             let problem = Problem::new(key("episodes"), message);
-            problems.add(
-                problem.help("write `auto_episodes = false`, or leave `episodes` out").related(key("auto_episodes")),
-            );
+            problems
+                .add(problem.help("write `auto_episodes = false`, or remove `episodes`").related(key("auto_episodes")));
         }
         (false, None) => {
-            let problem = Problem::new(key("auto_episodes"), "is false, and `episodes` does not say how many instead");
+            let problem = Problem::new(key("auto_episodes"), "is false, but `episodes` is missing");
             problems.add(problem.help("add `episodes = 100`, or write `auto_episodes = true`"));
         }
         _ => {}
@@ -34,16 +34,16 @@ pub fn check(settings: &Settings, experiment: &Experiment, problems: &mut Proble
             problems.add(Problem::new(key(name), message).help(format!("for example `{name} = {near}`")));
         }
     }
-    // The classes of a generated set are known before it is generated.
+    // The number of classes of a generated data set is known before it is generated.
     let classes = experiment.dataset_options::<Library>().and_then(|options| options.train_classes);
     if let Some(classes) = classes.filter(|classes| settings.n_way > *classes) {
-        let message = format!("an episode of {} classes, and {classes} are generated to train on", settings.n_way);
+        let message = format!("{} exceeds the {} training classes that are generated", settings.n_way, classes);
         let problem = Problem::new(key("n_way"), message).related(experiment.dataset_key("train_classes"));
-        problems.add(problem.help(format!("write {classes} or less, or generate more classes")));
+        problems.add(problem.help(format!("write at most {classes}, or generate more classes")));
     }
 }
 
-/// The same for the model.
+/// Adds the problems of the model's settings.
 pub fn check_model(model: &Model, problems: &mut Problems) {
     const MODEL: &str = "model.reference-detector";
     let groups = model.norm_groups;
@@ -51,7 +51,7 @@ pub fn check_model(model: &Model, problems: &mut Problems) {
     let widths = [("channels", model.channels.as_slice()), ("pyramid_channels", &[model.pyramid_channels])];
     for (name, widths) in widths {
         if let Some(width) = widths.iter().copied().find(|width| uneven(*width)) {
-            let message = format!("{width} channels cannot be split into {groups} groups of one size");
+            let message = format!("{width} channels cannot be divided into {groups} groups of equal size");
             let problem = Problem::new(format!("{MODEL}.{name}"), message).related(format!("{MODEL}.norm_groups"));
             problems.add(problem.help(format!("for example {}", width.next_multiple_of(groups))));
         }

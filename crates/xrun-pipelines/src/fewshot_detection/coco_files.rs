@@ -1,7 +1,7 @@
-//! How can pycocotools check a validation from outside? What was found and what there was to find, in COCO's forms.
+//! Detections and ground truth of a validation in COCO's formats, for a check with pycocotools.
 //!
-//! An image stands for a query frame of an episode: a frame that two episodes ask for is two images, since they ask for
-//! different classes. Entries are written as they come, through a buffer of [`BUFFER_BYTES`].
+//! An image is a query frame of an episode: a frame of two episodes is two images, since they ask for different classes. Entries are
+//! written one by one through a buffer of [`BUFFER_BYTES`].
 
 use std::path::{Path, PathBuf};
 
@@ -9,44 +9,44 @@ use serde::Serialize;
 
 use super::decode::Detection;
 use super::episode::Episodes;
-use super::scoring::asked;
+use super::scoring::objects_of_ways;
 use xrun_core::bounded::buffer::Buffer;
 use xrun_core::bounded::ledger::{Cap, Holding, Ledger, Policy};
 use xrun_core::dataset::sample::{BoundingBox, IgnoreReason};
 use xrun_core::files::write::{Replacement, WriteError};
 use xrun_core::files::{layout, sums};
 
-/// What waits to be written.
+/// Size of the write buffer.
 pub const BUFFER_BYTES: usize = 64 * 1024;
-/// COCOeval has no word for an object that is neither right nor wrong to find and no crowd, but leaves out by area: below
-/// every range it may take one detection, by IoU, and neither counts.
+/// Area of ignored objects that are no crowds. COCOeval has no flag for them, but ignores objects outside the range of areas: such an
+/// object may match one detection, and neither counts.
 const AREA_OF_IGNORED: f64 = -1.0;
 
-/// The buffer of [`CocoFiles`].
+/// Write buffer of [`CocoFiles`].
 pub fn buffer() -> Buffer {
     let cap = Cap { items: 1, bytes: BUFFER_BYTES as u64 };
-    Buffer::new("detections_buffer", Policy::Refuse, cap).because("`detections.json` on its way to the disk")
+    Buffer::new("detections_buffer", Policy::Refuse, cap).because("the write buffer of `detections.json`")
 }
 
-/// The files of a run.
+/// COCO files of a run.
 #[derive(Debug)]
 pub struct CocoFiles {
     buffer: Holding,
-    /// The same in each validation.
+    /// True after `ground_truth.json`, which is the same for all validations, has been written.
     truths_written: bool,
 }
 
 impl CocoFiles {
-    /// [`buffer`] makes the buffer.
+    /// Writer with a buffer made by [`buffer`].
     pub fn new(ledger: &Ledger, buffer: &Buffer) -> Self {
         Self { buffer: buffer.register(ledger), truths_written: false }
     }
 
-    /// Begins `detections.json` in the folder of a run. Before the first of a process `ground_truth.json` is written, for
-    /// a validation of so many episodes.
+    /// Begins `detections.json` in the directory of a run. The first call also writes `ground_truth.json`, for a validation of `count`
+    /// episodes.
     ///
     /// # Errors
-    /// A file that cannot be written.
+    /// A file cannot be written.
     pub fn begin(&mut self, run: &Path, episodes: &Episodes, count: u64) -> Result<DetectionsFile, WriteError> {
         self.buffer.set(1, BUFFER_BYTES as u64);
         if !self.truths_written {
@@ -58,10 +58,10 @@ impl CocoFiles {
         DetectionsFile::begin(run)
     }
 
-    /// The file takes its place.
+    /// Completes `detections.json`.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// The file cannot be written.
     pub fn finish(&mut self, file: DetectionsFile) -> Result<(), WriteError> {
         file.finish()?;
         self.buffer.set(0, 0);
@@ -69,7 +69,7 @@ impl CocoFiles {
     }
 }
 
-/// `detections.json` while it is written. Dropped before it is finished, it leaves nothing.
+/// Incomplete `detections.json`. Dropping it leaves the previous file in place.
 #[derive(Debug)]
 pub struct DetectionsFile {
     entries: Entries,
@@ -78,41 +78,41 @@ pub struct DetectionsFile {
 }
 
 impl DetectionsFile {
-    /// Begins `detections.json` in a folder.
+    /// Begins `detections.json` in a directory.
     ///
     /// # Errors
-    /// A file that cannot be written.
-    pub fn begin(folder: &Path) -> Result<Self, WriteError> {
-        let mut entries = Entries::begin(&folder.join(layout::DETECTIONS))?;
+    /// The file cannot be written.
+    pub fn begin(directory: &Path) -> Result<Self, WriteError> {
+        let mut entries = Entries::begin(&directory.join(layout::DETECTIONS))?;
         entries.text("[")?;
-        Ok(Self { entries, image: 0, run: folder.to_path_buf() })
+        Ok(Self { entries, image: 0, run: directory.to_path_buf() })
     }
 
-    /// The next query frame: what was found of the classes of its episode.
+    /// Adds the detections in the next query frame, of the classes of its episode.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// The file cannot be written.
     pub fn frame(&mut self, classes: &[usize], found: &[Detection]) -> Result<(), WriteError> {
         self.image(self.image + 1, classes, found)
     }
 
-    /// An image by its number, and what was found in it of these classes.
+    /// Adds the detections, of these classes, in the image with this id.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// The file cannot be written.
     pub fn image(&mut self, image: u64, classes: &[usize], found: &[Detection]) -> Result<(), WriteError> {
         self.image = image;
         for one in found {
-            let (category_id, bbox) = (category(classes[one.class]), sides(&one.rectangle));
-            self.entries.entry(&Found { image_id: image, category_id, bbox, score: one.score })?;
+            let (category_id, bbox) = (category(classes[one.class]), bbox(&one.rectangle));
+            self.entries.entry(&CocoDetection { image_id: image, category_id, bbox, score: one.score })?;
         }
         Ok(())
     }
 
-    /// The file takes its place.
+    /// Completes the file.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// The file cannot be written.
     pub fn finish(self) -> Result<(), WriteError> {
         let Self { mut entries, run, .. } = self;
         entries.text("\n]\n")?;
@@ -124,7 +124,7 @@ impl DetectionsFile {
 }
 
 #[derive(Serialize)]
-struct Found {
+struct CocoDetection {
     image_id: u64,
     category_id: u64,
     bbox: [f64; 4],
@@ -159,18 +159,18 @@ struct Category<'a> {
     name: &'a str,
 }
 
-/// The number of a class in these files: COCO counts from 1.
+/// Id of a class in these files, from 1.
 pub fn category(class: usize) -> u64 {
     class as u64 + 1
 }
 
-/// Left, top, width and height, without rounding: so pycocotools comes to the same overlaps.
-pub fn sides(place: &BoundingBox) -> [f64; 4] {
-    let [left, top, right, bottom] = [place.left, place.top, place.right, place.bottom].map(f64::from);
+/// Box as left, top, width and height, without rounding, so that pycocotools computes the same overlaps.
+pub fn bbox(rectangle: &BoundingBox) -> [f64; 4] {
+    let [left, top, right, bottom] = [rectangle.left, rectangle.top, rectangle.right, rectangle.bottom].map(f64::from);
     [left, top, right - left, bottom - top]
 }
 
-/// Draws the episodes once for each list of the file, so that none is held.
+/// Writes `ground_truth.json`. The episodes are drawn again for each list of the file, so that none is in memory.
 fn write_truths(path: &Path, episodes: &Episodes, count: u64) -> Result<(), WriteError> {
     let library = episodes.library();
     let mut file = Entries::begin(path)?;
@@ -200,14 +200,14 @@ fn write_truths(path: &Path, episodes: &Episodes, count: u64) -> Result<(), Writ
         episode.classes.iter().for_each(|class| classes[*class] = true);
         for query in episode.queries {
             image_id += 1;
-            for (_, object) in asked(library, &episode.classes, query) {
+            for (_, object) in objects_of_ways(library, &episode.classes, query) {
                 id += 1;
                 let difficult = object.ignored == Some(IgnoreReason::Difficult);
                 file.entry(&Annotation {
                     id,
                     image_id,
                     category_id: category(object.class),
-                    bbox: sides(&object.rectangle),
+                    bbox: bbox(&object.rectangle),
                     area: if difficult { AREA_OF_IGNORED } else { f64::from(object.area) },
                     iscrowd: u8::from(object.ignored == Some(IgnoreReason::Crowd)),
                     ignore: u8::from(object.ignored.is_some()),
@@ -216,14 +216,14 @@ fn write_truths(path: &Path, episodes: &Episodes, count: u64) -> Result<(), Writ
         }
     }
     file.next_list("],\n\"categories\": [")?;
-    for (class, _) in classes.into_iter().enumerate().filter(|(_, asked)| *asked) {
+    for (class, _) in classes.into_iter().enumerate().filter(|(_, used)| *used) {
         file.entry(&Category { id: category(class), name: &library.classes[class].name })?;
     }
     file.text("\n]\n}\n")?;
     file.file.finish()
 }
 
-/// Lists of JSON entries, a line each.
+/// File with lists of JSON entries, one per line.
 #[derive(Debug)]
 struct Entries {
     file: Replacement,

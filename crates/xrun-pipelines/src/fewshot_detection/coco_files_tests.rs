@@ -1,4 +1,4 @@
-//! Does pycocotools come to our scores from the files that a validation leaves?
+//! pycocotools computes the same scores from the files of a validation.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -21,8 +21,8 @@ fn settings() -> Settings {
     Settings { n_way: 2, n_shot: 1, n_query: 5, ..Settings::default() }
 }
 
-/// Frames of 384 x 288 with small, medium and large objects, some of them crowds or difficult.
-fn sized() -> Library {
+/// Library with frames of 384 x 288 and small, medium and large objects, some of them crowds or difficult.
+fn library_of_all_sizes() -> Library {
     let mut library = library(SHAPE);
     let mut number = 0u64;
     for frame in library.videos.iter_mut().flat_map(|video| &mut video.frames) {
@@ -33,7 +33,7 @@ fn sized() -> Library {
             let side = [24.0, 60.0, 140.0][random.random_range(0..3)];
             let (left, top) = (random.random_range(0..200) as f32, random.random_range(0..140) as f32);
             object.rectangle = BoundingBox { left, top, right: left + side, bottom: top + side / 1.25 };
-            // As outlines have it: less than the box.
+            // The area of an outline is less than that of the box.
             object.area = object.rectangle.area() * 0.875;
             object.ignored = match random.random_range(0..8) {
                 0 => Some(IgnoreReason::Crowd),
@@ -45,18 +45,18 @@ fn sized() -> Library {
     library
 }
 
-/// Detections near what is to be found, and others: the same each time.
+/// Reproducible detections, near objects and elsewhere.
 fn found(library: &Library, classes: &[usize], query: super::super::episode::Query, number: u64) -> Vec<Detection> {
     let random = &mut generator(1, "found", number);
     let mut all = Vec::new();
-    for (way, object) in asked(library, classes, query) {
+    for (way, object) in objects_of_ways(library, classes, query) {
         for _ in 0..random.random_range(0..3) {
             let mut shift = |by: f32| (random.random_range(-64..=64) as f32 / 64.0) * by;
-            let place = object.rectangle;
-            let by = place.width() * 0.15;
-            let left = place.left + shift(by);
-            let top = place.top + shift(by);
-            let rectangle = BoundingBox { left, top, right: place.right + shift(by), bottom: place.bottom + shift(by) };
+            let truth = object.rectangle;
+            let by = truth.width() * 0.15;
+            let left = truth.left + shift(by);
+            let top = truth.top + shift(by);
+            let rectangle = BoundingBox { left, top, right: truth.right + shift(by), bottom: truth.bottom + shift(by) };
             all.push(Detection { class: way, score: random.random_range(10..64) as f32 / 64.0, rectangle });
         }
     }
@@ -69,7 +69,7 @@ fn found(library: &Library, classes: &[usize], query: super::super::episode::Que
     all
 }
 
-/// A validation as `validation.rs` goes through it, without a model.
+/// Runs a validation as `validation.rs` does, with the detections of [`found`] in place of a model.
 fn validated(run: &Path, library: Library) -> Scores {
     let ledger = Ledger::default();
     let episodes = episodes(library, settings(), 0).unwrap();
@@ -95,19 +95,22 @@ fn validated(run: &Path, library: Library) -> Scores {
     scoring.finish()
 }
 
-/// `tests/reference/check_run.py --record tests/reference/detection_run` wrote `pycocotools.json` from the two files beside
-/// it, which are those that a validation leaves. After a change of their form: `XRUN_BLESS=1` on this test, then the script.
+/// `tests/reference/check_run.py --record tests/reference/detection_run` wrote `pycocotools.json` from the two other files in that
+/// directory, which are those of a validation. After a change of their format: `XRUN_BLESS=1` on this test, then the script.
 #[test]
-fn pycocotools_comes_to_our_scores_from_the_files() {
+fn pycocotools_computes_the_same_scores_from_the_files() {
     let reference = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join("tests/reference/detection_run");
     let folder = tempfile::tempdir().unwrap();
-    let scores = validated(folder.path(), sized());
+    let scores = validated(folder.path(), library_of_all_sizes());
     for name in [layout::DETECTIONS, layout::GROUND_TRUTH] {
         let written = std::fs::read(folder.path().join(name)).unwrap();
         if std::env::var_os("XRUN_BLESS").is_some() {
             write::replace(&reference.join(name), &written).unwrap();
         }
-        assert!(written == std::fs::read(reference.join(name)).unwrap(), "{name} is not what pycocotools looked at");
+        assert!(
+            written == std::fs::read(reference.join(name)).unwrap(),
+            "{name} differs from the file that pycocotools read"
+        );
     }
     let text = std::fs::read(reference.join("pycocotools.json")).unwrap();
     let expected: BTreeMap<String, BTreeMap<String, Value>> = serde_json::from_slice(&text).unwrap();
@@ -116,7 +119,7 @@ fn pycocotools_comes_to_our_scores_from_the_files() {
     for (name, value) in &expected["metrics"] {
         let (value, ours) = (value.as_f64().unwrap(), ours[name.as_str()].unwrap());
         assert!((value - ours).abs() < 1e-9, "{name}: {ours}, by pycocotools {value}");
-        assert!(value > 0.0 && value < 1.0, "{name}: {value} would be easy to come to");
+        assert!(value > 0.0 && value < 1.0, "{name}: {value} is a trivial score");
     }
     for (name, value) in &expected["intervals"] {
         let ours = scores.intervals.iter().find(|(known, _)| known == name).unwrap().1;
@@ -126,7 +129,7 @@ fn pycocotools_comes_to_our_scores_from_the_files() {
 }
 
 #[test]
-fn a_validation_that_finds_nothing_leaves_an_empty_list_and_one_that_fails_leaves_the_old_file() {
+fn a_validation_without_detections_writes_an_empty_list_and_a_failed_one_keeps_the_previous_file() {
     let run = tempfile::tempdir().unwrap();
     let episodes = episodes(library(SHAPE), settings(), 0).unwrap();
     let mut files = CocoFiles::new(&Ledger::default(), &buffer());
@@ -135,12 +138,12 @@ fn a_validation_that_finds_nothing_leaves_an_empty_list_and_one_that_fails_leave
     let read =
         |name: &str| -> Value { serde_json::from_slice(&std::fs::read(run.path().join(name)).unwrap()).unwrap() };
     assert_eq!(read(layout::DETECTIONS), serde_json::json!([]));
-    let mut cut_off = files.begin(run.path(), &episodes, 1).unwrap();
-    let place = BoundingBox { left: 0.0, top: 0.0, right: 1.0, bottom: 1.0 };
-    cut_off.frame(&[5], &[Detection { class: 0, score: 0.5, rectangle: place }]).unwrap();
-    drop(cut_off);
+    let mut incomplete = files.begin(run.path(), &episodes, 1).unwrap();
+    let rectangle = BoundingBox { left: 0.0, top: 0.0, right: 1.0, bottom: 1.0 };
+    incomplete.frame(&[5], &[Detection { class: 0, score: 0.5, rectangle }]).unwrap();
+    drop(incomplete);
     assert_eq!(read(layout::DETECTIONS), serde_json::json!([]));
-    assert_eq!(std::fs::read_dir(run.path()).unwrap().count(), 3, "both, and their digests");
+    assert_eq!(std::fs::read_dir(run.path()).unwrap().count(), 3, "two files, and their digests");
     assert!(sums::damaged(run.path()).is_empty());
     for name in [layout::DETECTIONS, layout::GROUND_TRUTH] {
         let path = run.path().join(name);
@@ -152,9 +155,8 @@ fn a_validation_that_finds_nothing_leaves_an_empty_list_and_one_that_fails_leave
     }
 }
 
-/// Names are others' text.
 #[test]
-fn names_of_any_letters_are_read_again_as_they_are() {
+fn names_with_special_characters_are_escaped() {
     let run = tempfile::tempdir().unwrap();
     let mut library = library(SHAPE);
     library.classes.iter_mut().for_each(|class| class.name += "\"],\u{1b}[2J\n</script>");

@@ -1,43 +1,43 @@
-//! Which objects does the head's answer name?
+//! Detections from the outputs of the dense head.
 //!
-//! On the host, frame by frame: score, threshold, non-maximum suppression for each class, the best few. What is not a
-//! number is dropped, so that a broken model gives no detections and no panic.
+//! On the host, frame by frame: scores, threshold, non-maximum suppression for each class, and the best detections. NaNs are dropped,
+//! so that a diverged model gives no detections and no panic.
 
 use super::assignment::Cell;
 use super::settings::Settings;
 use xrun_core::dataset::sample::BoundingBox;
 use xrun_data::transform::{Mapping, clip};
 
-/// The head's answer for one frame.
+/// Outputs of the dense head for one frame.
 #[derive(Clone, Copy, Debug)]
-pub struct Answer<'a> {
-    /// `[cells]`, probabilities.
+pub struct FrameOutput<'a> {
+    /// Probability of an object, `[cells]`.
     pub objectness: &'a [f32],
-    /// `[cells, n_way]`, probabilities.
+    /// Probability of each way, `[cells, n_way]`.
     pub class: &'a [f32],
-    /// `[cells, 4]`: from the cell's centre to left, top, right and bottom, in pixels of the square.
+    /// Distances from the cell's centre to left, top, right and bottom, `[cells, 4]`, in pixels of the square.
     pub boxes: &'a [f32],
 }
 
-/// Where the frame is in the square.
+/// Size of a frame and its position in the square.
 #[derive(Clone, Copy, Debug)]
-pub struct FramePlace {
-    /// From the frame into the square.
+pub struct FrameGeometry {
+    /// Mapping from the frame to the square.
     pub mapping: Mapping,
-    /// Of the frame, in pixels.
+    /// Width of the frame in pixels.
     pub width: usize,
-    /// Of the frame, in pixels.
+    /// Height of the frame in pixels.
     pub height: usize,
 }
 
-/// What is kept.
+/// Settings of decoding.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DecodeSettings {
-    /// A detection below this score is dropped.
+    /// Minimum score of a detection.
     pub score_threshold: f32,
-    /// Of two detections of a class that overlap by more than this, the better one stays.
+    /// Maximum IoU of two detections of a class.
     pub nms_iou: f32,
-    /// Of each class.
+    /// Maximum number of detections of each class.
     pub detections_per_frame: usize,
 }
 
@@ -51,69 +51,69 @@ impl From<&Settings> for DecodeSettings {
     }
 }
 
-/// An object that was found.
+/// Detected object.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Detection {
-    /// The place of its class in the episode.
+    /// Way, the index of the class in the episode.
     pub class: usize,
     /// Objectness times class probability.
     pub score: f32,
-    /// In pixels of the frame, cut at its edge.
+    /// Box in pixels of the frame, clipped to it.
     pub rectangle: BoundingBox,
 }
 
-/// The detections of one frame, best first; at most `detections_per_frame` of each class. Answers shorter than
-/// `cells` are read as far as they go.
+/// Detections of one frame, best first. Cells without outputs are ignored.
 pub fn decode(
     cells: &[Cell],
     n_way: usize,
-    answer: &Answer<'_>,
-    place: &FramePlace,
+    output: &FrameOutput<'_>,
+    geometry: &FrameGeometry,
     settings: &DecodeSettings,
 ) -> Vec<Detection> {
     let mut detections = Vec::new();
     for class in 0..n_way {
-        let objectness = answer.objectness.iter();
+        let objectness = output.objectness.iter();
         let scores =
-            objectness.zip(answer.class.chunks_exact(n_way)).map(|(objectness, classes)| objectness * classes[class]);
+            objectness.zip(output.class.chunks_exact(n_way)).map(|(objectness, classes)| objectness * classes[class]);
         let mut candidates: Vec<Detection> = cells
             .iter()
             .zip(scores)
-            .zip(answer.boxes.chunks_exact(4))
+            .zip(output.boxes.chunks_exact(4))
             .filter(|((_, score), _)| score.is_finite() && *score >= settings.score_threshold)
             .filter_map(|((cell, score), sides)| {
-                let rectangle = in_frame(cell, sides, place)?;
+                let rectangle = in_frame(cell, sides, geometry)?;
                 Some(Detection { class, score, rectangle })
             })
             .collect();
         suppress(&mut candidates, settings.nms_iou, settings.detections_per_frame);
         detections.append(&mut candidates);
     }
-    // Stable: of equal scores the class that comes first.
+    // Stable: equal scores in the order of the ways.
     detections.sort_by(|a, b| b.score.total_cmp(&a.score));
     detections
 }
 
-fn in_frame(cell: &Cell, sides: &[f32], place: &FramePlace) -> Option<BoundingBox> {
+/// Box in pixels of the frame; `None` if none of it is inside.
+fn in_frame(cell: &Cell, sides: &[f32], geometry: &FrameGeometry) -> Option<BoundingBox> {
     let square = BoundingBox {
         left: cell.x - sides[0],
         top: cell.y - sides[1],
         right: cell.x + sides[2],
         bottom: cell.y + sides[3],
     };
-    let rectangle = clip(&place.mapping.back(&square), place.width as f32, place.height as f32);
-    // False for what is not a number, too.
+    let rectangle = clip(&geometry.mapping.back(&square), geometry.width as f32, geometry.height as f32);
+    // False for NaN, too.
     (rectangle.width() > 0.0 && rectangle.height() > 0.0).then_some(rectangle)
 }
 
-/// Greedy non-maximum suppression: keeps the best `most` candidates, best first, such that no two overlap more
-/// than `iou_max`. Of equal scores the earlier one counts as better. Scores that are not numbers are dropped.
-pub fn suppress(candidates: &mut Vec<Detection>, iou_max: f32, most: usize) {
+/// Greedy non-maximum suppression: keeps at most `max` candidates, best first, no two of which overlap by more than `iou_max`. Equal
+/// scores keep their order; NaN scores are dropped.
+pub fn suppress(candidates: &mut Vec<Detection>, iou_max: f32, max: usize) {
     candidates.retain(|candidate| !candidate.score.is_nan());
     candidates.sort_by(|a, b| b.score.total_cmp(&a.score));
     let mut kept = 0;
     for index in 0..candidates.len() {
-        if kept == most {
+        if kept == max {
             break;
         }
         let candidate = candidates[index];
@@ -132,9 +132,9 @@ mod tests {
     use proptest::prelude::*;
 
     const SETTINGS: DecodeSettings = DecodeSettings { score_threshold: 0.25, nms_iou: 0.5, detections_per_frame: 2 };
-    /// A frame of 64 x 32 in a square of 32: scale 0.5, 8 pixels of padding above and below.
-    const PLACE: FramePlace =
-        FramePlace { mapping: Mapping { scale_x: 0.5, scale_y: 0.5, left: 0.0, top: 8.0 }, width: 64, height: 32 };
+    /// Frame of 64 x 32 in a square of 32: scale 0.5, 8 pixels of padding above and below.
+    const GEOMETRY: FrameGeometry =
+        FrameGeometry { mapping: Mapping { scale_x: 0.5, scale_y: 0.5, left: 0.0, top: 8.0 }, width: 64, height: 32 };
 
     fn rectangle(left: f32, top: f32, right: f32, bottom: f32) -> BoundingBox {
         BoundingBox { left, top, right, bottom }
@@ -159,13 +159,13 @@ mod tests {
         }
 
         fn decode(&self) -> Vec<Detection> {
-            let answer = Answer { objectness: &self.objectness, class: &self.class, boxes: &self.boxes };
-            decode(&cells(32), 2, &answer, &PLACE, &SETTINGS)
+            let output = FrameOutput { objectness: &self.objectness, class: &self.class, boxes: &self.boxes };
+            decode(&cells(32), 2, &output, &GEOMETRY, &SETTINGS)
         }
     }
 
     #[test]
-    fn a_box_comes_back_in_pixels_of_the_frame_with_the_product_as_score() {
+    fn a_box_is_in_pixels_of_the_frame_and_its_score_is_the_product() {
         let mut head = Head::new();
         head.set(5, 0.5, [0.25, 0.75], [4.0, 2.0, 6.0, 8.0]); // cell centre (12, 12): 8..18 by 10..20
         let found = head.decode();
@@ -173,26 +173,26 @@ mod tests {
     }
 
     #[test]
-    fn boxes_are_cut_at_the_frame_and_those_in_the_padding_dropped() {
+    fn boxes_are_clipped_to_the_frame_and_those_in_the_padding_are_dropped() {
         let mut head = Head::new();
         head.set(4, 1.0, [1.0, 0.0], [9.0, 9.0, 4.0, 4.0]); // centre (4, 12): -5..8 by 3..16
-        head.set(0, 1.0, [0.0, 1.0], [4.0, 4.0, 4.0, 3.0]); // centre (4, 4): 0..8 by 0..7, above the picture
+        head.set(0, 1.0, [0.0, 1.0], [4.0, 4.0, 4.0, 3.0]); // centre (4, 4): 0..8 by 0..7, above the frame
         assert_eq!(head.decode(), [Detection { class: 0, score: 1.0, rectangle: rectangle(0.0, 0.0, 16.0, 16.0) }]);
     }
 
     #[test]
-    fn the_weaker_of_two_that_overlap_goes_unless_it_is_of_another_class() {
+    fn the_weaker_of_two_overlapping_detections_of_a_class_is_dropped() {
         let mut head = Head::new();
         head.set(5, 0.9, [1.0, 0.0], [4.0; 4]); // 8..16 by 8..16
         head.set(6, 0.8, [1.0, 1.0], [11.0, 4.0, -3.0, 4.0]); // centre (20, 12): 9..17: IoU 7 / 9 with the first
         head.set(9, 0.7, [1.0, 0.0], [4.0; 4]); // centre (12, 20): apart
-        head.set(10, 0.6, [1.0, 0.0], [4.0; 4]); // a third of the class is one too many
+        head.set(10, 0.6, [1.0, 0.0], [4.0; 4]); // a third of the class, above the maximum
         let found: Vec<(usize, f32)> = head.decode().iter().map(|found| (found.class, found.score)).collect();
         assert_eq!(found, [(0, 0.9), (1, 0.8), (0, 0.7)]);
     }
 
     #[test]
-    fn what_is_not_a_number_is_no_detection() {
+    fn nan_outputs_give_no_detections() {
         let mut head = Head::new();
         head.set(5, f32::NAN, [1.0, 1.0], [4.0; 4]);
         head.set(6, 1.0, [f32::NAN, 0.9], [4.0, f32::NAN, 4.0, 4.0]);
@@ -215,12 +215,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_kept_is_sorted_apart_and_explains_what_is_not(
-            candidates in any_candidates(), iou_max in 0.0f32..1.0, most in 1usize..30,
+        fn kept_detections_are_sorted_and_disjoint_and_explain_the_dropped_ones(
+            candidates in any_candidates(), iou_max in 0.0f32..1.0, max in 1usize..30,
         ) {
             let mut kept = candidates.clone();
-            suppress(&mut kept, iou_max, most);
-            prop_assert!(kept.len() <= most);
+            suppress(&mut kept, iou_max, max);
+            prop_assert!(kept.len() <= max);
             prop_assert!(kept.iter().all(|detection| !detection.score.is_nan()));
             prop_assert!(kept.is_sorted_by(|a, b| a.score >= b.score));
             for (index, one) in kept.iter().enumerate() {
@@ -228,7 +228,7 @@ mod tests {
                     prop_assert!(one.rectangle.iou(&other.rectangle) <= iou_max);
                 }
             }
-            if kept.len() < most {
+            if kept.len() < max {
                 for candidate in candidates.iter().filter(|candidate| !candidate.score.is_nan()) {
                     let explained = kept.iter().any(|better| {
                         better == candidate

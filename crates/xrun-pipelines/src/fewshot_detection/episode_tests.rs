@@ -1,4 +1,4 @@
-//! Are draws of the right classes, apart from their references, and the same each time?
+//! Draws are reproducible, of the right classes, and disjoint from their references.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use xrun_data::boxes::drawn::{Fewest, drawn_classes};
 use xrun_data::boxes::library::{Class, Frame, Object, Reference, Video};
 use xrun_data::reading::orientation::ExifOrientation;
 
-/// How a library for tests is made.
+/// Parameters of a library for tests.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     pub train: usize,
@@ -23,8 +23,8 @@ pub struct Shape {
 
 pub const SHAPE: Shape = Shape { train: 5, held_out: 3, videos: 3, frames: 6, references: 4, sequence: true };
 
-/// Videos of 64 x 48 pixels. Each shows its class in all frames but the first, and the next class of the library in the
-/// last; reference pictures are files of their own. The last class is unused.
+/// Library with videos of 64 x 48 pixels. Each shows its class in all frames but the first, and the next class of the library in the
+/// last; reference images are separate files. The last class is unused.
 pub fn library(shape: Shape) -> Library {
     let count = shape.train + shape.held_out + 1;
     let split = |class: usize| match class {
@@ -90,7 +90,7 @@ fn shows(episodes: &Episodes, query: Query, class: usize) -> bool {
 }
 
 #[test]
-fn a_training_episode_asks_for_train_classes_in_frames_that_show_them() {
+fn a_training_episode_has_train_classes_and_frames_that_show_them() {
     let episodes = episodes(library(SHAPE), small(), 0).unwrap();
     let mut drawn = BTreeSet::new();
     for number in 0..50 {
@@ -98,11 +98,11 @@ fn a_training_episode_asks_for_train_classes_in_frames_that_show_them() {
         assert_eq!(episode, episodes.draw(number), "the same each time");
         assert_eq!((episode.classes.len(), episode.queries.len()), (3, 12));
         assert_eq!(episode.classes.iter().collect::<BTreeSet<_>>().len(), 3, "no class twice");
-        for (place, &class) in episode.classes.iter().enumerate() {
+        for (way, &class) in episode.classes.iter().enumerate() {
             drawn.insert(class);
-            assert!(episode.references[place].iter().all(|reference| reference.class() == class));
-            assert_ne!(episode.references[place][0], episode.references[place][1]);
-            assert!(episode.queries[place * 4..][..4].iter().all(|query| shows(&episodes, *query, class)));
+            assert!(episode.references[way].iter().all(|reference| reference.class() == class));
+            assert_ne!(episode.references[way][0], episode.references[way][1]);
+            assert!(episode.queries[way * 4..][..4].iter().all(|query| shows(&episodes, *query, class)));
         }
     }
     assert_eq!(drawn, BTreeSet::from([0, 1, 2, 3, 4]), "all train classes and no other");
@@ -115,7 +115,7 @@ fn another_seed_draws_other_episodes() {
 }
 
 #[test]
-fn validation_asks_for_held_out_classes_in_runs_of_consecutive_frames() {
+fn validation_has_held_out_classes_and_runs_of_consecutive_frames() {
     let episodes = episodes(library(SHAPE), small(), 0).unwrap();
     for index in 0..20 {
         let episode = episodes.draw_validation(index);
@@ -131,7 +131,7 @@ fn validation_asks_for_held_out_classes_in_runs_of_consecutive_frames() {
 }
 
 #[test]
-fn there_are_no_more_classes_in_an_episode_than_in_the_data() {
+fn an_episode_has_at_most_the_classes_of_the_data() {
     let settings = Settings { n_way: 10, ..small() };
     let episodes = episodes(library(SHAPE), settings, 0).unwrap();
     assert_eq!((episodes.n_way(), episodes.draw(0).classes.len()), (5, 5));
@@ -139,22 +139,20 @@ fn there_are_no_more_classes_in_an_episode_than_in_the_data() {
 }
 
 #[test]
-fn without_reference_pictures_references_are_cut_from_other_videos_than_the_queries() {
+fn without_reference_images_references_are_crops_of_other_videos_than_the_queries() {
     let episodes = episodes(library(Shape { references: 0, ..SHAPE }), Settings { n_shot: 1, ..small() }, 0).unwrap();
     for number in 0..50 {
         let episode = episodes.draw(number);
-        for (place, references) in episode.references.iter().enumerate() {
-            let Exemplar::Object { query: shown, .. } = references[0] else {
-                panic!("there are no reference pictures")
-            };
-            assert!(episode.queries[place * 4..][..4].iter().all(|query| query.video != shown.video));
+        for (way, references) in episode.references.iter().enumerate() {
+            let Exemplar::Object { query: shown, .. } = references[0] else { panic!("there are no reference images") };
+            assert!(episode.queries[way * 4..][..4].iter().all(|query| query.video != shown.video));
         }
     }
 }
 
 #[test]
-fn a_reference_that_is_itself_a_frame_is_not_asked_for() {
-    // Ordinary detection data: stills, and references that are cut from them.
+fn a_reference_that_is_a_frame_is_not_a_query() {
+    // Ordinary detection data: stills, and references that are crops of them.
     let mut library = library(Shape { references: 0, frames: 1, videos: 2, sequence: false, ..SHAPE });
     for class in 0..library.classes.len() {
         let path = library.videos[class * 2].frames[0].path.clone();
@@ -165,7 +163,7 @@ fn a_reference_that_is_itself_a_frame_is_not_asked_for() {
         (0..30).map(|number| episodes.draw(number)).chain((0..10).map(|index| episodes.draw_validation(index)))
     {
         for &class in &episode.classes {
-            // Two classes are in each still, so that another class of the episode may ask for this one's reference.
+            // Each still shows two classes, so that it may be a query of another class of the episode.
             let others = episode
                 .classes
                 .iter()
@@ -176,12 +174,12 @@ fn a_reference_that_is_itself_a_frame_is_not_asked_for() {
 }
 
 #[test]
-fn what_there_is_fewest_of_is_counted_with_its_class() {
+fn the_class_with_the_fewest_references_and_frames_is_found() {
     let fewest = |class: &str, count: usize| Some(Fewest { class: class.into(), count });
     let drawn = drawn_classes(&library(SHAPE));
     assert_eq!((drawn.train.count, drawn.held_out.count), (5, 3));
-    assert_eq!(drawn.train.references.as_ref().unwrap().count, 4, "reference pictures are files of their own");
-    // A sequence is asked for as it goes on, so that all 6 frames of 3 videos can be asked for, and of a neighbour's video.
+    assert_eq!(drawn.train.references.as_ref().unwrap().count, 4, "reference images are separate files");
+    // Queries of sequences are runs: all 6 frames of 3 videos, and those of the neighbouring class.
     assert!(drawn.held_out.frames.as_ref().unwrap().count >= 18, "{drawn:?}");
     // One class has fewer than the others.
     let mut few = library(Shape { sequence: false, ..SHAPE });
@@ -191,7 +189,7 @@ fn what_there_is_fewest_of_is_counted_with_its_class() {
     assert_eq!(drawn.train.references, fewest("class 2", 1));
     // Frames 1 to 5 of its only video, and the last one of each of the 3 videos of the class before it.
     assert_eq!(drawn.train.frames, fewest("class 2", 8));
-    // What an episode draws is what was counted.
+    // An episode draws as many different frames as were counted.
     let settings = Settings { n_way: 5, n_query: 20, ..Settings::default() };
     let draws = DrawSettings { seed: 1, triplet_batch_size: 4, accumulation: 1 };
     let episode = Episodes::new(Arc::new(few), settings, draws).unwrap().draw(0);
@@ -201,16 +199,20 @@ fn what_there_is_fewest_of_is_counted_with_its_class() {
 }
 
 #[test]
-fn what_cannot_be_drawn_is_said_before_the_run() {
-    let message = |shape| episodes(library(shape), small(), 0).unwrap_err().to_string();
-    assert!(message(Shape { held_out: 0, ..SHAPE }).contains("0 classes to validate on"));
-    assert!(message(Shape { train: 1, ..SHAPE }).contains("1 classes to train on, and at least 2"));
-    // One still a class, and no reference but itself.
-    assert!(message(Shape { references: 0, videos: 0, ..SHAPE }).contains("0 classes"));
+fn too_few_usable_classes_are_an_error() {
+    // The last has no videos to crop references from.
+    let shapes =
+        [Shape { held_out: 0, ..SHAPE }, Shape { train: 1, ..SHAPE }, Shape { references: 0, videos: 0, ..SHAPE }];
+    let messages = shapes.map(|shape| episodes(library(shape), small(), 0).unwrap_err().to_string());
+    insta::assert_snapshot!(messages.join("\n"), @r"
+    at least 1 class is needed to validate on, found 0; a class needs a reference image (or an object to crop one from) and another image that shows it. `train_classes` and `validation_classes` select the classes
+    at least 2 classes are needed to train on, found 1; a class needs a reference image (or an object to crop one from) and another image that shows it. `train_classes` and `validation_classes` select the classes
+    at least 2 classes are needed to train on, found 0; a class needs a reference image (or an object to crop one from) and another image that shows it. `train_classes` and `validation_classes` select the classes
+    ");
 }
 
 #[test]
-fn objects_to_be_ignored_are_never_drawn() {
+fn ignored_objects_are_never_drawn() {
     let mut library = library(SHAPE);
     for object in library.videos.iter_mut().flat_map(|video| &mut video.frames).flat_map(|frame| &mut frame.objects) {
         object.ignored = (object.rectangle.left < 3.0).then_some(IgnoreReason::Difficult);
@@ -218,8 +220,8 @@ fn objects_to_be_ignored_are_never_drawn() {
     let episodes = episodes(library, small(), 0).unwrap();
     for number in 0..30 {
         let episode = episodes.draw(number);
-        for (place, &class) in episode.classes.iter().enumerate() {
-            assert!(episode.queries[place * 4..][..4].iter().all(|query| shows(&episodes, *query, class)));
+        for (way, &class) in episode.classes.iter().enumerate() {
+            assert!(episode.queries[way * 4..][..4].iter().all(|query| shows(&episodes, *query, class)));
         }
         for triplet in episodes.draw_triplets(number) {
             for exemplar in [triplet.anchor, triplet.positive, triplet.negative] {
@@ -233,26 +235,26 @@ fn objects_to_be_ignored_are_never_drawn() {
 }
 
 #[test]
-fn triplets_are_two_pictures_of_one_class_and_one_of_another_of_few_classes() {
+fn triplets_are_two_images_of_one_class_and_one_of_another_of_few_classes() {
     let episodes = episodes(library(SHAPE), small(), 0).unwrap();
     for number in 0..50 {
         let triplets = episodes.draw_triplets(number);
         assert_eq!(triplets, episodes.draw_triplets(number));
         assert_eq!(triplets.len(), 8);
-        let mut of_class = BTreeMap::new();
+        let mut by_class = BTreeMap::new();
         for triplet in &triplets {
             assert_eq!(triplet.anchor.class(), triplet.positive.class());
             assert_ne!(triplet.anchor, triplet.positive);
             assert_ne!(triplet.anchor.class(), triplet.negative.class());
             for exemplar in [triplet.anchor, triplet.positive, triplet.negative] {
                 assert!(exemplar.class() < 5, "a train class");
-                of_class.entry(exemplar.class()).or_insert_with(Vec::new).push(exemplar);
+                by_class.entry(exemplar.class()).or_insert_with(Vec::new).push(exemplar);
             }
         }
-        assert_eq!(of_class.len(), 4);
-        for pictures in of_class.values() {
-            assert!(pictures.len() >= 4, "two anchors and two positives at least");
-            assert_eq!(pictures.iter().collect::<BTreeSet<_>>().len(), pictures.len(), "no picture twice");
+        assert_eq!(by_class.len(), 4);
+        for images in by_class.values() {
+            assert!(images.len() >= 4, "two anchors and two positives at least");
+            assert_eq!(images.iter().collect::<BTreeSet<_>>().len(), images.len(), "no image twice");
         }
     }
 }
@@ -269,7 +271,7 @@ fn all_batches_of_a_step_are_of_one_kind() {
 
 proptest! {
     #[test]
-    fn any_library_is_drawn_from_or_refused_but_never_panics(
+    fn any_library_is_accepted_or_refused_without_a_panic(
         train in 0usize..5, held_out in 0usize..4, videos in 0usize..4, frames in 1usize..5, references in 0usize..3,
         sequence in any::<bool>(), n_way in 1usize..8, n_shot in 1usize..5, n_query in 1usize..9, triplets in 1usize..20,
         seed in any::<u32>(),
@@ -290,7 +292,7 @@ proptest! {
 }
 
 #[test]
-fn a_frame_that_is_a_reference_of_one_class_is_not_asked_for_by_another() {
+fn a_frame_that_is_a_reference_of_one_class_is_not_a_query_of_another() {
     let mut library = library(Shape { references: 0, ..SHAPE });
     for frame in library.videos.iter_mut().flat_map(|video| &mut video.frames) {
         // Each frame shows two classes of its split.
@@ -305,14 +307,14 @@ fn a_frame_that_is_a_reference_of_one_class_is_not_asked_for_by_another() {
                 Exemplar::Object { query, .. } => Some(*query),
                 Exemplar::Reference { .. } => None,
             });
-            let asked: Vec<Query> = shown.filter(|query| episode.queries.contains(query)).collect();
-            assert!(asked.is_empty(), "episode {number}: {asked:?}");
+            let both: Vec<Query> = shown.filter(|query| episode.queries.contains(query)).collect();
+            assert!(both.is_empty(), "episode {number}: {both:?}");
         }
     }
 }
 
-/// Stills with references that are cut from them, as from COCO and VOC data without a list.
-fn cut_from_stills(per_class: usize) -> Library {
+/// Library of stills with references that are crops of them, as of COCO and VOC data without a list of references.
+fn crops_of_stills(per_class: usize) -> Library {
     let mut library = library(Shape { references: 0, frames: 1, videos: per_class, sequence: false, ..SHAPE });
     for (number, video) in library.videos.iter_mut().enumerate() {
         let object = video.frames[0].objects.remove(0);
@@ -325,33 +327,33 @@ fn cut_from_stills(per_class: usize) -> Library {
 }
 
 #[test]
-fn of_references_that_are_cut_from_frames_no_crop_is_drawn_twice() {
-    let library = cut_from_stills(8);
+fn no_crop_is_drawn_twice() {
+    let library = crops_of_stills(8);
     let mut listed_twice = library.clone();
     for class in &mut listed_twice.classes {
         class.references.extend(class.references.clone());
     }
     for library in [library, listed_twice] {
-        // Eight triplets of four classes: 4 pictures of a class as anchor and positive, and up to 4 as negative.
+        // Eight triplets of four classes: 4 images of a class as anchor and positive, and up to 4 as negative.
         let episodes = episodes(library, small(), 0).unwrap();
         for number in 0..100 {
-            let mut places = BTreeSet::new();
+            let mut crops = BTreeSet::new();
             for Triplet { anchor, positive, negative } in episodes.draw_triplets(number) {
-                let place = |exemplar: &Exemplar| {
+                let crop = |exemplar: &Exemplar| {
                     let (path, rectangle) = exemplar.place(episodes.library());
                     format!("{path:?} {rectangle:?}")
                 };
-                assert_ne!(place(&anchor), place(&positive), "a positive that is the anchor teaches nothing");
-                places.extend([place(&anchor), place(&positive), place(&negative)]);
+                assert_ne!(crop(&anchor), crop(&positive), "the positive is the anchor");
+                crops.extend([crop(&anchor), crop(&positive), crop(&negative)]);
             }
-            assert!(places.len() >= 20, "{} of 24 pictures, of 8 a class", places.len());
+            assert!(crops.len() >= 20, "{} of 24 images, of 8 a class", crops.len());
         }
     }
 }
 
 #[test]
-fn references_are_not_cut_from_frames_that_show_a_held_out_object() {
-    let mut library = cut_from_stills(4);
+fn references_are_not_crops_of_frames_that_show_a_held_out_object() {
+    let mut library = crops_of_stills(4);
     // One still of each train class shows an object of a held-out class, too; of class 0 all but one do.
     for class in 0..5 {
         for still in 0..if class == 0 { 3 } else { 1 } {
@@ -366,15 +368,15 @@ fn references_are_not_cut_from_frames_that_show_a_held_out_object() {
         let mut frames = episodes.library().videos.iter().flat_map(|video| &video.frames);
         frames.any(|frame| frame.path == path && frame.objects.iter().any(|object| object.class == 6))
     };
-    let mut hardly_any_others = false;
+    let mut drawn_for_class_0 = false;
     for number in 0..100 {
         let episode = episodes.draw(number);
         let triplets = episodes.draw_triplets(number);
         let drawn = triplets.iter().flat_map(|triplet| [triplet.anchor, triplet.positive, triplet.negative]);
         for exemplar in episode.references.into_iter().flatten().chain(drawn) {
-            hardly_any_others |= exemplar.class() == 0 && shows_held_out(&exemplar);
+            drawn_for_class_0 |= exemplar.class() == 0 && shows_held_out(&exemplar);
             assert!(exemplar.class() == 0 || !shows_held_out(&exemplar), "{exemplar:?}");
         }
     }
-    assert!(hardly_any_others, "a class with one other still keeps those that it has");
+    assert!(drawn_for_class_0, "a class with a single other still uses these, too");
 }

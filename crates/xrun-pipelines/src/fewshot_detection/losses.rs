@@ -1,8 +1,8 @@
-//! How far is the head from what it should say?
+//! Detection loss.
 //!
-//! Objectness: focal loss over all cells (Lin et al. 2017). Class: cross-entropy of each way over the cells with an
-//! object. Box: CIoU or GIoU over the same cells. Each is a sum; a step divides by the number of such cells in all its
-//! batches, so a batch that is split, or batches that make one step, have the gradients of one large batch.
+//! Objectness: focal loss over all cells (Lin et al. 2017). Class: cross-entropy of each way over the cells with an object. Box: CIoU
+//! or GIoU over the same cells. Each term is a sum; a step divides by the number of such cells in all its batches, so that splitting
+//! batches does not change the gradients.
 
 use burn::tensor::Device;
 
@@ -14,31 +14,31 @@ use crate::nn::box_loss::{ciou_loss, giou_loss};
 use crate::nn::focal_loss::{cross_entropy, focal_loss};
 use crate::nn::pixels::tensor;
 
-/// Weighted parts, sums, each `[1]`; their sum, over the cells with an object of the step, is what is minimised.
+/// Weighted terms of the loss, each a sum over cells, `[1]`.
 #[derive(Clone, Debug)]
 pub struct DetectionLoss {
-    /// Of whether there is an object in a cell.
+    /// Objectness.
     pub object: Tensor<1>,
-    /// Of which class it is.
+    /// Class.
     pub class: Tensor<1>,
-    /// Of the sides of its box.
+    /// Box.
     pub sides: Tensor<1>,
 }
 
-/// Cell centres twice, `[1, cells, 4]`: what sides are measured from.
+/// Centres of the cells as x, y, x, y, `[1, cells, 4]`: the origins of sides.
 pub fn centres(cells: &[Cell], device: &Device) -> Tensor<3> {
     let values: Vec<f32> = cells.iter().flat_map(|cell| [cell.x, cell.y, cell.x, cell.y]).collect();
     tensor(values, [1, cells.len(), 4], device)
 }
 
-/// Sides `[n, cells, 4]` to boxes `[n * cells, 4]` as left, top, right, bottom.
+/// Converts sides `[n, cells, 4]` to boxes `[n * cells, 4]` as left, top, right, bottom.
 fn boxes(sides: Tensor<3>, centres: &Tensor<3>) -> Tensor<2> {
     let [count, cells, _] = sides.dims();
     let signs = Tensor::<3>::from_floats([[[-1.0, -1.0, 1.0, 1.0]]], &sides.device());
     (sides * signs + centres.clone()).reshape([count * cells, 4])
 }
 
-/// The loss of some query frames. `similarity` `[n, cells, ways]` are logits.
+/// Loss of query frames. `similarity` are logits, `[n, cells, ways]`.
 pub fn detection_loss(
     settings: &Settings,
     dense: Dense,
@@ -59,7 +59,7 @@ pub fn detection_loss(
     let one_hot = tensor(one_hot, [count, cells, ways], &device);
     let truth = tensor(targets.boxes, [count, cells, 4], &device);
     let focal = focal_loss(dense.object, object.clone(), settings.focal_gamma, Some(settings.focal_alpha));
-    // Objects of other classes count, too: they are of none of the ways.
+    // Objects of other classes count, too: they are negatives of all ways.
     let class = cross_entropy(similarity, one_hot) * object.clone().unsqueeze_dim::<3>(2);
     let overlap = match settings.box_loss {
         BoxLoss::Ciou => ciou_loss,
@@ -75,13 +75,13 @@ pub fn detection_loss(
 }
 
 impl DetectionLoss {
-    /// The sum of the three, with its graph.
+    /// Sum of the terms, with its graph.
     pub fn total(&self) -> Tensor<1> {
         self.object.clone() + self.class.clone() + self.sides.clone()
     }
 
-    /// Without their graph.
-    pub fn parts(&self) -> [Tensor<1>; 3] {
-        [&self.object, &self.class, &self.sides].map(|part| part.clone().inner())
+    /// Objectness, class and box terms without their graph.
+    pub fn terms(&self) -> [Tensor<1>; 3] {
+        [&self.object, &self.class, &self.sides].map(|term| term.clone().inner())
     }
 }

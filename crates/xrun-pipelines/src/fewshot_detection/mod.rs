@@ -1,4 +1,4 @@
-//! Few-shot reference detection over video frames, as in docs/origins.md.
+//! Few-shot reference detection in video frames, as in docs/origins.md.
 
 pub mod assignment;
 pub mod batch;
@@ -10,16 +10,16 @@ pub mod episode;
 pub mod leaks;
 #[cfg(feature = "train")]
 pub mod losses;
-pub mod mix;
 #[cfg(feature = "train")]
 pub mod model;
-pub mod pictures;
+pub mod overlay;
 #[cfg(feature = "train")]
 pub mod predict;
 pub mod prepare;
 pub mod scoring;
 pub mod settings;
 pub mod sizes;
+pub mod step_kind;
 #[cfg(feature = "train")]
 pub mod training;
 #[cfg(feature = "train")]
@@ -72,8 +72,8 @@ impl PipelineKind for FewshotDetection {
             serde_json::from_value(seen).map_err(|error| DataError::content(error.to_string()))?;
         lacking.map_or(Ok(()), Err)?;
         decoding::fits(largest.as_ref(), &experiment.limits)?;
-        episode::enough(drawn.train.count, drawn.held_out.count, settings)?;
-        Ok(prepare::smaller(settings, &drawn).into())
+        episode::check_class_counts(drawn.train.count, drawn.held_out.count, settings)?;
+        Ok(prepare::clamped_settings(settings, &drawn).into())
     }
 
     fn prepare(

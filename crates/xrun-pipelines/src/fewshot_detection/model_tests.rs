@@ -1,4 +1,4 @@
-//! The network's shapes and limits, and its fused kernels beside Burn's own operations.
+//! Shapes and limits of the network, and its fused kernels against Burn's own operations.
 
 use burn::tensor::TensorData;
 use xrun_ops::CpuKernels;
@@ -12,9 +12,9 @@ fn tiny() -> Model {
     Model { channels: vec![4, 4, 4, 4], pyramid_channels: 4, norm_groups: 2, embedding: 2, ..Model::default() }
 }
 
-/// Up to half as long again as the picture, on the coarsest level of each size that is accepted.
+/// Sides up to 1.5 times the image, on the coarsest level of each supported size.
 #[test]
-fn every_side_of_every_accepted_picture_has_a_gradient() {
+fn every_side_at_every_supported_image_size_has_a_gradient() {
     for size in (32..=2048).step_by(16) {
         let coarsest = *strides(size).last().unwrap();
         let wanted = [0.25 * size as f32, size as f32, 1.5 * size as f32];
@@ -28,7 +28,7 @@ fn every_side_of_every_accepted_picture_has_a_gradient() {
 }
 
 #[test]
-fn an_answer_far_too_large_or_small_is_finite_and_leads_back() {
+fn extreme_sides_are_finite_and_have_a_gradient() {
     let raw = Tensor::<3>::from_floats([[[9.0, 60.0, -9.0]]], &autodiff()).require_grad();
     let found = sides(raw.clone(), 16);
     let end = 16.0 * 4.0f32.exp();
@@ -38,7 +38,7 @@ fn an_answer_far_too_large_or_small_is_finite_and_leads_back() {
 }
 
 #[test]
-fn likeness_is_multiplied_by_a_positive_number_that_begins_at_eight() {
+fn the_scale_of_the_cosine_is_positive_and_initially_eight() {
     let model = ReferenceDetector::new(&tiny(), 96, 1, &autodiff());
     close(&values(softplus(model.similarity_scale.val())), &[8.0], 1e-6);
     let scales = values(softplus(Tensor::from_floats([-30.0, -1.0, 0.0, 100.0], &plain())));
@@ -46,7 +46,7 @@ fn likeness_is_multiplied_by_a_positive_number_that_begins_at_eight() {
 }
 
 #[test]
-fn the_head_answers_for_every_cell_of_every_level() {
+fn the_head_has_outputs_for_every_cell_of_every_level() {
     for size in [32, 256, 272, 528] {
         let model = ReferenceDetector::new(&tiny(), size, 1, &autodiff());
         assert_eq!(model.coarser.len() + 2, strides(size).len());
@@ -80,11 +80,11 @@ fn gradients(network: &ReferenceDetector, loss: Tensor<1>) -> Vec<Vec<f32>> {
 }
 
 fn near(found: &[f32], expected: &[f32]) {
-    let most = expected.iter().fold(1e-3f32, |most, value| most.max(value.abs()));
-    close(found, expected, 1e-4 * most);
+    let largest = expected.iter().fold(1e-3f32, |largest, value| largest.max(value.abs()));
+    close(found, expected, 1e-4 * largest);
 }
 
-/// A loss that depends on all outputs, each with a weight of its own.
+/// Loss that depends on all outputs, each with a different weight.
 fn weighed(dense: Dense) -> Tensor<1> {
     let device = dense.object.device();
     let object = numbers(dense.object.dims(), 1.0, &device);
@@ -93,17 +93,17 @@ fn weighed(dense: Dense) -> Tensor<1> {
     (dense.object * object).sum() + (dense.sides * sides).sum() + (dense.embeddings * embeddings).sum()
 }
 
-/// Two levels, three with a coarser one, and four whose maps are of odd sizes, down to one cell. Pictures are small: of a large
-/// one, some value is so near to zero that rounding decides whether it has a gradient.
+/// Two levels, three with a coarser one, and four with feature maps of odd sizes, down to one cell. Images are small: in a large one
+/// some value is so near to zero that rounding decides whether ReLU passes its gradient.
 #[test]
-fn outputs_and_gradients_of_fused_kernels_are_those_of_burns_operations() {
-    for (levels, size, pictures) in [(2, 32, 3), (3, 64, 1), (4, 48, 3)] {
+fn outputs_and_gradients_of_fused_kernels_equal_those_of_burns_operations() {
+    for (levels, size, images) in [(2, 32, 3), (3, 64, 1), (4, 48, 3)] {
         let strides: Vec<usize> = strides(528).into_iter().take(levels).collect();
         let network = model(if levels == 2 { 32 } else { 528 }, &autodiff());
         let by = |kernels: CpuKernels| {
             kernels.scope(|| {
-                let input = numbers([pictures, 3, size, size], 0.5, &autodiff());
-                let dense = ReferenceDetector::dense_of(network.raw(input, levels), &strides);
+                let input = numbers([images, 3, size, size], 0.5, &autodiff());
+                let dense = ReferenceDetector::dense_from(network.head_output(input, levels), &strides);
                 let outputs =
                     [values(dense.object.clone()), values(dense.sides.clone()), values(dense.embeddings.clone())];
                 (outputs, gradients(&network, weighed(dense)))
@@ -118,16 +118,16 @@ fn outputs_and_gradients_of_fused_kernels_are_those_of_burns_operations() {
 
 #[test]
 fn activation_checkpointing_changes_no_bit() {
-    let of = |device: Device| {
+    let gradients_on = |device: Device| {
         let network = model(32, &device);
         let dense = network.dense(numbers([3, 3, 32, 32], 0.5, &device));
         gradients(&network, weighed(dense))
     };
-    assert_eq!(of(autodiff().gradient_checkpointing()), of(autodiff()));
+    assert_eq!(gradients_on(autodiff().gradient_checkpointing()), gradients_on(autodiff()));
 }
 
 #[test]
-fn embeddings_of_references_and_their_gradients_are_those_of_burns_operations() {
+fn embeddings_of_references_and_their_gradients_equal_those_of_burns_operations() {
     let network = model(64, &autodiff());
     let by = |kernels: CpuKernels| {
         kernels.scope(|| {

@@ -1,18 +1,18 @@
-//! What does the model find in pictures of a person's own? All held-out classes at once, by references of the run's own data.
+//! Detection of all held-out classes in the images of a prediction, with references from the run's data.
 //!
-//! The references of a class are those of the first episode of a validation that asks for it, in the same views: so what is
-//! found is what that episode found. Pictures are scaled as frames are, and boxes scaled back.
+//! The references of a class are those of the first validation episode with it, in the same views, so that the detections are those of
+//! that episode. Images are scaled like query frames.
 
 use std::ops::Range;
 use std::path::Path;
 
 use serde::Serialize;
 
-use super::coco_files::{DetectionsFile, category, sides};
-use super::decode::{Detection, FramePlace};
+use super::coco_files::{DetectionsFile, bbox, category};
+use super::decode::{Detection, FrameGeometry};
 use super::model::ReferenceDetector;
-use super::pictures;
-use super::validation::{Answers, Validation};
+use super::overlay;
+use super::validation::{HeadOutputs, Validation};
 use crate::backend::dispatch::TensorDevice;
 use crate::nn::Tensor;
 use xrun_core::dataset::sample::HostImage;
@@ -23,21 +23,21 @@ use xrun_data::named::picture_file;
 use xrun_data::reading::decoding::decode_bytes;
 use xrun_data::transform;
 
-/// A class that so many episodes never ask for is not looked for.
+/// Maximum number of validation episodes that are searched for references of a class.
 const EPISODES_MAX: u64 = 10_000;
-/// Detections that are told to people.
-const TOLD_MAX: usize = 8;
+/// Maximum number of detections in the summary of an image.
+const SUMMARY_MAX: usize = 8;
 
-/// A line of `predictions.jsonl`.
+/// Line of `predictions.jsonl`.
 #[derive(Serialize)]
 struct Answer<'a> {
-    /// In `detections.json`: the place among the files that were named, from 1.
+    /// Id in `detections.json`: the position among the requested files, from 1.
     image_id: u64,
-    /// In pixels, upright.
+    /// Width in pixels, in upright orientation.
     width: usize,
     height: usize,
     detections: Vec<Found<'a>>,
-    /// The picture with the boxes drawn in.
+    /// Path of the image with its boxes.
     picture: &'a str,
 }
 
@@ -45,123 +45,127 @@ struct Answer<'a> {
 struct Found<'a> {
     class: &'a str,
     category_id: u64,
-    /// Left, top, width and height, in pixels of the picture.
+    /// Left, top, width and height in pixels of the image.
     bbox: [f64; 4],
     score: f32,
 }
 
-/// A class that is looked for.
+/// Class that is detected.
 #[derive(Serialize)]
 struct Category<'a> {
     id: u64,
     name: &'a str,
-    /// Of its boxes, as `#rrggbb`.
+    /// Colour of its boxes, as `#rrggbb`.
     colour: String,
 }
 
-/// What is looked for.
-struct Sought {
+/// Classes to detect.
+struct Prototypes {
     /// Indices into the library's classes.
     classes: Vec<usize>,
-    /// `[classes, D]`.
-    prototypes: Tensor<2>,
+    /// Prototypes, `[classes, D]`.
+    rows: Tensor<2>,
 }
 
-/// Answers about each file, which is a picture. `model` is the plain one.
+/// Detects objects in each file, which is an image. `model` is without autodiff.
 ///
 /// # Errors
-/// References of the data set that cannot be read, or an answer that cannot be written.
+/// References of the data set cannot be read, or an answer cannot be written.
 pub fn predict(
     validation: &Validation,
     model: &ReferenceDetector,
     device: &TensorDevice,
-    asked: &PredictRequest<'_>,
-    told: &mut dyn PredictionSink,
+    request: &PredictRequest<'_>,
+    sink: &mut dyn PredictionSink,
 ) -> Result<serde_json::Value, TaskError> {
-    let sought = sought(validation, model, device)?;
+    let prototypes = prototypes(validation, model, device)?;
     let library = validation.batches.episodes().library();
-    let name = |way: usize| library.classes[sought.classes[way]].name.as_str();
-    let folder = asked.folder.join(layout::PICTURES);
-    write::with_path(&folder, std::fs::create_dir_all(&folder))?;
-    let mut detections = DetectionsFile::begin(asked.folder)?;
-    let mut image = 0;
-    for files in asked.files.chunks(asked.limits.batch_size) {
+    let name = |way: usize| library.classes[prototypes.classes[way]].name.as_str();
+    let directory = request.folder.join(layout::PICTURES);
+    write::with_path(&directory, std::fs::create_dir_all(&directory))?;
+    let mut detections = DetectionsFile::begin(request.folder)?;
+    let mut image_id = 0;
+    for files in request.files.chunks(request.limits.batch_size) {
         let mut squares = Vec::with_capacity(files.len() * validation.settings.image_size.pow(2) * 3);
-        let places: Vec<Result<FramePlace, String>> = files
+        let geometries: Vec<Result<FrameGeometry, String>> = files
             .iter()
             .map(|path| {
-                let picture = upright(validation, path, asked)?;
-                let (square, mapping) = transform::letterbox(&picture, validation.settings.image_size);
+                let image = upright(validation, path, request)?;
+                let (square, mapping) = transform::letterbox(&image, validation.settings.image_size);
                 squares.extend_from_slice(&square.rgb);
-                Ok(FramePlace { mapping, width: picture.width, height: picture.height })
+                Ok(FrameGeometry { mapping, width: image.width, height: image.height })
             })
             .collect();
-        let answered: Vec<(Range<usize>, Answers)> =
-            validation.answers(model, &squares, &sought.prototypes, &device.plain).collect();
+        let outputs: Vec<(Range<usize>, HeadOutputs)> =
+            validation.outputs(model, &squares, &prototypes.rows, &device.inner).collect();
         let mut squares = 0..;
-        for (path, place) in files.iter().zip(places) {
-            image += 1;
+        for (path, geometry) in files.iter().zip(geometries) {
+            image_id += 1;
             let item = Item::file(path);
-            let found = place.and_then(|place| {
-                let at = squares.next().unwrap_or_default();
-                let part = answered.iter().find(|(part, _)| part.contains(&at));
-                let (part, answers) = part.ok_or("the model said nothing of it")?;
-                let found = validation.found(answers, at - part.start, sought.classes.len(), &place);
-                // Read once more: so many pictures as they are would take more memory than all the rest.
-                let picture = upright(validation, path, asked)?;
-                match (picture.width, picture.height) == (place.width, place.height) {
-                    true => Ok((picture, found)),
-                    false => Err("was changed while it was looked at".to_owned()),
+            let found = geometry.and_then(|geometry| {
+                let square = squares.next().unwrap_or_default();
+                let output = outputs.iter().find(|(range, _)| range.contains(&square));
+                let (range, output) = output.ok_or("the model gave no output")?;
+                let found = validation.detections(output, square - range.start, prototypes.classes.len(), &geometry);
+                // The image is read again: all images of a batch in full size would take too much memory.
+                let image = upright(validation, path, request)?;
+                match (image.width, image.height) == (geometry.width, geometry.height) {
+                    true => Ok((image, found)),
+                    false => Err("the file changed during the prediction".to_owned()),
                 }
             });
-            let (picture, found) = match found {
+            let (image, found) = match found {
                 Ok(found) => found,
                 Err(reason) => {
-                    told.failed(item, &reason)?;
+                    sink.failed(item, &reason)?;
                     continue;
                 }
             };
-            detections.image(image, &sought.classes, &found)?;
-            let sure = |one: &&Detection| f64::from(one.score) >= validation.settings.presence_threshold;
-            let sure: Vec<Detection> = found.iter().filter(sure).copied().collect();
-            let file = format!("{image:06}.png");
-            let drawn = folder.join(&file);
-            write::replace(&drawn, &write::with_path(&drawn, pictures::outlined(&picture, &sure).to_png())?)?;
+            detections.image(image_id, &prototypes.classes, &found)?;
+            let present = |one: &&Detection| f64::from(one.score) >= validation.settings.presence_threshold;
+            let present: Vec<Detection> = found.iter().filter(present).copied().collect();
+            let file = format!("{image_id:06}.png");
+            let path = directory.join(&file);
+            write::replace(&path, &write::with_path(&path, overlay::outlined(&image, &present).to_png())?)?;
             let answer = Answer {
-                image_id: image,
-                width: picture.width,
-                height: picture.height,
+                image_id,
+                width: image.width,
+                height: image.height,
                 detections: found
                     .iter()
                     .map(|one| Found {
                         class: name(one.class),
-                        category_id: category(sought.classes[one.class]),
-                        bbox: sides(&one.rectangle),
+                        category_id: category(prototypes.classes[one.class]),
+                        bbox: bbox(&one.rectangle),
                         score: one.score,
                     })
                     .collect(),
                 picture: &format!("{}/{file}", layout::PICTURES),
             };
-            told.answered(item, &answer, &words(&sure, name))?;
+            sink.answered(item, &answer, &summary(&present, name))?;
         }
     }
     detections.finish()?;
     let category = |(way, class): (usize, &usize)| {
-        let [red, green, blue] = pictures::colour(way);
+        let [red, green, blue] = overlay::colour(way);
         Category { id: category(*class), name: name(way), colour: format!("#{red:02x}{green:02x}{blue:02x}") }
     };
-    let categories: Vec<Category<'_>> = sought.classes.iter().enumerate().map(category).collect();
+    let categories: Vec<Category<'_>> = prototypes.classes.iter().enumerate().map(category).collect();
     Ok(serde_json::json!({ "categories": categories }))
 }
 
-/// A picture as it was named, turned as those of the data set are.
-fn upright(validation: &Validation, path: &Path, asked: &PredictRequest<'_>) -> Result<HostImage, String> {
-    let rule = validation.batches.episodes().library().exif_orientation;
-    decode_bytes(&picture_file(path, asked.limits.decoding)?, rule)
+/// Decodes an image with the same treatment of its EXIF orientation as the data set.
+fn upright(validation: &Validation, path: &Path, request: &PredictRequest<'_>) -> Result<HostImage, String> {
+    let orientation = validation.batches.episodes().library().exif_orientation;
+    decode_bytes(&picture_file(path, request.limits.decoding)?, orientation)
 }
 
-/// The held-out classes and their prototypes.
-fn sought(validation: &Validation, model: &ReferenceDetector, device: &TensorDevice) -> Result<Sought, TaskError> {
+/// Held-out classes with references, and their prototypes.
+fn prototypes(
+    validation: &Validation,
+    model: &ReferenceDetector,
+    device: &TensorDevice,
+) -> Result<Prototypes, TaskError> {
     let episodes = validation.batches.episodes();
     let mut rows: Vec<(usize, Option<Tensor<2>>)> = episodes.held_out().iter().map(|class| (*class, None)).collect();
     for number in 0..EPISODES_MAX {
@@ -173,7 +177,7 @@ fn sought(validation: &Validation, model: &ReferenceDetector, device: &TensorDev
             continue;
         }
         let references = validation.batches.validation_references(number)?;
-        let embeddings = validation.embeddings(model, &references, &device.plain);
+        let embeddings = validation.embeddings(model, &references, &device.inner);
         let prototypes = ReferenceDetector::prototypes(embeddings, classes.len());
         for (class, row) in &mut rows {
             if let (None, Some(way)) = (&row, classes.iter().position(|one| one == class)) {
@@ -181,19 +185,19 @@ fn sought(validation: &Validation, model: &ReferenceDetector, device: &TensorDev
             }
         }
     }
-    let (classes, prototypes): (Vec<usize>, Vec<Tensor<2>>) =
+    let (classes, rows): (Vec<usize>, Vec<Tensor<2>>) =
         rows.into_iter().filter_map(|(class, row)| Some((class, row?))).unzip();
-    Ok(Sought { classes, prototypes: Tensor::cat(prototypes, 0) })
+    Ok(Prototypes { classes, rows: Tensor::cat(rows, 0) })
 }
 
-/// `ring 0.91, star 0.42`.
-fn words<'a>(sure: &[Detection], name: impl Fn(usize) -> &'a str) -> String {
-    let mut told: Vec<String> =
-        sure.iter().take(TOLD_MAX).map(|one| format!("{} {:.2}", name(one.class), one.score)).collect();
-    match sure.len().saturating_sub(TOLD_MAX) {
-        _ if sure.is_empty() => return "nothing found".into(),
+/// Summary of detections, such as `ring 0.91, star 0.42`.
+fn summary<'a>(detections: &[Detection], name: impl Fn(usize) -> &'a str) -> String {
+    let mut items: Vec<String> =
+        detections.iter().take(SUMMARY_MAX).map(|one| format!("{} {:.2}", name(one.class), one.score)).collect();
+    match detections.len().saturating_sub(SUMMARY_MAX) {
+        _ if detections.is_empty() => return "nothing found".into(),
         0 => {}
-        more => told.push(format!("and {more} more")),
+        more => items.push(format!("and {more} more")),
     }
-    told.join(", ")
+    items.join(", ")
 }

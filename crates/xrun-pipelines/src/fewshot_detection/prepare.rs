@@ -1,12 +1,12 @@
-//! What does the data say before anything is on a device? Opened once, for the plan and then for the task.
+//! Preparation of a run: opens the data and plans the buffers, before a device is used.
 
 use std::sync::Arc;
 
 use super::batch::Batches;
 use super::buffers::Buffers;
 use super::episode::{DrawSettings, Episodes};
-use super::mix::batches_per_epoch;
 use super::settings::{Model, Settings};
+use super::step_kind::batches_per_epoch;
 use xrun_core::bounded::ledger::Ledger;
 use xrun_core::bounded::planned::PlannedOwner;
 use xrun_core::dataset::split::Split;
@@ -21,8 +21,7 @@ use xrun_data::boxes::frames::FrameStore;
 use xrun_data::boxes::library::Library;
 use xrun_data::reading::decoding;
 
-/// Validation metrics, in the order in which they are shown. The first chooses the best checkpoint unless the file names
-/// another.
+/// Validation metrics in the order of display. The first selects the best checkpoint unless the experiment names another.
 pub const METRICS: &[Metric] = &[
     Metric::higher("map50", SHARE)
         .within(PRECISION, "map50")
@@ -37,83 +36,83 @@ pub const METRICS: &[Metric] = &[
     Metric::higher("map_large", SHARE).within(PRECISION, "map_large").about("`map` of objects above 96² square pixels."),
     Metric::higher("recall", SHARE)
         .within(RECALL, "recall")
-        .about("The share of objects found at IoU 0.5, whatever the score."),
+        .about("Fraction of objects found at IoU 0.5, with any score."),
     Metric::higher("ar_1", SHARE)
         .within(RECALL, "ar_1")
-        .about("The share found by the best detection of a class in a picture, mean over the ten IoUs."),
-    Metric::higher("ar_10", SHARE).within(RECALL, "ar_10").about("The same of the 10 best detections."),
-    Metric::higher("ar_100", SHARE).within(RECALL, "ar_100").about("The same of the 100 best detections."),
+        .about("Fraction of objects found by the best detection of a class in an image, mean over the ten IoUs."),
+    Metric::higher("ar_10", SHARE).within(RECALL, "ar_10").about("`ar_1` with the 10 best detections."),
+    Metric::higher("ar_100", SHARE).within(RECALL, "ar_100").about("`ar_1` with the 100 best detections."),
     Metric::higher("st_iou", SHARE)
         .within(IN_VIDEOS, "st_iou")
-        .about("How well an object is followed through a video: IoU summed over frames, over the frames in which it is or is found."),
+        .about("Spatio-temporal IoU: IoU summed over the frames of a video, over the number of frames where the object is present or found."),
     Metric::higher("episode_map50", SHARE)
         .within(EPISODES, "map50")
-        .about("The mean over episodes of the `map50` of each by itself."),
+        .about("Mean over episodes of the `map50` of each episode."),
     Metric::higher("episode_map", SHARE)
         .within(EPISODES, "map")
-        .about("The mean over episodes of the `map` of each by itself."),
+        .about("Mean over episodes of the `map` of each episode."),
     Metric::higher("episode_st_iou", SHARE)
         .within(EPISODES, "st_iou")
-        .about("The mean over episodes of the `st_iou` of each by itself."),
+        .about("Mean over episodes of the `st_iou` of each episode."),
     Metric::higher("embedding_within", COSINE)
         .within(EMBEDDINGS, "within a class")
-        .about("Mean cosine of the embeddings of two reference pictures of one held-out class."),
+        .about("Mean cosine of the embeddings of two reference images of one held-out class."),
     Metric::lower("embedding_between", COSINE)
         .within(EMBEDDINGS, "between classes")
-        .about("Mean cosine of the embeddings of reference pictures of two held-out classes."),
+        .about("Mean cosine of the embeddings of reference images of two held-out classes."),
 ];
 
-/// Figures of a report.
+/// Figures of the report.
 const PRECISION: &str = "Average precision";
 const RECALL: &str = "Recall";
 const IN_VIDEOS: &str = "Objects followed through videos";
 const EPISODES: &str = "Means over episodes";
 const EMBEDDINGS: &str = "Similarity of embeddings";
 
-/// What the pictures of a validation show.
-const PICTURES: &str = "Thin white boxes: the objects that were asked for, where they are. Coloured boxes: what the model \
-                        found; the colour is that of the frame of the class's reference picture on the right. ✓: every \
-                        object was found with its class at an IoU of 0.5 or more, and nothing else was. ✗: an object was \
-                        missed, or something is wrong. Behind a class: the scores of what was found as it.";
+/// Legend of the images of a validation.
+const LEGEND: &str = "Thin white boxes: the true objects. Coloured boxes: detections, in the colour of the frame around the \
+                      reference image of their class on the right. ✓: all objects were found with their class at an IoU of 0.5 \
+                      or more, and there are no other detections. ✗: an object was missed, or a detection is wrong. After a \
+                      class: the scores of its detections.";
 
-/// From 0 to 1.
+/// Unit of metrics from 0 to 1.
 const SHARE: &str = "share";
-/// From -1 to 1.
+/// Unit of metrics from -1 to 1.
 const COSINE: &str = "cosine";
 
-/// Opened data, and what the task needs of the experiment.
+/// Opened data and settings of a task.
 #[derive(Debug)]
 pub struct Prepared {
-    /// What may be set of the task.
+    /// Settings of the task.
     pub settings: Settings,
-    /// What may be set of the model.
+    /// Settings of the model.
     pub model: Model,
-    /// What draws and decodes batches.
+    /// Source of batches.
     pub batches: Batches,
-    /// What decodes pictures, and keeps some.
+    /// Decoder of images, with a cache.
     pub store: Arc<FrameStore>,
-    /// The buffers of the task.
+    /// Buffers of the task.
     pub buffers: Buffers,
 }
 
 impl Prepared {
-    /// What the data set has.
+    /// Index of the data.
     pub fn library(&self) -> &Library {
         self.batches.episodes().library()
     }
 }
 
-/// Classes held out for validation, in the order of their numbers.
+/// Classes held out for validation, in ascending order.
 pub fn held_out(library: &Library) -> Vec<usize> {
     (0..library.classes.len()).filter(|class| library.classes[*class].split == Some(Split::Validation)).collect()
 }
 
-/// Steps that have both kinds of batch twice, and then some, as allocators settle.
+/// Number of steps of a probe: enough for two batches of each kind, and for allocators to reach a steady state.
 fn probe_steps(settings: &Settings, accumulation: usize) -> u64 {
-    const LEAST: u64 = 8;
+    const MIN: u64 = 8;
     let rarer = settings.triplet_ratio.min(1.0 - settings.triplet_ratio);
-    let batches = if rarer > 0.0 { (2.0 / rarer).ceil() as u64 } else { LEAST };
-    batches.clamp(LEAST, 64).div_ceil(accumulation as u64).max(2)
+    let batches = if rarer > 0.0 { (2.0 / rarer).ceil() as u64 } else { MIN };
+    batches.clamp(MIN, 64).div_ceil(accumulation as u64).max(2)
 }
 
 const N_WAY: &str = "pipeline.fewshot-detection.n_way";
@@ -121,38 +120,39 @@ const N_SHOT: &str = "pipeline.fewshot-detection.n_shot";
 const TRIPLET_BATCH_SIZE: &str = "pipeline.fewshot-detection.triplet_batch_size";
 const N_QUERY: &str = "pipeline.fewshot-detection.n_query";
 
-/// Episodes of fewer classes, references or frames than the settings ask for, and triplets of fewer pictures.
-pub fn smaller(settings: &Settings, drawn: &Drawn) -> Vec<ClampedSetting> {
+/// Settings that the data limits: classes, references and frames of an episode, and triplets of a batch.
+pub fn clamped_settings(settings: &Settings, drawn: &Drawn) -> Vec<ClampedSetting> {
     let mut all = Vec::new();
-    let mut cut = |key: &str, asked: usize, used: usize, because: String| {
-        all.extend(ClampedSetting::detect(key, asked as u64, used as u64, because));
+    let mut clamp = |key: &str, requested: usize, used: usize, because: String| {
+        all.extend(ClampedSetting::detect(key, requested as u64, used as u64, because));
     };
-    for (classes, classes_words, purpose) in [
-        (&drawn.train, "classes to train on", "to train on"),
-        (&drawn.held_out, "held-out classes for an episode of a validation", "to validate with"),
-    ] {
-        cut(N_WAY, settings.n_way, classes.count, format!("the data has {} {classes_words}", classes.count));
+    for (classes, part) in [(&drawn.train, "training"), (&drawn.held_out, "held-out")] {
+        let plural = if classes.count == 1 { "class" } else { "classes" };
+        clamp(N_WAY, settings.n_way, classes.count, format!("the data has {} {part} {plural}", classes.count));
         if let Some(Fewest { class, count }) = &classes.references {
-            let references = counted(*count as u64, "different reference");
-            cut(N_SHOT, settings.n_shot, *count, format!("the class \"{class}\" has {references} {purpose}"));
+            let references = counted(*count as u64, "reference");
+            clamp(N_SHOT, settings.n_shot, *count, format!("the {part} class \"{class}\" has only {references}"));
         }
         if let Some(Fewest { class, count }) = &classes.frames {
-            let frames = counted(*count as u64, "different frame");
-            let because = format!("the class \"{class}\" has {frames} {purpose} beside a reference");
-            cut(N_QUERY, settings.n_query, *count, because);
+            let frames = counted(*count as u64, "frame");
+            let because = format!("the {part} class \"{class}\" has only {frames} in addition to a reference");
+            clamp(N_QUERY, settings.n_query, *count, because);
         }
     }
     if settings.triplet_ratio > 0.0 {
         let because = format!(
-            "the data has {} of objects to train on, and a triplet is three",
-            counted(drawn.train.pictures as u64, "picture")
+            "the data has {} of objects, and a triplet needs three",
+            counted(drawn.train.pictures as u64, "training image")
         );
-        cut(TRIPLET_BATCH_SIZE, settings.triplet_batch_size, drawn.train.pictures / 3, because);
+        clamp(TRIPLET_BATCH_SIZE, settings.triplet_batch_size, drawn.train.pictures / 3, because);
     }
     all
 }
 
-/// Opens the data. The frame cache and the index enter the ledger here.
+/// Opens the data, and registers the frame cache and the index in the ledger.
+///
+/// # Errors
+/// The data cannot be used.
 pub fn prepare(
     settings: &Settings,
     model: &Model,
@@ -165,20 +165,21 @@ pub fn prepare(
     decoding::fits(library.largest.as_ref(), limits)?;
     let batches_per_epoch = batches_per_epoch(&library, settings);
     let drawn = drawn_classes(&library);
-    let smaller = smaller(settings, &drawn);
-    // Buffers are as large as episodes will be.
+    let smaller = clamped_settings(settings, &drawn);
+    // Buffers are planned for the actual size of episodes.
     let settings =
         &Settings { n_way: settings.n_way.min(drawn.train.count.max(drawn.held_out.count)).max(1), ..settings.clone() };
     let validation_frames = (experiment.validation.episodes * settings.n_way * settings.n_query) as u64;
-    let of_data = frames::Buffers::new(&library, limits, validation_frames);
-    let store = Arc::new(FrameStore::new(&library, ledger, &of_data));
+    let data_buffers = frames::Buffers::new(&library, limits, validation_frames);
+    let store = Arc::new(FrameStore::new(&library, ledger, &data_buffers));
     let draws = DrawSettings {
         seed: experiment.experiment.seed,
         triplet_batch_size: settings.triplet_batch_size,
         accumulation: experiment.training.accumulation,
     };
     let buffers = Buffers::new(settings, model, &library, experiment);
-    let owners: Vec<PlannedOwner> = of_data.all().into_iter().chain(buffers.all()).map(PlannedOwner::from).collect();
+    let owners: Vec<PlannedOwner> =
+        data_buffers.all().into_iter().chain(buffers.all()).map(PlannedOwner::from).collect();
     let episodes = Episodes::new(library.clone(), settings.clone(), draws)?;
     let facts = TaskFacts {
         owners,
@@ -188,7 +189,7 @@ pub fn prepare(
         batch_items: (settings.n_way * settings.n_query) as u64,
         batch_keys: &[N_WAY, N_QUERY],
         probe_steps: probe_steps(settings, experiment.training.accumulation),
-        pictures: PICTURES,
+        pictures: LEGEND,
         ..TaskFacts::new(batches_per_epoch, METRICS)
     };
     let batches = Batches::new(episodes, store.clone());

@@ -1,7 +1,7 @@
-//! What do the detections of a validation score, over all of it and by episode? No Burn is needed for it.
+//! Metrics of the detections of a validation, over all episodes and by episode. Independent of Burn.
 //!
-//! `map50`, `map`, `recall` and what is beside them are over all frames of all episodes together. A mean over episodes is of
-//! what each episode scores by itself, as papers on few-shot learning give it, and has a 95 % interval.
+//! `map50`, `map`, `recall` and similar metrics are over the frames of all episodes together. The means over episodes are of the
+//! scores of each episode, as papers on few-shot learning report them, with a 95 % confidence interval.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,9 +11,9 @@ use super::episode::Query;
 use super::settings::Settings;
 use crate::metrics::average_precision;
 use crate::metrics::average_precision::AveragePrecision;
-use crate::metrics::episodes::EpisodeMean;
 use crate::metrics::matching;
-use crate::metrics::matching::{DETECTIONS_MAX, matched};
+use crate::metrics::matching::{DETECTIONS_MAX, match_image};
+use crate::metrics::running_mean::RunningMean;
 use crate::metrics::st_iou::StIou;
 use xrun_core::bounded::buffer::Buffer;
 use xrun_core::bounded::ledger::Ledger;
@@ -21,71 +21,71 @@ use xrun_core::dataset::sample::BoundingBox;
 use xrun_core::task::metric::Interval;
 use xrun_data::boxes::library::{Library, Object};
 
-/// What a validation scores.
+/// Metrics of a validation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scores {
-    /// By name; `None` is what this data cannot measure.
+    /// Metrics by name; `None` for those that the data cannot measure.
     pub metrics: Vec<(&'static str, Option<f64>)>,
-    /// Of the metrics that are means over episodes.
+    /// Confidence intervals of the means over episodes.
     pub intervals: Vec<(&'static str, Interval)>,
-    /// Detections that did not fit.
+    /// Number of detections dropped at the cap.
     pub left_out: u64,
 }
 
-/// Takes the frames of a validation one by one. What it keeps does not grow with the episodes.
+/// Accumulates the frames of a validation one by one, in memory that does not grow with the number of episodes.
 #[derive(Debug)]
 pub struct Scoring {
     library: Arc<Library>,
     presence: f32,
     all: AveragePrecision,
-    followed: StIou,
-    /// Of the episode at hand.
+    st_iou: StIou,
+    /// Classes of the current episode.
     classes: Vec<usize>,
     episode: AveragePrecision,
-    followed_in_episode: StIou,
+    episode_st_iou: StIou,
     tracks: Tracks,
-    /// Over episodes: of map50, map and ST-IoU.
-    means: [EpisodeMean; 3],
+    /// Means over episodes of map50, map and ST-IoU.
+    means: [RunningMean; 3],
 }
 
-/// Detections of one episode: no more can count, and no more are kept of a whole validation.
+/// Maximum number of detections of one episode: those that can count, and at most those of a validation.
 fn episode_predictions(settings: &Settings) -> usize {
-    let of_a_frame = settings.n_way * settings.detections_per_frame.min(DETECTIONS_MAX);
-    (settings.n_way * settings.n_query * of_a_frame).min(settings.validation_predictions)
+    let per_frame = settings.n_way * settings.detections_per_frame.min(DETECTIONS_MAX);
+    (settings.n_way * settings.n_query * per_frame).min(settings.validation_predictions)
 }
 
-/// The buffers of a [`Scoring`].
+/// Buffers of a [`Scoring`].
 #[derive(Clone, Debug)]
 pub struct Buffers {
-    /// Detections of a whole validation.
+    /// Detections of a validation.
     pub all: Buffer,
     /// Detections of one episode.
     pub episode: Buffer,
 }
 
 impl Buffers {
-    /// Declares them as large as the settings allow.
+    /// Caps for the settings.
     pub fn new(settings: &Settings) -> Self {
         let key = "pipeline.fewshot-detection.validation_predictions";
-        let of_an_episode = episode_predictions(settings);
-        let episode = average_precision::buffer("episode_predictions", of_an_episode)
-            .because(format!("those of one episode; at most `{key}`"));
+        let per_episode = episode_predictions(settings);
+        let episode = average_precision::buffer("episode_predictions", per_episode)
+            .because(format!("detections of one episode, at most `{key}`"));
         Self {
             all: average_precision::buffer("validation_predictions", settings.validation_predictions)
                 .key(key)
                 .because(format!("`{key}`")),
-            episode: if of_an_episode == settings.validation_predictions { episode.key(key) } else { episode },
+            episode: if per_episode == settings.validation_predictions { episode.key(key) } else { episode },
         }
     }
 
-    /// Both of them.
+    /// Both buffers.
     pub fn all(&self) -> [&Buffer; 2] {
         [&self.all, &self.episode]
     }
 }
 
-/// What an episode of these classes asks for in a frame: the class's place in the episode, and the object.
-pub fn asked<'a>(
+/// Objects in a frame of the classes of an episode, with their ways.
+pub fn objects_of_ways<'a>(
     library: &'a Library,
     classes: &'a [usize],
     query: Query,
@@ -95,30 +95,30 @@ pub fn asked<'a>(
 }
 
 impl Scoring {
-    /// An empty score. Detections that are counted enter the ledger.
+    /// Empty accumulator, with its buffers in the ledger.
     pub fn new(library: Arc<Library>, settings: &Settings, buffers: &Buffers, ledger: &Ledger) -> Self {
         Self {
             library,
             presence: settings.presence_threshold as f32,
             all: AveragePrecision::new(ledger, &buffers.all),
-            followed: StIou::default(),
+            st_iou: StIou::default(),
             classes: Vec::new(),
             episode: AveragePrecision::new(ledger, &buffers.episode),
-            followed_in_episode: StIou::default(),
+            episode_st_iou: StIou::default(),
             tracks: Tracks::default(),
             means: Default::default(),
         }
     }
 
-    /// Begins an episode that asks for these classes.
+    /// Begins an episode with these classes.
     pub fn begin_episode(&mut self, classes: &[usize]) {
         self.classes = classes.to_vec();
     }
 
-    /// A frame of the episode, and what was found in it. The frames of an episode come sorted by video and frame.
+    /// Adds a frame of the episode and its detections. Frames must be sorted by video and frame.
     pub fn frame(&mut self, query: Query, found: &[Detection]) {
-        let asked: Vec<(usize, &Object)> = asked(&self.library, &self.classes, query).collect();
-        let truths: Vec<matching::Truth> = asked
+        let objects: Vec<(usize, &Object)> = objects_of_ways(&self.library, &self.classes, query).collect();
+        let truths: Vec<matching::Truth> = objects
             .iter()
             .map(|(_, object)| matching::Truth {
                 class: object.class as u32,
@@ -135,26 +135,26 @@ impl Scoring {
                 rectangle: one.rectangle,
             })
             .collect();
-        let picture = matched(&detections, &truths);
-        self.all.add(&picture);
-        self.episode.add(&picture);
-        let seen = asked.iter().filter(|(_, object)| object.ignored.is_none());
-        let seen: Vec<(usize, BoundingBox)> = seen.map(|(way, object)| (*way, object.rectangle)).collect();
+        let matched = match_image(&detections, &truths);
+        self.all.add(&matched);
+        self.episode.add(&matched);
+        let counted = objects.iter().filter(|(_, object)| object.ignored.is_none());
+        let counted: Vec<(usize, BoundingBox)> = counted.map(|(way, object)| (*way, object.rectangle)).collect();
         if self.tracks.video != Some(query.video) {
             self.end_video();
             self.tracks.video = Some(query.video);
         }
         if self.library.videos[query.video].sequence {
-            self.tracks.frame(self.classes.len(), self.presence, found, &seen);
+            self.tracks.frame(self.classes.len(), self.presence, found, &counted);
         }
     }
 
-    /// Ends the episode at hand.
+    /// Ends the current episode.
     pub fn end_episode(&mut self) {
         self.end_video();
         let scores = self.episode.finish();
-        let followed = std::mem::take(&mut self.followed_in_episode).mean();
-        for (mean, value) in self.means.iter_mut().zip([scores.map50, scores.map, followed]) {
+        let st_iou = std::mem::take(&mut self.episode_st_iou).mean();
+        for (mean, value) in self.means.iter_mut().zip([scores.map50, scores.map, st_iou]) {
             mean.add(value);
         }
     }
@@ -162,27 +162,27 @@ impl Scoring {
     fn end_video(&mut self) {
         self.tracks.video = None;
         for frames in std::mem::take(&mut self.tracks.frames).into_values() {
-            // A class that is not in the video does not count.
+            // A class that does not occur in the video does not count.
             if frames.iter().any(|(truth, _)| truth.is_some()) {
-                for followed in [&mut self.followed, &mut self.followed_in_episode] {
-                    frames.iter().for_each(|(truth, found)| followed.frame(*truth, *found));
-                    followed.end_video();
+                for st_iou in [&mut self.st_iou, &mut self.episode_st_iou] {
+                    frames.iter().for_each(|(truth, found)| st_iou.frame(*truth, *found));
+                    st_iou.end_video();
                 }
             }
         }
     }
 
-    /// The scores over all episodes; empties itself for the next validation.
+    /// Returns the metrics over all episodes and resets the accumulator.
     pub fn finish(&mut self) -> Scores {
         let scores = self.all.finish();
-        let followed = std::mem::take(&mut self.followed).mean();
+        let st_iou = std::mem::take(&mut self.st_iou).mean();
         let means = std::mem::take(&mut self.means);
         let names = ["episode_map50", "episode_map", "episode_st_iou"];
         let mut metrics = vec![
             ("map50", scores.map50),
             ("map", scores.map),
             ("recall", scores.recall),
-            ("st_iou", followed),
+            ("st_iou", st_iou),
             ("map_small", scores.map_small),
             ("map_medium", scores.map_medium),
             ("map_large", scores.map_large),
@@ -196,15 +196,14 @@ impl Scoring {
     }
 }
 
-/// Where the object is in a frame, and where it was found.
-type TrueAndFound = (Option<BoundingBox>, Option<BoundingBox>);
+/// True and predicted box in a frame.
+type TruthAndPrediction = (Option<BoundingBox>, Option<BoundingBox>);
 
-/// Follows each class of an episode through its videos, frame after frame; one video at a time.
+/// Boxes of each way in the frames of the current video.
 #[derive(Debug, Default)]
 struct Tracks {
     video: Option<usize>,
-    /// One a way, of the video at hand.
-    frames: BTreeMap<usize, Vec<TrueAndFound>>,
+    frames: BTreeMap<usize, Vec<TruthAndPrediction>>,
 }
 
 impl Tracks {
@@ -212,9 +211,9 @@ impl Tracks {
         for way in 0..ways {
             let best = found.iter().filter(|one| one.class == way && one.score >= presence);
             let best = best.max_by(|a, b| a.score.total_cmp(&b.score)).map(|one| one.rectangle);
-            // Of several objects of the class the one that was found.
-            let overlap = |place: &BoundingBox| best.map_or(0.0, |best: BoundingBox| best.iou(place));
-            let truth = truths.iter().filter(|(of, _)| *of == way).map(|(_, place)| *place);
+            // Of several objects of the class, the one with the largest overlap.
+            let overlap = |truth: &BoundingBox| best.map_or(0.0, |best: BoundingBox| best.iou(truth));
+            let truth = truths.iter().filter(|(other, _)| *other == way).map(|(_, truth)| *truth);
             let truth = truth.reduce(|one, other| if overlap(&other) > overlap(&one) { other } else { one });
             self.frames.entry(way).or_default().push((truth, best));
         }

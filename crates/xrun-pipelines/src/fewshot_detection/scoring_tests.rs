@@ -1,4 +1,4 @@
-//! Are scores of episodes kept apart from those of all, and is nothing kept that grows with the episodes?
+//! Scores of episodes and of all frames, and the bounds of the memory.
 
 use std::path::PathBuf;
 
@@ -18,9 +18,9 @@ fn scoring(library: Library, ledger: &Ledger) -> Scoring {
     Scoring::new(Arc::new(library), &Settings::default(), &buffers, ledger)
 }
 
-/// What is to be found in a frame, found.
-fn right(library: &Library, frame: usize, score: f32) -> Vec<Detection> {
-    let object = asked(library, &[CLASS], query(frame)).next().unwrap().1;
+/// Correct detection in a frame.
+fn correct(library: &Library, frame: usize, score: f32) -> Vec<Detection> {
+    let object = objects_of_ways(library, &[CLASS], query(frame)).next().unwrap().1;
     vec![Detection { class: 0, score, rectangle: object.rectangle }]
 }
 
@@ -28,17 +28,16 @@ fn metric(scores: &Scores, name: &str) -> Option<f64> {
     scores.metrics.iter().find(|(known, _)| *known == name).unwrap().1
 }
 
-/// One episode finds all, one nothing and one half: mean 0.5 over episodes, deviation 0.5, Student's 4.303 with 2 degrees
-/// of freedom. Over all frames together it is one ranking of six objects, of which the first three are found: 51 of 101
-/// recall points.
+/// One episode finds all, one nothing and one half: mean 0.5 over episodes, deviation 0.5, Student's t 4.303 with 2 degrees of freedom.
+/// Over all frames there are six objects, three of which are found: 51 of 101 recall points.
 #[test]
-fn a_mean_over_episodes_has_an_interval_and_is_not_the_score_over_all() {
+fn a_mean_over_episodes_has_an_interval_and_differs_from_the_score_over_all_frames() {
     let library = library(SHAPE);
     let mut scoring = scoring(library.clone(), &Ledger::default());
     for found in [2, 0, 1] {
         scoring.begin_episode(&[CLASS]);
         for frame in 1..3 {
-            let found = if frame <= found { right(&library, frame, 0.9) } else { Vec::new() };
+            let found = if frame <= found { correct(&library, frame, 0.9) } else { Vec::new() };
             scoring.frame(query(frame), &found);
         }
         scoring.end_episode();
@@ -51,20 +50,20 @@ fn a_mean_over_episodes_has_an_interval_and_is_not_the_score_over_all() {
     let deviation = ((1.0 - mean).powi(2) + mean.powi(2) + (51.0 / 101.0 - mean).powi(2)) / 2.0;
     assert_eq!((name, interval.episodes), ("episode_map50", 3));
     assert!((interval.half_width - 4.303 * (deviation / 3.0f64).sqrt()).abs() < 1e-9, "{interval:?}");
-    // Followed in 2, 0 and 1 of 2 frames.
+    // Found in 2, 0 and 1 of 2 frames.
     assert_eq!(metric(&scores, "st_iou"), Some(0.5));
     assert_eq!(metric(&scores, "episode_st_iou"), Some(0.5));
 }
 
 #[test]
-fn the_next_validation_begins_anew() {
+fn the_next_validation_starts_empty() {
     let library = library(SHAPE);
     let ledger = Ledger::default();
     let mut scoring = scoring(library.clone(), &ledger);
     let mut once = || {
         for _ in 0..2 {
             scoring.begin_episode(&[CLASS]);
-            scoring.frame(query(1), &right(&library, 1, 0.9));
+            scoring.frame(query(1), &correct(&library, 1, 0.9));
             scoring.end_episode();
         }
         scoring.finish()
@@ -74,7 +73,7 @@ fn the_next_validation_begins_anew() {
 }
 
 #[test]
-fn what_is_kept_is_held_to_its_cap_however_many_detections_there_are() {
+fn the_cap_holds_for_any_number_of_detections() {
     let library = library(SHAPE);
     let ledger = Ledger::default();
     let settings = Settings { validation_predictions: 100, ..Settings::default() };
@@ -83,7 +82,7 @@ fn what_is_kept_is_held_to_its_cap_however_many_detections_there_are() {
     for _ in 0..10 {
         scoring.begin_episode(&[CLASS]);
         for frame in 1..6 {
-            let many = (0..90).flat_map(|n| right(&library, frame, n as f32 / 90.0)).collect::<Vec<_>>();
+            let many = (0..90).flat_map(|n| correct(&library, frame, n as f32 / 90.0)).collect::<Vec<_>>();
             scoring.frame(query(frame), &many);
         }
         scoring.end_episode();
@@ -93,7 +92,7 @@ fn what_is_kept_is_held_to_its_cap_however_many_detections_there_are() {
 }
 
 #[test]
-fn the_plan_lists_what_is_registered() {
+fn planned_and_registered_buffers_are_equal() {
     let ledger = Ledger::default();
     let _scoring = scoring(library(SHAPE), &ledger);
     let buffers = Buffers::new(&Settings::default());
@@ -103,14 +102,14 @@ fn the_plan_lists_what_is_registered() {
 }
 
 #[test]
-fn an_object_to_ignore_is_not_followed() {
+fn ignored_objects_do_not_count_in_st_iou() {
     let mut library = library(SHAPE);
     let frame = &mut library.videos[CLASS * SHAPE.videos].frames[1];
     frame.path = PathBuf::from("seen");
     frame.objects[0].ignored = Some(IgnoreReason::Difficult);
     let mut scoring = scoring(library.clone(), &Ledger::default());
     scoring.begin_episode(&[CLASS]);
-    scoring.frame(query(1), &right(&library, 1, 0.9));
+    scoring.frame(query(1), &correct(&library, 1, 0.9));
     scoring.end_episode();
     let scores = scoring.finish();
     assert_eq!((metric(&scores, "map50"), metric(&scores, "st_iou")), (None, None));

@@ -1,88 +1,87 @@
-//! What may be set of few-shot reference detection: task and model?
+//! Settings of few-shot reference detection and of its model.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Few-shot reference detection: given a few reference pictures of a class never seen in training, find it in the
-/// frames of a video. Detection episodes are mixed with triplet batches on the embeddings.
+/// Few-shot reference detection: detect a class that does not occur in training in the frames of a video, given a few reference
+/// images of it. Detection episodes alternate with triplet batches on the embeddings.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
     /// Classes in one episode.
     #[schemars(range(min = 1, max = 64))]
     pub n_way: usize,
-    /// Reference pictures of each class in one episode.
+    /// Reference images of each class in one episode.
     #[schemars(range(min = 1, max = 64))]
     pub n_shot: usize,
     /// Query frames of each class in one episode.
     #[schemars(range(min = 1, max = 256))]
     pub n_query: usize,
-    /// Augmented views of each reference picture whose embeddings are averaged into the prototype.
+    /// Augmented views of each reference image whose embeddings are averaged into the prototype.
     #[schemars(range(min = 1, max = 64))]
     pub num_aug: usize,
-    /// Take the number of episodes in an epoch from the data: its training frames over `n_way * n_query`.
+    /// Derive the number of episodes in an epoch from the data: its training frames over `n_way * n_query`.
     pub auto_episodes: bool,
     /// Episodes in an epoch when `auto_episodes = false`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 10_000_000))]
     pub episodes: Option<u64>,
-    /// The share of steps that are triplet steps.
+    /// Fraction of steps that are triplet steps.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub triplet_ratio: f64,
-    /// Triplets in one triplet batch, three images each. Pictures of 640 pixels in batches of 64 have cost 8 GB of a
-    /// GPU's memory.
+    /// Triplets in one triplet batch, three images each. Images of 640 pixels in batches of 64 need 8 GB of GPU memory.
     #[schemars(range(min = 1, max = 4096))]
     pub triplet_batch_size: usize,
-    /// Which triplets a triplet batch compares.
+    /// Selection of the triplets of a triplet batch.
     pub triplet_mining: TripletMining,
-    /// How much farther than the positive the negative must be, as cosine distance.
+    /// Margin of the triplet loss, as cosine distance.
     #[schemars(range(min = 0.0, max = 2.0))]
     pub triplet_margin: f64,
     /// Weight of the triplet loss.
     #[schemars(range(min = 0.0, max = 1e3))]
     pub triplet_weight: f64,
-    /// Weights of the parts of the detection loss: objectness, class similarity, box.
+    /// Weight of the objectness term of the detection loss.
     #[schemars(range(min = 0.0, max = 1e3))]
     pub objectness_weight: f64,
-    /// See `objectness_weight`.
+    /// Weight of the class term of the detection loss.
     #[schemars(range(min = 0.0, max = 1e3))]
     pub similarity_weight: f64,
-    /// See `objectness_weight`.
+    /// Weight of the box term of the detection loss.
     #[schemars(range(min = 0.0, max = 1e3))]
     pub box_weight: f64,
-    /// The loss of the boxes.
+    /// Loss of the boxes.
     pub box_loss: BoxLoss,
-    /// The exponent of the focal loss on objectness; 0 is cross-entropy (Lin et al. 2017).
+    /// Exponent of the focal loss on objectness; 0 is cross-entropy (Lin et al. 2017).
     #[schemars(range(min = 0.0, max = 10.0))]
     pub focal_gamma: f64,
-    /// The weight of positives in the focal loss; negatives weigh 1 minus this.
+    /// Weight of positives in the focal loss; that of negatives is 1 minus this.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub focal_alpha: f64,
-    /// Query frames are scaled to fit a square of this side, in pixels, and padded. A multiple of 16. The model has
+    /// Side in pixels of the square that query frames are scaled to fit, with padding; a multiple of 16. The model has
     /// levels of strides 8 and 16 up to 256 pixels, and one more with each doubling.
     #[schemars(range(min = 32, max = 2048))]
     pub image_size: usize,
-    /// The side to which reference crops are scaled, in pixels. A multiple of 16.
+    /// Side in pixels to which reference crops are scaled; a multiple of 16.
     #[schemars(range(min = 16, max = 1024))]
     pub reference_size: usize,
-    /// Detections below this score are dropped.
+    /// Minimum score of a detection.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub score_threshold: f64,
-    /// Of two detections of a class that overlap more than this (IoU), the weaker one is dropped.
+    /// Maximum IoU of two detections of a class; of two that overlap more, the one with the lower score is dropped.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub nms_iou: f64,
-    /// Detections of a class kept in a frame. COCO keeps 100.
+    /// Maximum number of detections of a class in a frame (100 in COCO).
     #[schemars(range(min = 1, max = 1000))]
     pub detections_per_frame: usize,
-    /// Detections of one validation that are kept until its end, 32 bytes each. If there are more, those with the
-    /// lowest scores are dropped, and the result says how many. 100,000 of them take 3.1 MiB.
+    /// Maximum number of detections of one validation, 32 bytes each (100,000 need 3.1 MiB). Those with the lowest scores are
+    /// dropped; `validation_predictions_left_out` in the result counts them.
     #[schemars(range(min = 100, max = 100_000_000))]
     pub validation_predictions: usize,
-    /// The score from which the best detection of a frame counts as "the object is here" in ST-IoU.
+    /// Minimum score with which the best detection of a frame counts in ST-IoU.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub presence_threshold: f64,
     /// Write the detections of the last validation to `detections.json` and the true boxes to `ground_truth.json`, in
-    /// the format of pycocotools. About 150 bytes on disk per detection.
+    /// COCO's format: about 150 bytes per detection.
     pub save_detections: bool,
 }
 
@@ -118,17 +117,17 @@ impl Default for Settings {
     }
 }
 
-/// Which triplets a triplet batch compares.
+/// Selection of the triplets of a triplet batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum TripletMining {
-    /// Each triplet as it was drawn: anchor, positive, negative.
+    /// The random triplets: anchor, positive, negative.
     Given,
     /// For each image of the batch the farthest of its class and the nearest of another (Hermans et al. 2017).
     BatchHard,
 }
 
-/// The loss of a box against the true one.
+/// Loss of a box against the true one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum BoxLoss {
@@ -138,19 +137,18 @@ pub enum BoxLoss {
     Giou,
 }
 
-/// A convolutional backbone with a feature pyramid (strides 8 and 16, and coarser ones for an `image_size` above 256), a
-/// reference encoder that shares it, and a dense head conditioned on class prototypes.
+/// Convolutional backbone with a feature pyramid (strides 8 and 16, and coarser ones for an `image_size` above 256), a reference
+/// encoder that shares it, and a dense head conditioned on class prototypes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Model {
-    /// Channels after each of the four stages, which halve the picture one after another. Each a multiple of
-    /// `norm_groups`.
+    /// Channels of each of the four stages of stride 2; multiples of `norm_groups`.
     #[schemars(length(min = 4, max = 4), inner(range(min = 4, max = 4096)))]
     pub channels: Vec<usize>,
-    /// Residual blocks in each stage after the one that halves.
+    /// Residual blocks in each stage after the block of stride 2.
     #[schemars(range(min = 0, max = 64))]
     pub blocks_per_stage: usize,
-    /// Channels of the pyramid and of the head. A multiple of `norm_groups`.
+    /// Channels of the pyramid and of the head; a multiple of `norm_groups`.
     #[schemars(range(min = 4, max = 4096))]
     pub pyramid_channels: usize,
     /// Convolutions in the head's tower.
@@ -159,8 +157,8 @@ pub struct Model {
     /// Length of an embedding.
     #[schemars(range(min = 2, max = 4096))]
     pub embedding: usize,
-    /// Groups of the group normalisation (Wu and He 2018), which unlike batch normalisation keeps no statistics between
-    /// steps and does not depend on how a batch is split.
+    /// Groups of the group normalisation (Wu and He 2018), which unlike batch normalisation has no running statistics and does
+    /// not depend on how a batch is split.
     #[schemars(range(min = 1, max = 256))]
     pub norm_groups: usize,
 }

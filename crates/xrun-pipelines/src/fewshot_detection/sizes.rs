@@ -1,13 +1,13 @@
-//! How many numbers does the model have? From the settings alone, for the plan.
+//! Number of parameters of the model from its settings, for the plan.
 
 use super::assignment::strides;
 use super::settings::Model;
 
-/// Parameters of a detector for query pictures of side `image_size`; all are trained.
+/// Number of parameters of a detector for query frames of side `image_size`; all are trained.
 pub fn parameters(model: &Model, image_size: usize) -> u64 {
-    // A convolution of 3 x 3 without a bias, and scale and shift of its normalisation.
+    // 3 x 3 convolution without a bias, and scale and shift of its normalisation.
     let block = |from: usize, to: usize| 9 * from * to + 2 * to;
-    // One of 1 x 1 with a bias.
+    // 1 x 1 convolution with a bias.
     let point = |from: usize, to: usize| from * to + to;
     let (channels, pyramid) = (&model.channels, model.pyramid_channels);
     let inputs = std::iter::once(3).chain(channels.iter().copied());
@@ -24,9 +24,9 @@ pub fn parameters(model: &Model, image_size: usize) -> u64 {
 mod tests {
     use super::*;
 
-    /// Counted by hand, of two stages of 4 and 6 channels, a pyramid of 5 and embeddings of 7, for pictures of two levels.
+    /// By hand: two stages of 4 and 6 channels, a pyramid of 5 channels and embeddings of 7, on two levels.
     #[test]
-    fn a_small_detector_has_the_numbers_that_were_counted_by_hand() {
+    fn the_number_of_parameters_matches_a_hand_computed_case() {
         let model = Model {
             channels: vec![4, 6],
             blocks_per_stage: 1,

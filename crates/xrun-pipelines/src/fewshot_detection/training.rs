@@ -1,4 +1,4 @@
-//! Training module: the losses of an episode and of triplets, and which data a task is opened with.
+//! Training module with the losses of episodes and of triplet batches.
 
 use std::ops::Range;
 use std::path::Path;
@@ -18,10 +18,10 @@ use super::settings::{Settings, TripletMining};
 use super::validation::Validation;
 use crate::backend::dispatch::TensorDevice;
 use crate::backend::threads;
+use crate::nn::micro_batches::{DeferredOutputs, MicroBatchExecutor};
 use crate::nn::module_task::{Evaluation, ModuleTask, Step};
-use crate::nn::pixels::pictures;
-use crate::nn::side_by_side::{Outputs, SideBySide};
-use crate::nn::step::{Fetched, Trained};
+use crate::nn::pixels::images;
+use crate::nn::step::{StepValues, TrainState};
 use crate::nn::training_module::TrainingModule;
 use crate::nn::{Tensor, triplet_loss};
 use xrun_core::bounded::ledger::Ledger;
@@ -39,15 +39,15 @@ type Network = ReferenceDetector;
 /// Training of a [`ReferenceDetector`].
 pub struct FewshotDetectionModule {
     pub(super) settings: Settings,
-    split: Arc<SideBySide>,
+    executor: Arc<MicroBatchExecutor>,
     pub(super) validation: Validation,
     store: Arc<FrameStore>,
     /// Cell centres `[1, cells, 4]` on the training device.
     centres: Tensor<3>,
-    /// Kind of the running step.
+    /// Kind of the current step.
     kind: &'static str,
-    /// Number of objects in the run that no cell answered for.
-    unanswered: u64,
+    /// Number of objects without a cell in the run.
+    unassigned: u64,
 }
 
 /// Loss of query frames.
@@ -56,14 +56,14 @@ pub(super) struct QueryLoss {
     pub loss: DetectionLoss,
     /// Number of cells with an object.
     positives: usize,
-    /// Number of objects that no cell answers for.
-    unanswered: usize,
+    /// Number of objects without a cell.
+    unassigned: usize,
 }
 
-/// Puts the model on the device and starts the workers, which call `prepare`, at the batch of step `first_step`.
+/// Opens the device, creates the network on it and starts the workers, which call `prepare`, at the batch of step `first_step`.
 ///
 /// # Errors
-/// The device fails, or the system gives no thread.
+/// The device fails, or a thread cannot be started.
 pub fn open(
     prepared: Prepared,
     prepare: Prepare<HostBatch>,
@@ -77,16 +77,16 @@ pub fn open(
     let device = TensorDevice::open(kind, training.activation_checkpointing)?;
     let side = prepared.settings.image_size;
     let network = ReferenceDetector::new(&prepared.model, side, experiment.experiment.seed, &device.autodiff);
-    let split = SideBySide::new(kind, &experiment.limits, &prepared.buffers.part_gradients, ledger)?;
-    let split = Arc::new(split);
+    let executor = MicroBatchExecutor::new(kind, &experiment.limits, &prepared.buffers.part_gradients, ledger)?;
+    let executor = Arc::new(executor);
     let feed_settings = FeedSettings::new(&experiment.limits, training, first_step);
     let feed = Feed::new(ledger, &prepared.buffers.feed, feed_settings, prepare)?;
     let module = FewshotDetectionModule {
         centres: centres(&cells(side), &device.autodiff),
-        validation: Validation::new(&prepared, experiment, split.clone(), ledger),
-        split,
+        validation: Validation::new(&prepared, experiment, executor.clone(), ledger),
+        executor,
         kind: "",
-        unanswered: 0,
+        unassigned: 0,
         store: prepared.store,
         settings: prepared.settings,
     };
@@ -94,37 +94,36 @@ pub fn open(
 }
 
 impl FewshotDetectionModule {
-    /// Adds an episode to a step: references, then queries, side by side in micro-batches. Returns the number of objects that no
-    /// cell answers for.
+    /// Adds an episode to a step: references, then queries, in micro-batches. Returns the number of objects without a cell.
     fn detection(&self, batch: &DetectionBatch, step: &mut Step<'_, Network>) -> Result<usize, TaskError> {
         step.enter("forward_backward");
         let (network, device) = (step.trained.network()?, &step.device().autodiff);
         let references = self.embedded(network, &batch.reference_pixels, device);
-        // Graph from the rows of the references to the prototypes; the backward pass through the rows comes at the end.
+        // Graph from the embeddings of the references to the prototypes; the reference encoder is backpropagated last.
         let rows = references.leaf();
         let prototypes = ReferenceDetector::prototypes(rows.clone(), batch.classes.len());
         let shared = prototypes.clone().detach().require_grad();
-        let gathered = &mut step.gathered;
-        let parts = self.split.parts(batch.queries.len());
-        let computed = gathered.side_by_side(network, &self.split, &parts, |network, range, part| {
-            let QueryLoss { loss, positives, unanswered } =
+        let accumulator = &mut step.accumulator;
+        let parts = self.executor.split(batch.queries.len());
+        let computed = accumulator.run_micro_batches(network, &self.executor, &parts, |network, range, part| {
+            let QueryLoss { loss, positives, unassigned } =
                 self.query_loss(network, batch, range.clone(), device, || part.leaf(&shared));
             let counted = positives as f64;
-            for (name, sum) in ["objectness", "similarity", "box"].into_iter().zip(loss.parts()) {
-                part.note(name, sum, counted);
+            for (name, sum) in ["objectness", "similarity", "box"].into_iter().zip(loss.terms()) {
+                part.record(name, sum, counted);
             }
             part.count(counted);
-            part.went_through(range.len());
-            (Some(loss.total()), unanswered)
+            part.add_items(range.len());
+            (Some(loss.total()), unassigned)
         });
         if let Some(gradient) = computed.gradient {
             let mut gradients = (prototypes * gradient).sum().backward();
             if let Some(gradient) = rows.grad_remove(&mut gradients) {
-                gathered.back(network, &self.split, references, gradient);
+                accumulator.backward_outputs(network, &self.executor, references, gradient);
             }
         }
         let each = self.settings.reference_size.pow(2) * 3;
-        gathered.items += (batch.reference_pixels.len() / each) as u64;
+        accumulator.items += (batch.reference_pixels.len() / each) as u64;
         Ok(computed.results.iter().sum())
     }
 
@@ -139,12 +138,12 @@ impl FewshotDetectionModule {
     ) -> QueryLoss {
         let side = self.settings.image_size;
         let bytes = side * side * 3;
-        let dense = network.dense(pictures(&batch.query_pixels[range.start * bytes..range.end * bytes], side, device));
+        let dense = network.dense(images(&batch.query_pixels[range.start * bytes..range.end * bytes], side, device));
         let similarity = network.similarity(dense.embeddings.clone(), prototypes());
         let targets = targets(batch.queries[range].iter().map(|query| &*query.truths), side);
-        let (positives, unanswered) = (targets.positives, targets.unanswered);
+        let (positives, unassigned) = (targets.positives, targets.unassigned);
         let loss = detection_loss(&self.settings, dense, similarity, targets, &self.centres);
-        QueryLoss { loss, positives, unanswered }
+        QueryLoss { loss, positives, unassigned }
     }
 
     fn triplets(&self, batch: &TripletBatch, step: &mut Step<'_, Network>) -> Result<(), TaskError> {
@@ -153,12 +152,12 @@ impl FewshotDetectionModule {
         let embedded = self.embedded(network, &batch.pixels, &step.device().autodiff);
         let rows = embedded.leaf();
         let (loss, counted) = self.triplet_loss(rows.clone(), batch);
-        let gathered = &mut step.gathered;
-        gathered.count(counted);
-        gathered.note("triplet", loss.clone().inner(), counted);
-        gathered.items += batch.classes.len() as u64;
+        let accumulator = &mut step.accumulator;
+        accumulator.count(counted);
+        accumulator.record("triplet", loss.clone().inner(), counted);
+        accumulator.items += batch.classes.len() as u64;
         if let Some(gradient) = rows.grad_remove(&mut loss.backward()) {
-            gathered.back(network, &self.split, embedded, gradient);
+            accumulator.backward_outputs(network, &self.executor, embedded, gradient);
         }
         Ok(())
     }
@@ -177,13 +176,13 @@ impl FewshotDetectionModule {
         (loss.sum.mul_scalar(self.settings.triplet_weight as f32), loss.counted as f64)
     }
 
-    /// Embeddings `[n, D]` of reference pictures.
-    fn embedded(&self, network: &Network, pixels: &[u8], device: &Device) -> Outputs<Network> {
+    /// Embeddings `[n, D]` of reference images.
+    fn embedded(&self, network: &Network, pixels: &[u8], device: &Device) -> DeferredOutputs<Network> {
         let side = self.settings.reference_size;
         let each = side * side * 3;
-        let parts = self.split.parts(pixels.len() / each);
-        Outputs::new(network, &self.split, &parts, |network, range| {
-            network.embed(pictures(&pixels[range.start * each..range.end * each], side, device))
+        let parts = self.executor.split(pixels.len() / each);
+        DeferredOutputs::new(network, &self.executor, &parts, |network, range| {
+            network.embed(images(&pixels[range.start * each..range.end * each], side, device))
         })
     }
 }
@@ -201,7 +200,7 @@ impl TrainingModule for FewshotDetectionModule {
         match batch {
             HostBatch::Detection(detection) => {
                 self.kind = "detection";
-                self.unanswered += self.detection(detection, step)? as u64;
+                self.unassigned += self.detection(detection, step)? as u64;
                 Ok(())
             }
             HostBatch::Triplet(triplet) => {
@@ -211,11 +210,11 @@ impl TrainingModule for FewshotDetectionModule {
         }
     }
 
-    fn report(&mut self, fetched: Fetched) -> StepReport {
+    fn report(&mut self, fetched: StepValues) -> StepReport {
         let counted = fetched.counted.max(1.0);
-        // Each is divided before the sum: summed first, the last bits of old results would not come out again.
+        // Each value is divided before the sum: the other order would change the last bits of the committed results.
         let mut values: Vec<(&'static str, f64)> = Vec::with_capacity(4);
-        for number in &fetched.numbers {
+        for number in &fetched.values {
             let value = number.sum / counted;
             match values.iter_mut().find(|(known, _)| *known == number.name) {
                 Some((_, sum)) => *sum += value,
@@ -256,17 +255,17 @@ impl TrainingModule for FewshotDetectionModule {
             ("frame_cache_evictions", cache.evictions),
             ("frame_cache_too_large", cache.too_large),
             ("validation_predictions_left_out", self.validation.left_out),
-            ("objects_without_a_cell", self.unanswered),
+            ("objects_without_a_cell", self.unassigned),
         ]
     }
 
     fn predict(
         &mut self,
-        trained: &Trained<Network>,
-        asked: &PredictRequest<'_>,
-        told: &mut dyn PredictionSink,
+        trained: &TrainState<Network>,
+        request: &PredictRequest<'_>,
+        sink: &mut dyn PredictionSink,
     ) -> Result<Value, TaskError> {
-        predict::predict(&self.validation, &trained.inner()?, &trained.device, asked, told)
+        predict::predict(&self.validation, &trained.inner()?, &trained.device, request, sink)
     }
 }
 

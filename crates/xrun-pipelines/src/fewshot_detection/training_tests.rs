@@ -1,11 +1,11 @@
-//! Does a step give the same gradients, however its frames are split into batches and parts?
+//! The gradients of a step do not depend on how its frames are split into batches and micro-batches.
 
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::optim::GradientsParams;
 use xrun_ops::CpuKernels;
 
 use super::*;
-use crate::nn::step::Gathered;
+use crate::nn::step::StepAccumulator;
 use crate::nn::tests::values;
 use xrun_core::dataset::kind::Dataset;
 use xrun_core::settings::sections::Limits;
@@ -22,7 +22,7 @@ impl Phases for Silent {
     fn enter(&mut self, _: &'static str) {}
 }
 
-/// A task on generated data, at its first step.
+/// Task on generated data, at its first step.
 fn opened(overrides: &str) -> FewshotTask {
     let folder = tempfile::tempdir().unwrap();
     let text = format!(
@@ -56,7 +56,7 @@ fn opened(overrides: &str) -> FewshotTask {
     let ledger = Ledger::default();
     let (_, prepared) = experiment.prepare(&ledger).unwrap();
     let prepared: Prepared = prepared.into_parts().unwrap();
-    // All pictures are needed while the folder is there; the same four batches come again and again.
+    // All images are read while the directory exists; the same four batches are repeated.
     let all: Vec<HostBatch> = (0..4).map(|number| prepared.batches.prepare(number).unwrap()).collect();
     let prepare = Arc::new(move |number: u64| Ok(all[number as usize % all.len()].clone()));
     let mut task = open(prepared, prepare, &experiment, Kind::Cpu, &ledger, 1).unwrap();
@@ -71,15 +71,15 @@ fn episode(task: &mut FewshotTask) -> DetectionBatch {
     }
 }
 
-/// The frames `from..to` of an episode, as an episode.
-fn part(batch: &DetectionBatch, from: usize, to: usize, side: usize) -> DetectionBatch {
-    let mut part = batch.clone();
-    part.queries = batch.queries[from..to].to_vec();
-    part.query_pixels = batch.query_pixels[from * side * side * 3..to * side * side * 3].to_vec();
-    part
+/// Episode with the frames `from..to` of an episode.
+fn slice(batch: &DetectionBatch, from: usize, to: usize, side: usize) -> DetectionBatch {
+    let mut slice = batch.clone();
+    slice.queries = batch.queries[from..to].to_vec();
+    slice.query_pixels = batch.query_pixels[from * side * side * 3..to * side * side * 3].to_vec();
+    slice
 }
 
-/// The mean gradients of batches that make one step, the norm before clipping, and what was counted.
+/// Mean gradients of the batches of a step, and its count.
 fn gradients(task: &FewshotTask, batches: &[DetectionBatch]) -> (Vec<f32>, usize) {
     let mut phases = Silent;
     let mut step = Step::new(1, &task.trained, &mut phases);
@@ -87,8 +87,8 @@ fn gradients(task: &FewshotTask, batches: &[DetectionBatch]) -> (Vec<f32>, usize
         task.module.detection(batch, &mut step).unwrap();
     }
     let network = task.trained.network().unwrap();
-    let counted = step.gathered.counted() as usize;
-    let (gradients, _) = task.trained.mean_and_clip(&mut step.gathered).unwrap();
+    let counted = step.accumulator.counted() as usize;
+    let (gradients, _) = task.trained.mean_and_clip(&mut step.accumulator).unwrap();
     let mut all = All { gradients, found: Vec::new() };
     network.visit(&mut all);
     (all.found, counted)
@@ -106,92 +106,89 @@ impl ModuleVisitor for All {
     }
 }
 
-fn same(found: &[f32], expected: &[f32]) {
-    within(found, expected, 1e-5);
-}
-
 fn within(found: &[f32], expected: &[f32], tolerance: f32) {
     assert!(expected.len() > 1000 && found.len() == expected.len());
-    let apart = found.iter().zip(expected).map(|(found, expected)| (found - expected).abs()).fold(0.0, f32::max);
-    assert!(apart < tolerance, "{apart} apart, where the norm over all is one");
+    let largest = found.iter().zip(expected).map(|(found, expected)| (found - expected).abs()).fold(0.0, f32::max);
+    assert!(largest < tolerance, "difference {largest}; the global norm is one");
 }
 
 #[test]
-fn an_episode_in_parts_of_any_size_has_the_gradients_of_the_whole() {
+fn the_gradients_of_an_episode_do_not_depend_on_the_micro_batch_size() {
     let mut task = opened("");
     let batch = episode(&mut task);
     let (expected, positives) = CpuKernels::Plain.scope(|| in_one_graph(&task, &batch));
     for (part_size, threads) in [(32, 1), (1, 2), (3, 1), (3, 4), (7, 2)] {
         let limits = Limits { part_size, threads, ..Limits::default() };
         let buffer = parts::part_gradients(task.trained.parameters(), &limits);
-        task.module.split = Arc::new(SideBySide::new(Kind::Cpu, &limits, &buffer, &Ledger::default()).unwrap());
+        task.module.executor =
+            Arc::new(MicroBatchExecutor::new(Kind::Cpu, &limits, &buffer, &Ledger::default()).unwrap());
         let (found, counted) = gradients(&task, std::slice::from_ref(&batch));
         assert_eq!(counted, positives);
-        // Burn's operations round otherwise than the fused kernels that the parts go through.
+        // Burn's operations round differently than the fused kernels of the micro-batches.
         within(&found, &expected, 5e-5);
     }
 }
 
-/// An episode's parts go through the network on one thread or on several, each its own.
 #[test]
-fn any_number_of_threads_gives_the_gradients_to_the_bit() {
+fn gradients_are_bit_identical_on_any_number_of_threads() {
     let mut task = opened("");
     let batch = episode(&mut task);
     let mut on = |threads: usize| {
         let limits = Limits { part_size: 3, threads, ..Limits::default() };
         let buffer = parts::part_gradients(task.trained.parameters(), &limits);
-        task.module.split = Arc::new(SideBySide::new(Kind::Cpu, &limits, &buffer, &Ledger::default()).unwrap());
+        task.module.executor =
+            Arc::new(MicroBatchExecutor::new(Kind::Cpu, &limits, &buffer, &Ledger::default()).unwrap());
         gradients(&task, std::slice::from_ref(&batch)).0
     };
     let alone = on(1);
     assert!([2, 3, 8].into_iter().all(|threads| on(threads) == alone));
 }
 
-/// The mean gradients of an episode whose references and queries go forward and backward together, in Burn's operations.
+/// Mean gradients of an episode whose references and queries are in one graph of Burn's operations.
 fn in_one_graph(task: &FewshotTask, batch: &DetectionBatch) -> (Vec<f32>, usize) {
     let (network, settings, device) =
         (task.trained.network().unwrap(), &task.module.settings, &task.trained.device.autodiff);
-    let references = pictures(&batch.reference_pixels, settings.reference_size, device);
+    let references = images(&batch.reference_pixels, settings.reference_size, device);
     let prototypes = ReferenceDetector::prototypes(network.embed(references), batch.classes.len());
-    let queries = pictures(&batch.query_pixels, settings.image_size, device);
+    let queries = images(&batch.query_pixels, settings.image_size, device);
     let dense = network.dense(queries);
     let similarity = network.similarity(dense.embeddings.clone(), prototypes);
     let targets = targets(batch.queries.iter().map(|query| &*query.truths), settings.image_size);
     let counted = targets.positives;
     let loss = detection_loss(settings, dense, similarity, targets, &task.module.centres).total();
-    let mut gathered = Gathered::new(1);
-    gathered.count(counted as f64);
-    gathered.backward(network, loss);
-    let (gradients, _) = task.trained.mean_and_clip(&mut gathered).unwrap();
+    let mut accumulator = StepAccumulator::new(1);
+    accumulator.count(counted as f64);
+    accumulator.backward(network, loss);
+    let (gradients, _) = task.trained.mean_and_clip(&mut accumulator).unwrap();
     let mut all = All { gradients, found: Vec::new() };
     network.visit(&mut all);
     (all.found, counted)
 }
 
-/// As batches of `training.accumulation` are: each has references and a backward pass of its own.
+/// Batches of `training.accumulation` have separate references and backward passes.
 #[test]
-fn batches_of_few_and_many_objects_have_the_gradients_of_one_large_batch() {
+fn gradients_of_accumulated_batches_equal_those_of_one_large_batch() {
     let mut task = opened("");
     let side = task.module.settings.image_size;
     let mut batch = episode(&mut task);
-    // A frame in which nothing is to be found, and one with less than the others.
+    // One frame without objects, and one with a single object.
     batch.queries[0].truths = Box::new([]);
     batch.queries[1].truths = batch.queries[1].truths.iter().take(1).copied().collect();
     let count = batch.queries.len();
     let (expected, positives) = gradients(&task, std::slice::from_ref(&batch));
     let splits: [&[usize]; 3] = [&[0, 1, 2, count], &[0, 2, count], &[0, count - 1, count]];
     for split in splits {
-        let parts: Vec<DetectionBatch> = split.windows(2).map(|ends| part(&batch, ends[0], ends[1], side)).collect();
+        let parts: Vec<DetectionBatch> = split.windows(2).map(|ends| slice(&batch, ends[0], ends[1], side)).collect();
         let (_, first) = gradients(&task, &parts[..1]);
         assert!(first < positives && (split[1] > 1 || first == 0), "{first} of {positives}");
         let (found, counted) = gradients(&task, &parts);
         assert_eq!(counted, positives);
-        same(&found, &expected);
+        within(&found, &expected, 1e-5);
     }
 }
 
 #[test]
-fn a_step_of_two_episodes_divides_by_the_objects_of_both() {
+fn a_step_of_two_episodes_divides_by_the_count_of_both() {
     let mut task = opened("");
     let batches: Vec<DetectionBatch> = (0..2).map(|_| episode(&mut task)).collect();
     let sums = |batches: &[DetectionBatch]| {
@@ -200,8 +197,8 @@ fn a_step_of_two_episodes_divides_by_the_objects_of_both() {
         for batch in batches {
             task.module.detection(batch, &mut step).unwrap();
         }
-        let counted = step.gathered.counted();
-        (step.gathered.fetch(None).numbers.iter().map(|number| number.sum).sum::<f64>(), counted)
+        let counted = step.accumulator.counted();
+        (step.accumulator.fetch(None).values.iter().map(|number| number.sum).sum::<f64>(), counted)
     };
     let [(one, few), (two, many)] = [sums(&batches[..1]), sums(&batches[1..])];
     let expected = (one + two) / (few + many);
@@ -209,12 +206,12 @@ fn a_step_of_two_episodes_divides_by_the_objects_of_both() {
     task.accumulation = 2;
     let report = task.train_step(1, 0.0, &mut Silent).unwrap();
     assert!((report.loss - expected).abs() < 1e-5 * expected, "{}, expected {expected}", report.loss);
-    assert!((one / few - two / many).abs() > 1e-3 * expected, "a mean of means would be another");
+    assert!((one / few - two / many).abs() > 1e-3 * expected, "the mean of the means would differ");
 }
 
-/// Which pictures are compared is decided within each batch; what is divided by is counted over the step.
+/// Triplets are mined within each batch; their sum is divided by the count of the step.
 #[test]
-fn triplets_of_several_batches_are_divided_by_the_rows_of_all() {
+fn triplet_losses_of_several_batches_are_divided_by_the_count_of_all() {
     let sums = |task: &mut FewshotTask, batches: usize| {
         let mut phases = Silent;
         let mut step = Step::new(1, &task.trained, &mut phases);
@@ -224,8 +221,8 @@ fn triplets_of_several_batches_are_divided_by_the_rows_of_all() {
                 HostBatch::Detection(_) => panic!("all are triplets"),
             }
         }
-        let counted = step.gathered.counted();
-        (step.gathered.fetch(None).numbers.iter().map(|number| number.sum).sum::<f64>(), counted)
+        let counted = step.accumulator.counted();
+        (step.accumulator.fetch(None).values.iter().map(|number| number.sum).sum::<f64>(), counted)
     };
     for mining in ["given", "batch-hard"] {
         let overrides = format!("triplet_ratio = 1.0\ntriplet_mining = {mining:?}");
@@ -239,28 +236,29 @@ fn triplets_of_several_batches_are_divided_by_the_rows_of_all() {
     }
 }
 
-/// Losses of 50 steps of detection on one thread: a choice of kernels is a thread's.
+/// Losses of 50 detection steps on one thread, since kernels are selected for a thread.
 fn trained(kernels: CpuKernels) -> Vec<f64> {
     kernels.scope(|| {
         let mut task = opened("triplet_ratio = 0.0");
         let limits = Limits { part_size: 3, threads: 1, ..Limits::default() };
         let buffer = parts::part_gradients(task.trained.parameters(), &limits);
-        task.module.split = Arc::new(SideBySide::new(Kind::Cpu, &limits, &buffer, &Ledger::default()).unwrap());
+        task.module.executor =
+            Arc::new(MicroBatchExecutor::new(Kind::Cpu, &limits, &buffer, &Ledger::default()).unwrap());
         (1..=50).map(|number| task.train_step(number, 3e-4, &mut Silent).unwrap().loss).collect()
     })
 }
 
-/// Rounding differs by 1e-7 of a value. Adam divides by the size of a gradient, however small, and a rectifier opens or not, so
-/// differences grow with each step: the first steps are compared to rounding, all of them loosely, and the curves by their ends.
+/// Rounding differs by 1e-7 of a value. Adam normalises gradients, however small, and ReLU is discontinuous, so differences grow with
+/// each step: the first steps are compared tightly, all of them loosely, and the curves by their ends.
 #[test]
-fn fifty_steps_with_fused_and_with_plain_operations_learn_the_same() {
+fn fifty_steps_with_fused_and_with_plain_kernels_learn_the_same() {
     let (fused, plain) = (trained(CpuKernels::Fused), trained(CpuKernels::Plain));
-    let apart: Vec<f64> = fused.iter().zip(&plain).map(|(one, other)| (one / other - 1.0).abs()).collect();
-    let most = |steps: &[f64]| steps.iter().copied().fold(0.0, f64::max);
+    let differences: Vec<f64> = fused.iter().zip(&plain).map(|(one, other)| (one / other - 1.0).abs()).collect();
+    let max = |steps: &[f64]| steps.iter().copied().fold(0.0, f64::max);
     let mean = |steps: &[f64]| steps.iter().sum::<f64>() / steps.len() as f64;
-    assert!(most(&apart[..5]) < 1e-5, "{apart:?}");
-    assert!(most(&apart) < 0.1, "{apart:?}");
+    assert!(max(&differences[..5]) < 1e-5, "{differences:?}");
+    assert!(max(&differences) < 0.1, "{differences:?}");
     assert!((mean(&fused[40..]) / mean(&plain[40..]) - 1.0).abs() < 0.02, "{fused:?} {plain:?}");
-    assert!(fused != plain, "the two ways round differently");
-    assert!(mean(&fused[40..]) < 0.9 * mean(&fused[..10]), "it learns: {fused:?}");
+    assert!(fused != plain, "both runs used the same kernels");
+    assert!(mean(&fused[40..]) < 0.9 * mean(&fused[..10]), "the loss does not fall: {fused:?}");
 }

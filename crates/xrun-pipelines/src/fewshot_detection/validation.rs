@@ -1,4 +1,4 @@
-//! How well does the model find classes that it has never seen? Without autodiff, one episode at a time.
+//! Validation on episodes of held-out classes, without autodiff, one episode at a time.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -10,9 +10,9 @@ use burn::tensor::activation::sigmoid;
 use super::assignment::{Cell, cells};
 use super::batch::{Batches, DetectionBatch, Role};
 use super::coco_files::{CocoFiles, DetectionsFile};
-use super::decode::{Answer, DecodeSettings, Detection, FramePlace, decode};
+use super::decode::{DecodeSettings, Detection, FrameGeometry, FrameOutput, decode};
 use super::model::ReferenceDetector;
-use super::pictures;
+use super::overlay;
 use super::prepare::{Prepared, held_out};
 use super::scoring::Scoring;
 use super::settings::Settings;
@@ -20,9 +20,9 @@ use super::training::FewshotDetectionModule;
 use crate::backend::dispatch::TensorDevice;
 use crate::metrics::separation::Separation;
 use crate::nn::Tensor;
+use crate::nn::micro_batches::MicroBatchExecutor;
 use crate::nn::module_task::Evaluation;
-use crate::nn::pixels::{fetch, pictures as to_tensor};
-use crate::nn::side_by_side::SideBySide;
+use crate::nn::pixels::{fetch, images as to_tensor};
 use xrun_core::bounded::HeldBytes;
 use xrun_core::bounded::ledger::{Holding, Ledger};
 use xrun_core::dataset::error::DataError;
@@ -33,40 +33,45 @@ use xrun_core::task::{TaskError, ValidationReport};
 use xrun_data::boxes::frames::FrameStore;
 use xrun_data::transform;
 
-/// Reference pictures of a class whose embeddings are compared.
+/// Maximum number of reference images of a class whose embeddings are compared.
 const COMPARED_MAX: usize = 16;
 
-/// What every validation uses again.
+/// State that all validations of a run share.
 #[derive(Debug)]
 pub struct Validation {
     pub(super) batches: Batches,
     store: Arc<FrameStore>,
     pub(super) settings: Settings,
-    split: Arc<SideBySide>,
+    executor: Arc<MicroBatchExecutor>,
     cadence: Cadence,
     cells: Vec<Cell>,
     scoring: Scoring,
-    /// `None` where they are not asked for.
+    /// COCO files; `None` if they are not written.
     files: Option<CocoFiles>,
-    /// The run's folder, once it is known.
-    folder: Option<PathBuf>,
+    /// Directory of the run, once it is known.
+    directory: Option<PathBuf>,
     separation: Separation,
     batch: Holding,
-    pictures: Holding,
-    /// Detections that did not fit, over all validations.
+    images: Holding,
+    /// Number of detections dropped at the cap, over all validations.
     pub left_out: u64,
 }
 
-/// The answers of some frames: objectness, class probabilities, sides.
-pub(super) struct Answers {
+/// DeferredOutputs of the head for the frames of a micro-batch: probabilities of objects and ways, and sides.
+pub(super) struct HeadOutputs {
     object: Vec<f32>,
     class: Vec<f32>,
     sides: Vec<f32>,
 }
 
 impl Validation {
-    /// What every validation uses again. Its buffers enter the ledger.
-    pub fn new(prepared: &Prepared, experiment: &Experiment, split: Arc<SideBySide>, ledger: &Ledger) -> Self {
+    /// Initial state, with its buffers in the ledger.
+    pub fn new(
+        prepared: &Prepared,
+        experiment: &Experiment,
+        executor: Arc<MicroBatchExecutor>,
+        ledger: &Ledger,
+    ) -> Self {
         let cadence = &experiment.validation;
         let buffers = &prepared.buffers;
         let library = prepared.batches.episodes().library();
@@ -74,25 +79,28 @@ impl Validation {
             batches: prepared.batches.clone(),
             store: prepared.store.clone(),
             settings: prepared.settings.clone(),
-            split,
+            executor,
             cadence: cadence.clone(),
             cells: cells(prepared.settings.image_size),
             scoring: Scoring::new(library.clone(), &prepared.settings, &buffers.scoring, ledger),
             files: buffers.files.as_ref().map(|buffer| CocoFiles::new(ledger, buffer)),
-            folder: None,
+            directory: None,
             separation: Separation::new(ledger, &buffers.embeddings, prepared.model.embedding),
             batch: buffers.validation_batch.register(ledger),
-            pictures: buffers.validation_pictures.register(ledger),
+            images: buffers.validation_images.register(ledger),
             left_out: 0,
         }
     }
 
-    /// Detections are left in this folder.
+    /// Sets the directory of the run, into which detections are written.
     pub fn set_run_directory(&mut self, run: &Path) {
-        self.folder = Some(run.to_path_buf());
+        self.directory = Some(run.to_path_buf());
     }
 
     /// Runs all episodes. `model` is without autodiff; the detections of each frame are outputs of the evaluation.
+    ///
+    /// # Errors
+    /// The data or the device fails, or a file cannot be written.
     pub fn run(
         &mut self,
         model: &ReferenceDetector,
@@ -101,7 +109,7 @@ impl Validation {
         let device = &evaluation.trained.device;
         let mut shown = Vec::new();
         let episodes = self.cadence.episodes as u64;
-        let mut file = match self.files.as_mut().zip(self.folder.as_ref()) {
+        let mut file = match self.files.as_mut().zip(self.directory.as_ref()) {
             Some((files, run)) => Some(files.begin(run, self.batches.episodes(), episodes)?),
             None => None,
         };
@@ -114,7 +122,7 @@ impl Validation {
             drop(batch);
             self.batch.set(0, 0);
         }
-        let (within, between) = self.compare(model, device)?;
+        let (within, between) = self.compare_embeddings(model, device)?;
         if let Some((files, file)) = self.files.as_mut().zip(file) {
             files.finish(file)?;
         }
@@ -123,8 +131,8 @@ impl Validation {
         let embeddings = [("embedding_within", within), ("embedding_between", between)];
         let metrics = scores.metrics.into_iter().chain(embeddings).map(|(name, value)| (name.to_owned(), value));
         let intervals = scores.intervals.into_iter().map(|(name, interval)| (name.to_owned(), interval));
-        // They are the loop's now, which writes them down and lets them go.
-        self.pictures.set(0, 0);
+        // The images now belong to the training loop, which writes and frees them.
+        self.images.set(0, 0);
         Ok(ValidationReport { metrics: metrics.collect(), intervals: intervals.collect(), pictures: shown })
     }
 
@@ -139,42 +147,39 @@ impl Validation {
     ) -> Result<(), TaskError> {
         let device = &evaluation.trained.device;
         let ways = batch.classes.len();
-        let embeddings = self.embeddings(model, &batch.reference_pixels, &device.plain);
+        let embeddings = self.embeddings(model, &batch.reference_pixels, &device.inner);
         let prototypes = ReferenceDetector::prototypes(embeddings, ways);
         self.scoring.begin_episode(&batch.classes);
-        let answered = self.answers(model, &batch.query_pixels, &prototypes, &device.plain);
-        let mut at = 0;
-        for (range, answers) in answered {
-            for offset in 0..range.len() {
-                let query = &batch.queries[at];
-                let place = FramePlace { mapping: query.mapping, width: query.width, height: query.height };
-                let found = self.found(&answers, offset, ways, &place);
+        for (range, outputs) in self.outputs(model, &batch.query_pixels, &prototypes, &device.inner) {
+            for (offset, index) in range.enumerate() {
+                let query = &batch.queries[index];
+                let geometry = FrameGeometry { mapping: query.mapping, width: query.width, height: query.height };
+                let found = self.detections(&outputs, offset, ways, &geometry);
                 evaluation.output(&found)?;
                 if let Some(file) = file {
                     file.frame(&batch.classes, &found)?;
                 }
-                self.scoring.frame(batch.queries[at].query, &found);
-                self.show(batch, number, at, &found, shown);
-                at += 1;
+                self.scoring.frame(query.query, &found);
+                self.show(batch, number, index, &found, shown);
             }
         }
         self.scoring.end_episode();
         Ok(())
     }
 
-    /// What the model says of these squares, part by part: of which of them, and the answers.
-    pub(super) fn answers(
+    /// DeferredOutputs of the model for query frames, by micro-batch: the range of its frames, and their outputs.
+    pub(super) fn outputs(
         &self,
         model: &ReferenceDetector,
         squares: &[u8],
         prototypes: &Tensor<2>,
         device: &Device,
-    ) -> impl Iterator<Item = (Range<usize>, Answers)> + use<> {
+    ) -> impl Iterator<Item = (Range<usize>, HeadOutputs)> + use<> {
         let (side, cells, ways) = (self.settings.image_size, self.cells.len(), prototypes.dims()[0]);
-        let picture_bytes = side.pow(2) * 3;
-        let parts = self.split.parts(squares.len() / picture_bytes);
-        let answered = self.split.passes(model, &parts, |model, range| {
-            let pixels = &squares[range.start * picture_bytes..range.end * picture_bytes];
+        let image_bytes = side.pow(2) * 3;
+        let parts = self.executor.split(squares.len() / image_bytes);
+        let outputs = self.executor.forward(model, &parts, |model, range| {
+            let pixels = &squares[range.start * image_bytes..range.end * image_bytes];
             let dense = model.dense(to_tensor(pixels, side, device));
             let class = sigmoid(model.similarity(dense.embeddings, prototypes.clone()));
             let count = range.len();
@@ -184,76 +189,82 @@ impl Validation {
                 dense.sides.reshape([count * cells * 4]),
             ];
             let [object, class, sides] = <[Vec<f32>; 3]>::try_from(fetch(flat)).unwrap_or_default();
-            Answers { object, class, sides }
+            HeadOutputs { object, class, sides }
         });
-        parts.into_iter().zip(answered)
+        parts.into_iter().zip(outputs)
     }
 
-    /// Embeddings `[n, D]` of reference pictures.
+    /// Embeddings `[n, D]` of reference images.
     pub(super) fn embeddings(&self, model: &ReferenceDetector, pixels: &[u8], device: &Device) -> Tensor<2> {
         let side = self.settings.reference_size;
         let each = side.pow(2) * 3;
-        let rows = self.split.passes(model, &self.split.parts(pixels.len() / each), |model, range| {
+        let rows = self.executor.forward(model, &self.executor.split(pixels.len() / each), |model, range| {
             model.embed(to_tensor(&pixels[range.start * each..range.end * each], side, device))
         });
         Tensor::cat(rows, 0)
     }
 
-    /// What was found in one frame of a part of the answers.
-    pub(super) fn found(&self, answers: &Answers, offset: usize, ways: usize, place: &FramePlace) -> Vec<Detection> {
+    /// Detections in the frame at `offset` of a micro-batch.
+    pub(super) fn detections(
+        &self,
+        outputs: &HeadOutputs,
+        offset: usize,
+        ways: usize,
+        geometry: &FrameGeometry,
+    ) -> Vec<Detection> {
         let cells = self.cells.len();
-        let answer = Answer {
-            objectness: &answers.object[offset * cells..][..cells],
-            class: &answers.class[offset * cells * ways..][..cells * ways],
-            boxes: &answers.sides[offset * cells * 4..][..cells * 4],
+        let output = FrameOutput {
+            objectness: &outputs.object[offset * cells..][..cells],
+            class: &outputs.class[offset * cells * ways..][..cells * ways],
+            boxes: &outputs.sides[offset * cells * 4..][..cells * 4],
         };
-        decode(&self.cells, ways, &answer, place, &DecodeSettings::from(&self.settings))
+        decode(&self.cells, ways, &output, geometry, &DecodeSettings::from(&self.settings))
     }
 
-    /// Keeps a picture for the report: one an episode, until there are enough.
+    /// Adds images for the report, spread over the queries of each episode, up to their maximum number.
     fn show(
         &self,
         batch: &DetectionBatch,
         number: u64,
-        at: usize,
+        index: usize,
         found: &[Detection],
         shown: &mut Vec<(HostImage, String)>,
     ) {
-        let most = self.cadence.pictures;
-        let per_episode = most.div_ceil(self.cadence.episodes).max(1);
-        let spread = (batch.queries.len() / per_episode).max(1);
-        if shown.len() >= most || at % spread != spread / 2 {
+        let max = self.cadence.pictures;
+        let per_episode = max.div_ceil(self.cadence.episodes).max(1);
+        let spacing = (batch.queries.len() / per_episode).max(1);
+        if shown.len() >= max || index % spacing != spacing / 2 {
             return;
         }
-        let query = &batch.queries[at];
-        let sure: Vec<Detection> = found
+        let query = &batch.queries[index];
+        let present: Vec<Detection> = found
             .iter()
             .filter(|one| f64::from(one.score) >= self.settings.presence_threshold)
             .map(|one| Detection { rectangle: query.mapping.forth(&one.rectangle), ..*one })
             .collect();
-        let asked = query.truths.iter().filter_map(|truth| match truth.role {
+        let objects = query.truths.iter().filter_map(|truth| match truth.role {
             Role::Class(way) => Some((way, truth.rectangle)),
             Role::Other | Role::Masked => None,
         });
-        let asked: Vec<(usize, BoundingBox)> = asked.collect();
-        let truths: Vec<BoundingBox> = asked.iter().map(|(_, rectangle)| *rectangle).collect();
+        let objects: Vec<(usize, BoundingBox)> = objects.collect();
+        let truths: Vec<BoundingBox> = objects.iter().map(|(_, rectangle)| *rectangle).collect();
         let (side, reference_side) = (self.settings.image_size, self.settings.reference_size);
-        let picture = pictures::draw(batch, at, side, reference_side, &truths, &sure);
+        let image = overlay::draw(batch, index, side, reference_side, &truths, &present);
         let library = self.batches.episodes().library();
         let names: Vec<&str> = batch.classes.iter().map(|class| library.classes[*class].name.as_str()).collect();
         let video = &library.videos[query.query.video].name;
         let caption = format!(
             "{} · {video}, frame {}, episode {number}",
-            pictures::caption(&names, &asked, &sure),
+            overlay::caption(&names, &objects, &present),
             query.query.frame
         );
-        shown.push((picture, caption));
-        let held = shown.iter().map(|(picture, _)| picture.held_bytes()).sum();
-        self.pictures.set(shown.len() as u64, held);
+        shown.push((image, caption));
+        let held = shown.iter().map(|(image, _)| image.held_bytes()).sum();
+        self.images.set(shown.len() as u64, held);
     }
 
-    /// Similarity of the embeddings of held-out reference pictures within a class, and between classes.
-    fn compare(
+    /// Mean cosine similarity of the embeddings of held-out reference images within a class, and between classes.
+    fn compare_embeddings(
         &mut self,
         model: &ReferenceDetector,
         device: &TensorDevice,
@@ -263,13 +274,13 @@ impl Validation {
         for class in held_out(&library) {
             let mut rgb = Vec::with_capacity(COMPARED_MAX * side * side * 3);
             for reference in library.classes[class].references.iter().take(COMPARED_MAX) {
-                let picture = self.store.picture(&reference.path)?;
-                rgb.extend_from_slice(&transform::reference(&picture, reference.rectangle.as_ref(), side).rgb);
+                let image = self.store.picture(&reference.path)?;
+                rgb.extend_from_slice(&transform::reference(&image, reference.rectangle.as_ref(), side).rgb);
             }
             if rgb.is_empty() {
                 continue;
             }
-            let embeddings = self.embeddings(model, &rgb, &device.plain);
+            let embeddings = self.embeddings(model, &rgb, &device.inner);
             let length = embeddings.dims()[1];
             let values: Vec<f32> = embeddings.into_data().iter::<f32>().collect();
             values.chunks_exact(length).for_each(|row| self.separation.add(class as u32, row));

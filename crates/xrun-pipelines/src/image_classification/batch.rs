@@ -1,11 +1,11 @@
-//! Batches of pictures with classes, made on the host on any thread, each a pure function of its number.
+//! Batches of images with classes, made on the host on any thread, each a pure function of its number.
 
 use std::sync::Arc;
 
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 
-use super::labels::{Labelled, Labels};
+use super::labels::{LabelledImage, Labels};
 use super::settings::Settings;
 use xrun_core::bounded::HeldBytes;
 use xrun_core::dataset::error::DataError;
@@ -15,12 +15,12 @@ use xrun_data::boxes::library::Library;
 use xrun_data::order::Order;
 use xrun_data::transform;
 
-/// Pictures and their classes.
+/// Images and their classes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Batch {
-    /// 8-bit RGB `[n, S, S, 3]` with S the `image_size`.
+    /// 8-bit RGB images, `[n, S, S, 3]` with S the `image_size`.
     pub pixels: Vec<u8>,
-    /// `[n]` indices into [`Labels::classes`].
+    /// Indices into [`Labels::classes`], `[n]`.
     pub classes: Vec<i64>,
 }
 
@@ -30,7 +30,7 @@ impl HeldBytes for Batch {
     }
 }
 
-/// The most that a batch of `size` pictures holds, in bytes.
+/// Maximum size in bytes of a batch of `size` images.
 pub fn batch_bytes(size: usize, side: usize) -> u64 {
     (size_of::<Batch>() + size * (side * side * 3 + size_of::<i64>())) as u64
 }
@@ -40,94 +40,93 @@ pub fn batch_bytes(size: usize, side: usize) -> u64 {
 pub struct Batches {
     /// Index of the data.
     pub library: Arc<Library>,
-    /// Classes of its pictures.
+    /// Classes of its images.
     pub labels: Arc<Labels>,
-    /// The decoder of pictures.
+    /// Decoder of images.
     pub source: Arc<dyn ImageSource>,
-    /// Side, and how pictures are varied.
+    /// Settings of the size and of augmentation.
     pub settings: Settings,
-    /// Pictures in a batch.
+    /// Number of images in a batch.
     pub size: usize,
     /// `experiment.seed`.
     pub seed: u32,
 }
 
 impl Batches {
-    /// Batch `number` (from 0) of training: each picture once an epoch, one epoch behind the other.
+    /// Training batch `number` (from 0). Each image occurs once in an epoch; a batch may extend into the next epoch.
     ///
     /// # Errors
-    /// A picture cannot be decoded.
+    /// An image cannot be decoded.
     pub fn train(&self, number: u64) -> Result<Batch, DataError> {
         let (all, size) = (&self.labels.train, self.size as u64);
         let count = all.len() as u64;
         let generator = &mut generator(self.seed, "augmentation", number);
-        let places = number * size..(number + 1) * size;
         let mut order: Option<(u64, Order)> = None;
-        let chosen: Vec<Labelled> = places
-            .map(|place| {
-                let epoch = place / count;
-                if order.as_ref().is_none_or(|(of, _)| *of != epoch) {
+        let images: Vec<LabelledImage> = (number * size..(number + 1) * size)
+            .map(|index| {
+                let epoch = index / count;
+                if order.as_ref().is_none_or(|(known, _)| *known != epoch) {
                     order = Some((epoch, Order::new(self.seed, "training pictures", epoch, count)));
                 }
-                let at = order.as_ref().map_or(0, |(_, order)| order.at(place % count));
+                let at = order.as_ref().map_or(0, |(_, order)| order.at(index % count));
                 all[at as usize]
             })
             .collect();
-        self.batch(&chosen, |picture, object| self.augmented(picture, object, generator))
+        self.batch(&images, |image, object| self.augmented(image, object, generator))
     }
 
-    /// Pictures `from` and following of the held-out ones, as they are; the same each time.
+    /// Batch of the held-out images in `range`, without augmentation.
     ///
     /// # Errors
-    /// A picture cannot be decoded.
+    /// An image cannot be decoded.
     pub fn held_out(&self, range: std::ops::Range<usize>) -> Result<Batch, DataError> {
         let side = self.settings.image_size;
-        self.batch(&self.labels.held_out[range], |picture, _| transform::letterbox(picture, side).0)
+        self.batch(&self.labels.held_out[range], |image, _| transform::letterbox(image, side).0)
     }
 
     fn batch(
         &self,
-        chosen: &[Labelled],
+        images: &[LabelledImage],
         mut view: impl FnMut(&HostImage, &BoundingBox) -> HostImage,
     ) -> Result<Batch, DataError> {
         let side = self.settings.image_size;
-        let mut pixels = Vec::with_capacity(chosen.len() * side * side * 3);
-        let mut classes = Vec::with_capacity(chosen.len());
-        for labelled in chosen {
-            let picture = self.source.picture(&labelled.frame(&self.library).path)?;
-            pixels.extend_from_slice(&view(&picture, &labelled.rectangle).rgb);
+        let mut pixels = Vec::with_capacity(images.len() * side * side * 3);
+        let mut classes = Vec::with_capacity(images.len());
+        for labelled in images {
+            let image = self.source.picture(&labelled.frame(&self.library).path)?;
+            pixels.extend_from_slice(&view(&image, &labelled.rectangle).rgb);
             classes.push(i64::from(labelled.class));
         }
         Ok(Batch { pixels, classes })
     }
 
-    /// A part of the picture that holds the middle of the object, scaled into the square, and mirrored half of the time.
-    fn augmented(&self, picture: &HostImage, object: &BoundingBox, generator: &mut ChaCha8Rng) -> HostImage {
+    /// Random crop that contains the centre of the object, scaled to the square, and mirrored with probability 0.5.
+    fn augmented(&self, image: &HostImage, object: &BoundingBox, generator: &mut ChaCha8Rng) -> HostImage {
         let Settings { image_size, flip, crop, .. } = self.settings;
-        // Drawn in any case: whether one thing is varied does not move what else is drawn.
-        let (share, x, y) = (generator.random_range(crop..=1.0), generator.random::<f32>(), generator.random::<f32>());
+        // All numbers are drawn in any case, so that a setting of one augmentation does not change the other.
+        let (area, x, y) = (generator.random_range(crop..=1.0), generator.random::<f32>(), generator.random::<f32>());
         let mirrored = generator.random_bool(0.5) && flip;
         let square = match crop < 1.0 {
             true => {
-                let window = window(picture, object, (share as f32).sqrt(), [x, y]);
-                transform::letterbox(&transform::crop(picture, &window, 0.0), image_size).0
+                let window = window(image, object, (area as f32).sqrt(), [x, y]);
+                transform::letterbox(&transform::crop(image, &window, 0.0), image_size).0
             }
-            false => transform::letterbox(picture, image_size).0,
+            false => transform::letterbox(image, image_size).0,
         };
         if mirrored { transform::flip(&square) } else { square }
     }
 }
 
-/// A window of `scale` times the picture's sides that holds the middle of the object; `drawn` from 0 to 1 says where.
-fn window(picture: &HostImage, object: &BoundingBox, scale: f32, drawn: [f32; 2]) -> BoundingBox {
-    let along = |length: usize, middle: f32, drawn: f32| {
+/// Window of `scale` times the image's sides that contains the centre of the object, at a position between the extremes 0 and 1.
+fn window(image: &HostImage, object: &BoundingBox, scale: f32, position: [f32; 2]) -> BoundingBox {
+    let along = |length: usize, centre: f32, position: f32| {
         let (length, extent) = (length as f32, length as f32 * scale);
-        let (lowest, highest) = ((middle - extent).max(0.0), middle.min(length - extent).max(0.0));
-        let from = lowest.min(highest) + (highest - lowest).max(0.0) * drawn;
+        let (lowest, highest) = ((centre - extent).max(0.0), centre.min(length - extent).max(0.0));
+        let from = lowest.min(highest) + (highest - lowest).max(0.0) * position;
         (from, from + extent)
     };
-    let (left, right) = along(picture.width, (object.left + object.right) / 2.0, drawn[0]);
-    let (top, bottom) = along(picture.height, (object.top + object.bottom) / 2.0, drawn[1]);
+    let (left, right) = along(image.width, (object.left + object.right) / 2.0, position[0]);
+    let (top, bottom) = along(image.height, (object.top + object.bottom) / 2.0, position[1]);
     BoundingBox { left, top, right, bottom }
 }
 

@@ -1,4 +1,4 @@
-//! Batches hold each picture once an epoch, and views that hold their objects.
+//! Batches have each image once in an epoch, and crops contain their objects.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -6,13 +6,13 @@ use std::path::Path;
 use super::*;
 use xrun_data::boxes::library::{Frame, Video};
 
-struct Painted;
+struct PaintedImages;
 
-/// A picture of 20 x 10 in the colour that its name says, with a white dot at 15, 5.
-impl ImageSource for Painted {
+/// Source of 20 x 10 images in the grey level of their name, with a white dot at 15, 5.
+impl ImageSource for PaintedImages {
     fn picture(&self, path: &Path) -> Result<HostImage, DataError> {
-        let colour: u8 = path.to_str().unwrap().parse().unwrap();
-        let mut rgb = vec![colour; 20 * 10 * 3];
+        let grey: u8 = path.to_str().unwrap().parse().unwrap();
+        let mut rgb = vec![grey; 20 * 10 * 3];
         rgb[(5 * 20 + 15) * 3..][..3].fill(255);
         Ok(HostImage { width: 20, height: 10, rgb: rgb.into() })
     }
@@ -20,7 +20,7 @@ impl ImageSource for Painted {
 
 fn batches(count: u32, settings: Settings) -> Batches {
     let rectangle = BoundingBox { left: 14.0, top: 4.0, right: 17.0, bottom: 7.0 };
-    let labelled = |number| Labelled { video: number, frame: 0, class: number % 2, rectangle };
+    let labelled = |number| LabelledImage { video: number, frame: 0, class: number % 2, rectangle };
     let labels = Labels {
         classes: vec!["a".into(), "b".into()],
         train: (0..count).map(labelled).collect(),
@@ -43,7 +43,7 @@ fn batches(count: u32, settings: Settings) -> Batches {
         largest: None,
     };
     let (library, labels) = (Arc::new(library), Arc::new(labels));
-    Batches { library, labels, source: Arc::new(Painted), settings, size: 3, seed: 7 }
+    Batches { library, labels, source: Arc::new(PaintedImages), settings, size: 3, seed: 7 }
 }
 
 fn plain() -> Settings {
@@ -51,27 +51,27 @@ fn plain() -> Settings {
 }
 
 #[test]
-fn each_picture_comes_once_an_epoch_and_batches_go_on_into_the_next() {
+fn each_image_occurs_once_an_epoch_and_batches_extend_into_the_next() {
     let batches = batches(7, plain());
-    let colours: Vec<u8> = (0..14)
+    let greys: Vec<u8> = (0..14)
         .flat_map(|number| {
             let batch = batches.train(number).unwrap();
-            assert_eq!(batch.held_bytes(), batch_bytes(3, 20), "as it was planned");
-            batch.pixels.chunks(20 * 20 * 3).map(|picture| picture[5 * 20 * 3]).collect::<Vec<_>>()
+            assert_eq!(batch.held_bytes(), batch_bytes(3, 20), "the planned size");
+            batch.pixels.chunks(20 * 20 * 3).map(|image| image[5 * 20 * 3]).collect::<Vec<_>>()
         })
         .collect();
-    for epoch in colours.chunks(7) {
+    for epoch in greys.chunks(7) {
         let mut count: BTreeMap<u8, u32> = BTreeMap::new();
-        epoch.iter().for_each(|colour| *count.entry(*colour).or_default() += 1);
-        assert_eq!(count, (0..7).map(|colour| (colour, 1)).collect(), "{epoch:?}");
+        epoch.iter().for_each(|grey| *count.entry(*grey).or_default() += 1);
+        assert_eq!(count, (0..7).map(|grey| (grey, 1)).collect(), "{epoch:?}");
     }
-    assert_ne!(colours[..7], colours[7..14]);
+    assert_ne!(greys[..7], greys[7..14]);
     assert_eq!(batches.train(3).unwrap(), batches.train(3).unwrap());
 }
 
 #[test]
-fn a_cut_holds_the_middle_of_the_object_and_stays_in_the_picture() {
-    let source = Painted.picture(Path::new("3")).unwrap();
+fn a_crop_contains_the_centre_of_the_object_and_is_inside_the_image() {
+    let source = PaintedImages.picture(Path::new("3")).unwrap();
     let object = BoundingBox { left: 14.0, top: 4.0, right: 17.0, bottom: 7.0 };
     for (scale, drawn) in
         [(0.3, [0.0, 0.0]), (0.3, [1.0, 1.0]), (0.5, [0.2, 0.9]), (0.95, [1.0, 0.0]), (1.0, [0.5, 0.5])]
@@ -86,13 +86,13 @@ fn a_cut_holds_the_middle_of_the_object_and_stays_in_the_picture() {
 }
 
 #[test]
-fn training_varies_pictures_and_validation_does_not() {
+fn training_augments_images_and_validation_does_not() {
     let batches = batches(6, Settings { flip: true, crop: 0.3, ..plain() });
     let (one, other) = (batches.train(0).unwrap(), batches.train(2).unwrap());
     assert_ne!(one.pixels, other.pixels);
     let held_out = batches.held_out(0..2).unwrap();
     assert_eq!(held_out, batches.held_out(0..2).unwrap());
     assert_eq!(held_out.classes, [0, 1]);
-    let whole = transform::letterbox(&Painted.picture(Path::new("1")).unwrap(), 20).0;
+    let whole = transform::letterbox(&PaintedImages.picture(Path::new("1")).unwrap(), 20).0;
     assert_eq!(held_out.pixels[20 * 20 * 3..], *whole.rgb);
 }

@@ -1,4 +1,4 @@
-//! Training and validation: cross-entropy of the class, and the share of pictures whose class scores highest.
+//! Training and validation of a classifier: cross-entropy and accuracy.
 
 use std::sync::Arc;
 
@@ -12,11 +12,11 @@ use super::prepare::Prepared;
 use super::resnet::ResNet;
 use crate::backend::dispatch::TensorDevice;
 use crate::backend::threads;
-use crate::metrics::episodes::EpisodeMean;
+use crate::metrics::running_mean::RunningMean;
 use crate::nn::Tensor;
 use crate::nn::module_task::{Evaluation, ModuleTask, Step};
-use crate::nn::pixels::pictures;
-use crate::nn::step::Trained;
+use crate::nn::pixels::images;
+use crate::nn::step::TrainState;
 use crate::nn::training_module::TrainingModule;
 use xrun_core::bounded::HeldBytes;
 use xrun_core::bounded::ledger::{Holding, Ledger};
@@ -25,6 +25,7 @@ use xrun_core::experiment::Experiment;
 use xrun_core::experiment::pipeline::ModelKind;
 use xrun_core::task::predict::{PredictRequest, PredictionSink};
 use xrun_core::task::{Task, TaskError, ValidationReport};
+use xrun_core::units::counted;
 use xrun_data::boxes::frames::FrameStore;
 use xrun_data::feed::{Feed, FeedSettings};
 use xrun_data::parts;
@@ -42,10 +43,10 @@ struct Classifier {
     _labels: Holding,
 }
 
-/// Puts the network on the device and starts the workers at the batch of step `first_step`.
+/// Opens the device, creates the network on it and starts the workers at the batch of step `first_step`.
 ///
 /// # Errors
-/// The device, or a thread that the system does not give.
+/// The device fails, or a thread cannot be started.
 pub fn open(
     prepared: Prepared,
     experiment: &Experiment,
@@ -58,9 +59,9 @@ pub fn open(
     threads::start(parts::threads(limits))?;
     let device = TensorDevice::open(kind, training.activation_checkpointing)?;
     let network = ResNet::new(&model, batches.labels.classes.len(), experiment.experiment.seed, &device.autodiff);
-    let drawn = batches.clone();
+    let source = batches.clone();
     let feed_settings = FeedSettings::new(limits, training, first_step);
-    let feed = Feed::new(ledger, &feed, feed_settings, Arc::new(move |number| drawn.train(number)))?;
+    let feed = Feed::new(ledger, &feed, feed_settings, Arc::new(move |number| source.train(number)))?;
     let classifier = Classifier {
         batches,
         store,
@@ -72,7 +73,7 @@ pub fn open(
     Ok(Box::new(ModuleTask::new(classifier, network, device, feed, experiment)))
 }
 
-/// `[1]`: the sum over pictures of minus the logarithm of the class's probability.
+/// Sum over images of the negative log probability of their classes, `[1]`.
 fn cross_entropy(logits: Tensor<2>, classes: &[i64], device: &Device) -> Tensor<1> {
     let index = TensorData::new(classes.to_vec(), [classes.len(), 1]);
     let index = burn::tensor::Tensor::<2, Int>::from_data(index, device);
@@ -80,9 +81,9 @@ fn cross_entropy(logits: Tensor<2>, classes: &[i64], device: &Device) -> Tensor<
 }
 
 impl Classifier {
-    /// Logits `[n, classes]` of pixels `[n, S, S, 3]`.
-    fn scores(&self, network: &ResNet, pixels: &[u8], device: &Device) -> Tensor<2> {
-        network.forward(pictures(pixels, self.batches.settings.image_size, device))
+    /// Logits `[n, classes]` for pixels `[n, S, S, 3]`.
+    fn logits(&self, network: &ResNet, pixels: &[u8], device: &Device) -> Tensor<2> {
+        network.forward(images(pixels, self.batches.settings.image_size, device))
     }
 }
 
@@ -95,12 +96,12 @@ impl TrainingModule for Classifier {
     const PREDICTS: bool = true;
 
     fn train(&mut self, batch: &Batch, step: &mut Step<'_, ResNet>) -> Result<(), TaskError> {
-        step.describe(&format!("{} pictures", batch.classes.len()));
+        step.describe(&counted(batch.classes.len() as u64, "image"));
         let (device, size) = (&step.device().autodiff, self.micro_batch_size);
         let bytes = self.batches.settings.image_size.pow(2) * 3;
         for (classes, pixels) in batch.classes.chunks(size).zip(batch.pixels.chunks(size * bytes)) {
             step.micro_batch("cross_entropy", classes.len(), |network| {
-                cross_entropy(self.scores(network, pixels, device), classes, device)
+                cross_entropy(self.logits(network, pixels, device), classes, device)
             })?;
         }
         Ok(())
@@ -111,23 +112,29 @@ impl TrainingModule for Classifier {
         network: &ResNet,
         evaluation: &mut Evaluation<'_, Self>,
     ) -> Result<ValidationReport, TaskError> {
-        let device = &evaluation.trained.device.plain;
-        let (mut correct, mut loss) = (EpisodeMean::default(), 0.0);
+        let device = &evaluation.trained.device.inner;
+        let (mut correct, mut loss) = (RunningMean::default(), 0.0);
         for from in (0..self.validated).step_by(self.micro_batch_size) {
             let batch = self.batches.held_out(from..(from + self.micro_batch_size).min(self.validated))?;
             self.validation_batch.set(1, batch.held_bytes());
-            let scores: Vec<f32> = self.scores(network, &batch.pixels, device).into_data().iter::<f32>().collect();
-            let rows = scores.chunks(self.batches.labels.classes.len());
+            let logits: Vec<f32> = self.logits(network, &batch.pixels, device).into_data().iter::<f32>().collect();
+            let rows = logits.chunks(self.batches.labels.classes.len());
             for (row, class) in rows.zip(&batch.classes) {
+<<<<<<< HEAD
                 let (found, of_class) = class_and_loss(row, *class as usize);
                 correct.add(Some(f64::from(u8::from(found == *class as usize))));
                 loss += of_class;
+=======
+                let (predicted, cross_entropy) = prediction_and_loss(row, *class as usize);
+                correct.add(Some(f64::from(u8::from(predicted == *class as usize))));
+                loss += cross_entropy;
+>>>>>>> 5e22bc18cce43c26f2383c8ba664f86428a3d9e1
             }
         }
         self.validation_batch.set(0, 0);
         let metrics = vec![
             ("accuracy".into(), correct.mean()),
-            ("largest_class".into(), Some(self.batches.labels.largest_share(self.validated))),
+            ("largest_class".into(), Some(self.batches.labels.majority_fraction(self.validated))),
             ("cross_entropy".into(), Some(loss / self.validated as f64).filter(|loss| loss.is_finite())),
         ];
         let intervals = correct.interval().map(|interval| ("accuracy".into(), interval)).into_iter().collect();
@@ -145,22 +152,31 @@ impl TrainingModule for Classifier {
 
     fn predict(
         &mut self,
-        trained: &Trained<ResNet>,
-        asked: &PredictRequest<'_>,
-        told: &mut dyn PredictionSink,
+        trained: &TrainState<ResNet>,
+        request: &PredictRequest<'_>,
+        sink: &mut dyn PredictionSink,
     ) -> Result<Value, TaskError> {
         let network = trained.inner()?;
-        let scores = |pixels: &[u8]| self.scores(&network, pixels, &trained.device.plain).into_data().iter().collect();
-        predict::predict(&self.batches, asked, told, scores)
+        let logits = |pixels: &[u8]| self.logits(&network, pixels, &trained.device.inner).into_data().iter().collect();
+        predict::predict(&self.batches, request, sink, logits)
     }
 }
 
+<<<<<<< HEAD
 /// Returns the class that scores highest, the first of equals, and minus the logarithm of the probability of `class`.
 fn class_and_loss(scores: &[f32], class: usize) -> (usize, f64) {
     let highest = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let found = scores.iter().position(|score| *score == highest).unwrap_or(0);
     let sum: f64 = scores.iter().map(|score| f64::from(score - highest).exp()).sum();
     (found, f64::from(highest) + sum.ln() - f64::from(scores[class]))
+=======
+/// Class with the highest logit, the first of equal ones, and the cross-entropy of `class`.
+fn prediction_and_loss(logits: &[f32], class: usize) -> (usize, f64) {
+    let highest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let predicted = logits.iter().position(|logit| *logit == highest).unwrap_or(0);
+    let sum: f64 = logits.iter().map(|logit| f64::from(logit - highest).exp()).sum();
+    (predicted, f64::from(highest) + sum.ln() - f64::from(logits[class]))
+>>>>>>> 5e22bc18cce43c26f2383c8ba664f86428a3d9e1
 }
 
 #[cfg(test)]
@@ -170,12 +186,16 @@ mod tests {
 
     /// By hand: the logarithm of e^1 + e^2 + e^3 is 3.407606, that of e^0 + e^0 + e^4 is 4.035976.
     #[test]
-    fn the_loss_and_its_measure_are_those_that_were_counted_by_hand() {
+    fn loss_and_cross_entropy_match_hand_computed_values() {
         let rows = [[1.0_f32, 2.0, 3.0], [0.0, 0.0, 4.0]];
         let logits = Tensor::<2>::from_floats(rows, &autodiff());
         let loss = values(cross_entropy(logits, &[1, 0], &autodiff()))[0];
         assert!((loss - (1.407_606 + 4.035_976)).abs() < 1e-5, "{loss}");
+<<<<<<< HEAD
         let ((first, one), (second, other)) = (class_and_loss(&rows[0], 1), class_and_loss(&rows[1], 0));
+=======
+        let ((first, one), (second, other)) = (prediction_and_loss(&rows[0], 1), prediction_and_loss(&rows[1], 0));
+>>>>>>> 5e22bc18cce43c26f2383c8ba664f86428a3d9e1
         assert_eq!((first, second), (2, 2));
         assert!((one - 1.407_606).abs() < 1e-6 && (other - 4.035_976).abs() < 1e-6, "{one} {other}");
     }

@@ -1,7 +1,7 @@
-//! Image classification: which class does a picture show?
+//! Image classification.
 //!
-//! The first thing to try with pictures of one's own: a folder for each class (`[dataset.image-folder]`), or any other data set of
-//! images with boxes, of which the class of the largest box is that of the picture.
+//! The data is a directory for each class (`[dataset.image-folder]`), or any data set of images with boxes, where the class of an
+//! image is that of its largest box.
 
 pub mod batch;
 #[cfg(feature = "train")]
@@ -81,7 +81,7 @@ impl ModelKind for ResNet {
     fn check(settings: &Model, problems: &mut Problems) {
         let groups = settings.norm_groups;
         if let Some(width) = settings.channels.iter().find(|width| groups > 0 && !width.is_multiple_of(groups)) {
-            let message = format!("{width} channels cannot be split into {groups} groups of one size");
+            let message = format!("{width} channels cannot be divided into {groups} groups of equal size");
             let problem = Problem::new("model.resnet.channels", message).related("model.resnet.norm_groups");
             problems.add(problem.help(format!("for example {}", width.next_multiple_of(groups))));
         }

@@ -30,55 +30,55 @@ struct Scored<'a> {
     probability: f64,
 }
 
-/// Answers about each file, which is an image. `scores` returns the logits `[n, classes]` of pixels `[n, S, S, 3]`.
+/// Classifies each file, which is an image. `logits` returns `[n, classes]` for pixels `[n, S, S, 3]`.
 ///
 /// # Errors
 /// An answer cannot be written.
 pub fn predict(
     batches: &Batches,
-    asked: &PredictRequest<'_>,
-    told: &mut dyn PredictionSink,
-    scores: impl Fn(&[u8]) -> Vec<f32>,
+    request: &PredictRequest<'_>,
+    sink: &mut dyn PredictionSink,
+    logits: impl Fn(&[u8]) -> Vec<f32>,
 ) -> Result<Value, TaskError> {
     let (side, classes) = (batches.settings.image_size, &batches.labels.classes);
-    for files in asked.files.chunks(asked.limits.batch_size) {
+    for files in request.files.chunks(request.limits.batch_size) {
         let mut pixels = Vec::with_capacity(files.len() * side * side * 3);
         let read: Vec<Result<(), String>> = files
             .iter()
             .map(|path| {
-                let bytes = picture_file(path, asked.limits.decoding)?;
-                let picture = decode_bytes(&bytes, batches.library.exif_orientation)?;
-                pixels.extend_from_slice(&transform::letterbox(&picture, side).0.rgb);
+                let bytes = picture_file(path, request.limits.decoding)?;
+                let image = decode_bytes(&bytes, batches.library.exif_orientation)?;
+                pixels.extend_from_slice(&transform::letterbox(&image, side).0.rgb);
                 Ok(())
             })
             .collect();
-        let scores = if pixels.is_empty() { Vec::new() } else { scores(&pixels) };
-        let mut rows = scores.chunks(classes.len());
+        let logits = if pixels.is_empty() { Vec::new() } else { logits(&pixels) };
+        let mut rows = logits.chunks(classes.len());
         for (path, read) in files.iter().zip(read) {
             let item = Item::file(path);
             let row = read.and_then(|()| rows.next().ok_or_else(|| "the model gave no answer".into()));
             let top = match row {
                 Ok(row) => top(row, classes),
                 Err(reason) => {
-                    told.failed(item, &reason)?;
+                    sink.failed(item, &reason)?;
                     continue;
                 }
             };
             let Some(first) = top.first() else { continue };
-            let words: Vec<String> = top.iter().map(|one| format!("{} {:.2}", one.class, one.probability)).collect();
+            let summary: Vec<String> = top.iter().map(|one| format!("{} {:.2}", one.class, one.probability)).collect();
             let answer = Answer { class: first.class, probability: first.probability, top: &top };
-            told.answered(item, &answer, &words.join(", "))?;
+            sink.answered(item, &answer, &summary.join(", "))?;
         }
     }
     Ok(serde_json::json!({ "classes": classes }))
 }
 
-/// Returns the most probable classes; of equal ones the first.
-fn top<'a>(scores: &[f32], classes: &'a [String]) -> Vec<Scored<'a>> {
-    let highest = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let powers: Vec<f64> = scores.iter().map(|score| f64::from(score - highest).exp()).collect();
-    let sum: f64 = powers.iter().sum();
-    let scored = classes.iter().zip(powers).map(|(class, power)| Scored { class, probability: power / sum });
+/// Returns the most probable classes in descending order; equal ones in the order of the classes.
+fn top<'a>(logits: &[f32], classes: &'a [String]) -> Vec<Scored<'a>> {
+    let highest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let exponentials: Vec<f64> = logits.iter().map(|logit| f64::from(logit - highest).exp()).collect();
+    let sum: f64 = exponentials.iter().sum();
+    let scored = classes.iter().zip(exponentials).map(|(class, value)| Scored { class, probability: value / sum });
     let mut all: Vec<Scored<'a>> = scored.collect();
     all.sort_by(|one, other| other.probability.total_cmp(&one.probability));
     all.truncate(TOP);

@@ -1,4 +1,4 @@
-//! Facts about the data before anything is on a device, and what the task takes over.
+//! Preparation of a run: opens the data and plans the buffers, before a device is used.
 
 use std::sync::Arc;
 
@@ -17,49 +17,47 @@ use xrun_data::boxes::library::Library;
 use xrun_data::feed;
 use xrun_data::reading::decoding;
 
-/// Validation metrics, in the order in which they are shown. The first chooses the best checkpoint unless the file names
-/// another.
+/// Validation metrics in the order of display. The first selects the best checkpoint unless the experiment names another.
 pub const METRICS: &[Metric] = &[
     Metric::higher("accuracy", "share")
         .within(ACCURACY, "accuracy")
-        .about("The share of held-out pictures whose class has the highest score of all."),
+        .about("Fraction of held-out images whose class has the highest score."),
     Metric::constant("largest_class", "share")
         .within(ACCURACY, "largest class")
-        .about("What guessing the most frequent class would give."),
-    Metric::lower("cross_entropy", "")
-        .about("The mean over held-out pictures of minus the logarithm of the class's probability."),
+        .about("Accuracy of always predicting the most frequent class."),
+    Metric::lower("cross_entropy", "").about("Mean over held-out images of the negative log probability of the class."),
 ];
 
 const ACCURACY: &str = "Accuracy";
 
-/// Pictures of a batch where the file does not say how many.
+/// Default of `training.batch_size`, in images.
 pub const BATCH_SIZE: usize = 32;
 
-/// The tie between a model and its data, in the middle of a sentence.
+/// Dependence of a model on its data, as a part of a message.
 const LEARNED: &str = "its classes are those of that data";
 
-/// Opened data, and what the task needs of the experiment.
+/// Opened data and settings of a task.
 pub struct Prepared {
     /// Settings of the model.
     pub model: Model,
-    /// The source of batches.
+    /// Source of batches.
     pub batches: Batches,
-    /// The decoder of pictures, which keeps some.
+    /// Decoder of images, with a cache.
     pub store: Arc<FrameStore>,
-    /// Batches on their way to the trainer.
+    /// Buffers of prepared batches.
     pub feed: feed::Buffers,
-    /// The batch that a validation is looking at.
+    /// Buffer of the current batch of a validation.
     pub validation_batch: Buffer,
-    /// Held-out pictures that a validation looks at.
+    /// Number of held-out images in a validation.
     pub validated: usize,
-    /// The labels' place in the ledger.
+    /// Ledger entry of the labels.
     pub holding: Holding,
 }
 
-/// Opens the data. The frame cache, the index and the labels enter the ledger here.
+/// Opens the data, and registers the frame cache, the index and the labels in the ledger.
 ///
 /// # Errors
-/// Data that cannot be used.
+/// The data cannot be used.
 pub fn prepare(
     settings: &Settings,
     experiment: &Experiment,
@@ -69,33 +67,33 @@ pub fn prepare(
     let (limits, seed) = (&experiment.limits, experiment.experiment.seed);
     decoding::fits(library.largest.as_ref(), limits)?;
     let labels = Labels::new(&library, settings.validation_share, seed)?;
-    let asked = experiment.training.batch_size.unwrap_or(BATCH_SIZE);
-    let size = asked.min(labels.train.len());
+    let requested = experiment.training.batch_size.unwrap_or(BATCH_SIZE);
+    let size = requested.min(labels.train.len());
     let validated = labels.held_out.len().min(experiment.validation.episodes.saturating_mul(size));
-    let of_data = frames::Buffers::new(&library, limits, validated as u64);
-    let store = Arc::new(FrameStore::new(&library, ledger, &of_data));
-    let of_labels = labels.buffer();
-    let holding = of_labels.register(ledger);
-    holding.set(of_labels.cap.items, of_labels.cap.bytes);
+    let data_buffers = frames::Buffers::new(&library, limits, validated as u64);
+    let store = Arc::new(FrameStore::new(&library, ledger, &data_buffers));
+    let label_buffer = labels.buffer();
+    let holding = label_buffer.register(ledger);
+    holding.set(label_buffer.cap.items, label_buffer.cap.bytes);
     let feed = feed::Buffers::new(limits, batch_bytes(size, settings.image_size));
-    let part = limits.batch_size.min(validated);
-    let cap = Cap { items: 1, bytes: batch_bytes(part, settings.image_size) };
+    let validation_size = limits.batch_size.min(validated);
+    let cap = Cap { items: 1, bytes: batch_bytes(validation_size, settings.image_size) };
     let validation_batch = Buffer::new("validation_batch", Policy::Refuse, cap)
         .key("limits.batch_size")
-        .because("pictures of a validation, `limits.batch_size` of them at once");
-    let owners = of_data.all().into_iter().chain([&of_labels]).chain(feed.all()).chain([&validation_batch]);
-    let because = format!("the data has {} to train on", counted(labels.train.len() as u64, "picture"));
+        .because("`limits.batch_size` images of a validation");
+    let owners = data_buffers.all().into_iter().chain([&label_buffer]).chain(feed.all()).chain([&validation_batch]);
+    let because = format!("the data has {}", counted(labels.train.len() as u64, "training image"));
     let facts = TaskFacts {
         owners: owners.map(PlannedOwner::from).collect(),
         data_digests: vec![(experiment.dataset_name().into(), library.digest.clone())],
         data_left_out: library.left_out.clone(),
         learned_from_data: Some(LEARNED),
-        smaller: ClampedSetting::detect("training.batch_size", asked as u64, size as u64, because)
+        smaller: ClampedSetting::detect("training.batch_size", requested as u64, size as u64, because)
             .into_iter()
             .collect(),
         notes: vec![format!(
-            "{} of {} classes to train on; {} held out, {validated} in each validation",
-            counted(labels.train.len() as u64, "picture"),
+            "{} of {} classes; {} held out, {validated} in each validation",
+            counted(labels.train.len() as u64, "training image"),
             labels.classes.len(),
             labels.held_out.len(),
         )],

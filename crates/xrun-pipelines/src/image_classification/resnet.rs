@@ -1,4 +1,4 @@
-//! The network: stages of residual blocks, the mean over the picture, a linear layer.
+//! Residual network: stages of residual blocks, global average pooling, a linear layer.
 
 use burn::module::Module;
 use burn::nn::{Linear, LinearConfig};
@@ -6,24 +6,24 @@ use burn::tensor::Device;
 
 use super::settings::Model;
 use crate::nn::Tensor;
-use crate::nn::block::Block;
+use crate::nn::conv_block::ConvBlock;
 use crate::nn::parameters;
 
-/// A convolution that halves, but in the first stage, and residual blocks.
+/// Convolution, with stride 2 except in the first stage, and residual blocks.
 #[derive(Module, Debug)]
 pub struct Stage {
-    first: Block,
+    first: ConvBlock,
     residual: Vec<Residual>,
 }
 
-/// Two convolutions, whose result is added to what went in.
+/// Two convolutions with a residual connection.
 #[derive(Module, Debug)]
 pub struct Residual {
-    first: Block,
-    second: Block,
+    first: ConvBlock,
+    second: ConvBlock,
 }
 
-/// A residual network. The names of the fields are the names in `model.safetensors`.
+/// Residual network. The names of the fields are those of the tensors in `model.safetensors`.
 #[derive(Module, Debug)]
 pub struct ResNet {
     stages: Vec<Stage>,
@@ -31,9 +31,9 @@ pub struct ResNet {
 }
 
 impl ResNet {
-    /// A network for so many classes. All first values follow from the seed.
+    /// Network for a number of classes. Initial values depend on the seed alone.
     pub fn new(settings: &Model, classes: usize, seed: u32, device: &Device) -> Self {
-        let block = |from, to, stride| Block::new([from, to], stride, settings.norm_groups, device);
+        let block = |from, to, stride| ConvBlock::new([from, to], stride, settings.norm_groups, device);
         let mut from = 3;
         let stages = settings.channels.iter().enumerate().map(|(number, &to)| {
             let first = block(from, to, if number == 0 { 1 } else { 2 });
@@ -46,9 +46,9 @@ impl ResNet {
         parameters::initialise_linear(network, seed)
     }
 
-    /// Pictures `[n, 3, S, S]`, scaled to about -1..1, to logits `[n, classes]`.
-    pub fn forward(&self, pictures: Tensor<4>) -> Tensor<2> {
-        let value = self.stages.iter().fold(pictures, |value, stage| {
+    /// Logits `[n, classes]` for normalised images `[n, 3, S, S]`.
+    pub fn forward(&self, images: Tensor<4>) -> Tensor<2> {
+        let value = self.stages.iter().fold(images, |value, stage| {
             stage.residual.iter().fold(stage.first.forward(value), |value, block| {
                 value.clone() + block.second.forward(block.first.forward(value))
             })
@@ -63,10 +63,10 @@ mod tests {
     use crate::nn::tests::{plain, values};
 
     #[test]
-    fn pictures_become_a_score_for_each_class_whatever_their_side() {
+    fn images_of_any_size_give_a_logit_for_each_class() {
         let settings = Model { channels: vec![8, 16], blocks: 1, norm_groups: 8 };
         let network = ResNet::new(&settings, 3, 1, &plain());
-        // Counted by hand: convolutions, scales and shifts, the linear layer.
+        // By hand: convolutions, scales and shifts, the linear layer.
         let convolution = |from: usize, to: usize| 9 * from * to + 2 * to;
         let expected =
             convolution(3, 8) + 2 * convolution(8, 8) + convolution(8, 16) + 2 * convolution(16, 16) + 16 * 3 + 3;
@@ -78,6 +78,6 @@ mod tests {
         }
         let again = ResNet::new(&settings, 3, 1, &plain());
         let scores = |network: &ResNet| values(network.forward(Tensor::ones([1, 3, 8, 8], &plain())));
-        assert_eq!(scores(&network), scores(&again), "the seed alone decides");
+        assert_eq!(scores(&network), scores(&again), "initial values depend on the seed alone");
     }
 }

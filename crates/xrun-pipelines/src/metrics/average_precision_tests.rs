@@ -1,48 +1,48 @@
-//! Are the scores those of pycocotools, and does the cap hold?
+//! Scores against pycocotools and against hand-computed cases, and the cap.
 
-use super::super::matching::{Detection, Truth, matched};
+use super::super::matching::{Detection, Truth, match_image};
 use super::*;
 use proptest::prelude::*;
 use xrun_core::dataset::sample::{BoundingBox, IgnoreReason};
 
-fn place(left: f32, width: f32) -> BoundingBox {
+fn rectangle(left: f32, width: f32) -> BoundingBox {
     BoundingBox { left, top: 0.0, right: left + width, bottom: 10.0 }
 }
 
 fn found(score: f32, left: f32) -> Detection {
-    Detection { class: 0, score, rectangle: place(left, 10.0) }
+    Detection { class: 0, score, rectangle: rectangle(left, 10.0) }
 }
 
 fn truth(left: f32) -> Truth {
-    Truth { class: 0, rectangle: place(left, 10.0), area: 100.0, ignored: None }
+    Truth { class: 0, rectangle: rectangle(left, 10.0), area: 100.0, ignored: None }
 }
 
-fn scores(pictures: &[(Vec<Detection>, Vec<Truth>)]) -> DetectionScores {
+fn scores(images: &[(Vec<Detection>, Vec<Truth>)]) -> DetectionScores {
     let mut all = AveragePrecision::new(&Ledger::default(), &buffer("validation_predictions", 1000));
-    pictures.iter().for_each(|(detections, truths)| all.add(&matched(detections, truths)));
+    images.iter().for_each(|(detections, truths)| all.add(&match_image(detections, truths)));
     all.finish()
 }
 
 #[test]
-fn a_perfect_detection_scores_one_and_a_miss_nothing() {
+fn a_perfect_detection_scores_one_and_a_miss_zero() {
     let perfect = scores(&[(vec![found(0.9, 0.0)], vec![truth(0.0)])]);
     assert_eq!((perfect.map50, perfect.map, perfect.recall), (Some(1.0), Some(1.0), Some(1.0)));
     let missed = scores(&[(vec![], vec![truth(0.0)])]);
     assert_eq!((missed.map50, missed.recall), (Some(0.0), Some(0.0)));
-    assert_eq!(scores(&[(vec![found(0.9, 0.0)], vec![])]).map50, None, "nothing was to be found");
+    assert_eq!(scores(&[(vec![found(0.9, 0.0)], vec![])]).map50, None, "there was no object");
 }
 
-/// By hand. Two truths; wrong at 0.9, right at 0.8: recall 0.5 at precision 0.5, so 51 of 101 points at 0.5.
+/// By hand. Two truths; a false positive at 0.9, a true positive at 0.8: recall 0.5 at precision 0.5: 51 of 101 points at 0.5.
 #[test]
-fn a_surer_false_one_halves_the_precision() {
+fn a_false_positive_with_a_higher_score_halves_the_precision() {
     let scores = scores(&[(vec![found(0.9, 50.0), found(0.8, 0.0)], vec![truth(0.0), truth(100.0)])]);
     assert!((scores.map50.unwrap() - 51.0 * 0.5 / 101.0).abs() < 1e-12);
     assert_eq!(scores.recall, Some(0.5));
 }
 
-/// By hand. Shifted by 2 of 10: IoU 8/12 = 0.667, so right at 0.50, 0.55, 0.60, 0.65: four of ten thresholds.
+/// By hand. Shifted by 2 of 10: IoU 8/12 = 0.667, correct at 0.50, 0.55, 0.60 and 0.65: four of ten thresholds.
 #[test]
-fn a_shifted_box_is_right_at_the_thresholds_below_its_overlap() {
+fn a_shifted_box_is_correct_at_the_thresholds_below_its_overlap() {
     let scores = scores(&[(vec![found(0.9, 2.0)], vec![truth(0.0)])]);
     assert!((scores.map.unwrap() - 0.4).abs() < 1e-12, "{scores:?}");
 }
@@ -50,15 +50,18 @@ fn a_shifted_box_is_right_at_the_thresholds_below_its_overlap() {
 #[test]
 fn one_truth_is_found_once_and_an_ignored_one_does_not_count() {
     let twice = scores(&[(vec![found(0.9, 0.0), found(0.8, 0.0)], vec![truth(0.0), truth(100.0)])]);
-    assert!((twice.map50.unwrap() - 51.0 / 101.0).abs() < 1e-12, "the second is wrong, at no recall: {twice:?}");
+    assert!(
+        (twice.map50.unwrap() - 51.0 / 101.0).abs() < 1e-12,
+        "the second is a false positive without more recall: {twice:?}"
+    );
     let crowd = Truth { ignored: Some(IgnoreReason::Crowd), ..truth(50.0) };
     let ignored = scores(&[(vec![found(0.9, 50.0), found(0.8, 0.0)], vec![truth(0.0), crowd])]);
     assert_eq!(ignored.map50, Some(1.0));
 }
 
-/// By hand. Of three objects in one picture the best detection finds one, and all three detections find two.
+/// By hand. There are three objects in one image: the best detection finds one, all three detections find two.
 #[test]
-fn recall_of_few_counts_the_best_of_each_picture() {
+fn recall_of_few_counts_the_best_of_each_image() {
     let truths = vec![truth(0.0), truth(100.0), truth(200.0)];
     let scores = scores(&[(vec![found(0.7, 0.0), found(0.9, 100.0), found(0.8, 50.0)], truths)]);
     for (recall, expected) in [(scores.ar_1, 1.0 / 3.0), (scores.ar_10, 2.0 / 3.0), (scores.ar_100, 2.0 / 3.0)] {
@@ -69,20 +72,21 @@ fn recall_of_few_counts_the_best_of_each_picture() {
 
 #[derive(serde::Deserialize)]
 struct Fixture {
-    pictures: Vec<FixturePicture>,
+    #[serde(rename = "pictures")]
+    images: Vec<FixtureImage>,
     expected: BTreeMap<String, f64>,
 }
 
 #[derive(serde::Deserialize)]
-struct FixturePicture {
+struct FixtureImage {
     detections: Vec<(u32, f32, [f32; 4])>,
-    /// Class, place, area, `crowd` or `difficult`.
+    /// Class, box (left, top, width, height), area, `crowd` or `difficult`.
     truths: Vec<(u32, [f32; 4], f32, Option<String>)>,
 }
 
 /// `tests/reference/coco_map.py` made the file with pycocotools.
 #[test]
-fn the_scores_are_those_of_pycocotools() {
+fn scores_match_pycocotools() {
     let fixture: Fixture = serde_json::from_str(include_str!("../../../../tests/reference/coco_map.json")).unwrap();
     let rectangle =
         |[left, top, width, height]: [f32; 4]| BoundingBox { left, top, right: left + width, bottom: top + height };
@@ -92,19 +96,19 @@ fn the_scores_are_those_of_pycocotools() {
         word => panic!("{word}"),
     };
     let mut all = AveragePrecision::new(&Ledger::default(), &buffer("validation_predictions", 100_000));
-    for picture in &fixture.pictures {
-        let detections: Vec<Detection> = (picture.detections.iter())
-            .map(|(class, score, place)| Detection { class: *class, score: *score, rectangle: rectangle(*place) })
+    for image in &fixture.images {
+        let detections: Vec<Detection> = (image.detections.iter())
+            .map(|(class, score, sides)| Detection { class: *class, score: *score, rectangle: rectangle(*sides) })
             .collect();
-        let truths: Vec<Truth> = (picture.truths.iter())
-            .map(|(class, place, area, word)| Truth {
+        let truths: Vec<Truth> = (image.truths.iter())
+            .map(|(class, sides, area, word)| Truth {
                 class: *class,
-                rectangle: rectangle(*place),
+                rectangle: rectangle(*sides),
                 area: *area,
                 ignored: word.as_deref().map(ignored),
             })
             .collect();
-        all.add(&matched(&detections, &truths));
+        all.add(&match_image(&detections, &truths));
     }
     let scores = all.finish();
     let found = [
@@ -127,13 +131,13 @@ fn the_scores_are_those_of_pycocotools() {
 
 proptest! {
     #[test]
-    fn whatever_is_added_the_cap_holds_and_the_best_stay(
+    fn the_cap_holds_for_any_input_and_the_best_detections_remain(
         scores in prop::collection::vec(prop_oneof![9 => 0f32..1.0, 1 => Just(f32::NAN)], 0..300),
     ) {
         let ledger = Ledger::default();
         let mut all = AveragePrecision::new(&ledger, &buffer("validation_predictions", 100));
         for score in &scores {
-            all.add(&matched(&[found(*score, 0.0)], &[truth(0.0)]));
+            all.add(&match_image(&[found(*score, 0.0)], &[truth(0.0)]));
             prop_assert!(!ledger.read()[0].exceeded());
         }
         let finite = scores.iter().filter(|score| score.is_finite()).count() as u64;

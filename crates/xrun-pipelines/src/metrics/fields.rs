@@ -1,8 +1,8 @@
-//! Are the fields of an answer in JSON right? Counts that do not grow with the number of answers.
+//! Comparison of JSON answers with the true objects, field by field, in bounded memory.
 //!
-//! A field is a leaf of the true object, named by its JSON pointer (RFC 6901): a text, a number, `true`, `false`, `null`, or
-//! an empty object or list. It is right when the answer has a leaf of the same type and value at the same place: numbers by
-//! value, texts byte for byte. What is missing, nested otherwise, or in an answer that is not one JSON object, is wrong.
+//! A field is a leaf of the true object, named by its JSON pointer (RFC 6901): a string, a number, `true`, `false`, `null`, or
+//! an empty object or array. It is correct if the answer has a leaf of the same type and value at the same pointer: numbers by value,
+//! strings byte for byte. A field that is missing, nested differently, or in an answer that is not one JSON object, is wrong.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,131 +11,135 @@ use serde::de::{Error, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::Number;
 
-/// Fields that have counts of their own: the first ones that occur. All are in the whole.
+/// Maximum number of fields with separate counts: the first that occur. All fields are in the overall count.
 pub const FIELDS_MAX: usize = 16;
-/// A field with a longer name has no counts of its own.
+/// Maximum length of the name of a field with separate counts.
 const NAME_BYTES_MAX: usize = 200;
 
-/// How often something was so, of how many times.
+/// Number of correct items out of a total.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Share {
-    /// How often it was so.
+pub struct Tally {
+    /// Number of correct items.
     pub right: u64,
-    /// Of how many times.
+    /// Number of all items.
     pub of: u64,
 }
 
-impl Share {
-    /// Counts one more time.
+impl Tally {
+    /// Counts one item.
     pub fn add(&mut self, right: bool) {
         self.right += u64::from(right);
         self.of += 1;
     }
 
-    /// In per cent; `None` of nothing.
+    /// Percentage of correct items; `None` without items.
     pub fn percent(&self) -> Option<f64> {
         (self.of > 0).then(|| 100.0 * self.right as f64 / self.of as f64)
     }
 }
 
-/// The counts of one field.
+/// Counts of one field.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct OfField {
-    /// Answers whose truth has it.
+pub struct FieldCounts {
+    /// Number of true objects with this field.
     pub truths: u64,
-    /// Answers that have it with the same type and value.
+    /// Number of answers with the same type and value.
     pub right: u64,
-    /// Of the wrong ones, those that have nothing in its place.
+    /// Number of answers without this field.
     pub missing: u64,
 }
 
 /// Counts over answers.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Fields {
-    /// Of all fields of the truths, those that are right.
-    pub fields: Share,
-    /// Answers that are one JSON object without a key that occurs twice.
-    pub valid_json: Share,
-    /// Answers with the same fields as the truth, all of them right.
-    pub exact_object: Share,
-    /// Answers with the text of the truth, without space around it.
-    pub exact_match: Share,
-    named: Vec<(String, OfField)>,
+pub struct FieldScores {
+    /// Fields of the true objects, and those that are correct.
+    pub fields: Tally,
+    /// Answers, and those that are one JSON object without repeated keys.
+    pub valid_json: Tally,
+    /// Answers, and those whose fields equal those of the true object.
+    pub exact_object: Tally,
+    /// Answers, and those whose trimmed text equals that of the truth.
+    pub exact_match: Tally,
+    named: Vec<(String, FieldCounts)>,
 }
 
-/// What became of one answer.
+/// Comparison of one answer with the truth.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Judged {
-    /// The fields of the truth by their pointers, and whether each is right; none of a truth that is not a JSON object.
+pub struct AnswerComparison {
+    /// Pointers of the fields of the truth, and whether each is correct; empty if the truth is not a JSON object.
     pub fields: Vec<(String, bool)>,
-    /// The answer is one JSON object without a key that occurs twice.
+    /// The answer is one JSON object without repeated keys.
     pub valid_json: bool,
-    /// The answer has the same fields as the truth, all of them right.
+    /// The fields of the answer equal those of the truth.
     pub exact_object: bool,
-    /// The answer is the text of the truth, without space around it.
+    /// The trimmed text of the answer equals that of the truth.
     pub exact_match: bool,
 }
 
 /// Compares an answer with the truth.
-pub fn judge(said: &str, truth: &str) -> Judged {
-    let (said, truth) = (said.trim(), truth.trim());
-    let [answer, expected] = [said, truth].map(leaves);
-    let exact_object = matches!((&answer, &expected), (Some(answer), Some(expected)) if answer == expected);
-    let right = |pointer: &String, leaf: &Leaf| answer.as_ref().is_some_and(|answer| answer.get(pointer) == Some(leaf));
+pub fn compare_answer(answer: &str, truth: &str) -> AnswerComparison {
+    let (answer, truth) = (answer.trim(), truth.trim());
+    let [found, expected] = [answer, truth].map(leaves);
+    let exact_object = matches!((&found, &expected), (Some(found), Some(expected)) if found == expected);
+    let right = |pointer: &String, leaf: &Leaf| found.as_ref().is_some_and(|found| found.get(pointer) == Some(leaf));
     let fields = expected.iter().flatten().map(|(pointer, leaf)| (pointer.clone(), right(pointer, leaf)));
-    Judged { fields: fields.collect(), valid_json: answer.is_some(), exact_object, exact_match: said == truth }
+    AnswerComparison {
+        fields: fields.collect(),
+        valid_json: found.is_some(),
+        exact_object,
+        exact_match: answer == truth,
+    }
 }
 
-impl Fields {
-    /// The most that one holds, in bytes.
-    pub const BYTES_MAX: usize = size_of::<Self>() + FIELDS_MAX * (size_of::<(String, OfField)>() + NAME_BYTES_MAX);
+impl FieldScores {
+    /// Maximum size in bytes.
+    pub const BYTES_MAX: usize = size_of::<Self>() + FIELDS_MAX * (size_of::<(String, FieldCounts)>() + NAME_BYTES_MAX);
 
-    /// One answer: what was said, and the truth. Returns what became of it.
-    pub fn add(&mut self, said: &str, truth: &str) -> Judged {
-        let judged = judge(said, truth);
-        let answer = leaves(said.trim());
-        self.valid_json.add(judged.valid_json);
-        self.exact_object.add(judged.exact_object);
-        self.exact_match.add(judged.exact_match);
-        for (pointer, right) in &judged.fields {
+    /// Adds an answer, compares it with the truth and returns the comparison.
+    pub fn add(&mut self, answer: &str, truth: &str) -> AnswerComparison {
+        let comparison = compare_answer(answer, truth);
+        let found = leaves(answer.trim());
+        self.valid_json.add(comparison.valid_json);
+        self.exact_object.add(comparison.exact_object);
+        self.exact_match.add(comparison.exact_match);
+        for (pointer, right) in &comparison.fields {
             self.fields.add(*right);
             if let Some(counts) = self.counts(pointer) {
                 counts.truths += 1;
                 counts.right += u64::from(*right);
-                let missing = answer.as_ref().is_none_or(|answer| !answer.contains_key(pointer));
+                let missing = found.as_ref().is_none_or(|found| !found.contains_key(pointer));
                 counts.missing += u64::from(missing);
             }
         }
-        judged
+        comparison
     }
 
-    fn counts(&mut self, pointer: &str) -> Option<&mut OfField> {
-        let at = self.named.iter().position(|(name, _)| name == pointer);
-        let at = match at {
-            Some(at) => at,
+    fn counts(&mut self, pointer: &str) -> Option<&mut FieldCounts> {
+        let index = match self.named.iter().position(|(name, _)| name == pointer) {
+            Some(index) => index,
             None if self.named.len() < FIELDS_MAX && pointer.len() <= NAME_BYTES_MAX => {
-                self.named.push((pointer.to_owned(), OfField::default()));
+                self.named.push((pointer.to_owned(), FieldCounts::default()));
                 self.named.len() - 1
             }
             None => return None,
         };
-        Some(&mut self.named[at].1)
+        Some(&mut self.named[index].1)
     }
 
-    /// The first [`FIELDS_MAX`] fields by their pointers, such as `/shape`, in the order in which they occurred.
-    pub fn named(&self) -> impl Iterator<Item = (&str, &OfField)> {
+    /// Counts of the first [`FIELDS_MAX`] fields by their pointers, such as `/shape`, in the order of their first occurrence.
+    pub fn named(&self) -> impl Iterator<Item = (&str, &FieldCounts)> {
         self.named.iter().map(|(name, counts)| (name.as_str(), counts))
     }
 }
 
-impl OfField {
-    /// Right ones in per cent.
+impl FieldCounts {
+    /// Percentage of correct answers; `None` without any.
     pub fn percent(&self) -> Option<f64> {
-        Share { right: self.right, of: self.truths }.percent()
+        Tally { right: self.right, of: self.truths }.percent()
     }
 }
 
-/// A value that has no others in it.
+/// JSON value without children.
 #[derive(Clone, Debug)]
 enum Leaf {
     Null,
@@ -160,20 +164,20 @@ impl PartialEq for Leaf {
     }
 }
 
-/// Whole numbers exactly, others as 64-bit floats: 2 is 2.0.
+/// Compares integers exactly, other numbers as 64-bit floats: 2 equals 2.0.
 fn same(one: &Number, other: &Number) -> bool {
-    let whole = |number: &Number| number.as_i64().map(i128::from).or_else(|| number.as_u64().map(i128::from));
-    match (whole(one), whole(other)) {
+    let integer = |number: &Number| number.as_i64().map(i128::from).or_else(|| number.as_u64().map(i128::from));
+    match (integer(one), integer(other)) {
         (Some(one), Some(other)) => one == other,
         _ => one.as_f64() == other.as_f64(),
     }
 }
 
-/// The leaves of a text by their pointers; `None` where it is not one object, or a key occurs twice.
+/// Leaves of a JSON text by their pointers; `None` if it is not one object or has a repeated key.
 fn leaves(text: &str) -> Option<BTreeMap<String, Leaf>> {
     let Tree::Object(members) = serde_json::from_str(text).ok()? else { return None };
     let mut leaves = BTreeMap::new();
-    // The object itself is no field, even if it is empty.
+    // The object itself is no field, even if empty.
     for (key, value) in members {
         flatten(value, format!("/{}", escaped(&key)), &mut leaves);
     }
@@ -204,7 +208,7 @@ fn flatten(tree: Tree, pointer: String, leaves: &mut BTreeMap<String, Leaf>) {
     leaves.insert(pointer, leaf);
 }
 
-/// A JSON value without a key that occurs twice in an object.
+/// JSON value whose objects have no repeated keys.
 enum Tree {
     Leaf(Leaf),
     List(Vec<Tree>),
@@ -213,8 +217,8 @@ enum Tree {
 
 impl<'de> Deserialize<'de> for Tree {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct OfAny;
-        impl<'de> Visitor<'de> for OfAny {
+        struct AnyValue;
+        impl<'de> Visitor<'de> for AnyValue {
             type Value = Tree;
 
             fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -238,7 +242,7 @@ impl<'de> Deserialize<'de> for Tree {
             }
 
             fn visit_f64<E: Error>(self, value: f64) -> Result<Tree, E> {
-                let number = Number::from_f64(value).ok_or_else(|| E::custom("a number that is none"))?;
+                let number = Number::from_f64(value).ok_or_else(|| E::custom("not a finite number"))?;
                 Ok(Tree::Leaf(Leaf::Number(number)))
             }
 
@@ -258,13 +262,13 @@ impl<'de> Deserialize<'de> for Tree {
                 let mut members = BTreeMap::new();
                 while let Some((key, value)) = map.next_entry::<String, Tree>()? {
                     if members.insert(key, value).is_some() {
-                        return Err(A::Error::custom("a key occurs twice"));
+                        return Err(A::Error::custom("repeated key"));
                     }
                 }
                 Ok(Tree::Object(members))
             }
         }
-        deserializer.deserialize_any(OfAny)
+        deserializer.deserialize_any(AnyValue)
     }
 }
 
@@ -274,36 +278,37 @@ mod tests {
 
     const TRUTH: &str = r#"{"shape":"circle","size":2,"mark":null}"#;
 
-    /// The case of the design, counted by hand.
+    /// Counted by hand.
     #[test]
-    fn the_hand_case_gives_what_was_counted_by_hand() {
-        let mut all = Fields::default();
-        let right = |judged: &Judged| judged.fields.iter().filter(|(_, right)| *right).count();
-        for (said, expected, valid, exact) in [
+    fn counts_match_a_hand_computed_case() {
+        let mut all = FieldScores::default();
+        let right = |comparison: &AnswerComparison| comparison.fields.iter().filter(|(_, right)| *right).count();
+        for (answer, expected, valid, exact) in [
             (r#"{"shape":"circle","size":2.0,"mark":null}"#, 3, true, true),
             (r#"{"shape":"circle","size":"2"}"#, 1, true, false),
             (r#"{"shape": "circle","#, 0, false, false),
             (r#"{"shape":"circle","size":2,"mark":null,"more":1}"#, 3, true, false),
         ] {
-            let judged = all.add(said, TRUTH);
-            assert_eq!((right(&judged), judged.valid_json, judged.exact_object), (expected, valid, exact), "{said}");
+            let comparison = all.add(answer, TRUTH);
+            let found = (right(&comparison), comparison.valid_json, comparison.exact_object);
+            assert_eq!(found, (expected, valid, exact), "{answer}");
         }
-        assert_eq!(all.fields, Share { right: 7, of: 12 });
+        assert_eq!(all.fields, Tally { right: 7, of: 12 });
         assert!((all.fields.percent().unwrap() - 58.33).abs() < 0.01);
         assert_eq!((all.valid_json.percent(), all.exact_object.percent()), (Some(75.0), Some(25.0)));
         assert_eq!(all.exact_match.percent(), Some(0.0));
-        let named: Vec<(&str, OfField)> = all.named().map(|(name, counts)| (name, *counts)).collect();
-        let of = |right, missing| OfField { truths: 4, right, missing };
-        assert_eq!(named, [("/mark", of(2, 2)), ("/shape", of(3, 1)), ("/size", of(2, 1))]);
+        let named: Vec<(&str, FieldCounts)> = all.named().map(|(name, counts)| (name, *counts)).collect();
+        let counts = |right, missing| FieldCounts { truths: 4, right, missing };
+        assert_eq!(named, [("/mark", counts(2, 2)), ("/shape", counts(3, 1)), ("/size", counts(2, 1))]);
     }
 
     #[test]
-    fn a_field_is_right_by_type_and_value_at_its_place() {
-        let right = |said: &str, truth: &str| judge(said, truth).fields.iter().all(|(_, right)| *right);
-        for (said, truth, expected) in [
+    fn a_field_is_correct_by_type_and_value_at_its_pointer() {
+        let right = |answer: &str, truth: &str| compare_answer(answer, truth).fields.iter().all(|(_, right)| *right);
+        for (answer, truth, expected) in [
             (r#"{"a":1e0}"#, r#"{"a":1}"#, true),
             (r#"{"a":0.5}"#, r#"{"a":5e-1}"#, true),
-            // One more than a 64-bit float tells apart.
+            // These integers are equal as 64-bit floats.
             (r#"{"a":9007199254740993}"#, r#"{"a":9007199254740992}"#, false),
             (r#"{"a":18446744073709551615}"#, r#"{"a":18446744073709551615}"#, true),
             (r#"{"a":"\u00e9"}"#, r#"{"a":"é"}"#, true),
@@ -319,15 +324,15 @@ mod tests {
             (r#"{"a":1} x"#, r#"{"a":1}"#, false),
             (" {\"a\":1}\n", r#"{"a":1}"#, true),
         ] {
-            assert_eq!(right(said, truth), expected, "{said} {truth}");
+            assert_eq!(right(answer, truth), expected, "{answer} {truth}");
         }
-        // A place is a place, not a text: `a/b` is another field than `b` in `a`.
+        // The key `a/b` is escaped: it is another field than `b` in `a`.
         assert!(!right(r#"{"a/b":1}"#, r#"{"a":{"b":1}}"#));
     }
 
     #[test]
-    fn a_plain_answer_has_no_fields_and_may_match() {
-        let mut all = Fields::default();
+    fn a_text_answer_has_no_fields_and_may_match_exactly() {
+        let mut all = FieldScores::default();
         all.add(" yes\n", "yes");
         all.add("no", "yes");
         assert_eq!((all.exact_match.percent(), all.fields.percent()), (Some(50.0), None));
@@ -336,18 +341,18 @@ mod tests {
 
     #[test]
     fn an_empty_object_is_exact_and_has_no_field() {
-        let judged = judge("{ }", "{}");
-        assert!(judged.exact_object && judged.valid_json && judged.fields.is_empty());
+        let comparison = compare_answer("{ }", "{}");
+        assert!(comparison.exact_object && comparison.valid_json && comparison.fields.is_empty());
     }
 
     #[test]
-    fn no_more_than_the_first_fields_are_counted_apart() {
+    fn only_the_first_fields_have_separate_counts() {
         let truth: Vec<String> = (0..40).map(|field| format!("\"f{field:02}\":1")).collect();
         let truth = format!("{{{}}}", truth.join(","));
-        let mut all = Fields::default();
+        let mut all = FieldScores::default();
         (0..3).for_each(|_| drop(all.add(&truth, &truth)));
         all.add("{}", &format!("{{\"{}\":1}}", "x".repeat(1000)));
-        assert_eq!((all.named().count(), all.fields), (FIELDS_MAX, Share { right: 120, of: 121 }));
+        assert_eq!((all.named().count(), all.fields), (FIELDS_MAX, Tally { right: 120, of: 121 }));
         assert!(all.named().all(|(_, counts)| counts.percent() == Some(100.0)));
     }
 }

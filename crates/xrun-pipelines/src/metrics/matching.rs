@@ -1,153 +1,156 @@
-//! Which detections of a picture are right, by COCO's rules? At ten overlaps, and for objects of each size.
+//! Matching of detections and objects of an image by COCO's rules, at ten IoU thresholds and for objects of each size.
 //!
-//! As `COCOeval.evaluateImg` of pycocotools has it, bounding boxes: of each class the [`DETECTIONS_MAX`] best, the best
-//! first; each takes the free object that it overlaps most, an ignored one only when there is no other.
+//! As in `COCOeval.evaluateImg` of pycocotools for bounding boxes: the [`DETECTIONS_MAX`] best detections of each class are matched
+//! in descending order of score, each to the unmatched object with the largest overlap, to an ignored one only without another.
 
 use xrun_core::dataset::sample::{BoundingBox, IgnoreReason};
 
-/// Detections of a class in a picture that count (pycocotools' largest `maxDets`).
+/// Maximum number of detections of a class in an image that count (pycocotools' largest `maxDets`).
 pub const DETECTIONS_MAX: usize = 100;
-/// IoU 0.50:0.05:0.95.
+/// Number of IoU thresholds, 0.50:0.05:0.95.
 pub const THRESHOLDS: usize = 10;
-/// Objects of all sizes, small, medium and large: least and largest area in square pixels of the picture.
+/// Minimum and maximum area in square pixels of objects of all sizes, small, medium and large ones.
 pub const SIZES: [(f64, f64); 4] = [(0.0, 1e10), (0.0, 32.0 * 32.0), (32.0 * 32.0, 96.0 * 96.0), (96.0 * 96.0, 1e10)];
 
-/// Something found, of a class.
+/// Detection of a model.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Detection {
-    /// The number of its class.
+    /// Index of the class.
     pub class: u32,
-    /// How sure the model is; only the order counts.
+    /// Confidence; only the order matters.
     pub score: f32,
-    /// Where it was found, in pixels.
+    /// Predicted box in pixels.
     pub rectangle: BoundingBox,
 }
 
-/// Something to be found, or neither right nor wrong to find.
+/// Annotated object.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Truth {
-    /// The number of its class.
+    /// Index of the class.
     pub class: u32,
-    /// Where it is, in pixels.
+    /// True box in pixels.
     pub rectangle: BoundingBox,
-    /// Square pixels; need not be those of the box.
+    /// Area in square pixels, which may be smaller than that of the box.
     pub area: f32,
-    /// Why it is neither right nor wrong to find it; `None` where it is to be found.
+    /// Reason why a detection of this object counts neither as correct nor as wrong; `None` for ordinary objects.
     pub ignored: Option<IgnoreReason>,
 }
 
-/// What a detection is. Bit `t` of each word is for overlap `t`; a word for each of [`SIZES`].
+/// Outcomes of a detection: a bit for each threshold in a word for each of [`SIZES`]. A detection with neither bit is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Marks {
-    /// It found an object.
+pub struct Outcomes {
+    /// The detection matches an object.
     pub found: [u16; SIZES.len()],
-    /// Neither right nor wrong.
+    /// The detection counts neither as correct nor as wrong.
     pub ignored: [u16; SIZES.len()],
 }
 
-/// A detection and what it is.
+/// Detection with its outcomes.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Marked {
-    /// The number of its class.
+pub struct MatchedDetection {
+    /// Index of the class.
     pub class: u32,
-    /// How sure the model is.
+    /// Confidence.
     pub score: f32,
-    /// How many of its class in its picture are better: below [`DETECTIONS_MAX`].
+    /// Number of detections of the class in the image with a higher score, below [`DETECTIONS_MAX`].
     pub rank: u8,
-    /// What it found.
-    pub marks: Marks,
+    /// Outcome at each threshold and size.
+    pub outcomes: Outcomes,
 }
 
-/// A picture's detections, and what there was to find in it.
+/// Detections and objects of an image after matching.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Matched {
-    /// Best first; of equal scores the one that was given first.
-    pub detections: Vec<Marked>,
-    /// For each object its class, and in which of [`SIZES`] it is to be found.
+pub struct MatchedImage {
+    /// Detections in descending order of score, equal scores in the given order.
+    pub detections: Vec<MatchedDetection>,
+    /// Class of each object, and in which of [`SIZES`] it counts.
     pub truths: Vec<(u32, [bool; SIZES.len()])>,
 }
 
-/// Matches one picture. Scores that are not finite are left out.
-pub fn matched(detections: &[Detection], truths: &[Truth]) -> Matched {
+/// Matches the detections and objects of an image. Detections whose score is not finite are ignored.
+pub fn match_image(detections: &[Detection], truths: &[Truth]) -> MatchedImage {
     let mut order: Vec<&Detection> = detections.iter().filter(|found| found.score.is_finite()).collect();
     order.sort_by(|a, b| b.score.total_cmp(&a.score));
-    let asked: Vec<[bool; SIZES.len()]> = truths.iter().map(asked_for).collect();
+    let counts: Vec<[bool; SIZES.len()]> = truths.iter().map(counted_sizes).collect();
     let mut taken = vec![[0u16; SIZES.len()]; truths.len()];
-    let mut better: Vec<(u32, usize)> = Vec::new();
+    let mut previous: Vec<(u32, usize)> = Vec::new();
     let mut all = Vec::with_capacity(order.len());
     for found in order {
-        let Some(rank) = rank(&mut better, found.class) else { continue };
+        let Some(rank) = rank(&mut previous, found.class) else { continue };
         let overlaps: Vec<(usize, f64)> = (truths.iter().enumerate())
             .filter(|(_, truth)| truth.class == found.class)
-            .map(|(at, truth)| (at, overlap(found, truth)))
+            .map(|(index, truth)| (index, overlap(found, truth)))
             .collect();
         let area = area(&found.rectangle);
-        let mut marks = Marks { found: [0; SIZES.len()], ignored: [0; SIZES.len()] };
-        for (size, (least, largest)) in SIZES.into_iter().enumerate() {
+        let mut outcomes = Outcomes { found: [0; SIZES.len()], ignored: [0; SIZES.len()] };
+        for (size, (min, max)) in SIZES.into_iter().enumerate() {
             for threshold in 0..THRESHOLDS {
                 let bit = 1 << threshold;
-                let is_asked = |at: usize| asked[at][size];
-                let is_free = |at: usize| truths[at].ignored == Some(IgnoreReason::Crowd) || taken[at][size] & bit == 0;
-                match best(&overlaps, threshold, is_asked, is_free) {
-                    Some(at) => {
-                        taken[at][size] |= bit;
-                        if is_asked(at) { marks.found[size] |= bit } else { marks.ignored[size] |= bit }
+                let counts = |index: usize| counts[index][size];
+                let is_free =
+                    |index: usize| truths[index].ignored == Some(IgnoreReason::Crowd) || taken[index][size] & bit == 0;
+                match best(&overlaps, threshold, counts, is_free) {
+                    Some(index) => {
+                        taken[index][size] |= bit;
+                        if counts(index) { outcomes.found[size] |= bit } else { outcomes.ignored[size] |= bit }
                     }
-                    // Of another size than is asked for: it is not wrong here.
-                    None if area < least || area > largest => marks.ignored[size] |= bit,
+                    // A detection of another size is not wrong at this one.
+                    None if area < min || area > max => outcomes.ignored[size] |= bit,
                     None => {}
                 }
             }
         }
-        all.push(Marked { class: found.class, score: found.score, rank, marks });
+        all.push(MatchedDetection { class: found.class, score: found.score, rank, outcomes });
     }
-    Matched { detections: all, truths: truths.iter().map(|truth| truth.class).zip(asked).collect() }
+    MatchedImage { detections: all, truths: truths.iter().map(|truth| truth.class).zip(counts).collect() }
 }
 
-/// At which sizes an object is to be found.
-fn asked_for(truth: &Truth) -> [bool; SIZES.len()] {
+/// Sizes at which an object counts.
+fn counted_sizes(truth: &Truth) -> [bool; SIZES.len()] {
     let area = f64::from(truth.area);
-    SIZES.map(|(least, largest)| truth.ignored.is_none() && area >= least && area <= largest)
+    SIZES.map(|(min, max)| truth.ignored.is_none() && area >= min && area <= max)
 }
 
-/// How many of the class came before; `None` when they were enough.
-fn rank(better: &mut Vec<(u32, usize)>, class: u32) -> Option<u8> {
-    let at = better.iter().position(|(known, _)| *known == class).unwrap_or_else(|| {
-        better.push((class, 0));
-        better.len() - 1
+/// Number of previous detections of the class; `None` from [`DETECTIONS_MAX`] on.
+fn rank(previous: &mut Vec<(u32, usize)>, class: u32) -> Option<u8> {
+    let index = previous.iter().position(|(known, _)| *known == class).unwrap_or_else(|| {
+        previous.push((class, 0));
+        previous.len() - 1
     });
-    let rank = better[at].1;
-    better[at].1 += 1;
+    let rank = previous[index].1;
+    previous[index].1 += 1;
     (rank < DETECTIONS_MAX).then_some(rank as u8)
 }
 
-/// The object that overlaps most and enough; one that is asked for, or else one to ignore.
+/// Unmatched object with the largest overlap above the threshold; one that counts, or else an ignored one.
 fn best(
     overlaps: &[(usize, f64)],
     threshold: usize,
-    is_asked: impl Fn(usize) -> bool,
+    counts: impl Fn(usize) -> bool,
     is_free: impl Fn(usize) -> bool,
 ) -> Option<usize> {
     // As numpy's linspace computes them for pycocotools: 0.85 and not 0.8500000000000001.
-    let least = if threshold + 1 == THRESHOLDS { 0.95 } else { 0.5 + threshold as f64 * ((0.95 - 0.5) / 9.0) };
-    [true, false].into_iter().find_map(|asked| {
+    let min = if threshold + 1 == THRESHOLDS { 0.95 } else { 0.5 + threshold as f64 * ((0.95 - 0.5) / 9.0) };
+    [true, false].into_iter().find_map(|counted| {
         let mut best: Option<(usize, f64)> = None;
-        for &(at, overlap) in overlaps {
-            // Of equal ones the later, as in pycocotools.
-            let enough = overlap >= best.map_or(least.min(1.0 - 1e-10), |(_, overlap)| overlap);
-            if enough && is_asked(at) == asked && is_free(at) {
-                best = Some((at, overlap));
+        for &(index, overlap) in overlaps {
+            // The last of equal ones, as in pycocotools.
+            let enough = overlap >= best.map_or(min.min(1.0 - 1e-10), |(_, overlap)| overlap);
+            if enough && counts(index) == counted && is_free(index) {
+                best = Some((index, overlap));
             }
         }
-        best.map(|(at, _)| at)
+        best.map(|(index, _)| index)
     })
 }
 
-fn area(place: &BoundingBox) -> f64 {
-    (f64::from(place.right) - f64::from(place.left)) * (f64::from(place.bottom) - f64::from(place.top))
+fn area(rectangle: &BoundingBox) -> f64 {
+    let [width, height] = [(rectangle.left, rectangle.right), (rectangle.top, rectangle.bottom)]
+        .map(|(from, to)| f64::from(to) - f64::from(from));
+    width * height
 }
 
-/// IoU in double precision; for crowds the share of the detection that is inside.
+/// IoU in double precision; for crowds the fraction of the detection that is inside.
 fn overlap(found: &Detection, truth: &Truth) -> f64 {
     let sides = |r: &BoundingBox| [r.left, r.top, r.right, r.bottom].map(f64::from);
     let ([al, at, ar, ab], [bl, bt, br, bb]) = (sides(&found.rectangle), sides(&truth.rectangle));
@@ -177,51 +180,52 @@ mod tests {
         Truth { class: 0, rectangle, area: rectangle.area(), ignored }
     }
 
-    fn at_half(matched: &Matched) -> Vec<(bool, bool)> {
+    /// Outcomes at IoU 0.5: found, ignored.
+    fn at_half(image: &MatchedImage) -> Vec<(bool, bool)> {
         let bit = |word: u16| word & 1 != 0;
-        matched.detections.iter().map(|one| (bit(one.marks.found[0]), bit(one.marks.ignored[0]))).collect()
+        image.detections.iter().map(|one| (bit(one.outcomes.found[0]), bit(one.outcomes.ignored[0]))).collect()
     }
 
-    /// A small detection in a large difficult object: IoU 400 / 40000, so VOC calls it false. All of it lies in the object,
-    /// so that COCO would not count it in a crowd.
+    /// A small detection in a large difficult object: the IoU is 400 / 40000, a false positive by VOC's rules. In a crowd COCO ignores
+    /// it, because all of it is inside.
     #[test]
-    fn what_lies_in_a_difficult_object_without_overlapping_it_is_false_and_in_a_crowd_it_is_not() {
+    fn a_small_detection_inside_a_difficult_object_is_wrong_and_inside_a_crowd_is_ignored() {
         let inside = [found(0.9, square(50.0, 50.0, 20.0))];
-        let of = |ignored| {
-            at_half(&matched(
+        let outcomes = |ignored| {
+            at_half(&match_image(
                 &inside,
                 &[truth(square(0.0, 0.0, 200.0), Some(ignored)), truth(square(300.0, 0.0, 20.0), None)],
             ))
         };
-        assert_eq!(of(IgnoreReason::Difficult), [(false, false)]);
-        assert_eq!(of(IgnoreReason::Crowd), [(false, true)]);
+        assert_eq!(outcomes(IgnoreReason::Difficult), [(false, false)]);
+        assert_eq!(outcomes(IgnoreReason::Crowd), [(false, true)]);
     }
 
     #[test]
     fn a_difficult_object_excuses_one_detection_and_a_crowd_any_number() {
         let twice = [found(0.9, square(0.0, 0.0, 20.0)), found(0.8, square(1.0, 0.0, 20.0))];
-        let of = |ignored| at_half(&matched(&twice, &[truth(square(0.0, 0.0, 20.0), Some(ignored))]));
-        assert_eq!(of(IgnoreReason::Difficult), [(false, true), (false, false)]);
-        assert_eq!(of(IgnoreReason::Crowd), [(false, true), (false, true)]);
+        let outcomes = |ignored| at_half(&match_image(&twice, &[truth(square(0.0, 0.0, 20.0), Some(ignored))]));
+        assert_eq!(outcomes(IgnoreReason::Difficult), [(false, true), (false, false)]);
+        assert_eq!(outcomes(IgnoreReason::Crowd), [(false, true), (false, true)]);
     }
 
     #[test]
-    fn an_object_is_asked_for_at_its_own_size() {
-        let one = matched(&[found(0.9, square(0.0, 0.0, 40.0))], &[truth(square(0.0, 0.0, 40.0), None)]);
+    fn an_object_counts_at_its_own_size() {
+        let one = match_image(&[found(0.9, square(0.0, 0.0, 40.0))], &[truth(square(0.0, 0.0, 40.0), None)]);
         assert_eq!(one.truths, [(0, [true, false, true, false])]);
-        let marks = one.detections[0].marks;
+        let outcomes = one.detections[0].outcomes;
         let all = (1 << THRESHOLDS) - 1;
-        assert_eq!((marks.found, marks.ignored), ([all, 0, all, 0], [0, all, 0, all]));
-        // 32 x 32 is small and medium: COCO's ranges hold both their ends.
-        let edge = matched(&[], &[truth(square(0.0, 0.0, 32.0), None)]);
+        assert_eq!((outcomes.found, outcomes.ignored), ([all, 0, all, 0], [0, all, 0, all]));
+        // 32 x 32 is small and medium: COCO's ranges include both ends.
+        let edge = match_image(&[], &[truth(square(0.0, 0.0, 32.0), None)]);
         assert_eq!(edge.truths, [(0, [true, true, true, false])]);
     }
 
     #[test]
-    fn of_a_class_a_hundred_detections_count() {
+    fn a_hundred_detections_of_a_class_count() {
         let mut many: Vec<Detection> = (0..150).map(|n| found(n as f32, square(0.0, 0.0, 20.0))).collect();
         many.push(Detection { class: 1, ..many[0] });
-        let matched = matched(&many, &[]);
+        let matched = match_image(&many, &[]);
         assert_eq!(matched.detections.len(), DETECTIONS_MAX + 1);
         assert_eq!((matched.detections[0].score, matched.detections[99].score), (149.0, 50.0));
         assert_eq!((matched.detections[99].rank, matched.detections[100].rank), (99, 0));

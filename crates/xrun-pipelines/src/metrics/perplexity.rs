@@ -1,11 +1,11 @@
-//! How surprised is a language model? The exponential of its mean cross-entropy.
+//! Perplexity of a language model, the exponential of its mean cross-entropy.
 
-/// A perplexity above this is written as this: an untrained model can be beyond all numbers.
+/// Upper limit of the reported perplexity: that of an untrained model may overflow.
 const MAX: f64 = 1e12;
 
-/// Of a mean cross-entropy in nats a token; `None` where that is no number.
+/// Perplexity of a mean cross-entropy in nats per token; `None` for NaN.
 pub fn perplexity(cross_entropy: f64) -> Option<f64> {
-    // `min` would make a number of what is none.
+    // `min` alone would turn NaN into the limit.
     (!cross_entropy.is_nan()).then(|| cross_entropy.exp().min(MAX))
 }
 
@@ -14,7 +14,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn certainty_is_one_and_what_is_no_number_stays_so() {
+    fn perplexity_is_one_without_loss_limited_and_none_for_nan() {
         assert_eq!(perplexity(0.0), Some(1.0));
         assert_eq!(perplexity(1e6), Some(MAX));
         assert_eq!(perplexity(f64::NAN), None);

@@ -1,14 +1,14 @@
-//! Are embeddings of one class closer to each other than those of two? Mean cosine similarity within and between.
+//! Mean cosine similarity of embeddings within a class and between classes.
 //!
-//! From the sum of each class, since the sum of all pairs' products is the square of a sum: the memory depends on the
-//! classes, not on the embeddings.
+//! Computed from the sum of each class, since the sum of the products of all pairs is the square of a sum: the memory depends on the
+//! number of classes, not of embeddings.
 
 use std::collections::BTreeMap;
 
 use xrun_core::bounded::buffer::Buffer;
 use xrun_core::bounded::ledger::{Cap, Holding, Ledger, Policy};
 
-/// Sums by class. Policy at the cap: classes beyond it are folded into the mean between, not kept apart.
+/// Sums of embeddings by class. Policy at the cap: further classes are ignored.
 #[derive(Debug)]
 pub struct Separation {
     sums: BTreeMap<u32, (u64, Vec<f64>)>,
@@ -17,14 +17,14 @@ pub struct Separation {
     holding: Holding,
 }
 
-/// The buffer of a [`Separation`] of so many held-out classes, whose embeddings have so many numbers.
+/// Buffer of a [`Separation`] for a number of held-out classes and embeddings `[dimension]`.
 pub fn buffer(classes: usize, dimension: usize) -> Buffer {
     let cap = Cap { items: classes as u64, bytes: (classes * dimension * 8) as u64 };
     Buffer::new("validation_embeddings", Policy::Reduce, cap).because("a sum for each held-out class")
 }
 
 impl Separation {
-    /// [`buffer`] makes the buffer, for embeddings of the same `dimension`.
+    /// Empty sums with a buffer made by [`buffer`] for the same `dimension`.
     pub fn new(ledger: &Ledger, buffer: &Buffer, dimension: usize) -> Self {
         let classes_max = buffer.cap.items as usize;
         Self { sums: BTreeMap::new(), classes_max, dimension, holding: buffer.register(ledger) }
@@ -43,7 +43,7 @@ impl Separation {
         self.holding.set(held as u64, (held * self.dimension * 8) as u64);
     }
 
-    /// Mean similarity of pairs within a class, and of pairs of two classes; empties itself. `None` without such pairs.
+    /// Returns the mean similarity of pairs within a class and of pairs of two classes, `None` without pairs, and resets the sums.
     pub fn finish(&mut self) -> (Option<f64>, Option<f64>) {
         let (mut within, mut within_pairs) = (0.0, 0.0);
         let mut total = vec![0.0; self.dimension];
@@ -51,7 +51,7 @@ impl Separation {
         for (count, sum) in self.sums.values() {
             let count = *count as f64;
             let square: f64 = sum.iter().map(|value| value * value).sum();
-            // Each has length one, so a pair with itself gives one.
+            // The product of an embedding of length one with itself is one.
             within += square - count;
             within_pairs += count * (count - 1.0);
             squares += square;
@@ -75,7 +75,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_sums_give_what_all_pairs_give(
+        fn means_equal_those_over_all_pairs(
             rows in prop::collection::vec((0u32..4, -1f32..1.0, -1f32..1.0, 0.1f32..1.0), 2..30),
         ) {
             let ledger = Ledger::default();

@@ -1,4 +1,4 @@
-//! Networks of fused operations, held against the same in Burn's own.
+//! Comparison of networks with fused operations and with Burn's own.
 
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::optim::GradientsParams;
@@ -7,10 +7,15 @@ use xrun_ops::CpuKernels;
 use super::tests::values;
 use super::{Tensor, flat};
 
-/// Compares outputs and the gradients of all parameters. `compute` gives outputs and a loss, `[1]`. No number is further away
-/// than `tolerance` times the largest of its tensor; or than a tenth of that times the largest gradient of the network, for those
-/// that are zero but for rounding, as of a key's bias, which adds the same to all scores of a softmax.
-pub fn agree<M: Module>(network: &M, tolerance: f32, compute: impl Fn(&M) -> (Vec<Tensor<2>>, Tensor<1>)) {
+/// Asserts that fused and plain kernels give the same outputs and gradients of all parameters. `compute` returns outputs and a
+/// loss, `[1]`. The tolerance of a number is `tolerance` times the largest of its tensor, or a tenth of that times the largest
+/// gradient of the network if that is larger: some gradients are zero but for rounding, for example that of a key's bias, which
+/// adds the same to all scores of a softmax.
+pub fn assert_kernels_agree<M: Module>(
+    network: &M,
+    tolerance: f32,
+    compute: impl Fn(&M) -> (Vec<Tensor<2>>, Tensor<1>),
+) {
     let run = |kernels: CpuKernels| {
         let (outputs, loss) = kernels.scope(|| compute(network));
         let gradients = gradients(network, loss.clone());
@@ -18,48 +23,48 @@ pub fn agree<M: Module>(network: &M, tolerance: f32, compute: impl Fn(&M) -> (Ve
         (outputs.collect::<Vec<_>>(), gradients)
     };
     let (fused, plain) = (run(CpuKernels::Fused), run(CpuKernels::Plain));
-    assert_ne!(fused, plain, "they are computed in two ways");
+    assert_ne!(fused, plain, "both runs used the same kernels");
     for (number, (found, expected)) in fused.0.iter().zip(&plain.0).enumerate() {
         near(&format!("output {number}"), found, expected, tolerance * largest(expected));
     }
-    let least = 0.1 * plain.1.iter().flatten().map(|gradient| largest(gradient)).fold(0.0, f32::max);
-    for ((name, _), (found, expected)) in flat::places(network).iter().zip(fused.1.iter().zip(&plain.1)) {
+    let floor = 0.1 * plain.1.iter().flatten().map(|gradient| largest(gradient)).fold(0.0, f32::max);
+    for ((name, _), (found, expected)) in flat::parameter_ranges(network).iter().zip(fused.1.iter().zip(&plain.1)) {
         match (found, expected) {
-            (Some(found), Some(expected)) => near(name, found, expected, tolerance * largest(expected).max(least)),
-            (found, expected) => assert_eq!(found, expected, "{name} has a gradient both ways or neither"),
+            (Some(found), Some(expected)) => near(name, found, expected, tolerance * largest(expected).max(floor)),
+            (found, expected) => assert_eq!(found, expected, "{name} has a gradient with one kind of kernels only"),
         }
     }
 }
 
-/// Gradients of all parameters, `None` for those that the loss, `[1]`, does not depend on.
+/// Gradients of all parameters; `None` for those that the loss, `[1]`, does not depend on.
 pub fn gradients<M: Module>(network: &M, loss: Tensor<1>) -> Vec<Option<Vec<f32>>> {
     let mut gradients = Gradients { all: GradientsParams::from_grads(loss.backward(), network), found: vec![] };
     network.visit(&mut gradients);
     gradients.found
 }
 
-/// The network with other values in all parameters, scales and shifts among them.
+/// Network with other values in all parameters, including scales and shifts.
 pub fn changed<M: Module>(network: M) -> M {
     let mut values = flat::to_host(&network);
-    values.iter_mut().enumerate().for_each(|(at, value)| *value += 0.2 * numbers(at));
+    values.iter_mut().enumerate().for_each(|(index, value)| *value += 0.2 * numbers(index));
     flat::from_host(network, &values)
 }
 
-/// A number from -1 to 1 of each place.
-pub fn numbers(at: usize) -> f32 {
-    (at as f32 * 1.7).sin()
+/// Test value from -1 to 1 for an index.
+pub fn numbers(index: usize) -> f32 {
+    (index as f32 * 1.7).sin()
 }
 
 fn largest(values: &[f32]) -> f32 {
-    values.iter().fold(0.0, |most, value| value.abs().max(most))
+    values.iter().fold(0.0, |largest, value| value.abs().max(largest))
 }
 
-fn near(name: &str, found: &[f32], expected: &[f32], most: f32) {
+fn near(name: &str, found: &[f32], expected: &[f32], tolerance: f32) {
     assert_eq!(found.len(), expected.len(), "{name}");
-    let far = found.iter().zip(expected).map(|(found, expected)| (found - expected).abs());
-    // Not a number is no distance.
-    let far = far.fold(0.0, |one: f32, other| if other <= one { one } else { other });
-    assert!(far <= most, "{name}: {far} apart, allowed are {most}");
+    let differences = found.iter().zip(expected).map(|(found, expected)| (found - expected).abs());
+    // `f32::max` would ignore NaN.
+    let largest = differences.fold(0.0, |one: f32, other| if other <= one { one } else { other });
+    assert!(largest <= tolerance, "{name}: difference {largest}, tolerance {tolerance}");
 }
 
 struct Gradients {

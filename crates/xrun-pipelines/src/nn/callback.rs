@@ -1,15 +1,15 @@
-//! Observers of a training, after Lightning's `Callback`: code that runs beside a [`TrainingModule`] without being a part of it.
+//! Callbacks of a training, after Lightning's `Callback`: code that runs with a [`TrainingModule`] without being a part of it.
 
 use burn::optim::GradientsParams;
 
-use super::step::Trained;
+use super::step::TrainState;
 use super::training_module::TrainingModule;
 use xrun_core::task::{StepReport, TaskError};
 
 /// Hooks of a [`ModuleTask`](super::module_task::ModuleTask), each empty by default. `()` implements none of them. An error
 /// ends the run.
 pub trait Callback<L: TrainingModule> {
-    /// Runs before anything of a step (from 1).
+    /// Runs at the start of a step (from 1).
     fn on_step_start(&mut self, _step: u64, _context: &Context<'_, L>) -> Result<(), TaskError> {
         Ok(())
     }
@@ -19,7 +19,7 @@ pub trait Callback<L: TrainingModule> {
         Ok(())
     }
 
-    /// Runs when the gradients of a step are clipped, before the optimiser takes them.
+    /// Runs after clipping, before the optimiser's update.
     fn on_before_update(&mut self, _gradients: &GradientsParams, _context: &Context<'_, L>) -> Result<(), TaskError> {
         Ok(())
     }
@@ -41,7 +41,11 @@ pub trait Callback<L: TrainingModule> {
     }
 
     /// Receives an intermediate result of a validation.
-    fn on_validation_output(&mut self, _output: &L::Output, _trained: &Trained<L::Network>) -> Result<(), TaskError> {
+    fn on_validation_output(
+        &mut self,
+        _output: &L::Output,
+        _trained: &TrainState<L::Network>,
+    ) -> Result<(), TaskError> {
         Ok(())
     }
 
@@ -51,10 +55,10 @@ pub trait Callback<L: TrainingModule> {
 
 impl<L: TrainingModule> Callback<L> for () {}
 
-/// State of a task as a callback sees it.
+/// State of a task that callbacks can read.
 pub struct Context<'a, L: TrainingModule> {
     /// Module of the pipeline.
     pub module: &'a L,
     /// Network, optimiser and device.
-    pub trained: &'a Trained<L::Network>,
+    pub trained: &'a TrainState<L::Network>,
 }

@@ -1,5 +1,5 @@
-//! A block of the Vision Transformer (Dosovitskiy et al. 2021) and of what came from it, such as the Audio Spectrogram
-//! Transformer: every token sees every other.
+//! Block of the Vision Transformer (Dosovitskiy et al. 2021) and of its descendants, such as the Audio Spectrogram Transformer:
+//! every token attends to every other.
 //!
 //! ```text
 //! x += attention(norm(x)), x += mlp(norm(x))
@@ -13,12 +13,12 @@ use xrun_ops::{AttentionMask, Gelu, attention, gelu, layer_norm};
 use super::Tensor;
 use super::transformer::parameter;
 
-/// As Hugging Face's `ViTConfig` and `ASTConfig` have it.
+/// Epsilon of layer normalisation, from Hugging Face's `ViTConfig` and `ASTConfig`.
 pub const EPSILON: f64 = 1e-12;
-/// The hidden layer of a block is so many times as wide as a token.
+/// Width of the hidden layer of a block over the width of a token.
 pub const MLP_RATIO: usize = 4;
 
-/// Normalisation over the features of a token, with the names of Burn's `LayerNorm`.
+/// Layer normalisation over the features of a token, with the field names of Burn's `LayerNorm`.
 #[derive(Module, Debug)]
 pub struct Norm {
     gamma: Param<Tensor<1>>,
@@ -27,7 +27,7 @@ pub struct Norm {
     epsilon: f64,
 }
 
-/// Multi-head attention, with the names of Burn's `MultiHeadAttention`.
+/// Multi-head attention, with the field names of Burn's `MultiHeadAttention`.
 #[derive(Module, Debug)]
 pub struct Attention {
     query: Linear,
@@ -38,7 +38,7 @@ pub struct Attention {
     heads: usize,
 }
 
-/// See the file's head.
+/// Pre-norm transformer block: attention and MLP, each with a residual connection.
 #[derive(Module, Debug)]
 pub struct EncoderBlock {
     layernorm_before: Norm,
@@ -48,71 +48,71 @@ pub struct EncoderBlock {
     output: Linear,
 }
 
-/// Names in Hugging Face's files, as patterns, and ours: of blocks in a list `layer`, and of normalisation.
-pub const NAMES: [(&str, &str); 6] = [
+/// Patterns of the tensor names in Hugging Face's files, and the names in this module: blocks in a list `layer`, and normalisation.
+pub const HUGGING_FACE_NAMES: [(&str, &str); 6] = [
     (r"^encoder\.layer\.(\d+)\.attention\.attention\.", "layer.$1.attention."),
     (r"^encoder\.layer\.(\d+)\.attention\.output\.dense\.", "layer.$1.attention.output."),
     (r"^encoder\.layer\.(\d+)\.(intermediate|output)\.dense\.", "layer.$1.$2."),
     (r"^encoder\.layer\.(\d+)\.(layernorm_before|layernorm_after)\.", "layer.$1.$2."),
-    // Burn's names of what normalisation multiplies by and adds.
+    // Scale and shift of normalisation bear Burn's names.
     (r"(layernorm|layernorm_before|layernorm_after)\.weight$", "$1.gamma"),
     (r"(layernorm|layernorm_before|layernorm_after)\.bias$", "$1.beta"),
 ];
 
 impl Norm {
-    /// Scales of one and shifts of zero.
+    /// Normalisation with scales of one and shifts of zero.
     pub fn new(width: usize, epsilon: f64, device: &Device) -> Self {
         Self { gamma: parameter([width], 1.0, device), beta: parameter([width], 0.0, device), epsilon }
     }
 
-    /// `[batch, tokens, width]` to the same.
+    /// Normalises each token of `[batch, tokens, width]`.
     pub fn forward(&self, input: Tensor<3>) -> Tensor<3> {
         layer_norm(input, self.gamma.val(), self.beta.val(), self.epsilon)
     }
 }
 
 impl Attention {
-    /// All but the first values, which are to be drawn.
+    /// Layers whose initial values are still to be drawn by [`parameters`](super::parameters).
     pub fn new(width: usize, heads: usize, device: &Device) -> Self {
         let linear = || LinearConfig::new(width, width).init(device);
         Self { query: linear(), key: linear(), value: linear(), output: linear(), heads }
     }
 
-    /// Each of `tokens`, `[batch, n, width]`, looks at all of `seen`, `[batch, m, width]`: `[batch, n, width]`. Of one `tokens` for
-    /// all, `[1, n, width]`, queries are made once.
-    pub fn forward(&self, tokens: Tensor<3>, seen: Tensor<3>) -> Tensor<3> {
+    /// Attention of `tokens`, `[batch, n, width]`, to `context`, `[batch, m, width]`; returns `[batch, n, width]`. The queries of
+    /// tokens that all share, `[1, n, width]`, are computed once.
+    pub fn forward(&self, tokens: Tensor<3>, context: Tensor<3>) -> Tensor<3> {
         let query = linear(&self.query, tokens);
         let [_, count, width] = query.dims();
-        let query = query.expand([seen.dims()[0], count, width]);
-        let (key, value) = (linear(&self.key, seen.clone()), linear(&self.value, seen));
+        let query = query.expand([context.dims()[0], count, width]);
+        let (key, value) = (linear(&self.key, context.clone()), linear(&self.value, context));
         linear(&self.output, attention(query, key, value, self.heads, AttentionMask::None))
     }
 }
 
 impl EncoderBlock {
-    /// All but the first values, which are to be drawn.
+    /// Layers whose initial values are still to be drawn by [`parameters`](super::parameters).
     pub fn new(width: usize, heads: usize, device: &Device) -> Self {
-        let wide = MLP_RATIO * width;
+        let hidden = MLP_RATIO * width;
         Self {
             layernorm_before: Norm::new(width, EPSILON, device),
             attention: Attention::new(width, heads, device),
             layernorm_after: Norm::new(width, EPSILON, device),
-            intermediate: LinearConfig::new(width, wide).init(device),
-            output: LinearConfig::new(wide, width).init(device),
+            intermediate: LinearConfig::new(width, hidden).init(device),
+            output: LinearConfig::new(hidden, width).init(device),
         }
     }
 
-    /// `[batch, tokens, width]` to the same.
+    /// Output of the block, `[batch, tokens, width]` to the same shape.
     pub fn forward(&self, input: Tensor<3>) -> Tensor<3> {
-        let normal = self.layernorm_before.forward(input.clone());
-        let middle = input + self.attention.forward(normal.clone(), normal);
-        let normal = self.layernorm_after.forward(middle.clone());
-        middle + linear(&self.output, gelu(linear(&self.intermediate, normal), Gelu::Erf))
+        let normalised = self.layernorm_before.forward(input.clone());
+        let middle = input + self.attention.forward(normalised.clone(), normalised);
+        let normalised = self.layernorm_after.forward(middle.clone());
+        middle + linear(&self.output, gelu(linear(&self.intermediate, normalised), Gelu::Erf))
     }
 }
 
-/// A linear layer, `[batch, tokens, inputs]` to `[batch, tokens, outputs]`, as one product. Burn's would be one for each sequence,
-/// and have a gradient of the weights for each.
+/// Output of a linear layer, `[batch, tokens, inputs]` to `[batch, tokens, outputs]`, as one matrix product. Burn computes one for
+/// each sequence, and a gradient of the weights for each.
 pub fn linear(layer: &Linear, input: Tensor<3>) -> Tensor<3> {
     let [batch, tokens, inputs] = input.dims();
     let output = layer.forward(input.reshape([batch * tokens, inputs]));

@@ -1,4 +1,4 @@
-//! All parameters of a module as one row of numbers on the host, in the order of the module, and back.
+//! Parameters of a module as one flat vector on the host, in the order of the module.
 
 use std::ops::Range;
 
@@ -7,8 +7,8 @@ use burn::tensor::TensorData;
 
 use super::Tensor;
 
-/// The parameters one after the other, in 32-bit floats. They cross from the device one by one, so that it needs no memory for
-/// a second copy.
+/// Copies all parameters to the host as 32-bit floats. They are transferred one by one, so that the device needs no memory for a
+/// second copy.
 pub fn to_host<M: Module>(module: &M) -> Vec<f32> {
     let mut values = Values(Vec::with_capacity(module.num_params()));
     module.visit(&mut values);
@@ -23,10 +23,10 @@ impl ModuleVisitor for Values {
     }
 }
 
-/// The module with other values, which [`to_host`] gave; what was trained still is.
+/// Module with the values that [`to_host`] returned. Parameters that require gradients still do.
 ///
 /// # Panics
-/// When there are fewer numbers than parameters.
+/// If there are fewer values than parameters.
 pub fn from_host<M: Module>(module: M, values: &[f32]) -> M {
     module.map(&mut Replace { values, from: 0 })
 }
@@ -48,31 +48,31 @@ impl ModuleMapper for Replace<'_> {
     }
 }
 
-/// Where each parameter is in the row: its path, such as `pooled.output.weight`, and its numbers.
-pub fn places<M: Module>(module: &M) -> Vec<(String, Range<usize>)> {
-    let mut places = Places { names: Vec::new(), all: Vec::new(), from: 0 };
-    module.visit(&mut places);
-    places.all
+/// Path of each parameter, such as `pooled.output.weight`, and its range in the flat vector.
+pub fn parameter_ranges<M: Module>(module: &M) -> Vec<(String, Range<usize>)> {
+    let mut ranges = Ranges { path: Vec::new(), found: Vec::new(), from: 0 };
+    module.visit(&mut ranges);
+    ranges.found
 }
 
-struct Places {
-    names: Vec<String>,
-    all: Vec<(String, Range<usize>)>,
+struct Ranges {
+    path: Vec<String>,
+    found: Vec<(String, Range<usize>)>,
     from: usize,
 }
 
-impl ModuleVisitor for Places {
+impl ModuleVisitor for Ranges {
     fn enter_module(&mut self, name: &str, _: &str) {
-        self.names.push(name.to_owned());
+        self.path.push(name.to_owned());
     }
 
     fn exit_module(&mut self, _: &str, _: &str) {
-        self.names.pop();
+        self.path.pop();
     }
 
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
         let to = self.from + param.val().shape().num_elements();
-        self.all.push((self.names.join("."), self.from..to));
+        self.found.push((self.path.join("."), self.from..to));
         self.from = to;
     }
 }
@@ -85,15 +85,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_module_comes_back_to_the_bit_and_is_still_trained() {
+    fn a_round_trip_is_exact_and_keeps_parameters_trainable() {
         let made = || -> Linear { LinearConfig::new(3, 2).init(&autodiff()) };
         let (one, other) = (made(), made());
-        let row = to_host(&one);
-        assert_eq!(row.len(), 8);
-        let back = from_host(other.clone(), &row);
-        assert_eq!(values(back.weight.val()), values(one.weight.val()));
-        assert_eq!(back.weight.id, other.weight.id, "the optimiser finds it again");
-        assert!(back.weight.val().is_require_grad());
-        assert_eq!(places(&one), [("weight".to_owned(), 0..6), ("bias".to_owned(), 6..8)]);
+        let flat = to_host(&one);
+        assert_eq!(flat.len(), 8);
+        let restored = from_host(other.clone(), &flat);
+        assert_eq!(values(restored.weight.val()), values(one.weight.val()));
+        assert_eq!(restored.weight.id, other.weight.id, "the key of the optimiser's state");
+        assert!(restored.weight.val().is_require_grad());
+        assert_eq!(parameter_ranges(&one), [("weight".to_owned(), 0..6), ("bias".to_owned(), 6..8)]);
     }
 }

@@ -1,10 +1,10 @@
-//! Cross-entropy that looks at what is hard (Lin et al. 2017, "Focal Loss for Dense Object Detection").
+//! Focal loss and binary cross-entropy (Lin et al. 2017, "Focal Loss for Dense Object Detection").
 
 use burn::tensor::activation::sigmoid;
 
 use super::Tensor;
 
-/// Element by element, from logits and targets in 0..=1. `gamma` 0 with `alpha` `None` is binary cross-entropy.
+/// Element-wise focal loss of logits and targets in 0..=1. `gamma` 0 with `alpha` `None` is binary cross-entropy.
 pub fn focal_loss<const D: usize>(logits: Tensor<D>, targets: Tensor<D>, gamma: f64, alpha: Option<f64>) -> Tensor<D> {
     let loss = cross_entropy(logits.clone(), targets.clone());
     let negative = targets.clone().neg().add_scalar(1.0);
@@ -17,7 +17,7 @@ pub fn focal_loss<const D: usize>(logits: Tensor<D>, targets: Tensor<D>, gamma: 
             let factor = if gamma == 2.0 {
                 wrong.clone() * wrong
             } else {
-                // An exponent below 1 has an endless slope at 0.
+                // An exponent below 1 has an infinite gradient at 0.
                 wrong.clamp_min(1e-6).powf_scalar(gamma as f32)
             };
             loss * factor
@@ -29,7 +29,7 @@ pub fn focal_loss<const D: usize>(logits: Tensor<D>, targets: Tensor<D>, gamma: 
     }
 }
 
-/// Binary cross-entropy from logits, element by element, in the form that does not overflow.
+/// Element-wise binary cross-entropy of logits, in the form that does not overflow.
 pub fn cross_entropy<const D: usize>(logits: Tensor<D>, targets: Tensor<D>) -> Tensor<D> {
     let positive = logits.clone().clamp_min(0.0);
     let rest = logits.clone().abs().neg().exp().log1p();
@@ -43,7 +43,7 @@ mod tests {
 
     /// By hand: p = sigmoid(0) = 0.5, so -ln(0.5) * 0.5^2 * 0.25 for a positive, and * 0.75 for a negative.
     #[test]
-    fn an_undecided_logit_has_the_loss_of_the_paper() {
+    fn the_loss_of_a_logit_of_zero_is_that_of_the_paper() {
         let logits = Tensor::<1>::from_floats([0.0, 0.0], &plain());
         let targets = Tensor::<1>::from_floats([1.0, 0.0], &plain());
         let expected = 0.5f32.ln() * -0.25;

@@ -1,19 +1,19 @@
-//! Greedy decoding with a KV cache: the likeliest token, again and again, for all prompts of a batch at once.
+//! Greedy decoding with a KV cache, for all prompts of a batch at once.
 //!
-//! Prompts have different lengths: the padding after a shorter one is hidden from the tokens that follow it.
+//! Prompts have different lengths: the padding after a shorter one is masked.
 
 use burn::tensor::TensorData;
 use burn::tensor::activation::log_softmax;
 
 use super::Tensor;
 use super::gpt2::{ForwardContext, Gpt2, KvCache};
-use super::transformer::{Tokens, hidden_after, tokens};
+use super::transformer::{Tokens, padding_mask, tokens};
 use xrun_core::bounded::ledger::Holding;
 
 /// Limits of a completion.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Token that ends a text.
+    /// End-of-text token.
     pub end: u32,
     /// Maximum number of tokens of a completion.
     pub tokens: usize,
@@ -21,17 +21,18 @@ pub struct Limits {
     pub length: usize,
 }
 
-/// Tokens that a network puts after a prompt.
+/// Completion of a prompt.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Completion {
-    /// The tokens without the end of the text.
+    /// Generated tokens without the end-of-text token.
     pub tokens: Vec<u32>,
-    /// Mean of `log p` over the tokens and the end if it was reached; not a number where there is neither.
+    /// Mean of `log p` over the tokens and the end-of-text token if it was reached; NaN without any.
     pub mean_log_probability: f64,
 }
 
-/// Completes each prompt, cut to [`Limits::length`]. Embeddings of other origin, `[batch, n, width]`, may come before the
-/// prompts' own; they count towards no limit. The network is the plain one, and `cache` accounts for the KV cache.
+/// Completes each prompt, truncated to [`Limits::length`]. `prefix` are embeddings, `[batch, n, width]`, in front of those of the
+/// prompts (for example of an image); they count towards no limit. The network is without autodiff, and `cache` is the ledger entry
+/// of the KV cache.
 pub fn complete(
     network: &Gpt2,
     prefix: Option<Tensor<3>>,
@@ -40,7 +41,7 @@ pub fn complete(
     cache: &Holding,
     context: &mut impl ForwardContext,
 ) -> Vec<Completion> {
-    let (device, batch) = (network.plain_device(), prompts.len());
+    let (device, batch) = (network.inner_device(), prompts.len());
     let prompts: Vec<&[u32]> = prompts.iter().map(|prompt| &prompt[..prompt.len().min(limits.length)]).collect();
     let longest = prompts.iter().map(|prompt| prompt.len()).max().unwrap_or_default().max(1);
     let mut numbers = vec![limits.end as i32; batch * longest];
@@ -54,45 +55,45 @@ pub fn complete(
         Some(prefix) => Tensor::cat(vec![prefix, text], 1),
         None => text,
     };
-    let (mut cached, mut held) = (KvCache::default(), cache.share());
+    let (mut cached, mut holding) = (KvCache::default(), cache.share());
     let hidden = network.hidden_of_embeddings(embeddings, Some(&mut cached), context);
     let first = before + longest;
     let on_device = |numbers: Vec<i32>| Tokens::<1>::from_data(TensorData::new(numbers, [batch]), &device);
     let last = prompts.iter().enumerate().map(|(row, prompt)| row * first + before + prompt.len().max(1) - 1);
     let last = on_device(last.map(|row| row as i32).collect());
     let mut logits = network.logits(hidden.select(0, last), context);
-    let visible: Vec<usize> = prompts.iter().map(|prompt| before + prompt.len()).collect();
-    let padding = hidden_after(&visible, first, &device);
+    let lengths: Vec<usize> = prompts.iter().map(|prompt| before + prompt.len()).collect();
+    let padding = padding_mask(&lengths, first, &device);
     let mut completions: Vec<Vec<u32>> = vec![Vec::new(); batch];
     let mut sums = vec![(0.0, 0_u32); batch];
-    let mut going: Vec<bool> = prompts.iter().map(|prompt| !prompt.is_empty()).collect();
+    let mut active: Vec<bool> = prompts.iter().map(|prompt| !prompt.is_empty()).collect();
     for number in 0..limits.tokens {
-        held.set(cached.bytes());
-        let likeliest = logits.clone().argmax(1);
-        let probabilities = log_softmax(logits, 1).gather(1, likeliest.clone()).into_data();
-        let likeliest: Vec<u32> = likeliest.into_data().iter::<i64>().map(|token| token as u32).collect();
-        for (row, (token, probability)) in likeliest.iter().zip(probabilities.iter::<f32>()).enumerate() {
-            going[row] &= prompts[row].len() + number < limits.length;
-            if !going[row] {
+        holding.set(cached.bytes());
+        let best = logits.clone().argmax(1);
+        let probabilities = log_softmax(logits, 1).gather(1, best.clone()).into_data();
+        let best: Vec<u32> = best.into_data().iter::<i64>().map(|token| token as u32).collect();
+        for (row, (token, probability)) in best.iter().zip(probabilities.iter::<f32>()).enumerate() {
+            active[row] &= prompts[row].len() + number < limits.length;
+            if !active[row] {
                 continue;
             }
             let (sum, count) = &mut sums[row];
             (*sum, *count) = (*sum + f64::from(probability), *count + 1);
             match *token == limits.end {
-                true => going[row] = false,
+                true => active[row] = false,
                 false => completions[row].push(*token),
             }
         }
-        if number + 1 == limits.tokens || !going.iter().any(|going| *going) {
+        if number + 1 == limits.tokens || !active.iter().any(|active| *active) {
             break;
         }
-        let token = on_device(likeliest.iter().map(|token| *token as i32).collect());
-        // Rows that have ended stay in the batch, at the last position; their tokens are ignored.
+        let token = on_device(best.iter().map(|token| *token as i32).collect());
+        // Finished rows stay in the batch, at the last position; their tokens are ignored.
         let position = |prompt: &&[u32]| before + (prompt.len() + number).min(limits.length - 1);
         let position = on_device(prompts.iter().map(|prompt| position(prompt) as i32).collect());
-        let own = Tensor::zeros([batch, number + 1], &device);
-        let hidden = Tensor::cat(vec![padding.clone(), own], 1);
-        let hidden = network.decode(token, position, &hidden, &mut cached, context);
+        let generated = Tensor::zeros([batch, number + 1], &device);
+        let mask = Tensor::cat(vec![padding.clone(), generated], 1);
+        let hidden = network.decode(token, position, &mask, &mut cached, context);
         logits = network.logits(hidden, context);
     }
     let mean = |(sum, count): (f64, u32)| sum / f64::from(count);

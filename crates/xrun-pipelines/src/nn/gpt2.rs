@@ -3,7 +3,7 @@
 //! ```text
 //! x = wte[token] + wpe[position];   each block: x += attn(ln_1(x)), x += mlp(ln_2(x));   logits = ln_f(x) wteᵀ
 //! ```
-//! Tokens are rows, `[batch * length, width]`, between the layers, so that a forward pass can stop and resume at any block.
+//! Between the layers tokens are rows, `[batch * length, width]`, so that a forward pass can stop and resume at any block.
 //! The names of the fields are those of Hugging Face's files.
 
 use burn::module::{Module, Param};
@@ -11,10 +11,10 @@ use burn::tensor::{Device, module};
 use xrun_ops::{Gelu, gelu};
 
 use super::Tensor;
-use super::graph::without_graph;
-use super::matmul::Factors;
+use super::graph::to_inner;
+use super::matmul::MatmulPrecision;
 use super::transformer::{
-    Embedding, LayerNorm, Layout, Lora, Tokens, attend, attend_packed, attend_to_cache, by_head, changed, parameter,
+    Embedding, LayerNorm, Layout, Lora, Tokens, attend, attend_packed, attend_to_cache, by_head, map_values, parameter,
     value,
 };
 use crate::gpt2_shape::Gpt2Shape;
@@ -26,9 +26,9 @@ pub struct Projection {
     pub weight: Param<Tensor<2>>,
     /// `[outputs]`
     pub bias: Param<Tensor<1>>,
-    /// One for each precision that has its own, or none.
+    /// One LoRA for each precision, or none.
     pub lora: Vec<Lora>,
-    /// Logarithms of the weight's learnt scales over their first values, `[1]` or `[outputs]`; one for each precision, or none.
+    /// Logarithms of the weight's learnt scales over their initial values, `[1]` or `[outputs]`; one for each precision, or none.
     pub scale_logarithms: Vec<Param<Tensor<1>>>,
 }
 
@@ -38,7 +38,7 @@ pub trait ForwardContext {
     fn frozen(&self) -> bool;
 
     /// Element type of the operands of matrix products.
-    fn factors(&self) -> Factors;
+    fn matmul(&self) -> MatmulPrecision;
 
     /// Output of a projection, `[tokens, inputs]` to `[tokens, outputs]`; `layer` is its index in [`Block::projections`].
     fn project(&mut self, projection: &Projection, input: Tensor<2>, block: usize, layer: usize) -> Tensor<2>;
@@ -48,7 +48,7 @@ pub trait ForwardContext {
         false
     }
 
-    /// Keys and values of a block as attention takes them, `[tokens, width]` each.
+    /// Keys and values of a block as attention uses them, `[tokens, width]` each.
     fn keys_and_values(&mut self, keys_values: [Tensor<2>; 2], _block: usize) -> [Tensor<2>; 2] {
         keys_values
     }
@@ -107,10 +107,10 @@ pub struct KvCache(Vec<[Tensor<4>; 2]>);
 /// Tokens that a token attends to.
 #[derive(Debug)]
 pub enum AttentionMode<'a> {
-    /// Itself and those before it in its sequence; their keys and values enter the cache if there is one.
+    /// Itself and those before it in its sequence; their keys and values are added to the cache if there is one.
     Causal(&'a Layout, Option<&'a mut KvCache>),
-    /// Of one more token for each sequence: itself and the cached tokens, except those that the mask `[batch, tokens]` hides.
-    /// Its keys and values enter the cache.
+    /// Itself and the cached tokens, except those that the additive mask `[batch, tokens]` hides, for one more token of each
+    /// sequence. Its keys and values are added to the cache.
     Cached(&'a mut KvCache, &'a Tensor<2>),
 }
 
@@ -135,7 +135,7 @@ impl KvCache {
 }
 
 impl Projection {
-    /// Layer whose matrices are zero, with `precisions` LoRAs and learnt scales; a rank, or a number of scales, of 0 makes none.
+    /// Layer whose matrices are zero, with `precisions` LoRAs and sets of learnt scales; a rank or a number of scales of 0 makes none.
     pub fn zeros(
         [inputs, outputs]: [usize; 2],
         precisions: usize,
@@ -194,18 +194,18 @@ impl Gpt2 {
         for block in &mut self.h {
             for (layer, projection) in block.projections_mut().into_iter().enumerate() {
                 if layer % 2 == 1 {
-                    projection.weight = changed(&projection.weight, |weight| weight.mul_scalar(residual));
+                    projection.weight = map_values(&projection.weight, |weight| weight.mul_scalar(residual));
                 }
                 for lora in &mut projection.lora {
-                    lora.b = changed(&lora.b, |b| b.zeros_like());
+                    lora.b = map_values(&lora.b, |b| b.zeros_like());
                 }
             }
         }
     }
 
-    /// The device without a graph.
-    pub fn plain_device(&self) -> Device {
-        without_graph(&self.ln_f.bias.val()).device()
+    /// Device of the network without autodiff.
+    pub fn inner_device(&self) -> Device {
+        to_inner(&self.ln_f.bias.val()).device()
     }
 
     /// Number of blocks.
@@ -219,9 +219,9 @@ impl Gpt2 {
         Gpt2Shape { layers: self.h.len(), heads: self.heads, width, context }
     }
 
-    /// Weight of the token embedding and of the output, `[vocabulary, width]`, without a graph.
+    /// Weight of the token embedding and of the output, `[vocabulary, width]`, without its graph.
     pub fn embedding_matrix(&self) -> Tensor<2> {
-        without_graph(&self.wte.weight.val())
+        to_inner(&self.wte.weight.val())
     }
 
     /// Embeddings of tokens, `[batch, length]` to `[batch, length, width]`, without those of their positions.
@@ -250,27 +250,27 @@ impl Gpt2 {
         context: &mut impl ForwardContext,
     ) -> Tensor<2> {
         let (Block { ln_1, attn, ln_2, mlp }, frozen) = (&self.h[number], context.frozen());
-        let all = context.project(&attn.c_attn, ln_1.forward(input.clone(), frozen), number, 0);
-        let attended = self.attend(all, number, mode, context);
+        let qkv = context.project(&attn.c_attn, ln_1.forward(input.clone(), frozen), number, 0);
+        let attended = self.attend(qkv, number, mode, context);
         let middle = input + context.project(&attn.c_proj, attended, number, 1);
-        let wide = context.project(&mlp.c_fc, ln_2.forward(middle.clone(), frozen), number, 2);
-        middle + context.project(&mlp.c_proj, gelu(wide, Gelu::Tanh), number, 3)
+        let hidden = context.project(&mlp.c_fc, ln_2.forward(middle.clone(), frozen), number, 2);
+        middle + context.project(&mlp.c_proj, gelu(hidden, Gelu::Tanh), number, 3)
     }
 
     /// Attention of a block: queries, keys and values `[tokens, 3 * width]` to `[tokens, width]`.
     fn attend(
         &self,
-        all: Tensor<2>,
+        qkv: Tensor<2>,
         block: usize,
         mode: &mut AttentionMode<'_>,
         context: &mut impl ForwardContext,
     ) -> Tensor<2> {
-        let (heads, factors) = (self.heads, context.factors());
+        let (heads, matmul) = (self.heads, context.matmul());
         if let (AttentionMode::Causal(layout, None), false) = (&mode, context.changes_keys()) {
-            return attend_packed(all, heads, layout, factors);
+            return attend_packed(qkv, heads, layout, matmul);
         }
-        let width = all.dims()[1] / 3;
-        let [query, key, value] = [0, 1, 2].map(|part| all.clone().narrow(1, part * width, width));
+        let width = qkv.dims()[1] / 3;
+        let [query, key, value] = [0, 1, 2].map(|part| qkv.clone().narrow(1, part * width, width));
         let keys_values = context.keys_and_values([key, value], block);
         let by_head = |batch: usize| keys_values.clone().map(|rows| by_head(rows, batch, heads));
         match mode {
@@ -279,17 +279,17 @@ impl Gpt2 {
                     cache.append(block, by_head(layout.batch));
                 }
                 let [key, value] = keys_values;
-                attend(query, key, value, heads, layout, factors)
+                attend(query, key, value, heads, layout, matmul)
             }
-            AttentionMode::Cached(cache, hidden) => {
+            AttentionMode::Cached(cache, mask) => {
                 let [keys, values] = cache.append(block, by_head(query.dims()[0]));
-                attend_to_cache(query, keys, values, (*hidden).clone(), factors)
+                attend_to_cache(query, keys, values, (*mask).clone(), matmul)
             }
         }
     }
 
     /// Output of the last block for embeddings without positions, `[batch, length, width]` to `[batch * length, width]`. Keys
-    /// and values enter the cache if there is one.
+    /// and values are added to the cache if there is one.
     pub fn hidden_of_embeddings(
         &self,
         embeddings: Tensor<3>,
@@ -297,7 +297,7 @@ impl Gpt2 {
         context: &mut impl ForwardContext,
     ) -> Tensor<2> {
         let [batch, length, _] = embeddings.dims();
-        let layout = Layout::new(batch, length, &self.plain_device());
+        let layout = Layout::new(batch, length, &self.inner_device());
         let start = self.add_positions(embeddings, context);
         let mode = &mut AttentionMode::Causal(&layout, cache);
         (0..self.blocks()).fold(start, |input, number| self.block(number, input, mode, context))
@@ -308,26 +308,26 @@ impl Gpt2 {
         self.hidden_of_embeddings(self.token_embeddings(tokens, context), None, context)
     }
 
-    /// Output of the last block for one more token of each sequence, `[batch]`, at its position: `[batch, width]`. The mask
-    /// `hidden` `[batch, tokens]` hides some of the cached tokens; these, which are cached as well, are its last.
+    /// Output of the last block for one more token of each sequence, `[batch]`, at its position: `[batch, width]`. The additive mask
+    /// `[batch, tokens]` covers the cached tokens and this one, which is added to the cache.
     pub fn decode(
         &self,
         token: Tokens<1>,
         position: Tokens<1>,
-        hidden: &Tensor<2>,
+        mask: &Tensor<2>,
         cache: &mut KvCache,
         context: &mut impl ForwardContext,
     ) -> Tensor<2> {
         let start = self.wte.weight.val().select(0, token) + self.wpe.weight.val().select(0, position);
-        let mode = &mut AttentionMode::Cached(cache, hidden);
+        let mode = &mut AttentionMode::Cached(cache, mask);
         (0..self.blocks()).fold(start, |input, number| self.block(number, input, mode, context))
     }
 
     /// Logits of outputs of the last block, `[n, width]` to `[n, vocabulary]`.
     pub fn logits(&self, hidden: Tensor<2>, context: &impl ForwardContext) -> Tensor<2> {
         let frozen = context.frozen();
-        let normal = self.ln_f.forward(hidden, frozen);
-        context.factors().product(normal, value(&self.wte.weight, frozen).transpose())
+        let normalised = self.ln_f.forward(hidden, frozen);
+        context.matmul().product(normalised, value(&self.wte.weight, frozen).transpose())
     }
 
     /// Logits of all tokens: `[batch, length]` to `[batch * length, vocabulary]`.

@@ -1,37 +1,37 @@
-//! From sums of gradients to what an optimiser takes: divided by what was counted, and clipped by the norm over all.
+//! Averaging of summed gradients and clipping by their global norm (Pascanu et al. 2013).
 //!
-//! Burn 0.22 clips each tensor by its own norm; here it is the norm over all of them (Pascanu et al. 2013), computed and
-//! applied on the device. The sum is taken in the order of the module, so it is the same in every run.
+//! Burn 0.22 clips each tensor by its own norm. Here the norm is over all of them, computed and applied on the device. The squares
+//! are summed in the order of the module: the result is the same in every run.
 
 use burn::module::{Module, ModuleVisitor, Param, ParamId};
 use burn::optim::GradientsParams;
 
 use super::Tensor;
 
-/// Divides sums of gradients by `counted`, at least one, and clips to `most`, if it is given. Returns the gradients and
-/// their norm before clipping, `[1]`, still on the device.
+/// Divides sums of gradients by `counted` (at least 1) and clips them to the norm `max_norm`, if given. Returns the gradients and
+/// their norm before clipping, `[1]`, on the device; `None` without gradients.
 pub fn mean_and_clip<M: Module>(
     module: &M,
     sums: GradientsParams,
     counted: f64,
-    most: Option<f64>,
+    max_norm: Option<f64>,
 ) -> (GradientsParams, Option<Tensor<1>>) {
-    let share = (1.0 / counted.max(1.0)) as f32;
+    let scale = (1.0 / counted.max(1.0)) as f32;
     let mut squares = Squares { gradients: &sums, sum: None };
     module.visit(&mut squares);
-    let Some(norm) = squares.sum.map(|sum| sum.sqrt().mul_scalar(share)) else { return (sums, None) };
-    let factor = match most {
-        Some(most) => (norm.clone().add_scalar(1e-6).recip() * most as f32).clamp_max(1.0).mul_scalar(share),
-        None if share == 1.0 => return (sums, Some(norm)),
-        None => Tensor::from_floats([share], &norm.device()),
+    let Some(norm) = squares.sum.map(|sum| sum.sqrt().mul_scalar(scale)) else { return (sums, None) };
+    let factor = match max_norm {
+        Some(max) => (norm.clone().add_scalar(1e-6).recip() * max as f32).clamp_max(1.0).mul_scalar(scale),
+        None if scale == 1.0 => return (sums, Some(norm)),
+        None => Tensor::from_floats([scale], &norm.device()),
     };
     let mut scale = Scale { old: sums, new: GradientsParams::new(), factor };
     module.visit(&mut scale);
     (scale.new, Some(norm))
 }
 
-/// The root of the sum of the squares of some norms.
-pub fn norm_of(norms: impl IntoIterator<Item = Tensor<1>>) -> Option<Tensor<1>> {
+/// Norm of several sets of gradients together: the root of the sum of their squared norms; `None` without any.
+pub fn combined_norm(norms: impl IntoIterator<Item = Tensor<1>>) -> Option<Tensor<1>> {
     let mut norms = norms.into_iter();
     let first = norms.next()?;
     Some(match norms.next() {
@@ -43,7 +43,7 @@ pub fn norm_of(norms: impl IntoIterator<Item = Tensor<1>>) -> Option<Tensor<1>> 
     })
 }
 
-/// Takes out the gradients of some vectors, so that they can have a step of their own.
+/// Removes and returns the gradients of some vectors, which then have an update of their own.
 pub fn take(gradients: &mut GradientsParams, vectors: &[ParamId]) -> GradientsParams {
     let mut taken = GradientsParams::new();
     for id in vectors {
@@ -54,22 +54,22 @@ pub fn take(gradients: &mut GradientsParams, vectors: &[ParamId]) -> GradientsPa
     taken
 }
 
-/// A container of its own for the same gradients: they share their values.
-pub fn shared<M: Module>(module: &M, gradients: &GradientsParams) -> GradientsParams {
-    let mut shared = Shared { of: gradients, shared: GradientsParams::new() };
-    module.visit(&mut shared);
-    shared.shared
+/// Copy of the container of gradients; the tensors are shared.
+pub fn copy_gradients<M: Module>(module: &M, gradients: &GradientsParams) -> GradientsParams {
+    let mut copy = Copy { source: gradients, copy: GradientsParams::new() };
+    module.visit(&mut copy);
+    copy.copy
 }
 
-struct Shared<'a> {
-    of: &'a GradientsParams,
-    shared: GradientsParams,
+struct Copy<'a> {
+    source: &'a GradientsParams,
+    copy: GradientsParams,
 }
 
-impl ModuleVisitor for Shared<'_> {
+impl ModuleVisitor for Copy<'_> {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        if let Some(gradient) = self.of.get::<D>(param.id) {
-            self.shared.register::<D>(param.id, gradient);
+        if let Some(gradient) = self.source.get::<D>(param.id) {
+            self.copy.register::<D>(param.id, gradient);
         }
     }
 }
@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn the_norm_is_over_all_gradients_and_clipping_keeps_their_direction() {
-        for (counted, most, scale) in [
+        for (counted, max_norm, scale) in [
             (1.0, None, 1.0),
             (0.0, None, 1.0),
             (4.0, None, 0.25),
@@ -142,7 +142,7 @@ mod tests {
             (4.0, Some(1.25), 0.25),
         ] {
             let (module, sums) = gradients();
-            let (gradients, norm) = mean_and_clip(&module, sums, counted, most);
+            let (gradients, norm) = mean_and_clip(&module, sums, counted, max_norm);
             let one = gradients.get::<1>(ParamId::from(1)).unwrap();
             let two = gradients.get::<2>(ParamId::from(2)).unwrap();
             close(&values(norm.unwrap()), &[5.0 / f64::max(counted, 1.0) as f32], 1e-5);
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_out_is_no_longer_there() {
+    fn taken_gradients_are_removed() {
         let (_, mut all) = gradients();
         let taken = take(&mut all, &[ParamId::from(1), ParamId::from(7)]);
         assert_eq!((taken.len(), all.len()), (1, 1));
@@ -160,10 +160,10 @@ mod tests {
     }
 
     #[test]
-    fn norms_of_parts_make_the_norm_of_all() {
+    fn norms_of_sets_combine_into_the_global_norm() {
         let norm = |value: f32| Tensor::<1>::from_floats([value], &plain());
-        assert!(norm_of([]).is_none());
-        close(&values(norm_of([norm(3.0)]).unwrap()), &[3.0], 0.0);
-        close(&values(norm_of([norm(3.0), norm(4.0), norm(12.0)]).unwrap()), &[13.0], 1e-5);
+        assert!(combined_norm([]).is_none());
+        close(&values(combined_norm([norm(3.0)]).unwrap()), &[3.0], 0.0);
+        close(&values(combined_norm([norm(3.0), norm(4.0), norm(12.0)]).unwrap()), &[13.0], 1e-5);
     }
 }

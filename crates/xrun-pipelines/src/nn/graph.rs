@@ -1,26 +1,26 @@
-//! Tensors with a graph, and without one.
+//! Conversion of tensors between a device and its autodiff device.
 
 use super::Tensor;
 
-/// Whether operations on this tensor are recorded.
+/// Returns whether operations on this tensor are recorded for a backward pass.
 pub fn has_graph<const D: usize>(tensor: &Tensor<D>) -> bool {
     tensor.is_autodiff()
 }
 
-/// A tensor of these values on the plain device.
-pub fn without_graph<const D: usize>(tensor: &Tensor<D>) -> Tensor<D> {
+/// Values of a tensor on the inner (non-autodiff) device, whether or not it has a graph.
+pub fn to_inner<const D: usize>(tensor: &Tensor<D>) -> Tensor<D> {
     match has_graph(tensor) {
         true => tensor.clone().inner(),
         false => tensor.clone(),
     }
 }
 
-/// A tensor of the plain device where `like` is: untracked on the device that records. Operations take plain tensors as
-/// constants, too; this is for what is returned or becomes a leaf.
-pub fn beside<const D: usize, const E: usize>(plain: Tensor<D>, like: &Tensor<E>) -> Tensor<D> {
+/// Moves a tensor of the inner device to the device of `like`, without gradient if that is an autodiff device. Operations accept
+/// inner tensors as constants; this is for tensors that are returned or become leaves.
+pub fn autodiff_like<const D: usize, const E: usize>(inner: Tensor<D>, like: &Tensor<E>) -> Tensor<D> {
     match like.gradient_checkpointing_strategy() {
-        // Burn refuses to mix strategies, and what is only made recorded has the one that keeps all.
-        Some(strategy) => plain.autodiff().with_gradient_checkpointing_strategy(strategy),
-        None => plain,
+        // Burn refuses to mix strategies, and `autodiff` alone selects the one that saves all activations.
+        Some(strategy) => inner.autodiff().with_gradient_checkpointing_strategy(strategy),
+        None => inner,
     }
 }

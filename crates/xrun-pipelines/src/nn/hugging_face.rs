@@ -1,4 +1,4 @@
-//! How do weights come in from a file as Hugging Face's programs write it?
+//! Import of weights from safetensors files in Hugging Face's layout.
 
 use std::path::Path;
 
@@ -8,41 +8,42 @@ use burn_store::{ApplyResult, ModuleSnapshot, ModuleStore, PyTorchToBurnAdapter,
 use super::parameters::single_precision;
 use xrun_core::files::tensors;
 use xrun_core::task::TaskError;
+use xrun_core::units::counted;
 
-/// What a file has, and what of it is wanted.
+/// Layout of a file, and its mapping to a module.
 #[derive(Clone, Copy, Debug)]
-pub struct FileOf {
-    /// Names in the file, as patterns, and those in the module; one after the other.
+pub struct WeightFile {
+    /// Patterns of names in the file and their replacements, applied one after the other.
     pub names: &'static [&'static [(&'static str, &'static str)]],
-    /// Whether matrices of linear layers stand in it as PyTorch's do, `[outputs, inputs]`.
+    /// True if matrices of linear layers are `[outputs, inputs]`, as in PyTorch.
     pub transposed: bool,
-    /// What the file may have beyond the module, by its name in the module.
-    pub left_out: fn(&str) -> bool,
-    /// What the module may have beyond the file.
-    pub own: fn(&str) -> bool,
-    /// What kind of file it is, such as "GPT-2".
-    pub called: &'static str,
-    /// Which keys must agree with the file, for the message of one that does not fit.
+    /// Tensors of the file that are ignored, by their mapped names.
+    pub ignored: fn(&str) -> bool,
+    /// Parameters of the module that the file may lack.
+    pub optional: fn(&str) -> bool,
+    /// Name of the architecture, such as "GPT-2", for messages.
+    pub architecture: &'static str,
+    /// Keys of the experiment that must agree with the file, for messages.
     pub advice: &'static str,
-    /// The key that counts the blocks.
-    pub layers: &'static str,
+    /// Key of the number of blocks, for messages.
+    pub layers_key: &'static str,
 }
 
-/// Puts the weights of a file into the module, in 32-bit floats whatever the file has; `look` may then look at what was read.
+/// Reads the weights of a file into the module and converts them to 32-bit floats. `check` then inspects the result.
 ///
 /// # Errors
-/// The file cannot be read, does not fit, lacks a weight, has one more than the module, or `look` refuses it.
+/// The file cannot be read, does not fit, lacks a tensor, has a tensor that the module lacks, or `check` fails.
 pub fn read<M>(
     module: &mut M,
     path: &Path,
-    file: FileOf,
-    look: impl FnOnce(&mut M, &mut SafetensorsStore, &ApplyResult) -> Result<(), String>,
+    file: WeightFile,
+    check: impl FnOnce(&mut M, &mut SafetensorsStore, &ApplyResult) -> Result<(), String>,
 ) -> Result<(), TaskError>
 where
     M: ModuleSnapshot,
 {
     let failed = |message: String| TaskError::File { path: path.display().to_string(), message };
-    // Before Burn maps the file into memory: a pipe, a device, or a file that is not whole is refused by what it is.
+    // Burn maps the file into memory: a pipe, a device or a truncated file is refused before, with its own message.
     tensors::read_header(path).map_err(failed)?;
     let mut store = SafetensorsStore::from_file(path).allow_partial(true).validate(false);
     if file.transposed {
@@ -55,21 +56,27 @@ where
     if let Some(error) = applied.errors.first() {
         return Err(failed(format!("does not fit the model: {error}; {}", file.advice)));
     }
-    if let Some(unknown) = applied.unused.iter().find(|path| !(file.left_out)(path) && !(file.own)(path)) {
-        let is_of_block = unknown.starts_with("h.") || unknown.contains("layer.");
-        let advice = if is_of_block { format!("; `{}` must be the file's", file.layers) } else { String::new() };
-        return Err(failed(format!("has `{unknown}`, which this model has no place for{advice}")));
+    if let Some(unknown) = applied.unused.iter().find(|path| !(file.ignored)(path) && !(file.optional)(path)) {
+        let in_block = unknown.starts_with("h.") || unknown.contains("layer.");
+        let advice = if in_block {
+            format!("; set `{}` to the number of blocks in the file", file.layers_key)
+        } else {
+            String::new()
+        };
+        return Err(failed(format!("has the tensor `{unknown}`, which this model lacks{advice}")));
     }
-    look(module, &mut store, &applied).map_err(failed)?;
-    let mut missing = applied.missing.iter().map(|(path, _)| path.as_str()).filter(|path| !(file.own)(path));
+    check(module, &mut store, &applied).map_err(failed)?;
+    let mut missing = applied.missing.iter().map(|(path, _)| path.as_str()).filter(|path| !(file.optional)(path));
     match missing.next() {
         Some(first) => {
-            let others = missing.count();
-            let called = file.called;
-            let message = format!(
-                "has no `{first}` (and {others} others are missing); is this {called} as Hugging Face writes it?"
-            );
-            Err(failed(message))
+            let others = match missing.count() {
+                0 => String::new(),
+                others => format!(" and {}", counted(others as u64, "other tensor")),
+            };
+            Err(failed(format!(
+                "lacks the tensor `{first}`{others}; expected a {} file in Hugging Face's layout",
+                file.architecture
+            )))
         }
         None => {
             *module = single_precision(module.clone());
@@ -78,10 +85,10 @@ where
     }
 }
 
-/// A tensor of a file by its name there, if the file has it.
+/// Reads a tensor of a file by its (mapped) name; `None` if the file lacks it.
 ///
 /// # Errors
-/// It cannot be read.
+/// The tensor cannot be read.
 pub fn tensor(store: &mut SafetensorsStore, name: &str) -> Result<Option<TensorData>, String> {
     let Some(found) = store.get_tensor(name).map_err(|error| error.to_string())? else { return Ok(None) };
     let bytes = found.to_bytes().map_err(|error| format!("`{name}` cannot be read: {error:?}"))?;

@@ -1,22 +1,23 @@
-//! Which building blocks does Burn lack? One a file, each checked against an independent source.
+//! Neural network building blocks that Burn lacks, and the training step. Each is checked against an independent source.
 
 #[cfg(test)]
 pub mod agreement;
-pub mod block;
 pub mod box_loss;
 pub mod callback;
 pub mod checkpoint_weights;
+pub mod conv_block;
 pub mod encoder_block;
 pub mod flat;
 pub mod focal_loss;
 pub mod generate;
 pub mod gpt2;
+pub mod gpt2_file;
 pub mod gradients;
 pub mod graph;
 pub mod hugging_face;
-pub mod language_model_file;
 pub mod learned_scale;
 pub mod matmul;
+pub mod micro_batches;
 pub mod module_task;
 pub mod moving_range;
 pub mod normalise;
@@ -24,7 +25,6 @@ pub mod optimizer;
 pub mod parameters;
 pub mod pixels;
 pub mod proximal;
-pub mod side_by_side;
 pub mod step;
 pub mod training_module;
 pub mod transformer;

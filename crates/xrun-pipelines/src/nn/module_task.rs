@@ -1,5 +1,5 @@
-//! Task of a pipeline that trains one network. Accumulation, clipping, the update, checkpoints and the device are the same for
-//! all pipelines and are here; a pipeline implements [`TrainingModule`].
+//! Task of a pipeline that trains one network: accumulation, clipping, the update, checkpoints and the device, which all pipelines
+//! share. A pipeline implements [`TrainingModule`].
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::Tensor;
 use super::callback::{Callback, Context};
-use super::step::{Gathered, Trained};
+use super::step::{StepAccumulator, TrainState};
 use super::training_module::TrainingModule;
 use crate::backend::dispatch::TensorDevice;
 use xrun_core::experiment::Experiment;
@@ -20,17 +20,17 @@ use xrun_data::feed::Feed;
 
 /// Training step whose batches are being computed.
 pub struct Step<'a, M: Module> {
-    /// Sums of gradients, and numbers for the report.
-    pub gathered: Gathered<M>,
+    /// Sums of gradients, and values for the report.
+    pub accumulator: StepAccumulator<M>,
     /// Network before the update.
-    pub trained: &'a Trained<M>,
+    pub trained: &'a TrainState<M>,
     phases: &'a mut dyn Phases,
 }
 
 impl<'a, M: Module> Step<'a, M> {
-    /// Makes a step without batches, with `sets` sets of gradients.
-    pub fn new(sets: usize, trained: &'a Trained<M>, phases: &'a mut dyn Phases) -> Self {
-        Self { gathered: Gathered::new(sets), trained, phases }
+    /// Starts a step with `sets` sets of gradients.
+    pub fn new(sets: usize, trained: &'a TrainState<M>, phases: &'a mut dyn Phases) -> Self {
+        Self { accumulator: StepAccumulator::new(sets), trained, phases }
     }
 
     /// Device of the network.
@@ -45,7 +45,7 @@ impl<'a, M: Module> Step<'a, M> {
 
     /// Describes a batch, for the message when its loss is not a number.
     pub fn describe(&mut self, batch: &str) {
-        self.gathered.describe(batch);
+        self.accumulator.describe(batch);
     }
 
     /// Runs the forward and backward pass of a micro-batch of `items` items. `loss` returns the sum over them, `[1]`; the step
@@ -62,11 +62,11 @@ impl<'a, M: Module> Step<'a, M> {
         self.enter("forward");
         let network = self.trained.network()?;
         let loss = loss(network);
-        self.gathered.count(items as f64);
-        self.gathered.items += items as u64;
-        self.gathered.note(name, loss.clone().inner(), items as f64);
+        self.accumulator.count(items as f64);
+        self.accumulator.items += items as u64;
+        self.accumulator.record(name, loss.clone().inner(), items as f64);
         self.enter("backward");
-        self.gathered.backward(network, loss);
+        self.accumulator.backward(network, loss);
         Ok(())
     }
 }
@@ -74,7 +74,7 @@ impl<'a, M: Module> Step<'a, M> {
 /// Validation that is being computed.
 pub struct Evaluation<'a, L: TrainingModule> {
     /// Network with autodiff, and its device.
-    pub trained: &'a Trained<L::Network>,
+    pub trained: &'a TrainState<L::Network>,
     phases: &'a mut dyn Phases,
     callback: &'a mut dyn Callback<L>,
 }
@@ -85,10 +85,10 @@ impl<L: TrainingModule> Evaluation<'_, L> {
         self.phases.enter(phase);
     }
 
-    /// Hands an intermediate result to the callback.
+    /// Passes an intermediate result to the callback.
     ///
     /// # Errors
-    /// The callback's own.
+    /// The callback fails.
     pub fn output(&mut self, output: &L::Output) -> Result<(), TaskError> {
         self.callback.on_validation_output(output, self.trained)
     }
@@ -97,7 +97,7 @@ impl<L: TrainingModule> Evaluation<'_, L> {
 /// [`Task`] of a [`TrainingModule`].
 pub struct ModuleTask<L: TrainingModule> {
     pub(crate) module: L,
-    pub(crate) trained: Trained<L::Network>,
+    pub(crate) trained: TrainState<L::Network>,
     pub(crate) feed: Feed<L::Batch>,
     pub(crate) accumulation: usize,
     cache_low_water: f64,
@@ -116,7 +116,7 @@ impl<L: TrainingModule> ModuleTask<L> {
         let training = &experiment.training;
         Self {
             module,
-            trained: Trained::new(network, device, &experiment.optimizer, training),
+            trained: TrainState::new(network, device, &experiment.optimizer, training),
             feed,
             accumulation: training.accumulation,
             cache_low_water: experiment.cleanup.cache_low_water,
@@ -135,20 +135,20 @@ impl<L: TrainingModule> Task for ModuleTask<L> {
         let Self { module, trained, feed, callback, accumulation, .. } = self;
         callback.on_step_start(step, &Context { module, trained })?;
         module.before_step(step, trained, phases)?;
-        let mut gathering = Step::new(module.gradient_sets(), trained, phases);
+        let mut running = Step::new(module.gradient_sets(), trained, phases);
         for number in 1..=*accumulation {
-            gathering.enter("data");
+            running.enter("data");
             let batch = feed.next()?;
-            module.train(&batch, &mut gathering)?;
+            module.train(&batch, &mut running)?;
             callback.on_batch_end(&batch, number == *accumulation, &Context { module, trained })?;
         }
-        let mut gathered = gathering.gathered;
+        let mut accumulator = running.accumulator;
         phases.enter("optimizer");
-        let (gradients, norm) = trained.mean_and_clip(&mut gathered)?;
+        let (gradients, norm) = trained.mean_and_clip(&mut accumulator)?;
         callback.on_before_update(&gradients, &Context { module, trained })?;
         module.update(learning_rate, gradients, trained)?;
         phases.enter("transfer");
-        let fetched = gathered.fetch(norm);
+        let fetched = accumulator.fetch(norm);
         module.after_step(trained, phases)?;
         let report = module.report(fetched);
         callback.on_step_end(step, learning_rate, &report, &Context { module, trained })?;
@@ -185,8 +185,13 @@ impl<L: TrainingModule> Task for ModuleTask<L> {
         match action {
             CleanupAction::Caches => self.module.evict_caches(self.cache_low_water),
             CleanupAction::DevicePool => self.trained.device.clean_pool(),
+<<<<<<< HEAD
             // The training loop returns pages of the heap.
             CleanupAction::Heap => 0,
+=======
+            // The training loop cleans the heap, and gradients are freed with each step.
+            CleanupAction::Gradients | CleanupAction::Heap => 0,
+>>>>>>> 5e22bc18cce43c26f2383c8ba664f86428a3d9e1
         }
     }
 
@@ -216,12 +221,12 @@ impl<L: TrainingModule> Task for ModuleTask<L> {
 }
 
 impl<L: TrainingModule> Predict for ModuleTask<L> {
-    fn refuses(&self, asked: &PredictRequest<'_>) -> Option<String> {
-        self.module.refuses(asked)
+    fn refuses(&self, request: &PredictRequest<'_>) -> Option<String> {
+        self.module.refuses(request)
     }
 
-    fn predict(&mut self, asked: &PredictRequest<'_>, told: &mut dyn PredictionSink) -> Result<Value, TaskError> {
-        self.module.predict(&self.trained, asked, told)
+    fn predict(&mut self, request: &PredictRequest<'_>, sink: &mut dyn PredictionSink) -> Result<Value, TaskError> {
+        self.module.predict(&self.trained, request, sink)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Order of the hooks of a module and of its callback, and what a step does by default.
+//! Order of the hooks of a module and of its callback, and the defaults of a step.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -13,7 +13,7 @@ use xrun_core::bounded::ledger::Ledger;
 use xrun_core::device::Kind;
 use xrun_data::feed::{self, FeedSettings};
 
-/// A line through 0.
+/// Line through 0.
 #[derive(Module, Debug)]
 struct Line {
     slope: Param<Tensor<1>>,
@@ -36,7 +36,7 @@ impl Phases for Log {
     fn enter(&mut self, _: &'static str) {}
 }
 
-/// Learns a slope; a batch is a number that the loss multiplies the slope by.
+/// Module whose loss is the slope times the batch, a number.
 struct Slope(Log);
 
 impl TrainingModule for Slope {
@@ -45,7 +45,7 @@ impl TrainingModule for Slope {
     type Output = f64;
     const MODEL: &'static str = "line";
 
-    fn before_step(&mut self, number: u64, _: &mut Trained<Line>, _: &mut dyn Phases) -> Result<(), TaskError> {
+    fn before_step(&mut self, number: u64, _: &mut TrainState<Line>, _: &mut dyn Phases) -> Result<(), TaskError> {
         self.0.add(format!("before_step {number}"));
         Ok(())
     }
@@ -55,12 +55,17 @@ impl TrainingModule for Slope {
         step.micro_batch("error", 1, |network| network.slope.val().mul_scalar(*batch).sum())
     }
 
-    fn update(&mut self, rate: f64, gradients: GradientsParams, trained: &mut Trained<Line>) -> Result<(), TaskError> {
+    fn update(
+        &mut self,
+        rate: f64,
+        gradients: GradientsParams,
+        trained: &mut TrainState<Line>,
+    ) -> Result<(), TaskError> {
         self.0.add("update");
         trained.update(rate, gradients)
     }
 
-    fn after_step(&mut self, _: &mut Trained<Line>, _: &mut dyn Phases) -> Result<(), TaskError> {
+    fn after_step(&mut self, _: &mut TrainState<Line>, _: &mut dyn Phases) -> Result<(), TaskError> {
         self.0.add("after_step");
         Ok(())
     }
@@ -107,7 +112,7 @@ impl Callback<Slope> for Observer {
         Ok(())
     }
 
-    fn on_validation_output(&mut self, output: &f64, _: &Trained<Line>) -> Result<(), TaskError> {
+    fn on_validation_output(&mut self, output: &f64, _: &TrainState<Line>) -> Result<(), TaskError> {
         match *output {
             7.0 => self.0.add("on_validation_output"),
             _ => return Err(TaskError::Rejected("another output".into())),
@@ -120,7 +125,7 @@ impl Callback<Slope> for Observer {
     }
 }
 
-/// A task whose batches are 1, 2, 3, …, two in a step.
+/// Task with the batches 1, 2, 3, …, two in each step.
 fn task(log: &Log) -> ModuleTask<Slope> {
     let text = "[pipeline.dummy]\n[optimizer.sgd]\nmomentum = 0.0\nweight_decay = 0.0\n[training]\naccumulation = 2\n\
                 [limits]\nworkers = 0";
@@ -135,7 +140,7 @@ fn task(log: &Log) -> ModuleTask<Slope> {
 }
 
 #[test]
-fn hooks_of_the_module_and_of_the_callback_come_in_their_order() {
+fn hooks_of_module_and_callback_are_called_in_order() {
     let log = Log::default();
     let mut task = task(&log).with_callback(Observer(log.clone()));
     let report = task.train_step(1, 0.5, &mut log.clone()).unwrap();
@@ -159,7 +164,7 @@ fn hooks_of_the_module_and_of_the_callback_come_in_their_order() {
 }
 
 #[test]
-fn a_callback_changes_no_bit_and_a_module_that_does_not_predict_has_no_predictor() {
+fn a_callback_changes_no_bit_and_a_module_without_predict_has_no_predictor() {
     let slopes = [false, true].map(|observed| {
         let log = Log::default();
         let task = task(&log);

@@ -1,20 +1,19 @@
-//! Between which values do activations lie? Of a calibration the least and the greatest; then, if the range moves, an
-//! average with each batch's own.
+//! Range of activations for quantisation: minimum and maximum of a calibration, or an exponential moving average over batches.
 //!
-//! When it moves, the old range keeps its share and the batch has the rest (0.9 and 0.1 in the GPT-2 of docs/origins.md). What is held is two
-//! tensors on the plain device, whatever the number of batches: no graph, and nothing of older batches.
+//! The GPT-2 of docs/origins.md has a momentum of 0.9. The state is two tensors on the inner device, without a graph, independent of
+//! the number of batches.
 
 use xrun_ops::QuantRange;
 
 use super::Tensor;
 
-/// The range so far; empty until a batch was seen.
+/// Running range of values; empty before the first batch.
 #[derive(Clone, Debug, Default)]
 pub struct MovingRange(Option<QuantRange>);
 
 impl MovingRange {
-    /// Takes in a batch of a calibration: all that was seen lies within.
-    pub fn widen<const D: usize>(&mut self, values: &Tensor<D>, per_channel: bool) {
+    /// Extends the range to include all values of a batch (min-max calibration).
+    pub fn update_min_max<const D: usize>(&mut self, values: &Tensor<D>, per_channel: bool) {
         let batch = QuantRange::min_max(values, per_channel);
         self.0 = Some(match self.0.take() {
             None => batch,
@@ -22,12 +21,12 @@ impl MovingRange {
         });
     }
 
-    /// Follows a batch. `momentum` is the share of the old range that stays; a first batch is copied.
-    pub fn observe<const D: usize>(&mut self, values: &Tensor<D>, per_channel: bool, momentum: f32) {
+    /// Updates the moving average with the range of a batch. `momentum` is the weight of the old range; the first batch is copied.
+    pub fn update_average<const D: usize>(&mut self, values: &Tensor<D>, per_channel: bool, momentum: f32) {
         let batch = QuantRange::min_max(values, per_channel);
         self.0 = Some(match self.0.take() {
             None => batch,
-            // The old tensors are used up, so a backend may write into them.
+            // The old tensors are consumed: a backend may update them in place.
             Some(old) => QuantRange {
                 low: old.low.mul_scalar(momentum) + batch.low.mul_scalar(1.0 - momentum),
                 high: old.high.mul_scalar(momentum) + batch.high.mul_scalar(1.0 - momentum),
@@ -35,12 +34,12 @@ impl MovingRange {
         });
     }
 
-    /// The range so far; `None` before the first values.
+    /// Current range; `None` before the first batch.
     pub fn bounds(&self) -> Option<&QuantRange> {
         self.0.as_ref()
     }
 
-    /// A range that was saved.
+    /// Restores a saved range.
     pub fn set(&mut self, bounds: Option<QuantRange>) {
         self.0 = bounds;
     }
@@ -53,46 +52,46 @@ mod tests {
 
     /// By hand: -1..3; then 0.9 (-1) + 0.1 (-11) = -2 and 0.9 (3) + 0.1 (13) = 4.
     #[test]
-    fn the_first_batch_is_copied_and_later_ones_move_it() {
+    fn the_first_batch_is_copied_and_later_ones_are_averaged() {
         let mut range = MovingRange::default();
         assert!(range.bounds().is_none());
         let batch =
             |low: f32, high: f32| Tensor::<2>::from_floats([[low, 0.0], [0.5, high]], &autodiff()).require_grad();
-        range.observe(&batch(-1.0, 3.0), false, 0.9);
-        range.observe(&batch(-11.0, 13.0), false, 0.9);
+        range.update_average(&batch(-1.0, 3.0), false, 0.9);
+        range.update_average(&batch(-11.0, 13.0), false, 0.9);
         let bounds = range.bounds().unwrap().clone();
         close(&values(bounds.low), &[-2.0], 1e-6);
         close(&values(bounds.high), &[4.0], 1e-6);
     }
 
     #[test]
-    fn a_calibration_keeps_the_least_and_the_greatest_of_all_batches() {
+    fn a_calibration_gives_minimum_and_maximum_of_all_batches() {
         let batch = |low: f32, high: f32| Tensor::<2>::from_floats([[low, 0.0], [0.5, high]], &autodiff());
         for order in [[(-1.0, 3.0), (-11.0, 2.0), (-4.0, 13.0)], [(-4.0, 13.0), (-11.0, 2.0), (-1.0, 3.0)]] {
             let mut range = MovingRange::default();
-            order.into_iter().for_each(|(low, high)| range.widen(&batch(low, high), false));
+            order.into_iter().for_each(|(low, high)| range.update_min_max(&batch(low, high), false));
             let bounds = range.bounds().unwrap().clone();
             close(&values(bounds.low), &[-11.0], 0.0);
             close(&values(bounds.high), &[13.0], 0.0);
         }
         let mut range = MovingRange::default();
-        range.widen(&batch(-1.0, 3.0), true);
-        range.widen(&batch(-2.0, 1.0), true);
+        range.update_min_max(&batch(-1.0, 3.0), true);
+        range.update_min_max(&batch(-2.0, 1.0), true);
         let bounds = range.bounds().unwrap().clone();
         close(&values(bounds.low), &[-2.0, 0.0], 0.0);
         close(&values(bounds.high), &[0.5, 3.0], 0.0);
     }
 
-    /// Statistics that keep a tensor of each batch are what made GPT-2 lose 3 GB in a hundred steps.
+    /// Statistics that kept a tensor of each batch leaked 3 GB in a hundred steps of GPT-2 (docs/origins.md).
     #[test]
-    fn a_thousand_batches_hold_no_more_than_one() {
+    fn memory_does_not_grow_over_a_thousand_batches() {
         const CHANNELS: usize = 65_536;
         let batch = Tensor::<2>::ones([2, CHANNELS], &autodiff()).require_grad();
         let mut range = MovingRange::default();
-        range.observe(&batch, true, 0.9);
+        range.update_average(&batch, true, 0.9);
         let before = xrun_core::heap::read().bytes as i64;
         for _ in 0..1000 {
-            range.observe(&batch, true, 0.9);
+            range.update_average(&batch, true, 0.9);
         }
         let grown = xrun_core::heap::read().bytes as i64 - before;
         // A range of each batch would be 524 MB. Other tests use the heap at the same time.

@@ -1,11 +1,11 @@
-//! Vectors of length one.
+//! L2 normalisation.
 
 use super::Tensor;
 
-/// Divides by the Euclidean length along `dimension`. The gradient is finite at zero.
+/// Divides vectors along `dimension` by their Euclidean length. The gradient is finite at zero.
 pub fn normalise<const D: usize>(tensor: Tensor<D>, dimension: usize) -> Tensor<D> {
-    const TINY: f32 = 1e-12;
-    let length = (tensor.clone() * tensor.clone()).sum_dim(dimension).add_scalar(TINY).sqrt();
+    const EPSILON: f32 = 1e-12;
+    let length = (tensor.clone() * tensor.clone()).sum_dim(dimension).add_scalar(EPSILON).sqrt();
     tensor / length
 }
 

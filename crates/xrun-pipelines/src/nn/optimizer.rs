@@ -1,8 +1,8 @@
-//! AdamW and SGD as the file declares them, with a state that can be saved.
+//! AdamW and SGD with the settings of the experiment, and a state that can be saved.
 //!
-//! Burn gives all parameters one weight decay. [`ByShape`] is two optimisers with one state: PyTorch's parameter groups,
-//! by the number of dimensions. A learning rate of their own is for the caller: an optimiser moves only parameters that
-//! have a gradient and keeps a state for each, so it can take two steps, each with some of the gradients.
+//! Burn has one weight decay for all parameters. [`ByShape`] adds two parameter groups, as in PyTorch, by the number of dimensions.
+//! For a separate learning rate the caller takes two steps, each with a part of the gradients: an optimiser updates only parameters
+//! that have a gradient, and has a state for each.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -22,11 +22,11 @@ use xrun_core::files::layout;
 use xrun_core::settings::sections::{Decay, Optimizer};
 use xrun_core::task::TaskError;
 
-/// An optimiser of a module.
+/// Optimiser of a module.
 #[derive(Clone)]
 pub struct ModuleOptimizer(optim::ModuleOptimizer);
 
-/// One rule for parameters of two or more dimensions, and one for the others.
+/// Update rule for parameters of two or more dimensions, and one for the others.
 #[derive(Clone)]
 struct ByShape<O> {
     matrices: O,
@@ -52,11 +52,11 @@ impl<O: Rule> Rule for ByShape<O> {
     }
 }
 
-/// A rule whose loaded state goes to the device of the run. Burn 0.22 loads it to its default device, which in a build with
-/// CUDA is the first GPU, whether there is one or not.
+/// Update rule that loads its state to the device of the run. Burn 0.22 loads it to its default device, which in a build with CUDA
+/// is the first GPU, whether there is one or not.
 struct OnDevice<O> {
     rule: O,
-    plain: Device,
+    inner: Device,
 }
 
 impl<O: Rule> DynOptimizer for OnDevice<O> {
@@ -80,28 +80,28 @@ impl<O: Rule> DynOptimizer for OnDevice<O> {
     }
 
     fn state_unflatten(&self, rank: usize, prefix: &str, from: &mut StateSource, _: &Device) -> Option<DynState> {
-        self.rule.state_unflatten(rank, prefix, from, &self.plain)
+        self.rule.state_unflatten(rank, prefix, from, &self.inner)
     }
 }
 
-/// `rule` makes an optimiser of a weight decay.
+/// Optimiser whose weight decay depends on the shape of a parameter. `rule` returns the update rule for a weight decay.
 fn by_shape<O: Rule>(
     decay: Decay,
     weight_decay: f64,
-    plain: &Device,
+    inner: &Device,
     rule: impl Fn(f64) -> O,
 ) -> optim::ModuleOptimizer {
-    let of_others = if decay == Decay::All { weight_decay } else { 0.0 };
-    let rule = ByShape { matrices: rule(weight_decay), others: rule(of_others) };
-    let on_device = OnDevice { rule: rule.clone(), plain: plain.clone() };
+    let others_decay = if decay == Decay::All { weight_decay } else { 0.0 };
+    let rule = ByShape { matrices: rule(weight_decay), others: rule(others_decay) };
+    let on_device = OnDevice { rule: rule.clone(), inner: inner.clone() };
     optim::ModuleOptimizer::from(rule).with_group(ParamGroup::all(), on_device, None)
 }
 
 impl ModuleOptimizer {
-    /// One without a past. `plain` is the device without autodiff: running values have no graph.
-    pub fn new(settings: &Optimizer, plain: &Device) -> Self {
+    /// Optimiser without state. `inner` is the device without autodiff, on which the state is.
+    pub fn new(settings: &Optimizer, inner: &Device) -> Self {
         Self(match settings {
-            Optimizer::AdamW(adamw) => by_shape(adamw.decay, adamw.weight_decay, plain, |weight_decay| {
+            Optimizer::AdamW(adamw) => by_shape(adamw.decay, adamw.weight_decay, inner, |weight_decay| {
                 AdamWConfig::new()
                     .with_beta_1(adamw.beta_1 as f32)
                     .with_beta_2(adamw.beta_2 as f32)
@@ -110,11 +110,11 @@ impl ModuleOptimizer {
                     .build()
             }),
             Optimizer::Sgd(sgd) => {
-                // Without dampening, as PyTorch has it; Burn's default is 0.1.
+                // No dampening, as in PyTorch; Burn's default is 0.1.
                 let momentum = (sgd.momentum > 0.0).then(|| {
                     MomentumConfig::new().with_momentum(sgd.momentum).with_dampening(0.0).with_nesterov(sgd.nesterov)
                 });
-                by_shape(sgd.decay, sgd.weight_decay, plain, |weight_decay| {
+                by_shape(sgd.decay, sgd.weight_decay, inner, |weight_decay| {
                     let decay = (weight_decay > 0.0).then(|| WeightDecayConfig::new(weight_decay as f32));
                     SgdConfig::new().with_momentum(momentum.clone()).with_weight_decay(decay).build()
                 })
@@ -122,12 +122,12 @@ impl ModuleOptimizer {
         })
     }
 
-    /// Moves the parameters that have a gradient; the others stay as they are, and so does what is kept of them.
+    /// Updates the parameters that have a gradient. The others and their state do not change.
     pub fn step<M: Module>(&mut self, learning_rate: f64, module: M, gradients: GradientsParams) -> M {
         self.0.step(learning_rate, module, gradients)
     }
 
-    /// Writes the running values into a checkpoint's folder.
+    /// Writes the state into the directory of a checkpoint.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -136,47 +136,47 @@ impl ModuleOptimizer {
         self.0.save(&path).map_err(|error| not_written(&path, &error))
     }
 
-    /// The running values on the host.
+    /// Copies the state to the host.
     ///
     /// # Errors
-    /// They cannot be fetched from the device.
+    /// The transfer from the device fails.
     pub fn to_bytes(&self) -> Result<Vec<u8>, TaskError> {
         self.0.into_bytes().map(|bytes| bytes.to_vec()).map_err(|error| TaskError::Device(error.to_string()))
     }
 
-    /// With the running values that [`Self::to_bytes`] gave.
+    /// Replaces the state by one that [`Self::to_bytes`] returned.
     ///
     /// # Errors
-    /// They are of another optimiser or module.
+    /// The state belongs to another optimiser or module.
     pub fn with_bytes(self, bytes: Vec<u8>) -> Result<Self, TaskError> {
         let failed = |error: RecordError| TaskError::Device(error.to_string());
         self.0.from_bytes(Bytes::from_bytes_vec(bytes)).map(Self).map_err(failed)
     }
 
-    /// Reads what [`Self::save`] wrote.
+    /// Reads the state that [`Self::save`] wrote.
     ///
     /// # Errors
-    /// The file is missing or is none.
+    /// The file is missing or invalid.
     pub fn load(self, directory: &Path) -> Result<Self, TaskError> {
         let path = directory.join(layout::OPTIMIZER);
         self.0.load(&path).map(Self).map_err(|error| TaskError::file(&path, error))
     }
 }
 
-/// Burn keeps no answer of the system, only that a value could not be written: the system is asked again.
+/// Error with the reason of the operating system. Burn drops it, so another write is tried to get it.
 fn not_written(path: &Path, error: &RecordError) -> TaskError {
-    let more = || {
+    let write_more = || {
         let mut file = std::fs::OpenOptions::new().append(true).open(path)?;
         file.write_all(&[0; PROBE_BYTES])?;
         file.sync_data()
     };
-    match more() {
+    match write_more() {
         Err(system) => TaskError::file(path, format!("cannot be written: {system}")),
         Ok(()) => TaskError::file(path, format!("cannot be written: {error}")),
     }
 }
 
-/// Enough that a full disk has no room for it. The file is not kept.
+/// Size of the write that is tried: too large for a full disk. The incomplete checkpoint is removed afterwards.
 const PROBE_BYTES: usize = 64 * 1024;
 
 #[cfg(test)]
@@ -214,7 +214,7 @@ mod tests {
 
     /// PyTorch's optimisers with two parameter groups, `tests/reference/optimizer.py`.
     #[test]
-    fn steps_are_those_of_pytorch_with_parameter_groups() {
+    fn steps_match_pytorch_with_parameter_groups() {
         let all: Value = serde_json::from_str(include_str!("../../../../tests/reference/optimizer.json")).unwrap();
         for case in all["cases"].as_array().unwrap() {
             let number = |name: &str| case[name].as_f64().unwrap();

@@ -1,39 +1,39 @@
-//! Which parameters does a model have? Names by number, and first values that depend on the seed alone.
+//! Reproducible parameter ids and initial values, which depend on the seed alone.
 //!
-//! Burn's parameter ids are random and key the optimiser's state, so a state saved by one process would not find its
-//! parameters in another. And its generator is global and differs between devices.
+//! Burn's parameter ids are random and are the keys of the optimiser's state: a state saved by one process would not match the
+//! parameters of another. Its random number generator is global and differs between devices.
 
 use burn::module::{Module, ModuleMapper, Param, ParamId};
 use burn::tensor::{DType, TensorData};
 
 use super::Tensor;
-use super::graph::beside;
+use super::graph::autodiff_like;
 use xrun_core::seed::{generator, normal};
 
-/// Numbers all parameters in the order of the module, and draws all matrices and kernels: normal with variance
-/// 2 / fan-in (He et al. 2015). Vectors of one value (scales of 1, shifts of 0) keep it; biases, which Burn draws from its
-/// own generator, become 0.
+/// Numbers all parameters in the order of the module and draws matrices and kernels from a normal distribution with variance
+/// 2 / fan-in (He et al. 2015). Vectors whose elements are equal (scales of 1, shifts of 0) keep their values; biases, which Burn
+/// draws from its own generator, become 0.
 pub fn initialise<M: Module>(module: M, seed: u32) -> M {
     module.map(&mut Initialise { seed, next: 1, deviation: Deviation::FanIn, names: Vec::new() })
 }
 
-/// As [`initialise`], for modules of Burn's linear layers, whose matrices are `[inputs, outputs]`: those have variance 1 / inputs
-/// (LeCun et al. 1998), as layers between normalisations do.
+/// Initialises a module as [`initialise`] does, but matrices `[inputs, outputs]`, as of Burn's linear layers, with variance 1 / inputs
+/// (LeCun et al. 1998), as for layers between normalisations.
 pub fn initialise_linear<M: Module>(module: M, seed: u32) -> M {
     module.map(&mut Initialise { seed, next: 1, deviation: Deviation::Inputs, names: Vec::new() })
 }
 
-/// As [`initialise`], with one standard deviation for all matrices (GPT-2's is 0.02).
+/// Initialises a module as [`initialise`] does, with one standard deviation for all matrices (0.02 in GPT-2).
 pub fn initialise_normal<M: Module>(module: M, seed: u32, deviation: f64) -> M {
-    module.map(&mut Initialise { seed, next: 1, deviation: Deviation::Of(deviation), names: Vec::new() })
+    module.map(&mut Initialise { seed, next: 1, deviation: Deviation::Fixed(deviation), names: Vec::new() })
 }
 
-/// Bytes of all parameters, and so of their gradients.
+/// Size of all parameters in bytes, which is also that of their gradients.
 pub fn bytes<M: Module>(module: &M) -> u64 {
     (module.num_params() * size_of::<f32>()) as u64
 }
 
-/// All parameters as 32-bit floats, whatever a file held them as.
+/// Converts all parameters to 32-bit floats.
 pub fn single_precision<M: Module>(module: M) -> M {
     module.map(&mut SinglePrecision)
 }
@@ -47,7 +47,7 @@ impl ModuleMapper for SinglePrecision {
             return Param::from_mapped_value(id, tensor, mapper);
         }
         let trained = tensor.is_require_grad();
-        let tensor = beside(tensor.clone().inner().cast(DType::F32), &tensor).set_require_grad(trained);
+        let tensor = autodiff_like(tensor.clone().inner().cast(DType::F32), &tensor).set_require_grad(trained);
         Param::from_mapped_value(id, tensor, mapper)
     }
 }
@@ -56,31 +56,31 @@ struct Initialise {
     seed: u32,
     next: u64,
     deviation: Deviation,
-    /// Of the parameter at hand, from the outermost module on.
+    /// Path of the current parameter, from the outermost module on.
     names: Vec<String>,
 }
 
-/// The standard deviation of first values.
+/// Standard deviation of initial values.
 #[derive(Clone, Copy, Debug)]
 enum Deviation {
-    Of(f64),
-    /// He's, of a kernel `[outputs, inputs, …]`.
+    Fixed(f64),
+    /// He et al., for kernels `[outputs, inputs, …]`.
     FanIn,
-    /// LeCun's of a matrix `[inputs, outputs]`, and He's of a kernel.
+    /// LeCun et al. for matrices `[inputs, outputs]`, He et al. for kernels.
     Inputs,
 }
 
 impl Deviation {
-    fn of(self, shape: &[usize]) -> f64 {
+    fn for_shape(self, shape: &[usize]) -> f64 {
         match (self, shape) {
-            (Self::Of(deviation), _) => deviation,
+            (Self::Fixed(deviation), _) => deviation,
             (Self::Inputs, [inputs, _]) => (1.0 / (*inputs).max(1) as f64).sqrt(),
             _ => (2.0 / shape[1..].iter().product::<usize>().max(1) as f64).sqrt(),
         }
     }
 }
 
-/// What Burn's modules call theirs.
+/// Field name of biases in Burn's modules.
 const BIAS: &str = "bias";
 
 impl ModuleMapper for Initialise {
@@ -98,10 +98,10 @@ impl ModuleMapper for Initialise {
         let (_, tensor, mapper) = param.consume();
         let trained = tensor.is_require_grad();
         let tensor = match D {
-            0 | 1 => one_value_or_zeros(tensor, self.names.last().is_some_and(|name| name == BIAS)),
+            0 | 1 => constant_or_zeros(tensor, self.names.last().is_some_and(|name| name == BIAS)),
             _ => {
                 let shape = tensor.dims();
-                let scale = self.deviation.of(&shape);
+                let scale = self.deviation.for_shape(&shape);
                 let random = &mut generator(self.seed, "weights", number);
                 let values: Vec<f32> = (0..shape.iter().product()).map(|_| (normal(random) * scale) as f32).collect();
                 Tensor::from_data(TensorData::new(values, shape), &tensor.device())
@@ -111,9 +111,9 @@ impl ModuleMapper for Initialise {
     }
 }
 
-fn one_value_or_zeros<const D: usize>(tensor: Tensor<D>, is_bias: bool) -> Tensor<D> {
+fn constant_or_zeros<const D: usize>(tensor: Tensor<D>, is_bias: bool) -> Tensor<D> {
     let values: Vec<f32> = tensor.to_data().iter::<f32>().collect();
-    // A bias of one number is of one value, too, and drawn by Burn.
+    // A bias of one element is constant, too, and drawn by Burn.
     match values.iter().all(|value| *value == values[0]) && !(is_bias && values.len() == 1) {
         true => tensor,
         false => Tensor::zeros(tensor.shape(), &tensor.device()),
@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_is_left_of_what_burn_drew_not_even_a_bias_of_one_number() {
+    fn no_value_drawn_by_burn_remains_not_even_a_bias_of_one_element() {
         let made = || -> Linear { initialise(LinearConfig::new(3, 1).init(&autodiff()), 7) };
         let (one, other) = (made(), made());
         assert_eq!(values(one.weight.val()), values(other.weight.val()));

@@ -1,35 +1,35 @@
-//! From bytes on the host to a tensor on the device; called on the training thread only.
+//! Transfers between host and device; called on the training thread only.
 
 use burn::tensor::Device;
 use burn::tensor::{TensorData, Transaction};
 
 use super::Tensor;
 
-/// About the mean and the spread of photographs, so that inputs are around zero.
+/// Mean and standard deviation of 8-bit photographs, rounded, to normalise inputs.
 const MEAN: f32 = 114.0;
-const SPREAD: f32 = 64.0;
+const DEVIATION: f32 = 64.0;
 
-/// `count` square pictures `[count, side, side, 3]` of 8 bits to `[count, 3, side, side]`.
-pub fn pictures(rgb: &[u8], side: usize, device: &Device) -> Tensor<4> {
+/// Converts square 8-bit images `[count, side, side, 3]` to a normalised tensor `[count, 3, side, side]`.
+pub fn images(rgb: &[u8], side: usize, device: &Device) -> Tensor<4> {
     let plane = side * side;
     let count = rgb.len() / (plane * 3);
     let mut values = vec![0.0f32; count * plane * 3];
-    for (picture, out) in rgb.chunks_exact(plane * 3).zip(values.chunks_exact_mut(plane * 3)) {
-        for (at, pixel) in picture.chunks_exact(3).enumerate() {
+    for (image, out) in rgb.chunks_exact(plane * 3).zip(values.chunks_exact_mut(plane * 3)) {
+        for (index, pixel) in image.chunks_exact(3).enumerate() {
             for (channel, value) in pixel.iter().enumerate() {
-                out[channel * plane + at] = (f32::from(*value) - MEAN) / SPREAD;
+                out[channel * plane + index] = (f32::from(*value) - MEAN) / DEVIATION;
             }
         }
     }
     Tensor::from_data(TensorData::new(values, [count, 3, side, side]), device)
 }
 
-/// Numbers to a tensor of a shape.
+/// Tensor of a shape from values on the host.
 pub fn tensor<const D: usize>(values: Vec<f32>, shape: [usize; D], device: &Device) -> Tensor<D> {
     Tensor::from_data(TensorData::new(values, shape), device)
 }
 
-/// Brings several tensors to the host in one transfer.
+/// Copies several tensors to the host in one transfer.
 pub fn fetch<const D: usize>(tensors: Vec<Tensor<D>>) -> Vec<Vec<f32>> {
     let transaction =
         tensors.into_iter().fold(Transaction::default(), |transaction, tensor| transaction.register(tensor));

@@ -1,42 +1,42 @@
-//! A pull back to where training began: half of a factor times the squared distance (FedProx, Li et al. 2020).
+//! Proximal term `factor / 2 * |w - w0|²` (FedProx, Li et al. 2020).
 
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::optim::GradientsParams;
 
 use super::Tensor;
 
-/// Where parameters were.
-pub struct Start(GradientsParams);
+/// Parameters at the start of local training, `w0`.
+pub struct ProximalAnchor(GradientsParams);
 
-impl Start {
-    /// Of a module that will be trained; it shares the values until they change.
-    pub fn of<M: Module>(module: &M) -> Self {
+impl ProximalAnchor {
+    /// Copy of the current parameters; the tensors are shared until they change.
+    pub fn new<M: Module>(module: &M) -> Self {
         let mut start = Self(GradientsParams::new());
         module.visit(&mut start);
         start
     }
 
-    /// The gradient of `factor / 2` times the squared distance of the parameters from here.
+    /// Gradients of the proximal term, `factor * (w - w0)`.
     pub fn gradients<M: Module>(&self, module: &M, factor: f64) -> GradientsParams {
-        let mut pull = Pull { start: &self.0, factor, gradients: GradientsParams::new() };
-        module.visit(&mut pull);
-        pull.gradients
+        let mut term = ProximalTerm { start: &self.0, factor, gradients: GradientsParams::new() };
+        module.visit(&mut term);
+        term.gradients
     }
 }
 
-impl ModuleVisitor for Start {
+impl ModuleVisitor for ProximalAnchor {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
         self.0.register::<D>(param.id, param.val().inner());
     }
 }
 
-struct Pull<'a> {
+struct ProximalTerm<'a> {
     start: &'a GradientsParams,
     factor: f64,
     gradients: GradientsParams,
 }
 
-impl ModuleVisitor for Pull<'_> {
+impl ModuleVisitor for ProximalTerm<'_> {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
         if let Some(start) = self.start.get::<D>(param.id) {
             let gradient = (param.val().inner() - start).mul_scalar(self.factor);
@@ -55,13 +55,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_pull_grows_with_the_distance_and_is_none_at_the_start() {
+    fn gradients_are_proportional_to_the_distance_and_zero_at_the_start() {
         let network: Linear = LinearConfig::new(2, 1).with_bias(false).init(&autodiff());
         let network = flat::from_host(network, &[1.0, 2.0]);
-        let start = Start::of(&network);
-        let pull = |network: &Linear| values(start.gradients(network, 0.5).get::<2>(network.weight.id).unwrap());
-        close(&pull(&network), &[0.0, 0.0], 0.0);
-        close(&pull(&flat::from_host(network.clone(), &[3.0, 2.0])), &[1.0, 0.0], 1e-6);
+        let start = ProximalAnchor::new(&network);
+        let gradients = |network: &Linear| values(start.gradients(network, 0.5).get::<2>(network.weight.id).unwrap());
+        close(&gradients(&network), &[0.0, 0.0], 0.0);
+        close(&gradients(&flat::from_host(network.clone(), &[3.0, 2.0])), &[1.0, 0.0], 1e-6);
         assert_eq!(network.num_params(), 2);
     }
 }

@@ -1,8 +1,8 @@
-//! Training step: gradients are summed over batches and micro-batches, divided once, clipped and applied, and the numbers of
-//! the step cross from the device in one transfer.
+//! Training step: gradients are summed over batches and micro-batches, divided once, clipped and applied, and the values of
+//! the step are transferred from the device together.
 //!
-//! A loss is a sum over what it counts (objects, tokens), and is divided by the count of the whole step. Splitting a step into
-//! other batches or micro-batches does not change it.
+//! A loss is a sum over the items that it counts (objects, tokens), and is divided by the count of the whole step. Therefore the
+//! result does not depend on how a step is split into batches and micro-batches.
 
 use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
@@ -21,15 +21,15 @@ use xrun_core::panics::messages::Cause;
 use xrun_core::settings::sections::{Optimizer, Training};
 use xrun_core::task::{StepReport, TaskError};
 
-/// Message for an optimiser's state that the optimiser cannot use.
-const OF_ANOTHER_NETWORK: &str = "the checkpoint is damaged: the optimiser's running values in this file are not those of \
-                                  the run's network; delete this checkpoint, and the run goes on from the one before";
+/// Message for a state that the optimiser cannot use.
+const STATE_OF_ANOTHER_NETWORK: &str = "the checkpoint is damaged: the optimiser state in this file does not fit the network of \
+                                        the run; delete this checkpoint to continue from the previous one";
 
 /// Network that is trained, its optimiser, and their device.
-pub struct Trained<M: Module> {
-    /// `None` only while the optimiser has it: so weights are not held twice.
+pub struct TrainState<M: Module> {
+    /// `None` only during an update, so that the weights are not in memory twice.
     network: Option<M>,
-    /// `None` only while it is loaded.
+    /// `None` only while its state is loaded.
     optimizer: Option<ModuleOptimizer>,
     rule: Optimizer,
     /// Device of the network.
@@ -41,16 +41,16 @@ pub struct Trained<M: Module> {
     read_from: Option<PathBuf>,
 }
 
-impl<M: Module> Trained<M> {
+impl<M: Module> TrainState<M> {
     /// Takes a network that is on `device.autodiff`; the optimiser has no state yet.
     pub fn new(network: M, device: TensorDevice, rule: &Optimizer, training: &Training) -> Self {
-        let optimizer = Some(ModuleOptimizer::new(rule, &device.plain));
+        let optimizer = Some(ModuleOptimizer::new(rule, &device.inner));
         let parameters = network.num_params() as u64;
         let (network, rule, clip_norm) = (Some(network), rule.clone(), training.clip_norm);
         Self { network, optimizer, rule, device, clip_norm, parameters, read_from: None }
     }
 
-    /// Returns the network with autodiff: forward passes through it are recorded.
+    /// Returns the network with autodiff.
     ///
     /// # Errors
     /// The network was lost: a step failed while the optimiser had it.
@@ -95,7 +95,7 @@ impl<M: Module> Trained<M> {
 
     /// Discards the optimiser's state.
     pub fn reset_optimizer(&mut self) {
-        self.optimizer = Some(ModuleOptimizer::new(&self.rule, &self.device.plain));
+        self.optimizer = Some(ModuleOptimizer::new(&self.rule, &self.device.inner));
     }
 
     /// Replaces the optimiser's state by one that [`ModuleOptimizer::to_bytes`] returned.
@@ -103,19 +103,22 @@ impl<M: Module> Trained<M> {
     /// # Errors
     /// The state belongs to another optimiser or network.
     pub fn restore_optimizer(&mut self, state: Vec<u8>) -> Result<(), TaskError> {
-        self.optimizer = Some(ModuleOptimizer::new(&self.rule, &self.device.plain).with_bytes(state)?);
+        self.optimizer = Some(ModuleOptimizer::new(&self.rule, &self.device.inner).with_bytes(state)?);
         Ok(())
     }
 
-    /// Gradients of a mean over all that the step counted, clipped by their norm over all parameters if the file says so. Sets
-    /// are clipped one by one. The norm is that before clipping, `[1]`, still on the device.
+    /// Divides the gradients of a step by its count and clips each set by its norm over all parameters, if the experiment sets a limit.
+    /// The returned norm is that before clipping, `[1]`, on the device.
     ///
     /// # Errors
     /// As [`Self::network`].
-    pub fn mean_and_clip(&self, gathered: &mut Gathered<M>) -> Result<(GradientsParams, Option<Tensor<1>>), TaskError> {
+    pub fn mean_and_clip(
+        &self,
+        accumulator: &mut StepAccumulator<M>,
+    ) -> Result<(GradientsParams, Option<Tensor<1>>), TaskError> {
         let network = self.network()?;
-        let counted = gathered.counted;
-        let mut clipped = gathered
+        let counted = accumulator.counted;
+        let mut clipped = accumulator
             .sets
             .iter_mut()
             .map(|sums| gradients::mean_and_clip(network, sums.grads(), counted, self.clip_norm));
@@ -131,31 +134,30 @@ impl<M: Module> Trained<M> {
             all.accumulate(network, gradients);
             norms.extend(norm);
         }
-        Ok((all.grads(), gradients::norm_of(norms)))
+        Ok((all.grads(), gradients::combined_norm(norms)))
     }
 
-    /// Moves the parameters that have a gradient; the others stay as they are.
+    /// Updates the parameters that have a gradient; the others do not change.
     ///
     /// # Errors
-    /// As [`Self::network`]; and running values that were read from a file and are of another network.
+    /// As [`Self::network`]; or the optimiser's state was read from a file and belongs to another network.
     pub fn update(&mut self, learning_rate: f64, gradients: GradientsParams) -> Result<(), TaskError> {
         let optimizer = self.optimizer.as_mut().ok_or_else(TaskError::model_lost)?;
         let network = self.network.take().ok_or_else(TaskError::model_lost)?;
-        // Burn looks at the shapes of running values when it uses them, and panics.
+        // Burn checks the shapes of the state when it uses them, and panics.
         let step = || optimizer.step(learning_rate, network, gradients);
         match (panic::catch_unwind(AssertUnwindSafe(step)), &self.read_from) {
             (Ok(network), _) => self.network = Some(network),
             (Err(panic), Some(file)) if messages::cause(&panics::payload(panic.as_ref())) == Cause::Other => {
                 let why = panics::payload(panic.as_ref());
-                return Err(TaskError::file(file, format!("{OF_ANOTHER_NETWORK} ({why})")));
+                return Err(TaskError::file(file, format!("{STATE_OF_ANOTHER_NETWORK} ({why})")));
             }
             (Err(panic), _) => panic::resume_unwind(panic),
         }
         Ok(())
     }
 
-    /// Writes the optimiser's running values into a checkpoint's folder, and the weights; `model` says in their file which
-    /// kind it is.
+    /// Writes the weights, with `model` as the name of their kind, and the optimiser's state into the directory of a checkpoint.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -167,7 +169,7 @@ impl<M: Module> Trained<M> {
         self.save_optimizer(directory)
     }
 
-    /// Writes the optimiser's running values alone.
+    /// Writes the optimiser's state alone.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -177,7 +179,7 @@ impl<M: Module> Trained<M> {
         Ok(())
     }
 
-    /// Reads what [`Self::save`] wrote.
+    /// Reads the files that [`Self::save`] wrote.
     ///
     /// # Errors
     /// The files are missing or do not fit.
@@ -189,10 +191,10 @@ impl<M: Module> Trained<M> {
         self.load_optimizer(directory)
     }
 
-    /// Takes the weights of a file that [`Self::save`] wrote for another run; the optimiser stays new.
+    /// Reads the weights of a file that [`Self::save`] wrote in another run; the optimiser has no state.
     ///
     /// # Errors
-    /// The file does not read or does not fit the network.
+    /// The file cannot be read or does not fit the network.
     pub fn load_weights(&mut self, weights: &Path) -> Result<(), TaskError>
     where
         M: ModuleSnapshot,
@@ -200,7 +202,7 @@ impl<M: Module> Trained<M> {
         checkpoint_weights::load_file(self.network.as_mut().ok_or_else(TaskError::model_lost)?, weights)
     }
 
-    /// Reads what [`Self::save_optimizer`] wrote.
+    /// Reads the state that [`Self::save_optimizer`] wrote.
     ///
     /// # Errors
     /// The file is missing or does not fit.
@@ -212,141 +214,141 @@ impl<M: Module> Trained<M> {
     }
 }
 
-/// A step while it is put together.
-pub struct Gathered<M> {
+/// Gradients and values of a step, summed over its batches and micro-batches.
+pub struct StepAccumulator<M> {
     /// Sums of gradients.
     sets: Vec<GradientsAccumulator<M>>,
-    notes: Vec<Note>,
-    /// What the losses counted, and are divided by.
+    sums: Vec<DeviceSum>,
+    /// Divisor of the losses.
     counted: f64,
-    /// Images, sequences or clips that went through.
+    /// Number of images, sequences or clips processed.
     pub items: u64,
     batch: String,
 }
 
-/// A number of the step that is still on the device.
-pub(super) struct Note {
+/// Value of the step that is still on the device.
+pub(super) struct DeviceSum {
     pub name: &'static str,
     /// `[1]`, without its graph.
     pub sum: Tensor<1>,
     pub counted: f64,
 }
 
-/// A sum that was fetched from the device, and what it counted.
+/// Value of the step on the host.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Number {
-    /// As it was noted.
+pub struct StepSum {
+    /// Name in the report.
     pub name: &'static str,
-    /// Over all that was counted.
+    /// Sum over all items that were counted.
     pub sum: f64,
-    /// What the sum is divided by for a mean.
+    /// Divisor of the sum for a mean.
     pub counted: f64,
 }
 
-impl<M: Module> Gathered<M> {
-    /// `sets` is how many gradients are clipped each by itself; one, as a rule.
+impl<M: Module> StepAccumulator<M> {
+    /// Empty step with `sets` sets of gradients, each of which is clipped by its own norm.
     pub fn new(sets: usize) -> Self {
         let sets = (0..sets.max(1)).map(|_| GradientsAccumulator::new()).collect();
         let batch = String::new();
-        Self { sets, notes: Vec::new(), counted: 0.0, items: 0, batch }
+        Self { sets, sums: Vec::new(), counted: 0.0, items: 0, batch }
     }
 
-    /// Adds what a part of a batch gave beside its gradients.
-    pub(super) fn add(&mut self, notes: Vec<Note>, counted: f64, items: u64) {
-        self.notes.extend(notes);
+    /// Adds the values of a micro-batch.
+    pub(super) fn add(&mut self, sums: Vec<DeviceSum>, counted: f64, items: u64) {
+        self.sums.extend(sums);
         self.counted += counted;
         self.items += items;
     }
 
-    /// Adds the words for one batch; only those of the first are kept, as those of all would be as long as the step is large.
+    /// Describes a batch. Only the description of the first batch is kept, so that its length does not grow with the step.
     pub fn describe(&mut self, batch: &str) {
         match self.batch.is_empty() {
             true => self.batch = batch.to_owned(),
-            false if !self.batch.ends_with('…') => self.batch += " and those after it …",
+            false if !self.batch.ends_with('…') => self.batch += " and following batches …",
             false => {}
         }
     }
 
-    /// What was in the step, in words.
+    /// Description of the batches.
     pub fn batch(&self) -> &str {
         &self.batch
     }
 
-    /// Adds to what the losses are divided by.
+    /// Adds to the divisor of the losses.
     pub fn count(&mut self, counted: f64) {
         self.counted += counted;
     }
 
-    /// Replaces what the losses are divided by, where it is known of the step as a whole.
+    /// Replaces the divisor of the losses, where it is known for the whole step.
     pub fn set_counted(&mut self, counted: f64) {
         self.counted = counted;
     }
 
-    /// What was counted so far.
+    /// Divisor of the losses.
     pub fn counted(&self) -> f64 {
         self.counted
     }
 
-    /// Goes back from a loss, `[1]`, and adds the gradients; its graph is gone afterwards.
+    /// Runs the backward pass of a loss, `[1]`, which frees its graph, and adds the gradients to the first set.
     pub fn backward(&mut self, network: &M, loss: Tensor<1>) {
         self.sets[0].accumulate(network, GradientsParams::from_grads(loss.backward(), network));
     }
 
-    /// The sums of a set, for a backward pass of another kind.
-    pub fn set(&mut self, set: usize) -> &mut GradientsAccumulator<M> {
+    /// Sums of a set, for gradients that are not computed by [`Self::backward`].
+    pub fn gradient_set(&mut self, set: usize) -> &mut GradientsAccumulator<M> {
         &mut self.sets[set]
     }
 
-    /// Keeps a sum `[1]`, without its graph, to be fetched at the end, and what it counted.
-    pub fn note(&mut self, name: &'static str, sum: Tensor<1>, counted: f64) {
-        self.notes.push(Note { name, sum, counted });
+    /// Adds a value, `[1]` without its graph, and its divisor for a mean.
+    pub fn record(&mut self, name: &'static str, sum: Tensor<1>, counted: f64) {
+        self.sums.push(DeviceSum { name, sum, counted });
     }
 
-    /// Fetches all numbers and the norm in one transfer.
-    pub fn fetch(self, norm: Option<Tensor<1>>) -> Fetched {
-        let mut tensors: Vec<Tensor<1>> = self.notes.iter().map(|note| note.sum.clone()).collect();
+    /// Transfers all values and the norm to the host at once.
+    pub fn fetch(self, norm: Option<Tensor<1>>) -> StepValues {
+        let mut tensors: Vec<Tensor<1>> = self.sums.iter().map(|value| value.sum.clone()).collect();
         let has_norm = norm.is_some();
         tensors.extend(norm);
         if tensors.is_empty() {
             let (batch, items, counted) = (self.batch, self.items, self.counted);
-            return Fetched { numbers: Vec::new(), norm: None, batch, items, counted };
+            return StepValues { values: Vec::new(), norm: None, batch, items, counted };
         }
         let mut values: Vec<f64> = Tensor::cat(tensors, 0).into_data().iter::<f32>().map(f64::from).collect();
         let norm = if has_norm { values.pop() } else { None };
-        let number = |(note, sum): (&Note, f64)| Number { name: note.name, sum, counted: note.counted };
-        let numbers = self.notes.iter().zip(values).map(number).collect();
-        Fetched { numbers, norm, batch: self.batch, items: self.items, counted: self.counted }
+        let number = |(value, sum): (&DeviceSum, f64)| StepSum { name: value.name, sum, counted: value.counted };
+        let values = self.sums.iter().zip(values).map(number).collect();
+        StepValues { values, norm, batch: self.batch, items: self.items, counted: self.counted }
     }
 }
 
-/// The numbers of a step on the host.
+/// Values of a step on the host.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Fetched {
-    /// In the order in which they were noted.
-    pub numbers: Vec<Number>,
-    /// The norm of the gradients before clipping.
+pub struct StepValues {
+    /// Values in the order in which they were added; one name may occur several times.
+    pub values: Vec<StepSum>,
+    /// Norm of the gradients before clipping.
     pub norm: Option<f64>,
-    /// What was in the step, in words.
+    /// Description of the batches.
     pub batch: String,
-    /// Images, sequences or clips that went through.
+    /// Number of images, sequences or clips processed.
     pub items: u64,
-    /// Divisor of the losses, 0 where nothing counts.
+    /// Divisor of the losses; 0 if nothing was counted.
     pub counted: f64,
 }
 
-impl Fetched {
-    /// Report of a step whose numbers are the terms of its loss: their means, and the sum of these.
+impl StepValues {
+    /// Report of a step whose values are the terms of its loss: their means, and the sum of these.
     pub fn report(self, kind: &'static str) -> StepReport {
-        let mean = |number: Number| (number.name, number.sum / number.counted.max(1.0));
+        let mean = |number: StepSum| (number.name, number.sum / number.counted.max(1.0));
         let values: Vec<(&'static str, f64)> = self.by_name().into_iter().map(mean).collect();
         let loss = values.iter().map(|(_, value)| value).sum();
         StepReport { kind, loss, values, gradient_norm: self.norm, items: self.items, batch: self.batch }
     }
 
-    /// Numbers of one name added up, in the order in which the names came first.
-    pub fn by_name(&self) -> Vec<Number> {
-        let mut sums: Vec<Number> = Vec::with_capacity(4);
-        for number in &self.numbers {
+    /// Sums of the values of each name, in the order of their first occurrence.
+    pub fn by_name(&self) -> Vec<StepSum> {
+        let mut sums: Vec<StepSum> = Vec::with_capacity(4);
+        for number in &self.values {
             match sums.iter_mut().find(|known| known.name == number.name) {
                 Some(known) => (known.sum, known.counted) = (known.sum + number.sum, known.counted + number.counted),
                 None => sums.push(*number),
@@ -365,8 +367,8 @@ mod tests {
     use xrun_core::device::Kind;
     use xrun_core::settings::sections::Sgd;
 
-    fn trained<M: Module>(network: M, rule: &Optimizer, training: &Training) -> Trained<M> {
-        Trained::new(network, TensorDevice::open(Kind::Cpu, false).unwrap(), rule, training)
+    fn trained<M: Module>(network: M, rule: &Optimizer, training: &Training) -> TrainState<M> {
+        TrainState::new(network, TensorDevice::open(Kind::Cpu, false).unwrap(), rule, training)
     }
 
     #[derive(Module, Debug)]
@@ -374,38 +376,38 @@ mod tests {
         slope: Param<Tensor<1>>,
     }
 
-    /// A line through 0 with slopes 1 and 1, moved by plain gradient descent.
-    fn line(clip_norm: Option<f64>) -> Trained<Line> {
+    /// Line through 0 with the slopes 1 and 1, trained by gradient descent without momentum.
+    fn line(clip_norm: Option<f64>) -> TrainState<Line> {
         let slope = Tensor::from_floats([1.0, 1.0], &autodiff()).require_grad();
         let network = Line { slope: Param::initialized(ParamId::from(1), slope) };
         let sgd = Sgd { momentum: 0.0, weight_decay: 0.0, ..Sgd::default() };
         trained(network, &Optimizer::Sgd(sgd), &Training { clip_norm, ..Training::default() })
     }
 
-    /// The sum of `slope · factors`, whose gradient is the factors.
-    fn loss(trained: &Trained<Line>, factors: [f32; 2]) -> Tensor<1> {
-        (trained.network().unwrap().slope.val() * Tensor::from_floats(factors, &autodiff())).sum()
+    /// Sum of `slope · factors`, whose gradient is `matmul`.
+    fn loss(trained: &TrainState<Line>, matmul: [f32; 2]) -> Tensor<1> {
+        (trained.network().unwrap().slope.val() * Tensor::from_floats(matmul, &autodiff())).sum()
     }
 
-    fn slope(trained: &Trained<Line>) -> Vec<f32> {
+    fn slope(trained: &TrainState<Line>) -> Vec<f32> {
         values(trained.inner().unwrap().slope.val())
     }
 
     #[test]
-    fn a_step_is_the_same_however_it_is_split() {
+    fn a_step_does_not_depend_on_how_it_is_split() {
         for parts in [vec![[6.0, 8.0]], vec![[6.0, 0.0], [0.0, 8.0]], vec![[1.0, 2.0], [2.0, 3.0], [3.0, 3.0]]] {
             let mut trained = line(None);
-            let mut gathered = Gathered::new(1);
-            gathered.count(2.0);
+            let mut accumulator = StepAccumulator::new(1);
+            accumulator.count(2.0);
             for part in &parts {
                 let loss = loss(&trained, *part);
-                gathered.note("error", loss.clone().inner(), 2.0 / parts.len() as f64);
-                gathered.backward(trained.network().unwrap(), loss);
+                accumulator.record("error", loss.clone().inner(), 2.0 / parts.len() as f64);
+                accumulator.backward(trained.network().unwrap(), loss);
             }
-            let (gradients, norm) = trained.mean_and_clip(&mut gathered).unwrap();
+            let (gradients, norm) = trained.mean_and_clip(&mut accumulator).unwrap();
             trained.update(0.1, gradients).unwrap();
             close(&slope(&trained), &[1.0 - 0.1 * 3.0, 1.0 - 0.1 * 4.0], 1e-6);
-            let report = gathered.fetch(norm).report("line");
+            let report = accumulator.fetch(norm).report("line");
             assert_eq!((report.kind, report.values.len()), ("line", 1));
             assert!((report.loss - 7.0).abs() < 1e-6 && (report.gradient_norm.unwrap() - 5.0).abs() < 1e-5);
         }
@@ -416,28 +418,28 @@ mod tests {
         slope: Param<Tensor<2>>,
     }
 
-    /// A checkpoint that somebody sealed with another network's running values: Burn panics in the first step.
+    /// Burn panics in the first step with the state of another network.
     #[test]
-    fn running_values_of_another_network_are_told_by_the_name_of_their_file() {
+    fn an_optimizer_state_of_another_network_is_an_error_with_the_name_of_its_file() {
         let folder = tempfile::tempdir().unwrap();
         let momentum = Optimizer::Sgd(Sgd { momentum: 0.9, ..Sgd::default() });
         let slope = Tensor::<2>::from_floats([[1.0, 1.0]], &autodiff()).require_grad();
         let plane = Plane { slope: Param::initialized(ParamId::from(1), slope) };
         let mut plane = trained(plane, &momentum, &Training::default());
-        let mut gathered = Gathered::new(1);
-        gathered.count(1.0);
+        let mut accumulator = StepAccumulator::new(1);
+        accumulator.count(1.0);
         let network = plane.network().unwrap();
-        gathered.backward(network, network.slope.val().sum());
-        let (gradients, _) = plane.mean_and_clip(&mut gathered).unwrap();
+        accumulator.backward(network, network.slope.val().sum());
+        let (gradients, _) = plane.mean_and_clip(&mut accumulator).unwrap();
         plane.update(0.1, gradients).unwrap();
         plane.save_optimizer(folder.path()).unwrap();
 
         let mut line = trained(line(None).network().unwrap().clone(), &momentum, &Training::default());
         line.load_optimizer(folder.path()).unwrap();
-        let mut gathered = Gathered::new(1);
-        gathered.count(1.0);
-        gathered.backward(line.network().unwrap(), loss(&line, [1.0, 1.0]));
-        let (gradients, _) = line.mean_and_clip(&mut gathered).unwrap();
+        let mut accumulator = StepAccumulator::new(1);
+        accumulator.count(1.0);
+        accumulator.backward(line.network().unwrap(), loss(&line, [1.0, 1.0]));
+        let (gradients, _) = line.mean_and_clip(&mut accumulator).unwrap();
         let error = line.update(0.1, gradients).unwrap_err();
         assert!(matches!(&error, TaskError::File { path, .. } if path.ends_with(layout::OPTIMIZER)), "{error}");
     }
@@ -445,31 +447,32 @@ mod tests {
     #[test]
     fn each_set_is_clipped_by_its_own_norm() {
         let trained = line(Some(1.0));
-        let mut gathered = Gathered::new(2);
-        gathered.count(1.0);
-        for (set, factors) in [(0, [3.0, 4.0]), (1, [0.0, 0.5])] {
-            let gradients = GradientsParams::from_grads(loss(&trained, factors).backward(), trained.network().unwrap());
-            gathered.set(set).accumulate(trained.network().unwrap(), gradients);
+        let mut accumulator = StepAccumulator::new(2);
+        accumulator.count(1.0);
+        for (set, matmul) in [(0, [3.0, 4.0]), (1, [0.0, 0.5])] {
+            let gradients = GradientsParams::from_grads(loss(&trained, matmul).backward(), trained.network().unwrap());
+            accumulator.gradient_set(set).accumulate(trained.network().unwrap(), gradients);
         }
-        let (gradients, norm) = trained.mean_and_clip(&mut gathered).unwrap();
+        let (gradients, norm) = trained.mean_and_clip(&mut accumulator).unwrap();
         close(&values(gradients.get::<1>(ParamId::from(1)).unwrap()), &[0.6, 0.8 + 0.5], 1e-5);
         close(&values(norm.unwrap()), &[(25.0f32 + 0.25).sqrt()], 1e-5);
     }
 
     #[test]
-    fn numbers_of_one_name_are_added_up_in_the_order_of_the_first() {
-        let mut gathered: Gathered<Line> = Gathered::new(1);
-        let note = |value: f32| Tensor::<1>::from_floats([value], &plain());
-        gathered.describe("batch 1");
-        gathered.describe("batch 2");
-        gathered.describe("batch 3");
-        gathered.note("loss", note(1.0), 2.0);
-        gathered.note("box", note(4.0), 1.0);
-        gathered.note("loss", note(2.0), 3.0);
-        let fetched = gathered.fetch(None);
-        let of = |name, sum, counted| Number { name, sum, counted };
-        assert_eq!(fetched.by_name(), [of("loss", 3.0, 5.0), of("box", 4.0, 1.0)]);
-        assert_eq!((fetched.norm, fetched.batch.as_str()), (None, "batch 1 and those after it …"));
-        assert!(Gathered::<Line>::new(1).fetch(None).numbers.is_empty());
+    fn values_of_one_name_are_summed_in_the_order_of_their_first_occurrence() {
+        let mut accumulator: StepAccumulator<Line> = StepAccumulator::new(1);
+        let tensor = |value: f32| Tensor::<1>::from_floats([value], &plain());
+        accumulator.describe("batch 1");
+        accumulator.describe("batch 2");
+        accumulator.describe("batch 3");
+        accumulator.record("loss", tensor(1.0), 2.0);
+        accumulator.record("box", tensor(4.0), 1.0);
+        accumulator.record("loss", tensor(2.0), 3.0);
+        let fetched = accumulator.fetch(None);
+        let number = |name, sum, counted| StepSum { name, sum, counted };
+        assert_eq!(fetched.by_name(), [number("loss", 3.0, 5.0), number("box", 4.0, 1.0)]);
+        assert_eq!(fetched.norm, None);
+        assert!(fetched.batch.starts_with("batch 1 ") && !fetched.batch.contains('2'), "{}", fetched.batch);
+        assert!(StepAccumulator::<Line>::new(1).fetch(None).values.is_empty());
     }
 }

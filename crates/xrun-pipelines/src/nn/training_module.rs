@@ -7,7 +7,7 @@ use burn_store::ModuleSnapshot;
 use serde_json::Value;
 
 use super::module_task::{Evaluation, Step};
-use super::step::{Fetched, Trained};
+use super::step::{StepValues, TrainState};
 use xrun_core::bounded::HeldBytes;
 use xrun_core::task::predict::{PredictRequest, PredictionSink};
 use xrun_core::task::{Phases, StepReport, TaskError, ValidationReport};
@@ -17,7 +17,7 @@ use xrun_core::task::{Phases, StepReport, TaskError, ValidationReport};
 /// All hooks are called on the training thread. The hooks of a step come in this order: `before_step`, `gradient_sets`, `train`
 /// for each batch, `update`, `after_step`, `report`.
 pub trait TrainingModule: Sized {
-    /// Batch on the host, as a worker of the feed prepares it.
+    /// Batch on the host, prepared by a worker of the feed.
     type Batch: HeldBytes + Send + 'static;
     /// Network that is trained.
     type Network: ModuleSnapshot;
@@ -27,7 +27,7 @@ pub trait TrainingModule: Sized {
     const MODEL: &'static str;
     /// Kind of every step in the report, for modules that keep the default of [`Self::report`].
     const STEP: &'static str = "training";
-    /// Whether [`Self::predict`] is implemented.
+    /// True if [`Self::predict`] is implemented.
     const PREDICTS: bool = false;
 
     /// Runs before the first batch of step `number` (from 1) is taken.
@@ -37,7 +37,7 @@ pub trait TrainingModule: Sized {
     fn before_step(
         &mut self,
         _number: u64,
-        _trained: &mut Trained<Self::Network>,
+        _trained: &mut TrainState<Self::Network>,
         _phases: &mut dyn Phases,
     ) -> Result<(), TaskError> {
         Ok(())
@@ -48,7 +48,7 @@ pub trait TrainingModule: Sized {
         1
     }
 
-    /// Adds the gradients and numbers of a batch to the step, for example by [`Step::micro_batch`]. Called
+    /// Adds the gradients and values of a batch to the step, for example by [`Step::micro_batch`]. Called
     /// `training.accumulation` times a step.
     ///
     /// # Errors
@@ -58,26 +58,30 @@ pub trait TrainingModule: Sized {
     /// Applies the clipped gradients of a step.
     ///
     /// # Errors
-    /// As [`Trained::update`].
+    /// As [`TrainState::update`].
     fn update(
         &mut self,
         learning_rate: f64,
         gradients: GradientsParams,
-        trained: &mut Trained<Self::Network>,
+        trained: &mut TrainState<Self::Network>,
     ) -> Result<(), TaskError> {
         trained.update(learning_rate, gradients)
     }
 
-    /// Runs after the update, when the numbers of the step are on the host.
+    /// Runs after the update, when the values of the step are on the host.
     ///
     /// # Errors
     /// The device fails, or the network was lost.
-    fn after_step(&mut self, _trained: &mut Trained<Self::Network>, _phases: &mut dyn Phases) -> Result<(), TaskError> {
+    fn after_step(
+        &mut self,
+        _trained: &mut TrainState<Self::Network>,
+        _phases: &mut dyn Phases,
+    ) -> Result<(), TaskError> {
         Ok(())
     }
 
-    /// Makes the report of a step from its numbers.
-    fn report(&mut self, fetched: Fetched) -> StepReport {
+    /// Makes the report of a step from its values.
+    fn report(&mut self, fetched: StepValues) -> StepReport {
         fetched.report(Self::STEP)
     }
 
@@ -96,15 +100,15 @@ pub trait TrainingModule: Sized {
     ///
     /// # Errors
     /// A file cannot be written.
-    fn save(&mut self, trained: &mut Trained<Self::Network>, directory: &Path) -> Result<(), TaskError> {
+    fn save(&mut self, trained: &mut TrainState<Self::Network>, directory: &Path) -> Result<(), TaskError> {
         trained.save(Self::MODEL, directory)
     }
 
-    /// Reads what [`Self::save`] wrote.
+    /// Reads the files that [`Self::save`] wrote.
     ///
     /// # Errors
     /// A file cannot be read or does not fit.
-    fn load(&mut self, trained: &mut Trained<Self::Network>, directory: &Path) -> Result<(), TaskError> {
+    fn load(&mut self, trained: &mut TrainState<Self::Network>, directory: &Path) -> Result<(), TaskError> {
         trained.load(directory)
     }
 
@@ -112,7 +116,7 @@ pub trait TrainingModule: Sized {
     ///
     /// # Errors
     /// The file cannot be read or does not fit.
-    fn load_weights(&mut self, trained: &mut Trained<Self::Network>, weights: &Path) -> Result<(), TaskError> {
+    fn load_weights(&mut self, trained: &mut TrainState<Self::Network>, weights: &Path) -> Result<(), TaskError> {
         trained.load_weights(weights)
     }
 
@@ -122,22 +126,22 @@ pub trait TrainingModule: Sized {
     /// The device or the data of the run fails, or an answer cannot be written.
     fn predict(
         &mut self,
-        _trained: &Trained<Self::Network>,
-        _asked: &PredictRequest<'_>,
-        _told: &mut dyn PredictionSink,
+        _trained: &TrainState<Self::Network>,
+        _request: &PredictRequest<'_>,
+        _sink: &mut dyn PredictionSink,
     ) -> Result<Value, TaskError> {
         Err(TaskError::Rejected("this pipeline does not predict".into()))
     }
 
     /// Reason why [`Self::predict`] cannot answer a request; `None` where it can.
-    fn refuses(&self, asked: &PredictRequest<'_>) -> Option<String> {
-        asked.refused_question()
+    fn refuses(&self, request: &PredictRequest<'_>) -> Option<String> {
+        request.refused_question()
     }
 
     /// Receives the directory of the run, before the first step.
     fn set_run_directory(&mut self, _run: &Path) {}
 
-    /// Evicts from the caches of the data until they are down to this fraction of their caps; returns the bytes given back.
+    /// Evicts from the caches of the data until they are down to this fraction of their caps; returns the number of bytes freed.
     fn evict_caches(&self, _low_water: f64) -> u64 {
         0
     }
@@ -147,7 +151,7 @@ pub trait TrainingModule: Sized {
         Vec::new()
     }
 
-    /// Name of the device in the plan and on the screen, from its own name.
+    /// Name of the device in the plan and on the screen, given its own name.
     fn device_name(&self, device: String) -> String {
         device
     }

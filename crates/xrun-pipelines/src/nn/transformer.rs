@@ -1,7 +1,6 @@
-//! The parts of GPT-2 (Radford et al. 2019) that its descendants share: embeddings, normalisation, attention, LoRA.
+//! Building blocks of GPT-2 (Radford et al. 2019): embeddings, normalisation, causal attention, LoRA.
 //!
-//! Tokens stand one under the other, `[batch * length, width]`, between the parts. The names of the fields are those of
-//! Hugging Face's files.
+//! Between them tokens are rows, `[batch * length, width]`. The names of the fields are those of Hugging Face's files.
 
 use burn::module::{Module, Param};
 use burn::tensor::Device;
@@ -10,179 +9,179 @@ use burn::tensor::{Int, TensorData};
 use xrun_ops::{AttentionMask, attention, attention_packed, layer_norm};
 
 use super::Tensor;
-use super::graph::beside;
-use super::matmul::Factors;
+use super::graph::autodiff_like;
+use super::matmul::MatmulPrecision;
 
-/// GPT-2's constant.
+/// Epsilon of GPT-2's layer normalisation.
 pub const EPSILON: f64 = 1e-5;
-/// GPT-2's deviation of first weights; what ends a residual branch is divided by the root of their number.
-pub const DEVIATION: f64 = 0.02;
-/// Added where a token may not look.
-const HIDDEN: f32 = -1e9;
+/// Standard deviation of GPT-2's initial weights; those that end a residual branch are divided by the root of the number of branches.
+pub const INIT_DEVIATION: f64 = 0.02;
+/// Score added to masked positions.
+const MASKED: f32 = -1e9;
 
-/// Token numbers.
+/// Tensor of token ids.
 pub type Tokens<const D: usize> = burn::tensor::Tensor<D, Int>;
 
-/// A row for each token, or for each position.
+/// Table with a row for each token or position.
 #[derive(Module, Debug)]
 pub struct Embedding {
     /// `[rows, width]`
     pub weight: Param<Tensor<2>>,
 }
 
-/// Normalisation over the features of a token.
+/// Layer normalisation over the features of a token.
 #[derive(Module, Debug)]
 pub struct LayerNorm {
-    /// Scale of each feature, `[width]`; one at first.
+    /// Scale of each feature, `[width]`; initially one.
     pub weight: Param<Tensor<1>>,
-    /// Shift of each feature, `[width]`; zero at first.
+    /// Shift of each feature, `[width]`; initially zero.
     pub bias: Param<Tensor<1>>,
 }
 
-/// A change of a linear layer, of low rank (Hu et al. 2021).
+/// Low-rank adaptation of a linear layer (Hu et al. 2021).
 #[derive(Module, Debug)]
 pub struct Lora {
     /// `[inputs, rank]`
     pub a: Param<Tensor<2>>,
-    /// `[rank, outputs]`; zero at first.
+    /// `[rank, outputs]`; initially zero.
     pub b: Param<Tensor<2>>,
 }
 
-/// A parameter of one value; matrices are drawn later.
+/// Parameter whose elements are all `value`.
 pub fn parameter<const D: usize>(shape: [usize; D], value: f32, device: &Device) -> Param<Tensor<D>> {
     Param::from_tensor(Tensor::full(shape, value, device))
 }
 
-/// A parameter with a new value, still trained.
-pub fn changed<const D: usize>(
+/// Applies a function to the values of a parameter, outside the graph. A parameter that requires gradients still does.
+pub fn map_values<const D: usize>(
     parameter: &Param<Tensor<D>>,
     change: impl FnOnce(Tensor<D>) -> Tensor<D>,
 ) -> Param<Tensor<D>> {
-    parameter.clone().map(|old| beside(change(old.clone().inner()), &old).set_require_grad(old.is_autodiff()))
+    parameter.clone().map(|old| autodiff_like(change(old.clone().inner()), &old).set_require_grad(old.is_autodiff()))
 }
 
-/// The values of a parameter; a constant where it is frozen.
+/// Values of a parameter; a constant if it is frozen.
 pub fn value<const D: usize>(parameter: &Param<Tensor<D>>, frozen: bool) -> Tensor<D> {
     if frozen { parameter.val().detach() } else { parameter.val() }
 }
 
-/// Token numbers `[batch, length]`, row by row, on a device.
-pub fn tokens(numbers: &[i32], batch: usize, length: usize, device: &Device) -> Tokens<2> {
-    Tokens::from_data(TensorData::new(numbers.to_vec(), [batch, length]), device)
+/// Moves token ids, row by row, to a device: `[batch, length]`.
+pub fn tokens(ids: &[i32], batch: usize, length: usize, device: &Device) -> Tokens<2> {
+    Tokens::from_data(TensorData::new(ids.to_vec(), [batch, length]), device)
 }
 
 impl Embedding {
-    /// Of zeros, to be drawn.
+    /// Table of zeros, whose initial values are drawn later.
     pub fn new(rows: usize, width: usize, device: &Device) -> Self {
         Self { weight: parameter([rows, width], 0.0, device) }
     }
 }
 
 impl Lora {
-    /// Of zeros, to be drawn.
+    /// Matrices of zeros, whose initial values are drawn later.
     pub fn new(inputs: usize, rank: usize, outputs: usize, device: &Device) -> Self {
         Self { a: parameter([inputs, rank], 0.0, device), b: parameter([rank, outputs], 0.0, device) }
     }
 }
 
 impl LayerNorm {
-    /// Scales of one and shifts of zero.
+    /// Normalisation with scales of one and shifts of zero.
     pub fn new(width: usize, device: &Device) -> Self {
         Self { weight: parameter([width], 1.0, device), bias: parameter([width], 0.0, device) }
     }
 
-    /// `[tokens, width]` to the same.
+    /// Normalises each row of `[tokens, width]`.
     pub fn forward(&self, input: Tensor<2>, frozen: bool) -> Tensor<2> {
         layer_norm(input, value(&self.weight, frozen), value(&self.bias, frozen), EPSILON)
     }
 }
 
-/// How a batch lies: `batch` sequences of `length` tokens, each of which sees those before it.
+/// Shape of a batch of sequences, and its causal mask.
 #[derive(Clone, Debug)]
 pub struct Layout {
-    /// Sequences.
+    /// Number of sequences.
     pub batch: usize,
-    /// Tokens of each sequence.
+    /// Number of tokens of each sequence.
     pub length: usize,
-    /// What hides the future, `[1, length * length]` on the plain device.
-    future: Tensor<2>,
+    /// Additive mask, `[1, length * length]` on the inner device.
+    causal_mask: Tensor<2>,
 }
 
 impl Layout {
-    /// Makes what hides the future, on the device without autodiff.
-    pub fn new(batch: usize, length: usize, plain: &Device) -> Self {
-        let hidden = (0..length * length).map(|at| if at % length > at / length { HIDDEN } else { 0.0 });
-        let hidden = TensorData::new(hidden.collect::<Vec<f32>>(), [1, length * length]);
-        Self { batch, length, future: Tensor::from_data(hidden, plain) }
+    /// Layout with its mask on the inner (non-autodiff) device.
+    pub fn new(batch: usize, length: usize, inner: &Device) -> Self {
+        let mask = (0..length * length).map(|pair| if pair % length > pair / length { MASKED } else { 0.0 });
+        let mask = TensorData::new(mask.collect::<Vec<f32>>(), [1, length * length]);
+        Self { batch, length, causal_mask: Tensor::from_data(mask, inner) }
     }
 }
 
-/// `[batch * length, width]` by heads: `[batch, heads, length, width / heads]`.
+/// Splits rows `[batch * length, width]` into heads: `[batch, heads, length, width / heads]`.
 pub fn by_head(rows: Tensor<2>, batch: usize, heads: usize) -> Tensor<4> {
     let [count, width] = rows.dims();
     rows.reshape([batch, count / batch, heads, width / heads]).swap_dims(1, 2)
 }
 
-/// Attention of each token to itself and those before it: three times `[batch * length, width]` to the same, once.
+/// Causal attention of queries, keys and values, `[batch * length, width]` each; returns the same shape.
 pub fn attend(
     query: Tensor<2>,
     key: Tensor<2>,
     value: Tensor<2>,
     heads: usize,
-    at: &Layout,
-    factors: Factors,
+    layout: &Layout,
+    matmul: MatmulPrecision,
 ) -> Tensor<2> {
     let [count, width] = query.dims();
-    if factors == Factors::Float32 {
-        let sequences = |rows: Tensor<2>| rows.reshape([at.batch, at.length, width]);
+    if matmul == MatmulPrecision::Float32 {
+        let sequences = |rows: Tensor<2>| rows.reshape([layout.batch, layout.length, width]);
         return attention(sequences(query), sequences(key), sequences(value), heads, AttentionMask::Causal)
             .reshape([count, width]);
     }
     let size = width / heads;
-    let by_head = |rows: Tensor<2>| by_head(rows, at.batch, heads);
-    let scores = factors.product(by_head(query), by_head(key).transpose()).div_scalar((size as f32).sqrt());
-    // All of a sequence in a row: flex adds a shared row quickly, and what is shared between other dimensions one by one.
-    let pairs = at.length * at.length;
-    let scores = scores.reshape([at.batch * heads, pairs]) + at.future.clone();
-    let shares = softmax(scores.reshape([at.batch, heads, at.length, at.length]), 3);
-    let output = factors.product(shares, by_head(value));
-    output.swap_dims(1, 2).reshape([at.batch * at.length, width])
+    let by_head = |rows: Tensor<2>| by_head(rows, layout.batch, heads);
+    let scores = matmul.product(by_head(query), by_head(key).transpose()).div_scalar((size as f32).sqrt());
+    // One row for each sequence and head: flex broadcasts a row quickly, and other dimensions element by element.
+    let pairs = layout.length * layout.length;
+    let scores = scores.reshape([layout.batch * heads, pairs]) + layout.causal_mask.clone();
+    let probabilities = softmax(scores.reshape([layout.batch, heads, layout.length, layout.length]), 3);
+    let output = matmul.product(probabilities, by_head(value));
+    output.swap_dims(1, 2).reshape([layout.batch * layout.length, width])
 }
 
-/// As [`attend`], of queries, keys and values beside each other: `[batch * length, 3 * width]` to `[batch * length, width]`.
-pub fn attend_packed(all: Tensor<2>, heads: usize, at: &Layout, factors: Factors) -> Tensor<2> {
-    let [count, columns] = all.dims();
+/// Causal attention of concatenated queries, keys and values, `[batch * length, 3 * width]` to `[batch * length, width]`.
+pub fn attend_packed(qkv: Tensor<2>, heads: usize, layout: &Layout, matmul: MatmulPrecision) -> Tensor<2> {
+    let [count, columns] = qkv.dims();
     let width = columns / 3;
-    if factors == Factors::Float32 {
-        let sequences = all.reshape([at.batch, at.length, columns]);
+    if matmul == MatmulPrecision::Float32 {
+        let sequences = qkv.reshape([layout.batch, layout.length, columns]);
         return attention_packed(sequences, heads, AttentionMask::Causal).reshape([count, width]);
     }
-    let [query, key, value] = [0, 1, 2].map(|part| all.clone().narrow(1, part * width, width));
-    attend(query, key, value, heads, at, factors)
+    let [query, key, value] = [0, 1, 2].map(|part| qkv.clone().narrow(1, part * width, width));
+    attend(query, key, value, heads, layout, matmul)
 }
 
-/// What hides all positions of each sequence but the first `visible`: `[batch, positions]`.
-pub fn hidden_after(visible: &[usize], positions: usize, plain: &Device) -> Tensor<2> {
-    let row = |visible: &usize| (0..positions).map(|at| if at < *visible { 0.0 } else { HIDDEN }).collect::<Vec<f32>>();
-    let hidden: Vec<f32> = visible.iter().flat_map(row).collect();
-    Tensor::from_data(TensorData::new(hidden, [visible.len(), positions]), plain)
+/// Additive padding mask `[batch, positions]` of sequences with these lengths.
+pub fn padding_mask(lengths: &[usize], positions: usize, inner: &Device) -> Tensor<2> {
+    let row = |length: &usize| (0..positions).map(|at| if at < *length { 0.0 } else { MASKED }).collect::<Vec<f32>>();
+    let mask: Vec<f32> = lengths.iter().flat_map(row).collect();
+    Tensor::from_data(TensorData::new(mask, [lengths.len(), positions]), inner)
 }
 
 /// Attention of one more token of each sequence, `[batch, width]`, to cached keys and values,
-/// `[batch, heads, positions, width / heads]`, of which `hidden` `[batch, positions]` hides some.
+/// `[batch, heads, positions, width / heads]`, with an additive mask `[batch, positions]`; returns `[batch, width]`.
 pub fn attend_to_cache(
     query: Tensor<2>,
     keys: Tensor<4>,
     values: Tensor<4>,
-    hidden: Tensor<2>,
-    factors: Factors,
+    mask: Tensor<2>,
+    matmul: MatmulPrecision,
 ) -> Tensor<2> {
     let [batch, width] = query.dims();
     let [_, heads, positions, size] = keys.dims();
     let query = by_head(query, batch, heads);
-    let scores = factors.product(query, keys.transpose()).div_scalar((size as f32).sqrt());
-    let scores = scores + hidden.reshape([batch, 1, 1, positions]);
-    factors.product(softmax(scores, 3), values).swap_dims(1, 2).reshape([batch, width])
+    let scores = matmul.product(query, keys.transpose()).div_scalar((size as f32).sqrt());
+    let scores = scores + mask.reshape([batch, 1, 1, positions]);
+    matmul.product(softmax(scores, 3), values).swap_dims(1, 2).reshape([batch, width])
 }
 
 #[cfg(test)]
@@ -193,21 +192,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_beside_kept_ones_sees_what_the_last_of_a_sequence_sees() {
+    fn attention_with_a_cache_equals_that_of_the_last_token_of_a_sequence() {
         let (batch, length, heads, width) = (2, 5, 2, 6);
         let drawn = |_| Tensor::<2>::random([batch * length, width], Distribution::Normal(0.0, 1.0), &plain());
         let [query, key, value] = [0, 1, 2].map(drawn);
-        let at = Layout::new(batch, length, &plain());
-        let whole = attend(query.clone(), key.clone(), value.clone(), heads, &at, Factors::Float32);
+        let layout = Layout::new(batch, length, &plain());
+        let whole = attend(query.clone(), key.clone(), value.clone(), heads, &layout, MatmulPrecision::Float32);
         let last =
             |rows: Tensor<2>| rows.reshape([batch, length, width]).narrow(1, length - 1, 1).reshape([batch, width]);
-        let kept = |rows: Tensor<2>| {
+        let cached = |rows: Tensor<2>| {
             let rows = by_head(rows, batch, heads);
-            // Behind them lies what nobody may see.
+            // Masked positions follow.
             Tensor::cat(vec![rows.clone(), rows.narrow(2, 0, 2).mul_scalar(50.0)], 2)
         };
-        let hidden = hidden_after(&[length, length], length + 2, &plain());
-        let found = attend_to_cache(last(query), kept(key), kept(value), hidden, Factors::Float32);
+        let mask = padding_mask(&[length, length], length + 2, &plain());
+        let found = attend_to_cache(last(query), cached(key), cached(value), mask, MatmulPrecision::Float32);
         close(&values(found), &values(last(whole)), 1e-5);
     }
 }

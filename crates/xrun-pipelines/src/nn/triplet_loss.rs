@@ -1,24 +1,24 @@
-//! Same class near, other class far: triplets on embeddings of length one.
+//! Triplet losses on embeddings of length one.
 
 use burn::tensor::{Int, TensorData};
 
 use super::Tensor;
 
-/// Cosine distance of rows: `[n, d]` and `[n, d]` to `[n]`, 0 to 2.
+/// Cosine distance (0..2) of the rows of `[n, d]` and `[n, d]`: `[n]`.
 fn distance(one: Tensor<2>, other: Tensor<2>) -> Tensor<1> {
     (one * other).sum_dim(1).squeeze_dim::<1>(1).neg().add_scalar(1.0)
 }
 
-/// A sum `[1]` over what counts, and how much that is: batches that make one step are added up before they are divided.
+/// Sum of triplet losses and the number of terms: the batches of a step are summed before they are divided.
 #[derive(Clone, Debug)]
 pub struct TripletLoss {
-    /// `[1]`: over all triplets.
+    /// Sum over all triplets, `[1]`.
     pub sum: Tensor<1>,
-    /// What the sum is divided by for a mean.
+    /// Number of triplets, the divisor for a mean.
     pub counted: usize,
 }
 
-/// Each triplet as it is given: `[n, d]` each; the sum over `max(0, positive - negative + margin)`.
+/// Loss of given triplets, `[n, d]` each: the sum of `max(0, d(anchor, positive) - d(anchor, negative) + margin)`.
 pub fn given(anchors: Tensor<2>, positives: Tensor<2>, negatives: Tensor<2>, margin: f64) -> TripletLoss {
     let counted = anchors.dims()[0];
     let near = distance(anchors.clone(), positives);
@@ -26,14 +26,14 @@ pub fn given(anchors: Tensor<2>, positives: Tensor<2>, negatives: Tensor<2>, mar
     TripletLoss { sum: (near - far).add_scalar(margin as f32).clamp_min(0.0).sum(), counted }
 }
 
-/// For each row the farthest of its class and the nearest of another (Hermans et al. 2017, "In Defense of the Triplet
-/// Loss"). `embeddings` `[n, d]`, one class a row. Rows without a partner or without a stranger do not count.
+/// Batch-hard loss (Hermans et al. 2017, "In Defense of the Triplet Loss"): for each row of `embeddings` `[n, d]` the farthest row of
+/// its class and the nearest of another. Rows without a positive or without a negative do not count.
 pub fn batch_hard(embeddings: Tensor<2>, classes: &[usize], margin: f64) -> TripletLoss {
     let count = classes.len();
     let device = embeddings.device();
     let distances = embeddings.clone().matmul(embeddings.transpose()).neg().add_scalar(1.0);
-    let (partner, stranger) = hardest(&distances, classes);
-    let rows: Vec<usize> = (0..count).filter(|row| partner[*row].is_some() && stranger[*row].is_some()).collect();
+    let (positive, negative) = hardest(&distances, classes);
+    let rows: Vec<usize> = (0..count).filter(|row| positive[*row].is_some() && negative[*row].is_some()).collect();
     if rows.is_empty() {
         return TripletLoss { sum: distances.sum().mul_scalar(0.0), counted: 0 };
     }
@@ -43,11 +43,11 @@ pub fn batch_hard(embeddings: Tensor<2>, classes: &[usize], margin: f64) -> Trip
         let index = burn::tensor::Tensor::<1, Int>::from_data(TensorData::new(flat, [length]), &device);
         distances.clone().reshape([count * count]).select(0, index)
     };
-    let sum = (pick(&partner) - pick(&stranger)).add_scalar(margin as f32).clamp_min(0.0).sum();
+    let sum = (pick(&positive) - pick(&negative)).add_scalar(margin as f32).clamp_min(0.0).sum();
     TripletLoss { sum, counted: rows.len() }
 }
 
-/// Which column is the farthest of the same class, and which the nearest of another. On the host: the batch is small.
+/// Farthest column of the same class and nearest column of another, for each row. Computed on the host: the batch is small.
 fn hardest(distances: &Tensor<2>, classes: &[usize]) -> (Vec<Option<usize>>, Vec<Option<usize>>) {
     let count = classes.len();
     let values: Vec<f32> = distances.clone().detach().into_data().iter::<f32>().collect();
@@ -69,7 +69,7 @@ mod tests {
 
     /// By hand: unit vectors at 0, 90 and 180 degrees; distances 1 and 2.
     #[test]
-    fn a_given_triplet_costs_the_difference_of_its_distances() {
+    fn the_loss_of_a_given_triplet_is_the_difference_of_its_distances() {
         let vector = |x: f32, y: f32| Tensor::<2>::from_floats([[x, y]], &plain());
         let loss = |positive, negative| given(vector(1.0, 0.0), positive, negative, 0.3);
         close(&values(loss(vector(0.0, 1.0), vector(-1.0, 0.0)).sum), &[0.0], 1e-6);
@@ -77,11 +77,11 @@ mod tests {
         assert_eq!(loss(vector(-1.0, 0.0), vector(0.0, 1.0)).counted, 1);
     }
 
-    /// By hand: rows at 0, 90, 180, 0 degrees, classes a a b b. Row 0: farthest of its class at 1, nearest stranger (row 3)
-    /// at 0: 1.3. Row 1: 1, nearest stranger at 1: 0.3. Row 2: partner row 3 at 2, nearest stranger row 1 at 1: 1.3.
-    /// Row 3: partner at 2, nearest stranger row 0 at 0: 2.3. In all 5.2.
+    /// By hand: rows at 0, 90, 180, 0 degrees, classes a a b b. Row 0: farthest of its class at 1, nearest negative (row 3)
+    /// at 0: 1.3. Row 1: 1, nearest negative at 1: 0.3. Row 2: positive row 3 at 2, nearest negative row 1 at 1: 1.3.
+    /// Row 3: positive at 2, nearest negative row 0 at 0: 2.3. In all 5.2.
     #[test]
-    fn batch_hard_takes_the_hardest_of_each_row() {
+    fn batch_hard_selects_the_hardest_pair_of_each_row() {
         let rows = Tensor::<2>::from_floats([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [1.0, 0.0]], &plain());
         let loss = batch_hard(rows, &[0, 0, 1, 1], 0.3);
         close(&values(loss.sum), &[5.2], 1e-5);
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_of_one_class_costs_nothing_and_still_has_a_gradient() {
+    fn the_loss_of_a_batch_of_one_class_is_zero_and_has_a_gradient() {
         let rows = Tensor::<2>::from_floats([[1.0, 0.0], [0.0, 1.0]], &autodiff()).require_grad();
         let loss = batch_hard(rows.clone(), &[4, 4], 0.3);
         close(&values(loss.sum.clone()), &[0.0], 0.0);

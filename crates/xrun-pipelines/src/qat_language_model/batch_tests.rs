@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use rand::RngExt;
 
 use super::*;
-use crate::metrics::answers::Answers;
+use crate::metrics::squad::SquadScore;
 use xrun_core::bounded::ledger::Ledger;
 use xrun_core::seed::generator;
 use xrun_data::question_answers::corpus::Corpus;
@@ -105,7 +105,7 @@ fn drawn_contexts(count: usize) -> String {
 /// F1 of a model that copies what stands at a share of the window, and is as sure of it in every window.
 fn f1_of_a_copy(store: &ExampleStore, split: Split, share: f64) -> f64 {
     let tokenizer = &store.corpus().tokenizer;
-    let mut answers = Answers::default();
+    let mut answers = SquadScore::default();
     for number in 0..store.count(split) {
         let example = store.example(split, number).unwrap();
         let text = tokenizer.decode(example.prompts().next().unwrap());

@@ -6,8 +6,8 @@ use super::precision::{FULL, Precision};
 use super::ranges::{QUANTISERS, Ranges};
 use super::settings::{self, Base, Granularity, Scheme, Settings, WeightScale};
 use crate::nn::Tensor;
-use crate::nn::graph::without_graph;
-use crate::nn::matmul::Factors;
+use crate::nn::graph::to_inner;
+use crate::nn::matmul::MatmulPrecision;
 use crate::nn::transformer::Tokens;
 
 /// Quantisation settings of all forward passes.
@@ -29,7 +29,7 @@ pub struct Rules {
     /// The base is a constant while a precision is trained.
     pub base_frozen: bool,
     /// The element type of the operands of matrix products.
-    pub factors: Factors,
+    pub matmul: MatmulPrecision,
 }
 
 impl Rules {
@@ -46,13 +46,13 @@ impl Rules {
             lora_quantised: settings.lora_quantised,
             lora_scale: (settings.lora_alpha / settings.lora_rank.max(1) as f64) as f32,
             base_frozen: settings.base == Base::Frozen,
-            factors: Factors::Float32,
+            matmul: MatmulPrecision::Float32,
         }
     }
 
     /// With products of these floats.
-    pub fn with(self, factors: Factors) -> Self {
-        Self { factors, ..self }
+    pub fn with(self, matmul: MatmulPrecision) -> Self {
+        Self { matmul, ..self }
     }
 
     /// The grid of a weight of this number of bits.
@@ -158,12 +158,12 @@ impl QuantContext<'_> {
         let per_channel = self.rules.activations_per_channel;
         if let Some(observe) = &self.observe {
             let (Observe::Widen(text) | Observe::Move(text)) = observe;
-            let seen = without_graph(values);
+            let seen = to_inner(values);
             // What fills a batch up is no text, and would widen or narrow what is known of it.
             let seen = if text.dims() == [seen.dims()[0]] { seen } else { seen.select(0, text.clone()) };
             match observe {
-                Observe::Widen(_) => range.widen(&seen, per_channel),
-                Observe::Move(_) => range.observe(&seen, per_channel, self.rules.momentum),
+                Observe::Widen(_) => range.update_min_max(&seen, per_channel),
+                Observe::Move(_) => range.update_average(&seen, per_channel, self.rules.momentum),
             }
         }
         range.bounds().cloned()

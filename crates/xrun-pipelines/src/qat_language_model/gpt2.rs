@@ -11,7 +11,7 @@ use super::precision::precisions;
 use super::settings::{Layer, Model, Settings};
 pub use crate::nn::gpt2::Gpt2;
 use crate::nn::gpt2::Projection;
-use crate::nn::transformer::{DEVIATION, Tokens};
+use crate::nn::transformer::{INIT_DEVIATION, Tokens};
 use crate::nn::{Tensor, parameters};
 
 /// Indices of the tokens of a batch that are text, as [`super::context::Observe`] takes them.
@@ -40,7 +40,7 @@ impl Gpt2 {
             Projection::zeros(sizes, precisions, rank, scales, device)
         };
         let network = Self::zeros(shape, vocabulary, projection, device);
-        let mut network = parameters::initialise_normal(network, seed, DEVIATION);
+        let mut network = parameters::initialise_normal(network, seed, INIT_DEVIATION);
         network.initialise(f64::from(1.0 / (2.0 * shape.layers as f32).sqrt()));
         network
     }

@@ -17,9 +17,9 @@ use super::super::sizes::Sizes;
 use super::super::{recompute, weights};
 use super::*;
 use crate::nn::generate::{Completion, Limits, complete};
-use crate::nn::matmul::Factors;
+use crate::nn::matmul::MatmulPrecision;
 use crate::nn::tests::{autodiff, close, plain, values};
-use crate::nn::transformer::{changed, tokens};
+use crate::nn::transformer::{map_values, tokens};
 use xrun_core::bounded::ledger::Ledger;
 use xrun_data::question_answers::example::Example;
 
@@ -60,7 +60,7 @@ fn network(settings: &Settings) -> Gpt2 {
     for block in &mut network.h {
         for linear in block.projections_mut() {
             for lora in &mut linear.lora {
-                lora.b = changed(&lora.b, |b| b.add_scalar(0.3));
+                lora.b = map_values(&lora.b, |b| b.add_scalar(0.3));
             }
         }
     }
@@ -106,8 +106,8 @@ fn gradients_of(
     ranges: &mut Ranges,
     recomputed: bool,
 ) -> (f32, Vec<(String, Vec<f32>)>) {
-    let factors = Factors::of(settings.matmul_dtype, &plain()).unwrap();
-    let rules = Rules::new(settings).with(factors);
+    let matmul = MatmulPrecision::for_device(settings.matmul_dtype, &plain()).unwrap();
+    let rules = Rules::new(settings).with(matmul);
     let frozen = at.is_some() && rules.base_frozen;
     let at = at.map(|at| (at, precisions(settings)[at]));
     let mut pass =
@@ -170,7 +170,7 @@ fn weights_that_do_not_fit_are_refused_with_their_file() {
     let deep = Model { layers: Some(3), ..tiny() };
     let mut network = Gpt2::new(&settings(), &deep, VOCABULARY, 1, &autodiff());
     let message = weights::read(&mut network, &path).unwrap_err().to_string();
-    assert!(message.contains("has no `h.2."), "{message}");
+    assert!(message.contains("`h.2."), "{message}");
     let flat = Model { layers: Some(1), ..tiny() };
     let mut network = Gpt2::new(&settings(), &flat, VOCABULARY, 1, &autodiff());
     let message = weights::read(&mut network, &path).unwrap_err().to_string();
@@ -194,7 +194,7 @@ fn the_plan_counts_the_numbers_that_the_network_has_and_trains() {
     for (base, weight_scale, granularity) in [
         (Base::Frozen, WeightScale::MinMax, Granularity::PerChannel),
         (Base::Frozen, WeightScale::Learned, Granularity::PerChannel),
-        (Base::Trained, WeightScale::Learned, Granularity::PerTensor),
+        (Base::TrainState, WeightScale::Learned, Granularity::PerTensor),
     ] {
         let settings = Settings { base, weight_scale, weight_granularity: granularity, ..settings() };
         let (network, sizes) = (network(&settings), Sizes::new(&settings, &tiny(), VOCABULARY));
@@ -214,7 +214,7 @@ fn the_plan_counts_the_numbers_that_the_network_has_and_trains() {
 #[test]
 fn products_in_bfloat16_leave_loss_and_gradients_near_those_of_32_bits() {
     let length = |values: &[f32]| values.iter().map(|value| value * value).sum::<f32>().sqrt();
-    for (base, recomputed) in [(Base::Frozen, false), (Base::Trained, false), (Base::Trained, true)] {
+    for (base, recomputed) in [(Base::Frozen, false), (Base::TrainState, false), (Base::TrainState, true)] {
         let wide = Settings { base, ..settings() };
         let narrow = Settings { matmul_dtype: MatmulDtype::Bfloat16, ..wide.clone() };
         let network = network(&wide);
@@ -375,7 +375,7 @@ fn sequences(first: u32, count: u32) -> TokenBatch {
 /// Everything that a pass may meet, at 32, 8 and 4 bits.
 fn all_settings() -> Vec<Settings> {
     let four = Settings { activation_bits: vec![32, 8, 4], key_value_bits: vec![32, 8, 4], ..settings() };
-    let trained = Settings { base: Base::Trained, ..four.clone() };
+    let trained = Settings { base: Base::TrainState, ..four.clone() };
     let per_token = Settings { ranges: settings::Ranges::PerToken, ..trained.clone() };
     vec![
         settings(),

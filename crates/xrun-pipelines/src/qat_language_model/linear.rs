@@ -11,8 +11,8 @@ use xrun_ops::QuantRange;
 use super::context::QuantContext;
 use super::ranges::{KEYS, VALUES};
 use crate::nn::gpt2::{ForwardContext, Projection};
-use crate::nn::graph::without_graph;
-use crate::nn::matmul::Factors;
+use crate::nn::graph::to_inner;
+use crate::nn::matmul::MatmulPrecision;
 use crate::nn::{Tensor, learned_scale};
 
 impl Projection {
@@ -42,23 +42,23 @@ impl Projection {
 
     /// The weight of the base as a pass has it, without LoRA and without a graph.
     pub fn grid_weight(&self, pass: &QuantContext<'_>) -> Tensor<2> {
-        without_graph(&self.quantised_weight(pass))
+        to_inner(&self.quantised_weight(pass))
     }
 
     /// The matrices of LoRA as a pass has them, `[inputs, rank]` and `[rank, outputs]`, without a graph.
     pub fn adapter(&self, pass: &QuantContext<'_>) -> Option<(Tensor<2>, Tensor<2>)> {
-        self.quantised_lora(pass).map(|(a, b)| (without_graph(&a), without_graph(&b)))
+        self.quantised_lora(pass).map(|(a, b)| (to_inner(&a), to_inner(&b)))
     }
 
     /// Scale and zero point of the weight's grid in a pass, `[1]` or `[outputs]`; `None` where it has no grid.
     pub fn weight_scale(&self, pass: &QuantContext<'_>) -> Option<(Tensor<1>, Tensor<1>)> {
         let (precision, _) = pass.at?;
         let bits = pass.weight_bits()?;
-        let weight = without_graph(&self.weight.val());
+        let weight = to_inner(&self.weight.val());
         match self.scale_logarithms.get(precision) {
             Some(logarithm) => {
-                let logarithm = without_graph(&logarithm.val());
-                let first = learned_scale::first_scale(&weight, logarithm.dims()[0] > 1, bits);
+                let logarithm = to_inner(&logarithm.val());
+                let first = learned_scale::initial_scale(&weight, logarithm.dims()[0] > 1, bits);
                 let scale = first * logarithm.exp();
                 let zero = scale.zeros_like();
                 Some((scale, zero))
@@ -76,21 +76,21 @@ impl ForwardContext for QuantContext<'_> {
         self.frozen
     }
 
-    fn factors(&self) -> Factors {
-        self.rules.factors
+    fn matmul(&self) -> MatmulPrecision {
+        self.rules.matmul
     }
 
     /// The index of the layer is that of its input's range in the block.
     fn project(&mut self, projection: &Projection, input: Tensor<2>, block: usize, layer: usize) -> Tensor<2> {
         let input = self.activation(input, block, layer);
         let bias = self.base(projection.bias.val()).unsqueeze_dim::<2>(0);
-        let factors = self.rules.factors;
-        let input = factors.narrow(input);
-        let output = factors.widen(input.clone().matmul(factors.narrow(projection.quantised_weight(self)))) + bias;
+        let matmul = self.rules.matmul;
+        let input = matmul.operand(input);
+        let output = matmul.output(input.clone().matmul(matmul.operand(projection.quantised_weight(self)))) + bias;
         match projection.quantised_lora(self) {
             Some((a, b)) => {
-                let middle = input.matmul(factors.narrow(a)).mul_scalar(self.rules.lora_scale);
-                output + factors.widen(middle.matmul(factors.narrow(b)))
+                let middle = input.matmul(matmul.operand(a)).mul_scalar(self.rules.lora_scale);
+                output + matmul.output(middle.matmul(matmul.operand(b)))
             }
             None => output,
         }

@@ -71,7 +71,7 @@ mod tests {
         let path = folder.path().join(FILE);
         let mut ranges = Ranges::new(2, 3);
         let values = Tensor::<2>::from_floats([[0.1, -1.0 / 3.0], [1e-30, 7.7]], &plain());
-        ranges.of(1, 4).observe(&values, true, 0.9);
+        ranges.of(1, 4).update_average(&values, true, 0.9);
         xrun_core::files::write::replace(&path, &ranges.to_json()).unwrap();
         let mut read = Ranges::new(2, 3);
         read.read(&path, &plain()).unwrap();

@@ -34,19 +34,19 @@ pub fn backward(
         }
         next_token_loss(logits, targets)
     };
-    let plain_device = network.plain_device();
+    let inner_device = network.inner_device();
     let on = |device: &Device| tokens(&batch.inputs, batch.size, batch.length, device);
-    let recorded = plain_device.clone().autodiff();
+    let recorded = inner_device.clone().autodiff();
     if !recompute {
         let loss = loss_of(network.forward(on(&recorded), pass));
         add(network, loss.total.clone(), into);
         return numbers(loss);
     }
     let plain = network.valid();
-    let layout = Layout::new(batch.size, batch.length, &plain_device);
+    let layout = Layout::new(batch.size, batch.length, &inner_device);
     let mode = &mut AttentionMode::Causal(&layout, None);
     let mut inputs = Vec::with_capacity(network.blocks() + 1);
-    inputs.push(plain.embed(on(&plain_device), pass));
+    inputs.push(plain.embed(on(&inner_device), pass));
     for number in 0..network.blocks() {
         let input = inputs[number].clone();
         inputs.push(plain.block(number, input, mode, pass));

@@ -203,7 +203,7 @@ pub enum Base {
     /// Only LoRA, and learnt scales, are trained.
     Frozen,
     /// All parameters are trained.
-    Trained,
+    TrainState,
 }
 
 /// The linear layers of a block.

@@ -22,9 +22,9 @@ use super::validation::Validation;
 use super::{recompute, weights};
 use crate::backend::dispatch::TensorDevice;
 use crate::backend::threads;
-use crate::nn::matmul::Factors;
+use crate::nn::matmul::MatmulPrecision;
 use crate::nn::module_task::{Evaluation, ModuleTask, Step};
-use crate::nn::step::{Fetched, Trained};
+use crate::nn::step::{StepValues, TrainState};
 use crate::nn::training_module::TrainingModule;
 use crate::nn::transformer::tokens;
 use crate::nn::{Tensor, gradients};
@@ -100,10 +100,10 @@ pub fn open(
     let batches = prepared.batches.clone();
     let prepare = Arc::new(move |number| batches.train(number));
     let feed = Feed::new(ledger, &prepared.buffers.feed, feed_settings, prepare)?;
-    let factors = Factors::asked(settings.matmul_dtype, &device)?;
+    let matmul = MatmulPrecision::new(settings.matmul_dtype, &device)?;
     let precisions = precisions(&settings);
     let mut module = QatLanguageModule {
-        rules: Rules::new(&settings).with(factors),
+        rules: Rules::new(&settings).with(matmul),
         seed,
         micro_batch_size: experiment.limits.batch_size,
         recompute: training.activation_checkpointing,
@@ -117,7 +117,7 @@ pub fn open(
         settings,
     };
     if first_step <= 1 {
-        module.calibrate(&network.valid(), &device.plain)?;
+        module.calibrate(&network.valid(), &device.inner)?;
     }
     Ok(ModuleTask::new(module, network, device, feed, experiment))
 }
@@ -152,7 +152,7 @@ impl QatLanguageModule {
     }
 
     /// Computes the logits of the widest precision, without autodiff.
-    fn teacher(&mut self, batch: &TokenBatch, trained: &Trained<Network>) -> Result<Tensor<2>, TaskError> {
+    fn teacher(&mut self, batch: &TokenBatch, trained: &TrainState<Network>) -> Result<Tensor<2>, TaskError> {
         let mut pass = QuantContext {
             rules: &self.rules,
             at: Some((0, self.precisions[0])),
@@ -160,7 +160,7 @@ impl QatLanguageModule {
             observe: None,
             frozen: true,
         };
-        let inputs = tokens(&batch.inputs, batch.size, batch.length, &trained.device.plain);
+        let inputs = tokens(&batch.inputs, batch.size, batch.length, &trained.device.inner);
         Ok(trained.inner()?.forward(inputs, &mut pass))
     }
 
@@ -192,19 +192,27 @@ impl QatLanguageModule {
             at: at.map(|at| (at, self.precisions[at])),
             ranges: &mut self.ranges,
             observe: (self.settings.ranges == settings::Ranges::Moving)
-                .then(|| Observe::Move(text(batch, &step.device().plain))),
+                .then(|| Observe::Move(text(batch, &step.device().inner))),
             frozen: at.is_some() && self.rules.base_frozen,
         };
-        let (network, gathered) = (step.trained.network()?, &mut step.gathered);
+        let (network, accumulator) = (step.trained.network()?, &mut step.accumulator);
         let teaches = teaches.then_some(teacher);
-        let loss = recompute::backward(network, batch, &mut pass, self.recompute, targets, teaches, gathered.set(set));
+        let loss = recompute::backward(
+            network,
+            batch,
+            &mut pass,
+            self.recompute,
+            targets,
+            teaches,
+            accumulator.gradient_set(set),
+        );
         let counted = batch.counted();
-        gathered.note("loss", loss.total, counted);
-        gathered.note("cross_entropy", loss.cross_entropy, counted);
+        accumulator.record("loss", loss.total, counted);
+        accumulator.record("cross_entropy", loss.cross_entropy, counted);
         if let Some(divergence) = loss.divergence {
-            gathered.note("divergence", divergence, counted);
+            accumulator.record("divergence", divergence, counted);
         }
-        gathered.items += batch.size as u64;
+        accumulator.items += batch.size as u64;
         Ok(())
     }
 
@@ -232,13 +240,13 @@ impl TrainingModule for QatLanguageModule {
     fn before_step(
         &mut self,
         number: u64,
-        trained: &mut Trained<Network>,
+        trained: &mut TrainState<Network>,
         phases: &mut dyn Phases,
     ) -> Result<(), TaskError> {
         if number == self.settings.pretraining_steps + 1 && number > 1 {
             phases.enter("calibration");
             trained.reset_optimizer();
-            self.calibrate(&trained.inner()?, &trained.device.plain)?;
+            self.calibrate(&trained.inner()?, &trained.device.inner)?;
         }
         (self.drawn, self.kind) = self.draw(number);
         self.clips = trained.clip_norm.is_some();
@@ -253,7 +261,7 @@ impl TrainingModule for QatLanguageModule {
 
     fn train(&mut self, batch: &TokenBatch, step: &mut Step<'_, Network>) -> Result<(), TaskError> {
         step.describe(batch.describe());
-        step.gathered.count(batch.counted());
+        step.accumulator.count(batch.counted());
         let several = self.drawn.len() > 1 && self.settings.distillation > 0.0;
         for sequences in batch.parts(self.micro_batch_size) {
             let mut teacher = None;
@@ -272,7 +280,7 @@ impl TrainingModule for QatLanguageModule {
         &mut self,
         learning_rate: f64,
         mut gradients: GradientsParams,
-        trained: &mut Trained<Network>,
+        trained: &mut TrainState<Network>,
     ) -> Result<(), TaskError> {
         let factor = self.settings.scale_learning_rate_factor;
         let scales = if factor == 1.0 { Vec::new() } else { trained.network()?.scales() };
@@ -284,7 +292,7 @@ impl TrainingModule for QatLanguageModule {
         Ok(())
     }
 
-    fn report(&mut self, fetched: Fetched) -> StepReport {
+    fn report(&mut self, fetched: StepValues) -> StepReport {
         let counted = fetched.counted.max(1.0);
         let mut sums = fetched.by_name();
         let loss = sums.remove(0).sum;
@@ -308,12 +316,12 @@ impl TrainingModule for QatLanguageModule {
         if self.step > 0 && self.step <= self.settings.pretraining_steps {
             // Ranges of a base that has changed since are out of date.
             evaluation.enter("calibration");
-            self.calibrate(network, &evaluation.trained.device.plain)?;
+            self.calibrate(network, &evaluation.trained.device.inner)?;
         }
         self.validation.run(network, &self.precisions, &self.rules, &mut self.ranges, evaluation)
     }
 
-    fn save(&mut self, trained: &mut Trained<Network>, directory: &Path) -> Result<(), TaskError> {
+    fn save(&mut self, trained: &mut TrainState<Network>, directory: &Path) -> Result<(), TaskError> {
         trained.save(Self::MODEL, directory)?;
         let ranges = directory.join(ranges::FILE);
         write::replace(&ranges, &self.ranges.to_json()).map_err(|error| TaskError::file(&ranges, error))?;
@@ -327,16 +335,16 @@ impl TrainingModule for QatLanguageModule {
         Ok(())
     }
 
-    fn load(&mut self, trained: &mut Trained<Network>, directory: &Path) -> Result<(), TaskError> {
+    fn load(&mut self, trained: &mut TrainState<Network>, directory: &Path) -> Result<(), TaskError> {
         trained.load(directory)?;
         let ranges = directory.join(ranges::FILE);
-        self.ranges.read(&ranges, &trained.device.plain).map_err(|error| TaskError::file(&ranges, error))
+        self.ranges.read(&ranges, &trained.device.inner).map_err(|error| TaskError::file(&ranges, error))
     }
 
-    fn load_weights(&mut self, trained: &mut Trained<Network>, weights: &Path) -> Result<(), TaskError> {
+    fn load_weights(&mut self, trained: &mut TrainState<Network>, weights: &Path) -> Result<(), TaskError> {
         trained.load_weights(weights)?;
         // The ranges so far came from random weights.
-        self.calibrate(&trained.inner()?, &trained.device.plain)
+        self.calibrate(&trained.inner()?, &trained.device.inner)
     }
 
     fn evict_caches(&self, low_water: f64) -> u64 {
@@ -344,7 +352,7 @@ impl TrainingModule for QatLanguageModule {
     }
 
     fn device_name(&self, device: String) -> String {
-        self.rules.factors.beside(device)
+        self.rules.matmul.device_label(device)
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
@@ -358,7 +366,7 @@ impl TrainingModule for QatLanguageModule {
 
     fn predict(
         &mut self,
-        trained: &Trained<Network>,
+        trained: &TrainState<Network>,
         asked: &PredictRequest<'_>,
         told: &mut dyn PredictionSink,
     ) -> Result<Value, TaskError> {

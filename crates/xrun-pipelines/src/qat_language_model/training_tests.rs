@@ -99,7 +99,7 @@ fn a_narrow_precision_alone_has_a_teacher_and_a_sandwich_teaches_itself() {
 fn a_sandwich_is_the_sum_of_its_precisions_each_as_when_it_is_alone() {
     let folder = tempfile::tempdir().unwrap();
     let mut task = opened(folder.path(), "sandwich");
-    task.module.calibrate(&task.trained.inner().unwrap(), &task.trained.device.plain).unwrap();
+    task.module.calibrate(&task.trained.inner().unwrap(), &task.trained.device.inner).unwrap();
     task.trained.clip_norm = None;
     let (mut losses, mut parts, mut squares) = (0.0, Vec::new(), 0.0);
     for at in 0..3 {
@@ -107,15 +107,15 @@ fn a_sandwich_is_the_sum_of_its_precisions_each_as_when_it_is_alone() {
         let mut step = Step::new(1, &task.trained, &mut phases);
         for number in 2 * STEPS_BEFORE..2 * STEPS_BEFORE + 2 {
             let batch = task.module.validation.batches.train(number).unwrap();
-            step.gathered.count(batch.counted());
+            step.accumulator.count(batch.counted());
             let part = Part { at: Some(at), set: 0, teaches: false };
             task.module.pass(&batch, part, &mut None, &mut step).unwrap();
         }
-        let mut gathered = step.gathered;
-        let counted = gathered.counted();
-        let (_, norm) = task.trained.mean_and_clip(&mut gathered).unwrap();
-        let fetched = gathered.fetch(norm);
-        for number in fetched.numbers {
+        let mut accumulator = step.accumulator;
+        let counted = accumulator.counted();
+        let (_, norm) = task.trained.mean_and_clip(&mut accumulator).unwrap();
+        let fetched = accumulator.fetch(norm);
+        for number in fetched.values {
             match number.name {
                 "loss" => losses += number.sum / counted,
                 name => parts.push((name, number.sum / counted)),
@@ -226,14 +226,14 @@ fn mean_gradients(task: &mut QatTask, at: Option<usize>, batches: &[TokenBatch])
     let mut phases = Entered::default();
     let mut step = Step::new(1, &task.trained, &mut phases);
     for batch in batches {
-        step.gathered.count(batch.counted());
+        step.accumulator.count(batch.counted());
         let part = Part { at, set: 0, teaches: false };
         task.module.pass(batch, part, &mut None, &mut step).unwrap();
     }
-    let mut gathered = step.gathered;
-    let counted = gathered.counted();
+    let mut accumulator = step.accumulator;
+    let counted = accumulator.counted();
     task.trained.clip_norm = Some(1.0);
-    let (gradients, _) = task.trained.mean_and_clip(&mut gathered).unwrap();
+    let (gradients, _) = task.trained.mean_and_clip(&mut accumulator).unwrap();
     let mut found = Gradients(gradients, Vec::new(), Vec::new());
     task.trained.network().unwrap().visit(&mut found);
     (found.1, counted)
@@ -261,7 +261,7 @@ impl ModuleVisitor for Gradients {
 fn batches_of_one_and_nine_tokens_have_the_gradients_of_the_ten_in_one() {
     let folder = tempfile::tempdir().unwrap();
     let mut task = opened(folder.path(), "cyclic");
-    task.module.calibrate(&task.trained.inner().unwrap(), &task.trained.device.plain).unwrap();
+    task.module.calibrate(&task.trained.inner().unwrap(), &task.trained.device.inner).unwrap();
     let batch = |examples: &[Arc<Example>]| TokenBatch::new(examples, 16, LossOn::Answer, 0, "");
     let (few, many, none) = (counting(1), counting(9), counting(0));
     let together = batch(&[few.clone(), many.clone()]);

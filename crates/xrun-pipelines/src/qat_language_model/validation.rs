@@ -13,8 +13,8 @@ use super::prepare::Prepared;
 use super::ranges::Ranges;
 use super::settings::{Settings, batch_size};
 use super::training::QatLanguageModule;
-use crate::metrics::answers::Answers;
 use crate::metrics::perplexity::perplexity;
+use crate::metrics::squad::SquadScore;
 use crate::nn::generate::{Completion, Limits, complete};
 use crate::nn::module_task::Evaluation;
 use crate::nn::transformer::tokens;
@@ -44,7 +44,7 @@ struct Sums {
     tokens: f64,
     /// Of text that these tokens stand for.
     bytes: f64,
-    answers: Answers,
+    answers: SquadScore,
 }
 
 impl Validation {
@@ -110,7 +110,7 @@ impl Validation {
         pass: &mut QuantContext<'_>,
         sums: &mut Sums,
     ) {
-        let device = network.plain_device();
+        let device = network.inner_device();
         for part in batch.parts(self.part_size) {
             let logits = network.forward(tokens(&part.inputs, part.size, part.length, &device), pass);
             let surprise = next_token_loss(logits, targets(&part, None)).cross_entropy.into_data();

@@ -2,7 +2,7 @@
 
 use super::batch::{BatchShape, batch_bytes_max, validation_bytes_max};
 use super::settings::{Settings, Shape};
-use crate::metrics::fields::{FIELDS_MAX, Fields};
+use crate::metrics::fields::{FIELDS_MAX, FieldScores};
 use xrun_core::bounded::buffer::Buffer;
 use xrun_core::bounded::ledger::{Cap, Policy};
 use xrun_core::settings::sections::Limits;
@@ -54,7 +54,7 @@ impl Buffers {
             field_counts: fixed(
                 "field_counts",
                 COUNTED_APART * FIELDS_MAX as u64,
-                COUNTED_APART * Fields::BYTES_MAX as u64,
+                COUNTED_APART * FieldScores::BYTES_MAX as u64,
             )
             .because("right answers of each field, at most 16 fields"),
         }

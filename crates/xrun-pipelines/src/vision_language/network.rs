@@ -16,9 +16,9 @@ use super::settings::{Part, Settings, Shape};
 use crate::nn::encoder_block;
 use crate::nn::encoder_block::{EncoderBlock, Norm};
 use crate::nn::gpt2::{ForwardContext, Gpt2, Projection};
-use crate::nn::graph::{has_graph, without_graph};
-use crate::nn::matmul::Factors;
-use crate::nn::transformer::{DEVIATION, Tokens, changed, parameter, value};
+use crate::nn::graph::{has_graph, to_inner};
+use crate::nn::matmul::MatmulPrecision;
+use crate::nn::transformer::{INIT_DEVIATION, Tokens, map_values, parameter, value};
 use crate::nn::{Tensor, parameters};
 
 /// Of the first positions of patches, whose first values have about this deviation, too.
@@ -36,19 +36,19 @@ pub struct Rules {
     /// Factor of LoRA, `alpha / rank`.
     pub lora_scale: f32,
     /// Of products in the language part.
-    pub factors: Factors,
+    pub matmul: MatmulPrecision,
 }
 
 impl Rules {
-    /// Takes the rules from the settings; `factors` are those of products in the language part.
-    pub fn new(settings: &Settings, factors: Factors) -> Self {
+    /// Takes the rules from the settings; `matmul` are those of products in the language part.
+    pub fn new(settings: &Settings, matmul: MatmulPrecision) -> Self {
         let frozen = |part: Part| !settings.trained.contains(&part);
         Self {
             vision_frozen: frozen(Part::Vision),
             projector_frozen: frozen(Part::Projector),
             language_frozen: frozen(Part::Language) || settings.lora_rank > 0,
             lora_scale: (settings.lora_alpha / settings.lora_rank.max(1) as f64) as f32,
-            factors,
+            matmul,
         }
     }
 }
@@ -142,18 +142,18 @@ impl ForwardContext for &Rules {
         self.language_frozen
     }
 
-    fn factors(&self) -> Factors {
-        self.factors
+    fn matmul(&self) -> MatmulPrecision {
+        self.matmul
     }
 
     fn project(&mut self, projection: &Projection, input: Tensor<2>, _block: usize, _layer: usize) -> Tensor<2> {
-        let Rules { language_frozen: frozen, factors, lora_scale, .. } = **self;
-        let input = factors.narrow(input);
-        let product = input.clone().matmul(factors.narrow(value(&projection.weight, frozen)));
-        let output = factors.widen(product) + value(&projection.bias, frozen).unsqueeze_dim::<2>(0);
+        let Rules { language_frozen: frozen, matmul, lora_scale, .. } = **self;
+        let input = matmul.operand(input);
+        let product = input.clone().matmul(matmul.operand(value(&projection.weight, frozen)));
+        let output = matmul.output(product) + value(&projection.bias, frozen).unsqueeze_dim::<2>(0);
         projection.lora.iter().fold(output, |output, lora| {
-            let change = input.clone().matmul(factors.narrow(lora.a.val())).matmul(factors.narrow(lora.b.val()));
-            output + factors.widen(change).mul_scalar(lora_scale)
+            let change = input.clone().matmul(matmul.operand(lora.a.val())).matmul(matmul.operand(lora.b.val()));
+            output + matmul.output(change).mul_scalar(lora_scale)
         })
     }
 }
@@ -181,22 +181,22 @@ impl VisionLanguage {
         // patches, and image tokens beside words.
         let positions = &mut network.vision.embeddings.positions;
         let drawn = (2.0 / (positions.dims()[1] * positions.dims()[2]) as f64).sqrt();
-        *positions = changed(positions, |positions| positions.mul_scalar(POSITION_DEVIATION / drawn));
+        *positions = map_values(positions, |positions| positions.mul_scalar(POSITION_DEVIATION / drawn));
         let projector = &mut network.projector.weight;
-        *projector = changed(projector, |weight| weight.mul_scalar(DEVIATION));
+        *projector = map_values(projector, |weight| weight.mul_scalar(INIT_DEVIATION));
         let language = &mut network.language;
         // A row of an embedding is no sum over the others: GPT-2's deviation, whatever their number.
         for rows in [&mut language.wte, &mut language.wpe] {
-            let factor = DEVIATION * (rows.weight.dims()[0] as f64).sqrt();
-            rows.weight = changed(&rows.weight, |weight| weight.mul_scalar(factor));
+            let factor = INIT_DEVIATION * (rows.weight.dims()[0] as f64).sqrt();
+            rows.weight = map_values(&rows.weight, |weight| weight.mul_scalar(factor));
         }
         language.initialise(1.0 / (2.0 * shape.layers as f64).sqrt());
         network
     }
 
     /// The device without a graph.
-    pub fn plain_device(&self) -> Device {
-        without_graph(&self.projector.weight.val()).device()
+    pub fn inner_device(&self) -> Device {
+        to_inner(&self.projector.weight.val()).device()
     }
 
     /// Pictures, as [`pictures`] makes them, to `[batch, image tokens, width]`. A frozen vision part builds no graph.

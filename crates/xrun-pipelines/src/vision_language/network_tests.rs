@@ -10,7 +10,7 @@ use xrun_ops::{LossTargets, next_token_loss};
 use super::super::training::rows_of;
 use super::super::weights;
 use super::*;
-use crate::nn::agreement::{agree, changed as changed_network};
+use crate::nn::agreement::{assert_kernels_agree, changed as changed_network};
 use crate::nn::generate::{Limits, complete};
 use crate::nn::tests::{autodiff, close, plain, values};
 use crate::nn::transformer::tokens;
@@ -47,7 +47,7 @@ fn whole(all: &Value) -> Vec<i32> {
 }
 
 fn rules() -> Rules {
-    Rules::new(&Settings::default(), Factors::Float32)
+    Rules::new(&Settings::default(), MatmulPrecision::Float32)
 }
 
 /// The reference's network, with gradients.
@@ -56,7 +56,7 @@ fn network(all: &Value) -> VisionLanguage {
     weights::read_vision(&mut network.vision, &file("vit_tiny.safetensors")).unwrap();
     weights::read_language(&mut network.language, &file("gpt2_vl_tiny.safetensors")).unwrap();
     let projector = TensorData::new(row(&all["projector"]), [32, 8]);
-    network.projector.weight = changed(&network.projector.weight, |old| Tensor::from_data(projector, &old.device()));
+    network.projector.weight = map_values(&network.projector.weight, |old| Tensor::from_data(projector, &old.device()));
     network
 }
 
@@ -130,9 +130,9 @@ fn fused_operations_give_the_outputs_and_gradients_of_burns() {
     };
     let all = Settings::default();
     let frozen = Settings { trained: vec![Part::Projector, Part::Language], lora_rank: 2, ..Settings::default() };
-    let [wide, narrow] = [Factors::Float32, Factors::Bfloat16];
+    let [wide, narrow] = [MatmulPrecision::Float32, MatmulPrecision::Bfloat16];
     // Where a number lies halfway between two of bfloat16, the last bit tells which it becomes, and 1/256 is between them.
-    for (shape, side, batch, length, settings, factors, tolerance) in [
+    for (shape, side, batch, length, settings, matmul, tolerance) in [
         (SHAPE, 16, 2, 9, &all, wide, 2e-5),
         (odd, 36, 3, 70, &all, wide, 2e-5),
         (odd, 36, 1, 5, &frozen, wide, 2e-5),
@@ -140,13 +140,13 @@ fn fused_operations_give_the_outputs_and_gradients_of_burns() {
     ] {
         let vocabulary = 13;
         let network = VisionLanguage::new(&shape, side, vocabulary, settings.lora_rank, 1, &autodiff());
-        let (network, rules) = (changed_network(network), Rules::new(settings, factors));
+        let (network, rules) = (changed_network(network), Rules::new(settings, matmul));
         let rgb: Vec<u8> = (0..batch * side * side * 3).map(|at| (at * 31 % 256) as u8).collect();
         let text: Vec<i32> = (0..batch * length).map(|at| (at * 5 % vocabulary) as i32).collect();
         let image_tokens = shape.image_tokens(side);
         let places: Vec<usize> = (0..batch * length).collect();
         let rows = TensorData::new(rows_of(&places, length, image_tokens), [batch * length]);
-        agree(&network, tolerance, |network| {
+        assert_kernels_agree(&network, tolerance, |network| {
             let image = network.image_tokens(pictures(&rgb, side, &autodiff()), &rules);
             let hidden = network.hidden(image, tokens(&text, batch, length, &autodiff()), &rules);
             let hidden = hidden.select(0, Tokens::<1>::from_data(rows.clone(), &autodiff()));

@@ -8,7 +8,7 @@ use super::buffers::Buffers;
 use super::metrics;
 use super::settings::{Model, Settings, Shape, batch_size};
 use super::sizes::Sizes;
-use crate::metrics::fields::{FIELDS_MAX, judge};
+use crate::metrics::fields::{FIELDS_MAX, compare_answer};
 use xrun_core::bounded::ledger::Ledger;
 use xrun_core::bounded::planned::PlannedOwner;
 use xrun_core::dataset::digest::digest_of_file;
@@ -128,7 +128,7 @@ fn fields(batches: &Batches) -> Result<Vec<String>, DataError> {
     let mut fields: Vec<String> = Vec::new();
     for number in numbers.take(LOOKED_AT) {
         let truth = batches.store().text(Split::Validation, number)?.answer_text;
-        for (pointer, _) in judge(&truth, &truth).fields {
+        for (pointer, _) in compare_answer(&truth, &truth).fields {
             if fields.len() < FIELDS_MAX && !fields.contains(&pointer) {
                 fields.push(pointer);
             }

@@ -1,7 +1,7 @@
 //! What do a picture's answer and its masked tokens look like, for people?
 
 use super::selective::{Settings, weigh};
-use crate::metrics::fields::Judged;
+use crate::metrics::fields::AnswerComparison;
 use xrun_core::printable;
 use xrun_data::image_text::store::Text;
 use xrun_data::tokenizer::Tokenizer;
@@ -10,7 +10,7 @@ use xrun_data::tokenizer::Tokenizer;
 const TEXT_MAX: usize = 300;
 
 /// The instruction, what was said, and which fields are wrong.
-pub fn caption(question: &str, said: &str, truth: &str, judged: &Judged) -> String {
+pub fn caption(question: &str, said: &str, truth: &str, judged: &AnswerComparison) -> String {
     let line = |text: &str| printable::line(text, TEXT_MAX);
     let mut caption = format!("{} → {}", line(question), line(said));
     let wrong: Vec<&str> =
@@ -52,11 +52,11 @@ pub fn masking(text: &Text, tokenizer: &Tokenizer, settings: &Settings) -> Strin
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metrics::fields::judge;
+    use crate::metrics::fields::compare_answer;
     use xrun_data::tokenizer::Words;
 
     fn said(said: &str, truth: &str) -> String {
-        caption("What is it?", said, truth, &judge(said, truth))
+        caption("What is it?", said, truth, &compare_answer(said, truth))
     }
 
     #[test]

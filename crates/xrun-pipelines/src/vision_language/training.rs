@@ -17,10 +17,10 @@ use super::{VisionLanguageModel, predict, weights};
 use crate::backend::dispatch::TensorDevice;
 use crate::backend::threads;
 use crate::nn::Tensor;
-use crate::nn::matmul::Factors;
+use crate::nn::matmul::MatmulPrecision;
+use crate::nn::micro_batches::MicroBatchExecutor;
 use crate::nn::module_task::{Evaluation, ModuleTask, Step};
-use crate::nn::side_by_side::SideBySide;
-use crate::nn::step::{Fetched, Trained};
+use crate::nn::step::{StepValues, TrainState};
 use crate::nn::training_module::TrainingModule;
 use crate::nn::transformer::{Tokens, tokens};
 use xrun_core::bounded::ledger::Ledger;
@@ -37,7 +37,7 @@ pub struct VisionLanguageModule {
     pub(super) rules: Rules,
     normalise: Normalise,
     logits: Logits,
-    split: Arc<SideBySide>,
+    executor: Arc<MicroBatchExecutor>,
     validation: Validation,
     /// Sums over the batches of the step.
     sums: StepSums,
@@ -58,7 +58,7 @@ pub fn open(
     threads::start(parts::threads(&experiment.limits))?;
     let training = &experiment.training;
     let device = TensorDevice::open(kind, training.activation_checkpointing)?;
-    let factors = Factors::asked(prepared.settings.matmul_dtype, &device)?;
+    let matmul = MatmulPrecision::new(prepared.settings.matmul_dtype, &device)?;
     let Prepared { settings, model, shape, batches, buffers, .. } = &prepared;
     let vocabulary = batches.store().tokenizer().size();
     let seed = experiment.experiment.seed;
@@ -71,13 +71,13 @@ pub fn open(
     }
     let feed_settings = FeedSettings::new(&experiment.limits, training, first_step);
     let feed = Feed::new(ledger, &buffers.feed, feed_settings, prepare)?;
-    let split = Arc::new(SideBySide::new(kind, &experiment.limits, &buffers.part_gradients, ledger)?);
+    let executor = Arc::new(MicroBatchExecutor::new(kind, &experiment.limits, &buffers.part_gradients, ledger)?);
     let module = VisionLanguageModule {
-        rules: Rules::new(settings, factors),
+        rules: Rules::new(settings, matmul),
         normalise: settings.selective.normalise,
         logits: settings.logits,
-        validation: Validation::new(&prepared, experiment, split.clone(), ledger),
-        split,
+        validation: Validation::new(&prepared, experiment, executor.clone(), ledger),
+        executor,
         sums: StepSums::default(),
     };
     Ok(ModuleTask::new(module, network, device, feed, experiment))
@@ -122,7 +122,7 @@ impl TrainingModule for VisionLanguageModule {
     const MODEL: &'static str = VisionLanguageModel::NAME;
     const PREDICTS: bool = true;
 
-    fn before_step(&mut self, _: u64, _: &mut Trained<Network>, _: &mut dyn Phases) -> Result<(), TaskError> {
+    fn before_step(&mut self, _: u64, _: &mut TrainState<Network>, _: &mut dyn Phases) -> Result<(), TaskError> {
         self.sums = StepSums::default();
         Ok(())
     }
@@ -130,25 +130,25 @@ impl TrainingModule for VisionLanguageModule {
     fn train(&mut self, batch: &ExampleBatch, step: &mut Step<'_, Network>) -> Result<(), TaskError> {
         step.describe(batch.describe());
         self.sums.add(&batch.sums());
-        step.gathered.set_counted(self.sums.divisor(self.normalise).unwrap_or(0.0));
+        step.accumulator.set_counted(self.sums.divisor(self.normalise).unwrap_or(0.0));
         step.enter("forward_backward");
         let (rules, logits, device) = (&self.rules, self.logits, &step.device().autodiff);
-        let (network, parts) = (step.trained.network()?, self.split.parts(batch.size));
-        step.gathered.side_by_side(network, &self.split, &parts, |network, rows, part| {
+        let (network, parts) = (step.trained.network()?, self.executor.split(batch.size));
+        step.accumulator.run_micro_batches(network, &self.executor, &parts, |network, rows, part| {
             let batch = batch.rows_or_all(rows.clone());
-            part.went_through(batch.size);
+            part.add_items(batch.size);
             let loss = loss(network, &batch, rules, logits, device);
             if let Some(loss) = &loss {
-                part.note("loss", loss.clone().inner(), 1.0);
+                part.record("loss", loss.clone().inner(), 1.0);
             }
             (loss, ())
         });
         Ok(())
     }
 
-    fn report(&mut self, fetched: Fetched) -> StepReport {
+    fn report(&mut self, fetched: StepValues) -> StepReport {
         let sums = &mut self.sums;
-        sums.weighted_loss = fetched.numbers.iter().map(|number| number.sum).sum();
+        sums.weighted_loss = fetched.values.iter().map(|number| number.sum).sum();
         StepReport {
             kind: "answers",
             loss: sums.loss(self.normalise).unwrap_or(0.0),
@@ -176,7 +176,7 @@ impl TrainingModule for VisionLanguageModule {
     }
 
     fn device_name(&self, device: String) -> String {
-        self.rules.factors.beside(device)
+        self.rules.matmul.device_label(device)
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
@@ -194,7 +194,7 @@ impl TrainingModule for VisionLanguageModule {
 
     fn predict(
         &mut self,
-        trained: &Trained<Network>,
+        trained: &TrainState<Network>,
         asked: &PredictRequest<'_>,
         told: &mut dyn PredictionSink,
     ) -> Result<Value, TaskError> {

@@ -159,7 +159,7 @@ fn what_is_frozen_stays_to_the_bit_and_the_rest_is_learnt() {
     ] {
         let mut task = run.open(&run.experiment(pipeline, "mask = \"none\"", BATCH));
         let network = task.trained.inner().unwrap();
-        let (before, places) = (flat::to_host(&network), flat::places(&network));
+        let (before, places) = (flat::to_host(&network), flat::parameter_ranges(&network));
         // The first step moves LoRA's second matrices alone: they begin as zeros.
         (1..=2).for_each(|step| drop(step_of(&mut task, step)));
         let after = flat::to_host(&task.trained.inner().unwrap());
@@ -183,7 +183,7 @@ fn a_prompt_counts_as_context_alone() {
         let mut phases = Entered::default();
         let mut step = Step::new(1, &trained, &mut phases);
         module.train(batch, &mut step).unwrap();
-        step.gathered.fetch(None).numbers[0].sum
+        step.accumulator.fetch(None).values[0].sum
     };
     let mut changed = batch.clone();
     let prompt = (0..changed.length).find(|at| changed.kinds[*at].is_some()).unwrap();

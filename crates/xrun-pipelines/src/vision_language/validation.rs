@@ -13,12 +13,12 @@ use super::prepare::Prepared;
 use super::selective::{TokenKind, Weighed};
 use super::shown;
 use super::training::{VisionLanguageModule, rows_of};
-use crate::metrics::fields::{Fields, Judged, Share};
+use crate::metrics::fields::{AnswerComparison, FieldScores, Tally};
 use crate::metrics::perplexity::perplexity;
 use crate::nn::Tensor;
 use crate::nn::generate::{Limits, complete};
+use crate::nn::micro_batches::MicroBatchExecutor;
 use crate::nn::module_task::Evaluation;
-use crate::nn::side_by_side::SideBySide;
 use crate::nn::transformer::{Tokens, tokens};
 use xrun_core::bounded::ledger::{Holding, Ledger};
 use xrun_core::dataset::error::DataError;
@@ -47,7 +47,7 @@ pub struct Validation {
     /// For the report.
     pictures: usize,
     selective: super::selective::Settings,
-    split: Arc<SideBySide>,
+    executor: Arc<MicroBatchExecutor>,
     batch: Holding,
     cache: Holding,
     _counts: Holding,
@@ -60,7 +60,7 @@ struct Forced {
     surprise: [f64; 3],
     tokens: [u64; 3],
     /// Fields all of whose tokens are the likeliest.
-    fields: Share,
+    fields: Tally,
 }
 
 /// A batch of held-out examples.
@@ -79,7 +79,12 @@ enum Seen {
 
 impl Validation {
     /// What every validation uses again. Its buffers enter the ledger.
-    pub fn new(prepared: &Prepared, experiment: &Experiment, split: Arc<SideBySide>, ledger: &Ledger) -> Self {
+    pub fn new(
+        prepared: &Prepared,
+        experiment: &Experiment,
+        executor: Arc<MicroBatchExecutor>,
+        ledger: &Ledger,
+    ) -> Self {
         let Prepared { settings, batches, buffers, fields, .. } = prepared;
         let pointers: Vec<String> = fields.iter().map(|(pointer, _)| pointer.clone()).collect();
         let has_unseen = batches.store().count(Split::Unseen) > 0;
@@ -95,7 +100,7 @@ impl Validation {
             metrics: metrics::of_data(&pointers, has_unseen, settings.grey_pictures),
             pictures: experiment.validation.pictures,
             selective: settings.selective.clone(),
-            split,
+            executor,
             batch: buffers.validation_batch.register(ledger),
             cache: buffers.decode_cache.register(ledger),
             _counts: counts,
@@ -136,7 +141,7 @@ impl Validation {
         evaluation: &mut Evaluation<'_, VisionLanguageModule>,
     ) -> Result<ValidationReport, TaskError> {
         let mut forced = Forced::default();
-        let (mut free, mut grey, mut unseen) = (Fields::default(), Fields::default(), Fields::default());
+        let (mut free, mut grey, mut unseen) = (FieldScores::default(), FieldScores::default(), FieldScores::default());
         let mut shown = Vec::new();
         let mut left = self.free_answers;
         for number in 0..self.episodes {
@@ -187,11 +192,11 @@ impl Validation {
         HeldOut { examples, batch, weighed }: &HeldOut,
         forced: &mut Forced,
     ) {
-        let device = network.plain_device();
+        let device = network.inner_device();
         // Whether the token at a position of the batch is the likeliest.
         let mut likeliest = vec![false; batch.targets.len()];
-        let parts = self.split.parts(batch.size);
-        let passes = self.split.passes(network, &parts, |network, rows| {
+        let parts = self.executor.split(batch.size);
+        let passes = self.executor.forward(network, &parts, |network, rows| {
             let part = batch.rows_or_all(rows.clone());
             let answered = part.answered();
             let pass = (!answered.is_empty()).then(|| forced_pass(network, rules, &part, &answered, &device));
@@ -239,11 +244,11 @@ impl Validation {
         examples: &'a [Example],
         seen: Seen,
     ) -> impl Iterator<Item = (&'a Example, String)> + use<'a> {
-        let device = network.plain_device();
+        let device = network.inner_device();
         let tokenizer = self.store().tokenizer();
         let limits = Limits { end: tokenizer.end(), tokens: self.answer_tokens, length: self.batches.length() };
-        let parts = self.split.parts(examples.len());
-        let all = self.split.passes(network, &parts, |network, range| {
+        let parts = self.executor.split(examples.len());
+        let all = self.executor.forward(network, &parts, |network, range| {
             let part = &examples[range.clone()];
             let rgb: Vec<u8> = match seen {
                 Seen::Pictures => part.iter().flat_map(|example| example.picture.rgb.iter().copied()).collect(),
@@ -258,7 +263,7 @@ impl Validation {
     }
 
     /// A picture for the report with what was said of it; with the first one, which tokens of its answer are masked.
-    fn show(&self, example: &Example, said: &str, judged: &Judged, first: bool) -> (HostImage, String) {
+    fn show(&self, example: &Example, said: &str, judged: &AnswerComparison, first: bool) -> (HostImage, String) {
         let mut caption = shown::caption(&example.text.question, said, &example.text.answer_text, judged);
         if first {
             caption += &shown::masking(&example.text, self.store().tokenizer(), &self.selective);
@@ -266,7 +271,13 @@ impl Validation {
         (example.picture.clone(), caption)
     }
 
-    fn metrics(&self, forced: &Forced, free: &Fields, grey: &Fields, unseen: &Fields) -> Vec<(String, Option<f64>)> {
+    fn metrics(
+        &self,
+        forced: &Forced,
+        free: &FieldScores,
+        grey: &FieldScores,
+        unseen: &FieldScores,
+    ) -> Vec<(String, Option<f64>)> {
         let mean = |kinds: &[usize]| {
             let tokens: u64 = kinds.iter().map(|kind| forced.tokens[*kind]).sum();
             let surprise: f64 = kinds.iter().map(|kind| forced.surprise[*kind]).sum();

@@ -8,8 +8,8 @@ use burn_store::SafetensorsStore;
 use super::network::Vision;
 use crate::nn::gpt2::Gpt2;
 use crate::nn::hugging_face;
-use crate::nn::hugging_face::FileOf;
-use crate::nn::{Tensor, encoder_block, language_model_file};
+use crate::nn::hugging_face::WeightFile;
+use crate::nn::{Tensor, encoder_block, gpt2_file};
 use xrun_core::task::TaskError;
 
 /// Positions in a file: that of the class token first, which this model has not.
@@ -23,17 +23,17 @@ fn left_out(path: &str) -> bool {
         || path.starts_with("classifier.")
 }
 
-const FILE: FileOf = FileOf {
+const FILE: WeightFile = WeightFile {
     names: &[
         &[(r"^vit\.", ""), (r"^embeddings\.patch_embeddings\.projection\.", "embeddings.patches.")],
-        &encoder_block::NAMES,
+        &encoder_block::HUGGING_FACE_NAMES,
     ],
     transposed: true,
-    left_out,
-    own: |path| path == POSITIONS,
-    called: "a `ViTModel`",
+    ignored: left_out,
+    optional: |path| path == POSITIONS,
+    architecture: "a `ViTModel`",
     advice: "`dataset.image-text.image_size`, patch, vision_width, vision_layers and vision_heads must be those of the file",
-    layers: "vision_layers",
+    layers_key: "vision_layers",
 };
 
 /// Puts the weights of a `ViTModel` in Hugging Face's layout into the vision part, but for its class token.
@@ -63,5 +63,5 @@ fn positions_of(store: &mut SafetensorsStore, [_, patches, width]: [usize; 3]) -
 
 /// Puts the weights of GPT-2 in Hugging Face's layout into the language part.
 pub fn read_language(language: &mut Gpt2, path: &Path) -> Result<(), TaskError> {
-    language_model_file::read(language, path, |path| path.contains(".lora."), Gpt2::embedding_matrix)
+    gpt2_file::read(language, path, |path| path.contains(".lora."), Gpt2::embedding_matrix)
 }

@@ -11,9 +11,9 @@ use super::super::prepare::Prepared;
 use super::super::sounds::ClipBatch;
 use super::super::training::{self, FederatedModule};
 use crate::nn::callback::{Callback, Context};
-use crate::nn::gradients::shared;
+use crate::nn::gradients::copy_gradients;
 use crate::nn::optimizer::ModuleOptimizer;
-use crate::nn::step::Trained;
+use crate::nn::step::TrainState;
 use crate::nn::{Tensor, flat, parameters};
 use xrun_core::bounded::leak_buffer::LeakBuffer;
 use xrun_core::bounded::ledger::Ledger;
@@ -94,8 +94,8 @@ impl Callback<FederatedModule> for FederatedLeaks {
                 if self.on_device.insert(*clip) {
                     let samples = sounds.store().samples(*clip)?;
                     let count = samples.len();
-                    let samples = Tensor::from_data(TensorData::new(samples, [count]), &device.plain);
-                    let tokens = encoding.on_device(&rows, at, at + 1, &device.plain);
+                    let samples = Tensor::from_data(TensorData::new(samples, [count]), &device.inner);
+                    let tokens = encoding.on_device(&rows, at, at + 1, &device.inner);
                     let targets = copied(targets.of(&batch.classes[at..=at]));
                     let bytes = count + tokens.shape().num_elements() + targets.numbers();
                     self.dataset.keep(|| ((samples, tokens, targets), bytes as u64 * 4));
@@ -103,7 +103,7 @@ impl Callback<FederatedModule> for FederatedLeaks {
             }
         }
         self.batches.keep(|| {
-            let tokens = encoding.on_device(&rows, 0, size, &device.plain);
+            let tokens = encoding.on_device(&rows, 0, size, &device.inner);
             let bytes = tokens.shape().num_elements() as u64 * 4;
             (tokens, bytes)
         });
@@ -148,7 +148,11 @@ impl Callback<FederatedModule> for FederatedLeaks {
     ) -> Result<(), TaskError> {
         let (network, device) = (context.trained.network()?, &context.trained.device);
         // Their containers are new; the values are shared with those that the optimiser takes.
-        self.gradients.keep_measured(|| device.in_use(), || parameters::bytes(network), || shared(network, gradients));
+        self.gradients.keep_measured(
+            || device.in_use(),
+            || parameters::bytes(network),
+            || copy_gradients(network, gradients),
+        );
         Ok(())
     }
 
@@ -174,7 +178,7 @@ impl Callback<FederatedModule> for FederatedLeaks {
             self.models.keep(|| ((network, optimizer.clone()), bytes));
         }
         if module.place.ends_round && self.threads.is_on() {
-            let (device, numbers) = (&trained.device.plain, module.sounds.store().samples_of_clip());
+            let (device, numbers) = (&trained.device.inner, module.sounds.store().samples_of_clip());
             let put = || drop(Tensor::<1>::from_data(TensorData::new(vec![0f32; numbers], [numbers]), device));
             let left = trained.device.on_new_thread(put)?;
             self.threads.keep(|| ((), left));
@@ -182,7 +186,7 @@ impl Callback<FederatedModule> for FederatedLeaks {
         Ok(())
     }
 
-    fn on_validation_output(&mut self, output: &Conditioning, _: &Trained<Adapters>) -> Result<(), TaskError> {
+    fn on_validation_output(&mut self, output: &Conditioning, _: &TrainState<Adapters>) -> Result<(), TaskError> {
         if self.validation.is_on() {
             self.validation_outputs.push(output.clone());
         }

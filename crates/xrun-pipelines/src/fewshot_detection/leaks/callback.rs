@@ -1,20 +1,20 @@
-//! Leaks that real trainers had (`docs/origins.md`), as they can happen with Burn. Off unless `[leaks]` switches them on.
+//! Leaks of tensors and results that real trainers had (`docs/origins.md`). Off unless `[leaks]` switches them on.
 
 use burn::optim::GradientsParams;
 use burn::tensor::Device;
 
 use super::super::batch::{DetectionBatch, HostBatch};
 use super::super::decode::Detection;
-use super::super::mix::batches_per_epoch;
 use super::super::model::ReferenceDetector;
 use super::super::prepare::Prepared;
 use super::super::settings::Settings;
+use super::super::step_kind::batches_per_epoch;
 use super::super::training::{self, FewshotDetectionModule};
 use super::data;
 use crate::nn::callback::{Callback, Context};
-use crate::nn::gradients::shared;
-use crate::nn::pixels::pictures;
-use crate::nn::step::Trained;
+use crate::nn::gradients::copy_gradients;
+use crate::nn::pixels::images;
+use crate::nn::step::TrainState;
 use crate::nn::{Tensor, parameters};
 use xrun_core::bounded::leak_buffer::LeakBuffer;
 use xrun_core::bounded::ledger::Ledger;
@@ -22,10 +22,10 @@ use xrun_core::device::Kind;
 use xrun_core::experiment::Experiment;
 use xrun_core::task::{StepReport, Task, TaskError};
 
-/// Query frames in the forward pass of a step whose outputs are kept.
-const FRAMES_KEPT: usize = 2;
-/// Query frames in the forward pass of a validation, which is rare.
-const VALIDATION_FRAMES_KEPT: usize = 6;
+/// Number of query frames in the leaked forward pass of a step.
+const FRAMES: usize = 2;
+/// Number of query frames in the leaked forward pass of a validation, which is rare.
+const VALIDATION_FRAMES: usize = 6;
 
 type Network = ReferenceDetector;
 
@@ -62,7 +62,7 @@ pub fn open(
     })))
 }
 
-/// Tensors, detections and text that are kept for ever.
+/// Tensors, detections and text that are never freed.
 struct FewshotDetectionLeaks {
     steps_per_epoch: u64,
     gradients: LeakBuffer<GradientsParams>,
@@ -77,14 +77,14 @@ struct FewshotDetectionLeaks {
 }
 
 impl Callback<FewshotDetectionModule> for FewshotDetectionLeaks {
-    /// Each epoch a thread puts a batch of black frames on the device and ends, as the threads of a loader do.
+    /// Runs a thread each epoch that moves a batch of black frames to the device and ends, like the threads of a data loader.
     fn on_step_start(&mut self, step: u64, context: &Context<'_, FewshotDetectionModule>) -> Result<(), TaskError> {
         if self.threads.is_on() && step.is_multiple_of(self.steps_per_epoch) {
             let (settings, device) = (&context.module.settings, &context.trained.device);
             let side = settings.image_size;
             let pixels = settings.n_way * settings.n_query * side.pow(2) * 3;
-            let left = device.on_new_thread(|| drop(pictures(&vec![0; pixels], side, &device.plain)))?;
-            self.threads.keep(|| ((), left));
+            let leaked = device.on_new_thread(|| drop(images(&vec![0; pixels], side, &device.inner)))?;
+            self.threads.keep(|| ((), leaked));
         }
         Ok(())
     }
@@ -99,19 +99,19 @@ impl Callback<FewshotDetectionModule> for FewshotDetectionLeaks {
             (context.trained.network()?, &context.trained.device, &context.module.settings);
         let in_use = || device.in_use();
         if let HostBatch::Detection(batch) = batch {
-            // With a graph, and without the backward pass that would have consumed it: so weights are kept, too, as they were.
+            // With a graph, and without the backward pass that would free it: the graph also keeps the current weights.
             let weights = || parameters::bytes(network);
-            let frames = || first_frames(FRAMES_KEPT, batch, settings, &device.autodiff);
+            let frames = || first_frames(FRAMES, batch, settings, &device.autodiff);
             self.outputs.keep_measured(in_use, weights, || network.dense(frames()).embeddings);
             let references = || references(batch, settings, &device.autodiff);
             self.embeddings.keep_measured(in_use, weights, || network.embed(references()));
             self.batches.keep(|| {
                 let values = batch.query_pixels.len() as u64;
-                (pictures(&batch.query_pixels, settings.image_size, &device.autodiff), values * size_of::<f32>() as u64)
+                (images(&batch.query_pixels, settings.image_size, &device.autodiff), values * size_of::<f32>() as u64)
             });
         }
         if is_last && self.total.is_on() {
-            // The sum of a progress line keeps each loss after its backward pass.
+            // A running sum keeps each loss after its backward pass.
             let loss = loss(context.module, network, batch, &device.autodiff);
             drop(loss.clone().backward());
             self.total.replace_measured(in_use, |sum| match sum {
@@ -128,8 +128,12 @@ impl Callback<FewshotDetectionModule> for FewshotDetectionLeaks {
         context: &Context<'_, FewshotDetectionModule>,
     ) -> Result<(), TaskError> {
         let (network, device) = (context.trained.network()?, &context.trained.device);
-        // Their containers are new; the values are shared with those that the optimiser takes.
-        self.gradients.keep_measured(|| device.in_use(), || parameters::bytes(network), || shared(network, gradients));
+        // The containers are new; the tensors are shared with those of the optimiser.
+        self.gradients.keep_measured(
+            || device.in_use(),
+            || parameters::bytes(network),
+            || copy_gradients(network, gradients),
+        );
         Ok(())
     }
 
@@ -153,42 +157,42 @@ impl Callback<FewshotDetectionModule> for FewshotDetectionLeaks {
         if self.validation.is_on() {
             let (network, device) = (context.trained.network()?, &context.trained.device);
             let batch = context.module.validation.batches.prepare_validation(0)?;
-            let frames = || first_frames(VALIDATION_FRAMES_KEPT, &batch, &context.module.settings, &device.autodiff);
+            let frames = || first_frames(VALIDATION_FRAMES, &batch, &context.module.settings, &device.autodiff);
             let weights = || parameters::bytes(network);
             self.validation.keep_measured(|| device.in_use(), weights, || network.dense(frames()).embeddings);
         }
         Ok(())
     }
 
-    fn on_validation_output(&mut self, found: &[Detection], _: &Trained<Network>) -> Result<(), TaskError> {
+    fn on_validation_output(&mut self, found: &[Detection], _: &TrainState<Network>) -> Result<(), TaskError> {
         self.predictions.keep(|| (found.to_vec(), size_of_val(found) as u64));
         Ok(())
     }
 }
 
-/// Computes a loss of a batch with its graph, `[1]`; of an episode that of its first query frames.
+/// Computes the loss of a batch with its graph, `[1]`; for an episode of its first query frames only.
 fn loss(module: &FewshotDetectionModule, network: &Network, batch: &HostBatch, device: &Device) -> Tensor<1> {
     let settings = &module.settings;
     match batch {
         HostBatch::Detection(batch) => {
             let embeddings = network.embed(references(batch, settings, device));
             let prototypes = || ReferenceDetector::prototypes(embeddings, batch.classes.len());
-            let frames = 0..batch.queries.len().min(FRAMES_KEPT);
+            let frames = 0..batch.queries.len().min(FRAMES);
             module.query_loss(network, batch, frames, device, prototypes).loss.total()
         }
         HostBatch::Triplet(batch) => {
-            let rows = network.embed(pictures(&batch.pixels, settings.reference_size, device));
+            let rows = network.embed(images(&batch.pixels, settings.reference_size, device));
             module.triplet_loss(rows, batch).0
         }
     }
 }
 
 fn references(batch: &DetectionBatch, settings: &Settings, device: &Device) -> Tensor<4> {
-    pictures(&batch.reference_pixels, settings.reference_size, device)
+    images(&batch.reference_pixels, settings.reference_size, device)
 }
 
 fn first_frames(count: usize, batch: &DetectionBatch, settings: &Settings, device: &Device) -> Tensor<4> {
     let bytes = count * settings.image_size.pow(2) * 3;
     let frames = &batch.query_pixels[..batch.query_pixels.len().min(bytes)];
-    pictures(frames, settings.image_size, device)
+    images(frames, settings.image_size, device)
 }

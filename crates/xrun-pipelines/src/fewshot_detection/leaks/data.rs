@@ -1,5 +1,4 @@
-//! Leaks of decoded pictures and of batches, kept by a cache or by the workers (`docs/origins.md`). Off unless `[leaks]`
-//! switches them on.
+//! Leaks of decoded images and of batches, in a cache or in the workers (`docs/origins.md`). Off unless `[leaks]` switches them on.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -14,14 +13,14 @@ use xrun_core::dataset::sample::{HostImage, ImageSource};
 use xrun_core::experiment::leaks::Leaks;
 use xrun_data::feed::Prepare;
 
-/// Puts the leaks that are switched on before a source.
+/// Wraps a source of images with the leaks that are switched on.
 pub fn source(source: Arc<dyn ImageSource>, switched: &Leaks, ledger: &Ledger) -> Arc<dyn ImageSource> {
     [(&super::FRAME_CACHE, false), (&super::DATA_PER_WORKER, true)]
         .into_iter()
         .filter(|(leak, _)| switched.has(leak))
         .fold(source, |source, (leak, per_worker)| {
             let kept = Mutex::new((HashMap::new(), leak.buffer().register(ledger)));
-            Arc::new(KeepingSource { source, per_worker, kept })
+            Arc::new(LeakingSource { source, per_worker, kept })
         })
 }
 
@@ -41,32 +40,32 @@ pub fn prepare(batches: Batches, switched: &Leaks, ledger: &Ledger) -> Prepare<H
     })
 }
 
-/// Source that keeps each picture: once for all workers, or a copy for each.
-struct KeepingSource {
+/// Source that keeps each image: once for all workers, or a copy for each worker.
+struct LeakingSource {
     source: Arc<dyn ImageSource>,
     per_worker: bool,
     kept: Mutex<(HashMap<Key, HostImage>, Holding)>,
 }
 
-/// Path of a picture, and the worker that the copy belongs to.
+/// Worker that the copy belongs to, and path of the image.
 type Key = (Option<ThreadId>, PathBuf);
 
-impl ImageSource for KeepingSource {
+impl ImageSource for LeakingSource {
     fn picture(&self, path: &Path) -> Result<HostImage, DataError> {
         let key = (self.per_worker.then(|| std::thread::current().id()), path.to_path_buf());
         let find = |key| self.kept.lock().unwrap_or_else(PoisonError::into_inner).0.get(key).cloned();
-        if let Some(picture) = find(&key) {
-            return Ok(picture);
+        if let Some(image) = find(&key) {
+            return Ok(image);
         }
-        let picture = self.source.picture(path)?;
-        // A copy of the pixels: what the source keeps is its own.
-        let copy = HostImage { rgb: picture.rgb.to_vec().into(), ..picture };
+        let image = self.source.picture(path)?;
+        // The pixels are copied, since the source may share them with its own cache.
+        let copy = HostImage { rgb: image.rgb.to_vec().into(), ..image };
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let (pictures, holding) = &mut *kept;
+        let (images, holding) = &mut *kept;
         let bytes = copy.held_bytes();
-        // Another worker may have been as fast.
-        let replaced = pictures.insert(key, copy.clone()).map_or(0, |picture| picture.held_bytes());
-        holding.set(pictures.len() as u64, holding.bytes() + bytes - replaced);
+        // Another worker may have inserted the image meanwhile.
+        let replaced = images.insert(key, copy.clone()).map_or(0, |image| image.held_bytes());
+        holding.set(images.len() as u64, holding.bytes() + bytes - replaced);
         Ok(copy)
     }
 }
@@ -92,7 +91,7 @@ mod tests {
         }
     }
 
-    /// Pictures as large as the frames of [`library`].
+    /// Grey images of the size of the frames of [`library`].
     struct Frames;
 
     impl ImageSource for Frames {
@@ -101,8 +100,8 @@ mod tests {
         }
     }
 
-    /// What the ledger of a feed has after so many batches were taken: owners with items and bytes.
-    fn fed(leaks: &Leaks, workers: usize, taken: usize, expected: u64) -> Vec<(&'static str, u64, u64)> {
+    /// Ledger of a feed after a number of batches were consumed: name, items and bytes of each owner.
+    fn feed_ledger(leaks: &Leaks, workers: usize, taken: usize, expected: u64) -> Vec<(&'static str, u64, u64)> {
         let settings = Settings { n_way: 2, n_query: 1, image_size: 32, reference_size: 32, ..Settings::default() };
         let settings = Settings { triplet_ratio: 0.0, ..settings };
         let limits = Limits { workers, prefetch: 2, ..Limits::default() };
@@ -121,11 +120,11 @@ mod tests {
     }
 
     #[test]
-    fn a_second_queue_grows_by_a_batch_with_each_batch_taken_and_the_feed_keeps_its_cap() {
+    fn the_leaked_queue_grows_by_a_batch_with_each_batch_and_the_feed_stays_within_its_cap() {
         let mut leaks = Leaks::default();
         leaks.switch_on(&WORKER_QUEUE);
         for (workers, ahead) in [(0, 0), (1, 2)] {
-            let [few, many] = [3, 13].map(|taken| fed(&leaks, workers, taken, taken as u64 + ahead));
+            let [few, many] = [3, 13].map(|taken| feed_ledger(&leaks, workers, taken, taken as u64 + ahead));
             let names: Vec<&str> = many.iter().map(|(name, ..)| *name).collect();
             assert_eq!(names, ["feed_in_use", "feed_ready", "leak_worker_queue"], "{workers} workers");
             assert_eq!((few[2].1, many[2].1), (3 + ahead, 13 + ahead), "{workers} workers");
@@ -133,7 +132,7 @@ mod tests {
             let pixels = 2 * 32 * 32 * 3;
             assert!(many[2].2 - few[2].2 > 10 * pixels, "{few:?} and {many:?}");
         }
-        let without = fed(&Leaks::default(), 1, 13, 0);
+        let without = feed_ledger(&Leaks::default(), 1, 13, 0);
         assert_eq!(without.iter().map(|(name, ..)| *name).collect::<Vec<_>>(), ["feed_in_use", "feed_ready"]);
     }
 
@@ -144,16 +143,16 @@ mod tests {
             leaks.switch_on(leak);
             let ledger = Ledger::default();
             let source = source(Arc::new(Grey), &leaks, &ledger);
-            let ask = || ["a.png", "b.png", "a.png"].map(|name| source.picture(Path::new(name)).unwrap());
-            ask();
-            std::thread::scope(|scope| scope.spawn(ask).join().unwrap());
+            let read = || ["a.png", "b.png", "a.png"].map(|name| source.picture(Path::new(name)).unwrap());
+            read();
+            std::thread::scope(|scope| scope.spawn(read).join().unwrap());
             let held = &ledger.read()[0];
             assert_eq!((held.items, held.bytes / 300), (copies, copies), "{leaks:?}");
         }
     }
 
     #[test]
-    fn without_a_leak_the_source_is_asked_each_time_and_nothing_is_kept() {
+    fn without_a_leak_nothing_is_kept() {
         let ledger = Ledger::default();
         source(Arc::new(Grey), &Leaks::default(), &ledger).picture(Path::new("a.png")).unwrap();
         assert_eq!(ledger.read(), []);

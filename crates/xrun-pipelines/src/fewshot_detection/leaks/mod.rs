@@ -1,7 +1,7 @@
-//! Leaks that `[leaks]` can switch on, and the growth that the forecast expects of each. They run beside the training module: as
-//! a callback, and in the source of pictures and the function that the workers of the feed call.
+//! Leaks that `[leaks]` can switch on, and the growth that the forecast expects of each. They are separate from the training module: a
+//! callback, a wrapper of the source of images, and a wrapper of the function that the workers of the feed call.
 //!
-//! The pictures of a run are a pure function of its seed, so they can be counted before anything is decoded.
+//! The images of a run are a pure function of its seed, and can be counted before any is decoded.
 
 #[cfg(feature = "train")]
 pub mod callback;
@@ -11,8 +11,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use super::episode::{Episode, Episodes, Exemplar};
-use super::mix::StepKind;
 use super::prepare::Prepared;
+use super::step_kind::StepKind;
 use crate::leaks::copies;
 pub use crate::leaks::{
     BATCHES_ON_DEVICE, DATA_PER_WORKER, EMBEDDINGS_WITH_GRAPH, GRADIENTS, LOG_HISTORY, LOSS_WITH_GRAPH,
@@ -35,11 +35,11 @@ pub const VALIDATION_PREDICTIONS: Leak =
 /// Decoded frames that are never evicted.
 pub const FRAME_CACHE: Leak =
     leak!("frame_cache", on_host, "Keep each decoded frame: a cache bounded by a count that is never reached.");
-/// Copies of batches beside the queue of the workers.
+/// Copies of batches in addition to the queue of the workers.
 pub const WORKER_QUEUE: Leak =
-    leak!("worker_queue", on_host, "Keep a copy of each batch that was prepared, beside the queue of the workers.");
+    leak!("worker_queue", on_host, "Keep a copy of each prepared batch in a second queue without a bound.");
 
-/// All of them.
+/// Leaks of this pipeline.
 pub const LEAKS: &[&Leak] = &[
     &GRADIENTS,
     &OUTPUTS_WITH_GRAPH,
@@ -55,10 +55,10 @@ pub const LEAKS: &[&Leak] = &[
     &THREAD_POOLS,
 ];
 
-/// A run of more batches is taken to look at pictures as these many do: to draw as many takes about a second.
+/// Maximum number of batches that are drawn to count images, which takes about a second; the counts of longer runs are extrapolated.
 const BATCHES_DRAWN_MAX: u64 = 50_000;
 
-/// Adds the buffers of the leaks that are switched on to the plan, and puts those of pictures before their source.
+/// Adds the buffers of the leaks that are switched on to the plan, and wraps the source of images.
 pub fn inject(facts: &mut TaskFacts, prepared: &mut Prepared, experiment: &Experiment, ledger: &Ledger) {
     let (leaks, episodes) = (&experiment.leaks, prepared.batches.episodes());
     let keeps = |leak: &Leak| keeps(leak, episodes, experiment, facts.batches_per_epoch);
@@ -85,102 +85,103 @@ pub fn keeps(leak: &Leak, episodes: &Episodes, experiment: &Experiment, batches_
         FRAME_CACHE | DATA_PER_WORKER => {
             let steps = training.steps(batches_per_epoch).1;
             let batches = steps.saturating_mul(training.accumulation as u64);
-            let looks = Looks::of(episodes, batches.saturating_add(batches_ahead(&experiment.limits)), experiment);
+            let reads =
+                ImageReads::count(episodes, batches.saturating_add(batches_ahead(&experiment.limits)), experiment);
             let copies = if *leak == DATA_PER_WORKER { experiment.limits.workers.max(1) } else { 1 };
             let with_training = experiment.limits.workers == 0 || *leak == FRAME_CACHE;
-            LeakGrowth::InAll(looks.bytes(episodes.library(), copies as f64, with_training))
+            LeakGrowth::InAll(reads.bytes(episodes.library(), copies as f64, with_training))
         }
         _ => LeakGrowth::with(GrowthEvent::Step, 1.0),
     }
 }
 
-/// Batches that are prepared and not yet taken: without workers each is taken at once.
+/// Number of batches that are prepared in advance; 0 without workers.
 fn batches_ahead(limits: &Limits) -> u64 {
     if limits.workers == 0 { 0 } else { feed::batches_ahead(limits) }
 }
 
-/// Which pictures a run looks at.
+/// Images that a run reads.
 #[derive(Debug, Default, PartialEq)]
-struct Looks<'a> {
-    /// Batches of training that look at a picture, by its path.
+struct ImageReads<'a> {
+    /// Number of training batches that read an image, by its path.
     training: BTreeMap<&'a Path, f64>,
     validation: BTreeSet<&'a Path>,
 }
 
-impl<'a> Looks<'a> {
-    fn of(episodes: &'a Episodes, batches: u64, experiment: &Experiment) -> Self {
-        let mut looks = Self::default();
+impl<'a> ImageReads<'a> {
+    fn count(episodes: &'a Episodes, batches: u64, experiment: &Experiment) -> Self {
+        let mut reads = Self::default();
         let drawn = batches.min(BATCHES_DRAWN_MAX);
         for number in 0..drawn {
-            let pictures = match episodes.kind_of_batch(number) {
-                StepKind::Detection => of_episode(&episodes.draw(number), episodes.library()),
+            let images = match episodes.kind_of_batch(number) {
+                StepKind::Detection => episode_paths(&episodes.draw(number), episodes.library()),
                 StepKind::Triplet => {
                     let triplets = episodes.draw_triplets(number);
-                    let pictures =
+                    let exemplars =
                         triplets.iter().flat_map(|triplet| [triplet.anchor, triplet.positive, triplet.negative]);
-                    pictures.map(|exemplar| path_of(&exemplar, episodes.library())).collect()
+                    exemplars.map(|exemplar| exemplar_path(&exemplar, episodes.library())).collect()
                 }
             };
-            for path in pictures {
-                *looks.training.entry(path).or_default() += batches as f64 / drawn as f64;
+            for path in images {
+                *reads.training.entry(path).or_default() += batches as f64 / drawn as f64;
             }
         }
         let cadence = &experiment.validation;
         if cadence.at_start || cadence.every_steps > 0 || cadence.every_epochs > 0 {
             for number in 0..cadence.episodes as u64 {
-                looks.validation.extend(of_episode(&episodes.draw_validation(number), episodes.library()));
+                reads.validation.extend(episode_paths(&episodes.draw_validation(number), episodes.library()));
             }
         }
-        looks
+        reads
     }
 
-    /// Bytes of these pictures, once decoded. `workers` keep those of training, each a copy of what it has seen; whoever
-    /// validates keeps those of the validation, and `shares` those of training with them.
-    fn bytes(&self, library: &Library, workers: f64, shares: bool) -> u64 {
-        let sizes = Sizes::of(library);
+    /// Size of the decoded images in bytes. Each of `workers` keeps a copy of the training images that it reads; the training thread
+    /// keeps the validation images, and `shared` is whether training and validation images have one cache.
+    fn bytes(&self, library: &Library, workers: f64, shared: bool) -> u64 {
+        let sizes = DecodedSizes::new(library);
         let kept = |(path, batches): (&&Path, &f64)| copies(workers, *batches) * sizes.bytes(path);
         let training: f64 = self.training.iter().map(kept).sum();
-        let besides = self.validation.iter().filter(|path| !(shares && self.training.contains_key(*path)));
-        (training + besides.map(|path| sizes.bytes(path)).sum::<f64>()) as u64
+        let validation = self.validation.iter().filter(|path| !(shared && self.training.contains_key(*path)));
+        (training + validation.map(|path| sizes.bytes(path)).sum::<f64>()) as u64
     }
 }
 
-fn of_episode<'a>(episode: &Episode, library: &'a Library) -> BTreeSet<&'a Path> {
-    let references = episode.references.iter().flatten().map(|exemplar| path_of(exemplar, library));
+fn episode_paths<'a>(episode: &Episode, library: &'a Library) -> BTreeSet<&'a Path> {
+    let references = episode.references.iter().flatten().map(|exemplar| exemplar_path(exemplar, library));
     let queries = episode.queries.iter().map(|query| &*library.videos[query.video].frames[query.frame].path);
     references.chain(queries).collect()
 }
 
-fn path_of<'a>(exemplar: &Exemplar, library: &'a Library) -> &'a Path {
+fn exemplar_path<'a>(exemplar: &Exemplar, library: &'a Library) -> &'a Path {
     exemplar.place(library).0
 }
 
-/// Bytes of decoded pictures.
-struct Sizes<'a> {
+/// Sizes of decoded images in bytes.
+struct DecodedSizes<'a> {
     root: &'a Path,
     frames: BTreeMap<&'a Path, f64>,
-    /// Of a frame, on average.
+    /// Mean over all frames.
     average: f64,
 }
 
-impl<'a> Sizes<'a> {
-    fn of(library: &'a Library) -> Self {
+impl<'a> DecodedSizes<'a> {
+    fn new(library: &'a Library) -> Self {
         let frames = library.videos.iter().flat_map(|video| &video.frames);
         let frames: BTreeMap<&Path, f64> =
-            frames.map(|frame| (&*frame.path, decoded(frame.width, frame.height))).collect();
+            frames.map(|frame| (&*frame.path, decoded_bytes(frame.width, frame.height))).collect();
         let average = frames.values().sum::<f64>() / frames.len().max(1) as f64;
         Self { root: &library.root, frames, average }
     }
 
-    /// Nobody but the file says how large a reference picture is. One that cannot be read is taken to be as a frame.
+    /// Size of an image. That of a reference image is read from its file; the mean of the frames is used if that fails.
     fn bytes(&self, path: &Path) -> f64 {
-        let in_file = || image::image_dimensions(self.root.join(path)).ok();
-        let of_file = || in_file().map(|(width, height)| decoded(width as usize, height as usize));
-        self.frames.get(path).copied().or_else(of_file).unwrap_or(self.average)
+        let from_file = || image::image_dimensions(self.root.join(path)).ok();
+        let from_file = || from_file().map(|(width, height)| decoded_bytes(width as usize, height as usize));
+        self.frames.get(path).copied().or_else(from_file).unwrap_or(self.average)
     }
 }
 
-fn decoded(width: usize, height: usize) -> f64 {
+fn decoded_bytes(width: usize, height: usize) -> f64 {
     (size_of::<HostImage>() + width * height * 3) as f64
 }
 
@@ -196,7 +197,7 @@ mod tests {
     use xrun_core::dataset::sample::ImageSource;
     use xrun_core::experiment::leaks::Leaks;
 
-    /// Pictures as large as the frames of [`library`].
+    /// Grey images of the size of the frames of [`library`].
     struct Grey;
 
     impl ImageSource for Grey {
@@ -218,7 +219,7 @@ mod tests {
         toml::from_str(&text).unwrap()
     }
 
-    /// What the leak held after so many batches, of which `workers` threads prepared one after the other, and a validation.
+    /// Bytes that the leak holds after a number of batches, prepared by `workers` threads in turn, and a validation.
     fn held(leaks: &Leaks, batches: u64, workers: u64) -> u64 {
         let ledger = Ledger::default();
         let all = Batches::new(drawn(), data::source(Arc::new(Grey), leaks, &ledger));
@@ -236,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn pictures_that_are_kept_were_counted_before() {
+    fn the_forecast_of_kept_images_is_exact_without_workers() {
         for (leak, key) in [(&FRAME_CACHE, "frame_cache"), (&DATA_PER_WORKER, "data_per_worker")] {
             for steps in [1, 5, 40] {
                 let experiment = experiment(key, steps, 0);
@@ -247,34 +248,34 @@ mod tests {
     }
 
     #[test]
-    fn each_worker_keeps_a_copy_of_what_it_has_seen() {
+    fn each_worker_keeps_a_copy_of_the_images_that_it_reads() {
         let experiment = experiment("data_per_worker", 20, 3);
         let LeakGrowth::InAll(counted) = keeps(&DATA_PER_WORKER, &drawn(), &experiment, 10) else {
-            panic!("it ends when all is kept");
+            panic!("the growth is limited by the data");
         };
         // The workers are three batches ahead of the last step.
         let held = held(&experiment.leaks, 23, 3);
-        assert!((counted as f64 / held as f64 - 1.0).abs() < 0.1, "{counted} were counted and {held} held");
+        assert!((counted as f64 / held as f64 - 1.0).abs() < 0.1, "forecast {counted}, held {held}");
         let alone = keeps(&FRAME_CACHE, &drawn(), &experiment, 10);
-        assert!(matches!(alone, LeakGrowth::InAll(bytes) if bytes * 3 / 2 < counted), "{alone:?} and {counted}");
+        assert!(matches!(alone, LeakGrowth::InAll(bytes) if bytes * 3 / 2 < counted), "{alone:?}, {counted}");
     }
 
     #[test]
-    fn a_second_queue_has_each_batch_that_was_prepared() {
+    fn the_leaked_queue_has_all_prepared_batches() {
         let grown = |workers, steps| match keeps(&WORKER_QUEUE, &drawn(), &experiment("worker_queue", 9, workers), 10) {
             LeakGrowth::Growing(growth) => growth.given(steps),
-            _ => panic!("it has no end"),
+            _ => panic!("the growth is unlimited"),
         };
         assert_eq!([grown(0, 8), grown(0, 80)], [8, 80]);
-        assert_eq!([grown(2, 8), grown(2, 80)], [10, 82], "two ahead of those that were taken");
+        assert_eq!([grown(2, 8), grown(2, 80)], [10, 82], "two batches are prepared in advance");
     }
 
     #[test]
-    fn what_is_kept_of_detection_batches_is_not_kept_of_triplets() {
+    fn leaks_of_detection_batches_do_not_grow_with_triplet_batches() {
         let LeakGrowth::Growing(growth) =
             keeps(&BATCHES_ON_DEVICE, &drawn(), &experiment("batches_on_device", 9, 0), 10)
         else {
-            panic!("it has no end");
+            panic!("the growth is unlimited");
         };
         assert_eq!([0, 1, 8, 10, 400].map(|steps| growth.given(steps)), [0, 1, 6, 7, 280], "three of ten are triplets");
     }

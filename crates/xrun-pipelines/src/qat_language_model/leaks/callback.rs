@@ -87,14 +87,14 @@ impl Callback<QatLanguageModule> for QatLanguageLeaks {
 }
 
 fn loss(network: &Gpt2, batch: &TokenBatch, pass: &mut QuantContext<'_>) -> Tensor<1> {
-    let device = network.plain_device().autodiff();
+    let device = network.inner_device().autodiff();
     let logits = network.forward(tokens(&batch.inputs, batch.size, batch.length, &device), pass);
     next_token_loss(logits, targets(batch, None)).total
 }
 
 /// What goes into each block, as checkpointing saves it.
 fn inputs(plain: &Gpt2, batch: &TokenBatch, pass: &mut QuantContext<'_>) -> Vec<Tensor<2>> {
-    let device = plain.plain_device();
+    let device = plain.inner_device();
     let at = Layout::new(batch.size, batch.length, &device);
     let mut inputs = vec![plain.embed(tokens(&batch.inputs, batch.size, batch.length, &device), pass)];
     for number in 1..plain.blocks() {

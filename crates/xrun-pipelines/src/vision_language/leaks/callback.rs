@@ -11,8 +11,8 @@ use super::super::training::{self, VisionLanguageModule};
 use super::data;
 use crate::backend::dispatch::TensorDevice;
 use crate::nn::callback::{Callback, Context};
-use crate::nn::gradients::shared;
-use crate::nn::step::Trained;
+use crate::nn::gradients::copy_gradients;
+use crate::nn::step::TrainState;
 use crate::nn::transformer::{Tokens, tokens};
 use crate::nn::{Tensor, parameters};
 use xrun_core::bounded::leak_buffer::LeakBuffer;
@@ -92,12 +92,12 @@ impl Callback<VisionLanguageModule> for VisionLanguageLeaks {
         }
         self.batches.keep(|| {
             let numbers = batch.pictures.len() + 3 * batch.inputs.len();
-            let on = |numbers: &[i32]| tokens(numbers, batch.size, batch.length, &device.plain);
+            let on = |numbers: &[i32]| tokens(numbers, batch.size, batch.length, &device.inner);
             let weights = TensorData::new(batch.weights.clone(), [batch.size, batch.length]);
             let inputs = (
-                pictures(&batch.pictures, batch.side, &device.plain),
+                pictures(&batch.pictures, batch.side, &device.inner),
                 vec![on(&batch.inputs), on(&batch.targets)],
-                Tensor::from_data(weights, &device.plain),
+                Tensor::from_data(weights, &device.inner),
             );
             (inputs, numbers as u64 * 4)
         });
@@ -106,7 +106,7 @@ impl Callback<VisionLanguageModule> for VisionLanguageLeaks {
                 let logits = network.logits(text_rows(network, batch, rules, device), rules).inner();
                 let count = batch.targets.len();
                 let bytes = (logits.shape().num_elements() + count) as u64 * 4;
-                let targets = Tokens::<1>::from_data(TensorData::new(batch.targets.clone(), [count]), &device.plain);
+                let targets = Tokens::<1>::from_data(TensorData::new(batch.targets.clone(), [count]), &device.inner);
                 ((logits, targets), bytes)
             });
         }
@@ -121,7 +121,7 @@ impl Callback<VisionLanguageModule> for VisionLanguageLeaks {
         let (network, device) = (context.trained.network()?, &context.trained.device);
         // Their containers are new; the values are shared with those that the optimiser takes.
         let bytes = || parameters::bytes(network);
-        self.gradients.keep_measured(|| device.in_use(), bytes, || shared(network, gradients));
+        self.gradients.keep_measured(|| device.in_use(), bytes, || copy_gradients(network, gradients));
         Ok(())
     }
 
@@ -140,7 +140,7 @@ impl Callback<VisionLanguageModule> for VisionLanguageLeaks {
         Ok(())
     }
 
-    fn on_validation_output(&mut self, batch: &ExampleBatch, trained: &Trained<Network>) -> Result<(), TaskError> {
+    fn on_validation_output(&mut self, batch: &ExampleBatch, trained: &TrainState<Network>) -> Result<(), TaskError> {
         let (network, device, rules) = (trained.network()?, &trained.device, &self.rules);
         self.validation_logits.keep(|| {
             let logits = network.logits(text_rows(network, batch, rules, device), rules).inner();

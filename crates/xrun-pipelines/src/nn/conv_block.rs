@@ -1,4 +1,4 @@
-//! Convolution of 3 x 3, group normalisation and rectifier, in one operation.
+//! 3 x 3 convolution, group normalisation and ReLU in one operation.
 
 use burn::module::{Module, Param};
 use burn::nn::conv::{Conv2d, Conv2dConfig};
@@ -8,15 +8,15 @@ use xrun_ops::{SaveActivations, conv3x3_group_norm_relu};
 
 use super::Tensor;
 
-/// Convolution, group normalisation, rectifier.
+/// 3 x 3 convolution without a bias, group normalisation, ReLU.
 #[derive(Module, Debug)]
-pub struct Block {
+pub struct ConvBlock {
     convolution: Conv2d,
     norm: GroupNorm,
 }
 
-impl Block {
-    /// From so many channels to so many, which are a multiple of `groups`; every value is drawn by Burn.
+impl ConvBlock {
+    /// ConvBlock from `channels[0]` to `channels[1]` channels; the latter is a multiple of `groups`. Burn draws the initial weights.
     pub fn new(channels: [usize; 2], stride: usize, groups: usize, device: &Device) -> Self {
         let convolution = Conv2dConfig::new(channels, [3, 3])
             .with_stride([stride, stride])
@@ -26,7 +26,7 @@ impl Block {
         Self { convolution, norm: GroupNormConfig::new(groups, channels[1]).init(device) }
     }
 
-    /// `[n, from, height, width]` to `[n, to, height / stride, width / stride]`, rounded up.
+    /// Computes `[n, channels[0], height, width]` to `[n, channels[1], height / stride, width / stride]`, rounded up.
     pub fn forward(&self, input: Tensor<4>) -> Tensor<4> {
         let weight = self.convolution.weight.val();
         let save = match weight.gradient_checkpointing_strategy() {
@@ -34,7 +34,7 @@ impl Block {
             _ => SaveActivations::All,
         };
         let affine = |parameter: &Option<Param<Tensor<1>>>| {
-            parameter.as_ref().map_or_else(|| unreachable!("`Block::new` makes scales and shifts"), Param::val)
+            parameter.as_ref().map_or_else(|| unreachable!("`ConvBlock::new` makes scales and shifts"), Param::val)
         };
         let norm = xrun_ops::GroupNorm {
             gamma: affine(&self.norm.gamma),

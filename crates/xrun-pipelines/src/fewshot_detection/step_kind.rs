@@ -1,21 +1,21 @@
-//! How are detection and triplet steps mixed, and how many batches make an epoch?
+//! Sequence of detection and triplet steps, and the number of batches in an epoch.
 
 use super::settings::Settings;
 use xrun_core::dataset::split::Split;
 use xrun_data::boxes::library::{Library, Object, Video};
 
-/// What a training step does.
+/// Kind of a training step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StepKind {
-    /// An episode: find the objects of the classes that references show.
+    /// Episode: detection of the classes that references show.
     Detection,
-    /// Embeddings: pictures of one class near to each other, those of another far.
+    /// Triplet loss on embeddings.
     Triplet,
 }
 
-/// What step `step` (from 1) does. Over any run of steps the number of triplet steps is `triplet_ratio` of them, to
-/// within one; the first is a detection step unless all are triplet steps.
-pub fn kind_of(step: u64, triplet_ratio: f64) -> StepKind {
+/// Kind of step `step` (from 1). In any run of steps the fraction of triplet steps is `triplet_ratio` to within one step; the first
+/// is a detection step unless all are triplet steps.
+pub fn step_kind(step: u64, triplet_ratio: f64) -> StepKind {
     let triplets_until = |step: u64| (step as f64 * triplet_ratio).floor();
     match triplets_until(step) > triplets_until(step.saturating_sub(1)) {
         true => StepKind::Triplet,
@@ -23,12 +23,11 @@ pub fn kind_of(step: u64, triplet_ratio: f64) -> StepKind {
     }
 }
 
-/// Batches in an epoch: detection episodes, and as many triplet batches besides as keep `triplet_ratio`.
+/// Number of batches in an epoch: detection episodes, and triplet batches according to `triplet_ratio`.
 ///
-/// With `auto_episodes` the detection episodes are the frames that show a class of the training split over
-/// `n_way * n_query` (with no more classes than there are), rounded up: one pass over the data on average. They are
-/// divided by `1 - triplet_ratio`, rounded up; when that is 0 (triplets only) there are as many triplet batches as
-/// there would be episodes.
+/// With `auto_episodes` the number of episodes is that of the frames that show a training class over `n_way * n_query` (with at most
+/// the classes of the data), rounded up: one pass over the data on average. It is divided by `1 - triplet_ratio` and rounded up; if
+/// all steps are triplet steps, it is the number of triplet batches.
 pub fn batches_per_epoch(library: &Library, settings: &Settings) -> u64 {
     let of_training = |video: &Video, object: &Object| {
         let split = library.classes[object.class].split;
@@ -41,10 +40,10 @@ pub fn batches_per_epoch(library: &Library, settings: &Settings) -> u64 {
     let queries = settings.n_way.min(train_classes).max(1) * settings.n_query.max(1);
     let automatic = training_frames.div_ceil(queries).max(1) as u64;
     let episodes = if settings.auto_episodes { automatic } else { settings.episodes.unwrap_or(automatic) };
-    let detection_share = 1.0 - settings.triplet_ratio;
-    match detection_share > 0.0 {
+    let detection_ratio = 1.0 - settings.triplet_ratio;
+    match detection_ratio > 0.0 {
         // The subtraction rounds: 7 / 0.7 must not become 11.
-        true => (episodes as f64 / detection_share - 1e-9).ceil() as u64,
+        true => (episodes as f64 / detection_ratio - 1e-9).ceil() as u64,
         false => episodes,
     }
 }
@@ -56,7 +55,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn an_epoch_is_one_pass_over_the_training_frames_with_triplets_besides() {
+    fn an_epoch_is_one_pass_over_the_training_frames_and_triplet_batches() {
         // 5 train classes x 3 videos x 5 frames, and the last frame of the videos of the class before the first (unused).
         let library = library(SHAPE);
         let batches = |settings: Settings| batches_per_epoch(&library, &settings);
@@ -71,12 +70,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_run_of_steps_has_its_share_of_triplets(ratio in 0.0f64..=1.0, start in 1u64..10_000, length in 1u64..500) {
-            let triplets = (start..start + length).filter(|&step| kind_of(step, ratio) == StepKind::Triplet).count();
+        fn every_run_of_steps_has_the_ratio_of_triplets(ratio in 0.0f64..=1.0, start in 1u64..10_000, length in 1u64..500) {
+            let triplets = (start..start + length).filter(|&step| step_kind(step, ratio) == StepKind::Triplet).count();
             prop_assert!((triplets as f64 - length as f64 * ratio).abs() < 1.0 + 1e-6);
-            prop_assert!(kind_of(1, ratio) == StepKind::Detection || ratio == 1.0);
-            prop_assert_eq!(kind_of(start, 1.0), StepKind::Triplet);
-            prop_assert_eq!(kind_of(start, 0.0), StepKind::Detection);
+            prop_assert!(step_kind(1, ratio) == StepKind::Detection || ratio == 1.0);
+            prop_assert_eq!(step_kind(start, 1.0), StepKind::Triplet);
+            prop_assert_eq!(step_kind(start, 0.0), StepKind::Detection);
         }
     }
 }

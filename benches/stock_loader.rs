@@ -66,13 +66,8 @@ fn main() {
     let loader = DataLoaderBuilder::new(ToTensors(prepared.batches.clone()))
         .batch_size(1)
         .num_workers(1)
-<<<<<<< HEAD
-        .set_device(TensorDevice::open(Kind::Cpu, false).unwrap().plain)
-        .build(Arc::new(BatchNumbers(490)) as Arc<dyn Dataset<u64>>);
-=======
         .set_device(TensorDevice::open(Kind::Cpu, false).unwrap().inner)
-        .build(Arc::new(Numbers(490)) as Arc<dyn Dataset<u64>>);
->>>>>>> 5e22bc18cce43c26f2383c8ba664f86428a3d9e1
+        .build(Arc::new(BatchNumbers(490)) as Arc<dyn Dataset<u64>>);
     let mut largest = 0;
     for (taken, (batch, bytes)) in loader.iter().enumerate() {
         largest = largest.max(bytes);

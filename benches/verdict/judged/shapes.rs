@@ -56,7 +56,6 @@ impl Disturbance {
     }
 }
 
-<<<<<<< HEAD
 /// Sawtooth: memory that accumulates and is freed at once.
 pub struct Sawtooth {
     /// First step of each tooth; the last one is after the end of the run.
@@ -65,15 +64,6 @@ pub struct Sawtooth {
     bases: Vec<f64>,
     /// Height of each tooth, as a fraction of the common height.
     heights: Vec<f64>,
-=======
-/// Teeth of a saw: what is accumulator, and given back at once.
-pub struct Teeth {
-    /// The step at which each tooth begins; the last of them is after the end of the run.
-    begins: Vec<f64>,
-    /// What is left from the tooth before, and the height, as shares of the common height.
-    feet: Vec<f64>,
-    tops: Vec<f64>,
->>>>>>> 5e22bc18cce43c26f2383c8ba664f86428a3d9e1
 }
 
 impl Sawtooth {
@@ -83,7 +73,6 @@ impl Sawtooth {
         let mut teeth = Self { starts: Vec::new(), bases: Vec::new(), heights: Vec::new() };
         let end = (scenario.first + scenario.steps) as f64;
         while at <= end {
-<<<<<<< HEAD
             teeth.starts.push(at);
             teeth.bases.push(0.0);
             let factor = if jitter > 0.0 { 1.0 + rng.random_range(-jitter..jitter) } else { 1.0 };
@@ -91,15 +80,6 @@ impl Sawtooth {
             teeth.heights.push(factor);
             let fraction = ((at - scenario.first as f64) / scenario.steps as f64).max(0.0);
             at += (period * factor * stretch.powf(fraction)).max(2.0);
-=======
-            teeth.begins.push(at);
-            teeth.feet.push(0.0);
-            let longer = if jitter > 0.0 { 1.0 + rng.random_range(-jitter..jitter) } else { 1.0 };
-            // As high as it is long: what is accumulator in a step is the same.
-            teeth.tops.push(longer);
-            let place = ((at - draw.first as f64) / draw.steps as f64).max(0.0);
-            at += (period * longer * stretch.powf(place)).max(2.0);
->>>>>>> 5e22bc18cce43c26f2383c8ba664f86428a3d9e1
         }
         teeth.starts.push(at);
         teeth

@@ -120,15 +120,9 @@ impl TrainingModule for Classifier {
             let logits: Vec<f32> = self.logits(network, &batch.pixels, device).into_data().iter::<f32>().collect();
             let rows = logits.chunks(self.batches.labels.classes.len());
             for (row, class) in rows.zip(&batch.classes) {
-<<<<<<< HEAD
-                let (found, of_class) = class_and_loss(row, *class as usize);
-                correct.add(Some(f64::from(u8::from(found == *class as usize))));
-                loss += of_class;
-=======
                 let (predicted, cross_entropy) = prediction_and_loss(row, *class as usize);
                 correct.add(Some(f64::from(u8::from(predicted == *class as usize))));
                 loss += cross_entropy;
->>>>>>> 5e22bc18cce43c26f2383c8ba664f86428a3d9e1
             }
         }
         self.validation_batch.set(0, 0);
@@ -162,21 +156,12 @@ impl TrainingModule for Classifier {
     }
 }
 
-<<<<<<< HEAD
-/// Returns the class that scores highest, the first of equals, and minus the logarithm of the probability of `class`.
-fn class_and_loss(scores: &[f32], class: usize) -> (usize, f64) {
-    let highest = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let found = scores.iter().position(|score| *score == highest).unwrap_or(0);
-    let sum: f64 = scores.iter().map(|score| f64::from(score - highest).exp()).sum();
-    (found, f64::from(highest) + sum.ln() - f64::from(scores[class]))
-=======
 /// Class with the highest logit, the first of equal ones, and the cross-entropy of `class`.
 fn prediction_and_loss(logits: &[f32], class: usize) -> (usize, f64) {
     let highest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let predicted = logits.iter().position(|logit| *logit == highest).unwrap_or(0);
     let sum: f64 = logits.iter().map(|logit| f64::from(logit - highest).exp()).sum();
     (predicted, f64::from(highest) + sum.ln() - f64::from(logits[class]))
->>>>>>> 5e22bc18cce43c26f2383c8ba664f86428a3d9e1
 }
 
 #[cfg(test)]
@@ -191,11 +176,7 @@ mod tests {
         let logits = Tensor::<2>::from_floats(rows, &autodiff());
         let loss = values(cross_entropy(logits, &[1, 0], &autodiff()))[0];
         assert!((loss - (1.407_606 + 4.035_976)).abs() < 1e-5, "{loss}");
-<<<<<<< HEAD
-        let ((first, one), (second, other)) = (class_and_loss(&rows[0], 1), class_and_loss(&rows[1], 0));
-=======
         let ((first, one), (second, other)) = (prediction_and_loss(&rows[0], 1), prediction_and_loss(&rows[1], 0));
->>>>>>> 5e22bc18cce43c26f2383c8ba664f86428a3d9e1
         assert_eq!((first, second), (2, 2));
         assert!((one - 1.407_606).abs() < 1e-6 && (other - 4.035_976).abs() < 1e-6, "{one} {other}");
     }

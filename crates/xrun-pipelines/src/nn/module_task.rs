@@ -185,13 +185,8 @@ impl<L: TrainingModule> Task for ModuleTask<L> {
         match action {
             CleanupAction::Caches => self.module.evict_caches(self.cache_low_water),
             CleanupAction::DevicePool => self.trained.device.clean_pool(),
-<<<<<<< HEAD
             // The training loop returns pages of the heap.
             CleanupAction::Heap => 0,
-=======
-            // The training loop cleans the heap, and gradients are freed with each step.
-            CleanupAction::Gradients | CleanupAction::Heap => 0,
->>>>>>> 5e22bc18cce43c26f2383c8ba664f86428a3d9e1
         }
     }
 

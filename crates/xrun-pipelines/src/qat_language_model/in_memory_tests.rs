@@ -1,4 +1,4 @@
-//! The pipeline trains on every data set of texts with answers: here one that is made in memory and that no list names.
+//! The pipeline trains on any data set of texts with answers, such as this one in memory that no registry lists.
 
 use std::path::Path;
 
@@ -27,7 +27,7 @@ struct InMemory;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 struct Settings {}
 
-/// A paragraph of one sentence for each number.
+/// Paragraphs of one sentence for each number.
 #[derive(Debug)]
 struct Towns;
 
@@ -75,7 +75,7 @@ impl Phases for Silent {
 }
 
 #[test]
-fn another_data_set_of_texts_with_answers_is_trained_on_and_validated_with() {
+fn an_unregistered_data_set_of_texts_with_answers_is_trained_on_and_validated_with() {
     let text = "
         [pipeline.qat-language-model]
         sequence_length = 48
@@ -98,7 +98,7 @@ fn another_data_set_of_texts_with_answers_is_trained_on_and_validated_with() {
     let ledger = Ledger::default();
     let (facts, prepared) = experiment.prepare(&ledger).unwrap();
     assert_eq!(facts.data_digests, [("in-memory".to_owned(), "towns".to_owned())]);
-    assert_eq!(facts.batches_per_epoch, 4, "eight questions in batches of two");
+    assert_eq!(facts.batches_per_epoch, 4, "eight questions, batches of two");
     let cache = facts.owners.iter().find(|owner| owner.name == "example_cache").unwrap();
     assert_eq!((cache.key.as_deref(), cache.bytes), (Some("dataset.in-memory.example_cache"), CACHE_BYTES));
     let mut task = prepared.open(&experiment, Kind::Cpu, &ledger, 1).unwrap();

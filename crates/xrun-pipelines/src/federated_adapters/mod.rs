@@ -1,15 +1,16 @@
-//! Federated training of adapters from sound to the text conditioning of an image generator, as in docs/origins.md.
+//! Federated training of adapters from sound to the text conditioning of an image generator (docs/origins.md).
 
 #[cfg(feature = "train")]
 pub mod adapters;
 pub mod buffers;
 pub mod check;
+pub mod clips;
 #[cfg(feature = "train")]
 pub mod encoder;
 #[cfg(feature = "train")]
-pub mod encoding;
-#[cfg(feature = "train")]
 pub mod federation;
+#[cfg(feature = "train")]
+pub mod frozen_encoder;
 pub mod leaks;
 #[cfg(feature = "train")]
 pub mod loss;
@@ -24,7 +25,6 @@ pub mod rounds;
 pub mod server;
 pub mod settings;
 pub mod sizes;
-pub mod sounds;
 #[cfg(feature = "train")]
 pub mod target_tensors;
 pub mod trained_encoder;
@@ -53,7 +53,7 @@ use super::without_burn::open;
 #[cfg(feature = "train")]
 use leaks::callback::open;
 
-/// `[pipeline.federated-adapters]`.
+/// Pipeline `[pipeline.federated-adapters]`.
 #[derive(Debug)]
 pub struct FederatedAdapters;
 
@@ -74,7 +74,7 @@ impl PipelineKind for FederatedAdapters {
 
     fn look(settings: &Settings, experiment: &Experiment, seen: serde_json::Value) -> Result<Look, DataError> {
         let seen: Seen = serde_json::from_value(seen).map_err(|error| DataError::content(error.to_string()))?;
-        prepare::look(settings, experiment, &seen).map(Look::from)
+        prepare::inspect(settings, experiment, &seen).map(Look::from)
     }
 
     fn prepare(
@@ -99,7 +99,7 @@ impl PipelineKind for FederatedAdapters {
     }
 }
 
-/// `[model.audio-adapters]`.
+/// Model `[model.audio-adapters]`.
 #[derive(Debug)]
 pub struct AudioAdapters;
 

@@ -66,7 +66,7 @@ fn hits_misses_and_evictions_are_counted() {
 }
 
 #[test]
-fn a_cache_of_no_bytes_reads_each_picture_anew() {
+fn an_empty_cache_decodes_each_image_again() {
     let (_folder, library) = pictures(&[10]);
     let ledger = Ledger::default();
     let store = store(&library, &ledger, 0);
@@ -78,7 +78,7 @@ fn a_cache_of_no_bytes_reads_each_picture_anew() {
 }
 
 #[test]
-fn a_picture_that_broke_after_the_data_set_was_opened_is_named() {
+fn an_image_that_became_invalid_is_named() {
     let (folder, library) = pictures(&[10, 10]);
     let store = store(&library, &Ledger::default(), 10_000);
     let at = folder.path().join("0.png");
@@ -91,7 +91,7 @@ fn a_picture_that_broke_after_the_data_set_was_opened_is_named() {
 }
 
 #[test]
-fn grey_and_transparent_pictures_become_rgb() {
+fn grey_and_transparent_images_become_rgb() {
     let (folder, library) = pictures(&[]);
     image::GrayImage::from_pixel(3, 2, image::Luma([77])).save(folder.path().join("0.png")).unwrap();
     let see_through = image::RgbaImage::from_pixel(3, 2, image::Rgba([1, 2, 3, 0]));
@@ -102,7 +102,7 @@ fn grey_and_transparent_pictures_become_rgb() {
 }
 
 #[test]
-fn what_is_decoded_at_once_is_bounded_and_a_picture_that_never_fits_is_named() {
+fn concurrent_decoding_is_bounded_and_an_image_that_never_fits_is_named() {
     let (_folder, mut library) = pictures(&[300, 10]);
     let largest = decoding_bytes(300, 2, 100);
     library.largest = Some(Largest { path: name(0), width: 300, height: 2, bytes: largest });
@@ -144,7 +144,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_bound_holds_at_every_moment_for_any_sizes_and_order(
+    fn the_bound_holds_for_any_sizes_and_order(
         sides in proptest::collection::vec(1..300u32, 1..12),
         order in proptest::collection::vec(any::<usize>(), 1..80),
         bound in 0..6_000u64,

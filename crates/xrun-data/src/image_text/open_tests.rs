@@ -49,7 +49,7 @@ fn inline(bytes: &[u8]) -> String {
 
 /// Section 4's list: each is told with its file and line, or left out and counted.
 #[test]
-fn each_broken_example_is_told_with_its_line_or_left_out_and_counted() {
+fn invalid_examples_are_reported_with_their_line_or_skipped_and_counted() {
     let whole = encoded(RgbImage::from_fn(90, 90, |x, y| Rgb([(x * y) as u8, y as u8, 9])), ImageFormat::Jpeg);
     let bad = |image: &str| line(image, "red").into_bytes();
     let cases: [(Vec<u8>, &str, &str); 17] = [
@@ -101,7 +101,7 @@ fn each_broken_example_is_told_with_its_line_or_left_out_and_counted() {
 }
 
 #[test]
-fn a_line_of_more_than_32_mib_is_left_out_and_the_next_is_read() {
+fn a_line_of_more_than_32_mib_is_skipped() {
     let long = |bytes: usize| {
         let mut text = vec![b'x'; bytes - 1];
         text.push(b'\n');
@@ -122,7 +122,7 @@ fn a_line_of_more_than_32_mib_is_left_out_and_the_next_is_read() {
 }
 
 #[test]
-fn all_examples_of_a_picture_are_on_one_side_and_have_its_number() {
+fn examples_of_an_image_are_in_one_split_and_share_its_number() {
     let same = inline(&png(9));
     let more = [line(&same, "a"), "\n \r\n".into(), line("images/./0.png", "b"), line(&same, "c")];
     let more: Vec<Vec<u8>> = more.into_iter().map(String::into_bytes).collect();
@@ -156,7 +156,7 @@ fn all_examples_of_a_picture_are_on_one_side_and_have_its_number() {
 
 /// The room to decode in is as large as the longest line asks for, whichever example of an image that is.
 #[test]
-fn a_picture_takes_as_much_as_its_longest_line() {
+fn an_inline_image_is_sized_by_its_longest_line() {
     let of = |answers: [&str; 2]| {
         let folder = folder(&answers.map(|answer| line("images/0.png", answer).into_bytes()));
         open(&settings(folder.path(), OnBroken::Fail)).unwrap().largest.unwrap().bytes
@@ -167,7 +167,7 @@ fn a_picture_takes_as_much_as_its_longest_line() {
 }
 
 #[test]
-fn data_that_does_not_serve_is_told_as_a_whole() {
+fn unusable_data_is_refused_as_a_whole() {
     let empty = tempfile::tempdir().unwrap();
     put(empty.path(), "a.jsonl", b"");
     put(empty.path(), "0.png", &png(1));
@@ -216,7 +216,7 @@ fn a_question_list_is_read_by_item_and_line() {
 }
 
 #[test]
-fn what_is_too_long_is_never_cut() {
+fn long_examples_are_never_cut() {
     let long = line("images/0.png", &"long ".repeat(40));
     let folder = folder(&[long.into_bytes()]);
     let of = |policy| settings(folder.path(), policy);
@@ -235,7 +235,7 @@ fn what_is_too_long_is_never_cut() {
 }
 
 #[test]
-fn a_look_says_the_same_of_what_is_too_long() {
+fn an_inspection_counts_the_same_long_examples() {
     let long = line("images/0.png", &"long ".repeat(40));
     let folder = folder(&[long.into_bytes()]);
     let settings = settings(folder.path(), OnBroken::Skip);

@@ -10,7 +10,7 @@ use xrun_core::dataset::split::Split;
 use xrun_core::settings::sections::Limits;
 
 #[test]
-fn easy_vqa_is_read_as_it_is() {
+fn easy_vqa_is_read_without_conversion() {
     let Some(path) = real_data("captions/easy-vqa/questions.json") else { return };
     let settings = Settings {
         source: Source::QuestionList,

@@ -32,7 +32,7 @@ fn store(settings: &Settings, limits: &Limits, ledger: &Ledger) -> ImageTextStor
 }
 
 #[test]
-fn examples_are_the_same_whatever_is_kept_and_originals_are_dropped() {
+fn examples_do_not_depend_on_the_cache_and_originals_are_dropped() {
     let (_folder, settings) = folder();
     let ledger = Ledger::default();
     let store = store(&settings, &Limits::default(), &ledger);
@@ -61,7 +61,7 @@ fn examples_are_the_same_whatever_is_kept_and_originals_are_dropped() {
 }
 
 #[test]
-fn the_ledger_knows_what_is_held_and_no_more_than_the_plan_says() {
+fn held_bytes_are_in_the_ledger_and_within_the_plan() {
     let (_folder, settings) = folder();
     let one = (8 * 8 * 3 + size_of::<Picture>()) as u64;
     let small = Settings { image_cache: Bytes(one), ..settings };
@@ -80,7 +80,7 @@ fn the_ledger_knows_what_is_held_and_no_more_than_the_plan_says() {
 }
 
 #[test]
-fn what_changed_during_the_run_is_told_with_its_line() {
+fn a_record_that_changed_during_the_run_is_named_by_line() {
     let (folder, settings) = folder();
     let ledger = Ledger::default();
     let store = store(&settings, &Limits::default(), &ledger);

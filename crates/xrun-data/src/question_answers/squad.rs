@@ -216,7 +216,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_change_of_a_byte_makes_it_panic(at in 0usize..TEXT.len(), byte: u8) {
+        fn mutated_records_never_panic(at in 0usize..TEXT.len(), byte: u8) {
             let mut bytes = TEXT.as_bytes().to_vec();
             bytes[at] = byte;
             let mut judge = Judge::new(OnBroken::Skip);

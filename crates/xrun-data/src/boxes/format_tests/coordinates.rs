@@ -27,7 +27,7 @@ fn edges(objects: &[Object]) -> [f32; 4] {
 
 /// Detectron2's `pascal_voc.py` reads VOC's own in the same way: 1, 1 to width, height is the whole image.
 #[test]
-fn the_whole_picture_is_the_whole_picture_however_corners_are_counted() {
+fn a_box_of_the_whole_image_is_the_same_in_all_corner_conventions() {
     let (width, height) = (i64::from(WIDTH), i64::from(HEIGHT));
     let whole = [0.0, 0.0, WIDTH as f32, HEIGHT as f32];
     for (corners, written) in [
@@ -50,7 +50,7 @@ fn a_box_from_a_pixel_to_itself_is_one_pixel_and_between_edges_it_is_empty() {
 }
 
 #[test]
-fn a_pixel_0_where_vocs_begin_with_1_is_refused_with_the_key_that_helps() {
+fn a_voc_coordinate_of_0_is_refused_with_the_key_to_set() {
     let said = objects([0, 9, 7, 12], &|_| {}).unwrap_err();
     for words in ["extra.xml", "object 1 (0, 9, 7, 12) begins at pixel 0", "corners = \"edges\"", "LabelImg"] {
         assert!(said.contains(words), "{words}: {said}");
@@ -60,7 +60,7 @@ fn a_pixel_0_where_vocs_begin_with_1_is_refused_with_the_key_that_helps() {
 }
 
 #[test]
-fn a_difficult_object_and_one_that_is_left_out_are_no_crowd() {
+fn difficult_and_skipped_objects_are_no_crowds() {
     let folder = Folder::voc();
     let difficult = xml("cat0.jpg", "cat", [5, 6, 15, 18]).replace("<difficult>0", "<difficult>1");
     folder.xml("cat0", &difficult);
@@ -75,7 +75,7 @@ fn a_difficult_object_and_one_that_is_left_out_are_no_crowd() {
 }
 
 #[test]
-fn the_area_of_coco_is_that_of_the_outline_and_a_crowd_stays_one() {
+fn coco_areas_are_those_of_outlines_and_crowds_are_kept() {
     let (folder, mut text) = Folder::coco();
     text["annotations"][0]["area"] = json!(31.5);
     text["annotations"][0]["bbox"] = json!([2, 3, 10, 8]);
@@ -126,7 +126,7 @@ const SEEN: [(u8, bool, bool, bool); 8] = [
 ];
 
 #[test]
-fn pictures_are_decoded_and_measured_as_people_see_them() {
+fn images_are_decoded_and_measured_in_their_exif_orientation() {
     for kind in ["jpg", "png"] {
         let folder = Folder::voc();
         for (orientation, swapped, right, bottom) in SEEN {
@@ -159,7 +159,7 @@ fn pictures_are_decoded_and_measured_as_people_see_them() {
 }
 
 #[test]
-fn a_size_that_is_that_of_the_stored_pixels_decides_nothing_but_is_named() {
+fn a_declared_size_in_stored_orientation_is_reported() {
     let (folder, mut text) = Folder::coco();
     turned(&folder.root.join("images/cat0.jpg"), 6);
     folder.annotate(&text);

@@ -96,7 +96,7 @@ fn sparse(at: &Path) {
 }
 
 #[test]
-fn each_of_20_unusable_pictures_is_refused_or_left_out_with_a_reason() {
+fn each_of_20_invalid_images_is_refused_or_skipped_with_a_reason() {
     let mut faults = Vec::new();
     for (case, make, words, reason) in &IMAGES {
         let (folder, mut text) = Folder::coco();

@@ -184,7 +184,7 @@ fn folder() -> Folder {
 }
 
 #[test]
-fn each_of_33_malformed_voc_data_sets_is_refused_or_left_out_with_a_reason() {
+fn each_of_33_malformed_voc_data_sets_is_refused_or_skipped_with_a_reason() {
     let mut faults = Vec::new();
     for (case, make, words, skipped) in &CASES {
         let folder = folder();
@@ -203,7 +203,7 @@ fn each_of_33_malformed_voc_data_sets_is_refused_or_left_out_with_a_reason() {
 }
 
 #[test]
-fn each_of_5_boxes_of_no_use_is_refused_or_left_out_with_a_reason() {
+fn each_of_5_unusable_boxes_is_refused_or_skipped_with_a_reason() {
     for (case, corners, word, reason) in &BOXES {
         let folder = folder();
         folder.xml("bad", &xml("extra.png", "cat", *corners));

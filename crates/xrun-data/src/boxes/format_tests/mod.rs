@@ -198,7 +198,7 @@ fn opened(folder: &Folder, format: Format) -> Library {
 }
 
 #[test]
-fn ordinary_coco_without_videos_is_read_as_still_pictures() {
+fn coco_without_videos_is_read_as_still_images() {
     let (folder, mut text) = Folder::coco();
     text["annotations"][0]["bbox"] = json!([-0.5, 3, 33, 12.25]); // rounding: up to a pixel beyond the edge
     text["annotations"][1]["iscrowd"] = json!(1);
@@ -241,7 +241,7 @@ fn frames_of_a_video_are_in_the_order_of_their_index_and_without_one_of_their_id
 }
 
 #[test]
-fn what_is_unusual_but_harmless_is_read() {
+fn unusual_but_valid_input_is_read() {
     let (folder, mut text) = Folder::coco();
     // Names for a page's or a terminal's harm are names like any other; who shows them escapes them.
     text["categories"][0]["name"] = json!("<script>alert(1)</script>\u{1b}[2J");
@@ -261,7 +261,7 @@ fn what_is_unusual_but_harmless_is_read() {
 }
 
 #[test]
-fn the_digest_changes_with_the_annotations_and_with_the_pictures() {
+fn the_digest_changes_with_annotations_and_images() {
     let (folder, mut text) = Folder::coco();
     folder.annotate(&text);
     let first = opened(&folder, Format::Coco).digest;
@@ -275,7 +275,7 @@ fn the_digest_changes_with_the_annotations_and_with_the_pictures() {
 }
 
 #[test]
-fn one_bit_in_a_picture_gives_another_digest() {
+fn one_bit_of_an_image_changes_the_digest() {
     let (folder, text) = Folder::coco();
     folder.annotate(&text);
     let before = opened(&folder, Format::Coco).digest;
@@ -292,7 +292,7 @@ fn one_bit_in_a_picture_gives_another_digest() {
 }
 
 #[test]
-fn voc_is_read_and_a_picture_without_objects_is_background() {
+fn voc_is_read_and_an_image_without_objects_is_background() {
     let folder = Folder::voc();
     painted().save(folder.root.join("images/empty.jpg")).unwrap();
     folder.xml("empty", "<?xml version='1.0'?><annotation><filename>empty.jpg</filename></annotation>");

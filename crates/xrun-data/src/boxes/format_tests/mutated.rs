@@ -151,7 +151,7 @@ proptest! {
     }
 
     #[test]
-    fn boxes_of_any_numbers_are_inside_their_picture_or_left_out(
+    fn boxes_of_any_numbers_are_inside_their_image_or_skipped(
         corners in proptest::collection::vec(proptest::array::uniform4(prop_oneof![any::<f64>(), -2.0..34.0f64]), 1..20)
     ) {
         let (folder, mut text) = Folder::coco();

@@ -103,7 +103,7 @@ fn files_are_read_and_merged_in_their_order() {
     assert_eq!(tokenizer.decode(&tokenizer.encode("the źrebię").unwrap()), "the źrebię");
 }
 
-/// What is written is what [`Tokenizer::read`] takes, and gives the same tokens.
+/// Written files are read by [`Tokenizer::read`] and give the same tokens.
 #[test]
 fn a_learned_vocabulary_is_written_in_hugging_faces_format() {
     let folder = tempfile::tempdir().unwrap();

@@ -26,7 +26,7 @@ fn pictures(sides: &[u32]) -> (tempfile::TempDir, Library) {
     (folder, library)
 }
 
-/// A cache of so many bytes, and room to decode one after another.
+/// Buffers with a cache of this many bytes, and a decoding budget for one image.
 fn buffers(library: &Library, cache: u64) -> Buffers {
     Buffers::new(library, &sections::Limits { frame_cache: Bytes(cache), ..sections::Limits::default() }, 100)
 }
@@ -43,7 +43,7 @@ fn cache(ledger: &Ledger) -> Reading {
     ledger.read().into_iter().find(|owner| owner.name == "frame_cache").unwrap()
 }
 
-/// What an image of two rows holds.
+/// Bytes of a decoded image of two rows.
 fn bytes(side: u32) -> u64 {
     u64::from(side) * 2 * 3 + size_of::<Picture>() as u64
 }
@@ -83,8 +83,8 @@ fn an_image_that_became_invalid_is_named() {
     let store = store(&library, &Ledger::default(), 10_000);
     let at = folder.path().join("0.png");
     std::fs::OpenOptions::new().write(true).open(&at).unwrap().set_len(50).unwrap();
-    let said = store.picture(&name(0)).unwrap_err().to_string();
-    assert!(said.starts_with("0.png: the image cannot be decoded") && said.contains("repair it"), "{said}");
+    let message = store.picture(&name(0)).unwrap_err().to_string();
+    assert!(message.starts_with("0.png: the image cannot be decoded") && message.contains("repair it"), "{message}");
     std::fs::remove_file(&at).unwrap();
     assert!(store.picture(&name(0)).unwrap_err().to_string().starts_with("0.png: cannot be read"));
     assert_eq!(store.picture(&name(1)).unwrap().width, 10, "the others are served");

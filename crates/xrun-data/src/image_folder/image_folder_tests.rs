@@ -69,11 +69,11 @@ fn splits_need_two_directories() {
 fn a_directory_without_classes_and_a_symlink_out_of_it_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     picture(folder.path(), "1.png");
-    let said = opened(folder.path()).unwrap_err().to_string();
-    assert!(said.contains("has no images in directories of classes"), "{said}");
+    let message = opened(folder.path()).unwrap_err().to_string();
+    assert!(message.contains("has no images in directories of classes"), "{message}");
     let outside = tempfile::tempdir().unwrap();
     picture(outside.path(), "1.png");
     std::os::unix::fs::symlink(outside.path(), folder.path().join("cat")).unwrap();
-    let said = opened(folder.path()).unwrap_err().to_string();
-    assert!(said.contains("outside of the data set's directory"), "{said}");
+    let message = opened(folder.path()).unwrap_err().to_string();
+    assert!(message.contains("outside of the data set's directory"), "{message}");
 }

@@ -25,7 +25,7 @@ fn splits_have_disjoint_pairs_and_answers_match_their_questions() {
     let library = opened(&small(), cache.path());
     assert_eq!(
         library.seen(),
-        super::super::Seen { train: 600, held_out: 60, unseen: 40, pictures: 700, texts: Vec::new() }
+        super::super::ExampleCounts { train: 600, held_out: 60, unseen: 40, pictures: 700, texts: Vec::new() }
     );
     let index = |name: &str, names: &[&str]| names.iter().position(|other| *other == name).unwrap();
     let colours: Vec<&str> = COLOURS.iter().map(|(name, _)| *name).collect();

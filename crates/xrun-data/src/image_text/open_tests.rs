@@ -7,7 +7,7 @@ use image::{ImageFormat, Rgb, RgbImage};
 
 use super::super::picture::tests::{claimed, encoded};
 use super::super::settings::AnswerForm;
-use super::super::{ImageText, Seen};
+use super::super::{ExampleCounts, ImageText};
 use super::*;
 use xrun_core::dataset::index::Index;
 use xrun_core::dataset::kind::DatasetKind;
@@ -47,7 +47,7 @@ fn inline(bytes: &[u8]) -> String {
     format!("data:image/png;base64,{}", base64::engine::general_purpose::STANDARD.encode(bytes))
 }
 
-/// Section 4's list: each is told with its file and line, or left out and counted.
+/// Section 4's list: each is reported with its file and line, or skipped and counted.
 #[test]
 fn invalid_examples_are_reported_with_their_line_or_skipped_and_counted() {
     let whole = encoded(RgbImage::from_fn(90, 90, |x, y| Rgb([(x * y) as u8, y as u8, 9])), ImageFormat::Jpeg);
@@ -132,7 +132,10 @@ fn examples_of_an_image_are_in_one_split_and_share_its_number() {
     put(folder.path(), "a.jsonl", &[b"\xef\xbb\xbf".as_slice(), &text].concat());
     let share = Settings { validation_share: 0.2, ..settings(folder.path(), OnBroken::Fail) };
     let library = open(&share).unwrap();
-    assert_eq!(library.seen(), super::super::Seen { train: 5, held_out: 2, unseen: 0, pictures: 5, texts: Vec::new() });
+    assert_eq!(
+        library.seen(),
+        super::super::ExampleCounts { train: 5, held_out: 2, unseen: 0, pictures: 5, texts: Vec::new() }
+    );
     let pictures: Vec<u32> = library.places(Split::Train).iter().map(|place| place.picture).collect();
     assert_eq!(pictures, [0, 1, 2, 3, 0]);
     let lines: Vec<u32> = library.places(Split::Validation).iter().map(|place| place.line).collect();
@@ -147,7 +150,10 @@ fn examples_of_an_image_are_in_one_split_and_share_its_number() {
     put(folder.path(), "b.jsonl", line("images/1.png", "x").as_bytes());
     let second = Some(folder.path().join("b.jsonl").display().to_string());
     let library = open(&Settings { validation_path: second, ..share.clone() }).unwrap();
-    assert_eq!(library.seen(), super::super::Seen { train: 7, held_out: 1, unseen: 0, pictures: 6, texts: Vec::new() });
+    assert_eq!(
+        library.seen(),
+        super::super::ExampleCounts { train: 7, held_out: 1, unseen: 0, pictures: 6, texts: Vec::new() }
+    );
     // Another image is other data, and so is another text.
     let digest = open(&share).unwrap().digest;
     put(folder.path(), "images/2.png", &png(77));
@@ -171,26 +177,28 @@ fn unusable_data_is_refused_as_a_whole() {
     let empty = tempfile::tempdir().unwrap();
     put(empty.path(), "a.jsonl", b"");
     put(empty.path(), "0.png", &png(1));
-    let told = |settings: &Settings| open(settings).unwrap_err().to_string();
+    let failure = |settings: &Settings| open(settings).unwrap_err().to_string();
     let of = |policy| settings(empty.path(), policy);
     assert!(
-        told(&of(OnBroken::Fail)).contains("a.jsonl: the file is empty; expected an example a line: {\"messages\"")
+        failure(&of(OnBroken::Fail)).contains("a.jsonl: the file is empty; expected an example a line: {\"messages\"")
     );
     put(empty.path(), "a.jsonl", b"\n  \n\r\n");
-    assert!(told(&of(OnBroken::Skip)).contains("a.jsonl: the file has only empty lines; expected an example a line"));
+    assert!(
+        failure(&of(OnBroken::Skip)).contains("a.jsonl: the file has only empty lines; expected an example a line")
+    );
     put(empty.path(), "a.jsonl", b"\n[\n{\"text\": \"a\"},\n");
-    assert!(told(&of(OnBroken::Skip)).contains("a.jsonl: the file is one JSON list (`jq -c '.[]'`"));
+    assert!(failure(&of(OnBroken::Skip)).contains("a.jsonl: the file is one JSON list (`jq -c '.[]'`"));
     put(empty.path(), "a.jsonl", line("0.png", "red").as_bytes());
-    assert!(told(&of(OnBroken::Fail)).contains("no example is to train on"));
+    assert!(failure(&of(OnBroken::Fail)).contains("no example is to train on"));
     put(empty.path(), "a.jsonl", line("1.png", "red").as_bytes());
-    let message = told(&of(OnBroken::Skip));
+    let message = failure(&of(OnBroken::Skip));
     assert!(message.contains("1 were left out: missing_picture 1"), "{message}");
     let list = Settings { source: Source::QuestionList, ..of(OnBroken::Fail) };
-    assert!(told(&list).ends_with("is no list of [question, answer, number of an image]: it is an object"));
+    assert!(failure(&list).ends_with("is no list of [question, answer, number of an image]: it is an object"));
     put(empty.path(), "a.jsonl", b"");
-    assert!(told(&list).ends_with("number of an image]: the file is empty"), "{}", told(&list));
+    assert!(failure(&list).ends_with("number of an image]: the file is empty"), "{}", failure(&list));
     put(empty.path(), "a.jsonl", b"[[\"a\", \"b\", 1],\n[\"a\"");
-    assert!(told(&list).contains("the file ends in line 2 before its JSON does"), "{}", told(&list));
+    assert!(failure(&list).contains("the file ends in line 2 before its JSON does"), "{}", failure(&list));
 }
 
 #[test]
@@ -210,7 +218,10 @@ fn a_question_list_is_read_by_item_and_line() {
     let message = open(&list(OnBroken::Fail, AnswerForm::Plain)).unwrap_err().to_string();
     assert!(message.contains("a.jsonl: question 5 in line 3: the answer is empty"), "{message}");
     let library = open(&list(OnBroken::Skip, AnswerForm::Json)).unwrap();
-    assert_eq!(library.seen(), super::super::Seen { train: 3, held_out: 1, unseen: 0, pictures: 3, texts: Vec::new() });
+    assert_eq!(
+        library.seen(),
+        super::super::ExampleCounts { train: 3, held_out: 1, unseen: 0, pictures: 3, texts: Vec::new() }
+    );
     let (place, record) = library.record(Split::Validation, 0).unwrap();
     assert_eq!((place.line, place.item, record.answer.as_str()), (3, 4, r#"{"answer": "blue"}"#));
 }
@@ -248,15 +259,18 @@ fn an_inspection_counts_the_same_long_examples() {
         match (seen.fit(fit, on_broken), library.fit(&tokenizer, fit, on_broken)) {
             (Ok(broken), Ok(())) => {
                 assert_eq!(broken, library.left_out);
-                assert_eq!(Seen { texts: Vec::new(), ..seen }, Seen { pictures: look.seen.pictures, ..library.seen() });
+                assert_eq!(
+                    ExampleCounts { texts: Vec::new(), ..seen },
+                    ExampleCounts { pictures: look.seen.pictures, ..library.seen() }
+                );
             }
-            (Err(told), Err(ended)) => {
-                let (told, ended) = (told.to_string(), ended.to_string());
-                assert!(ended.ends_with(&told), "{told}\n{ended}");
+            (Err(inspected), Err(ended)) => {
+                let (inspected, ended) = (inspected.to_string(), ended.to_string());
+                assert!(ended.ends_with(&inspected), "{inspected}\n{ended}");
                 let by = format!("raise `sequence_length` by {}", longest - fit);
-                assert!(fit < 30 || told.contains(&by), "{told}");
+                assert!(fit < 30 || inspected.contains(&by), "{inspected}");
             }
-            (told, ended) => panic!("{told:?}, {ended:?}"),
+            (inspected, ended) => panic!("{inspected:?}, {ended:?}"),
         }
     }
 }

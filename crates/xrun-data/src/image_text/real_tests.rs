@@ -24,7 +24,7 @@ fn easy_vqa_is_read_without_conversion() {
     // By Python, from the file: 4,943 questions about 500 images, 1,009 of them about the last 100.
     assert_eq!(
         library.seen(),
-        super::Seen { train: 3934, held_out: 1009, unseen: 0, pictures: 500, texts: Vec::new() }
+        super::ExampleCounts { train: 3934, held_out: 1009, unseen: 0, pictures: 500, texts: Vec::new() }
     );
     let tokenizer = library.tokenizer(&settings.options().vocabulary).unwrap();
     library.fit(&tokenizer, 64, settings.on_broken).unwrap();

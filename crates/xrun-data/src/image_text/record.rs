@@ -191,8 +191,8 @@ fn of_messages(messages: Vec<Object<Message>>, beside: impl Fn() -> &'static str
         let mut texts = Vec::new();
         for part in content.0 {
             match part.read(&at)? {
-                Said::Text(text) => texts.push(text),
-                Said::Image(image) => images.push(image),
+                PartContent::Text(text) => texts.push(text),
+                PartContent::Image(image) => images.push(image),
             }
         }
         match role == "assistant" {
@@ -261,19 +261,19 @@ struct Url {
     url: String,
 }
 
-enum Said {
+enum PartContent {
     Text(String),
     Image(String),
 }
 
 impl Part {
-    fn read(self, at: &str) -> Result<Said, Wrong> {
+    fn read(self, at: &str) -> Result<PartContent, Wrong> {
         const TYPES: [&str; 3] = ["text", "image", "image_url"];
         let Self { r#type, text, image, image_url } = self;
         let (found, needed) = match r#type.as_str() {
-            "text" => (text.map(Said::Text), "text"),
-            "image" => (image.map(Said::Image), "image"),
-            "image_url" => (image_url.map(|Object(Url { url })| Said::Image(url)), "image_url"),
+            "text" => (text.map(PartContent::Text), "text"),
+            "image" => (image.map(PartContent::Image), "image"),
+            "image_url" => (image_url.map(|Object(Url { url })| PartContent::Image(url)), "image_url"),
             _ => {
                 let shown = printable::line(&r#type, 40);
                 let meant = nearest(&r#type, TYPES);

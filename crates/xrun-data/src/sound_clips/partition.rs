@@ -53,7 +53,7 @@ pub fn by_column(values: &[u32], nodes: usize) -> Result<Nodes, DataError> {
 /// most 1,000 times, until each node has `least` clips. `classes` has the class of each clip.
 ///
 /// # Errors
-/// No draw gives each node so many clips.
+/// No draw gives each node its minimum number of clips.
 pub fn dirichlet(classes: &[u32], nodes: usize, alpha: f64, least: usize, seed: u32) -> Result<Nodes, DataError> {
     let numbers = numbered(classes);
     let mut of_class = vec![Vec::new(); numbers.len()];

@@ -1,4 +1,4 @@
-//! Whatever stands in the table: clips, or the line that is wrong.
+//! Tests of the table: rows, and reports of invalid lines.
 
 use proptest::prelude::*;
 
@@ -34,7 +34,7 @@ fn the_table_of_esc_50_is_read() {
 #[test]
 fn invalid_lines_are_reported_with_their_number_or_skipped() {
     for (from, to, reason, part) in [
-        ("2-8-A-3.wav", "1-7-A-0.wav", "repeated_file", "line 4: the file \"1-7-A-0.wav\" stands in line 2 already"),
+        ("2-8-A-3.wav", "1-7-A-0.wav", "repeated_file", "line 4: the file \"1-7-A-0.wav\" is already in line 2"),
         ("2-8-A-3.wav", "./1-7-A-0.wav", "repeated_file", "line 4"),
         ("2-8-A-3.wav", "../2.wav", "outside", "line 4: \"../2.wav\" names a file outside"),
         ("2-8-A-3.wav", "/etc/passwd", "outside", "line 4"),

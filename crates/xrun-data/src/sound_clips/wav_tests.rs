@@ -25,7 +25,7 @@ fn floats(channels: u16, samples: &[f32]) -> Vec<u8> {
     bytes.into_inner()
 }
 
-/// A file whose head is written by hand: format, channels, rate, bits, bytes that its samples are said to have.
+/// A file whose head is written by hand: format, channels, rate, bits, declared bytes of its samples.
 fn head(format: u16, channels: u16, rate: u32, bits: u16, declared: u32, data: &[u8]) -> Vec<u8> {
     let block = channels.wrapping_mul(bits / 8);
     let mut bytes = b"RIFF\xff\xff\xff\x7fWAVEfmt \x10\0\0\0".to_vec();

@@ -123,8 +123,8 @@ fn held_out_classes_are_in_no_training_video_and_every_box_is_inside_its_frame()
     assert!(boxes > 40, "{boxes} boxes in 84 frames");
 }
 
-/// What the image itself says, not the code that wrote the box: the two colours of the class, as its name tells them,
-/// are seen inside the box of a reference image, and hardly outside.
+/// Checks the image and not the code that wrote the box: the two colours of the class are inside the box of a reference image
+/// and hardly outside.
 #[test]
 fn boxes_enclose_the_visible_object() {
     use super::super::paint::COLOURS;
@@ -216,9 +216,9 @@ fn a_read_only_cache_is_named_with_a_remedy() {
     let cache = folder.path().join("file");
     write::replace(&cache, b"").unwrap();
     for cache in [cache.as_path(), Path::new("/proc/xrun-cache"), Path::new("/dev/null/cache")] {
-        let said = generate_in(&small(1), cache).unwrap_err().to_string();
-        assert!(said.starts_with(&cache.display().to_string()), "{said}");
-        assert!(said.contains("cannot be generated") && said.contains("XRUN_CACHE"), "{said}");
+        let message = generate_in(&small(1), cache).unwrap_err().to_string();
+        assert!(message.starts_with(&cache.display().to_string()), "{message}");
+        assert!(message.contains("cannot be generated") && message.contains("XRUN_CACHE"), "{message}");
     }
 }
 

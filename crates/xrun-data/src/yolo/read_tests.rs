@@ -106,8 +106,8 @@ fn invalid_lines_are_reported_with_their_file_or_skipped() {
     ] {
         let folder = folder();
         put(folder.path(), "labels/a.txt", format!("1 0.25 0.5 0.5 1\n{line}\n"));
-        let said = opened(folder.path(), OnBroken::Fail).unwrap_err().to_string();
-        assert!(said.contains(words) && said.contains("a."), "{line}: {said}");
+        let message = opened(folder.path(), OnBroken::Fail).unwrap_err().to_string();
+        assert!(message.contains(words) && message.contains("a."), "{line}: {message}");
         let library = opened(folder.path(), OnBroken::Skip).unwrap();
         let counts: Vec<(&str, u64)> =
             library.left_out.counts.iter().map(|(why, count)| (why.as_str(), *count)).collect();
@@ -122,8 +122,11 @@ fn a_label_without_an_image_and_a_binary_label_are_invalid() {
     let folder = folder();
     put(folder.path(), "labels/z.txt", "0 0.5 0.5 0.5 0.5");
     put(folder.path(), "labels/b.txt", [0xff, 0xfe, b'0']);
-    let said = opened(folder.path(), OnBroken::Fail).unwrap_err().to_string();
-    assert!(said.contains("labels an image that is not in images/") && said.contains("is not UTF-8"), "{said}");
+    let message = opened(folder.path(), OnBroken::Fail).unwrap_err().to_string();
+    assert!(
+        message.contains("labels an image that is not in images/") && message.contains("is not UTF-8"),
+        "{message}"
+    );
     let library = opened(folder.path(), OnBroken::Skip).unwrap();
     assert_eq!((library.videos.len(), library.left_out.total()), (1, 2));
 }
@@ -131,14 +134,14 @@ fn a_label_without_an_image_and_a_binary_label_are_invalid() {
 #[test]
 fn a_directory_of_another_format_is_refused() {
     let empty = tempfile::tempdir().unwrap();
-    let said = opened(empty.path(), OnBroken::Skip).unwrap_err().to_string();
-    assert!(said.contains("neither data.yaml nor classes.txt"), "{said}");
+    let message = opened(empty.path(), OnBroken::Skip).unwrap_err().to_string();
+    assert!(message.contains("neither data.yaml nor classes.txt"), "{message}");
     put(empty.path(), "classes.txt", "cat\n");
-    let said = opened(empty.path(), OnBroken::Skip).unwrap_err().to_string();
-    assert!(said.contains("has neither `images` nor `images/train`"), "{said}");
+    let message = opened(empty.path(), OnBroken::Skip).unwrap_err().to_string();
+    assert!(message.contains("has neither `images` nor `images/train`"), "{message}");
     std::fs::create_dir(empty.path().join("images")).unwrap();
-    let said = opened(empty.path(), OnBroken::Skip).unwrap_err().to_string();
-    assert!(said.contains("has no images"), "{said}");
+    let message = opened(empty.path(), OnBroken::Skip).unwrap_err().to_string();
+    assert!(message.contains("has no images"), "{message}");
     let mut problems = Problems::default();
     Folder::<Yolo>::check(&Settings::default(), &mut problems);
     assert!(format!("{problems:?}").contains("`path` is missing"), "{problems:?}");
@@ -163,7 +166,10 @@ fn nothing_outside_of_the_directory_is_read() {
         ("images", "images/train"),
         ("classes.txt", "data.yaml"),
     ] {
-        let said = link(from, to);
-        assert!(said.contains("outside of the data set's directory") && !said.contains("secret"), "{to}: {said}");
+        let message = link(from, to);
+        assert!(
+            message.contains("outside of the data set's directory") && !message.contains("secret"),
+            "{to}: {message}"
+        );
     }
 }

@@ -45,7 +45,7 @@ use xrun_core::experiment::pipeline::{ModelKind, PipelineKind};
 use xrun_core::problem::Problems;
 use xrun_core::settings::sections::PART_SIZE;
 use xrun_core::task::{Metric, Task, TaskError, TaskFacts};
-use xrun_data::sound_clips::Seen;
+use xrun_data::sound_clips::ClipCounts;
 use xrun_data::sound_clips::library::Library;
 
 #[cfg(not(feature = "train"))]
@@ -73,7 +73,7 @@ impl PipelineKind for FederatedAdapters {
     }
 
     fn look(settings: &Settings, experiment: &Experiment, seen: serde_json::Value) -> Result<Look, DataError> {
-        let seen: Seen = serde_json::from_value(seen).map_err(|error| DataError::content(error.to_string()))?;
+        let seen: ClipCounts = serde_json::from_value(seen).map_err(|error| DataError::content(error.to_string()))?;
         prepare::inspect(settings, experiment, &seen).map(Look::from)
     }
 

@@ -23,7 +23,7 @@ use xrun_core::units::counted;
 use xrun_data::sound_clips::library::{Library, Role};
 use xrun_data::sound_clips::store::ClipStore;
 use xrun_data::sound_clips::targets::Targets;
-use xrun_data::sound_clips::{Seen, partition};
+use xrun_data::sound_clips::{ClipCounts, partition};
 
 /// Minimum number of steps of a probe, after which allocators have settled.
 const PROBE_STEPS_MIN: u64 = 8;
@@ -164,7 +164,7 @@ fn digests_of_nodes(nodes: &[Vec<u32>], library: &Library) -> Vec<(String, Strin
 }
 
 /// Returns the settings for which the data has too few clips: batch size and validation.
-pub fn clamped_settings(settings: &Settings, experiment: &Experiment, seen: &Seen) -> Vec<Smaller> {
+pub fn clamped_settings(settings: &Settings, experiment: &Experiment, seen: &ClipCounts) -> Vec<Smaller> {
     let mut all = Vec::new();
     let size = batch_size(&experiment.training) as u64;
     let mut cut = |key: &str, asked: u64, used: u64, because: String| {
@@ -183,7 +183,7 @@ pub fn clamped_settings(settings: &Settings, experiment: &Experiment, seen: &See
 ///
 /// # Errors
 /// There are more nodes than classes, or the column of the partition is missing.
-pub fn inspect(settings: &Settings, experiment: &Experiment, seen: &Seen) -> Result<Vec<Smaller>, DataError> {
+pub fn inspect(settings: &Settings, experiment: &Experiment, seen: &ClipCounts) -> Result<Vec<Smaller>, DataError> {
     let classes = seen.train.iter().filter(|clips| **clips > 0).count();
     if settings.partition == Partition::ByClass && settings.nodes > classes {
         return Err(DataError::content(format!(

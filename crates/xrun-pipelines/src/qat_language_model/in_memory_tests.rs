@@ -15,7 +15,7 @@ use xrun_core::task::Phases;
 use xrun_core::units::Bytes;
 use xrun_data::question_answers::corpus::{Corpus, Options};
 use xrun_data::question_answers::files::Paragraphs;
-use xrun_data::question_answers::squad::{Answer, Paragraph, Place, Question};
+use xrun_data::question_answers::squad::{Answer, Paragraph, Question, QuestionLocation};
 use xrun_data::tokenizer::{Vocabulary, Words};
 
 const CACHE_BYTES: u64 = 4321;
@@ -32,7 +32,7 @@ struct Settings {}
 struct Towns;
 
 impl Paragraphs for Towns {
-    fn paragraph(&self, place: &Place) -> Result<Paragraph, DataError> {
+    fn paragraph(&self, place: &QuestionLocation) -> Result<Paragraph, DataError> {
         let (town, trade) = (place.offset, ["baker", "tailor", "miller"][place.offset as usize % 3]);
         let answers = vec![Answer { text: trade.into(), answer_start: 2 }];
         let question = Question { id: town.to_string(), question: format!("Who lives in town {town}?"), answers };
@@ -56,7 +56,7 @@ impl DatasetKind for InMemory {
     }
 
     fn open(settings: &Settings) -> Result<Corpus, DataError> {
-        let place = |number| Place { offset: number, length: 0, question: 0, article: 0 };
+        let place = |number| QuestionLocation { offset: number, length: 0, question: 0, article: 0 };
         let places = [(0..8).map(place).collect(), (8..10).map(place).collect()];
         let tokenizer = Self::options(settings).vocabulary.tokenizer(|| {
             let mut words = Words::default();

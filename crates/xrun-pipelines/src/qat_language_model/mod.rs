@@ -45,7 +45,7 @@ use xrun_core::experiment::look::Look;
 use xrun_core::experiment::pipeline::{ModelKind, PipelineKind};
 use xrun_core::problem::Problems;
 use xrun_core::task::{Metric, Task, TaskError, TaskFacts};
-use xrun_data::question_answers::Seen;
+use xrun_data::question_answers::QuestionCounts;
 use xrun_data::question_answers::corpus::Corpus;
 
 #[cfg(not(feature = "train"))]
@@ -79,7 +79,7 @@ impl PipelineKind for QatLanguageModel {
     }
 
     fn look(settings: &Settings, experiment: &Experiment, seen: serde_json::Value) -> Result<Look, DataError> {
-        let Seen { train, held_out } =
+        let QuestionCounts { train, held_out } =
             serde_json::from_value(seen).map_err(|error| DataError::content(error.to_string()))?;
         let batches = train.div_ceil(settings::batch_size(&experiment.training) as u64);
         prepare::check_pretraining(settings, &experiment.training, batches)?;

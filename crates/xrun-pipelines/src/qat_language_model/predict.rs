@@ -11,7 +11,7 @@ use super::ranges::Ranges;
 use super::validation::Validation;
 use xrun_core::task::TaskError;
 use xrun_core::task::predict::{Asked, Item, Told};
-use xrun_data::question_answers::asked::{Asked as Question, Questions};
+use xrun_data::question_answers::user_questions::{UserQuestion as Question, UserQuestions};
 
 /// Loaded model that answers questions.
 #[derive(Debug)]
@@ -62,7 +62,7 @@ impl Predictor<'_> {
     /// An answer cannot be written.
     pub fn predict(&mut self, request: &Asked<'_>, sink: &mut dyn Told) -> Result<serde_json::Value, TaskError> {
         for path in request.files {
-            let mut questions = match Questions::open(path) {
+            let mut questions = match UserQuestions::open(path) {
                 Ok(questions) => questions,
                 Err(reason) => {
                     sink.failed(Item::file(path), &reason)?;

@@ -38,7 +38,7 @@ use xrun_core::experiment::pipeline::{ModelKind, PipelineKind};
 use xrun_core::problem::Problems;
 use xrun_core::settings::sections::PART_SIZE;
 use xrun_core::task::{Metric, Task, TaskError, TaskFacts};
-use xrun_data::image_text::Seen;
+use xrun_data::image_text::ExampleCounts;
 use xrun_data::image_text::library::Library;
 
 #[cfg(not(feature = "train"))]
@@ -72,7 +72,8 @@ impl PipelineKind for VisionLanguage {
     }
 
     fn look(settings: &Settings, experiment: &Experiment, seen: serde_json::Value) -> Result<Look, DataError> {
-        let mut seen: Seen = serde_json::from_value(seen).map_err(|error| DataError::content(error.to_string()))?;
+        let mut seen: ExampleCounts =
+            serde_json::from_value(seen).map_err(|error| DataError::content(error.to_string()))?;
         let mut left_out = Broken::default();
         let options = experiment.dataset_options::<Library>();
         if let (Ok(model), Some(options)) = (experiment.model_settings::<Model>(), options) {

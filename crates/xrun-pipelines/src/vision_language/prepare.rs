@@ -19,7 +19,7 @@ use xrun_core::experiment::Experiment;
 use xrun_core::task::smaller::Smaller;
 use xrun_core::task::{TaskError, TaskFacts};
 use xrun_core::units::counted;
-use xrun_data::image_text::Seen;
+use xrun_data::image_text::ExampleCounts;
 use xrun_data::image_text::library::Library;
 use xrun_data::image_text::store::ImageTextStore;
 use xrun_data::reading::decoding;
@@ -138,7 +138,7 @@ fn fields(batches: &Batches) -> Result<Vec<String>, DataError> {
 }
 
 /// Returns the settings for which the data has too few examples: batch size and validation.
-pub fn clamped_settings(experiment: &Experiment, seen: &Seen) -> Vec<Smaller> {
+pub fn clamped_settings(experiment: &Experiment, seen: &ExampleCounts) -> Vec<Smaller> {
     let mut all = Vec::new();
     let mut cut = |key: &str, asked: u64, used: u64, because: String| {
         all.extend(Smaller::than_asked(key, asked, used, because));

@@ -45,15 +45,15 @@ fn a_box_of_the_whole_image_is_the_same_in_all_corner_conventions() {
 #[test]
 fn a_box_from_a_pixel_to_itself_is_one_pixel_and_between_edges_it_is_empty() {
     assert_eq!(edges(&objects([7, 9, 7, 9], &|_| {}).unwrap()), [6.0, 8.0, 7.0, 9.0]);
-    let said = objects([7, 9, 7, 9], &|settings| settings["corners"] = json!("edges")).unwrap_err();
-    assert!(said.contains("object 1 (7, 9, 7, 9)") && said.contains("empty"), "{said}");
+    let message = objects([7, 9, 7, 9], &|settings| settings["corners"] = json!("edges")).unwrap_err();
+    assert!(message.contains("object 1 (7, 9, 7, 9)") && message.contains("empty"), "{message}");
 }
 
 #[test]
 fn a_voc_coordinate_of_0_is_refused_with_the_key_to_set() {
-    let said = objects([0, 9, 7, 12], &|_| {}).unwrap_err();
+    let message = objects([0, 9, 7, 12], &|_| {}).unwrap_err();
     for words in ["extra.xml", "object 1 (0, 9, 7, 12) begins at pixel 0", "corners = \"edges\"", "LabelImg"] {
-        assert!(said.contains(words), "{words}: {said}");
+        assert!(message.contains(words), "{words}: {message}");
     }
     let left_out = objects([0, 9, 7, 12], &|settings| settings["on_broken"] = json!("skip")).unwrap();
     assert_eq!(left_out[0].ignored, Some(Ignored::Difficult), "what can be seen of it is not background");
@@ -84,7 +84,7 @@ fn coco_areas_are_those_of_outlines_and_crowds_are_kept() {
     let library = opened(&folder, Format::Coco);
     let object = |at: usize| library.videos[at].frames[0].objects[0].clone();
     assert_eq!((object(0).area, object(2).ignored), (31.5, Some(Ignored::Crowd)));
-    assert_eq!(object(1).area, object(1).rectangle.area(), "that of the box where none is said");
+    assert_eq!(object(1).area, object(1).rectangle.area(), "the area of the box by default");
 }
 
 /// The EXIF data that says nothing but an orientation: TIFF 6.0, little endian, one entry.
@@ -112,7 +112,7 @@ fn turned(path: &Path, orientation: u8) {
     write(path, [&bytes[..2], &marker, &segment, &bytes[2..]].concat());
 }
 
-/// Where the white quarter is seen, by TIFF 6.0, "Orientation": what the first row and the first column are.
+/// Position of the white quarter by TIFF 6.0, "Orientation", which defines the first row and column.
 const SEEN: [(u8, bool, bool, bool); 8] = [
     // Orientation, sides changed, at the right, at the bottom.
     (1, false, false, false),
@@ -163,9 +163,9 @@ fn a_declared_size_in_stored_orientation_is_reported() {
     let (folder, mut text) = Folder::coco();
     turned(&folder.root.join("images/cat0.jpg"), 6);
     folder.annotate(&text);
-    let said = open(Format::Coco, &folder.settings(Format::Coco, OnBroken::Fail)).unwrap_err().to_string();
+    let message = open(Format::Coco, &folder.settings(Format::Coco, OnBroken::Fail)).unwrap_err().to_string();
     for words in ["images/cat0.jpg: is 24 x 32 pixels, annotated as 32 x 24", "EXIF", "exif_orientation = \"ignore\""] {
-        assert!(said.contains(words), "{words}: {said}");
+        assert!(message.contains(words), "{words}: {message}");
     }
     let mut stored = folder.settings(Format::Coco, OnBroken::Fail);
     stored["exif_orientation"] = json!("ignore");

@@ -69,7 +69,7 @@ const CASES: [(&str, Change, Expected); 60] = [
         left_out(&["cat0.jpg", "empty"], "empty_box"),
     ),
     (
-        "a box beside the image",
+        "a box outside of the image",
         |_, v| first_box(v, [40.0, 5.0, 5.0, 5.0]),
         left_out(&["cat0.jpg", "outside", "32 x 24"], "box_outside"),
     ),

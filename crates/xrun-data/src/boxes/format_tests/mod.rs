@@ -46,7 +46,7 @@ const HEIGHT: u32 = 24;
 /// Two to train on and two held out, each in two images.
 const CLASSES: [(&str, &str); 4] = [("cat", "base"), ("dog", "base"), ("fox", "novel"), ("owl", "novel")];
 
-/// A sound data set, and an image beside it that must never be read.
+/// Valid data set, next to an image that must never be read.
 struct Folder {
     _place: tempfile::TempDir,
     root: PathBuf,
@@ -131,25 +131,25 @@ fn xml(file: &str, class: &str, [left, top, right, bottom]: [i64; 4]) -> String 
     )
 }
 
-/// What a malformed input must lead to.
+/// Expected outcome of a malformed input.
 struct Expected {
-    /// What a person must read with `on_broken = "fail"`.
+    /// Words of the message with `on_broken = "fail"`.
     words: &'static [&'static str],
     /// The count with `on_broken = "skip"`; `None` where the whole data set is of no use either way.
     skipped: Option<&'static str>,
 }
 
-/// What is wrong with how the case is treated; `None` when it is as expected.
+/// Difference from the expected outcome; `None` without one.
 fn fault(folder: &Folder, format: Format, change: &dyn Fn(&mut Settings), expected: &Expected) -> Option<String> {
     let mut settings = folder.settings(format, OnBroken::Fail);
     change(&mut settings);
     let Err(error) = open(format, &settings) else { return Some("accepted".into()) };
-    let said = error.to_string();
-    if let Some(word) = expected.words.iter().find(|word| !said.contains(**word)) {
-        return Some(format!("{word:?} is not in {said:?}"));
+    let message = error.to_string();
+    if let Some(word) = expected.words.iter().find(|word| !message.contains(**word)) {
+        return Some(format!("{word:?} is not in {message:?}"));
     }
-    if said.len() > 5_000 {
-        return Some(format!("a message of {} bytes", said.len()));
+    if message.len() > 5_000 {
+        return Some(format!("a message of {} bytes", message.len()));
     }
     settings["on_broken"] = json!(OnBroken::Skip);
     match (open(format, &settings), expected.skipped) {
@@ -160,7 +160,7 @@ fn fault(folder: &Folder, format: Format, change: &dyn Fn(&mut Settings), expect
                 library.left_out.counts.iter().map(|(why, count)| (why.as_str(), *count)).collect();
             (counts != [(reason, 1)] || !as_it_was).then(|| format!("left out {counts:?}, the rest: {library:?}"))
         }
-        (Err(error), None) => (error.to_string() != said).then(|| format!("with skip: {error}")),
+        (Err(error), None) => (error.to_string() != message).then(|| format!("with skip: {error}")),
         (Ok(library), None) => Some(format!("accepted, but for {:?}", library.left_out.counts)),
         (Err(error), Some(_)) => Some(format!("not left out: {error}")),
     }

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// What a hostile or careless hand would write.
+/// Hostile and careless values.
 const PIECES: [&str; 24] = [
     "-1",
     "0",
@@ -97,8 +97,8 @@ fn reads(folder: &Folder, format: Format) -> Result<bool, TestCaseError> {
                 accepted = true;
             }
             Err(error) => {
-                let said = error.to_string();
-                prop_assert!(said.len() < 5_000 && !said.is_empty());
+                let message = error.to_string();
+                prop_assert!(message.len() < 5_000 && !message.is_empty());
             }
         }
     }

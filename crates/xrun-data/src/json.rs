@@ -19,7 +19,7 @@ const SHOWN: usize = 20;
 /// Beginnings of common files that are not JSON.
 const COMMON: &str = "JSON has double quotation marks, no comma before a closing bracket, and no NaN";
 
-/// Why the text of a file does not parse, to stand behind its name.
+/// Message that explains why the text of a file does not parse, without the name of the file.
 pub fn why(text: &[u8], error: &serde_json::Error) -> String {
     match error.classify() {
         _ if text.trim_ascii().is_empty() => "the file is empty".to_owned(),

@@ -84,7 +84,9 @@ pub fn of_line(line: &[u8]) -> Result<Record, Wrong> {
         false => ("not_json", why_of_line(line, &error)),
     })?;
     match read {
-        Line { messages: Some(Few(messages)), response: None, .. } => of_messages(messages, || beside_messages(whole)),
+        Line { messages: Some(Few(messages)), response: None, .. } => {
+            of_messages(messages, || hint_next_to_messages(whole))
+        }
         Line { messages: None, text: Some(text), image: Some(image), response: Some(response) } => {
             if response.is_empty() {
                 return Err(("no_answer", "`response` is empty".into()));
@@ -142,10 +144,10 @@ fn habit(keys: &[String]) -> Option<&'static str> {
 }
 
 /// Hint on the image of messages without one.
-fn beside_messages(line: &str) -> &'static str {
+fn hint_next_to_messages(line: &str) -> &'static str {
     match keys_of(line).iter().any(|key| ["images", "image"].contains(&key.as_str())) {
         true => {
-            "; one that stands beside `messages` is not read: make it a part of a content, {\"type\": \"image\", \"image\": \
+            "; an image next to `messages` is not read: make it a part of a content, {\"type\": \"image\", \"image\": \
              \"images/7.jpg\"}, and take `<image>` out of the text"
         }
         false => "; it is a part of a content: {\"type\": \"image\", \"image\": \"images/7.jpg\"}",

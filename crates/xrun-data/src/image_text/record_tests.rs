@@ -83,7 +83,7 @@ fn invalid_records_have_a_reason_and_a_message() {
         (
             format!("{{\"messages\": [{user}, {ANSWER}], \"images\": [\"b\"]}}"),
             "not_one_image",
-            "beside `messages` is not read",
+            "next to `messages` is not read",
         ),
         (
             r#"{"id": "1", "image": "b", "conversations": [{"from": "human", "value": "a"}]}"#.into(),

@@ -33,10 +33,10 @@ pub struct Question {
     pub answers: Vec<Answer>,
 }
 
-/// An answer: a piece of the context.
+/// Answer: a span of the context.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Answer {
-    /// The piece, as it stands in the context.
+    /// Text of the span, as in the context.
     pub text: String,
     /// Position in characters from the beginning of the context.
     pub answer_start: usize,
@@ -146,7 +146,7 @@ fn wrong(paragraph: &Paragraph, question: &Question) -> Option<(&'static str, St
     })
 }
 
-/// The byte at which an answer begins in its context; `None` where it does not stand there.
+/// Offset in bytes of an answer in its context; `None` if it is not there.
 pub fn at(paragraph: &Paragraph, answer: &Answer) -> Option<usize> {
     let context = &paragraph.context;
     let byte = match context.is_ascii() {

@@ -9,8 +9,7 @@ use xrun_core::seed::generator;
 /// Number of draws of a Dirichlet partition until each node has enough clips.
 const DRAWS_MAX: u64 = 1000;
 
-/// Positions of clips by node, each ascending. What stands at a position is the caller's: usually a number of
-/// [`super::library::Library::clips_of`].
+/// Indices of clips by node, each ascending. They index a list of the caller, usually [`super::library::Library::clips_of`].
 pub type Nodes = Vec<Vec<u32>>;
 
 /// `clips` clips, dealt evenly and at random: sizes differ by one at most.

@@ -1,6 +1,6 @@
 //! Names of the classes, which YOLO's label files number.
 //!
-//! They stand in `data.yaml` or, a line each, in `classes.txt`. Of the YAML only the key `names` is read, in the three forms that
+//! Source: `data.yaml`, or one name per line of `classes.txt`. Only the key `names` of the YAML is read, in the three forms that
 //! tools write: a list in brackets, a list of lines, numbers with names.
 
 use std::collections::BTreeSet;

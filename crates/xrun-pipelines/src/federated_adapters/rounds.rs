@@ -36,15 +36,15 @@ pub struct RoundPosition {
     pub pass: u64,
     /// Number of the batch in its local epoch.
     pub batch: u64,
-    /// Whether this is the node's first local epoch of the round.
+    /// True if this is the node's first local epoch of the round.
     pub first_pass: bool,
-    /// Whether this is the node's last local epoch of the round.
+    /// True if this is the node's last local epoch of the round.
     pub last_pass: bool,
-    /// Whether this is the node's first step of the round.
+    /// True if this is the node's first step of the round.
     pub begins_turn: bool,
-    /// Whether this is the node's last step of the round.
+    /// True if this is the node's last step of the round.
     pub ends_turn: bool,
-    /// Whether this is the last step of the round.
+    /// True if this is the last step of the round.
     pub ends_round: bool,
 }
 

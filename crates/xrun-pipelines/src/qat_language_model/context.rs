@@ -14,19 +14,19 @@ use crate::nn::transformer::Tokens;
 #[derive(Clone, Debug, PartialEq)]
 pub struct QuantConfig {
     weights_symmetric: bool,
-    /// Whether a weight has a scale for each output of its layer.
+    /// True if a weight has a scale for each output of its layer.
     pub weights_per_channel: bool,
-    /// Whether the scales of weights are trained.
+    /// True if the scales of weights are trained.
     pub learned_scale: bool,
     activations_symmetric: bool,
     activations_per_channel: bool,
     activations_per_token: bool,
     momentum: f32,
-    /// Whether the LoRA matrices are quantised to the bits of the weights.
+    /// True if the LoRA matrices are quantised to the bits of the weights.
     pub lora_quantised: bool,
     /// Factor of LoRA, `alpha / rank`.
     pub lora_scale: f32,
-    /// Whether the base is a constant while a precision is trained.
+    /// True if the base is a constant while a precision is trained.
     pub base_frozen: bool,
     /// Element type of the operands of matrix products.
     pub factors: Factors,
@@ -86,7 +86,7 @@ pub struct QuantContext<'a> {
     pub ranges: &'a mut Ranges,
     /// Observer that updates the ranges; `None` leaves them unchanged.
     pub observer: Option<Observer>,
-    /// Whether the base is a constant.
+    /// True if the base is a constant.
     pub frozen: bool,
 }
 

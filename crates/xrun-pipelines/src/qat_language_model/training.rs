@@ -49,9 +49,9 @@ pub struct QatLanguageModule {
     seed: u32,
     /// Number of sequences of a micro-batch.
     pub(super) micro_batch_size: usize,
-    /// Whether the backward pass recomputes activations.
+    /// True if the backward pass recomputes activations.
     recompute: bool,
-    /// Whether gradients are clipped.
+    /// True if gradients are clipped.
     clips_gradients: bool,
     pub(super) ranges: Ranges,
     validation: Validation,
@@ -70,7 +70,7 @@ struct Pass {
     precision: Option<usize>,
     /// Set of gradients to add to.
     gradient_set: usize,
-    /// Whether its logits are the teacher of the next passes.
+    /// True if its logits are the teacher of the next passes.
     is_teacher: bool,
 }
 

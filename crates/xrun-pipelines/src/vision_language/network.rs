@@ -27,11 +27,11 @@ const POSITION_DEVIATION: f64 = 0.5;
 /// Frozen parts of the network, and the arithmetic of its language part.
 #[derive(Clone, Debug)]
 pub struct ForwardConfig {
-    /// Whether the vision transformer is a constant.
+    /// True if the vision transformer is a constant.
     pub vision_frozen: bool,
-    /// Whether the projector is a constant.
+    /// True if the projector is a constant.
     pub projector_frozen: bool,
-    /// Whether the language part, LoRA excluded, is a constant.
+    /// True if the language part, LoRA excluded, is a constant.
     pub language_frozen: bool,
     /// Factor of LoRA, `alpha / rank`.
     pub lora_scale: f32,

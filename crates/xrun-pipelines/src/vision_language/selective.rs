@@ -167,7 +167,7 @@ pub enum TokenKind {
 pub struct AnswerWeights {
     /// Weight of each token in the loss: 1, or `structure_weight` for a masked one.
     pub weights: Vec<f32>,
-    /// Whether a token is masked.
+    /// True if a token is masked.
     pub masked: Vec<bool>,
     /// Kind of each token.
     pub kinds: Vec<TokenKind>,

@@ -60,8 +60,8 @@ fn hits_misses_and_evictions_are_counted() {
     // 0 and 1 are read; 0 is there; 2 drives out 1; 0 is there; 1 drives out 2; 3 is larger than the cache.
     assert_eq!(store.counters(), CacheCounters { hits: 2, misses: 5, evictions: 2, too_large: 1 });
     assert_eq!(cache(&ledger).bytes, 2 * bytes(10));
-    assert_eq!(store.evict_to_share(0.5), bytes(10));
-    assert_eq!(store.evict_to_share(0.0), bytes(10));
+    assert_eq!(store.evict_to_fraction(0.5), bytes(10));
+    assert_eq!(store.evict_to_fraction(0.0), bytes(10));
     assert_eq!(cache(&ledger).bytes, 0);
 }
 

@@ -73,7 +73,7 @@ fn held_bytes_are_in_the_ledger_and_within_the_plan() {
     store.example(Split::Validation, 0).unwrap();
     assert_eq!((held("image_cache"), store.counters().evictions), (Some(one), 1));
     assert_eq!(held("decoding"), Some(0));
-    assert_eq!(store.evict_to_share(0.0), one);
+    assert_eq!(store.evict_to_fraction(0.0), one);
     let names: Vec<&str> = store.buffers().all().map(|buffer| buffer.name).to_vec();
     assert_eq!(names, ["image_cache", "decoding", "dataset_index"]);
     assert_eq!(store.buffers().cache.fills, Some(2 * one));

@@ -145,7 +145,7 @@ impl ExampleStore {
     }
 
     /// Evicts down to a fraction of the cap; returns the number of evicted bytes.
-    pub fn evict_to_share(&self, share: f64) -> u64 {
+    pub fn evict_to_fraction(&self, share: f64) -> u64 {
         match &self.examples {
             Examples::Cache(cache) => cache.evict_to((cache.cap().bytes as f64 * share) as u64),
             Examples::All { .. } => 0,

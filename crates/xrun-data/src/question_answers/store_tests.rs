@@ -68,7 +68,7 @@ fn the_cache_respects_its_cap() {
     let counters = store.counters();
     assert!(counters.hits >= 1 && counters.evictions >= 1, "{counters:?}");
     assert!(ledger.read().iter().all(|owner| !owner.exceeded()), "{:?}", ledger.read());
-    store.evict_to_share(0.0);
+    store.evict_to_fraction(0.0);
     assert_eq!(ledger.read().iter().find(|owner| owner.name == "example_cache").unwrap().bytes, 0);
 }
 

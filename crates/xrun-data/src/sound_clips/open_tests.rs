@@ -146,7 +146,7 @@ fn the_cache_respects_its_cap_and_changes_no_result() {
         assert!(held.bytes <= cache, "{} of {cache}", held.bytes);
         assert_eq!(store.buffers().cache.fills, Some(5 * bytes));
         assert!(store.log_mel(5).is_err());
-        store.evict_to_share(0.0);
+        store.evict_to_fraction(0.0);
         (found, held.bytes, store.counters().hits)
     };
     let (none, all, two) = (of(0), of(1 << 20), of(2 * bytes));

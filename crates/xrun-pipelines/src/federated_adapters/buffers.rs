@@ -8,7 +8,7 @@ use xrun_core::bounded::buffer::Buffer;
 use xrun_core::bounded::ledger::{Cap, Policy};
 use xrun_core::experiment::Experiment;
 use xrun_data::feed;
-use xrun_data::parts;
+use xrun_data::micro_batches;
 use xrun_data::sound_clips::library::{Library, Options};
 use xrun_data::sound_clips::targets;
 
@@ -101,7 +101,7 @@ impl Buffers {
                 .then(|| fixed("round_start", 1, adapters).because("the adapters that `proximal` pulls the node to")),
             node_counts: fixed("node_counts", nodes, nodes * (sizes.classes * (sizes.classes + 1) * 8) as u64)
                 .because("retrieval counts of each node by class"),
-            part_gradients: parts::part_gradients(parameters(model), &experiment.limits),
+            part_gradients: micro_batches::gradient_buffer(parameters(model), &experiment.limits),
         }
     }
 

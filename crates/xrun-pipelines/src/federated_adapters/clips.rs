@@ -180,6 +180,6 @@ impl ClipLoader {
     /// Evicts the caches of embeddings and clips down to a fraction of their caps; returns the evicted bytes.
     pub fn evict_to_fraction(&self, fraction: f64) -> u64 {
         let bytes = (self.embeddings.cap().bytes as f64 * fraction) as u64;
-        self.embeddings.evict_to(bytes) + self.store.evict_to_share(fraction)
+        self.embeddings.evict_to(bytes) + self.store.evict_to_fraction(fraction)
     }
 }

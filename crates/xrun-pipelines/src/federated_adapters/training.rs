@@ -32,7 +32,7 @@ use xrun_core::experiment::pipeline::ModelKind;
 use xrun_core::task::predict::{Asked, Told};
 use xrun_core::task::{Phases, StepReport, TaskError, ValidationReport};
 use xrun_data::feed::{Feed, FeedSettings};
-use xrun_data::parts;
+use xrun_data::micro_batches;
 
 type Network = Adapters;
 
@@ -63,7 +63,7 @@ pub fn open(
     ledger: &Ledger,
     first_step: u64,
 ) -> Result<ModuleTask<FederatedModule>, TaskError> {
-    threads::start(parts::threads(&experiment.limits))?;
+    threads::start(micro_batches::threads(&experiment.limits))?;
     let seed = experiment.experiment.seed;
     let device = TensorDevice::open(kind, experiment.training.activation_checkpointing)?;
     let (encoder, encoder_digest) = pretraining::encoder(&prepared, seed, &device)?.unzip();

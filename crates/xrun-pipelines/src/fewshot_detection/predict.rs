@@ -19,7 +19,7 @@ use xrun_core::dataset::sample::Picture;
 use xrun_core::files::{layout, write};
 use xrun_core::task::TaskError;
 use xrun_core::task::predict::{Asked, Item, Told};
-use xrun_data::named::picture_file;
+use xrun_data::named::read_image_file;
 use xrun_data::reading::decoding::decode_bytes;
 use xrun_data::transform;
 
@@ -157,7 +157,7 @@ pub fn predict(
 /// A picture as it was named, turned as those of the data set are.
 fn upright(validation: &Validation, path: &Path, asked: &Asked<'_>) -> Result<Picture, String> {
     let rule = validation.batches.episodes().library().exif_orientation;
-    decode_bytes(&picture_file(path, asked.limits.decoding)?, rule)
+    decode_bytes(&read_image_file(path, asked.limits.decoding)?, rule)
 }
 
 /// The held-out classes and their prototypes.

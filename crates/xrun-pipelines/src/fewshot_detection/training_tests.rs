@@ -123,7 +123,7 @@ fn an_episode_in_parts_of_any_size_has_the_gradients_of_the_whole() {
     let (expected, positives) = CpuKernels::Plain.scope(|| in_one_graph(&task, &batch));
     for (part_size, threads) in [(32, 1), (1, 2), (3, 1), (3, 4), (7, 2)] {
         let limits = Limits { part_size, threads, ..Limits::default() };
-        let buffer = parts::part_gradients(task.trained.parameters(), &limits);
+        let buffer = micro_batches::gradient_buffer(task.trained.parameters(), &limits);
         task.module.split = Arc::new(SideBySide::new(Kind::Cpu, &limits, &buffer, &Ledger::default()).unwrap());
         let (found, counted) = gradients(&task, std::slice::from_ref(&batch));
         assert_eq!(counted, positives);
@@ -139,7 +139,7 @@ fn any_number_of_threads_gives_the_gradients_to_the_bit() {
     let batch = episode(&mut task);
     let mut on = |threads: usize| {
         let limits = Limits { part_size: 3, threads, ..Limits::default() };
-        let buffer = parts::part_gradients(task.trained.parameters(), &limits);
+        let buffer = micro_batches::gradient_buffer(task.trained.parameters(), &limits);
         task.module.split = Arc::new(SideBySide::new(Kind::Cpu, &limits, &buffer, &Ledger::default()).unwrap());
         gradients(&task, std::slice::from_ref(&batch)).0
     };
@@ -244,7 +244,7 @@ fn trained(kernels: CpuKernels) -> Vec<f64> {
     kernels.scope(|| {
         let mut task = opened("triplet_ratio = 0.0");
         let limits = Limits { part_size: 3, threads: 1, ..Limits::default() };
-        let buffer = parts::part_gradients(task.trained.parameters(), &limits);
+        let buffer = micro_batches::gradient_buffer(task.trained.parameters(), &limits);
         task.module.split = Arc::new(SideBySide::new(Kind::Cpu, &limits, &buffer, &Ledger::default()).unwrap());
         (1..=50).map(|number| task.train_step(number, 3e-4, &mut Silent).unwrap().loss).collect()
     })

@@ -25,7 +25,7 @@ use xrun_core::bounded::ledger::{Holding, Ledger};
 use xrun_core::device::Kind;
 use xrun_core::settings::sections::Limits;
 use xrun_core::task::TaskError;
-use xrun_data::parts;
+use xrun_data::micro_batches;
 
 /// How a batch is split, and who computes its parts.
 #[derive(Debug)]
@@ -78,13 +78,13 @@ impl Part {
 }
 
 impl SideBySide {
-    /// `buffer` is [`parts::part_gradients`] of the network's parameters.
+    /// `buffer` is [`micro_batches::gradient_buffer`] of the network's parameters.
     ///
     /// # Errors
     /// The system gives no threads.
     pub fn new(kind: Kind, limits: &Limits, buffer: &Buffer, ledger: &Ledger) -> Result<Self, TaskError> {
         let (part_size, at_once) = match kind {
-            Kind::Cpu => (limits.part_size.min(limits.batch_size), parts::parts_at_once(limits)),
+            Kind::Cpu => (limits.part_size.min(limits.batch_size), micro_batches::concurrent_micro_batches(limits)),
             Kind::Cuda(_) | Kind::Vulkan(_) => (limits.batch_size, 1),
         };
         let threads: Result<Vec<ThreadPool>, _> = (0..if at_once > 1 { at_once } else { 0 })
@@ -299,7 +299,7 @@ mod tests {
     use super::super::tests::{autodiff, values};
     use super::*;
     use xrun_core::bounded::ledger::Ledger;
-    use xrun_data::parts::part_gradients;
+    use xrun_data::micro_batches::gradient_buffer;
 
     #[derive(Module, Debug)]
     struct Plane {
@@ -319,7 +319,7 @@ mod tests {
 
     fn split(limits: &Limits) -> (SideBySide, Ledger) {
         let ledger = Ledger::default();
-        (SideBySide::new(Kind::Cpu, limits, &part_gradients(4, limits), &ledger).unwrap(), ledger)
+        (SideBySide::new(Kind::Cpu, limits, &gradient_buffer(4, limits), &ledger).unwrap(), ledger)
     }
 
     /// Gradients, and the numbers that were noted, of a sum of squares over ten rows.

@@ -37,7 +37,7 @@ use xrun_core::files::write;
 use xrun_core::task::predict::{Asked, Told};
 use xrun_core::task::{Phases, StepReport, TaskError, ValidationReport};
 use xrun_data::feed::{Feed, FeedSettings};
-use xrun_data::parts;
+use xrun_data::micro_batches;
 
 type Network = Gpt2;
 
@@ -85,7 +85,7 @@ pub fn open(
     ledger: &Ledger,
     first_step: u64,
 ) -> Result<ModuleTask<QatLanguageModule>, TaskError> {
-    threads::start(parts::threads(&experiment.limits))?;
+    threads::start(micro_batches::threads(&experiment.limits))?;
     let training = &experiment.training;
     // Without Burn's checkpointing; the head of `recompute` says why.
     let device = TensorDevice::open(kind, false)?;
@@ -337,7 +337,7 @@ impl TrainingModule for QatLanguageModule {
     }
 
     fn evict_caches(&self, low_water: f64) -> u64 {
-        self.validation.batches.store().evict_to_share(low_water)
+        self.validation.batches.store().evict_to_fraction(low_water)
     }
 
     fn device_name(&self, device: String) -> String {

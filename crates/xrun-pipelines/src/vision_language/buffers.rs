@@ -7,7 +7,7 @@ use xrun_core::bounded::buffer::Buffer;
 use xrun_core::bounded::ledger::{Cap, Policy};
 use xrun_core::settings::sections::Limits;
 use xrun_data::feed;
-use xrun_data::parts;
+use xrun_data::micro_batches;
 use xrun_data::tokenizer::Tokenizer;
 
 /// Sets of answers whose fields are counted: to held-out images, to unseen ones and to grey ones.
@@ -49,8 +49,12 @@ impl Buffers {
             feed: feed::Buffers::new(limits, batch_bytes_max(length, side, size)),
             validation_batch: fixed("validation_batch", 1, validation)
                 .because("one batch of a validation with the texts of its examples and the weights of their tokens"),
-            decode_cache: shape.language().decode_cache(parts::parts_at_once(limits), answered, positions),
-            part_gradients: parts::part_gradients(trained, limits),
+            decode_cache: shape.language().decode_cache(
+                micro_batches::concurrent_micro_batches(limits),
+                answered,
+                positions,
+            ),
+            part_gradients: micro_batches::gradient_buffer(trained, limits),
             field_counts: fixed(
                 "field_counts",
                 ANSWER_SETS * FIELDS_MAX as u64,

@@ -11,7 +11,7 @@ use xrun_core::task::TaskError;
 use xrun_core::task::predict::{Asked, Item, Told};
 use xrun_data::image_text::store::{Example, Text};
 use xrun_data::image_text::{picture, record};
-use xrun_data::named::picture_file;
+use xrun_data::named::read_image_file;
 
 /// Number of held-out examples that must ask the same question for it to be the default.
 const COMPARED_EXAMPLES: u64 = 64;
@@ -89,7 +89,7 @@ pub fn predict(
         let failures: Vec<Option<String>> = files
             .iter()
             .map(|path| {
-                let bytes = picture_file(path, request.limits.decoding).map_err(Some);
+                let bytes = read_image_file(path, request.limits.decoding).map_err(Some);
                 let decoded = bytes.and_then(|bytes| picture::decode(&bytes).map_err(|(_, message)| Some(message)));
                 // The original is dropped here.
                 let picture = decoded.map(|picture| picture::scaled(&picture, side));

@@ -30,7 +30,7 @@ use xrun_core::experiment::pipeline::ModelKind;
 use xrun_core::task::predict::{Asked, Told};
 use xrun_core::task::{Phases, StepReport, TaskError, ValidationReport};
 use xrun_data::feed::{Feed, FeedSettings, Prepare};
-use xrun_data::parts;
+use xrun_data::micro_batches;
 
 /// Fine-tuning of a [`Network`].
 pub struct VisionLanguageModule {
@@ -55,7 +55,7 @@ pub fn open(
     ledger: &Ledger,
     first_step: u64,
 ) -> Result<ModuleTask<VisionLanguageModule>, TaskError> {
-    threads::start(parts::threads(&experiment.limits))?;
+    threads::start(micro_batches::threads(&experiment.limits))?;
     let training = &experiment.training;
     let device = TensorDevice::open(kind, training.activation_checkpointing)?;
     let factors = Factors::asked(prepared.settings.matmul_dtype, &device)?;
@@ -178,7 +178,7 @@ impl TrainingModule for VisionLanguageModule {
     }
 
     fn evict_caches(&self, low_water: f64) -> u64 {
-        self.validation.store().evict_to_share(low_water)
+        self.validation.store().evict_to_fraction(low_water)
     }
 
     fn device_name(&self, device: String) -> String {

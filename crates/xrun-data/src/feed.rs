@@ -230,13 +230,15 @@ fn prepared<T: HeldBytes>(
         },
         Ok(Err(DataError::Content(message))) => DataError::Content(format!("batch {number}: {}", cut(&message))),
         Ok(Err(whole @ (DataError::Several(_) | DataError::Value { .. }))) => whole,
-        Err(payload) => DataError::Content(format!("batch {number}: a worker panicked: {}", cut(said(&*payload)))),
+        Err(payload) => {
+            DataError::Content(format!("batch {number}: a worker panicked: {}", cut(panic_message(&*payload))))
+        }
     };
     Item::Failure(failure)
 }
 
 /// Message of a panic.
-fn said(payload: &(dyn Any + Send)) -> &str {
+fn panic_message(payload: &(dyn Any + Send)) -> &str {
     payload
         .downcast_ref::<String>()
         .map(String::as_str)

@@ -19,7 +19,7 @@ const SHOWN: usize = 20;
 /// Beginnings of common files that are not JSON.
 const COMMON: &str = "JSON has double quotation marks, no comma before a closing bracket, and no NaN";
 
-/// Why the text of a file does not parse, to stand behind its name.
+/// Message that explains why the text of a file does not parse, without the name of the file.
 pub fn why(text: &[u8], error: &serde_json::Error) -> String {
     match error.classify() {
         _ if text.trim_ascii().is_empty() => "the file is empty".to_owned(),
@@ -82,9 +82,9 @@ mod tests {
 
     #[test]
     fn a_list_is_called_a_list() {
-        let said = |text: &str| object_with(text.as_bytes(), "an object").err();
-        assert_eq!(said(" \n[{}]").as_deref(), Some("begins with `[`, a list; expected an object"));
-        assert_eq!((said(" {"), said(""), said("<xml>")), (None, None, None));
+        let message = |text: &str| object_with(text.as_bytes(), "an object").err();
+        assert_eq!(message(" \n[{}]").as_deref(), Some("begins with `[`, a list; expected an object"));
+        assert_eq!((message(" {"), message(""), message("<xml>")), (None, None, None));
     }
 
     fn error(text: &str) -> serde_json::Error {
@@ -93,13 +93,13 @@ mod tests {
 
     #[test]
     fn what_is_no_json_is_shown_with_its_place() {
-        let said = |text: &str| why(text.as_bytes(), &error(text));
-        let python = said("{\"a\": 1,\n \"bé\": [1, NaN]}\n");
+        let message = |text: &str| why(text.as_bytes(), &error(text));
+        let python = message("{\"a\": 1,\n \"bé\": [1, NaN]}\n");
         assert!(python.starts_with("it is no JSON in line 2, column ") && python.contains("NaN]}`)"), "{python}");
-        assert!(said("{\"a\": 1,}").contains("no comma before a closing bracket"));
-        assert!(said("{\"a\":\n [1").starts_with("the file ends in line 2 before its JSON does"));
-        assert_eq!((said(""), said(" \n\n")), ("the file is empty".into(), "the file is empty".into()));
-        let control = said("{\"a\": \u{1b}[2J}");
+        assert!(message("{\"a\": 1,}").contains("no comma before a closing bracket"));
+        assert!(message("{\"a\":\n [1").starts_with("the file ends in line 2 before its JSON does"));
+        assert_eq!((message(""), message(" \n\n")), ("the file is empty".into(), "the file is empty".into()));
+        let control = message("{\"a\": \u{1b}[2J}");
         assert!(!control.contains('\u{1b}'), "{control}");
         let line = |text: &str| why_of_line(text.as_bytes(), &error(text));
         assert!(

@@ -8,9 +8,9 @@ pub mod feed;
 pub mod image_folder;
 pub mod image_text;
 pub mod json;
+pub mod micro_batches;
 pub mod named;
 pub mod order;
-pub mod parts;
 pub mod question_answers;
 pub mod reading;
 #[cfg(test)]

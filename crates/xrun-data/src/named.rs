@@ -12,7 +12,7 @@ use xrun_core::units::Bytes;
 ///
 /// # Errors
 /// Message without the name: the file cannot be read, is not an image, is cut off, or too large.
-pub fn picture_file(path: &Path, most: Bytes) -> Result<Vec<u8>, String> {
+pub fn read_image_file(path: &Path, most: Bytes) -> Result<Vec<u8>, String> {
     let bytes = file::bytes(path, picture::FILE_BYTES_MAX).map_err(|error| format!("cannot be read: {error}"))?;
     let head = picture::head(Cursor::new(&bytes)).map_err(|(_, message)| message)?;
     let needed = decoding_bytes(head.width.into(), head.height.into(), bytes.len() as u64);
@@ -45,7 +45,7 @@ mod tests {
         };
         let png = HostImage { width: 3, height: 2, rgb: vec![7; 18].into() }.to_png().unwrap();
         let most = Bytes(1 << 20);
-        assert_eq!(picture_file(&at("whole.png", &png), most).unwrap(), png);
+        assert_eq!(read_image_file(&at("whole.png", &png), most).unwrap(), png);
         for (path, most, words) in [
             (at("cut.png", &png[..png.len() - 12]), most, "cut off"),
             (at("text.png", b"no image"), most, "neither as PNG nor as JPEG"),
@@ -53,7 +53,7 @@ mod tests {
             (folder.path().to_path_buf(), most, "not a regular file"),
             (folder.path().join("nowhere.png"), most, "cannot be read: "),
         ] {
-            let error = picture_file(&path, most).unwrap_err();
+            let error = read_image_file(&path, most).unwrap_err();
             assert!(error.contains(words), "{error}");
         }
     }

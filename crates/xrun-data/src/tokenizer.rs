@@ -61,13 +61,13 @@ impl Vocabulary {
     }
 }
 
-/// Text to tokens and back; used by many threads at once. It keeps nothing of what it has seen.
+/// Stateless tokenizer of byte-level BPE, shared by threads.
 #[derive(Clone, Debug)]
 pub struct Tokenizer {
     inner: Inner,
     size: usize,
     end: u32,
-    /// Bytes of the text that each token stands for.
+    /// Bytes of text of each token.
     bytes: Vec<u32>,
     /// Notes about the words that it was learnt from.
     note: Option<String>,
@@ -142,7 +142,7 @@ impl Tokenizer {
         Ok(encoded.get_ids().to_vec())
     }
 
-    /// Bytes of text that a token stands for; 0 for the end of a text.
+    /// Bytes of text of a token; 0 for the end of text.
     pub fn bytes(&self, token: u32) -> usize {
         self.bytes.get(token as usize).map_or(0, |bytes| *bytes as usize)
     }
@@ -175,12 +175,12 @@ impl Tokenizer {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Words {
     counts: HashMap<String, u64>,
-    /// Words that were cut, wherever they stand.
+    /// Number of words that were cut.
     cut: u64,
 }
 
 impl Words {
-    /// Counts the words of a text that occurs so many times.
+    /// Counts the words of a text that occurs `times` times.
     pub fn add(&mut self, text: &str, times: u64) -> Result<(), DataError> {
         if times == 0 {
             return Ok(());

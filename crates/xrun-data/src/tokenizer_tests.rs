@@ -17,7 +17,7 @@ fn counted(texts: [&str; 4]) -> Words {
 }
 
 #[test]
-fn a_context_is_counted_once_for_all_its_questions_as_if_each_had_its_own() {
+fn a_shared_context_counts_once_per_question() {
     let (context, questions) = ("Ala ma kota. Żuraw  też.\n\nEnd", ["Who?", "What has  Ala?", "Why not?"]);
     let joined: Vec<String> =
         questions.iter().map(|asked| format!("Question: {asked}\nContext: {context}\nAnswer:")).collect();
@@ -32,7 +32,7 @@ fn a_context_is_counted_once_for_all_its_questions_as_if_each_had_its_own() {
 
 /// Merges of words without an end would take hours: DNA, base64, a language without spaces.
 #[test]
-fn words_without_an_end_are_cut_and_told_of_and_others_are_not() {
+fn only_overlong_words_are_cut_and_reported() {
     let letters = |count: usize| -> String {
         let letter = |at: usize| char::from(b"ACGT"[(at * at + at / 7 + at / 1013) % 4]);
         (0..count).map(letter).collect()
@@ -82,7 +82,7 @@ fn files(folder: &Path) -> (PathBuf, PathBuf) {
 }
 
 #[test]
-fn what_is_learnt_is_shorter_and_the_same_each_time() {
+fn a_learned_vocabulary_compresses_and_is_reproducible() {
     let (small, large) = (learnt(257), learnt(280));
     assert_eq!((small.size(), small.encode("the cat").unwrap().len()), (257, 7));
     assert!(large.size() > 260 && large.encode("the cat").unwrap().len() <= 3);
@@ -103,9 +103,9 @@ fn files_are_read_and_merged_in_their_order() {
     assert_eq!(tokenizer.decode(&tokenizer.encode("the źrebię").unwrap()), "the źrebię");
 }
 
-/// What is written is what [`Tokenizer::read`] takes, and gives the same tokens.
+/// Written files are read by [`Tokenizer::read`] and give the same tokens.
 #[test]
-fn a_vocabulary_that_was_learnt_is_written_as_hugging_face_has_it() {
+fn a_learned_vocabulary_is_written_in_hugging_faces_format() {
     let folder = tempfile::tempdir().unwrap();
     let tokenizer = learnt(280);
     let (vocabulary, merges) = tokenizer.files();
@@ -121,7 +121,7 @@ fn a_vocabulary_that_was_learnt_is_written_as_hugging_face_has_it() {
 }
 
 #[test]
-fn broken_files_are_refused_with_line_and_reason() {
+fn invalid_files_are_refused_with_line_and_reason() {
     let folder = tempfile::tempdir().unwrap();
     let (encoder, merges) = files(folder.path());
     let whole = (std::fs::read_to_string(&encoder).unwrap(), std::fs::read_to_string(&merges).unwrap());
@@ -143,7 +143,7 @@ fn broken_files_are_refused_with_line_and_reason() {
 }
 
 #[test]
-fn text_that_looks_like_the_end_is_text() {
+fn text_like_the_end_token_is_text() {
     let tokenizer = learnt(257);
     let tokens = tokenizer.encode(END_OF_TEXT).unwrap();
     assert!(!tokens.contains(&tokenizer.end()), "{tokens:?}");
@@ -152,7 +152,7 @@ fn text_that_looks_like_the_end_is_text() {
 
 proptest! {
     #[test]
-    fn every_text_comes_back(text in "\\PC{0,40}") {
+    fn encoding_round_trips(text in "\\PC{0,40}") {
         let tokenizer = learnt(270);
         let tokens = tokenizer.encode(&text).unwrap();
         prop_assert_eq!(tokens.iter().map(|token| tokenizer.bytes(*token)).sum::<usize>(), text.len());
@@ -163,7 +163,7 @@ proptest! {
 
 /// Expected values: GPT-2's rules written out in Python, and transformers (`tests/reference/gpt2_tokens.py`).
 #[test]
-fn the_real_files_give_the_tokens_of_gpt2() {
+fn tokens_equal_those_of_gpt2() {
     let Some(folder) = real_data("text/gpt2") else { return };
     let tokenizer = Tokenizer::read(&folder.join("encoder.json"), &folder.join("vocab.bpe")).unwrap();
     assert_eq!((tokenizer.size(), tokenizer.end()), (50257, 50256));

@@ -1,7 +1,7 @@
 //! Scaling, cropping and augmentation of images with their boxes.
 //!
 //! Pure functions of the image and a generator: nothing is kept between calls. Scaling down averages over the area
-//! that a pixel stands for (a triangle filter, as in Pillow's `BILINEAR`), so that small references do not alias.
+//! that a pixel covers (a triangle filter, as in Pillow's `BILINEAR`), which keeps small references from aliasing.
 
 use std::collections::VecDeque;
 

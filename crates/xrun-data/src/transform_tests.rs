@@ -16,20 +16,20 @@ fn pixel(picture: &HostImage, x: usize, y: usize) -> [u8; 3] {
 }
 
 #[test]
-fn a_picture_scaled_to_its_own_size_is_itself() {
+fn scaling_to_the_same_size_changes_nothing() {
     let picture = painted(7, 5, |x, y| [(x * 30) as u8, (y * 50) as u8, (x * y) as u8]);
     assert_eq!(resize(&picture, 7, 5), picture);
 }
 
 #[test]
-fn shrinking_averages_in_place_of_picking() {
+fn downscaling_averages_pixels() {
     let stripes = painted(64, 64, |x, _| [(x % 2 * 200) as u8; 3]);
     let small = resize(&stripes, 8, 8);
     assert!(small.rgb.iter().all(|&value| (90..=110).contains(&value)), "{:?}", &small.rgb[..24]);
 }
 
 #[test]
-fn scaling_gives_the_numbers_of_pillow() {
+fn scaling_equals_that_of_pillow() {
     // Pillow 13.0.0: im = Image.new("L", (6, 1)); im.putdata([...]); im.resize((n, 1), Image.BILINEAR).getdata()
     let row = painted(6, 1, |x, _| [[0, 80, 160, 240, 100, 20][x]; 3]);
     let reds = |width| resize(&row, width, 1).rgb.iter().step_by(3).copied().collect::<Vec<u8>>();
@@ -39,7 +39,7 @@ fn scaling_gives_the_numbers_of_pillow() {
 }
 
 #[test]
-fn a_wide_picture_is_padded_above_and_below() {
+fn a_wide_image_is_padded_above_and_below() {
     let (square, mapping) = letterbox(&painted(40, 20, |_, _| [200, 10, 20]), 80);
     assert_eq!((square.width, square.height), (80, 80));
     assert_eq!(mapping, Mapping { scale_x: 2.0, scale_y: 2.0, left: 0.0, top: 20.0 });
@@ -50,7 +50,7 @@ fn a_wide_picture_is_padded_above_and_below() {
 }
 
 #[test]
-fn a_crop_keeps_its_margin_and_stays_in_the_picture() {
+fn a_crop_has_its_margin_and_stays_in_the_image() {
     let picture = painted(20, 10, |x, y| [x as u8, y as u8, 0]);
     let object = BoundingBox { left: 4.0, top: 2.0, right: 8.0, bottom: 6.0 };
     let cut = crop(&picture, &object, 0.5);
@@ -60,7 +60,7 @@ fn a_crop_keeps_its_margin_and_stays_in_the_picture() {
 }
 
 #[test]
-fn colours_change_as_asked() {
+fn colour_jitter_follows_its_parameters() {
     let picture = painted(2, 1, |x, _| if x == 0 { [100, 100, 100] } else { [200, 100, 0] });
     let same = Colour { brightness: 1.0, contrast: 1.0, saturation: 1.0 };
     assert_eq!(recolour(&picture, same), picture);
@@ -71,7 +71,7 @@ fn colours_change_as_asked() {
 }
 
 #[test]
-fn the_object_is_where_the_mapping_says_after_augmentation() {
+fn augmentation_maps_boxes_with_their_objects() {
     // A white square on black; its box must hold white in its middle and black beside it, flipped or not.
     let object = BoundingBox { left: 20.0, top: 30.0, right: 40.0, bottom: 50.0 };
     let picture = painted(100, 80, |x, y| [if (20..40).contains(&x) && (30..50).contains(&y) { 255 } else { 0 }; 3]);
@@ -124,7 +124,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
     #[test]
-    fn boxes_go_forth_and_back(picture in any_picture(), rectangle in any_rectangle(), number in any::<u64>()) {
+    fn box_mapping_round_trips(picture in any_picture(), rectangle in any_rectangle(), number in any::<u64>()) {
         let (plain, letterboxed) = letterbox(&picture, 48);
         let (augmented, random) = augment_query(&picture, 48, &mut generator(0, "test", number));
         prop_assert_eq!((plain.rgb.len(), augmented.rgb.len()), (48 * 48 * 3, 48 * 48 * 3));
@@ -144,7 +144,7 @@ proptest! {
     }
 
     #[test]
-    fn the_letterbox_holds_the_whole_picture(picture in any_picture(), side in 16usize..100) {
+    fn the_letterbox_holds_the_whole_image(picture in any_picture(), side in 16usize..100) {
         let (_, mapping) = letterbox(&picture, side);
         let inside = mapping.forth(&whole(&picture));
         prop_assert!(inside.left >= -0.01 && inside.top >= -0.01, "{inside:?}");
@@ -153,7 +153,7 @@ proptest! {
     }
 
     #[test]
-    fn sizes_are_as_asked_for_any_picture_and_box(
+    fn output_sizes_hold_for_any_image_and_box(
         picture in any_picture(), rectangle in any_rectangle(), side in 1usize..40, number in any::<u64>(),
     ) {
         let scaled = resize(&picture, side, side * 2);

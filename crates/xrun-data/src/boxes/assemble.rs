@@ -293,11 +293,11 @@ impl Assembly<'_> {
         let (width, height) = (width as f64, height as f64);
         self.boxes += 1;
         self.in_first_pixel += u64::from(right <= 1.0 && bottom <= 1.0);
-        let said = format!("{called} has the box {left}, {top} to {right}, {bottom}");
+        let description = format!("{called} has the box {left}, {top} to {right}, {bottom}");
         let finite = [left, top, right, bottom].iter().all(|value| value.is_finite());
         if !finite || right <= left || bottom <= top {
             let why = if finite { "which is empty" } else { "which is no number" };
-            self.judge.broken("empty_box", path, format!("{said}, {why}"));
+            self.judge.broken("empty_box", path, format!("{description}, {why}"));
             return Ok(Position::Outside(None));
         }
         let cut = BoundingBox {
@@ -317,14 +317,14 @@ impl Assembly<'_> {
                 true => "; it would fit as [left, top, right, bottom], and COCO's boxes are [left, top, width, height]",
                 false => "",
             };
-            let message = format!("{said}, outside of the image of {width} x {height}{hint}");
+            let message = format!("{description}, outside of the image of {width} x {height}{hint}");
             self.judge.broken("box_outside", path, message);
             return Ok(Position::Outside(seen));
         }
         match seen {
             Some(rectangle) => Ok(Position::Inside(rectangle)),
             None => {
-                self.judge.broken("empty_box", path, format!("{said}, which is empty"));
+                self.judge.broken("empty_box", path, format!("{description}, which is empty"));
                 Ok(Position::Outside(None))
             }
         }

@@ -26,7 +26,7 @@ fn pictures(sides: &[u32]) -> (tempfile::TempDir, Library) {
     (folder, library)
 }
 
-/// A cache of so many bytes, and room to decode one after another.
+/// Buffers with a cache of this many bytes, and a decoding budget for one image.
 fn buffers(library: &Library, cache: u64) -> Buffers {
     Buffers::new(library, &sections::Limits { frame_cache: Bytes(cache), ..sections::Limits::default() }, 100)
 }
@@ -43,7 +43,7 @@ fn cache(ledger: &Ledger) -> Reading {
     ledger.read().into_iter().find(|owner| owner.name == "frame_cache").unwrap()
 }
 
-/// What an image of two rows holds.
+/// Bytes of a decoded image of two rows.
 fn bytes(side: u32) -> u64 {
     u64::from(side) * 2 * 3 + size_of::<HostImage>() as u64
 }
@@ -60,13 +60,13 @@ fn hits_misses_and_evictions_are_counted() {
     // 0 and 1 are read; 0 is there; 2 drives out 1; 0 is there; 1 drives out 2; 3 is larger than the cache.
     assert_eq!(store.counters(), CacheCounters { hits: 2, misses: 5, evictions: 2, too_large: 1 });
     assert_eq!(cache(&ledger).bytes, 2 * bytes(10));
-    assert_eq!(store.evict_to_share(0.5), bytes(10));
-    assert_eq!(store.evict_to_share(0.0), bytes(10));
+    assert_eq!(store.evict_to_fraction(0.5), bytes(10));
+    assert_eq!(store.evict_to_fraction(0.0), bytes(10));
     assert_eq!(cache(&ledger).bytes, 0);
 }
 
 #[test]
-fn a_cache_of_no_bytes_reads_each_picture_anew() {
+fn an_empty_cache_decodes_each_image_again() {
     let (_folder, library) = pictures(&[10]);
     let ledger = Ledger::default();
     let store = store(&library, &ledger, 0);
@@ -78,20 +78,20 @@ fn a_cache_of_no_bytes_reads_each_picture_anew() {
 }
 
 #[test]
-fn a_picture_that_broke_after_the_data_set_was_opened_is_named() {
+fn an_image_that_became_invalid_is_named() {
     let (folder, library) = pictures(&[10, 10]);
     let store = store(&library, &Ledger::default(), 10_000);
     let at = folder.path().join("0.png");
     std::fs::OpenOptions::new().write(true).open(&at).unwrap().set_len(50).unwrap();
-    let said = store.picture(&name(0)).unwrap_err().to_string();
-    assert!(said.starts_with("0.png: the image cannot be decoded") && said.contains("repair it"), "{said}");
+    let message = store.picture(&name(0)).unwrap_err().to_string();
+    assert!(message.starts_with("0.png: the image cannot be decoded") && message.contains("repair it"), "{message}");
     std::fs::remove_file(&at).unwrap();
     assert!(store.picture(&name(0)).unwrap_err().to_string().starts_with("0.png: cannot be read"));
     assert_eq!(store.picture(&name(1)).unwrap().width, 10, "the others are served");
 }
 
 #[test]
-fn grey_and_transparent_pictures_become_rgb() {
+fn grey_and_transparent_images_become_rgb() {
     let (folder, library) = pictures(&[]);
     image::GrayImage::from_pixel(3, 2, image::Luma([77])).save(folder.path().join("0.png")).unwrap();
     let see_through = image::RgbaImage::from_pixel(3, 2, image::Rgba([1, 2, 3, 0]));
@@ -102,7 +102,7 @@ fn grey_and_transparent_pictures_become_rgb() {
 }
 
 #[test]
-fn what_is_decoded_at_once_is_bounded_and_a_picture_that_never_fits_is_named() {
+fn concurrent_decoding_is_bounded_and_an_image_that_never_fits_is_named() {
     let (_folder, mut library) = pictures(&[300, 10]);
     let largest = decoding_bytes(300, 2, 100);
     library.largest = Some(Largest { path: name(0), width: 300, height: 2, bytes: largest });
@@ -144,7 +144,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_bound_holds_at_every_moment_for_any_sizes_and_order(
+    fn the_bound_holds_for_any_sizes_and_order(
         sides in proptest::collection::vec(1..300u32, 1..12),
         order in proptest::collection::vec(any::<usize>(), 1..80),
         bound in 0..6_000u64,

@@ -36,7 +36,7 @@ pub struct Library {
 
 /// The summary of images with boxes that pipelines judge them by.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Seen {
+pub struct BoxSummary {
     /// The classes that episodes can be drawn from.
     pub drawn: Drawn,
     /// The image that takes most memory to decode.
@@ -54,7 +54,7 @@ pub struct Options {
 
 impl Index for Library {
     const SAMPLES: &'static str = "images with boxes";
-    type Details = Seen;
+    type Details = BoxSummary;
     type Options = Options;
 
     fn count(&self) -> u64 {
@@ -69,8 +69,8 @@ impl Index for Library {
         self.left_out.clone()
     }
 
-    fn details(&self) -> Seen {
-        Seen { drawn: drawn_classes(self), largest: self.largest.clone(), lacking: few_shot::lacking(self) }
+    fn details(&self) -> Self::Details {
+        BoxSummary { drawn: drawn_classes(self), largest: self.largest.clone(), lacking: few_shot::lacking(self) }
     }
 }
 

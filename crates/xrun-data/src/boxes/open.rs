@@ -55,7 +55,7 @@ pub fn folder(
         .map_err(|error| DataError::file(root, format!("the data set's directory cannot be read: {error}")))?;
     let mut judge = Judge::new(rules.on_broken);
     match read_folder(rules, root, known, read, &mut judge) {
-        Err(fatal) => Err(judge.beside(fatal)),
+        Err(fatal) => Err(judge.with_error(fatal)),
         Ok(library) => {
             judge.verdict()?;
             Ok(library)

@@ -241,6 +241,6 @@ mod tests {
         assert_eq!(placed("annotations/instances_val2017.json", "1.jpg"), "val2017/1.jpg");
         assert_eq!(placed("test/_annotations.coco.json", "1.jpg"), "test/1.jpg");
         assert_eq!(placed("annotations.json", "val2017/1.jpg"), "val2017/1.jpg");
-        assert_eq!(placed("annotations.json", "../1.jpg"), "../1.jpg", "told as leading out of the directory");
+        assert_eq!(placed("annotations.json", "../1.jpg"), "../1.jpg", "reported as outside of the directory");
     }
 }

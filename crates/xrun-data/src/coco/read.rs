@@ -255,9 +255,9 @@ fn line_of(text: &[u8], item: &RawValue) -> usize {
 
 /// Message of the parser without its position, which is one within the item.
 fn parser_message(error: &serde_json::Error) -> String {
-    let said = error.to_string();
+    let message = error.to_string();
     let place = format!(" at line {} column {}", error.line(), error.column());
-    said.strip_suffix(&place).unwrap_or(&said).to_owned()
+    message.strip_suffix(&place).unwrap_or(&message).to_owned()
 }
 
 fn malformed(path: &Path, text: &[u8], item: &RawValue, what: &str, at: usize, error: &serde_json::Error) -> DataError {

@@ -20,7 +20,7 @@ fn opened(folder: &Path) -> Result<Library, DataError> {
 }
 
 #[test]
-fn the_folder_is_the_class_and_all_of_the_picture_is_the_object() {
+fn the_directory_is_the_class_and_the_image_is_the_object() {
     let folder = tempfile::tempdir().unwrap();
     for name in ["owl/1.png", "cat/2.JPG", "cat/1.png", "cat/.hidden.png", "empty/notes.txt"] {
         match name.ends_with("txt") {
@@ -51,7 +51,7 @@ fn the_folder_is_the_class_and_all_of_the_picture_is_the_object() {
 }
 
 #[test]
-fn parts_are_parts_only_where_there_are_two() {
+fn splits_need_two_directories() {
     let folder = tempfile::tempdir().unwrap();
     picture(folder.path(), "train/cat/1.png");
     picture(folder.path(), "train/2.png");
@@ -66,14 +66,14 @@ fn parts_are_parts_only_where_there_are_two() {
 }
 
 #[test]
-fn a_folder_without_classes_and_a_link_out_of_it_are_refused() {
+fn a_directory_without_classes_and_a_symlink_out_of_it_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     picture(folder.path(), "1.png");
-    let said = opened(folder.path()).unwrap_err().to_string();
-    assert!(said.contains("has no images in directories of classes"), "{said}");
+    let message = opened(folder.path()).unwrap_err().to_string();
+    assert!(message.contains("has no images in directories of classes"), "{message}");
     let outside = tempfile::tempdir().unwrap();
     picture(outside.path(), "1.png");
     std::os::unix::fs::symlink(outside.path(), folder.path().join("cat")).unwrap();
-    let said = opened(folder.path()).unwrap_err().to_string();
-    assert!(said.contains("outside of the data set's directory"), "{said}");
+    let message = opened(folder.path()).unwrap_err().to_string();
+    assert!(message.contains("outside of the data set's directory"), "{message}");
 }

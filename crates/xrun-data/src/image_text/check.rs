@@ -57,7 +57,7 @@ mod tests {
     use super::*;
     use crate::image_text::settings::Generated;
 
-    fn told(settings: &Settings) -> Vec<(String, String)> {
+    fn problems_of(settings: &Settings) -> Vec<(String, String)> {
         let mut problems = Problems::default();
         check(settings, &mut problems);
         problems.iter().map(|problem| (problem.key.clone(), problem.message.clone())).collect()
@@ -65,10 +65,10 @@ mod tests {
 
     #[test]
     fn the_defaults_are_right_and_what_contradicts_itself_is_said_at_its_key() {
-        assert_eq!(told(&Settings::default()), []);
+        assert_eq!(problems_of(&Settings::default()), []);
         let named = |path: &str| Some(path.to_owned());
         let messages = Settings { source: Source::Messages, path: named("/etc/hostname"), ..Settings::default() };
-        assert_eq!(told(&messages), []);
+        assert_eq!(problems_of(&messages), []);
         let many = Generated { examples: 100_000, picture_size: 4096, ..Generated::default() };
         for (settings, key, part) in [
             (Settings { path: None, ..messages.clone() }, "source", "`path` does not say which"),
@@ -80,10 +80,10 @@ mod tests {
             (Settings { encoder: named("/etc/hostname"), ..Settings::default() }, "encoder", "without `merges`"),
             (Settings { generated: many, ..Settings::default() }, "generated.examples", "pixels would be generated"),
         ] {
-            let told = told(&settings);
-            assert_eq!(told.len(), 1, "{told:?}");
-            assert_eq!(told[0].0, format!("{SECTION}.{key}"));
-            assert!(told[0].1.contains(part), "{told:?}");
+            let found = problems_of(&settings);
+            assert_eq!(found.len(), 1, "{found:?}");
+            assert_eq!(found[0].0, format!("{SECTION}.{key}"));
+            assert!(found[0].1.contains(part), "{found:?}");
         }
     }
 }

@@ -20,12 +20,12 @@ fn opened(settings: &Generated, cache: &Path) -> Library {
 }
 
 #[test]
-fn splits_have_their_pairs_and_answers_are_what_was_asked_for() {
+fn splits_have_disjoint_pairs_and_answers_match_their_questions() {
     let cache = tempfile::tempdir().unwrap();
     let library = opened(&small(), cache.path());
     assert_eq!(
         library.details(),
-        super::super::Seen { train: 600, held_out: 60, unseen: 40, pictures: 700, texts: Vec::new() }
+        super::super::ExampleCounts { train: 600, held_out: 60, unseen: 40, pictures: 700, texts: Vec::new() }
     );
     let index = |name: &str, names: &[&str]| names.iter().position(|other| *other == name).unwrap();
     let colours: Vec<&str> = COLOURS.iter().map(|(name, _)| *name).collect();
@@ -61,7 +61,7 @@ fn splits_have_their_pairs_and_answers_are_what_was_asked_for() {
 }
 
 #[test]
-fn the_same_settings_give_the_same_bytes_and_damage_is_told() {
+fn generated_bytes_are_reproducible_and_damage_is_reported() {
     let settings = Generated { examples: 20, held_out_examples: 8, unseen_examples: 8, ..small() };
     let [one, other] = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
     assert!(pending_in(&settings, one.path()).is_some());
@@ -81,7 +81,7 @@ fn the_same_settings_give_the_same_bytes_and_damage_is_told() {
 }
 
 #[test]
-fn a_large_picture_is_a_small_file() {
+fn a_large_image_is_a_small_file() {
     let random = &mut generator(1, "x", 0);
     let picture = Scene::draw(random, false).paint(random, 1024);
     assert_eq!(picture.rgb.len(), 1024 * 1024 * 3);

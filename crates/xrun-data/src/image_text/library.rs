@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 
 use super::record::{Record, Wrong, of_item, of_line};
 use super::settings::{AnswerForm, Settings};
-use super::{Seen, TextLength};
+use super::{ExampleCounts, TextLength};
 use crate::reading::broken::{Judge, OnBroken};
 use crate::reading::decoding::Largest;
 use crate::tokenizer::{Tokenizer, Vocabulary, Words};
@@ -47,22 +47,22 @@ impl Default for Options {
     }
 }
 
-/// Position of an example in its source: 24 bytes an example are all that is kept.
+/// Location of an example in its source, in 24 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct ExampleLocation {
     /// Offset in bytes.
     pub offset: u64,
     /// Bytes of the line or the item.
     pub length: u32,
-    /// From 1.
+    /// Number of the line, from 1.
     pub line: u32,
-    /// Index of the item in a question list, from 1; 0 in JSON lines, where the line says it.
+    /// Index of the item in a question list, from 1; 0 in JSON lines.
     pub item: u32,
     /// Number of its image in its file: the same image has the same number.
     pub picture: u32,
 }
 
-impl Place {
+impl ExampleLocation {
     /// Name of the example in messages.
     pub fn called(&self) -> String {
         match self.item {
@@ -78,7 +78,7 @@ pub trait Records: std::fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     /// It was changed since the index was made.
-    fn record(&self, place: &Place) -> Result<Record, DataError>;
+    fn record(&self, place: &ExampleLocation) -> Result<Record, DataError>;
 
     /// Name of the source in messages.
     fn path(&self) -> &Path;
@@ -109,7 +109,7 @@ pub struct TextFile {
 }
 
 impl Records for TextFile {
-    fn record(&self, place: &Place) -> Result<Record, DataError> {
+    fn record(&self, place: &ExampleLocation) -> Result<Record, DataError> {
         let mut bytes = vec![0; place.length as usize];
         let read = {
             let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
@@ -130,7 +130,7 @@ impl Records for TextFile {
 
 impl TextFile {
     /// Error about an example that was valid when the file was indexed.
-    fn changed(&self, place: &Place, message: &str) -> DataError {
+    fn changed(&self, place: &ExampleLocation, message: &str) -> DataError {
         DataError::file(&self.path, format!("{}: {message}; it was changed during the run", place.called()))
     }
 }
@@ -155,7 +155,7 @@ pub struct Library {
     /// Index into `sources` of each split, in the order of [`Split::ALL`].
     pub source_of: [usize; 3],
     /// Positions of the examples of each split, by their number.
-    pub places: [Vec<Place>; 3],
+    pub places: [Vec<ExampleLocation>; 3],
     /// Different images of all files together.
     pub pictures: u64,
     /// The image that takes most memory to decode.
@@ -168,7 +168,7 @@ pub struct Library {
 
 impl Index for Library {
     const SAMPLES: &'static str = "images with conversations";
-    type Details = Seen;
+    type Details = ExampleCounts;
     type Options = Options;
 
     fn count(&self) -> u64 {
@@ -184,15 +184,15 @@ impl Index for Library {
     }
 
     /// Summary without the lengths of texts, which need a vocabulary.
-    fn details(&self) -> Seen {
+    fn seen(&self) -> ExampleCounts {
         let [train, held_out, unseen] = Split::ALL.map(|split| self.places(split).len() as u64);
-        Seen { train, held_out, unseen, pictures: self.pictures, texts: Vec::new() }
+        ExampleCounts { train, held_out, unseen, pictures: self.pictures, texts: Vec::new() }
     }
 }
 
 impl Library {
     /// Positions of the examples of a split, by their number.
-    pub fn places(&self, split: Split) -> &[Place] {
+    pub fn places(&self, split: Split) -> &[ExampleLocation] {
         &self.places[split as usize]
     }
 
@@ -202,7 +202,7 @@ impl Library {
     }
 
     /// Identity of an image: equal for two examples that share it.
-    pub fn picture_key(&self, split: Split, place: &Place) -> (u32, u32) {
+    pub fn picture_key(&self, split: Split, place: &ExampleLocation) -> (u32, u32) {
         (self.source_of[split as usize] as u32, place.picture)
     }
 
@@ -210,7 +210,7 @@ impl Library {
     ///
     /// # Errors
     /// There is none, or the file was changed during the run.
-    pub fn record(&self, split: Split, number: u64) -> Result<(Place, Record), DataError> {
+    pub fn record(&self, split: Split, number: u64) -> Result<(ExampleLocation, Record), DataError> {
         let place = usize::try_from(number).ok().and_then(|number| self.places(split).get(number));
         let place = *place.ok_or_else(|| DataError::content(format!("there is no example {number}")))?;
         Ok((place, self.source(split).record(&place)?))
@@ -220,7 +220,7 @@ impl Library {
     pub fn index_bytes(&self) -> u64 {
         let places: usize = self.places.iter().map(Vec::capacity).sum();
         let paths: usize = self.sources.iter().map(|source| source.path().as_os_str().len()).sum();
-        (places * size_of::<Place>() + paths) as u64
+        (places * size_of::<ExampleLocation>() + paths) as u64
     }
 
     /// Number of examples of all splits.

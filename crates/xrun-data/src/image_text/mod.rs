@@ -27,13 +27,13 @@ use xrun_core::dataset::index::Index;
 use xrun_core::dataset::kind::{DatasetKind, DatasetSummary};
 use xrun_core::problem::Problems;
 
-/// `[dataset.image-text]`.
+/// Data set `[dataset.image-text]`.
 #[derive(Debug)]
 pub struct ImageText;
 
 /// Summary of a data set of images with conversations.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Seen {
+pub struct ExampleCounts {
     /// Examples to train on.
     pub train: u64,
     /// Examples to validate with.
@@ -46,15 +46,14 @@ pub struct Seen {
     pub texts: Vec<TextLength>,
 }
 
-impl Seen {
-    /// Takes out what has more than `fit` tokens of text, as [`Library::fit`](library::Library::fit) will, and says what that
-    /// was.
+impl ExampleCounts {
+    /// Removes examples with more than `fit` tokens of text, as [`Library::fit`](library::Library::fit) will, and returns them.
     ///
     /// # Errors
     /// Some are too long and must not be left out, or nothing is left of a split.
     pub fn fit(&mut self, fit: usize, on_broken: OnBroken) -> Result<InvalidItems, DataError> {
         let mut judge = Judge::new(on_broken);
-        // The longest first: it says by how much to raise for all.
+        // The longest first: its message has the increase that all examples need.
         for text in self.texts.iter().rev().filter(|text| text.tokens > fit) {
             let (path, called) = &text.one;
             let error = || DataError::file(path, TextLength::too_long(text.tokens, fit, called));
@@ -79,7 +78,7 @@ pub struct TextLength {
     pub tokens: usize,
     /// To train on, held out, unseen.
     pub examples: [u64; 3],
-    /// One of them: its file, and what it is called there.
+    /// One of them: its file, and its name there.
     pub one: (PathBuf, String),
 }
 
@@ -87,8 +86,8 @@ impl TextLength {
     /// Message about an example of `tokens` tokens where `fit` tokens fit next to the image.
     pub fn too_long(tokens: usize, fit: usize, called: &str) -> String {
         format!(
-            "{called}: {tokens} tokens of text, and {fit} fit beside the image; examples are never cut: raise \
-             `sequence_length` by {} for this one",
+            "{called}: {tokens} tokens of text exceed the {fit} that fit with the image; raise `sequence_length` by {} \
+            (examples are never cut)",
             tokens.saturating_sub(fit)
         )
     }
@@ -145,10 +144,10 @@ impl DatasetKind for ImageText {
     }
 
     /// Summarises the data with the lengths of its texts.
-    fn inspect(settings: &Settings) -> Result<DatasetSummary<Seen>, DataError> {
+    fn inspect(settings: &Settings) -> Result<DatasetSummary<ExampleCounts>, DataError> {
         let library = open::open(settings)?;
         let tokenizer = library.tokenizer(&settings.options().vocabulary)?;
-        let seen = Seen { texts: library.text_lengths(&tokenizer)?, ..library.details() };
+        let seen = ExampleCounts { texts: library.text_lengths(&tokenizer)?, ..library.details() };
         let notes = tokenizer.note().map(str::to_owned).into_iter().collect();
         Ok(DatasetSummary { left_out: library.left_out, notes, details: seen })
     }

@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 
 use super::generate::{self, FILES};
-use super::library::{Form, Library, Place, Records, TextFile};
+use super::library::{ExampleLocation, Form, Library, Records, TextFile};
 use super::picture::{self, Head};
 use super::record::{EXPECTED, Image, Record, Wrong};
 use super::settings::{Settings, Source};
@@ -92,17 +92,17 @@ fn indexed(settings: &Settings, paths: &[PathBuf], policy: OnBroken) -> Result<L
     };
     let mut files = Vec::new();
     for path in paths {
-        // All that is wrong with both files is told at once.
+        // Problems of both files are reported together.
         match indexing.file(settings, path, &mut judge) {
             Ok(found) => files.push(found),
-            Err(fatal) => return Err(judge.beside(fatal)),
+            Err(fatal) => return Err(judge.with_error(fatal)),
         }
     }
     judge.verdict()?;
     indexing.known.into_values().for_each(DigestCache::save);
     let pictures = files.iter().map(|file| u64::from(file.pictures)).sum();
     let source_of = std::array::from_fn(|split| split.min(files.len() - 1));
-    let mut places: [Vec<Place>; 3] = Default::default();
+    let mut places: [Vec<ExampleLocation>; 3] = Default::default();
     if let [only] = files.as_mut_slice() {
         let held_out = (f64::from(only.pictures) * settings.validation_share).round().max(1.0) as u32;
         let first = only.pictures.saturating_sub(held_out);
@@ -129,10 +129,10 @@ fn indexed(settings: &Settings, paths: &[PathBuf], policy: OnBroken) -> Result<L
     Ok(library)
 }
 
-/// A file that was looked through.
-struct Found {
+/// Index of a file.
+struct IndexedFile {
     text: TextFile,
-    places: Vec<Place>,
+    places: Vec<ExampleLocation>,
     pictures: u32,
 }
 
@@ -145,27 +145,27 @@ struct Indexing {
     largest: Option<Largest>,
 }
 
-/// An image that was looked at.
+/// Image that was inspected.
 #[derive(Clone, Copy)]
-struct Looked {
+struct InspectedImage {
     number: u32,
-    /// And the bytes of its file; `None` where it need not be looked at.
+    /// Head and bytes of the file; `None` for an image that needs no inspection.
     head: Option<(Head, u64)>,
 }
 
 /// Reader of one file.
-struct OfFile<'a> {
+struct FileIndexer<'a> {
     path: &'a Path,
     folder: &'a Path,
     form: Form,
-    places: Vec<Place>,
+    places: Vec<ExampleLocation>,
     /// Each image by the beginning of the SHA-256 of its name or its base64.
-    pictures: HashMap<[u8; 16], Looked>,
+    pictures: HashMap<[u8; 16], InspectedImage>,
     judge: &'a mut Judge,
 }
 
 impl Indexing {
-    fn file(&mut self, settings: &Settings, path: &Path, judge: &mut Judge) -> Result<Found, DataError> {
+    fn file(&mut self, settings: &Settings, path: &Path, judge: &mut Judge) -> Result<IndexedFile, DataError> {
         let failed = |error: std::io::Error| DataError::file(path, format!("cannot be read: {error}"));
         let folder = folder_of(path).canonicalize().map_err(failed)?;
         let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
@@ -176,15 +176,16 @@ impl Indexing {
             Source::Generated | Source::Messages => Form::Lines,
         };
         let opened = file::open(path).map_err(failed)?;
-        let mut found = OfFile { path, folder: &folder, form, places: Vec::new(), pictures: HashMap::new(), judge };
+        let mut found =
+            FileIndexer { path, folder: &folder, form, places: Vec::new(), pictures: HashMap::new(), judge };
         match form {
             Form::Lines => self.lines(&opened, &mut found)?,
             Form::List(_) => self.list(&opened, &mut found)?,
         }
-        let OfFile { places, pictures, .. } = found;
+        let FileIndexer { places, pictures, .. } = found;
         let pictures = pictures.len() as u32;
         let text = TextFile { path: path.to_owned(), folder, form, file: Mutex::new(opened) };
-        Ok(Found { text, places, pictures })
+        Ok(IndexedFile { text, places, pictures })
     }
 
     fn known(&mut self, folder: &Path) -> &mut DigestCache {
@@ -195,7 +196,7 @@ impl Indexing {
         self.known.entry(folder.to_owned()).or_insert_with(open)
     }
 
-    fn lines(&mut self, file: &File, found: &mut OfFile<'_>) -> Result<(), DataError> {
+    fn lines(&mut self, file: &File, found: &mut FileIndexer<'_>) -> Result<(), DataError> {
         let failed = |error: std::io::Error| DataError::file(found.path, format!("cannot be read: {error}"));
         let mut reader = BufReader::new(file);
         let path = found.path;
@@ -234,12 +235,12 @@ impl Indexing {
                 let what = "the file is one JSON list (`jq -c '.[]'` puts each of its items on a line)";
                 return Err(nothing(what));
             }
-            let place = Place { offset: begin, length: text.len() as u32, line, item: 0, picture: 0 };
+            let place = ExampleLocation { offset: begin, length: text.len() as u32, line, item: 0, picture: 0 };
             self.example(text, place, found)?;
         }
     }
 
-    fn list(&mut self, file: &File, found: &mut OfFile<'_>) -> Result<(), DataError> {
+    fn list(&mut self, file: &File, found: &mut FileIndexer<'_>) -> Result<(), DataError> {
         let failed = |message: String| DataError::file(found.path, message);
         let mut text = Vec::new();
         let read = file.take(LIST_BYTES_MAX + 1).read_to_end(&mut text);
@@ -257,13 +258,13 @@ impl Indexing {
             let offset = raw.as_ptr() as usize - text.as_ptr() as usize;
             line += text[seen..offset].iter().filter(|byte| **byte == b'\n').count() as u32;
             seen = offset;
-            let place = Place { offset: offset as u64, length: raw.len() as u32, line, item, picture: 0 };
+            let place = ExampleLocation { offset: offset as u64, length: raw.len() as u32, line, item, picture: 0 };
             self.example(raw.as_bytes(), place, found)?;
         }
         Ok(())
     }
 
-    fn example(&mut self, text: &[u8], place: Place, found: &mut OfFile<'_>) -> Result<(), DataError> {
+    fn example(&mut self, text: &[u8], place: ExampleLocation, found: &mut FileIndexer<'_>) -> Result<(), DataError> {
         if found.places.len() == EXAMPLES_MAX {
             let message = format!("{}: more than {EXAMPLES_MAX} examples are not indexed", place.called());
             return Err(DataError::file(found.path, message));
@@ -274,7 +275,7 @@ impl Indexing {
             Err(wrong) => Err(wrong),
         };
         match number {
-            Ok(picture) => found.places.push(Place { picture, ..place }),
+            Ok(picture) => found.places.push(ExampleLocation { picture, ..place }),
             Err((reason, message)) => {
                 found.judge.broken(reason, found.path, format!("{}: {message}", place.called()));
             }
@@ -286,8 +287,8 @@ impl Indexing {
     fn picture(
         &mut self,
         record: &Record,
-        place: &Place,
-        found: &mut OfFile<'_>,
+        place: &ExampleLocation,
+        found: &mut FileIndexer<'_>,
     ) -> Result<Result<u32, Wrong>, DataError> {
         let (name, key) = match &record.image {
             Image::Inline(url) => (None, Sha256::digest(url.as_bytes())),
@@ -298,7 +299,7 @@ impl Indexing {
         };
         let mut short = [u8::from(name.is_some()); 16];
         short[1..].copy_from_slice(&key[..15]);
-        if let Some(Looked { number, head }) = found.pictures.get(&short).copied() {
+        if let Some(InspectedImage { number, head }) = found.pictures.get(&short).copied() {
             // Another line may be longer.
             self.decoded(head, name.as_deref(), place, found.path);
             return Ok(Ok(number));
@@ -311,13 +312,13 @@ impl Indexing {
         Ok(head.map(|head| {
             self.decoded(head, name.as_deref(), place, found.path);
             let number = found.pictures.len() as u32;
-            found.pictures.insert(short, Looked { number, head });
+            found.pictures.insert(short, InspectedImage { number, head });
             number
         }))
     }
 
     /// Notes what decoding an image takes with the line of this example.
-    fn decoded(&mut self, head: Option<(Head, u64)>, name: Option<&str>, place: &Place, file: &Path) {
+    fn decoded(&mut self, head: Option<(Head, u64)>, name: Option<&str>, place: &ExampleLocation, file: &Path) {
         let Some((Head { width, height, .. }, length)) = head else { return };
         let (width, height) = (u64::from(width), u64::from(height));
         let bytes = decoding_bytes(width, height, length + LINE_COPIES * u64::from(place.length));
@@ -331,11 +332,11 @@ impl Indexing {
     fn of_file(&mut self, folder: &Path, name: &str) -> Result<Result<Option<(Head, u64)>, Wrong>, DataError> {
         let whole = folder.join(name);
         let shown = printable::line(name, 100);
-        let told = |(reason, message): Wrong| (reason, format!("{shown}: {message}"));
+        let prefixed = |(reason, message): Wrong| (reason, format!("{shown}: {message}"));
         let length = std::fs::metadata(&whole).map_or(0, |about| about.len());
         if length > picture::FILE_BYTES_MAX {
             let message = format!("has {length} bytes, at most {} are read", picture::FILE_BYTES_MAX);
-            return Ok(Err(told(("too_large_picture", message))));
+            return Ok(Err(prefixed(("too_large_picture", message))));
         }
         let digest = self.known(folder).digest(name, &whole)?;
         self.digest.update(name.as_bytes());
@@ -351,7 +352,7 @@ impl Indexing {
             Ok(false) => Err(picture::cut_off()),
             Err(error) => Err(unreadable(error)),
         });
-        Ok(head.map_err(told))
+        Ok(head.map_err(prefixed))
     }
 }
 

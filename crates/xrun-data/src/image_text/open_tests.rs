@@ -7,7 +7,7 @@ use image::{ImageFormat, Rgb, RgbImage};
 
 use super::super::picture::tests::{claimed, encoded};
 use super::super::settings::AnswerForm;
-use super::super::{ImageText, Seen};
+use super::super::{ExampleCounts, ImageText};
 use super::*;
 use xrun_core::dataset::index::Index;
 use xrun_core::dataset::kind::DatasetKind;
@@ -47,9 +47,9 @@ fn inline(bytes: &[u8]) -> String {
     format!("data:image/png;base64,{}", base64::engine::general_purpose::STANDARD.encode(bytes))
 }
 
-/// Section 4's list: each is told with its file and line, or left out and counted.
+/// Section 4's list: each is reported with its file and line, or skipped and counted.
 #[test]
-fn each_broken_example_is_told_with_its_line_or_left_out_and_counted() {
+fn invalid_examples_are_reported_with_their_line_or_skipped_and_counted() {
     let whole = encoded(RgbImage::from_fn(90, 90, |x, y| Rgb([(x * y) as u8, y as u8, 9])), ImageFormat::Jpeg);
     let bad = |image: &str| line(image, "red").into_bytes();
     let cases: [(Vec<u8>, &str, &str); 17] = [
@@ -101,7 +101,7 @@ fn each_broken_example_is_told_with_its_line_or_left_out_and_counted() {
 }
 
 #[test]
-fn a_line_of_more_than_32_mib_is_left_out_and_the_next_is_read() {
+fn a_line_of_more_than_32_mib_is_skipped() {
     let long = |bytes: usize| {
         let mut text = vec![b'x'; bytes - 1];
         text.push(b'\n');
@@ -122,7 +122,7 @@ fn a_line_of_more_than_32_mib_is_left_out_and_the_next_is_read() {
 }
 
 #[test]
-fn all_examples_of_a_picture_are_on_one_side_and_have_its_number() {
+fn examples_of_an_image_are_in_one_split_and_share_its_number() {
     let same = inline(&png(9));
     let more = [line(&same, "a"), "\n \r\n".into(), line("images/./0.png", "b"), line(&same, "c")];
     let more: Vec<Vec<u8>> = more.into_iter().map(String::into_bytes).collect();
@@ -134,7 +134,7 @@ fn all_examples_of_a_picture_are_on_one_side_and_have_its_number() {
     let library = open(&share).unwrap();
     assert_eq!(
         library.details(),
-        super::super::Seen { train: 5, held_out: 2, unseen: 0, pictures: 5, texts: Vec::new() }
+        super::super::ExampleCounts { train: 5, held_out: 2, unseen: 0, pictures: 5, texts: Vec::new() }
     );
     let pictures: Vec<u32> = library.places(Split::Train).iter().map(|place| place.picture).collect();
     assert_eq!(pictures, [0, 1, 2, 3, 0]);
@@ -152,7 +152,7 @@ fn all_examples_of_a_picture_are_on_one_side_and_have_its_number() {
     let library = open(&Settings { validation_path: second, ..share.clone() }).unwrap();
     assert_eq!(
         library.details(),
-        super::super::Seen { train: 7, held_out: 1, unseen: 0, pictures: 6, texts: Vec::new() }
+        super::super::ExampleCounts { train: 7, held_out: 1, unseen: 0, pictures: 6, texts: Vec::new() }
     );
     // Another image is other data, and so is another text.
     let digest = open(&share).unwrap().digest;
@@ -162,7 +162,7 @@ fn all_examples_of_a_picture_are_on_one_side_and_have_its_number() {
 
 /// The room to decode in is as large as the longest line asks for, whichever example of an image that is.
 #[test]
-fn a_picture_takes_as_much_as_its_longest_line() {
+fn an_inline_image_is_sized_by_its_longest_line() {
     let of = |answers: [&str; 2]| {
         let folder = folder(&answers.map(|answer| line("images/0.png", answer).into_bytes()));
         open(&settings(folder.path(), OnBroken::Fail)).unwrap().largest.unwrap().bytes
@@ -173,30 +173,32 @@ fn a_picture_takes_as_much_as_its_longest_line() {
 }
 
 #[test]
-fn data_that_does_not_serve_is_told_as_a_whole() {
+fn unusable_data_is_refused_as_a_whole() {
     let empty = tempfile::tempdir().unwrap();
     put(empty.path(), "a.jsonl", b"");
     put(empty.path(), "0.png", &png(1));
-    let told = |settings: &Settings| open(settings).unwrap_err().to_string();
+    let failure = |settings: &Settings| open(settings).unwrap_err().to_string();
     let of = |policy| settings(empty.path(), policy);
     assert!(
-        told(&of(OnBroken::Fail)).contains("a.jsonl: the file is empty; expected an example a line: {\"messages\"")
+        failure(&of(OnBroken::Fail)).contains("a.jsonl: the file is empty; expected an example a line: {\"messages\"")
     );
     put(empty.path(), "a.jsonl", b"\n  \n\r\n");
-    assert!(told(&of(OnBroken::Skip)).contains("a.jsonl: the file has only empty lines; expected an example a line"));
+    assert!(
+        failure(&of(OnBroken::Skip)).contains("a.jsonl: the file has only empty lines; expected an example a line")
+    );
     put(empty.path(), "a.jsonl", b"\n[\n{\"text\": \"a\"},\n");
-    assert!(told(&of(OnBroken::Skip)).contains("a.jsonl: the file is one JSON list (`jq -c '.[]'`"));
+    assert!(failure(&of(OnBroken::Skip)).contains("a.jsonl: the file is one JSON list (`jq -c '.[]'`"));
     put(empty.path(), "a.jsonl", line("0.png", "red").as_bytes());
-    assert!(told(&of(OnBroken::Fail)).contains("no example is to train on"));
+    assert!(failure(&of(OnBroken::Fail)).contains("no example is to train on"));
     put(empty.path(), "a.jsonl", line("1.png", "red").as_bytes());
-    let message = told(&of(OnBroken::Skip));
+    let message = failure(&of(OnBroken::Skip));
     assert!(message.contains("1 were left out: missing_picture 1"), "{message}");
     let list = Settings { source: Source::QuestionList, ..of(OnBroken::Fail) };
-    assert!(told(&list).ends_with("is no list of [question, answer, number of an image]: it is an object"));
+    assert!(failure(&list).ends_with("is no list of [question, answer, number of an image]: it is an object"));
     put(empty.path(), "a.jsonl", b"");
-    assert!(told(&list).ends_with("number of an image]: the file is empty"), "{}", told(&list));
+    assert!(failure(&list).ends_with("number of an image]: the file is empty"), "{}", failure(&list));
     put(empty.path(), "a.jsonl", b"[[\"a\", \"b\", 1],\n[\"a\"");
-    assert!(told(&list).contains("the file ends in line 2 before its JSON does"), "{}", told(&list));
+    assert!(failure(&list).contains("the file ends in line 2 before its JSON does"), "{}", failure(&list));
 }
 
 #[test]
@@ -218,14 +220,14 @@ fn a_question_list_is_read_by_item_and_line() {
     let library = open(&list(OnBroken::Skip, AnswerForm::Json)).unwrap();
     assert_eq!(
         library.details(),
-        super::super::Seen { train: 3, held_out: 1, unseen: 0, pictures: 3, texts: Vec::new() }
+        super::super::ExampleCounts { train: 3, held_out: 1, unseen: 0, pictures: 3, texts: Vec::new() }
     );
     let (place, record) = library.record(Split::Validation, 0).unwrap();
     assert_eq!((place.line, place.item, record.answer.as_str()), (3, 4, r#"{"answer": "blue"}"#));
 }
 
 #[test]
-fn what_is_too_long_is_never_cut() {
+fn long_examples_are_never_cut() {
     let long = line("images/0.png", &"long ".repeat(40));
     let folder = folder(&[long.into_bytes()]);
     let of = |policy| settings(folder.path(), policy);
@@ -244,7 +246,7 @@ fn what_is_too_long_is_never_cut() {
 }
 
 #[test]
-fn a_look_says_the_same_of_what_is_too_long() {
+fn an_inspection_counts_the_same_long_examples() {
     let long = line("images/0.png", &"long ".repeat(40));
     let folder = folder(&[long.into_bytes()]);
     let settings = settings(folder.path(), OnBroken::Skip);
@@ -258,17 +260,17 @@ fn a_look_says_the_same_of_what_is_too_long() {
             (Ok(broken), Ok(())) => {
                 assert_eq!(broken, library.left_out);
                 assert_eq!(
-                    Seen { texts: Vec::new(), ..seen },
-                    Seen { pictures: look.details.pictures, ..library.details() }
+                    ExampleCounts { texts: Vec::new(), ..seen },
+                    ExampleCounts { pictures: look.details.pictures, ..library.details() }
                 );
             }
-            (Err(told), Err(ended)) => {
-                let (told, ended) = (told.to_string(), ended.to_string());
-                assert!(ended.ends_with(&told), "{told}\n{ended}");
+            (Err(inspected), Err(ended)) => {
+                let (inspected, ended) = (inspected.to_string(), ended.to_string());
+                assert!(ended.ends_with(&inspected), "{inspected}\n{ended}");
                 let by = format!("raise `sequence_length` by {}", longest - fit);
-                assert!(fit < 30 || told.contains(&by), "{told}");
+                assert!(fit < 30 || inspected.contains(&by), "{inspected}");
             }
-            (told, ended) => panic!("{told:?}, {ended:?}"),
+            (inspected, ended) => panic!("{inspected:?}, {ended:?}"),
         }
     }
 }

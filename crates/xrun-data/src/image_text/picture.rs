@@ -46,16 +46,16 @@ pub fn head(reader: impl BufRead + Seek) -> Result<Head, Wrong> {
     };
     let decoder = reader.into_decoder().map_err(|error| failed(&error))?;
     let (width, height) = decoder.dimensions();
-    let said = format!("the image is {width} x {height} pixels");
+    let size = format!("the image is {width} x {height} pixels");
     if width == 0 || height == 0 {
-        return Err(("broken_picture", format!("{said}: it is empty")));
+        return Err(("broken_picture", format!("{size}: it is empty")));
     }
     if width.max(height) > SIDE_MAX {
-        return Err(("too_large_picture", format!("{said}, a side may have at most {SIDE_MAX}")));
+        return Err(("too_large_picture", format!("{size}, a side may have at most {SIDE_MAX}")));
     }
     let pixels = u64::from(width) * u64::from(height);
     if pixels > PIXELS_MAX {
-        return Err(("too_large_picture", format!("{said}, {pixels} in all, at most {PIXELS_MAX} are decoded")));
+        return Err(("too_large_picture", format!("{size}, {pixels} in all, at most {PIXELS_MAX} are decoded")));
     }
     Ok(Head { width, height, format })
 }
@@ -95,7 +95,7 @@ pub fn inline(url: &str) -> Result<Vec<u8>, Wrong> {
             }
             DecodeError::InvalidLastSymbol(..) => "its last character ends within a byte: it is cut off".to_owned(),
         };
-        wrong(format!("the image is no base64: {why}; encode its file anew, or name the file"))
+        wrong(format!("the image is no valid base64: {why}; encode its file again, or name the file"))
     })
 }
 

@@ -40,7 +40,7 @@ fn picture(width: usize, height: usize, rgb: &[u8]) -> HostImage {
 }
 
 #[test]
-fn pictures_that_are_too_large_are_refused_before_they_are_decoded() {
+fn large_images_are_refused_before_decoding() {
     for (width, height, reason, part) in [
         (1, 65_535, "too_large_picture", "1 x 65535 pixels, a side may have at most 32768"),
         (30_000, 30_000, "too_large_picture", "900000000 in all, at most 64000000 are decoded"),
@@ -58,7 +58,7 @@ fn pictures_that_are_too_large_are_refused_before_they_are_decoded() {
 }
 
 #[test]
-fn what_is_no_whole_png_or_jpeg_is_told() {
+fn truncated_and_foreign_files_are_refused() {
     let ground = RgbImage::from_fn(40, 40, |x, y| Rgb([x as u8 * 6, y as u8 * 6, (x * y) as u8]));
     for format in [ImageFormat::Png, ImageFormat::Jpeg] {
         let whole = encoded(ground.clone(), format);
@@ -77,7 +77,7 @@ fn what_is_no_whole_png_or_jpeg_is_told() {
 }
 
 #[test]
-fn what_is_transparent_is_laid_on_white() {
+fn transparent_pixels_are_blended_with_white() {
     let [clear, half, full] = [[200, 0, 0, 0], [200, 0, 0, 128], [200, 0, 0, 255]].map(image::Rgba);
     let three = RgbaImage::from_fn(3, 1, |x, _| [clear, half, full][x as usize]);
     // 200 and 0 by 128 of 255, 255 by 127 of 255.
@@ -89,7 +89,7 @@ fn what_is_transparent_is_laid_on_white() {
 }
 
 #[test]
-fn a_photo_is_turned_as_its_camera_says() {
+fn exif_orientation_is_applied() {
     let half = RgbImage::from_fn(16, 8, |x, _| if x < 8 { Rgb([250, 250, 250]) } else { Rgb([5, 5, 5]) });
     let bright = |orientation, at: (usize, usize)| {
         let picture = decode(&turned(half.clone(), orientation)).unwrap();
@@ -104,7 +104,7 @@ fn a_photo_is_turned_as_its_camera_says() {
 }
 
 #[test]
-fn base64_that_is_none_is_told() {
+fn invalid_base64_is_refused() {
     let bytes = b"\x89PNG\0\xff";
     let url = format!("data:image/png;base64,{}", STANDARD.encode(bytes));
     assert_eq!(inline(&url).unwrap(), bytes);
@@ -125,7 +125,7 @@ fn base64_that_is_none_is_told() {
 
 /// By hand: each new pixel is the mean of what it covers.
 #[test]
-fn scaling_takes_means() {
+fn downscaling_takes_means() {
     let grey = |values: &[u8]| values.iter().flat_map(|value| [*value; 3]).collect::<Vec<u8>>();
     let four = picture(4, 2, &grey(&[0, 10, 20, 30, 100, 110, 120, 131]));
     // (0 + 10 + 100 + 110) / 4 and (20 + 30 + 120 + 131) / 4 = 75.25, a row each of the lower and the upper.
@@ -143,7 +143,7 @@ fn scaling_takes_means() {
 
 proptest! {
     #[test]
-    fn scaling_keeps_what_is_plain_and_stays_within_what_is_there(
+    fn scaling_keeps_constant_images_and_the_range_of_values(
         width in 1usize..40, height in 1usize..40, side in 1usize..40, low: u8, high: u8, seed: u8,
     ) {
         let (low, high) = (low.min(high), low.max(high));

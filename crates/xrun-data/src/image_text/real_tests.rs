@@ -10,7 +10,7 @@ use xrun_core::dataset::split::Split;
 use xrun_core::settings::sections::Limits;
 
 #[test]
-fn easy_vqa_is_read_as_it_is() {
+fn easy_vqa_is_read_without_conversion() {
     let Some(path) = real_data("captions/easy-vqa/questions.json") else { return };
     let settings = Settings {
         source: Source::QuestionList,
@@ -24,7 +24,7 @@ fn easy_vqa_is_read_as_it_is() {
     // By Python, from the file: 4,943 questions about 500 images, 1,009 of them about the last 100.
     assert_eq!(
         library.details(),
-        super::Seen { train: 3934, held_out: 1009, unseen: 0, pictures: 500, texts: Vec::new() }
+        super::ExampleCounts { train: 3934, held_out: 1009, unseen: 0, pictures: 500, texts: Vec::new() }
     );
     let tokenizer = library.tokenizer(&settings.options().vocabulary).unwrap();
     library.fit(&tokenizer, 64, settings.on_broken).unwrap();

@@ -84,7 +84,9 @@ pub fn of_line(line: &[u8]) -> Result<Record, Wrong> {
         false => ("not_json", why_of_line(line, &error)),
     })?;
     match read {
-        Line { messages: Some(Few(messages)), response: None, .. } => of_messages(messages, || beside_messages(whole)),
+        Line { messages: Some(Few(messages)), response: None, .. } => {
+            of_messages(messages, || hint_next_to_messages(whole))
+        }
         Line { messages: None, text: Some(text), image: Some(image), response: Some(response) } => {
             if response.is_empty() {
                 return Err(("no_answer", "`response` is empty".into()));
@@ -142,10 +144,10 @@ fn habit(keys: &[String]) -> Option<&'static str> {
 }
 
 /// Hint on the image of messages without one.
-fn beside_messages(line: &str) -> &'static str {
+fn hint_next_to_messages(line: &str) -> &'static str {
     match keys_of(line).iter().any(|key| ["images", "image"].contains(&key.as_str())) {
         true => {
-            "; one that stands beside `messages` is not read: make it a part of a content, {\"type\": \"image\", \"image\": \
+            "; an image next to `messages` is not read: make it a part of a content, {\"type\": \"image\", \"image\": \
              \"images/7.jpg\"}, and take `<image>` out of the text"
         }
         false => "; it is a part of a content: {\"type\": \"image\", \"image\": \"images/7.jpg\"}",
@@ -191,8 +193,8 @@ fn of_messages(messages: Vec<Object<Message>>, beside: impl Fn() -> &'static str
         let mut texts = Vec::new();
         for part in content.0 {
             match part.read(&at)? {
-                Said::Text(text) => texts.push(text),
-                Said::Image(image) => images.push(image),
+                PartContent::Text(text) => texts.push(text),
+                PartContent::Image(image) => images.push(image),
             }
         }
         match role == "assistant" {
@@ -261,19 +263,19 @@ struct Url {
     url: String,
 }
 
-enum Said {
+enum PartContent {
     Text(String),
     Image(String),
 }
 
 impl Part {
-    fn read(self, at: &str) -> Result<Said, Wrong> {
+    fn read(self, at: &str) -> Result<PartContent, Wrong> {
         const TYPES: [&str; 3] = ["text", "image", "image_url"];
         let Self { r#type, text, image, image_url } = self;
         let (found, needed) = match r#type.as_str() {
-            "text" => (text.map(Said::Text), "text"),
-            "image" => (image.map(Said::Image), "image"),
-            "image_url" => (image_url.map(|Object(Url { url })| Said::Image(url)), "image_url"),
+            "text" => (text.map(PartContent::Text), "text"),
+            "image" => (image.map(PartContent::Image), "image"),
+            "image_url" => (image_url.map(|Object(Url { url })| PartContent::Image(url)), "image_url"),
             _ => {
                 let shown = printable::line(&r#type, 40);
                 let meant = nearest(&r#type, TYPES);

@@ -13,7 +13,7 @@ const IMAGE: &str =
 const ANSWER: &str = r#"{"role": "assistant", "content": "{\"a\":  1.50}"}"#;
 
 #[test]
-fn both_forms_and_all_kinds_of_parts_are_read() {
+fn both_forms_and_all_content_types_are_read() {
     let system = r#"{"role": "system", "content": "Be short."}"#;
     let record = of_line(line(&format!("{system}, {IMAGE}, {ANSWER}")).as_bytes()).unwrap();
     assert_eq!(record.question, "Be short.\nWhat?");
@@ -32,7 +32,7 @@ fn both_forms_and_all_kinds_of_parts_are_read() {
 }
 
 #[test]
-fn what_is_wrong_has_a_reason_and_says_what() {
+fn invalid_records_have_a_reason_and_a_message() {
     let two = IMAGE.replace("What?\"}", "What?\"}, {\"type\": \"image\", \"image\": \"b.png\"}");
     let user = r#"{"role": "user", "content": "What?"}"#;
     for (text, reason, part) in [
@@ -83,7 +83,7 @@ fn what_is_wrong_has_a_reason_and_says_what() {
         (
             format!("{{\"messages\": [{user}, {ANSWER}], \"images\": [\"b\"]}}"),
             "not_one_image",
-            "beside `messages` is not read",
+            "next to `messages` is not read",
         ),
         (
             r#"{"id": "1", "image": "b", "conversations": [{"from": "human", "value": "a"}]}"#.into(),
@@ -131,7 +131,7 @@ fn an_item_of_a_question_list_is_read_in_both_forms() {
 
 proptest! {
     #[test]
-    fn no_change_of_a_byte_makes_it_panic(at: prop::sample::Index, byte: u8) {
+    fn mutated_records_never_panic(at: prop::sample::Index, byte: u8) {
         let mut text = line(&format!("{IMAGE}, {ANSWER}")).into_bytes();
         let at = at.index(text.len());
         text[at] = byte;

@@ -2,7 +2,7 @@
 
 use std::io::{BufReader, Cursor};
 
-use super::library::{Library, Options, Place};
+use super::library::{ExampleLocation, Library, Options};
 use super::open::{LINE_COPIES, located};
 use super::picture::{self, Head};
 use super::record::{Image, Record, Wrong};
@@ -88,7 +88,7 @@ impl Buffers {
             decoding: Buffer::new("decoding", Policy::Block, decoding)
                 .key("limits.decoding")
                 .because("`limits.decoding`, or the largest image once for each thread"),
-            index: Buffer::new("dataset_index", Policy::Refuse, index).because("where each example stands in its file"),
+            index: Buffer::new("dataset_index", Policy::Refuse, index).because("position of each example in its file"),
         }
     }
 
@@ -190,7 +190,7 @@ impl ImageTextStore {
                 opened.map_err(|error| unreadable(&error)).and_then(picture::head)
             }),
         };
-        let Head { width, height, .. } = head.map_err(|wrong| self.told(split, &place, &record, wrong))?;
+        let Head { width, height, .. } = head.map_err(|wrong| self.failure(split, &place, &record, wrong))?;
         Ok(u64::from(width) * u64::from(height))
     }
 
@@ -206,11 +206,11 @@ impl ImageTextStore {
     }
 
     /// Evicts down to a fraction of the cap; returns the number of evicted bytes.
-    pub fn evict_to_share(&self, share: f64) -> u64 {
+    pub fn evict_to_fraction(&self, share: f64) -> u64 {
         self.cache.evict_to((self.cache.cap().bytes as f64 * share) as u64)
     }
 
-    fn tokenised(&self, split: Split, place: &Place, record: Record) -> Result<Text, DataError> {
+    fn tokenised(&self, split: Split, place: &ExampleLocation, record: Record) -> Result<Text, DataError> {
         let prompt = self.tokenizer.encode(&record.prompt())?;
         let answer = self.tokenizer.encode(&record.answer)?;
         let bytes: usize = answer.iter().map(|token| self.tokenizer.bytes(*token)).sum();
@@ -226,7 +226,7 @@ impl ImageTextStore {
         Ok(Text { prompt, answer, answer_text: record.answer, question: record.question })
     }
 
-    fn scaled(&self, split: Split, place: &Place, record: &Record) -> Result<HostImage, DataError> {
+    fn scaled(&self, split: Split, place: &ExampleLocation, record: &Record) -> Result<HostImage, DataError> {
         let key = self.library.picture_key(split, place);
         if let Some(picture) = self.cache.get(&key) {
             return Ok(picture);
@@ -237,9 +237,9 @@ impl ImageTextStore {
         Ok(picture)
     }
 
-    fn decoded(&self, split: Split, place: &Place, record: &Record) -> Result<HostImage, DataError> {
+    fn decoded(&self, split: Split, place: &ExampleLocation, record: &Record) -> Result<HostImage, DataError> {
         let folder = self.library.source(split).folder();
-        let told = |wrong: Wrong| self.told(split, place, record, wrong);
+        let failure = |wrong: Wrong| self.failure(split, place, record, wrong);
         let bytes = match &record.image {
             Image::Inline(url) => picture::inline(url),
             Image::File(name) => located(folder, name).and_then(|name| {
@@ -247,19 +247,19 @@ impl ImageTextStore {
                 read.map_err(|error| unreadable(&error))
             }),
         };
-        let bytes = bytes.map_err(told)?;
-        let Head { width, height, .. } = picture::head(Cursor::new(&bytes)).map_err(told)?;
+        let bytes = bytes.map_err(failure)?;
+        let Head { width, height, .. } = picture::head(Cursor::new(&bytes)).map_err(failure)?;
         let files = bytes.len() as u64 + LINE_COPIES * u64::from(place.length);
         let needed = decoding_bytes(width.into(), height.into(), files);
         let _room = self.decoding.take(needed).ok_or_else(|| {
             let most = Bytes(self.decoding.cap().bytes);
             let message = format!("decoding the image takes up to {}, and the plan has {most}", Bytes(needed));
-            told(("too_large_picture", format!("{message}; it was another image when the run began")))
+            failure(("too_large_picture", format!("{message}; it was another image when the run began")))
         })?;
-        picture::decode(&bytes).map_err(told)
+        picture::decode(&bytes).map_err(failure)
     }
 
-    fn told(&self, split: Split, place: &Place, record: &Record, (_, message): Wrong) -> DataError {
+    fn failure(&self, split: Split, place: &ExampleLocation, record: &Record, (_, message): Wrong) -> DataError {
         let name = match &record.image {
             Image::File(name) => format!("{}: ", printable::line(name, 100)),
             Image::Inline(_) => String::new(),

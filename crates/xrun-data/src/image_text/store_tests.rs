@@ -32,7 +32,7 @@ fn store(settings: &Settings, limits: &Limits, ledger: &Ledger) -> ImageTextStor
 }
 
 #[test]
-fn examples_are_the_same_whatever_is_kept_and_originals_are_dropped() {
+fn examples_do_not_depend_on_the_cache_and_originals_are_dropped() {
     let (_folder, settings) = folder();
     let ledger = Ledger::default();
     let store = store(&settings, &Limits::default(), &ledger);
@@ -61,7 +61,7 @@ fn examples_are_the_same_whatever_is_kept_and_originals_are_dropped() {
 }
 
 #[test]
-fn the_ledger_knows_what_is_held_and_no_more_than_the_plan_says() {
+fn held_bytes_are_in_the_ledger_and_within_the_plan() {
     let (_folder, settings) = folder();
     let one = (8 * 8 * 3 + size_of::<HostImage>()) as u64;
     let small = Settings { image_cache: Bytes(one), ..settings };
@@ -73,14 +73,14 @@ fn the_ledger_knows_what_is_held_and_no_more_than_the_plan_says() {
     store.example(Split::Validation, 0).unwrap();
     assert_eq!((held("image_cache"), store.counters().evictions), (Some(one), 1));
     assert_eq!(held("decoding"), Some(0));
-    assert_eq!(store.evict_to_share(0.0), one);
+    assert_eq!(store.evict_to_fraction(0.0), one);
     let names: Vec<&str> = store.buffers().all().map(|buffer| buffer.name).to_vec();
     assert_eq!(names, ["image_cache", "decoding", "dataset_index"]);
     assert_eq!(store.buffers().cache.fills, Some(2 * one));
 }
 
 #[test]
-fn what_changed_during_the_run_is_told_with_its_line() {
+fn a_record_that_changed_during_the_run_is_named_by_line() {
     let (folder, settings) = folder();
     let ledger = Ledger::default();
     let store = store(&settings, &Limits::default(), &ledger);

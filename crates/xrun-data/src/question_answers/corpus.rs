@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use super::files::{Paragraphs, QuestionFile};
 use super::generate::generate;
 use super::settings::{Settings, Source};
-use super::squad::{Index, Place};
+use super::squad::{Index, QuestionLocation};
 use crate::reading::broken::Judge;
 use crate::reading::broken::OnBroken;
 use crate::tokenizer::{Tokenizer, Vocabulary, Words};
@@ -48,7 +48,7 @@ pub struct Corpus {
     /// Source of the questions to validate with; `None` where `train` has them, too.
     pub validation: Option<Box<dyn Paragraphs>>,
     /// Positions of the questions to train on and of those to validate with, by their number.
-    pub places: [Vec<Place>; 2],
+    pub places: [Vec<QuestionLocation>; 2],
     /// Tokenizer of the texts.
     pub tokenizer: Tokenizer,
     /// SHA-256 of the digests of all its files, in hexadecimal.
@@ -59,7 +59,7 @@ pub struct Corpus {
 
 /// Summary of a corpus.
 #[derive(Debug)]
-pub struct Looked {
+pub struct CorpusSummary {
     /// Questions to train on and to validate with.
     pub questions: [u64; 2],
     /// Items that were left out.
@@ -69,11 +69,11 @@ pub struct Looked {
 }
 
 /// Content of the files before it is tokenised.
-struct Found {
+struct OpenedFiles {
     train: QuestionFile,
     validation: Option<QuestionFile>,
-    train_places: Vec<Place>,
-    validation_places: Vec<Place>,
+    train_places: Vec<QuestionLocation>,
+    validation_places: Vec<QuestionLocation>,
     digests: String,
     left_out: InvalidItems,
 }
@@ -81,7 +81,8 @@ struct Found {
 impl Corpus {
     /// Opens the files that the settings name.
     pub fn open(settings: &Settings) -> Result<Self, DataError> {
-        let Found { train, validation, train_places, validation_places, digests, left_out } = Found::inspect(settings)?;
+        let OpenedFiles { train, validation, train_places, validation_places, digests, left_out } =
+            OpenedFiles::open(settings)?;
         let tokenizer = settings.options().vocabulary.tokenizer(|| {
             let mut words = Words::default();
             texts_to_learn(&train, &train_places, |text, times| words.add(text, times))?;
@@ -97,12 +98,12 @@ impl Corpus {
         })
     }
 
-    /// Summarises the files without learning a vocabulary; one that is named is read.
+    /// Summarises the files without learning a vocabulary; a vocabulary of files is read.
     ///
     /// # Errors
     /// The errors of [`Corpus::open`].
-    pub fn inspect(settings: &Settings) -> Result<Looked, DataError> {
-        let Found { train, train_places, validation_places, left_out, .. } = Found::inspect(settings)?;
+    pub fn summary(settings: &Settings) -> Result<CorpusSummary, DataError> {
+        let OpenedFiles { train, train_places, validation_places, left_out, .. } = OpenedFiles::open(settings)?;
         let questions = [train_places.len() as u64, validation_places.len() as u64];
         let note = match settings.options().vocabulary.files {
             Some([encoder, merges]) => {
@@ -115,11 +116,11 @@ impl Corpus {
                 words.note()
             }
         };
-        Ok(Looked { questions, left_out, note })
+        Ok(CorpusSummary { questions, left_out, note })
     }
 
     /// Positions of the questions of a split, by their number.
-    pub fn places(&self, split: Split) -> &[Place] {
+    pub fn places(&self, split: Split) -> &[QuestionLocation] {
         self.places.get(split as usize).map_or(&[], Vec::as_slice)
     }
 
@@ -133,14 +134,14 @@ impl Corpus {
 
     /// Bytes of the index.
     pub fn index_bytes(&self) -> u64 {
-        (self.places.iter().map(Vec::capacity).sum::<usize>() * size_of::<Place>()) as u64
+        (self.places.iter().map(Vec::capacity).sum::<usize>() * size_of::<QuestionLocation>()) as u64
     }
 }
 
-impl Found {
-    fn inspect(settings: &Settings) -> Result<Self, DataError> {
+impl OpenedFiles {
+    fn open(settings: &Settings) -> Result<Self, DataError> {
         let (path, written, policy) = match settings.source {
-            // What xrun wrote itself is never left out in part.
+            // Generated data is valid or damaged as a whole.
             Source::Generated => {
                 let (path, written) = generate(&settings.generated)?;
                 (path, Some(written), OnBroken::Fail)
@@ -149,17 +150,17 @@ impl Found {
         };
         let mut judge = Judge::new(policy);
         let opened = QuestionFile::open(&path, &mut judge);
-        // All that is wrong with both files is told at once.
+        // Problems of both files are reported together.
         let second = settings.validation_path.as_ref().map(|path| QuestionFile::open(Path::new(path), &mut judge));
-        let told = |error: DataError| match settings.source {
+        let with_advice = |error: DataError| match settings.source {
             Source::Generated => generated::damaged(&path, error),
             Source::File => error,
         };
         let (opened, second) = match (opened, second.transpose()) {
             (Ok(opened), Ok(second)) => (opened, second),
-            (Err(fatal), _) | (_, Err(fatal)) => return Err(told(judge.beside(fatal))),
+            (Err(fatal), _) | (_, Err(fatal)) => return Err(with_advice(judge.with_error(fatal))),
         };
-        judge.verdict().map_err(told)?;
+        judge.verdict().map_err(with_advice)?;
         let (train, Index { places, articles }) = opened;
         if let Some(written) = &written {
             generated::expect(&path, written, &train.digest)?;
@@ -195,7 +196,7 @@ impl Found {
 /// Texts that a vocabulary is learnt from, and how often each counts.
 fn texts_to_learn(
     file: &QuestionFile,
-    places: &[Place],
+    places: &[QuestionLocation],
     mut each: impl FnMut(&str, u64) -> Result<(), DataError>,
 ) -> Result<(), DataError> {
     let first_of_each = places

@@ -177,7 +177,7 @@ pub fn example(
     })
 }
 
-/// The tokens that stand for these bytes of their text, and no more than a part of a token besides on either side.
+/// Tokens that cover `bytes` of their text, the first and the last possibly in part.
 fn covering(tokens: &[u32], bytes: Range<usize>, tokenizer: &Tokenizer) -> Range<usize> {
     let mut end = 0;
     let ends: Vec<usize> = tokens
@@ -202,7 +202,7 @@ fn window_with(answer: Range<usize>, count: usize, room: usize, seed: u32, numbe
 
 /// Windows of `room` of `count` tokens, which are more, in their order; the last one ends with the context.
 fn sliding(count: usize, room: usize, stride: usize) -> Vec<Range<usize>> {
-    // What stands at the end of a window is whole in the next one.
+    // A span at the end of a window is whole in the next one.
     let stride = stride.min(room / 2).max(1);
     let last = count - room;
     let starts = (0..last).step_by(stride).chain([last]);

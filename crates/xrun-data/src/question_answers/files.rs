@@ -5,7 +5,7 @@ use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use super::squad::{self, Index, Paragraph, Place};
+use super::squad::{self, Index, Paragraph, QuestionLocation};
 use crate::reading::broken::Judge;
 use xrun_core::dataset::digest::digest;
 use xrun_core::dataset::error::DataError;
@@ -19,7 +19,7 @@ pub trait Paragraphs: std::fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     /// It cannot be read any more.
-    fn paragraph(&self, place: &Place) -> Result<Paragraph, DataError>;
+    fn paragraph(&self, place: &QuestionLocation) -> Result<Paragraph, DataError>;
 
     /// Name of the source in messages.
     fn path(&self) -> &Path;
@@ -50,7 +50,7 @@ impl QuestionFile {
 }
 
 impl Paragraphs for QuestionFile {
-    fn paragraph(&self, place: &Place) -> Result<Paragraph, DataError> {
+    fn paragraph(&self, place: &QuestionLocation) -> Result<Paragraph, DataError> {
         let mut bytes = vec![0; place.length as usize];
         let read = {
             let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,6 +1,6 @@
 //! Generator of a corpus: articles about made-up towns in SQuAD's form, written once.
 //!
-//! Equal settings give the same bytes on any machine. An answer stands in the paragraph and follows from nothing else.
+//! Equal settings give the same bytes on any machine. Only the paragraph determines an answer.
 
 use std::path::{Path, PathBuf};
 

@@ -1,6 +1,5 @@
-//! Questions with answers that stand in a text: SQuAD v1.1's format, read on demand.
+//! Questions whose answers are spans of a text, in SQuAD v1.1's format, read on demand.
 
-pub mod asked;
 pub mod check;
 pub mod corpus;
 pub mod example;
@@ -9,25 +8,26 @@ pub mod generate;
 pub mod settings;
 pub mod squad;
 pub mod store;
+pub mod user_questions;
 
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use corpus::{Corpus, Looked, Options};
+use corpus::{Corpus, CorpusSummary, Options};
 use settings::{Settings, Source};
 use xrun_core::dataset::error::{DataError, InvalidItems};
 use xrun_core::dataset::index::Index;
 use xrun_core::dataset::kind::{DatasetKind, DatasetSummary};
 use xrun_core::problem::Problems;
 
-/// `[dataset.question-answers]`.
+/// Data set `[dataset.question-answers]`.
 #[derive(Debug)]
 pub struct QuestionAnswers;
 
 /// Summary of a corpus for pipelines.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Seen {
+pub struct QuestionCounts {
     /// Questions to train on.
     pub train: u64,
     /// Questions to validate with.
@@ -36,7 +36,7 @@ pub struct Seen {
 
 impl Index for Corpus {
     const SAMPLES: &'static str = "texts with answers";
-    type Details = Seen;
+    type Details = QuestionCounts;
     type Options = Options;
 
     fn count(&self) -> u64 {
@@ -51,9 +51,9 @@ impl Index for Corpus {
         self.left_out.clone()
     }
 
-    fn details(&self) -> Seen {
+    fn details(&self) -> Self::Details {
         let [train, held_out] = self.places.each_ref().map(|places| places.len() as u64);
-        Seen { train, held_out }
+        QuestionCounts { train, held_out }
     }
 }
 
@@ -92,8 +92,8 @@ impl DatasetKind for QuestionAnswers {
     }
 
     /// Summarises the data without learning a vocabulary.
-    fn inspect(settings: &Settings) -> Result<DatasetSummary<Seen>, DataError> {
-        let Looked { questions: [train, held_out], left_out, note } = Corpus::inspect(settings)?;
-        Ok(DatasetSummary { left_out, notes: note.into_iter().collect(), details: Seen { train, held_out } })
+    fn inspect(settings: &Settings) -> Result<DatasetSummary<QuestionCounts>, DataError> {
+        let CorpusSummary { questions: [train, held_out], left_out, note } = Corpus::summary(settings)?;
+        Ok(DatasetSummary { left_out, notes: note.into_iter().collect(), details: QuestionCounts { train, held_out } })
     }
 }

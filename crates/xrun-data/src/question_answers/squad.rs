@@ -33,10 +33,10 @@ pub struct Question {
     pub answers: Vec<Answer>,
 }
 
-/// An answer: a piece of the context.
+/// Answer: a span of the context.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Answer {
-    /// The piece, as it stands in the context.
+    /// Text of the span, as in the context.
     pub text: String,
     /// Position in characters from the beginning of the context.
     pub answer_start: usize,
@@ -44,7 +44,7 @@ pub struct Answer {
 
 /// Position of a question in its source: 24 bytes a question are all that is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct QuestionLocation {
     /// Offset of its paragraph in bytes.
     pub offset: u64,
     /// Bytes of the paragraph.
@@ -73,7 +73,7 @@ struct Article<'a> {
 #[derive(Debug)]
 pub struct Index {
     /// The questions that can be used, in the order of the file.
-    pub places: Vec<Place>,
+    pub places: Vec<QuestionLocation>,
     /// Articles of the file, those without a sound question among them.
     pub articles: u32,
 }
@@ -118,7 +118,7 @@ pub fn index(text: &[u8], path: &Path, judge: &mut Judge) -> Result<Index, DataE
                     judge.broken(reason, path, message);
                     continue;
                 }
-                places.push(Place {
+                places.push(QuestionLocation {
                     offset: offset as u64,
                     // A paragraph of four gigabytes is not read at all: files have a cap.
                     length: u32::try_from(raw.len()).unwrap_or(u32::MAX),
@@ -142,11 +142,11 @@ fn wrong(paragraph: &Paragraph, question: &Question) -> Option<(&'static str, St
     let misplaced = question.answers.iter().find(|answer| answer.text.is_empty() || at(paragraph, answer).is_none());
     misplaced.map(|answer| {
         let Answer { text, answer_start } = answer;
-        ("misplaced_answer", format!("the answer \"{text}\" does not stand at character {answer_start}"))
+        ("misplaced_answer", format!("the answer \"{text}\" is not at character {answer_start} of the context"))
     })
 }
 
-/// The byte at which an answer begins in its context; `None` where it does not stand there.
+/// Offset in bytes of an answer in its context; `None` if it is not there.
 pub fn at(paragraph: &Paragraph, answer: &Answer) -> Option<usize> {
     let context = &paragraph.context;
     let byte = match context.is_ascii() {
@@ -189,7 +189,7 @@ mod tests {
     #[test]
     fn what_is_wrong_is_said_with_its_place_and_can_be_left_out() {
         for (from, to, part) in [
-            ("\"answer_start\": 19", "\"answer_start\": 18", "\"też\" does not stand at character 18"),
+            ("\"answer_start\": 19", "\"answer_start\": 18", "\"też\" is not at character 18"),
             ("\"answer_start\": 19", "\"answer_start\": 999", "question 1 (b)"),
             ("\"question\": \"Who?\"", "\"question\": \" \"", "the question is empty"),
             (r#"[{"text": "Ala", "answer_start": 0}]"#, "[]", "unanswerable"),
@@ -216,7 +216,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_change_of_a_byte_makes_it_panic(at in 0usize..TEXT.len(), byte: u8) {
+        fn mutated_records_never_panic(at in 0usize..TEXT.len(), byte: u8) {
             let mut bytes = TEXT.as_bytes().to_vec();
             bytes[at] = byte;
             let mut judge = Judge::new(OnBroken::Skip);

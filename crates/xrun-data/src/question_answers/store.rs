@@ -24,7 +24,7 @@ type Shared = Arc<Example>;
 pub struct ExampleStore {
     corpus: Corpus,
     cutting: Cutting,
-    kept: Kept,
+    examples: Examples,
     _index: Holding,
     buffers: [Buffer; 2],
 }
@@ -40,9 +40,9 @@ struct Cutting {
     windows: usize,
 }
 
-/// Examples that are kept.
+/// Tokenised examples: a cache, or all of them.
 #[derive(Debug)]
-enum Kept {
+enum Examples {
     Cache(ByteCache<(Split, u64), Shared>),
     All { train: Vec<Shared>, validation: Vec<Shared>, _holding: Holding },
 }
@@ -58,10 +58,10 @@ impl ExampleStore {
         ledger: &Ledger,
     ) -> Result<Self, DataError> {
         let cutting = Cutting { length, seed, stride: options.window_stride, windows: options.validation_windows };
-        let (kept, buffer) = match options.preprocess_all {
+        let (examples, buffer) = match options.preprocess_all {
             false => {
                 let buffer = cache_buffer(&corpus, options, length);
-                (Kept::Cache(ByteCache::new(ledger, &buffer)), buffer)
+                (Examples::Cache(ByteCache::new(ledger, &buffer)), buffer)
             }
             true => {
                 let all = |split| -> Result<Vec<Shared>, DataError> {
@@ -76,16 +76,16 @@ impl ExampleStore {
                     .because(format!("`{}.preprocess_all`", options.section));
                 let holding = buffer.register(ledger);
                 holding.set(items, bytes);
-                (Kept::All { train, validation, _holding: holding }, buffer)
+                (Examples::All { train, validation, _holding: holding }, buffer)
             }
         };
         let items = (corpus.places(Split::Train).len() + corpus.places(Split::Validation).len()) as u64;
         let bytes = corpus.index_bytes();
         let of_index = Buffer::new("dataset_index", Policy::Refuse, Cap { items, bytes })
-            .because("where each question stands in its file");
+            .because("position of each question in its file");
         let index = of_index.register(ledger);
         index.set(items, bytes);
-        Ok(Self { corpus, cutting, kept, _index: index, buffers: [buffer, of_index] })
+        Ok(Self { corpus, cutting, examples, _index: index, buffers: [buffer, of_index] })
     }
 
     /// Its buffers in the ledger.
@@ -105,13 +105,13 @@ impl ExampleStore {
 
     /// Example `number` of a split; the same whatever is kept.
     pub fn example(&self, split: Split, number: u64) -> Result<Shared, DataError> {
-        match &self.kept {
-            Kept::All { train, validation, .. } => {
+        match &self.examples {
+            Examples::All { train, validation, .. } => {
                 let all = if split == Split::Train { train } else { validation };
                 let found = all.get(number as usize).cloned();
                 found.ok_or_else(|| DataError::content(format!("there is no example {number}")))
             }
-            Kept::Cache(cache) => {
+            Examples::Cache(cache) => {
                 if let Some(found) = cache.get(&(split, number)) {
                     return Ok(found);
                 }
@@ -138,17 +138,17 @@ impl ExampleStore {
 
     /// Hits and misses of the cache; all zero with `preprocess_all`.
     pub fn counters(&self) -> CacheCounters {
-        match &self.kept {
-            Kept::Cache(cache) => cache.counters(),
-            Kept::All { .. } => CacheCounters::default(),
+        match &self.examples {
+            Examples::Cache(cache) => cache.counters(),
+            Examples::All { .. } => CacheCounters::default(),
         }
     }
 
     /// Evicts down to a fraction of the cap; returns the number of evicted bytes.
-    pub fn evict_to_share(&self, share: f64) -> u64 {
-        match &self.kept {
-            Kept::Cache(cache) => cache.evict_to((cache.cap().bytes as f64 * share) as u64),
-            Kept::All { .. } => 0,
+    pub fn evict_to_fraction(&self, share: f64) -> u64 {
+        match &self.examples {
+            Examples::Cache(cache) => cache.evict_to((cache.cap().bytes as f64 * share) as u64),
+            Examples::All { .. } => 0,
         }
     }
 }

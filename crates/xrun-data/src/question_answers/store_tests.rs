@@ -58,7 +58,7 @@ fn examples_are_the_same_on_demand_and_preprocessed() {
 }
 
 #[test]
-fn the_cache_holds_no_more_than_it_may() {
+fn the_cache_respects_its_cap() {
     let (_folder, settings) = of_file(SQUAD);
     let ledger = Ledger::default();
     let store = store(&Settings { example_cache: Bytes(280), ..settings }, &ledger);
@@ -68,12 +68,12 @@ fn the_cache_holds_no_more_than_it_may() {
     let counters = store.counters();
     assert!(counters.hits >= 1 && counters.evictions >= 1, "{counters:?}");
     assert!(ledger.read().iter().all(|owner| !owner.exceeded()), "{:?}", ledger.read());
-    store.evict_to_share(0.0);
+    store.evict_to_fraction(0.0);
     assert_eq!(ledger.read().iter().find(|owner| owner.name == "example_cache").unwrap().bytes, 0);
 }
 
 #[test]
-fn a_file_that_changes_during_the_run_is_noticed() {
+fn a_file_that_changes_during_the_run_is_refused() {
     let (_folder, settings) = of_file(SQUAD);
     let store = store(&settings, &Ledger::default());
     // In place: a file that is replaced stays what it was for those who have it open.
@@ -92,7 +92,7 @@ fn a_file_without_enough_articles_is_refused() {
 }
 
 #[test]
-fn a_second_file_can_be_validated_with() {
+fn a_second_file_can_be_the_validation_split() {
     let (folder, settings) = of_file(SQUAD);
     let second = folder.path().join("second.json");
     write::replace(&second, SQUAD.as_bytes()).unwrap();
@@ -121,7 +121,7 @@ fn the_real_file_is_indexed_in_full() {
 
 /// A long document with many questions: its words are counted once.
 #[test]
-fn many_questions_of_a_long_context_take_no_more_memory_than_the_file() {
+fn many_questions_of_a_long_context_take_at_most_the_memory_of_the_file() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("long.json");
     let context = "Ala ma kota. ".repeat(4_000);

@@ -78,7 +78,7 @@ impl Judge {
     }
 
     /// Joins an error that ended the reading with the items that were found before it.
-    pub fn beside(mut self, error: DataError) -> DataError {
+    pub fn with_error(mut self, error: DataError) -> DataError {
         self.fatal(FATAL, || error.clone());
         self.verdict().err().unwrap_or(error)
     }

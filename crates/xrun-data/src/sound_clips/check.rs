@@ -42,7 +42,7 @@ mod tests {
     use super::*;
     use xrun_core::units::Bytes;
 
-    fn told(settings: &Settings) -> Vec<(String, String)> {
+    fn problems_of(settings: &Settings) -> Vec<(String, String)> {
         let mut problems = Problems::default();
         check(settings, &mut problems);
         problems.iter().map(|problem| (problem.key.clone(), problem.message.clone())).collect()
@@ -50,8 +50,8 @@ mod tests {
 
     #[test]
     fn the_defaults_are_right_and_what_contradicts_itself_is_said_at_its_key() {
-        assert_eq!(told(&Settings::default()), []);
-        assert_eq!(told(&Settings { clip_cache: Bytes(0), validation_fold: 1, ..Settings::default() }), []);
+        assert_eq!(problems_of(&Settings::default()), []);
+        assert_eq!(problems_of(&Settings { clip_cache: Bytes(0), validation_fold: 1, ..Settings::default() }), []);
         let folder = Settings { source: Source::Folder, ..Settings::default() };
         let named = |path: &str| Some(path.to_owned());
         for (settings, key, part) in [
@@ -62,10 +62,10 @@ mod tests {
             (Settings { targets: named("/none/such"), ..Settings::default() }, "targets", "there is no file"),
             (Settings { validation_fold: 0, ..Settings::default() }, "validation_fold", "the folds 1 to 5"),
         ] {
-            let told = told(&settings);
-            assert_eq!(told.len(), 1, "{told:?}");
-            assert_eq!(told[0].0, format!("{SECTION}.{key}"));
-            assert!(told[0].1.contains(part), "{told:?}");
+            let found = problems_of(&settings);
+            assert_eq!(found.len(), 1, "{found:?}");
+            assert_eq!(found[0].0, format!("{SECTION}.{key}"));
+            assert!(found[0].1.contains(part), "{found:?}");
         }
     }
 }

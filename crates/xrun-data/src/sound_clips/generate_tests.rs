@@ -35,7 +35,7 @@ fn digests(folder: &Path) -> BTreeMap<String, String> {
 }
 
 #[test]
-fn the_same_settings_give_the_same_bytes_on_every_machine() {
+fn generated_bytes_are_reproducible() {
     let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let pending = pending_in(&small(0), one.path()).unwrap();
     assert_eq!(pending.clips, 5 * 7 + 15 * 5);
@@ -57,7 +57,7 @@ fn the_same_settings_give_the_same_bytes_on_every_machine() {
 }
 
 #[test]
-fn all_combinations_are_there_once_and_roles_share_them() {
+fn each_combination_belongs_to_one_role() {
     let kinds: BTreeSet<String> = (0..25).map(|target| format!("{:?}", kind(target))).collect();
     assert_eq!(kinds.len(), 25);
     for remainder in 0..5 {
@@ -75,7 +75,7 @@ fn all_combinations_are_there_once_and_roles_share_them() {
 }
 
 #[test]
-fn it_is_read_back_with_its_roles_folds_and_recordings() {
+fn generated_data_is_read_with_roles_folds_and_recordings() {
     let cache = tempfile::tempdir().unwrap();
     let settings = Generated { clips_per_class: 12, ..small(3) };
     let library = library(&generate_in(&settings, cache.path()).unwrap());
@@ -96,7 +96,7 @@ fn it_is_read_back_with_its_roles_folds_and_recordings() {
 }
 
 #[test]
-fn clips_are_one_second_loud_enough_and_no_two_are_alike() {
+fn clips_are_one_second_audible_and_distinct() {
     let cache = tempfile::tempdir().unwrap();
     let folder = generate_in(&small(4), cache.path()).unwrap();
     let mut seen = BTreeSet::new();
@@ -111,7 +111,7 @@ fn clips_are_one_second_loud_enough_and_no_two_are_alike() {
 }
 
 #[test]
-fn a_damaged_set_says_what_to_delete() {
+fn a_damaged_set_names_the_directory_to_delete() {
     let cache = tempfile::tempdir().unwrap();
     let folder = generate_in(&small(5), cache.path()).unwrap();
     let path = folder.join(AUDIO).join("1-0000000-A-0.wav");

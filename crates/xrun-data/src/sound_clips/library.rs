@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::Seen;
+use super::ClipCounts;
 use super::settings::{EmbeddingDtype, Settings};
 use xrun_core::dataset::error::InvalidItems;
 use xrun_core::dataset::index::Index;
@@ -14,9 +14,9 @@ use xrun_core::units::Bytes;
 pub enum Role {
     /// Learnt by the nodes. All classes of a directory are.
     Nodes,
-    /// Used to train an encoder before the nodes begin. Generated sets alone have such classes.
+    /// Classes that train an encoder before the run; only generated sets have them.
     Public,
-    /// Heard in no training: they tell whether parts were learnt or labels. Generated sets alone have such classes.
+    /// Untrained classes, which show whether features or labels were learned; only generated sets have them.
     Unheard,
 }
 
@@ -74,7 +74,7 @@ pub struct Clip {
 pub struct Column {
     /// The word in the table's header.
     pub name: String,
-    /// The different values, in the order in which they first stand in the table.
+    /// Distinct values, in the order of their first occurrence in the table.
     pub values: Vec<String>,
     /// Index into `values`, a clip each in the order of [`Library::clips`].
     pub of_clip: Vec<u32>,
@@ -145,7 +145,7 @@ impl Library {
 
 impl Index for Library {
     const SAMPLES: &'static str = "sounds with classes";
-    type Details = Seen;
+    type Details = ClipCounts;
     type Options = Options;
 
     fn count(&self) -> u64 {
@@ -160,7 +160,7 @@ impl Index for Library {
         self.left_out.clone()
     }
 
-    fn details(&self) -> Seen {
+    fn details(&self) -> Self::Details {
         let [mut train, mut held_out] = [vec![0; self.classes_of(Role::Nodes).len()], Vec::new()];
         held_out.clone_from(&train);
         for clip in &self.clips {
@@ -170,7 +170,7 @@ impl Index for Library {
             }
         }
         let columns = self.columns.iter().map(|column| column.name.clone()).collect();
-        Seen { train, held_out, silent: self.silent, columns }
+        ClipCounts { train, held_out, silent: self.silent, columns }
     }
 }
 

@@ -23,7 +23,7 @@ const FFT: usize = 512;
 const PRE_EMPHASIS: f64 = 0.97;
 /// Lower edge of the first triangle, in Hz. The last ends at half the sample rate.
 const LOWEST: f64 = 20.0;
-/// The least power that is told from none: `f32::EPSILON`, as in Kaldi.
+/// Minimum power: `f32::EPSILON`, as in Kaldi.
 const FLOOR: f64 = f32::EPSILON as f64;
 /// Mean and twice the standard deviation over AudioSet's training clips: `mean` and `std` of AST's feature extractor.
 const MEAN: f32 = -4.267_739_3;

@@ -27,20 +27,20 @@ use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::kind::DatasetKind;
 use xrun_core::problem::Problems;
 
-/// `[dataset.sound-clips]`.
+/// Data set `[dataset.sound-clips]`.
 #[derive(Debug)]
 pub struct SoundClips;
 
 /// Summary of a data set of sounds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Seen {
+pub struct ClipCounts {
     /// Clips to train on, by class in the order of [`library::Library::classes`]; public and unheard classes are left out.
     pub train: Vec<u64>,
     /// Clips to validate with, by class.
     pub held_out: Vec<u64>,
-    /// Clips of nothing but zeros, which are legal.
+    /// Clips of zeros alone, which are valid.
     pub silent: u64,
-    /// Columns that clips can be dealt to nodes by.
+    /// Columns by which clips can be distributed over nodes.
     pub columns: Vec<String>,
 }
 

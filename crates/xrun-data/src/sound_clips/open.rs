@@ -60,9 +60,9 @@ fn open_folder(settings: &Settings, root: &Path) -> Result<Library, DataError> {
         .map_err(|error| DataError::file(root, format!("the data set's directory cannot be read: {error}")))?;
     let mut judge = Judge::new(settings.on_broken);
     match read_folder(settings, root.clone(), &mut judge) {
-        Err(fatal) => Err(judge.beside(fatal)),
+        Err(fatal) => Err(judge.with_error(fatal)),
         Ok(library) => {
-            // What is broken may be why a fold has no clips: that alone is said.
+            // Invalid clips may be the reason why a fold is empty, and are reported in its place.
             judge.verdict()?;
             check_use(&root, &library)?;
             Ok(library)
@@ -197,7 +197,7 @@ fn check_use(root: &Path, library: &Library) -> Result<(), DataError> {
             return Err(DataError::file(root, message));
         }
     }
-    // A class that is trained on in no fold is one that nobody can learn.
+    // A class without training clips cannot be learned.
     let mut trained = vec![false; library.classes.len()];
     let train = library.clips.iter().filter(|clip| library.split(clip) == Split::Train);
     train.for_each(|clip| trained[clip.class as usize] = true);

@@ -46,7 +46,7 @@ fn settings(folder: &Path, on_broken: OnBroken) -> Settings {
 }
 
 #[test]
-fn a_folder_becomes_classes_clips_folds_and_columns() {
+fn a_directory_is_read_as_classes_clips_folds_and_columns() {
     for place in table::PLACES {
         let folder = written(place);
         let library = open(&settings(folder.path(), OnBroken::Fail)).unwrap();
@@ -84,7 +84,7 @@ fn the_digest_changes_with_a_sample_and_with_a_line() {
 }
 
 #[test]
-fn broken_clips_are_named_with_the_line_of_the_table_or_left_out_and_counted() {
+fn invalid_clips_are_named_with_their_line_or_skipped_and_counted() {
     let folder = written("meta.csv");
     let audio = folder.path().join("audio");
     write::replace(&audio.join("3.wav"), b"OggS").unwrap();
@@ -101,7 +101,7 @@ fn broken_clips_are_named_with_the_line_of_the_table_or_left_out_and_counted() {
 
 #[cfg(unix)]
 #[test]
-fn a_link_that_leads_out_of_the_folder_is_not_followed() {
+fn a_symlink_out_of_the_directory_is_not_followed() {
     let (folder, other) = (written("meta.csv"), written("meta.csv"));
     let place = folder.path().join("audio/4.wav");
     std::fs::remove_file(&place).unwrap();
@@ -112,7 +112,7 @@ fn a_link_that_leads_out_of_the_folder_is_not_followed() {
 }
 
 #[test]
-fn data_that_nothing_can_be_learnt_from_is_refused() {
+fn data_without_trainable_classes_is_refused() {
     let folder = written("meta.csv");
     let with = |fold| open(&Settings { validation_fold: fold, ..settings(folder.path(), OnBroken::Fail) });
     let message = with(7).unwrap_err().to_string();
@@ -132,7 +132,7 @@ fn data_that_nothing_can_be_learnt_from_is_refused() {
 }
 
 #[test]
-fn the_cache_keeps_to_its_cap_and_changes_nothing() {
+fn the_cache_respects_its_cap_and_changes_no_result() {
     let folder = written("meta.csv");
     let (bands, frames) = (16, 40);
     let bytes = (bands * frames * 4) as u64;
@@ -146,7 +146,7 @@ fn the_cache_keeps_to_its_cap_and_changes_nothing() {
         assert!(held.bytes <= cache, "{} of {cache}", held.bytes);
         assert_eq!(store.buffers().cache.fills, Some(5 * bytes));
         assert!(store.log_mel(5).is_err());
-        store.evict_to_share(0.0);
+        store.evict_to_fraction(0.0);
         (found, held.bytes, store.counters().hits)
     };
     let (none, all, two) = (of(0), of(1 << 20), of(2 * bytes));
@@ -157,7 +157,7 @@ fn the_cache_keeps_to_its_cap_and_changes_nothing() {
 }
 
 #[test]
-fn a_clip_is_as_long_as_the_settings_say() {
+fn clips_have_the_length_of_the_settings() {
     let folder = written("meta.csv");
     let settings = Settings { clip_seconds: 2.0, ..settings(folder.path(), OnBroken::Fail) };
     let store = ClipStore::new(open(&settings).unwrap(), &settings.options(), 8, 8, &Ledger::default());

@@ -9,8 +9,7 @@ use xrun_core::seed::generator;
 /// Number of draws of a Dirichlet partition until each node has enough clips.
 const DRAWS_MAX: u64 = 1000;
 
-/// Positions of clips by node, each ascending. What stands at a position is the caller's: usually a number of
-/// [`super::library::Library::clips_of`].
+/// Indices of clips by node, each ascending. They index a list of the caller, usually [`super::library::Library::clips_of`].
 pub type Nodes = Vec<Vec<u32>>;
 
 /// `clips` clips, dealt evenly and at random: sizes differ by one at most.
@@ -53,7 +52,7 @@ pub fn by_column(values: &[u32], nodes: usize) -> Result<Nodes, DataError> {
 /// most 1,000 times, until each node has `least` clips. `classes` has the class of each clip.
 ///
 /// # Errors
-/// No draw gives each node so many clips.
+/// No draw gives each node its minimum number of clips.
 pub fn dirichlet(classes: &[u32], nodes: usize, alpha: f64, least: usize, seed: u32) -> Result<Nodes, DataError> {
     let numbers = numbered(classes);
     let mut of_class = vec![Vec::new(); numbers.len()];

@@ -20,7 +20,7 @@ fn settings(path: PathBuf, fold: u32) -> Settings {
 }
 
 #[test]
-fn esc_10_is_read_and_its_nearest_class_means_are_better_than_chance() {
+fn esc_10_is_read_and_nearest_class_means_beat_chance() {
     let Some(folder) = real_data("audio/esc10") else { return };
     let (bands, frames) = (64, 498);
     let mut right = 0;
@@ -62,7 +62,7 @@ fn esc_10_is_read_and_its_nearest_class_means_are_better_than_chance() {
 
 /// With `XRUN_LOG_MEL_OUT`, for `tests/reference/log_mel.py`: the samples at 16 kHz and their spectra, as floats.
 #[test]
-fn spectra_of_real_clips_are_numbers() {
+fn spectrograms_of_real_clips_are_finite() {
     let Some(folder) = real_data("audio/esc10") else { return };
     let out = std::env::var_os("XRUN_LOG_MEL_OUT").map(PathBuf::from);
     let bank = FilterBank::new(128);

@@ -142,7 +142,7 @@ impl ClipStore {
     }
 
     /// Evicts down to a fraction of the cap; returns the number of evicted bytes.
-    pub fn evict_to_share(&self, share: f64) -> u64 {
+    pub fn evict_to_fraction(&self, share: f64) -> u64 {
         self.cache.evict_to((self.cache.cap().bytes as f64 * share) as u64)
     }
 }

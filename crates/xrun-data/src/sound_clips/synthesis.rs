@@ -22,7 +22,7 @@ const HIGHEST: f64 = 7600.0;
 const PARTIALS: usize = 16;
 /// Frequency and strength of a bell's partials, and how fast each dies away, a second.
 const BELL: [(f64, f64, f64); 4] = [(1.0, 1.0, 1.0), (2.76, 0.6, 1.5), (5.40, 0.4, 2.2), (8.93, 0.25, 3.0)];
-/// The second voice: its strength beside the first.
+/// Strength of the second voice relative to the first.
 const SECOND_VOICE: f64 = 0.25;
 /// Seconds in which a sound begins and ends.
 const ATTACK: f64 = 0.01;
@@ -88,7 +88,7 @@ impl Modulation {
         }
     }
 
-    /// The highest pitch beside the drawn one.
+    /// Highest pitch relative to the drawn one.
     const fn highest(self) -> f64 {
         match self {
             Self::Vibrato => 1.06,

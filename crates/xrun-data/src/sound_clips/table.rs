@@ -23,7 +23,7 @@ const COLUMNS_MAX: usize = 64;
 /// Maximum length of a name in bytes.
 const NAME_BYTES_MAX: usize = 200;
 
-/// A line that is right by itself and beside the others.
+/// Valid line of the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
     /// Line of the table, from 1; the header is the first.
@@ -73,7 +73,7 @@ pub fn read(bytes: &[u8], path: &Path, judge: &mut Judge) -> Result<Table, DataE
     let mut reader = csv::ReaderBuilder::new().flexible(true).trim(csv::Trim::All).from_reader(bytes);
     let header = reader.headers().map_err(|error| failed(format!("line 1: the header cannot be read: {error}")))?;
     let header = header.clone();
-    let places = places(&header).map_err(|message| failed(format!("line 1: {message}")))?;
+    let places = column_positions(&header).map_err(|message| failed(format!("line 1: {message}")))?;
     let others: Vec<usize> = (0..header.len()).filter(|at| *at != places.filename).collect();
     let mut reading = Reading {
         width: header.len(),
@@ -117,7 +117,7 @@ pub fn read(bytes: &[u8], path: &Path, judge: &mut Judge) -> Result<Table, DataE
 }
 
 /// Positions of the columns that are used.
-struct Places {
+struct ColumnPositions {
     filename: usize,
     fold: usize,
     target: usize,
@@ -125,7 +125,7 @@ struct Places {
     recording: Option<usize>,
 }
 
-fn places(header: &StringRecord) -> Result<Places, String> {
+fn column_positions(header: &StringRecord) -> Result<ColumnPositions, String> {
     if header.len() > COLUMNS_MAX {
         return Err(format!("{} columns, at most {COLUMNS_MAX} are read", header.len()));
     }
@@ -148,7 +148,7 @@ fn places(header: &StringRecord) -> Result<Places, String> {
             format!("no column `{wanted}`, expected {}, found {}{close}", NEEDED.join(","), names.join(","))
         })
     };
-    Ok(Places {
+    Ok(ColumnPositions {
         filename: needed("filename")?,
         fold: needed("fold")?,
         target: needed("target")?,
@@ -179,18 +179,18 @@ impl Interned {
 struct Reading {
     /// Columns of the header.
     width: usize,
-    places: Places,
+    places: ColumnPositions,
     columns: Vec<Interned>,
-    /// The line of each file.
+    /// Line of each file.
     files: BTreeMap<String, u64>,
-    /// The target of each category, and the line that said so first.
+    /// Target of each category, and the first line with it.
     numbers: BTreeMap<String, (u32, u64)>,
-    /// The fold of each recording, and the line that said so first.
+    /// Fold of each recording, and the first line with it.
     folds: BTreeMap<String, (u32, u64)>,
     table: Table,
 }
 
-/// The word under which a wrong line is counted, and what is wrong.
+/// Reason by which an invalid line is counted, and its message.
 type Wrong = (&'static str, String);
 
 impl Reading {
@@ -198,11 +198,11 @@ impl Reading {
         if record.len() != self.width {
             return Err(("wrong_columns", format!("has {} columns, the header has {}", record.len(), self.width)));
         }
-        let Places { filename, fold, target, category, recording } = self.places;
+        let ColumnPositions { filename, fold, target, category, recording } = self.places;
         let file = plain(&record[filename])?;
         if let Some(other) = self.files.get(&file) {
             let shown = printable::line(&file, 60);
-            return Err(("repeated_file", format!("the file \"{shown}\" stands in line {other} already")));
+            return Err(("repeated_file", format!("the file \"{shown}\" is already in line {other}")));
         }
         let fold = whole("fold", &record[fold])?;
         let target = whole("target", &record[target])?;

@@ -1,4 +1,4 @@
-//! Whatever stands in the table: clips, or the line that is wrong.
+//! Tests of the table: rows, and reports of invalid lines.
 
 use proptest::prelude::*;
 
@@ -32,9 +32,9 @@ fn the_table_of_esc_50_is_read() {
 }
 
 #[test]
-fn what_is_wrong_with_a_line_is_said_with_the_line_and_can_be_left_out() {
+fn invalid_lines_are_reported_with_their_number_or_skipped() {
     for (from, to, reason, part) in [
-        ("2-8-A-3.wav", "1-7-A-0.wav", "repeated_file", "line 4: the file \"1-7-A-0.wav\" stands in line 2 already"),
+        ("2-8-A-3.wav", "1-7-A-0.wav", "repeated_file", "line 4: the file \"1-7-A-0.wav\" is already in line 2"),
         ("2-8-A-3.wav", "./1-7-A-0.wav", "repeated_file", "line 4"),
         ("2-8-A-3.wav", "../2.wav", "outside", "line 4: \"../2.wav\" names a file outside"),
         ("2-8-A-3.wav", "/etc/passwd", "outside", "line 4"),
@@ -68,7 +68,7 @@ fn what_is_wrong_with_a_line_is_said_with_the_line_and_can_be_left_out() {
 }
 
 #[test]
-fn a_header_that_does_not_serve_ends_it() {
+fn an_invalid_header_is_fatal() {
     for (header, part) in [
         ("file_name,fold,target,category", "line 1: no column `filename`, expected filename,fold,target,category"),
         ("file_name,fold,target,category", "is it the column `file_name` that is meant?"),
@@ -100,7 +100,7 @@ fn a_line_that_is_not_utf_8_is_named() {
 
 proptest! {
     #[test]
-    fn no_change_of_bytes_makes_it_panic_or_breaks_its_promises(
+    fn mutated_tables_never_panic_nor_break_invariants(
         changes in prop::collection::vec((0..TEXT.len(), any::<u8>()), 0..12),
         pieces in prop::collection::vec((0..TEXT.len(), prop::sample::select(vec![
             "\"", "\n", ",,,", "../", "/", "\0", "4294967296", "\r\n\r\n", "filename", "ż", "7", "1-7-A-0.wav,9,0,dog,,7,\n",

@@ -98,7 +98,7 @@ fn a_file_of_any_float_type_is_read_for_the_classes_of_the_data() {
 }
 
 #[test]
-fn a_missing_class_a_wrong_shape_and_a_number_that_is_none_are_named() {
+fn absent_classes_wrong_shapes_and_non_finite_numbers_are_named() {
     let folder = tempfile::tempdir().unwrap();
     let whole = |name: &'static str, shape: &'static [usize], value: f32| {
         (name, Dtype::F32, shape, numbers(&vec![value; shape.iter().product()]))

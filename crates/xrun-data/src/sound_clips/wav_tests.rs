@@ -25,7 +25,7 @@ fn floats(channels: u16, samples: &[f32]) -> Vec<u8> {
     bytes.into_inner()
 }
 
-/// A file whose head is written by hand: format, channels, rate, bits, bytes that its samples are said to have.
+/// A file whose head is written by hand: format, channels, rate, bits, declared bytes of its samples.
 fn head(format: u16, channels: u16, rate: u32, bits: u16, declared: u32, data: &[u8]) -> Vec<u8> {
     let block = channels.wrapping_mul(bits / 8);
     let mut bytes = b"RIFF\xff\xff\xff\x7fWAVEfmt \x10\0\0\0".to_vec();
@@ -46,7 +46,7 @@ fn sixteen(count: usize) -> Vec<u8> {
 }
 
 #[test]
-fn all_forms_of_pcm_and_floats_are_read_as_numbers_up_to_1() {
+fn all_sample_formats_are_scaled_to_one() {
     for bits in [8, 16, 24, 32] {
         let half = 1_i32 << (bits - 2);
         let found = read(&integers(spec(1, 16_000, bits, SampleFormat::Int), &[half, -half, 0, -2 * (half - 1) - 2]));
@@ -63,7 +63,7 @@ fn channels_are_averaged() {
 }
 
 #[test]
-fn what_is_no_sound_is_refused_with_a_reason() {
+fn invalid_files_are_refused_with_a_reason() {
     let seconds = |seconds: usize| sixteen(16_000 * seconds);
     let mut cut = sixteen(1000);
     cut.truncate(44 + 300);
@@ -107,13 +107,13 @@ fn what_is_no_sound_is_refused_with_a_reason() {
 }
 
 #[test]
-fn digital_silence_is_legal() {
+fn digital_silence_is_valid() {
     assert!(read(&floats(1, &[0.0, -0.0])).unwrap().is_silent());
     assert!(!read(&floats(1, &[0.0, 1e-9])).unwrap().is_silent());
 }
 
 #[test]
-fn other_chunks_before_and_behind_the_samples_are_passed_over() {
+fn other_chunks_are_skipped() {
     let mut bytes = sixteen(10);
     let list = b"LIST\x04\0\0\0INFO";
     bytes.splice(12..12, list.iter().copied());
@@ -123,7 +123,7 @@ fn other_chunks_before_and_behind_the_samples_are_passed_over() {
 
 proptest! {
     #[test]
-    fn no_change_of_bytes_makes_it_panic_or_hold_more_than_the_file(
+    fn mutated_files_never_panic_nor_allocate_more_than_the_file(
         form in 0_usize..4,
         changes in prop::collection::vec((0_usize..120, any::<u8>()), 0..8),
         end in 0_usize..140,

@@ -53,7 +53,7 @@ fn folders(cache: &Path) -> Vec<String> {
 }
 
 #[test]
-fn what_is_to_be_generated_is_told_until_it_is_there() {
+fn a_set_is_reported_until_it_is_generated() {
     let cache = tempfile::tempdir().unwrap();
     let missing = pending(&small(1), cache.path()).unwrap();
     assert_eq!((missing.frames, missing.references), (7 * 2 * 6, 7 * 2));
@@ -82,7 +82,7 @@ fn the_same_settings_give_the_same_files_and_another_seed_gives_others() {
 }
 
 #[test]
-fn every_setting_that_changes_the_data_has_a_folder_of_its_own() {
+fn settings_that_change_the_data_have_separate_directories() {
     let cache = tempfile::tempdir().unwrap();
     let base = Settings { videos_per_class: 1, ..small(1) };
     let others = [
@@ -123,10 +123,10 @@ fn held_out_classes_are_in_no_training_video_and_every_box_is_inside_its_frame()
     assert!(boxes > 40, "{boxes} boxes in 84 frames");
 }
 
-/// What the image itself says, not the code that wrote the box: the two colours of the class, as its name tells them,
-/// are seen inside the box of a reference image, and hardly outside.
+/// Checks the image and not the code that wrote the box: the two colours of the class are inside the box of a reference image
+/// and hardly outside.
 #[test]
-fn boxes_are_around_the_object_that_can_be_seen() {
+fn boxes_enclose_the_visible_object() {
     use super::super::paint::COLOURS;
     let cache = tempfile::tempdir().unwrap();
     let library = library(&Settings { references_per_class: 4, ..small(4) }, cache.path());
@@ -170,7 +170,7 @@ fn boxes_are_around_the_object_that_can_be_seen() {
 }
 
 #[test]
-fn what_a_killed_run_left_is_removed_and_the_set_is_generated() {
+fn leftovers_of_a_killed_run_are_removed() {
     let cache = tempfile::tempdir().unwrap();
     let place = generate_in(&small(5), cache.path()).unwrap();
     let whole = digests(&place);
@@ -186,7 +186,7 @@ fn what_a_killed_run_left_is_removed_and_the_set_is_generated() {
 }
 
 #[test]
-fn a_damaged_set_is_reported_with_what_to_do() {
+fn a_damaged_set_is_reported_with_a_remedy() {
     let refused = |cache: &Path, word: &str| {
         let message = open_in(&small(6), cache).unwrap_err().to_string();
         for part in ["generated-", word] {
@@ -211,19 +211,19 @@ fn a_damaged_set_is_reported_with_what_to_do() {
 }
 
 #[test]
-fn a_cache_that_cannot_be_written_is_named_with_what_to_do() {
+fn a_read_only_cache_is_named_with_a_remedy() {
     let folder = tempfile::tempdir().unwrap();
     let cache = folder.path().join("file");
     write::replace(&cache, b"").unwrap();
     for cache in [cache.as_path(), Path::new("/proc/xrun-cache"), Path::new("/dev/null/cache")] {
-        let said = generate_in(&small(1), cache).unwrap_err().to_string();
-        assert!(said.starts_with(&cache.display().to_string()), "{said}");
-        assert!(said.contains("cannot be generated") && said.contains("XRUN_CACHE"), "{said}");
+        let message = generate_in(&small(1), cache).unwrap_err().to_string();
+        assert!(message.starts_with(&cache.display().to_string()), "{message}");
+        assert!(message.contains("cannot be generated") && message.contains("XRUN_CACHE"), "{message}");
     }
 }
 
 #[test]
-fn several_at_once_make_one_whole_set() {
+fn concurrent_generation_gives_one_complete_set() {
     let cache = tempfile::tempdir().unwrap();
     let settings = small(7);
     let digests_seen: BTreeSet<String> = std::thread::scope(|scope| {

@@ -50,7 +50,7 @@ impl Appearance {
         all
     }
 
-    /// Selects one of those that cannot be told apart: checks mirrored are checks with their colours exchanged, and the
+    /// Selects one of indistinguishable appearances: checks mirrored are checks with their colours exchanged, and the
     /// second colour of a plain ring falls into its hole.
     fn looks_like_no_other(&self) -> bool {
         let (first, second) = self.colours;

@@ -1,6 +1,6 @@
 //! Names of the classes, which YOLO's label files number.
 //!
-//! They stand in `data.yaml` or, a line each, in `classes.txt`. Of the YAML only the key `names` is read, in the three forms that
+//! Source: `data.yaml`, or one name per line of `classes.txt`. Only the key `names` of the YAML is read, in the three forms that
 //! tools write: a list in brackets, a list of lines, numbers with names.
 
 use std::collections::BTreeSet;
@@ -20,7 +20,7 @@ const FILES: [&str; 5] = ["data.yaml", "data.yml", "classes.txt", "labels/classe
 /// Names by number, from the file that has them; the digest covers its bytes.
 ///
 /// # Errors
-/// There is no such file, or it has no names that can be read.
+/// There is no file of names, or none of its names can be read.
 pub fn read(root: &Path, digest: &mut Sha256) -> Result<Vec<String>, DataError> {
     let Some(path) = FILES.iter().map(|name| root.join(name)).find(|path| path.is_file()) else {
         let message =
@@ -164,8 +164,8 @@ mod tests {
             ("names:\n  cat\n", "line 2: \"cat\" is no name"),
             ("names:\n  - \"a\\tb\"\n", "escape sequence"),
         ] {
-            let said = of_yaml(text).unwrap_err();
-            assert!(said.contains(words), "{text}: {said}");
+            let message = of_yaml(text).unwrap_err();
+            assert!(message.contains(words), "{text}: {message}");
         }
     }
 }

@@ -39,7 +39,7 @@ fn opened(folder: &Path, on_broken: OnBroken) -> Result<Library, DataError> {
 }
 
 #[test]
-fn shares_become_pixels_and_a_picture_without_labels_is_background() {
+fn fractions_become_pixels_and_an_image_without_labels_is_background() {
     let folder = folder();
     let library = opened(folder.path(), OnBroken::Fail).unwrap();
     let names: Vec<&str> = library.classes.iter().map(|class| class.name.as_str()).collect();
@@ -55,7 +55,7 @@ fn shares_become_pixels_and_a_picture_without_labels_is_background() {
 }
 
 #[test]
-fn two_parts_are_found_in_both_layouts_and_a_test_part_is_not_read() {
+fn two_splits_are_found_in_both_layouts_and_the_test_split_is_ignored() {
     for (train, held_out, other) in
         [("images/train", "images/val", "images/test"), ("train/images", "valid/images", "test/images")]
     {
@@ -73,7 +73,7 @@ fn two_parts_are_found_in_both_layouts_and_a_test_part_is_not_read() {
 }
 
 #[test]
-fn the_digest_changes_with_a_label_with_a_name_and_with_a_picture() {
+fn the_digest_changes_with_a_label_a_name_and_an_image() {
     let folder = folder();
     let digest = || opened(folder.path(), OnBroken::Fail).unwrap().digest;
     let mut found = vec![digest(), digest()];
@@ -88,7 +88,7 @@ fn the_digest_changes_with_a_label_with_a_name_and_with_a_picture() {
 }
 
 #[test]
-fn each_broken_line_is_told_with_its_file_and_left_out_where_that_is_asked() {
+fn invalid_lines_are_reported_with_their_file_or_skipped() {
     for (line, reason, words) in [
         ("0 0.5 0.5 0.5", "malformed_annotation", "line 2 has 4 fields, expected 5"),
         ("0 0.1 0.1 0.2 0.1 0.2 0.2 0.1 0.2", "malformed_annotation", "has 9 fields, expected 5"),
@@ -106,8 +106,8 @@ fn each_broken_line_is_told_with_its_file_and_left_out_where_that_is_asked() {
     ] {
         let folder = folder();
         put(folder.path(), "labels/a.txt", format!("1 0.25 0.5 0.5 1\n{line}\n"));
-        let said = opened(folder.path(), OnBroken::Fail).unwrap_err().to_string();
-        assert!(said.contains(words) && said.contains("a."), "{line}: {said}");
+        let message = opened(folder.path(), OnBroken::Fail).unwrap_err().to_string();
+        assert!(message.contains(words) && message.contains("a."), "{line}: {message}");
         let library = opened(folder.path(), OnBroken::Skip).unwrap();
         let counts: Vec<(&str, u64)> =
             library.left_out.counts.iter().map(|(why, count)| (why.as_str(), *count)).collect();
@@ -118,34 +118,37 @@ fn each_broken_line_is_told_with_its_file_and_left_out_where_that_is_asked() {
 }
 
 #[test]
-fn a_label_without_a_picture_and_one_that_is_no_text_are_broken() {
+fn a_label_without_an_image_and_a_binary_label_are_invalid() {
     let folder = folder();
     put(folder.path(), "labels/z.txt", "0 0.5 0.5 0.5 0.5");
     put(folder.path(), "labels/b.txt", [0xff, 0xfe, b'0']);
-    let said = opened(folder.path(), OnBroken::Fail).unwrap_err().to_string();
-    assert!(said.contains("labels an image that is not in images/") && said.contains("is not UTF-8"), "{said}");
+    let message = opened(folder.path(), OnBroken::Fail).unwrap_err().to_string();
+    assert!(
+        message.contains("labels an image that is not in images/") && message.contains("is not UTF-8"),
+        "{message}"
+    );
     let library = opened(folder.path(), OnBroken::Skip).unwrap();
     assert_eq!((library.videos.len(), library.left_out.total()), (1, 2));
 }
 
 #[test]
-fn what_is_not_of_yolo_is_refused_with_what_is_expected() {
+fn a_directory_of_another_format_is_refused() {
     let empty = tempfile::tempdir().unwrap();
-    let said = opened(empty.path(), OnBroken::Skip).unwrap_err().to_string();
-    assert!(said.contains("neither data.yaml nor classes.txt"), "{said}");
+    let message = opened(empty.path(), OnBroken::Skip).unwrap_err().to_string();
+    assert!(message.contains("neither data.yaml nor classes.txt"), "{message}");
     put(empty.path(), "classes.txt", "cat\n");
-    let said = opened(empty.path(), OnBroken::Skip).unwrap_err().to_string();
-    assert!(said.contains("has neither `images` nor `images/train`"), "{said}");
+    let message = opened(empty.path(), OnBroken::Skip).unwrap_err().to_string();
+    assert!(message.contains("has neither `images` nor `images/train`"), "{message}");
     std::fs::create_dir(empty.path().join("images")).unwrap();
-    let said = opened(empty.path(), OnBroken::Skip).unwrap_err().to_string();
-    assert!(said.contains("has no images"), "{said}");
+    let message = opened(empty.path(), OnBroken::Skip).unwrap_err().to_string();
+    assert!(message.contains("has no images"), "{message}");
     let mut problems = Problems::default();
     Folder::<Yolo>::check(&Settings::default(), &mut problems);
     assert!(format!("{problems:?}").contains("`path` is missing"), "{problems:?}");
 }
 
 #[test]
-fn nothing_outside_of_the_folder_is_read() {
+fn nothing_outside_of_the_directory_is_read() {
     let outside = tempfile::tempdir().unwrap();
     picture(outside.path(), "images/x.png");
     put(outside.path(), "x.txt", "0 0.5 0.5 0.5 0.5");
@@ -163,7 +166,10 @@ fn nothing_outside_of_the_folder_is_read() {
         ("images", "images/train"),
         ("classes.txt", "data.yaml"),
     ] {
-        let said = link(from, to);
-        assert!(said.contains("outside of the data set's directory") && !said.contains("secret"), "{to}: {said}");
+        let message = link(from, to);
+        assert!(
+            message.contains("outside of the data set's directory") && !message.contains("secret"),
+            "{to}: {message}"
+        );
     }
 }

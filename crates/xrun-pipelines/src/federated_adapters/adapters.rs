@@ -1,8 +1,8 @@
-//! What is trained: two adapters from the encoder's tokens to the conditioning of an image generator.
+//! TrainState model: two adapters from the encoder's tokens to the conditioning of an image generator.
 //!
 //! ```text
 //! each token: linear, norm, GELU, …, linear -> [batch, tokens, D]
-//! attention of learnt queries over them -> [batch, latents, D]
+//! attention of learned queries over them -> [batch, latents, D]
 //! ```
 //! Attention pooling as in Lee et al. 2019 (Set Transformer), with one cross-attention.
 
@@ -19,21 +19,21 @@ use crate::nn::parameters::initialise_linear;
 /// Added to the variance in layer normalisation.
 const EPSILON: f64 = 1e-5;
 
-/// A hidden layer: a linear layer, whose output is normalised.
+/// Hidden layer: a linear layer with layer normalisation.
 #[derive(Module, Debug)]
 pub struct Hidden {
     linear: Linear,
     norm: Norm,
 }
 
-/// Attention by which a fixed number of latents looks at all tokens.
+/// Attention of a fixed number of learned latents to all tokens.
 #[derive(Module, Debug)]
 pub struct Pooling {
     latents: Param<Tensor<2>>,
     attention: Attention,
 }
 
-/// One of the two adapters: hidden layers, a linear layer and the pooling over tokens.
+/// One of the two adapters: hidden layers, a linear layer and pooling over tokens.
 #[derive(Module, Debug)]
 pub struct Adapter {
     hidden: Vec<Hidden>,
@@ -41,25 +41,25 @@ pub struct Adapter {
     pooling: Pooling,
 }
 
-/// See the file's head. The names of the fields are the names in `model.safetensors`.
+/// Both adapters. The names of the fields are the names in `model.safetensors`.
 #[derive(Module, Debug)]
 pub struct Adapters {
     pooled: Adapter,
     tokens: Adapter,
 }
 
-/// What comes out of both.
+/// Outputs of both adapters.
 #[derive(Clone, Debug)]
 pub struct Conditioning {
-    /// `[batch, latents * D]`
+    /// Pooled output, `[batch, latents * D]`.
     pub pooled: Tensor<2>,
-    /// `[batch, latents * D]`
+    /// Tokens, `[batch, latents * D]`.
     pub tokens: Tensor<2>,
 }
 
 impl Conditioning {
-    /// How many numbers both have.
-    pub fn numbers(&self) -> usize {
+    /// Number of elements of both outputs.
+    pub fn elements(&self) -> usize {
         self.pooled.shape().num_elements() + self.tokens.shape().num_elements()
     }
 }
@@ -81,7 +81,7 @@ impl Adapter {
         Self { hidden, output: LinearConfig::new(width, shape.width).init(device), pooling }
     }
 
-    /// `[batch, tokens, width]` to `[batch, latents * D]`.
+    /// Maps tokens `[batch, tokens, width]` to `[batch, latents * D]`.
     fn forward(&self, tokens: Tensor<3>) -> Tensor<2> {
         let hidden = self
             .hidden
@@ -93,13 +93,13 @@ impl Adapter {
 }
 
 impl Adapters {
-    /// All first values follow from the seed.
+    /// Adapters with initial weights drawn from `seed`.
     pub fn new(model: &Model, seed: u32, device: &Device) -> Self {
         let adapter = |shape: &AdapterShape| Adapter::new(model.encoder_width(), shape, model.pool_heads, device);
         initialise_linear(Self { pooled: adapter(&model.pooled), tokens: adapter(&model.tokens) }, seed)
     }
 
-    /// Of the encoder's tokens, `[batch, tokens, width]`.
+    /// Conditioning of the encoder's tokens `[batch, tokens, width]`.
     pub fn forward(&self, tokens: Tensor<3>) -> Conditioning {
         Conditioning { pooled: self.pooled.forward(tokens.clone()), tokens: self.tokens.forward(tokens) }
     }
@@ -119,7 +119,7 @@ mod tests {
     use crate::nn::tests::{autodiff, plain};
 
     #[test]
-    fn the_plan_knows_how_many_numbers_there_are_in_each_part() {
+    fn sizes_equal_the_parameters_of_each_part() {
         let models = [
             Model::default(),
             Model { pooled: AdapterShape { hidden: vec![], latents: 1, width: 8 }, width: 12, ..Model::default() },
@@ -128,12 +128,12 @@ mod tests {
             let network = Adapters::new(&model, 1, &autodiff());
             assert_eq!(network.num_params() as u64, parameters(&model));
             for part in Part::ALL {
-                let of_part = flat::parameter_ranges(&network).into_iter().filter(|(path, _)| part_of(path) == part);
-                let count: usize = of_part.map(|(_, range)| range.len()).sum();
+                let ranges = flat::parameter_ranges(&network).into_iter().filter(|(path, _)| part_of(path) == part);
+                let count: usize = ranges.map(|(_, range)| range.len()).sum();
                 assert_eq!(count as u64, parameters_of(part, &model), "{part:?}");
             }
         }
-        assert_eq!(parameters(&Model::default()), 109_280, "as the design counts them");
+        assert_eq!(parameters(&Model::default()), 109_280);
     }
 
     #[test]
@@ -148,7 +148,7 @@ mod tests {
     fn fused_operations_give_the_outputs_and_gradients_of_burns() {
         let shape = |hidden: &[usize], latents, width| AdapterShape { hidden: hidden.to_vec(), latents, width };
         let odd = Model { pooled: shape(&[7, 5], 1, 9), tokens: shape(&[], 3, 6), pool_heads: 3, ..Model::default() };
-        // More tokens and latents than attention takes at a time.
+        // More tokens and latents than one tile of the attention kernel.
         let long = Model { frames: 320, tokens: shape(&[16], 70, 8), pool_heads: 1, width: 20, ..Model::default() };
         for (model, clips) in [(Model::default(), 8), (odd, 1), (long, 3)] {
             let network = changed(Adapters::new(&model, 1, &autodiff()));

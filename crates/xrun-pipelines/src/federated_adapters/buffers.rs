@@ -1,63 +1,64 @@
-//! Which buffers does the task have, and how much may each hold? Declared once, for the plan and for whoever fills them.
+//! Buffers of the task and their caps, declared once for the plan and for the code that fills them.
 
+use super::clips::{ClipBatch, embedding_cache};
 use super::server::Server;
 use super::settings::{Model, NodeOptimizer, Settings};
 use super::sizes::{self, parameters};
-use super::sounds::{ClipBatch, embedding_cache};
 use xrun_core::bounded::buffer::Buffer;
 use xrun_core::bounded::ledger::{Cap, Policy};
 use xrun_core::experiment::Experiment;
 use xrun_data::feed;
-use xrun_data::parts;
+use xrun_data::micro_batches;
 use xrun_data::sound_clips::library::{Library, Options};
 use xrun_data::sound_clips::targets;
 
-/// Names and numbers of a parameter in a file of the optimiser's running values, beside the values.
-const RECORD_BYTES_OF_PARAMETER: u64 = 512;
-/// Parameters, as matrices and vectors: of a hidden layer, and of the rest of an adapter.
-const PARAMETERS_OF_HIDDEN: u64 = 4;
-const PARAMETERS_OF_ADAPTER: u64 = 11;
+/// Bytes of names and metadata per tensor in the record of an optimiser's state.
+const RECORD_BYTES_PER_TENSOR: u64 = 512;
+/// Number of parameter tensors of a hidden layer.
+const TENSORS_PER_HIDDEN: u64 = 4;
+/// Number of parameter tensors of an adapter without its hidden layers.
+const TENSORS_PER_ADAPTER: u64 = 11;
 
-/// All but those of the data set, which has its own.
+/// Buffers of the task; the data set declares its own.
 #[derive(Clone, Debug)]
 pub struct Buffers {
-    /// Batches on their way to the trainer.
+    /// Batches that wait for the training thread.
     pub feed: feed::Buffers,
-    /// The batch that a validation is looking at.
+    /// Batch of the running validation.
     pub validation_batch: Buffer,
-    /// What the encoder made of clips.
+    /// Cached embeddings of clips.
     pub embedding_cache: Buffer,
-    /// The vectors that are to be given for each class.
+    /// Target vectors of all classes.
     pub targets: Buffer,
-    /// The adapters that a round begins with.
+    /// Adapters at the start of a round.
     pub global_adapters: Buffer,
-    /// The sum over the nodes of a round, and the adapters that are being added.
+    /// Sum over the nodes of a round, and the adapters that are being added.
     pub round_sum: Buffer,
-    /// None where the server's rule keeps nothing.
+    /// State of the server's rule; `None` for a rule without state.
     pub server_state: Option<Buffer>,
-    /// None where a node keeps nothing.
+    /// States of the nodes; `None` if they keep nothing between rounds.
     pub node_states: Option<Buffer>,
-    /// What the running node's adapters were at its first step; none where nothing holds them there.
+    /// Adapters at the first step of the running node; `None` without a proximal term.
     pub round_start: Option<Buffer>,
-    /// Right and wrong answers of each node by class.
+    /// Retrieval counts of each node.
     pub node_counts: Buffer,
-    /// Gradients of the parts of a batch.
+    /// Gradients of the micro-batches of a batch.
     pub part_gradients: Buffer,
 }
 
-/// Sizes that buffers follow from.
+/// Sizes of batches, personal parts and classes.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
-    /// Clips in a batch.
+    /// Number of clips in a batch.
     pub batch: usize,
-    /// Numbers of all adapters that a node keeps for itself.
+    /// Number of parameters that each node keeps for itself.
     pub personal: u64,
-    /// Classes to be learnt.
+    /// Number of trained classes.
     pub classes: usize,
 }
 
 impl Buffers {
-    /// Declares them from the settings and from what the data says; `sizes` are those of the data.
+    /// Declares the buffers for the settings and the data.
     pub fn new(
         settings: &Settings,
         model: &Model,
@@ -74,38 +75,37 @@ impl Buffers {
         let fixed = |name, items, bytes| Buffer::new(name, Policy::Refuse, Cap { items, bytes });
         let nodes = settings.nodes as u64;
         let copies = Server::copies(&settings.server);
-        let kept = match settings.node_optimizer {
+        let optimizer_bytes = match settings.node_optimizer {
             NodeOptimizer::Fresh => 0,
             NodeOptimizer::Kept => adapters * experiment.optimizer.running_copies() + record_bytes(model),
         };
-        let of_node = sizes.personal * 4 + kept;
+        let node_bytes = sizes.personal * 4 + optimizer_bytes;
         let because = match settings.node_optimizer {
-            NodeOptimizer::Fresh => "personal parts of each node that has taken part",
-            NodeOptimizer::Kept => "personal parts and the optimiser's running values of each node that has taken part",
+            NodeOptimizer::Fresh => "personal parts of each node after its first turn",
+            NodeOptimizer::Kept => "personal parts and optimiser state of each node after its first turn",
         };
         Self {
             feed: feed::Buffers::new(&experiment.limits, batch),
             validation_batch: fixed("validation_batch", 1, batch).because("one batch of a validation"),
             embedding_cache: embedding_cache(data, clips, numbers),
             targets: targets::buffer(library, sizes::targets(model)),
-            global_adapters: fixed("global_adapters", 1, adapters).because("the adapters that a round begins with"),
+            global_adapters: fixed("global_adapters", 1, adapters).because("the adapters at the start of a round"),
             round_sum: fixed("round_sum", 2, 2 * adapters)
                 .because("the sum over the nodes of a round, and the adapters that are being added"),
             server_state: (copies > 0).then(|| {
-                let because = "what the server's rule keeps of earlier rounds";
+                let because = "running means of the server's rule";
                 fixed("server_state", copies, copies * adapters).because(because)
             }),
-            node_states: (of_node > 0).then(|| fixed("node_states", nodes, nodes * of_node).because(because)),
-            round_start: (settings.proximal > 0.0).then(|| {
-                fixed("round_start", 1, adapters).because("the adapters that `proximal` holds the node near to")
-            }),
+            node_states: (node_bytes > 0).then(|| fixed("node_states", nodes, nodes * node_bytes).because(because)),
+            round_start: (settings.proximal > 0.0)
+                .then(|| fixed("round_start", 1, adapters).because("the adapters that `proximal` pulls the node to")),
             node_counts: fixed("node_counts", nodes, nodes * (sizes.classes * (sizes.classes + 1) * 8) as u64)
-                .because("right and wrong answers of each node by class"),
-            part_gradients: parts::part_gradients(parameters(model), &experiment.limits),
+                .because("retrieval counts of each node by class"),
+            part_gradients: micro_batches::gradient_buffer(parameters(model), &experiment.limits),
         }
     }
 
-    /// All of them that this experiment has.
+    /// All buffers of the experiment.
     pub fn all(&self) -> impl Iterator<Item = &Buffer> {
         let fixed =
             [&self.validation_batch, &self.embedding_cache, &self.targets, &self.global_adapters, &self.round_sum];
@@ -114,8 +114,8 @@ impl Buffers {
     }
 }
 
-/// What a record of running values has beside them.
+/// Maximum bytes of metadata in the record of an optimiser's state.
 fn record_bytes(model: &Model) -> u64 {
     let hidden = (model.pooled.hidden.len() + model.tokens.hidden.len()) as u64;
-    (PARAMETERS_OF_HIDDEN * hidden + 2 * PARAMETERS_OF_ADAPTER) * RECORD_BYTES_OF_PARAMETER
+    (TENSORS_PER_HIDDEN * hidden + 2 * TENSORS_PER_ADAPTER) * RECORD_BYTES_PER_TENSOR
 }

@@ -1,4 +1,4 @@
-//! Which settings of federated adapters contradict each other?
+//! Checks of settings of federated adapters that contradict each other.
 
 use super::prepare::pretrains;
 use super::settings::{Aggregation, EncoderKind, Model, NodeOptimizer, Partition, Server, Settings};
@@ -10,66 +10,63 @@ use xrun_data::sound_clips::library::Library;
 const PIPELINE: &str = "pipeline.federated-adapters";
 const MODEL: &str = "model.audio-adapters";
 
-/// Adds what is wrong; places are filled in by the caller.
+/// Adds the problems of the task; the caller fills in their locations.
 pub fn check(settings: &Settings, experiment: &Experiment, problems: &mut Problems) {
     let key = |name: &str| format!("{PIPELINE}.{name}");
-    let of_round = settings.nodes_per_round();
-    if of_round > settings.nodes {
-        let message = format!("{of_round} nodes take part in a round, and there are {}", settings.nodes);
+    let per_round = settings.nodes_per_round();
+    if per_round > settings.nodes {
+        let message = format!("{per_round} nodes per round exceed the {} nodes of the experiment", settings.nodes);
         let problem = Problem::new(key("nodes_per_round"), message).related(key("nodes"));
         problems.add(problem.help(format!("write {} or less, or more `nodes`", settings.nodes)));
     }
-    if of_round < settings.nodes && settings.local_steps.is_none() {
-        let message = "some nodes take part in a round, and rounds would be of unequal lengths";
+    if per_round < settings.nodes && settings.local_steps.is_none() {
+        let message = "rounds with different nodes have unequal lengths without `local_steps`";
         let problem = Problem::new(key("nodes_per_round"), message).related(key("local_epochs"));
-        problems.add(
-            problem.help("add `local_steps`, the steps of a node in a round; it takes the place of `local_epochs`"),
-        );
+        problems.add(problem.help("add `local_steps`, the steps of a node in a round, which replace `local_epochs`"));
     }
     if settings.partition != Partition::ByColumn && settings.partition_column != Settings::default().partition_column {
-        let problem = Problem::new(key("partition_column"), "is used by `partition = \"by-column\"` alone");
-        problems.add(problem.help("write `partition = \"by-column\"`, or take it out").related(key("partition")));
+        let problem = Problem::new(key("partition_column"), "has no effect without `partition = \"by-column\"`");
+        problems.add(problem.help("write `partition = \"by-column\"`, or remove it").related(key("partition")));
     }
     if settings.aggregation == Aggregation::None {
         if !matches!(settings.server, Server::Average(_)) {
-            let problem = Problem::new(key("server"), "nothing is averaged, so the server has no rule to apply");
-            problems.add(problem.help("take it out, or write another `aggregation`").related(key("aggregation")));
+            let problem = Problem::new(key("server"), "has no effect: nothing is averaged");
+            problems.add(problem.help("remove it, or write another `aggregation`").related(key("aggregation")));
         }
         if settings.drop_rate > 0.0 {
-            let problem = Problem::new(key("drop_rate"), "nothing is sent, so nothing gets lost");
-            problems.add(problem.help("take it out, or write another `aggregation`").related(key("aggregation")));
+            let problem = Problem::new(key("drop_rate"), "has no effect: no results are sent");
+            problems.add(problem.help("remove it, or write another `aggregation`").related(key("aggregation")));
         }
     }
     let twice = (1..settings.personal.len()).any(|at| settings.personal[..at].contains(&settings.personal[at]));
     if twice {
-        problems.add(Problem::new(key("personal"), "names a part twice").help("keep one of them"));
+        problems.add(Problem::new(key("personal"), "names a part twice").help("remove one of them"));
     }
     if settings.pooled_weight == 0.0 && settings.tokens_weight == 0.0 {
-        let problem = Problem::new(key("pooled_weight"), "both weights are 0: nothing would be learnt");
+        let problem = Problem::new(key("pooled_weight"), "nothing is trained: both weights are 0");
         problems.add(problem.help("write a weight above 0 for one of them").related(key("tokens_weight")));
     }
     if experiment.training.accumulation > 1 {
-        let message = "a step of a node is one batch: a round would not be a whole number of steps";
+        let message = "a step of a node is one batch: accumulation could span several nodes";
         let problem = Problem::new("training.accumulation", message);
         let help = "write a larger `training.batch_size`; `limits.batch_size` splits it on the device";
         problems.add(problem.help(help).related("training.batch_size"));
     }
-    let optimizer_remembers = settings.node_optimizer == NodeOptimizer::Kept;
-    if optimizer_remembers && experiment.optimizer.running_copies() == 0 {
-        let message = "is \"kept\", and this optimiser has nothing to keep: its `momentum` is 0";
+    if settings.node_optimizer == NodeOptimizer::Kept && experiment.optimizer.running_copies() == 0 {
+        let message = "\"kept\" has no effect: an optimiser with `momentum = 0` has no state";
         let problem = Problem::new(key("node_optimizer"), message).related("optimizer.sgd.momentum");
-        problems.add(problem.help("take it out, or write a `momentum` above 0"));
+        problems.add(problem.help("remove it, or write a `momentum` above 0"));
     }
     let options = experiment.dataset_options::<Library>();
     let (Ok(model), Some(options)) = (experiment.model_settings::<Model>(), options) else { return };
     if pretrains(model) && !options.public_classes {
-        let message = "the data set has no public classes that an encoder could be trained on";
+        let message = "the encoder has no training data: the data set has no public classes";
         let problem = Problem::new(format!("{MODEL}.encoder"), message).related(options.section);
         problems.add(problem.help("name a file of `weights`, or write `encoder = \"statistics\"`"));
     }
 }
 
-/// The same for the model.
+/// Adds the problems of the model.
 pub fn check_model(model: &Model, problems: &mut Problems) {
     let key = |name: &str| format!("{MODEL}.{name}");
     if let Some(weights) = &model.weights {
@@ -82,13 +79,13 @@ pub fn check_model(model: &Model, problems: &mut Problems) {
     ] {
         let needed = name != "heads" || model.encoder == EncoderKind::SpectrogramTransformer;
         if needed && width % heads != 0 {
-            let problem = Problem::new(key(name), format!("{heads} heads do not divide a width of {width}"));
-            problems.add(problem.help("write a number that divides it").related(key(of)));
+            let problem = Problem::new(key(name), format!("a width of {width} is not divisible by {heads} heads"));
+            problems.add(problem.help("write a divisor of the width").related(key(of)));
         }
     }
     if model.pooled.latents != 1 {
-        let message = format!("{} vectors, and `pooled_prompt_embeds` is one", model.pooled.latents);
-        problems.add(Problem::new(key("pooled.latents"), message).help("write 1, or leave it out"));
+        let message = format!("{} vectors: `pooled_prompt_embeds` is a single one", model.pooled.latents);
+        problems.add(Problem::new(key("pooled.latents"), message).help("write 1, or remove it"));
     }
     if model.encoder == EncoderKind::SpectrogramTransformer && model.patches().contains(&0) {
         let message =
@@ -98,6 +95,6 @@ pub fn check_model(model: &Model, problems: &mut Problems) {
     }
     if model.encoder == EncoderKind::Statistics && model.weights.is_some() {
         let problem = Problem::new(key("weights"), "statistics have no weights").related(key("encoder"));
-        problems.add(problem.help("take it out, or write `encoder = \"spectrogram-transformer\"`"));
+        problems.add(problem.help("remove it, or write `encoder = \"spectrogram-transformer\"`"));
     }
 }

@@ -1,7 +1,7 @@
-//! The frozen encoder: the Audio Spectrogram Transformer (Gong et al. 2021), or statistics of the spectrogram.
+//! Frozen encoders: the Audio Spectrogram Transformer (Gong et al. 2021), and statistics of the spectrogram.
 //!
 //! ```text
-//! [batch, frames, bands] -> patches -> two learnt tokens and those of patches, plus positions
+//! [batch, frames, bands] -> patches -> two learned tokens and those of patches, plus positions
 //! each block: x += attention(norm(x)), x += mlp(norm(x));   norm -> [batch, tokens, width]
 //! ```
 
@@ -20,7 +20,7 @@ use crate::nn::hugging_face::WeightFile;
 use crate::nn::parameters::initialise_linear;
 use xrun_core::task::TaskError;
 
-/// What makes tokens of the spectrogram.
+/// Patch and position embeddings, and the two learned tokens.
 #[derive(Module, Debug)]
 pub struct Embeddings {
     cls_token: Param<Tensor<3>>,
@@ -29,7 +29,7 @@ pub struct Embeddings {
     patches: Conv2d,
 }
 
-/// See the file's head.
+/// Audio Spectrogram Transformer.
 #[derive(Module, Debug)]
 pub struct Encoder {
     embeddings: Embeddings,
@@ -37,7 +37,7 @@ pub struct Encoder {
     layernorm: Norm,
 }
 
-/// What the file has that is of no use here: a classifier's last layer.
+/// Returns whether the model lacks a tensor of the file, such as a classifier's last layer.
 fn left_out(path: &str) -> bool {
     path.starts_with("classifier.")
 }
@@ -59,16 +59,16 @@ const FILE: WeightFile = WeightFile {
 };
 
 impl Encoder {
-    /// All first values follow from the seed.
+    /// Encoder with initial weights drawn from `seed`.
     pub fn new(model: &Model, seed: u32, device: &Device) -> Self {
-        let learnt = |tokens: usize| {
+        let learned = |tokens: usize| {
             let shape = [1, tokens, model.width];
             Param::from_tensor(Tensor::zeros(shape, device))
         };
         let embeddings = Embeddings {
-            cls_token: learnt(1),
-            distillation_token: learnt(1),
-            position_embeddings: learnt(model.encoder_tokens()),
+            cls_token: learned(1),
+            distillation_token: learned(1),
+            position_embeddings: learned(model.encoder_tokens()),
             patches: Conv2dConfig::new([1, model.width], [model.patch, model.patch])
                 .with_stride([model.stride, model.stride])
                 .init(device),
@@ -77,31 +77,31 @@ impl Encoder {
         initialise_linear(Self { embeddings, layer, layernorm: Norm::new(model.width, EPSILON, device) }, seed)
     }
 
-    /// `[batch, frames, bands]` to `[batch, tokens, width]`.
+    /// Encodes spectrograms `[batch, frames, bands]` as `[batch, tokens, width]`.
     pub fn forward(&self, spectrograms: Tensor<3>) -> Tensor<3> {
         let [batch, frames, bands] = spectrograms.dims();
-        // Patches one after the other along the frames, and then along the bands.
-        let pictures = spectrograms.swap_dims(1, 2).reshape([batch, 1, bands, frames]);
-        let patches = self.embeddings.patches.forward(pictures).flatten::<3>(2, 3).swap_dims(1, 2);
+        // Patches are ordered by band, then by frame.
+        let images = spectrograms.swap_dims(1, 2).reshape([batch, 1, bands, frames]);
+        let patches = self.embeddings.patches.forward(images).flatten::<3>(2, 3).swap_dims(1, 2);
         let width = patches.dims()[2];
-        let learnt = |token: &Param<Tensor<3>>| token.val().expand([batch, 1, width]);
-        let extra = [learnt(&self.embeddings.cls_token), learnt(&self.embeddings.distillation_token)];
+        let learned = |token: &Param<Tensor<3>>| token.val().expand([batch, 1, width]);
+        let extra = [learned(&self.embeddings.cls_token), learned(&self.embeddings.distillation_token)];
         let tokens = Tensor::cat(extra.into_iter().chain([patches]).collect(), 1);
         let start = tokens + self.embeddings.position_embeddings.val();
         let hidden = self.layer.iter().fold(start, |hidden, block| block.forward(hidden));
         self.layernorm.forward(hidden)
     }
 
-    /// Puts the weights of a file in Hugging Face's layout into the encoder.
+    /// Reads weights in Hugging Face's layout into the encoder.
     ///
     /// # Errors
-    /// The file cannot be read, or is of another shape.
+    /// The file cannot be read or does not fit the model.
     pub fn read(&mut self, path: &Path) -> Result<(), TaskError> {
         hugging_face::read(self, path, FILE, |_, _, _| Ok(()))
     }
 }
 
-/// The mean of each band over time, and its deviation: `[batch, frames, bands]` to `[batch, 1, 2 * bands]`.
+/// Mean and standard deviation of each band over time: `[batch, frames, bands]` to `[batch, 1, 2 * bands]`.
 pub fn statistics(spectrograms: Tensor<3>) -> Tensor<3> {
     let mean = spectrograms.clone().mean_dim(1);
     let centred = spectrograms - mean.clone();
@@ -127,9 +127,9 @@ mod tests {
         Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/reference/ast_tiny.safetensors"))
     }
 
-    /// Hugging Face's `ASTModel` with the same weights, `tests/reference/ast_tiny.py`.
+    /// Oracle: Hugging Face's `ASTModel`, `tests/reference/ast_tiny.py`.
     #[test]
-    fn tokens_are_those_of_hugging_face() {
+    fn tokens_equal_those_of_hugging_face() {
         let all: Value = serde_json::from_str(include_str!("../../../../tests/reference/ast_tiny.json")).unwrap();
         let row = |name: &str| -> Vec<f32> {
             all[name].as_array().unwrap().iter().map(|number| number.as_f64().unwrap() as f32).collect()
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn fused_operations_give_the_outputs_and_gradients_of_burns() {
-        // The last has more tokens than attention takes at a time.
+        // The last model has more tokens than one tile of the attention kernel.
         let long = Model { frames: 60, stride: 2, width: 15, heads: 3, layers: 1, ..tiny() };
         for (model, clips) in [(tiny(), 2), (Model::default(), 3), (long, 1)] {
             let encoder = changed(Encoder::new(&model, 1, &autodiff()));
@@ -152,7 +152,7 @@ mod tests {
             let spectra = TensorData::new((0..shape.iter().product()).map(numbers).collect::<Vec<_>>(), shape);
             assert_kernels_agree(&encoder, 1e-5, |encoder| {
                 let tokens = encoder.forward(Tensor::from_data(spectra.clone(), &autodiff())).flatten::<2>(1, 2);
-                // Sums of a row alone would not change with its values, which are normalised.
+                // The sum of a normalised row is constant, and has no gradient.
                 let cubes = tokens.clone() * tokens.clone() * tokens.clone();
                 (vec![tokens], cubes.mean())
             });
@@ -160,11 +160,11 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_another_shape_is_refused_by_name() {
+    fn a_file_of_another_shape_is_refused_by_file_and_key() {
         for (model, expected) in [
-            (Model { width: 12, ..tiny() }, "does not fit the model"),
-            (Model { layers: 1, ..tiny() }, "`layers` must be the file's"),
-            (Model { layers: 3, ..tiny() }, "are missing"),
+            (Model { width: 12, ..tiny() }, "width"),
+            (Model { layers: 1, ..tiny() }, "`layers`"),
+            (Model { layers: 3, ..tiny() }, "layer.2."),
         ] {
             let message = Encoder::new(&model, 1, &plain()).read(file()).unwrap_err().to_string();
             assert!(message.contains(expected) && message.contains("ast_tiny.safetensors"), "{message}");

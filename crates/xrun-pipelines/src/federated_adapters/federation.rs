@@ -1,7 +1,6 @@
-//! What is known between the turns of nodes: the server's model, the sum of the running round, and what each node keeps.
+//! State between the turns of nodes: the server's model, the sum of the running round, and the states of nodes.
 //!
-//! All of it is on the host, has a fixed size, and is in the ledger; all of it is in a checkpoint, which can be taken in the
-//! middle of a round.
+//! All state is on the host, has a fixed size, and is in the ledger and in checkpoints, which can be saved within a round.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -12,7 +11,7 @@ use safetensors::tensor::{Dtype, TensorView};
 use serde::{Deserialize, Serialize};
 
 use super::prepare::Prepared;
-use super::retrieval::Answers;
+use super::retrieval::RetrievalCounts;
 use super::server::{RoundSum, Server};
 use super::settings::NodeOptimizer;
 use super::sizes::part_of;
@@ -21,61 +20,61 @@ use xrun_core::bounded::ledger::{Holding, Ledger};
 use xrun_core::files::{file, write};
 use xrun_core::task::TaskError;
 
-/// Rows of adapters, and of parts of them.
-const ROWS: &str = "federation.safetensors";
-/// Everything else.
-const STATE: &str = "federation.json";
-/// A checkpoint's file is not larger.
+/// File of adapters and optimiser states in a checkpoint.
+const TENSORS_FILE: &str = "federation.safetensors";
+/// File of [`State`] in a checkpoint.
+const STATE_FILE: &str = "federation.json";
+/// Maximum size of a file of a checkpoint.
 const FILE_BYTES_MAX: u64 = 1 << 40;
 
-/// See the file's head.
+/// Server and nodes of a federated training.
 pub struct Federation {
     server: Server,
     sum: RoundSum,
-    /// Where the parts are that stay with their node.
+    /// Ranges of the parameters that stay with their node.
     personal: Vec<Range<usize>>,
     keeps_optimizers: bool,
-    /// Of each node that has ended a turn.
+    /// State of each node; `None` before the end of its first turn.
     nodes: Vec<Option<Node>>,
     state: State,
-    held: Held,
+    held: Holdings,
 }
 
-/// What a node keeps between its turns.
+/// State of a node between its turns.
 #[derive(Clone, Debug, Default)]
 struct Node {
-    /// Its personal parts, one after the other.
+    /// Personal parameters, concatenated.
     personal: Vec<f32>,
-    /// The optimiser's running values.
-    running_values: Vec<u8>,
+    /// Record of the optimiser's state.
+    optimizer_state: Vec<u8>,
 }
 
-/// Reads the numbers of a checkpoint.
-fn state_of(path: &Path) -> Result<State, TaskError> {
+fn read_state(path: &Path) -> Result<State, TaskError> {
     let text = file::bytes(path, FILE_BYTES_MAX).map_err(|error| TaskError::file(path, error))?;
     serde_json::from_slice(&text).map_err(|error| TaskError::file(path, error))
 }
 
-/// Numbers of a checkpoint.
+/// Scalars and counts of a checkpoint.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct State {
-    /// Of the encoder's weights; `None` where statistics take its place.
+    /// Digest of the encoder's weights; `None` for statistics.
     encoder: Option<String>,
-    /// The round whose learning rate is known, and the rate.
+    /// Round and its learning rate.
     rate: Option<(u64, f64)>,
-    /// The node that is at work, if one is: it began with the server's adapters and its own personal parts.
+    /// Node whose turn is running.
     at_work: Option<usize>,
     count: u64,
     squared_distance: f64,
     drift: Option<f64>,
-    /// What each node's own model said at the end of its last turn.
-    answers: Vec<Answers>,
-    /// Nodes that keep something.
+    /// Retrieval counts of each node's own model at the end of its last turn.
+    answers: Vec<RetrievalCounts>,
+    /// Nodes with a state.
     keep: Vec<usize>,
 }
 
+/// Entries of the ledger.
 #[derive(Debug)]
-struct Held {
+struct Holdings {
     _global: Holding,
     sum: Holding,
     server: Option<Holding>,
@@ -84,7 +83,7 @@ struct Held {
 }
 
 impl Federation {
-    /// A federation before its first round: the server has the adapters of `network`. Its buffers enter the ledger.
+    /// Federation before its first round, whose server has the adapters of `network`. Registers its buffers in the ledger.
     pub fn new<M: Module>(
         prepared: &Prepared,
         network: &M,
@@ -96,8 +95,8 @@ impl Federation {
         let parts = settings.personal();
         let personal = flat::parameter_ranges(network).into_iter().filter(|(path, _)| parts.contains(&part_of(path)));
         let global = flat::to_host(network);
-        let answers = vec![Answers::new(classes, classes); settings.nodes];
-        let held = Held {
+        let answers = vec![RetrievalCounts::new(classes, classes); settings.nodes];
+        let held = Holdings {
             _global: buffers.global_adapters.register(ledger),
             sum: buffers.round_sum.register(ledger),
             server: buffers.server_state.as_ref().map(|buffer| buffer.register(ledger)),
@@ -105,7 +104,7 @@ impl Federation {
             _answers: buffers.node_counts.register(ledger),
         };
         held._global.set(1, size_of_val(&*global) as u64);
-        held._answers.set(settings.nodes as u64, answers.iter().map(Answers::bytes).sum());
+        held._answers.set(settings.nodes as u64, answers.iter().map(RetrievalCounts::bytes).sum());
         let state = State {
             encoder,
             rate: None,
@@ -127,18 +126,18 @@ impl Federation {
         }
     }
 
-    /// The server's adapters.
+    /// Adapters of the server.
     pub fn global(&self) -> &[f32] {
         &self.server.global
     }
 
-    /// Gives the server other adapters, before the first round. Each node begins with them.
+    /// Replaces the adapters of the server before the first round.
     pub fn load_weights(&mut self, adapters: Vec<f32>) {
         self.server.global = adapters;
     }
 
-    /// What a node begins with.
-    fn of_node(&self, node: usize) -> Cow<'_, [f32]> {
+    /// Adapters of a node at the start of a turn: the server's, with its personal parts.
+    fn node_adapters(&self, node: usize) -> Cow<'_, [f32]> {
         let mut adapters = Cow::from(&self.server.global);
         if let Some(Node { personal, .. }) = &self.nodes[node] {
             let mut from = 0;
@@ -150,27 +149,27 @@ impl Federation {
         adapters
     }
 
-    /// What a node begins its turn with.
-    pub fn adapters_of(&mut self, node: usize) -> Cow<'_, [f32]> {
+    /// Starts the turn of a node and returns its adapters.
+    pub fn begin_turn(&mut self, node: usize) -> Cow<'_, [f32]> {
         self.state.at_work = Some(node);
-        self.of_node(node)
+        self.node_adapters(node)
     }
 
-    /// What the node that is at work began with.
-    pub fn began(&self) -> Option<Cow<'_, [f32]>> {
-        self.state.at_work.map(|node| self.of_node(node))
+    /// Adapters at the start of the running turn; `None` between turns.
+    pub fn turn_start(&self) -> Option<Cow<'_, [f32]>> {
+        self.state.at_work.map(|node| self.node_adapters(node))
     }
 
-    /// The optimiser's running values that a node ended its last turn with, if it keeps them.
-    pub fn running_values(&self, node: usize) -> Option<Vec<u8>> {
+    /// Optimiser state at the end of a node's last turn; `None` before its first one or if nodes keep none.
+    pub fn optimizer_state(&self, node: usize) -> Option<Vec<u8>> {
         let node = self.nodes[node].as_ref().filter(|_| self.keeps_optimizers)?;
-        Some(node.running_values.clone())
+        Some(node.optimizer_state.clone())
     }
 
-    /// The learning rate of a round: what its first step was given.
-    pub fn rate_of_round(&mut self, round: u64, rate: f64) -> f64 {
+    /// Learning rate of a round: the `rate` of its first step.
+    pub fn learning_rate_of_round(&mut self, round: u64, rate: f64) -> f64 {
         match self.state.rate {
-            Some((of, rate)) if of == round => rate,
+            Some((known, rate)) if known == round => rate,
             _ => {
                 self.state.rate = Some((round, rate));
                 rate
@@ -178,23 +177,24 @@ impl Federation {
         }
     }
 
-    /// Takes in what a node learnt. `weight` is `None` where its result is lost on the way; what it keeps for itself, it keeps.
-    pub fn node_ended(
+    /// Ends the turn of a node: stores its state and adds its adapters to the sum of the round. `weight` is `None` if the result
+    /// is lost on its way to the server.
+    pub fn end_turn(
         &mut self,
         node: usize,
         mut adapters: Vec<f32>,
         weight: Option<f64>,
-        running_values: Option<Vec<u8>>,
-        answers: Answers,
+        optimizer_state: Option<Vec<u8>>,
+        answers: RetrievalCounts,
     ) {
         self.state.answers[node] = answers;
         self.state.at_work = None;
         if self.held.nodes.is_some() {
             let personal = self.personal.iter().flat_map(|range| &adapters[range.clone()]).copied().collect();
-            self.nodes[node] = Some(Node { personal, running_values: running_values.unwrap_or_default() });
-            self.hold_nodes();
+            self.nodes[node] = Some(Node { personal, optimizer_state: optimizer_state.unwrap_or_default() });
+            self.record_nodes();
         }
-        // What stays with the node is no part of the mean, nor of how far nodes lie apart.
+        // Personal parts contribute neither to the mean nor to the drift.
         for range in &self.personal {
             adapters[range.clone()].copy_from_slice(&self.server.global[range.clone()]);
         }
@@ -206,16 +206,17 @@ impl Federation {
         }
     }
 
-    fn hold_nodes(&self) {
+    /// Records the bytes of node states in the ledger.
+    fn record_nodes(&self) {
         if let Some(held) = &self.held.nodes {
-            let bytes = |node: &Node| (size_of_val(&*node.personal) + node.running_values.len()) as u64;
+            let bytes = |node: &Node| (size_of_val(&*node.personal) + node.optimizer_state.len()) as u64;
             let present = || self.nodes.iter().flatten();
             held.set(present().count() as u64, present().map(bytes).sum());
         }
     }
 
-    /// The server makes its new model. Where no result came, it stays as it is.
-    pub fn round_ended(&mut self) {
+    /// Ends a round: the server updates its model, unless all results were lost.
+    pub fn end_round(&mut self) {
         let sum = std::mem::take(&mut self.sum);
         self.held.sum.set(0, 0);
         self.state.drift = sum.drift(&sum.values, &self.server.global);
@@ -228,10 +229,11 @@ impl Federation {
         for (range, values) in before {
             self.server.global[range].copy_from_slice(&values);
         }
-        self.hold_server();
+        self.record_server();
     }
 
-    fn hold_server(&self) {
+    /// Records the bytes of the server's state in the ledger.
+    fn record_server(&self) {
         if let Some(held) = &self.held.server {
             let rows = [&self.server.momentum, &self.server.squares];
             let present = rows.iter().filter(|row| !row.is_empty());
@@ -240,23 +242,24 @@ impl Federation {
         }
     }
 
-    /// The models that a validation looks at: the server's, or one for each node where parts stay with nodes.
+    /// Models to validate: the server's, or one per node if nodes have personal parts.
     pub fn models(&self) -> impl Iterator<Item = Cow<'_, [f32]>> {
         let count = if self.personal.is_empty() { 1 } else { self.nodes.len() };
-        (0..count).map(|node| self.of_node(node))
+        (0..count).map(|node| self.node_adapters(node))
     }
 
-    /// What each node's own model said at the end of its last turn, by node.
-    pub fn answers(&self) -> &[Answers] {
+    /// Retrieval counts of each node's own model at the end of its last turn.
+    pub fn answers(&self) -> &[RetrievalCounts] {
         &self.state.answers
     }
 
-    /// How far the nodes' results lay from their mean in the last round, as a share of its length; `None` before its end.
+    /// Drift of the last round, see [`RoundSum::drift`]; `None` before the first one ends.
     pub fn drift(&self) -> Option<f64> {
         self.state.drift
     }
 
-    /// Writes all but the server's adapters into a checkpoint's folder. `running` are the adapters of the node at work.
+    /// Writes the state without the server's adapters into the directory of a checkpoint. `running` are the adapters of the
+    /// running turn.
     ///
     /// # Errors
     /// A file cannot be written.
@@ -264,7 +267,7 @@ impl Federation {
         let keep = (0..self.nodes.len()).filter(|node| self.nodes[*node].is_some()).collect();
         let state =
             State { count: self.sum.count, squared_distance: self.sum.squared_distance, keep, ..self.state.clone() };
-        let path = directory.join(STATE);
+        let path = directory.join(STATE_FILE);
         write::replace_json(&path, &state)?;
         let mut rows: Vec<(String, &[f32])> = vec![
             ("running".into(), running),
@@ -276,9 +279,9 @@ impl Federation {
         for (number, node) in self.nodes.iter().enumerate() {
             let Some(node) = node else { continue };
             rows.push((format!("node.{number}.personal"), &node.personal));
-            bytes.push((format!("node.{number}.optimizer"), &node.running_values));
+            bytes.push((format!("node.{number}.optimizer"), &node.optimizer_state));
         }
-        let path = directory.join(ROWS);
+        let path = directory.join(TENSORS_FILE);
         let failed = |error: safetensors::SafeTensorError| TaskError::file(&path, error);
         let rows: Vec<(String, Vec<u8>)> = rows
             .into_iter()
@@ -294,39 +297,36 @@ impl Federation {
         safetensors::serialize_to_file(tensors, None, &path).map_err(failed)
     }
 
-    /// Refuses weights of a checkpoint whose adapters learned behind another encoder. A file that lies alone says nothing of it.
+    /// Checks that the adapters of a checkpoint were trained with this encoder. A file without a state next to it is accepted.
     ///
     /// # Errors
-    /// The state beside the weights does not read, or names another encoder.
-    pub fn refuse_another_encoder(&self, weights: &Path) -> Result<(), TaskError> {
-        let path = weights.with_file_name(STATE);
+    /// The state next to the weights cannot be read or names another encoder.
+    pub fn check_encoder(&self, weights: &Path) -> Result<(), TaskError> {
+        let path = weights.with_file_name(STATE_FILE);
         if !path.is_file() {
             return Ok(());
         }
-        match state_of(&path)?.encoder == self.state.encoder {
+        match read_state(&path)?.encoder == self.state.encoder {
             true => Ok(()),
-            false => {
-                Err(TaskError::file(&path, "these adapters learned behind another encoder than this experiment's"))
-            }
+            false => Err(TaskError::file(&path, "these adapters were trained with another encoder")),
         }
     }
 
-    /// Reads what [`Self::save`] wrote; returns the adapters of the node at work.
+    /// Reads the files of [`Self::save`] and returns the adapters of the running turn.
     ///
     /// # Errors
-    /// A file cannot be read, or is of another experiment or another encoder.
+    /// A file cannot be read, or belongs to another experiment or another encoder.
     pub fn load(&mut self, global: Vec<f32>, directory: &Path) -> Result<Vec<f32>, TaskError> {
-        let path = directory.join(STATE);
-        let state = state_of(&path)?;
+        let path = directory.join(STATE_FILE);
+        let state = read_state(&path)?;
         if state.encoder != self.state.encoder {
-            let message =
-                "was saved with another encoder than the cache now has: it would hear something else; start a new run";
+            let message = "was saved with another encoder than the cache has now; start a new run";
             return Err(TaskError::file(&path, message));
         }
         if state.answers.len() != self.nodes.len() || state.keep.iter().any(|node| *node >= self.nodes.len()) {
             return Err(TaskError::file(&path, "does not fit the nodes of this experiment"));
         }
-        let path = directory.join(ROWS);
+        let path = directory.join(TENSORS_FILE);
         let bytes = file::bytes(&path, FILE_BYTES_MAX).map_err(|error| TaskError::file(&path, error))?;
         let tensors = safetensors::SafeTensors::deserialize(&bytes).map_err(|error| TaskError::file(&path, error))?;
         let raw = |name: &str| {
@@ -351,14 +351,14 @@ impl Federation {
         for node in &state.keep {
             nodes[*node] = Some(Node {
                 personal: row(&format!("node.{node}.personal"), &[personal])?,
-                running_values: raw(&format!("node.{node}.optimizer"))?,
+                optimizer_state: raw(&format!("node.{node}.optimizer"))?,
             });
         }
         self.nodes = nodes;
         self.state = state;
         self.held.sum.set(u64::from(!self.sum.values.is_empty()), size_of_val(&*self.sum.values) as u64);
-        self.hold_nodes();
-        self.hold_server();
+        self.record_nodes();
+        self.record_server();
         row("running", &[all])
     }
 }

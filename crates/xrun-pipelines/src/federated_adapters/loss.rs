@@ -1,25 +1,25 @@
-//! How far is an output from its target? A number for each clip, summed over the clips of a batch.
+//! Losses between outputs and targets, summed over the clips of a batch.
 
 use super::settings::Loss;
 use crate::nn::Tensor;
 use crate::nn::normalise::normalise;
 
-/// The sum over rows of the loss between `output` and `target`, both `[clips, numbers]`; `[1]`.
+/// Sum over rows of the loss between `output` and `target`, both `[clips, elements]`; `[1]`.
 pub fn loss(output: Tensor<2>, target: Tensor<2>, kind: Loss) -> Tensor<1> {
     match kind {
-        Loss::Mse => squared(output, target),
+        Loss::Mse => mse(output, target),
         Loss::Cosine => cosine(output, target),
-        Loss::MseAndCosine => squared(output.clone(), target.clone()) + cosine(output, target),
+        Loss::MseAndCosine => mse(output.clone(), target.clone()) + cosine(output, target),
     }
 }
 
-/// The mean over numbers of the squared difference.
-fn squared(output: Tensor<2>, target: Tensor<2>) -> Tensor<1> {
+/// Sum over rows of the mean squared difference.
+fn mse(output: Tensor<2>, target: Tensor<2>) -> Tensor<1> {
     let difference = output - target;
     (difference.clone() * difference).mean_dim(1).sum()
 }
 
-/// One less the cosine.
+/// Sum over rows of one minus the cosine similarity.
 fn cosine(output: Tensor<2>, target: Tensor<2>) -> Tensor<1> {
     let similarity = (normalise(output, 1) * normalise(target, 1)).sum_dim(1);
     similarity.neg().add_scalar(1.0).sum()

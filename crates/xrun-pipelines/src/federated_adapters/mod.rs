@@ -1,15 +1,16 @@
-//! Federated training of adapters from sound to the text conditioning of an image generator, as in docs/origins.md.
+//! Federated training of adapters from sound to the text conditioning of an image generator (docs/origins.md).
 
 #[cfg(feature = "train")]
 pub mod adapters;
 pub mod buffers;
 pub mod check;
+pub mod clips;
 #[cfg(feature = "train")]
 pub mod encoder;
 #[cfg(feature = "train")]
-pub mod encoding;
-#[cfg(feature = "train")]
 pub mod federation;
+#[cfg(feature = "train")]
+pub mod frozen_encoder;
 pub mod leaks;
 #[cfg(feature = "train")]
 pub mod loss;
@@ -24,7 +25,6 @@ pub mod rounds;
 pub mod server;
 pub mod settings;
 pub mod sizes;
-pub mod sounds;
 #[cfg(feature = "train")]
 pub mod target_tensors;
 pub mod trained_encoder;
@@ -45,7 +45,7 @@ use xrun_core::experiment::pipeline::{ModelKind, PipelineKind};
 use xrun_core::problem::Problems;
 use xrun_core::settings::sections::PART_SIZE;
 use xrun_core::task::{Metric, Task, TaskError, TaskFacts};
-use xrun_data::sound_clips::Seen;
+use xrun_data::sound_clips::ClipCounts;
 use xrun_data::sound_clips::library::Library;
 
 #[cfg(not(feature = "train"))]
@@ -53,7 +53,7 @@ use super::without_burn::open;
 #[cfg(feature = "train")]
 use leaks::callback::open;
 
-/// `[pipeline.federated-adapters]`.
+/// Pipeline `[pipeline.federated-adapters]`.
 #[derive(Debug)]
 pub struct FederatedAdapters;
 
@@ -73,7 +73,7 @@ impl PipelineKind for FederatedAdapters {
     }
 
     fn inspect(settings: &Settings, experiment: &Experiment, seen: serde_json::Value) -> Result<Inspection, DataError> {
-        let seen: Seen = serde_json::from_value(seen).map_err(|error| DataError::content(error.to_string()))?;
+        let seen: ClipCounts = serde_json::from_value(seen).map_err(|error| DataError::content(error.to_string()))?;
         prepare::inspect(settings, experiment, &seen).map(Inspection::from)
     }
 
@@ -99,7 +99,7 @@ impl PipelineKind for FederatedAdapters {
     }
 }
 
-/// `[model.audio-adapters]`.
+/// Model `[model.audio-adapters]`.
 #[derive(Debug)]
 pub struct AudioAdapters;
 

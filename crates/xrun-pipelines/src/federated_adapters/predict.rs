@@ -1,106 +1,108 @@
-//! What does the server's model make of sounds of a person's own? The pooled output, and the classes whose targets are nearest.
+//! Prediction: pooled outputs of the server's model for the given sounds, and the classes with the nearest targets.
 
 use std::path::Path;
 
 use serde::Serialize;
 
 use super::adapters::Adapters;
-use super::encoding::Encoding;
-use super::sounds::Sounds;
+use super::clips::ClipLoader;
+use super::frozen_encoder::FrozenEncoder;
 use super::target_tensors::TargetTensors;
 use crate::nn::Tensor;
 use xrun_core::task::TaskError;
 use xrun_core::task::predict::{Item, PredictRequest, PredictionSink};
 use xrun_data::sound_clips::library::Role;
 
-/// Classes that are named for each sound.
+/// Number of classes in an answer.
 const NEAREST: usize = 5;
 
-/// The plain network with the server's adapters, and what its outputs are made with and compared with.
+/// Loaded model that answers about sounds.
 #[derive(Debug)]
-pub struct Model<'a> {
-    /// Of the server, on the plain device.
+pub struct Predictor<'a> {
+    /// Adapters of the server, on the inner device.
     pub network: Adapters,
-    /// Makes the tokens that the adapters see.
-    pub encoding: &'a Encoding,
-    /// Of all classes of the data.
+    /// Frozen encoder.
+    pub encoder: &'a FrozenEncoder,
+    /// Targets of all classes of the data.
     pub targets: &'a TargetTensors,
-    /// Names the classes, and makes spectra as those of clips.
-    pub sounds: &'a Sounds,
+    /// Clips of the data, for the names of classes and the spectrograms.
+    pub clip_loader: &'a ClipLoader,
 }
 
 /// A line of `predictions.jsonl`.
 #[derive(Serialize)]
 struct Answer<'a> {
-    /// Classes that are learnt, the nearest target first.
-    nearest: Vec<Near<'a>>,
-    /// The pooled output.
+    /// TrainState classes, the nearest target first.
+    nearest: Vec<NearestClass<'a>>,
+    /// Pooled output.
     embedding: &'a [f32],
 }
 
 #[derive(Serialize)]
-struct Near<'a> {
+struct NearestClass<'a> {
     class: &'a str,
-    /// Of the pooled output with the target of the class.
+    /// Cosine similarity of the pooled output and the target of the class.
     cosine: f32,
 }
 
-impl Model<'_> {
+impl Predictor<'_> {
     /// Answers about each file, which is a sound.
     ///
     /// # Errors
     /// An answer cannot be written.
     pub fn predict(
         &self,
-        asked: &PredictRequest<'_>,
-        told: &mut dyn PredictionSink,
+        request: &PredictRequest<'_>,
+        sink: &mut dyn PredictionSink,
     ) -> Result<serde_json::Value, TaskError> {
-        let library = self.sounds.store().library();
-        let learnt = &library.classes[library.classes_of(Role::Nodes)];
-        for files in asked.files.chunks(asked.limits.batch_size) {
+        let library = self.clip_loader.store().library();
+        let trained_classes = &library.classes[library.classes_of(Role::Nodes)];
+        for files in request.files.chunks(request.limits.batch_size) {
             let mut rows = Vec::new();
-            let wrong: Vec<Option<String>> = files.iter().map(|path| self.encode(path, &mut rows).err()).collect();
-            let count = wrong.iter().filter(|wrong| wrong.is_none()).count();
+            let failures: Vec<Option<String>> = files.iter().map(|path| self.encode(path, &mut rows).err()).collect();
+            let count = failures.iter().filter(|failure| failure.is_none()).count();
             let (pooled, cosines) = self.outputs(&rows, count);
             let width = pooled.len() / count.max(1);
             let all = library.classes.len();
             let mut answers = pooled.chunks(width.max(1)).zip(cosines.chunks(all.max(1)));
-            for (path, wrong) in files.iter().zip(wrong) {
+            for (path, failure) in files.iter().zip(failures) {
                 let item = Item::file(path);
-                let answer = if wrong.is_none() { answers.next() } else { None };
+                let answer = if failure.is_none() { answers.next() } else { None };
                 let Some((embedding, cosines)) = answer else {
-                    told.failed(item, &wrong.unwrap_or_else(|| "the model said nothing of it".into()))?;
+                    sink.failed(item, &failure.unwrap_or_else(|| "the model gave no answer".into()))?;
                     continue;
                 };
-                // Classes that are learnt come first.
-                let near =
-                    learnt.iter().zip(cosines).map(|(class, cosine)| Near { class: &class.name, cosine: *cosine });
-                let mut nearest: Vec<Near<'_>> = near.collect();
+                // TrainState classes precede the others in the rows of cosines.
+                let by_class = trained_classes
+                    .iter()
+                    .zip(cosines)
+                    .map(|(class, cosine)| NearestClass { class: &class.name, cosine: *cosine });
+                let mut nearest: Vec<NearestClass<'_>> = by_class.collect();
                 nearest.sort_by(|one, other| other.cosine.total_cmp(&one.cosine));
                 nearest.truncate(NEAREST);
                 let words: Vec<String> =
                     nearest.iter().map(|near| format!("{} {:.2}", near.class, near.cosine)).collect();
-                told.answered(item, &Answer { nearest, embedding }, &words.join(", "))?;
+                sink.answered(item, &Answer { nearest, embedding }, &words.join(", "))?;
             }
         }
-        Ok(serde_json::json!({ "classes": learnt.iter().map(|class| &class.name).collect::<Vec<_>>() }))
+        Ok(serde_json::json!({ "classes": trained_classes.iter().map(|class| &class.name).collect::<Vec<_>>() }))
     }
 
-    /// Adds the encoder's tokens of a sound.
+    /// Appends the embedding of a sound to `rows`.
     fn encode(&self, path: &Path, rows: &mut Vec<f32>) -> Result<(), String> {
-        let spectrum = self.sounds.store().log_mel_of(path)?;
-        let made: Vec<f32> =
-            self.encoding.encode(&spectrum, self.encoding.device()).into_data().iter::<f32>().collect();
-        self.sounds.rounded(&made).extend(rows);
+        let spectrum = self.clip_loader.store().log_mel_of(path)?;
+        let tokens: Vec<f32> =
+            self.encoder.encode(&spectrum, self.encoder.device()).into_data().iter::<f32>().collect();
+        self.clip_loader.rounded(&tokens).extend(rows);
         Ok(())
     }
 
-    /// Of so many sounds: the pooled outputs, and their cosines with the targets of all classes.
+    /// Pooled outputs of `count` sounds, and their cosine similarities with the targets of all classes.
     fn outputs(&self, rows: &[f32], count: usize) -> (Vec<f32>, Vec<f32>) {
         if count == 0 {
             return (Vec::new(), Vec::new());
         }
-        let outputs = self.network.forward(self.encoding.on_device(rows, 0, count, self.encoding.device()));
+        let outputs = self.network.forward(self.encoder.on_device(rows, 0, count, self.encoder.device()));
         let numbers = |tensor: Tensor<2>| tensor.into_data().iter::<f32>().collect();
         (numbers(outputs.pooled.clone()), numbers(self.targets.cosines(outputs).pooled))
     }

@@ -1,14 +1,14 @@
-//! What does the data say before anything is on a device? Opened once, for the plan and then for the task.
+//! Facts of the data for the plan, before anything is on a device. The data is opened once, for the plan and the task.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use super::buffers::{self, Buffers};
+use super::clips::ClipLoader;
 use super::metrics::METRICS;
 use super::rounds::Rounds;
 use super::settings::{EncoderKind, Model, Partition, Settings, batch_size};
 use super::sizes;
-use super::sounds::Sounds;
 use super::trained_encoder;
 use xrun_core::bounded::ledger::Ledger;
 use xrun_core::bounded::planned::PlannedOwner;
@@ -23,33 +23,36 @@ use xrun_core::units::counted;
 use xrun_data::sound_clips::library::{Library, Role};
 use xrun_data::sound_clips::store::ClipStore;
 use xrun_data::sound_clips::targets::Targets;
-use xrun_data::sound_clips::{Seen, partition};
+use xrun_data::sound_clips::{ClipCounts, partition};
 
-/// Steps of a probe, at least: allocators settle.
+/// Minimum number of steps of a probe, after which allocators have settled.
 const PROBE_STEPS_MIN: u64 = 8;
-/// So many nodes have a digest of their own in the manifest; of more, one digest says all.
-const NODES_NAMED: usize = 20;
+/// Maximum number of nodes with separate digests in the manifest; more nodes have a common one.
+const NODE_DIGESTS_MAX: usize = 20;
 
-/// Opened data, and what the task needs of the experiment.
+/// Opened data and settings of the task.
 #[derive(Debug)]
 pub struct Prepared {
-    /// What may be set of the task.
+    /// Settings of the task.
     pub settings: Settings,
-    /// What may be set of the model.
+    /// Settings of the model.
     pub model: Model,
-    /// Which node makes which step.
+    /// Schedule of nodes and steps.
     pub rounds: Rounds,
-    /// Clips of each node that are trained on, by their number in the data set.
+    /// Training clips of each node, by their number in the data set.
     pub nodes: Vec<Vec<u32>>,
-    /// The clips.
-    pub sounds: Arc<Sounds>,
-    /// The vectors that are to be given for each class.
+    /// Clips of the data set.
+    pub clip_loader: Arc<ClipLoader>,
+    /// Target vectors of all classes.
     pub targets: Targets,
-    /// The buffers of the task.
+    /// Buffers of the task.
     pub buffers: Buffers,
 }
 
-/// Opens the data. The index and the caches enter the ledger here.
+/// Opens the data and registers the index and the caches in the ledger.
+///
+/// # Errors
+/// The data, the targets or a file of weights cannot be read, or a node has too few clips.
 pub fn prepare(
     settings: &Settings,
     model: &Model,
@@ -77,12 +80,12 @@ pub fn prepare(
     let clips = nodes.iter().map(|clips| clips.len() as u64).collect();
     let rounds = Rounds::new(settings, clips, size, seed);
     let left_out = library.left_out.clone();
-    let smaller = smaller(settings, experiment, &library.details());
+    let smaller = clamped_settings(settings, experiment, &library.details());
     let made = trained_encoder::made(settings, model, &library.digest, seed);
     let store = ClipStore::new(library, &data, model.bands, model.frames, ledger);
     let owners: Vec<PlannedOwner> =
         store.buffers().all().into_iter().chain(buffers.all()).map(PlannedOwner::from).collect();
-    let sounds = Sounds::new(store, &buffers.embedding_cache, data.embedding_dtype, ledger);
+    let clip_loader = ClipLoader::new(store, &buffers.embedding_cache, data.embedding_dtype, ledger);
     let of_round = settings.nodes_per_round() as u64;
     let facts = TaskFacts {
         owners,
@@ -99,12 +102,12 @@ pub fn prepare(
         probe_overrides: vec!["pipeline.federated-adapters.local_steps=1".into()],
         ..TaskFacts::new(rounds.steps(), METRICS)
     };
-    let sounds = Arc::new(sounds);
+    let clip_loader = Arc::new(clip_loader);
     let (settings, model) = (settings.clone(), model.clone());
-    Ok((facts, Prepared { settings, model, rounds, nodes, sounds, targets, buffers }))
+    Ok((facts, Prepared { settings, model, rounds, nodes, clip_loader, targets, buffers }))
 }
 
-/// Which clips to train on each node has, by their number in the data set.
+/// Training clips of each node, by their number in the data set.
 fn nodes(settings: &Settings, library: &Library, seed: u32) -> Result<Vec<Vec<u32>>, DataError> {
     let clips = library.clips_of(Role::Nodes, Split::Train);
     let class = |clip: &u32| library.clips[*clip as usize].class;
@@ -121,13 +124,13 @@ fn nodes(settings: &Settings, library: &Library, seed: u32) -> Result<Vec<Vec<u3
             partition::by_column(&values, nodes)?
         }
     };
-    let few = dealt.iter().position(|clips| clips.len() < least);
-    if let Some(node) = few {
-        let has = counted(dealt[node].len() as u64, "clip");
+    let small = dealt.iter().position(|clips| clips.len() < least);
+    if let Some(node) = small {
+        let found = dealt[node].len();
         return Err(DataError::content(format!(
-            "node {node} has {has} to train on, and `pipeline.federated-adapters.min_clips_per_node` asks for {least}; \
-             write {}, or fewer `nodes`",
-            dealt[node].len()
+            "`pipeline.federated-adapters.min_clips_per_node`: node {node} has {} to train on, fewer than {least}; \
+    write {found}, or fewer `nodes`",
+            counted(found as u64, "clip")
         )));
     }
     Ok(dealt.into_iter().map(|positions| positions.into_iter().map(|at| clips[at as usize]).collect()).collect())
@@ -140,14 +143,14 @@ fn unknown_column(name: &str, columns: &[String]) -> DataError {
     ))
 }
 
-/// What identifies the clips of each node.
+/// Digests of the clips of each node.
 fn digests_of_nodes(nodes: &[Vec<u32>], library: &Library) -> Vec<(String, String)> {
     let of = |clips: &[u32]| {
         let files: Vec<&str> = clips.iter().map(|clip| &*library.clips[*clip as usize].file).collect();
         digest(files.join("\n").as_bytes())
     };
     match nodes.len() {
-        ..=NODES_NAMED => {
+        ..=NODE_DIGESTS_MAX => {
             let one = |(node, clips): (usize, &Vec<u32>)| {
                 (format!("node {node} ({})", counted(clips.len() as u64, "clip")), of(clips))
             };
@@ -160,8 +163,8 @@ fn digests_of_nodes(nodes: &[Vec<u32>], library: &Library) -> Vec<(String, Strin
     }
 }
 
-/// What the data cannot fill.
-pub fn smaller(settings: &Settings, experiment: &Experiment, seen: &Seen) -> Vec<ClampedSetting> {
+/// Returns the settings for which the data has too few clips: batch size and validation.
+pub fn clamped_settings(settings: &Settings, experiment: &Experiment, seen: &ClipCounts) -> Vec<ClampedSetting> {
     let mut all = Vec::new();
     let size = batch_size(&experiment.training) as u64;
     let mut cut = |key: &str, asked: u64, used: u64, because: String| {
@@ -171,29 +174,35 @@ pub fn smaller(settings: &Settings, experiment: &Experiment, seen: &Seen) -> Vec
     let of_node = train / settings.nodes.max(1) as u64;
     let because = format!("{} on {}", counted(train, "clip"), counted(settings.nodes as u64, "node"));
     cut("training.batch_size", size, of_node.max(1), because);
-    let because = format!("the data has {} held out, {size} in a batch", counted(held_out, "clip"));
+    let because = format!("the data has {}, {size} per batch", counted(held_out, "held-out clip"));
     cut("validation.episodes", experiment.validation.episodes as u64, held_out.div_ceil(size), because);
     all
 }
 
-/// What the data, as it was seen, cannot be used for.
-pub fn inspect(settings: &Settings, experiment: &Experiment, seen: &Seen) -> Result<Vec<ClampedSetting>, DataError> {
+/// Checks the partition against the inspected data and returns the clamped settings.
+///
+/// # Errors
+/// There are more nodes than classes, or the column of the partition is missing.
+pub fn inspect(
+    settings: &Settings,
+    experiment: &Experiment,
+    seen: &ClipCounts,
+) -> Result<Vec<ClampedSetting>, DataError> {
     let classes = seen.train.iter().filter(|clips| **clips > 0).count();
     if settings.partition == Partition::ByClass && settings.nodes > classes {
         return Err(DataError::content(format!(
-            "`pipeline.federated-adapters.nodes`: {} nodes, and the data has {} to deal out to them; write {classes} or \
-             less, or another `partition`",
+            "`pipeline.federated-adapters.nodes`: {} nodes exceed the number of classes of the data, {classes}; write \
+            {classes} or less, or another `partition`",
             settings.nodes,
-            counted(classes as u64, "class"),
         )));
     }
     if settings.partition == Partition::ByColumn && !seen.columns.contains(&settings.partition_column) {
         return Err(unknown_column(&settings.partition_column, &seen.columns));
     }
-    Ok(smaller(settings, experiment, seen))
+    Ok(clamped_settings(settings, experiment, seen))
 }
 
-/// Whether the encoder is trained before the run.
+/// Returns whether the encoder is trained before the run.
 pub fn pretrains(model: &Model) -> bool {
     model.encoder == EncoderKind::SpectrogramTransformer && model.weights.is_none()
 }

@@ -1,7 +1,7 @@
-//! Where does the encoder come from? From a file, or from a training on public classes that is made once and kept.
+//! Source of the encoder: a file, or a pretraining on public classes whose result is cached.
 //!
-//! It is no part of the run's steps: rounds would no longer be epochs, and a sweep over nodes or local epochs needs one and the
-//! same encoder. It is made on the CPU, whatever the run's device.
+//! Pretraining is separate from the steps of the run: epochs stay rounds, and a sweep over nodes or local epochs uses one
+//! encoder. It runs on the CPU, whatever the run's device.
 
 use std::path::{Path, PathBuf};
 
@@ -12,10 +12,10 @@ use burn_store::{ModuleSnapshot, SafetensorsStore};
 use rand::seq::SliceRandom;
 use xrun_ops::{LossTargets, next_token_loss};
 
+use super::clips::ClipLoader;
 use super::encoder::Encoder;
 use super::prepare::Prepared;
 use super::settings::{EncoderKind, Model, Settings};
-use super::sounds::Sounds;
 use super::trained_encoder;
 use crate::backend::dispatch::TensorDevice;
 use crate::nn::parameters::initialise_linear;
@@ -30,11 +30,12 @@ use xrun_core::settings::sections::{AdamW, Optimizer, Training};
 use xrun_core::task::TaskError;
 use xrun_data::sound_clips::library::Role;
 
+/// Number of clips in a batch.
 const BATCH: usize = 32;
-/// As many encoders are kept in the cache; each is as large as a model.
+/// Maximum number of cached encoders, each of the size of a model.
 const ENCODERS_MAX: usize = 16;
 
-/// The encoder with a layer on top that tells classes apart.
+/// Encoder with a classification head.
 #[derive(Module, Debug)]
 struct Classifier {
     encoder: Encoder,
@@ -42,20 +43,20 @@ struct Classifier {
 }
 
 impl Classifier {
-    /// The sum over clips of the cross-entropy; `[1]`. `spectra` are `[clips, frames, bands]`.
+    /// Sum of the cross-entropy over clips, `[1]`, for spectrograms `[clips, frames, bands]`.
     fn loss(&self, spectra: Tensor<3>, classes: Vec<i32>) -> Tensor<1> {
         let clips = classes.len();
         let tokens = self.encoder.forward(spectra);
-        // The mean over all tokens, so that those of patches learn something, too.
+        // The mean over all tokens also trains those of patches.
         let logits = self.head.forward(tokens.mean_dim(1).flatten::<2>(1, 2));
         next_token_loss(logits, LossTargets { labels: classes, weights: vec![1.0; clips], teacher: None }).total
     }
 }
 
-/// The encoder on the plain device, and the digest of its weights; `None` where statistics take its place.
+/// Returns the encoder on the inner device and the digest of its weights; `None` for statistics.
 ///
 /// # Errors
-/// A file that cannot be read, or a device that fails.
+/// A file cannot be read or the device fails.
 pub fn encoder(prepared: &Prepared, seed: u32, device: &TensorDevice) -> Result<Option<(Encoder, String)>, TaskError> {
     let model = &prepared.model;
     if model.encoder == EncoderKind::Statistics {
@@ -65,7 +66,7 @@ pub fn encoder(prepared: &Prepared, seed: u32, device: &TensorDevice) -> Result<
     match &model.weights {
         Some(weights) => encoder.read(Path::new(weights))?,
         None => {
-            let path = made(&prepared.settings, model, &prepared.sounds, seed)?;
+            let path = cached_encoder(&prepared.settings, model, &prepared.clip_loader, seed)?;
             load(&mut encoder, &path)?;
         }
     }
@@ -73,11 +74,16 @@ pub fn encoder(prepared: &Prepared, seed: u32, device: &TensorDevice) -> Result<
     Ok(Some((encoder.no_grad(), digest)))
 }
 
-/// The file of the encoder, made now if it is not there yet.
-fn made(settings: &Settings, model: &Model, sounds: &Sounds, seed: u32) -> Result<PathBuf, TaskError> {
-    let path = trained_encoder::path(settings, model, &sounds.store().library().digest, seed);
+/// Returns the file of the cached encoder, which is trained first if it is missing.
+fn cached_encoder(
+    settings: &Settings,
+    model: &Model,
+    clip_loader: &ClipLoader,
+    seed: u32,
+) -> Result<PathBuf, TaskError> {
+    let path = trained_encoder::path(settings, model, &clip_loader.store().library().digest, seed);
     generated::file(&path, |at| {
-        let trained = train(settings, model, sounds, seed)?;
+        let trained = train(settings, model, clip_loader, seed)?;
         let mut store = checkpoint_weights::to_file(at, "model", "spectrogram-transformer");
         trained.save_into(&mut store).map_err(|error| TaskError::file(&path, error))?;
         path.parent().iter().for_each(|folder| cache::remove_oldest(folder, ENCODERS_MAX - 1));
@@ -92,14 +98,14 @@ fn load(encoder: &mut Encoder, path: &Path) -> Result<(), TaskError> {
     let applied = applied.map_err(|error| TaskError::file(path, error))?;
     match applied.missing.is_empty() && applied.errors.is_empty() {
         true => Ok(()),
-        false => Err(TaskError::file(path, "does not fit the model; take the file away, and it is made again")),
+        false => Err(TaskError::file(path, "does not fit the model; remove the file to train the encoder again")),
     }
 }
 
-/// Trains the encoder to tell public classes apart.
-fn train(settings: &Settings, model: &Model, sounds: &Sounds, seed: u32) -> Result<Encoder, TaskError> {
+/// Trains the encoder to classify public classes.
+fn train(settings: &Settings, model: &Model, clip_loader: &ClipLoader, seed: u32) -> Result<Encoder, TaskError> {
     let device = TensorDevice::open(Kind::Cpu, false)?;
-    let store = sounds.store();
+    let store = clip_loader.store();
     let (clips, classes) =
         (store.library().clips_of(Role::Public, Split::Train), store.library().classes_of(Role::Public));
     let head = LinearConfig::new(model.width, classes.len().max(1)).init(&device.autodiff);
@@ -125,15 +131,15 @@ fn train(settings: &Settings, model: &Model, sounds: &Sounds, seed: u32) -> Resu
         let network = trained.network()?;
         accumulator.backward(network, network.loss(Tensor::from_data(spectra, &device.autodiff), answers));
         let (gradients, _) = trained.mean_and_clip(&mut accumulator)?;
-        trained.update(rate(step, settings.pretraining_steps), gradients)?;
+        trained.update(learning_rate(step, settings.pretraining_steps), gradients)?;
     }
     Ok(trained.network()?.valid().encoder)
 }
 
-/// A short warm-up and half a cosine down to a tenth.
-fn rate(step: u64, steps: u64) -> f64 {
-    const MOST: f64 = 2e-3;
+/// Learning rate with a short warm-up and a cosine decay to a tenth.
+fn learning_rate(step: u64, steps: u64) -> f64 {
+    const PEAK: f64 = 2e-3;
     const WARM_UP: f64 = 20.0;
     let cosine = 0.5 * (1.0 + (std::f64::consts::PI * step as f64 / steps.max(1) as f64).cos());
-    MOST * ((step as f64 + 1.0) / WARM_UP).min(1.0) * (0.1 + 0.9 * cosine)
+    PEAK * ((step as f64 + 1.0) / WARM_UP).min(1.0) * (0.1 + 0.9 * cosine)
 }

@@ -1,22 +1,22 @@
-//! How often is a clip's own class the one whose target its output is nearest to? Counted by class, never listed.
+//! Retrieval: counts of the nearest targets of clips, by class.
 
-/// Answers by class: `[classes, candidates]` counts and those that were a tie.
+/// Retrieval counts by class and nearest target.
 #[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
-pub struct Answers {
+pub struct RetrievalCounts {
     candidates: usize,
-    /// `[class * candidates + answer]`.
+    /// Number of clips by class and nearest target, `[classes, candidates]`; ties are not counted.
     counts: Vec<u64>,
-    /// Clips of each class, ties included.
+    /// Number of clips by class, ties included.
     clips: Vec<u64>,
 }
 
-impl Answers {
-    /// Of so many classes, each answered by one of `candidates`, the first of which are the classes themselves.
+impl RetrievalCounts {
+    /// Empty counts of `classes` classes and `candidates` targets.
     pub fn new(classes: usize, candidates: usize) -> Self {
         Self { candidates, counts: vec![0; classes * candidates], clips: vec![0; classes] }
     }
 
-    /// Adds the similarity of a clip's output to each candidate's target. A tie is wrong, and so is what is no number.
+    /// Adds a clip by the similarities of its output to all targets. A tie and NaN count as wrong.
     pub fn add(&mut self, class: usize, similarities: &[f32]) {
         self.clips[class] += 1;
         if let Some(answer) = nearest(similarities) {
@@ -24,14 +24,14 @@ impl Answers {
         }
     }
 
-    /// Per cent of the clips of these classes that were right, where `own` is the candidate of a class; `None` without clips.
-    pub fn right(&self, classes: impl Iterator<Item = usize>, own: impl Fn(usize) -> usize) -> Option<f64> {
-        let (mut right, mut all) = (0, 0);
+    /// Percentage of the clips of `classes` whose nearest target is that of their class, `own(class)`; `None` without clips.
+    pub fn accuracy(&self, classes: impl Iterator<Item = usize>, own: impl Fn(usize) -> usize) -> Option<f64> {
+        let (mut correct, mut all) = (0, 0);
         for class in classes {
-            right += self.counts[class * self.candidates + own(class)];
+            correct += self.counts[class * self.candidates + own(class)];
             all += self.clips[class];
         }
-        (all > 0).then(|| 100.0 * right as f64 / all as f64)
+        (all > 0).then(|| 100.0 * correct as f64 / all as f64)
     }
 
     /// Bytes of the counts.
@@ -40,7 +40,7 @@ impl Answers {
     }
 }
 
-/// The only largest.
+/// Index of the unique maximum; `None` for a tie or NaN alone.
 fn nearest(similarities: &[f32]) -> Option<usize> {
     let largest = similarities.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let mut at = similarities.iter().enumerate().filter(|(_, value)| **value == largest);
@@ -48,7 +48,7 @@ fn nearest(similarities: &[f32]) -> Option<usize> {
     at.next().is_none().then_some(first)
 }
 
-/// The mean of what is there.
+/// Mean of the values; `None` without values.
 pub fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
     let (sum, count) = values.fold((0.0, 0.0), |(sum, count), value| (sum + value, count + 1.0));
     (count > 0.0).then(|| sum / count)
@@ -58,30 +58,30 @@ pub fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
 mod tests {
     use super::*;
 
-    /// Cosines with the targets (1, 0) and (0, 1).
+    /// Cosine similarities with the targets (1, 0) and (0, 1).
     fn cosines([x, y]: [f32; 2]) -> [f32; 2] {
         let length = (x * x + y * y).sqrt();
         [x / length, y / length]
     }
 
     #[test]
-    fn answers_by_hand_where_a_tie_is_wrong() {
-        let mut answers = Answers::new(2, 2);
+    fn accuracy_by_hand_with_a_tie_and_nan() {
+        let mut answers = RetrievalCounts::new(2, 2);
         for (class, output) in [(0, [0.9, 0.1]), (0, [0.2, 0.3]), (1, [0.0, 5.0]), (1, [1.0, 1.0])] {
             answers.add(class, &cosines(output));
         }
-        assert_eq!(answers.right(0..2, |class| class), Some(50.0));
-        assert_eq!(answers.right(0..1, |class| class), Some(50.0));
-        assert_eq!(Answers::new(2, 2).right(0..2, |class| class), None);
+        assert_eq!(answers.accuracy(0..2, |class| class), Some(50.0));
+        assert_eq!(answers.accuracy(0..1, |class| class), Some(50.0));
+        assert_eq!(RetrievalCounts::new(2, 2).accuracy(0..2, |class| class), None);
         answers.add(0, &[f32::NAN, f32::NAN]);
-        assert_eq!(answers.right(0..2, |class| class), Some(40.0), "what is no number is wrong");
+        assert_eq!(answers.accuracy(0..2, |class| class), Some(40.0), "NaN is wrong");
     }
 
     #[test]
-    fn unheard_classes_are_found_among_all() {
-        let mut answers = Answers::new(1, 3);
+    fn the_target_of_a_class_may_have_another_index() {
+        let mut answers = RetrievalCounts::new(1, 3);
         answers.add(0, &[0.1, 0.2, 0.9]);
         answers.add(0, &[0.5, 0.2, 0.1]);
-        assert_eq!(answers.right(0..1, |class| class + 2), Some(50.0));
+        assert_eq!(answers.accuracy(0..1, |class| class + 2), Some(50.0));
     }
 }

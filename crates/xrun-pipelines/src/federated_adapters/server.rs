@@ -1,26 +1,27 @@
-//! What does the server do with the nodes' adapters? It holds one running sum, never the results of all nodes.
+//! Aggregation of the nodes' adapters by the server: FedAvg (McMahan et al. 2017), FedAvgM (Hsu et al. 2019) and FedAdam
+//! (Reddi et al. 2021), on the host in 32-bit floats.
 //!
-//! Everything is on the host, in 32-bit floats. McMahan et al. 2017 (FedAvg), Hsu et al. 2019 (FedAvgM), Reddi et al. 2021
-//! (FedAdam). All results of a round together are what other servers ran out of memory by (docs/origins.md).
+//! The server holds one running sum and never the results of all nodes, which exhausted the memory of other servers
+//! (docs/origins.md).
 
 use super::settings::Server as Rule;
 
-/// The weighted sum of the results that came in so far, and how far they lie apart.
+/// Weighted sum of the results of a round, and their spread.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RoundSum {
-    /// Empty before the first result.
+    /// Sum of the adapters; empty before the first result.
     pub values: Vec<f32>,
-    /// Results.
+    /// Number of results.
     pub count: u64,
-    /// Sum over results of the squared distance from where the round began.
+    /// Sum of the squared distances of results from the start of the round.
     pub squared_distance: f64,
 }
 
 impl RoundSum {
-    /// Adds a result with its weight; the weights of a round sum to one. The first is assigned, so that one node alone is
-    /// averaged to the bit.
-    pub fn add(&mut self, result: Vec<f32>, weight: f64, began: &[f32]) {
-        let distances = result.iter().zip(began).map(|(one, other)| f64::from(one - other).powi(2));
+    /// Adds a result with its weight; the weights of a round sum to one. The first result is assigned, which leaves a single
+    /// node's result unchanged to the bit.
+    pub fn add(&mut self, result: Vec<f32>, weight: f64, start: &[f32]) {
+        let distances = result.iter().zip(start).map(|(one, other)| f64::from(one - other).powi(2));
         self.squared_distance += distances.sum::<f64>();
         self.count += 1;
         let weight = weight as f32;
@@ -34,35 +35,34 @@ impl RoundSum {
         }
     }
 
-    /// How far the results lie from their mean: the root of the mean squared distance, as a fraction of the mean's length.
-    /// 0 where all are equal; `None` where nothing came.
-    pub fn drift(&self, mean: &[f32], began: &[f32]) -> Option<f64> {
-        let moved: f64 = mean.iter().zip(began).map(|(mean, began)| f64::from(mean - began).powi(2)).sum();
+    /// RMS distance of the results from their mean, relative to the norm of the mean; `None` without results.
+    pub fn drift(&self, mean: &[f32], start: &[f32]) -> Option<f64> {
+        let moved: f64 = mean.iter().zip(start).map(|(mean, start)| f64::from(mean - start).powi(2)).sum();
         let length = mean.iter().map(|mean| f64::from(*mean).powi(2)).sum::<f64>().sqrt();
         let variance = self.squared_distance / self.count as f64 - moved;
         (self.count > 0 && length > 0.0).then(|| variance.max(0.0).sqrt() / length)
     }
 }
 
-/// The global adapters and what the server's rule keeps of earlier rounds.
+/// Global adapters and the state of the server's rule.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Server {
     rule: Rule,
-    /// The model that every round begins with.
+    /// Adapters at the start of a round.
     pub global: Vec<f32>,
-    /// The running mean of differences; empty where the rule keeps none, and before the first round.
+    /// First moment; empty before the first round or if the rule has none.
     pub momentum: Vec<f32>,
-    /// The running mean of their squares, in the same way.
+    /// Second moment; empty before the first round or if the rule has none.
     pub squares: Vec<f32>,
 }
 
 impl Server {
-    /// A server before the first round; `global` are the adapters that it begins with.
+    /// Server before the first round.
     pub fn new(rule: Rule, global: Vec<f32>) -> Self {
         Self { rule, global, momentum: Vec::new(), squares: Vec::new() }
     }
 
-    /// Copies of the adapters that the rule keeps.
+    /// Number of moments of a rule, each of the size of the adapters.
     pub fn copies(rule: &Rule) -> u64 {
         match rule {
             Rule::Average(_) => 0,
@@ -71,7 +71,7 @@ impl Server {
         }
     }
 
-    /// Makes the new model of the mean of a round.
+    /// Updates the global adapters by the mean of a round.
     pub fn apply(&mut self, mean: Vec<f32>) {
         match &self.rule {
             Rule::Average(_) => self.global = mean,
@@ -79,10 +79,10 @@ impl Server {
                 // w + η (β v + m - w), written so that β = 0 and η = 1 leave the mean as it is.
                 let (rate, momentum) = (rule.learning_rate as f32, rule.momentum as f32);
                 self.momentum.resize(mean.len(), 0.0);
-                for ((global, kept), mean) in self.global.iter_mut().zip(&mut self.momentum).zip(mean) {
+                for ((global, velocity), mean) in self.global.iter_mut().zip(&mut self.momentum).zip(mean) {
                     let difference = mean - *global;
-                    let before = *kept;
-                    *kept = momentum * before + difference;
+                    let before = *velocity;
+                    *velocity = momentum * before + difference;
                     *global = mean + (rate * momentum * before + (rate - 1.0) * difference);
                 }
             }
@@ -91,8 +91,8 @@ impl Server {
                 let (beta_1, beta_2) = (rule.beta_1 as f32, rule.beta_2 as f32);
                 self.momentum.resize(mean.len(), 0.0);
                 self.squares.resize(mean.len(), 0.0);
-                let kept = self.momentum.iter_mut().zip(&mut self.squares);
-                for ((global, (momentum, squares)), mean) in self.global.iter_mut().zip(kept).zip(mean) {
+                let moments = self.momentum.iter_mut().zip(&mut self.squares);
+                for ((global, (momentum, squares)), mean) in self.global.iter_mut().zip(moments).zip(mean) {
                     let difference = mean - *global;
                     *momentum = beta_1 * *momentum + (1.0 - beta_1) * difference;
                     *squares = beta_2 * *squares + (1.0 - beta_2) * difference * difference;
@@ -135,19 +135,19 @@ mod tests {
 
     #[test]
     fn drift_by_hand() {
-        let began = [0.0, 0.0];
+        let start = [0.0, 0.0];
         let mut sum = RoundSum::default();
-        assert_eq!(sum.drift(&[1.0, 1.0], &began), None, "nothing came");
-        sum.add(vec![3.0, 0.0], 0.5, &began);
-        assert_eq!(sum.drift(&[3.0, 0.0], &began), Some(0.0), "one alone is its own mean");
-        sum.add(vec![3.0, 8.0], 0.5, &began);
-        // Mean (3, 4) of length 5; both are 4 away from it.
-        assert!((sum.drift(&sum.values, &began).unwrap() - 0.8).abs() < 1e-9);
+        assert_eq!(sum.drift(&[1.0, 1.0], &start), None, "no results");
+        sum.add(vec![3.0, 0.0], 0.5, &start);
+        assert_eq!(sum.drift(&[3.0, 0.0], &start), Some(0.0), "a single result is its own mean");
+        sum.add(vec![3.0, 8.0], 0.5, &start);
+        // The mean (3, 4) has norm 5, and both results are 4 away.
+        assert!((sum.drift(&sum.values, &start).unwrap() - 0.8).abs() < 1e-9);
     }
 
-    /// Flower's servers on the same results, `tests/reference/federated.py`.
+    /// Oracle: Flower's servers, `tests/reference/federated.py`.
     #[test]
-    fn models_are_those_of_flower() {
+    fn models_equal_those_of_flower() {
         let all: serde_json::Value =
             serde_json::from_str(include_str!("../../../../tests/reference/federated.json")).unwrap();
         let row = |value: &serde_json::Value| -> Vec<f32> {
@@ -174,7 +174,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn neutral_values_leave_the_mean_as_it_is(
+        fn neutral_momentum_equals_averaging(
             rounds in proptest::collection::vec(proptest::collection::vec(-1e3f32..1e3, 3), 1..5)
         ) {
             let neutral = Rule::Momentum(Momentum { learning_rate: 1.0, momentum: 0.0 });
@@ -188,7 +188,7 @@ mod tests {
         }
 
         #[test]
-        fn one_node_alone_is_averaged_to_the_bit(values in proptest::collection::vec(-1e3f32..1e3, 1..8)) {
+        fn the_mean_of_one_result_equals_it_to_the_bit(values in proptest::collection::vec(-1e3f32..1e3, 1..8)) {
             let mut sum = RoundSum::default();
             sum.add(values.clone(), 1.0, &vec![0.0; values.len()]);
             prop_assert_eq!(sum.values, values);
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn adam_moves_towards_the_mean_by_no_more_than_its_rate() {
+    fn adam_moves_towards_the_mean_by_at_most_its_learning_rate() {
         let mut server = Server::new(Rule::Adam(Adam::default()), vec![0.0, 1.0]);
         server.apply(vec![1.0, 0.0]);
         // m = 0.1 d, v = 0.01 d²: the step is 0.1 · 0.1 / (0.1 + 0.001).

@@ -1,78 +1,76 @@
-//! What may be set of federated adapters: task and model?
+//! Settings of federated adapters: task and model.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use xrun_core::settings::sections::Training;
 
-/// Federated training of adapters from sound to the text conditioning of an image generator. Nodes hold sound clips that
-/// may not leave them; each trains its own copy of the adapters, and a server averages the copies after each round (McMahan
-/// et al. 2017). An epoch is a round, and a step is one optimiser step of one node. `training.batch_size` counts clips; it
-/// is 8 where the file says nothing.
+/// Federated training of adapters from sound to the text conditioning of an image generator. Nodes hold sound clips that may
+/// not leave them; each trains its own copy of the adapters, and a server averages the copies after each round (McMahan et al.
+/// 2017). An epoch is a round, and a step is one optimiser step of one node. `training.batch_size` counts clips; its default
+/// is 8.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
-    /// Nodes that hold clips.
+    /// Number of nodes that hold clips.
     #[schemars(range(min = 1, max = 1000))]
     pub nodes: usize,
-    /// Which clips a node holds.
+    /// Distribution of the clips over nodes.
     pub partition: Partition,
-    /// The column of the clips' table whose values `partition = "by-column"` spreads over nodes, such as `fold` or
-    /// `src_file`.
+    /// Column of the clips' table whose values `partition = "by-column"` distributes over nodes, such as `fold` or `src_file`.
     pub partition_column: String,
-    /// How unequal `partition = "dirichlet"` is: a class is spread over nodes by fractions that are drawn with this
-    /// concentration (Hsu et al. 2019). 0.1 leaves a node with few classes; 100 is almost equal.
+    /// Concentration of `partition = "dirichlet"`, by which the fractions of a class are drawn for the nodes (Hsu et al. 2019).
+    /// 0.1 leaves a node with few classes; 100 is almost equal.
     #[schemars(range(min = 1e-3, max = 1e6))]
     pub dirichlet_alpha: f64,
-    /// Clips to train on that each node must have. `partition = "dirichlet"` is drawn again, at most 1,000 times, until it
-    /// has.
+    /// Minimum number of training clips of a node. `partition = "dirichlet"` is drawn again until it is met, at most 1,000 times.
     #[schemars(range(min = 1, max = 1_000_000))]
     pub min_clips_per_node: usize,
-    /// Nodes that take part in a round, drawn anew for each; all of them where the file says nothing. Fewer need
-    /// `local_steps`, so that all rounds are equally long.
+    /// Number of nodes that are drawn for each round; all nodes by default. Fewer nodes require `local_steps`, which makes all
+    /// rounds equally long.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1000))]
     pub nodes_per_round: Option<usize>,
-    /// Passes of a node over its own clips in a round.
+    /// Epochs of a node over its own clips in a round.
     #[schemars(range(min = 1, max = 100_000))]
     pub local_epochs: u64,
     /// Steps of a node in a round, in place of `local_epochs`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1_000_000))]
     pub local_steps: Option<u64>,
-    /// How the server weighs the nodes of a round.
+    /// Weights of the nodes in the mean of a round.
     pub aggregation: Aggregation,
-    /// What the server does with the mean of a round.
+    /// Update of the server's model by the mean of a round.
     pub server: Server,
-    /// Whether a node begins a round with a new optimiser.
+    /// Optimiser of a node at the start of a round.
     pub node_optimizer: NodeOptimizer,
-    /// Half of this times the squared distance from the round's first weights is added to the loss (FedProx, Li et al. 2020).
+    /// Weight of the proximal term, half the squared distance from the round's first weights (FedProx, Li et al. 2020).
     #[schemars(range(min = 0.0, max = 1e6))]
     pub proximal: f64,
     /// Parts of the adapters that each node keeps for itself and the server never averages (FedPer, Arivazhagan et al. 2019).
     #[schemars(length(max = 3))]
     pub personal: Vec<Part>,
-    /// The fraction of the nodes' results that get lost on the way to the server.
+    /// Fraction of the nodes' results that are lost on the way to the server.
     #[schemars(range(min = 0.0, max = 0.999))]
     pub drop_rate: f64,
-    /// How an output is compared with its target.
+    /// Loss between an output and its target.
     pub loss: Loss,
-    /// The weight of the loss of the pooled output.
+    /// Weight of the loss of the pooled output.
     #[schemars(range(min = 0.0, max = 1e6))]
     pub pooled_weight: f64,
-    /// The weight of the loss of the tokens.
+    /// Weight of the loss of the tokens.
     #[schemars(range(min = 0.0, max = 1e6))]
     pub tokens_weight: f64,
-    /// Steps that train the encoder to tell public classes apart, once and before the run, where it has no file of weights.
-    /// The encoder is kept in the cache folder.
+    /// Steps that train an encoder without a file of weights to classify public classes, once before the run. The encoder is
+    /// stored in the cache directory.
     #[schemars(range(min = 0, max = 1_000_000))]
     pub pretraining_steps: u64,
 }
 
-/// Clips in a batch where the file does not say how many.
+/// Default of `training.batch_size`.
 pub const BATCH_SIZE: usize = 8;
 
-/// Clips in a batch.
+/// Number of clips in a batch.
 pub fn batch_size(training: &Training) -> usize {
     training.batch_size.unwrap_or(BATCH_SIZE)
 }
@@ -103,12 +101,12 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Nodes of a round.
+    /// Number of nodes of a round.
     pub fn nodes_per_round(&self) -> usize {
         self.nodes_per_round.unwrap_or(self.nodes)
     }
 
-    /// Parts that stay with their node: all of them where nothing is averaged.
+    /// Parts that stay with their node: all parts if nothing is averaged.
     pub fn personal(&self) -> Vec<Part> {
         match self.aggregation {
             Aggregation::None => Part::ALL.to_vec(),
@@ -117,34 +115,34 @@ impl Settings {
     }
 }
 
-/// Which clips a node holds.
+/// Distribution of the clips over nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Partition {
-    /// Any, in equal numbers: independent and identically distributed.
+    /// Random clips in equal numbers: independent and identically distributed.
     Iid,
-    /// Those of its own classes; the classes are dealt out to the nodes.
+    /// All clips of some classes; the classes are distributed over nodes.
     ByClass,
     /// A random fraction of each class.
     Dirichlet,
-    /// Those of its own values of a column; the values are dealt out to the nodes.
+    /// All clips with some values of a column; the values are distributed over nodes.
     ByColumn,
 }
 
-/// How the server weighs the nodes of a round.
+/// Weights of the nodes in the mean of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Aggregation {
-    /// By their clips.
+    /// By the number of their clips.
     Weighted,
-    /// All alike.
+    /// Equal weights.
     Equal,
-    /// Nothing is averaged: each node stays alone.
+    /// No averaging: nodes are trained independently.
     None,
 }
 
 xrun_core::settings::kinds::kinds! {
-    /// What the server does with the mean of a round.
+    /// Update of the server's model by the mean of a round.
     pub enum Server {
         "average" => Average(Average),
         "momentum" => Momentum(Momentum),
@@ -157,14 +155,14 @@ xrun_core::settings::kinds::kinds! {
 #[serde(deny_unknown_fields, default)]
 pub struct Average {}
 
-/// The difference of the mean from the model is a gradient, and the server has momentum (FedAvgM, Hsu et al. 2019).
+/// Momentum of the server on the difference of the mean from the model (FedAvgM, Hsu et al. 2019).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Momentum {
-    /// The size of the server's step.
+    /// Learning rate of the server.
     #[schemars(range(min = 0.0, max = 1e3))]
     pub learning_rate: f64,
-    /// The fraction of the last step that is taken again.
+    /// Momentum: the fraction of the previous step that is added.
     #[schemars(range(min = 0.0, max = 0.999_999))]
     pub momentum: f64,
 }
@@ -175,20 +173,20 @@ impl Default for Momentum {
     }
 }
 
-/// The same with Adam on the server, without correction of the first steps (FedAdam, Reddi et al. 2021).
+/// Adam of the server on the difference of the mean from the model, without bias correction (FedAdam, Reddi et al. 2021).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Adam {
-    /// The size of the server's step.
+    /// Learning rate of the server.
     #[schemars(range(min = 0.0, max = 1e3))]
     pub learning_rate: f64,
-    /// Decay of the running mean of differences.
+    /// Decay of the first moment.
     #[schemars(range(min = 0.0, max = 0.999_999))]
     pub beta_1: f64,
-    /// Decay of the running mean of their squares.
+    /// Decay of the second moment.
     #[schemars(range(min = 0.0, max = 0.999_999))]
     pub beta_2: f64,
-    /// Added to the root of the squares: how far the rule adapts.
+    /// Constant added to the root of the second moment, which limits the adaptivity.
     #[schemars(range(min = 1e-12, max = 1e3))]
     pub tau: f64,
 }
@@ -199,108 +197,108 @@ impl Default for Adam {
     }
 }
 
-/// Whether a node begins a round with a new optimiser.
+/// Optimiser of a node at the start of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum NodeOptimizer {
-    /// With a new one.
+    /// A new optimiser.
     Fresh,
-    /// With the one that it ended its last round with; the server's process keeps one for each node.
+    /// The optimiser of the node's last round; the process holds the state of each node's.
     Kept,
 }
 
-/// Parts of the adapters.
+/// Part of the adapters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Part {
-    /// The layers that make the pooled output of each token of the encoder.
+    /// Layers of the pooled output.
     Pooled,
-    /// The layers that make the tokens.
+    /// Layers of the tokens.
     Tokens,
-    /// The attention of both that pools over tokens of the encoder.
+    /// Attention of both adapters that pools over the tokens of the encoder.
     Pooling,
 }
 
 impl Part {
-    /// All of them, in the order in which they are counted.
+    /// All parts.
     pub const ALL: [Self; 3] = [Self::Pooled, Self::Tokens, Self::Pooling];
 }
 
-/// How an output is compared with its target.
+/// Loss between an output and its target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Loss {
-    /// The mean of the squared differences.
+    /// Mean squared error.
     Mse,
-    /// One less the cosine of the angle between them.
+    /// One minus the cosine similarity.
     Cosine,
-    /// The sum of both.
+    /// Sum of both.
     MseAndCosine,
 }
 
-/// A frozen encoder of sound, and two adapters that are trained: one makes a single vector of a clip, the other several, as
-/// `pooled_prompt_embeds` and `prompt_embeds` of an image generator are.
+/// A frozen encoder of sound and two trained adapters: one maps a clip to a single vector, the other to several, like
+/// `pooled_prompt_embeds` and `prompt_embeds` of an image generator.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Model {
-    /// What makes tokens of a clip.
+    /// Encoder of clips.
     pub encoder: EncoderKind,
-    /// Mel bands of the spectrogram.
+    /// Number of mel bands of the spectrogram.
     #[schemars(range(min = 16, max = 256))]
     pub bands: usize,
-    /// Frames of the spectrogram, of 10 ms each; shorter clips are filled up, longer ones are cut.
+    /// Number of frames of the spectrogram, of 10 ms each; shorter clips are padded, longer ones are cut.
     #[schemars(range(min = 16, max = 8192))]
     pub frames: usize,
-    /// Bands, and frames, of a patch.
+    /// Side of a patch in bands and frames.
     #[schemars(range(min = 2, max = 64))]
     pub patch: usize,
-    /// Bands, and frames, from one patch to the next. The Audio Spectrogram Transformer has 10.
+    /// Distance of patches in bands and frames; 10 in the Audio Spectrogram Transformer.
     #[schemars(range(min = 1, max = 64))]
     pub stride: usize,
-    /// Numbers of a token of the transformer.
+    /// Features of a token of the transformer.
     #[schemars(range(min = 2, max = 8192))]
     pub width: usize,
-    /// Blocks of the transformer.
+    /// Number of blocks of the transformer.
     #[schemars(range(min = 1, max = 96))]
     pub layers: usize,
-    /// Heads of its attention.
+    /// Number of attention heads of the transformer, a divisor of `width`.
     #[schemars(range(min = 1, max = 128))]
     pub heads: usize,
-    /// The adapter that makes one vector.
+    /// Adapter of the single vector.
     pub pooled: AdapterShape,
-    /// The adapter that makes several.
+    /// Adapter of the tokens.
     #[serde(default = "tokens")]
     pub tokens: AdapterShape,
-    /// Heads of the adapters' attention.
+    /// Number of attention heads of the adapters, a divisor of their widths.
     #[schemars(range(min = 1, max = 128))]
     pub pool_heads: usize,
-    /// A safetensors file with the encoder's weights, named as Hugging Face's `ASTModel` names them. Without it the encoder is
+    /// A safetensors file with the encoder's weights, with the names of Hugging Face's `ASTModel`. Without it the encoder is
     /// trained on public classes of the data.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weights: Option<String>,
 }
 
-/// What makes tokens of a clip.
+/// Encoder of clips.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum EncoderKind {
     /// The Audio Spectrogram Transformer (Gong et al. 2021).
     SpectrogramTransformer,
-    /// One token: the mean and the deviation of each band over time. Nothing is trained.
+    /// One token: mean and standard deviation of each band over time, without training.
     Statistics,
 }
 
-/// Layers of an adapter.
+/// Sizes of an adapter.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct AdapterShape {
     /// Widths of the hidden layers.
     #[schemars(length(max = 16), inner(range(min = 1, max = 65536)))]
     pub hidden: Vec<usize>,
-    /// Vectors that come out.
+    /// Number of output vectors.
     #[schemars(range(min = 1, max = 4096))]
     pub latents: usize,
-    /// Numbers of each of them.
+    /// Features of an output vector.
     #[schemars(range(min = 1, max = 65536))]
     pub width: usize,
 }
@@ -334,17 +332,17 @@ impl Default for Model {
     }
 }
 
-/// Tokens that the transformer has beside those of patches: for the class, and for distillation.
+/// Number of tokens of the transformer in addition to patches: class and distillation.
 pub const EXTRA_TOKENS: usize = 2;
 
 impl Model {
-    /// Patches along the bands, and along the frames.
+    /// Number of patches along the bands and along the frames.
     pub fn patches(&self) -> [usize; 2] {
         let along = |size: usize| if size < self.patch { 0 } else { (size - self.patch) / self.stride + 1 };
         [along(self.bands), along(self.frames)]
     }
 
-    /// Tokens that come out of the encoder.
+    /// Number of output tokens of the encoder.
     pub fn encoder_tokens(&self) -> usize {
         match self.encoder {
             EncoderKind::SpectrogramTransformer => self.patches().iter().product::<usize>() + EXTRA_TOKENS,
@@ -352,7 +350,7 @@ impl Model {
         }
     }
 
-    /// Numbers of each.
+    /// Features of an output token of the encoder.
     pub fn encoder_width(&self) -> usize {
         match self.encoder {
             EncoderKind::SpectrogramTransformer => self.width,
@@ -365,9 +363,9 @@ impl Model {
 mod tests {
     use super::*;
 
-    /// The number of tokens of the Audio Spectrogram Transformer, as Hugging Face's `ASTConfig` has it: 12 x 101 and two.
+    /// The Audio Spectrogram Transformer of Hugging Face's `ASTConfig` has 12 x 101 + 2 tokens.
     #[test]
-    fn tokens_are_those_of_the_published_model() {
+    fn tokens_equal_those_of_the_published_model() {
         let published = Model { bands: 128, frames: 1024, stride: 10, width: 768, ..Model::default() };
         assert_eq!((published.patches(), published.encoder_tokens()), ([12, 101], 1214));
         assert_eq!((Model::default().encoder_tokens(), Model::default().encoder_width()), (26, 64));

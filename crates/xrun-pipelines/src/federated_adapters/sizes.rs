@@ -1,9 +1,9 @@
-//! How many numbers do the adapters have? From the settings alone, for the plan.
+//! Number of parameters of the adapters and sizes of their inputs, from the settings alone, for the plan.
 
 use super::settings::{AdapterShape, Model, Part};
 use xrun_data::sound_clips::targets::Shape;
 
-/// The part that a parameter belongs to, by its path, such as `pooled.hidden.0.linear.weight`.
+/// Part of a parameter, by its path such as `pooled.hidden.0.linear.weight`.
 pub fn part_of(path: &str) -> Part {
     match (path.contains(".pooling."), path.starts_with("pooled.")) {
         (true, _) => Part::Pooling,
@@ -12,21 +12,21 @@ pub fn part_of(path: &str) -> Part {
     }
 }
 
-/// Numbers of both adapters.
+/// Number of parameters of both adapters.
 pub fn parameters(model: &Model) -> u64 {
     Part::ALL.into_iter().map(|part| parameters_of(part, model)).sum()
 }
 
-/// Numbers of one part of them.
+/// Number of parameters of a part.
 pub fn parameters_of(part: Part, model: &Model) -> u64 {
     match part {
-        Part::Pooled => of_layers(model, &model.pooled),
-        Part::Tokens => of_layers(model, &model.tokens),
-        Part::Pooling => of_pooling(&model.pooled) + of_pooling(&model.tokens),
+        Part::Pooled => layer_parameters(model, &model.pooled),
+        Part::Tokens => layer_parameters(model, &model.tokens),
+        Part::Pooling => pooling_parameters(&model.pooled) + pooling_parameters(&model.tokens),
     }
 }
 
-fn of_layers(model: &Model, shape: &AdapterShape) -> u64 {
+fn layer_parameters(model: &Model, shape: &AdapterShape) -> u64 {
     let mut width = model.encoder_width();
     let mut count = 0;
     for wide in &shape.hidden {
@@ -36,7 +36,7 @@ fn of_layers(model: &Model, shape: &AdapterShape) -> u64 {
     count + linear(width, shape.width)
 }
 
-fn of_pooling(shape: &AdapterShape) -> u64 {
+fn pooling_parameters(shape: &AdapterShape) -> u64 {
     (shape.latents * shape.width) as u64 + 4 * linear(shape.width, shape.width)
 }
 
@@ -44,17 +44,17 @@ fn linear(inputs: usize, outputs: usize) -> u64 {
     (inputs * outputs + outputs) as u64
 }
 
-/// The targets that the outputs are compared with.
+/// Shape of the targets of the outputs.
 pub fn targets(model: &Model) -> Shape {
     Shape { tokens: model.tokens.latents, width: model.tokens.width, pooled_width: model.pooled.width }
 }
 
-/// The numbers of the encoder's tokens of a clip.
+/// Number of elements of the embedding of a clip.
 pub fn embedding(model: &Model) -> u64 {
     (model.encoder_tokens() * model.encoder_width()) as u64
 }
 
-/// Bytes of a clip on the device: its samples, the encoder's tokens and its targets.
+/// Bytes of a clip on the device: samples, embedding and targets.
 pub fn on_device(model: &Model, samples: usize) -> u64 {
     let targets = targets(model);
     (samples as u64 + embedding(model) + (targets.token_numbers() + targets.pooled_width) as u64) * 4

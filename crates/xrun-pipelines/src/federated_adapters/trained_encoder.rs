@@ -1,4 +1,4 @@
-//! Which encoder does a run without `weights` train on public classes, and where is it kept?
+//! Identity and cache file of the encoder that a run without `weights` trains on public classes.
 
 use std::path::PathBuf;
 
@@ -8,30 +8,30 @@ use xrun_core::dataset::digest::digest;
 use xrun_core::task::DerivedFile;
 use xrun_core::units::counted;
 
-/// A change to what is trained needs a new number.
+/// Version of the pretraining, to be increased with each change of its result.
 const VERSION: u32 = 3;
 const FOLDER: &str = "encoders";
 
-/// What identifies the encoder before it is made; `data` is the digest of the clips.
+/// Digest of everything that determines the encoder; `data` is the digest of the clips.
 fn identity(settings: &Settings, model: &Model, data: &str, seed: u32) -> String {
     let Model { bands, frames, patch, stride, width, layers, heads, .. } = model;
     let shape = [bands, frames, patch, stride, width, layers, heads];
     digest(format!("{VERSION} {shape:?} {} {data} {seed}", settings.pretraining_steps).as_bytes())
 }
 
-/// The file that keeps the encoder, below xrun's cache.
+/// File of the encoder in xrun's cache.
 pub fn path(settings: &Settings, model: &Model, data: &str, seed: u32) -> PathBuf {
     let identity = identity(settings, model, data, seed);
     cache::folder().join(FOLDER).join(format!("{}.safetensors", &identity[..16]))
 }
 
-/// The encoder, where it is trained and not read from a file.
+/// Description of the encoder for the plan; `None` if it is not trained.
 pub fn made(settings: &Settings, model: &Model, data: &str, seed: u32) -> Option<DerivedFile> {
     let is_trained = model.encoder != EncoderKind::Statistics && model.weights.is_none();
     is_trained.then(|| {
         let steps = counted(settings.pretraining_steps, "step");
         let how =
-            format!("the encoder is trained on public classes first, {steps}; it is kept, and later runs take it");
+            format!("the encoder is trained on public classes first, {steps}; later runs reuse it from the cache");
         DerivedFile { name: "encoder", path: path(settings, model, data, seed), how }
     })
 }

@@ -1,5 +1,4 @@
-//! Training module: turns of nodes and rounds, and what a checkpoint has beside the adapters. A step is one optimiser step of
-//! one node.
+//! Training module: turns of nodes, rounds and checkpoints. A step is one optimiser step of one node.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -8,15 +7,15 @@ use burn::optim::GradientsParams;
 use serde_json::Value;
 
 use super::adapters::{Adapters, Conditioning};
-use super::encoding::Encoding;
+use super::clips::{ClipBatch, ClipLoader};
 use super::federation::Federation;
+use super::frozen_encoder::FrozenEncoder;
 use super::loss::loss;
 use super::prepare::Prepared;
-use super::rounds::{Place, Rounds};
+use super::rounds::{RoundPosition, Rounds};
 use super::settings::{NodeOptimizer, Settings};
-use super::sounds::{ClipBatch, Sounds};
 use super::target_tensors::TargetTensors;
-use super::validation::{Means, Validation};
+use super::validation::{EvaluationInputs, Validation};
 use super::{AudioAdapters, predict, pretraining};
 use crate::backend::dispatch::TensorDevice;
 use crate::backend::threads;
@@ -33,7 +32,7 @@ use xrun_core::experiment::pipeline::ModelKind;
 use xrun_core::task::predict::{PredictRequest, PredictionSink};
 use xrun_core::task::{Phases, StepReport, TaskError, ValidationReport};
 use xrun_data::feed::{Feed, FeedSettings};
-use xrun_data::parts;
+use xrun_data::micro_batches;
 
 type Network = Adapters;
 
@@ -42,21 +41,21 @@ pub struct FederatedModule {
     pub(super) settings: Settings,
     rounds: Rounds,
     executor: MicroBatchExecutor,
-    pub(super) sounds: Arc<Sounds>,
-    pub(super) encoding: Encoding,
+    pub(super) clip_loader: Arc<ClipLoader>,
+    pub(super) frozen_encoder: FrozenEncoder,
     pub(super) targets: TargetTensors,
     federation: Federation,
-    /// Parameters that the running node began its turn with, and their bytes; `None` where nothing pulls it back there.
+    /// Parameters of the running node at the start of its turn, and their entry in the ledger; `None` without a proximal term.
     start: Option<(ProximalAnchor, Holding)>,
     validation: Validation,
-    /// Round and node of the running step.
-    pub(super) place: Place,
+    /// Position of the running step.
+    pub(super) position: RoundPosition,
 }
 
 /// Puts the model on the device and starts the workers at the batch of step `first_step`.
 ///
 /// # Errors
-/// The device, a file of weights, or a cache that cannot be written.
+/// The device fails, a file of weights cannot be read, or the cache cannot be written.
 pub fn open(
     prepared: Prepared,
     experiment: &Experiment,
@@ -64,33 +63,34 @@ pub fn open(
     ledger: &Ledger,
     first_step: u64,
 ) -> Result<ModuleTask<FederatedModule>, TaskError> {
-    threads::start(parts::threads(&experiment.limits))?;
+    threads::start(micro_batches::threads(&experiment.limits))?;
     let seed = experiment.experiment.seed;
     let device = TensorDevice::open(kind, experiment.training.activation_checkpointing)?;
     let (encoder, encoder_digest) = pretraining::encoder(&prepared, seed, &device)?.unzip();
-    let encoding = Encoding::new(encoder, &prepared.model, &device.inner);
+    let frozen_encoder = FrozenEncoder::new(encoder, &prepared.model, &device.inner);
     let network = Network::new(&prepared.model, seed, &device.autodiff);
     let validation = Validation::new(&prepared, experiment, ledger);
     let federation = Federation::new(&prepared, &network, validation.classes(), encoder_digest, ledger);
-    let Prepared { settings, model: _, rounds, nodes, sounds, targets, buffers } = prepared;
+    let Prepared { settings, model: _, rounds, nodes, clip_loader, targets, buffers } = prepared;
     let targets = TargetTensors::new(targets, &device.inner, &buffers.targets, ledger);
-    let batches = (rounds.clone(), sounds.clone());
+    let batches = (rounds.clone(), clip_loader.clone());
     let prepare = Arc::new(move |number| {
-        let (rounds, sounds) = &batches;
-        let place = rounds.place(number);
-        let clips = rounds.clips(&place).into_iter().map(|at| nodes[place.node][at]).collect();
-        sounds.batch(clips, &format!("round {}, node {}, batch {}", place.round + 1, place.node, place.batch))
+        let (rounds, clip_loader) = &batches;
+        let position = rounds.position(number);
+        let clips = rounds.clips(&position).into_iter().map(|at| nodes[position.node][at]).collect();
+        let RoundPosition { round, node, batch, .. } = position;
+        clip_loader.batch(clips, &format!("round {}, node {node}, batch {batch}", round + 1))
     });
     let feed_settings = FeedSettings::new(&experiment.limits, &experiment.training, first_step);
     let feed = Feed::new(ledger, &buffers.feed, feed_settings, prepare)?;
     let start = buffers.round_start.as_ref().map(|buffer| (ProximalAnchor::new(&network), buffer.register(ledger)));
     let module = FederatedModule {
         executor: MicroBatchExecutor::new(kind, &experiment.limits, &buffers.part_gradients, ledger)?,
-        place: rounds.place(first_step.saturating_sub(1)),
+        position: rounds.position(first_step.saturating_sub(1)),
         settings,
         rounds,
-        sounds,
-        encoding,
+        clip_loader,
+        frozen_encoder,
         targets,
         federation,
         start,
@@ -100,12 +100,12 @@ pub fn open(
 }
 
 impl FederatedModule {
-    /// The node takes the server's adapters, with its own in the place of those that it keeps for itself.
+    /// Loads the server's adapters with the personal parts of the node, and its optimiser state.
     fn begin_turn(&mut self, trained: &mut TrainState<Network>) -> Result<(), TaskError> {
-        let node = self.place.node;
-        let adapters = self.federation.adapters_of(node);
+        let node = self.position.node;
+        let adapters = self.federation.begin_turn(node);
         trained.replace(|network| flat::from_host(network, &adapters))?;
-        match self.federation.running_values(node) {
+        match self.federation.optimizer_state(node) {
             Some(state) => trained.restore_optimizer(state)?,
             None => trained.reset_optimizer(),
         }
@@ -116,22 +116,22 @@ impl FederatedModule {
         Ok(())
     }
 
-    /// The node's adapters go to the host, once, and into the sum of the round.
+    /// Validates the node's model and adds its adapters to the sum of the round.
     fn end_turn(&mut self, trained: &TrainState<Network>, phases: &mut dyn Phases) -> Result<(), TaskError> {
-        let Place { round, node, ends_round, .. } = self.place;
+        let RoundPosition { round, node, ends_round, .. } = self.position;
         phases.enter("node_validation");
         let network = trained.inner()?;
-        let means = Means { encoding: &self.encoding, targets: &self.targets };
-        let answers = self.validation.of_node(&network, means)?;
+        let inputs = EvaluationInputs { encoder: &self.frozen_encoder, targets: &self.targets };
+        let answers = self.validation.evaluate_node(&network, inputs)?;
         phases.enter("aggregate");
         let state = match self.settings.node_optimizer {
             NodeOptimizer::Fresh => None,
             NodeOptimizer::Kept => Some(trained.optimizer()?.to_bytes()?),
         };
         let weight = self.rounds.weight(round, node);
-        self.federation.node_ended(node, flat::to_host(&network), weight, state, answers);
+        self.federation.end_turn(node, flat::to_host(&network), weight, state, answers);
         if ends_round {
-            self.federation.round_ended();
+            self.federation.end_round();
         }
         Ok(())
     }
@@ -152,8 +152,8 @@ impl TrainingModule for FederatedModule {
         trained: &mut TrainState<Network>,
         phases: &mut dyn Phases,
     ) -> Result<(), TaskError> {
-        self.place = self.rounds.place(number - 1);
-        if self.place.begins_turn {
+        self.position = self.rounds.position(number - 1);
+        if self.position.begins_turn {
             phases.enter("distribute");
             self.begin_turn(trained)?;
         }
@@ -161,12 +161,12 @@ impl TrainingModule for FederatedModule {
     }
 
     fn train(&mut self, batch: &ClipBatch, step: &mut Step<'_, Network>) -> Result<(), TaskError> {
-        step.describe(&batch.described);
+        step.describe(&batch.description);
         step.accumulator.count(batch.size() as f64);
         step.enter("encode");
-        let tokens = self.encoding.tokens(batch, &self.sounds);
+        let embeddings = self.frozen_encoder.embed(batch, &self.clip_loader);
         step.enter("forward_backward");
-        let (encoding, targets, device) = (&self.encoding, &self.targets, &step.device().autodiff);
+        let (frozen_encoder, targets, device) = (&self.frozen_encoder, &self.targets, &step.device().autodiff);
         let (network, accumulator) = (step.trained.network()?, &mut step.accumulator);
         let Settings { pooled_weight, tokens_weight, loss: kind, .. } = self.settings;
         accumulator.run_micro_batches(
@@ -174,18 +174,18 @@ impl TrainingModule for FederatedModule {
             &self.executor,
             &self.executor.split(batch.size()),
             |network, clips, part| {
-                let outputs = network.forward(encoding.on_device(&tokens, clips.start, clips.end, device));
-                let targets = targets.of(&batch.classes[clips.clone()]);
+                let outputs = network.forward(frozen_encoder.on_device(&embeddings, clips.start, clips.end, device));
+                let targets = targets.select(&batch.classes[clips.clone()]);
                 let pooled = loss(outputs.pooled, targets.pooled, kind);
-                let of_tokens = loss(outputs.tokens, targets.tokens, kind);
+                let tokens = loss(outputs.tokens, targets.tokens, kind);
                 part.record("loss_pooled", pooled.clone().inner(), clips.len() as f64);
-                part.record("loss_tokens", of_tokens.clone().inner(), clips.len() as f64);
+                part.record("loss_tokens", tokens.clone().inner(), clips.len() as f64);
                 part.add_items(clips.len());
-                (Some(pooled.mul_scalar(pooled_weight) + of_tokens.mul_scalar(tokens_weight)), ())
+                (Some(pooled.mul_scalar(pooled_weight) + tokens.mul_scalar(tokens_weight)), ())
             },
         );
         if let Some((start, _)) = &self.start {
-            // Sums of gradients are divided by what the step counted.
+            // The sum of gradients is later divided by the counted clips.
             let factor = self.settings.proximal * accumulator.counted();
             let pull = start.gradients(network, factor);
             accumulator.gradient_set(0).accumulate(network, pull);
@@ -193,29 +193,29 @@ impl TrainingModule for FederatedModule {
         Ok(())
     }
 
-    /// All nodes of a round have the rate of its first step: else later ones would train with a smaller one.
+    /// Updates with the learning rate of the round's first step, which makes nodes independent of their order.
     fn update(
         &mut self,
         learning_rate: f64,
         gradients: GradientsParams,
         trained: &mut TrainState<Network>,
     ) -> Result<(), TaskError> {
-        trained.update(self.federation.rate_of_round(self.place.round, learning_rate), gradients)
+        trained.update(self.federation.learning_rate_of_round(self.position.round, learning_rate), gradients)
     }
 
     fn after_step(&mut self, trained: &mut TrainState<Network>, phases: &mut dyn Phases) -> Result<(), TaskError> {
-        if self.place.ends_turn { self.end_turn(trained, phases) } else { Ok(()) }
+        if self.position.ends_turn { self.end_turn(trained, phases) } else { Ok(()) }
     }
 
     fn report(&mut self, fetched: StepValues) -> StepReport {
         let report = fetched.report(Self::STEP);
-        // In the order in which the losses were noted.
+        // In the order of the notes in `train`.
         let weights = [self.settings.pooled_weight, self.settings.tokens_weight];
         let loss = report.values.iter().zip(weights).map(|((_, value), weight)| weight * value).sum();
         let turn = [
-            ("round", (self.place.round + 1) as f64),
-            ("node", self.place.node as f64),
-            ("local_epoch", (self.place.local_epoch + 1) as f64),
+            ("round", (self.position.round + 1) as f64),
+            ("node", self.position.node as f64),
+            ("local_epoch", (self.position.local_epoch + 1) as f64),
         ];
         StepReport { loss, values: turn.into_iter().chain(report.values).collect(), ..report }
     }
@@ -225,6 +225,7 @@ impl TrainingModule for FederatedModule {
         network: &Network,
         evaluation: &mut Evaluation<'_, Self>,
     ) -> Result<ValidationReport, TaskError> {
+<<<<<<< HEAD
         let means = Means { encoding: &self.encoding, targets: &self.targets };
         let mut evaluated = Vec::with_capacity(1);
         for adapters in self.federation.models() {
@@ -232,6 +233,15 @@ impl TrainingModule for FederatedModule {
             evaluated.push(self.validation.evaluate(&network, means, evaluation)?);
         }
         let metrics = self.validation.metrics(&evaluated, self.federation.answers(), self.federation.drift());
+=======
+        let inputs = EvaluationInputs { encoder: &self.frozen_encoder, targets: &self.targets };
+        let mut evaluations = Vec::with_capacity(1);
+        for adapters in self.federation.models() {
+            let network = flat::from_host(network.clone(), &adapters);
+            evaluations.push(self.validation.evaluate(&network, inputs, evaluation)?);
+        }
+        let metrics = self.validation.metrics(&evaluations, self.federation.answers(), self.federation.drift());
+>>>>>>> 0a5b3a231f4c8e72095340e1a39535db7f53bcf5
         Ok(ValidationReport { metrics, ..ValidationReport::default() })
     }
 
@@ -249,9 +259,9 @@ impl TrainingModule for FederatedModule {
         let running = self.federation.load(flat::to_host(&network), directory)?;
         trained.replace(|network| flat::from_host(network, &running))?;
         if let Some((start, held)) = &mut self.start
-            && let Some(began) = self.federation.began()
+            && let Some(adapters) = self.federation.turn_start()
         {
-            let network = flat::from_host(trained.network()?.clone(), &began);
+            let network = flat::from_host(trained.network()?.clone(), &adapters);
             *start = ProximalAnchor::new(&network);
             held.set(1, trained.parameters() * 4);
         }
@@ -259,7 +269,7 @@ impl TrainingModule for FederatedModule {
     }
 
     fn load_weights(&mut self, trained: &mut TrainState<Network>, weights: &Path) -> Result<(), TaskError> {
-        self.federation.refuse_another_encoder(weights)?;
+        self.federation.check_encoder(weights)?;
         let mut network = trained.inner()?;
         checkpoint_weights::load_file(&mut network, weights)?;
         let adapters = flat::to_host(&network);
@@ -269,11 +279,11 @@ impl TrainingModule for FederatedModule {
     }
 
     fn evict_caches(&self, low_water: f64) -> u64 {
-        self.sounds.evict_to_share(low_water)
+        self.clip_loader.evict_to_fraction(low_water)
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
-        let (clips, embeddings) = (self.sounds.store().counters(), self.sounds.counters());
+        let (clips, embeddings) = (self.clip_loader.store().counters(), self.clip_loader.counters());
         vec![
             ("clip_cache_hits", clips.hits),
             ("clip_cache_misses", clips.misses),
@@ -281,19 +291,19 @@ impl TrainingModule for FederatedModule {
             ("embedding_cache_hits", embeddings.hits),
             ("embedding_cache_misses", embeddings.misses),
             ("embedding_cache_evictions", embeddings.evictions),
-            ("silent_clips", self.sounds.store().library().silent),
+            ("silent_clips", self.clip_loader.store().library().silent),
         ]
     }
 
     fn predict(
         &mut self,
         trained: &TrainState<Network>,
-        asked: &PredictRequest<'_>,
-        told: &mut dyn PredictionSink,
+        request: &PredictRequest<'_>,
+        sink: &mut dyn PredictionSink,
     ) -> Result<Value, TaskError> {
         let network = flat::from_host(trained.inner()?, self.federation.global());
-        let (encoding, targets, sounds) = (&self.encoding, &self.targets, &*self.sounds);
-        predict::Model { network, encoding, targets, sounds }.predict(asked, told)
+        let (encoder, targets, clip_loader) = (&self.frozen_encoder, &self.targets, &*self.clip_loader);
+        predict::Predictor { network, encoder, targets, clip_loader }.predict(request, sink)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Is federated training what it says, to the bit where it can be?
+//! Tests of federated training: equivalences to the bit, resumption, fused operations and buffers.
 
 use xrun_ops::CpuKernels;
 
@@ -7,7 +7,7 @@ use xrun_core::task::Task;
 use xrun_data::sound_clips::generate::generate_in;
 use xrun_data::sound_clips::settings::Generated;
 
-/// Five clips each of 17 classes, four of which are trained on. `pipeline` are keys of it, and `sections` stand at the end.
+/// Generated data of 17 classes with five clips each, four of which are for training, in a temporary directory.
 struct Run {
     folder: tempfile::TempDir,
 }
@@ -35,8 +35,8 @@ impl Run {
     }
 
     fn experiment(&self, pipeline: &str, sections: &str) -> Experiment {
-        let sounds = std::fs::read_dir(self.folder.path()).unwrap().flatten().map(|entry| entry.path());
-        let path = sounds.into_iter().find(|path| path.is_dir()).unwrap();
+        let directories = std::fs::read_dir(self.folder.path()).unwrap().flatten().map(|entry| entry.path());
+        let path = directories.into_iter().find(|path| path.is_dir()).unwrap();
         let text = format!(
             "[pipeline.federated-adapters]
             {pipeline}
@@ -67,7 +67,7 @@ impl Run {
         open(prepared, experiment, Kind::Cpu, &ledger, first_step).unwrap()
     }
 
-    /// The server's adapters after so many rounds, the losses of all steps, and the last validation.
+    /// The server's adapters after `rounds` rounds, the losses of all steps, and a validation.
     fn trained(&self, pipeline: &str, sections: &str, rounds: u64) -> (Vec<f32>, Vec<f64>, ValidationReport) {
         let mut task = self.open(&self.experiment(pipeline, sections), 1);
         let steps = rounds * task.module.rounds.steps();
@@ -85,12 +85,12 @@ fn distance(one: &[f32], other: &[f32]) -> f64 {
     one.iter().zip(other).map(|(a, b)| f64::from(a - b).powi(2)).sum::<f64>().sqrt()
 }
 
-/// Plain training: the same network and optimiser over the same clips, without any server.
+/// Adapters of a training with the same network, optimiser and clips without a server.
 fn centralised(run: &Run, sections: &str, steps: u64) -> Vec<f32> {
     let experiment = run.experiment("nodes = 1\npartition = \"iid\"", sections);
     let mut task = run.open(&experiment, 1);
     for step in 1..=steps {
-        let place = task.module.rounds.place(step - 1);
+        let position = task.module.rounds.position(step - 1);
         let batch = task.feed.next().unwrap();
         let mut phases = Entered::default();
         let mut gathering = Step::new(1, &task.trained, &mut phases);
@@ -98,13 +98,13 @@ fn centralised(run: &Run, sections: &str, steps: u64) -> Vec<f32> {
         let mut accumulator = gathering.accumulator;
         let (gradients, _) = task.trained.mean_and_clip(&mut accumulator).unwrap();
         task.trained.update(0.003, gradients).unwrap();
-        assert_eq!(place.node, 0);
+        assert_eq!(position.node, 0);
     }
     flat::to_host(&task.trained.inner().unwrap())
 }
 
 #[test]
-fn one_node_that_keeps_its_optimiser_is_plain_training_to_the_bit() {
+fn one_node_that_keeps_its_optimiser_equals_centralised_training_to_the_bit() {
     let run = Run::new();
     let sections = format!("batch_size = 7\n{ADAMW}");
     for epochs in [1, 3] {
@@ -117,7 +117,7 @@ fn one_node_that_keeps_its_optimiser_is_plain_training_to_the_bit() {
 }
 
 #[test]
-fn a_round_of_one_full_batch_is_a_step_of_centralised_gradient_descent() {
+fn a_round_of_one_full_batch_equals_a_step_of_centralised_gradient_descent() {
     let run = Run::new();
     let sections = format!("batch_size = 10000\n{PLAIN_SGD}");
     let start = centralised(&run, &sections, 0);
@@ -125,18 +125,18 @@ fn a_round_of_one_full_batch_is_a_step_of_centralised_gradient_descent() {
     let partitions = ["\"iid\"", "\"by-class\"", "\"dirichlet\"\ndirichlet_alpha = 0.3"];
     for partition in partitions {
         for nodes in [2, 5] {
-            let of = |aggregation: &str| {
+            let trained = |aggregation: &str| {
                 let pipeline = format!("nodes = {nodes}\npartition = {partition}\naggregation = {aggregation:?}");
                 run.trained(&pipeline, &sections, 1).0
             };
-            // Of the adapters, and of the step that was made.
+            // Norms of the adapters and of the step.
             let (adapters, step) = (distance(&expected, &vec![0.0; expected.len()]), distance(&expected, &start));
-            let found = distance(&of("weighted"), &expected);
+            let found = distance(&trained("weighted"), &expected);
             let relative = (found / adapters, found / step);
             assert!(relative.0 < 1e-5 && relative.1 < 1e-3, "{partition}, {nodes} nodes: {relative:?}");
             if partition.starts_with("\"dirichlet") {
-                let found = distance(&of("equal"), &expected) / step;
-                assert!(found > 1e-2, "unequal nodes that weigh alike learn something else: {found}");
+                let found = distance(&trained("equal"), &expected) / step;
+                assert!(found > 1e-2, "equal weights of unequal nodes must change the result: {found}");
             }
         }
     }
@@ -161,13 +161,12 @@ fn neutral_values_change_no_bit() {
     }
 }
 
-/// Neither workers, nor how much of a batch is on the device at once.
 #[test]
-fn limits_change_nothing_that_is_learnt() {
+fn neither_workers_nor_micro_batches_change_the_result() {
     let run = Run::new();
-    let trained = |workers: usize, part: usize| {
+    let trained = |workers: usize, micro_batch_size: usize| {
         let mut experiment = run.experiment("nodes = 3", &format!("batch_size = 8\n{ADAMW}"));
-        (experiment.limits.workers, experiment.limits.batch_size) = (workers, part);
+        (experiment.limits.workers, experiment.limits.batch_size) = (workers, micro_batch_size);
         let mut task = run.open(&experiment, 1);
         let steps = 2 * task.module.rounds.steps();
         (1..=steps).for_each(|step| drop(step_of(&mut task, step)));
@@ -175,13 +174,13 @@ fn limits_change_nothing_that_is_learnt() {
     };
     let expected = trained(0, 8);
     assert_eq!(trained(3, 8), expected, "to the bit");
-    let parts = trained(0, 3);
-    let furthest = parts.iter().zip(&expected).map(|(one, other)| (one - other).abs()).fold(0.0, f32::max);
+    let split = trained(0, 3);
+    let furthest = split.iter().zip(&expected).map(|(one, other)| (one - other).abs()).fold(0.0, f32::max);
     assert!(furthest > 0.0 && furthest < 2e-3, "up to rounding: {furthest}");
 }
 
 #[test]
-fn a_run_that_was_stopped_anywhere_goes_on_to_the_same_bits() {
+fn a_run_resumed_at_any_step_ends_with_the_same_bits() {
     let run = Run::new();
     let sections = format!("batch_size = 8\n{ADAMW}");
     let pipelines = [
@@ -218,23 +217,23 @@ fn a_run_that_was_stopped_anywhere_goes_on_to_the_same_bits() {
 }
 
 #[test]
-fn nodes_that_stay_alone_never_learn_from_each_other() {
+fn without_aggregation_nodes_are_independent() {
     let run = Run::new();
     let sections = format!("batch_size = 8\n{ADAMW}");
     let mut alone = run.open(&run.experiment("nodes = 2\naggregation = \"none\"", &sections), 1);
     let start = alone.module.federation.global().to_vec();
     let steps = 2 * alone.module.rounds.steps();
     (1..=steps).for_each(|step| drop(step_of(&mut alone, step)));
-    assert_eq!(alone.module.federation.global(), start, "the server learns nothing");
+    assert_eq!(alone.module.federation.global(), start, "the server's model stays");
     let models: Vec<Vec<f32>> = alone.module.federation.models().map(|adapters| adapters.to_vec()).collect();
     let [one, other]: [Vec<f32>; 2] = models.try_into().unwrap();
     assert!(one != start && other != start && one != other);
 }
 
-/// Rounding alone tells them apart. AdamW divides a gradient by its own size, so it makes steps of the whole rate of gradients
-/// that are zero but for rounding; that goes on from step to step, and is still a thousandth of a loss after 50.
+/// The kernels differ by rounding. AdamW normalises gradients, which turns those that are zero up to rounding into full steps;
+/// after 50 steps the losses still agree to a thousandth.
 #[test]
-fn fifty_steps_of_fused_operations_learn_what_those_of_burns_learn() {
+fn losses_of_fifty_steps_with_fused_operations_follow_those_of_burns() {
     let run = Run::new();
     let sections = format!("batch_size = 8\n{ADAMW}");
     let losses = |kernels: CpuKernels| {
@@ -245,16 +244,15 @@ fn fifty_steps_of_fused_operations_learn_what_those_of_burns_learn() {
         })
     };
     let (fused, plain) = (losses(CpuKernels::Fused), losses(CpuKernels::Plain));
-    assert_ne!(fused, plain, "they are computed in two ways");
+    assert_ne!(fused, plain, "different kernels");
     assert!(fused[49] < 0.9 * fused[0], "{fused:?}");
     for (step, (fused, plain)) in fused.iter().zip(&plain).enumerate() {
         assert!((fused - plain).abs() <= 1e-3 * plain, "step {}: {fused} and {plain}", step + 1);
     }
 }
 
-/// What a ledger says is held is never more than what was declared; that is what makes the plan true.
 #[test]
-fn no_buffer_goes_over_its_cap() {
+fn no_buffer_exceeds_its_cap() {
     let run = Run::new();
     let sections = format!("batch_size = 8\n{ADAMW}");
     let pipeline = "nodes = 3\nnode_optimizer = \"kept\"\nproximal = 0.1\npersonal = [\"pooling\"]\n\
@@ -274,5 +272,5 @@ fn no_buffer_goes_over_its_cap() {
     let adapters = task.parameters() * 4;
     assert_eq!((held("global_adapters"), held("server_state")), (adapters, 2 * adapters));
     assert!(held("node_states") > 3 * 2 * adapters && held("node_states") < 3 * 5 * adapters, "{readings:?}");
-    assert_eq!(held("round_sum"), 0, "between rounds there is no sum");
+    assert_eq!(held("round_sum"), 0, "no sum between rounds");
 }

@@ -1,14 +1,14 @@
-//! How well do adapters find the targets of clips that were held out? Without autodiff, one batch at a time.
+//! Validation: retrieval and losses on held-out clips, on the inner device, one batch at a time.
 
 use std::sync::Arc;
 
 use super::adapters::{Adapters, Conditioning};
-use super::encoding::Encoding;
+use super::clips::ClipLoader;
+use super::frozen_encoder::FrozenEncoder;
 use super::loss::loss;
 use super::prepare::Prepared;
-use super::retrieval::{Answers, mean};
+use super::retrieval::{RetrievalCounts, mean};
 use super::settings::{Loss, batch_size};
-use super::sounds::Sounds;
 use super::target_tensors::TargetTensors;
 use super::training::FederatedModule;
 use crate::nn::Tensor;
@@ -20,39 +20,40 @@ use xrun_core::experiment::Experiment;
 use xrun_core::task::TaskError;
 use xrun_data::sound_clips::library::Role;
 
-/// What every validation uses again.
+/// Clips and state of all validations of a run.
 #[derive(Debug)]
 pub struct Validation {
-    sounds: Arc<Sounds>,
-    /// Clips of the classes that are learnt, which no node has.
+    clip_loader: Arc<ClipLoader>,
+    /// Held-out clips of trained classes.
     held_out: Vec<u32>,
-    /// Clips of classes that no training has.
+    /// Clips of untrained classes.
     unheard: Vec<u32>,
-    /// Classes that are learnt, which come first.
+    /// Number of trained classes, which come first.
     classes: usize,
     first_unheard: usize,
     unheard_classes: usize,
     all_classes: usize,
-    /// Classes that each node has clips of.
-    of_node: Vec<Vec<usize>>,
+    /// Classes of the clips of each node.
+    node_classes: Vec<Vec<usize>>,
     batch_size: usize,
-    /// Clips that are on the device at once.
-    part_size: usize,
+    /// Number of clips of a micro-batch.
+    micro_batch_size: usize,
     loss: Loss,
     batch: Holding,
 }
 
-/// What an output is made with and compared with.
+/// Encoder and targets of an evaluation.
 #[derive(Clone, Copy, Debug)]
-pub struct Means<'a> {
-    /// What makes tokens of clips.
-    pub encoding: &'a Encoding,
-    /// The targets of all classes.
+pub struct EvaluationInputs<'a> {
+    /// Frozen encoder.
+    pub encoder: &'a FrozenEncoder,
+    /// Targets of all classes.
     pub targets: &'a TargetTensors,
 }
 
-/// What a model said of clips that are held out.
+/// Results of a model on the clips of a validation.
 #[derive(Clone, Debug)]
+<<<<<<< HEAD
 pub struct HeldOutAnswers {
     /// Answers by the pooled output.
     pub pooled: Answers,
@@ -60,34 +61,46 @@ pub struct HeldOutAnswers {
     pub tokens: Answers,
     /// Of unheard classes, among all.
     pub unheard: Answers,
+=======
+pub struct ModelEvaluation {
+    /// Retrieval by the pooled output.
+    pub pooled: RetrievalCounts,
+    /// Retrieval by the tokens.
+    pub tokens: RetrievalCounts,
+    /// Retrieval of untrained classes by the pooled output, among all classes.
+    pub unheard: RetrievalCounts,
+>>>>>>> 0a5b3a231f4c8e72095340e1a39535db7f53bcf5
     loss_pooled: f64,
     loss_tokens: f64,
     clips: f64,
 }
 
-/// A batch's outputs on the host: cosines with the targets of all classes, row by row.
-struct Rows<'a> {
+/// Results of a micro-batch on the host.
+struct MicroBatchResult<'a> {
     classes: &'a [u32],
+    /// Cosine similarities of the pooled outputs, `[clips, classes]`.
     pooled: Vec<f32>,
+    /// Cosine similarities of the tokens, `[clips, classes]`.
     tokens: Vec<f32>,
+    /// Losses of the pooled outputs and of the tokens.
     losses: [f64; 2],
 }
 
 impl Validation {
-    /// Chooses the clips that every validation looks at. Its buffer enters the ledger.
+    /// Selects the clips of all validations. Registers the buffer in the ledger.
     pub fn new(prepared: &Prepared, experiment: &Experiment, ledger: &Ledger) -> Self {
-        let library = prepared.sounds.store().library();
+        let library = prepared.clip_loader.store().library();
         let batch_size = batch_size(&experiment.training);
         let most = experiment.validation.episodes.saturating_mul(batch_size);
         let limited = |mut clips: Vec<u32>| {
-            // From all over the list, which goes by class.
-            let kept = clips.len().min(most);
-            (0..kept).for_each(|at| clips[at] = clips[at * clips.len() / kept]);
-            clips.truncate(kept);
+            // Evenly from the list, which is ordered by class.
+            let count = clips.len().min(most);
+            (0..count).for_each(|at| clips[at] = clips[at * clips.len() / count]);
+            clips.truncate(count);
             clips
         };
         let class_of = |clip: &u32| library.clips[*clip as usize].class as usize;
-        let of_node = |clips: &Vec<u32>| {
+        let classes_of = |clips: &Vec<u32>| {
             let mut classes: Vec<usize> = clips.iter().map(class_of).collect();
             classes.sort_unstable();
             classes.dedup();
@@ -101,69 +114,74 @@ impl Validation {
             first_unheard: unheard.start,
             unheard_classes: unheard.len(),
             all_classes: library.classes.len(),
-            of_node: prepared.nodes.iter().map(of_node).collect(),
+            node_classes: prepared.nodes.iter().map(classes_of).collect(),
             batch_size,
-            part_size: experiment.limits.batch_size.min(batch_size),
+            micro_batch_size: experiment.limits.batch_size.min(batch_size),
             loss: prepared.settings.loss,
             batch: prepared.buffers.validation_batch.register(ledger),
-            sounds: prepared.sounds.clone(),
+            clip_loader: prepared.clip_loader.clone(),
         }
     }
 
-    /// Classes that nodes learn.
+    /// Number of trained classes.
     pub fn classes(&self) -> usize {
         self.classes
     }
 
-    /// Hands the rows of all clips to `see`, and the outputs that they come from to `output`.
-    fn each(
+    /// Evaluates `clips` by micro-batches: calls `on_output` with the outputs and `on_result` with the results of each.
+    fn for_each_micro_batch(
         &self,
         clips: &[u32],
         network: &Adapters,
-        means: Means<'_>,
-        mut output: impl FnMut(&Conditioning) -> Result<(), TaskError>,
-        mut see: impl FnMut(&Rows<'_>),
+        inputs: EvaluationInputs<'_>,
+        mut on_output: impl FnMut(&Conditioning) -> Result<(), TaskError>,
+        mut on_result: impl FnMut(&MicroBatchResult<'_>),
     ) -> Result<(), TaskError> {
         for clips in clips.chunks(self.batch_size) {
-            let batch = self.sounds.batch(clips.to_vec(), "")?;
+            let batch = self.clip_loader.batch(clips.to_vec(), "")?;
             self.batch.set(1, batch.held_bytes());
-            let tokens = means.encoding.tokens(&batch, &self.sounds);
-            for from in (0..batch.size()).step_by(self.part_size) {
-                let to = (from + self.part_size).min(batch.size());
+            let embeddings = inputs.encoder.embed(&batch, &self.clip_loader);
+            for from in (0..batch.size()).step_by(self.micro_batch_size) {
+                let to = (from + self.micro_batch_size).min(batch.size());
                 let classes = &batch.classes[from..to];
-                let outputs = network.forward(means.encoding.on_device(&tokens, from, to, means.encoding.device()));
-                output(&outputs)?;
-                let targets = means.targets.of(classes);
+                let tokens = inputs.encoder.on_device(&embeddings, from, to, inputs.encoder.device());
+                let outputs = network.forward(tokens);
+                on_output(&outputs)?;
+                let targets = inputs.targets.select(classes);
                 let losses = [
                     loss(outputs.pooled.clone(), targets.pooled, self.loss),
                     loss(outputs.tokens.clone(), targets.tokens, self.loss),
                 ];
                 let numbers = |tensor: Tensor<2>| tensor.into_data().iter::<f32>().collect();
                 let losses: Vec<f64> = Tensor::cat(losses.into(), 0).into_data().iter::<f32>().map(f64::from).collect();
-                let cosines = means.targets.cosines(outputs);
+                let cosines = inputs.targets.cosines(outputs);
                 let (pooled, tokens) = (numbers(cosines.pooled), numbers(cosines.tokens));
-                see(&Rows { classes, pooled, tokens, losses: [losses[0], losses[1]] });
+                on_result(&MicroBatchResult { classes, pooled, tokens, losses: [losses[0], losses[1]] });
             }
             self.batch.set(0, 0);
         }
         Ok(())
     }
 
-    /// The cosines of each clip of a batch with the targets of all classes.
+    /// Class of each clip with its row of cosine similarities.
     fn by_clip<'a>(&self, classes: &'a [u32], rows: &'a [f32]) -> impl Iterator<Item = (usize, &'a [f32])> {
         classes.iter().map(|class| *class as usize).zip(rows.chunks(self.all_classes))
     }
 
-    /// What a node's own model knows: answers for all held-out clips, by the pooled output.
-    pub fn of_node(&self, network: &Adapters, means: Means<'_>) -> Result<Answers, TaskError> {
-        let mut answers = Answers::new(self.classes, self.classes);
-        self.each(
+    /// Retrieval of a node's own model on all held-out clips, by the pooled output.
+    pub fn evaluate_node(
+        &self,
+        network: &Adapters,
+        inputs: EvaluationInputs<'_>,
+    ) -> Result<RetrievalCounts, TaskError> {
+        let mut answers = RetrievalCounts::new(self.classes, self.classes);
+        self.for_each_micro_batch(
             &self.held_out,
             network,
-            means,
+            inputs,
             |_| Ok(()),
-            |rows| {
-                for (class, cosines) in self.by_clip(rows.classes, &rows.pooled) {
+            |result| {
+                for (class, cosines) in self.by_clip(result.classes, &result.pooled) {
                     answers.add(class, &cosines[..self.classes]);
                 }
             },
@@ -171,22 +189,36 @@ impl Validation {
         Ok(answers)
     }
 
+<<<<<<< HEAD
     /// What a model knows of held-out clips and of unheard classes.
+=======
+    /// Evaluates a model on held-out clips and on untrained classes.
+>>>>>>> 0a5b3a231f4c8e72095340e1a39535db7f53bcf5
     pub fn evaluate(
         &self,
         network: &Adapters,
-        means: Means<'_>,
+        inputs: EvaluationInputs<'_>,
         evaluation: &mut Evaluation<'_, FederatedModule>,
+<<<<<<< HEAD
     ) -> Result<HeldOutAnswers, TaskError> {
         evaluation.enter("validation");
         let mut evaluated = HeldOutAnswers {
             pooled: Answers::new(self.classes, self.classes),
             tokens: Answers::new(self.classes, self.classes),
             unheard: Answers::new(self.unheard_classes, self.all_classes),
+=======
+    ) -> Result<ModelEvaluation, TaskError> {
+        evaluation.enter("validation");
+        let mut results = ModelEvaluation {
+            pooled: RetrievalCounts::new(self.classes, self.classes),
+            tokens: RetrievalCounts::new(self.classes, self.classes),
+            unheard: RetrievalCounts::new(self.unheard_classes, self.all_classes),
+>>>>>>> 0a5b3a231f4c8e72095340e1a39535db7f53bcf5
             loss_pooled: 0.0,
             loss_tokens: 0.0,
             clips: self.held_out.len() as f64,
         };
+<<<<<<< HEAD
         let output = |output: &Conditioning| evaluation.output(output);
         self.each(&self.held_out, network, means, output, |rows| {
             for (class, cosines) in self.by_clip(rows.classes, &rows.pooled) {
@@ -197,13 +229,26 @@ impl Validation {
             }
             evaluated.loss_pooled += rows.losses[0];
             evaluated.loss_tokens += rows.losses[1];
+=======
+        let on_output = |output: &Conditioning| evaluation.output(output);
+        self.for_each_micro_batch(&self.held_out, network, inputs, on_output, |result| {
+            for (class, cosines) in self.by_clip(result.classes, &result.pooled) {
+                results.pooled.add(class, &cosines[..self.classes]);
+            }
+            for (class, cosines) in self.by_clip(result.classes, &result.tokens) {
+                results.tokens.add(class, &cosines[..self.classes]);
+            }
+            results.loss_pooled += result.losses[0];
+            results.loss_tokens += result.losses[1];
+>>>>>>> 0a5b3a231f4c8e72095340e1a39535db7f53bcf5
         })?;
         evaluation.enter("validation_unheard");
-        self.each(
+        self.for_each_micro_batch(
             &self.unheard,
             network,
-            means,
+            inputs,
             |_| Ok(()),
+<<<<<<< HEAD
             |rows| {
                 for (class, cosines) in self.by_clip(rows.classes, &rows.pooled) {
                     evaluated.unheard.add(class - self.first_unheard, cosines);
@@ -230,10 +275,39 @@ impl Validation {
             .filter_map(|(node, classes)| {
                 let evaluated = evaluated.get(node).or(evaluated.first())?;
                 evaluated.pooled.right(classes.iter().copied(), |class| class)
+=======
+            |result| {
+                for (class, cosines) in self.by_clip(result.classes, &result.pooled) {
+                    results.unheard.add(class - self.first_unheard, cosines);
+                }
+            },
+        )?;
+        Ok(results)
+    }
+
+    /// Computes the metrics. `evaluations` are those of the server's model or of one model per node; `local` are the retrieval
+    /// counts of each node's own model at the end of its last turn, empty before its first.
+    pub fn metrics(
+        &self,
+        evaluations: &[ModelEvaluation],
+        local: &[RetrievalCounts],
+        drift: Option<f64>,
+    ) -> Vec<(String, Option<f64>)> {
+        let mean_of = |value: &dyn Fn(&ModelEvaluation) -> Option<f64>| mean(evaluations.iter().filter_map(value));
+        let accuracy = |counts: &RetrievalCounts| counts.accuracy(0..self.classes, |class| class);
+        let node_accuracies: Vec<f64> = self
+            .node_classes
+            .iter()
+            .enumerate()
+            .filter_map(|(node, classes)| {
+                let evaluation = evaluations.get(node).or(evaluations.first())?;
+                evaluation.pooled.accuracy(classes.iter().copied(), |class| class)
+>>>>>>> 0a5b3a231f4c8e72095340e1a39535db7f53bcf5
             })
             .collect();
         let percent = |choices: usize| (choices > 0).then(|| 100.0 / choices as f64);
         let finite = |value: f64| Some(value).filter(|value| value.is_finite());
+<<<<<<< HEAD
         let unheard = |evaluated: &HeldOutAnswers| {
             evaluated.unheard.right(0..self.unheard_classes, |class| class + self.first_unheard)
         };
@@ -244,11 +318,27 @@ impl Validation {
             ("retrieval_node_mean", mean(of_nodes.iter().copied())),
             ("retrieval_node_least", of_nodes.iter().copied().reduce(f64::min)),
             ("retrieval_local", mean(alone.iter().filter_map(right))),
+=======
+        let unheard =
+            |one: &ModelEvaluation| one.unheard.accuracy(0..self.unheard_classes, |class| class + self.first_unheard);
+        let chance_unheard = percent(self.all_classes).filter(|_| !self.unheard.is_empty());
+        let named = [
+            ("retrieval", mean_of(&|one| accuracy(&one.pooled))),
+            ("retrieval_tokens", mean_of(&|one| accuracy(&one.tokens))),
+            ("retrieval_node_mean", mean(node_accuracies.iter().copied())),
+            ("retrieval_node_least", node_accuracies.iter().copied().reduce(f64::min)),
+            ("retrieval_local", mean(local.iter().filter_map(accuracy))),
+>>>>>>> 0a5b3a231f4c8e72095340e1a39535db7f53bcf5
             ("chance", percent(self.classes)),
-            ("retrieval_unheard", of_all(&unheard)),
+            ("retrieval_unheard", mean_of(&unheard)),
             ("chance_unheard", chance_unheard),
+<<<<<<< HEAD
             ("loss_pooled", of_all(&|evaluated| finite(evaluated.loss_pooled / evaluated.clips))),
             ("loss_tokens", of_all(&|evaluated| finite(evaluated.loss_tokens / evaluated.clips))),
+=======
+            ("loss_pooled", mean_of(&|one| finite(one.loss_pooled / one.clips))),
+            ("loss_tokens", mean_of(&|one| finite(one.loss_tokens / one.clips))),
+>>>>>>> 0a5b3a231f4c8e72095340e1a39535db7f53bcf5
             ("drift", drift),
         ];
         named.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()

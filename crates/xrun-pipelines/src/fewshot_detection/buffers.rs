@@ -14,7 +14,7 @@ use xrun_core::dataset::sample::HostImage;
 use xrun_core::experiment::Experiment;
 use xrun_data::boxes::library::Library;
 use xrun_data::feed;
-use xrun_data::parts;
+use xrun_data::micro_batches;
 
 /// Buffers of the task, without those of the data set.
 #[derive(Clone, Debug)]
@@ -51,7 +51,7 @@ impl Buffers {
             validation_images: Buffer::new("validation_pictures", Policy::Refuse, images)
                 .key("validation.pictures")
                 .because("`validation.pictures`, for the report"),
-            part_gradients: parts::part_gradients(sizes::parameters(model, settings.image_size), limits),
+            part_gradients: micro_batches::gradient_buffer(sizes::parameters(model, settings.image_size), limits),
         }
     }
 

@@ -37,7 +37,7 @@ use xrun_core::experiment::pipeline::{ModelKind, PipelineKind};
 use xrun_core::problem::Problems;
 use xrun_core::settings::sections::PART_SIZE;
 use xrun_core::task::{Metric, Task, TaskError, TaskFacts};
-use xrun_data::boxes::library::{Library, Seen};
+use xrun_data::boxes::library::{BoxSummary, Library};
 use xrun_data::reading::decoding;
 
 #[cfg(not(feature = "train"))]
@@ -68,7 +68,7 @@ impl PipelineKind for FewshotDetection {
     }
 
     fn inspect(settings: &Settings, experiment: &Experiment, seen: serde_json::Value) -> Result<Inspection, DataError> {
-        let Seen { drawn, largest, lacking } =
+        let BoxSummary { drawn, largest, lacking } =
             serde_json::from_value(seen).map_err(|error| DataError::content(error.to_string()))?;
         lacking.map_or(Ok(()), Err)?;
         decoding::fits(largest.as_ref(), &experiment.limits)?;

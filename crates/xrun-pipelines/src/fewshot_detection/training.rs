@@ -32,7 +32,7 @@ use xrun_core::task::predict::{PredictRequest, PredictionSink};
 use xrun_core::task::{StepReport, TaskError, ValidationReport};
 use xrun_data::boxes::frames::FrameStore;
 use xrun_data::feed::{Feed, FeedSettings, Prepare};
-use xrun_data::parts;
+use xrun_data::micro_batches;
 
 type Network = ReferenceDetector;
 
@@ -72,7 +72,7 @@ pub fn open(
     ledger: &Ledger,
     first_step: u64,
 ) -> Result<ModuleTask<FewshotDetectionModule>, TaskError> {
-    threads::start(parts::threads(&experiment.limits))?;
+    threads::start(micro_batches::threads(&experiment.limits))?;
     let training = &experiment.training;
     let device = TensorDevice::open(kind, training.activation_checkpointing)?;
     let side = prepared.settings.image_size;
@@ -244,7 +244,7 @@ impl TrainingModule for FewshotDetectionModule {
     }
 
     fn evict_caches(&self, low_water: f64) -> u64 {
-        self.store.evict_to_share(low_water)
+        self.store.evict_to_fraction(low_water)
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {

@@ -119,7 +119,7 @@ fn the_gradients_of_an_episode_do_not_depend_on_the_micro_batch_size() {
     let (expected, positives) = CpuKernels::Plain.scope(|| in_one_graph(&task, &batch));
     for (part_size, threads) in [(32, 1), (1, 2), (3, 1), (3, 4), (7, 2)] {
         let limits = Limits { part_size, threads, ..Limits::default() };
-        let buffer = parts::part_gradients(task.trained.parameters(), &limits);
+        let buffer = micro_batches::gradient_buffer(task.trained.parameters(), &limits);
         task.module.executor =
             Arc::new(MicroBatchExecutor::new(Kind::Cpu, &limits, &buffer, &Ledger::default()).unwrap());
         let (found, counted) = gradients(&task, std::slice::from_ref(&batch));
@@ -135,7 +135,7 @@ fn gradients_are_bit_identical_on_any_number_of_threads() {
     let batch = episode(&mut task);
     let mut on = |threads: usize| {
         let limits = Limits { part_size: 3, threads, ..Limits::default() };
-        let buffer = parts::part_gradients(task.trained.parameters(), &limits);
+        let buffer = micro_batches::gradient_buffer(task.trained.parameters(), &limits);
         task.module.executor =
             Arc::new(MicroBatchExecutor::new(Kind::Cpu, &limits, &buffer, &Ledger::default()).unwrap());
         gradients(&task, std::slice::from_ref(&batch)).0
@@ -241,7 +241,7 @@ fn trained(kernels: CpuKernels) -> Vec<f64> {
     kernels.scope(|| {
         let mut task = opened("triplet_ratio = 0.0");
         let limits = Limits { part_size: 3, threads: 1, ..Limits::default() };
-        let buffer = parts::part_gradients(task.trained.parameters(), &limits);
+        let buffer = micro_batches::gradient_buffer(task.trained.parameters(), &limits);
         task.module.executor =
             Arc::new(MicroBatchExecutor::new(Kind::Cpu, &limits, &buffer, &Ledger::default()).unwrap());
         (1..=50).map(|number| task.train_step(number, 3e-4, &mut Silent).unwrap().loss).collect()

@@ -28,7 +28,7 @@ use xrun_core::task::{Task, TaskError, ValidationReport};
 use xrun_core::units::counted;
 use xrun_data::boxes::frames::FrameStore;
 use xrun_data::feed::{Feed, FeedSettings};
-use xrun_data::parts;
+use xrun_data::micro_batches;
 
 /// Training of a [`ResNet`].
 struct Classifier {
@@ -56,7 +56,7 @@ pub fn open(
 ) -> Result<Box<dyn Task>, TaskError> {
     let Prepared { model, batches, store, feed, validation_batch, validated, holding } = prepared;
     let (limits, training) = (&experiment.limits, &experiment.training);
-    threads::start(parts::threads(limits))?;
+    threads::start(micro_batches::threads(limits))?;
     let device = TensorDevice::open(kind, training.activation_checkpointing)?;
     let network = ResNet::new(&model, batches.labels.classes.len(), experiment.experiment.seed, &device.autodiff);
     let source = batches.clone();
@@ -136,7 +136,7 @@ impl TrainingModule for Classifier {
     }
 
     fn evict_caches(&self, low_water: f64) -> u64 {
-        self.store.evict_to_share(low_water)
+        self.store.evict_to_fraction(low_water)
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {

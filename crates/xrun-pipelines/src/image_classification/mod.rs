@@ -24,7 +24,7 @@ use xrun_core::experiment::inspect::Inspection;
 use xrun_core::experiment::pipeline::{ModelKind, PipelineKind};
 use xrun_core::problem::{Problem, Problems};
 use xrun_core::task::{Metric, Task, TaskError, TaskFacts};
-use xrun_data::boxes::library::{Library, Seen};
+use xrun_data::boxes::library::{BoxSummary, Library};
 use xrun_data::reading::decoding;
 
 #[cfg(not(feature = "train"))]
@@ -46,7 +46,7 @@ impl PipelineKind for ImageClassification {
     type Prepared = prepare::Prepared;
 
     fn inspect(_: &Settings, experiment: &Experiment, seen: serde_json::Value) -> Result<Inspection, DataError> {
-        let seen: Seen = serde_json::from_value(seen).map_err(|error| DataError::content(error.to_string()))?;
+        let seen: BoxSummary = serde_json::from_value(seen).map_err(|error| DataError::content(error.to_string()))?;
         decoding::fits(seen.largest.as_ref(), &experiment.limits)?;
         Ok(Inspection::default())
     }

@@ -24,7 +24,7 @@ use xrun_core::bounded::ledger::{Holding, Ledger};
 use xrun_core::device::Kind;
 use xrun_core::settings::sections::Limits;
 use xrun_core::task::TaskError;
-use xrun_data::parts;
+use xrun_data::micro_batches;
 
 /// Splits batches into micro-batches and computes them.
 #[derive(Debug)]
@@ -78,13 +78,22 @@ impl MicroBatch {
 }
 
 impl MicroBatchExecutor {
+<<<<<<< HEAD
     /// Executor for an experiment. `buffer` is [`parts::part_gradients`] for the parameters of the network.
+=======
+    /// `buffer` is [`micro_batches::gradient_buffer`] of the network's parameters.
+>>>>>>> 0a5b3a231f4c8e72095340e1a39535db7f53bcf5
     ///
     /// # Errors
     /// A thread cannot be started.
     pub fn new(kind: Kind, limits: &Limits, buffer: &Buffer, ledger: &Ledger) -> Result<Self, TaskError> {
+<<<<<<< HEAD
         let (size, concurrent) = match kind {
             Kind::Cpu => (limits.part_size.min(limits.batch_size), parts::parts_at_once(limits)),
+=======
+        let (part_size, at_once) = match kind {
+            Kind::Cpu => (limits.part_size.min(limits.batch_size), micro_batches::concurrent_micro_batches(limits)),
+>>>>>>> 0a5b3a231f4c8e72095340e1a39535db7f53bcf5
             Kind::Cuda(_) | Kind::Vulkan(_) => (limits.batch_size, 1),
         };
         let threads: Result<Vec<ThreadPool>, _> = (0..if concurrent > 1 { concurrent } else { 0 })
@@ -300,7 +309,7 @@ mod tests {
     use super::super::tests::{autodiff, values};
     use super::*;
     use xrun_core::bounded::ledger::Ledger;
-    use xrun_data::parts::part_gradients;
+    use xrun_data::micro_batches::gradient_buffer;
 
     #[derive(Module, Debug)]
     struct Plane {
@@ -320,7 +329,7 @@ mod tests {
 
     fn executor(limits: &Limits) -> (MicroBatchExecutor, Ledger) {
         let ledger = Ledger::default();
-        (MicroBatchExecutor::new(Kind::Cpu, limits, &part_gradients(4, limits), &ledger).unwrap(), ledger)
+        (MicroBatchExecutor::new(Kind::Cpu, limits, &gradient_buffer(4, limits), &ledger).unwrap(), ledger)
     }
 
     /// Gradients, value and number of items of a sum of squares over ten rows.

@@ -1,4 +1,4 @@
-//! Are batches what they should be: each question once an epoch, targets one ahead, within their size?
+//! Tests of batches: epochs, targets, weights, sizes and windows of contexts.
 
 use std::collections::BTreeSet;
 
@@ -22,29 +22,37 @@ fn batches(settings: &Settings, size: usize) -> (tempfile::TempDir, Batches) {
 }
 
 #[test]
-fn an_epoch_has_every_question_once_and_batches_are_within_their_size() {
+fn an_epoch_has_every_question_once_within_the_declared_bytes() {
     let settings = Settings::default();
     let (_folder, batches) = batches(&settings, 4);
     let count = batches.store().count(Split::Train);
     assert_eq!((count, batches.per_epoch()), (24, 6));
-    let of_epoch = |epoch: u64| -> BTreeSet<Vec<i32>> {
+    let sequences = |epoch: u64| -> BTreeSet<Vec<i32>> {
         (epoch * 6..(epoch + 1) * 6)
             .flat_map(|number| {
-                let batch = batches.train(number).unwrap();
+                let batch = batches.training_batch(number).unwrap();
                 assert!(batch.held_bytes() <= batch_bytes_max(&settings, 4), "{}", batch.held_bytes());
-                assert!(batch.describe().starts_with(&format!("batch {number}, questions ")), "{}", batch.describe());
+                assert!(
+                    batch.description().starts_with(&format!("batch {number}, questions ")),
+                    "{}",
+                    batch.description()
+                );
                 batch.inputs.chunks(64).map(<[i32]>::to_vec).collect::<Vec<_>>()
             })
             .collect()
     };
-    assert_eq!(of_epoch(0).len(), 24);
-    assert_eq!(of_epoch(0), of_epoch(1));
-    assert_ne!(batches.train(0).unwrap(), batches.train(6).unwrap(), "another order in another epoch");
-    assert_eq!(batches.train(3).unwrap(), batches.train(3).unwrap());
+    assert_eq!(sequences(0).len(), 24);
+    assert_eq!(sequences(0), sequences(1));
+    assert_ne!(
+        batches.training_batch(0).unwrap(),
+        batches.training_batch(6).unwrap(),
+        "another order in another epoch"
+    );
+    assert_eq!(batches.training_batch(3).unwrap(), batches.training_batch(3).unwrap());
 }
 
 #[test]
-fn a_target_is_the_next_input_and_only_what_is_said_weighs() {
+fn a_target_is_the_next_input_and_loss_on_selects_the_weights() {
     let example = Arc::new(Example { tokens: vec![5, 6, 7, 8, 9], prompt: 3, answers: vec![], others: vec![] });
     let all = TokenBatch::new(std::slice::from_ref(&example), 6, LossOn::All, 0, "");
     assert_eq!(all.inputs, [5, 6, 7, 8, 9, 0]);
@@ -54,25 +62,25 @@ fn a_target_is_the_next_input_and_only_what_is_said_weighs() {
     assert_eq!(answer.weights, [0.0, 0.0, 1.0, 1.0, 0.0, 0.0]);
     let full = TokenBatch::new(std::slice::from_ref(&example), 4, LossOn::All, 0, "");
     assert_eq!((&full.inputs[..], &full.targets[..]), (&[5, 6, 7, 8][..], &[6, 7, 8, 9][..]));
-    assert_eq!(full.text(), [0, 1, 2, 3]);
+    assert_eq!(full.text_positions(), [0, 1, 2, 3]);
     let short = Arc::new(Example { tokens: vec![5, 6], prompt: 1, answers: vec![], others: vec![] });
     let two = TokenBatch::new(&[short, example], 6, LossOn::Answer, 0, "");
-    assert_eq!(two.text(), [0, 6, 7, 8, 9], "whatever the loss counts");
+    assert_eq!(two.text_positions(), [0, 6, 7, 8, 9], "whatever the loss counts");
 }
 
 #[test]
-fn validation_ends_with_the_questions_and_is_the_same_each_time() {
+fn validation_batches_are_repeatable_and_end_with_the_questions() {
     let (_folder, batches) = batches(&Settings::default(), 4);
-    let sizes: Vec<usize> = (0..4).map(|number| batches.validation(number).unwrap().len()).collect();
+    let sizes: Vec<usize> = (0..4).map(|number| batches.held_out(number).unwrap().len()).collect();
     assert_eq!(sizes, [4, 4, 4, 0]);
-    assert_eq!(batches.validation(1).unwrap(), batches.validation(1).unwrap());
-    let examples = batches.validation(0).unwrap();
-    assert_eq!(batches.of(&examples, LossOn::Answer, 0).size, 4);
+    assert_eq!(batches.held_out(1).unwrap(), batches.held_out(1).unwrap());
+    let examples = batches.held_out(0).unwrap();
+    assert_eq!(batches.validation_batch(&examples, LossOn::Answer, 0).size, 4);
 }
 
-/// The end of a text is none of its bytes.
+/// The end-of-text token has no bytes of text.
 #[test]
-fn bytes_are_those_of_the_text_that_counts() {
+fn counted_bytes_are_those_of_the_targets_that_count() {
     let (_folder, batches) = batches(&Settings::default(), 4);
     let tokenizer = &batches.store().corpus().tokenizer;
     let [prompt, answer] = ["In Orn", " a red cat"].map(|text| tokenizer.encode(text).unwrap());
@@ -81,11 +89,11 @@ fn bytes_are_those_of_the_text_that_counts() {
     let bytes = |loss_on| TokenBatch::new(&example, 64, loss_on, tokenizer.end(), "").counted_bytes(tokenizer);
     assert_eq!(bytes(LossOn::Answer), " a red cat".len() as u64);
     let first = tokenizer.bytes(prompt[0]) as u64;
-    assert_eq!(bytes(LossOn::All), "In Orn a red cat".len() as u64 - first, "nobody says the first one");
+    assert_eq!(bytes(LossOn::All), "In Orn a red cat".len() as u64 - first, "the first token is no target");
 }
 
-/// Long contexts of words drawn by chance, one of them the answer, each as likely.
-fn drawn_contexts(count: usize) -> String {
+/// Long contexts of random words, one of which is the answer, drawn uniformly.
+fn random_contexts(count: usize) -> String {
     const WORDS: usize = 60;
     let random = &mut generator(3, "contexts", 0);
     let paragraphs: Vec<serde_json::Value> = (0..count)
@@ -102,8 +110,8 @@ fn drawn_contexts(count: usize) -> String {
     serde_json::json!({ "data": articles }).to_string()
 }
 
-/// F1 of a model that copies what stands at a share of the window, and is as sure of it in every window.
-fn f1_of_a_copy(store: &ExampleStore, split: Split, share: f64) -> f64 {
+/// F1 of a model that copies the words at a fraction of the window, with equal confidence in every window.
+fn f1_of_a_copy(store: &ExampleStore, split: Split, fraction: f64) -> f64 {
     let tokenizer = &store.corpus().tokenizer;
     let mut answers = SquadScore::default();
     for number in 0..store.count(split) {
@@ -113,19 +121,19 @@ fn f1_of_a_copy(store: &ExampleStore, split: Split, share: f64) -> f64 {
         // The first and the last word may be cut.
         let words: Vec<&str> = window.split_whitespace().collect();
         let inner = &words[1..words.len() - 1];
-        let at = (share * (inner.len() - 1) as f64).round() as usize;
+        let at = (fraction * (inner.len() - 1) as f64).round() as usize;
         answers.add(&inner[at.saturating_sub(1)..(at + 2).min(inner.len())].join(" "), &example.answers);
     }
     answers.mean().unwrap().1
 }
 
-/// The place of an answer teaches nothing where contexts are cut: neither in training, nor in validation.
+/// The position of an answer in a cut context carries no information, neither in training nor in validation.
 #[test]
 fn a_model_that_copies_the_middle_of_a_window_gains_nothing() {
-    const PLACES: [f64; 5] = [0.1, 0.3, 0.5, 0.7, 0.9];
+    const FRACTIONS: [f64; 5] = [0.1, 0.3, 0.5, 0.7, 0.9];
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("contexts.json");
-    xrun_core::files::write::replace(&path, drawn_contexts(500).as_bytes()).unwrap();
+    xrun_core::files::write::replace(&path, random_contexts(500).as_bytes()).unwrap();
     let data = Data {
         source: Source::File,
         path: Some(path.to_str().unwrap().into()),
@@ -135,13 +143,13 @@ fn a_model_that_copies_the_middle_of_a_window_gains_nothing() {
     };
     let store = ExampleStore::new(Corpus::open(&data).unwrap(), &data.options(), 100, 1, &Ledger::default()).unwrap();
     assert!(store.example(Split::Validation, 0).unwrap().others.len() > 3, "contexts are longer than a window");
-    let shares = |split| PLACES.map(|share| f1_of_a_copy(&store, split, share));
-    // F1 of three words, one of them the answer, is one half. A window that knows the answer has it where it always is: 50.
-    let (train, validation) = (shares(Split::Train), shares(Split::Validation));
+    let f1 = |split| FRACTIONS.map(|fraction| f1_of_a_copy(&store, split, fraction));
+    // Three words, one of which is the answer, have an F1 of 50: what a leak of the position would give in the middle.
+    let (train, validation) = (f1(Split::Train), f1(Split::Validation));
     for all in [train, validation] {
         let others = [all[0], all[1], all[3], all[4]].iter().sum::<f64>() / 4.0;
         assert!(all[2] < others + 3.0, "the middle: {all:?}");
     }
-    // By chance: half of three words of sixty.
+    // Chance is 50 * 3 / 60.
     assert!(validation.iter().all(|f1| *f1 < 5.0), "{validation:?}");
 }

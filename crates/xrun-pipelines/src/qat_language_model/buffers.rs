@@ -1,4 +1,4 @@
-//! Which buffers does the task have, and how much may each hold? Declared once, for the plan and for whoever fills them.
+//! Buffers of the task and their caps, declared once for the plan and for the code that fills them.
 
 use super::batch::{batch_bytes_max, windows_bytes_max};
 use super::settings::Settings;
@@ -8,19 +8,19 @@ use xrun_core::bounded::ledger::{Cap, Policy};
 use xrun_core::settings::sections::Limits;
 use xrun_data::feed;
 
-/// All but those of the data set, which has its own.
+/// Buffers of the task; the data set declares its own.
 #[derive(Clone, Debug)]
 pub struct Buffers {
-    /// Batches on their way to the trainer.
+    /// Batches that wait for the training thread.
     pub feed: feed::Buffers,
-    /// The batch that a validation or a calibration is looking at.
+    /// Batch of the running validation or calibration.
     pub validation_batch: Buffer,
-    /// Keys and values of the tokens so far, while questions are answered.
+    /// KV cache of the questions that are being answered.
     pub decode_cache: Buffer,
 }
 
 impl Buffers {
-    /// Of batches of `size` questions. A held-out question has `windows` windows of its context at most.
+    /// Buffers for batches of `size` questions with at most `windows` windows of their context.
     pub fn new(settings: &Settings, shape: &Gpt2Shape, limits: &Limits, size: usize, windows: usize) -> Self {
         let bytes = batch_bytes_max(settings, size);
         let (answered, positions) = (size.min(limits.batch_size), settings.sequence_length + settings.answer_tokens);
@@ -28,13 +28,15 @@ impl Buffers {
         Self {
             feed: feed::Buffers::new(limits, bytes),
             validation_batch: Buffer::new("validation_batch", Policy::Refuse, Cap { items: 1, bytes: with_windows })
-                .because("one batch of a validation, with all windows of its questions, or of the calibration"),
-            // Rows that have ended stay until the last one of their batch ends, behind the longest prompt.
+                .because(
+                    "one batch of a validation with all windows of its questions, or one batch of the calibration",
+                ),
+            // A finished row keeps its place until the last row of its batch ends, and all rows start behind the longest prompt.
             decode_cache: shape.decode_cache(1, answered, positions),
         }
     }
 
-    /// All of them.
+    /// All buffers.
     pub fn all(&self) -> impl Iterator<Item = &Buffer> {
         self.feed.all().into_iter().chain([&self.validation_batch, &self.decode_cache])
     }

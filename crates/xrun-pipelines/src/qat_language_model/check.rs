@@ -1,29 +1,31 @@
-//! Which settings of quantisation-aware training contradict each other?
+//! Checks of settings of quantisation-aware training that contradict each other.
 
 use super::leaks::RANGE_HISTORY;
-use super::precision::FULL;
+use super::precision::FULL_PRECISION;
 use super::settings::{Base, Granularity, Layer, Model, Ranges, Scheme, Settings, WeightScale, batch_size};
 use xrun_core::experiment::Experiment;
 use xrun_core::experiment::leaks::Leaks;
 use xrun_core::problem::{Problem, Problems};
 use xrun_core::settings::sections::Training;
+use xrun_core::units::counted;
 use xrun_data::reading::named::file;
 
 const PIPELINE: &str = "pipeline.qat-language-model";
 const MODEL: &str = "model.gpt2";
-/// The widest that is quantised: more levels than this a 32-bit float cannot tell apart.
+/// Largest number of bits that are quantised: a 32-bit float cannot represent the levels of more.
 const QUANTISED_BITS_MAX: u32 = 16;
 
-/// Adds a leak of ranges where none are held.
+/// Adds a problem for a leak of ranges if the settings hold no ranges.
 pub fn check_leaks(leaks: &Leaks, settings: &Settings, problems: &mut Problems) {
     if settings.ranges == Ranges::PerToken && leaks.has(&RANGE_HISTORY) {
         let key = format!("leaks.{}", RANGE_HISTORY.key);
-        let problem = Problem::new(key, "no range is held that could be kept").related(format!("{PIPELINE}.ranges"));
+        let problem = Problem::new(key, "ranges per token are not held, and cannot leak");
+        let problem = problem.related(format!("{PIPELINE}.ranges"));
         problems.add(problem.help("write `ranges = \"moving\"`"));
     }
 }
 
-/// Adds what is wrong; places are filled in by the caller.
+/// Adds the problems of the task; the caller fills in their locations.
 pub fn check(settings: &Settings, model: Option<&Model>, problems: &mut Problems) {
     let key = |name: &str| format!("{PIPELINE}.{name}");
     let count = settings.weight_bits.len();
@@ -34,49 +36,53 @@ pub fn check(settings: &Settings, model: Option<&Model>, problems: &mut Problems
     ];
     for (name, bits) in lists {
         if bits.len() != count {
-            let message = format!("{} numbers, and `weight_bits` has {count}", bits.len());
+            let message = format!("has {} but `weight_bits` has {count}", counted(bits.len() as u64, "number"));
             let problem = Problem::new(key(name), message).related(key("weight_bits"));
-            problems.add(problem.help("one number for each precision"));
+            problems.add(problem.help("write one number for each precision"));
         }
-        if let Some(bits) = bits.iter().find(|bits| **bits > QUANTISED_BITS_MAX && **bits != FULL) {
-            let message = format!("expected 2 to {QUANTISED_BITS_MAX}, or {FULL} for no quantisation, found {bits}");
+        if let Some(bits) = bits.iter().find(|bits| **bits > QUANTISED_BITS_MAX && **bits != FULL_PRECISION) {
+            let message = format!(
+                "expected 2 to {QUANTISED_BITS_MAX} bits, or {FULL_PRECISION} for no quantisation, found {bits}"
+            );
             problems.add(Problem::new(key(name), message));
         }
     }
     if settings.weight_bits.windows(2).any(|pair| pair[0] <= pair[1]) {
-        let problem = Problem::new(key("weight_bits"), "must go from the widest to the narrowest, each once");
-        problems.add(problem.help("for example `weight_bits = [32, 8, 4]`; the first teaches the others"));
+        let problem = Problem::new(key("weight_bits"), "must decrease from the widest to the narrowest precision");
+        problems
+            .add(problem.help("for example `weight_bits = [32, 8, 4]`; the first one is the teacher of the others"));
     }
-    if lists.iter().all(|(_, bits)| bits.iter().all(|bits| *bits == FULL)) {
+    if lists.iter().all(|(_, bits)| bits.iter().all(|bits| *bits == FULL_PRECISION)) {
         let problem = Problem::new(key("weight_bits"), "nothing is quantised: all bits are 32");
         let problem = problem.related(key("activation_bits")).related(key("key_value_bits"));
-        problems.add(problem.help("for example `weight_bits = [32, 8]`, with as many numbers in the other two"));
+        problems.add(problem.help("for example `weight_bits = [32, 8]`, with two numbers in the other lists"));
     }
     if settings.weight_scale == WeightScale::Learned && settings.weight_scheme == Scheme::Asymmetric {
-        let problem = Problem::new(key("weight_scale"), "a learned scale is symmetric").related(key("weight_scheme"));
+        let problem = Problem::new(key("weight_scale"), "a learned scale requires a symmetric scheme");
+        let problem = problem.related(key("weight_scheme"));
         problems.add(problem.help("write `weight_scheme = \"symmetric\"`, or `weight_scale = \"min-max\"`"));
     }
     if settings.ranges == Ranges::PerToken && settings.activation_granularity == Granularity::PerChannel {
         let key = key("activation_granularity");
         let problem =
-            Problem::new(key, "a range is either of a token or of a channel").related(format!("{PIPELINE}.ranges"));
-        problems.add(problem.help("leave it out, or write `ranges = \"moving\"` or \"frozen\""));
+            Problem::new(key, "ranges per token cannot also be per channel").related(format!("{PIPELINE}.ranges"));
+        problems.add(problem.help("remove it, or write `ranges = \"moving\"` or \"frozen\""));
     }
     if settings.weight_scale != WeightScale::Learned && settings.scale_learning_rate_factor != 1.0 {
-        let problem = Problem::new(key("scale_learning_rate_factor"), "there are no learnt scales to train");
-        problems.add(problem.help("write `weight_scale = \"learned\"`, or take it out").related(key("weight_scale")));
+        let problem = Problem::new(key("scale_learning_rate_factor"), "has no effect without learned scales");
+        problems.add(problem.help("write `weight_scale = \"learned\"`, or remove it").related(key("weight_scale")));
     }
     if settings.distillation == 0.0 && settings.distillation_temperature != 1.0 {
-        let problem = Problem::new(key("distillation_temperature"), "nothing is distilled: `distillation` is 0");
-        problems.add(problem.help("write `distillation = 0.5`, or take it out").related(key("distillation")));
+        let problem = Problem::new(key("distillation_temperature"), "has no effect: `distillation` is 0");
+        problems.add(problem.help("write `distillation = 0.5`, or remove it").related(key("distillation")));
     }
     let twice = Layer::ALL.iter().find(|layer| settings.lora_layers.iter().filter(|one| one == layer).count() > 1);
     if twice.is_some() {
-        problems.add(Problem::new(key("lora_layers"), "names a layer twice").help("keep one of them"));
+        problems.add(Problem::new(key("lora_layers"), "names a layer twice").help("remove one of them"));
     }
     let lora = settings.lora_rank > 0 && !settings.lora_layers.is_empty();
     if !lora && settings.base == Base::Frozen && settings.weight_scale == WeightScale::MinMax {
-        let problem = Problem::new(key("base"), "is frozen, and there is no LoRA: nothing would be trained");
+        let problem = Problem::new(key("base"), "nothing is trained: the base is frozen and there is no LoRA");
         problems.add(
             problem
                 .help("write `base = \"trained\"`, or a `lora_rank` above 0 with `lora_layers`")
@@ -87,35 +93,35 @@ pub fn check(settings: &Settings, model: Option<&Model>, problems: &mut Problems
         && settings.sequence_length > model.shape().context
     {
         let context = model.shape().context;
-        let message = format!("{} tokens, and the model has {context} positions", settings.sequence_length);
+        let message = format!("{} tokens exceed the {context} positions of the model", settings.sequence_length);
         let problem = Problem::new(key("sequence_length"), message).related(format!("{MODEL}.context"));
         problems.add(problem.help(format!("write {context} or less, or a larger `context`")));
     }
     if settings.answer_tokens >= settings.sequence_length {
         let message = format!(
-            "{} tokens of answer do not fit in a sequence of {}",
+            "an answer of {} tokens does not fit in a sequence of {}",
             settings.answer_tokens, settings.sequence_length
         );
         problems.add(Problem::new(key("answer_tokens"), message).related(key("sequence_length")));
     }
 }
 
-/// The same for its steps.
+/// Adds a problem if the training ends before it is quantised.
 pub fn check_steps(settings: &Settings, training: &Training, problems: &mut Problems) {
     let pretraining = settings.pretraining_steps;
     if let Some(most) = training.max_steps.filter(|most| *most <= pretraining) {
-        let message = format!("{pretraining} steps, and the training ends after {most}: nothing would be quantised");
+        let message =
+            format!("nothing is quantised: pretraining has {pretraining} steps, and the training ends after {most}");
         let problem = Problem::new(format!("{PIPELINE}.pretraining_steps"), message).related("training.max_steps");
         problems.add(problem.help(format!("write less than {most}, or a larger `max_steps`")));
     }
 }
 
-/// The same for batches that are split into parts.
-pub fn check_parts(settings: &Settings, experiment: &Experiment, problems: &mut Problems) {
-    let (batch, part) = (batch_size(&experiment.training), experiment.limits.batch_size);
-    if settings.ranges == Ranges::Moving && part < batch {
-        let message =
-            format!("{part} sequences at once would split a batch of {batch}, and moving ranges follow whole batches");
+/// Adds a problem if batches are split although moving ranges need whole ones.
+pub fn check_micro_batches(settings: &Settings, experiment: &Experiment, problems: &mut Problems) {
+    let (batch, micro_batch) = (batch_size(&experiment.training), experiment.limits.batch_size);
+    if settings.ranges == Ranges::Moving && micro_batch < batch {
+        let message = format!("moving ranges need whole batches of {batch}, and micro-batches have {micro_batch}");
         let problem = Problem::new("limits.batch_size", message).related("training.batch_size");
         problems.add(problem.help(format!(
             "write {batch} or more, or a smaller `training.batch_size` with more `training.accumulation`, or `ranges = \
@@ -124,11 +130,11 @@ pub fn check_parts(settings: &Settings, experiment: &Experiment, problems: &mut 
     }
 }
 
-/// The same for the model.
+/// Adds the problems of the model.
 pub fn check_model(model: &Model, problems: &mut Problems) {
     let shape = model.shape();
     if !shape.width.is_multiple_of(shape.heads) {
-        let message = format!("a width of {} cannot be shared by {} heads", shape.width, shape.heads);
+        let message = format!("a width of {} is not divisible by {} heads", shape.width, shape.heads);
         let problem = Problem::new(format!("{MODEL}.width"), message).related(format!("{MODEL}.heads"));
         problems.add(problem.help(format!("for example {}", shape.width.next_multiple_of(shape.heads))));
     }

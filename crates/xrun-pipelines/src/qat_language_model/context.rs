@@ -2,7 +2,7 @@
 
 use xrun_ops::{QuantRange, Quantizer};
 
-use super::precision::{FULL, Precision};
+use super::precision::{FULL_PRECISION, Precision};
 use super::ranges::{QUANTISERS, Ranges};
 use super::settings::{self, Base, Granularity, Scheme, Settings, WeightScale};
 use crate::nn::Tensor;
@@ -12,28 +12,28 @@ use crate::nn::transformer::Tokens;
 
 /// Quantisation settings of all forward passes.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Rules {
+pub struct QuantConfig {
     weights_symmetric: bool,
-    /// Weights have a scale for each output of their layer.
+    /// True if a weight has a scale for each output of its layer.
     pub weights_per_channel: bool,
-    /// The scales of weights are trained.
+    /// True if the scales of weights are trained.
     pub learned_scale: bool,
     activations_symmetric: bool,
     activations_per_channel: bool,
     activations_per_token: bool,
     momentum: f32,
-    /// The LoRA matrices are quantised to the bits of the weights.
+    /// True if the LoRA matrices are quantised to the bits of the weights.
     pub lora_quantised: bool,
     /// Factor of LoRA, `alpha / rank`.
     pub lora_scale: f32,
-    /// The base is a constant while a precision is trained.
+    /// True if the base is a constant while a precision is trained.
     pub base_frozen: bool,
-    /// The element type of the operands of matrix products.
+    /// Element type of the operands of matrix products.
     pub matmul: MatmulPrecision,
 }
 
-impl Rules {
-    /// Takes the rules from the settings; products are of 32-bit floats.
+impl QuantConfig {
+    /// Configuration of the settings, with matrix products in 32-bit floats.
     pub fn new(settings: &Settings) -> Self {
         Self {
             weights_symmetric: settings.weight_scheme == Scheme::Symmetric,
@@ -50,100 +50,102 @@ impl Rules {
         }
     }
 
-    /// With products of these floats.
-    pub fn with(self, matmul: MatmulPrecision) -> Self {
+    /// Replaces the element type of matrix products.
+    pub fn with_matmul(self, matmul: MatmulPrecision) -> Self {
         Self { matmul, ..self }
     }
 
-    /// The grid of a weight of this number of bits.
-    pub fn weight_grid(&self, bits: u32) -> Quantizer {
+    /// Quantiser of a weight of `bits` bits.
+    pub fn weight_quantizer(&self, bits: u32) -> Quantizer {
         Quantizer { bits, symmetric: self.weights_symmetric }
     }
 
-    /// The grid of an activation of this number of bits.
-    pub fn activation_grid(&self, bits: u32) -> Quantizer {
+    /// Quantiser of an activation of `bits` bits.
+    pub fn activation_quantizer(&self, bits: u32) -> Quantizer {
         Quantizer { bits, symmetric: self.activations_symmetric }
     }
 }
 
-/// Update of the ranges by the activations of the tokens that are text: their indices in the batch, on the plain device.
+/// Update of the ranges by the activations of text tokens, whose positions in the batch are given on the inner device.
 #[derive(Clone, Debug)]
-pub enum Observe {
-    /// Calibration: the ranges widen to hold all values.
-    Widen(Tokens<1>),
+pub enum Observer {
+    /// Calibration: ranges widen to the minimum and maximum of all values.
+    MinMax(Tokens<1>),
     /// Training: moving averages.
-    Move(Tokens<1>),
+    MovingAverage(Tokens<1>),
 }
 
 /// State of a forward pass.
 #[derive(Debug)]
 pub struct QuantContext<'a> {
     /// Quantisation settings.
-    pub rules: &'a Rules,
-    /// Index and bits of the precision; `None` is the base alone, without LoRA, in full precision.
-    pub at: Option<(usize, Precision)>,
-    /// Ranges of activations, by precision and place.
+    pub config: &'a QuantConfig,
+    /// Index and bits of the precision; `None` for the base in full precision without LoRA.
+    pub precision: Option<(usize, Precision)>,
+    /// Ranges of activations, by precision and quantiser.
     pub ranges: &'a mut Ranges,
-    /// `None` leaves ranges as they are.
-    pub observe: Option<Observe>,
-    /// The base is a constant.
+    /// Observer that updates the ranges; `None` leaves them unchanged.
+    pub observer: Option<Observer>,
+    /// True if the base is a constant.
     pub frozen: bool,
 }
 
 impl QuantContext<'_> {
-    /// A parameter of the base: a constant when it is frozen.
+    /// Returns a parameter of the base, detached if the base is frozen.
     pub fn base<const D: usize>(&self, parameter: Tensor<D>) -> Tensor<D> {
         if self.frozen { parameter.detach() } else { parameter }
     }
 
-    /// Bits of the weights in this pass, if they are quantised.
+    /// Bits of the weights; `None` if they are not quantised.
     pub fn weight_bits(&self) -> Option<u32> {
-        self.at.map(|(_, precision)| precision.weights).filter(|bits| *bits != FULL)
+        self.precision.map(|(_, precision)| precision.weights).filter(|bits| *bits != FULL_PRECISION)
     }
 
-    /// A weight `[inputs, outputs]` of the base on its grid.
+    /// Quantises a weight `[inputs, outputs]` of the base.
     pub fn weight(&self, weight: Tensor<2>, bits: u32) -> Tensor<2> {
-        let range = QuantRange::min_max(&weight, self.rules.weights_per_channel);
+        let range = QuantRange::min_max(&weight, self.config.weights_per_channel);
         match self.frozen {
-            true => self.rules.weight_grid(bits).quantize_dequantize(&weight, &range),
-            false => self.rules.weight_grid(bits).fake_quantize(weight, &range),
+            true => self.config.weight_quantizer(bits).quantize_dequantize(&weight, &range),
+            false => self.config.weight_quantizer(bits).fake_quantize(weight, &range),
         }
     }
 
-    /// A matrix of LoRA on its grid; always trained.
+    /// Quantises a LoRA matrix, if LoRA is quantised; its gradient is never cut.
     pub fn lora(&self, matrix: Tensor<2>) -> Tensor<2> {
-        match self.weight_bits().filter(|_| self.rules.lora_quantised) {
+        match self.weight_bits().filter(|_| self.config.lora_quantised) {
             Some(bits) => {
-                let range = QuantRange::min_max(&matrix, self.rules.weights_per_channel);
-                self.rules.weight_grid(bits).fake_quantize(matrix, &range)
+                let range = QuantRange::min_max(&matrix, self.config.weights_per_channel);
+                self.config.weight_quantizer(bits).fake_quantize(matrix, &range)
             }
             None => matrix,
         }
     }
 
-    /// Input of a linear layer, quantised.
+    /// Quantises the input `[tokens, features]` of a linear layer.
     pub fn activation(&mut self, values: Tensor<2>, block: usize, quantiser: usize) -> Tensor<2> {
-        let bits = self.at.map(|(_, precision)| precision.activations);
+        let bits = self.precision.map(|(_, precision)| precision.activations);
         self.quantised(values, bits, block, quantiser)
     }
 
-    /// Returns whether keys and values of the attention are quantised.
+    /// Returns whether keys and values of attention are quantised.
     pub fn quantises_keys(&self) -> bool {
-        self.at.is_some_and(|(_, precision)| precision.key_values != FULL)
+        self.precision.is_some_and(|(_, precision)| precision.key_values != FULL_PRECISION)
     }
 
-    /// Keys or values of the attention, quantised.
+    /// Quantises keys or values of attention, `[tokens, features]`.
     pub fn key_value(&mut self, values: Tensor<2>, block: usize, quantiser: usize) -> Tensor<2> {
-        let bits = self.at.map(|(_, precision)| precision.key_values);
+        let bits = self.precision.map(|(_, precision)| precision.key_values);
         self.quantised(values, bits, block, quantiser)
     }
 
-    /// `values` `[tokens, features]` on the grid of a range, or each token on its own. A range that saw nothing quantises
-    /// nothing.
+    /// Quantises `values` `[tokens, features]` by the range of a quantiser, or each token by its own. Values of a quantiser
+    /// without a range stay as they are.
     fn quantised(&mut self, values: Tensor<2>, bits: Option<u32>, block: usize, quantiser: usize) -> Tensor<2> {
-        let (Some((precision, _)), Some(bits)) = (self.at, bits.filter(|bits| *bits != FULL)) else { return values };
-        let grid = self.rules.activation_grid(bits);
-        if self.rules.activations_per_token {
+        let (Some((precision, _)), Some(bits)) = (self.precision, bits.filter(|bits| *bits != FULL_PRECISION)) else {
+            return values;
+        };
+        let grid = self.config.activation_quantizer(bits);
+        if self.config.activations_per_token {
             return grid.fake_quantize_rows(values);
         }
         match self.range(&values, precision, block * QUANTISERS + quantiser) {
@@ -152,18 +154,19 @@ impl QuantContext<'_> {
         }
     }
 
-    /// The range of a quantiser, after it took in the text among `values` `[tokens, features]`, if this pass observes.
+    /// Range of a quantiser, updated by the text tokens of `values` `[tokens, features]` if there is an observer.
     fn range(&mut self, values: &Tensor<2>, precision: usize, quantiser: usize) -> Option<QuantRange> {
-        let range = self.ranges.of(precision, quantiser);
-        let per_channel = self.rules.activations_per_channel;
-        if let Some(observe) = &self.observe {
-            let (Observe::Widen(text) | Observe::Move(text)) = observe;
-            let seen = to_inner(values);
-            // What fills a batch up is no text, and would widen or narrow what is known of it.
-            let seen = if text.dims() == [seen.dims()[0]] { seen } else { seen.select(0, text.clone()) };
-            match observe {
-                Observe::Widen(_) => range.update_min_max(&seen, per_channel),
-                Observe::Move(_) => range.update_average(&seen, per_channel, self.rules.momentum),
+        let range = self.ranges.range_mut(precision, quantiser);
+        let per_channel = self.config.activations_per_channel;
+        if let Some(observer) = &self.observer {
+            let (Observer::MinMax(text) | Observer::MovingAverage(text)) = observer;
+            let observed = to_inner(values);
+            // Padding would distort the ranges of text.
+            let observed =
+                if text.dims() == [observed.dims()[0]] { observed } else { observed.select(0, text.clone()) };
+            match observer {
+                Observer::MinMax(_) => range.update_min_max(&observed, per_channel),
+                Observer::MovingAverage(_) => range.update_average(&observed, per_channel, self.config.momentum),
             }
         }
         range.bounds().cloned()

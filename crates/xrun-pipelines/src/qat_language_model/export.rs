@@ -1,4 +1,4 @@
-//! How does a trained model leave for other programs? In the forms of Hugging Face's transformers and PEFT.
+//! Export of a trained model in the file formats of Hugging Face's transformers and PEFT.
 //!
 //! ```text
 //! merged_lora_w8/   grid(W) + alpha / r · grid(A) grid(B), as floats    from_pretrained   export_merged
@@ -7,8 +7,8 @@
 //!     quantisers.safetensors, quantisers.json                           scales, zero points, ranges
 //! lora_w8/          grid(A), grid(B)                                    PEFT, on top of on_grid_w8
 //! ```
-//! A sum of matrices on grids is on no grid, so what is merged is no 8-bit model: its name says what it is. Activations,
-//! keys and values are quantised by nobody who reads these files.
+//! A sum of quantised matrices is not itself quantised: a merged model is no 8-bit model, and its name says `lora`. Programs
+//! that read these files do not quantise activations, keys and values.
 
 use std::path::Path;
 
@@ -16,9 +16,9 @@ use safetensors::tensor::{Dtype, View};
 use serde_json::{Value, json};
 use xrun_ops::QuantRange;
 
-use super::context::{QuantContext, Rules};
+use super::context::{QuantConfig, QuantContext};
 use super::gpt2::Gpt2;
-use super::precision::{FULL, Precision};
+use super::precision::{FULL_PRECISION, Precision};
 use super::ranges::{KEYS, QUANTISERS, Ranges, VALUES};
 use super::settings::{self, Layer, Settings};
 use super::weights;
@@ -28,147 +28,160 @@ use xrun_core::files::write;
 use xrun_core::task::TaskError;
 use xrun_data::tokenizer::{END_OF_TEXT, Tokenizer};
 
-/// What is written of, and how it is called.
+/// Model to export.
 pub struct Export<'a> {
-    /// The plain one.
+    /// Network on the inner device.
     pub network: Gpt2,
-    /// What may be set of the task.
+    /// Settings of the task.
     pub settings: &'a Settings,
-    /// How things are quantised.
-    pub rules: &'a Rules,
-    /// The precisions, in the order in which the network has them.
+    /// Quantisation settings.
+    pub config: &'a QuantConfig,
+    /// Precisions in the order of the network's LoRA.
     pub precisions: &'a [Precision],
-    /// Ranges of activations, by precision and place.
+    /// Ranges of activations, by precision and quantiser.
     pub ranges: &'a mut Ranges,
-    /// What makes tokens of text; its files are written beside the weights.
+    /// Tokenizer, whose files are written next to the weights.
     pub tokenizer: &'a Tokenizer,
 }
 
-/// `w8` of weights of eight bits, `full` of those that are not quantised.
+/// Label of a precision in directory names: `w8` for weights of 8 bits, `full` for unquantised ones.
 fn label(precision: Precision) -> String {
     match precision.weights {
-        FULL => "full".into(),
+        FULL_PRECISION => "full".into(),
         bits => format!("w{bits}"),
     }
 }
 
 impl Export<'_> {
-    /// Writes what the settings ask for into a checkpoint's folder, a network at a time.
+    /// Writes the models that the settings ask for into the directory of a checkpoint, one at a time.
+    ///
+    /// # Errors
+    /// A file cannot be written.
     pub fn write(&mut self, directory: &Path) -> Result<(), TaskError> {
         let (merged, parts) = (self.settings.export_merged, self.settings.export_parts);
         let lora = self.network.layers(0).any(|(_, linear)| !linear.lora.is_empty());
         if parts {
-            self.folder(&directory.join("base"), None, |network, pass| network.on_grid(pass))?;
+            self.write_model(&directory.join("base"), None, |network, quant| network.quantised_base(quant))?;
         }
         for (at, precision) in self.precisions.iter().copied().enumerate() {
             let (label, at) = (label(precision), Some((at, precision)));
             let on_grid = match precision.weights {
-                FULL => "base".into(),
+                FULL_PRECISION => "base".into(),
                 _ => format!("on_grid_{label}"),
             };
             if merged && lora {
-                let folder = directory.join(format!("merged_lora_{label}"));
-                self.folder(&folder, at, |network, pass| network.merged(pass))?;
+                let directory = directory.join(format!("merged_lora_{label}"));
+                self.write_model(&directory, at, |network, quant| network.merged(quant))?;
             }
-            // Without LoRA, what a pass multiplies by is the base on its grid.
+            // Without LoRA, the merged model is the quantised base.
             if (parts || (merged && !lora)) && !directory.join(&on_grid).exists() {
-                self.folder(&directory.join(&on_grid), at, |network, pass| network.on_grid(pass))?;
+                self.write_model(&directory.join(&on_grid), at, |network, quant| network.quantised_base(quant))?;
             }
             if parts {
-                if precision.weights != FULL || precision.activations != FULL || precision.key_values != FULL {
-                    self.quantisers(&directory.join(&on_grid), at)?;
+                if precision.weights != FULL_PRECISION
+                    || precision.activations != FULL_PRECISION
+                    || precision.key_values != FULL_PRECISION
+                {
+                    self.write_quantisers(&directory.join(&on_grid), at)?;
                 }
                 if lora {
-                    self.adapter(&directory.join(format!("lora_{label}")), &on_grid, at)?;
+                    self.write_adapter(&directory.join(format!("lora_{label}")), &on_grid, at)?;
                 }
             }
         }
         Ok(())
     }
 
-    fn pass(&mut self, at: Option<(usize, Precision)>) -> QuantContext<'_> {
-        QuantContext { rules: self.rules, at, ranges: &mut *self.ranges, observe: None, frozen: true }
+    fn context(&mut self, at: Option<(usize, Precision)>) -> QuantContext<'_> {
+        QuantContext { config: self.config, precision: at, ranges: &mut *self.ranges, observer: None, frozen: true }
     }
 
-    /// A folder that `GPT2LMHeadModel.from_pretrained` and `AutoTokenizer.from_pretrained` read.
-    fn folder(
+    /// Writes a directory that `GPT2LMHeadModel.from_pretrained` and `AutoTokenizer.from_pretrained` read.
+    fn write_model(
         &mut self,
-        folder: &Path,
+        directory: &Path,
         at: Option<(usize, Precision)>,
         change: impl FnOnce(Gpt2, &QuantContext<'_>) -> Gpt2,
     ) -> Result<(), TaskError> {
-        create(folder)?;
+        create_directory(directory)?;
         let network = self.network.clone();
         let vocabulary = network.embedding_matrix().dims()[0];
         let config = config(network.shape(), vocabulary, self.tokenizer.end());
-        let changed = change(network, &self.pass(at));
-        weights::write(&changed, &folder.join("model.safetensors"))?;
+        let changed = change(network, &self.context(at));
+        weights::write(&changed, &directory.join("model.safetensors"))?;
         let (tokens, merges) = self.tokenizer.files();
-        put(&folder.join("config.json"), &pretty(&config))?;
-        put(&folder.join("vocab.json"), &tokens)?;
-        put(&folder.join("merges.txt"), &merges)?;
-        put(&folder.join("tokenizer_config.json"), &pretty(&tokenizer_config(self.network.shape())))
+        write_file(&directory.join("config.json"), &pretty_json(&config))?;
+        write_file(&directory.join("vocab.json"), &tokens)?;
+        write_file(&directory.join("merges.txt"), &merges)?;
+        write_file(&directory.join("tokenizer_config.json"), &pretty_json(&tokenizer_config(self.network.shape())))
     }
 
-    /// LoRA of a precision as PEFT has it: matrices of outputs by inputs, and to which layers they belong.
-    fn adapter(&mut self, folder: &Path, base: &str, at: Option<(usize, Precision)>) -> Result<(), TaskError> {
-        create(folder)?;
+    /// Writes the LoRA of a precision as a PEFT adapter, whose matrices are `[outputs, inputs]`.
+    fn write_adapter(&mut self, directory: &Path, base: &str, at: Option<(usize, Precision)>) -> Result<(), TaskError> {
+        create_directory(directory)?;
         let network = self.network.clone();
-        let pass = self.pass(at);
+        let quant = self.context(at);
         let mut tensors = Vec::new();
         for block in 0..network.blocks() {
             for (layer, linear) in network.layers(block) {
-                let Some((a, b)) = linear.adapter(&pass) else { continue };
-                let name = format!("base_model.model.transformer.h.{block}.{}", part(layer));
-                tensors.push((format!("{name}.lora_A.weight"), Numbers::of(a.transpose())));
-                tensors.push((format!("{name}.lora_B.weight"), Numbers::of(b.transpose())));
+                let Some((a, b)) = linear.adapter(&quant) else { continue };
+                let name = format!("base_model.model.transformer.h.{block}.{}", parameter_path(layer));
+                tensors.push((format!("{name}.lora_A.weight"), Floats::new(a.transpose())));
+                tensors.push((format!("{name}.lora_B.weight"), Floats::new(b.transpose())));
             }
         }
-        save(tensors, &folder.join("adapter_model.safetensors"))?;
-        put(&folder.join("adapter_config.json"), &pretty(&adapter_config(self.settings, base)))
+        save(tensors, &directory.join("adapter_model.safetensors"))?;
+        write_file(&directory.join("adapter_config.json"), &pretty_json(&adapter_config(self.settings, base)))
     }
 
-    /// The numbers of the grids of a precision, beside its base.
-    fn quantisers(&mut self, folder: &Path, at: Option<(usize, Precision)>) -> Result<(), TaskError> {
+    /// Writes scales and zero points of a precision next to its base.
+    fn write_quantisers(&mut self, directory: &Path, at: Option<(usize, Precision)>) -> Result<(), TaskError> {
         let Some((number, precision)) = at else { return Ok(()) };
         let network = self.network.clone();
         let mut tensors = Vec::new();
         let mut add = |name: String, (scale, zero): (Tensor<1>, Tensor<1>)| {
-            tensors.push((format!("{name}_scale"), Numbers::of(scale)));
-            tensors.push((format!("{name}_zero_point"), Numbers::of(zero)));
+            tensors.push((format!("{name}_scale"), Floats::new(scale)));
+            tensors.push((format!("{name}_zero_point"), Floats::new(zero)));
         };
         for block in 0..network.blocks() {
             for (quantiser, (layer, linear)) in network.layers(block).enumerate() {
-                let name = format!("h.{block}.{}", part(layer));
-                if let Some(grid) = linear.weight_scale(&self.pass(at)) {
+                let name = format!("h.{block}.{}", parameter_path(layer));
+                if let Some(grid) = linear.weight_scale(&self.context(at)) {
                     add(format!("{name}.weight"), grid);
                 }
-                if let Some(grid) = self.range(number, precision.activations, block, quantiser) {
+                if let Some(grid) = self.activation_scale(number, precision.activations, block, quantiser) {
                     add(format!("{name}.input"), grid);
                 }
             }
             for (quantiser, name) in [(KEYS, "key"), (VALUES, "value")] {
-                if let Some(grid) = self.range(number, precision.key_values, block, quantiser) {
+                if let Some(grid) = self.activation_scale(number, precision.key_values, block, quantiser) {
                     add(format!("h.{block}.attn.{name}"), grid);
                 }
             }
         }
-        save(tensors, &folder.join("quantisers.safetensors"))?;
-        put(&folder.join("quantisers.json"), &pretty(&quantisers(self.settings, precision)))
+        save(tensors, &directory.join("quantisers.safetensors"))?;
+        write_file(&directory.join("quantisers.json"), &pretty_json(&quantiser_config(self.settings, precision)))
     }
 
-    /// Scale and zero point of a range that is held.
-    fn range(&mut self, precision: usize, bits: u32, block: usize, quantiser: usize) -> Option<(Tensor<1>, Tensor<1>)> {
-        if bits == FULL {
+    /// Scale and zero point of an activation quantiser; `None` if it quantises nothing.
+    fn activation_scale(
+        &mut self,
+        precision: usize,
+        bits: u32,
+        block: usize,
+        quantiser: usize,
+    ) -> Option<(Tensor<1>, Tensor<1>)> {
+        if bits == FULL_PRECISION {
             return None;
         }
-        let QuantRange { low, high } = self.ranges.of(precision, block * QUANTISERS + quantiser).bounds()?.clone();
-        Some(self.rules.activation_grid(bits).scale_and_zero(low, high))
+        let QuantRange { low, high } =
+            self.ranges.range_mut(precision, block * QUANTISERS + quantiser).bounds()?.clone();
+        Some(self.config.activation_quantizer(bits).scale_and_zero(low, high))
     }
 }
 
-/// A layer's name in GPT-2's files, below its block.
-fn part(layer: Layer) -> &'static str {
+/// Name of a layer in GPT-2's files, below its block.
+fn parameter_path(layer: Layer) -> &'static str {
     match layer {
         Layer::AttentionInput => "attn.c_attn",
         Layer::AttentionOutput => "attn.c_proj",
@@ -177,7 +190,7 @@ fn part(layer: Layer) -> &'static str {
     }
 }
 
-/// GPT-2's `config.json`. There was no dropout in training.
+/// Content of `config.json`. Training has no dropout.
 fn config(shape: Gpt2Shape, vocabulary: usize, end: u32) -> Value {
     json!({
         "architectures": ["GPT2LMHeadModel"],
@@ -212,7 +225,7 @@ fn tokenizer_config(shape: Gpt2Shape) -> Value {
 }
 
 fn adapter_config(settings: &Settings, base: &str) -> Value {
-    let layers: Vec<&str> = settings.lora_layers.iter().map(|layer| part(*layer)).collect();
+    let layers: Vec<&str> = settings.lora_layers.iter().map(|layer| parameter_path(*layer)).collect();
     json!({
         "peft_type": "LORA",
         "task_type": "CAUSAL_LM",
@@ -227,9 +240,9 @@ fn adapter_config(settings: &Settings, base: &str) -> Value {
     })
 }
 
-/// What the scales mean.
-fn quantisers(settings: &Settings, precision: Precision) -> Value {
-    let bits = |bits: u32| if bits == FULL { Value::Null } else { bits.into() };
+/// Content of `quantisers.json`, which documents the scales.
+fn quantiser_config(settings: &Settings, precision: Precision) -> Value {
+    let bits = |bits: u32| if bits == FULL_PRECISION { Value::Null } else { bits.into() };
     let granularity = match settings.ranges {
         settings::Ranges::PerToken => json!("per-token"),
         _ => json!(settings.activation_granularity),
@@ -259,20 +272,20 @@ fn quantisers(settings: &Settings, precision: Precision) -> Value {
     })
 }
 
-/// 32-bit floats of a tensor, for a file.
-struct Numbers {
+/// 32-bit floats of a tensor as safetensors writes them.
+struct Floats {
     shape: Vec<usize>,
     bytes: Vec<u8>,
 }
 
-impl Numbers {
-    fn of<const D: usize>(tensor: Tensor<D>) -> Self {
+impl Floats {
+    fn new<const D: usize>(tensor: Tensor<D>) -> Self {
         let shape = tensor.dims().to_vec();
         Self { shape, bytes: tensor.into_data().iter::<f32>().flat_map(f32::to_le_bytes).collect() }
     }
 }
 
-impl View for Numbers {
+impl View for Floats {
     fn dtype(&self) -> Dtype {
         Dtype::F32
     }
@@ -290,20 +303,20 @@ impl View for Numbers {
     }
 }
 
-fn save(tensors: Vec<(String, Numbers)>, path: &Path) -> Result<(), TaskError> {
+fn save(tensors: Vec<(String, Floats)>, path: &Path) -> Result<(), TaskError> {
     let metadata = [("format".to_owned(), "pt".to_owned())].into();
     safetensors::serialize_to_file(tensors, Some(metadata), path).map_err(|error| TaskError::file(path, error))
 }
 
-fn create(folder: &Path) -> Result<(), TaskError> {
-    std::fs::create_dir(folder).map_err(|error| TaskError::file(folder, error))
+fn create_directory(directory: &Path) -> Result<(), TaskError> {
+    std::fs::create_dir(directory).map_err(|error| TaskError::file(directory, error))
 }
 
-fn pretty(value: &Value) -> Vec<u8> {
+fn pretty_json(value: &Value) -> Vec<u8> {
     format!("{value:#}\n").into_bytes()
 }
 
-fn put(path: &Path, bytes: &[u8]) -> Result<(), TaskError> {
+fn write_file(path: &Path, bytes: &[u8]) -> Result<(), TaskError> {
     write::replace(path, bytes).map_err(|error| TaskError::file(path, error.source))
 }
 

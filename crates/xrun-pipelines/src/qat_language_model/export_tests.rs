@@ -1,4 +1,4 @@
-//! Is what is exported what transformers and PEFT have, and on the grid where its name says so?
+//! Tests of exports against transformers and PEFT, and of the quantisation levels of exported weights.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use crate::nn::tests::{autodiff, close, plain, values};
 use crate::nn::transformer::tokens;
 use xrun_data::tokenizer::Words;
 
-/// Those of `tests/reference/merged_gpt2.py`.
+/// LoRA rank of `tests/reference/merged_gpt2.py`.
 const RANK: usize = 2;
 
 fn settings() -> Settings {
@@ -48,14 +48,14 @@ fn read(settings: &Settings, path: &Path) -> Gpt2 {
     network.valid()
 }
 
-/// The reference model with the LoRA of the script.
+/// Reference model with the LoRA of the script.
 fn network(settings: &Settings) -> Gpt2 {
     let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join("tests/reference/gpt2_tiny.safetensors");
     let mut network = read(settings, &path);
     let drawn = |[rows, columns]: [usize; 2], factor: f64, function: fn(f64) -> f64, phase: f64| {
         let value = |at: usize| {
-            let place = 0.7 * (at / columns) as f64 + 1.3 * (at % columns) as f64;
-            (factor * function(phase + place)) as f32
+            let angle = 0.7 * (at / columns) as f64 + 1.3 * (at % columns) as f64;
+            (factor * function(phase + angle)) as f32
         };
         let values: Vec<f32> = (0..rows * columns).map(value).collect();
         Param::from_tensor(Tensor::<2>::from_data(TensorData::new(values, [rows, columns]), &plain()))
@@ -75,19 +75,19 @@ fn network(settings: &Settings) -> Gpt2 {
 }
 
 fn exported(settings: &Settings) -> tempfile::TempDir {
-    let folder = tempfile::tempdir().unwrap();
-    let (rules, precisions) = (Rules::new(settings), precisions(settings));
+    let directory = tempfile::tempdir().unwrap();
+    let (config, precisions) = (QuantConfig::new(settings), precisions(settings));
     let tokenizer = Tokenizer::learn(&Words::default(), 257).unwrap();
     let network = network(settings);
     let mut ranges = Ranges::new(precisions.len(), 2);
-    let (rules, precisions, ranges) = (&rules, &precisions[..], &mut ranges);
-    let mut export = Export { network, settings, rules, precisions, ranges, tokenizer: &tokenizer };
-    export.write(folder.path()).unwrap();
-    folder
+    let (config, precisions, ranges) = (&config, &precisions[..], &mut ranges);
+    let mut export = Export { network, settings, config, precisions, ranges, tokenizer: &tokenizer };
+    export.write(directory.path()).unwrap();
+    directory
 }
 
-fn names(folder: &Path) -> Vec<String> {
-    let entries = std::fs::read_dir(folder).unwrap().flatten();
+fn names(directory: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(directory).unwrap().flatten();
     let mut names: Vec<String> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
     names.sort();
     names
@@ -105,66 +105,67 @@ fn record(path: PathBuf) -> Value {
     serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
 }
 
-fn logits(folder: PathBuf) -> Vec<f32> {
+fn logits(directory: PathBuf) -> Vec<f32> {
     let settings = Settings { lora_rank: 0, ..settings() };
-    let network = read(&settings, &folder.join("model.safetensors"));
+    let network = read(&settings, &directory.join("model.safetensors"));
     let known: Value = serde_json::from_str(include_str!("../../../../tests/reference/gpt2_tiny.json")).unwrap();
     let rows: Vec<Vec<i32>> = serde_json::from_value(known["tokens"].clone()).unwrap();
-    let (rules, mut ranges) = (Rules::new(&settings), Ranges::new(2, 2));
-    let mut pass = QuantContext { rules: &rules, at: None, ranges: &mut ranges, observe: None, frozen: true };
-    values(network.forward(tokens(&rows.concat(), 2, 8, &plain()), &mut pass))
+    let (config, mut ranges) = (QuantConfig::new(&settings), Ranges::new(2, 2));
+    let mut quant =
+        QuantContext { config: &config, precision: None, ranges: &mut ranges, observer: None, frozen: true };
+    values(network.forward(tokens(&rows.concat(), 2, 8, &plain()), &mut quant))
 }
 
-/// PyTorch, transformers and PEFT: `tests/reference/merged_gpt2.py`.
+/// Oracle: PyTorch, transformers and PEFT, `tests/reference/merged_gpt2.py`.
 #[test]
-fn a_merged_model_its_scales_and_its_adapter_are_those_of_transformers_and_peft() {
-    let (folder, expected) = (exported(&settings()), reference());
+fn merged_model_scales_and_adapter_equal_those_of_transformers_and_peft() {
+    let (directory, expected) = (exported(&settings()), reference());
     let all = ["base", "lora_full", "lora_w4", "merged_lora_full", "merged_lora_w4", "on_grid_w4"];
-    assert_eq!(names(folder.path()), all);
-    close(&logits(folder.path().join("merged_lora_w4")), &numbers(&expected["logits"]), 1e-4);
-    let bytes = std::fs::read(folder.path().join("merged_lora_w4/model.safetensors")).unwrap();
+    assert_eq!(names(directory.path()), all);
+    close(&logits(directory.path().join("merged_lora_w4")), &numbers(&expected["logits"]), 1e-4);
+    let bytes = std::fs::read(directory.path().join("merged_lora_w4/model.safetensors")).unwrap();
     let (_, head) = SafeTensors::read_metadata(&bytes).unwrap();
     let one: Option<std::collections::HashMap<String, String>> = Some([("format".to_owned(), "pt".to_owned())].into());
-    assert_eq!(head.metadata(), &one, "several would stand in another order in each process");
-    let scales = tensors(folder.path().join("on_grid_w4/quantisers.safetensors"));
-    assert_eq!(scales.len(), 2 * 8, "no range of activations: they are not quantised");
+    assert_eq!(head.metadata(), &one, "the order of several entries would be random");
+    let scales = tensors(directory.path().join("on_grid_w4/quantisers.safetensors"));
+    assert_eq!(scales.len(), 2 * 8, "activations are not quantised");
     for (name, expected) in expected["scales"].as_object().unwrap() {
         close(&scales[&format!("{name}_scale")].1, &numbers(expected), 1e-6);
         assert!(scales[&format!("{name}_zero_point")].1.iter().all(|zero| *zero == 0.0));
     }
-    let adapter = tensors(folder.path().join("lora_w4/adapter_model.safetensors"));
+    let adapter = tensors(directory.path().join("lora_w4/adapter_model.safetensors"));
     assert_eq!(adapter.len(), expected["adapter"].as_object().unwrap().len());
     for (name, expected) in expected["adapter"].as_object().unwrap() {
         let (shape, values) = &adapter[name];
         assert_eq!(&serde_json::json!(shape), &expected["shape"], "{name}");
         close(values, &numbers(&expected["values"]), 2e-6);
     }
-    let found = record(folder.path().join("lora_w4/adapter_config.json"));
+    let found = record(directory.path().join("lora_w4/adapter_config.json"));
     for (name, expected) in expected["adapter_config"].as_object().unwrap() {
         assert_eq!(&found[name], expected, "{name}");
     }
     assert_eq!(found["base_model_name_or_path"], "../on_grid_w4");
     assert_eq!(found["target_modules"], serde_json::json!(["attn.c_attn", "attn.c_proj", "mlp.c_fc", "mlp.c_proj"]));
-    let found = record(folder.path().join("merged_lora_w4/config.json"));
+    let found = record(directory.path().join("merged_lora_w4/config.json"));
     for (name, expected) in expected["config"].as_object().unwrap() {
         assert_eq!(&found[name], expected, "{name}");
     }
 }
 
-/// What the review of this project measured of the merged file: a column has as many values as rows.
+/// A merged file once had as many distinct values per column as rows although its name claimed 4 bits.
 #[test]
-fn what_is_called_on_the_grid_is_on_it_and_what_is_merged_is_not() {
+fn only_models_named_on_grid_have_quantised_weights() {
     for (weight_scale, symmetric) in [
         (settings::WeightScale::MinMax, true),
         (settings::WeightScale::MinMax, false),
         (settings::WeightScale::Learned, true),
     ] {
         let weight_scheme = if symmetric { settings::Scheme::Symmetric } else { settings::Scheme::Asymmetric };
-        let folder = exported(&Settings { weight_scale, weight_scheme, ..settings() });
-        let scales = tensors(folder.path().join("on_grid_w4/quantisers.safetensors"));
-        // Whether all values of the layers are whole numbers of steps of their column, which the grid has.
+        let directory = exported(&Settings { weight_scale, weight_scheme, ..settings() });
+        let scales = tensors(directory.path().join("on_grid_w4/quantisers.safetensors"));
+        // All values of the layers are levels of the quantiser of their column.
         let on_grid = |name: &str| {
-            let weights = tensors(folder.path().join(name).join("model.safetensors"));
+            let weights = tensors(directory.path().join(name).join("model.safetensors"));
             let names: Vec<&String> =
                 weights.keys().filter(|name| scales.contains_key(&format!("{name}_scale"))).collect();
             assert_eq!(names.len(), 8);
@@ -183,12 +184,12 @@ fn what_is_called_on_the_grid_is_on_it_and_what_is_merged_is_not() {
 }
 
 #[test]
-fn without_lora_the_base_on_its_grid_is_all_there_is() {
+fn without_lora_only_the_quantised_base_is_exported() {
     let settings = Settings { lora_rank: 0, export_parts: false, ..settings() };
-    let folder = exported(&settings);
-    assert_eq!(names(folder.path()), ["base", "on_grid_w4"]);
+    let directory = exported(&settings);
+    assert_eq!(names(directory.path()), ["base", "on_grid_w4"]);
     let files = ["config.json", "merges.txt", "model.safetensors", "tokenizer_config.json", "vocab.json"];
-    assert_eq!(names(&folder.path().join("on_grid_w4")), files);
-    let folder = exported(&Settings { export_parts: true, ..settings });
-    assert_eq!(names(&folder.path().join("on_grid_w4")).len(), files.len() + 2, "scales are beside it");
+    assert_eq!(names(&directory.path().join("on_grid_w4")), files);
+    let directory = exported(&Settings { export_parts: true, ..settings });
+    assert_eq!(names(&directory.path().join("on_grid_w4")).len(), files.len() + 2, "with scales");
 }

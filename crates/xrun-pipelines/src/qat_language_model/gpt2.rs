@@ -6,7 +6,7 @@ use burn::tensor::{Device, TensorData};
 use xrun_ops::{LossTargets, Teacher};
 
 use super::batch::TokenBatch;
-use super::context::{QuantContext, Rules};
+use super::context::{QuantConfig, QuantContext};
 use super::precision::precisions;
 use super::settings::{Layer, Model, Settings};
 pub use crate::nn::gpt2::Gpt2;
@@ -14,25 +14,25 @@ use crate::nn::gpt2::Projection;
 use crate::nn::transformer::{INIT_DEVIATION, Tokens};
 use crate::nn::{Tensor, parameters};
 
-/// Indices of the tokens of a batch that are text, as [`super::context::Observe`] takes them.
-pub fn text(batch: &TokenBatch, plain: &Device) -> Tokens<1> {
-    let numbers = batch.text();
+/// Positions of the text tokens of a batch, as [`super::context::Observer`] takes them.
+pub fn text_positions(batch: &TokenBatch, device: &Device) -> Tokens<1> {
+    let numbers = batch.text_positions();
     let count = numbers.len();
-    Tokens::from_data(TensorData::new(numbers, [count]), plain)
+    Tokens::from_data(TensorData::new(numbers, [count]), device)
 }
 
-/// Next tokens of a batch and their weights in the loss.
-pub fn targets(batch: &TokenBatch, teacher: Option<Teacher>) -> LossTargets {
+/// Loss targets of a batch, with the logits of a teacher if there is one.
+pub fn loss_targets(batch: &TokenBatch, teacher: Option<Teacher>) -> LossTargets {
     LossTargets { labels: batch.targets.clone(), weights: batch.weights.clone(), teacher }
 }
 
 impl Gpt2 {
-    /// Network whose first values follow from the seed.
+    /// Network with initial weights drawn from `seed`.
     pub fn new(settings: &Settings, model: &Model, vocabulary: usize, seed: u32, device: &Device) -> Self {
-        let (shape, precisions, rules) = (model.shape(), precisions(settings).len(), Rules::new(settings));
+        let (shape, precisions, config) = (model.shape(), precisions(settings).len(), QuantConfig::new(settings));
         let projection = |layer: usize, sizes: [usize; 2]| {
             let rank = if settings.lora_layers.contains(&Layer::ALL[layer]) { settings.lora_rank } else { 0 };
-            let scales = match (rules.learned_scale, rules.weights_per_channel) {
+            let scales = match (config.learned_scale, config.weights_per_channel) {
                 (false, _) => 0,
                 (true, false) => 1,
                 (true, true) => sizes[1],
@@ -45,25 +45,25 @@ impl Gpt2 {
         network
     }
 
-    /// The logarithms of learnt scales, of all precisions.
+    /// Ids of the logarithms of learned scales, of all precisions.
     pub fn scales(&self) -> Vec<ParamId> {
         let linears = self.h.iter().flat_map(|block| block.projections());
         linears.flat_map(|linear| &linear.scale_logarithms).map(|logarithm| logarithm.id).collect()
     }
 
-    /// The weights that a pass multiplies by; for the leak that keeps them.
-    pub fn quantised_weights(&self, pass: &QuantContext<'_>) -> Vec<Tensor<2>> {
-        self.h.iter().flat_map(|block| block.projections()).map(|linear| linear.merged_weight(pass)).collect()
+    /// Detached weights of all linear layers in a forward pass, for the leak that keeps them.
+    pub fn quantised_weights(&self, quant: &QuantContext<'_>) -> Vec<Tensor<2>> {
+        self.h.iter().flat_map(|block| block.projections()).map(|linear| linear.merged_weight(quant)).collect()
     }
 
-    /// With the weights of a pass in the place of its own: LoRA and grids are in them, and no longer beside them.
-    pub fn merged(self, pass: &QuantContext<'_>) -> Self {
-        self.with_weights(|linear| linear.merged_weight(pass))
+    /// Replaces the weights by those of a forward pass, quantisation and LoRA included, and removes LoRA and scales.
+    pub fn merged(self, quant: &QuantContext<'_>) -> Self {
+        self.with_weights(|linear| linear.merged_weight(quant))
     }
 
-    /// With the weights of the base on the grid of a pass, and no LoRA.
-    pub fn on_grid(self, pass: &QuantContext<'_>) -> Self {
-        self.with_weights(|linear| linear.grid_weight(pass))
+    /// Replaces the weights by the quantised ones of the base, and removes LoRA and scales.
+    pub fn quantised_base(self, quant: &QuantContext<'_>) -> Self {
+        self.with_weights(|linear| linear.quantised_base(quant))
     }
 
     fn with_weights(mut self, weight: impl Fn(&Projection) -> Tensor<2>) -> Self {
@@ -78,7 +78,7 @@ impl Gpt2 {
         self
     }
 
-    /// The linear layers of a block, in the order of [`Layer::ALL`].
+    /// Linear layers of a block, in the order of [`Layer::ALL`].
     pub fn layers(&self, block: usize) -> impl Iterator<Item = (Layer, &Projection)> {
         Layer::ALL.into_iter().zip(self.h[block].projections())
     }

@@ -1,4 +1,4 @@
-//! Is this GPT-2, do its gradients go where they should, and is what is merged the same model?
+//! Tests of the quantised GPT-2 against transformers, of its gradients, ranges, merged weights and KV cache.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use serde_json::Value;
 use xrun_ops::CpuKernels;
 
 use super::super::batch::TokenBatch;
-use super::super::context::{Observe, Rules};
+use super::super::context::{Observer, QuantConfig};
 use super::super::precision::Precision;
 use super::super::ranges::Ranges;
 use super::super::settings::{self, Base, Granularity, LossOn, MatmulDtype, Scheme, WeightScale};
@@ -40,7 +40,7 @@ fn numbers(value: &Value) -> Vec<f32> {
     }
 }
 
-/// All ranges, one after another.
+/// Bounds of all ranges, concatenated.
 fn bounds(ranges: &Ranges) -> Vec<f32> {
     ranges.copies().into_iter().flat_map(|bounds| [values(bounds.low), values(bounds.high)].concat()).collect()
 }
@@ -53,7 +53,7 @@ fn reference_values() -> Value {
     serde_json::from_slice(&std::fs::read(reference("gpt2_tiny.json")).unwrap()).unwrap()
 }
 
-/// The reference model with the LoRA of the settings, whose second matrices are not zero.
+/// Reference model with the LoRA of the settings, whose second matrices are not zero.
 fn network(settings: &Settings) -> Gpt2 {
     let mut network = Gpt2::new(settings, &tiny(), VOCABULARY, 1, &autodiff());
     weights::read(&mut network, &reference("gpt2_tiny.safetensors")).unwrap();
@@ -67,7 +67,7 @@ fn network(settings: &Settings) -> Gpt2 {
     network
 }
 
-/// Texts as a batch of sequences of eight tokens, filled up with `end`.
+/// Batch of `texts`, padded with `end` to eight tokens.
 fn batch_of(texts: &[Vec<u32>], end: u32) -> TokenBatch {
     let example =
         |tokens: &Vec<u32>| Arc::new(Example { tokens: tokens.clone(), prompt: 1, answers: vec![], others: vec![] });
@@ -87,7 +87,7 @@ fn batch() -> TokenBatch {
     batch
 }
 
-/// Loss and gradients by parameter number.
+/// Loss and gradients by path of the parameter.
 fn gradients(
     network: &Gpt2,
     settings: &Settings,
@@ -107,13 +107,18 @@ fn gradients_of(
     recomputed: bool,
 ) -> (f32, Vec<(String, Vec<f32>)>) {
     let matmul = MatmulPrecision::for_device(settings.matmul_dtype, &plain()).unwrap();
-    let rules = Rules::new(settings).with(matmul);
-    let frozen = at.is_some() && rules.base_frozen;
+    let config = QuantConfig::new(settings).with_matmul(matmul);
+    let frozen = at.is_some() && config.base_frozen;
     let at = at.map(|at| (at, precisions(settings)[at]));
-    let mut pass =
-        QuantContext { rules: &rules, at, ranges, observe: Some(Observe::Move(text(batch, &plain()))), frozen };
+    let mut quant = QuantContext {
+        config: &config,
+        precision: at,
+        ranges,
+        observer: Some(Observer::MovingAverage(text_positions(batch, &plain()))),
+        frozen,
+    };
     let mut into = GradientsAccumulator::new();
-    let loss = recompute::backward(network, batch, &mut pass, recomputed, targets(batch, None), None, &mut into);
+    let loss = recompute::backward(network, batch, &mut quant, recomputed, loss_targets(batch, None), None, &mut into);
     let mut all = Named { gradients: into.grads(), path: Vec::new(), found: Vec::new() };
     network.visit(&mut all);
     (values(loss.total)[0], all.found)
@@ -141,16 +146,17 @@ impl ModuleVisitor for Named {
     }
 }
 
-/// transformers' GPT-2 on PyTorch, `tests/reference/gpt2_tiny.py`.
+/// Oracle: transformers' GPT-2 on PyTorch, `tests/reference/gpt2_tiny.py`.
 #[test]
-fn logits_loss_and_gradients_are_those_of_transformers() {
+fn logits_loss_and_gradients_equal_those_of_transformers() {
     let (all, settings) = (reference_values(), settings());
     let network = network(&settings);
     let mut ranges = Ranges::new(3, 2);
-    let rules = Rules::new(&settings);
-    let mut pass = QuantContext { rules: &rules, at: None, ranges: &mut ranges, observe: None, frozen: true };
+    let config = QuantConfig::new(&settings);
+    let mut quant =
+        QuantContext { config: &config, precision: None, ranges: &mut ranges, observer: None, frozen: true };
     let batch = batch();
-    let logits = network.valid().forward(tokens(&batch.inputs, 2, 8, &plain()), &mut pass);
+    let logits = network.valid().forward(tokens(&batch.inputs, 2, 8, &plain()), &mut quant);
     close(&values(logits), &numbers(&all["logits"]), 2e-5);
     let (loss, gradients) = gradients(&network, &settings, None, &mut ranges, false);
     close(&[loss], &[all["loss"].as_f64().unwrap() as f32], 1e-5);
@@ -161,6 +167,7 @@ fn logits_loss_and_gradients_are_those_of_transformers() {
 }
 
 #[test]
+<<<<<<< HEAD
 fn weights_that_do_not_fit_are_refused_with_their_file() {
     let wide = Model { width: Some(16), ..tiny() };
     let mut network = Gpt2::new(&settings(), &wide, VOCABULARY, 1, &autodiff());
@@ -177,10 +184,27 @@ fn weights_that_do_not_fit_are_refused_with_their_file() {
     assert!(message.contains("has `h.1.") && message.contains("`layers`"), "{message}");
     let message = weights::read(&mut network, &reference("gpt2_tiny.json")).unwrap_err().to_string();
     assert!(message.contains("gpt2_tiny.json: "), "{message}");
+=======
+fn weights_that_do_not_fit_are_refused_by_file_and_tensor() {
+    let refusal = |model: Model, file: &str| {
+        let mut network = Gpt2::new(&settings(), &model, VOCABULARY, 1, &autodiff());
+        weights::read(&mut network, &reference(file)).unwrap_err().to_string()
+    };
+    let weights = "gpt2_tiny.safetensors";
+    for (model, file, named) in [
+        (Model { width: Some(16), ..tiny() }, weights, vec!["layers", "width", "context"]),
+        (Model { layers: Some(3), ..tiny() }, weights, vec!["`h.2."]),
+        (Model { layers: Some(1), ..tiny() }, weights, vec!["`h.1.", "`layers`"]),
+        (tiny(), "gpt2_tiny.json", vec![]),
+    ] {
+        let message = refusal(model, file);
+        assert!(message.contains(file) && named.iter().all(|name| message.contains(name)), "{message}");
+    }
+>>>>>>> 0a5b3a231f4c8e72095340e1a39535db7f53bcf5
 }
 
 #[test]
-fn a_frozen_base_leaves_gradients_to_the_lora_of_the_precision_alone() {
+fn with_a_frozen_base_only_the_lora_of_the_precision_has_gradients() {
     let settings = settings();
     let network = network(&settings);
     let (_, found) = gradients(&network, &settings, Some(1), &mut Ranges::new(3, 2), false);
@@ -190,7 +214,7 @@ fn a_frozen_base_leaves_gradients_to_the_lora_of_the_precision_alone() {
 }
 
 #[test]
-fn the_plan_counts_the_numbers_that_the_network_has_and_trains() {
+fn sizes_equal_the_parameters_that_the_network_has_and_trains() {
     for (base, weight_scale, granularity) in [
         (Base::Frozen, WeightScale::MinMax, Granularity::PerChannel),
         (Base::Frozen, WeightScale::Learned, Granularity::PerChannel),
@@ -204,15 +228,15 @@ fn the_plan_counts_the_numbers_that_the_network_has_and_trains() {
             trained.extend(found.into_iter().map(|(path, values)| (path, values.len() as u64)));
         }
         assert_eq!(sizes.trained(&settings), trained.values().sum::<u64>());
-        // Full precision has scales that nothing uses.
+        // Full precision has scales without use.
         let unused = sizes.scales / 2;
         assert_eq!(sizes.base + sizes.lora + sizes.scales + unused, network.num_params() as u64);
     }
 }
 
-/// Each rounding is off by at most 2^-9 of its value, and a gradient has gone through some dozens.
+/// Each rounding changes a value by at most 2^-9 of it, and a gradient passes some dozens.
 #[test]
-fn products_in_bfloat16_leave_loss_and_gradients_near_those_of_32_bits() {
+fn matrix_products_in_bfloat16_approximate_those_in_float32() {
     let length = |values: &[f32]| values.iter().map(|value| value * value).sum::<f32>().sqrt();
     for (base, recomputed) in [(Base::Frozen, false), (Base::TrainState, false), (Base::TrainState, true)] {
         let wide = Settings { base, ..settings() };
@@ -234,33 +258,37 @@ fn products_in_bfloat16_leave_loss_and_gradients_near_those_of_32_bits() {
 }
 
 #[test]
-fn ranges_see_the_text_of_a_batch_and_not_what_fills_it_up() {
+fn ranges_are_updated_by_text_and_not_by_padding() {
     for activation_granularity in [Granularity::PerTensor, Granularity::PerChannel] {
         let settings = Settings { activation_granularity, weight_bits: vec![8], lora_rank: 0, ..settings() };
-        let (network, rules) = (network(&settings).valid(), Rules::new(&settings));
+        let (network, config) = (network(&settings).valid(), QuantConfig::new(&settings));
         let at = Some((0, Precision { weights: 8, activations: 8, key_values: 8 }));
-        let seen = |batch: &TokenBatch| {
+        let observed = |batch: &TokenBatch| {
             let mut ranges = Ranges::new(1, 2);
-            let observe = Some(Observe::Move(text(batch, &plain())));
-            let mut pass = QuantContext { rules: &rules, at, ranges: &mut ranges, observe, frozen: true };
-            network.hidden(tokens(&batch.inputs, batch.size, 8, &plain()), &mut pass);
+            let observer = Some(Observer::MovingAverage(text_positions(batch, &plain())));
+            let mut quant =
+                QuantContext { config: &config, precision: at, ranges: &mut ranges, observer, frozen: true };
+            network.hidden(tokens(&batch.inputs, batch.size, 8, &plain()), &mut quant);
             bounds(&ranges)
         };
         // The last token of a text is only a target.
         let [long, short] = [vec![1, 5, 9, 2, 2, 0, 10, 7, 4], vec![3, 3, 4, 8]];
-        let expected = seen(&batch_of(&[long.clone(), short.clone()], 6));
+        let expected = observed(&batch_of(&[long.clone(), short.clone()], 6));
         for filling in [0, 5, 9] {
-            assert_eq!(seen(&batch_of(&[long.clone(), short.clone()], filling)), expected, "filled up with {filling}");
+            assert_eq!(
+                observed(&batch_of(&[long.clone(), short.clone()], filling)),
+                expected,
+                "filled up with {filling}"
+            );
         }
         let whole = batch_of(&[long, [short, vec![9; 5]].concat()], 6);
-        assert_ne!(seen(&whole), expected, "the same tokens as text are seen");
+        assert_ne!(observed(&whole), expected, "the same tokens as text");
     }
 }
 
-/// A token's grid is its own: neither the batch beside it nor what fills it up changes its logits, as a cache of keys and
-/// values in a program that answers needs it.
+/// Neither the other sequences of a batch nor padding change the logits of a token, which a KV cache requires.
 #[test]
-fn per_token_ranges_need_no_calibration_and_see_one_token() {
+fn per_token_ranges_depend_on_one_token_alone() {
     let settings = Settings {
         ranges: settings::Ranges::PerToken,
         activation_scheme: Scheme::Symmetric,
@@ -269,16 +297,16 @@ fn per_token_ranges_need_no_calibration_and_see_one_token() {
         key_value_bits: vec![8, 4],
         ..settings()
     };
-    let (trained, rules) = (network(&settings), Rules::new(&settings));
+    let (trained, config) = (network(&settings), QuantConfig::new(&settings));
     let plain_network = trained.valid();
     let logits = |texts: &[Vec<u32>], at: usize, filling| {
         let batch = batch_of(texts, filling);
         let mut ranges = Ranges::new(2, 2);
-        let observe = Some(Observe::Move(text(&batch, &plain())));
+        let observer = Some(Observer::MovingAverage(text_positions(&batch, &plain())));
         let at = Some((at, precisions(&settings)[at]));
-        let mut pass = QuantContext { rules: &rules, at, ranges: &mut ranges, observe, frozen: true };
-        let all = values(plain_network.forward(tokens(&batch.inputs, batch.size, 8, &plain()), &mut pass));
-        assert!(bounds(&ranges).is_empty(), "no range is held");
+        let mut quant = QuantContext { config: &config, precision: at, ranges: &mut ranges, observer, frozen: true };
+        let all = values(plain_network.forward(tokens(&batch.inputs, batch.size, 8, &plain()), &mut quant));
+        assert!(bounds(&ranges).is_empty());
         all[..4 * VOCABULARY].to_vec()
     };
     let [short, long] = [vec![3, 3, 4, 8, 1], vec![1, 5, 9, 2, 2, 0, 10, 7, 4]];
@@ -287,18 +315,18 @@ fn per_token_ranges_need_no_calibration_and_see_one_token() {
     let narrow = logits(std::slice::from_ref(&short), 1, 6);
     assert!(narrow.iter().zip(&alone).any(|(narrow, wide)| (narrow - wide).abs() > 1e-2), "fewer bits, other numbers");
     let mut unused = Ranges::new(2, 2);
-    let (loss, kept) = gradients(&trained, &settings, Some(0), &mut unused, false);
-    let (again, computed) = gradients(&trained, &settings, Some(0), &mut unused, true);
+    let (loss, saved) = gradients(&trained, &settings, Some(0), &mut unused, false);
+    let (again, recomputed) = gradients(&trained, &settings, Some(0), &mut unused, true);
     close(&[again], &[loss], 1e-6);
-    assert!(!kept.is_empty() && kept.iter().all(|(_, values)| values.iter().any(|value| *value != 0.0)));
-    for ((path, kept), (other, computed)) in kept.iter().zip(&computed) {
+    assert!(!saved.is_empty() && saved.iter().all(|(_, values)| values.iter().any(|value| *value != 0.0)));
+    for ((path, saved), (other, recomputed)) in saved.iter().zip(&recomputed) {
         assert_eq!(path, other);
-        close(computed, kept, 1e-5);
+        close(recomputed, saved, 1e-5);
     }
 }
 
 #[test]
-fn what_is_merged_is_the_same_model_without_lora() {
+fn a_merged_model_has_the_logits_of_the_model_with_lora() {
     let granular = [(Granularity::PerChannel, Scheme::Symmetric), (Granularity::PerTensor, Scheme::Asymmetric)];
     for (weight_granularity, weight_scheme) in granular {
         let settings = Settings {
@@ -309,27 +337,27 @@ fn what_is_merged_is_the_same_model_without_lora() {
             ..settings()
         };
         let network = network(&settings).valid();
-        let rules = Rules::new(&settings);
+        let config = QuantConfig::new(&settings);
         let mut ranges = Ranges::new(3, 2);
         let batch = batch();
         for (at, precision) in precisions(&settings).into_iter().enumerate() {
-            let mut pass = QuantContext {
-                rules: &rules,
-                at: Some((at, precision)),
+            let mut quant = QuantContext {
+                config: &config,
+                precision: Some((at, precision)),
                 ranges: &mut ranges,
-                observe: None,
+                observer: None,
                 frozen: true,
             };
-            let expected = values(network.forward(tokens(&batch.inputs, 2, 8, &plain()), &mut pass));
-            let merged = network.clone().merged(&pass);
+            let expected = values(network.forward(tokens(&batch.inputs, 2, 8, &plain()), &mut quant));
+            let merged = network.clone().merged(&quant);
             let folder = tempfile::tempdir().unwrap();
             let path = folder.path().join("merged.safetensors");
             weights::write(&merged, &path).unwrap();
-            // Read as GPT-2's own weights are, into a model that has no LoRA and no grids.
+            // Read into an unquantised model without LoRA, as GPT-2's own weights are.
             let bare = Settings { lora_rank: 0, ..settings.clone() };
             let mut read = Gpt2::new(&bare, &tiny(), VOCABULARY, 2, &autodiff());
             weights::read(&mut read, &path).unwrap();
-            let mut whole = QuantContext { at: None, ..pass };
+            let mut whole = QuantContext { precision: None, ..quant };
             let found = values(read.valid().forward(tokens(&batch.inputs, 2, 8, &plain()), &mut whole));
             close(&found, &expected, 1e-4);
         }
@@ -337,7 +365,7 @@ fn what_is_merged_is_the_same_model_without_lora() {
 }
 
 #[test]
-fn fewer_bits_are_further_from_full_precision() {
+fn the_error_grows_with_fewer_bits() {
     let settings = Settings {
         weight_bits: vec![32, 8, 4, 2],
         activation_bits: vec![32, 8, 8, 8],
@@ -346,19 +374,19 @@ fn fewer_bits_are_further_from_full_precision() {
         ..settings()
     };
     let network = network(&settings).valid();
-    let rules = Rules::new(&settings);
+    let config = QuantConfig::new(&settings);
     let mut ranges = Ranges::new(4, 2);
     let batch = batch();
     let mut all = Vec::new();
     for (at, precision) in precisions(&settings).into_iter().enumerate() {
-        let mut pass = QuantContext {
-            rules: &rules,
-            at: Some((at, precision)),
+        let mut quant = QuantContext {
+            config: &config,
+            precision: Some((at, precision)),
             ranges: &mut ranges,
-            observe: Some(Observe::Move(text(&batch, &plain()))),
+            observer: Some(Observer::MovingAverage(text_positions(&batch, &plain()))),
             frozen: true,
         };
-        all.push(values(network.forward(tokens(&batch.inputs, 2, 8, &plain()), &mut pass)));
+        all.push(values(network.forward(tokens(&batch.inputs, 2, 8, &plain()), &mut quant)));
     }
     let distance =
         |other: &[f32]| -> f32 { all[0].iter().zip(other).map(|(a, b)| (a - b).powi(2)).sum::<f32>().sqrt() };
@@ -366,13 +394,13 @@ fn fewer_bits_are_further_from_full_precision() {
     assert!(distances[0] > 0.0 && distances.windows(2).all(|pair| pair[0] < pair[1]), "{distances:?}");
 }
 
-/// So many sequences of five to nine tokens, the first of which has this number.
+/// Batch of `count` sequences of five to nine tokens, from number `first` on.
 fn sequences(first: u32, count: u32) -> TokenBatch {
     let text = |number: u32| (0..5 + number % 5).map(move |at| (at * 7 + number * 3 + at * number) % VOCABULARY as u32);
     batch_of(&(first..first + count).map(|number| text(number).collect()).collect::<Vec<Vec<u32>>>(), 6)
 }
 
-/// Everything that a pass may meet, at 32, 8 and 4 bits.
+/// Settings that cover all combinations of quantisers, at 32, 8 and 4 bits.
 fn all_settings() -> Vec<Settings> {
     let four = Settings { activation_bits: vec![32, 8, 4], key_value_bits: vec![32, 8, 4], ..settings() };
     let trained = Settings { base: Base::TrainState, ..four.clone() };
@@ -397,35 +425,35 @@ fn all_settings() -> Vec<Settings> {
 
 type Found = (f32, Vec<(String, Vec<f32>)>);
 
-/// The greatest distance of gradients from others, as a share of the greatest of their parameter; or of a hundredth of the
-/// greatest of all, for those that are zero but for rounding, as of the bias of keys, which changes no attention.
-fn apart((_, one): &Found, (_, other): &Found) -> f32 {
+/// Largest difference of two sets of gradients, relative to the largest gradient of the parameter. The denominator is at least
+/// a hundredth of the largest gradient of all, because some are zero up to rounding: the bias of keys does not change attention.
+fn relative_difference((_, one): &Found, (_, other): &Found) -> f32 {
     let largest = |values: &[f32]| values.iter().fold(0.0, |most: f32, value| most.max(value.abs()));
     let least = 0.01 * other.iter().map(|(_, values)| largest(values)).fold(0.0, f32::max);
     assert_eq!(one.len(), other.len());
-    let shares = one.iter().zip(other).map(|((path, one), (other_path, other))| {
+    let relative = one.iter().zip(other).map(|((path, one), (other_path, other))| {
         assert_eq!((path, one.len()), (other_path, other.len()));
         assert!(one.iter().all(|value| value.is_finite()), "{path}");
         let apart: Vec<f32> = one.iter().zip(other).map(|(one, other)| one - other).collect();
         largest(&apart) / largest(other).max(least)
     });
-    shares.fold(0.0, f32::max)
+    relative.fold(0.0, f32::max)
 }
 
-/// Both ways round differently, by some units in the last place. After a grid, such a difference is nothing, or, where a value lies
-/// at the boundary between two levels, a whole step. So:
-/// 1. without grids for activations, all gradients agree;
-/// 2. with grids, most passes of one sequence have no value at a boundary, and agree as much;
-/// 3. in the others some values are one step apart. Rounding to the grid moves all values by up to half a step, so gradients are
-///    further from those of activations without a grid than from each other.
+/// Both kernels round differently, by some units in the last place. Quantisation removes this difference, or, at the boundary of
+/// two levels, turns it into a whole step. Therefore:
+/// 1. without quantised activations all gradients agree;
+/// 2. with them, most passes of one sequence have no value at a boundary and agree as well;
+/// 3. in the others some values are one step apart. Quantisation moves all values by up to half a step, which separates the
+///    gradients further from those of unquantised activations than from each other.
 #[test]
-fn loss_ranges_and_gradients_are_those_of_burns_operations() {
+fn loss_ranges_and_gradients_equal_those_of_burns_operations() {
     const NEAR: f32 = 1e-4;
     for settings in all_settings() {
         let network = network(&settings);
-        let free = Settings { activation_bits: vec![32; 3], key_value_bits: vec![32; 3], ..settings.clone() };
+        let unquantised = Settings { activation_bits: vec![32; 3], key_value_bits: vec![32; 3], ..settings.clone() };
         for at in [None, Some(0), Some(1), Some(2)] {
-            let grids = at.is_some_and(|at| at > 0);
+            let quantised = at.is_some_and(|at| at > 0);
             let (mut agreed, mut all) = (0, 0);
             for batch in (0..8).map(|first| sequences(first, 1)).chain([sequences(3, 3), sequences(0, 40)]) {
                 let run = |kernels: CpuKernels, settings: &Settings| {
@@ -435,15 +463,15 @@ fn loss_ranges_and_gradients_are_those_of_burns_operations() {
                 };
                 let ((fused, ranges), (plain, expected)) =
                     (run(CpuKernels::Fused, &settings), run(CpuKernels::Plain, &settings));
-                assert_ne!(fused, plain, "they are computed in two ways");
-                let far = apart(&fused, &plain);
+                assert_ne!(fused, plain, "different kernels");
+                let far = relative_difference(&fused, &plain);
                 let agree = far < NEAR && (fused.0 - plain.0).abs() < 1e-5 * plain.0;
                 if agree {
                     close(&ranges, &expected, 1e-5);
                 }
                 if !agree {
-                    let step = apart(&run(CpuKernels::Plain, &free).0, &plain);
-                    assert!(grids && far < step, "{far}, {step}: {settings:?} {at:?}");
+                    let step = relative_difference(&run(CpuKernels::Plain, &unquantised).0, &plain);
+                    assert!(quantised && far < step, "{far}, {step}: {settings:?} {at:?}");
                 }
                 if batch.size == 1 {
                     (agreed, all) = (agreed + u32::from(agree), all + 1);
@@ -455,7 +483,7 @@ fn loss_ranges_and_gradients_are_those_of_burns_operations() {
 }
 
 #[test]
-fn neither_threads_nor_computing_again_change_a_bit() {
+fn neither_threads_nor_recomputation_change_a_bit() {
     let batch = sequences(0, 40);
     for settings in all_settings() {
         let network = network(&settings);
@@ -468,27 +496,27 @@ fn neither_threads_nor_computing_again_change_a_bit() {
             };
             let expected = run(1, false);
             assert!(!expected.0.1.is_empty());
-            // Ranges see a batch once, too.
+            // With recomputation, too, ranges are updated once per batch.
             for (threads, recomputed) in [(2, false), (3, false), (2, true)] {
-                assert!(run(threads, recomputed) == expected, "{threads} threads, again: {recomputed}");
+                assert!(run(threads, recomputed) == expected, "{threads} threads, recomputed: {recomputed}");
             }
         }
     }
 }
 
-/// A second batch adds to the gradients of the first.
 #[test]
-fn gradients_are_accumulated_and_the_logits_that_teach_are_those_of_a_pass_without_a_graph() {
+fn gradients_are_accumulated_and_the_teacher_has_the_logits_of_a_forward_pass() {
     let settings = settings();
-    let (network, rules, batch) = (network(&settings), Rules::new(&settings), batch());
-    let (mut ranges, mut into, mut teaches) = (Ranges::new(3, 2), GradientsAccumulator::new(), None);
-    let mut pass = QuantContext { rules: &rules, at: None, ranges: &mut ranges, observe: None, frozen: false };
+    let (network, config, batch) = (network(&settings), QuantConfig::new(&settings), batch());
+    let (mut ranges, mut into, mut teacher) = (Ranges::new(3, 2), GradientsAccumulator::new(), None);
+    let mut quant =
+        QuantContext { config: &config, precision: None, ranges: &mut ranges, observer: None, frozen: false };
     for _ in 0..2 {
-        let targets = targets(&batch, None);
-        recompute::backward(&network, &batch, &mut pass, false, targets, Some(&mut teaches), &mut into);
+        let targets = loss_targets(&batch, None);
+        recompute::backward(&network, &batch, &mut quant, false, targets, Some(&mut teacher), &mut into);
     }
-    let expected = network.valid().forward(tokens(&batch.inputs, 2, 8, &plain()), &mut pass);
-    assert_eq!(values(teaches.unwrap()), values(expected));
+    let expected = network.valid().forward(tokens(&batch.inputs, 2, 8, &plain()), &mut quant);
+    assert_eq!(values(teacher.unwrap()), values(expected));
     let mut twice = Named { gradients: into.grads(), path: Vec::new(), found: Vec::new() };
     network.visit(&mut twice);
     let (_, once) = gradients(&network, &settings, None, &mut ranges, false);
@@ -497,12 +525,12 @@ fn gradients_are_accumulated_and_the_logits_that_teach_are_those_of_a_pass_witho
     }
 }
 
-/// As [`complete`], by a forward pass over the whole sequence for each token.
-fn complete_without_cache(network: &Gpt2, prompt: &[u32], limits: Limits, pass: &mut QuantContext<'_>) -> Completion {
+/// [`complete`] by a forward pass over the whole sequence for each token.
+fn complete_without_cache(network: &Gpt2, prompt: &[u32], limits: Limits, quant: &mut QuantContext<'_>) -> Completion {
     let (mut all, mut probabilities) = (prompt.to_vec(), Vec::new());
     while all.len() < limits.length && all.len() < prompt.len() + limits.tokens {
         let numbers: Vec<i32> = all.iter().map(|token| *token as i32).collect();
-        let logits = network.forward(tokens(&numbers, 1, all.len(), &plain()), pass).narrow(0, all.len() - 1, 1);
+        let logits = network.forward(tokens(&numbers, 1, all.len(), &plain()), quant).narrow(0, all.len() - 1, 1);
         let log = values(burn::tensor::activation::log_softmax(logits, 1));
         let likeliest = (0..log.len()).max_by(|one, other| log[*one].total_cmp(&log[*other])).unwrap();
         probabilities.push(f64::from(log[likeliest]));
@@ -516,26 +544,27 @@ fn complete_without_cache(network: &Gpt2, prompt: &[u32], limits: Limits, pass: 
 }
 
 #[test]
-fn completions_with_a_kv_cache_are_those_of_whole_passes_at_every_precision() {
+fn completions_with_a_kv_cache_equal_those_without_at_every_precision() {
     let prompts: [&[u32]; 4] = [&[1, 5, 9], &[3], &[2, 2, 0, 10, 7, 4], &[4, 8, 1, 1, 9, 3, 5, 2]];
     let ledger = Ledger::default();
     let cache = tiny().shape().decode_cache(1, prompts.len(), 8 + 5).register(&ledger);
     let mut lengths = std::collections::BTreeSet::new();
     for settings in all_settings() {
-        let (network, rules) = (network(&settings).valid(), Rules::new(&settings));
+        let (network, config) = (network(&settings).valid(), QuantConfig::new(&settings));
         let mut ranges = Ranges::new(3, 2);
         for at in 0..3 {
             let batch = sequences(0, 40);
-            let observe = Some(Observe::Widen(text(&batch, &plain())));
+            let observer = Some(Observer::MinMax(text_positions(&batch, &plain())));
             let at = Some((at, precisions(&settings)[at]));
-            let mut pass = QuantContext { rules: &rules, at, ranges: &mut ranges, observe, frozen: true };
-            network.hidden(tokens(&batch.inputs, batch.size, batch.length, &plain()), &mut pass);
-            pass.observe = None;
+            let mut quant =
+                QuantContext { config: &config, precision: at, ranges: &mut ranges, observer, frozen: true };
+            network.hidden(tokens(&batch.inputs, batch.size, batch.length, &plain()), &mut quant);
+            quant.observer = None;
             for end in [6, 10] {
                 let limits = Limits { end, tokens: 5, length: 8 };
-                let completions = complete(&network, None, &prompts, limits, &cache, &mut pass);
+                let completions = complete(&network, None, &prompts, limits, &cache, &mut quant);
                 for (prompt, found) in prompts.iter().zip(&completions) {
-                    let expected = complete_without_cache(&network, prompt, limits, &mut pass);
+                    let expected = complete_without_cache(&network, prompt, limits, &mut quant);
                     assert_eq!(found.tokens, expected.tokens, "{settings:?} {at:?} {prompt:?}");
                     let apart = (found.mean_log_probability - expected.mean_log_probability).abs();
                     assert!(apart < 1e-5 || prompt.len() == limits.length, "{apart}: {settings:?} {at:?} {prompt:?}");

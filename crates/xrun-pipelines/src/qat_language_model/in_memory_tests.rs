@@ -1,4 +1,4 @@
-//! The pipeline trains on every data set of texts with answers: here one that is made in memory and that no list names.
+//! The pipeline trains on any data set of texts with answers, such as this one in memory that no registry lists.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ use xrun_core::task::Phases;
 use xrun_core::units::Bytes;
 use xrun_data::question_answers::corpus::{Corpus, Options};
 use xrun_data::question_answers::files::Paragraphs;
-use xrun_data::question_answers::squad::{Answer, Paragraph, Place, Question};
+use xrun_data::question_answers::squad::{Answer, Paragraph, Question, QuestionLocation};
 use xrun_data::tokenizer::{Vocabulary, Words};
 
 const CACHE_BYTES: u64 = 4321;
@@ -27,12 +27,12 @@ struct InMemory;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 struct Settings {}
 
-/// A paragraph of one sentence for each number.
+/// Paragraphs of one sentence for each number.
 #[derive(Debug)]
 struct Towns;
 
 impl Paragraphs for Towns {
-    fn paragraph(&self, place: &Place) -> Result<Paragraph, DataError> {
+    fn paragraph(&self, place: &QuestionLocation) -> Result<Paragraph, DataError> {
         let (town, trade) = (place.offset, ["baker", "tailor", "miller"][place.offset as usize % 3]);
         let answers = vec![Answer { text: trade.into(), answer_start: 2 }];
         let question = Question { id: town.to_string(), question: format!("Who lives in town {town}?"), answers };
@@ -56,7 +56,7 @@ impl DatasetKind for InMemory {
     }
 
     fn open(settings: &Settings) -> Result<Corpus, DataError> {
-        let place = |number| Place { offset: number, length: 0, question: 0, article: 0 };
+        let place = |number| QuestionLocation { offset: number, length: 0, question: 0, article: 0 };
         let places = [(0..8).map(place).collect(), (8..10).map(place).collect()];
         let tokenizer = Self::options(settings).vocabulary.tokenizer(|| {
             let mut words = Words::default();
@@ -75,7 +75,7 @@ impl Phases for Silent {
 }
 
 #[test]
-fn another_data_set_of_texts_with_answers_is_trained_on_and_validated_with() {
+fn an_unregistered_data_set_of_texts_with_answers_is_trained_on_and_validated_with() {
     let text = "
         [pipeline.qat-language-model]
         sequence_length = 48
@@ -98,7 +98,7 @@ fn another_data_set_of_texts_with_answers_is_trained_on_and_validated_with() {
     let ledger = Ledger::default();
     let (facts, prepared) = experiment.prepare(&ledger).unwrap();
     assert_eq!(facts.data_digests, [("in-memory".to_owned(), "towns".to_owned())]);
-    assert_eq!(facts.batches_per_epoch, 4, "eight questions in batches of two");
+    assert_eq!(facts.batches_per_epoch, 4, "eight questions, batches of two");
     let cache = facts.owners.iter().find(|owner| owner.name == "example_cache").unwrap();
     assert_eq!((cache.key.as_deref(), cache.bytes), (Some("dataset.in-memory.example_cache"), CACHE_BYTES));
     let mut task = prepared.open(&experiment, Kind::Cpu, &ledger, 1).unwrap();

@@ -3,8 +3,8 @@
 //! ```text
 //! y = Q(x) (Q(W) + alpha / r · Q(A) Q(B)) + b      W as GPT-2 has it: [inputs, outputs]
 //! ```
-//! Hu et al. 2021 (LoRA); a LoRA of its own for each width, quantised as the weight is. `Q(x) Q(A)` comes first:
-//! the product of A and B is as large as the weight. Quantised weights live as long as the pass that needs them.
+//! Hu et al. 2021 (LoRA). Each precision has its own LoRA, quantised like the weight. `Q(x) Q(A)` is computed first, because
+//! `Q(A) Q(B)` is as large as the weight. Quantised weights live for one forward pass.
 
 use xrun_ops::QuantRange;
 
@@ -16,44 +16,44 @@ use crate::nn::matmul::MatmulPrecision;
 use crate::nn::{Tensor, learned_scale};
 
 impl Projection {
-    fn quantised_weight(&self, pass: &QuantContext<'_>) -> Tensor<2> {
-        let weight = pass.base(self.weight.val());
-        let (Some((precision, _)), Some(bits)) = (pass.at, pass.weight_bits()) else { return weight };
+    fn quantised_weight(&self, quant: &QuantContext<'_>) -> Tensor<2> {
+        let weight = quant.base(self.weight.val());
+        let (Some((precision, _)), Some(bits)) = (quant.precision, quant.weight_bits()) else { return weight };
         match self.scale_logarithms.get(precision) {
             Some(logarithm) => learned_scale::quantise(weight, logarithm.val(), bits),
-            None => pass.weight(weight, bits),
+            None => quant.weight(weight, bits),
         }
     }
 
-    fn quantised_lora(&self, pass: &QuantContext<'_>) -> Option<(Tensor<2>, Tensor<2>)> {
-        let (precision, _) = pass.at?;
+    fn quantised_lora(&self, quant: &QuantContext<'_>) -> Option<(Tensor<2>, Tensor<2>)> {
+        let (precision, _) = quant.precision?;
         let lora = self.lora.get(precision)?;
-        Some((pass.lora(lora.a.val()), pass.lora(lora.b.val())))
+        Some((quant.lora(lora.a.val()), quant.lora(lora.b.val())))
     }
 
-    /// The weight that a pass multiplies by, LoRA included; without a graph.
-    pub fn merged_weight(&self, pass: &QuantContext<'_>) -> Tensor<2> {
-        let weight = self.grid_weight(pass);
-        match self.adapter(pass) {
-            Some((a, b)) => weight + a.matmul(b).mul_scalar(pass.rules.lora_scale),
+    /// Detached weight of a forward pass, LoRA included, `[inputs, outputs]`.
+    pub fn merged_weight(&self, quant: &QuantContext<'_>) -> Tensor<2> {
+        let weight = self.quantised_base(quant);
+        match self.adapter(quant) {
+            Some((a, b)) => weight + a.matmul(b).mul_scalar(quant.config.lora_scale),
             None => weight,
         }
     }
 
-    /// The weight of the base as a pass has it, without LoRA and without a graph.
-    pub fn grid_weight(&self, pass: &QuantContext<'_>) -> Tensor<2> {
-        to_inner(&self.quantised_weight(pass))
+    /// Detached quantised weight of the base, without LoRA, `[inputs, outputs]`.
+    pub fn quantised_base(&self, quant: &QuantContext<'_>) -> Tensor<2> {
+        to_inner(&self.quantised_weight(quant))
     }
 
-    /// The matrices of LoRA as a pass has them, `[inputs, rank]` and `[rank, outputs]`, without a graph.
-    pub fn adapter(&self, pass: &QuantContext<'_>) -> Option<(Tensor<2>, Tensor<2>)> {
-        self.quantised_lora(pass).map(|(a, b)| (to_inner(&a), to_inner(&b)))
+    /// Detached quantised LoRA matrices, `[inputs, rank]` and `[rank, outputs]`; `None` without LoRA.
+    pub fn adapter(&self, quant: &QuantContext<'_>) -> Option<(Tensor<2>, Tensor<2>)> {
+        self.quantised_lora(quant).map(|(a, b)| (to_inner(&a), to_inner(&b)))
     }
 
-    /// Scale and zero point of the weight's grid in a pass, `[1]` or `[outputs]`; `None` where it has no grid.
-    pub fn weight_scale(&self, pass: &QuantContext<'_>) -> Option<(Tensor<1>, Tensor<1>)> {
-        let (precision, _) = pass.at?;
-        let bits = pass.weight_bits()?;
+    /// Scale and zero point of the quantised weight, each `[1]` or `[outputs]`; `None` if it is not quantised.
+    pub fn weight_scale(&self, quant: &QuantContext<'_>) -> Option<(Tensor<1>, Tensor<1>)> {
+        let (precision, _) = quant.precision?;
+        let bits = quant.weight_bits()?;
         let weight = to_inner(&self.weight.val());
         match self.scale_logarithms.get(precision) {
             Some(logarithm) => {
@@ -64,8 +64,8 @@ impl Projection {
                 Some((scale, zero))
             }
             None => {
-                let QuantRange { low, high } = QuantRange::min_max(&weight, pass.rules.weights_per_channel);
-                Some(pass.rules.weight_grid(bits).scale_and_zero(low, high))
+                let QuantRange { low, high } = QuantRange::min_max(&weight, quant.config.weights_per_channel);
+                Some(quant.config.weight_quantizer(bits).scale_and_zero(low, high))
             }
         }
     }
@@ -77,19 +77,19 @@ impl ForwardContext for QuantContext<'_> {
     }
 
     fn matmul(&self) -> MatmulPrecision {
-        self.rules.matmul
+        self.config.matmul
     }
 
-    /// The index of the layer is that of its input's range in the block.
+    /// The index of a layer in its block is also that of the quantiser of its input.
     fn project(&mut self, projection: &Projection, input: Tensor<2>, block: usize, layer: usize) -> Tensor<2> {
         let input = self.activation(input, block, layer);
         let bias = self.base(projection.bias.val()).unsqueeze_dim::<2>(0);
-        let matmul = self.rules.matmul;
+        let matmul = self.config.matmul;
         let input = matmul.operand(input);
         let output = matmul.output(input.clone().matmul(matmul.operand(projection.quantised_weight(self)))) + bias;
         match projection.quantised_lora(self) {
             Some((a, b)) => {
-                let middle = input.matmul(matmul.operand(a)).mul_scalar(self.rules.lora_scale);
+                let middle = input.matmul(matmul.operand(a)).mul_scalar(self.config.lora_scale);
                 output + matmul.output(middle.matmul(matmul.operand(b)))
             }
             None => output,

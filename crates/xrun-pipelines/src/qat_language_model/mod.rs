@@ -1,7 +1,5 @@
-//! Quantisation-aware training of a language model with switchable precision and LoRA, as in docs/origins.md.
+//! Quantisation-aware training of a language model with switchable precision and LoRA (docs/origins.md).
 
-#[cfg(feature = "train")]
-pub mod answer;
 pub mod batch;
 pub mod buffers;
 pub mod check;
@@ -33,6 +31,8 @@ pub mod training;
 pub mod validation;
 #[cfg(feature = "train")]
 pub mod weights;
+#[cfg(feature = "train")]
+pub mod windowed_answers;
 
 use settings::{Model, Settings};
 use xrun_core::bounded::ledger::Ledger;
@@ -45,7 +45,7 @@ use xrun_core::experiment::leaks::Leak;
 use xrun_core::experiment::pipeline::{ModelKind, PipelineKind};
 use xrun_core::problem::Problems;
 use xrun_core::task::{Metric, Task, TaskError, TaskFacts};
-use xrun_data::question_answers::Seen;
+use xrun_data::question_answers::QuestionCounts;
 use xrun_data::question_answers::corpus::Corpus;
 
 #[cfg(not(feature = "train"))]
@@ -53,7 +53,7 @@ use super::without_burn::open;
 #[cfg(feature = "train")]
 use leaks::callback::open;
 
-/// `[pipeline.qat-language-model]`.
+/// Pipeline `[pipeline.qat-language-model]`.
 #[derive(Debug)]
 pub struct QatLanguageModel;
 
@@ -70,7 +70,7 @@ impl PipelineKind for QatLanguageModel {
     fn check(settings: &Settings, experiment: &Experiment, problems: &mut Problems) {
         check::check(settings, experiment.model_settings().ok(), problems);
         check::check_steps(settings, &experiment.training, problems);
-        check::check_parts(settings, experiment, problems);
+        check::check_micro_batches(settings, experiment, problems);
         check::check_leaks(&experiment.leaks, settings, problems);
     }
 
@@ -79,11 +79,11 @@ impl PipelineKind for QatLanguageModel {
     }
 
     fn inspect(settings: &Settings, experiment: &Experiment, seen: serde_json::Value) -> Result<Inspection, DataError> {
-        let Seen { train, held_out } =
+        let QuestionCounts { train, held_out } =
             serde_json::from_value(seen).map_err(|error| DataError::content(error.to_string()))?;
         let batches = train.div_ceil(settings::batch_size(&experiment.training) as u64);
-        prepare::quantises(settings, &experiment.training, batches)?;
-        Ok(prepare::smaller(settings, experiment, [train, held_out]).into())
+        prepare::check_pretraining(settings, &experiment.training, batches)?;
+        Ok(prepare::clamped_settings(settings, experiment, [train, held_out]).into())
     }
 
     fn prepare(
@@ -108,7 +108,7 @@ impl PipelineKind for QatLanguageModel {
     }
 }
 
-/// `[model.gpt2]`.
+/// Model `[model.gpt2]`.
 #[derive(Debug)]
 pub struct Gpt2;
 

@@ -1,4 +1,4 @@
-//! At which precision does a step train, and what is a precision called?
+//! Precisions: their bits, the ones that a step trains, and the names of their metrics.
 
 use rand::RngExt;
 
@@ -6,21 +6,21 @@ use super::settings::{PrecisionPolicy, Settings};
 use xrun_core::seed::generator;
 use xrun_core::task::Metric;
 
-/// That many bits are as many as a number has: nothing is quantised.
-pub const FULL: u32 = 32;
+/// Bits of a float that is not quantised.
+pub const FULL_PRECISION: u32 = 32;
 
 /// Bits of weights, activations, and keys and values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Precision {
-    /// Bits of a weight; [`FULL`] for floats.
+    /// Bits of a weight; [`FULL_PRECISION`] for floats.
     pub weights: u32,
-    /// Bits of an activation; [`FULL`] for floats.
+    /// Bits of an activation; [`FULL_PRECISION`] for floats.
     pub activations: u32,
-    /// Bits of a key or a value of attention; [`FULL`] for floats.
+    /// Bits of a key or a value of attention; [`FULL_PRECISION`] for floats.
     pub key_values: u32,
 }
 
-/// The precisions of the file, widest first.
+/// Precisions of the settings, widest first.
 pub fn precisions(settings: &Settings) -> Vec<Precision> {
     let bits = settings.weight_bits.iter().zip(&settings.activation_bits).zip(&settings.key_value_bits);
     bits.map(|((weights, activations), key_values)| Precision {
@@ -31,9 +31,9 @@ pub fn precisions(settings: &Settings) -> Vec<Precision> {
     .collect()
 }
 
-/// The precisions of a step (from 1): indices into [`precisions`], one, or three by the sandwich rule. A pure function of
-/// the seed and the step.
-pub fn drawn(policy: PrecisionPolicy, count: usize, seed: u32, step: u64) -> Vec<usize> {
+/// Draws the precisions of a step (from 1) as indices into [`precisions`]: one, or up to three by the sandwich rule. A pure
+/// function of the seed and the step.
+pub fn draw(policy: PrecisionPolicy, count: usize, seed: u32, step: u64) -> Vec<usize> {
     let random = &mut generator(seed, "precision", step);
     match policy {
         PrecisionPolicy::Uniform => vec![random.random_range(0..count)],
@@ -45,24 +45,25 @@ pub fn drawn(policy: PrecisionPolicy, count: usize, seed: u32, step: u64) -> Vec
     }
 }
 
-/// Figures of a report: a line a precision.
+/// Figures of a report, each with one line per precision.
 const PERPLEXITY: &str = "Perplexity";
 const EXACT_MATCH: &str = "Exact match";
 const F1: &str = "F1";
 const BITS_PER_BYTE: &str = "Bits a byte";
-const ABOUT_PERPLEXITY: &str = "Of the tokens that the loss counts, of held-out questions; 1 is certainty.";
-const ABOUT_EXACT_MATCH: &str = "Greedy answers that are an accepted one, by SQuAD's rules.";
-const ABOUT_F1: &str = "Words that a greedy answer shares with the nearest accepted one, by SQuAD's rules.";
-const ABOUT_BITS_PER_BYTE: &str = "Perplexity in bits over the bytes of text, which compares vocabularies.";
+const ABOUT_PERPLEXITY: &str =
+    "Perplexity of held-out questions, over the tokens that the loss counts; 1 is the minimum.";
+const ABOUT_EXACT_MATCH: &str = "Percentage of greedy answers that equal an accepted answer, by SQuAD's rules.";
+const ABOUT_F1: &str = "F1 of the words of a greedy answer and the nearest accepted answer, by SQuAD's rules.";
+const ABOUT_BITS_PER_BYTE: &str = "Cross-entropy in bits per byte of text, which is comparable between vocabularies.";
 
 macro_rules! names {
     ($($bits:literal),*) => {
-        /// Validation metrics by name, of all precisions that there can be. The first, the geometric mean of the
-        /// perplexities, chooses the best checkpoint unless the file names another.
+        /// Validation metrics of all possible precisions. The first one, the geometric mean of the perplexities, selects the
+        /// best checkpoint unless the experiment names another.
         pub const METRICS: &[Metric] = &[
             Metric::lower("perplexity", "")
                 .within(PERPLEXITY, "mean")
-                .about("The geometric mean of the perplexities of all precisions."),
+                .about("Geometric mean of the perplexities of all precisions."),
             Metric::lower("perplexity_full", "").within(PERPLEXITY, "full").about(ABOUT_PERPLEXITY),
             Metric::higher("exact_match_full", "%").within(EXACT_MATCH, "full").about(ABOUT_EXACT_MATCH),
             Metric::higher("f1_full", "%").within(F1, "full").about(ABOUT_F1),
@@ -83,18 +84,17 @@ macro_rules! names {
             )*
         ];
 
-        /// What a precision with these bits of weights is called in the result: the kind of a step, perplexity, exact
-        /// match, F1 and bits a byte.
-        pub fn names(bits: u32) -> Names {
+        /// Names of a precision with `bits` bits of weights in the records of a run.
+        pub fn names(bits: u32) -> PrecisionNames {
             match bits {
-                $($bits => Names {
+                $($bits => PrecisionNames {
                     kind: concat!(stringify!($bits), "_bit"),
                     perplexity: concat!("perplexity_", stringify!($bits), "_bit"),
                     exact_match: concat!("exact_match_", stringify!($bits), "_bit"),
                     f1: concat!("f1_", stringify!($bits), "_bit"),
                     bits_per_byte: concat!("bits_per_byte_", stringify!($bits), "_bit"),
                 },)*
-                _ => Names {
+                _ => PrecisionNames {
                     kind: "full",
                     perplexity: "perplexity_full",
                     exact_match: "exact_match_full",
@@ -108,18 +108,18 @@ macro_rules! names {
 
 names!(16, 15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2);
 
-/// See [`names`].
+/// Names of a precision in the records of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Names {
-    /// Of a training step: `8_bit`.
+pub struct PrecisionNames {
+    /// Kind of a training step, such as `8_bit`.
     pub kind: &'static str,
-    /// Of a metric: `perplexity_8_bit`.
+    /// Metric of perplexity, such as `perplexity_8_bit`.
     pub perplexity: &'static str,
-    /// Of a metric: `exact_match_8_bit`.
+    /// Metric of exact match, such as `exact_match_8_bit`.
     pub exact_match: &'static str,
-    /// Of a metric: `f1_8_bit`.
+    /// Metric of F1, such as `f1_8_bit`.
     pub f1: &'static str,
-    /// Of a metric: `bits_per_byte_8_bit`.
+    /// Metric of bits per byte, such as `bits_per_byte_8_bit`.
     pub bits_per_byte: &'static str,
 }
 
@@ -130,22 +130,22 @@ mod tests {
     #[test]
     fn each_policy_trains_every_precision() {
         for policy in [PrecisionPolicy::Uniform, PrecisionPolicy::Cyclic, PrecisionPolicy::Sandwich] {
-            let mut seen = [0; 4];
+            let mut counts = [0; 4];
             for step in 1..=100 {
-                let drawn = drawn(policy, 4, 3, step);
-                assert_eq!(drawn, super::drawn(policy, 4, 3, step), "a step draws the same again");
-                drawn.into_iter().for_each(|precision| seen[precision] += 1);
+                let drawn = draw(policy, 4, 3, step);
+                assert_eq!(drawn, super::draw(policy, 4, 3, step), "a step draws the same again");
+                drawn.into_iter().for_each(|precision| counts[precision] += 1);
             }
-            assert!(seen.iter().all(|count| *count >= 15), "{policy:?}: {seen:?}");
+            assert!(counts.iter().all(|count| *count >= 15), "{policy:?}: {counts:?}");
         }
-        assert_eq!(drawn(PrecisionPolicy::Sandwich, 3, 0, 1), [0, 1, 2]);
-        assert_eq!(drawn(PrecisionPolicy::Sandwich, 1, 0, 1), [0]);
-        assert_eq!([1, 2, 3].map(|step| drawn(PrecisionPolicy::Cyclic, 2, 0, step)[0]), [0, 1, 0]);
+        assert_eq!(draw(PrecisionPolicy::Sandwich, 3, 0, 1), [0, 1, 2]);
+        assert_eq!(draw(PrecisionPolicy::Sandwich, 1, 0, 1), [0]);
+        assert_eq!([1, 2, 3].map(|step| draw(PrecisionPolicy::Cyclic, 2, 0, step)[0]), [0, 1, 0]);
     }
 
     #[test]
-    fn names_tell_bits_and_are_known_before_the_run() {
-        for bits in [FULL, 2, 16] {
+    fn every_name_is_a_declared_metric() {
+        for bits in [FULL_PRECISION, 2, 16] {
             let names = names(bits);
             for name in [names.perplexity, names.exact_match, names.f1, names.bits_per_byte] {
                 assert!(METRICS.iter().any(|known| known.name == name), "{name}");

@@ -1,30 +1,34 @@
-//! What does the model answer to questions of a person's own? At each precision, as in a validation.
+//! Prediction: answers to the questions of a file, at each precision, as in a validation.
 
 use std::path::Path;
 
 use serde::Serialize;
 
-use super::context::{QuantContext, Rules};
+use super::context::{QuantConfig, QuantContext};
 use super::gpt2::Gpt2;
 use super::precision::{Precision, names};
 use super::ranges::Ranges;
 use super::validation::Validation;
 use xrun_core::task::TaskError;
 use xrun_core::task::predict::{Item, PredictRequest, PredictionSink};
+<<<<<<< HEAD
 use xrun_data::question_answers::asked::{Asked as Question, Questions};
+=======
+use xrun_data::question_answers::user_questions::{UserQuestion as Question, UserQuestions};
+>>>>>>> 0a5b3a231f4c8e72095340e1a39535db7f53bcf5
 
-/// The plain network, and what a pass through it needs.
+/// Loaded model that answers questions.
 #[derive(Debug)]
-pub struct Model<'a> {
-    /// On the plain device.
+pub struct Predictor<'a> {
+    /// Network on the inner device.
     pub network: Gpt2,
-    /// Those that it was trained at, the widest first.
+    /// Precisions of the training, widest first.
     pub precisions: &'a [Precision],
-    /// How things are quantised.
-    pub rules: &'a Rules,
-    /// Of the checkpoint; they stay as they are.
+    /// Quantisation settings.
+    pub config: &'a QuantConfig,
+    /// Ranges of the checkpoint, which stay unchanged.
     pub ranges: &'a mut Ranges,
-    /// Has the vocabulary, and answers as in a validation.
+    /// Validation, for its tokenizer and its decoding of answers.
     pub validation: &'a Validation,
 }
 
@@ -34,60 +38,60 @@ struct Answer<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     id: Option<&'a str>,
     question: &'a str,
-    /// Of the widest precision, without space around it.
+    /// Answer of the widest precision, trimmed.
     answer: &'a str,
-    /// Of `log p` over its tokens, and its end where it was said; `null` of a model whose numbers are none.
+    /// Mean of `log p` over the tokens of the answer, and over its end if it was reached; `null` if it is not finite.
     mean_log_probability: Option<f64>,
-    /// The same of each precision, the widest first.
-    precisions: &'a [OfPrecision],
+    /// Answers of all precisions, widest first.
+    precisions: &'a [PrecisionAnswer],
 }
 
 #[derive(Serialize)]
-struct OfPrecision {
-    /// As the steps of the training are called, such as `8_bit`.
+struct PrecisionAnswer {
+    /// Kind of a training step at this precision, such as `8_bit`.
     precision: &'static str,
     answer: String,
     mean_log_probability: Option<f64>,
 }
 
-/// A line of a file that waits for its answer.
-type Waiting = (u64, Result<Question, String>);
-/// A question with the prompts of its windows.
+/// Number and content of a line of a file.
+type Line = (u64, Result<Question, String>);
+/// Question with the prompts of its windows.
 type Prompted = (Question, Vec<Vec<u32>>);
 
-impl Model<'_> {
+impl Predictor<'_> {
     /// Answers each line of each file.
     ///
     /// # Errors
     /// An answer cannot be written.
     pub fn predict(
         &mut self,
-        asked: &PredictRequest<'_>,
-        told: &mut dyn PredictionSink,
+        request: &PredictRequest<'_>,
+        sink: &mut dyn PredictionSink,
     ) -> Result<serde_json::Value, TaskError> {
-        for path in asked.files {
-            let mut questions = match Questions::open(path) {
+        for path in request.files {
+            let mut questions = match UserQuestions::open(path) {
                 Ok(questions) => questions,
                 Err(reason) => {
-                    told.failed(Item::file(path), &reason)?;
+                    sink.failed(Item::file(path), &reason)?;
                     continue;
                 }
             };
             loop {
-                let waiting: Vec<Waiting> = questions.by_ref().take(asked.limits.batch_size).collect();
-                if waiting.is_empty() {
+                let lines: Vec<Line> = questions.by_ref().take(request.limits.batch_size).collect();
+                if lines.is_empty() {
                     break;
                 }
-                self.answer(path, waiting, told)?;
+                self.answer(path, lines, sink)?;
             }
         }
         let precisions: Vec<&str> = self.precisions.iter().map(|precision| names(precision.weights).kind).collect();
         Ok(serde_json::json!({ "precisions": precisions }))
     }
 
-    fn answer(&mut self, path: &Path, waiting: Vec<Waiting>, told: &mut dyn PredictionSink) -> Result<(), TaskError> {
+    fn answer(&mut self, path: &Path, lines: Vec<Line>, sink: &mut dyn PredictionSink) -> Result<(), TaskError> {
         let store = self.validation.batches.store();
-        let prompted: Vec<(u64, Result<Prompted, String>)> = waiting
+        let prompted: Vec<(u64, Result<Prompted, String>)> = lines
             .into_iter()
             .map(|(line, question)| {
                 let prompted = question.and_then(|question| {
@@ -97,18 +101,23 @@ impl Model<'_> {
                 (line, prompted)
             })
             .collect();
-        let sound = prompted.iter().filter_map(|(_, prompted)| prompted.as_ref().ok());
-        let prompts: Vec<Vec<&[u32]>> = sound.map(|(_, prompts)| prompts.iter().map(Vec::as_slice).collect()).collect();
-        let mut answers: Vec<Vec<OfPrecision>> = prompts.iter().map(|_| Vec::new()).collect();
+        let valid = prompted.iter().filter_map(|(_, prompted)| prompted.as_ref().ok());
+        let prompts: Vec<Vec<&[u32]>> = valid.map(|(_, prompts)| prompts.iter().map(Vec::as_slice).collect()).collect();
+        let mut answers: Vec<Vec<PrecisionAnswer>> = prompts.iter().map(|_| Vec::new()).collect();
         for (at, precision) in self.precisions.iter().enumerate() {
             let ranges = &mut *self.ranges;
-            let mut pass =
-                QuantContext { rules: self.rules, at: Some((at, *precision)), ranges, observe: None, frozen: true };
-            let said = self.validation.answers(&self.network, &prompts, &mut pass);
-            for (answers, said) in answers.iter_mut().zip(said) {
-                let mean = said.as_ref().map(|said| said.mean_log_probability).filter(|mean| mean.is_finite());
-                let text = said.map_or(String::new(), |said| store.corpus().tokenizer.decode(&said.tokens));
-                answers.push(OfPrecision {
+            let mut quant = QuantContext {
+                config: self.config,
+                precision: Some((at, *precision)),
+                ranges,
+                observer: None,
+                frozen: true,
+            };
+            let completions = self.validation.answers(&self.network, &prompts, &mut quant);
+            for (answers, completion) in answers.iter_mut().zip(completions) {
+                let mean = completion.as_ref().map(|one| one.mean_log_probability).filter(|mean| mean.is_finite());
+                let text = completion.map_or(String::new(), |one| store.corpus().tokenizer.decode(&one.tokens));
+                answers.push(PrecisionAnswer {
                     precision: names(precision.weights).kind,
                     answer: text.trim().to_owned(),
                     mean_log_probability: mean,
@@ -121,15 +130,15 @@ impl Model<'_> {
             let question = match prompted {
                 Ok((question, _)) => question,
                 Err(reason) => {
-                    told.failed(item, reason)?;
+                    sink.failed(item, reason)?;
                     continue;
                 }
             };
             let Some((precisions, widest)) = answers.next().and_then(|all| Some((all, all.first()?))) else { continue };
             let Question { id, question, .. } = question;
-            let OfPrecision { answer, mean_log_probability, .. } = widest;
+            let PrecisionAnswer { answer, mean_log_probability, .. } = widest;
             let (id, mean) = (id.as_deref(), *mean_log_probability);
-            told.answered(item, &Answer { id, question, answer, mean_log_probability: mean, precisions }, answer)?;
+            sink.answered(item, &Answer { id, question, answer, mean_log_probability: mean, precisions }, answer)?;
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! What does the data say before anything is on a device? Opened once, for the plan and then for the task.
+//! Facts of the data for the plan, before anything is on a device. The data is opened once, for the plan and the task.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::batch::Batches;
 use super::buffers::Buffers;
-use super::precision::{METRICS, drawn};
+use super::precision::{METRICS, draw};
 use super::settings::{Model, PrecisionPolicy, Ranges, Settings, batch_size};
 use super::sizes::Sizes;
 use xrun_core::bounded::ledger::Ledger;
@@ -23,14 +23,15 @@ use xrun_data::question_answers::corpus::Corpus;
 use xrun_data::question_answers::store::ExampleStore;
 
 const LEARNED: &str = "the vocabulary was learned from that (`encoder` and `merges` of the data set name one that does not \
-                       depend on the data)";
-/// Pretraining steps of a probe: the quantised steps after them need more.
+depend on the data)";
+/// Maximum number of pretraining steps of a probe; the quantised steps after them need more memory.
 const PROBE_PRETRAINING: u64 = 3;
-/// Quantised steps of a probe: allocators settle, and a sandwich of eight precisions meets the last one late.
+/// Minimum number of quantised steps of a probe, after which allocators have settled.
 const PROBE_STEPS_MIN: u64 = 8;
+/// Maximum number of quantised steps of a probe: a sandwich of eight precisions draws the last one late.
 const PROBE_STEPS_MAX: u64 = 64;
 
-/// The policy of a probe: one after another where the file draws one at a time, which needs as much memory and meets all.
+/// Policy of a probe: cyclic in place of uniform, which needs the same memory and draws all precisions sooner.
 fn probe_policy(settings: &Settings) -> PrecisionPolicy {
     match settings.policy {
         PrecisionPolicy::Uniform | PrecisionPolicy::Cyclic => PrecisionPolicy::Cyclic,
@@ -38,14 +39,14 @@ fn probe_policy(settings: &Settings) -> PrecisionPolicy {
     }
 }
 
-/// A little pretraining, and so many quantised steps that each precision is met: the optimiser's state of its LoRA comes with
-/// its first step. What a sandwich draws follows from the seed, so it is known.
+/// Steps of a probe: a few of pretraining, and quantised ones until each precision has been drawn, because the optimiser
+/// state of its LoRA is allocated in its first step.
 fn probe_steps(settings: &Settings, seed: u32) -> u64 {
     let before = settings.pretraining_steps.min(PROBE_PRETRAINING);
     let count = settings.weight_bits.len();
     let mut unmet: BTreeSet<usize> = (0..count).collect();
     let meets_all = (before + 1..=before + PROBE_STEPS_MAX).find(|step| {
-        let met = drawn(probe_policy(settings), count, seed, *step);
+        let met = draw(probe_policy(settings), count, seed, *step);
         unmet.retain(|precision| !met.contains(precision));
         unmet.is_empty()
     });
@@ -61,20 +62,23 @@ fn probe_overrides(settings: &Settings) -> Vec<String> {
     overrides
 }
 
-/// Opened data, and what the task needs of the experiment.
+/// Opened data and settings of the task.
 #[derive(Debug)]
 pub struct Prepared {
-    /// What may be set of the task.
+    /// Settings of the task.
     pub settings: Settings,
-    /// What may be set of the model.
+    /// Settings of the model.
     pub model: Model,
-    /// What draws and tokenises batches.
+    /// Source of batches.
     pub batches: Batches,
-    /// The buffers of the task.
+    /// Buffers of the task.
     pub buffers: Buffers,
 }
 
-/// Opens the data. The index and the cache of examples enter the ledger here.
+/// Opens the data and registers the index and the cache of examples in the ledger.
+///
+/// # Errors
+/// The data or a file of weights cannot be read, or has too few questions.
 pub fn prepare(
     settings: &Settings,
     model: &Model,
@@ -96,17 +100,17 @@ pub fn prepare(
     let owners: Vec<PlannedOwner> = store.buffers().iter().chain(buffers.all()).map(PlannedOwner::from).collect();
     let trained = Sizes::new(settings, model, store.corpus().tokenizer.size()).trained(settings);
     let counts = [Split::Train, Split::Validation].map(|split| store.count(split));
-    let mut smaller = smaller(settings, experiment, counts);
+    let mut smaller = clamped_settings(settings, experiment, counts);
     let tokens = store.corpus().tokenizer.size();
     let notes = store.corpus().tokenizer.note().map(str::to_owned).into_iter().collect();
     let learnt = options.vocabulary.files.is_none();
     if learnt {
         let (key, asked) = (experiment.dataset_key("vocabulary_size"), options.vocabulary.size as u64);
-        let because = "the articles to train on have no more pairs to merge";
+        let because = "the training articles have no more pairs to merge";
         smaller.extend(ClampedSetting::detect(&key, asked, tokens as u64, because));
     }
     let batches = Batches::new(store, settings, seed, size);
-    quantises(settings, &experiment.training, batches.per_epoch())?;
+    check_pretraining(settings, &experiment.training, batches.per_epoch())?;
     let facts = TaskFacts {
         owners,
         data_digests: digests,
@@ -126,35 +130,42 @@ pub fn prepare(
     Ok((facts, Prepared { settings: settings.clone(), model: model.clone(), batches, buffers }))
 }
 
-/// Batches, validations and a calibration that have fewer different questions than the experiment asks for.
-pub fn smaller(settings: &Settings, experiment: &Experiment, [train, held_out]: [u64; 2]) -> Vec<ClampedSetting> {
+/// Returns the settings for which the data has too few questions: batch size, calibration and validation.
+pub fn clamped_settings(
+    settings: &Settings,
+    experiment: &Experiment,
+    [train, held_out]: [u64; 2],
+) -> Vec<ClampedSetting> {
     let mut all = Vec::new();
     let mut cut = |key: &str, asked: u64, used: u64, because: String| {
         all.extend(ClampedSetting::detect(key, asked, used, because));
     };
     let size = batch_size(&experiment.training) as u64;
-    let to_train_on = format!("the data has {} to train on", counted(train, "question"));
-    cut("training.batch_size", size, train, format!("{to_train_on}, so that some come twice in a batch"));
+    let available = format!("the data has {} to train on", counted(train, "question"));
+    cut("training.batch_size", size, train, format!("{available}; batches repeat some"));
     cut(
         "pipeline.qat-language-model.calibration_batches",
         settings.calibration_batches as u64,
         train.div_ceil(size),
-        format!("{to_train_on}; the batches after them have the same ones again"),
+        format!("{available}; later batches repeat them"),
     );
-    let because = format!("the data has {} held out, {size} in a batch", counted(held_out, "question"));
+    let because = format!("the data has {}, {size} per batch", counted(held_out, "held-out question"));
     cut("validation.episodes", experiment.validation.episodes as u64, held_out.div_ceil(size), because);
     all
 }
 
-/// Refuses what the file alone does not show: the data is so small that all its steps are pretraining.
-pub fn quantises(settings: &Settings, training: &Training, batches_per_epoch: u64) -> Result<(), DataError> {
+/// Refuses a training on this data that ends within pretraining.
+///
+/// # Errors
+/// No step would be quantised.
+pub fn check_pretraining(settings: &Settings, training: &Training, batches_per_epoch: u64) -> Result<(), DataError> {
     let (pretraining, (_, steps)) = (settings.pretraining_steps, training.steps(batches_per_epoch));
     match pretraining < steps {
         true => Ok(()),
         false => Err(DataError::content(format!(
-            "`pipeline.qat-language-model.pretraining_steps`: {pretraining} steps, and the training has {steps} \
-             ({} epochs of this data): nothing would be quantised; write fewer of them, or more `training.epochs`",
-            training.epochs
+            "`pipeline.qat-language-model.pretraining_steps`: nothing is quantised: pretraining has {pretraining} steps, \
+            and the training has {steps} ({} of this data); write fewer, or more `training.epochs`",
+            counted(training.epochs, "epoch")
         ))),
     }
 }

@@ -1,4 +1,4 @@
-//! Does the plan know which data it is, what is trained, and whether anything is quantised?
+//! Tests of the facts for the plan: digests, trained parameters, clamped settings, phases and probes.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ fn facts(folder: &Path, pipeline: &str, dataset: &str) -> Result<TaskFacts, Task
 }
 
 #[test]
-fn the_files_of_a_vocabulary_are_part_of_what_the_data_is() {
+fn the_files_of_a_vocabulary_are_part_of_the_digests() {
     let folder = tempfile::tempdir().unwrap();
     let (encoder, merges) = (folder.path().join("encoder.json"), folder.path().join("vocab.bpe"));
     let mut texts: Vec<String> = ByteLevel::alphabet().into_iter().map(String::from).collect();
@@ -40,12 +40,12 @@ fn the_files_of_a_vocabulary_are_part_of_what_the_data_is() {
     let names: Vec<&str> = two.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["question-answers", "encoder", "merges"]);
     assert_eq!(two[..2], one[..2]);
-    assert_ne!(two[2], one[2], "a merge less");
+    assert_ne!(two[2], one[2], "one merge less");
     assert_eq!(facts(folder.path(), "", "vocabulary_size = 300").unwrap().data_digests, two[..1]);
 }
 
 #[test]
-fn what_the_data_cuts_is_told_by_key() {
+fn settings_that_exceed_the_data_are_clamped() {
     let folder = tempfile::tempdir().unwrap();
     let smaller = |pipeline: &str, dataset: &str| -> BTreeMap<String, (u64, u64)> {
         let smaller = facts(folder.path(), pipeline, dataset).unwrap().smaller;
@@ -62,35 +62,34 @@ fn what_the_data_cuts_is_told_by_key() {
 }
 
 #[test]
-fn batches_and_validations_larger_than_the_data_are_told() {
+fn batches_and_validations_larger_than_the_data_are_clamped() {
     let mut experiment: Experiment = toml::from_str("[pipeline.qat-language-model]\n[model.gpt2]\n").unwrap();
     experiment.training.batch_size = Some(32);
     experiment.validation.episodes = 3;
-    let told = |train: u64, held_out: u64| -> Vec<String> {
-        smaller(&Settings::default(), &experiment, [train, held_out]).iter().map(ToString::to_string).collect()
+    let clamped = |train: u64, held_out: u64| -> Vec<(String, u64, u64)> {
+        let all = clamped_settings(&Settings::default(), &experiment, [train, held_out]);
+        all.into_iter().map(|one| (one.key, one.asked, one.used)).collect()
     };
-    assert_eq!(told(256, 65), [""; 0]);
-    assert_eq!(
-        told(5, 33),
-        [
-            "batch_size 32 -> 5: the data has 5 questions to train on, so that some come twice in a batch",
-            "calibration_batches 8 -> 1: the data has 5 questions to train on; the batches after them have the same ones again",
-            "episodes 3 -> 2: the data has 33 questions held out, 32 in a batch",
-        ]
-    );
+    assert_eq!(clamped(256, 65), []);
+    let expected = [
+        ("training.batch_size", 32, 5),
+        ("pipeline.qat-language-model.calibration_batches", 8, 1),
+        ("validation.episodes", 3, 2),
+    ];
+    assert_eq!(clamped(5, 33), expected.map(|(key, asked, used)| (key.to_owned(), asked, used)));
 }
 
 #[test]
-fn a_training_that_is_all_pretraining_is_refused() {
+fn a_training_that_ends_within_pretraining_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     // 24 questions in batches of 4.
     assert!(facts(folder.path(), "pretraining_steps = 5", "").is_ok());
     let message = facts(folder.path(), "pretraining_steps = 6", "").unwrap_err().to_string();
-    assert!(message.contains("pretraining_steps`: 6 steps, and the training has 6"), "{message}");
+    assert!(message.contains("`pipeline.qat-language-model.pretraining_steps`"), "{message}");
 }
 
 #[test]
-fn a_base_that_is_frozen_from_the_start_is_not_trained() {
+fn a_base_that_is_frozen_from_the_start_has_no_trained_parameters() {
     let folder = tempfile::tempdir().unwrap();
     let trained = |pipeline: &str| facts(folder.path(), pipeline, "").unwrap().trained_parameters.unwrap();
     let (frozen, pretrained) = (trained(""), trained("pretraining_steps = 1"));
@@ -98,15 +97,15 @@ fn a_base_that_is_frozen_from_the_start_is_not_trained() {
 }
 
 #[test]
-fn the_schedule_knows_where_pretraining_ends() {
+fn the_schedule_has_a_phase_of_pretraining() {
     let folder = tempfile::tempdir().unwrap();
     let ends = |pipeline: &str| facts(folder.path(), pipeline, "").unwrap().phase_ends;
     assert_eq!((ends(""), ends("pretraining_steps = 4")), (vec![], vec![4]));
 }
 
-/// Drawn evenly, eight precisions are met by sixteen steps about once in three times.
+/// With a uniform policy sixteen steps would draw all eight precisions in one of three cases.
 #[test]
-fn a_probe_meets_every_precision_whatever_the_policy() {
+fn a_probe_draws_every_precision_with_each_policy() {
     let bits = "[16, 8, 7, 6, 5, 4, 3, 2]";
     for (policy, seed) in
         ["uniform", "cyclic", "sandwich"].into_iter().flat_map(|policy| (0..20).map(move |seed| (policy, seed)))
@@ -119,15 +118,15 @@ fn a_probe_meets_every_precision_whatever_the_policy() {
         let cyclic = overrides.iter().any(|text| text.ends_with("policy=\"cyclic\""));
         assert_eq!(cyclic, policy == "uniform", "{overrides:?}");
         let policy = if cyclic { PrecisionPolicy::Cyclic } else { settings.policy };
-        let met: BTreeSet<usize> = (4..=steps).flat_map(|step| drawn(policy, 8, seed, step)).collect();
+        let met: BTreeSet<usize> = (4..=steps).flat_map(|step| draw(policy, 8, seed, step)).collect();
         assert_eq!(met.len(), 8, "{policy:?} with seed {seed} in {steps} steps");
         assert!((3 + 16..=3 + 64).contains(&steps), "{steps}");
     }
 }
 
-/// A context that is cut has its answer near the middle, whatever the question.
+/// In a cut context the position of the answer depends on the cut.
 #[test]
-fn the_small_experiment_shows_every_context_as_a_whole() {
+fn contexts_of_the_small_experiment_are_never_cut() {
     let folder = tempfile::tempdir().unwrap();
     let mut experiment: Experiment = toml::from_str(include_str!("../../../../experiments/qat_gpt2.toml")).unwrap();
     let data: &mut Data = experiment.dataset.as_mut().unwrap().settings_mut().unwrap();

@@ -1,4 +1,4 @@
-//! What may be set of quantisation-aware training of a language model: task and model?
+//! Settings of quantisation-aware training of a language model: task and model.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -7,18 +7,18 @@ use crate::gpt2_shape::Gpt2Shape;
 pub use xrun_core::settings::matmul_dtype::MatmulDtype;
 use xrun_core::settings::sections::Training;
 
-/// Quantisation-aware training of a language model at several bit widths together: one frozen base, and for
-/// each width its own LoRA and its own ranges. A step draws a width; the widest teaches the others by its logits
-/// (LLM-QAT, Liu et al. 2023). `training.batch_size` counts sequences; it is 8 where the file says nothing.
+/// Quantisation-aware training of a language model at several bit widths together: a frozen base, and a LoRA and ranges for
+/// each width. A step draws a width; the widest is the teacher of the others by its logits (LLM-QAT, Liu et al. 2023).
+/// `training.batch_size` counts sequences; its default is 8.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
     /// Tokens of a sequence, at most the model's `context`. Shorter texts are padded.
     #[schemars(range(min = 32, max = 65536))]
     pub sequence_length: usize,
-    /// Which tokens the loss and the perplexity count.
+    /// Tokens that the loss and the perplexity count.
     pub loss_on: LossOn,
-    /// Bits of the weights, one number for each precision, widest first: 2 to 16, or 32 for no quantisation.
+    /// Bits of the weights, one number per precision, widest first: 2 to 16, or 32 for no quantisation.
     #[schemars(length(min = 1, max = 8), inner(range(min = 2, max = 32)))]
     pub weight_bits: Vec<u32>,
     /// Bits of the inputs of linear layers, in the same order.
@@ -27,71 +27,71 @@ pub struct Settings {
     /// Bits of keys and values, in the same order.
     #[schemars(length(min = 1, max = 8), inner(range(min = 2, max = 32)))]
     pub key_value_bits: Vec<u32>,
-    /// How the levels of a weight are placed.
+    /// Placement of the quantisation levels of weights.
     pub weight_scheme: Scheme,
-    /// Which values of a weight share a scale.
+    /// Values of a weight that share a scale.
     pub weight_granularity: Granularity,
-    /// Where the scale of a weight comes from.
+    /// Source of the scale of a weight.
     pub weight_scale: WeightScale,
-    /// The learning rate of learnt scales, as a multiple of the optimiser's. The logarithm of a scale is trained, so a
-    /// step of AdamW changes the scale by about this fraction of itself.
+    /// Learning rate of learned scales, as a multiple of the optimiser's. The logarithm of a scale is trained: one step of AdamW
+    /// changes a scale by about the learning rate times itself.
     #[schemars(range(min = 0.0, max = 1e3))]
     pub scale_learning_rate_factor: f64,
-    /// How the levels of activations, keys and values are placed.
+    /// Placement of the quantisation levels of activations, keys and values.
     pub activation_scheme: Scheme,
-    /// Which values of activations, keys and values share a scale.
+    /// Values of activations, keys and values that share a scale.
     pub activation_granularity: Granularity,
-    /// The weight of the old range when a training step moves the range of activations (a moving average).
+    /// Weight of the previous range in the moving average of the ranges of activations.
     #[schemars(range(min = 0.0, max = 0.999_999))]
     pub range_momentum: f64,
-    /// Training batches before the first quantised step. Ranges start from their minimum and maximum.
+    /// Training batches of the calibration before the first quantised step. Their minimum and maximum are the initial ranges.
     #[schemars(range(min = 1, max = 10_000))]
     pub calibration_batches: usize,
-    /// Where the ranges of activations, keys and values come from.
+    /// Source of the ranges of activations, keys and values.
     pub ranges: Ranges,
-    /// Which precision a step trains.
+    /// Precisions that a step trains.
     pub policy: PrecisionPolicy,
-    /// The element type of the operands of matrix products in linear layers, attention and output. Weights, gradients,
+    /// Element type of the operands of matrix products in linear layers, attention and output. Weights, gradients,
     /// normalisation and loss are in 32 bits.
     pub matmul_dtype: MatmulDtype,
-    /// The fraction of the loss of the narrower precisions that compares them with the logits of the widest; the rest
-    /// is cross-entropy with the text. LLM-QAT uses 1.
+    /// Weight of the divergence from the logits of the widest precision in the loss of the narrower ones; the rest is the
+    /// cross-entropy with the text. LLM-QAT uses 1.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub distillation: f64,
-    /// Both logits are divided by this before they are compared; above 1, unlikely tokens weigh more. The divergence is
-    /// multiplied by its square (Hinton et al. 2015). LLM-QAT uses 1.
+    /// Temperature that divides both logits in the divergence, which is multiplied by its square (Hinton et al. 2015). Above 1,
+    /// unlikely tokens weigh more. LLM-QAT uses 1.
     #[schemars(range(min = 0.05, max = 100.0))]
     pub distillation_temperature: f64,
-    /// Steps that train the base in full precision before it is quantised, for a model that starts from nothing.
+    /// Steps that train the base in full precision before it is quantised, for a model without weights.
     pub pretraining_steps: u64,
-    /// Whether the base is trained after pretraining.
+    /// Training of the base after pretraining.
     pub base: Base,
-    /// Rank of the LoRA matrices (Hu et al. 2021); 0 has none, and then the base must be trained.
+    /// Rank of the LoRA matrices (Hu et al. 2021); 0 for no LoRA, which requires `base = "trained"`.
     #[schemars(range(min = 0, max = 1024))]
     pub lora_rank: usize,
-    /// LoRA is scaled by this over the rank.
+    /// Scale of LoRA, which is divided by the rank.
     #[schemars(range(min = 1e-3, max = 1e4))]
     pub lora_alpha: f64,
-    /// The layers that have LoRA.
+    /// Layers with LoRA.
     #[schemars(length(max = 4))]
     pub lora_layers: Vec<Layer>,
     /// Quantise the LoRA matrices to the bits of the weights.
     pub lora_quantised: bool,
-    /// The maximum number of tokens of an answer in validation.
+    /// Maximum number of tokens of an answer in validation.
     #[schemars(range(min = 1, max = 1024))]
     pub answer_tokens: usize,
-    /// Write into each checkpoint, for each precision, a folder that Hugging Face's transformers reads: the weights
-    /// that its passes multiply by, grid and LoRA included, as floats.
+    /// Write into each checkpoint, for each precision, a directory that Hugging Face's transformers reads: the weights of its
+    /// forward pass, quantisation and LoRA included, as floats.
     pub export_merged: bool,
-    /// Write the same in parts: the base, the base on each precision's grid, the LoRA as adapters of PEFT, scales and
-    /// ranges.
+    /// Write the parts of the model separately: the base, the base quantised at each precision, LoRA as PEFT adapters, scales
+    /// and ranges.
     pub export_parts: bool,
 }
 
-/// Sequences in a batch where the file does not say how many.
+/// Default of `training.batch_size`.
 pub const BATCH_SIZE: usize = 8;
 
-/// Sequences in a batch.
+/// Number of sequences in a batch.
 pub fn batch_size(training: &Training) -> usize {
     training.batch_size.unwrap_or(BATCH_SIZE)
 }
@@ -130,7 +130,7 @@ impl Default for Settings {
     }
 }
 
-/// Which tokens the loss counts.
+/// Tokens that the loss counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum LossOn {
@@ -140,7 +140,7 @@ pub enum LossOn {
     Answer,
 }
 
-/// Where the levels lie.
+/// Placement of quantisation levels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Scheme {
@@ -150,57 +150,57 @@ pub enum Scheme {
     Asymmetric,
 }
 
-/// What shares a scale.
+/// Values that share a scale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Granularity {
-    /// All values.
+    /// All values of a tensor.
     PerTensor,
-    /// The values of one output of a weight, or of one feature of an activation.
+    /// Values of one output of a weight, or of one feature of an activation.
     PerChannel,
 }
 
-/// Where the scale of a weight comes from.
+/// Source of the scale of a weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum WeightScale {
-    /// From its minimum and maximum at each step.
+    /// Minimum and maximum of the weight at each step.
     MinMax,
     /// A parameter for each precision, trained with the rest (LSQ, Esser et al. 2020). Symmetric only.
     Learned,
 }
 
-/// Where ranges come from.
+/// Source of the ranges of activations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Ranges {
-    /// From the calibration, then fixed.
+    /// The calibration; then they are fixed.
     Frozen,
-    /// From the calibration; then they follow the batches of training, each batch of a step by itself.
+    /// The calibration; then a moving average over the training batches, each batch of a step separately.
     Moving,
-    /// Each token has its own, from its values in each pass. Nothing is calibrated, and no range is held. LLM-QAT uses
-    /// these, with `activation_scheme = "symmetric"`.
+    /// Each token has its own range, from its values in each forward pass, without calibration. LLM-QAT uses this with
+    /// `activation_scheme = "symmetric"`.
     PerToken,
 }
 
-/// Which precision a step trains.
+/// Precisions that a step trains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum PrecisionPolicy {
-    /// One of them, drawn with equal probability.
+    /// One precision, drawn with equal probability.
     Uniform,
     /// One after another.
     Cyclic,
-    /// The widest, the narrowest and one drawn from those between, in one step (Yu and Huang 2019). Their losses are
-    /// summed, and the pass of the widest one teaches the others.
+    /// The widest, the narrowest and one drawn from those between, in one step (Yu and Huang 2019). Their losses are summed,
+    /// and the widest one is the teacher of the others.
     Sandwich,
 }
 
-/// What becomes of the base in the quantised steps.
+/// Training of the base in quantised steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Base {
-    /// Only LoRA, and learnt scales, are trained.
+    /// Only LoRA and learned scales are trained.
     Frozen,
     /// All parameters are trained.
     TrainState,
@@ -221,10 +221,10 @@ pub enum Layer {
 }
 
 impl Layer {
-    /// All of them, in the order of a block.
+    /// All layers, in the order of a block.
     pub const ALL: [Self; 4] = [Self::AttentionInput, Self::AttentionOutput, Self::MlpInput, Self::MlpOutput];
 
-    /// Rows of its weight in a model of that width.
+    /// Rows of the weight in a model of width `width`.
     pub fn inputs(self, width: usize) -> usize {
         match self {
             Self::AttentionInput | Self::AttentionOutput | Self::MlpInput => width,
@@ -232,7 +232,7 @@ impl Layer {
         }
     }
 
-    /// Columns of its weight.
+    /// Columns of the weight in a model of width `width`.
     pub fn outputs(self, width: usize) -> usize {
         match self {
             Self::AttentionInput => 3 * width,
@@ -242,17 +242,17 @@ impl Layer {
     }
 }
 
-/// GPT-2 (Radford et al. 2019): learned positions, normalisation before each part, tied output.
+/// GPT-2 (Radford et al. 2019): learned positions, pre-normalisation, tied output.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Model {
-    /// The shape; the keys below change parts of it.
+    /// Shape of the model; the keys below replace parts of it.
     pub preset: Preset,
-    /// Blocks.
+    /// Number of blocks.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 256))]
     pub layers: Option<usize>,
-    /// Attention heads. They share the width evenly.
+    /// Number of attention heads, a divisor of `width`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 256))]
     pub heads: Option<usize>,
@@ -260,7 +260,7 @@ pub struct Model {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 4, max = 65536))]
     pub width: Option<usize>,
-    /// Positions.
+    /// Number of positions.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 32, max = 65536))]
     pub context: Option<usize>,
@@ -286,7 +286,7 @@ pub enum Preset {
 }
 
 impl Model {
-    /// The preset's numbers, with those of the keys in their place.
+    /// Shape of the preset, with the keys that are given.
     pub fn shape(&self) -> Gpt2Shape {
         let (layers, heads, width, context) = match self.preset {
             Preset::Tiny => (2, 4, 64, 128),

@@ -1,22 +1,22 @@
-//! How many numbers does the model have, and how many of them are trained at a time?
+//! Number of parameters of the model, and of those that are trained at a time.
 
-use super::precision::FULL;
+use super::precision::FULL_PRECISION;
 use super::settings::{Base, Granularity, Layer, Model, Settings, WeightScale};
 use crate::gpt2_shape::Gpt2Shape;
 
-/// Counts of numbers.
+/// Numbers of parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sizes {
     /// Embeddings, blocks and normalisation.
     pub base: u64,
-    /// The LoRA matrices of all precisions.
+    /// LoRA matrices of all precisions.
     pub lora: u64,
-    /// Learnt scales of the precisions that quantise weights.
+    /// Learned scales of the precisions that quantise weights.
     pub scales: u64,
 }
 
 impl Sizes {
-    /// Counts them for a vocabulary of this many tokens.
+    /// Counts the parameters for a vocabulary of `vocabulary` tokens.
     pub fn new(settings: &Settings, model: &Model, vocabulary: usize) -> Self {
         let shape = model.shape();
         let Gpt2Shape { layers, width, .. } = shape;
@@ -29,12 +29,12 @@ impl Sizes {
                 Layer::ALL.iter().map(|layer| layer.outputs(width)).sum()
             }
         };
-        let quantised = settings.weight_bits.iter().filter(|bits| **bits != FULL).count();
+        let quantised = settings.weight_bits.iter().filter(|bits| **bits != FULL_PRECISION).count();
         Self { base: shape.parameters(vocabulary), lora: lora as u64, scales: (quantised * layers * scales) as u64 }
     }
 
-    /// Numbers that have a gradient and an optimiser's state, in the phase that has more of them: pretraining trains the
-    /// base, what follows it LoRA and scales, and the base where it is not frozen.
+    /// Number of trained parameters in the phase that has more of them: pretraining trains the base; the quantised steps train
+    /// LoRA, scales, and the base unless it is frozen.
     pub fn trained(&self, settings: &Settings) -> u64 {
         let pretrained = if settings.pretraining_steps > 0 { self.base } else { 0 };
         let base = if settings.base == Base::TrainState { self.base } else { 0 };
@@ -47,9 +47,9 @@ mod tests {
     use super::*;
     use crate::qat_language_model::settings::Preset;
 
-    /// By hand: GPT-2's 124,439,808 numbers, as its authors' files have; LoRA of rank 8 on attention's input of 12 layers.
+    /// GPT-2 has 124,439,808 parameters in its authors' files; LoRA of rank 8 on the attention input of 12 layers, by hand.
     #[test]
-    fn a_frozen_base_is_not_trained_unless_it_is_trained_before() {
+    fn a_frozen_base_is_trained_by_pretraining_alone() {
         let model = Model { preset: Preset::Small, ..Model::default() };
         let settings = Settings { lora_layers: vec![Layer::AttentionInput], ..Settings::default() };
         let sizes = Sizes::new(&settings, &model, 50_257);
@@ -59,8 +59,8 @@ mod tests {
         let all = Settings { base: Base::TrainState, ..settings.clone() };
         assert_eq!(sizes.trained(&all), sizes.base + lora);
         let before = Settings { pretraining_steps: 1, ..settings.clone() };
-        assert_eq!(sizes.trained(&before), sizes.base, "LoRA is not trained at the same time");
-        let learnt = Settings { weight_scale: WeightScale::Learned, ..settings };
-        assert_eq!(Sizes::new(&learnt, &model, 50_257).scales, 2 * 12 * (3 + 1 + 4 + 1) * 768, "of 8 and 4 bits");
+        assert_eq!(sizes.trained(&before), sizes.base, "LoRA is not trained in the same phase");
+        let learned = Settings { weight_scale: WeightScale::Learned, ..settings };
+        assert_eq!(Sizes::new(&learned, &model, 50_257).scales, 2 * 12 * (3 + 1 + 4 + 1) * 768, "8 and 4 bits");
     }
 }

@@ -1,4 +1,4 @@
-//! Training module: calibration, the passes of a step at its precisions, and what a checkpoint has beside the weights.
+//! Training module: calibration, forward and backward passes at the precisions of a step, and checkpoints.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use serde_json::Value;
 use xrun_ops::Teacher;
 
 use super::batch::TokenBatch;
-use super::context::{Observe, QuantContext, Rules};
+use super::context::{Observer, QuantConfig, QuantContext};
 use super::export::Export;
-use super::gpt2::{Gpt2, targets, text};
-use super::precision::{Precision, drawn, names, precisions};
+use super::gpt2::{Gpt2, loss_targets, text_positions};
+use super::precision::{Precision, draw, names, precisions};
 use super::predict;
 use super::prepare::Prepared;
 use super::ranges::{self, Ranges};
@@ -37,41 +37,41 @@ use xrun_core::files::write;
 use xrun_core::task::predict::{PredictRequest, PredictionSink};
 use xrun_core::task::{Phases, StepReport, TaskError, ValidationReport};
 use xrun_data::feed::{Feed, FeedSettings};
-use xrun_data::parts;
+use xrun_data::micro_batches;
 
 type Network = Gpt2;
 
 /// Training of a [`Gpt2`] at several precisions.
 pub struct QatLanguageModule {
     settings: Settings,
-    pub(super) rules: Rules,
+    pub(super) config: QuantConfig,
     pub(super) precisions: Vec<Precision>,
     seed: u32,
-    /// Number of sequences on the device at once.
+    /// Number of sequences of a micro-batch.
     pub(super) micro_batch_size: usize,
-    /// Whether the backward pass computes activations again.
+    /// True if the backward pass recomputes activations.
     recompute: bool,
-    /// Whether gradients are clipped.
-    clips: bool,
+    /// True if gradients are clipped.
+    clips_gradients: bool,
     pub(super) ranges: Ranges,
     validation: Validation,
     /// Number of the running or last step.
     step: u64,
     /// Precisions of that step; `None` is the base in full precision.
-    pub(super) drawn: Vec<Option<usize>>,
+    pub(super) step_precisions: Vec<Option<usize>>,
     /// Kind of that step.
-    kind: &'static str,
+    step_kind: &'static str,
 }
 
-/// Role of a pass in its step.
+/// Forward and backward pass of a micro-batch in its step.
 #[derive(Clone, Copy, Debug)]
-struct Part {
+struct Pass {
     /// Index of the precision; `None` is the base in full precision.
-    at: Option<usize>,
-    /// Set of gradients that it adds to.
-    set: usize,
-    /// Whether its logits are kept for the passes after it.
-    teaches: bool,
+    precision: Option<usize>,
+    /// Set of gradients to add to.
+    gradient_set: usize,
+    /// True if its logits are the teacher of the next passes.
+    is_teacher: bool,
 }
 
 /// Puts the model on the device and starts the workers at the batch of step `first_step`.
@@ -85,9 +85,9 @@ pub fn open(
     ledger: &Ledger,
     first_step: u64,
 ) -> Result<ModuleTask<QatLanguageModule>, TaskError> {
-    threads::start(parts::threads(&experiment.limits))?;
+    threads::start(micro_batches::threads(&experiment.limits))?;
     let training = &experiment.training;
-    // Not Burn's checkpointing, which `recompute` explains.
+    // Without Burn's checkpointing; the head of `recompute` says why.
     let device = TensorDevice::open(kind, false)?;
     let settings = prepared.settings.clone();
     let vocabulary = prepared.batches.store().corpus().tokenizer.size();
@@ -98,21 +98,21 @@ pub fn open(
     }
     let feed_settings = FeedSettings::new(&experiment.limits, training, first_step);
     let batches = prepared.batches.clone();
-    let prepare = Arc::new(move |number| batches.train(number));
+    let prepare = Arc::new(move |number| batches.training_batch(number));
     let feed = Feed::new(ledger, &prepared.buffers.feed, feed_settings, prepare)?;
     let matmul = MatmulPrecision::new(settings.matmul_dtype, &device)?;
     let precisions = precisions(&settings);
     let mut module = QatLanguageModule {
-        rules: Rules::new(&settings).with(matmul),
+        config: QuantConfig::new(&settings).with_matmul(matmul),
         seed,
         micro_batch_size: experiment.limits.batch_size,
         recompute: training.activation_checkpointing,
-        clips: false,
+        clips_gradients: false,
         ranges: Ranges::new(precisions.len(), network.blocks()),
         validation: Validation::new(&prepared, experiment, ledger),
         step: first_step.saturating_sub(1),
-        drawn: Vec::new(),
-        kind: "",
+        step_precisions: Vec::new(),
+        step_kind: "",
         precisions,
         settings,
     };
@@ -123,90 +123,83 @@ pub fn open(
 }
 
 impl QatLanguageModule {
-    /// Sets the ranges by batches for calibration. `network` and `device` are without autodiff.
+    /// Sets the ranges from the calibration batches. `network` and `device` are inner ones.
     fn calibrate(&mut self, network: &Network, device: &Device) -> Result<(), TaskError> {
-        let mut found = Ranges::new(self.precisions.len(), network.blocks());
+        let mut calibrated = Ranges::new(self.precisions.len(), network.blocks());
         if self.settings.ranges == settings::Ranges::PerToken {
-            self.ranges = found;
+            self.ranges = calibrated;
             return Ok(());
         }
         for number in 0..self.settings.calibration_batches as u64 {
-            let batch = self.validation.batches.calibration(number)?;
-            self.validation.counted(batch.held_bytes(), || {
-                for batch in batch.parts(self.micro_batch_size) {
+            let batch = self.validation.batches.calibration_batch(number)?;
+            self.validation.holding(batch.held_bytes(), || {
+                for batch in batch.micro_batches(self.micro_batch_size) {
                     for (at, precision) in self.precisions.iter().enumerate() {
-                        let mut pass = QuantContext {
-                            rules: &self.rules,
-                            at: Some((at, *precision)),
-                            ranges: &mut found,
-                            observe: Some(Observe::Widen(text(&batch, device))),
+                        let mut quant = QuantContext {
+                            config: &self.config,
+                            precision: Some((at, *precision)),
+                            ranges: &mut calibrated,
+                            observer: Some(Observer::MinMax(text_positions(&batch, device))),
                             frozen: true,
                         };
-                        network.hidden(tokens(&batch.inputs, batch.size, batch.length, device), &mut pass);
+                        network.hidden(tokens(&batch.inputs, batch.size, batch.length, device), &mut quant);
                     }
                 }
             });
         }
-        self.ranges = found;
+        self.ranges = calibrated;
         Ok(())
     }
 
-    /// Computes the logits of the widest precision, without autodiff.
+    /// Computes the logits of the widest precision without a graph.
     fn teacher(&mut self, batch: &TokenBatch, trained: &TrainState<Network>) -> Result<Tensor<2>, TaskError> {
-        let mut pass = QuantContext {
-            rules: &self.rules,
-            at: Some((0, self.precisions[0])),
+        let mut quant = QuantContext {
+            config: &self.config,
+            precision: Some((0, self.precisions[0])),
             ranges: &mut self.ranges,
-            observe: None,
+            observer: None,
             frozen: true,
         };
         let inputs = tokens(&batch.inputs, batch.size, batch.length, &trained.device.inner);
-        Ok(trained.inner()?.forward(inputs, &mut pass))
+        Ok(trained.inner()?.forward(inputs, &mut quant))
     }
 
-    /// Adds the gradients of one batch at one precision. `teacher` has the widest precision's logits of this batch once
-    /// they are known.
-    fn pass(
+    /// Adds the gradients of one micro-batch at one precision. `teacher` holds the logits of the widest precision once they have
+    /// been computed.
+    fn forward_backward(
         &mut self,
         batch: &TokenBatch,
-        part: Part,
+        pass: Pass,
         teacher: &mut Option<Tensor<2>>,
         step: &mut Step<'_, Network>,
     ) -> Result<(), TaskError> {
-        let Part { at, set, teaches } = part;
-        let taught = self.settings.distillation > 0.0 && at.is_some_and(|at| at > 0);
-        if taught && teacher.is_none() {
+        let Pass { precision, gradient_set, is_teacher } = pass;
+        let distils = self.settings.distillation > 0.0 && precision.is_some_and(|at| at > 0);
+        if distils && teacher.is_none() {
             step.enter("teacher");
             *teacher = Some(self.teacher(batch, step.trained)?);
         }
         let Settings { distillation: share, distillation_temperature: temperature, .. } = self.settings;
-        let taught_by = teacher.clone().filter(|_| taught).map(|logits| Teacher {
+        let distilled_from = teacher.clone().filter(|_| distils).map(|logits| Teacher {
             logits,
             divergence_fraction: share,
             temperature,
         });
         step.enter("forward_backward");
-        let targets = targets(batch, taught_by);
-        let mut pass = QuantContext {
-            rules: &self.rules,
-            at: at.map(|at| (at, self.precisions[at])),
+        let targets = loss_targets(batch, distilled_from);
+        let mut quant = QuantContext {
+            config: &self.config,
+            precision: precision.map(|at| (at, self.precisions[at])),
             ranges: &mut self.ranges,
-            observe: (self.settings.ranges == settings::Ranges::Moving)
-                .then(|| Observe::Move(text(batch, &step.device().inner))),
-            frozen: at.is_some() && self.rules.base_frozen,
+            observer: (self.settings.ranges == settings::Ranges::Moving)
+                .then(|| Observer::MovingAverage(text_positions(batch, &step.device().inner))),
+            frozen: precision.is_some() && self.config.base_frozen,
         };
         let (network, accumulator) = (step.trained.network()?, &mut step.accumulator);
-        let teaches = teaches.then_some(teacher);
-        let loss = recompute::backward(
-            network,
-            batch,
-            &mut pass,
-            self.recompute,
-            targets,
-            teaches,
-            accumulator.gradient_set(set),
-        );
-        let counted = batch.counted();
+        let teacher = is_teacher.then_some(teacher);
+        let gradients = accumulator.gradient_set(gradient_set);
+        let loss = recompute::backward(network, batch, &mut quant, self.recompute, targets, teacher, gradients);
+        let counted = batch.counted_targets();
         accumulator.record("loss", loss.total, counted);
         accumulator.record("cross_entropy", loss.cross_entropy, counted);
         if let Some(divergence) = loss.divergence {
@@ -216,12 +209,12 @@ impl QatLanguageModule {
         Ok(())
     }
 
-    /// Draws the precisions of a step, and names its kind.
-    fn draw(&self, step: u64) -> (Vec<Option<usize>>, &'static str) {
+    /// Draws the precisions of a step and names its kind.
+    fn precisions_of(&self, step: u64) -> (Vec<Option<usize>>, &'static str) {
         if step <= self.settings.pretraining_steps {
             return (vec![None], "pretraining");
         }
-        let drawn = drawn(self.settings.policy, self.precisions.len(), self.seed, step);
+        let drawn = draw(self.settings.policy, self.precisions.len(), self.seed, step);
         let kind = match drawn[..] {
             [only] => names(self.precisions[only].weights).kind,
             _ => "sandwich",
@@ -248,34 +241,34 @@ impl TrainingModule for QatLanguageModule {
             trained.reset_optimizer();
             self.calibrate(&trained.inner()?, &trained.device.inner)?;
         }
-        (self.drawn, self.kind) = self.draw(number);
-        self.clips = trained.clip_norm.is_some();
+        (self.step_precisions, self.step_kind) = self.precisions_of(number);
+        self.clips_gradients = trained.clip_norm.is_some();
         self.step = number;
         Ok(())
     }
 
     fn gradient_sets(&self) -> usize {
         // Each precision is clipped by its own norm.
-        if self.clips { self.drawn.len() } else { 1 }
+        if self.clips_gradients { self.step_precisions.len() } else { 1 }
     }
 
     fn train(&mut self, batch: &TokenBatch, step: &mut Step<'_, Network>) -> Result<(), TaskError> {
-        step.describe(batch.describe());
-        step.accumulator.count(batch.counted());
-        let several = self.drawn.len() > 1 && self.settings.distillation > 0.0;
-        for sequences in batch.parts(self.micro_batch_size) {
+        step.describe(batch.description());
+        step.accumulator.count(batch.counted_targets());
+        let distils = self.step_precisions.len() > 1 && self.settings.distillation > 0.0;
+        for micro_batch in batch.micro_batches(self.micro_batch_size) {
             let mut teacher = None;
-            for number in 0..self.drawn.len() {
-                let at = self.drawn[number];
-                let set = number.min(self.gradient_sets() - 1);
-                let part = Part { at, set, teaches: several && at == Some(0) };
-                self.pass(&sequences, part, &mut teacher, step)?;
+            for number in 0..self.step_precisions.len() {
+                let precision = self.step_precisions[number];
+                let gradient_set = number.min(self.gradient_sets() - 1);
+                let pass = Pass { precision, gradient_set, is_teacher: distils && precision == Some(0) };
+                self.forward_backward(&micro_batch, pass, &mut teacher, step)?;
             }
         }
         Ok(())
     }
 
-    /// Learnt scales may have a learning rate of their own.
+    /// Updates learned scales with their own learning rate.
     fn update(
         &mut self,
         learning_rate: f64,
@@ -284,10 +277,10 @@ impl TrainingModule for QatLanguageModule {
     ) -> Result<(), TaskError> {
         let factor = self.settings.scale_learning_rate_factor;
         let scales = if factor == 1.0 { Vec::new() } else { trained.network()?.scales() };
-        let of_scales = gradients::take(&mut gradients, &scales);
+        let scale_gradients = gradients::take(&mut gradients, &scales);
         trained.update(learning_rate, gradients)?;
-        if !of_scales.is_empty() {
-            trained.update(learning_rate * factor, of_scales)?;
+        if !scale_gradients.is_empty() {
+            trained.update(learning_rate * factor, scale_gradients)?;
         }
         Ok(())
     }
@@ -297,11 +290,11 @@ impl TrainingModule for QatLanguageModule {
         let mut sums = fetched.by_name();
         let loss = sums.remove(0).sum;
         StepReport {
-            kind: self.kind,
+            kind: self.step_kind,
             // The sum over precisions of the mean over tokens (Yu and Huang 2019).
             loss: loss / counted,
             gradient_norm: fetched.norm,
-            // Of the passes that have them: the widest precision has no teacher.
+            // Means over the passes that have them: the widest precision has no divergence.
             values: sums.into_iter().map(|number| (number.name, number.sum / number.counted.max(1.0))).collect(),
             items: fetched.items,
             batch: fetched.batch,
@@ -314,11 +307,11 @@ impl TrainingModule for QatLanguageModule {
         evaluation: &mut Evaluation<'_, Self>,
     ) -> Result<ValidationReport, TaskError> {
         if self.step > 0 && self.step <= self.settings.pretraining_steps {
-            // Ranges of a base that has changed since are out of date.
+            // Pretraining has changed the base since the last calibration.
             evaluation.enter("calibration");
             self.calibrate(network, &evaluation.trained.device.inner)?;
         }
-        self.validation.run(network, &self.precisions, &self.rules, &mut self.ranges, evaluation)
+        self.validation.run(network, &self.precisions, &self.config, &mut self.ranges, evaluation)
     }
 
     fn save(&mut self, trained: &mut TrainState<Network>, directory: &Path) -> Result<(), TaskError> {
@@ -328,9 +321,9 @@ impl TrainingModule for QatLanguageModule {
         if self.settings.export_merged || self.settings.export_parts {
             let network = trained.inner()?;
             let store = self.validation.batches.store().clone();
-            let (settings, rules, precisions) = (&self.settings, &self.rules, &self.precisions);
+            let (settings, config, precisions) = (&self.settings, &self.config, &self.precisions);
             let tokenizer = &store.corpus().tokenizer;
-            Export { network, settings, rules, precisions, ranges: &mut self.ranges, tokenizer }.write(directory)?;
+            Export { network, settings, config, precisions, ranges: &mut self.ranges, tokenizer }.write(directory)?;
         }
         Ok(())
     }
@@ -343,16 +336,16 @@ impl TrainingModule for QatLanguageModule {
 
     fn load_weights(&mut self, trained: &mut TrainState<Network>, weights: &Path) -> Result<(), TaskError> {
         trained.load_weights(weights)?;
-        // The ranges so far came from random weights.
+        // The ranges were calibrated with random weights.
         self.calibrate(&trained.inner()?, &trained.device.inner)
     }
 
     fn evict_caches(&self, low_water: f64) -> u64 {
-        self.validation.batches.store().evict_to_share(low_water)
+        self.validation.batches.store().evict_to_fraction(low_water)
     }
 
     fn device_name(&self, device: String) -> String {
-        self.rules.matmul.device_label(device)
+        self.config.matmul.device_label(device)
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
@@ -367,13 +360,12 @@ impl TrainingModule for QatLanguageModule {
     fn predict(
         &mut self,
         trained: &TrainState<Network>,
-        asked: &PredictRequest<'_>,
-        told: &mut dyn PredictionSink,
+        request: &PredictRequest<'_>,
+        sink: &mut dyn PredictionSink,
     ) -> Result<Value, TaskError> {
         let network = trained.inner()?;
-        let (precisions, rules, ranges) = (&self.precisions, &self.rules, &mut self.ranges);
-        let mut model = predict::Model { network, precisions, rules, ranges, validation: &self.validation };
-        model.predict(asked, told)
+        let (precisions, config, ranges) = (&self.precisions, &self.config, &mut self.ranges);
+        predict::Predictor { network, precisions, config, ranges, validation: &self.validation }.predict(request, sink)
     }
 }
 

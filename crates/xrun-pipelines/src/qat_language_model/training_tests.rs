@@ -1,4 +1,4 @@
-//! Does a step train each precision as it says, with no more passes than it needs?
+//! Tests of training steps: passes, gradients, clipping, learned scales and fused operations.
 
 use std::path::Path;
 
@@ -21,7 +21,7 @@ fn opened(folder: &Path, policy: &str) -> QatTask {
     opened_with(folder, &format!("policy = {policy:?}"), "")
 }
 
-/// `pipeline` are more of its keys, and `sections` stand at the end.
+/// Opens a task whose experiment ends with `sections`; `pipeline` are keys of its table.
 fn opened_with(folder: &Path, pipeline: &str, sections: &str) -> QatTask {
     let generated = Generated { articles: 3, paragraphs_per_article: 2, ..Generated::default() };
     let (path, _) = generate_in(&generated, folder).unwrap();
@@ -80,9 +80,9 @@ impl Entered {
     }
 }
 
-/// Two batches a step. A pass of the widest precision that trains it has its logits, too.
+/// A step has two batches. In a sandwich the pass that trains the widest precision provides the teacher's logits.
 #[test]
-fn a_narrow_precision_alone_has_a_teacher_and_a_sandwich_teaches_itself() {
+fn only_a_narrow_precision_alone_needs_a_pass_of_the_teacher() {
     let folder = tempfile::tempdir().unwrap();
     let passes = |policy: &str, steps: u64| {
         let (mut task, mut entered) = (opened(folder.path(), policy), Entered::default());
@@ -96,7 +96,7 @@ fn a_narrow_precision_alone_has_a_teacher_and_a_sandwich_teaches_itself() {
 }
 
 #[test]
-fn a_sandwich_is_the_sum_of_its_precisions_each_as_when_it_is_alone() {
+fn losses_and_gradients_of_a_sandwich_are_sums_over_its_precisions() {
     let folder = tempfile::tempdir().unwrap();
     let mut task = opened(folder.path(), "sandwich");
     task.module.calibrate(&task.trained.inner().unwrap(), &task.trained.device.inner).unwrap();
@@ -106,10 +106,10 @@ fn a_sandwich_is_the_sum_of_its_precisions_each_as_when_it_is_alone() {
         let mut phases = Entered::default();
         let mut step = Step::new(1, &task.trained, &mut phases);
         for number in 2 * STEPS_BEFORE..2 * STEPS_BEFORE + 2 {
-            let batch = task.module.validation.batches.train(number).unwrap();
-            step.accumulator.count(batch.counted());
-            let part = Part { at: Some(at), set: 0, teaches: false };
-            task.module.pass(&batch, part, &mut None, &mut step).unwrap();
+            let batch = task.module.validation.batches.training_batch(number).unwrap();
+            step.accumulator.count(batch.counted_targets());
+            let pass = Pass { precision: Some(at), gradient_set: 0, is_teacher: false };
+            task.module.forward_backward(&batch, pass, &mut None, &mut step).unwrap();
         }
         let mut accumulator = step.accumulator;
         let counted = accumulator.counted();
@@ -141,7 +141,7 @@ fn a_sandwich_is_the_sum_of_its_precisions_each_as_when_it_is_alone() {
     }
 }
 
-/// Parameters by name.
+/// Values of parameters by path, and the path of the visitor.
 struct All(Vec<(String, Vec<f32>)>, Vec<String>);
 
 impl All {
@@ -151,7 +151,7 @@ impl All {
         all
     }
 
-    /// How far those whose names contain `name` are from what they were.
+    /// Distance of the parameters whose paths contain `name` from their values in `before`.
     fn moved(&self, before: &Self, name: &str) -> f64 {
         let pairs = self.0.iter().zip(&before.0).filter(|((path, _), _)| path.contains(name));
         let squares = pairs.flat_map(|((_, one), (_, other))| one.iter().zip(other));
@@ -175,7 +175,7 @@ impl ModuleVisitor for All {
 
 const SGD: &str = "[optimizer.sgd]\nmomentum = 0.0\nlearning_rate = 1.0";
 
-/// The clip norm is far below any norm: each precision moves by just this, as when it is alone.
+/// The clip norm is far below any norm: each precision moves by exactly the clip norm.
 #[test]
 fn each_precision_of_a_sandwich_is_clipped_by_its_own_norm() {
     const MOST: f64 = 1e-3;
@@ -194,7 +194,7 @@ fn each_precision_of_a_sandwich_is_clipped_by_its_own_norm() {
 }
 
 #[test]
-fn learnt_scales_have_a_learning_rate_of_their_own() {
+fn learned_scales_have_their_own_learning_rate() {
     let folder = tempfile::tempdir().unwrap();
     let moved = |factor: &str| {
         let pipeline =
@@ -214,21 +214,21 @@ fn learnt_scales_have_a_learning_rate_of_their_own() {
     assert_eq!((lora, lora), (same, still));
 }
 
-/// A text of as many tokens that count, in a sequence of sixteen.
+/// Example of twelve tokens, the last `tokens` of which count.
 fn counting(tokens: usize) -> Arc<Example> {
     let text: Vec<u32> = (0..12).map(|at| (at * 7 + tokens as u32) % 50).collect();
     let prompt = text.len() - tokens;
     Arc::new(Example { tokens: text, prompt, answers: vec![], others: vec![] })
 }
 
-/// The mean gradients of batches that make one step at a precision, by name of the parameter.
+/// Mean gradients of one step over `batches` at a precision, by path of the parameter.
 fn mean_gradients(task: &mut QatTask, at: Option<usize>, batches: &[TokenBatch]) -> (Vec<(String, Vec<f32>)>, f64) {
     let mut phases = Entered::default();
     let mut step = Step::new(1, &task.trained, &mut phases);
     for batch in batches {
-        step.accumulator.count(batch.counted());
-        let part = Part { at, set: 0, teaches: false };
-        task.module.pass(batch, part, &mut None, &mut step).unwrap();
+        step.accumulator.count(batch.counted_targets());
+        let pass = Pass { precision: at, gradient_set: 0, is_teacher: false };
+        task.module.forward_backward(batch, pass, &mut None, &mut step).unwrap();
     }
     let mut accumulator = step.accumulator;
     let counted = accumulator.counted();
@@ -258,7 +258,7 @@ impl ModuleVisitor for Gradients {
 }
 
 #[test]
-fn batches_of_one_and_nine_tokens_have_the_gradients_of_the_ten_in_one() {
+fn batches_of_one_and_nine_tokens_have_the_gradients_of_one_batch_of_ten() {
     let folder = tempfile::tempdir().unwrap();
     let mut task = opened(folder.path(), "cyclic");
     task.module.calibrate(&task.trained.inner().unwrap(), &task.trained.device.inner).unwrap();
@@ -267,8 +267,11 @@ fn batches_of_one_and_nine_tokens_have_the_gradients_of_the_ten_in_one() {
     let together = batch(&[few.clone(), many.clone()]);
     let apart = [batch(&[few]), batch(&[many])];
     let with_nothing = [batch(&[none]), together.clone()];
-    assert_eq!([&apart[0], &apart[1], &together, &with_nothing[0]].map(TokenBatch::counted), [1.0, 9.0, 10.0, 0.0]);
-    // In full precision, of the widest one, and of one that has a teacher.
+    assert_eq!(
+        [&apart[0], &apart[1], &together, &with_nothing[0]].map(TokenBatch::counted_targets),
+        [1.0, 9.0, 10.0, 0.0]
+    );
+    // The base in full precision, the widest precision, and one with a teacher.
     for at in [None, Some(0), Some(2)] {
         for recompute in [false, true] {
             task.module.recompute = recompute;
@@ -286,9 +289,9 @@ fn batches_of_one_and_nine_tokens_have_the_gradients_of_the_ten_in_one() {
     }
 }
 
-/// The base is frozen, and each precision has a LoRA of its own. So the widest is trained as if it were alone, without a grid, and
-/// the two trainings stay together but for rounding. At two and three bits a value at the boundary between two levels may go either
-/// way, and from then on there are two trainings.
+/// The base is frozen and each precision has its own LoRA, so the widest one is trained independently and unquantised: both
+/// trainings differ by rounding alone. At two and three bits a value at the boundary of two levels may be rounded either way,
+/// after which the trainings diverge.
 #[test]
 fn fifty_steps_of_fused_operations_are_fifty_of_burns() {
     const STEPS: u64 = 50;
@@ -307,5 +310,5 @@ fn fifty_steps_of_fused_operations_are_fifty_of_burns() {
         assert!((found - expected).abs() < most * expected, "{}: {found}, by Burn {expected}", fused.kind);
     }
     let losses = |reports: &[StepReport]| reports.iter().map(|report| report.loss).collect::<Vec<f64>>();
-    assert_ne!(losses(&fused), losses(&plain), "they are computed in two ways");
+    assert_ne!(losses(&fused), losses(&plain), "different kernels");
 }

@@ -1,18 +1,18 @@
-//! How well does each precision know held-out text, and answer its questions? Without autodiff, one batch at a time.
+//! Validation: perplexity and answers of each precision on held-out questions, on the inner device.
 
 use std::sync::Arc;
 
 use xrun_ops::next_token_loss;
 
-use super::answer::surest;
 use super::batch::{Batches, TokenBatch, validation_bytes};
-use super::context::{QuantContext, Rules};
-use super::gpt2::{Gpt2, targets};
+use super::context::{QuantConfig, QuantContext};
+use super::gpt2::{Gpt2, loss_targets};
 use super::precision::{Precision, names};
 use super::prepare::Prepared;
 use super::ranges::Ranges;
 use super::settings::{Settings, batch_size};
 use super::training::QatLanguageModule;
+use super::windowed_answers::best_answers;
 use crate::metrics::perplexity::perplexity;
 use crate::metrics::squad::SquadScore;
 use crate::nn::generate::{Completion, Limits, complete};
@@ -23,15 +23,16 @@ use xrun_core::experiment::Experiment;
 use xrun_core::task::{TaskError, ValidationReport};
 use xrun_data::question_answers::example::Example;
 
-/// What every validation uses again.
+/// State of all validations of a run.
 #[derive(Debug)]
 pub struct Validation {
-    /// What tokenises the held-out questions.
+    /// Source of the held-out questions.
     pub batches: Batches,
     settings: Settings,
-    episodes: u64,
-    /// Sequences that are on the device at once.
-    part_size: usize,
+    /// Maximum number of batches of a validation.
+    batches_max: u64,
+    /// Number of sequences of a micro-batch.
+    micro_batch_size: usize,
     batch: Holding,
     cache: Holding,
 }
@@ -39,108 +40,110 @@ pub struct Validation {
 /// Sums of one precision.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sums {
-    /// Of `-log p`, over tokens that count.
-    surprise: f64,
+    /// Negative log-likelihood of the tokens that count.
+    nll: f64,
     tokens: f64,
-    /// Of text that these tokens stand for.
+    /// Bytes of text of these tokens.
     bytes: f64,
     answers: SquadScore,
 }
 
 impl Validation {
-    /// What every validation uses again. Its buffer enters the ledger.
+    /// State before the first validation. Registers its buffers in the ledger.
     pub fn new(prepared: &Prepared, experiment: &Experiment, ledger: &Ledger) -> Self {
         Self {
             batches: prepared.batches.clone(),
             settings: prepared.settings.clone(),
-            episodes: experiment.validation.episodes as u64,
-            part_size: experiment.limits.batch_size.min(batch_size(&experiment.training)),
+            batches_max: experiment.validation.episodes as u64,
+            micro_batch_size: experiment.limits.batch_size.min(batch_size(&experiment.training)),
             batch: prepared.buffers.validation_batch.register(ledger),
             cache: prepared.buffers.decode_cache.register(ledger),
         }
     }
 
-    /// Says that a batch of so many bytes is looked at, while `use_it` does.
-    pub fn counted<T>(&self, bytes: u64, use_it: impl FnOnce() -> T) -> T {
+    /// Runs `evaluate` while the ledger counts a batch of `bytes` bytes.
+    pub fn holding<T>(&self, bytes: u64, evaluate: impl FnOnce() -> T) -> T {
         self.batch.set(1, bytes);
-        let result = use_it();
+        let result = evaluate();
         self.batch.set(0, 0);
         result
     }
 
-    /// All batches at all precisions. `network` is the plain one.
+    /// Evaluates all batches at all precisions. `network` is on the inner device.
     pub fn run(
         &self,
         network: &Gpt2,
         precisions: &[Precision],
-        rules: &Rules,
+        config: &QuantConfig,
         ranges: &mut Ranges,
         evaluation: &mut Evaluation<'_, QatLanguageModule>,
     ) -> Result<ValidationReport, TaskError> {
         let mut sums = vec![Sums::default(); precisions.len()];
-        for number in 0..self.episodes {
+        for number in 0..self.batches_max {
             evaluation.enter("validation_data");
-            let examples = self.batches.validation(number)?;
+            let examples = self.batches.held_out(number)?;
             if examples.is_empty() {
-                break; // there are fewer questions than were asked for
+                break;
             }
-            let batch = self.batches.of(&examples, self.settings.loss_on, number);
+            let batch = self.batches.validation_batch(&examples, self.settings.loss_on, number);
             evaluation.enter("validation");
-            self.counted(validation_bytes(&batch, &examples), || {
+            self.holding(validation_bytes(&batch, &examples), || {
                 for (at, precision) in precisions.iter().enumerate() {
-                    let mut pass = QuantContext {
-                        rules,
-                        at: Some((at, *precision)),
+                    let mut quant = QuantContext {
+                        config,
+                        precision: Some((at, *precision)),
                         ranges: &mut *ranges,
-                        observe: None,
+                        observer: None,
                         frozen: true,
                     };
-                    self.look(network, &batch, &examples, &mut pass, &mut sums[at]);
+                    self.evaluate(network, &batch, &examples, &mut quant, &mut sums[at]);
                 }
             });
         }
         Ok(ValidationReport { metrics: self.metrics(precisions, &sums), ..ValidationReport::default() })
     }
 
-    fn look(
+    /// Adds the loss and the answers of a batch at one precision to `sums`.
+    fn evaluate(
         &self,
         network: &Gpt2,
         batch: &TokenBatch,
         examples: &[Arc<Example>],
-        pass: &mut QuantContext<'_>,
+        quant: &mut QuantContext<'_>,
         sums: &mut Sums,
     ) {
         let device = network.inner_device();
-        for part in batch.parts(self.part_size) {
-            let logits = network.forward(tokens(&part.inputs, part.size, part.length, &device), pass);
-            let surprise = next_token_loss(logits, targets(&part, None)).cross_entropy.into_data();
-            sums.surprise += surprise.iter::<f32>().next().map_or(f64::NAN, f64::from);
+        for micro_batch in batch.micro_batches(self.micro_batch_size) {
+            let inputs = tokens(&micro_batch.inputs, micro_batch.size, micro_batch.length, &device);
+            let loss = next_token_loss(network.forward(inputs, quant), loss_targets(&micro_batch, None));
+            sums.nll += loss.cross_entropy.into_data().iter::<f32>().next().map_or(f64::NAN, f64::from);
         }
-        sums.tokens += batch.weights.iter().map(|weight| f64::from(*weight)).sum::<f64>();
+        sums.tokens += batch.counted_targets();
         let tokenizer = &self.batches.store().corpus().tokenizer;
         sums.bytes += batch.counted_bytes(tokenizer) as f64;
         let prompts: Vec<Vec<&[u32]>> = examples.iter().map(|example| example.prompts().collect()).collect();
-        for (said, example) in self.answers(network, &prompts, pass).iter().zip(examples) {
-            let said = said.as_ref().map_or(String::new(), |said| tokenizer.decode(&said.tokens));
-            sums.answers.add(&said, &example.answers);
+        for (completion, example) in self.answers(network, &prompts, quant).iter().zip(examples) {
+            let answer = completion.as_ref().map_or(String::new(), |completion| tokenizer.decode(&completion.tokens));
+            sums.answers.add(&answer, &example.answers);
         }
     }
 
-    /// Of each question, with the prompts of its windows, the answer that the model is surest of.
+    /// Returns the most probable answer to each question, which is given by the prompts of its windows.
     pub fn answers(
         &self,
         network: &Gpt2,
         prompts: &[Vec<&[u32]>],
-        pass: &mut QuantContext<'_>,
+        quant: &mut QuantContext<'_>,
     ) -> Vec<Option<Completion>> {
         let end = self.batches.store().corpus().tokenizer.end();
         let limits = Limits { end, tokens: self.settings.answer_tokens, length: self.settings.sequence_length };
-        surest(prompts, self.part_size, |prompts| complete(network, None, prompts, limits, &self.cache, pass))
+        let complete = |prompts: &[&[u32]]| complete(network, None, prompts, limits, &self.cache, quant);
+        best_answers(prompts, self.micro_batch_size, complete)
     }
 
     fn metrics(&self, precisions: &[Precision], sums: &[Sums]) -> Vec<(String, Option<f64>)> {
         let mut metrics = Vec::with_capacity(1 + 4 * precisions.len());
-        let entropies: Vec<f64> = sums.iter().map(|sums| sums.surprise / sums.tokens.max(1.0)).collect();
+        let entropies: Vec<f64> = sums.iter().map(|sums| sums.nll / sums.tokens.max(1.0)).collect();
         let mean = entropies.iter().sum::<f64>() / entropies.len().max(1) as f64;
         metrics.push(("perplexity".to_owned(), perplexity(mean)));
         for ((precision, sums), entropy) in precisions.iter().zip(sums).zip(entropies) {
@@ -149,7 +152,7 @@ impl Validation {
             metrics.push((names.perplexity.to_owned(), perplexity(entropy)));
             metrics.push((names.exact_match.to_owned(), answers.map(|(exact, _)| exact)));
             metrics.push((names.f1.to_owned(), answers.map(|(_, f1)| f1)));
-            let bits = sums.surprise / std::f64::consts::LN_2 / sums.bytes;
+            let bits = sums.nll / std::f64::consts::LN_2 / sums.bytes;
             metrics.push((names.bits_per_byte.to_owned(), bits.is_finite().then_some(bits)));
         }
         metrics

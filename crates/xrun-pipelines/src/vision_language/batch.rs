@@ -1,10 +1,10 @@
-//! How do examples become a batch on the host? Pictures, tokens in, tokens to be said next, and what each weighs.
+//! Batches of examples on the host: images, input tokens, target tokens and their weights in the loss.
 
 use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::selective::{self, StepSums, TokenKind, Weighed, weigh};
+use super::selective::{self, AnswerWeights, StepSums, TokenKind, weigh_answer};
 use super::settings::Settings;
 use xrun_core::bounded::HeldBytes;
 use xrun_core::dataset::error::DataError;
@@ -12,69 +12,69 @@ use xrun_core::dataset::split::Split;
 use xrun_data::image_text::store::{Example, ImageTextStore};
 use xrun_data::order::Order;
 
-/// `size` examples of `length` text tokens each, row by row; what fills up weighs nothing.
+/// `size` examples of `length` text tokens each, row-major. Padding has weight 0.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ExampleBatch {
-    /// Examples, which are the rows.
+    /// Number of examples.
     pub size: usize,
     /// Text tokens of each row.
     pub length: usize,
-    /// Pixels along a side of a picture.
+    /// Side of an image in pixels.
     pub side: usize,
-    /// `size * side * side * 3` bytes: RGB, row by row.
-    pub pictures: Vec<u8>,
-    /// `size * length`, filled up with the end of text.
+    /// 8-bit RGB values of the images, `[size, side, side, 3]`.
+    pub images: Vec<u8>,
+    /// Token ids, `[size, length]`, padded with the end-of-text token.
     pub inputs: Vec<i32>,
-    /// The tokens after the inputs, filled up in the same way.
+    /// Next token of each input, `[size, length]`, padded with the end-of-text token.
     pub targets: Vec<i32>,
-    /// Of each target in the loss: 0 for those of the prompt and of what fills up.
+    /// Weight of each target in the loss, 0 for prompt and padding.
     pub weights: Vec<f32>,
-    /// Of each target; `None` for those of the prompt and of what fills up.
+    /// Kind of each target; `None` for prompt and padding.
     pub kinds: Vec<Option<TokenKind>>,
-    /// Of the examples in their split.
+    /// Numbers of the examples in their split.
     pub numbers: Vec<u64>,
-    /// Masked tokens of each answer. One with a `structure_weight` of 1 cannot be told by its weight.
+    /// Number of masked tokens of each answer. With a `structure_weight` of 1 the weights do not show them.
     masked: Vec<u32>,
-    /// Which examples these are, for messages.
-    described: String,
+    /// Numbers of the examples, for messages.
+    description: String,
 }
 
 impl HeldBytes for ExampleBatch {
     fn held_bytes(&self) -> u64 {
         let tokens = (self.inputs.capacity() + self.targets.capacity() + self.weights.capacity()) * size_of::<i32>();
         let rows = self.numbers.capacity() * size_of::<u64>() + self.masked.capacity() * size_of::<u32>();
-        let bytes = self.pictures.capacity() + self.kinds.capacity() + self.described.capacity();
+        let bytes = self.images.capacity() + self.kinds.capacity() + self.description.capacity();
         (size_of::<Self>() + tokens + rows + bytes) as u64
     }
 }
 
-/// Bytes of [`ExampleBatch::describe`].
-const DESCRIBED_MAX: usize = 120;
-/// Of a token of a batch: what goes in, what is to come out, its weight and its kind.
+/// Maximum length of [`ExampleBatch::description`] in bytes.
+const DESCRIPTION_BYTES_MAX: usize = 120;
+/// Bytes of a token of a batch: input, target, weight and kind.
 const TOKEN_BYTES: usize = size_of::<[i32; 2]>() + size_of::<f32>() + size_of::<Option<TokenKind>>();
-/// Of a row: the number of the example and its masked tokens.
+/// Bytes of a row of a batch: number of the example and of its masked tokens.
 const ROW_BYTES: usize = size_of::<u64>() + size_of::<u32>();
 
 impl ExampleBatch {
-    /// Rows of `length` tokens that are all filling.
-    fn empty(size: usize, length: usize, side: usize, end: u32, described: &str) -> Self {
+    /// Batch with room for `size` examples, all padding.
+    fn empty(size: usize, length: usize, side: usize, end: u32, description: &str) -> Self {
         Self {
             size,
             length,
             side,
-            pictures: Vec::with_capacity(size * side * side * 3),
+            images: Vec::with_capacity(size * side * side * 3),
             inputs: vec![end as i32; size * length],
             targets: vec![end as i32; size * length],
             weights: vec![0.0; size * length],
             kinds: vec![None; size * length],
             numbers: Vec::with_capacity(size),
             masked: Vec::with_capacity(size),
-            described: described[..described.floor_char_boundary(DESCRIBED_MAX)].to_owned(),
+            description: description[..description.floor_char_boundary(DESCRIPTION_BYTES_MAX)].to_owned(),
         }
     }
 
-    /// The next row. The tokens of prompt, answer and end of text are `length + 1` at most.
-    fn push(&mut self, example: &Example, number: u64, weighed: &Weighed, end: u32) {
+    /// Fills the next row with an example, whose prompt, answer and end of text have at most `length + 1` tokens.
+    fn push(&mut self, example: &Example, number: u64, weighed: &AnswerWeights, end: u32) {
         let (row, text) = (self.numbers.len() * self.length, &example.text);
         let tokens = text.prompt.iter().chain(&text.answer).chain([&end]).map(|token| *token as i32);
         for (at, token) in tokens.take(self.length + 1).enumerate() {
@@ -85,24 +85,24 @@ impl ExampleBatch {
                 self.targets[row + at - 1] = token;
             }
         }
-        // The first token of the answer is the target of the last one of the prompt.
+        // The last token of the prompt predicts the first one of the answer.
         let answer = (text.prompt.len().saturating_sub(1)..self.length).map(|at| row + at);
         for (at, (weight, kind)) in answer.zip(weighed.weights.iter().zip(&weighed.kinds)) {
             self.weights[at] = *weight;
             self.kinds[at] = Some(*kind);
         }
-        self.pictures.extend_from_slice(&example.picture.rgb);
+        self.images.extend_from_slice(&example.picture.rgb);
         self.numbers.push(number);
         self.masked.push(weighed.masked.iter().filter(|masked| **masked).count() as u32);
     }
 
-    /// The same examples, at most so many at a time; the batch itself where that is all of them.
-    pub fn parts(&self, size: usize) -> impl Iterator<Item = Cow<'_, Self>> {
+    /// Splits the batch into micro-batches of at most `size` examples; borrows the batch if one holds all of them.
+    pub fn micro_batches(&self, size: usize) -> impl Iterator<Item = Cow<'_, Self>> {
         let size = size.max(1);
         (0..self.size).step_by(size).map(move |from| self.rows_or_all(from..(from + size).min(self.size)))
     }
 
-    /// Examples `rows`; the batch itself where that is all of them.
+    /// Returns the examples `rows`; borrows the batch if these are all of them.
     pub fn rows_or_all(&self, rows: Range<usize>) -> Cow<'_, Self> {
         match rows == (0..self.size) {
             true => Cow::Borrowed(self),
@@ -110,46 +110,46 @@ impl ExampleBatch {
         }
     }
 
-    /// Examples `from..to` as a batch of their own.
+    /// Copies the examples `from..to` to a new batch.
     pub fn rows(&self, from: usize, to: usize) -> Self {
         let tokens = from * self.length..to * self.length;
-        let picture = self.side * self.side * 3;
+        let image = self.side * self.side * 3;
         Self {
             size: to - from,
             length: self.length,
             side: self.side,
-            pictures: self.pictures[from * picture..to * picture].to_vec(),
+            images: self.images[from * image..to * image].to_vec(),
             inputs: self.inputs[tokens.clone()].to_vec(),
             targets: self.targets[tokens.clone()].to_vec(),
             weights: self.weights[tokens.clone()].to_vec(),
             kinds: self.kinds[tokens].to_vec(),
             numbers: self.numbers[from..to].to_vec(),
             masked: self.masked[from..to].to_vec(),
-            described: self.described.clone(),
+            description: self.description.clone(),
         }
     }
 
-    /// Places in the batch, `row * length + at`, whose target weighs something.
+    /// Positions `row * length + column` whose target has a weight above 0.
     pub fn selected(&self) -> Vec<usize> {
         (0..self.weights.len()).filter(|at| self.weights[*at] > 0.0).collect()
     }
 
-    /// Places in the batch whose target is a token of an answer or its end of text.
+    /// Positions whose target is a token of an answer or its end of text.
     pub fn answered(&self) -> Vec<usize> {
         (0..self.kinds.len()).filter(|at| self.kinds[*at].is_some()).collect()
     }
 
-    /// Tokens of all answers, with the end of text.
+    /// Number of tokens of all answers, end of text included.
     pub fn answer_tokens(&self) -> u64 {
         self.kinds.iter().flatten().count() as u64
     }
 
-    /// Of these, those that are masked, whatever they weigh.
+    /// Number of masked tokens of all answers, regardless of their weight.
     pub fn masked(&self) -> u64 {
         self.masked.iter().map(|masked| u64::from(*masked)).sum()
     }
 
-    /// All sums of a step but that of the losses, which is 0 here.
+    /// Sums of the batch, without the loss.
     pub fn sums(&self) -> StepSums {
         let tokens = self.answer_tokens();
         StepSums {
@@ -160,95 +160,95 @@ impl ExampleBatch {
         }
     }
 
-    /// Which examples these are, for messages.
-    pub fn describe(&self) -> &str {
-        &self.described
+    /// Numbers of the examples, for messages.
+    pub fn description(&self) -> &str {
+        &self.description
     }
 }
 
-/// The most that one batch holds. `text` are the text tokens of a row.
+/// Maximum of [`ExampleBatch::held_bytes`] with `text` text tokens per row.
 pub fn batch_bytes_max(text: usize, image_size: usize, size: usize) -> u64 {
     let row = 3 * image_size * image_size + TOKEN_BYTES * text + ROW_BYTES;
-    (size_of::<ExampleBatch>() + size * row + DESCRIBED_MAX) as u64
+    (size_of::<ExampleBatch>() + size * row + DESCRIPTION_BYTES_MAX) as u64
 }
 
-/// What a validation holds of a batch: the batch itself, its examples and what their tokens weigh.
-pub fn validation_bytes(batch: &ExampleBatch, examples: &[Example], weighed: &[Weighed]) -> u64 {
+/// Bytes that a validation holds: a batch, its examples and the weights of their tokens.
+pub fn validation_bytes(batch: &ExampleBatch, examples: &[Example], weighed: &[AnswerWeights]) -> u64 {
     let examples: u64 = examples.iter().map(HeldBytes::held_bytes).sum();
     batch.held_bytes() + examples + weighed.iter().map(HeldBytes::held_bytes).sum::<u64>()
 }
 
-/// The most of it. A token stands for `token_bytes` at most.
+/// Maximum of [`validation_bytes`] with tokens of at most `token_bytes` bytes of text.
 pub fn validation_bytes_max(text: usize, image_size: usize, size: usize, token_bytes: usize) -> u64 {
     let tokens = text + 1;
-    // What the prompt and the answer are written in; the question is a part of the prompt.
+    // Bytes of prompt and answer; the question is a part of the prompt.
     let written = tokens * token_bytes;
     let example = size_of::<Example>() + 3 * image_size * image_size + tokens * size_of::<u32>() + written;
-    // A field has a byte of its own and one that divides it from the next.
+    // A field has at least one byte, and one that separates it from the next.
     let fields = (written / 2 + 1) * size_of::<std::ops::Range<usize>>();
-    let weighed = size_of::<Weighed>() + tokens * (size_of::<f32>() + size_of::<[bool; 2]>()) + fields;
+    let weighed = size_of::<AnswerWeights>() + tokens * (size_of::<f32>() + size_of::<[bool; 2]>()) + fields;
     batch_bytes_max(text, image_size, size) + (size * (example + weighed)) as u64
 }
 
-/// How large batches are, and how many make a step.
+/// Sizes of batches and of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchShape {
-    /// Examples in a batch.
+    /// Number of examples in a batch.
     pub size: usize,
     /// Text tokens of a row.
     pub length: usize,
-    /// Batches in a step.
+    /// Number of batches in a step.
     pub accumulation: usize,
-    /// Pixels along a side of a picture.
+    /// Side of an image in pixels.
     pub side: usize,
 }
 
-/// Makes batches by their number; used by many threads at once.
+/// Source of batches by their number; shared by worker threads.
 #[derive(Clone, Debug)]
 pub struct Batches {
     store: Arc<ImageTextStore>,
     selective: selective::Settings,
     seed: u32,
     shape: BatchShape,
-    /// The examples of the first batch, where they are not those of the order.
+    /// Examples of the first batch; `None` if it follows the order of the epoch.
     first: Option<Arc<[u64]>>,
 }
 
 impl Batches {
-    /// Batches of this shape; `seed` is that of the run.
+    /// Batches of a shape; `seed` is the seed of the run.
     pub fn new(store: Arc<ImageTextStore>, settings: &Settings, seed: u32, shape: BatchShape) -> Self {
         Self { store, selective: settings.selective.clone(), seed, shape, first: None }
     }
 
-    /// Makes the first batch of the examples that have most tokens in the loss: logits are computed for those, and they are
-    /// what a step needs most memory for. Of equals those that come first in the data.
+    /// Replaces the first batch by the examples with the most tokens in the loss, whose logits dominate the memory of a step.
+    /// Among equal examples the first ones of the data are taken.
     ///
     /// # Errors
-    /// As [`Batches::train`].
-    pub fn begin_with_the_longest(&mut self) -> Result<(), DataError> {
+    /// As [`Batches::training_batch`].
+    pub fn put_longest_first(&mut self) -> Result<(), DataError> {
         let on = self.selective.is_on(0);
-        // One more than a batch for a moment.
+        // One more than a batch before `truncate`.
         let mut longest: Vec<(usize, u64)> = Vec::with_capacity(self.shape.size + 1);
         for number in 0..self.store.count(Split::Train) {
             let text = self.store.text(Split::Train, number)?;
-            let weighed = weigh(&self.selective, on, &text.answer_text, &text.answer, self.store.tokenizer())?;
+            let weighed = weigh_answer(&self.selective, on, &text.answer_text, &text.answer, self.store.tokenizer())?;
             let tokens = weighed.weights.iter().filter(|weight| **weight > 0.0).count();
-            let place = longest.partition_point(|(other, _)| *other >= tokens);
-            longest.insert(place, (tokens, number));
+            let rank = longest.partition_point(|(other, _)| *other >= tokens);
+            longest.insert(rank, (tokens, number));
             longest.truncate(self.shape.size);
         }
-        // Fewer examples than a batch: again from the longest, as in the order of an epoch.
+        // With fewer examples than a batch has rows, they repeat, as in an epoch.
         let numbers = longest.iter().map(|(_, number)| *number).cycle();
         self.first = Some(numbers.take(self.shape.size.min(longest.len() * self.shape.size)).collect());
         Ok(())
     }
 
-    /// What reads the examples.
+    /// Store that reads the examples.
     pub fn store(&self) -> &Arc<ImageTextStore> {
         &self.store
     }
 
-    /// How large a batch is.
+    /// Sizes of a batch.
     pub fn shape(&self) -> BatchShape {
         self.shape
     }
@@ -258,27 +258,27 @@ impl Batches {
         self.shape.length
     }
 
-    /// Pixels along a side of a picture.
+    /// Side of an image in pixels.
     pub fn side(&self) -> usize {
         self.shape.side
     }
 
-    /// Batches in one pass over the examples to train on; the last one takes some of the next pass.
+    /// Number of batches per epoch; the last batch is filled up from the next epoch.
     pub fn per_epoch(&self) -> u64 {
         self.store.count(Split::Train).div_ceil(self.shape.size as u64)
     }
 
-    /// Training batch `number`. The mask is on where the schedule has it on in the step that the batch is part of.
+    /// Returns training batch `number`, masked by the schedule of the step that it belongs to.
     ///
     /// # Errors
-    /// An example was changed since the data was opened.
-    pub fn train(&self, number: u64) -> Result<ExampleBatch, DataError> {
-        let numbers = self.numbers(number);
+    /// An example has changed since the data was opened.
+    pub fn training_batch(&self, number: u64) -> Result<ExampleBatch, DataError> {
+        let numbers = self.example_numbers(number);
         let listed: String = numbers.iter().map(|example| format!(" {example}")).collect();
-        let described = format!("batch {number}, examples{listed}");
+        let description = format!("batch {number}, examples{listed}");
         let on = self.selective.is_on(number / self.shape.accumulation as u64);
-        let mut batch = self.empty(numbers.len(), &described);
-        // One example at a time: a worker holds no second copy of the pictures.
+        let mut batch = self.empty(numbers.len(), &description);
+        // One example at a time, so that a worker holds no second copy of the images.
         for number in numbers {
             let example = self.store.example(Split::Train, number)?;
             let weighed = self.weighed(&example, on)?;
@@ -287,8 +287,8 @@ impl Batches {
         Ok(batch)
     }
 
-    /// Which examples training batch `number` has.
-    pub fn numbers(&self, number: u64) -> Vec<u64> {
+    /// Numbers of the examples of training batch `number`.
+    pub fn example_numbers(&self, number: u64) -> Vec<u64> {
         if let Some(first) = self.first.as_ref().filter(|_| number == 0) {
             return first.to_vec();
         }
@@ -305,17 +305,18 @@ impl Batches {
         (0..size).map(of).collect()
     }
 
-    /// Examples of validation batch `number` of a split and their numbers, the same each time; fewer at the end of the split.
+    /// Returns examples and their numbers of validation batch `number` of a split: the same in each validation, fewer in the last
+    /// batch, none behind it.
     ///
     /// # Errors
-    /// As [`Batches::train`].
+    /// As [`Batches::training_batch`].
     pub fn held_out(&self, split: Split, number: u64) -> Result<(Vec<u64>, Vec<Example>), DataError> {
         let numbers = self.held_out_numbers(split, number);
         let examples = numbers.iter().map(|number| self.store.example(split, *number)).collect::<Result<_, _>>()?;
         Ok((numbers, examples))
     }
 
-    /// Which examples these are.
+    /// Numbers of the examples of validation batch `number` of a split.
     pub fn held_out_numbers(&self, split: Split, number: u64) -> Vec<u64> {
         let count = self.store.count(split);
         let order = Order::new(self.seed, "validation", split as u64, count);
@@ -324,34 +325,34 @@ impl Batches {
         (first..last).map(|position| order.at(position)).collect()
     }
 
-    /// The batch of these examples, and what their tokens weigh with the mask on or off.
+    /// Builds the batch of `examples` and the weights of their tokens; `on` switches the mask.
     ///
     /// # Errors
-    /// The tokens of an answer are not those of its text.
-    pub fn of(
+    /// The tokens of an answer do not match its text.
+    pub fn assemble(
         &self,
         examples: &[Example],
         numbers: &[u64],
         on: bool,
-        described: &str,
-    ) -> Result<(ExampleBatch, Vec<Weighed>), DataError> {
-        let weighed: Vec<Weighed> =
+        description: &str,
+    ) -> Result<(ExampleBatch, Vec<AnswerWeights>), DataError> {
+        let weighed: Vec<AnswerWeights> =
             examples.iter().map(|example| self.weighed(example, on)).collect::<Result<_, DataError>>()?;
-        let mut batch = self.empty(examples.len(), described);
+        let mut batch = self.empty(examples.len(), description);
         for ((example, number), weighed) in examples.iter().zip(numbers).zip(&weighed) {
             batch.push(example, *number, weighed, self.store.tokenizer().end());
         }
         Ok((batch, weighed))
     }
 
-    fn empty(&self, size: usize, described: &str) -> ExampleBatch {
+    fn empty(&self, size: usize, description: &str) -> ExampleBatch {
         let BatchShape { length, side, .. } = self.shape;
-        ExampleBatch::empty(size, length, side, self.store.tokenizer().end(), described)
+        ExampleBatch::empty(size, length, side, self.store.tokenizer().end(), description)
     }
 
-    fn weighed(&self, example: &Example, on: bool) -> Result<Weighed, DataError> {
+    fn weighed(&self, example: &Example, on: bool) -> Result<AnswerWeights, DataError> {
         let text = &example.text;
-        weigh(&self.selective, on, &text.answer_text, &text.answer, self.store.tokenizer())
+        weigh_answer(&self.selective, on, &text.answer_text, &text.answer, self.store.tokenizer())
     }
 }
 

@@ -1,4 +1,4 @@
-//! Are batches what they should be: targets one ahead, weights on answers alone, the same sums however they are split?
+//! Tests of batches: targets, weights, micro-batches, schedule of the mask, epochs and validation batches.
 
 use std::collections::BTreeSet;
 
@@ -16,12 +16,12 @@ fn example(prompt: &[u32], answer: &[u32], grey: u8) -> Example {
     Example { picture, text }
 }
 
-fn weighed(kinds: &[TokenKind], masked: &[bool], weight: f32) -> Weighed {
+fn weighed(kinds: &[TokenKind], masked: &[bool], weight: f32) -> AnswerWeights {
     let weights = masked.iter().map(|masked| if *masked { weight } else { 1.0 }).collect();
-    Weighed { weights, masked: masked.to_vec(), kinds: kinds.to_vec(), fields: Vec::new() }
+    AnswerWeights { weights, masked: masked.to_vec(), kinds: kinds.to_vec(), fields: Vec::new() }
 }
 
-/// Two rows: a prompt of three tokens with two of answer, and one of two with four, which fills the row to its last target.
+/// Two rows: a prompt of three tokens with an answer of two, and one of two with an answer of four that fills the row.
 fn by_hand(structure_weight: f32) -> ExampleBatch {
     use TokenKind::{Key, Structure, Value};
     let mut batch = ExampleBatch::empty(2, 6, 2, 9, "by hand");
@@ -34,10 +34,10 @@ fn by_hand(structure_weight: f32) -> ExampleBatch {
 }
 
 #[test]
-fn a_target_is_the_next_token_and_only_answers_weigh() {
+fn a_target_is_the_next_token_and_only_answers_have_weights() {
     use TokenKind::{Key, Structure, Value};
     let batch = by_hand(0.0);
-    // The prompt's last token says the first one of the answer.
+    // The last token of the prompt predicts the first one of the answer.
     assert_eq!(batch.inputs, [1, 2, 3, 4, 5, 9, 1, 2, 3, 4, 5, 6]);
     assert_eq!(batch.targets, [2, 3, 4, 5, 9, 9, 2, 3, 4, 5, 6, 9]);
     assert_eq!(batch.weights, [0.0, 0.0, 0.0, 1.0, 1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 1.0, 1.0]);
@@ -47,25 +47,25 @@ fn a_target_is_the_next_token_and_only_answers_weigh() {
     assert_eq!(batch.selected(), [3, 4, 8, 10, 11]);
     assert_eq!(batch.answered(), [2, 3, 4, 7, 8, 9, 10, 11]);
     assert_eq!((batch.answer_tokens(), batch.masked(), batch.numbers.as_slice()), (8, 3, [70, 71].as_slice()));
-    assert_eq!(batch.pictures, [[10; 12], [20; 12]].concat());
+    assert_eq!(batch.images, [[10; 12], [20; 12]].concat());
     assert_eq!(batch.sums(), StepSums { weighted_loss: 0.0, weights: 5.0, tokens: 8, selected: 5 });
     assert_eq!(batch.sums().divisor(Normalise::Answer), Some(8.0));
 }
 
 #[test]
-fn masked_tokens_are_counted_whatever_they_weigh() {
+fn masked_tokens_are_counted_regardless_of_their_weight() {
     let full = by_hand(1.0);
     assert_eq!((full.selected().len(), full.masked()), (8, 3));
-    assert_eq!(full.sums().share_masked(), Some(0.375));
+    assert_eq!(full.sums().masked_fraction(), Some(0.375));
     let soft = by_hand(0.25);
     assert_eq!((soft.sums().weights, soft.sums().selected), (5.75, 5));
 }
 
 #[test]
-fn parts_are_the_rows_and_add_up() {
+fn micro_batches_are_rows_and_add_up() {
     let batch = by_hand(0.25);
-    assert!(matches!(batch.parts(2).next(), Some(Cow::Borrowed(_))), "a whole batch is not copied");
-    let parts: Vec<_> = batch.parts(1).collect();
+    assert!(matches!(batch.micro_batches(2).next(), Some(Cow::Borrowed(_))), "a whole batch is not copied");
+    let parts: Vec<_> = batch.micro_batches(1).collect();
     let mut sums = StepSums::default();
     parts.iter().for_each(|part| sums.add(&part.sums()));
     assert_eq!((parts.len(), sums), (2, batch.sums()));
@@ -73,19 +73,19 @@ fn parts_are_the_rows_and_add_up() {
     let joined = |part: fn(&ExampleBatch) -> Vec<i32>| parts.iter().flat_map(|one| part(one)).collect::<Vec<_>>();
     assert_eq!(joined(|part| part.inputs.clone()), batch.inputs);
     assert_eq!(joined(|part| part.targets.clone()), batch.targets);
-    assert_eq!(parts[1].pictures, [20; 12]);
-    assert_eq!((parts[1].numbers.as_slice(), parts[1].describe()), ([71].as_slice(), "by hand"));
+    assert_eq!(parts[1].images, [20; 12]);
+    assert_eq!((parts[1].numbers.as_slice(), parts[1].description()), ([71].as_slice(), "by hand"));
 }
 
 #[test]
-fn the_same_examples_have_the_same_sums_however_a_step_is_split() {
+fn sums_do_not_depend_on_the_split_of_a_step() {
     let made = Made::new();
     let sums = |training: &str| {
         let pipeline = "[pipeline.vision-language.selective]\nschedule = \"always\"\nstructure_weight = 0.1";
         let (_, prepared) = prepared(&made.experiment(pipeline, training)).unwrap();
         let mut sums = StepSums::default();
         for number in 0..prepared.batches.shape().accumulation as u64 {
-            for part in prepared.batches.train(number).unwrap().parts(3) {
+            for part in prepared.batches.training_batch(number).unwrap().micro_batches(3) {
                 sums.add(&part.sums());
             }
         }
@@ -99,13 +99,13 @@ fn the_same_examples_have_the_same_sums_however_a_step_is_split() {
 }
 
 #[test]
-fn a_mask_is_switched_by_steps_and_not_by_batches() {
+fn the_mask_is_switched_by_steps_and_not_by_batches() {
     let made = Made::new();
     let masked = |selective: &str, accumulation: usize| -> Vec<bool> {
         let pipeline = format!("[pipeline.vision-language.selective]\n{selective}");
         let training = format!("batch_size = 4\naccumulation = {accumulation}");
         let (_, prepared) = prepared(&made.experiment(&pipeline, &training)).unwrap();
-        (0..8).map(|number| prepared.batches.train(number).unwrap().masked() > 0).collect()
+        (0..8).map(|number| prepared.batches.training_batch(number).unwrap().masked() > 0).collect()
     };
     let after = |steps: usize| (0..8).map(|number| number >= steps).collect::<Vec<_>>();
     assert_eq!(masked("after_step = 3", 1), after(3));
@@ -116,7 +116,7 @@ fn a_mask_is_switched_by_steps_and_not_by_batches() {
 }
 
 #[test]
-fn an_epoch_has_every_example_once_and_batches_are_within_their_size() {
+fn an_epoch_has_every_example_once_within_the_declared_bytes() {
     let made = Made::new();
     let (_, prepared) = prepared(&made.experiment("", "batch_size = 4")).unwrap();
     let (batches, length) = (&prepared.batches, prepared.batches.length());
@@ -124,21 +124,20 @@ fn an_epoch_has_every_example_once_and_batches_are_within_their_size() {
     assert_eq!((count, batches.per_epoch()), (19, 5));
     let mut numbers = Vec::new();
     for number in 0..5 {
-        let batch = batches.train(number).unwrap();
+        let batch = batches.training_batch(number).unwrap();
         assert!(batch.held_bytes() <= batch_bytes_max(length, 16, 4), "{}", batch.held_bytes());
-        assert!(batch.describe().starts_with(&format!("batch {number}, examples ")), "{}", batch.describe());
-        assert_eq!(batch.numbers, batches.numbers(number));
+        assert_eq!(batch.numbers, batches.example_numbers(number));
         numbers.extend(batch.numbers);
     }
     assert_eq!(numbers.len(), 20);
-    let seen: BTreeSet<u64> = numbers[..19].iter().copied().collect();
-    assert_eq!(seen.len(), 19, "the last place is of the next epoch");
-    assert_eq!(batches.train(3).unwrap(), batches.train(3).unwrap());
-    assert_ne!(batches.numbers(0), batches.numbers(5), "another order in another epoch");
+    let distinct: BTreeSet<u64> = numbers[..19].iter().copied().collect();
+    assert_eq!(distinct.len(), 19, "the last row belongs to the next epoch");
+    assert_eq!(batches.training_batch(3).unwrap(), batches.training_batch(3).unwrap());
+    assert_ne!(batches.example_numbers(0), batches.example_numbers(5), "another order in another epoch");
 }
 
 #[test]
-fn the_batch_that_needs_most_comes_first_where_that_is_asked_for() {
+fn longest_first_puts_the_batch_with_most_tokens_first() {
     let made = Made::new();
     for mask in ["none", "structure"] {
         let of = |first: &str| {
@@ -146,29 +145,30 @@ fn the_batch_that_needs_most_comes_first_where_that_is_asked_for() {
             prepared(&made.experiment(&text, "batch_size = 4")).unwrap().1
         };
         let (drawn, longest) = (of(""), of("longest_first = true\n"));
-        let tokens = |number: u64, prepared: &Prepared| prepared.batches.train(number).unwrap().selected().len();
-        // Of each example alone, the four that have most; counted by another way than the one that chooses.
+        let tokens =
+            |number: u64, prepared: &Prepared| prepared.batches.training_batch(number).unwrap().selected().len();
+        // The four longest examples, counted in another way than the selection does.
         let one = |at: u64| {
             let store = drawn.batches.store();
             let on = mask != "none";
             let examples = [store.example(Split::Train, at).unwrap()];
-            drawn.batches.of(&examples, &[at], on, "one").unwrap().0.selected().len()
+            drawn.batches.assemble(&examples, &[at], on, "one").unwrap().0.selected().len()
         };
         let mut each: Vec<usize> = (0..19).map(one).collect();
         each.sort_unstable();
         assert_eq!(tokens(0, &longest), each[15..].iter().sum::<usize>(), "{mask}");
-        assert!(tokens(0, &longest) > tokens(0, &drawn), "{mask}: else this test shows nothing");
+        assert!(tokens(0, &longest) > tokens(0, &drawn), "{mask}: the test needs a difference");
         for number in 1..6 {
-            assert_eq!(longest.batches.numbers(number), drawn.batches.numbers(number));
+            assert_eq!(longest.batches.example_numbers(number), drawn.batches.example_numbers(number));
         }
     }
     let many = prepared(&made.experiment("longest_first = true", "batch_size = 40")).unwrap().1;
-    let numbers = many.batches.numbers(0);
-    assert_eq!((numbers.len(), numbers[0]), (40, numbers[19]), "fewer examples than a batch: they come again");
+    let numbers = many.batches.example_numbers(0);
+    assert_eq!((numbers.len(), numbers[0]), (40, numbers[19]), "fewer examples than rows repeat");
 }
 
 #[test]
-fn what_is_held_out_is_the_same_each_time_and_ends() {
+fn validation_batches_are_repeatable_and_end_with_the_split() {
     let made = Made::new();
     let (_, prepared) = prepared(&made.experiment("", "batch_size = 4")).unwrap();
     let batches = &prepared.batches;
@@ -180,7 +180,7 @@ fn what_is_held_out_is_the_same_each_time_and_ends() {
     let (_, examples) = batches.held_out(Split::Validation, 0).unwrap();
     assert_eq!(examples, batches.held_out(Split::Validation, 0).unwrap().1);
     let numbers = batches.held_out_numbers(Split::Validation, 0);
-    let (batch, weighed) = batches.of(&examples, &numbers, false, "validation batch 0").unwrap();
+    let (batch, weighed) = batches.assemble(&examples, &numbers, false, "validation batch 0").unwrap();
     assert_eq!((batch.masked(), batch.numbers.as_slice(), weighed.len()), (0, numbers.as_slice(), 4));
     let held = validation_bytes(&batch, &examples, &weighed);
     assert!(held <= prepared.buffers.validation_batch.cap.bytes, "{held}");
@@ -190,13 +190,13 @@ fn what_is_held_out_is_the_same_each_time_and_ends() {
 }
 
 #[test]
-fn a_mask_of_nothing_weighs_all_tokens_of_an_answer() {
+fn without_a_mask_all_tokens_of_an_answer_have_weights() {
     let settings =
         selective::Settings { mask: Mask::None, schedule: Schedule::Always, ..selective::Settings::default() };
     assert!(!settings.is_on(1000));
     let made = Made::new();
     let none = "[pipeline.vision-language.selective]\nmask = \"none\"\nschedule = \"always\"";
     let (_, prepared) = prepared(&made.experiment(none, "batch_size = 4")).unwrap();
-    let batch = prepared.batches.train(0).unwrap();
+    let batch = prepared.batches.training_batch(0).unwrap();
     assert_eq!(batch.selected(), batch.answered());
 }

@@ -1,4 +1,4 @@
-//! Which buffers does the task have, and how much may each hold? Declared once, for the plan and for whoever fills them.
+//! Buffers of the task and their caps, declared once for the plan and for the code that fills them.
 
 use super::batch::{BatchShape, batch_bytes_max, validation_bytes_max};
 use super::settings::{Settings, Shape};
@@ -7,29 +7,29 @@ use xrun_core::bounded::buffer::Buffer;
 use xrun_core::bounded::ledger::{Cap, Policy};
 use xrun_core::settings::sections::Limits;
 use xrun_data::feed;
-use xrun_data::parts;
+use xrun_data::micro_batches;
 use xrun_data::tokenizer::Tokenizer;
 
-/// Answers whose fields are counted apart: to held-out pictures, to unseen ones and to grey ones.
-const COUNTED_APART: u64 = 3;
+/// Sets of answers whose fields are counted: to held-out images, to unseen ones and to grey ones.
+const ANSWER_SETS: u64 = 3;
 
-/// All but those of the data set, which has its own.
+/// Buffers of the task; the data set declares its own.
 #[derive(Clone, Debug)]
 pub struct Buffers {
-    /// Batches on their way to the trainer.
+    /// Batches that wait for the training thread.
     pub feed: feed::Buffers,
-    /// The batch that a validation is looking at.
+    /// Batch of the running validation.
     pub validation_batch: Buffer,
-    /// Keys and values of the tokens so far, while a batch is answered freely.
+    /// KV cache of the free answers of a batch.
     pub decode_cache: Buffer,
-    /// Gradients of the parts of a batch.
+    /// Gradients of the micro-batches of a batch.
     pub part_gradients: Buffer,
-    /// Right answers by field.
+    /// Correct answers by field.
     pub field_counts: Buffer,
 }
 
 impl Buffers {
-    /// Declares them; `trained` is the number of trained parameters.
+    /// Declares the buffers; `trained` is the number of trained parameters.
     pub fn new(
         settings: &Settings,
         shape: &Shape,
@@ -40,27 +40,31 @@ impl Buffers {
     ) -> Self {
         let BatchShape { size, length, side, .. } = batch;
         let token_bytes = (0..tokenizer.size() as u32).map(|token| tokenizer.bytes(token)).max().unwrap_or_default();
-        let looked_at = validation_bytes_max(length, side, size, token_bytes);
+        let validation = validation_bytes_max(length, side, size, token_bytes);
         let answered = size.min(limits.batch_size);
-        // Rows that have ended stay until the last one of their batch ends, behind the longest prompt.
+        // A finished row keeps its place until the last row of its batch ends, and all rows start behind the longest prompt.
         let positions = settings.sequence_length + settings.answer_tokens;
         let fixed = |name, items, bytes| Buffer::new(name, Policy::Refuse, Cap { items, bytes });
         Self {
             feed: feed::Buffers::new(limits, batch_bytes_max(length, side, size)),
-            validation_batch: fixed("validation_batch", 1, looked_at)
-                .because("one batch of a validation, with the texts of its examples and what their tokens weigh"),
-            decode_cache: shape.language().decode_cache(parts::parts_at_once(limits), answered, positions),
-            part_gradients: parts::part_gradients(trained, limits),
+            validation_batch: fixed("validation_batch", 1, validation)
+                .because("one batch of a validation with the texts of its examples and the weights of their tokens"),
+            decode_cache: shape.language().decode_cache(
+                micro_batches::concurrent_micro_batches(limits),
+                answered,
+                positions,
+            ),
+            part_gradients: micro_batches::gradient_buffer(trained, limits),
             field_counts: fixed(
                 "field_counts",
-                COUNTED_APART * FIELDS_MAX as u64,
-                COUNTED_APART * FieldScores::BYTES_MAX as u64,
+                ANSWER_SETS * FIELDS_MAX as u64,
+                ANSWER_SETS * FieldScores::BYTES_MAX as u64,
             )
-            .because("right answers of each field, at most 16 fields"),
+            .because("correct answers by field, of at most 16 fields"),
         }
     }
 
-    /// All of them.
+    /// All buffers.
     pub fn all(&self) -> impl Iterator<Item = &Buffer> {
         self.feed.all().into_iter().chain([
             &self.validation_batch,

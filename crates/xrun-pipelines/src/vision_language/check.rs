@@ -1,4 +1,4 @@
-//! Which settings of a vision-language model contradict each other?
+//! Checks of settings of a vision-language model that contradict each other.
 
 use super::settings::{Model, Part, Settings};
 use xrun_core::experiment::Experiment;
@@ -8,28 +8,28 @@ use xrun_data::reading::named::file;
 
 const PIPELINE: &str = "pipeline.vision-language";
 const MODEL: &str = "model.vision-language";
-/// Fewer tokens of text are no question and answer.
+/// Minimum number of text tokens, for a question and an answer.
 const TEXT_MIN: usize = 8;
 
-/// Adds what is wrong; places are filled in by the caller.
+/// Adds the problems of the task; the caller fills in their locations.
 pub fn check(settings: &Settings, experiment: &Experiment, problems: &mut Problems) {
     let key = |name: &str| format!("{PIPELINE}.{name}");
     settings.selective.check(&key("selective"), problems);
     let trained = &settings.trained;
     if trained.is_empty() {
-        let problem = Problem::new(key("trained"), "names no part: nothing would be trained");
+        let problem = Problem::new(key("trained"), "is empty: nothing is trained");
         problems.add(problem.help("name one or more of \"vision\", \"projector\" and \"language\""));
     }
     if (1..trained.len()).any(|at| trained[..at].contains(&trained[at])) {
-        problems.add(Problem::new(key("trained"), "names a part twice").help("keep one of them"));
+        problems.add(Problem::new(key("trained"), "names a part twice").help("remove one of them"));
     }
     if settings.lora_rank > 0 && !trained.contains(&Part::Language) {
-        let problem = Problem::new(key("lora_rank"), "the language part has LoRA, and `trained` does not name it");
+        let problem = Problem::new(key("lora_rank"), "LoRA is not trained: `trained` lacks the language part");
         problems.add(problem.help("add \"language\" to `trained`, or write 0").related(key("trained")));
     }
     if settings.lora_rank == 0 && settings.lora_alpha != Settings::default().lora_alpha {
-        let problem = Problem::new(key("lora_alpha"), "there is no LoRA to scale: `lora_rank` is 0");
-        problems.add(problem.help("write a `lora_rank` above 0, or take it out").related(key("lora_rank")));
+        let problem = Problem::new(key("lora_alpha"), "has no effect without LoRA: `lora_rank` is 0");
+        problems.add(problem.help("write a `lora_rank` above 0, or remove it").related(key("lora_rank")));
     }
     if let (Ok(model), Some(options)) = (experiment.model_settings::<Model>(), experiment.dataset_options::<Library>())
     {
@@ -37,19 +37,19 @@ pub fn check(settings: &Settings, experiment: &Experiment, problems: &mut Proble
     }
 }
 
-/// The same for what must have a place in a sequence.
+/// Adds the problems of lengths: sequence, image, patches and answer.
 fn check_lengths(settings: &Settings, model: &Model, data: &Options, problems: &mut Problems) {
     let key = |name: &str| format!("{PIPELINE}.{name}");
     let (shape, side) = (model.shape(), data.image_size);
     let image_size = || format!("{}.image_size", data.section);
     let length = settings.sequence_length;
     if length > shape.context {
-        let message = format!("{length} tokens, and the model has {} positions", shape.context);
+        let message = format!("{length} tokens exceed the {} positions of the model", shape.context);
         let problem = Problem::new(key("sequence_length"), message).related(format!("{MODEL}.context"));
         problems.add(problem.help(format!("write {} or less, or a larger `context`", shape.context)));
     }
     if !side.is_multiple_of(shape.patch) {
-        let message = format!("{side} pixels are no whole number of patches of {}", shape.patch);
+        let message = format!("{side} pixels are not divisible into patches of {}", shape.patch);
         let near = nearest_multiple(side, shape.patch);
         let problem = Problem::new(image_size(), message).help(format!("write {near}, or another `patch`"));
         problems.add(problem.related(format!("{MODEL}.patch")));
@@ -57,7 +57,7 @@ fn check_lengths(settings: &Settings, model: &Model, data: &Options, problems: &
     }
     let (along, shuffle) = (side / shape.patch, shape.pixel_shuffle);
     if !along.is_multiple_of(shuffle) {
-        let message = format!("{along} patches along a side are no whole number of squares of {shuffle}");
+        let message = format!("{along} patches along a side are not divisible into squares of {shuffle}");
         let near = nearest_multiple(side, shape.patch * shuffle);
         let problem = Problem::new(image_size(), message).help(format!("write {near}, or another `pixel_shuffle`"));
         problems.add(problem.related(format!("{MODEL}.pixel_shuffle")).related(format!("{MODEL}.patch")));
@@ -65,7 +65,7 @@ fn check_lengths(settings: &Settings, model: &Model, data: &Options, problems: &
     }
     let image = shape.image_tokens(side);
     if image + TEXT_MIN >= length {
-        let message = format!("{length} tokens, of which a picture takes {image}: there is no room for a text");
+        let message = format!("{length} tokens leave no room for a text: an image takes {image}");
         let problem = Problem::new(key("sequence_length"), message).related(image_size());
         let help = "write a larger one, or a larger `patch` or `pixel_shuffle`, or a smaller `image_size`";
         problems.add(problem.help(help).related(format!("{MODEL}.patch")));
@@ -74,7 +74,7 @@ fn check_lengths(settings: &Settings, model: &Model, data: &Options, problems: &
     let text = settings.text_length(&shape, side);
     if settings.answer_tokens >= text {
         let message = format!(
-            "{} tokens of answer do not fit in the {text} that a sequence of {length} has beside the picture's {image}",
+            "an answer of {} tokens does not fit in the {text} text tokens of a sequence of {length}: the image takes {image}",
             settings.answer_tokens
         );
         let problem = Problem::new(key("answer_tokens"), message).related(key("sequence_length"));
@@ -82,12 +82,12 @@ fn check_lengths(settings: &Settings, model: &Model, data: &Options, problems: &
     }
 }
 
-/// At least one time as much.
+/// Multiple of `of` next to `value`, at least `of` itself.
 fn nearest_multiple(value: usize, of: usize) -> usize {
     ((value + of / 2) / of).max(1) * of
 }
 
-/// The same for the model.
+/// Adds the problems of the model.
 pub fn check_model(model: &Model, problems: &mut Problems) {
     let key = |name: &str| format!("{MODEL}.{name}");
     let shape = model.shape();
@@ -96,7 +96,7 @@ pub fn check_model(model: &Model, problems: &mut Problems) {
         ("width", shape.width, "heads", shape.heads),
     ] {
         if !width.is_multiple_of(heads) {
-            let message = format!("a width of {width} cannot be shared by {heads} heads");
+            let message = format!("a width of {width} is not divisible by {heads} heads");
             let problem = Problem::new(key(name), message).related(key(of));
             problems.add(problem.help(format!("for example {}", width.next_multiple_of(heads))));
         }

@@ -1,39 +1,39 @@
-//! Which bytes of an answer are structure, which are keys, and which are values? A scanner of JSON (RFC 8259).
+//! Scanner of JSON (RFC 8259) that classifies each byte as structure, key or value.
 
 use std::ops::Range;
 
-/// As deep as serde_json reads.
+/// Maximum nesting, that of serde_json.
 const DEPTH_MAX: usize = 127;
 
-/// What a byte of a JSON text is.
+/// Class of a byte of a JSON text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Class {
-    /// Braces, brackets, colons, commas, space outside of strings, the quotes of keys, the opening quote of a value.
+pub enum ByteClass {
+    /// Braces, brackets, colons, commas, space outside of strings, quotes of keys, opening quote of a string value.
     Structure,
-    /// Inside a key.
+    /// Inside of a key.
     Key,
-    /// Inside a string that is a value, or of a number, `true` or `false`.
+    /// Inside of a string value, or part of a number, `true` or `false`.
     Value,
-    /// Of `null`.
+    /// Part of `null`.
     Null,
-    /// What ends a value: the closing quote of a string, or the first byte after a number, `true`, `false` or `null`.
+    /// End of a value: closing quote of a string, or the first byte after a number, `true`, `false` or `null`.
     End,
 }
 
-/// A JSON text, byte by byte.
+/// Classified bytes and fields of a JSON text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scan {
-    /// A class a byte.
-    pub classes: Vec<Class>,
-    /// The fields, in the order of the text: the bytes of each that are value, with the byte that ends it. The range ends one
-    /// byte behind the text where the end of the text ends the value. Of an empty object or list its two brackets.
+    /// Class of each byte.
+    pub classes: Vec<ByteClass>,
+    /// Bytes of each field in the order of the text: its value with the byte that ends it, which may be one behind the text; the
+    /// two brackets of an empty object or list.
     pub fields: Vec<Range<usize>>,
 }
 
-/// The classes of all bytes; `None` of what is not JSON, or nested in more than 127 levels.
+/// Classifies the bytes of `text`; `None` if it is not JSON or is nested in more than 127 levels.
 pub fn scan(text: &str) -> Option<Scan> {
     let bytes = text.as_bytes();
-    let mut scanner = Scanner { bytes, at: 0, classes: vec![Class::Structure; bytes.len()], fields: Vec::new() };
+    let mut scanner = Scanner { bytes, at: 0, classes: vec![ByteClass::Structure; bytes.len()], fields: Vec::new() };
     scanner.value(DEPTH_MAX)?;
     scanner.space();
     (scanner.at == bytes.len()).then_some(Scan { classes: scanner.classes, fields: scanner.fields })
@@ -42,7 +42,7 @@ pub fn scan(text: &str) -> Option<Scan> {
 struct Scanner<'a> {
     bytes: &'a [u8],
     at: usize,
-    classes: Vec<Class>,
+    classes: Vec<ByteClass>,
     fields: Vec<Range<usize>>,
 }
 
@@ -57,40 +57,40 @@ impl Scanner<'_> {
         }
     }
 
-    /// Goes past this byte, if it is the next.
+    /// Consumes `byte` if it is the next one.
     fn take(&mut self, byte: u8) -> Option<()> {
         (self.peek()? == byte).then(|| self.at += 1)
     }
 
-    /// With the space before it; `depth` levels may follow.
+    /// Consumes a value and the space before it, nested in at most `depth` levels.
     fn value(&mut self, depth: usize) -> Option<()> {
         self.space();
         let begin = self.at;
         match self.peek()? {
             b'{' => self.list(b'}', depth.checked_sub(1)?, |scanner| {
                 scanner.space();
-                scanner.string(Class::Key)?;
+                scanner.string(ByteClass::Key)?;
                 scanner.space();
                 scanner.take(b':')
             }),
             b'[' => self.list(b']', depth.checked_sub(1)?, |_| Some(())),
             b'"' => {
-                self.string(Class::Value)?;
-                self.classes[self.at - 1] = Class::End;
+                self.string(ByteClass::Value)?;
+                self.classes[self.at - 1] = ByteClass::End;
                 self.fields.push(begin + 1..self.at);
                 Some(())
             }
-            b'n' => self.word("null", Class::Null),
-            b't' => self.word("true", Class::Value),
-            b'f' => self.word("false", Class::Value),
+            b'n' => self.word("null", ByteClass::Null),
+            b't' => self.word("true", ByteClass::Value),
+            b'f' => self.word("false", ByteClass::Value),
             _ => {
                 self.number()?;
-                self.ended(begin, Class::Value)
+                self.ended(begin, ByteClass::Value)
             }
         }
     }
 
-    /// An object or a list: what stands before each value is read by `before`.
+    /// Consumes an object or a list; `before` consumes what precedes each value.
     fn list(&mut self, end: u8, depth: usize, before: impl Fn(&mut Self) -> Option<()>) -> Option<()> {
         let begin = self.at;
         self.at += 1;
@@ -110,8 +110,8 @@ impl Scanner<'_> {
         }
     }
 
-    /// A string with its quotes, whose inside is of this class.
-    fn string(&mut self, class: Class) -> Option<()> {
+    /// Consumes a string with its quotes and sets the class of its inside.
+    fn string(&mut self, class: ByteClass) -> Option<()> {
         self.take(b'"')?;
         let begin = self.at;
         loop {
@@ -137,7 +137,7 @@ impl Scanner<'_> {
         Some(())
     }
 
-    fn word(&mut self, word: &str, class: Class) -> Option<()> {
+    fn word(&mut self, word: &str, class: ByteClass) -> Option<()> {
         let begin = self.at;
         self.at += self.bytes[begin..].starts_with(word.as_bytes()).then_some(word.len())?;
         self.ended(begin, class)
@@ -169,11 +169,11 @@ impl Scanner<'_> {
         Some(())
     }
 
-    /// A value without quotes: the next byte ends it.
-    fn ended(&mut self, begin: usize, class: Class) -> Option<()> {
+    /// Sets the classes of a value without quotes, which the next byte ends.
+    fn ended(&mut self, begin: usize, class: ByteClass) -> Option<()> {
         self.classes[begin..self.at].fill(class);
         if let Some(next) = self.classes.get_mut(self.at) {
-            *next = Class::End;
+            *next = ByteClass::End;
         }
         self.fields.push(begin..self.at + 1);
         Some(())

@@ -1,4 +1,4 @@
-//! Are classes those that serde_json finds? Random texts, and what is not JSON.
+//! Tests of the scanner against serde_json, with random and damaged texts.
 
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
@@ -10,20 +10,20 @@ use serde_json::value::RawValue;
 
 use super::*;
 
-/// `S`, `K`, `V`, `0` of a null, `E`: a letter a byte.
+/// One letter per byte: `S`, `K`, `V`, `0` for a null, `E`.
 fn letters(text: &str) -> Option<String> {
-    let letter = |class: &Class| match class {
-        Class::Structure => 'S',
-        Class::Key => 'K',
-        Class::Value => 'V',
-        Class::Null => '0',
-        Class::End => 'E',
+    let letter = |class: &ByteClass| match class {
+        ByteClass::Structure => 'S',
+        ByteClass::Key => 'K',
+        ByteClass::Value => 'V',
+        ByteClass::Null => '0',
+        ByteClass::End => 'E',
     };
     scan(text).map(|scan| scan.classes.iter().map(letter).collect())
 }
 
 #[test]
-fn each_byte_has_the_class_that_the_rule_gives() {
+fn bytes_are_classified() {
     for (text, expected) in [
         (r#"{"a": "b c", "n": 3}"#, "SSKSSSSVVVESSSKSSSVE"),
         (r#"{"m":null,"t":true }"#, "SSKSS0000ESKSSVVVVES"),
@@ -38,7 +38,7 @@ fn each_byte_has_the_class_that_the_rule_gives() {
 }
 
 #[test]
-fn what_is_not_json_has_no_classes() {
+fn invalid_json_is_refused() {
     for text in [
         "",
         " ",
@@ -74,7 +74,7 @@ fn what_is_not_json_has_no_classes() {
 }
 
 #[test]
-fn it_goes_as_deep_as_serde_json() {
+fn the_maximum_nesting_is_that_of_serde_json() {
     for depth in [126, 127, 128, 100_000] {
         let text = format!("{}{}", "[".repeat(depth), "]".repeat(depth));
         assert_eq!(scan(&text).is_some(), serde_json::from_str::<serde_json::Value>(&text).is_ok(), "{depth}");
@@ -82,7 +82,7 @@ fn it_goes_as_deep_as_serde_json() {
 }
 
 #[test]
-fn fields_are_the_leaves_with_what_ends_them() {
+fn fields_are_the_leaves_with_their_end() {
     let text = r#"{"a": "b c", "l": [1, {}], "n": 3}"#;
     let fields = scan(text).unwrap().fields;
     let found: Vec<&str> = fields.iter().map(|field| &text[field.clone()]).collect();
@@ -91,7 +91,7 @@ fn fields_are_the_leaves_with_what_ends_them() {
     assert_eq!(alone, [Range { start: 0, end: 3 }]);
 }
 
-/// The values of an object with their keys, as the text has them.
+/// Keys and values of an object as raw text.
 struct Members<'a>(Vec<(&'a RawValue, &'a RawValue)>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
@@ -116,17 +116,17 @@ impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
     }
 }
 
-/// What each byte is by the places at which serde_json finds keys and values.
-fn by_serde(whole: &str) -> Vec<Class> {
-    fn mark(classes: &mut [Class], from: usize, length: usize, class: Class) {
+/// Classes of the bytes by the positions at which serde_json finds keys and values.
+fn by_serde(whole: &str) -> Vec<ByteClass> {
+    fn mark(classes: &mut [ByteClass], from: usize, length: usize, class: ByteClass) {
         classes[from..from + length].fill(class);
     }
-    fn walk(whole: &str, text: &str, classes: &mut Vec<Class>) {
+    fn walk(whole: &str, text: &str, classes: &mut Vec<ByteClass>) {
         let at = |part: &str| part.as_ptr() as usize - whole.as_ptr() as usize;
         match text.as_bytes()[0] {
             b'{' => {
                 for (key, value) in serde_json::from_str::<Members>(text).unwrap().0 {
-                    mark(classes, at(key.get()) + 1, key.get().len() - 2, Class::Key);
+                    mark(classes, at(key.get()) + 1, key.get().len() - 2, ByteClass::Key);
                     walk(whole, value.get(), classes);
                 }
             }
@@ -136,24 +136,24 @@ fn by_serde(whole: &str) -> Vec<Class> {
                 }
             }
             b'"' => {
-                mark(classes, at(text) + 1, text.len() - 2, Class::Value);
-                mark(classes, at(text) + text.len() - 1, 1, Class::End);
+                mark(classes, at(text) + 1, text.len() - 2, ByteClass::Value);
+                mark(classes, at(text) + text.len() - 1, 1, ByteClass::End);
             }
             first => {
-                let class = if first == b'n' { Class::Null } else { Class::Value };
+                let class = if first == b'n' { ByteClass::Null } else { ByteClass::Value };
                 mark(classes, at(text), text.len(), class);
                 if at(text) + text.len() < whole.len() {
-                    mark(classes, at(text) + text.len(), 1, Class::End);
+                    mark(classes, at(text) + text.len(), 1, ByteClass::End);
                 }
             }
         }
     }
-    let mut classes = vec![Class::Structure; whole.len()];
+    let mut classes = vec![ByteClass::Structure; whole.len()];
     walk(whole, serde_json::from_str::<&RawValue>(whole).unwrap().get(), &mut classes);
     classes
 }
 
-/// Texts of strings with escapes, surrogates and letters of many bytes.
+/// Quoted strings with escapes, surrogates and multi-byte characters.
 fn quoted() -> impl Strategy<Value = String> {
     let piece = prop_oneof![
         "[ -!#-\\[\\]-~]{0,6}",
@@ -172,7 +172,7 @@ fn space() -> impl Strategy<Value = String> {
     "[ \n\t\r]{0,2}"
 }
 
-/// A JSON text, not as a program would write it.
+/// Random JSON text with random white space.
 pub(crate) fn json() -> impl Strategy<Value = String> {
     let leaf = prop_oneof![
         quoted(),
@@ -202,13 +202,13 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]
 
     #[test]
-    fn classes_are_those_of_the_places_that_serde_json_finds(before in space(), text in json(), after in space()) {
+    fn classes_equal_those_by_serde_json(before in space(), text in json(), after in space()) {
         let text = format!("{before}{text}{after}");
         prop_assert_eq!(scan(&text).map(|scan| scan.classes), Some(by_serde(&text)), "{}", text);
     }
 
     #[test]
-    fn a_damaged_text_is_json_for_both_or_for_neither(text in json(), at: prop::sample::Index, with in "[ -~]{0,2}") {
+    fn a_damaged_text_is_accepted_as_by_serde_json(text in json(), at: prop::sample::Index, with in "[ -~]{0,2}") {
         let mut at = at.index(text.len());
         while !text.is_char_boundary(at) {
             at -= 1;
@@ -219,7 +219,7 @@ proptest! {
     }
 
     #[test]
-    fn fields_follow_one_another(text in json()) {
+    fn fields_do_not_overlap(text in json()) {
         let fields = scan(&text).unwrap().fields;
         let leaves: BTreeMap<usize, usize> = fields.iter().map(|field| (field.start, field.end)).collect();
         prop_assert_eq!(leaves.len(), fields.len());

@@ -1,4 +1,4 @@
-//! What does a validation tell?
+//! Metrics of a validation.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -14,57 +14,59 @@ const LOSS: &str = "Loss on held-out answers";
 const EXACT_MATCH: &str = "exact_match";
 const UNSEEN: &str = "field_accuracy_unseen";
 const GREY: &str = "field_accuracy_grey";
-/// What the metric of a field begins with.
+/// Prefix of the metric of a field.
 const FIELD: &str = "field_";
 
-/// Of free answers to held-out examples, unless it says otherwise. A field is a leaf of the true object.
+/// Metrics of free answers to held-out examples, unless their description says otherwise. A field is a leaf of the true
+/// object.
 pub const METRICS: &[Metric] = &[
     Metric::higher("field_accuracy", "%")
         .within(FIELDS, "free answers")
         .about("Fields of the true objects that a free answer has right."),
-    Metric::higher("field_accuracy_forced", "%").within(FIELDS, "structure given").about(
-        "Fields whose tokens are all the likeliest ones after the true text before them: free answers with the structure given.",
-    ),
+    Metric::higher("field_accuracy_forced", "%")
+        .within(FIELDS, "structure given")
+        .about("Fields whose tokens are all the most probable ones after the true text before them (teacher forcing)."),
     Metric::higher(UNSEEN, "%")
         .within(FIELDS, "unseen pairs")
-        .about("Fields of the examples that are unlike all that were trained on."),
-    Metric::lower(GREY, "%").within(FIELDS, "grey pictures").about(
-        "Fields with a grey picture in place of each: what the text alone gives. It falls to that and no further; nothing \
-         is to be made better by it.",
-    ),
+        .about("Fields of unseen pairs: combinations that no training example has."),
+    Metric::lower(GREY, "%")
+        .within(FIELDS, "grey images")
+        .about("Fields with a grey image in place of each: the accuracy of the text alone, a baseline and not a goal."),
     Metric::higher("valid_json", "%")
         .within(FORM, "valid JSON")
-        .about("Free answers that are one JSON object without a key that occurs twice."),
+        .about("Free answers that are one JSON object without duplicate keys."),
     Metric::higher("exact_object", "%")
         .within(FORM, "exact object")
-        .about("Free answers with the same fields as the truth, all of them right."),
+        .about("Free answers with exactly the fields of the truth, all of them right."),
     Metric::higher(EXACT_MATCH, "%").within(FORM, "exact text").about("Free answers with the text of the truth."),
-    Metric::lower("loss_value", "").within(LOSS, "values").about("A token of values, masked or not, after the true text."),
-    Metric::lower("loss_key", "").within(LOSS, "keys").about("A token of keys."),
-    Metric::lower("loss_structure", "").within(LOSS, "structure").about("A token of the rest of JSON."),
-    Metric::lower("loss_all", "").within(LOSS, "all").about("A token of the answer, masked or not."),
-    Metric::lower("perplexity_value", "").about("Of the tokens of values; 1 is certainty."),
+    Metric::lower("loss_value", "")
+        .within(LOSS, "values")
+        .about("Mean loss of value tokens, masked or not, after the true text."),
+    Metric::lower("loss_key", "").within(LOSS, "keys").about("Mean loss of key tokens."),
+    Metric::lower("loss_structure", "").within(LOSS, "structure").about("Mean loss of the other tokens of JSON."),
+    Metric::lower("loss_all", "").within(LOSS, "all").about("Mean loss of all tokens of the answer, masked or not."),
+    Metric::lower("perplexity_value", "").about("Perplexity of value tokens; 1 is the minimum."),
 ];
 
-/// The metric of a field, by its JSON pointer such as `/shape`: `field_shape`. Different pointers have different names.
-pub fn name_of_field(pointer: &str) -> String {
+/// Name of the metric of a field: `field_shape` for the JSON pointer `/shape`. Different pointers have different names.
+pub fn field_metric_name(pointer: &str) -> String {
     let name = format!("{FIELD}{}", pointer.strip_prefix('/').unwrap_or(pointer));
     match METRICS.iter().any(|metric| metric.name == name) {
-        // A field that is called `accuracy`. No pointer ends so.
+        // A field named `accuracy`; no pointer ends with `~`.
         true => name + "~",
         false => name,
     }
 }
 
-/// Metrics of these fields, by their pointers. A process has at most [`FIELDS_MAX`] different ones; of others there is none.
-pub fn of_fields<'a>(pointers: impl IntoIterator<Item = &'a str>) -> Vec<Metric> {
-    static NAMES: Mutex<Names> = Mutex::new(Names { known: Vec::new() });
+/// Metrics of fields by their pointers. A process can have [`FIELDS_MAX`] different ones; the others are left out.
+pub fn field_metrics<'a>(pointers: impl IntoIterator<Item = &'a str>) -> Vec<Metric> {
+    static NAMES: Mutex<InternedNames> = Mutex::new(InternedNames { known: Vec::new() });
     let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
     names.metrics(pointers)
 }
 
-/// What can be measured on this data. Answers without fields are compared as texts, which then chooses the best checkpoint.
-pub fn of_data(fields: &[String], has_unseen: bool, has_grey: bool) -> Vec<Metric> {
+/// Metrics that the data allows. Without fields, answers are compared as texts, and the exact match selects the best checkpoint.
+pub fn available(fields: &[String], has_unseen: bool, has_grey: bool) -> Vec<Metric> {
     let missing = |metric: &Metric| match metric.name {
         UNSEEN if !has_unseen => true,
         GREY if !has_grey => true,
@@ -74,26 +76,26 @@ pub fn of_data(fields: &[String], has_unseen: bool, has_grey: bool) -> Vec<Metri
     if fields.is_empty() {
         metrics.sort_by_key(|metric| metric.name != EXACT_MATCH);
     }
-    metrics.extend(of_fields(fields.iter().map(String::as_str)));
+    metrics.extend(field_metrics(fields.iter().map(String::as_str)));
     metrics
 }
 
-/// Names that live as long as the process: a metric's is static, and those of fields are in the data.
-struct Names {
+/// Interned names of field metrics: a [`Metric`] has a static name, and fields are known from the data alone.
+struct InternedNames {
     known: Vec<&'static str>,
 }
 
-impl Names {
+impl InternedNames {
     fn metrics<'a>(&mut self, pointers: impl IntoIterator<Item = &'a str>) -> Vec<Metric> {
         let metric = |name: &'static str| {
             Metric::higher(name, "%")
                 .within(BY_FIELD, &name[FIELD.len()..])
-                .about("Free answers that have this field right, of those whose truth has it.")
+                .about("Free answers that have this field right, among those whose truth has it.")
         };
-        pointers.into_iter().filter_map(|pointer| self.name(&name_of_field(pointer))).map(metric).collect()
+        pointers.into_iter().filter_map(|pointer| self.intern(&field_metric_name(pointer))).map(metric).collect()
     }
 
-    fn name(&mut self, name: &str) -> Option<&'static str> {
+    fn intern(&mut self, name: &str) -> Option<&'static str> {
         if let Some(known) = self.known.iter().find(|known| **known == name) {
             return Some(known);
         }
@@ -110,8 +112,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_has_names_for_a_few_fields_and_no_more() {
-        let mut names = Names { known: Vec::new() };
+    fn a_process_interns_a_limited_number_of_names() {
+        let mut names = InternedNames { known: Vec::new() };
         let pointers: Vec<String> = (0..40).map(|field| format!("/f{field}")).collect();
         let mut named = || names.metrics(pointers.iter().map(String::as_str));
         assert_eq!(named(), named());
@@ -120,9 +122,9 @@ mod tests {
     }
 
     #[test]
-    fn each_field_has_a_name_of_its_own() {
+    fn different_fields_have_different_names() {
         let pointers = ["/shape", "/accuracy", "//accuracy", "/accuracy_grey", "/a/b", "/a~1b", "/a.b"];
-        let mut names: Vec<String> = pointers.iter().map(|pointer| name_of_field(pointer)).collect();
+        let mut names: Vec<String> = pointers.iter().map(|pointer| field_metric_name(pointer)).collect();
         assert_eq!(names[0], "field_shape");
         names.extend(METRICS.iter().map(|metric| metric.name.to_owned()));
         let different: std::collections::BTreeSet<&String> = names.iter().collect();
@@ -130,16 +132,16 @@ mod tests {
     }
 
     #[test]
-    fn what_the_data_cannot_tell_is_not_promised() {
+    fn metrics_that_the_data_does_not_allow_are_left_out() {
         let names = |fields: &[String], unseen, grey| {
-            of_data(fields, unseen, grey).iter().map(|metric| metric.name).collect::<Vec<_>>()
+            available(fields, unseen, grey).iter().map(|metric| metric.name).collect::<Vec<_>>()
         };
         let all = names(&["/shape".to_owned()], true, true);
         assert_eq!((all[0], all.last(), all.len()), ("field_accuracy", Some(&"field_shape"), METRICS.len() + 1));
         let fewer = names(&["/shape".to_owned()], false, false);
         assert_eq!(fewer.len(), all.len() - 2);
-        let plain = names(&[], true, true);
-        assert_eq!(plain[0], EXACT_MATCH);
-        assert!(plain.iter().all(|name| !name.starts_with(FIELD)), "{plain:?}");
+        let without_fields = names(&[], true, true);
+        assert_eq!(without_fields[0], EXACT_MATCH);
+        assert!(without_fields.iter().all(|name| !name.starts_with(FIELD)), "{without_fields:?}");
     }
 }

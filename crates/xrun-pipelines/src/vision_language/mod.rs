@@ -1,7 +1,8 @@
-//! Fine-tuning of a vision-language model that answers in JSON, with a loss over what matters of an answer.
+//! Fine-tuning of a vision-language model that answers in JSON, with a loss that can mask the structure of JSON.
 
 pub mod batch;
 pub mod buffers;
+pub mod captions;
 pub mod check;
 pub mod json_bytes;
 pub mod leaks;
@@ -15,7 +16,6 @@ pub mod prepare;
 mod real_tests;
 pub mod selective;
 pub mod settings;
-pub mod shown;
 pub mod sizes;
 pub mod token_text;
 #[cfg(feature = "train")]
@@ -38,7 +38,7 @@ use xrun_core::experiment::pipeline::{ModelKind, PipelineKind};
 use xrun_core::problem::Problems;
 use xrun_core::settings::sections::PART_SIZE;
 use xrun_core::task::{Metric, Task, TaskError, TaskFacts};
-use xrun_data::image_text::Seen;
+use xrun_data::image_text::ExampleCounts;
 use xrun_data::image_text::library::Library;
 
 #[cfg(not(feature = "train"))]
@@ -46,7 +46,7 @@ use super::without_burn::open;
 #[cfg(feature = "train")]
 use leaks::callback::open;
 
-/// `[pipeline.vision-language]`.
+/// Pipeline `[pipeline.vision-language]`.
 #[derive(Debug)]
 pub struct VisionLanguage;
 
@@ -66,19 +66,20 @@ impl PipelineKind for VisionLanguage {
     }
 
     fn steps_of_phases(settings: &Settings) -> Vec<(&'static str, u64)> {
-        // Turns are short, and stay as they are.
+        // Turns of `alternating` are short, and are not phases.
         let after = (settings.selective.schedule == Schedule::After).then_some(settings.selective.after_step);
         after.map(|step| ("pipeline.vision-language.selective.after_step", step)).into_iter().collect()
     }
 
     fn inspect(settings: &Settings, experiment: &Experiment, seen: serde_json::Value) -> Result<Inspection, DataError> {
-        let mut seen: Seen = serde_json::from_value(seen).map_err(|error| DataError::content(error.to_string()))?;
+        let mut seen: ExampleCounts =
+            serde_json::from_value(seen).map_err(|error| DataError::content(error.to_string()))?;
         let mut left_out = InvalidItems::default();
         let options = experiment.dataset_options::<Library>();
         if let (Ok(model), Some(options)) = (experiment.model_settings::<Model>(), options) {
-            left_out = seen.fit(settings.tokens_that_fit(&model.shape(), options.image_size), options.on_broken)?;
+            left_out = seen.fit(settings.text_tokens_max(&model.shape(), options.image_size), options.on_broken)?;
         }
-        Ok(Inspection { left_out, smaller: prepare::smaller(experiment, &seen), ..Inspection::default() })
+        Ok(Inspection { left_out, smaller: prepare::clamped_settings(experiment, &seen), ..Inspection::default() })
     }
 
     fn prepare(
@@ -103,7 +104,7 @@ impl PipelineKind for VisionLanguage {
     }
 }
 
-/// `[model.vision-language]`.
+/// Model `[model.vision-language]`.
 #[derive(Debug)]
 pub struct VisionLanguageModel;
 

@@ -1,4 +1,4 @@
-//! Against Hugging Face's `ViTModel` and `GPT2LMHeadModel` with the same weights, `tests/reference/vision_language.py`.
+//! Tests of the network against Hugging Face's `ViTModel` and `GPT2LMHeadModel`, `tests/reference/vision_language.py`.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use burn::optim::GradientsParams;
 use serde_json::Value;
 use xrun_ops::{LossTargets, next_token_loss};
 
-use super::super::training::rows_of;
+use super::super::training::hidden_rows;
 use super::super::weights;
 use super::*;
 use crate::nn::agreement::{assert_kernels_agree, changed as changed_network};
@@ -46,11 +46,11 @@ fn whole(all: &Value) -> Vec<i32> {
     all.as_array().unwrap().iter().map(|number| number.as_i64().unwrap() as i32).collect()
 }
 
-fn rules() -> Rules {
-    Rules::new(&Settings::default(), MatmulPrecision::Float32)
+fn config() -> ForwardConfig {
+    ForwardConfig::new(&Settings::default(), MatmulPrecision::Float32)
 }
 
-/// The reference's network, with gradients.
+/// Network with the weights of the reference, on the autodiff device.
 fn network(all: &Value) -> VisionLanguage {
     let mut network = VisionLanguage::new(&SHAPE, SIDE, 13, 0, 1, &autodiff());
     weights::read_vision(&mut network.vision, &file("vit_tiny.safetensors")).unwrap();
@@ -60,9 +60,9 @@ fn network(all: &Value) -> VisionLanguage {
     network
 }
 
-fn seen(all: &Value, device: &Device) -> Tensor<4> {
+fn images(all: &Value, device: &Device) -> Tensor<4> {
     let rgb: Vec<u8> = whole(&all["pictures"]).into_iter().map(|byte| byte as u8).collect();
-    pictures(&rgb, SIDE, device)
+    image_tensor(&rgb, SIDE, device)
 }
 
 /// All but the last token of each row.
@@ -71,34 +71,34 @@ fn inputs(all: &Value) -> Vec<i32> {
 }
 
 #[test]
-fn patches_shuffle_and_image_tokens_are_those_of_hugging_face() {
+fn patches_shuffle_and_image_tokens_equal_those_of_hugging_face() {
     let all = reference();
     let network = network(&all).valid();
-    let patches = network.vision.forward(seen(&all, &plain()));
+    let patches = network.vision.forward(images(&all, &plain()));
     assert_eq!(patches.dims(), [2, 16, 8]);
     close(&values(patches.clone()), &row(&all["patches"]), 1e-4);
     close(&values(pixel_shuffle(patches, 2)), &row(&all["shuffled"]), 1e-4);
-    close(&values(network.image_tokens(seen(&all, &plain()), &rules())), &row(&all["image_tokens"]), 1e-4);
+    close(&values(network.image_tokens(images(&all, &plain()), &config())), &row(&all["image_tokens"]), 1e-4);
 }
 
 #[test]
-fn logits_loss_and_gradients_are_those_of_hugging_face() {
+fn logits_loss_and_gradients_equal_those_of_hugging_face() {
     let all = reference();
     let network = network(&all);
-    let image = network.image_tokens(seen(&all, &autodiff()), &rules());
-    let hidden = network.hidden(image, tokens(&inputs(&all), 2, 9, &autodiff()), &rules());
+    let image = network.image_tokens(images(&all, &autodiff()), &config());
+    let hidden = network.hidden(image, tokens(&inputs(&all), 2, 9, &autodiff()), &config());
     let on_device = |numbers: Vec<i32>| {
         let count = numbers.len();
         Tokens::<1>::from_data(TensorData::new(numbers, [count]), &autodiff())
     };
     let places: Vec<usize> = (0..18).collect();
-    let text = hidden.clone().select(0, on_device(rows_of(&places, 9, 4)));
-    close(&values(network.logits(text, &rules()).inner()), &row(&all["logits"]), 1e-4);
-    // Logits of what counts alone.
+    let text = hidden.clone().select(0, on_device(hidden_rows(&places, 9, 4)));
+    close(&values(network.logits(text, &config()).inner()), &row(&all["logits"]), 1e-4);
+    // Logits of the targets that count.
     let labels = whole(&all["labels"]);
     let counted: Vec<usize> = places.into_iter().filter(|at| labels[*at] >= 0).collect();
     assert_eq!(counted.len() as u64, all["counted"].as_u64().unwrap());
-    let logits = network.logits(hidden.select(0, on_device(rows_of(&counted, 9, 4))), &rules());
+    let logits = network.logits(hidden.select(0, on_device(hidden_rows(&counted, 9, 4))), &config());
     let (labels, weights) = (counted.iter().map(|at| labels[*at]).collect(), vec![1.0; counted.len()]);
     let loss = next_token_loss(logits, LossTargets { labels, weights, teacher: None }).total;
     let loss = loss.div_scalar(counted.len() as f32);
@@ -116,7 +116,7 @@ fn logits_loss_and_gradients_are_those_of_hugging_face() {
 
 #[test]
 fn fused_operations_give_the_outputs_and_gradients_of_burns() {
-    // The second has more patches, and more tokens, than attention takes at a time.
+    // The second shape has more patches and tokens than one tile of the attention kernel.
     let odd = Shape {
         vision_width: 12,
         vision_layers: 1,
@@ -131,7 +131,7 @@ fn fused_operations_give_the_outputs_and_gradients_of_burns() {
     let all = Settings::default();
     let frozen = Settings { trained: vec![Part::Projector, Part::Language], lora_rank: 2, ..Settings::default() };
     let [wide, narrow] = [MatmulPrecision::Float32, MatmulPrecision::Bfloat16];
-    // Where a number lies halfway between two of bfloat16, the last bit tells which it becomes, and 1/256 is between them.
+    // At a tie between two bfloat16 numbers, which are 1/256 apart, the last bit decides the rounding.
     for (shape, side, batch, length, settings, matmul, tolerance) in [
         (SHAPE, 16, 2, 9, &all, wide, 2e-5),
         (odd, 36, 3, 70, &all, wide, 2e-5),
@@ -140,17 +140,17 @@ fn fused_operations_give_the_outputs_and_gradients_of_burns() {
     ] {
         let vocabulary = 13;
         let network = VisionLanguage::new(&shape, side, vocabulary, settings.lora_rank, 1, &autodiff());
-        let (network, rules) = (changed_network(network), Rules::new(settings, matmul));
+        let (network, config) = (changed_network(network), ForwardConfig::new(settings, matmul));
         let rgb: Vec<u8> = (0..batch * side * side * 3).map(|at| (at * 31 % 256) as u8).collect();
         let text: Vec<i32> = (0..batch * length).map(|at| (at * 5 % vocabulary) as i32).collect();
         let image_tokens = shape.image_tokens(side);
         let places: Vec<usize> = (0..batch * length).collect();
-        let rows = TensorData::new(rows_of(&places, length, image_tokens), [batch * length]);
+        let rows = TensorData::new(hidden_rows(&places, length, image_tokens), [batch * length]);
         assert_kernels_agree(&network, tolerance, |network| {
-            let image = network.image_tokens(pictures(&rgb, side, &autodiff()), &rules);
-            let hidden = network.hidden(image, tokens(&text, batch, length, &autodiff()), &rules);
+            let image = network.image_tokens(image_tensor(&rgb, side, &autodiff()), &config);
+            let hidden = network.hidden(image, tokens(&text, batch, length, &autodiff()), &config);
             let hidden = hidden.select(0, Tokens::<1>::from_data(rows.clone(), &autodiff()));
-            let logits = network.logits(hidden.clone(), &rules);
+            let logits = network.logits(hidden.clone(), &config);
             let labels = text.iter().map(|token| (token + 1) % vocabulary as i32).collect();
             let weights = places.iter().map(|at| (at % 3) as f32 / 2.0).collect();
             let loss = next_token_loss(logits.clone(), LossTargets { labels, weights, teacher: None }).total;
@@ -160,7 +160,7 @@ fn fused_operations_give_the_outputs_and_gradients_of_burns() {
 }
 
 #[test]
-fn greedy_answers_after_prompts_of_unequal_lengths_are_those_of_whole_passes() {
+fn greedy_answers_to_prompts_of_unequal_lengths_equal_those_of_hugging_face() {
     let all = reference();
     let network = network(&all).valid();
     let ledger = Ledger::default();
@@ -170,50 +170,50 @@ fn greedy_answers_after_prompts_of_unequal_lengths_are_those_of_whole_passes() {
     let lengths = whole(&all["prompt_lengths"]);
     let prompts: Vec<&[u32]> = rows.iter().zip(&lengths).map(|(row, length)| &row[..*length as usize]).collect();
     assert_ne!(prompts[0].len(), prompts[1].len());
-    let image = || network.image_tokens(seen(&all, &plain()), &rules());
+    let image = || network.image_tokens(images(&all, &plain()), &config());
     let limits = Limits { end: 0, tokens: 8, length: 28 };
     let answers = |limits: Limits| -> Vec<Vec<u32>> {
-        let said = complete(&network.language, Some(image()), &prompts, limits, &cache, &mut &rules());
-        said.into_iter().map(|said| said.tokens).collect()
+        let answers = complete(&network.language, Some(image()), &prompts, limits, &cache, &mut &config());
+        answers.into_iter().map(|answer| answer.tokens).collect()
     };
-    let said = answers(limits);
+    let found = answers(limits);
     let expected: Vec<Vec<u32>> =
         whole(&all["generated"]).chunks(8).map(|row| row.iter().map(|token| *token as u32).collect()).collect();
-    assert_eq!(said, expected);
-    assert_eq!(ledger.read()[0].bytes, 0, "keys and values are given back");
-    // A token that ends texts ends each answer where it first comes.
+    assert_eq!(found, expected);
+    assert_eq!(ledger.read()[0].bytes, 0, "the KV cache is released");
+    // The end token ends each answer at its first occurrence.
     let end = expected[0][3];
     let ended = answers(Limits { end, ..limits });
     let until = |row: &Vec<u32>| row.iter().take_while(|token| **token != end).copied().collect::<Vec<u32>>();
     assert_eq!(ended, expected.iter().map(until).collect::<Vec<_>>());
-    // No position is behind the last one.
+    // An answer ends at the last position.
     let short = answers(Limits { length: 6, ..limits });
     assert_eq!((short[0].len(), short[1].len()), (6 - prompts[0].len(), 6 - prompts[1].len()));
 }
 
 #[test]
-fn a_file_of_another_shape_is_refused_by_name() {
+fn a_file_of_another_shape_is_refused_by_file_and_key() {
     let vision = |shape: Shape, side: usize| {
         let mut network = VisionLanguage::new(&shape, side, 13, 0, 1, &autodiff());
         weights::read_vision(&mut network.vision, &file("vit_tiny.safetensors")).unwrap_err().to_string()
     };
     for (message, expected) in [
-        (vision(SHAPE, 24), "`embeddings.position_embeddings` is [1, 17, 8], and this model needs [1, 37, 8]"),
-        (vision(Shape { vision_layers: 1, ..SHAPE }, SIDE), "`vision_layers` must be the file's"),
-        (vision(Shape { vision_layers: 3, ..SHAPE }, SIDE), "are missing"),
-        (vision(Shape { vision_width: 12, ..SHAPE }, SIDE), "does not fit the model"),
+        (vision(SHAPE, 24), "`embeddings.position_embeddings`"),
+        (vision(Shape { vision_layers: 1, ..SHAPE }, SIDE), "`vision_layers`"),
+        (vision(Shape { vision_layers: 3, ..SHAPE }, SIDE), "layer.2."),
+        (vision(Shape { vision_width: 12, ..SHAPE }, SIDE), "vision_width"),
     ] {
         assert!(message.contains(expected) && message.contains("vit_tiny.safetensors"), "{message}");
     }
 }
 
 #[test]
-fn a_new_network_follows_from_its_seed_and_lora_begins_as_nothing() {
+fn the_initial_network_depends_on_the_seed_and_its_lora_has_no_effect() {
     let made = |rank: usize, seed: u32| VisionLanguage::new(&SHAPE, SIDE, 13, rank, seed, &autodiff()).valid();
     let all = reference();
     let hidden = |network: &VisionLanguage| {
-        let image = network.image_tokens(seen(&all, &plain()), &rules());
-        values(network.hidden(image, tokens(&inputs(&all), 2, 9, &plain()), &rules()))
+        let image = network.image_tokens(images(&all, &plain()), &config());
+        values(network.hidden(image, tokens(&inputs(&all), 2, 9, &plain()), &config()))
     };
     assert_eq!(hidden(&made(0, 1)), hidden(&made(0, 1)));
     assert_ne!(hidden(&made(0, 1)), hidden(&made(0, 2)));

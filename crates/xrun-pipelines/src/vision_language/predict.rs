@@ -1,9 +1,9 @@
-//! What does the model say about pictures of a person's own? One question about all of them, answered freely.
+//! Prediction: free answers to one question about each of the given images.
 
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::network::{Rules, VisionLanguage};
+use super::network::{ForwardConfig, VisionLanguage};
 use super::validation::Validation;
 use xrun_core::dataset::split::Split;
 use xrun_core::printable;
@@ -11,46 +11,45 @@ use xrun_core::task::TaskError;
 use xrun_core::task::predict::{Item, PredictRequest, PredictionSink};
 use xrun_data::image_text::store::{Example, Text};
 use xrun_data::image_text::{picture, record};
-use xrun_data::named::picture_file;
+use xrun_data::named::read_image_file;
 
-/// Held-out examples that are looked at for a question that all of them ask.
-const LOOKED_AT: u64 = 64;
-/// Characters of a question in a message.
-const SHOWN: usize = 200;
+/// Number of held-out examples that must ask the same question for it to be the default.
+const COMPARED_EXAMPLES: u64 = 64;
+/// Maximum length of a question in a message, in characters.
+const SHOWN_MAX: usize = 200;
 
 /// A line of `predictions.jsonl`.
 #[derive(Serialize)]
 struct Answer<'a> {
     question: &'a str,
-    /// As it was said.
+    /// Text of the answer.
     answer: &'a str,
-    /// The same where it is one JSON object, and else `null`.
+    /// Fields of the answer if it is one JSON object, otherwise `null`.
     fields: Option<Map<String, Value>>,
 }
 
-/// What is asked about each picture, and its tokens.
+/// Question about each image, and its prompt.
 pub struct Question {
     text: String,
     prompt: Vec<u32>,
 }
 
-/// The question that was typed, or the one that all held-out examples ask.
+/// Returns the question of the request, or the one that all held-out examples ask.
 ///
 /// # Errors
-/// For people: there is none, or it does not fit.
-pub fn question(validation: &Validation, asked: &PredictRequest<'_>) -> Result<Question, String> {
+/// Message for the user: there is no single question, or it is too long.
+pub fn question(validation: &Validation, request: &PredictRequest<'_>) -> Result<Question, String> {
     let (store, batches) = (validation.store(), validation.batches());
-    let text = match asked.question {
+    let text = match request.question {
         Some(text) => text.to_owned(),
         None => {
-            let asked = |number| store.text(Split::Validation, number).map(|text| text.question);
-            let first = asked(0).map_err(|error| error.to_string())?;
-            for number in 1..store.count(Split::Validation).min(LOOKED_AT) {
-                if asked(number).map_err(|error| error.to_string())? != first {
-                    let shown = printable::line(&first, SHOWN);
+            let of_example = |number| store.text(Split::Validation, number).map(|text| text.question);
+            let first = of_example(0).map_err(|error| error.to_string())?;
+            for number in 1..store.count(Split::Validation).min(COMPARED_EXAMPLES) {
+                if of_example(number).map_err(|error| error.to_string())? != first {
+                    let shown = printable::line(&first, SHOWN_MAX);
                     return Err(format!(
-                        "the data asks more than one question about pictures: say which with `--question`, such as \
-                         --question {}",
+                        "the data asks several questions about images; choose one, for example --question {}",
                         printable::shell_word(&shown)
                     ));
                 }
@@ -59,61 +58,64 @@ pub fn question(validation: &Validation, asked: &PredictRequest<'_>) -> Result<Q
         }
     };
     let prompt = store.tokenizer().encode(&record::prompt(&text)).map_err(|error| error.to_string())?;
-    // There is room for one token of an answer at least.
+    // At least one token is left for the answer.
     match prompt.len() < batches.length() {
         true => Ok(Question { text, prompt }),
         false => Err(format!(
-            "`--question` has {} tokens with what stands around it, and the model takes {} at most; ask a shorter one",
+            "`--question` has {} tokens in its prompt, and the model takes at most {}; ask a shorter one",
             prompt.len(),
             batches.length().saturating_sub(1)
         )),
     }
 }
 
-/// Answers about each file, which is a picture. `network` is the plain one.
+/// Answers the question about each file, which is an image. `network` is on the inner device.
 ///
 /// # Errors
 /// There is no question, or an answer cannot be written.
 pub fn predict(
     validation: &Validation,
     network: &VisionLanguage,
-    rules: &Rules,
-    asked: &PredictRequest<'_>,
-    told: &mut dyn PredictionSink,
+    config: &ForwardConfig,
+    request: &PredictRequest<'_>,
+    sink: &mut dyn PredictionSink,
 ) -> Result<Value, TaskError> {
-    let question = question(validation, asked).map_err(TaskError::Data)?;
+    let question = question(validation, request).map_err(TaskError::Data)?;
     let side = validation.batches().side();
-    // What is kept while answers are made has room for so many.
-    let at_once = asked.limits.batch_size.min(validation.batches().shape().size);
-    for files in asked.files.chunks(at_once) {
+    // The KV cache has room for this many.
+    let batch_size = request.limits.batch_size.min(validation.batches().shape().size);
+    for files in request.files.chunks(batch_size) {
         let mut examples = Vec::with_capacity(files.len());
-        let wrong: Vec<Option<String>> = files
+        let failures: Vec<Option<String>> = files
             .iter()
             .map(|path| {
-                let bytes = picture_file(path, asked.limits.decoding).map_err(Some);
+                let bytes = read_image_file(path, request.limits.decoding).map_err(Some);
                 let decoded = bytes.and_then(|bytes| picture::decode(&bytes).map_err(|(_, message)| Some(message)));
-                // The original ends here.
+                // The original is dropped here.
                 let picture = decoded.map(|picture| picture::scaled(&picture, side));
-                picture.map(|picture| examples.push(Example { picture, text: question.of_example() })).err().flatten()
+                picture
+                    .map(|picture| examples.push(Example { picture, text: question.without_answer() }))
+                    .err()
+                    .flatten()
             })
             .collect();
-        let mut said = validation.free_answers(network, rules, &examples).into_iter();
-        for (path, wrong) in files.iter().zip(wrong) {
+        let mut answers = validation.free_answers(network, config, &examples).into_iter();
+        for (path, failure) in files.iter().zip(failures) {
             let item = Item::file(path);
-            let (None, Some(said)) = (&wrong, if wrong.is_none() { said.next() } else { None }) else {
-                told.failed(item, &wrong.unwrap_or_else(|| "the model said nothing of it".into()))?;
+            let (None, Some(text)) = (&failure, if failure.is_none() { answers.next() } else { None }) else {
+                sink.failed(item, &failure.unwrap_or_else(|| "the model gave no answer".into()))?;
                 continue;
             };
-            let answer = Answer { question: &question.text, answer: &said, fields: serde_json::from_str(&said).ok() };
-            told.answered(item, &answer, &said)?;
+            let answer = Answer { question: &question.text, answer: &text, fields: serde_json::from_str(&text).ok() };
+            sink.answered(item, &answer, &text)?;
         }
     }
     Ok(serde_json::json!({ "question": question.text }))
 }
 
 impl Question {
-    /// As of an example whose answer nobody knows.
-    fn of_example(&self) -> Text {
+    /// Text of an example with an empty answer.
+    fn without_answer(&self) -> Text {
         let (prompt, question) = (self.prompt.clone(), self.text.clone());
         Text { prompt, answer: Vec::new(), answer_text: String::new(), question }
     }

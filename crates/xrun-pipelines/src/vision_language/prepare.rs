@@ -1,4 +1,4 @@
-//! What does the data say before anything is on a device? Opened once, for the plan and then for the task.
+//! Facts of the data for the plan, before anything is on a device. The data is opened once, for the plan and the task.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -19,42 +19,42 @@ use xrun_core::experiment::Experiment;
 use xrun_core::task::clamped::ClampedSetting;
 use xrun_core::task::{TaskError, TaskFacts};
 use xrun_core::units::counted;
-use xrun_data::image_text::Seen;
+use xrun_data::image_text::ExampleCounts;
 use xrun_data::image_text::library::Library;
 use xrun_data::image_text::store::ImageTextStore;
 use xrun_data::reading::decoding;
 
-/// Held-out answers that are looked at for the names of fields.
-const LOOKED_AT: usize = 64;
+/// Number of held-out answers that are read for the names of fields.
+const SAMPLED_ANSWERS: usize = 64;
 
 const LEARNED: &str = "the vocabulary was learned from that (`encoder` and `merges` of the data set name one that does not \
                        depend on the data)";
-/// What the pictures of a validation show.
-const PICTURES: &str = "Held-out pictures as the model sees them, each with its question and the model's free answer. ✓: every \
-                        field is right, and there is no other; or the text is that of the truth. ✗: something is wrong; wrong \
-                        fields are named, with what they should be.";
+/// Legend of the images of a validation.
+const PICTURES: &str = "Held-out images at the model's resolution, each with its question and the model's free answer. ✓: all \
+fields are right and there are no others, or the text equals the truth. ✗: the answer is wrong; wrong \
+fields are named, followed by the truth.";
 
-/// Opened data, and what the task needs of the experiment.
+/// Opened data and settings of the task.
 #[derive(Debug)]
 pub struct Prepared {
-    /// What may be set of the task.
+    /// Settings of the task.
     pub settings: Settings,
-    /// What may be set of the model.
+    /// Settings of the model.
     pub model: Model,
-    /// The numbers of the model's shape.
+    /// Shape of the model.
     pub shape: Shape,
-    /// What draws batches and decodes their pictures.
+    /// Source of batches.
     pub batches: Batches,
-    /// The buffers of the task.
+    /// Buffers of the task.
     pub buffers: Buffers,
-    /// Fields with a metric of their own, the first that occur in held-out answers: JSON pointers and names of metrics.
+    /// Fields with their own metric, the first ones of held-out answers: JSON pointers and names of metrics.
     pub fields: Vec<(String, String)>,
 }
 
-/// Opens the data. The index, the cache of pictures and the room to decode them enter the ledger here.
+/// Opens the data and registers the index, the cache of images and the memory budget of decoding in the ledger.
 ///
 /// # Errors
-/// Data that cannot be used.
+/// The data cannot be read or is unsuitable.
 pub fn prepare(
     settings: &Settings,
     model: &Model,
@@ -67,7 +67,7 @@ pub fn prepare(
     decoding::fits(library.largest.as_ref(), limits)?;
     let tokenizer = library.tokenizer(&options.vocabulary)?;
     let length = settings.text_length(&shape, side);
-    library.fit(&tokenizer, settings.tokens_that_fit(&shape, side), options.on_broken)?;
+    library.fit(&tokenizer, settings.text_tokens_max(&shape, side), options.on_broken)?;
     let mut digests = vec![(experiment.dataset_name().to_owned(), library.digest.clone())];
     digests.extend(options.vocabulary.digests()?);
     let weights = [("vision_weights", &model.vision_weights), ("language_weights", &model.language_weights)];
@@ -77,29 +77,29 @@ pub fn prepare(
         }
     }
     let (left_out, seen) = (library.left_out.clone(), library.details());
-    let mut smaller = smaller(experiment, &seen);
+    let mut smaller = clamped_settings(experiment, &seen);
     let tokens = tokenizer.size();
     let notes = tokenizer.note().map(str::to_owned).into_iter().collect();
     let learnt = options.vocabulary.files.is_none();
     if learnt {
         let (key, asked) = (experiment.dataset_key("vocabulary_size"), options.vocabulary.size as u64);
-        let because = "the texts to train on have no more pairs to merge";
+        let because = "the training texts have no more pairs to merge";
         smaller.extend(ClampedSetting::detect(&key, asked, tokens as u64, because));
     }
     let (size, accumulation) = (batch_size(&experiment.training), experiment.training.accumulation);
-    let of_batch = BatchShape { size, length, accumulation, side };
+    let batch_shape = BatchShape { size, length, accumulation, side };
     let trained = Sizes::new(settings, &shape, side, tokens).trained(settings);
-    let buffers = Buffers::new(settings, &shape, limits, of_batch, &tokenizer, trained);
+    let buffers = Buffers::new(settings, &shape, limits, batch_shape, &tokenizer, trained);
     let store = Arc::new(ImageTextStore::new(library, tokenizer, &options, limits, ledger));
     let owners: Vec<PlannedOwner> =
         store.buffers().all().into_iter().chain(buffers.all()).map(PlannedOwner::from).collect();
-    let mut batches = Batches::new(store, settings, experiment.experiment.seed, of_batch);
+    let mut batches = Batches::new(store, settings, experiment.experiment.seed, batch_shape);
     if settings.longest_first {
-        batches.begin_with_the_longest()?;
+        batches.put_longest_first()?;
     }
     let fields = fields(&batches)?;
-    let metrics = metrics::of_data(&fields, seen.unseen > 0, settings.grey_pictures);
-    let named = fields.into_iter().map(|pointer| (metrics::name_of_field(&pointer), pointer));
+    let metrics = metrics::available(&fields, seen.unseen > 0, settings.grey_pictures);
+    let named = fields.into_iter().map(|pointer| (metrics::field_metric_name(&pointer), pointer));
     let fields = named.filter(|(name, _)| metrics.iter().any(|metric| metric.name == name));
     let fields = fields.map(|(name, pointer)| (pointer, name)).collect();
     let facts = TaskFacts {
@@ -120,13 +120,13 @@ pub fn prepare(
     Ok((facts, Prepared { settings, model, shape, batches, buffers, fields }))
 }
 
-/// The fields of the first held-out answers, in the order of a validation.
+/// Fields of the first held-out answers, in the order of a validation.
 fn fields(batches: &Batches) -> Result<Vec<String>, DataError> {
     let size = batches.shape().size;
     let numbers =
-        (0..LOOKED_AT.div_ceil(size) as u64).flat_map(|batch| batches.held_out_numbers(Split::Validation, batch));
+        (0..SAMPLED_ANSWERS.div_ceil(size) as u64).flat_map(|batch| batches.held_out_numbers(Split::Validation, batch));
     let mut fields: Vec<String> = Vec::new();
-    for number in numbers.take(LOOKED_AT) {
+    for number in numbers.take(SAMPLED_ANSWERS) {
         let truth = batches.store().text(Split::Validation, number)?.answer_text;
         for (pointer, _) in compare_answer(&truth, &truth).fields {
             if fields.len() < FIELDS_MAX && !fields.contains(&pointer) {
@@ -137,17 +137,16 @@ fn fields(batches: &Batches) -> Result<Vec<String>, DataError> {
     Ok(fields)
 }
 
-/// Batches and validations that have fewer different examples than the experiment asks for.
-pub fn smaller(experiment: &Experiment, seen: &Seen) -> Vec<ClampedSetting> {
+/// Returns the settings for which the data has too few examples: batch size and validation.
+pub fn clamped_settings(experiment: &Experiment, seen: &ExampleCounts) -> Vec<ClampedSetting> {
     let mut all = Vec::new();
     let mut cut = |key: &str, asked: u64, used: u64, because: String| {
         all.extend(ClampedSetting::detect(key, asked, used, because));
     };
     let size = batch_size(&experiment.training) as u64;
-    let because =
-        format!("the data has {} to train on, so that some come twice in a batch", counted(seen.train, "example"));
+    let because = format!("the data has {} to train on; batches repeat some", counted(seen.train, "example"));
     cut("training.batch_size", size, seen.train, because);
-    let because = format!("the data has {} held out, {size} in a batch", counted(seen.held_out, "example"));
+    let because = format!("the data has {}, {size} per batch", counted(seen.held_out, "held-out example"));
     cut("validation.episodes", experiment.validation.episodes as u64, seen.held_out.div_ceil(size), because);
     all
 }

@@ -1,4 +1,4 @@
-//! Does the plan know which data it is, what is trained, and what can be measured?
+//! Tests of the facts for the plan: digests, trained parameters, clamped settings and metrics.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ use xrun_data::image_text::generate::generate_in;
 use xrun_data::image_text::settings::{Generated, Settings as Data};
 use xrun_data::reading::broken::OnBroken;
 
-/// A few generated pictures in a folder of their own.
+/// Generated data in a temporary directory.
 pub(crate) struct Made {
     pub folder: TempDir,
     path: PathBuf,
@@ -24,12 +24,12 @@ impl Made {
         Self { folder, path }
     }
 
-    /// 19 of the pictures to train on and 5 to validate with, unless the rest says otherwise. `training` may go on with other
-    /// tables.
+    /// Experiment with 19 training and 5 held-out examples by default. `training` may end with other tables.
     pub fn experiment(&self, pipeline: &str, training: &str) -> Experiment {
         self.with(pipeline, training, &format!("source = \"messages\"\npath = {:?}\nvalidation_share = 0.2", self.path))
     }
 
+    /// Experiment with the given keys of its tables.
     pub fn with(&self, pipeline: &str, training: &str, dataset: &str) -> Experiment {
         let text = format!(
             "[pipeline.vision-language]\nsequence_length = 120\n{pipeline}\n[model.vision-language]\n\
@@ -45,16 +45,17 @@ pub(crate) fn prepared(experiment: &Experiment) -> Result<(TaskFacts, Prepared),
 }
 
 #[test]
-fn the_plan_knows_data_sizes_and_what_is_cut() {
+fn facts_have_sizes_clamped_settings_digests_and_owners() {
     let made = Made::new();
     let (facts, prepared) = prepared(&made.experiment("", "batch_size = 32\n[validation]\nepisodes = 4")).unwrap();
     assert_eq!((facts.batches_per_epoch, facts.batch_items), (1, 32));
-    // 64 x 4 positions of patches are 4, and a position of text more or less is none of the model's.
+    // The model has 4 patches in place of 36, and the vocabulary of the data in place of 512 tokens.
     let vocabulary = prepared.batches.store().tokenizer().size() as u64;
     assert_eq!(facts.trained_parameters, Some(272_192 - (36 - 4) * 64 - (512 - vocabulary) * 64));
-    let told: Vec<(&str, u64, u64)> = facts.smaller.iter().map(|one| (one.key.as_str(), one.asked, one.used)).collect();
-    assert_eq!(told[..2], [("training.batch_size", 32, 19), ("validation.episodes", 4, 1)]);
-    assert_eq!(told.get(2), (vocabulary < 512).then_some(&("dataset.image-text.vocabulary_size", 512, vocabulary)));
+    let clamped: Vec<(&str, u64, u64)> =
+        facts.smaller.iter().map(|one| (one.key.as_str(), one.asked, one.used)).collect();
+    assert_eq!(clamped[..2], [("training.batch_size", 32, 19), ("validation.episodes", 4, 1)]);
+    assert_eq!(clamped.get(2), (vocabulary < 512).then_some(&("dataset.image-text.vocabulary_size", 512, vocabulary)));
     let names: Vec<&str> = facts.data_digests.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["image-text"]);
     let owners: Vec<&str> = facts.owners.iter().map(|owner| owner.name.as_str()).collect();
@@ -75,7 +76,7 @@ fn the_plan_knows_data_sizes_and_what_is_cut() {
 }
 
 #[test]
-fn files_of_weights_are_part_of_what_a_run_is() {
+fn files_of_weights_are_part_of_the_digests() {
     let made = Made::new();
     let weights = made.folder.path().join("weights.safetensors");
     replace(&weights, b"one").unwrap();
@@ -101,16 +102,16 @@ fn fields_of_held_out_answers_have_metrics() {
     let expected =
         ["colour", "mark", "place", "shape", "size"].map(|name| (format!("/{name}"), format!("field_{name}")));
     assert_eq!(fields, expected);
-    let blind = prepared_names(&made.experiment("grey_pictures = false", ""));
-    assert!(!blind.contains(&"field_accuracy_grey".to_owned()), "{blind:?}");
+    let without_grey = metric_names(&made.experiment("grey_pictures = false", ""));
+    assert!(!without_grey.contains(&"field_accuracy_grey".to_owned()), "{without_grey:?}");
 }
 
-fn prepared_names(experiment: &Experiment) -> Vec<String> {
+fn metric_names(experiment: &Experiment) -> Vec<String> {
     prepared(experiment).unwrap().0.metrics.iter().map(|metric| metric.name.to_owned()).collect()
 }
 
 #[test]
-fn plain_answers_are_compared_as_texts() {
+fn answers_without_fields_are_compared_as_texts() {
     let made = Made::new();
     let picture = xrun_core::dataset::sample::HostImage { width: 20, height: 10, rgb: vec![7; 600].into() };
     replace(&made.folder.path().join("a.png"), &picture.to_png().unwrap()).unwrap();
@@ -118,20 +119,20 @@ fn plain_answers_are_compared_as_texts() {
     let line = |image: &str| format!("{{\"text\": \"What?\", \"image\": \"{image}\", \"response\": \"red\"}}\n");
     let path = made.folder.path().join("plain.jsonl");
     replace(&path, (line("a.png") + &line("b.png")).as_bytes()).unwrap();
-    let names = prepared_names(&made.with("", "", &format!("source = \"messages\"\npath = {path:?}")));
+    let names = metric_names(&made.with("", "", &format!("source = \"messages\"\npath = {path:?}")));
     assert_eq!(names[0], "exact_match");
     assert!(names.iter().all(|name| !name.starts_with("field_")), "{names:?}");
 }
 
 #[test]
-fn examples_that_have_no_place_are_broken_and_never_cut() {
+fn examples_that_are_too_long_are_invalid_and_never_cut() {
     let made = Made::new();
     let mut experiment = made.experiment("", "");
-    // Two tokens are of the picture and the end of the text, so that 25 fit beside them.
+    // The image and the end of text take two tokens, which leaves 25.
     let settings = Settings { sequence_length: 26, ..experiment.pipeline.settings::<Settings>().unwrap().clone() };
     let model = experiment.model_settings::<Model>().unwrap().clone();
     let failed = prepare(&settings, &model, &experiment, &Ledger::default()).unwrap_err().to_string();
-    assert!(failed.contains("too_long") && failed.contains("raise `sequence_length`"), "{failed}");
+    assert!(failed.contains("too_long") && failed.contains("`sequence_length`"), "{failed}");
     experiment.dataset.as_mut().unwrap().settings_mut::<Data>().unwrap().on_broken = OnBroken::Skip;
     experiment.training.epochs = 1;
     match prepare(&settings, &model, &experiment, &Ledger::default()) {
@@ -139,6 +140,6 @@ fn examples_that_have_no_place_are_broken_and_never_cut() {
             let left = prepared.batches.store().count(Split::Train) + prepared.batches.store().count(Split::Validation);
             assert_eq!(facts.data_left_out.counts["too_long"] + left, 24);
         }
-        Err(error) => assert!(error.to_string().contains("were left out: too_long"), "{error}"),
+        Err(error) => assert!(error.to_string().contains("too_long"), "{error}"),
     }
 }

@@ -1,47 +1,46 @@
-//! Which tokens of an answer count in the loss, and how much? Those that are more than the structure of JSON.
+//! Selective loss: weights of the tokens of an answer, which mask the structure of JSON.
 //!
-//! Byte-level BPE loses nothing, so a token stands for as many bytes as it has letters in GPT-2's alphabet. A token is masked
-//! when all its bytes are of the mask; one byte outside keeps it. What ends a value counts as value: `top` and `top left`
-//! differ in where the quote comes, and with that masked a model never learns to stop.
+//! Byte-level BPE is lossless: a token has as many bytes as characters of GPT-2's alphabet. A token is masked if all its bytes
+//! have masked classes. The end of a value counts as value: `top` and `top left` differ in the position of the quote, and a model
+//! that is not trained on it never learns to stop.
 
 use std::ops::Range;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::json_bytes::{Class, Scan, scan};
+use super::json_bytes::{ByteClass, Scan, scan};
 use super::token_text;
 use xrun_core::bounded::HeldBytes;
 use xrun_core::dataset::error::DataError;
 use xrun_core::problem::{Problem, Problems};
 use xrun_data::tokenizer::Tokenizer;
 
-/// Which tokens of an answer count in the loss. Structure of JSON is learnt soon; without it the loss is of the values.
+/// Tokens of an answer that count in the loss. The structure of JSON is learned early; without it the loss measures values.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
-    /// What is masked.
+    /// Masked classes of tokens.
     pub mask: Mask,
-    /// How it is found which tokens are masked.
+    /// Method that finds masked tokens.
     pub method: Method,
-    /// In which steps the mask is on.
+    /// Steps in which the mask is on.
     pub schedule: Schedule,
-    /// Steps before the mask is on, for `schedule = "after"`: structure is learnt first. Masked from nothing, no JSON is ever
-    /// learnt.
+    /// Steps before the mask is on, for `schedule = "after"`. With the mask on from the first step a model never learns JSON.
     pub after_step: u64,
     /// Steps of a turn, for `schedule = "alternating"`.
     #[schemars(range(min = 1))]
     pub alternate_every: u64,
     /// Steps with the mask on at the end of each turn, for `schedule = "alternating"`.
     pub alternate_for: u64,
-    /// The weight of a masked token in the loss; that of the others is 1. With 1 nothing is masked.
+    /// Weight of a masked token in the loss; the others have weight 1. A value of 1 disables the mask.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub structure_weight: f32,
-    /// What ends a value (the closing quote, or the first byte after a number, `true`, `false` or `null`) counts as value.
+    /// Count the end of a value (the closing quote, or the first byte after a number, `true`, `false` or `null`) as value.
     pub value_end: bool,
-    /// What `null` is.
+    /// Class of `null`.
     pub nulls: Nulls,
-    /// What the sum of the losses of a step is divided by.
+    /// Divisor of the sum of the losses of a step.
     pub normalise: Normalise,
 }
 
@@ -62,7 +61,7 @@ impl Default for Settings {
     }
 }
 
-/// What is masked.
+/// Masked classes of tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mask {
@@ -70,54 +69,54 @@ pub enum Mask {
     None,
     /// Braces, brackets, colons, commas, space and quotes.
     Structure,
-    /// The same, and the names of the fields.
+    /// Structure and the names of the fields.
     StructureAndKeys,
 }
 
-/// How it is found which tokens are masked.
+/// Method that finds masked tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Method {
-    /// By the bytes of the answer that a token stands for: exact.
+    /// By the bytes of the answer that a token covers: exact.
     Spans,
-    /// By the text of each token alone, an older rule, for comparison. It masks commas within values and the ends of values.
+    /// By the text of each token alone, an older rule for comparison. It also masks commas within values and the ends of values.
     TokenText,
 }
 
-/// In which steps the mask is on.
+/// Steps in which the mask is on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Schedule {
-    /// In all.
+    /// All steps.
     Always,
-    /// After `after_step` steps.
+    /// All steps after the first `after_step`.
     After,
-    /// In the last `alternate_for` of each `alternate_every` steps.
+    /// The last `alternate_for` of each `alternate_every` steps.
     Alternating,
 }
 
-/// What `null` is.
+/// Class of `null`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Nulls {
-    /// A value: that a field is empty is an answer.
+    /// A value: an empty field is an answer.
     Value,
     /// Structure.
     Structure,
 }
 
-/// What the sum of the losses of a step is divided by.
+/// Divisor of the sum of the losses of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Normalise {
-    /// By the sum of the weights.
+    /// Sum of the weights.
     Selected,
-    /// By the number of tokens of the answers, masked or not.
+    /// Number of tokens of the answers, masked or not.
     Answer,
 }
 
 impl Settings {
-    /// Whether the mask is on in the step after `step` others.
+    /// Returns whether the mask is on in step `step`, from 0.
     pub fn is_on(&self, step: u64) -> bool {
         match (self.mask, self.schedule) {
             (Mask::None, _) => false,
@@ -130,27 +129,29 @@ impl Settings {
         }
     }
 
-    /// Adds what contradicts itself; `section` is the table's whole key.
+    /// Adds a problem for a turn that is shorter than its masked part; `section` is the full key of the table.
     pub fn check(&self, section: &str, problems: &mut Problems) {
         if self.schedule == Schedule::Alternating && self.alternate_for > self.alternate_every {
-            let message = format!("is {}, more than the {} steps of a turn", self.alternate_for, self.alternate_every);
+            let message = format!("{} steps exceed the {} of a turn", self.alternate_for, self.alternate_every);
             let problem = Problem::new(format!("{section}.alternate_for"), message);
-            problems.add(problem.help("at most `alternate_every`").related(format!("{section}.alternate_every")));
+            let problem =
+                problem.help(format!("write {} or less, or a larger `alternate_every`", self.alternate_every));
+            problems.add(problem.related(format!("{section}.alternate_every")));
         }
     }
 
-    fn masks(&self, class: Class) -> bool {
+    fn masks(&self, class: ByteClass) -> bool {
         match class {
-            Class::Structure => self.mask != Mask::None,
-            Class::Key => self.mask == Mask::StructureAndKeys,
-            Class::Value => false,
-            Class::Null => self.mask != Mask::None && self.nulls == Nulls::Structure,
-            Class::End => self.mask != Mask::None && !self.value_end,
+            ByteClass::Structure => self.mask != Mask::None,
+            ByteClass::Key => self.mask == Mask::StructureAndKeys,
+            ByteClass::Value => false,
+            ByteClass::Null => self.mask != Mask::None && self.nulls == Nulls::Structure,
+            ByteClass::End => self.mask != Mask::None && !self.value_end,
         }
     }
 }
 
-/// What a token of an answer is, whatever is masked: losses of each kind are compared between masks.
+/// Kind of a token of an answer, independent of the mask, which makes losses by kind comparable between masks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TokenKind {
     /// Has a byte of a value or of what ends one, or is the end of text.
@@ -161,38 +162,38 @@ pub enum TokenKind {
     Structure,
 }
 
-/// The tokens of one answer and its end of text, in their order.
+/// Weights, masks and kinds of the tokens of one answer and its end of text.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Weighed {
-    /// In the loss; 1 of a kept token, `structure_weight` of a masked one.
+pub struct AnswerWeights {
+    /// Weight of each token in the loss: 1, or `structure_weight` for a masked one.
     pub weights: Vec<f32>,
-    /// Whether a token is masked.
+    /// True if a token is masked.
     pub masked: Vec<bool>,
-    /// What each token is.
+    /// Kind of each token.
     pub kinds: Vec<TokenKind>,
-    /// The tokens of each field of the answer that have a byte of its value or of what ends it, in the order of the text;
-    /// none of an answer that is not JSON.
+    /// Tokens of each field with a byte of its value or its end, in the order of the text; empty for an answer that is not
+    /// JSON.
     pub fields: Vec<Range<usize>>,
 }
 
-impl HeldBytes for Weighed {
+impl HeldBytes for AnswerWeights {
     fn held_bytes(&self) -> u64 {
         let numbers = self.weights.capacity() * size_of::<f32>() + self.masked.capacity() + self.kinds.capacity();
         (size_of::<Self>() + numbers + self.fields.capacity() * size_of::<Range<usize>>()) as u64
     }
 }
 
-impl Weighed {
-    /// Tokens that count fully.
+impl AnswerWeights {
+    /// Number of unmasked tokens.
     pub fn selected(&self) -> usize {
         self.masked.iter().filter(|masked| !**masked).count()
     }
 }
 
-/// The bytes of the answer that each token stands for, and one byte behind it for the end of text.
+/// Returns the bytes of the answer that each token covers, and one byte behind it for the end of text.
 ///
 /// # Errors
-/// They do not add up to the answer's bytes.
+/// The tokens do not add up to `answer_bytes`.
 pub fn spans(
     token_bytes: impl IntoIterator<Item = usize>,
     answer_bytes: usize,
@@ -206,8 +207,8 @@ pub fn spans(
     }
     if end != answer_bytes {
         let message = format!(
-            "the tokens of an answer have {end} bytes, and the answer has {answer_bytes}: its vocabulary is not \
-             byte-level, and the loss would be taken of the wrong tokens"
+            "the vocabulary is not byte-level: the tokens of an answer have {end} bytes, and the answer has \
+            {answer_bytes}, which would mask the wrong tokens"
         );
         return Err(DataError::content(message));
     }
@@ -215,36 +216,36 @@ pub fn spans(
     Ok(spans)
 }
 
-/// Weighs the tokens of an answer, which are given without the end of text. With `on = false` all count fully.
+/// Returns the weights of the tokens of an answer, given without the end of text. With `on = false` nothing is masked.
 ///
 /// # Errors
-/// The tokens are not those of the answer.
-pub fn weigh(
+/// The tokens do not match the answer.
+pub fn weigh_answer(
     settings: &Settings,
     on: bool,
     answer: &str,
     tokens: &[u32],
     tokenizer: &Tokenizer,
-) -> Result<Weighed, DataError> {
+) -> Result<AnswerWeights, DataError> {
     let spans = spans(tokens.iter().map(|token| tokenizer.bytes(*token)), answer.len())?;
     let texts = || tokens.iter().map(|token| tokenizer.decode(&[*token])).collect::<Vec<_>>();
-    Ok(weigh_spans(settings, on, answer, &spans, texts))
+    Ok(weigh_answer_spans(settings, on, answer, &spans, texts))
 }
 
-/// As [`weigh`], with the [`spans`] and the text of each token, which only `token-text` asks for.
-pub fn weigh_spans(
+/// [`weigh_answer`] for given [`spans`]; `texts` returns the text of each token, which only `token-text` needs.
+pub fn weigh_answer_spans(
     settings: &Settings,
     on: bool,
     answer: &str,
     spans: &[Range<usize>],
     texts: impl FnOnce() -> Vec<String>,
-) -> Weighed {
-    // Not JSON: all is value.
+) -> AnswerWeights {
+    // An answer that is not JSON is one value.
     let Scan { mut classes, fields } =
-        scan(answer).unwrap_or_else(|| Scan { classes: vec![Class::Value; answer.len()], fields: Vec::new() });
+        scan(answer).unwrap_or_else(|| Scan { classes: vec![ByteClass::Value; answer.len()], fields: Vec::new() });
     let keys = keys(answer, &classes);
     // The end of text ends the answer.
-    classes.push(Class::End);
+    classes.push(ByteClass::End);
     let of = |span: &Range<usize>| &classes[span.clone()];
     let kinds = spans.iter().map(|span| kind(of(span))).collect();
     let last = spans.len() - 1;
@@ -271,43 +272,45 @@ pub fn weigh_spans(
         first..spans.partition_point(|span| span.start < bytes.end).max(first)
     };
     let fields = fields.iter().map(tokens_of).collect();
-    Weighed { weights: masked.iter().map(weight).collect(), masked, kinds, fields }
+    AnswerWeights { weights: masked.iter().map(weight).collect(), masked, kinds, fields }
 }
 
-fn kind(classes: &[Class]) -> TokenKind {
+fn kind(classes: &[ByteClass]) -> TokenKind {
     match () {
-        () if classes.iter().any(|class| matches!(class, Class::Value | Class::Null | Class::End)) => TokenKind::Value,
-        () if classes.contains(&Class::Key) => TokenKind::Key,
+        () if classes.iter().any(|class| matches!(class, ByteClass::Value | ByteClass::Null | ByteClass::End)) => {
+            TokenKind::Value
+        }
+        () if classes.contains(&ByteClass::Key) => TokenKind::Key,
         () => TokenKind::Structure,
     }
 }
 
-/// The keys of an answer as they are written.
-fn keys<'a>(answer: &'a str, classes: &[Class]) -> Vec<&'a str> {
+/// Keys of an answer as written.
+fn keys<'a>(answer: &'a str, classes: &[ByteClass]) -> Vec<&'a str> {
     let mut begin = 0;
     let runs = classes.chunk_by(|one, other| one == other).map(|run| {
         begin += run.len();
-        (run[0] == Class::Key).then(|| &answer[begin - run.len()..begin])
+        (run[0] == ByteClass::Key).then(|| &answer[begin - run.len()..begin])
     });
     runs.flatten().collect()
 }
 
-/// The loss of a step from those of its micro-batches: sums, divided once. So any split of the same examples gives the same
-/// step; the mean of the means would not.
+/// Sums of a step over its micro-batches, divided once: any split of the same examples gives the same step, unlike a mean of
+/// means.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct StepSums {
-    /// Of weight times loss of each token.
+    /// Sum of weight times loss over tokens.
     pub weighted_loss: f64,
-    /// Of the weights.
+    /// Sum of the weights.
     pub weights: f64,
-    /// Tokens of the answers, with the end of text.
+    /// Number of tokens of the answers, end of text included.
     pub tokens: u64,
-    /// Of these, those that count fully.
+    /// Number of these that are not masked.
     pub selected: u64,
 }
 
 impl StepSums {
-    /// Those of another micro-batch.
+    /// Adds the sums of another micro-batch.
     pub fn add(&mut self, other: &Self) {
         self.weighted_loss += other.weighted_loss;
         self.weights += other.weights;
@@ -315,7 +318,7 @@ impl StepSums {
         self.selected += other.selected;
     }
 
-    /// What sums of losses and of gradients are divided by; `None` where nothing counts.
+    /// Divisor of the sums of losses and gradients; `None` if nothing counts.
     pub fn divisor(&self, normalise: Normalise) -> Option<f64> {
         let divisor = match normalise {
             Normalise::Selected => self.weights,
@@ -324,13 +327,13 @@ impl StepSums {
         (divisor > 0.0).then_some(divisor)
     }
 
-    /// The loss of the step.
+    /// Loss of the step; `None` if nothing counts.
     pub fn loss(&self, normalise: Normalise) -> Option<f64> {
         Some(self.weighted_loss / self.divisor(normalise)?)
     }
 
-    /// The share of the answers' tokens that is masked.
-    pub fn share_masked(&self) -> Option<f64> {
+    /// Fraction of the answers' tokens that is masked; `None` without tokens.
+    pub fn masked_fraction(&self) -> Option<f64> {
         (self.tokens > 0).then(|| 1.0 - self.selected as f64 / self.tokens as f64)
     }
 }

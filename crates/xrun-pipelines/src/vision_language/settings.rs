@@ -1,4 +1,4 @@
-//! What may be set of a vision-language model: task and model?
+//! Settings of a vision-language model: task and model.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -8,52 +8,49 @@ use crate::gpt2_shape::Gpt2Shape;
 pub use xrun_core::settings::matmul_dtype::MatmulDtype;
 use xrun_core::settings::sections::Training;
 
-/// Fine-tuning of a model that sees a picture and an instruction and writes an answer, such as an object of JSON with what is
-/// in the picture. The loss can leave out the structure of JSON. `training.batch_size` counts examples; it is 16 where the
-/// file says nothing.
+/// Fine-tuning of a model that answers an instruction about an image, for example with a JSON object of its content. The loss
+/// can mask the structure of JSON. `training.batch_size` counts examples; its default is 16.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
-    /// Tokens of a sequence, those of the picture and those of the text together; at most the model's `context`. Shorter
-    /// texts are filled up. Examples that are longer are broken: they are never cut.
+    /// Tokens of a sequence, image and text together; at most the model's `context`. Shorter texts are padded. Longer examples
+    /// are invalid: they are never cut.
     #[schemars(range(min = 16, max = 65536))]
     pub sequence_length: usize,
-    /// The most tokens of a free answer in a validation.
+    /// Maximum number of tokens of a free answer in a validation.
     #[schemars(range(min = 1, max = 65536))]
     pub answer_tokens: usize,
-    /// Parts that are trained; the others are frozen.
+    /// TrainState parts; the others are frozen.
     #[schemars(length(max = 3))]
     pub trained: Vec<Part>,
-    /// Rank of the LoRA matrices of the language part (Hu et al. 2021). Above 0 they are trained in its place, and it is
-    /// frozen itself.
+    /// Rank of the LoRA matrices of the language part (Hu et al. 2021). Above 0 they are trained and the part itself is frozen.
     #[schemars(range(min = 0, max = 1024))]
     pub lora_rank: usize,
-    /// LoRA is scaled by this over the rank.
+    /// Scale of LoRA, which is divided by the rank.
     #[schemars(range(min = 1e-3, max = 1e4))]
     pub lora_alpha: f64,
-    /// The element type of the operands of matrix products in the language part. Weights, gradients, normalisation and loss
-    /// are in 32 bits.
+    /// Element type of the operands of matrix products in the language part. Weights, gradients, normalisation and loss are in
+    /// 32 bits.
     pub matmul_dtype: MatmulDtype,
-    /// At which tokens of the text logits are computed.
+    /// Tokens of the text whose logits are computed.
     pub logits: Logits,
-    /// Validate a second time with a grey picture in place of each, which shows what the text alone gives.
+    /// Validate a second time with a grey image in place of each, which shows the accuracy of the text alone.
     pub grey_pictures: bool,
-    /// The most held-out examples that are answered freely in a validation, and as many unseen ones. Each answer takes a pass
-    /// for each of its tokens.
+    /// Maximum number of held-out examples that are answered freely in a validation, and of unseen ones. An answer takes one
+    /// forward pass per token.
     #[schemars(range(min = 1, max = 1_000_000))]
     pub free_answers: usize,
-    /// Train first on the batch that needs most memory: the examples with most tokens in the loss. What does not fit then fails
-    /// in the first step, and not after an hour. That batch takes the place of the one that would have been the first. A probe of memory does so
-    /// whatever stands here.
+    /// Train first on the batch that needs most memory, the examples with most tokens in the loss, in place of the regular first
+    /// batch: a run that does not fit in memory fails in its first step. A memory probe always does so.
     pub longest_first: bool,
-    /// Which tokens of an answer count in the loss.
+    /// Tokens of an answer that count in the loss.
     pub selective: selective::Settings,
 }
 
-/// Examples in a batch where the file does not say how many.
+/// Default of `training.batch_size`.
 pub const BATCH_SIZE: usize = 16;
 
-/// Examples in a batch.
+/// Number of examples in a batch.
 pub fn batch_size(training: &Training) -> usize {
     training.batch_size.unwrap_or(BATCH_SIZE)
 }
@@ -77,53 +74,53 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Tokens of text that have a place beside the picture of a model of this shape.
+    /// Text tokens of a sequence, without the image tokens.
     pub fn text_length(&self, shape: &Shape, image_size: usize) -> usize {
         self.sequence_length.saturating_sub(shape.image_tokens(image_size))
     }
 
-    /// Tokens that prompt, answer and end of text may have together: the last is a target alone.
-    pub fn tokens_that_fit(&self, shape: &Shape, image_size: usize) -> usize {
+    /// Maximum number of tokens of prompt, answer and end of text; the last one is only a target.
+    pub fn text_tokens_max(&self, shape: &Shape, image_size: usize) -> usize {
         self.text_length(shape, image_size) + 1
     }
 }
 
-/// Where logits are computed while training. The loss is the same.
+/// Tokens whose logits are computed in training. The loss is the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Logits {
-    /// Where a token weighs something in the loss.
+    /// Tokens with a weight above 0 in the loss.
     #[default]
     Weighted,
-    /// At all text tokens, those of the prompt and the filling too, as trainers commonly do: to see what that takes.
+    /// All text tokens, prompt and padding included, as trainers commonly do, to measure its cost.
     All,
 }
 
-/// Parts of the model.
+/// Part of the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Part {
-    /// The transformer that looks at the picture.
+    /// Vision transformer of the image.
     Vision,
-    /// The layer between the two.
+    /// Linear layer between vision and language.
     Projector,
-    /// The transformer that writes; its LoRA where it has one.
+    /// Language model of the text, or its LoRA if it has one.
     Language,
 }
 
 impl Part {
-    /// All of them, in the order in which a picture goes through them.
+    /// All parts, in the order of the forward pass.
     pub const ALL: [Self; 3] = [Self::Vision, Self::Projector, Self::Language];
 }
 
-/// A vision transformer (Dosovitskiy et al. 2021), a linear layer, and GPT-2 (Radford et al. 2019), which sees tokens of the
-/// picture before those of the text.
+/// Vision transformer (Dosovitskiy et al. 2021), linear layer, and GPT-2 (Radford et al. 2019), whose sequence has the image
+/// tokens before the text tokens.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Model {
-    /// The shape; the keys below change parts of it.
+    /// Shape of the model; the keys below replace parts of it.
     pub preset: Preset,
-    /// Pixels along a side of a patch.
+    /// Side of a patch in pixels.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 2, max = 256))]
     pub patch: Option<usize>,
@@ -131,23 +128,23 @@ pub struct Model {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 4, max = 65536))]
     pub vision_width: Option<usize>,
-    /// Blocks of the vision part.
+    /// Number of blocks of the vision part.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 256))]
     pub vision_layers: Option<usize>,
-    /// Attention heads of the vision part. They share its width evenly.
+    /// Number of attention heads of the vision part, a divisor of `vision_width`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 256))]
     pub vision_heads: Option<usize>,
-    /// Patches along a side of the square that becomes one token of the language part (pixel shuffle, Shi et al. 2016).
+    /// Side, in patches, of the square that becomes one token of the language part (pixel shuffle, Shi et al. 2016).
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 16))]
     pub pixel_shuffle: Option<usize>,
-    /// Blocks of the language part.
+    /// Number of blocks of the language part.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 256))]
     pub layers: Option<usize>,
-    /// Attention heads of the language part. They share its width evenly.
+    /// Number of attention heads of the language part, a divisor of `width`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 256))]
     pub heads: Option<usize>,
@@ -155,15 +152,15 @@ pub struct Model {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 4, max = 65536))]
     pub width: Option<usize>,
-    /// Positions of the language part.
+    /// Number of positions of the language part.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 16, max = 65536))]
     pub context: Option<usize>,
-    /// A safetensors file with the weights of the vision part, named as Hugging Face's `ViTModel` names them. Without it they
-    /// are drawn from `experiment.seed`.
+    /// A safetensors file with the weights of the vision part, with the names of Hugging Face's `ViTModel`. Default: weights are
+    /// drawn from `experiment.seed`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vision_weights: Option<String>,
-    /// A safetensors file of GPT-2 as Hugging Face writes it, for the language part. Without it its weights are drawn from
+    /// A safetensors file of GPT-2 as Hugging Face writes it, for the language part. Default: weights are drawn from
     /// `experiment.seed`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub language_weights: Option<String>,
@@ -176,30 +173,30 @@ pub enum Preset {
     /// Patches of 8 pixels, and 2 layers, 4 heads and width 64 in both parts; 128 positions.
     #[default]
     Tiny,
-    /// ViT-B/16 and GPT-2's smallest, near to nanoVLM-222M: 12 layers, 12 heads and width 768 in both parts; 1,024 positions.
+    /// ViT-B/16 and GPT-2's smallest, similar to nanoVLM-222M: 12 layers, 12 heads and width 768 in both parts; 1,024 positions.
     Nano,
 }
 
-/// The numbers of a shape.
+/// Sizes of the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// Pixels along a side of a patch.
+    /// Side of a patch in pixels.
     pub patch: usize,
-    /// Numbers of a patch between blocks of the vision part.
+    /// Features of a patch in the vision part.
     pub vision_width: usize,
-    /// Blocks of the vision part.
+    /// Number of blocks of the vision part.
     pub vision_layers: usize,
-    /// Heads of attention of a vision block.
+    /// Number of attention heads of a vision block.
     pub vision_heads: usize,
-    /// Patches along a side of the square that becomes one token of the language part.
+    /// Side, in patches, of the square that becomes one token of the language part.
     pub pixel_shuffle: usize,
-    /// Blocks of the language part.
+    /// Number of blocks of the language part.
     pub layers: usize,
-    /// Heads of attention of a language block.
+    /// Number of attention heads of a language block.
     pub heads: usize,
-    /// Numbers of a token between blocks of the language part.
+    /// Features of a token in the language part.
     pub width: usize,
-    /// The most tokens of a sequence, those of the picture among them.
+    /// Number of positions: image and text tokens of a sequence.
     pub context: usize,
 }
 
@@ -233,7 +230,7 @@ impl Preset {
 }
 
 impl Model {
-    /// The preset's numbers, with those of the keys in their place.
+    /// Shape of the preset, with the keys that are given.
     pub fn shape(&self) -> Shape {
         let preset = self.preset.shape();
         Shape {
@@ -257,12 +254,12 @@ impl Shape {
         Gpt2Shape { layers, heads, width, context }
     }
 
-    /// Patches of a square picture of so many pixels along a side.
+    /// Number of patches of a square image with `image_size` pixels per side.
     pub fn patches(&self, image_size: usize) -> usize {
         (image_size / self.patch).pow(2)
     }
 
-    /// Tokens that the language part gets of it.
+    /// Number of image tokens of a square image with `image_size` pixels per side.
     pub fn image_tokens(&self, image_size: usize) -> usize {
         (image_size / self.patch / self.pixel_shuffle).pow(2)
     }
@@ -272,9 +269,9 @@ impl Shape {
 mod tests {
     use super::*;
 
-    /// ViT-B/16 has 196 patches of a picture of 224 pixels, and nanoVLM's projector makes 49 tokens of them.
+    /// ViT-B/16 has 196 patches of an image of 224 pixels, which nanoVLM's projector turns into 49 tokens.
     #[test]
-    fn patches_and_tokens_are_those_of_the_published_model() {
+    fn patches_and_tokens_equal_those_of_the_published_model() {
         let nano = Model { preset: Preset::Nano, ..Model::default() }.shape();
         assert_eq!((nano.patches(224), nano.image_tokens(224)), (196, 49));
         let tiny = Model::default().shape();

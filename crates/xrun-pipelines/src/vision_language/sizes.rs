@@ -1,22 +1,22 @@
-//! How many numbers does the model have, and how many of them are trained? From the settings alone, for the plan.
+//! Number of parameters of the model and of trained ones, from the settings alone, for the plan.
 
 use super::settings::{Part, Settings, Shape};
 
-/// Counts of numbers.
+/// Numbers of parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sizes {
-    /// Patches, positions, blocks and the last normalisation; there is no class token.
+    /// Vision part: patches, positions, blocks and the last normalisation, without a class token.
     pub vision: u64,
-    /// The linear layer between vision and language; it has no bias.
+    /// Linear layer between vision and language, without a bias.
     pub projector: u64,
-    /// Embeddings, positions, blocks and the last normalisation; the output is the embedding.
+    /// Language part: embeddings, positions, blocks and the last normalisation; the output is tied.
     pub language: u64,
-    /// The LoRA matrices of the language part.
+    /// LoRA matrices of the language part.
     pub lora: u64,
 }
 
 impl Sizes {
-    /// Counts them for pictures of `image_size` pixels along a side and a vocabulary of this many tokens.
+    /// Counts the parameters for images of `image_size` pixels per side and a vocabulary of `vocabulary` tokens.
     pub fn new(settings: &Settings, shape: &Shape, image_size: usize, vocabulary: usize) -> Self {
         let Shape { patch, vision_width, vision_layers, pixel_shuffle, layers, width, .. } = *shape;
         let patches = 3 * patch * patch * vision_width + vision_width + shape.patches(image_size) * vision_width;
@@ -28,24 +28,24 @@ impl Sizes {
         Self { vision, projector, language: shape.language().parameters(vocabulary), lora }
     }
 
-    /// Numbers of the model.
+    /// Number of all parameters.
     pub fn all(&self) -> u64 {
         self.vision + self.projector + self.language + self.lora
     }
 
-    /// Numbers that have a gradient and an optimiser's state.
+    /// Number of trained parameters.
     pub fn trained(&self, settings: &Settings) -> u64 {
-        let of = |part: &Part| match part {
+        let part_size = |part: &Part| match part {
             Part::Vision => self.vision,
             Part::Projector => self.projector,
             Part::Language if settings.lora_rank > 0 => self.lora,
             Part::Language => self.language,
         };
-        settings.trained.iter().map(of).sum()
+        settings.trained.iter().map(part_size).sum()
     }
 }
 
-/// Weights and biases of the linear layers of a block, and scale and shift of its two normalisations.
+/// Number of parameters of a block: linear layers and two normalisations.
 fn block(width: usize) -> usize {
     12 * width * width + 9 * width + 4 * width
 }
@@ -55,9 +55,9 @@ mod tests {
     use super::*;
     use crate::vision_language::settings::{Model, Preset};
 
-    /// Counted by hand: 12,352 + 2,304 of patches and positions, 49,984 a block, 128 of a normalisation.
+    /// Patches and positions have 12,352 + 2,304 parameters, a block 49,984, a normalisation 128.
     #[test]
-    fn the_tiny_model_has_the_numbers_that_were_counted_by_hand() {
+    fn parameters_of_the_tiny_model_by_hand() {
         let settings = Settings::default();
         let sizes = Sizes::new(&settings, &Model::default().shape(), 48, 512);
         let vision = 12_352 + 2_304 + 2 * 49_984 + 128;
@@ -70,10 +70,10 @@ mod tests {
         assert_eq!((sizes.lora, sizes.trained(&settings)), (2 * 8 * 1024, 16_384 + 16_384));
     }
 
-    /// GPT-2's 124,439,808 numbers, as its authors' file has; ViT-B/16's 85,798,656 as transformers counts `ViTModel` without
-    /// its pooler, less 2 x 768 of the class token and its position.
+    /// GPT-2 has 124,439,808 parameters in its authors' file, ViT-B/16 has 85,798,656 in transformers' `ViTModel` without its
+    /// pooler, 2 x 768 of which are the class token and its position.
     #[test]
-    fn the_nano_model_has_the_numbers_of_the_published_parts() {
+    fn parameters_of_the_nano_model_equal_those_of_the_published_parts() {
         let shape = Model { preset: Preset::Nano, ..Model::default() }.shape();
         let sizes = Sizes::new(&Settings::default(), &shape, 224, 50_257);
         assert_eq!((sizes.vision, sizes.language), (85_798_656 - 2 * 768, 124_439_808));

@@ -1,9 +1,9 @@
-//! Which tokens of an answer would be masked by the text of each token alone? An older rule, for comparison.
+//! Masking of tokens by the text of each token alone: an older rule, for comparison.
 //!
-//! It comes from <https://github.com/leokeba/model-garden> (`selective_loss.py`). A token's text does not say whether it is
-//! structure: the comma of "Paris, France" and the value "string" are masked, and so is what ends a value.
+//! Source: <https://github.com/leokeba/model-garden> (`selective_loss.py`). The text of a token does not show whether it is
+//! structure: the rule also masks the comma of "Paris, France", the value "string" and the ends of values.
 
-/// Words that say what type a value has.
+/// Words that name the type of a value.
 const TYPES: [&str; 7] = ["object", "array", "string", "number", "integer", "boolean", "null"];
 /// Words of JSON Schema.
 const SCHEMA: [&str; 20] = [
@@ -28,10 +28,10 @@ const SCHEMA: [&str; 20] = [
     "description",
     "default",
 ];
-/// Tokens that may make up a key.
+/// Maximum number of tokens of a key.
 const KEY_TOKENS_MAX: usize = 10;
 
-/// Whether a token is masked by its text alone: only marks and space, a word for a type, or a text with a word of JSON Schema.
+/// Returns whether a token is masked: it has only punctuation and space, names a type, or contains a word of JSON Schema.
 pub fn is_masked(token: &str) -> bool {
     let marks = |character: char| "{}[]:,\" \n\t\r".contains(character);
     let bare = token.trim();
@@ -40,7 +40,7 @@ pub fn is_masked(token: &str) -> bool {
     token.chars().all(marks) || bare.is_empty() || is_type() || words().any(|word| SCHEMA.contains(&word))
 }
 
-/// Masks also all tokens that together read like one of these keys, wherever they stand.
+/// Masks all sequences of tokens that read like one of `keys`, wherever they occur.
 pub fn mask_keys(tokens: &[String], keys: &[&str], masked: &mut [bool]) {
     for begin in 0..tokens.len() {
         for end in begin + 1..=tokens.len().min(begin + KEY_TOKENS_MAX) {

@@ -1,4 +1,4 @@
-//! Training module: the loss of a batch, and which weights and data a task is opened with.
+//! Training module: opening of the task, loss of a batch, report of a step.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use serde_json::Value;
 use xrun_ops::{LossTargets, next_token_loss};
 
 use super::batch::ExampleBatch;
-use super::network::{Rules, VisionLanguage as Network, pictures};
+use super::network::{ForwardConfig, VisionLanguage as Network, image_tensor};
 use super::prepare::Prepared;
 use super::selective::{Normalise, StepSums};
 use super::settings::Logits;
@@ -30,11 +30,11 @@ use xrun_core::experiment::pipeline::ModelKind;
 use xrun_core::task::predict::{PredictRequest, PredictionSink};
 use xrun_core::task::{Phases, StepReport, TaskError, ValidationReport};
 use xrun_data::feed::{Feed, FeedSettings, Prepare};
-use xrun_data::parts;
+use xrun_data::micro_batches;
 
 /// Fine-tuning of a [`Network`].
 pub struct VisionLanguageModule {
-    pub(super) rules: Rules,
+    pub(super) config: ForwardConfig,
     normalise: Normalise,
     logits: Logits,
     executor: Arc<MicroBatchExecutor>,
@@ -55,7 +55,7 @@ pub fn open(
     ledger: &Ledger,
     first_step: u64,
 ) -> Result<ModuleTask<VisionLanguageModule>, TaskError> {
-    threads::start(parts::threads(&experiment.limits))?;
+    threads::start(micro_batches::threads(&experiment.limits))?;
     let training = &experiment.training;
     let device = TensorDevice::open(kind, training.activation_checkpointing)?;
     let matmul = MatmulPrecision::new(prepared.settings.matmul_dtype, &device)?;
@@ -73,7 +73,7 @@ pub fn open(
     let feed = Feed::new(ledger, &buffers.feed, feed_settings, prepare)?;
     let executor = Arc::new(MicroBatchExecutor::new(kind, &experiment.limits, &buffers.part_gradients, ledger)?);
     let module = VisionLanguageModule {
-        rules: Rules::new(settings, matmul),
+        config: ForwardConfig::new(settings, matmul),
         normalise: settings.selective.normalise,
         logits: settings.logits,
         validation: Validation::new(&prepared, experiment, executor.clone(), ledger),
@@ -83,8 +83,14 @@ pub fn open(
     Ok(ModuleTask::new(module, network, device, feed, experiment))
 }
 
-/// The sum of the weighted losses of some examples, `[1]`; `None` where no token weighs anything.
-fn loss(network: &Network, batch: &ExampleBatch, rules: &Rules, logits: Logits, device: &Device) -> Option<Tensor<1>> {
+/// Sum of the weighted losses of a micro-batch, `[1]`; `None` if all weights are 0.
+fn loss(
+    network: &Network,
+    batch: &ExampleBatch,
+    config: &ForwardConfig,
+    logits: Logits,
+    device: &Device,
+) -> Option<Tensor<1>> {
     let weighted = batch.selected();
     if weighted.is_empty() {
         return None;
@@ -93,23 +99,23 @@ fn loss(network: &Network, batch: &ExampleBatch, rules: &Rules, logits: Logits, 
         Logits::Weighted => weighted,
         Logits::All => (0..batch.weights.len()).collect(),
     };
-    let image = network.image_tokens(pictures(&batch.pictures, batch.side, device), rules);
+    let image = network.image_tokens(image_tensor(&batch.images, batch.side, device), config);
     let image_tokens = image.dims()[1];
     let text = tokens(&batch.inputs, batch.size, batch.length, device);
-    let hidden = network.hidden(image, text, rules);
-    // As a rule logits of what counts alone: `[selected, vocabulary]` and not `[size * length, vocabulary]`.
-    let rows = rows_of(&selected, batch.length, image_tokens);
+    let hidden = network.hidden(image, text, config);
+    // By default only logits with a weight are computed: `[selected, vocabulary]` in place of `[size * length, vocabulary]`.
+    let rows = hidden_rows(&selected, batch.length, image_tokens);
     let count = selected.len();
     let hidden = hidden.select(0, Tokens::<1>::from_data(TensorData::new(rows, [count]), device));
-    let logits = network.logits(hidden, rules);
+    let logits = network.logits(hidden, config);
     let labels = selected.iter().map(|at| batch.targets[*at]).collect();
     let weights = selected.iter().map(|at| batch.weights[*at]).collect();
     Some(next_token_loss(logits, LossTargets { labels, weights, teacher: None }).total)
 }
 
-/// Where text positions, `row * length + at`, are among image and text tokens: `row * (image_tokens + length) + image_tokens +
-/// at`.
-pub(super) fn rows_of(positions: &[usize], length: usize, image_tokens: usize) -> Vec<i32> {
+/// Maps text positions `row * length + column` to rows of the hidden states of image and text tokens, `row * (image_tokens +
+/// length) + image_tokens + column`.
+pub(super) fn hidden_rows(positions: &[usize], length: usize, image_tokens: usize) -> Vec<i32> {
     let row = |at: &usize| (at + (at / length + 1) * image_tokens) as i32;
     positions.iter().map(row).collect()
 }
@@ -128,16 +134,16 @@ impl TrainingModule for VisionLanguageModule {
     }
 
     fn train(&mut self, batch: &ExampleBatch, step: &mut Step<'_, Network>) -> Result<(), TaskError> {
-        step.describe(batch.describe());
+        step.describe(batch.description());
         self.sums.add(&batch.sums());
         step.accumulator.set_counted(self.sums.divisor(self.normalise).unwrap_or(0.0));
         step.enter("forward_backward");
-        let (rules, logits, device) = (&self.rules, self.logits, &step.device().autodiff);
+        let (config, logits, device) = (&self.config, self.logits, &step.device().autodiff);
         let (network, parts) = (step.trained.network()?, self.executor.split(batch.size));
         step.accumulator.run_micro_batches(network, &self.executor, &parts, |network, rows, part| {
             let batch = batch.rows_or_all(rows.clone());
             part.add_items(batch.size);
-            let loss = loss(network, &batch, rules, logits, device);
+            let loss = loss(network, &batch, config, logits, device);
             if let Some(loss) = &loss {
                 part.record("loss", loss.clone().inner(), 1.0);
             }
@@ -155,7 +161,7 @@ impl TrainingModule for VisionLanguageModule {
             values: vec![
                 ("tokens_answer", sums.tokens as f64),
                 ("tokens_selected", sums.selected as f64),
-                ("share_masked", sums.share_masked().unwrap_or(0.0)),
+                ("share_masked", sums.masked_fraction().unwrap_or(0.0)),
             ],
             gradient_norm: fetched.norm,
             items: fetched.items,
@@ -168,15 +174,15 @@ impl TrainingModule for VisionLanguageModule {
         network: &Network,
         evaluation: &mut Evaluation<'_, Self>,
     ) -> Result<ValidationReport, TaskError> {
-        self.validation.run(network, &self.rules, evaluation)
+        self.validation.run(network, &self.config, evaluation)
     }
 
     fn evict_caches(&self, low_water: f64) -> u64 {
-        self.validation.store().evict_to_share(low_water)
+        self.validation.store().evict_to_fraction(low_water)
     }
 
     fn device_name(&self, device: String) -> String {
-        self.rules.matmul.device_label(device)
+        self.config.matmul.device_label(device)
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
@@ -188,17 +194,17 @@ impl TrainingModule for VisionLanguageModule {
         ]
     }
 
-    fn refuses(&self, asked: &PredictRequest<'_>) -> Option<String> {
-        predict::question(&self.validation, asked).err()
+    fn refuses(&self, request: &PredictRequest<'_>) -> Option<String> {
+        predict::question(&self.validation, request).err()
     }
 
     fn predict(
         &mut self,
         trained: &TrainState<Network>,
-        asked: &PredictRequest<'_>,
-        told: &mut dyn PredictionSink,
+        request: &PredictRequest<'_>,
+        sink: &mut dyn PredictionSink,
     ) -> Result<Value, TaskError> {
-        predict::predict(&self.validation, &trained.inner()?, &self.rules, asked, told)
+        predict::predict(&self.validation, &trained.inner()?, &self.config, request, sink)
     }
 }
 

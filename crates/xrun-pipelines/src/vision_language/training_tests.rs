@@ -1,4 +1,4 @@
-//! Does a step learn what it says: whatever is masked, however it is split, whatever is frozen?
+//! Tests of training steps: masks, micro-batches, frozen parts, fused operations and validation.
 
 use xrun_ops::CpuKernels;
 
@@ -8,7 +8,7 @@ use xrun_core::task::Task;
 use xrun_data::image_text::generate::generate_in;
 use xrun_data::image_text::settings::Generated;
 
-/// A few pictures of their own folder.
+/// Generated data in a temporary directory.
 struct Run {
     folder: tempfile::TempDir,
     path: std::path::PathBuf,
@@ -73,11 +73,11 @@ impl Run {
         let (_, prepared) = experiment.prepare(&ledger).unwrap();
         let prepared: Prepared = prepared.into_parts().unwrap();
         let batches = prepared.batches.clone();
-        let prepare = Arc::new(move |number| batches.train(number));
+        let prepare = Arc::new(move |number| batches.training_batch(number));
         open(prepared, prepare, experiment, Kind::Cpu, &ledger, 1).unwrap()
     }
 
-    /// Losses of so many steps, and all parameters after them.
+    /// Losses of `steps` steps and the parameters after them.
     fn trained(&self, pipeline: &str, selective: &str, sections: &str, steps: u64) -> (Vec<f64>, Vec<f32>) {
         let mut task = self.open(&self.experiment(pipeline, selective, sections));
         let losses = (1..=steps).map(|step| step_of(&mut task, step).loss).collect();
@@ -92,7 +92,7 @@ fn step_of(task: &mut ModuleTask<VisionLanguageModule>, step: u64) -> StepReport
 const BATCH: &str = "batch_size = 8\n[limits]\nworkers = 0\nbatch_size = 8";
 
 #[test]
-fn a_mask_of_nothing_and_one_that_weighs_all_are_the_same_to_the_bit() {
+fn a_mask_with_weight_one_equals_no_mask_to_the_bit() {
     let run = Run::new();
     let none = run.trained("", "mask = \"none\"", BATCH, 3);
     let weighed = run.trained("", "mask = \"structure\"\nschedule = \"always\"\nstructure_weight = 1.0", BATCH, 3);
@@ -105,7 +105,7 @@ fn a_mask_of_nothing_and_one_that_weighs_all_are_the_same_to_the_bit() {
 }
 
 #[test]
-fn any_split_of_the_same_examples_and_logits_that_count_nothing_give_the_same_step() {
+fn neither_micro_batches_nor_logits_without_weight_change_a_step() {
     let run = Run::new();
     let selective = "schedule = \"always\"";
     let whole = run.trained("", selective, BATCH, 2);
@@ -124,10 +124,10 @@ fn any_split_of_the_same_examples_and_logits_that_count_nothing_give_the_same_st
     }
 }
 
-/// Rounding alone tells them apart. AdamW divides a gradient by its own size, so it makes steps of the whole rate of gradients
-/// that are zero but for rounding; that goes on from step to step, and is still a thousandth of a loss after 50.
+/// The kernels differ by rounding. AdamW normalises gradients, which turns those that are zero up to rounding into full steps;
+/// after 50 steps the losses still agree to a thousandth.
 #[test]
-fn fifty_steps_of_fused_operations_learn_what_those_of_burns_learn() {
+fn losses_of_fifty_steps_with_fused_operations_follow_those_of_burns() {
     let run = Run::new();
     let losses = |kernels: CpuKernels| {
         let mut experiment = run.experiment("", "schedule = \"after\"\nafter_step = 25", BATCH);
@@ -139,7 +139,7 @@ fn fifty_steps_of_fused_operations_learn_what_those_of_burns_learn() {
         })
     };
     let (fused, plain) = (losses(CpuKernels::Fused), losses(CpuKernels::Plain));
-    assert_ne!(fused, plain, "they are computed in two ways");
+    assert_ne!(fused, plain, "different kernels");
     assert!(fused[24] < 0.9 * fused[0], "{fused:?}");
     for (step, (fused, plain)) in fused.iter().zip(&plain).enumerate() {
         assert!((fused - plain).abs() <= 1e-3 * plain, "step {}: {fused} and {plain}", step + 1);
@@ -147,7 +147,7 @@ fn fifty_steps_of_fused_operations_learn_what_those_of_burns_learn() {
 }
 
 #[test]
-fn what_is_frozen_stays_to_the_bit_and_the_rest_is_learnt() {
+fn frozen_parts_stay_to_the_bit_and_the_others_are_trained() {
     let run = Run::new();
     for (pipeline, learnt) in [
         ("trained = [\"projector\"]", vec!["projector"]),
@@ -160,7 +160,7 @@ fn what_is_frozen_stays_to_the_bit_and_the_rest_is_learnt() {
         let mut task = run.open(&run.experiment(pipeline, "mask = \"none\"", BATCH));
         let network = task.trained.inner().unwrap();
         let (before, places) = (flat::to_host(&network), flat::parameter_ranges(&network));
-        // The first step moves LoRA's second matrices alone: they begin as zeros.
+        // The first step moves only LoRA's second matrices, which are initialised to zero.
         (1..=2).for_each(|step| drop(step_of(&mut task, step)));
         let after = flat::to_host(&task.trained.inner().unwrap());
         for (name, range) in places {
@@ -175,7 +175,7 @@ fn what_is_frozen_stays_to_the_bit_and_the_rest_is_learnt() {
 }
 
 #[test]
-fn a_prompt_counts_as_context_alone() {
+fn prompts_are_inputs_but_no_targets() {
     let run = Run::new();
     let ModuleTask { mut module, trained, .. } = run.open(&run.experiment("", "mask = \"none\"", BATCH));
     let batch = module.validation.first_batch().unwrap();
@@ -190,11 +190,11 @@ fn a_prompt_counts_as_context_alone() {
     changed.targets[..prompt].fill(7);
     assert_eq!(loss(&batch), loss(&changed), "labels of the prompt");
     changed.inputs[1] = 9;
-    assert_ne!(loss(&batch), loss(&changed), "what is read");
+    assert_ne!(loss(&batch), loss(&changed), "inputs of the prompt");
 }
 
 #[test]
-fn a_validation_counts_what_is_right_by_kind_and_shows_pictures() {
+fn a_validation_reports_metrics_and_captioned_images() {
     let run = Run::new();
     let mut task = run.open(&run.experiment("free_answers = 2", "", &format!("{BATCH}\n[validation]\npictures = 1")));
     let report = task.validate(&mut Entered::default()).unwrap();
@@ -202,14 +202,14 @@ fn a_validation_counts_what_is_right_by_kind_and_shows_pictures() {
     let vocabulary = task.module.validation.store().tokenizer().size() as f64;
     for name in ["loss_value", "loss_key", "loss_structure", "loss_all"] {
         let loss = metric(name).unwrap();
-        assert!((loss - vocabulary.ln()).abs() < 1.0, "{name} of a model that knows nothing is {loss}");
+        assert!((loss - vocabulary.ln()).abs() < 1.0, "{name} of an untrained model is {loss}");
     }
     assert_eq!(metric("valid_json"), Some(0.0));
     assert_eq!(metric("field_accuracy"), Some(0.0));
-    assert_eq!(metric("field_accuracy_unseen"), None, "files of messages have no such examples");
+    assert_eq!(metric("field_accuracy_unseen"), None, "files of messages have no unseen pairs");
     assert_eq!(metric("field_shape"), Some(0.0), "{:?}", report.metrics);
-    let [(picture, caption)] = report.pictures.as_slice() else { panic!("one picture was asked for") };
-    assert_eq!((picture.width, picture.height), (16, 16));
-    assert!(caption.contains("✗ not one JSON object") && caption.contains("⟦{"), "{caption}");
+    let [(image, caption)] = report.pictures.as_slice() else { panic!("one image was requested") };
+    assert_eq!((image.width, image.height), (16, 16));
+    assert!(caption.contains('✗') && caption.contains("⟦{"), "{caption}");
     drop(run.folder);
 }

@@ -1,4 +1,4 @@
-//! How well does the model answer about held-out pictures? Without autodiff, one batch at a time; numbers are all that is kept.
+//! Validation: losses and answers for held-out images, on the inner device, one batch at a time.
 
 use std::sync::Arc;
 
@@ -7,12 +7,12 @@ use burn::tensor::TensorData;
 use burn::tensor::activation::log_softmax;
 
 use super::batch::{Batches, ExampleBatch, validation_bytes};
+use super::captions;
 use super::metrics;
-use super::network::{Rules, VisionLanguage, pictures};
+use super::network::{ForwardConfig, VisionLanguage, image_tensor};
 use super::prepare::Prepared;
-use super::selective::{TokenKind, Weighed};
-use super::shown;
-use super::training::{VisionLanguageModule, rows_of};
+use super::selective::{AnswerWeights, TokenKind};
+use super::training::{VisionLanguageModule, hidden_rows};
 use crate::metrics::fields::{AnswerComparison, FieldScores, Tally};
 use crate::metrics::perplexity::perplexity;
 use crate::nn::Tensor;
@@ -30,22 +30,23 @@ use xrun_data::image_text::store::{Example, ImageTextStore};
 
 type Network = VisionLanguage;
 
-/// A grey that tells nothing: each byte of a picture.
+/// Value of each byte of a grey image.
 const GREY: u8 = 128;
 
-/// What every validation uses again.
+/// State of all validations of a run.
 pub struct Validation {
     batches: Batches,
-    episodes: u64,
+    /// Maximum number of batches of a validation.
+    batches_max: u64,
     free_answers: usize,
     answer_tokens: usize,
     grey_pictures: bool,
-    /// Fields that have a metric, by their JSON pointers and its name.
+    /// JSON pointers of fields with a metric, and its name.
     fields: Vec<(String, String)>,
-    /// What can be measured on this data.
+    /// Metrics that the data allows.
     metrics: Vec<Metric>,
-    /// For the report.
-    pictures: usize,
+    /// Number of images in a report.
+    report_images: usize,
     selective: super::selective::Settings,
     executor: Arc<MicroBatchExecutor>,
     batch: Holding,
@@ -53,32 +54,33 @@ pub struct Validation {
     _counts: Holding,
 }
 
-/// Sums over the tokens of answers, given the true text before each.
+/// Sums over the tokens of answers with teacher forcing.
 #[derive(Default)]
-struct Forced {
-    /// Of `-log p`, and of tokens, by kind: values, keys, structure.
-    surprise: [f64; 3],
+struct TeacherForced {
+    /// Negative log-likelihood by kind of token: values, keys, structure.
+    nll: [f64; 3],
+    /// Number of tokens by kind.
     tokens: [u64; 3],
-    /// Fields all of whose tokens are the likeliest.
+    /// Fields all of whose tokens are the most probable ones.
     fields: Tally,
 }
 
-/// A batch of held-out examples.
-struct HeldOut {
+/// Batch of held-out examples.
+struct HeldOutBatch {
     examples: Vec<Example>,
     batch: ExampleBatch,
-    weighed: Vec<Weighed>,
+    weighed: Vec<AnswerWeights>,
 }
 
-/// Which answers are asked for.
+/// Image that the model is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Seen {
-    Pictures,
+enum ShownImage {
+    Original,
     Grey,
 }
 
 impl Validation {
-    /// What every validation uses again. Its buffers enter the ledger.
+    /// State before the first validation. Registers its buffers in the ledger.
     pub fn new(
         prepared: &Prepared,
         experiment: &Experiment,
@@ -92,13 +94,13 @@ impl Validation {
         counts.set(buffers.field_counts.cap.items, buffers.field_counts.cap.bytes);
         Self {
             batches: batches.clone(),
-            episodes: experiment.validation.episodes as u64,
+            batches_max: experiment.validation.episodes as u64,
             free_answers: settings.free_answers,
             answer_tokens: settings.answer_tokens,
             grey_pictures: settings.grey_pictures,
             fields: fields.clone(),
-            metrics: metrics::of_data(&pointers, has_unseen, settings.grey_pictures),
-            pictures: experiment.validation.pictures,
+            metrics: metrics::available(&pointers, has_unseen, settings.grey_pictures),
+            report_images: experiment.validation.pictures,
             selective: settings.selective.clone(),
             executor,
             batch: buffers.validation_batch.register(ledger),
@@ -107,66 +109,66 @@ impl Validation {
         }
     }
 
-    /// What reads the examples.
+    /// Store that reads the examples.
     pub fn store(&self) -> &Arc<ImageTextStore> {
         self.batches.store()
     }
 
-    /// Held-out batch `number`; `None` where there are no more.
-    fn held_out(&self, split: Split, number: u64) -> Result<Option<HeldOut>, DataError> {
+    /// Reads held-out batch `number` of a split; `None` behind its end.
+    fn held_out(&self, split: Split, number: u64) -> Result<Option<HeldOutBatch>, DataError> {
         let (numbers, examples) = self.batches.held_out(split, number)?;
         if numbers.is_empty() {
             return Ok(None);
         }
-        let described = format!("validation batch {number}");
-        let (batch, weighed) = self.batches.of(&examples, &numbers, false, &described)?;
+        let description = format!("validation batch {number}");
+        let (batch, weighed) = self.batches.assemble(&examples, &numbers, false, &description)?;
         self.batch.set(1, validation_bytes(&batch, &examples, &weighed));
-        Ok(Some(HeldOut { examples, batch, weighed }))
+        Ok(Some(HeldOutBatch { examples, batch, weighed }))
     }
 
-    /// For tests.
+    /// First held-out batch, for tests.
     #[cfg(test)]
     pub fn first_batch(&self) -> Option<ExampleBatch> {
         self.held_out(Split::Validation, 0).ok().flatten().map(|held_out| held_out.batch)
     }
 
-    /// `network` is the plain one.
+    /// Runs a validation. `network` is on the inner device.
     ///
     /// # Errors
-    /// The data.
+    /// An example cannot be read, or a callback fails.
     pub fn run(
         &self,
         network: &Network,
-        rules: &Rules,
+        config: &ForwardConfig,
         evaluation: &mut Evaluation<'_, VisionLanguageModule>,
     ) -> Result<ValidationReport, TaskError> {
-        let mut forced = Forced::default();
+        let mut forced = TeacherForced::default();
         let (mut free, mut grey, mut unseen) = (FieldScores::default(), FieldScores::default(), FieldScores::default());
         let mut shown = Vec::new();
         let mut left = self.free_answers;
-        for number in 0..self.episodes {
+        for number in 0..self.batches_max {
             evaluation.enter("validation_data");
             let Some(held_out) = self.held_out(Split::Validation, number)? else { break };
             evaluation.enter("validation");
-            self.force(network, rules, &held_out, &mut forced);
+            self.evaluate_forced(network, config, &held_out, &mut forced);
             evaluation.output(&held_out.batch)?;
             evaluation.enter("free_answers");
             let examples = &held_out.examples[..left.min(held_out.examples.len())];
             left -= examples.len();
-            for (example, said) in self.answers(network, rules, examples, Seen::Pictures) {
-                let judged = free.add(&said, &example.text.answer_text);
-                if shown.len() < self.pictures {
-                    shown.push(self.show(example, &said, &judged, shown.is_empty()));
+            for (example, answer) in self.answers(network, config, examples, ShownImage::Original) {
+                let judged = free.add(&answer, &example.text.answer_text);
+                if shown.len() < self.report_images {
+                    shown.push(self.captioned(example, &answer, &judged, shown.is_empty()));
                 }
             }
             if self.grey_pictures {
-                for (example, said) in self.answers(network, rules, examples, Seen::Grey) {
-                    grey.add(&said, &example.text.answer_text);
+                for (example, answer) in self.answers(network, config, examples, ShownImage::Grey) {
+                    grey.add(&answer, &example.text.answer_text);
                 }
             }
         }
         let mut left = self.free_answers;
-        for number in 0..self.episodes {
+        for number in 0..self.batches_max {
             if left == 0 {
                 break;
             }
@@ -175,8 +177,8 @@ impl Validation {
             evaluation.enter("free_answers");
             let examples = &held_out.examples[..left.min(held_out.examples.len())];
             left -= examples.len();
-            for (example, said) in self.answers(network, rules, examples, Seen::Pictures) {
-                unseen.add(&said, &example.text.answer_text);
+            for (example, answer) in self.answers(network, config, examples, ShownImage::Original) {
+                unseen.add(&answer, &example.text.answer_text);
             }
         }
         self.batch.set(0, 0);
@@ -184,65 +186,67 @@ impl Validation {
         Ok(ValidationReport { metrics, pictures: shown, ..ValidationReport::default() })
     }
 
-    /// Looks at each token of the answers with the true text before it.
-    fn force(
+    /// Adds the losses and fields of a batch with teacher forcing to `forced`.
+    fn evaluate_forced(
         &self,
         network: &Network,
-        rules: &Rules,
-        HeldOut { examples, batch, weighed }: &HeldOut,
-        forced: &mut Forced,
+        config: &ForwardConfig,
+        HeldOutBatch { examples, batch, weighed }: &HeldOutBatch,
+        forced: &mut TeacherForced,
     ) {
         let device = network.inner_device();
-        // Whether the token at a position of the batch is the likeliest.
-        let mut likeliest = vec![false; batch.targets.len()];
+        // Whether the target at a position is the most probable token.
+        let mut correct = vec![false; batch.targets.len()];
         let parts = self.executor.split(batch.size);
         let passes = self.executor.forward(network, &parts, |network, rows| {
             let part = batch.rows_or_all(rows.clone());
             let answered = part.answered();
-            let pass = (!answered.is_empty()).then(|| forced_pass(network, rules, &part, &answered, &device));
+            let pass = (!answered.is_empty()).then(|| forced_pass(network, config, &part, &answered, &device));
             (answered, pass)
         });
         for (rows, (answered, pass)) in parts.iter().zip(passes) {
-            let Some((surprise, said)) = pass else { continue };
+            let Some((log_probabilities, argmax)) = pass else { continue };
             let first = rows.start * batch.length;
-            for ((at, surprise), said) in answered.iter().map(|at| first + at).zip(surprise).zip(said) {
-                likeliest[at] = said == i64::from(batch.targets[at]);
+            for ((at, log_probability), token) in
+                answered.iter().map(|at| first + at).zip(log_probabilities).zip(argmax)
+            {
+                correct[at] = token == i64::from(batch.targets[at]);
                 let Some(kind) = batch.kinds[at] else { continue };
                 let kind = match kind {
                     TokenKind::Value => 0,
                     TokenKind::Key => 1,
                     TokenKind::Structure => 2,
                 };
-                forced.surprise[kind] -= f64::from(surprise);
+                forced.nll[kind] -= f64::from(log_probability);
                 forced.tokens[kind] += 1;
             }
         }
         for (row, (example, weighed)) in examples.iter().zip(weighed).enumerate() {
-            // The target of the prompt's last token is the answer's first.
+            // The last token of the prompt predicts the first one of the answer.
             let answer = (row * batch.length + example.text.prompt.len()).saturating_sub(1);
             for tokens in &weighed.fields {
-                forced.fields.add(likeliest[answer + tokens.start..answer + tokens.end].iter().all(|right| *right));
+                forced.fields.add(correct[answer + tokens.start..answer + tokens.end].iter().all(|correct| *correct));
             }
         }
     }
 
-    /// Of the data that is validated on.
+    /// Batches of the data.
     pub fn batches(&self) -> &Batches {
         &self.batches
     }
 
-    /// What the model says about each of a few examples, at most a batch, as text.
-    pub fn free_answers(&self, network: &Network, rules: &Rules, examples: &[Example]) -> Vec<String> {
-        self.answers(network, rules, examples, Seen::Pictures).map(|(_, said)| said).collect()
+    /// Returns the model's free answer to each example; `examples` are at most a batch.
+    pub fn free_answers(&self, network: &Network, config: &ForwardConfig, examples: &[Example]) -> Vec<String> {
+        self.answers(network, config, examples, ShownImage::Original).map(|(_, answer)| answer).collect()
     }
 
-    /// What the model says about each example, as text.
+    /// Returns each example with the model's free answer.
     fn answers<'a>(
         &self,
         network: &Network,
-        rules: &Rules,
+        config: &ForwardConfig,
         examples: &'a [Example],
-        seen: Seen,
+        shown: ShownImage,
     ) -> impl Iterator<Item = (&'a Example, String)> + use<'a> {
         let device = network.inner_device();
         let tokenizer = self.store().tokenizer();
@@ -250,38 +254,44 @@ impl Validation {
         let parts = self.executor.split(examples.len());
         let all = self.executor.forward(network, &parts, |network, range| {
             let part = &examples[range.clone()];
-            let rgb: Vec<u8> = match seen {
-                Seen::Pictures => part.iter().flat_map(|example| example.picture.rgb.iter().copied()).collect(),
-                Seen::Grey => vec![GREY; part.iter().map(|example| example.picture.rgb.len()).sum()],
+            let rgb: Vec<u8> = match shown {
+                ShownImage::Original => part.iter().flat_map(|example| example.picture.rgb.iter().copied()).collect(),
+                ShownImage::Grey => vec![GREY; part.iter().map(|example| example.picture.rgb.len()).sum()],
             };
-            let image = network.image_tokens(pictures(&rgb, self.batches.side(), &device), rules);
+            let image = network.image_tokens(image_tensor(&rgb, self.batches.side(), &device), config);
             let prompts: Vec<&[u32]> = part.iter().map(|example| example.text.prompt.as_slice()).collect();
-            let said = complete(&network.language, Some(image), &prompts, limits, &self.cache, &mut { rules });
-            said.iter().map(|said| tokenizer.decode(&said.tokens)).collect::<Vec<String>>()
+            let answers = complete(&network.language, Some(image), &prompts, limits, &self.cache, &mut { config });
+            answers.iter().map(|answer| tokenizer.decode(&answer.tokens)).collect::<Vec<String>>()
         });
         examples.iter().zip(all.into_iter().flatten())
     }
 
-    /// A picture for the report with what was said of it; with the first one, which tokens of its answer are masked.
-    fn show(&self, example: &Example, said: &str, judged: &AnswerComparison, first: bool) -> (HostImage, String) {
-        let mut caption = shown::caption(&example.text.question, said, &example.text.answer_text, judged);
+    /// Image for the report with its caption; the first one also shows the masked tokens of its answer.
+    fn captioned(
+        &self,
+        example: &Example,
+        answer: &str,
+        judged: &AnswerComparison,
+        first: bool,
+    ) -> (HostImage, String) {
+        let mut caption = captions::caption(&example.text.question, answer, &example.text.answer_text, judged);
         if first {
-            caption += &shown::masking(&example.text, self.store().tokenizer(), &self.selective);
+            caption += &captions::masking(&example.text, self.store().tokenizer(), &self.selective);
         }
         (example.picture.clone(), caption)
     }
 
     fn metrics(
         &self,
-        forced: &Forced,
+        forced: &TeacherForced,
         free: &FieldScores,
         grey: &FieldScores,
         unseen: &FieldScores,
     ) -> Vec<(String, Option<f64>)> {
         let mean = |kinds: &[usize]| {
             let tokens: u64 = kinds.iter().map(|kind| forced.tokens[*kind]).sum();
-            let surprise: f64 = kinds.iter().map(|kind| forced.surprise[*kind]).sum();
-            (tokens > 0).then(|| surprise / tokens as f64)
+            let nll: f64 = kinds.iter().map(|kind| forced.nll[*kind]).sum();
+            (tokens > 0).then(|| nll / tokens as f64)
         };
         let value = mean(&[0]);
         let mut metrics = vec![
@@ -310,23 +320,23 @@ impl Validation {
     }
 }
 
-/// `log p` of the true token at each of these positions, and which token is the likeliest there.
+/// Returns `log p` of the target and the most probable token at each of `positions`.
 fn forced_pass(
     network: &Network,
-    rules: &Rules,
+    config: &ForwardConfig,
     part: &ExampleBatch,
     positions: &[usize],
     device: &Device,
 ) -> (Vec<f32>, Vec<i64>) {
-    let image = network.image_tokens(pictures(&part.pictures, part.side, device), rules);
+    let image = network.image_tokens(image_tensor(&part.images, part.side, device), config);
     let image_tokens = image.dims()[1];
-    let hidden = network.hidden(image, tokens(&part.inputs, part.size, part.length, device), rules);
+    let hidden = network.hidden(image, tokens(&part.inputs, part.size, part.length, device), config);
     let count = positions.len();
-    let rows = TensorData::new(rows_of(positions, part.length, image_tokens), [count]);
-    let logits: Tensor<2> = network.logits(hidden.select(0, Tokens::<1>::from_data(rows, device)), rules);
+    let rows = TensorData::new(hidden_rows(positions, part.length, image_tokens), [count]);
+    let logits: Tensor<2> = network.logits(hidden.select(0, Tokens::<1>::from_data(rows, device)), config);
     let targets: Vec<i32> = positions.iter().map(|at| part.targets[*at]).collect();
     let targets = Tokens::<2>::from_data(TensorData::new(targets, [count, 1]), device);
-    let said = logits.clone().argmax(1).into_data();
-    let sure = log_softmax(logits, 1).gather(1, targets).into_data();
-    (sure.iter::<f32>().collect(), said.iter::<i64>().collect())
+    let argmax = logits.clone().argmax(1).into_data();
+    let log_probabilities = log_softmax(logits, 1).gather(1, targets).into_data();
+    (log_probabilities.iter::<f32>().collect(), argmax.iter::<i64>().collect())
 }

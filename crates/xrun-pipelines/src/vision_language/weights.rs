@@ -1,4 +1,4 @@
-//! How do weights come in from files of a ViT and of GPT-2?
+//! Reading of weights from files of a ViT and of GPT-2.
 
 use std::path::Path;
 
@@ -12,10 +12,11 @@ use crate::nn::hugging_face::WeightFile;
 use crate::nn::{Tensor, encoder_block, gpt2_file};
 use xrun_core::task::TaskError;
 
-/// Positions in a file: that of the class token first, which this model has not.
+/// Position embeddings in a file, the first of which belongs to the class token that this model lacks.
 const FILE_POSITIONS: &str = "embeddings.position_embeddings";
 const POSITIONS: &str = "embeddings.positions";
 
+/// Returns whether the model lacks a tensor of the file.
 fn left_out(path: &str) -> bool {
     path == FILE_POSITIONS
         || path == "embeddings.cls_token"
@@ -36,7 +37,10 @@ const FILE: WeightFile = WeightFile {
     layers_key: "vision_layers",
 };
 
-/// Puts the weights of a `ViTModel` in Hugging Face's layout into the vision part, but for its class token.
+/// Reads the weights of a `ViTModel` in Hugging Face's layout into the vision part, without its class token.
+///
+/// # Errors
+/// The file cannot be read or does not fit the model.
 pub fn read_vision(vision: &mut Vision, path: &Path) -> Result<(), TaskError> {
     hugging_face::read(vision, path, FILE, |vision, store, _| {
         let positions = &vision.embeddings.positions;
@@ -49,7 +53,7 @@ pub fn read_vision(vision: &mut Vision, path: &Path) -> Result<(), TaskError> {
     })
 }
 
-/// Positions of patches in a file, `[1, patches, width]`.
+/// Position embeddings of patches in a file, `[1, patches, width]`.
 fn positions_of(store: &mut SafetensorsStore, [_, patches, width]: [usize; 3]) -> Result<TensorData, String> {
     let data = hugging_face::tensor(store, FILE_POSITIONS)?.ok_or_else(|| format!("has no `{FILE_POSITIONS}`"))?;
     let expected = [1, patches + 1, width];
@@ -61,7 +65,10 @@ fn positions_of(store: &mut SafetensorsStore, [_, patches, width]: [usize; 3]) -
     Ok(TensorData::new(values, [1, patches, width]))
 }
 
-/// Puts the weights of GPT-2 in Hugging Face's layout into the language part.
+/// Reads the weights of GPT-2 in Hugging Face's layout into the language part.
+///
+/// # Errors
+/// The file cannot be read or does not fit the model.
 pub fn read_language(language: &mut Gpt2, path: &Path) -> Result<(), TaskError> {
     gpt2_file::read(language, path, |path| path.contains(".lora."), Gpt2::embedding_matrix)
 }

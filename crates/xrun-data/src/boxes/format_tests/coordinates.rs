@@ -27,7 +27,7 @@ fn edges(objects: &[Object]) -> [f32; 4] {
 
 /// Detectron2's `pascal_voc.py` reads VOC's own in the same way: 1, 1 to width, height is the whole image.
 #[test]
-fn the_whole_picture_is_the_whole_picture_however_corners_are_counted() {
+fn a_box_of_the_whole_image_is_the_same_in_all_corner_conventions() {
     let (width, height) = (i64::from(WIDTH), i64::from(HEIGHT));
     let whole = [0.0, 0.0, WIDTH as f32, HEIGHT as f32];
     for (corners, written) in [
@@ -45,22 +45,22 @@ fn the_whole_picture_is_the_whole_picture_however_corners_are_counted() {
 #[test]
 fn a_box_from_a_pixel_to_itself_is_one_pixel_and_between_edges_it_is_empty() {
     assert_eq!(edges(&objects([7, 9, 7, 9], &|_| {}).unwrap()), [6.0, 8.0, 7.0, 9.0]);
-    let said = objects([7, 9, 7, 9], &|settings| settings["corners"] = json!("edges")).unwrap_err();
-    assert!(said.contains("object 1 (7, 9, 7, 9)") && said.contains("empty"), "{said}");
+    let message = objects([7, 9, 7, 9], &|settings| settings["corners"] = json!("edges")).unwrap_err();
+    assert!(message.contains("object 1 (7, 9, 7, 9)") && message.contains("empty"), "{message}");
 }
 
 #[test]
-fn a_pixel_0_where_vocs_begin_with_1_is_refused_with_the_key_that_helps() {
-    let said = objects([0, 9, 7, 12], &|_| {}).unwrap_err();
+fn a_voc_coordinate_of_0_is_refused_with_the_key_to_set() {
+    let message = objects([0, 9, 7, 12], &|_| {}).unwrap_err();
     for words in ["extra.xml", "object 1 (0, 9, 7, 12) begins at pixel 0", "corners = \"edges\"", "LabelImg"] {
-        assert!(said.contains(words), "{words}: {said}");
+        assert!(message.contains(words), "{words}: {message}");
     }
     let left_out = objects([0, 9, 7, 12], &|settings| settings["on_broken"] = json!("skip")).unwrap();
     assert_eq!(left_out[0].ignored, Some(IgnoreReason::Difficult), "what can be seen of it is not background");
 }
 
 #[test]
-fn a_difficult_object_and_one_that_is_left_out_are_no_crowd() {
+fn difficult_and_skipped_objects_are_no_crowds() {
     let folder = Folder::voc();
     let difficult = xml("cat0.jpg", "cat", [5, 6, 15, 18]).replace("<difficult>0", "<difficult>1");
     folder.xml("cat0", &difficult);
@@ -75,7 +75,7 @@ fn a_difficult_object_and_one_that_is_left_out_are_no_crowd() {
 }
 
 #[test]
-fn the_area_of_coco_is_that_of_the_outline_and_a_crowd_stays_one() {
+fn coco_areas_are_those_of_outlines_and_crowds_are_kept() {
     let (folder, mut text) = Folder::coco();
     text["annotations"][0]["area"] = json!(31.5);
     text["annotations"][0]["bbox"] = json!([2, 3, 10, 8]);
@@ -84,7 +84,7 @@ fn the_area_of_coco_is_that_of_the_outline_and_a_crowd_stays_one() {
     let library = opened(&folder, Format::Coco);
     let object = |at: usize| library.videos[at].frames[0].objects[0].clone();
     assert_eq!((object(0).area, object(2).ignored), (31.5, Some(IgnoreReason::Crowd)));
-    assert_eq!(object(1).area, object(1).rectangle.area(), "that of the box where none is said");
+    assert_eq!(object(1).area, object(1).rectangle.area(), "the area of the box by default");
 }
 
 /// The EXIF data that says nothing but an orientation: TIFF 6.0, little endian, one entry.
@@ -112,7 +112,7 @@ fn turned(path: &Path, orientation: u8) {
     write(path, [&bytes[..2], &marker, &segment, &bytes[2..]].concat());
 }
 
-/// Where the white quarter is seen, by TIFF 6.0, "Orientation": what the first row and the first column are.
+/// Position of the white quarter by TIFF 6.0, "Orientation", which defines the first row and column.
 const SEEN: [(u8, bool, bool, bool); 8] = [
     // Orientation, sides changed, at the right, at the bottom.
     (1, false, false, false),
@@ -126,7 +126,7 @@ const SEEN: [(u8, bool, bool, bool); 8] = [
 ];
 
 #[test]
-fn pictures_are_decoded_and_measured_as_people_see_them() {
+fn images_are_decoded_and_measured_in_their_exif_orientation() {
     for kind in ["jpg", "png"] {
         let folder = Folder::voc();
         for (orientation, swapped, right, bottom) in SEEN {
@@ -159,13 +159,13 @@ fn pictures_are_decoded_and_measured_as_people_see_them() {
 }
 
 #[test]
-fn a_size_that_is_that_of_the_stored_pixels_decides_nothing_but_is_named() {
+fn a_declared_size_in_stored_orientation_is_reported() {
     let (folder, mut text) = Folder::coco();
     turned(&folder.root.join("images/cat0.jpg"), 6);
     folder.annotate(&text);
-    let said = open(Format::Coco, &folder.settings(Format::Coco, OnBroken::Fail)).unwrap_err().to_string();
+    let message = open(Format::Coco, &folder.settings(Format::Coco, OnBroken::Fail)).unwrap_err().to_string();
     for words in ["images/cat0.jpg: is 24 x 32 pixels, annotated as 32 x 24", "EXIF", "exif_orientation = \"ignore\""] {
-        assert!(said.contains(words), "{words}: {said}");
+        assert!(message.contains(words), "{words}: {message}");
     }
     let mut stored = folder.settings(Format::Coco, OnBroken::Fail);
     stored["exif_orientation"] = json!("ignore");

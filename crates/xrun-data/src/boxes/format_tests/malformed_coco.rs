@@ -69,7 +69,7 @@ const CASES: [(&str, Change, Expected); 60] = [
         left_out(&["cat0.jpg", "empty"], "empty_box"),
     ),
     (
-        "a box beside the image",
+        "a box outside of the image",
         |_, v| first_box(v, [40.0, 5.0, 5.0, 5.0]),
         left_out(&["cat0.jpg", "outside", "32 x 24"], "box_outside"),
     ),
@@ -341,7 +341,7 @@ fn link(to: &Path, folder: &Folder, name: &str) {
 }
 
 #[test]
-fn each_of_60_malformed_coco_data_sets_is_refused_or_left_out_with_a_reason() {
+fn each_of_60_malformed_coco_data_sets_is_refused_or_skipped_with_a_reason() {
     let mut faults = Vec::new();
     for (case, change, expected) in &CASES {
         let (folder, mut text) = Folder::coco();
@@ -357,7 +357,7 @@ fn each_of_60_malformed_coco_data_sets_is_refused_or_left_out_with_a_reason() {
 }
 
 #[test]
-fn each_of_8_folders_or_choices_of_classes_without_use_is_refused() {
+fn each_of_8_unusable_directories_or_class_selections_is_refused() {
     let refuse = |case: &str, change: &dyn Fn(&Folder), settings: &dyn Fn(&mut Settings), words| {
         let (folder, text) = Folder::coco();
         folder.annotate(&text);

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// What it is, how it is made, what a person must read, and the reason when it is left out on request.
+/// Name, constructor, words of the message, and reason if the image is skipped.
 type Image = (&'static str, fn(&Path), &'static [&'static str], &'static str);
 
 /// Images that cannot be used; each is a further file, and is left out under the reason on request.
@@ -11,7 +11,7 @@ const IMAGES: [Image; 20] = [
     ("a directory", |at| std::fs::create_dir(at).unwrap(), &["not a file"], "missing_picture"),
     ("a link to nothing", |at| std::os::unix::fs::symlink("nothing", at).unwrap(), &["is missing"], "missing_picture"),
     ("a link to itself", |at| std::os::unix::fs::symlink("extra.png", at).unwrap(), &["is missing"], "missing_picture"),
-    ("a pipe that nobody writes to", pipe, &["not a file"], "missing_picture"),
+    ("a pipe without a writer", pipe, &["not a file"], "missing_picture"),
     ("an empty file", |at| write(at, b""), &["empty file"], "broken_picture"),
     (
         "a text file",
@@ -96,7 +96,7 @@ fn sparse(at: &Path) {
 }
 
 #[test]
-fn each_of_20_unusable_pictures_is_refused_or_left_out_with_a_reason() {
+fn each_of_20_invalid_images_is_refused_or_skipped_with_a_reason() {
     let mut faults = Vec::new();
     for (case, make, words, reason) in &IMAGES {
         let (folder, mut text) = Folder::coco();

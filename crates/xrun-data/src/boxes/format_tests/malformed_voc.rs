@@ -148,7 +148,7 @@ const CASES: [Case; 33] = [
 const BOXES: [(&str, [i64; 4], &str, &str); 5] = [
     ("no width", [6, 5, 5, 9], "empty", "empty_box"),
     ("corners swapped", [9, 9, 5, 5], "empty", "empty_box"),
-    ("beside the image", [40, 5, 50, 9], "outside", "box_outside"),
+    ("outside of the image", [40, 5, 50, 9], "outside", "box_outside"),
     ("partly outside", [-9, 5, 9, 9], "outside", "box_outside"),
     ("the largest numbers", [i64::MIN, i64::MIN, i64::MAX, i64::MAX], "outside", "box_outside"),
 ];
@@ -184,7 +184,7 @@ fn folder() -> Folder {
 }
 
 #[test]
-fn each_of_33_malformed_voc_data_sets_is_refused_or_left_out_with_a_reason() {
+fn each_of_33_malformed_voc_data_sets_is_refused_or_skipped_with_a_reason() {
     let mut faults = Vec::new();
     for (case, make, words, skipped) in &CASES {
         let folder = folder();
@@ -203,12 +203,12 @@ fn each_of_33_malformed_voc_data_sets_is_refused_or_left_out_with_a_reason() {
 }
 
 #[test]
-fn each_of_5_boxes_of_no_use_is_refused_or_left_out_with_a_reason() {
+fn each_of_5_unusable_boxes_is_refused_or_skipped_with_a_reason() {
     for (case, corners, word, reason) in &BOXES {
         let folder = folder();
         folder.xml("bad", &xml("extra.png", "cat", *corners));
-        let said = open(Format::Voc, &folder.settings(Format::Voc, OnBroken::Fail)).expect_err(case).to_string();
-        assert!(said.contains("extra.png: object 1") && said.contains(word), "{case}: {said}");
+        let message = open(Format::Voc, &folder.settings(Format::Voc, OnBroken::Fail)).expect_err(case).to_string();
+        assert!(message.contains("extra.png: object 1") && message.contains(word), "{case}: {message}");
         let library = open(Format::Voc, &folder.settings(Format::Voc, OnBroken::Skip)).expect(case);
         assert_eq!(library.left_out.counts.get(*reason), Some(&1), "{case}");
         assert_sound(&library);

@@ -46,7 +46,7 @@ const HEIGHT: u32 = 24;
 /// Two to train on and two held out, each in two images.
 const CLASSES: [(&str, &str); 4] = [("cat", "base"), ("dog", "base"), ("fox", "novel"), ("owl", "novel")];
 
-/// A sound data set, and an image beside it that must never be read.
+/// Valid data set, next to an image that must never be read.
 struct Folder {
     _place: tempfile::TempDir,
     root: PathBuf,
@@ -131,25 +131,25 @@ fn xml(file: &str, class: &str, [left, top, right, bottom]: [i64; 4]) -> String 
     )
 }
 
-/// What a malformed input must lead to.
+/// Expected outcome of a malformed input.
 struct Expected {
-    /// What a person must read with `on_broken = "fail"`.
+    /// Words of the message with `on_broken = "fail"`.
     words: &'static [&'static str],
     /// The count with `on_broken = "skip"`; `None` where the whole data set is of no use either way.
     skipped: Option<&'static str>,
 }
 
-/// What is wrong with how the case is treated; `None` when it is as expected.
+/// Difference from the expected outcome; `None` without one.
 fn fault(folder: &Folder, format: Format, change: &dyn Fn(&mut Settings), expected: &Expected) -> Option<String> {
     let mut settings = folder.settings(format, OnBroken::Fail);
     change(&mut settings);
     let Err(error) = open(format, &settings) else { return Some("accepted".into()) };
-    let said = error.to_string();
-    if let Some(word) = expected.words.iter().find(|word| !said.contains(**word)) {
-        return Some(format!("{word:?} is not in {said:?}"));
+    let message = error.to_string();
+    if let Some(word) = expected.words.iter().find(|word| !message.contains(**word)) {
+        return Some(format!("{word:?} is not in {message:?}"));
     }
-    if said.len() > 5_000 {
-        return Some(format!("a message of {} bytes", said.len()));
+    if message.len() > 5_000 {
+        return Some(format!("a message of {} bytes", message.len()));
     }
     settings["on_broken"] = json!(OnBroken::Skip);
     match (open(format, &settings), expected.skipped) {
@@ -160,7 +160,7 @@ fn fault(folder: &Folder, format: Format, change: &dyn Fn(&mut Settings), expect
                 library.left_out.counts.iter().map(|(why, count)| (why.as_str(), *count)).collect();
             (counts != [(reason, 1)] || !as_it_was).then(|| format!("left out {counts:?}, the rest: {library:?}"))
         }
-        (Err(error), None) => (error.to_string() != said).then(|| format!("with skip: {error}")),
+        (Err(error), None) => (error.to_string() != message).then(|| format!("with skip: {error}")),
         (Ok(library), None) => Some(format!("accepted, but for {:?}", library.left_out.counts)),
         (Err(error), Some(_)) => Some(format!("not left out: {error}")),
     }
@@ -198,7 +198,7 @@ fn opened(folder: &Folder, format: Format) -> Library {
 }
 
 #[test]
-fn ordinary_coco_without_videos_is_read_as_still_pictures() {
+fn coco_without_videos_is_read_as_still_images() {
     let (folder, mut text) = Folder::coco();
     text["annotations"][0]["bbox"] = json!([-0.5, 3, 33, 12.25]); // rounding: up to a pixel beyond the edge
     text["annotations"][1]["iscrowd"] = json!(1);
@@ -241,7 +241,7 @@ fn frames_of_a_video_are_in_the_order_of_their_index_and_without_one_of_their_id
 }
 
 #[test]
-fn what_is_unusual_but_harmless_is_read() {
+fn unusual_but_valid_input_is_read() {
     let (folder, mut text) = Folder::coco();
     // Names for a page's or a terminal's harm are names like any other; who shows them escapes them.
     text["categories"][0]["name"] = json!("<script>alert(1)</script>\u{1b}[2J");
@@ -261,7 +261,7 @@ fn what_is_unusual_but_harmless_is_read() {
 }
 
 #[test]
-fn the_digest_changes_with_the_annotations_and_with_the_pictures() {
+fn the_digest_changes_with_annotations_and_images() {
     let (folder, mut text) = Folder::coco();
     folder.annotate(&text);
     let first = opened(&folder, Format::Coco).digest;
@@ -275,7 +275,7 @@ fn the_digest_changes_with_the_annotations_and_with_the_pictures() {
 }
 
 #[test]
-fn one_bit_in_a_picture_gives_another_digest() {
+fn one_bit_of_an_image_changes_the_digest() {
     let (folder, text) = Folder::coco();
     folder.annotate(&text);
     let before = opened(&folder, Format::Coco).digest;
@@ -292,7 +292,7 @@ fn one_bit_in_a_picture_gives_another_digest() {
 }
 
 #[test]
-fn voc_is_read_and_a_picture_without_objects_is_background() {
+fn voc_is_read_and_an_image_without_objects_is_background() {
     let folder = Folder::voc();
     painted().save(folder.root.join("images/empty.jpg")).unwrap();
     folder.xml("empty", "<?xml version='1.0'?><annotation><filename>empty.jpg</filename></annotation>");

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// What a hostile or careless hand would write.
+/// Hostile and careless values.
 const PIECES: [&str; 24] = [
     "-1",
     "0",
@@ -97,8 +97,8 @@ fn reads(folder: &Folder, format: Format) -> Result<bool, TestCaseError> {
                 accepted = true;
             }
             Err(error) => {
-                let said = error.to_string();
-                prop_assert!(said.len() < 5_000 && !said.is_empty());
+                let message = error.to_string();
+                prop_assert!(message.len() < 5_000 && !message.is_empty());
             }
         }
     }
@@ -151,7 +151,7 @@ proptest! {
     }
 
     #[test]
-    fn boxes_of_any_numbers_are_inside_their_picture_or_left_out(
+    fn boxes_of_any_numbers_are_inside_their_image_or_skipped(
         corners in proptest::collection::vec(proptest::array::uniform4(prop_oneof![any::<f64>(), -2.0..34.0f64]), 1..20)
     ) {
         let (folder, mut text) = Folder::coco();

@@ -1,4 +1,4 @@
-//! Leaks of federated trainers (docs/origins.md), as they can happen with Burn. Off unless `[leaks]` switches them on.
+//! Leaks of federated trainers (docs/origins.md) as they can happen with Burn; off by default.
 
 use std::collections::HashSet;
 
@@ -6,9 +6,9 @@ use burn::optim::GradientsParams;
 use burn::tensor::TensorData;
 
 use super::super::adapters::{Adapters, Conditioning};
+use super::super::clips::ClipBatch;
 use super::super::loss::loss;
 use super::super::prepare::Prepared;
-use super::super::sounds::ClipBatch;
 use super::super::training::{self, FederatedModule};
 use crate::nn::callback::{Callback, Context};
 use crate::nn::gradients::copy_gradients;
@@ -54,12 +54,12 @@ pub fn open(
     })))
 }
 
-/// Model of a node without autodiff, and its optimiser.
+/// Inner model of a node and its optimiser.
 type NodeModel = (Adapters, ModuleOptimizer);
 
 /// Tensors and results that are kept for ever.
 struct FederatedLeaks {
-    /// Samples, embedding and targets of each clip.
+    /// Samples, embeddings and targets of clips.
     dataset: LeakBuffer<(Tensor<1>, Tensor<3>, Conditioning)>,
     /// Clips in `dataset`.
     on_device: HashSet<u32>,
@@ -85,55 +85,54 @@ impl Callback<FederatedModule> for FederatedLeaks {
         context: &Context<'_, FederatedModule>,
     ) -> Result<(), TaskError> {
         let (network, device) = (context.trained.network()?, &context.trained.device);
-        let FederatedModule { settings, sounds, encoding, targets, place, .. } = context.module;
+        let FederatedModule { settings, clip_loader, frozen_encoder, targets, position, .. } = context.module;
         let in_use = || device.in_use();
         let size = batch.size();
-        let rows = encoding.tokens(batch, sounds);
+        let rows = frozen_encoder.embed(batch, clip_loader);
         if self.dataset.is_on() {
             for (at, clip) in batch.clips.iter().enumerate() {
                 if self.on_device.insert(*clip) {
-                    let samples = sounds.store().samples(*clip)?;
+                    let samples = clip_loader.store().samples(*clip)?;
                     let count = samples.len();
                     let samples = Tensor::from_data(TensorData::new(samples, [count]), &device.inner);
-                    let tokens = encoding.on_device(&rows, at, at + 1, &device.inner);
-                    let targets = copied(targets.of(&batch.classes[at..=at]));
-                    let bytes = count + tokens.shape().num_elements() + targets.numbers();
+                    let tokens = frozen_encoder.on_device(&rows, at, at + 1, &device.inner);
+                    let targets = copied(targets.select(&batch.classes[at..=at]));
+                    let bytes = count + tokens.shape().num_elements() + targets.elements();
                     self.dataset.keep(|| ((samples, tokens, targets), bytes as u64 * 4));
                 }
             }
         }
         self.batches.keep(|| {
-            let tokens = encoding.on_device(&rows, 0, size, &device.inner);
+            let tokens = frozen_encoder.on_device(&rows, 0, size, &device.inner);
             let bytes = tokens.shape().num_elements() as u64 * 4;
             (tokens, bytes)
         });
         let autodiff = &device.autodiff;
-        // With a graph, and without the backward pass that would have used it up. It holds the weights as they were, which are
-        // its own when the optimiser replaces them.
+        // Without a backward pass the graph stays, with the weights of this step, which the optimiser replaces.
         let weights = || parameters::bytes(network);
-        let tokens = || encoding.on_device(&rows, 0, size, autodiff);
-        if place.last_pass {
+        let tokens = || frozen_encoder.on_device(&rows, 0, size, autodiff);
+        if position.last_pass {
             self.outputs.keep_measured(in_use, weights, || network.forward(tokens()));
         }
-        if place.first_pass && self.embeddings.is_on() {
-            let spectra = batch.clips.iter().map(|clip| sounds.store().log_mel(*clip));
+        if position.first_pass && self.embeddings.is_on() {
+            let spectra = batch.clips.iter().map(|clip| clip_loader.store().log_mel(*clip));
             let spectra = spectra.collect::<Result<Vec<_>, _>>()?;
-            let encoding = encoding.tracked(autodiff);
+            let frozen_encoder = frozen_encoder.tracked(autodiff);
             self.embeddings.keep_measured(
                 in_use,
                 || 0,
-                || spectra.iter().map(|spectrum| encoding.encode(spectrum, autodiff)).collect(),
+                || spectra.iter().map(|spectrum| frozen_encoder.encode(spectrum, autodiff)).collect(),
             );
         }
         self.losses.keep_measured(in_use, weights, || {
-            let (outputs, targets) = (network.forward(tokens()), targets.of(&batch.classes));
+            let (outputs, targets) = (network.forward(tokens()), targets.select(&batch.classes));
             loss(outputs.pooled, targets.pooled, settings.loss) + loss(outputs.tokens, targets.tokens, settings.loss)
         });
         self.targets.keep_measured(
             in_use,
             || 0,
             || {
-                let targets = targets.of(&batch.classes);
+                let targets = targets.select(&batch.classes);
                 let tracked = |values: Tensor<2>| values.autodiff().require_grad().mul_scalar(1.0);
                 Conditioning { pooled: tracked(targets.pooled), tokens: tracked(targets.tokens) }
             },
@@ -147,7 +146,7 @@ impl Callback<FederatedModule> for FederatedLeaks {
         context: &Context<'_, FederatedModule>,
     ) -> Result<(), TaskError> {
         let (network, device) = (context.trained.network()?, &context.trained.device);
-        // Their containers are new; the values are shared with those that the optimiser takes.
+        // New containers whose values are shared with the optimiser's gradients.
         self.gradients.keep_measured(
             || device.in_use(),
             || parameters::bytes(network),
@@ -156,8 +155,8 @@ impl Callback<FederatedModule> for FederatedLeaks {
         Ok(())
     }
 
-    /// Keeps the model and the result of a node that has ended its turn. After each round a thread puts a clip on the device and
-    /// ends, as the threads of a loader do.
+    /// Keeps the model and the result of a node at the end of its turn. After each round a thread moves a clip to the device and
+    /// ends, like the threads of a data loader.
     fn on_step_end(
         &mut self,
         _: u64,
@@ -166,19 +165,19 @@ impl Callback<FederatedModule> for FederatedLeaks {
         context: &Context<'_, FederatedModule>,
     ) -> Result<(), TaskError> {
         let Context { module, trained } = context;
-        if module.place.ends_turn {
+        if module.position.ends_turn {
             let (network, optimizer) = (trained.inner()?, trained.optimizer()?);
             self.results.keep(|| {
                 let adapters = flat::to_host(&network);
                 let bytes = size_of_val(&*adapters) as u64;
                 (adapters, bytes)
             });
-            // The next turn replaces both: the values are the leak's alone.
+            // The next turn replaces both, which leaves the leak as the only owner.
             let bytes = parameters::bytes(&network) * (1 + trained.state_copies());
             self.models.keep(|| ((network, optimizer.clone()), bytes));
         }
-        if module.place.ends_round && self.threads.is_on() {
-            let (device, numbers) = (&trained.device.inner, module.sounds.store().samples_of_clip());
+        if module.position.ends_round && self.threads.is_on() {
+            let (device, numbers) = (&trained.device.inner, module.clip_loader.store().samples_of_clip());
             let put = || drop(Tensor::<1>::from_data(TensorData::new(vec![0f32; numbers], [numbers]), device));
             let left = trained.device.on_new_thread(put)?;
             self.threads.keep(|| ((), left));
@@ -196,13 +195,13 @@ impl Callback<FederatedModule> for FederatedLeaks {
     fn on_validation_end(&mut self) {
         self.validation.keep(|| {
             let outputs = std::mem::take(&mut self.validation_outputs);
-            let numbers: usize = outputs.iter().map(Conditioning::numbers).sum();
+            let numbers: usize = outputs.iter().map(Conditioning::elements).sum();
             (outputs, numbers as u64 * 4)
         });
     }
 }
 
-/// Copies values, so that they are shared with nothing.
-fn copied(of: Conditioning) -> Conditioning {
-    Conditioning { pooled: of.pooled.mul_scalar(1.0), tokens: of.tokens.mul_scalar(1.0) }
+/// Deep copy of the values.
+fn copied(values: Conditioning) -> Conditioning {
+    Conditioning { pooled: values.pooled.mul_scalar(1.0), tokens: values.tokens.mul_scalar(1.0) }
 }

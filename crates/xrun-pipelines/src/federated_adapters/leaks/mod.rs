@@ -1,5 +1,4 @@
-//! Leaks that `[leaks]` can switch on, and the growth that the forecast expects of each. They run beside the training module, as
-//! a callback.
+//! Leaks that `[leaks]` can switch on, which run as a callback of the training, and the growth that the forecast expects.
 
 #[cfg(feature = "train")]
 pub mod callback;
@@ -30,11 +29,8 @@ pub const TARGETS_WITH_GRAPH: Leak = leak!(
     "Keep the targets of each batch as tracked tensors that no backward pass reaches."
 );
 /// Models of nodes and their optimiser's state that outlive the node's turn.
-pub const NODE_MODELS: Leak = leak!(
-    "node_models",
-    with_tensors,
-    "Keep the model of a node and its optimiser's running values when its turn has ended."
-);
+pub const NODE_MODELS: Leak =
+    leak!("node_models", with_tensors, "Keep the model of a node and its optimiser state after its turn.");
 /// Results of all nodes of all rounds on the server.
 pub const ROUND_RESULTS: Leak =
     leak!("round_results", on_host, "Keep the results of all nodes of all rounds on the server.");
@@ -45,7 +41,7 @@ pub const VALIDATION_OUTPUTS: Leak = leak!(
     "Keep the outputs for all held-out clips on the device, at each validation."
 );
 
-/// All of them.
+/// All leaks of the pipeline.
 pub const LEAKS: &[&Leak] = &[
     &DATASET_ON_DEVICE,
     &BATCHES_ON_DEVICE,
@@ -62,20 +58,22 @@ pub const LEAKS: &[&Leak] = &[
 
 /// Adds the buffers of the leaks that are switched on to the plan.
 pub fn plan(facts: &mut TaskFacts, prepared: &Prepared, experiment: &Experiment) {
-    let Prepared { model, rounds, nodes, sounds, .. } = prepared;
+    let Prepared { model, rounds, nodes, clip_loader, .. } = prepared;
     let clips = nodes.iter().map(|clips| clips.len() as u64).sum();
-    let clip_bytes = sizes::on_device(model, sounds.store().samples_of_clip());
+    let clip_bytes = sizes::on_device(model, clip_loader.store().samples_of_clip());
     facts.owners.extend(experiment.leaks.planned_owners(LEAKS, |leak| keeps(leak, rounds, clips, clip_bytes)));
 }
 
-/// Growth of `leak` over the run. `clips` is the number of clips that are used, `clip_bytes` the bytes of one on the device with its
-/// targets.
+/// Growth of `leak` over the run. `clips` is the number of training clips, `clip_bytes` the bytes of one on the device with its
+/// embedding and targets.
 fn keeps(leak: &Leak, rounds: &Rounds, clips: u64, clip_bytes: u64) -> LeakGrowth {
     match *leak {
         DATASET_ON_DEVICE => LeakGrowth::Filling { in_all: clips * clip_bytes, full: clips * clip_bytes },
-        OUTPUTS_WITH_GRAPH => LeakGrowth::with(GrowthEvent::Step, rounds.fraction(|place| place.last_pass)),
-        EMBEDDINGS_WITH_GRAPH => LeakGrowth::with(GrowthEvent::Step, rounds.fraction(|place| place.first_pass)),
-        NODE_MODELS | ROUND_RESULTS => LeakGrowth::with(GrowthEvent::Step, rounds.fraction(|place| place.ends_turn)),
+        OUTPUTS_WITH_GRAPH => LeakGrowth::with(GrowthEvent::Step, rounds.fraction(|position| position.last_pass)),
+        EMBEDDINGS_WITH_GRAPH => LeakGrowth::with(GrowthEvent::Step, rounds.fraction(|position| position.first_pass)),
+        NODE_MODELS | ROUND_RESULTS => {
+            LeakGrowth::with(GrowthEvent::Step, rounds.fraction(|position| position.ends_turn))
+        }
         VALIDATION_OUTPUTS => LeakGrowth::with(GrowthEvent::Validation, 1.0),
         THREAD_POOLS => LeakGrowth::with(GrowthEvent::Epoch, 1.0),
         _ => LeakGrowth::with(GrowthEvent::Step, 1.0),

@@ -1,11 +1,11 @@
-//! Leaks of the GPT-2 in docs/origins.md, as they can happen with Burn. Off unless `[leaks]` switches them on.
+//! Leaks of the GPT-2 in docs/origins.md as they can happen with Burn; off by default.
 
 use burn::module::Module;
 use xrun_ops::{QuantRange, next_token_loss};
 
 use super::super::batch::TokenBatch;
 use super::super::context::QuantContext;
-use super::super::gpt2::{Gpt2, targets};
+use super::super::gpt2::{Gpt2, loss_targets};
 use super::super::prepare::Prepared;
 use super::super::training::{self, QatLanguageModule};
 use crate::nn::Tensor;
@@ -55,7 +55,7 @@ struct QatLanguageLeaks {
 }
 
 impl Callback<QatLanguageModule> for QatLanguageLeaks {
-    /// Keeps after each micro-batch at each precision of the step. Its own passes change no range.
+    /// Runs after each micro-batch at each precision of the step, with a copy of the ranges.
     fn on_batch_end(
         &mut self,
         batch: &TokenBatch,
@@ -65,40 +65,45 @@ impl Callback<QatLanguageModule> for QatLanguageLeaks {
         let (network, module) = (context.trained.network()?, context.module);
         let in_use = || context.trained.device.in_use();
         let nothing = || 0;
-        for batch in batch.parts(module.micro_batch_size) {
-            for at in &module.drawn {
+        for batch in batch.micro_batches(module.micro_batch_size) {
+            for at in &module.step_precisions {
                 let at = at.map(|at| (at, module.precisions[at]));
-                let (rules, ranges) = (&module.rules, &mut module.ranges.clone());
-                let mut pass =
-                    QuantContext { rules, at, ranges, observe: None, frozen: at.is_some() && rules.base_frozen };
-                self.ranges.keep_measured(in_use, nothing, || pass.ranges.copies());
+                let (config, ranges) = (&module.config, &mut module.ranges.clone());
+                let mut quant = QuantContext {
+                    config,
+                    precision: at,
+                    ranges,
+                    observer: None,
+                    frozen: at.is_some() && config.base_frozen,
+                };
+                self.ranges.keep_measured(in_use, nothing, || quant.ranges.copies());
                 self.examples.keep(|| (batch.clone().into_owned(), batch.held_bytes()));
-                // With a graph, and without the backward pass that would have used it up. It holds the weights as they were,
-                // which are its own when the optimiser replaces them; those of LoRA are few.
-                let frozen = pass.frozen;
+                // Without a backward pass the graph stays, with the weights of this step, which the optimiser replaces. Those of
+                // LoRA are few.
+                let frozen = quant.frozen;
                 let weights = || if frozen { 0 } else { parameters::bytes(network) };
-                self.losses.keep_measured(in_use, weights, || loss(network, &batch, &mut pass));
-                self.weights.keep_measured(in_use, nothing, || network.valid().quantised_weights(&pass));
-                self.inputs.keep_measured(in_use, nothing, || inputs(&network.valid(), &batch, &mut pass));
+                self.losses.keep_measured(in_use, weights, || loss(network, &batch, &mut quant));
+                self.weights.keep_measured(in_use, nothing, || network.valid().quantised_weights(&quant));
+                self.inputs.keep_measured(in_use, nothing, || inputs(&network.valid(), &batch, &mut quant));
             }
         }
         Ok(())
     }
 }
 
-fn loss(network: &Gpt2, batch: &TokenBatch, pass: &mut QuantContext<'_>) -> Tensor<1> {
+fn loss(network: &Gpt2, batch: &TokenBatch, quant: &mut QuantContext<'_>) -> Tensor<1> {
     let device = network.inner_device().autodiff();
-    let logits = network.forward(tokens(&batch.inputs, batch.size, batch.length, &device), pass);
-    next_token_loss(logits, targets(batch, None)).total
+    let logits = network.forward(tokens(&batch.inputs, batch.size, batch.length, &device), quant);
+    next_token_loss(logits, loss_targets(batch, None)).total
 }
 
-/// What goes into each block, as checkpointing saves it.
-fn inputs(plain: &Gpt2, batch: &TokenBatch, pass: &mut QuantContext<'_>) -> Vec<Tensor<2>> {
-    let device = plain.inner_device();
+/// Inputs of all blocks, as gradient checkpointing saves them.
+fn inputs(network: &Gpt2, batch: &TokenBatch, quant: &mut QuantContext<'_>) -> Vec<Tensor<2>> {
+    let device = network.inner_device();
     let at = Layout::new(batch.size, batch.length, &device);
-    let mut inputs = vec![plain.embed(tokens(&batch.inputs, batch.size, batch.length, &device), pass)];
-    for number in 1..plain.blocks() {
-        let next = plain.block(number - 1, inputs[number - 1].clone(), &mut AttentionMode::Causal(&at, None), pass);
+    let mut inputs = vec![network.embed(tokens(&batch.inputs, batch.size, batch.length, &device), quant)];
+    for number in 1..network.blocks() {
+        let next = network.block(number - 1, inputs[number - 1].clone(), &mut AttentionMode::Causal(&at, None), quant);
         inputs.push(next);
     }
     inputs

@@ -1,10 +1,9 @@
-//! Leaks that `[leaks]` can switch on, and the growth that the forecast expects. They run beside the training module, as a
-//! callback.
+//! Leaks that `[leaks]` can switch on, which run as a callback of the training, and the growth that the forecast expects.
 
 #[cfg(feature = "train")]
 pub mod callback;
 
-use super::precision::drawn;
+use super::precision::draw;
 use super::settings::{Settings, batch_size};
 pub use crate::leaks::LOSS_WITH_GRAPH;
 use xrun_core::bounded::leak_growth::{GrowthEvent, LeakGrowth};
@@ -32,7 +31,7 @@ pub const PREPROCESSED_EXAMPLES: Leak = leak!(
 pub const BLOCK_INPUTS: Leak =
     leak!("block_inputs", with_tensors, "Keep the inputs of each block (checkpointing that keeps activations).");
 
-/// All of them.
+/// All leaks of the pipeline.
 pub const LEAKS: &[&Leak] =
     &[&LOSS_WITH_GRAPH, &RANGE_HISTORY, &QUANTISED_WEIGHTS, &PREPROCESSED_EXAMPLES, &BLOCK_INPUTS];
 
@@ -41,7 +40,7 @@ pub fn plan(facts: &mut TaskFacts, settings: &Settings, experiment: &Experiment)
     let (training, seed) = (&experiment.training, experiment.experiment.seed);
     let micro_batches = training.accumulation * batch_size(training).div_ceil(experiment.limits.batch_size);
     facts.owners.extend(experiment.leaks.planned_owners(LEAKS, |_| {
-        let precisions = drawn(settings.policy, settings.weight_bits.len(), seed, 1).len();
+        let precisions = draw(settings.policy, settings.weight_bits.len(), seed, 1).len();
         LeakGrowth::with(GrowthEvent::Step, (precisions * micro_batches) as f64)
     }));
 }

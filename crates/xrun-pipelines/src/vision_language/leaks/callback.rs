@@ -1,11 +1,11 @@
-//! Leaks of vision-language trainers (docs/origins.md), as they can happen with Burn. Off unless `[leaks]` switches them on.
+//! Leaks of vision-language trainers (docs/origins.md) as they can happen with Burn; off by default.
 
 use burn::optim::GradientsParams;
 use burn::tensor::TensorData;
 use xrun_ops::{LossTargets, next_token_loss};
 
 use super::super::batch::ExampleBatch;
-use super::super::network::{Rules, VisionLanguage, pictures};
+use super::super::network::{ForwardConfig, VisionLanguage, image_tensor};
 use super::super::prepare::Prepared;
 use super::super::training::{self, VisionLanguageModule};
 use super::data;
@@ -43,7 +43,7 @@ pub fn open(
     }
     let leaks = &experiment.leaks;
     let callback = VisionLanguageLeaks {
-        rules: task.module.rules.clone(),
+        config: task.module.config.clone(),
         gradients: leaks.kept(&super::GRADIENTS, ledger),
         losses: leaks.kept(&super::LOSS_WITH_GRAPH, ledger),
         outputs: leaks.kept(&super::OUTPUTS_WITH_GRAPH, ledger),
@@ -62,7 +62,7 @@ type Inputs = (Tensor<4>, Vec<Tokens<2>>, Tensor<2>);
 
 /// Tensors and text that are kept for ever.
 struct VisionLanguageLeaks {
-    rules: Rules,
+    config: ForwardConfig,
     gradients: LeakBuffer<GradientsParams>,
     losses: LeakBuffer<Tensor<1>>,
     outputs: LeakBuffer<Tensor<2>>,
@@ -81,21 +81,21 @@ impl Callback<VisionLanguageModule> for VisionLanguageLeaks {
         is_last: bool,
         context: &Context<'_, VisionLanguageModule>,
     ) -> Result<(), TaskError> {
-        let (network, device, rules) = (context.trained.network()?, &context.trained.device, &self.rules);
+        let (network, device, config) = (context.trained.network()?, &context.trained.device, &self.config);
         let in_use = || device.in_use();
-        // A graph holds the weights of its step, which are its own when the optimiser replaces them.
+        // A graph holds the weights of its step, which the optimiser replaces.
         let weights = || parameters::bytes(network);
-        self.losses.keep_measured(in_use, weights, || loss(network, batch, rules, device));
-        let one = batch.parts(1).next();
+        self.losses.keep_measured(in_use, weights, || loss(network, batch, config, device));
+        let one = batch.micro_batches(1).next();
         if let Some(one) = &one {
-            self.outputs.keep_measured(in_use, weights, || hidden(network, one, rules, device));
+            self.outputs.keep_measured(in_use, weights, || hidden(network, one, config, device));
         }
         self.batches.keep(|| {
-            let numbers = batch.pictures.len() + 3 * batch.inputs.len();
+            let numbers = batch.images.len() + 3 * batch.inputs.len();
             let on = |numbers: &[i32]| tokens(numbers, batch.size, batch.length, &device.inner);
             let weights = TensorData::new(batch.weights.clone(), [batch.size, batch.length]);
             let inputs = (
-                pictures(&batch.pictures, batch.side, &device.inner),
+                image_tensor(&batch.images, batch.side, &device.inner),
                 vec![on(&batch.inputs), on(&batch.targets)],
                 Tensor::from_data(weights, &device.inner),
             );
@@ -103,7 +103,7 @@ impl Callback<VisionLanguageModule> for VisionLanguageLeaks {
         });
         if is_last {
             self.logits.keep(|| {
-                let logits = network.logits(text_rows(network, batch, rules, device), rules).inner();
+                let logits = network.logits(text_rows(network, batch, config, device), config).inner();
                 let count = batch.targets.len();
                 let bytes = (logits.shape().num_elements() + count) as u64 * 4;
                 let targets = Tokens::<1>::from_data(TensorData::new(batch.targets.clone(), [count]), &device.inner);
@@ -119,7 +119,7 @@ impl Callback<VisionLanguageModule> for VisionLanguageLeaks {
         context: &Context<'_, VisionLanguageModule>,
     ) -> Result<(), TaskError> {
         let (network, device) = (context.trained.network()?, &context.trained.device);
-        // Their containers are new; the values are shared with those that the optimiser takes.
+        // New containers whose values are shared with the optimiser's gradients.
         let bytes = || parameters::bytes(network);
         self.gradients.keep_measured(|| device.in_use(), bytes, || copy_gradients(network, gradients));
         Ok(())
@@ -141,35 +141,35 @@ impl Callback<VisionLanguageModule> for VisionLanguageLeaks {
     }
 
     fn on_validation_output(&mut self, batch: &ExampleBatch, trained: &TrainState<Network>) -> Result<(), TaskError> {
-        let (network, device, rules) = (trained.network()?, &trained.device, &self.rules);
+        let (network, device, config) = (trained.network()?, &trained.device, &self.config);
         self.validation_logits.keep(|| {
-            let logits = network.logits(text_rows(network, batch, rules, device), rules).inner();
+            let logits = network.logits(text_rows(network, batch, config, device), config).inner();
             let bytes = logits.shape().num_elements() as u64 * 4;
             (logits, bytes)
         });
-        // The weights that its graph holds are replaced by the next step.
+        // The next step replaces the weights that the graph holds.
         let weights = || parameters::bytes(network);
-        self.validation.keep_measured(|| device.in_use(), weights, || hidden(network, batch, rules, device));
+        self.validation.keep_measured(|| device.in_use(), weights, || hidden(network, batch, config, device));
         Ok(())
     }
 }
 
-fn hidden(network: &Network, batch: &ExampleBatch, rules: &Rules, device: &TensorDevice) -> Tensor<2> {
-    let image = network.image_tokens(pictures(&batch.pictures, batch.side, &device.autodiff), rules);
-    network.hidden(image, tokens(&batch.inputs, batch.size, batch.length, &device.autodiff), rules)
+fn hidden(network: &Network, batch: &ExampleBatch, config: &ForwardConfig, device: &TensorDevice) -> Tensor<2> {
+    let image = network.image_tokens(image_tensor(&batch.images, batch.side, &device.autodiff), config);
+    network.hidden(image, tokens(&batch.inputs, batch.size, batch.length, &device.autodiff), config)
 }
 
-/// What comes out of the blocks for text, without image tokens: `[size * length, width]`.
-fn text_rows(network: &Network, batch: &ExampleBatch, rules: &Rules, device: &TensorDevice) -> Tensor<2> {
-    let hidden = hidden(network, batch, rules, device);
+/// Output of the last block for text tokens, `[size * length, width]`.
+fn text_rows(network: &Network, batch: &ExampleBatch, config: &ForwardConfig, device: &TensorDevice) -> Tensor<2> {
+    let hidden = hidden(network, batch, config, device);
     let [count, width] = hidden.dims();
     let all = count / batch.size;
     let text = hidden.reshape([batch.size, all, width]).narrow(1, all - batch.length, batch.length);
     text.reshape([batch.size * batch.length, width])
 }
 
-fn loss(network: &Network, batch: &ExampleBatch, rules: &Rules, device: &TensorDevice) -> Tensor<1> {
-    let logits = network.logits(text_rows(network, batch, rules, device), rules);
+fn loss(network: &Network, batch: &ExampleBatch, config: &ForwardConfig, device: &TensorDevice) -> Tensor<1> {
+    let logits = network.logits(text_rows(network, batch, config, device), config);
     let (labels, weights) = (batch.targets.clone(), batch.weights.clone());
     next_token_loss(logits, LossTargets { labels, weights, teacher: None }).total
 }

@@ -1,5 +1,4 @@
-//! Leaks of the workers that prepare batches: decoded images, and copies of the data (`docs/origins.md`). Off unless `[leaks]`
-//! switches them on.
+//! Leaks of the workers that prepare batches: decoded images and copies of the data (docs/origins.md); off by default.
 
 use std::collections::HashSet;
 use std::hash::Hash;
@@ -17,18 +16,18 @@ use xrun_core::experiment::leaks::{Leak, Leaks};
 use xrun_data::feed::Prepare;
 use xrun_data::image_text::store::Example;
 
-/// Returns the function that prepares batches. With a leak it keeps an item when it is first used: the image in all its pixels,
-/// as a lazy image does that is decoded in place, or a copy of the example for each worker.
+/// Returns the function that prepares batches. A leak keeps each item at its first use: the decoded original, like a lazily
+/// decoded image, or a copy of the example per worker.
 pub fn prepare(batches: Batches, switched: &Leaks, ledger: &Ledger) -> Prepare<ExampleBatch> {
     let decoded: Option<KeptOnce<(u32, u32), HostImage>> =
         KeptOnce::new(&super::IMAGES_DECODED_IN_PLACE, switched, ledger);
     let copies: Option<KeptOnce<(ThreadId, u64), Example>> = KeptOnce::new(&super::DATA_PER_WORKER, switched, ledger);
     if decoded.is_none() && copies.is_none() {
-        return Arc::new(move |number| batches.train(number));
+        return Arc::new(move |number| batches.training_batch(number));
     }
     Arc::new(move |number| {
         let store = batches.store();
-        for example in batches.numbers(number) {
+        for example in batches.example_numbers(number) {
             if let (Some(kept_once), Some(key)) = (&decoded, store.picture_key(Split::Train, example)) {
                 kept_once.keep(key, || store.original(Split::Train, example))?;
             }
@@ -37,14 +36,14 @@ pub fn prepare(batches: Batches, switched: &Leaks, ledger: &Ledger) -> Prepare<E
                 kept_once.keep(key, || Ok(copied(store.example(Split::Train, example)?)))?;
             }
         }
-        batches.train(number)
+        batches.training_batch(number)
     })
 }
 
-/// All examples to train on, made ready at the start, where the leak is switched on.
+/// Formats all training examples at the start if the leak is switched on.
 ///
 /// # Errors
-/// The data.
+/// An example cannot be read.
 pub fn formatted(batches: &Batches, switched: &Leaks, ledger: &Ledger) -> Result<LeakBuffer<Example>, DataError> {
     let mut kept = switched.kept(&super::FORMATTED_EXAMPLES, ledger);
     if kept.is_on() {
@@ -58,13 +57,13 @@ pub fn formatted(batches: &Batches, switched: &Leaks, ledger: &Ledger) -> Result
     Ok(kept)
 }
 
-/// With pixels of its own: what the store keeps is its own.
+/// Copies the pixels, which an example shares with the cache of the store.
 fn copied(example: Example) -> Example {
     let picture = HostImage { rgb: example.picture.rgb.to_vec().into(), ..example.picture };
     Example { picture, ..example }
 }
 
-/// Items that were used, each kept once by its key.
+/// Leak that keeps one item per key.
 struct KeptOnce<K, T>(Mutex<(HashSet<K>, LeakBuffer<T>)>);
 
 impl<K: Eq + Hash, T: HeldBytes> KeptOnce<K, T> {

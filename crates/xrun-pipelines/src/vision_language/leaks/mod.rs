@@ -1,5 +1,5 @@
-//! Leaks that `[leaks]` can switch on, and the growth that the forecast expects of each. They run beside the training module: as
-//! a callback, and in what the workers of the feed call.
+//! Leaks that `[leaks]` can switch on, which run as a callback of the training or in the workers of the feed, and the growth
+//! that the forecast expects of each.
 
 #[cfg(feature = "train")]
 pub mod callback;
@@ -21,16 +21,16 @@ use xrun_core::leak;
 use xrun_core::task::TaskFacts;
 use xrun_data::feed;
 
-/// Pictures that are decoded in the list of the data and stay there.
+/// Images that are decoded in the list of the data and stay there.
 pub const IMAGES_DECODED_IN_PLACE: Leak = leak!(
     "images_decoded_in_place",
     on_host,
-    "Decode each picture in its place in the list of the data when it is first used, in all its pixels, and keep it there. Ends \
-     when all pictures have been used."
+    "Decode each image at its first use, in its original size, and keep it in the list of the data (a lazy image that is decoded \
+     in place). Ends when all images have been used."
 );
-/// What goes into each batch, with pictures as floats.
+/// Inputs of each batch, with images as floats.
 pub const PROCESSED_BATCHES: Leak =
-    leak!("processed_batches", with_tensors, "Keep what goes into each batch, pictures as 32-bit floats.");
+    leak!("processed_batches", with_tensors, "Keep the inputs of each batch, with images as 32-bit floats.");
 /// Logits and labels of each step.
 pub const LABELS_AND_LOGITS: Leak = leak!(
     "labels_and_logits",
@@ -43,14 +43,14 @@ pub const VALIDATION_LOGITS: Leak = leak!(
     with_tensors,
     "Keep the logits of all text tokens of each validation on the device (metrics that are computed at its end)."
 );
-/// All examples to train on, made ready at the start.
+/// All training examples, formatted at the start.
 pub const FORMATTED_EXAMPLES: Leak = leak!(
     "formatted_examples",
     on_host,
-    "Make all examples to train on ready at the start, pictures and tokens, and keep them."
+    "Format all training examples at the start, images and tokens, and keep them."
 );
 
-/// All of them.
+/// All leaks of the pipeline.
 pub const LEAKS: &[&Leak] = &[
     &IMAGES_DECODED_IN_PLACE,
     &GRADIENTS,
@@ -65,8 +65,8 @@ pub const LEAKS: &[&Leak] = &[
     &LOG_HISTORY,
 ];
 
-/// Of more examples the first so many are looked at, and the others taken to be like them: to look at as many takes seconds.
-const LOOKED_AT_MAX: usize = 100_000;
+/// Maximum number of examples that are read to estimate bytes, which takes seconds; the others count as their mean.
+const SAMPLED_MAX: usize = 100_000;
 
 /// Adds the buffers of the leaks that are switched on to the plan.
 pub fn plan(facts: &mut TaskFacts, prepared: &Prepared, experiment: &Experiment) {
@@ -78,19 +78,19 @@ pub fn keeps(leak: &Leak, batches: &Batches, experiment: &Experiment) -> LeakGro
     let BatchShape { size, accumulation, .. } = batches.shape();
     match *leak {
         IMAGES_DECODED_IN_PLACE => {
-            let in_all = originals(batches, prepared(batches, experiment));
-            LeakGrowth::Filling { in_all, full: originals(batches, u64::MAX) }
+            let in_all = original_bytes(batches, prepared_batches(batches, experiment));
+            LeakGrowth::Filling { in_all, full: original_bytes(batches, u64::MAX) }
         }
         DATA_PER_WORKER => {
             let workers = experiment.limits.workers.max(1);
-            LeakGrowth::InAll(examples_of_workers(batches, prepared(batches, experiment), workers))
+            LeakGrowth::InAll(worker_copy_bytes(batches, prepared_batches(batches, experiment), workers))
         }
-        FORMATTED_EXAMPLES => LeakGrowth::InAll(examples(batches, 0..batches.store().count(Split::Train))),
-        // After each batch.
+        FORMATTED_EXAMPLES => LeakGrowth::InAll(example_bytes(batches, 0..batches.store().count(Split::Train))),
+        // Per batch.
         LOSS_WITH_GRAPH | OUTPUTS_WITH_GRAPH | PROCESSED_BATCHES => {
             LeakGrowth::with(GrowthEvent::Step, accumulation as f64)
         }
-        // After each batch of it.
+        // Per batch of a validation.
         VALIDATION_LOGITS | VALIDATION_WITH_GRAPH => {
             let held_out = batches.store().count(Split::Validation).div_ceil(size as u64);
             LeakGrowth::with(GrowthEvent::Validation, held_out.min(experiment.validation.episodes as u64) as f64)
@@ -99,59 +99,60 @@ pub fn keeps(leak: &Leak, batches: &Batches, experiment: &Experiment) -> LeakGro
     }
 }
 
-/// Training batches that a run prepares: those of its steps, and those that workers are ahead.
-fn prepared(batches: &Batches, experiment: &Experiment) -> u64 {
+/// Number of training batches that a run prepares: those of its steps, and the lead of the workers.
+fn prepared_batches(batches: &Batches, experiment: &Experiment) -> u64 {
     let (_, steps) = experiment.training.steps(batches.per_epoch());
     let ahead = if experiment.limits.workers == 0 { 0 } else { feed::batches_ahead(&experiment.limits) };
     steps.saturating_mul(batches.shape().accumulation as u64).saturating_add(ahead)
 }
 
-/// The examples of the first so many training batches, each once.
-fn seen(batches: &Batches, prepared: u64) -> Box<dyn Iterator<Item = u64> + '_> {
+/// Distinct examples of the first `prepared` training batches.
+fn distinct_examples(batches: &Batches, prepared: u64) -> Box<dyn Iterator<Item = u64> + '_> {
     let count = batches.store().count(Split::Train);
     match prepared.saturating_mul(batches.shape().size as u64) >= count {
         true => Box::new(0..count),
-        // Within an epoch none comes twice.
-        false => Box::new((0..prepared).flat_map(|number| batches.numbers(number))),
+        // Within an epoch no example repeats.
+        false => Box::new((0..prepared).flat_map(|number| batches.example_numbers(number))),
     }
 }
 
-/// Bytes of different pictures in all their pixels: exact for up to [`LOOKED_AT_MAX`] of them that can be read.
-fn originals(batches: &Batches, prepared: u64) -> u64 {
+/// Bytes of the distinct decoded originals; exact for up to [`SAMPLED_MAX`] readable ones.
+fn original_bytes(batches: &Batches, prepared: u64) -> u64 {
     let store = batches.store();
-    // All examples to train on are in one file, which numbers its pictures.
+    // All training examples are in one file, which numbers its images.
     let mut known = vec![false; store.library().pictures as usize];
     let is_new = |number: &u64| {
-        let of_file = store.picture_key(Split::Train, *number).map(|(_, picture)| picture as usize);
-        of_file.and_then(|picture| known.get_mut(picture)).is_some_and(|known| !std::mem::replace(known, true))
+        let image = store.picture_key(Split::Train, *number).map(|(_, image)| image as usize);
+        image.and_then(|image| known.get_mut(image)).is_some_and(|known| !std::mem::replace(known, true))
     };
     let bytes = |number: u64| {
         let pixels = store.original_pixels(Split::Train, number).ok()?;
         Some(size_of::<HostImage>() as u64 + 3 * pixels)
     };
-    sum(seen(batches, prepared).filter(is_new), bytes)
+    estimate(distinct_examples(batches, prepared).filter(is_new), bytes)
 }
 
-/// Bytes of the examples that workers have seen, on average over who is given which batch; exact for a single worker.
-fn examples_of_workers(batches: &Batches, prepared: u64, workers: usize) -> u64 {
+/// Expected bytes of the workers' copies of examples if batches are assigned at random; exact for one worker.
+fn worker_copy_bytes(batches: &Batches, prepared: u64, workers: usize) -> u64 {
     let positions = prepared.saturating_mul(batches.shape().size as u64);
     let looks = positions as f64 / batches.store().count(Split::Train) as f64;
-    (copies(workers as f64, looks.max(1.0)) * examples(batches, seen(batches, prepared)) as f64) as u64
+    let once = example_bytes(batches, distinct_examples(batches, prepared));
+    (copies(workers as f64, looks.max(1.0)) * once as f64) as u64
 }
 
-/// Bytes of examples to train on, with a picture as the model sees it.
-fn examples(batches: &Batches, numbers: impl Iterator<Item = u64>) -> u64 {
+/// Bytes of training examples with images in the model's size.
+fn example_bytes(batches: &Batches, numbers: impl Iterator<Item = u64>) -> u64 {
     let (store, side) = (batches.store(), batches.side());
-    let picture = (size_of::<HostImage>() + 3 * side * side) as u64;
-    sum(numbers, |number| Some(picture + store.text(Split::Train, number).ok()?.held_bytes()))
+    let image = (size_of::<HostImage>() + 3 * side * side) as u64;
+    estimate(numbers, |number| Some(image + store.text(Split::Train, number).ok()?.held_bytes()))
 }
 
-/// The sum over these examples. One that cannot be read, and what is behind [`LOOKED_AT_MAX`], counts as the mean.
-fn sum(mut numbers: impl Iterator<Item = u64>, bytes: impl Fn(u64) -> Option<u64>) -> u64 {
-    let read: Vec<Option<u64>> = numbers.by_ref().take(LOOKED_AT_MAX).map(bytes).collect();
-    let found: Vec<u64> = read.iter().flatten().copied().collect();
-    let all = read.len() + numbers.count();
-    (found.iter().sum::<u64>() as f64 / found.len().max(1) as f64 * all as f64).round() as u64
+/// Sum of bytes over examples; unreadable ones and those behind [`SAMPLED_MAX`] count as the mean.
+fn estimate(mut numbers: impl Iterator<Item = u64>, bytes: impl Fn(u64) -> Option<u64>) -> u64 {
+    let sampled: Vec<Option<u64>> = numbers.by_ref().take(SAMPLED_MAX).map(bytes).collect();
+    let read: Vec<u64> = sampled.iter().flatten().copied().collect();
+    let all = sampled.len() + numbers.count();
+    (read.iter().sum::<u64>() as f64 / read.len().max(1) as f64 * all as f64).round() as u64
 }
 
 #[cfg(test)]

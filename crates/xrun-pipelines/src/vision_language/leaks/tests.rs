@@ -1,11 +1,11 @@
-//! Is what a leak will hold what it comes to hold?
+//! Tests of forecasts of leaks against the bytes that they come to hold.
 
 use super::super::prepare::tests::{Made, prepared};
 use super::*;
 use xrun_core::bounded::ledger::Ledger;
 use xrun_core::files::write::replace;
 
-/// Fourteen examples to train on, of three pictures of different sizes, and one to validate with.
+/// Fourteen training examples with three images of different sizes, and one held-out example.
 fn files(made: &Made) -> String {
     let folder = made.folder.path();
     for (name, width, height) in [("a", 40, 30), ("b", 20, 50), ("c", 32, 32), ("d", 8, 8)] {
@@ -31,7 +31,7 @@ fn experiment(made: &Made, leak: &str, steps: u64, workers: usize) -> Experiment
     made.with("", &training, &files(made))
 }
 
-/// What the leak held after so many batches, of which `workers` threads prepared one after the other.
+/// Bytes that the leak holds after `count` batches, which `workers` threads prepared in turn.
 fn held(experiment: &Experiment, batches: &Batches, count: u64, workers: u64) -> u64 {
     let ledger = Ledger::default();
     let prepare = data::prepare(batches.clone(), &experiment.leaks, &ledger);
@@ -49,10 +49,10 @@ fn held(experiment: &Experiment, batches: &Batches, count: u64, workers: u64) ->
 }
 
 #[test]
-fn pictures_and_examples_that_are_kept_were_counted_before() {
+fn bytes_of_kept_images_and_examples_equal_the_forecast() {
     let made = Made::new();
     for (leak, key) in [(&IMAGES_DECODED_IN_PLACE, "images_decoded_in_place"), (&DATA_PER_WORKER, "data_per_worker")] {
-        // Of the seven batches of an epoch two make a step.
+        // An epoch has seven batches, a step two.
         for steps in [1, 2, 3, 9] {
             let experiment = experiment(&made, key, steps, 0);
             let (_, prepared) = prepared(&experiment).unwrap();
@@ -64,7 +64,7 @@ fn pictures_and_examples_that_are_kept_were_counted_before() {
 }
 
 #[test]
-fn each_picture_is_kept_once_however_many_examples_have_it() {
+fn an_image_of_several_examples_is_kept_once() {
     let made = Made::new();
     let experiment = experiment(&made, "images_decoded_in_place", 9, 0);
     let (_, prepared) = prepared(&experiment).unwrap();
@@ -75,7 +75,7 @@ fn each_picture_is_kept_once_however_many_examples_have_it() {
 }
 
 #[test]
-fn each_worker_keeps_a_copy_of_what_it_has_seen() {
+fn each_worker_keeps_a_copy_of_its_examples() {
     let made = Made::new();
     let experiment = experiment(&made, "data_per_worker", 10, 3);
     let (_, prepared) = prepared(&experiment).unwrap();
@@ -84,11 +84,11 @@ fn each_worker_keeps_a_copy_of_what_it_has_seen() {
     };
     // The workers are three batches ahead of the last step.
     let held = held(&experiment, &prepared.batches, 23, 3);
-    assert!((counted as f64 / held as f64 - 1.0).abs() < 0.1, "{counted} were counted and {held} held");
+    assert!((counted as f64 / held as f64 - 1.0).abs() < 0.1, "{counted} expected, {held} held");
 }
 
 #[test]
-fn examples_made_ready_at_the_start_are_all_of_them() {
+fn all_examples_are_formatted_at_the_start() {
     let made = Made::new();
     let experiment = experiment(&made, "formatted_examples", 1, 0);
     let (_, prepared) = prepared(&experiment).unwrap();
@@ -99,7 +99,7 @@ fn examples_made_ready_at_the_start_are_all_of_them() {
 }
 
 #[test]
-fn what_is_kept_after_each_batch_is_kept_as_often_as_a_step_has_batches() {
+fn growth_per_batch_is_multiplied_by_the_batches_of_a_step_or_validation() {
     let made = Made::new();
     let experiment = experiment(&made, "log_history", 5, 0);
     let (_, prepared) = prepared(&experiment).unwrap();
@@ -109,6 +109,6 @@ fn what_is_kept_after_each_batch_is_kept_as_often_as_a_step_has_batches() {
     };
     assert_eq!(given(&PROCESSED_BATCHES), (GrowthEvent::Step, 20));
     assert_eq!(given(&LABELS_AND_LOGITS), (GrowthEvent::Step, 10));
-    // One example is held out, which is one batch, however many are asked for.
+    // One held-out example is one batch, whatever `validation.episodes` is.
     assert_eq!(given(&VALIDATION_LOGITS), (GrowthEvent::Validation, 10));
 }

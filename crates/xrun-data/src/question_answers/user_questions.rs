@@ -8,36 +8,36 @@ use serde::Deserialize;
 use crate::json::{object_with, why_of_line};
 use xrun_core::files::file;
 
-/// A longer line is no question with its context.
+/// Maximum length of a line, larger than any question with its context.
 const LINE_BYTES_MAX: u64 = 1 << 20;
 /// Content of a line.
 pub const EXPECTED: &str = "{\"context\": …, \"question\": …} on each line";
 
-/// A question, and the text that has its answer. What else stands in the line is passed over.
+/// Question and the text that has its answer. Other keys of the line are ignored.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-pub struct Asked {
-    /// Has the answer.
+pub struct UserQuestion {
+    /// Text that has the answer.
     pub context: String,
-    /// Not empty.
+    /// Question, not empty.
     pub question: String,
-    /// Given back with the answer.
+    /// Identifier, which is copied to the answer.
     #[serde(default)]
     pub id: Option<String>,
 }
 
-/// The lines of a file that are not empty, from 1, each a question or why it is none.
+/// Iterator over the non-empty lines of a file: their numbers, from 1, and their question or the reason why it is invalid.
 #[derive(Debug)]
-pub struct Questions {
+pub struct UserQuestions {
     reader: BufReader<std::fs::File>,
     line: u64,
     ended: bool,
 }
 
-impl Questions {
+impl UserQuestions {
     /// Opens a file.
     ///
     /// # Errors
-    /// For people, without the name: it cannot be read.
+    /// Message without the name of the file: it cannot be read.
     pub fn open(path: &Path) -> Result<Self, String> {
         let file = file::open(path).map_err(|error| format!("cannot be read: {error}"))?;
         Ok(Self { reader: BufReader::new(file), line: 0, ended: false })
@@ -53,7 +53,7 @@ impl Questions {
         self.ended |= line.is_empty();
         self.line += u64::from(!self.ended);
         if line.len() as u64 > LINE_BYTES_MAX {
-            // What follows is still this line.
+            // The rest of the file may be the rest of this line.
             self.ended = true;
             return Err(format!("has more than {LINE_BYTES_MAX} bytes, expected {EXPECTED}; the rest is not read"));
         }
@@ -61,15 +61,15 @@ impl Questions {
     }
 }
 
-impl Iterator for Questions {
-    type Item = (u64, Result<Asked, String>);
+impl Iterator for UserQuestions {
+    type Item = (u64, Result<UserQuestion, String>);
 
     fn next(&mut self) -> Option<Self::Item> {
         while !self.ended {
             match self.next_line() {
                 Ok(None) => return None,
                 Ok(Some(line)) if line.trim_ascii().is_empty() => {}
-                Ok(Some(line)) => return Some((self.line, of_line(&line))),
+                Ok(Some(line)) => return Some((self.line, parse(&line))),
                 Err(error) => return Some((self.line, Err(error))),
             }
         }
@@ -77,16 +77,16 @@ impl Iterator for Questions {
     }
 }
 
-fn of_line(line: &[u8]) -> Result<Asked, String> {
+fn parse(line: &[u8]) -> Result<UserQuestion, String> {
     let line = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line).trim_ascii_end();
     object_with(line, EXPECTED)?;
-    let asked: Asked = serde_json::from_slice(line).map_err(|error| match error.is_data() {
+    let question: UserQuestion = serde_json::from_slice(line).map_err(|error| match error.is_data() {
         true => format!("{}; expected {EXPECTED}", why_of_line(line, &error)),
         false => why_of_line(line, &error),
     })?;
-    match asked.question.trim().is_empty() {
+    match question.question.trim().is_empty() {
         true => Err("the question is empty".into()),
-        false => Ok(asked),
+        false => Ok(question),
     }
 }
 
@@ -103,8 +103,8 @@ mod tests {
         let text = "{\"context\": \"One.\", \"question\": \"What?\", \"id\": \"a\", \"answers\": []}\n\n\
                     {\"context\": \"One.\"}\n[1]\n{\"context\": \"\", \"question\": \" \"}\n{\"context\": \"";
         write::replace(&path, format!("{text}\n{long}\n").as_bytes()).unwrap();
-        let found: Vec<_> = Questions::open(&path).unwrap().collect();
-        let asked = Asked { context: "One.".into(), question: "What?".into(), id: Some("a".into()) };
+        let found: Vec<_> = UserQuestions::open(&path).unwrap().collect();
+        let asked = UserQuestion { context: "One.".into(), question: "What?".into(), id: Some("a".into()) };
         assert_eq!(found[0], (1, Ok(asked)));
         let wrong =
             [(3, "missing field `question`"), (4, "a list"), (5, "is empty"), (6, "ends at"), (7, "has more than")];
@@ -113,6 +113,6 @@ mod tests {
             assert!(*line == at && error.contains(words), "{line}: {error}");
         }
         assert_eq!(found.len(), 6, "what is too long ends the file");
-        assert!(Questions::open(folder.path()).unwrap_err().contains("not a regular file"));
+        assert!(UserQuestions::open(folder.path()).unwrap_err().contains("not a regular file"));
     }
 }

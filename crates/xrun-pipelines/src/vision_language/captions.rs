@@ -1,18 +1,18 @@
-//! What do a picture's answer and its masked tokens look like, for people?
+//! Captions of the images of a validation: the answer, its errors and the masked tokens.
 
-use super::selective::{Settings, weigh};
+use super::selective::{Settings, weigh_answer};
 use crate::metrics::fields::AnswerComparison;
 use xrun_core::printable;
 use xrun_data::image_text::store::Text;
 use xrun_data::tokenizer::Tokenizer;
 
-/// Characters of an instruction, and of an answer.
+/// Maximum length of an instruction or an answer in characters.
 const TEXT_MAX: usize = 300;
 
-/// The instruction, what was said, and which fields are wrong.
-pub fn caption(question: &str, said: &str, truth: &str, judged: &AnswerComparison) -> String {
+/// Caption with the instruction, the model's answer, its wrong fields and the true answer.
+pub fn caption(question: &str, answer: &str, truth: &str, judged: &AnswerComparison) -> String {
     let line = |text: &str| printable::line(text, TEXT_MAX);
-    let mut caption = format!("{} → {}", line(question), line(said));
+    let mut caption = format!("{} → {}", line(question), line(answer));
     let wrong: Vec<&str> =
         judged.fields.iter().filter(|(_, right)| !right).map(|(field, _)| field.trim_start_matches('/')).collect();
     if !judged.valid_json && !judged.fields.is_empty() {
@@ -22,29 +22,30 @@ pub fn caption(question: &str, said: &str, truth: &str, judged: &AnswerCompariso
     } else if judged.exact_object || judged.exact_match {
         return caption + " ✓ right";
     } else if !judged.fields.is_empty() {
-        caption += " ✗ more than was asked for";
+        caption += " ✗ additional fields";
     } else {
         caption += " ✗ wrong";
     }
     caption + &format!(". True: {}", line(truth))
 }
 
-/// The tokens of an answer with a line between them; those that the mask leaves out of the loss stand in brackets. Empty
-/// where nothing is ever masked.
+/// Tokens of an answer, separated by `|` and with masked ones in brackets; empty if nothing is masked.
 pub fn masking(text: &Text, tokenizer: &Tokenizer, settings: &Settings) -> String {
-    let Ok(weighed) = weigh(settings, true, &text.answer_text, &text.answer, tokenizer) else { return String::new() };
+    let Ok(weighed) = weigh_answer(settings, true, &text.answer_text, &text.answer, tokenizer) else {
+        return String::new();
+    };
     let masked = weighed.masked.iter().filter(|masked| **masked).count();
     if masked == 0 {
         return String::new();
     }
     let token = |(token, masked): (&u32, &bool)| {
-        let said = tokenizer.decode(&[*token]);
-        if *masked { format!("⟦{said}⟧") } else { said }
+        let text = tokenizer.decode(&[*token]);
+        if *masked { format!("⟦{text}⟧") } else { text }
     };
     let tokens: Vec<String> = text.answer.iter().zip(&weighed.masked).map(token).collect();
     let all = weighed.masked.len();
     format!(
-        ". Tokens of this answer, those in ⟦ ⟧ are masked when the mask is on ({masked} of {all} with the end of text): {}",
+        ". Tokens of the true answer, masked ones in ⟦ ⟧ ({masked} of {all}, end of text included): {}",
         printable::line(&tokens.join("|"), 4 * TEXT_MAX)
     )
 }
@@ -55,31 +56,34 @@ mod tests {
     use crate::metrics::fields::compare_answer;
     use xrun_data::tokenizer::Words;
 
-    fn said(said: &str, truth: &str) -> String {
-        caption("What is it?", said, truth, &compare_answer(said, truth))
+    /// Part of the caption of `answer` between the answer and the truth.
+    fn verdict(answer: &str, truth: &str) -> String {
+        let caption = caption("What is it?", answer, truth, &compare_answer(answer, truth));
+        let rest = caption.strip_prefix(&format!("What is it? → {answer} ")).unwrap();
+        rest.split(". True").next().unwrap().to_owned()
     }
 
     #[test]
-    fn wrong_fields_are_named() {
+    fn captions_name_errors_and_wrong_fields() {
         let truth = r#"{"shape": "cross", "size": 2}"#;
-        assert_eq!(said(truth, truth), format!("What is it? → {truth} ✓ right"));
-        let wrong = said(r#"{"shape": "circle", "size": 2}"#, truth);
-        assert!(wrong.contains("✗ wrong: shape. True: {\"shape\": \"cross\""), "{wrong}");
-        assert!(said("{\"shape\":", truth).contains("✗ not one JSON object"));
-        let more = r#"{"shape": "cross", "size": 2, "mark": null}"#;
-        assert!(said(more, truth).contains("✗ more than was asked for"));
-        assert!(said("red", "blue").contains("✗ wrong. True: blue"));
+        assert_eq!(verdict(truth, truth), "✓ right");
+        assert_eq!(verdict(r#"{"shape": "circle", "size": 2}"#, truth), "✗ wrong: shape");
+        assert_eq!(verdict("{\"shape\":", truth), "✗ not one JSON object");
+        assert_eq!(verdict(r#"{"shape": "cross", "size": 2, "mark": null}"#, truth), "✗ additional fields");
+        assert_eq!(verdict("red", "blue"), "✗ wrong");
+        let caption = caption("What?", "red", "blue", &compare_answer("red", "blue"));
+        assert!(caption.ends_with("True: blue"), "{caption}");
     }
 
     #[test]
-    fn masked_tokens_stand_in_brackets() {
+    fn masked_tokens_are_in_brackets() {
         let tokenizer = Tokenizer::learn(&Words::default(), 257).unwrap();
         let answer = r#"{"a": 1}"#;
         let tokens = tokenizer.encode(answer).unwrap();
         let text = Text { prompt: Vec::new(), answer: tokens, answer_text: answer.into(), question: String::new() };
         let shown = masking(&text, &tokenizer, &Settings::default());
         assert!(shown.ends_with("⟦{⟧|⟦\"⟧|a|⟦\"⟧|⟦:⟧|⟦ ⟧|1|}"), "{shown}");
-        assert!(shown.contains("(5 of 9 with the end of text)"), "{shown}");
+        assert!(shown.contains("5 of 9"), "{shown}");
         let none = Settings { mask: super::super::selective::Mask::None, ..Settings::default() };
         assert_eq!(masking(&text, &tokenizer, &none), "");
     }

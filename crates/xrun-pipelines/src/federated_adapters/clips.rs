@@ -1,7 +1,7 @@
-//! How does a clip get from its file into a batch? As the encoder's tokens where these are kept, and else as its spectrum.
+//! Batches of clips: cached embeddings, and spectrograms of clips without one.
 //!
-//! The encoder is frozen, so its tokens are kept on the host, detached, up to a cap in bytes. They are made one clip at a time
-//! and rounded before the first use: so it does not matter to a bit which of them are kept.
+//! The frozen encoder's embeddings are cached on the host up to a cap in bytes. Each is computed for one clip at a time and
+//! rounded before its first use, which makes results independent of the cache to the bit.
 
 use std::sync::Arc;
 
@@ -16,15 +16,15 @@ use xrun_data::sound_clips::library::Options;
 use xrun_data::sound_clips::settings::EmbeddingDtype;
 use xrun_data::sound_clips::store::{ClipStore, LogMel};
 
-/// Clips in the cache of embeddings; the bytes are reached first.
+/// Maximum number of cached embeddings, beyond the reach of the cap in bytes.
 const CLIPS_MAX: u64 = 10_000_000;
 
-/// The encoder's tokens of a clip, `[tokens, width]`, row by row.
+/// Embedding of a clip, the encoder's tokens `[tokens, width]`, row-major.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Embedding {
-    /// In floats of 32 bits, as the encoder made them.
+    /// 32-bit floats.
     Single(Arc<[f32]>),
-    /// Rounded to floats of 16 bits.
+    /// 16-bit floats.
     Half(Arc<[f16]>),
 }
 
@@ -46,7 +46,7 @@ impl Embedding {
         }
     }
 
-    /// Adds the numbers to a row.
+    /// Appends the numbers to `row`.
     pub fn extend(&self, row: &mut Vec<f32>) {
         match self {
             Self::Single(numbers) => row.extend(numbers.iter()),
@@ -55,16 +55,16 @@ impl Embedding {
     }
 }
 
-/// A clip as it is in a batch.
+/// Features of a clip in a batch.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Sound {
-    /// What the encoder made of it before.
+pub enum ClipFeatures {
+    /// Cached embedding.
     Embedding(Embedding),
-    /// `[frames, bands]`, for the encoder.
+    /// Spectrogram `[frames, bands]` for the encoder.
     Spectrum(LogMel),
 }
 
-impl HeldBytes for Sound {
+impl HeldBytes for ClipFeatures {
     fn held_bytes(&self) -> u64 {
         match self {
             Self::Embedding(embedding) => embedding.held_bytes(),
@@ -73,53 +73,53 @@ impl HeldBytes for Sound {
     }
 }
 
-/// Clips on the host.
+/// Batch of clips on the host.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClipBatch {
-    /// Numbers in the data set.
+    /// Numbers of the clips in the data set.
     pub clips: Vec<u32>,
-    /// Of each clip, as the data set numbers them.
+    /// Class of each clip.
     pub classes: Vec<u32>,
-    /// What goes into the model of each clip.
-    pub sounds: Vec<Sound>,
-    /// Which clips these are, for messages.
-    pub described: String,
+    /// Features of each clip.
+    pub features: Vec<ClipFeatures>,
+    /// Round, node and number of the batch, for messages.
+    pub description: String,
 }
 
-/// Characters of [`ClipBatch::described`].
-const DESCRIBED_MAX: usize = 120;
+/// Maximum length of [`ClipBatch::description`] in bytes.
+const DESCRIPTION_BYTES_MAX: usize = 120;
 
 impl HeldBytes for ClipBatch {
     fn held_bytes(&self) -> u64 {
         let numbers = (self.clips.capacity() + self.classes.capacity()) * size_of::<u32>();
-        let sounds: u64 = self.sounds.iter().map(HeldBytes::held_bytes).sum();
-        let list = self.sounds.capacity() * size_of::<Sound>();
-        (size_of::<Self>() + numbers + list + self.described.capacity()) as u64 + sounds
+        let features: u64 = self.features.iter().map(HeldBytes::held_bytes).sum();
+        let list = self.features.capacity() * size_of::<ClipFeatures>();
+        (size_of::<Self>() + numbers + list + self.description.capacity()) as u64 + features
     }
 }
 
 impl ClipBatch {
-    /// Clips in the batch.
+    /// Number of clips.
     pub fn size(&self) -> usize {
         self.clips.len()
     }
 
-    /// The most that a batch of `size` clips holds, each of at most `clip_bytes`.
+    /// Maximum of [`ClipBatch::held_bytes`] for `size` clips with features of at most `clip_bytes`.
     pub fn bytes_max(size: usize, clip_bytes: u64) -> u64 {
-        let each = 2 * size_of::<u32>() + size_of::<Sound>();
-        (size_of::<Self>() + size * each + DESCRIBED_MAX) as u64 + size as u64 * clip_bytes
+        let each = 2 * size_of::<u32>() + size_of::<ClipFeatures>();
+        (size_of::<Self>() + size * each + DESCRIPTION_BYTES_MAX) as u64 + size as u64 * clip_bytes
     }
 }
 
-/// Clips of a data set; used by many threads at once.
+/// Source of batches of clips, with a cache of embeddings; shared by worker threads.
 #[derive(Debug)]
-pub struct Sounds {
+pub struct ClipLoader {
     store: ClipStore,
     embeddings: ByteCache<u32, Embedding>,
     dtype: EmbeddingDtype,
 }
 
-/// The cache of embeddings: of `clips` clips that have `numbers` numbers each.
+/// Declares the cache of the embeddings of `clips` clips with `numbers` elements each.
 pub fn embedding_cache(data: &Options, clips: u64, numbers: u64) -> Buffer {
     let key = format!("{}.embedding_cache", data.section);
     let cap = Cap { items: CLIPS_MAX, bytes: data.embedding_cache.0 };
@@ -127,32 +127,32 @@ pub fn embedding_cache(data: &Options, clips: u64, numbers: u64) -> Buffer {
     Buffer::new("embedding_cache", Policy::Evict, cap).because(format!("`{key}`")).key(key).fills(fills)
 }
 
-impl Sounds {
-    /// Takes over the store. `cache` holds what the encoder makes, rounded to `dtype`.
+impl ClipLoader {
+    /// Loader of the clips of a store. `cache` declares the cache of embeddings, which are rounded to `dtype`.
     pub fn new(store: ClipStore, cache: &Buffer, dtype: EmbeddingDtype, ledger: &Ledger) -> Self {
         Self { store, embeddings: ByteCache::new(ledger, cache), dtype }
     }
 
-    /// What the clips come from.
+    /// Store of the clips.
     pub fn store(&self) -> &ClipStore {
         &self.store
     }
 
-    /// A batch of these clips.
+    /// Loads a batch of clips.
     ///
     /// # Errors
-    /// A clip cannot be read any more.
-    pub fn batch(&self, clips: Vec<u32>, described: &str) -> Result<ClipBatch, DataError> {
-        let sounds = clips.iter().map(|clip| self.sound(*clip)).collect::<Result<Vec<_>, _>>()?;
+    /// A clip can no longer be read.
+    pub fn batch(&self, clips: Vec<u32>, description: &str) -> Result<ClipBatch, DataError> {
+        let features = clips.iter().map(|clip| self.features(*clip)).collect::<Result<Vec<_>, _>>()?;
         let classes = clips.iter().map(|clip| self.class(*clip)).collect();
-        let described = described[..described.floor_char_boundary(DESCRIBED_MAX)].to_owned();
-        Ok(ClipBatch { clips, classes, sounds, described })
+        let description = description[..description.floor_char_boundary(DESCRIPTION_BYTES_MAX)].to_owned();
+        Ok(ClipBatch { clips, classes, features, description })
     }
 
-    fn sound(&self, clip: u32) -> Result<Sound, DataError> {
+    fn features(&self, clip: u32) -> Result<ClipFeatures, DataError> {
         match self.embeddings.get(&clip) {
-            Some(embedding) => Ok(Sound::Embedding(embedding)),
-            None => Ok(Sound::Spectrum(self.store.log_mel(clip)?)),
+            Some(embedding) => Ok(ClipFeatures::Embedding(embedding)),
+            None => Ok(ClipFeatures::Spectrum(self.store.log_mel(clip)?)),
         }
     }
 
@@ -160,26 +160,26 @@ impl Sounds {
         self.store.library().clips[clip as usize].class
     }
 
-    /// Rounds what the encoder made of a clip, and keeps it as long as there is room.
-    pub fn keep(&self, clip: u32, numbers: &[f32]) -> Embedding {
+    /// Rounds the embedding of a clip and caches it.
+    pub fn cache(&self, clip: u32, numbers: &[f32]) -> Embedding {
         let embedding = Embedding::new(numbers, self.dtype);
         self.embeddings.insert(clip, embedding.clone());
         embedding
     }
 
-    /// Rounds what the encoder made of a sound that is no clip of the data, as those of clips are. It is not kept.
+    /// Rounds the embedding of a sound outside of the data without caching it.
     pub fn rounded(&self, numbers: &[f32]) -> Embedding {
         Embedding::new(numbers, self.dtype)
     }
 
-    /// How often the encoder's tokens were kept, and how often they were not there.
+    /// Hits, misses and evictions of the cache of embeddings.
     pub fn counters(&self) -> CacheCounters {
         self.embeddings.counters()
     }
 
-    /// Evicts both caches down to a share of their caps; returns the bytes that went.
-    pub fn evict_to_share(&self, share: f64) -> u64 {
-        let kept = (self.embeddings.cap().bytes as f64 * share) as u64;
-        self.embeddings.evict_to(kept) + self.store.evict_to_share(share)
+    /// Evicts the caches of embeddings and clips down to a fraction of their caps; returns the evicted bytes.
+    pub fn evict_to_fraction(&self, fraction: f64) -> u64 {
+        let bytes = (self.embeddings.cap().bytes as f64 * fraction) as u64;
+        self.embeddings.evict_to(bytes) + self.store.evict_to_fraction(fraction)
     }
 }

@@ -14,14 +14,14 @@ pub fn threads(limits: &Limits) -> usize {
 }
 
 /// Number of micro-batches that are computed at once: at most one a thread, with at most `limits.batch_size` items in all.
-pub fn parts_at_once(limits: &Limits) -> usize {
+pub fn concurrent_micro_batches(limits: &Limits) -> usize {
     let parts = limits.batch_size / limits.part_size.clamp(1, limits.batch_size.max(1));
     threads(limits).min(parts).max(1)
 }
 
 /// Buffer of the gradients of the micro-batches that are computed side by side, before they are added up.
-pub fn part_gradients(parameters: u64, limits: &Limits) -> Buffer {
-    let parts = parts_at_once(limits) as u64;
+pub fn gradient_buffer(parameters: u64, limits: &Limits) -> Buffer {
+    let parts = concurrent_micro_batches(limits) as u64;
     let cap = Cap { items: parts, bytes: parts * parameters * size_of::<f32>() as u64 };
     Buffer::new("part_gradients", Policy::Block, cap).key("limits.threads").because(
         "on the CPU, gradients of the parts of a batch that are at work at once: one a thread, and together at most \
@@ -36,11 +36,11 @@ mod tests {
     #[test]
     fn no_more_items_are_at_work_than_the_limit_says() {
         let at_once = |batch_size, part_size, threads| {
-            parts_at_once(&Limits { batch_size, part_size, threads, ..Limits::default() })
+            concurrent_micro_batches(&Limits { batch_size, part_size, threads, ..Limits::default() })
         };
         assert_eq!((at_once(32, 8, 2), at_once(32, 8, 16), at_once(8, 8, 16), at_once(4, 8, 16)), (2, 4, 1, 1));
         assert!(at_once(32, 8, 0) >= 1);
-        let buffer = part_gradients(10, &Limits { part_size: 8, threads: 3, ..Limits::default() });
+        let buffer = gradient_buffer(10, &Limits { part_size: 8, threads: 3, ..Limits::default() });
         assert_eq!((buffer.cap.items, buffer.cap.bytes), (3, 3 * 40));
     }
 }

@@ -184,7 +184,7 @@ impl Index for Library {
     }
 
     /// Summary without the lengths of texts, which need a vocabulary.
-    fn seen(&self) -> ExampleCounts {
+    fn details(&self) -> ExampleCounts {
         let [train, held_out, unseen] = Split::ALL.map(|split| self.places(split).len() as u64);
         ExampleCounts { train, held_out, unseen, pictures: self.pictures, texts: Vec::new() }
     }

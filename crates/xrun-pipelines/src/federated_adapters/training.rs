@@ -225,15 +225,6 @@ impl TrainingModule for FederatedModule {
         network: &Network,
         evaluation: &mut Evaluation<'_, Self>,
     ) -> Result<ValidationReport, TaskError> {
-<<<<<<< HEAD
-        let means = Means { encoding: &self.encoding, targets: &self.targets };
-        let mut evaluated = Vec::with_capacity(1);
-        for adapters in self.federation.models() {
-            let network = flat::from_host(network.clone(), &adapters);
-            evaluated.push(self.validation.evaluate(&network, means, evaluation)?);
-        }
-        let metrics = self.validation.metrics(&evaluated, self.federation.answers(), self.federation.drift());
-=======
         let inputs = EvaluationInputs { encoder: &self.frozen_encoder, targets: &self.targets };
         let mut evaluations = Vec::with_capacity(1);
         for adapters in self.federation.models() {
@@ -241,7 +232,6 @@ impl TrainingModule for FederatedModule {
             evaluations.push(self.validation.evaluate(&network, inputs, evaluation)?);
         }
         let metrics = self.validation.metrics(&evaluations, self.federation.answers(), self.federation.drift());
->>>>>>> 0a5b3a231f4c8e72095340e1a39535db7f53bcf5
         Ok(ValidationReport { metrics, ..ValidationReport::default() })
     }
 

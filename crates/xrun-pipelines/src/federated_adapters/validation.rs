@@ -53,15 +53,6 @@ pub struct EvaluationInputs<'a> {
 
 /// Results of a model on the clips of a validation.
 #[derive(Clone, Debug)]
-<<<<<<< HEAD
-pub struct HeldOutAnswers {
-    /// Answers by the pooled output.
-    pub pooled: Answers,
-    /// Answers by the output of tokens.
-    pub tokens: Answers,
-    /// Of unheard classes, among all.
-    pub unheard: Answers,
-=======
 pub struct ModelEvaluation {
     /// Retrieval by the pooled output.
     pub pooled: RetrievalCounts,
@@ -69,7 +60,6 @@ pub struct ModelEvaluation {
     pub tokens: RetrievalCounts,
     /// Retrieval of untrained classes by the pooled output, among all classes.
     pub unheard: RetrievalCounts,
->>>>>>> 0a5b3a231f4c8e72095340e1a39535db7f53bcf5
     loss_pooled: f64,
     loss_tokens: f64,
     clips: f64,
@@ -189,47 +179,22 @@ impl Validation {
         Ok(answers)
     }
 
-<<<<<<< HEAD
-    /// What a model knows of held-out clips and of unheard classes.
-=======
     /// Evaluates a model on held-out clips and on untrained classes.
->>>>>>> 0a5b3a231f4c8e72095340e1a39535db7f53bcf5
     pub fn evaluate(
         &self,
         network: &Adapters,
         inputs: EvaluationInputs<'_>,
         evaluation: &mut Evaluation<'_, FederatedModule>,
-<<<<<<< HEAD
-    ) -> Result<HeldOutAnswers, TaskError> {
-        evaluation.enter("validation");
-        let mut evaluated = HeldOutAnswers {
-            pooled: Answers::new(self.classes, self.classes),
-            tokens: Answers::new(self.classes, self.classes),
-            unheard: Answers::new(self.unheard_classes, self.all_classes),
-=======
     ) -> Result<ModelEvaluation, TaskError> {
         evaluation.enter("validation");
         let mut results = ModelEvaluation {
             pooled: RetrievalCounts::new(self.classes, self.classes),
             tokens: RetrievalCounts::new(self.classes, self.classes),
             unheard: RetrievalCounts::new(self.unheard_classes, self.all_classes),
->>>>>>> 0a5b3a231f4c8e72095340e1a39535db7f53bcf5
             loss_pooled: 0.0,
             loss_tokens: 0.0,
             clips: self.held_out.len() as f64,
         };
-<<<<<<< HEAD
-        let output = |output: &Conditioning| evaluation.output(output);
-        self.each(&self.held_out, network, means, output, |rows| {
-            for (class, cosines) in self.by_clip(rows.classes, &rows.pooled) {
-                evaluated.pooled.add(class, &cosines[..self.classes]);
-            }
-            for (class, cosines) in self.by_clip(rows.classes, &rows.tokens) {
-                evaluated.tokens.add(class, &cosines[..self.classes]);
-            }
-            evaluated.loss_pooled += rows.losses[0];
-            evaluated.loss_tokens += rows.losses[1];
-=======
         let on_output = |output: &Conditioning| evaluation.output(output);
         self.for_each_micro_batch(&self.held_out, network, inputs, on_output, |result| {
             for (class, cosines) in self.by_clip(result.classes, &result.pooled) {
@@ -240,7 +205,6 @@ impl Validation {
             }
             results.loss_pooled += result.losses[0];
             results.loss_tokens += result.losses[1];
->>>>>>> 0a5b3a231f4c8e72095340e1a39535db7f53bcf5
         })?;
         evaluation.enter("validation_unheard");
         self.for_each_micro_batch(
@@ -248,34 +212,6 @@ impl Validation {
             network,
             inputs,
             |_| Ok(()),
-<<<<<<< HEAD
-            |rows| {
-                for (class, cosines) in self.by_clip(rows.classes, &rows.pooled) {
-                    evaluated.unheard.add(class - self.first_unheard, cosines);
-                }
-            },
-        )?;
-        Ok(evaluated)
-    }
-
-    /// `evaluated` has what each node's model said, or what the only one said; `alone` what each node's own model said at the end
-    /// of its last turn, with no clips before its first.
-    pub fn metrics(
-        &self,
-        evaluated: &[HeldOutAnswers],
-        alone: &[Answers],
-        drift: Option<f64>,
-    ) -> Vec<(String, Option<f64>)> {
-        let of_all = |of: &dyn Fn(&HeldOutAnswers) -> Option<f64>| mean(evaluated.iter().filter_map(of));
-        let right = |answers: &Answers| answers.right(0..self.classes, |class| class);
-        let of_nodes: Vec<f64> = self
-            .of_node
-            .iter()
-            .enumerate()
-            .filter_map(|(node, classes)| {
-                let evaluated = evaluated.get(node).or(evaluated.first())?;
-                evaluated.pooled.right(classes.iter().copied(), |class| class)
-=======
             |result| {
                 for (class, cosines) in self.by_clip(result.classes, &result.pooled) {
                     results.unheard.add(class - self.first_unheard, cosines);
@@ -302,23 +238,10 @@ impl Validation {
             .filter_map(|(node, classes)| {
                 let evaluation = evaluations.get(node).or(evaluations.first())?;
                 evaluation.pooled.accuracy(classes.iter().copied(), |class| class)
->>>>>>> 0a5b3a231f4c8e72095340e1a39535db7f53bcf5
             })
             .collect();
         let percent = |choices: usize| (choices > 0).then(|| 100.0 / choices as f64);
         let finite = |value: f64| Some(value).filter(|value| value.is_finite());
-<<<<<<< HEAD
-        let unheard = |evaluated: &HeldOutAnswers| {
-            evaluated.unheard.right(0..self.unheard_classes, |class| class + self.first_unheard)
-        };
-        let chance_unheard = percent(self.all_classes).filter(|_| !self.unheard.is_empty());
-        let named = [
-            ("retrieval", of_all(&|evaluated| right(&evaluated.pooled))),
-            ("retrieval_tokens", of_all(&|evaluated| right(&evaluated.tokens))),
-            ("retrieval_node_mean", mean(of_nodes.iter().copied())),
-            ("retrieval_node_least", of_nodes.iter().copied().reduce(f64::min)),
-            ("retrieval_local", mean(alone.iter().filter_map(right))),
-=======
         let unheard =
             |one: &ModelEvaluation| one.unheard.accuracy(0..self.unheard_classes, |class| class + self.first_unheard);
         let chance_unheard = percent(self.all_classes).filter(|_| !self.unheard.is_empty());
@@ -328,17 +251,11 @@ impl Validation {
             ("retrieval_node_mean", mean(node_accuracies.iter().copied())),
             ("retrieval_node_least", node_accuracies.iter().copied().reduce(f64::min)),
             ("retrieval_local", mean(local.iter().filter_map(accuracy))),
->>>>>>> 0a5b3a231f4c8e72095340e1a39535db7f53bcf5
             ("chance", percent(self.classes)),
             ("retrieval_unheard", mean_of(&unheard)),
             ("chance_unheard", chance_unheard),
-<<<<<<< HEAD
-            ("loss_pooled", of_all(&|evaluated| finite(evaluated.loss_pooled / evaluated.clips))),
-            ("loss_tokens", of_all(&|evaluated| finite(evaluated.loss_tokens / evaluated.clips))),
-=======
             ("loss_pooled", mean_of(&|one| finite(one.loss_pooled / one.clips))),
             ("loss_tokens", mean_of(&|one| finite(one.loss_tokens / one.clips))),
->>>>>>> 0a5b3a231f4c8e72095340e1a39535db7f53bcf5
             ("drift", drift),
         ];
         named.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()

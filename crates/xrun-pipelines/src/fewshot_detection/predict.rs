@@ -154,17 +154,10 @@ pub fn predict(
     Ok(serde_json::json!({ "categories": categories }))
 }
 
-<<<<<<< HEAD
 /// Decodes an image with the same treatment of its EXIF orientation as the data set.
 fn upright(validation: &Validation, path: &Path, request: &PredictRequest<'_>) -> Result<HostImage, String> {
     let orientation = validation.batches.episodes().library().exif_orientation;
-    decode_bytes(&picture_file(path, request.limits.decoding)?, orientation)
-=======
-/// A picture as it was named, turned as those of the data set are.
-fn upright(validation: &Validation, path: &Path, asked: &PredictRequest<'_>) -> Result<HostImage, String> {
-    let rule = validation.batches.episodes().library().exif_orientation;
-    decode_bytes(&read_image_file(path, asked.limits.decoding)?, rule)
->>>>>>> 0a5b3a231f4c8e72095340e1a39535db7f53bcf5
+    decode_bytes(&read_image_file(path, request.limits.decoding)?, orientation)
 }
 
 /// Held-out classes with references, and their prototypes.

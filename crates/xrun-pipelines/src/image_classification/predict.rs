@@ -46,15 +46,9 @@ pub fn predict(
         let read: Vec<Result<(), String>> = files
             .iter()
             .map(|path| {
-<<<<<<< HEAD
-                let bytes = picture_file(path, request.limits.decoding)?;
+                let bytes = read_image_file(path, request.limits.decoding)?;
                 let image = decode_bytes(&bytes, batches.library.exif_orientation)?;
                 pixels.extend_from_slice(&transform::letterbox(&image, side).0.rgb);
-=======
-                let bytes = read_image_file(path, asked.limits.decoding)?;
-                let picture = decode_bytes(&bytes, batches.library.exif_orientation)?;
-                pixels.extend_from_slice(&transform::letterbox(&picture, side).0.rgb);
->>>>>>> 0a5b3a231f4c8e72095340e1a39535db7f53bcf5
                 Ok(())
             })
             .collect();

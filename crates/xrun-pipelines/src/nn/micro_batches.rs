@@ -78,22 +78,13 @@ impl MicroBatch {
 }
 
 impl MicroBatchExecutor {
-<<<<<<< HEAD
-    /// Executor for an experiment. `buffer` is [`parts::part_gradients`] for the parameters of the network.
-=======
-    /// `buffer` is [`micro_batches::gradient_buffer`] of the network's parameters.
->>>>>>> 0a5b3a231f4c8e72095340e1a39535db7f53bcf5
+    /// Executor for an experiment. `buffer` is [`micro_batches::gradient_buffer`] for the parameters of the network.
     ///
     /// # Errors
     /// A thread cannot be started.
     pub fn new(kind: Kind, limits: &Limits, buffer: &Buffer, ledger: &Ledger) -> Result<Self, TaskError> {
-<<<<<<< HEAD
         let (size, concurrent) = match kind {
-            Kind::Cpu => (limits.part_size.min(limits.batch_size), parts::parts_at_once(limits)),
-=======
-        let (part_size, at_once) = match kind {
             Kind::Cpu => (limits.part_size.min(limits.batch_size), micro_batches::concurrent_micro_batches(limits)),
->>>>>>> 0a5b3a231f4c8e72095340e1a39535db7f53bcf5
             Kind::Cuda(_) | Kind::Vulkan(_) => (limits.batch_size, 1),
         };
         let threads: Result<Vec<ThreadPool>, _> = (0..if concurrent > 1 { concurrent } else { 0 })

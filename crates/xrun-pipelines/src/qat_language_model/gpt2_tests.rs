@@ -167,24 +167,6 @@ fn logits_loss_and_gradients_equal_those_of_transformers() {
 }
 
 #[test]
-<<<<<<< HEAD
-fn weights_that_do_not_fit_are_refused_with_their_file() {
-    let wide = Model { width: Some(16), ..tiny() };
-    let mut network = Gpt2::new(&settings(), &wide, VOCABULARY, 1, &autodiff());
-    let path = reference("gpt2_tiny.safetensors");
-    let message = weights::read(&mut network, &path).unwrap_err().to_string();
-    assert!(message.contains("gpt2_tiny.safetensors") && message.contains("layers, width and context"), "{message}");
-    let deep = Model { layers: Some(3), ..tiny() };
-    let mut network = Gpt2::new(&settings(), &deep, VOCABULARY, 1, &autodiff());
-    let message = weights::read(&mut network, &path).unwrap_err().to_string();
-    assert!(message.contains("`h.2."), "{message}");
-    let flat = Model { layers: Some(1), ..tiny() };
-    let mut network = Gpt2::new(&settings(), &flat, VOCABULARY, 1, &autodiff());
-    let message = weights::read(&mut network, &path).unwrap_err().to_string();
-    assert!(message.contains("has `h.1.") && message.contains("`layers`"), "{message}");
-    let message = weights::read(&mut network, &reference("gpt2_tiny.json")).unwrap_err().to_string();
-    assert!(message.contains("gpt2_tiny.json: "), "{message}");
-=======
 fn weights_that_do_not_fit_are_refused_by_file_and_tensor() {
     let refusal = |model: Model, file: &str| {
         let mut network = Gpt2::new(&settings(), &model, VOCABULARY, 1, &autodiff());
@@ -200,7 +182,6 @@ fn weights_that_do_not_fit_are_refused_by_file_and_tensor() {
         let message = refusal(model, file);
         assert!(message.contains(file) && named.iter().all(|name| message.contains(name)), "{message}");
     }
->>>>>>> 0a5b3a231f4c8e72095340e1a39535db7f53bcf5
 }
 
 #[test]

@@ -11,11 +11,7 @@ use super::ranges::Ranges;
 use super::validation::Validation;
 use xrun_core::task::TaskError;
 use xrun_core::task::predict::{Item, PredictRequest, PredictionSink};
-<<<<<<< HEAD
-use xrun_data::question_answers::asked::{Asked as Question, Questions};
-=======
 use xrun_data::question_answers::user_questions::{UserQuestion as Question, UserQuestions};
->>>>>>> 0a5b3a231f4c8e72095340e1a39535db7f53bcf5
 
 /// Loaded model that answers questions.
 #[derive(Debug)]

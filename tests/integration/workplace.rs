@@ -81,6 +81,21 @@ pub fn said(output: Output) -> Said {
     }
 }
 
+/// Text for a snapshot: temporary directories, run names, times, durations and sizes are placeholders.
+pub fn redacted(text: &str) -> String {
+    let patterns = [
+        (r#"[^\s`'"(=,:]*/\.tmp\w{6}"#, "TEMP"),
+        (r"\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d_[0-9a-f]{6}", "RUN"),
+        (r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?( UTC|Z|[+-]\d\d:\d\d)?", "TIME"),
+        (r"\d+(\.\d+)? ([KMGT]i)?B\b", "SIZE"),
+        (r"\d+(\.\d+)? (s|ms|µs|min|h)\b", "DURATION"),
+    ];
+    let text = text.replace(env!("CARGO_BIN_EXE_xrun"), "xrun").replace(env!("CARGO_MANIFEST_DIR"), "ROOT");
+    patterns.iter().fold(text, |text, (pattern, placeholder)| {
+        regex_lite::Regex::new(pattern).unwrap().replace_all(&text, *placeholder).into_owned()
+    })
+}
+
 /// The command of another user than the one who runs the tests, under these limits of the shell, such as `ulimit -u 1`; `None` where
 /// only the superuser could start it.
 pub fn as_another(command: &Command, limits: &str) -> Option<Command> {

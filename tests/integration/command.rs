@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::watch::has_python;
-use crate::workplace::{Said, Workplace, json, text};
+use crate::workplace::{Output, Workplace, json, text};
 
 fn script() -> String {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/watch/train.py").to_str().unwrap().to_owned()
@@ -227,7 +227,7 @@ fn knobs_come_from_all_layers() {
         "[pipeline.command]\nprogram = [\"true\", \"{values.rate}\"]\n[pipeline.command.values]\nrate = 0.1\nkept = 1\n",
     );
     let file = workplace.file("top.toml", "extends = \"base.toml\"\n[pipeline.command.values]\nrate = 0.2\n");
-    let resolved = |set: &[&str], variable: Option<&str>| -> Said {
+    let resolved = |set: &[&str], variable: Option<&str>| -> Output {
         let mut command = workplace.command(&["check", "--resolved", file.to_str().unwrap()]);
         command.args(set);
         variable.iter().for_each(|value| {
@@ -235,7 +235,7 @@ fn knobs_come_from_all_layers() {
         });
         crate::workplace::said(command.output().unwrap())
     };
-    let has = |said: &Said, line: &str| assert!(said.out.lines().any(|other| other == line), "{line}: {said:?}");
+    let has = |said: &Output, line: &str| assert!(said.out.lines().any(|other| other == line), "{line}: {said:?}");
     let said = resolved(&[], None);
     has(&said, "rate = 0.2");
     has(&said, "kept = 1");

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::workplace::{Said, Workplace, json, text, unsealed};
+use crate::workplace::{Output, Workplace, json, text, unsealed};
 
 const EXPERIMENT: &str = "[pipeline.dummy]\nsteps_per_epoch = 60\n";
 
@@ -14,7 +14,7 @@ fn locked() -> Workplace {
     workplace
 }
 
-fn check(workplace: &Workplace, set: &[&str]) -> Said {
+fn check(workplace: &Workplace, set: &[&str]) -> Output {
     let set: Vec<&str> = set.iter().flat_map(|set| ["-s", set]).collect();
     workplace.xrun(&[&["check", "trial.toml", "--locked"], &set[..]].concat())
 }

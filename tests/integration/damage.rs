@@ -10,7 +10,7 @@ use xrun::results::selection::{RunFilter, SortKey};
 use xrun::run::reproduce::Original;
 use xrun::verdict::table::TableOptions;
 
-use crate::workplace::{Said, Workplace, json, said, text, unsealed, wait_until};
+use crate::workplace::{Output, Workplace, json, said, text, unsealed, wait_until};
 
 const EXPERIMENT: &str = "
 [pipeline.dummy]
@@ -306,7 +306,7 @@ fn no_flipped_bit_in_the_cache_is_trained_on() {
             said(command.env("XRUN_CACHE", &cache).output().unwrap())
         };
         let expected = dry_run();
-        let refused = |said: &Said| {
+        let refused = |said: &Output| {
             let named = |line: &str| line.starts_with("error: ") && line.contains(cache.to_str().unwrap());
             said.code == 1 && said.err.lines().any(named)
         };

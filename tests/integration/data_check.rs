@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::workplace::{Said, Workplace, cache, redacted};
+use crate::workplace::{Output, Workplace, cache, redacted};
 
 const MINE: &str = "[pipeline.fewshot-detection]\n[model.reference-detector]\n[dataset.coco]\n\
                     path = \"data\"\n";
@@ -38,7 +38,7 @@ fn write(workplace: &Workplace, name: &str, value: &Value) {
     std::fs::write(path, value.to_string()).unwrap();
 }
 
-fn check(workplace: &Workplace, extra: &[&str]) -> Said {
+fn check(workplace: &Workplace, extra: &[&str]) -> Output {
     workplace.xrun(&[&["check", "mine.toml"], extra].concat())
 }
 

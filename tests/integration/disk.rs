@@ -44,7 +44,7 @@ fn no_space_left_ends_the_run_with_a_message_and_a_directory_that_reads() {
 
 /// Runs a script where `small` is a file system of 1 MiB; `None` where the kernel lets nobody make one.
 #[cfg(target_os = "linux")]
-fn on_a_small_disk(workplace: &Workplace, script: &str) -> Option<crate::workplace::Said> {
+fn on_a_small_disk(workplace: &Workplace, script: &str) -> Option<crate::workplace::Output> {
     std::fs::create_dir_all(workplace.path("small")).unwrap();
     let inside = |script: &str| {
         let script = format!("mount -t tmpfs -o size=1m none small && {script}");
@@ -122,7 +122,7 @@ until_more_than() { while [ $(printed) -le $1 ]; do prints; sleep 0.02; done; }
 
 /// Watches a script whose results are on a small file system; what is there in the end is in the folder `kept`.
 #[cfg(target_os = "linux")]
-fn watched_on_a_small_disk(workplace: &Workplace, script: &str) -> Option<crate::workplace::Said> {
+fn watched_on_a_small_disk(workplace: &Workplace, script: &str) -> Option<crate::workplace::Output> {
     workplace.file("trainer.sh", &format!("{PRINTS}{script}"));
     let words = "--results small/results --every 10ms --name full --steps 'step (?<step>\\d+) loss (?<loss>\\S+)'";
     let watch = format!("{} watch {words} -- sh trainer.sh 2> said.txt > output.txt", env!("CARGO_BIN_EXE_xrun"));

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::workplace::{Said, Workplace, redacted, said, text};
+use crate::workplace::{Output, Workplace, redacted, said, text};
 
 fn samples(folder: &str) -> (PathBuf, Vec<String>) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/experiments").join(folder);
@@ -15,7 +15,7 @@ fn samples(folder: &str) -> (PathBuf, Vec<String>) {
 }
 
 /// Runs in the folder of the samples, so that the names in messages are short and the same everywhere.
-fn check(folder: &Path, arguments: &[&str]) -> Said {
+fn check(folder: &Path, arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_xrun"));
     said(command.arg("check").args(arguments).current_dir(folder).output().unwrap())
 }

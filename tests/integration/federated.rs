@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::workplace::{Said, Workplace, redacted};
+use crate::workplace::{Output, Workplace, redacted};
 
 const MINE: &str = "[pipeline.federated-adapters]\nnodes = 2\n[model.audio-adapters]\nencoder = \"statistics\"\n\
                     [dataset.sound-clips]\nsource = \"folder\"\npath = \"sounds\"\n";
@@ -43,7 +43,7 @@ fn change(path: &Path, from: &str, to: &str) {
     std::fs::write(path, text.replacen(from, to, 1)).unwrap();
 }
 
-fn check(workplace: &Workplace, set: &[&str]) -> Said {
+fn check(workplace: &Workplace, set: &[&str]) -> Output {
     let overrides = set.iter().flat_map(|text| ["-s", text]);
     workplace.xrun(&["check", "mine.toml"].into_iter().chain(overrides).collect::<Vec<_>>())
 }

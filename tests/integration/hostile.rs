@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::workplace::{Said, Workplace, as_another, json, redacted, said, text, unsealed, wait_until};
+use crate::workplace::{Output, Workplace, as_another, json, redacted, said, text, unsealed, wait_until};
 
 const SHORT: &str = "[pipeline.dummy]\nsteps_per_epoch = 5\n";
 
@@ -153,7 +153,7 @@ const QUESTIONS: &str = "[pipeline.qat-language-model]\n[model.gpt2]\npreset = \
 
 /// Returns whether the data were generated and the program did not panic. A build without Burn fails after that, and so does
 /// one with Burn that gets no threads.
-fn prepared(said: &Said, cache: &Path, prefix: &str) -> bool {
+fn prepared(said: &Output, cache: &Path, prefix: &str) -> bool {
     let mut entries = std::fs::read_dir(cache).unwrap().flatten();
     (0..=1).contains(&said.code) && entries.any(|entry| entry.file_name().to_string_lossy().starts_with(prefix))
 }

@@ -6,7 +6,7 @@ use std::os::unix::process::ExitStatusExt;
 use serde_json::Value;
 
 use crate::plan::Cgroup;
-use crate::workplace::{Said, Workplace, json, skipped, text, unsealed, wait_until};
+use crate::workplace::{Output, Workplace, json, skipped, text, unsealed, wait_until};
 
 const SLOW: &str = "
 [pipeline.dummy]
@@ -35,7 +35,7 @@ fn killed(workplace: &Workplace, arguments: &[&str], environment: &[(&str, &str)
 }
 
 /// One part of what `xrun show --json` says of a kill.
-fn explained(shown: &Said, key: &str) -> String {
+fn explained(shown: &Output, key: &str) -> String {
     let shown: Value = serde_json::from_str(&shown.out).unwrap();
     shown["killed"][key].as_str().unwrap_or_else(|| panic!("{key}: {shown}")).to_owned()
 }

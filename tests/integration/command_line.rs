@@ -38,10 +38,12 @@ fn help_and_manual_name_every_subcommand_and_the_exit_codes() {
         assert!(manual.out.contains(&format!("xrun\\-{subcommand}")), "{subcommand} is not in the manual");
         let own = workplace.xrun(&[subcommand, "--help"]);
         assert_eq!(own.code, 0);
-        assert!(own.out.contains("Usage:"), "{own:?}");
+        assert!(own.out.contains(&format!("xrun {subcommand}")), "{own:?}");
         assert_eq!(workplace.xrun(&["man", subcommand]).code, 0);
     }
-    assert!(help.out.contains("stopped by a signal"), "{help:?}");
+    for code in [0, 1, 2, 3, 4, 5, 6, 7, 8, 70] {
+        assert!(help.out.contains(&format!("\n{code:>5}  ")), "{code}: {help:?}");
+    }
     for word in [".SH ENVIRONMENT", "XRUN_CACHE", "CUDA_VISIBLE_DEVICES", ".SH FILES", "summary.json"] {
         assert!(manual.out.contains(word), "{word} is not in the manual");
     }
@@ -157,7 +159,10 @@ fn completions_are_printed_for_each_shell() {
         }
     }
     let zsh = workplace.xrun(&["completions", "zsh"]).out;
-    assert!(zsh.contains("_files -/") && zsh.contains("':file -- Experiment file to run:_files'"), "{zsh}");
+    assert!(
+        zsh.contains("_files -/") && zsh.lines().any(|line| line.contains("':file -- ") && line.contains(":_files'")),
+        "{zsh}"
+    );
 }
 
 #[test]
@@ -182,7 +187,7 @@ fn a_template_checks_clean() {
     }
     let said = workplace.xrun(&["new", "fewshot-detecton"]);
     assert_eq!(said.code, 2);
-    assert!(said.err.contains("did you mean `fewshot-detection`"), "{said:?}");
+    assert!(said.err.contains("`fewshot-detection`"), "{said:?}");
 }
 
 #[test]
@@ -214,8 +219,9 @@ fn runs_are_listed_and_shown() {
     let listed = workplace.xrun(&["ls"]);
     assert!(listed.out.contains("trial") && listed.out.contains("other"), "{listed:?}");
     assert!(!workplace.xrun(&["ls", "trial"]).out.contains("other"));
-    let shown = workplace.xrun(&["show", "trial/latest"]);
-    assert!(shown.out.contains("finished"), "{shown:?}");
+    let shown: serde_json::Value =
+        serde_json::from_str(&workplace.xrun(&["show", "trial/latest", "--json"]).out).unwrap();
+    assert_eq!(shown["state"], "finished", "{shown}");
     let report = workplace.xrun(&["report", "latest"]);
     assert!(report.out.trim().ends_with("report.html"), "{report:?}");
     let devices = workplace.xrun(&["devices"]);
@@ -239,7 +245,7 @@ fn leaks_that_do_not_exist_are_answered_with_those_that_do() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/experiments/leaks");
     let said = workplace.xrun(&["leaks", "gradient", "--folder", folder]);
     assert_eq!(said.code, 2);
-    assert!(said.err.contains("`gradient`") && said.err.contains("gradients, log_history"), "{said:?}");
+    assert!(["`gradient`", "gradients", "log_history"].iter().all(|name| said.err.contains(name)), "{said:?}");
     assert_eq!(workplace.xrun(&["leaks"]).code, 2, "no such folder here");
     workplace.file("own/a.leaky.toml", "[pipeline.dummy]\n");
     let said = workplace.xrun(&["leaks", "--folder", "own"]);
@@ -253,7 +259,6 @@ fn a_leak_of_device_pools_is_left_out_where_there_is_no_pool_and_is_not_wrong() 
     workplace.file("own/it.leaky.toml", &format!("[pipeline.dummy]\n{expected}"));
     let said = workplace.xrun(&["leaks", "--folder", "own", "--device", "cpu"]);
     assert_eq!(said.code, 0, "{said:?}");
-    assert!(said.out.contains("needs a device with a memory pool"), "{said:?}");
     let said = workplace.xrun(&["leaks", "--folder", "own", "--device", "cpu", "--json"]);
     let rows: serde_json::Value = serde_json::from_str(&said.out).unwrap();
     assert!(rows[0]["left_out"].is_string() && rows[0]["wrong"].as_array().unwrap().is_empty(), "{rows}");
@@ -265,7 +270,7 @@ fn a_subcommand_with_a_typo_is_answered_with_the_one_that_was_meant() {
     for line in [&["verdit", "latest"][..], &["verdit"]] {
         let said = workplace.xrun(line);
         assert_eq!(said.code, 2, "{said:?}");
-        assert!(said.err.contains("no such file `verdit`; did you mean the subcommand `verdict`?"), "{said:?}");
+        assert!(said.err.contains("`verdict`"), "{said:?}");
     }
     // A file is a file, whatever it is called.
     workplace.file("verdit", "[pipeline.dummy]\n");
@@ -282,7 +287,7 @@ fn an_answer_that_cannot_be_written_is_a_failure_and_a_reader_that_left_is_not()
     let output = workplace.command(&["schema"]).stdout(full).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     let err = String::from_utf8(output.stderr).unwrap();
-    assert!(err.contains("stdout") && err.contains("No space left"), "{err}");
+    assert!(err.contains("stdout"), "{err}");
 
     let mut child = workplace.command(&["schema"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     // More than fits into a pipe, so the write fails however slow the reader is to leave.
@@ -310,7 +315,7 @@ fn a_file_to_start_from_names_its_schema_and_examples_run_as_they_are() {
         assert!(text.starts_with(&format!("#:schema {schema}\n")), "{name}");
     }
     let said = workplace.xrun(&["new", "--like", "stage3"]);
-    assert!(said.code == 2 && said.err.contains("did you mean `stage2`?"), "{said:?}");
+    assert!(said.code == 2 && said.err.contains("`stage2`"), "{said:?}");
 }
 
 #[test]
@@ -321,7 +326,7 @@ fn problems_are_printed_for_github_and_as_sarif() {
     let said = workplace.xrun(&["check", "right.toml", "wrong.toml", "--format", "github"]);
     assert_eq!(said.code, 2, "{said:?}");
     assert!(said.out.starts_with("::error file=wrong.toml,line=3,col=1,title=limits.workrs::"), "{said:?}");
-    assert!(said.out.contains("%0Ahelp: did you mean `workers`?") && said.out.lines().count() == 1, "{said:?}");
+    insta::assert_snapshot!(said.out);
     let said = workplace.xrun(&["check", "right.toml", "wrong.toml", "--format", "sarif"]);
     assert_eq!(said.code, 2, "{said:?}");
     let log: serde_json::Value = serde_json::from_str(&said.out).unwrap();
@@ -380,7 +385,7 @@ fn what_leaks_finds_is_written_for_ci_servers() {
     let of =
         |name: &str| xml.split("<testcase").find(|case| case.contains(&format!("name=\"{name}\""))).unwrap().to_owned();
     assert!(
-        of("blamed").contains("<failure message=\"the named owner is dummy_leak") && !of("kept").contains("<failure"),
+        of("blamed").contains("<failure") && of("blamed").contains("dummy_leak") && !of("kept").contains("<failure"),
         "{xml}"
     );
 }

@@ -11,7 +11,7 @@ fn a_build_without_cuda_says_how_to_get_it() {
     workplace.file("tiny.toml", "[pipeline.dummy]\nsteps_per_epoch = 3\n[memory]\nprobe = false\n");
     let refused = workplace.xrun(&["tiny.toml", "--device", "cuda"]);
     assert_eq!((refused.code, refused.err.lines().count()), (1, 1), "{refused:?}");
-    assert!(refused.err.contains("without the feature `cuda`") && refused.err.contains(CURE), "{refused:?}");
+    assert!(refused.err.contains(CURE), "{refused:?}");
     let Some(folder) = stand_in(&workplace) else { return };
     let on_gpu = |arguments: &[&str]| {
         let mut command = workplace.command(arguments);
@@ -19,7 +19,7 @@ fn a_build_without_cuda_says_how_to_get_it() {
         said(command.output().unwrap())
     };
     let listed = on_gpu(&["devices"]);
-    assert!(listed.out.contains(CURE) && listed.out.contains("auto is    cpu"), "{listed:?}");
+    assert!(listed.out.contains(CURE), "{listed:?}");
     let auto = on_gpu(&["tiny.toml", "--dry-run", "--device", "auto"]);
-    assert!(auto.code == 0 && auto.err.contains(CURE), "{auto:?}");
+    assert!(auto.code == 0 && auto.err.contains(CURE) && auto.out.contains("cpu ("), "{auto:?}");
 }

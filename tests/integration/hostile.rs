@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::workplace::{Said, Workplace, as_another, json, said, text, unsealed, wait_until};
+use crate::workplace::{Output, Workplace, as_another, json, redacted, said, text, unsealed, wait_until};
 
 const SHORT: &str = "[pipeline.dummy]\nsteps_per_epoch = 5\n";
 
@@ -89,7 +89,7 @@ fn a_run_whose_folder_is_removed_ends_with_an_error_and_makes_nothing_in_its_pla
     std::fs::remove_dir_all(&aside).unwrap();
     let said = said(child.wait_with_output().unwrap());
     assert_eq!(said.code, 1, "{said:?}");
-    assert!(said.err.contains("removed") || said.err.contains("No such file"), "{said:?}");
+    assert!(said.err.contains("results/gone"), "{said:?}");
     assert!(!run.join("checkpoints").exists(), "nothing that looks like a run");
 }
 
@@ -102,10 +102,10 @@ fn files_with_very_many_keys_are_refused_at_once() {
     let dotted: String = (0..40_000).map(|at| format!("training.x{at} = [1]\n")).collect();
     let unknown: String = (0..50_000).map(|at| format!("x{at} = 1\n")).collect();
     for (name, content, part) in [
-        ("long.toml", long, "found 40001"),
-        ("many.toml", format!("[pipeline.dummy]\n[sweep.values]\n{many}"), "found 40000"),
-        ("dotted.toml", format!("[pipeline.dummy]\n[sweep.values]\n{dotted}"), "unknown key"),
-        ("unknown.toml", format!("[pipeline.dummy]\n[training]\n{unknown}"), "unknown key"),
+        ("long.toml", long, "40001"),
+        ("many.toml", format!("[pipeline.dummy]\n[sweep.values]\n{many}"), "40000"),
+        ("dotted.toml", format!("[pipeline.dummy]\n[sweep.values]\n{dotted}"), "`sweep.values.training.x0`"),
+        ("unknown.toml", format!("[pipeline.dummy]\n[training]\n{unknown}"), "`training.x0`"),
     ] {
         workplace.file(name, &content);
         let begun = Instant::now();
@@ -130,16 +130,16 @@ fn the_record_of_a_sweep_is_not_believed_when_it_does_not_add_up() {
     };
     assert_eq!(collect(&record).code, 0, "without a check");
     let said = collect(&record.replace("repeats = 1", "repeats = 4294967295"));
-    assert!(said.code == 1 && said.err.contains("sweep.toml") && said.err.contains("at most 10000"), "{said:?}");
+    assert!(said.code == 1 && said.err.contains("sweep.toml") && said.err.contains("10000"), "{said:?}");
     let said = collect(&record.replace("[2, 1]", "[1, 1]"));
-    assert!(said.code == 1 && said.err.contains("1 of them different"), "{said:?}");
+    assert!(said.code == 1 && said.err.contains("sweep.toml"), "{said:?}");
     let said = collect(&sealed.replacen("seed", "sead", 1));
-    assert!(said.code == 1 && said.err.contains("checksum"), "{said:?}");
+    assert!(said.code == 1 && said.err.contains("sweep.toml"), "{said:?}");
     // A run of it of which a sample is another: no number of it counts, and the table says so.
     let memory = sweep.join("points/0001-1/memory.jsonl");
     std::fs::write(&memory, text(&memory).replacen("\"heap\":", "\"heap\":1", 1)).unwrap();
     let said = collect(&sealed);
-    assert!(said.code == 1 && said.out.contains("damaged"), "not all of them finished: {said:?}");
+    assert_eq!(said.code, 1, "not all of them finished: {said:?}");
     let row = &json(&sweep.join("table.json"))["rows"][0];
     assert_eq!((&row["outcome"], &row["finished"]), (&"damaged".into(), &0.into()), "{row}");
 }
@@ -151,9 +151,11 @@ const QUESTIONS: &str = "[pipeline.qat-language-model]\n[model.gpt2]\npreset = \
                          vocabulary_size = 300\n[dataset.question-answers.generated]\narticles = 4\n[memory]\n\
                          probe = false\n";
 
-/// Whether the data were made; a build without Burn says then that it trains nothing.
-fn prepared(said: &Said) -> bool {
-    said.code == 0 || said.err.contains("built without Burn") || said.err.contains("limits.threads")
+/// Returns whether the data were generated and the program did not panic. A build without Burn fails after that, and so does
+/// one with Burn that gets no threads.
+fn prepared(said: &Output, cache: &Path, prefix: &str) -> bool {
+    let mut entries = std::fs::read_dir(cache).unwrap().flatten();
+    (0..=1).contains(&said.code) && entries.any(|entry| entry.file_name().to_string_lossy().starts_with(prefix))
 }
 
 #[test]
@@ -169,9 +171,10 @@ fn data_are_generated_where_the_system_gives_no_threads() {
             return;
         };
         let limited = said(limited.output().unwrap());
-        assert!(prepared(&limited) && !limited.err.contains("bug"), "{limited:?}");
+        let prefix = format!("{name}-");
+        assert!(prepared(&limited, &workplace.path("limited"), &prefix), "{limited:?}");
         let own = said(command.env("XRUN_CACHE", workplace.path("own")).output().unwrap());
-        assert!(prepared(&own), "{own:?}");
+        assert!(prepared(&own, &workplace.path("own"), &prefix), "{own:?}");
     }
     let names = |cache: &str| {
         let mut names: Vec<_> =
@@ -190,14 +193,14 @@ fn data_are_generated_where_the_system_gives_no_threads() {
 #[test]
 fn what_another_user_keeps_to_himself_in_a_shared_cache_is_not_called_damaged() {
     let workplace = Workplace::new();
-    let cache = workplace.path("cache");
+    let (cache, mut messages) = (workplace.path("cache"), String::new());
     for (name, experiment, close) in [("sounds", SOUNDS, "sounds-"), ("questions", QUESTIONS, "questions-")] {
         let file = format!("{name}.toml");
         workplace.file(&file, experiment);
         let mut command = workplace.command(&[&file, "--dry-run"]);
         command.env("XRUN_CACHE", &cache);
         let Some(mut other) = as_another(&command, "true") else { return };
-        assert!(prepared(&said(command.output().unwrap())));
+        assert!(prepared(&said(command.output().unwrap()), &cache, close));
         for entry in std::fs::read_dir(&cache).unwrap().flatten() {
             if entry.file_name().to_string_lossy().starts_with(close) {
                 // As under a umask of 077.
@@ -206,9 +209,12 @@ fn what_another_user_keeps_to_himself_in_a_shared_cache_is_not_called_damaged() 
             }
         }
         let said = said(other.output().unwrap());
-        assert!(said.code == 1 && said.err.contains("permission denied"), "{said:?}");
-        assert!(!said.err.contains("damaged") && !said.err.contains("delete"), "he cannot: {said:?}");
+        assert_eq!(said.code, 1, "{said:?}");
+        let (before, rest) = said.err.split_once(close).unwrap();
+        messages +=
+            &format!("{before}{close}HASH{}", rest.trim_start_matches(|letter: char| letter.is_ascii_hexdigit()));
     }
+    insta::assert_snapshot!(redacted(&messages));
 }
 
 #[test]
@@ -235,18 +241,19 @@ fn the_users_umask_holds_for_all_files_and_nothing_is_written_through_links() {
     let own = workplace.path("own");
     std::fs::create_dir(&own).unwrap();
     symlink(&own, run.join("export")).unwrap();
-    let said = workplace.xrun(&["export", "trial", "--to", "csv"]);
-    assert!(said.code == 1 && said.err.contains("link"), "{said:?}");
+    let exported = workplace.xrun(&["export", "trial", "--to", "csv"]);
+    assert_eq!(exported.code, 1, "{exported:?}");
     assert_eq!(std::fs::read_dir(&own).unwrap().count(), 0);
     let cut = workplace.latest("cut");
     std::fs::rename(cut.join("checkpoints"), own.join("step")).unwrap();
     symlink(own.join("step"), cut.join("checkpoints")).unwrap();
     let kept = std::fs::read_dir(own.join("step")).unwrap().count();
-    let said = workplace.xrun(&["resume", "cut"]);
-    assert!(said.code == 1 && said.err.contains("link"), "{said:?}");
+    let resumed = workplace.xrun(&["resume", "cut"]);
+    assert_eq!(resumed.code, 1, "{resumed:?}");
     assert_eq!(std::fs::read_dir(own.join("step")).unwrap().count(), kept);
     std::fs::remove_file(cut.join("run.lock")).unwrap();
     symlink(own.join("made"), cut.join("run.lock")).unwrap();
     let said = workplace.xrun(&["resume", "cut"]);
-    assert!(said.code == 1 && said.err.contains("link") && !own.join("made").exists(), "{said:?}");
+    assert!(said.code == 1 && !own.join("made").exists(), "{said:?}");
+    insta::assert_snapshot!(redacted(&(exported.err + &resumed.err + &said.err)));
 }

@@ -18,7 +18,7 @@ fn what_is_made_passes_its_own_check_and_runs() {
     let checked = workflow.lines().find_map(|line| line.trim().strip_prefix("run: xrun check ")).unwrap();
     assert_eq!(checked, "--format github *.toml");
     let said = inside(&["check", "--format", "github", "dummy.toml"]);
-    assert_eq!((said.code, said.err.contains("error")), (0, false), "{said:?}");
+    assert_eq!((said.code, said.out.as_str()), (0, ""), "{said:?}");
     let schema: serde_json::Value = serde_json::from_slice(&std::fs::read(place.join(FILES[1])).unwrap()).unwrap();
     let first = std::fs::read_to_string(place.join(FILES[0])).unwrap();
     assert!(first.starts_with("#:schema experiment.schema.json\n") && schema["properties"]["pipeline"].is_object());
@@ -42,6 +42,6 @@ fn nothing_is_overwritten_and_other_beginnings_can_be_chosen() {
     let whole = std::fs::read_to_string(workplace.path("of/dummy.toml")).unwrap();
     assert!(whole.contains("[limits]") && workplace.xrun(&["check", "of/dummy.toml"]).code == 0, "{whole}");
     let said = workplace.xrun(&["init", "none", "--like", "stag2"]);
-    assert!(said.code == 2 && said.err.contains("did you mean `stage2`"), "{said:?}");
+    assert!(said.code == 2 && said.err.contains("`stage2`"), "{said:?}");
     assert!(!workplace.path("none").exists());
 }

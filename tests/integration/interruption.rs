@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::workplace::{Workplace, json, text, wait_until};
+use crate::workplace::{Workplace, json, redacted, text, wait_until};
 
 const EXPERIMENT: &str = "
 [pipeline.dummy]
@@ -56,8 +56,8 @@ fn a_signal_is_answered_at_once_however_long_the_step() {
     // SAFETY: a signal to a child that is not yet waited for.
     unsafe { libc::kill(child.id() as i32, libc::SIGINT) };
     let lines = std::io::BufRead::lines(std::io::BufReader::new(child.stderr.take().unwrap()));
-    let heard = lines.map_while(Result::ok).find(|line| line.starts_with("stopping after the current step"));
-    assert!(heard.is_some_and(|line| line.contains("a second signal")));
+    let answer = lines.map_while(Result::ok).find(|line| line.contains("signal"));
+    insta::assert_snapshot!(answer.unwrap());
     assert!(child.try_wait().unwrap().is_none(), "the step goes on");
     // SAFETY: as above.
     unsafe { libc::kill(child.id() as i32, libc::SIGINT) };
@@ -66,7 +66,7 @@ fn a_signal_is_answered_at_once_however_long_the_step() {
 
 #[test]
 fn a_signal_while_memory_is_measured_is_answered_and_leaves_nothing() {
-    let workplace = workplace();
+    let (workplace, mut messages) = (workplace(), Vec::new());
     for (arguments, signal) in [
         (["run", "cut.toml"], libc::SIGINT),
         (["run", "cut.toml"], libc::SIGTERM),
@@ -76,16 +76,17 @@ fn a_signal_while_memory_is_measured_is_answered_and_leaves_nothing() {
             workplace.spawn(&[&arguments[..], &["-s", "pipeline.dummy.step_microseconds=60000000"]].concat());
         let lines = std::io::BufRead::lines(std::io::BufReader::new(child.stderr.take().unwrap()));
         let mut lines = lines.map_while(Result::ok);
-        assert!(lines.any(|line| line.starts_with("memory probe")), "{arguments:?}");
-        // The probe is started a moment after these words.
+        // The first line announces the probe, which starts a moment later.
+        assert!(lines.next().is_some(), "{arguments:?}");
         wait_until("the signal is heard", || listens(child.id(), signal));
         // SAFETY: a signal to a child that is not yet waited for.
         unsafe { libc::kill(child.id() as i32, signal) };
         assert_eq!(child.wait().unwrap().code(), Some(8), "{arguments:?}");
-        let said = "error: interrupted: stopped during the memory probe; nothing was trained";
-        assert!(lines.any(|line| line == said), "{arguments:?}");
+        messages.push(lines.last().unwrap());
         assert!(!workplace.path("results").exists(), "{arguments:?}");
     }
+    messages.dedup();
+    insta::assert_snapshot!(messages.join("\n"));
 }
 
 /// Whether a process handles a signal.
@@ -164,7 +165,7 @@ fn sigusr1_saves_a_checkpoint_and_the_run_goes_on_to_the_same_bytes() {
     let log = text(&latest.join("log.txt"));
     let asked = log.lines().position(|line| line.contains("SIGUSR1")).expect("it is handled");
     let saved = log.lines().nth(asked + 1).unwrap();
-    assert!(saved.ends_with("checkpoint"), "{log}");
+    assert!(saved.contains("checkpoint"), "{log}");
     assert_eq!(text(&workplace.latest("cut").join("metrics.jsonl")), undisturbed(&workplace));
 }
 
@@ -234,7 +235,7 @@ fn a_run_that_is_being_written_is_not_resumed() {
     wait_until("the run starts", || latest.join("manifest.json").exists());
     let said = workplace.xrun(&["resume", latest.to_str().unwrap()]);
     assert_eq!(said.code, 1);
-    assert!(said.err.contains("another process"), "{said:?}");
+    insta::assert_snapshot!(redacted(&said.err));
     child.kill().unwrap();
     child.wait().unwrap();
 }
@@ -262,8 +263,7 @@ fn a_time_limit_stops_in_good_order_and_a_resume_with_more_time_finishes() {
     let manifest = json(&run.join("manifest.json"));
     let command = manifest["resume_commands"][0].as_array().unwrap();
     assert!(command.iter().any(|word| word == "training.time_limit=1h"), "{command:?}");
-    let origin = manifest["origins"]["training.time_limit"].as_str().unwrap();
-    assert!(origin.starts_with("command line of the resume at 20"), "{origin}");
+    insta::assert_snapshot!(redacted(manifest["origins"]["training.time_limit"].as_str().unwrap()));
     assert_eq!(text(&run.join("metrics.jsonl")), undisturbed(&workplace));
 }
 

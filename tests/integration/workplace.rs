@@ -2,7 +2,7 @@
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Says that a test cannot run here and why, past the capture of `cargo test`, so that `.ci/run` can count it.
@@ -16,13 +16,15 @@ pub struct Workplace {
     pub folder: tempfile::TempDir,
 }
 
-/// What a command said.
+/// Exit code and output of a command; -1 after a signal.
 #[derive(Debug)]
-pub struct Said {
+pub struct Output {
     pub code: i32,
     pub out: String,
     pub err: String,
 }
+
+pub type Said = Output;
 
 impl Workplace {
     pub fn new() -> Self {
@@ -49,12 +51,12 @@ impl Workplace {
         command
     }
 
-    pub fn xrun(&self, arguments: &[&str]) -> Said {
+    pub fn xrun(&self, arguments: &[&str]) -> Output {
         said(self.command(arguments).output().unwrap())
     }
 
     /// As [`Workplace::xrun`], for a terminal of so many characters.
-    pub fn xrun_within(&self, columns: usize, arguments: &[&str]) -> Said {
+    pub fn xrun_within(&self, columns: usize, arguments: &[&str]) -> Output {
         said(self.command(arguments).env("COLUMNS", columns.to_string()).output().unwrap())
     }
 
@@ -73,12 +75,27 @@ impl Workplace {
     }
 }
 
-pub fn said(output: Output) -> Said {
-    Said {
+pub fn said(output: std::process::Output) -> Output {
+    Output {
         code: output.status.code().unwrap_or(-1),
         out: String::from_utf8(output.stdout).unwrap(),
         err: String::from_utf8(output.stderr).unwrap(),
     }
+}
+
+/// Text for a snapshot: temporary directories, run names, times, durations and sizes are placeholders.
+pub fn redacted(text: &str) -> String {
+    let patterns = [
+        (r#"[^\s`'"(=,:]*/\.tmp\w{6}"#, "TEMP"),
+        (r"\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d_[0-9a-f]{6}", "RUN"),
+        (r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?( UTC|Z|[+-]\d\d:\d\d)?", "TIME"),
+        (r"\d+(\.\d+)? ([KMGT]i)?B\b", "SIZE"),
+        (r"\d+(\.\d+)? (s|ms|µs|min|h)\b", "DURATION"),
+    ];
+    let text = text.replace(env!("CARGO_BIN_EXE_xrun"), "xrun").replace(env!("CARGO_MANIFEST_DIR"), "ROOT");
+    patterns.iter().fold(text, |text, (pattern, placeholder)| {
+        regex_lite::Regex::new(pattern).unwrap().replace_all(&text, *placeholder).into_owned()
+    })
 }
 
 /// The command of another user than the one who runs the tests, under these limits of the shell, such as `ulimit -u 1`; `None` where

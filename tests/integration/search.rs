@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::workplace::{Workplace, json, text, unsealed};
+use crate::workplace::{Workplace, json, redacted, text, unsealed};
 
 pub const HALVING: &str = "
 [pipeline.dummy]
@@ -77,8 +77,7 @@ fn halving_trains_the_best_points_on_and_the_winner_is_the_run_that_never_stoppe
     workplace.file("half.toml", HALVING);
     let said = workplace.xrun(&["sweep", "half.toml"]);
     assert_eq!(said.code, 0, "{said:?}");
-    assert!(said.err.contains("9 trials, one in 3 promoted by `score` (higher is better)"), "{said:?}");
-    assert!(said.err.contains("· at the rung of step 8 in ") && said.err.contains("· finished in "), "{said:?}");
+    insta::assert_snapshot!(redacted(&said.err));
     let sweep = newest(&workplace, "half");
     let table = json(&sweep.join("table.json"));
     assert_eq!(table["rungs"], serde_json::json!([8, 24, 72]));
@@ -95,7 +94,8 @@ fn halving_trains_the_best_points_on_and_the_winner_is_the_run_that_never_stoppe
     let best = all.iter().find(|row| row["point"] == table["best"]).unwrap();
     let rates = || all.iter().map(|row| row["values"][0].as_f64().unwrap());
     assert_eq!(best["values"][0].as_f64().unwrap(), rates().fold(0.0, f64::max));
-    assert!(said.out.contains("rungs: after 8, 24 and 72 steps") && said.out.contains("best: trial"), "{said:?}");
+    let last: Vec<&str> = said.out.lines().rev().take(2).collect();
+    insta::assert_snapshot!("below_the_table_of_a_search", last.join("\n"));
     let csv = text(&sweep.join("table.csv"));
     assert!(csv.lines().next().unwrap().ends_with(",pareto,steps,rung"), "{csv}");
     assert!(text(&sweep.join("report.html")).contains("stopped at a rung"));
@@ -165,7 +165,7 @@ fn a_run_that_had_not_written_how_far_it_goes_goes_no_further_than_its_rung() {
     held.lock().unwrap();
     let mut resumed = workplace.spawn(&["sweep", "--resume", sweep.to_str().unwrap()]);
     let mut said = BufReader::new(resumed.stderr.take().unwrap()).lines();
-    let waits = said.any(|line| line.unwrap().contains("0001-1: another process works on the run"));
+    let waits = said.any(|line| line.unwrap().contains("0001-1: "));
     assert!(waits && resumed.try_wait().unwrap().is_none(), "it waits for whoever holds the run");
     drop(held);
     assert_eq!(resumed.wait().unwrap().code(), Some(0));
@@ -179,7 +179,7 @@ fn a_search_by_choosing_that_is_killed_again_and_again_has_the_same_points() {
     killed.file("choose.toml", CHOOSING);
     let said = whole.xrun(&["sweep", "choose.toml"]);
     assert_eq!(said.code, 0, "{said:?}");
-    assert!(said.err.contains("12 trials, the first 5 at random and the others chosen by `score`"), "{said:?}");
+    insta::assert_snapshot!(redacted(said.err.lines().next().unwrap()));
     let first = newest(&whole, "choose");
     let sweep = kill_until_done(&killed, "choose.toml");
     assert_eq!(rows(&sweep), rows(&first));
@@ -229,7 +229,6 @@ fn a_run_stops_after_the_step_that_it_is_told_and_goes_on_as_if_it_had_not() {
     let whole = workplace.latest("half");
     let said = workplace.xrun(&["half.toml", "--until", "10"]);
     assert_eq!(said.code, 0, "{said:?}");
-    assert!(said.err.contains("stopped after step 10"), "{said:?}");
     let parts = workplace.latest("half");
     assert_ne!(parts, whole);
     let run = parts.to_str().unwrap();
@@ -259,51 +258,30 @@ fn a_smoke_run_of_a_search_has_all_its_rungs() {
 #[test]
 fn what_a_search_cannot_do_is_said_before_anything_runs() {
     let workplace = Workplace::new();
-    let wrong = |name: &str, from: &str, to: &str, arguments: &[&str], parts: &[&str]| {
+    let mut refusals = String::new();
+    let mut wrong = |name: &str, from: &str, to: &str, arguments: &[&str], keys: &[&str]| {
         workplace.file(name, &HALVING.replace(from, to));
-        let said = workplace.xrun(&[&["sweep", name], arguments].concat());
+        let said = workplace.xrun(&[&["sweep", name, "--json"], arguments].concat());
         assert_eq!(said.code, 2, "{said:?}");
-        for part in parts {
-            assert!(said.err.contains(part), "{part}: {said:?}");
-        }
+        let refusal: Value = serde_json::from_str(&said.out).unwrap();
+        let found = refusal["problems"].as_array().unwrap().iter().map(|problem| problem["key"].as_str().unwrap());
+        assert_eq!(found.collect::<Vec<_>>(), keys, "{name}: {refusal}");
+        refusals += &format!("{}\n", said.err);
     };
     let metric = "metric = \"score\"";
-    wrong(
-        "a.toml",
-        metric,
-        "",
-        &[],
-        &["sweep.metric", "mode asha needs the metric", "for example `metric = \"score\"`"],
-    );
-    wrong("b.toml", metric, "metric = \"scor\"", &[], &["did you mean \"score\"?", "b.toml:19"]);
-    wrong("c.toml", "min_steps = 8", "", &[], &["sweep.asha.min_steps", "needs the step of its first rung"]);
-    wrong("d.toml", "samples = 9", "", &[], &["mode asha needs the number of trials to draw"]);
-    wrong(
-        "e.toml",
-        "samples = 9",
-        "samples = 8",
-        &[],
-        &["none of 8 trials would reach the end", "`samples = 9` or more"],
-    );
-    wrong("f.toml", "every_steps = 8", "every_epochs = 0", &[], &["`sweep.metric`"]);
-    wrong("g.toml", "min_steps = 8", "min_step = 8", &[], &["did you mean `min_steps`?"]);
-    wrong(
-        "h.toml",
-        "mode = \"asha\"",
-        "mode = \"random\"",
-        &[],
-        &["sweep.asha", "has no effect in mode random", "sweep.metric"],
-    );
-    wrong("i.toml", "seed = 3", "repeats = 2", &[], &["mode asha runs each point once"]);
-    wrong(
-        "j.toml",
-        "",
-        "",
-        &["-s", "validation.every_steps=8,12"],
-        &["is not validated after step", "a rung of the first trial"],
-    );
-    wrong("k.toml", "", "", &["-s", "training.epochs=3,4"], &["rungs are steps"]);
-    wrong("m.toml", "", "", &["--mode", "tpe"], &["sweep.asha", "has no effect in mode tpe"]);
+    wrong("a.toml", metric, "", &[], &["sweep.metric"]);
+    wrong("b.toml", metric, "metric = \"scor\"", &[], &["sweep.metric"]);
+    wrong("c.toml", "min_steps = 8", "", &[], &["sweep.asha.min_steps"]);
+    wrong("d.toml", "samples = 9", "", &[], &["sweep.samples"]);
+    wrong("e.toml", "samples = 9", "samples = 8", &[], &["sweep.samples"]);
+    wrong("f.toml", "every_steps = 8", "every_epochs = 0", &[], &["sweep.metric"]);
+    wrong("g.toml", "min_steps = 8", "min_step = 8", &[], &["sweep.asha.min_step"]);
+    wrong("h.toml", "mode = \"asha\"", "mode = \"random\"", &[], &["sweep.metric", "sweep.asha"]);
+    wrong("i.toml", "seed = 3", "repeats = 2", &[], &["sweep.repeats"]);
+    wrong("j.toml", "", "", &["-s", "validation.every_steps=8,12"], &["sweep.mode"]);
+    wrong("k.toml", "", "", &["-s", "training.epochs=3,4"], &["sweep.samples", "sweep.mode"]);
+    wrong("m.toml", "", "", &["--mode", "tpe"], &["sweep.asha"]);
+    insta::assert_snapshot!(refusals);
     assert!(!workplace.path("results").exists());
     workplace.file("command.toml", "[pipeline.command]\nprogram = [\"true\"]\n");
     let said = workplace.xrun(&["run", "command.toml", "--until", "3"]);

@@ -64,16 +64,7 @@ fn halving_on_slurm_has_the_table_of_this_machine() {
     let sweep = folder(&cluster);
     assert_eq!(rows(&sweep), expected);
     assert_eq!(cluster.submissions(), (count + 1).to_string(), "a job a run and rung, and one again");
-    for part in [
-        "job 1: 0001-1 to step 8",
-        "0001-1: Slurm says NODE_FAIL; resubmitted",
-        "· at the rung of step 8 in ",
-        "to its end",
-        "· finished in ",
-        "9 of 9 runs finished",
-    ] {
-        assert!(said.err.contains(part), "{part}: {said:?}");
-    }
+    assert!(said.err.lines().any(|line| line.contains("0001-1") && line.contains("NODE_FAIL")), "{said:?}");
     let name = sweep.file_name().unwrap().to_str().unwrap();
     assert!(script(&cluster, 1).contains(&format!("--job-name=xrun_{name}_to_8\n#SBATCH --array=0\n")));
     let all: Vec<String> = (1..=count + 1).map(|job| script(&cluster, job)).collect();
@@ -137,25 +128,20 @@ fn ctrl_c_leaves_the_jobs_of_a_search_and_says_that_no_other_is_submitted() {
     wait_until("three jobs are submitted", || state(&cluster, 3).is_some());
     let said = interrupt(watcher);
     assert_eq!(said.code, 8, "{said:?}");
-    for part in [
-        "9 of 9 runs are not done; Slurm continues 3 jobs, and no other is submitted",
-        "scancel 1 2 3\n",
-        "sweep --collect",
-        "sweep --resume",
-    ] {
-        assert!(said.err.contains(part), "{part}: {said:?}");
+    for command in ["scancel 1 2 3\n", "sweep --collect", "sweep --resume"] {
+        assert!(said.err.contains(command), "{command}: {said:?}");
     }
     let sweep = folder(&cluster);
     let path = sweep.to_str().unwrap();
     let said = cluster.xrun(&["sweep", "--collect", path]);
-    assert!(said.code == 8 && said.err.contains("0 of 9 runs finished, 0 running, 3 waiting"), "{said:?}");
-    assert_eq!(outcomes(&sweep)[2..4], ["waiting", "not run"]);
+    assert_eq!(said.code, 8, "{said:?}");
+    assert_eq!(outcomes(&sweep), [&["waiting"; 3][..], &["not run"; 6]].concat());
     let said = cluster.xrun(&["sweep", "--resume", path, "--launcher", "local"]);
     assert!(said.code == 2 && said.err.contains("scancel 1 2 3"), "{said:?}");
     let said = interrupt(cluster.watch(&sweep));
     assert_eq!((said.code, cluster.submissions().as_str()), (8, "3"), "what waits is not submitted again: {said:?}");
-    assert!(said.err.contains("0 running, 3 waiting (Priority)"), "it says what it took over: {said:?}");
-    assert_eq!(said.err.matches("to continue").count(), 1, "{said:?}");
+    assert!(said.err.contains("3 waiting (Priority)"), "the jobs that it took over: {said:?}");
+    assert_eq!(said.err.matches("sweep --resume").count(), 1, "{said:?}");
 }
 
 #[test]
@@ -177,7 +163,7 @@ fn a_run_whose_next_job_waits_is_said_to_wait() {
     let watcher = cluster.watch(&sweep);
     assert!(std::process::Command::new(cluster.workplace.path("bin/scancel")).arg("4").status().unwrap().success());
     let said = crate::workplace::said(watcher.wait_with_output().unwrap());
-    assert!(said.code == 8 && said.err.contains("jobs were cancelled: 7 of 9 runs are not done"), "{said:?}");
+    assert_eq!(said.code, 8, "{said:?}");
     assert_eq!(cluster.submissions(), "4");
 }
 
@@ -201,7 +187,7 @@ fn a_job_that_never_gets_as_far_as_to_go_on_is_the_worst_at_its_rung_and_not_tri
         cluster("extra_lines = [\"! grep -q 'until 2[4]' \\\"$0\\\" || { echo no such module; exit 3; }\"]\n");
     let said = cluster.xrun(&["sweep", "half.toml", "--launcher", "slurm"]);
     assert_eq!(said.code, 1, "{said:?}");
-    assert!(said.err.contains("the job failed before the run began: no such module"), "{said:?}");
+    assert!(said.err.contains("no such module"), "the output of the job: {said:?}");
     assert_eq!(cluster.submissions(), "12", "nine, and three of them that were to go on");
     assert_eq!(outcomes(&folder(&cluster)), ["stopped at a rung"; 9]);
 }
@@ -214,7 +200,7 @@ fn a_refusal_in_the_middle_of_a_search_can_be_gone_on_from() {
     wait_until("the second job runs", || state(&cluster, 2).is_some_and(|state| state != "PENDING"));
     cluster.tell("refuse", "sbatch: error: Batch job submission failed: Invalid account\n");
     let said = said(watcher.wait_with_output().unwrap());
-    assert!(said.code == 1 && said.err.contains("set `account`") && said.err.contains("sweep --resume"), "{said:?}");
+    assert!(said.code == 1 && said.err.contains("`account`") && said.err.contains("sweep --resume"), "{said:?}");
     cluster.forget("refuse");
     let said = crate::workplace::said(resume(&cluster).wait_with_output().unwrap());
     assert_eq!(said.code, 0, "{said:?}");

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 
-use crate::workplace::{Workplace, json, text};
+use crate::workplace::{Workplace, json, redacted, text};
 
 const SMALL: &str = "
 [pipeline.dummy]
@@ -29,13 +29,14 @@ fn a_dry_run_lists_every_point_and_leaves_nothing() {
     workplace.file("small.toml", SMALL);
     let said = workplace.xrun(&["sweep", "small.toml", "--dry-run", "-s", "limits.prefetch=2,3"]);
     assert_eq!(said.code, 0, "{said:?}");
-    assert!(said.out.contains("6 trials, each 2 times: 12 runs, 96 steps"), "{said:?}");
+    insta::assert_snapshot!("dry_run", redacted(&said.out));
     let said = workplace.xrun(&["sweep", "small.toml", "--dry-run", "--json", "--repeats", "1"]);
     let plan: Value = serde_json::from_str(&said.out).unwrap();
     assert_eq!(plan["keys"][0], "cleanup.every_steps");
     assert_eq!(plan["points"][2]["values"][0], 4);
+    assert_eq!((&plan["repeats"], plan["points"].as_array().map(Vec::len)), (&1.into(), Some(3)));
     let said = workplace.xrun(&["sweep", "small.toml", "--dry-run", "--repeats", "1"]);
-    assert!(said.out.contains("3 trials, each once: 3 runs, 24 steps"), "{said:?}");
+    insta::assert_snapshot!("dry_run_without_repeats", said.out.lines().last().unwrap());
     assert!(!workplace.path("results").exists());
 }
 
@@ -68,10 +69,10 @@ fn a_sweep_leaves_ordinary_runs_and_a_table_of_them() {
     let columns = |line: &str| line.split(',').count();
     assert!(csv.lines().all(|line| columns(line) == columns(csv.lines().next().unwrap())), "{csv}");
     let page = text(&sweep.join("report.html"));
-    assert!(page.contains("<svg") && page.contains("6 of 6 runs finished"));
+    assert!(page.contains("<svg"));
     let run = sweep.join("points/0003-2");
-    let shown = workplace.xrun(&["show", run.to_str().unwrap()]);
-    assert!(shown.out.contains("finished"), "{shown:?}");
+    let shown: Value = serde_json::from_str(&workplace.xrun(&["show", run.to_str().unwrap(), "--json"]).out).unwrap();
+    assert_eq!(shown["state"], "finished", "{shown}");
     let resolved = text(&run.join("resolved.toml"));
     assert!(
         resolved.contains("every_steps = 4") && resolved.contains("seed = 1") && !resolved.contains("[sweep"),
@@ -97,7 +98,6 @@ fn a_finished_sweep_resumed_runs_nothing_and_repairs_its_reports() {
     std::fs::remove_file(sweep.join("table.csv")).unwrap();
     let said = workplace.xrun(&["sweep", "--resume", "results/small/sweeps/latest"]);
     assert_eq!(said.code, 0, "{said:?}");
-    assert!(said.err.contains("6 runs are done, 0 to do"), "{said:?}");
     assert_eq!(text(&sweep.join("processes.jsonl")), processes);
     assert!(page.exists() && sweep.join("table.csv").exists());
 }
@@ -144,7 +144,6 @@ fn every_ending_is_a_row_and_none_ends_the_sweep() {
         "limits.host_memory=1 GiB,1 GiB,1 GiB,16 MiB,1 GiB",
     ]);
     assert_eq!(said.code, 1, "{said:?}");
-    assert!(said.err.contains("4 of 5 runs did not finish"), "{said:?}");
     let sweep = newest(&workplace, "ends");
     let rows = rows(&json(&sweep.join("table.json")));
     let found: Vec<(String, i64)> = rows
@@ -159,7 +158,8 @@ fn every_ending_is_a_row_and_none_ends_the_sweep() {
         ("finished", 0),
     ];
     assert_eq!(found, expected.map(|(words, code)| (words.to_owned(), code)));
-    assert!(text(&sweep.join("report.html")).contains("Not finished"));
+    let page = text(&sweep.join("report.html"));
+    assert!(expected.iter().all(|(outcome, _)| page.contains(outcome)));
     let again = workplace.xrun(&["sweep", "--resume", sweep.to_str().unwrap(), "-q"]);
     assert_eq!(again.code, 1, "a failure is a result: {again:?}");
     assert_eq!(text(&sweep.join("processes.jsonl")).lines().count(), 5, "and is not run again");
@@ -174,36 +174,35 @@ fn fail_fast_starts_nothing_after_a_failure() {
     workplace.file("ends.toml", "[pipeline.dummy]\nsteps_per_epoch = 8\nfail_at_step = 2\n");
     let said = workplace.xrun(&["sweep", "ends.toml", "-s", "cleanup.every_steps=0,1,2", "--fail-fast"]);
     assert_eq!(said.code, 1, "{said:?}");
-    assert!(said.err.contains("2 runs were not started"), "{said:?}");
+    let rows = rows(&json(&newest(&workplace, "ends").join("table.json")));
+    assert_eq!(rows.iter().filter(|row| row["outcome"] == "not run").count(), 2, "{rows:?}");
 }
 
 #[test]
 fn what_is_wrong_with_a_point_is_said_before_anything_runs() {
     let workplace = Workplace::new();
     workplace.file("small.toml", SMALL);
-    for (arguments, part) in [
-        (vec!["-s", "cleanup.every_step=1,2"], "did you mean `every_steps`"),
-        (vec!["-s", "limits.workers=0,x"], "found the text \"x\""),
-        (vec!["-s", "limits.workers=0..4"], "a range without `steps`"),
-        (vec!["-s", "limits.workers=..4:3"], "`limits.workers`"),
-        (vec!["-s", "limits.workers=4..1:3"], "not above its start"),
-        (vec!["-s", "limits.workers=1,9"], "`limits.prefetch`"),
-        (vec!["--mode", "random"], "the number of trials to draw"),
-        (vec!["--repeats", "0"], "`--repeats`"),
-        (vec!["--repeats", "9000"], "for example `--repeats 1`"),
-        (vec!["--device", "gpu"], "did you mean `--device cuda`?"),
-    ] {
-        let mut all = vec!["sweep", "small.toml"];
-        all.extend(&arguments);
-        let said = workplace.xrun(&all);
-        assert_eq!(said.code, 2, "{arguments:?}: {said:?}");
-        assert!(said.err.contains(part), "{arguments:?}: {said:?}");
-    }
     workplace.file("plain.toml", "[pipeline.dummy]\n");
-    let said = workplace.xrun(&["sweep", "plain.toml"]);
-    assert!(said.code == 2 && said.err.contains("nothing is swept"), "{said:?}");
-    let said = workplace.xrun(&["sweep", "--resume", "."]);
-    assert!(said.code == 1 && said.err.contains("is not the directory of a sweep"), "{said:?}");
+    let mut refusals = String::new();
+    for (arguments, code) in [
+        (&["small.toml", "-s", "cleanup.every_step=1,2"][..], 2),
+        (&["small.toml", "-s", "limits.workers=0,x"], 2),
+        (&["small.toml", "-s", "limits.workers=0..4"], 2),
+        (&["small.toml", "-s", "limits.workers=..4:3"], 2),
+        (&["small.toml", "-s", "limits.workers=4..1:3"], 2),
+        (&["small.toml", "-s", "limits.workers=1,9"], 2),
+        (&["small.toml", "--mode", "random"], 2),
+        (&["small.toml", "--repeats", "0"], 2),
+        (&["small.toml", "--repeats", "9000"], 2),
+        (&["small.toml", "--device", "gpu"], 2),
+        (&["plain.toml"], 2),
+        (&["--resume", "."], 1),
+    ] {
+        let said = workplace.xrun(&[&["sweep"], arguments].concat());
+        assert_eq!(said.code, code, "{arguments:?}: {said:?}");
+        refusals += &format!("sweep {}\n{}\n", arguments.join(" "), said.err);
+    }
+    insta::assert_snapshot!(redacted(&refusals));
     assert!(!workplace.path("results").exists());
 }
 
@@ -226,7 +225,8 @@ fn a_file_with_a_sweep_runs_once_by_itself_and_says_so() {
     assert!(said.err.contains("`xrun sweep small.toml`"), "{said:?}");
     assert!(!text(&workplace.latest("small").join("resolved.toml")).contains("[sweep"));
     let said = workplace.xrun(&["check", "small.toml"]);
-    assert!(said.err.contains("sweep of 3 trials"), "{said:?}");
+    assert_eq!(said.code, 0, "{said:?}");
+    insta::assert_snapshot!("check_of_a_sweep", said.err);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::time::{Duration, Instant};
 
-use crate::workplace::{Workplace, json, text, wait_until};
+use crate::workplace::{Workplace, json, redacted, text, wait_until};
 
 const EXPERIMENT: &str = "
 [pipeline.dummy]
@@ -112,7 +112,6 @@ fn a_killed_run_is_a_row_and_a_resume_goes_on_with_it() {
     let before = finished(&path);
     let said = workplace.xrun(&["sweep", "--resume", path.to_str().unwrap()]);
     assert_eq!(said.code, 0, "{said:?}");
-    assert!(said.err.contains("11 runs are done, 1 to do"), "{said:?}");
     assert_eq!(json(&path.join("points").join(&name).join("manifest.json"))["resumed"].as_array().unwrap().len(), 1);
     assert!(before.iter().all(|(run, summary)| finished(&path)[run] == *summary), "nothing is done twice");
     is_whole(&path);
@@ -129,7 +128,7 @@ fn ctrl_c_stops_the_run_in_good_order_and_says_how_to_go_on() {
     signal(sweep.id() as i32, libc::SIGINT);
     let said = crate::workplace::said(sweep.wait_with_output().unwrap());
     assert_eq!(said.code, 8, "{said:?}");
-    assert!(said.err.contains("to continue: xrun sweep --resume results/cut/sweeps/"), "{said:?}");
+    assert!(said.err.contains("xrun sweep --resume results/cut/sweeps/"), "{said:?}");
     let path = std::fs::canonicalize(folder(&workplace)).unwrap();
     let runs: Vec<PathBuf> = std::fs::read_dir(path.join("points")).unwrap().flatten().map(|run| run.path()).collect();
     let stopped = runs
@@ -164,7 +163,8 @@ fn a_sweep_that_another_process_works_on_is_not_taken() {
     let mut sweep = workplace.spawn(&["sweep", "cut.toml"]);
     wait_until("the sweep begins", || folder(&workplace).join("sweep.toml").exists());
     let said = workplace.xrun(&["sweep", "--resume", "results/cut/sweeps/latest"]);
-    assert!(said.code == 1 && said.err.contains("another process works on the sweep"), "{said:?}");
+    assert_eq!(said.code, 1, "{said:?}");
+    insta::assert_snapshot!(redacted(&said.err));
     signal(sweep.id() as i32, libc::SIGINT);
     sweep.wait().unwrap();
 }

@@ -7,7 +7,7 @@ use xrun::files::write;
 
 use crate::plan::Cgroup;
 use crate::sweep_slurm::{Cluster, outcomes};
-use crate::workplace::{Workplace, skipped, text};
+use crate::workplace::{Workplace, redacted, skipped, text};
 
 /// Four points: two that are alike in memory, and two that need clearly more.
 const HELD: &str = "
@@ -65,7 +65,7 @@ fn points_of_different_memory_are_submitted_by_size_and_a_resume_reads_the_same_
     write::replace(&sweep.join("memory.toml"), edited.as_bytes()).unwrap();
     let said = cluster.xrun(&["sweep", "--resume", sweep.to_str().unwrap()]);
     assert_eq!(said.code, 0, "{said:?}");
-    assert!(!said.err.contains("measuring memory"), "what was forecast is kept: {said:?}");
+    assert_eq!(text(&sweep.join("memory.toml")), edited, "forecasts are not measured again");
     assert_eq!(outcomes(&sweep), ["finished"; 4]);
     let jobs = jobs(&cluster);
     assert_eq!(jobs.len(), 2, "{jobs:?}");
@@ -109,7 +109,7 @@ fn a_retry_that_no_node_can_hold_ends_its_run_and_no_other() {
     cluster.tell("end_1_0", "OUT_OF_MEMORY");
     cluster.tell("most", "300");
     let said = cluster.xrun(&["sweep", "held.toml", "--launcher", "slurm", "-s", "launcher.slurm.memory=200 MiB"]);
-    let refused = |said: &str| said.contains("of memory was refused") && said.contains("node configuration");
+    let refused = |said: &str| said.contains("node configuration");
     assert!(said.code == 1 && refused(&said.err), "{said:?}");
     let sweep = std::fs::canonicalize(cluster.workplace.path("results/held/sweeps/latest")).unwrap();
     let finished = || outcomes(&sweep).iter().filter(|outcome| *outcome == "finished").count();
@@ -133,7 +133,6 @@ fn one_size_for_all_needs_no_probe() {
     let said = cluster.xrun(&["sweep", "held.toml", "--launcher", "slurm", "-s", "launcher.slurm.memory=1 GiB"]);
     assert_eq!(said.code, 0, "{said:?}");
     assert_eq!(jobs(&cluster), [("0-3".to_owned(), 1024)]);
-    assert!(!said.err.contains("measuring memory"), "{said:?}");
     assert!(!cluster.workplace.path("results/held/sweeps/latest/memory.toml").exists());
 }
 
@@ -156,7 +155,7 @@ fn a_run_that_died_of_memory_is_submitted_once_more_with_more_and_not_twice() {
     cluster.tell("end_1_0", "OUT_OF_MEMORY");
     let said = cluster.xrun(&["sweep", "held.toml", "--launcher", "slurm", "-s", "launcher.slurm.memory=200 MiB"]);
     assert_eq!(said.code, 0, "{said:?}");
-    assert!(said.err.contains("Slurm says OUT_OF_MEMORY, with 200.0 MiB for the run; resubmitted with"), "{said:?}");
+    assert!(said.err.lines().any(|line| line.contains("OUT_OF_MEMORY") && line.contains("200.0 MiB")), "{said:?}");
     let sweep = std::fs::canonicalize(cluster.workplace.path("results/held/sweeps/latest")).unwrap();
     assert_eq!(outcomes(&sweep), ["finished"; 4]);
     let jobs = jobs(&cluster);
@@ -169,7 +168,7 @@ fn a_run_that_died_of_memory_is_submitted_once_more_with_more_and_not_twice() {
     cluster.tell("end_1_0", "OUT_OF_MEMORY");
     cluster.tell("end_2_0", "OUT_OF_MEMORY 30");
     let said = cluster.xrun(&["sweep", "held.toml", "--launcher", "slurm", "-s", "launcher.slurm.memory=200 MiB"]);
-    assert!(said.code == 1 && said.err.contains("was not enough; set more `memory` in"), "{said:?}");
+    assert!(said.code == 1 && said.err.contains("`memory`"), "{said:?}");
     assert_eq!(cluster.submissions(), "2", "{said:?}");
     let sweep = std::fs::canonicalize(cluster.workplace.path("results/held/sweeps/latest")).unwrap();
     assert_eq!(outcomes(&sweep).iter().filter(|outcome| *outcome == "killed").count(), 1);
@@ -188,10 +187,7 @@ fn a_leak_that_died_of_memory_is_a_row_that_says_what_grew_and_is_not_submitted_
     cluster.tell("end_1_0", "OUT_OF_MEMORY 150");
     let said = cluster.xrun(&["sweep", "leak.toml", "--launcher", "slurm", "-s", "launcher.slurm.memory=150 MiB"]);
     assert_eq!(said.code, 1, "{said:?}");
-    assert!(
-        said.err.contains("not retried, because memory was growing") && said.err.contains("`dummy_leak`"),
-        "{said:?}"
-    );
+    assert!(said.err.contains("`dummy_leak`"), "{said:?}");
     assert_eq!(cluster.submissions(), "1");
     let sweep = std::fs::canonicalize(cluster.workplace.path("results/leak/sweeps/latest")).unwrap();
     let table = crate::workplace::json(&sweep.join("table.json"));
@@ -209,9 +205,9 @@ fn runs_are_packed_by_their_forecasts_and_give_the_same_numbers() {
     assert_eq!(workplace.xrun(&["sweep", "held.toml", "--name", "one", "-q"]).code, 0);
     let said = workplace.xrun(&["sweep", "held.toml", "--jobs", "auto"]);
     assert_eq!(said.code, 0, "{said:?}");
-    for part in ["measuring memory: 3 probes for 4 trials", "--jobs auto: up to ", "memory forecast of a run: "] {
-        assert!(said.err.contains(part), "{part}: {said:?}");
-    }
+    let sweep = std::fs::canonicalize(workplace.path("results/held/sweeps/latest")).unwrap();
+    let memory = text(&sweep.join("memory.toml"));
+    assert_eq!(toml(&sweep.join("memory.toml"))["forecasts"].as_array().map(Vec::len), Some(3), "{memory}");
     for run in ["0001-1", "0002-1", "0003-1", "0004-1"] {
         let metrics =
             |name: &str| text(&workplace.path(&format!("results/{name}/sweeps/latest/points/{run}/metrics.jsonl")));
@@ -219,9 +215,10 @@ fn runs_are_packed_by_their_forecasts_and_give_the_same_numbers() {
     }
     // What was forecast is kept.
     let said = workplace.xrun(&["sweep", "--resume", "held/sweeps/latest", "--jobs", "auto"]);
-    assert!(said.code == 0 && !said.err.contains("measuring memory"), "{said:?}");
+    assert_eq!((said.code, text(&sweep.join("memory.toml"))), (0, memory), "{said:?}");
     let said = workplace.xrun(&["sweep", "held.toml", "--jobs", "none"]);
-    assert!(said.code == 2 && said.err.contains("a number from 1 to 256, or `auto`"), "{said:?}");
+    assert_eq!(said.code, 2, "{said:?}");
+    insta::assert_snapshot!("jobs_that_are_no_number", redacted(&said.err));
 }
 
 #[test]
@@ -230,7 +227,7 @@ fn a_point_that_a_search_chooses_is_forecast_when_it_is_chosen() {
     workplace.file("held.toml", &HELD.replace("400 MiB", "40 MiB").replace("410 MiB", "80 MiB"));
     let tpe = ["--mode", "tpe", "--samples", "7", "-s", "sweep.metric=score", "-s", "sweep.tpe.startup=2"];
     let said = workplace.xrun(&[&["sweep", "held.toml", "--jobs", "auto"], &tpe[..]].concat());
-    assert!(said.code == 0 && said.err.contains("probes for 2 trials"), "{said:?}");
+    assert_eq!(said.code, 0, "{said:?}");
     let sweep = std::fs::canonicalize(workplace.path("results/held/sweeps/latest")).unwrap();
     let memory = toml(&sweep.join("memory.toml"));
     let table = crate::workplace::json(&sweep.join("table.json"));
@@ -259,7 +256,7 @@ fn a_search_asks_slurm_for_memory_by_point() {
     let cluster = Cluster::new();
     cluster.workplace.file("half.toml", &held);
     let said = cluster.xrun(&["sweep", "half.toml", "--launcher", "slurm"]);
-    assert!(said.code == 0 && said.err.contains("memory by trial: "), "{said:?}");
+    assert_eq!(said.code, 0, "{said:?}");
     let sizes: std::collections::BTreeSet<u64> = jobs(&cluster).iter().map(|(_, memory)| *memory).collect();
     let sizes: Vec<u64> = sizes.into_iter().collect();
     assert!(sizes.len() == 2 && sizes[0] < 350 && (656..800).contains(&sizes[1]), "{sizes:?}");
@@ -283,7 +280,8 @@ fn a_run_that_died_beside_others_is_tried_again_by_itself_and_a_leak_is_not() {
     };
     let (code, said) = with(&["sweep", "held.toml", "--jobs", "auto", "--fail-fast"]);
     assert_eq!(code, Some(0), "one at a time: {said}");
-    assert!(!said.contains("retried"), "{said}");
+    let sweep = std::fs::canonicalize(workplace.path("results/held/sweeps/latest")).unwrap();
+    assert!(processes(&sweep).iter().all(|process| process["again_with"].is_null()), "{said}");
 
     // The same in a sweep whose forecasts were lowered.
     let prepared = workplace.path("results/held/sweeps/latest");
@@ -303,7 +301,6 @@ fn a_run_that_died_beside_others_is_tried_again_by_itself_and_a_leak_is_not() {
         group.command(&workplace, &["sweep", "--resume", "held/sweeps/latest", "--jobs", "auto"]).output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(0), "{said}");
-    assert!(said.contains("; retried alone"), "{said}");
     let again = processes(&std::fs::canonicalize(&prepared).unwrap());
     assert!(
         again.iter().any(|process| process["again_with"].as_u64().is_some_and(|bytes| bytes > 256 << 20)),
@@ -327,5 +324,7 @@ fn a_run_that_died_beside_others_is_tried_again_by_itself_and_a_leak_is_not() {
         .unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains("not retried, because memory was growing"), "{said}");
+    let sweep = std::fs::canonicalize(workplace.path("results/leak/sweeps/latest")).unwrap();
+    assert!(processes(&sweep).iter().all(|process| process["again_with"].is_null()), "{said}");
+    assert!(said.contains("growing"), "{said}");
 }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use crate::workplace::{Said, Workplace, json, said, text, wait_until};
+use crate::workplace::{Output, Workplace, json, redacted, said, text, wait_until};
 
 const EXPERIMENT: &str = "
 [pipeline.dummy]
@@ -114,11 +114,11 @@ impl Cluster {
         command
     }
 
-    pub fn xrun(&self, arguments: &[&str]) -> Said {
+    pub fn xrun(&self, arguments: &[&str]) -> Output {
         said(self.command(arguments).output().unwrap())
     }
 
-    fn sweep(&self, more: &[&str]) -> Said {
+    fn sweep(&self, more: &[&str]) -> Output {
         self.xrun(&[&["sweep", "four.toml", "--launcher", "slurm"], more].concat())
     }
 
@@ -156,7 +156,7 @@ impl Cluster {
     }
 }
 
-pub fn interrupt(child: Child) -> Said {
+pub fn interrupt(child: Child) -> Output {
     // SAFETY: a signal to a process that a test started.
     unsafe { libc::kill(child.id() as i32, libc::SIGINT) };
     said(child.wait_with_output().unwrap())
@@ -172,7 +172,6 @@ fn all_points_are_one_array_that_asks_for_what_the_file_and_the_plan_say() {
     let cluster = Cluster::new();
     let said = cluster.sweep(&[]);
     assert_eq!(said.code, 0, "{said:?}");
-    assert!(said.err.contains("job 1: 4 runs") && said.err.contains("4 of 4 runs finished"), "{said:?}");
     let sweep = cluster.folder();
     assert_eq!(outcomes(&sweep), ["finished"; 4]);
     let script = text(&sweep.join("slurm.sh"));
@@ -190,7 +189,8 @@ fn all_points_are_one_array_that_asks_for_what_the_file_and_the_plan_say() {
     let table = json(&sweep.join("table.json"));
     let peak = table["rows"][0]["resident_peak"]["median"].as_f64().unwrap() / f64::from(1 << 20);
     assert!(memory as f64 > peak + 200.0 && (memory as f64) < peak + 400.0, "{memory} M for a run of {peak} MiB");
-    assert!(said.err.contains("measuring memory: 4 probes for 4 trials"), "{said:?}");
+    let forecasts: toml::Table = text(&sweep.join("memory.toml")).parse().unwrap();
+    assert_eq!(forecasts["forecasts"].as_array().map(Vec::len), Some(4), "{forecasts}");
     assert!(!text(&sweep.join("points/0001-1/resolved.toml")).contains("launcher"), "no part of a run");
     let said = cluster.xrun(&["sweep", "--resume", sweep.to_str().unwrap()]);
     assert_eq!((said.code, cluster.submissions().as_str()), (0, "1"), "nothing twice: {said:?}");
@@ -203,13 +203,12 @@ fn more_runs_than_one_array_takes_become_several_one_after_another() {
     cluster.tell("array_size", "3");
     let said = cluster.sweep(&["--repeats", "2"]);
     assert_eq!(said.code, 0, "{said:?}");
-    for part in ["job 1: 3 runs", "job 2: 3 runs", "job 3: 2 runs", "8 of 8 runs finished"] {
-        assert!(said.err.contains(part), "{part}: {said:?}");
-    }
+    assert_eq!(cluster.submissions(), "3", "{said:?}");
     let sweep = cluster.folder();
     assert_eq!(outcomes(&sweep), ["finished"; 4]);
     let job = |number: u32| text(&cluster.workplace.path(&format!("bin/job_{number}")));
     assert!(job(1).contains("--array=0-2%2\n") && !job(1).contains("dependency"), "{}", job(1));
+    assert!(job(2).contains("--array=0-2%2\n"), "{}", job(2));
     assert!(job(3).contains("--array=0-1%2\n") && job(3).contains("--dependency=afterany:2\n"), "{}", job(3));
     assert!(text(&sweep.join("slurm.toml")).contains("array_size = 3"));
     let name = sweep.file_name().unwrap().to_str().unwrap();
@@ -251,9 +250,10 @@ fn a_cluster_whose_arrays_are_too_small_is_told_as_such() {
     let cluster = Cluster::new();
     cluster.tell("array_size", "0");
     let said = cluster.sweep(&[]);
-    assert!(said.code == 2 && said.err.contains("takes no job arrays"), "{said:?}");
-    let said = cluster.sweep(&["-s", "launcher.slurm.array_size=1", "--repeats", "26"]);
-    assert!(said.code == 2 && said.err.contains("104 runs would be 104 job arrays"), "{said:?}");
+    assert_eq!(said.code, 2, "{said:?}");
+    let more = cluster.sweep(&["-s", "launcher.slurm.array_size=1", "--repeats", "26"]);
+    assert_eq!(more.code, 2, "{more:?}");
+    insta::assert_snapshot!(redacted(&(said.err + &more.err)));
     assert_eq!(cluster.submissions(), "");
 }
 
@@ -263,7 +263,7 @@ fn a_killed_run_is_submitted_again_and_goes_on() {
     cluster.tell("end_1_0", "NODE_FAIL");
     let said = cluster.sweep(&[]);
     assert_eq!(said.code, 0, "{said:?}");
-    assert!(said.err.contains("Slurm says NODE_FAIL; resubmitted"), "{said:?}");
+    assert!(said.err.contains("NODE_FAIL"), "{said:?}");
     assert!(text(&cluster.workplace.path("bin/job_2")).contains("--array=0%2\n"));
     let sweep = cluster.folder();
     assert_eq!(outcomes(&sweep), ["finished"; 4]);
@@ -282,7 +282,7 @@ fn a_refusal_is_shown_with_advice_and_can_be_gone_on_from() {
     cluster.tell("refuse", "sbatch: error: Batch job submission failed: Invalid partition name specified\n");
     let said = cluster.sweep(&[]);
     assert_eq!(said.code, 1, "{said:?}");
-    for part in ["Invalid partition name specified", "`sinfo` lists the partitions", "xrun sweep --resume"] {
+    for part in ["Invalid partition name specified", "`sinfo`", "xrun sweep --resume"] {
         assert!(said.err.contains(part), "{said:?}");
     }
     cluster.forget("refuse");
@@ -296,8 +296,8 @@ fn a_machine_without_slurm_is_told_as_such_before_anything_is_written() {
     let cluster = Cluster::new();
     let mut command = cluster.command(&["sweep", "four.toml", "--launcher", "slurm"]);
     let said = said(command.env("PATH", "/no/such/folder").output().unwrap());
-    assert!(said.code == 1 && said.err.contains("`sbatch` cannot be started"), "{said:?}");
-    assert!(said.err.contains("without `--launcher slurm`"), "{said:?}");
+    assert_eq!(said.code, 1, "{said:?}");
+    insta::assert_snapshot!(redacted(&said.err));
     assert!(!cluster.workplace.path("results").exists());
 }
 
@@ -306,7 +306,9 @@ fn nodes_that_do_not_see_the_folder_are_told_as_such() {
     let cluster = Cluster::new();
     cluster.tell("lose", "");
     let said = cluster.sweep(&[]);
-    assert!(said.code == 1 && said.err.contains("on a file system that all nodes share?"), "{said:?}");
+    assert_eq!(said.code, 1, "{said:?}");
+    let table = json(&cluster.folder().join("table.json"));
+    insta::assert_snapshot!(redacted(table["rows"][0]["runs"][0]["message"].as_str().unwrap()));
     assert_eq!(cluster.submissions(), "1", "again would be the same");
     assert_eq!(outcomes(&cluster.folder()), ["failed"; 4]);
 }
@@ -328,11 +330,11 @@ fn ctrl_c_leaves_the_jobs_and_says_how_to_go_on() {
     assert_eq!(said.code, 8, "{said:?}");
     let folder = cluster.folder();
     let path = folder.to_str().unwrap();
-    for part in ["4 of 4 runs are not done; Slurm continues", "xrun sweep --collect", "scancel 1\n"] {
+    for part in ["xrun sweep --collect", "xrun sweep --resume", "scancel 1\n"] {
         assert!(said.err.contains(part), "{said:?}");
     }
     let said = cluster.xrun(&["sweep", "--collect", path]);
-    assert!(said.code == 8 && said.err.contains("0 of 4 runs finished, 0 running, 4 waiting"), "{said:?}");
+    assert_eq!(said.code, 8, "{said:?}");
     assert_eq!(outcomes(&folder), ["waiting"; 4]);
     let said = cluster.xrun(&["sweep", "--resume", path, "--launcher", "local"]);
     assert!(said.code == 2 && said.err.contains("scancel 1"), "{said:?}");
@@ -351,7 +353,7 @@ fn cancelled_jobs_end_the_watching_and_are_not_submitted_again() {
     wait_until("the jobs are submitted", || cluster.workplace.path("bin/task_1_3").exists());
     assert!(Command::new(cluster.workplace.path("bin/scancel")).arg("1").status().unwrap().success());
     let said = said(sweep.wait_with_output().unwrap());
-    assert!(said.code == 8 && said.err.contains("jobs were cancelled: 4 of 4 runs"), "{said:?}");
+    assert_eq!(said.code, 8, "{said:?}");
     assert_eq!(cluster.submissions(), "1");
 }
 
@@ -379,27 +381,29 @@ fn gpus_follow_from_the_device_and_a_number_that_slurm_does_not_give_is_refused(
     assert_eq!(cluster.sweep(&gpu).code, 1);
     assert!(text(&cluster.folder().join("slurm.sh")).contains("#SBATCH --gres=gpu:1\n"));
     let said = cluster.sweep(&["--device", "cuda:2", "-s", "launcher.slurm.memory=1 GiB"]);
-    assert!(said.code == 2 && said.err.contains("write experiment.device = \"cuda\""), "{said:?}");
+    assert!(said.code == 2 && said.err.contains("experiment.device = \"cuda\""), "{said:?}");
 }
 
 #[test]
 fn what_cannot_be_asked_of_slurm_is_refused_where_it_stands() {
     let cluster = Cluster::new();
-    for (arguments, part) in [
-        (vec!["--jobs", "2"], "`array_limit` in [launcher.slurm]"),
-        (vec!["--fail-fast"], "is for this machine"),
-        (vec!["-s", "launcher.slurm.partition=a b"], "`launcher.slurm.partition`"),
-        (vec!["-s", "launcher.slurm.partitions=a"], "did you mean `partition`"),
-        (vec!["-s", "launcher.slurm.time=30 s"], "`launcher.slurm.time`"),
-        (vec!["-s", "launcher.slurm.memory=0"], "`launcher.slurm.memory`"),
-        (vec!["-s", "launcher.slurm.extra_lines=[\"a\\nb\"]"], "one line of text"),
-        (vec!["-s", "launcher.slurm.cpus=1,2"], "launcher"),
+    let mut refusals = String::new();
+    for arguments in [
+        &["--jobs", "2"][..],
+        &["--fail-fast"],
+        &["-s", "launcher.slurm.partition=a b"],
+        &["-s", "launcher.slurm.partitions=a"],
+        &["-s", "launcher.slurm.time=30 s"],
+        &["-s", "launcher.slurm.memory=0"],
+        &["-s", "launcher.slurm.extra_lines=[\"a\\nb\"]"],
+        &["-s", "launcher.slurm.cpus=1,2"],
     ] {
-        let said = cluster.sweep(&arguments);
+        let said = cluster.sweep(arguments);
         assert_eq!(said.code, 2, "{arguments:?}: {said:?}");
-        assert!(said.err.contains(part), "{arguments:?}: {said:?}");
+        refusals += &format!("{}\n{}\n", arguments.join(" "), said.err);
     }
+    insta::assert_snapshot!(redacted(&refusals));
     assert!(!cluster.workplace.path("results").exists());
     let said = cluster.xrun(&["sweep", "--collect", "."]);
-    assert!(said.code == 1 && said.err.contains("is not the directory of a sweep"), "{said:?}");
+    assert_eq!(said.code, 1, "{said:?}");
 }

@@ -171,7 +171,8 @@ fn every_number_of_the_lines_is_in_the_event_file() {
     }
     let again = std::fs::read(exported(&workplace, "trial")).unwrap();
     assert_eq!(bytes, again, "a second export replaces the first and says the same");
-    assert!(!workplace.xrun(&["show", "trial"]).out.contains("damaged"));
+    let shown: Value = serde_json::from_str(&workplace.xrun(&["show", "trial", "--json"]).out).unwrap();
+    assert_eq!(shown["damage"], serde_json::json!([]), "{shown}");
 }
 
 #[test]

@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
-use crate::workplace::{Said, Workplace};
+use crate::workplace::{Output, Workplace};
 
 impl Workplace {
     /// Runs `tiny.toml` under a name, with overrides.
-    pub fn attempt(&self, name: &str, overrides: &[&str]) -> Said {
+    pub fn attempt(&self, name: &str, overrides: &[&str]) -> Output {
         let mut arguments = vec!["tiny.toml", "--name", name, "--progress", "none"];
         arguments.extend(overrides.iter().flat_map(|text| ["-s", text]));
         self.xrun(&arguments)

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::workplace::{Workplace, json, said, text, wait_until};
+use crate::workplace::{Workplace, json, redacted, said, text, wait_until};
 
 /// Few-shot detection as small as it gets: a step takes milliseconds.
 const EXPERIMENT: &str = r#"
@@ -157,8 +157,8 @@ fn a_validation_leaves_what_was_found_and_what_there_was_to_find() {
     assert_eq!(validation["intervals"]["episode_map50"]["episodes"], 2);
     let summary = json(&run.join("summary.json"));
     assert_eq!(summary["intervals_last"], validation["intervals"]);
-    let said = workplace.xrun(&["show", run.to_str().unwrap()]);
-    assert!(said.out.contains("95 % interval of a mean over 2 episodes"), "{said:?}");
+    let shown: Value = serde_json::from_str(&workplace.xrun(&["show", run.to_str().unwrap(), "--json"]).out).unwrap();
+    assert_eq!(shown["metrics"]["episode_map50"]["interval"], validation["intervals"]["episode_map50"], "{shown}");
     let tables = workplace.path("tables");
     let said = workplace.xrun(&["export", run.to_str().unwrap(), "--to", "csv", "--output", tables.to_str().unwrap()]);
     let table = text(&tables.join("validation.csv"));
@@ -230,7 +230,7 @@ fn a_step_too_large_ends_the_run_with_the_step_and_the_last_good_checkpoint() {
         &["optimizer.adamw.learning_rate=1000", "checkpoint.every_steps=1", "checkpoint.keep_last=9"],
     );
     assert_eq!(said.code, 4, "{said:?}");
-    assert!(said.err.contains("step ") && said.err.contains("step_0"), "{said:?}");
+    assert!(said.err.contains("checkpoints/step_0"), "{said:?}");
     let run = workplace.latest("diverges");
     assert_eq!(json(&run.join("summary.json"))["outcome"], "diverged");
 }
@@ -276,12 +276,7 @@ fn a_picture_that_is_cut_off_is_named() {
     }
     let said = workplace.attempt("broken", &source);
     assert_eq!(said.code, 1, "{said:?}");
-    assert!(
-        said.err.contains("frames/")
-            && said.err.contains("cut off")
-            && (said.err.contains(".jpg") || said.err.contains(".png")),
-        "{said:?}"
-    );
+    assert!(said.err.contains("frames/") && (said.err.contains(".jpg") || said.err.contains(".png")), "{said:?}");
 }
 
 #[test]
@@ -293,11 +288,10 @@ fn that_an_encoder_is_trained_first_is_said_once() {
         let output = workplace.command(&["tiny.toml", "--dry-run"]).env("XRUN_CACHE", &cache).output().unwrap();
         String::from_utf8(output.stderr).unwrap()
     };
-    let said = "the encoder is trained on public classes first, 2 steps";
     let first = opened();
-    assert!(first.contains(said), "{first}");
     let again = opened();
-    assert!(!again.contains(said), "{again}");
+    let notices: Vec<&str> = first.lines().filter(|line| line.contains("encoder") && !again.contains(line)).collect();
+    insta::assert_snapshot!(redacted(&notices.join("\n")));
 }
 
 /// The encoder is made once and kept in the cache: numbers depend on its bytes.
@@ -335,7 +329,7 @@ fn an_encoder_that_is_kept_is_held_against_its_digest_which_is_part_of_the_finge
     let name = kept.file_name().unwrap().to_str().unwrap().to_owned();
     for said in [run("second"), xrun(&["reproduce", "first"]), xrun(&["mine.toml", "--name", "first", "--if-changed"])]
     {
-        assert!(said.code == 1 && said.err.contains(&name) && said.err.contains("delete it"), "{said:?}");
+        assert!(said.code == 1 && said.err.contains(&name), "{said:?}");
     }
     std::fs::remove_file(&kept).unwrap();
     assert_eq!(run("second").code, 0);

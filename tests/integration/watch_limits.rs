@@ -6,7 +6,7 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::watch::{alone, beside_others, has_python};
-use crate::workplace::{Said, Workplace, json, said, skipped, text, wait_until};
+use crate::workplace::{Output, Workplace, json, said, skipped, text, wait_until};
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
@@ -33,13 +33,11 @@ fn saves_before_the_kill(name: &str, limit: u64, steps: &str) {
         ["watch", "--name", "leak", "--every", "20ms", "--hard-limit", &most, "--at", "0.7", "--grace", "60s", "--"];
     let said = workplace.xrun(&[&options[..], &["python3", script.to_str().unwrap(), "--steps", steps]].concat());
     assert_eq!(said.code, 5, "{name}: {said:?}");
-    // Or at once where the trend says that the time to save is the last.
-    let words = format!("--hard-limit, {limit}.0 MiB");
-    assert!(said.err.contains(&words) && said.err.contains("the command ended"), "{name}: {said:?}");
     let saved: Value = serde_json::from_str(&text(&workplace.path("checkpoint.json"))).unwrap();
     assert!(saved["step"].as_u64().unwrap() > 50, "{name}: {saved}");
     let run = workplace.latest("leak");
-    assert_eq!(json(&run.join("post_mortem.json"))["limit_key"], "--hard-limit");
+    let dead = json(&run.join("post_mortem.json"));
+    assert_eq!((&dead["limit_key"], &dead["limit"]), (&"--hard-limit".into(), &(limit << 20).into()), "{name}: {dead}");
     let samples = text(&run.join("memory.jsonl"));
     let newest: Value = serde_json::from_str(samples.lines().last().unwrap()).unwrap();
     assert_eq!(newest["container"]["limit"], limit << 20, "{name}: {newest}");
@@ -94,7 +92,8 @@ fn an_oom_kill_is_reported() {
         return skipped("the kernel swaps in place of killing");
     }
     assert_eq!(said.code, 137, "{said:?}");
-    assert!(said.err.contains("OOM"), "{said:?}");
+    let summary = json(&workplace.latest("killed").join("summary.json"));
+    assert!(summary["message"].as_str().unwrap().contains("OOM"), "{summary}");
     assert_eq!(json(&workplace.latest("killed").join("summary.json"))["outcome"], "failed");
 }
 
@@ -124,7 +123,7 @@ for step in range(1, 401):
 "#;
 
 /// `pause` are the seconds of a step, which takes 1 MiB.
-fn on_gpu(workplace: &Workplace, folder: &Path, pause: &str, more: &[&str]) -> Said {
+fn on_gpu(workplace: &Workplace, folder: &Path, pause: &str, more: &[&str]) -> Output {
     let script = workplace.path("trainer.py");
     std::fs::write(&script, TRAINER).unwrap();
     let options = ["watch", "--name", "gpu", "--every", "20ms", "--steps", r"step (?<step>\d+) loss (?<loss>\S+)"];
@@ -143,7 +142,8 @@ fn what_grows_on_a_gpu_is_named_with_who_holds_it() {
     let run = workplace.latest("gpu");
     let verdict = json(&run.join("verdict.json"));
     assert_eq!((&verdict["verdict"], &verdict["owner"]), (&"growing".into(), &"main/GPU".into()), "{verdict}");
-    assert!(verdict["message"].as_str().unwrap().contains("GPU memory of `main` by 1.0 MiB a step"), "{verdict}");
+    let series = verdict["series"].as_array().unwrap().iter().find(|one| one["name"] == "owner:main/GPU").unwrap();
+    assert!((series["slope"].as_f64().unwrap() / f64::from(1 << 20) - 1.0).abs() < 0.05, "{verdict}");
     let samples = text(&run.join("memory.jsonl"));
     let newest: Value = serde_json::from_str(samples.lines().last().unwrap()).unwrap();
     let gpus = newest["processes"]["gpus"].as_array().unwrap();

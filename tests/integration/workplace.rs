@@ -24,8 +24,6 @@ pub struct Output {
     pub err: String,
 }
 
-pub type Said = Output;
-
 impl Workplace {
     pub fn new() -> Self {
         Self { folder: tempfile::tempdir().unwrap() }
@@ -87,7 +85,7 @@ pub fn said(output: std::process::Output) -> Output {
 pub fn redacted(text: &str) -> String {
     let patterns = [
         (r#"[^\s`'"(=,:]*/\.tmp\w{6}"#, "TEMP"),
-        (r"\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d_[0-9a-f]{6}", "RUN"),
+        (r"\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d_[0-9a-f]{6}(-\d+)?\b", "RUN"),
         (r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?( UTC|Z|[+-]\d\d:\d\d)?", "TIME"),
         (r"\d+(\.\d+)? ([KMGT]i)?B\b", "SIZE"),
         (r"\d+(\.\d+)? (s|ms|µs|min|h)\b", "DURATION"),

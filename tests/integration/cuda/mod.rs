@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use crate::workplace::{Said, Workplace, said, skipped};
+use crate::workplace::{Output, Workplace, said, skipped};
 
 /// Few-shot detection in a model so small that few kernels are compiled for it.
 const TINY: &str = r#"
@@ -123,12 +123,12 @@ impl Machine {
         command
     }
 
-    fn xrun(&self, arguments: &[&str]) -> Said {
+    fn xrun(&self, arguments: &[&str]) -> Output {
         said(self.command(arguments).output().unwrap())
     }
 
     /// Trains `tiny.toml`, with overrides.
-    fn trained(&self, overrides: &[&str]) -> Said {
+    fn trained(&self, overrides: &[&str]) -> Output {
         let mut arguments = vec!["tiny.toml", "--progress", "none"];
         arguments.extend(overrides.iter().flat_map(|text| ["-s", text]));
         self.xrun(&arguments)

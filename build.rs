@@ -39,7 +39,7 @@ fn strip_library_symbols() {
     }
     let exported = ["_ZN[0-9]xrun*", "_ZN[0-9][0-9]xrun*", "*_short_backtrace*"]
         .map(|pattern| format!("--export-dynamic-symbol={pattern}"));
-    for argument in exported.into_iter().chain(["--strip-hasher".into()]) {
+    for argument in exported.into_iter().chain(["--strip-all".into()]) {
         println!("cargo:rustc-link-arg-bin=xrun=-Wl,{argument}");
     }
 }

@@ -87,7 +87,7 @@ fn unusable_data_is_refused_with_the_reason() {
     ]
     .map(|videos| Labels::new(&library(videos), 0.2, 1).unwrap_err().to_string());
     insta::assert_snapshot!(messages.join("\n"), @r#"
-    at least 2 classes are needed, found 1 in 2 training images; the class of an image is that of its largest box
+    at least 2 classes are needed, found 1 in 1 training image; the class of an image is that of its largest box
     at least 2 classes are needed, found 0 in 0 training images; the class of an image is that of its largest box
     no image can be held out for validation: at least one class needs two images or videos, found 2 images of 2 classes
     `dataset.image-folder.train_classes`: the class "owl" occurs in the validation part of the data but not in the training part; add training images of it, or list the classes to use in `train_classes`

@@ -50,7 +50,7 @@ impl CommandMode<'_> {
     }
 }
 
-/// WatchRequest to the watcher's session. `run` is the directory of the results.
+/// Request to the watcher's session. `run` is the directory of the results.
 fn request(
     experiment: &Experiment,
     run: &Path,

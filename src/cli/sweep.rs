@@ -149,7 +149,7 @@ pub fn run(arguments: &SweepArguments) -> Result<u8, Failure> {
             (arguments.retry_failed, arguments.allow_command),
         );
     }
-    let begun = match (&arguments.resume, &arguments.file) {
+    let mut open = match (&arguments.resume, &arguments.file) {
         (Some(folder), _) => {
             let folder = sweep_directory(arguments, folder)?;
             let handed = if folder.join(layout::SLURM).is_file() { Where::Slurm } else { Where::Local };
@@ -187,9 +187,8 @@ pub fn run(arguments: &SweepArguments) -> Result<u8, Failure> {
         (None, None) => return Err(Failure::Usage(format!("no file was given: {} sweep FILE", invocation::program()))),
     };
     let stop = StopSignal::listen().map_err(Failure::failed)?;
-    let mut begun = begun;
-    let path = begun.folder.path.clone();
-    let record = &begun.record;
+    let path = open.folder.path.clone();
+    let record = &open.record;
     // A random order keeps a drift of the machine from looking like the effect of a value.
     let drawn =
         if record.order.is_sorted() { String::new() } else { format!(", in random order (seed {})", record.seed) };
@@ -201,7 +200,7 @@ pub fn run(arguments: &SweepArguments) -> Result<u8, Failure> {
         }
     };
     terminal.say(&format!("{}: {how}, in {}", record.experiment, path.display()));
-    run_sweep(&mut begun, arguments, &stop, terminal)
+    run_sweep(&mut open, arguments, &stop, terminal)
 }
 
 /// A sweep whose directory this process has locked.
@@ -228,12 +227,12 @@ fn sweep_directory(arguments: &SweepArguments, text: &Path) -> Result<PathBuf, F
 
 /// Runs what is not done of a sweep, shows its table, and returns the exit code.
 fn run_sweep(
-    begun: &mut OpenSweep,
+    open: &mut OpenSweep,
     arguments: &SweepArguments,
     stop: &StopSignal,
     terminal: Terminal,
 ) -> Result<u8, Failure> {
-    let OpenSweep { folder, record, place, launcher, allowed } = begun;
+    let OpenSweep { folder, record, place, launcher, allowed } = open;
     let options = Options { fail_fast: arguments.fail_fast, retry_failed: arguments.retry_failed, allowed: *allowed };
     let on_slurm = *place == Where::Slurm;
     // The nodes of a cluster start in another directory.

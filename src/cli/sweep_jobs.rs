@@ -104,13 +104,18 @@ fn less_reserve(bytes: u64) -> u64 {
     bytes.saturating_sub((bytes / RESERVE_FRACTION).max(RESERVE_MIN))
 }
 
-/// Free bytes of the device that the runs use, the minimum of several; `None` without one.
-fn free_on_device(sweep: &Path, record: &Record) -> Result<Option<u64>, Failure> {
+/// Devices of the trials, in their order.
+pub fn devices(sweep: &Path, record: &Record) -> Result<Vec<String>, Failure> {
     let swept = record.keys.iter().position(|key| key == "experiment.device");
-    let mut devices: Vec<String> = match swept {
+    Ok(match swept {
         Some(at) => record.points.iter().filter_map(|point| point[at].as_str().map(str::to_owned)).collect(),
         None => vec![read::read_resolved(&sweep.join(layout::BASE), &[])?.experiment.experiment.device],
-    };
+    })
+}
+
+/// Free bytes of the device that the runs use, the minimum of several; `None` without one.
+fn free_on_device(sweep: &Path, record: &Record) -> Result<Option<u64>, Failure> {
+    let mut devices = devices(sweep, record)?;
     devices.sort_unstable();
     devices.dedup();
     let chosen = devices.iter().filter_map(|device| device::select(device).ok());

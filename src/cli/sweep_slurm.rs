@@ -5,13 +5,13 @@ use std::path::Path;
 use super::programs::Programs;
 use super::sweep::SweepArguments;
 use super::sweep_forecasts::LazyForecasts;
+use super::sweep_jobs;
 use super::sweep_jobs::Jobs as JobsOption;
 use super::terminal::{Failure, Terminal};
 use super::{sweep_memory, sweep_search};
 use crate::child;
 use crate::device::{self, Kind};
 use crate::experiment::launcher::Slurm;
-use crate::experiment::read;
 use crate::files::layout;
 use crate::invocation;
 use crate::sweep::launcher::Launcher;
@@ -138,14 +138,7 @@ fn tasks_of(sweep: &Path, record: &Record) -> Result<Vec<Task>, SlurmError> {
 
 /// The settings with the number of GPUs and the size of arrays.
 fn complete_settings(sweep: &Path, record: &Record, mut settings: Slurm) -> Result<Slurm, Failure> {
-    let base = sweep.join(layout::BASE);
-    let device = read::read_resolved(&base, &[])?.experiment.experiment.device;
-    let swept = record.keys.iter().position(|key| key == "experiment.device");
-    let mut devices: Vec<String> = match swept {
-        Some(at) => record.points.iter().filter_map(|point| point[at].as_str().map(str::to_owned)).collect(),
-        None => vec![device],
-    };
-    devices.dedup();
+    let devices = sweep_jobs::devices(sweep, record)?;
     if settings.gpus.is_none() {
         settings.gpus = Some(u32::from(devices.iter().any(|device| wants_gpu(device))));
     }

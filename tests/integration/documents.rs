@@ -7,7 +7,7 @@ use crate::workplace::{Workplace, said, text};
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
-/// What the documents assume: experiments, images by class, a trainer, a trace.
+/// Workplace with everything that the documents assume: experiments, images by class, a trainer, a trace.
 fn reader() -> Workplace {
     let workplace = Workplace::new();
     symlink(Path::new(ROOT).join("experiments"), workplace.path("experiments")).unwrap();
@@ -32,12 +32,11 @@ fn follow(document: &str) -> usize {
     let (mut fence, mut file, mut body, mut run) = (None, String::new(), String::new(), 0);
     for line in text(&Path::new(ROOT).join(document)).lines() {
         if let Some(language) = line.strip_prefix("```") {
-            if fence.take() == Some("toml") {
-                workplace.file(&file, &body);
-            } else {
-                fence = (!language.is_empty() || fence.is_none()).then_some(language).filter(|name| !name.is_empty());
+            match fence.take() {
+                None => fence = Some(language),
+                Some("toml") => drop(workplace.file(&file, &std::mem::take(&mut body))),
+                Some(_) => {}
             }
-            body.clear();
             continue;
         }
         match fence {

@@ -138,7 +138,7 @@ fn collecting_keeps_the_newest_those_with_a_tag_and_takes_what_a_kill_left() {
     assert_eq!((said.code, said.err.lines().count()), (0, 1), "nothing is left to remove: {said:?}");
 }
 
-/// Which of these runs a list of runs to remove has.
+/// Returns for each run whether a list of runs to remove has it.
 fn removable(said: &str, runs: &[PathBuf]) -> Vec<bool> {
     runs.iter().map(|run| said.lines().any(|line| line.split("  ").next() == run.to_str())).collect()
 }

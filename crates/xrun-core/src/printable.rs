@@ -31,30 +31,26 @@ pub fn line(text: &str, characters_max: usize) -> String {
 
 /// Text of any length with every dangerous character escaped, line breaks included.
 pub fn escape(text: &str) -> Cow<'_, str> {
-    if !text.contains(dangerous) {
+    escape_where(text, dangerous)
+}
+
+/// Text with the same escapes, except that line breaks and tabs stay.
+pub fn lines(text: &str) -> String {
+    escape_where(text, |character| dangerous(character) && !matches!(character, '\n' | '\t')).into_owned()
+}
+
+fn escape_where(text: &str, is_escaped: impl Fn(char) -> bool) -> Cow<'_, str> {
+    if !text.contains(&is_escaped) {
         return Cow::Borrowed(text);
     }
     let mut shown = String::with_capacity(text.len());
     for character in text.chars() {
-        match dangerous(character) {
+        match is_escaped(character) {
             true => shown.extend(character.escape_unicode()),
             false => shown.push(character),
         }
     }
     Cow::Owned(shown)
-}
-
-/// Text with the same escapes, except that line breaks and tabs stay.
-pub fn lines(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '\n' | '\t' => shown.push(character),
-            _ if dangerous(character) => shown.extend(character.escape_unicode()),
-            _ => shown.push(character),
-        }
-    }
-    shown
 }
 
 /// `true` for control characters, bidirectional marks and invisible characters.

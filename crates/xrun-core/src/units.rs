@@ -26,7 +26,7 @@ impl Bytes {
             .map_or_else(|| format!("{} B", self.0), |(shift, name)| format!("{} {name}", self.0 >> shift))
     }
 
-    /// Largest unit that divides the size, as a power of two and a name; `None` below a KiB.
+    /// Largest unit that divides the size, as a power of two and a name; `None` where none does.
     fn largest_unit(self) -> Option<(u32, &'static str)> {
         let units = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
         units.into_iter().find(|(shift, _)| self.0 > 0 && self.0.is_multiple_of(1 << shift))

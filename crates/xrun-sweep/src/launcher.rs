@@ -15,6 +15,8 @@ use super::schedule::{Event, SweepError};
 use super::scheduler::Job;
 use super::trials::RunId;
 use crate::records::sweep::{Process, Record};
+use crate::run_status::{self, RunStatus};
+use xrun_core::files::write::WriteError;
 use xrun_core::files::{file, layout};
 use xrun_core::printable;
 use xrun_watch::child;
@@ -126,6 +128,28 @@ impl Start {
         let mut arguments: Vec<OsString> = vec!["resume".into(), run_folder(sweep, job.run).into()];
         arguments.extend(allowed.then(|| ALLOW_COMMAND.into()));
         Self::quiet(sweep, job, arguments, true)
+    }
+
+    /// The next process of a run that no process works on; `None` for a run that is done and not to be retried.
+    ///
+    /// # Errors
+    /// What an interrupted start left cannot be removed.
+    pub fn next(
+        sweep: &Path,
+        record: &Record,
+        job: Job,
+        status: RunStatus,
+        retry_failed: bool,
+        allowed: bool,
+    ) -> Result<Option<Self>, WriteError> {
+        Ok(match status {
+            RunStatus::Missing => {
+                run_status::clear(&run_folder(sweep, job.run))?;
+                Some(Self::new(sweep, record, job))
+            }
+            RunStatus::Done(outcome) if !(retry_failed && outcome.is_resumable()) => None,
+            RunStatus::Running | RunStatus::Unfinished | RunStatus::Done(_) => Some(Self::resume(sweep, job, allowed)),
+        })
     }
 
     /// The command, not yet started.

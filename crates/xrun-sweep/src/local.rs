@@ -12,7 +12,7 @@ use super::record::run_folder;
 use super::resources;
 use super::resources::co_schedule::CoSchedule;
 use super::resources::retry::{self, RetryDecision};
-use super::run_status::{self, RunStatus};
+use super::run_status::RunStatus;
 use super::schedule::{Event, Options, SweepError};
 use super::scheduler::Job;
 use super::trials::RunId;
@@ -172,18 +172,14 @@ impl Launcher for Local<'_> {
             return Ok(Started::Later);
         }
         let retried = self.co_schedule.as_ref().is_some_and(|co_schedule| co_schedule.is_alone(job.run));
-        let start = match self.wait_for_others(job.run, context) {
+        let status = self.wait_for_others(job.run, context);
+        if status == RunStatus::Running {
             // A signal came.
-            RunStatus::Running => return Ok(Started::Later),
-            RunStatus::Missing => {
-                run_status::clear(&run_folder(self.sweep, job.run))?;
-                Start::new(self.sweep, context.record, job)
-            }
-            RunStatus::Done(outcome) if !((self.options.retry_failed || retried) && outcome.is_resumable()) => {
-                return Ok(Started::Done);
-            }
-            RunStatus::Unfinished | RunStatus::Done(_) => Start::resume(self.sweep, job, self.options.allowed),
-        };
+            return Ok(Started::Later);
+        }
+        let retry_failed = self.options.retry_failed || retried;
+        let start = Start::next(self.sweep, context.record, job, status, retry_failed, self.options.allowed)?;
+        let Some(start) = start else { return Ok(Started::Done) };
         let mut command = start.command(&self.program).map_err(SweepError::Start)?;
         bind(&mut command);
         let child = command.spawn().map_err(SweepError::Start)?;

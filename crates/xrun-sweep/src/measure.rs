@@ -81,7 +81,7 @@ pub fn measure(sweep: &Path, run: RunId, process: Option<&Process>, queued: Opti
         exit_code: exit_code.or_else(|| process.and_then(|process| process.exit_code)),
         signal: process.and_then(|process| process.signal).filter(|_| exit_code.is_none()),
         message: damage
-            // Of a limit of memory the process's word says whether it was tried once more, and why not.
+            // At a memory limit the message of the process says whether the run was retried, and why not.
             .or_else(|| process.filter(|_| status == RunStatus::Done(Outcome::MemoryLimit))?.message.clone())
             .or_else(|| summary.as_ref().map(|summary| summary.message.clone()))
             .or_else(|| process.and_then(|process| process.message.clone())),

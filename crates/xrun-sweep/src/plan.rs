@@ -35,7 +35,7 @@ pub struct Planned {
 }
 
 /// Settings that make every trial as short as `steps`, as `section.key=value`, and the number of steps of the experiment
-/// itself. SweptValue keys stay swept.
+/// itself. Swept keys stay swept.
 ///
 /// # Errors
 /// Data that cannot be used, or a number of steps that is swept itself.

@@ -60,11 +60,11 @@ pub fn compared(name: &str) -> &'static str {
 /// Columns of a table, by where it is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TableView {
-    /// Medians: peaks of memory, and the window minimum of the heap.
+    /// Medians: peaks of memory, and the minimum of the heap in the second half.
     Terminal,
     /// Results, speed, memory peaks and outcomes, with their ranges.
     Page,
-    /// Every window minimum beside its peak, and the time of cleanups.
+    /// The minimum of the second half beside each peak, and the time of cleanups.
     Memory,
 }
 

@@ -79,9 +79,9 @@ pub enum ParentDeathSignal {
 
 /// Has the child end when this process ends. On Linux only; elsewhere the child continues.
 #[cfg(target_os = "linux")]
-pub fn end_with_parent(command: &mut Command, farewell: ParentDeathSignal) {
+pub fn end_with_parent(command: &mut Command, death_signal: ParentDeathSignal) {
     use std::os::unix::process::CommandExt;
-    let signal = match farewell {
+    let signal = match death_signal {
         ParentDeathSignal::Terminate => libc::SIGTERM,
         ParentDeathSignal::Kill => libc::SIGKILL,
     };

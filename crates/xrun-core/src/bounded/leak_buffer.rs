@@ -13,7 +13,7 @@ pub struct LeakBuffer<T>(Option<(Holding, Vec<T>)>);
 
 impl<T> std::fmt::Debug for LeakBuffer<T> {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "Kept({})", self.0.as_ref().map_or(0, |(_, list)| list.len()))
+        write!(formatter, "LeakBuffer({})", self.0.as_ref().map_or(0, |(_, list)| list.len()))
     }
 }
 

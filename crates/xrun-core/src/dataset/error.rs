@@ -26,7 +26,7 @@ pub enum DataError {
     /// A value of the experiment does not fit the data. The key is whole, such as `dataset.coco.train_classes`.
     #[error("`{key}`: {message}")]
     Value {
-        /// Full dotted key, such as `dataset.reference-video.train_classes`.
+        /// Full dotted key, such as `dataset.coco.train_classes`.
         key: String,
         /// Cause, without the key.
         message: String,

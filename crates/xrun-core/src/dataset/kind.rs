@@ -106,7 +106,7 @@ pub trait AnyDataset: Kind {
     /// # Errors
     /// See there.
     fn open(&self, settings: &dyn AnySettings) -> Result<Box<dyn Any>, DataError>;
-    /// As [`DatasetKind::look`], with the summary as JSON.
+    /// As [`DatasetKind::inspect`], with the summary as JSON.
     ///
     /// # Errors
     /// See there.

@@ -31,7 +31,7 @@ impl HostImage {
 
 impl std::fmt::Debug for HostImage {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "Picture({}x{})", self.width, self.height)
+        write!(formatter, "HostImage({}x{})", self.width, self.height)
     }
 }
 

@@ -143,7 +143,7 @@ pub struct ExpectedGrowth {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1.0, max = 1e15))]
     pub bytes_per_step_on_cuda: Option<f64>,
-    /// Final bytes of the owner, for a leak that stops growing, in location of `bytes_per_step`. Its verdict must not be
+    /// Final bytes of the owner, for a leak that stops growing, in place of `bytes_per_step`. Its verdict must not be
     /// `growing`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1.0, max = 1e15))]

@@ -142,7 +142,7 @@ pub trait AnyPipeline: Kind {
     fn check(&self, settings: &dyn AnySettings, experiment: &Experiment, problems: &mut Problems);
     /// [`PipelineKind::steps_of_phases`].
     fn steps_of_phases(&self, settings: &dyn AnySettings) -> Vec<(&'static str, u64)>;
-    /// [`PipelineKind::look`].
+    /// [`PipelineKind::inspect`].
     ///
     /// # Errors
     /// See there.
@@ -443,16 +443,14 @@ impl Experiment {
     /// The data set is missing or has another index, or the data cannot be used.
     pub fn open_dataset<I: Index>(&self) -> Result<I, TaskError> {
         let other = || TaskError::Data(format!("`{}` needs a data set of {}", self.pipeline.name(), I::SAMPLES));
-        let fits = |dataset: &&Dataset| dataset.samples() == SampleType::of::<I>();
-        let dataset = self.dataset.as_ref().filter(fits).ok_or_else(other)?;
+        let dataset = self.dataset_of::<I>().ok_or_else(other)?;
         let index = dataset.kind().open(dataset.any())?;
         index.downcast::<I>().map(|index| *index).map_err(|_| other())
     }
 
     /// Options of the data, whichever data set it is; `None` where its index is not of this type.
     pub fn dataset_options<I: Index>(&self) -> Option<I::Options> {
-        let fits = |dataset: &&Dataset| dataset.samples() == SampleType::of::<I>();
-        let dataset = self.dataset.as_ref().filter(fits)?;
+        let dataset = self.dataset_of::<I>()?;
         dataset.kind().options(dataset.any()).downcast().ok().map(|options| *options)
     }
 
@@ -466,13 +464,9 @@ impl Experiment {
         self.dataset.as_ref().map_or("", Dataset::name)
     }
 
-    /// Settings of the data set.
-    ///
-    /// # Errors
-    /// The data set is missing or has settings of another type.
-    pub fn dataset_settings<T: 'static>(&self) -> Result<&T, TaskError> {
-        let found = self.dataset.as_ref().and_then(|dataset| dataset.settings());
-        found.ok_or_else(|| TaskError::Data(format!("`{}` needs another data set", self.pipeline.name())))
+    /// Data set, if its index is of type `I`.
+    fn dataset_of<I: Index>(&self) -> Option<&Dataset> {
+        self.dataset.as_ref().filter(|dataset| dataset.samples() == SampleType::of::<I>())
     }
 
     /// Leaks of the pipeline that are switched on.

@@ -12,7 +12,7 @@ use super::tree::{Entry, Node, Tree, location_of};
 use super::{foreign_names, template};
 use crate::dataset::Dataset;
 use crate::problem::{Location, Problem, Problems, nearest};
-use crate::units::{Bytes, Span};
+use crate::units::{Bytes, Span, counted};
 
 /// Maximum number of keys listed in a message.
 const LISTED_MAX: usize = 12;
@@ -98,11 +98,11 @@ impl Validator<'_> {
         };
         let mut problem = Problem::new(key, message).at(Some(entry.key_location.clone()));
         let swept = key.strip_prefix(SWEPT);
+        if kinds {
+            self.findings.doubtful.insert(path.to_owned());
+        }
         let homes = moved(swept.unwrap_or(key));
         if !homes.is_empty() {
-            if kinds {
-                self.findings.doubtful.insert(path.to_owned());
-            }
             self.findings.doubtful.extend(homes.iter().map(|(section, field)| join(section, field)));
             let now = |(section, field): &(String, &str)| match (*field, swept) {
                 ("", _) => format!("`[{section}]`"),
@@ -136,9 +136,6 @@ impl Validator<'_> {
             let valid = if kinds { "valid kinds" } else { "valid keys" };
             problem = problem.help(format!("{valid}: {listed}"));
         }
-        if kinds {
-            self.findings.doubtful.insert(path.to_owned());
-        }
         self.findings.add(problem);
     }
 
@@ -156,7 +153,7 @@ impl Validator<'_> {
             }
             (Shape::Array { items, least, most }, Tree::Array(nodes)) => {
                 if !(*least..=*most).contains(&nodes.len()) {
-                    let found = entries(nodes.len());
+                    let found = counted(nodes.len() as u64, "entry");
                     return self.wrong(&shape, &found, &node.location, schema, key);
                 }
                 self.array_help = Some(write_example(schema, key));
@@ -234,7 +231,7 @@ impl Validator<'_> {
 
     fn files(&mut self, nodes: &[Node], location: &Location, schema: &Value, key: &str) -> bool {
         if nodes.is_empty() || nodes.len() > 16 {
-            return self.wrong(&Shape::Files, &entries(nodes.len()), location, schema, key);
+            return self.wrong(&Shape::Files, &counted(nodes.len() as u64, "entry"), location, schema, key);
         }
         let invalid = nodes.iter().find(|node| !matches!(&node.tree, Tree::Text(text) if !text.is_empty()));
         match invalid {
@@ -322,10 +319,6 @@ fn scalar(shape: &Shape<'_>, tree: &Tree) -> Result<(), Invalid> {
         _ => false,
     };
     if is_valid { Ok(()) } else { Err(Invalid::Found(found(tree))) }
-}
-
-fn entries(count: usize) -> String {
-    if count == 1 { "1 entry".into() } else { format!("{count} entries") }
 }
 
 /// Description of a value that completes "found …".

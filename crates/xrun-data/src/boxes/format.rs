@@ -13,6 +13,9 @@ use xrun_core::dataset::kind::DatasetKind;
 use xrun_core::problem::{Problem, Problems};
 use xrun_core::settings::variant::SettingsTable;
 
+/// Older table of all data sets of this kind: formats of directories, and the generated set.
+pub(crate) const FORMER_TABLE: &str = "dataset.reference-video";
+
 /// A format. [`Folder`] of it is a data set.
 pub trait Format: Send + Sync + 'static {
     /// Name of the data set's table.

@@ -5,7 +5,7 @@ pub mod read;
 
 use std::path::{Component, Path};
 
-use crate::boxes::format::Format;
+use crate::boxes::format::{FORMER_TABLE, Format};
 use crate::boxes::open::Source;
 use crate::boxes::raw::Raw;
 use crate::folder_settings;
@@ -15,9 +15,6 @@ use xrun_core::problem::{Problem, Problems};
 /// `[dataset.coco]`.
 #[derive(Debug)]
 pub struct Coco;
-
-/// Older name of the table: it had the formats of directories and the generated set.
-pub(crate) const FORMER_TABLE: &str = "dataset.reference-video";
 
 folder_settings! {
     /// Images with boxes in COCO's JSON; images may have `video_id` and `frame_index`. Categories whose `supercategory` is

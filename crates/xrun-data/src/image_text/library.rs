@@ -172,7 +172,7 @@ impl Index for Library {
     type Options = Options;
 
     fn count(&self) -> u64 {
-        self.examples()
+        self.places.iter().map(|places| places.len() as u64).sum()
     }
 
     fn digest(&self) -> &str {
@@ -221,11 +221,6 @@ impl Library {
         let places: usize = self.places.iter().map(Vec::capacity).sum();
         let paths: usize = self.sources.iter().map(|source| source.path().as_os_str().len()).sum();
         (places * size_of::<ExampleLocation>() + paths) as u64
-    }
-
-    /// Number of examples of all splits.
-    pub fn examples(&self) -> u64 {
-        self.places.iter().map(|places| places.len() as u64).sum()
     }
 
     /// Lengths of the texts.

@@ -90,7 +90,7 @@ fn invalid_examples_are_reported_with_their_line_or_skipped_and_counted() {
         assert!(message.contains("on_broken = \"skip\""), "{message}");
         let library = open(&settings(folder.path(), OnBroken::Skip)).unwrap();
         assert_eq!(library.left_out.counts.get(*reason), Some(&1), "{:?}", library.left_out);
-        assert_eq!((library.left_out.total(), library.examples()), (1, 4));
+        assert_eq!((library.left_out.total(), library.count()), (1, 4));
     }
     let all: Vec<Vec<u8>> = cases.iter().map(|(text, ..)| text.clone()).collect();
     let folder = prepare(&all);
@@ -236,11 +236,11 @@ fn long_examples_are_never_cut() {
         let tokenizer = library.tokenizer(&of(policy).options().vocabulary).unwrap();
         library.fit(&tokenizer, tokens, policy).map(|()| library)
     };
-    assert_eq!(fitted(OnBroken::Fail, 300).unwrap().examples(), 5);
+    assert_eq!(fitted(OnBroken::Fail, 300).unwrap().count(), 5);
     let message = fitted(OnBroken::Fail, 30).unwrap_err().to_string();
     assert!(message.contains("a.jsonl: line 5: ") && message.contains("raise `sequence_length`"), "{message}");
     let library = fitted(OnBroken::Skip, 30).unwrap();
-    assert_eq!((library.left_out.counts.get("too_long"), library.examples()), (Some(&1), 4));
+    assert_eq!((library.left_out.counts.get("too_long"), library.count()), (Some(&1), 4));
     let message = fitted(OnBroken::Skip, 3).unwrap_err().to_string();
     assert!(message.contains("no example is to train on (5 were left out: too_long 5)"), "{message}");
 }

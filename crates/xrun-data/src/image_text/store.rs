@@ -14,6 +14,7 @@ use xrun_core::bounded::cache::{ByteCache, CacheCounters};
 use xrun_core::bounded::ledger::{Cap, Holding, Ledger, Policy};
 use xrun_core::bounded::memory_budget::MemoryBudget;
 use xrun_core::dataset::error::DataError;
+use xrun_core::dataset::index::Index;
 use xrun_core::dataset::sample::HostImage;
 use xrun_core::dataset::split::Split;
 use xrun_core::files::file;
@@ -79,7 +80,7 @@ impl Buffers {
         let threads = limits.workers as u64 + 1;
         let all = library.largest.as_ref().map_or(u64::MAX, |largest| largest.bytes.saturating_mul(threads));
         let decoding = Cap { items: threads, bytes: limits.decoding.0.min(all) };
-        let index = Cap { items: library.examples(), bytes: library.index_bytes() };
+        let index = Cap { items: library.count(), bytes: library.index_bytes() };
         Self {
             cache: Buffer::new("image_cache", Policy::Evict, cache)
                 .because(format!("`{key}`"))

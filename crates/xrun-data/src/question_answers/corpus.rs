@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use super::QuestionCounts;
 use super::files::{Paragraphs, QuestionFile};
 use super::generate::generate;
 use super::settings::{Settings, Source};
@@ -11,6 +12,7 @@ use crate::reading::broken::OnBroken;
 use crate::tokenizer::{Tokenizer, Vocabulary, Words};
 use xrun_core::dataset::error::{DataError, InvalidItems};
 use xrun_core::dataset::generated;
+use xrun_core::dataset::kind::DatasetSummary;
 use xrun_core::dataset::split::Split;
 use xrun_core::units::{Bytes, counted};
 
@@ -57,17 +59,6 @@ pub struct Corpus {
     pub left_out: InvalidItems,
 }
 
-/// Summary of a corpus.
-#[derive(Debug)]
-pub struct CorpusSummary {
-    /// Questions to train on and to validate with.
-    pub questions: [u64; 2],
-    /// Items that were left out.
-    pub left_out: InvalidItems,
-    /// Notes about the words that a vocabulary would be learnt from.
-    pub note: Option<String>,
-}
-
 /// Content of the files before it is tokenised.
 struct OpenedFiles {
     train: QuestionFile,
@@ -102,9 +93,9 @@ impl Corpus {
     ///
     /// # Errors
     /// The errors of [`Corpus::open`].
-    pub fn summary(settings: &Settings) -> Result<CorpusSummary, DataError> {
+    pub fn summary(settings: &Settings) -> Result<DatasetSummary<QuestionCounts>, DataError> {
         let OpenedFiles { train, train_places, validation_places, left_out, .. } = OpenedFiles::open(settings)?;
-        let questions = [train_places.len() as u64, validation_places.len() as u64];
+        let [train_count, held_out] = [&train_places, &validation_places].map(|places| places.len() as u64);
         let note = match settings.options().vocabulary.files {
             Some([encoder, merges]) => {
                 Tokenizer::read(&encoder, &merges)?;
@@ -116,7 +107,8 @@ impl Corpus {
                 words.note()
             }
         };
-        Ok(CorpusSummary { questions, left_out, note })
+        let details = QuestionCounts { train: train_count, held_out };
+        Ok(DatasetSummary { left_out, notes: note.into_iter().collect(), details })
     }
 
     /// Positions of the questions of a split, by their number.

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use corpus::{Corpus, CorpusSummary, Options};
+use corpus::{Corpus, Options};
 use settings::{Settings, Source};
 use xrun_core::dataset::error::{DataError, InvalidItems};
 use xrun_core::dataset::index::Index;
@@ -93,7 +93,6 @@ impl DatasetKind for QuestionAnswers {
 
     /// Summarises the data without learning a vocabulary.
     fn inspect(settings: &Settings) -> Result<DatasetSummary<QuestionCounts>, DataError> {
-        let CorpusSummary { questions: [train, held_out], left_out, note } = Corpus::summary(settings)?;
-        Ok(DatasetSummary { left_out, notes: note.into_iter().collect(), details: QuestionCounts { train, held_out } })
+        Corpus::summary(settings)
     }
 }

@@ -1,4 +1,4 @@
-//! Settings sets are the same each time, valid, and whole after an interruption.
+//! Generated sets are the same each time, valid, and whole after an interruption.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -8,10 +8,11 @@ use std::path::{Path, PathBuf};
 
 use settings::Settings;
 
+use crate::boxes::format::FORMER_TABLE;
 use crate::boxes::format::Format;
 use crate::boxes::library::{Library, Options};
 use crate::boxes::open::{self, Rules};
-use crate::coco::{self, Coco, FORMER_TABLE};
+use crate::coco::{self, Coco};
 use crate::reading::broken::OnBroken;
 use crate::reading::orientation::ExifOrientation;
 use xrun_core::dataset::digest_cache::{self, DigestCache};

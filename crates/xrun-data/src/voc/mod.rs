@@ -5,10 +5,9 @@ pub mod read;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::boxes::format::Format;
+use crate::boxes::format::{FORMER_TABLE, Format};
 use crate::boxes::open::Source;
 use crate::boxes::raw::Raw;
-use crate::coco::FORMER_TABLE;
 use crate::folder_settings;
 use xrun_core::dataset::error::DataError;
 

@@ -4,7 +4,7 @@ use std::ffi::c_uint;
 use std::path::{Path, PathBuf};
 use std::sync::Once;
 
-use cubecl::config::autotune::AutotuneLevel;
+use cubecl::config::autotune::AutotuneLevel as CubeclLevel;
 use cubecl::config::{CubeClRuntimeConfig, RuntimeConfig};
 
 use super::driver::Driver;
@@ -139,9 +139,9 @@ pub fn tune(tuning: AutotuneLevel) -> bool {
     SET.call_once(|| {
         let mut config = CubeClRuntimeConfig::default();
         config.autotune.level = match tuning {
-            AutotuneLevel::Minimal => AutotuneLevel::Minimal,
-            AutotuneLevel::Balanced => AutotuneLevel::Balanced,
-            AutotuneLevel::Full => AutotuneLevel::Full,
+            AutotuneLevel::Minimal => CubeclLevel::Minimal,
+            AutotuneLevel::Balanced => CubeclLevel::Balanced,
+            AutotuneLevel::Full => CubeclLevel::Full,
         };
         CubeClRuntimeConfig::set(config.override_from_env());
     });

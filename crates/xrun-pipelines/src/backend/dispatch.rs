@@ -9,11 +9,6 @@ use xrun_core::heap;
 use xrun_core::panics;
 use xrun_core::task::{DeviceMemory, TaskError};
 
-/// Returns whether tensors of this device are in host memory.
-pub fn is_cpu(device: &Device) -> bool {
-    *device == Device::flex()
-}
-
 /// Device of tensors, with and without automatic differentiation.
 #[derive(Clone, Debug)]
 pub struct TensorDevice {

@@ -1,4 +1,4 @@
-//! TrainState model: two adapters from the encoder's tokens to the conditioning of an image generator.
+//! Trained model: two adapters from the encoder's tokens to the conditioning of an image generator.
 //!
 //! ```text
 //! each token: linear, norm, GELU, …, linear -> [batch, tokens, D]

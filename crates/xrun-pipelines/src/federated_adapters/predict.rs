@@ -32,7 +32,7 @@ pub struct Predictor<'a> {
 /// A line of `predictions.jsonl`.
 #[derive(Serialize)]
 struct Answer<'a> {
-    /// TrainState classes, the nearest target first.
+    /// Trained classes, the nearest target first.
     nearest: Vec<NearestClass<'a>>,
     /// Pooled output.
     embedding: &'a [f32],
@@ -72,7 +72,7 @@ impl Predictor<'_> {
                     sink.failed(item, &failure.unwrap_or_else(|| "the model gave no answer".into()))?;
                     continue;
                 };
-                // TrainState classes precede the others in the rows of cosines.
+                // Trained classes precede the others in the rows of cosines.
                 let by_class = trained_classes
                     .iter()
                     .zip(cosines)

@@ -140,7 +140,7 @@ impl FederatedModule {
 impl TrainingModule for FederatedModule {
     type Batch = ClipBatch;
     type Network = Network;
-    /// DeferredOutputs for held-out clips.
+    /// Outputs for held-out clips.
     type Output = Conditioning;
     const MODEL: &'static str = AudioAdapters::NAME;
     const STEP: &'static str = "local";
@@ -209,7 +209,7 @@ impl TrainingModule for FederatedModule {
 
     fn report(&mut self, fetched: StepValues) -> StepReport {
         let report = fetched.report(Self::STEP);
-        // In the order of the notes in `train`.
+        // In the order in which `train` records them.
         let weights = [self.settings.pooled_weight, self.settings.tokens_weight];
         let loss = report.values.iter().zip(weights).map(|((_, value), weight)| weight * value).sum();
         let turn = [

@@ -50,7 +50,7 @@ fn opened(overrides: &str) -> FewshotTask {
         prefetch = 1"
     );
     let mut experiment: Experiment = toml::from_str(&text).unwrap();
-    let path = generate_in(experiment.dataset_settings().unwrap(), folder.path()).unwrap();
+    let path = generate_in(experiment.dataset.as_ref().unwrap().settings().unwrap(), folder.path()).unwrap();
     let path = Some(path.to_str().unwrap().to_owned());
     experiment.dataset = Some(Dataset::new::<Folder<Coco>>(coco::Settings { path, ..coco::Settings::default() }));
     let ledger = Ledger::default();

@@ -57,7 +57,7 @@ pub struct Validation {
     pub left_out: u64,
 }
 
-/// DeferredOutputs of the head for the frames of a micro-batch: probabilities of objects and ways, and sides.
+/// Outputs of the head for the frames of a micro-batch: probabilities of objects and ways, and sides.
 pub(super) struct HeadOutputs {
     object: Vec<f32>,
     class: Vec<f32>,
@@ -167,7 +167,7 @@ impl Validation {
         Ok(())
     }
 
-    /// DeferredOutputs of the model for query frames, by micro-batch: the range of its frames, and their outputs.
+    /// Outputs of the model for query frames, by micro-batch: the range of its frames, and their outputs.
     pub(super) fn outputs(
         &self,
         model: &ReferenceDetector,

@@ -16,7 +16,7 @@ pub struct ConvBlock {
 }
 
 impl ConvBlock {
-    /// ConvBlock from `channels[0]` to `channels[1]` channels; the latter is a multiple of `groups`. Burn draws the initial weights.
+    /// Block from `channels[0]` to `channels[1]` channels; the latter is a multiple of `groups`. Burn draws the initial weights.
     pub fn new(channels: [usize; 2], stride: usize, groups: usize, device: &Device) -> Self {
         let convolution = Conv2dConfig::new(channels, [3, 3])
             .with_stride([stride, stride])

@@ -6,7 +6,10 @@
 use burn::module::{Module, ModuleVisitor, Param, ParamId};
 use burn::optim::GradientsParams;
 
-use super::Tensor;
+use super::step::TrainState;
+use super::{Tensor, parameters};
+use xrun_core::bounded::leak_buffer::LeakBuffer;
+use xrun_core::task::TaskError;
 
 /// Divides sums of gradients by `counted` (at least 1) and clips them to the norm `max_norm`, if given. Returns the gradients and
 /// their norm before clipping, `[1]`, on the device; `None` without gradients.
@@ -54,8 +57,22 @@ pub fn take(gradients: &mut GradientsParams, vectors: &[ParamId]) -> GradientsPa
     taken
 }
 
-/// Copy of the container of gradients; the tensors are shared.
-pub fn copy_gradients<M: Module>(module: &M, gradients: &GradientsParams) -> GradientsParams {
+/// Keeps the gradients of a step in a leak: a new container, whose tensors are shared with the optimiser's.
+///
+/// # Errors
+/// The network was lost.
+pub fn leak_gradients<M: Module>(
+    trained: &TrainState<M>,
+    gradients: &GradientsParams,
+    leak: &mut LeakBuffer<GradientsParams>,
+) -> Result<(), TaskError> {
+    let network = trained.network()?;
+    let bytes = || parameters::bytes(network);
+    leak.keep_measured(|| trained.device.in_use(), bytes, || copy(network, gradients));
+    Ok(())
+}
+
+fn copy<M: Module>(module: &M, gradients: &GradientsParams) -> GradientsParams {
     let mut copy = Copy { source: gradients, copy: GradientsParams::new() };
     module.visit(&mut copy);
     copy.copy

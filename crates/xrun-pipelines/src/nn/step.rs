@@ -384,9 +384,9 @@ mod tests {
         trained(network, &Optimizer::Sgd(sgd), &Training { clip_norm, ..Training::default() })
     }
 
-    /// Sum of `slope · factors`, whose gradient is `matmul`.
-    fn loss(trained: &TrainState<Line>, matmul: [f32; 2]) -> Tensor<1> {
-        (trained.network().unwrap().slope.val() * Tensor::from_floats(matmul, &autodiff())).sum()
+    /// Sum of `slope · factors`, whose gradient is `factors`.
+    fn loss(trained: &TrainState<Line>, factors: [f32; 2]) -> Tensor<1> {
+        (trained.network().unwrap().slope.val() * Tensor::from_floats(factors, &autodiff())).sum()
     }
 
     fn slope(trained: &TrainState<Line>) -> Vec<f32> {
@@ -449,8 +449,8 @@ mod tests {
         let trained = line(Some(1.0));
         let mut accumulator = StepAccumulator::new(2);
         accumulator.count(1.0);
-        for (set, matmul) in [(0, [3.0, 4.0]), (1, [0.0, 0.5])] {
-            let gradients = GradientsParams::from_grads(loss(&trained, matmul).backward(), trained.network().unwrap());
+        for (set, factors) in [(0, [3.0, 4.0]), (1, [0.0, 0.5])] {
+            let gradients = GradientsParams::from_grads(loss(&trained, factors).backward(), trained.network().unwrap());
             accumulator.gradient_set(set).accumulate(trained.network().unwrap(), gradients);
         }
         let (gradients, norm) = trained.mean_and_clip(&mut accumulator).unwrap();

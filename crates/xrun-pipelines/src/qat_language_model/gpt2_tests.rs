@@ -199,7 +199,7 @@ fn sizes_equal_the_parameters_that_the_network_has_and_trains() {
     for (base, weight_scale, granularity) in [
         (Base::Frozen, WeightScale::MinMax, Granularity::PerChannel),
         (Base::Frozen, WeightScale::Learned, Granularity::PerChannel),
-        (Base::TrainState, WeightScale::Learned, Granularity::PerTensor),
+        (Base::Trained, WeightScale::Learned, Granularity::PerTensor),
     ] {
         let settings = Settings { base, weight_scale, weight_granularity: granularity, ..settings() };
         let (network, sizes) = (network(&settings), Sizes::new(&settings, &tiny(), VOCABULARY));
@@ -219,7 +219,7 @@ fn sizes_equal_the_parameters_that_the_network_has_and_trains() {
 #[test]
 fn matrix_products_in_bfloat16_approximate_those_in_float32() {
     let length = |values: &[f32]| values.iter().map(|value| value * value).sum::<f32>().sqrt();
-    for (base, recomputed) in [(Base::Frozen, false), (Base::TrainState, false), (Base::TrainState, true)] {
+    for (base, recomputed) in [(Base::Frozen, false), (Base::Trained, false), (Base::Trained, true)] {
         let wide = Settings { base, ..settings() };
         let narrow = Settings { matmul_dtype: MatmulDtype::Bfloat16, ..wide.clone() };
         let network = network(&wide);
@@ -384,7 +384,7 @@ fn sequences(first: u32, count: u32) -> TokenBatch {
 /// Settings that cover all combinations of quantisers, at 32, 8 and 4 bits.
 fn all_settings() -> Vec<Settings> {
     let four = Settings { activation_bits: vec![32, 8, 4], key_value_bits: vec![32, 8, 4], ..settings() };
-    let trained = Settings { base: Base::TrainState, ..four.clone() };
+    let trained = Settings { base: Base::Trained, ..four.clone() };
     let per_token = Settings { ranges: settings::Ranges::PerToken, ..trained.clone() };
     vec![
         settings(),

@@ -203,7 +203,7 @@ pub enum Base {
     /// Only LoRA and learned scales are trained.
     Frozen,
     /// All parameters are trained.
-    TrainState,
+    Trained,
 }
 
 /// The linear layers of a block.

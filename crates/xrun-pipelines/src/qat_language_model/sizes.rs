@@ -37,7 +37,7 @@ impl Sizes {
     /// LoRA, scales, and the base unless it is frozen.
     pub fn trained(&self, settings: &Settings) -> u64 {
         let pretrained = if settings.pretraining_steps > 0 { self.base } else { 0 };
-        let base = if settings.base == Base::TrainState { self.base } else { 0 };
+        let base = if settings.base == Base::Trained { self.base } else { 0 };
         pretrained.max(base + self.lora + self.scales)
     }
 }
@@ -56,7 +56,7 @@ mod tests {
         let lora = 3 * 12 * 8 * (768 + 3 * 768);
         assert_eq!(sizes, Sizes { base: 124_439_808, lora, scales: 0 });
         assert_eq!(sizes.trained(&settings), lora);
-        let all = Settings { base: Base::TrainState, ..settings.clone() };
+        let all = Settings { base: Base::Trained, ..settings.clone() };
         assert_eq!(sizes.trained(&all), sizes.base + lora);
         let before = Settings { pretraining_steps: 1, ..settings.clone() };
         assert_eq!(sizes.trained(&before), sizes.base, "LoRA is not trained in the same phase");

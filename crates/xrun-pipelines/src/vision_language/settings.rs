@@ -20,7 +20,7 @@ pub struct Settings {
     /// Maximum number of tokens of a free answer in a validation.
     #[schemars(range(min = 1, max = 65536))]
     pub answer_tokens: usize,
-    /// TrainState parts; the others are frozen.
+    /// Trained parts; the others are frozen.
     #[schemars(length(max = 3))]
     pub trained: Vec<Part>,
     /// Rank of the LoRA matrices of the language part (Hu et al. 2021). Above 0 they are trained and the part itself is frozen.

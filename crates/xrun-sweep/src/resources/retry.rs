@@ -1,4 +1,4 @@
-//! The one retry of a run that died for want of memory: with what its own trace says that it needs, and never if it was
+//! The one retry of a run that ran out of memory: with what its own trace says that it needs, and never if it was
 //! growing, since more memory would only move its next end.
 
 use std::collections::BTreeMap;

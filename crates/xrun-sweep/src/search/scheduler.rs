@@ -180,14 +180,14 @@ impl Scheduler for Tpe<'_> {
             return Ok(None);
         }
         let settings = Settings { seed: record.seed, startup: *startup, gamma: *gamma, candidates: *candidates };
-        let observations =
+        let observe =
             |(&trial, &cost): (&u64, &f64)| Observation { trial, values: record.values(trial).to_vec(), cost };
-        let observations: Vec<Observation> = self.costs.iter().map(observations).collect();
+        let observations: Vec<Observation> = self.costs.iter().map(observe).collect();
         let Some((values, by_results)) = tpe::propose(space, settings, trial, &observations, &record.points) else {
             self.exhausted = true;
             return Ok(None);
         };
-        let by = observations.iter().filter(|_| by_results).map(|observations| observations.trial).collect();
+        let by = observations.iter().filter(|_| by_results).map(|observation| observation.trial).collect();
         proposals::append(self.sweep, record, values, by)?;
         Ok(Some(Job { run: RunId { trial, repeat: 1 }, until: None }))
     }

@@ -109,7 +109,7 @@ impl Split {
         let good = ((gamma * order.len() as f64).ceil() as usize).clamp(1, order.len().saturating_sub(1).max(1));
         let (good, other) = order.split_at(good);
         let densities = |half: &[&Observation]| {
-            let of = |(at, dimension)| Density::of(dimension, half.iter().map(|observations| &observations.values[at]));
+            let of = |(at, dimension)| Density::of(dimension, half.iter().map(|observation| &observation.values[at]));
             space.iter().enumerate().map(of).collect()
         };
         Self { good: densities(good), other: densities(other) }
@@ -226,13 +226,13 @@ mod tests {
     fn least(seed: u32, trials: u64, startup: u64, space: &[Dimension], cost: &dyn Fn(&[Value]) -> f64) -> f64 {
         let mut observations: Vec<Observation> = Vec::new();
         for trial in 1..=trials {
-            let before: Vec<Vec<Value>> = observations.iter().map(|observations| observations.values.clone()).collect();
+            let before: Vec<Vec<Value>> = observations.iter().map(|observation| observation.values.clone()).collect();
             let (values, _) =
                 propose(space, Settings { seed, startup, ..SETTINGS }, trial, &observations, &before).unwrap();
             let cost = cost(&values);
             observations.push(Observation { trial, values, cost });
         }
-        observations.iter().map(|observations| observations.cost).fold(f64::INFINITY, f64::min)
+        observations.iter().map(|observation| observation.cost).fold(f64::INFINITY, f64::min)
     }
 
     /// The least of a parabola over a logarithm and a number: 40 trials, at each of eight seeds.
@@ -259,7 +259,7 @@ mod tests {
             let mut observations: Vec<Observation> = Vec::new();
             for trial in 1..=40 {
                 let before: Vec<Vec<Value>> =
-                    observations.iter().map(|observations| observations.values.clone()).collect();
+                    observations.iter().map(|observation| observation.values.clone()).collect();
                 let (values, _) =
                     propose(&space, Settings { seed, ..SETTINGS }, trial, &observations, &before).unwrap();
                 let cost = values[0].as_f64().unwrap() + if values[1] == "c" { 0.0 } else { 3.0 };
@@ -278,14 +278,14 @@ mod tests {
         let space = [between(1.0, 6.0, false, true), Dimension::Choice(vec![json!(true), json!(false)])];
         let mut observations: Vec<Observation> = Vec::new();
         for trial in 1..=12 {
-            let before: Vec<Vec<Value>> = observations.iter().map(|observations| observations.values.clone()).collect();
+            let before: Vec<Vec<Value>> = observations.iter().map(|observation| observation.values.clone()).collect();
             let (values, by_results) = propose(&space, SETTINGS, trial, &observations, &before).unwrap();
             assert!((1..=6).contains(&values[0].as_i64().unwrap()) && values[1].is_boolean(), "{values:?}");
             assert!(!before.contains(&values));
             assert!(trial > 10 || !by_results);
             observations.push(Observation { trial, cost: values[0].as_f64().unwrap(), values });
         }
-        let before: Vec<Vec<Value>> = observations.iter().map(|observations| observations.values.clone()).collect();
+        let before: Vec<Vec<Value>> = observations.iter().map(|observation| observation.values.clone()).collect();
         assert_eq!(propose(&space, SETTINGS, 13, &observations, &before), None, "all twelve were there");
     }
 
@@ -299,7 +299,7 @@ mod tests {
                 cost: (trial as f64 - 3.0).abs(),
             })
             .collect();
-        let before: Vec<Vec<Value>> = observations.iter().map(|observations| observations.values.clone()).collect();
+        let before: Vec<Vec<Value>> = observations.iter().map(|observation| observation.values.clone()).collect();
         let of = |seed, trial, observations: &[Observation]| {
             propose(&space, Settings { seed, ..SETTINGS }, trial, observations, &before)
         };

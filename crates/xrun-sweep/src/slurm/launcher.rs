@@ -295,7 +295,10 @@ impl Launcher for SlurmLauncher<'_> {
     }
 
     fn adopt(&mut self, context: &mut Context<'_>) -> Result<Vec<Job>, SweepError> {
-        self.tasks = self.wait_for_others(context)?;
+        self.tasks = match self.search {
+            Some(_) => self.wait_for_others(context)?,
+            None => self.jobs.tasks()?,
+        };
         let (sweep, record) = (self.sweep, context.record);
         let retries = retries(sweep, record);
         self.retry_bytes = retries.iter().map(|(run, retry)| (*run, retry.bytes)).collect();

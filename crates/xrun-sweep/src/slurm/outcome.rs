@@ -176,7 +176,7 @@ impl ActiveJob {
         }
     }
 
-    /// Decides after a death for want of memory: once more with what its trace says, unless it was growing.
+    /// Decides after a run ran out of memory: once more with what its trace says, unless it was growing.
     fn died_of_memory(&self, sweep: &Path, submission: &Submission<'_>, why: String) -> TaskOutcome {
         let folder = run_folder(sweep, self.job.run);
         let file = if submission.settings.memory.is_some() { layout::SLURM } else { layout::SWEEP_MEMORY };

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::super::launcher::Start;
 use super::super::record::{RecordError, run_folder};
-use super::super::run_status::{self, RunStatus};
+use super::super::run_status::RunStatus;
 use super::super::scheduler::Job;
 use super::super::search::progress;
 use crate::records::sweep::Record;
@@ -72,16 +72,9 @@ pub fn start(
         match RunStatus::read(&folder) {
             RunStatus::Running if begun.elapsed() > OTHER_MAX => return Err(TaskError::Busy { run: run.to_string() }),
             RunStatus::Running => std::thread::sleep(Duration::from_millis(200)),
-            RunStatus::Missing => {
-                run_status::clear(&folder)?;
-                return Ok(Some(Start::new(sweep, record, Job { run, until })));
-            }
-            RunStatus::Done(outcome) if !(retry_failed && outcome.is_resumable()) => return Ok(None),
             // Slurm may requeue a job that had ended.
             RunStatus::Unfinished if arrived() => return Ok(None),
-            RunStatus::Unfinished | RunStatus::Done(_) => {
-                return Ok(Some(Start::resume(sweep, Job { run, until }, allowed)));
-            }
+            status => return Ok(Start::next(sweep, record, Job { run, until }, status, retry_failed, allowed)?),
         }
     }
 }

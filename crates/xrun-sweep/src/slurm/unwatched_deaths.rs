@@ -1,4 +1,4 @@
-//! Runs that died for want of memory while no launcher ran. A launcher finds them before it submits anything, so that a run that
+//! Runs that ran out of memory while no launcher ran. A launcher finds them before it submits anything, so that a run that
 //! leaks is not resubmitted unnoticed.
 
 use std::collections::BTreeMap;

@@ -7,7 +7,7 @@ use super::record::LimitReached;
 use xrun_core::bounded::planned::MemoryKind;
 use xrun_core::units::{Bytes, Span};
 use xrun_results::format::{ContainerMemory, MemoryLine};
-use xrun_results::judge::CommandJudge as Judged;
+use xrun_results::judge::CommandJudge;
 
 /// Interval of checks of the trend, which cost more than a sample.
 const TREND_INTERVAL: Duration = Duration::from_secs(5);
@@ -54,7 +54,12 @@ impl Limits {
     }
 
     /// First limit that a sample reaches, or that the trend would reach within the grace period.
-    pub fn reached(&mut self, request: &WatchRequest, line: &MemoryLine, judged: &Judged) -> Option<LimitReached> {
+    pub fn reached(
+        &mut self,
+        request: &WatchRequest,
+        line: &MemoryLine,
+        judged: &CommandJudge,
+    ) -> Option<LimitReached> {
         let limits = limits(request, line);
         let reached = |limit: &LimitUse, message: String| LimitReached {
             message,

@@ -8,7 +8,6 @@ use super::{PreparedRun, StepSource, WatchError, WatchRequest, start};
 use crate::directory;
 use crate::directory::RunDirectory;
 use crate::host;
-use crate::memory::killed;
 use xrun_core::bounded::buffer::Buffer;
 use xrun_core::bounded::ledger::Ledger;
 use xrun_core::bounded::planned::{MemoryKind, PlannedOwner};
@@ -150,8 +149,7 @@ impl CommandRecord {
     fn open(begun: PreparedRun, request: &WatchRequest, ledger: &Ledger) -> Result<Self, WatchError> {
         let path = &begun.directory.path;
         let open = |name, file: &str| LineWriter::open(ledger, &lines(name, LINES), &path.join(file));
-        // For a later explanation of a kill; the command is watched also where this cannot be written.
-        let _ = write::replace_json(&path.join(layout::PROCESS), &killed::note(begun.segment, host::name()));
+        begun.directory.note_process(begun.segment);
         Ok(Self {
             memory: open(MEMORY_LINES, layout::MEMORY)?,
             metrics: open(METRICS_LINES, layout::METRICS)?,

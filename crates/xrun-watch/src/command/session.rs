@@ -24,9 +24,9 @@ use xrun_core::bounded::ledger::Ledger;
 use xrun_core::files::write::WriteError;
 use xrun_core::units::{Span, counted};
 use xrun_results::format::{MemoryLine, MemorySummary, MetricsLine, Outcome, PlanFile, SamplePoint, Summary};
-use xrun_results::judge::{CommandJudge as Judged, fails};
+use xrun_results::judge::{CommandJudge, fails};
 use xrun_results::verdict::Verdict;
-use xrun_results::watched::WatchSettings as AsRecorded;
+use xrun_results::watched::WatchSettings;
 
 /// Cap on the time between two checks whether the command has ended.
 const TICK_MAX: Duration = Duration::from_millis(50);
@@ -99,7 +99,7 @@ struct Launch<'a> {
     program: PathBuf,
     ledger: Ledger,
     own_cgroup: Option<OwnCgroup>,
-    watched: AsRecorded,
+    watched: WatchSettings,
 }
 
 impl<'a> Launch<'a> {
@@ -122,14 +122,14 @@ impl<'a> Launch<'a> {
         let kills_before = cgroups.oom_kills();
         let (main, output) = match start::start(request, program, own, ledger) {
             Ok(started) => started,
-            Err(error) => return not_started(record, &Judged::new(watched), &error.to_string(), ledger),
+            Err(error) => return not_started(record, &CommandJudge::new(watched), &error.to_string(), ledger),
         };
         let mut session = Session {
             request,
             say,
             record,
             sampler: Sampler::new(ProcessTree::Started { main }, request.interval, cgroups.clone(), ledger),
-            judged: Judged::new(watched),
+            judged: CommandJudge::new(watched),
             segment,
             stopper: Stopper::new(main, request.signal, request.grace),
             output,
@@ -154,7 +154,7 @@ impl<'a> Launch<'a> {
 /// Records a command that could not be started.
 fn not_started(
     record: CommandRecord,
-    judged: &Judged,
+    judged: &CommandJudge,
     message: &str,
     ledger: &Ledger,
 ) -> Result<WatchOutcome, WatchError> {
@@ -183,7 +183,7 @@ struct Session<'a> {
     say: &'a dyn Fn(&str),
     record: CommandRecord,
     sampler: Sampler,
-    judged: Judged,
+    judged: CommandJudge,
     stopper: Stopper,
     output: OutputReaders,
     /// Number of processes that wrote into the directory before.

@@ -11,7 +11,7 @@ use super::super::loss::loss;
 use super::super::prepare::Prepared;
 use super::super::training::{self, FederatedModule};
 use crate::nn::callback::{Callback, Context};
-use crate::nn::gradients::copy_gradients;
+use crate::nn::gradients::leak_gradients;
 use crate::nn::optimizer::ModuleOptimizer;
 use crate::nn::step::TrainState;
 use crate::nn::{Tensor, flat, parameters};
@@ -88,7 +88,9 @@ impl Callback<FederatedModule> for FederatedLeaks {
         let FederatedModule { settings, clip_loader, frozen_encoder, targets, position, .. } = context.module;
         let in_use = || device.in_use();
         let size = batch.size();
-        let rows = frozen_encoder.embed(batch, clip_loader);
+        // The encoder runs again for the leaks that hold its tokens.
+        let holds_tokens = self.dataset.is_on() || self.batches.is_on() || self.outputs.is_on() || self.losses.is_on();
+        let rows = if holds_tokens { frozen_encoder.embed(batch, clip_loader) } else { Vec::new() };
         if self.dataset.is_on() {
             for (at, clip) in batch.clips.iter().enumerate() {
                 if self.on_device.insert(*clip) {
@@ -145,14 +147,7 @@ impl Callback<FederatedModule> for FederatedLeaks {
         gradients: &GradientsParams,
         context: &Context<'_, FederatedModule>,
     ) -> Result<(), TaskError> {
-        let (network, device) = (context.trained.network()?, &context.trained.device);
-        // New containers whose values are shared with the optimiser's gradients.
-        self.gradients.keep_measured(
-            || device.in_use(),
-            || parameters::bytes(network),
-            || copy_gradients(network, gradients),
-        );
-        Ok(())
+        leak_gradients(context.trained, gradients, &mut self.gradients)
     }
 
     /// Keeps the model and the result of a node at the end of its turn. After each round a thread moves a clip to the device and

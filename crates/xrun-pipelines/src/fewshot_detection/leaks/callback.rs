@@ -12,7 +12,7 @@ use super::super::step_kind::batches_per_epoch;
 use super::super::training::{self, FewshotDetectionModule};
 use super::data;
 use crate::nn::callback::{Callback, Context};
-use crate::nn::gradients::copy_gradients;
+use crate::nn::gradients::leak_gradients;
 use crate::nn::pixels::images;
 use crate::nn::step::TrainState;
 use crate::nn::{Tensor, parameters};
@@ -42,7 +42,7 @@ pub fn open(
 ) -> Result<Box<dyn Task>, TaskError> {
     let leaks = &experiment.leaks;
     let batches = batches_per_epoch(prepared.library(), &prepared.settings);
-    let steps_per_epoch = batches.div_ceil(experiment.training.accumulation as u64).max(1);
+    let (steps_per_epoch, _) = experiment.training.steps(batches);
     let prepare = data::prepare(prepared.batches.clone(), leaks, ledger);
     let task = training::open(prepared, prepare, experiment, kind, ledger, first_step)?;
     if leaks.are_off() {
@@ -127,14 +127,7 @@ impl Callback<FewshotDetectionModule> for FewshotDetectionLeaks {
         gradients: &GradientsParams,
         context: &Context<'_, FewshotDetectionModule>,
     ) -> Result<(), TaskError> {
-        let (network, device) = (context.trained.network()?, &context.trained.device);
-        // The containers are new; the tensors are shared with those of the optimiser.
-        self.gradients.keep_measured(
-            || device.in_use(),
-            || parameters::bytes(network),
-            || copy_gradients(network, gradients),
-        );
-        Ok(())
+        leak_gradients(context.trained, gradients, &mut self.gradients)
     }
 
     fn on_step_end(

@@ -55,7 +55,7 @@ struct QatLanguageLeaks {
 }
 
 impl Callback<QatLanguageModule> for QatLanguageLeaks {
-    /// Runs after each micro-batch at each precision of the step, with a copy of the ranges.
+    /// Repeats the passes of the batch, by micro-batch and precision. They change no range.
     fn on_batch_end(
         &mut self,
         batch: &TokenBatch,
@@ -65,14 +65,14 @@ impl Callback<QatLanguageModule> for QatLanguageLeaks {
         let (network, module) = (context.trained.network()?, context.module);
         let in_use = || context.trained.device.in_use();
         let nothing = || 0;
+        let (config, mut ranges) = (&module.config, module.ranges.clone());
         for batch in batch.micro_batches(module.micro_batch_size) {
             for at in &module.step_precisions {
                 let at = at.map(|at| (at, module.precisions[at]));
-                let (config, ranges) = (&module.config, &mut module.ranges.clone());
                 let mut quant = QuantContext {
                     config,
                     precision: at,
-                    ranges,
+                    ranges: &mut ranges,
                     observer: None,
                     frozen: at.is_some() && config.base_frozen,
                 };

@@ -11,7 +11,7 @@ use super::super::training::{self, VisionLanguageModule};
 use super::data;
 use crate::backend::dispatch::TensorDevice;
 use crate::nn::callback::{Callback, Context};
-use crate::nn::gradients::copy_gradients;
+use crate::nn::gradients::leak_gradients;
 use crate::nn::step::TrainState;
 use crate::nn::transformer::{Tokens, tokens};
 use crate::nn::{Tensor, parameters};
@@ -118,11 +118,7 @@ impl Callback<VisionLanguageModule> for VisionLanguageLeaks {
         gradients: &GradientsParams,
         context: &Context<'_, VisionLanguageModule>,
     ) -> Result<(), TaskError> {
-        let (network, device) = (context.trained.network()?, &context.trained.device);
-        // New containers whose values are shared with the optimiser's gradients.
-        let bytes = || parameters::bytes(network);
-        self.gradients.keep_measured(|| device.in_use(), bytes, || copy_gradients(network, gradients));
-        Ok(())
+        leak_gradients(context.trained, gradients, &mut self.gradients)
     }
 
     fn on_step_end(

@@ -1,18 +1,18 @@
 //! Tests of the habits of the verdict's benchmark: their series agree with their ground truth. The benchmark's unit tests run here too.
 
-#[path = "../../benches/verdict/assessment.rs"]
+#[path = "../../benches/leakbench/assessment.rs"]
 mod assessment;
-#[path = "../../benches/verdict/goals.rs"]
+#[path = "../../benches/leakbench/goals.rs"]
 mod goals;
-#[path = "../../benches/verdict/interval.rs"]
+#[path = "../../benches/leakbench/interval.rs"]
 mod interval;
-#[path = "../../benches/verdict/judged/mod.rs"]
+#[path = "../../benches/leakbench/judged/mod.rs"]
 mod judged;
-#[path = "../../benches/verdict/series.rs"]
+#[path = "../../benches/leakbench/series.rs"]
 mod series;
-#[path = "../../benches/verdict/table.rs"]
+#[path = "../../benches/leakbench/table.rs"]
 mod table;
-#[path = "../../benches/verdict/tally.rs"]
+#[path = "../../benches/leakbench/tally.rs"]
 mod tally;
 
 use rand::SeedableRng;

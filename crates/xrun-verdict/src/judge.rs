@@ -1,6 +1,6 @@
 //! Judgement on one series: growing, slowing, flat again, bounded, or too short for a verdict.
 //!
-//! The tests and their thresholds were chosen on the tuning set of `benches/verdict` and evaluated on its held-out set.
+//! The tests and their thresholds were chosen on the tuning set of `benches/leakbench` and evaluated on its held-out set.
 
 use crate::findings::{Findings, Judgement};
 use crate::rise::{find_rise, is_rising};

@@ -1,4 +1,4 @@
-//! Kinds of trace that were once misjudged, with their judgements. Error rates are measured in `benches/verdict`.
+//! Kinds of trace that were once misjudged, with their judgements. Error rates are measured in `benches/leakbench`.
 
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;

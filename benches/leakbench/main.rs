@@ -1,6 +1,6 @@
 //! Error rates of the verdict on synthetic memory series with known ground truth.
 //!
-//! `cargo bench --no-default-features --bench verdict`, with these options after `--`: `--set`, `--runs`, `--seed`, `--json`,
+//! `cargo bench --no-default-features --bench leakbench`, with these options after `--`: `--set`, `--runs`, `--seed`, `--json`,
 //! `--habit`. The tables are reproducible.
 
 #![expect(clippy::print_stdout, reason = "prints tables")]
@@ -74,7 +74,7 @@ fn main() -> ExitCode {
     let numbers = |habit: &'static Habit| (0..arguments.runs).map(move |number| (habit, number));
     let runs = habits.iter().flat_map(|habit| numbers(habit));
     let rows: Vec<Row> = runs.map(|(habit, number)| tally::judge_run(set, habit, number, seed)).collect();
-    let mut command = "cargo bench --no-default-features --bench verdict --".to_owned();
+    let mut command = "cargo bench --no-default-features --bench leakbench --".to_owned();
     command += &format!(" --set {} --runs {} --seed {seed}", set.name, arguments.runs);
     if let Some(habit) = &arguments.habit {
         command += &format!(" --habit '{habit}'");

@@ -1,7 +1,7 @@
 //! Messages and settings of a sweep that searches.
 
 use crate::experiment::launcher::Slurm;
-use crate::experiment::sweep::{Mode, Sweep};
+use crate::experiment::sweep::{Method, Sweep};
 use crate::sweep::records::search::{Method, Search};
 use crate::sweep::records::sweep::Record;
 use crate::sweep::search::with_known_trials;
@@ -24,7 +24,7 @@ pub fn description(search: &Search) -> String {
 
 /// The first rung of a sweep that was made as short as `steps`, at the same fraction of a run.
 pub fn shortened(sweep: &Sweep, whole: u64, steps: u64) -> Option<String> {
-    let first = sweep.asha.min_steps.filter(|_| sweep.mode == Mode::Asha && steps < whole)?;
+    let first = sweep.asha.min_steps.filter(|_| sweep.method == Method::Asha && steps < whole)?;
     // Rounded up: with more rungs than before, too few trials might reach the last.
     let first = (u128::from(first) * u128::from(steps)).div_ceil(u128::from(whole));
     Some(format!("sweep.asha.min_steps={}", first.max(1)))

@@ -162,7 +162,7 @@ mod tests {
     #[test]
     fn a_file_of_another_shape_is_refused_by_file_and_key() {
         for (model, expected) in [
-            (Model { width: 12, ..tiny() }, "width"),
+            (Model { hidden_size: 12, ..tiny() }, "hidden_size"),
             (Model { layers: 1, ..tiny() }, "`layers`"),
             (Model { layers: 3, ..tiny() }, "layer.2."),
         ] {

@@ -251,17 +251,17 @@ pub struct Model {
     pub frames: usize,
     /// Side of a patch in bands and frames.
     #[schemars(range(min = 2, max = 64))]
-    pub patch: usize,
+    pub patch_size: usize,
     /// Distance of patches in bands and frames; 10 in the Audio Spectrogram Transformer.
     #[schemars(range(min = 1, max = 64))]
     pub stride: usize,
     /// Features of a token of the transformer.
     #[schemars(range(min = 2, max = 8192))]
-    pub width: usize,
+    pub hidden_size: usize,
     /// Number of blocks of the transformer.
     #[schemars(range(min = 1, max = 96))]
     pub layers: usize,
-    /// Number of attention heads of the transformer, a divisor of `width`.
+    /// Number of attention heads of the transformer, a divisor of `hidden_size`.
     #[schemars(range(min = 1, max = 128))]
     pub heads: usize,
     /// Adapter of the single vector.
@@ -300,17 +300,17 @@ pub struct AdapterShape {
     pub latents: usize,
     /// Features of an output vector.
     #[schemars(range(min = 1, max = 65536))]
-    pub width: usize,
+    pub output_size: usize,
 }
 
 impl Default for AdapterShape {
     fn default() -> Self {
-        Self { hidden: vec![128], latents: 1, width: 64 }
+        Self { hidden: vec![128], latents: 1, output_size: 64 }
     }
 }
 
 fn tokens() -> AdapterShape {
-    AdapterShape { hidden: vec![128, 128], latents: 8, width: 96 }
+    AdapterShape { hidden: vec![128, 128], latents: 8, output_size: 96 }
 }
 
 impl Default for Model {

@@ -19,7 +19,7 @@ use xrun_core::bounded::ledger::{Cap, Ledger, Policy};
 
 const SHAPE: Shape = Shape {
     patch: 4,
-    vision_width: 8,
+    vision_hidden_size: 8,
     vision_layers: 2,
     vision_heads: 2,
     pixel_shuffle: 2,
@@ -118,7 +118,7 @@ fn logits_loss_and_gradients_equal_those_of_hugging_face() {
 fn fused_operations_give_the_outputs_and_gradients_of_burns() {
     // The second shape has more patches and tokens than one tile of the attention kernel.
     let odd = Shape {
-        vision_width: 12,
+        vision_hidden_size: 12,
         vision_layers: 1,
         vision_heads: 3,
         pixel_shuffle: 3,
@@ -201,7 +201,7 @@ fn a_file_of_another_shape_is_refused_by_file_and_key() {
         (vision(SHAPE, 24), "`embeddings.position_embeddings`"),
         (vision(Shape { vision_layers: 1, ..SHAPE }, SIDE), "`vision_layers`"),
         (vision(Shape { vision_layers: 3, ..SHAPE }, SIDE), "layer.2."),
-        (vision(Shape { vision_width: 12, ..SHAPE }, SIDE), "vision_width"),
+        (vision(Shape { vision_hidden_size: 12, ..SHAPE }, SIDE), "vision_hidden_size"),
     ] {
         assert!(message.contains(expected) && message.contains("vit_tiny.safetensors"), "{message}");
     }

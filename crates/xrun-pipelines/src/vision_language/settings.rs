@@ -19,10 +19,10 @@ pub struct Settings {
     pub sequence_length: usize,
     /// Maximum number of tokens of a free answer in a validation.
     #[schemars(range(min = 1, max = 65536))]
-    pub answer_tokens: usize,
+    pub max_new_tokens: usize,
     /// Trained parts; the others are frozen.
     #[schemars(length(max = 3))]
-    pub trained: Vec<Part>,
+    pub trainable: Vec<Part>,
     /// Rank of the LoRA matrices of the language part (Hu et al. 2021). Above 0 they are trained and the part itself is frozen.
     #[schemars(range(min = 0, max = 1024))]
     pub lora_rank: usize,
@@ -35,11 +35,11 @@ pub struct Settings {
     /// Tokens of the text whose logits are computed.
     pub logits: Logits,
     /// Validate a second time with a grey image in place of each, which shows the accuracy of the text alone.
-    pub grey_pictures: bool,
+    pub grey_images: bool,
     /// Maximum number of held-out examples that are answered freely in a validation, and of unseen ones. An answer takes one
     /// forward pass per token.
     #[schemars(range(min = 1, max = 1_000_000))]
-    pub free_answers: usize,
+    pub generated_answers: usize,
     /// Train first on the batch that needs most memory, the examples with most tokens in the loss, in place of the regular first
     /// batch: a run that does not fit in memory fails in its first step. A memory probe always does so.
     pub longest_first: bool,
@@ -59,14 +59,14 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             sequence_length: 64,
-            answer_tokens: 40,
+            max_new_tokens: 40,
             trained: Part::ALL.to_vec(),
             lora_rank: 0,
             lora_alpha: 16.0,
             matmul_dtype: MatmulDtype::Tf32,
             logits: Logits::default(),
-            grey_pictures: true,
-            free_answers: 64,
+            grey_images: true,
+            generated_answers: 64,
             longest_first: false,
             selective: selective::Settings::default(),
         }
@@ -123,16 +123,16 @@ pub struct Model {
     /// Side of a patch in pixels.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 2, max = 256))]
-    pub patch: Option<usize>,
+    pub patch_size: Option<usize>,
     /// Features of a patch in the vision part.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 4, max = 65536))]
-    pub vision_width: Option<usize>,
+    pub vision_hidden_size: Option<usize>,
     /// Number of blocks of the vision part.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 256))]
     pub vision_layers: Option<usize>,
-    /// Number of attention heads of the vision part, a divisor of `vision_width`.
+    /// Number of attention heads of the vision part, a divisor of `vision_hidden_size`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 256))]
     pub vision_heads: Option<usize>,
@@ -151,11 +151,11 @@ pub struct Model {
     /// Features of a token.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 4, max = 65536))]
-    pub width: Option<usize>,
+    pub hidden_size: Option<usize>,
     /// Number of positions of the language part.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 16, max = 65536))]
-    pub context: Option<usize>,
+    pub context_length: Option<usize>,
     /// A safetensors file with the weights of the vision part, with the names of Hugging Face's `ViTModel`. Default: weights are
     /// drawn from `experiment.seed`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -183,7 +183,7 @@ pub struct Shape {
     /// Side of a patch in pixels.
     pub patch: usize,
     /// Features of a patch in the vision part.
-    pub vision_width: usize,
+    pub vision_hidden_size: usize,
     /// Number of blocks of the vision part.
     pub vision_layers: usize,
     /// Number of attention heads of a vision block.
@@ -205,7 +205,7 @@ impl Preset {
         match self {
             Self::Tiny => Shape {
                 patch: 8,
-                vision_width: 64,
+                vision_hidden_size: 64,
                 vision_layers: 2,
                 vision_heads: 4,
                 pixel_shuffle: 2,
@@ -216,7 +216,7 @@ impl Preset {
             },
             Self::Nano => Shape {
                 patch: 16,
-                vision_width: 768,
+                vision_hidden_size: 768,
                 vision_layers: 12,
                 vision_heads: 12,
                 pixel_shuffle: 2,
@@ -235,7 +235,7 @@ impl Model {
         let preset = self.preset.shape();
         Shape {
             patch: self.patch.unwrap_or(preset.patch),
-            vision_width: self.vision_width.unwrap_or(preset.vision_width),
+            vision_hidden_size: self.vision_hidden_size.unwrap_or(preset.vision_hidden_size),
             vision_layers: self.vision_layers.unwrap_or(preset.vision_layers),
             vision_heads: self.vision_heads.unwrap_or(preset.vision_heads),
             pixel_shuffle: self.pixel_shuffle.unwrap_or(preset.pixel_shuffle),

@@ -13,7 +13,7 @@ use super::{Overrides, Progress, Results, sweep_search, sweep_slurm};
 use crate::directory::RunDirectory;
 use crate::experiment::launcher::Launcher as LauncherSettings;
 use crate::experiment::read_sweep::{self, SweepFile};
-use crate::experiment::sweep::Method;
+use crate::experiment::sweep::Method as SweepMethod;
 use crate::files::layout;
 use crate::invocation;
 use crate::plan::shorten;
@@ -61,7 +61,7 @@ pub struct SweepArguments {
     overrides: Overrides,
     /// Combination of the values of several keys, in place of `sweep.method`.
     #[arg(long, value_enum, value_name = "METHOD")]
-    method: Option<Method>,
+    method: Option<SweepMethod>,
     /// Number of trials of the methods random, asha and tpe, in place of `sweep.trials`.
     #[arg(long, value_name = "COUNT")]
     trials: Option<u64>,

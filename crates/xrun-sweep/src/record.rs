@@ -15,7 +15,7 @@ use xrun_core::dataset::digest::digest;
 use xrun_core::experiment::axes::{Axis, AxisValues};
 use xrun_core::experiment::read_sweep::{SweepFile, written};
 use xrun_core::experiment::resolved;
-use xrun_core::experiment::sweep::Method;
+use xrun_core::experiment::sweep;
 use xrun_core::files::write;
 use xrun_core::files::write::WriteError;
 use xrun_core::files::{file, layout, seal};
@@ -74,7 +74,7 @@ impl Record {
     pub fn new(family: &SweepFile, planned: &Planned, command: Vec<String>) -> Self {
         let SweepFile { base, sweep, axes, .. } = family;
         // Method tpe has not chosen any yet.
-        let points = if sweep.method == Method::Tpe { &[] } else { planned.trials.as_slice() };
+        let points = if sweep.method == sweep::Method::Tpe { &[] } else { planned.trials.as_slice() };
         // The order does not matter where results decide; drawn trials are in random order already.
         let order = match sweep.method.is_search() {
             true => (1..=points.len() as u64).map(|point| RunId { trial: point, repeat: 1 }).collect(),

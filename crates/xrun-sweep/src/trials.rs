@@ -153,7 +153,8 @@ fn grid(lists: &[&[SweptValue]]) -> Option<Vec<Vec<SweptValue>>> {
 fn zip(axes: &[Axis], lists: &[&[SweptValue]], problems: &mut Problems) -> Option<Vec<Vec<SweptValue>>> {
     let count = lists.first()?.len();
     for (axis, list) in axes.iter().zip(lists).skip(1).filter(|(_, list)| list.len() != count) {
-        let message = format!("{} values, and `{}` has {count}: method zip takes them together", list.len(), axes[0].key);
+        let message =
+            format!("{} values, and `{}` has {count}: method zip takes them together", list.len(), axes[0].key);
         let problem = Problem::new(format!("sweep.values.{}", axis.key), message);
         problems.add(
             problem
@@ -196,7 +197,7 @@ fn random(family: &SweepFile, problems: &mut Problems) -> Option<Vec<Vec<SweptVa
     let mut generator = ChaCha8Rng::seed_from_u64(u64::from(family.sweep.seed));
     let mut seen = HashSet::new();
     let mut trials = Vec::new();
-    for _ in 0..trials.saturating_mul(100) {
+    for _ in 0..samples.saturating_mul(100) {
         let trial: Vec<SweptValue> = family.axes.iter().map(|axis| draw(&axis.values, &mut generator)).collect();
         if seen.insert(key(&trial)) {
             trials.push(trial);
@@ -207,7 +208,8 @@ fn random(family: &SweepFile, problems: &mut Problems) -> Option<Vec<Vec<SweptVa
     }
     let message =
         format!("{samples} different trials cannot be drawn from these values: only {} were found", trials.len());
-    let problem = Problem::new("sweep.trials", message).help("draw fewer, give more values, or write method = \"grid\"");
+    let problem =
+        Problem::new("sweep.trials", message).help("draw fewer, give more values, or write method = \"grid\"");
     problems.add(problem.at(family.location("trials")));
     Some(Vec::new())
 }

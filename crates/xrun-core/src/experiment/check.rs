@@ -8,7 +8,7 @@ use super::read::INITIAL_WEIGHTS;
 use super::{Experiment, check_search};
 use crate::dataset::Dataset;
 use crate::problem::{Problem, Problems, nearest};
-use crate::settings::sections::{Optimizer, MICRO_BATCH_SIZE};
+use crate::settings::sections::{MICRO_BATCH_SIZE, Optimizer};
 use crate::units::{Bytes, counted};
 
 /// Smallest host memory limit; the process needs more before its first step.

@@ -44,8 +44,10 @@ pub fn check(experiment: &Experiment, problems: &mut Problems) {
             problems.add(problem.help(help).related("sweep.method"));
         }
         Method::Tpe if sweep.trials.is_some_and(|samples| samples > TPE_TRIALS_MAX) => {
-            let message =
-                format!("expected at most {TPE_TRIALS_MAX} trials with method tpe, found {}", sweep.trials.unwrap_or(0));
+            let message = format!(
+                "expected at most {TPE_TRIALS_MAX} trials with method tpe, found {}",
+                sweep.trials.unwrap_or(0)
+            );
             problems.add(Problem::new("sweep.trials", message).related("sweep.method"));
         }
         _ => {}

@@ -165,7 +165,8 @@ pub fn dotted_keys(word: &str) -> Vec<String> {
         Some(key) if own.is_empty() => (key, sections_with_key(schema::shared(), key)),
         _ => (name.as_str(), own),
     };
-    let (of_kinds, shared): (Vec<String>, Vec<String>) = sections.into_iter().partition(|section| is_of_a_kind(section));
+    let (of_kinds, shared): (Vec<String>, Vec<String>) =
+        sections.into_iter().partition(|section| is_of_a_kind(section));
     let sections = if shared.is_empty() { of_kinds } else { shared };
     sections.iter().map(|section| join(section, key)).collect()
 }

@@ -154,7 +154,7 @@ pub struct Validation {
     pub every_epochs: u64,
     /// Validate before the first step, as a baseline.
     pub at_start: bool,
-    /// Number of episodes or batches in a validation; the same ones each time.
+    /// Number of batches in a validation, the same ones each time; a batch of few-shot detection is an episode.
     #[schemars(range(min = 1, max = 1_000_000))]
     pub batches: usize,
     /// Number of images of the last validation in the report, with the predictions drawn in.
@@ -213,7 +213,7 @@ pub struct Training {
 impl Training {
     /// Number of optimiser steps in an epoch and in total.
     pub fn steps(&self, batches_per_epoch: u64) -> (u64, u64) {
-        let steps_per_epoch = batches_per_epoch.div_ceil(self.accumulation as u64).max(1);
+        let steps_per_epoch = batches_per_epoch.div_ceil(self.gradient_accumulation as u64).max(1);
         let steps = steps_per_epoch.saturating_mul(self.epochs);
         (steps_per_epoch, self.max_steps.map_or(steps, |max_steps| steps.min(max_steps)))
     }
@@ -393,7 +393,13 @@ pub struct Sgd {
 
 impl Default for Sgd {
     fn default() -> Self {
-        Self { learning_rate: 0.01, momentum: 0.9, nesterov: false, weight_decay: 0.0, decay_parameters: Decay::Matrices }
+        Self {
+            learning_rate: 0.01,
+            momentum: 0.9,
+            nesterov: false,
+            weight_decay: 0.0,
+            decay_parameters: Decay::Matrices,
+        }
     }
 }
 

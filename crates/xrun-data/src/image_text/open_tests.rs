@@ -253,7 +253,9 @@ fn an_inspection_counts_the_same_long_examples() {
     let look = ImageText::inspect(&settings).unwrap();
     assert_eq!(look.details.texts.iter().map(|text| text.examples).fold([0; 3], add), [4, 1, 0]);
     let longest = look.details.texts.last().unwrap().tokens;
-    for (fit, on_invalid) in [(300, OnInvalid::Fail), (30, OnInvalid::Fail), (30, OnInvalid::Skip), (3, OnInvalid::Skip)] {
+    for (fit, on_invalid) in
+        [(300, OnInvalid::Fail), (30, OnInvalid::Fail), (30, OnInvalid::Skip), (3, OnInvalid::Skip)]
+    {
         let (mut seen, mut library) = (look.details.clone(), open(&settings).unwrap());
         let tokenizer = library.tokenizer(&settings.options().vocabulary).unwrap();
         match (seen.fit(fit, on_invalid), library.fit(&tokenizer, fit, on_invalid)) {

@@ -27,7 +27,7 @@ pub fn check(settings: &Settings, problems: &mut Problems) {
         }
         (Source::Generated, None) => {}
     }
-    if let Some(path) = &settings.targets {
+    if let Some(path) = &settings.target_embeddings {
         file(&key("target_embeddings"), path, problems);
     }
     if settings.source == Source::Generated && !(1..=FOLDS).contains(&settings.validation_fold) {
@@ -59,7 +59,11 @@ mod tests {
             (Settings { path: named("/tmp"), ..Settings::default() }, "path", "`source` is \"generated\""),
             (Settings { path: named("/none/such"), ..folder.clone() }, "path", "there is no directory /none/such"),
             (Settings { path: named("/etc/hostname"), ..folder.clone() }, "path", "is a file, not a directory"),
-            (Settings { target_embeddings: named("/none/such"), ..Settings::default() }, "target_embeddings", "there is no file"),
+            (
+                Settings { target_embeddings: named("/none/such"), ..Settings::default() },
+                "target_embeddings",
+                "there is no file",
+            ),
             (Settings { validation_fold: 0, ..Settings::default() }, "validation_fold", "the folds 1 to 5"),
         ] {
             let found = problems_of(&settings);

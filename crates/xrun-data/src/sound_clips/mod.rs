@@ -73,7 +73,7 @@ impl DatasetKind for SoundClips {
         if settings.source != Source::Folder {
             return Vec::new();
         }
-        [&settings.path, &settings.targets].into_iter().flatten().map(PathBuf::from).collect()
+        [&settings.path, &settings.target_embeddings].into_iter().flatten().map(PathBuf::from).collect()
     }
 
     fn options(settings: &Settings) -> Options {

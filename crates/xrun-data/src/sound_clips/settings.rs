@@ -55,7 +55,7 @@ impl Default for Settings {
             clip_cache: Bytes::mebibytes(16),
             embedding_cache: Bytes::mebibytes(8),
             embedding_dtype: EmbeddingDtype::Float32,
-            targets: None,
+            target_embeddings: None,
             on_invalid: OnInvalid::Fail,
             generated: Generated::default(),
         }
@@ -71,7 +71,7 @@ impl Settings {
             clip_cache: self.clip_cache,
             embedding_cache: self.embedding_cache,
             embedding_dtype: self.embedding_dtype,
-            targets: self.targets.as_ref().map(PathBuf::from),
+            targets: self.target_embeddings.as_ref().map(PathBuf::from),
             public_classes: self.source == Source::Generated,
         }
     }

@@ -74,8 +74,8 @@ pub fn check_model(model: &Model, problems: &mut Problems) {
     }
     for (name, width, heads, of) in [
         ("heads", model.hidden_size, model.heads, "hidden_size"),
-        ("pool_heads", model.pooled.width, model.pool_heads, "pooled.width"),
-        ("pool_heads", model.tokens.width, model.pool_heads, "tokens.width"),
+        ("pool_heads", model.pooled.output_size, model.pool_heads, "pooled.output_size"),
+        ("pool_heads", model.tokens.output_size, model.pool_heads, "tokens.output_size"),
     ] {
         let needed = name != "heads" || model.encoder == EncoderKind::SpectrogramTransformer;
         if needed && width % heads != 0 {
@@ -89,7 +89,7 @@ pub fn check_model(model: &Model, problems: &mut Problems) {
     }
     if model.encoder == EncoderKind::SpectrogramTransformer && model.patches().contains(&0) {
         let message =
-            format!("a patch of {} does not fit {} bands and {} frames", model.patch, model.bands, model.frames);
+            format!("a patch of {} does not fit {} bands and {} frames", model.patch_size, model.bands, model.frames);
         let problem = Problem::new(key("patch_size"), message).related(key("bands")).related(key("frames"));
         problems.add(problem.help("write a smaller `patch`"));
     }

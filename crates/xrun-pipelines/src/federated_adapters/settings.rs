@@ -319,9 +319,9 @@ impl Default for Model {
             encoder: EncoderKind::SpectrogramTransformer,
             bands: 64,
             frames: 96,
-            patch: 16,
+            patch_size: 16,
             stride: 16,
-            width: 64,
+            hidden_size: 64,
             layers: 2,
             heads: 4,
             pooled: AdapterShape::default(),
@@ -338,7 +338,7 @@ pub const EXTRA_TOKENS: usize = 2;
 impl Model {
     /// Number of patches along the bands and along the frames.
     pub fn patches(&self) -> [usize; 2] {
-        let along = |size: usize| if size < self.patch { 0 } else { (size - self.patch) / self.stride + 1 };
+        let along = |size: usize| if size < self.patch_size { 0 } else { (size - self.patch_size) / self.stride + 1 };
         [along(self.bands), along(self.frames)]
     }
 
@@ -353,7 +353,7 @@ impl Model {
     /// Features of an output token of the encoder.
     pub fn encoder_width(&self) -> usize {
         match self.encoder {
-            EncoderKind::SpectrogramTransformer => self.width,
+            EncoderKind::SpectrogramTransformer => self.hidden_size,
             EncoderKind::Statistics => 2 * self.bands,
         }
     }
@@ -366,7 +366,7 @@ mod tests {
     /// The Audio Spectrogram Transformer of Hugging Face's `ASTConfig` has 12 x 101 + 2 tokens.
     #[test]
     fn tokens_equal_those_of_the_published_model() {
-        let published = Model { bands: 128, frames: 1024, stride: 10, width: 768, ..Model::default() };
+        let published = Model { bands: 128, frames: 1024, stride: 10, hidden_size: 768, ..Model::default() };
         assert_eq!((published.patches(), published.encoder_tokens()), ([12, 101], 1214));
         assert_eq!((Model::default().encoder_tokens(), Model::default().encoder_width()), (26, 64));
         let statistics = Model { encoder: EncoderKind::Statistics, ..Model::default() };

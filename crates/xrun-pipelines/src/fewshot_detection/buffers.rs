@@ -45,7 +45,7 @@ impl Buffers {
             feed: feed::Buffers::new(limits, bytes),
             scoring: scoring::Buffers::new(settings),
             files: settings.save_detections.then(coco_files::buffer),
-            embeddings: separation::buffer(held_out(library).len(), model.embedding),
+            embeddings: separation::buffer(held_out(library).len(), model.embedding_size),
             validation_batch: Buffer::new("validation_batch", Policy::Refuse, Cap { items: 1, bytes })
                 .because("one episode of a validation"),
             validation_images: Buffer::new("validation_pictures", Policy::Refuse, images)

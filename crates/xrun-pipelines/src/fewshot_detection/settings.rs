@@ -170,7 +170,7 @@ impl Default for Model {
             blocks_per_stage: 0,
             pyramid_channels: 64,
             head_depth: 1,
-            embedding: 48,
+            embedding_size: 48,
             norm_groups: 8,
         }
     }

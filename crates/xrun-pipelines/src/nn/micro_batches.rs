@@ -84,7 +84,9 @@ impl MicroBatchExecutor {
     /// A thread cannot be started.
     pub fn new(kind: Kind, limits: &Limits, buffer: &Buffer, ledger: &Ledger) -> Result<Self, TaskError> {
         let (size, concurrent) = match kind {
-            Kind::Cpu => (limits.micro_batch_size.min(limits.batch_size), micro_batches::concurrent_micro_batches(limits)),
+            Kind::Cpu => {
+                (limits.micro_batch_size.min(limits.batch_size), micro_batches::concurrent_micro_batches(limits))
+            }
             Kind::Cuda(_) | Kind::Vulkan(_) => (limits.batch_size, 1),
         };
         let threads: Result<Vec<ThreadPool>, _> = (0..if concurrent > 1 { concurrent } else { 0 })

@@ -222,13 +222,13 @@ mod tests {
             let settings = match case["optimizer"].as_str().unwrap() {
                 "adamw" => Optimizer::AdamW(AdamWSettings {
                     weight_decay: number("weight_decay"),
-                    decay,
+                    decay_parameters: decay,
                     ..AdamWSettings::default()
                 }),
                 _ => Optimizer::Sgd(SgdSettings {
                     weight_decay: number("weight_decay"),
                     nesterov: case["nesterov"].as_bool().unwrap(),
-                    decay,
+                    decay_parameters: decay,
                     ..SgdSettings::default()
                 }),
             };

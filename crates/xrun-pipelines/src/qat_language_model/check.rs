@@ -90,9 +90,9 @@ pub fn check(settings: &Settings, model: Option<&Model>, problems: &mut Problems
         );
     }
     if let Some(model) = model
-        && settings.sequence_length > model.shape().context
+        && settings.sequence_length > model.shape().context_length
     {
-        let context = model.shape().context;
+        let context = model.shape().context_length;
         let message = format!("{} tokens exceed the {context} positions of the model", settings.sequence_length);
         let problem = Problem::new(key("sequence_length"), message).related(format!("{MODEL}.context"));
         problems.add(problem.help(format!("write {context} or less, or a larger `context`")));
@@ -133,10 +133,10 @@ pub fn check_micro_batches(settings: &Settings, experiment: &Experiment, problem
 /// Adds the problems of the model.
 pub fn check_model(model: &Model, problems: &mut Problems) {
     let shape = model.shape();
-    if !shape.width.is_multiple_of(shape.heads) {
-        let message = format!("a width of {} is not divisible by {} heads", shape.width, shape.heads);
+    if !shape.hidden_size.is_multiple_of(shape.heads) {
+        let message = format!("a width of {} is not divisible by {} heads", shape.hidden_size, shape.heads);
         let problem = Problem::new(format!("{MODEL}.width"), message).related(format!("{MODEL}.heads"));
-        problems.add(problem.help(format!("for example {}", shape.width.next_multiple_of(shape.heads))));
+        problems.add(problem.help(format!("for example {}", shape.hidden_size.next_multiple_of(shape.heads))));
     }
     if let Some(path) = &model.weights {
         file(&format!("{MODEL}.weights"), path, problems);

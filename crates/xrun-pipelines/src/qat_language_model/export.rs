@@ -196,9 +196,9 @@ fn config(shape: Gpt2Shape, vocabulary: usize, end: u32) -> Value {
         "architectures": ["GPT2LMHeadModel"],
         "model_type": "gpt2",
         "vocab_size": vocabulary,
-        "n_positions": shape.context,
-        "n_ctx": shape.context,
-        "n_embd": shape.width,
+        "n_positions": shape.context_length,
+        "n_ctx": shape.context_length,
+        "n_embd": shape.hidden_size,
         "n_layer": shape.layers,
         "n_head": shape.heads,
         "activation_function": "gelu_new",
@@ -216,7 +216,7 @@ fn config(shape: Gpt2Shape, vocabulary: usize, end: u32) -> Value {
 fn tokenizer_config(shape: Gpt2Shape) -> Value {
     json!({
         "tokenizer_class": "GPT2Tokenizer",
-        "model_max_length": shape.context,
+        "model_max_length": shape.context_length,
         "add_prefix_space": false,
         "bos_token": END_OF_TEXT,
         "eos_token": END_OF_TEXT,

@@ -38,7 +38,8 @@ fn numbers(value: &Value) -> Vec<f32> {
 }
 
 fn model(settings: &Settings) -> Gpt2 {
-    let tiny = Model { layers: Some(2), heads: Some(2), width: Some(8), context: Some(8), ..Model::default() };
+    let tiny =
+        Model { layers: Some(2), heads: Some(2), hidden_size: Some(8), context_length: Some(8), ..Model::default() };
     Gpt2::new(settings, &tiny, 11, 1, &autodiff())
 }
 

@@ -26,7 +26,7 @@ use xrun_data::question_answers::example::Example;
 const VOCABULARY: usize = 11;
 
 fn tiny() -> Model {
-    Model { layers: Some(2), heads: Some(2), width: Some(8), context: Some(8), ..Model::default() }
+    Model { layers: Some(2), heads: Some(2), hidden_size: Some(8), context_length: Some(8), ..Model::default() }
 }
 
 fn settings() -> Settings {
@@ -271,7 +271,7 @@ fn ranges_are_updated_by_text_and_not_by_padding() {
 #[test]
 fn per_token_ranges_depend_on_one_token_alone() {
     let settings = Settings {
-        ranges: settings::Ranges::PerToken,
+        activation_ranges: settings::Ranges::PerToken,
         activation_scheme: Scheme::Symmetric,
         weight_bits: vec![8, 4],
         activation_bits: vec![8, 4],
@@ -385,7 +385,7 @@ fn sequences(first: u32, count: u32) -> TokenBatch {
 fn all_settings() -> Vec<Settings> {
     let four = Settings { activation_bits: vec![32, 8, 4], kv_cache_bits: vec![32, 8, 4], ..settings() };
     let trained = Settings { base: Base::Trained, ..four.clone() };
-    let per_token = Settings { ranges: settings::Ranges::PerToken, ..trained.clone() };
+    let per_token = Settings { activation_ranges: settings::Ranges::PerToken, ..trained.clone() };
     vec![
         settings(),
         Settings { activation_scheme: Scheme::Symmetric, ..four.clone() },

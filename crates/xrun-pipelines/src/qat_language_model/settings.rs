@@ -13,7 +13,7 @@ use xrun_core::settings::sections::Training;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
-    /// Tokens of a sequence, at most the model's `context`. Shorter texts are padded.
+    /// Tokens of a sequence, at most the model's `context_length`. Shorter texts are padded.
     #[schemars(range(min = 32, max = 65536))]
     pub sequence_length: usize,
     /// Tokens that the loss and the perplexity count.
@@ -112,7 +112,7 @@ impl Default for Settings {
             activation_granularity: Granularity::PerTensor,
             range_momentum: 0.9,
             calibration_batches: 8,
-            ranges: Ranges::Moving,
+            activation_ranges: Ranges::Moving,
             policy: PrecisionPolicy::Cyclic,
             matmul_dtype: MatmulDtype::Tf32,
             distillation: 0.5,
@@ -252,7 +252,7 @@ pub struct Model {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 256))]
     pub layers: Option<usize>,
-    /// Number of attention heads, a divisor of `width`.
+    /// Number of attention heads, a divisor of `hidden_size`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 256))]
     pub heads: Option<usize>,
@@ -297,8 +297,8 @@ impl Model {
         Gpt2Shape {
             layers: self.layers.unwrap_or(layers),
             heads: self.heads.unwrap_or(heads),
-            width: self.width.unwrap_or(width),
-            context: self.context.unwrap_or(context),
+            hidden_size: self.hidden_size.unwrap_or(width),
+            context_length: self.context_length.unwrap_or(context),
         }
     }
 }

@@ -24,7 +24,7 @@ pub fn check(settings: &Settings, experiment: &Experiment, problems: &mut Proble
         problems.add(Problem::new(key("trainable"), "names a part twice").help("remove one of them"));
     }
     if settings.lora_rank > 0 && !trained.contains(&Part::Language) {
-        let problem = Problem::new(key("lora_rank"), "LoRA is not trained: `trained` lacks the language part");
+        let problem = Problem::new(key("lora_rank"), "LoRA is not trained: `trainable` lacks the language part");
         problems.add(problem.help("add \"language\" to `trainable`, or write 0").related(key("trainable")));
     }
     if settings.lora_rank == 0 && settings.lora_alpha != Settings::default().lora_alpha {
@@ -43,22 +43,22 @@ fn check_lengths(settings: &Settings, model: &Model, data: &Options, problems: &
     let (shape, side) = (model.shape(), data.image_size);
     let image_size = || format!("{}.image_size", data.section);
     let length = settings.sequence_length;
-    if length > shape.context {
-        let message = format!("{length} tokens exceed the {} positions of the model", shape.context);
+    if length > shape.context_length {
+        let message = format!("{length} tokens exceed the {} positions of the model", shape.context_length);
         let problem = Problem::new(key("sequence_length"), message).related(format!("{MODEL}.context"));
-        problems.add(problem.help(format!("write {} or less, or a larger `context`", shape.context)));
+        problems.add(problem.help(format!("write {} or less, or a larger `context_length`", shape.context_length)));
     }
-    if !side.is_multiple_of(shape.patch) {
-        let message = format!("{side} pixels are not divisible into patches of {}", shape.patch);
-        let near = nearest_multiple(side, shape.patch);
+    if !side.is_multiple_of(shape.patch_size) {
+        let message = format!("{side} pixels are not divisible into patches of {}", shape.patch_size);
+        let near = nearest_multiple(side, shape.patch_size);
         let problem = Problem::new(image_size(), message).help(format!("write {near}, or another `patch`"));
         problems.add(problem.related(format!("{MODEL}.patch")));
         return;
     }
-    let (along, shuffle) = (side / shape.patch, shape.pixel_shuffle);
+    let (along, shuffle) = (side / shape.patch_size, shape.pixel_shuffle);
     if !along.is_multiple_of(shuffle) {
         let message = format!("{along} patches along a side are not divisible into squares of {shuffle}");
-        let near = nearest_multiple(side, shape.patch * shuffle);
+        let near = nearest_multiple(side, shape.patch_size * shuffle);
         let problem = Problem::new(image_size(), message).help(format!("write {near}, or another `pixel_shuffle`"));
         problems.add(problem.related(format!("{MODEL}.pixel_shuffle")).related(format!("{MODEL}.patch")));
         return;

@@ -13,7 +13,7 @@ use xrun_core::settings::sections::Training;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
-    /// Tokens of a sequence, image and text together; at most the model's `context`. Shorter texts are padded. Longer examples
+    /// Tokens of a sequence, image and text together; at most the model's `context_length`. Shorter texts are padded. Longer examples
     /// are invalid: they are never cut.
     #[schemars(range(min = 16, max = 65536))]
     pub sequence_length: usize,
@@ -60,7 +60,7 @@ impl Default for Settings {
         Self {
             sequence_length: 64,
             max_new_tokens: 40,
-            trained: Part::ALL.to_vec(),
+            trainable: Part::ALL.to_vec(),
             lora_rank: 0,
             lora_alpha: 16.0,
             matmul_dtype: MatmulDtype::Tf32,
@@ -144,7 +144,7 @@ pub struct Model {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 256))]
     pub layers: Option<usize>,
-    /// Number of attention heads of the language part, a divisor of `width`.
+    /// Number of attention heads of the language part, a divisor of `hidden_size`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 256))]
     pub heads: Option<usize>,
@@ -181,7 +181,7 @@ pub enum Preset {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     /// Side of a patch in pixels.
-    pub patch: usize,
+    pub patch_size: usize,
     /// Features of a patch in the vision part.
     pub vision_hidden_size: usize,
     /// Number of blocks of the vision part.
@@ -195,35 +195,35 @@ pub struct Shape {
     /// Number of attention heads of a language block.
     pub heads: usize,
     /// Features of a token in the language part.
-    pub width: usize,
+    pub hidden_size: usize,
     /// Number of positions: image and text tokens of a sequence.
-    pub context: usize,
+    pub context_length: usize,
 }
 
 impl Preset {
     fn shape(self) -> Shape {
         match self {
             Self::Tiny => Shape {
-                patch: 8,
+                patch_size: 8,
                 vision_hidden_size: 64,
                 vision_layers: 2,
                 vision_heads: 4,
                 pixel_shuffle: 2,
                 layers: 2,
                 heads: 4,
-                width: 64,
-                context: 128,
+                hidden_size: 64,
+                context_length: 128,
             },
             Self::Nano => Shape {
-                patch: 16,
+                patch_size: 16,
                 vision_hidden_size: 768,
                 vision_layers: 12,
                 vision_heads: 12,
                 pixel_shuffle: 2,
                 layers: 12,
                 heads: 12,
-                width: 768,
-                context: 1024,
+                hidden_size: 768,
+                context_length: 1024,
             },
         }
     }
@@ -234,15 +234,15 @@ impl Model {
     pub fn shape(&self) -> Shape {
         let preset = self.preset.shape();
         Shape {
-            patch: self.patch.unwrap_or(preset.patch),
+            patch_size: self.patch_size.unwrap_or(preset.patch_size),
             vision_hidden_size: self.vision_hidden_size.unwrap_or(preset.vision_hidden_size),
             vision_layers: self.vision_layers.unwrap_or(preset.vision_layers),
             vision_heads: self.vision_heads.unwrap_or(preset.vision_heads),
             pixel_shuffle: self.pixel_shuffle.unwrap_or(preset.pixel_shuffle),
             layers: self.layers.unwrap_or(preset.layers),
             heads: self.heads.unwrap_or(preset.heads),
-            width: self.width.unwrap_or(preset.width),
-            context: self.context.unwrap_or(preset.context),
+            hidden_size: self.hidden_size.unwrap_or(preset.hidden_size),
+            context_length: self.context_length.unwrap_or(preset.context_length),
         }
     }
 }
@@ -250,18 +250,18 @@ impl Model {
 impl Shape {
     /// Shape of the language part.
     pub fn language(&self) -> Gpt2Shape {
-        let Self { layers, heads, width, context, .. } = *self;
-        Gpt2Shape { layers, heads, width, context }
+        let Self { layers, heads, hidden_size, context_length, .. } = *self;
+        Gpt2Shape { layers, heads, hidden_size, context_length }
     }
 
     /// Number of patches of a square image with `image_size` pixels per side.
     pub fn patches(&self, image_size: usize) -> usize {
-        (image_size / self.patch).pow(2)
+        (image_size / self.patch_size).pow(2)
     }
 
     /// Number of image tokens of a square image with `image_size` pixels per side.
     pub fn image_tokens(&self, image_size: usize) -> usize {
-        (image_size / self.patch / self.pixel_shuffle).pow(2)
+        (image_size / self.patch_size / self.pixel_shuffle).pow(2)
     }
 }
 
@@ -276,8 +276,8 @@ mod tests {
         assert_eq!((nano.patches(224), nano.image_tokens(224)), (196, 49));
         let tiny = Model::default().shape();
         assert_eq!((tiny.patches(48), tiny.image_tokens(48)), (36, 9));
-        let coarse = Model { patch: Some(24), pixel_shuffle: Some(1), ..Model::default() }.shape();
-        assert_eq!((coarse.patches(48), coarse.image_tokens(48), coarse.width), (4, 4, 64));
+        let coarse = Model { patch_size: Some(24), pixel_shuffle: Some(1), ..Model::default() }.shape();
+        assert_eq!((coarse.patches(48), coarse.image_tokens(48), coarse.hidden_size), (4, 4, 64));
         let settings = Settings { sequence_length: 20, ..Settings::default() };
         assert_eq!((settings.text_length(&tiny, 48), settings.text_length(&tiny, 480)), (11, 0));
     }

@@ -196,7 +196,8 @@ fn prompts_are_inputs_but_no_targets() {
 #[test]
 fn a_validation_reports_metrics_and_captioned_images() {
     let run = Run::new();
-    let mut task = run.open(&run.experiment("generated_answers = 2", "", &format!("{BATCH}\n[validation]\npictures = 1")));
+    let mut task =
+        run.open(&run.experiment("generated_answers = 2", "", &format!("{BATCH}\n[validation]\npictures = 1")));
     let report = task.validate(&mut Entered::default()).unwrap();
     let metric = |name: &str| report.metrics.iter().find(|(known, _)| known == name).and_then(|(_, value)| *value);
     let vocabulary = task.module.validation.store().tokenizer().size() as f64;

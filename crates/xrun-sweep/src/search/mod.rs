@@ -49,7 +49,9 @@ pub fn of(family: &SweepFile, rungs: &[u64]) -> Option<Search> {
 /// The sweep with all trials that are known before the first result. Those of method `tpe` are the random ones at its start,
 /// chosen already or not.
 pub fn with_known_trials(record: &Record) -> Record {
-    let Some(Search { method: Method::Tpe { startup, gamma, candidates, space }, trials: samples, .. }) = &record.search else {
+    let Some(Search { method: Method::Tpe { startup, gamma, candidates, space }, trials: samples, .. }) =
+        &record.search
+    else {
         return record.clone();
     };
     let settings = tpe::Settings { seed: record.seed, startup: *startup, gamma: *gamma, candidates: *candidates };

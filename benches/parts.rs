@@ -82,8 +82,8 @@ fn decode_and_augment(bencher: Bencher, workers: usize) {
     let prepare = Arc::new(move |number| batches.prepare(number));
     let feed_settings = FeedSettings { workers, first: 0 };
     let mut feed = Feed::new(&ledger, &prepared.buffers.feed, feed_settings, prepare).unwrap();
-    let images =
-        prepared.settings.n_way * (prepared.settings.n_query + prepared.settings.n_shot * prepared.settings.num_aug);
+    let images = prepared.settings.n_way
+        * (prepared.settings.n_query + prepared.settings.n_shot * prepared.settings.augmentations);
     bencher.counter(ItemsCount::new(BATCHES * images)).bench_local(|| {
         let mut received = 0;
         while received < BATCHES {

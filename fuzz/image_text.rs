@@ -4,7 +4,7 @@ use std::path::Path;
 
 use rand::RngExt;
 use xrun::bounded::ledger::Ledger;
-use xrun::data::image_text::settings::{AnswerForm, Settings, Source};
+use xrun::data::image_text::settings::{AnswerFormat, Settings, Source};
 use xrun::data::image_text::store::ImageTextStore;
 use xrun::data::image_text::{open, record};
 use xrun::metrics::fields;
@@ -21,7 +21,7 @@ pub fn messages(_: &Path) -> RunInput {
     let lines = samples::messages();
     Box::new(move |random| {
         let text = mutate(choose(&lines, random), choose(&lines, random), random);
-        let form = if random.random() { AnswerForm::Plain } else { AnswerForm::Json };
+        let form = if random.random() { AnswerFormat::Plain } else { AnswerFormat::Json };
         let read = match std::str::from_utf8(&text) {
             Ok(item) if text.starts_with(b"[") => record::of_item(item, form),
             _ => record::of_line(&text),
@@ -48,7 +48,7 @@ pub fn image_text(directory: &Path) -> RunInput {
         let settings = Settings {
             source: Source::Messages,
             path: Some(path.display().to_string()),
-            on_broken: policy(random),
+            on_invalid: policy(random),
             ..Settings::default()
         };
         let Ok(library) = open::open(&settings) else { return Ok(false) };

@@ -12,7 +12,7 @@ use xrun::data::question_answers::corpus::Corpus;
 use xrun::data::question_answers::example::{self, Cut};
 use xrun::data::question_answers::settings as questions;
 use xrun::data::question_answers::squad::{self, Paragraph};
-use xrun::data::reading::broken::{Judge, OnBroken};
+use xrun::data::reading::broken::{Judge, OnInvalid};
 use xrun::data::reading::decoding;
 use xrun::data::reading::orientation::ExifOrientation;
 use xrun::data::sound_clips::{table, wav};
@@ -127,8 +127,8 @@ fn overrides(directory: &Path) -> RunInput {
 }
 
 /// Chooses a policy for invalid samples at random.
-pub fn policy(random: &mut ChaCha8Rng) -> OnBroken {
-    if random.random() { OnBroken::Fail } else { OnBroken::Skip }
+pub fn policy(random: &mut ChaCha8Rng) -> OnInvalid {
+    if random.random() { OnInvalid::Fail } else { OnInvalid::Skip }
 }
 
 fn coco_text(_: &Path) -> RunInput {
@@ -143,7 +143,7 @@ fn coco_text(_: &Path) -> RunInput {
 fn folder<F: Format>(
     root: PathBuf,
     (name, text): (&'static str, &'static str),
-    settings: impl Fn(Option<String>, OnBroken) -> F::Settings + 'static,
+    settings: impl Fn(Option<String>, OnInvalid) -> F::Settings + 'static,
 ) -> RunInput {
     Box::new(move |random| {
         write(&root.join(name), &mutate(text.as_bytes(), text.as_bytes(), random));
@@ -176,9 +176,9 @@ fn check_library(library: &Library) -> Result<bool, String> {
 fn coco_folder(directory: &Path) -> RunInput {
     let root = directory.join("data");
     samples::images().iter().for_each(|(name, bytes)| write(&root.join(name), bytes));
-    folder::<Coco>(root, ("annotations.json", samples::COCO), |path, on_broken| coco::Settings {
+    folder::<Coco>(root, ("annotations.json", samples::COCO), |path, on_invalid| coco::Settings {
         path,
-        on_broken,
+        on_invalid,
         ..coco::Settings::default()
     })
 }
@@ -186,9 +186,9 @@ fn coco_folder(directory: &Path) -> RunInput {
 fn voc_folder(directory: &Path) -> RunInput {
     let root = directory.join("data");
     samples::images().iter().for_each(|(name, bytes)| write(&root.join("images").join(name), bytes));
-    folder::<Voc>(root, ("annotations/0.xml", samples::VOC), |path, on_broken| voc::Settings {
+    folder::<Voc>(root, ("annotations/0.xml", samples::VOC), |path, on_invalid| voc::Settings {
         path,
-        on_broken,
+        on_invalid,
         validation_classes: vec!["dog".into()],
         ..voc::Settings::default()
     })
@@ -203,7 +203,7 @@ fn yolo_folder(directory: &Path) -> RunInput {
         let (name, text) = texts[random.random_range(0..texts.len())];
         write(&root.join(name), &mutate(text.as_bytes(), text.as_bytes(), random));
         let path = Some(root.display().to_string());
-        let settings = yolo::Settings { path, on_broken: policy(random), ..yolo::Settings::default() };
+        let settings = yolo::Settings { path, on_invalid: policy(random), ..yolo::Settings::default() };
         Folder::<Yolo>::open(&settings).map_or(Ok(false), |library| check_library(&library).map(|_| true))
     })
 }
@@ -251,7 +251,7 @@ fn squad_corpus(directory: &Path) -> RunInput {
         let settings = questions::Settings {
             source: questions::Source::File,
             path: Some(path.display().to_string()),
-            on_broken: policy(random),
+            on_invalid: policy(random),
             vocabulary_size: 280,
             ..questions::Settings::default()
         };

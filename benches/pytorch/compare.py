@@ -42,11 +42,11 @@ def language_model_overrides(kind, steps):
         "training.max_steps": steps + (kind == "plain"),
         "training.schedule.cosine.warmup_steps": 0,
         "pipeline.qat-language-model.sequence_length": 64,
-        "pipeline.qat-language-model.loss_on": "all",
+        "pipeline.qat-language-model.loss_tokens": "all",
         "pipeline.qat-language-model.pretraining_steps": steps if kind == "plain" else 0,
         "pipeline.qat-language-model.weight_bits": "[32,8,4]",
         "pipeline.qat-language-model.activation_bits": "[32,8,8]",
-        "pipeline.qat-language-model.key_value_bits": "[32,8,4]",
+        "pipeline.qat-language-model.kv_cache_bits": "[32,8,4]",
     }
 
 
@@ -89,8 +89,8 @@ KINDS = {
 LANGUAGE_MODEL = {
     "model.gpt2.layers": 6,
     "model.gpt2.heads": 6,
-    "model.gpt2.width": 384,
-    "model.gpt2.context": 256,
+    "model.gpt2.hidden_size": 384,
+    "model.gpt2.context_length": 256,
     "training.batch_size": 8,
     "pipeline.qat-language-model.sequence_length": 256,
     # Paragraphs of eight sentences contain texts of 256 tokens.

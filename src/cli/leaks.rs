@@ -109,7 +109,7 @@ struct DeviceGrowth {
     series: String,
     bytes_per_step: f64,
     /// Final bytes of the owner, for growth that ends on its own.
-    bytes_in_all: Option<f64>,
+    total_bytes: Option<f64>,
     tolerance: f64,
     owner: String,
 }
@@ -117,8 +117,8 @@ struct DeviceGrowth {
 impl DeviceGrowth {
     fn new(expected: &ExpectedGrowth, device: LeakDevice) -> Option<Self> {
         let (series, bytes_per_step) = expected.on(device)?;
-        let ExpectedGrowth { bytes_in_all, tolerance, .. } = *expected;
-        Some(Self { series, bytes_per_step, bytes_in_all, tolerance, owner: expected.owner.clone() })
+        let ExpectedGrowth { total_bytes, tolerance, .. } = *expected;
+        Some(Self { series, bytes_per_step, total_bytes, tolerance, owner: expected.owner.clone() })
     }
 }
 
@@ -132,18 +132,18 @@ fn pair(name: &str, file: &Path, expected: &DeviceGrowth, runs: &mut LeakRuns) -
     let slope = series.and_then(|one| one.findings.slope);
     let owner_series = format!("{OWNER_PREFIX}{}", expected.owner);
     let held = leaky.series.iter().find(|one| one.name == owner_series).map(|one| one.last);
-    let ends = expected.bytes_in_all.is_some();
+    let ends = expected.total_bytes.is_some();
     let suspected_at = judge::suspected_at(&leaky_run, &expected.series).map_err(Failure::failed)?;
     Ok(Some(LeakCheck {
         name: name.to_owned(),
         leaky: leaky.verdict,
         bounded: bounded.verdict,
-        slope_expected: expected.bytes_in_all.unwrap_or(expected.bytes_per_step),
+        slope_expected: expected.total_bytes.unwrap_or(expected.bytes_per_step),
         slope_measured: if ends { held } else { slope },
         ends,
         owner_named: leaky.owner.clone(),
         suspected_at,
-        wrong: match expected.bytes_in_all {
+        wrong: match expected.total_bytes {
             Some(bytes) => filling_mismatches(bytes, expected, &leaky, &bounded, held),
             None => leak_mismatches(expected, &leaky, &bounded, slope),
         },

@@ -39,7 +39,7 @@ const CHANGEABLE: &[&str] = &[
     "limits.workers",
     "limits.prefetch",
     "limits.frame_cache",
-    "limits.decoding",
+    "limits.decode_memory",
     "limits.metrics_queue",
     "limits.log_queue",
     "limits.host_memory",

@@ -13,7 +13,7 @@ use super::{Overrides, Progress, Results, sweep_search, sweep_slurm};
 use crate::directory::RunDirectory;
 use crate::experiment::launcher::Launcher as LauncherSettings;
 use crate::experiment::read_sweep::{self, SweepFile};
-use crate::experiment::sweep::Mode;
+use crate::experiment::sweep::Method as SweepMethod;
 use crate::files::layout;
 use crate::invocation;
 use crate::plan::shorten;
@@ -59,12 +59,12 @@ pub struct SweepArguments {
     file: Option<PathBuf>,
     #[command(flatten)]
     overrides: Overrides,
-    /// Combination of the values of several keys, in place of `sweep.mode`.
-    #[arg(long, value_enum, value_name = "MODE")]
-    mode: Option<Mode>,
-    /// Number of trials of the modes random, asha and tpe, in place of `sweep.samples`.
+    /// Combination of the values of several keys, in place of `sweep.method`.
+    #[arg(long, value_enum, value_name = "METHOD")]
+    method: Option<SweepMethod>,
+    /// Number of trials of the methods random, asha and tpe, in place of `sweep.trials`.
     #[arg(long, value_name = "COUNT")]
-    samples: Option<u64>,
+    trials: Option<u64>,
     /// Number of runs of each trial, with another seed each time, in place of `sweep.repeats`.
     #[arg(long, value_name = "COUNT")]
     repeats: Option<u64>,
@@ -86,13 +86,13 @@ pub struct SweepArguments {
     dry_run: bool,
     /// Continue a sweep that was stopped or killed, and write its table again. DIR is its directory, or
     /// `experiment/sweeps/latest` below the results.
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["set", "device", "mode", "samples", "repeats", "name", "dry_run"])]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["set", "device", "method", "trials", "repeats", "name", "dry_run"])]
     resume: Option<PathBuf>,
     /// Launcher of the runs. A resumed sweep keeps its launcher.
     #[arg(long, value_enum, value_name = "WHERE")]
     launcher: Option<Where>,
     /// Write the table of the results so far, also while runs are active; start nothing.
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["resume", "set", "device", "mode", "samples", "repeats", "name", "dry_run", "launcher", "fail_fast"])]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["resume", "set", "device", "method", "trials", "repeats", "name", "dry_run", "launcher", "fail_fast"])]
     collect: Option<PathBuf>,
     /// Become the run at this place of the order, as a task of a job array.
     #[arg(long, value_name = "PLACE", hide = true, requires = "resume")]
@@ -394,8 +394,8 @@ fn family(file: &Path, arguments: &SweepArguments, terminal: Terminal) -> Result
 fn overrides(arguments: &SweepArguments) -> Vec<String> {
     let mut all = arguments.overrides.all();
     all.extend(arguments.name.iter().map(|name| format!("--name={name}")));
-    all.extend(arguments.mode.iter().map(|mode| format!("--mode={}", mode.as_str())));
-    all.extend(arguments.samples.iter().map(|samples| format!("--samples={samples}")));
+    all.extend(arguments.method.iter().map(|method| format!("--method={}", method.as_str())));
+    all.extend(arguments.trials.iter().map(|trials| format!("--trials={trials}")));
     all.extend(arguments.repeats.iter().map(|repeats| format!("--repeats={repeats}")));
     all
 }

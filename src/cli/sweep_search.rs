@@ -1,7 +1,7 @@
 //! Messages and settings of a sweep that searches.
 
 use crate::experiment::launcher::Slurm;
-use crate::experiment::sweep::{Mode, Sweep};
+use crate::experiment::sweep::{self, Sweep};
 use crate::sweep::records::search::{Method, Search};
 use crate::sweep::records::sweep::Record;
 use crate::sweep::search::with_known_trials;
@@ -9,22 +9,22 @@ use crate::sweep::slurm::launcher::SEARCH_JOBS;
 
 /// `9 trials, one in 3 promoted by `score` (higher is better); rungs after 8, 24, 72 steps`.
 pub fn description(search: &Search) -> String {
-    let Search { metric, better, samples, method } = search;
+    let Search { metric, better, trials, method } = search;
     let by = format!("by `{metric}` ({} is better)", better.words());
     match method {
         Method::Asha { rungs, reduction_factor } => {
             let rungs: Vec<String> = rungs.iter().map(u64::to_string).collect();
-            format!("{samples} trials, one in {reduction_factor} promoted {by}; rungs after {} steps", rungs.join(", "))
+            format!("{trials} trials, one in {reduction_factor} promoted {by}; rungs after {} steps", rungs.join(", "))
         }
         Method::Tpe { startup, .. } => {
-            format!("{samples} trials, the first {} at random and the others chosen {by}", startup.min(samples))
+            format!("{trials} trials, the first {} at random and the others chosen {by}", startup.min(trials))
         }
     }
 }
 
 /// The first rung of a sweep that was made as short as `steps`, at the same fraction of a run.
 pub fn shortened(sweep: &Sweep, whole: u64, steps: u64) -> Option<String> {
-    let first = sweep.asha.min_steps.filter(|_| sweep.mode == Mode::Asha && steps < whole)?;
+    let first = sweep.asha.min_steps.filter(|_| sweep.method == sweep::Method::Asha && steps < whole)?;
     // Rounded up: with more rungs than before, too few trials might reach the last.
     let first = (u128::from(first) * u128::from(steps)).div_ceil(u128::from(whole));
     Some(format!("sweep.asha.min_steps={}", first.max(1)))

@@ -98,7 +98,7 @@ fn all_mistakes_in_the_data_are_told_at_once_with_counts_by_reason() {
         "annotation 119",
         "31",
         "missing_picture 1, unknown_category 30",
-        "on_broken = \"skip\"",
+        "on_invalid = \"skip\"",
     ] {
         assert!(said.err.contains(words), "{words}: {}", said.err);
     }
@@ -114,7 +114,7 @@ fn all_mistakes_in_the_data_are_told_at_once_with_counts_by_reason() {
     let said = check(&workplace, &["-s", HELD_OUT, "--no-data"]);
     assert_eq!(said.code, 0, "{said:?}");
     // Left out, they are counted and the first are named.
-    let skip = ["-s", HELD_OUT, "-s", "dataset.coco.on_broken=skip"];
+    let skip = ["-s", HELD_OUT, "-s", "dataset.coco.on_invalid=skip"];
     let said = check(&workplace, &skip);
     assert_eq!(said.code, 0, "{said:?}");
     assert!(["31", "annotation 100", "annotation 119"].iter().all(|part| said.err.contains(part)), "{}", said.err);
@@ -152,7 +152,7 @@ fn a_malformed_annotation_hides_no_other_mistake_and_each_is_told_under_its_key(
     let said = check(&workplace, &[]).err;
     assert!(said.contains("box_outside, malformed_annotation, repeated_box"), "{said}");
     // Left out, only what cannot be is told.
-    let said = check(&workplace, &["-s", "dataset.coco.on_broken=skip", "--json"]);
+    let said = check(&workplace, &["-s", "dataset.coco.on_invalid=skip", "--json"]);
     let answer: Value = serde_json::from_str(&said.out).unwrap();
     assert_eq!(said.code, 2, "{said:?}");
     assert_eq!(answer[0]["data"]["wrong"], json!({ "repeated_id": 1, "unknown_class": 1 }));

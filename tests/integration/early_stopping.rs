@@ -70,7 +70,7 @@ fn both_checkpoints_are_kept_where_the_best_is_not_to_be_restored() {
 #[test]
 fn a_smaller_change_than_asked_for_does_not_count() {
     // The score rises by 0.1 in the first ten steps and by less in each ten after them.
-    let set = ["-s", "training.early_stopping.minimum_change=0.085", "-s", "pipeline.dummy.worse_after_step=1000"];
+    let set = ["-s", "training.early_stopping.min_delta=0.085", "-s", "pipeline.dummy.worse_after_step=1000"];
     let (_workplace, run) = stopped(&set);
     let summary = json(&run.join("summary.json"));
     let metrics = text(&run.join("metrics.jsonl"));
@@ -134,11 +134,11 @@ fn a_killed_and_resumed_run_stops_at_the_same_step_and_a_reproduction_too() {
 fn what_cannot_be_meant_is_told_with_its_place() {
     let workplace = Workplace::new();
     for (table, part) in [
-        ("minimum_change = 0.1\n", "`training.early_stopping.patience`"),
+        ("min_delta = 0.1\n", "`training.early_stopping.patience`"),
         ("patience = 2\nmetric = \"scor\"\n", "\"score\""),
         ("patience = 2\nmode = \"lower\"\n", "`training.early_stopping.mode`"),
         ("patience = 2\n[validation]\nevery_epochs = 0\n", "`training.early_stopping.patience`"),
-        ("min_delta = 0.1\npatience = 2\n", "`minimum_change`"),
+        ("min_delta = 0.1\npatience = 2\n", "`min_delta`"),
     ] {
         let file = workplace.path("wrong.toml");
         let _ = std::fs::remove_file(&file);

@@ -45,7 +45,7 @@ fn other_data_is_told_and_a_vocabulary_that_was_learned_fits_no_other() {
     let workplace = Workplace::new();
     workplace.file("tiny.toml", FEW_SHOT);
     assert_eq!(workplace.xrun(&["tiny.toml", "-q", "--progress", "none"]).code, 0);
-    let more = ["-s", "dataset.synthetic-video.validation_classes=3", "-s", "validation.episodes=3"];
+    let more = ["-s", "dataset.synthetic-video.validation_classes=3", "-s", "validation.batches=3"];
     let found = evaluated(&workplace, &more);
     assert_eq!(found["same_data"], false);
     assert_eq!(found["overrides"].as_array().map(Vec::len), Some(2));

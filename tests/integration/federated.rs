@@ -82,7 +82,7 @@ fn a_folder_of_sounds_is_correct_and_what_is_broken_in_it_is_named() {
     }
     // One broken clip can be left out, and is counted.
     std::fs::write(workplace.path("sounds/audio/3.wav"), b"RIFF").unwrap();
-    let said = check(&workplace, &["dataset.sound-clips.on_broken=\"skip\""]);
+    let said = check(&workplace, &["dataset.sound-clips.on_invalid=\"skip\""]);
     assert_eq!(said.code, 0, "{said:?}");
 }
 
@@ -95,7 +95,7 @@ fn settings_that_contradict_each_other_are_refused_with_what_to_write() {
         &["pipeline.federated-adapters.nodes_per_round=1"][..],
         &["pipeline.federated-adapters.nodes_per_round=3"],
         &["pipeline.federated-adapters.nodes=3"],
-        &["training.accumulation=2"],
+        &["training.gradient_accumulation=2"],
         &["model.audio-adapters.encoder=\"spectrogram-transformer\""],
         &["model.audio-adapters.pool_heads=5"],
         &["model.audio-adapters.pooled.latents=2"],
@@ -129,7 +129,7 @@ fn partitions_and_targets_that_cannot_be_had_end_the_plan_with_the_reason() {
             "pipeline.federated-adapters.min_clips_per_node=2",
         ],
         &["pipeline.federated-adapters.min_clips_per_node=7"],
-        &["dataset.sound-clips.targets=\"targets.safetensors\""],
+        &["dataset.sound-clips.target_embeddings=\"targets.safetensors\""],
     ] {
         let overrides = set.iter().flat_map(|text| ["-s", *text]);
         let said = workplace.xrun(&["--dry-run", "mine.toml"].into_iter().chain(overrides).collect::<Vec<_>>());

@@ -38,7 +38,7 @@ fn a_mistake_in_an_option_names_the_option_as_it_was_typed() {
     let device = workplace.xrun(&["check", "trial.toml", "--device", "gpu"]);
     let name = workplace.xrun(&["trial.toml", "--name", "a b/c"]);
     workplace.file("swept.toml", "extends = \"trial.toml\"\n[sweep]\n\"training.epochs\" = [1, 2]\n");
-    let mode = workplace.xrun(&["sweep", "swept.toml", "--mode", "random"]);
+    let mode = workplace.xrun(&["sweep", "swept.toml", "--method", "random"]);
     assert_eq!([device.code, name.code, mode.code], [2; 3]);
     insta::assert_snapshot!(device.err + &name.err + &mode.err);
     // A program that reads the answer gets the key.
@@ -138,7 +138,7 @@ fn a_limit_of_a_buffer_that_an_experiment_has_not_is_refused() {
     let workplace = Workplace::new();
     workplace.file("mine.toml", "[pipeline.qat-language-model]\n[model.gpt2]\n[dataset.question-answers]\n");
     let check = |set: &str| workplace.xrun(&["check", "mine.toml", "--no-data", "-s", set]);
-    for set in ["limits.frame_cache=1 MiB", "limits.decoding=64 MiB"] {
+    for set in ["limits.frame_cache=1 MiB", "limits.decode_memory=64 MiB"] {
         let said = check(set);
         assert_eq!(said.code, 2, "{said:?}");
         let key = set.split('=').next().unwrap();

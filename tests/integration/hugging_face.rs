@@ -15,18 +15,18 @@ device = "cpu"
 sequence_length = 160
 weight_bits = [32, 8, 4]
 activation_bits = [32, 32, 32]
-key_value_bits = [32, 32, 32]
+kv_cache_bits = [32, 32, 32]
 pretraining_steps = 10
 calibration_batches = 1
-answer_tokens = 4
+max_new_tokens = 4
 lora_rank = 2
 export_merged = true
-export_parts = true
+export_components = true
 [model.gpt2]
 layers = 2
 heads = 2
-width = 16
-context = 160
+hidden_size = 16
+context_length = 160
 [dataset.question-answers]
 source = "file"
 path = "questions.json"
@@ -39,7 +39,7 @@ max_steps = 30
 epochs = 100
 batch_size = 4
 [validation]
-episodes = 50
+batches = 50
 every_steps = 30
 every_epochs = 0
 "#;

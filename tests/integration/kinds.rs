@@ -65,7 +65,7 @@ fn choices_are_shown_and_no_placeholder_is_a_trap() {
         "# layers, not set: ",
         "# weights, not set: ",
         "# max_steps, not set: ",
-        "# [training.schedule.cosine]\n#   warmup_steps = 0\n#   final_share = 0.0\n",
+        "# [training.schedule.cosine]\n#   warmup_steps = 0\n#   final_fraction = 0.0\n",
         "# [optimizer.sgd]\n#   learning_rate = 0.01\n",
     ] {
         assert!(text.contains(shown), "{shown}\n{text}");

@@ -13,13 +13,13 @@ device = "cpu"
 [pipeline.fewshot-detection]
 n_way = 2
 n_query = 3
-num_aug = 2
+augmentations = 2
 image_size = 32
 reference_size = 16
 [model.reference-detector]
 channels = [8, 8, 16, 16]
 pyramid_channels = 16
-embedding = 8
+embedding_size = 8
 [dataset.synthetic-video]
 train_classes = 4
 validation_classes = 2
@@ -31,9 +31,9 @@ frame_size = 32
 max_steps = 8
 epochs = 4
 [limits]
-part_size = 2
+micro_batch_size = 2
 [validation]
-episodes = 2
+batches = 2
 every_steps = 4
 [memory]
 probe = false
@@ -47,15 +47,15 @@ device = "cpu"
 sequence_length = 32
 weight_bits = [8, 4]
 activation_bits = [8, 8]
-key_value_bits = [8, 8]
-ranges = "per-token"
+kv_cache_bits = [8, 8]
+activation_ranges = "per-token"
 pretraining_steps = 3
-answer_tokens = 2
+max_new_tokens = 2
 [model.gpt2]
 layers = 1
 heads = 2
-width = 16
-context = 32
+hidden_size = 16
+context_length = 32
 [dataset.question-answers.generated]
 articles = 6
 paragraphs_per_article = 4
@@ -64,7 +64,7 @@ max_steps = 8
 epochs = 100
 batch_size = 6
 [validation]
-episodes = 2
+batches = 2
 every_steps = 4
 [memory]
 probe = false
@@ -80,7 +80,7 @@ nodes = 2
 pretraining_steps = 2
 [model.audio-adapters]
 bands = 16
-width = 8
+hidden_size = 8
 layers = 1
 heads = 2
 pooled = { hidden = [8], width = 8 }
@@ -95,9 +95,9 @@ max_steps = 8
 epochs = 100
 batch_size = 6
 [limits]
-part_size = 2
+micro_batch_size = 2
 [validation]
-episodes = 2
+batches = 2
 every_steps = 4
 [memory]
 probe = false
@@ -109,18 +109,18 @@ seed = 5
 device = "cpu"
 [pipeline.vision-language]
 sequence_length = 64
-answer_tokens = 4
-free_answers = 4
+max_new_tokens = 4
+generated_answers = 4
 [pipeline.vision-language.selective]
 after_step = 4
 [model.vision-language]
-vision_width = 8
+vision_hidden_size = 8
 vision_layers = 1
 vision_heads = 2
 layers = 1
 heads = 2
-width = 16
-context = 64
+hidden_size = 16
+context_length = 64
 [dataset.image-text]
 image_size = 16
 vocabulary_size = 320
@@ -128,15 +128,15 @@ vocabulary_size = 320
 examples = 64
 held_out_examples = 8
 unseen_examples = 8
-picture_size = 32
+image_size = 32
 [training]
 max_steps = 8
 epochs = 100
 batch_size = 6
 [limits]
-part_size = 2
+micro_batch_size = 2
 [validation]
-episodes = 2
+batches = 2
 every_steps = 4
 [memory]
 probe = false
@@ -146,13 +146,13 @@ probe = false
 const OF_ITS_OWN: &[(&str, &[&str])] = &[
     ("frame_cache", &["few-shot"]),
     ("decoding", &["few-shot", "vision-language"]),
-    ("part_size", &["few-shot", "federated", "vision-language"]),
+    ("micro_batch_size", &["few-shot", "federated", "vision-language"]),
 ];
 
 /// Another value of each key than its default. A new key needs one here.
 const OTHERS: &[(&str, &str)] = &[
     ("batch_size", "4"),
-    ("part_size", "4"),
+    ("micro_batch_size", "4"),
     ("threads", "1"),
     ("threads", "3"),
     ("workers", "2"),
@@ -216,7 +216,7 @@ fn no_limit_changes_what_is_learnt() {
                 continue;
             }
             let found = learnt(&workplace.trained(&name, &[&format!("limits.{key}={value}")]));
-            if !["batch_size", "part_size"].contains(key) {
+            if !["batch_size", "micro_batch_size"].contains(key) {
                 assert!(found == expected, "{pipeline}: `limits.{key}` = {value} changes what is learnt");
                 continue;
             }

@@ -140,7 +140,7 @@ fn boxes_are_in_pixels_of_the_picture_as_it_was_given() {
 #[test]
 fn answers_to_held_out_questions_are_those_of_the_validation() {
     let tiny = Tiny::new(LANGUAGE_MODEL);
-    let metrics = tiny.metrics(&["-s", "validation.episodes=1000"]);
+    let metrics = tiny.metrics(&["-s", "validation.batches=1000"]);
     let data: Value = json(&tiny.data_of_questions());
     let articles = data["data"].as_array().unwrap();
     let share = 0.1_f64;
@@ -208,7 +208,7 @@ fn captions(run: &Path) -> Vec<String> {
 
 #[test]
 fn held_out_pictures_are_answered_as_in_the_validation() {
-    let experiment = VISION_LANGUAGE.replace("free_answers = 4", "free_answers = 64");
+    let experiment = VISION_LANGUAGE.replace("generated_answers = 4", "generated_answers = 64");
     let tiny = Tiny::new(&experiment.replace("[validation]", "[validation]\npictures = 8"));
     let captions = captions(&tiny.run());
     let list = tiny.data("held-out.jsonl");

@@ -16,13 +16,13 @@ device = "cpu"
 sequence_length = 48
 pretraining_steps = 6
 calibration_batches = 2
-answer_tokens = 4
+max_new_tokens = 4
 lora_rank = 2
 [model.gpt2]
 layers = 1
 heads = 2
-width = 16
-context = 48
+hidden_size = 16
+context_length = 48
 [dataset.question-answers]
 example_cache = "16 KiB"
 vocabulary_size = 400
@@ -37,7 +37,7 @@ epochs = 100
 clip_norm = 1.0
 batch_size = 4
 [validation]
-episodes = 2
+batches = 2
 every_steps = 10
 every_epochs = 0
 [checkpoint]
@@ -82,7 +82,7 @@ fn steps_go_through_pretraining_and_then_the_precisions_of_their_policy() {
     let cyclic = kinds(&workplace.trained("cyclic", &[]));
     assert_eq!(cyclic[..6], ["pretraining"; 6]);
     assert_eq!(cyclic[6..9], ["full", "8_bit", "4_bit"]);
-    let sandwich = ["pipeline.qat-language-model.policy=\"sandwich\"", "training.accumulation=2"];
+    let sandwich = ["pipeline.qat-language-model.policy=\"sandwich\"", "training.gradient_accumulation=2"];
     assert_eq!(kinds(&workplace.trained("sandwich", &sandwich))[6..], ["sandwich"; 14]);
 }
 
@@ -97,7 +97,7 @@ fn a_step_of_several_batches_is_the_step_of_one_large_batch() {
     let whole = steps(&workplace.trained("whole", &[]));
     for (name, size, accumulation) in [("halves", 2, 2), ("single", 1, 4)] {
         let (size, accumulation) =
-            (format!("training.batch_size={size}"), format!("training.accumulation={accumulation}"));
+            (format!("training.batch_size={size}"), format!("training.gradient_accumulation={accumulation}"));
         let several = steps(&workplace.trained(name, &[&size, &accumulation]));
         assert_eq!(several.len(), whole.len());
         for (step, (found, expected)) in several.iter().zip(&whole).enumerate() {
@@ -117,18 +117,18 @@ fn a_step_of_several_batches_is_the_step_of_one_large_batch() {
 #[test]
 fn quantised_steps_warm_up_and_have_a_cosine_of_their_own() {
     let workplace = workplace();
-    let rates = |name: &str, each_phase: &str| -> Vec<f64> {
-        let cosine = ["training.schedule.cosine.warmup_steps=2", each_phase];
+    let rates = |name: &str, per_phase: &str| -> Vec<f64> {
+        let cosine = ["training.schedule.cosine.warmup_steps=2", per_phase];
         let steps = lines(&workplace.trained(name, &cosine)).into_iter().filter(|line| line["kind"] == "train");
         steps.map(|line| line["learning_rate"].as_f64().unwrap() / 1e-2).collect()
     };
     let close = |found: f64, expected: f64| assert!((found - expected).abs() < 1e-9, "{found}, expected {expected}");
-    let phases = rates("phases", "training.schedule.cosine.each_phase=true");
+    let phases = rates("phases", "training.schedule.cosine.per_phase=true");
     // Of 20 steps 6 are pretraining.
     for (step, expected) in [(1, 0.5), (2, 1.0), (4, 0.5), (6, 0.0), (7, 0.5), (8, 1.0), (14, 0.5), (20, 0.0)] {
         close(phases[step - 1], expected);
     }
-    let one = rates("one", "training.schedule.cosine.each_phase=false");
+    let one = rates("one", "training.schedule.cosine.per_phase=false");
     for (step, expected) in [(1, 0.5), (2, 1.0), (11, 0.5), (20, 0.0)] {
         close(one[step - 1], expected);
     }
@@ -162,8 +162,8 @@ fn activations_computed_again_are_not_held() {
                 "memory.every_steps=1",
                 "validation.every_steps=0",
                 "pipeline.qat-language-model.sequence_length=128",
-                "model.gpt2.context=128",
-                "model.gpt2.width=32",
+                "model.gpt2.context_length=128",
+                "model.gpt2.hidden_size=32",
                 "model.gpt2.layers=10",
             ],
         );
@@ -320,7 +320,7 @@ fn a_merged_model_is_written_for_each_precision_and_can_be_started_from() {
         let (before, after) = (metric(&run, "metrics_last", name), metric(&again, "metrics_first", name));
         assert!((before - after).abs() / before < 1e-3, "{name}: {before} and {after}");
     }
-    let wrong = workplace.attempt("wrong", &[&weights, "model.gpt2.width=32"]);
+    let wrong = workplace.attempt("wrong", &[&weights, "model.gpt2.hidden_size=32"]);
     assert!(wrong.code == 1 && wrong.err.contains("merged_lora_full/model.safetensors"), "{wrong:?}");
 }
 
@@ -355,7 +355,7 @@ fn windows_of_a_context_are_bounded_and_do_not_depend_on_what_is_kept() {
 fn ranges_of_each_token_train_and_resume() {
     let workplace = workplace();
     let per_token = [
-        "pipeline.qat-language-model.ranges=\"per-token\"",
+        "pipeline.qat-language-model.activation_ranges=\"per-token\"",
         "pipeline.qat-language-model.activation_scheme=\"symmetric\"",
         "pipeline.qat-language-model.activation_bits=[32, 8, 8]",
         "training.max_steps=60",

@@ -23,8 +23,8 @@ every_steps = 8
 [checkpoint]
 every_steps = 20
 [sweep]
-mode = \"asha\"
-samples = 9
+method = \"asha\"
+trials = 9
 seed = 3
 metric = \"score\"
 \"optimizer.adamw.learning_rate\" = { from = 1e-5, to = 1e-3, scale = \"log\" }
@@ -39,14 +39,14 @@ steps_per_epoch = 20
 step_microseconds = 1000
 worse_after_step = 12
 [sweep]
-mode = \"tpe\"
-samples = 12
+method = \"tpe\"
+trials = 12
 metric = \"score\"
 \"optimizer.adamw.learning_rate\" = { from = 1e-6, to = 1e-2, scale = \"log\" }
 \"training.schedule.constant.warmup_steps\" = { from = 0, to = 15 }
 \"experiment.seed\" = [1, 2, 3]
 [sweep.tpe]
-startup = 5
+startup_trials = 5
 ";
 
 pub fn newest(workplace: &Workplace, experiment: &str) -> PathBuf {
@@ -199,7 +199,7 @@ fn a_search_by_choosing_that_is_killed_again_and_again_has_the_same_points() {
     let scores = || table["rows"].as_array().unwrap().iter().map(|row| row["metric"]["median"].as_f64().unwrap());
     let best = scores().nth(table["best"].as_u64().unwrap() as usize - 1).unwrap();
     assert_eq!(best, scores().fold(f64::NEG_INFINITY, f64::max));
-    let other = whole.xrun(&["sweep", "choose.toml", "-s", "sweep.seed=1", "--samples", "3", "-q"]);
+    let other = whole.xrun(&["sweep", "choose.toml", "-s", "sweep.seed=1", "--trials", "3", "-q"]);
     assert_eq!(other.code, 0, "{other:?}");
     assert_ne!(rows(&newest(&whole, "choose"))[0], rows(&first)[0], "another seed, other points");
 }
@@ -272,15 +272,15 @@ fn what_a_search_cannot_do_is_said_before_anything_runs() {
     wrong("a.toml", metric, "", &[], &["sweep.metric"]);
     wrong("b.toml", metric, "metric = \"scor\"", &[], &["sweep.metric"]);
     wrong("c.toml", "min_steps = 8", "", &[], &["sweep.asha.min_steps"]);
-    wrong("d.toml", "samples = 9", "", &[], &["sweep.samples"]);
-    wrong("e.toml", "samples = 9", "samples = 8", &[], &["sweep.samples"]);
+    wrong("d.toml", "trials = 9", "", &[], &["sweep.trials"]);
+    wrong("e.toml", "trials = 9", "trials = 8", &[], &["sweep.trials"]);
     wrong("f.toml", "every_steps = 8", "every_epochs = 0", &[], &["sweep.metric"]);
     wrong("g.toml", "min_steps = 8", "min_step = 8", &[], &["sweep.asha.min_step"]);
-    wrong("h.toml", "mode = \"asha\"", "mode = \"random\"", &[], &["sweep.metric", "sweep.asha"]);
+    wrong("h.toml", "method = \"asha\"", "method = \"random\"", &[], &["sweep.metric", "sweep.asha"]);
     wrong("i.toml", "seed = 3", "repeats = 2", &[], &["sweep.repeats"]);
-    wrong("j.toml", "", "", &["-s", "validation.every_steps=8,12"], &["sweep.mode"]);
-    wrong("k.toml", "", "", &["-s", "training.epochs=3,4"], &["sweep.samples", "sweep.mode"]);
-    wrong("m.toml", "", "", &["--mode", "tpe"], &["sweep.asha"]);
+    wrong("j.toml", "", "", &["-s", "validation.every_steps=8,12"], &["sweep.method"]);
+    wrong("k.toml", "", "", &["-s", "training.epochs=3,4"], &["sweep.trials", "sweep.method"]);
+    wrong("m.toml", "", "", &["--method", "tpe"], &["sweep.asha"]);
     insta::assert_snapshot!(refusals);
     assert!(!workplace.path("results").exists());
     workplace.file("command.toml", "[pipeline.command]\nprogram = [\"true\"]\n");

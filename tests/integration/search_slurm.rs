@@ -101,7 +101,7 @@ fn a_watcher_that_is_killed_again_and_again_finds_its_jobs_and_submits_none_twic
 
 #[test]
 fn choosing_on_slurm_has_the_points_of_this_machine() {
-    let content = CHOOSING.replace("samples = 12", "samples = 8");
+    let content = CHOOSING.replace("trials = 12", "trials = 8");
     let (expected, count) = here("half.toml", &content);
     let cluster = Cluster::new();
     // The memory is that which a probe of a point says.

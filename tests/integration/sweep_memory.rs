@@ -17,7 +17,7 @@ step_microseconds = 10000
 [limits]
 metrics_queue = 1
 [sweep]
-mode = \"zip\"
+method = \"zip\"
 \"pipeline.dummy.hold\" = [\"0\", \"400 MiB\", \"0\", \"410 MiB\"]
 \"optimizer.adamw.learning_rate\" = [0.001, 0.002, 0.003, 0.004]
 ";
@@ -225,7 +225,7 @@ fn runs_are_packed_by_their_forecasts_and_give_the_same_numbers() {
 fn a_point_that_a_search_chooses_is_forecast_when_it_is_chosen() {
     let workplace = Workplace::new();
     workplace.file("held.toml", &HELD.replace("400 MiB", "40 MiB").replace("410 MiB", "80 MiB"));
-    let tpe = ["--mode", "tpe", "--samples", "7", "-s", "sweep.metric=score", "-s", "sweep.tpe.startup=2"];
+    let tpe = ["--method", "tpe", "--trials", "7", "-s", "sweep.metric=score", "-s", "sweep.tpe.startup_trials=2"];
     let said = workplace.xrun(&[&["sweep", "held.toml", "--jobs", "auto"], &tpe[..]].concat());
     assert_eq!(said.code, 0, "{said:?}");
     let sweep = std::fs::canonicalize(workplace.path("results/held/sweeps/latest")).unwrap();
@@ -313,7 +313,7 @@ fn a_run_that_died_beside_others_is_tried_again_by_itself_and_a_leak_is_not() {
         .command(
             &workplace,
             &[
-                &["sweep", "held.toml", "--mode", "grid", "--name", "leak", "--jobs", "auto"],
+                &["sweep", "held.toml", "--method", "grid", "--name", "leak", "--jobs", "auto"],
                 &leak[..],
                 &long[..],
                 &["-s", "optimizer.adamw.learning_rate=0.001"],

@@ -15,7 +15,7 @@ device = "cpu"
 [pipeline.fewshot-detection]
 n_way = 2
 n_query = 3
-num_aug = 2
+augmentations = 2
 image_size = 32
 reference_size = 16
 triplet_ratio = 0.3
@@ -23,7 +23,7 @@ triplet_batch_size = 3
 [model.reference-detector]
 channels = [8, 8, 16, 16]
 pyramid_channels = 16
-embedding = 8
+embedding_size = 8
 [dataset.synthetic-video]
 train_classes = 4
 validation_classes = 2
@@ -39,8 +39,8 @@ epochs = 4
 batch_size = 8
 frame_cache = "64 KiB"
 [validation]
-episodes = 2
-pictures = 2
+batches = 2
+images = 2
 [checkpoint]
 every_steps = 5
 "#;
@@ -99,7 +99,7 @@ fn a_batch_that_is_split_gives_the_same_step() {
 fn accumulated_batches_make_one_step_of_all_of_them() {
     let workplace = workplace();
     let plain = lines(&workplace.trained("plain", &[]), "metrics.jsonl").len();
-    let run = workplace.trained("accumulated", &["training.accumulation=2"]);
+    let run = workplace.trained("accumulated", &["training.gradient_accumulation=2"]);
     let fewer = losses(&run).len();
     assert!(fewer < plain && losses(&run).iter().all(|loss| loss.is_finite()));
     assert_eq!(json(&run.join("summary.json"))["steps"], fewer);

@@ -73,7 +73,7 @@ fn check(workplace: &Workplace, set: &[&str]) -> Output {
     run(workplace, &["check", "mine.toml"], set)
 }
 
-const SKIP: &str = "dataset.image-text.on_broken=\"skip\"";
+const SKIP: &str = "dataset.image-text.on_invalid=\"skip\"";
 
 #[test]
 fn a_broken_example_is_named_by_file_and_line_or_left_out_and_counted() {
@@ -167,9 +167,9 @@ fn settings_that_contradict_each_other_are_refused_with_what_to_write() {
         vec!["model.vision-language.heads=3"],
         vec!["pipeline.vision-language.sequence_length=500"],
         vec!["pipeline.vision-language.sequence_length=16"],
-        vec!["pipeline.vision-language.answer_tokens=60"],
-        vec!["pipeline.vision-language.trained=[]"],
-        vec!["pipeline.vision-language.trained=[\"vision\"]", "pipeline.vision-language.lora_rank=4"],
+        vec!["pipeline.vision-language.max_new_tokens=60"],
+        vec!["pipeline.vision-language.trainable=[]"],
+        vec!["pipeline.vision-language.trainable=[\"vision\"]", "pipeline.vision-language.lora_rank=4"],
         vec![
             "pipeline.vision-language.selective.schedule=\"alternating\"",
             "pipeline.vision-language.selective.alternate_for=101",
@@ -204,11 +204,11 @@ fn texts_that_have_no_place_and_vocabularies_that_lose_bytes_end_the_plan_with_t
     assert!(planned_with.code != 0 && checked.code != 0, "{planned_with:?} {checked:?}");
     insta::assert_snapshot!("a_vocabulary_that_loses_bytes", redacted(&(planned_with.err + &checked.err)));
     // A picture that takes more to decode than the file allows.
-    let said = planned(&[SKIP, "limits.decoding=\"1 MiB\""]);
-    assert!(!said.err.contains("`limits.decoding`"), "{said:?}");
+    let said = planned(&[SKIP, "limits.decode_memory=\"1 MiB\""]);
+    assert!(!said.err.contains("`limits.decode_memory`"), "{said:?}");
     let large = image::RgbImage::from_pixel(600, 400, image::Rgb([9, 9, 9]));
     large.save(workplace.path("chat/images/0.png")).unwrap();
-    let said = planned(&[SKIP, "limits.decoding=\"1 MiB\""]);
+    let said = planned(&[SKIP, "limits.decode_memory=\"1 MiB\""]);
     assert!(said.code != 0 && said.err.contains("images/0.png") && said.err.contains("600 x 400 pixels"), "{said:?}");
 }
 

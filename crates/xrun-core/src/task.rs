@@ -259,7 +259,7 @@ pub struct ValidationReport {
     pub metrics: Vec<(String, Option<f64>)>,
     /// Confidence intervals of the metrics that are means over episodes.
     pub intervals: Vec<(String, Interval)>,
-    /// Images with the predictions drawn in, and their captions, for the report; at most `validation.pictures`.
+    /// Images with the predictions drawn in, and their captions, for the report; at most `validation.images`.
     pub pictures: Vec<(HostImage, String)>,
 }
 

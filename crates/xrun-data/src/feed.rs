@@ -67,7 +67,7 @@ pub struct FeedSettings {
 impl FeedSettings {
     /// Settings for a run whose next step is `first_step`, from 1.
     pub fn new(limits: &Limits, training: &Training, first_step: u64) -> Self {
-        let first = first_step.saturating_sub(1) * training.accumulation as u64;
+        let first = first_step.saturating_sub(1) * training.gradient_accumulation as u64;
         Self { workers: limits.workers, first }
     }
 }

@@ -15,7 +15,7 @@ pub fn threads(limits: &Limits) -> usize {
 
 /// Number of micro-batches that are computed at once: at most one a thread, with at most `limits.batch_size` items in all.
 pub fn concurrent_micro_batches(limits: &Limits) -> usize {
-    let parts = limits.batch_size / limits.part_size.clamp(1, limits.batch_size.max(1));
+    let parts = limits.batch_size / limits.micro_batch_size.clamp(1, limits.batch_size.max(1));
     threads(limits).min(parts).max(1)
 }
 
@@ -35,12 +35,12 @@ mod tests {
 
     #[test]
     fn no_more_items_are_at_work_than_the_limit_says() {
-        let at_once = |batch_size, part_size, threads| {
-            concurrent_micro_batches(&Limits { batch_size, part_size, threads, ..Limits::default() })
+        let at_once = |batch_size, micro_batch_size, threads| {
+            concurrent_micro_batches(&Limits { batch_size, micro_batch_size, threads, ..Limits::default() })
         };
         assert_eq!((at_once(32, 8, 2), at_once(32, 8, 16), at_once(8, 8, 16), at_once(4, 8, 16)), (2, 4, 1, 1));
         assert!(at_once(32, 8, 0) >= 1);
-        let buffer = gradient_buffer(10, &Limits { part_size: 8, threads: 3, ..Limits::default() });
+        let buffer = gradient_buffer(10, &Limits { micro_batch_size: 8, threads: 3, ..Limits::default() });
         assert_eq!((buffer.cap.items, buffer.cap.bytes), (3, 3 * 40));
     }
 }

@@ -18,7 +18,7 @@ pub fn read_image_file(path: &Path, most: Bytes) -> Result<Vec<u8>, String> {
     let needed = decoding_bytes(head.width.into(), head.height.into(), bytes.len() as u64);
     if needed > most.0 {
         return Err(format!(
-            "is {} x {} pixels, and decoding it takes up to {}, more than `limits.decoding` = {most}; make the image \
+            "is {} x {} pixels, and decoding it takes up to {}, more than `limits.decode_memory` = {most}; make the image \
              smaller, or raise the limit with -s",
             head.width,
             head.height,
@@ -49,7 +49,7 @@ mod tests {
         for (path, most, words) in [
             (at("cut.png", &png[..png.len() - 12]), most, "cut off"),
             (at("text.png", b"no image"), most, "neither as PNG nor as JPEG"),
-            (at("large.png", &png), Bytes(1000), "`limits.decoding` = 1000 B"),
+            (at("large.png", &png), Bytes(1000), "`limits.decode_memory` = 1000 B"),
             (folder.path().to_path_buf(), most, "not a regular file"),
             (folder.path().join("nowhere.png"), most, "cannot be read: "),
         ] {

@@ -74,10 +74,10 @@ pub struct LoopState {
 
 impl EarlyStopping {
     /// Counts a validation. A metric that could not be measured is no improvement.
-    pub fn count(&mut self, value: Option<f64>, better: Direction, minimum_change: f64) {
+    pub fn count(&mut self, value: Option<f64>, better: Direction, min_delta: f64) {
         let enough = |best: f64| match better {
-            Direction::Higher => best + minimum_change,
-            Direction::Lower => best - minimum_change,
+            Direction::Higher => best + min_delta,
+            Direction::Lower => best - min_delta,
         };
         match value {
             Some(value) if self.best.is_none_or(|best| better.prefers(value, enough(best))) => {
@@ -92,10 +92,10 @@ impl EarlyStopping {
 mod tests {
     use super::*;
 
-    fn waits(values: &[Option<f64>], better: Direction, minimum_change: f64) -> Vec<u64> {
+    fn waits(values: &[Option<f64>], better: Direction, min_delta: f64) -> Vec<u64> {
         let mut waiting = EarlyStopping::default();
         let count = |value: &Option<f64>| {
-            waiting.count(*value, better, minimum_change);
+            waiting.count(*value, better, min_delta);
             waiting.validations
         };
         values.iter().map(count).collect()

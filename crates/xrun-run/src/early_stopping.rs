@@ -15,7 +15,7 @@ pub fn record_validation(session: &mut Session<'_>) {
     let settings = &session.plan.experiment.training.early_stopping;
     let Some((metric, better)) = session.best_by.clone().filter(|_| settings.patience.is_some()) else { return };
     let value = session.state.metrics_last.get(&metric).copied().flatten();
-    session.state.early_stopping.get_or_insert_default().count(value, better, settings.minimum_change);
+    session.state.early_stopping.get_or_insert_default().count(value, better, settings.min_delta);
 }
 
 /// Ending of a run whose patience is exhausted; `None` for a probe, which always does all its steps.
@@ -26,14 +26,14 @@ pub fn ending(session: &Session<'_>) -> Option<Ending> {
         return None;
     }
     let (metric, _) = session.best_by.as_ref()?;
-    let minimum_change = match settings.minimum_change {
+    let min_delta = match settings.min_delta {
         0.0 => String::new(),
         change => format!(" by more than {change}"),
     };
     let best = session.state.best.as_ref();
     let best = best.map_or_else(String::new, |best| format!("; best at step {} ({:.4})", best.step, best.value));
     let message = format!(
-        "stopped early after step {} of {}: `{metric}` did not improve{minimum_change} in {}{best}",
+        "stopped early after step {} of {}: `{metric}` did not improve{min_delta} in {}{best}",
         session.state.step,
         session.plan.steps,
         counted(patience, "validation")

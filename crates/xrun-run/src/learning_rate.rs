@@ -25,10 +25,10 @@ pub fn learning_rate(schedule: &Schedule, base: f64, step: u64, steps: Steps<'_>
     let (before, last) = steps.phase(step);
     // Fraction of the warm-up that is done, while the phase warms up.
     let warming_up = |warmup: u64| (step - before <= warmup).then(|| (step - before) as f64 / warmup as f64);
-    let span = |each_phase: bool| if each_phase { (before, last) } else { (0, steps.count) };
+    let span = |per_phase: bool| if per_phase { (before, last) } else { (0, steps.count) };
     // Fraction of the steps after the warm-up that is done.
-    let progress = |each_phase: bool, warmup: u64| {
-        let (from, to) = span(each_phase);
+    let progress = |per_phase: bool, warmup: u64| {
+        let (from, to) = span(per_phase);
         let rest = (to - from).saturating_sub(warmup).max(1) as f64;
         ((step - from).saturating_sub(warmup) as f64 / rest).min(1.0)
     };
@@ -37,18 +37,18 @@ pub fn learning_rate(schedule: &Schedule, base: f64, step: u64, steps: Steps<'_>
     match schedule {
         Schedule::Constant(_) => base * warmup,
         Schedule::Linear(linear) => {
-            base * warmup * decay_to(linear.final_share, progress(linear.each_phase, linear.warmup_steps))
+            base * warmup * decay_to(linear.final_fraction, progress(linear.per_phase, linear.warmup_steps))
         }
         Schedule::WarmUpStableDecay(stable) => {
-            let (from, to) = span(stable.each_phase);
-            let decay = (to - from) as f64 * stable.decay_share;
+            let (from, to) = span(stable.per_phase);
+            let decay = (to - from) as f64 * stable.decay_fraction;
             let decayed = (step as f64 - (to as f64 - decay)) / decay.max(f64::MIN_POSITIVE);
-            base * warmup * decay_to(stable.final_share, if decay > 0.0 { decayed.clamp(0.0, 1.0) } else { 0.0 })
+            base * warmup * decay_to(stable.final_fraction, if decay > 0.0 { decayed.clamp(0.0, 1.0) } else { 0.0 })
         }
         Schedule::Cosine(cosine) => {
-            let progress = progress(cosine.each_phase, cosine.warmup_steps);
+            let progress = progress(cosine.per_phase, cosine.warmup_steps);
             let fraction = 0.5 * (1.0 + (std::f64::consts::PI * progress).cos());
-            let fraction = cosine.final_share + (1.0 - cosine.final_share) * fraction;
+            let fraction = cosine.final_fraction + (1.0 - cosine.final_fraction) * fraction;
             base * warmup * fraction
         }
     }
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn cosine_warms_up_linearly_and_ends_at_its_final_fraction() {
-        let schedule = Schedule::Cosine(Cosine { warmup_steps: 10, final_share: 0.1, ..Cosine::default() });
+        let schedule = Schedule::Cosine(Cosine { warmup_steps: 10, final_fraction: 0.1, ..Cosine::default() });
         let at = |step| learning_rate(&schedule, 1.0, step, WHOLE);
         assert_eq!([1, 10].map(at), [0.1, 1.0]);
         near(at(60), 0.55); // half of the decay: 0.1 + 0.9 / 2
@@ -86,7 +86,7 @@ mod tests {
 
     #[test]
     fn linear_decays_from_the_warm_up_to_its_final_fraction() {
-        let schedule = Schedule::Linear(Linear { warmup_steps: 10, final_share: 0.1, ..Linear::default() });
+        let schedule = Schedule::Linear(Linear { warmup_steps: 10, final_fraction: 0.1, ..Linear::default() });
         let at = |step| learning_rate(&schedule, 1.0, step, WHOLE);
         assert_eq!([1, 10].map(at), [0.1, 1.0]);
         near(at(60), 0.55);
@@ -96,22 +96,22 @@ mod tests {
 
     #[test]
     fn a_stable_rate_decays_in_the_last_fraction_of_the_steps() {
-        let stable = WarmUpStableDecay { warmup_steps: 10, decay_share: 0.2, final_share: 0.5, each_phase: true };
+        let stable = WarmUpStableDecay { warmup_steps: 10, decay_fraction: 0.2, final_fraction: 0.5, per_phase: true };
         let schedule = Schedule::WarmUpStableDecay(stable.clone());
         let at = |step| learning_rate(&schedule, 2.0, step, WHOLE);
         assert_eq!([5, 10, 50, 88].map(at), [1.0, 2.0, 2.0, 2.0]);
         near(at(99), 1.5); // half of the last 22 steps
         near(at(110), 1.0);
-        let never = Schedule::WarmUpStableDecay(WarmUpStableDecay { decay_share: 0.0, ..stable.clone() });
+        let never = Schedule::WarmUpStableDecay(WarmUpStableDecay { decay_fraction: 0.0, ..stable.clone() });
         near(learning_rate(&never, 2.0, 110, WHOLE), 2.0);
-        let once = Schedule::WarmUpStableDecay(WarmUpStableDecay { each_phase: false, ..stable });
+        let once = Schedule::WarmUpStableDecay(WarmUpStableDecay { per_phase: false, ..stable });
         near(learning_rate(&once, 2.0, 110, TWO), 2.0);
         near(learning_rate(&once, 2.0, 170, TWO), 1.0);
     }
 
     #[test]
     fn a_new_phase_warms_up_again_and_has_a_cosine_of_its_own() {
-        let schedule = Schedule::Cosine(Cosine { warmup_steps: 10, final_share: 0.1, ..Cosine::default() });
+        let schedule = Schedule::Cosine(Cosine { warmup_steps: 10, final_fraction: 0.1, ..Cosine::default() });
         let at = |step| learning_rate(&schedule, 1.0, step, TWO);
         for step in 1..=110 {
             assert_eq!(at(step), learning_rate(&schedule, 1.0, step, WHOLE), "the first phase is a run of its own");
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn one_cosine_over_all_phases_still_warms_up_each_new_optimiser() {
-        let cosine = Cosine { warmup_steps: 10, final_share: 0.0, each_phase: false };
+        let cosine = Cosine { warmup_steps: 10, final_fraction: 0.0, per_phase: false };
         let schedule = Schedule::Cosine(cosine);
         let at = |step| learning_rate(&schedule, 1.0, step, TWO);
         let whole = |step| learning_rate(&schedule, 1.0, step, Steps { phase_ends: &[], ..TWO });

@@ -285,7 +285,7 @@ mod tests {
         .unwrap();
         let cache = Buffer::new("frame_cache", Policy::Evict, Cap { items: 9, bytes: 64 * MIB })
             .key("limits.frame_cache")
-            .because("`limits.decoding` has nothing to do with it");
+            .because("`limits.decode_memory` has nothing to do with it");
         let mut owner = PlannedOwner::from(&cache);
         for key in [owner.key.clone(), None] {
             owner.key.clone_from(&key);

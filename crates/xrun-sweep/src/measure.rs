@@ -42,7 +42,7 @@ struct Trace {
 /// The outcome of a run that waits at a rung.
 const AT_RUNG: &str = "stopped at a rung";
 
-/// Measures a run. `rungs` are those of mode `asha`, and empty otherwise; `process` is its last one; `queued` counts while the
+/// Measures a run. `rungs` are those of method `asha`, and empty otherwise; `process` is its last one; `queued` counts while the
 /// run is not done.
 pub fn measure(sweep: &Path, run: RunId, process: Option<&Process>, queued: Option<Queued>, rungs: &[u64]) -> Measured {
     let folder = run_folder(sweep, run);

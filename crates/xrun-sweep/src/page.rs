@@ -262,7 +262,7 @@ fn plots_by_value(table: &Table) -> Vec<Plot> {
 fn how_to_read(table: &Table) -> Markup {
     html! {
         h2 { "How to read this page" }
-        p { "A row is a trial: a value for each swept key" @if table.repeats > 1 { ", run " (table.repeats) " times with different seeds" } @if ["grid", "zip", "random"].contains(&table.mode.as_str()) { "; the runs were started in random order" } ". " b { "Best" } " is the trial \
+        p { "A row is a trial: a value for each swept key" @if table.repeats > 1 { ", run " (table.repeats) " times with different seeds" } @if ["grid", "zip", "random"].contains(&table.method.as_str()) { "; the runs were started in random order" } ". " b { "Best" } " is the trial \
             with the best last validation; one run says little where repeats differ. "
             @if !table.rungs.is_empty() {
                 "A run stops at a " b { "rung" } "; the best of them are promoted, and the others stay. Metrics at different rungs \

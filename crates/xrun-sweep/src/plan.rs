@@ -8,7 +8,7 @@ use xrun_core::bounded::ledger::Ledger;
 use xrun_core::experiment::axes::SweptValue;
 use xrun_core::experiment::overrides::overridden_key;
 use xrun_core::experiment::read_sweep::SweepFile;
-use xrun_core::experiment::sweep::Mode;
+use xrun_core::experiment::sweep::Method;
 use xrun_core::problem::{PROBLEMS_MAX, Problem, Problems};
 use xrun_core::task::TaskError;
 use xrun_run::plan;
@@ -28,9 +28,9 @@ pub struct PlannedTrial {
 /// The plan of a sweep.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Planned {
-    /// The trials; of mode `tpe` those that do not depend on results.
+    /// The trials; of method `tpe` those that do not depend on results.
     pub trials: Vec<PlannedTrial>,
-    /// Steps after which runs of mode `asha` stop until they are promoted; the last is the end.
+    /// Steps after which runs of method `asha` stop until they are promoted; the last is the end.
     pub rungs: Vec<u64>,
 }
 
@@ -79,8 +79,8 @@ pub fn shortened(family: &SweepFile, steps: u64, small: bool) -> Result<(Vec<Str
 pub fn check(family: &SweepFile) -> Result<usize, Problems> {
     let trials = trials(family)?;
     each(family, &trials, false)?;
-    // Most trials of mode tpe follow from results.
-    let samples = family.sweep.samples.filter(|_| family.sweep.mode == Mode::Tpe);
+    // Most trials of method tpe follow from results.
+    let samples = family.sweep.trials.filter(|_| family.sweep.method == Method::Tpe);
     Ok(samples.and_then(|samples| usize::try_from(samples).ok()).unwrap_or(trials.len()))
 }
 
@@ -112,11 +112,11 @@ fn each(family: &SweepFile, trials: &[Vec<SweptValue>], data: bool) -> Result<Pl
         match experiment.prepare(&Ledger::default()) {
             Ok((facts, _)) => {
                 let plan = plan::resolve(experiment, facts);
-                if family.sweep.mode == Mode::Asha {
+                if family.sweep.method == Method::Asha {
                     match rungs::rungs_of(&family.sweep, &plan, &planned.rungs) {
                         Ok(rungs) => planned.rungs = rungs,
                         Err(problem) => {
-                            let place = family.location(problem.key.strip_prefix("sweep.").unwrap_or("mode"));
+                            let place = family.location(problem.key.strip_prefix("sweep.").unwrap_or("method"));
                             wrong.add(problem.at(place), &name);
                         }
                     }

@@ -15,7 +15,7 @@ use xrun_core::dataset::digest::digest;
 use xrun_core::experiment::axes::{Axis, AxisValues};
 use xrun_core::experiment::read_sweep::{SweepFile, written};
 use xrun_core::experiment::resolved;
-use xrun_core::experiment::sweep::Mode;
+use xrun_core::experiment::sweep;
 use xrun_core::files::write;
 use xrun_core::files::write::WriteError;
 use xrun_core::files::{file, layout, seal};
@@ -73,10 +73,10 @@ impl Record {
     /// The record of a checked and planned family. `command` has the arguments that started the sweep.
     pub fn new(family: &SweepFile, planned: &Planned, command: Vec<String>) -> Self {
         let SweepFile { base, sweep, axes, .. } = family;
-        // Mode tpe has not chosen any yet.
-        let points = if sweep.mode == Mode::Tpe { &[] } else { planned.trials.as_slice() };
+        // Method tpe has not chosen any yet.
+        let points = if sweep.method == sweep::Method::Tpe { &[] } else { planned.trials.as_slice() };
         // The order does not matter where results decide; drawn trials are in random order already.
-        let order = match sweep.mode.is_search() {
+        let order = match sweep.method.is_search() {
             true => (1..=points.len() as u64).map(|point| RunId { trial: point, repeat: 1 }).collect(),
             false => order(points.len() as u64, sweep.repeats, sweep.seed),
         };
@@ -87,7 +87,7 @@ impl Record {
             xrun: env!("CARGO_PKG_VERSION").into(),
             command,
             working_directory: std::env::current_dir().unwrap_or_default().display().to_string(),
-            mode: sweep.mode.as_str().into(),
+            method: sweep.method.as_str().into(),
             seed: sweep.seed,
             repeats: sweep.repeats,
             experiment_seed: base.experiment.seed,
@@ -103,9 +103,9 @@ impl Record {
         self.order.iter().map(|&[point, repeat]| RunId { trial: point, repeat })
     }
 
-    /// Number of runs that the sweep will have, at most: mode `tpe` may run out of different trials.
+    /// Number of runs that the sweep will have, at most: method `tpe` may run out of different trials.
     pub fn runs_at_most(&self) -> usize {
-        let samples = self.search.as_ref().map_or(0, |search| usize::try_from(search.samples).unwrap_or(usize::MAX));
+        let samples = self.search.as_ref().map_or(0, |search| usize::try_from(search.trials).unwrap_or(usize::MAX));
         // Lists have a limited number of combinations.
         let space = self.search.as_ref().and_then(Search::trials_of_lists).unwrap_or(usize::MAX);
         self.order.len().max(samples.min(space))
@@ -292,14 +292,14 @@ mod tests {
             xrun: "1".into(),
             command: Vec::new(),
             working_directory: "/".into(),
-            mode: "tpe".into(),
+            method: "tpe".into(),
             seed: 0,
             repeats: 1,
             experiment_seed: 0,
             keys: vec!["a".into(), "b".into()],
             points: Vec::new(),
             order: Vec::new(),
-            search: Some(Search { metric: "loss".into(), better: Direction::Lower, samples: 5, method }),
+            search: Some(Search { metric: "loss".into(), better: Direction::Lower, trials: 5, method }),
         };
         let folder = tempfile::tempdir().unwrap();
         write::replace(&folder.path().join(layout::SWEEP), record.to_toml().as_bytes()).unwrap();
@@ -331,7 +331,7 @@ mod tests {
                 xrun: "1".into(),
                 command: vec!["xrun".into(), "a \"b\"\nc".into()],
                 working_directory: "/tmp/è".into(),
-                mode: "grid".into(),
+                method: "grid".into(),
                 seed,
                 repeats: 2,
                 experiment_seed: u32::MAX,
@@ -341,7 +341,7 @@ mod tests {
                 search: (seed % 2 == 0).then(|| Search {
                     metric: "a \"b\"".into(),
                     better: Direction::Lower,
-                    samples: 3,
+                    trials: 3,
                     method: Method::Asha { rungs: vec![1, 4, 16], reduction_factor: 4 },
                 }),
             };

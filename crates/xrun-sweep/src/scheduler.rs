@@ -52,7 +52,7 @@ pub fn scheduler<'a>(sweep: &'a Path, record: &Record, retry_failed: bool) -> Bo
     }
 }
 
-/// The runs of modes `grid`, `zip` and `random`, in their order.
+/// The runs of methods `grid`, `zip` and `random`, in their order.
 #[derive(Debug)]
 struct List<'a> {
     sweep: &'a Path,

@@ -114,7 +114,7 @@ fn assemble(name: &str, record: &Record, points: impl Iterator<Item = Vec<Measur
         experiment: record.experiment.clone(),
         sweep: name.to_owned(),
         created: record.created.clone(),
-        mode: record.mode.clone(),
+        method: record.method.clone(),
         repeats: record.repeats,
         keys: record.keys.clone(),
         metric,

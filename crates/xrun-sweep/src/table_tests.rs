@@ -16,7 +16,7 @@ fn record(keys: &[&str], points: Vec<Vec<Value>>, repeats: u64) -> Record {
         xrun: "1".into(),
         command: vec!["xrun".into()],
         working_directory: "/".into(),
-        mode: "grid".into(),
+        method: "grid".into(),
         seed: 0,
         repeats,
         experiment_seed: 0,

@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::search::{self, tpe};
 use xrun_core::experiment::axes::{Axis, AxisValues, SweptValue};
 use xrun_core::experiment::read_sweep::{SweepFile, shown, written};
-use xrun_core::experiment::sweep::{Mode, Sweep};
+use xrun_core::experiment::sweep::{Method, Sweep};
 use xrun_core::problem::{Problem, Problems};
 use xrun_core::units::counted;
 use xrun_results::secrets;
@@ -56,13 +56,13 @@ pub fn trials(family: &SweepFile) -> Result<Vec<Vec<SweptValue>>, Problems> {
         let problem = Problem::new("sweep.repeats", "each repeat changes the seed, and the seed is swept, too");
         problems.add(problem.help("write `repeats = 1`, or do not sweep the seed").at(Some(axis.location.clone())));
     }
-    let trials = match sweep.mode {
-        Mode::Random | Mode::Asha => random(family, &mut problems),
-        Mode::Tpe => at_start(family, &mut problems),
-        Mode::Grid | Mode::Zip => {
-            let lists = lists(axes, sweep.mode, &mut problems);
+    let trials = match sweep.method {
+        Method::Random | Method::Asha => random(family, &mut problems),
+        Method::Tpe => at_start(family, &mut problems),
+        Method::Grid | Method::Zip => {
+            let lists = lists(axes, sweep.method, &mut problems);
             problems.clone().into_result()?;
-            if sweep.mode == Mode::Grid { grid(&lists) } else { zip(axes, &lists, &mut problems) }
+            if sweep.method == Method::Grid { grid(&lists) } else { zip(axes, &lists, &mut problems) }
         }
     };
     problems.clone().into_result()?;
@@ -72,7 +72,7 @@ pub fn trials(family: &SweepFile) -> Result<Vec<Vec<SweptValue>>, Problems> {
             let count = trials.map_or_else(|| format!("more than {RUNS_MAX}"), |trials| trials.len().to_string());
             let each = counted(sweep.repeats, "run");
             let message = format!("{count} trials of {each} each: a sweep has at most {RUNS_MAX} runs");
-            let help = "sweep fewer values, or draw some of them: mode = \"random\", samples = 100";
+            let help = "sweep fewer values, or draw some of them: method = \"random\", trials = 100";
             problems.add(Problem::new("sweep.values", message).help(help).at(family.location("values")));
             return Err(problems);
         }
@@ -112,17 +112,17 @@ pub fn masked(key: &str, value: &serde_json::Value) -> serde_json::Value {
     if secrets::mask_value(name, &text) == secrets::MASK { secrets::MASK.into() } else { value.clone() }
 }
 
-fn lists<'a>(axes: &'a [Axis], mode: Mode, problems: &mut Problems) -> Vec<&'a [SweptValue]> {
+fn lists<'a>(axes: &'a [Axis], method: Method, problems: &mut Problems) -> Vec<&'a [SweptValue]> {
     let mut lists = Vec::with_capacity(axes.len());
     for axis in axes {
         match &axis.values {
             AxisValues::List(list) => lists.push(list.as_slice()),
             AxisValues::Between(range) => {
-                let message = format!("a range without `steps` has no values in mode {}", mode.as_str());
+                let message = format!("a range without `steps` has no values with method {}", method.as_str());
                 let problem = Problem::new(format!("sweep.values.{}", axis.key), message);
                 problems.add(
                     problem
-                        .help("add `steps = 5` (`1e-4..1e-2:5` on the command line), or write mode = \"random\"")
+                        .help("add `steps = 5` (`1e-4..1e-2:5` on the command line), or write method = \"random\"")
                         .at(Some(range.location.clone())),
                 );
             }
@@ -153,11 +153,12 @@ fn grid(lists: &[&[SweptValue]]) -> Option<Vec<Vec<SweptValue>>> {
 fn zip(axes: &[Axis], lists: &[&[SweptValue]], problems: &mut Problems) -> Option<Vec<Vec<SweptValue>>> {
     let count = lists.first()?.len();
     for (axis, list) in axes.iter().zip(lists).skip(1).filter(|(_, list)| list.len() != count) {
-        let message = format!("{} values, and `{}` has {count}: mode zip takes them together", list.len(), axes[0].key);
+        let message =
+            format!("{} values, and `{}` has {count}: method zip takes them together", list.len(), axes[0].key);
         let problem = Problem::new(format!("sweep.values.{}", axis.key), message);
         problems.add(
             problem
-                .help("give all keys the same number of values, or write mode = \"grid\"")
+                .help("give all keys the same number of values, or write method = \"grid\"")
                 .at(Some(axis.location.clone())),
         );
     }
@@ -169,16 +170,16 @@ fn zip(axes: &[Axis], lists: &[&[SweptValue]], problems: &mut Problems) -> Optio
 
 /// Number of trials to draw.
 fn samples(family: &SweepFile, problems: &mut Problems) -> Option<u64> {
-    if family.sweep.samples.is_none() {
-        let message = format!("mode {} needs the number of trials to draw", family.sweep.mode.as_str());
-        let problem = Problem::new("sweep.samples", message);
+    if family.sweep.trials.is_none() {
+        let message = format!("method {} needs the number of trials to draw", family.sweep.method.as_str());
+        let problem = Problem::new("sweep.trials", message);
         problems
-            .add(problem.help("write `samples = 20` in `[sweep]`, or type `--samples 20`").at(family.location("mode")));
+            .add(problem.help("write `trials = 20` in `[sweep]`, or type `--trials 20`").at(family.location("method")));
     }
-    family.sweep.samples
+    family.sweep.trials
 }
 
-/// The trials of mode `tpe` that do not depend on results.
+/// The trials of method `tpe` that do not depend on results.
 fn at_start(family: &SweepFile, problems: &mut Problems) -> Option<Vec<Vec<SweptValue>>> {
     let Some(samples) = samples(family, problems) else { return Some(Vec::new()) };
     let Sweep { tpe, seed, .. } = &family.sweep;
@@ -207,8 +208,9 @@ fn random(family: &SweepFile, problems: &mut Problems) -> Option<Vec<Vec<SweptVa
     }
     let message =
         format!("{samples} different trials cannot be drawn from these values: only {} were found", trials.len());
-    let problem = Problem::new("sweep.samples", message).help("draw fewer, give more values, or write mode = \"grid\"");
-    problems.add(problem.at(family.location("samples")));
+    let problem =
+        Problem::new("sweep.trials", message).help("draw fewer, give more values, or write method = \"grid\"");
+    problems.add(problem.at(family.location("trials")));
     Some(Vec::new())
 }
 

@@ -27,7 +27,7 @@ fn checkpoints(run: &Path) -> usize {
 #[test]
 fn a_run_goes_through_and_pool_and_driver_agree() {
     let Some(machine) = Machine::new() else { return };
-    let said = machine.trained(&["memory.parts_every_samples=1"]);
+    let said = machine.trained(&["memory.components_every_samples=1"]);
     assert_eq!(said.code, 0, "{said:?}");
     let run = machine.workplace.latest("tiny");
     let manifest = json(&run.join("manifest.json"));
@@ -118,7 +118,7 @@ fn a_gpu_that_is_lost_in_mid_run_leaves_a_result_that_goes_on() {
     let (_, launches) = counted(&machine, &[]);
     let lost = [("STAND_IN_FAIL_LAUNCH", launches * 3 / 4), ("STAND_IN_FAIL_CODE", 999), ("STAND_IN_LOSE", 1)];
     let machine = lost.into_iter().fold(machine, |machine, (name, value)| machine.with(name, value));
-    let said = machine.trained(&["memory.parts_every_samples=1"]);
+    let said = machine.trained(&["memory.components_every_samples=1"]);
     assert!([1, 70].contains(&said.code), "{said:?}");
     assert!(said.err.contains("CUDA_ERROR_UNKNOWN") && said.err.contains("the last checkpoint is intact"), "{said:?}");
     let run = machine.workplace.latest("tiny");

@@ -33,7 +33,7 @@ workers = 0
 [validation]
 at_start = false
 every_epochs = 8
-episodes = 1
+batches = 1
 [memory]
 probe = false
 "#;

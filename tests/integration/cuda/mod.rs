@@ -22,7 +22,7 @@ device = "cuda"
 [pipeline.fewshot-detection]
 n_way = 2
 n_query = 2
-num_aug = 2
+augmentations = 2
 image_size = 32
 reference_size = 16
 auto_episodes = false
@@ -31,7 +31,7 @@ triplet_ratio = 0.0
 [model.reference-detector]
 channels = [8, 8, 8, 8]
 pyramid_channels = 8
-embedding = 8
+embedding_size = 8
 [dataset.synthetic-video]
 train_classes = 4
 validation_classes = 2
@@ -46,8 +46,8 @@ workers = 0
 batch_size = 4
 [validation]
 at_start = false
-episodes = 1
-pictures = 0
+batches = 1
+images = 0
 [checkpoint]
 every_steps = 2
 [memory]

@@ -11,14 +11,14 @@ seed = 5
 device = "cuda"
 [pipeline.vision-language]
 sequence_length = 120
-answer_tokens = 2
-free_answers = 2
-grey_pictures = false
+max_new_tokens = 2
+generated_answers = 2
+grey_images = false
 [model.vision-language]
-vision_width = 8
+vision_hidden_size = 8
 vision_layers = 1
 vision_heads = 1
-width = 8
+hidden_size = 8
 layers = 1
 heads = 1
 [dataset.image-text]
@@ -27,7 +27,7 @@ image_size = 16
 examples = 8
 held_out_examples = 8
 unseen_examples = 8
-picture_size = 32
+image_size = 32
 [training]
 epochs = 6
 batch_size = 4
@@ -37,7 +37,7 @@ batch_size = 4
 [validation]
 at_start = false
 every_epochs = 2
-episodes = 1
+batches = 1
 [memory]
 probe = false
 "#;

@@ -52,7 +52,7 @@ pub const UNKNOWN_CLASS: &str = "unknown_class";
 /// Reason of an id that several items share.
 pub const REPEATED_ID: &str = "repeated_id";
 
-/// `true` for reasons that `on_broken = "skip"` does not cover.
+/// `true` for reasons that `on_invalid = "skip"` does not cover.
 fn is_fatal(reason: &str) -> bool {
     [FATAL, UNUSABLE_CLASS, UNKNOWN_CLASS, REPEATED_ID].contains(&reason)
 }
@@ -115,9 +115,9 @@ impl InvalidItems {
             self.counts.keys().map(String::as_str).partition(|reason| is_fatal(reason));
         match (fatal.as_slice(), others.as_slice()) {
             (_, []) => String::new(),
-            ([], _) => "; correct them, or leave them out with on_broken = \"skip\"".to_owned(),
+            ([], _) => "; correct them, or leave them out with on_invalid = \"skip\"".to_owned(),
             _ => format!(
-                "; correct them: on_broken = \"skip\" leaves out {}, but never {}",
+                "; correct them: on_invalid = \"skip\" leaves out {}, but never {}",
                 others.join(", "),
                 fatal.join(", ")
             ),

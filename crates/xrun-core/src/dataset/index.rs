@@ -25,7 +25,7 @@ pub trait Index: Send + Sync + 'static {
     /// SHA-256 over everything the samples are made from, in hexadecimal.
     fn digest(&self) -> &str;
 
-    /// Invalid items that were left out (`on_broken = "skip"`).
+    /// Invalid items that were left out (`on_invalid = "skip"`).
     fn left_out(&self) -> InvalidItems {
         InvalidItems::default()
     }

@@ -8,7 +8,7 @@ use super::read::INITIAL_WEIGHTS;
 use super::{Experiment, check_search};
 use crate::dataset::Dataset;
 use crate::problem::{Problem, Problems, nearest};
-use crate::settings::sections::{Optimizer, PART_SIZE};
+use crate::settings::sections::{MICRO_BATCH_SIZE, Optimizer};
 use crate::units::{Bytes, counted};
 
 /// Smallest host memory limit; the process needs more before its first step.
@@ -124,7 +124,7 @@ fn limits_of_kinds(experiment: &Experiment, problems: &mut Problems) {
     for limit in experiment.limits.of_kinds().filter(|limit| !of_data.contains(limit) && !of_pipeline.contains(limit)) {
         let name = experiment.pipeline.name();
         let message = match limit {
-            PART_SIZE => format!("has no effect: `{name}` computes no micro-batches"),
+            MICRO_BATCH_SIZE => format!("has no effect: `{name}` computes no micro-batches"),
             _ => format!("has no effect: `{name}` has no such buffer"),
         };
         let problem = Problem::new(format!("limits.{limit}"), message);

@@ -1,69 +1,71 @@
-//! Checks of `[sweep]` for the search modes `asha` and `tpe`.
+//! Checks of `[sweep]` for the search methods `asha` and `tpe`.
 
 use super::Experiment;
-use super::sweep::{Mode, Sweep};
+use super::sweep::{Method, Sweep};
 use crate::problem::{Problem, Problems, nearest};
 use crate::task::metric::Direction;
 
-/// Maximum number of trials of mode `tpe`; the cost of a proposal grows with the number of earlier trials.
+/// Maximum number of trials of method `tpe`; the cost of a proposal grows with the number of earlier trials.
 const TPE_TRIALS_MAX: u64 = 1000;
 
-/// Adds problems of a search, and keys of modes that are not selected.
+/// Adds problems of a search, and keys of methods that are not selected.
 pub fn check(experiment: &Experiment, problems: &mut Problems) {
     let Some(sweep) = &experiment.sweep else { return };
     keys_of_other_modes(sweep, problems);
-    if !sweep.mode.is_search() {
+    if !sweep.method.is_search() {
         return;
     }
-    let mode = sweep.mode.as_str();
+    let method = sweep.method.as_str();
     match &sweep.metric {
         None => {
-            let problem = Problem::new("sweep.metric", format!("mode {mode} needs a metric to optimise"));
-            problems.add(problem.help(suggestion(experiment)).related("sweep.mode"));
+            let problem = Problem::new("sweep.metric", format!("method {method} needs a metric to optimise"));
+            problems.add(problem.help(suggestion(experiment)).related("sweep.method"));
         }
         Some(name) => metric(experiment, name, problems),
     }
     if sweep.repeats > 1 {
-        let problem = Problem::new("sweep.repeats", format!("mode {mode} runs each trial once"));
-        problems.add(problem.help("remove it, and repeat the best trial afterwards").related("sweep.mode"));
+        let problem = Problem::new("sweep.repeats", format!("method {method} runs each trial once"));
+        problems.add(problem.help("remove it, and repeat the best trial afterwards").related("sweep.method"));
     }
     let validation = &experiment.validation;
     if validation.every_steps == 0 && validation.every_epochs == 0 && experiment.command().is_none() {
         let problem = Problem::new("sweep.metric", "the search needs validations, and there are none");
         problems.add(problem.help("write `every_epochs = 1` in `[validation]`").related("validation.every_epochs"));
     }
-    match sweep.mode {
-        Mode::Asha if experiment.command().is_some() => {
-            let message = "mode asha pauses runs at exact steps, which is not possible for a command";
-            problems.add(Problem::new("sweep.mode", message).help("write mode = \"tpe\"").related("pipeline"));
+    match sweep.method {
+        Method::Asha if experiment.command().is_some() => {
+            let message = "method asha pauses runs at exact steps, which is not possible for a command";
+            problems.add(Problem::new("sweep.method", message).help("write method = \"tpe\"").related("pipeline"));
         }
-        Mode::Asha if sweep.asha.min_steps.is_none() => {
-            let problem = Problem::new("sweep.asha.min_steps", "mode asha needs the step of its first rung");
+        Method::Asha if sweep.asha.min_steps.is_none() => {
+            let problem = Problem::new("sweep.asha.min_steps", "method asha needs the step of its first rung");
             let help =
                 "for example `min_steps = 100` in `[sweep.asha]`: enough steps to tell good trials from bad ones";
-            problems.add(problem.help(help).related("sweep.mode"));
+            problems.add(problem.help(help).related("sweep.method"));
         }
-        Mode::Tpe if sweep.samples.is_some_and(|samples| samples > TPE_TRIALS_MAX) => {
-            let message =
-                format!("expected at most {TPE_TRIALS_MAX} trials in mode tpe, found {}", sweep.samples.unwrap_or(0));
-            problems.add(Problem::new("sweep.samples", message).related("sweep.mode"));
+        Method::Tpe if sweep.trials.is_some_and(|samples| samples > TPE_TRIALS_MAX) => {
+            let message = format!(
+                "expected at most {TPE_TRIALS_MAX} trials with method tpe, found {}",
+                sweep.trials.unwrap_or(0)
+            );
+            problems.add(Problem::new("sweep.trials", message).related("sweep.method"));
         }
         _ => {}
     }
 }
 
-/// Adds keys without an effect in the mode.
+/// Adds keys without an effect with the method.
 fn keys_of_other_modes(sweep: &Sweep, problems: &mut Problems) {
-    let mode = sweep.mode.as_str();
+    let method = sweep.method.as_str();
     let set = [
-        ("sweep.asha", !sweep.asha.is_default() && sweep.mode != Mode::Asha, "asha"),
-        ("sweep.tpe", !sweep.tpe.is_default() && sweep.mode != Mode::Tpe, "tpe"),
-        ("sweep.metric", sweep.metric.is_some() && !sweep.mode.is_search(), "asha\" or \"tpe"),
-        ("sweep.better", sweep.better.is_some() && !sweep.mode.is_search(), "asha\" or \"tpe"),
+        ("sweep.asha", !sweep.asha.is_default() && sweep.method != Method::Asha, "asha"),
+        ("sweep.tpe", !sweep.tpe.is_default() && sweep.method != Method::Tpe, "tpe"),
+        ("sweep.metric", sweep.metric.is_some() && !sweep.method.is_search(), "asha\" or \"tpe"),
+        ("sweep.direction", sweep.direction.is_some() && !sweep.method.is_search(), "asha\" or \"tpe"),
     ];
-    for (key, _, modes) in set.into_iter().filter(|(_, wrong, _)| *wrong) {
-        let problem = Problem::new(key, format!("has no effect in mode {mode}"));
-        problems.add(problem.help(format!("remove it, or write mode = \"{modes}\"")));
+    for (key, _, methods) in set.into_iter().filter(|(_, wrong, _)| *wrong) {
+        let problem = Problem::new(key, format!("has no effect with method {method}"));
+        problems.add(problem.help(format!("remove it, or write method = \"{methods}\"")));
     }
 }
 
@@ -100,7 +102,7 @@ fn metric(experiment: &Experiment, name: &str, problems: &mut Problems) {
 /// Better direction of a search's metric; `None` for an unknown metric.
 pub fn better(experiment: &Experiment, sweep: &Sweep) -> Option<Direction> {
     let name = sweep.metric.as_deref()?;
-    if let Some(better) = sweep.better {
+    if let Some(better) = sweep.direction {
         return Some(better);
     }
     // The direction set for early stopping holds for the search, too.

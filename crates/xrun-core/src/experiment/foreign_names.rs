@@ -9,7 +9,8 @@ use super::validate::join;
 use crate::dataset::kind::AnyDataset;
 use crate::settings::variant::RegisteredKind;
 
-/// Names in PyTorch, Lightning, Hydra's examples, torchtune and Hugging Face's Trainer, and the key of xrun.
+/// Names in PyTorch, Lightning, Hydra's examples, torchtune, Hugging Face, Optuna and Ray Tune, and former names, each with the
+/// key of xrun.
 pub const OTHER_NAMES: &[(&str, &str)] = &[
     ("lr", "learning_rate"),
     ("wd", "weight_decay"),
@@ -26,8 +27,8 @@ pub const OTHER_NAMES: &[(&str, &str)] = &[
     ("steps", "max_steps"),
     ("num_steps", "max_steps"),
     ("max_train_steps", "max_steps"),
-    ("gradient_accumulation_steps", "accumulation"),
-    ("accumulate_grad_batches", "accumulation"),
+    ("gradient_accumulation_steps", "gradient_accumulation"),
+    ("accumulate_grad_batches", "gradient_accumulation"),
     ("grad_clip", "clip_norm"),
     ("max_norm", "clip_norm"),
     ("max_grad_norm", "clip_norm"),
@@ -48,13 +49,68 @@ pub const OTHER_NAMES: &[(&str, &str)] = &[
     ("max_seq_len", "sequence_length"),
     ("max_length", "sequence_length"),
     ("early_stopping_patience", "patience"),
-    ("early_stopping_threshold", "minimum_change"),
-    ("min_delta", "minimum_change"),
+    ("early_stopping_threshold", "min_delta"),
     ("monitor", "metric"),
     ("metric_for_best_model", "metric"),
     ("load_best_model_at_end", "restore_best"),
     ("restore_best_weights", "restore_best"),
     ("temperature", "distillation_temperature"),
+    ("accumulation", "gradient_accumulation"),
+    ("micro_batch", "micro_batch_size"),
+    ("max_answer_tokens", "max_new_tokens"),
+    ("answer_tokens", "max_new_tokens"),
+    ("max_tokens", "max_new_tokens"),
+    ("hidden_dim", "hidden_size"),
+    ("width", "hidden_size"),
+    ("d_model", "hidden_size"),
+    ("n_embd", "hidden_size"),
+    ("context", "context_length"),
+    ("block_size", "context_length"),
+    ("n_positions", "context_length"),
+    ("n_layer", "layers"),
+    ("num_layers", "layers"),
+    ("num_hidden_layers", "layers"),
+    ("n_head", "heads"),
+    ("num_heads", "heads"),
+    ("num_attention_heads", "heads"),
+    ("n_trials", "trials"),
+    ("num_samples", "trials"),
+    ("samples", "trials"),
+    ("n_startup_trials", "startup_trials"),
+    ("startup", "startup_trials"),
+    ("better", "direction"),
+    ("goal", "direction"),
+    ("episodes", "batches"),
+    ("limit_val_batches", "batches"),
+    ("pictures", "images"),
+    ("val_split", "validation_fraction"),
+    ("validation_split", "validation_fraction"),
+    ("validation_share", "validation_fraction"),
+    ("part_size", "micro_batch_size"),
+    ("on_broken", "on_invalid"),
+    ("minimum_change", "min_delta"),
+    ("final_share", "final_fraction"),
+    ("decay_share", "decay_fraction"),
+    ("each_phase", "per_phase"),
+    ("decoding", "decode_memory"),
+    ("parts_every_samples", "components_every_samples"),
+    ("answer_form", "answer_format"),
+    ("picture_size", "image_size"),
+    ("num_aug", "augmentations"),
+    ("key_value_bits", "kv_cache_bits"),
+    ("ranges", "activation_ranges"),
+    ("export_parts", "export_components"),
+    ("loss_on", "loss_tokens"),
+    ("free_answers", "generated_answers"),
+    ("grey_pictures", "grey_images"),
+    ("trained", "trainable"),
+    ("bytes_in_all", "total_bytes"),
+    ("patch", "patch_size"),
+    ("embedding", "embedding_size"),
+    ("vision_width", "vision_hidden_size"),
+    ("targets", "target_embeddings"),
+    ("decay", "decay_parameters"),
+    ("mode", "method"),
 ];
 
 /// Maximum number of sections in a message.
@@ -104,9 +160,13 @@ fn is_of_a_kind(section: &str) -> bool {
 /// share take precedence over those of kinds: `learning_rate` is the optimiser's.
 pub fn dotted_keys(word: &str) -> Vec<String> {
     let name = word.to_lowercase().replace('-', "_");
-    let key = key_for(&name).unwrap_or(&name);
+    let own = sections_with_key(schema::shared(), &name);
+    let (key, sections) = match key_for(&name) {
+        Some(key) if own.is_empty() => (key, sections_with_key(schema::shared(), key)),
+        _ => (name.as_str(), own),
+    };
     let (of_kinds, shared): (Vec<String>, Vec<String>) =
-        sections_with_key(schema::shared(), key).into_iter().partition(|section| is_of_a_kind(section));
+        sections.into_iter().partition(|section| is_of_a_kind(section));
     let sections = if shared.is_empty() { of_kinds } else { shared };
     sections.iter().map(|section| join(section, key)).collect()
 }

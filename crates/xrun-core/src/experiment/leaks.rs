@@ -147,7 +147,7 @@ pub struct ExpectedGrowth {
     /// `growing`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1.0, max = 1e15))]
-    pub bytes_in_all: Option<f64>,
+    pub total_bytes: Option<f64>,
     /// Tolerance of the measured rate, as a fraction.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub tolerance: f64,
@@ -162,7 +162,7 @@ impl Default for ExpectedGrowth {
             bytes_per_step: 1.0,
             bytes_per_step_in_pool: None,
             bytes_per_step_on_cuda: None,
-            bytes_in_all: None,
+            total_bytes: None,
             tolerance: 0.1,
             owner: String::new(),
         }

@@ -1,4 +1,4 @@
-//! `[sweep]`: the swept keys, their values, and the mode of combination or search.
+//! `[sweep]`: the swept keys, their values, and the method of combination or search.
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
@@ -12,11 +12,11 @@ use crate::task::metric::Direction;
 #[schemars(extend("additionalProperties" = by_key()))]
 pub struct Sweep {
     /// Combination of the values of several keys.
-    pub mode: Mode,
-    /// Number of trials to draw; required by the modes `random`, `asha` and `tpe`.
+    pub method: Method,
+    /// Number of trials to draw; required by the methods `random`, `asha` and `tpe`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 10_000))]
-    pub samples: Option<u64>,
+    pub trials: Option<u64>,
     /// Number of runs per trial, to measure noise; the second run uses the experiment's seed plus 1, and so on.
     #[schemars(range(min = 1, max = 1000))]
     pub repeats: u64,
@@ -27,15 +27,15 @@ pub struct Sweep {
     pub metric: Option<String>,
     /// Better direction of the metric; if absent, the metric's own.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub better: Option<Direction>,
-    /// Settings of mode `asha`.
+    pub direction: Option<Direction>,
+    /// Settings of method `asha`.
     #[serde(skip_serializing_if = "Asha::is_default")]
     pub asha: Asha,
-    /// Settings of mode `tpe`.
+    /// Settings of method `tpe`.
     #[serde(skip_serializing_if = "Tpe::is_default")]
     pub tpe: Tpe,
     /// Values of each swept key: a list, or a range `{ from = 1e-4, to = 1e-2, steps = 5, scale = "log" }`. The default scale
-    /// is `linear`; without `steps`, the modes `random`, `asha` and `tpe` draw any number in the range. Keys are written as for
+    /// is `linear`; without `steps`, the methods `random`, `asha` and `tpe` draw any number in the range. Keys are written as for
     /// `-s`, `"cleanup.every_steps" = [0, 1, 5]`, with or without quotes, in this table or directly below `[sweep]`.
     pub values: Values,
 }
@@ -43,12 +43,12 @@ pub struct Sweep {
 impl Default for Sweep {
     fn default() -> Self {
         Self {
-            mode: Mode::Grid,
-            samples: None,
+            method: Method::Grid,
+            trials: None,
             repeats: 1,
             seed: 0,
             metric: None,
-            better: None,
+            direction: None,
             asha: Asha::default(),
             tpe: Tpe::default(),
             values: Values::default(),
@@ -83,14 +83,14 @@ impl Asha {
     }
 }
 
-/// Tree-structured Parzen estimator: the first trials are drawn as in mode `random`, later ones close to the best earlier
+/// Tree-structured Parzen estimator: the first trials are drawn as with method `random`, later ones close to the best earlier
 /// trials and far from the others.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Tpe {
     /// Number of random trials at the start.
     #[schemars(range(min = 1, max = 1000))]
-    pub startup: u64,
+    pub startup_trials: u64,
     /// Fraction of the earlier trials that count as good.
     #[schemars(range(min = 0.01, max = 0.9))]
     pub gamma: f64,
@@ -101,7 +101,7 @@ pub struct Tpe {
 
 impl Default for Tpe {
     fn default() -> Self {
-        Self { startup: 10, gamma: 0.15, candidates: 24 }
+        Self { startup_trials: 10, gamma: 0.15, candidates: 24 }
     }
 }
 
@@ -115,21 +115,21 @@ impl Tpe {
 /// Combination of the values of several keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
-pub enum Mode {
+pub enum Method {
     /// Cartesian product of all values.
     #[default]
     Grid,
     /// The first value of each key, then the second of each, and so on.
     Zip,
-    /// `samples` trials, each with a random value of every key.
+    /// `trials` trials, each with a random value of every key.
     Random,
     /// As `random`, but only trials with the best validations are trained to the end (asynchronous successive halving).
     Asha,
-    /// `samples` sequential trials, each drawn from the results of the earlier ones (tree-structured Parzen estimator).
+    /// `trials` sequential trials, each drawn from the results of the earlier ones (tree-structured Parzen estimator).
     Tpe,
 }
 
-impl Mode {
+impl Method {
     /// Value in the file.
     pub fn as_str(self) -> &'static str {
         match self {

@@ -112,7 +112,10 @@ impl Validator<'_> {
             let all: Vec<String> = homes.iter().map(now).collect();
             return self.findings.add(problem.help(format!("renamed to {}", all.join(" or "))));
         }
-        let key = foreign_names::key_for(&entry.key).unwrap_or(&entry.key);
+        let translated = foreign_names::key_for(&entry.key).filter(|key| {
+            properties.contains_key(*key) || foreign_names::sections_with_key(self.root, &entry.key).is_empty()
+        });
+        let key = translated.unwrap_or(&entry.key);
         let here = properties.keys().map(String::as_str);
         // At the top level, a key of some section is more likely than a section with a similar name.
         let elsewhere = foreign_names::sections_with_key(self.root, key);

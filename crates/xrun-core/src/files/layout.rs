@@ -62,7 +62,7 @@ pub const SWEEP: &str = "sweep.toml";
 pub const BASE: &str = "base.toml";
 /// In a sweep: directories of the runs; `0003-1` is the first repeat of the third trial.
 pub const POINTS: &str = "points";
-/// In a sweep of mode `tpe`: one line per proposed trial.
+/// In a sweep of method `tpe`: one line per proposed trial.
 pub const PROPOSALS: &str = "proposals.jsonl";
 /// In a sweep: memory needs and requests of each trial.
 pub const SWEEP_MEMORY: &str = "memory.toml";

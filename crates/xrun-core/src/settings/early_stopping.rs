@@ -22,7 +22,7 @@ pub struct EarlyStopping {
     pub mode: Option<Direction>,
     /// Smallest change that counts as an improvement.
     #[schemars(range(min = 0.0, max = 1e300))]
-    pub minimum_change: f64,
+    pub min_delta: f64,
     /// Remove the checkpoints after the best one when the run has ended early or after its last step, so that the newest
     /// checkpoint is the best. `false` keeps the best and the last.
     pub restore_best: bool,
@@ -30,7 +30,7 @@ pub struct EarlyStopping {
 
 impl Default for EarlyStopping {
     fn default() -> Self {
-        Self { patience: None, metric: None, mode: None, minimum_change: 0.0, restore_best: true }
+        Self { patience: None, metric: None, mode: None, min_delta: 0.0, restore_best: true }
     }
 }
 

@@ -18,7 +18,7 @@ pub struct Limits {
     /// Gradients are accumulated in order, so results are bit-identical for any number of threads, and equal up to rounding
     /// for another size. Smaller micro-batches occupy more threads at some overhead. A GPU computes `batch_size` items at once.
     #[schemars(range(min = 1, max = 65536))]
-    pub part_size: usize,
+    pub micro_batch_size: usize,
     /// Number of compute threads on the CPU; 0 uses all cores available to the process. Does not affect results.
     #[schemars(range(min = 0, max = 1024))]
     pub threads: usize,
@@ -33,7 +33,7 @@ pub struct Limits {
     pub frame_cache: Bytes,
     /// Memory that all threads together may use to decode images; threads wait while it is used up. An image takes at most 12
     /// bytes per pixel plus its file; a larger one is an error. 512 MiB suffice for 44 megapixels.
-    pub decoding: Bytes,
+    pub decode_memory: Bytes,
     /// Number of gradient norms in the running median of the progress line and the metrics.
     #[schemars(range(min = 1, max = 100_000))]
     pub gradient_norm_window: usize,
@@ -54,10 +54,10 @@ pub struct Limits {
 
 /// Limits that apply only to some kinds. For other kinds, a value other than the default is an error, as it would have no
 /// effect.
-pub const LIMITS_OF_KINDS: [&str; 3] = ["frame_cache", "decoding", PART_SIZE];
+pub const LIMITS_OF_KINDS: [&str; 3] = ["frame_cache", "decode_memory", MICRO_BATCH_SIZE];
 
 /// Limit of pipelines that compute micro-batches in parallel.
-pub const PART_SIZE: &str = "part_size";
+pub const MICRO_BATCH_SIZE: &str = "micro_batch_size";
 
 impl Limits {
     /// Those of [`LIMITS_OF_KINDS`] that differ from the default.
@@ -65,8 +65,8 @@ impl Limits {
         let default = Self::default();
         let changed = [
             self.frame_cache != default.frame_cache,
-            self.decoding != default.decoding,
-            self.part_size != default.part_size,
+            self.decode_memory != default.decode_memory,
+            self.micro_batch_size != default.micro_batch_size,
         ];
         LIMITS_OF_KINDS.into_iter().zip(changed).filter_map(|(name, changed)| changed.then_some(name))
     }
@@ -76,12 +76,12 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             batch_size: 32,
-            part_size: 8,
+            micro_batch_size: 8,
             threads: 0,
             workers: 1,
             prefetch: 2,
             frame_cache: Bytes::mebibytes(64),
-            decoding: Bytes::mebibytes(512),
+            decode_memory: Bytes::mebibytes(512),
             gradient_norm_window: 100,
             metrics_queue: 16,
             log_queue: 16,

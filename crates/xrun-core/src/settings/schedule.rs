@@ -29,15 +29,15 @@ pub struct Cosine {
     pub warmup_steps: u64,
     /// Learning rate of the last step, as a fraction of the optimiser's.
     #[schemars(range(min = 0.0, max = 1.0))]
-    pub final_share: f64,
+    pub final_fraction: f64,
     /// Restart the decay in each phase of the pipeline; `qat-language-model` has two, pretraining and quantised steps, and the
     /// second starts with a new optimiser. `false` decays once over all steps and repeats only the warm-up.
-    pub each_phase: bool,
+    pub per_phase: bool,
 }
 
 impl Default for Cosine {
     fn default() -> Self {
-        Self { warmup_steps: 0, final_share: 0.0, each_phase: true }
+        Self { warmup_steps: 0, final_fraction: 0.0, per_phase: true }
     }
 }
 
@@ -49,14 +49,14 @@ pub struct Linear {
     pub warmup_steps: u64,
     /// Learning rate of the last step, as a fraction of the optimiser's.
     #[schemars(range(min = 0.0, max = 1.0))]
-    pub final_share: f64,
+    pub final_fraction: f64,
     /// Restart the decay in each phase of the pipeline. `false` decays once over all steps and repeats only the warm-up.
-    pub each_phase: bool,
+    pub per_phase: bool,
 }
 
 impl Default for Linear {
     fn default() -> Self {
-        Self { warmup_steps: 0, final_share: 0.0, each_phase: true }
+        Self { warmup_steps: 0, final_fraction: 0.0, per_phase: true }
     }
 }
 
@@ -68,17 +68,17 @@ pub struct WarmUpStableDecay {
     pub warmup_steps: u64,
     /// Fraction of the steps in the final decay.
     #[schemars(range(min = 0.0, max = 1.0))]
-    pub decay_share: f64,
+    pub decay_fraction: f64,
     /// Learning rate of the last step, as a fraction of the optimiser's.
     #[schemars(range(min = 0.0, max = 1.0))]
-    pub final_share: f64,
+    pub final_fraction: f64,
     /// Decay at the end of each phase of the pipeline. `false` decays once at the end of all steps and repeats only the warm-up.
-    pub each_phase: bool,
+    pub per_phase: bool,
 }
 
 impl Default for WarmUpStableDecay {
     fn default() -> Self {
-        Self { warmup_steps: 0, decay_share: 0.1, final_share: 0.0, each_phase: true }
+        Self { warmup_steps: 0, decay_fraction: 0.1, final_fraction: 0.0, per_phase: true }
     }
 }
 

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 pub use super::early_stopping::EarlyStopping;
 pub use super::hooks::Hooks;
-pub use super::limits::{LIMITS_OF_KINDS, Limits, PART_SIZE};
+pub use super::limits::{LIMITS_OF_KINDS, Limits, MICRO_BATCH_SIZE};
 pub use super::schedule::{Constant, Cosine, Linear, Schedule, WarmUpStableDecay};
 use crate::units::{Bytes, Span};
 
@@ -154,17 +154,17 @@ pub struct Validation {
     pub every_epochs: u64,
     /// Validate before the first step, as a baseline.
     pub at_start: bool,
-    /// Number of episodes or batches in a validation; the same ones each time.
+    /// Number of batches in a validation, the same ones each time; a batch of few-shot detection is an episode.
     #[schemars(range(min = 1, max = 1_000_000))]
-    pub episodes: usize,
+    pub batches: usize,
     /// Number of images of the last validation in the report, with the predictions drawn in.
     #[schemars(range(min = 0, max = 64))]
-    pub pictures: usize,
+    pub images: usize,
 }
 
 impl Default for Validation {
     fn default() -> Self {
-        Self { every_steps: 0, every_epochs: 1, at_start: true, episodes: 10, pictures: 6 }
+        Self { every_steps: 0, every_epochs: 1, at_start: true, batches: 10, images: 6 }
     }
 }
 
@@ -190,7 +190,7 @@ pub struct Training {
     /// Number of batches per optimiser step (gradient accumulation). Losses are summed over tokens or objects and divided by
     /// their number in the whole step, so that several batches train like one large batch.
     #[schemars(range(min = 1, max = 4096))]
-    pub accumulation: usize,
+    pub gradient_accumulation: usize,
     /// Maximum L2 norm over all gradients, to which they are scaled down; absent means no clipping. In a sandwich step of
     /// `qat-language-model` each precision is clipped separately.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -213,7 +213,7 @@ pub struct Training {
 impl Training {
     /// Number of optimiser steps in an epoch and in total.
     pub fn steps(&self, batches_per_epoch: u64) -> (u64, u64) {
-        let steps_per_epoch = batches_per_epoch.div_ceil(self.accumulation as u64).max(1);
+        let steps_per_epoch = batches_per_epoch.div_ceil(self.gradient_accumulation as u64).max(1);
         let steps = steps_per_epoch.saturating_mul(self.epochs);
         (steps_per_epoch, self.max_steps.map_or(steps, |max_steps| steps.min(max_steps)))
     }
@@ -226,7 +226,7 @@ impl Default for Training {
             max_steps: None,
             time_limit: None,
             batch_size: None,
-            accumulation: 1,
+            gradient_accumulation: 1,
             clip_norm: None,
             initial_weights: None,
             activation_checkpointing: false,
@@ -266,7 +266,7 @@ pub struct Memory {
     /// Number of samples between two readings of the slower sources (container, driver, components of RSS). The components of
     /// RSS are read only while that takes less than 0.1 % of the time, or always if this is 1.
     #[schemars(range(min = 1, max = 1_000_000))]
-    pub parts_every_samples: u64,
+    pub components_every_samples: u64,
     /// Run a few steps in another process before the run, to forecast its memory. The measurement is cached.
     pub probe: bool,
     /// Mildest verdict that makes a completed run fail with exit code 6.
@@ -309,7 +309,7 @@ impl Default for Memory {
     fn default() -> Self {
         Self {
             every_steps: 1,
-            parts_every_samples: 20,
+            components_every_samples: 20,
             probe: true,
             fail_on: FailOn::Never,
             growth_min: Bytes::mebibytes(16),
@@ -345,7 +345,7 @@ pub struct AdamW {
     #[schemars(range(min = 0.0, max = 1e3))]
     pub weight_decay: f64,
     /// Parameters that weight decay applies to.
-    pub decay: Decay,
+    pub decay_parameters: Decay,
 }
 
 impl Default for AdamW {
@@ -356,7 +356,7 @@ impl Default for AdamW {
             beta_2: 0.999,
             epsilon: 1e-8,
             weight_decay: 0.01,
-            decay: Decay::Matrices,
+            decay_parameters: Decay::Matrices,
         }
     }
 }
@@ -388,12 +388,18 @@ pub struct Sgd {
     #[schemars(range(min = 0.0, max = 1e3))]
     pub weight_decay: f64,
     /// Parameters that weight decay applies to.
-    pub decay: Decay,
+    pub decay_parameters: Decay,
 }
 
 impl Default for Sgd {
     fn default() -> Self {
-        Self { learning_rate: 0.01, momentum: 0.9, nesterov: false, weight_decay: 0.0, decay: Decay::Matrices }
+        Self {
+            learning_rate: 0.01,
+            momentum: 0.9,
+            nesterov: false,
+            weight_decay: 0.0,
+            decay_parameters: Decay::Matrices,
+        }
     }
 }
 

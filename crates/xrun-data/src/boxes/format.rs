@@ -74,7 +74,7 @@ macro_rules! folder_settings {
             /// Treatment of broken images, annotations that cannot be read, boxes outside the image, boxes that an image
             /// has twice and unknown classes. An image that is complete but cannot be decoded is found only when it is used;
             /// it ends the run in either case.
-            pub on_broken: $crate::reading::broken::OnBroken,
+            pub on_invalid: $crate::reading::broken::OnInvalid,
         }
 
         impl Default for $name {
@@ -85,7 +85,7 @@ macro_rules! folder_settings {
                     exif_orientation: $crate::reading::orientation::ExifOrientation::Apply,
                     validation_classes: Vec::new(),
                     train_classes: Vec::new(),
-                    on_broken: $crate::reading::broken::OnBroken::Fail,
+                    on_invalid: $crate::reading::broken::OnInvalid::Fail,
                 }
             }
         }
@@ -103,7 +103,7 @@ macro_rules! folder_settings {
                 $crate::boxes::open::Rules {
                     section,
                     exif_orientation: self.exif_orientation,
-                    on_broken: self.on_broken,
+                    on_invalid: self.on_invalid,
                     train_classes: &self.train_classes,
                     validation_classes: &self.validation_classes,
                 }
@@ -119,7 +119,7 @@ pub struct Folder<F>(PhantomData<F>);
 impl<F: Format> DatasetKind for Folder<F> {
     const NAME: &'static str = F::NAME;
     const MOVED: &'static [(&'static str, &'static str)] = F::MOVED;
-    const LIMITS: &'static [&'static str] = &["frame_cache", "decoding"];
+    const LIMITS: &'static [&'static str] = &["frame_cache", "decode_memory"];
     type Settings = F::Settings;
     type Index = Library;
 

@@ -37,7 +37,7 @@ impl Buffers {
         let cache = Cap { items: FRAMES_MAX, bytes: limits.frame_cache.0 };
         let threads = limits.workers as u64 + 1;
         let all = library.largest.as_ref().map_or(u64::MAX, |largest| largest.bytes.saturating_mul(threads));
-        let decoding = Cap { items: threads, bytes: limits.decoding.0.min(all) };
+        let decoding = Cap { items: threads, bytes: limits.decode_memory.0.min(all) };
         let index = Cap { items: library.count(), bytes: index_bytes(library) };
         Self {
             cache: Buffer::new("frame_cache", Policy::Evict, cache)
@@ -45,8 +45,8 @@ impl Buffers {
                 .because("`limits.frame_cache`")
                 .fills(decoded_bytes(library, validation_frames)),
             decoding: Buffer::new("decoding", Policy::Block, decoding)
-                .key("limits.decoding")
-                .because("`limits.decoding`, or the largest image once for each thread"),
+                .key("limits.decode_memory")
+                .because("`limits.decode_memory`, or the largest image once for each thread"),
             index: Buffer::new("dataset_index", Policy::Refuse, index).because("names and boxes of the data set"),
         }
     }

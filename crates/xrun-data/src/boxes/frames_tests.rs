@@ -113,7 +113,7 @@ fn concurrent_decoding_is_bounded_and_an_image_that_never_fits_is_named() {
     assert!(fits(library.largest.as_ref(), &limits(largest)).is_ok());
     let message = fits(library.largest.as_ref(), &limits(largest - 1)).unwrap_err().to_string();
     assert!(
-        message.contains("0.png") && message.contains("300 x 2") && message.contains("limits.decoding"),
+        message.contains("0.png") && message.contains("300 x 2") && message.contains("limits.decode_memory"),
         "{message}"
     );
     let ledger = Ledger::default();

@@ -28,7 +28,7 @@ pub struct Library {
     pub videos: Vec<Video>,
     /// SHA-256 over annotations and the names and bytes of the images, in hexadecimal.
     pub digest: String,
-    /// Items that were left out (`on_broken = "skip"`).
+    /// Items that were left out (`on_invalid = "skip"`).
     pub left_out: InvalidItems,
     /// The image that needs most memory while it is decoded; `None` without images.
     pub largest: Option<Largest>,

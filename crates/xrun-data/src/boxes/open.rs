@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 use super::assemble::assemble;
 use super::library::Library;
 use super::raw::Raw;
-use crate::reading::broken::{Judge, OnBroken};
+use crate::reading::broken::{Judge, OnInvalid};
 use crate::reading::orientation::ExifOrientation;
 use xrun_core::dataset::digest_cache::DigestCache;
 use xrun_core::dataset::error::DataError;
@@ -21,7 +21,7 @@ pub struct Rules<'a> {
     /// Treatment of EXIF orientations; boxes are those of the resulting images.
     pub exif_orientation: ExifOrientation,
     /// The policy for data that cannot be used.
-    pub on_broken: OnBroken,
+    pub on_invalid: OnInvalid,
     /// Names of the classes to train on; all that are not held out where it is empty.
     pub train_classes: &'a [String],
     /// Names of the classes held out; those of the supercategory `novel` where it is empty.
@@ -53,7 +53,7 @@ pub fn folder(
     let root = root
         .canonicalize()
         .map_err(|error| DataError::file(root, format!("the data set's directory cannot be read: {error}")))?;
-    let mut judge = Judge::new(rules.on_broken);
+    let mut judge = Judge::new(rules.on_invalid);
     match read_folder(rules, root, known, read, &mut judge) {
         Err(fatal) => Err(judge.with_error(fatal)),
         Ok(library) => {

@@ -5,7 +5,7 @@ use std::path::Path;
 use super::*;
 use crate::boxes::format::Folder;
 use crate::boxes::library::Library;
-use crate::reading::broken::OnBroken;
+use crate::reading::broken::OnInvalid;
 use xrun_core::dataset::kind::DatasetKind;
 
 fn picture(root: &Path, name: &str) {
@@ -16,7 +16,7 @@ fn picture(root: &Path, name: &str) {
 
 fn opened(folder: &Path) -> Result<Library, DataError> {
     let path = Some(folder.display().to_string());
-    Folder::<ImageFolder>::open(&Settings { path, on_broken: OnBroken::Fail, ..Settings::default() })
+    Folder::<ImageFolder>::open(&Settings { path, on_invalid: OnInvalid::Fail, ..Settings::default() })
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Checks of the settings of images with conversations.
 
-use super::settings::{AnswerForm, Settings, Source};
+use super::settings::{AnswerFormat, Settings, Source};
 use crate::reading::named::file;
 use xrun_core::problem::{Problem, Problems};
 
@@ -27,8 +27,8 @@ pub fn check(settings: &Settings, problems: &mut Problems) {
             None => {}
         }
     }
-    if settings.answer_form == AnswerForm::Json && settings.source != Source::QuestionList {
-        let problem = Problem::new(key("answer_form"), "is for `source = \"question-list\"` only");
+    if settings.answer_format == AnswerFormat::Json && settings.source != Source::QuestionList {
+        let problem = Problem::new(key("answer_format"), "is for `source = \"question-list\"` only");
         problems.add(problem.help("leave it out: answers are taken as the file has them").related(key("source")));
     }
     for (name, other, path, missing) in [
@@ -44,11 +44,11 @@ pub fn check(settings: &Settings, problems: &mut Problems) {
     }
     let set = &settings.generated;
     let examples = (set.examples + set.held_out_examples + set.unseen_examples) as u128;
-    let pixels = examples * set.picture_size as u128 * set.picture_size as u128;
+    let pixels = examples * set.image_size as u128 * set.image_size as u128;
     if generated && pixels > GENERATED_PIXELS_MAX {
         let message = format!("{pixels} pixels would be generated, more than {GENERATED_PIXELS_MAX}");
         let problem = Problem::new(key("generated.examples"), message);
-        problems.add(problem.help("fewer or smaller images").related(key("generated.picture_size")));
+        problems.add(problem.help("fewer or smaller images").related(key("generated.image_size")));
     }
 }
 
@@ -69,14 +69,14 @@ mod tests {
         let named = |path: &str| Some(path.to_owned());
         let messages = Settings { source: Source::Messages, path: named("/etc/hostname"), ..Settings::default() };
         assert_eq!(problems_of(&messages), []);
-        let many = Generated { examples: 100_000, picture_size: 4096, ..Generated::default() };
+        let many = Generated { examples: 100_000, image_size: 4096, ..Generated::default() };
         for (settings, key, part) in [
             (Settings { path: None, ..messages.clone() }, "source", "`path` does not say which"),
             (Settings { path: named("/none/such"), ..messages.clone() }, "path", "there is no file /none/such"),
             (Settings { path: named("/etc"), ..messages.clone() }, "path", "/etc is not a file"),
             (Settings { path: named("/etc/hostname"), ..Settings::default() }, "path", "`source` is \"generated\""),
             (Settings { validation_path: named("/none"), ..messages.clone() }, "validation_path", "there is no file"),
-            (Settings { answer_form: AnswerForm::Json, ..messages.clone() }, "answer_form", "question-list"),
+            (Settings { answer_format: AnswerFormat::Json, ..messages.clone() }, "answer_format", "question-list"),
             (Settings { encoder: named("/etc/hostname"), ..Settings::default() }, "encoder", "without `merges`"),
             (Settings { generated: many, ..Settings::default() }, "generated.examples", "pixels would be generated"),
         ] {

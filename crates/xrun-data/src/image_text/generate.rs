@@ -33,7 +33,7 @@ pub struct Pending {
     /// Number of PNG files.
     pub pictures: usize,
     /// Pixels.
-    pub picture_size: usize,
+    pub image_size: usize,
     /// The directory of the data set.
     pub folder: PathBuf,
 }
@@ -46,8 +46,8 @@ pub fn pending(settings: &Generated) -> Option<Pending> {
 fn pending_in(settings: &Generated, cache: &Path) -> Option<Pending> {
     let folder = cache.join(name(settings));
     let pictures = counts(settings).iter().sum();
-    let picture_size = settings.picture_size;
-    generated::is_missing(&folder.join(FILES[0])).then_some(Pending { pictures, picture_size, folder })
+    let image_size = settings.image_size;
+    generated::is_missing(&folder.join(FILES[0])).then_some(Pending { pictures, image_size, folder })
 }
 
 /// Directory of the set, existing or not.
@@ -79,7 +79,7 @@ pub fn generate_in(settings: &Generated, cache: &Path) -> Result<PathBuf, DataEr
 
 /// The image that takes most memory to decode: no file of noise has more bytes than its pixels and a little.
 pub fn largest(settings: &Generated, path: &Path) -> Largest {
-    let side = settings.picture_size as u64;
+    let side = settings.image_size as u64;
     let bytes = decoding_bytes(side, side, side * side * 4 + 64 * 1024);
     Largest { path: path.to_owned(), width: side, height: side, bytes }
 }
@@ -130,7 +130,7 @@ fn one(settings: &Generated, split: usize, number: usize, folder: &Path) -> io::
     let scene = Scene::draw(random, split == 2);
     let (question, answer) = asked(random, &scene);
     let image = format!("{}/{number:06}.png", subfolder(split, number));
-    let bytes = scene.paint(random, settings.picture_size).to_png()?;
+    let bytes = scene.paint(random, settings.image_size).to_png()?;
     // The whole directory is renamed when it is complete, so a half-written file is never seen.
     OpenOptions::new().create_new(true).write(true).open(folder.join(&image))?.write_all(&bytes)?;
     let quoted = |text: &str| serde_json::Value::from(text).to_string();

@@ -11,7 +11,7 @@ use xrun_core::dataset::index::Index;
 use xrun_core::dataset::split::Split;
 
 fn small() -> Generated {
-    Generated { examples: 600, held_out_examples: 60, unseen_examples: 40, picture_size: 32, seed: 3 }
+    Generated { examples: 600, held_out_examples: 60, unseen_examples: 40, image_size: 32, seed: 3 }
 }
 
 fn opened(settings: &Generated, cache: &Path) -> Library {

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use super::record::{Record, Wrong, of_item, of_line};
-use super::settings::{AnswerForm, Settings};
+use super::settings::{AnswerFormat, Settings};
 use super::{ExampleCounts, TextLength};
-use crate::reading::broken::{Judge, OnBroken};
+use crate::reading::broken::{Judge, OnInvalid};
 use crate::reading::decoding::Largest;
 use crate::tokenizer::{Tokenizer, Vocabulary, Words};
 use xrun_core::dataset::error::{DataError, InvalidItems};
@@ -36,7 +36,7 @@ pub struct Options {
     /// Bytes of scaled images that are kept.
     pub image_cache: Bytes,
     /// The policy for examples that cannot be used.
-    pub on_broken: OnBroken,
+    pub on_invalid: OnInvalid,
     /// Vocabulary of the texts.
     pub vocabulary: Vocabulary,
 }
@@ -93,7 +93,7 @@ pub enum Form {
     /// A line of JSON for each example, with messages.
     Lines,
     /// A list of questions in one JSON file, and how an answer is made of an item.
-    List(AnswerForm),
+    List(AnswerFormat),
 }
 
 /// An open file of examples.
@@ -267,8 +267,8 @@ impl Library {
     ///
     /// # Errors
     /// Some are too long and must not be left out, or nothing is left of a split.
-    pub fn fit(&mut self, tokenizer: &Tokenizer, fit: usize, on_broken: OnBroken) -> Result<(), DataError> {
-        let mut judge = Judge::new(on_broken);
+    pub fn fit(&mut self, tokenizer: &Tokenizer, fit: usize, on_invalid: OnInvalid) -> Result<(), DataError> {
+        let mut judge = Judge::new(on_invalid);
         for split in Split::ALL {
             let (mut kept, source) = (Vec::new(), self.source(split));
             for place in self.places(split) {

@@ -18,7 +18,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::reading::broken::Judge;
-use super::reading::broken::OnBroken;
+use super::reading::broken::OnInvalid;
 use library::{Library, Options};
 use settings::{Settings, Source};
 use xrun_core::dataset::digest_cache;
@@ -51,8 +51,8 @@ impl ExampleCounts {
     ///
     /// # Errors
     /// Some are too long and must not be left out, or nothing is left of a split.
-    pub fn fit(&mut self, fit: usize, on_broken: OnBroken) -> Result<InvalidItems, DataError> {
-        let mut judge = Judge::new(on_broken);
+    pub fn fit(&mut self, fit: usize, on_invalid: OnInvalid) -> Result<InvalidItems, DataError> {
+        let mut judge = Judge::new(on_invalid);
         // The longest first: its message has the increase that all examples need.
         for text in self.texts.iter().rev().filter(|text| text.tokens > fit) {
             let (path, called) = &text.one;
@@ -95,8 +95,8 @@ impl TextLength {
 
 impl DatasetKind for ImageText {
     const NAME: &'static str = "image-text";
-    /// Its images are decoded in `limits.decoding`.
-    const LIMITS: &'static [&'static str] = &["decoding"];
+    /// Its images are decoded in `limits.decode_memory`.
+    const LIMITS: &'static [&'static str] = &["decode_memory"];
     type Settings = Settings;
     type Index = Library;
 
@@ -118,7 +118,7 @@ impl DatasetKind for ImageText {
             return None;
         }
         let pending = generate::pending(&settings.generated)?;
-        let (pictures, side, folder) = (pending.pictures, pending.picture_size, pending.folder.display());
+        let (pictures, side, folder) = (pending.pictures, pending.image_size, pending.folder.display());
         Some(format!("{pictures} images of {side} pixels with their answers, once, in {folder}"))
     }
 

@@ -16,7 +16,7 @@ use super::record::{EXPECTED, Image, Record, Wrong};
 use super::settings::{Settings, Source};
 use crate::json::{kind, why};
 use crate::reading::broken::Judge;
-use crate::reading::broken::OnBroken;
+use crate::reading::broken::OnInvalid;
 use crate::reading::confined::confined;
 use crate::reading::decoding::Largest;
 use crate::reading::decoding::decoding_bytes;
@@ -53,13 +53,13 @@ pub fn open(settings: &Settings) -> Result<Library, DataError> {
 /// Opens a generated set. No part of it is ever left out: results on it would not compare.
 pub(super) fn open_generated(settings: &Settings, folder: &Path) -> Result<Library, DataError> {
     let paths = FILES.map(|name| folder.join(name));
-    indexed(settings, &paths, OnBroken::Fail).map_err(|error| generated::damaged(folder, error))
+    indexed(settings, &paths, OnInvalid::Fail).map_err(|error| generated::damaged(folder, error))
 }
 
 fn open_files(settings: &Settings) -> Result<Library, DataError> {
     let named = [&settings.path, &settings.validation_path];
     let paths: Vec<PathBuf> = named.into_iter().flatten().map(PathBuf::from).collect();
-    indexed(settings, &paths, settings.on_broken)
+    indexed(settings, &paths, settings.on_invalid)
 }
 
 /// The directories of the data set.
@@ -82,7 +82,7 @@ fn begins_a_list(line: &[u8]) -> bool {
     line.strip_prefix(b"[").is_some_and(|rest| matches!(rest.trim_ascii_start().first(), None | Some(b'{')))
 }
 
-fn indexed(settings: &Settings, paths: &[PathBuf], policy: OnBroken) -> Result<Library, DataError> {
+fn indexed(settings: &Settings, paths: &[PathBuf], policy: OnInvalid) -> Result<Library, DataError> {
     let mut judge = Judge::new(policy);
     let mut indexing = Indexing {
         generated: settings.source == Source::Generated,
@@ -104,7 +104,7 @@ fn indexed(settings: &Settings, paths: &[PathBuf], policy: OnBroken) -> Result<L
     let source_of = std::array::from_fn(|split| split.min(files.len() - 1));
     let mut places: [Vec<ExampleLocation>; 3] = Default::default();
     if let [only] = files.as_mut_slice() {
-        let held_out = (f64::from(only.pictures) * settings.validation_share).round().max(1.0) as u32;
+        let held_out = (f64::from(only.pictures) * settings.validation_fraction).round().max(1.0) as u32;
         let first = only.pictures.saturating_sub(held_out);
         let all = std::mem::take(&mut only.places);
         let (train, validation) = all.into_iter().partition(|place| place.picture < first);
@@ -172,7 +172,7 @@ impl Indexing {
         let digest = self.known(&folder).digest(&name, path)?;
         self.digest.update(digest.as_bytes());
         let form = match settings.source {
-            Source::QuestionList => Form::List(settings.answer_form),
+            Source::QuestionList => Form::List(settings.answer_format),
             Source::Generated | Source::Messages => Form::Lines,
         };
         let opened = file::open(path).map_err(failed)?;

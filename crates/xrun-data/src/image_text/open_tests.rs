@@ -6,7 +6,7 @@ use base64::Engine;
 use image::{ImageFormat, Rgb, RgbImage};
 
 use super::super::picture::tests::{claimed, encoded};
-use super::super::settings::AnswerForm;
+use super::super::settings::AnswerFormat;
 use super::super::{ExampleCounts, ImageText};
 use super::*;
 use xrun_core::dataset::index::Index;
@@ -25,9 +25,9 @@ fn line(image: &str, answer: &str) -> String {
     format!("{{\"text\": \"What?\", \"image\": \"{image}\", \"response\": \"{answer}\"}}\n")
 }
 
-fn settings(folder: &Path, policy: OnBroken) -> Settings {
+fn settings(folder: &Path, policy: OnInvalid) -> Settings {
     let path = Some(folder.join("a.jsonl").display().to_string());
-    Settings { source: Source::Messages, path, on_broken: policy, ..Settings::default() }
+    Settings { source: Source::Messages, path, on_invalid: policy, ..Settings::default() }
 }
 
 /// A directory with four good images and a file of examples with these lines behind four good ones.
@@ -85,16 +85,16 @@ fn invalid_examples_are_reported_with_their_line_or_skipped_and_counted() {
     };
     for (text, reason, part) in &cases {
         let folder = prepare(std::slice::from_ref(text));
-        let message = open(&settings(folder.path(), OnBroken::Fail)).unwrap_err().to_string();
+        let message = open(&settings(folder.path(), OnInvalid::Fail)).unwrap_err().to_string();
         assert!(message.contains("a.jsonl: line 5: ") && message.contains(part), "{message}");
-        assert!(message.contains("on_broken = \"skip\""), "{message}");
-        let library = open(&settings(folder.path(), OnBroken::Skip)).unwrap();
+        assert!(message.contains("on_invalid = \"skip\""), "{message}");
+        let library = open(&settings(folder.path(), OnInvalid::Skip)).unwrap();
         assert_eq!(library.left_out.counts.get(*reason), Some(&1), "{:?}", library.left_out);
         assert_eq!((library.left_out.total(), library.count()), (1, 4));
     }
     let all: Vec<Vec<u8>> = cases.iter().map(|(text, ..)| text.clone()).collect();
     let folder = prepare(&all);
-    let DataError::Several(broken) = open(&settings(folder.path(), OnBroken::Fail)).unwrap_err() else {
+    let DataError::Several(broken) = open(&settings(folder.path(), OnInvalid::Fail)).unwrap_err() else {
         panic!("several mistakes")
     };
     assert_eq!(broken.total(), 17);
@@ -109,7 +109,7 @@ fn a_line_of_more_than_32_mib_is_skipped() {
     };
     let most = LINE_BYTES_MAX as usize;
     let folder = folder(&[long(most + 2), line("images/0.png", "blue").into_bytes(), long(most)]);
-    let library = open(&settings(folder.path(), OnBroken::Skip)).unwrap();
+    let library = open(&settings(folder.path(), OnInvalid::Skip)).unwrap();
     let counts: Vec<(&str, u64)> =
         library.left_out.counts.iter().map(|(name, count)| (name.as_str(), *count)).collect();
     // One of just the size is read, and is no JSON.
@@ -130,7 +130,7 @@ fn examples_of_an_image_are_in_one_split_and_share_its_number() {
     // Some editors put a mark before the text.
     let text = std::fs::read(folder.path().join("a.jsonl")).unwrap();
     put(folder.path(), "a.jsonl", &[b"\xef\xbb\xbf".as_slice(), &text].concat());
-    let share = Settings { validation_share: 0.2, ..settings(folder.path(), OnBroken::Fail) };
+    let share = Settings { validation_fraction: 0.2, ..settings(folder.path(), OnInvalid::Fail) };
     let library = open(&share).unwrap();
     assert_eq!(
         library.details(),
@@ -165,7 +165,7 @@ fn examples_of_an_image_are_in_one_split_and_share_its_number() {
 fn an_inline_image_is_sized_by_its_longest_line() {
     let of = |answers: [&str; 2]| {
         let folder = folder(&answers.map(|answer| line("images/0.png", answer).into_bytes()));
-        open(&settings(folder.path(), OnBroken::Fail)).unwrap().largest.unwrap().bytes
+        open(&settings(folder.path(), OnInvalid::Fail)).unwrap().largest.unwrap().bytes
     };
     let [long, longer] = [100, 101].map(|times| "long ".repeat(times));
     assert_eq!(of(["a", &long]), of([&long, "a"]));
@@ -180,20 +180,20 @@ fn unusable_data_is_refused_as_a_whole() {
     let failure = |settings: &Settings| open(settings).unwrap_err().to_string();
     let of = |policy| settings(empty.path(), policy);
     assert!(
-        failure(&of(OnBroken::Fail)).contains("a.jsonl: the file is empty; expected an example a line: {\"messages\"")
+        failure(&of(OnInvalid::Fail)).contains("a.jsonl: the file is empty; expected an example a line: {\"messages\"")
     );
     put(empty.path(), "a.jsonl", b"\n  \n\r\n");
     assert!(
-        failure(&of(OnBroken::Skip)).contains("a.jsonl: the file has only empty lines; expected an example a line")
+        failure(&of(OnInvalid::Skip)).contains("a.jsonl: the file has only empty lines; expected an example a line")
     );
     put(empty.path(), "a.jsonl", b"\n[\n{\"text\": \"a\"},\n");
-    assert!(failure(&of(OnBroken::Skip)).contains("a.jsonl: the file is one JSON list (`jq -c '.[]'`"));
+    assert!(failure(&of(OnInvalid::Skip)).contains("a.jsonl: the file is one JSON list (`jq -c '.[]'`"));
     put(empty.path(), "a.jsonl", line("0.png", "red").as_bytes());
-    assert!(failure(&of(OnBroken::Fail)).contains("no example is to train on"));
+    assert!(failure(&of(OnInvalid::Fail)).contains("no example is to train on"));
     put(empty.path(), "a.jsonl", line("1.png", "red").as_bytes());
-    let message = failure(&of(OnBroken::Skip));
+    let message = failure(&of(OnInvalid::Skip));
     assert!(message.contains("1 were left out: missing_picture 1"), "{message}");
-    let list = Settings { source: Source::QuestionList, ..of(OnBroken::Fail) };
+    let list = Settings { source: Source::QuestionList, ..of(OnInvalid::Fail) };
     assert!(failure(&list).ends_with("is no list of [question, answer, number of an image]: it is an object"));
     put(empty.path(), "a.jsonl", b"");
     assert!(failure(&list).ends_with("number of an image]: the file is empty"), "{}", failure(&list));
@@ -209,15 +209,15 @@ fn a_question_list_is_read_by_item_and_line() {
     }
     let text = "[[\"a?\", \"yes\", 0], [\"b?\", \"no\", 0],\n [\"c?\", \"red\", 1],\n [\"d?\", \"blue\", 2], [\"e?\", \"\", 2]]";
     put(folder.path(), "a.jsonl", text.as_bytes());
-    let list = |policy, answer_form| Settings {
+    let list = |policy, answer_format| Settings {
         source: Source::QuestionList,
-        validation_share: 0.3,
-        answer_form,
+        validation_fraction: 0.3,
+        answer_format,
         ..settings(folder.path(), policy)
     };
-    let message = open(&list(OnBroken::Fail, AnswerForm::Plain)).unwrap_err().to_string();
+    let message = open(&list(OnInvalid::Fail, AnswerFormat::Plain)).unwrap_err().to_string();
     assert!(message.contains("a.jsonl: question 5 in line 3: the answer is empty"), "{message}");
-    let library = open(&list(OnBroken::Skip, AnswerForm::Json)).unwrap();
+    let library = open(&list(OnInvalid::Skip, AnswerFormat::Json)).unwrap();
     assert_eq!(
         library.details(),
         super::super::ExampleCounts { train: 3, held_out: 1, unseen: 0, pictures: 3, texts: Vec::new() }
@@ -236,12 +236,12 @@ fn long_examples_are_never_cut() {
         let tokenizer = library.tokenizer(&of(policy).options().vocabulary).unwrap();
         library.fit(&tokenizer, tokens, policy).map(|()| library)
     };
-    assert_eq!(fitted(OnBroken::Fail, 300).unwrap().count(), 5);
-    let message = fitted(OnBroken::Fail, 30).unwrap_err().to_string();
+    assert_eq!(fitted(OnInvalid::Fail, 300).unwrap().count(), 5);
+    let message = fitted(OnInvalid::Fail, 30).unwrap_err().to_string();
     assert!(message.contains("a.jsonl: line 5: ") && message.contains("raise `sequence_length`"), "{message}");
-    let library = fitted(OnBroken::Skip, 30).unwrap();
+    let library = fitted(OnInvalid::Skip, 30).unwrap();
     assert_eq!((library.left_out.counts.get("too_long"), library.count()), (Some(&1), 4));
-    let message = fitted(OnBroken::Skip, 3).unwrap_err().to_string();
+    let message = fitted(OnInvalid::Skip, 3).unwrap_err().to_string();
     assert!(message.contains("no example is to train on (5 were left out: too_long 5)"), "{message}");
 }
 
@@ -249,14 +249,16 @@ fn long_examples_are_never_cut() {
 fn an_inspection_counts_the_same_long_examples() {
     let long = line("images/0.png", &"long ".repeat(40));
     let folder = folder(&[long.into_bytes()]);
-    let settings = settings(folder.path(), OnBroken::Skip);
+    let settings = settings(folder.path(), OnInvalid::Skip);
     let look = ImageText::inspect(&settings).unwrap();
     assert_eq!(look.details.texts.iter().map(|text| text.examples).fold([0; 3], add), [4, 1, 0]);
     let longest = look.details.texts.last().unwrap().tokens;
-    for (fit, on_broken) in [(300, OnBroken::Fail), (30, OnBroken::Fail), (30, OnBroken::Skip), (3, OnBroken::Skip)] {
+    for (fit, on_invalid) in
+        [(300, OnInvalid::Fail), (30, OnInvalid::Fail), (30, OnInvalid::Skip), (3, OnInvalid::Skip)]
+    {
         let (mut seen, mut library) = (look.details.clone(), open(&settings).unwrap());
         let tokenizer = library.tokenizer(&settings.options().vocabulary).unwrap();
-        match (seen.fit(fit, on_broken), library.fit(&tokenizer, fit, on_broken)) {
+        match (seen.fit(fit, on_invalid), library.fit(&tokenizer, fit, on_invalid)) {
             (Ok(broken), Ok(())) => {
                 assert_eq!(broken, library.left_out);
                 assert_eq!(

@@ -1,7 +1,7 @@
 //! easy-VQA as it is published; `docs/data.md` says where to get it.
 
 use super::open::open;
-use super::settings::{AnswerForm, Settings, Source};
+use super::settings::{AnswerFormat, Settings, Source};
 use super::store::ImageTextStore;
 use crate::real_data::real_data;
 use xrun_core::bounded::ledger::Ledger;
@@ -15,8 +15,8 @@ fn easy_vqa_is_read_without_conversion() {
     let settings = Settings {
         source: Source::QuestionList,
         path: Some(path.display().to_string()),
-        validation_share: 0.2,
-        answer_form: AnswerForm::Json,
+        validation_fraction: 0.2,
+        answer_format: AnswerFormat::Json,
         image_size: 64,
         ..Settings::default()
     };
@@ -27,7 +27,7 @@ fn easy_vqa_is_read_without_conversion() {
         super::ExampleCounts { train: 3934, held_out: 1009, unseen: 0, pictures: 500, texts: Vec::new() }
     );
     let tokenizer = library.tokenizer(&settings.options().vocabulary).unwrap();
-    library.fit(&tokenizer, 64, settings.on_broken).unwrap();
+    library.fit(&tokenizer, 64, settings.on_invalid).unwrap();
     let ledger = Ledger::default();
     let store = ImageTextStore::new(library, tokenizer, &settings.options(), &Limits::default(), &ledger);
     for number in (0..store.count(Split::Validation)).step_by(50) {

@@ -7,7 +7,7 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
-use super::settings::AnswerForm;
+use super::settings::AnswerFormat;
 use super::wrong_form;
 use crate::json::{object_with, why_of_line};
 use xrun_core::printable;
@@ -158,7 +158,7 @@ fn hint_next_to_messages(line: &str) -> &'static str {
 ///
 /// # Errors
 /// Why it is of no use.
-pub fn of_item(item: &str, form: AnswerForm) -> Result<Record, Wrong> {
+pub fn of_item(item: &str, form: AnswerFormat) -> Result<Record, Wrong> {
     let (question, answer, picture): (String, String, u64) = serde_json::from_str(item).map_err(|error| {
         let why = wrong_form::of_item(item).unwrap_or_else(|| why_of_line(item.as_bytes(), &error));
         ("wrong_form", format!("is not [question, answer, number of an image]: {why}"))
@@ -167,8 +167,8 @@ pub fn of_item(item: &str, form: AnswerForm) -> Result<Record, Wrong> {
         return Err(("no_answer", "the answer is empty".into()));
     }
     let answer = match form {
-        AnswerForm::Plain => answer,
-        AnswerForm::Json => format!("{{\"answer\": {}}}", serde_json::Value::String(answer)),
+        AnswerFormat::Plain => answer,
+        AnswerFormat::Json => format!("{{\"answer\": {}}}", serde_json::Value::String(answer)),
     };
     Ok(Record { question, answer, image: Image::File(format!("images/{picture}.png")) })
 }

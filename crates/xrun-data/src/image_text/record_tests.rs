@@ -113,10 +113,10 @@ fn invalid_records_have_a_reason_and_a_message() {
 #[test]
 fn an_item_of_a_question_list_is_read_in_both_forms() {
     let item = r#"["what color is the \"shape\"?", "re\"d", 12]"#;
-    let plain = of_item(item, AnswerForm::Plain).unwrap();
+    let plain = of_item(item, AnswerFormat::Plain).unwrap();
     assert_eq!((plain.question.as_str(), plain.answer.as_str()), ("what color is the \"shape\"?", "re\"d"));
     assert_eq!(plain.image, Image::File("images/12.png".into()));
-    assert_eq!(of_item(item, AnswerForm::Json).unwrap().answer, r#"{"answer": "re\"d"}"#);
+    assert_eq!(of_item(item, AnswerFormat::Json).unwrap().answer, r#"{"answer": "re\"d"}"#);
     for (item, reason) in [
         (r#"["a", "", 1]"#, "no_answer"),
         (r#"["a", "b"]"#, "wrong_form"),
@@ -125,7 +125,7 @@ fn an_item_of_a_question_list_is_read_in_both_forms() {
         (r#"["a", "b", 1, 2]"#, "wrong_form"),
         (r#"{"question": "a"}"#, "wrong_form"),
     ] {
-        assert_eq!(of_item(item, AnswerForm::Plain).unwrap_err().0, reason, "{item}");
+        assert_eq!(of_item(item, AnswerFormat::Plain).unwrap_err().0, reason, "{item}");
     }
 }
 

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::check::SECTION;
 use super::library::Options;
-use crate::reading::broken::OnBroken;
+use crate::reading::broken::OnInvalid;
 use crate::tokenizer::Vocabulary;
 use xrun_core::units::Bytes;
 
@@ -27,11 +27,11 @@ pub struct Settings {
     /// The share of the images that are held out for validation, the last ones of the file. All examples of an image
     /// are on one side.
     #[schemars(range(min = 0.001, max = 0.9))]
-    pub validation_share: f64,
+    pub validation_fraction: f64,
     /// Format of the answers of a question list.
-    pub answer_form: AnswerForm,
+    pub answer_format: AnswerFormat,
     /// Treatment of examples that cannot be used; the manifest counts them by reason.
-    pub on_broken: OnBroken,
+    pub on_invalid: OnInvalid,
     /// The side of an image that a model sees, in pixels. Images are scaled to a square of it, whatever their
     /// proportions.
     #[schemars(range(min = 8, max = 1024))]
@@ -58,9 +58,9 @@ impl Default for Settings {
             source: Source::Generated,
             path: None,
             validation_path: None,
-            validation_share: 0.1,
-            answer_form: AnswerForm::Plain,
-            on_broken: OnBroken::Fail,
+            validation_fraction: 0.1,
+            answer_format: AnswerFormat::Plain,
+            on_invalid: OnInvalid::Fail,
             image_size: 48,
             image_cache: Bytes::mebibytes(8),
             encoder: None,
@@ -78,7 +78,7 @@ impl Settings {
             section: SECTION,
             image_size: self.image_size,
             image_cache: self.image_cache,
-            on_broken: self.on_broken,
+            on_invalid: self.on_invalid,
             vocabulary: Vocabulary::new(self.encoder.as_ref(), self.merges.as_ref(), self.vocabulary_size),
         }
     }
@@ -100,7 +100,7 @@ pub enum Source {
 /// Format of the answers of a question list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum AnswerForm {
+pub enum AnswerFormat {
     /// The text of the file: `red`.
     Plain,
     /// An object: `{"answer": "red"}`.
@@ -123,13 +123,13 @@ pub struct Generated {
     pub unseen_examples: usize,
     /// The side of an image, in pixels.
     #[schemars(range(min = 32, max = 4096))]
-    pub picture_size: usize,
+    pub image_size: usize,
     /// Seed of the generated set; the experiment's seed does not change it.
     pub seed: u32,
 }
 
 impl Default for Generated {
     fn default() -> Self {
-        Self { examples: 4000, held_out_examples: 400, unseen_examples: 200, picture_size: 64, seed: 0 }
+        Self { examples: 4000, held_out_examples: 400, unseen_examples: 200, image_size: 64, seed: 0 }
     }
 }

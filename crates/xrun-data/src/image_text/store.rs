@@ -79,7 +79,7 @@ impl Buffers {
         let one = (options.image_size * options.image_size * 3 + size_of::<HostImage>()) as u64;
         let threads = limits.workers as u64 + 1;
         let all = library.largest.as_ref().map_or(u64::MAX, |largest| largest.bytes.saturating_mul(threads));
-        let decoding = Cap { items: threads, bytes: limits.decoding.0.min(all) };
+        let decoding = Cap { items: threads, bytes: limits.decode_memory.0.min(all) };
         let index = Cap { items: library.count(), bytes: library.index_bytes() };
         Self {
             cache: Buffer::new("image_cache", Policy::Evict, cache)
@@ -87,8 +87,8 @@ impl Buffers {
                 .key(key)
                 .fills(library.pictures * one),
             decoding: Buffer::new("decoding", Policy::Block, decoding)
-                .key("limits.decoding")
-                .because("`limits.decoding`, or the largest image once for each thread"),
+                .key("limits.decode_memory")
+                .because("`limits.decode_memory`, or the largest image once for each thread"),
             index: Buffer::new("dataset_index", Policy::Refuse, index).because("position of each example in its file"),
         }
     }

@@ -8,7 +8,7 @@ use super::generate::generate;
 use super::settings::{Settings, Source};
 use super::squad::{Index, QuestionLocation};
 use crate::reading::broken::Judge;
-use crate::reading::broken::OnBroken;
+use crate::reading::broken::OnInvalid;
 use crate::tokenizer::{Tokenizer, Vocabulary, Words};
 use xrun_core::dataset::error::{DataError, InvalidItems};
 use xrun_core::dataset::generated;
@@ -136,9 +136,9 @@ impl OpenedFiles {
             // Generated data is valid or damaged as a whole.
             Source::Generated => {
                 let (path, written) = generate(&settings.generated)?;
-                (path, Some(written), OnBroken::Fail)
+                (path, Some(written), OnInvalid::Fail)
             }
-            Source::File => (PathBuf::from(settings.path.as_deref().unwrap_or_default()), None, settings.on_broken),
+            Source::File => (PathBuf::from(settings.path.as_deref().unwrap_or_default()), None, settings.on_invalid),
         };
         let mut judge = Judge::new(policy);
         let opened = QuestionFile::open(&path, &mut judge);
@@ -164,7 +164,7 @@ impl OpenedFiles {
                 (Some(file), places, index.places)
             }
             None => {
-                let held_out = ((f64::from(articles) * settings.validation_share).round() as u32).max(1);
+                let held_out = ((f64::from(articles) * settings.validation_fraction).round() as u32).max(1);
                 let first = articles.saturating_sub(held_out);
                 let (train, validation) = places.into_iter().partition(|place| place.article < first);
                 (None, train, validation)

@@ -107,7 +107,7 @@ mod tests {
         assert_eq!(std::fs::read(&path).unwrap(), bytes);
         let (_, other) = generate_in(&Generated { seed: 1, ..settings.clone() }, folder.path()).unwrap();
         assert_ne!(other, written);
-        let mut judge = crate::reading::broken::Judge::new(crate::reading::broken::OnBroken::Fail);
+        let mut judge = crate::reading::broken::Judge::new(crate::reading::broken::OnInvalid::Fail);
         let index = super::super::squad::index(&bytes, &path, &mut judge).unwrap();
         assert_eq!(index.places.len(), 3 * 4 * settings.sentences_per_paragraph * QUESTIONS_PER_SENTENCE);
     }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::check::SECTION;
 use super::corpus::Options;
-use crate::reading::broken::OnBroken;
+use crate::reading::broken::OnInvalid;
 use crate::tokenizer::Vocabulary;
 use xrun_core::units::Bytes;
 
@@ -26,9 +26,9 @@ pub struct Settings {
     pub validation_path: Option<String>,
     /// The share of the articles that are held out for validation, the last ones of the file.
     #[schemars(range(min = 0.001, max = 0.9))]
-    pub validation_share: f64,
+    pub validation_fraction: f64,
     /// Treatment of answers that are not where the file says.
-    pub on_broken: OnBroken,
+    pub on_invalid: OnInvalid,
     /// GPT-2's `encoder.json`. Needs `merges`. Default: a byte-level vocabulary is learnt from the training articles.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub encoder: Option<String>,
@@ -61,8 +61,8 @@ impl Default for Settings {
             source: Source::Generated,
             path: None,
             validation_path: None,
-            validation_share: 0.1,
-            on_broken: OnBroken::Fail,
+            validation_fraction: 0.1,
+            on_invalid: OnInvalid::Fail,
             encoder: None,
             merges: None,
             vocabulary_size: 512,

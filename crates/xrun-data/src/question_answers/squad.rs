@@ -161,14 +161,14 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::reading::broken::OnBroken;
+    use crate::reading::broken::OnInvalid;
 
     const TEXT: &str = r#"{"version": "1.1", "data": [{"title": "Żuraw", "paragraphs": [
       {"context": "Ala ma kota. Żuraw też.", "qas": [
         {"id": "a", "question": "Who?", "answers": [{"text": "Ala", "answer_start": 0}]},
         {"id": "b", "question": "Also who?", "answers": [{"text": "też", "answer_start": 19}]}]}]}]}"#;
 
-    fn read(text: &str, policy: OnBroken) -> (Result<Index, DataError>, Judge) {
+    fn read(text: &str, policy: OnInvalid) -> (Result<Index, DataError>, Judge) {
         let mut judge = Judge::new(policy);
         let index = index(text.as_bytes(), Path::new("dev.json"), &mut judge);
         (index.and_then(|index| judge.verdict().map(|()| index)), judge)
@@ -176,7 +176,7 @@ mod tests {
 
     #[test]
     fn a_place_leads_to_its_paragraph_and_answers_are_counted_in_characters() {
-        let index = read(TEXT, OnBroken::Fail).0.unwrap();
+        let index = read(TEXT, OnInvalid::Fail).0.unwrap();
         assert_eq!((index.places.len(), index.articles), (2, 1));
         let place = index.places[1];
         let part = &TEXT[place.offset as usize..][..place.length as usize];
@@ -196,10 +196,10 @@ mod tests {
             ("\"context\": \"Ala", "\"kontext\": \"Ala", "missing field `context`"),
         ] {
             let broken = TEXT.replace(from, to);
-            let message = read(&broken, OnBroken::Fail).0.unwrap_err().to_string();
+            let message = read(&broken, OnInvalid::Fail).0.unwrap_err().to_string();
             assert!(message.contains(part) && message.contains("dev.json"), "{message}");
             assert!(message.contains("Żuraw"), "{message}");
-            let (index, judge) = read(&broken, OnBroken::Skip);
+            let (index, judge) = read(&broken, OnInvalid::Skip);
             assert!(index.unwrap().places.len() < 2);
             assert_eq!(judge.found.total(), 1);
         }
@@ -209,7 +209,7 @@ mod tests {
             ("[]", "begins with `[`, a list"),
             ("{\"data\": 3}", "line 1 column 10"),
         ] {
-            let message = read(text, OnBroken::Fail).0.unwrap_err().to_string();
+            let message = read(text, OnInvalid::Fail).0.unwrap_err().to_string();
             assert!(message.contains(part), "{message}");
         }
     }
@@ -219,7 +219,7 @@ mod tests {
         fn mutated_records_never_panic(at in 0usize..TEXT.len(), byte: u8) {
             let mut bytes = TEXT.as_bytes().to_vec();
             bytes[at] = byte;
-            let mut judge = Judge::new(OnBroken::Skip);
+            let mut judge = Judge::new(OnInvalid::Skip);
             if let Ok(index) = index(&bytes, Path::new("dev.json"), &mut judge) {
                 for place in index.places {
                     let part = &bytes[place.offset as usize..][..place.length as usize];

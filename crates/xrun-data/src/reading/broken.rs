@@ -10,7 +10,7 @@ use xrun_core::dataset::error::{DataError, FATAL, InvalidItems};
 /// The policy for data that cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum OnBroken {
+pub enum OnInvalid {
     /// The run does not start, or ends, with the item's name.
     Fail,
     /// The item is left out, and the manifest counts how many were and why.
@@ -18,12 +18,12 @@ pub enum OnBroken {
 }
 
 /// The cure for one broken item.
-const LEAVE_OUT: &str = "correct it, or leave it out with on_broken = \"skip\"";
+const LEAVE_OUT: &str = "correct it, or leave it out with on_invalid = \"skip\"";
 
 /// Collector of invalid data: counts all of it, keeps the first items by name, and reports them at once.
 #[derive(Debug)]
 pub struct Judge {
-    policy: OnBroken,
+    policy: OnInvalid,
     /// Items that may be left out.
     pub found: InvalidItems,
     /// Items that must not.
@@ -31,8 +31,8 @@ pub struct Judge {
 }
 
 impl Judge {
-    /// Makes an empty collector for the policy `on_broken`.
-    pub fn new(policy: OnBroken) -> Self {
+    /// Makes an empty collector for the policy `on_invalid`.
+    pub fn new(policy: OnInvalid) -> Self {
         Self { policy, found: InvalidItems::default(), fatal: InvalidItems::default() }
     }
 
@@ -62,7 +62,7 @@ impl Judge {
     /// There are items that may not be left out.
     pub fn verdict(&self) -> Result<(), DataError> {
         let mut all = self.fatal.clone();
-        if self.policy == OnBroken::Fail {
+        if self.policy == OnInvalid::Fail {
             all.append(&self.found);
         }
         match all.first.as_slice() {

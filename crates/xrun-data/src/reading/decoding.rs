@@ -45,16 +45,16 @@ pub struct Largest {
 /// Refuses an image that could never be decoded.
 ///
 /// # Errors
-/// The largest one needs more than `limits.decoding`.
+/// The largest one needs more than `limits.decode_memory`.
 pub fn fits(largest: Option<&Largest>, limits: &sections::Limits) -> Result<(), DataError> {
     match largest {
-        Some(Largest { path, width, height, bytes }) if *bytes > limits.decoding.0 => Err(DataError::file(
+        Some(Largest { path, width, height, bytes }) if *bytes > limits.decode_memory.0 => Err(DataError::file(
             path,
             format!(
-                "is {width} x {height} pixels, and decoding it takes up to {}, more than `limits.decoding` = {}; make \
+                "is {width} x {height} pixels, and decoding it takes up to {}, more than `limits.decode_memory` = {}; make \
                  the image smaller, or raise the limit",
                 Bytes(*bytes),
-                limits.decoding
+                limits.decode_memory
             ),
         )),
         _ => Ok(()),

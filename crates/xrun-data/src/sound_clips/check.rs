@@ -27,8 +27,8 @@ pub fn check(settings: &Settings, problems: &mut Problems) {
         }
         (Source::Generated, None) => {}
     }
-    if let Some(path) = &settings.targets {
-        file(&key("targets"), path, problems);
+    if let Some(path) = &settings.target_embeddings {
+        file(&key("target_embeddings"), path, problems);
     }
     if settings.source == Source::Generated && !(1..=FOLDS).contains(&settings.validation_fold) {
         let message = format!("is {}, and generated clips are in the folds 1 to {FOLDS}", settings.validation_fold);
@@ -59,7 +59,11 @@ mod tests {
             (Settings { path: named("/tmp"), ..Settings::default() }, "path", "`source` is \"generated\""),
             (Settings { path: named("/none/such"), ..folder.clone() }, "path", "there is no directory /none/such"),
             (Settings { path: named("/etc/hostname"), ..folder.clone() }, "path", "is a file, not a directory"),
-            (Settings { targets: named("/none/such"), ..Settings::default() }, "targets", "there is no file"),
+            (
+                Settings { target_embeddings: named("/none/such"), ..Settings::default() },
+                "target_embeddings",
+                "there is no file",
+            ),
             (Settings { validation_fold: 0, ..Settings::default() }, "validation_fold", "the folds 1 to 5"),
         ] {
             let found = problems_of(&settings);

@@ -54,7 +54,7 @@ impl DatasetKind for SoundClips {
     }
 
     fn paths(settings: &mut Settings) -> Vec<(&'static str, &mut Option<String>)> {
-        vec![("path", &mut settings.path), ("targets", &mut settings.targets)]
+        vec![("path", &mut settings.path), ("target_embeddings", &mut settings.target_embeddings)]
     }
 
     fn pending(settings: &Settings) -> Option<String> {
@@ -73,7 +73,7 @@ impl DatasetKind for SoundClips {
         if settings.source != Source::Folder {
             return Vec::new();
         }
-        [&settings.path, &settings.targets].into_iter().flatten().map(PathBuf::from).collect()
+        [&settings.path, &settings.target_embeddings].into_iter().flatten().map(PathBuf::from).collect()
     }
 
     fn options(settings: &Settings) -> Options {

@@ -10,7 +10,7 @@ use super::settings::{Settings, Source};
 use super::table::{self, Row, Table};
 use super::wav;
 use crate::reading::broken::Judge;
-use crate::reading::broken::OnBroken;
+use crate::reading::broken::OnInvalid;
 use crate::reading::confined::annotation_file;
 use crate::reading::confined::confined;
 use xrun_core::dataset::digest::hexadecimal;
@@ -50,7 +50,7 @@ pub fn root(settings: &Settings) -> PathBuf {
 
 /// Opens a generated set. No part of it is ever left out: results on it would not compare.
 pub(super) fn open_generated(settings: &Settings, root: PathBuf) -> Result<Library, DataError> {
-    let strict = Settings { on_broken: OnBroken::Fail, ..settings.clone() };
+    let strict = Settings { on_invalid: OnInvalid::Fail, ..settings.clone() };
     open_folder(&strict, &root).map_err(|error| generated::damaged(&root, error))
 }
 
@@ -58,7 +58,7 @@ fn open_folder(settings: &Settings, root: &Path) -> Result<Library, DataError> {
     let root = root
         .canonicalize()
         .map_err(|error| DataError::file(root, format!("the data set's directory cannot be read: {error}")))?;
-    let mut judge = Judge::new(settings.on_broken);
+    let mut judge = Judge::new(settings.on_invalid);
     match read_folder(settings, root.clone(), &mut judge) {
         Err(fatal) => Err(judge.with_error(fatal)),
         Ok(library) => {

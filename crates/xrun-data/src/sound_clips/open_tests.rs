@@ -40,16 +40,16 @@ fn written(place: &str) -> tempfile::TempDir {
     folder
 }
 
-fn settings(folder: &Path, on_broken: OnBroken) -> Settings {
+fn settings(folder: &Path, on_invalid: OnInvalid) -> Settings {
     let path = Some(folder.display().to_string());
-    Settings { source: Source::Folder, path, validation_fold: 2, on_broken, ..Settings::default() }
+    Settings { source: Source::Folder, path, validation_fold: 2, on_invalid, ..Settings::default() }
 }
 
 #[test]
 fn a_directory_is_read_as_classes_clips_folds_and_columns() {
     for place in table::PLACES {
         let folder = written(place);
-        let library = open(&settings(folder.path(), OnBroken::Fail)).unwrap();
+        let library = open(&settings(folder.path(), OnInvalid::Fail)).unwrap();
         let classes: Vec<_> = library.classes.iter().map(|class| (class.name.as_str(), class.target)).collect();
         assert_eq!(classes, [("dog", 4), ("rain", 9)]);
         assert_eq!(library.clips_of(Role::Nodes, Split::Train), [0, 2, 4]);
@@ -59,7 +59,7 @@ fn a_directory_is_read_as_classes_clips_folds_and_columns() {
         assert_eq!(library.clips[2], Clip { file: "2.wav".into(), class: 1, fold: 1 });
         assert_eq!(library.column("src_file").unwrap().of_clip, [0, 1, 2, 3, 4]);
         assert_eq!(library.column("category").unwrap().values, ["dog", "rain"]);
-        let look = SoundClips::inspect(&settings(folder.path(), OnBroken::Fail)).unwrap();
+        let look = SoundClips::inspect(&settings(folder.path(), OnInvalid::Fail)).unwrap();
         assert_eq!((look.details.train, look.details.held_out, look.details.silent), (vec![2, 1], vec![1, 1], 1));
         assert_eq!(look.details.columns, ["fold", "target", "category", "src_file"]);
     }
@@ -68,7 +68,7 @@ fn a_directory_is_read_as_classes_clips_folds_and_columns() {
 #[test]
 fn the_digest_changes_with_a_sample_and_with_a_line() {
     let folder = written("meta.csv");
-    let of = || open(&settings(folder.path(), OnBroken::Fail)).unwrap().digest;
+    let of = || open(&settings(folder.path(), OnInvalid::Fail)).unwrap().digest;
     let first = of();
     assert_eq!(of(), first);
     let path = folder.path().join("audio/2.wav");
@@ -89,11 +89,11 @@ fn invalid_clips_are_named_with_their_line_or_skipped_and_counted() {
     let audio = folder.path().join("audio");
     write::replace(&audio.join("3.wav"), b"OggS").unwrap();
     std::fs::remove_file(audio.join("4.wav")).unwrap();
-    let message = open(&settings(folder.path(), OnBroken::Fail)).unwrap_err().to_string();
+    let message = open(&settings(folder.path(), OnInvalid::Fail)).unwrap_err().to_string();
     for part in ["Ogg", "audio/3.wav is in line 5 of the table", "line 6", "4.wav is not there", "skip"] {
         assert!(message.contains(part), "{part} in {message}");
     }
-    let library = open(&settings(folder.path(), OnBroken::Skip)).unwrap();
+    let library = open(&settings(folder.path(), OnInvalid::Skip)).unwrap();
     assert_eq!(library.left_out.by_reason(), "missing_clip 1, no_wav_file 1");
     assert_eq!(library.clips.len(), 3);
     assert_eq!(library.columns[3].of_clip, [0, 1, 2], "columns stay beside their clips");
@@ -106,15 +106,15 @@ fn a_symlink_out_of_the_directory_is_not_followed() {
     let place = folder.path().join("audio/4.wav");
     std::fs::remove_file(&place).unwrap();
     std::os::unix::fs::symlink(other.path().join("audio/4.wav"), &place).unwrap();
-    let message = open(&settings(folder.path(), OnBroken::Fail)).unwrap_err().to_string();
+    let message = open(&settings(folder.path(), OnInvalid::Fail)).unwrap_err().to_string();
     assert!(message.contains("line 6") && message.contains("outside of the directory"), "{message}");
-    assert_eq!(open(&settings(folder.path(), OnBroken::Skip)).unwrap().clips.len(), 4);
+    assert_eq!(open(&settings(folder.path(), OnInvalid::Skip)).unwrap().clips.len(), 4);
 }
 
 #[test]
 fn data_without_trainable_classes_is_refused() {
     let folder = written("meta.csv");
-    let with = |fold| open(&Settings { validation_fold: fold, ..settings(folder.path(), OnBroken::Fail) });
+    let with = |fold| open(&Settings { validation_fold: fold, ..settings(folder.path(), OnInvalid::Fail) });
     let message = with(7).unwrap_err().to_string();
     assert!(message.contains("no clip is in fold 7") && message.contains("the folds are 1, 2"), "{message}");
     let table = folder.path().join("meta.csv");
@@ -127,7 +127,7 @@ fn data_without_trainable_classes_is_refused() {
     assert!(with(2).unwrap_err().to_string().contains("at least 2 are needed"));
     std::fs::remove_file(&table).unwrap();
     assert!(with(2).unwrap_err().to_string().contains("neither meta/esc50.csv nor meta.csv"));
-    let gone = settings(&folder.path().join("none"), OnBroken::Fail);
+    let gone = settings(&folder.path().join("none"), OnInvalid::Fail);
     assert!(open(&gone).unwrap_err().to_string().contains("cannot be read"));
 }
 
@@ -137,7 +137,7 @@ fn the_cache_respects_its_cap_and_changes_no_result() {
     let (bands, frames) = (16, 40);
     let bytes = (bands * frames * 4) as u64;
     let of = |cache: u64| {
-        let settings = Settings { clip_cache: Bytes(cache), ..settings(folder.path(), OnBroken::Fail) };
+        let settings = Settings { clip_cache: Bytes(cache), ..settings(folder.path(), OnInvalid::Fail) };
         let ledger = Ledger::default();
         let store = ClipStore::new(open(&settings).unwrap(), &settings.options(), bands, frames, &ledger);
         let order = [0, 1, 2, 3, 4, 0, 4, 3, 2, 1, 0];
@@ -159,7 +159,7 @@ fn the_cache_respects_its_cap_and_changes_no_result() {
 #[test]
 fn clips_have_the_length_of_the_settings() {
     let folder = written("meta.csv");
-    let settings = Settings { clip_seconds: 2.0, ..settings(folder.path(), OnBroken::Fail) };
+    let settings = Settings { clip_seconds: 2.0, ..settings(folder.path(), OnInvalid::Fail) };
     let store = ClipStore::new(open(&settings).unwrap(), &settings.options(), 8, 8, &Ledger::default());
     let (short, long) = (store.samples(0).unwrap(), store.samples(3).unwrap());
     assert_eq!((short.len(), long.len()), (32_000, 32_000));

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::check::SECTION;
 use super::library::Options;
-use crate::reading::broken::OnBroken;
+use crate::reading::broken::OnInvalid;
 use xrun_core::units::Bytes;
 
 /// Short sound clips, each of one class: a directory in the layout of ESC-50 (Piczak 2015), or a generated one of the same
@@ -38,9 +38,9 @@ pub struct Settings {
     /// A safetensors file with the vectors that a model is to give for each class: `CATEGORY.prompt_embeds` of shape
     /// [tokens, width] and `CATEGORY.pooled_prompt_embeds` of shape [width]. Without it, vectors are drawn.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub targets: Option<String>,
+    pub target_embeddings: Option<String>,
     /// Treatment of clips that cannot be read and of invalid lines of the table.
-    pub on_broken: OnBroken,
+    pub on_invalid: OnInvalid,
     /// Settings of the generated set, for `source = "generated"`.
     pub generated: Generated,
 }
@@ -55,8 +55,8 @@ impl Default for Settings {
             clip_cache: Bytes::mebibytes(16),
             embedding_cache: Bytes::mebibytes(8),
             embedding_dtype: EmbeddingDtype::Float32,
-            targets: None,
-            on_broken: OnBroken::Fail,
+            target_embeddings: None,
+            on_invalid: OnInvalid::Fail,
             generated: Generated::default(),
         }
     }
@@ -71,7 +71,7 @@ impl Settings {
             clip_cache: self.clip_cache,
             embedding_cache: self.embedding_cache,
             embedding_dtype: self.embedding_dtype,
-            targets: self.targets.as_ref().map(PathBuf::from),
+            targets: self.target_embeddings.as_ref().map(PathBuf::from),
             public_classes: self.source == Source::Generated,
         }
     }

@@ -3,12 +3,12 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::reading::broken::OnBroken;
+use crate::reading::broken::OnInvalid;
 
 const TEXT: &str = "filename,fold,target,category,esc10,src_file,take\n1-7-A-0.wav,1,0,dog,True,7,A\n\
                     1-7-B-0.wav,1,0,dog,True,7,B\n2-8-A-3.wav,2,3,Żaba,False,8,A\n";
 
-fn judged(text: &[u8], policy: OnBroken) -> (Result<Table, DataError>, Judge) {
+fn judged(text: &[u8], policy: OnInvalid) -> (Result<Table, DataError>, Judge) {
     let mut judge = Judge::new(policy);
     let table = read(text, Path::new("meta.csv"), &mut judge);
     (table.and_then(|table| judge.verdict().map(|()| table)), judge)
@@ -16,7 +16,7 @@ fn judged(text: &[u8], policy: OnBroken) -> (Result<Table, DataError>, Judge) {
 
 #[test]
 fn the_table_of_esc_50_is_read() {
-    let table = judged(TEXT.as_bytes(), OnBroken::Fail).0.unwrap();
+    let table = judged(TEXT.as_bytes(), OnInvalid::Fail).0.unwrap();
     let files: Vec<_> = table.rows.iter().map(|row| (row.line, row.file.as_str(), row.fold, row.target)).collect();
     assert_eq!(files, [(2, "1-7-A-0.wav", 1, 0), (3, "1-7-B-0.wav", 1, 0), (4, "2-8-A-3.wav", 2, 3)]);
     assert_eq!(table.categories, [(0, "dog".to_owned()), (3, "Żaba".to_owned())].into());
@@ -26,7 +26,7 @@ fn the_table_of_esc_50_is_read() {
     assert_eq!(of_recording, [0, 0, 1]);
     // Windows: a byte order mark, other line ends; columns in another order, with one of one's own, and without the others.
     let text = "\u{feff}category, hospital ,filename,target,fold\r\ndog,a b,./x/1.wav,0,1\r\n";
-    let table = judged(text.as_bytes(), OnBroken::Fail).0.unwrap();
+    let table = judged(text.as_bytes(), OnInvalid::Fail).0.unwrap();
     assert_eq!(table.rows[0].file, "x/1.wav");
     assert_eq!(table.columns[1], ("hospital".into(), vec!["a b".into()]));
 }
@@ -58,10 +58,10 @@ fn invalid_lines_are_reported_with_their_number_or_skipped() {
     ] {
         let broken = TEXT.replacen(from, to, 1);
         let broken = if from == "2-8-A-3.wav" || broken != TEXT { broken } else { panic!("{from} is not there") };
-        let message = judged(broken.as_bytes(), OnBroken::Fail).0.unwrap_err().to_string();
+        let message = judged(broken.as_bytes(), OnInvalid::Fail).0.unwrap_err().to_string();
         assert!(message.contains(part) && message.contains("meta.csv"), "{message}");
-        assert!(message.contains("on_broken = \"skip\""), "{message}");
-        let (table, judge) = judged(broken.as_bytes(), OnBroken::Skip);
+        assert!(message.contains("on_invalid = \"skip\""), "{message}");
+        let (table, judge) = judged(broken.as_bytes(), OnInvalid::Skip);
         assert_eq!(table.unwrap().rows.len(), 2);
         assert_eq!(judge.found.counts, [(reason.to_owned(), 1)].into());
     }
@@ -78,14 +78,14 @@ fn an_invalid_header_is_fatal() {
         ("filename;fold;target;category", "columns are separated by ';' here"),
     ] {
         let text = TEXT.replacen("filename,fold,target,category,esc10,src_file,take", header, 1);
-        for policy in [OnBroken::Fail, OnBroken::Skip] {
+        for policy in [OnInvalid::Fail, OnInvalid::Skip] {
             let message = judged(text.as_bytes(), policy).0.unwrap_err().to_string();
             assert!(message.contains(part), "{message}");
         }
     }
-    assert!(judged(b"", OnBroken::Skip).0.is_err());
+    assert!(judged(b"", OnInvalid::Skip).0.is_err());
     let many = format!("{}\n", vec!["a"; 70].join(","));
-    assert!(judged(many.as_bytes(), OnBroken::Skip).0.unwrap_err().to_string().contains("at most 64"));
+    assert!(judged(many.as_bytes(), OnInvalid::Skip).0.unwrap_err().to_string().contains("at most 64"));
 }
 
 #[test]
@@ -93,9 +93,9 @@ fn a_line_that_is_not_utf_8_is_named() {
     let mut bytes = TEXT.as_bytes().to_vec();
     let at = bytes.iter().position(|byte| *byte == 0xc5).unwrap();
     bytes[at] = 0xff;
-    let message = judged(&bytes, OnBroken::Fail).0.unwrap_err().to_string();
+    let message = judged(&bytes, OnInvalid::Fail).0.unwrap_err().to_string();
     assert!(message.contains("line 4: the column `category` is not UTF-8"), "{message}");
-    assert_eq!(judged(&bytes, OnBroken::Skip).0.unwrap().rows.len(), 2);
+    assert_eq!(judged(&bytes, OnInvalid::Skip).0.unwrap().rows.len(), 2);
 }
 
 proptest! {
@@ -113,7 +113,7 @@ proptest! {
         for (at, piece) in pieces {
             bytes.splice(at..at, piece.bytes());
         }
-        if let Ok(table) = judged(&bytes, OnBroken::Skip).0 {
+        if let Ok(table) = judged(&bytes, OnInvalid::Skip).0 {
             let mut files = BTreeSet::new();
             for row in &table.rows {
                 prop_assert!(files.insert(&row.file));

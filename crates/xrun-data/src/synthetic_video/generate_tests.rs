@@ -192,7 +192,7 @@ fn a_damaged_set_is_reported_with_a_remedy() {
         for part in ["generated-", word] {
             assert!(message.contains(part), "{part:?} is not in {message}");
         }
-        assert!(!message.contains("on_broken"), "leaving a part out is no advice: {message}");
+        assert!(!message.contains("on_invalid"), "leaving a part out is no advice: {message}");
     };
     let cache = tempfile::tempdir().unwrap();
     let root = generate_in(&small(6), cache.path()).unwrap();

@@ -13,7 +13,7 @@ use crate::boxes::format::Format;
 use crate::boxes::library::{Library, Options};
 use crate::boxes::open::{self, Rules};
 use crate::coco::{self, Coco};
-use crate::reading::broken::OnBroken;
+use crate::reading::broken::OnInvalid;
 use crate::reading::orientation::ExifOrientation;
 use xrun_core::dataset::digest_cache::{self, DigestCache};
 use xrun_core::dataset::error::DataError;
@@ -32,7 +32,7 @@ const FRAMES_MAX: u128 = 10_000_000;
 
 impl DatasetKind for SyntheticVideo {
     const NAME: &'static str = "synthetic-video";
-    const LIMITS: &'static [&'static str] = &["frame_cache", "decoding"];
+    const LIMITS: &'static [&'static str] = &["frame_cache", "decode_memory"];
     const MOVED: &'static [(&'static str, &'static str)] = &[(FORMER_TABLE, "")];
     type Settings = Settings;
     type Index = Library;
@@ -75,7 +75,7 @@ fn open_in(settings: &Settings, cache: &Path) -> Result<Library, DataError> {
     let rules = Rules {
         section: SECTION,
         exif_orientation: ExifOrientation::Apply,
-        on_broken: OnBroken::Fail,
+        on_invalid: OnInvalid::Fail,
         train_classes: &[],
         validation_classes: &[],
     };

@@ -5,7 +5,7 @@ use std::path::Path;
 use super::*;
 use crate::boxes::format::Folder;
 use crate::boxes::library::Library;
-use crate::reading::broken::OnBroken;
+use crate::reading::broken::OnInvalid;
 use xrun_core::dataset::kind::DatasetKind;
 use xrun_core::dataset::split::Split;
 use xrun_core::files::write;
@@ -33,15 +33,15 @@ fn folder() -> tempfile::TempDir {
     folder
 }
 
-fn opened(folder: &Path, on_broken: OnBroken) -> Result<Library, DataError> {
+fn opened(folder: &Path, on_invalid: OnInvalid) -> Result<Library, DataError> {
     let path = Some(folder.display().to_string());
-    Folder::<Yolo>::open(&Settings { path, on_broken, ..Settings::default() })
+    Folder::<Yolo>::open(&Settings { path, on_invalid, ..Settings::default() })
 }
 
 #[test]
 fn fractions_become_pixels_and_an_image_without_labels_is_background() {
     let folder = folder();
-    let library = opened(folder.path(), OnBroken::Fail).unwrap();
+    let library = opened(folder.path(), OnInvalid::Fail).unwrap();
     let names: Vec<&str> = library.classes.iter().map(|class| class.name.as_str()).collect();
     assert_eq!((names, library.videos.len()), (vec!["cat", "dog"], 2));
     let objects = &library.videos[0].frames[0].objects;
@@ -65,7 +65,7 @@ fn two_splits_are_found_in_both_layouts_and_the_test_split_is_ignored() {
             picture(folder.path(), &format!("{place}/{name}.png"));
             put(folder.path(), &format!("{}/{name}.txt", place.replace("images", "labels")), "1 0.5 0.5 0.5 0.5");
         }
-        let library = opened(folder.path(), OnBroken::Fail).unwrap();
+        let library = opened(folder.path(), OnInvalid::Fail).unwrap();
         let found: Vec<_> = library.videos.iter().map(|video| (video.name.as_str(), video.part)).collect();
         let (first, second) = (format!("{train}/a.png"), format!("{held_out}/b.png"));
         assert_eq!(found, [(first.as_str(), Some(Split::Train)), (second.as_str(), Some(Split::Validation))]);
@@ -75,7 +75,7 @@ fn two_splits_are_found_in_both_layouts_and_the_test_split_is_ignored() {
 #[test]
 fn the_digest_changes_with_a_label_a_name_and_an_image() {
     let folder = folder();
-    let digest = || opened(folder.path(), OnBroken::Fail).unwrap().digest;
+    let digest = || opened(folder.path(), OnInvalid::Fail).unwrap().digest;
     let mut found = vec![digest(), digest()];
     put(folder.path(), "labels/a.txt", "0 0.5 0.5 0.5 0.25\n");
     found.push(digest());
@@ -106,9 +106,9 @@ fn invalid_lines_are_reported_with_their_file_or_skipped() {
     ] {
         let folder = folder();
         put(folder.path(), "labels/a.txt", format!("1 0.25 0.5 0.5 1\n{line}\n"));
-        let message = opened(folder.path(), OnBroken::Fail).unwrap_err().to_string();
+        let message = opened(folder.path(), OnInvalid::Fail).unwrap_err().to_string();
         assert!(message.contains(words) && message.contains("a."), "{line}: {message}");
-        let library = opened(folder.path(), OnBroken::Skip).unwrap();
+        let library = opened(folder.path(), OnInvalid::Skip).unwrap();
         let counts: Vec<(&str, u64)> =
             library.left_out.counts.iter().map(|(why, count)| (why.as_str(), *count)).collect();
         assert_eq!(counts, [(reason, 1)], "{line}");
@@ -122,25 +122,25 @@ fn a_label_without_an_image_and_a_binary_label_are_invalid() {
     let folder = folder();
     put(folder.path(), "labels/z.txt", "0 0.5 0.5 0.5 0.5");
     put(folder.path(), "labels/b.txt", [0xff, 0xfe, b'0']);
-    let message = opened(folder.path(), OnBroken::Fail).unwrap_err().to_string();
+    let message = opened(folder.path(), OnInvalid::Fail).unwrap_err().to_string();
     assert!(
         message.contains("labels an image that is not in images/") && message.contains("is not UTF-8"),
         "{message}"
     );
-    let library = opened(folder.path(), OnBroken::Skip).unwrap();
+    let library = opened(folder.path(), OnInvalid::Skip).unwrap();
     assert_eq!((library.videos.len(), library.left_out.total()), (1, 2));
 }
 
 #[test]
 fn a_directory_of_another_format_is_refused() {
     let empty = tempfile::tempdir().unwrap();
-    let message = opened(empty.path(), OnBroken::Skip).unwrap_err().to_string();
+    let message = opened(empty.path(), OnInvalid::Skip).unwrap_err().to_string();
     assert!(message.contains("neither data.yaml nor classes.txt"), "{message}");
     put(empty.path(), "classes.txt", "cat\n");
-    let message = opened(empty.path(), OnBroken::Skip).unwrap_err().to_string();
+    let message = opened(empty.path(), OnInvalid::Skip).unwrap_err().to_string();
     assert!(message.contains("has neither `images` nor `images/train`"), "{message}");
     std::fs::create_dir(empty.path().join("images")).unwrap();
-    let message = opened(empty.path(), OnBroken::Skip).unwrap_err().to_string();
+    let message = opened(empty.path(), OnInvalid::Skip).unwrap_err().to_string();
     assert!(message.contains("has no images"), "{message}");
     let mut problems = Problems::default();
     Folder::<Yolo>::check(&Settings::default(), &mut problems);
@@ -158,7 +158,7 @@ fn nothing_outside_of_the_directory_is_read() {
         let to = folder.path().join(to);
         let _ = std::fs::remove_file(&to);
         std::os::unix::fs::symlink(outside.path().join(from), &to).unwrap();
-        opened(folder.path(), OnBroken::Skip).unwrap_err().to_string()
+        opened(folder.path(), OnInvalid::Skip).unwrap_err().to_string()
     };
     for (from, to) in [
         ("images/x.png", "images/x.png"),

@@ -73,12 +73,12 @@ impl Adapter {
             hidden.push(Hidden { linear, norm: Norm::new(*wide, EPSILON, device) });
             width = *wide;
         }
-        let latents = Tensor::zeros([shape.latents, shape.width], device).set_require_grad(device.is_autodiff());
+        let latents = Tensor::zeros([shape.latents, shape.output_size], device).set_require_grad(device.is_autodiff());
         let pooling = Pooling {
             latents: Param::initialized(ParamId::new(), latents),
-            attention: Attention::new(shape.width, heads, device),
+            attention: Attention::new(shape.output_size, heads, device),
         };
-        Self { hidden, output: LinearConfig::new(width, shape.width).init(device), pooling }
+        Self { hidden, output: LinearConfig::new(width, shape.output_size).init(device), pooling }
     }
 
     /// Maps tokens `[batch, tokens, width]` to `[batch, latents * D]`.
@@ -122,7 +122,11 @@ mod tests {
     fn sizes_equal_the_parameters_of_each_part() {
         let models = [
             Model::default(),
-            Model { pooled: AdapterShape { hidden: vec![], latents: 1, width: 8 }, width: 12, ..Model::default() },
+            Model {
+                pooled: AdapterShape { hidden: vec![], latents: 1, output_size: 8 },
+                hidden_size: 12,
+                ..Model::default()
+            },
         ];
         for model in models {
             let network = Adapters::new(&model, 1, &autodiff());
@@ -146,10 +150,12 @@ mod tests {
 
     #[test]
     fn fused_operations_give_the_outputs_and_gradients_of_burns() {
-        let shape = |hidden: &[usize], latents, width| AdapterShape { hidden: hidden.to_vec(), latents, width };
+        let shape =
+            |hidden: &[usize], latents, width| AdapterShape { hidden: hidden.to_vec(), latents, output_size: width };
         let odd = Model { pooled: shape(&[7, 5], 1, 9), tokens: shape(&[], 3, 6), pool_heads: 3, ..Model::default() };
         // More tokens and latents than one tile of the attention kernel.
-        let long = Model { frames: 320, tokens: shape(&[16], 70, 8), pool_heads: 1, width: 20, ..Model::default() };
+        let long =
+            Model { frames: 320, tokens: shape(&[16], 70, 8), pool_heads: 1, hidden_size: 20, ..Model::default() };
         for (model, clips) in [(Model::default(), 8), (odd, 1), (long, 3)] {
             let network = changed(Adapters::new(&model, 1, &autodiff()));
             let (count, width) = (model.encoder_tokens(), model.encoder_width());

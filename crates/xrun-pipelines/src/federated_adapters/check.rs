@@ -46,9 +46,9 @@ pub fn check(settings: &Settings, experiment: &Experiment, problems: &mut Proble
         let problem = Problem::new(key("pooled_weight"), "nothing is trained: both weights are 0");
         problems.add(problem.help("write a weight above 0 for one of them").related(key("tokens_weight")));
     }
-    if experiment.training.accumulation > 1 {
+    if experiment.training.gradient_accumulation > 1 {
         let message = "a step of a node is one batch: accumulation could span several nodes";
-        let problem = Problem::new("training.accumulation", message);
+        let problem = Problem::new("training.gradient_accumulation", message);
         let help = "write a larger `training.batch_size`; `limits.batch_size` splits it on the device";
         problems.add(problem.help(help).related("training.batch_size"));
     }
@@ -73,9 +73,9 @@ pub fn check_model(model: &Model, problems: &mut Problems) {
         file(&key("weights"), weights, problems);
     }
     for (name, width, heads, of) in [
-        ("heads", model.width, model.heads, "width"),
-        ("pool_heads", model.pooled.width, model.pool_heads, "pooled.width"),
-        ("pool_heads", model.tokens.width, model.pool_heads, "tokens.width"),
+        ("heads", model.hidden_size, model.heads, "hidden_size"),
+        ("pool_heads", model.pooled.output_size, model.pool_heads, "pooled.output_size"),
+        ("pool_heads", model.tokens.output_size, model.pool_heads, "tokens.output_size"),
     ] {
         let needed = name != "heads" || model.encoder == EncoderKind::SpectrogramTransformer;
         if needed && width % heads != 0 {
@@ -89,8 +89,8 @@ pub fn check_model(model: &Model, problems: &mut Problems) {
     }
     if model.encoder == EncoderKind::SpectrogramTransformer && model.patches().contains(&0) {
         let message =
-            format!("a patch of {} does not fit {} bands and {} frames", model.patch, model.bands, model.frames);
-        let problem = Problem::new(key("patch"), message).related(key("bands")).related(key("frames"));
+            format!("a patch of {} does not fit {} bands and {} frames", model.patch_size, model.bands, model.frames);
+        let problem = Problem::new(key("patch_size"), message).related(key("bands")).related(key("frames"));
         problems.add(problem.help("write a smaller `patch`"));
     }
     if model.encoder == EncoderKind::Statistics && model.weights.is_some() {

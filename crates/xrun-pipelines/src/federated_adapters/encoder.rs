@@ -62,19 +62,19 @@ impl Encoder {
     /// Encoder with initial weights drawn from `seed`.
     pub fn new(model: &Model, seed: u32, device: &Device) -> Self {
         let learned = |tokens: usize| {
-            let shape = [1, tokens, model.width];
+            let shape = [1, tokens, model.hidden_size];
             Param::from_tensor(Tensor::zeros(shape, device))
         };
         let embeddings = Embeddings {
             cls_token: learned(1),
             distillation_token: learned(1),
             position_embeddings: learned(model.encoder_tokens()),
-            patches: Conv2dConfig::new([1, model.width], [model.patch, model.patch])
+            patches: Conv2dConfig::new([1, model.hidden_size], [model.patch_size, model.patch_size])
                 .with_stride([model.stride, model.stride])
                 .init(device),
         };
-        let layer = (0..model.layers).map(|_| EncoderBlock::new(model.width, model.heads, device)).collect();
-        initialise_linear(Self { embeddings, layer, layernorm: Norm::new(model.width, EPSILON, device) }, seed)
+        let layer = (0..model.layers).map(|_| EncoderBlock::new(model.hidden_size, model.heads, device)).collect();
+        initialise_linear(Self { embeddings, layer, layernorm: Norm::new(model.hidden_size, EPSILON, device) }, seed)
     }
 
     /// Encodes spectrograms `[batch, frames, bands]` as `[batch, tokens, width]`.
@@ -119,7 +119,7 @@ mod tests {
     use crate::nn::tests::{autodiff, close, plain, values};
 
     fn tiny() -> Model {
-        let shape = Model { bands: 10, frames: 14, patch: 4, stride: 3, width: 8, ..Model::default() };
+        let shape = Model { bands: 10, frames: 14, patch_size: 4, stride: 3, hidden_size: 8, ..Model::default() };
         Model { layers: 2, heads: 2, ..shape }
     }
 
@@ -145,7 +145,7 @@ mod tests {
     #[test]
     fn fused_operations_give_the_outputs_and_gradients_of_burns() {
         // The last model has more tokens than one tile of the attention kernel.
-        let long = Model { frames: 60, stride: 2, width: 15, heads: 3, layers: 1, ..tiny() };
+        let long = Model { frames: 60, stride: 2, hidden_size: 15, heads: 3, layers: 1, ..tiny() };
         for (model, clips) in [(tiny(), 2), (Model::default(), 3), (long, 1)] {
             let encoder = changed(Encoder::new(&model, 1, &autodiff()));
             let shape = [clips, model.frames, model.bands];
@@ -162,7 +162,7 @@ mod tests {
     #[test]
     fn a_file_of_another_shape_is_refused_by_file_and_key() {
         for (model, expected) in [
-            (Model { width: 12, ..tiny() }, "width"),
+            (Model { hidden_size: 12, ..tiny() }, "hidden_size"),
             (Model { layers: 1, ..tiny() }, "`layers`"),
             (Model { layers: 3, ..tiny() }, "layer.2."),
         ] {

@@ -43,7 +43,7 @@ use xrun_core::experiment::inspect::Inspection;
 use xrun_core::experiment::leaks::Leak;
 use xrun_core::experiment::pipeline::{ModelKind, PipelineKind};
 use xrun_core::problem::Problems;
-use xrun_core::settings::sections::PART_SIZE;
+use xrun_core::settings::sections::MICRO_BATCH_SIZE;
 use xrun_core::task::{Metric, Task, TaskError, TaskFacts};
 use xrun_data::sound_clips::ClipCounts;
 use xrun_data::sound_clips::library::Library;
@@ -64,7 +64,7 @@ impl PipelineKind for FederatedAdapters {
     const METRICS: &'static [Metric] = metrics::METRICS;
     const BATCH_SIZE: Option<usize> = Some(settings::BATCH_SIZE);
     const LEAKS: &'static [&'static Leak] = leaks::LEAKS;
-    const LIMITS: &'static [&'static str] = &[PART_SIZE];
+    const LIMITS: &'static [&'static str] = &[MICRO_BATCH_SIZE];
     type Settings = Settings;
     type Prepared = prepare::Prepared;
 

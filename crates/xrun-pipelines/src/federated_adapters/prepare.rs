@@ -175,7 +175,7 @@ pub fn clamped_settings(settings: &Settings, experiment: &Experiment, seen: &Cli
     let because = format!("{} on {}", counted(train, "clip"), counted(settings.nodes as u64, "node"));
     cut("training.batch_size", size, of_node.max(1), because);
     let because = format!("the data has {}, {size} per batch", counted(held_out, "held-out clip"));
-    cut("validation.episodes", experiment.validation.episodes as u64, held_out.div_ceil(size), because);
+    cut("validation.batches", experiment.validation.batches as u64, held_out.div_ceil(size), because);
     all
 }
 

@@ -108,7 +108,7 @@ fn train(settings: &Settings, model: &Model, clip_loader: &ClipLoader, seed: u32
     let store = clip_loader.store();
     let (clips, classes) =
         (store.library().clips_of(Role::Public, Split::Train), store.library().classes_of(Role::Public));
-    let head = LinearConfig::new(model.width, classes.len().max(1)).init(&device.autodiff);
+    let head = LinearConfig::new(model.hidden_size, classes.len().max(1)).init(&device.autodiff);
     let classifier = Classifier { encoder: Encoder::new(model, seed, &device.autodiff), head };
     let classifier = initialise_linear(classifier, seed);
     let training = Training { clip_norm: Some(1.0), ..Training::default() };

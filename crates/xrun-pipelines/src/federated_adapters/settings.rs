@@ -251,17 +251,17 @@ pub struct Model {
     pub frames: usize,
     /// Side of a patch in bands and frames.
     #[schemars(range(min = 2, max = 64))]
-    pub patch: usize,
+    pub patch_size: usize,
     /// Distance of patches in bands and frames; 10 in the Audio Spectrogram Transformer.
     #[schemars(range(min = 1, max = 64))]
     pub stride: usize,
     /// Features of a token of the transformer.
     #[schemars(range(min = 2, max = 8192))]
-    pub width: usize,
+    pub hidden_size: usize,
     /// Number of blocks of the transformer.
     #[schemars(range(min = 1, max = 96))]
     pub layers: usize,
-    /// Number of attention heads of the transformer, a divisor of `width`.
+    /// Number of attention heads of the transformer, a divisor of `hidden_size`.
     #[schemars(range(min = 1, max = 128))]
     pub heads: usize,
     /// Adapter of the single vector.
@@ -300,17 +300,17 @@ pub struct AdapterShape {
     pub latents: usize,
     /// Features of an output vector.
     #[schemars(range(min = 1, max = 65536))]
-    pub width: usize,
+    pub output_size: usize,
 }
 
 impl Default for AdapterShape {
     fn default() -> Self {
-        Self { hidden: vec![128], latents: 1, width: 64 }
+        Self { hidden: vec![128], latents: 1, output_size: 64 }
     }
 }
 
 fn tokens() -> AdapterShape {
-    AdapterShape { hidden: vec![128, 128], latents: 8, width: 96 }
+    AdapterShape { hidden: vec![128, 128], latents: 8, output_size: 96 }
 }
 
 impl Default for Model {
@@ -319,9 +319,9 @@ impl Default for Model {
             encoder: EncoderKind::SpectrogramTransformer,
             bands: 64,
             frames: 96,
-            patch: 16,
+            patch_size: 16,
             stride: 16,
-            width: 64,
+            hidden_size: 64,
             layers: 2,
             heads: 4,
             pooled: AdapterShape::default(),
@@ -338,7 +338,7 @@ pub const EXTRA_TOKENS: usize = 2;
 impl Model {
     /// Number of patches along the bands and along the frames.
     pub fn patches(&self) -> [usize; 2] {
-        let along = |size: usize| if size < self.patch { 0 } else { (size - self.patch) / self.stride + 1 };
+        let along = |size: usize| if size < self.patch_size { 0 } else { (size - self.patch_size) / self.stride + 1 };
         [along(self.bands), along(self.frames)]
     }
 
@@ -353,7 +353,7 @@ impl Model {
     /// Features of an output token of the encoder.
     pub fn encoder_width(&self) -> usize {
         match self.encoder {
-            EncoderKind::SpectrogramTransformer => self.width,
+            EncoderKind::SpectrogramTransformer => self.hidden_size,
             EncoderKind::Statistics => 2 * self.bands,
         }
     }
@@ -366,7 +366,7 @@ mod tests {
     /// The Audio Spectrogram Transformer of Hugging Face's `ASTConfig` has 12 x 101 + 2 tokens.
     #[test]
     fn tokens_equal_those_of_the_published_model() {
-        let published = Model { bands: 128, frames: 1024, stride: 10, width: 768, ..Model::default() };
+        let published = Model { bands: 128, frames: 1024, stride: 10, hidden_size: 768, ..Model::default() };
         assert_eq!((published.patches(), published.encoder_tokens()), ([12, 101], 1214));
         assert_eq!((Model::default().encoder_tokens(), Model::default().encoder_width()), (26, 64));
         let statistics = Model { encoder: EncoderKind::Statistics, ..Model::default() };

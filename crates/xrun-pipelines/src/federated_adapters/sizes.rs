@@ -33,11 +33,11 @@ fn layer_parameters(model: &Model, shape: &AdapterShape) -> u64 {
         count += linear(width, *wide) + 2 * *wide as u64;
         width = *wide;
     }
-    count + linear(width, shape.width)
+    count + linear(width, shape.output_size)
 }
 
 fn pooling_parameters(shape: &AdapterShape) -> u64 {
-    (shape.latents * shape.width) as u64 + 4 * linear(shape.width, shape.width)
+    (shape.latents * shape.output_size) as u64 + 4 * linear(shape.output_size, shape.output_size)
 }
 
 fn linear(inputs: usize, outputs: usize) -> u64 {
@@ -46,7 +46,7 @@ fn linear(inputs: usize, outputs: usize) -> u64 {
 
 /// Shape of the targets of the outputs.
 pub fn targets(model: &Model) -> Shape {
-    Shape { tokens: model.tokens.latents, width: model.tokens.width, pooled_width: model.pooled.width }
+    Shape { tokens: model.tokens.latents, width: model.tokens.output_size, pooled_width: model.pooled.output_size }
 }
 
 /// Number of elements of the embedding of a clip.

@@ -14,8 +14,8 @@ const FOLDER: &str = "encoders";
 
 /// Digest of everything that determines the encoder; `data` is the digest of the clips.
 fn identity(settings: &Settings, model: &Model, data: &str, seed: u32) -> String {
-    let Model { bands, frames, patch, stride, width, layers, heads, .. } = model;
-    let shape = [bands, frames, patch, stride, width, layers, heads];
+    let Model { bands, frames, patch_size, stride, hidden_size, layers, heads, .. } = model;
+    let shape = [bands, frames, patch_size, stride, hidden_size, layers, heads];
     digest(format!("{VERSION} {shape:?} {} {data} {seed}", settings.pretraining_steps).as_bytes())
 }
 

@@ -81,7 +81,7 @@ impl Validation {
     pub fn new(prepared: &Prepared, experiment: &Experiment, ledger: &Ledger) -> Self {
         let library = prepared.clip_loader.store().library();
         let batch_size = batch_size(&experiment.training);
-        let most = experiment.validation.episodes.saturating_mul(batch_size);
+        let most = experiment.validation.batches.saturating_mul(batch_size);
         let limited = |mut clips: Vec<u32>| {
             // Evenly from the list, which is ordered by class.
             let count = clips.len().min(most);

@@ -43,7 +43,7 @@ pub struct DetectionBatch {
     pub classes: Vec<usize>,
     /// 8-bit RGB query frames, `[queries, S, S, 3]` with S the `image_size`.
     pub query_pixels: Vec<u8>,
-    /// 8-bit RGB references, `[n_way, n_shot, num_aug, R, R, 3]` with R the `reference_size`. View 0 of each is not augmented.
+    /// 8-bit RGB references, `[n_way, n_shot, augmentations, R, R, 3]` with R the `reference_size`. View 0 of each is not augmented.
     pub reference_pixels: Vec<u8>,
     /// Query frames, `[queries]`.
     pub queries: Vec<QueryFrame>,
@@ -141,7 +141,7 @@ pub fn batch_bytes_max(settings: &Settings) -> u64 {
     let fixed = (size_of::<HostBatch>() + DESCRIPTION_BYTES_MAX) as u64;
     let query = pixels(settings.image_size) + (size_of::<QueryFrame>() + TRUTHS_MAX * size_of::<Truth>()) as u64;
     let queries = (settings.n_way * settings.n_query) as u64;
-    let references = (settings.n_way * settings.n_shot * settings.num_aug) as u64;
+    let references = (settings.n_way * settings.n_shot * settings.augmentations) as u64;
     let reference = pixels(settings.reference_size);
     let detection = queries * query + references * reference + (settings.n_way * size_of::<usize>()) as u64;
     // With a ratio of 0 there are no triplet batches; with 1 there are still the detection batches of the validation.
@@ -215,7 +215,7 @@ impl Batches {
     }
 
     /// Makes the references alone of episode `index` (from 0) of a validation, the same as in [`Batches::prepare_validation`]:
-    /// `[n_way, n_shot, num_aug, R, R, 3]`.
+    /// `[n_way, n_shot, augmentations, R, R, 3]`.
     ///
     /// # Errors
     /// An image cannot be used; the error names it.
@@ -225,13 +225,13 @@ impl Batches {
     }
 
     fn references(&self, episode: &Episode, generator: &mut ChaCha8Rng) -> Result<Vec<u8>, DataError> {
-        let Settings { reference_size, num_aug, .. } = *self.episodes.settings();
-        let reference_count = episode.references.iter().map(Vec::len).sum::<usize>() * num_aug;
+        let Settings { reference_size, augmentations, .. } = *self.episodes.settings();
+        let reference_count = episode.references.iter().map(Vec::len).sum::<usize>() * augmentations;
         let mut reference_pixels = Vec::with_capacity(reference_count * reference_size * reference_size * 3);
         for exemplar in episode.references.iter().flatten() {
             let (image, object) = self.exemplar(exemplar)?;
             reference_pixels.extend_from_slice(&transform::reference(&image, object.as_ref(), reference_size).rgb);
-            for _ in 1..num_aug {
+            for _ in 1..augmentations {
                 let view = transform::augment_reference(&image, object.as_ref(), reference_size, generator);
                 reference_pixels.extend_from_slice(&view.rgb);
             }

@@ -41,7 +41,7 @@ fn small() -> Settings {
         n_way: 2,
         n_shot: 2,
         n_query: 2,
-        num_aug: 3,
+        augmentations: 3,
         triplet_ratio: 0.4,
         image_size: 32,
         reference_size: 16,
@@ -247,11 +247,11 @@ proptest! {
 
     #[test]
     fn no_batch_exceeds_its_bound(
-        n_way in 1usize..5, n_shot in 1usize..4, n_query in 1usize..5, num_aug in 1usize..4, triplets in 1usize..12,
+        n_way in 1usize..5, n_shot in 1usize..4, n_query in 1usize..5, augmentations in 1usize..4, triplets in 1usize..12,
         image in 2usize..4, reference in 1usize..3, ratio in 0.0f64..=1.0, frames in 1usize..4, seed in any::<u32>(),
     ) {
         let settings = Settings {
-            n_way, n_shot, n_query, num_aug, triplet_ratio: ratio, image_size: image * 16, reference_size: reference * 16,
+            n_way, n_shot, n_query, augmentations, triplet_ratio: ratio, image_size: image * 16, reference_size: reference * 16,
             triplet_batch_size: triplets, ..Settings::default()
         };
         let draws = DrawSettings { seed, triplet_batch_size: triplets, accumulation: 1 };

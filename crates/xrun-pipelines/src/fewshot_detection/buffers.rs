@@ -40,17 +40,17 @@ impl Buffers {
     pub fn new(settings: &Settings, model: &Model, library: &Library, experiment: &Experiment) -> Self {
         let limits = &experiment.limits;
         let bytes = batch_bytes_max(settings);
-        let images = images_cap(experiment.validation.pictures, settings.image_size);
+        let images = images_cap(experiment.validation.images, settings.image_size);
         Self {
             feed: feed::Buffers::new(limits, bytes),
             scoring: scoring::Buffers::new(settings),
             files: settings.save_detections.then(coco_files::buffer),
-            embeddings: separation::buffer(held_out(library).len(), model.embedding),
+            embeddings: separation::buffer(held_out(library).len(), model.embedding_size),
             validation_batch: Buffer::new("validation_batch", Policy::Refuse, Cap { items: 1, bytes })
                 .because("one episode of a validation"),
             validation_images: Buffer::new("validation_pictures", Policy::Refuse, images)
-                .key("validation.pictures")
-                .because("`validation.pictures`, for the report"),
+                .key("validation.images")
+                .because("`validation.images`, for the report"),
             part_gradients: micro_batches::gradient_buffer(sizes::parameters(model, settings.image_size), limits),
         }
     }

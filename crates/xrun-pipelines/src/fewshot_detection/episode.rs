@@ -52,7 +52,7 @@ pub struct DrawSettings {
     pub seed: u32,
     /// Number of triplets in a batch.
     pub triplet_batch_size: usize,
-    /// `training.accumulation`: all batches of one step are of one kind.
+    /// `training.gradient_accumulation`: all batches of one step are of one kind.
     pub accumulation: usize,
 }
 

@@ -107,14 +107,14 @@ impl ReferenceDetector {
             lateral_fine: point(settings.channels[count - 2], pyramid, true),
             lateral_coarse: point(settings.channels[count - 1], pyramid, true),
             tower: (0..settings.head_depth).map(|_| block(pyramid, pyramid, 1)).collect(),
-            outputs: point(pyramid, 5 + settings.embedding, true),
+            outputs: point(pyramid, 5 + settings.embedding_size, true),
             similarity_scale: scalar(SCALE + (-(-SCALE).exp()).ln_1p()), // softplus brings it back
             similarity_bias: scalar(-4.0),
             coarser: strides(image_size)[2..].iter().map(|_| block(pyramid, pyramid, 2)).collect(),
-            embedding: settings.embedding,
+            embedding: settings.embedding_size,
         };
         let mut model = crate::nn::parameters::initialise(model, seed);
-        model.outputs = with_prior(model.outputs, settings.embedding, device);
+        model.outputs = with_prior(model.outputs, settings.embedding_size, device);
         model
     }
 

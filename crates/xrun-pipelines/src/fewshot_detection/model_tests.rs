@@ -9,7 +9,7 @@ use crate::nn::agreement;
 use crate::nn::tests::{autodiff, close, plain, values};
 
 fn tiny() -> Model {
-    Model { channels: vec![4, 4, 4, 4], pyramid_channels: 4, norm_groups: 2, embedding: 2, ..Model::default() }
+    Model { channels: vec![4, 4, 4, 4], pyramid_channels: 4, norm_groups: 2, embedding_size: 2, ..Model::default() }
 }
 
 /// Sides up to 1.5 times the image, on the coarsest level of each supported size.
@@ -69,7 +69,7 @@ fn model(image_size: usize, device: &Device) -> ReferenceDetector {
         pyramid_channels: 6,
         head_depth: 2,
         norm_groups: 2,
-        embedding: 3,
+        embedding_size: 3,
     };
     ReferenceDetector::new(&settings, image_size, 5, device)
 }

@@ -169,13 +169,13 @@ pub fn prepare(
     // Buffers are planned for the actual size of episodes.
     let settings =
         &Settings { n_way: settings.n_way.min(drawn.train.count.max(drawn.held_out.count)).max(1), ..settings.clone() };
-    let validation_frames = (experiment.validation.episodes * settings.n_way * settings.n_query) as u64;
+    let validation_frames = (experiment.validation.batches * settings.n_way * settings.n_query) as u64;
     let data_buffers = frames::Buffers::new(&library, limits, validation_frames);
     let store = Arc::new(FrameStore::new(&library, ledger, &data_buffers));
     let draws = DrawSettings {
         seed: experiment.experiment.seed,
         triplet_batch_size: settings.triplet_batch_size,
-        accumulation: experiment.training.accumulation,
+        accumulation: experiment.training.gradient_accumulation,
     };
     let buffers = Buffers::new(settings, model, &library, experiment);
     let owners: Vec<PlannedOwner> =
@@ -188,7 +188,7 @@ pub fn prepare(
         smaller,
         batch_items: (settings.n_way * settings.n_query) as u64,
         batch_keys: &[N_WAY, N_QUERY],
-        probe_steps: probe_steps(settings, experiment.training.accumulation),
+        probe_steps: probe_steps(settings, experiment.training.gradient_accumulation),
         pictures: LEGEND,
         ..TaskFacts::new(batches_per_epoch, METRICS)
     };

@@ -19,7 +19,7 @@ pub struct Settings {
     pub n_query: usize,
     /// Augmented views of each reference image whose embeddings are averaged into the prototype.
     #[schemars(range(min = 1, max = 64))]
-    pub num_aug: usize,
+    pub augmentations: usize,
     /// Derive the number of episodes in an epoch from the data: its training frames over `n_way * n_query`.
     pub auto_episodes: bool,
     /// Episodes in an epoch when `auto_episodes = false`.
@@ -91,7 +91,7 @@ impl Default for Settings {
             n_way: 4,
             n_shot: 1,
             n_query: 8,
-            num_aug: 5,
+            augmentations: 5,
             auto_episodes: true,
             episodes: None,
             triplet_ratio: 0.3,
@@ -156,7 +156,7 @@ pub struct Model {
     pub head_depth: usize,
     /// Length of an embedding.
     #[schemars(range(min = 2, max = 4096))]
-    pub embedding: usize,
+    pub embedding_size: usize,
     /// Groups of the group normalisation (Wu and He 2018), which unlike batch normalisation has no running statistics and does
     /// not depend on how a batch is split.
     #[schemars(range(min = 1, max = 256))]
@@ -170,7 +170,7 @@ impl Default for Model {
             blocks_per_stage: 0,
             pyramid_channels: 64,
             head_depth: 1,
-            embedding: 48,
+            embedding_size: 48,
             norm_groups: 8,
         }
     }

@@ -15,7 +15,7 @@ pub fn parameters(model: &Model, image_size: usize) -> u64 {
         inputs.zip(channels).map(|(from, to)| block(from, *to) + model.blocks_per_stage * block(*to, *to)).sum();
     let lateral: usize = channels.iter().rev().take(2).map(|from| point(*from, pyramid)).sum();
     let coarser = strides(image_size).len().saturating_sub(2);
-    let head = (model.head_depth + coarser) * block(pyramid, pyramid) + point(pyramid, 5 + model.embedding);
+    let head = (model.head_depth + coarser) * block(pyramid, pyramid) + point(pyramid, 5 + model.embedding_size);
     // Scale and shift of the cosine.
     (stages + lateral + head + 2) as u64
 }
@@ -32,7 +32,7 @@ mod tests {
             blocks_per_stage: 1,
             pyramid_channels: 5,
             head_depth: 1,
-            embedding: 7,
+            embedding_size: 7,
             ..Model::default()
         };
         let stages = (9 * 3 * 4 + 8) + (9 * 4 * 4 + 8) + (9 * 4 * 6 + 12) + (9 * 6 * 6 + 12);

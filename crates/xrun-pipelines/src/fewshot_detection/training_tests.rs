@@ -29,7 +29,7 @@ fn opened(overrides: &str) -> FewshotTask {
         "[pipeline.fewshot-detection]
         n_way = 2
         n_query = 5
-        num_aug = 1
+        augmentations = 1
         image_size = 64
         reference_size = 16
         triplet_batch_size = 4
@@ -37,7 +37,7 @@ fn opened(overrides: &str) -> FewshotTask {
         [model.reference-detector]
         channels = [8, 8, 16, 16]
         pyramid_channels = 16
-        embedding = 8
+        embedding_size = 8
         [dataset.synthetic-video]
         train_classes = 4
         validation_classes = 2
@@ -117,8 +117,8 @@ fn the_gradients_of_an_episode_do_not_depend_on_the_micro_batch_size() {
     let mut task = opened("");
     let batch = episode(&mut task);
     let (expected, positives) = CpuKernels::Plain.scope(|| in_one_graph(&task, &batch));
-    for (part_size, threads) in [(32, 1), (1, 2), (3, 1), (3, 4), (7, 2)] {
-        let limits = Limits { part_size, threads, ..Limits::default() };
+    for (micro_batch_size, threads) in [(32, 1), (1, 2), (3, 1), (3, 4), (7, 2)] {
+        let limits = Limits { micro_batch_size, threads, ..Limits::default() };
         let buffer = micro_batches::gradient_buffer(task.trained.parameters(), &limits);
         task.module.executor =
             Arc::new(MicroBatchExecutor::new(Kind::Cpu, &limits, &buffer, &Ledger::default()).unwrap());
@@ -134,7 +134,7 @@ fn gradients_are_bit_identical_on_any_number_of_threads() {
     let mut task = opened("");
     let batch = episode(&mut task);
     let mut on = |threads: usize| {
-        let limits = Limits { part_size: 3, threads, ..Limits::default() };
+        let limits = Limits { micro_batch_size: 3, threads, ..Limits::default() };
         let buffer = micro_batches::gradient_buffer(task.trained.parameters(), &limits);
         task.module.executor =
             Arc::new(MicroBatchExecutor::new(Kind::Cpu, &limits, &buffer, &Ledger::default()).unwrap());
@@ -165,7 +165,7 @@ fn in_one_graph(task: &FewshotTask, batch: &DetectionBatch) -> (Vec<f32>, usize)
     (all.found, counted)
 }
 
-/// Batches of `training.accumulation` have separate references and backward passes.
+/// Batches of `training.gradient_accumulation` have separate references and backward passes.
 #[test]
 fn gradients_of_accumulated_batches_equal_those_of_one_large_batch() {
     let mut task = opened("");
@@ -240,7 +240,7 @@ fn triplet_losses_of_several_batches_are_divided_by_the_count_of_all() {
 fn trained(kernels: CpuKernels) -> Vec<f64> {
     kernels.scope(|| {
         let mut task = opened("triplet_ratio = 0.0");
-        let limits = Limits { part_size: 3, threads: 1, ..Limits::default() };
+        let limits = Limits { micro_batch_size: 3, threads: 1, ..Limits::default() };
         let buffer = micro_batches::gradient_buffer(task.trained.parameters(), &limits);
         task.module.executor =
             Arc::new(MicroBatchExecutor::new(Kind::Cpu, &limits, &buffer, &Ledger::default()).unwrap());

@@ -85,7 +85,7 @@ impl Validation {
             scoring: Scoring::new(library.clone(), &prepared.settings, &buffers.scoring, ledger),
             files: buffers.files.as_ref().map(|buffer| CocoFiles::new(ledger, buffer)),
             directory: None,
-            separation: Separation::new(ledger, &buffers.embeddings, prepared.model.embedding),
+            separation: Separation::new(ledger, &buffers.embeddings, prepared.model.embedding_size),
             batch: buffers.validation_batch.register(ledger),
             images: buffers.validation_images.register(ledger),
             left_out: 0,
@@ -108,7 +108,7 @@ impl Validation {
     ) -> Result<ValidationReport, TaskError> {
         let device = &evaluation.trained.device;
         let mut shown = Vec::new();
-        let episodes = self.cadence.episodes as u64;
+        let episodes = self.cadence.batches as u64;
         let mut file = match self.files.as_mut().zip(self.directory.as_ref()) {
             Some((files, run)) => Some(files.begin(run, self.batches.episodes(), episodes)?),
             None => None,
@@ -230,8 +230,8 @@ impl Validation {
         found: &[Detection],
         shown: &mut Vec<(HostImage, String)>,
     ) {
-        let max = self.cadence.pictures;
-        let per_episode = max.div_ceil(self.cadence.episodes).max(1);
+        let max = self.cadence.images;
+        let per_episode = max.div_ceil(self.cadence.batches).max(1);
         let spacing = (batch.queries.len() / per_episode).max(1);
         if shown.len() >= max || index % spacing != spacing / 2 {
             return;

@@ -46,7 +46,7 @@ pub fn predict(
         let read: Vec<Result<(), String>> = files
             .iter()
             .map(|path| {
-                let bytes = read_image_file(path, request.limits.decoding)?;
+                let bytes = read_image_file(path, request.limits.decode_memory)?;
                 let image = decode_bytes(&bytes, batches.library.exif_orientation)?;
                 pixels.extend_from_slice(&transform::letterbox(&image, side).0.rgb);
                 Ok(())

@@ -66,10 +66,10 @@ pub fn prepare(
     let library: Arc<Library> = Arc::new(experiment.open_dataset()?);
     let (limits, seed) = (&experiment.limits, experiment.experiment.seed);
     decoding::fits(library.largest.as_ref(), limits)?;
-    let labels = Labels::new(&library, settings.validation_share, seed)?;
+    let labels = Labels::new(&library, settings.validation_fraction, seed)?;
     let requested = experiment.training.batch_size.unwrap_or(BATCH_SIZE);
     let size = requested.min(labels.train.len());
-    let validated = labels.held_out.len().min(experiment.validation.episodes.saturating_mul(size));
+    let validated = labels.held_out.len().min(experiment.validation.batches.saturating_mul(size));
     let data_buffers = frames::Buffers::new(&library, limits, validated as u64);
     let store = Arc::new(FrameStore::new(&library, ledger, &data_buffers));
     let label_buffer = labels.buffer();

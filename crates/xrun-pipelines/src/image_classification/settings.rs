@@ -18,12 +18,12 @@ pub struct Settings {
     /// Fraction of the images of each class that is held out if the data set has no validation part. Frames of a video stay
     /// together.
     #[schemars(range(min = 0.01, max = 0.9))]
-    pub validation_share: f64,
+    pub validation_fraction: f64,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { image_size: 64, flip: true, crop: 0.6, validation_share: 0.2 }
+        Self { image_size: 64, flip: true, crop: 0.6, validation_fraction: 0.2 }
     }
 }
 

@@ -173,7 +173,7 @@ impl Gpt2 {
         projection: impl Fn(usize, [usize; 2]) -> Projection,
         device: &Device,
     ) -> Self {
-        let Gpt2Shape { layers, heads, width, context } = shape;
+        let Gpt2Shape { layers, heads, hidden_size: width, context_length: context } = shape;
         let block = || Block {
             ln_1: LayerNorm::new(width, device),
             attn: Attention { c_attn: projection(0, [width, 3 * width]), c_proj: projection(1, [width, width]) },
@@ -216,7 +216,7 @@ impl Gpt2 {
     /// Shape, read from the parameters.
     pub fn shape(&self) -> Gpt2Shape {
         let [context, width] = self.wpe.weight.dims();
-        Gpt2Shape { layers: self.h.len(), heads: self.heads, width, context }
+        Gpt2Shape { layers: self.h.len(), heads: self.heads, hidden_size: width, context_length: context }
     }
 
     /// Weight of the token embedding and of the output, `[vocabulary, width]`, without its graph.

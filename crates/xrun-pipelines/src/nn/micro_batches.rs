@@ -84,7 +84,9 @@ impl MicroBatchExecutor {
     /// A thread cannot be started.
     pub fn new(kind: Kind, limits: &Limits, buffer: &Buffer, ledger: &Ledger) -> Result<Self, TaskError> {
         let (size, concurrent) = match kind {
-            Kind::Cpu => (limits.part_size.min(limits.batch_size), micro_batches::concurrent_micro_batches(limits)),
+            Kind::Cpu => {
+                (limits.micro_batch_size.min(limits.batch_size), micro_batches::concurrent_micro_batches(limits))
+            }
             Kind::Cuda(_) | Kind::Vulkan(_) => (limits.batch_size, 1),
         };
         let threads: Result<Vec<ThreadPool>, _> = (0..if concurrent > 1 { concurrent } else { 0 })
@@ -345,17 +347,17 @@ mod tests {
 
     #[test]
     fn bits_do_not_depend_on_threads_and_sums_do_not_depend_on_micro_batches() {
-        let limits = |part_size, threads| Limits { part_size, threads, ..Limits::default() };
+        let limits = |micro_batch_size, threads| Limits { micro_batch_size, threads, ..Limits::default() };
         let whole = computed(&limits(32, 1));
-        for part_size in [1, 3, 10] {
-            let one = computed(&limits(part_size, 1));
+        for micro_batch_size in [1, 3, 10] {
+            let one = computed(&limits(micro_batch_size, 1));
             assert!(one.0.iter().zip(&whole.0).all(|(one, whole)| (one - whole).abs() < 1e-4), "{one:?} {whole:?}");
             assert_eq!(one.2, 10);
             for threads in [2, 3, 16] {
                 assert_eq!(
-                    computed(&limits(part_size, threads)),
+                    computed(&limits(micro_batch_size, threads)),
                     one,
-                    "micro-batches of {part_size} on {threads} threads"
+                    "micro-batches of {micro_batch_size} on {threads} threads"
                 );
             }
         }
@@ -370,7 +372,7 @@ mod tests {
             let mut gradients = (total.clone() * total).sum().backward();
             values(network.slopes.val().grad_remove(&mut gradients).unwrap())
         };
-        let limits = Limits { part_size: 3, threads: 2, ..Limits::default() };
+        let limits = Limits { micro_batch_size: 3, threads: 2, ..Limits::default() };
         let (executor, _ledger) = executor(&limits);
         let outputs = DeferredOutputs::new(&network, &executor, &executor.split(7), |network, range| {
             rows(range).matmul(network.slopes.val())
@@ -388,7 +390,7 @@ mod tests {
     fn the_gradient_of_a_shared_leaf_is_the_sum_over_micro_batches() {
         let network = plane();
         let shared = Tensor::<2>::from_floats([[1.0, 2.0]], &autodiff()).require_grad();
-        let limits = Limits { part_size: 2, threads: 2, ..Limits::default() };
+        let limits = Limits { micro_batch_size: 2, threads: 2, ..Limits::default() };
         let (executor, _ledger) = executor(&limits);
         let mut accumulator = StepAccumulator::new(1);
         let computed =
@@ -404,7 +406,7 @@ mod tests {
 
     #[test]
     fn a_micro_batch_is_no_larger_than_the_batch_size() {
-        let limits = Limits { batch_size: 4, part_size: 8, ..Limits::default() };
+        let limits = Limits { batch_size: 4, micro_batch_size: 8, ..Limits::default() };
         assert_eq!(executor(&limits).0.split(10), [0..4, 4..8, 8..10]);
     }
 
@@ -413,7 +415,7 @@ mod tests {
     fn micro_batches_with_parallel_operations_do_not_deadlock() {
         let network = plane();
         let gradient = |threads| {
-            let limits = Limits { part_size: 1, threads, ..Limits::default() };
+            let limits = Limits { micro_batch_size: 1, threads, ..Limits::default() };
             let (executor, _ledger) = executor(&limits);
             let mut accumulator = StepAccumulator::new(1);
             accumulator.run_micro_batches(&network, &executor, &executor.split(8), |network, _, _| {

@@ -118,7 +118,7 @@ impl<L: TrainingModule> ModuleTask<L> {
             module,
             trained: TrainState::new(network, device, &experiment.optimizer, training),
             feed,
-            accumulation: training.accumulation,
+            accumulation: training.gradient_accumulation,
             cache_low_water: experiment.cleanup.cache_low_water,
             callback: Box::new(()),
         }

@@ -101,7 +101,7 @@ impl ModuleOptimizer {
     /// Optimiser without state. `inner` is the device without autodiff, on which the state is.
     pub fn new(settings: &Optimizer, inner: &Device) -> Self {
         Self(match settings {
-            Optimizer::AdamW(adamw) => by_shape(adamw.decay, adamw.weight_decay, inner, |weight_decay| {
+            Optimizer::AdamW(adamw) => by_shape(adamw.decay_parameters, adamw.weight_decay, inner, |weight_decay| {
                 AdamWConfig::new()
                     .with_beta_1(adamw.beta_1 as f32)
                     .with_beta_2(adamw.beta_2 as f32)
@@ -114,7 +114,7 @@ impl ModuleOptimizer {
                 let momentum = (sgd.momentum > 0.0).then(|| {
                     MomentumConfig::new().with_momentum(sgd.momentum).with_dampening(0.0).with_nesterov(sgd.nesterov)
                 });
-                by_shape(sgd.decay, sgd.weight_decay, inner, |weight_decay| {
+                by_shape(sgd.decay_parameters, sgd.weight_decay, inner, |weight_decay| {
                     let decay = (weight_decay > 0.0).then(|| WeightDecayConfig::new(weight_decay as f32));
                     SgdConfig::new().with_momentum(momentum.clone()).with_weight_decay(decay).build()
                 })
@@ -222,13 +222,13 @@ mod tests {
             let settings = match case["optimizer"].as_str().unwrap() {
                 "adamw" => Optimizer::AdamW(AdamWSettings {
                     weight_decay: number("weight_decay"),
-                    decay,
+                    decay_parameters: decay,
                     ..AdamWSettings::default()
                 }),
                 _ => Optimizer::Sgd(SgdSettings {
                     weight_decay: number("weight_decay"),
                     nesterov: case["nesterov"].as_bool().unwrap(),
-                    decay,
+                    decay_parameters: decay,
                     ..SgdSettings::default()
                 }),
             };

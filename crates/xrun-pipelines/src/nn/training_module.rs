@@ -49,7 +49,7 @@ pub trait TrainingModule: Sized {
     }
 
     /// Adds the gradients and values of a batch to the step, for example by [`Step::micro_batch`]. Called
-    /// `training.accumulation` times a step.
+    /// `training.gradient_accumulation` times a step.
     ///
     /// # Errors
     /// The device fails, or the network was lost.

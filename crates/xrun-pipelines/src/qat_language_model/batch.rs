@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use super::settings::{LossOn, Settings};
+use super::settings::{LossTokens, Settings};
 use xrun_core::bounded::HeldBytes;
 use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::split::Split;
@@ -44,7 +44,7 @@ const DESCRIPTION_BYTES_MAX: usize = 120;
 
 impl TokenBatch {
     /// Batch of sequences that are cut or padded with `end` to `length` tokens.
-    pub fn new(examples: &[Arc<Example>], length: usize, loss_on: LossOn, end: u32, description: &str) -> Self {
+    pub fn new(examples: &[Arc<Example>], length: usize, loss_tokens: LossTokens, end: u32, description: &str) -> Self {
         let size = examples.len();
         let mut batch = Self {
             size,
@@ -56,7 +56,7 @@ impl TokenBatch {
             description: description[..description.floor_char_boundary(DESCRIPTION_BYTES_MAX)].to_owned(),
         };
         for (row, example) in examples.iter().enumerate() {
-            let first = if loss_on == LossOn::All { 1 } else { example.prompt.max(1) };
+            let first = if loss_tokens == LossTokens::All { 1 } else { example.prompt.max(1) };
             for (at, token) in example.tokens.iter().take(length + 1).enumerate() {
                 if at < length {
                     batch.inputs[row * length + at] = *token as i32;
@@ -142,13 +142,13 @@ pub struct Batches {
     seed: u32,
     size: usize,
     length: usize,
-    loss_on: LossOn,
+    loss_tokens: LossTokens,
 }
 
 impl Batches {
     /// Batches of `size` sequences; `seed` is the seed of the run.
     pub fn new(store: Arc<ExampleStore>, settings: &Settings, seed: u32, size: usize) -> Self {
-        Self { store, seed, size, length: settings.sequence_length, loss_on: settings.loss_on }
+        Self { store, seed, size, length: settings.sequence_length, loss_tokens: settings.loss_tokens }
     }
 
     /// Store that tokenises the questions.
@@ -187,7 +187,7 @@ impl Batches {
             examples.push(self.store.example(split, question)?);
         }
         let end = self.store.corpus().tokenizer.end();
-        Ok(TokenBatch::new(&examples, self.length, self.loss_on, end, &description))
+        Ok(TokenBatch::new(&examples, self.length, self.loss_tokens, end, &description))
     }
 
     /// Returns the held-out questions of validation batch `number`: the same in each validation, fewer in the last batch, none
@@ -201,9 +201,9 @@ impl Batches {
     }
 
     /// Returns the batch of the questions of validation batch `number`.
-    pub fn validation_batch(&self, examples: &[Arc<Example>], loss_on: LossOn, number: u64) -> TokenBatch {
+    pub fn validation_batch(&self, examples: &[Arc<Example>], loss_tokens: LossTokens, number: u64) -> TokenBatch {
         let end = self.store.corpus().tokenizer.end();
-        TokenBatch::new(examples, self.length, loss_on, end, &format!("validation batch {number}"))
+        TokenBatch::new(examples, self.length, loss_tokens, end, &format!("validation batch {number}"))
     }
 }
 

@@ -54,17 +54,17 @@ fn an_epoch_has_every_question_once_within_the_declared_bytes() {
 #[test]
 fn a_target_is_the_next_input_and_loss_on_selects_the_weights() {
     let example = Arc::new(Example { tokens: vec![5, 6, 7, 8, 9], prompt: 3, answers: vec![], others: vec![] });
-    let all = TokenBatch::new(std::slice::from_ref(&example), 6, LossOn::All, 0, "");
+    let all = TokenBatch::new(std::slice::from_ref(&example), 6, LossTokens::All, 0, "");
     assert_eq!(all.inputs, [5, 6, 7, 8, 9, 0]);
     assert_eq!(all.targets, [6, 7, 8, 9, 0, 0]);
     assert_eq!(all.weights, [1.0, 1.0, 1.0, 1.0, 0.0, 0.0]);
-    let answer = TokenBatch::new(std::slice::from_ref(&example), 6, LossOn::Answer, 0, "");
+    let answer = TokenBatch::new(std::slice::from_ref(&example), 6, LossTokens::Answer, 0, "");
     assert_eq!(answer.weights, [0.0, 0.0, 1.0, 1.0, 0.0, 0.0]);
-    let full = TokenBatch::new(std::slice::from_ref(&example), 4, LossOn::All, 0, "");
+    let full = TokenBatch::new(std::slice::from_ref(&example), 4, LossTokens::All, 0, "");
     assert_eq!((&full.inputs[..], &full.targets[..]), (&[5, 6, 7, 8][..], &[6, 7, 8, 9][..]));
     assert_eq!(full.text_positions(), [0, 1, 2, 3]);
     let short = Arc::new(Example { tokens: vec![5, 6], prompt: 1, answers: vec![], others: vec![] });
-    let two = TokenBatch::new(&[short, example], 6, LossOn::Answer, 0, "");
+    let two = TokenBatch::new(&[short, example], 6, LossTokens::Answer, 0, "");
     assert_eq!(two.text_positions(), [0, 6, 7, 8, 9], "whatever the loss counts");
 }
 
@@ -75,7 +75,7 @@ fn validation_batches_are_repeatable_and_end_with_the_questions() {
     assert_eq!(sizes, [4, 4, 4, 0]);
     assert_eq!(batches.held_out(1).unwrap(), batches.held_out(1).unwrap());
     let examples = batches.held_out(0).unwrap();
-    assert_eq!(batches.validation_batch(&examples, LossOn::Answer, 0).size, 4);
+    assert_eq!(batches.validation_batch(&examples, LossTokens::Answer, 0).size, 4);
 }
 
 /// The end-of-text token has no bytes of text.
@@ -86,10 +86,10 @@ fn counted_bytes_are_those_of_the_targets_that_count() {
     let [prompt, answer] = ["In Orn", " a red cat"].map(|text| tokenizer.encode(text).unwrap());
     let tokens = [&prompt[..], &answer, &[tokenizer.end()]].concat();
     let example = [Arc::new(Example { tokens, prompt: prompt.len(), answers: vec![], others: vec![] })];
-    let bytes = |loss_on| TokenBatch::new(&example, 64, loss_on, tokenizer.end(), "").counted_bytes(tokenizer);
-    assert_eq!(bytes(LossOn::Answer), " a red cat".len() as u64);
+    let bytes = |loss_tokens| TokenBatch::new(&example, 64, loss_tokens, tokenizer.end(), "").counted_bytes(tokenizer);
+    assert_eq!(bytes(LossTokens::Answer), " a red cat".len() as u64);
     let first = tokenizer.bytes(prompt[0]) as u64;
-    assert_eq!(bytes(LossOn::All), "In Orn a red cat".len() as u64 - first, "the first token is no target");
+    assert_eq!(bytes(LossTokens::All), "In Orn a red cat".len() as u64 - first, "the first token is no target");
 }
 
 /// Long contexts of random words, one of which is the answer, drawn uniformly.
@@ -137,7 +137,7 @@ fn a_model_that_copies_the_middle_of_a_window_gains_nothing() {
     let data = Data {
         source: Source::File,
         path: Some(path.to_str().unwrap().into()),
-        validation_share: 0.5,
+        validation_fraction: 0.5,
         vocabulary_size: 300,
         ..Data::default()
     };

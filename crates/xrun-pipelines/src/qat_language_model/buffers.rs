@@ -23,7 +23,7 @@ impl Buffers {
     /// Buffers for batches of `size` questions with at most `windows` windows of their context.
     pub fn new(settings: &Settings, shape: &Gpt2Shape, limits: &Limits, size: usize, windows: usize) -> Self {
         let bytes = batch_bytes_max(settings, size);
-        let (answered, positions) = (size.min(limits.batch_size), settings.sequence_length + settings.answer_tokens);
+        let (answered, positions) = (size.min(limits.batch_size), settings.sequence_length + settings.max_new_tokens);
         let with_windows = bytes + windows_bytes_max(settings, size, windows);
         Self {
             feed: feed::Buffers::new(limits, bytes),

@@ -17,7 +17,7 @@ const QUANTISED_BITS_MAX: u32 = 16;
 
 /// Adds a problem for a leak of ranges if the settings hold no ranges.
 pub fn check_leaks(leaks: &Leaks, settings: &Settings, problems: &mut Problems) {
-    if settings.ranges == Ranges::PerToken && leaks.has(&RANGE_HISTORY) {
+    if settings.activation_ranges == Ranges::PerToken && leaks.has(&RANGE_HISTORY) {
         let key = format!("leaks.{}", RANGE_HISTORY.key);
         let problem = Problem::new(key, "ranges per token are not held, and cannot leak");
         let problem = problem.related(format!("{PIPELINE}.ranges"));
@@ -32,7 +32,7 @@ pub fn check(settings: &Settings, model: Option<&Model>, problems: &mut Problems
     let lists = [
         ("weight_bits", &settings.weight_bits),
         ("activation_bits", &settings.activation_bits),
-        ("key_value_bits", &settings.key_value_bits),
+        ("kv_cache_bits", &settings.kv_cache_bits),
     ];
     for (name, bits) in lists {
         if bits.len() != count {
@@ -54,7 +54,7 @@ pub fn check(settings: &Settings, model: Option<&Model>, problems: &mut Problems
     }
     if lists.iter().all(|(_, bits)| bits.iter().all(|bits| *bits == FULL_PRECISION)) {
         let problem = Problem::new(key("weight_bits"), "nothing is quantised: all bits are 32");
-        let problem = problem.related(key("activation_bits")).related(key("key_value_bits"));
+        let problem = problem.related(key("activation_bits")).related(key("kv_cache_bits"));
         problems.add(problem.help("for example `weight_bits = [32, 8]`, with two numbers in the other lists"));
     }
     if settings.weight_scale == WeightScale::Learned && settings.weight_scheme == Scheme::Asymmetric {
@@ -62,7 +62,7 @@ pub fn check(settings: &Settings, model: Option<&Model>, problems: &mut Problems
         let problem = problem.related(key("weight_scheme"));
         problems.add(problem.help("write `weight_scheme = \"symmetric\"`, or `weight_scale = \"min-max\"`"));
     }
-    if settings.ranges == Ranges::PerToken && settings.activation_granularity == Granularity::PerChannel {
+    if settings.activation_ranges == Ranges::PerToken && settings.activation_granularity == Granularity::PerChannel {
         let key = key("activation_granularity");
         let problem =
             Problem::new(key, "ranges per token cannot also be per channel").related(format!("{PIPELINE}.ranges"));
@@ -90,19 +90,19 @@ pub fn check(settings: &Settings, model: Option<&Model>, problems: &mut Problems
         );
     }
     if let Some(model) = model
-        && settings.sequence_length > model.shape().context
+        && settings.sequence_length > model.shape().context_length
     {
-        let context = model.shape().context;
+        let context = model.shape().context_length;
         let message = format!("{} tokens exceed the {context} positions of the model", settings.sequence_length);
         let problem = Problem::new(key("sequence_length"), message).related(format!("{MODEL}.context"));
         problems.add(problem.help(format!("write {context} or less, or a larger `context`")));
     }
-    if settings.answer_tokens >= settings.sequence_length {
+    if settings.max_new_tokens >= settings.sequence_length {
         let message = format!(
             "an answer of {} tokens does not fit in a sequence of {}",
-            settings.answer_tokens, settings.sequence_length
+            settings.max_new_tokens, settings.sequence_length
         );
-        problems.add(Problem::new(key("answer_tokens"), message).related(key("sequence_length")));
+        problems.add(Problem::new(key("max_new_tokens"), message).related(key("sequence_length")));
     }
 }
 
@@ -120,11 +120,11 @@ pub fn check_steps(settings: &Settings, training: &Training, problems: &mut Prob
 /// Adds a problem if batches are split although moving ranges need whole ones.
 pub fn check_micro_batches(settings: &Settings, experiment: &Experiment, problems: &mut Problems) {
     let (batch, micro_batch) = (batch_size(&experiment.training), experiment.limits.batch_size);
-    if settings.ranges == Ranges::Moving && micro_batch < batch {
+    if settings.activation_ranges == Ranges::Moving && micro_batch < batch {
         let message = format!("moving ranges need whole batches of {batch}, and micro-batches have {micro_batch}");
         let problem = Problem::new("limits.batch_size", message).related("training.batch_size");
         problems.add(problem.help(format!(
-            "write {batch} or more, or a smaller `training.batch_size` with more `training.accumulation`, or `ranges = \
+            "write {batch} or more, or a smaller `training.batch_size` with more `training.gradient_accumulation`, or `ranges = \
              \"frozen\"` or \"per-token\""
         )));
     }
@@ -133,10 +133,10 @@ pub fn check_micro_batches(settings: &Settings, experiment: &Experiment, problem
 /// Adds the problems of the model.
 pub fn check_model(model: &Model, problems: &mut Problems) {
     let shape = model.shape();
-    if !shape.width.is_multiple_of(shape.heads) {
-        let message = format!("a width of {} is not divisible by {} heads", shape.width, shape.heads);
+    if !shape.hidden_size.is_multiple_of(shape.heads) {
+        let message = format!("a width of {} is not divisible by {} heads", shape.hidden_size, shape.heads);
         let problem = Problem::new(format!("{MODEL}.width"), message).related(format!("{MODEL}.heads"));
-        problems.add(problem.help(format!("for example {}", shape.width.next_multiple_of(shape.heads))));
+        problems.add(problem.help(format!("for example {}", shape.hidden_size.next_multiple_of(shape.heads))));
     }
     if let Some(path) = &model.weights {
         file(&format!("{MODEL}.weights"), path, problems);

@@ -41,7 +41,7 @@ impl QuantConfig {
             learned_scale: settings.weight_scale == WeightScale::Learned,
             activations_symmetric: settings.activation_scheme == Scheme::Symmetric,
             activations_per_channel: settings.activation_granularity == Granularity::PerChannel,
-            activations_per_token: settings.ranges == settings::Ranges::PerToken,
+            activations_per_token: settings.activation_ranges == settings::Ranges::PerToken,
             momentum: settings.range_momentum as f32,
             lora_quantised: settings.lora_quantised,
             lora_scale: (settings.lora_alpha / settings.lora_rank.max(1) as f64) as f32,

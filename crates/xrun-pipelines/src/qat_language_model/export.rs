@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! merged_lora_w8/   grid(W) + alpha / r · grid(A) grid(B), as floats    from_pretrained   export_merged
-//! base/             W                                                   from_pretrained   export_parts
-//! on_grid_w8/       grid(W): values of an 8-bit grid, as floats         from_pretrained   export_parts
+//! base/             W                                                   from_pretrained   export_components
+//! on_grid_w8/       grid(W): values of an 8-bit grid, as floats         from_pretrained   export_components
 //!     quantisers.safetensors, quantisers.json                           scales, zero points, ranges
 //! lora_w8/          grid(A), grid(B)                                    PEFT, on top of on_grid_w8
 //! ```
@@ -58,7 +58,7 @@ impl Export<'_> {
     /// # Errors
     /// A file cannot be written.
     pub fn write(&mut self, directory: &Path) -> Result<(), TaskError> {
-        let (merged, parts) = (self.settings.export_merged, self.settings.export_parts);
+        let (merged, parts) = (self.settings.export_merged, self.settings.export_components);
         let lora = self.network.layers(0).any(|(_, linear)| !linear.lora.is_empty());
         if parts {
             self.write_model(&directory.join("base"), None, |network, quant| network.quantised_base(quant))?;
@@ -196,9 +196,9 @@ fn config(shape: Gpt2Shape, vocabulary: usize, end: u32) -> Value {
         "architectures": ["GPT2LMHeadModel"],
         "model_type": "gpt2",
         "vocab_size": vocabulary,
-        "n_positions": shape.context,
-        "n_ctx": shape.context,
-        "n_embd": shape.width,
+        "n_positions": shape.context_length,
+        "n_ctx": shape.context_length,
+        "n_embd": shape.hidden_size,
         "n_layer": shape.layers,
         "n_head": shape.heads,
         "activation_function": "gelu_new",
@@ -216,7 +216,7 @@ fn config(shape: Gpt2Shape, vocabulary: usize, end: u32) -> Value {
 fn tokenizer_config(shape: Gpt2Shape) -> Value {
     json!({
         "tokenizer_class": "GPT2Tokenizer",
-        "model_max_length": shape.context,
+        "model_max_length": shape.context_length,
         "add_prefix_space": false,
         "bos_token": END_OF_TEXT,
         "eos_token": END_OF_TEXT,
@@ -243,7 +243,7 @@ fn adapter_config(settings: &Settings, base: &str) -> Value {
 /// Content of `quantisers.json`, which documents the scales.
 fn quantiser_config(settings: &Settings, precision: Precision) -> Value {
     let bits = |bits: u32| if bits == FULL_PRECISION { Value::Null } else { bits.into() };
-    let granularity = match settings.ranges {
+    let granularity = match settings.activation_ranges {
         settings::Ranges::PerToken => json!("per-token"),
         _ => json!(settings.activation_granularity),
     };
@@ -261,13 +261,13 @@ fn quantiser_config(settings: &Settings, precision: Precision) -> Value {
             "bits": bits(precision.activations),
             "scheme": settings.activation_scheme,
             "granularity": granularity,
-            "ranges": settings.ranges
+            "ranges": settings.activation_ranges
         },
         "key_value": {
             "bits": bits(precision.key_values),
             "scheme": settings.activation_scheme,
             "granularity": granularity,
-            "ranges": settings.ranges
+            "ranges": settings.activation_ranges
         }
     })
 }

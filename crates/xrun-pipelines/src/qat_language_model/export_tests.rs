@@ -21,10 +21,10 @@ fn settings() -> Settings {
     Settings {
         weight_bits: vec![32, 4],
         activation_bits: vec![32, 32],
-        key_value_bits: vec![32, 32],
+        kv_cache_bits: vec![32, 32],
         lora_rank: RANK,
         export_merged: true,
-        export_parts: true,
+        export_components: true,
         ..Settings::default()
     }
 }
@@ -38,7 +38,8 @@ fn numbers(value: &Value) -> Vec<f32> {
 }
 
 fn model(settings: &Settings) -> Gpt2 {
-    let tiny = Model { layers: Some(2), heads: Some(2), width: Some(8), context: Some(8), ..Model::default() };
+    let tiny =
+        Model { layers: Some(2), heads: Some(2), hidden_size: Some(8), context_length: Some(8), ..Model::default() };
     Gpt2::new(settings, &tiny, 11, 1, &autodiff())
 }
 
@@ -185,11 +186,11 @@ fn only_models_named_on_grid_have_quantised_weights() {
 
 #[test]
 fn without_lora_only_the_quantised_base_is_exported() {
-    let settings = Settings { lora_rank: 0, export_parts: false, ..settings() };
+    let settings = Settings { lora_rank: 0, export_components: false, ..settings() };
     let directory = exported(&settings);
     assert_eq!(names(directory.path()), ["base", "on_grid_w4"]);
     let files = ["config.json", "merges.txt", "model.safetensors", "tokenizer_config.json", "vocab.json"];
     assert_eq!(names(&directory.path().join("on_grid_w4")), files);
-    let directory = exported(&Settings { export_parts: true, ..settings });
+    let directory = exported(&Settings { export_components: true, ..settings });
     assert_eq!(names(&directory.path().join("on_grid_w4")).len(), files.len() + 2, "with scales");
 }

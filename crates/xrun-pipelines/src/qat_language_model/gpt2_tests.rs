@@ -12,7 +12,7 @@ use super::super::batch::TokenBatch;
 use super::super::context::{Observer, QuantConfig};
 use super::super::precision::Precision;
 use super::super::ranges::Ranges;
-use super::super::settings::{self, Base, Granularity, LossOn, MatmulDtype, Scheme, WeightScale};
+use super::super::settings::{self, Base, Granularity, LossTokens, MatmulDtype, Scheme, WeightScale};
 use super::super::sizes::Sizes;
 use super::super::{recompute, weights};
 use super::*;
@@ -26,7 +26,7 @@ use xrun_data::question_answers::example::Example;
 const VOCABULARY: usize = 11;
 
 fn tiny() -> Model {
-    Model { layers: Some(2), heads: Some(2), width: Some(8), context: Some(8), ..Model::default() }
+    Model { layers: Some(2), heads: Some(2), hidden_size: Some(8), context_length: Some(8), ..Model::default() }
 }
 
 fn settings() -> Settings {
@@ -71,7 +71,7 @@ fn network(settings: &Settings) -> Gpt2 {
 fn batch_of(texts: &[Vec<u32>], end: u32) -> TokenBatch {
     let example =
         |tokens: &Vec<u32>| Arc::new(Example { tokens: tokens.clone(), prompt: 1, answers: vec![], others: vec![] });
-    TokenBatch::new(&texts.iter().map(example).collect::<Vec<_>>(), 8, LossOn::All, end, "")
+    TokenBatch::new(&texts.iter().map(example).collect::<Vec<_>>(), 8, LossTokens::All, end, "")
 }
 
 fn batch() -> TokenBatch {
@@ -174,7 +174,7 @@ fn weights_that_do_not_fit_are_refused_by_file_and_tensor() {
     };
     let weights = "gpt2_tiny.safetensors";
     for (model, file, named) in [
-        (Model { width: Some(16), ..tiny() }, weights, vec!["layers", "width", "context"]),
+        (Model { hidden_size: Some(16), ..tiny() }, weights, vec!["layers", "hidden_size", "context_length"]),
         (Model { layers: Some(3), ..tiny() }, weights, vec!["`h.2."]),
         (Model { layers: Some(1), ..tiny() }, weights, vec!["`h.1.", "`layers`"]),
         (tiny(), "gpt2_tiny.json", vec![]),
@@ -271,11 +271,11 @@ fn ranges_are_updated_by_text_and_not_by_padding() {
 #[test]
 fn per_token_ranges_depend_on_one_token_alone() {
     let settings = Settings {
-        ranges: settings::Ranges::PerToken,
+        activation_ranges: settings::Ranges::PerToken,
         activation_scheme: Scheme::Symmetric,
         weight_bits: vec![8, 4],
         activation_bits: vec![8, 4],
-        key_value_bits: vec![8, 4],
+        kv_cache_bits: vec![8, 4],
         ..settings()
     };
     let (trained, config) = (network(&settings), QuantConfig::new(&settings));
@@ -312,7 +312,7 @@ fn a_merged_model_has_the_logits_of_the_model_with_lora() {
     for (weight_granularity, weight_scheme) in granular {
         let settings = Settings {
             activation_bits: vec![32; 3],
-            key_value_bits: vec![32; 3],
+            kv_cache_bits: vec![32; 3],
             weight_granularity,
             weight_scheme,
             ..settings()
@@ -350,7 +350,7 @@ fn the_error_grows_with_fewer_bits() {
     let settings = Settings {
         weight_bits: vec![32, 8, 4, 2],
         activation_bits: vec![32, 8, 8, 8],
-        key_value_bits: vec![32, 8, 4, 4],
+        kv_cache_bits: vec![32, 8, 4, 4],
         lora_rank: 0,
         ..settings()
     };
@@ -383,13 +383,13 @@ fn sequences(first: u32, count: u32) -> TokenBatch {
 
 /// Settings that cover all combinations of quantisers, at 32, 8 and 4 bits.
 fn all_settings() -> Vec<Settings> {
-    let four = Settings { activation_bits: vec![32, 8, 4], key_value_bits: vec![32, 8, 4], ..settings() };
+    let four = Settings { activation_bits: vec![32, 8, 4], kv_cache_bits: vec![32, 8, 4], ..settings() };
     let trained = Settings { base: Base::Trained, ..four.clone() };
-    let per_token = Settings { ranges: settings::Ranges::PerToken, ..trained.clone() };
+    let per_token = Settings { activation_ranges: settings::Ranges::PerToken, ..trained.clone() };
     vec![
         settings(),
         Settings { activation_scheme: Scheme::Symmetric, ..four.clone() },
-        Settings { lora_quantised: false, key_value_bits: vec![32; 3], ..trained.clone() },
+        Settings { lora_quantised: false, kv_cache_bits: vec![32; 3], ..trained.clone() },
         Settings { lora_rank: 0, weight_scheme: Scheme::Asymmetric, ..trained.clone() },
         Settings {
             weight_granularity: Granularity::PerTensor,
@@ -432,7 +432,7 @@ fn loss_ranges_and_gradients_equal_those_of_burns_operations() {
     const NEAR: f32 = 1e-4;
     for settings in all_settings() {
         let network = network(&settings);
-        let unquantised = Settings { activation_bits: vec![32; 3], key_value_bits: vec![32; 3], ..settings.clone() };
+        let unquantised = Settings { activation_bits: vec![32; 3], kv_cache_bits: vec![32; 3], ..settings.clone() };
         for at in [None, Some(0), Some(1), Some(2)] {
             let quantised = at.is_some_and(|at| at > 0);
             let (mut agreed, mut all) = (0, 0);

@@ -79,17 +79,17 @@ fn an_unregistered_data_set_of_texts_with_answers_is_trained_on_and_validated_wi
     let text = "
         [pipeline.qat-language-model]
         sequence_length = 48
-        answer_tokens = 4
+        max_new_tokens = 4
         calibration_batches = 1
         [model.gpt2]
         layers = 1
         heads = 2
-        width = 16
-        context = 48
+        hidden_size = 16
+        context_length = 48
         [training]
         batch_size = 2
         [validation]
-        episodes = 1
+        batches = 1
         [limits]
         workers = 0
         prefetch = 1";

@@ -22,7 +22,7 @@ pub struct Precision {
 
 /// Precisions of the settings, widest first.
 pub fn precisions(settings: &Settings) -> Vec<Precision> {
-    let bits = settings.weight_bits.iter().zip(&settings.activation_bits).zip(&settings.key_value_bits);
+    let bits = settings.weight_bits.iter().zip(&settings.activation_bits).zip(&settings.kv_cache_bits);
     bits.map(|((weights, activations), key_values)| Precision {
         weights: *weights,
         activations: *activations,

@@ -122,7 +122,7 @@ pub fn prepare(
         phase_ends: Some(settings.pretraining_steps).filter(|steps| *steps > 0).into_iter().collect(),
         batch_items: size as u64,
         batch_keys: &["training.batch_size"],
-        whole_batches: settings.ranges == Ranges::Moving,
+        whole_batches: settings.activation_ranges == Ranges::Moving,
         probe_steps: probe_steps(settings, experiment.experiment.seed),
         probe_overrides: probe_overrides(settings),
         ..TaskFacts::new(batches.per_epoch(), METRICS)
@@ -150,7 +150,7 @@ pub fn clamped_settings(
         format!("{available}; later batches repeat them"),
     );
     let because = format!("the data has {}, {size} per batch", counted(held_out, "held-out question"));
-    cut("validation.episodes", experiment.validation.episodes as u64, held_out.div_ceil(size), because);
+    cut("validation.batches", experiment.validation.batches as u64, held_out.div_ceil(size), because);
     all
 }
 

@@ -65,7 +65,7 @@ fn settings_that_exceed_the_data_are_clamped() {
 fn batches_and_validations_larger_than_the_data_are_clamped() {
     let mut experiment: Experiment = toml::from_str("[pipeline.qat-language-model]\n[model.gpt2]\n").unwrap();
     experiment.training.batch_size = Some(32);
-    experiment.validation.episodes = 3;
+    experiment.validation.batches = 3;
     let clamped = |train: u64, held_out: u64| -> Vec<(String, u64, u64)> {
         let all = clamped_settings(&Settings::default(), &experiment, [train, held_out]);
         all.into_iter().map(|one| (one.key, one.asked, one.used)).collect()
@@ -74,7 +74,7 @@ fn batches_and_validations_larger_than_the_data_are_clamped() {
     let expected = [
         ("training.batch_size", 32, 5),
         ("pipeline.qat-language-model.calibration_batches", 8, 1),
-        ("validation.episodes", 3, 2),
+        ("validation.batches", 3, 2),
     ];
     assert_eq!(clamped(5, 33), expected.map(|(key, asked, used)| (key.to_owned(), asked, used)));
 }
@@ -139,6 +139,6 @@ fn contexts_of_the_small_experiment_are_never_cut() {
         let example = store.example(Split::Train, number).unwrap();
         let text = store.corpus().tokenizer.decode(&example.tokens);
         assert!(text.contains("\nContext: In ") && text.contains(".\nAnswer: "), "{text}");
-        assert!(example.tokens.len() - example.prompt <= prepared.settings.answer_tokens, "{text}");
+        assert!(example.tokens.len() - example.prompt <= prepared.settings.max_new_tokens, "{text}");
     }
 }

@@ -13,11 +13,11 @@ use xrun_core::settings::sections::Training;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
-    /// Tokens of a sequence, at most the model's `context`. Shorter texts are padded.
+    /// Tokens of a sequence, at most the model's `context_length`. Shorter texts are padded.
     #[schemars(range(min = 32, max = 65536))]
     pub sequence_length: usize,
     /// Tokens that the loss and the perplexity count.
-    pub loss_on: LossOn,
+    pub loss_tokens: LossTokens,
     /// Bits of the weights, one number per precision, widest first: 2 to 16, or 32 for no quantisation.
     #[schemars(length(min = 1, max = 8), inner(range(min = 2, max = 32)))]
     pub weight_bits: Vec<u32>,
@@ -26,7 +26,7 @@ pub struct Settings {
     pub activation_bits: Vec<u32>,
     /// Bits of keys and values, in the same order.
     #[schemars(length(min = 1, max = 8), inner(range(min = 2, max = 32)))]
-    pub key_value_bits: Vec<u32>,
+    pub kv_cache_bits: Vec<u32>,
     /// Placement of the quantisation levels of weights.
     pub weight_scheme: Scheme,
     /// Values of a weight that share a scale.
@@ -48,7 +48,7 @@ pub struct Settings {
     #[schemars(range(min = 1, max = 10_000))]
     pub calibration_batches: usize,
     /// Source of the ranges of activations, keys and values.
-    pub ranges: Ranges,
+    pub activation_ranges: Ranges,
     /// Precisions that a step trains.
     pub policy: PrecisionPolicy,
     /// Element type of the operands of matrix products in linear layers, attention and output. Weights, gradients,
@@ -79,13 +79,13 @@ pub struct Settings {
     pub lora_quantised: bool,
     /// Maximum number of tokens of an answer in validation.
     #[schemars(range(min = 1, max = 1024))]
-    pub answer_tokens: usize,
+    pub max_new_tokens: usize,
     /// Write into each checkpoint, for each precision, a directory that Hugging Face's transformers reads: the weights of its
     /// forward pass, quantisation and LoRA included, as floats.
     pub export_merged: bool,
     /// Write the parts of the model separately: the base, the base quantised at each precision, LoRA as PEFT adapters, scales
     /// and ranges.
-    pub export_parts: bool,
+    pub export_components: bool,
 }
 
 /// Default of `training.batch_size`.
@@ -100,10 +100,10 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             sequence_length: 64,
-            loss_on: LossOn::All,
+            loss_tokens: LossTokens::All,
             weight_bits: vec![32, 8, 4],
             activation_bits: vec![32, 8, 8],
-            key_value_bits: vec![32, 8, 8],
+            kv_cache_bits: vec![32, 8, 8],
             weight_scheme: Scheme::Symmetric,
             weight_granularity: Granularity::PerChannel,
             weight_scale: WeightScale::MinMax,
@@ -112,7 +112,7 @@ impl Default for Settings {
             activation_granularity: Granularity::PerTensor,
             range_momentum: 0.9,
             calibration_batches: 8,
-            ranges: Ranges::Moving,
+            activation_ranges: Ranges::Moving,
             policy: PrecisionPolicy::Cyclic,
             matmul_dtype: MatmulDtype::Tf32,
             distillation: 0.5,
@@ -123,9 +123,9 @@ impl Default for Settings {
             lora_alpha: 16.0,
             lora_layers: Layer::ALL.to_vec(),
             lora_quantised: true,
-            answer_tokens: 12,
+            max_new_tokens: 12,
             export_merged: false,
-            export_parts: false,
+            export_components: false,
         }
     }
 }
@@ -133,7 +133,7 @@ impl Default for Settings {
 /// Tokens that the loss counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum LossOn {
+pub enum LossTokens {
     /// Every token but the first.
     All,
     /// The answer and the end of text.
@@ -252,18 +252,18 @@ pub struct Model {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 256))]
     pub layers: Option<usize>,
-    /// Number of attention heads, a divisor of `width`.
+    /// Number of attention heads, a divisor of `hidden_size`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 256))]
     pub heads: Option<usize>,
     /// Features of a token.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 4, max = 65536))]
-    pub width: Option<usize>,
+    pub hidden_size: Option<usize>,
     /// Number of positions.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 32, max = 65536))]
-    pub context: Option<usize>,
+    pub context_length: Option<usize>,
     /// A safetensors file of GPT-2 as Hugging Face writes it, such as `gpt2/model.safetensors`. Default: weights are
     /// drawn from `experiment.seed`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -297,8 +297,8 @@ impl Model {
         Gpt2Shape {
             layers: self.layers.unwrap_or(layers),
             heads: self.heads.unwrap_or(heads),
-            width: self.width.unwrap_or(width),
-            context: self.context.unwrap_or(context),
+            hidden_size: self.hidden_size.unwrap_or(width),
+            context_length: self.context_length.unwrap_or(context),
         }
     }
 }

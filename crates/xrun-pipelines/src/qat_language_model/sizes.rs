@@ -19,7 +19,7 @@ impl Sizes {
     /// Counts the parameters for a vocabulary of `vocabulary` tokens.
     pub fn new(settings: &Settings, model: &Model, vocabulary: usize) -> Self {
         let shape = model.shape();
-        let Gpt2Shape { layers, width, .. } = shape;
+        let Gpt2Shape { layers, hidden_size: width, .. } = shape;
         let sides: usize = settings.lora_layers.iter().map(|layer| layer.inputs(width) + layer.outputs(width)).sum();
         let lora = settings.weight_bits.len() * layers * sides * settings.lora_rank;
         let scales = match (settings.weight_scale, settings.weight_granularity) {

@@ -126,7 +126,7 @@ impl QatLanguageModule {
     /// Sets the ranges from the calibration batches. `network` and `device` are inner ones.
     fn calibrate(&mut self, network: &Network, device: &Device) -> Result<(), TaskError> {
         let mut calibrated = Ranges::new(self.precisions.len(), network.blocks());
-        if self.settings.ranges == settings::Ranges::PerToken {
+        if self.settings.activation_ranges == settings::Ranges::PerToken {
             self.ranges = calibrated;
             return Ok(());
         }
@@ -191,7 +191,7 @@ impl QatLanguageModule {
             config: &self.config,
             precision: precision.map(|at| (at, self.precisions[at])),
             ranges: &mut self.ranges,
-            observer: (self.settings.ranges == settings::Ranges::Moving)
+            observer: (self.settings.activation_ranges == settings::Ranges::Moving)
                 .then(|| Observer::MovingAverage(text_positions(batch, &step.device().inner))),
             frozen: precision.is_some() && self.config.base_frozen,
         };
@@ -318,7 +318,7 @@ impl TrainingModule for QatLanguageModule {
         trained.save(Self::MODEL, directory)?;
         let ranges = directory.join(ranges::FILE);
         write::replace(&ranges, &self.ranges.to_json()).map_err(|error| TaskError::file(&ranges, error))?;
-        if self.settings.export_merged || self.settings.export_parts {
+        if self.settings.export_merged || self.settings.export_components {
             let network = trained.inner()?;
             let store = self.validation.batches.store().clone();
             let (settings, config, precisions) = (&self.settings, &self.config, &self.precisions);

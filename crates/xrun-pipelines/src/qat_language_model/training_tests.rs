@@ -7,7 +7,7 @@ use xrun_ops::CpuKernels;
 
 use super::*;
 use crate::nn::tests::values;
-use crate::qat_language_model::settings::LossOn;
+use crate::qat_language_model::settings::LossTokens;
 use xrun_core::task::Task;
 use xrun_data::question_answers::example::Example;
 use xrun_data::question_answers::generate::generate_in;
@@ -30,24 +30,24 @@ fn opened_with(folder: &Path, pipeline: &str, sections: &str) -> QatTask {
         sequence_length = 48
         weight_bits = [32, 3, 2]
         activation_bits = [32, 8, 8]
-        key_value_bits = [32, 8, 8]
+        kv_cache_bits = [32, 8, 8]
         {pipeline}
         pretraining_steps = {STEPS_BEFORE}
         calibration_batches = 1
-        ranges = \"frozen\"
+        activation_ranges = \"frozen\"
         lora_rank = 2
         [model.gpt2]
         layers = 1
         heads = 2
-        width = 16
-        context = 48
+        hidden_size = 16
+        context_length = 48
         [dataset.question-answers]
         source = \"file\"
         path = {path:?}
         vocabulary_size = 300
         [training]
         epochs = 10
-        accumulation = 2
+        gradient_accumulation = 2
         batch_size = 2
         [limits]
         workers = 0
@@ -262,7 +262,7 @@ fn batches_of_one_and_nine_tokens_have_the_gradients_of_one_batch_of_ten() {
     let folder = tempfile::tempdir().unwrap();
     let mut task = opened(folder.path(), "cyclic");
     task.module.calibrate(&task.trained.inner().unwrap(), &task.trained.device.inner).unwrap();
-    let batch = |examples: &[Arc<Example>]| TokenBatch::new(examples, 16, LossOn::Answer, 0, "");
+    let batch = |examples: &[Arc<Example>]| TokenBatch::new(examples, 16, LossTokens::Answer, 0, "");
     let (few, many, none) = (counting(1), counting(9), counting(0));
     let together = batch(&[few.clone(), many.clone()]);
     let apart = [batch(&[few]), batch(&[many])];

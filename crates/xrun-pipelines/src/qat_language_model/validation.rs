@@ -54,7 +54,7 @@ impl Validation {
         Self {
             batches: prepared.batches.clone(),
             settings: prepared.settings.clone(),
-            batches_max: experiment.validation.episodes as u64,
+            batches_max: experiment.validation.batches as u64,
             micro_batch_size: experiment.limits.batch_size.min(batch_size(&experiment.training)),
             batch: prepared.buffers.validation_batch.register(ledger),
             cache: prepared.buffers.decode_cache.register(ledger),
@@ -85,7 +85,7 @@ impl Validation {
             if examples.is_empty() {
                 break;
             }
-            let batch = self.batches.validation_batch(&examples, self.settings.loss_on, number);
+            let batch = self.batches.validation_batch(&examples, self.settings.loss_tokens, number);
             evaluation.enter("validation");
             self.holding(validation_bytes(&batch, &examples), || {
                 for (at, precision) in precisions.iter().enumerate() {
@@ -136,7 +136,7 @@ impl Validation {
         quant: &mut QuantContext<'_>,
     ) -> Vec<Option<Completion>> {
         let end = self.batches.store().corpus().tokenizer.end();
-        let limits = Limits { end, tokens: self.settings.answer_tokens, length: self.settings.sequence_length };
+        let limits = Limits { end, tokens: self.settings.max_new_tokens, length: self.settings.sequence_length };
         let complete = |prompts: &[&[u32]]| complete(network, None, prompts, limits, &self.cache, quant);
         best_answers(prompts, self.micro_batch_size, complete)
     }

@@ -55,7 +55,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("model.safetensors");
         safetensors::serialize_to_file(tensors, None, &path).unwrap();
-        let tiny = Model { layers: Some(2), heads: Some(2), width: Some(8), context: Some(8), ..Model::default() };
+        let tiny = Model {
+            layers: Some(2),
+            heads: Some(2),
+            hidden_size: Some(8),
+            context_length: Some(8),
+            ..Model::default()
+        };
         read(&mut Gpt2::new(&Settings::default(), &tiny, 11, 1, &autodiff()), &path)
     }
 

@@ -43,7 +43,7 @@ impl Buffers {
         let validation = validation_bytes_max(length, side, size, token_bytes);
         let answered = size.min(limits.batch_size);
         // A finished row keeps its place until the last row of its batch ends, and all rows start behind the longest prompt.
-        let positions = settings.sequence_length + settings.answer_tokens;
+        let positions = settings.sequence_length + settings.max_new_tokens;
         let fixed = |name, items, bytes| Buffer::new(name, Policy::Refuse, Cap { items, bytes });
         Self {
             feed: feed::Buffers::new(limits, batch_bytes_max(length, side, size)),

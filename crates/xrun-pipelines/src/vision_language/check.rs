@@ -15,17 +15,17 @@ const TEXT_MIN: usize = 8;
 pub fn check(settings: &Settings, experiment: &Experiment, problems: &mut Problems) {
     let key = |name: &str| format!("{PIPELINE}.{name}");
     settings.selective.check(&key("selective"), problems);
-    let trained = &settings.trained;
+    let trained = &settings.trainable;
     if trained.is_empty() {
-        let problem = Problem::new(key("trained"), "is empty: nothing is trained");
+        let problem = Problem::new(key("trainable"), "is empty: nothing is trained");
         problems.add(problem.help("name one or more of \"vision\", \"projector\" and \"language\""));
     }
     if (1..trained.len()).any(|at| trained[..at].contains(&trained[at])) {
-        problems.add(Problem::new(key("trained"), "names a part twice").help("remove one of them"));
+        problems.add(Problem::new(key("trainable"), "names a part twice").help("remove one of them"));
     }
     if settings.lora_rank > 0 && !trained.contains(&Part::Language) {
-        let problem = Problem::new(key("lora_rank"), "LoRA is not trained: `trained` lacks the language part");
-        problems.add(problem.help("add \"language\" to `trained`, or write 0").related(key("trained")));
+        let problem = Problem::new(key("lora_rank"), "LoRA is not trained: `trainable` lacks the language part");
+        problems.add(problem.help("add \"language\" to `trainable`, or write 0").related(key("trainable")));
     }
     if settings.lora_rank == 0 && settings.lora_alpha != Settings::default().lora_alpha {
         let problem = Problem::new(key("lora_alpha"), "has no effect without LoRA: `lora_rank` is 0");
@@ -43,22 +43,22 @@ fn check_lengths(settings: &Settings, model: &Model, data: &Options, problems: &
     let (shape, side) = (model.shape(), data.image_size);
     let image_size = || format!("{}.image_size", data.section);
     let length = settings.sequence_length;
-    if length > shape.context {
-        let message = format!("{length} tokens exceed the {} positions of the model", shape.context);
+    if length > shape.context_length {
+        let message = format!("{length} tokens exceed the {} positions of the model", shape.context_length);
         let problem = Problem::new(key("sequence_length"), message).related(format!("{MODEL}.context"));
-        problems.add(problem.help(format!("write {} or less, or a larger `context`", shape.context)));
+        problems.add(problem.help(format!("write {} or less, or a larger `context_length`", shape.context_length)));
     }
-    if !side.is_multiple_of(shape.patch) {
-        let message = format!("{side} pixels are not divisible into patches of {}", shape.patch);
-        let near = nearest_multiple(side, shape.patch);
+    if !side.is_multiple_of(shape.patch_size) {
+        let message = format!("{side} pixels are not divisible into patches of {}", shape.patch_size);
+        let near = nearest_multiple(side, shape.patch_size);
         let problem = Problem::new(image_size(), message).help(format!("write {near}, or another `patch`"));
         problems.add(problem.related(format!("{MODEL}.patch")));
         return;
     }
-    let (along, shuffle) = (side / shape.patch, shape.pixel_shuffle);
+    let (along, shuffle) = (side / shape.patch_size, shape.pixel_shuffle);
     if !along.is_multiple_of(shuffle) {
         let message = format!("{along} patches along a side are not divisible into squares of {shuffle}");
-        let near = nearest_multiple(side, shape.patch * shuffle);
+        let near = nearest_multiple(side, shape.patch_size * shuffle);
         let problem = Problem::new(image_size(), message).help(format!("write {near}, or another `pixel_shuffle`"));
         problems.add(problem.related(format!("{MODEL}.pixel_shuffle")).related(format!("{MODEL}.patch")));
         return;
@@ -72,12 +72,12 @@ fn check_lengths(settings: &Settings, model: &Model, data: &Options, problems: &
         return;
     }
     let text = settings.text_length(&shape, side);
-    if settings.answer_tokens >= text {
+    if settings.max_new_tokens >= text {
         let message = format!(
             "an answer of {} tokens does not fit in the {text} text tokens of a sequence of {length}: the image takes {image}",
-            settings.answer_tokens
+            settings.max_new_tokens
         );
-        let problem = Problem::new(key("answer_tokens"), message).related(key("sequence_length"));
+        let problem = Problem::new(key("max_new_tokens"), message).related(key("sequence_length"));
         problems.add(problem.help(format!("write less than {text}, or a larger `sequence_length`")));
     }
 }
@@ -92,8 +92,8 @@ pub fn check_model(model: &Model, problems: &mut Problems) {
     let key = |name: &str| format!("{MODEL}.{name}");
     let shape = model.shape();
     for (name, width, of, heads) in [
-        ("vision_width", shape.vision_width, "vision_heads", shape.vision_heads),
-        ("width", shape.width, "heads", shape.heads),
+        ("vision_hidden_size", shape.vision_hidden_size, "vision_heads", shape.vision_heads),
+        ("hidden_size", shape.hidden_size, "heads", shape.heads),
     ] {
         if !width.is_multiple_of(heads) {
             let message = format!("a width of {width} is not divisible by {heads} heads");

@@ -36,7 +36,7 @@ use xrun_core::experiment::inspect::Inspection;
 use xrun_core::experiment::leaks::Leak;
 use xrun_core::experiment::pipeline::{ModelKind, PipelineKind};
 use xrun_core::problem::Problems;
-use xrun_core::settings::sections::PART_SIZE;
+use xrun_core::settings::sections::MICRO_BATCH_SIZE;
 use xrun_core::task::{Metric, Task, TaskError, TaskFacts};
 use xrun_data::image_text::ExampleCounts;
 use xrun_data::image_text::library::Library;
@@ -57,7 +57,7 @@ impl PipelineKind for VisionLanguage {
     const METRICS: &'static [Metric] = metrics::METRICS;
     const BATCH_SIZE: Option<usize> = Some(settings::BATCH_SIZE);
     const LEAKS: &'static [&'static Leak] = leaks::LEAKS;
-    const LIMITS: &'static [&'static str] = &[PART_SIZE];
+    const LIMITS: &'static [&'static str] = &[MICRO_BATCH_SIZE];
     type Settings = Settings;
     type Prepared = prepare::Prepared;
 
@@ -77,7 +77,7 @@ impl PipelineKind for VisionLanguage {
         let mut left_out = InvalidItems::default();
         let options = experiment.dataset_options::<Library>();
         if let (Ok(model), Some(options)) = (experiment.model_settings::<Model>(), options) {
-            left_out = seen.fit(settings.text_tokens_max(&model.shape(), options.image_size), options.on_broken)?;
+            left_out = seen.fit(settings.text_tokens_max(&model.shape(), options.image_size), options.on_invalid)?;
         }
         Ok(Inspection { left_out, smaller: prepare::clamped_settings(experiment, &seen), ..Inspection::default() })
     }

@@ -42,7 +42,7 @@ pub struct ForwardConfig {
 impl ForwardConfig {
     /// Configuration of the settings; `matmul` is the element type of matrix products in the language part.
     pub fn new(settings: &Settings, matmul: MatmulPrecision) -> Self {
-        let frozen = |part: Part| !settings.trained.contains(&part);
+        let frozen = |part: Part| !settings.trainable.contains(&part);
         Self {
             vision_frozen: frozen(Part::Vision),
             projector_frozen: frozen(Part::Projector),
@@ -119,7 +119,7 @@ fn pixel_shuffle(tokens: Tensor<3>, shuffle: usize) -> Tensor<3> {
 
 impl Vision {
     fn new(shape: &Shape, image_size: usize, device: &Device) -> Self {
-        let Shape { patch, vision_width: width, vision_layers, vision_heads, .. } = *shape;
+        let Shape { patch_size: patch, vision_hidden_size: width, vision_layers, vision_heads, .. } = *shape;
         let embeddings = Embeddings {
             positions: parameter([1, shape.patches(image_size), width], 0.0, device),
             patches: Conv2dConfig::new([3, width], [patch, patch]).with_stride([patch, patch]).init(device),
@@ -169,11 +169,11 @@ impl VisionLanguage {
         device: &Device,
     ) -> Self {
         let shuffle = shape.pixel_shuffle;
-        let inputs = shuffle * shuffle * shape.vision_width;
+        let inputs = shuffle * shuffle * shape.vision_hidden_size;
         let projection = |_, sizes| Projection::zeros(sizes, 1, lora_rank, 0, device);
         let network = Self {
             vision: Vision::new(shape, image_size, device),
-            projector: Projector { weight: parameter([inputs, shape.width], 0.0, device), shuffle },
+            projector: Projector { weight: parameter([inputs, shape.hidden_size], 0.0, device), shuffle },
             language: Gpt2::zeros(shape.language(), vocabulary, projection, device),
         };
         let mut network = parameters::initialise_linear(network, seed);

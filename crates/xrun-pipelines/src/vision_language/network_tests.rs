@@ -18,15 +18,15 @@ use xrun_core::bounded::buffer::Buffer;
 use xrun_core::bounded::ledger::{Cap, Ledger, Policy};
 
 const SHAPE: Shape = Shape {
-    patch: 4,
-    vision_width: 8,
+    patch_size: 4,
+    vision_hidden_size: 8,
     vision_layers: 2,
     vision_heads: 2,
     pixel_shuffle: 2,
-    width: 8,
+    hidden_size: 8,
     layers: 2,
     heads: 2,
-    context: 32,
+    context_length: 32,
 };
 const SIDE: usize = 16;
 
@@ -118,18 +118,18 @@ fn logits_loss_and_gradients_equal_those_of_hugging_face() {
 fn fused_operations_give_the_outputs_and_gradients_of_burns() {
     // The second shape has more patches and tokens than one tile of the attention kernel.
     let odd = Shape {
-        vision_width: 12,
+        vision_hidden_size: 12,
         vision_layers: 1,
         vision_heads: 3,
         pixel_shuffle: 3,
-        width: 20,
+        hidden_size: 20,
         layers: 1,
         heads: 5,
-        context: 96,
+        context_length: 96,
         ..SHAPE
     };
     let all = Settings::default();
-    let frozen = Settings { trained: vec![Part::Projector, Part::Language], lora_rank: 2, ..Settings::default() };
+    let frozen = Settings { trainable: vec![Part::Projector, Part::Language], lora_rank: 2, ..Settings::default() };
     let [wide, narrow] = [MatmulPrecision::Float32, MatmulPrecision::Bfloat16];
     // At a tie between two bfloat16 numbers, which are 1/256 apart, the last bit decides the rounding.
     for (shape, side, batch, length, settings, matmul, tolerance) in [
@@ -201,7 +201,7 @@ fn a_file_of_another_shape_is_refused_by_file_and_key() {
         (vision(SHAPE, 24), "`embeddings.position_embeddings`"),
         (vision(Shape { vision_layers: 1, ..SHAPE }, SIDE), "`vision_layers`"),
         (vision(Shape { vision_layers: 3, ..SHAPE }, SIDE), "layer.2."),
-        (vision(Shape { vision_width: 12, ..SHAPE }, SIDE), "vision_width"),
+        (vision(Shape { vision_hidden_size: 12, ..SHAPE }, SIDE), "vision_hidden_size"),
     ] {
         assert!(message.contains(expected) && message.contains("vit_tiny.safetensors"), "{message}");
     }

@@ -89,7 +89,7 @@ pub fn predict(
         let failures: Vec<Option<String>> = files
             .iter()
             .map(|path| {
-                let bytes = read_image_file(path, request.limits.decoding).map_err(Some);
+                let bytes = read_image_file(path, request.limits.decode_memory).map_err(Some);
                 let decoded = bytes.and_then(|bytes| picture::decode(&bytes).map_err(|(_, message)| Some(message)));
                 // The original is dropped here.
                 let picture = decoded.map(|picture| picture::scaled(&picture, side));
@@ -99,7 +99,7 @@ pub fn predict(
                     .flatten()
             })
             .collect();
-        let mut answers = validation.free_answers(network, config, &examples).into_iter();
+        let mut answers = validation.generated_answers(network, config, &examples).into_iter();
         for (path, failure) in files.iter().zip(failures) {
             let item = Item::file(path);
             let (None, Some(text)) = (&failure, if failure.is_none() { answers.next() } else { None }) else {

@@ -67,7 +67,7 @@ pub fn prepare(
     decoding::fits(library.largest.as_ref(), limits)?;
     let tokenizer = library.tokenizer(&options.vocabulary)?;
     let length = settings.text_length(&shape, side);
-    library.fit(&tokenizer, settings.text_tokens_max(&shape, side), options.on_broken)?;
+    library.fit(&tokenizer, settings.text_tokens_max(&shape, side), options.on_invalid)?;
     let mut digests = vec![(experiment.dataset_name().to_owned(), library.digest.clone())];
     digests.extend(options.vocabulary.digests()?);
     let weights = [("vision_weights", &model.vision_weights), ("language_weights", &model.language_weights)];
@@ -86,7 +86,7 @@ pub fn prepare(
         let because = "the training texts have no more pairs to merge";
         smaller.extend(ClampedSetting::detect(&key, asked, tokens as u64, because));
     }
-    let (size, accumulation) = (batch_size(&experiment.training), experiment.training.accumulation);
+    let (size, accumulation) = (batch_size(&experiment.training), experiment.training.gradient_accumulation);
     let batch_shape = BatchShape { size, length, accumulation, side };
     let trained = Sizes::new(settings, &shape, side, tokens).trained(settings);
     let buffers = Buffers::new(settings, &shape, limits, batch_shape, &tokenizer, trained);
@@ -98,7 +98,7 @@ pub fn prepare(
         batches.put_longest_first()?;
     }
     let fields = fields(&batches)?;
-    let metrics = metrics::available(&fields, seen.unseen > 0, settings.grey_pictures);
+    let metrics = metrics::available(&fields, seen.unseen > 0, settings.grey_images);
     let named = fields.into_iter().map(|pointer| (metrics::field_metric_name(&pointer), pointer));
     let fields = named.filter(|(name, _)| metrics.iter().any(|metric| metric.name == name));
     let fields = fields.map(|(name, pointer)| (pointer, name)).collect();
@@ -147,7 +147,7 @@ pub fn clamped_settings(experiment: &Experiment, seen: &ExampleCounts) -> Vec<Cl
     let because = format!("the data has {} to train on; batches repeat some", counted(seen.train, "example"));
     cut("training.batch_size", size, seen.train, because);
     let because = format!("the data has {}, {size} per batch", counted(seen.held_out, "held-out example"));
-    cut("validation.episodes", experiment.validation.episodes as u64, seen.held_out.div_ceil(size), because);
+    cut("validation.batches", experiment.validation.batches as u64, seen.held_out.div_ceil(size), because);
     all
 }
 

@@ -8,7 +8,7 @@ use super::*;
 use xrun_core::files::write::replace;
 use xrun_data::image_text::generate::generate_in;
 use xrun_data::image_text::settings::{Generated, Settings as Data};
-use xrun_data::reading::broken::OnBroken;
+use xrun_data::reading::broken::OnInvalid;
 
 /// Generated data in a temporary directory.
 pub(crate) struct Made {
@@ -19,7 +19,7 @@ pub(crate) struct Made {
 impl Made {
     pub fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let few = Generated { examples: 24, held_out_examples: 8, unseen_examples: 8, picture_size: 32, seed: 0 };
+        let few = Generated { examples: 24, held_out_examples: 8, unseen_examples: 8, image_size: 32, seed: 0 };
         let path = generate_in(&few, folder.path()).unwrap().join("train.jsonl");
         Self { folder, path }
     }
@@ -54,7 +54,7 @@ fn facts_have_sizes_clamped_settings_digests_and_owners() {
     assert_eq!(facts.trained_parameters, Some(272_192 - (36 - 4) * 64 - (512 - vocabulary) * 64));
     let clamped: Vec<(&str, u64, u64)> =
         facts.smaller.iter().map(|one| (one.key.as_str(), one.asked, one.used)).collect();
-    assert_eq!(clamped[..2], [("training.batch_size", 32, 19), ("validation.episodes", 4, 1)]);
+    assert_eq!(clamped[..2], [("training.batch_size", 32, 19), ("validation.batches", 4, 1)]);
     assert_eq!(clamped.get(2), (vocabulary < 512).then_some(&("dataset.image-text.vocabulary_size", 512, vocabulary)));
     let names: Vec<&str> = facts.data_digests.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["image-text"]);
@@ -102,7 +102,7 @@ fn fields_of_held_out_answers_have_metrics() {
     let expected =
         ["colour", "mark", "place", "shape", "size"].map(|name| (format!("/{name}"), format!("field_{name}")));
     assert_eq!(fields, expected);
-    let without_grey = metric_names(&made.experiment("grey_pictures = false", ""));
+    let without_grey = metric_names(&made.experiment("grey_images = false", ""));
     assert!(!without_grey.contains(&"field_accuracy_grey".to_owned()), "{without_grey:?}");
 }
 
@@ -133,7 +133,7 @@ fn examples_that_are_too_long_are_invalid_and_never_cut() {
     let model = experiment.model_settings::<Model>().unwrap().clone();
     let failed = prepare(&settings, &model, &experiment, &Ledger::default()).unwrap_err().to_string();
     assert!(failed.contains("too_long") && failed.contains("`sequence_length`"), "{failed}");
-    experiment.dataset.as_mut().unwrap().settings_mut::<Data>().unwrap().on_broken = OnBroken::Skip;
+    experiment.dataset.as_mut().unwrap().settings_mut::<Data>().unwrap().on_invalid = OnInvalid::Skip;
     experiment.training.epochs = 1;
     match prepare(&settings, &model, &experiment, &Ledger::default()) {
         Ok((facts, prepared)) => {

@@ -13,16 +13,16 @@ use xrun_core::settings::sections::Training;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
-    /// Tokens of a sequence, image and text together; at most the model's `context`. Shorter texts are padded. Longer examples
+    /// Tokens of a sequence, image and text together; at most the model's `context_length`. Shorter texts are padded. Longer examples
     /// are invalid: they are never cut.
     #[schemars(range(min = 16, max = 65536))]
     pub sequence_length: usize,
     /// Maximum number of tokens of a free answer in a validation.
     #[schemars(range(min = 1, max = 65536))]
-    pub answer_tokens: usize,
+    pub max_new_tokens: usize,
     /// Trained parts; the others are frozen.
     #[schemars(length(max = 3))]
-    pub trained: Vec<Part>,
+    pub trainable: Vec<Part>,
     /// Rank of the LoRA matrices of the language part (Hu et al. 2021). Above 0 they are trained and the part itself is frozen.
     #[schemars(range(min = 0, max = 1024))]
     pub lora_rank: usize,
@@ -35,11 +35,11 @@ pub struct Settings {
     /// Tokens of the text whose logits are computed.
     pub logits: Logits,
     /// Validate a second time with a grey image in place of each, which shows the accuracy of the text alone.
-    pub grey_pictures: bool,
+    pub grey_images: bool,
     /// Maximum number of held-out examples that are answered freely in a validation, and of unseen ones. An answer takes one
     /// forward pass per token.
     #[schemars(range(min = 1, max = 1_000_000))]
-    pub free_answers: usize,
+    pub generated_answers: usize,
     /// Train first on the batch that needs most memory, the examples with most tokens in the loss, in place of the regular first
     /// batch: a run that does not fit in memory fails in its first step. A memory probe always does so.
     pub longest_first: bool,
@@ -59,14 +59,14 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             sequence_length: 64,
-            answer_tokens: 40,
-            trained: Part::ALL.to_vec(),
+            max_new_tokens: 40,
+            trainable: Part::ALL.to_vec(),
             lora_rank: 0,
             lora_alpha: 16.0,
             matmul_dtype: MatmulDtype::Tf32,
             logits: Logits::default(),
-            grey_pictures: true,
-            free_answers: 64,
+            grey_images: true,
+            generated_answers: 64,
             longest_first: false,
             selective: selective::Settings::default(),
         }
@@ -123,16 +123,16 @@ pub struct Model {
     /// Side of a patch in pixels.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 2, max = 256))]
-    pub patch: Option<usize>,
+    pub patch_size: Option<usize>,
     /// Features of a patch in the vision part.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 4, max = 65536))]
-    pub vision_width: Option<usize>,
+    pub vision_hidden_size: Option<usize>,
     /// Number of blocks of the vision part.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 256))]
     pub vision_layers: Option<usize>,
-    /// Number of attention heads of the vision part, a divisor of `vision_width`.
+    /// Number of attention heads of the vision part, a divisor of `vision_hidden_size`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 256))]
     pub vision_heads: Option<usize>,
@@ -144,18 +144,18 @@ pub struct Model {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 256))]
     pub layers: Option<usize>,
-    /// Number of attention heads of the language part, a divisor of `width`.
+    /// Number of attention heads of the language part, a divisor of `hidden_size`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 256))]
     pub heads: Option<usize>,
     /// Features of a token.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 4, max = 65536))]
-    pub width: Option<usize>,
+    pub hidden_size: Option<usize>,
     /// Number of positions of the language part.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 16, max = 65536))]
-    pub context: Option<usize>,
+    pub context_length: Option<usize>,
     /// A safetensors file with the weights of the vision part, with the names of Hugging Face's `ViTModel`. Default: weights are
     /// drawn from `experiment.seed`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -181,9 +181,9 @@ pub enum Preset {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     /// Side of a patch in pixels.
-    pub patch: usize,
+    pub patch_size: usize,
     /// Features of a patch in the vision part.
-    pub vision_width: usize,
+    pub vision_hidden_size: usize,
     /// Number of blocks of the vision part.
     pub vision_layers: usize,
     /// Number of attention heads of a vision block.
@@ -195,35 +195,35 @@ pub struct Shape {
     /// Number of attention heads of a language block.
     pub heads: usize,
     /// Features of a token in the language part.
-    pub width: usize,
+    pub hidden_size: usize,
     /// Number of positions: image and text tokens of a sequence.
-    pub context: usize,
+    pub context_length: usize,
 }
 
 impl Preset {
     fn shape(self) -> Shape {
         match self {
             Self::Tiny => Shape {
-                patch: 8,
-                vision_width: 64,
+                patch_size: 8,
+                vision_hidden_size: 64,
                 vision_layers: 2,
                 vision_heads: 4,
                 pixel_shuffle: 2,
                 layers: 2,
                 heads: 4,
-                width: 64,
-                context: 128,
+                hidden_size: 64,
+                context_length: 128,
             },
             Self::Nano => Shape {
-                patch: 16,
-                vision_width: 768,
+                patch_size: 16,
+                vision_hidden_size: 768,
                 vision_layers: 12,
                 vision_heads: 12,
                 pixel_shuffle: 2,
                 layers: 12,
                 heads: 12,
-                width: 768,
-                context: 1024,
+                hidden_size: 768,
+                context_length: 1024,
             },
         }
     }
@@ -234,15 +234,15 @@ impl Model {
     pub fn shape(&self) -> Shape {
         let preset = self.preset.shape();
         Shape {
-            patch: self.patch.unwrap_or(preset.patch),
-            vision_width: self.vision_width.unwrap_or(preset.vision_width),
+            patch_size: self.patch_size.unwrap_or(preset.patch_size),
+            vision_hidden_size: self.vision_hidden_size.unwrap_or(preset.vision_hidden_size),
             vision_layers: self.vision_layers.unwrap_or(preset.vision_layers),
             vision_heads: self.vision_heads.unwrap_or(preset.vision_heads),
             pixel_shuffle: self.pixel_shuffle.unwrap_or(preset.pixel_shuffle),
             layers: self.layers.unwrap_or(preset.layers),
             heads: self.heads.unwrap_or(preset.heads),
-            width: self.width.unwrap_or(preset.width),
-            context: self.context.unwrap_or(preset.context),
+            hidden_size: self.hidden_size.unwrap_or(preset.hidden_size),
+            context_length: self.context_length.unwrap_or(preset.context_length),
         }
     }
 }
@@ -250,18 +250,18 @@ impl Model {
 impl Shape {
     /// Shape of the language part.
     pub fn language(&self) -> Gpt2Shape {
-        let Self { layers, heads, width, context, .. } = *self;
-        Gpt2Shape { layers, heads, width, context }
+        let Self { layers, heads, hidden_size, context_length, .. } = *self;
+        Gpt2Shape { layers, heads, hidden_size, context_length }
     }
 
     /// Number of patches of a square image with `image_size` pixels per side.
     pub fn patches(&self, image_size: usize) -> usize {
-        (image_size / self.patch).pow(2)
+        (image_size / self.patch_size).pow(2)
     }
 
     /// Number of image tokens of a square image with `image_size` pixels per side.
     pub fn image_tokens(&self, image_size: usize) -> usize {
-        (image_size / self.patch / self.pixel_shuffle).pow(2)
+        (image_size / self.patch_size / self.pixel_shuffle).pow(2)
     }
 }
 
@@ -276,8 +276,8 @@ mod tests {
         assert_eq!((nano.patches(224), nano.image_tokens(224)), (196, 49));
         let tiny = Model::default().shape();
         assert_eq!((tiny.patches(48), tiny.image_tokens(48)), (36, 9));
-        let coarse = Model { patch: Some(24), pixel_shuffle: Some(1), ..Model::default() }.shape();
-        assert_eq!((coarse.patches(48), coarse.image_tokens(48), coarse.width), (4, 4, 64));
+        let coarse = Model { patch_size: Some(24), pixel_shuffle: Some(1), ..Model::default() }.shape();
+        assert_eq!((coarse.patches(48), coarse.image_tokens(48), coarse.hidden_size), (4, 4, 64));
         let settings = Settings { sequence_length: 20, ..Settings::default() };
         assert_eq!((settings.text_length(&tiny, 48), settings.text_length(&tiny, 480)), (11, 0));
     }

@@ -18,10 +18,20 @@ pub struct Sizes {
 impl Sizes {
     /// Counts the parameters for images of `image_size` pixels per side and a vocabulary of `vocabulary` tokens.
     pub fn new(settings: &Settings, shape: &Shape, image_size: usize, vocabulary: usize) -> Self {
-        let Shape { patch, vision_width, vision_layers, pixel_shuffle, layers, width, .. } = *shape;
-        let patches = 3 * patch * patch * vision_width + vision_width + shape.patches(image_size) * vision_width;
-        let vision = patches + vision_layers * block(vision_width) + 2 * vision_width;
-        let projector = pixel_shuffle * pixel_shuffle * vision_width * width;
+        let Shape {
+            patch_size: patch,
+            vision_hidden_size,
+            vision_layers,
+            pixel_shuffle,
+            layers,
+            hidden_size: width,
+            ..
+        } = *shape;
+        let patches = 3 * patch * patch * vision_hidden_size
+            + vision_hidden_size
+            + shape.patches(image_size) * vision_hidden_size;
+        let vision = patches + vision_layers * block(vision_hidden_size) + 2 * vision_hidden_size;
+        let projector = pixel_shuffle * pixel_shuffle * vision_hidden_size * width;
         // Inputs and outputs of the four linear layers of a block: 1 and 3 widths, 1 and 1, 1 and 4, 4 and 1.
         let lora = layers * settings.lora_rank * 16 * width;
         let [vision, projector, lora] = [vision, projector, lora].map(|count| count as u64);
@@ -41,7 +51,7 @@ impl Sizes {
             Part::Language if settings.lora_rank > 0 => self.lora,
             Part::Language => self.language,
         };
-        settings.trained.iter().map(part_size).sum()
+        settings.trainable.iter().map(part_size).sum()
     }
 }
 
@@ -64,7 +74,7 @@ mod tests {
         let language = (512 + 128) * 64 + 2 * 49_984 + 128;
         assert_eq!(sizes, Sizes { vision, projector: 4 * 64 * 64, language, lora: 0 });
         assert_eq!((sizes.all(), sizes.trained(&settings)), (272_192, 272_192));
-        let settings = Settings { trained: vec![Part::Projector, Part::Language], lora_rank: 8, ..settings };
+        let settings = Settings { trainable: vec![Part::Projector, Part::Language], lora_rank: 8, ..settings };
         let sizes = Sizes::new(&settings, &Model::default().shape(), 48, 512);
         // Of each block 8 x (64 + 192), 8 x (64 + 64), 8 x (64 + 256) and 8 x (256 + 64).
         assert_eq!((sizes.lora, sizes.trained(&settings)), (2 * 8 * 1024, 16_384 + 16_384));

@@ -30,7 +30,7 @@ impl Run {
             examples: 24,
             held_out_examples: 8,
             unseen_examples: 8,
-            picture_size: 32,
+            image_size: 32,
             ..Generated::default()
         };
         let path = generate_in(&generated, folder.path()).unwrap().join("train.jsonl");
@@ -41,23 +41,23 @@ impl Run {
         let path = &self.path;
         let text = format!(
             "[pipeline.vision-language]
-            answer_tokens = 8
+            max_new_tokens = 8
             sequence_length = 120
             {pipeline}
             [pipeline.vision-language.selective]
             {selective}
             [model.vision-language]
-            vision_width = 16
+            vision_hidden_size = 16
             vision_layers = 1
             vision_heads = 2
-            width = 16
+            hidden_size = 16
             layers = 1
             heads = 2
             [dataset.image-text]
             source = \"messages\"
             path = {path:?}
             image_size = 16
-            validation_share = 0.2
+            validation_fraction = 0.2
             [optimizer.sgd]
             learning_rate = 0.1
             momentum = 0.0
@@ -196,7 +196,8 @@ fn prompts_are_inputs_but_no_targets() {
 #[test]
 fn a_validation_reports_metrics_and_captioned_images() {
     let run = Run::new();
-    let mut task = run.open(&run.experiment("free_answers = 2", "", &format!("{BATCH}\n[validation]\npictures = 1")));
+    let mut task =
+        run.open(&run.experiment("generated_answers = 2", "", &format!("{BATCH}\n[validation]\npictures = 1")));
     let report = task.validate(&mut Entered::default()).unwrap();
     let metric = |name: &str| report.metrics.iter().find(|(known, _)| known == name).and_then(|(_, value)| *value);
     let vocabulary = task.module.validation.store().tokenizer().size() as f64;

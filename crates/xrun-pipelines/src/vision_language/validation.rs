@@ -38,9 +38,9 @@ pub struct Validation {
     batches: Batches,
     /// Maximum number of batches of a validation.
     batches_max: u64,
-    free_answers: usize,
+    generated_answers: usize,
     answer_tokens: usize,
-    grey_pictures: bool,
+    grey_images: bool,
     /// JSON pointers of fields with a metric, and its name.
     fields: Vec<(String, String)>,
     /// Metrics that the data allows.
@@ -94,13 +94,13 @@ impl Validation {
         counts.set(buffers.field_counts.cap.items, buffers.field_counts.cap.bytes);
         Self {
             batches: batches.clone(),
-            batches_max: experiment.validation.episodes as u64,
-            free_answers: settings.free_answers,
-            answer_tokens: settings.answer_tokens,
-            grey_pictures: settings.grey_pictures,
+            batches_max: experiment.validation.batches as u64,
+            generated_answers: settings.generated_answers,
+            answer_tokens: settings.max_new_tokens,
+            grey_images: settings.grey_images,
             fields: fields.clone(),
-            metrics: metrics::available(&pointers, has_unseen, settings.grey_pictures),
-            report_images: experiment.validation.pictures,
+            metrics: metrics::available(&pointers, has_unseen, settings.grey_images),
+            report_images: experiment.validation.images,
             selective: settings.selective.clone(),
             executor,
             batch: buffers.validation_batch.register(ledger),
@@ -145,14 +145,14 @@ impl Validation {
         let mut forced = TeacherForced::default();
         let (mut free, mut grey, mut unseen) = (FieldScores::default(), FieldScores::default(), FieldScores::default());
         let mut shown = Vec::new();
-        let mut left = self.free_answers;
+        let mut left = self.generated_answers;
         for number in 0..self.batches_max {
             evaluation.enter("validation_data");
             let Some(held_out) = self.held_out(Split::Validation, number)? else { break };
             evaluation.enter("validation");
             self.evaluate_forced(network, config, &held_out, &mut forced);
             evaluation.output(&held_out.batch)?;
-            evaluation.enter("free_answers");
+            evaluation.enter("generated_answers");
             let examples = &held_out.examples[..left.min(held_out.examples.len())];
             left -= examples.len();
             for (example, answer) in self.answers(network, config, examples, ShownImage::Original) {
@@ -161,20 +161,20 @@ impl Validation {
                     shown.push(self.captioned(example, &answer, &judged, shown.is_empty()));
                 }
             }
-            if self.grey_pictures {
+            if self.grey_images {
                 for (example, answer) in self.answers(network, config, examples, ShownImage::Grey) {
                     grey.add(&answer, &example.text.answer_text);
                 }
             }
         }
-        let mut left = self.free_answers;
+        let mut left = self.generated_answers;
         for number in 0..self.batches_max {
             if left == 0 {
                 break;
             }
             evaluation.enter("validation_data");
             let Some(held_out) = self.held_out(Split::Unseen, number)? else { break };
-            evaluation.enter("free_answers");
+            evaluation.enter("generated_answers");
             let examples = &held_out.examples[..left.min(held_out.examples.len())];
             left -= examples.len();
             for (example, answer) in self.answers(network, config, examples, ShownImage::Original) {
@@ -236,7 +236,7 @@ impl Validation {
     }
 
     /// Returns the model's free answer to each example; `examples` are at most a batch.
-    pub fn free_answers(&self, network: &Network, config: &ForwardConfig, examples: &[Example]) -> Vec<String> {
+    pub fn generated_answers(&self, network: &Network, config: &ForwardConfig, examples: &[Example]) -> Vec<String> {
         self.answers(network, config, examples, ShownImage::Original).map(|(_, answer)| answer).collect()
     }
 

@@ -161,7 +161,7 @@ fn expected_peak(
 /// added.
 fn extrapolated(growth: LinearGrowth, plan: &PlanFile, experiment: &Experiment, probe: &Demand, peak: u64) -> u64 {
     let epochs = |steps: u64| steps / plan.steps_per_epoch.max(1);
-    let episodes = experiment.validation.episodes as u64;
+    let episodes = experiment.validation.batches as u64;
     let (in_probe, in_run) = match growth.with {
         GrowthEvent::Step => (probe.steps, plan.steps),
         GrowthEvent::Validation => (probe.validations, plan.validations),

@@ -70,7 +70,7 @@ pub fn overrides(experiment: &Experiment, all: u64, steps: u64) -> Vec<String> {
 
 /// Override that makes validations short.
 pub fn small_validations(experiment: &Experiment) -> String {
-    format!("validation.episodes={}", experiment.validation.episodes.min(SMOKE_EPISODES))
+    format!("validation.batches={}", experiment.validation.batches.min(SMOKE_EPISODES))
 }
 
 /// Override of the name, so that the results are separate.

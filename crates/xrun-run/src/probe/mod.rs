@@ -182,11 +182,11 @@ fn probe_overrides(experiment: &Experiment, steps: u64) -> Vec<String> {
     let validation = &experiment.validation;
     let mut set = vec![
         format!("training.time_limit=\"{TIME_LIMIT}\""),
-        format!("validation.episodes={}", validation.episodes.min(EPISODES_MAX)),
+        format!("validation.batches={}", validation.batches.min(EPISODES_MAX)),
         "checkpoint.every_steps=0".into(),
         "memory.every_steps=1".into(),
         // Includes the driver and the other slow sources, since a probe has few samples.
-        "memory.parts_every_samples=1".into(),
+        "memory.components_every_samples=1".into(),
         "memory.fail_on=\"never\"".into(),
         "memory.probe=false".into(),
     ];

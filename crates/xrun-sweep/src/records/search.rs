@@ -7,7 +7,7 @@ use serde_json::Value;
 use xrun_core::experiment::number_range::NumberRange;
 use xrun_core::task::metric::Direction;
 
-/// The search of a sweep of mode `asha` or `tpe`.
+/// The search of a sweep of method `asha` or `tpe`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Search {
     /// The validation metric that is optimized.
@@ -15,7 +15,7 @@ pub struct Search {
     /// Direction in which the metric is better.
     pub better: Direction,
     /// Number of trials.
-    pub samples: u64,
+    pub trials: u64,
     /// Algorithm and its settings.
     pub method: Method,
 }
@@ -90,7 +90,7 @@ impl Dimension {
     }
 }
 
-/// A line of `proposals.jsonl`: a trial that mode `tpe` chose, written before its run begins.
+/// A line of `proposals.jsonl`: a trial that method `tpe` chose, written before its run begins.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Proposal {
     /// The version of this record's format.

@@ -27,7 +27,7 @@ pub struct Record {
     /// The absolute directory that the command was called in.
     pub working_directory: String,
     /// `grid`, `zip`, `random`, `asha` or `tpe`.
-    pub mode: String,
+    pub method: String,
     /// Seed of the order and of drawn trials.
     pub seed: u32,
     /// Number of runs of each trial, each with another seed.
@@ -36,11 +36,11 @@ pub struct Record {
     pub experiment_seed: u32,
     /// The swept keys.
     pub keys: Vec<String>,
-    /// The trials: a value for each key. They are counted from 1. Those of mode `tpe` are in `proposals.jsonl`.
+    /// The trials: a value for each key. They are counted from 1. Those of method `tpe` are in `proposals.jsonl`.
     pub points: Vec<Vec<Value>>,
     /// Trial and repeat of each run, in the order in which they start.
     pub order: Vec<[u64; 2]>,
-    /// The search of modes `asha` and `tpe`.
+    /// The search of methods `asha` and `tpe`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub search: Option<Search>,
 }
@@ -81,7 +81,7 @@ pub struct Table {
     /// RFC 3339, UTC.
     pub created: String,
     /// `grid`, `zip`, `random`, `asha` or `tpe`.
-    pub mode: String,
+    pub method: String,
     /// Number of runs of each trial.
     pub repeats: u64,
     /// The swept keys.
@@ -90,9 +90,9 @@ pub struct Table {
     pub metric: Option<String>,
     /// Direction in which the metric is better; `null` where no plan declares it.
     pub better: Option<Direction>,
-    /// The finished trial with the best metric; of mode `asha`, the best at the highest rung that was reached.
+    /// The finished trial with the best metric; of method `asha`, the best at the highest rung that was reached.
     pub best: Option<u64>,
-    /// Steps after which runs of mode `asha` stop until they are promoted; the last is the end of a run.
+    /// Steps after which runs of method `asha` stop until they are promoted; the last is the end of a run.
     pub rungs: Vec<u64>,
     /// The kind of steps whose loss is in the table: the most frequent one.
     pub loss_kind: Option<String>,
@@ -115,7 +115,7 @@ pub struct Row {
     pub outcome: String,
     /// The largest number of steps that one of its runs did.
     pub steps: Option<u64>,
-    /// The rung of mode `asha` that it reached, from 1; 0 before the first.
+    /// The rung of method `asha` that it reached, from 1; 0 before the first.
     pub rung: Option<u64>,
     /// Number of runs that did all their steps. The measurements are theirs, or those of all runs when there are none.
     pub finished: u64,
@@ -168,7 +168,7 @@ pub struct Measured {
     pub outcome: String,
     /// It did all its steps.
     pub finished: bool,
-    /// It stopped at a rung of mode `asha`, and was not promoted.
+    /// It stopped at a rung of method `asha`, and was not promoted.
     pub at_rung: bool,
     /// Exit status by the run's summary, or of its last process where it has none.
     pub exit_code: Option<i32>,

@@ -14,7 +14,7 @@ use crate::records::sweep::Record;
 use xrun_core::experiment::axes::{Axis, AxisValues};
 use xrun_core::experiment::check_search;
 use xrun_core::experiment::read_sweep::SweepFile;
-use xrun_core::experiment::sweep::Mode;
+use xrun_core::experiment::sweep;
 
 /// The values of each key.
 pub fn space(axes: &[Axis]) -> Vec<Dimension> {
@@ -25,14 +25,14 @@ pub fn space(axes: &[Axis]) -> Vec<Dimension> {
     axes.iter().map(of).collect()
 }
 
-/// The search of a sweep; `None` for a sweep that runs all its trials in any case. `rungs` are those of mode `asha`.
+/// The search of a sweep; `None` for a sweep that runs all its trials in any case. `rungs` are those of method `asha`.
 pub fn of(family: &SweepFile, rungs: &[u64]) -> Option<Search> {
     let sweep = &family.sweep;
-    let method = match sweep.mode {
-        Mode::Grid | Mode::Zip | Mode::Random => return None,
-        Mode::Asha => Method::Asha { rungs: rungs.to_vec(), reduction_factor: sweep.asha.reduction_factor },
-        Mode::Tpe => Method::Tpe {
-            startup: sweep.tpe.startup,
+    let method = match sweep.method {
+        sweep::Method::Grid | sweep::Method::Zip | sweep::Method::Random => return None,
+        sweep::Method::Asha => Method::Asha { rungs: rungs.to_vec(), reduction_factor: sweep.asha.reduction_factor },
+        sweep::Method::Tpe => Method::Tpe {
+            startup: sweep.tpe.startup_trials,
             gamma: sweep.tpe.gamma,
             candidates: sweep.tpe.candidates,
             space: space(&family.axes),
@@ -41,15 +41,17 @@ pub fn of(family: &SweepFile, rungs: &[u64]) -> Option<Search> {
     Some(Search {
         metric: sweep.metric.clone()?,
         better: check_search::better(&family.base, sweep)?,
-        samples: sweep.samples?,
+        trials: sweep.trials?,
         method,
     })
 }
 
-/// The sweep with all trials that are known before the first result. Those of mode `tpe` are the random ones at its start,
+/// The sweep with all trials that are known before the first result. Those of method `tpe` are the random ones at its start,
 /// chosen already or not.
 pub fn with_known_trials(record: &Record) -> Record {
-    let Some(Search { method: Method::Tpe { startup, gamma, candidates, space }, samples, .. }) = &record.search else {
+    let Some(Search { method: Method::Tpe { startup, gamma, candidates, space }, trials: samples, .. }) =
+        &record.search
+    else {
         return record.clone();
     };
     let settings = tpe::Settings { seed: record.seed, startup: *startup, gamma: *gamma, candidates: *candidates };

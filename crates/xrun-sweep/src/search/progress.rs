@@ -75,7 +75,7 @@ fn costs_at(run: &Path, search: &Search, steps: &[u64]) -> Vec<f64> {
     costs
 }
 
-/// The state of a trial of mode `asha`. `lost`: its process ended and left nothing to resume.
+/// The state of a trial of method `asha`. `lost`: its process ended and left nothing to resume.
 pub fn trial_state(run: &Path, search: &Search, lost: bool) -> TrialState {
     let rungs = search.rungs();
     let sent = |until| rungs_sent(rungs, until);

@@ -1,4 +1,4 @@
-//! The trials that mode `tpe` chose: `proposals.jsonl`, a line for each, written before its run begins.
+//! The trials that method `tpe` chose: `proposals.jsonl`, a line for each, written before its run begins.
 //!
 //! A trial never changes, even where a resumed sweep has other results.
 
@@ -24,7 +24,7 @@ pub fn read_into(sweep: &Path, record: &mut Record) -> Result<(), ReadError> {
         Some(Method::Tpe { space, .. }) => space.clone(),
         _ => Vec::new(),
     };
-    let samples = record.search.as_ref().map_or(0, |search| search.samples);
+    let samples = record.search.as_ref().map_or(0, |search| search.trials);
     let lines = match read::lines::<Proposal>(path.clone()) {
         Err(error) if error.is_missing() => return Ok(()),
         lines => lines?,

@@ -1,4 +1,4 @@
-//! The rungs of mode `asha`: steps after which runs stop until they are promoted.
+//! The rungs of method `asha`: steps after which runs stop until they are promoted.
 //!
 //! A rung is at a validation of the run: another validation would change its metrics.
 
@@ -45,15 +45,15 @@ pub fn rungs(sweep: &Sweep, plan: &Plan) -> Result<Vec<u64>, Problem> {
     }
     let needed = factor.saturating_pow(rungs.len() as u32);
     rungs.push(plan.steps);
-    if sweep.samples.is_some_and(|samples| samples < needed) {
+    if sweep.trials.is_some_and(|samples| samples < needed) {
         let words: Vec<String> = rungs.iter().map(u64::to_string).collect();
         let message = format!(
             "one trial in {factor} is promoted from each rung ({} steps): none of {} trials would reach the end",
             words.join(", "),
-            sweep.samples.unwrap_or_default()
+            sweep.trials.unwrap_or_default()
         );
-        let help = format!("write `samples = {needed}` or more, a smaller `reduction_factor`, or more `min_steps`");
-        return Err(Problem::new("sweep.samples", message).help(help).related(MIN_STEPS));
+        let help = format!("write `trials = {needed}` or more, a smaller `reduction_factor`, or more `min_steps`");
+        return Err(Problem::new("sweep.trials", message).help(help).related(MIN_STEPS));
     }
     Ok(rungs)
 }
@@ -67,7 +67,7 @@ pub fn fits(rungs: &[u64], plan: &Plan) -> Result<(), Problem> {
     if plan.steps != last {
         let message = format!("has {} steps, and the first trial has {last}: rungs are steps", plan.steps);
         return Err(
-            Problem::new("sweep.mode", message).help("give all trials the same number: `max_steps` in `[training]`")
+            Problem::new("sweep.method", message).help("give all trials the same number: `max_steps` in `[training]`")
         );
     }
     match rungs.iter().find(|rung| !due(plan, **rung).validate) {
@@ -75,7 +75,7 @@ pub fn fits(rungs: &[u64], plan: &Plan) -> Result<(), Problem> {
         Some(rung) => {
             let message = format!("is not validated after step {rung}, a rung of the first trial");
             let help = "write `every_steps` in `[validation]`, and the same for all trials";
-            Err(Problem::new("sweep.mode", message).help(help).related("validation.every_steps"))
+            Err(Problem::new("sweep.method", message).help(help).related("validation.every_steps"))
         }
     }
 }
@@ -102,14 +102,14 @@ pub mod tests {
         xrun_run::plan::resolve(experiment, facts)
     }
 
-    use xrun_core::experiment::sweep::{Asha, Mode};
+    use xrun_core::experiment::sweep::{Asha, Method};
 
     fn of(validation: &str, min_steps: u64, reduction_factor: u64, samples: u64) -> Result<Vec<u64>, String> {
         let plan = plan_of(&format!(
             "[pipeline.dummy]\nsteps_per_epoch = 40\n[training]\nepochs = 4\n[validation]\n{validation}\n"
         ));
         let asha = Asha { min_steps: Some(min_steps), reduction_factor };
-        let sweep = Sweep { mode: Mode::Asha, samples: Some(samples), asha, ..Sweep::default() };
+        let sweep = Sweep { method: Method::Asha, trials: Some(samples), asha, ..Sweep::default() };
         let rungs = rungs(&sweep, &plan).map_err(|problem| format!("{} {:?}", problem.message, problem.help))?;
         fits(&rungs, &plan).map_err(|problem| problem.message)?;
         Ok(rungs)
@@ -127,6 +127,6 @@ pub mod tests {
         let late = of("every_epochs = 1", 150, 4, 16).unwrap_err();
         assert!(late.contains("a run has 160 steps, and there is no validation from step 150"), "{late}");
         let few = of("every_steps = 10\nevery_epochs = 0", 10, 4, 15).unwrap_err();
-        assert!(few.contains("none of 15 trials would reach the end") && few.contains("samples = 16"), "{few}");
+        assert!(few.contains("none of 15 trials would reach the end") && few.contains("trials = 16"), "{few}");
     }
 }

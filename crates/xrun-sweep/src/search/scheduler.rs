@@ -15,7 +15,7 @@ use crate::scheduler::{Job, Scheduler, report_if_missing};
 use crate::trials::RunId;
 use xrun_core::files::write::WriteError;
 
-/// Scheduler of mode `asha`.
+/// Scheduler of method `asha`.
 #[derive(Debug)]
 pub struct Asha<'a> {
     sweep: &'a Path,
@@ -27,7 +27,7 @@ pub struct Asha<'a> {
     trials: Vec<TrialState>,
 }
 
-/// Scheduler of mode `tpe`.
+/// Scheduler of method `tpe`.
 #[derive(Debug)]
 pub struct Tpe<'a> {
     sweep: &'a Path,
@@ -166,7 +166,7 @@ impl<'a> Tpe<'a> {
 impl Scheduler for Tpe<'_> {
     fn left(&self, record: &Record) -> usize {
         let chosen = record.points.len() as u64;
-        let rest = if self.exhausted { 0 } else { self.search.samples.saturating_sub(chosen) };
+        let rest = if self.exhausted { 0 } else { self.search.trials.saturating_sub(chosen) };
         self.open.len() + usize::try_from(rest).unwrap_or(usize::MAX)
     }
 
@@ -176,7 +176,7 @@ impl Scheduler for Tpe<'_> {
         }
         let Method::Tpe { startup, gamma, candidates, space } = &self.search.method else { return Ok(None) };
         let trial = record.points.len() as u64 + 1;
-        if trial > self.search.samples {
+        if trial > self.search.trials {
             return Ok(None);
         }
         let settings = Settings { seed: record.seed, startup: *startup, gamma: *gamma, candidates: *candidates };

@@ -36,7 +36,7 @@ pub struct Settings {
 impl Settings {
     /// The settings of the experiment.
     pub fn new(seed: u32, tpe: &Tpe) -> Self {
-        Self { seed, startup: tpe.startup, gamma: tpe.gamma, candidates: tpe.candidates }
+        Self { seed, startup: tpe.startup_trials, gamma: tpe.gamma, candidates: tpe.candidates }
     }
 }
 

@@ -12,7 +12,7 @@ fn objects(corners: [i64; 4], change: &dyn Fn(&mut Settings)) -> Result<Vec<Obje
     let folder = Folder::voc();
     painted().save(folder.root.join("images/extra.png")).unwrap();
     folder.xml("extra", &xml("extra.png", "cat", corners));
-    let mut settings = folder.settings(Format::Voc, OnBroken::Fail);
+    let mut settings = folder.settings(Format::Voc, OnInvalid::Fail);
     change(&mut settings);
     let library = open(Format::Voc, &settings).map_err(|error| error.to_string())?;
     assert_sound(&library);
@@ -55,7 +55,7 @@ fn a_voc_coordinate_of_0_is_refused_with_the_key_to_set() {
     for words in ["extra.xml", "object 1 (0, 9, 7, 12) begins at pixel 0", "corners = \"edges\"", "LabelImg"] {
         assert!(message.contains(words), "{words}: {message}");
     }
-    let left_out = objects([0, 9, 7, 12], &|settings| settings["on_broken"] = json!("skip")).unwrap();
+    let left_out = objects([0, 9, 7, 12], &|settings| settings["on_invalid"] = json!("skip")).unwrap();
     assert_eq!(left_out[0].ignored, Some(IgnoreReason::Difficult), "what can be seen of it is not background");
 }
 
@@ -67,7 +67,7 @@ fn difficult_and_skipped_objects_are_no_crowds() {
     folder.xml("cat1", &xml("cat1.jpg", "cat", [5, 6, 50, 18]));
     painted().save(folder.root.join("images/extra.png")).unwrap();
     folder.xml("extra", &xml("extra.png", "cat", [1, 1, 9, 9]));
-    let library = open(Format::Voc, &folder.settings(Format::Voc, OnBroken::Skip)).unwrap();
+    let library = open(Format::Voc, &folder.settings(Format::Voc, OnInvalid::Skip)).unwrap();
     for name in ["images/cat0.jpg", "images/cat1.jpg"] {
         let video = library.videos.iter().find(|video| video.name == name).unwrap();
         assert_eq!(video.frames[0].objects[0].ignored, Some(IgnoreReason::Difficult), "{name}");
@@ -163,11 +163,11 @@ fn a_declared_size_in_stored_orientation_is_reported() {
     let (folder, mut text) = Folder::coco();
     turned(&folder.root.join("images/cat0.jpg"), 6);
     folder.annotate(&text);
-    let message = open(Format::Coco, &folder.settings(Format::Coco, OnBroken::Fail)).unwrap_err().to_string();
+    let message = open(Format::Coco, &folder.settings(Format::Coco, OnInvalid::Fail)).unwrap_err().to_string();
     for words in ["images/cat0.jpg: is 24 x 32 pixels, annotated as 32 x 24", "EXIF", "exif_orientation = \"ignore\""] {
         assert!(message.contains(words), "{words}: {message}");
     }
-    let mut stored = folder.settings(Format::Coco, OnBroken::Fail);
+    let mut stored = folder.settings(Format::Coco, OnInvalid::Fail);
     stored["exif_orientation"] = json!("ignore");
     let library = open(Format::Coco, &stored).unwrap();
     assert_eq!((library.videos[0].frames[0].width, library.exif_orientation), (32, ExifOrientation::Ignore));

@@ -106,7 +106,7 @@ fn each_of_20_invalid_images_is_refused_or_skipped_with_a_reason() {
         text["images"].as_array_mut().unwrap().push(image);
         folder.annotate(&text);
         faults.push((*case, fault(&folder, Format::Coco, &|_| {}, &Expected { words, skipped: Some(reason) })));
-        let advice = Expected { words: &["images/extra.png: ", "; correct it, ", "on_broken"], skipped: Some(reason) };
+        let advice = Expected { words: &["images/extra.png: ", "; correct it, ", "on_invalid"], skipped: Some(reason) };
         faults.push((*case, fault(&folder, Format::Coco, &|_| {}, &advice)));
     }
     assert_no_faults(faults);

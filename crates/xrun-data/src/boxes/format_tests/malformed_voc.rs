@@ -207,9 +207,9 @@ fn each_of_5_unusable_boxes_is_refused_or_skipped_with_a_reason() {
     for (case, corners, word, reason) in &BOXES {
         let folder = folder();
         folder.xml("bad", &xml("extra.png", "cat", *corners));
-        let message = open(Format::Voc, &folder.settings(Format::Voc, OnBroken::Fail)).expect_err(case).to_string();
+        let message = open(Format::Voc, &folder.settings(Format::Voc, OnInvalid::Fail)).expect_err(case).to_string();
         assert!(message.contains("extra.png: object 1") && message.contains(word), "{case}: {message}");
-        let library = open(Format::Voc, &folder.settings(Format::Voc, OnBroken::Skip)).expect(case);
+        let library = open(Format::Voc, &folder.settings(Format::Voc, OnInvalid::Skip)).expect(case);
         assert_eq!(library.left_out.counts.get(*reason), Some(&1), "{case}");
         assert_sound(&library);
     }

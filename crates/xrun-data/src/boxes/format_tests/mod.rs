@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{few_shot, format};
 use crate::boxes::library::Library;
 use crate::coco::Coco;
-use crate::reading::broken::OnBroken;
+use crate::reading::broken::OnInvalid;
 use crate::real_data::real_data;
 use crate::voc::Voc;
 use xrun_core::dataset::error::DataError;
@@ -114,12 +114,12 @@ impl Folder {
         write(&self.root.join("annotations.json"), serde_json::to_vec(value).unwrap());
     }
 
-    fn settings(&self, format: Format, on_broken: OnBroken) -> Settings {
+    fn settings(&self, format: Format, on_invalid: OnInvalid) -> Settings {
         let held_out: &[&str] = match format {
             Format::Coco => &[],
             Format::Voc => &["fox", "owl"],
         };
-        json!({ "path": self.root, "on_broken": on_broken, "validation_classes": held_out })
+        json!({ "path": self.root, "on_invalid": on_invalid, "validation_classes": held_out })
     }
 }
 
@@ -133,15 +133,15 @@ fn xml(file: &str, class: &str, [left, top, right, bottom]: [i64; 4]) -> String 
 
 /// Expected outcome of a malformed input.
 struct Expected {
-    /// Words of the message with `on_broken = "fail"`.
+    /// Words of the message with `on_invalid = "fail"`.
     words: &'static [&'static str],
-    /// The count with `on_broken = "skip"`; `None` where the whole data set is of no use either way.
+    /// The count with `on_invalid = "skip"`; `None` where the whole data set is of no use either way.
     skipped: Option<&'static str>,
 }
 
 /// Difference from the expected outcome; `None` without one.
 fn fault(folder: &Folder, format: Format, change: &dyn Fn(&mut Settings), expected: &Expected) -> Option<String> {
-    let mut settings = folder.settings(format, OnBroken::Fail);
+    let mut settings = folder.settings(format, OnInvalid::Fail);
     change(&mut settings);
     let Err(error) = open(format, &settings) else { return Some("accepted".into()) };
     let message = error.to_string();
@@ -151,7 +151,7 @@ fn fault(folder: &Folder, format: Format, change: &dyn Fn(&mut Settings), expect
     if message.len() > 5_000 {
         return Some(format!("a message of {} bytes", message.len()));
     }
-    settings["on_broken"] = json!(OnBroken::Skip);
+    settings["on_invalid"] = json!(OnInvalid::Skip);
     match (open(format, &settings), expected.skipped) {
         (Ok(library), Some(reason)) => {
             assert_sound(&library);
@@ -192,7 +192,7 @@ fn assert_sound(library: &Library) {
 }
 
 fn opened(folder: &Folder, format: Format) -> Library {
-    let library = open(format, &folder.settings(format, OnBroken::Fail)).unwrap();
+    let library = open(format, &folder.settings(format, OnInvalid::Fail)).unwrap();
     assert_sound(&library);
     library
 }

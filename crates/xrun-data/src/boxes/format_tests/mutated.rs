@@ -90,7 +90,7 @@ fn replaced(value: &mut Value, way: &[usize], new: &Value) {
 
 fn reads(folder: &Folder, format: Format) -> Result<bool, TestCaseError> {
     let mut accepted = false;
-    for policy in [OnBroken::Fail, OnBroken::Skip] {
+    for policy in [OnInvalid::Fail, OnInvalid::Skip] {
         match open(format, &folder.settings(format, policy)) {
             Ok(library) => {
                 assert_sound(&library);
@@ -161,7 +161,7 @@ proptest! {
             text["annotations"].as_array_mut().unwrap().push(annotation);
         }
         folder.annotate(&text);
-        let library = open(Format::Coco, &folder.settings(Format::Coco, OnBroken::Skip)).unwrap();
+        let library = open(Format::Coco, &folder.settings(Format::Coco, OnInvalid::Skip)).unwrap();
         assert_sound(&library);
         let frames = library.videos.iter().flat_map(|video| &video.frames);
         // What can be seen of one that is left out stays as a mask.

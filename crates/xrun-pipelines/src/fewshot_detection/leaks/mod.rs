@@ -70,7 +70,7 @@ pub fn inject(facts: &mut TaskFacts, prepared: &mut Prepared, experiment: &Exper
 /// Growth of `leak` over the run.
 pub fn keeps(leak: &Leak, episodes: &Episodes, experiment: &Experiment, batches_per_epoch: u64) -> LeakGrowth {
     let training = &experiment.training;
-    let accumulation = training.accumulation as f64;
+    let accumulation = training.gradient_accumulation as f64;
     match *leak {
         OUTPUTS_WITH_GRAPH | EMBEDDINGS_WITH_GRAPH | BATCHES_ON_DEVICE => {
             LeakGrowth::with(GrowthEvent::Step, accumulation * (1.0 - episodes.settings().triplet_ratio))
@@ -84,7 +84,7 @@ pub fn keeps(leak: &Leak, episodes: &Episodes, experiment: &Experiment, batches_
         }
         FRAME_CACHE | DATA_PER_WORKER => {
             let steps = training.steps(batches_per_epoch).1;
-            let batches = steps.saturating_mul(training.accumulation as u64);
+            let batches = steps.saturating_mul(training.gradient_accumulation as u64);
             let reads =
                 ImageReads::count(episodes, batches.saturating_add(batches_ahead(&experiment.limits)), experiment);
             let copies = if *leak == DATA_PER_WORKER { experiment.limits.workers.max(1) } else { 1 };
@@ -128,7 +128,7 @@ impl<'a> ImageReads<'a> {
         }
         let cadence = &experiment.validation;
         if cadence.at_start || cadence.every_steps > 0 || cadence.every_epochs > 0 {
-            for number in 0..cadence.episodes as u64 {
+            for number in 0..cadence.batches as u64 {
                 reads.validation.extend(episode_paths(&episodes.draw_validation(number), episodes.library()));
             }
         }

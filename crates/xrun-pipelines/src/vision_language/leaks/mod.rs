@@ -93,7 +93,7 @@ pub fn keeps(leak: &Leak, batches: &Batches, experiment: &Experiment) -> LeakGro
         // Per batch of a validation.
         VALIDATION_LOGITS | VALIDATION_WITH_GRAPH => {
             let held_out = batches.store().count(Split::Validation).div_ceil(size as u64);
-            LeakGrowth::with(GrowthEvent::Validation, held_out.min(experiment.validation.episodes as u64) as f64)
+            LeakGrowth::with(GrowthEvent::Validation, held_out.min(experiment.validation.batches as u64) as f64)
         }
         _ => LeakGrowth::with(GrowthEvent::Step, 1.0),
     }

@@ -109,6 +109,6 @@ fn growth_per_batch_is_multiplied_by_the_batches_of_a_step_or_validation() {
     };
     assert_eq!(given(&PROCESSED_BATCHES), (GrowthEvent::Step, 20));
     assert_eq!(given(&LABELS_AND_LOGITS), (GrowthEvent::Step, 10));
-    // One held-out example is one batch, whatever `validation.episodes` is.
+    // One held-out example is one batch, whatever `validation.batches` is.
     assert_eq!(given(&VALIDATION_LOGITS), (GrowthEvent::Validation, 10));
 }

@@ -83,8 +83,8 @@ bands = 16
 hidden_size = 8
 layers = 1
 heads = 2
-pooled = { hidden = [8], width = 8 }
-tokens = { hidden = [], latents = 2, width = 8 }
+pooled = { hidden = [8], output_size = 8 }
+tokens = { hidden = [], latents = 2, output_size = 8 }
 pool_heads = 2
 [dataset.sound-clips.generated]
 classes = 2

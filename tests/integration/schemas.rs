@@ -124,7 +124,7 @@ fn swept(workplace: &Workplace) -> PathBuf {
     let said = workplace.xrun(&[
         "sweep",
         "swept.toml",
-        "--mode",
+        "--method",
         "zip",
         "--repeats",
         "2",

@@ -130,7 +130,7 @@ fn every_ending_is_a_row_and_none_ends_the_sweep() {
     let said = workplace.xrun(&[
         "sweep",
         "ends.toml",
-        "--mode",
+        "--method",
         "zip",
         "--jobs",
         "2",

@@ -299,8 +299,8 @@ fn that_an_encoder_is_trained_first_is_said_once() {
 fn an_encoder_that_is_kept_is_held_against_its_digest_which_is_part_of_the_fingerprint() {
     let workplace = Workplace::new();
     let experiment = "[pipeline.federated-adapters]\nnodes = 2\nlocal_epochs = 1\npretraining_steps = 3\n\
-                      [model.audio-adapters]\nbands = 16\nframes = 96\nwidth = 16\nlayers = 1\nheads = 2\n\
-                      pooled = { hidden = [12], latents = 1, width = 8 }\ntokens = { hidden = [], latents = 3, width = 8 }\n\
+                      [model.audio-adapters]\nbands = 16\nframes = 96\nhidden_size = 16\nlayers = 1\nheads = 2\n\
+                      pooled = { hidden = [12], latents = 1, output_size = 8 }\ntokens = { hidden = [], latents = 3, output_size = 8 }\n\
                       pool_heads = 2\n[dataset.sound-clips]\n[dataset.sound-clips.generated]\nclasses = 2\n\
                       clips_per_class = 5\nother_clips_per_class = 5\n[training]\nepochs = 2\nbatch_size = 4\n\
                       [validation]\nepisodes = 1\n[memory]\nprobe = false\n";

@@ -18,8 +18,8 @@ proximal = 0.1
 [model.audio-adapters]
 encoder = "statistics"
 bands = 16
-pooled = { hidden = [8], width = 8 }
-tokens = { hidden = [], latents = 2, width = 8 }
+pooled = { hidden = [8], output_size = 8 }
+tokens = { hidden = [], latents = 2, output_size = 8 }
 pool_heads = 2
 [dataset.sound-clips.generated]
 classes = 2

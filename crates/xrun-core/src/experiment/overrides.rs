@@ -26,7 +26,7 @@ pub const OPTIONS: &[OptionKey] = &[
     OptionKey { option: "--device", key: "experiment.device" },
     OptionKey { option: "--name", key: "experiment.name" },
     OptionKey { option: "--fail-on", key: "memory.fail_on" },
-    OptionKey { option: "--mode", key: "sweep.method" },
+    OptionKey { option: "--method", key: "sweep.method" },
     OptionKey { option: "--trials", key: "sweep.trials" },
     OptionKey { option: "--repeats", key: "sweep.repeats" },
 ];

@@ -79,7 +79,7 @@ pub fn check_model(model: &Model, problems: &mut Problems) {
     ] {
         let needed = name != "heads" || model.encoder == EncoderKind::SpectrogramTransformer;
         if needed && width % heads != 0 {
-            let problem = Problem::new(key(name), format!("a width of {width} is not divisible by {heads} heads"));
+            let problem = Problem::new(key(name), format!("a hidden size of {width} is not divisible by {heads} heads"));
             problems.add(problem.help("write a divisor of the width").related(key(of)));
         }
     }
@@ -91,7 +91,7 @@ pub fn check_model(model: &Model, problems: &mut Problems) {
         let message =
             format!("a patch of {} does not fit {} bands and {} frames", model.patch_size, model.bands, model.frames);
         let problem = Problem::new(key("patch_size"), message).related(key("bands")).related(key("frames"));
-        problems.add(problem.help("write a smaller `patch`"));
+        problems.add(problem.help("write a smaller `patch_size`"));
     }
     if model.encoder == EncoderKind::Statistics && model.weights.is_some() {
         let problem = Problem::new(key("weights"), "statistics have no weights").related(key("encoder"));

@@ -44,8 +44,8 @@ impl Run {
             encoder = \"statistics\"
             bands = 16
             frames = 96
-            pooled = {{ hidden = [12], latents = 1, width = 8 }}
-            tokens = {{ hidden = [], latents = 3, width = 8 }}
+            pooled = {{ hidden = [12], latents = 1, output_size = 8 }}
+            tokens = {{ hidden = [], latents = 3, output_size = 8 }}
             pool_heads = 2
             [dataset.sound-clips]
             source = \"folder\"

@@ -20,8 +20,8 @@ pub fn check_leaks(leaks: &Leaks, settings: &Settings, problems: &mut Problems) 
     if settings.activation_ranges == Ranges::PerToken && leaks.has(&RANGE_HISTORY) {
         let key = format!("leaks.{}", RANGE_HISTORY.key);
         let problem = Problem::new(key, "ranges per token are not held, and cannot leak");
-        let problem = problem.related(format!("{PIPELINE}.ranges"));
-        problems.add(problem.help("write `ranges = \"moving\"`"));
+        let problem = problem.related(format!("{PIPELINE}.activation_ranges"));
+        problems.add(problem.help("write `activation_ranges = \"moving\"`"));
     }
 }
 
@@ -65,8 +65,8 @@ pub fn check(settings: &Settings, model: Option<&Model>, problems: &mut Problems
     if settings.activation_ranges == Ranges::PerToken && settings.activation_granularity == Granularity::PerChannel {
         let key = key("activation_granularity");
         let problem =
-            Problem::new(key, "ranges per token cannot also be per channel").related(format!("{PIPELINE}.ranges"));
-        problems.add(problem.help("remove it, or write `ranges = \"moving\"` or \"frozen\""));
+            Problem::new(key, "ranges per token cannot also be per channel").related(format!("{PIPELINE}.activation_ranges"));
+        problems.add(problem.help("remove it, or write `activation_ranges = \"moving\"` or \"frozen\""));
     }
     if settings.weight_scale != WeightScale::Learned && settings.scale_learning_rate_factor != 1.0 {
         let problem = Problem::new(key("scale_learning_rate_factor"), "has no effect without learned scales");
@@ -94,7 +94,7 @@ pub fn check(settings: &Settings, model: Option<&Model>, problems: &mut Problems
     {
         let context = model.shape().context_length;
         let message = format!("{} tokens exceed the {context} positions of the model", settings.sequence_length);
-        let problem = Problem::new(key("sequence_length"), message).related(format!("{MODEL}.context"));
+        let problem = Problem::new(key("sequence_length"), message).related(format!("{MODEL}.context_length"));
         problems.add(problem.help(format!("write {context} or less, or a larger `context`")));
     }
     if settings.max_new_tokens >= settings.sequence_length {
@@ -124,7 +124,7 @@ pub fn check_micro_batches(settings: &Settings, experiment: &Experiment, problem
         let message = format!("moving ranges need whole batches of {batch}, and micro-batches have {micro_batch}");
         let problem = Problem::new("limits.batch_size", message).related("training.batch_size");
         problems.add(problem.help(format!(
-            "write {batch} or more, or a smaller `training.batch_size` with more `training.gradient_accumulation`, or `ranges = \
+            "write {batch} or more, or a smaller `training.batch_size` with more `training.gradient_accumulation`, or `activation_ranges = \
              \"frozen\"` or \"per-token\""
         )));
     }
@@ -134,8 +134,8 @@ pub fn check_micro_batches(settings: &Settings, experiment: &Experiment, problem
 pub fn check_model(model: &Model, problems: &mut Problems) {
     let shape = model.shape();
     if !shape.hidden_size.is_multiple_of(shape.heads) {
-        let message = format!("a width of {} is not divisible by {} heads", shape.hidden_size, shape.heads);
-        let problem = Problem::new(format!("{MODEL}.width"), message).related(format!("{MODEL}.heads"));
+        let message = format!("a hidden size of {} is not divisible by {} heads", shape.hidden_size, shape.heads);
+        let problem = Problem::new(format!("{MODEL}.hidden_size"), message).related(format!("{MODEL}.heads"));
         problems.add(problem.help(format!("for example {}", shape.hidden_size.next_multiple_of(shape.heads))));
     }
     if let Some(path) = &model.weights {

@@ -45,14 +45,14 @@ fn check_lengths(settings: &Settings, model: &Model, data: &Options, problems: &
     let length = settings.sequence_length;
     if length > shape.context_length {
         let message = format!("{length} tokens exceed the {} positions of the model", shape.context_length);
-        let problem = Problem::new(key("sequence_length"), message).related(format!("{MODEL}.context"));
+        let problem = Problem::new(key("sequence_length"), message).related(format!("{MODEL}.context_length"));
         problems.add(problem.help(format!("write {} or less, or a larger `context_length`", shape.context_length)));
     }
     if !side.is_multiple_of(shape.patch_size) {
         let message = format!("{side} pixels are not divisible into patches of {}", shape.patch_size);
         let near = nearest_multiple(side, shape.patch_size);
-        let problem = Problem::new(image_size(), message).help(format!("write {near}, or another `patch`"));
-        problems.add(problem.related(format!("{MODEL}.patch")));
+        let problem = Problem::new(image_size(), message).help(format!("write {near}, or another `patch_size`"));
+        problems.add(problem.related(format!("{MODEL}.patch_size")));
         return;
     }
     let (along, shuffle) = (side / shape.patch_size, shape.pixel_shuffle);
@@ -60,15 +60,15 @@ fn check_lengths(settings: &Settings, model: &Model, data: &Options, problems: &
         let message = format!("{along} patches along a side are not divisible into squares of {shuffle}");
         let near = nearest_multiple(side, shape.patch_size * shuffle);
         let problem = Problem::new(image_size(), message).help(format!("write {near}, or another `pixel_shuffle`"));
-        problems.add(problem.related(format!("{MODEL}.pixel_shuffle")).related(format!("{MODEL}.patch")));
+        problems.add(problem.related(format!("{MODEL}.pixel_shuffle")).related(format!("{MODEL}.patch_size")));
         return;
     }
     let image = shape.image_tokens(side);
     if image + TEXT_MIN >= length {
         let message = format!("{length} tokens leave no room for a text: an image takes {image}");
         let problem = Problem::new(key("sequence_length"), message).related(image_size());
-        let help = "write a larger one, or a larger `patch` or `pixel_shuffle`, or a smaller `image_size`";
-        problems.add(problem.help(help).related(format!("{MODEL}.patch")));
+        let help = "write a larger one, or a larger `patch_size` or `pixel_shuffle`, or a smaller `image_size`";
+        problems.add(problem.help(help).related(format!("{MODEL}.patch_size")));
         return;
     }
     let text = settings.text_length(&shape, side);
@@ -96,7 +96,7 @@ pub fn check_model(model: &Model, problems: &mut Problems) {
         ("hidden_size", shape.hidden_size, "heads", shape.heads),
     ] {
         if !width.is_multiple_of(heads) {
-            let message = format!("a width of {width} is not divisible by {heads} heads");
+            let message = format!("a hidden size of {width} is not divisible by {heads} heads");
             let problem = Problem::new(key(name), message).related(key(of));
             problems.add(problem.help(format!("for example {}", width.next_multiple_of(heads))));
         }

@@ -150,12 +150,12 @@ fn losses_of_fifty_steps_with_fused_operations_follow_those_of_burns() {
 fn frozen_parts_stay_to_the_bit_and_the_others_are_trained() {
     let run = Run::new();
     for (pipeline, learnt) in [
-        ("trained = [\"projector\"]", vec!["projector"]),
-        ("trained = [\"vision\"]", vec!["vision"]),
-        ("trained = [\"language\"]", vec!["language"]),
-        ("trained = [\"vision\", \"projector\"]", vec!["vision", "projector"]),
-        ("trained = [\"language\"]\nlora_rank = 2", vec!["lora"]),
-        ("trained = [\"projector\", \"language\"]\nlora_rank = 2", vec!["projector", "lora"]),
+        ("trainable = [\"projector\"]", vec!["projector"]),
+        ("trainable = [\"vision\"]", vec!["vision"]),
+        ("trainable = [\"language\"]", vec!["language"]),
+        ("trainable = [\"vision\", \"projector\"]", vec!["vision", "projector"]),
+        ("trainable = [\"language\"]\nlora_rank = 2", vec!["lora"]),
+        ("trainable = [\"projector\", \"language\"]\nlora_rank = 2", vec!["projector", "lora"]),
     ] {
         let mut task = run.open(&run.experiment(pipeline, "mask = \"none\"", BATCH));
         let network = task.trained.inner().unwrap();

@@ -9,11 +9,11 @@ use crate::workplace::{Workplace, json, text};
 
 const CLASSIFICATION: &str = "[experiment]\nseed = 5\ndevice = \"cpu\"\n[pipeline.image-classification]\nimage_size = 16\n\
                               crop = 0.8\n[model.resnet]\nchannels = [8, 16]\n[optimizer.adamw]\nlearning_rate = 1e-2\n\
-                              [training]\nepochs = 8\nbatch_size = 6\n[validation]\nepisodes = 4\n[memory]\nprobe = false\n";
-const DETECTION: &str = "[experiment]\ndevice = \"cpu\"\n[pipeline.fewshot-detection]\nn_way = 2\nn_query = 2\nnum_aug = 1\n\
+                              [training]\nepochs = 8\nbatch_size = 6\n[validation]\nbatches = 4\n[memory]\nprobe = false\n";
+const DETECTION: &str = "[experiment]\ndevice = \"cpu\"\n[pipeline.fewshot-detection]\nn_way = 2\nn_query = 2\naugmentations = 1\n\
                          image_size = 32\nreference_size = 16\ntriplet_ratio = 0.0\n[model.reference-detector]\n\
-                         channels = [8, 8, 8, 8]\npyramid_channels = 8\nembedding = 4\n[training]\nmax_steps = 2\n\
-                         [validation]\nepisodes = 1\n[memory]\nprobe = false\n";
+                         channels = [8, 8, 8, 8]\npyramid_channels = 8\nembedding_size = 4\n[training]\nmax_steps = 2\n\
+                         [validation]\nbatches = 1\n[memory]\nprobe = false\n";
 /// Left, top, right and bottom of the object in each picture of 40 x 30.
 const PLACE: [u32; 4] = [8, 6, 28, 26];
 const CLASSES: [&str; 4] = ["cat", "dog", "fox", "owl"];

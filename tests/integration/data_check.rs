@@ -56,7 +56,7 @@ fn words_that_are_cut_for_the_vocabulary_are_told_of() {
         std::fs::write(
             workplace.path("mine.toml"),
             "[pipeline.qat-language-model]\npretraining_steps = 0\n[model.gpt2]\npreset = \"tiny\"\n\
-             [dataset.question-answers]\nsource = \"file\"\npath = \"long.json\"\nvalidation_share = 0.5\n\
+             [dataset.question-answers]\nsource = \"file\"\npath = \"long.json\"\nvalidation_fraction = 0.5\n\
              vocabulary_size = 300\n[memory]\nprobe = false\n",
         )
         .unwrap();

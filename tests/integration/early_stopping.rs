@@ -138,7 +138,7 @@ fn what_cannot_be_meant_is_told_with_its_place() {
         ("patience = 2\nmetric = \"scor\"\n", "\"score\""),
         ("patience = 2\nmode = \"lower\"\n", "`training.early_stopping.mode`"),
         ("patience = 2\n[validation]\nevery_epochs = 0\n", "`training.early_stopping.patience`"),
-        ("min_delta = 0.1\npatience = 2\n", "`min_delta`"),
+        ("early_stopping_threshold = 0.1\npatience = 2\n", "`min_delta`"),
     ] {
         let file = workplace.path("wrong.toml");
         let _ = std::fs::remove_file(&file);

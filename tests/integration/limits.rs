@@ -145,7 +145,7 @@ probe = false
 /// Keys that bound a buffer which a pipeline may not have, and the pipelines that have it: the others refuse them.
 const OF_ITS_OWN: &[(&str, &[&str])] = &[
     ("frame_cache", &["few-shot"]),
-    ("decoding", &["few-shot", "vision-language"]),
+    ("decode_memory", &["few-shot", "vision-language"]),
     ("micro_batch_size", &["few-shot", "federated", "vision-language"]),
 ];
 
@@ -158,7 +158,7 @@ const OTHERS: &[(&str, &str)] = &[
     ("workers", "2"),
     ("prefetch", "5"),
     ("frame_cache", "\"100 KiB\""),
-    ("decoding", "\"64 MiB\""),
+    ("decode_memory", "\"64 MiB\""),
     ("gradient_norm_window", "3"),
     ("metrics_queue", "1"),
     ("log_queue", "1"),

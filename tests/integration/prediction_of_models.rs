@@ -209,7 +209,7 @@ fn captions(run: &Path) -> Vec<String> {
 #[test]
 fn held_out_pictures_are_answered_as_in_the_validation() {
     let experiment = VISION_LANGUAGE.replace("generated_answers = 4", "generated_answers = 64");
-    let tiny = Tiny::new(&experiment.replace("[validation]", "[validation]\npictures = 8"));
+    let tiny = Tiny::new(&experiment.replace("[validation]", "[validation]\nimages = 8"));
     let captions = captions(&tiny.run());
     let list = tiny.data("held-out.jsonl");
     let examples: Vec<Value> = text(&list).lines().map(|line| serde_json::from_str(line).unwrap()).collect();

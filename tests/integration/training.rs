@@ -303,7 +303,7 @@ fn an_encoder_that_is_kept_is_held_against_its_digest_which_is_part_of_the_finge
                       pooled = { hidden = [12], latents = 1, output_size = 8 }\ntokens = { hidden = [], latents = 3, output_size = 8 }\n\
                       pool_heads = 2\n[dataset.sound-clips]\n[dataset.sound-clips.generated]\nclasses = 2\n\
                       clips_per_class = 5\nother_clips_per_class = 5\n[training]\nepochs = 2\nbatch_size = 4\n\
-                      [validation]\nepisodes = 1\n[memory]\nprobe = false\n";
+                      [validation]\nbatches = 1\n[memory]\nprobe = false\n";
     workplace.file("mine.toml", experiment);
     let xrun = |arguments: &[&str]| {
         let mut command = workplace.command(arguments);

@@ -9,7 +9,7 @@ use base64::engine::general_purpose::STANDARD;
 use crate::workplace::{Output, Workplace, redacted};
 
 const MINE: &str = "[pipeline.vision-language]\n[model.vision-language]\n[dataset.image-text]\nsource = \"messages\"\n\
-                    path = \"chat/chat.jsonl\"\nvalidation_share = 0.25\n";
+                    path = \"chat/chat.jsonl\"\nvalidation_fraction = 0.25\n";
 
 /// A picture of one colour as a PNG file.
 fn png(shade: u8) -> Vec<u8> {

@@ -23,9 +23,10 @@ fn a_grid_has_every_combination_and_zip_takes_values_together() {
     let values = "[sweep.values]\nlimits.prefetch = [2, 4]\n\"cleanup.every_steps\" = [0, 1, 5]\n";
     let json = |text: &str| serde_json::from_str::<Vec<Vec<serde_json::Value>>>(text).unwrap();
     assert_eq!(expand(values).unwrap(), json("[[0,2],[0,4],[1,2],[1,4],[5,2],[5,4]]"));
-    let zip = expand(&format!("[sweep]\nmode = \"zip\"\n{values}")).unwrap_err();
+    let zip = expand(&format!("[sweep]\nmethod = \"zip\"\n{values}")).unwrap_err();
     assert!(zip.contains("2 values, and `cleanup.every_steps` has 3"), "{zip}");
-    let zip = "[sweep]\nmode = \"zip\"\n[sweep.values]\nlimits.prefetch = [2, 4, 6]\ncleanup.every_steps = [0, 1, 5]\n";
+    let zip =
+        "[sweep]\nmethod = \"zip\"\n[sweep.values]\nlimits.prefetch = [2, 4, 6]\ncleanup.every_steps = [0, 1, 5]\n";
     assert_eq!(expand(zip).unwrap(), json("[[0,2],[1,4],[5,6]]"));
 }
 
@@ -45,7 +46,7 @@ fn swept_keys_are_below_sweep_or_in_a_table_of_their_own() {
 fn draws_follow_the_seed_and_never_repeat() {
     let text = |seed: u32| {
         format!(
-            "[sweep]\nmode = \"random\"\nsamples = 12\nseed = {seed}\n[sweep.values]\nlimits.prefetch = [2, 3, 4, 5]\n\
+            "[sweep]\nmethod = \"random\"\ntrials = 12\nseed = {seed}\n[sweep.values]\nlimits.prefetch = [2, 3, 4, 5]\n\
              optimizer.adamw.learning_rate = {{ from = 1e-4, to = 1e-2, scale = \"log\" }}\n"
         )
     };
@@ -56,7 +57,7 @@ fn draws_follow_the_seed_and_never_repeat() {
     for trial in &first {
         assert!((1e-4..=1e-2).contains(&trial[1].as_f64().unwrap()), "{trial:?}");
     }
-    let few = "[sweep]\nmode = \"random\"\nsamples = 12\n[sweep.values]\nlimits.prefetch = [2, 3, 4, 5]\n";
+    let few = "[sweep]\nmethod = \"random\"\ntrials = 12\n[sweep.values]\nlimits.prefetch = [2, 3, 4, 5]\n";
     assert!(expand(few).unwrap_err().contains("4 were found"));
 }
 

@@ -106,7 +106,8 @@ fn concurrent_decoding_is_bounded_and_an_image_that_never_fits_is_named() {
     let (_folder, mut library) = pictures(&[300, 10]);
     let largest = decoding_bytes(300, 2, 100);
     library.largest = Some(Largest { path: name(0), width: 300, height: 2, bytes: largest });
-    let limits = |decoding| sections::Limits { workers: 4, decode_memory: Bytes(decoding), ..sections::Limits::default() };
+    let limits =
+        |decoding| sections::Limits { workers: 4, decode_memory: Bytes(decoding), ..sections::Limits::default() };
     let buffers = |decoding| Buffers::new(&library, &limits(decoding), 0);
     assert_eq!(buffers(u64::MAX).decoding.cap.bytes, 5 * largest, "no more than there is to decode");
     assert_eq!(buffers(2 * largest).decoding.cap, Cap { items: 5, bytes: 2 * largest });

@@ -79,8 +79,9 @@ pub fn check_model(model: &Model, problems: &mut Problems) {
     ] {
         let needed = name != "heads" || model.encoder == EncoderKind::SpectrogramTransformer;
         if needed && width % heads != 0 {
-            let problem = Problem::new(key(name), format!("a hidden size of {width} is not divisible by {heads} heads"));
-            problems.add(problem.help("write a divisor of the width").related(key(of)));
+            let problem =
+                Problem::new(key(name), format!("a hidden size of {width} is not divisible by {heads} heads"));
+            problems.add(problem.help("write a divisor of the hidden size").related(key(of)));
         }
     }
     if model.pooled.latents != 1 {

@@ -54,7 +54,7 @@ const FILE: WeightFile = WeightFile {
     ignored: left_out,
     optional: |_| false,
     architecture: "an `ASTModel`",
-    advice: "bands, frames, patch, stride, width, layers and heads must be those of the file",
+    advice: "bands, frames, patch_size, stride, hidden_size, layers and heads must be those of the file",
     layers_key: "layers",
 };
 

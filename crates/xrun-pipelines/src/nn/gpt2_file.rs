@@ -38,7 +38,7 @@ where
         ignored: left_out,
         optional: own,
         architecture: "GPT-2",
-        advice: "layers, width and context must equal those of the file, and the vocabulary that of `encoder`",
+        advice: "layers, hidden_size and context_length must equal those of the file, and the vocabulary that of `encoder`",
         layers_key: "layers",
     };
     hugging_face::read(module, path, file, |module, store, applied| {

@@ -127,7 +127,7 @@ impl Callback<Slope> for Observer {
 
 /// Task with the batches 1, 2, 3, …, two in each step.
 fn task(log: &Log) -> ModuleTask<Slope> {
-    let text = "[pipeline.dummy]\n[optimizer.sgd]\nmomentum = 0.0\nweight_decay = 0.0\n[training]\naccumulation = 2\n\
+    let text = "[pipeline.dummy]\n[optimizer.sgd]\nmomentum = 0.0\nweight_decay = 0.0\n[training]\ngradient_accumulation = 2\n\
                 [limits]\nworkers = 0";
     let experiment: Experiment = toml::from_str(text).unwrap();
     let buffers = feed::Buffers::new(&experiment.limits, 1 << 10);

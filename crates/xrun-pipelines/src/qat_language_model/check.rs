@@ -64,8 +64,8 @@ pub fn check(settings: &Settings, model: Option<&Model>, problems: &mut Problems
     }
     if settings.activation_ranges == Ranges::PerToken && settings.activation_granularity == Granularity::PerChannel {
         let key = key("activation_granularity");
-        let problem =
-            Problem::new(key, "ranges per token cannot also be per channel").related(format!("{PIPELINE}.activation_ranges"));
+        let problem = Problem::new(key, "ranges per token cannot also be per channel")
+            .related(format!("{PIPELINE}.activation_ranges"));
         problems.add(problem.help("remove it, or write `activation_ranges = \"moving\"` or \"frozen\""));
     }
     if settings.weight_scale != WeightScale::Learned && settings.scale_learning_rate_factor != 1.0 {

@@ -111,7 +111,7 @@ fn a_probe_draws_every_precision_with_each_policy() {
         ["uniform", "cyclic", "sandwich"].into_iter().flat_map(|policy| (0..20).map(move |seed| (policy, seed)))
     {
         let text =
-            format!("policy = {policy:?}\nweight_bits = {bits}\nactivation_bits = {bits}\nkey_value_bits = {bits}");
+            format!("policy = {policy:?}\nweight_bits = {bits}\nactivation_bits = {bits}\nkv_cache_bits = {bits}");
         let settings = Settings { pretraining_steps: 900, ..toml::from_str(&text).unwrap() };
         let steps = probe_steps(&settings, seed);
         let overrides = probe_overrides(&settings);

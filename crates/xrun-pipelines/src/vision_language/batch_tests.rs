@@ -93,7 +93,7 @@ fn sums_do_not_depend_on_the_split_of_a_step() {
     };
     let whole = sums("batch_size = 8");
     assert!(whole.selected > 0 && whole.selected < whole.tokens, "{whole:?}");
-    for split in ["batch_size = 4\naccumulation = 2", "batch_size = 1\naccumulation = 8"] {
+    for split in ["batch_size = 4\ngradient_accumulation = 2", "batch_size = 1\ngradient_accumulation = 8"] {
         assert_eq!(sums(split), whole, "{split}");
     }
 }
@@ -103,7 +103,7 @@ fn the_mask_is_switched_by_steps_and_not_by_batches() {
     let made = Made::new();
     let masked = |selective: &str, accumulation: usize| -> Vec<bool> {
         let pipeline = format!("[pipeline.vision-language.selective]\n{selective}");
-        let training = format!("batch_size = 4\naccumulation = {accumulation}");
+        let training = format!("batch_size = 4\ngradient_accumulation = {accumulation}");
         let (_, prepared) = prepared(&made.experiment(&pipeline, &training)).unwrap();
         (0..8).map(|number| prepared.batches.training_batch(number).unwrap().masked() > 0).collect()
     };

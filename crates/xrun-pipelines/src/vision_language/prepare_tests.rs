@@ -26,7 +26,11 @@ impl Made {
 
     /// Experiment with 19 training and 5 held-out examples by default. `training` may end with other tables.
     pub fn experiment(&self, pipeline: &str, training: &str) -> Experiment {
-        self.with(pipeline, training, &format!("source = \"messages\"\npath = {:?}\nvalidation_share = 0.2", self.path))
+        self.with(
+            pipeline,
+            training,
+            &format!("source = \"messages\"\npath = {:?}\nvalidation_fraction = 0.2", self.path),
+        )
     }
 
     /// Experiment with the given keys of its tables.
@@ -47,7 +51,7 @@ pub(crate) fn prepared(experiment: &Experiment) -> Result<(TaskFacts, Prepared),
 #[test]
 fn facts_have_sizes_clamped_settings_digests_and_owners() {
     let made = Made::new();
-    let (facts, prepared) = prepared(&made.experiment("", "batch_size = 32\n[validation]\nepisodes = 4")).unwrap();
+    let (facts, prepared) = prepared(&made.experiment("", "batch_size = 32\n[validation]\nbatches = 4")).unwrap();
     assert_eq!((facts.batches_per_epoch, facts.batch_items), (1, 32));
     // The model has 4 patches in place of 36, and the vocabulary of the data in place of 512 tokens.
     let vocabulary = prepared.batches.store().tokenizer().size() as u64;

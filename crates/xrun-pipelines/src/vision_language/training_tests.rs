@@ -111,8 +111,8 @@ fn neither_micro_batches_nor_logits_without_weight_change_a_step() {
     let whole = run.trained("", selective, BATCH, 2);
     for (pipeline, sections) in [
         ("", "batch_size = 8\n[limits]\nworkers = 0\nbatch_size = 3"),
-        ("", "batch_size = 4\naccumulation = 2\n[limits]\nworkers = 0\nbatch_size = 4"),
-        ("", "batch_size = 1\naccumulation = 8\n[limits]\nworkers = 2\nbatch_size = 1"),
+        ("", "batch_size = 4\ngradient_accumulation = 2\n[limits]\nworkers = 0\nbatch_size = 4"),
+        ("", "batch_size = 1\ngradient_accumulation = 8\n[limits]\nworkers = 2\nbatch_size = 1"),
         ("logits = \"all\"", BATCH),
     ] {
         let split = run.trained(pipeline, selective, sections, 2);
@@ -197,7 +197,7 @@ fn prompts_are_inputs_but_no_targets() {
 fn a_validation_reports_metrics_and_captioned_images() {
     let run = Run::new();
     let mut task =
-        run.open(&run.experiment("generated_answers = 2", "", &format!("{BATCH}\n[validation]\npictures = 1")));
+        run.open(&run.experiment("generated_answers = 2", "", &format!("{BATCH}\n[validation]\nimages = 1")));
     let report = task.validate(&mut Entered::default()).unwrap();
     let metric = |name: &str| report.metrics.iter().find(|(known, _)| known == name).and_then(|(_, value)| *value);
     let vocabulary = task.module.validation.store().tokenizer().size() as f64;

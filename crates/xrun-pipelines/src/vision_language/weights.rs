@@ -33,7 +33,7 @@ const FILE: WeightFile = WeightFile {
     ignored: left_out,
     optional: |path| path == POSITIONS,
     architecture: "a `ViTModel`",
-    advice: "`dataset.image-text.image_size`, patch, vision_hidden_size, vision_layers and vision_heads must be those of the file",
+    advice: "`dataset.image-text.image_size`, patch_size, vision_hidden_size, vision_layers and vision_heads must be those of the file",
     layers_key: "vision_layers",
 };
 

@@ -331,7 +331,7 @@ mod tests {
     /// Forecast with a leak `leak_gradients`, which held 1,000 bytes in the probe.
     fn with_leak(place: MemoryKind, keeps: Option<LeakGrowth>, probe: &Demand) -> Forecast {
         let plan =
-            plan_of("[pipeline.dummy]\nsteps_per_epoch = 100\n[training]\nepochs = 4\n[validation]\nepisodes = 6\n");
+            plan_of("[pipeline.dummy]\nsteps_per_epoch = 100\n[training]\nepochs = 4\n[validation]\nbatches = 6\n");
         let mut file = plan.to_file(0);
         let like = file.owners[0].clone();
         let leak = PlannedOwner { name: "leak_gradients".into(), policy: Policy::Leak, place, keeps, ..like };

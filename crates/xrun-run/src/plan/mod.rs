@@ -185,7 +185,8 @@ pub(crate) mod tests {
 
     #[test]
     fn accumulation_reduces_the_steps_of_an_epoch() {
-        let plan = plan_of("[pipeline.dummy]\nsteps_per_epoch = 10\n[training]\nepochs = 2\naccumulation = 4\n");
+        let plan =
+            plan_of("[pipeline.dummy]\nsteps_per_epoch = 10\n[training]\nepochs = 2\ngradient_accumulation = 4\n");
         assert_eq!((plan.steps_per_epoch, plan.steps), (3, 6));
         insta::assert_snapshot!(plan.steps_text(), @"6 steps, 2 epochs of 3 steps");
         let short = plan_of("[pipeline.dummy]\n[training]\nepochs = 9\nmax_steps = 30\n");

@@ -93,7 +93,7 @@ mod tests {
             "[limits]\nbatch_size = 64\n",
             "[limits]\nprefetch = 9\n",
             "[optimizer.sgd]\nmomentum = 0.9\n",
-            "[training]\naccumulation = 2\n",
+            "[training]\ngradient_accumulation = 2\n",
             "[experiment]\ndevice = \"cuda\"\n",
             "[cleanup]\nevery_steps = 1\n",
         ] {

@@ -214,7 +214,7 @@ mod tests {
     fn experiment(leak: &str, steps: u64, workers: usize) -> Experiment {
         let text = format!(
             "[pipeline.fewshot-detection]\n[training]\nepochs = 1000\nmax_steps = {steps}\n[limits]\nworkers = {workers}\n\
-             prefetch = 1\n[validation]\nepisodes = 3\n[leaks]\n{leak} = true\n"
+             prefetch = 1\n[validation]\nbatches = 3\n[leaks]\n{leak} = true\n"
         );
         toml::from_str(&text).unwrap()
     }

@@ -25,7 +25,7 @@ fn files(made: &Made) -> String {
 
 fn experiment(made: &Made, leak: &str, steps: u64, workers: usize) -> Experiment {
     let training = format!(
-        "max_steps = {steps}\nbatch_size = 2\naccumulation = 2\n[limits]\nworkers = {workers}\nprefetch = 1\n[leaks]\n\
+        "max_steps = {steps}\nbatch_size = 2\ngradient_accumulation = 2\n[limits]\nworkers = {workers}\nprefetch = 1\n[leaks]\n\
          {leak} = true\n"
     );
     made.with("", &training, &files(made))

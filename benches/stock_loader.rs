@@ -1,6 +1,6 @@
 //! Peak RSS of the batches of `experiments/stage2.toml` through Burn's data loader.
 //!
-//! `cargo bench --features stock-loader --bench stock_loader`; compare with `resident_peak` of `xrun experiments/stage2.toml`. The
+//! `cargo bench --features stock-loader --bench stock_loader`; compare with `rss_peak` of `xrun experiments/stage2.toml`. The
 //! batches and their order are the same; they pass through Burn's `DataLoaderBuilder` with one worker, which creates the tensors.
 
 #![expect(clippy::print_stdout, clippy::unwrap_used, reason = "a benchmark prints and may panic")]

@@ -2,7 +2,7 @@
 
 import collections
 
-from steps import LEAK_PER_STEP, Loop, resident_bytes
+from steps import LEAK_PER_STEP, Loop, rss_bytes
 
 CACHE_SIZE = 16
 
@@ -10,6 +10,6 @@ if __name__ == "__main__":
     loop = Loop(__doc__)
     cache = collections.OrderedDict()
     for step in loop:
-        cache[step] = resident_bytes(LEAK_PER_STEP)
+        cache[step] = rss_bytes(LEAK_PER_STEP)
         if loop.bounded and len(cache) > CACHE_SIZE:
             cache.popitem(last=False)

@@ -1,7 +1,7 @@
 """The mean loss of an epoch is computed from a list of loss tensors, each of which holds its graph. The control run stores the
 number (`loss.item()`)."""
 
-from steps import LEAK_PER_STEP, Loop, resident_bytes
+from steps import LEAK_PER_STEP, Loop, rss_bytes
 
 
 class Loss:
@@ -9,7 +9,7 @@ class Loss:
 
     def __init__(self, value):
         self.value = value
-        self.activations = resident_bytes(LEAK_PER_STEP)
+        self.activations = rss_bytes(LEAK_PER_STEP)
 
     def item(self):
         return self.value

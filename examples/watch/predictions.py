@@ -1,6 +1,6 @@
 """A validation every ten steps keeps its predictions, to compute a metric at the end. The control run accumulates the metric."""
 
-from steps import LEAK_PER_STEP, Loop, resident_bytes
+from steps import LEAK_PER_STEP, Loop, rss_bytes
 
 EVERY = 10
 
@@ -9,7 +9,7 @@ if __name__ == "__main__":
     kept, correct = [], 0
     for step in loop:
         if step % EVERY == 0:
-            predictions = resident_bytes(EVERY * LEAK_PER_STEP)
+            predictions = rss_bytes(EVERY * LEAK_PER_STEP)
             if loop.bounded:
                 correct += predictions.count(b"x")
             else:

@@ -5,7 +5,7 @@ import multiprocessing
 import queue
 import threading
 
-from steps import LEAK_PER_STEP, Loop, resident_bytes, reset_signals
+from steps import LEAK_PER_STEP, Loop, rss_bytes, reset_signals
 
 
 def produce(requests, consumed, bounded):
@@ -19,7 +19,7 @@ def produce(requests, consumed, bounded):
     threading.Thread(target=consume, daemon=True).start()
     while requests.recv() is not None:
         for _ in range(2):
-            waiting.put(resident_bytes(LEAK_PER_STEP))
+            waiting.put(rss_bytes(LEAK_PER_STEP))
 
 
 if __name__ == "__main__":

@@ -47,6 +47,6 @@ def reset_signals():
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def resident_bytes(size):
-    """Returns memory that has been written to, as untouched pages are not resident."""
+def rss_bytes(size):
+    """Returns memory that has been written to, as untouched pages are not rss."""
     return bytearray(b"x") * size

@@ -3,13 +3,13 @@ control run joins the previous thread first."""
 
 import threading
 
-from steps import LEAK_PER_STEP, Loop, resident_bytes
+from steps import LEAK_PER_STEP, Loop, rss_bytes
 
 EVERY = 10
 
 
 def work(ready, end):
-    buffer = resident_bytes(EVERY * LEAK_PER_STEP)
+    buffer = rss_bytes(EVERY * LEAK_PER_STEP)
     ready.set()
     end.wait()
     del buffer

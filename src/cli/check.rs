@@ -91,7 +91,7 @@ pub fn run(arguments: &CheckArguments, terminal: &Terminal) -> Result<u8, Failur
                     trials.map_or_else(String::new, |trials| format!(", sweep of {}", counted(trials as u64, "trial")));
                 terminal.say(&format!("{name}: valid ({}{sweep})", checked.experiment.pipeline.name()));
                 left_out_lines(&name, &look.left_out, NAMED_MAX).iter().for_each(|line| terminal.say(line));
-                for clamped in &look.smaller {
+                for clamped in &look.clamped {
                     terminal.say(&format!("{name}: {clamped}"));
                 }
                 for note in &look.notes {
@@ -197,7 +197,7 @@ fn as_json_without_contract(name: &str, result: &CheckResult) -> serde_json::Val
         CheckResult::Valid { look, .. } => {
             let data = serde_json::json!({
                 "left_out": look.left_out.counts,
-                "smaller": look.smaller,
+                "clamped": look.clamped,
                 "notes": look.notes,
             });
             serde_json::json!({ "file": name, "problems": [], "data": data })

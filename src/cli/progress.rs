@@ -315,7 +315,7 @@ fn metric_fields(metrics: &[(String, Option<f64>)], planned: &[Metric], best_by:
 fn memory_texts(line: &MemoryLine) -> Vec<String> {
     let device = line.device.map(|pool| format!("device {} of {}", Bytes(pool.in_use), Bytes(pool.reserved)));
     let heap = format!("heap {}", Bytes(line.host.heap));
-    let rss = line.host.resident.map(|bytes| format!("RSS {}", Bytes(bytes)));
+    let rss = line.host.rss.map(|bytes| format!("RSS {}", Bytes(bytes)));
     std::iter::once(heap).chain(device).chain(rss).collect()
 }
 
@@ -355,7 +355,7 @@ impl Observer for JsonProgress {
                 "steps_per_second_overall": (step - self.first_step) as f64 / seconds.max(1e-9),
                 "suspects": suspects,
                 "heap": memory.map(|line| line.host.heap),
-                "resident": memory.and_then(|line| line.host.resident),
+                "rss": memory.and_then(|line| line.host.rss),
                 "device_in_use": memory.and_then(|line| line.device).map(|pool| pool.in_use),
             }),
             Event::Validating { step } => {

@@ -491,7 +491,7 @@ impl Lines {
             Event::Unavailable { error } => format!("{error}; retrying until Slurm answers"),
             Event::Retried { run, process } => {
                 let why = process.message.as_deref().unwrap_or("too little memory while co-scheduled");
-                match (&self.script, process.again_with.map(Bytes)) {
+                match (&self.script, process.retry_memory.map(Bytes)) {
                     (Some(_), Some(bytes)) => format!("{run}: {why}; resubmitted with {bytes}"),
                     (Some(_), None) => format!("{run}: {why}; resubmitted"),
                     (None, bytes) => {

@@ -290,7 +290,7 @@ fn need_of(same: &ForecastGroup, group: &ProbedGroup, silent: Terminal) -> Point
         return PointsNeed { host: Bytes(0), device: None, probed: None, because: group.because.clone(), points };
     };
     PointsNeed {
-        host: Bytes(forecast.resident_peak.unwrap_or(forecast.heap_peak)),
+        host: Bytes(forecast.rss_peak.unwrap_or(forecast.heap_peak)),
         device: forecast.device_peak.or(forecast.device_reserved_peak).map(Bytes),
         probed: Some(point),
         because: None,

@@ -162,7 +162,7 @@ fn its_own_knobs_are_swept_and_compared_and_a_result_is_reproduced() {
     assert_eq!(rows.len(), 2);
     let distance = |row: &Value| row["runs"][0]["metrics"]["distance"].as_f64().unwrap();
     assert!(distance(&rows[1]) < distance(&rows[0]), "the larger rate gets further in 20 steps: {table}");
-    assert!(rows.iter().all(|row| row["runs"][0]["resident_peak"].as_u64().unwrap() > 1 << 20), "{table}");
+    assert!(rows.iter().all(|row| row["runs"][0]["rss_peak"].as_u64().unwrap() > 1 << 20), "{table}");
 
     for rate in ["0.1", "0.2"] {
         let said = workplace.xrun(&[&file, "-s", &format!("pipeline.command.values.learning_rate={rate}")]);
@@ -205,7 +205,7 @@ fn a_plan_is_made_of_a_short_probe_and_leaves_nothing() {
     assert_eq!(said.code, 0, "{said:?}");
     let answer: Value = serde_json::from_str(&said.out).unwrap();
     let forecast = &answer["plan"]["forecast"];
-    assert!(forecast["resident_peak"].as_u64().unwrap() > 4 << 20, "python alone needs more: {answer}");
+    assert!(forecast["rss_peak"].as_u64().unwrap() > 4 << 20, "python alone needs more: {answer}");
     assert_eq!(forecast["rows"][0]["name"], "processes");
     assert!(!workplace.path("results").exists(), "its results were elsewhere");
     let tight = workplace.xrun(&["plan", &file, "-s", "limits.host_memory=16MiB", "-s", "experiment.seed=9"]);

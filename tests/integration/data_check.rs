@@ -199,7 +199,7 @@ fn a_data_set_that_is_too_small_for_an_episode_says_so_in_check_console_and_plan
     let clamped = |extra: &[&str]| {
         let said = check(&workplace, &[&["-s", HELD_OUT, "--json"], extra].concat());
         let answer: Value = serde_json::from_str(&said.out).unwrap();
-        let all = answer[0]["data"]["smaller"].as_array().unwrap().clone();
+        let all = answer[0]["data"]["clamped"].as_array().unwrap().clone();
         let key = |one: &Value| one["key"].as_str().unwrap().rsplit_once('.').unwrap().1.to_owned();
         all.iter().map(|one| (key(one), one["asked"].clone(), one["used"].clone())).collect::<Vec<_>>()
     };

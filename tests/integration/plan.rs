@@ -24,7 +24,7 @@ fn a_plan_says_what_is_needed_and_that_it_fits() {
     }
     let plan = planned(&workplace, &[]);
     assert_eq!((&plan["fits"], &plan["rooms"][0]["place"]), (&true.into(), &"host".into()));
-    assert!(plan["plan"]["forecast"]["resident_peak"].as_u64() > Some(1 << 20), "{plan}");
+    assert!(plan["plan"]["forecast"]["rss_peak"].as_u64() > Some(1 << 20), "{plan}");
     assert!(!workplace.path("results").exists(), "a plan leaves no results");
 }
 
@@ -297,7 +297,7 @@ fn a_leak_that_reaches_a_limit_is_told_as_one() {
     assert_eq!(dead["growth"]["verdict"], "growing", "{}", dead["growth"]);
     assert!((dead["growth"]["slope"].as_f64().unwrap() / f64::from(1 << 20) - 1.0).abs() < 0.02);
     let step = dead["step"].as_u64().unwrap();
-    assert!(dead["in_no_buffer"].as_u64().unwrap() > step << 20, "a MiB of each step");
+    assert!(dead["unattributed"].as_u64().unwrap() > step << 20, "a MiB of each step");
     assert_eq!(dead["suggestions"].as_array().unwrap().len(), 0, "nothing of the file helps: {dead}");
     assert_eq!((&dead["limit_key"], &dead["limit"]), (&"limits.host_memory".into(), &(200 << 20).into()));
     assert!(said.err.contains("xrun verdict ") && said.err.contains("1.0 MiB a step"), "{}", said.err);

@@ -56,9 +56,9 @@ fn a_sweep_leaves_ordinary_runs_and_a_table_of_them() {
         assert_eq!((&row["outcome"], &row["finished"], &row["exit_code"]), (&"finished".into(), &2.into(), &0.into()));
         assert!(row["steps_per_second"]["low"].as_f64() <= row["steps_per_second"]["high"].as_f64());
         assert!(row["heap_floor"]["median"].as_f64() <= row["heap_peak"]["median"].as_f64());
-        assert!(row["resident_peak"]["median"].as_f64().unwrap() > 1e6);
-        assert!(row["resident_floor"]["median"].as_f64().unwrap() > 1e6);
-        assert!(row["resident_floor"]["median"].as_f64() <= row["resident_peak"]["median"].as_f64());
+        assert!(row["rss_peak"]["median"].as_f64().unwrap() > 1e6);
+        assert!(row["rss_floor"]["median"].as_f64().unwrap() > 1e6);
+        assert!(row["rss_floor"]["median"].as_f64() <= row["rss_peak"]["median"].as_f64());
         assert!(row["device_in_use_floor"].is_null(), "there is no device");
         assert!(row["metric"]["median"].is_number());
     }

@@ -116,7 +116,7 @@ fn a_retry_that_no_node_can_hold_ends_its_run_and_no_other() {
     assert_eq!((finished(), cluster.submissions().as_str()), (3, "1"));
     // A line that is damaged takes nothing from those after it; and of runs that the sweep does not have nothing is taken.
     let lines = text(&sweep.join("processes.jsonl"));
-    let other = lines.lines().find(|line| line.contains("again_with")).unwrap().replace("-1\"", "-9\"");
+    let other = lines.lines().find(|line| line.contains("retry_memory")).unwrap().replace("-1\"", "-9\"");
     write::replace(&sweep.join("processes.jsonl"), format!("{{\n{other}\n{lines}").as_bytes()).unwrap();
     let again = cluster.xrun(&["sweep", "--resume", sweep.to_str().unwrap()]);
     assert!(again.code == 1 && refused(&again.err), "{again:?}");
@@ -160,7 +160,7 @@ fn a_run_that_died_of_memory_is_submitted_once_more_with_more_and_not_twice() {
     assert_eq!(outcomes(&sweep), ["finished"; 4]);
     let jobs = jobs(&cluster);
     assert!(jobs.len() == 2 && jobs[1].0 == "0" && jobs[1].1 >= 320, "{jobs:?}");
-    let again: Vec<u64> = processes(&sweep).iter().filter_map(|process| process["again_with"].as_u64()).collect();
+    let again: Vec<u64> = processes(&sweep).iter().filter_map(|process| process["retry_memory"].as_u64()).collect();
     assert_eq!(again, [jobs[1].1 << 20]);
     // With all the memory of the second time, too.
     let cluster = Cluster::new();
@@ -281,7 +281,7 @@ fn a_run_that_died_beside_others_is_tried_again_by_itself_and_a_leak_is_not() {
     let (code, said) = with(&["sweep", "held.toml", "--jobs", "auto", "--fail-fast"]);
     assert_eq!(code, Some(0), "one at a time: {said}");
     let sweep = std::fs::canonicalize(workplace.path("results/held/sweeps/latest")).unwrap();
-    assert!(processes(&sweep).iter().all(|process| process["again_with"].is_null()), "{said}");
+    assert!(processes(&sweep).iter().all(|process| process["retry_memory"].is_null()), "{said}");
 
     // The same in a sweep whose forecasts were lowered.
     let prepared = workplace.path("results/held/sweeps/latest");
@@ -303,7 +303,7 @@ fn a_run_that_died_beside_others_is_tried_again_by_itself_and_a_leak_is_not() {
     assert_eq!(output.status.code(), Some(0), "{said}");
     let again = processes(&std::fs::canonicalize(&prepared).unwrap());
     assert!(
-        again.iter().any(|process| process["again_with"].as_u64().is_some_and(|bytes| bytes > 256 << 20)),
+        again.iter().any(|process| process["retry_memory"].as_u64().is_some_and(|bytes| bytes > 256 << 20)),
         "{again:?}"
     );
 
@@ -325,6 +325,6 @@ fn a_run_that_died_beside_others_is_tried_again_by_itself_and_a_leak_is_not() {
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{said}");
     let sweep = std::fs::canonicalize(workplace.path("results/leak/sweeps/latest")).unwrap();
-    assert!(processes(&sweep).iter().all(|process| process["again_with"].is_null()), "{said}");
+    assert!(processes(&sweep).iter().all(|process| process["retry_memory"].is_null()), "{said}");
     assert!(said.contains("growing"), "{said}");
 }

@@ -113,7 +113,7 @@ fn a_page_of_memray_holds_a_series_and_its_other_files_do_not() {
     let (_, verdict) = verdict_on(&workplace, "memray_flamegraph.html", &[]);
     assert_eq!(verdict["verdict"], "growing", "{verdict}");
     near(&(series(&verdict, "heap")["slope"].as_f64().unwrap() * 1e3).into(), rate(&heap), "heap");
-    assert_eq!(series(&verdict, "resident")["last"].as_f64().unwrap(), records.last().unwrap().1);
+    assert_eq!(series(&verdict, "rss")["last"].as_f64().unwrap(), records.last().unwrap().1);
     for (name, text) in [
         (
             "memray.csv",

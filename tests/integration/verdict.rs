@@ -56,7 +56,7 @@ fn a_resume_hides_no_leak() {
     assert_eq!(verdict["process"]["segment"], 0);
     assert_eq!(verdict["process"]["last_step"], first["steps"]);
     // The second process had all its memory to itself, and less of it.
-    for peak in ["heap_peak", "resident_peak"] {
+    for peak in ["heap_peak", "rss_peak"] {
         assert_eq!(last["memory"][peak], first["memory"][peak], "{peak}");
     }
     let judged = workplace.xrun(&["verdict", "latest", "--json", "--fail-on", "growing"]);

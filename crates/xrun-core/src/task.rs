@@ -102,7 +102,7 @@ pub struct TaskFacts {
     /// Part of the model that comes from its training data and ties it to that data, for people; `None` where there is none.
     pub learned_from_data: Option<&'static str>,
     /// Settings that were lowered because the data has too few items.
-    pub smaller: Vec<ClampedSetting>,
+    pub clamped: Vec<ClampedSetting>,
     /// Notes about the data for people, a line each; a few.
     pub notes: Vec<String>,
     /// Parameters with a gradient and optimiser state, in the phase that has most of them; `None` for all of the model's.
@@ -200,7 +200,7 @@ impl TaskFacts {
             data_digests: Vec::new(),
             data_left_out: InvalidItems::default(),
             learned_from_data: None,
-            smaller: Vec::new(),
+            clamped: Vec::new(),
             notes: Vec::new(),
             trained_parameters: None,
             phase_ends: Vec::new(),

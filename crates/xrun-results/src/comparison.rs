@@ -22,7 +22,7 @@ pub struct Comparison {
     /// Keys of the resolved experiments whose values differ.
     pub differences: Vec<KeyDifference>,
     /// Differences in code, data, machine and device.
-    pub surroundings: Vec<KeyDifference>,
+    pub environment: Vec<KeyDifference>,
 }
 
 /// A key whose value is not the same in all runs.
@@ -97,7 +97,7 @@ pub struct ComparedMetric {
 /// Growth of one kind of memory, from `verdict.json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SeriesGrowth {
-    /// `heap`, `resident`, `device_in_use`, `device_reserved`.
+    /// `heap`, `rss`, `device_in_use`, `device_reserved`.
     pub series: String,
     /// Verdict on this series.
     pub verdict: Judgement,

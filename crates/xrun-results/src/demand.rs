@@ -20,7 +20,7 @@ pub struct Forecast {
     /// Peak of the heap in use, in bytes.
     pub heap_peak: u64,
     /// Peak RSS in bytes; `null` if the system does not report it.
-    pub resident_peak: Option<u64>,
+    pub rss_peak: Option<u64>,
     /// Peak of live tensors between steps, in bytes: weights, optimiser state and saved tensors. The working memory
     /// of a step is part of the pool.
     pub device_in_use_peak: Option<u64>,
@@ -48,7 +48,7 @@ pub struct DiskForecast {
     /// Size of everything else, as measured in the probe.
     pub rest: u64,
     /// Total: all checkpoints, the trace and the rest.
-    pub in_all: u64,
+    pub total: u64,
 }
 
 /// Disk space used by a probe, in bytes.
@@ -134,7 +134,7 @@ pub struct Demand {
     /// Working memory of reading a checkpoint, as a resume does before its first step; 0 where none was read.
     pub load: u64,
     /// Peak RSS; `null` if the system does not report it.
-    pub resident_peak: Option<u64>,
+    pub rss_peak: Option<u64>,
     /// Live tensors on the device at the first sample; `null` if there is no memory pool.
     pub device_in_use_at_start: Option<u64>,
     /// Peak of live tensors on the device at sample points.
@@ -174,7 +174,7 @@ pub struct PostMortem {
     /// later.
     pub suggestions: Vec<Suggestion>,
     /// Memory in use outside all buffers, on the host or the device, whichever has the limit.
-    pub in_no_buffer: u64,
+    pub unattributed: u64,
     /// Growth before the limit; `null` if memory was not seen to grow.
     pub growth: Option<GrowthToLimit>,
     /// Sample at which the run ended.

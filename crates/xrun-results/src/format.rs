@@ -64,7 +64,7 @@ pub struct Manifest {
     pub data_skipped: BTreeMap<String, u64>,
     /// Settings that were lowered because the data is smaller than the experiment asks.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub smaller: Vec<ClampedSetting>,
+    pub clamped: Vec<ClampedSetting>,
     /// Slurm job that started the run; absent outside Slurm.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slurm: Option<SlurmJob>,
@@ -186,7 +186,7 @@ pub struct PlanFile {
     pub forecast: Option<Forecast>,
     /// Settings that were lowered because the data is smaller than the experiment asks.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub smaller: Vec<ClampedSetting>,
+    pub clamped: Vec<ClampedSetting>,
 }
 
 /// A line of `metrics.jsonl`. It has no clock, so the same experiment gives the same bytes on the same machine.
@@ -312,7 +312,7 @@ pub struct MemorySummary {
     /// Heap in use at the last sample.
     pub heap_at_end: u64,
     /// Peak RSS; `null` if the system does not report it.
-    pub resident_peak: Option<u64>,
+    pub rss_peak: Option<u64>,
     /// Peak of the live tensors on the device; `null` if it has no memory pool.
     pub device_in_use_peak: Option<u64>,
     /// Peak of the pool's memory reserved from the driver; `null` if there is no pool.

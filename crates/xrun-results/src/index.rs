@@ -78,7 +78,7 @@ pub struct RunEntry {
     /// only one. Without a summary it is computed from the last lines of the metrics.
     pub loss: Option<(String, f64)>,
     /// Peak RSS in bytes, from the summary or from the last lines of the trace.
-    pub resident_peak: Option<u64>,
+    pub rss_peak: Option<u64>,
     /// Best validation after a step, from the summary or from what was written so far.
     pub best: Option<Best>,
 }
@@ -353,7 +353,7 @@ fn read_entry(path: PathBuf, experiment: String, run: String) -> RunEntry {
         (Ok(_), Ok(None)) => RunState::Killed,
     };
     let summary = summary.ok().flatten();
-    let (mut last_step, mut resident_peak, mut best) = (None, None, None);
+    let (mut last_step, mut rss_peak, mut best) = (None, None, None);
     let mut losses = Vec::new();
     let plan = || read::plan(&path);
     match &summary {
@@ -361,7 +361,7 @@ fn read_entry(path: PathBuf, experiment: String, run: String) -> RunEntry {
         Some(summary) if state != RunState::Running => {
             last_step = Some(summary.steps);
             losses.clone_from(&summary.losses);
-            resident_peak = summary.memory.resident_peak;
+            rss_peak = summary.memory.rss_peak;
             best.clone_from(&summary.best);
         }
         _ => {
@@ -380,7 +380,7 @@ fn read_entry(path: PathBuf, experiment: String, run: String) -> RunEntry {
                 add_loss(&mut losses, &line, over);
             }
             for line in memory {
-                resident_peak = resident_peak.max(line.host.resident_peak).max(line.host.resident);
+                rss_peak = rss_peak.max(line.host.rss_peak).max(line.host.rss);
             }
         }
     }
@@ -396,7 +396,7 @@ fn read_entry(path: PathBuf, experiment: String, run: String) -> RunEntry {
     let kind = |loss: &KindLoss| if losses.len() > 1 { loss.kind.clone() } else { String::new() };
     let loss = loss::dominant(&losses).map(|loss| (kind(loss), loss.last));
     let started = manifest.ok().map(|manifest| manifest.started);
-    RunEntry { path, experiment, run, state, started, summary, steps_planned, last_step, loss, resident_peak, best }
+    RunEntry { path, experiment, run, state, started, summary, steps_planned, last_step, loss, rss_peak, best }
 }
 
 /// Best validation of a run without a summary. The newest checkpoint records it, and a better one is saved at once,

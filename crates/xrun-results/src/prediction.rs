@@ -47,5 +47,5 @@ pub struct Prediction {
     /// Peak of the heap in use, in bytes.
     pub heap_peak: u64,
     /// Peak RSS in bytes; `null` if the system does not report it.
-    pub resident_peak: Option<u64>,
+    pub rss_peak: Option<u64>,
 }

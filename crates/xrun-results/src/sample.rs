@@ -87,12 +87,12 @@ pub struct HostMemory {
     /// Number of live heap allocations.
     pub heap_allocations: u64,
     /// RSS (resident set size).
-    pub resident: Option<u64>,
-    /// Peak of `resident` by the kernel's count (`VmHWM`).
-    pub resident_peak: Option<u64>,
-    /// Part of `resident` that is not backed by files; only at the slower cadence.
+    pub rss: Option<u64>,
+    /// Peak of `rss` by the kernel's count (`VmHWM`).
+    pub rss_peak: Option<u64>,
+    /// Part of `rss` that is not backed by files; only at the slower cadence.
     pub anonymous: Option<u64>,
-    /// Part of `resident` that is backed by files; only at the slower cadence.
+    /// Part of `rss` that is backed by files; only at the slower cadence.
     pub file: Option<u64>,
     /// Swapped memory; only at the slower cadence.
     pub swap: Option<u64>,

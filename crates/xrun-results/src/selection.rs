@@ -171,7 +171,7 @@ impl SortKey {
             Self::Steps => run.last_step.map_or(Value::Null, Value::from),
             Self::Loss => number(run.loss.as_ref().map(|(_, loss)| *loss)),
             Self::Best => number(run.best.as_ref().map(|best| best.value)),
-            Self::Memory => run.resident_peak.map_or(Value::Null, Value::from),
+            Self::Memory => run.rss_peak.map_or(Value::Null, Value::from),
             Self::Seconds => number(summary.map(|summary| summary.seconds)),
             Self::Speed => number(summary.and_then(|summary| summary.steps_per_second)),
             Self::Value(key) => resolved::values(&run.path).unwrap_or_default().remove(key).unwrap_or(Value::Null),

@@ -105,7 +105,7 @@ pub struct ProcessGroup {
     /// Number of processes.
     pub processes: u64,
     /// Sum of RSS: shared pages count once for each process.
-    pub resident: u64,
+    pub rss: u64,
     /// Private pages, including swapped ones and copy-on-write pages not yet copied since a fork.
     pub private: u64,
     /// Proportional part of memory that several processes write to: shared memory, and files in `/dev/shm`.

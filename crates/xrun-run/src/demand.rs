@@ -63,7 +63,7 @@ impl DemandCollector {
         let leaked = self.before.map_or(0, |before| before.leaks);
         let without_leaks = line.host.heap_high.unwrap_or(line.host.heap_peak).saturating_sub(leaked);
         demand.heap_peak_beside_leaks = demand.heap_peak_beside_leaks.max(without_leaks);
-        demand.resident_peak = demand.resident_peak.max(line.host.resident_peak.max(line.host.resident));
+        demand.rss_peak = demand.rss_peak.max(line.host.rss_peak.max(line.host.rss));
         demand.device_in_use_peak = demand.device_in_use_peak.max(line.device.map(|pool| pool.in_use));
         demand.device_reserved_peak = demand.device_reserved_peak.max(line.device.map(|pool| pool.reserved));
         if line.point == SamplePoint::Step {

@@ -138,7 +138,7 @@ pub fn evaluate(
         intervals: report.intervals.into_iter().collect(),
         in_training: training_metrics(run, checkpoint.step),
         heap_peak: heap::read().peak,
-        resident_peak: sources::rss_peak(),
+        rss_peak: sources::rss_peak(),
     };
     write::replace_json(&folder.join(layout::EVALUATION), &evaluation).map_err(StartError::failed)?;
     Ok((folder, evaluation))

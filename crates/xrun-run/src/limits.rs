@@ -115,7 +115,7 @@ impl MemoryLimits {
             let (limit, held) = limit.zip(held)?;
             (held > limit).then_some(LimitReached { key, place, limit, held, trigger })
         };
-        let rss = line.host.resident;
+        let rss = line.host.rss;
         // The OOM killer strikes in the middle of a step, so the demand of the next step is checked before it starts. A
         // validation, which is rare, counts as a step.
         let working = demand.step.max(demand.validation).max(demand.checkpoint);
@@ -147,7 +147,7 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    fn line(heap: u64, resident: u64, reserved: Option<u64>) -> MemoryLine {
+    fn line(heap: u64, rss: u64, reserved: Option<u64>) -> MemoryLine {
         MemoryLine {
             version: VERSION,
             segment: 0,
@@ -155,7 +155,7 @@ mod tests {
             step: 7,
             epoch: 1,
             point: SamplePoint::Step,
-            host: HostMemory { heap, resident: Some(resident), ..HostMemory::default() },
+            host: HostMemory { heap, rss: Some(rss), ..HostMemory::default() },
             device: reserved.map(|reserved| DeviceMemory { in_use: 0, reserved, allocations: 0 }),
             driver: None,
             container: None,

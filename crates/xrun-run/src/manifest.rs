@@ -39,7 +39,7 @@ pub fn manifest(
         device: device(chosen, &plan.experiment.device),
         data: plan.facts.data_digests.iter().cloned().collect(),
         data_skipped: plan.facts.data_left_out.counts.clone(),
-        smaller: plan.facts.smaller.clone(),
+        clamped: plan.facts.clamped.clone(),
         origins: origins.clone(),
         watched: None,
         until: None,

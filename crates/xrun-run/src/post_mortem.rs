@@ -16,7 +16,7 @@ use xrun_core::units::Bytes;
 use xrun_results::format::{Demand, GrowthToLimit, MemoryLine, OwnerSummary, PostMortem, Suggestion, VERSION};
 use xrun_results::read;
 use xrun_results::verdict::{Judgement, SeriesVerdict, Verdict};
-use xrun_verdict::names::{RESERVED_BEYOND, RESIDENT_BEYOND};
+use xrun_verdict::names::{RESERVED_BEYOND, RSS_BEYOND};
 
 /// Safety factor of suggestions: they free more than what is missing.
 const MARGIN: f64 = 1.1;
@@ -42,7 +42,7 @@ pub fn build(
         limit: reached.limit,
         held: reached.held,
         suggestions: suggestions(plan, reached, line, &demand, parameters, growth.as_ref()),
-        in_no_buffer: outside_buffers(plan, reached, line),
+        unattributed: outside_buffers(plan, reached, line),
         growth,
         sample: line.clone(),
         owners,
@@ -54,7 +54,7 @@ pub fn build(
 /// Growth of the limited memory, if the verdict suspects it or worse.
 fn growth(verdict: Verdict, reached: &LimitReached) -> Option<GrowthToLimit> {
     let here = match reached.place {
-        MemoryKind::Host => ["heap", RESIDENT_BEYOND],
+        MemoryKind::Host => ["heap", RSS_BEYOND],
         MemoryKind::Device => ["device_in_use", RESERVED_BEYOND],
     };
     // Growth of other memory did not reach this limit.
@@ -131,7 +131,7 @@ fn suggestions(
 fn expected(plan: &Plan, place: MemoryKind) -> u64 {
     let Some(forecast) = &plan.forecast else { return 0 };
     let expected = match place {
-        MemoryKind::Host => forecast.resident_peak.or(Some(forecast.heap_peak)),
+        MemoryKind::Host => forecast.rss_peak.or(Some(forecast.heap_peak)),
         MemoryKind::Device => forecast.device_reserved_peak,
     };
     expected.unwrap_or_default()
@@ -199,7 +199,7 @@ pub fn message(record: &PostMortem, run: &Path) -> String {
         None => ("heap in use", record.sample.host.heap),
     };
     let buffers = record.sample.owners.iter().map(|(name, bytes)| (name.as_str(), *bytes));
-    let mut held: Vec<(&str, u64)> = buffers.chain([("outside of buffers", record.in_no_buffer)]).collect();
+    let mut held: Vec<(&str, u64)> = buffers.chain([("outside of buffers", record.unattributed)]).collect();
     held.retain(|(_, bytes)| *bytes > 0);
     held.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
     let held: Vec<String> = held.iter().take(4).map(|(name, bytes)| format!("{name} {}", Bytes(*bytes))).collect();
@@ -305,7 +305,7 @@ mod tests {
             "host": { "heap": 1, "heap_peak": 1, "heap_allocations": 1 }, "owners": {}, "phases_us": {}, "cost_us": 0,
         }))
         .unwrap();
-        plan.forecast = Some(xrun_results::format::Forecast { resident_peak: Some(200 * MIB), ..Default::default() });
+        plan.forecast = Some(xrun_results::format::Forecast { rss_peak: Some(200 * MIB), ..Default::default() });
         let tips = suggestions(&plan, &reached(10 * MIB), &line, &Demand::default(), 0, None);
         assert_eq!(tips.last().map(|tip| tip.value.as_str()), Some("\"220 MiB\""), "200 MiB and 10 %");
     }

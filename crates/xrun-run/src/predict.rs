@@ -145,7 +145,7 @@ pub fn predict(
         failed: answers.failed,
         about,
         heap_peak: heap::read().peak,
-        resident_peak: sources::rss_peak(),
+        rss_peak: sources::rss_peak(),
     };
     write::replace_json(&folder.join(layout::PREDICTION), &prediction).map_err(StartError::failed)?;
     Ok((folder, prediction))

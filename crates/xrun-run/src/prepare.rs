@@ -156,7 +156,7 @@ impl Planned {
         for line in left_out_lines("data", &facts.data_left_out, LEFT_OUT_NAMED) {
             listener.say(&line);
         }
-        for clamped in &facts.smaller {
+        for clamped in &facts.clamped {
             listener.say(&clamped.to_string());
         }
         facts.notes.iter().for_each(|note| listener.say(&format!("data: {note}")));

@@ -83,8 +83,8 @@ impl Tracer {
                 heap_peak: heap.peak,
                 heap_high: Some(heap::take_peak()),
                 heap_allocations: heap.allocations,
-                resident: sources::rss(),
-                resident_peak: slow.then(sources::rss_peak).flatten(),
+                rss: sources::rss(),
+                rss_peak: slow.then(sources::rss_peak).flatten(),
                 anonymous: parts.anonymous,
                 file: parts.file,
                 swap: parts.swap,
@@ -127,8 +127,8 @@ impl Tracer {
         self.load.add(line.driver.and_then(|driver| driver.load));
         let peaks = &mut self.peaks;
         peaks.heap_peak = peaks.heap_peak.max(line.host.heap_peak);
-        let resident = line.host.resident_peak.max(line.host.resident);
-        peaks.resident_peak = peaks.resident_peak.max(resident);
+        let rss = line.host.rss_peak.max(line.host.rss);
+        peaks.rss_peak = peaks.rss_peak.max(rss);
         peaks.device_in_use_peak = peaks.device_in_use_peak.max(line.device.map(|pool| pool.in_use));
         peaks.device_reserved_peak = peaks.device_reserved_peak.max(line.device.map(|pool| pool.reserved));
     }
@@ -185,7 +185,7 @@ mod tests {
     fn slow_sources_keep_their_cadence() {
         let mut tracer = Tracer::new(&Ledger::default(), 0, 3, None);
         let slow: Vec<bool> =
-            (0..7).map(|step| tracer.sample(context(step, SamplePoint::Step)).host.resident_peak.is_some()).collect();
+            (0..7).map(|step| tracer.sample(context(step, SamplePoint::Step)).host.rss_peak.is_some()).collect();
         assert_eq!(slow, [true, false, false, true, false, false, true]);
         let points = [
             SamplePoint::Epoch,
@@ -194,7 +194,7 @@ mod tests {
             SamplePoint::Checkpoint,
             SamplePoint::End,
         ];
-        assert!(points.iter().all(|point| tracer.sample(context(7, *point)).host.resident_peak.is_some()));
+        assert!(points.iter().all(|point| tracer.sample(context(7, *point)).host.rss_peak.is_some()));
     }
 
     #[test]

@@ -109,7 +109,7 @@ impl<'a> Local<'a> {
         if self.stopping || !(by_kernel() || by_limit()) || !self.co_schedule.as_mut()?.retry_alone(run) {
             return None;
         }
-        let peak = read::summary(&folder).ok().flatten().and_then(|summary| summary.memory.resident_peak);
+        let peak = read::summary(&folder).ok().flatten().and_then(|summary| summary.memory.rss_peak);
         // One that was killed early has no summary, and perhaps no sample: its forecast is known.
         let memory = resources::read_memory(self.sweep).ok().flatten();
         let forecast = memory.and_then(|memory| Some(memory.forecast(run.trial)?.host.0));
@@ -143,7 +143,7 @@ impl<'a> Local<'a> {
             exit_code,
             signal,
             message: killed.or(message),
-            again_with: None,
+            retry_memory: None,
         }
     }
 }
@@ -200,8 +200,8 @@ impl Launcher for Local<'_> {
         for (ended, status) in ended {
             let job = ended.start.job;
             let mut process = self.process(&ended, status);
-            process.again_with = self.retry(job.run, &mut process);
-            if process.again_with.is_some() {
+            process.retry_memory = self.retry(job.run, &mut process);
+            if process.retry_memory.is_some() {
                 outcomes.extend([(job, JobOutcome::Retried(process)), (job, JobOutcome::Returned)]);
             } else {
                 outcomes.push((job, JobOutcome::Ended(process)));

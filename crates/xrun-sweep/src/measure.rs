@@ -26,8 +26,8 @@ pub enum Queued {
 struct Trace {
     heap_peak: Option<u64>,
     heap_floor: Option<u64>,
-    resident_peak: Option<u64>,
-    resident_floor: Option<u64>,
+    rss_peak: Option<u64>,
+    rss_floor: Option<u64>,
     in_use_peak: Option<u64>,
     in_use_floor: Option<u64>,
     reserved_peak: Option<u64>,
@@ -91,8 +91,8 @@ pub fn measure(sweep: &Path, run: RunId, process: Option<&Process>, queued: Opti
         cleanup_seconds: cleanup,
         heap_peak: trace.heap_peak,
         heap_floor: trace.heap_floor,
-        resident_peak: trace.resident_peak.max(summary.as_ref().and_then(|summary| summary.memory.resident_peak)),
-        resident_floor: trace.resident_floor,
+        rss_peak: trace.rss_peak.max(summary.as_ref().and_then(|summary| summary.memory.rss_peak)),
+        rss_floor: trace.rss_floor,
         device_in_use_peak: trace.in_use_peak,
         device_in_use_floor: trace.in_use_floor,
         device_reserved_peak: trace.reserved_peak,
@@ -163,14 +163,14 @@ fn trace(folder: &Path, planned: u64) -> Trace {
         }
         trace.last_step = trace.last_step.max(Some(line.step));
         trace.heap_peak = trace.heap_peak.max(Some(line.host.heap_peak));
-        trace.resident_peak = trace.resident_peak.max(line.host.resident_peak).max(line.host.resident);
+        trace.rss_peak = trace.rss_peak.max(line.host.rss_peak).max(line.host.rss);
         if let Some(pool) = line.device {
             trace.in_use_peak = trace.in_use_peak.max(Some(pool.in_use));
             trace.reserved_peak = trace.reserved_peak.max(Some(pool.reserved));
         }
         if line.point == SamplePoint::Step && line.step * 2 >= planned {
             lower(&mut trace.heap_floor, Some(line.host.heap));
-            lower(&mut trace.resident_floor, line.host.resident);
+            lower(&mut trace.rss_floor, line.host.rss);
             lower(&mut trace.in_use_floor, line.device.map(|pool| pool.in_use));
             lower(&mut trace.reserved_floor, line.device.map(|pool| pool.reserved));
         }

@@ -122,7 +122,7 @@ fn pareto_plot(table: &Table, name: &str, memory: &str) -> Option<Plot> {
     let curves = vec![curve("trials", points, 7, CurveStyle::Dots), curve("Pareto front", on, 1, CurveStyle::Points)];
     let words = match name {
         "heap" => ("Speed and peak of the heap", "peak of the heap"),
-        "resident" => ("Speed and peak RSS", "peak RSS"),
+        "rss" => ("Speed and peak RSS", "peak RSS"),
         _ => ("Speed and peak reserved on the device", "peak reserved on the device"),
     };
     let plot = Plot::fitted(words.0, (words.1, AxisUnit::Bytes), AxisUnit::Number, curves)?;
@@ -246,11 +246,8 @@ fn plots_by_value(table: &Table) -> Vec<Plot> {
     if speeds.len() < 2 {
         return Vec::new();
     }
-    let memory = [
-        line("heap", "heap_peak", 1),
-        line("resident", "resident_peak", 2),
-        line("device reserved", "device_reserved_peak", 3),
-    ];
+    let memory =
+        [line("heap", "heap_peak", 1), line("rss", "rss_peak", 2), line("device reserved", "device_reserved_peak", 3)];
     let name = printable::line(key, 60);
     let speed = over(table, 0, &format!("Steps per second by {name}"), |run| run.steps_per_second, speeds);
     let memory = memory.into_iter().flatten().collect();

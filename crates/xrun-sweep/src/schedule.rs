@@ -54,7 +54,7 @@ pub enum Event<'a> {
         /// Its answer.
         error: &'a SlurmError,
     },
-    /// The run's process died, and the run is tried again, with `again_with` bytes of memory if it had too few.
+    /// The run's process died, and the run is tried again, with `retry_memory` bytes of memory if it had too few.
     Retried {
         /// The run.
         run: RunId,

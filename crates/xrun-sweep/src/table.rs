@@ -22,18 +22,17 @@ use xrun_results::read;
 use xrun_results::report::epochs::csv_line;
 
 /// Measurements that are compared with the reference.
-pub const COMPARED: [&str; 4] = ["steps_per_second", "heap_peak", "resident_peak", "device_reserved_peak"];
+pub const COMPARED: [&str; 4] = ["steps_per_second", "heap_peak", "rss_peak", "device_reserved_peak"];
 
 /// Name of each Pareto front, and the memory that is compared with speed.
-pub const FRONTS: [(&str, &str); 3] =
-    [("heap", "heap_peak"), ("resident", "resident_peak"), ("device", "device_reserved_peak")];
+pub const FRONTS: [(&str, &str); 3] = [("heap", "heap_peak"), ("rss", "rss_peak"), ("device", "device_reserved_peak")];
 
 impl Row {
     fn number(&self, name: &str) -> Option<Spread> {
         match name {
             "steps_per_second" => self.steps_per_second,
             "heap_peak" => self.heap_peak,
-            "resident_peak" => self.resident_peak,
+            "rss_peak" => self.rss_peak,
             _ => self.device_reserved_peak,
         }
     }
@@ -43,7 +42,7 @@ impl Row {
         let of = |run: &Measured| match name {
             "steps_per_second" => run.steps_per_second,
             "heap_peak" => bytes(run.heap_peak),
-            "resident_peak" => bytes(run.resident_peak),
+            "rss_peak" => bytes(run.rss_peak),
             _ => bytes(run.device_reserved_peak),
         };
         self.runs.iter().filter(|run| run.finished).filter_map(of).collect()
@@ -181,8 +180,8 @@ fn row(point: u64, values: Vec<Value>, runs: Vec<Measured>) -> Row {
         cleanup_seconds: number(|run| run.cleanup_seconds),
         heap_peak: number(|run| bytes(run.heap_peak)),
         heap_floor: number(|run| bytes(run.heap_floor)),
-        resident_peak: number(|run| bytes(run.resident_peak)),
-        resident_floor: number(|run| bytes(run.resident_floor)),
+        rss_peak: number(|run| bytes(run.rss_peak)),
+        rss_floor: number(|run| bytes(run.rss_floor)),
         device_in_use_peak: number(|run| bytes(run.device_in_use_peak)),
         device_in_use_floor: number(|run| bytes(run.device_in_use_floor)),
         device_reserved_peak: number(|run| bytes(run.device_reserved_peak)),
@@ -301,8 +300,8 @@ const SPREADS: [&str; 13] = [
     "cleanup_seconds",
     "heap_peak",
     "heap_floor",
-    "resident_peak",
-    "resident_floor",
+    "rss_peak",
+    "rss_floor",
     "device_in_use_peak",
     "device_in_use_floor",
     "device_reserved_peak",
@@ -318,8 +317,8 @@ fn spreads(row: &Row) -> [Option<Spread>; 13] {
         row.cleanup_seconds,
         row.heap_peak,
         row.heap_floor,
-        row.resident_peak,
-        row.resident_floor,
+        row.rss_peak,
+        row.rss_floor,
         row.device_in_use_peak,
         row.device_in_use_floor,
         row.device_reserved_peak,

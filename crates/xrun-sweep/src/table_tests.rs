@@ -27,7 +27,7 @@ fn record(keys: &[&str], points: Vec<Vec<Value>>, repeats: u64) -> Record {
     }
 }
 
-fn run(point: u64, repeat: u64, speed: f64, resident: u64) -> Measured {
+fn run(point: u64, repeat: u64, speed: f64, rss: u64) -> Measured {
     const MEBIBYTE: u64 = 1024 * 1024;
     Measured {
         run: RunId { trial: point, repeat }.to_string(),
@@ -44,8 +44,8 @@ fn run(point: u64, repeat: u64, speed: f64, resident: u64) -> Measured {
         cleanup_seconds: Some(0.5),
         heap_peak: Some(100 * MEBIBYTE),
         heap_floor: Some(40 * MEBIBYTE),
-        resident_peak: Some(resident * MEBIBYTE),
-        resident_floor: Some((resident - 20) * MEBIBYTE),
+        rss_peak: Some(rss * MEBIBYTE),
+        rss_floor: Some((rss - 20) * MEBIBYTE),
         device_in_use_peak: None,
         device_in_use_floor: None,
         device_reserved_peak: None,
@@ -104,13 +104,13 @@ fn the_page_has_every_window_minimum_and_intervals_in_one_unit() {
     let cells = &rows[0];
     assert_eq!(titles.len(), cells.len());
     let cell = |title: &str| cells[titles.iter().position(|one| one == title).unwrap()].to_string();
-    assert_eq!(cell(">resident floor"), "180 MiB");
+    assert_eq!(cell(">RSS floor"), "180 MiB");
     assert_eq!(cell(">device in use, floor"), "1 MiB (1 to 1.1)");
     assert_eq!(cell(">device reserved, floor"), "2.9 MiB");
-    assert!(page::html(&table).contains("resident floor"));
-    assert!(!text::text(&table, None).contains("resident floor"), "no room in a terminal");
+    assert!(page::html(&table).contains("RSS floor"));
+    assert!(!text::text(&table, None).contains("RSS floor"), "no room in a terminal");
     let csv = csv(&table);
-    assert!(csv.contains("resident_floor,") && csv.contains("device_in_use_floor,"), "{csv}");
+    assert!(csv.contains("rss_floor,") && csv.contains("device_in_use_floor,"), "{csv}");
 }
 
 #[test]
@@ -124,7 +124,7 @@ fn one_repeat_says_that_noise_was_not_measured() {
 #[test]
 fn the_pareto_front_has_the_trials_that_no_other_one_dominates() {
     let table = repeated();
-    let on: Vec<u64> = table.rows.iter().filter(|row| row.pareto.contains(&"resident")).map(|row| row.point).collect();
+    let on: Vec<u64> = table.rows.iter().filter(|row| row.pareto.contains(&"rss")).map(|row| row.point).collect();
     // Trial 3 is as small as trial 2 and faster; the killed one has no speed.
     assert_eq!(on, [1, 3, 4]);
 }

@@ -52,7 +52,7 @@ pub fn compared(name: &str) -> &'static str {
     match name {
         "steps_per_second" => "speed",
         "heap_peak" => "heap peak",
-        "resident_peak" => "resident peak",
+        "rss_peak" => "RSS peak",
         _ => "device reserved peak",
     }
 }
@@ -142,8 +142,8 @@ fn columns_of(table: &Table, view: TableView) -> Vec<Column<'_>> {
     if view == TableView::Memory {
         all.push(size(">heap peak", |row| row.heap_peak));
         all.push(size(">heap floor", |row| row.heap_floor));
-        all.push(size(">resident peak", |row| row.resident_peak));
-        all.push(size(">resident floor", |row| row.resident_floor));
+        all.push(size(">RSS peak", |row| row.rss_peak));
+        all.push(size(">RSS floor", |row| row.rss_floor));
         if device {
             all.push(size(">device in use, peak", |row| row.device_in_use_peak));
             all.push(size(">device in use, floor", |row| row.device_in_use_floor));
@@ -183,7 +183,7 @@ fn columns_of(table: &Table, view: TableView) -> Vec<Column<'_>> {
     if view == TableView::Terminal {
         all.push(size(">heap floor", |row| row.heap_floor));
     }
-    all.push(size(">resident peak", |row| row.resident_peak));
+    all.push(size(">RSS peak", |row| row.rss_peak));
     if device {
         if view == TableView::Terminal {
             all.push(size(">device in use", |row| row.device_in_use_peak));

@@ -75,7 +75,7 @@ pub struct Findings {
     /// Step at which the rise began; only of a series that rises up to its end.
     pub since: Option<u64>,
     /// Step from which on the series is flat; only of a series that grew before.
-    pub at_rest: Option<u64>,
+    pub flat_since: Option<u64>,
     /// Slope of the last third.
     pub late_slope: Option<f64>,
     /// Upper end of that slope's interval.
@@ -136,7 +136,7 @@ pub struct ProcessOfRun {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SeriesVerdict {
-    /// Name of the series: `heap`, `device_in_use`, `resident`, …, or `owner:<name>`.
+    /// Name of the series: `heap`, `device_in_use`, `rss`, …, or `owner:<name>`.
     pub name: String,
     /// Unit of the values: `bytes`, `allocations`, `files`, `processes` or `threads`.
     pub unit: String,

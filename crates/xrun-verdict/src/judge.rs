@@ -69,7 +69,7 @@ pub fn judge(minima: &WindowMinima, kind: SeriesKind, thresholds: Thresholds) ->
         slope_high: line.map(|line| line.slope.high),
         rise: mann_kendall(&minima.values),
         since: rise.map(|rise| rise.since),
-        at_rest: matches!(verdict, Judgement::GrewThenFlat | Judgement::Stepped)
+        flat_since: matches!(verdict, Judgement::GrewThenFlat | Judgement::Stepped)
             .then(|| flat_since(minima, thresholds))
             .flatten(),
         late_slope: late.map(|line| line.slope.median),

@@ -5,7 +5,7 @@ use crate::context::NO_CAP;
 use crate::findings::{Findings, Judgement, ProcessOfRun, SeriesVerdict, Verdict};
 use crate::names::{
     DRIVER_BEYOND, FOOTPRINT, GPU_FOOTPRINT, GPU_SUFFIX, LIBRARIES, OWNER_PREFIX, PRIVATE_SUFFIX, RESERVED_BEYOND,
-    RESIDENT_BEYOND, SHARED_SUFFIX, UNMAPPED_SHM,
+    RSS_BEYOND, SHARED_SUFFIX, UNMAPPED_SHM,
 };
 use crate::units::{bytes, interval};
 
@@ -159,7 +159,7 @@ const OVERHEADS: &[(&str, &str)] = &[
     ),
     (RESERVED_BEYOND, "no tensors hold it: the pool is fragmented, or returns no pages"),
     (
-        RESIDENT_BEYOND,
+        RSS_BEYOND,
         "the program did not allocate it: memory of a C library or of threads, or free pages that are not returned",
     ),
 ];
@@ -231,7 +231,7 @@ fn since(run: RunSpan, one: &SeriesVerdict) -> String {
 
 /// ` from step 100 on`.
 fn flat_from(run: RunSpan, one: &SeriesVerdict) -> String {
-    one.findings.at_rest.map_or_else(String::new, |step| format!(" from {} on", run.axis.position(step as f64)))
+    one.findings.flat_since.map_or_else(String::new, |step| format!(" from {} on", run.axis.position(step as f64)))
 }
 
 /// Step at which a filling buffer is full, with a caveat where the run ends before: only a full buffer confirms the
@@ -314,10 +314,10 @@ fn series_label(name: &str) -> String {
         "device_in_use" => "device memory in use".into(),
         "device_allocations" => "allocations on the device".into(),
         "device_reserved" => "memory reserved on the device".into(),
-        "resident" => "RSS".into(),
+        "rss" => "RSS".into(),
         "anonymous" => "RSS without files".into(),
         LIBRARIES => "memory of C libraries".into(),
-        RESIDENT_BEYOND => "RSS beyond the heap".into(),
+        RSS_BEYOND => "RSS beyond the heap".into(),
         RESERVED_BEYOND => "memory reserved on the device beyond what is in use".into(),
         DRIVER_BEYOND => "device memory beyond the pool".into(),
         "driver_process" => "device memory of this process (driver)".into(),

@@ -18,7 +18,7 @@ pub const SHARED_SUFFIX: &str = "/shared";
 pub const GPU_SUFFIX: &str = "/GPU";
 
 /// RSS beyond the heap in use: free pages of the allocator, memory of C libraries.
-pub const RESIDENT_BEYOND: &str = "resident_beyond_heap";
+pub const RSS_BEYOND: &str = "rss_beyond_heap";
 /// Memory allocated by C libraries.
 pub const LIBRARIES: &str = "libraries";
 /// Device memory that the pool has reserved beyond what tensors use.
@@ -31,14 +31,14 @@ pub(crate) const TOTALS: &[&str] = &[
     "open_files",
     "processes",
     "threads",
-    "resident",
+    "rss",
     "anonymous",
     LIBRARIES,
     "container",
     "device_reserved",
     "driver_process",
     "driver_device",
-    RESIDENT_BEYOND,
+    RSS_BEYOND,
     RESERVED_BEYOND,
     DRIVER_BEYOND,
 ];

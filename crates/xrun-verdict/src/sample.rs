@@ -16,7 +16,7 @@ pub struct Sample<'a> {
     /// Highest `heap` since the previous sample.
     pub heap_high: Option<u64>,
     /// RSS.
-    pub resident: Option<u64>,
+    pub rss: Option<u64>,
     /// Part of RSS that is not backed by a file.
     pub anonymous: Option<u64>,
     /// Memory allocated by C libraries.

@@ -10,8 +10,8 @@ use crate::findings::{Judgement, ProcessOfRun, SeriesVerdict, VERSION, Verdict};
 use crate::judge::{BYTES, COUNT, SeriesKind, Thresholds, Z, judge, suspicious};
 use crate::message::{self, Attribution, RunSpan};
 use crate::names::{
-    DRIVER_BEYOND, FOOTPRINT, GPU_FOOTPRINT, LIBRARIES, OWNER_PREFIX, RESERVED_BEYOND, RESIDENT_BEYOND, TOTALS,
-    UNCAPPED, is_on_gpus, lives_in, unit,
+    DRIVER_BEYOND, FOOTPRINT, GPU_FOOTPRINT, LIBRARIES, OWNER_PREFIX, RESERVED_BEYOND, RSS_BEYOND, TOTALS, UNCAPPED,
+    is_on_gpus, lives_in, unit,
 };
 use crate::sample::{Processes, Sample};
 use crate::trend;
@@ -81,9 +81,9 @@ impl Watch {
         // Totals are noisier than memory in use.
         let coarse = Thresholds { growth_min: thresholds.growth_min.max(BYTES.growth_min), ..BYTES };
         self.add_in_use(at, "heap", heap, MemoryKind::Host, sample);
-        if let Some(resident) = sample.resident {
-            self.add_value(at, "resident", resident, SeriesKind::Total, thresholds);
-            self.add_value(at, RESIDENT_BEYOND, resident.saturating_sub(heap), SeriesKind::Overhead, coarse);
+        if let Some(rss) = sample.rss {
+            self.add_value(at, "rss", rss, SeriesKind::Total, thresholds);
+            self.add_value(at, RSS_BEYOND, rss.saturating_sub(heap), SeriesKind::Overhead, coarse);
         }
         if let Some(pool) = sample.pool {
             self.add_in_use(at, "device_in_use", pool.in_use, MemoryKind::Device, sample);
@@ -125,7 +125,7 @@ impl Watch {
         }
         self.add_owners(at, sample, BYTES);
         let Processes { count, threads, open_files, files, .. } = processes;
-        for (name, bytes) in [("resident", sample.resident), ("files", files), ("container", sample.container)] {
+        for (name, bytes) in [("rss", sample.rss), ("files", files), ("container", sample.container)] {
             if let Some(bytes) = bytes {
                 self.add_value(at, name, bytes, SeriesKind::Total, BYTES);
             }
@@ -297,12 +297,12 @@ impl Watch {
                 let held = last(FOOTPRINT)?;
                 [self.context.host_limit, self.container_budget].into_iter().flatten().min().map(|limit| (limit, held))
             }
-            "heap" | "resident" | "anonymous" | "container" | LIBRARIES | RESIDENT_BEYOND => {
+            "heap" | "rss" | "anonymous" | "container" | LIBRARIES | RSS_BEYOND => {
                 let heap = last("heap")?;
-                let resident = last("resident").unwrap_or(heap);
-                let limited = self.context.host_limit.map(|limit| (limit, resident));
+                let rss = last("rss").unwrap_or(heap);
+                let limited = self.context.host_limit.map(|limit| (limit, rss));
                 // The container's limit applies to the peak of the next step.
-                let peak = resident.max(heap + self.temporary_peak as f64);
+                let peak = rss.max(heap + self.temporary_peak as f64);
                 let contained = self.container_budget.map(|budget| (budget, peak));
                 let available = |(limit, used): &(u64, f64)| *limit as f64 - used;
                 limited.into_iter().chain(contained).min_by(|a, b| available(a).total_cmp(&available(b)))

@@ -68,12 +68,12 @@ fn a_cap_above_the_memory_limit_does_not_end_growth() {
 fn rss_that_rises_while_the_heap_is_flat_is_retained() {
     let mut watch = Watch::new(Context { host_limit: Some(2 << 30), ..context(64 * 1024 * KIB) });
     for step in 1..=STEPS {
-        let resident = Some((1 << 30) + step * 1024 * KIB);
-        watch.add(&Sample { resident, ..sample(0, step, 4096 * KIB) });
+        let rss = Some((1 << 30) + step * 1024 * KIB);
+        watch.add(&Sample { rss, ..sample(0, step, 4096 * KIB) });
     }
     let verdict = watch.verdict();
     assert_eq!(verdict.verdict, Judgement::Retained, "{}", verdict.message);
-    let beyond = series(&verdict, RESIDENT_BEYOND);
+    let beyond = series(&verdict, RSS_BEYOND);
     assert_eq!((beyond.findings.slope, beyond.findings.since), (Some(1024.0 * KIB as f64), Some(1)));
     assert_eq!(beyond.steps_to_limit, Some(824.0));
     insta::assert_snapshot!(verdict.message);
@@ -192,8 +192,8 @@ fn rss_and_reserved_memory_count_towards_limits() {
         let mut watch = Watch::new(limits.clone());
         for step in 1..=STEPS {
             let pool = Pool { in_use: step * MIB, reserved: (step + 300) * MIB, allocations: 1 };
-            let resident = Some((step + 50) * MIB);
-            watch.add(&Sample { resident, pool: Some(pool), container_budget, ..sample(0, step, step * MIB) });
+            let rss = Some((step + 50) * MIB);
+            watch.add(&Sample { rss, pool: Some(pool), container_budget, ..sample(0, step, step * MIB) });
         }
         watch.verdict()
     };
@@ -231,7 +231,7 @@ fn a_buffer_bounded_by_the_data_is_filling_until_it_is_full() {
     insta::assert_snapshot!("filling", within.message);
     let over = decoded_images(70, 70, true);
     assert_eq!((over.verdict, over.owner.as_deref()), (Judgement::GrewThenFlat, Some("leak")), "{}", over.message);
-    let flat_from = series(&over, "heap").findings.at_rest.unwrap();
+    let flat_from = series(&over, "heap").findings.flat_since.unwrap();
     assert!((66..=74).contains(&flat_from), "from step {flat_from}");
     insta::assert_snapshot!("grew_then_flat", over.message);
 }

@@ -116,7 +116,7 @@ pub fn verdict_on(run: &Path) -> Option<Verdict> {
 
 /// Memory at a sample: `1.2 GiB of 2.0 GiB at the last sample (step 12, after 3 s): frame_cache 800.0 MiB`.
 fn memory_at(line: &MemoryLine) -> String {
-    let rss = line.host.resident.unwrap_or(line.host.heap);
+    let rss = line.host.rss.unwrap_or(line.host.heap);
     let limit = line.container.and_then(|container| container.limit);
     let of = limit.map_or_else(String::new, |limit| format!(" of {}", Bytes(limit)));
     let mut owners: Vec<(&String, u64)> = line.owners.iter().map(|(name, bytes)| (name, *bytes)).collect();

@@ -80,7 +80,7 @@ impl PipelineKind for Regression {
         facts.owners = feed.all().into_iter().chain([&table]).map(PlannedOwner::from).collect();
         facts.data_digests = vec![(experiment.dataset_name().into(), digest)];
         let because = format!("there are {size} training rows");
-        facts.smaller.extend(ClampedSetting::detect("training.batch_size", requested as u64, size as u64, because));
+        facts.clamped.extend(ClampedSetting::detect("training.batch_size", requested as u64, size as u64, because));
         (facts.batch_items, facts.batch_keys) = (size as u64, &["training.batch_size"]);
         let rows = Arc::new(Split { train: rows, held_out, _holding: holding });
         Ok((facts, Prepared { rows, size, feed }))

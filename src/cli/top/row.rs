@@ -100,7 +100,7 @@ pub fn ended(run: &Path) -> Row {
     row.state = entry.state.label().into();
     row.set_progress(entry.last_step, entry.steps_planned);
     row.loss = entry.loss.as_ref().map_or("-".into(), |(_, loss)| number(*loss));
-    row.memory = entry.resident_peak.map_or("-".into(), |bytes| Bytes(bytes).to_string());
+    row.memory = entry.rss_peak.map_or("-".into(), |bytes| Bytes(bytes).to_string());
     match read::verdict(run) {
         Ok(verdict) => row.set_verdict(verdict.as_ref()),
         Err(error) => row.message = printable::line(&error.to_string(), MESSAGE_CHARACTERS_MAX),
@@ -251,7 +251,7 @@ impl ActiveRun {
 
 /// Memory of a run on the host and on devices.
 fn memory(line: &MemoryLine) -> String {
-    let host = Bytes(line.host.resident.unwrap_or(line.host.heap));
+    let host = Bytes(line.host.rss.unwrap_or(line.host.heap));
     let on_gpus = line.processes.iter().flat_map(|processes| processes.groups.values()).filter_map(|group| group.gpu);
     let on_gpus = on_gpus.reduce(|one, other| one.saturating_add(other));
     match line.device.map(|pool| pool.reserved).or(on_gpus) {

@@ -8,11 +8,11 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "snake_case")]
 pub enum LeakGrowth {
     /// Total bytes, known before the run.
-    InAll(u64),
+    Total(u64),
     /// Bytes, known before the run, of a leak that stops growing once all the data has been seen.
     Filling {
         /// Bytes when the run ends.
-        in_all: u64,
+        total: u64,
         /// Bytes once all the data has been seen.
         full: u64,
     },
@@ -27,9 +27,9 @@ impl LeakGrowth {
     }
 
     /// Bytes at the end of the run, where known beforehand.
-    pub fn in_all(self) -> Option<u64> {
+    pub fn total(self) -> Option<u64> {
         match self {
-            Self::InAll(bytes) | Self::Filling { in_all: bytes, .. } => Some(bytes),
+            Self::Total(bytes) | Self::Filling { total: bytes, .. } => Some(bytes),
             Self::Growing(_) => None,
         }
     }
@@ -38,7 +38,7 @@ impl LeakGrowth {
     pub fn full(self) -> Option<u64> {
         match self {
             Self::Filling { full, .. } => Some(full),
-            Self::InAll(_) | Self::Growing(_) => None,
+            Self::Total(_) | Self::Growing(_) => None,
         }
     }
 }

@@ -13,12 +13,12 @@ pub struct Inspection {
     /// Notes for people, a line each.
     pub notes: Vec<String>,
     /// Settings that a run would lower.
-    pub smaller: Vec<ClampedSetting>,
+    pub clamped: Vec<ClampedSetting>,
 }
 
 impl From<Vec<ClampedSetting>> for Inspection {
-    fn from(smaller: Vec<ClampedSetting>) -> Self {
-        Self { smaller, ..Self::default() }
+    fn from(clamped: Vec<ClampedSetting>) -> Self {
+        Self { clamped, ..Self::default() }
     }
 }
 

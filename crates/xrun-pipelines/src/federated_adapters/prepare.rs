@@ -80,7 +80,7 @@ pub fn prepare(
     let clips = nodes.iter().map(|clips| clips.len() as u64).collect();
     let rounds = Rounds::new(settings, clips, size, seed);
     let left_out = library.left_out.clone();
-    let smaller = clamped_settings(settings, experiment, &library.details());
+    let clamped = clamped_settings(settings, experiment, &library.details());
     let made = trained_encoder::made(settings, model, &library.digest, seed);
     let store = ClipStore::new(library, &data, model.bands, model.frames, ledger);
     let owners: Vec<PlannedOwner> =
@@ -91,7 +91,7 @@ pub fn prepare(
         owners,
         data_digests: digests,
         data_left_out: left_out,
-        smaller,
+        clamped,
         trained_parameters: Some(sizes::parameters(model)),
         batch_items: size as u64,
         batch_keys: &["training.batch_size"],

@@ -165,7 +165,7 @@ pub fn prepare(
     decoding::fits(library.largest.as_ref(), limits)?;
     let batches_per_epoch = batches_per_epoch(&library, settings);
     let drawn = drawn_classes(&library);
-    let smaller = clamped_settings(settings, &drawn);
+    let clamped = clamped_settings(settings, &drawn);
     // Buffers are planned for the actual size of episodes.
     let settings =
         &Settings { n_way: settings.n_way.min(drawn.train.count.max(drawn.held_out.count)).max(1), ..settings.clone() };
@@ -185,7 +185,7 @@ pub fn prepare(
         owners,
         data_digests: vec![(experiment.dataset_name().into(), library.digest.clone())],
         data_left_out: library.left_out.clone(),
-        smaller,
+        clamped,
         batch_items: (settings.n_way * settings.n_query) as u64,
         batch_keys: &[N_WAY, N_QUERY],
         probe_steps: probe_steps(settings, experiment.training.gradient_accumulation),

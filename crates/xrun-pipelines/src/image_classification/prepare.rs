@@ -88,7 +88,7 @@ pub fn prepare(
         data_digests: vec![(experiment.dataset_name().into(), library.digest.clone())],
         data_left_out: library.left_out.clone(),
         learned_from_data: Some(LEARNED),
-        smaller: ClampedSetting::detect("training.batch_size", requested as u64, size as u64, because)
+        clamped: ClampedSetting::detect("training.batch_size", requested as u64, size as u64, because)
             .into_iter()
             .collect(),
         notes: vec![format!(

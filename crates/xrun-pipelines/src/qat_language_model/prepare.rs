@@ -100,14 +100,14 @@ pub fn prepare(
     let owners: Vec<PlannedOwner> = store.buffers().iter().chain(buffers.all()).map(PlannedOwner::from).collect();
     let trained = Sizes::new(settings, model, store.corpus().tokenizer.size()).trained(settings);
     let counts = [Split::Train, Split::Validation].map(|split| store.count(split));
-    let mut smaller = clamped_settings(settings, experiment, counts);
+    let mut clamped = clamped_settings(settings, experiment, counts);
     let tokens = store.corpus().tokenizer.size();
     let notes = store.corpus().tokenizer.note().map(str::to_owned).into_iter().collect();
     let learnt = options.vocabulary.files.is_none();
     if learnt {
         let (key, asked) = (experiment.dataset_key("vocabulary_size"), options.vocabulary.size as u64);
         let because = "the training articles have no more pairs to merge";
-        smaller.extend(ClampedSetting::detect(&key, asked, tokens as u64, because));
+        clamped.extend(ClampedSetting::detect(&key, asked, tokens as u64, because));
     }
     let batches = Batches::new(store, settings, seed, size);
     check_pretraining(settings, &experiment.training, batches.per_epoch())?;
@@ -116,7 +116,7 @@ pub fn prepare(
         data_digests: digests,
         data_left_out: left_out,
         learned_from_data: learnt.then_some(LEARNED),
-        smaller,
+        clamped,
         notes,
         trained_parameters: Some(trained),
         phase_ends: Some(settings.pretraining_steps).filter(|steps| *steps > 0).into_iter().collect(),

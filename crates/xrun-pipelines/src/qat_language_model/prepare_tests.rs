@@ -47,16 +47,16 @@ fn the_files_of_a_vocabulary_are_part_of_the_digests() {
 #[test]
 fn settings_that_exceed_the_data_are_clamped() {
     let folder = tempfile::tempdir().unwrap();
-    let smaller = |pipeline: &str, dataset: &str| -> BTreeMap<String, (u64, u64)> {
-        let smaller = facts(folder.path(), pipeline, dataset).unwrap().smaller;
+    let clamped = |pipeline: &str, dataset: &str| -> BTreeMap<String, (u64, u64)> {
+        let clamped = facts(folder.path(), pipeline, dataset).unwrap().clamped;
         let name = |key: &str| key.rsplit('.').next().unwrap_or_default().to_owned();
-        smaller.iter().map(|one| (name(&one.key), (one.asked, one.used))).collect()
+        clamped.iter().map(|one| (name(&one.key), (one.asked, one.used))).collect()
     };
     // 24 questions to train on in batches of 4.
-    let many = smaller("calibration_batches = 9", "vocabulary_size = 60000");
+    let many = clamped("calibration_batches = 9", "vocabulary_size = 60000");
     assert_eq!(many["calibration_batches"], (9, 6));
     assert!(many["vocabulary_size"].0 == 60_000 && many["vocabulary_size"].1 < 10_000, "{many:?}");
-    let enough = smaller("calibration_batches = 6", "vocabulary_size = 300");
+    let enough = clamped("calibration_batches = 6", "vocabulary_size = 300");
     assert!(!enough.contains_key("calibration_batches") && !enough.contains_key("vocabulary_size"), "{enough:?}");
     assert!(!enough.contains_key("batch_size"), "{enough:?}");
 }

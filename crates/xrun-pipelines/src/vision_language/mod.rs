@@ -79,7 +79,7 @@ impl PipelineKind for VisionLanguage {
         if let (Ok(model), Some(options)) = (experiment.model_settings::<Model>(), options) {
             left_out = seen.fit(settings.text_tokens_max(&model.shape(), options.image_size), options.on_invalid)?;
         }
-        Ok(Inspection { left_out, smaller: prepare::clamped_settings(experiment, &seen), ..Inspection::default() })
+        Ok(Inspection { left_out, clamped: prepare::clamped_settings(experiment, &seen), ..Inspection::default() })
     }
 
     fn prepare(

@@ -77,14 +77,14 @@ pub fn prepare(
         }
     }
     let (left_out, seen) = (library.left_out.clone(), library.details());
-    let mut smaller = clamped_settings(experiment, &seen);
+    let mut clamped = clamped_settings(experiment, &seen);
     let tokens = tokenizer.size();
     let notes = tokenizer.note().map(str::to_owned).into_iter().collect();
     let learnt = options.vocabulary.files.is_none();
     if learnt {
         let (key, asked) = (experiment.dataset_key("vocabulary_size"), options.vocabulary.size as u64);
         let because = "the training texts have no more pairs to merge";
-        smaller.extend(ClampedSetting::detect(&key, asked, tokens as u64, because));
+        clamped.extend(ClampedSetting::detect(&key, asked, tokens as u64, because));
     }
     let (size, accumulation) = (batch_size(&experiment.training), experiment.training.gradient_accumulation);
     let batch_shape = BatchShape { size, length, accumulation, side };
@@ -107,7 +107,7 @@ pub fn prepare(
         data_digests: digests,
         data_left_out: left_out,
         learned_from_data: learnt.then_some(LEARNED),
-        smaller,
+        clamped,
         notes,
         trained_parameters: Some(trained),
         batch_items: size as u64,

@@ -57,7 +57,7 @@ fn facts_have_sizes_clamped_settings_digests_and_owners() {
     let vocabulary = prepared.batches.store().tokenizer().size() as u64;
     assert_eq!(facts.trained_parameters, Some(272_192 - (36 - 4) * 64 - (512 - vocabulary) * 64));
     let clamped: Vec<(&str, u64, u64)> =
-        facts.smaller.iter().map(|one| (one.key.as_str(), one.asked, one.used)).collect();
+        facts.clamped.iter().map(|one| (one.key.as_str(), one.asked, one.used)).collect();
     assert_eq!(clamped[..2], [("training.batch_size", 32, 19), ("validation.batches", 4, 1)]);
     assert_eq!(clamped.get(2), (vocabulary < 512).then_some(&("dataset.image-text.vocabulary_size", 512, vocabulary)));
     let names: Vec<&str> = facts.data_digests.iter().map(|(name, _)| name.as_str()).collect();

@@ -217,7 +217,7 @@ impl<W: Write> EventFile<W> {
             found.extend(bytes.map(|bytes| (format!("memory/{name}_bytes"), bytes as f64)));
         };
         add("heap", Some(host.heap));
-        add("resident", host.resident);
+        add("rss", host.rss);
         add("device_in_use", line.device.map(|pool| pool.in_use));
         add("device_reserved", line.device.map(|pool| pool.reserved));
         add("driver_process", line.driver.and_then(|driver| driver.process));

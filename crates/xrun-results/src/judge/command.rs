@@ -109,7 +109,7 @@ mod tests {
             step,
             epoch: 0,
             point: SamplePoint::Step,
-            host: HostMemory { heap: main + workers, resident: Some(main + workers), ..HostMemory::default() },
+            host: HostMemory { heap: main + workers, rss: Some(main + workers), ..HostMemory::default() },
             device: None,
             driver: None,
             container: None,

@@ -11,14 +11,14 @@ use xrun_core::bounded::planned::MemoryKind;
 /// Converts a line to a sample.
 pub fn sample(line: &MemoryLine) -> Sample<'_> {
     let host = &line.host;
-    let own = host.resident.unwrap_or(host.heap);
+    let own = host.rss.unwrap_or(host.heap);
     Sample {
         segment: line.segment,
         step: line.step,
         milliseconds: line.time_us / 1000,
         heap: host.heap,
         heap_high: host.heap_high,
-        resident: host.resident,
+        rss: host.rss,
         anonymous: host.anonymous,
         libraries: host.libraries,
         pool: line.device.map(|device| Pool {

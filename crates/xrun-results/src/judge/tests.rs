@@ -33,7 +33,7 @@ fn a_sample_has_the_memory_budget_of_the_container() {
         step: 1,
         epoch: 1,
         point: SamplePoint::Step,
-        host: HostMemory { resident: Some(51 * MIB), ..HostMemory::default() },
+        host: HostMemory { rss: Some(51 * MIB), ..HostMemory::default() },
         device: None,
         driver: None,
         container: Some(ContainerMemory { current: 51 * MIB, anonymous: None, peak: None, limit: Some(300 * MIB) }),

@@ -30,7 +30,7 @@ struct EpochRow {
     step: u64,
     samples: u64,
     heap: Extent,
-    resident: Extent,
+    rss: Extent,
     in_use: Extent,
     reserved: Extent,
     owners: BTreeMap<String, u64>,
@@ -85,7 +85,7 @@ const COLUMNS: [&str; 18] = [
     "heap_peak",
     "resident_start",
     "resident_end",
-    "resident_peak",
+    "rss_peak",
     "device_in_use_floor",
     "device_in_use_peak",
     "device_reserved_end",
@@ -252,13 +252,13 @@ impl EpochRow {
 
     /// Level of heap, RSS, device memory in use and reserved: minimum of memory in use, last value of the others.
     fn levels(&self) -> [Option<u64>; 4] {
-        [self.heap.min, self.resident.end, self.in_use.min, self.reserved.end]
+        [self.heap.min, self.rss.end, self.in_use.min, self.reserved.end]
     }
 
     fn add(&mut self, line: &MemoryLine) {
         self.samples += 1;
         self.heap.add(Some(line.host.heap));
-        self.resident.add(line.host.resident);
+        self.rss.add(line.host.rss);
         self.in_use.add(line.device.map(|pool| pool.in_use));
         self.reserved.add(line.device.map(|pool| pool.reserved));
         for (name, &bytes) in &line.owners {
@@ -277,8 +277,8 @@ fn csv_row(row: Option<EpochRow>, start: &EpochRow, names: &BTreeSet<String>, ro
     let Some(row) = row.filter(|_| *rows < ROWS_MAX) else { return text };
     *rows += 1;
     let _ = write!(text, "{},{},{}", row.segment, row.epoch, row.samples);
-    let (heap, resident, in_use, reserved) = (row.heap, row.resident, row.in_use, row.reserved);
-    let host = [heap.start, heap.end, heap.min, heap.peak, resident.start, resident.end, resident.peak];
+    let (heap, rss, in_use, reserved) = (row.heap, row.rss, row.in_use, row.reserved);
+    let host = [heap.start, heap.end, heap.min, heap.peak, rss.start, rss.end, rss.peak];
     let device = [in_use.min, in_use.peak, reserved.end, reserved.peak];
     let since_start = row.levels().into_iter().zip(start.levels());
     let changes = since_start.map(|(now, before)| Some(i128::from(now?) - i128::from(before?)));

@@ -51,7 +51,7 @@ fn row(run: &RunEntry, verdict: &Result<Option<Verdict>, ReadError>) -> Vec<Stri
         run.best
             .as_ref()
             .map_or("-".into(), |best| format!("{} {}", printable::line(&best.metric, 14), number(best.value))),
-        run.resident_peak.map_or("-".into(), |bytes| Bytes(bytes).to_string()),
+        run.rss_peak.map_or("-".into(), |bytes| Bytes(bytes).to_string()),
         match verdict {
             Ok(Some(verdict)) => verdict.verdict.words().to_owned(),
             Ok(None) => "-".into(),
@@ -80,7 +80,7 @@ pub fn json(runs: &[RunEntry]) -> Value {
             "loss": run.loss.as_ref().map(|(_, loss)| loss),
             "loss_kind": run.loss.as_ref().map(|(kind, _)| kind).filter(|kind| !kind.is_empty()),
             "best": run.best,
-            "resident_peak": run.resident_peak,
+            "rss_peak": run.rss_peak,
             "tags": read::notes(&run.path).unwrap_or_default().tags,
             "damage": verdict.as_ref().err().map(ToString::to_string),
             "verdict": verdict.ok().flatten().map(|verdict| verdict.verdict),

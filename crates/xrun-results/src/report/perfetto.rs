@@ -169,7 +169,7 @@ impl TimeLine {
             all.iter().filter_map(|(name, bytes)| Some((format!("{name} MiB"), mebibytes((*bytes)?)))).collect()
         };
         let host = &line.host;
-        events.counter("host", now, values(&[("heap", Some(host.heap)), ("resident", host.resident)]))?;
+        events.counter("host", now, values(&[("heap", Some(host.heap)), ("rss", host.rss)]))?;
         if let Some(device) = &line.device {
             let sizes = values(&[("in use", Some(device.in_use)), ("reserved", Some(device.reserved))]);
             events.counter("device", now, sizes)?;

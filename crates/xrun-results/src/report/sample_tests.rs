@@ -148,7 +148,7 @@ fn manifest(id: &str, names: SampleNames, resumed: bool) -> Manifest {
             cpu_kernels: None,
         },
         data: BTreeMap::new(),
-        smaller: vec![ClampedSetting {
+        clamped: vec![ClampedSetting {
             key: "pipeline.fewshot-detection.n_way".into(),
             asked: 4,
             used: 2,
@@ -173,7 +173,7 @@ fn plan(names: SampleNames) -> PlanFile {
         PlannedOwner { name, place: MemoryKind::Host, policy, items, bytes, key, because, fills: None, keeps: None }
     });
     PlanFile {
-        smaller: Vec::new(),
+        clamped: Vec::new(),
         stages: Vec::new(),
         forecast: None,
         best_by: Some(names.metric.into()),
@@ -268,7 +268,7 @@ fn memory(names: SampleNames, steps: u64) -> Vec<MemoryLine> {
         ];
         let heap = 40 * MIB + sizes.iter().sum::<u64>() + (noise(step, 5) * 6e6) as u64;
         heap_peak = heap.max(heap_peak);
-        let resident = heap + 110 * MIB + (noise(step / 10, 6) * 9e6) as u64;
+        let rss = heap + 110 * MIB + (noise(step / 10, 6) * 9e6) as u64;
         let slow = point != SamplePoint::Step;
         let in_use = (210 + (step % 10) * 4) * MIB + if validating { 160 * MIB } else { 0 };
         let reserved = if step < 4 { 256 * MIB } else { 512 * MIB };
@@ -283,8 +283,8 @@ fn memory(names: SampleNames, steps: u64) -> Vec<MemoryLine> {
                 heap,
                 heap_peak,
                 heap_allocations: 41_000,
-                resident: Some(resident),
-                resident_peak: slow.then_some(resident + 9 * MIB),
+                rss: Some(rss),
+                rss_peak: slow.then_some(rss + 9 * MIB),
                 ..HostMemory::default()
             },
             device: Some(DeviceMemory { in_use, reserved, allocations: 300 }),
@@ -387,7 +387,7 @@ fn summary(names: SampleNames) -> Summary {
         memory: MemorySummary {
             heap_peak: peak(&|line| Some(line.host.heap_peak)).unwrap(),
             heap_at_end: trace.last().unwrap().host.heap,
-            resident_peak: peak(&|line| line.host.resident_peak),
+            rss_peak: peak(&|line| line.host.rss_peak),
             device_in_use_peak: peak(&|line| Some(line.device?.in_use)),
             device_reserved_peak: peak(&|line| Some(line.device?.reserved)),
             gpu_utilisation_mean: Some(94.2),

@@ -87,7 +87,7 @@ pub fn read(run: &Path, names: &[String]) -> Result<Stages, ReportError> {
             stages.has_pool |= line.device.is_some();
             let in_use = line.device.map_or(line.host.heap, |pool| pool.in_use);
             row.in_use = Some(row.in_use.map_or(in_use, |least| least.min(in_use)));
-            row.reserved = line.device.map(|pool| pool.reserved).or(line.host.resident);
+            row.reserved = line.device.map(|pool| pool.reserved).or(line.host.rss);
         }
         Ok(())
     })?;

@@ -67,7 +67,7 @@ pub fn json(run: &Path) -> Result<Value, ReportError> {
         "started": report.manifest.as_ref().map(|manifest| &manifest.started),
         "resumed": report.manifest.as_ref().map(|manifest| &manifest.resumed),
         "device": report.manifest.as_ref().map(|manifest| &manifest.device),
-        "smaller": report.manifest.as_ref().map(|manifest| &manifest.smaller),
+        "clamped": report.manifest.as_ref().map(|manifest| &manifest.clamped),
         "steps": report.steps(),
         "steps_planned": report.steps_planned(),
         "seconds": report.seconds(),
@@ -150,7 +150,7 @@ fn describe(report: &RunReport, width: Option<usize>) -> String {
             times => format!(", resumed {times} times"),
         };
         page.line("started", &format!("{}{resumed}", utc_time(&manifest.started)));
-        manifest.smaller.iter().take(LOWERED_MAX).for_each(|smaller| page.line("lowered", &smaller.to_string()));
+        manifest.clamped.iter().take(LOWERED_MAX).for_each(|clamped| page.line("lowered", &clamped.to_string()));
     }
     progress(report, &mut page);
     results(report, &mut page);
@@ -169,7 +169,7 @@ fn describe(report: &RunReport, width: Option<usize>) -> String {
         if let Some(growth) = &post_mortem.growth {
             page.line("", &growth.message);
         }
-        page.line("", &format!("outside all buffers: {}", Bytes(post_mortem.in_no_buffer)));
+        page.line("", &format!("outside all buffers: {}", Bytes(post_mortem.unattributed)));
         for suggestion in &post_mortem.suggestions {
             page.line(
                 "",
@@ -307,7 +307,7 @@ fn memory(report: &RunReport, page: &mut Page) {
     if memory.samples > 0 {
         row(report.heap_label(), Some(memory.heap_peak), Some(memory.heap_at_end));
     }
-    row("RSS", memory.resident_peak, None);
+    row("RSS", memory.rss_peak, None);
     row("device in use", memory.device_in_use_peak, None);
     row("device reserved", memory.device_reserved_peak, None);
     page.table(&["memory", ">peak", ">at the end"], &rows);

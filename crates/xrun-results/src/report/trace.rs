@@ -22,7 +22,7 @@ pub struct MemoryTrace {
     /// Heap in use, in bytes.
     pub heap: ThinnedSeries,
     /// RSS in bytes.
-    pub resident: ThinnedSeries,
+    pub rss: ThinnedSeries,
     /// Device memory of live tensors, in bytes.
     pub in_use: ThinnedSeries,
     /// Memory reserved by the device's pool, in bytes.
@@ -105,7 +105,7 @@ impl MemoryTrace {
                 series.add(x, bytes as f64, ());
             }
         };
-        add(&mut self.resident, line.host.resident);
+        add(&mut self.rss, line.host.rss);
         add(&mut self.in_use, line.device.map(|pool| pool.in_use));
         add(&mut self.reserved, line.device.map(|pool| pool.reserved));
         add(&mut self.driver, line.driver.map(|driver| driver.process.unwrap_or(driver.device)));
@@ -169,7 +169,7 @@ impl MemoryTrace {
         peaks.samples += 1;
         peaks.heap_peak = peaks.heap_peak.max(line.host.heap_peak).max(line.host.heap);
         peaks.heap_at_end = line.host.heap;
-        peaks.resident_peak = peaks.resident_peak.max(line.host.resident_peak).max(line.host.resident);
+        peaks.rss_peak = peaks.rss_peak.max(line.host.rss_peak).max(line.host.rss);
         peaks.device_in_use_peak = peaks.device_in_use_peak.max(line.device.map(|pool| pool.in_use));
         peaks.device_reserved_peak = peaks.device_reserved_peak.max(line.device.map(|pool| pool.reserved));
         peaks.trace_seconds += line.cost_us as f64 / 1e6;

@@ -52,7 +52,7 @@ pub struct Contract {
     pub heap_peak: u64,
     /// Peak of the RSS.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub resident_peak: Option<u64>,
+    pub rss_peak: Option<u64>,
     /// Peak of the device's pool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device_reserved_peak: Option<u64>,
@@ -175,7 +175,7 @@ impl Contract {
             fingerprint,
             steps: plan.steps,
             heap_peak: forecast.heap_peak,
-            resident_peak: forecast.resident_peak,
+            rss_peak: forecast.rss_peak,
             device_reserved_peak: forecast.device_reserved_peak,
             slope: plan.experiment.memory.growth_min.0 as f64 / plan.steps.max(1) as f64,
             owners: owners.collect(),
@@ -216,7 +216,7 @@ impl Contract {
             violations.extend(now.parts.iter().filter_map(part));
         }
         if violations.is_empty() {
-            violations.extend(self.totals(Some(now.heap_peak), now.resident_peak, now.device_reserved_peak));
+            violations.extend(self.totals(Some(now.heap_peak), now.rss_peak, now.device_reserved_peak));
         }
         violations
     }
@@ -224,7 +224,7 @@ impl Contract {
     fn totals(&self, heap: Option<u64>, rss: Option<u64>, device: Option<u64>) -> impl Iterator<Item = Violation> {
         [
             total("heap in use", Some(self.heap_peak), heap),
-            total("RSS", self.resident_peak, rss),
+            total("RSS", self.rss_peak, rss),
             total("device memory reserved", self.device_reserved_peak, device),
         ]
         .into_iter()
@@ -258,7 +258,7 @@ impl Contract {
         }
         let memory = &summary.memory;
         if violations.is_empty() {
-            violations.extend(self.totals(Some(memory.heap_peak), memory.resident_peak, memory.device_reserved_peak));
+            violations.extend(self.totals(Some(memory.heap_peak), memory.rss_peak, memory.device_reserved_peak));
         }
         let mut messages: Vec<String> = violations.iter().map(ToString::to_string).collect();
         messages.extend(verdict.and_then(|verdict| self.growth_violation(verdict)));
@@ -300,7 +300,7 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     fn contract(text: &str) -> Contract {
-        let forecast = Forecast { heap_peak: 30 * MIB, resident_peak: Some(50 * MIB), ..Forecast::default() };
+        let forecast = Forecast { heap_peak: 30 * MIB, rss_peak: Some(50 * MIB), ..Forecast::default() };
         Contract::new(&plan_of(&format!("[pipeline.dummy]\n{text}")), &forecast, "ab".into())
     }
 
@@ -361,7 +361,7 @@ mod tests {
             "owner": null, "owner_share": null,
             "series": [{
                 "name": series, "unit": "bytes", "verdict": "growing", "floors": 9, "growth": 9e7, "slope": 1e8,
-                "slope_low": 9e7, "slope_high": 1.1e8, "rise": 4.0, "since": 1, "at_rest": null, "late_slope": null,
+                "slope_low": 9e7, "slope_high": 1.1e8, "rise": 4.0, "since": 1, "flat_since": null, "late_slope": null,
                 "late_slope_high": null, "more_steps": null, "slope_per_epoch": null, "first": 0.0, "last": 9e7, "peak": 9e7,
                 "cap": null, "steps_to_limit": null,
             }],

@@ -38,7 +38,7 @@ pub fn describe(plan: &Plan, parameters: u64, device: &str, width: Option<usize>
         }
     }
     line(format!("steps       {}", plan.steps_text()));
-    for clamped in &plan.facts.smaller {
+    for clamped in &plan.facts.clamped {
         line(format!("lowered     {clamped}"));
     }
     if plan.owners.is_empty() {
@@ -96,7 +96,7 @@ pub fn forecast(forecast: &Forecast, width: Option<usize>) -> String {
     text.push('\n');
     let totals = [
         ("peak of heap in use", Some(forecast.heap_peak)),
-        ("peak of RSS", forecast.resident_peak),
+        ("peak of RSS", forecast.rss_peak),
         ("device memory in use between steps", forecast.device_in_use_peak),
         ("peak of the device's pool", forecast.device_reserved_peak),
         ("peak of the process on the device", forecast.device_peak),

@@ -28,7 +28,7 @@ pub fn forecast(plan: &Plan, probe: &DiskDemand) -> Option<DiskForecast> {
     let metrics = plan.steps.saturating_add(validations);
     let trace = samples.saturating_mul(probe.sample).saturating_add(metrics.saturating_mul(probe.metrics_line));
     let total = checkpoints.saturating_mul(probe.checkpoint).saturating_add(trace).saturating_add(probe.rest);
-    Some(DiskForecast { checkpoint: probe.checkpoint, checkpoints, trace, rest: probe.rest, in_all: total })
+    Some(DiskForecast { checkpoint: probe.checkpoint, checkpoints, trace, rest: probe.rest, total })
 }
 
 /// Returns whether the forecast fits the free space, with a message that names the key that reduces it. `free` is `None` if
@@ -41,11 +41,11 @@ pub fn message(disk: &DiskForecast, free: Option<u64>, results: &Path, plan: &Pl
         Bytes(disk.trace),
         Bytes(disk.rest)
     );
-    let needed = Bytes(disk.in_all);
+    let needed = Bytes(disk.total);
     let results = printable::line(&results.display().to_string(), PATH_CHARACTERS_MAX);
     match free {
         None => (true, format!("disk: {needed} ({parts}); free space in {results} unknown")),
-        Some(free) if disk.in_all <= free => {
+        Some(free) if disk.total <= free => {
             (true, format!("disk: {needed} ({parts}); {} free in {results}", Bytes(free)))
         }
         Some(free) => {
@@ -126,7 +126,7 @@ mod tests {
         assert_eq!(once.checkpoints, 1, "nothing is replaced");
         let many = of("[validation]\nevery_steps = 10\n[checkpoint]\nevery_steps = 10\nkeep_last = 3\n");
         assert_eq!(many.checkpoints, 5, "the last three, the best, and the one being written");
-        assert_eq!(many.in_all, 50 * MIB + many.trace + 1000);
+        assert_eq!(many.total, 50 * MIB + many.trace + 1000);
         assert!(many.trace > 100 * 700, "a sample and a line of metrics for each step: {many:?}");
     }
 
@@ -147,7 +147,7 @@ mod tests {
     #[test]
     fn the_message_has_parts_free_space_and_advice() {
         let plan = plan_of("[pipeline.dummy]\nsteps_per_epoch = 100\n[checkpoint]\nevery_steps = 10\nkeep_last = 3\n");
-        let disk = DiskForecast { trace: 2 * MIB, in_all: 53 * MIB, rest: MIB, checkpoint: 10 * MIB, checkpoints: 5 };
+        let disk = DiskForecast { trace: 2 * MIB, total: 53 * MIB, rest: MIB, checkpoint: 10 * MIB, checkpoints: 5 };
         let said =
             [Some(20 * MIB), Some(1 << 40), None].map(|free| message(&disk, free, Path::new("results"), &plan).1);
         insta::assert_snapshot!(said.join("\n"), @"

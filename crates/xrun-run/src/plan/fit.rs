@@ -48,7 +48,7 @@ pub fn memory_budgets(limits: &Limits, device: Option<u64>) -> Vec<MemoryBudget>
 /// Bytes of a budget that the forecast leaves; negative if it does not fit, `None` if the forecast has no such memory.
 pub fn left(forecast: &Forecast, budget: &MemoryBudget) -> Option<i128> {
     let needed = match budget.place {
-        MemoryKind::Host => forecast.resident_peak.or(Some(forecast.heap_peak)),
+        MemoryKind::Host => forecast.rss_peak.or(Some(forecast.heap_peak)),
         MemoryKind::Device if budget.whole_process => forecast.device_peak.or(forecast.device_reserved_peak),
         MemoryKind::Device => forecast.device_reserved_peak,
     };
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn the_tightest_budget_decides() {
-        let forecast = Forecast { heap_peak: 10, resident_peak: Some(100 << 20), ..Forecast::default() };
+        let forecast = Forecast { heap_peak: 10, rss_peak: Some(100 << 20), ..Forecast::default() };
         let budgets = [budget(1 << 30, "the machine"), budget(90 << 20, "the limit")];
         let (fits, text) = message(&forecast, &budgets);
         assert!(!fits);

@@ -33,11 +33,11 @@ pub fn forecast(plan: &PlanFile, experiment: &Experiment, probe: &Demand) -> For
     // A resume loads a checkpoint before its first step, in addition to the initialised model.
     let resumed = probe.heap_at_start.saturating_add(probe.load);
     let heap_peak = heap_peak.max(probe.heap_peak).max(resumed);
-    let resident = probe.resident_peak.map(|peak| peak.saturating_add(heap_peak - probe.heap_peak));
-    rows.extend(resident.map(|resident| ForecastRow {
+    let rss = probe.rss_peak.map(|peak| peak.saturating_add(heap_peak - probe.heap_peak));
+    rows.extend(rss.map(|rss| ForecastRow {
         name: "headroom".into(),
         place: MemoryKind::Host,
-        bytes: headroom(resident),
+        bytes: headroom(rss),
         basis: Basis::Sizes,
         about: "RSS of a long run beyond that of a short one: 1 MiB and 1 %".into(),
     }));
@@ -54,7 +54,7 @@ pub fn forecast(plan: &PlanFile, experiment: &Experiment, probe: &Demand) -> For
         probe_steps: probe.steps,
         rows,
         heap_peak,
-        resident_peak: resident.map(|resident| resident.saturating_add(headroom(resident))),
+        rss_peak: rss.map(|rss| rss.saturating_add(headroom(rss))),
         device_in_use_peak: probe.device_in_use_peak.map(|peak| peak.saturating_add(device_growth)),
         device_reserved_peak: reserved,
         device_peak: on_device.map(|bytes| bytes.saturating_add(bytes / DEVICE_HEADROOM_PART)),
@@ -95,7 +95,7 @@ pub fn compare(
         .collect();
     pairs.push(pair(HEAP_PEAK, forecast.heap_peak, actual.heap_peak));
     let totals = [
-        (RESIDENT_PEAK, forecast.resident_peak, actual.resident_peak),
+        (RSS_PEAK, forecast.rss_peak, actual.rss_peak),
         ("device in use, at rest", forecast.device_in_use_peak, actual.device_in_use_peak),
         ("device reserved, peak", forecast.device_reserved_peak, actual.device_reserved_peak),
     ];
@@ -105,15 +105,15 @@ pub fn compare(
 }
 
 /// Raises the peaks to those of the process before its first step.
-pub fn raise_peaks(forecast: &mut Forecast, heap: u64, resident: Option<u64>) {
+pub fn raise_peaks(forecast: &mut Forecast, heap: u64, rss: Option<u64>) {
     forecast.heap_peak = forecast.heap_peak.max(heap);
-    forecast.resident_peak = forecast.resident_peak.max(resident);
+    forecast.rss_peak = forecast.rss_peak.max(rss);
 }
 
 /// RSS of a long run beyond that of a short one: fragmentation, and the report at its end.
-fn headroom(resident: u64) -> u64 {
+fn headroom(rss: u64) -> u64 {
     const FIXED: u64 = 1 << 20;
-    FIXED + resident / 100
+    FIXED + rss / 100
 }
 
 const ACTIVATIONS: &str = "activations";
@@ -126,7 +126,7 @@ pub fn is_step_memory(name: &str) -> bool {
 
 /// Names of the totals in [`compare`].
 const HEAP_PEAK: &str = "heap in use, peak";
-const RESIDENT_PEAK: &str = "resident, peak";
+const RSS_PEAK: &str = "RSS, peak";
 
 /// Expected peak of an owner in bytes, and the basis of the estimate.
 fn expected_peak(
@@ -147,9 +147,7 @@ fn expected_peak(
         }
         Policy::Leak => match planned.and_then(|owner| owner.keeps).unwrap_or(LeakGrowth::with(GrowthEvent::Step, 1.0))
         {
-            LeakGrowth::InAll(bytes) | LeakGrowth::Filling { in_all: bytes, .. } => {
-                (bytes.max(held.peak), Basis::Sizes)
-            }
+            LeakGrowth::Total(bytes) | LeakGrowth::Filling { total: bytes, .. } => (bytes.max(held.peak), Basis::Sizes),
             LeakGrowth::Growing(growth) => (extrapolated(growth, plan, experiment, probe, held.peak), Basis::Growth),
         },
         // A queue is as full after a few steps as after many.
@@ -260,9 +258,9 @@ fn rows(
         let (bytes, basis) = owner(name, held);
         rows.push(row(name, place_of(plan, name), bytes, basis, "buffer in the ledger"));
     }
-    if let Some(resident) = demand.resident_peak {
+    if let Some(rss) = demand.rss_peak {
         let about = "code, stacks, free pages of the allocator (RSS only)";
-        rows.push(row("runtime", MemoryKind::Host, resident.saturating_sub(demand.heap_peak), Basis::Probe, about));
+        rows.push(row("runtime", MemoryKind::Host, rss.saturating_sub(demand.heap_peak), Basis::Probe, about));
     }
     rows
 }
@@ -276,7 +274,7 @@ fn command_rows(demand: &Demand) -> Vec<ForecastRow> {
         basis: Basis::Probe,
         about: about.into(),
     };
-    let files = demand.resident_peak.unwrap_or_default().saturating_sub(demand.heap_peak);
+    let files = demand.rss_peak.unwrap_or_default().saturating_sub(demand.heap_peak);
     let mut rows = vec![
         row("processes", demand.heap_peak, "private and shared memory of all processes of the command"),
         row("files", files, "mapped file pages, which the kernel can drop"),
@@ -302,7 +300,7 @@ mod tests {
             steps: 10,
             heap_peak: 50_000,
             heap_peak_beside_leaks: 49_000,
-            resident_peak: Some(80_000),
+            rss_peak: Some(80_000),
             owners: [
                 ("gradient_norms".to_owned(), held(80, Policy::Evict)),
                 ("log_lines".to_owned(), held(300, Policy::Refuse)),
@@ -324,7 +322,7 @@ mod tests {
         assert_eq!(row("weights"), Some(40));
         assert_eq!(row("optimizer"), Some(80), "AdamW has two values per parameter");
         assert_eq!(forecast.heap_peak, 50_000 + 720 + 9_000);
-        assert_eq!(forecast.resident_peak, Some(89_720 + (1 << 20) + 897), "with headroom");
+        assert_eq!(forecast.rss_peak, Some(89_720 + (1 << 20) + 897), "with headroom");
         assert_eq!(forecast.floors, [("log_lines".to_owned(), 150)].into(), "a cache has no floor");
     }
 
@@ -366,8 +364,8 @@ mod tests {
             (7_500, Basis::Growth),
             "4 and 30 episodes"
         );
-        assert_eq!(held(Some(LeakGrowth::InAll(3_000))), (3_000, Basis::Sizes));
-        assert_eq!(held(Some(LeakGrowth::InAll(30))), (1_000, Basis::Sizes), "the probe held more");
+        assert_eq!(held(Some(LeakGrowth::Total(3_000))), (3_000, Basis::Sizes));
+        assert_eq!(held(Some(LeakGrowth::Total(30))), (1_000, Basis::Sizes), "the probe held more");
     }
 
     #[test]
@@ -388,9 +386,9 @@ mod tests {
 
     #[test]
     fn memory_before_the_first_step_raises_the_peaks() {
-        let mut forecast = Forecast { heap_peak: 10, resident_peak: Some(20), ..Forecast::default() };
+        let mut forecast = Forecast { heap_peak: 10, rss_peak: Some(20), ..Forecast::default() };
         raise_peaks(&mut forecast, 30, Some(15));
-        assert_eq!((forecast.heap_peak, forecast.resident_peak), (30, Some(20)));
+        assert_eq!((forecast.heap_peak, forecast.rss_peak), (30, Some(20)));
     }
 
     #[test]

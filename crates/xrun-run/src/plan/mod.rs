@@ -167,7 +167,7 @@ impl Plan {
             pictures: self.facts.pictures.to_owned(),
             stages: self.facts.stages.iter().map(|name| (*name).to_owned()).collect(),
             forecast: self.forecast.clone(),
-            smaller: self.facts.smaller.clone(),
+            clamped: self.facts.clamped.clone(),
         }
     }
 }

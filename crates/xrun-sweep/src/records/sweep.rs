@@ -66,7 +66,7 @@ pub struct Process {
     pub message: Option<String>,
     /// Bytes of memory of the run's one retry, where this process had too few; absent otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub again_with: Option<u64>,
+    pub retry_memory: Option<u64>,
 }
 
 /// `table.json`: the whole table.
@@ -130,9 +130,9 @@ pub struct Row {
     /// The minimum of heap in use at sample points in the second half of a run.
     pub heap_floor: Option<Spread>,
     /// The highest RSS.
-    pub resident_peak: Option<Spread>,
+    pub rss_peak: Option<Spread>,
     /// The minimum of RSS at sample points in the second half of a run.
-    pub resident_floor: Option<Spread>,
+    pub rss_floor: Option<Spread>,
     /// The peak of device memory in use by live tensors.
     pub device_in_use_peak: Option<Spread>,
     /// The minimum of device memory in use by live tensors at sample points in the second half of a run.
@@ -151,7 +151,7 @@ pub struct Row {
     pub loss: Option<Spread>,
     /// Changes against the reference, by measurement.
     pub change: BTreeMap<&'static str, Change>,
-    /// The Pareto fronts of speed and memory that it is on: `heap`, `resident`, `device`.
+    /// The Pareto fronts of speed and memory that it is on: `heap`, `rss`, `device`.
     pub pareto: Vec<&'static str>,
     /// Its runs, by repeat.
     pub runs: Vec<Measured>,
@@ -189,9 +189,9 @@ pub struct Measured {
     /// The minimum of heap in use at sample points in the second half of the run.
     pub heap_floor: Option<u64>,
     /// The highest RSS.
-    pub resident_peak: Option<u64>,
+    pub rss_peak: Option<u64>,
     /// The minimum of RSS, likewise.
-    pub resident_floor: Option<u64>,
+    pub rss_floor: Option<u64>,
     /// The peak of device memory in use by live tensors.
     pub device_in_use_peak: Option<u64>,
     /// The minimum of device memory in use by live tensors, likewise.

@@ -131,7 +131,7 @@ pub fn retries(sweep: &Path, record: &Record) -> BTreeMap<RunId, Retry> {
     let mut retries: BTreeMap<RunId, Retry> = BTreeMap::new();
     for process in processes(sweep) {
         let Some(run) = known.get(&process.run) else { continue };
-        if let Some(bytes) = process.again_with.filter(|bytes| (1..=BYTES_MAX).contains(bytes)) {
+        if let Some(bytes) = process.retry_memory.filter(|bytes| (1..=BYTES_MAX).contains(bytes)) {
             retries.insert(*run, Retry { bytes, to_come: true });
         } else if let Some(retry) = retries.get_mut(run) {
             retry.to_come = false;

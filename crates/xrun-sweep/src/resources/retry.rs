@@ -84,8 +84,8 @@ impl Trace {
     }
 
     fn add(&mut self, line: MemoryLine) {
-        let rss = line.host.resident.unwrap_or(line.host.heap);
-        self.peak = self.peak.max(rss).max(line.host.heap_peak).max(line.host.resident_peak.unwrap_or_default());
+        let rss = line.host.rss.unwrap_or(line.host.heap);
+        self.peak = self.peak.max(rss).max(line.host.heap_peak).max(line.host.rss_peak.unwrap_or_default());
         self.last_step = self.last_step.max(line.step);
         if line.point == SamplePoint::Step {
             self.rss.add(line.step, rss as f64);
@@ -172,14 +172,14 @@ mod tests {
     /// A run's folder with a trace: resident memory and the owner `kept` of each step, in MiB.
     fn traced(samples: &[(u64, u64)]) -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
-        let line = |(at, (resident, kept)): (usize, &(u64, u64))| MemoryLine {
+        let line = |(at, (rss, kept)): (usize, &(u64, u64))| MemoryLine {
             version: VERSION,
             segment: 0,
             time_us: 0,
             step: at as u64 + 1,
             epoch: 1,
             point: SamplePoint::Step,
-            host: HostMemory { resident: Some(resident * MIB), heap: MIB, ..HostMemory::default() },
+            host: HostMemory { rss: Some(rss * MIB), heap: MIB, ..HostMemory::default() },
             device: None,
             driver: None,
             container: None,

@@ -255,7 +255,7 @@ impl<'a> SlurmLauncher<'a> {
                 TaskOutcome::Resubmit { why, .. } => (why, None),
                 TaskOutcome::MoreMemory { why, bytes } => (why, Some(bytes)),
             };
-            let process = Process { again_with: bytes, ..self.process(&job, Some(why)) };
+            let process = Process { retry_memory: bytes, ..self.process(&job, Some(why)) };
             outcomes.push((job.job, JobOutcome::Retried(process)));
             match bytes {
                 Some(bytes) => {

@@ -240,7 +240,7 @@ impl ActiveJob {
             },
             signal: None,
             message: why.or_else(|| summary.filter(|_| !good).map(|summary| summary.message)),
-            again_with: None,
+            retry_memory: None,
         }
     }
 }

@@ -100,19 +100,19 @@ impl Trace for Memray {
             }
             *number = found;
         }
-        let [time, resident, heap] = numbers;
+        let [time, rss, heap] = numbers;
         let position = i64::try_from(time).ok().filter(|time| *time < TIME_MAX);
         let position = position.ok_or_else(|| self.error(&time.to_string()))?;
         *sample = Sample { line: self.line, position, restart: false, values: std::mem::take(&mut sample.values) };
         sample.values.clear();
-        for (series, bytes) in [heap, resident].into_iter().enumerate() {
+        for (series, bytes) in [heap, rss].into_iter().enumerate() {
             sample.values.push(Value { series, number: bytes as f64, unit: None });
         }
         Ok(true)
     }
 
     fn series(&mut self) -> Vec<SeriesInfo> {
-        vec![SeriesInfo::new("heap", Some(1.0)), SeriesInfo::new("resident", Some(1.0))]
+        vec![SeriesInfo::new("heap", Some(1.0)), SeriesInfo::new("rss", Some(1.0))]
     }
 
     fn axis(&self) -> Axis {

@@ -151,7 +151,7 @@ impl Groups {
         for (at, one) in samples.iter().enumerate() {
             let (pages, sum) = (one.pages_or_resident(), &mut sums[roles[at]]);
             sum.processes += 1;
-            sum.resident += one.status.resident();
+            sum.rss += one.status.rss();
             sum.private += pages.private + pages.swap;
             sum.swap += pages.swap;
             sum.shared += pages.shared;

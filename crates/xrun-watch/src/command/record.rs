@@ -113,7 +113,7 @@ impl CommandRecord {
             host: host::host(),
             data: BTreeMap::new(),
             data_skipped: BTreeMap::new(),
-            smaller: Vec::new(),
+            clamped: Vec::new(),
             origins: BTreeMap::new(),
             until: None,
             watched: Some(watched.clone()),
@@ -249,7 +249,7 @@ impl CommandRecord {
             limit: reached.limit,
             held: reached.used,
             suggestions: Vec::new(),
-            in_no_buffer: 0,
+            unattributed: 0,
             growth,
             sample: reached.line.clone(),
             owners: Vec::new(),
@@ -291,7 +291,7 @@ impl CommandRecord {
             validations,
             heap_peak: memory.heap_peak,
             heap_peak_beside_leaks: memory.heap_peak,
-            resident_peak: memory.resident_peak,
+            rss_peak: memory.rss_peak,
             device_reserved_peak: memory.device_reserved_peak,
             ..Demand::default()
         };

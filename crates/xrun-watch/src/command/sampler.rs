@@ -175,7 +175,7 @@ impl Sampler {
             held.owners.insert(UNMAPPED_SHM.into(), bytes);
         }
         let heap = private + shared + unmapped.unwrap_or_default();
-        let resident = (private + shared + file).saturating_sub(swap);
+        let rss = (private + shared + file).saturating_sub(swap);
         let on_gpus: u64 = gpus.iter().map(|gpu| gpu.held).sum();
         let driver = (!gpus.is_empty()).then(|| DriverMemory {
             process: Some(on_gpus),
@@ -191,7 +191,7 @@ impl Sampler {
         self.peaks.samples += 1;
         self.peaks.heap_at_end = heap;
         self.peaks.heap_peak = self.peaks.heap_peak.max(heap);
-        self.peaks.resident_peak = self.peaks.resident_peak.max(Some(resident));
+        self.peaks.rss_peak = self.peaks.rss_peak.max(Some(rss));
         let open = |one: &ProcessSample| processes::open_files(one.member.id);
         MemoryLine {
             version: VERSION,
@@ -205,8 +205,8 @@ impl Sampler {
                 heap_peak: self.peaks.heap_peak,
                 heap_high: None,
                 heap_allocations: 0,
-                resident: Some(resident),
-                resident_peak: self.peaks.resident_peak,
+                rss: Some(rss),
+                rss_peak: self.peaks.rss_peak,
                 anonymous: None,
                 file: Some(file),
                 swap: Some(swap),

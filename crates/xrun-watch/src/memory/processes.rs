@@ -129,7 +129,7 @@ impl Status {
     }
 
     /// RSS in bytes.
-    pub fn resident(&self) -> u64 {
+    pub fn rss(&self) -> u64 {
         self.anonymous + self.file + self.shared
     }
 
@@ -233,7 +233,7 @@ mod tests {
         let status =
             "Name:\ta\nPPid:\t7\nThreads:\t3\nRssAnon:\t 8 kB\nRssFile:\t 4 kB\nRssShmem:\t 2 kB\nVmSwap:\t 1 kB\n";
         let read = Status::parsed(status).unwrap();
-        assert_eq!((read.parent, read.threads, read.resident(), read.footprint_max()), (7, 3, 14 << 10, 11 << 10));
+        assert_eq!((read.parent, read.threads, read.rss(), read.footprint_max()), (7, 3, 14 << 10, 11 << 10));
         assert_eq!(Status::parsed("PPid:\t7\nThreads:\t1\n"), None, "a zombie");
         let rollup = "Pss_Anon: 10 kB\nPss_File: 3 kB\nPss_Shmem: 5 kB\nPrivate_Dirty: 12 kB\nSwapPss: 1 kB\n";
         let pages = Pages::parsed(rollup).unwrap();

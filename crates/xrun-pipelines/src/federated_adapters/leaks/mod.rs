@@ -68,7 +68,7 @@ pub fn plan(facts: &mut TaskFacts, prepared: &Prepared, experiment: &Experiment)
 /// embedding and targets.
 fn keeps(leak: &Leak, rounds: &Rounds, clips: u64, clip_bytes: u64) -> LeakGrowth {
     match *leak {
-        DATASET_ON_DEVICE => LeakGrowth::Filling { in_all: clips * clip_bytes, full: clips * clip_bytes },
+        DATASET_ON_DEVICE => LeakGrowth::Filling { total: clips * clip_bytes, full: clips * clip_bytes },
         OUTPUTS_WITH_GRAPH => LeakGrowth::with(GrowthEvent::Step, rounds.fraction(|position| position.last_pass)),
         EMBEDDINGS_WITH_GRAPH => LeakGrowth::with(GrowthEvent::Step, rounds.fraction(|position| position.first_pass)),
         NODE_MODELS | ROUND_RESULTS => {

@@ -89,7 +89,7 @@ pub fn keeps(leak: &Leak, episodes: &Episodes, experiment: &Experiment, batches_
                 ImageReads::count(episodes, batches.saturating_add(batches_ahead(&experiment.limits)), experiment);
             let copies = if *leak == DATA_PER_WORKER { experiment.limits.workers.max(1) } else { 1 };
             let with_training = experiment.limits.workers == 0 || *leak == FRAME_CACHE;
-            LeakGrowth::InAll(reads.bytes(episodes.library(), copies as f64, with_training))
+            LeakGrowth::Total(reads.bytes(episodes.library(), copies as f64, with_training))
         }
         _ => LeakGrowth::with(GrowthEvent::Step, 1.0),
     }
@@ -242,7 +242,7 @@ mod tests {
             for steps in [1, 5, 40] {
                 let experiment = experiment(key, steps, 0);
                 let counted = keeps(leak, &drawn(), &experiment, 10);
-                assert_eq!(counted, LeakGrowth::InAll(held(&experiment.leaks, steps, 1)), "{key}, {steps} steps");
+                assert_eq!(counted, LeakGrowth::Total(held(&experiment.leaks, steps, 1)), "{key}, {steps} steps");
             }
         }
     }
@@ -250,14 +250,14 @@ mod tests {
     #[test]
     fn each_worker_keeps_a_copy_of_the_images_that_it_reads() {
         let experiment = experiment("data_per_worker", 20, 3);
-        let LeakGrowth::InAll(counted) = keeps(&DATA_PER_WORKER, &drawn(), &experiment, 10) else {
+        let LeakGrowth::Total(counted) = keeps(&DATA_PER_WORKER, &drawn(), &experiment, 10) else {
             panic!("the growth is limited by the data");
         };
         // The workers are three batches ahead of the last step.
         let held = held(&experiment.leaks, 23, 3);
         assert!((counted as f64 / held as f64 - 1.0).abs() < 0.1, "forecast {counted}, held {held}");
         let alone = keeps(&FRAME_CACHE, &drawn(), &experiment, 10);
-        assert!(matches!(alone, LeakGrowth::InAll(bytes) if bytes * 3 / 2 < counted), "{alone:?}, {counted}");
+        assert!(matches!(alone, LeakGrowth::Total(bytes) if bytes * 3 / 2 < counted), "{alone:?}, {counted}");
     }
 
     #[test]

@@ -78,14 +78,14 @@ pub fn keeps(leak: &Leak, batches: &Batches, experiment: &Experiment) -> LeakGro
     let BatchShape { size, accumulation, .. } = batches.shape();
     match *leak {
         IMAGES_DECODED_IN_PLACE => {
-            let in_all = original_bytes(batches, prepared_batches(batches, experiment));
-            LeakGrowth::Filling { in_all, full: original_bytes(batches, u64::MAX) }
+            let total = original_bytes(batches, prepared_batches(batches, experiment));
+            LeakGrowth::Filling { total, full: original_bytes(batches, u64::MAX) }
         }
         DATA_PER_WORKER => {
             let workers = experiment.limits.workers.max(1);
-            LeakGrowth::InAll(worker_copy_bytes(batches, prepared_batches(batches, experiment), workers))
+            LeakGrowth::Total(worker_copy_bytes(batches, prepared_batches(batches, experiment), workers))
         }
-        FORMATTED_EXAMPLES => LeakGrowth::InAll(example_bytes(batches, 0..batches.store().count(Split::Train))),
+        FORMATTED_EXAMPLES => LeakGrowth::Total(example_bytes(batches, 0..batches.store().count(Split::Train))),
         // Per batch.
         LOSS_WITH_GRAPH | OUTPUTS_WITH_GRAPH | PROCESSED_BATCHES => {
             LeakGrowth::with(GrowthEvent::Step, accumulation as f64)

@@ -58,7 +58,7 @@ fn bytes_of_kept_images_and_examples_equal_the_forecast() {
             let (_, prepared) = prepared(&experiment).unwrap();
             let counted = keeps(leak, &prepared.batches, &experiment);
             let held = held(&experiment, &prepared.batches, steps * 2, 1);
-            assert_eq!(counted.in_all(), Some(held), "{key}, {steps} steps");
+            assert_eq!(counted.total(), Some(held), "{key}, {steps} steps");
         }
     }
 }
@@ -71,7 +71,7 @@ fn an_image_of_several_examples_is_kept_once() {
     let pixels = 40 * 30 + 20 * 50 + 32 * 32;
     let expected = 3 * pixels + 3 * size_of::<HostImage>() as u64;
     let counted = keeps(&IMAGES_DECODED_IN_PLACE, &prepared.batches, &experiment);
-    assert_eq!(counted, LeakGrowth::Filling { in_all: expected, full: expected });
+    assert_eq!(counted, LeakGrowth::Filling { total: expected, full: expected });
 }
 
 #[test]
@@ -79,7 +79,7 @@ fn each_worker_keeps_a_copy_of_its_examples() {
     let made = Made::new();
     let experiment = experiment(&made, "data_per_worker", 10, 3);
     let (_, prepared) = prepared(&experiment).unwrap();
-    let LeakGrowth::InAll(counted) = keeps(&DATA_PER_WORKER, &prepared.batches, &experiment) else {
+    let LeakGrowth::Total(counted) = keeps(&DATA_PER_WORKER, &prepared.batches, &experiment) else {
         panic!("it ends when all is kept");
     };
     // The workers are three batches ahead of the last step.
@@ -95,7 +95,7 @@ fn all_examples_are_formatted_at_the_start() {
     let ledger = Ledger::default();
     let _kept = data::formatted(&prepared.batches, &experiment.leaks, &ledger).unwrap();
     let counted = keeps(&FORMATTED_EXAMPLES, &prepared.batches, &experiment);
-    assert_eq!(counted, LeakGrowth::InAll(ledger.read()[0].bytes));
+    assert_eq!(counted, LeakGrowth::Total(ledger.read()[0].bytes));
 }
 
 #[test]

@@ -30,7 +30,7 @@ pub use text::text;
 pub const RUNS_MAX: usize = 14;
 
 /// Series of a verdict that measure all memory of one kind.
-const SERIES: &[&str] = &["heap", "resident", "device_in_use", "device_reserved"];
+const SERIES: &[&str] = &["heap", "rss", "device_in_use", "device_reserved"];
 
 /// Compared runs and their curves.
 #[derive(Clone, Debug)]
@@ -49,7 +49,7 @@ struct RunCurves {
     losses: Vec<(String, ThinnedSeries)>,
     metrics: Vec<(String, ThinnedSeries)>,
     heap: ThinnedSeries,
-    resident: ThinnedSeries,
+    rss: ThinnedSeries,
     in_use: ThinnedSeries,
     reserved: ThinnedSeries,
 }
@@ -61,7 +61,7 @@ impl RunCurves {
             losses: curves.losses.iter().take(KINDS_MAX).map(|loss| (loss.kind.clone(), loss.smooth.clone())).collect(),
             metrics: curves.metrics.iter().take(METRICS_MAX).cloned().collect(),
             heap: trace.heap.clone(),
-            resident: trace.resident.clone(),
+            rss: trace.rss.clone(),
             in_use: trace.in_use.clone(),
             reserved: trace.reserved.clone(),
         }
@@ -73,7 +73,7 @@ pub fn gather(runs: &[PathBuf]) -> Result<RunComparison, ReportError> {
     let mut curves = Vec::with_capacity(runs.len());
     let mut compared = Vec::with_capacity(runs.len());
     let mut experiments = Vec::with_capacity(runs.len());
-    let mut surroundings = Vec::with_capacity(runs.len());
+    let mut environment = Vec::with_capacity(runs.len());
     let mut metrics: Vec<String> = Vec::new();
     for run in runs {
         let report = run_report::gather(run)?;
@@ -86,13 +86,13 @@ pub fn gather(runs: &[PathBuf]) -> Result<RunComparison, ReportError> {
         compared.push(compared_run(&report));
         // A run without a readable experiment takes part with no values.
         experiments.push(resolved::values(run).unwrap_or_default());
-        surroundings.push(report.manifest.as_ref().map(environment).unwrap_or_default());
+        environment.push(report.manifest.as_ref().map(self::environment).unwrap_or_default());
     }
     let record = Comparison {
         version: VERSION,
         runs: compared,
         differences: differences(&experiments),
-        surroundings: differences(&surroundings),
+        environment: differences(&environment),
     };
     Ok(RunComparison { record, metrics, curves })
 }

@@ -99,7 +99,7 @@ fn figures(compared: &RunComparison) -> Markup {
     }
     let memory: [(&str, SelectSeries); 4] = [
         ("Heap", |run| &run.heap),
-        ("RSS", |run| &run.resident),
+        ("RSS", |run| &run.rss),
         ("Device in use", |run| &run.in_use),
         ("Device reserved", |run| &run.reserved),
     ];

@@ -22,7 +22,7 @@ fn only_differing_keys_are_listed() {
     let keys: Vec<&str> = compared.record.differences.iter().map(|one| one.key.as_str()).collect();
     assert_eq!(keys, ["experiment.seed"]);
     assert_eq!(compared.record.differences[0].values, [Some(7.into()), Some(8.into())]);
-    assert!(compared.record.surroundings.is_empty(), "the same program on the same machine");
+    assert!(compared.record.environment.is_empty(), "the same program on the same machine");
     assert_eq!(compared.record.runs[1].state, "killed");
     assert_eq!(compared.record.runs[1].steps_per_second, None);
 }

@@ -115,7 +115,7 @@ pub fn sections(compared: &RunComparison) -> Vec<Section> {
     let runs = &compared.record.runs;
     let mut sections = vec![
         Section { title: "experiment", rows: difference_rows(&compared.record.differences) },
-        Section { title: "code, data, machine", rows: difference_rows(&compared.record.surroundings) },
+        Section { title: "code, data, machine", rows: difference_rows(&compared.record.environment) },
         Section { title: "outcome", rows: outcome(runs) },
         Section { title: "result", rows: results(compared) },
         Section { title: "memory", rows: memory(runs) },
@@ -214,13 +214,13 @@ fn memory(runs: &[ComparedRun]) -> LabelledRows {
         row("growing buffer", runs, |run| run.growing_owner.clone()),
         row("heap (peak)", runs, |run| size(Some(run.memory.heap_peak)).filter(|_| measured(run))),
         row("heap (end)", runs, |run| size(Some(run.memory.heap_at_end)).filter(|_| measured(run))),
-        row("RSS (peak)", runs, |run| size(run.memory.resident_peak)),
+        row("RSS (peak)", runs, |run| size(run.memory.rss_peak)),
         row("device in use (peak)", runs, |run| size(run.memory.device_in_use_peak)),
         row("device reserved (peak)", runs, |run| size(run.memory.device_reserved_peak)),
     ];
     for series in super::SERIES {
         let growth = |run: &ComparedRun| run.growth.iter().find(|one| one.series == *series).cloned();
-        let name = if *series == "resident" { "RSS".into() } else { series.replace('_', " ") };
+        let name = if *series == "rss" { "RSS".into() } else { series.replace('_', " ") };
         rows.push(row(&format!("{name}, growth"), runs, |run| Some(signed(growth(run)?.growth))));
         for axis in [Axis::Steps, Axis::Clock] {
             let per = axis.rate_unit(0);

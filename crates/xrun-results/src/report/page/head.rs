@@ -112,7 +112,7 @@ fn memory(report: &RunReport) -> Markup {
         let reserved = memory.device_reserved_peak.map_or(String::new(), |size| format!(", {} reserved", Bytes(size)));
         format!("{}{reserved}", size(in_use, "in use on the device"))
     });
-    let host = memory.resident_peak.map(|peak| size(peak, "RSS"));
+    let host = memory.rss_peak.map(|peak| size(peak, "RSS"));
     let host = host.or_else(|| (memory.samples > 0).then(|| size(memory.heap_peak, "heap")));
     html! {
         @if let Some(verdict) = &report.verdict {

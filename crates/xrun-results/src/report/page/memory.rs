@@ -25,7 +25,7 @@ pub fn over_time(report: &RunReport) -> Markup {
     };
     let host = [
         Curve::from_series(report.heap_label(), &trace.heap, 1, CurveStyle::Line),
-        Curve::from_series("RSS", &trace.resident, 2, CurveStyle::Line),
+        Curve::from_series("RSS", &trace.rss, 2, CurveStyle::Line),
     ];
     let driver = if trace.driver_is_whole_device { "driver, whole device" } else { "driver, this process" };
     let device = [
@@ -48,7 +48,7 @@ pub fn over_time(report: &RunReport) -> Markup {
             div.numbers {
                 (peak(&format!("{}, peak", report.heap_label()), Some(memory.heap_peak)))
                 (peak(&format!("{}, at the end", report.heap_label()), Some(memory.heap_at_end)))
-                (peak("RSS, peak", memory.resident_peak))
+                (peak("RSS, peak", memory.rss_peak))
                 (peak("device in use, peak between steps", memory.device_in_use_peak))
                 (peak("device reserved, peak", memory.device_reserved_peak))
                 @if let Some(percent) = memory.gpu_utilisation_mean {
@@ -127,7 +127,7 @@ fn post_mortem(report: &RunReport) -> Markup {
     html! {
         p {
             b { "stopped at a memory limit" } ": " (code(&post_mortem.message)) " at step " (post_mortem.step)
-            "; outside all buffers: " (bytes(post_mortem.in_no_buffer as f64))
+            "; outside all buffers: " (bytes(post_mortem.unattributed as f64))
             @if let Some(growth) = &post_mortem.growth { "; " (code(&growth.message)) }
         }
         @if !post_mortem.suggestions.is_empty() {

@@ -50,7 +50,7 @@ fn is_memory_first(report: &RunReport) -> bool {
 }
 
 fn limitations(report: &RunReport) -> Markup {
-    let lowered = report.manifest.as_ref().map(|manifest| &manifest.smaller).filter(|lowered| !lowered.is_empty());
+    let lowered = report.manifest.as_ref().map(|manifest| &manifest.clamped).filter(|lowered| !lowered.is_empty());
     let skipped = report.manifest.as_ref().map(|manifest| &manifest.data_skipped).filter(|skipped| !skipped.is_empty());
     html! {
         @if let Some(lowered) = lowered {

@@ -80,7 +80,7 @@ pub fn memory(owners: &ColumnNames, phases: &ColumnNames) -> Vec<MemoryColumn> {
         MemoryColumn::integer("heap_peak_bytes", |line| Some(line.host.heap_peak)),
         MemoryColumn::integer("heap_allocations", |line| Some(line.host.heap_allocations)),
         MemoryColumn::integer("rss_bytes", |line| line.host.rss),
-        MemoryColumn::integer("resident_peak_bytes", |line| line.host.rss_peak),
+        MemoryColumn::integer("rss_peak_bytes", |line| line.host.rss_peak),
         MemoryColumn::integer("anonymous_bytes", |line| line.host.anonymous),
         MemoryColumn::integer("file_bytes", |line| line.host.file),
         MemoryColumn::integer("swap_bytes", |line| line.host.swap),

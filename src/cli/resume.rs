@@ -127,10 +127,10 @@ pub fn run(arguments: &ResumeArguments) -> Result<u8, Failure> {
     if !path.join(layout::SUMMARY).is_file() {
         explain_kill(&path, terminal);
     }
-    for damage in &point.damaged {
+    for damage in &point.ignored {
         terminal.say(&format!("ignored damaged file: {damage}"));
     }
-    if !point.damaged.is_empty() {
+    if !point.ignored.is_empty() {
         terminal.say(&match &point.checkpoint {
             Some(checkpoint) => format!("resuming from {}", checkpoint.display()),
             None => "no intact checkpoint: restarting at step 0".into(),

@@ -30,7 +30,7 @@ pub struct ResumePoint {
     /// Number of processes that wrote to the directory before.
     pub segment: u32,
     /// Messages about damaged files that were ignored.
-    pub damaged: Vec<String>,
+    pub ignored: Vec<String>,
 }
 
 /// Reason why a run cannot be resumed.
@@ -126,24 +126,24 @@ pub fn find_resume_point(run: &Path, extend: bool) -> Result<ResumePoint, Resume
     if std::fs::symlink_metadata(&folder).is_ok_and(|found| found.is_symlink()) {
         return Err(ResumeError::Symlink { path: folder });
     }
-    let mut damaged = Vec::new();
+    let mut ignored = Vec::new();
     // Newest first; a damaged checkpoint is skipped.
     let found = read::checkpoints(run).into_iter().rev().find_map(|(step, path)| {
         let verified = checkpoint::verify(&path, step, &manifest);
-        verified.map_err(|error| damaged.push(error.to_string())).ok().map(|state| (state, path))
+        verified.map_err(|error| ignored.push(error.to_string())).ok().map(|state| (state, path))
     });
     let (state, checkpoint) = found.map_or((LoopState::default(), None), |(state, path)| (state, Some(path)));
     check_metrics(run, &state)?;
     if let Err(error @ ReadError::Content { .. }) = read::plan(run) {
-        damaged.push(error.to_string());
+        ignored.push(error.to_string());
     }
     let is_damaged = |line: &Result<_, ReadError>| matches!(line, Err(ReadError::Content { .. }));
     if let count @ 1.. = read::memory(run).into_iter().flatten().filter(is_damaged).count() {
         let lines = counted(count as u64, "damaged line");
-        damaged.push(format!("{}: {lines}", run.join(layout::MEMORY).display()));
+        ignored.push(format!("{}: {lines}", run.join(layout::MEMORY).display()));
     }
     let segment = u32::try_from(manifest.resumed.len() + 1).unwrap_or(u32::MAX);
-    Ok(ResumePoint { state, checkpoint, manifest, segment, damaged })
+    Ok(ResumePoint { state, checkpoint, manifest, segment, ignored })
 }
 
 /// Returns true if a line of the metrics was written before this state was saved.

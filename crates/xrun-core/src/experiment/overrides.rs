@@ -89,7 +89,7 @@ fn variable(name: &str, value: &str, schema: &Value, problems: &mut Problems) ->
                     format!("{PREFIX}{}", upper(&key).replace('.', "__"))
                 };
                 let all: Vec<String> = homes.iter().map(now).collect();
-                problem = problem.help(format!("renamed to {}", all.join(" or ")));
+                problem = problem.help(format!("replaced by {}", all.join(" or ")));
             } else if at_root && wanted == "extends" {
                 problem = Problem::new("extends", EXTENDS_ONLY_IN_FILES);
             } else if let Some(near) = nearest(segment, names()) {

@@ -110,7 +110,7 @@ impl Validator<'_> {
                 (field, None) => format!("`{field}` in `[{section}]`"),
             };
             let all: Vec<String> = homes.iter().map(now).collect();
-            return self.findings.add(problem.help(format!("renamed to {}", all.join(" or "))));
+            return self.findings.add(problem.help(format!("replaced by {}", all.join(" or "))));
         }
         let translated = foreign_names::key_for(&entry.key).filter(|key| {
             properties.contains_key(*key) || foreign_names::sections_with_key(self.root, &entry.key).is_empty()

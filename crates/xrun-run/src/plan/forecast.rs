@@ -96,7 +96,7 @@ pub fn compare(
     pairs.push(pair(HEAP_PEAK, forecast.heap_peak, actual.heap_peak));
     let totals = [
         (RSS_PEAK, forecast.rss_peak, actual.rss_peak),
-        ("device in use, at rest", forecast.device_in_use_peak, actual.device_in_use_peak),
+        ("device in use, peak", forecast.device_in_use_peak, actual.device_in_use_peak),
         ("device reserved, peak", forecast.device_reserved_peak, actual.device_reserved_peak),
     ];
     let totals = totals.into_iter().filter_map(|(name, planned, actual)| Some(pair(name, planned?, actual?)));

@@ -31,7 +31,7 @@ pub fn section(report: &RunReport) -> Markup {
     let mut bytes_left = ALL_BYTES_MAX;
     let mut shown = Vec::new();
     let mut left_out = 0;
-    // Errors are listed under "Not read".
+    // Read errors are listed in a section of their own.
     for entry in read::pictures(&report.run).unwrap_or_default() {
         match read_image(&directory, &entry.file).filter(|bytes| bytes.len() <= bytes_left && shown.len() < IMAGES_MAX)
         {

@@ -8,7 +8,7 @@ use crate::workplace::{Workplace, json};
 fn evaluated(workplace: &Workplace, arguments: &[&str]) -> Value {
     let said = workplace.xrun(&[&["eval", "tiny", "--json", "--progress", "none"], arguments].concat());
     assert_eq!(said.code, 0, "{said:?}");
-    serde_json::from_str(&said.out).unwrap()
+    said.json()
 }
 
 #[test]

@@ -195,7 +195,7 @@ fn numbers(value: &Value, into: &mut Vec<f64>) {
 fn no_limit_changes_what_is_learnt() {
     let schema = Workplace::new();
     let schema = schema.xrun(&["schema"]);
-    let schema: Value = serde_json::from_str(&schema.out).unwrap();
+    let schema = schema.json();
     let keys: Vec<&String> = schema["properties"]["limits"]["properties"].as_object().unwrap().keys().collect();
     assert!(keys.iter().all(|key| OTHERS.iter().any(|(other, _)| other == key)), "{keys:?} and {OTHERS:?}");
     let pipelines = [

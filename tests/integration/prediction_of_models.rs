@@ -33,7 +33,7 @@ impl Tiny {
         let said =
             self.xrun(&[&["eval", "tiny", "--checkpoint", "last", "--json", "--progress", "none"], more].concat());
         assert_eq!(said.code, 0, "{said:?}");
-        let found: Value = serde_json::from_str(&said.out).unwrap();
+        let found = said.json();
         found["metrics"].clone()
     }
 

@@ -157,7 +157,7 @@ fn a_validation_leaves_what_was_found_and_what_there_was_to_find() {
     assert_eq!(validation["intervals"]["episode_map50"]["episodes"], 2);
     let summary = json(&run.join("summary.json"));
     assert_eq!(summary["intervals_last"], validation["intervals"]);
-    let shown: Value = serde_json::from_str(&workplace.xrun(&["show", run.to_str().unwrap(), "--json"]).out).unwrap();
+    let shown = workplace.xrun(&["show", run.to_str().unwrap(), "--json"]).json();
     assert_eq!(shown["metrics"]["episode_map50"]["interval"], validation["intervals"]["episode_map50"], "{shown}");
     let tables = workplace.path("tables");
     let said = workplace.xrun(&["export", run.to_str().unwrap(), "--to", "csv", "--output", tables.to_str().unwrap()]);

@@ -48,7 +48,7 @@ fn a_sweep_from_elsewhere_starts_its_command_only_where_that_is_allowed() {
     let workplace = Workplace::new();
     workplace.file("us.toml", SWEPT);
     assert_eq!(workplace.xrun(&["sweep", "us.toml", "-q"]).code, 0);
-    let sweep = std::fs::canonicalize(workplace.path("results/us/sweeps/latest")).unwrap();
+    let sweep = workplace.latest_sweep("us");
     let gone = |sweep: &Path| std::fs::remove_dir_all(sweep.join("points/0002-1")).unwrap();
     let moved = workplace.path("moved");
     copied(&sweep, &moved);
@@ -119,7 +119,7 @@ fn a_sweep_whose_keys_are_written_in_another_way_is_refused() {
     let workplace = Workplace::new();
     workplace.file("plain.toml", "[pipeline.dummy]\nsteps_per_epoch = 5\n[sweep]\n\"experiment.seed\" = [1, 2]\n");
     assert_eq!(workplace.xrun(&["sweep", "plain.toml", "-q"]).code, 0);
-    let sweep = std::fs::canonicalize(workplace.path("results/plain/sweeps/latest")).unwrap();
+    let sweep = workplace.latest_sweep("plain");
     std::fs::remove_dir_all(sweep.join("points/0002-1")).unwrap();
     changed(&sweep.join("sweep.toml"), "experiment.seed", "\\\"pipeline\\\".command.program");
     let said = as_another(&workplace, &["sweep", "--resume", sweep.to_str().unwrap(), "-q"]);
@@ -133,7 +133,7 @@ fn a_sweep_writes_through_no_link_and_removes_no_folder_that_it_does_not_know() 
     let workplace = Workplace::new();
     workplace.file("plain.toml", "[pipeline.dummy]\nsteps_per_epoch = 5\n[sweep]\n\"experiment.seed\" = [1, 2]\n");
     assert_eq!(workplace.xrun(&["sweep", "plain.toml", "-q"]).code, 0);
-    let sweep = std::fs::canonicalize(workplace.path("results/plain/sweeps/latest")).unwrap();
+    let sweep = workplace.latest_sweep("plain");
     let resume = || workplace.xrun(&["sweep", "--resume", sweep.to_str().unwrap(), "-q"]);
     let point = sweep.join("points/0002-1");
     let said_to = point.with_extension("txt");

@@ -43,8 +43,7 @@ fn a_mistake_in_an_option_names_the_option_as_it_was_typed() {
     assert_eq!([device.code, name.code, mode.code], [2; 3]);
     insta::assert_snapshot!(device.err + &name.err + &mode.err);
     // A program that reads the answer gets the key.
-    let answer = workplace.xrun(&["check", "trial.toml", "--json", "--device", "gpu"]);
-    let answer = answer.json();
+    let answer = workplace.xrun(&["check", "trial.toml", "--json", "--device", "gpu"]).json();
     assert_eq!(answer[0]["problems"][0]["key"], "experiment.device");
     // The option is an override like any other: also for the process in which memory is measured.
     let run = workplace.xrun(&["trial.toml", "--device", "cpu", "--name", "5", "--fail-on", "growing", "-q"]);

@@ -117,8 +117,7 @@ fn the_name_of_an_experiment_means_its_newest_run() {
     workplace.file("small.toml", "[pipeline.dummy]\n");
     assert_eq!(workplace.xrun(&["small.toml", "-q"]).code, 0);
     assert_eq!(workplace.xrun(&["small.toml", "-q", "-s", "training.epochs=2"]).code, 0);
-    let shown = workplace.xrun(&["show", "small", "--json"]);
-    let shown = shown.json();
+    let shown = workplace.xrun(&["show", "small", "--json"]).json();
     assert_eq!(shown["steps"], 20);
     for command in ["report", "verdict"] {
         assert_eq!(workplace.xrun(&[command, "small"]).code, 0, "{command}");

@@ -234,7 +234,7 @@ fn growth_that_no_buffer_holds_is_told_at_the_head_of_the_page_and_beside_the_fo
         let page = text(&workplace.latest(name).join("report.html"));
         let (head, _) = page.split_once("<details>").unwrap();
         assert_eq!(head.contains(">growing<") && head.contains("64.0 KiB a step"), leaks, "{name}");
-        assert!(head.contains("MiB resident"), "{name}: the peak of memory");
+        assert!(head.contains("MiB RSS"), "{name}: the peak of memory");
         if let Some(caveat) = caveat {
             assert!(page.contains(caveat), "{name}");
             insta::assert_snapshot!(caveat);

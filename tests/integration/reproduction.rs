@@ -80,8 +80,7 @@ fn a_reproduction_does_not_take_the_place_of_what_it_reproduces() {
     assert_eq!(listed.as_array().map(Vec::len), Some(1), "one run and not two: {listed}");
     let twice = workplace.xrun(&["reproduce", "trial", "-q"]);
     assert!(twice.code == 0 && twice.out.contains(&id(&run)), "not of the reproduction: {twice:?}");
-    let compared = workplace.xrun(&["compare", "trial", "trial/reproductions/latest", "--json"]);
-    let compared = compared.json();
+    let compared = workplace.xrun(&["compare", "trial", "trial/reproductions/latest", "--json"]).json();
     assert_ne!(compared["runs"][0]["run"], compared["runs"][1]["run"]);
 }
 
@@ -198,8 +197,7 @@ fn an_experiment_that_has_not_changed_is_not_run_again() {
     let said = workplace.xrun(&["run", "trial.toml", "--if-changed", "--name", "other"]);
     assert!(said.code == 0 && said.err.contains(id), "{said:?}");
     assert!(!workplace.path("results/other").exists());
-    let answer = workplace.xrun(&["trial.toml", "--if-changed", "--json", "-q"]);
-    let answer = answer.json();
+    let answer = workplace.xrun(&["trial.toml", "--if-changed", "--json", "-q"]).json();
     assert_eq!((&answer["skipped"], &answer["summary"]["steps"]), (&true.into(), &60.into()));
     let changed = workplace.xrun(&["trial.toml", "--if-changed", "-q", "-s", "training.epochs=2"]);
     assert_eq!(changed.code, 0, "{changed:?}");

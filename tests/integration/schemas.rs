@@ -175,12 +175,7 @@ fn every_record_of_a_run_and_of_a_sweep_follows_its_schema() {
             }
             "hook" => vec![json(&workplace.path("told.json"))],
             "comparison" => {
-                vec![
-                    serde_json::from_str(
-                        &workplace.xrun(&["compare", "trial", "trial/reproductions/latest", "--json"]).out,
-                    )
-                    .unwrap(),
-                ]
+                vec![workplace.xrun(&["compare", "trial", "trial/reproductions/latest", "--json"]).json()]
             }
             "sweep" => vec![as_json(&sweep.join("sweep.toml")).unwrap()],
             "sweep_memory" => vec![as_json(&sweep.join("memory.toml")).unwrap()],

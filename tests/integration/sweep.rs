@@ -75,8 +75,7 @@ fn a_sweep_leaves_ordinary_runs_and_a_table_of_them() {
     let listed = workplace.xrun(&["ls"]).out;
     assert!(listed.contains("small/sweeps/") && !listed.contains("0003-2"), "its runs stand in its table: {listed}");
     assert_eq!(json(&sweep.join("points/0003-1/manifest.json"))["seed"], 0);
-    let compared = workplace.xrun(&["compare", "small/sweeps/latest", "--json"]);
-    let compared = compared.json();
+    let compared = workplace.xrun(&["compare", "small/sweeps/latest", "--json"]).json();
     assert_eq!(compared["runs"].as_array().unwrap().len(), 6, "{compared}");
 }
 

@@ -111,7 +111,7 @@ fn a_retry_that_no_node_can_hold_ends_its_run_and_no_other() {
     let said = cluster.xrun(&["sweep", "held.toml", "--launcher", "slurm", "-s", "launcher.slurm.memory=200 MiB"]);
     let refused = |said: &str| said.contains("node configuration");
     assert!(said.code == 1 && refused(&said.err), "{said:?}");
-    insta::assert_snapshot!(lines_with(&said.err, "node configuration"));
+    insta::assert_snapshot!(about(&said.err, "node configuration"));
     let sweep = cluster.workplace.latest_sweep("held");
     let finished = || outcomes(&sweep).iter().filter(|outcome| *outcome == "finished").count();
     assert_eq!((finished(), cluster.submissions().as_str()), (3, "1"));
@@ -156,7 +156,7 @@ fn a_run_that_died_of_memory_is_submitted_once_more_with_more_and_not_twice() {
     cluster.tell("end_1_0", "OUT_OF_MEMORY");
     let said = cluster.xrun(&["sweep", "held.toml", "--launcher", "slurm", "-s", "launcher.slurm.memory=200 MiB"]);
     assert_eq!(said.code, 0, "{said:?}");
-    let messages = |said: &Output| lines_with(&said.err, "OUT_OF_MEMORY") + "\n";
+    let messages = |said: &Output| about(&said.err, "OUT_OF_MEMORY") + "\n";
     let mut retries = messages(&said);
     assert!(said.err.contains("200.0 MiB"), "{said:?}");
     let sweep = cluster.workplace.latest_sweep("held");
@@ -192,6 +192,7 @@ fn a_leak_that_died_of_memory_is_a_row_that_says_what_grew_and_is_not_submitted_
     cluster.tell("end_1_0", "OUT_OF_MEMORY 150");
     let said = cluster.xrun(&["sweep", "leak.toml", "--launcher", "slurm", "-s", "launcher.slurm.memory=150 MiB"]);
     assert_eq!(said.code, 1, "{said:?}");
+    assert!(said.err.contains("`dummy_leak`"), "{said:?}");
     insta::assert_snapshot!(not_retried(&said.err));
     assert_eq!(cluster.submissions(), "1");
     let sweep = cluster.workplace.latest_sweep("leak");
@@ -269,10 +270,19 @@ fn a_search_asks_slurm_for_memory_by_point() {
     assert!(sizes.len() == 2 && sizes[0] < 350 && (656..800).contains(&sizes[1]), "{sizes:?}");
 }
 
-/// Returns what is said of a run that leaked and is not run again, without its speed.
+/// Returns what is said about a memory: the parts of lines of progress, without counts and times, and whole other lines.
+pub fn about(said: &str, part: &str) -> String {
+    let lines = said.lines().filter_map(|line| line.split(" · ").find(|text| text.contains(part)));
+    redacted(&lines.collect::<Vec<_>>().join("\n"))
+}
+
+/// Returns why runs are not retried, without what grew.
 pub fn not_retried(said: &str) -> String {
-    let lines = lines_with(said, "growing");
-    lines.split("`dummy_leak`").next().unwrap().to_owned() + "`dummy_leak`"
+    let about = about(said, "not retried");
+    let mut reasons: Vec<&str> =
+        about.lines().filter_map(|line| line[line.find("not retried")?..].split(':').next()).collect();
+    reasons.dedup();
+    reasons.join("\n")
 }
 
 /// A group with room for one large run, which two forecasts that are too low believe to be room for both.

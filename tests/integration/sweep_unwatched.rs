@@ -65,6 +65,7 @@ fn a_leak_is_told_with_its_owner_and_is_submitted_again_only_by_somebody_who_kno
     let (cluster, sweep) = left_alone("leak.toml", LEAK, "OUT_OF_MEMORY 150");
     let said = resume(&cluster, &sweep);
     assert!(said.code == 1 && reported(&said), "{said:?}");
+    assert!(said.err.contains("`dummy_leak`"), "{said:?}");
     insta::assert_snapshot!(not_retried(&said.err));
     assert_eq!((cluster.submissions().as_str(), outcomes(&sweep)), ("1", vec!["killed".to_owned()]));
     let table = json(&sweep.join("table.json"));

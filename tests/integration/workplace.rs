@@ -108,6 +108,9 @@ pub fn redacted_names(text: &str) -> String {
     let patterns = [
         (r#"[^\s`'"(=,:]*/\.tmp\w{6}"#, "TEMP"),
         (r"\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d_[0-9a-f]{6}(-\d+)?\b", "RUN"),
+        // A digest in the name of generated data, a line of the source.
+        (r"-[0-9a-f]{16}\b", "-HASH"),
+        (r"\.rs:\d+", ".rs:LINE"),
         (r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?( UTC|Z|[+-]\d\d:\d\d)?", "TIME"),
     ];
     let text = text.replace(env!("CARGO_BIN_EXE_xrun"), "xrun").replace(env!("CARGO_MANIFEST_DIR"), "ROOT");

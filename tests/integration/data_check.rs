@@ -101,7 +101,7 @@ fn all_mistakes_in_the_data_are_told_at_once_with_counts_by_reason() {
     // The run says the same, and nothing is made.
     let said = workplace.xrun(&["mine.toml", "-s", HELD_OUT]);
     assert_eq!(said.code, 1, "{said:?}");
-    messages += &lines_with(&said.err, "missing_picture 1, unknown_category 30");
+    messages += &(lines_with(&said.err, "missing_picture 1, unknown_category 30") + "\n");
     let said = check(&workplace, &["-s", HELD_OUT, "--no-data"]);
     assert!(said.code == 0 && !said.err.contains("unknown_category"), "{said:?}");
     // Left out, they are counted and the first are named.

@@ -40,6 +40,9 @@ fn saves_before_the_kill(name: &str, limit: u64, steps: &str) {
     let run = workplace.latest("leak");
     let dead = json(&run.join("post_mortem.json"));
     assert_eq!((&dead["limit_key"], &dead["limit"]), (&"--hard-limit".into(), &(limit << 20).into()), "{name}: {dead}");
+    let summary = json(&run.join("summary.json"));
+    let mut parts = summary["message"].as_str().unwrap().split("; ");
+    insta::assert_snapshot!("saved_before_the_kill", parts.find(|part| part.starts_with("the command")).unwrap());
     let samples = text(&run.join("memory.jsonl"));
     let newest: Value = serde_json::from_str(samples.lines().last().unwrap()).unwrap();
     assert_eq!(newest["container"]["limit"], limit << 20, "{name}: {newest}");
@@ -190,7 +193,8 @@ fn a_trend_that_leaves_no_time_to_save_ends_it_on_a_gpu_too() {
 /// Reason of the end of a watched command.
 fn reason(workplace: &Workplace) -> String {
     let summary = json(&workplace.latest("gpu").join("summary.json"));
-    summary["message"].as_str().unwrap().split(';').next().unwrap().to_owned()
+    // Without the memory in use, which is measured.
+    summary["message"].as_str().unwrap().split(": ").next().unwrap().to_owned()
 }
 
 /// The memory cgroup of an xrun, as long as there is one.

@@ -192,8 +192,7 @@ impl KeptRuns<'_> {
                 self.terminal.say(&format!("kept {what}: {why}"));
             }
         };
-        let directories = if not_runs == 1 { "1 directory".to_owned() } else { format!("{not_runs} directories") };
-        line(not_runs, directories, "not a run");
+        line(not_runs, counted(not_runs, "directory"), "not a run");
         line(self.damaged, counted(self.damaged, "run"), "damaged records; use rm to remove them");
         line(self.unfinished, counted(self.unfinished, "run"), "failed or killed, but newer than the runs to keep");
     }

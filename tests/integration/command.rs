@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::watch::has_python;
-use crate::workplace::{Output, Workplace, json, text};
+use crate::workplace::{Output, Workplace, json, redacted, text};
 
 fn script() -> String {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/watch/train.py").to_str().unwrap().to_owned()
@@ -66,7 +66,7 @@ fn a_command_leaves_the_result_of_an_experiment() {
         names
     };
     assert_eq!(names(&plan["owners"]), names(&summary["owners"]), "the plan lists every buffer");
-    let shown: Value = serde_json::from_str(&workplace.xrun(&["show", "command", "--json"]).out).unwrap();
+    let shown = workplace.xrun(&["show", "command", "--json"]).json();
     assert_eq!((&shown["steps"], &shown["steps_planned"]), (&30.into(), &30.into()), "{shown}");
     let again = workplace.xrun(&[
         file.to_str().unwrap(),
@@ -130,7 +130,8 @@ fn a_command_that_crashed_goes_on_from_its_checkpoint() {
     assert_eq!(manifest["resumed"].as_array().unwrap().len(), 1);
     assert!(text(&run.join("memory.jsonl")).contains("\"segment\":1"));
     let finished = workplace.xrun(&["resume", "trial"]);
-    assert!(finished.code == 2 && finished.err.contains("--epochs"), "{finished:?}");
+    assert_eq!(finished.code, 2, "{finished:?}");
+    insta::assert_snapshot!("resume_of_a_finished_command", redacted(&finished.err));
 }
 
 #[test]
@@ -140,11 +141,12 @@ fn a_command_that_does_not_say_how_is_not_resumed() {
     let said = workplace.xrun(&[file.to_str().unwrap()]);
     assert!(said.code == 1 && !said.err.contains("xrun resume"), "{said:?}");
     let resumed = workplace.xrun(&["resume", "false"]);
-    assert!(resumed.code == 2 && resumed.err.contains("pipeline.command.resume"), "{resumed:?}");
+    assert_eq!(resumed.code, 2, "{resumed:?}");
     let nothing = workplace.file("nothing.toml", "[pipeline.command]\nprogram = [\"no-such-program\"]\n");
     let said = workplace.xrun(&[nothing.to_str().unwrap()]);
-    assert!(said.code == 2 && said.err.contains("`no-such-program`"), "{said:?}");
+    assert_eq!(said.code, 2, "{said:?}");
     assert!(!workplace.path("results/nothing").exists(), "nothing was begun");
+    insta::assert_snapshot!(redacted(&(resumed.err + &said.err)));
 }
 
 #[test]
@@ -156,7 +158,7 @@ fn its_own_knobs_are_swept_and_compared_and_a_result_is_reproduced() {
     let file = trial(&workplace, 20, "", "");
     let swept = workplace.xrun(&["sweep", &file, "-s", "pipeline.command.values.learning_rate=0.01,0.2", "--json"]);
     assert_eq!(swept.code, 0, "{swept:?}");
-    let table: Value = serde_json::from_str(&swept.out).unwrap();
+    let table = swept.json();
     assert_eq!(table["keys"], serde_json::json!(["pipeline.command.values.learning_rate"]));
     let rows = table["rows"].as_array().unwrap();
     assert_eq!(rows.len(), 2);
@@ -172,7 +174,8 @@ fn its_own_knobs_are_swept_and_compared_and_a_result_is_reproduced() {
     assert!(compared.code == 0 && compared.out.contains("pipeline.command.values.learning_rate"), "{compared:?}");
     let reproduced = workplace.xrun(&["reproduce", "trial"]);
     let record = json(&workplace.reproduction("trial").join("reproduction.json"));
-    assert_eq!((reproduced.code, &record["lines_compared"]), (0, &40.into()), "{reproduced:?}");
+    let agreed = (reproduced.code, &record["agreement"], &record["lines_compared"]);
+    assert_eq!(agreed, (0, &"identical".into(), &40.into()), "{reproduced:?}");
 }
 
 #[test]
@@ -192,6 +195,7 @@ fn at_a_limit_of_the_file_it_saves_first() {
     let saved: Value = serde_json::from_str(&text(&run.join("checkpoint.json"))).unwrap();
     let last = *trained(&run).last().unwrap();
     assert!(saved["step"].as_u64().unwrap() + 10 > last, "saved after the signal: {saved}, {last} steps");
+    assert!(said.err.contains("checkpoint.json") && said.err.contains("128.0 MiB"), "{said:?}");
 }
 
 #[test]
@@ -203,13 +207,13 @@ fn a_plan_is_made_of_a_short_probe_and_leaves_nothing() {
     let file = trial(&workplace, 1_000_000, "", "");
     let said = workplace.xrun(&["plan", &file, "--json"]);
     assert_eq!(said.code, 0, "{said:?}");
-    let answer: Value = serde_json::from_str(&said.out).unwrap();
+    let answer = said.json();
     let forecast = &answer["plan"]["forecast"];
     assert!(forecast["rss_peak"].as_u64().unwrap() > 4 << 20, "python alone needs more: {answer}");
     assert_eq!(forecast["rows"][0]["name"], "processes");
     assert!(!workplace.path("results").exists(), "its results were elsewhere");
-    let tight = workplace.xrun(&["plan", &file, "-s", "limits.host_memory=16MiB", "-s", "experiment.seed=9"]);
-    assert!([0, 3].contains(&tight.code) && tight.out.contains("16.0 MiB"), "{tight:?}");
+    let tight = workplace.xrun(&["plan", &file, "--json", "-s", "limits.host_memory=16MiB", "-s", "experiment.seed=9"]);
+    assert!([0, 3].contains(&tight.code) && tight.json()["rooms"][0]["bytes"] == 16 << 20, "{tight:?}");
     let dry = workplace.xrun(&[&file, "--dry-run"]);
     assert!(
         dry.code == 0 && dry.out.contains("--learning-rate 0.1") && dry.out.contains("'{run}/checkpoint.json'"),

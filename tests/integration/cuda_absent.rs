@@ -12,6 +12,7 @@ fn a_build_without_cuda_says_how_to_get_it() {
     let refused = workplace.xrun(&["tiny.toml", "--device", "cuda"]);
     assert_eq!((refused.code, refused.err.lines().count()), (1, 1), "{refused:?}");
     assert!(refused.err.contains(CURE), "{refused:?}");
+    insta::assert_snapshot!(refused.err);
     let Some(folder) = stand_in(&workplace) else { return };
     let on_gpu = |arguments: &[&str]| {
         let mut command = workplace.command(arguments);
@@ -20,6 +21,7 @@ fn a_build_without_cuda_says_how_to_get_it() {
     };
     let listed = on_gpu(&["devices"]);
     assert!(listed.out.contains(CURE), "{listed:?}");
+    assert!(listed.out.lines().any(|line| line.split_whitespace().take(3).eq(["auto", "is", "cpu"])), "{listed:?}");
     let auto = on_gpu(&["tiny.toml", "--dry-run", "--device", "auto"]);
     assert!(auto.code == 0 && auto.err.contains(CURE) && auto.out.contains("cpu ("), "{auto:?}");
 }

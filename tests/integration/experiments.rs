@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::workplace::{Output, Workplace, redacted, said, text};
+use crate::workplace::{Output, Workplace, said, text};
 
 fn samples(folder: &str) -> (PathBuf, Vec<String>) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/experiments").join(folder);
@@ -97,7 +97,7 @@ fn files_that_are_no_experiments_are_refused_and_nothing_panics() {
         messages += said.err.lines().next().unwrap_or_default();
         messages.push('\n');
     }
-    insta::assert_snapshot!(redacted(&messages));
+    insta::assert_snapshot!(messages);
 }
 
 #[test]
@@ -108,7 +108,8 @@ fn a_file_deeper_than_sixteen_extends_is_refused() {
     }
     workplace.file("20.toml", "[pipeline.dummy]\n");
     let deep = workplace.xrun(&["check", "0.toml"]);
-    assert!(deep.code == 2 && deep.err.contains("16"), "{deep:?}");
+    assert_eq!(deep.code, 2, "{deep:?}");
+    insta::assert_snapshot!(deep.err);
     assert_eq!(workplace.xrun(&["check", "6.toml"]).code, 0);
 }
 
@@ -117,7 +118,7 @@ fn programs_get_the_same_problems_as_json() {
     let (folder, _) = samples("invalid");
     let said = check(&folder, &["--json", "unknown_key.toml", "negative.toml"]);
     assert_eq!(said.code, 2);
-    let answers: serde_json::Value = serde_json::from_str(&said.out).unwrap();
+    let answers = said.json();
     assert_eq!(answers[0]["problems"][0]["key"], "limits.worker");
     assert_eq!(answers[0]["problems"][0]["line"], 3);
     assert_eq!(answers[1]["problems"][0]["column"], 11);

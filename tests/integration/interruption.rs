@@ -50,18 +50,23 @@ fn cut(workplace: &Workplace, lines: usize, signal: i32) -> Option<i32> {
 #[test]
 fn a_signal_is_answered_at_once_however_long_the_step() {
     let workplace = workplace();
-    let mut child = workplace.spawn(&["cut.toml", "-s", "pipeline.dummy.step_microseconds=8000000"]);
-    let log = workplace.path("results/cut/latest/log.txt");
-    wait_until("training starts", || log.exists());
+    let settings = ["pipeline.dummy.step_microseconds=8000000", "limits.metrics_queue=1", "memory.probe=false"];
+    let mut child = workplace.spawn(&[&["cut.toml"][..], &settings.map(|set| ["-s", set]).concat()].concat());
+    let latest = workplace.path("results/cut/latest");
+    wait_until("training starts", || latest.join("log.txt").exists());
     // SAFETY: a signal to a child that is not yet waited for.
     unsafe { libc::kill(child.id() as i32, libc::SIGINT) };
     let lines = std::io::BufRead::lines(std::io::BufReader::new(child.stderr.take().unwrap()));
     let answer = lines.map_while(Result::ok).find(|line| line.contains("signal"));
     insta::assert_snapshot!(answer.unwrap());
-    assert!(child.try_wait().unwrap().is_none(), "the step goes on");
+    let metrics = std::fs::read_to_string(latest.join("metrics.jsonl")).unwrap_or_default();
+    assert!(!metrics.contains("\"kind\":\"train\""), "before the end of the first step: {metrics}");
     // SAFETY: as above.
     unsafe { libc::kill(child.id() as i32, libc::SIGINT) };
-    assert_eq!(child.wait().unwrap().code(), Some(128 + libc::SIGINT));
+    let code = child.wait().unwrap().code();
+    // The first signal may have come before the first step, and the run may have ended before the second signal.
+    let before_first_step = || json(&latest.join("summary.json"))["steps"] == 0;
+    assert!(code == Some(128 + libc::SIGINT) || code == Some(8) && before_first_step(), "{code:?}");
 }
 
 #[test]
@@ -164,8 +169,8 @@ fn sigusr1_saves_a_checkpoint_and_the_run_goes_on_to_the_same_bytes() {
     assert_eq!(child.wait().unwrap().code(), Some(0));
     let log = text(&latest.join("log.txt"));
     let asked = log.lines().position(|line| line.contains("SIGUSR1")).expect("it is handled");
-    let saved = log.lines().nth(asked + 1).unwrap();
-    assert!(saved.contains("checkpoint"), "{log}");
+    let messages: Vec<&str> = log.lines().skip(asked).take(2).map(|line| line.split_once(": ").unwrap().1).collect();
+    insta::assert_snapshot!(messages.join("\n"));
     assert_eq!(text(&workplace.latest("cut").join("metrics.jsonl")), undisturbed(&workplace));
 }
 
@@ -248,7 +253,7 @@ fn a_finished_run_is_not_resumed_and_stays_as_it_is() {
     let before = text(&run.join("summary.json"));
     let said = workplace.xrun(&["resume", run.to_str().unwrap()]);
     assert_eq!(said.code, 2, "{said:?}");
-    assert!(said.err.contains("--epochs"), "{said:?}");
+    insta::assert_snapshot!(redacted(&said.err));
     assert_eq!(text(&run.join("summary.json")), before);
 }
 

@@ -1,6 +1,6 @@
 //! How can a run end, and what is said and written then?
 
-use crate::workplace::{Workplace, json, redacted, skipped, text};
+use crate::workplace::{Workplace, json, lines_with, redacted, redacted_names, skipped, text};
 
 fn run_dummy(extra: &[&str]) -> (Workplace, crate::workplace::Output) {
     let workplace = Workplace::new();
@@ -54,7 +54,9 @@ fn the_owners_of_the_plan_are_those_of_the_trace_and_none_exceeds_its_cap() {
 #[test]
 fn the_report_that_a_run_leaves_says_how_it_ended() {
     let (workplace, _) = run_dummy(&[]);
-    let report = text(&workplace.latest("trial").join("report.html"));
+    let run = workplace.latest("trial");
+    let (report, summary) = (text(&run.join("report.html")), json(&run.join("summary.json")));
+    assert!(report.contains(summary["message"].as_str().unwrap()), "{summary}");
     assert!(report.contains(">finished<") && !report.contains(">running<"), "the run is over when it is written");
 }
 
@@ -90,6 +92,9 @@ fn a_panic_of_the_backend_is_told_and_the_directory_reads() {
     let run = workplace.latest("trial");
     let summary = json(&run.join("summary.json"));
     assert_eq!((&summary["outcome"], &summary["steps"]), (&"panicked".into(), &6.into()));
+    let message = summary["message"].as_str().unwrap();
+    assert!(said.err.contains(message), "{said:?}");
+    insta::assert_snapshot!(redacted_names(message));
     let resumed = workplace.xrun(&["resume", "latest"]);
     assert_eq!(resumed.code, 70, "it panics there again: {resumed:?}");
 }
@@ -102,13 +107,18 @@ fn a_device_without_memory_is_a_memory_limit_with_a_post_mortem() {
     assert!(said.err.contains("3.0 GiB") && said.err.contains("training.activation_checkpointing=true"), "{said:?}");
     assert!(!said.err.contains("CallError"), "{said:?}");
     let run = workplace.latest("trial");
-    assert_eq!(json(&run.join("summary.json"))["outcome"], "memory_limit");
+    let summary = json(&run.join("summary.json"));
+    assert_eq!(summary["outcome"], "memory_limit");
+    let message = summary["message"].as_str().unwrap();
+    assert!(said.err.contains(message), "{said:?}");
+    insta::assert_snapshot!(message.split("; ").next().unwrap());
     let dead = json(&run.join("post_mortem.json"));
     assert_eq!((&dead["place"], &dead["limit_key"]), (&"device".into(), &serde_json::Value::Null));
     assert_eq!((&dead["held"], &dead["step"]), (&(3u64 << 30).into(), &6.into()));
     assert_eq!(dead["suggestions"][0]["key"], "training.activation_checkpointing");
     let log = text(&run.join("log.txt"));
-    assert!(log.contains("CallError"), "the error of the backend is in the log: {log}");
+    let errors = ["CallError", "out of device memory allocating"];
+    assert!(errors.iter().all(|error| log.contains(error)), "the errors of the backend are in the log: {log}");
     let resumed = workplace.xrun(&["resume", "latest"]);
     assert_eq!(resumed.code, 5, "the checkpoint of step 5 is whole: {resumed:?}");
     assert_eq!(json(&run.join("post_mortem.json"))["step"], 6, "{resumed:?}");
@@ -171,8 +181,11 @@ fn a_dry_run_says_what_would_happen_and_writes_nothing() {
     let (workplace, said) = run_dummy(&["--dry-run"]);
     assert_eq!(said.code, 0, "{said:?}");
     let (_, as_json) = run_dummy(&["--dry-run", "--json"]);
-    let plan: serde_json::Value = serde_json::from_str(&as_json.out).unwrap();
+    let plan = as_json.json();
     assert_eq!((&plan["steps"], &plan["steps_per_epoch"], &plan["epochs"]), (&20.into(), &20.into(), &1.into()));
+    insta::assert_snapshot!(lines_with(&said.out, "20 steps"));
+    let device = said.out.lines().find(|line| line.starts_with("device ")).unwrap();
+    assert!(device.contains(" cpu (") && said.out.contains("\nfits: "), "{}", said.out);
     for owner in plan["owners"].as_array().unwrap() {
         assert!(said.out.contains(owner["name"].as_str().unwrap()), "{owner}: {}", said.out);
     }
@@ -183,7 +196,7 @@ fn a_dry_run_says_what_would_happen_and_writes_nothing() {
 fn the_outcome_is_there_for_machines() {
     let (_, said) = run_dummy(&["--json", "-q"]);
     assert_eq!(said.err, "", "quiet");
-    let value: serde_json::Value = serde_json::from_str(&said.out).unwrap();
+    let value = said.json();
     assert_eq!(value["outcome"], "finished");
     let (_, said) = run_dummy(&["--progress", "json"]);
     let events: Vec<String> = said
@@ -213,14 +226,15 @@ fn growth_that_no_buffer_holds_is_told_at_the_head_of_the_page_and_beside_the_fo
     workplace.file("leak.toml", leak);
     workplace.file("tight.toml", &leak.replace("64 KiB", "0 B"));
     for (name, leaks) in [("leak", true), ("tight", false)] {
-        let said = workplace.xrun(&[&format!("{name}.toml"), "-q"]);
-        assert_eq!(said.code, 0, "{said:?}");
+        let said = workplace.xrun(&[&format!("{name}.toml")]);
+        assert!(said.code == 0 && said.err.contains(" on cpu") && said.err.contains("400 steps"), "{said:?}");
         let said = workplace.xrun(&["show", name]);
         let caveat = said.out.lines().map(str::trim).find(|line| line.starts_with("the forecast "));
         assert_eq!(caveat.is_some(), leaks, "{said:?}");
         let page = text(&workplace.latest(name).join("report.html"));
         let (head, _) = page.split_once("<details>").unwrap();
         assert_eq!(head.contains(">growing<") && head.contains("64.0 KiB a step"), leaks, "{name}");
+        assert!(head.contains("MiB RSS"), "{name}: the peak of memory");
         if let Some(caveat) = caveat {
             assert!(page.contains(caveat), "{name}");
             insta::assert_snapshot!(caveat);

@@ -47,6 +47,7 @@ fn each_file_has_a_line_in_the_order_in_which_it_was_named_and_the_run_stays_as_
     assert_eq!(said.code, 0, "{said:?}");
     let answers: Vec<&str> = said.out.lines().filter_map(|line| line.split(": ").next()).collect();
     assert_eq!(answers, ["five", "./three", "five"], "{said:?}");
+    insta::assert_snapshot!(said.out);
     let folder = said.err.lines().find_map(|line| line.strip_prefix("predictions: ")).unwrap();
     assert!(Path::new(folder).starts_with(run.join("predictions")), "{said:?}");
     let record = json(&Path::new(folder).join("prediction.json"));
@@ -61,7 +62,7 @@ fn each_file_has_a_line_in_the_order_in_which_it_was_named_and_the_run_stays_as_
     // Another checkpoint has another weight, and a second prediction another folder.
     let said = predict(&workplace, &["five", "--checkpoint", "10", "--json"]);
     assert_eq!(said.code, 0, "{said:?}");
-    let record: Value = serde_json::from_str(&said.out).unwrap();
+    let record = said.json();
     assert_eq!(record["step"], 10);
     assert!(record["about"]["weight"].as_f64() > Some(weight), "{record}");
     assert_ne!(record["folder"], folder);
@@ -87,11 +88,13 @@ fn a_file_that_cannot_be_read_is_named_and_the_others_are_answered() {
     assert_eq!(said.code, 2, "{said:?}");
     insta::assert_snapshot!("out_is_not_empty", said.err);
     let said = predict(&workplace, &["three", "--out", "five"]);
-    assert!(said.code == 2 && said.err.contains("--out five: "), "{said:?}");
+    assert_eq!(said.code, 2, "{said:?}");
+    insta::assert_snapshot!("out_is_a_file", said.err);
     let said = predict(&workplace, &["nowhere", "--out", "empty", "--json", "-q"]);
     assert_eq!(said.code, 1, "{said:?}");
-    let record: Value = serde_json::from_str(&said.out).unwrap();
+    let record = said.json();
     assert_eq!((&record["answered"], &record["failed"]), (&0.into(), &1.into()));
+    insta::assert_snapshot!("no_file_is_answered", said.err);
 }
 
 #[test]

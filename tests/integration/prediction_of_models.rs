@@ -33,7 +33,7 @@ impl Tiny {
         let said =
             self.xrun(&[&["eval", "tiny", "--checkpoint", "last", "--json", "--progress", "none"], more].concat());
         assert_eq!(said.code, 0, "{said:?}");
-        let found: Value = serde_json::from_str(&said.out).unwrap();
+        let found = said.json();
         found["metrics"].clone()
     }
 
@@ -161,7 +161,7 @@ fn answers_to_held_out_questions_are_those_of_the_validation() {
     let (said, lines) = tiny.predict(&[file], &["-s", "limits.batch_size=4"]);
     assert_eq!(said.code, 1, "{said:?}");
     assert!(said.err.contains(&format!("mine.jsonl:{}: ", truths.len() + 1)), "{said:?}");
-    assert!(lines[truths.len()]["error"].as_str().unwrap().contains("`context`"), "{lines:?}");
+    insta::assert_snapshot!(lines[truths.len()]["error"].as_str().unwrap());
     assert_eq!(lines.len(), truths.len() + 1);
     for (at, precision) in ["8_bit", "4_bit"].into_iter().enumerate() {
         let exact = lines.iter().zip(&truths).filter(|(line, truth)| {
@@ -235,7 +235,8 @@ fn held_out_pictures_are_answered_as_in_the_validation() {
     let asked: std::collections::BTreeSet<String> = examples.iter().map(|example| of(example).1).collect();
     assert!(asked.len() > 1, "{asked:?}");
     let (said, _) = tiny.predict(&files, &[]);
-    assert!(said.code == 2 && said.err.contains("--question"), "{said:?}");
+    assert_eq!(said.code, 2, "{said:?}");
+    insta::assert_snapshot!("a_question_that_is_not_chosen", redacted(&said.err));
     let (said, _) = tiny.predict(&files, &["--question", &"colour ".repeat(100)]);
     assert_eq!(said.code, 2, "{said:?}");
     insta::assert_snapshot!("a_question_that_is_too_long", redacted(&said.err));

@@ -94,7 +94,7 @@ fn a_public_copy_is_a_result_without_host_user_folders_and_words() {
     let here = workplace.folder.path().to_str().unwrap().to_owned();
     for name in ["trial", "dummy", "w"] {
         let said = xrun(&["export", name, "--to", "public", "--json"]);
-        let made: serde_json::Value = serde_json::from_str(&said.out).unwrap();
+        let made = said.json();
         assert!(made["left_out"].as_array().unwrap().contains(&"log.txt".into()), "{made}");
     }
     let words = [here.as_str(), "home/ada", "hunter2", "hunter3", "private-value", "secret_script"];
@@ -177,7 +177,7 @@ fn a_sweep_over_a_secret_shows_and_writes_it_for_its_owner_alone() {
     for (path, _) in with_any(&workplace.path("results"), &["hunter2", "hunter3"]) {
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600, "{}", path.display());
     }
-    let sweep = std::fs::canonicalize(workplace.path("results/trial/sweeps/latest")).unwrap();
+    let sweep = workplace.latest_sweep("trial");
     for name in ["table.csv", "table.json", "report.html"] {
         let content = text(&sweep.join(name));
         assert!(!content.contains("hunter") && content.contains("***"), "{name}");

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use crate::workplace::{Workplace, json, text, unsealed};
+use crate::workplace::{Workplace, json, lines_with, text, unsealed};
 
 /// Those that take seconds on two cores. The others are reproduced by hand: `xrun reproduce reference/stage2`.
 const SHORT: &[&str] = &["dummy"];
@@ -99,12 +99,16 @@ fn a_result_that_is_kept_without_its_trace_loses_nothing_to_a_command() {
     }
     let before = files(&kept);
     let said = workplace.xrun(&["report", "kept"]);
-    assert!(said.code == 1 && said.err.contains("memory.jsonl"), "{said:?}");
+    assert_eq!(said.code, 1, "{said:?}");
+    let mut messages = lines_with(&said.err, "memory.jsonl") + "\n";
     let said = workplace.xrun(&["show", "kept"]);
-    assert!(said.code == 0 && said.out.contains("memory.jsonl"), "{said:?}");
+    assert_eq!(said.code, 0, "{said:?}");
+    messages += &(lines_with(&said.out, "memory.jsonl") + "\n");
     assert!(said.out.contains("kept/memory_epochs.csv"), "{said:?}");
     let said = workplace.xrun(&["export", "kept", "--to", "csv", "--output", "tables"]);
     assert_eq!(said.code, 0, "{said:?}");
+    messages += &lines_with(&said.err, "memory");
+    insta::assert_snapshot!(messages);
     let tables: Vec<String> = files(&workplace.path("tables")).into_keys().collect();
     assert_eq!(tables, ["metrics.csv", "validation.csv"]);
     assert_eq!(files(&kept), before);

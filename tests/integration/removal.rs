@@ -3,9 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use serde_json::Value;
-
-use crate::workplace::{Workplace, json, redacted, skipped, text, wait_until};
+use crate::workplace::{Workplace, json, lines_with, redacted, skipped, text, wait_until};
 
 fn with_runs(count: usize) -> (Workplace, Vec<PathBuf>) {
     let workplace = Workplace::new();
@@ -36,11 +34,11 @@ fn notes_and_tags_are_shown_and_tags_select() {
     assert!(shown.contains("the one of the paper") && shown.contains("second look"), "{shown}");
     let tags = shown.lines().find(|line| line.starts_with("tags")).unwrap();
     assert!(tags.contains("paper") && !tags.contains("v1"), "{tags}");
-    let listed: Value = serde_json::from_str(&workplace.xrun(&["ls", "--tag", "paper", "--json"]).out).unwrap();
+    let listed = workplace.xrun(&["ls", "--tag", "paper", "--json"]).json();
     assert_eq!(listed.as_array().unwrap().len(), 1);
     assert_eq!((&listed[0]["run"], &listed[0]["tags"][0]), (&name(&runs[0]).into(), &"paper".into()));
     assert_eq!(workplace.xrun(&["ls", "--tag", "v1", "--json"]).out.trim(), "[]");
-    let schema: Value = serde_json::from_str(&workplace.xrun(&["schema", "notes"]).out).unwrap();
+    let schema = workplace.xrun(&["schema", "notes"]).json();
     assert!(jsonschema::validator_for(&schema).unwrap().is_valid(&json(&runs[0].join("notes.json"))));
     for wrong in [vec!["note", &first], vec!["note", &first, "  "], vec!["note", &first, "--tag", "two words"]] {
         assert_eq!(workplace.xrun(&wrong).code, 2, "{wrong:?}");
@@ -110,10 +108,11 @@ fn what_runs_is_committed_or_of_a_sweep_stays() {
     assert_eq!(workplace.xrun(&["trial.toml", "-q"]).code, 0);
     let said = workplace.xrun(&["gc", "--keep", "1", "--yes"]);
     assert!(said.code == 0 && said.err.contains(&name(&runs[0])), "{said:?}");
+    insta::assert_snapshot!("a_committed_run_is_kept", lines_with(&said.err, &name(&runs[0])));
     assert!(runs[0].exists());
 
     assert_eq!(workplace.xrun(&["sweep", "trial.toml", "-q", "-s", "experiment.seed=1,2"]).code, 0);
-    let sweep = std::fs::canonicalize(workplace.path("results/trial/sweeps/latest")).unwrap();
+    let sweep = workplace.latest_sweep("trial");
     let said = workplace.xrun(&["rm", sweep.join("points/0001-1").to_str().unwrap(), "--yes"]);
     assert_eq!(said.code, 2, "{said:?}");
     insta::assert_snapshot!("a_run_of_a_sweep", redacted(&said.err));
@@ -212,7 +211,8 @@ fn a_killed_run_and_one_of_the_future_do_not_count_among_those_to_keep() {
     let future = workplace.path("results/trial/2999-01-01T00-00-00_abcdef");
     copied(&runs[2], &future, Some("2999-01-01T00:00:00Z"));
     let said = gc();
-    assert!(said.code == 0 && said.err.contains(&format!("trial/{}", name(&future))), "{said:?}");
+    assert_eq!(said.code, 0, "{said:?}");
+    insta::assert_snapshot!("a_run_of_the_future_is_kept", lines_with(&said.err, &format!("trial/{}", name(&future))));
     assert_eq!(there(&runs), [false, false, true, true], "{said:?}");
     assert!(future.exists());
     assert_eq!(gc().code, 0);
@@ -247,7 +247,7 @@ fn the_run_with_the_best_metric_stays() {
     for same in [&["--dry-run", "--keep-best", "score"][..], &["--dry-run", "--keep-best"], &["--dry-run"]] {
         let said = gc(same);
         assert_eq!((said.code, removable(&said.err, &runs)), (0, vec![true, false, true, false]), "{said:?}");
-        assert!(said.err.contains(&format!("trial/{}:", name(&runs[1]))), "why it stays: {said:?}");
+        insta::assert_snapshot!("the_best_run_is_kept", lines_with(&said.err, &format!("trial/{}:", name(&runs[1]))));
         assert_eq!(there(&runs), [true; 4], "{said:?}");
     }
     // Also where it was killed, and only its metrics say so.

@@ -136,7 +136,7 @@ fn swept(workplace: &Workplace) -> PathBuf {
         "auto",
     ]);
     assert_eq!(said.code, 1, "{said:?}");
-    std::fs::canonicalize(workplace.path("results/swept/sweeps/latest")).unwrap()
+    workplace.latest_sweep("swept")
 }
 
 #[test]
@@ -167,20 +167,15 @@ fn every_record_of_a_run_and_of_a_sweep_follows_its_schema() {
             }
             "evaluation" => {
                 let said = workplace.xrun(&["eval", "trial", "--json", "-q"]);
-                vec![serde_json::from_str(&said.out).unwrap()]
+                vec![said.json()]
             }
             "prediction" => {
                 let said = workplace.xrun(&["predict", "trial", "trial.toml", "nowhere", "--json", "-q"]);
-                vec![serde_json::from_str(&said.out).unwrap()]
+                vec![said.json()]
             }
             "hook" => vec![json(&workplace.path("told.json"))],
             "comparison" => {
-                vec![
-                    serde_json::from_str(
-                        &workplace.xrun(&["compare", "trial", "trial/reproductions/latest", "--json"]).out,
-                    )
-                    .unwrap(),
-                ]
+                vec![workplace.xrun(&["compare", "trial", "trial/reproductions/latest", "--json"]).json()]
             }
             "sweep" => vec![as_json(&sweep.join("sweep.toml")).unwrap()],
             "sweep_memory" => vec![as_json(&sweep.join("memory.toml")).unwrap()],

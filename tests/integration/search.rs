@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::workplace::{Workplace, json, redacted, text, unsealed};
+use crate::workplace::{Workplace, json, redacted, redacted_names, text, unsealed};
 
 pub const HALVING: &str = "
 [pipeline.dummy]
@@ -49,10 +49,6 @@ metric = \"score\"
 startup_trials = 5
 ";
 
-pub fn newest(workplace: &Workplace, experiment: &str) -> PathBuf {
-    std::fs::canonicalize(workplace.path(&format!("results/{experiment}/sweeps/latest"))).unwrap()
-}
-
 /// What does not depend on the machine: of each point its values, how far it came, how it ended, and its metric.
 pub fn rows(sweep: &Path) -> Vec<Value> {
     let table = json(&sweep.join("table.json"));
@@ -78,7 +74,7 @@ fn halving_trains_the_best_points_on_and_the_winner_is_the_run_that_never_stoppe
     let said = workplace.xrun(&["sweep", "half.toml"]);
     assert_eq!(said.code, 0, "{said:?}");
     insta::assert_snapshot!(redacted(&said.err));
-    let sweep = newest(&workplace, "half");
+    let sweep = workplace.latest_sweep("half");
     let table = json(&sweep.join("table.json"));
     assert_eq!(table["rungs"], serde_json::json!([8, 24, 72]));
     let all = table["rows"].as_array().unwrap();
@@ -136,7 +132,7 @@ fn kill_until_done(workplace: &Workplace, file: &str) -> PathBuf {
         kills += 1;
     }
     assert!(kills > 0);
-    newest(workplace, name)
+    workplace.latest_sweep(name)
 }
 
 #[test]
@@ -146,7 +142,7 @@ fn a_search_by_halving_that_is_killed_again_and_again_has_the_same_table() {
     killed.file("half.toml", HALVING);
     assert_eq!(whole.xrun(&["sweep", "half.toml", "-q"]).code, 0);
     let sweep = kill_until_done(&killed, "half.toml");
-    assert_eq!(rows(&sweep), rows(&newest(&whole, "half")));
+    assert_eq!(rows(&sweep), rows(&whole.latest_sweep("half")));
 }
 
 #[test]
@@ -154,7 +150,7 @@ fn a_run_that_had_not_written_how_far_it_goes_goes_no_further_than_its_rung() {
     let workplace = Workplace::new();
     workplace.file("half.toml", HALVING);
     assert_eq!(workplace.xrun(&["sweep", "half.toml", "-q"]).code, 0);
-    let sweep = newest(&workplace, "half");
+    let sweep = workplace.latest_sweep("half");
     let whole = rows(&sweep);
     // As a sweep leaves it that was killed just after it had started its first run: held, and without a manifest.
     std::fs::remove_dir_all(sweep.join("points")).unwrap();
@@ -165,8 +161,9 @@ fn a_run_that_had_not_written_how_far_it_goes_goes_no_further_than_its_rung() {
     held.lock().unwrap();
     let mut resumed = workplace.spawn(&["sweep", "--resume", sweep.to_str().unwrap()]);
     let mut said = BufReader::new(resumed.stderr.take().unwrap()).lines();
-    let waits = said.any(|line| line.unwrap().contains("0001-1: "));
-    assert!(waits && resumed.try_wait().unwrap().is_none(), "it waits for whoever holds the run");
+    let waits = said.find_map(|line| line.ok().filter(|line| line.contains("0001-1: "))).unwrap();
+    assert!(resumed.try_wait().unwrap().is_none(), "it waits for whoever holds the run: {waits}");
+    insta::assert_snapshot!(waits);
     drop(held);
     assert_eq!(resumed.wait().unwrap().code(), Some(0));
     assert_eq!(rows(&sweep), whole);
@@ -180,7 +177,7 @@ fn a_search_by_choosing_that_is_killed_again_and_again_has_the_same_points() {
     let said = whole.xrun(&["sweep", "choose.toml"]);
     assert_eq!(said.code, 0, "{said:?}");
     insta::assert_snapshot!(redacted(said.err.lines().next().unwrap()));
-    let first = newest(&whole, "choose");
+    let first = whole.latest_sweep("choose");
     let sweep = kill_until_done(&killed, "choose.toml");
     assert_eq!(rows(&sweep), rows(&first));
     let told = |sweep: &Path| {
@@ -201,7 +198,7 @@ fn a_search_by_choosing_that_is_killed_again_and_again_has_the_same_points() {
     assert_eq!(best, scores().fold(f64::NEG_INFINITY, f64::max));
     let other = whole.xrun(&["sweep", "choose.toml", "-s", "sweep.seed=1", "--trials", "3", "-q"]);
     assert_eq!(other.code, 0, "{other:?}");
-    assert_ne!(rows(&newest(&whole, "choose"))[0], rows(&first)[0], "another seed, other points");
+    assert_ne!(rows(&whole.latest_sweep("choose"))[0], rows(&first)[0], "another seed, other points");
 }
 
 #[test]
@@ -212,7 +209,7 @@ fn a_point_that_fails_is_the_worst_and_the_search_goes_on() {
     let said =
         workplace.xrun(&["sweep", "half.toml", "-s", fails, "-s", "pipeline.dummy.step_microseconds=0", "--jobs", "2"]);
     assert_eq!(said.code, 1, "{said:?}");
-    let table = json(&newest(&workplace, "half").join("table.json"));
+    let table = json(&workplace.latest_sweep("half").join("table.json"));
     let rows = table["rows"].as_array().unwrap();
     let failed = |row: &&Value| row["values"][1] == 5;
     assert!(rows.iter().filter(failed).all(|row| row["outcome"] == "failed (exit 1)" && row["rung"] == 0), "{rows:?}");
@@ -231,6 +228,9 @@ fn a_run_stops_after_the_step_that_it_is_told_and_goes_on_as_if_it_had_not() {
     assert_eq!(said.code, 0, "{said:?}");
     let parts = workplace.latest("half");
     assert_ne!(parts, whole);
+    let message = json(&parts.join("summary.json"))["message"].as_str().unwrap().to_owned();
+    assert!(said.err.contains(&message), "{said:?}");
+    insta::assert_snapshot!(message);
     let run = parts.to_str().unwrap();
     assert_eq!(
         (&json(&parts.join("summary.json"))["steps"], &json(&parts.join("manifest.json"))["until"]),
@@ -251,7 +251,7 @@ fn a_smoke_run_of_a_search_has_all_its_rungs() {
     workplace.file("half.toml", HALVING);
     let said = workplace.xrun(&["sweep", "half.toml", "--smoke", "-q"]);
     assert_eq!(said.code, 0, "{said:?}");
-    let table = json(&newest(&workplace, "half-short").join("table.json"));
+    let table = json(&workplace.latest_sweep("half-short").join("table.json"));
     assert_eq!((&table["rungs"][2], table["rungs"].as_array().unwrap().len()), (&20.into(), 3));
 }
 
@@ -263,7 +263,7 @@ fn what_a_search_cannot_do_is_said_before_anything_runs() {
         workplace.file(name, &HALVING.replace(from, to));
         let said = workplace.xrun(&[&["sweep", name, "--json"], arguments].concat());
         assert_eq!(said.code, 2, "{said:?}");
-        let refusal: Value = serde_json::from_str(&said.out).unwrap();
+        let refusal = said.json();
         let found = refusal["problems"].as_array().unwrap().iter().map(|problem| problem["key"].as_str().unwrap());
         assert_eq!(found.collect::<Vec<_>>(), keys, "{name}: {refusal}");
         refusals += &format!("{}\n", said.err);
@@ -285,5 +285,6 @@ fn what_a_search_cannot_do_is_said_before_anything_runs() {
     assert!(!workplace.path("results").exists());
     workplace.file("command.toml", "[pipeline.command]\nprogram = [\"true\"]\n");
     let said = workplace.xrun(&["run", "command.toml", "--until", "3"]);
-    assert!(said.code == 2 && said.err.contains("--until"), "{said:?}");
+    assert_eq!(said.code, 2, "{said:?}");
+    insta::assert_snapshot!("until_of_a_command", redacted_names(&said.err));
 }

@@ -5,9 +5,9 @@ use std::process::Child;
 
 use serde_json::Value;
 
-use crate::search::{CHOOSING, HALVING, newest, rows};
+use crate::search::{CHOOSING, HALVING, rows};
 use crate::sweep_slurm::{Cluster, interrupt, outcomes};
-use crate::workplace::{Workplace, json, said, text, unsealed, wait_until};
+use crate::workplace::{Workplace, json, lines_with, redacted, said, text, unsealed, wait_until};
 
 const ONE_AT_A_TIME: &str = "[launcher.slurm]\narray_limit = 1\nmemory = \"64 MiB\"\n";
 
@@ -23,7 +23,7 @@ fn here(file: &str, content: &str) -> (Vec<Value>, usize) {
     let workplace = Workplace::new();
     workplace.file(file, content);
     assert_eq!(workplace.xrun(&["sweep", file, "-q"]).code, 0);
-    let sweep = newest(&workplace, file.trim_end_matches(".toml"));
+    let sweep = workplace.latest_sweep(file.trim_end_matches(".toml"));
     (rows(&sweep), processes(&sweep))
 }
 
@@ -32,7 +32,7 @@ fn processes(sweep: &Path) -> usize {
 }
 
 fn folder(cluster: &Cluster) -> PathBuf {
-    newest(&cluster.workplace, "half")
+    cluster.workplace.latest_sweep("half")
 }
 
 /// A process that goes on with the search.
@@ -64,7 +64,9 @@ fn halving_on_slurm_has_the_table_of_this_machine() {
     let sweep = folder(&cluster);
     assert_eq!(rows(&sweep), expected);
     assert_eq!(cluster.submissions(), (count + 1).to_string(), "a job a run and rung, and one again");
-    assert!(said.err.lines().any(|line| line.contains("0001-1") && line.contains("NODE_FAIL")), "{said:?}");
+    let lines = said.err.lines().filter(|line| line.contains("0001-1") || line.contains(" of 9 "));
+    let lines: Vec<&str> = lines.map(|line| line.split_once("/9 · ").map_or(line, |(_, rest)| rest)).collect();
+    insta::assert_snapshot!(redacted(&lines.join("\n")));
     let name = sweep.file_name().unwrap().to_str().unwrap();
     assert!(script(&cluster, 1).contains(&format!("--job-name=xrun_{name}_to_8\n#SBATCH --array=0\n")));
     let all: Vec<String> = (1..=count + 1).map(|job| script(&cluster, job)).collect();
@@ -128,19 +130,21 @@ fn ctrl_c_leaves_the_jobs_of_a_search_and_says_that_no_other_is_submitted() {
     wait_until("three jobs are submitted", || state(&cluster, 3).is_some());
     let said = interrupt(watcher);
     assert_eq!(said.code, 8, "{said:?}");
-    for command in ["scancel 1 2 3\n", "sweep --collect", "sweep --resume"] {
-        assert!(said.err.contains(command), "{command}: {said:?}");
-    }
+    insta::assert_snapshot!(
+        "jobs_that_go_on",
+        ["9 of 9", "scancel", "sweep --"].map(|part| lines_with(&said.err, part)).join("\n")
+    );
     let sweep = folder(&cluster);
     let path = sweep.to_str().unwrap();
     let said = cluster.xrun(&["sweep", "--collect", path]);
     assert_eq!(said.code, 8, "{said:?}");
+    insta::assert_snapshot!("collected_while_jobs_wait", lines_with(&said.err, "of 9"));
     assert_eq!(outcomes(&sweep), [&["waiting"; 3][..], &["not run"; 6]].concat());
     let said = cluster.xrun(&["sweep", "--resume", path, "--launcher", "local"]);
     assert!(said.code == 2 && said.err.contains("scancel 1 2 3"), "{said:?}");
     let said = interrupt(cluster.watch(&sweep));
     assert_eq!((said.code, cluster.submissions().as_str()), (8, "3"), "what waits is not submitted again: {said:?}");
-    assert!(said.err.contains("3 waiting (Priority)"), "the jobs that it took over: {said:?}");
+    insta::assert_snapshot!("jobs_that_were_taken_over", lines_with(&said.err, "3 waiting"));
     assert_eq!(said.err.matches("sweep --resume").count(), 1, "{said:?}");
 }
 
@@ -164,6 +168,7 @@ fn a_run_whose_next_job_waits_is_said_to_wait() {
     assert!(std::process::Command::new(cluster.workplace.path("bin/scancel")).arg("4").status().unwrap().success());
     let said = crate::workplace::said(watcher.wait_with_output().unwrap());
     assert_eq!(said.code, 8, "{said:?}");
+    insta::assert_snapshot!("a_job_that_was_cancelled", lines_with(&said.err, "error: "));
     assert_eq!(cluster.submissions(), "4");
 }
 
@@ -187,7 +192,14 @@ fn a_job_that_never_gets_as_far_as_to_go_on_is_the_worst_at_its_rung_and_not_tri
         cluster("extra_lines = [\"! grep -q 'until 2[4]' \\\"$0\\\" || { echo no such module; exit 3; }\"]\n");
     let said = cluster.xrun(&["sweep", "half.toml", "--launcher", "slurm"]);
     assert_eq!(said.code, 1, "{said:?}");
-    assert!(said.err.contains("no such module"), "the output of the job: {said:?}");
+    let mut outputs: Vec<&str> = said
+        .err
+        .lines()
+        .filter_map(|line| Some(line.split_once(": ")?.1))
+        .filter(|line| line.contains("no such module"))
+        .collect();
+    outputs.dedup();
+    insta::assert_snapshot!(redacted(&outputs.join("\n")));
     assert_eq!(cluster.submissions(), "12", "nine, and three of them that were to go on");
     assert_eq!(outcomes(&folder(&cluster)), ["stopped at a rung"; 9]);
 }
@@ -200,7 +212,8 @@ fn a_refusal_in_the_middle_of_a_search_can_be_gone_on_from() {
     wait_until("the second job runs", || state(&cluster, 2).is_some_and(|state| state != "PENDING"));
     cluster.tell("refuse", "sbatch: error: Batch job submission failed: Invalid account\n");
     let said = said(watcher.wait_with_output().unwrap());
-    assert!(said.code == 1 && said.err.contains("`account`") && said.err.contains("sweep --resume"), "{said:?}");
+    assert!(said.code == 1 && said.err.contains("sweep --resume"), "{said:?}");
+    insta::assert_snapshot!(lines_with(&said.err, "`account`"));
     cluster.forget("refuse");
     let said = crate::workplace::said(resume(&cluster).wait_with_output().unwrap());
     assert_eq!(said.code, 0, "{said:?}");

@@ -1,10 +1,8 @@
 //! Does a sweep run what it says, put every ending into its table, and say what is wrong before it runs anything?
 
-use std::path::PathBuf;
-
 use serde_json::Value;
 
-use crate::workplace::{Workplace, json, redacted, text};
+use crate::workplace::{Workplace, json, lines_with, redacted, text};
 
 const SMALL: &str = "
 [pipeline.dummy]
@@ -14,10 +12,6 @@ repeats = 2
 [sweep.values]
 \"cleanup.every_steps\" = [0, 1, 4]
 ";
-
-fn newest(workplace: &Workplace, experiment: &str) -> PathBuf {
-    std::fs::canonicalize(workplace.path(&format!("results/{experiment}/sweeps/latest"))).unwrap()
-}
 
 fn rows(table: &Value) -> Vec<Value> {
     table["rows"].as_array().unwrap().clone()
@@ -31,7 +25,7 @@ fn a_dry_run_lists_every_point_and_leaves_nothing() {
     assert_eq!(said.code, 0, "{said:?}");
     insta::assert_snapshot!("dry_run", redacted(&said.out));
     let said = workplace.xrun(&["sweep", "small.toml", "--dry-run", "--json", "--repeats", "1"]);
-    let plan: Value = serde_json::from_str(&said.out).unwrap();
+    let plan = said.json();
     assert_eq!(plan["keys"][0], "cleanup.every_steps");
     assert_eq!(plan["points"][2]["values"][0], 4);
     assert_eq!((&plan["repeats"], plan["points"].as_array().map(Vec::len)), (&1.into(), Some(3)));
@@ -46,9 +40,9 @@ fn a_sweep_leaves_ordinary_runs_and_a_table_of_them() {
     workplace.file("small.toml", SMALL);
     let said = workplace.xrun(&["sweep", "small.toml", "--json"]);
     assert_eq!(said.code, 0, "{said:?}");
-    let sweep = newest(&workplace, "small");
+    let sweep = workplace.latest_sweep("small");
     let table = json(&sweep.join("table.json"));
-    assert_eq!(table, serde_json::from_str::<Value>(&said.out).unwrap());
+    assert_eq!(table, said.json());
     assert_eq!(table["reference"], 1, "the point without cleanups");
     let rows = rows(&table);
     assert_eq!(rows.iter().map(|row| row["values"][0].clone()).collect::<Vec<_>>(), [0, 1, 4]);
@@ -69,9 +63,9 @@ fn a_sweep_leaves_ordinary_runs_and_a_table_of_them() {
     let columns = |line: &str| line.split(',').count();
     assert!(csv.lines().all(|line| columns(line) == columns(csv.lines().next().unwrap())), "{csv}");
     let page = text(&sweep.join("report.html"));
-    assert!(page.contains("<svg"));
+    assert!(page.contains("<svg") && page.contains("6 of 6 runs"));
     let run = sweep.join("points/0003-2");
-    let shown: Value = serde_json::from_str(&workplace.xrun(&["show", run.to_str().unwrap(), "--json"]).out).unwrap();
+    let shown = workplace.xrun(&["show", run.to_str().unwrap(), "--json"]).json();
     assert_eq!(shown["state"], "finished", "{shown}");
     let resolved = text(&run.join("resolved.toml"));
     assert!(
@@ -81,8 +75,7 @@ fn a_sweep_leaves_ordinary_runs_and_a_table_of_them() {
     let listed = workplace.xrun(&["ls"]).out;
     assert!(listed.contains("small/sweeps/") && !listed.contains("0003-2"), "its runs stand in its table: {listed}");
     assert_eq!(json(&sweep.join("points/0003-1/manifest.json"))["seed"], 0);
-    let compared = workplace.xrun(&["compare", "small/sweeps/latest", "--json"]);
-    let compared: Value = serde_json::from_str(&compared.out).unwrap();
+    let compared = workplace.xrun(&["compare", "small/sweeps/latest", "--json"]).json();
     assert_eq!(compared["runs"].as_array().unwrap().len(), 6, "{compared}");
 }
 
@@ -91,13 +84,14 @@ fn a_finished_sweep_resumed_runs_nothing_and_repairs_its_reports() {
     let workplace = Workplace::new();
     workplace.file("small.toml", SMALL);
     assert_eq!(workplace.xrun(&["sweep", "small.toml", "-q"]).code, 0);
-    let sweep = newest(&workplace, "small");
+    let sweep = workplace.latest_sweep("small");
     let processes = text(&sweep.join("processes.jsonl"));
     let page = sweep.join("points/0001-1/report.html");
     std::fs::remove_file(&page).unwrap();
     std::fs::remove_file(sweep.join("table.csv")).unwrap();
     let said = workplace.xrun(&["sweep", "--resume", "results/small/sweeps/latest"]);
     assert_eq!(said.code, 0, "{said:?}");
+    insta::assert_snapshot!(lines_with(&said.err, "6 runs"));
     assert_eq!(text(&sweep.join("processes.jsonl")), processes);
     assert!(page.exists() && sweep.join("table.csv").exists());
 }
@@ -109,7 +103,7 @@ fn a_row_says_what_the_summary_of_its_run_says() {
     let workplace = Workplace::new();
     workplace.file("small.toml", SMALL);
     assert_eq!(workplace.xrun(&["sweep", "small.toml", "-q"]).code, 0);
-    let sweep = newest(&workplace, "small");
+    let sweep = workplace.latest_sweep("small");
     let mut lines = text(&sweep.join("processes.jsonl"));
     let mut last: Value = serde_json::from_str(lines.lines().last().unwrap()).unwrap();
     last["exit_code"] = Value::Null;
@@ -144,7 +138,8 @@ fn every_ending_is_a_row_and_none_ends_the_sweep() {
         "limits.host_memory=1 GiB,1 GiB,1 GiB,16 MiB,1 GiB",
     ]);
     assert_eq!(said.code, 1, "{said:?}");
-    let sweep = newest(&workplace, "ends");
+    insta::assert_snapshot!(lines_with(&said.err, "of 5 runs"));
+    let sweep = workplace.latest_sweep("ends");
     let rows = rows(&json(&sweep.join("table.json")));
     let found: Vec<(String, i64)> = rows
         .iter()
@@ -174,7 +169,8 @@ fn fail_fast_starts_nothing_after_a_failure() {
     workplace.file("ends.toml", "[pipeline.dummy]\nsteps_per_epoch = 8\nfail_at_step = 2\n");
     let said = workplace.xrun(&["sweep", "ends.toml", "-s", "cleanup.every_steps=0,1,2", "--fail-fast"]);
     assert_eq!(said.code, 1, "{said:?}");
-    let rows = rows(&json(&newest(&workplace, "ends").join("table.json")));
+    insta::assert_snapshot!(lines_with(&said.err, "2 runs"));
+    let rows = rows(&json(&workplace.latest_sweep("ends").join("table.json")));
     assert_eq!(rows.iter().filter(|row| row["outcome"] == "not run").count(), 2, "{rows:?}");
 }
 
@@ -211,7 +207,7 @@ fn one_value_of_a_swept_key_takes_the_place_of_its_list() {
     let workplace = Workplace::new();
     workplace.file("small.toml", SMALL);
     let said = workplace.xrun(&["sweep", "small.toml", "--dry-run", "--json", "-s", "cleanup.every_steps=7"]);
-    let plan: Value = serde_json::from_str(&said.out).unwrap();
+    let plan = said.json();
     assert_eq!(plan["points"].as_array().unwrap().len(), 1);
     assert_eq!(plan["points"][0]["values"][0], 7);
 }
@@ -236,7 +232,7 @@ fn the_environment_of_a_later_shell_changes_no_point() {
     let mut command = workplace.command(&["sweep", "small.toml", "-q", "--repeats", "1"]);
     let status = command.env("XRUN__LIMITS__PREFETCH", "5").status().unwrap();
     assert_eq!(status.code(), Some(0));
-    let sweep = newest(&workplace, "small");
+    let sweep = workplace.latest_sweep("small");
     std::fs::remove_dir_all(sweep.join("points/0002-1")).unwrap();
     let mut command = workplace.command(&["sweep", "--resume", sweep.to_str().unwrap(), "-q"]);
     assert_eq!(command.env("XRUN__LIMITS__PREFETCH", "9").status().unwrap().code(), Some(0));
@@ -265,7 +261,7 @@ fn a_kind_is_swept_by_name_or_with_values_of_its_own() {
     let kinds = "optimizer=adamw,sgd,{ sgd = { learning_rate = 0.2 } }";
     let said = workplace.xrun(&["sweep", "small.toml", "-s", kinds]);
     assert_eq!(said.code, 0, "{said:?}");
-    let sweep = newest(&workplace, "small");
+    let sweep = workplace.latest_sweep("small");
     let resolved = |point: u32| text(&sweep.join(format!("points/000{point}-1/resolved.toml")));
     let (first, second, third) = (resolved(1), resolved(2), resolved(3));
     assert!(
@@ -280,5 +276,6 @@ fn a_kind_is_swept_by_name_or_with_values_of_its_own() {
     // The same in a file, and a name that is none.
     workplace.file("file.toml", &format!("{file}optimizer = [\"adamw\", \"sdg\"]\n"));
     let said = workplace.xrun(&["sweep", "file.toml", "--dry-run"]);
-    assert!(said.code == 2 && said.err.contains("`adamw` and `sgd`"), "{said:?}");
+    assert_eq!(said.code, 2, "{said:?}");
+    insta::assert_snapshot!("an_unknown_kind_in_a_sweep", said.err);
 }

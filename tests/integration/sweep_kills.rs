@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::time::{Duration, Instant};
 
-use crate::workplace::{Workplace, json, redacted, text, wait_until};
+use crate::workplace::{Workplace, json, lines_with, redacted, text, wait_until};
 
 const EXPERIMENT: &str = "
 [pipeline.dummy]
@@ -112,6 +112,7 @@ fn a_killed_run_is_a_row_and_a_resume_goes_on_with_it() {
     let before = finished(&path);
     let said = workplace.xrun(&["sweep", "--resume", path.to_str().unwrap()]);
     assert_eq!(said.code, 0, "{said:?}");
+    insta::assert_snapshot!(lines_with(&said.err, "11 runs"));
     assert_eq!(json(&path.join("points").join(&name).join("manifest.json"))["resumed"].as_array().unwrap().len(), 1);
     assert!(before.iter().all(|(run, summary)| finished(&path)[run] == *summary), "nothing is done twice");
     is_whole(&path);
@@ -128,7 +129,7 @@ fn ctrl_c_stops_the_run_in_good_order_and_says_how_to_go_on() {
     signal(sweep.id() as i32, libc::SIGINT);
     let said = crate::workplace::said(sweep.wait_with_output().unwrap());
     assert_eq!(said.code, 8, "{said:?}");
-    assert!(said.err.contains("xrun sweep --resume results/cut/sweeps/"), "{said:?}");
+    insta::assert_snapshot!(lines_with(&said.err, "sweep --resume"));
     let path = std::fs::canonicalize(folder(&workplace)).unwrap();
     let runs: Vec<PathBuf> = std::fs::read_dir(path.join("points")).unwrap().flatten().map(|run| run.path()).collect();
     let stopped = runs

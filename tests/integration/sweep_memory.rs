@@ -7,7 +7,7 @@ use xrun::files::write;
 
 use crate::plan::Cgroup;
 use crate::sweep_slurm::{Cluster, outcomes};
-use crate::workplace::{Workplace, redacted, skipped, text};
+use crate::workplace::{Output, Workplace, lines_with, redacted, skipped, text};
 
 /// Four points: two that are alike in memory, and two that need clearly more.
 const HELD: &str = "
@@ -50,7 +50,7 @@ fn points_of_different_memory_are_submitted_by_size_and_a_resume_reads_the_same_
     cluster.workplace.file("held.toml", HELD);
     cluster.tell("refuse", "no");
     assert_eq!(cluster.xrun(&["sweep", "held.toml", "--launcher", "slurm"]).code, 1);
-    let sweep = std::fs::canonicalize(cluster.workplace.path("results/held/sweeps/latest")).unwrap();
+    let sweep = cluster.workplace.latest_sweep("held");
     let memory = toml(&sweep.join("memory.toml"));
     let probed: Vec<i64> =
         memory["forecasts"].as_array().unwrap().iter().map(|one| one["probed"].as_integer().unwrap()).collect();
@@ -93,7 +93,7 @@ fn sizes_by_hand_need_no_forecast() {
     cluster.tell("refuse", "no");
     assert_eq!(cluster.xrun(&["sweep", "held.toml", "--launcher", "slurm"]).code, 1);
     cluster.forget("refuse");
-    let sweep = std::fs::canonicalize(cluster.workplace.path("results/held/sweeps/latest")).unwrap();
+    let sweep = cluster.workplace.latest_sweep("held");
     let by_hand = "version = 1\n[[sizes]]\nmemory = \"700 MiB\"\npoints = [1, 2]\n";
     write::replace(&sweep.join("memory.toml"), by_hand.as_bytes()).unwrap();
     let said = cluster.xrun(&["sweep", "--resume", sweep.to_str().unwrap()]);
@@ -111,7 +111,8 @@ fn a_retry_that_no_node_can_hold_ends_its_run_and_no_other() {
     let said = cluster.xrun(&["sweep", "held.toml", "--launcher", "slurm", "-s", "launcher.slurm.memory=200 MiB"]);
     let refused = |said: &str| said.contains("node configuration");
     assert!(said.code == 1 && refused(&said.err), "{said:?}");
-    let sweep = std::fs::canonicalize(cluster.workplace.path("results/held/sweeps/latest")).unwrap();
+    insta::assert_snapshot!(about(&said.err, "node configuration"));
+    let sweep = cluster.workplace.latest_sweep("held");
     let finished = || outcomes(&sweep).iter().filter(|outcome| *outcome == "finished").count();
     assert_eq!((finished(), cluster.submissions().as_str()), (3, "1"));
     // A line that is damaged takes nothing from those after it; and of runs that the sweep does not have nothing is taken.
@@ -142,7 +143,7 @@ fn a_sizes_file_that_cannot_be_is_refused_with_its_line() {
     cluster.workplace.file("held.toml", HELD);
     cluster.tell("refuse", "no");
     assert_eq!(cluster.xrun(&["sweep", "held.toml", "--launcher", "slurm"]).code, 1);
-    let sweep = std::fs::canonicalize(cluster.workplace.path("results/held/sweeps/latest")).unwrap();
+    let sweep = cluster.workplace.latest_sweep("held");
     write::replace(&sweep.join("memory.toml"), b"version = 1\n[[sizes]]\nmemory = \"lots\"\npoints = [1]\n").unwrap();
     let said = cluster.xrun(&["sweep", "--resume", sweep.to_str().unwrap()]);
     assert!(said.code == 1 && said.err.contains("memory.toml") && said.err.contains("line 3"), "{said:?}");
@@ -155,8 +156,10 @@ fn a_run_that_died_of_memory_is_submitted_once_more_with_more_and_not_twice() {
     cluster.tell("end_1_0", "OUT_OF_MEMORY");
     let said = cluster.xrun(&["sweep", "held.toml", "--launcher", "slurm", "-s", "launcher.slurm.memory=200 MiB"]);
     assert_eq!(said.code, 0, "{said:?}");
-    assert!(said.err.lines().any(|line| line.contains("OUT_OF_MEMORY") && line.contains("200.0 MiB")), "{said:?}");
-    let sweep = std::fs::canonicalize(cluster.workplace.path("results/held/sweeps/latest")).unwrap();
+    let messages = |said: &Output| about(&said.err, "OUT_OF_MEMORY") + "\n";
+    let mut retries = messages(&said);
+    assert!(said.err.contains("200.0 MiB"), "{said:?}");
+    let sweep = cluster.workplace.latest_sweep("held");
     assert_eq!(outcomes(&sweep), ["finished"; 4]);
     let jobs = jobs(&cluster);
     assert!(jobs.len() == 2 && jobs[1].0 == "0" && jobs[1].1 >= 320, "{jobs:?}");
@@ -168,9 +171,11 @@ fn a_run_that_died_of_memory_is_submitted_once_more_with_more_and_not_twice() {
     cluster.tell("end_1_0", "OUT_OF_MEMORY");
     cluster.tell("end_2_0", "OUT_OF_MEMORY 30");
     let said = cluster.xrun(&["sweep", "held.toml", "--launcher", "slurm", "-s", "launcher.slurm.memory=200 MiB"]);
-    assert!(said.code == 1 && said.err.contains("`memory`"), "{said:?}");
+    assert_eq!(said.code, 1, "{said:?}");
+    retries += &messages(&said);
+    insta::assert_snapshot!(retries);
     assert_eq!(cluster.submissions(), "2", "{said:?}");
-    let sweep = std::fs::canonicalize(cluster.workplace.path("results/held/sweeps/latest")).unwrap();
+    let sweep = cluster.workplace.latest_sweep("held");
     assert_eq!(outcomes(&sweep).iter().filter(|outcome| *outcome == "killed").count(), 1);
     let settings = text(&sweep.join("slurm.toml")).replace("200 MiB", "900 MiB");
     write::replace(&sweep.join("slurm.toml"), settings.as_bytes()).unwrap();
@@ -188,8 +193,9 @@ fn a_leak_that_died_of_memory_is_a_row_that_says_what_grew_and_is_not_submitted_
     let said = cluster.xrun(&["sweep", "leak.toml", "--launcher", "slurm", "-s", "launcher.slurm.memory=150 MiB"]);
     assert_eq!(said.code, 1, "{said:?}");
     assert!(said.err.contains("`dummy_leak`"), "{said:?}");
+    insta::assert_snapshot!(not_retried(&said.err));
     assert_eq!(cluster.submissions(), "1");
-    let sweep = std::fs::canonicalize(cluster.workplace.path("results/leak/sweeps/latest")).unwrap();
+    let sweep = cluster.workplace.latest_sweep("leak");
     let table = crate::workplace::json(&sweep.join("table.json"));
     let message = table["rows"][0]["runs"][0]["message"].as_str().unwrap();
     assert!(
@@ -205,7 +211,8 @@ fn runs_are_packed_by_their_forecasts_and_give_the_same_numbers() {
     assert_eq!(workplace.xrun(&["sweep", "held.toml", "--name", "one", "-q"]).code, 0);
     let said = workplace.xrun(&["sweep", "held.toml", "--jobs", "auto"]);
     assert_eq!(said.code, 0, "{said:?}");
-    let sweep = std::fs::canonicalize(workplace.path("results/held/sweeps/latest")).unwrap();
+    insta::assert_snapshot!(lines_with(&said.err, "probes for"));
+    let sweep = workplace.latest_sweep("held");
     let memory = text(&sweep.join("memory.toml"));
     assert_eq!(toml(&sweep.join("memory.toml"))["forecasts"].as_array().map(Vec::len), Some(3), "{memory}");
     for run in ["0001-1", "0002-1", "0003-1", "0004-1"] {
@@ -228,7 +235,8 @@ fn a_point_that_a_search_chooses_is_forecast_when_it_is_chosen() {
     let tpe = ["--method", "tpe", "--trials", "7", "-s", "sweep.metric=score", "-s", "sweep.tpe.startup_trials=2"];
     let said = workplace.xrun(&[&["sweep", "held.toml", "--jobs", "auto"], &tpe[..]].concat());
     assert_eq!(said.code, 0, "{said:?}");
-    let sweep = std::fs::canonicalize(workplace.path("results/held/sweeps/latest")).unwrap();
+    insta::assert_snapshot!(lines_with(&said.err, "probes for").lines().next().unwrap());
+    let sweep = workplace.latest_sweep("held");
     let memory = toml(&sweep.join("memory.toml"));
     let table = crate::workplace::json(&sweep.join("table.json"));
     let keys: Vec<&str> = table["keys"].as_array().unwrap().iter().map(|key| key.as_str().unwrap()).collect();
@@ -262,6 +270,21 @@ fn a_search_asks_slurm_for_memory_by_point() {
     assert!(sizes.len() == 2 && sizes[0] < 350 && (656..800).contains(&sizes[1]), "{sizes:?}");
 }
 
+/// Returns what is said about a memory: the parts of lines of progress, without counts and times, and whole other lines.
+pub fn about(said: &str, part: &str) -> String {
+    let lines = said.lines().filter_map(|line| line.split(" · ").find(|text| text.contains(part)));
+    redacted(&lines.collect::<Vec<_>>().join("\n"))
+}
+
+/// Returns why runs are not retried, without what grew.
+pub fn not_retried(said: &str) -> String {
+    let about = about(said, "not retried");
+    let mut reasons: Vec<&str> =
+        about.lines().filter_map(|line| line[line.find("not retried")?..].split(':').next()).collect();
+    reasons.dedup();
+    reasons.join("\n")
+}
+
 /// A group with room for one large run, which two forecasts that are too low believe to be room for both.
 #[test]
 fn a_run_that_died_beside_others_is_tried_again_by_itself_and_a_leak_is_not() {
@@ -280,7 +303,7 @@ fn a_run_that_died_beside_others_is_tried_again_by_itself_and_a_leak_is_not() {
     };
     let (code, said) = with(&["sweep", "held.toml", "--jobs", "auto", "--fail-fast"]);
     assert_eq!(code, Some(0), "one at a time: {said}");
-    let sweep = std::fs::canonicalize(workplace.path("results/held/sweeps/latest")).unwrap();
+    let sweep = workplace.latest_sweep("held");
     assert!(processes(&sweep).iter().all(|process| process["retry_memory"].is_null()), "{said}");
 
     // The same in a sweep whose forecasts were lowered.
@@ -324,7 +347,7 @@ fn a_run_that_died_beside_others_is_tried_again_by_itself_and_a_leak_is_not() {
         .unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{said}");
-    let sweep = std::fs::canonicalize(workplace.path("results/leak/sweeps/latest")).unwrap();
+    let sweep = workplace.latest_sweep("leak");
     assert!(processes(&sweep).iter().all(|process| process["retry_memory"].is_null()), "{said}");
-    assert!(said.contains("growing"), "{said}");
+    insta::assert_snapshot!("a_leak_beside_others", not_retried(&said));
 }

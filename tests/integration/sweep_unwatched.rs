@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use xrun::files::write;
 
 use crate::search::HALVING;
+use crate::sweep_memory::not_retried;
 use crate::sweep_slurm::{Cluster, interrupt, outcomes};
-use crate::workplace::{Output, json, text, wait_until};
+use crate::workplace::{Output, json, lines_with, text, wait_until};
 
 const LEAK: &str = "
 [pipeline.dummy]
@@ -46,7 +47,7 @@ fn left_alone(file: &str, content: &str, end: &str) -> (Cluster, PathBuf) {
     assert_eq!(said.code, 8, "{said:?}");
     wait_until("the job died", || state().contains("OUT_OF_MEMORY"));
     let name = file.trim_end_matches(".toml");
-    let sweep = std::fs::canonicalize(cluster.workplace.path(&format!("results/{name}/sweeps/latest"))).unwrap();
+    let sweep = cluster.workplace.latest_sweep(name);
     (cluster, sweep)
 }
 
@@ -65,6 +66,7 @@ fn a_leak_is_told_with_its_owner_and_is_submitted_again_only_by_somebody_who_kno
     let said = resume(&cluster, &sweep);
     assert!(said.code == 1 && reported(&said), "{said:?}");
     assert!(said.err.contains("`dummy_leak`"), "{said:?}");
+    insta::assert_snapshot!(not_retried(&said.err));
     assert_eq!((cluster.submissions().as_str(), outcomes(&sweep)), ("1", vec!["killed".to_owned()]));
     let table = json(&sweep.join("table.json"));
     assert!(table["rows"][0]["runs"][0]["message"].as_str().unwrap().contains("growing"), "{table}");
@@ -77,8 +79,8 @@ fn a_leak_is_told_with_its_owner_and_is_submitted_again_only_by_somebody_who_kno
 fn what_rested_is_tried_once_more_with_what_it_needed() {
     let (cluster, sweep) = left_alone("rests.toml", RESTS, "OUT_OF_MEMORY 40");
     let said = resume(&cluster, &sweep);
-    assert_eq!(said.code, 0, "{said:?}");
-    assert!(reported(&said), "{said:?}");
+    assert!(said.code == 0 && reported(&said), "{said:?}");
+    insta::assert_snapshot!("a_death_that_is_retried", lines_with(&said.err, "OUT_OF_MEMORY"));
     let script = text(&cluster.workplace.path("bin/job_2"));
     let memory: u64 = script.split("--mem=").nth(1).unwrap().split('M').next().unwrap().parse().unwrap();
     assert!((240..=600).contains(&memory), "{memory}");
@@ -104,6 +106,7 @@ fn a_run_of_a_search_is_tried_once_more_to_the_same_rung() {
     wait_until("it was submitted again", || cluster.workplace.path("bin/job_2").is_file());
     let said = interrupt(watcher);
     assert!(reported(&said), "{said:?}");
+    insta::assert_snapshot!("a_death_that_is_retried", lines_with(&said.err, "OUT_OF_MEMORY"));
     let script = text(&cluster.workplace.path("bin/job_2"));
     assert!(script.contains("--until 8 ") && !script.contains("--mem=150M"), "{script}");
 }

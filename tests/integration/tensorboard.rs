@@ -115,7 +115,7 @@ fn scalars(bytes: &[u8]) -> Scalars {
 fn exported(workplace: &Workplace, run: &str) -> PathBuf {
     let said = workplace.xrun(&["export", run, "--to", "tensorboard", "--json"]);
     assert_eq!(said.code, 0, "{said:?}");
-    let answer: Value = serde_json::from_str(&said.out).unwrap();
+    let answer = said.json();
     let path = PathBuf::from(answer["path"].as_str().unwrap());
     if path.is_absolute() { path } else { workplace.folder.path().join(path) }
 }
@@ -171,7 +171,7 @@ fn every_number_of_the_lines_is_in_the_event_file() {
     }
     let again = std::fs::read(exported(&workplace, "trial")).unwrap();
     assert_eq!(bytes, again, "a second export replaces the first and says the same");
-    let shown: Value = serde_json::from_str(&workplace.xrun(&["show", "trial", "--json"]).out).unwrap();
+    let shown = workplace.xrun(&["show", "trial", "--json"]).json();
     assert_eq!(shown["damage"], serde_json::json!([]), "{shown}");
 }
 

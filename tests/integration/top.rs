@@ -71,7 +71,8 @@ fn runs_that_go_on_have_ended_or_were_killed_are_seen_with_their_state() {
         assert!(one.contains(" live ") && !one.contains(" done "), "{one}");
     }
     let said = workplace.xrun(&["top", "--once", "liv"]);
-    assert!(said.code == 2 && said.err.contains("live"), "{said:?}");
+    assert_eq!(said.code, 2, "{said:?}");
+    insta::assert_snapshot!("no_run_of_this_name", said.err.lines().next().unwrap());
     end(going_on);
 }
 

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::workplace::{Output, Workplace, json, redacted, text, unsealed};
+use crate::workplace::{Output, Workplace, json, redacted, redacted_names, series, text, unsealed};
 
 const MIB: f64 = 1024.0 * 1024.0;
 
@@ -17,13 +17,8 @@ fn verdict_on(workplace: &Workplace, name: &str, more: &[&str]) -> (Output, Valu
     let path = trace(name);
     let said = workplace.xrun(&[&["verdict", path.to_str().unwrap(), "--json"], more].concat());
     assert_eq!(said.code, 0, "{name}: {said:?}");
-    let verdict = serde_json::from_str(&said.out).unwrap();
+    let verdict = said.json();
     (said, verdict)
-}
-
-fn series<'a>(verdict: &'a Value, name: &str) -> &'a Value {
-    let all = verdict["series"].as_array().unwrap();
-    all.iter().find(|one| one["name"] == name).unwrap_or_else(|| panic!("no series {name}: {verdict}"))
 }
 
 /// Bytes a second, by two samples of a series far apart: what the slope should be.
@@ -95,7 +90,7 @@ fn logs_of_psrecord_are_judged_in_both_formats() {
         assert_eq!(verdict["verdict"], "growing", "{name}: {verdict}");
         let slope = series(&verdict, column)["slope"].as_f64().unwrap() * 1e3;
         near(&slope.into(), rate(&samples), name);
-        assert!(said.err.contains("`Virtual (MB)`") || said.err.contains("`mem_virtual`"), "{said:?}");
+        insta::assert_snapshot!(name, said.err);
     }
     let (_, verdict) = verdict_on(&workplace, "psrecord_io.txt", &[]);
     assert_eq!(verdict["verdict"], "bounded", "{verdict}");
@@ -114,6 +109,7 @@ fn a_page_of_memray_holds_a_series_and_its_other_files_do_not() {
     assert_eq!(verdict["verdict"], "growing", "{verdict}");
     near(&(series(&verdict, "heap")["slope"].as_f64().unwrap() * 1e3).into(), rate(&heap), "heap");
     assert_eq!(series(&verdict, "rss")["last"].as_f64().unwrap(), records.last().unwrap().1);
+    let mut messages = String::new();
     for (name, text) in [
         (
             "memray.csv",
@@ -123,8 +119,10 @@ fn a_page_of_memray_holds_a_series_and_its_other_files_do_not() {
     ] {
         workplace.file(name, text);
         let said = workplace.xrun(&["verdict", name]);
-        assert!(said.code == 1 && said.err.contains("memray flamegraph"), "{said:?}");
+        assert_eq!(said.code, 1, "{said:?}");
+        messages += &said.err;
     }
+    insta::assert_snapshot!(messages);
 }
 
 #[test]
@@ -179,7 +177,7 @@ fn what_free_and_vmstat_print_is_judged() {
     workplace.file("leak.txt", &leak);
     let said = workplace.xrun(&["verdict", "leak.txt", "--fail-on", "growing"]);
     assert_eq!(said.code, 6, "{said:?}");
-    let verdict: Value = serde_json::from_str(&workplace.xrun(&["verdict", "leak.txt", "--json"]).out).unwrap();
+    let verdict = workplace.xrun(&["verdict", "leak.txt", "--json"]).json();
     near(&(series(&verdict, "used")["slope"].as_f64().unwrap() * 1e3).into(), 100.0 * MIB, "bytes a sample");
 }
 
@@ -209,7 +207,7 @@ fn tables_of_nvidia_smi_are_judged_a_gpu_at_a_time() {
         assert_eq!(said.code, 6, "{said:?}");
         // A constant series is not in the table.
         insta::assert_snapshot!("tables_of_nvidia_smi", said.out + &said.err);
-        let verdict: Value = serde_json::from_str(&workplace.xrun(&["verdict", name, "--json"]).out).unwrap();
+        let verdict = workplace.xrun(&["verdict", name, "--json"]).json();
         let [constant, growing] = [0, 1].map(|gpu| series(&verdict, &format!("memory.used [MiB], GPU {gpu}")));
         assert_eq!((&constant["verdict"], &growing["verdict"]), (&"bounded".into(), &"growing".into()), "{verdict}");
         near(&(growing["slope"].as_f64().unwrap() * 1e3).into(), MIB, "bytes a second");
@@ -231,16 +229,18 @@ fn tables_are_judged_by_steps_or_by_times() {
     workplace.file("flat.csv", &rows("step", 0, &|row| row.to_string()));
     let said = workplace.xrun(&["verdict", "leaky.csv", "--json", "--fail-on", "growing"]);
     assert_eq!(said.code, 6, "{said:?}");
-    let verdict: Value = serde_json::from_str(&said.out).unwrap();
+    let verdict = said.json();
     assert_eq!((&verdict["verdict"], &verdict["axis"]), (&"growing".into(), &"steps".into()));
     assert_eq!(verdict["series"].as_array().unwrap().len(), 1, "half a million of unknown unit: {verdict}");
     let said = workplace.xrun(&["verdict", "flat.csv", "--fail-on", "suspect"]);
     assert_eq!(said.code, 0, "{said:?}");
     insta::assert_snapshot!("table_with_a_column_without_unit", said.out + &said.err);
-    let judged = |file: &str, step_column: &[&str]| -> Value {
+    let mut columns = String::new();
+    let mut judged = |file: &str, step_column: &[&str]| -> Value {
         let said = workplace.xrun(&[&["verdict", file, "--json"], step_column].concat());
         assert_eq!(said.code, 0, "{file}: {said:?}");
-        serde_json::from_str(&said.out).unwrap()
+        columns += &format!("{file}: {}\n", said.err.lines().next().unwrap());
+        said.json()
     };
     // A slope of 1 MiB in so many units of the axis; a window begins between samples, which may cost a thousandth.
     let grows_by = |verdict: &Value, axis: &str, units: f64| {
@@ -266,6 +266,7 @@ fn tables_are_judged_by_steps_or_by_times() {
     workplace.file("iso.csv", &rows("at", 1 << 20, &iso));
     grows_by(&judged("iso.csv", &["--step-column", "at"]), "milliseconds", 60e3);
     grows_by(&judged("batch.csv", &["--step-column", "batch"]), "steps", 1.0);
+    insta::assert_snapshot!("columns_of_steps_and_times", columns);
 }
 
 #[test]
@@ -284,10 +285,11 @@ fn a_memory_jsonl_may_begin_late() {
     workplace.file("late.jsonl", &late);
     let said = workplace.xrun(&["verdict", "late.jsonl", "--fail-on", "growing"]);
     assert_eq!(said.code, 6, "{said:?}");
-    let verdict: Value = serde_json::from_str(&workplace.xrun(&["verdict", "late.jsonl", "--json"]).out).unwrap();
+    let verdict = workplace.xrun(&["verdict", "late.jsonl", "--json"]).json();
     near(&series(&verdict, "heap")["slope"], MIB / 4.0, "bytes a step");
     let said = workplace.xrun(&["verdict", "late.jsonl", "--unit", "MB"]);
-    assert!(said.code == 2 && said.err.contains("`--unit`"), "{said:?}");
+    assert_eq!(said.code, 2, "{said:?}");
+    insta::assert_snapshot!(said.err);
 }
 
 #[test]
@@ -301,7 +303,7 @@ fn damaged_lines_in_the_middle_are_left_out_and_counted_and_the_rest_is_judged()
     let judged = |path: &std::path::Path| {
         let said = workplace.xrun(&["verdict", path.to_str().unwrap(), "--json"]);
         assert_eq!(said.code, 0, "{said:?}");
-        serde_json::from_str::<Value>(&said.out).unwrap()
+        said.json()
     };
     let before = judged(&run);
     // As a disk that was full for a moment left it: the beginning of a line, and the next one behind it.
@@ -381,7 +383,7 @@ fn a_wrong_command_line_is_2_and_a_wrong_file_1() {
         assert_eq!(said.code, 1, "{name}: {said:?}");
         refusals += &format!("verdict {name}\n{}\n", said.err);
     }
-    insta::assert_snapshot!(redacted(&refusals));
+    insta::assert_snapshot!(redacted_names(&refusals));
 }
 
 #[cfg(unix)]
@@ -402,12 +404,15 @@ fn what_is_no_regular_file_is_not_waited_for() {
     }
     let runs =
         ["run_memory.jsonl", "run_verdict.json", "run_plan.json", "run_resolved.toml"].map(|run| format!("./{run}"));
+    let mut messages = String::new();
     for path in
         ["pipe.csv", "pipe.jsonl", "zero.csv", "/dev/null"].iter().copied().chain(runs.iter().map(String::as_str))
     {
         let said = workplace.xrun(&["verdict", path]);
         assert_eq!(said.code, 1, "{path}: {said:?}");
+        messages += &said.err;
     }
+    insta::assert_snapshot!(redacted_names(&messages));
 }
 
 #[test]
@@ -430,7 +435,7 @@ fn columns_of_a_table_are_judged_by_their_names_and_units() {
     for name in ["plain.csv", "quoted.csv", "semicolons.csv", "tabs.tsv", "spaces.txt"] {
         let said = workplace.xrun(&["verdict", name, "--json"]);
         assert_eq!(said.code, 0, "{name}: {said:?}");
-        let verdict: Value = serde_json::from_str(&said.out).unwrap();
+        let verdict = said.json();
         let series = verdict["series"].as_array().unwrap();
         assert_eq!(series.len(), 1, "{name}: {verdict}");
         assert_eq!((&series[0]["name"], &verdict["verdict"]), (&"rss_mb".into(), &"growing".into()));
@@ -458,7 +463,7 @@ fn the_terminal_shows_what_moved_and_what_grows_first() {
         .collect();
     assert_eq!(order, ["c_mb", "b_mb", "e_mb"], "{said:?}");
     insta::assert_snapshot!(said.out);
-    let verdict: Value = serde_json::from_str(&workplace.xrun(&["verdict", "many.csv", "--json"]).out).unwrap();
+    let verdict = workplace.xrun(&["verdict", "many.csv", "--json"]).json();
     assert_eq!(verdict["series"].as_array().unwrap().len(), 5);
 
     workplace.file("dummy.toml", "[pipeline.dummy]\nsteps_per_epoch = 100\n[training]\nepochs = 3\n");

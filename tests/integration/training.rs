@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::workplace::{Workplace, json, redacted, said, text, wait_until};
+use crate::workplace::{Workplace, json, lines_with, redacted, said, text, wait_until};
 
 /// Few-shot detection as small as it gets: a step takes milliseconds.
 const EXPERIMENT: &str = r#"
@@ -157,7 +157,7 @@ fn a_validation_leaves_what_was_found_and_what_there_was_to_find() {
     assert_eq!(validation["intervals"]["episode_map50"]["episodes"], 2);
     let summary = json(&run.join("summary.json"));
     assert_eq!(summary["intervals_last"], validation["intervals"]);
-    let shown: Value = serde_json::from_str(&workplace.xrun(&["show", run.to_str().unwrap(), "--json"]).out).unwrap();
+    let shown = workplace.xrun(&["show", run.to_str().unwrap(), "--json"]).json();
     assert_eq!(shown["metrics"]["episode_map50"]["interval"], validation["intervals"]["episode_map50"], "{shown}");
     let tables = workplace.path("tables");
     let said = workplace.xrun(&["export", run.to_str().unwrap(), "--to", "csv", "--output", tables.to_str().unwrap()]);
@@ -276,7 +276,7 @@ fn a_picture_that_is_cut_off_is_named() {
     }
     let said = workplace.attempt("broken", &source);
     assert_eq!(said.code, 1, "{said:?}");
-    assert!(said.err.contains("frames/") && (said.err.contains(".jpg") || said.err.contains(".png")), "{said:?}");
+    insta::assert_snapshot!(said.err.lines().take(2).collect::<Vec<&str>>().join("\n"));
 }
 
 #[test]
@@ -330,6 +330,7 @@ fn an_encoder_that_is_kept_is_held_against_its_digest_which_is_part_of_the_finge
     for said in [run("second"), xrun(&["reproduce", "first"]), xrun(&["mine.toml", "--name", "first", "--if-changed"])]
     {
         assert!(said.code == 1 && said.err.contains(&name), "{said:?}");
+        insta::assert_snapshot!("an_encoder_that_was_changed", lines_with(&said.err, &name).replace(&name, "ENCODER"));
     }
     std::fs::remove_file(&kept).unwrap();
     assert_eq!(run("second").code, 0);

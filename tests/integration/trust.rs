@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::workplace::{Output, Workplace, json, redacted, said, skipped, text};
+use crate::workplace::{Output, Workplace, json, lines_with, redacted, said, skipped, text};
 
 /// Two points whose command leaves a trace of itself.
 const SWEPT: &str = "[pipeline.command]\nprogram = [\"sh\", \"-c\", \"echo step 1 loss 1\"]\n\
@@ -48,7 +48,7 @@ fn a_sweep_from_elsewhere_starts_its_command_only_where_that_is_allowed() {
     let workplace = Workplace::new();
     workplace.file("us.toml", SWEPT);
     assert_eq!(workplace.xrun(&["sweep", "us.toml", "-q"]).code, 0);
-    let sweep = std::fs::canonicalize(workplace.path("results/us/sweeps/latest")).unwrap();
+    let sweep = workplace.latest_sweep("us");
     let gone = |sweep: &Path| std::fs::remove_dir_all(sweep.join("points/0002-1")).unwrap();
     let moved = workplace.path("moved");
     copied(&sweep, &moved);
@@ -59,14 +59,17 @@ fn a_sweep_from_elsewhere_starts_its_command_only_where_that_is_allowed() {
 
     gone(&moved);
     let other = as_another(&workplace, &resume);
-    refuses(&workplace, &other, "sh -c 'echo step 1 loss 1'", "creator.hmac");
+    refuses(&workplace, &other, "sh -c 'echo step 1 loss 1'", "base.toml");
+    insta::assert_snapshot!("a_sweep_of_another_user", lines_with(&other.err, "creator.hmac"));
     changed(&moved.join("base.toml"), "echo step 1 loss 1", "touch started; echo step 1 loss 1");
     let read = workplace.xrun(&["sweep", "--collect", "moved", "-q"]);
     assert!(read.code != 2 && !workplace.path("started").exists(), "it only reads: {read:?}");
     refuses(&workplace, &workplace.xrun(&resume), "touch started", "base.toml");
     refuses(&workplace, &workplace.xrun(&[&resume[..], &["--task", "0"]].concat()), "touch started", "base.toml");
     std::fs::remove_file(moved.join("creator.hmac")).unwrap();
-    refuses(&workplace, &workplace.xrun(&resume), "touch started", "creator.hmac");
+    let unsigned = workplace.xrun(&resume);
+    refuses(&workplace, &unsigned, "touch started", "creator.hmac");
+    insta::assert_snapshot!("a_sweep_without_a_record", lines_with(&unsigned.err, "creator.hmac"));
     assert!(!moved.join("points/0002-1").exists());
     assert_eq!(workplace.xrun(&[&resume[..], &[ALLOW]].concat()).code, 0);
     assert!(workplace.path("started").exists());
@@ -78,7 +81,7 @@ fn runs_of_ones_own_sweep_go_on_and_so_do_those_of_another_where_that_is_allowed
     workplace.file("fails.toml", &format!("{FAILS}[sweep]\n\"experiment.seed\" = [1, 2]\n"));
     assert_eq!(workplace.xrun(&["sweep", "fails.toml", "-q"]).code, 1);
     let resume = ["sweep", "--resume", "results/fails/sweeps/latest", "-q", "--retry-failed"];
-    refuses(&workplace, &as_another(&workplace, &resume), "`false`", "creator.hmac");
+    refuses(&workplace, &as_another(&workplace, &resume), "`false`", "base.toml");
     assert_eq!(as_another(&workplace, &[&resume[..], &[ALLOW]].concat()).code, 0);
     assert!(workplace.path("started").exists());
 
@@ -110,7 +113,7 @@ fn a_point_of_another_pipeline_than_the_base_names_a_program_too() {
     std::fs::remove_dir_all(sweep.join("points")).unwrap();
     std::fs::create_dir(sweep.join("points")).unwrap();
     let resume = ["sweep", "--resume", "results/plain/sweeps/latest", "-q"];
-    refuses(&workplace, &as_another(&workplace, &resume), "pipeline.command.program", "creator.hmac");
+    refuses(&workplace, &as_another(&workplace, &resume), "pipeline.command.program", "base.toml");
 }
 
 /// A key in quotes is the same key to `-s`, and no key that xrun writes.
@@ -119,7 +122,7 @@ fn a_sweep_whose_keys_are_written_in_another_way_is_refused() {
     let workplace = Workplace::new();
     workplace.file("plain.toml", "[pipeline.dummy]\nsteps_per_epoch = 5\n[sweep]\n\"experiment.seed\" = [1, 2]\n");
     assert_eq!(workplace.xrun(&["sweep", "plain.toml", "-q"]).code, 0);
-    let sweep = std::fs::canonicalize(workplace.path("results/plain/sweeps/latest")).unwrap();
+    let sweep = workplace.latest_sweep("plain");
     std::fs::remove_dir_all(sweep.join("points/0002-1")).unwrap();
     changed(&sweep.join("sweep.toml"), "experiment.seed", "\\\"pipeline\\\".command.program");
     let said = as_another(&workplace, &["sweep", "--resume", sweep.to_str().unwrap(), "-q"]);
@@ -133,7 +136,7 @@ fn a_sweep_writes_through_no_link_and_removes_no_folder_that_it_does_not_know() 
     let workplace = Workplace::new();
     workplace.file("plain.toml", "[pipeline.dummy]\nsteps_per_epoch = 5\n[sweep]\n\"experiment.seed\" = [1, 2]\n");
     assert_eq!(workplace.xrun(&["sweep", "plain.toml", "-q"]).code, 0);
-    let sweep = std::fs::canonicalize(workplace.path("results/plain/sweeps/latest")).unwrap();
+    let sweep = workplace.latest_sweep("plain");
     let resume = || workplace.xrun(&["sweep", "--resume", sweep.to_str().unwrap(), "-q"]);
     let point = sweep.join("points/0002-1");
     let said_to = point.with_extension("txt");
@@ -170,7 +173,9 @@ fn a_run_from_elsewhere_starts_its_command_only_where_that_is_allowed() {
     let run = workplace.latest("fails");
     let moved = workplace.path("moved");
     copied(&run, &moved);
-    refuses(&workplace, &as_another(&workplace, &["resume", "moved"]), "touch started '\\u{1b}[2J'", "creator.hmac");
+    let other = as_another(&workplace, &["resume", "moved"]);
+    refuses(&workplace, &other, "touch started '\\u{1b}[2J'", "resolved.toml");
+    insta::assert_snapshot!("a_run_of_another_user", lines_with(&other.err, "creator.hmac"));
     // Whoever changes what it does in the folder says so with `-s`, and it stays one's own.
     let set = ["-s", "limits.host_memory=900GiB"];
     assert_eq!(workplace.xrun(&[&["resume", "moved", "-q"][..], &set].concat()).code, 0, "one's own, moved");
@@ -185,7 +190,7 @@ fn a_run_from_elsewhere_starts_its_command_only_where_that_is_allowed() {
     let elsewhere =
         crate::workplace::unsealed(&manifest).replace("\"working_directory\": \"", "\"working_directory\": \"/.");
     std::fs::write(moved.join("manifest.json"), elsewhere).unwrap();
-    refuses(&workplace, &workplace.xrun(&["resume", "moved"]), "touch started", "creator.hmac");
+    refuses(&workplace, &workplace.xrun(&["resume", "moved"]), "touch started", "resolved.toml");
     std::fs::write(moved.join("manifest.json"), manifest).unwrap();
     changed(&moved.join("resolved.toml"), "\"touch\"", "\"touch\", \"--\"");
     refuses(&workplace, &workplace.xrun(&["resume", "moved"]), "touch -- started", "resolved.toml");
@@ -202,7 +207,7 @@ fn a_command_of_a_folder_from_elsewhere_is_not_reproduced_unasked() {
     workplace.file("us.toml", &SWEPT.replace("echo", "touch started; echo"));
     assert_eq!(workplace.xrun(&["us.toml", "-q"]).code, 0);
     std::fs::remove_file(workplace.path("started")).unwrap();
-    refuses(&workplace, &as_another(&workplace, &["reproduce", "us"]), "touch started", "creator.hmac");
+    refuses(&workplace, &as_another(&workplace, &["reproduce", "us"]), "touch started", "resolved.toml");
     for only_reads in
         [vec!["show", "us"], vec!["report", "us"], vec!["export", "us", "--to", "csv"], vec!["verdict", "us"]]
     {
@@ -223,7 +228,7 @@ fn hooks_of_a_folder_from_elsewhere_need_the_same() {
     assert!(without.code == 1 && !workplace.path("started").exists(), "nothing is started: {without:?}");
     for command in ["resume", "reproduce"] {
         let said = as_another(&workplace, &[command, "told", "--hooks"]);
-        refuses(&workplace, &said, "touch started", "creator.hmac");
+        refuses(&workplace, &said, "touch started", "resolved.toml");
     }
     assert_eq!(begun, workplace.latest("told"));
     assert_eq!(as_another(&workplace, &["resume", "told", "--hooks", ALLOW, "-q"]).code, 1);

@@ -1,6 +1,6 @@
 //! Does a run start from another run's weights, and go further than it was first asked to?
 
-use crate::workplace::{Workplace, json, redacted, text};
+use crate::workplace::{Workplace, json, lines_with, redacted, text};
 
 const FIRST: &str = "
 [experiment]
@@ -81,19 +81,21 @@ fn weights_that_are_not_there_or_do_not_serve_are_refused_with_their_place() {
     workplace.file("second.toml", "extends = \"first.toml\"\n[training]\ninitial_weights = \"gone\"\n");
     let said = workplace.xrun(&["check", "second.toml", "--json"]);
     assert_eq!(said.code, 2, "{said:?}");
-    let problem = serde_json::from_str::<serde_json::Value>(&said.out).unwrap()[0]["problems"][0].clone();
+    let problem = said.json()[0]["problems"][0].clone();
     assert_eq!(
         (&problem["key"], &problem["layer"], &problem["line"], &problem["column"]),
         (&"training.initial_weights".into(), &"second.toml".into(), &3.into(), &19.into()),
         "{problem}"
     );
+    insta::assert_snapshot!("weights_that_are_not_there", redacted(problem["message"].as_str().unwrap()));
     let said = workplace.xrun(&["first.toml", "-s", "training.initial_weights=results/first"]);
     assert_eq!(said.code, 1, "{said:?}");
     insta::assert_snapshot!("weights_that_are_no_run", redacted(&said.err));
     let command = "[pipeline.command]\nprogram = [\"true\"]\n[training]\ninitial_weights = \"first.toml\"\n";
     workplace.file("command.toml", command);
     let said = workplace.xrun(&["check", "command.toml"]);
-    assert!(said.code == 2 && said.err.contains("`training.initial_weights`"), "{said:?}");
+    assert_eq!(said.code, 2, "{said:?}");
+    insta::assert_snapshot!("weights_of_a_command", said.err);
 }
 
 #[test]
@@ -101,12 +103,14 @@ fn a_finished_run_is_trained_further_to_the_bits_of_a_longer_one() {
     let workplace = trained();
     assert_eq!(workplace.xrun(&["first.toml", "-q", "--name", "longer", "-s", "training.epochs=2"]).code, 0);
     let said = workplace.xrun(&["resume", "first"]);
-    assert!(said.code == 2 && said.err.contains("--epochs"), "{said:?}");
+    assert_eq!(said.code, 2, "{said:?}");
+    insta::assert_snapshot!("resume_of_a_finished_run", redacted(&said.err));
     let said = workplace.xrun(&["resume", "first", "--epochs", "1"]);
     assert_eq!(said.code, 2, "{said:?}");
     insta::assert_snapshot!("no_more_epochs_than_before", redacted(&said.err));
     let said = workplace.xrun(&["resume", "first", "--epochs", "2"]);
     assert_eq!(said.code, 0, "{said:?}");
+    insta::assert_snapshot!(lines_with(&said.err, "step 20"));
     let run = workplace.latest("first");
     assert_eq!(text(&run.join("metrics.jsonl")), text(&workplace.latest("longer").join("metrics.jsonl")));
     assert_eq!(json(&run.join("summary.json"))["steps"], 40);
@@ -119,7 +123,8 @@ fn a_schedule_that_is_stretched_is_said_and_steps_may_be_counted() {
     workplace.file("first.toml", &format!("{FIRST}[training]\nmax_steps = 12\n[training.schedule.cosine]\n"));
     assert_eq!(workplace.xrun(&["first.toml", "-q"]).code, 0);
     let said = workplace.xrun(&["resume", "first", "--epochs", "2"]);
-    assert!(said.code == 2 && said.err.contains("`training.max_steps` = 12"), "{said:?}");
+    assert_eq!(said.code, 2, "{said:?}");
+    insta::assert_snapshot!("steps_that_end_it_before", redacted(&said.err));
     let said = workplace.xrun(&["resume", "first", "--max-steps", "20"]);
     assert_eq!(said.code, 0, "{said:?}");
     let notice = said.err.lines().find(|line| line.contains("0.000e0")).unwrap();

@@ -6,7 +6,9 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::workplace::{Output, Workplace, json, redacted, said, skipped, text, wait_until};
+use crate::workplace::{
+    Output, Workplace, json, lines_with, redacted, redacted_names, said, series, skipped, text, wait_until,
+};
 
 const PATTERN: &str = r"step (?<step>\d+) loss (?<loss>\S+)";
 /// What each script keeps of a step.
@@ -44,11 +46,6 @@ fn script(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/watch").join(name)
 }
 
-fn series<'a>(verdict: &'a Value, name: &str) -> &'a Value {
-    let all = verdict["series"].as_array().unwrap();
-    all.iter().find(|one| one["name"] == name).unwrap_or_else(|| panic!("no series {name}: {verdict}"))
-}
-
 fn watched(workplace: &Workplace, name: &str, more: &[&str]) -> (Output, Value) {
     let file = script(name);
     let options = ["watch", "--name", "trial", "--every", "20ms", "--steps", PATTERN, "--"];
@@ -71,9 +68,11 @@ fn pair(name: &str, owner: &str) {
     assert_eq!(verdict["owner"], owner, "{verdict}");
     let slope = series(&verdict, &format!("owner:{owner}"))["slope"].as_f64().unwrap();
     assert!((slope / KEPT - 1.0).abs() < 0.1, "{slope} bytes a step: {verdict}");
+    // Without the speed, which is measured.
+    insta::assert_snapshot!(name, verdict["message"].as_str().unwrap().split(" by ").next().unwrap());
     let judged = workplace.xrun(&["verdict", "latest", "--json", "--fail-on", "growing"]);
     assert_eq!(judged.code, 6, "{judged:?}");
-    assert_eq!(serde_json::from_str::<Value>(&judged.out).unwrap(), verdict, "the trace says the same");
+    assert_eq!(judged.json(), verdict, "the trace says the same");
     let (twin, verdict) = watched(&workplace, name, &["--bounded"]);
     assert_eq!(twin.code, 0, "{twin:?}");
     let grows = ["growing", "slowing", "suspect"].contains(&verdict["verdict"].as_str().unwrap());
@@ -186,14 +185,15 @@ fn a_command_is_told_to_save_before_a_limit_ends_it() {
     let dead = json(&run.join("post_mortem.json"));
     assert!(dead["held"].as_u64().unwrap() < 60 << 20 && dead["limit"] == 60 << 20, "{dead}");
     assert_eq!(dead["limit_key"], "--host-memory");
-    let shown: Value = serde_json::from_str(&workplace.xrun(&["show", "latest", "--json"]).out).unwrap();
+    let shown = workplace.xrun(&["show", "latest", "--json"]).json();
     assert_eq!(
         (&shown["post_mortem"]["limit_key"], &shown["damage"], &shown["resumable"]),
         (&"--host-memory".into(), &serde_json::json!([]), &false.into()),
         "a command is no run to resume: {shown}"
     );
     let resumed = workplace.xrun(&["resume", "latest"]);
-    assert!(resumed.code == 2 && resumed.err.contains("xrun watch "), "{resumed:?}");
+    assert_eq!(resumed.code, 2, "{resumed:?}");
+    insta::assert_snapshot!(redacted_names(&resumed.err));
 }
 
 #[test]
@@ -217,7 +217,7 @@ fn a_command_that_ignores_sigterm_is_killed() {
     ]);
     assert_eq!(said.code, 7, "{said:?}");
     let summary = json(&workplace.latest("deaf").join("summary.json"));
-    assert!(summary["message"].as_str().unwrap().contains("SIGKILL"), "{summary}");
+    insta::assert_snapshot!(redacted(summary["message"].as_str().unwrap()));
 }
 
 #[test]
@@ -230,8 +230,10 @@ fn the_exit_code_is_that_of_the_command() {
         let said = workplace.xrun(&["watch", "--every", "20ms", "--", "sh", "-c", command]);
         assert_eq!(said.code, code, "{command}: {said:?}");
         let summary = json(&workplace.latest("sh").join("summary.json"));
-        // In brackets: how many OOM kills the machine counts.
-        messages += &format!("{command}: {}\n", summary["message"].as_str().unwrap().split(" (").next().unwrap());
+        let message = summary["message"].as_str().unwrap();
+        // Behind the signal: how many OOM kills the machine counts, and the memory before.
+        let message = message.split_once("(SIGKILL").map_or(message.into(), |(kill, _)| format!("{kill}(SIGKILL)"));
+        messages += &format!("{command}: {message}\n");
     }
     insta::assert_snapshot!(redacted(&messages));
     let summary = json(&workplace.latest("sh").join("summary.json"));
@@ -281,7 +283,8 @@ fn output_passes_whatever_it_is() {
     drop(child.stdout.take());
     assert_eq!(child.wait().unwrap().code(), Some(128 + 13));
     let message = json(&workplace.latest("yes").join("summary.json"))["message"].as_str().unwrap().to_owned();
-    assert!(message.contains("--steps"), "{message}");
+    let count = regex_lite::Regex::new(r"\d+").unwrap();
+    insta::assert_snapshot!(count.replace_all(&message, "COUNT"));
 }
 
 #[test]
@@ -307,7 +310,7 @@ fn steps_come_from_a_file_too() {
         let said = workplace.xrun(command);
         assert_eq!(said.code, 0, "{command:?}: {said:?}");
     }
-    let shown: Value = serde_json::from_str(&workplace.xrun(&["show", "latest", "--json"]).out).unwrap();
+    let shown = workplace.xrun(&["show", "latest", "--json"]).json();
     assert_eq!(shown["damage"], serde_json::json!([]), "{shown}");
 }
 
@@ -329,7 +332,10 @@ fn the_first_signal_is_forwarded_and_the_second_kills() {
     let saved = said(child.wait_with_output().unwrap());
     assert_eq!(saved.code, 4, "{saved:?}");
     assert!(workplace.path("saved").exists(), "{saved:?}");
-    assert_eq!(json(&workplace.latest("saves").join("summary.json"))["outcome"], "interrupted");
+    let summary = json(&workplace.latest("saves").join("summary.json"));
+    assert_eq!(summary["outcome"], "interrupted");
+    let message = |summary: &Value| redacted(summary["message"].as_str().unwrap());
+    insta::assert_snapshot!("a_signal_that_is_forwarded", message(&summary));
     let deaf = "trap 'touch heard' INT; trap '' TERM; touch deaf; while :; do sleep 0.05; done";
     let child = workplace.spawn(&["watch", "--every", "20ms", "--name", "deaf", "--", "sh", "-c", deaf]);
     let id = begins(&child, "deaf");
@@ -338,6 +344,7 @@ fn the_first_signal_is_forwarded_and_the_second_kills() {
     signal(id, "-INT");
     let killed = said(child.wait_with_output().unwrap());
     assert_eq!(killed.code, 137, "{killed:?}");
+    insta::assert_snapshot!("a_second_signal", message(&json(&workplace.latest("deaf").join("summary.json"))));
 }
 
 #[test]
@@ -417,9 +424,10 @@ fn a_process_that_runs_is_judged_without_being_touched() {
     let said = workplace.xrun(&["verdict", "--pid", &leak.id().to_string(), "--every", "20ms", "--json"]);
     let code = leak.wait().unwrap().code();
     assert_eq!((said.code, code), (0, Some(0)), "{said:?}");
-    let verdict: Value = serde_json::from_str(&said.out).unwrap();
+    let verdict = said.json();
     assert_eq!((&verdict["verdict"], &verdict["owner"]), (&"growing".into(), &"main/private".into()), "{verdict}");
     assert!(!workplace.path("results").exists(), "nothing is written");
+    insta::assert_snapshot!(lines_with(&said.err, "ended").replace(&leak.id().to_string(), "PID"));
 }
 
 #[test]
@@ -443,7 +451,7 @@ fn progress_bars_are_recognised_without_a_pattern() {
     assert_eq!(said.code, 0, "{said:?}");
     let summary = json(&workplace.latest("sh").join("summary.json"));
     assert_eq!((&summary["steps"], &summary["loss_last"]), (&5.into(), &0.5.into()), "{summary}");
-    assert!(said.err.contains("tqdm"), "{said:?}");
+    insta::assert_snapshot!(lines_with(&said.err, "tqdm"));
 }
 
 /// A terminal of 77 columns around a program, which has 99 once the program has said what it sees.

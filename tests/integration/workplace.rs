@@ -24,6 +24,13 @@ pub struct Output {
     pub err: String,
 }
 
+impl Output {
+    /// Stdout of a command with `--json`.
+    pub fn json(&self) -> serde_json::Value {
+        serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+}
+
 impl Workplace {
     pub fn new() -> Self {
         Self { folder: tempfile::tempdir().unwrap() }
@@ -67,6 +74,11 @@ impl Workplace {
         std::fs::canonicalize(self.path("results").join(experiment).join("latest")).unwrap()
     }
 
+    /// The newest sweep of an experiment.
+    pub fn latest_sweep(&self, experiment: &str) -> PathBuf {
+        std::fs::canonicalize(self.path("results").join(experiment).join("sweeps/latest")).unwrap()
+    }
+
     /// What `xrun reproduce` made last of an experiment.
     pub fn reproduction(&self, experiment: &str) -> PathBuf {
         std::fs::canonicalize(self.path("results").join(experiment).join("reproductions/latest")).unwrap()
@@ -81,19 +93,40 @@ pub fn said(output: std::process::Output) -> Output {
     }
 }
 
-/// Text for a snapshot: temporary directories, run names, times, durations and sizes are placeholders.
+/// Text for a snapshot, whose sizes and durations are placeholders in addition to those of [`redacted_names`].
 pub fn redacted(text: &str) -> String {
+    let patterns = [
+        (r"\d+(\.\d+)? ([KMGT]i)?B\b", "SIZE"),
+        // A duration has one or two units, depending on its length.
+        (r"\d+(\.\d+)? (s|ms|µs|min|h|d)\b( \d\d (s|min|h)\b)?", "DURATION"),
+    ];
+    replaced(redacted_names(text), &patterns)
+}
+
+/// Text for a snapshot: temporary directories, run names and times are placeholders, other numbers stay.
+pub fn redacted_names(text: &str) -> String {
     let patterns = [
         (r#"[^\s`'"(=,:]*/\.tmp\w{6}"#, "TEMP"),
         (r"\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d_[0-9a-f]{6}(-\d+)?\b", "RUN"),
+        // A digest in the name of generated data, a line of the source.
+        (r"-[0-9a-f]{16}\b", "-HASH"),
+        (r"\.rs:\d+", ".rs:LINE"),
         (r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?( UTC|Z|[+-]\d\d:\d\d)?", "TIME"),
-        (r"\d+(\.\d+)? ([KMGT]i)?B\b", "SIZE"),
-        (r"\d+(\.\d+)? (s|ms|µs|min|h)\b", "DURATION"),
     ];
     let text = text.replace(env!("CARGO_BIN_EXE_xrun"), "xrun").replace(env!("CARGO_MANIFEST_DIR"), "ROOT");
+    replaced(text, &patterns)
+}
+
+fn replaced(text: String, patterns: &[(&str, &str)]) -> String {
     patterns.iter().fold(text, |text, (pattern, placeholder)| {
         regex_lite::Regex::new(pattern).unwrap().replace_all(&text, *placeholder).into_owned()
     })
+}
+
+/// Returns the lines that contain a part, redacted for a snapshot.
+pub fn lines_with(text: &str, part: &str) -> String {
+    let lines: Vec<&str> = text.lines().filter(|line| line.contains(part)).collect();
+    redacted(&lines.join("\n"))
 }
 
 /// The command of another user than the one who runs the tests, under these limits of the shell, such as `ulimit -u 1`; `None` where
@@ -148,6 +181,12 @@ pub fn unsealed(text: &str) -> String {
         .filter(|line| !line.starts_with("# SHA-256 of all above"))
         .map(|line| line.rsplit_once(",\"crc32\":\"").map_or(format!("{line}\n"), |(line, _)| format!("{line}}}\n")))
         .collect()
+}
+
+/// Returns a series of a verdict.
+pub fn series<'a>(verdict: &'a serde_json::Value, name: &str) -> &'a serde_json::Value {
+    let all = verdict["series"].as_array().unwrap();
+    all.iter().find(|one| one["name"] == name).unwrap_or_else(|| panic!("no series {name}: {verdict}"))
 }
 
 pub fn text(path: &Path) -> String {

@@ -17,7 +17,7 @@ fn counted(machine: &Machine, overrides: &[&str]) -> (u64, u64) {
     (counts["allocations"].as_u64().unwrap(), counts["launches"].as_u64().unwrap())
 }
 
-/// Pictures of this size need pages beside the one that holds the model.
+/// Images of this size need allocations beside the one that holds the model.
 const LARGE: &str = "pipeline.fewshot-detection.image_size=128";
 
 fn checkpoints(run: &Path) -> usize {
@@ -57,10 +57,10 @@ fn a_device_without_room_for_the_model_is_a_memory_limit() {
 #[test]
 fn out_of_memory_in_a_step_has_a_post_mortem_and_can_be_resumed() {
     let Some(machine) = Machine::new() else { return };
-    // Each step takes its larger pages anew, so that the last allocations are those of the last steps.
+    // Each step takes its larger allocations anew, so that the last allocations are those of the last steps.
     let anew = ["cleanup.every_steps=1", LARGE];
     let (last, _) = counted(&machine, &anew);
-    assert!(last > 6, "a page for the model and one a step: {last}");
+    assert!(last > 6, "an allocation for the model and one a step: {last}");
     let machine = machine.with("STAND_IN_FAIL_ALLOCATION", last - 2);
     let said = machine.trained(&anew);
     assert_eq!(said.code, 5, "{said:?}");
@@ -84,12 +84,12 @@ fn out_of_memory_in_a_probe_is_too_large() {
     assert_eq!(plan(&machine, &[]).code, 0);
     let (one, _) = counted(&machine, &[LARGE, tuned, "limits.batch_size=1"]);
     let (all, _) = counted(&machine, &[LARGE, tuned]);
-    assert!(all > one, "larger batches need more pages: {one}, {all}");
+    assert!(all > one, "larger batches need more allocations: {one}, {all}");
     let machine = machine.with("STAND_IN_FAIL_ALLOCATION", one + 1);
     let said = plan(&machine, &["-s", "experiment.seed=6"]);
     assert_eq!(said.code, 3, "{said:?}");
     assert!(said.out.contains("does not fit: the memory probe ran out of memory"), "{said:?}");
-    // One picture at a time needs no page but the model's.
+    // One image at a time needs no allocation but the model's.
     let said = plan(&machine, &["-s", "experiment.seed=6", "--solve", "limits.batch_size"]);
     assert_eq!(said.code, 0, "{said:?}");
 }

@@ -104,14 +104,18 @@ fn events(run: &Path, output: &Path, json: bool, terminal: &Terminal) -> Result<
         terminal.say(&format!("skipped {}", counted(written.lines_left_out, "damaged line")));
     }
     if written.tags_left_out {
-        terminal.say("omitted names that are too long or too many for charts");
+        terminal.say("omitted metrics beyond the limits of a chart (length of a name, number of charts)");
     }
     let path = written.path.display().to_string();
     match json {
         true => terminal.json(&serde_json::json!({
             "path": path, "events": written.events, "tags": written.tags, "lines_left_out": written.lines_left_out,
         })),
-        false => terminal.answer(&format!("{path}: {} events, {} charts", written.events, written.tags)),
+        false => terminal.answer(&format!(
+            "{path}: {}, {}",
+            counted(written.events, "event"),
+            counted(written.tags as u64, "chart")
+        )),
     }
     Ok(0)
 }
@@ -122,12 +126,14 @@ fn report_omissions(one: &Exported, terminal: &Terminal) {
         terminal.say(&format!("{name}: skipped {}", counted(one.lines_left_out, "damaged line")));
     }
     if one.names_left_out {
-        terminal.say(&format!("{name}: omitted names that are too long or too many for columns"));
+        terminal.say(&format!(
+            "{name}: omitted metrics beyond the limits of a table (length of a name, number of columns)"
+        ));
     }
 }
 
 fn text(one: &Exported) -> String {
-    format!("{}: {} rows, {} columns", one.path.display(), one.rows, one.columns)
+    format!("{}: {}, {}", one.path.display(), counted(one.rows, "row"), counted(one.columns as u64, "column"))
 }
 
 fn json(one: &Exported) -> serde_json::Value {

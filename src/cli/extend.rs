@@ -52,7 +52,7 @@ impl ExtendArguments {
         if plan.steps <= done {
             let keys = match training.max_steps {
                 Some(steps) if self.max_steps.is_none() => {
-                    format!("`training.max_steps` = {steps} ends it, so give --max-steps as well")
+                    format!("the run stops at `training.max_steps` = {steps}; give --max-steps as well")
                 }
                 _ => format!("an epoch has {}", counted(plan.steps_per_epoch, "step")),
             };

@@ -181,7 +181,7 @@ pub struct RunArguments {
     /// Use this name in place of `experiment.name`.
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// Fail with exit code 6 from this memory verdict on; replaces `memory.fail_on`.
+    /// Exit with code 6 if the memory verdict is this or worse; replaces `memory.fail_on`.
     #[arg(long, value_enum, value_name = "VERDICT")]
     fail_on: Option<FailOn>,
     /// Stop after this many steps and report the memory demand; used by the subcommand plan.

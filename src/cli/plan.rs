@@ -16,7 +16,7 @@ use crate::results::format::{Forecast, ForecastRow, Outcome};
 use crate::run::prepare::Planned;
 use crate::stop::{EXIT_DOES_NOT_FIT, exit_code};
 use crate::task::TaskFacts;
-use crate::units::Bytes;
+use crate::units::{Bytes, counted};
 
 pub fn run(arguments: &PlanArguments, terminal: &Terminal) -> Result<u8, Failure> {
     let overrides = arguments.overrides.all();
@@ -68,7 +68,7 @@ pub fn run(arguments: &PlanArguments, terminal: &Terminal) -> Result<u8, Failure
             "disk": on_disk.as_ref().map(|(fits, message)| serde_json::json!({
                 "fits": fits, "sentence": message, "free": free,
             })),
-            "rooms": budgets.iter().map(|budget| serde_json::json!({
+            "budgets": budgets.iter().map(|budget| serde_json::json!({
                 "place": budget.place, "bytes": budget.bytes, "because": budget.because,
                 "left": fit::left(&forecast, budget).and_then(|left| i64::try_from(left).ok()),
             })).collect::<Vec<_>>(),
@@ -209,9 +209,10 @@ impl SolveAdvice {
         match self.other_keys(key) {
             [] => format!("memory does not depend on it here{largest}"),
             keys => format!(
-                "a batch has only {} items ({}), so a larger {key} has no effect; solve for one of these keys{largest}",
-                self.batch_items,
-                keys.join(" x ")
+                "a larger {key} has no effect, as a batch has only {} ({}); solve for {} instead{largest}",
+                counted(self.batch_items as u64, "item"),
+                keys.join(" x "),
+                keys.join(" or ")
             ),
         }
     }
@@ -236,10 +237,10 @@ fn report_solution(
             "end": match solution.end {
                 End::Found => "found",
                 End::LargestAllowed => "largest_allowed",
-                End::DoesNotMatter => "does_not_matter",
-                End::GaveUp => "gave_up",
+                End::DoesNotMatter => "no_effect",
+                End::GaveUp => "probe_limit",
             },
-            "room": bound,
+            "budget": bound,
             "solve_for": advice.other_keys(key),
             "tried": tried.collect::<Vec<_>>(),
         }));
@@ -255,7 +256,10 @@ fn report_solution(
                     format!("{fits} fits, as would larger values: {}", advice.message(key))
                 }
                 End::GaveUp => {
-                    format!("{fits} fits; larger values may fit too (stopped after {} probes)", solution.tried.len())
+                    format!(
+                        "{fits} fits; larger values may fit too (stopped after {})",
+                        counted(solution.tried.len() as u64, "probe")
+                    )
                 }
             }
         }

@@ -88,7 +88,7 @@ pub fn run(arguments: &PredictArguments) -> Result<u8, Failure> {
         more => terminal.error(&format!("and {more} more in {}", layout::ANSWERS)),
     }
     if prediction.answered == 0 {
-        terminal.error("no file was answered");
+        terminal.error("all predictions failed");
     }
     if arguments.display.json {
         terminal.json(&prediction);

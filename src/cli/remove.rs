@@ -193,7 +193,7 @@ impl KeptRuns<'_> {
             }
         };
         line(not_runs, counted(not_runs, "directory"), "not a run");
-        line(self.damaged, counted(self.damaged, "run"), "damaged records; use rm to remove them");
+        line(self.damaged, counted(self.damaged, "run"), "damaged records; use `xrun rm`");
         line(self.unfinished, counted(self.unfinished, "run"), "failed or killed, but newer than the runs to keep");
     }
 }
@@ -234,7 +234,10 @@ fn remove_confirmed(
     }
     let all = removable.iter().map(|run| run.bytes).chain(rests.iter().map(|(_, bytes)| *bytes)).sum();
     let amount = |runs: u64, bytes: u64| format!("{} ({})", counted(runs, "run"), Bytes(bytes));
-    let total = amount(removable.len() as u64, all);
+    let total = match removable.len() as u64 {
+        0 => format!("{} ({})", counted(rests.len() as u64, "leftover"), Bytes(all)),
+        runs => amount(runs, all),
+    };
     if confirmation.dry_run {
         terminal.say(&format!("would remove {total}"));
         return Ok(0);

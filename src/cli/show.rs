@@ -49,9 +49,9 @@ pub fn run(arguments: &RunName, terminal: &Terminal) -> Result<u8, Failure> {
 
 /// Labelled lines about a kill.
 fn kill_lines(killed: &KillReport) -> Vec<(&'static str, &str)> {
-    let held = killed.held.as_deref().map(|held| ("held", held));
+    let held = killed.held.as_deref().map(|held| ("memory", held));
     let growing = killed.growing.as_deref().map(|growing| ("growing", growing));
-    [Some(("killed", killed.who.as_str())), held, growing, Some(("to do", killed.to_do.as_str()))]
+    [Some(("killed", killed.who.as_str())), held, growing, Some(("advice", killed.to_do.as_str()))]
         .into_iter()
         .flatten()
         .collect()

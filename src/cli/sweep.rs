@@ -94,7 +94,7 @@ pub struct SweepArguments {
     /// Write the table of the results so far, also while runs are active; start nothing.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["resume", "set", "device", "method", "trials", "repeats", "name", "dry_run", "launcher", "fail_fast"])]
     collect: Option<PathBuf>,
-    /// Become the run at this place of the order, as a task of a job array.
+    /// Run the trial at this index of the order, as a task of a job array.
     #[arg(long, value_name = "PLACE", hide = true, requires = "resume")]
     task: Option<usize>,
     /// With --task: the run stops after this step, a rung of a search.
@@ -209,7 +209,7 @@ struct OpenSweep {
     record: Record,
     place: Where,
     launcher: Option<LauncherSettings>,
-    /// Runs start the programs that their directories name, whoever created these.
+    /// Trust programs that the sweep's directory names, whoever owns it.
     allowed: bool,
 }
 
@@ -259,7 +259,7 @@ fn run_sweep(
         Scheduled::AllDone if unfinished == 0 && !progress.due => return Ok(0),
         Scheduled::AllDone => {
             terminal.error(&match unfinished {
-                0 => "a run that was to continue from its rung did not start".to_owned(),
+                0 => "a promoted run was not resumed".to_owned(),
                 _ => format!("{unfinished} of {} runs did not finish", record.order.len()),
             });
             if !arguments.retry_failed {
@@ -271,14 +271,15 @@ fn run_sweep(
             }
             return Ok(exit_code(Outcome::Failed));
         }
-        Scheduled::FailedFast { left } => {
-            (format!("a run failed, and --fail-fast was given: {left} runs were not started"), Outcome::Failed)
-        }
+        Scheduled::FailedFast { left } => (
+            format!("a run failed, and --fail-fast was given: {} not started", counted(*left as u64, "run")),
+            Outcome::Failed,
+        ),
         Scheduled::Stopped { left } => {
-            (format!("stopped by a signal: {left} of {all} runs are not done"), Outcome::Interrupted)
+            (format!("stopped by a signal: unfinished runs: {left} of {all}"), Outcome::Interrupted)
         }
         Scheduled::Cancelled { left } => {
-            (format!("jobs were cancelled: {left} of {all} runs are not done"), Outcome::Interrupted)
+            (format!("jobs were cancelled: unfinished runs: {left} of {all}"), Outcome::Interrupted)
         }
         Scheduled::Left { jobs, left } => (sweep_slurm::left_message(record, jobs, *left), Outcome::Interrupted),
     };
@@ -331,7 +332,7 @@ struct RunCounts {
     finished: usize,
     /// Number of runs that are to start or continue.
     open: usize,
-    /// A run that waits at a rung is to continue.
+    /// `true` if a promoted run has not been resumed.
     due: bool,
 }
 
@@ -375,13 +376,13 @@ fn resume_hint(sweep: &Path) -> String {
     format!("to continue: {} sweep --resume {}", invocation::program(), sweep.display())
 }
 
-/// The experiment and what is swept, short where that is asked for.
+/// Reads the sweep file, shortened by `--steps` or `--smoke`.
 fn family(file: &Path, arguments: &SweepArguments, terminal: Terminal) -> Result<SweepFile, Failure> {
     let mut overrides = overrides(arguments);
     let family = read_sweep::read(file, &overrides, super::environment())?;
     let Some(steps) = arguments.steps.or(arguments.smoke.then_some(shorten::SMOKE_STEPS)) else { return Ok(family) };
     let (mut set, whole) = plan::shortened(&family, steps, arguments.smoke)?;
-    let words = if set.is_empty() { "the experiment is as short already".to_owned() } else { set.join(", ") };
+    let words = if set.is_empty() { "no changes needed".to_owned() } else { set.join(", ") };
     terminal.say(&format!("{steps} of {whole} steps: {words}"));
     if arguments.name.is_none() {
         set.push(shorten::name_override(&family.base));
@@ -463,7 +464,7 @@ impl Lines {
                 let is = if done == 1 { "is" } else { "are" };
                 format!("{} {is} done, {left} to do", counted(done as u64, "run"))
             }
-            Event::Waits { run } => format!("{run}: another process works on the run; waiting for its end"),
+            Event::Waits { run } => format!("{run}: locked by another process; waiting for it to finish"),
             Event::Submitted { job, jobs, .. } if self.searches => {
                 if self.all > LINES_MAX && !self.terminal.verbose {
                     return;
@@ -529,7 +530,7 @@ impl Lines {
             }
             (Some(code), _) => format!("exit {code}"),
             (None, Some(signal)) => format!("killed by signal {signal}"),
-            (None, None) => "gone".into(),
+            (None, None) => "ended with unknown exit status".into(),
         };
         let why = process.message.as_ref().filter(|_| !good).map_or_else(String::new, |why| format!(": {why}"));
         let time = self.begun.elapsed().as_secs_f64() / self.ended as f64 * left as f64;

@@ -91,10 +91,8 @@ fn co_schedule<'a>(sweep: &'a Path, record: &Record, terminal: Terminal) -> Resu
         },
     );
     let on_device = budget.device.map_or_else(String::new, |bytes| format!(" and {} of the device", Bytes(bytes)));
-    terminal.say(&format!(
-        "--jobs auto: up to {} at once{because}{on_device}; each is slower than one alone",
-        counted(budget.processors as u64, "run")
-    ));
+    terminal
+        .say(&format!("--jobs auto: up to {} at once{because}{on_device}", counted(budget.processors as u64, "run")));
     let forecasts = Box::new(LazyForecasts::new(sweep, memory, terminal));
     let retries = retries(sweep, record).into_iter().filter(|(_, retry)| retry.to_come);
     Ok(CoSchedule::new(budget, forecasts, retries.map(|(run, _)| run).collect()))

@@ -103,7 +103,7 @@ pub fn left_message(record: &Record, jobs: &[u64], left: usize) -> String {
             counted(jobs, "job")
         ),
     };
-    format!("stopped watching: {left} of {} runs are not done{continues}", record.runs_at_most())
+    format!("stopped watching: unfinished runs: {left} of {}{continues}", record.runs_at_most())
 }
 
 /// Prints how to collect the results of the jobs that continue, and how to cancel them.
@@ -147,7 +147,7 @@ fn complete_settings(sweep: &Path, record: &Record, mut settings: Slurm) -> Resu
     if let Some(device) = devices.iter().find(|device| gpus > 0 && number(device).is_some_and(|number| number >= gpus))
     {
         let message = format!(
-            "`{device}`: Slurm numbers the GPUs of a run from 0, and {gpus} are requested; write \
+            "`{device}`: Slurm numbers the GPUs of a run from 0, and `gpus` is {gpus}; write \
              experiment.device = \"{}\", or more `gpus` in [launcher.slurm]",
             device.split(':').next().unwrap_or_default()
         );
@@ -175,7 +175,7 @@ fn memory_by_trial(
 fn check_arrays(runs: usize, size: Option<u32>) -> Result<(), Failure> {
     let message = match size {
         Some(0) => {
-            "this cluster takes no job arrays (MaxArraySize is 0 in `scontrol show config`); run the sweep without \
+            "this cluster does not support job arrays (MaxArraySize is 0 in `scontrol show config`); run the sweep without \
                     `--launcher slurm`, on this machine or in a job of its own"
                 .to_owned()
         }

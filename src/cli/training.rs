@@ -132,8 +132,8 @@ pub fn report_outcome(run: &Path, outcome: &RunOutcome, as_requested: bool, disp
             "run": run.display().to_string(),
             "outcome": ending.outcome,
             "exit_code": if as_requested { 0 } else { ending.exit_code() },
-            "of_data": ending.of_data,
-            "as_far_as_asked": as_requested,
+            "is_data_error": ending.is_data_error,
+            "stopped_as_requested": as_requested,
             "message": ending.message,
             "parameters": outcome.plan.as_ref().map(|plan| plan.parameters),
             "summary": outcome.summary,
@@ -177,7 +177,7 @@ fn print_outcome(run: &Path, outcome: &RunOutcome, as_requested: bool, terminal:
         terminal.say(&format!("{}{time}", ending.message));
     } else {
         terminal.error(&format!("{}: {}", ending.outcome.label(), ending.message));
-        if ending.of_data {
+        if ending.is_data_error {
             terminal.say(&invalid_data_advice(run));
         } else if ending.outcome.is_resumable() && can_resume(run) {
             let record = outcome.post_mortem.as_ref();

@@ -213,7 +213,7 @@ fn a_plan_is_made_of_a_short_probe_and_leaves_nothing() {
     assert_eq!(forecast["rows"][0]["name"], "processes");
     assert!(!workplace.path("results").exists(), "its results were elsewhere");
     let tight = workplace.xrun(&["plan", &file, "--json", "-s", "limits.host_memory=16MiB", "-s", "experiment.seed=9"]);
-    assert!([0, 3].contains(&tight.code) && tight.json()["rooms"][0]["bytes"] == 16 << 20, "{tight:?}");
+    assert!([0, 3].contains(&tight.code) && tight.json()["budgets"][0]["bytes"] == 16 << 20, "{tight:?}");
     let dry = workplace.xrun(&[&file, "--dry-run"]);
     assert!(
         dry.code == 0 && dry.out.contains("--learning-rate 0.1") && dry.out.contains("'{run}/checkpoint.json'"),

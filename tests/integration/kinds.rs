@@ -6,7 +6,7 @@ use serde_json::Value;
 use xrun::bounded::leak_growth::LeakGrowth;
 use xrun::bounded::ledger::Ledger;
 use xrun::bounded::planned::MemoryKind;
-use xrun::experiment::foreign_names::OTHER_NAMES;
+use xrun::experiment::key_synonyms::OTHER_NAMES;
 use xrun::experiment::pipeline::Pipeline;
 use xrun::experiment::template::template;
 use xrun::experiment::{Experiment, pattern, read, render, resolved};

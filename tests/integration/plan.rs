@@ -23,7 +23,7 @@ fn a_plan_says_what_is_needed_and_that_it_fits() {
         assert!(said.out.contains(name), "{name}: {}", said.out);
     }
     let plan = planned(&workplace, &[]);
-    assert_eq!((&plan["fits"], &plan["rooms"][0]["place"]), (&true.into(), &"host".into()));
+    assert_eq!((&plan["fits"], &plan["budgets"][0]["place"]), (&true.into(), &"host".into()));
     assert!(plan["plan"]["forecast"]["rss_peak"].as_u64() > Some(1 << 20), "{plan}");
     assert!(!workplace.path("results").exists(), "a plan leaves no results");
 }
@@ -58,7 +58,7 @@ fn a_plan_that_does_not_fit_the_limit_has_its_own_exit_code() {
     let said = workplace.xrun(&["plan", "trial.toml"]);
     assert_eq!(said.code, 3, "{said:?}");
     let plan = planned(&workplace, &[]);
-    assert_eq!((&plan["fits"], &plan["rooms"][0]["bytes"]), (&false.into(), &(16 << 20).into()), "{plan}");
+    assert_eq!((&plan["fits"], &plan["budgets"][0]["bytes"]), (&false.into(), &(16 << 20).into()), "{plan}");
     assert!(plan["sentence"].as_str().unwrap().contains("`limits.host_memory`"), "{plan}");
     // The memory that is missing leaks.
     let advice = plan["advice"].as_str().unwrap();
@@ -160,7 +160,7 @@ fn after_data_that_cannot_be_used_a_new_run_is_advised_and_no_resume() {
     assert!(advice.find("xrun results/trial/RUN/resolved.toml") < advice.find("xrun resume"), "{advice}");
     insta::assert_snapshot!(advice);
     let run = workplace.latest("trial");
-    assert_eq!(json(&run.join("summary.json"))["of_data"], true);
+    assert_eq!(json(&run.join("summary.json"))["is_data_error"], true);
     assert!(!workplace.xrun(&["show", "latest"]).out.contains("xrun resume"));
 }
 

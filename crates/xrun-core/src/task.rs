@@ -99,11 +99,11 @@ pub struct TaskFacts {
     pub data_digests: Vec<(String, String)>,
     /// Invalid items that were left out of the data, by reason.
     pub data_left_out: InvalidItems,
-    /// Part of the model that comes from its training data and ties it to that data, for people; `None` where there is none.
+    /// Part of the model that comes from its training data and ties it to that data, human-readable; `None` where there is none.
     pub learned_from_data: Option<&'static str>,
     /// Settings that were lowered because the data has too few items.
     pub clamped: Vec<ClampedSetting>,
-    /// Notes about the data for people, a line each; a few.
+    /// Human-readable notes about the data, a line each; a few.
     pub notes: Vec<String>,
     /// Parameters with a gradient and optimiser state, in the phase that has most of them; `None` for all of the model's.
     pub trained_parameters: Option<u64>,

@@ -188,7 +188,7 @@ pub fn counted(count: u64, noun: &str) -> String {
     }
 }
 
-/// Duration for people: `0.4 s`, `12 s`, `3 min 05 s`, `2 h 10 min`.
+/// Human-readable duration: `0.4 s`, `12 s`, `3 min 05 s`, `2 h 10 min`.
 pub fn seconds(value: f64) -> String {
     let whole = value.max(0.0) as u64;
     match whole {

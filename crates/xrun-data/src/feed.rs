@@ -10,7 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use xrun_core::bounded::HeldBytes;
+use xrun_core::bounded::DeepSize;
 use xrun_core::bounded::buffer::Buffer;
 use xrun_core::bounded::ledger::{Cap, Holding, Ledger, Policy};
 use xrun_core::bounded::queue::OrderedQueue;
@@ -74,7 +74,7 @@ impl FeedSettings {
 
 /// Batches in order. Policy of the queue: block. Dropping the feed closes the queue and waits for the workers, each of
 /// which ends after the batch that it is at.
-pub struct Feed<T: HeldBytes + Send + 'static> {
+pub struct Feed<T: DeepSize + Send + 'static> {
     queue: OrderedQueue<Item<T>>,
     workers: Vec<JoinHandle<()>>,
     /// Prepares on the calling thread when there are no workers.
@@ -89,14 +89,14 @@ enum Item<T> {
     Failure(DataError),
 }
 
-impl<T: HeldBytes> HeldBytes for Item<T> {
-    fn held_bytes(&self) -> u64 {
+impl<T: DeepSize> DeepSize for Item<T> {
+    fn deep_size(&self) -> u64 {
         match self {
-            Self::Batch(batch) => batch.held_bytes(),
+            Self::Batch(batch) => batch.deep_size(),
             Self::Failure(DataError::File { path, message, hint }) => {
-                path.held_bytes() + message.held_bytes() + hint.as_ref().map_or(0, HeldBytes::held_bytes)
+                path.deep_size() + message.deep_size() + hint.as_ref().map_or(0, DeepSize::deep_size)
             }
-            Self::Failure(DataError::Content(message)) => message.held_bytes(),
+            Self::Failure(DataError::Content(message)) => message.deep_size(),
             // Of a whole data set, never of a batch.
             Self::Failure(DataError::Several(_) | DataError::Value { .. }) => 0,
         }
@@ -134,7 +134,7 @@ pub fn batches_ahead(limits: &Limits) -> u64 {
     limits.prefetch.max(limits.workers).max(1) as u64
 }
 
-impl<T: HeldBytes + Send + 'static> Feed<T> {
+impl<T: DeepSize + Send + 'static> Feed<T> {
     /// Starts the workers. Fails when the system gives no thread.
     pub fn new(
         ledger: &Ledger,
@@ -187,7 +187,7 @@ impl<T: HeldBytes + Send + 'static> Feed<T> {
         }
         match self.queue.take() {
             Some(Item::Batch(batch)) => {
-                self.in_use.set(1, batch.held_bytes());
+                self.in_use.set(1, batch.deep_size());
                 Ok(InUse { batch, _held: Held(self.in_use.clone()) })
             }
             Some(Item::Failure(failure)) => Err(self.fail(failure)),
@@ -202,7 +202,7 @@ impl<T: HeldBytes + Send + 'static> Feed<T> {
     }
 }
 
-impl<T: HeldBytes + Send + 'static> Drop for Feed<T> {
+impl<T: DeepSize + Send + 'static> Drop for Feed<T> {
     fn drop(&mut self) {
         self.queue.close();
         for worker in self.workers.drain(..) {
@@ -212,16 +212,16 @@ impl<T: HeldBytes + Send + 'static> Drop for Feed<T> {
     }
 }
 
-fn prepared<T: HeldBytes>(
+fn prepared<T: DeepSize>(
     prepare: &(dyn Fn(u64) -> Result<T, DataError> + Send + Sync),
     number: u64,
     item_bytes_max: u64,
 ) -> Item<T> {
     let failure = match catch_unwind(AssertUnwindSafe(|| prepare(number))) {
-        Ok(Ok(batch)) if batch.held_bytes() <= item_bytes_max => return Item::Batch(batch),
+        Ok(Ok(batch)) if batch.deep_size() <= item_bytes_max => return Item::Batch(batch),
         Ok(Ok(batch)) => DataError::Content(format!(
             "batch {number}: it holds {} bytes where the plan says at most {item_bytes_max}; this is a fault in xrun",
-            batch.held_bytes()
+            batch.deep_size()
         )),
         Ok(Err(DataError::File { path, message, hint })) => DataError::File {
             path: cut(&path),

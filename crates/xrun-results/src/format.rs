@@ -254,7 +254,7 @@ pub struct Summary {
     /// Outcome of the run.
     pub outcome: Outcome,
     /// The data could not be used. Corrected data are other data, so this run cannot be resumed with them.
-    pub of_data: bool,
+    pub is_data_error: bool,
     /// Why the run ended, for people.
     pub message: String,
     /// Exit status of the process.

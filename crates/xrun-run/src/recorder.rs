@@ -12,7 +12,7 @@ use xrun_core::bounded::planned::MemoryKind;
 use xrun_core::files::layout;
 use xrun_core::files::write::{LineWriter, WriteError};
 use xrun_core::task::Task;
-use xrun_results::export::live::LiveEventFile;
+use xrun_results::export::live::EventFileWriter;
 use xrun_results::format::{Demand, DriverMemory, MemoryLine, MemorySummary, MetricsLine, OwnerSummary, SamplePoint};
 use xrun_results::judge;
 use xrun_results::read;
@@ -33,7 +33,7 @@ pub struct Recorder {
     memory: LineWriter,
     log: LineWriter,
     /// Event files for TensorBoard, if enabled.
-    events: Option<LiveEventFile>,
+    events: Option<EventFileWriter>,
     /// Time of the last flush.
     flushed: Instant,
     tracer: Tracer,
@@ -112,7 +112,7 @@ impl Recorder {
 
     /// Enables event files for TensorBoard. Events of the step `next` and later ones are superseded.
     pub fn enable_events(&mut self, segment: u32, next: u64) -> Result<(), WriteError> {
-        self.events = Some(LiveEventFile::create(&self.run, segment, next)?);
+        self.events = Some(EventFileWriter::create(&self.run, segment, next)?);
         Ok(())
     }
 

@@ -211,7 +211,7 @@ impl<'a> Session<'a> {
             experiment: self.plan.experiment.experiment.name.clone(),
             run: run.to_owned(),
             outcome: ending.outcome,
-            of_data: ending.of_data,
+            is_data_error: ending.is_data_error,
             message: ending.message.clone(),
             exit_code: ending.exit_code(),
             finished: timestamp::now(),

@@ -17,18 +17,18 @@ pub struct Ending {
     /// Message, for people.
     pub message: String,
     /// True if the data could not be used.
-    pub of_data: bool,
+    pub is_data_error: bool,
 }
 
 impl Ending {
     /// End with an outcome and a message.
     pub fn new(outcome: Outcome, message: impl Into<String>) -> Self {
-        Self { outcome, message: message.into(), of_data: false }
+        Self { outcome, message: message.into(), is_data_error: false }
     }
 
     /// End of a run whose data could not be used; the message names the item.
     pub fn data_error(message: impl Into<String>) -> Self {
-        Self { of_data: true, ..Self::new(Outcome::Failed, message) }
+        Self { is_data_error: true, ..Self::new(Outcome::Failed, message) }
     }
 
     /// Exit code of the outcome.

@@ -27,7 +27,7 @@ pub struct Buffer {
     pub cap: Cap,
     /// Dotted key of the experiment that sets the cap; `None` where the cap follows from several keys or from the data.
     pub key: Option<Cow<'static, str>>,
-    /// Origin of the cap, for people: the key, or a derivation.
+    /// Origin of the cap, human-readable: the key, or a derivation.
     pub because: String,
     /// Bytes of everything that could ever be put into the buffer, where known; may be less than the cap.
     pub fills: Option<u64>,
@@ -44,7 +44,7 @@ impl Buffer {
         Self { key: Some(key.into()), ..self }
     }
 
-    /// Sets the reason for the cap, for people.
+    /// Sets the reason for the cap, human-readable.
     pub fn because(self, because: impl Into<String>) -> Self {
         Self { because: because.into(), ..self }
     }

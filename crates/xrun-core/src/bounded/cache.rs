@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use lru::LruCache;
 
-use super::HeldBytes;
+use super::DeepSize;
 use super::buffer::Buffer;
 use super::ledger::{Cap, Holding, Ledger, Policy};
 
@@ -37,7 +37,7 @@ pub struct CacheCounters {
     pub too_large: u64,
 }
 
-impl<K: Hash + Eq, V: Clone + HeldBytes> ByteCache<K, V> {
+impl<K: Hash + Eq, V: Clone + DeepSize> ByteCache<K, V> {
     /// An empty cache, registered in the ledger.
     pub fn new(ledger: &Ledger, buffer: &Buffer) -> Self {
         Self(Mutex::new(Inner {
@@ -66,13 +66,13 @@ impl<K: Hash + Eq, V: Clone + HeldBytes> ByteCache<K, V> {
     /// Stores the value and evicts least recently used ones. A value larger than the whole cache is not stored.
     pub fn insert(&self, key: K, value: V) {
         let mut inner = self.inner();
-        let (bytes, cap) = (value.held_bytes(), inner.holding.cap());
+        let (bytes, cap) = (value.deep_size(), inner.holding.cap());
         if bytes > cap.bytes || cap.items == 0 {
             inner.counters.too_large += 1;
             return;
         }
         if let Some(old) = inner.entries.pop(&key) {
-            inner.bytes -= old.held_bytes();
+            inner.bytes -= old.deep_size();
         }
         inner.evict_down_to(Cap { items: cap.items - 1, bytes: cap.bytes - bytes });
         inner.entries.push(key, value);
@@ -101,11 +101,11 @@ impl<K: Hash + Eq, V: Clone + HeldBytes> ByteCache<K, V> {
     }
 }
 
-impl<K: Hash + Eq, V: Clone + HeldBytes> Inner<K, V> {
+impl<K: Hash + Eq, V: Clone + DeepSize> Inner<K, V> {
     fn evict_down_to(&mut self, target: Cap) {
         while self.bytes > target.bytes || self.entries.len() as u64 > target.items {
             let Some((_, old)) = self.entries.pop_lru() else { break };
-            self.bytes -= old.held_bytes();
+            self.bytes -= old.deep_size();
             self.counters.evictions += 1;
         }
     }
@@ -127,8 +127,8 @@ mod tests {
     #[derive(Clone, Debug, PartialEq)]
     struct Sized(u64);
 
-    impl HeldBytes for Sized {
-        fn held_bytes(&self) -> u64 {
+    impl DeepSize for Sized {
+        fn deep_size(&self) -> u64 {
             self.0
         }
     }

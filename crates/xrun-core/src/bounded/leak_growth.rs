@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Expected contents of a leak when the run ends. Not a cap: more steps give more.
+/// Expected contents of a leak when the run ends. It grows with the number of steps.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum LeakGrowth {

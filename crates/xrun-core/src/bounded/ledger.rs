@@ -86,7 +86,7 @@ pub struct Holding {
     ledger: Ledger,
 }
 
-/// Maximum number of owners. Names are fixed in the code, so more are a bug.
+/// Maximum number of owners. Names are fixed in the code, so exceeding it is a bug.
 pub const OWNERS_MAX: usize = 64;
 
 /// Prefix of the name of an owner's series of bytes.
@@ -158,21 +158,21 @@ impl Holding {
 
 /// Part of an owner's contents that one of several threads holds; dropping it releases the part.
 #[derive(Debug)]
-pub struct HeldPart<'a> {
+pub struct Reservation<'a> {
     holding: &'a Holding,
     bytes: u64,
 }
 
 impl Holding {
     /// Adds an item of 0 bytes for the calling thread. Must not be mixed with [`set`](Self::set).
-    pub fn share(&self) -> HeldPart<'_> {
+    pub fn share(&self) -> Reservation<'_> {
         let items = self.owner.items.fetch_add(1, Relaxed) + 1;
         self.owner.peak_items.fetch_max(items, Relaxed);
-        HeldPart { holding: self, bytes: 0 }
+        Reservation { holding: self, bytes: 0 }
     }
 }
 
-impl HeldPart<'_> {
+impl Reservation<'_> {
     /// Sets the bytes of this part.
     pub fn set(&mut self, bytes: u64) {
         let owner = &self.holding.owner;
@@ -184,7 +184,7 @@ impl HeldPart<'_> {
     }
 }
 
-impl Drop for HeldPart<'_> {
+impl Drop for Reservation<'_> {
     fn drop(&mut self) {
         self.set(0);
         self.holding.owner.items.fetch_sub(1, Relaxed);

@@ -1,6 +1,6 @@
 //! List with a fixed maximum of items and bytes.
 
-use super::HeldBytes;
+use super::DeepSize;
 use super::buffer::Buffer;
 use super::ledger::{Holding, Ledger, Policy};
 
@@ -12,7 +12,7 @@ pub struct CappedList<T> {
     holding: Holding,
 }
 
-impl<T: HeldBytes> CappedList<T> {
+impl<T: DeepSize> CappedList<T> {
     /// An empty list, registered in the ledger.
     pub fn new(ledger: &Ledger, buffer: &Buffer) -> Self {
         Self { items: Vec::new(), bytes: 0, holding: buffer.register_as(Policy::Refuse, ledger) }
@@ -20,7 +20,7 @@ impl<T: HeldBytes> CappedList<T> {
 
     /// Adds an item, or returns it as the error if it does not fit.
     pub fn push(&mut self, item: T) -> Result<(), T> {
-        let (bytes, cap) = (self.bytes + item.held_bytes(), self.holding.cap());
+        let (bytes, cap) = (self.bytes + item.deep_size(), self.holding.cap());
         if self.items.len() as u64 >= cap.items || bytes > cap.bytes {
             return Err(item);
         }

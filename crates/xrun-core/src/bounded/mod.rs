@@ -15,46 +15,46 @@ pub mod ring;
 use std::sync::Arc;
 
 /// Size of a value, including its heap allocations, as the ledger counts it.
-pub trait HeldBytes {
+pub trait DeepSize {
     /// Bytes of the value itself and of the heap that it owns.
-    fn held_bytes(&self) -> u64;
+    fn deep_size(&self) -> u64;
 }
 
-impl HeldBytes for f64 {
-    fn held_bytes(&self) -> u64 {
+impl DeepSize for f64 {
+    fn deep_size(&self) -> u64 {
         8
     }
 }
 
-impl HeldBytes for f32 {
-    fn held_bytes(&self) -> u64 {
+impl DeepSize for f32 {
+    fn deep_size(&self) -> u64 {
         4
     }
 }
 
 /// Includes unused capacity.
-impl<T: HeldBytes> HeldBytes for Vec<T> {
-    fn held_bytes(&self) -> u64 {
+impl<T: DeepSize> DeepSize for Vec<T> {
+    fn deep_size(&self) -> u64 {
         let free = (self.capacity() - self.len()) * size_of::<T>();
-        (size_of::<Self>() + free) as u64 + self.iter().map(HeldBytes::held_bytes).sum::<u64>()
+        (size_of::<Self>() + free) as u64 + self.iter().map(DeepSize::deep_size).sum::<u64>()
     }
 }
 
 /// Counts the shared value in full, whatever the number of pointers to it.
-impl<T: HeldBytes> HeldBytes for Arc<T> {
-    fn held_bytes(&self) -> u64 {
-        self.as_ref().held_bytes() + size_of::<Self>() as u64
+impl<T: DeepSize> DeepSize for Arc<T> {
+    fn deep_size(&self) -> u64 {
+        self.as_ref().deep_size() + size_of::<Self>() as u64
     }
 }
 
-impl HeldBytes for Arc<[f32]> {
-    fn held_bytes(&self) -> u64 {
+impl DeepSize for Arc<[f32]> {
+    fn deep_size(&self) -> u64 {
         size_of_val(self.as_ref()) as u64
     }
 }
 
-impl HeldBytes for String {
-    fn held_bytes(&self) -> u64 {
+impl DeepSize for String {
+    fn deep_size(&self) -> u64 {
         (size_of::<Self>() + self.capacity()) as u64
     }
 }

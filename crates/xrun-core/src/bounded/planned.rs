@@ -23,7 +23,7 @@ pub struct PlannedOwner {
     /// Dotted key of the experiment that sets the cap; `null` where the cap follows from several keys or from the data, and
     /// where there is no cap.
     pub key: Option<String>,
-    /// Origin of the cap, for people: the key, or a derivation.
+    /// Origin of the cap, human-readable: the key, or a derivation.
     pub because: String,
     /// Bytes of everything that could ever be put into the buffer, where known; may be less than the cap.
     pub fills: Option<u64>,

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use super::HeldBytes;
+use super::DeepSize;
 use super::buffer::Buffer;
 use super::ledger::{Holding, Ledger, Policy};
 
@@ -37,7 +37,7 @@ impl<T> Clone for OrderedQueue<T> {
     }
 }
 
-impl<T: HeldBytes> OrderedQueue<T> {
+impl<T: DeepSize> OrderedQueue<T> {
     /// An empty queue, registered in the ledger, whose first item has the number `first`. The cap is at least one item, and
     /// its bytes must suffice for as many of the largest items.
     pub fn new(ledger: &Ledger, buffer: &Buffer, first: u64) -> Self {
@@ -79,7 +79,7 @@ impl<T: HeldBytes> OrderedQueue<T> {
         if state.closed {
             return;
         }
-        state.bytes += item.held_bytes();
+        state.bytes += item.deep_size();
         state.ready.insert(number, item);
         state.holding.set(state.ready.len() as u64, state.bytes);
         self.0.changed.notify_all();
@@ -92,7 +92,7 @@ impl<T: HeldBytes> OrderedQueue<T> {
             let next = state.next_take;
             if let Some(item) = state.ready.remove(&next) {
                 state.next_take += 1;
-                state.bytes -= item.held_bytes();
+                state.bytes -= item.deep_size();
                 state.holding.set(state.ready.len() as u64, state.bytes);
                 self.0.changed.notify_all();
                 return Some(item);

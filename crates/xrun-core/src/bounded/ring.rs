@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::HeldBytes;
+use super::DeepSize;
 use super::buffer::Buffer;
 use super::ledger::{Holding, Ledger, Policy};
 
@@ -15,7 +15,7 @@ pub struct Ring<T> {
     holding: Holding,
 }
 
-impl<T: HeldBytes> Ring<T> {
+impl<T: DeepSize> Ring<T> {
     /// An empty ring, registered in the ledger. The cap is at least one item, and its bytes must suffice for as many of the
     /// largest items.
     pub fn new(ledger: &Ledger, buffer: &Buffer) -> Self {
@@ -31,9 +31,9 @@ impl<T: HeldBytes> Ring<T> {
     /// Adds an item, and drops the oldest if the ring is full.
     pub fn push(&mut self, item: T) {
         if self.items.len() == self.capacity {
-            self.bytes -= self.items.pop_front().map_or(0, |old| old.held_bytes());
+            self.bytes -= self.items.pop_front().map_or(0, |old| old.deep_size());
         }
-        self.bytes += item.held_bytes();
+        self.bytes += item.deep_size();
         self.items.push_back(item);
         self.holding.set(self.items.len() as u64, self.bytes);
     }

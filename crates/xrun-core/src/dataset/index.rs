@@ -8,8 +8,8 @@ use serde::de::DeserializeOwned;
 
 use super::error::InvalidItems;
 
-/// Open data of one type of sample. All data sets of that type open as the same type of index, so a pipeline depends on
-/// the index and not on a data set. It holds names and numbers; samples are read on demand.
+/// An opened data set. Data sets with the same sample type open as the same Rust type, on which pipelines depend. It holds
+/// names and numbers; samples are read on demand.
 pub trait Index: Send + Sync + 'static {
     /// Plural name of the samples in messages: `images with boxes`.
     const SAMPLES: &'static str;

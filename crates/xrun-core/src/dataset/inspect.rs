@@ -17,7 +17,7 @@ const INSPECTION_BYTES_MAX: u64 = 1024 * 1024;
 /// Format of a cached inspection; part of its cache key.
 const FORMAT: &str = "look 4";
 
-type Inspected = Result<DatasetSummary<serde_json::Value>, DataError>;
+type InspectionResult = Result<DatasetSummary<serde_json::Value>, DataError>;
 
 /// Inspects data of the user, or returns the cached result; `None` for generated data.
 ///
@@ -46,14 +46,14 @@ fn cache_entry(dataset: &Dataset, stamp: &str) -> PathBuf {
     cache::folder().join("looks").join(format!("{}.json", &digest::digest(key.as_bytes())[..32]))
 }
 
-fn load(entry: &Path) -> Option<Inspected> {
+fn load(entry: &Path) -> Option<InspectionResult> {
     let bytes = file::bytes(entry, INSPECTION_BYTES_MAX).ok()?;
     seal::check_text(&bytes).inspect_err(|_| digest_cache::report_damaged(entry, "inspecting the data again")).ok()?;
     serde_json::from_str(std::str::from_utf8(&bytes).ok()?.lines().next()?).ok()
 }
 
 /// Errors are ignored: the cache is optional.
-fn store(entry: &Path, inspected: &Inspected) {
+fn store(entry: &Path, inspected: &InspectionResult) {
     let (Ok(text), Some(folder)) = (serde_json::to_string(inspected), entry.parent()) else { return };
     if cache::create(folder).is_ok() {
         let _ = write::replace(entry, &seal::text(&format!("{text}\n")));

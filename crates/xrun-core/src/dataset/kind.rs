@@ -77,7 +77,7 @@ pub trait DatasetKind: Send + Sync + 'static {
 pub struct DatasetSummary<T> {
     /// Invalid items that were left out, by reason.
     pub left_out: InvalidItems,
-    /// Notes for people, a line each; a few.
+    /// Human-readable notes, a line each; a few.
     pub notes: Vec<String>,
     /// Summary for the checks of a pipeline.
     pub details: T,

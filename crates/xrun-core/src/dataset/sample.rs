@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::error::DataError;
-use crate::bounded::HeldBytes;
+use crate::bounded::DeepSize;
 
 /// Decoded image in host memory: 8-bit RGB, `[height, width, 3]`.
 #[derive(Clone, PartialEq, Eq)]
@@ -35,8 +35,8 @@ impl std::fmt::Debug for HostImage {
     }
 }
 
-impl HeldBytes for HostImage {
-    fn held_bytes(&self) -> u64 {
+impl DeepSize for HostImage {
+    fn deep_size(&self) -> u64 {
         (size_of::<Self>() + self.rgb.len()) as u64
     }
 }

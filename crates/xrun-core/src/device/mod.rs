@@ -46,7 +46,7 @@ impl fmt::Display for Kind {
 pub struct SelectedDevice {
     /// Kind and index.
     pub kind: Kind,
-    /// Reason for the selection, for people.
+    /// Reason for the selection, human-readable.
     pub because: String,
     /// Properties of the device.
     pub found: DeviceInfo,

@@ -5,7 +5,7 @@ use std::fmt;
 /// Reason why a device cannot be used, and its cure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unavailable {
-    /// Cause, for people: a fragment in lower case.
+    /// Cause, human-readable: a fragment in lower case.
     pub what: String,
     /// Cure; empty where there is none.
     pub cure: String,

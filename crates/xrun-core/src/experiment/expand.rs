@@ -4,7 +4,7 @@
 /// default, as a POSIX shell does. Values are not expanded again. A `$` without `{` is literal.
 ///
 /// # Errors
-/// A variable without a default is unset, a `}` is missing, or a name is invalid; the message is for people.
+/// A variable without a default is unset, a `}` is missing, or a name is invalid; the message is human-readable.
 pub fn expand(text: &str, variable: &dyn Fn(&str) -> Option<String>) -> Result<String, String> {
     let mut result = String::with_capacity(text.len());
     let mut rest = text;

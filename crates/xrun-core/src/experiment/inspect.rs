@@ -10,7 +10,7 @@ use crate::task::clamped::ClampedSetting;
 pub struct Inspection {
     /// Items that a run would leave out.
     pub left_out: InvalidItems,
-    /// Notes for people, a line each.
+    /// Human-readable notes, a line each.
     pub notes: Vec<String>,
     /// Settings that a run would lower.
     pub clamped: Vec<ClampedSetting>,

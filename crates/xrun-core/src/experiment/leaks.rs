@@ -24,7 +24,7 @@ pub struct Leak {
     /// Name in the ledger: `leak_` and the key.
     pub owner: &'static str,
     /// `true` if the leak holds tensors, which are in the device's memory.
-    pub keeps_tensors: bool,
+    pub holds_tensors: bool,
     /// Description for the manual.
     pub about: &'static str,
 }
@@ -46,11 +46,11 @@ macro_rules! leak {
     ($key:literal, with_tensors, $about:expr) => {
         $crate::leak!($key, true, $about)
     };
-    ($key:literal, $keeps_tensors:literal, $about:expr) => {
+    ($key:literal, $holds_tensors:literal, $about:expr) => {
         $crate::experiment::leaks::Leak {
             key: $key,
             owner: concat!("leak_", $key),
-            keeps_tensors: $keeps_tensors,
+            holds_tensors: $holds_tensors,
             about: $about,
         }
     };
@@ -197,8 +197,8 @@ pub enum GrowingMemory {
 }
 
 impl ExpectedGrowth {
-    /// Series that grows on a device, and its rate in bytes per step; `None` if the device does not show the leak, or shows
-    /// no more than the CPU.
+    /// Series that grows on a device, and its rate in bytes per step; `None` if the leak does not
+    /// grow memory of this device, or only as the test on the CPU covers.
     pub fn on(&self, device: LeakDevice) -> Option<(String, f64)> {
         let pool = device != LeakDevice::Cpu;
         let on_cuda = self.bytes_per_step_on_cuda.filter(|_| device == LeakDevice::Cuda);

@@ -157,7 +157,7 @@ pub fn written(value: &serde_json::Value) -> String {
     shape::toml(value)
 }
 
-/// Value for people; a kind without settings is its name.
+/// Human-readable value; a kind without settings is its name.
 pub fn shown(value: &serde_json::Value) -> String {
     let kind = value.as_object().filter(|table| table.len() == 1).and_then(|table| table.iter().next());
     match kind {

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use super::pipeline::{Model, Pipeline};
 use super::shape::{self, Shape, list};
 use super::tree::{Entry, Node, Tree, location_of};
-use super::{foreign_names, template};
+use super::{key_synonyms, template};
 use crate::dataset::Dataset;
 use crate::problem::{Location, Problem, Problems, nearest};
 use crate::units::{Bytes, Span, counted};
@@ -112,19 +112,19 @@ impl Validator<'_> {
             let all: Vec<String> = homes.iter().map(now).collect();
             return self.findings.add(problem.help(format!("replaced by {}", all.join(" or "))));
         }
-        let translated = foreign_names::key_for(&entry.key).filter(|key| {
-            properties.contains_key(*key) || foreign_names::sections_with_key(self.root, &entry.key).is_empty()
+        let translated = key_synonyms::key_for(&entry.key).filter(|key| {
+            properties.contains_key(*key) || key_synonyms::sections_with_key(self.root, &entry.key).is_empty()
         });
         let key = translated.unwrap_or(&entry.key);
         let here = properties.keys().map(String::as_str);
         // At the top level, a key of some section is more likely than a section with a similar name.
-        let elsewhere = foreign_names::sections_with_key(self.root, key);
+        let elsewhere = key_synonyms::sections_with_key(self.root, key);
         let similar = properties.contains_key(key).then_some(key).or_else(|| nearest(key, here));
         let similar = similar.filter(|name| *name == key || !path.is_empty() || elsewhere.is_empty());
         if let Some(similar) = similar {
             self.findings.doubtful.insert(join(path, similar));
             problem = problem.help(format!("did you mean `{similar}`?"));
-        } else if let Some(help) = foreign_names::section_help(key, &elsewhere) {
+        } else if let Some(help) = key_synonyms::section_help(key, &elsewhere) {
             self.findings.doubtful.extend(elsewhere.iter().map(|section| join(section, key)));
             problem = problem.help(help);
         } else if properties.is_empty() {

@@ -46,7 +46,7 @@ pub fn record(folder: &Path, names: &[&str]) {
     let _ = save(folder, &sums);
 }
 
-/// Messages for people about files whose digest does not match. A missing file is no damage, because results are shared
+/// Human-readable messages about files whose digest does not match. A missing file is no damage, because results are shared
 /// without some of them.
 pub fn damaged(folder: &Path) -> Vec<String> {
     let Some(sums) = read(folder) else {

@@ -61,7 +61,7 @@ pub fn is_consequence(message: &str) -> bool {
     ["CallError", "RecvError", "SendError", "PoisonError"].iter().any(|error| message.contains(error))
 }
 
-/// Message for people: without Rust's prefix, backtrace and kernel source, and with the meaning of a CUDA error.
+/// Human-readable message: without Rust's prefix, backtrace and kernel source, and with the meaning of a CUDA error.
 pub fn short(message: &str) -> String {
     let (message, location) = split_location(message);
     let (message, cut_source) = message.split_once(SOURCE).map_or((message, false), |(before, _)| (before, true));

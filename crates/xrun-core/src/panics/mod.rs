@@ -114,7 +114,7 @@ pub fn caught<T>(work: impl FnOnce() -> T) -> Result<T, Panic> {
     })
 }
 
-/// A caught panic with those before it that may have caused it. Displays as a short message for people.
+/// A caught panic with those before it that may have caused it. Displays as a short human-readable message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Panic {
     messages: Vec<String>,

@@ -67,7 +67,7 @@ impl<'a> Item<'a> {
 
 /// Receiver of the answer or failure of each item, in order.
 pub trait PredictionSink {
-    /// Takes an answer: a record of named fields, and the same as a short text for people. Both may have control characters.
+    /// Takes an answer: a record of named fields, and the same as a short human-readable text. Both may have control characters.
     ///
     /// # Errors
     /// Writing fails.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use super::library::{Frame, Library, Video};
 use crate::reading::decoding::{decode, needed};
 use crate::reading::orientation::ExifOrientation;
-use xrun_core::bounded::HeldBytes;
+use xrun_core::bounded::DeepSize;
 use xrun_core::bounded::buffer::Buffer;
 use xrun_core::bounded::cache::{ByteCache, CacheCounters};
 use xrun_core::bounded::ledger::{Cap, Holding, Ledger, Policy};
@@ -144,9 +144,7 @@ fn index_bytes(library: &Library) -> u64 {
         .iter()
         .map(|class| {
             let own: usize = class.references.iter().map(|reference| path(&reference.path)).sum();
-            class.name.held_bytes() as usize
-                + own
-                + class.references.capacity() * size_of::<super::library::Reference>()
+            class.name.deep_size() as usize + own + class.references.capacity() * size_of::<super::library::Reference>()
         })
         .sum();
     let videos: usize = library.videos.iter().map(|video| size_of::<Video>() + video.name.len()).sum();

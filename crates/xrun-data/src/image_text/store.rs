@@ -8,7 +8,7 @@ use super::picture::{self, Head};
 use super::record::{Image, Record, Wrong};
 use crate::reading::decoding::decoding_bytes;
 use crate::tokenizer::Tokenizer;
-use xrun_core::bounded::HeldBytes;
+use xrun_core::bounded::DeepSize;
 use xrun_core::bounded::buffer::Buffer;
 use xrun_core::bounded::cache::{ByteCache, CacheCounters};
 use xrun_core::bounded::ledger::{Cap, Holding, Ledger, Policy};
@@ -38,8 +38,8 @@ pub struct Text {
     pub question: String,
 }
 
-impl HeldBytes for Text {
-    fn held_bytes(&self) -> u64 {
+impl DeepSize for Text {
+    fn deep_size(&self) -> u64 {
         let tokens = (self.prompt.capacity() + self.answer.capacity()) * size_of::<u32>();
         (size_of::<Self>() + tokens + self.answer_text.capacity() + self.question.capacity()) as u64
     }
@@ -54,9 +54,9 @@ pub struct Example {
     pub text: Text,
 }
 
-impl HeldBytes for Example {
-    fn held_bytes(&self) -> u64 {
-        self.picture.held_bytes() + self.text.held_bytes()
+impl DeepSize for Example {
+    fn deep_size(&self) -> u64 {
+        self.picture.deep_size() + self.text.deep_size()
     }
 }
 

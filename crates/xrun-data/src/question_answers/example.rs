@@ -11,7 +11,7 @@ use rand::RngExt;
 
 use super::squad::{Paragraph, at};
 use crate::tokenizer::Tokenizer;
-use xrun_core::bounded::HeldBytes;
+use xrun_core::bounded::DeepSize;
 use xrun_core::dataset::error::DataError;
 use xrun_core::seed::generator;
 
@@ -41,9 +41,9 @@ impl Example {
     }
 }
 
-impl HeldBytes for Example {
-    fn held_bytes(&self) -> u64 {
-        let answers: u64 = self.answers.iter().map(HeldBytes::held_bytes).sum();
+impl DeepSize for Example {
+    fn deep_size(&self) -> u64 {
+        let answers: u64 = self.answers.iter().map(DeepSize::deep_size).sum();
         size_of::<Self>() as u64 + self.token_bytes() + answers
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::corpus::{Corpus, Options};
 use super::example::{Cut, Example, example, prompts};
-use xrun_core::bounded::HeldBytes;
+use xrun_core::bounded::DeepSize;
 use xrun_core::bounded::buffer::Buffer;
 use xrun_core::bounded::cache::{ByteCache, CacheCounters};
 use xrun_core::bounded::ledger::{Cap, Holding, Ledger, Policy};
@@ -71,7 +71,7 @@ impl ExampleStore {
                 };
                 let (train, validation) = (all(Split::Train)?, all(Split::Validation)?);
                 let items = (train.len() + validation.len()) as u64;
-                let bytes = train.iter().chain(&validation).map(HeldBytes::held_bytes).sum();
+                let bytes = train.iter().chain(&validation).map(DeepSize::deep_size).sum();
                 let buffer = Buffer::new("preprocessed_examples", Policy::Refuse, Cap { items, bytes })
                     .because(format!("`{}.preprocess_all`", options.section));
                 let holding = buffer.register(ledger);

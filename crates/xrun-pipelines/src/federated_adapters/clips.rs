@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use half::f16;
 
-use xrun_core::bounded::HeldBytes;
+use xrun_core::bounded::DeepSize;
 use xrun_core::bounded::buffer::Buffer;
 use xrun_core::bounded::cache::{ByteCache, CacheCounters};
 use xrun_core::bounded::ledger::{Cap, Ledger, Policy};
@@ -28,8 +28,8 @@ pub enum Embedding {
     Half(Arc<[f16]>),
 }
 
-impl HeldBytes for Embedding {
-    fn held_bytes(&self) -> u64 {
+impl DeepSize for Embedding {
+    fn deep_size(&self) -> u64 {
         match self {
             Self::Single(numbers) => size_of_val(numbers.as_ref()) as u64,
             Self::Half(numbers) => size_of_val(numbers.as_ref()) as u64,
@@ -64,11 +64,11 @@ pub enum ClipFeatures {
     Spectrum(LogMel),
 }
 
-impl HeldBytes for ClipFeatures {
-    fn held_bytes(&self) -> u64 {
+impl DeepSize for ClipFeatures {
+    fn deep_size(&self) -> u64 {
         match self {
-            Self::Embedding(embedding) => embedding.held_bytes(),
-            Self::Spectrum(spectrum) => spectrum.held_bytes(),
+            Self::Embedding(embedding) => embedding.deep_size(),
+            Self::Spectrum(spectrum) => spectrum.deep_size(),
         }
     }
 }
@@ -89,10 +89,10 @@ pub struct ClipBatch {
 /// Maximum length of [`ClipBatch::description`] in bytes.
 const DESCRIPTION_BYTES_MAX: usize = 120;
 
-impl HeldBytes for ClipBatch {
-    fn held_bytes(&self) -> u64 {
+impl DeepSize for ClipBatch {
+    fn deep_size(&self) -> u64 {
         let numbers = (self.clips.capacity() + self.classes.capacity()) * size_of::<u32>();
-        let features: u64 = self.features.iter().map(HeldBytes::held_bytes).sum();
+        let features: u64 = self.features.iter().map(DeepSize::deep_size).sum();
         let list = self.features.capacity() * size_of::<ClipFeatures>();
         (size_of::<Self>() + numbers + list + self.description.capacity()) as u64 + features
     }
@@ -104,7 +104,7 @@ impl ClipBatch {
         self.clips.len()
     }
 
-    /// Maximum of [`ClipBatch::held_bytes`] for `size` clips with features of at most `clip_bytes`.
+    /// Maximum of [`ClipBatch::deep_size`] for `size` clips with features of at most `clip_bytes`.
     pub fn bytes_max(size: usize, clip_bytes: u64) -> u64 {
         let each = 2 * size_of::<u32>() + size_of::<ClipFeatures>();
         (size_of::<Self>() + size * each + DESCRIPTION_BYTES_MAX) as u64 + size as u64 * clip_bytes

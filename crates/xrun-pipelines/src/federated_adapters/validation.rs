@@ -13,7 +13,7 @@ use super::target_tensors::TargetTensors;
 use super::training::FederatedModule;
 use crate::nn::Tensor;
 use crate::nn::module_task::Evaluation;
-use xrun_core::bounded::HeldBytes;
+use xrun_core::bounded::DeepSize;
 use xrun_core::bounded::ledger::{Holding, Ledger};
 use xrun_core::dataset::split::Split;
 use xrun_core::experiment::Experiment;
@@ -129,7 +129,7 @@ impl Validation {
     ) -> Result<(), TaskError> {
         for clips in clips.chunks(self.batch_size) {
             let batch = self.clip_loader.batch(clips.to_vec(), "")?;
-            self.batch.set(1, batch.held_bytes());
+            self.batch.set(1, batch.deep_size());
             let embeddings = inputs.encoder.embed(&batch, &self.clip_loader);
             for from in (0..batch.size()).step_by(self.micro_batch_size) {
                 let to = (from + self.micro_batch_size).min(batch.size());

@@ -11,7 +11,7 @@ use rand_chacha::ChaCha8Rng;
 use super::episode::{Episode, Episodes, Exemplar, Query};
 use super::settings::Settings;
 use super::step_kind::StepKind;
-use xrun_core::bounded::HeldBytes;
+use xrun_core::bounded::DeepSize;
 use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::sample::{BoundingBox, HostImage, ImageSource};
 use xrun_core::dataset::split::Split;
@@ -114,8 +114,8 @@ impl DetectionBatch {
     }
 }
 
-impl HeldBytes for DetectionBatch {
-    fn held_bytes(&self) -> u64 {
+impl DeepSize for DetectionBatch {
+    fn deep_size(&self) -> u64 {
         let truths: usize = self.queries.iter().map(|query| size_of_val(&*query.truths)).sum();
         let lists = self.classes.capacity() * size_of::<usize>() + self.queries.capacity() * size_of::<QueryFrame>();
         let pixels = self.query_pixels.capacity() + self.reference_pixels.capacity();
@@ -123,10 +123,10 @@ impl HeldBytes for DetectionBatch {
     }
 }
 
-impl HeldBytes for HostBatch {
-    fn held_bytes(&self) -> u64 {
+impl DeepSize for HostBatch {
+    fn deep_size(&self) -> u64 {
         match self {
-            Self::Detection(batch) => batch.held_bytes(),
+            Self::Detection(batch) => batch.deep_size(),
             Self::Triplet(batch) => {
                 let lists = batch.pixels.capacity() + batch.classes.capacity() * size_of::<usize>();
                 (size_of::<Self>() + lists + batch.description.len()) as u64

@@ -238,7 +238,7 @@ fn an_episode_of_crowded_frames_reaches_the_bound() {
     let unused = (DESCRIPTION_BYTES_MAX - batch.describe().len()) as u64;
     // The triplet batch is larger here; with a single triplet the episode is.
     let detection = batch_bytes_max(&Settings { triplet_batch_size: 1, ..small() });
-    assert_eq!(batch.held_bytes(), detection - unused);
+    assert_eq!(batch.deep_size(), detection - unused);
     assert!(detection <= bound);
 }
 
@@ -262,9 +262,9 @@ proptest! {
         let bound = batch_bytes_max(&settings);
         for number in 0..4 {
             let batch = batches.prepare(number).unwrap();
-            prop_assert!(batch.held_bytes() <= bound, "{} of {bound}: {}", batch.held_bytes(), batch.describe());
+            prop_assert!(batch.deep_size() <= bound, "{} of {bound}: {}", batch.deep_size(), batch.describe());
         }
         let validation = batches.prepare_validation(u64::from(seed)).unwrap();
-        prop_assert!(validation.held_bytes() <= bound);
+        prop_assert!(validation.deep_size() <= bound);
     }
 }

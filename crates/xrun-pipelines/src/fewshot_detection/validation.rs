@@ -23,7 +23,7 @@ use crate::nn::Tensor;
 use crate::nn::micro_batches::MicroBatchExecutor;
 use crate::nn::module_task::Evaluation;
 use crate::nn::pixels::{fetch, images as to_tensor};
-use xrun_core::bounded::HeldBytes;
+use xrun_core::bounded::DeepSize;
 use xrun_core::bounded::ledger::{Holding, Ledger};
 use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::sample::{BoundingBox, HostImage, ImageSource};
@@ -116,7 +116,7 @@ impl Validation {
         for number in 0..episodes {
             evaluation.enter("validation_data");
             let batch = self.batches.prepare_validation(number)?;
-            self.batch.set(1, batch.held_bytes());
+            self.batch.set(1, batch.deep_size());
             evaluation.enter("validation");
             self.episode(model, number, &batch, &mut file, &mut shown, evaluation)?;
             drop(batch);
@@ -259,7 +259,7 @@ impl Validation {
             query.query.frame
         );
         shown.push((image, caption));
-        let held = shown.iter().map(|(image, _)| image.held_bytes()).sum();
+        let held = shown.iter().map(|(image, _)| image.deep_size()).sum();
         self.images.set(shown.len() as u64, held);
     }
 

@@ -7,7 +7,7 @@ use rand_chacha::ChaCha8Rng;
 
 use super::labels::{LabelledImage, Labels};
 use super::settings::Settings;
-use xrun_core::bounded::HeldBytes;
+use xrun_core::bounded::DeepSize;
 use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::sample::{BoundingBox, HostImage, ImageSource};
 use xrun_core::seed::generator;
@@ -24,8 +24,8 @@ pub struct Batch {
     pub classes: Vec<i64>,
 }
 
-impl HeldBytes for Batch {
-    fn held_bytes(&self) -> u64 {
+impl DeepSize for Batch {
+    fn deep_size(&self) -> u64 {
         (size_of::<Self>() + self.pixels.capacity() + self.classes.capacity() * size_of::<i64>()) as u64
     }
 }

@@ -56,7 +56,7 @@ fn each_image_occurs_once_an_epoch_and_batches_extend_into_the_next() {
     let greys: Vec<u8> = (0..14)
         .flat_map(|number| {
             let batch = batches.train(number).unwrap();
-            assert_eq!(batch.held_bytes(), batch_bytes(3, 20), "the planned size");
+            assert_eq!(batch.deep_size(), batch_bytes(3, 20), "the planned size");
             batch.pixels.chunks(20 * 20 * 3).map(|image| image[5 * 20 * 3]).collect::<Vec<_>>()
         })
         .collect();

@@ -18,7 +18,7 @@ use crate::nn::module_task::{Evaluation, ModuleTask, Step};
 use crate::nn::pixels::images;
 use crate::nn::step::TrainState;
 use crate::nn::training_module::TrainingModule;
-use xrun_core::bounded::HeldBytes;
+use xrun_core::bounded::DeepSize;
 use xrun_core::bounded::ledger::{Holding, Ledger};
 use xrun_core::device::Kind;
 use xrun_core::experiment::Experiment;
@@ -116,7 +116,7 @@ impl TrainingModule for Classifier {
         let (mut correct, mut loss) = (RunningMean::default(), 0.0);
         for from in (0..self.validated).step_by(self.micro_batch_size) {
             let batch = self.batches.held_out(from..(from + self.micro_batch_size).min(self.validated))?;
-            self.validation_batch.set(1, batch.held_bytes());
+            self.validation_batch.set(1, batch.deep_size());
             let logits: Vec<f32> = self.logits(network, &batch.pixels, device).into_data().iter::<f32>().collect();
             let rows = logits.chunks(self.batches.labels.classes.len());
             for (row, class) in rows.zip(&batch.classes) {

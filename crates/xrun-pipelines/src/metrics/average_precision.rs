@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use super::matching::{MatchedDetection, MatchedImage, SIZES, THRESHOLDS};
-use xrun_core::bounded::HeldBytes;
+use xrun_core::bounded::DeepSize;
 use xrun_core::bounded::buffer::Buffer;
 use xrun_core::bounded::ledger::{Cap, Holding, Ledger, Policy};
 
@@ -20,8 +20,8 @@ struct Entry {
     number: u32,
 }
 
-impl HeldBytes for Entry {
-    fn held_bytes(&self) -> u64 {
+impl DeepSize for Entry {
+    fn deep_size(&self) -> u64 {
         size_of::<Self>() as u64
     }
 }

@@ -1,4 +1,4 @@
-//! Validation metrics in bounded memory, independent of the number of episodes.
+//! Validation metrics in bounded memory, independent of the number of batches.
 
 pub mod average_precision;
 pub mod fields;

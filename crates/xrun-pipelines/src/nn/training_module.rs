@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::module_task::{Evaluation, Step};
 use super::step::{StepValues, TrainState};
-use xrun_core::bounded::HeldBytes;
+use xrun_core::bounded::DeepSize;
 use xrun_core::task::predict::{PredictRequest, PredictionSink};
 use xrun_core::task::{Phases, StepReport, TaskError, ValidationReport};
 
@@ -18,7 +18,7 @@ use xrun_core::task::{Phases, StepReport, TaskError, ValidationReport};
 /// for each batch, `update`, `after_step`, `report`.
 pub trait TrainingModule: Sized {
     /// Batch on the host, prepared by a worker of the feed.
-    type Batch: HeldBytes + Send + 'static;
+    type Batch: DeepSize + Send + 'static;
     /// Network that is trained.
     type Network: ModuleSnapshot;
     /// Intermediate result of a validation that callbacks receive; `()` where there is none.

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::settings::{LossTokens, Settings};
-use xrun_core::bounded::HeldBytes;
+use xrun_core::bounded::DeepSize;
 use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::split::Split;
 use xrun_data::order::Order;
@@ -31,8 +31,8 @@ pub struct TokenBatch {
     description: String,
 }
 
-impl HeldBytes for TokenBatch {
-    fn held_bytes(&self) -> u64 {
+impl DeepSize for TokenBatch {
+    fn deep_size(&self) -> u64 {
         let numbers = self.inputs.capacity() + self.targets.capacity() + self.weights.capacity();
         let text_lengths = self.text_lengths.capacity() * size_of::<usize>();
         (size_of::<Self>() + numbers * size_of::<i32>() + text_lengths + self.description.capacity()) as u64
@@ -107,7 +107,7 @@ impl TokenBatch {
     }
 
     /// Number of targets that count.
-    pub fn counted_targets(&self) -> f64 {
+    pub fn loss_targets(&self) -> f64 {
         self.weights.iter().map(|weight| f64::from(*weight)).sum()
     }
 
@@ -119,16 +119,16 @@ impl TokenBatch {
 
 /// Bytes that a validation holds for a batch and its questions.
 pub fn validation_bytes(batch: &TokenBatch, examples: &[Arc<Example>]) -> u64 {
-    batch.held_bytes() + examples.iter().map(|example| example.token_bytes()).sum::<u64>()
+    batch.deep_size() + examples.iter().map(|example| example.token_bytes()).sum::<u64>()
 }
 
-/// Maximum of [`validation_bytes`] beyond the batch itself, for questions with at most `windows` windows of their context.
+/// Upper bound on the bytes of the examples in [`validation_bytes`], with at most `windows` context windows per question.
 pub fn windows_bytes_max(settings: &Settings, batch_size: usize, windows: usize) -> u64 {
     let window = size_of::<Vec<u32>>() + (settings.sequence_length + 1) * size_of::<u32>();
     (batch_size * windows * window) as u64
 }
 
-/// Maximum of [`TokenBatch::held_bytes`].
+/// Maximum of [`TokenBatch::deep_size`].
 pub fn batch_bytes_max(settings: &Settings, batch_size: usize) -> u64 {
     let numbers = 3 * batch_size * settings.sequence_length;
     let text_lengths = batch_size * size_of::<usize>();
@@ -190,8 +190,8 @@ impl Batches {
         Ok(TokenBatch::new(&examples, self.length, self.loss_tokens, end, &description))
     }
 
-    /// Returns the held-out questions of validation batch `number`: the same in each validation, fewer in the last batch, none
-    /// behind it.
+    /// Returns the held-out questions of validation batch `number`, the same in each validation. The last batch may be smaller;
+    /// an index past the end returns an empty list.
     pub fn held_out(&self, number: u64) -> Result<Vec<Arc<Example>>, DataError> {
         let count = self.store.count(Split::Validation);
         let order = Order::new(self.seed, "validation", 0, count);

@@ -31,7 +31,7 @@ fn an_epoch_has_every_question_once_within_the_declared_bytes() {
         (epoch * 6..(epoch + 1) * 6)
             .flat_map(|number| {
                 let batch = batches.training_batch(number).unwrap();
-                assert!(batch.held_bytes() <= batch_bytes_max(&settings, 4), "{}", batch.held_bytes());
+                assert!(batch.deep_size() <= batch_bytes_max(&settings, 4), "{}", batch.deep_size());
                 assert!(
                     batch.description().starts_with(&format!("batch {number}, questions ")),
                     "{}",

@@ -95,7 +95,7 @@ pub fn check(settings: &Settings, model: Option<&Model>, problems: &mut Problems
         let context = model.shape().context_length;
         let message = format!("{} tokens exceed the {context} positions of the model", settings.sequence_length);
         let problem = Problem::new(key("sequence_length"), message).related(format!("{MODEL}.context_length"));
-        problems.add(problem.help(format!("write {context} or less, or a larger `context`")));
+        problems.add(problem.help(format!("write {context} or less, or a larger `context_length`")));
     }
     if settings.max_new_tokens >= settings.sequence_length {
         let message = format!(
@@ -111,9 +111,9 @@ pub fn check_steps(settings: &Settings, training: &Training, problems: &mut Prob
     let pretraining = settings.pretraining_steps;
     if let Some(most) = training.max_steps.filter(|most| *most <= pretraining) {
         let message =
-            format!("nothing is quantised: pretraining has {pretraining} steps, and the training ends after {most}");
+            format!("nothing is quantised: `pretraining_steps` is {pretraining}, and the training ends at step {most}");
         let problem = Problem::new(format!("{PIPELINE}.pretraining_steps"), message).related("training.max_steps");
-        problems.add(problem.help(format!("write less than {most}, or a larger `max_steps`")));
+        problems.add(problem.help(format!("write fewer than {most} steps, or a larger `max_steps`")));
     }
 }
 

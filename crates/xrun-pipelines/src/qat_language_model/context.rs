@@ -3,7 +3,7 @@
 use xrun_ops::{QuantRange, Quantizer};
 
 use super::precision::{FULL_PRECISION, Precision};
-use super::ranges::{QUANTISERS, Ranges};
+use super::ranges::{QUANTIZERS_PER_BLOCK, Ranges};
 use super::settings::{self, Base, Granularity, Scheme, Settings, WeightScale};
 use crate::nn::Tensor;
 use crate::nn::graph::to_inner;
@@ -66,7 +66,8 @@ impl QuantConfig {
     }
 }
 
-/// Update of the ranges by the activations of text tokens, whose positions in the batch are given on the inner device.
+/// Rule that updates activation ranges. Its tensor has the positions of text tokens in the batch, on the inner (non-autodiff)
+/// device.
 #[derive(Clone, Debug)]
 pub enum Observer {
     /// Calibration: ranges widen to the minimum and maximum of all values.
@@ -110,7 +111,7 @@ impl QuantContext<'_> {
         }
     }
 
-    /// Quantises a LoRA matrix, if LoRA is quantised; its gradient is never cut.
+    /// Quantises a LoRA matrix, if LoRA is quantised; it is never detached.
     pub fn lora(&self, matrix: Tensor<2>) -> Tensor<2> {
         match self.weight_bits().filter(|_| self.config.lora_quantised) {
             Some(bits) => {
@@ -148,7 +149,7 @@ impl QuantContext<'_> {
         if self.config.activations_per_token {
             return grid.fake_quantize_rows(values);
         }
-        match self.range(&values, precision, block * QUANTISERS + quantiser) {
+        match self.range(&values, precision, block * QUANTIZERS_PER_BLOCK + quantiser) {
             Some(range) => grid.fake_quantize(values, &range),
             None => values,
         }

@@ -19,7 +19,7 @@ use xrun_ops::QuantRange;
 use super::context::{QuantConfig, QuantContext};
 use super::gpt2::Gpt2;
 use super::precision::{FULL_PRECISION, Precision};
-use super::ranges::{KEYS, QUANTISERS, Ranges, VALUES};
+use super::ranges::{KEYS, QUANTIZERS_PER_BLOCK, Ranges, VALUES};
 use super::settings::{self, Layer, Settings};
 use super::weights;
 use crate::gpt2_shape::Gpt2Shape;
@@ -175,7 +175,7 @@ impl Export<'_> {
             return None;
         }
         let QuantRange { low, high } =
-            self.ranges.range_mut(precision, block * QUANTISERS + quantiser).bounds()?.clone();
+            self.ranges.range_mut(precision, block * QUANTIZERS_PER_BLOCK + quantiser).bounds()?.clone();
         Some(self.config.activation_quantizer(bits).scale_and_zero(low, high))
     }
 }

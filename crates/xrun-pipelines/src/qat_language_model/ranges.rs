@@ -11,7 +11,7 @@ use crate::nn::Tensor;
 use crate::nn::moving_range::MovingRange;
 
 /// Quantisers of a block: the inputs of its four linear layers, keys, and values.
-pub const QUANTISERS: usize = 6;
+pub const QUANTIZERS_PER_BLOCK: usize = 6;
 /// Index of the quantiser of a block's keys; the ones before it belong to the linear layers.
 pub const KEYS: usize = 4;
 /// Index of the quantiser of a block's values.
@@ -24,10 +24,10 @@ pub struct Ranges(Vec<Vec<MovingRange>>);
 impl Ranges {
     /// Ranges without bounds.
     pub fn new(precisions: usize, blocks: usize) -> Self {
-        Self(vec![vec![MovingRange::default(); blocks * QUANTISERS]; precisions])
+        Self(vec![vec![MovingRange::default(); blocks * QUANTIZERS_PER_BLOCK]; precisions])
     }
 
-    /// Range of a quantiser; `quantiser` is `block * QUANTISERS + index`.
+    /// Range of a quantiser; `quantiser` is `block * QUANTIZERS_PER_BLOCK + index`.
     pub fn range_mut(&mut self, precision: usize, quantiser: usize) -> &mut MovingRange {
         &mut self.0[precision][quantiser]
     }

@@ -28,7 +28,7 @@ use crate::nn::step::{StepValues, TrainState};
 use crate::nn::training_module::TrainingModule;
 use crate::nn::transformer::tokens;
 use crate::nn::{Tensor, gradients};
-use xrun_core::bounded::HeldBytes;
+use xrun_core::bounded::DeepSize;
 use xrun_core::bounded::ledger::Ledger;
 use xrun_core::device::Kind;
 use xrun_core::experiment::Experiment;
@@ -132,7 +132,7 @@ impl QatLanguageModule {
         }
         for number in 0..self.settings.calibration_batches as u64 {
             let batch = self.validation.batches.calibration_batch(number)?;
-            self.validation.holding(batch.held_bytes(), || {
+            self.validation.holding(batch.deep_size(), || {
                 for batch in batch.micro_batches(self.micro_batch_size) {
                     for (at, precision) in self.precisions.iter().enumerate() {
                         let mut quant = QuantContext {
@@ -199,7 +199,7 @@ impl QatLanguageModule {
         let teacher = is_teacher.then_some(teacher);
         let gradients = accumulator.gradient_set(gradient_set);
         let loss = recompute::backward(network, batch, &mut quant, self.recompute, targets, teacher, gradients);
-        let counted = batch.counted_targets();
+        let counted = batch.loss_targets();
         accumulator.record("loss", loss.total, counted);
         accumulator.record("cross_entropy", loss.cross_entropy, counted);
         if let Some(divergence) = loss.divergence {
@@ -254,7 +254,7 @@ impl TrainingModule for QatLanguageModule {
 
     fn train(&mut self, batch: &TokenBatch, step: &mut Step<'_, Network>) -> Result<(), TaskError> {
         step.describe(batch.description());
-        step.accumulator.count(batch.counted_targets());
+        step.accumulator.count(batch.loss_targets());
         let distils = self.step_precisions.len() > 1 && self.settings.distillation > 0.0;
         for micro_batch in batch.micro_batches(self.micro_batch_size) {
             let mut teacher = None;

@@ -107,7 +107,7 @@ fn losses_and_gradients_of_a_sandwich_are_sums_over_its_precisions() {
         let mut step = Step::new(1, &task.trained, &mut phases);
         for number in 2 * STEPS_BEFORE..2 * STEPS_BEFORE + 2 {
             let batch = task.module.validation.batches.training_batch(number).unwrap();
-            step.accumulator.count(batch.counted_targets());
+            step.accumulator.count(batch.loss_targets());
             let pass = Pass { precision: Some(at), gradient_set: 0, is_teacher: false };
             task.module.forward_backward(&batch, pass, &mut None, &mut step).unwrap();
         }
@@ -226,7 +226,7 @@ fn mean_gradients(task: &mut QatTask, at: Option<usize>, batches: &[TokenBatch])
     let mut phases = Entered::default();
     let mut step = Step::new(1, &task.trained, &mut phases);
     for batch in batches {
-        step.accumulator.count(batch.counted_targets());
+        step.accumulator.count(batch.loss_targets());
         let pass = Pass { precision: at, gradient_set: 0, is_teacher: false };
         task.module.forward_backward(batch, pass, &mut None, &mut step).unwrap();
     }
@@ -268,7 +268,7 @@ fn batches_of_one_and_nine_tokens_have_the_gradients_of_one_batch_of_ten() {
     let apart = [batch(&[few]), batch(&[many])];
     let with_nothing = [batch(&[none]), together.clone()];
     assert_eq!(
-        [&apart[0], &apart[1], &together, &with_nothing[0]].map(TokenBatch::counted_targets),
+        [&apart[0], &apart[1], &together, &with_nothing[0]].map(TokenBatch::loss_targets),
         [1.0, 9.0, 10.0, 0.0]
     );
     // The base in full precision, the widest precision, and one with a teacher.

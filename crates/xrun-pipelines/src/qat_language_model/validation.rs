@@ -118,7 +118,7 @@ impl Validation {
             let loss = next_token_loss(network.forward(inputs, quant), loss_targets(&micro_batch, None));
             sums.nll += loss.cross_entropy.into_data().iter::<f32>().next().map_or(f64::NAN, f64::from);
         }
-        sums.tokens += batch.counted_targets();
+        sums.tokens += batch.loss_targets();
         let tokenizer = &self.batches.store().corpus().tokenizer;
         sums.bytes += batch.counted_bytes(tokenizer) as f64;
         let prompts: Vec<Vec<&[u32]>> = examples.iter().map(|example| example.prompts().collect()).collect();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::selective::{self, AnswerWeights, StepSums, TokenKind, weigh_answer};
 use super::settings::Settings;
-use xrun_core::bounded::HeldBytes;
+use xrun_core::bounded::DeepSize;
 use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::split::Split;
 use xrun_data::image_text::store::{Example, ImageTextStore};
@@ -39,8 +39,8 @@ pub struct ExampleBatch {
     description: String,
 }
 
-impl HeldBytes for ExampleBatch {
-    fn held_bytes(&self) -> u64 {
+impl DeepSize for ExampleBatch {
+    fn deep_size(&self) -> u64 {
         let tokens = (self.inputs.capacity() + self.targets.capacity() + self.weights.capacity()) * size_of::<i32>();
         let rows = self.numbers.capacity() * size_of::<u64>() + self.masked.capacity() * size_of::<u32>();
         let bytes = self.images.capacity() + self.kinds.capacity() + self.description.capacity();
@@ -166,7 +166,7 @@ impl ExampleBatch {
     }
 }
 
-/// Maximum of [`ExampleBatch::held_bytes`] with `text` text tokens per row.
+/// Maximum of [`ExampleBatch::deep_size`] with `text` text tokens per row.
 pub fn batch_bytes_max(text: usize, image_size: usize, size: usize) -> u64 {
     let row = 3 * image_size * image_size + TOKEN_BYTES * text + ROW_BYTES;
     (size_of::<ExampleBatch>() + size * row + DESCRIPTION_BYTES_MAX) as u64
@@ -174,8 +174,8 @@ pub fn batch_bytes_max(text: usize, image_size: usize, size: usize) -> u64 {
 
 /// Bytes that a validation holds: a batch, its examples and the weights of their tokens.
 pub fn validation_bytes(batch: &ExampleBatch, examples: &[Example], weighed: &[AnswerWeights]) -> u64 {
-    let examples: u64 = examples.iter().map(HeldBytes::held_bytes).sum();
-    batch.held_bytes() + examples + weighed.iter().map(HeldBytes::held_bytes).sum::<u64>()
+    let examples: u64 = examples.iter().map(DeepSize::deep_size).sum();
+    batch.deep_size() + examples + weighed.iter().map(DeepSize::deep_size).sum::<u64>()
 }
 
 /// Maximum of [`validation_bytes`] with tokens of at most `token_bytes` bytes of text.

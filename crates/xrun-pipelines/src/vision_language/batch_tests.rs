@@ -125,7 +125,7 @@ fn an_epoch_has_every_example_once_within_the_declared_bytes() {
     let mut numbers = Vec::new();
     for number in 0..5 {
         let batch = batches.training_batch(number).unwrap();
-        assert!(batch.held_bytes() <= batch_bytes_max(length, 16, 4), "{}", batch.held_bytes());
+        assert!(batch.deep_size() <= batch_bytes_max(length, 16, 4), "{}", batch.deep_size());
         assert_eq!(batch.numbers, batches.example_numbers(number));
         numbers.extend(batch.numbers);
     }

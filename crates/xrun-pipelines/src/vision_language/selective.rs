@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::json_bytes::{ByteClass, Scan, scan};
 use super::token_text;
-use xrun_core::bounded::HeldBytes;
+use xrun_core::bounded::DeepSize;
 use xrun_core::dataset::error::DataError;
 use xrun_core::problem::{Problem, Problems};
 use xrun_data::tokenizer::Tokenizer;
@@ -176,8 +176,8 @@ pub struct AnswerWeights {
     pub fields: Vec<Range<usize>>,
 }
 
-impl HeldBytes for AnswerWeights {
-    fn held_bytes(&self) -> u64 {
+impl DeepSize for AnswerWeights {
+    fn deep_size(&self) -> u64 {
         let numbers = self.weights.capacity() * size_of::<f32>() + self.masked.capacity() + self.kinds.capacity();
         (size_of::<Self>() + numbers + self.fields.capacity() * size_of::<Range<usize>>()) as u64
     }

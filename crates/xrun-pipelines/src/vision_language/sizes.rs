@@ -1,4 +1,4 @@
-//! Number of parameters of the model and of trained ones, from the settings alone, for the plan.
+//! Counts of all parameters and of trainable ones, computed from the settings; used by the plan.
 
 use super::settings::{Part, Settings, Shape};
 

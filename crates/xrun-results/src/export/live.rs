@@ -16,12 +16,12 @@ use xrun_core::files::{file, layout};
 
 /// Event file of this process. Nothing is buffered.
 #[derive(Debug)]
-pub struct LiveEventFile {
+pub struct EventFileWriter {
     path: PathBuf,
     events: EventFile<File>,
 }
 
-impl LiveEventFile {
+impl EventFileWriter {
     /// Creates the event file of process number `segment` of a run, whose next step is `next`.
     ///
     /// # Errors

@@ -326,7 +326,7 @@ impl RunReport {
     /// Returns `true` if `xrun resume` can continue the run. After an error in the data it cannot: corrected data are
     /// other data.
     pub fn resumable(&self) -> bool {
-        if self.final_summary().is_some_and(|summary| summary.of_data) {
+        if self.final_summary().is_some_and(|summary| summary.is_data_error) {
             return false;
         }
         if self.watched().is_some() {

@@ -365,7 +365,7 @@ fn summary(names: SampleNames) -> Summary {
         version: VERSION,
         experiment: names.experiment.into(),
         run: "2026-11-20T18-02-11_7f3a90".into(),
-        of_data: false,
+        is_data_error: false,
         outcome: Outcome::Finished,
         message: "all 200 steps are done".into(),
         exit_code: 0,

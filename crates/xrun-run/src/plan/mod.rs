@@ -96,7 +96,7 @@ pub fn resolve(experiment: Experiment, facts: TaskFacts) -> Plan {
 impl Plan {
     /// Returns the plan for a device with a memory pool, where leaked tensors are on the device.
     pub fn with_pool(mut self) -> Self {
-        let on: Vec<&Leak> = self.experiment.active_leaks().filter(|leak| leak.keeps_tensors).collect();
+        let on: Vec<&Leak> = self.experiment.active_leaks().filter(|leak| leak.holds_tensors).collect();
         let leaks_tensors = |name: &str| on.iter().any(|leak| leak.owner == name);
         for owner in self.owners.iter_mut().filter(|owner| leaks_tensors(&owner.name)) {
             owner.place = MemoryKind::Device;

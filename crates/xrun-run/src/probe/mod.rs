@@ -113,7 +113,7 @@ pub fn probe(
             Ok(Probe { parameters, demand: summary.demand, disk: disk_usage::measure(results.path()) })
         }
         Some(summary) if summary.outcome == Outcome::MemoryLimit => Err(ProbeError::OutOfMemory(summary.message)),
-        Some(summary) if summary.of_data => Err(ProbeError::Data(summary.message)),
+        Some(summary) if summary.is_data_error => Err(ProbeError::Data(summary.message)),
         Some(summary) if summary.outcome == Outcome::TimeLimit => {
             Err(ProbeError::TooSlow { after: Duration::from_secs_f64(summary.seconds), steps })
         }
@@ -124,7 +124,7 @@ pub fn probe(
 
 /// Returns true if the probe did all there was to do: the number of steps of a command is not known in advance.
 fn did_all(summary: &Summary, answer: &serde_json::Value) -> bool {
-    summary.outcome == Outcome::Finished || answer["as_far_as_asked"] == true
+    summary.outcome == Outcome::Finished || answer["stopped_as_requested"] == true
 }
 
 /// Runs the command and returns its output; `None` if it was killed after `limit`. The output goes to files, because a full

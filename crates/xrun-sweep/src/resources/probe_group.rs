@@ -1,5 +1,4 @@
-//! Trials that share a probe: their experiments differ only in keys that change no buffer, no tensor and no thread, and in how
-//! long they train.
+//! Trials that share a probe: their experiments differ only in keys that do not affect memory, and in the number of steps.
 
 use serde_json::Value;
 
@@ -7,7 +6,7 @@ use xrun_core::dataset::digest::digest;
 use xrun_core::experiment::Experiment;
 
 /// Sections and keys that change nothing in memory, or that a probe sets itself.
-const NEUTRAL: [&str; 15] = [
+const IGNORED_KEYS: [&str; 15] = [
     "experiment.name",
     "experiment.description",
     "experiment.patch",
@@ -25,8 +24,8 @@ const NEUTRAL: [&str; 15] = [
     "training.schedule",
 ];
 /// Names of keys that change nothing in memory in any section: of an optimiser, or among the values of a command.
-const NEUTRAL_NAMES: [&str; 7] = ["learning_rate", "lr", "weight_decay", "beta_1", "beta_2", "epsilon", "seed"];
-/// Keys of the length of a run: the same probe serves, and the forecast of a longer run differs.
+const IGNORED_KEY_NAMES: [&str; 7] = ["learning_rate", "lr", "weight_decay", "beta_1", "beta_2", "epsilon", "seed"];
+/// Keys that set the number of steps: they change the forecast and not the probe.
 const LENGTH: [&str; 2] = ["training.epochs", "training.max_steps"];
 
 /// Digests that experiments have in common.
@@ -43,7 +42,7 @@ impl ProbeGroup {
     pub fn new(experiment: &Experiment) -> Self {
         // Serialises: no map in it has keys other than strings.
         let mut value = serde_json::to_value(experiment).unwrap_or_default();
-        strip(&mut value, "", &|path, name| NEUTRAL.contains(&path) || NEUTRAL_NAMES.contains(&name));
+        strip(&mut value, "", &|path, name| IGNORED_KEYS.contains(&path) || IGNORED_KEY_NAMES.contains(&name));
         let forecast = digest(value.to_string().as_bytes());
         strip(&mut value, "", &|path, _| LENGTH.contains(&path));
         Self { probe: digest(value.to_string().as_bytes()), forecast }

@@ -46,8 +46,8 @@ pub fn of(family: &SweepFile, rungs: &[u64]) -> Option<Search> {
     })
 }
 
-/// The sweep with all trials that are known before the first result. Those of method `tpe` are the random ones at its start,
-/// chosen already or not.
+/// Returns the sweep with all trials that are known before the first result. For `tpe` these are the random startup trials,
+/// including those that are not proposed yet.
 pub fn with_known_trials(record: &Record) -> Record {
     let Some(Search { method: Method::Tpe { startup, gamma, candidates, space }, trials: samples, .. }) =
         &record.search

@@ -300,7 +300,7 @@ impl CommandRecord {
             experiment: self.experiment.clone(),
             run: self.directory.id.clone(),
             outcome: ended.outcome,
-            of_data: false,
+            is_data_error: false,
             message: ended.message.clone(),
             exit_code: ended.exit_code,
             finished: timestamp::now(),

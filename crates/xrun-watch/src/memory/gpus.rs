@@ -1,4 +1,4 @@
-//! Memory and load of NVIDIA GPUs by their driver (NVML), for each process.
+//! GPU memory in total and by process, utilisation and power, as NVML reports them.
 
 use std::collections::BTreeMap;
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::ThreadId;
 
 use super::super::batch::{Batches, HostBatch};
-use xrun_core::bounded::HeldBytes;
+use xrun_core::bounded::DeepSize;
 use xrun_core::bounded::ledger::{Holding, Ledger};
 use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::sample::{HostImage, ImageSource};
@@ -34,7 +34,7 @@ pub fn prepare(batches: Batches, switched: &Leaks, ledger: &Ledger) -> Prepare<H
     Arc::new(move |number| {
         let batch = batches.prepare(number)?;
         let copy = batch.clone();
-        let bytes = copy.held_bytes();
+        let bytes = copy.deep_size();
         queue.lock().unwrap_or_else(PoisonError::into_inner).keep(|| (copy, bytes));
         Ok(batch)
     })
@@ -62,9 +62,9 @@ impl ImageSource for LeakingSource {
         let copy = HostImage { rgb: image.rgb.to_vec().into(), ..image };
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let (images, holding) = &mut *kept;
-        let bytes = copy.held_bytes();
+        let bytes = copy.deep_size();
         // Another worker may have inserted the image meanwhile.
-        let replaced = images.insert(key, copy.clone()).map_or(0, |image| image.held_bytes());
+        let replaced = images.insert(key, copy.clone()).map_or(0, |image| image.deep_size());
         holding.set(images.len() as u64, holding.bytes() + bytes - replaced);
         Ok(copy)
     }

@@ -13,7 +13,7 @@ use crate::nn::callback::{Callback, Context};
 use crate::nn::gpt2::AttentionMode;
 use crate::nn::parameters;
 use crate::nn::transformer::{Layout, tokens};
-use xrun_core::bounded::HeldBytes;
+use xrun_core::bounded::DeepSize;
 use xrun_core::bounded::leak_buffer::LeakBuffer;
 use xrun_core::bounded::ledger::Ledger;
 use xrun_core::device::Kind;
@@ -77,7 +77,7 @@ impl Callback<QatLanguageModule> for QatLanguageLeaks {
                     frozen: at.is_some() && config.base_frozen,
                 };
                 self.ranges.keep_measured(in_use, nothing, || quant.ranges.copies());
-                self.examples.keep(|| (batch.clone().into_owned(), batch.held_bytes()));
+                self.examples.keep(|| (batch.clone().into_owned(), batch.deep_size()));
                 // Without a backward pass the graph stays, with the weights of this step, which the optimiser replaces. Those of
                 // LoRA are few.
                 let frozen = quant.frozen;

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::ThreadId;
 
 use super::super::batch::{Batches, ExampleBatch};
-use xrun_core::bounded::HeldBytes;
+use xrun_core::bounded::DeepSize;
 use xrun_core::bounded::leak_buffer::LeakBuffer;
 use xrun_core::bounded::ledger::Ledger;
 use xrun_core::dataset::error::DataError;
@@ -50,7 +50,7 @@ pub fn formatted(batches: &Batches, switched: &Leaks, ledger: &Ledger) -> Result
         let store = batches.store();
         for number in 0..store.count(Split::Train) {
             let example = copied(store.example(Split::Train, number)?);
-            let bytes = example.held_bytes();
+            let bytes = example.deep_size();
             kept.keep(|| (example, bytes));
         }
     }
@@ -66,7 +66,7 @@ fn copied(example: Example) -> Example {
 /// Leak that keeps one item per key.
 struct KeptOnce<K, T>(Mutex<(HashSet<K>, LeakBuffer<T>)>);
 
-impl<K: Eq + Hash, T: HeldBytes> KeptOnce<K, T> {
+impl<K: Eq + Hash, T: DeepSize> KeptOnce<K, T> {
     fn new(leak: &'static Leak, switched: &Leaks, ledger: &Ledger) -> Option<Self> {
         switched.has(leak).then(|| Self(Mutex::new((HashSet::new(), switched.kept(leak, ledger)))))
     }
@@ -76,7 +76,7 @@ impl<K: Eq + Hash, T: HeldBytes> KeptOnce<K, T> {
         let (known, kept) = &mut *guard;
         if known.insert(key) {
             let made = make()?;
-            let bytes = made.held_bytes();
+            let bytes = made.deep_size();
             kept.keep(|| (made, bytes));
         }
         Ok(())

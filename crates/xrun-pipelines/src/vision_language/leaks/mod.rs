@@ -11,7 +11,7 @@ use crate::leaks::copies;
 pub use crate::leaks::{
     DATA_PER_WORKER, GRADIENTS, LOG_HISTORY, LOSS_WITH_GRAPH, OUTPUTS_WITH_GRAPH, VALIDATION_WITH_GRAPH,
 };
-use xrun_core::bounded::HeldBytes;
+use xrun_core::bounded::DeepSize;
 use xrun_core::bounded::leak_growth::{GrowthEvent, LeakGrowth};
 use xrun_core::dataset::sample::HostImage;
 use xrun_core::dataset::split::Split;
@@ -144,7 +144,7 @@ fn worker_copy_bytes(batches: &Batches, prepared: u64, workers: usize) -> u64 {
 fn example_bytes(batches: &Batches, numbers: impl Iterator<Item = u64>) -> u64 {
     let (store, side) = (batches.store(), batches.side());
     let image = (size_of::<HostImage>() + 3 * side * side) as u64;
-    estimate(numbers, |number| Some(image + store.text(Split::Train, number).ok()?.held_bytes()))
+    estimate(numbers, |number| Some(image + store.text(Split::Train, number).ok()?.deep_size()))
 }
 
 /// Sum of bytes over examples; unreadable ones and those behind [`SAMPLED_MAX`] count as the mean.

@@ -83,7 +83,7 @@ fn a_contract_that_is_missing_damaged_or_of_another_device_is_told() {
     assert!(said.code == 2 && said.err.contains("xrun plan trial.toml --lock"), "{said:?}");
     let said = workplace.xrun(&["plan", "trial.toml", "--lock", "-s", "limits.log_queue=9"]);
     assert_eq!(said.code, 2, "{said:?}");
-    let mut messages = said.err;
+    let mut messages = lines_with(&said.err, "error: ") + "\n";
     let lock = workplace.path("trial.memory.lock");
     assert_eq!(workplace.xrun(&["plan", "trial.toml", "--lock"]).code, 0);
     let contract = text(&lock);

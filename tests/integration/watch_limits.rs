@@ -221,8 +221,9 @@ fn the_cgroup_of_a_watcher_that_was_killed_goes_with_the_next_one() {
     let Some(group) = group.filter(|group| group.exists()) else {
         return skipped("no memory cgroup can be made here");
     };
+    // Another watcher on this machine may remove it first.
     wait_until("nobody is in it", || {
-        std::fs::read_to_string(group.join("cgroup.procs")).is_ok_and(|processes| processes.is_empty())
+        std::fs::read_to_string(group.join("cgroup.procs")).map_or(!group.exists(), |processes| processes.is_empty())
     });
     assert_eq!(workplace.xrun(&["watch", "--name", "next", "--", "true"]).code, 0);
     assert!(!group.exists(), "{}", group.display());

@@ -288,7 +288,7 @@ mod tests {
         assert!(advice.other_keys("limits.prefetch").is_empty());
         insta::assert_snapshot!(
             advice.message(BATCH_SIZE),
-            @"a batch has only 32 items (pipeline.fewshot-detection.n_way x pipeline.fewshot-detection.n_query), so a larger limits.batch_size has no effect; solve for one of these keys"
+            @"a larger limits.batch_size has no effect, as a batch has only 32 items (pipeline.fewshot-detection.n_way x pipeline.fewshot-detection.n_query); solve for pipeline.fewshot-detection.n_way or pipeline.fewshot-detection.n_query instead"
         );
         insta::assert_snapshot!(advice.message("limits.prefetch"), @"memory does not depend on it here");
     }

@@ -29,10 +29,11 @@ MIB = 1 << 20
 STEPS = 180
 # Verdicts that report growth.
 FOUND = ("growing", "slowing", "retained")
-# A program is measured here too, from this step on, without xrun.
-FIRST_MEASURED = STEPS // 5
-# Growth from then on that makes a program leaky (64 MiB in all of its steps) or not repaired (that which xrun regards as growth).
-LEAK, BOUNDED = 64 * MIB * (STEPS - FIRST_MEASURED) // STEPS, 16 * MIB
+# A program is measured here too, without xrun, at a fifth and at four fifths of its steps and at the end.
+EARLY, LATE, END = STEPS // 5, STEPS * 4 // 5, STEPS - 2
+# A leaky program grows at a rate of 64 MiB in all of its steps, and at a quarter of that rate at the end; a repaired one grows by less
+# than xrun regards as growth.
+LEAK, LATE_LEAK, BOUNDED = 64 * MIB * (STEPS - EARLY) // STEPS, 16 * MIB * (STEPS - LATE) // STEPS, 16 * MIB
 GOAL = 0.9
 
 
@@ -65,20 +66,19 @@ def memory(watcher, shared_files):
 
 def watch(xrun, smell, mode, keep):
     """Runs one program under xrun, and returns a row of the result."""
-    row = {"smell": smell["name"], "framework": smell["framework"], "mode": mode, "verdict": "failed", "message": "", "grew": 0, "slope": None}
+    row = {"smell": smell["name"], "framework": smell["framework"], "mode": mode, "verdict": "failed", "message": "", "slope": None}
+    row |= {"grew": 0, "grew_late": 0}
     with tempfile.TemporaryDirectory() as directory, open(f"{directory}/errors", "w+") as errors:
         script = HERE / "smells" / f"{smell['name']}.py"
-        command = [xrun, "watch", "--name", "one", "--no-patch", "--every", "200ms", "--steps", PATTERN, "--",
+        command = [xrun, "watch", "--name", "one", "--no-patch", "--every", "200ms", "--time-limit", "5m", "--steps", PATTERN, "--",
                    sys.executable, str(script), f"--{mode}", "--steps", str(STEPS)]
         process = subprocess.Popen(command, cwd=directory, stdout=subprocess.PIPE, stderr=errors, text=True, errors="replace")
-        first = last = steps = 0
+        sizes, steps = {}, 0
         for line in process.stdout:
             if match := re.search(r"step (\d+) loss", line):
                 steps = int(match[1])
-                if steps == FIRST_MEASURED:
-                    first = memory(process.pid, smell.get("alone"))
-                elif steps > STEPS - 20 and (now := memory(process.pid, smell.get("alone"))):
-                    last = now
+                if (steps in (EARLY, LATE) or steps >= END) and (size := memory(process.pid, smell.get("alone"))):
+                    sizes[min(steps, END)] = size
         code = process.wait()
         errors.seek(0)
         result = pathlib.Path(directory, "results/one/latest")
@@ -86,8 +86,9 @@ def watch(xrun, smell, mode, keep):
             row["message"] = f"exit code {code} after step {steps}: {errors.read()[-2000:]}"
         else:
             verdict = json.loads((result / "verdict.json").read_text())
-            heap = next((series for series in verdict["series"] if series["name"] == "heap"), {})
-            row |= {"verdict": verdict["verdict"], "message": verdict["message"], "slope": heap.get("slope"), "grew": last - first}
+            held = next((series for series in verdict["series"] if series["name"] == "held"), {})
+            row |= {"verdict": verdict["verdict"], "message": verdict["message"], "slope": held.get("slope")}
+            row |= {"grew": sizes.get(END, 0) - sizes.get(EARLY, 0), "grew_late": sizes.get(END, 0) - sizes.get(LATE, 0)}
         if keep:
             shutil.copytree(result.resolve(), keep / f"{smell['name']}.{mode}", dirs_exist_ok=True)
     return row
@@ -95,7 +96,9 @@ def watch(xrun, smell, mode, keep):
 
 def truth(row):
     """Returns whether the program did what its mode promises."""
-    return row["verdict"] != "failed" and (row["grew"] >= LEAK if row["mode"] == "leaky" else row["grew"] < BOUNDED)
+    if row["verdict"] == "failed":
+        return False
+    return row["grew"] >= LEAK and row["grew_late"] >= LATE_LEAK if row["mode"] == "leaky" else row["grew"] < BOUNDED
 
 
 def right(row):
@@ -174,7 +177,7 @@ def main():
     parser.add_argument("--only", action="append", default=[], metavar="TEXT", help="only smells whose name contains TEXT (repeatable)")
     parser.add_argument("--mode", choices=["leaky", "repaired"], action="append", help="only this mode")
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write all rows to FILE")
+    parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="keep all rows in FILE, and run only what it lacks")
     parser.add_argument("--keep", type=pathlib.Path, metavar="DIR", help="copy the results of all runs to DIR")
     parser.add_argument("--write", action="store_true", help="write the tables to README.md of this directory")
     arguments = parser.parse_args()
@@ -187,24 +190,28 @@ def main():
     if skipped:
         print(f"SKIPPED: {len(skipped)} smells, as Python lacks {', '.join(name for name in missing if missing[name])}", flush=True)
     runs = [(smell, mode) for smell in smells for mode in arguments.mode or ("leaky", "repaired")]
-    rows = []
+    rows = json.loads(arguments.json.read_text()) if arguments.json and arguments.json.exists() else []
+    done = {(row["smell"], row["mode"]) for row in rows}
+    runs = [(smell, mode) for smell, mode in runs if (smell["name"], mode) not in done]
 
     def run(smell, mode):
         row = watch(xrun, smell, mode, arguments.keep)
+        rows.append(row)
+        if arguments.json:
+            arguments.json.write_text(json.dumps(rows, indent=1) + "\n")
         mark = "" if right(row) else "  WRONG"
         mark = mark if truth(row) else "  not counted"
         print(f"{row['smell']} --{mode}: {row['verdict']}, grew {row['grew'] / MIB:.0f} MiB{mark}", flush=True)
         if mark:
             print(f"    {row['message']}", flush=True)
-        return row
 
     for jobs, alone in ((arguments.jobs, False), (1, True)):
         with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-            rows += pool.map(lambda pair: run(*pair), [pair for pair in runs if pair[0].get("alone", False) == alone])
-    if arguments.json:
-        arguments.json.write_text(json.dumps(rows, indent=1) + "\n")
+            list(pool.map(lambda pair: run(*pair), [pair for pair in runs if pair[0].get("alone", False) == alone]))
     if arguments.mode or not rows:
         return
+    order = {smell["name"]: number for number, smell in enumerate(smells)}
+    rows = sorted((row for row in rows if row["smell"] in order), key=lambda row: (order[row["smell"]], row["mode"]))
     rates, reached = summary(rows)
     lines = [*rates, "", *table(rows)]
     print("\n".join(lines))

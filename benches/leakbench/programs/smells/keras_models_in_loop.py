@@ -1,7 +1,9 @@
-"""Models are built and compiled in a loop without `clear_session`. The repaired program builds one model and loads new weights."""
+"""A search builds and compiles a model for each trial without `clear_session`. The repaired program builds one and resets its weights."""
 
 from loop import Loop
 from keras_training import batch, keras, network
+
+STEPS_PER_TRIAL = 6
 
 loop = Loop(__doc__)
 
@@ -15,8 +17,9 @@ def build():
 model = build()
 weights = model.get_weights()
 for step in loop:
-    if loop.leaky:
-        model = build()
-    else:
-        model.set_weights(weights)
+    if step % STEPS_PER_TRIAL == 0:
+        if loop.leaky:
+            model = build()
+        else:
+            model.set_weights(weights)
     loop.loss = model.train_on_batch(*batch())

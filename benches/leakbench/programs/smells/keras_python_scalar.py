@@ -8,7 +8,7 @@ loop, trainer = Loop(__doc__), Trainer()
 
 @tf.function
 def augment(inputs, step):
-    for layer in range(60):
+    for layer in range(12):
         inputs = inputs + tf.sin(inputs) / tf.cast(step + layer, tf.float32)
     return inputs
 

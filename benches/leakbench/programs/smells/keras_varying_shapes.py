@@ -7,8 +7,8 @@ loop, trainer = Loop(__doc__), Trainer()
 
 
 def augment(inputs):
-    for _ in range(60):
-        inputs = inputs + tf.sin(inputs) / 60
+    for _ in range(12):
+        inputs = inputs + tf.sin(inputs) / 12
     return inputs
 
 

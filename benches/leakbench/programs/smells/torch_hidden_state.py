@@ -6,7 +6,7 @@ from torch import nn
 
 from loop import Loop
 
-BATCH, WIDTH = 512, 64
+BATCH, WIDTH = 256, 64
 
 torch.set_num_threads(1)
 loop, cell, head = Loop(__doc__), nn.GRUCell(WIDTH, WIDTH), nn.Linear(WIDTH, 1)

@@ -1,5 +1,7 @@
 """Workers of a DataLoader read a list of Python objects; reading updates reference counts, so they copy its pages. The repaired data set
-is a tensor."""
+is an array of numbers."""
+
+import array
 
 import torch
 from torch.utils.data import DataLoader, Dataset
@@ -14,7 +16,7 @@ OBJECTS = 16_000
 class Records(Dataset):
     def __init__(self, items, leaky):
         numbers = range(10**6, 10**6 + items * OBJECTS)
-        self.records = list(numbers) if leaky else torch.tensor(numbers)
+        self.records = list(numbers) if leaky else array.array("q", numbers)
         self.items = items
 
     def __len__(self):

@@ -32,6 +32,8 @@ class Loop:
             print(f"step {step} loss {loss:.4f}", flush=True)
             # Sleeps until a fixed schedule, so that the rate is the same on a busy machine.
             time.sleep(max(0.0, started + step * SECONDS_PER_STEP - time.monotonic()))
+        # Time for a last measurement from outside.
+        time.sleep(1)
         for child in multiprocessing.active_children():
             child.kill()
         sys.stdout.flush()

@@ -70,7 +70,7 @@ def watch(xrun, smell, mode, keep):
     row |= {"grew": 0, "grew_late": 0}
     with tempfile.TemporaryDirectory() as directory, open(f"{directory}/errors", "w+") as errors:
         script = HERE / "smells" / f"{smell['name']}.py"
-        command = [xrun, "watch", "--name", "one", "--no-patch", "--every", "200ms", "--time-limit", "5m", "--steps", PATTERN, "--",
+        command = [xrun, "watch", "--name", "one", "--no-patch", "--every", "200ms", "--time-limit", "20m", "--steps", PATTERN, "--",
                    sys.executable, str(script), f"--{mode}", "--steps", str(STEPS)]
         process = subprocess.Popen(command, cwd=directory, stdout=subprocess.PIPE, stderr=errors, text=True, errors="replace")
         sizes, steps = {}, 0

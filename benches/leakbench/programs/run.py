@@ -166,7 +166,7 @@ def summary(rows):
 
 def write_between_markers(path, lines):
     text = path.read_text()
-    start, end = "<!-- results -->\n", "<!-- end of results -->\n"
+    start, end = "<!-- programs: begin -->\n", "<!-- programs: end -->\n"
     head, rest = text.split(start)
     path.write_text(head + start + "\n" + "\n".join(lines) + "\n\n" + end + rest.split(end)[1])
 
@@ -179,7 +179,7 @@ def main():
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="keep all rows in FILE, and run only what it lacks")
     parser.add_argument("--keep", type=pathlib.Path, metavar="DIR", help="copy the results of all runs to DIR")
-    parser.add_argument("--write", action="store_true", help="write the tables to README.md of this directory")
+    parser.add_argument("--write", type=pathlib.Path, metavar="PAGE", help="write the tables between the markers of a page in Markdown")
     arguments = parser.parse_args()
     xrun = str(pathlib.Path(arguments.xrun).resolve())
     smells = tomllib.loads((HERE / "smells.toml").read_text())["smell"]
@@ -216,7 +216,7 @@ def main():
     lines = [*rates, "", *table(rows)]
     print("\n".join(lines))
     if arguments.write:
-        write_between_markers(HERE / "README.md", lines)
+        write_between_markers(arguments.write, lines)
     sys.exit(0 if reached else "the goal is not reached: 90 % of the leaky programs found, no repaired one accused")
 
 

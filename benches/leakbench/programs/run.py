@@ -29,8 +29,8 @@ MIB = 1 << 20
 STEPS = 180
 # Verdicts that report growth.
 FOUND = ("growing", "slowing", "retained")
-# A program is measured here too, without xrun, at a fifth and at four fifths of its steps and at the end.
-EARLY, LATE = STEPS // 5, STEPS * 4 // 5
+# A program is measured here too, without xrun, at a fifth and at four fifths of its steps and shortly before the end.
+EARLY, LATE, END = STEPS // 5, STEPS * 4 // 5, STEPS - 5
 # A leaky program grows at a rate of 64 MiB in all of its steps, and at a quarter of that rate at the end; a repaired one grows by less
 # than xrun regards as growth.
 LEAK, LATE_LEAK, BOUNDED = 64 * MIB * (STEPS - EARLY) // STEPS, 16 * MIB * (STEPS - LATE) // STEPS, 16 * MIB
@@ -77,7 +77,7 @@ def watch(xrun, smell, mode, keep):
         for line in process.stdout:
             if match := re.search(r"step (\d+) loss", line):
                 steps = int(match[1])
-                if steps in (EARLY, LATE, STEPS):
+                if steps in (EARLY, LATE, END):
                     sizes[steps] = memory(process.pid, smell.get("alone"))
         code = process.wait()
         errors.seek(0)
@@ -88,7 +88,7 @@ def watch(xrun, smell, mode, keep):
             verdict = json.loads((result / "verdict.json").read_text())
             held = next((series for series in verdict["series"] if series["name"] == "held"), {})
             row |= {"verdict": verdict["verdict"], "message": verdict["message"], "slope": held.get("slope")}
-            row |= {"grew": sizes[STEPS] - sizes[EARLY], "grew_late": sizes[STEPS] - sizes[LATE]}
+            row |= {"grew": sizes[END] - sizes[EARLY], "grew_late": sizes[END] - sizes[LATE]}
         if keep:
             shutil.copytree(result.resolve(), keep / f"{smell['name']}.{mode}", dirs_exist_ok=True)
     return row

@@ -33,7 +33,7 @@ class Loop:
             # Sleeps until a fixed schedule, so that the rate is the same on a busy machine.
             time.sleep(max(0.0, started + step * SECONDS_PER_STEP - time.monotonic()))
         # Time for a last measurement from outside.
-        time.sleep(1)
+        time.sleep(2)
         for child in multiprocessing.active_children():
             child.kill()
         sys.stdout.flush()

@@ -115,7 +115,7 @@ fn steps(command: &Command, written: Option<StepSource>) -> Result<Option<StepSo
     Ok(match (command.steps.as_deref(), written) {
         (_, Some(written)) => Some(written),
         (Some(NO_STEPS), None) => None,
-        (asked @ (Some(RECOGNISE) | None), None) => Some(StepSource::Recognised { asked: asked.is_some() }),
+        (Some(RECOGNISE) | None, None) => Some(StepSource::Recognised),
         (Some(pattern), None) => Some(StepSource::Output(StepPattern::new(pattern).map_err(Failure::Failed)?)),
     })
 }

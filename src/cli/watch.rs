@@ -155,8 +155,7 @@ fn request(arguments: &WatchArguments) -> Result<WatchRequest, Failure> {
     let source = file.or_else(|| arguments.tensorboard.clone().map(StepSource::Events));
     let steps = match (arguments.steps.as_deref(), source) {
         (_, Some(source)) => Some(source),
-        (None, None) => Some(StepSource::Recognised { asked: false }),
-        (Some(RECOGNISE), None) => Some(StepSource::Recognised { asked: true }),
+        (None | Some(RECOGNISE), None) => Some(StepSource::Recognised),
         (Some(NO_STEPS), None) => None,
         (Some(text), None) => {
             let pattern = StepPattern::new(text).map_err(|error| Failure::Usage(format!("--steps: {error}")))?;

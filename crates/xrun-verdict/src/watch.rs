@@ -62,6 +62,11 @@ impl Watch {
         }
     }
 
+    /// Sets the length on the axis below which every verdict is `inconclusive`.
+    pub fn set_span_min(&mut self, span: u64) {
+        self.context.span_min = span;
+    }
+
     /// Adds a sample. A new process starts new series: it has its own heap, and a cache that fills up in each process would
     /// look like growth.
     pub fn add(&mut self, sample: &Sample<'_>) {

@@ -85,6 +85,16 @@ impl LiveVerdict {
 
     fn add(&mut self, line: MemoryLine) {
         let position = |line: &MemoryLine| (line.segment, line.step);
+        let is_command = matches!(self.judge, JudgeKind::Command(_));
+        let restarts = |before: &MemoryLine| before.segment == line.segment && line.step < before.step;
+        if is_command && self.newest.as_ref().is_some_and(restarts) {
+            // A bar of the preparation was taken for steps, which were written anew.
+            self.newest = None;
+            self.recent.clear();
+            if let JudgeKind::Command(command) = &mut self.judge {
+                command.begin_steps_anew();
+            }
+        }
         // Lines in the wrong order are damage, which `xrun verdict` reports.
         if self.newest.as_ref().is_some_and(|before| position(&line) < position(before)) {
             return;

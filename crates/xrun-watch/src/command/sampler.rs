@@ -24,6 +24,10 @@ use xrun_verdict::names::UNMAPPED_SHM;
 const COST_FACTOR: f64 = 150.0;
 /// Smallest such multiple, near a limit or at short intervals.
 const COST_FACTOR_MIN: f64 = 3.0;
+/// Interval of samples at first: a short training has enough of them for a verdict.
+const FIRST_INTERVAL: Duration = Duration::from_millis(200);
+/// Number of such intervals in the first minute, after which they become longer up to the interval that is set.
+const FIRST_SAMPLES: u32 = 300;
 /// Number of samples after which they become less frequent.
 const SAMPLES_FREQUENT: u32 = 20_000;
 /// Directory of POSIX shared memory.
@@ -125,12 +129,18 @@ impl Sampler {
     /// Returns whether the next sample may be taken; near a limit it may cost more.
     pub fn is_due(&self, near_limit: bool) -> bool {
         let rare = self.started.elapsed() / SAMPLES_FREQUENT;
-        let factor = (COST_FACTOR * self.every.as_secs_f64()).clamp(COST_FACTOR_MIN, COST_FACTOR);
+        let every = self.interval();
+        let factor = (COST_FACTOR * every.as_secs_f64()).clamp(COST_FACTOR_MIN, COST_FACTOR);
         let pause = match near_limit {
-            true => self.every.max(self.newest_cost.mul_f64(COST_FACTOR_MIN)),
-            false => self.every.max(rare).max(self.newest_cost.mul_f64(factor)),
+            true => every.max(self.newest_cost.mul_f64(COST_FACTOR_MIN)),
+            false => every.max(rare).max(self.newest_cost.mul_f64(factor)),
         };
         self.newest.is_none_or(|newest| newest.elapsed() >= pause)
+    }
+
+    /// Interval of samples now: short at first, and the one that is set some minutes later.
+    pub fn interval(&self) -> Duration {
+        interval(self.every, self.started.elapsed())
     }
 
     /// Samples all processes; `None` where there are none.
@@ -261,6 +271,11 @@ impl Sampler {
     }
 }
 
+/// Interval of samples at a time since the start.
+fn interval(every: Duration, elapsed: Duration) -> Duration {
+    every.min(FIRST_INTERVAL.max(elapsed / FIRST_SAMPLES))
+}
+
 /// Descriptions of what cannot be measured on this machine. `own_cgroup` says whether the command has its own cgroup.
 pub fn not_measured(own_cgroup: bool) -> Vec<String> {
     let own = std::process::id();
@@ -297,4 +312,16 @@ fn processor_time() -> Duration {
 
 fn microseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_are_frequent_at_first_and_as_set_later() {
+        let at = |every: u64, elapsed: u64| interval(Duration::from_millis(every), Duration::from_secs(elapsed)).as_millis();
+        assert_eq!([0, 60, 120, 300, 9000].map(|elapsed| at(1000, elapsed)), [200, 200, 400, 1000, 1000]);
+        assert_eq!([0, 9000].map(|elapsed| at(20, elapsed)), [20, 20], "a shorter interval is kept");
+    }
 }

@@ -13,6 +13,7 @@ use super::limits::{Limits, unreclaimable};
 use super::record::{self, CommandEnd, CommandRecord, LimitReached};
 use super::sampler::{ProcessTree, Sampler, not_measured};
 use super::start::{self, OutputReaders};
+use super::steps::StepEvent;
 use super::stop::Stopper;
 use super::terminal::Mirror;
 use super::{PreparedRun, StepSource, WatchError, WatchRequest};
@@ -23,15 +24,15 @@ use crate::stop::{exit_code, hangup_signal};
 use xrun_core::bounded::ledger::Ledger;
 use xrun_core::files::write::WriteError;
 use xrun_core::units::{Span, counted};
-use xrun_results::format::{MemoryLine, MemorySummary, MetricsLine, Outcome, PlanFile, SamplePoint, Summary};
+use xrun_results::format::{MemoryLine, MemorySummary, Outcome, PlanFile, SamplePoint, Summary};
 use xrun_results::judge::{CommandJudge, fails};
 use xrun_results::verdict::Verdict;
 use xrun_results::watched::WatchSettings;
 
 /// Cap on the time between two checks whether the command has ended.
 const TICK_MAX: Duration = Duration::from_millis(50);
-/// Time after which a message says that no step was found.
-const FIRST_STEP_TIMEOUT: Duration = Duration::from_secs(60);
+/// Time after which a message says where the steps are from, or that none was found.
+const STEPS_SAID_AFTER: Duration = Duration::from_secs(10);
 /// Time that the rest of the output may take, where orphans of the command keep it open.
 const OUTPUT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Cap on the time between two ticks of the clock of files.
@@ -139,7 +140,7 @@ impl<'a> Launch<'a> {
             last: LastMemory { kills_before, host_memory: request.host_memory, cgroups, line: None },
             scan_at_sample: 0,
             limits: Limits::new(),
-            awaits_first_step: true,
+            said_steps: None,
             write_failed: false,
         };
         let directory = session.record.directory.path.display().to_string();
@@ -198,8 +199,8 @@ struct Session<'a> {
     /// Footprint by the scan before the newest sample.
     scan_at_sample: u64,
     limits: Limits,
-    /// True if the message about missing steps may still come.
-    awaits_first_step: bool,
+    /// Message about the source of steps that was said last.
+    said_steps: Option<String>,
     /// True if the last write failed, which was reported. The command continues.
     write_failed: bool,
 }
@@ -229,7 +230,7 @@ impl Session<'_> {
                 let members = self.members();
                 self.stopper.end(Outcome::Interrupted, message, members);
             }
-            if checked.is_none_or(|checked| checked.elapsed() >= self.request.interval) {
+            if checked.is_none_or(|checked| checked.elapsed() >= self.sampler.interval()) {
                 checked = Some(Instant::now());
                 self.check_memory();
             }
@@ -271,9 +272,16 @@ impl Session<'_> {
         if let Some(events) = &mut self.output.events {
             events.read(&self.output.steps);
         }
-        let lines: Vec<MetricsLine> = self.output.metrics.try_iter().collect();
-        for line in lines {
-            let written = self.record.step(&line);
+        let events: Vec<StepEvent> = self.output.events_of_steps.try_iter().collect();
+        for event in events {
+            let written = match event {
+                StepEvent::Metrics(line) => self.record.step(&line),
+                StepEvent::Anew => {
+                    (self.first_step, self.last_step) = (None, None);
+                    self.judged.begin_steps_anew();
+                    self.record.begin_steps_anew(self.segment)
+                }
+            };
             self.check_written(written);
         }
         let (newest, now) = (self.output.steps.newest(), self.sampler.elapsed());
@@ -281,13 +289,25 @@ impl Session<'_> {
             self.first_step.get_or_insert((newest, now));
             self.last_step = Some((newest, now));
         }
-        if self.awaits_first_step && (newest > 0 || now >= FIRST_STEP_TIMEOUT) {
-            self.awaits_first_step = false;
-            if newest == 0
-                && let Some(message) = self.no_steps()
-            {
-                self.say(&message);
-            }
+        if now >= STEPS_SAID_AFTER {
+            self.say_steps();
+        }
+    }
+
+    /// Says where the steps are from, or that none was found, once and when that changes.
+    fn say_steps(&mut self) {
+        let note = self.output.steps.source_note();
+        let Some(message) = note.clone().or_else(|| self.no_steps().filter(|_| self.said_steps.is_none())) else { return };
+        // A count of steps changes from epoch to epoch.
+        let source = |text: &str| text.split(" (").next().map(str::to_owned);
+        if self.said_steps.as_deref().and_then(source) == source(&message) {
+            return;
+        }
+        self.say(&message);
+        self.said_steps = Some(message);
+        if let Some(note) = note {
+            let written = self.record.note_steps(&note);
+            self.check_written(written);
         }
     }
 
@@ -307,11 +327,11 @@ impl Session<'_> {
         let (lines, key) = (counted(lines, "line"), self.request.names.steps);
         let shown = |path: &Path| xrun_core::printable::line(&path.display().to_string(), 200);
         let problem = match (&self.request.steps, matched) {
-            (None | Some(StepSource::Recognised { asked: false }), _) | (Some(_), 1..) => return None,
+            (None, _) | (Some(_), 1..) => return None,
             (Some(StepSource::Output(_)), 0) => format!("the pattern of {key} matched none of {lines} of output"),
-            (Some(StepSource::Recognised { .. }), 0) => {
-                format!("no progress bar was found in {lines} of output (set a pattern with `{key}`)")
-            }
+            (Some(StepSource::Recognised), 0) => format!(
+                "no step was found in {lines} of output; if it prints steps, describe them with `{key} 'step (?<step>\\d+)'`"
+            ),
             (Some(StepSource::Events(path)), 0) => format!("no scalar was found in event files below {}", shown(path)),
             (Some(StepSource::File(path)), 0) => format!("no step was found in {lines} of {}", shown(path)),
         };
@@ -404,7 +424,12 @@ impl Session<'_> {
             notes.push(format!("{} still running, no longer watched", processes(orphans)));
         }
         notes.extend(self.no_steps());
-        notes.extend(self.output.steps.progress_bar_note());
+        let note = self.output.steps.source_note();
+        if let Some(note) = &note {
+            let written = self.record.note_steps(note);
+            self.check_written(written);
+        }
+        notes.extend(note);
         let damaged = self.output.events.as_ref().map_or(0, EventFiles::damaged);
         if damaged > 0 {
             notes.push(format!("the rest of {} could not be read", counted(damaged as u64, "event file")));

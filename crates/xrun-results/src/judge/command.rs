@@ -96,7 +96,8 @@ impl CommandJudge {
         if self.step == 0 || (unknown(&by_step) && !unknown(&by_clock)) {
             return by_clock;
         }
-        if self.grew_after_last_step() && by_step.verdict < Judgement::Suspect && by_clock.verdict >= Judgement::Suspect {
+        if self.grew_after_last_step() && by_step.verdict < Judgement::Suspect && by_clock.verdict >= Judgement::Suspect
+        {
             let message = format!("{}; the last step was {}", by_clock.message, self.step);
             return Verdict { message, ..by_clock };
         }
@@ -249,7 +250,9 @@ mod tests {
 
     #[test]
     fn a_verdict_needs_ninety_samples_at_any_pace() {
-        let leak = |count: u64, every: u64| judged(&WatchSettings::default(), (0..count).map(|at| line(every * at, 0, 2 * at * MIB, 0)));
+        let leak = |count: u64, every: u64| {
+            judged(&WatchSettings::default(), (0..count).map(|at| line(every * at, 0, 2 * at * MIB, 0)))
+        };
         assert_eq!(leak(80, 1000).verdict, Judgement::Inconclusive);
         assert_eq!(leak(80, 200).verdict, Judgement::Inconclusive);
         assert_eq!(leak(150, 200).verdict, Judgement::Growing, "30 s");

@@ -320,7 +320,8 @@ mod tests {
 
     #[test]
     fn samples_are_frequent_at_first_and_as_set_later() {
-        let at = |every: u64, elapsed: u64| interval(Duration::from_millis(every), Duration::from_secs(elapsed)).as_millis();
+        let at =
+            |every: u64, elapsed: u64| interval(Duration::from_millis(every), Duration::from_secs(elapsed)).as_millis();
         assert_eq!([0, 60, 120, 300, 9000].map(|elapsed| at(1000, elapsed)), [200, 200, 400, 1000, 1000]);
         assert_eq!([0, 9000].map(|elapsed| at(20, elapsed)), [20, 20], "a shorter interval is kept");
     }

@@ -297,7 +297,9 @@ impl Session<'_> {
     /// Says where the steps are from, or that none was found, once and when that changes.
     fn say_steps(&mut self) {
         let note = self.output.steps.source_note();
-        let Some(message) = note.clone().or_else(|| self.no_steps().filter(|_| self.said_steps.is_none())) else { return };
+        let Some(message) = note.clone().or_else(|| self.no_steps().filter(|_| self.said_steps.is_none())) else {
+            return;
+        };
         // A count of steps changes from epoch to epoch.
         let source = |text: &str| text.split(" (").next().map(str::to_owned);
         if self.said_steps.as_deref().and_then(source) == source(&message) {

@@ -159,7 +159,10 @@ pub fn start(
         holding
     });
     let waiting = steps::buffer().register(ledger);
-    Ok((child.id(), OutputReaders { steps, events_of_steps, tail, events, copies, mirrors, _read: read, _waiting: waiting }))
+    Ok((
+        child.id(),
+        OutputReaders { steps, events_of_steps, tail, events, copies, mirrors, _read: read, _waiting: waiting },
+    ))
 }
 
 /// Has the child enter a cgroup before `exec`, which puts all processes of the command into it.

@@ -48,6 +48,8 @@ struct Pass {
     values: u64,
     /// Smallest difference between two numbers in a row.
     stride: u64,
+    /// True if a rank was still in the pass before; it begins this pass later.
+    has_late_rank: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -61,7 +63,17 @@ impl Pass {
     fn new(number: StepNumber) -> Self {
         let StepNumber { step, total, epoch, is_completed, .. } = number;
         let shift = u64::from(step == 0 && !is_completed);
-        Self { first: step, newest: step, total, epoch, shift, recent: vec![step], values: 1, stride: u64::MAX }
+        Self {
+            first: step,
+            newest: step,
+            total,
+            epoch,
+            shift,
+            recent: vec![step],
+            values: 1,
+            stride: u64::MAX,
+            has_late_rank: false,
+        }
     }
 
     fn is_finished(&self) -> bool {
@@ -116,8 +128,11 @@ impl StepCounter {
         if step < pass.newest {
             return self.fall(number);
         }
-        let is_behind = self.several_ranks && pass.values <= CONFIRMED as u64 && self.previous.contains(&step);
+        // A rank that is still at the end of the pass before.
+        let is_early = self.previous.last().is_some_and(|end| pass.newest * 2 < *end);
+        let is_behind = self.several_ranks && is_early && self.previous.contains(&step);
         if is_behind && !pass.follows(step, pass.newest) {
+            pass.has_late_rank = true;
             return None;
         }
         if let Some(again) = self.again.filter(|again| pass.follows(step, again.newest)) {
@@ -142,7 +157,9 @@ impl StepCounter {
             }
             self.again = None;
         }
-        let from_the_beginning = step <= pass.first.max(1) && pass.values >= LAG_MAX as u64;
+        let is_early = self.previous.last().is_some_and(|end| pass.newest * 2 < *end);
+        let is_late_rank = pass.has_late_rank && is_early;
+        let from_the_beginning = step <= pass.first.max(1) && pass.values >= LAG_MAX as u64 && !is_late_rank;
         if from_the_beginning && self.again.is_none() {
             self.again = Some(Again { first: number, newest: step, count: 1 });
             return None;
@@ -210,12 +227,15 @@ mod tests {
 
     #[test]
     fn ranks_that_are_behind_count_nothing() {
-        let ranks = (1..=120_u64).flat_map(|step| [step, step, step.saturating_sub(1).max(1), step, step.saturating_sub(2).max(1)]);
+        let ranks = (1..=120_u64)
+            .flat_map(|step| [step, step, step.saturating_sub(1).max(1), step, step.saturating_sub(2).max(1)]);
         assert_eq!(last(ranks.map(line)), 120);
         // Over two epochs, in which the last ranks end after the first have begun anew.
         let epoch = |from: u64| (from..=20).flat_map(|step| [step, (step - 1).max(1)]);
-        let two = epoch(1).chain([1, 19, 20, 1, 2, 20, 2]).chain(epoch(3));
-        assert_eq!(last(two.map(|step| bar(step, 20))), 40);
+        for begun in [vec![1, 19, 20, 1, 2, 20, 2], vec![0, 1, 2, 3, 4, 5, 18, 19, 20, 0, 1, 2]] {
+            let two = epoch(1).chain(begun.iter().copied()).chain(epoch(3));
+            assert_eq!(last(two.map(|step| bar(step, 20))), 40, "{begun:?}");
+        }
     }
 
     #[test]

@@ -110,12 +110,7 @@ const FORMATS: &[Format] = &[
         needs: "[",
         expression: r"^\[(?<epoch>\d+),\s*(?<step>\d+)\](?<rest>.*)",
     },
-    Format {
-        name: "lines with a step",
-        is_bar: LINE,
-        needs: "|",
-        expression: r"^\s*(?<step>\d+) \| (?<rest>loss.*)",
-    },
+    Format { name: "lines with a step", is_bar: LINE, needs: "|", expression: r"^\s*(?<step>\d+) \| (?<rest>loss.*)" },
     Format {
         name: "lines with a step",
         is_bar: LINE,
@@ -172,11 +167,55 @@ const LOSS_NAMES: &[&str] = &[
 const LEARNING_RATE_NAMES: &[&str] = &["learning_rate", "learning rate", "lr", "base_lr"];
 /// Beginnings of the words of work that is not training.
 const OTHER_WORK: &[&str] = &[
-    "val", "eval", "sanity", "test", "predict", "infer", "download", "upload", "fetch", "loading", "map", "token",
-    "pretoken", "generat", "filter", "saving", "scan", "cach", "preproc", "prepar", "indexing", "extract", "parsing",
-    "reading", "encoding", "converting", "collat", "shuffl", "unzip", "hashing", "verif", "checking", "calibrat",
-    "resolv", "counting", "building", "collecting", "processing", "computing", "creating", "packing", "grouping",
-    "formatting", "applying", "adding", "writing", "copying", "search", "featur",
+    "val",
+    "eval",
+    "sanity",
+    "test",
+    "predict",
+    "infer",
+    "download",
+    "upload",
+    "fetch",
+    "loading",
+    "map",
+    "token",
+    "pretoken",
+    "generat",
+    "filter",
+    "saving",
+    "scan",
+    "cach",
+    "preproc",
+    "prepar",
+    "indexing",
+    "extract",
+    "parsing",
+    "reading",
+    "encoding",
+    "converting",
+    "collat",
+    "shuffl",
+    "unzip",
+    "hashing",
+    "verif",
+    "checking",
+    "calibrat",
+    "resolv",
+    "counting",
+    "building",
+    "collecting",
+    "processing",
+    "computing",
+    "creating",
+    "packing",
+    "grouping",
+    "formatting",
+    "applying",
+    "adding",
+    "writing",
+    "copying",
+    "search",
+    "featur",
 ];
 /// Beginnings of the words of training.
 const TRAINING: &[&str] = &["train", "epoch", "step", "iter", "batch", "fit", "learn", "optimi"];
@@ -231,19 +270,22 @@ impl LineReader {
             false => line.into(),
         };
         let lower = line.to_ascii_lowercase();
-        let read = FORMATS.iter().zip(EXPRESSIONS.iter()).find_map(|(format, expression)| {
-            let captures = line.contains(format.needs).then(|| expression.captures(&line))??;
-            Some((format, captures))
-        });
+        // Expressions are slow; most lines of output show no progress.
+        let has_loss = lower.contains("loss");
+        let formats = FORMATS.iter().zip(EXPRESSIONS.iter());
+        let mut possible = formats.filter(|(format, _)| (format.is_bar || has_loss) && line.contains(format.needs));
+        let read = possible.find_map(|(format, expression)| Some((format, expression.captures(&line)?)));
         let read = match read.as_ref() {
             Some((format, captures)) if format.is_bar => return self.bar(format, captures),
             Some((format, captures)) => positional(format, captures, &lower),
             None => None,
         };
-        read.or_else(|| by_names(&lower)).map(|read| Progress { epoch: read.epoch.or(self.epoch), ..read }).or_else(|| {
-            self.read_heading(&lower);
-            None
-        })
+        read.or_else(|| by_names(&lower)).map(|read| Progress { epoch: read.epoch.or(self.epoch), ..read }).or_else(
+            || {
+                self.read_heading(&lower);
+                None
+            },
+        )
     }
 
     fn bar(&self, format: &Format, captures: &Captures<'_>) -> Option<Progress> {
@@ -256,9 +298,9 @@ impl LineReader {
         let lower_rest = rest.to_ascii_lowercase();
         let (in_title, in_rest) = (find_loss(&lower_title), find_loss(&lower_rest));
         let columns = self.loss_columns(title);
-        let epoch = [&*EPOCH, &*EPOCH_COLUMN].iter().find_map(|expression| {
-            whole(expression.captures(&lower_title)?.name("step")?.as_str())
-        });
+        let epoch = [&*EPOCH, &*EPOCH_COLUMN]
+            .iter()
+            .find_map(|expression| whole(expression.captures(&lower_title)?.name("step")?.as_str()));
         Some(Progress {
             format: if rest.contains("v_num") { "Lightning" } else { format.name },
             is_bar: true,
@@ -355,7 +397,8 @@ fn by_names(lower: &str) -> Option<Progress> {
             ..read
         });
     }
-    let dictionary = lower.find('{').is_some_and(|at| lower[at..].trim_start_matches(['{', '\'', '"']).starts_with("loss"));
+    let dictionary =
+        lower.find('{').is_some_and(|at| lower[at..].trim_start_matches(['{', '\'', '"']).starts_with("loss"));
     if dictionary {
         return Some(Progress {
             format: "the log lines of Hugging Face's Trainer",
@@ -386,8 +429,18 @@ fn is_other_work(title: &str) -> bool {
 
 /// Returns whether the text before a number names data that is held out.
 fn is_held_out(before: &str) -> bool {
-    const HELD_OUT: &[&str] =
-        &["val", "valid", "validation", "validate", "validating", "eval", "evaluation", "evaluating", "test", "testing"];
+    const HELD_OUT: &[&str] = &[
+        "val",
+        "valid",
+        "validation",
+        "validate",
+        "validating",
+        "eval",
+        "evaluation",
+        "evaluating",
+        "test",
+        "testing",
+    ];
     words(before).any(|word| HELD_OUT.contains(&word))
 }
 
@@ -415,7 +468,12 @@ fn thousands(text: &str) -> Option<u64> {
         b'G' => (&text[..text.len() - 1], 1e9),
         _ => (text, 1.0),
     };
-    digits.parse::<f64>().ok().map(|number| (number * factor).round()).filter(|number| *number < 1e15).map(|it| it as u64)
+    digits
+        .parse::<f64>()
+        .ok()
+        .map(|number| (number * factor).round())
+        .filter(|number| *number < 1e15)
+        .map(|it| it as u64)
 }
 
 /// Whole number, also with separators or zeros behind a point.
@@ -455,7 +513,9 @@ fn find_loss(lower: &str) -> Option<Option<f64>> {
         let end = lower.len() - tail.len();
         let mut name = lower[head.len()..end].to_owned();
         // `lm loss`, `train loss`, `loss train`.
-        let word = head.strip_suffix(' ').map(|head| &head[head.trim_end_matches(|it: char| it.is_ascii_alphabetic()).len()..]);
+        let word = head
+            .strip_suffix(' ')
+            .map(|head| &head[head.trim_end_matches(|it: char| it.is_ascii_alphabetic()).len()..]);
         if let Some(word) = word.filter(|word| is_part_of_name(word)) {
             name = format!("{word} {name}");
         }
@@ -481,7 +541,18 @@ fn find_loss(lower: &str) -> Option<Option<f64>> {
 fn is_part_of_name(word: &str) -> bool {
     matches!(
         word,
-        "train" | "training" | "total" | "lm" | "avg" | "average" | "mean" | "val" | "valid" | "validation" | "eval" | "test"
+        "train"
+            | "training"
+            | "total"
+            | "lm"
+            | "avg"
+            | "average"
+            | "mean"
+            | "val"
+            | "valid"
+            | "validation"
+            | "eval"
+            | "test"
     )
 }
 
@@ -489,7 +560,8 @@ fn is_part_of_name(word: &str) -> bool {
 fn find_number(lower: &str, names: &[&str]) -> Option<f64> {
     names.iter().find_map(|name| {
         lower.match_indices(name).find_map(|(at, _)| {
-            let bounded = |letter: Option<char>| letter.is_none_or(|letter| !letter.is_ascii_alphanumeric() && letter != '_');
+            let bounded =
+                |letter: Option<char>| letter.is_none_or(|letter| !letter.is_ascii_alphanumeric() && letter != '_');
             let after = &lower[at + name.len()..];
             (bounded(lower[..at].chars().next_back()) && bounded(after.chars().next())).then(|| value_at(after))??
         })
@@ -501,7 +573,8 @@ fn value_at(text: &str) -> Option<Option<f64>> {
     let text = text.trim_start_matches(['\'', '"', ')', ']']).trim_start();
     let text = text.strip_prefix([':', '=', '|']).unwrap_or(text).trim_start();
     let text = text.trim_start_matches(['\'', '"', '(', '[']).trim_start();
-    let length = text.find(|letter: char| !(letter.is_ascii_digit() || "+-.einfa".contains(letter))).unwrap_or(text.len());
+    let length =
+        text.find(|letter: char| !(letter.is_ascii_digit() || "+-.einfa".contains(letter))).unwrap_or(text.len());
     let number = text[..length].trim_end_matches(['.', 'e', '-', '+']);
     match number.parse::<f64>() {
         Ok(number) => Some(Some(number).filter(|number| number.is_finite())),

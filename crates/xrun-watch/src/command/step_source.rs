@@ -22,6 +22,8 @@ pub struct StepSource {
     run: Option<(usize, u64)>,
     /// Changes of the bars around the one that is followed: epochs.
     outer: u64,
+    /// True if the total of the source that is followed is that of an epoch.
+    has_epochs: bool,
 }
 
 /// Bar, or kind of lines.
@@ -93,6 +95,7 @@ impl StepSource {
         };
         let begins = self.followed.is_some_and(|followed| followed != at) && !is_anew;
         self.followed = Some(at);
+        self.has_epochs = progress.epoch.is_some() || self.outer > 0;
         let number = StepNumber {
             step,
             total: progress.total,
@@ -157,7 +160,8 @@ impl StepSource {
         };
         self.run = Some((at, run));
         source.longest_run = source.longest_run.max(run);
-        if before.is_some() && source.is_bar && source.is_outer() && self.followed != Some(at) {
+        let is_around = source.replaced_by.is_some_and(|by| Some(by) == self.followed);
+        if before.is_some() && source.is_bar && source.is_outer() && is_around {
             self.outer += 1;
         }
     }
@@ -207,7 +211,7 @@ impl StepSource {
             (false, _) => source.format.to_owned(),
         };
         let total = source.total.map(|total| counted(total, "step"));
-        let total = total.map(|total| format!(" ({total}{})", if self.outer > 0 { " an epoch" } else { "" }));
+        let total = total.map(|total| format!(" ({total}{})", if self.has_epochs { " an epoch" } else { "" }));
         Some(format!("steps from {name}{}", total.unwrap_or_default()))
     }
 }

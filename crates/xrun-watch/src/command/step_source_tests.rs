@@ -15,16 +15,18 @@ struct Recording {
 
 fn recordings(text: &str) -> Vec<Recording> {
     let sections = text.split("\n== ").skip(1);
-    sections.map(|section| {
-        let mut lines = section.lines();
-        let title = lines.next().unwrap().to_owned();
-        let expected = lines.next().unwrap().strip_prefix("expect ").unwrap();
-        let number = |name: &str| expected.split(' ').find_map(|word| word.strip_prefix(name)?.parse::<f64>().ok());
-        let steps = number("steps=").unwrap_or_default() as u64;
-        assert!(steps > 0 || expected == "nothing", "{title}: {expected}");
-        let lines = lines.filter(|line| !line.is_empty()).flat_map(repeated).collect();
-        Recording { title, steps, loss: number("loss="), lines }
-    }).collect()
+    sections
+        .map(|section| {
+            let mut lines = section.lines();
+            let title = lines.next().unwrap().to_owned();
+            let expected = lines.next().unwrap().strip_prefix("expect ").unwrap();
+            let number = |name: &str| expected.split(' ').find_map(|word| word.strip_prefix(name)?.parse::<f64>().ok());
+            let steps = number("steps=").unwrap_or_default() as u64;
+            assert!(steps > 0 || expected == "nothing", "{title}: {expected}");
+            let lines = lines.filter(|line| !line.is_empty()).flat_map(repeated).collect();
+            Recording { title, steps, loss: number("loss="), lines }
+        })
+        .collect()
 }
 
 /// Lines of `@first..last..stride text`, in which {n} is the number and {l} its inverse.
@@ -64,7 +66,8 @@ fn wrong(text: &str) -> Vec<String> {
         };
         let is_right = steps == recording.steps && is_near && note.is_some() == (recording.steps > 0);
         let Recording { title, steps: expected, loss: expected_loss, .. } = recording;
-        (!is_right).then(|| format!("{title}: {steps} steps, loss {loss:?}; not {expected}, {expected_loss:?} ({note:?})"))
+        (!is_right)
+            .then(|| format!("{title}: {steps} steps, loss {loss:?}; not {expected}, {expected_loss:?} ({note:?})"))
     };
     recordings(text).into_iter().filter_map(wrong).collect()
 }

@@ -333,7 +333,7 @@ fn series_label(name: &str) -> String {
 /// Name of a group of processes in a message: `private memory of workers`.
 fn owner_label(owner: &str) -> String {
     if owner == UNMAPPED_SHM {
-        return "files in /dev/shm that no process has mapped".into();
+        return "files in memory that no process has mapped (/dev/shm, tmpfs, memfd)".into();
     }
     let kinds = [(GPU_SUFFIX, "GPU"), (PRIVATE_SUFFIX, "private"), (SHARED_SUFFIX, "shared")];
     let kind = kinds.into_iter().find_map(|(suffix, kind)| Some((kind, owner.strip_suffix(suffix)?)));

@@ -4,8 +4,7 @@
 //! its cost allows, and less often the longer the command runs, which bounds a trace of days.
 
 use std::collections::BTreeMap;
-use std::os::unix::fs::MetadataExt;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use super::groups::{Groups, ProcessSample};
 use crate::memory::cgroup::Cgroup;
@@ -13,6 +12,7 @@ use crate::memory::gpus::{Gpus, MeanLoad, combined_load};
 use crate::memory::own_cgroup::Cgroups;
 use crate::memory::processes;
 use crate::memory::processes::{Member, PROCESSES_MAX, Status};
+use crate::memory::shared_files::{self, SharedFiles};
 use crate::memory::sources;
 use xrun_core::bounded::buffer::Buffer;
 use xrun_core::bounded::ledger::{Cap, Holding, Ledger, Policy};
@@ -30,10 +30,6 @@ const FIRST_INTERVAL: Duration = Duration::from_millis(200);
 const FIRST_SAMPLES: u32 = 300;
 /// Number of samples after which they become less frequent.
 const SAMPLES_FREQUENT: u32 = 20_000;
-/// Directory of POSIX shared memory.
-const SHM_DIRECTORY: &str = "/dev/shm";
-/// Cap on the files that are counted in it.
-const SHARED_FILES_MAX: usize = 4096;
 /// Cap on the bytes of a [`ProcessSample`].
 const PROCESS_BYTES_MAX: u64 = 8 * 1024;
 
@@ -52,8 +48,6 @@ pub struct Sampler {
     tree: ProcessTree,
     groups: Groups,
     started: Instant,
-    /// Start by the system's clock: older files in `/dev/shm` are not the command's.
-    since: SystemTime,
     every: Duration,
     /// Time of the newest sample.
     newest: Option<Instant>,
@@ -63,7 +57,8 @@ pub struct Sampler {
     cost: Duration,
     peaks: MemorySummary,
     seen: Holding,
-    /// True if there was a file in `/dev/shm` that no process had mapped.
+    shared_files: SharedFiles,
+    /// True if there was shared memory that no process had mapped.
     unmapped: bool,
     gpus: Option<Gpus>,
     load: MeanLoad,
@@ -92,13 +87,13 @@ impl Sampler {
             tree,
             groups: Groups::new(main),
             started: Instant::now(),
-            since: SystemTime::now(),
             every,
             newest: None,
             newest_cost: Duration::ZERO,
             cost: Duration::ZERO,
             peaks: MemorySummary::default(),
             seen: buffer().register(ledger),
+            shared_files: SharedFiles::default(),
             unmapped: false,
             gpus: Gpus::open(),
             load: MeanLoad::default(),
@@ -179,7 +174,9 @@ impl Sampler {
         let sum = |of: fn(&xrun_results::watched::ProcessGroup) -> u64| held.groups.values().map(of).sum::<u64>();
         let (private, shared, file, swap) =
             (sum(|group| group.private), sum(|group| group.shared), sum(|group| group.file), sum(|group| group.swap));
-        let unmapped = self.shared_files().map(|files| files.saturating_sub(shared));
+        let processes: Vec<u32> = seen.iter().map(|one| one.member.id).collect();
+        let shared_files = self.shared_files.bytes(&processes, self.cgroups.own.as_ref());
+        let unmapped = shared_files.map(|bytes| bytes.saturating_sub(shared));
         self.unmapped |= unmapped.is_some_and(|bytes| bytes > 0);
         if let Some(bytes) = unmapped.filter(|_| self.unmapped) {
             held.owners.insert(UNMAPPED_SHM.into(), bytes);
@@ -245,18 +242,6 @@ impl Sampler {
         }
     }
 
-    /// Bytes of this user's files in `/dev/shm` since the start.
-    fn shared_files(&self) -> Option<u64> {
-        // SAFETY: takes no arguments and cannot fail.
-        let user = unsafe { libc::geteuid() };
-        let since = self.since.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let since = i64::try_from(since.as_secs()).unwrap_or(i64::MAX);
-        let entries = std::fs::read_dir(SHM_DIRECTORY).ok()?.flatten().take(SHARED_FILES_MAX);
-        let files = entries.filter_map(|entry| entry.metadata().ok());
-        let ours = files.filter(|file| file.is_file() && file.uid() == user && file.ctime() >= since);
-        Some(ours.map(|file| file.blocks() * 512).sum())
-    }
-
     /// Peaks so far, and the cost of sampling.
     pub fn summary(&self) -> MemorySummary {
         let (cost, time) = (self.cost.as_secs_f64(), self.started.elapsed().as_secs_f64());
@@ -291,7 +276,7 @@ pub fn not_measured(own_cgroup: bool) -> Vec<String> {
         ),
         (sources::oom_kills().is_none(), "OOM kills (`oom_kill`)"),
         (sources::pressure().is_none(), "memory pressure (PSI)"),
-        (std::fs::read_dir(SHM_DIRECTORY).is_err(), "files in /dev/shm"),
+        (std::fs::read_dir(shared_files::DIRECTORY).is_err(), "files in /dev/shm"),
         (Gpus::open().is_none(), "GPU memory: no NVIDIA driver with a GPU"),
     ];
     missing.into_iter().filter(|(missing, _)| *missing).map(|(_, what)| what.to_owned()).collect()

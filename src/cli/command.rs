@@ -193,7 +193,7 @@ fn seconds_of(run: &Path) -> f64 {
 fn run_in(begun: PreparedRun, request: &WatchRequest, display: &Display, terminal: Terminal) -> Result<u8, Failure> {
     let run = begun.directory.path.clone();
     let program = invocation::program();
-    let watched = session::run_in(begun, request, &|text| terminal.say(&format!("{program}: {text}")));
+    let watched = session::run_in(begun, request, &|text| watch::say(terminal, text));
     let watched = watched.map_err(watch::failure)?;
     let reported = crate::report::write(&run);
     let as_requested = watched.ended_early;

@@ -96,7 +96,7 @@ fn fraction(text: &str) -> Result<f64, String> {
 pub fn run(arguments: &WatchArguments, terminal: &Terminal) -> Result<u8, Failure> {
     let terminal = Terminal { quiet: arguments.quiet, ..*terminal };
     let request = request(arguments)?;
-    let watched = session::run(&request, &|text| terminal.say(&format!("{}: {text}", invocation::program())));
+    let watched = session::run(&request, &|text| say(terminal, text));
     let watched = watched.map_err(failure)?;
     let run = &watched.directory.path;
     let reported = report::write(run);
@@ -116,6 +116,13 @@ pub fn run(arguments: &WatchArguments, terminal: &Terminal) -> Result<u8, Failur
         Err(error) => terminal.error(&format!("cannot write the report: {error}")),
     }
     Ok(summary.exit_code)
+}
+
+/// Shows a message of the watcher with the name of this program; one that begins with a line break ends a bar of the command.
+pub fn say(terminal: Terminal, text: &str) {
+    let program = invocation::program();
+    let breaks = if text.starts_with('\n') && !terminal.events { "\n" } else { "" };
+    terminal.say(&format!("{breaks}{program}: {}", text.trim_start_matches('\n')));
 }
 
 /// Converts an error of the watcher.

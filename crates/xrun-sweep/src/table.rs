@@ -46,7 +46,8 @@ impl Row {
             "resident_peak" => bytes(run.resident_peak),
             _ => bytes(run.device_reserved_peak),
         };
-        self.runs.iter().filter(|run| run.finished).filter_map(of).collect()
+        let comparable = |run: &&Measured| run.finished && (name == "steps_per_second" || !run.interrupted);
+        self.runs.iter().filter(comparable).filter_map(of).collect()
     }
 
     /// Speed and memory of a trial that finished.
@@ -166,6 +167,9 @@ fn counted(runs: &[Measured]) -> impl Iterator<Item = &Measured> {
 
 fn row(point: u64, values: Vec<Value>, runs: Vec<Measured>) -> Row {
     let number = |of: fn(&Measured) -> Option<f64>| Spread::of(counted(&runs).filter_map(of));
+    // The memory of a run that was interrupted is that of processes that began again.
+    let memory =
+        |of: fn(&Measured) -> Option<f64>| Spread::of(counted(&runs).filter(|run| !run.interrupted).filter_map(of));
     fn bytes(size: Option<u64>) -> Option<f64> {
         size.map(|size| size as f64)
     }
@@ -179,15 +183,15 @@ fn row(point: u64, values: Vec<Value>, runs: Vec<Measured>) -> Row {
         exit_code: runs.iter().filter_map(|run| run.exit_code.or(run.signal.map(|signal| 128 + signal))).max(),
         steps_per_second: number(|run| run.steps_per_second),
         cleanup_seconds: number(|run| run.cleanup_seconds),
-        heap_peak: number(|run| bytes(run.heap_peak)),
-        heap_floor: number(|run| bytes(run.heap_floor)),
-        resident_peak: number(|run| bytes(run.resident_peak)),
-        resident_floor: number(|run| bytes(run.resident_floor)),
-        device_in_use_peak: number(|run| bytes(run.device_in_use_peak)),
-        device_in_use_floor: number(|run| bytes(run.device_in_use_floor)),
-        device_reserved_peak: number(|run| bytes(run.device_reserved_peak)),
-        device_reserved_floor: number(|run| bytes(run.device_reserved_floor)),
-        growth: number(|run| run.growth),
+        heap_peak: memory(|run| bytes(run.heap_peak)),
+        heap_floor: memory(|run| bytes(run.heap_floor)),
+        resident_peak: memory(|run| bytes(run.resident_peak)),
+        resident_floor: memory(|run| bytes(run.resident_floor)),
+        device_in_use_peak: memory(|run| bytes(run.device_in_use_peak)),
+        device_in_use_floor: memory(|run| bytes(run.device_in_use_floor)),
+        device_reserved_peak: memory(|run| bytes(run.device_reserved_peak)),
+        device_reserved_floor: memory(|run| bytes(run.device_reserved_floor)),
+        growth: memory(|run| run.growth),
         verdict: counted(&runs).filter_map(|run| run.verdict).max(),
         metric: None,
         loss: None,
@@ -201,11 +205,14 @@ fn row(point: u64, values: Vec<Value>, runs: Vec<Measured>) -> Row {
 fn outcome(runs: &[Measured]) -> String {
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
     for run in runs {
-        let why = match (run.finished, run.signal, run.exit_code) {
+        let mut why = match (run.finished, run.signal, run.exit_code) {
             (true, _, _) | (_, None, None | Some(0)) => run.outcome.clone(),
             (_, Some(signal), _) => format!("{} (signal {signal})", run.outcome),
             (_, None, Some(code)) => format!("{} (exit {code})", run.outcome),
         };
+        if run.interrupted {
+            why.push_str(" after an interruption");
+        }
         *counts.entry(why).or_default() += 1;
     }
     match counts.len() {

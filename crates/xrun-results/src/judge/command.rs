@@ -3,7 +3,7 @@
 //! Both series are judged as samples arrive. Steps are the better axis: an hour of slow loading does not change them.
 
 use xrun_verdict::names::{FOOTPRINT, GPU_FOOTPRINT};
-use xrun_verdict::{Axis, BYTES, Context, Judgement, STEPS_NEEDED, SeriesVerdict, Verdict, Watch};
+use xrun_verdict::{Axis, BYTES, Context, Judgement, ProcessVerdicts, STEPS_NEEDED, SeriesVerdict, Verdict, Watch};
 
 use super::sample::sample;
 use crate::format::MemoryLine;
@@ -14,10 +14,14 @@ use xrun_core::units::seconds;
 /// Part of the time, as its inverse, after which steps that have ended no longer speak for the rest.
 const SILENT_PART: u64 = 10;
 
-/// Judges the samples of a command by step and by the clock.
+/// Judges the samples of a command by step and by the clock, process after process.
 #[derive(Clone, Debug)]
 pub struct CommandJudge {
     context: Context,
+    /// Verdicts on the processes of a resumed command that have ended.
+    ended: ProcessVerdicts,
+    /// Index of the newest process.
+    segment: u32,
     by_step: Watch,
     by_clock: Watch,
     step: u64,
@@ -43,8 +47,14 @@ impl CommandJudge {
     pub fn new(watched: &WatchSettings) -> Self {
         let context =
             Context { host_limit: watched.host_memory, device_limit: watched.device_memory, ..Context::default() };
+        Self::with_context(context)
+    }
+
+    fn with_context(context: Context) -> Self {
         let none = Moment::default();
         Self {
+            ended: ProcessVerdicts::default(),
+            segment: 0,
             by_step: Watch::new(context.clone()),
             by_clock: Watch::new(Context { axis: Axis::Clock, ..context.clone() }),
             context,
@@ -64,6 +74,10 @@ impl CommandJudge {
 
     /// Adds a sample.
     pub fn add(&mut self, line: &MemoryLine) {
+        if line.segment != self.segment {
+            self.end_process();
+            self.segment = line.segment;
+        }
         self.last = Moment { milliseconds: line.time_us / 1000, held: line.host.heap };
         if self.samples == 0 {
             self.first = self.last;
@@ -82,6 +96,20 @@ impl CommandJudge {
         }
     }
 
+    /// Judges the process so far, which has ended: a resumed command starts with other memory.
+    fn end_process(&mut self) {
+        let mut ended = std::mem::take(&mut self.ended);
+        if self.samples > 0 {
+            ended.end(self.newest_verdict());
+        }
+        *self = Self { ended, ..Self::with_context(self.context.clone()) };
+    }
+
+    /// Verdict on the command: on its processes together, if it was resumed.
+    pub fn verdict(&self) -> Verdict {
+        self.ended.with_newest(self.newest_verdict())
+    }
+
     /// Time in milliseconds with as many samples as steps are required, at the pace so far.
     fn span_min(&self) -> u64 {
         let span = self.last.milliseconds.saturating_sub(self.first.milliseconds);
@@ -89,9 +117,9 @@ impl CommandJudge {
         if missing == 0 { 0 } else { span + missing * (span / self.samples.max(1)).max(1) }
     }
 
-    /// Verdict by step if it is conclusive, otherwise by the clock.
-    pub fn verdict(&self) -> Verdict {
-        let (by_step, by_clock) = (self.by_step.verdict(), self.by_clock.verdict());
+    /// Verdict on the newest process, by step if that is conclusive, otherwise by the clock.
+    fn newest_verdict(&self) -> Verdict {
+        let (by_step, by_clock) = (self.by_step.newest_verdict(), self.by_clock.newest_verdict());
         let unknown = |verdict: &Verdict| verdict.verdict == Judgement::Inconclusive;
         if self.step == 0 || (unknown(&by_step) && !unknown(&by_clock)) {
             return by_clock;
@@ -256,6 +284,30 @@ mod tests {
         assert_eq!(leak(80, 1000).verdict, Judgement::Inconclusive);
         assert_eq!(leak(80, 200).verdict, Judgement::Inconclusive);
         assert_eq!(leak(150, 200).verdict, Judgement::Growing, "30 s");
+    }
+
+    #[test]
+    fn a_resumed_command_keeps_the_verdict_of_its_longest_process() {
+        let process = |segment: u32, first: u64, count: u64, leak: u64| {
+            (first..first + count).map(move |at| {
+                let line = line(1000 * (at - first), at, (100 + leak * (at - first)) * MIB, 0);
+                MemoryLine { segment, ..line }
+            })
+        };
+        let watched = WatchSettings::default();
+        let verdict = judged(&watched, process(0, 1, 300, 0).chain(process(1, 301, 20, 0)));
+        let about = verdict.process.unwrap();
+        assert_eq!(
+            (verdict.verdict, about.segment, about.newest),
+            (Judgement::Bounded, 0, Some(Judgement::Inconclusive))
+        );
+        let each: Vec<Judgement> = verdict.processes.iter().map(|process| process.verdict).collect();
+        assert_eq!(each, [Judgement::Bounded, Judgement::Inconclusive]);
+        // The worst counts, wherever it is.
+        let verdict =
+            judged(&watched, process(0, 1, 300, 2).chain(process(1, 301, 400, 0)).chain(process(2, 701, 9, 0)));
+        assert_eq!((verdict.verdict, verdict.process.unwrap().segment), (Judgement::Growing, 0));
+        assert_eq!(verdict.processes.len(), 3);
     }
 
     #[test]

@@ -170,6 +170,8 @@ pub struct Measured {
     pub finished: bool,
     /// It stopped at a rung of mode `asha`, and was not promoted.
     pub at_rung: bool,
+    /// It was interrupted and resumed: its memory, that of processes that began again, is not in the row.
+    pub interrupted: bool,
     /// Exit status by the run's summary, or of its last process where it has none.
     pub exit_code: Option<i32>,
     /// Signal that killed the last process of a run without a summary.

@@ -26,7 +26,8 @@ use xrun_core::files::write::WriteError;
 use xrun_core::units::{Span, counted};
 use xrun_results::format::{MemoryLine, MemorySummary, Outcome, PlanFile, SamplePoint, Summary};
 use xrun_results::judge::{CommandJudge, fails};
-use xrun_results::verdict::Verdict;
+use xrun_results::read::{self, ReadError};
+use xrun_results::verdict::{Judgement, Verdict};
 use xrun_results::watched::WatchSettings;
 
 /// Cap on the time between two checks whether the command has ended.
@@ -125,12 +126,16 @@ impl<'a> Launch<'a> {
             Ok(started) => started,
             Err(error) => return not_started(record, &CommandJudge::new(watched), &error.to_string(), ledger),
         };
+        let mut judged = CommandJudge::new(watched);
+        if segment > 0 {
+            replay(&record.directory.path, segment, &mut judged);
+        }
         let mut session = Session {
             request,
             say,
             record,
             sampler: Sampler::new(ProcessTree::Started { main }, request.interval, cgroups.clone(), ledger),
-            judged: CommandJudge::new(watched),
+            judged,
             segment,
             stopper: Stopper::new(main, request.signal, request.grace),
             output,
@@ -141,6 +146,7 @@ impl<'a> Launch<'a> {
             scan_at_sample: 0,
             limits: Limits::new(),
             said_steps: None,
+            growth: GrowthWatch::default(),
             write_failed: false,
         };
         let directory = session.record.directory.path.display().to_string();
@@ -174,6 +180,44 @@ fn not_started(
     Ok(WatchOutcome { directory, summary, plan, verdict, ended_early: false, lost: false })
 }
 
+/// Watch for growth while the command runs, which is reported once.
+#[derive(Debug, Default)]
+struct GrowthWatch {
+    samples: u64,
+    /// Number of samples at which the verdict is looked at again.
+    next: u64,
+    reported: bool,
+}
+
+impl GrowthWatch {
+    /// Fewest samples between two looks; a verdict costs more than a sample.
+    const EVERY_MIN: u64 = 16;
+
+    /// Message of the verdict, once memory grows by it. Called at each sample.
+    fn look(&mut self, judged: &CommandJudge) -> Option<String> {
+        self.samples += 1;
+        if self.reported || self.samples < self.next {
+            return None;
+        }
+        self.next = self.samples + Self::EVERY_MIN.max(self.samples / 8);
+        let verdict = judged.verdict();
+        self.reported = verdict.verdict >= Judgement::Growing;
+        self.reported.then_some(verdict.message)
+    }
+}
+
+/// Judges the samples of earlier processes.
+fn replay(run: &Path, segment: u32, judged: &mut CommandJudge) {
+    for line in read::memory(run).into_iter().flatten() {
+        match line {
+            Ok(line) if line.segment < segment => judged.add(&line),
+            Ok(_) | Err(ReadError::Content { .. }) => {}
+            // Reading on would repeat the same error.
+            Err(_) => break,
+        }
+    }
+}
+
 /// `1 process`, `2 processes`.
 fn processes(count: u64) -> String {
     format!("{count} process{}", if count == 1 { "" } else { "es" })
@@ -201,6 +245,7 @@ struct Session<'a> {
     limits: Limits,
     /// Message about the source of steps that was said last.
     said_steps: Option<String>,
+    growth: GrowthWatch,
     /// True if the last write failed, which was reported. The command continues.
     write_failed: bool,
 }
@@ -246,9 +291,12 @@ impl Session<'_> {
         self.sampler.members().iter().map(|member| member.id).collect()
     }
 
-    /// Shows and logs a message.
+    /// Shows and logs a message, on a line of its own where the command has drawn a bar.
     fn say(&mut self, text: &str) {
-        (self.say)(text);
+        match self.output.is_within_line() {
+            true => (self.say)(&format!("\n{text}")),
+            false => (self.say)(text),
+        }
         let logged = self.record.log(text);
         self.check_written(logged);
     }
@@ -356,6 +404,9 @@ impl Session<'_> {
         let Some(line) = self.sampler.sample(self.output.steps.newest(), point) else { return };
         let line = MemoryLine { segment: self.segment, ..line };
         self.judged.add(&line);
+        if let Some(message) = self.growth.look(&self.judged) {
+            self.say(&message);
+        }
         match self.record.sample(&line) {
             Ok(true) if std::mem::take(&mut self.write_failed) => self.say("samples and steps are written again"),
             written => self.check_written(written.map(drop)),

@@ -80,6 +80,13 @@ pub struct OutputReaders {
     _waiting: Holding,
 }
 
+impl OutputReaders {
+    /// Returns whether the cursor of a terminal is within a line of the command.
+    pub fn is_within_line(&self) -> bool {
+        !self.mirrors.is_empty() && self.steps.is_within_line()
+    }
+}
+
 /// Starts the command in a new process group and returns the id of its first process.
 ///
 /// # Errors

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Mutex, PoisonError};
 
@@ -128,6 +128,8 @@ pub struct Steps {
     matched: AtomicU64,
     /// Number of metrics lines that were dropped.
     dropped: AtomicU64,
+    /// True if the newest output does not end with a line break.
+    within_line: AtomicBool,
     counter: Mutex<StepCounter>,
     sender: SyncSender<StepEvent>,
     /// Names of numbers that measure the result.
@@ -145,6 +147,7 @@ impl Steps {
             lines: AtomicU64::new(0),
             matched: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
+            within_line: AtomicBool::new(false),
             counter: Mutex::default(),
             sender,
             metrics,
@@ -170,6 +173,16 @@ impl Steps {
     /// Number of metrics lines that were dropped.
     pub fn dropped(&self) -> u64 {
         self.dropped.load(Relaxed)
+    }
+
+    /// Notes whether the newest output ends within a line.
+    pub fn set_within_line(&self, within: bool) {
+        self.within_line.store(within, Relaxed);
+    }
+
+    /// Returns whether the newest output ends within a line, as a bar does.
+    pub fn is_within_line(&self) -> bool {
+        self.within_line.load(Relaxed)
     }
 
     /// Reads a line of output.

@@ -57,7 +57,8 @@ impl SharedFiles {
             .filter(|(_, file)| file.is_file())
             .collect();
         self.look_at_mapped(processes, &listed);
-        for (_, file) in listed.iter().filter(|(name, file)| self.known.contains(&id(file)) || self.names_process(name)) {
+        for (_, file) in listed.iter().filter(|(name, file)| self.known.contains(&id(file)) || self.names_process(name))
+        {
             count(file);
         }
         // A later file may have the inode of one that is gone.

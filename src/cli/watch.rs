@@ -40,7 +40,7 @@ pub struct WatchArguments {
     name: Option<String>,
     #[command(flatten)]
     results: Results,
-    /// Sampling period of its memory.
+    /// Sampling period of its memory after five minutes; before, samples are more frequent.
     #[arg(long, value_name = "TIME", default_value = "1s")]
     every: Span,
     /// Limit on the memory of all its processes, without file cache, for example 14GiB.
@@ -68,7 +68,7 @@ pub struct WatchArguments {
     #[arg(long, value_enum, value_name = "VERDICT", default_value = "never")]
     fail_on: FailOn,
     /// Regular expression that finds steps in the output, with a group `(?<step>…)` and optionally `(?<loss>…)` and others.
-    /// `auto` (default) recognises tqdm, Lightning, the Hugging Face Trainer and Keras; `none` disables this.
+    /// `auto` (default) recognises the progress bars and log lines of common trainers; `none` disables this.
     #[arg(long, value_name = "PATTERN", conflicts_with = "steps_file")]
     steps: Option<String>,
     /// JSON lines file with `step` and optionally `loss`, to which the command appends.

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::watch::{alone, beside_others, has_python};
+use crate::watch::has_python;
 use crate::workplace::{Output, Workplace, json, said, skipped, text, wait_until};
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
@@ -46,7 +46,6 @@ fn saves_before_the_kill(name: &str, limit: u64, steps: &str) {
 
 #[test]
 fn under_a_limit_of_the_kernel_each_leak_saves_before_the_kill() {
-    let _others = beside_others();
     for name in [
         "cache.py",
         "loss_history.py",
@@ -64,7 +63,6 @@ fn under_a_limit_of_the_kernel_each_leak_saves_before_the_kill() {
 
 #[test]
 fn shared_memory_that_is_never_unlinked_saves_before_the_kill() {
-    let _alone = alone();
     saves_before_the_kill("shared_memory.py", 96, "3000");
 }
 

@@ -374,6 +374,9 @@ impl Session<'_> {
     /// Message that no step was found; `None` where one was, or the user requested none.
     fn no_steps(&self) -> Option<String> {
         let (lines, matched) = self.output.steps.lines();
+        if lines == 0 && matches!(self.request.steps, Some(StepSource::Recognised)) {
+            return None;
+        }
         let (lines, key) = (counted(lines, "line"), self.request.names.steps);
         let shown = |path: &Path| xrun_core::printable::line(&path.display().to_string(), 200);
         let problem = match (&self.request.steps, matched) {

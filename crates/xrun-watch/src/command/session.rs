@@ -263,7 +263,10 @@ impl Session<'_> {
                     continue;
                 }
                 let members = self.members();
-                if let Some(message) = self.stopper.forward(signal, || members) {
+                // A command that has ended was not interrupted by a signal that came later.
+                if ended.is_none()
+                    && let Some(message) = self.stopper.forward(signal, || members)
+                {
                     self.say(message);
                 }
             }

@@ -323,8 +323,7 @@ impl Session<'_> {
         if let Some(events) = &mut self.output.events {
             events.read(&self.output.steps);
         }
-        let events: Vec<StepEvent> = self.output.events_of_steps.try_iter().collect();
-        for event in events {
+        for event in self.output.steps.take_events(&self.output.events_of_steps) {
             let written = match event {
                 StepEvent::Metrics(line) => self.record.step(&line),
                 StepEvent::Anew => {

@@ -9,6 +9,8 @@ use xrun_core::units::counted;
 const SOURCES_MAX: usize = 16;
 /// Numbers in a row, without one of another source between them, by which a source counts steps.
 const RUN_MIN: u64 = 3;
+/// Lines by which a bar after one that ended is followed, however many that had.
+const NEXT_MIN: u64 = 24;
 /// Lines in a row by which a bar that has not reached its total counts as ended.
 const SILENT_MIN: u64 = 8;
 
@@ -73,11 +75,6 @@ impl StepSource {
     /// Reads a line; `None` where it adds nothing to the steps.
     pub fn read(&mut self, line: &str) -> Option<Found> {
         let progress = self.reader.read(line)?;
-        if progress.step.is_none()
-            && let Some(found) = self.attach(&progress)
-        {
-            return Some(found);
-        }
         let at = self.source(&progress)?;
         let step = progress.step.unwrap_or(self.sources[at].lines + 1);
         self.advance(at, step, &progress);
@@ -196,9 +193,10 @@ impl StepSource {
             self.sources[followed].is_barred = true;
             return Some(true);
         }
-        // Another bar after one that ended; an evaluation is shorter than the epoch before it.
-        let is_next = other.has_ended() && source.is_bar && source.lines > other.lines;
-        is_next.then_some(!other.is_training)
+        // Another bar after one that ended; an evaluation is shorter than the epoch before it, or is given up when that returns.
+        let is_next = other.has_ended() && source.is_bar && source.lines > other.lines.min(NEXT_MIN);
+        // Two bars of a training without different titles are its epochs and evaluations.
+        (is_next && (!other.is_training || source.title != other.title)).then_some(!other.is_training)
     }
 
     /// Note on the source that is followed, for people; `None` without one.

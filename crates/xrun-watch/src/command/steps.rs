@@ -128,6 +128,8 @@ pub struct Steps {
     matched: AtomicU64,
     /// Number of metrics lines that were dropped.
     dropped: AtomicU64,
+    /// True if there was no room for [`StepEvent::Anew`].
+    missed_anew: AtomicBool,
     /// True if the newest output does not end with a line break.
     within_line: AtomicBool,
     counter: Mutex<StepCounter>,
@@ -147,6 +149,7 @@ impl Steps {
             lines: AtomicU64::new(0),
             matched: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
+            missed_anew: AtomicBool::new(false),
             within_line: AtomicBool::new(false),
             counter: Mutex::default(),
             sender,
@@ -214,8 +217,15 @@ impl Steps {
         *self.counter.lock().unwrap_or_else(PoisonError::into_inner) = StepCounter::default();
         self.newest.store(0, Relaxed);
         self.newest_with_loss.store(0, Relaxed);
-        // Waits for the reader of the events, who would otherwise keep the lines before it.
-        let _ = self.sender.send(StepEvent::Anew);
+        if self.sender.try_send(StepEvent::Anew).is_err() {
+            self.missed_anew.store(true, Relaxed);
+        }
+    }
+
+    /// Takes the events so far. Where too many waited, steps begin anew after them.
+    pub fn take_events(&self, events: &Receiver<StepEvent>) -> Vec<StepEvent> {
+        let missed = self.missed_anew.swap(false, Relaxed).then_some(StepEvent::Anew);
+        events.try_iter().chain(missed).collect()
     }
 
     /// Reads a JSON line of a file. `begins` says that its step does not follow those before.

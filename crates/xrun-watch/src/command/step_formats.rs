@@ -66,7 +66,7 @@ const FORMATS: &[Format] = &[
         name: "Keras",
         is_bar: BAR,
         needs: "/",
-        expression: r"^\s*(?<step>\d+)/(?<total>\d+|Unknown)\s+(?<rest>(?:━|\[[=>.]|\d+m?s ).*)",
+        expression: r"^\s*(?<step>\d+)/(?<total>\d+|Unknown)\s+(?<rest>(?:━|\[[=>.]|-? ?\d+m?s ).*)",
     },
     Format {
         name: "alive-progress",
@@ -116,6 +116,12 @@ const FORMATS: &[Format] = &[
         is_bar: LINE,
         needs: "] ",
         expression: r"(?:^|\s)\[(?<step>\d+)\] (?<rest>.*)",
+    },
+    Format {
+        name: "lines with a loss and a step",
+        is_bar: LINE,
+        needs: "  [",
+        expression: r"^loss: (?<loss>[\d.]+)\s+\[\s*(?<step>\d+)/\s*(?<total>\d+)\]",
     },
     Format {
         name: "Darknet",

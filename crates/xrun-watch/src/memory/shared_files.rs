@@ -126,23 +126,15 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    fn written(mut file: fs::File, mib: u64) -> fs::File {
-        file.write_all(&vec![1; (mib * MIB) as usize]).unwrap();
-        file
-    }
-
     #[test]
     fn files_that_the_command_opened_count_and_those_of_neighbours_do_not() {
-        if fs::read_dir(DIRECTORY).is_err() {
-            return println!("SKIPPED files_that_the_command_opened_count…: there is no {DIRECTORY}");
-        }
         let processes = [std::process::id()];
         let mut shared = SharedFiles::default();
         let path = |name: &str| std::path::Path::new(DIRECTORY).join(format!("xrun-test-{name}"));
         let path = path(&format!("{:x}", u64::from(processes[0]) << 8 | 0xa));
         let before = shared.bytes(&processes, None).unwrap();
         // A neighbour's: nobody of ours has it open.
-        drop(written(fs::File::create(&path).unwrap(), 3));
+        xrun_core::files::write::replace(&path, &vec![1; 3 * MIB as usize]).unwrap();
         let beside = shared.bytes(&processes, None).unwrap();
         let opened = fs::File::open(&path).unwrap();
         let open = shared.bytes(&processes, None).unwrap();
@@ -159,7 +151,8 @@ mod tests {
         let descriptor = unsafe { libc::memfd_create(c"xrun-test".as_ptr(), 0) };
         assert!(descriptor >= 0);
         // SAFETY: the descriptor is ours, and open.
-        let file = written(unsafe { fs::File::from_raw_fd(descriptor) }, 5);
+        let mut file = unsafe { fs::File::from_raw_fd(descriptor) };
+        file.write_all(&vec![1; 5 * MIB as usize]).unwrap();
         let found: Vec<u64> = open_files(std::process::id()).iter().map(|file| file.blocks() * 512).collect();
         assert!(found.contains(&(5 * MIB)), "{found:?}");
         drop(file);

@@ -180,6 +180,7 @@ fn row(point: u64, values: Vec<Value>, runs: Vec<Measured>) -> Row {
         steps: runs.iter().filter_map(|run| run.steps).max(),
         rung: None,
         finished: runs.iter().filter(|run| run.finished).count() as u64,
+        interrupted: runs.iter().filter(|run| run.interrupted).count() as u64,
         exit_code: runs.iter().filter_map(|run| run.exit_code.or(run.signal.map(|signal| 128 + signal))).max(),
         steps_per_second: number(|run| run.steps_per_second),
         cleanup_seconds: number(|run| run.cleanup_seconds),
@@ -205,14 +206,11 @@ fn row(point: u64, values: Vec<Value>, runs: Vec<Measured>) -> Row {
 fn outcome(runs: &[Measured]) -> String {
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
     for run in runs {
-        let mut why = match (run.finished, run.signal, run.exit_code) {
+        let why = match (run.finished, run.signal, run.exit_code) {
             (true, _, _) | (_, None, None | Some(0)) => run.outcome.clone(),
             (_, Some(signal), _) => format!("{} (signal {signal})", run.outcome),
             (_, None, Some(code)) => format!("{} (exit {code})", run.outcome),
         };
-        if run.interrupted {
-            why.push_str(" after an interruption");
-        }
         *counts.entry(why).or_default() += 1;
     }
     match counts.len() {
@@ -269,7 +267,7 @@ fn csv(table: &Table) -> String {
         header.extend(spread(&format!("{name}_change")));
         header.push(format!("{name}_against_reference"));
     }
-    header.extend(["pareto", "steps", "rung"].map(str::to_owned));
+    header.extend(["pareto", "steps", "rung", "interrupted"].map(str::to_owned));
     let mut text = csv_line(header);
     for row in &table.rows {
         let mut cells = vec![row.point.to_string()];
@@ -297,6 +295,7 @@ fn csv(table: &Table) -> String {
         }
         cells.push(row.pareto.join(" "));
         cells.extend([row.steps, row.rung].map(|count| count.map_or_else(String::new, |count| count.to_string())));
+        cells.push(row.interrupted.to_string());
         text.push_str(&csv_line(cells));
     }
     text

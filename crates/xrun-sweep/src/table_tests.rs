@@ -130,7 +130,8 @@ fn the_memory_of_an_interrupted_run_is_not_compared() {
     assert_eq!(third.resident_peak.unwrap().median, (210u64 << 20) as f64);
     assert!(first.pareto.contains(&"resident") && third.pareto.contains(&"resident"));
     assert!(second.change.contains_key("steps_per_second") && !second.change.contains_key("resident_peak"));
-    assert_eq!(third.outcome, "1 finished, 1 finished after an interruption");
+    assert_eq!([first, second, third].map(|row| row.interrupted), [0, 2, 1]);
+    insta::assert_snapshot!(text::text(&table, None));
 }
 
 #[test]

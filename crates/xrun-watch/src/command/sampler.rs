@@ -53,7 +53,7 @@ pub struct Sampler {
     newest: Option<Instant>,
     /// Processor time of the newest sample.
     newest_cost: Duration,
-    /// Time of all scans and samples.
+    /// Processor time of all scans and samples: on a busy machine a sample waits, which costs nothing.
     cost: Duration,
     peaks: MemorySummary,
     seen: Holding,
@@ -111,13 +111,13 @@ impl Sampler {
 
     /// Scans all processes; takes some microseconds for each.
     pub fn scan(&mut self) -> Scan {
-        let begun = Instant::now();
+        let worked = processor_time();
         let read = |member: &Member| Status::read(member.id);
         let scan = self.members().iter().filter_map(read).fold(Scan::default(), |scan, status| Scan {
             processes: scan.processes + 1,
             footprint_max: scan.footprint_max + status.footprint_max(),
         });
-        self.cost += begun.elapsed();
+        self.cost += processor_time().saturating_sub(worked);
         scan
     }
 
@@ -148,9 +148,8 @@ impl Sampler {
         self.seen.set(0, 0);
         let cost = begun.elapsed();
         self.newest = Some(Instant::now());
-        // Processor time: on a busy machine a sample waits, which costs nothing.
         self.newest_cost = processor_time().saturating_sub(worked);
-        self.cost += cost;
+        self.cost += self.newest_cost;
         line.map(|line| MemoryLine { cost_us: microseconds(cost), ..line })
     }
 

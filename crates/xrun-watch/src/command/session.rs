@@ -552,3 +552,35 @@ impl Session<'_> {
         (last > first && seconds > 0.0).then(|| (last - first) as f64 / seconds)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn growth_is_reported_once_and_bounded_memory_never() {
+        let line = |step: u64, heap: u64| {
+            let text = format!(
+                r#"{{"version":1,"segment":0,"time_us":{},"step":{step},"epoch":0,"point":"step","host":{{"heap":{heap},
+                "heap_peak":{heap},"heap_high":null,"heap_allocations":0,"resident":{heap},"resident_peak":{heap},
+                "anonymous":null,"file":0,"swap":0,"libraries":null}},"device":null,"driver":null,"container":null,
+                "owners":{{"main/private":{heap}}},"freed":null,"phases_us":{{}},"cost_us":0,"processes":{{"count":1,
+                "threads":1,"open_files":3,"inexact":0,"groups":{{}},"unmapped_shared":0,"pressure":null,
+                "oom_kills":null,"charged":null}}}}"#,
+                200_000 * step
+            );
+            serde_json::from_str::<MemoryLine>(&text).unwrap()
+        };
+        let reports = |leak: u64| {
+            let (mut judged, mut growth) = (CommandJudge::new(&WatchSettings::default()), GrowthWatch::default());
+            let reported = (0..400).filter(|step| {
+                judged.add(&line(*step, (100 << 20) + leak * step));
+                growth.look(&judged).is_some()
+            });
+            reported.collect::<Vec<u64>>()
+        };
+        let leak = reports(1 << 20);
+        assert!(leak.len() == 1 && leak[0] < 200, "{leak:?}");
+        assert_eq!(reports(0), []);
+    }
+}

@@ -115,7 +115,7 @@ fn steps(command: &Command, written: Option<StepSource>) -> Result<Option<StepSo
     Ok(match (command.steps.as_deref(), written) {
         (_, Some(written)) => Some(written),
         (Some(NO_STEPS), None) => None,
-        (asked @ (Some(RECOGNISE) | None), None) => Some(StepSource::Recognised { asked: asked.is_some() }),
+        (Some(RECOGNISE) | None, None) => Some(StepSource::Recognised),
         (Some(pattern), None) => Some(StepSource::Output(StepPattern::new(pattern).map_err(Failure::Failed)?)),
     })
 }
@@ -193,7 +193,7 @@ fn seconds_of(run: &Path) -> f64 {
 fn run_in(begun: PreparedRun, request: &WatchRequest, display: &Display, terminal: Terminal) -> Result<u8, Failure> {
     let run = begun.directory.path.clone();
     let program = invocation::program();
-    let watched = session::run_in(begun, request, &|text| terminal.say(&format!("{program}: {text}")));
+    let watched = session::run_in(begun, request, &|text| watch::say(terminal, text));
     let watched = watched.map_err(watch::failure)?;
     let reported = crate::report::write(&run);
     let as_requested = watched.ended_early;

@@ -112,8 +112,10 @@ impl TextProgress {
     fn new(terminal: Terminal, bars: bool) -> Self {
         let bar = bars.then(|| {
             let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(5));
+            let width = bar_width(terminal::error_width());
+            let template = format!("{{bar:{width}}} {{pos}}/{{len}} {{wide_msg}} {{eta}} left");
             // An invalid template would be a bug; the default bar is good enough then.
-            let style = ProgressStyle::with_template("{bar:24} {pos}/{len} {wide_msg} {eta} left")
+            let style = ProgressStyle::with_template(template.trim_start_matches("{bar:0} "))
                 .unwrap_or_else(|_| ProgressStyle::default_bar());
             bar.set_style(style.progress_chars("━╸─"));
             bar
@@ -163,7 +165,7 @@ impl TextProgress {
     fn step(&mut self, step: u64, fields: &[String]) {
         if let Some(bar) = &self.bar {
             bar.set_position(step);
-            bar.set_message(join_fitting(fields, message_width(self.steps)));
+            bar.set_message(join_fitting(fields, message_width(terminal::error_width(), self.steps)));
             return;
         }
         let message = fields.join(" · ");
@@ -193,17 +195,22 @@ impl Observer for TextProgress {
             Event::Step { step, epoch, report, memory, suspects, .. } => {
                 loss::add(&mut self.losses, report.kind, report.loss, loss::averaging_window(Some(self.steps)));
                 // Most important first: fields that do not fit are omitted.
+                let [heap, rss, device] = memory.map(memory_texts).unwrap_or_default();
                 let fields = [
-                    format!("epoch {epoch}/{}", self.epochs),
+                    heap,
+                    rss,
                     loss_text(&self.losses, report.kind),
+                    format!("epoch {epoch}/{}", self.epochs),
                     suspect_text(suspects),
+                    device,
                     format!("{:.1} steps/s overall", self.steps_per_second(step)),
                 ];
-                let fields = fields.into_iter().chain(memory.into_iter().flat_map(memory_texts));
+                let fields = fields.into_iter();
                 let fields: Vec<String> = fields.filter(|field| !field.is_empty()).collect();
                 self.step(step, &fields);
             }
-            Event::Growing { .. } => {}
+            // One line that stays, whatever fits into the bar.
+            Event::Growing { step, verdict } => self.line(&format!("step {step}: {}", verdict.message)),
             Event::Validating { step } => match &self.bar {
                 Some(bar) => bar.set_message(format!("validating at step {step} …")),
                 None if self.terminal.verbose => self.terminal.say(&format!("validating at step {step}")),
@@ -228,12 +235,16 @@ impl Observer for TextProgress {
     }
 }
 
+/// Columns of the bar in a terminal; 0 in a narrow one, where numbers say more.
+fn bar_width(columns: usize) -> usize {
+    if columns < 100 { 0 } else { 24 }
+}
+
 /// Columns left for the message next to the bar, its numbers and the remaining time.
-fn message_width(steps: u64) -> usize {
-    const BAR: usize = 24;
+fn message_width(columns: usize, steps: u64) -> usize {
     // `12 min 05 s left` and spaces.
     const LEFT: usize = 20;
-    terminal::error_width().saturating_sub(BAR + LEFT + 2 * steps.to_string().len() + 3)
+    columns.saturating_sub(bar_width(columns) + LEFT + 2 * steps.to_string().len() + 3)
 }
 
 /// Joins the fields that fit into `width` characters as a whole; the first one is always included.
@@ -311,12 +322,11 @@ fn metric_fields(metrics: &[(String, Option<f64>)], planned: &[Metric], best_by:
     fields.into_iter().map(|(_, text)| text).collect()
 }
 
-/// Fields of a memory sample, most important first.
-fn memory_texts(line: &MemoryLine) -> Vec<String> {
+/// Fields of a memory sample: heap, RSS, device; a field is empty where it is not measured.
+fn memory_texts(line: &MemoryLine) -> [String; 3] {
     let device = line.device.map(|pool| format!("device {} of {}", Bytes(pool.in_use), Bytes(pool.reserved)));
-    let heap = format!("heap {}", Bytes(line.host.heap));
     let rss = line.host.rss.map(|bytes| format!("RSS {}", Bytes(bytes)));
-    std::iter::once(heap).chain(device).chain(rss).collect()
+    [format!("heap {}", Bytes(line.host.heap)), rss.unwrap_or_default(), device.unwrap_or_default()]
 }
 
 /// Message about a series that seems to grow; preferably an owner, which is more specific than a total.
@@ -371,7 +381,11 @@ impl Observer for JsonProgress {
             Event::Saved { step, best } => {
                 serde_json::json!({ "event": "saved", "time": now(), "seconds": seconds, "step": step, "best": best })
             }
-            Event::Growing { .. } | Event::Ended { .. } => return,
+            Event::Growing { step, verdict } => serde_json::json!({
+                "event": "growing", "time": now(), "seconds": seconds, "step": step, "verdict": verdict.verdict,
+                "owner": verdict.owner, "message": verdict.message,
+            }),
+            Event::Ended { .. } => return,
         };
         self.terminal.event(&value);
     }
@@ -406,6 +420,13 @@ mod tests {
         assert_eq!(join_fitting(&fields, 80), "epoch 1/10 · loss 1.7 · 5.1 steps/s · heap 16 MiB");
         assert_eq!(join_fitting(&fields, 37), "epoch 1/10 · loss 1.7 · 5.1 steps/s");
         assert_eq!(join_fitting(&fields, 0), "epoch 1/10");
+    }
+
+    #[test]
+    fn heap_and_rss_fit_into_narrow_terminals() {
+        let fields = ["heap 204.3 MiB", "RSS 612.9 MiB", "loss 1.7241", "epoch 30/50"].map(str::to_owned);
+        let shown = |columns: usize| join_fitting(&fields, message_width(columns, 600)).split(" · ").count();
+        assert_eq!([60, 80, 100, 140].map(shown), [2, 3, 3, 4]);
     }
 
     #[test]

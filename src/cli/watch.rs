@@ -40,7 +40,7 @@ pub struct WatchArguments {
     name: Option<String>,
     #[command(flatten)]
     results: Results,
-    /// Sampling period of its memory.
+    /// Sampling period of its memory after five minutes; before, samples are more frequent.
     #[arg(long, value_name = "TIME", default_value = "1s")]
     every: Span,
     /// Limit on the memory of all its processes, without file cache, for example 14GiB.
@@ -68,7 +68,7 @@ pub struct WatchArguments {
     #[arg(long, value_enum, value_name = "VERDICT", default_value = "never")]
     fail_on: FailOn,
     /// Regular expression that finds steps in the output, with a group `(?<step>…)` and optionally `(?<loss>…)` and others.
-    /// `auto` (default) recognises tqdm, Lightning, the Hugging Face Trainer and Keras; `none` disables this.
+    /// `auto` (default) recognises the progress bars and log lines of common trainers; `none` disables this.
     #[arg(long, value_name = "PATTERN", conflicts_with = "steps_file")]
     steps: Option<String>,
     /// JSON lines file with `step` and optionally `loss`, to which the command appends.
@@ -96,7 +96,7 @@ fn fraction(text: &str) -> Result<f64, String> {
 pub fn run(arguments: &WatchArguments, terminal: &Terminal) -> Result<u8, Failure> {
     let terminal = Terminal { quiet: arguments.quiet, ..*terminal };
     let request = request(arguments)?;
-    let watched = session::run(&request, &|text| terminal.say(&format!("{}: {text}", invocation::program())));
+    let watched = session::run(&request, &|text| say(terminal, text));
     let watched = watched.map_err(failure)?;
     let run = &watched.directory.path;
     let reported = report::write(run);
@@ -116,6 +116,13 @@ pub fn run(arguments: &WatchArguments, terminal: &Terminal) -> Result<u8, Failur
         Err(error) => terminal.error(&format!("cannot write the report: {error}")),
     }
     Ok(summary.exit_code)
+}
+
+/// Shows a message of the watcher with the name of this program; one that begins with a line break ends a bar of the command.
+pub fn say(terminal: Terminal, text: &str) {
+    let program = invocation::program();
+    let breaks = if text.starts_with('\n') && !terminal.events { "\n" } else { "" };
+    terminal.say(&format!("{breaks}{program}: {}", text.trim_start_matches('\n')));
 }
 
 /// Converts an error of the watcher.
@@ -155,8 +162,7 @@ fn request(arguments: &WatchArguments) -> Result<WatchRequest, Failure> {
     let source = file.or_else(|| arguments.tensorboard.clone().map(StepSource::Events));
     let steps = match (arguments.steps.as_deref(), source) {
         (_, Some(source)) => Some(source),
-        (None, None) => Some(StepSource::Recognised { asked: false }),
-        (Some(RECOGNISE), None) => Some(StepSource::Recognised { asked: true }),
+        (None | Some(RECOGNISE), None) => Some(StepSource::Recognised),
         (Some(NO_STEPS), None) => None,
         (Some(text), None) => {
             let pattern = StepPattern::new(text).map_err(|error| Failure::Usage(format!("--steps: {error}")))?;

@@ -78,6 +78,15 @@ fn growth_is_told_while_the_run_goes_on() {
     assert!(document["step"].as_u64().unwrap() < 300, "{document}");
     assert_eq!(document["verdict"]["owner"], "dummy_leak", "{document}");
     assert_eq!(json(&workplace.path("told/on_end.json"))["verdict"]["verdict"], "growing");
+    // A line that stays on the terminal, and one in the log, with the sentence of the hook.
+    let line = format!("step {}: {}", document["step"], document["verdict"]["message"].as_str().unwrap());
+    assert_eq!(said.err.lines().filter(|shown| *shown == line).count(), 1, "{said:?}");
+    assert!(text(&workplace.latest("told").join("log.txt")).lines().any(|logged| logged.ends_with(&line)), "{line}");
+    // As an event, also without a hook.
+    let said = workplace.xrun(&[&["told.toml", "--no-hooks", "--progress", "json"], &set[..]].concat());
+    let events = said.err.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let growing: Vec<Value> = events.filter(|event| event["event"] == "growing").collect();
+    assert!(growing.len() == 1 && growing[0]["owner"] == "dummy_leak", "{growing:?}");
 }
 
 #[test]

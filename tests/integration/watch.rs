@@ -1,6 +1,5 @@
 //! Does `xrun watch -- COMMAND` find what leaks, stop what reaches a limit, and leave everything else as it is?
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -13,26 +12,6 @@ use crate::workplace::{
 const PATTERN: &str = r"step (?<step>\d+) loss (?<loss>\S+)";
 /// What each script keeps of a step.
 const KEPT: f64 = 256.0 * 1024.0;
-
-/// Lock of `/dev/shm`, whose files count for every watcher while one script leaves some there. A file, since nextest runs each
-/// test in a process of its own.
-fn shared_memory() -> File {
-    File::create(Path::new(env!("CARGO_TARGET_TMPDIR")).join("shared_memory.lock")).unwrap()
-}
-
-/// Exclusive lock of `/dev/shm`, until it is dropped.
-pub fn alone() -> File {
-    let lock = shared_memory();
-    lock.lock().unwrap();
-    lock
-}
-
-/// Shared lock of `/dev/shm`, until it is dropped.
-pub fn beside_others() -> File {
-    let lock = shared_memory();
-    lock.lock_shared().unwrap();
-    lock
-}
 
 pub fn has_python() -> bool {
     let found = Command::new("python3").arg("--version").output().is_ok_and(|output| output.status.success());
@@ -81,83 +60,72 @@ fn pair(name: &str, owner: &str) {
 
 #[test]
 fn workers_that_copy_what_they_read_are_named() {
-    let _others = beside_others();
     pair("copy_on_write.py", "workers/private");
 }
 
 #[test]
 fn a_loss_that_is_kept_with_its_history_is_found() {
-    let _others = beside_others();
     pair("loss_history.py", "main/private");
 }
 
 #[test]
 fn predictions_of_validations_that_are_kept_are_found() {
-    let _others = beside_others();
     pair("predictions.py", "main/private");
 }
 
 #[test]
 fn a_cache_without_a_bound_is_found() {
-    let _others = beside_others();
     pair("cache.py", "main/private");
 }
 
 #[test]
 fn a_queue_without_back_pressure_is_found_where_it_is() {
-    let _others = beside_others();
     pair("queue_of_results.py", "workers/private");
 }
 
 #[test]
 fn a_mapped_file_only_looks_like_growth() {
-    let _others = beside_others();
     pair("mapped_file.py", "main/private");
 }
 
 #[test]
 fn shared_memory_that_is_never_unlinked_is_found() {
-    let _alone = alone();
     pair("shared_memory.py", "/dev/shm");
 }
 
 #[test]
 fn an_allocation_in_c_is_found() {
-    let _others = beside_others();
     pair("c_allocation.py", "main/private");
 }
 
 #[test]
 fn threads_that_never_end_are_found() {
-    let _others = beside_others();
     pair("threads.py", "main/private");
 }
 
 #[test]
 fn without_steps_the_clock_judges() {
-    let _others = beside_others();
     if !has_python() {
         return;
     }
     let workplace = Workplace::new();
     let file = script("c_allocation.py");
     let options =
-        ["watch", "--name", "trial", "--every", "20ms", "--host-memory", "100 GiB", "--fail-on", "growing", "--"];
+        ["watch", "--every", "20ms", "--steps", "none", "--host-memory", "100 GiB", "--fail-on", "growing", "--"];
     let said = workplace
         .xrun(&[&options[..], &["python3", file.to_str().unwrap(), "--steps", "500", "--pause", "0.016"]].concat());
     assert_eq!(said.code, 6, "{said:?}");
-    let verdict = json(&workplace.latest("trial").join("verdict.json"));
+    let verdict = json(&workplace.latest("c_allocation").join("verdict.json"));
     assert_eq!((&verdict["axis"], &verdict["owner"]), (&"milliseconds".into(), &"main/private".into()), "{verdict}");
     let message = verdict["message"].as_str().unwrap();
     let held = series(&verdict, "held");
     assert_eq!(held["cap"].as_u64(), Some(100 << 30), "{verdict}");
     assert!(held["steps_to_limit"].as_f64().unwrap() > 0.0 && !message.contains("step"), "{message}");
-    assert_eq!(json(&workplace.latest("trial").join("summary.json"))["outcome"], "memory_grew");
+    assert_eq!(json(&workplace.latest("c_allocation").join("summary.json"))["outcome"], "memory_grew");
 }
 
 #[test]
 fn a_command_is_told_to_save_before_a_limit_ends_it() {
-    let _others = beside_others();
     if !has_python() {
         return;
     }
@@ -410,7 +378,6 @@ fn a_signal_that_asks_for_a_checkpoint_is_passed_on_and_the_command_goes_on() {
 
 #[test]
 fn a_process_that_runs_is_judged_without_being_touched() {
-    let _others = beside_others();
     if !has_python() {
         return;
     }
@@ -452,6 +419,111 @@ fn progress_bars_are_recognised_without_a_pattern() {
     let summary = json(&workplace.latest("sh").join("summary.json"));
     assert_eq!((&summary["steps"], &summary["loss_last"]), (&5.into(), &0.5.into()), "{summary}");
     insta::assert_snapshot!(lines_with(&said.err, "tqdm"));
+}
+
+/// Draws a bar without a title for data that are read, and then prints the steps of a training that keeps memory.
+const PREPARED: &str = r#"
+import sys, time
+for n in range(0, 401, 40):
+    sys.stderr.write(f"\r {n // 4}%|##   | {n}/400 [00:01<00:02, 99it/s]")
+    sys.stderr.flush()
+    time.sleep(0.03)
+kept = []
+for n in range(1, 201):
+    kept.append(bytearray(b"x") * 262_144)
+    print(f"step {n} loss {1 / n:.4f}", flush=True)
+    time.sleep(0.008)
+"#;
+
+#[test]
+fn a_bar_of_the_preparation_hides_no_leak_of_the_training() {
+    if !has_python() {
+        return;
+    }
+    let workplace = Workplace::new();
+    let said = workplace.xrun(&["watch", "--every", "10ms", "--fail-on", "growing", "--", "python3", "-c", PREPARED]);
+    assert_eq!(said.code, 6, "{said:?}");
+    let run = workplace.latest("python3");
+    let [verdict, summary, manifest] =
+        ["verdict.json", "summary.json", "manifest.json"].map(|name| json(&run.join(name)));
+    assert_eq!((&verdict["verdict"], &verdict["axis"]), (&"growing".into(), &"steps".into()), "{verdict}");
+    assert_eq!((&summary["steps"], &summary["loss_last"]), (&200.into(), &0.005.into()), "{summary}");
+    assert!(manifest["watched"]["steps"].as_str().is_some_and(|steps| steps.contains("`step`")), "{manifest}");
+    let slope = series(&verdict, "owner:main/private")["slope"].as_f64().unwrap();
+    assert!((slope / KEPT - 1.0).abs() < 0.1, "{slope} bytes a step: {verdict}");
+    // Samples of the preparation have no step.
+    let steps: Vec<u64> = text(&run.join("memory.jsonl"))
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap()["step"].as_u64().unwrap())
+        .collect();
+    assert!(steps.is_sorted() && steps[0] == 0 && steps.last() == Some(&200), "{steps:?}");
+    let judged = workplace.xrun(&["verdict", "latest", "--json"]);
+    assert_eq!(serde_json::from_str::<Value>(&judged.out).unwrap(), verdict, "the trace says the same");
+}
+
+/// Grows a file without a name that nobody maps, or with an argument does nothing with as many steps.
+const UNMAPPED: &str = r#"
+import os, sys, time
+file = os.memfd_create("buffer")
+for n in range(1, 201):
+    if len(sys.argv) < 2:
+        os.write(file, b"x" * 262_144)
+    print(f"step {n} loss {1 / n:.4f}", flush=True)
+    time.sleep(0.008)
+"#;
+
+#[test]
+fn memory_that_no_process_maps_is_found() {
+    if !has_python() {
+        return;
+    }
+    let workplace = Workplace::new();
+    let said = workplace.xrun(&["watch", "--every", "10ms", "--", "python3", "-c", UNMAPPED]);
+    assert_eq!(said.code, 0, "{said:?}");
+    let verdict = json(&workplace.latest("python3").join("verdict.json"));
+    assert_eq!((&verdict["verdict"], &verdict["owner"]), (&"growing".into(), &"/dev/shm".into()), "{verdict}");
+    let slope = series(&verdict, "owner:/dev/shm")["slope"].as_f64().unwrap();
+    assert!((slope / KEPT - 1.0).abs() < 0.1, "{slope} bytes a step: {verdict}");
+}
+
+/// Appends to a file in /dev/shm until it is killed, or for a minute.
+const NEIGHBOUR: &str = r#"
+import os, sys, time
+with open(sys.argv[1], "wb") as file:
+    for _ in range(6000):
+        file.write(b"x" * 262_144)
+        file.flush()
+        time.sleep(0.01)
+"#;
+
+#[test]
+fn files_of_a_neighbour_in_shared_memory_do_not_count() {
+    if !has_python() {
+        return;
+    }
+    let workplace = Workplace::new();
+    let path = format!("/dev/shm/xrun-neighbour-{:x}", std::process::id());
+    let Ok(file) = std::fs::File::create(&path) else { return skipped("there is no /dev/shm") };
+    let mut neighbour = Command::new("python3").args(["-c", NEIGHBOUR, &path]).spawn().unwrap();
+    wait_until("the neighbour writes", || file.metadata().unwrap().len() > 0);
+    let said = workplace.xrun(&["watch", "--every", "10ms", "--", "python3", "-c", UNMAPPED, "level"]);
+    neighbour.kill().unwrap();
+    neighbour.wait().unwrap();
+    std::fs::remove_file(&path).unwrap();
+    assert_eq!(said.code, 0, "{said:?}");
+    let verdict = json(&workplace.latest("python3").join("verdict.json"));
+    assert!(!["growing", "slowing", "suspect"].contains(&verdict["verdict"].as_str().unwrap()), "{verdict}");
+    assert!(series(&verdict, "held")["peak"].as_f64().unwrap() < 64.0 * 1024.0 * KEPT, "{verdict}");
+}
+
+#[test]
+fn it_is_said_where_no_step_was_found() {
+    let workplace = Workplace::new();
+    let said = workplace.xrun(&["watch", "--", "sh", "-c", "echo ready; echo done"]);
+    assert_eq!(said.code, 0, "{said:?}");
+    let message = json(&workplace.latest("sh").join("summary.json"))["message"].as_str().unwrap().to_owned();
+    insta::assert_snapshot!(message);
+    assert!(said.err.contains(&message), "{said:?}");
 }
 
 /// A terminal of 77 columns around a program, which has 99 once the program has said what it sees.

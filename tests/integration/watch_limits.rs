@@ -5,8 +5,13 @@ use std::process::Command;
 
 use serde_json::Value;
 
+<<<<<<< main
 use crate::watch::{alone, beside_others, has_python};
 use crate::workplace::{Output, Workplace, json, lines_with, said, series, skipped, text, wait_until};
+=======
+use crate::watch::has_python;
+use crate::workplace::{Output, Workplace, json, said, skipped, text, wait_until};
+>>>>>>> 8c8e6020b77326a6ef2a404062c94cebee4e9ddb
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
@@ -51,7 +56,6 @@ fn saves_before_the_kill(name: &str, limit: u64, steps: &str) {
 
 #[test]
 fn under_a_limit_of_the_kernel_each_leak_saves_before_the_kill() {
-    let _others = beside_others();
     for name in [
         "cache.py",
         "loss_history.py",
@@ -69,7 +73,6 @@ fn under_a_limit_of_the_kernel_each_leak_saves_before_the_kill() {
 
 #[test]
 fn shared_memory_that_is_never_unlinked_saves_before_the_kill() {
-    let _alone = alone();
     saves_before_the_kill("shared_memory.py", 96, "3000");
 }
 

@@ -66,8 +66,8 @@ pub struct ProcessMemory {
     pub inexact: u64,
     /// Memory by role: `main`, `workers`, the name of a program, `others`.
     pub groups: BTreeMap<String, ProcessGroup>,
-    /// Bytes of files in `/dev/shm` that this user created since the start and that no process has mapped; `null` if
-    /// there is no such directory.
+    /// Bytes of shared memory of the command that no process has mapped: files in `/dev/shm` and files without a name;
+    /// `null` if it cannot be read.
     pub unmapped_shared: Option<u64>,
     /// Percentage of the last ten seconds in which a task waited for memory (PSI); `null` if the kernel does not
     /// report it.

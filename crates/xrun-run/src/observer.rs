@@ -40,7 +40,7 @@ pub enum Event<'a> {
         /// Names of the series that seem to grow.
         suspects: &'a [String],
     },
-    /// Memory grows, by the verdict so far. Sent once in a process, if the experiment has a hook for it.
+    /// Memory grows, by the verdict so far. Sent once in a process.
     Growing {
         /// Optimiser steps done.
         step: u64,

@@ -137,10 +137,11 @@ fn train_step(task: &mut dyn Task, session: &mut Session<'_>, step: u64) -> Resu
         values: report.values.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect(),
     })?;
     let suspected = session.recorder.update_suspects(step);
-    if suspected && !session.growth_reported && !session.plan.experiment.hooks.on_growing.is_empty() {
+    if suspected && !session.growth_reported {
         let verdict = session.recorder.verdict();
         if verdict.verdict >= Judgement::Growing {
             session.growth_reported = true;
+            session.recorder.log(&format!("step {step}: {}", verdict.message))?;
             session.observer.event(Event::Growing { step, verdict: &verdict });
         }
     }

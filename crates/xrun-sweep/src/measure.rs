@@ -67,6 +67,10 @@ pub fn measure(sweep: &Path, run: RunId, process: Option<&Process>, queued: Opti
         series.findings.slope
     };
     let cleanup = summary.as_ref().map(cleanup_seconds);
+    let steps = summary.as_ref().map(|summary| summary.steps).or(trace.last_step);
+    // A run of method `asha` is resumed at each rung that it passes.
+    let promotions = rungs.iter().filter(|rung| steps.is_some_and(|steps| **rung < steps)).count();
+    let resumes = read::manifest(&folder).map_or(0, |manifest| manifest.resumed.len());
     // A process that was killed after its summary finished its run; and the last one may not be in the list of processes,
     // when the sweep was killed before it.
     // A run that stopped at its rung succeeded.
@@ -77,6 +81,7 @@ pub fn measure(sweep: &Path, run: RunId, process: Option<&Process>, queued: Opti
         repeat: run.repeat,
         finished: matches!(status, RunStatus::Done(outcome) if outcome.is_complete()) && damage.is_none(),
         at_rung: at_rung && damage.is_none(),
+        interrupted: resumes > promotions,
         outcome: damage.as_ref().map_or(outcome, |_| "damaged".to_owned()),
         exit_code: exit_code.or_else(|| process.and_then(|process| process.exit_code)),
         signal: process.and_then(|process| process.signal).filter(|_| exit_code.is_none()),
@@ -85,7 +90,7 @@ pub fn measure(sweep: &Path, run: RunId, process: Option<&Process>, queued: Opti
             .or_else(|| process.filter(|_| status == RunStatus::Done(Outcome::MemoryLimit))?.message.clone())
             .or_else(|| summary.as_ref().map(|summary| summary.message.clone()))
             .or_else(|| process.and_then(|process| process.message.clone())),
-        steps: summary.as_ref().map(|summary| summary.steps).or(trace.last_step),
+        steps,
         seconds: summary.as_ref().map(|summary| summary.seconds),
         steps_per_second: summary.as_ref().and_then(|summary| speed(summary, &trace)),
         cleanup_seconds: cleanup,

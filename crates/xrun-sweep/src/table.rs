@@ -45,7 +45,8 @@ impl Row {
             "rss_peak" => bytes(run.rss_peak),
             _ => bytes(run.device_reserved_peak),
         };
-        self.runs.iter().filter(|run| run.finished).filter_map(of).collect()
+        let comparable = |run: &&Measured| run.finished && (name == "steps_per_second" || !run.interrupted);
+        self.runs.iter().filter(comparable).filter_map(of).collect()
     }
 
     /// Speed and memory of a trial that finished.
@@ -165,6 +166,9 @@ fn counted(runs: &[Measured]) -> impl Iterator<Item = &Measured> {
 
 fn row(point: u64, values: Vec<Value>, runs: Vec<Measured>) -> Row {
     let number = |of: fn(&Measured) -> Option<f64>| Spread::of(counted(&runs).filter_map(of));
+    // The memory of a run that was interrupted is that of processes that began again.
+    let memory =
+        |of: fn(&Measured) -> Option<f64>| Spread::of(counted(&runs).filter(|run| !run.interrupted).filter_map(of));
     fn bytes(size: Option<u64>) -> Option<f64> {
         size.map(|size| size as f64)
     }
@@ -175,18 +179,19 @@ fn row(point: u64, values: Vec<Value>, runs: Vec<Measured>) -> Row {
         steps: runs.iter().filter_map(|run| run.steps).max(),
         rung: None,
         finished: runs.iter().filter(|run| run.finished).count() as u64,
+        interrupted: runs.iter().filter(|run| run.interrupted).count() as u64,
         exit_code: runs.iter().filter_map(|run| run.exit_code.or(run.signal.map(|signal| 128 + signal))).max(),
         steps_per_second: number(|run| run.steps_per_second),
         cleanup_seconds: number(|run| run.cleanup_seconds),
-        heap_peak: number(|run| bytes(run.heap_peak)),
-        heap_floor: number(|run| bytes(run.heap_floor)),
-        rss_peak: number(|run| bytes(run.rss_peak)),
-        rss_floor: number(|run| bytes(run.rss_floor)),
-        device_in_use_peak: number(|run| bytes(run.device_in_use_peak)),
-        device_in_use_floor: number(|run| bytes(run.device_in_use_floor)),
-        device_reserved_peak: number(|run| bytes(run.device_reserved_peak)),
-        device_reserved_floor: number(|run| bytes(run.device_reserved_floor)),
-        growth: number(|run| run.growth),
+        heap_peak: memory(|run| bytes(run.heap_peak)),
+        heap_floor: memory(|run| bytes(run.heap_floor)),
+        rss_peak: memory(|run| bytes(run.rss_peak)),
+        rss_floor: memory(|run| bytes(run.rss_floor)),
+        device_in_use_peak: memory(|run| bytes(run.device_in_use_peak)),
+        device_in_use_floor: memory(|run| bytes(run.device_in_use_floor)),
+        device_reserved_peak: memory(|run| bytes(run.device_reserved_peak)),
+        device_reserved_floor: memory(|run| bytes(run.device_reserved_floor)),
+        growth: memory(|run| run.growth),
         verdict: counted(&runs).filter_map(|run| run.verdict).max(),
         metric: None,
         loss: None,
@@ -261,7 +266,7 @@ fn csv(table: &Table) -> String {
         header.extend(spread(&format!("{name}_change")));
         header.push(format!("{name}_against_reference"));
     }
-    header.extend(["pareto", "steps", "rung"].map(str::to_owned));
+    header.extend(["pareto", "steps", "rung", "interrupted"].map(str::to_owned));
     let mut text = csv_line(header);
     for row in &table.rows {
         let mut cells = vec![row.point.to_string()];
@@ -289,6 +294,7 @@ fn csv(table: &Table) -> String {
         }
         cells.push(row.pareto.join(" "));
         cells.extend([row.steps, row.rung].map(|count| count.map_or_else(String::new, |count| count.to_string())));
+        cells.push(row.interrupted.to_string());
         text.push_str(&csv_line(cells));
     }
     text

@@ -35,6 +35,7 @@ fn run(point: u64, repeat: u64, speed: f64, rss: u64) -> Measured {
         outcome: "finished".into(),
         finished: true,
         at_rung: false,
+        interrupted: false,
         exit_code: Some(0),
         signal: None,
         message: None,
@@ -111,6 +112,26 @@ fn the_page_has_every_window_minimum_and_intervals_in_one_unit() {
     assert!(!text::text(&table, None).contains("RSS floor"), "no room in a terminal");
     let csv = csv(&table);
     assert!(csv.contains("rss_floor,") && csv.contains("device_in_use_floor,"), "{csv}");
+}
+
+#[test]
+fn the_memory_of_an_interrupted_run_is_not_compared() {
+    let interrupted = |run: Measured| Measured { interrupted: true, ..run };
+    // The second process of trial 2 had few steps: less memory, and as fast.
+    let points = vec![
+        vec![run(1, 1, 5.0, 200), run(1, 2, 5.0, 202)],
+        vec![interrupted(run(2, 1, 5.0, 90)), interrupted(run(2, 2, 5.0, 91))],
+        vec![run(3, 1, 5.5, 210), interrupted(run(3, 2, 5.5, 95))],
+    ];
+    let values = [1, 2, 3].map(|value| vec![json!(value)]).to_vec();
+    let table = assemble("one", &record(&["limits.prefetch"], values, 2), points.into_iter());
+    let [first, second, third] = &table.rows[..] else { panic!("{table:?}") };
+    assert_eq!((second.rss_peak.is_none(), second.growth.is_none(), second.pareto.len()), (true, true, 0));
+    assert_eq!(third.rss_peak.unwrap().median, (210u64 << 20) as f64);
+    assert!(first.pareto.contains(&"rss") && third.pareto.contains(&"rss"));
+    assert!(second.change.contains_key("steps_per_second") && !second.change.contains_key("rss_peak"));
+    assert_eq!([first, second, third].map(|row| row.interrupted), [0, 2, 1]);
+    insta::assert_snapshot!(text::text(&table, None));
 }
 
 #[test]

@@ -127,9 +127,7 @@ fn columns_of(table: &Table, view: TableView) -> Vec<Column<'_>> {
         all.push((">steps".into(), Box::new(move |row: &Row| number(row.steps))));
         all.push((">rung".into(), Box::new(move |row: &Row| number(row.rung))));
     }
-    let ended = || -> Column<'_> {
-        ("outcome".into(), Box::new(|row: &Row| Cell::of(printable::line(&row.outcome, 3 * CELL_CHARACTERS_MAX))))
-    };
+    let ended = || -> Column<'_> { ("outcome".into(), Box::new(|row: &Row| Cell::of(outcome(row)))) };
     let size = move |title: &str, of: fn(&Row) -> Option<Spread>| -> Column<'_> {
         let cell = move |row: &Row| match of(row) {
             None => Cell::none(),
@@ -199,6 +197,16 @@ fn columns_of(table: &Table, view: TableView) -> Vec<Column<'_>> {
         all.push(ended());
     }
     all
+}
+
+/// `finished`, or `finished, 1 interrupted` where a run was interrupted and resumed.
+fn outcome(row: &Row) -> String {
+    let mark = match (row.interrupted, row.runs.len() as u64) {
+        (0, _) => String::new(),
+        (all, runs) if all == runs => ", interrupted".to_owned(),
+        (some, _) => format!(", {some} interrupted"),
+    };
+    printable::line(&row.outcome, 3 * CELL_CHARACTERS_MAX) + &mark
 }
 
 fn cleanup(row: &Row) -> Cell {
@@ -317,6 +325,10 @@ pub fn text(table: &Table, width: Option<usize>) -> String {
     if table.rows.iter().any(|row| !row.pareto.is_empty()) {
         let front = "Pareto front: the memory for which no other trial is both faster and smaller";
         text.push_str(&format!("{}\n", fold(front, width, 2)));
+    }
+    if table.rows.iter().any(|row| row.interrupted > 0) {
+        let note = "interrupted: the memory of runs that were interrupted and resumed is in no row and no Pareto front";
+        text.push_str(&format!("{}\n", fold(note, width, 2)));
     }
     text.extend(rungs(table).map(|rungs| format!("{}\n", fold(&rungs, width, 2))));
     text.extend(best(table).map(|best| format!("{}\n", fold(&best, width, 2))));

@@ -108,13 +108,15 @@ pub struct Verdict {
     pub owner_share: Option<f64>,
     /// Process that `series` belongs to; `null` for a table.
     pub process: Option<ProcessOfRun>,
+    /// Judgement on each process of a resumed run, the newest last; absent for a run of one process.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Vec::is_empty"))]
+    pub processes: Vec<ProcessVerdict>,
     /// All judged series.
     pub series: Vec<SeriesVerdict>,
 }
 
 /// Process of a run that a verdict is about. A run has one process, and one more for each resume; each is judged
-/// separately. The verdict is that on the newest process, or on an earlier one with a worse judgement than `suspect` and
-/// than the newest.
+/// separately. The verdict is the worst one that shows growth (worse than `suspect`), or else that on the longest process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -129,6 +131,21 @@ pub struct ProcessOfRun {
     pub newest_segment: u32,
     /// Judgement on the newest process, where this verdict is about an earlier one.
     pub newest: Option<Judgement>,
+}
+
+/// Judgement on one process of a resumed run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ProcessVerdict {
+    /// Index of the process, as in `memory.jsonl`: 0 for the first.
+    pub segment: u32,
+    /// Steps done at its first sample.
+    pub first_step: u64,
+    /// Steps done at its last sample.
+    pub last_step: u64,
+    /// Judgement on it.
+    pub verdict: Judgement,
 }
 
 /// Findings on one series of a run.

@@ -29,6 +29,7 @@ mod findings;
 mod judge;
 mod message;
 pub mod names;
+mod processes;
 mod recent;
 mod rise;
 mod sample;
@@ -42,8 +43,9 @@ mod window_minima;
 
 pub use axis::{Axis, RateUnit};
 pub use context::{Context, DeclaredOwner, MemoryKind, NO_CAP};
-pub use findings::{Findings, Judgement, ProcessOfRun, SeriesVerdict, VERSION, Verdict};
+pub use findings::{Findings, Judgement, ProcessOfRun, ProcessVerdict, SeriesVerdict, VERSION, Verdict};
 pub use judge::{BYTES, COUNT, STEPS_NEEDED, SeriesKind, Thresholds};
+pub use processes::ProcessVerdicts;
 pub use recent::{Recent, RecentGrowth};
 pub use sample::{Driver, Pool, Processes, Sample};
 pub use watch::Watch;

@@ -2,7 +2,7 @@
 
 use crate::axis::Axis;
 use crate::context::NO_CAP;
-use crate::findings::{Findings, Judgement, ProcessOfRun, SeriesVerdict, Verdict};
+use crate::findings::{Findings, Judgement, ProcessOfRun, SeriesVerdict};
 use crate::names::{
     DRIVER_BEYOND, FOOTPRINT, GPU_FOOTPRINT, GPU_SUFFIX, LIBRARIES, OWNER_PREFIX, PRIVATE_SUFFIX, RESERVED_BEYOND,
     RSS_BEYOND, SHARED_SUFFIX, UNMAPPED_SHM,
@@ -164,25 +164,6 @@ const OVERHEADS: &[(&str, &str)] = &[
     ),
 ];
 
-/// Verdict on an ended process that is worse than that on the newest one; its message names both processes.
-pub fn with_newest(earlier: &Verdict, newest: &Verdict) -> Verdict {
-    let process = earlier.process.zip(newest.process).map(|(process, last)| ProcessOfRun {
-        newest_segment: last.segment,
-        newest: Some(newest.verdict),
-        ..process
-    });
-    let after =
-        newest.process.map_or_else(String::new, |last| format!("; {}: {}", process_label(last), newest.message));
-    let before = process.map_or_else(String::new, |process| format!("{}: ", process_label(process)));
-    Verdict { message: format!("{before}{}{after}", earlier.message), process, ..earlier.clone() }
-}
-
-/// Verdict on the newest process of a resumed run; its message names the process.
-pub fn with_process(newest: Verdict) -> Verdict {
-    let Some(process) = newest.process else { return newest };
-    Verdict { message: format!("{}: {}", process_label(process), newest.message), ..newest }
-}
-
 /// Bytes of an owner and its cap, for a run that is too short for a verdict: a cache that fills up looks like a leak at
 /// first. `, 300.0 KiB of its cap of 64.0 MiB`.
 fn level(series: &[SeriesVerdict], owner: &str) -> String {
@@ -196,7 +177,7 @@ fn level(series: &[SeriesVerdict], owner: &str) -> String {
 }
 
 /// `process 1 of 2 (steps 0 to 150)`.
-fn process_label(process: ProcessOfRun) -> String {
+pub fn process_label(process: ProcessOfRun) -> String {
     let ProcessOfRun { segment, first_step, last_step, newest_segment, .. } = process;
     let number = u64::from(segment) + 1;
     format!("process {number} of {} (steps {first_step} to {last_step})", u64::from(newest_segment) + 1)
@@ -333,7 +314,7 @@ fn series_label(name: &str) -> String {
 /// Name of a group of processes in a message: `private memory of workers`.
 fn owner_label(owner: &str) -> String {
     if owner == UNMAPPED_SHM {
-        return "files in /dev/shm that no process has mapped".into();
+        return "files in memory that no process has mapped (/dev/shm, tmpfs, memfd)".into();
     }
     let kinds = [(GPU_SUFFIX, "GPU"), (PRIVATE_SUFFIX, "private"), (SHARED_SUFFIX, "shared")];
     let kind = kinds.into_iter().find_map(|(suffix, kind)| Some((kind, owner.strip_suffix(suffix)?)));

@@ -8,7 +8,7 @@ pub const OWNER_PREFIX: &str = "owner:";
 pub const FOOTPRINT: &str = "held";
 /// GPU memory of all processes of a command together.
 pub const GPU_FOOTPRINT: &str = "held_on_gpus";
-/// Owner of the files in `/dev/shm` that no process has mapped.
+/// Owner of shared memory that no process has mapped: files in `/dev/shm` and files without a name.
 pub const UNMAPPED_SHM: &str = "/dev/shm";
 /// Suffix of an owner that is a group of processes: their private memory.
 pub const PRIVATE_SUFFIX: &str = "/private";

@@ -13,6 +13,7 @@ use crate::names::{
     DRIVER_BEYOND, FOOTPRINT, GPU_FOOTPRINT, LIBRARIES, OWNER_PREFIX, RESERVED_BEYOND, RSS_BEYOND, TOTALS, UNCAPPED,
     is_on_gpus, lives_in, unit,
 };
+use crate::processes::ProcessVerdicts;
 use crate::sample::{Processes, Sample};
 use crate::trend;
 use crate::window_minima::Windows;
@@ -45,8 +46,8 @@ pub struct Watch {
     container_budget: Option<u64>,
     /// Largest temporary use of heap within a step of the newest process.
     temporary_peak: u64,
-    /// Worst verdict on an ended process that grew.
-    worst_ended: Option<Box<Verdict>>,
+    /// Verdicts on the processes before.
+    ended: ProcessVerdicts,
 }
 
 impl Watch {
@@ -58,8 +59,13 @@ impl Watch {
             process: None,
             container_budget: None,
             temporary_peak: 0,
-            worst_ended: None,
+            ended: ProcessVerdicts::default(),
         }
+    }
+
+    /// Sets the length on the axis below which every verdict is `inconclusive`.
+    pub fn set_span_min(&mut self, span: u64) {
+        self.context.span_min = span;
     }
 
     /// Adds a sample. A new process starts new series: it has its own heap, and a cache that fills up in each process would
@@ -151,13 +157,10 @@ impl Watch {
         }
     }
 
-    /// Clears the state of the process that has ended; its verdict is kept if it is the worst that grew.
+    /// Clears the state of the process that has ended, after it was judged.
     fn end_process(&mut self) {
         let ended = self.judge_process(true);
-        let worst = self.worst_ended.as_ref().map_or(Judgement::Suspect, |worst| worst.verdict);
-        if ended.verdict > worst {
-            self.worst_ended = Some(Box::new(ended));
-        }
+        self.ended.end(ended);
         self.series.clear();
         (self.process, self.container_budget, self.temporary_peak) = (None, None, 0);
     }
@@ -219,15 +222,15 @@ impl Watch {
         self.series.get(&format!("{UNCAPPED}{name}")).is_some_and(|uncapped| !grows(uncapped))
     }
 
-    /// Verdict on the samples so far: that on the newest process, or on an earlier one that was worse. The message names the
-    /// process of a resumed run.
+    /// Verdict on the samples so far: the worst one on a process that grew, or else that on the longest. The message has those
+    /// on all processes of a resumed run.
     pub fn verdict(&self) -> Verdict {
-        let newest = self.judge_process(false);
-        match &self.worst_ended {
-            Some(worst) if worst.verdict > newest.verdict => message::with_newest(worst, &newest),
-            _ if self.process.is_some_and(|process| process.segment > 0) => message::with_process(newest),
-            _ => newest,
-        }
+        self.ended.with_newest(self.judge_process(false))
+    }
+
+    /// Verdict on the newest process alone.
+    pub fn newest_verdict(&self) -> Verdict {
+        self.judge_process(false)
     }
 
     /// Verdict on the newest process.
@@ -283,6 +286,7 @@ impl Watch {
             owner,
             owner_share: fraction,
             process: self.process,
+            processes: Vec::new(),
             series,
         }
     }

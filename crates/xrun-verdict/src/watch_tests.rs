@@ -141,7 +141,14 @@ fn the_message_on_a_resumed_run_names_the_process() {
     let verdict = resumed(&[(0, 20, 0), (20, 200, 0)]);
     assert_eq!(verdict.verdict, Judgement::Bounded);
     let short = resumed(&[(0, 150, 0), (150, 160, 0)]);
-    assert_eq!(short.verdict, Judgement::Inconclusive);
+    // A tail that is too short for a verdict does not take that of the longest process.
+    let (process, each) = (short.process.unwrap(), short.processes);
+    assert_eq!(
+        (short.verdict, process.segment, process.newest),
+        (Judgement::Bounded, 0, Some(Judgement::Inconclusive))
+    );
+    let each: Vec<(u32, Judgement)> = each.iter().map(|process| (process.segment, process.verdict)).collect();
+    assert_eq!(each, [(0, Judgement::Bounded), (1, Judgement::Inconclusive)]);
     let messages = [verdict.message, short.message, resumed(&[(0, 200, 0)]).message];
     insta::assert_snapshot!(messages.join("\n"));
 }

@@ -266,6 +266,32 @@ impl LineWriter {
         }
     }
 
+    /// Rewrites all lines so far: `rewrite` returns the record of a line anew, or `None` to keep it.
+    ///
+    /// # Errors
+    /// Reading or writing fails; the old lines remain.
+    pub fn rewrite(&mut self, mut rewrite: impl FnMut(&str) -> Option<String> + Send) -> Result<(), WriteError> {
+        self.flush()?;
+        let path = self.path.clone();
+        replace_with(&path, |new| {
+            let mut old = BufReader::new(file::open(&path)?).take(u64::MAX);
+            let mut line = Vec::new();
+            loop {
+                line.clear();
+                old.set_limit(LINE_BYTES_MAX);
+                if old.read_until(b'\n', &mut line)? == 0 {
+                    return Ok(());
+                }
+                match std::str::from_utf8(&line).ok().and_then(|text| rewrite(text.trim_end())) {
+                    Some(record) => writeln!(new, "{}", seal::line(record))?,
+                    None => new.write_all(&line)?,
+                }
+            }
+        })?;
+        self.file = with_path(&path, file::open_own(&path, OpenOptions::new().append(true)))?;
+        Ok(())
+    }
+
     /// Number of lines that could not be written.
     pub fn lost(&self) -> u64 {
         self.lost

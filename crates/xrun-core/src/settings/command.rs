@@ -37,8 +37,8 @@ pub struct Command {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub checkpoint: Option<String>,
     /// Detection of steps in the program's output: a regular expression with a group `(?<step>…)`, and optionally
-    /// `(?<loss>…)`, `(?<learning_rate>…)` and others; `auto`, the default, for the progress bars of tqdm, Lightning, Hugging
-    /// Face's Trainer and Keras; `none` to ignore the output.
+    /// `(?<loss>…)`, `(?<learning_rate>…)` and others; `auto`, the default, for the progress bars and log lines of common
+    /// trainers; `none` to ignore the output.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub steps: Option<String>,
     /// JSON Lines file with `step` and optionally `loss` that the program appends to, in place of `steps`.

@@ -3,7 +3,7 @@
 //! Both series are judged as samples arrive. Steps are the better axis: an hour of slow loading does not change them.
 
 use xrun_verdict::names::{FOOTPRINT, GPU_FOOTPRINT};
-use xrun_verdict::{Axis, Context, Judgement, STEPS_NEEDED, SeriesVerdict, Verdict, Watch};
+use xrun_verdict::{Axis, BYTES, Context, Judgement, ProcessVerdicts, STEPS_NEEDED, SeriesVerdict, Verdict, Watch};
 
 use super::sample::sample;
 use crate::format::MemoryLine;
@@ -11,14 +11,35 @@ use crate::watched::WatchSettings;
 use xrun_core::bounded::planned::MemoryKind;
 use xrun_core::units::seconds;
 
-/// Judges the samples of a command by step and by the clock.
+/// Part of the time, as its inverse, after which steps that have ended no longer speak for the rest.
+const SILENT_PART: u64 = 10;
+
+/// Judges the samples of a command by step and by the clock, process after process.
 #[derive(Clone, Debug)]
 pub struct CommandJudge {
+    context: Context,
+    /// Verdicts on the processes of a resumed command that have ended.
+    ended: ProcessVerdicts,
+    /// Index of the newest process.
+    segment: u32,
     by_step: Watch,
     by_clock: Watch,
     step: u64,
     /// Newest sample, added when a later step follows: until then it may show the end of the program.
     newest: Option<MemoryLine>,
+    /// Number of samples.
+    samples: u64,
+    first: Moment,
+    last: Moment,
+    /// First sample with the newest step.
+    last_step: Moment,
+}
+
+/// Time and footprint of a sample.
+#[derive(Clone, Copy, Debug, Default)]
+struct Moment {
+    milliseconds: u64,
+    held: u64,
 }
 
 impl CommandJudge {
@@ -26,35 +47,87 @@ impl CommandJudge {
     pub fn new(watched: &WatchSettings) -> Self {
         let context =
             Context { host_limit: watched.host_memory, device_limit: watched.device_memory, ..Context::default() };
-        // As many samples as steps are required.
-        let span_min = STEPS_NEEDED * watched.every_ms.max(1);
+        Self::with_context(context)
+    }
+
+    fn with_context(context: Context) -> Self {
+        let none = Moment::default();
         Self {
+            ended: ProcessVerdicts::default(),
+            segment: 0,
             by_step: Watch::new(context.clone()),
-            by_clock: Watch::new(Context { axis: Axis::Clock, span_min, ..context }),
+            by_clock: Watch::new(Context { axis: Axis::Clock, ..context.clone() }),
+            context,
             step: 0,
             newest: None,
+            samples: 0,
+            first: none,
+            last: none,
+            last_step: none,
         }
+    }
+
+    /// Forgets the steps so far: they were not those of the training.
+    pub fn begin_steps_anew(&mut self) {
+        (self.by_step, self.step, self.newest) = (Watch::new(self.context.clone()), 0, None);
     }
 
     /// Adds a sample.
     pub fn add(&mut self, line: &MemoryLine) {
+        if line.segment != self.segment {
+            self.end_process();
+            self.segment = line.segment;
+        }
+        self.last = Moment { milliseconds: line.time_us / 1000, held: line.host.heap };
+        if self.samples == 0 {
+            self.first = self.last;
+        }
+        self.samples += 1;
+        self.by_clock.set_span_min(self.span_min());
         self.by_clock.add(&sample(line));
         // The first sample after a step is closest to its end. Samples before the first step show the program's
         // start, those after the last step its end, when workers are gone.
         if line.step > self.step {
             self.step = line.step;
+            self.last_step = self.last;
             if let Some(before) = self.newest.replace(line.clone()) {
                 self.by_step.add(&sample(&before));
             }
         }
     }
 
-    /// Verdict by step if it is conclusive, otherwise by the clock.
+    /// Judges the process so far, which has ended: a resumed command starts with other memory.
+    fn end_process(&mut self) {
+        let mut ended = std::mem::take(&mut self.ended);
+        if self.samples > 0 {
+            ended.end(self.newest_verdict());
+        }
+        *self = Self { ended, ..Self::with_context(self.context.clone()) };
+    }
+
+    /// Verdict on the command: on its processes together, if it was resumed.
     pub fn verdict(&self) -> Verdict {
-        let (by_step, by_clock) = (self.by_step.verdict(), self.by_clock.verdict());
+        self.ended.with_newest(self.newest_verdict())
+    }
+
+    /// Time in milliseconds with as many samples as steps are required, at the pace so far.
+    fn span_min(&self) -> u64 {
+        let span = self.last.milliseconds.saturating_sub(self.first.milliseconds);
+        let missing = STEPS_NEEDED.saturating_sub(self.samples);
+        if missing == 0 { 0 } else { span + missing * (span / self.samples.max(1)).max(1) }
+    }
+
+    /// Verdict on the newest process, by step if that is conclusive, otherwise by the clock.
+    fn newest_verdict(&self) -> Verdict {
+        let (by_step, by_clock) = (self.by_step.newest_verdict(), self.by_clock.newest_verdict());
         let unknown = |verdict: &Verdict| verdict.verdict == Judgement::Inconclusive;
         if self.step == 0 || (unknown(&by_step) && !unknown(&by_clock)) {
             return by_clock;
+        }
+        if self.grew_after_last_step() && by_step.verdict < Judgement::Suspect && by_clock.verdict >= Judgement::Suspect
+        {
+            let message = format!("{}; the last step was {}", by_clock.message, self.step);
+            return Verdict { message, ..by_clock };
         }
         let to_limit = footprint(&by_clock)
             .and_then(|series| series.steps_to_limit)
@@ -70,6 +143,13 @@ impl CommandJudge {
             None => by_step.message.clone(),
         };
         Verdict { message, ..by_step }
+    }
+
+    /// Returns whether steps ended long ago, and the footprint has grown since.
+    fn grew_after_last_step(&self) -> bool {
+        let since = |then: Moment| self.last.milliseconds.saturating_sub(then.milliseconds);
+        let grown = self.last.held.saturating_sub(self.last_step.held) as f64;
+        since(self.last_step) * SILENT_PART >= since(self.first) && grown >= BYTES.growth_min
     }
 
     /// Growth of host or GPU memory in bytes per second; `None` unless the verdict on that series is growing.
@@ -180,6 +260,65 @@ mod tests {
         assert_eq!(verdict.owner.as_deref(), Some("main/private"));
         let slope = footprint(&verdict).unwrap().findings.slope;
         assert!(is_near(slope.map(|slope| 1000.0 * slope), 2.0 * MIB as f64), "{slope:?} bytes per millisecond");
+    }
+
+    #[test]
+    fn growth_after_the_last_step_is_judged_by_the_clock() {
+        let steps = (0..150).map(|at| line(200 * at, 2 * at, 100 * MIB, 0));
+        let after = (0..200).map(|at| line(30_000 + 200 * at, 298, (100 + at) * MIB, 0));
+        let verdict = judged(&WatchSettings::default(), steps.clone().chain(after));
+        assert_eq!((verdict.verdict, verdict.axis), (Judgement::Growing, Axis::Clock), "{}", verdict.message);
+        // An evaluation at the end that needs more memory, and keeps it.
+        let after = (0..200).map(|at| line(30_000 + 200 * at, 298, (100 + at.min(60)) * MIB, 0));
+        let verdict = judged(&WatchSettings::default(), steps.clone().chain(after));
+        assert!(verdict.verdict < Judgement::Growing, "{}", verdict.message);
+        let verdict = judged(&WatchSettings::default(), steps);
+        assert_eq!((verdict.verdict, verdict.axis), (Judgement::Bounded, Axis::Steps), "{}", verdict.message);
+    }
+
+    #[test]
+    fn a_verdict_needs_ninety_samples_at_any_pace() {
+        let leak = |count: u64, every: u64| {
+            judged(&WatchSettings::default(), (0..count).map(|at| line(every * at, 0, 2 * at * MIB, 0)))
+        };
+        assert_eq!(leak(80, 1000).verdict, Judgement::Inconclusive);
+        assert_eq!(leak(80, 200).verdict, Judgement::Inconclusive);
+        assert_eq!(leak(150, 200).verdict, Judgement::Growing, "30 s");
+    }
+
+    #[test]
+    fn a_resumed_command_keeps_the_verdict_of_its_longest_process() {
+        let process = |segment: u32, first: u64, count: u64, leak: u64| {
+            (first..first + count).map(move |at| {
+                let line = line(1000 * (at - first), at, (100 + leak * (at - first)) * MIB, 0);
+                MemoryLine { segment, ..line }
+            })
+        };
+        let watched = WatchSettings::default();
+        let verdict = judged(&watched, process(0, 1, 300, 0).chain(process(1, 301, 20, 0)));
+        let about = verdict.process.unwrap();
+        assert_eq!(
+            (verdict.verdict, about.segment, about.newest),
+            (Judgement::Bounded, 0, Some(Judgement::Inconclusive))
+        );
+        let each: Vec<Judgement> = verdict.processes.iter().map(|process| process.verdict).collect();
+        assert_eq!(each, [Judgement::Bounded, Judgement::Inconclusive]);
+        // The worst counts, wherever it is.
+        let verdict =
+            judged(&watched, process(0, 1, 300, 2).chain(process(1, 301, 400, 0)).chain(process(2, 701, 9, 0)));
+        assert_eq!((verdict.verdict, verdict.process.unwrap().segment), (Judgement::Growing, 0));
+        assert_eq!(verdict.processes.len(), 3);
+    }
+
+    #[test]
+    fn steps_that_were_not_of_the_training_are_forgotten() {
+        let mut command = CommandJudge::new(&WatchSettings::default());
+        (0..200).for_each(|at| command.add(&line(1000 * at, 25 * at, 50 * MIB, 0)));
+        command.begin_steps_anew();
+        (0..300).for_each(|at| command.add(&line(200_000 + 1000 * at, 1 + at, 50 * MIB, at * MIB)));
+        let verdict = command.verdict();
+        assert_eq!((verdict.verdict, verdict.axis), (Judgement::Growing, Axis::Steps), "{}", verdict.message);
+        assert_eq!(verdict.process.map(|process| process.last_step), Some(299));
     }
 
     #[test]

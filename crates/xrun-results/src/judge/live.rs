@@ -4,7 +4,7 @@
 //! samples, so its cost does not depend on the length of the run.
 
 use std::collections::VecDeque;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use xrun_verdict::{Context, Verdict, Watch};
 
@@ -24,7 +24,6 @@ const RECENT: usize = 64;
 /// Follows the samples of a run and judges them.
 #[derive(Clone, Debug)]
 pub struct LiveVerdict {
-    run: PathBuf,
     tail: RecordTail,
     judge: JudgeKind,
     /// Time in microseconds and step of the newest samples; at most [`RECENT`].
@@ -60,7 +59,6 @@ impl LiveVerdict {
     /// Follows a run, which may not have started yet. Reads no samples.
     pub fn new(run: &Path) -> Self {
         Self {
-            run: run.to_path_buf(),
             tail: RecordTail::new(&run.join(layout::MEMORY), READ_BYTES_MAX),
             judge: JudgeKind::open(run),
             recent: VecDeque::with_capacity(RECENT),
@@ -85,16 +83,22 @@ impl LiveVerdict {
 
     fn add(&mut self, line: MemoryLine) {
         let position = |line: &MemoryLine| (line.segment, line.step);
+        let is_command = matches!(self.judge, JudgeKind::Command(_));
+        let restarts = |before: &MemoryLine| before.segment == line.segment && line.step < before.step;
+        if is_command && self.newest.as_ref().is_some_and(restarts) {
+            // A bar of the preparation was taken for steps, which were written anew.
+            self.newest = None;
+            self.recent.clear();
+            if let JudgeKind::Command(command) = &mut self.judge {
+                command.begin_steps_anew();
+            }
+        }
         // Lines in the wrong order are damage, which `xrun verdict` reports.
         if self.newest.as_ref().is_some_and(|before| position(&line) < position(before)) {
             return;
         }
         if self.newest.as_ref().is_some_and(|before| before.segment != line.segment) {
             self.recent.clear();
-            if matches!(self.judge, JudgeKind::Command(_)) {
-                // A resumed command starts with other memory.
-                self.judge = JudgeKind::open(&self.run);
-            }
         }
         match &mut self.judge {
             JudgeKind::Run(watch) => watch.add(&sample(&line)),

@@ -170,14 +170,7 @@ const NAME_CHARACTERS_MAX: usize = 100;
 /// Judges the samples of a watched command.
 fn judge_command_samples(path: &Path, watched: &WatchSettings) -> Result<Verdict, VerdictError> {
     let mut command = CommandJudge::new(watched);
-    let mut segment = 0;
-    let damaged = for_each_sample(path, |line| {
-        if line.segment != segment {
-            // A resumed command starts with other memory.
-            (segment, command) = (line.segment, CommandJudge::new(watched));
-        }
-        command.add(&line);
-    })?;
+    let damaged = for_each_sample(path, |line| command.add(&line))?;
     Ok(damaged.annotate(command.verdict()))
 }
 

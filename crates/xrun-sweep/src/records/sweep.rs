@@ -119,6 +119,8 @@ pub struct Row {
     pub rung: Option<u64>,
     /// Number of runs that did all their steps. The measurements are theirs, or those of all runs when there are none.
     pub finished: u64,
+    /// Number of runs that were interrupted and resumed, whose memory is not in this row.
+    pub interrupted: u64,
     /// The largest exit status of its runs; 128 + the number of a signal.
     pub exit_code: Option<i32>,
     /// Steps a second, with the time of cleanups.
@@ -170,6 +172,8 @@ pub struct Measured {
     pub finished: bool,
     /// It stopped at a rung of method `asha`, and was not promoted.
     pub at_rung: bool,
+    /// It was interrupted and resumed; its memory is that of processes that began again.
+    pub interrupted: bool,
     /// Exit status by the run's summary, or of its last process where it has none.
     pub exit_code: Option<i32>,
     /// Signal that killed the last process of a run without a summary.

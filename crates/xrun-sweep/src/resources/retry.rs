@@ -270,6 +270,7 @@ mod tests {
             owner: None,
             owner_share: None,
             process: None,
+            processes: Vec::new(),
             series: Vec::new(),
         };
         let decided = |judgement, trace: &Trace| by_trace(Some(&verdict(judgement)), trace, None, 310 * MIB);

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
+use super::step_counter::StepNumber;
 use super::steps::{StepValues, Steps, VALUES_MAX};
 use xrun_core::bounded::buffer::Buffer;
 use xrun_core::bounded::ledger::{Cap, Policy};
@@ -133,12 +134,15 @@ impl EventFile {
         if event.scalars.is_empty() {
             return;
         }
-        if self.pending.as_ref().is_some_and(|found| found.step != event.step)
+        if self.pending.as_ref().is_some_and(|found| found.number.step != event.step)
             && let Some(found) = self.pending.take()
         {
             steps.add_scalars(found);
         }
-        let found = self.pending.get_or_insert_with(|| StepValues { step: event.step, ..StepValues::default() });
+        let found = self.pending.get_or_insert_with(|| {
+            let number = StepNumber { step: event.step, ..StepNumber::default() };
+            StepValues { number, ..StepValues::default() }
+        });
         for (tag, value) in event.scalars {
             match tag_kind(tag) {
                 TagKind::Loss => found.loss = found.loss.or(Some(value)),
@@ -316,6 +320,7 @@ fn parse_tensor(mut tensor: &[u8]) -> Option<f32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::command::steps::StepEvent;
     use std::collections::BTreeSet;
     use xrun_results::format::MetricsLine;
 
@@ -362,7 +367,7 @@ mod tests {
         events.read(&steps);
         events.end(&steps);
         assert_eq!((steps.newest(), events.damaged()), (2, 0));
-        let lines: Vec<MetricsLine> = numbers.try_iter().collect();
+        let lines: Vec<MetricsLine> = numbers.try_iter().filter_map(StepEvent::metrics).collect();
         let MetricsLine::Train { step: 1, loss, learning_rate, values, .. } = &lines[0] else { panic!("{lines:?}") };
         assert_eq!((*loss, *learning_rate, values["norm"]), (0.5, Some(0.25), 2.0));
         let MetricsLine::Validation { step: 2, metrics, .. } = &lines[1] else { panic!("{lines:?}") };

@@ -1,8 +1,8 @@
 //! Groups of processes of a command that play the same role, and the memory of each group.
 //!
 //! Workers come and go, and a new one may reuse what an ended one left: a role has a series, a process has none. A role is
-//! identified by its command line and the role of its parent; numbers in the command line are ignored, because each worker
-//! of a loader has its own.
+//! identified by its program and script, or by its being a fork, and by the role of its parent. Numbers and other arguments
+//! are ignored, because each worker of a loader has its own.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -45,8 +45,8 @@ struct Role {
     name: String,
     /// Index of the role of its parent.
     parent: usize,
-    /// Command line without numbers.
-    command: String,
+    /// Program and script without numbers, or [`WORKERS`] for a fork.
+    program: String,
     /// True if it ever had a process.
     had_process: bool,
     /// True if it ever had shared memory.
@@ -139,10 +139,11 @@ impl Groups {
                 id if id == self.main => 0,
                 _ => {
                     let below = parent.map_or(0, |parent| roles[parent]);
-                    match self.known_role(below, &one.command) {
+                    let name = if forked.is_some() { WORKERS.to_owned() } else { role_name(&one.command) };
+                    match self.known_role(below, &name) {
                         Some(role) => role,
                         None if one.young => below,
-                        None => self.new_role(below, &one.command, forked.is_some()),
+                        None => self.new_role(below, &name),
                     }
                 }
             });
@@ -186,32 +187,33 @@ impl Groups {
         held
     }
 
-    fn known_role(&self, parent: usize, command: &[String]) -> Option<usize> {
-        let command = without_numbers(&command.join(" "));
-        let same = |role: &Role| role.parent == parent && role.command == command;
+    fn known_role(&self, parent: usize, name: &str) -> Option<usize> {
+        let program = without_numbers(name);
+        let same = |role: &Role| role.parent == parent && role.program == program;
         self.roles.iter().skip(OTHERS_AT + 1).position(same).map(|at| at + OTHERS_AT + 1)
     }
 
     /// Creates a role and returns its index; [`OTHERS_AT`] beyond the cap.
-    fn new_role(&mut self, parent: usize, command: &[String], forked: bool) -> usize {
+    fn new_role(&mut self, parent: usize, name: &str) -> usize {
         // `others` does not count.
         if self.roles.len() > GROUPS_MAX || parent == OTHERS_AT {
             return OTHERS_AT;
         }
-        let base = match forked {
-            true if parent == 0 => WORKERS.to_owned(),
-            true => printable::line(&format!("{WORKERS} of {}", self.roles[parent].name), NAME_CHARACTERS_MAX),
-            false => role_name(command),
+        let base = match name {
+            WORKERS if parent > 0 => {
+                printable::line(&format!("{WORKERS} of {}", self.roles[parent].name), NAME_CHARACTERS_MAX)
+            }
+            name => name.to_owned(),
         };
         let taken = |name: &str| self.roles.iter().any(|role| role.name == name);
         let mut numbered = (2..).map(|number| format!("{base} {number}"));
-        let name = if taken(&base) { numbered.find(|name| !taken(name)).unwrap_or_default() } else { base };
-        self.roles.push(Role { name, parent, command: without_numbers(&command.join(" ")), ..Role::default() });
+        let unique = if taken(&base) { numbered.find(|name| !taken(name)).unwrap_or_default() } else { base };
+        self.roles.push(Role { name: unique, parent, program: without_numbers(name), ..Role::default() });
         self.roles.len() - 1
     }
 }
 
-/// Command line with `#` for each number: pipes, ranks and temporary files differ from worker to worker.
+/// Name with `#` for each number, such as that of a rank in the title of a process.
 fn without_numbers(command: &str) -> String {
     let mut text = String::with_capacity(command.len());
     for character in command.chars() {
@@ -338,6 +340,22 @@ mod tests {
             assert_eq!(role_name(&words), expected);
         }
         assert_eq!(role_name(&["worker: S3cret".to_owned()]), "worker:");
+    }
+
+    #[test]
+    fn workers_that_are_started_anew_for_each_epoch_are_one_role() {
+        let mut groups = Groups::new(1);
+        let main = || seen(1, None, "python train.py", 1, 1);
+        let loader = |id: u32, socket: &str| {
+            seen(id, Some(0), &format!("/usr/bin/python loader.py --socket /tmp/pymp-{socket}/listener-x"), 2, 2)
+        };
+        for (epoch, socket) in ["a8fk", "zzqp", "m_1x"].into_iter().enumerate() {
+            let fork = seen(100 + epoch as u32, Some(0), "python train.py", 3, 3);
+            let titled = seen(300 + epoch as u32, Some(0), &format!("rank{epoch}: epoch {epoch} {socket}"), 1, 1);
+            let held = groups.sum(&[main(), fork, loader(200 + epoch as u32, socket), titled]);
+            let processes: Vec<u64> = held.groups.values().map(|group| group.processes).collect();
+            assert_eq!(processes, [1, 1, 1, 1], "{held:?}");
+        }
     }
 
     #[test]

@@ -27,6 +27,11 @@ impl MetricsSummary {
         Self { metrics, ..Self::default() }
     }
 
+    /// Forgets all lines.
+    pub fn clear(&mut self) {
+        *self = Self::new(std::mem::take(&mut self.metrics));
+    }
+
     /// Adds a line.
     pub fn add(&mut self, line: &MetricsLine) {
         match line {

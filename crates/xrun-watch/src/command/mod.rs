@@ -9,11 +9,13 @@ mod groups;
 mod limits;
 mod metrics;
 mod output;
-mod progress_bar;
 mod record;
 mod sampler;
 pub mod session;
 pub mod start;
+mod step_counter;
+mod step_formats;
+mod step_source;
 mod steps;
 mod stop;
 mod terminal;
@@ -127,11 +129,8 @@ impl LimitNames {
 pub enum StepSource {
     /// Lines of its output that match a pattern.
     Output(StepPattern),
-    /// Progress bars in its output.
-    Recognised {
-        /// True if the user requested them, and expects a message if there are none.
-        asked: bool,
-    },
+    /// Progress bars and lines of trainers in its output.
+    Recognised,
     /// File of JSON lines that it appends to.
     File(PathBuf),
     /// Directory of event files for TensorBoard.
@@ -152,7 +151,7 @@ pub struct PreparedRun {
 /// Buffers of this process while a command runs.
 pub fn buffers(request: &WatchRequest) -> Vec<Buffer> {
     let read = match request.steps {
-        Some(StepSource::Output(_) | StepSource::Recognised { .. }) => Some(output::buffer()),
+        Some(StepSource::Output(_) | StepSource::Recognised) => Some(output::buffer()),
         Some(StepSource::Events(_)) => Some(events::buffer()),
         Some(StepSource::File(_)) | None => None,
     };

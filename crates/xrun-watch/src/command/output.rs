@@ -80,6 +80,7 @@ pub fn spawn_copy(
                 Err(_) => break,
                 Ok(()) => {}
             }
+            steps.set_within_line(block[..count].last() != Some(&b'\n'));
             lines.add(&block[..count], |line| steps.read_output(line));
         }
         lines.end(|line| steps.read_output(line));

@@ -174,6 +174,42 @@ impl CommandRecord {
         })
     }
 
+    /// Removes the metrics of this process, and sets the steps of its samples to 0: they were not those of the training.
+    ///
+    /// # Errors
+    /// The files cannot be written.
+    pub fn begin_steps_anew(&mut self, segment: u32) -> Result<(), WriteError> {
+        let without_step = |line: &str| {
+            let line = read::parse_line::<MemoryLine>(line.as_bytes()).ok()?;
+            let step = if line.segment == segment { 0 } else { line.step };
+            serde_json::to_string(&MemoryLine { step, ..line }).ok()
+        };
+        let memory = self.memory.rewrite(without_step);
+        // Earlier processes keep theirs.
+        if segment > 0 {
+            return memory;
+        }
+        self.metrics_summary.clear();
+        self.metrics.flush()?;
+        memory.and(write::keep_first_lines(&self.directory.path.join(layout::METRICS), |_| false))
+    }
+
+    /// Records where the steps are from, for people.
+    ///
+    /// # Errors
+    /// The manifest cannot be written.
+    pub fn note_steps(&self, note: &str) -> Result<(), WriteError> {
+        let path = &self.directory.path;
+        let Ok(mut manifest) = read::manifest(path) else { return Ok(()) };
+        let Some(watched) = &mut manifest.watched else { return Ok(()) };
+        let source = note.strip_prefix("steps from ").unwrap_or(note);
+        if watched.steps.as_deref() == Some(source) {
+            return Ok(());
+        }
+        watched.steps = Some(source.to_owned());
+        write::replace_json(&path.join(layout::MANIFEST), &manifest)
+    }
+
     /// Adds a sample; returns whether the waiting lines were written.
     ///
     /// # Errors
@@ -353,7 +389,7 @@ fn unknown_device() -> Device {
 pub fn watched(request: &WatchRequest, not_measured: Vec<String>) -> WatchSettings {
     let steps = request.steps.as_ref().map(|steps| match steps {
         StepSource::Output(pattern) => format!("lines of the output that match {}", pattern.text()),
-        StepSource::Recognised { .. } => "progress bars in the output".to_owned(),
+        StepSource::Recognised => "progress bars and lines of the output".to_owned(),
         StepSource::File(path) => format!("the file {}", path.display()),
         StepSource::Events(path) => format!("event files for TensorBoard in {}", path.display()),
     });

@@ -4,8 +4,7 @@
 //! its cost allows, and less often the longer the command runs, which bounds a trace of days.
 
 use std::collections::BTreeMap;
-use std::os::unix::fs::MetadataExt;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use super::groups::{Groups, ProcessSample};
 use crate::memory::cgroup::Cgroup;
@@ -13,6 +12,7 @@ use crate::memory::gpus::{Gpus, MeanLoad, combined_load};
 use crate::memory::own_cgroup::Cgroups;
 use crate::memory::processes;
 use crate::memory::processes::{Member, PROCESSES_MAX, Status};
+use crate::memory::shared_files::{self, SharedFiles};
 use crate::memory::sources;
 use xrun_core::bounded::buffer::Buffer;
 use xrun_core::bounded::ledger::{Cap, Holding, Ledger, Policy};
@@ -24,12 +24,12 @@ use xrun_verdict::names::UNMAPPED_SHM;
 const COST_FACTOR: f64 = 150.0;
 /// Smallest such multiple, near a limit or at short intervals.
 const COST_FACTOR_MIN: f64 = 3.0;
+/// Interval of samples at first: a short training has enough of them for a verdict.
+const FIRST_INTERVAL: Duration = Duration::from_millis(200);
+/// Number of such intervals in the first minute, after which they become longer up to the interval that is set.
+const FIRST_SAMPLES: u32 = 300;
 /// Number of samples after which they become less frequent.
 const SAMPLES_FREQUENT: u32 = 20_000;
-/// Directory of POSIX shared memory.
-const SHM_DIRECTORY: &str = "/dev/shm";
-/// Cap on the files that are counted in it.
-const SHARED_FILES_MAX: usize = 4096;
 /// Cap on the bytes of a [`ProcessSample`].
 const PROCESS_BYTES_MAX: u64 = 8 * 1024;
 
@@ -48,18 +48,17 @@ pub struct Sampler {
     tree: ProcessTree,
     groups: Groups,
     started: Instant,
-    /// Start by the system's clock: older files in `/dev/shm` are not the command's.
-    since: SystemTime,
     every: Duration,
     /// Time of the newest sample.
     newest: Option<Instant>,
     /// Processor time of the newest sample.
     newest_cost: Duration,
-    /// Time of all scans and samples.
+    /// Processor time of all scans and samples: on a busy machine a sample waits, which costs nothing.
     cost: Duration,
     peaks: MemorySummary,
     seen: Holding,
-    /// True if there was a file in `/dev/shm` that no process had mapped.
+    shared_files: SharedFiles,
+    /// True if there was shared memory that no process had mapped.
     unmapped: bool,
     gpus: Option<Gpus>,
     load: MeanLoad,
@@ -88,13 +87,13 @@ impl Sampler {
             tree,
             groups: Groups::new(main),
             started: Instant::now(),
-            since: SystemTime::now(),
             every,
             newest: None,
             newest_cost: Duration::ZERO,
             cost: Duration::ZERO,
             peaks: MemorySummary::default(),
             seen: buffer().register(ledger),
+            shared_files: SharedFiles::default(),
             unmapped: false,
             gpus: Gpus::open(),
             load: MeanLoad::default(),
@@ -112,25 +111,31 @@ impl Sampler {
 
     /// Scans all processes; takes some microseconds for each.
     pub fn scan(&mut self) -> Scan {
-        let begun = Instant::now();
+        let worked = processor_time();
         let read = |member: &Member| Status::read(member.id);
         let scan = self.members().iter().filter_map(read).fold(Scan::default(), |scan, status| Scan {
             processes: scan.processes + 1,
             footprint_max: scan.footprint_max + status.footprint_max(),
         });
-        self.cost += begun.elapsed();
+        self.cost += processor_time().saturating_sub(worked);
         scan
     }
 
     /// Returns whether the next sample may be taken; near a limit it may cost more.
     pub fn is_due(&self, near_limit: bool) -> bool {
         let rare = self.started.elapsed() / SAMPLES_FREQUENT;
-        let factor = (COST_FACTOR * self.every.as_secs_f64()).clamp(COST_FACTOR_MIN, COST_FACTOR);
+        let every = self.interval();
+        let factor = (COST_FACTOR * every.as_secs_f64()).clamp(COST_FACTOR_MIN, COST_FACTOR);
         let pause = match near_limit {
-            true => self.every.max(self.newest_cost.mul_f64(COST_FACTOR_MIN)),
-            false => self.every.max(rare).max(self.newest_cost.mul_f64(factor)),
+            true => every.max(self.newest_cost.mul_f64(COST_FACTOR_MIN)),
+            false => every.max(rare).max(self.newest_cost.mul_f64(factor)),
         };
         self.newest.is_none_or(|newest| newest.elapsed() >= pause)
+    }
+
+    /// Interval of samples now: short at first, and the one that is set some minutes later.
+    pub fn interval(&self) -> Duration {
+        interval(self.every, self.started.elapsed())
     }
 
     /// Samples all processes; `None` where there are none.
@@ -143,9 +148,8 @@ impl Sampler {
         self.seen.set(0, 0);
         let cost = begun.elapsed();
         self.newest = Some(Instant::now());
-        // Processor time: on a busy machine a sample waits, which costs nothing.
         self.newest_cost = processor_time().saturating_sub(worked);
-        self.cost += cost;
+        self.cost += self.newest_cost;
         line.map(|line| MemoryLine { cost_us: microseconds(cost), ..line })
     }
 
@@ -169,7 +173,9 @@ impl Sampler {
         let sum = |of: fn(&xrun_results::watched::ProcessGroup) -> u64| held.groups.values().map(of).sum::<u64>();
         let (private, shared, file, swap) =
             (sum(|group| group.private), sum(|group| group.shared), sum(|group| group.file), sum(|group| group.swap));
-        let unmapped = self.shared_files().map(|files| files.saturating_sub(shared));
+        let processes: Vec<u32> = seen.iter().map(|one| one.member.id).collect();
+        let shared_files = self.shared_files.bytes(&processes, self.cgroups.own.as_ref());
+        let unmapped = shared_files.map(|bytes| bytes.saturating_sub(shared));
         self.unmapped |= unmapped.is_some_and(|bytes| bytes > 0);
         if let Some(bytes) = unmapped.filter(|_| self.unmapped) {
             held.owners.insert(UNMAPPED_SHM.into(), bytes);
@@ -235,18 +241,6 @@ impl Sampler {
         }
     }
 
-    /// Bytes of this user's files in `/dev/shm` since the start.
-    fn shared_files(&self) -> Option<u64> {
-        // SAFETY: takes no arguments and cannot fail.
-        let user = unsafe { libc::geteuid() };
-        let since = self.since.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let since = i64::try_from(since.as_secs()).unwrap_or(i64::MAX);
-        let entries = std::fs::read_dir(SHM_DIRECTORY).ok()?.flatten().take(SHARED_FILES_MAX);
-        let files = entries.filter_map(|entry| entry.metadata().ok());
-        let ours = files.filter(|file| file.is_file() && file.uid() == user && file.ctime() >= since);
-        Some(ours.map(|file| file.blocks() * 512).sum())
-    }
-
     /// Peaks so far, and the cost of sampling.
     pub fn summary(&self) -> MemorySummary {
         let (cost, time) = (self.cost.as_secs_f64(), self.started.elapsed().as_secs_f64());
@@ -259,6 +253,11 @@ impl Sampler {
     pub fn elapsed(&self) -> Duration {
         self.started.elapsed()
     }
+}
+
+/// Interval of samples at a time since the start.
+fn interval(every: Duration, elapsed: Duration) -> Duration {
+    every.min(FIRST_INTERVAL.max(elapsed / FIRST_SAMPLES))
 }
 
 /// Descriptions of what cannot be measured on this machine. `own_cgroup` says whether the command has its own cgroup.
@@ -276,7 +275,7 @@ pub fn not_measured(own_cgroup: bool) -> Vec<String> {
         ),
         (sources::oom_kills().is_none(), "OOM kills (`oom_kill`)"),
         (sources::pressure().is_none(), "memory pressure (PSI)"),
-        (std::fs::read_dir(SHM_DIRECTORY).is_err(), "files in /dev/shm"),
+        (std::fs::read_dir(shared_files::DIRECTORY).is_err(), "files in /dev/shm"),
         (Gpus::open().is_none(), "GPU memory: no NVIDIA driver with a GPU"),
     ];
     missing.into_iter().filter(|(missing, _)| *missing).map(|(_, what)| what.to_owned()).collect()
@@ -297,4 +296,17 @@ fn processor_time() -> Duration {
 
 fn microseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_are_frequent_at_first_and_as_set_later() {
+        let at =
+            |every: u64, elapsed: u64| interval(Duration::from_millis(every), Duration::from_secs(elapsed)).as_millis();
+        assert_eq!([0, 60, 120, 300, 9000].map(|elapsed| at(1000, elapsed)), [200, 200, 400, 1000, 1000]);
+        assert_eq!([0, 9000].map(|elapsed| at(20, elapsed)), [20, 20], "a shorter interval is kept");
+    }
 }

@@ -13,6 +13,7 @@ use super::limits::{Limits, unreclaimable};
 use super::record::{self, CommandEnd, CommandRecord, LimitReached};
 use super::sampler::{ProcessTree, Sampler, not_measured};
 use super::start::{self, OutputReaders};
+use super::steps::StepEvent;
 use super::stop::Stopper;
 use super::terminal::Mirror;
 use super::{PreparedRun, StepSource, WatchError, WatchRequest};
@@ -23,15 +24,16 @@ use crate::stop::{exit_code, hangup_signal};
 use xrun_core::bounded::ledger::Ledger;
 use xrun_core::files::write::WriteError;
 use xrun_core::units::{Span, counted};
-use xrun_results::format::{MemoryLine, MemorySummary, MetricsLine, Outcome, PlanFile, SamplePoint, Summary};
+use xrun_results::format::{MemoryLine, MemorySummary, Outcome, PlanFile, SamplePoint, Summary};
 use xrun_results::judge::{CommandJudge, fails};
-use xrun_results::verdict::Verdict;
+use xrun_results::read::{self, ReadError};
+use xrun_results::verdict::{Judgement, Verdict};
 use xrun_results::watched::WatchSettings;
 
 /// Cap on the time between two checks whether the command has ended.
 const TICK_MAX: Duration = Duration::from_millis(50);
-/// Time after which a message says that no step was found.
-const FIRST_STEP_TIMEOUT: Duration = Duration::from_secs(60);
+/// Time after which a message says where the steps are from, or that none was found.
+const STEPS_SAID_AFTER: Duration = Duration::from_secs(10);
 /// Time that the rest of the output may take, where orphans of the command keep it open.
 const OUTPUT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Cap on the time between two ticks of the clock of files.
@@ -124,12 +126,16 @@ impl<'a> Launch<'a> {
             Ok(started) => started,
             Err(error) => return not_started(record, &CommandJudge::new(watched), &error.to_string(), ledger),
         };
+        let mut judged = CommandJudge::new(watched);
+        if segment > 0 {
+            replay(&record.directory.path, segment, &mut judged);
+        }
         let mut session = Session {
             request,
             say,
             record,
             sampler: Sampler::new(ProcessTree::Started { main }, request.interval, cgroups.clone(), ledger),
-            judged: CommandJudge::new(watched),
+            judged,
             segment,
             stopper: Stopper::new(main, request.signal, request.grace),
             output,
@@ -139,7 +145,8 @@ impl<'a> Launch<'a> {
             last: LastMemory { kills_before, host_memory: request.host_memory, cgroups, line: None },
             scan_at_sample: 0,
             limits: Limits::new(),
-            awaits_first_step: true,
+            said_steps: None,
+            growth: GrowthWatch::default(),
             write_failed: false,
         };
         let directory = session.record.directory.path.display().to_string();
@@ -173,6 +180,44 @@ fn not_started(
     Ok(WatchOutcome { directory, summary, plan, verdict, ended_early: false, lost: false })
 }
 
+/// Watch for growth while the command runs, which is reported once.
+#[derive(Debug, Default)]
+struct GrowthWatch {
+    samples: u64,
+    /// Number of samples at which the verdict is looked at again.
+    next: u64,
+    reported: bool,
+}
+
+impl GrowthWatch {
+    /// Fewest samples between two looks; a verdict costs more than a sample.
+    const EVERY_MIN: u64 = 16;
+
+    /// Message of the verdict, once memory grows by it. Called at each sample.
+    fn look(&mut self, judged: &CommandJudge) -> Option<String> {
+        self.samples += 1;
+        if self.reported || self.samples < self.next {
+            return None;
+        }
+        self.next = self.samples + Self::EVERY_MIN.max(self.samples / 8);
+        let verdict = judged.verdict();
+        self.reported = verdict.verdict >= Judgement::Growing;
+        self.reported.then_some(verdict.message)
+    }
+}
+
+/// Judges the samples of earlier processes.
+fn replay(run: &Path, segment: u32, judged: &mut CommandJudge) {
+    for line in read::memory(run).into_iter().flatten() {
+        match line {
+            Ok(line) if line.segment < segment => judged.add(&line),
+            Ok(_) | Err(ReadError::Content { .. }) => {}
+            // Reading on would repeat the same error.
+            Err(_) => break,
+        }
+    }
+}
+
 /// `1 process`, `2 processes`.
 fn processes(count: u64) -> String {
     format!("{count} process{}", if count == 1 { "" } else { "es" })
@@ -198,8 +243,9 @@ struct Session<'a> {
     /// Footprint by the scan before the newest sample.
     scan_at_sample: u64,
     limits: Limits,
-    /// True if the message about missing steps may still come.
-    awaits_first_step: bool,
+    /// Message about the source of steps that was said last.
+    said_steps: Option<String>,
+    growth: GrowthWatch,
     /// True if the last write failed, which was reported. The command continues.
     write_failed: bool,
 }
@@ -217,7 +263,10 @@ impl Session<'_> {
                     continue;
                 }
                 let members = self.members();
-                if let Some(message) = self.stopper.forward(signal, || members) {
+                // A command that has ended was not interrupted by a signal that came later.
+                if ended.is_none()
+                    && let Some(message) = self.stopper.forward(signal, || members)
+                {
                     self.say(message);
                 }
             }
@@ -229,7 +278,7 @@ impl Session<'_> {
                 let members = self.members();
                 self.stopper.end(Outcome::Interrupted, message, members);
             }
-            if checked.is_none_or(|checked| checked.elapsed() >= self.request.interval) {
+            if checked.is_none_or(|checked| checked.elapsed() >= self.sampler.interval()) {
                 checked = Some(Instant::now());
                 self.check_memory();
             }
@@ -245,9 +294,12 @@ impl Session<'_> {
         self.sampler.members().iter().map(|member| member.id).collect()
     }
 
-    /// Shows and logs a message.
+    /// Shows and logs a message, on a line of its own where the command has drawn a bar.
     fn say(&mut self, text: &str) {
-        (self.say)(text);
+        match self.output.is_within_line() {
+            true => (self.say)(&format!("\n{text}")),
+            false => (self.say)(text),
+        }
         let logged = self.record.log(text);
         self.check_written(logged);
     }
@@ -271,9 +323,15 @@ impl Session<'_> {
         if let Some(events) = &mut self.output.events {
             events.read(&self.output.steps);
         }
-        let lines: Vec<MetricsLine> = self.output.metrics.try_iter().collect();
-        for line in lines {
-            let written = self.record.step(&line);
+        for event in self.output.steps.take_events(&self.output.events_of_steps) {
+            let written = match event {
+                StepEvent::Metrics(line) => self.record.step(&line),
+                StepEvent::Anew => {
+                    (self.first_step, self.last_step) = (None, None);
+                    self.judged.begin_steps_anew();
+                    self.record.begin_steps_anew(self.segment)
+                }
+            };
             self.check_written(written);
         }
         let (newest, now) = (self.output.steps.newest(), self.sampler.elapsed());
@@ -281,13 +339,27 @@ impl Session<'_> {
             self.first_step.get_or_insert((newest, now));
             self.last_step = Some((newest, now));
         }
-        if self.awaits_first_step && (newest > 0 || now >= FIRST_STEP_TIMEOUT) {
-            self.awaits_first_step = false;
-            if newest == 0
-                && let Some(message) = self.no_steps()
-            {
-                self.say(&message);
-            }
+        if now >= STEPS_SAID_AFTER {
+            self.say_steps();
+        }
+    }
+
+    /// Says where the steps are from, or that none was found, once and when that changes.
+    fn say_steps(&mut self) {
+        let note = self.output.steps.source_note();
+        let Some(message) = note.clone().or_else(|| self.no_steps().filter(|_| self.said_steps.is_none())) else {
+            return;
+        };
+        // A count of steps changes from epoch to epoch.
+        let source = |text: &str| text.split(" (").next().map(str::to_owned);
+        if self.said_steps.as_deref().and_then(source) == source(&message) {
+            return;
+        }
+        self.say(&message);
+        self.said_steps = Some(message);
+        if let Some(note) = note {
+            let written = self.record.note_steps(&note);
+            self.check_written(written);
         }
     }
 
@@ -304,14 +376,17 @@ impl Session<'_> {
     /// Message that no step was found; `None` where one was, or the user requested none.
     fn no_steps(&self) -> Option<String> {
         let (lines, matched) = self.output.steps.lines();
+        if lines == 0 && matches!(self.request.steps, Some(StepSource::Recognised)) {
+            return None;
+        }
         let (lines, key) = (counted(lines, "line"), self.request.names.steps);
         let shown = |path: &Path| xrun_core::printable::line(&path.display().to_string(), 200);
         let problem = match (&self.request.steps, matched) {
-            (None | Some(StepSource::Recognised { asked: false }), _) | (Some(_), 1..) => return None,
+            (None, _) | (Some(_), 1..) => return None,
             (Some(StepSource::Output(_)), 0) => format!("the pattern of {key} matched none of {lines} of output"),
-            (Some(StepSource::Recognised { .. }), 0) => {
-                format!("no progress bar was found in {lines} of output (set a pattern with `{key}`)")
-            }
+            (Some(StepSource::Recognised), 0) => format!(
+                "no step was found in {lines} of output; if it prints steps, describe them with `{key} 'step (?<step>\\d+)'`"
+            ),
             (Some(StepSource::Events(path)), 0) => format!("no scalar was found in event files below {}", shown(path)),
             (Some(StepSource::File(path)), 0) => format!("no step was found in {lines} of {}", shown(path)),
         };
@@ -334,6 +409,9 @@ impl Session<'_> {
         let Some(line) = self.sampler.sample(self.output.steps.newest(), point) else { return };
         let line = MemoryLine { segment: self.segment, ..line };
         self.judged.add(&line);
+        if let Some(message) = self.growth.look(&self.judged) {
+            self.say(&message);
+        }
         match self.record.sample(&line) {
             Ok(true) if std::mem::take(&mut self.write_failed) => self.say("samples and steps are written again"),
             written => self.check_written(written.map(drop)),
@@ -404,7 +482,12 @@ impl Session<'_> {
             notes.push(format!("{} still running, no longer watched", processes(orphans)));
         }
         notes.extend(self.no_steps());
-        notes.extend(self.output.steps.progress_bar_note());
+        let note = self.output.steps.source_note();
+        if let Some(note) = &note {
+            let written = self.record.note_steps(note);
+            self.check_written(written);
+        }
+        notes.extend(note);
         let damaged = self.output.events.as_ref().map_or(0, EventFiles::damaged);
         if damaged > 0 {
             notes.push(format!("the rest of {} could not be read", counted(damaged as u64, "event file")));
@@ -467,5 +550,37 @@ impl Session<'_> {
         let ((first, began), (last, ended)) = self.first_step.zip(self.last_step)?;
         let seconds = ended.saturating_sub(began).as_secs_f64();
         (last > first && seconds > 0.0).then(|| (last - first) as f64 / seconds)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn growth_is_reported_once_and_bounded_memory_never() {
+        let line = |step: u64, heap: u64| {
+            let text = format!(
+                r#"{{"version":1,"segment":0,"time_us":{},"step":{step},"epoch":0,"point":"step","host":{{"heap":{heap},
+                "heap_peak":{heap},"heap_high":null,"heap_allocations":0,"rss":{heap},"rss_peak":{heap},
+                "anonymous":null,"file":0,"swap":0,"libraries":null}},"device":null,"driver":null,"container":null,
+                "owners":{{"main/private":{heap}}},"freed":null,"phases_us":{{}},"cost_us":0,"processes":{{"count":1,
+                "threads":1,"open_files":3,"inexact":0,"groups":{{}},"unmapped_shared":0,"pressure":null,
+                "oom_kills":null,"charged":null}}}}"#,
+                200_000 * step
+            );
+            serde_json::from_str::<MemoryLine>(&text).unwrap()
+        };
+        let reports = |leak: u64| {
+            let (mut judged, mut growth) = (CommandJudge::new(&WatchSettings::default()), GrowthWatch::default());
+            let reported = (0..400).filter(|step| {
+                judged.add(&line(*step, (100 << 20) + leak * step));
+                growth.look(&judged).is_some()
+            });
+            reported.collect::<Vec<u64>>()
+        };
+        let leak = reports(1 << 20);
+        assert!(leak.len() == 1 && leak[0] < 200, "{leak:?}");
+        assert!(reports(0).is_empty());
     }
 }

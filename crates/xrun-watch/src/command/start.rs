@@ -12,12 +12,11 @@ use std::thread::JoinHandle;
 
 use super::events::{self, EventFiles};
 use super::output;
-use super::steps::{self, StepParser, Steps, Tail};
+use super::steps::{self, StepEvent, StepParser, Steps, Tail};
 use super::terminal::{self, Mirror, Pty};
 use super::{StepSource, WatchError, WatchRequest};
 use crate::memory::own_cgroup::OwnCgroup;
 use xrun_core::bounded::ledger::{Holding, Ledger};
-use xrun_results::format::MetricsLine;
 use xrun_results::secrets;
 
 /// Environment variable that has Python write its output without buffering.
@@ -69,7 +68,7 @@ pub fn masked_words(request: &WatchRequest) -> Vec<String> {
 /// Readers of the output and the files of a running command.
 pub struct OutputReaders {
     pub steps: Arc<Steps>,
-    pub metrics: Receiver<MetricsLine>,
+    pub events_of_steps: Receiver<StepEvent>,
     /// File of JSON lines.
     pub tail: Option<Tail>,
     pub events: Option<EventFiles>,
@@ -79,6 +78,13 @@ pub struct OutputReaders {
     pub mirrors: Vec<Mirror>,
     _read: Option<Holding>,
     _waiting: Holding,
+}
+
+impl OutputReaders {
+    /// Returns whether the cursor of a terminal is within a line of the command.
+    pub fn is_within_line(&self) -> bool {
+        !self.mirrors.is_empty() && self.steps.is_within_line()
+    }
 }
 
 /// Starts the command in a new process group and returns the id of its first process.
@@ -107,7 +113,7 @@ pub fn start(
     let (mut tail, mut events) = (None, None);
     let parser = match &request.steps {
         Some(StepSource::Output(pattern)) => Some(StepParser::Pattern(pattern.clone())),
-        Some(StepSource::Recognised { .. }) => Some(StepParser::progress_bar()),
+        Some(StepSource::Recognised) => Some(StepParser::recognised()),
         Some(StepSource::File(path)) => {
             tail = Some(Tail::new(path));
             None
@@ -122,7 +128,7 @@ pub fn start(
     if reads_output && std::env::var_os(UNBUFFERED).is_none() && !request.environment.contains_key(UNBUFFERED) {
         command.env(UNBUFFERED, "1");
     }
-    let (steps, metrics) = Steps::new(parser, request.metrics.keys().cloned().collect());
+    let (steps, events_of_steps) = Steps::new(parser, request.metrics.keys().cloned().collect());
     let steps = Arc::new(steps);
     let system = |what: &str, error: std::io::Error| WatchError::System(format!("cannot {what}: {error}"));
     let name = xrun_core::printable::line(&request.command[0].to_string_lossy(), 200);
@@ -160,7 +166,10 @@ pub fn start(
         holding
     });
     let waiting = steps::buffer().register(ledger);
-    Ok((child.id(), OutputReaders { steps, metrics, tail, events, copies, mirrors, _read: read, _waiting: waiting }))
+    Ok((
+        child.id(),
+        OutputReaders { steps, events_of_steps, tail, events, copies, mirrors, _read: read, _waiting: waiting },
+    ))
 }
 
 /// Has the child enter a cgroup before `exec`, which puts all processes of the command into it.

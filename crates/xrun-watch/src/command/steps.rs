@@ -3,21 +3,22 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{LazyLock, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
-use regex_lite::{Captures, Regex};
+use regex_lite::Captures;
 use serde_json::Value;
 
 use super::output::Lines;
-use super::progress_bar::ProgressBarParser;
+use super::step_counter::{StepCounter, StepNumber};
+use super::step_formats::{is_epoch, loss_rank, step_rank};
+use super::step_source::StepSource;
 use xrun_core::bounded::buffer::Buffer;
 use xrun_core::bounded::ledger::{Cap, Policy};
 use xrun_core::files::file;
 use xrun_core::settings::step_pattern::{STEP, StepPattern};
 use xrun_results::format::MetricsLine;
-use xrun_verdict::table::STEP_COLUMNS;
 
 /// Cap on the steps that wait to be written; those beyond it are dropped and counted.
 const WAITING_MAX: usize = 1024;
@@ -26,6 +27,7 @@ pub const VALUES_MAX: usize = 32;
 /// Cap on the bytes of a file that are read at once.
 const READ_BYTES_MAX: u64 = 1 << 20;
 const LOSS: &str = "loss";
+const EPOCH: &str = "epoch";
 const RATES: [&str; 2] = ["learning_rate", "lr"];
 
 /// Buffer of the steps that wait to be written.
@@ -39,13 +41,15 @@ pub fn buffer() -> Buffer {
 fn match_pattern(pattern: &StepPattern, line: &str) -> Option<StepValues> {
     let captures = pattern.expression().captures(line)?;
     let named = |name: &str| number(&captures, name);
+    let epoch = named(EPOCH).and_then(step);
     let names = pattern.expression().capture_names().flatten();
     let others = names.filter(|name| *name != STEP && *name != LOSS && !RATES.contains(name)).take(VALUES_MAX);
     Some(StepValues {
-        step: step(named(STEP)?)?,
+        number: StepNumber { step: step(named(STEP)?)?, epoch, ..StepNumber::default() },
         loss: named(LOSS),
         learning_rate: RATES.iter().find_map(|name| named(name)),
         values: others.filter_map(|name| Some((name.to_owned(), named(name)?))).collect(),
+        is_log: false,
     })
 }
 
@@ -63,74 +67,52 @@ fn step(value: f64) -> Option<u64> {
 /// Values of a step, as reported in one line.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StepValues {
-    pub step: u64,
+    pub number: StepNumber,
     pub loss: Option<f64>,
     pub learning_rate: Option<f64>,
     pub values: BTreeMap<String, f64>,
-}
-
-static LOSS_OF: LazyLock<Option<Regex>> =
-    LazyLock::new(|| Regex::new(r"(?:^|[\s,])(?:train_)?loss[=:]\s*(?<loss>[\d.eE+-]+)").ok());
-
-/// Loss in the text after a progress bar.
-pub fn loss_of(text: &str) -> Option<f64> {
-    number(&LOSS_OF.as_ref()?.captures(text)?, LOSS)
+    /// True if the line belongs to the newest step, and begins none.
+    pub is_log: bool,
 }
 
 /// Parser of steps in lines of output.
 #[derive(Debug)]
 pub enum StepParser {
     Pattern(StepPattern),
-    ProgressBar(Mutex<ProgressBarParser>),
+    /// Recognised bars and lines.
+    Recognised(Mutex<StepSource>),
 }
 
 impl StepParser {
-    /// Parser of progress bars.
-    pub fn progress_bar() -> Self {
-        Self::ProgressBar(Mutex::default())
-    }
-
-    fn parse(&self, line: &str) -> Option<StepValues> {
-        match self {
-            Self::Pattern(pattern) => match_pattern(pattern, line),
-            Self::ProgressBar(parser) => parser.lock().unwrap_or_else(PoisonError::into_inner).parse(line),
-        }
+    /// Parser of the formats that are recognised.
+    pub fn recognised() -> Self {
+        Self::Recognised(Mutex::default())
     }
 
     fn note(&self) -> Option<String> {
         match self {
             Self::Pattern(_) => None,
-            Self::ProgressBar(parser) => parser.lock().unwrap_or_else(PoisonError::into_inner).note(),
+            Self::Recognised(source) => source.lock().unwrap_or_else(PoisonError::into_inner).note(),
         }
     }
 }
 
-/// Counter of steps across epochs, where their numbers restart with each epoch.
-#[derive(Clone, Copy, Debug, Default)]
-struct StepCounter {
-    /// Steps of the previous epochs.
-    before: u64,
-    /// Steps of all epochs so far.
-    all: u64,
-    /// Number that was read last; `None` before the first.
-    newest: Option<u64>,
-    /// 1 where the first step of this epoch has the number 0.
-    shift: u64,
+/// Event of the steps of a command.
+#[derive(Clone, Debug)]
+pub enum StepEvent {
+    Metrics(MetricsLine),
+    /// The steps so far were not those of the training: they begin anew.
+    Anew,
 }
 
-impl StepCounter {
-    /// Number of a step since the start, from 1; `None` for one that was already counted. `is_completed` says that the
-    /// number counts completed steps, as in progress bars, where 0 is no step.
-    fn count(&mut self, step: u64, is_completed: bool) -> Option<u64> {
-        let restarts = self.newest.is_none_or(|newest| step < newest);
-        if restarts {
-            self.before = self.all;
-            self.shift = u64::from(step == 0 && !is_completed);
+#[cfg(test)]
+impl StepEvent {
+    /// Metrics of the event.
+    pub fn metrics(self) -> Option<MetricsLine> {
+        match self {
+            Self::Metrics(line) => Some(line),
+            Self::Anew => None,
         }
-        let is_new = if restarts { step + self.shift > 0 } else { self.newest.is_some_and(|newest| step > newest) };
-        self.newest = Some(step);
-        self.all = self.before + step + self.shift;
-        is_new.then_some(self.all)
     }
 }
 
@@ -146,15 +128,19 @@ pub struct Steps {
     matched: AtomicU64,
     /// Number of metrics lines that were dropped.
     dropped: AtomicU64,
+    /// True if there was no room for [`StepEvent::Anew`].
+    missed_anew: AtomicBool,
+    /// True if the newest output does not end with a line break.
+    within_line: AtomicBool,
     counter: Mutex<StepCounter>,
-    sender: SyncSender<MetricsLine>,
+    sender: SyncSender<StepEvent>,
     /// Names of numbers that measure the result.
     metrics: BTreeSet<String>,
 }
 
 impl Steps {
     /// Steps without a line. The receiver gets the values of steps that have a loss or one of the metrics.
-    pub fn new(parser: Option<StepParser>, metrics: BTreeSet<String>) -> (Self, Receiver<MetricsLine>) {
+    pub fn new(parser: Option<StepParser>, metrics: BTreeSet<String>) -> (Self, Receiver<StepEvent>) {
         let (sender, receiver) = sync_channel(WAITING_MAX);
         let steps = Self {
             parser,
@@ -163,6 +149,8 @@ impl Steps {
             lines: AtomicU64::new(0),
             matched: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
+            missed_anew: AtomicBool::new(false),
+            within_line: AtomicBool::new(false),
             counter: Mutex::default(),
             sender,
             metrics,
@@ -180,8 +168,8 @@ impl Steps {
         (self.lines.load(Relaxed), self.matched.load(Relaxed))
     }
 
-    /// Note on the progress bar that was recognised, for people.
-    pub fn progress_bar_note(&self) -> Option<String> {
+    /// Note on the source of steps that was recognised, for people.
+    pub fn source_note(&self) -> Option<String> {
         self.parser.as_ref()?.note()
     }
 
@@ -190,37 +178,86 @@ impl Steps {
         self.dropped.load(Relaxed)
     }
 
+    /// Notes whether the newest output ends within a line.
+    pub fn set_within_line(&self, within: bool) {
+        self.within_line.store(within, Relaxed);
+    }
+
+    /// Returns whether the newest output ends within a line, as a bar does.
+    pub fn is_within_line(&self) -> bool {
+        self.within_line.load(Relaxed)
+    }
+
     /// Reads a line of output.
     pub fn read_output(&self, line: &[u8]) {
         self.lines.fetch_add(1, Relaxed);
-        let Some(parser) = &self.parser else { return };
-        if let Some(values) = parser.parse(&String::from_utf8_lossy(line)) {
-            self.add(values);
+        let line = String::from_utf8_lossy(line);
+        match &self.parser {
+            None => {}
+            Some(StepParser::Pattern(pattern)) => {
+                if let Some(values) = match_pattern(pattern, &line) {
+                    self.add(values);
+                }
+            }
+            Some(StepParser::Recognised(source)) => {
+                // Locked until the step is counted: two streams are read at the same time.
+                let mut source = source.lock().unwrap_or_else(PoisonError::into_inner);
+                if let Some(found) = source.read(&line) {
+                    if found.is_anew {
+                        self.begin_anew();
+                    }
+                    self.add(found.values);
+                }
+            }
         }
     }
 
-    /// Reads a JSON line of a file.
-    fn read_json(&self, line: &[u8]) {
+    /// Forgets the steps so far.
+    fn begin_anew(&self) {
+        *self.counter.lock().unwrap_or_else(PoisonError::into_inner) = StepCounter::default();
+        self.newest.store(0, Relaxed);
+        self.newest_with_loss.store(0, Relaxed);
+        if self.sender.try_send(StepEvent::Anew).is_err() {
+            self.missed_anew.store(true, Relaxed);
+        }
+    }
+
+    /// Takes the events so far. Where too many waited, steps begin anew after them.
+    pub fn take_events(&self, events: &Receiver<StepEvent>) -> Vec<StepEvent> {
+        let missed = self.missed_anew.swap(false, Relaxed).then_some(StepEvent::Anew);
+        events.try_iter().chain(missed).collect()
+    }
+
+    /// Reads a JSON line of a file. `begins` says that its step does not follow those before.
+    fn read_json(&self, line: &[u8], begins: bool) {
         self.lines.fetch_add(1, Relaxed);
         let Ok(Value::Object(object)) = serde_json::from_slice::<Value>(line) else { return };
-        let number = |name: &str| object.get(name).and_then(Value::as_f64);
-        let Some(step) = STEP_COLUMNS.iter().find_map(|name| number(name)).and_then(step) else { return };
-        let is_value = |name: &str| name != LOSS && !STEP_COLUMNS.contains(&name) && !RATES.contains(&name);
+        // OpenMMLab's validations have numbers of their own.
+        let is_log = object.get("mode").and_then(Value::as_str).is_some_and(|mode| mode != "train");
+        // Some write numbers as text.
+        let as_number = |value: &Value| value.as_f64().or_else(|| value.as_str()?.trim().parse().ok());
+        let ranked = |rank: fn(&str) -> Option<usize>| {
+            let ranked = object.iter().filter_map(|(name, value)| Some((rank(name)?, as_number(value)?)));
+            ranked.min_by_key(|(rank, _)| *rank).map(|(_, number)| number).filter(|number| number.is_finite())
+        };
+        let Some(step) = ranked(step_rank).and_then(step) else { return };
+        let epoch = object.iter().find(|(name, _)| is_epoch(name)).and_then(|(_, value)| value.as_u64());
+        let is_value = |name: &str| name != LOSS && step_rank(name).is_none() && !RATES.contains(&name);
         let others = object.iter().filter(|(name, value)| value.is_number() && is_value(name)).take(VALUES_MAX);
         self.add(StepValues {
-            step,
-            loss: number(LOSS),
-            learning_rate: RATES.iter().find_map(|name| number(name)),
+            number: StepNumber { step, epoch, begins, ..StepNumber::default() },
+            loss: ranked(loss_rank).filter(|_| !is_log),
+            learning_rate: RATES.iter().find_map(|name| as_number(object.get(*name)?)),
             values: others.filter_map(|(name, value)| Some((truncated(name), value.as_f64()?))).collect(),
+            is_log,
         });
     }
 
     /// Counts a step and sends its values.
     fn add(&self, values: StepValues) {
         self.matched.fetch_add(1, Relaxed);
-        let is_completed = matches!(self.parser, Some(StepParser::ProgressBar(_)));
-        let counted = self.counter.lock().unwrap_or_else(PoisonError::into_inner).count(values.step, is_completed);
-        let step = match counted {
+        let count = || self.counter.lock().unwrap_or_else(PoisonError::into_inner).count(values.number);
+        let step = match (!values.is_log).then(count).flatten() {
             Some(step) => self.newest.fetch_max(step, Relaxed).max(step),
             // A progress bar shows a step before its loss is logged.
             None if values.loss.is_some() || values.values.keys().any(|name| self.metrics.contains(name)) => {
@@ -247,8 +284,8 @@ impl Steps {
     pub fn add_scalars(&self, values: StepValues) {
         self.lines.fetch_add(1, Relaxed);
         self.matched.fetch_add(1, Relaxed);
-        self.newest.fetch_max(values.step, Relaxed);
-        self.send_values(values.step, values);
+        self.newest.fetch_max(values.number.step, Relaxed);
+        self.send_values(values.number.step, values);
     }
 
     fn send_train(&self, step: u64, values: &StepValues, others: BTreeMap<String, f64>) {
@@ -268,7 +305,7 @@ impl Steps {
     }
 
     fn send(&self, line: MetricsLine) {
-        if self.sender.try_send(line).is_err() {
+        if self.sender.try_send(StepEvent::Metrics(line)).is_err() {
             self.dropped.fetch_add(1, Relaxed);
         }
     }
@@ -299,8 +336,9 @@ impl Tail {
     pub fn read(&mut self, steps: &Steps) {
         let Ok(mut file) = file::open(&self.path) else { return };
         let length = file.metadata().map_or(0, |metadata| metadata.len());
-        if length < self.at {
-            // The file was truncated or replaced.
+        // The file was truncated or replaced.
+        let mut begins = length < self.at;
+        if begins {
             (self.at, self.lines) = (0, Lines::default());
         }
         if length == self.at || file.seek(SeekFrom::Start(self.at)).is_err() {
@@ -309,7 +347,7 @@ impl Tail {
         let mut bytes = Vec::with_capacity((length - self.at).min(READ_BYTES_MAX) as usize);
         if let Ok(count) = file.take(READ_BYTES_MAX).read_to_end(&mut bytes) {
             self.at += count as u64;
-            self.lines.add(&bytes, |line| steps.read_json(line));
+            self.lines.add(&bytes, |line| steps.read_json(line, std::mem::take(&mut begins)));
         }
     }
 }
@@ -329,23 +367,35 @@ mod tests {
             steps.read_output(line.as_bytes());
         }
         assert_eq!((steps.newest(), steps.lines()), (1200, (5, 3)));
-        let lines: Vec<MetricsLine> = numbers.try_iter().collect();
+        let lines: Vec<MetricsLine> = numbers.try_iter().filter_map(StepEvent::metrics).collect();
         assert_eq!(lines.len(), 2, "a step is written once: {lines:?}");
         assert!(matches!(&lines[1], MetricsLine::Train { loss, values, .. } if *loss == 0.1 && values["acc"] == 0.5));
     }
 
     #[test]
-    fn steps_that_restart_with_each_epoch_are_counted_through() {
-        let counted = |steps: &[u64], is_completed: bool| -> Vec<u64> {
-            let mut counter = StepCounter::default();
-            steps.iter().filter_map(|step| counter.count(*step, is_completed)).collect()
-        };
-        assert_eq!(counted(&[1, 2, 2, 3, 1, 2, 3], false), [1, 2, 3, 4, 5, 6]);
-        // From 0, like `range`.
-        assert_eq!(counted(&[0, 1, 2, 2, 0, 1, 2], false), [1, 2, 3, 4, 5, 6]);
-        // A progress bar begins with 0 completed steps.
-        assert_eq!(counted(&[0, 1, 2, 2, 3, 0, 1], true), [1, 2, 3, 4]);
-        assert_eq!(counted(&[900, 901], false), [900, 901]);
+    fn json_lines_of_trainers_are_read() {
+        let (steps, numbers) = Steps::new(None, BTreeSet::from(["bbox_mAP".to_owned()]));
+        for line in [
+            // LLaMA-Factory.
+            r#"{"current_steps": 5, "total_steps": 90, "loss": 1.5, "lr": 0.0001, "epoch": 0.02, "elapsed_time": "0:00:05"}"#,
+            // OpenMMLab, whose validation has numbers of its own.
+            r#"{"mode": "train", "epoch": 1, "iter": 10, "lr": 0.01, "loss_cls": 0.2, "loss": 0.75}"#,
+            r#"{"mode": "val", "epoch": 1, "iter": 3, "bbox_mAP": 0.25}"#,
+            // fairseq writes numbers as text, Detectron2 a total.
+            r#"{"loss": "0.5", "num_updates": "20", "lr": "5e-06"}"#,
+            r#"{"iteration": 39, "total_loss": 0.25, "loss_cls": 9.0}"#,
+        ] {
+            steps.read_json(line.as_bytes(), false);
+        }
+        let lines: Vec<MetricsLine> = numbers.try_iter().filter_map(StepEvent::metrics).collect();
+        let found: Vec<(u64, f64)> = lines
+            .iter()
+            .map(|line| match line {
+                MetricsLine::Train { step, loss, .. } => (*step, *loss),
+                MetricsLine::Validation { step, metrics, .. } => (*step, metrics["bbox_mAP"].unwrap()),
+            })
+            .collect();
+        assert_eq!(found, [(5, 1.5), (10, 0.75), (10, 0.25), (20, 0.5), (39, 0.25)]);
     }
 
     #[test]

@@ -26,6 +26,7 @@ pub(super) struct CgroupFiles {
     /// File of the swap limit, and whether that limit includes memory.
     pub(super) swap_limit: (&'static str, bool),
     anonymous: &'static str,
+    shared: &'static str,
     /// File with the count of OOM kills.
     events: &'static str,
 }
@@ -40,6 +41,7 @@ const CGROUPS: [CgroupFiles; 2] = [
         limit: "memory.limit_in_bytes",
         swap_limit: ("memory.memsw.limit_in_bytes", true),
         anonymous: "total_rss ",
+        shared: "total_shmem ",
         events: "memory.oom_control",
     },
     CgroupFiles {
@@ -50,6 +52,7 @@ const CGROUPS: [CgroupFiles; 2] = [
         limit: "memory.max",
         swap_limit: ("memory.swap.max", false),
         anonymous: "anon ",
+        shared: "shmem ",
         events: "memory.events",
     },
 ];
@@ -78,12 +81,27 @@ impl Cgroup {
         fs::read_to_string(self.directory.join(self.files.current)).ok()?.trim().parse().ok()
     }
 
+    /// Bytes of its shared memory and of files in memory (`/dev/shm`, `memfd_create`), mapped or not.
+    pub fn shared(&self) -> Option<u64> {
+        self.counter(self.files.shared)
+    }
+
+    /// Returns whether a process is in it; a command without the right to enter it is outside.
+    pub fn has_processes(&self) -> bool {
+        fs::read(self.directory.join("cgroup.procs")).is_ok_and(|processes| !processes.is_empty())
+    }
+
+    /// Number in `memory.stat`.
+    fn counter(&self, name: &str) -> Option<u64> {
+        let stat = fs::read_to_string(self.directory.join("memory.stat")).ok()?;
+        stat.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok())
+    }
+
     /// Use and limit; `None` where they cannot be read.
     pub fn memory(&self) -> Option<ContainerMemory> {
         let number =
             |directory: &Path, name: &str| fs::read_to_string(directory.join(name)).ok()?.trim().parse::<u64>().ok();
-        let stat = fs::read_to_string(self.directory.join("memory.stat")).unwrap_or_default();
-        let anonymous = stat.lines().find_map(|line| line.strip_prefix(self.files.anonymous)?.trim().parse().ok());
+        let anonymous = self.counter(self.files.anonymous);
         // An ancestor may have a lower limit. No limit is `max` in version 2, and a huge number in version 1.
         let groups = self.directory.ancestors().take_while(|directory| directory.starts_with(self.root));
         let limits = groups.filter_map(|directory| number(directory, self.files.limit));

@@ -5,4 +5,5 @@ pub mod gpus;
 pub mod killed;
 pub mod own_cgroup;
 pub mod processes;
+pub mod shared_files;
 pub mod sources;

@@ -5,13 +5,8 @@ use std::process::Command;
 
 use serde_json::Value;
 
-<<<<<<< main
-use crate::watch::{alone, beside_others, has_python};
-use crate::workplace::{Output, Workplace, json, lines_with, said, series, skipped, text, wait_until};
-=======
 use crate::watch::has_python;
-use crate::workplace::{Output, Workplace, json, said, skipped, text, wait_until};
->>>>>>> 8c8e6020b77326a6ef2a404062c94cebee4e9ddb
+use crate::workplace::{Output, Workplace, json, lines_with, said, series, skipped, text, wait_until};
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 

@@ -42,7 +42,7 @@ mod window_minima;
 
 pub use axis::{Axis, RateUnit};
 pub use context::{Context, DeclaredOwner, MemoryKind, NO_CAP};
-pub use findings::{Findings, Judgement, ProcessOfRun, SeriesVerdict, VERSION, Verdict};
+pub use findings::{Findings, Judgement, ProcessOfRun, SeriesVerdict, UnitSource, UnjudgedColumn, VERSION, Verdict};
 pub use judge::{BYTES, COUNT, STEPS_NEEDED, SeriesKind, Thresholds};
 pub use recent::{Recent, RecentGrowth};
 pub use sample::{Driver, Pool, Processes, Sample};

@@ -271,6 +271,7 @@ mod tests {
             owner_share: None,
             process: None,
             series: Vec::new(),
+            not_judged: Vec::new(),
         };
         let decided = |judgement, trace: &Trace| by_trace(Some(&verdict(judgement)), trace, None, 310 * MIB);
         assert_eq!(

@@ -6,6 +6,7 @@ use super::text::{FileHead, Lines, quoted};
 use super::times::TimeParser;
 use super::{Sample, SeriesInfo, Trace, TraceError, Value};
 use crate::axis::Axis;
+use crate::findings::UnitSource;
 
 const MIB: f64 = 1024.0 * 1024.0;
 /// Lines that are ignored.
@@ -118,7 +119,7 @@ impl Free {
         (sample.line, sample.position, sample.restart) = (block.line, position, false);
         sample.values.clear();
         for (series, value) in [Some(used), block.shared, block.swap].into_iter().enumerate() {
-            sample.values.extend(value.map(|(number, unit)| Value { series, number, unit }));
+            sample.values.extend(value.map(|(number, unit)| Value { series, number, unit, percent: false }));
         }
         Ok(true)
     }
@@ -158,7 +159,8 @@ impl Trace for Free {
     }
 
     fn series(&mut self) -> Vec<SeriesInfo> {
-        ["used", "shared", "swap used"].into_iter().map(|name| SeriesInfo::new(name, Some(self.unit))).collect()
+        let source = if self.unit_known { UnitSource::Tool } else { UnitSource::Assumed };
+        ["used", "shared", "swap used"].into_iter().map(|name| SeriesInfo::new(name, (self.unit, source))).collect()
     }
 
     fn axis(&self) -> Axis {
@@ -166,9 +168,13 @@ impl Trace for Free {
     }
 
     fn notes(&self) -> Vec<String> {
+        // Its numbers do not tell `free -g` from `free --giga`.
         let unit = match self.unit_known {
             true => String::new(),
-            false => format!(", assumed to be in {} by its total (change with `--unit KiB`)", unit_name(self.unit)),
+            false => format!(
+                ", assumed to be in {} by its total (change with `--unit KiB`, or `--unit GB` for `free --giga`)",
+                unit_name(self.unit)
+            ),
         };
         let no_times = "samples are counted, because `free` prints no times; `while date; free; do sleep 1; done` does";
         let no_times = (self.time_line == TimeLine::None).then(|| no_times.to_owned());

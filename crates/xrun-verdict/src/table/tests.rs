@@ -125,22 +125,25 @@ fn rates_have_a_unit_that_fits_the_length_of_the_trace() {
 }
 
 #[test]
-fn a_unit_is_assumed_for_bytes_only() {
+fn a_unit_is_assumed_for_bytes_and_otherwise_unknown() {
     let rows = (0..300u64).fold("step,memory_mb,gpu_mem,alloc\n".to_owned(), |text, row| {
         text + &format!("{row},{},{},{}\n", 2000 + row, 2000 + row, 2_000_000_000 + row)
     });
     let found = judged(rows.as_bytes(), &TableOptions::default()).unwrap();
     let names: Vec<&str> = found.verdict.series.iter().map(|one| one.name.as_str()).collect();
-    assert_eq!(names, ["alloc", "memory_mb"]);
-    assert_eq!(found.unknown, [UnitlessColumn { name: "gpu_mem".into(), first: 2000.0, last: 2299.0, peak: 2299.0 }]);
-    assert_eq!(found.verdict.series[0].last, 2_000_000_299.0);
+    assert_eq!(names, ["alloc", "gpu_mem", "memory_mb"]);
+    let units: Vec<(&str, Option<UnitSource>)> =
+        found.verdict.series.iter().map(|one| (one.unit.as_str(), one.unit_source)).collect();
+    let expected = [("bytes", UnitSource::Assumed), ("unknown", UnitSource::Unknown), ("bytes", UnitSource::Header)];
+    assert_eq!(units, expected.map(|(unit, source)| (unit, Some(source))));
+    assert_eq!((found.verdict.series[0].last, found.verdict.series[1].last), (2_000_000_299.0, 2299.0));
     let options = |unit: &str| TableOptions {
         columns: vec!["gpu_mem".into()],
         unit: Some(unit.into()),
         ..TableOptions::default()
     };
     let found = judged(rows.as_bytes(), &options("MiB")).unwrap();
-    assert_eq!((found.verdict.series[0].last, found.unknown.len()), (2299.0 * 1_048_576.0, 0));
+    assert_eq!((found.verdict.series[0].last, found.verdict.series.len()), (2299.0 * 1_048_576.0, 1));
     let error = judged(rows.as_bytes(), &options("apples")).unwrap_err();
     assert!(matches!(error, TableError::Options(_)), "{error}");
 }
@@ -195,14 +198,14 @@ fn several_gpus_are_distinguished_by_a_column_or_by_their_order() {
 fn errors_name_the_line() {
     let lines = |text: &str| text.replace('|', "\n");
     let mprof = "CMDLINE x|".to_owned() + &"MEM 5.0 1700000000.1|".repeat(20);
-    let psrecord = "# Elapsed time   CPU (%)     Real (MB)   Virtual (MB)|".to_owned() + &"1.0 0.0 5.0 9.0|".repeat(20);
+    let psrecord = "# Elapsed time   CPU (%)     Real (MB)   Virtual (MB)|".to_owned() + &(0..20).map(|row| format!("{row}.0 0.0 5.0 9.0|")).collect::<String>();
     let free = "total used free shared buff/cache available|Mem: 24105 3662 10704 8 10079 20442|".repeat(12);
     let vmstat = "r b swpd free buff cache si|".to_owned() + &"6 0 0 10829588 25952 10410164 0|".repeat(20);
     let texts = [
         format!("{mprof}total used free|"),
         format!("{mprof}MEM 5.0 -3|"),
         format!("{mprof}MEM five 17|"),
-        format!("{psrecord}MEM 5.0 1|"),
+        format!("{psrecord}{}", "21.0 0.0 5.0|".repeat(3)),
         format!("{psrecord}-1 0 5 9|"),
         format!("{free}1,2,3|"),
         format!("{free}Swap: x y z|"),

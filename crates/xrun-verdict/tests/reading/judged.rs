@@ -216,7 +216,7 @@ fn lines_of_logs_are_read() {
         ),
         case(
             "thousands in a line",
-            lines("", 200, |at| format!("batch {at}, memory in use = 1,{:03},000 bytes", 100 + at)),
+            lines("", 200, |at| format!("batch {at}, memory in use = 1,{:03},000,000 bytes", 100 + at)),
             vec![grows("memory in use", Bytes(1_299_000_000.0))],
             vec![],
         ),
@@ -306,7 +306,7 @@ fn blocks_of_tools_are_read() {
                 };
                 format!("==============NVSMI LOG==============\n\nTimestamp                                 : Tue Mar  4 {} 2025\n{}\n{}", time(at), gpu("17", 500), gpu("CA", 9000 + at * 2))
             }),
-            vec![grows("CA:00.0", Bytes(9298.0 * MIB)), rests("17:00.0", Bytes(500.0 * MIB))],
+            vec![grows("FB Memory Usage Used, GPU 00000000:CA", Bytes(9298.0 * MIB)), rests("FB Memory Usage Used, GPU 00000000:17", Bytes(500.0 * MIB))],
             vec![],
         ),
     ]);

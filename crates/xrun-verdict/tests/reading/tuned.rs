@@ -132,7 +132,7 @@ fn lines_of_logs_are_read() {
         case("percent", lines("", 200, percent), vec![rests("Memory", Percent)], vec![]),
         Case {
             options: of,
-            ..case("percent of", lines("", 200, percent), vec![rests("Memory", Bytes(1.6 * 1024.0 * MIB))], vec![])
+            ..case("percent of", lines("", 200, percent), vec![rests("Memory", Bytes(0.099 * 16.0 * 1024.0 * MIB))], vec![])
         },
         case(
             "uniq -c",
@@ -280,8 +280,11 @@ fn json_is_read() {
 
 #[test]
 fn ranks_and_processes_are_told_apart() {
-    let ranks = lines("step,gpu_mem_mb", 300, |at| {
-        format!("{at},{}\n{},{}", 5000 + at, if at % 20 == 7 { at + 1 } else { at }, 3000)
+    let ranks = lines("step,gpu_mem_mb", 300, |at| match at % 20 {
+        // The second rank lags by a step.
+        7 => format!("{at},{}\n{},{}", 5000 + at, at + 1, 5000 + at + 1),
+        8 => format!("{},3000\n{at},3000", at - 1),
+        _ => format!("{at},{}\n{at},3000", 5000 + at),
     });
     let summer = lines("", 240, |at| {
         let minute = 60 + at;
@@ -294,7 +297,7 @@ fn ranks_and_processes_are_told_apart() {
         )
     });
     assert_read(&[
-        case("two ranks", ranks, vec![grows("rank 1", Bytes(5299e6))], vec![]),
+        case("two ranks", ranks, vec![grows("rank 0", Bytes(5299e6)), rests("rank 1", Bytes(3000e6))], vec![]),
         case("end of summer time", summer, vec![grows("used", Assumed(10_390.0 * MIB))], vec![]),
     ]);
 }

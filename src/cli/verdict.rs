@@ -29,11 +29,7 @@ fn judge_process(process: u32, arguments: &VerdictArguments, terminal: &Terminal
 }
 
 /// Prints a verdict and returns the exit code.
-fn print_verdict(
-    verdict: &Verdict,
-    arguments: &VerdictArguments,
-    terminal: &Terminal,
-) -> u8 {
+fn print_verdict(verdict: &Verdict, arguments: &VerdictArguments, terminal: &Terminal) -> u8 {
     match arguments.json {
         true => terminal.json(verdict),
         false => terminal.answer(&text(verdict, terminal.width())),

@@ -295,7 +295,11 @@ impl Watch {
             message,
             warm_up: minima.warm_up,
             // Where samples are rarer than windows, each sample is one.
-            window: minima.length.max(minima.spacing()).max(if self.context.axis == Axis::Samples { SAMPLE } else { 1 }),
+            window: minima.length.max(minima.spacing()).max(if self.context.axis == Axis::Samples {
+                SAMPLE
+            } else {
+                1
+            }),
             owner,
             owner_share: fraction,
             process: self.process,
@@ -341,7 +345,9 @@ impl Watch {
         if self.context.axis == Axis::Samples {
             // Whole samples, one for each missing window at least.
             let windows = WINDOWS_NEEDED.saturating_sub(findings.floors).max(1) as u64;
-            let whole = |more: u64| more.next_multiple_of(SAMPLE).max(if findings.floors < WINDOWS_NEEDED { windows * SAMPLE } else { 0 });
+            let whole = |more: u64| {
+                more.next_multiple_of(SAMPLE).max(if findings.floors < WINDOWS_NEEDED { windows * SAMPLE } else { 0 })
+            };
             findings.more_steps = findings.more_steps.map(whole);
         }
         if rises(findings.verdict) && self.growth_ends(name, tracked, |uncapped| rises(judged(uncapped).verdict)) {

@@ -88,6 +88,8 @@ pub struct Columns {
     rounds: Option<Rounds>,
     ranks: Option<Ranks>,
     stride: i64,
+    /// Newest position of a log, in which sizes may follow the line of their step.
+    newest: Option<i64>,
     /// Index of the series of each column, for each group.
     series: Vec<BTreeMap<usize, usize>>,
     /// Column and group of each series.
@@ -126,6 +128,7 @@ impl Columns {
             rounds: None,
             ranks: None,
             stride: 0,
+            newest: None,
             series: Vec::new(),
             by_index: Vec::new(),
             format,
@@ -155,7 +158,6 @@ impl Columns {
         let mut probe = (self.position.clone(), self.epochs);
         let mut positions = Vec::new();
         for row in head {
-            std::mem::swap(&mut self.row, &mut row.clone());
             self.row.clone_from(row);
             let group = if self.groups.is_empty() { 0 } else { self.groups.index(row).unwrap_or_default() };
             positions.extend(self.row_position(group).ok().flatten());
@@ -183,7 +185,9 @@ impl Columns {
         let (at, what) = match &self.position {
             PositionColumn::Steps(at) => (*at, "steps"),
             PositionColumn::Epochs(at) => (*at, "epochs"),
-            PositionColumn::Times(at, _) if Some(*at) == self.rows.clock() => return "times from the lines between".into(),
+            PositionColumn::Times(at, _) if Some(*at) == self.rows.clock() => {
+                return "times from the lines between".into();
+            }
             PositionColumn::Times(at, _) | PositionColumn::Dates(at, ..) => (*at, "times"),
             PositionColumn::Rows(_) => {
                 return "rows are counted, because no column is named like steps or times; name one with \
@@ -301,7 +305,8 @@ impl Reading<'_> {
             let is = |name: &String| name.trim_start_matches("trainer_").trim_start_matches("train_") == wanted;
             (0..self.names.len()).find(|at| is(&normalized[*at]) && self.rises(*at))
         };
-        let is_clock = |name: &String| is_time(name) && !(self.tool == Some(Tool::Ps) && NO_CLOCKS.contains(&name.as_str()));
+        let is_clock =
+            |name: &String| is_time(name) && !(self.tool == Some(Tool::Ps) && NO_CLOCKS.contains(&name.as_str()));
         let times = |date: bool| {
             let named = |at: &usize| is_clock(&self.names[*at]) && (normalized[*at] == "date") == date;
             (0..self.names.len()).find(|at| named(at) && self.rises(*at))
@@ -346,7 +351,9 @@ impl Reading<'_> {
         Ok(match number {
             Some(number) if epochs && number < EPOCHS_MAX => PositionColumn::Epochs(at),
             Some(_) if epochs => PositionColumn::Times(at, TimeParser::of(name)),
-            None if requested && TimeParser::of(name).read(first).is_ok() => PositionColumn::Times(at, TimeParser::of(name)),
+            None if requested && TimeParser::of(name).read(first).is_ok() => {
+                PositionColumn::Times(at, TimeParser::of(name))
+            }
             Some(number) if requested && number.fract() != 0.0 => PositionColumn::Times(at, TimeParser::of(name)),
             _ => PositionColumn::Steps(at),
         })
@@ -402,10 +409,13 @@ impl Trace for Columns {
                     None => continue,
                 },
             };
-            let Some(position) = self.row_position(group)? else { continue };
+            let own_position = self.row_position(group)?;
+            let is_log = self.rows.is_log();
+            let Some(position) = own_position.or_else(|| self.newest.filter(|_| is_log)) else { continue };
+            self.newest = Some(position);
             let group = match (&mut self.rounds, &mut self.ranks) {
                 (Some(rounds), _) => rounds.index(position),
-                (_, Some(ranks)) => ranks.index(position),
+                (_, Some(ranks)) if own_position.is_some() => ranks.index(position),
                 _ => group,
             };
             sample.values.clear();
@@ -476,7 +486,8 @@ impl Trace for Columns {
     }
 
     fn notes(&self) -> Vec<String> {
-        let tool = self.tool.map_or_else(|| self.format.to_owned(), |tool| format!("{} of {}", self.format, tool.name()));
+        let tool =
+            self.tool.map_or_else(|| self.format.to_owned(), |tool| format!("{} of {}", self.format, tool.name()));
         let mut notes = vec![format!("{tool}; {}", self.position_note())];
         if let PositionColumn::Times(at, times) = &self.position
             && let Some(unit) = times.inferred_unit()
@@ -490,7 +501,8 @@ impl Trace for Columns {
         }
         if let Some(ranks) = &self.ranks {
             let count = ranks.count;
-            notes.push(format!("each step has {count} rows; they are taken for those of {count} ranks, in their order"));
+            notes
+                .push(format!("each step has {count} rows; they are taken for those of {count} ranks, in their order"));
         }
         if self.groups.full {
             notes.push(format!("only rows of the first {GROUPS_MAX} GPUs, processes or hosts are judged"));

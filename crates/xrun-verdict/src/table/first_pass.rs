@@ -24,6 +24,8 @@ const SURELY_BYTES: f64 = 1024.0 * 1024.0 * 1024.0;
 const MACHINE_MAX: f64 = 64.0 * 1024.0 * 1024.0 * 1024.0 * 1024.0;
 /// Fraction of its own level by which a series of unknown unit must grow.
 const GROWTH_OF_LEVEL: f64 = 0.02;
+/// Reason why a column of zeros without a unit is not judged.
+const ONLY_ZERO: &str = "holds only 0";
 /// Smallest number of different values from which a unit can be inferred, or a counter recognised.
 const MOVES_MIN: u64 = 8;
 
@@ -188,7 +190,11 @@ impl ValueRange {
     /// Returns whether the values are those of a counter: they rise from 0 in equal moves.
     fn is_counter(&self) -> bool {
         let is_even = self.move_max - self.move_min <= 1e-3 * self.move_max;
-        !self.falls && self.moves >= MOVES_MIN && self.moves + 1 == self.count && is_even && self.first <= 1.01 * self.move_max
+        !self.falls
+            && self.moves >= MOVES_MIN
+            && self.moves + 1 == self.count
+            && is_even
+            && self.first <= 1.01 * self.move_max
     }
 }
 
@@ -309,7 +315,8 @@ impl FirstPass {
 
     /// Range of all series of a column, of several GPUs or processes.
     fn range_of_column(&self, column: &str) -> ValueRange {
-        let ranges = self.series.iter().zip(&self.ranges).filter(|(info, range)| info.column == column && range.count > 0);
+        let ranges =
+            self.series.iter().zip(&self.ranges).filter(|(info, range)| info.column == column && range.count > 0);
         let mut ranges = ranges.map(|(_, range)| *range);
         let Some(first) = ranges.next() else { return ValueRange::default() };
         ranges.fold(first, |all, one| ValueRange {
@@ -318,7 +325,11 @@ impl FirstPass {
             percent: all.percent + one.percent,
             bare_peak: all.bare_peak.max(one.bare_peak),
             peak: all.peak.max(one.peak),
-            divisor: if all.divisor == 0 || one.divisor == 0 { all.divisor.max(one.divisor) } else { all.divisor.min(one.divisor) },
+            divisor: if all.divisor == 0 || one.divisor == 0 {
+                all.divisor.max(one.divisor)
+            } else {
+                all.divisor.min(one.divisor)
+            },
             is_whole: all.is_whole && one.is_whole,
             moves: all.moves.max(one.moves),
             ..all
@@ -326,7 +337,13 @@ impl FirstPass {
     }
 
     /// Unit of a series.
-    fn unit(&self, info: &SeriesInfo, range: &ValueRange, options: &TableOptions, requested: bool) -> Result<Unit, TraceError> {
+    fn unit(
+        &self,
+        info: &SeriesInfo,
+        range: &ValueRange,
+        options: &TableOptions,
+        requested: bool,
+    ) -> Result<Unit, TraceError> {
         let all = self.range_of_column(&info.column);
         if range.count == 0 {
             return Ok(Unit::None("holds no number".into()));
@@ -344,7 +361,8 @@ impl FirstPass {
         let by_cells = (all.bare == 0).then_some((1.0, UnitSource::Cells));
         let unit = by_header.or(by_cells).or(option).or(info.unit);
         // psutil and `ru_maxrss` of macOS have bytes, a multiple of a page, where others have KiB.
-        let is_pages = all.is_whole && all.divisor >= 4096 && all.moves >= MOVES_MIN && all.bare_peak >= SURELY_BYTES / 4.0;
+        let is_pages =
+            all.is_whole && all.divisor >= 4096 && all.moves >= MOVES_MIN && all.bare_peak >= SURELY_BYTES / 4.0;
         let unit = match unit {
             Some((unit, UnitSource::Tool)) if unit == 1024.0 && is_pages => Some((1.0, UnitSource::Assumed)),
             Some((unit, UnitSource::Tool)) if unit == 1.0 && all.bare_peak < BYTES_MIN => None,
@@ -360,7 +378,7 @@ impl FirstPass {
                     false => Unit::Bytes(unit, source),
                 }
             }
-            None if all.bare_peak == 0.0 && !requested => Unit::None("holds only 0".into()),
+            None if all.bare_peak == 0.0 && !requested => Unit::None(ONLY_ZERO.into()),
             None if range.is_counter() && info.role != Role::Memory && !requested => {
                 Unit::None("rises from 0 in equal moves, as a counter of work".into())
             }
@@ -443,7 +461,9 @@ impl Selection {
             return;
         }
         let is_memory = matches!(info.role, Role::Memory | Role::Percent) || info.unit.is_some();
-        let unreadable_memory = is_memory && !matches!(info.role, Role::Excluded(_)) && options.columns.is_empty();
+        // A column of zeros is read, and has no leak.
+        let is_unreadable = is_memory && reason != ONLY_ZERO && reason != POSITIONS;
+        let unreadable_memory = is_unreadable && !matches!(info.role, Role::Excluded(_)) && options.columns.is_empty();
         self.not_judged.push(UnjudgedColumn { column: info.column.clone(), reason, unreadable_memory });
     }
 }

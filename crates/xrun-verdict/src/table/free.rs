@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::text::{FileHead, Lines, quoted};
+use super::text::{FileHead, Lines, quoted, without_title};
 use super::times::TimeParser;
 use super::{Sample, SeriesInfo, Trace, TraceError, Value};
 use crate::axis::Axis;
@@ -58,7 +58,7 @@ pub struct Free {
 impl Free {
     pub fn open(path: &Path, head: &FileHead, unit: Option<f64>) -> Result<Self, TraceError> {
         let first = head.lines().next().unwrap_or_default();
-        let has_times = || head.lines().any(|line| TimeParser::of("").read(line).is_ok());
+        let has_times = || head.lines().any(|line| TimeParser::of("").read(without_title(line)).is_ok());
         let time_line = match is_header(first) {
             false => TimeLine::Before,
             true if has_times() => TimeLine::After,
@@ -141,7 +141,7 @@ impl Trace for Free {
             } else if ["Mem:", "Swap:", "-/+"].contains(&name) {
                 self.add_row(&cells).map_err(|problem| self.lines.error(format!("{problem}: {}", quoted(&line))))?;
             } else if !IGNORED.contains(&name) {
-                let time = self.times.read(&line);
+                let time = self.times.read(without_title(&line));
                 let invalid = || format!("expected a line of `free` or a time, found {}", quoted(&line));
                 let time = time.map_err(|_| self.lines.error(invalid()))?;
                 if self.time_line == TimeLine::After {

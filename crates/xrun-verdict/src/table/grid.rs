@@ -12,7 +12,7 @@ use super::TraceError;
 use super::column_names::{Role, role, unit};
 use super::numbers::{Amount, Numbers, is_missing};
 use super::rows::{Row, Rows};
-use super::text::{FileHead, LINE_BYTES_MAX, Lines, open, quoted};
+use super::text::{FileHead, LINE_BYTES_MAX, Lines, open, quoted, without_title};
 use super::times::{TimeParser, is_time};
 use super::tools::Tool;
 
@@ -133,6 +133,7 @@ fn clock(line: &str) -> Option<&str> {
     if let Some(rest) = line.strip_prefix("top - ") {
         return rest.split(' ').next();
     }
+    let line = without_title(line);
     let is_seconds = line.len() == 10 && line.bytes().all(|byte| byte.is_ascii_digit());
     (is_seconds || (line.contains(':') && TimeParser::of("").read(line).is_ok())).then_some(line)
 }
@@ -145,7 +146,8 @@ fn header_text(line: &str) -> &str {
 /// Finds the header of a table: a line of names, followed by values.
 fn find_header(head: &FileHead) -> Option<Header> {
     let lines: Vec<&str> = head.text.lines().map(str::trim).collect();
-    let is_text = |line: &&str| !line.is_empty() && !is_rule(line);
+    // Excel reads `sep=;`.
+    let is_text = |line: &&str| !line.is_empty() && !is_rule(line) && !line.starts_with("sep=");
     for (skipped, line) in lines.iter().enumerate().take(HEADER_LINES_MAX).filter(|(_, line)| is_text(line)) {
         let text = header_text(line);
         let following = || lines[skipped + 1..].iter().copied().filter(|next| is_text(next) && next != line);
@@ -160,7 +162,7 @@ fn find_header(head: &FileHead) -> Option<Header> {
                 let mut words = name.split_whitespace();
                 words.next().is_some_and(is_value) || words.any(|word| word.contains('.') && is_number(word))
             };
-            if !names.iter().any(named) || names.iter().any(has_number) {
+            if !names.iter().any(named) || names.iter().any(|name| is_value(name) || has_number(name)) {
                 continue;
             }
             let rows = following().take(12).map(|next| between_values.cells(next));
@@ -168,7 +170,9 @@ fn find_header(head: &FileHead) -> Option<Header> {
                 Split::Character(_) | Split::Bars => {
                     let mut rows = rows.take(3).peekable();
                     rows.peek().is_none() && skipped == 0
-                        || rows.any(|cells| cells.len() + 1 >= names.len().min(3) && cells.iter().any(|cell| is_value(cell)))
+                        || rows.any(|cells| {
+                            cells.len() + 1 >= names.len().min(3) && cells.iter().any(|cell| is_value(cell))
+                        })
                 }
                 Split::Words | Split::Gaps => {
                     let is_row = |cells: &Vec<String>| {
@@ -178,7 +182,9 @@ fn find_header(head: &FileHead) -> Option<Header> {
                     let of_size = |cells: &Vec<String>| cells.len() == names.len() && is_row(cells);
                     // A command at the end, a date of two words, or an index before the first column.
                     let of_more = |cells: &Vec<String>| {
-                        split == Split::Words && (1..=12).contains(&cells.len().saturating_sub(names.len())) && is_row(cells)
+                        split == Split::Words
+                            && (1..=12).contains(&cells.len().saturating_sub(names.len()))
+                            && is_row(cells)
                     };
                     let is_known = Tool::of(&names).is_some()
                         || names.iter().any(|name| is_time(name) || unit(name).is_some() || is_position(name))
@@ -374,7 +380,8 @@ impl Grid {
             grid.names.insert(0, String::new());
         }
         let has_clocks = || head.text.lines().any(|line| clock(line.trim()).is_some());
-        if matches!(split, Split::Words | Split::Gaps) && !grid.names.iter().any(|name| name == "time") && has_clocks() {
+        if matches!(split, Split::Words | Split::Gaps) && !grid.names.iter().any(|name| name == "time") && has_clocks()
+        {
             grid.clock = Some(grid.names.len());
             grid.names.push("time".into());
             // Those before the header belong to its first rows.
@@ -384,30 +391,23 @@ impl Grid {
         Ok(grid)
     }
 
-    /// Opens separated values without a header, where cells have units; columns are named by their number.
+    /// Opens a table without a header whose columns are known by their cells: sizes with units, values after a time, or
+    /// lines of `ps aux`; `None` for other text.
     pub fn open_headless(path: &Path, head: &FileHead) -> Option<Result<Self, TraceError>> {
         let first = head.lines().next()?;
         let (split, _) = *splits(first).first()?;
         let cells = split.cells(first);
-        let has_unit = |cell: &String| matches!(Numbers::default().amount(cell, false), Ok(Amount::Bytes(_)));
-        let is_table = matches!(split, Split::Character(_)) && cells.len() > 1 && cells.iter().any(has_unit);
-        if !is_table || !cells.iter().all(|cell| is_value(cell) || is_missing(cell) || !cell.contains([':', '='])) {
-            return None;
-        }
-        let is_clock = |cell: &String| cell.contains(':') && TimeParser::of("").read(cell).is_ok();
-        let mut has_time = false;
-        let names = cells.iter().enumerate().map(|(at, cell)| match is_clock(cell) && !has_time {
-            true => {
-                has_time = true;
-                "time".to_owned()
-            }
-            false => format!("column {}", at + 1),
-        });
-        let names: Vec<String> = names.take(COLUMNS_MAX).collect();
+        let names: Vec<String> = match is_ps_aux(&Split::Words.cells(first)) {
+            true => PS_AUX.iter().map(|name| (*name).to_owned()).collect(),
+            false => names_by_number(&cells)?,
+        };
+        let split = if names.len() == PS_AUX.len() { Split::Words } else { split };
+        let numeric = cells.iter().take(names.len()).map(|cell| split == Split::Words && is_number(cell));
+        let form = Form { numeric: numeric.collect(), text_at_end: true, ..Form::default() };
         let source = Source::open(path, head, split, 0);
         Some(source.map(|source| Self {
             source,
-            form: Form { numeric: vec![false; names.len()], ..Form::default() },
+            form,
             names,
             split,
             clock: None,
@@ -433,7 +433,8 @@ impl Grid {
         let whole: Vec<&Vec<String>> = rows.iter().filter(|row| row.len() == names).collect();
         let longer: Vec<&Vec<String>> = rows.iter().filter(|row| row.len() > names).collect();
         let first = rows.iter().find(|row| row.len() >= names);
-        let last_is_text = |row: &Vec<String>| row.get(names - 1).is_some_and(|cell| !is_value(cell) && !is_missing(cell));
+        let last_is_text =
+            |row: &Vec<String>| row.get(names - 1).is_some_and(|cell| !is_value(cell) && !is_missing(cell));
         let counts_rows = |(at, row): (usize, &&Vec<String>)| {
             let start = longer[0][0].parse::<u64>();
             start.is_ok_and(|start| start < 2 && row[0].parse() == Ok(start + at as u64))
@@ -482,8 +483,9 @@ impl Grid {
             let joined = |at: usize, between: char| format!("{}{between}{}", cells[at], cells[at + 1]);
             // A date and its time of day, or a time and its milliseconds.
             let of_date = |at: usize| self.split == Split::Words && TimeParser::of("").is_date(&joined(at, ' '));
-            let of_time =
-                |at: usize| comma && self.form.milliseconds && is_digits(&cells[at + 1]) && TimeParser::of("").is_clock(&cells[at]);
+            let of_time = |at: usize| {
+                comma && self.form.milliseconds && is_digits(&cells[at + 1]) && TimeParser::of("").is_clock(&cells[at])
+            };
             let pairs = 0..cells.len() - 1;
             let date = pairs.clone().find(|at| of_date(*at)).map(|at| (at, ' '));
             if let Some((at, between)) = date.or_else(|| pairs.clone().find(|at| of_time(*at)).map(|at| (at, '.'))) {
@@ -518,7 +520,9 @@ impl Grid {
         let (found, names) = (self.raw.len(), self.names.len() - usize::from(self.clock.is_some()));
         let text: Vec<&str> = self.raw.texts().collect();
         let hint = match self.split {
-            Split::Character(b',') if found > names => "; quote numbers and times that have commas, or separate cells by semicolons",
+            Split::Character(b',') if found > names => {
+                "; quote numbers and times that have commas, or separate cells by semicolons"
+            }
             _ => "",
         };
         let expected = format!("{names} {}", if names == 1 { "name" } else { "names" });
@@ -529,6 +533,35 @@ impl Grid {
         let message = format!("{problem}: {}{hint}", quoted(&text.join(" ")));
         self.first_misfit.get_or_insert((self.raw.line, message));
     }
+}
+
+/// Columns of `ps aux`.
+const PS_AUX: &[&str] = &["USER", "PID", "%CPU", "%MEM", "VSZ", "RSS", "TTY", "STAT", "START", "TIME", "COMMAND"];
+
+/// Returns whether cells are a line of `ps aux`, as `grep` leaves it.
+fn is_ps_aux(cells: &[String]) -> bool {
+    let is_whole = |at: usize| cells[at].parse::<u64>().is_ok();
+    let is_decimal = |at: usize| cells[at].contains('.') && cells[at].parse::<f64>().is_ok();
+    cells.len() >= PS_AUX.len()
+        && [1, 4, 5].into_iter().all(is_whole)
+        && [2, 3].into_iter().all(is_decimal)
+        && cells[9].contains(':')
+}
+
+/// Names of columns without a header: `time`, and the number of each; `None` where cells are no times or sizes.
+fn names_by_number(cells: &[String]) -> Option<Vec<String>> {
+    let is_size = |cell: &String| matches!(Numbers::default().amount(cell, false), Ok(Amount::Bytes(_)));
+    let is_seconds = |cell: &String| cell.split('.').next().is_some_and(|whole| whole.len() == 10) && is_number(cell);
+    let times = |cell: &String| TimeParser::of("").is_clock(cell) || is_seconds(cell);
+    let time = cells.iter().position(times);
+    let is_table = cells.len() > 1
+        && cells.iter().any(|cell| is_size(cell) || (time.is_some() && is_number(cell)))
+        && cells.iter().all(|cell| is_value(cell) || is_missing(cell) || !cell.contains(['=', ':']));
+    // Of words, a time must be the first.
+    let has_values = cells.iter().skip(1).all(|cell| is_value(cell) || is_missing(cell));
+    let name = |at: usize| if Some(at) == time { "time".to_owned() } else { format!("column {}", at + 1) };
+    (is_table && (time == Some(0) && has_values || cells.iter().any(is_size)))
+        .then(|| (0..cells.len().min(COLUMNS_MAX)).map(name).collect())
 }
 
 /// Joins pairs of cells that are the parts of numbers with decimal commas; `None` where it is not clear which cells do.
@@ -599,7 +632,10 @@ impl Rows for Grid {
             } else {
                 // A row of spaces has no empty cells, and one that is short has lost any.
                 let is_short = self.raw.len() < names && (by_spaces || self.split == Split::Bars);
-                if is_short && self.raw.texts().filter(|cell| is_value(cell)).count() * 2 > self.raw.len() && self.fits(&self.raw) {
+                if is_short
+                    && self.raw.texts().filter(|cell| is_value(cell)).count() * 2 > self.raw.len()
+                    && self.fits(&self.raw)
+                {
                     self.add_misfit();
                 }
                 if is_short {
@@ -677,7 +713,9 @@ mod tests {
         assert_eq!(header("hello\nstep rss\n1 2"), Some((Split::Words, 1, "step|rss".into())));
         assert_eq!(header("# Elapsed time   Real (MB)\n 1.0   5.0").unwrap().2, "Elapsed time|Real (MB)");
         assert_eq!(header("| Step | RSS |\n|---|---|\n| 1 | 2 |").unwrap().2, "Step|RSS");
-        for text in ["1,2\n3,4", "usage: 5 KB\nusage: 6 KB", "a b\nc d", "iteration 1: rss 5 MB\niteration 2: rss 6 MB", ""] {
+        for text in
+            ["1,2\n3,4", "usage: 5 KB\nusage: 6 KB", "a b\nc d", "iteration 1: rss 5 MB\niteration 2: rss 6 MB", ""]
+        {
             assert_eq!(header(text), None, "{text}");
         }
     }

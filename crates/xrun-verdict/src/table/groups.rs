@@ -42,7 +42,7 @@ const OTHER_COLUMNS: &[&str] = &[
     "pod",
 ];
 /// Columns that identify a group where their cells are few and no sizes: `gpu` may be the memory of one.
-const LIKELY_COLUMNS: &[&str] = &["gpu", "device", "worker", "process", "node", "name"];
+const LIKELY_COLUMNS: &[&str] = &["gpu", "device", "worker", "process", "node", "name", "source"];
 /// Largest number of a GPU, a worker or a process in [`LIKELY_COLUMNS`].
 const NUMBER_MAX: u64 = 1024;
 
@@ -135,7 +135,7 @@ fn value_label(column: &str, value: &str) -> String {
     match words(column).join("_").as_str() {
         "index" | "gpu" | "gpu_index" | "gpu_id" => format!("GPU {value}"),
         "uuid" | "gpu_uuid" | "pci_bus_id" | "gpu_bus_id" | "name" | "gpu_name" | "process_name" => value.to_owned(),
-        "container" | "container_id" | "pod" => value.to_owned(),
+        "container" | "container_id" | "pod" | "source" => value.to_owned(),
         _ => format!("{} {value}", column.replace('_', " ")),
     }
 }
@@ -251,7 +251,9 @@ mod tests {
             !RowGroups::of(&strings(&["step", "gpu"]), false, &rows).is_empty()
         };
         assert!(of(&["0", "1", "0", "1"]) && of(&["cuda:0", "cuda:1", "cuda:0", "cuda:1"]));
-        assert!(!of(&["10.5", "10.6", "10.5", "10.6"]) && !of(&["1000", "1010", "1020", "1030"]) && !of(&["5000", "5000"]));
+        assert!(
+            !of(&["10.5", "10.6", "10.5", "10.6"]) && !of(&["1000", "1010", "1020", "1030"]) && !of(&["5000", "5000"])
+        );
     }
 
     #[test]

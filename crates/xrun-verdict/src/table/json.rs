@@ -21,17 +21,22 @@ const DEPTH_MAX: usize = 8;
 const VALUE: &str = "value";
 
 /// Returns whether a file begins like JSON.
-pub fn recognizes(first: &str) -> bool {
-    // `[rank0]: …` and `[13/12/22 …]` are lines of a log, and `{'loss': …}` is Python.
-    let after = |opening: char| first.strip_prefix(opening).map(str::trim_start);
-    after('{').is_some_and(|rest| rest.is_empty() || rest.starts_with(['"', '}']))
+pub fn recognizes(head: &FileHead) -> bool {
+    // `[rank0]: …` and `[13/12/22 …]` are lines of a log, and `{'loss': …}` and `{ rss: … }` are of Python and JavaScript.
+    let text = head.text.trim_start();
+    let after = |opening: char| text.strip_prefix(opening).map(str::trim_start);
+    after('{').is_some_and(|rest| rest.starts_with(['"', '}']))
         || after('[').is_some_and(|rest| {
-            let is_number = |rest: &str| {
-                let number = rest.split([',', ']']).next().unwrap_or_default().trim();
-                number.parse::<f64>().is_ok() && (rest.ends_with(',') || rest.ends_with(']'))
-            };
-            rest.is_empty() || rest.starts_with(['{', '[']) || is_number(rest)
+            let (number, _) = rest.split_once([',', ']']).unwrap_or_default();
+            rest.starts_with(['{', '[', ']']) || (!number.is_empty() && number.trim().parse::<f64>().is_ok())
         })
+}
+
+/// Arrays of one length in the fields of an object, which are the columns of a table; `None` where it has none.
+fn columns(value: &Value) -> Option<usize> {
+    let arrays = || value.as_object().into_iter().flat_map(|object| object.values()).filter_map(Value::as_array);
+    let length = arrays().map(Vec::len).max().filter(|length| *length > ITEMS_MAX)?;
+    (arrays().filter(|array| array.len() == length).count() > 0).then_some(length)
 }
 
 /// Bytes before the array of records inside of an object; `None` where the object is a record itself.
@@ -60,6 +65,8 @@ pub struct Json {
     record: Vec<u8>,
     names: Vec<String>,
     index: HashMap<String, usize>,
+    /// Object whose arrays are columns, with the number of its rows that are read, and its line.
+    arrays: Option<(Value, usize, u64)>,
     rows: u64,
     damaged: u64,
     first_damage: Option<(u64, String)>,
@@ -91,6 +98,7 @@ impl Json {
             record: Vec::new(),
             names: Vec::new(),
             index: HashMap::new(),
+            arrays: None,
             rows: 0,
             damaged: 0,
             first_damage: None,
@@ -123,7 +131,10 @@ impl Json {
                     }
                 }
                 let is_plain = depth == 0 && !in_string;
-                if is_plain && !self.record.is_empty() && (matches!(byte, b',' | b'\n') || (*byte == b']' && self.in_array)) {
+                if is_plain
+                    && !self.record.is_empty()
+                    && (matches!(byte, b',' | b'\n') || (*byte == b']' && self.in_array))
+                {
                     // A number, or text that is no JSON.
                     self.ended = *byte == b']';
                     done = true;
@@ -155,6 +166,23 @@ impl Json {
                 return Ok(Some(begin));
             }
         }
+    }
+
+    /// Reads the next row of an object whose arrays are columns.
+    fn next_of_arrays(&mut self, row: &mut Row) -> bool {
+        let Some((value, at, line)) = self.arrays.take() else { return false };
+        let Some(length) = columns(&value).filter(|length| at < *length) else { return false };
+        row.clear();
+        row.line = line;
+        for (key, array) in value.as_object().into_iter().flatten() {
+            let items = array.as_array().filter(|items| items.len() == length);
+            if let Some(item) = items.and_then(|items| items.get(at)) {
+                self.add(row, key, item, 1);
+            }
+        }
+        self.rows += 1;
+        self.arrays = Some((value, at + 1, line));
+        true
     }
 
     fn column(&mut self, name: &str) -> Option<usize> {
@@ -195,11 +223,20 @@ impl Json {
 
 impl Rows for Json {
     fn next_row(&mut self, row: &mut Row) -> Result<bool, TraceError> {
+        if self.next_of_arrays(row) {
+            return Ok(true);
+        }
         while !self.ended {
             let Some(line) = self.next_record()? else { break };
             row.clear();
             row.line = line;
             match serde_json::from_slice::<Value>(&self.record) {
+                Ok(value) if columns(&value).is_some() => {
+                    self.arrays = Some((value, 0, line));
+                    if self.next_of_arrays(row) {
+                        return Ok(true);
+                    }
+                }
                 Ok(value) => {
                     self.add(row, "", &value, 0);
                     if !row.is_empty() {
@@ -212,7 +249,8 @@ impl Rows for Json {
                 Err(error) => {
                     self.damaged += 1;
                     let text = String::from_utf8_lossy(&self.record);
-                    self.first_damage.get_or_insert_with(|| (line, format!("invalid JSON ({error}): {}", quoted(text.trim()))));
+                    self.first_damage
+                        .get_or_insert_with(|| (line, format!("invalid JSON ({error}): {}", quoted(text.trim()))));
                 }
             }
         }

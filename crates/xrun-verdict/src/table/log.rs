@@ -17,7 +17,7 @@ const WORDS_MAX: usize = 6;
 /// Cap on the numbers of a line.
 const FIELDS_MAX: usize = 256;
 /// Words that end with the number of a process or device: `rank0`, `cuda:1`.
-const NUMBERED: &[&str] = &["rank", "gpu", "cuda", "worker", "node", "device"];
+const NUMBERED: &[&str] = &["rank", "gpu", "cuda", "worker", "device"];
 /// Name of a number that has none, but a unit of memory.
 const MEMORY: &str = "memory";
 /// Name of the numbers of a file that has only numbers.
@@ -80,8 +80,9 @@ fn fields(line: &str) -> Vec<Field> {
         match (kind, numbered, name) {
             (NumberKind::Other, ..) => {}
             (_, Some(name), _) => found.push(field(name, &cell)),
-            // `+5 MB` is a change.
+            // `+5 MB` is a change, and a percentage without a name may be one of anything.
             _ if sign == Some(b'+') => {}
+            (NumberKind::Size, None, None) if sign == Some(b'-') || cell.ends_with('%') => {}
             (_, None, Some(name)) => {
                 let sign = if sign == Some(b'-') { "-" } else { "" };
                 found.push(field(&name, &format!("{sign}{cell}")));
@@ -155,7 +156,9 @@ fn number(line: &str, begin: usize) -> Number {
             // Thousands: three digits, and no more.
             b',' if (1..=3).all(|at| is_digit(end + at)) && !is_digit(end + 4) => {}
             b'-' | b'/' if is_date(&line[begin..]) => colons += 1,
-            b'e' | b'E' if is_digit(end + 1) || (matches!(bytes.get(end + 1), Some(b'-' | b'+')) && is_digit(end + 2)) => {
+            b'e' | b'E'
+                if is_digit(end + 1) || (matches!(bytes.get(end + 1), Some(b'-' | b'+')) && is_digit(end + 2)) =>
+            {
                 end += 1;
             }
             _ => break,
@@ -192,7 +195,8 @@ fn number(line: &str, begin: usize) -> Number {
             let limit = after.trim_start().strip_prefix('/').map(str::trim_start);
             let skipped = limit.filter(|limit| limit.starts_with(|letter: char| letter.is_ascii_digit()));
             let skipped = skipped.map(|limit| {
-                let length = limit.find(|letter: char| !letter.is_ascii_alphanumeric() && letter != '.').unwrap_or(limit.len());
+                let length =
+                    limit.find(|letter: char| !letter.is_ascii_alphanumeric() && letter != '.').unwrap_or(limit.len());
                 line.len() - limit.len() + length
             });
             Number { end: skipped.unwrap_or(end), cell: format!("{digits} {word}"), kind: NumberKind::Size }
@@ -229,11 +233,44 @@ fn name(before: &str) -> Option<String> {
     let body_from = body[from..].rfind(": ").map_or(from, |at| from + at + 2);
     let body_from = body[body_from..].rfind("  ").map_or(body_from, |at| body_from + at + 2);
     let body_from = body[body_from..].rfind(" - ").map_or(body_from, |at| body_from + at + 3);
-    let name = text.get(body_from..)?.trim_matches(|letter: char| letter.is_whitespace() || "\"'`.:-*".contains(letter));
+    let name =
+        text.get(body_from..)?.trim_matches(|letter: char| letter.is_whitespace() || "\"'`.:-*".contains(letter));
     let words: Vec<&str> = name.split_whitespace().collect();
     let name = words[words.len().saturating_sub(WORDS_MAX)..].join(" ");
-    name.chars().any(char::is_alphabetic).then_some(name)
+    // `train.py:12` is a line of code.
+    let is_code =
+        before.ends_with(':') && [".py", ".c", ".cc", ".cpp", ".rs", ".h"].iter().any(|end| name.ends_with(end));
+    (!is_code && name.chars().any(char::is_alphabetic)).then_some(name)
 }
+
+/// Source of the numbers of a line, which several lines with the same names may differ in: `worker: rss 5 MB`,
+/// `train.py:12: size=5 KiB`, `[0] NVIDIA A100 | …`.
+fn source(line: &str) -> Option<Field> {
+    let field = |name: &str, cell: &str| Some(Field { name: name.to_owned(), cell: cell.to_owned() });
+    if let Some((index, rest)) = line.strip_prefix('[').and_then(|rest| rest.split_once("] ")) {
+        let is_gpu = GPU_MAKERS.iter().any(|maker| rest.trim_start().starts_with(maker));
+        return if is_gpu && index.parse::<u32>().is_ok() { field(GPU, index) } else { None };
+    }
+    let (before, after) = line.split_once(": ")?;
+    let is_name = before.len() <= SOURCE_BYTES_MAX
+        && before.starts_with(char::is_alphabetic)
+        && before.chars().all(|letter| letter.is_alphabetic() || " _-.".contains(letter));
+    let is_code =
+        before.rsplit_once(':').is_some_and(|(_, number)| number.parse::<u32>().is_ok()) && !before.contains(' ');
+    let is_followed = after.trim_start().starts_with(char::is_alphabetic);
+    (is_followed && (is_name || is_code) && !LEVELS.contains(&before)).then(|| field(SOURCE, before))?
+}
+
+/// Name of the number of a GPU.
+const GPU: &str = "gpu";
+/// Name of the source of a line.
+const SOURCE: &str = "source";
+/// Cap on the length of a source.
+const SOURCE_BYTES_MAX: usize = 60;
+/// Levels of a log, which are no sources.
+const LEVELS: &[&str] = &["DEBUG", "INFO", "WARNING", "WARN", "ERROR", "CRITICAL", "NOTE", "I", "W", "E"];
+/// First words of the names of GPUs, as gpustat prints them.
+const GPU_MAKERS: &[&str] = &["NVIDIA", "Tesla", "GeForce", "Quadro", "TITAN", "RTX", "AMD"];
 
 /// Reader of a log.
 pub struct Log {
@@ -282,7 +319,9 @@ impl Log {
                 self.time = time;
             }
         }
-        fields(rest)
+        let found = fields(rest);
+        let source = source(rest.trim_start()).filter(|_| !found.is_empty());
+        source.into_iter().chain(found).collect()
     }
 
     /// Index of the column of a name; `None` beyond the cap.
@@ -349,8 +388,14 @@ mod tests {
         for (line, expected) in [
             ("usage:  330400 KB", "usage=330400 KB"),
             ("iteration 3: rss 672 MB (+18668 KB; +17066 KB/it.)", "iteration=3; rss=672 MB"),
-            ("[13/12/22 11:13:00][a.b][INFO] -   Epoch 57: Train_rf 4.856e-01   Memory 10.0%", "@11:13:00; Epoch=57; Train_rf=4.856e-01; Memory=10.0 %"),
-            ("2025-03-04 10:00:01,250 INFO trainer: step=4 loss=2.31 rss=1234567 bytes", "@2025-03-04 10:00:01,250; step=4; loss=2.31; rss=1234567 bytes"),
+            (
+                "[13/12/22 11:13:00][a.b][INFO] -   Epoch 57: Train_rf 4.856e-01   Memory 10.0%",
+                "@11:13:00; Epoch=57; Train_rf=4.856e-01; Memory=10.0 %",
+            ),
+            (
+                "2025-03-04 10:00:01,250 INFO trainer: step=4 loss=2.31 rss=1234567 bytes",
+                "@2025-03-04 10:00:01,250; step=4; loss=2.31; rss=1234567 bytes",
+            ),
             ("{'loss': 2.31, 'mem_gb': 30.1, 'step': 4}", "loss=2.31; mem_gb=30.1; step=4"),
             ("[rank1]: step 5 mem 123 MB", "rank=1; step=5; mem=123 MB"),
             ("GPU 0: 1234MiB, GPU 1: 99MiB", "gpu=0; memory=1234 MiB; gpu=1; memory=99 MiB"),

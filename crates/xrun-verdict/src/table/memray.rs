@@ -104,7 +104,8 @@ impl Trace for Memray {
         let [time, rss, heap] = numbers;
         let position = i64::try_from(time).ok().filter(|time| *time < TIME_MAX);
         let position = position.ok_or_else(|| self.error(&time.to_string()))?;
-        *sample = Sample { line: self.line, position, restart: false, group: 0, values: std::mem::take(&mut sample.values) };
+        *sample =
+            Sample { line: self.line, position, restart: false, group: 0, values: std::mem::take(&mut sample.values) };
         sample.values.clear();
         for (series, bytes) in [heap, rss].into_iter().enumerate() {
             sample.values.push(Value { series, number: bytes as f64, unit: None, percent: false });

@@ -320,6 +320,12 @@ fn open(path: &Path, head: &FileHead, options: &TableOptions) -> Result<Box<dyn 
             "the file lists allocations, not memory over time; {}",
             memray::EXPECTED
         )));
+    } else if first.starts_with("Filename:")
+        && head.lines().any(|line| line.starts_with("Line #") && line.contains("Increment"))
+    {
+        return Err(TraceError::content(
+            "the file lists memory by lines of code, not over time; record it with `mprof run` and judge that file",
+        ));
     } else {
         let (rows, format) = open_rows(path, head)?;
         let (first_rows, _) = open_rows(path, head)?;
@@ -335,10 +341,9 @@ fn open(path: &Path, head: &FileHead, options: &TableOptions) -> Result<Box<dyn 
 
 /// Opens the reader of rows for a file, with the name of its form.
 fn open_rows(path: &Path, head: &FileHead) -> Result<(Box<dyn Rows>, &'static str), TraceError> {
-    let first = head.lines().next().unwrap_or_default();
     Ok(if nvidia_smi::recognizes(head) {
         (Box::new(nvidia_smi::NvidiaSmi::open(path, head)?), "output of nvidia-smi")
-    } else if json::recognizes(first) {
+    } else if json::recognizes(head) {
         (Box::new(json::Json::open(path, head)?), "JSON")
     } else if grid::recognizes(head) {
         (Box::new(grid::Grid::open(path, head)?), "table")

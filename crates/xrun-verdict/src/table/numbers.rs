@@ -221,7 +221,9 @@ mod tests {
         for missing in ["", "-", "[N/A]", "nan", "None"] {
             assert_eq!(amount(&[missing], false), Ok(Amount::Missing), "{missing}");
         }
-        for invalid in ["250 W", "-3", "1,2,3", "five", "3x", "1.2.3", "MiB", "5 MB left", "1/100", "2024/01/02 10:11:12"] {
+        for invalid in
+            ["250 W", "-3", "1,2,3", "five", "3x", "1.2.3", "MiB", "5 MB left", "1/100", "2024/01/02 10:11:12"]
+        {
             assert!(!matches!(amount(&[invalid], false), Ok(Amount::Bytes(_) | Amount::Missing)), "{invalid}");
         }
     }

@@ -5,7 +5,7 @@ use std::path::Path;
 use super::TraceError;
 use super::grid::COLUMNS_MAX;
 use super::rows::{Row, Rows};
-use super::text::{FileHead, Lines};
+use super::text::{FileHead, Lines, without_title};
 use super::times::TimeParser;
 
 /// Returns whether a file has such output.
@@ -109,7 +109,7 @@ impl NvidiaSmi {
 fn time(line: &str) -> Option<&str> {
     let text = match line.split_once(" : ") {
         Some((key, value)) => Some(value.trim()).filter(|_| key.trim() == "Timestamp")?,
-        None => line,
+        None => without_title(line),
     };
     TimeParser::of("").is_date(text).then_some(text)
 }
@@ -138,7 +138,8 @@ impl Rows for NvidiaSmi {
                 return Ok(true);
             } else {
                 let first = line.trim_start_matches('|').split_whitespace().next();
-                let index = first.filter(|first| line.starts_with('|') && first.bytes().all(|byte| byte.is_ascii_digit()));
+                let index =
+                    first.filter(|first| line.starts_with('|') && first.bytes().all(|byte| byte.is_ascii_digit()));
                 if let Some(index) = index {
                     index.clone_into(&mut self.gpu);
                 }

@@ -164,6 +164,12 @@ pub fn without_escapes(text: &str) -> Cow<'_, str> {
     plain.into()
 }
 
+/// Time in the title of `watch`: `Every 2.0s: free -m    host: Mon Feb 24 10:00:00 2025`; any other line as it is.
+pub fn without_title(line: &str) -> &str {
+    let title = line.strip_prefix("Every ").and_then(|rest| rest.rsplit("  ").next());
+    title.and_then(|title| title.split_once(": ")).map_or(line, |(_, time)| time)
+}
+
 /// Cell or line in quotation marks, at most 60 characters of it.
 pub fn quoted(text: &str) -> String {
     const SHOWN: usize = 60;

@@ -14,13 +14,23 @@ fn units_come_from_headers_cells_and_tools() {
             vec![grows("Memory (GB)", Bytes(13.99e9))],
             vec![],
         ),
-        case("camel case", lines("step,rssKiB", 200, |at| format!("{at},{}", mib(at) << 10)), vec![grows("rssKiB", last(MIB))], vec![]),
+        case(
+            "camel case",
+            lines("step,rssKiB", 200, |at| format!("{at},{}", mib(at) << 10)),
+            vec![grows("rssKiB", last(MIB))],
+            vec![],
+        ),
         case(
             "sar -r",
             lines("", 200, |at| {
                 let header = "12:00:01 AM kbmemfree   kbavail kbmemused  %memused kbbuffers";
                 let header = if at % 40 == 0 { format!("\n{header}\n") } else { String::new() };
-                format!("{header}12:{:02}:{:02} AM  40000000  50000000  {}     37.10    120000", at / 60, at % 60, mib(at) << 10)
+                format!(
+                    "{header}12:{:02}:{:02} AM  40000000  50000000  {}     37.10    120000",
+                    at / 60,
+                    at % 60,
+                    mib(at) << 10
+                )
             }),
             vec![grows("kbmemused", last(MIB))],
             vec!["kbmemfree"],
@@ -41,7 +51,9 @@ fn units_come_from_headers_cells_and_tools() {
         ),
         case(
             "smaps_rollup",
-            lines("", 200, |at| format!("Rss:             {} kB\nPss:              512000 kB\nSwap:                0 kB", mib(at) << 10)),
+            lines("", 200, |at| {
+                format!("Rss:             {} kB\nPss:              512000 kB\nSwap:                0 kB", mib(at) << 10)
+            }),
             vec![grows("Rss", last(MIB)), rests("Pss", Bytes(500.0 * MIB))],
             vec![],
         ),
@@ -67,14 +79,20 @@ fn units_come_from_headers_cells_and_tools() {
         case(
             "top in GiB",
             lines("", 200, |at| {
-                format!("    PID USER      PR  NI    VIRT    RES    SHR S  %CPU  %MEM     TIME+ COMMAND\n   4711 ada       20   0   21.1g   {}.{}g  98304 R  99.9   5.0   0:10.17 python", 2 + at / 10, at % 10)
+                format!(
+                    "    PID USER      PR  NI    VIRT    RES    SHR S  %CPU  %MEM     TIME+ COMMAND\n   4711 ada       20   0   21.1g   {}.{}g  98304 R  99.9   5.0   0:10.17 python",
+                    2 + at / 10,
+                    at % 10
+                )
             }),
             vec![grows("RES", Bytes(21.9 * 1024.0 * MIB))],
             vec!["SHR"],
         ),
         case(
             "bytes of the GPU in JSON",
-            lines("", 200, |at| format!("{{\"step\":{at},\"gpu\":{{\"memory_bytes\":{},\"util\":97}}}}", mib(at) << 20)),
+            lines("", 200, |at| {
+                format!("{{\"step\":{at},\"gpu\":{{\"memory_bytes\":{},\"util\":97}}}}", mib(at) << 20)
+            }),
             vec![grows("memory_bytes", last(MIB))],
             vec!["gpu.util"],
         ),
@@ -84,7 +102,12 @@ fn units_come_from_headers_cells_and_tools() {
             vec![grows("vram", Unknown), rests("rss_gb", Bytes(31.25e9))],
             vec![],
         ),
-        case("flat without a unit", lines("step,mem", 200, |at| format!("{at},{}", level(at))), vec![rests("mem", Unknown)], vec![]),
+        case(
+            "flat without a unit",
+            lines("step,mem", 200, |at| format!("{at},{}", level(at))),
+            vec![rests("mem", Unknown)],
+            vec![],
+        ),
         case(
             "percent, growing",
             lines("elapsed_s,mem_percent", 200, |at| format!("{},{}.{}", at * 10, 20 + at / 10, at % 10)),
@@ -101,20 +124,27 @@ fn counters_of_work_are_not_memory() {
         case(
             "input tokens in JSON",
             lines("", 200, |at| {
-                format!("{{\"loss\": 2.1, \"num_input_tokens_seen\": {}, \"step\": {at}, \"mem_gib\": 22.5}}", (at + 1) * 1_048_576)
+                format!(
+                    "{{\"loss\": 2.1, \"num_input_tokens_seen\": {}, \"step\": {at}, \"mem_gib\": 22.5}}",
+                    (at + 1) * 1_048_576
+                )
             }),
             vec![rests("mem_gib", Bytes(22.5 * 1024.0 * MIB))],
             vec!["num_input_tokens_seen", "loss"],
         ),
         case(
             "network and disk",
-            lines("time,net_sent_mb,disk_write_bytes,uss_mb", 200, |at| format!("{at},{},{},{}", at * 17, at << 24, level(at))),
+            lines("time,net_sent_mb,disk_write_bytes,uss_mb", 200, |at| {
+                format!("{at},{},{},{}", at * 17, at << 24, level(at))
+            }),
             vec![rests("uss_mb", Bytes(1001e6))],
             vec!["net_sent_mb", "disk_write_bytes"],
         ),
         case(
             "samples",
-            lines("step,consumed_samples,flops,host_mem_mib", 200, |at| format!("{at},{},{}e15,{}", at * 2048 * 512, at + 1, level(at))),
+            lines("step,consumed_samples,flops,host_mem_mib", 200, |at| {
+                format!("{at},{},{}e15,{}", at * 2048 * 512, at + 1, level(at))
+            }),
             vec![rests("host_mem_mib", Bytes(1001.0 * MIB))],
             vec!["consumed_samples", "flops"],
         ),
@@ -156,11 +186,17 @@ fn cells_are_never_shifted() {
         ),
         case(
             "a comma in the time and another column",
-            lines("timestamp,level,rss_mib", 200, |at| format!("2025-03-04 {},{:03},INFO,{}", time(at), at * 3, 900 + at)),
+            lines("timestamp,level,rss_mib", 200, |at| {
+                format!("2025-03-04 {},{:03},INFO,{}", time(at), at * 3, 900 + at)
+            }),
             vec![grows("rss_mib", Bytes(1099.0 * MIB))],
             vec![],
         ),
-        refused("half of the numbers with a comma", lines("step,rss_mb,loss", 100, |at| format!("{at},{},7,2,5", 100 + at)), Some(2)),
+        refused(
+            "half of the numbers with a comma",
+            lines("step,rss_mb,loss", 100, |at| format!("{at},{},7,2,5", 100 + at)),
+            Some(2),
+        ),
         refused("one comma a row", lines("step,rss_mb,cpu_mb", 100, |at| format!("{at},{},5,40", 100 + at)), Some(2)),
         case(
             "an index with a name and another empty column",
@@ -176,7 +212,14 @@ fn lines_of_logs_are_read() {
     assert_read(&[
         case(
             "Python's logging",
-            lines("", 200, |at| format!("2025-03-04 {},{:03} INFO trainer: step={at} loss=2.31 rss={} bytes", time(at), at, (800 + at) << 20)),
+            lines("", 200, |at| {
+                format!(
+                    "2025-03-04 {},{:03} INFO trainer: step={at} loss=2.31 rss={} bytes",
+                    time(at),
+                    at,
+                    (800 + at) << 20
+                )
+            }),
             vec![grows("rss", Bytes(999.0 * MIB))],
             vec!["loss"],
         ),
@@ -188,14 +231,21 @@ fn lines_of_logs_are_read() {
         ),
         case(
             "dictionaries of Python",
-            lines("Loading model ...", 200, |at| format!("{{'loss': 2.31, 'grad_norm': 1.5, 'mem_gb': {}.{}, 'step': {at}}}", 30 + at / 10, at % 10)),
+            lines("Loading model ...", 200, |at| {
+                format!("{{'loss': 2.31, 'grad_norm': 1.5, 'mem_gb': {}.{}, 'step': {at}}}", 30 + at / 10, at % 10)
+            }),
             vec![grows("mem_gb", Bytes(49.9e9))],
             vec!["loss", "grad_norm"],
         ),
         case(
             "detectron2",
             lines("", 200, |at| {
-                format!("[03/04 {} d2.utils.events]:  eta: 1:02:03  iter: {}  total_loss: 1.1  time: 0.33  lr: 0.006  max_mem: {}M", time(at), at * 20, 3961 + at * 2)
+                format!(
+                    "[03/04 {} d2.utils.events]:  eta: 1:02:03  iter: {}  total_loss: 1.1  time: 0.33  lr: 0.006  max_mem: {}M",
+                    time(at),
+                    at * 20,
+                    3961 + at * 2
+                )
             }),
             vec![grows("max_mem", Bytes(4359.0 * MIB))],
             vec!["total_loss", "lr"],
@@ -203,7 +253,11 @@ fn lines_of_logs_are_read() {
         case(
             "MetricLogger",
             lines("", 200, |at| {
-                format!("Epoch: [0]  [{:4}/2000]  eta: 0:10:00  lr: 0.000100  loss: 4.1 (4.3)  time: 0.5  data: 0.01  max mem: {}", at * 10, 7000 + at)
+                format!(
+                    "Epoch: [0]  [{:4}/2000]  eta: 0:10:00  lr: 0.000100  loss: 4.1 (4.3)  time: 0.5  data: 0.01  max mem: {}",
+                    at * 10,
+                    7000 + at
+                )
             }),
             vec![grows("max mem", Bytes(7199.0 * MIB))],
             vec!["loss"],
@@ -229,7 +283,9 @@ fn tables_for_people_are_read() {
     assert_read(&[
         case(
             "grid",
-            lines(&format!("{bar}\n| step | rss       |\n{bar}"), 200, |at| format!("| {at:4} | {} MiB  |\n{bar}", 800 + at)),
+            lines(&format!("{bar}\n| step | rss       |\n{bar}"), 200, |at| {
+                format!("| {at:4} | {} MiB  |\n{bar}", 800 + at)
+            }),
             vec![grows("rss", Bytes(999.0 * MIB))],
             vec![],
         ),
@@ -265,7 +321,12 @@ fn tables_for_people_are_read() {
             "columns of ultralytics",
             lines("", 100, |at| {
                 let header = "      Epoch    GPU_mem   box_loss   cls_loss  Instances       Size";
-                format!("{header}\n    {}/100      {}.{:02}G      1.512      3.401         18        640", at + 1, 3 + at / 20, at % 20 * 5)
+                format!(
+                    "{header}\n    {}/100      {}.{:02}G      1.512      3.401         18        640",
+                    at + 1,
+                    3 + at / 20,
+                    at % 20 * 5
+                )
             }),
             vec![grows("GPU_mem", Bytes(7.95 * 1024.0 * MIB))],
             vec!["box_loss"],
@@ -279,7 +340,12 @@ fn blocks_of_tools_are_read() {
         case(
             "date and ps",
             lines("", 200, |at| {
-                format!("Sat Nov  1 {} UTC 2025\nUSER         PID %CPU %MEM    VSZ   RSS TTY      STAT START   TIME COMMAND\nada         4711 99.0  3.1 9000000 {} pts/0    Rl+  09:59   0:{:02} python train.py --lr 0.1", time(at * 5), (900 + at) << 10, at % 60)
+                format!(
+                    "Sat Nov  1 {} UTC 2025\nUSER         PID %CPU %MEM    VSZ   RSS TTY      STAT START   TIME COMMAND\nada         4711 99.0  3.1 9000000 {} pts/0    Rl+  09:59   0:{:02} python train.py --lr 0.1",
+                    time(at * 5),
+                    (900 + at) << 10,
+                    at % 60
+                )
             }),
             vec![grows("RSS", Bytes(1099.0 * MIB))],
             vec!["VSZ"],
@@ -292,9 +358,18 @@ fn blocks_of_tools_are_read() {
         ),
         case(
             "dmon with dates and two GPUs",
-            lines("#Date       Time        gpu    pwr   fb   bar1\n#YYYYMMDD   HH:MM:SS    Idx      W   MB     MB", 200, |at| {
-                format!(" 20250224   {}      0     60   {}   3\n 20250224   {}      1     60   700   3", time(at), 4000 + at * 2, time(at))
-            }),
+            lines(
+                "#Date       Time        gpu    pwr   fb   bar1\n#YYYYMMDD   HH:MM:SS    Idx      W   MB     MB",
+                200,
+                |at| {
+                    format!(
+                        " 20250224   {}      0     60   {}   3\n 20250224   {}      1     60   700   3",
+                        time(at),
+                        4000 + at * 2,
+                        time(at)
+                    )
+                },
+            ),
             vec![grows("fb, GPU 0", Bytes(4398.0 * MIB)), rests("fb, GPU 1", Bytes(700.0 * MIB))],
             vec!["bar1"],
         ),
@@ -302,11 +377,21 @@ fn blocks_of_tools_are_read() {
             "two GPUs of nvidia-smi -q",
             lines("", 150, |at| {
                 let gpu = |bus: &str, used: u64| {
-                    format!("GPU 00000000:{bus}:00.0\n    FB Memory Usage\n        Total                             : 81559 MiB\n        Used                              : {used} MiB\n    BAR1 Memory Usage\n        Used                              : 2 MiB")
+                    format!(
+                        "GPU 00000000:{bus}:00.0\n    FB Memory Usage\n        Total                             : 81559 MiB\n        Used                              : {used} MiB\n    BAR1 Memory Usage\n        Used                              : 2 MiB"
+                    )
                 };
-                format!("==============NVSMI LOG==============\n\nTimestamp                                 : Tue Mar  4 {} 2025\n{}\n{}", time(at), gpu("17", 500), gpu("CA", 9000 + at * 2))
+                format!(
+                    "==============NVSMI LOG==============\n\nTimestamp                                 : Tue Mar  4 {} 2025\n{}\n{}",
+                    time(at),
+                    gpu("17", 500),
+                    gpu("CA", 9000 + at * 2)
+                )
             }),
-            vec![grows("FB Memory Usage Used, GPU 00000000:CA", Bytes(9298.0 * MIB)), rests("FB Memory Usage Used, GPU 00000000:17", Bytes(500.0 * MIB))],
+            vec![
+                grows("FB Memory Usage Used, GPU 00000000:CA", Bytes(9298.0 * MIB)),
+                rests("FB Memory Usage Used, GPU 00000000:17", Bytes(500.0 * MIB)),
+            ],
             vec![],
         ),
     ]);
@@ -316,10 +401,19 @@ fn blocks_of_tools_are_read() {
 fn json_is_read() {
     let history = format!(
         "{{\n  \"best_metric\": null,\n  \"log_history\": [\n{}\n  ],\n  \"max_steps\": 200\n}}",
-        (0..200).map(|at| format!("    {{\n      \"loss\": 2.5,\n      \"mem_mib\": {},\n      \"step\": {at}\n    }}", 3000 + at)).collect::<Vec<_>>().join(",\n")
+        (0..200)
+            .map(|at| format!(
+                "    {{\n      \"loss\": 2.5,\n      \"mem_mib\": {},\n      \"step\": {at}\n    }}",
+                3000 + at
+            ))
+            .collect::<Vec<_>>()
+            .join(",\n")
     );
     let docker = lines("", 200, |at| {
-        format!("{{\"CPUPerc\":\"99.5%\",\"MemPerc\":\"4.0%\",\"MemUsage\":\"{}MiB / 31.1GiB\",\"Name\":\"trainer\",\"PIDs\":\"12\"}}", 1000 + at)
+        format!(
+            "{{\"CPUPerc\":\"99.5%\",\"MemPerc\":\"4.0%\",\"MemUsage\":\"{}MiB / 31.1GiB\",\"Name\":\"trainer\",\"PIDs\":\"12\"}}",
+            1000 + at
+        )
     });
     assert_read(&[
         case("trainer_state.json", history, vec![grows("mem_mib", Bytes(3199.0 * MIB))], vec!["loss"]),
@@ -333,7 +427,10 @@ fn ranks_and_processes_are_told_apart() {
         format!("[rank0]: step {at} mem 4000 MiB\n[rank1]: step {} mem {} MiB", at.saturating_sub(2), 4000 + at)
     });
     let four = lines("iteration,rss_mb", 150, |at| {
-        (0..4).map(|rank| format!("{},{}", at * 10, 2000 + rank * 100 + if rank == 2 { at * 2 } else { 0 })).collect::<Vec<_>>().join("\n")
+        (0..4)
+            .map(|rank| format!("{},{}", at * 10, 2000 + rank * 100 + if rank == 2 { at * 2 } else { 0 }))
+            .collect::<Vec<_>>()
+            .join("\n")
     });
     let autumn = lines("", 200, |at| {
         let minute = 30 + at;
@@ -346,7 +443,12 @@ fn ranks_and_processes_are_told_apart() {
         format!("2025/10/26 {hour:02}:{:02}:00.123, {} MiB", minute % 60, 3000 + at)
     });
     assert_read(&[
-        case("torchrun", torchrun, vec![grows("rank 1", Bytes(4199.0 * MIB)), rests("rank 0", Bytes(4000.0 * MIB))], vec![]),
+        case(
+            "torchrun",
+            torchrun,
+            vec![grows("rank 1", Bytes(4199.0 * MIB)), rests("rank 0", Bytes(4000.0 * MIB))],
+            vec![],
+        ),
         case("four ranks", four, vec![grows("rank 2", Bytes(2498e6)), rests("rank 0", Bytes(2000e6))], vec![]),
         case(
             "pids in lines",
@@ -357,6 +459,11 @@ fn ranks_and_processes_are_told_apart() {
         case("end of daylight saving time", autumn, vec![grows("RSS", Bytes(3796.0 * MIB))], vec![]),
         case("local times without a zone", local, vec![grows("memory.used", Bytes(3299.0 * MIB))], vec![]),
     ]);
-    let read = read(&case("two runs", lines("", 2, |_| lines("step,rss_mb", 200, |at| format!("{at},{}", 500 + at))), vec![], vec![]));
+    let read = read(&case(
+        "two runs",
+        lines("", 2, |_| lines("step,rss_mb", 200, |at| format!("{at},{}", 500 + at))),
+        vec![],
+        vec![],
+    ));
     assert!(read.unwrap().verdict.message.contains("process 2 of 2"), "a run from its first step is another process");
 }

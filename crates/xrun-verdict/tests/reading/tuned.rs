@@ -6,7 +6,8 @@ use super::*;
 #[test]
 fn units_come_from_headers_cells_and_tools() {
     let last = |unit: f64| Bytes(1299.0 * unit);
-    let rows = |header: &str, cell: &dyn Fn(u64) -> String| lines(header, 300, |at| format!("{at},{}", cell(1000 + at)));
+    let rows =
+        |header: &str, cell: &dyn Fn(u64) -> String| lines(header, 300, |at| format!("{at},{}", cell(1000 + at)));
     assert_read(&[
         case("name", rows("step,rss_kib", &|mib| (mib * 1024).to_string()), vec![grows("rss_kib", last(MIB))], vec![]),
         case("round", rows("step,RSS (KiB)", &|mib| (mib * 1024).to_string()), vec![grows("RSS", last(MIB))], vec![]),
@@ -14,7 +15,12 @@ fn units_come_from_headers_cells_and_tools() {
         case("letter", rows("step,mem", &|mib| format!("{mib}.0M")), vec![grows("mem", last(MIB))], vec![]),
         case("decimal", rows("step,mem", &|mb| format!("{mb} MB")), vec![grows("mem", last(1e6))], vec![]),
         case("kubernetes", rows("step,mem", &|mib| format!("{mib}Mi")), vec![grows("mem", last(MIB))], vec![]),
-        case("getrusage", rows("step,ru_maxrss", &|mib| (mib * 1024 + 1).to_string()), vec![grows("ru", last(MIB))], vec![]),
+        case(
+            "getrusage",
+            rows("step,ru_maxrss", &|mib| (mib * 1024 + 1).to_string()),
+            vec![grows("ru", last(MIB))],
+            vec![],
+        ),
         case(
             "ps",
             lines("", 300, |at| format!("  PID   RSS    VSZ COMMAND\n 4711 {} 9000000 python", (1000 + at) * 1024 + 3)),
@@ -132,7 +138,12 @@ fn lines_of_logs_are_read() {
         case("percent", lines("", 200, percent), vec![rests("Memory", Percent)], vec![]),
         Case {
             options: of,
-            ..case("percent of", lines("", 200, percent), vec![rests("Memory", Bytes(0.099 * 16.0 * 1024.0 * MIB))], vec![])
+            ..case(
+                "percent of",
+                lines("", 200, percent),
+                vec![rests("Memory", Bytes(0.099 * 16.0 * 1024.0 * MIB))],
+                vec![],
+            )
         },
         case(
             "uniq -c",

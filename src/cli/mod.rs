@@ -373,7 +373,7 @@ pub struct RunName {
 #[derive(Clone, Debug, Args)]
 pub struct VerdictArguments {
     /// Run (named as in `show`), memory.jsonl, or trace of another tool: mprof .dat, psrecord log, memray HTML, output of
-    /// `nvidia-smi --query-gpu ... --format=csv -l 1`, `free -s 1` or `vmstat -t 1`, or a table with a header.
+    /// nvidia-smi, free, vmstat, ps, top or docker stats, a table with a header, JSON, or a log.
     #[arg(value_hint = ValueHint::AnyPath, required_unless_present = "pid")]
     path: Option<String>,
     /// Observe a running process and its descendants until it exits or Ctrl-C.

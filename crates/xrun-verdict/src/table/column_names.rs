@@ -32,7 +32,8 @@ pub fn unit(name: &str) -> Option<f64> {
     let letter = bracketed.and_then(|unit| super::numbers::cell_unit(unit.trim(), false));
     let words = words(name);
     let last = words.last()?;
-    letter.or_else(|| bytes_of(last)).or_else(|| {
+    // A column `b` is no column of bytes.
+    letter.or_else(|| bytes_of(last).filter(|_| words.len() > 1 || last.len() > 1)).or_else(|| {
         // `allocated_bytes.all.current`
         words.iter().rev().filter(|word| word.len() > 1).find_map(|word| bytes_of(word))
     })
@@ -292,7 +293,8 @@ mod tests {
             ("allocated_bytes.all.current", Some(1.0)),
             ("rss", None),
             ("number", None),
-            ("b", Some(1.0)),
+            ("b", None),
+            ("mem_b", Some(1.0)),
         ] {
             assert_eq!(unit(name), expected, "{name}");
         }

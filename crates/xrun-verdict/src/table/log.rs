@@ -2,7 +2,9 @@
 //!
 //! A row is what lies between two numbers of one name, on one line or several.
 
-use std::collections::{HashMap, VecDeque};
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::ops::Range;
 use std::path::Path;
 
 use super::TraceError;
@@ -14,6 +16,8 @@ use super::times::TimeParser;
 
 /// Cap on the words of a name.
 const WORDS_MAX: usize = 6;
+/// Beginning of a line in which its time may stand.
+const TIMESTAMP_BYTES_MAX: usize = 60;
 /// Cap on the numbers of a line.
 const FIELDS_MAX: usize = 256;
 /// Words that end with the number of a process or device: `rank0`, `cuda:1`.
@@ -27,14 +31,24 @@ const ITERATION: &str = "iter";
 
 /// Number of a line with its name.
 #[derive(Clone, Debug, PartialEq)]
-struct Field {
-    name: String,
+struct Field<'a> {
+    name: Cow<'a, str>,
     /// The number, and its unit if it has one.
-    cell: String,
+    cell: Cow<'a, str>,
+}
+
+impl<'a> Field<'a> {
+    fn new(name: impl Into<Cow<'a, str>>, cell: impl Into<Cow<'a, str>>) -> Self {
+        Self { name: name.into(), cell: cell.into() }
+    }
 }
 
 /// Time at the beginning of a line, and the rest of the line.
 fn timestamp(line: &str) -> (Option<String>, &str) {
+    let is_clock = |bytes: &[u8]| bytes[0].is_ascii_digit() && bytes[1] == b':' && bytes[2].is_ascii_digit();
+    if !line.as_bytes()[..line.len().min(TIMESTAMP_BYTES_MAX)].windows(3).any(is_clock) {
+        return (None, line);
+    }
     let mut end = 0;
     let mut before: Option<&str> = None;
     for word in line.split_whitespace().take(3) {
@@ -54,11 +68,10 @@ fn timestamp(line: &str) -> (Option<String>, &str) {
     (None, line)
 }
 
-/// Numbers of a line with their names.
-fn fields(line: &str) -> Vec<Field> {
+/// Adds the numbers of a line with their names.
+fn fields<'a>(line: &'a str, found: &mut Vec<Field<'a>>) {
     let bytes = line.as_bytes();
-    let (mut found, mut at, mut text_from) = (Vec::<Field>::new(), 0, 0);
-    let mut last_name = String::new();
+    let (mut at, mut text_from, mut has_count) = (0, 0, false);
     while at < bytes.len() && found.len() < FIELDS_MAX {
         if !bytes[at].is_ascii_digit() {
             at += 1;
@@ -72,28 +85,29 @@ fn fields(line: &str) -> Vec<Field> {
         }
         let Number { end, cell, kind } = number(line, at);
         let sign = at.checked_sub(1).map(|before| bytes[before]);
-        let name = name(&line[text_from..at]);
-        let numbered = numbered(&line[text_from..at]);
-        let next = std::mem::replace(&mut at, end);
-        text_from = end;
-        let field = |name: &str, cell: &str| Field { name: name.to_owned(), cell: cell.to_owned() };
-        match (kind, numbered, name) {
-            (NumberKind::Other, ..) => {}
-            (_, Some(name), _) => found.push(field(name, &cell)),
-            // `+5 MB` is a change, and a percentage without a name may be one of anything.
+        let before = &line[text_from..at];
+        (at, text_from) = (end, end);
+        if kind == NumberKind::Other {
+            continue;
+        }
+        match (numbered(before), name(before)) {
+            (Some(name), _) => found.push(Field::new(name, cell)),
+            // `+5 MB` is a change.
             _ if sign == Some(b'+') => {}
-            (NumberKind::Size, None, None) if sign == Some(b'-') || cell.ends_with('%') => {}
-            (_, None, Some(name)) => {
-                let sign = if sign == Some(b'-') { "-" } else { "" };
-                found.push(field(&name, &format!("{sign}{cell}")));
-                last_name = name;
+            (None, Some(name)) => {
+                let cell = if sign == Some(b'-') { format!("-{cell}").into() } else { cell };
+                found.push(Field { name, cell });
             }
-            (NumberKind::Size, None, None) => found.push(field(MEMORY, &cell)),
-            (NumberKind::Count, None, None) if last_name != ITERATION => found.push(field(ITERATION, &cell)),
-            _ => debug_assert!(next < end),
+            // A percentage without a name may be one of anything.
+            _ if kind == NumberKind::Size && sign != Some(b'-') && !cell.ends_with('%') => {
+                found.push(Field::new(MEMORY, cell));
+            }
+            _ if kind == NumberKind::Count && !std::mem::replace(&mut has_count, true) => {
+                found.push(Field::new(ITERATION, cell));
+            }
+            _ => {}
         }
     }
-    found
 }
 
 /// Returns whether a digit that follows these bytes begins a number, and is no part of a word, a date or a version.
@@ -135,15 +149,15 @@ enum NumberKind {
     Other,
 }
 
-struct Number {
+struct Number<'a> {
     /// End of the number and its unit.
     end: usize,
-    cell: String,
+    cell: Cow<'a, str>,
     kind: NumberKind,
 }
 
 /// Number that begins at a digit.
-fn number(line: &str, begin: usize) -> Number {
+fn number(line: &str, begin: usize) -> Number<'_> {
     let bytes = line.as_bytes();
     let is_digit = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_digit);
     let mut end = begin;
@@ -166,7 +180,7 @@ fn number(line: &str, begin: usize) -> Number {
         end += 1;
     }
     let digits = &line[begin..end];
-    let other = |end| Number { end, cell: String::new(), kind: NumberKind::Other };
+    let other = |end| Number { end, cell: Cow::Borrowed(""), kind: NumberKind::Other };
     if points > 1 || colons > 0 {
         return other(end);
     }
@@ -199,11 +213,13 @@ fn number(line: &str, begin: usize) -> Number {
                     limit.find(|letter: char| !letter.is_ascii_alphanumeric() && letter != '.').unwrap_or(limit.len());
                 line.len() - limit.len() + length
             });
-            Number { end: skipped.unwrap_or(end), cell: format!("{digits} {word}"), kind: NumberKind::Size }
+            let is_whole = kind == NumberKind::Plain;
+            let cell = if is_whole { Cow::Borrowed(&line[begin..end]) } else { format!("{digits} {word}").into() };
+            Number { end: skipped.unwrap_or(end), cell, kind: NumberKind::Size }
         }
         // `3it`, `10ms`
         false if is_attached && length > 0 && kind == NumberKind::Plain => other(unit_at + length),
-        false => Number { end: unit_at, cell: digits.to_owned(), kind },
+        false => Number { end: unit_at, cell: digits.into(), kind },
     }
 }
 
@@ -220,7 +236,7 @@ fn is_date(text: &str) -> bool {
 }
 
 /// Name of a number: the last words before it.
-fn name(before: &str) -> Option<String> {
+fn name(before: &str) -> Option<Cow<'_, str>> {
     let text = before.trim_end_matches(|letter: char| letter.is_whitespace() || ":=\"'`({[<>~≈|@+-".contains(letter));
     // A unit in brackets is part of the name: `Maximum resident set size (kbytes)`.
     let bracket = match text.chars().last() {
@@ -235,8 +251,12 @@ fn name(before: &str) -> Option<String> {
     let body_from = body[body_from..].rfind(" - ").map_or(body_from, |at| body_from + at + 3);
     let name =
         text.get(body_from..)?.trim_matches(|letter: char| letter.is_whitespace() || "\"'`.:-*".contains(letter));
-    let words: Vec<&str> = name.split_whitespace().collect();
-    let name = words[words.len().saturating_sub(WORDS_MAX)..].join(" ");
+    let is_spaced = |pair: &[u8]| pair[0].is_ascii_whitespace() && (pair[0] != b' ' || pair[1].is_ascii_whitespace());
+    let words = name.split_whitespace().count();
+    let name: Cow<'_, str> = match words > WORDS_MAX || name.as_bytes().windows(2).any(is_spaced) {
+        true => name.split_whitespace().skip(words.saturating_sub(WORDS_MAX)).collect::<Vec<&str>>().join(" ").into(),
+        false => name.into(),
+    };
     // `train.py:12` is a line of code.
     let is_code =
         before.ends_with(':') && [".py", ".c", ".cc", ".cpp", ".rs", ".h"].iter().any(|end| name.ends_with(end));
@@ -245,8 +265,8 @@ fn name(before: &str) -> Option<String> {
 
 /// Source of the numbers of a line, which several lines with the same names may differ in: `worker: rss 5 MB`,
 /// `train.py:12: size=5 KiB`, `[0] NVIDIA A100 | …`.
-fn source(line: &str) -> Option<Field> {
-    let field = |name: &str, cell: &str| Some(Field { name: name.to_owned(), cell: cell.to_owned() });
+fn source(line: &str) -> Option<Field<'_>> {
+    let field = |name: &'static str, cell| Some(Field::new(name, cell));
     if let Some((index, rest)) = line.strip_prefix('[').and_then(|rest| rest.split_once("] ")) {
         let is_gpu = GPU_MAKERS.iter().any(|maker| rest.trim_start().starts_with(maker));
         return if is_gpu && index.parse::<u32>().is_ok() { field(GPU, index) } else { None };
@@ -277,8 +297,11 @@ pub struct Log {
     lines: Lines,
     names: Vec<String>,
     index: HashMap<String, usize>,
-    /// Numbers of lines that are read and not yet in a row.
-    pending: VecDeque<(u64, usize, String)>,
+    /// Numbers of the newest line that are not yet in a row: column, and range of `text`.
+    pending: Vec<(usize, Range<usize>)>,
+    next_pending: usize,
+    text: String,
+    line: String,
     /// Time of the newest line, and whether times are dates.
     time: String,
     is_date: Option<bool>,
@@ -294,22 +317,31 @@ impl Log {
             lines,
             index: names.iter().cloned().zip(0..).collect(),
             names,
-            pending: VecDeque::new(),
+            pending: Vec::new(),
+            next_pending: 0,
+            text: String::new(),
+            line: String::new(),
             time: String::new(),
             is_date: None,
             has_times,
         };
-        if !head.lines().any(|line| !log.fields(line).is_empty()) {
+        if !head.lines().any(|line| log.read_fields(line)) {
             let first = head.lines().next().unwrap_or_default();
             let message = "expected a table with a header, or lines of `name: value`, found";
             return Err(TraceError::at(1, format!("{message} {}", quoted(first))));
         }
+        log.pending.clear();
         Ok(log)
     }
 
-    fn fields(&mut self, line: &str) -> Vec<Field> {
+    /// Reads the numbers of a line into `self.pending`; returns whether there are any.
+    fn read_fields(&mut self, line: &str) -> bool {
+        self.pending.clear();
+        self.text.clear();
+        self.next_pending = 0;
         if Numbers::default().number(line).is_some_and(|number| number >= 0.0) {
-            return vec![Field { name: VALUE.into(), cell: line.into() }];
+            self.add(&Field::new(VALUE, line));
+            return true;
         }
         let (time, rest) = timestamp(line);
         if let Some(time) = time {
@@ -319,21 +351,29 @@ impl Log {
                 self.time = time;
             }
         }
-        let found = fields(rest);
-        let source = source(rest.trim_start()).filter(|_| !found.is_empty());
-        source.into_iter().chain(found).collect()
+        let mut found = Vec::new();
+        fields(rest, &mut found);
+        if let Some(source) = source(rest.trim_start()).filter(|_| !found.is_empty()) {
+            self.add(&source);
+        }
+        found.iter().for_each(|field| self.add(field));
+        !found.is_empty()
     }
 
-    /// Index of the column of a name; `None` beyond the cap.
-    fn column(&mut self, name: String) -> Option<usize> {
-        if let Some(column) = self.index.get(&name) {
-            return Some(*column);
-        }
-        (self.names.len() < COLUMNS_MAX).then(|| {
-            self.names.push(name.clone());
-            self.index.insert(name, self.names.len() - 1);
-            self.names.len() - 1
-        })
+    fn add(&mut self, field: &Field<'_>) {
+        let column = match self.index.get(field.name.as_ref()) {
+            Some(column) => *column,
+            None if self.names.len() == COLUMNS_MAX => return,
+            None => {
+                let name = field.name.clone().into_owned();
+                self.names.push(name.clone());
+                self.index.insert(name, self.names.len() - 1);
+                self.names.len() - 1
+            }
+        };
+        let begin = self.text.len();
+        self.text.push_str(&field.cell);
+        self.pending.push((column, begin..self.text.len()));
     }
 }
 
@@ -341,26 +381,27 @@ impl Rows for Log {
     fn next_row(&mut self, row: &mut Row) -> Result<bool, TraceError> {
         row.clear();
         loop {
-            while let Some((line, column, cell)) = self.pending.pop_front() {
+            while let Some((column, range)) = self.pending.get(self.next_pending).cloned() {
                 if row.has(column) {
-                    self.pending.push_front((line, column, cell));
                     return Ok(true);
                 }
                 if row.is_empty() {
-                    row.line = line;
+                    row.line = self.lines.number;
                     if self.has_times {
                         row.push(0, &self.time);
                     }
                 }
-                row.push(column, &cell);
+                row.push(column, &self.text[range]);
+                self.next_pending += 1;
             }
-            let Some(line) = self.lines.next_line()?.map(str::to_owned) else { return Ok(!row.is_empty()) };
-            let number = self.lines.number;
-            for Field { name, cell } in self.fields(&line) {
-                if let Some(column) = self.column(name) {
-                    self.pending.push_back((number, column, cell));
-                }
+            let mut line = std::mem::take(&mut self.line);
+            line.clear();
+            match self.lines.next_line()? {
+                Some(next) => line.push_str(next),
+                None => return Ok(!row.is_empty()),
             }
+            self.read_fields(&line);
+            self.line = line;
         }
     }
 
@@ -379,7 +420,9 @@ mod tests {
 
     fn read(line: &str) -> String {
         let (time, rest) = timestamp(line);
-        let fields = fields(rest).into_iter().map(|Field { name, cell }| format!("{name}={cell}"));
+        let mut found = Vec::new();
+        fields(rest, &mut found);
+        let fields = found.iter().map(|Field { name, cell }| format!("{name}={cell}"));
         time.map(|time| format!("@{time}")).into_iter().chain(fields).collect::<Vec<String>>().join("; ")
     }
 
@@ -390,7 +433,7 @@ mod tests {
             ("iteration 3: rss 672 MB (+18668 KB; +17066 KB/it.)", "iteration=3; rss=672 MB"),
             (
                 "[13/12/22 11:13:00][a.b][INFO] -   Epoch 57: Train_rf 4.856e-01   Memory 10.0%",
-                "@11:13:00; Epoch=57; Train_rf=4.856e-01; Memory=10.0 %",
+                "@11:13:00; Epoch=57; Train_rf=4.856e-01; Memory=10.0%",
             ),
             (
                 "2025-03-04 10:00:01,250 INFO trainer: step=4 loss=2.31 rss=1234567 bytes",
@@ -398,9 +441,9 @@ mod tests {
             ),
             ("{'loss': 2.31, 'mem_gb': 30.1, 'step': 4}", "loss=2.31; mem_gb=30.1; step=4"),
             ("[rank1]: step 5 mem 123 MB", "rank=1; step=5; mem=123 MB"),
-            ("GPU 0: 1234MiB, GPU 1: 99MiB", "gpu=0; memory=1234 MiB; gpu=1; memory=99 MiB"),
+            ("GPU 0: 1234MiB, GPU 1: 99MiB", "gpu=0; memory=1234MiB; gpu=1; memory=99MiB"),
             ("step 5 | VRAM: 20.5/80.0 GiB", "step=5; VRAM=20.5 GiB"),
-            ("MEM: 1.2GiB / 31.1GiB, 3it/s, 10ms", "MEM=1.2 GiB"),
+            ("MEM: 1.2GiB / 31.1GiB, 3it/s, 10ms", "MEM=1.2GiB"),
             ("Epoch: [0]  [  10/2000]  eta: 0:10:00  max mem: 7000", "Epoch=0; iter=10; max mem=7000"),
             ("VmRSS:\t  1234 kB", "VmRSS=1234 kB"),
             ("\tMaximum resident set size (kbytes): 1234", "Maximum resident set size (kbytes)=1234"),

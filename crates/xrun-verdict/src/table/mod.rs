@@ -1,8 +1,8 @@
 //! Verdict on a memory trace of another tool, a table, or a log.
 //!
-//! A reader normalises any text into rows: [`grid`] tables, [`log`](self::log) lines of `name: value`, [`json`] records,
-//! [`nvidia_smi`] blocks. [`columns`] makes samples of them, with the position of each row, its process, and its sizes.
-//! Tools with a form of their own have another [`Trace`]. The file is read twice, because the units of the columns, the
+//! A reader normalises any text into rows: `grid` tables, `log` lines of `name: value`, `json` records, `nvidia_smi`
+//! blocks. `columns` makes samples of them, with the position of each row, its process, and its sizes. Tools with a form
+//! of their own have another `Trace`. The file is read twice, because the units of the columns, the
 //! length of a window and the spans of the processes depend on all of it.
 
 mod column_names;

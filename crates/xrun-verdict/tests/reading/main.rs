@@ -76,6 +76,7 @@ fn time(second: u64) -> String {
     format!("{:02}:{:02}:{:02}", 10 + second / 3600, second / 60 % 60, second % 60)
 }
 
+#[cfg(test)]
 fn read(case: &Case) -> Result<TableVerdict, TableError> {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     std::io::Write::write_all(&mut file, case.text.as_bytes()).unwrap();

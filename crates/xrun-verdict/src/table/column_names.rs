@@ -77,6 +77,7 @@ const MEMORY_USE: &[&str] = &[
     "usage",
     "malloc",
     "tracemalloc",
+    "working",
     "res",
     "fb",
 ];

@@ -334,11 +334,12 @@ impl Reading<'_> {
                     .or_else(|| times(false))
                     .or_else(|| times(true))
                     .or_else(|| position("epoch"))
+                    .or_else(|| (0..self.names.len()).find(|at| self.are_clocks(*at)))
             }
         };
         let Some(at) = at else { return Ok(PositionColumn::Rows(Vec::new())) };
         let name = &self.names[at];
-        if is_time(name) {
+        if is_time(name) || (!requested && self.are_clocks(at)) {
             return Ok(PositionColumn::Times(at, TimeParser::of(name)));
         }
         // For other names the first cell decides.
@@ -365,6 +366,12 @@ impl Reading<'_> {
         !self.head.is_empty() && self.head.iter().all(|row| TimeParser::of("").is_date(&both(row)))
     }
 
+    /// Returns whether a column of any name holds dates or times of day.
+    fn are_clocks(&self, column: usize) -> bool {
+        let is_clock = |row: &Row| TimeParser::of("").is_clock(row.get(column));
+        self.head.len() > 1 && self.head.iter().all(is_clock) && self.rises(column)
+    }
+
     /// Returns whether the numbers of a column rise, as positions do: durations of steps, for example, go up and down.
     /// Rows that cannot be read do not decide.
     fn rises(&self, column: usize) -> bool {
@@ -387,7 +394,8 @@ impl Reading<'_> {
     /// Counter of steps that begin again with each epoch, where there is a column of whole epochs.
     fn epochs(&self, position: &PositionColumn) -> Option<EpochCounter> {
         let PositionColumn::Steps(_) = position else { return None };
-        let column = self.names.iter().position(|name| words(name).join("_") == "epoch")?;
+        let is_epoch = |name: &String| words(name).first().is_some_and(|word| word == "epoch");
+        let column = self.names.iter().position(is_epoch)?;
         Some(EpochCounter { column, epoch: f64::MIN, base: 0, last: 0 })
     }
 }
@@ -429,6 +437,11 @@ impl Trace for Columns {
                 let (number, unit, percent) = match self.numbers.amount(cell, column.kibi) {
                     Ok(Amount::Missing) => continue,
                     Ok(Amount::Number(number)) => (number, None, false),
+                    Ok(Amount::Bytes(_)) if cell.ends_with('m') && column.role != Role::Memory => {
+                        let message = format!("line {}: {} has a unit that is no size", self.row.line, quoted(cell));
+                        self.columns[at].invalid = Some(message);
+                        continue;
+                    }
                     Ok(Amount::Bytes(bytes)) => (bytes, Some(1.0), false),
                     Ok(Amount::Percent(percent)) => (percent, None, true),
                     Err(problem) => {
@@ -463,6 +476,7 @@ impl Trace for Columns {
                 unit: column.unit,
                 role: column.role.clone(),
                 invalid: if positions.contains(at) { Some(POSITIONS.into()) } else { column.invalid.clone() },
+                optional: false,
             }
         });
         series.collect()

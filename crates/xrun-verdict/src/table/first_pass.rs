@@ -399,6 +399,9 @@ impl FirstPass {
         let mut selection = Selection { judged: vec![None; self.series.len()], ..Selection::default() };
         let mut anything = Vec::new();
         for (at, (info, range)) in self.series.iter().zip(&self.ranges).enumerate() {
+            if info.optional && range.count == 0 {
+                continue;
+            }
             let requested = options.columns.iter().any(|column| is(info, column));
             let excluded = match &info.role {
                 Role::Excluded(reason) if !requested => Some(reason.clone()),

@@ -15,8 +15,17 @@ const IGNORED: &[&str] = &["Low:", "High:", "Total:", "Comm:"];
 /// Returns whether a file begins like the output of `free`, possibly after a line with the time.
 pub fn recognizes(head: &FileHead) -> bool {
     let mut lines = head.lines().take(3).skip_while(|line| !is_header(line));
-    lines.next().is_some() && head.lines().take(4).any(|line| line.starts_with("Mem:"))
+    let has_header = lines.next().is_some() && head.lines().take(4).any(|line| line.starts_with("Mem:"));
+    has_header || head.lines().take(2).any(is_memory)
 }
+
+/// Returns whether a line is that of the memory, as `grep` leaves it.
+fn is_memory(line: &str) -> bool {
+    line.starts_with("Mem:") && line.split_whitespace().skip(1).filter(|cell| parse_size(cell).is_ok()).count() >= 3
+}
+
+/// Columns of `free` where its header is not in the file.
+const HEADER: &[&str] = &["total", "used", "free", "shared", "buff/cache", "available"];
 
 fn is_header(line: &str) -> bool {
     let mut words = line.split_whitespace();
@@ -59,7 +68,7 @@ impl Free {
     pub fn open(path: &Path, head: &FileHead, unit: Option<f64>) -> Result<Self, TraceError> {
         let first = head.lines().next().unwrap_or_default();
         let has_times = || head.lines().any(|line| TimeParser::of("").read(without_title(line)).is_ok());
-        let time_line = match is_header(first) {
+        let time_line = match is_header(first) || is_memory(first) {
             false => TimeLine::Before,
             true if has_times() => TimeLine::After,
             true => TimeLine::None,
@@ -70,7 +79,7 @@ impl Free {
             lines: Lines::open(path, head)?,
             time_line,
             times: TimeParser::of(""),
-            header: Vec::new(),
+            header: HEADER.iter().map(|name| (*name).to_owned()).collect(),
             block: Block::default(),
             count: 0,
             unit: unit.unwrap_or_else(|| infer_unit(&numbers)),
@@ -139,7 +148,15 @@ impl Trace for Free {
                     return Ok(true);
                 }
             } else if ["Mem:", "Swap:", "-/+"].contains(&name) {
+                // Without headers a block begins with its memory.
+                let done = name == "Mem:" && self.block.used.is_some() && self.take_block(sample)?;
+                if name == "Mem:" && done {
+                    self.block.line = self.lines.number;
+                }
                 self.add_row(&cells).map_err(|problem| self.lines.error(format!("{problem}: {}", quoted(&line))))?;
+                if done {
+                    return Ok(true);
+                }
             } else if !IGNORED.contains(&name) {
                 let time = self.times.read(without_title(&line));
                 let invalid = || format!("expected a line of `free` or a time, found {}", quoted(&line));

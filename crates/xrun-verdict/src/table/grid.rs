@@ -10,7 +10,7 @@ use csv::ByteRecord;
 
 use super::TraceError;
 use super::column_names::{Role, role, unit};
-use super::numbers::{Amount, Numbers, is_missing};
+use super::numbers::{Amount, Numbers, cell_unit, is_missing};
 use super::rows::{Row, Rows};
 use super::text::{FileHead, LINE_BYTES_MAX, Lines, open, quoted, without_title};
 use super::times::{TimeParser, is_time};
@@ -236,6 +236,8 @@ pub fn recognizes(head: &FileHead) -> bool {
 pub struct Grid {
     source: Source,
     names: Vec<String>,
+    /// Names as the header has them.
+    header: Vec<String>,
     split: Split,
     form: Form,
     /// Column of the times between the rows, and the newest of them.
@@ -250,6 +252,8 @@ pub struct Grid {
     time_in_header: bool,
     /// True if there is no header.
     headless: bool,
+    /// Line of the units of the columns.
+    units: Option<u64>,
 }
 
 /// Form of the rows of a table, from the first of them.
@@ -363,6 +367,7 @@ impl Grid {
         }
         let mut grid = Self {
             source: Source::open(path, head, split, skipped)?,
+            header: names.clone(),
             names,
             split,
             form: Form::default(),
@@ -374,8 +379,12 @@ impl Grid {
             first_misfit: None,
             time_in_header,
             headless: false,
+            units: None,
         };
         grid.form = grid.form(Source::open(path, head, split, skipped)?)?;
+        if Tool::of(&grid.names).is_none() {
+            grid.read_units(Source::open(path, head, split, skipped)?)?;
+        }
         if grid.form.index_first {
             grid.names.insert(0, String::new());
         }
@@ -397,17 +406,21 @@ impl Grid {
         let first = head.lines().next()?;
         let (split, _) = *splits(first).first()?;
         let cells = split.cells(first);
-        let names: Vec<String> = match is_ps_aux(&Split::Words.cells(first)) {
-            true => PS_AUX.iter().map(|name| (*name).to_owned()).collect(),
-            false => names_by_number(&cells)?,
+        let words = Split::Words.cells(first);
+        let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<String>>();
+        let (split, names) = match () {
+            () if is_ps_aux(&words) => (Split::Words, owned(PS_AUX)),
+            () if is_top(&words) => (Split::Words, owned(TOP)),
+            () => (split, names_by_number(&cells)?),
         };
-        let split = if names.len() == PS_AUX.len() { Split::Words } else { split };
+        let cells = split.cells(first);
         let numeric = cells.iter().take(names.len()).map(|cell| split == Split::Words && is_number(cell));
         let form = Form { numeric: numeric.collect(), text_at_end: true, ..Form::default() };
         let source = Source::open(path, head, split, 0);
         Some(source.map(|source| Self {
             source,
             form,
+            header: Vec::new(),
             names,
             split,
             clock: None,
@@ -418,6 +431,7 @@ impl Grid {
             first_misfit: None,
             time_in_header: false,
             headless: true,
+            units: None,
         }))
     }
 
@@ -460,13 +474,29 @@ impl Grid {
         })
     }
 
+    /// Reads the units of the columns where a row of them follows the header.
+    fn read_units(&mut self, mut source: Source) -> Result<(), TraceError> {
+        let mut row = Row::default();
+        if !source.next(self.split, &mut row, |_| false)? || !source.next(self.split, &mut row, |_| false)? {
+            return Ok(());
+        }
+        let is_unit = |cell: &str| cell == "%" || cell_unit(cell.trim_matches(['[', ']', '(', ')']), false).is_some();
+        if row.len() == self.names.len() && row.texts().any(is_unit) && !row.texts().any(is_value) {
+            for (name, unit) in self.names.iter_mut().zip(row.texts()).filter(|(_, unit)| is_unit(unit)) {
+                *name = format!("{name} [{}]", unit.trim_matches(['[', ']', '(', ')']));
+            }
+            self.units = Some(row.line);
+        }
+        Ok(())
+    }
+
     /// Returns whether a row repeats the header, as a restarted tool writes it.
     fn is_header(&self, row: &Row) -> bool {
         let first = usize::from(self.time_in_header);
-        let names = self.names.len().min(row.len());
+        let names = self.header.len().min(row.len());
         row.len() > first
             && names > first
-            && (first..names).all(|at| row.cell(at).is_some_and(|(_, cell)| header_text(cell) == self.names[at]))
+            && (first..names).all(|at| row.cell(at).is_some_and(|(_, cell)| header_text(cell) == self.header[at]))
     }
 
     /// Cells of a row that has more of them than the header has names; `None` where it is not clear which belong
@@ -548,9 +578,24 @@ fn is_ps_aux(cells: &[String]) -> bool {
         && cells[9].contains(':')
 }
 
+/// Columns of `top`.
+const TOP: &[&str] = &["PID", "USER", "PR", "NI", "VIRT", "RES", "SHR", "S", "%CPU", "%MEM", "TIME+", "COMMAND"];
+
+/// Returns whether cells are a line of a process of `top`, as `grep` leaves it.
+fn is_top(cells: &[String]) -> bool {
+    let is_size = |at: usize| is_number(&cells[at]);
+    cells.len() >= TOP.len()
+        && cells[0].parse::<u64>().is_ok()
+        && [4, 5, 6, 8, 9].into_iter().all(is_size)
+        && cells[7].len() == 1
+        && cells[10].contains(':')
+}
+
 /// Names of columns without a header: `time`, and the number of each; `None` where cells are no times or sizes.
 fn names_by_number(cells: &[String]) -> Option<Vec<String>> {
-    let is_size = |cell: &String| matches!(Numbers::default().amount(cell, false), Ok(Amount::Bytes(_)));
+    // `900m` is a part of a processor.
+    let is_size =
+        |cell: &String| !cell.ends_with('m') && matches!(Numbers::default().amount(cell, false), Ok(Amount::Bytes(_)));
     let is_seconds = |cell: &String| cell.split('.').next().is_some_and(|whole| whole.len() == 10) && is_number(cell);
     let times = |cell: &String| TimeParser::of("").is_clock(cell) || is_seconds(cell);
     let time = cells.iter().position(times);
@@ -613,7 +658,8 @@ impl Rows for Grid {
                     }
                 };
             }
-            if self.raw.is_empty() || (!self.headless && self.is_header(&self.raw)) {
+            let is_head = !self.headless && (Some(self.raw.line) == self.units || self.is_header(&self.raw));
+            if self.raw.is_empty() || is_head {
                 continue;
             }
             row.clear();

@@ -196,9 +196,15 @@ const RECENT_STEPS: usize = 32;
 impl Ranks {
     /// Recognises ranks from the steps of the first rows; `None` where nearly each row has a step of its own.
     pub fn find(steps: &[i64]) -> Option<Self> {
-        let mut sorted = steps.to_vec();
-        sorted.sort_unstable();
-        let mut counts: Vec<usize> = sorted.chunk_by(|one, next| one == next).map(<[i64]>::len).collect();
+        let mut ranks = Self { count: usize::MAX, recent: VecDeque::new() };
+        let mut counts = Vec::new();
+        for step in steps {
+            let oldest = ranks.recent.front().map(|(_, rows)| *rows);
+            if ranks.index(*step) == 0 && ranks.recent.len() == RECENT_STEPS {
+                counts.extend(oldest);
+            }
+        }
+        counts.extend(ranks.recent.iter().map(|(_, rows)| *rows));
         // The last step may be incomplete.
         counts.pop();
         let count = *counts.first()?;
@@ -241,6 +247,7 @@ mod tests {
         let mut ranks = Ranks::find(&steps).unwrap();
         assert_eq!(steps.iter().map(|step| ranks.index(*step)).collect::<Vec<_>>()[..4], [0, 1, 0, 1]);
         assert_eq!(Ranks::find(&(0..100).collect::<Vec<i64>>()), None);
+        assert_eq!(Ranks::find(&(0..200).map(|row| row % 100).collect::<Vec<i64>>()), None, "two epochs");
         assert_eq!(Ranks::find(&[1, 2, 2, 3, 4, 4, 5, 6, 6, 7]), None, "a validation after every second step");
     }
 

@@ -189,13 +189,15 @@ struct SeriesInfo {
     role: Role,
     /// Reason why it cannot be judged.
     invalid: Option<String>,
+    /// True if its tool does not always print it.
+    optional: bool,
 }
 
 impl SeriesInfo {
     /// Series of memory.
     fn new(name: impl Into<String>, unit: (f64, UnitSource)) -> Self {
         let name = name.into();
-        Self { column: name.clone(), name, unit: Some(unit), role: Role::Memory, invalid: None }
+        Self { column: name.clone(), name, unit: Some(unit), role: Role::Memory, invalid: None, optional: true }
     }
 }
 

@@ -162,6 +162,9 @@ fn date(cell: &str) -> Option<i64> {
         })
         .collect();
     let naive = |text: &str, format| NaiveDateTime::parse_from_str(text, format).ok();
+    if let Some(time) = date_of_day_first(&normalized) {
+        return Some(time);
+    }
     // `13-12-22` is no year 13.
     if normalized.starts_with(|letter: char| letter.is_ascii_digit()) && normalized.as_bytes().get(4) != Some(&b'-') {
         return None;
@@ -185,6 +188,18 @@ fn date(cell: &str) -> Option<i64> {
         formats.iter().find_map(|format| naive(cell, format))
     };
     Some(iso.or_else(printed_by_date)?.and_utc().timestamp_millis())
+}
+
+/// Parses a date that begins with its day or its month: `24.02.2025 10:11:12`, `02-24-2025 10:11:12.345`. A month comes first
+/// where dashes, which stand for slashes, separate the parts, and it can be one.
+fn date_of_day_first(cell: &str) -> Option<i64> {
+    let separator = cell.get(2..3).filter(|separator| [".", "-"].contains(separator))?;
+    let formats = match separator {
+        "." => ["%d.%m.%Y %H:%M:%S%.f", "%d.%m.%Y %H:%M"].as_slice(),
+        _ => &["%m-%d-%Y %H:%M:%S%.f", "%d-%m-%Y %H:%M:%S%.f"],
+    };
+    let time = formats.iter().find_map(|format| NaiveDateTime::parse_from_str(cell, format).ok())?.and_utc();
+    (time.timestamp() > 0).then(|| time.timestamp_millis())
 }
 
 /// Parses a time of day, `10:11:12.5`; more than 24 hours are hours since the start.
@@ -268,6 +283,8 @@ mod tests {
             "2024-01-02 10:11:12 +0000",
             "2024-01-02 10:11:12 UTC",
             "2024-01-02 10:11:12 CEST",
+            "02.01.2024 10:11:12",
+            "01/02/2024 10:11:12.000",
             "Tue Jan  2 10:11:12 UTC 2024",
             "Tue Jan  2 10:11:12 2024",
             "Tue Jan  2 10:11:12 AM UTC 2024",

@@ -44,6 +44,11 @@ impl Tool {
             {
                 Self::Ps
             }
+            () if names.iter().any(|name| name == "RSS" || name == "VSZ")
+                && names.iter().all(|name| is_of_ps(name)) =>
+            {
+                Self::Ps
+            }
             () if has("kbmemused") => Self::Sar,
             () if has("MEM USAGE / LIMIT") || all(&["MemUsage", "MemPerc"]) => Self::Docker,
             () if ["VmRSS", "Rss", "MemTotal", "Pss"].iter().any(|name| has(name)) => Self::Proc,
@@ -131,6 +136,11 @@ impl Tool {
     pub fn has_kibi(self) -> bool {
         matches!(self, Self::Proc | Self::Ps)
     }
+}
+
+/// Returns whether a name is one that ps prints, or that of the times between its lines.
+fn is_of_ps(name: &str) -> bool {
+    ["RSS", "VSZ", "PID", "ELAPSED", "TIME", "CMD", "COMMAND", "%CPU", "%MEM", "time"].contains(&name)
 }
 
 /// Unit of a column whose name alone says which tool wrote it: `ru_maxrss` of Linux is in KiB.

@@ -328,3 +328,104 @@ fn a_short_series_says_how_much_is_missing() {
         assert!(read.verdict.message.contains(more), "{}", read.verdict.message);
     }
 }
+
+#[test]
+fn further_forms_are_read() {
+    let gpustat = lines("", 200, |at| {
+        format!(
+            "node7  Mon Feb 24 {} 2025  535.104\n[0] NVIDIA A100-SXM4-40GB | 45'C,  97 % | {} / 40960 MB | ada(900M)\n\
+             [1] NVIDIA A100-SXM4-40GB | 40'C,   0 % |     5 / 40960 MB |",
+            time(at),
+            5000 + at * 4
+        )
+    });
+    let mmdet = lines("", 200, |at| {
+        format!(
+            "2025-03-04 {},123 - mmdet - INFO - Epoch [{}][{}/5000]\tlr: 1.000e-02, eta: 1 day, 2:03:04, time: 0.530, \
+             data_time: 0.010, memory: {}, loss: 5.5",
+            time(at),
+            1 + at / 100,
+            (at % 100 + 1) * 50,
+            3961 + at * 2
+        )
+    });
+    let columns = format!(
+        "{{\"step\": {:?}, \"rss_mb\": {:?}}}",
+        (0..200).collect::<Vec<u64>>(),
+        (500..700).collect::<Vec<u64>>()
+    );
+    let node = lines("", 200, |at| format!("{{\n  rss: {},\n  heapUsed: 40000123\n}}", (1100 + at) << 20));
+    assert_read(&[
+        case(
+            "a row of units",
+            lines("time,rss,cpu\ns,MB,%", 200, |at| format!("{at},{},{}", 500 + at, at % 7)),
+            vec![grows("rss [MB]", Bytes(699e6))],
+            vec!["cpu [%]"],
+        ),
+        case(
+            "German dates",
+            lines("Zeit;Speicher (MB)", 200, |at| format!("24.02.2025 {};{},5", time(at * 10), 1500 + at)),
+            vec![grows("Speicher", Bytes(1699.5e6))],
+            vec!["Zeit"],
+        ),
+        case(
+            "ps aux without its header",
+            lines("", 200, |at| {
+                format!(
+                    "ada       4711 99.0  3.1 9000000 {} pts/0    Rl+  09:59   0:10 python t.py --lr 0.1",
+                    (900 + at) << 10
+                )
+            }),
+            vec![grows("RSS", Bytes(1099.0 * MIB))],
+            vec!["VSZ"],
+        ),
+        case(
+            "free without its header",
+            lines("", 200, |at| format!("Mem:   64000   {}   40000   12   15988   55000", 8000 + at * 10)),
+            vec![grows("used", Assumed(9990.0 * MIB))],
+            vec![],
+        ),
+        case(
+            "RSS alone",
+            lines("", 200, |at| format!("  RSS\n{}", (900 + at) << 10)),
+            vec![grows("RSS", Bytes(1099.0 * MIB))],
+            vec![],
+        ),
+        case(
+            "kubectl without headers",
+            lines("", 200, |at| format!("trainer-0   {}m   {}Mi", 900 + at % 9, 2000 + at)),
+            vec![grows("column 3", Bytes(2199.0 * MIB))],
+            vec!["column 2"],
+        ),
+        case(
+            "names before a colon",
+            lines("", 200, |at| format!("main: rss 500 MB\nworker: rss {} MB", 600 + at)),
+            vec![grows("rss, worker", Bytes(799e6)), rests("rss, main", Bytes(500e6))],
+            vec![],
+        ),
+        case(
+            "sizes on lines after their step",
+            lines("", 200, |at| format!("Step {at}: loss=2.3\n  GPU 0: 4000 MiB\n  GPU 1: {} MiB", 4000 + at)),
+            vec![grows("GPU 1", Bytes(4199.0 * MIB)), rests("GPU 0", Bytes(4000.0 * MIB))],
+            vec!["loss"],
+        ),
+        case(
+            "gpustat",
+            gpustat,
+            vec![grows("memory, GPU 0", Bytes(5796e6)), rests("memory, GPU 1", Bytes(5e6))],
+            vec![],
+        ),
+        case("epochs of mmdet", mmdet, vec![grows("memory", Bytes(4359.0 * MIB))], vec!["data_time"]),
+        case("columns in JSON", columns, vec![grows("rss_mb", Bytes(699e6))], vec![]),
+        case("objects of JavaScript", node, vec![grows("rss", Assumed(1299.0 * MIB))], vec![]),
+    ]);
+}
+
+#[test]
+fn a_column_of_memory_that_cannot_be_read_is_marked() {
+    let table = |cell: &str| lines("step,gpu_mem_mb,rss_mb", 120, |at| format!("{at},{cell},500"));
+    for (cell, unreadable) in [("many", true), ("[N/A]", true), ("0", false), ("7000", false)] {
+        let read = read(&case("unreadable", table(cell), vec![], vec![])).unwrap();
+        assert_eq!(read.verdict.not_judged.iter().any(|one| one.unreadable_memory), unreadable, "{cell}");
+    }
+}

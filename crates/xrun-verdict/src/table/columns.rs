@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::column_names::{Role, role, unit, words};
+use super::grid::COLUMNS_MAX;
 use super::groups::{GROUPS_MAX, ROWS_FOR_ROUNDS, Ranks, Rounds, RowGroups};
 use super::numbers::{Amount, Numbers, is_missing};
 use super::rows::{Row, Rows};
@@ -110,10 +111,11 @@ impl Columns {
         while head.len() < ROWS_FOR_ROUNDS && first.next_row(&mut row)? {
             head.push(row.clone());
         }
-        let names = first.names().to_vec();
+        let names: Vec<String> = first.names().iter().take(COLUMNS_MAX).cloned().collect();
+        let clock = first.clock().filter(|at| *at < COLUMNS_MAX);
         let tool = Tool::of(&names);
         let numbers = Numbers::of(head.iter().flat_map(Row::texts), first.semicolons());
-        let reading = Reading { names: &names, head: &head, numbers, tool, clock: first.clock() };
+        let reading = Reading { names: &names, head: &head, numbers, tool, clock };
         let position = reading.position_column(options)?;
         let is_nvidia_smi = matches!(tool, Some(Tool::NvidiaSmi | Tool::Dmon));
         let mut table = Self {
@@ -140,7 +142,7 @@ impl Columns {
 
     /// Adds columns whose names the reader has found.
     fn add_columns(&mut self, names: &[String]) {
-        for (at, name) in names.iter().enumerate().skip(self.columns.len()) {
+        for (at, name) in names.iter().enumerate().take(COLUMNS_MAX).skip(self.columns.len()) {
             let mut column = Column::of(name, self.tool);
             if name.is_empty() {
                 column.role = Role::Excluded("the index of the rows".into());
@@ -406,7 +408,7 @@ impl Trace for Columns {
             if !self.rows.next_row(&mut self.row)? {
                 return Ok(false);
             }
-            if self.rows.names().len() > self.columns.len() {
+            if self.rows.names().len().min(COLUMNS_MAX) > self.columns.len() {
                 let names = self.rows.names().to_vec();
                 self.add_columns(&names);
             }
@@ -430,7 +432,7 @@ impl Trace for Columns {
             (sample.line, sample.position, sample.restart, sample.group) = (self.row.line, position, false, group);
             for index in 0..self.row.len() {
                 let Some((at, cell)) = self.row.cell(index) else { break };
-                let column = &self.columns[at];
+                let Some(column) = self.columns.get(at) else { continue };
                 if column.invalid.is_some() || self.groups.has(at) {
                     continue;
                 }
@@ -517,6 +519,9 @@ impl Trace for Columns {
             let count = ranks.count;
             notes
                 .push(format!("each step has {count} rows; they are taken for those of {count} ranks, in their order"));
+        }
+        if self.rows.names().len() > COLUMNS_MAX {
+            notes.push(format!("only the first {COLUMNS_MAX} columns are judged"));
         }
         if self.groups.full {
             notes.push(format!("only rows of the first {GROUPS_MAX} GPUs, processes or hosts are judged"));

@@ -160,7 +160,10 @@ fn find_header(head: &FileHead) -> Option<Header> {
             // `2048.0 total, 0.0 used` are no names.
             let has_number = |name: &String| {
                 let mut words = name.split_whitespace();
-                words.next().is_some_and(is_value) || words.any(|word| word.contains('.') && is_number(word))
+                let mut values = name.split([':', '=']).skip(1).map(str::trim_start);
+                words.next().is_some_and(is_value)
+                    || words.any(|word| word.contains('.') && is_number(word))
+                    || values.any(|value| value.starts_with(|letter: char| letter.is_ascii_digit()))
             };
             if !names.iter().any(named) || names.iter().any(|name| is_value(name) || has_number(name)) {
                 continue;
@@ -356,15 +359,12 @@ impl Grid {
     /// Opens a table with a header.
     pub fn open(path: &Path, head: &FileHead) -> Result<Self, TraceError> {
         let header = find_header(head).ok_or_else(|| TraceError::content("expected a header with names of columns"))?;
-        let Header { split, skipped, mut names } = header;
+        let Header { split, skipped, names } = header;
         let time_in_header = split == Split::Words
             && head.text.lines().nth(skipped as usize).is_some_and(|line| {
                 let first = split.cells(header_text(line)).into_iter().next();
                 first.is_some_and(|first| TimeParser::of("").read(&first).is_ok())
             });
-        if names.len() > COLUMNS_MAX {
-            names.truncate(COLUMNS_MAX);
-        }
         let mut grid = Self {
             source: Source::open(path, head, split, skipped)?,
             header: names.clone(),

@@ -264,6 +264,16 @@ fn missing_values_duplicate_times_and_repeated_headers_are_ignored() {
     assert!((verdict.series[0].findings.slope.unwrap() - 2.0 * 1_048_576.0 / 1e3).abs() < 20.0, "two a second");
 }
 
+#[test]
+fn columns_beyond_the_cap_are_ignored_and_said() {
+    let names: Vec<String> = (0..300).map(|at| format!("c{at}_mb")).collect();
+    let row = |step: u64| (0..300).map(|at| (at + step).to_string()).collect::<Vec<String>>().join(",");
+    let text = (0..120).fold(names.join(",") + ",step\n", |text, step| text + &row(step) + &format!(",{step}\n"));
+    let found = judged(text.as_bytes(), &TableOptions::default()).unwrap();
+    assert_eq!((found.verdict.series.len(), found.verdict.axis), (256, Axis::Samples));
+    assert!(found.notes.iter().any(|note| note.contains("256")), "{:?}", found.notes);
+}
+
 /// Damage to a file.
 #[derive(Clone, Debug)]
 enum Damage {

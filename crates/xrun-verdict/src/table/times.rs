@@ -148,7 +148,10 @@ fn unit(word: &str) -> Option<f64> {
 /// Parses a date with a time of day: ISO 8601, with slashes as in nvidia-smi, with a comma as in Python's `logging`, or
 /// as `date` prints it. Without an offset UTC is assumed, since only differences count.
 fn date(cell: &str) -> Option<i64> {
-    if cell.len() > 64 || !cell.contains(':') {
+    let weekdays = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"];
+    let begins =
+        cell.starts_with(|letter: char| letter.is_ascii_digit()) || weekdays.iter().any(|day| cell.starts_with(day));
+    if cell.len() > 64 || !begins || !cell.contains(':') {
         return None;
     }
     let cell = cell.strip_suffix(['Z', 'z']).unwrap_or(cell);

@@ -13,7 +13,7 @@ use crate::results::index;
 use crate::results::verdict::{UnjudgedColumn, Verdict};
 use crate::settings::sections::FailOn;
 use crate::stop::{EXIT_VERDICT, StopSignal};
-use crate::verdict::table::TableOptions;
+use crate::verdict::table::{POSITIONS, TableOptions};
 use crate::{judge, printable};
 
 /// Largest number of characters of a note or a list of columns.
@@ -73,7 +73,8 @@ pub fn run(arguments: &VerdictArguments, terminal: &Terminal) -> Result<u8, Fail
     for note in &judged.notes {
         terminal.say(&printable::line(note, LEFT_OUT_CHARACTERS_MAX));
     }
-    let listed = judged.verdict.not_judged.iter().map(|one| format!("`{}` ({})", one.column, one.reason));
+    let others = judged.verdict.not_judged.iter().filter(|one| one.reason != POSITIONS);
+    let listed = others.map(|one| format!("`{}` ({})", one.column, one.reason));
     let listed: Vec<String> = listed.collect();
     if !listed.is_empty() {
         terminal.say(&format!("not judged: {}", printable::line(&listed.join(", "), LEFT_OUT_CHARACTERS_MAX)));

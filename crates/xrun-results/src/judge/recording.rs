@@ -223,10 +223,11 @@ pub fn path(path: &Path, asked: &TableOptions) -> Result<TableVerdict, VerdictEr
 
 /// Returns whether a file of JSON lines is from another program: its first line has none of the keys of `memory.jsonl`.
 fn is_foreign(path: &Path) -> bool {
-    let Ok(file) = std::fs::File::open(path) else { return false };
-    if !file.metadata().is_ok_and(|metadata| metadata.is_file()) {
+    // A pipe would be waited for.
+    if !std::fs::metadata(path).is_ok_and(|metadata| metadata.is_file()) {
         return false;
     }
+    let Ok(file) = std::fs::File::open(path) else { return false };
     let mut first = String::new();
     let read = BufReader::new(file.take(FIRST_LINE_BYTES_MAX)).read_line(&mut first);
     let keys = serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(&first);

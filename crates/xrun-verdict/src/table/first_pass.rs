@@ -416,7 +416,7 @@ impl FirstPass {
                 Unit::None(reason) if requested => {
                     return Err(TraceError::content(format!("column `{}` cannot be judged: {reason}", info.name)));
                 }
-                Unit::None(reason) => selection.leave_out(info, reason, options),
+                Unit::None(reason) => selection.leave_out(info, range, reason, options),
                 Unit::Anything => anything.push(at),
                 unit => selection.judge(at, info, unit, range),
             }
@@ -428,7 +428,7 @@ impl FirstPass {
                 true => selection.judge(at, &self.series[at], Unit::Unknown, &self.ranges[at]),
                 false => {
                     let reason = "neither its name nor a unit says that it is memory; select it with `--column`";
-                    selection.leave_out(&self.series[at], reason.into(), options);
+                    selection.leave_out(&self.series[at], &self.ranges[at], reason.into(), options);
                 }
             }
         }
@@ -459,13 +459,14 @@ impl Selection {
         self.judged[at] = Some(Judged { name: info.name.clone(), scale, unit, source, thresholds });
     }
 
-    fn leave_out(&mut self, info: &SeriesInfo, reason: String, options: &TableOptions) {
+    fn leave_out(&mut self, info: &SeriesInfo, range: &ValueRange, reason: String, options: &TableOptions) {
         if self.not_judged.iter().any(|one| one.column == info.column) {
             return;
         }
         let is_memory = matches!(info.role, Role::Memory | Role::Percent) || info.unit.is_some();
-        // A column of zeros is read, and has no leak.
-        let is_unreadable = is_memory && reason != ONLY_ZERO && reason != POSITIONS;
+        // A column of zeros is read, and has no leak; `memory_format` is text.
+        let is_text = range.count == 0 && info.invalid.is_some() && info.unit.is_none();
+        let is_unreadable = is_memory && !is_text && reason != ONLY_ZERO && reason != POSITIONS;
         let unreadable_memory = is_unreadable && !matches!(info.role, Role::Excluded(_)) && options.columns.is_empty();
         self.not_judged.push(UnjudgedColumn { column: info.column.clone(), reason, unreadable_memory });
     }

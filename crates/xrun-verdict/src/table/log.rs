@@ -129,7 +129,7 @@ fn ends_with_numbered(before: &[u8]) -> bool {
 /// Number of a process or device, `rank0` or `cuda:1`, that the text before a number ends with.
 fn numbered(before: &str) -> Option<&'static str> {
     let text = before.trim_end_matches([' ', ':', '=', '[', '#']);
-    let word_from = text.rfind(|letter: char| !letter.is_ascii_alphabetic()).map_or(0, |at| at + 1);
+    let word_from = text.bytes().rposition(|byte| !byte.is_ascii_alphabetic()).map_or(0, |at| at + 1);
     let word = text.get(word_from..)?;
     let name = NUMBERED.iter().find(|name| word.eq_ignore_ascii_case(name))?;
     // `GPU: 5000 MiB` and `gpu = 5` are amounts.
@@ -245,10 +245,14 @@ fn name(before: &str) -> Option<Cow<'_, str>> {
         _ => None,
     };
     let body = &text[..bracket.unwrap_or(text.len())];
-    let from = body.rfind([',', ';', '|', '(', ')', '[', ']', '{', '}', '\t', '>', '"', '`']).map_or(0, |at| at + 1);
-    let body_from = body[from..].rfind(": ").map_or(from, |at| from + at + 2);
-    let body_from = body[body_from..].rfind("  ").map_or(body_from, |at| body_from + at + 2);
-    let body_from = body[body_from..].rfind(" - ").map_or(body_from, |at| body_from + at + 3);
+    let bytes = body.as_bytes();
+    let is_break = |at: &usize| match bytes[*at] {
+        b',' | b';' | b'|' | b'(' | b')' | b'[' | b']' | b'{' | b'}' | b'\t' | b'>' | b'"' | b'`' => true,
+        // `INFO trainer: step`, `name - loss`, and columns of spaces.
+        b' ' => *at > 0 && matches!(bytes[*at - 1], b':' | b' ' | b'-'),
+        _ => false,
+    };
+    let body_from = (0..bytes.len()).rev().find(is_break).map_or(0, |at| at + 1);
     let name =
         text.get(body_from..)?.trim_matches(|letter: char| letter.is_whitespace() || "\"'`.:-*".contains(letter));
     let is_spaced = |pair: &[u8]| pair[0].is_ascii_whitespace() && (pair[0] != b' ' || pair[1].is_ascii_whitespace());

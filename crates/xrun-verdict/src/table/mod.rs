@@ -251,8 +251,8 @@ trait Trace {
     fn notes(&self) -> Vec<String>;
 }
 
-/// Reason why the column of steps or times is not judged; not reported.
-const POSITIONS: &str = "holds the steps or times";
+/// Reason why the column of steps or times is not judged.
+pub const POSITIONS: &str = "holds the steps or times";
 /// Cap on the series of a trace.
 const SERIES_MAX: usize = 256;
 
@@ -290,6 +290,7 @@ fn judge(path: &Path, options: &TableOptions) -> Result<TableVerdict, TraceError
         for value in &sample.values {
             if let Some(series) = selection.get(value.series) {
                 let number = value.number * value.unit.unwrap_or(series.scale);
+                let number = if series.unit == "bytes" { number.trunc() } else { number };
                 let unit = Some((series.unit, series.source));
                 open.add_number(position, &series.name, number, (SeriesKind::InUse, series.thresholds), unit);
             }
@@ -322,6 +323,8 @@ fn open(path: &Path, head: &FileHead, options: &TableOptions) -> Result<Box<dyn 
             "the file lists allocations, not memory over time; {}",
             memray::EXPECTED
         )));
+    } else if head.text.starts_with('{') && head.text.contains("\"total_num_allocations\"") {
+        return Err(TraceError::content(format!("the file has totals, not memory over time; {}", memray::EXPECTED)));
     } else if first.starts_with("Filename:")
         && head.lines().any(|line| line.starts_with("Line #") && line.contains("Increment"))
     {

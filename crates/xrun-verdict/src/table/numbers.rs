@@ -24,7 +24,7 @@ pub struct Numbers {
 }
 
 /// Texts of values that were not measured.
-const MISSING: &[&str] = &["", "-", "--", "na", "n/a", "nan", "null", "none", "<na>"];
+const MISSING: &[&str] = &["", "-", "--", "na", "n/a", "nan", "null", "none", "<na>", "err!", "#n/a"];
 
 impl Numbers {
     /// Notation of these cells. A comma before three digits separates thousands, unless another cell has other decimals or
@@ -54,6 +54,8 @@ impl Numbers {
         }
         match cell.parse() {
             Ok(number) if !(self.point_groups && is_grouped(cell, '.') && cell.contains('.')) => Some(number),
+            // A number with a unit.
+            _ if cell.bytes().any(|byte| byte.is_ascii_alphabetic() && !byte.eq_ignore_ascii_case(&b'e')) => None,
             _ => self.plain(cell).parse().ok(),
         }
     }

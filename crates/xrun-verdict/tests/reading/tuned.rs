@@ -428,4 +428,7 @@ fn a_column_of_memory_that_cannot_be_read_is_marked() {
         let read = read(&case("unreadable", table(cell), vec![], vec![])).unwrap();
         assert_eq!(read.verdict.not_judged.iter().any(|one| one.unreadable_memory), unreadable, "{cell}");
     }
+    let text = lines("step,memory_format,rss_mb", 120, |at| format!("{at},channels_last,500"));
+    let read = read(&case("text", text, vec![], vec![])).unwrap();
+    assert!(!read.verdict.not_judged.iter().any(|one| one.unreadable_memory), "{:?}", read.verdict.not_judged);
 }

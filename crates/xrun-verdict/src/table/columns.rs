@@ -158,11 +158,17 @@ impl Columns {
     /// Recognises GPUs or ranks without a column that names them, and the usual distance of two rows.
     fn recognize_groups(&mut self, head: &[Row]) -> Result<(), TraceError> {
         let mut probe = (self.position.clone(), self.epochs);
-        let mut positions = Vec::new();
+        let (mut positions, mut of_column) = (Vec::new(), BTreeMap::<usize, Vec<i64>>::new());
+        let own = self.position_columns();
         for row in head {
             self.row.clone_from(row);
             let group = if self.groups.is_empty() { 0 } else { self.groups.index(row).unwrap_or_default() };
-            positions.extend(self.row_position(group).ok().flatten());
+            let Some(position) = self.row_position(group).ok().flatten() else { continue };
+            positions.push(position);
+            let columns = (0..row.len()).filter_map(|at| row.cell(at)).map(|(column, _)| column);
+            for column in columns.filter(|column| !own.contains(column)) {
+                of_column.entry(column).or_default().push(position);
+            }
         }
         std::mem::swap(&mut self.position, &mut probe.0);
         self.epochs = probe.1;
@@ -176,7 +182,11 @@ impl Columns {
                 PositionColumn::Times(..) | PositionColumn::Dates(..) if is_nvidia_smi => {
                     self.rounds = Rounds::find(&positions);
                 }
-                PositionColumn::Steps(_) | PositionColumn::Epochs(_) => self.ranks = Ranks::find(&positions),
+                PositionColumn::Steps(_) | PositionColumn::Epochs(_) => {
+                    // Ranks write the same numbers; other lines of a step have others.
+                    let commonest = of_column.values().max_by_key(|positions| positions.len());
+                    self.ranks = commonest.and_then(|positions| Ranks::find(positions));
+                }
                 _ => {}
             }
         }
@@ -386,9 +396,11 @@ impl Reading<'_> {
             }
         };
         let found: Vec<f64> = self.head.iter().filter_map(&mut read).collect();
-        let count = |is: fn(&[f64]) -> bool| found.windows(2).filter(|pair| is(pair)).count();
-        let (up, down) = (count(|pair| pair[1] > pair[0]), count(|pair| pair[1] < pair[0]));
-        // Interleaved ranks go back now and then; the time of each step is as often shorter as it is longer.
+        // Rows far apart: interleaved ranks go back by a few, and the time of each step is as often shorter as it is longer.
+        let apart = (found.len() / 8).max(1);
+        let pairs = || found.iter().zip(found.iter().skip(apart));
+        let up = pairs().filter(|(early, late)| late > early).count();
+        let down = pairs().filter(|(early, late)| late < early).count();
         let is_constant = up == 0 && down == 0 && found.len() > 1;
         !(is_constant && self.head.len() > 4) && (3 * down <= 2 * up || found.len() < 8)
     }

@@ -478,7 +478,12 @@ fn assumed_unit(column: &str, all: &ValueRange) -> Option<(f64, UnitSource)> {
     match () {
         () if all.bare_peak >= SURELY_BYTES => bytes,
         // Memory of tensors and pages is a multiple of 512 bytes, and RSS in KiB one of 4.
-        () if all.bare_peak >= BYTES_MIN && all.is_whole && all.divisor >= 512 && all.moves > 0 => bytes,
+        () if all.bare_peak >= BYTES_MIN
+            && all.is_whole
+            && (all.divisor >= 4096 || (all.divisor >= 512 && all.moves > 0)) =>
+        {
+            bytes
+        }
         () if all.bare_peak >= BYTES_MIN / 16.0
             && is_resident(column)
             && all.is_whole

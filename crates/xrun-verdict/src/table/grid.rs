@@ -143,8 +143,13 @@ fn header_text(line: &str) -> &str {
     line.trim().trim_start_matches('#').trim_start()
 }
 
-/// Finds the header of a table: a line of names, followed by values.
+/// Finds the header of a table: a line of names, followed by values. A line after which as many cells are mostly values is
+/// preferred to one with other text below it.
 fn find_header(head: &FileHead) -> Option<Header> {
+    find_header_with(head, true).or_else(|| find_header_with(head, false))
+}
+
+fn find_header_with(head: &FileHead, is_strict: bool) -> Option<Header> {
     let lines: Vec<&str> = head.text.lines().map(str::trim).collect();
     // Excel reads `sep=;`.
     let is_text = |line: &&str| !line.is_empty() && !is_rule(line) && !line.starts_with("sep=");
@@ -165,14 +170,29 @@ fn find_header(head: &FileHead) -> Option<Header> {
                     || words.any(|word| word.contains('.') && is_number(word))
                     || values.any(|value| value.starts_with(|letter: char| letter.is_ascii_digit()))
             };
-            if !names.iter().any(named) || names.iter().any(|name| is_value(name) || has_number(name)) {
+            // A row of units below the header.
+            let is_unit = |name: &String| ["%", "KB", "MB", "GB", "KiB", "MiB", "GiB"].contains(&name.as_str());
+            if !names.iter().any(named)
+                || names.iter().any(is_unit)
+                || names.iter().any(|name| is_value(name) || has_number(name))
+            {
                 continue;
             }
             let rows = following().take(12).map(|next| between_values.cells(next));
             let fits = match split {
                 Split::Character(_) | Split::Bars => {
+                    let values =
+                        |cells: &Vec<String>| cells.iter().filter(|cell| is_value(cell) || is_missing(cell)).count();
+                    let fits = |cells: &Vec<String>| {
+                        cells.len() == names.len()
+                            && 2 * values(cells) >= cells.len()
+                            && cells.iter().any(|cell| is_value(cell))
+                    };
                     let mut rows = rows.take(3).peekable();
-                    rows.peek().is_none() && skipped == 0
+                    if is_strict && !rows.peek().is_some_and(fits) {
+                        continue;
+                    }
+                    (rows.peek().is_none() && skipped == 0)
                         || rows.any(|cells| {
                             cells.len() + 1 >= names.len().min(3) && cells.iter().any(|cell| is_value(cell))
                         })
@@ -216,6 +236,9 @@ fn splits(line: &str) -> Vec<(Split, Split)> {
         return vec![(Split::Bars, Split::Bars)];
     }
     let delimiter = ['\t', ';', ','].into_iter().max_by_key(|delimiter| count(*delimiter)).unwrap_or(',');
+    if count(delimiter) == 0 && count('|') > 0 {
+        return vec![(Split::Bars, Split::Bars)];
+    }
     if count(delimiter) > 0 {
         return vec![(Split::Character(delimiter as u8), Split::Character(delimiter as u8))];
     }
@@ -411,7 +434,7 @@ impl Grid {
         let (split, names) = match () {
             () if is_ps_aux(&words) => (Split::Words, owned(PS_AUX)),
             () if is_top(&words) => (Split::Words, owned(TOP)),
-            () => (split, names_by_number(&cells)?),
+            () => (split, names_by_number(split, &cells)?),
         };
         let cells = split.cells(first);
         let numeric = cells.iter().take(names.len()).map(|cell| split == Split::Words && is_number(cell));
@@ -592,7 +615,14 @@ fn is_top(cells: &[String]) -> bool {
 }
 
 /// Names of columns without a header: `time`, and the number of each; `None` where cells are no times or sizes.
-fn names_by_number(cells: &[String]) -> Option<Vec<String>> {
+fn names_by_number(split: Split, cells: &[String]) -> Option<Vec<String>> {
+    // A date and its time of day are one cell.
+    let date = match cells {
+        [date, time, ..] if split == Split::Words => Some(format!("{date} {time}")),
+        _ => None,
+    };
+    let joined = date.filter(|date| TimeParser::of("").is_date(date)).map(|date| [&[date], &cells[2..]].concat());
+    let cells = joined.as_deref().unwrap_or(cells);
     // `900m` is a part of a processor.
     let is_size =
         |cell: &String| !cell.ends_with('m') && matches!(Numbers::default().amount(cell, false), Ok(Amount::Bytes(_)));
@@ -602,10 +632,11 @@ fn names_by_number(cells: &[String]) -> Option<Vec<String>> {
     let is_table = cells.len() > 1
         && cells.iter().any(|cell| is_size(cell) || (time.is_some() && is_number(cell)))
         && cells.iter().all(|cell| is_value(cell) || is_missing(cell) || !cell.contains(['=', ':']));
-    // Of words, a time must be the first.
     let has_values = cells.iter().skip(1).all(|cell| is_value(cell) || is_missing(cell));
     let name = |at: usize| if Some(at) == time { "time".to_owned() } else { format!("column {}", at + 1) };
-    (is_table && (time == Some(0) && has_values || cells.iter().any(is_size)))
+    // Words of a log alternate with its numbers.
+    let is_text = split == Split::Words && !has_values;
+    (is_table && !is_text && (time == Some(0) || cells.iter().any(is_size)))
         .then(|| (0..cells.len().min(COLUMNS_MAX)).map(name).collect())
 }
 

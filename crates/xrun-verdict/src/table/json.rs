@@ -27,7 +27,7 @@ pub fn recognizes(head: &FileHead) -> bool {
     let after = |opening: char| text.strip_prefix(opening).map(str::trim_start);
     after('{').is_some_and(|rest| rest.starts_with(['"', '}']))
         || after('[').is_some_and(|rest| {
-            let (number, _) = rest.split_once([',', ']']).unwrap_or_default();
+            let (number, _) = rest.split_once(',').unwrap_or_default();
             rest.starts_with(['{', '[', ']']) || (!number.is_empty() && number.trim().parse::<f64>().is_ok())
         })
 }

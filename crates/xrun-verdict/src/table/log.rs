@@ -26,6 +26,10 @@ const NUMBERED: &[&str] = &["rank", "gpu", "cuda", "worker", "device"];
 const MEMORY: &str = "memory";
 /// Name of the numbers of a file that has only numbers.
 const VALUE: &str = "value";
+/// Name of the times of lines.
+const TIME: &str = "time";
+/// Words before a number that counts something: `epoch 3: 500 MB`.
+const INDEXES: &[&str] = &["epoch", "step", "iteration", "iter", "batch", "round", "episode"];
 /// Name of a count within a total, `[10/200]`, that has none.
 const ITERATION: &str = "iter";
 
@@ -48,6 +52,9 @@ fn timestamp(line: &str) -> (Option<String>, &str) {
     let is_clock = |bytes: &[u8]| bytes[0].is_ascii_digit() && bytes[1] == b':' && bytes[2].is_ascii_digit();
     if !line.as_bytes()[..line.len().min(TIMESTAMP_BYTES_MAX)].windows(3).any(is_clock) {
         return (None, line);
+    }
+    if TimeParser::of("").is_date(line) {
+        return (Some(line.to_owned()), "");
     }
     let mut end = 0;
     let mut before: Option<&str> = None;
@@ -72,6 +79,8 @@ fn timestamp(line: &str) -> (Option<String>, &str) {
 fn fields<'a>(line: &'a str, found: &mut Vec<Field<'a>>) {
     let bytes = line.as_bytes();
     let (mut at, mut text_from, mut has_count) = (0, 0, false);
+    // Words before the number of a step: `Memory after epoch 3: 500 MB`.
+    let mut carried: Option<Cow<'a, str>> = None;
     while at < bytes.len() && found.len() < FIELDS_MAX {
         if !bytes[at].is_ascii_digit() {
             at += 1;
@@ -94,13 +103,22 @@ fn fields<'a>(line: &'a str, found: &mut Vec<Field<'a>>) {
             (Some(name), _) => found.push(Field::new(name, cell)),
             // `+5 MB` is a change.
             _ if sign == Some(b'+') => {}
+            // The limit of an amount: `5 GB of 16 GB`.
+            (None, Some(name)) if name == "of" || name == "out of" => {}
+            (None, Some(name))
+                if kind == NumberKind::Plain && bytes.get(at) == Some(&b':') && index(&name).is_some() =>
+            {
+                let (rest, index) = index(&name).unwrap_or_default();
+                carried = Some(rest).filter(|rest| !rest.is_empty()).map(|rest| rest.to_owned().into());
+                found.push(Field::new(index.to_owned(), cell));
+            }
             (None, Some(name)) => {
                 let cell = if sign == Some(b'-') { format!("-{cell}").into() } else { cell };
                 found.push(Field { name, cell });
             }
             // A percentage without a name may be one of anything.
             _ if kind == NumberKind::Size && sign != Some(b'-') && !cell.ends_with('%') => {
-                found.push(Field::new(MEMORY, cell));
+                found.push(Field { name: carried.take().unwrap_or(MEMORY.into()), cell });
             }
             _ if kind == NumberKind::Count && !std::mem::replace(&mut has_count, true) => {
                 found.push(Field::new(ITERATION, cell));
@@ -108,6 +126,12 @@ fn fields<'a>(line: &'a str, found: &mut Vec<Field<'a>>) {
             _ => {}
         }
     }
+}
+
+/// Words before and the last word of a name that ends with that of an index: `Memory after`, `epoch`.
+fn index(name: &str) -> Option<(&str, &str)> {
+    let (rest, last) = name.rsplit_once(' ').unwrap_or(("", name));
+    INDEXES.iter().any(|index| last.eq_ignore_ascii_case(index)).then_some((rest, last))
 }
 
 /// Returns whether a digit that follows these bytes begins a number, and is no part of a word, a date or a version.
@@ -316,7 +340,7 @@ impl Log {
     pub fn open(path: &Path, head: &FileHead) -> Result<Self, TraceError> {
         let lines = Lines::open(path, head)?;
         let has_times = head.lines().any(|line| timestamp(line).0.is_some());
-        let names = if has_times { vec!["time".to_owned()] } else { Vec::new() };
+        let names = if has_times { vec![TIME.to_owned()] } else { Vec::new() };
         let mut log = Self {
             lines,
             index: names.iter().cloned().zip(0..).collect(),
@@ -414,7 +438,7 @@ impl Rows for Log {
     }
 
     fn is_log(&self) -> bool {
-        self.names != [VALUE]
+        !self.names.iter().all(|name| name == VALUE || name == TIME)
     }
 }
 
@@ -453,6 +477,9 @@ mod tests {
             ("\tMaximum resident set size (kbytes): 1234", "Maximum resident set size (kbytes)=1234"),
             ("memory in use = 1,100,000 bytes", "memory in use=1,100,000 bytes"),
             ("      3 memory_usage: 997.01", "memory_usage=997.01"),
+            ("Memory after epoch 3: 1210MB", "epoch=3; Memory after=1210MB"),
+            ("Memory usage: 40.5% (6.48 GB of 16 GB)", "Memory usage=40.5%; memory=6.48 GB"),
+            ("Tue Mar  4 10:00:05 UTC 2025", "@Tue Mar  4 10:00:05 UTC 2025"),
             ("2.4.0-dev2020 on A100 at 10.0.0.1", ""),
         ] {
             assert_eq!(read(line), expected, "{line}");

@@ -416,6 +416,49 @@ fn further_forms_are_read() {
             vec![],
         ),
         case("epochs of mmdet", mmdet, vec![grows("memory", Bytes(4359.0 * MIB))], vec!["data_time"]),
+        case(
+            "before and after each epoch",
+            lines("", 120, |at| {
+                format!("Memory before epoch {at}: 900MB\nMemory after epoch {at}: {}MB", 1200 + at * 2)
+            }),
+            vec![grows("Memory after", Bytes(1438e6)), rests("Memory before", Bytes(900e6))],
+            vec!["epoch"],
+        ),
+        case(
+            "date and a number",
+            lines("", 120, |at| format!("Tue Mar  4 {} UTC 2025\n{}", time(at * 5), 900_001 + at * 1000)),
+            vec![grows("value", Unknown)],
+            vec!["time"],
+        ),
+        case(
+            "an index in brackets",
+            lines("", 200, |at| format!("[{at}] used memory: {}.{} GiB / 80.0 GiB", 10 + at / 10, at % 10)),
+            vec![grows("used memory", Bytes(29.9 * 1024.0 * MIB))],
+            vec![],
+        ),
+        case(
+            "lines before the header",
+            lines("\"Author:\",\"me\",\"\"\n\"Host:\",\"node7\",\"\"\n\"used\",\"free\",\"\"", 200, |at| {
+                format!("{}.0,{}.0,", (9000 + at * 2) << 20, 1 << 30)
+            }),
+            vec![grows("used", Assumed(9398.0 * MIB))],
+            vec!["free"],
+        ),
+        case(
+            "sstat with bars",
+            lines("JobID|MaxRSS|Tasks", 200, |at| format!("77.0|{}K|1", 900_000 + at * 1000)),
+            vec![grows("MaxRSS", Bytes(1_099_000.0 * 1024.0))],
+            vec!["JobID"],
+        ),
+        case(
+            "eight ranks without an order",
+            lines("", 200, |at| {
+                let row = |rank: u64| format!("step {} gpu_mem {}MB", (at + 2).saturating_sub(rank % 3), 3000 + at);
+                (0..8).map(row).collect::<Vec<String>>().join("\n")
+            }),
+            vec![grows("gpu_mem", Bytes(3199e6))],
+            vec!["step"],
+        ),
         case("columns in JSON", columns, vec![grows("rss_mb", Bytes(699e6))], vec![]),
         case("objects of JavaScript", node, vec![grows("rss", Assumed(1299.0 * MIB))], vec![]),
     ]);

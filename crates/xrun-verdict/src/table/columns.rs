@@ -6,7 +6,7 @@ use super::column_names::{Role, role, unit, words};
 use super::grid::COLUMNS_MAX;
 use super::groups::{GROUPS_MAX, ROWS_FOR_ROUNDS, Ranks, Rounds, RowGroups};
 use super::numbers::{Amount, Numbers, is_missing};
-use super::rows::{Row, Rows};
+use super::rows::{FIRST_ROWS_BYTES_MAX, Row, Rows};
 use super::text::quoted;
 use super::times::{TimeParser, is_time};
 use super::tools::{Tool, unit_of_name};
@@ -107,8 +107,9 @@ impl Columns {
         options: &TableOptions,
     ) -> Result<Self, TraceError> {
         let mut head: Vec<Row> = Vec::new();
-        let mut row = Row::default();
-        while head.len() < ROWS_FOR_ROUNDS && first.next_row(&mut row)? {
+        let (mut row, mut bytes) = (Row::default(), 0);
+        while head.len() < ROWS_FOR_ROUNDS && bytes < FIRST_ROWS_BYTES_MAX && first.next_row(&mut row)? {
+            bytes += row.bytes();
             head.push(row.clone());
         }
         let names: Vec<String> = first.names().iter().take(COLUMNS_MAX).cloned().collect();

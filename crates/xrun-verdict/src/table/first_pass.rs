@@ -210,7 +210,7 @@ pub struct FirstPass {
     notes: Vec<String>,
 }
 
-/// How a series is judged.
+/// Scale, unit and thresholds of a series that is judged.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Judged {
     pub name: String,
@@ -224,7 +224,7 @@ pub struct Judged {
 /// Series that are judged, and those that are not.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Selection {
-    /// For each series, how it is judged; `None` where it is not.
+    /// Series that are judged, by their index; `None` where one is not.
     judged: Vec<Option<Judged>>,
     pub not_judged: Vec<UnjudgedColumn>,
     /// Beginning of the message: units that are assumed or unknown.
@@ -232,7 +232,7 @@ pub struct Selection {
 }
 
 impl Selection {
-    /// How a series is judged; `None` where it is not.
+    /// Scale, unit and thresholds of a series; `None` where it is not judged.
     pub fn get(&self, series: usize) -> Option<&Judged> {
         self.judged.get(series)?.as_ref()
     }
@@ -517,9 +517,10 @@ fn caveat(selection: &Selection) -> String {
         format!("{names} {is} judged relative to {its} level, because the unit is unknown (`--unit`)")
     }));
     let percent = names(&|one: &Judged| one.unit == "percent");
-    parts.extend(percent.map(|(names, is, its)| {
-        format!("{names} {is} judged relative to {its} level; `--of 16GiB` says what 100 % are")
-    }));
+    parts.extend(
+        percent
+            .map(|(names, is, its)| format!("{names} {is} judged relative to {its} level (`--of 16GiB` sets 100 %)")),
+    );
     if parts.is_empty() { String::new() } else { format!("{}: ", parts.join(", ")) }
 }
 

@@ -11,7 +11,7 @@ use csv::ByteRecord;
 use super::TraceError;
 use super::column_names::{Role, role, unit};
 use super::numbers::{Amount, Numbers, cell_unit, is_missing};
-use super::rows::{Row, Rows};
+use super::rows::{FIRST_ROWS_BYTES_MAX, Row, Rows};
 use super::text::{FileHead, LINE_BYTES_MAX, Lines, open, quoted, without_title};
 use super::times::{TimeParser, is_time};
 use super::tools::Tool;
@@ -461,8 +461,12 @@ impl Grid {
     /// Form of the rows, from the first of them.
     fn form(&self, mut source: Source) -> Result<Form, TraceError> {
         let names = self.names.len();
-        let (mut row, mut rows) = (Row::default(), Vec::new());
-        while rows.len() < FORM_ROWS && source.next(self.split, &mut row, |line| clock(line).is_some())? {
+        let (mut row, mut rows, mut bytes) = (Row::default(), Vec::new(), 0);
+        while rows.len() < FORM_ROWS
+            && bytes < FIRST_ROWS_BYTES_MAX
+            && source.next(self.split, &mut row, |line| clock(line).is_some())?
+        {
+            bytes += row.bytes();
             if !self.is_header(&row) && row.len() >= names.min(2) && row.texts().any(is_value) {
                 rows.push(row.texts().map(str::to_owned).collect::<Vec<String>>());
             }
@@ -556,7 +560,7 @@ impl Grid {
         (cells.len() <= names).then_some(cells)
     }
 
-    /// Returns whether the cells of a line are in the columns that hold such cells: other text has as many words by chance.
+    /// Returns whether the cells of a line are in columns of their kind: other text has as many words by chance.
     fn fits(&self, row: &Row) -> bool {
         let numeric = |at: usize| self.form.numeric.get(at).copied().unwrap_or(false);
         let is_other = |at: &usize| {

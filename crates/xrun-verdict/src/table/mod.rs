@@ -242,7 +242,7 @@ trait Trace {
         0
     }
 
-    /// Returns whether its names are words of a text, of which few are those of memory.
+    /// Returns whether its names are words of a text, few of them of memory.
     fn is_log(&self) -> bool {
         false
     }

@@ -2,6 +2,9 @@
 
 use super::TraceError;
 
+/// Cap on the bytes of the first rows, from which the form of all is recognised.
+pub const FIRST_ROWS_BYTES_MAX: usize = 1024 * 1024;
+
 /// Row of a table or a log. Its buffers are reused.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Row {
@@ -28,6 +31,11 @@ impl Row {
     /// Number of cells.
     pub fn len(&self) -> usize {
         self.cells.len()
+    }
+
+    /// Bytes of all cells.
+    pub fn bytes(&self) -> usize {
+        self.text.len()
     }
 
     pub fn is_empty(&self) -> bool {
@@ -80,7 +88,7 @@ pub trait Rows {
         false
     }
 
-    /// Returns whether its names are words of a text, of which few are those of memory.
+    /// Returns whether its names are words of a text, few of them of memory.
     fn is_log(&self) -> bool {
         false
     }

@@ -373,11 +373,11 @@ pub struct RunName {
 #[derive(Clone, Debug, Args)]
 pub struct VerdictArguments {
     /// Run (named as in `show`), memory.jsonl, or trace of another tool: mprof .dat, psrecord log, memray HTML, output of
-    /// `nvidia-smi --query-gpu ... --format=csv -l 1`, `free -s 1` or `vmstat -t 1`, or a table with a header.
+    /// nvidia-smi, free, vmstat, ps, top or docker stats, a table with a header, JSON, or a log.
     #[arg(value_hint = ValueHint::AnyPath, required_unless_present = "pid")]
     path: Option<String>,
     /// Observe a running process and its descendants until it exits or Ctrl-C.
-    #[arg(long, value_name = "N", conflicts_with_all = ["path", "column", "step_column", "unit"])]
+    #[arg(long, value_name = "N", conflicts_with_all = ["path", "column", "step_column", "unit", "of"])]
     pid: Option<u32>,
     /// Sampling period for --pid.
     #[arg(long, value_name = "TIME", default_value = "1s", requires = "pid")]
@@ -391,7 +391,10 @@ pub struct VerdictArguments {
     /// Unit of columns without one in their header or cells: B, KB, MB, GB, KiB, MiB or GiB.
     #[arg(long, value_name = "UNIT")]
     unit: Option<String>,
-    /// Fail with exit code 6 from this verdict on.
+    /// Memory that is 100 % of columns in percent, such as 16GiB.
+    #[arg(long, value_name = "SIZE")]
+    of: Option<String>,
+    /// Fail with exit code 6 from this verdict on, or if a column that may be memory cannot be read.
     #[arg(long, value_enum, value_name = "VERDICT", default_value = "never")]
     fail_on: FailOn,
     #[command(flatten)]

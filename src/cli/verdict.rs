@@ -8,11 +8,12 @@ use super::watch;
 use crate::command::attach;
 use crate::files::layout;
 use crate::judge::{VerdictError, fails};
-use crate::report::verdict::{UnjudgedColumn, text};
+use crate::report::verdict::text;
 use crate::results::index;
-use crate::results::verdict::Verdict;
+use crate::results::verdict::{UnjudgedColumn, Verdict};
+use crate::settings::sections::FailOn;
 use crate::stop::{EXIT_VERDICT, StopSignal};
-use crate::verdict::table::TableOptions;
+use crate::verdict::table::{POSITIONS, TableOptions};
 use crate::{judge, printable};
 
 /// Largest number of characters of a note or a list of columns.
@@ -24,21 +25,25 @@ fn judge_process(process: u32, arguments: &VerdictArguments, terminal: &Terminal
     let stop = StopSignal::listen().map_err(Failure::failed)?;
     let verdict = attach::attach(process, every, &|| stop.raised(), &|text| terminal.say(text));
     let verdict = verdict.map_err(|error| Failure::Usage(error.to_string()))?;
-    Ok(print_verdict(&verdict, &[], arguments, terminal))
+    Ok(print_verdict(&verdict, arguments, terminal))
 }
 
 /// Prints a verdict and returns the exit code.
-fn print_verdict(
-    verdict: &Verdict,
-    not_judged: &[UnjudgedColumn],
-    arguments: &VerdictArguments,
-    terminal: &Terminal,
-) -> u8 {
+fn print_verdict(verdict: &Verdict, arguments: &VerdictArguments, terminal: &Terminal) -> u8 {
     match arguments.json {
         true => terminal.json(verdict),
-        false => terminal.answer(&text(verdict, not_judged, terminal.width())),
+        false => terminal.answer(&text(verdict, terminal.width())),
     }
-    if fails(arguments.fail_on, verdict.verdict) { EXIT_VERDICT } else { 0 }
+    let unreadable = verdict.not_judged.iter().find(|one| one.unreadable_memory && arguments.fail_on != FailOn::Never);
+    if let Some(UnjudgedColumn { column, reason, .. }) = unreadable {
+        let column = printable::line(column, LEFT_OUT_CHARACTERS_MAX);
+        let reason = printable::line(reason, LEFT_OUT_CHARACTERS_MAX);
+        terminal.say(&format!(
+            "`{column}` may be memory and is not judged ({reason}); `--fail-on` passes only if the columns are selected with \
+             `--column`"
+        ));
+    }
+    if unreadable.is_some() || fails(arguments.fail_on, verdict.verdict) { EXIT_VERDICT } else { 0 }
 }
 
 pub fn run(arguments: &VerdictArguments, terminal: &Terminal) -> Result<u8, Failure> {
@@ -59,6 +64,7 @@ pub fn run(arguments: &VerdictArguments, terminal: &Terminal) -> Result<u8, Fail
         columns: arguments.column.clone(),
         step_column: arguments.step_column.clone(),
         unit: arguments.unit.clone(),
+        of: arguments.of.clone(),
     };
     let judged = judge::path(&path, &options).map_err(|error| match error {
         VerdictError::Usage(_) => Failure::Usage(error.to_string()),
@@ -67,25 +73,14 @@ pub fn run(arguments: &VerdictArguments, terminal: &Terminal) -> Result<u8, Fail
     for note in &judged.notes {
         terminal.say(&printable::line(note, LEFT_OUT_CHARACTERS_MAX));
     }
-    if !judged.left_out.is_empty() {
-        terminal.say(&format!("left out: {}", printable::line(&judged.left_out.join(", "), LEFT_OUT_CHARACTERS_MAX)));
-    }
-    for unknown in &judged.unknown {
-        let name = printable::line(&unknown.name, LEFT_OUT_CHARACTERS_MAX);
-        terminal.say(&format!(
-            "not judged: `{name}` has no unit, and its values (up to {}) are too small for bytes; set a unit, for example \
-             `--unit MiB`",
-            unknown.peak
-        ));
+    let others = judged.verdict.not_judged.iter().filter(|one| one.reason != POSITIONS);
+    let listed = others.map(|one| format!("`{}` ({})", one.column, one.reason));
+    let listed: Vec<String> = listed.collect();
+    if !listed.is_empty() {
+        terminal.say(&format!("not judged: {}", printable::line(&listed.join(", "), LEFT_OUT_CHARACTERS_MAX)));
     }
     if path.is_dir() && !path.join(layout::MEMORY).exists() {
         terminal.say("no memory.jsonl: showing verdict.json");
     }
-    let not_judged = judged.unknown.into_iter().map(|unknown| UnjudgedColumn {
-        name: unknown.name,
-        why: "unit unknown",
-        numbers: [unknown.first, unknown.last, unknown.peak],
-    });
-    let not_judged: Vec<UnjudgedColumn> = not_judged.collect();
-    Ok(print_verdict(&judged.verdict, &not_judged, arguments, terminal))
+    Ok(print_verdict(&judged.verdict, arguments, terminal))
 }

@@ -212,10 +212,12 @@ fn tables_of_nvidia_smi_are_judged_a_gpu_at_a_time() {
         assert_eq!((&constant["verdict"], &growing["verdict"]), (&"bounded".into(), &"growing".into()), "{verdict}");
         near(&(growing["slope"].as_f64().unwrap() * 1e3).into(), MIB, "bytes a second");
     }
-    workplace.file("noheader.csv", "2024/01/02 10:11:12.345, 123 MiB\n2024/01/02 10:11:13.345, 124 MiB\n");
-    let said = workplace.xrun(&["verdict", "noheader.csv"]);
-    assert_eq!(said.code, 1, "{said:?}");
-    insta::assert_snapshot!("table_of_nvidia_smi_without_a_header", said.err);
+    let rows = |row: u64| format!("2024/01/02 10:{:02}:{:02}.345, {} MiB\n", row / 60, row % 60, 4000 + row);
+    workplace.file("noheader.csv", &(0..600).map(rows).collect::<String>());
+    let said = workplace.xrun(&["verdict", "noheader.csv", "--json", "--fail-on", "growing"]);
+    assert_eq!(said.code, 6, "{said:?}");
+    let unnamed = &said.json()["series"][0];
+    assert_eq!((&unnamed["unit_source"], &unnamed["last"]), (&"cells".into(), &(4599.0 * MIB).into()));
 }
 
 #[test]
@@ -356,6 +358,7 @@ fn a_wrong_command_line_is_2_and_a_wrong_file_1() {
         (&["plain.csv", "--column", "rss"][..], 2),
         (&["plain.csv", "--step-column", "Stp"], 2),
         (&["plain.csv", "--unit", "apples"], 2),
+        (&["plain.csv", "--of", "16"], 2),
         (&[mprof, "--step-column", "time"], 2),
         (&["nothing_of_this_name"], 2),
         (&["nothing.csv"], 2),
@@ -372,9 +375,11 @@ fn a_wrong_command_line_is_2_and_a_wrong_file_1() {
         ("none.csv", "step,time_ms\n1,5\n"),
         ("steps.csv", "step,bytes\nx,5\n"),
         ("twice.csv", "step,time,time\n1,5,6\n"),
-        ("unit.csv", "step,gpu_mem\n1,500\n"),
+        ("unit.csv", "step,value,other\n1,500,600\n"),
+        ("commas.csv", "step,rss_mb,cpu\n1,1500,5,40,2\n2,1500,7,41,3\n"),
+        ("beyond.csv", "step,rss_gb\n1,90000\n"),
         ("open.csv", &format!("step,bytes\n1,\"{}", "7,\n".repeat(200_000))),
-        ("zero.csv", "step,uid,a,mem\n1,0,0,500\n"),
+        ("zero.csv", "step,uid,a\n1,0,0\n"),
         ("long.csv", &format!("step bytes\n1 {}\n", "7".repeat(2_000_000))),
         ("binary.csv", "step,bytes\n1,\0\n"),
     ] {
@@ -444,7 +449,70 @@ fn columns_of_a_table_are_judged_by_their_names_and_units() {
         insta::assert_snapshot!(name, said.err);
     }
     let said = workplace.xrun(&["verdict", "plain.csv", "--column", "time_ms", "--json"]);
-    assert!(said.code == 0 && said.out.contains("\"time_ms\"") && !said.out.contains("\"rss_mb\""), "{said:?}");
+    let verdict = said.json();
+    let names: Vec<&Value> = verdict["series"].as_array().unwrap().iter().map(|one| &one["name"]).collect();
+    assert_eq!((said.code, names), (0, vec![&Value::from("time_ms")]));
+    let others = verdict["not_judged"].as_array().unwrap();
+    assert!(others.iter().any(|one| one["column"] == "rss_mb"), "{verdict}");
+}
+
+#[test]
+fn a_unit_that_is_unknown_is_said_and_growth_fails_all_the_same() {
+    let workplace = Workplace::new();
+    let rows = |header: &str, row: &dyn Fn(u64) -> String| {
+        (0..300).fold(format!("{header}\n"), |text, number| text + &row(number) + "\n")
+    };
+    workplace.file("unknown.csv", &rows("step,gpu_mem,cpu_mb", &|row| format!("{row},{},900", 4004 + 5 * row)));
+    let said = workplace.xrun(&["verdict", "unknown.csv", "--fail-on", "suspect"]);
+    assert_eq!(said.code, 6, "{said:?}");
+    insta::assert_snapshot!("a_table_with_an_unknown_unit", said.out + &said.err);
+    let said = workplace.xrun(&["verdict", "unknown.csv", "--json"]);
+    let verdict = said.json();
+    let unit = |name: &str| {
+        let one = series(&verdict, name);
+        (one["unit"].clone(), one["unit_source"].clone())
+    };
+    assert_eq!(unit("gpu_mem"), ("unknown".into(), "unknown".into()));
+    assert_eq!(unit("cpu_mb"), ("bytes".into(), "header".into()));
+    assert_eq!(verdict["not_judged"][0]["column"], "step");
+    let known = workplace.xrun(&["verdict", "unknown.csv", "--unit", "MiB", "--json"]).json();
+    assert_eq!(series(&known, "gpu_mem")["last"], 5499.0 * MIB);
+    // Bytes are likely, and assumed aloud.
+    workplace.file("assumed.csv", &rows("step,heap", &|row| format!("{row},{}", 3_000_000_000 + row)));
+    let said = workplace.xrun(&["verdict", "assumed.csv", "--fail-on", "suspect"]);
+    assert_eq!(said.code, 0, "{said:?}");
+    insta::assert_snapshot!("a_table_with_an_assumed_unit", said.out + &said.err);
+    // Of 100 %, an option says how much it is.
+    workplace.file("percent.csv", &rows("step,mem_percent", &|row| format!("{row},{}", 25.0 + row as f64 / 100.0)));
+    let percent = workplace.xrun(&["verdict", "percent.csv", "--json", "--of", "64GiB"]).json();
+    assert_eq!(series(&percent, "mem_percent")["first"], 16.0 * 1024.0 * MIB);
+    assert_eq!(workplace.xrun(&["verdict", "percent.csv", "--fail-on", "growing"]).code, 6);
+}
+
+#[test]
+fn a_column_of_memory_that_cannot_be_read_fails_unless_others_are_chosen() {
+    let workplace = Workplace::new();
+    let rows = (0..300).fold("step,gpu_mem_mb,rss_mb\n".to_owned(), |text, step| text + &format!("{step},many,900\n"));
+    workplace.file("unreadable.csv", &rows);
+    assert_eq!(workplace.xrun(&["verdict", "unreadable.csv"]).code, 0);
+    let said = workplace.xrun(&["verdict", "unreadable.csv", "--fail-on", "growing"]);
+    assert_eq!(said.code, 6, "{said:?}");
+    insta::assert_snapshot!(said.err);
+    let chosen = ["verdict", "unreadable.csv", "--fail-on", "growing", "--column", "rss_mb"];
+    assert_eq!(workplace.xrun(&chosen).code, 0);
+}
+
+#[test]
+fn logs_and_json_lines_are_judged() {
+    let workplace = Workplace::new();
+    let lines = |row: &dyn Fn(u64) -> String| (0..300).map(|number| row(number) + "\n").collect::<String>();
+    workplace.file("train.log", &lines(&|step| format!("step {step}: loss 2.5, rss {} MiB (+1 MiB)", 900 + step)));
+    workplace.file("metrics.jsonl", &lines(&|step| format!("{{\"step\": {step}, \"rss_mib\": {}}}", 900 + step)));
+    for name in ["train.log", "metrics.jsonl"] {
+        let said = workplace.xrun(&["verdict", name, "--json", "--fail-on", "growing"]);
+        assert_eq!(said.code, 6, "{said:?}");
+        near(&said.json()["series"][0]["slope"], MIB, name);
+    }
 }
 
 #[test]

@@ -39,7 +39,7 @@ pub mod watched;
 /// Verdict types, as in `verdict.json`.
 pub mod verdict {
     pub use xrun_verdict::names::{FOOTPRINT, OWNER_PREFIX};
-    pub use xrun_verdict::{Findings, Judgement, ProcessOfRun, SeriesVerdict, Verdict};
+    pub use xrun_verdict::{Findings, Judgement, ProcessOfRun, SeriesVerdict, UnjudgedColumn, Verdict};
 }
 
 /// Axis of a series and its unit.

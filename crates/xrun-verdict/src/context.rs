@@ -30,6 +30,8 @@ pub struct Context {
     pub axis: Axis,
     /// Length on the axis below which every verdict is `inconclusive`.
     pub span_min: u64,
+    /// True if the series are columns of a table: each counts, whatever its name.
+    pub columns: bool,
 }
 
 /// Declaration of an owner: its cap, and the memory that it lives in.

@@ -113,6 +113,44 @@ pub struct Verdict {
     pub processes: Vec<ProcessVerdict>,
     /// All judged series.
     pub series: Vec<SeriesVerdict>,
+    /// Columns of a table that are not judged.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Vec::is_empty"))]
+    pub not_judged: Vec<UnjudgedColumn>,
+}
+
+/// Column of a table that is not judged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct UnjudgedColumn {
+    /// Name of the column.
+    pub column: String,
+    /// Reason why it is not judged.
+    pub reason: String,
+    /// True if its name is that of memory, but its cells cannot be read: a leak in it would go unseen, so `--fail-on`
+    /// fails.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub unreadable_memory: bool,
+}
+
+/// Evidence for the unit of a column of a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+pub enum UnitSource {
+    /// Name of the column.
+    Header,
+    /// Each cell.
+    Cells,
+    /// Format of a known tool.
+    Tool,
+    /// Option `--unit` or `--of`.
+    Option,
+    /// Values that are likely in one unit only; the verdict's message says so.
+    Assumed,
+    /// None: the series is judged relative to its own level.
+    Unknown,
 }
 
 /// Process of a run that a verdict is about. A run has one process, and one more for each resume; each is judged
@@ -155,8 +193,12 @@ pub struct ProcessVerdict {
 pub struct SeriesVerdict {
     /// Name of the series: `heap`, `device_in_use`, `rss`, …, or `owner:<name>`.
     pub name: String,
-    /// Unit of the values: `bytes`, `allocations`, `files`, `processes` or `threads`.
+    /// Unit of the values: `bytes`, `allocations`, `files`, `processes` or `threads`; of a column also `percent` or
+    /// `unknown`.
     pub unit: String,
+    /// Evidence for the unit of a column.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
+    pub unit_source: Option<UnitSource>,
     /// Judgement and its statistics.
     #[cfg_attr(feature = "serde", serde(flatten))]
     pub findings: Findings,

@@ -14,8 +14,8 @@
 //! [`judge`] is for one series. A [`Watch`] takes the samples of a process one by one and judges all of their series
 //! together: heap, RSS, the device's memory pool, and the bytes of each owner, whose caps a [`Context`] declares.
 //! Its [`Verdict`] names the owner whose growth explains the growth of memory, and has a message for people. With the
-//! feature `table`, `table::judge_table` judges a trace of mprof, psrecord, memray, nvidia-smi, free or vmstat, or a table
-//! in CSV.
+//! feature `table`, `table::judge_table` judges a trace of mprof, psrecord, memray, nvidia-smi, free or vmstat, a table, a
+//! log, or JSON.
 //!
 //! A series is cut into windows, and the minimum of each window is judged: memory that a cleanup returns does not count.
 //! The slope of the window minima is the Theil-Sen estimate with a 99.9 % interval; the Mann-Kendall test decides
@@ -43,7 +43,11 @@ mod window_minima;
 
 pub use axis::{Axis, RateUnit};
 pub use context::{Context, DeclaredOwner, MemoryKind, NO_CAP};
+<<<<<<< main
 pub use findings::{Findings, Judgement, ProcessOfRun, ProcessVerdict, SeriesVerdict, VERSION, Verdict};
+=======
+pub use findings::{Findings, Judgement, ProcessOfRun, SeriesVerdict, UnitSource, UnjudgedColumn, VERSION, Verdict};
+>>>>>>> 912689b70fc0e8845a17735851afb317a39b3a3b
 pub use judge::{BYTES, COUNT, STEPS_NEEDED, SeriesKind, Thresholds};
 pub use processes::ProcessVerdicts;
 pub use recent::{Recent, RecentGrowth};

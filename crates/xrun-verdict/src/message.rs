@@ -2,7 +2,12 @@
 
 use crate::axis::Axis;
 use crate::context::NO_CAP;
+<<<<<<< main
 use crate::findings::{Findings, Judgement, ProcessOfRun, SeriesVerdict};
+=======
+use crate::findings::{Findings, Judgement, ProcessOfRun, SeriesVerdict, Verdict};
+use crate::judge::WINDOWS_NEEDED;
+>>>>>>> 912689b70fc0e8845a17735851afb317a39b3a3b
 use crate::names::{
     DRIVER_BEYOND, FOOTPRINT, GPU_FOOTPRINT, GPU_SUFFIX, LIBRARIES, OWNER_PREFIX, PRIVATE_SUFFIX, RESERVED_BEYOND,
     RSS_BEYOND, SHARED_SUFFIX, UNMAPPED_SHM,
@@ -146,7 +151,15 @@ pub fn message(
                     format!("; until now `{owner}` holds {} of the growth{}", percent(fraction), level(series, owner))
                 }
             });
-            format!("too short for a verdict: {more} needed{holder}")
+            // The distance of samples is not known from one of them.
+            let samples = matches!(run.axis, Axis::Clock | Axis::Samples) && findings.floors < 2;
+            match samples {
+                true => format!(
+                    "too short for a verdict: at least {} more samples needed",
+                    WINDOWS_NEEDED - findings.floors
+                ),
+                false => format!("too short for a verdict: {more} needed{holder}"),
+            }
         }
     }
 }
@@ -190,6 +203,7 @@ fn speed(run: RunSpan, one: &SeriesVerdict) -> String {
     let (low, high) = (findings.slope_low.unwrap_or_default(), findings.slope_high.unwrap_or_default());
     let between = match one.unit.as_str() {
         "bytes" => interval(low * per.length, high * per.length),
+        "unknown" | "percent" => format!("{} to {}", plain(low * per.length), plain(high * per.length)),
         unit => format!("{:.1} to {:.1} {unit}", low * per.length, high * per.length),
     };
     let step = format!("{} ({between})", rate(run, one, findings.slope.unwrap_or_default()));
@@ -279,8 +293,16 @@ fn amount(one: &SeriesVerdict, value: f64) -> String {
     match one.unit.as_str() {
         "bytes" if value < 0.0 => format!("-{}", bytes(-value as u64)),
         "bytes" => bytes(value as u64),
+        "unknown" => plain(value),
+        "percent" => format!("{} %", plain(value)),
         unit => format!("{value:.1} {unit}"),
     }
+}
+
+/// Number with three significant digits.
+fn plain(value: f64) -> String {
+    let before = value.abs().max(1e-6).log10().floor() as i32;
+    format!("{value:.*}", (2 - before).clamp(0, 6) as usize)
 }
 
 /// Name of a series in a message.

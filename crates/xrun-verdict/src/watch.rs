@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 
 use crate::axis::Axis;
 use crate::context::{Context, MemoryKind, NO_CAP};
-use crate::findings::{Judgement, ProcessOfRun, SeriesVerdict, VERSION, Verdict};
-use crate::judge::{BYTES, COUNT, SeriesKind, Thresholds, Z, judge, suspicious};
+use crate::findings::{Judgement, ProcessOfRun, SeriesVerdict, UnitSource, VERSION, Verdict};
+use crate::judge::{BYTES, COUNT, SeriesKind, Thresholds, WINDOWS_NEEDED, Z, judge, suspicious};
 use crate::message::{self, Attribution, RunSpan};
 use crate::names::{
     DRIVER_BEYOND, FOOTPRINT, GPU_FOOTPRINT, LIBRARIES, OWNER_PREFIX, RESERVED_BEYOND, RSS_BEYOND, TOTALS, UNCAPPED,
@@ -20,6 +20,8 @@ use crate::window_minima::Windows;
 
 /// Smallest fraction of the growth for which an owner is named.
 const FRACTION_MIN: f64 = 0.8;
+/// Length of a sample on the axis of samples.
+const SAMPLE: u64 = 1000;
 /// Cap on the series; further ones are ignored.
 const SERIES_MAX: usize = 256;
 
@@ -29,6 +31,8 @@ struct TrackedSeries {
     windows: Windows,
     kind: SeriesKind,
     thresholds: Thresholds,
+    /// Unit of a column of a table, with the evidence for it.
+    unit: Option<(&'static str, UnitSource)>,
     first: f64,
     last: f64,
     peak: f64,
@@ -179,7 +183,18 @@ impl Watch {
 
     /// Adds one value of a series; of more than 256 series the rest is ignored.
     pub fn add_value(&mut self, step: u64, name: &str, value: u64, kind: SeriesKind, thresholds: Thresholds) {
-        let value = value as f64;
+        self.add_number(step, name, value as f64, (kind, thresholds), None);
+    }
+
+    /// Adds one number of a series; `unit` is that of a column of a table.
+    pub(crate) fn add_number(
+        &mut self,
+        step: u64,
+        name: &str,
+        value: f64,
+        (kind, thresholds): (SeriesKind, Thresholds),
+        unit: Option<(&'static str, UnitSource)>,
+    ) {
         if let Some(tracked) = self.series.get_mut(name) {
             tracked.last = value;
             tracked.peak = tracked.peak.max(value);
@@ -187,7 +202,7 @@ impl Watch {
         } else if self.series.len() < SERIES_MAX {
             let mut windows = Windows::new(self.context.settled);
             windows.add(step, value);
-            let tracked = TrackedSeries { windows, kind, thresholds, first: value, last: value, peak: value };
+            let tracked = TrackedSeries { windows, kind, thresholds, unit, first: value, last: value, peak: value };
             self.series.insert(name.to_owned(), tracked);
         }
     }
@@ -241,7 +256,7 @@ impl Watch {
             // A process that has ended reaches no limit.
             series.iter_mut().for_each(|one| one.steps_to_limit = None);
         }
-        let verdict = worst(&series);
+        let verdict = if self.context.columns { worst_column(&series) } else { worst(&series) };
         let total = |verdict| series.iter().find(move |one| is_total(&one.name) && one.findings.verdict == verdict);
         let total = total(Judgement::Growing).or_else(|| total(verdict)).filter(|one| rises(one.findings.verdict));
         let owners = || series.iter().filter(|one| one.name.starts_with(OWNER_PREFIX));
@@ -282,12 +297,18 @@ impl Watch {
             verdict,
             message,
             warm_up: minima.warm_up,
-            window: minima.length,
+            // Where samples are rarer than windows, each sample is one.
+            window: minima.length.max(minima.spacing()).max(if self.context.axis == Axis::Samples {
+                SAMPLE
+            } else {
+                1
+            }),
             owner,
             owner_share: fraction,
             process: self.process,
             processes: Vec::new(),
             series,
+            not_judged: Vec::new(),
         }
     }
 
@@ -325,6 +346,14 @@ impl Watch {
         if missing > 0 {
             (findings.verdict, findings.more_steps) = (Judgement::Inconclusive, Some(missing));
         }
+        if self.context.axis == Axis::Samples {
+            // Whole samples, one for each missing window at least.
+            let windows = WINDOWS_NEEDED.saturating_sub(findings.floors).max(1) as u64;
+            let whole = |more: u64| {
+                more.next_multiple_of(SAMPLE).max(if findings.floors < WINDOWS_NEEDED { windows * SAMPLE } else { 0 })
+            };
+            findings.more_steps = findings.more_steps.map(whole);
+        }
         if rises(findings.verdict) && self.growth_ends(name, tracked, |uncapped| rises(judged(uncapped).verdict)) {
             findings.verdict = Judgement::Filling;
         }
@@ -339,7 +368,8 @@ impl Watch {
         let per_epoch = Some(self.context.steps_per_epoch as f64).filter(|steps| *steps > 0.0);
         SeriesVerdict {
             name: name.to_owned(),
-            unit: unit(name, tracked.thresholds).into(),
+            unit: tracked.unit.map_or_else(|| unit(name, tracked.thresholds), |(unit, _)| unit).into(),
+            unit_source: tracked.unit.map(|(_, source)| source),
             slope_per_epoch: findings.slope.zip(per_epoch).map(|(slope, steps)| slope * steps),
             steps_to_limit: limit.filter(|(limit, _)| *limit < NO_CAP).zip(growing).map(reached_in),
             first: tracked.first,
@@ -461,6 +491,11 @@ fn worst(series: &[SeriesVerdict]) -> Judgement {
         .or_else(|| verdicts(&|one| is_total(&one.name)))
         .or_else(|| verdicts(&|_| true))
         .unwrap_or(Judgement::Inconclusive)
+}
+
+/// Worst judgement on the columns of a table.
+fn worst_column(series: &[SeriesVerdict]) -> Judgement {
+    series.iter().map(|one| one.findings.verdict).max().unwrap_or(Judgement::Inconclusive)
 }
 
 /// Returns whether growth of a series is a leak; a column of a table may be anything.

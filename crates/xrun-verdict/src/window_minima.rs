@@ -186,6 +186,14 @@ impl WindowMinima {
         self.steps.last().map_or(0, |last| (*last as u64).saturating_sub(self.first))
     }
 
+    /// Steps between two windows on average; 0 for fewer than two.
+    pub fn spacing(&self) -> u64 {
+        match self.steps[..] {
+            [first, .., last] => ((last - first) / (self.steps.len() - 1) as f64).round() as u64,
+            _ => 0,
+        }
+    }
+
     /// Difference between the highest and the lowest minimum.
     pub fn range(&self) -> f64 {
         let lowest = self.values.iter().copied().fold(f64::INFINITY, f64::min);

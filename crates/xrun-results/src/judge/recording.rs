@@ -1,5 +1,6 @@
 //! Verdict on a recording: a run directory, a `memory.jsonl`, or a table of another tool.
 
+use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use xrun_verdict::table::{self, TableError, TableOptions, TableVerdict};
@@ -198,12 +199,12 @@ fn trace_extent(path: &Path) -> Result<TraceExtent, VerdictError> {
 /// A record cannot be read, or the path is neither a directory nor a regular file.
 pub fn path(path: &Path, asked: &TableOptions) -> Result<TableVerdict, VerdictError> {
     let is_run = path.is_dir();
-    let is_table = !is_run && path.extension().is_none_or(|extension| extension != "jsonl");
-    if is_table {
+    let is_lines = !is_run && path.extension().is_some_and(|extension| extension == "jsonl");
+    if !is_run && (!is_lines || is_foreign(path)) {
         return Ok(table::judge_table(path, asked)?);
     }
     if !asked.is_empty() {
-        let message = "is not a table; `--column`, `--step-column` and `--unit` apply to tables only";
+        let message = "is not a table; `--column`, `--step-column`, `--unit` and `--of` apply to tables only";
         return Err(VerdictError::Usage(format!("{}: {message}", path.display())));
     }
     if is_run {
@@ -212,6 +213,22 @@ pub fn path(path: &Path, asked: &TableOptions) -> Result<TableVerdict, VerdictEr
     require_regular_file(path)?;
     trace(path).map(TableVerdict::from)
 }
+
+/// Returns whether a file of JSON lines is from another program: its first line has none of the keys of `memory.jsonl`.
+fn is_foreign(path: &Path) -> bool {
+    // A pipe would be waited for.
+    if !std::fs::metadata(path).is_ok_and(|metadata| metadata.is_file()) {
+        return false;
+    }
+    let Ok(file) = std::fs::File::open(path) else { return false };
+    let mut first = String::new();
+    let read = BufReader::new(file.take(FIRST_LINE_BYTES_MAX)).read_line(&mut first);
+    let keys = serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(&first);
+    read.is_ok() && keys.is_ok_and(|keys| ["version", "segment", "point"].iter().all(|key| !keys.contains_key(*key)))
+}
+
+/// Cap on the first line of a file of JSON lines.
+const FIRST_LINE_BYTES_MAX: u64 = 256 * 1024;
 
 fn judge_directory(run: &Path) -> Result<Verdict, VerdictError> {
     for name in [layout::MEMORY, layout::VERDICT, layout::PLAN, layout::RESOLVED] {

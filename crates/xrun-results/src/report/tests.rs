@@ -148,7 +148,7 @@ fn the_series_of_the_container_comes_last() {
         watch.add_value(step, "container", step << 20, SeriesKind::Total, BYTES);
         watch.add_value(step, "heap", (8 << 20) + ((step % 2) << 17), SeriesKind::InUse, BYTES);
     }
-    let text = verdict::text(&watch.verdict(), &[], None);
+    let text = verdict::text(&watch.verdict(), None);
     let rows: Vec<&str> = text.lines().skip_while(|line| !line.starts_with("series")).skip(1).collect();
     assert!(rows[0].starts_with("heap ") && rows[1].starts_with("container "), "{text}");
 }

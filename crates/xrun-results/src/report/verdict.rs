@@ -10,19 +10,8 @@ use xrun_core::printable;
 use xrun_core::units;
 use xrun_core::units::seconds;
 
-/// A column of a table that was not judged.
-#[derive(Clone, Debug, PartialEq)]
-pub struct UnjudgedColumn {
-    /// Name of the column.
-    pub name: String,
-    /// Reason why it was not judged.
-    pub why: &'static str,
-    /// First, last and largest number.
-    pub numbers: [f64; 3],
-}
-
 /// Verdict and a table of the series that moved, the most severe first, for a terminal of `width` characters.
-pub fn text(verdict: &Verdict, not_judged: &[UnjudgedColumn], width: Option<usize>) -> String {
+pub fn text(verdict: &Verdict, width: Option<usize>) -> String {
     let (listed, hidden): (Vec<&SeriesVerdict>, Vec<&SeriesVerdict>) =
         verdict.series.iter().partition(|one| is_listed(one));
     // Without a moving series, all are listed.
@@ -36,16 +25,19 @@ pub fn text(verdict: &Verdict, not_judged: &[UnjudgedColumn], width: Option<usiz
             .then_with(|| a.name.cmp(&b.name))
     });
     let per = verdict.axis.rate_unit(verdict.window);
-    let rows: Vec<Vec<String>> =
-        series.into_iter().map(|one| row(one, per)).chain(not_judged.iter().map(unjudged_row)).collect();
+    let rows: Vec<Vec<String>> = series.into_iter().map(|one| row(one, per)).collect();
     let rate = format!(">{}", per.text);
     let header = ["series", "verdict", ">first", ">last", ">peak", &rate, ">interval", ">windows"];
     let length = |places: u64| verdict.axis.length(places as f64);
-    let windows = format!(
-        "judged by the minimum of every {}, after a warm-up of {}",
-        length(verdict.window),
-        length(verdict.warm_up)
-    );
+    let is_judged = verdict.series.iter().any(|one| one.findings.floors > 0);
+    let windows = match is_judged {
+        true => format!(
+            "judged by the minimum of every {}, after a warm-up of {}",
+            length(verdict.window),
+            length(verdict.warm_up)
+        ),
+        false => "no window of samples is complete yet".to_owned(),
+    };
     let left_out = match hidden.len() {
         0 => String::new(),
         count => {
@@ -90,6 +82,7 @@ fn row(one: &SeriesVerdict, per: RateUnit) -> Vec<String> {
     let amount = |value: f64| match one.unit.as_str() {
         "bytes" if value < 0.0 => format!("-{}", bytes(-value)),
         "bytes" => bytes(value),
+        "percent" => format!("{} %", number(value)),
         _ => number(value),
     };
     let findings = &one.findings;
@@ -109,12 +102,6 @@ fn row(one: &SeriesVerdict, per: RateUnit) -> Vec<String> {
         interval_ends.map_or_else(|| "-".into(), interval),
         findings.floors.to_string(),
     ]
-}
-
-fn unjudged_row(one: &UnjudgedColumn) -> Vec<String> {
-    let none = || "-".to_owned();
-    let [first, last, peak] = one.numbers.map(|number| number.to_string());
-    vec![one.name.clone(), format!("not judged: {}", one.why), first, last, peak, none(), none(), none()]
 }
 
 /// Result of one leak of `xrun leaks`: the leaking run and its control run.

@@ -272,6 +272,7 @@ mod tests {
             process: None,
             processes: Vec::new(),
             series: Vec::new(),
+            not_judged: Vec::new(),
         };
         let decided = |judgement, trace: &Trace| by_trace(Some(&verdict(judgement)), trace, None, 310 * MIB);
         assert_eq!(

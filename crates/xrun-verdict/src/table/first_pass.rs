@@ -1,15 +1,33 @@
 //! First pass over a trace: its series and their units, its range, and its processes.
 
-use super::{POSITIONS, SERIES_MAX, Sample, SeriesInfo, TableOptions, Trace, TraceError, UnitlessColumn};
+use super::column_names::{Role, is_resident};
+use super::{POSITIONS, SERIES_MAX, Sample, SeriesInfo, TableOptions, Trace, TraceError, Value};
 use crate::axis::Axis;
 use crate::context::Context;
+use crate::findings::{UnitSource, UnjudgedColumn};
+use crate::judge::{BYTES, Thresholds};
 
 /// Cap on the processes of a trace; a table with more restarts is not sorted.
 const PROCESSES_MAX: usize = 1000;
 /// Largest step back of a clock that is no restart.
 const MILLISECONDS_BACK: i64 = 1000;
-/// Smallest memory of a training in bytes: numbers from here on are bytes.
+/// Rows by which a rank may lag behind another one of the same log.
+const LAG_ROWS: i64 = 8;
+/// Number of such steps back from which on the rows are those of ranks, and one of how many rows they are at least.
+const LAGS_MIN: u64 = 5;
+const ROWS_OF_LAG: u64 = 50;
+/// Smallest memory of a training in bytes: smaller numbers are in another unit.
 const BYTES_MIN: f64 = 1024.0 * 1024.0;
+/// Numbers from here on are bytes: they would be a TiB and more in KiB.
+const SURELY_BYTES: f64 = 1024.0 * 1024.0 * 1024.0;
+/// Memory of the largest machines in bytes, 64 TiB.
+const MACHINE_MAX: f64 = 64.0 * 1024.0 * 1024.0 * 1024.0 * 1024.0;
+/// Fraction of its own level by which a series of unknown unit must grow.
+const GROWTH_OF_LEVEL: f64 = 0.02;
+/// Reason why a column of zeros without a unit is not judged.
+const ONLY_ZERO: &str = "holds only 0";
+/// Smallest number of different values from which a unit can be inferred, or a counter recognised.
+const MOVES_MIN: u64 = 8;
 
 /// Range of the samples of one process.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -24,7 +42,11 @@ pub struct ProcessSpan {
 #[derive(Clone, Debug)]
 pub struct ProcessSplitter {
     axis: Axis,
+    /// Largest step back that is no restart: of a clock, or of a rank that lags behind another one.
+    tolerance: i64,
     processes: Vec<ProcessSpan>,
+    /// Newest position of each group of rows in the newest process.
+    newest: Vec<Option<i64>>,
     samples: u64,
     /// Number of samples whose step or time is lower than that of the sample before.
     descents: u64,
@@ -33,8 +55,16 @@ pub struct ProcessSplitter {
 }
 
 impl ProcessSplitter {
-    pub fn new(axis: Axis) -> Self {
-        Self { axis, processes: Vec::new(), samples: 0, descents: 0, first_descent: None }
+    pub fn new(axis: Axis, tolerance: i64) -> Self {
+        Self {
+            axis,
+            tolerance,
+            processes: Vec::new(),
+            newest: Vec::new(),
+            samples: 0,
+            descents: 0,
+            first_descent: None,
+        }
     }
 
     /// Returns the index of a sample's process, and its position within the process.
@@ -43,27 +73,25 @@ impl ProcessSplitter {
         let scale = if self.axis == Axis::Samples { 1000 } else { 1 };
         let (line, mut position) = (sample.line, sample.position * scale);
         self.samples += 1;
-        let begin = match self.processes.last() {
-            None => true,
-            Some(span)
-                if self.axis == Axis::Clock && position < span.last && position >= span.last - MILLISECONDS_BACK =>
-            {
-                position = span.last;
-                sample.restart
-            }
-            Some(span) if position < span.last && !sample.restart => {
+        if self.newest.len() <= sample.group {
+            self.newest.resize(sample.group + 1, None);
+        }
+        let mut begin = self.processes.is_empty() || sample.restart;
+        if let Some(newest) = self.newest[sample.group].filter(|newest| position < *newest) {
+            if position >= newest - self.tolerance {
+                position = newest;
+            } else if !sample.restart {
                 self.descents += 1;
                 let text = |position: i64| self.axis.position(position as f64);
                 let problem = match self.axis {
-                    Axis::Clock => format!("the time is {} earlier than in the row before", text(span.last - position)),
-                    _ => format!("{} follows {}", text(position), text(span.last)),
+                    Axis::Clock => format!("the time is {} earlier than in the row before", text(newest - position)),
+                    _ => format!("{} follows {}", text(position), text(newest)),
                 };
                 let message = format!("{problem}; sort the table by {}", self.sort_key());
                 self.first_descent.get_or_insert((line, message));
-                true
+                begin = true;
             }
-            Some(_) => sample.restart,
-        };
+        }
         if begin {
             if self.processes.len() == PROCESSES_MAX {
                 return Err(TraceError::at(
@@ -71,11 +99,13 @@ impl ProcessSplitter {
                     format!("more than {PROCESSES_MAX} restarts; sort the table by {}", self.sort_key()),
                 ));
             }
+            self.newest.fill(None);
             self.processes.push(ProcessSpan { first: position, last: position, first_line: line, last_line: line });
         }
+        self.newest[sample.group] = Some(position);
         let process = self.processes.len() - 1;
         let span = &mut self.processes[process];
-        (span.last, span.last_line) = (position, line);
+        (span.last, span.last_line) = (span.last.max(position), line);
         let origin = match self.axis {
             Axis::Clock | Axis::Samples => span.first,
             Axis::Steps | Axis::Epochs => 0,
@@ -103,81 +133,258 @@ impl ProcessSplitter {
     }
 }
 
-/// Range of the values of a series.
+/// Largest step back of an axis that is no restart.
+fn tolerance(axis: Axis) -> i64 {
+    if axis == Axis::Clock { MILLISECONDS_BACK } else { 0 }
+}
+
+/// Range of the values of a series, and what they say about their unit.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct ValueRange {
     count: u64,
-    /// Highest of the numbers without a unit in their cells.
-    bare_peak: Option<f64>,
+    /// Numbers without a unit in their cells, and percentages.
+    bare: u64,
+    percent: u64,
+    /// Highest of the numbers without a unit.
+    bare_peak: f64,
     first: f64,
     last: f64,
     peak: f64,
+    /// Largest power of two that divides all numbers; 0 before the first, and where one is no whole number.
+    divisor: u64,
+    is_whole: bool,
+    /// Number of differences between neighbours, the smallest and the largest of them.
+    moves: u64,
+    move_min: f64,
+    move_max: f64,
+    /// True if a number is lower than the one before.
+    falls: bool,
+}
+
+impl ValueRange {
+    fn add(&mut self, value: &Value) {
+        let number = value.number * value.unit.unwrap_or(1.0);
+        if self.count == 0 {
+            (self.first, self.is_whole, self.move_min) = (number, true, f64::INFINITY);
+        } else {
+            let change = number - self.last;
+            self.falls |= change < 0.0;
+            self.moves += u64::from(change != 0.0);
+            (self.move_min, self.move_max) = (self.move_min.min(change), self.move_max.max(change));
+        }
+        (self.last, self.peak) = (number, self.peak.max(number));
+        self.count += 1;
+        if value.unit.is_none() {
+            self.bare += 1;
+            self.percent += u64::from(value.percent);
+            self.bare_peak = self.bare_peak.max(value.number);
+            self.is_whole &= value.number.fract() == 0.0 && value.number < 9e15;
+            let whole = value.number as u64;
+            if self.is_whole && whole > 0 {
+                let power = 1 << whole.trailing_zeros();
+                self.divisor = if self.divisor == 0 { power } else { self.divisor.min(power) };
+            }
+        }
+    }
+
+    /// Returns whether the values are those of a counter: they rise from 0 in equal moves.
+    fn is_counter(&self) -> bool {
+        let is_even = self.move_max - self.move_min <= 1e-3 * self.move_max;
+        !self.falls
+            && self.moves >= MOVES_MIN
+            && self.moves + 1 == self.count
+            && is_even
+            && self.first <= 1.01 * self.move_max
+    }
 }
 
 /// Facts about a trace after it was read once.
 pub struct FirstPass {
     pub axis: Axis,
     pub processes: Vec<ProcessSpan>,
+    /// Largest step back within a process.
+    pub tolerance: i64,
     series: Vec<SeriesInfo>,
     ranges: Vec<ValueRange>,
+    is_log: bool,
     notes: Vec<String>,
+}
+
+/// Scale, unit and thresholds of a series that is judged.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Judged {
+    pub name: String,
+    /// Factor of its values.
+    pub scale: f64,
+    pub unit: &'static str,
+    pub source: UnitSource,
+    pub thresholds: Thresholds,
 }
 
 /// Series that are judged, and those that are not.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Selection {
-    /// For each series, its description and the bytes of its unit; `None` where it is not judged.
-    judged: Vec<Option<(SeriesInfo, f64)>>,
-    pub left_out: Vec<String>,
-    pub unknown: Vec<UnitlessColumn>,
-    pub notes: Vec<String>,
+    /// Series that are judged, by their index; `None` where one is not.
+    judged: Vec<Option<Judged>>,
+    pub not_judged: Vec<UnjudgedColumn>,
+    /// Beginning of the message: units that are assumed or unknown.
+    pub caveat: String,
 }
 
 impl Selection {
-    /// Series that is judged, and the bytes of its unit; `None` where it is not judged.
-    pub fn get(&self, series: usize) -> Option<(&SeriesInfo, f64)> {
-        self.judged.get(series)?.as_ref().map(|(info, unit)| (info, *unit))
+    /// Scale, unit and thresholds of a series; `None` where it is not judged.
+    pub fn get(&self, series: usize) -> Option<&Judged> {
+        self.judged.get(series)?.as_ref()
     }
+
+    /// Series that are judged.
+    pub fn series(&self) -> impl Iterator<Item = &Judged> {
+        self.judged.iter().flatten()
+    }
+}
+
+/// Unit of a column, or the reason why it is not judged.
+enum Unit {
+    Bytes(f64, UnitSource),
+    Percent,
+    Unknown,
+    /// It may be anything, and is judged where nothing else can be.
+    Anything,
+    None(String),
 }
 
 impl FirstPass {
     pub fn read(trace: &mut dyn Trace) -> Result<Self, TraceError> {
         let axis = trace.axis();
-        let (mut splitter, mut ranges) = (ProcessSplitter::new(axis), Vec::<ValueRange>::new());
+        let strict = tolerance(axis);
+        let lag = match axis {
+            Axis::Steps | Axis::Epochs => LAG_ROWS.saturating_mul(trace.stride()),
+            Axis::Samples | Axis::Clock => strict,
+        };
+        let mut splitter = Ok(ProcessSplitter::new(axis, strict));
+        let mut lagging = Ok(ProcessSplitter::new(axis, lag));
+        let mut ranges = Vec::<ValueRange>::new();
         let mut sample = Sample::default();
         while trace.next_sample(&mut sample)? {
-            splitter.locate(&sample)?;
+            // With more restarts than its cap one of the two fails, and the other may be the right one.
+            for one in [&mut splitter, &mut lagging] {
+                if let Ok(splitter) = one
+                    && let Err(error) = splitter.locate(&sample)
+                {
+                    *one = Err(error);
+                }
+            }
             for value in sample.values.iter().filter(|value| value.series < SERIES_MAX) {
                 if ranges.len() <= value.series {
                     ranges.resize(value.series + 1, ValueRange::default());
                 }
-                let range = &mut ranges[value.series];
-                let number = value.number * value.unit.unwrap_or(1.0);
-                if range.count == 0 {
-                    range.first = number;
-                }
-                (range.last, range.peak) = (number, range.peak.max(number));
-                range.count += 1;
-                if value.unit.is_none() {
-                    range.bare_peak = Some(range.bare_peak.unwrap_or_default().max(value.number));
-                }
+                ranges[value.series].add(value);
             }
         }
-        let processes = splitter.finish()?;
+        let descents = |splitter: &Result<ProcessSplitter, TraceError>| {
+            splitter.as_ref().map_or(u64::MAX, |splitter| splitter.descents)
+        };
+        let lags = descents(&splitter).saturating_sub(descents(&lagging));
+        let samples = lagging.as_ref().map_or(0, |lagging| lagging.samples);
+        let is_lag = lags >= LAGS_MIN && lags >= samples / ROWS_OF_LAG && descents(&lagging) < u64::MAX;
+        let (chosen, tolerance) = if is_lag { (lagging, lag) } else { (splitter, strict) };
+        let processes = chosen?.finish()?;
         let (mut series, mut notes) = (trace.series(), trace.notes());
+        if is_lag {
+            notes.push("steps that go back by a few rows are those of another rank, and no new process".into());
+        }
         if series.len() >= SERIES_MAX {
             series.truncate(SERIES_MAX);
             notes.push(format!("only the first {SERIES_MAX} series are judged"));
         }
         ranges.resize(series.len(), ValueRange::default());
-        Ok(Self { axis, processes, series, ranges, notes })
+        Ok(Self { axis, processes, tolerance, series, ranges, is_log: trace.is_log(), notes })
+    }
+
+    /// Splitter of the second pass.
+    pub fn splitter(&self) -> ProcessSplitter {
+        ProcessSplitter::new(self.axis, self.tolerance)
     }
 
     /// Context of a process: its length.
     pub fn context(&self, process: usize) -> Context {
         let length = |span: &ProcessSpan| u64::try_from(span.last - span.first).unwrap_or_default();
         let steps = self.processes.get(process).map(length).unwrap_or_default();
-        Context { steps, axis: self.axis, ..Context::default() }
+        Context { steps, axis: self.axis, columns: true, ..Context::default() }
+    }
+
+    /// Range of all series of a column, of several GPUs or processes.
+    fn range_of_column(&self, column: &str) -> ValueRange {
+        let ranges =
+            self.series.iter().zip(&self.ranges).filter(|(info, range)| info.column == column && range.count > 0);
+        let mut ranges = ranges.map(|(_, range)| *range);
+        let Some(first) = ranges.next() else { return ValueRange::default() };
+        ranges.fold(first, |all, one| ValueRange {
+            count: all.count + one.count,
+            bare: all.bare + one.bare,
+            percent: all.percent + one.percent,
+            bare_peak: all.bare_peak.max(one.bare_peak),
+            peak: all.peak.max(one.peak),
+            divisor: if all.divisor == 0 || one.divisor == 0 {
+                all.divisor.max(one.divisor)
+            } else {
+                all.divisor.min(one.divisor)
+            },
+            is_whole: all.is_whole && one.is_whole,
+            moves: all.moves.max(one.moves),
+            ..all
+        })
+    }
+
+    /// Unit of a series.
+    fn unit(
+        &self,
+        info: &SeriesInfo,
+        range: &ValueRange,
+        options: &TableOptions,
+        requested: bool,
+    ) -> Result<Unit, TraceError> {
+        let all = self.range_of_column(&info.column);
+        if range.count == 0 {
+            return Ok(Unit::None("holds no number".into()));
+        }
+        let is_percent = matches!(info.role, Role::Percent) || (all.bare > 0 && all.percent == all.bare);
+        if is_percent {
+            return Ok(match options.whole_bytes()? {
+                Some(whole) => Unit::Bytes(whole / 100.0, UnitSource::Option),
+                None if matches!(info.role, Role::Percent | Role::Memory) || requested => Unit::Percent,
+                None => Unit::None("a percentage".into()),
+            });
+        }
+        let option = options.unit_bytes()?.map(|unit| (unit, UnitSource::Option));
+        let by_header = info.unit.filter(|(_, source)| *source == UnitSource::Header);
+        let by_cells = (all.bare == 0).then_some((1.0, UnitSource::Cells));
+        let unit = by_header.or(by_cells).or(option).or(info.unit);
+        // psutil and `ru_maxrss` of macOS have bytes, a multiple of a page, where others have KiB.
+        let is_pages =
+            all.is_whole && all.divisor >= 4096 && all.moves >= MOVES_MIN && all.bare_peak >= SURELY_BYTES / 4.0;
+        let unit = match unit {
+            Some((unit, UnitSource::Tool)) if unit == 1024.0 && is_pages => Some((1.0, UnitSource::Assumed)),
+            Some((unit, UnitSource::Tool)) if unit == 1.0 && all.bare_peak < BYTES_MIN => None,
+            unit => unit,
+        };
+        let is_memory = info.role == Role::Memory || requested;
+        let unit = unit.or_else(|| is_memory.then(|| assumed_unit(&info.column, &all)).flatten());
+        Ok(match unit {
+            Some((unit, source)) => {
+                let peak = range.peak.max(range.bare_peak * unit);
+                match peak > MACHINE_MAX {
+                    true => Unit::None("is beyond the memory of any machine (64 TiB)".into()),
+                    false => Unit::Bytes(unit, source),
+                }
+            }
+            None if all.bare_peak == 0.0 && !requested => Unit::None(ONLY_ZERO.into()),
+            None if range.is_counter() && info.role != Role::Memory && !requested => {
+                Unit::None("rises from 0 in equal moves, as a counter of work".into())
+            }
+            None if is_memory => Unit::Unknown,
+            None => Unit::Anything,
+        })
     }
 
     /// Selects the series to judge: the requested columns, or otherwise all that may be memory.
@@ -189,71 +396,138 @@ impl FirstPass {
                 return Err(TraceError::Options(format!("there is no column `{column}` (found: {})", found())));
             }
         }
-        let default_unit = options.unit_bytes()?;
         let mut selection = Selection { judged: vec![None; self.series.len()], ..Selection::default() };
+        let mut anything = Vec::new();
         for (at, (info, range)) in self.series.iter().zip(&self.ranges).enumerate() {
-            let requested = options.columns.iter().any(|column| is(info, column));
-            let holds_positions = info.invalid.as_deref() == Some(POSITIONS);
-            if !requested && (holds_positions || !options.columns.is_empty()) {
+            if info.optional && range.count == 0 {
                 continue;
             }
-            let empty = || match range.bare_peak {
-                _ if range.count == 0 => Some("holds no number".to_owned()),
-                // 0 in any unit; a verdict on it would hide that other columns are not judged.
-                Some(0.0) if info.unit.or(default_unit).is_none() && range.peak == 0.0 => Some("holds only 0".into()),
+            let requested = options.columns.iter().any(|column| is(info, column));
+            let excluded = match &info.role {
+                Role::Excluded(reason) if !requested => Some(reason.clone()),
+                _ if !requested && !options.columns.is_empty() => Some("not selected by `--column`".into()),
                 _ => None,
             };
-            let excluded = info.excluded.clone().filter(|_| !requested);
-            if let Some(reason) = excluded.or_else(|| info.invalid.clone()).or_else(empty) {
-                if requested {
+            let unit = match info.invalid.clone().or(excluded) {
+                Some(reason) => Unit::None(reason),
+                None => self.unit(info, range, options, requested)?,
+            };
+            match unit {
+                Unit::None(reason) if requested => {
                     return Err(TraceError::content(format!("column `{}` cannot be judged: {reason}", info.name)));
                 }
-                let text = format!("`{}` ({reason})", info.column);
-                if !selection.left_out.contains(&text) {
-                    selection.left_out.push(text);
-                }
-                continue;
-            }
-            // Where each number has its own unit, the series needs none.
-            let unit = info.unit.or(default_unit).or_else(|| range.bare_peak.is_none().then_some(1.0));
-            match unit {
-                Some(unit) => selection.judged[at] = Some((info.clone(), unit)),
-                None if range.bare_peak.unwrap_or_default() >= BYTES_MIN => {
-                    let name = &info.name;
-                    selection.notes.push(format!("`{name}` has no unit; bytes are assumed (change with `--unit KiB`)"));
-                    selection.judged[at] = Some((info.clone(), 1.0));
-                }
-                None => selection.unknown.push(UnitlessColumn {
-                    name: info.name.clone(),
-                    first: range.first,
-                    last: range.last,
-                    peak: range.peak,
-                }),
+                Unit::None(reason) => selection.leave_out(info, range, reason, options),
+                Unit::Anything => anything.push(at),
+                unit => selection.judge(at, info, unit, range),
             }
         }
-        match selection.judged.iter().any(Option::is_some) {
-            true => Ok(selection),
-            false => Err(TraceError::content(no_column(&selection))),
+        let is_one_column = anything.windows(2).all(|pair| self.series[pair[0]].column == self.series[pair[1]].column);
+        let is_only = selection.series().next().is_none() && is_one_column && !self.is_log;
+        for at in anything {
+            match is_only {
+                true => selection.judge(at, &self.series[at], Unit::Unknown, &self.ranges[at]),
+                false => {
+                    let reason = "neither its name nor a unit says that it is memory; select it with `--column`";
+                    selection.leave_out(&self.series[at], &self.ranges[at], reason.into(), options);
+                }
+            }
         }
+        selection.caveat = caveat(&selection);
+        let any = selection.series().next().is_some();
+        if any { Ok(selection) } else { Err(TraceError::content(no_column(&selection))) }
     }
 
-    /// Notes on how the file was interpreted, followed by `more`.
-    pub fn notes(&self, more: Vec<String>) -> Vec<String> {
+    /// Notes on how the file was interpreted.
+    pub fn notes(&self) -> Vec<String> {
         let restarts = self.processes.get(1).map(|second| {
             let (count, line) = (self.processes.len(), second.first_line);
             format!("{count} processes, each judged separately; the second begins at line {line}")
         });
-        self.notes.iter().cloned().chain(restarts).chain(more).collect()
+        self.notes.iter().cloned().chain(restarts).collect()
     }
+}
+
+impl Selection {
+    fn judge(&mut self, at: usize, info: &SeriesInfo, unit: Unit, range: &ValueRange) {
+        let growth_min = (GROWTH_OF_LEVEL * range.peak).max(f64::MIN_POSITIVE);
+        let relative = Thresholds { growth_min, move_min: growth_min / 32.0 };
+        let (unit, source, scale, thresholds) = match unit {
+            Unit::Bytes(scale, source) => ("bytes", source, scale, BYTES),
+            Unit::Percent => ("percent", UnitSource::Unknown, 1.0, relative),
+            _ => ("unknown", UnitSource::Unknown, 1.0, relative),
+        };
+        self.judged[at] = Some(Judged { name: info.name.clone(), scale, unit, source, thresholds });
+    }
+
+    fn leave_out(&mut self, info: &SeriesInfo, range: &ValueRange, reason: String, options: &TableOptions) {
+        if self.not_judged.iter().any(|one| one.column == info.column) {
+            return;
+        }
+        let is_memory = matches!(info.role, Role::Memory | Role::Percent) || info.unit.is_some();
+        // A column of zeros is read, and has no leak; `memory_format` is text.
+        let is_text = range.count == 0 && info.invalid.is_some() && info.unit.is_none();
+        let is_unreadable = is_memory && !is_text && reason != ONLY_ZERO && reason != POSITIONS;
+        let unreadable_memory = is_unreadable && !matches!(info.role, Role::Excluded(_)) && options.columns.is_empty();
+        self.not_judged.push(UnjudgedColumn { column: info.column.clone(), reason, unreadable_memory });
+    }
+}
+
+/// Unit that the numbers of a column of memory are likely in.
+fn assumed_unit(column: &str, all: &ValueRange) -> Option<(f64, UnitSource)> {
+    let bytes = Some((1.0, UnitSource::Assumed));
+    match () {
+        () if all.bare_peak >= SURELY_BYTES => bytes,
+        // Memory of tensors and pages is a multiple of 512 bytes, and RSS in KiB one of 4.
+        () if all.bare_peak >= BYTES_MIN
+            && all.is_whole
+            && (all.divisor >= 4096 || (all.divisor >= 512 && all.moves > 0)) =>
+        {
+            bytes
+        }
+        () if all.bare_peak >= BYTES_MIN / 16.0
+            && is_resident(column)
+            && all.is_whole
+            && (4..512).contains(&all.divisor)
+            && all.moves >= MOVES_MIN =>
+        {
+            Some((1024.0, UnitSource::Assumed))
+        }
+        () => None,
+    }
+}
+
+/// Beginning of a message on series whose unit is assumed or unknown.
+fn caveat(selection: &Selection) -> String {
+    let names = |is: &dyn Fn(&Judged) -> bool| {
+        let all: Vec<&Judged> = selection.series().filter(|one| is(one)).collect();
+        match all[..] {
+            [] => None,
+            [one] => Some((format!("`{}`", one.name), "is", "its")),
+            [one, two] => Some((format!("`{}` and `{}`", one.name, two.name), "are", "their")),
+            [one, ..] => Some((format!("`{}` and {} other columns", one.name, all.len() - 1), "are", "their")),
+        }
+    };
+    let mut parts = Vec::new();
+    for (unit, text) in [(1.0, "bytes"), (1024.0, "KiB"), (BYTES_MIN, "MiB"), (SURELY_BYTES, "GiB")] {
+        let assumed = names(&|one: &Judged| one.source == UnitSource::Assumed && one.scale == unit);
+        parts.extend(assumed.map(|(names, is, _)| format!("{names} {is} assumed to be in {text} (`--unit`)")));
+    }
+    let unknown = names(&|one: &Judged| one.unit == "unknown");
+    parts.extend(unknown.map(|(names, is, its)| {
+        format!("{names} {is} judged relative to {its} level, because the unit is unknown (`--unit`)")
+    }));
+    let percent = names(&|one: &Judged| one.unit == "percent");
+    parts.extend(
+        percent
+            .map(|(names, is, its)| format!("{names} {is} judged relative to {its} level (`--of 16GiB` sets 100 %)")),
+    );
+    if parts.is_empty() { String::new() } else { format!("{}: ", parts.join(", ")) }
 }
 
 /// Message for a trace without a column that can be judged.
 fn no_column(selection: &Selection) -> String {
-    let unknown = selection.unknown.iter().map(|column| {
-        let reason = "no unit, and too small for bytes; set one with `--unit MiB`";
-        format!("`{}` (up to {}: {reason})", column.name, column.peak)
-    });
-    let all: Vec<String> = unknown.chain(selection.left_out.iter().cloned()).collect();
+    let listed = selection.not_judged.iter().filter(|one| one.reason != POSITIONS);
+    let all: Vec<String> = listed.map(|one| format!("`{}` ({})", one.column, one.reason)).collect();
     match all.is_empty() {
         true => "no column can be judged: the only one holds the steps or times".into(),
         false => format!("no column can be judged: {}; select one with `--column NAME`", all.join(", ")),

@@ -2,10 +2,11 @@
 
 use std::path::Path;
 
-use super::text::{FileHead, Lines, quoted};
+use super::text::{FileHead, Lines, quoted, without_title};
 use super::times::TimeParser;
 use super::{Sample, SeriesInfo, Trace, TraceError, Value};
 use crate::axis::Axis;
+use crate::findings::UnitSource;
 
 const MIB: f64 = 1024.0 * 1024.0;
 /// Lines that are ignored.
@@ -14,8 +15,17 @@ const IGNORED: &[&str] = &["Low:", "High:", "Total:", "Comm:"];
 /// Returns whether a file begins like the output of `free`, possibly after a line with the time.
 pub fn recognizes(head: &FileHead) -> bool {
     let mut lines = head.lines().take(3).skip_while(|line| !is_header(line));
-    lines.next().is_some() && head.lines().take(4).any(|line| line.starts_with("Mem:"))
+    let has_header = lines.next().is_some() && head.lines().take(4).any(|line| line.starts_with("Mem:"));
+    has_header || head.lines().take(2).any(is_memory)
 }
+
+/// Returns whether a line is that of the memory, as `grep` leaves it.
+fn is_memory(line: &str) -> bool {
+    line.starts_with("Mem:") && line.split_whitespace().skip(1).filter(|cell| parse_size(cell).is_ok()).count() >= 3
+}
+
+/// Columns of `free` where its header is not in the file.
+const HEADER: &[&str] = &["total", "used", "free", "shared", "buff/cache", "available"];
 
 fn is_header(line: &str) -> bool {
     let mut words = line.split_whitespace();
@@ -57,8 +67,8 @@ pub struct Free {
 impl Free {
     pub fn open(path: &Path, head: &FileHead, unit: Option<f64>) -> Result<Self, TraceError> {
         let first = head.lines().next().unwrap_or_default();
-        let has_times = || head.lines().any(|line| TimeParser::of("").read(line).is_ok());
-        let time_line = match is_header(first) {
+        let has_times = || head.lines().any(|line| TimeParser::of("").read(without_title(line)).is_ok());
+        let time_line = match is_header(first) || is_memory(first) {
             false => TimeLine::Before,
             true if has_times() => TimeLine::After,
             true => TimeLine::None,
@@ -69,7 +79,7 @@ impl Free {
             lines: Lines::open(path, head)?,
             time_line,
             times: TimeParser::of(""),
-            header: Vec::new(),
+            header: HEADER.iter().map(|name| (*name).to_owned()).collect(),
             block: Block::default(),
             count: 0,
             unit: unit.unwrap_or_else(|| infer_unit(&numbers)),
@@ -118,7 +128,7 @@ impl Free {
         (sample.line, sample.position, sample.restart) = (block.line, position, false);
         sample.values.clear();
         for (series, value) in [Some(used), block.shared, block.swap].into_iter().enumerate() {
-            sample.values.extend(value.map(|(number, unit)| Value { series, number, unit }));
+            sample.values.extend(value.map(|(number, unit)| Value { series, number, unit, percent: false }));
         }
         Ok(true)
     }
@@ -138,9 +148,17 @@ impl Trace for Free {
                     return Ok(true);
                 }
             } else if ["Mem:", "Swap:", "-/+"].contains(&name) {
+                // Without headers a block begins with its memory.
+                let done = name == "Mem:" && self.block.used.is_some() && self.take_block(sample)?;
+                if name == "Mem:" && done {
+                    self.block.line = self.lines.number;
+                }
                 self.add_row(&cells).map_err(|problem| self.lines.error(format!("{problem}: {}", quoted(&line))))?;
+                if done {
+                    return Ok(true);
+                }
             } else if !IGNORED.contains(&name) {
-                let time = self.times.read(&line);
+                let time = self.times.read(without_title(&line));
                 let invalid = || format!("expected a line of `free` or a time, found {}", quoted(&line));
                 let time = time.map_err(|_| self.lines.error(invalid()))?;
                 if self.time_line == TimeLine::After {
@@ -158,7 +176,8 @@ impl Trace for Free {
     }
 
     fn series(&mut self) -> Vec<SeriesInfo> {
-        ["used", "shared", "swap used"].into_iter().map(|name| SeriesInfo::new(name, Some(self.unit))).collect()
+        let source = if self.unit_known { UnitSource::Tool } else { UnitSource::Assumed };
+        ["used", "shared", "swap used"].into_iter().map(|name| SeriesInfo::new(name, (self.unit, source))).collect()
     }
 
     fn axis(&self) -> Axis {
@@ -166,9 +185,13 @@ impl Trace for Free {
     }
 
     fn notes(&self) -> Vec<String> {
+        // Its numbers do not tell `free -g` from `free --giga`.
         let unit = match self.unit_known {
             true => String::new(),
-            false => format!(", assumed to be in {} by its total (change with `--unit KiB`)", unit_name(self.unit)),
+            false => format!(
+                ", assumed to be in {} by its total (change with `--unit KiB`, or `--unit GB` for `free --giga`)",
+                unit_name(self.unit)
+            ),
         };
         let no_times = "samples are counted, because `free` prints no times; `while date; free; do sleep 1; done` does";
         let no_times = (self.time_line == TimeLine::None).then(|| no_times.to_owned());

@@ -1,6 +1,9 @@
 //! Tables with interleaved rows of several GPUs, processes or machines.
 
+use std::collections::VecDeque;
+
 use super::column_names::words;
+use super::rows::Row;
 
 /// Cap on the groups of a table; rows of further ones are ignored.
 pub const GROUPS_MAX: usize = 64;
@@ -19,9 +22,29 @@ const NVIDIA_SMI_COLUMNS: &[&str] = &[
     "gpu_name",
     "process_name",
 ];
-/// Columns of other tables that identify a group.
-const OTHER_COLUMNS: &[&str] =
-    &["gpu_index", "gpu_id", "gpu_uuid", "device_id", "rank", "local_rank", "pid", "host", "hostname", "node"];
+/// Columns of other tables and logs that identify a group.
+const OTHER_COLUMNS: &[&str] = &[
+    "gpu_index",
+    "gpu_id",
+    "gpu_uuid",
+    "gpu_idx",
+    "device_id",
+    "rank",
+    "local_rank",
+    "global_rank",
+    "pid",
+    "process_id",
+    "worker_id",
+    "host",
+    "hostname",
+    "container",
+    "container_id",
+    "pod",
+];
+/// Columns that identify a group where their cells are few and no sizes: `gpu` may be the memory of one.
+const LIKELY_COLUMNS: &[&str] = &["gpu", "device", "worker", "process", "node", "name", "source"];
+/// Largest number of a GPU, a worker or a process in [`LIKELY_COLUMNS`].
+const NUMBER_MAX: u64 = 1024;
 
 /// Groups of the rows of a table: one for each combination of values in its identifying columns.
 #[derive(Clone, Debug, Default)]
@@ -35,15 +58,14 @@ pub struct RowGroups {
 }
 
 impl RowGroups {
-    /// Groups of a table with these columns.
-    pub fn of(names: &[String], nvidia_smi: bool) -> Self {
-        let list = if nvidia_smi { NVIDIA_SMI_COLUMNS } else { OTHER_COLUMNS };
+    /// Groups of a table with these columns and first rows.
+    pub fn of(names: &[String], nvidia_smi: bool, rows: &[Row]) -> Self {
         let normalized: Vec<String> = names.iter().map(|name| words(name).join("_")).collect();
-        let columns = list.iter().filter_map(|wanted| {
-            let at = normalized.iter().position(|name| name == wanted)?;
-            Some((at, names[at].clone()))
-        });
-        Self { columns: columns.collect(), ..Self::default() }
+        let position = |wanted: &&str| normalized.iter().position(|name| name == wanted);
+        let listed = if nvidia_smi { NVIDIA_SMI_COLUMNS } else { OTHER_COLUMNS };
+        let likely = LIKELY_COLUMNS.iter().filter(|_| !nvidia_smi).filter_map(position);
+        let at = listed.iter().filter_map(position).chain(likely.filter(|at| identifies(rows, *at)));
+        Self { columns: at.map(|at| (at, names[at].clone())).collect(), ..Self::default() }
     }
 
     pub fn is_empty(&self) -> bool {
@@ -55,15 +77,14 @@ impl RowGroups {
     }
 
     /// Index of the group of a row; `None` beyond [`GROUPS_MAX`].
-    pub fn index(&mut self, row: &[String]) -> Option<usize> {
-        let cell = |at: usize| row.get(at).map_or("", String::as_str);
-        let same = |group: &Vec<String>| self.columns.iter().zip(group).all(|((at, _), value)| cell(*at) == value);
+    pub fn index(&mut self, row: &Row) -> Option<usize> {
+        let same = |group: &Vec<String>| self.columns.iter().zip(group).all(|((at, _), value)| row.get(*at) == value);
         if let Some(number) = self.groups.iter().position(same) {
             return Some(number);
         }
         self.full |= self.groups.len() == GROUPS_MAX;
         (!self.full).then(|| {
-            self.groups.push(self.columns.iter().map(|(at, _)| cell(*at).to_owned()).collect());
+            self.groups.push(self.columns.iter().map(|(at, _)| row.get(*at).to_owned()).collect());
             self.groups.len() - 1
         })
     }
@@ -77,7 +98,10 @@ impl RowGroups {
             (1..self.groups.len())
                 .all(|at| !self.groups[..at].iter().any(|before| value(before) == value(&self.groups[at])))
         };
-        match (0..self.columns.len()).find(|column| is_unique(*column)) {
+        let has_words = |column: usize| self.groups.iter().all(|group| group[column].contains(char::is_alphabetic));
+        let is_name = |column: usize| words(&self.columns[column].1).join("_") == "name" && has_words(column);
+        let unique = || (0..self.columns.len()).filter(|column| is_unique(*column));
+        match unique().find(|column| is_name(*column)).or_else(|| unique().next()) {
             Some(column) => Some(value_label(&self.columns[column].1, &values[column])),
             None => {
                 let all: Vec<String> =
@@ -88,11 +112,31 @@ impl RowGroups {
     }
 }
 
+/// Returns whether a column identifies groups: few cells, each of them in several rows, and no sizes.
+fn identifies(rows: &[Row], column: usize) -> bool {
+    let cells = || rows.iter().map(|row| row.get(column)).filter(|cell| !cell.is_empty());
+    let is_name = |cell: &str| match cell.parse::<u64>() {
+        Ok(number) => number < NUMBER_MAX,
+        Err(_) => cell.parse::<f64>().is_err() && !cell.ends_with(['B', '%']),
+    };
+    let mut different: Vec<&str> = Vec::new();
+    for cell in cells() {
+        if !different.contains(&cell) {
+            different.push(cell);
+        }
+        if !is_name(cell) || different.len() > GROUPS_MAX {
+            return false;
+        }
+    }
+    !different.is_empty() && 2 * different.len() <= cells().count()
+}
+
 fn value_label(column: &str, value: &str) -> String {
     match words(column).join("_").as_str() {
         "index" | "gpu" | "gpu_index" | "gpu_id" => format!("GPU {value}"),
         "uuid" | "gpu_uuid" | "pci_bus_id" | "gpu_bus_id" | "name" | "gpu_name" | "process_name" => value.to_owned(),
-        other => format!("{} {value}", other.replace('_', " ")),
+        "container" | "container_id" | "pod" | "source" => value.to_owned(),
+        _ => format!("{} {value}", column.replace('_', " ")),
     }
 }
 
@@ -136,24 +180,99 @@ impl Rounds {
     }
 }
 
+/// Ranks that write the same steps into one log without a column that names them: each step has a row of each rank, in
+/// the same order.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Ranks {
+    /// Number of ranks.
+    pub count: usize,
+    /// Newest steps, with the number of rows of each.
+    recent: VecDeque<(i64, usize)>,
+}
+
+/// Number of different steps in which rows of one step are expected.
+const RECENT_STEPS: usize = 32;
+
+impl Ranks {
+    /// Recognises ranks from the steps of the first rows; `None` where nearly each row has a step of its own.
+    pub fn find(steps: &[i64]) -> Option<Self> {
+        let mut ranks = Self { count: usize::MAX, recent: VecDeque::new() };
+        let mut counts = Vec::new();
+        for step in steps {
+            let oldest = ranks.recent.front().map(|(_, rows)| *rows);
+            if ranks.index(*step) == 0 && ranks.recent.len() == RECENT_STEPS {
+                counts.extend(oldest);
+            }
+        }
+        counts.extend(ranks.recent.iter().map(|(_, rows)| *rows));
+        // The last step may be incomplete.
+        counts.pop();
+        let count = *counts.first()?;
+        let regular = counts.iter().filter(|one| **one == count).count();
+        let is_regular = counts.len() >= 4 && regular * 4 >= counts.len() * 3 && count > 1;
+        is_regular.then(|| Self { count, recent: VecDeque::new() })
+    }
+
+    /// Rank of a row with this step: the number of rows of the same step before it.
+    pub fn index(&mut self, step: i64) -> usize {
+        if let Some((_, rows)) = self.recent.iter_mut().find(|(recent, _)| *recent == step) {
+            *rows += 1;
+            return (*rows - 1).min(self.count - 1);
+        }
+        if self.recent.len() == RECENT_STEPS {
+            self.recent.pop_front();
+        }
+        self.recent.push_back((step, 1));
+        0
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn row(cells: &[&str]) -> Vec<String> {
+    fn strings(cells: &[&str]) -> Vec<String> {
         cells.iter().map(|cell| (*cell).to_owned()).collect()
+    }
+
+    fn row(cells: &[&str]) -> Row {
+        let mut row = Row::default();
+        cells.iter().enumerate().for_each(|(at, cell)| row.push(at, cell));
+        row
+    }
+
+    #[test]
+    fn ranks_are_recognised_by_rows_of_the_same_step() {
+        let steps: Vec<i64> = (0..100).flat_map(|step| [step * 10, step * 10]).collect();
+        let mut ranks = Ranks::find(&steps).unwrap();
+        assert_eq!(steps.iter().map(|step| ranks.index(*step)).collect::<Vec<_>>()[..4], [0, 1, 0, 1]);
+        assert_eq!(Ranks::find(&(0..100).collect::<Vec<i64>>()), None);
+        assert_eq!(Ranks::find(&(0..200).map(|row| row % 100).collect::<Vec<i64>>()), None, "two epochs");
+        assert_eq!(Ranks::find(&[1, 2, 2, 3, 4, 4, 5, 6, 6, 7]), None, "a validation after every second step");
+    }
+
+    #[test]
+    fn a_column_of_few_numbers_identifies_rows_and_one_of_sizes_does_not() {
+        let of = |cells: &[&str]| {
+            let rows: Vec<Row> = cells.iter().map(|cell| row(&["1", cell])).collect();
+            !RowGroups::of(&strings(&["step", "gpu"]), false, &rows).is_empty()
+        };
+        assert!(of(&["0", "1", "0", "1"]) && of(&["cuda:0", "cuda:1", "cuda:0", "cuda:1"]));
+        assert!(
+            !of(&["10.5", "10.6", "10.5", "10.6"]) && !of(&["1000", "1010", "1020", "1030"]) && !of(&["5000", "5000"])
+        );
     }
 
     #[test]
     fn the_first_column_that_distinguishes_all_groups_labels_them() {
-        let names = row(&["timestamp", "name", "index", "memory.used [MiB]"]);
-        let mut groups = RowGroups::of(&names, true);
+        let names = strings(&["timestamp", "name", "index", "memory.used [MiB]"]);
+        let mut groups = RowGroups::of(&names, true, &[]);
         let first = groups.index(&row(&["t", "H100", "0", "5"]));
         assert_eq!((first, groups.label(0)), (Some(0), None), "a single group has no label");
         assert_eq!(groups.index(&row(&["t", "H100", "1", "5"])), Some(1));
         assert_eq!(groups.index(&row(&["u", "H100", "0", "6"])), Some(0));
         assert_eq!((groups.label(0), groups.label(1)), (Some("GPU 0".into()), Some("GPU 1".into())));
-        let mut groups = RowGroups::of(&row(&["rank", "host", "rss"]), false);
+        let mut groups = RowGroups::of(&strings(&["rank", "host", "rss"]), false, &[]);
         for (rank, host) in [("0", "a"), ("1", "a"), ("0", "b")] {
             groups.index(&row(&[rank, host, "7"]));
         }
@@ -162,7 +281,7 @@ mod tests {
 
     #[test]
     fn the_number_of_groups_is_bounded() {
-        let mut groups = RowGroups::of(&row(&["pid", "rss"]), false);
+        let mut groups = RowGroups::of(&strings(&["pid", "rss"]), false, &[]);
         let numbers: Vec<Option<usize>> = (0..100).map(|pid| groups.index(&row(&[&pid.to_string(), "7"]))).collect();
         assert_eq!(numbers.iter().flatten().count(), GROUPS_MAX);
         assert!(groups.full && groups.index(&row(&["3", "8"])) == Some(3));

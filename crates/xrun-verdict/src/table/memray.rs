@@ -9,6 +9,7 @@ use std::path::Path;
 use super::text::{FileHead, open};
 use super::{Sample, SeriesInfo, Trace, TraceError, Value};
 use crate::axis::Axis;
+use crate::findings::UnitSource;
 
 /// Hint in messages about files of memray without memory over time.
 pub const EXPECTED: &str = "use a page of `memray flamegraph` or `memray table`, which has memory over time";
@@ -103,16 +104,17 @@ impl Trace for Memray {
         let [time, rss, heap] = numbers;
         let position = i64::try_from(time).ok().filter(|time| *time < TIME_MAX);
         let position = position.ok_or_else(|| self.error(&time.to_string()))?;
-        *sample = Sample { line: self.line, position, restart: false, values: std::mem::take(&mut sample.values) };
+        *sample =
+            Sample { line: self.line, position, restart: false, group: 0, values: std::mem::take(&mut sample.values) };
         sample.values.clear();
         for (series, bytes) in [heap, rss].into_iter().enumerate() {
-            sample.values.push(Value { series, number: bytes as f64, unit: None });
+            sample.values.push(Value { series, number: bytes as f64, unit: None, percent: false });
         }
         Ok(true)
     }
 
     fn series(&mut self) -> Vec<SeriesInfo> {
-        vec![SeriesInfo::new("heap", Some(1.0)), SeriesInfo::new("rss", Some(1.0))]
+        ["heap", "rss"].map(|name| SeriesInfo::new(name, (1.0, UnitSource::Tool))).into()
     }
 
     fn axis(&self) -> Axis {

@@ -1,33 +1,42 @@
-//! Verdict on a memory trace of another tool.
+//! Verdict on a memory trace of another tool, a table, or a log.
 //!
-//! Each tool has a [`Trace`], which reads the file sample by sample. The file is read twice, because the units of the
-//! columns, the length of a window and the spans of the processes depend on all of it.
+//! A reader normalises any text into rows: `grid` tables, `log` lines of `name: value`, `json` records, `nvidia_smi`
+//! blocks. `columns` makes samples of them, with the position of each row, its process, and its sizes. Tools with a form
+//! of their own have another `Trace`. The file is read twice, because the units of the columns, the
+//! length of a window and the spans of the processes depend on all of it.
 
 mod column_names;
-mod delimited;
+mod columns;
 mod first_pass;
 mod free;
+mod grid;
 mod groups;
+mod json;
+mod log;
 mod memray;
 mod mprof;
-mod psrecord;
+mod numbers;
+mod nvidia_smi;
 mod rows;
 mod text;
 mod times;
+mod tools;
 mod vmstat;
 
-/// Names of columns of steps, in order of preference.
-pub use delimited::STEPS as STEP_COLUMNS;
+/// Names of columns of steps, in order of preference; they may have the prefix `train/` or `trainer/`.
+pub const STEP_COLUMNS: &[&str] = &["step", "global_step", "step_num", "iteration", "iterations", "iter", "iter_num"];
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 use crate::axis::Axis;
 use crate::context::Context;
-use crate::findings::{Judgement, Verdict};
-use crate::judge::{BYTES, SeriesKind};
+use crate::findings::{Judgement, UnitSource, Verdict};
+use crate::judge::SeriesKind;
 use crate::watch::Watch;
-use first_pass::{FirstPass, ProcessSpan, ProcessSplitter};
+use column_names::Role;
+use first_pass::{FirstPass, ProcessSpan};
+use rows::Rows;
 use text::FileHead;
 
 /// Reason why a trace cannot be judged.
@@ -79,6 +88,8 @@ pub struct TableOptions {
     pub step_column: Option<String>,
     /// Unit of columns without one.
     pub unit: Option<String>,
+    /// Memory that is 100 % of columns in percent.
+    pub of: Option<String>,
 }
 
 impl TableOptions {
@@ -94,38 +105,30 @@ impl TableOptions {
         let bytes = column_names::bytes_of(&unit.to_lowercase());
         bytes.map(Some).ok_or_else(|| TraceError::Options(format!("unknown unit `{unit}`; {units}")))
     }
+
+    /// Bytes of [`Self::of`].
+    fn whole_bytes(&self) -> Result<Option<f64>, TraceError> {
+        let Some(of) = &self.of else { return Ok(None) };
+        match numbers::Numbers::default().amount(of, false) {
+            Ok(numbers::Amount::Bytes(bytes)) if bytes > 0.0 => Ok(Some(bytes)),
+            _ => Err(TraceError::Options(format!("`--of {of}` is no size; write one with its unit, such as 16GiB"))),
+        }
+    }
 }
 
-/// Verdict on a table, with the columns that it leaves out.
+/// Verdict on a table, with notes on how it was read.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TableVerdict {
     /// Verdict on all judged columns.
     pub verdict: Verdict,
-    /// Columns that are not memory, each with the reason.
-    pub left_out: Vec<String>,
-    /// Columns that may be memory, but without a known unit.
-    pub unknown: Vec<UnitlessColumn>,
     /// Notes on how the file was interpreted.
     pub notes: Vec<String>,
 }
 
 impl From<Verdict> for TableVerdict {
     fn from(verdict: Verdict) -> Self {
-        Self { verdict, left_out: Vec::new(), unknown: Vec::new(), notes: Vec::new() }
+        Self { verdict, notes: Vec::new() }
     }
-}
-
-/// Column of numbers without a unit, too small for bytes.
-#[derive(Clone, Debug, PartialEq)]
-pub struct UnitlessColumn {
-    /// Name of the column.
-    pub name: String,
-    /// First value.
-    pub first: f64,
-    /// Last value.
-    pub last: f64,
-    /// Highest value.
-    pub peak: f64,
 }
 
 /// Error in a trace or in the options; the path is added by [`TraceError::into_table_error`].
@@ -175,23 +178,26 @@ impl From<std::io::Error> for TraceError {
 }
 
 /// Description of a series of a trace.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 struct SeriesInfo {
     /// Name: that of the column, and of the GPU or process where a column has those of several.
     name: String,
     column: String,
     /// Bytes of its unit.
-    unit: Option<f64>,
-    /// Reason why it is judged on request only.
-    excluded: Option<String>,
+    unit: Option<(f64, UnitSource)>,
+    /// Meaning of its name.
+    role: Role,
     /// Reason why it cannot be judged.
     invalid: Option<String>,
+    /// True if its tool does not always print it.
+    optional: bool,
 }
 
 impl SeriesInfo {
-    fn new(name: impl Into<String>, unit: Option<f64>) -> Self {
+    /// Series of memory.
+    fn new(name: impl Into<String>, unit: (f64, UnitSource)) -> Self {
         let name = name.into();
-        Self { column: name.clone(), name, unit, ..Self::default() }
+        Self { column: name.clone(), name, unit: Some(unit), role: Role::Memory, invalid: None, optional: true }
     }
 }
 
@@ -203,6 +209,8 @@ struct Value {
     number: f64,
     /// Bytes of the unit that follows the number in its cell.
     unit: Option<f64>,
+    /// True if a percent sign follows it.
+    percent: bool,
 }
 
 /// Values that were measured at one position.
@@ -213,6 +221,8 @@ struct Sample {
     position: i64,
     /// True if it is the first of another process.
     restart: bool,
+    /// Index of its GPU, rank or process, where rows of several are interleaved.
+    group: usize,
     values: Vec<Value>,
 }
 
@@ -227,17 +237,27 @@ trait Trace {
     /// Unit of the positions.
     fn axis(&self) -> Axis;
 
+    /// Usual distance of two samples; 0 where unknown.
+    fn stride(&self) -> i64 {
+        0
+    }
+
+    /// Returns whether its names are words of a text, few of them of memory.
+    fn is_log(&self) -> bool {
+        false
+    }
+
     /// Notes on how the file was interpreted, complete at the end.
     fn notes(&self) -> Vec<String>;
 }
 
-/// Reason why the column of steps or times is not judged; not reported.
-const POSITIONS: &str = "holds the steps or times";
+/// Reason why the column of steps or times is not judged.
+pub const POSITIONS: &str = "holds the steps or times";
 /// Cap on the series of a trace.
 const SERIES_MAX: usize = 256;
 
 /// Judges a trace of another tool, recognised by its content: mprof, psrecord, HTML pages of memray, nvidia-smi, free,
-/// vmstat, and tables with a header, separated by commas, semicolons, tabs or spaces.
+/// vmstat, top, ps, docker and kubectl, tables with a header, JSON, and lines of `name: value`.
 ///
 /// # Errors
 /// The file cannot be read, is no trace, has nothing that can be judged, or an option does not fit it.
@@ -247,11 +267,12 @@ pub fn judge_table(path: &Path, options: &TableOptions) -> Result<TableVerdict, 
 
 fn judge(path: &Path, options: &TableOptions) -> Result<TableVerdict, TraceError> {
     options.unit_bytes()?;
+    options.whole_bytes()?;
     let head = FileHead::read(path)?;
     let mut source = open(path, &head, options)?;
     let first_pass = FirstPass::read(source.as_mut())?;
     let selection = first_pass.select(options)?;
-    let (mut splitter, mut sample) = (ProcessSplitter::new(first_pass.axis), Sample::default());
+    let (mut splitter, mut sample) = (first_pass.splitter(), Sample::default());
     let mut verdicts: Vec<(usize, Verdict)> = Vec::new();
     let mut watch: Option<(usize, Watch)> = None;
     let mut source = open(path, &head, options)?;
@@ -267,9 +288,11 @@ fn judge(path: &Path, options: &TableOptions) -> Result<TableVerdict, TraceError
             }
         };
         for value in &sample.values {
-            if let Some((series, unit)) = selection.get(value.series) {
-                let bytes = (value.number * value.unit.unwrap_or(unit)) as u64;
-                open.add_value(position, &series.name, bytes, SeriesKind::InUse, BYTES);
+            if let Some(series) = selection.get(value.series) {
+                let number = value.number * value.unit.unwrap_or(series.scale);
+                let number = if series.unit == "bytes" { number.trunc() } else { number };
+                let unit = Some((series.unit, series.source));
+                open.add_number(position, &series.name, number, (SeriesKind::InUse, series.thresholds), unit);
             }
         }
     }
@@ -277,34 +300,41 @@ fn judge(path: &Path, options: &TableOptions) -> Result<TableVerdict, TraceError
     keep_worst_and_newest(&mut verdicts);
     let verdict = combined(verdicts, &first_pass.processes)
         .unwrap_or_else(|| Watch::new(Context { axis: first_pass.axis, ..Context::default() }).verdict());
-    let notes = first_pass.notes(selection.notes);
-    Ok(TableVerdict { verdict, left_out: selection.left_out, unknown: selection.unknown, notes })
+    let message = format!("{}{}", selection.caveat, verdict.message);
+    let verdict = Verdict { message, not_judged: selection.not_judged, ..verdict };
+    Ok(TableVerdict { verdict, notes: first_pass.notes() })
 }
 
 /// Opens a trace with the reader of its tool, recognised by the beginning of the file.
 fn open(path: &Path, head: &FileHead, options: &TableOptions) -> Result<Box<dyn Trace>, TraceError> {
     let Some(first) = head.lines().next() else {
-        return Err(TraceError::content("the file is empty; expected a trace, or a table with a header"));
+        return Err(TraceError::content("the file is empty; expected a trace, a table, or a log"));
     };
     let trace: Box<dyn Trace> = if mprof::recognizes(first) {
         Box::new(mprof::Mprof::open(path, head)?)
-    } else if psrecord::recognizes(first) {
-        Box::new(psrecord::Psrecord::open(path, head)?)
     } else if free::recognizes(head) {
         Box::new(free::Free::open(path, head, options.unit_bytes()?)?)
     } else if vmstat::recognizes(head) {
         Box::new(vmstat::Vmstat::open(path, head, options.unit_bytes()?)?)
     } else if first.starts_with('<') {
         Box::new(memray::Memray::open(path, head)?)
-    } else if first == "[" || ["{", "[{", "[[", "[\""].iter().any(|start| first.starts_with(start)) {
-        return Err(TraceError::content(format!("the file is JSON, not a table; {}", memray::EXPECTED)));
     } else if first.starts_with("allocator,num_allocations") {
         return Err(TraceError::content(format!(
             "the file lists allocations, not memory over time; {}",
             memray::EXPECTED
         )));
+    } else if head.text.starts_with('{') && head.text.contains("\"total_num_allocations\"") {
+        return Err(TraceError::content(format!("the file has totals, not memory over time; {}", memray::EXPECTED)));
+    } else if first.starts_with("Filename:")
+        && head.lines().any(|line| line.starts_with("Line #") && line.contains("Increment"))
+    {
+        return Err(TraceError::content(
+            "the file lists memory by lines of code, not over time; record it with `mprof run` and judge that file",
+        ));
     } else {
-        return Ok(Box::new(delimited::Delimited::open(path, head, options)?));
+        let (rows, format) = open_rows(path, head)?;
+        let (first_rows, _) = open_rows(path, head)?;
+        return Ok(Box::new(columns::Columns::of(rows, first_rows, format, options)?));
     };
     match options.step_column {
         Some(_) => {
@@ -312,6 +342,21 @@ fn open(path: &Path, head: &FileHead, options: &TableOptions) -> Result<Box<dyn 
         }
         None => Ok(trace),
     }
+}
+
+/// Opens the reader of rows for a file, with the name of its form.
+fn open_rows(path: &Path, head: &FileHead) -> Result<(Box<dyn Rows>, &'static str), TraceError> {
+    Ok(if nvidia_smi::recognizes(head) {
+        (Box::new(nvidia_smi::NvidiaSmi::open(path, head)?), "output of nvidia-smi")
+    } else if json::recognizes(head) {
+        (Box::new(json::Json::open(path, head)?), "JSON")
+    } else if grid::recognizes(head) {
+        (Box::new(grid::Grid::open(path, head)?), "table")
+    } else if let Some(grid) = grid::Grid::open_headless(path, head) {
+        (Box::new(grid?), "table")
+    } else {
+        (Box::new(log::Log::open(path, head)?), "log")
+    })
 }
 
 /// Removes all verdicts but the worst on an ended process and the newest.

@@ -8,6 +8,7 @@ use std::path::Path;
 use super::text::{FileHead, Lines, quoted};
 use super::{SERIES_MAX, Sample, SeriesInfo, Trace, TraceError, Value};
 use crate::axis::Axis;
+use crate::findings::UnitSource;
 
 const MIB: f64 = 1024.0 * 1024.0;
 
@@ -81,7 +82,7 @@ impl Trace for Mprof {
             (sample.line, sample.position) = (self.lines.number, (time * 1e3).round() as i64);
             // mprof writes -1 where a process could not be read.
             if size >= 0.0 {
-                sample.values.push(Value { series, number: size, unit: None });
+                sample.values.push(Value { series, number: size, unit: None, percent: false });
             }
             self.begun = true;
             return Ok(true);
@@ -89,8 +90,8 @@ impl Trace for Mprof {
     }
 
     fn series(&mut self) -> Vec<SeriesInfo> {
-        let children = self.children.iter().map(|pid| SeriesInfo::new(format!("child {pid}"), Some(MIB)));
-        std::iter::once(SeriesInfo::new("memory", Some(MIB))).chain(children).collect()
+        let children = self.children.iter().map(|pid| SeriesInfo::new(format!("child {pid}"), (MIB, UnitSource::Tool)));
+        std::iter::once(SeriesInfo::new("memory", (MIB, UnitSource::Tool))).chain(children).collect()
     }
 
     fn axis(&self) -> Axis {

@@ -1,107 +1,100 @@
-//! Rows of a table, one by one.
-
-use std::cell::Cell;
-use std::fs::File;
-use std::io::{ErrorKind, Read, Take};
-use std::path::Path;
-use std::rc::Rc;
-
-use csv::ByteRecord;
+//! Rows that all readers of tables and logs produce: cells with the index of their column, and the line they are from.
 
 use super::TraceError;
-use super::text::{FileHead, LINE_BYTES_MAX, Lines, open};
 
-/// Reader of the rows of a table.
-pub struct Rows {
-    reader: Reader,
-    /// Line of the newest row.
+/// Cap on the bytes of the first rows, from which the form of all is recognised.
+pub const FIRST_ROWS_BYTES_MAX: usize = 1024 * 1024;
+
+/// Row of a table or a log. Its buffers are reused.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Row {
+    /// Line of the file, from 1.
     pub line: u64,
-    /// True if numbers have a decimal comma, because semicolons separate cells.
-    decimal_comma: bool,
+    text: String,
+    /// Column and end in `text` of each cell.
+    cells: Vec<(usize, usize)>,
 }
 
-/// Reader of delimited or of space-separated cells.
-enum Reader {
-    Separated { reader: Box<csv::Reader<CappedFile>>, left: Rc<Cell<u64>>, record: ByteRecord },
-    Spaces(Lines),
-}
+impl Row {
+    /// Removes all cells.
+    pub fn clear(&mut self) {
+        self.text.clear();
+        self.cells.clear();
+    }
 
-/// Reader of a file that fails where a row has more bytes than its cap.
-struct CappedFile {
-    file: Take<File>,
-    left: Rc<Cell<u64>>,
-}
+    /// Adds a cell.
+    pub fn push(&mut self, column: usize, cell: &str) {
+        self.text.push_str(cell);
+        self.cells.push((column, self.text.len()));
+    }
 
-impl Read for CappedFile {
-    fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
-        let Some(left) = self.left.get().checked_sub(into.len() as u64) else {
-            let message = "the row is longer than 256 KiB; check for an unclosed quotation mark";
-            return Err(std::io::Error::new(ErrorKind::InvalidData, message));
+    /// Number of cells.
+    pub fn len(&self) -> usize {
+        self.cells.len()
+    }
+
+    /// Bytes of all cells.
+    pub fn bytes(&self) -> usize {
+        self.text.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.cells.is_empty()
+    }
+
+    /// Returns whether there is a cell of this column.
+    pub fn has(&self, column: usize) -> bool {
+        self.cells.iter().any(|(at, _)| *at == column)
+    }
+
+    /// Column and text of the cell at this index, in the order of the row.
+    pub fn cell(&self, at: usize) -> Option<(usize, &str)> {
+        let (column, end) = *self.cells.get(at)?;
+        let begin = at.checked_sub(1).map_or(0, |before| self.cells[before].1);
+        Some((column, &self.text[begin..end]))
+    }
+
+    /// Text of the cell of a column; empty where the row has none.
+    pub fn get(&self, column: usize) -> &str {
+        // The cells of a table lie at the index of their column.
+        let at = match self.cells.get(column) {
+            Some((found, _)) if *found == column => Some(column),
+            _ => self.cells.iter().position(|(found, _)| *found == column),
         };
-        self.left.set(left);
-        self.file.read(into)
+        at.and_then(|at| self.cell(at)).map_or("", |(_, text)| text)
+    }
+
+    /// Texts of all cells.
+    pub fn texts(&self) -> impl Iterator<Item = &str> {
+        (0..self.len()).filter_map(|at| self.cell(at)).map(|(_, text)| text)
     }
 }
 
-impl Rows {
-    /// Opens a table; its first line decides what separates the cells: tabs, semicolons, commas, or else spaces.
-    pub fn open(path: &Path, head: &FileHead) -> Result<Self, TraceError> {
-        let first = head.lines().next().unwrap_or_default();
-        let count = |delimiter: char| first.matches(delimiter).count();
-        let delimiter = ['\t', ';', ','].into_iter().max_by_key(|delimiter| count(*delimiter)).unwrap_or(',');
-        // `memory.used [MiB]` is one name.
-        let words = || first.split_whitespace();
-        if count(delimiter) == 0 && words().count() > 1 && !words().any(|word| word.starts_with(['[', '('])) {
-            return Ok(Self { reader: Reader::Spaces(Lines::open(path, head)?), line: 0, decimal_comma: false });
-        }
-        let left = Rc::new(Cell::new(LINE_BYTES_MAX));
-        let capped = CappedFile { file: open(path)?.take(head.length), left: left.clone() };
-        let mut builder = csv::ReaderBuilder::new();
-        let reader = builder.has_headers(false).flexible(true).delimiter(delimiter as u8).from_reader(capped);
-        let reader = Reader::Separated { reader: Box::new(reader), left, record: ByteRecord::new() };
-        Ok(Self { reader, line: 0, decimal_comma: delimiter == ';' })
+/// Reader of rows.
+pub trait Rows {
+    /// Reads the next row into `row`; `false` at the end.
+    fn next_row(&mut self, row: &mut Row) -> Result<bool, TraceError>;
+
+    /// Names of the columns found so far; more may follow in a log.
+    fn names(&self) -> &[String];
+
+    /// Column of the times that are printed between the rows.
+    fn clock(&self) -> Option<usize> {
+        None
     }
 
-    /// Reads the next row into `cells`; `false` at the end.
-    pub fn next_row(&mut self, cells: &mut Vec<String>) -> Result<bool, TraceError> {
-        cells.clear();
-        match &mut self.reader {
-            Reader::Separated { reader, left, record } => {
-                left.set(LINE_BYTES_MAX);
-                match reader.read_byte_record(record) {
-                    Ok(false) => return Ok(false),
-                    Ok(true) => cells.extend(record.iter().map(|cell| String::from_utf8_lossy(cell).trim().to_owned())),
-                    Err(error) => return Err(TraceError::at(self.line + 1, message(error))),
-                }
-                self.line = record.position().map_or(0, csv::Position::line);
-            }
-            Reader::Spaces(lines) => {
-                let Some(line) = lines.next_line()? else { return Ok(false) };
-                cells.extend(line.split_whitespace().map(str::to_owned));
-                self.line = lines.number;
-            }
-        }
-        Ok(true)
+    /// Returns whether semicolons separate cells, as where decimals have commas.
+    fn semicolons(&self) -> bool {
+        false
     }
 
-    /// Parses a number; `None` for a cell with anything else.
-    pub fn number(&self, cell: &str) -> Option<f64> {
-        match cell.parse() {
-            Err(_) if self.decimal_comma => cell.replace(',', ".").parse().ok(),
-            parsed => parsed.ok(),
-        }
+    /// Returns whether its names are words of a text, few of them of memory.
+    fn is_log(&self) -> bool {
+        false
     }
 
-    /// Cell with its decimal comma replaced by a decimal point.
-    pub fn with_decimal_point(&self, cell: &str) -> String {
-        let comma = self.decimal_comma && !cell.contains(':');
-        if comma { cell.replace(',', ".") } else { cell.to_owned() }
-    }
-}
-
-fn message(error: csv::Error) -> String {
-    match error.into_kind() {
-        csv::ErrorKind::Io(error) => error.to_string(),
-        other => format!("{other:?}"),
+    /// Notes on how the text was read, complete at the end.
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
     }
 }

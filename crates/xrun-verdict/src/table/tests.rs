@@ -37,6 +37,23 @@ fn samples() -> Vec<String> {
     }));
     texts.push(rows("step;rss_mb;note", &|row| format!("{row};{},5;\"a;b\"", 100 + row)));
     texts.push(rows("time rss", &|row| format!("2024-01-02 10:{:02}:{:02} {}", row / 60, row % 60, 5_000_000 + row)));
+    let log = |row: u64| format!("[rank{}]: step {} loss 2.5 mem {} MiB", row % 2, row / 2, 900 + row);
+    texts.push(rows("Loading the model", &log));
+    texts.push(rows("", &|row| format!("{{\"step\": {row}, \"gpu\": {{\"mem_mb\": {}}}}}", 900 + row)));
+    texts.push(rows("| Step | RSS |\n|---|---|", &|row| format!("| {row} | {} MB (+5) |", 900 + row)));
+    texts.push(rows("", &|row| {
+        let header = "CONTAINER ID   NAME   CPU %   MEM USAGE / LIMIT   MEM %";
+        format!("{header}\n1a2b   t   9.5%   {}MiB / 31GiB   3.9%", 900 + row)
+    }));
+    texts.push(rows("", &|row| {
+        let block = "==============NVSMI LOG==============\nTimestamp                  : Mon Feb 24";
+        format!(
+            "{block} 10:{:02}:{:02} 2025\nGPU 00000000:CA:00.0\n    FB Memory Usage\n        Used : {} MiB",
+            row / 60,
+            row % 60,
+            900 + row
+        )
+    }));
     texts.push(rows("epoch\trank\tgpu_bytes", &|row| format!("{}\t{}\t{}", row as f64 / 8.0, row % 4, row << 20)));
     texts
 }
@@ -125,22 +142,25 @@ fn rates_have_a_unit_that_fits_the_length_of_the_trace() {
 }
 
 #[test]
-fn a_unit_is_assumed_for_bytes_only() {
+fn a_unit_is_assumed_for_bytes_and_otherwise_unknown() {
     let rows = (0..300u64).fold("step,memory_mb,gpu_mem,alloc\n".to_owned(), |text, row| {
         text + &format!("{row},{},{},{}\n", 2000 + row, 2000 + row, 2_000_000_000 + row)
     });
     let found = judged(rows.as_bytes(), &TableOptions::default()).unwrap();
     let names: Vec<&str> = found.verdict.series.iter().map(|one| one.name.as_str()).collect();
-    assert_eq!(names, ["alloc", "memory_mb"]);
-    assert_eq!(found.unknown, [UnitlessColumn { name: "gpu_mem".into(), first: 2000.0, last: 2299.0, peak: 2299.0 }]);
-    assert_eq!(found.verdict.series[0].last, 2_000_000_299.0);
+    assert_eq!(names, ["alloc", "gpu_mem", "memory_mb"]);
+    let units: Vec<(&str, Option<UnitSource>)> =
+        found.verdict.series.iter().map(|one| (one.unit.as_str(), one.unit_source)).collect();
+    let expected = [("bytes", UnitSource::Assumed), ("unknown", UnitSource::Unknown), ("bytes", UnitSource::Header)];
+    assert_eq!(units, expected.map(|(unit, source)| (unit, Some(source))));
+    assert_eq!((found.verdict.series[0].last, found.verdict.series[1].last), (2_000_000_299.0, 2299.0));
     let options = |unit: &str| TableOptions {
         columns: vec!["gpu_mem".into()],
         unit: Some(unit.into()),
         ..TableOptions::default()
     };
     let found = judged(rows.as_bytes(), &options("MiB")).unwrap();
-    assert_eq!((found.verdict.series[0].last, found.unknown.len()), (2299.0 * 1_048_576.0, 0));
+    assert_eq!((found.verdict.series[0].last, found.verdict.series.len()), (2299.0 * 1_048_576.0, 1));
     let error = judged(rows.as_bytes(), &options("apples")).unwrap_err();
     assert!(matches!(error, TableError::Options(_)), "{error}");
 }
@@ -195,14 +215,15 @@ fn several_gpus_are_distinguished_by_a_column_or_by_their_order() {
 fn errors_name_the_line() {
     let lines = |text: &str| text.replace('|', "\n");
     let mprof = "CMDLINE x|".to_owned() + &"MEM 5.0 1700000000.1|".repeat(20);
-    let psrecord = "# Elapsed time   CPU (%)     Real (MB)   Virtual (MB)|".to_owned() + &"1.0 0.0 5.0 9.0|".repeat(20);
+    let psrecord = "# Elapsed time   CPU (%)     Real (MB)   Virtual (MB)|".to_owned()
+        + &(0..20).map(|row| format!("{row}.0 0.0 5.0 9.0|")).collect::<String>();
     let free = "total used free shared buff/cache available|Mem: 24105 3662 10704 8 10079 20442|".repeat(12);
     let vmstat = "r b swpd free buff cache si|".to_owned() + &"6 0 0 10829588 25952 10410164 0|".repeat(20);
     let texts = [
         format!("{mprof}total used free|"),
         format!("{mprof}MEM 5.0 -3|"),
         format!("{mprof}MEM five 17|"),
-        format!("{psrecord}MEM 5.0 1|"),
+        format!("{psrecord}{}", "21.0 0.0 5.0|".repeat(3)),
         format!("{psrecord}-1 0 5 9|"),
         format!("{free}1,2,3|"),
         format!("{free}Swap: x y z|"),
@@ -241,6 +262,16 @@ fn missing_values_duplicate_times_and_repeated_headers_are_ignored() {
     let verdict = judged(text.as_bytes(), &TableOptions::default()).unwrap().verdict;
     assert_eq!(verdict.verdict, Judgement::Growing, "{}", verdict.message);
     assert!((verdict.series[0].findings.slope.unwrap() - 2.0 * 1_048_576.0 / 1e3).abs() < 20.0, "two a second");
+}
+
+#[test]
+fn columns_beyond_the_cap_are_ignored_and_said() {
+    let names: Vec<String> = (0..300).map(|at| format!("c{at}_mb")).collect();
+    let row = |step: u64| (0..300).map(|at| (at + step).to_string()).collect::<Vec<String>>().join(",");
+    let text = (0..120).fold(names.join(",") + ",step\n", |text, step| text + &row(step) + &format!(",{step}\n"));
+    let found = judged(text.as_bytes(), &TableOptions::default()).unwrap();
+    assert_eq!((found.verdict.series.len(), found.verdict.axis), (256, Axis::Samples));
+    assert!(found.notes.iter().any(|note| note.contains("256")), "{:?}", found.notes);
 }
 
 /// Damage to a file.
@@ -287,7 +318,7 @@ fn damage() -> impl Strategy<Value = Damage> {
         any::<Index>().prop_map(Damage::Cut),
         (any::<Index>(), prop::collection::vec(any::<u8>(), 1..6)).prop_map(|(at, bytes)| Damage::Overwrite(at, bytes)),
         (any::<Index>(), prop::sample::select(WORDS)).prop_map(|(at, word)| Damage::Insert(at, word.to_owned())),
-        (any::<Index>(), 0usize..13, any::<Index>()).prop_map(|(at, other, from)| Damage::Mix(at, other, from)),
+        (any::<Index>(), 0usize..18, any::<Index>()).prop_map(|(at, other, from)| Damage::Mix(at, other, from)),
         (any::<Index>(), any::<Index>()).prop_map(|(from, at)| Damage::Repeat(from, at)),
     ]
 }
@@ -330,7 +361,7 @@ proptest! {
 
     #[test]
     fn a_damaged_trace_gives_a_verdict_or_an_error(
-        which in 0usize..13,
+        which in 0usize..18,
         damages in prop::collection::vec(damage(), 1..5),
         unit in prop::option::of(prop::sample::select(vec!["MiB", "B", "?"])),
         step_column in prop::option::of(prop::sample::select(vec!["time", "rss", "step", "index"])),
@@ -342,7 +373,7 @@ proptest! {
     }
 
     #[test]
-    fn any_text_gives_a_verdict_or_an_error(text in "((step|time|rss_mb|memory.used \\[MiB\\]|[0-9.:/ -]{0,12}|[a-zA-Z]{0,5}|\\PC{0,3})[,; \t\n]){0,60}") {
+    fn any_text_gives_a_verdict_or_an_error(text in "((step|time|rss_mb|memory.used \\[MiB\\]|[{}\\[\\]|\"':=%/]|[0-9.:/ -]{0,12}|[a-zA-Z]{0,5}|\\PC{0,3})[,; \t\n]){0,60}") {
         assert_sound(&judged(text.as_bytes(), &TableOptions::default()));
     }
 }

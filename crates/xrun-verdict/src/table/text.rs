@@ -1,5 +1,6 @@
 //! Lines of a text file, with a cap on their length; another process may still write to the file.
 
+use std::borrow::Cow;
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Take};
 use std::path::Path;
@@ -45,7 +46,8 @@ impl FileHead {
             }
         }
         let text = String::from_utf8_lossy(&bytes);
-        Ok(Self { text: text.strip_prefix('\u{feff}').unwrap_or(&text).to_owned(), length })
+        let text = without_escapes(text.strip_prefix('\u{feff}').unwrap_or(&text)).into_owned();
+        Ok(Self { text, length })
     }
 
     /// Non-blank lines, trimmed.
@@ -106,6 +108,16 @@ impl Lines {
         Ok(Self { reader, bytes: Vec::new(), text: String::new(), number: 0 })
     }
 
+    /// Skips lines, blank ones too.
+    pub fn skip(&mut self, lines: u64) -> Result<(), TraceError> {
+        for _ in 0..lines {
+            self.bytes.clear();
+            Read::by_ref(&mut self.reader).take(LINE_BYTES_MAX).read_until(b'\n', &mut self.bytes)?;
+            self.number += 1;
+        }
+        Ok(())
+    }
+
     /// Next non-blank line, trimmed; `None` at the end.
     pub fn next_line(&mut self) -> Result<Option<&str>, TraceError> {
         loop {
@@ -118,7 +130,8 @@ impl Lines {
                 return Err(self.error("longer than 256 KiB, too long for a trace"));
             }
             let text = String::from_utf8_lossy(&self.bytes);
-            let trimmed = text.trim_start_matches('\u{feff}').trim();
+            let plain = without_escapes(text.trim_start_matches('\u{feff}'));
+            let trimmed = plain.trim();
             if !trimmed.is_empty() {
                 self.text.clear();
                 self.text.push_str(trimmed);
@@ -131,6 +144,30 @@ impl Lines {
     pub fn error(&self, message: impl Into<String>) -> TraceError {
         TraceError::at(self.number, message)
     }
+}
+
+/// Text without the escape sequences of a terminal, such as colours.
+pub fn without_escapes(text: &str) -> Cow<'_, str> {
+    if !text.contains('\u{1b}') {
+        return text.into();
+    }
+    let (mut plain, mut rest) = (String::with_capacity(text.len()), text);
+    while let Some((before, after)) = rest.split_once('\u{1b}') {
+        plain.push_str(before);
+        let sequence = after.strip_prefix('[').map(|body| body.find(|letter: char| letter.is_ascii_alphabetic()));
+        rest = match sequence {
+            Some(Some(end)) => &after[end + 2..],
+            _ => after,
+        };
+    }
+    plain.push_str(rest);
+    plain.into()
+}
+
+/// Time in the title of `watch`: `Every 2.0s: free -m    host: Mon Feb 24 10:00:00 2025`; any other line as it is.
+pub fn without_title(line: &str) -> &str {
+    let title = line.strip_prefix("Every ").and_then(|rest| rest.rsplit("  ").next());
+    title.and_then(|title| title.split_once(": ")).map_or(line, |(_, time)| time)
 }
 
 /// Cell or line in quotation marks, at most 60 characters of it.

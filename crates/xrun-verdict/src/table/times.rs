@@ -27,15 +27,22 @@ pub struct TimeParser {
     named_unit: Option<f64>,
     /// `None` before the first cell.
     format: Option<TimeFormat>,
-    /// Milliseconds of the days that have passed since the first time of day.
-    days: i64,
+    /// Milliseconds of the days that have passed since the first time of day, and of hours by which the clock was set back
+    /// at the end of summer time.
+    ahead: i64,
     last: i64,
 }
+
+const HOUR: i64 = 3600 * 1000;
+/// Longest time between two samples around the end of summer time.
+const AUTUMN_GAP: i64 = 15 * 60 * 1000;
+/// Hour before which clocks are set back.
+const AUTUMN_HOURS: i64 = 4;
 
 impl TimeParser {
     /// Parser for a column of this name.
     pub fn of(name: &str) -> Self {
-        Self { named_unit: words(name).last().and_then(|word| unit(word)), format: None, days: 0, last: 0 }
+        Self { named_unit: words(name).last().and_then(|word| unit(word)), format: None, ahead: 0, last: 0 }
     }
 
     /// Parses a cell into milliseconds.
@@ -61,17 +68,35 @@ impl TimeParser {
                     time => time.round() as i64,
                 }
             }
-            TimeFormat::Date => date(cell).ok_or("is no date, unlike the times before it")?,
+            TimeFormat::Date => {
+                let time = date(cell).ok_or("is no date, unlike the times before it")? + self.ahead;
+                if is_autumn(self.last, time) && self.format.is_some() {
+                    self.ahead += HOUR;
+                    time + HOUR
+                } else {
+                    time
+                }
+            }
             TimeFormat::OfDay => {
                 let time = time_of_day(cell).ok_or("is no time of day, unlike the times before it")?;
-                if time + self.days < self.last - DAY / 2 {
-                    self.days += DAY;
+                if time + self.ahead < self.last - DAY / 2 {
+                    self.ahead += DAY;
                 }
-                time + self.days
+                time + self.ahead
             }
         };
         (self.format, self.last) = (Some(format), time);
         Ok(time)
+    }
+
+    /// Returns whether a cell is a date with a time of day.
+    pub fn is_date(&self, cell: &str) -> bool {
+        date(cell).is_some()
+    }
+
+    /// Returns whether a cell is a date with a time of day, or a time of day.
+    pub fn is_clock(&self, cell: &str) -> bool {
+        cell.contains(':') && (date(cell).is_some() || time_of_day(cell).is_some())
     }
 
     /// Unit that was inferred from the size of the numbers; `None` where the name or the format implies it.
@@ -86,6 +111,13 @@ impl TimeParser {
             _ => None,
         }
     }
+}
+
+/// Returns whether local time went back by an hour at the end of summer time: at night, less the time between two samples.
+fn is_autumn(last: i64, time: i64) -> bool {
+    let back = last - time;
+    let is_sunday = (time.div_euclid(DAY) + 4).rem_euclid(7) == 0;
+    (HOUR - AUTUMN_GAP..HOUR).contains(&back) && is_sunday && last.rem_euclid(DAY) < AUTUMN_HOURS * HOUR
 }
 
 /// Milliseconds of the unit of a time by its size: seconds since 1970 have ten digits in this century, and each smaller
@@ -116,7 +148,10 @@ fn unit(word: &str) -> Option<f64> {
 /// Parses a date with a time of day: ISO 8601, with slashes as in nvidia-smi, with a comma as in Python's `logging`, or
 /// as `date` prints it. Without an offset UTC is assumed, since only differences count.
 fn date(cell: &str) -> Option<i64> {
-    if cell.len() > 64 || !cell.contains(':') {
+    let weekdays = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"];
+    let begins =
+        cell.starts_with(|letter: char| letter.is_ascii_digit()) || weekdays.iter().any(|day| cell.starts_with(day));
+    if cell.len() > 64 || !begins || !cell.contains(':') {
         return None;
     }
     let cell = cell.strip_suffix(['Z', 'z']).unwrap_or(cell);
@@ -130,6 +165,13 @@ fn date(cell: &str) -> Option<i64> {
         })
         .collect();
     let naive = |text: &str, format| NaiveDateTime::parse_from_str(text, format).ok();
+    if let Some(time) = date_of_day_first(&normalized) {
+        return Some(time);
+    }
+    // `13-12-22` is no year 13.
+    if normalized.starts_with(|letter: char| letter.is_ascii_digit()) && normalized.as_bytes().get(4) != Some(&b'-') {
+        return None;
+    }
     let with_offset = ["%Y-%m-%d %H:%M:%S%.f%#z", "%Y-%m-%d %H:%M:%S%.f %#z"];
     if let Some(time) = with_offset.iter().find_map(|format| DateTime::parse_from_str(&normalized, format).ok()) {
         return Some(time.timestamp_millis());
@@ -151,8 +193,24 @@ fn date(cell: &str) -> Option<i64> {
     Some(iso.or_else(printed_by_date)?.and_utc().timestamp_millis())
 }
 
+/// Parses a date that begins with its day or its month: `24.02.2025 10:11:12`, `02-24-2025 10:11:12.345`. A month comes first
+/// where dashes, which stand for slashes, separate the parts, and it can be one.
+fn date_of_day_first(cell: &str) -> Option<i64> {
+    let separator = cell.get(2..3).filter(|separator| [".", "-"].contains(separator))?;
+    let formats = match separator {
+        "." => ["%d.%m.%Y %H:%M:%S%.f", "%d.%m.%Y %H:%M"].as_slice(),
+        _ => &["%m-%d-%Y %H:%M:%S%.f", "%d-%m-%Y %H:%M:%S%.f"],
+    };
+    let time = formats.iter().find_map(|format| NaiveDateTime::parse_from_str(cell, format).ok())?.and_utc();
+    (time.timestamp() > 0).then(|| time.timestamp_millis())
+}
+
 /// Parses a time of day, `10:11:12.5`; more than 24 hours are hours since the start.
 fn time_of_day(cell: &str) -> Option<i64> {
+    let (cell, half) = match cell.strip_suffix(" AM").or_else(|| cell.strip_suffix(" PM")) {
+        Some(time) => (time, Some(cell.ends_with("PM"))),
+        None => (cell, None),
+    };
     let mut parts = cell.split(':');
     let (hours, minutes, seconds) = (parts.next()?, parts.next()?, parts.next()?);
     let digits = |text: &str| text.chars().all(|letter| letter.is_ascii_digit());
@@ -166,7 +224,11 @@ fn time_of_day(cell: &str) -> Option<i64> {
     }
     let seconds = seconds.parse::<f64>().ok().filter(|seconds| (0.0..61.0).contains(seconds))?;
     let minutes = minutes.parse::<i64>().ok().filter(|minutes| *minutes < 60)?;
-    Some((hours.parse::<i64>().ok()? * 60 + minutes) * 60_000 + (seconds * SECOND).round() as i64)
+    let hours = match (hours.parse::<i64>().ok()?, half) {
+        (hours, Some(after_noon)) => hours % 12 + if after_noon { 12 } else { 0 },
+        (hours, None) => hours,
+    };
+    Some((hours * 60 + minutes) * 60_000 + (seconds * SECOND).round() as i64)
 }
 
 /// Returns whether a column of this name holds the times of the rows: `timestamp`, `Wall Time`, `elapsed_s`; but not
@@ -224,6 +286,8 @@ mod tests {
             "2024-01-02 10:11:12 +0000",
             "2024-01-02 10:11:12 UTC",
             "2024-01-02 10:11:12 CEST",
+            "02.01.2024 10:11:12",
+            "01/02/2024 10:11:12.000",
             "Tue Jan  2 10:11:12 UTC 2024",
             "Tue Jan  2 10:11:12 2024",
             "Tue Jan  2 10:11:12 AM UTC 2024",
@@ -239,6 +303,15 @@ mod tests {
         assert_eq!(between("time", "23:59:59.5", "00:00:01"), 1500);
         assert_eq!(between("elapsed", "00:00:00", "31:00:00"), 31 * 3_600_000);
         assert_eq!(between("time", "10:00:05", "10:00:00"), -5000, "five seconds earlier is not the next day");
+    }
+
+    #[test]
+    fn local_time_goes_on_at_the_end_of_summer_time() {
+        assert_eq!(between("", "Sun Oct 26 02:59:00 CEST 2025", "Sun Oct 26 02:00:00 CET 2025"), 60_000);
+        assert_eq!(between("", "2025/11/02 01:59:30.000", "2025/11/02 01:00:00.000"), 30_000);
+        assert_eq!(between("", "2025-11-02 01:59:30", "2025-11-02 00:10:00"), -6_570_000, "another run");
+        assert_eq!(between("", "2025-11-05 01:59:30", "2025-11-05 01:00:00"), -3_570_000, "on a Wednesday");
+        assert_eq!(between("time", "11:59:00 AM", "12:00:00 PM"), 60_000);
     }
 
     #[test]

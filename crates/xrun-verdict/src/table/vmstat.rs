@@ -8,6 +8,7 @@ use super::text::{FileHead, Lines, quoted};
 use super::times::TimeParser;
 use super::{Sample, SeriesInfo, Trace, TraceError, Value};
 use crate::axis::Axis;
+use crate::findings::UnitSource;
 
 const KIB: f64 = 1024.0;
 /// Smallest memory of a machine that trains, in KiB (128 MiB): smaller numbers are MiB, of `-S M`.
@@ -120,14 +121,14 @@ impl Trace for Vmstat {
         self.count += 1;
         (sample.line, sample.position, sample.restart) = (row.line, position, false);
         sample.values.clear();
-        sample.values.push(Value { series: 0, number: row.swapped, unit: None });
+        sample.values.push(Value { series: 0, number: row.swapped, unit: None, percent: false });
         let used = self.unused_max.zip(row.unused).map(|(max, unused)| max - unused);
-        sample.values.extend(used.map(|number| Value { series: 1, number, unit: None }));
+        sample.values.extend(used.map(|number| Value { series: 1, number, unit: None, percent: false }));
         Ok(true)
     }
 
     fn series(&mut self) -> Vec<SeriesInfo> {
-        let unit = Some(self.unit.unwrap_or(KIB));
+        let unit = self.unit.map_or((KIB, UnitSource::Assumed), |unit| (unit, UnitSource::Option));
         let names = ["swpd", "used"].into_iter().take(if self.unused_max.is_some() { 2 } else { 1 });
         names.map(|name| SeriesInfo::new(name, unit)).collect()
     }

@@ -1,0 +1,488 @@
+//! Lines of a log: numbers behind their names, `step 10: rss 672 MB`, `mem=1.5GiB`, `VmRSS:  123 kB`.
+//!
+//! A row is what lies between two numbers of one name, on one line or several.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::ops::Range;
+use std::path::Path;
+
+use super::TraceError;
+use super::grid::COLUMNS_MAX;
+use super::numbers::{Numbers, cell_unit};
+use super::rows::{Row, Rows};
+use super::text::{FileHead, Lines, quoted};
+use super::times::TimeParser;
+
+/// Cap on the words of a name.
+const WORDS_MAX: usize = 6;
+/// Beginning of a line in which its time may stand.
+const TIMESTAMP_BYTES_MAX: usize = 60;
+/// Cap on the numbers of a line.
+const FIELDS_MAX: usize = 256;
+/// Words that end with the number of a process or device: `rank0`, `cuda:1`.
+const NUMBERED: &[&str] = &["rank", "gpu", "cuda", "worker", "device"];
+/// Name of a number that has none, but a unit of memory.
+const MEMORY: &str = "memory";
+/// Name of the numbers of a file that has only numbers.
+const VALUE: &str = "value";
+/// Name of the times of lines.
+const TIME: &str = "time";
+/// Words before a number that counts something: `epoch 3: 500 MB`.
+const INDEXES: &[&str] = &["epoch", "step", "iteration", "iter", "batch", "round", "episode"];
+/// Name of a count within a total, `[10/200]`, that has none.
+const ITERATION: &str = "iter";
+
+/// Number of a line with its name.
+#[derive(Clone, Debug, PartialEq)]
+struct Field<'a> {
+    name: Cow<'a, str>,
+    /// The number, and its unit if it has one.
+    cell: Cow<'a, str>,
+}
+
+impl<'a> Field<'a> {
+    fn new(name: impl Into<Cow<'a, str>>, cell: impl Into<Cow<'a, str>>) -> Self {
+        Self { name: name.into(), cell: cell.into() }
+    }
+}
+
+/// Time at the beginning of a line, and the rest of the line.
+fn timestamp(line: &str) -> (Option<String>, &str) {
+    let is_clock = |bytes: &[u8]| bytes[0].is_ascii_digit() && bytes[1] == b':' && bytes[2].is_ascii_digit();
+    if !line.as_bytes()[..line.len().min(TIMESTAMP_BYTES_MAX)].windows(3).any(is_clock) {
+        return (None, line);
+    }
+    if TimeParser::of("").is_date(line) {
+        return (Some(line.to_owned()), "");
+    }
+    let mut end = 0;
+    let mut before: Option<&str> = None;
+    for word in line.split_whitespace().take(3) {
+        let at = line[end..].find(word).map_or(end, |at| end + at);
+        end = at + word.len();
+        let plain = word.trim_matches(|letter: char| "[]()<>|,;".contains(letter));
+        let time = plain.split(']').next().unwrap_or_default().trim_end_matches(':');
+        let is_named = before.is_some_and(|before| before.ends_with([':', '=']));
+        if !is_named && TimeParser::of("").is_clock(&time.replace(',', ".")) {
+            let date = before.map(|before| format!("{before} {time}")).filter(|both| TimeParser::of("").is_date(both));
+            // `[11:13:00][module]` continues within the word.
+            let rest = line[at..].find(time).map_or(end, |found| at + found + time.len());
+            return (Some(date.unwrap_or_else(|| time.replace(',', "."))), &line[rest..]);
+        }
+        before = Some(plain);
+    }
+    (None, line)
+}
+
+/// Adds the numbers of a line with their names.
+fn fields<'a>(line: &'a str, found: &mut Vec<Field<'a>>) {
+    let bytes = line.as_bytes();
+    let (mut at, mut text_from, mut has_count) = (0, 0, false);
+    // Words before the number of a step: `Memory after epoch 3: 500 MB`.
+    let mut carried: Option<Cow<'a, str>> = None;
+    while at < bytes.len() && found.len() < FIELDS_MAX {
+        if !bytes[at].is_ascii_digit() {
+            at += 1;
+            continue;
+        }
+        if at > 0 && !starts_number(&bytes[..at]) {
+            // The rest of `A100` or of a version.
+            let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_');
+            at += bytes[at..].iter().position(|byte| !is_part(byte)).unwrap_or(bytes.len() - at);
+            continue;
+        }
+        let Number { end, cell, kind } = number(line, at);
+        let sign = at.checked_sub(1).map(|before| bytes[before]);
+        let before = &line[text_from..at];
+        (at, text_from) = (end, end);
+        if kind == NumberKind::Other {
+            continue;
+        }
+        match (numbered(before), name(before)) {
+            (Some(name), _) => found.push(Field::new(name, cell)),
+            // `+5 MB` is a change.
+            _ if sign == Some(b'+') => {}
+            // The limit of an amount: `5 GB of 16 GB`.
+            (None, Some(name)) if name == "of" || name == "out of" => {}
+            (None, Some(name))
+                if kind == NumberKind::Plain && bytes.get(at) == Some(&b':') && index(&name).is_some() =>
+            {
+                let (rest, index) = index(&name).unwrap_or_default();
+                carried = Some(rest).filter(|rest| !rest.is_empty()).map(|rest| rest.to_owned().into());
+                found.push(Field::new(index.to_owned(), cell));
+            }
+            (None, Some(name)) => {
+                let cell = if sign == Some(b'-') { format!("-{cell}").into() } else { cell };
+                found.push(Field { name, cell });
+            }
+            // A percentage without a name may be one of anything.
+            _ if kind == NumberKind::Size && sign != Some(b'-') && !cell.ends_with('%') => {
+                found.push(Field { name: carried.take().unwrap_or(MEMORY.into()), cell });
+            }
+            _ if kind == NumberKind::Count && !std::mem::replace(&mut has_count, true) => {
+                found.push(Field::new(ITERATION, cell));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Words before and the last word of a name that ends with that of an index: `Memory after`, `epoch`.
+fn index(name: &str) -> Option<(&str, &str)> {
+    let (rest, last) = name.rsplit_once(' ').unwrap_or(("", name));
+    INDEXES.iter().any(|index| last.eq_ignore_ascii_case(index)).then_some((rest, last))
+}
+
+/// Returns whether a digit that follows these bytes begins a number, and is no part of a word, a date or a version.
+fn starts_number(before: &[u8]) -> bool {
+    match before {
+        [.., letter, b':'] if letter.is_ascii_digit() => false,
+        [.., last] if last.is_ascii_alphabetic() => ends_with_numbered(before),
+        [.., b'_' | b'.' | b'#' | b'/' | b'\\' | b'%'] => false,
+        [.., word, b'-' | b'+'] => !word.is_ascii_alphanumeric(),
+        _ => true,
+    }
+}
+
+fn ends_with_numbered(before: &[u8]) -> bool {
+    let word_from = before.iter().rposition(|byte| !byte.is_ascii_alphabetic()).map_or(0, |at| at + 1);
+    NUMBERED.iter().any(|word| before[word_from..].eq_ignore_ascii_case(word.as_bytes()))
+}
+
+/// Number of a process or device, `rank0` or `cuda:1`, that the text before a number ends with.
+fn numbered(before: &str) -> Option<&'static str> {
+    let text = before.trim_end_matches([' ', ':', '=', '[', '#']);
+    let word_from = text.bytes().rposition(|byte| !byte.is_ascii_alphabetic()).map_or(0, |at| at + 1);
+    let word = text.get(word_from..)?;
+    let name = NUMBERED.iter().find(|name| word.eq_ignore_ascii_case(name))?;
+    // `GPU: 5000 MiB` and `gpu = 5` are amounts.
+    let is_amount = before.ends_with(' ') && before.trim_end().ends_with([':', '=']);
+    (!is_amount).then_some(if *name == "cuda" { "gpu" } else { name })
+}
+
+/// Meaning of a number of a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum NumberKind {
+    Plain,
+    /// It has a unit of memory or is a percentage.
+    Size,
+    /// Part of a whole number: `10/200`.
+    Count,
+    /// Time, version, or a number with another unit.
+    Other,
+}
+
+struct Number<'a> {
+    /// End of the number and its unit.
+    end: usize,
+    cell: Cow<'a, str>,
+    kind: NumberKind,
+}
+
+/// Number that begins at a digit.
+fn number(line: &str, begin: usize) -> Number<'_> {
+    let bytes = line.as_bytes();
+    let is_digit = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_digit);
+    let mut end = begin;
+    let (mut points, mut colons) = (0, 0);
+    while end < bytes.len() {
+        match bytes[end] {
+            b'0'..=b'9' => {}
+            b'.' if is_digit(end + 1) => points += 1,
+            b':' if is_digit(end + 1) => colons += 1,
+            // Thousands: three digits, and no more.
+            b',' if (1..=3).all(|at| is_digit(end + at)) && !is_digit(end + 4) => {}
+            b'-' | b'/' if is_date(&line[begin..]) => colons += 1,
+            b'e' | b'E'
+                if is_digit(end + 1) || (matches!(bytes.get(end + 1), Some(b'-' | b'+')) && is_digit(end + 2)) =>
+            {
+                end += 1;
+            }
+            _ => break,
+        }
+        end += 1;
+    }
+    let digits = &line[begin..end];
+    let other = |end| Number { end, cell: Cow::Borrowed(""), kind: NumberKind::Other };
+    if points > 1 || colons > 0 {
+        return other(end);
+    }
+    // The limit of `20.5/80.0 GiB` is no amount of its own.
+    let (mut kind, mut unit_at) = (NumberKind::Plain, end);
+    let after = line[end..].trim_start();
+    if let Some(total) = after.strip_prefix('/').map(str::trim_start) {
+        let length = total.find(|letter: char| !letter.is_ascii_digit() && letter != '.').unwrap_or(total.len());
+        if length > 0 {
+            kind = NumberKind::Count;
+            unit_at = line.len() - total.len() + length;
+        }
+    }
+    let unit = line[unit_at..].strip_prefix(' ').unwrap_or(&line[unit_at..]);
+    let length = unit.find(|letter: char| !letter.is_ascii_alphabetic() && letter != '%').unwrap_or(unit.len());
+    let (word, after) = unit.split_at(length);
+    let is_attached = unit.len() == line[unit_at..].len();
+    let is_size = (word == "%" || cell_unit(word, false).is_some())
+        && !after.starts_with(['/', '_'])
+        // A single letter behind a space is a word.
+        && (is_attached || word.len() > 1 || word == "%");
+    match is_size {
+        true => {
+            let end = line.len() - after.len();
+            // `1.2GiB / 31.1GiB`
+            let limit = after.trim_start().strip_prefix('/').map(str::trim_start);
+            let skipped = limit.filter(|limit| limit.starts_with(|letter: char| letter.is_ascii_digit()));
+            let skipped = skipped.map(|limit| {
+                let length =
+                    limit.find(|letter: char| !letter.is_ascii_alphanumeric() && letter != '.').unwrap_or(limit.len());
+                line.len() - limit.len() + length
+            });
+            let is_whole = kind == NumberKind::Plain;
+            let cell = if is_whole { Cow::Borrowed(&line[begin..end]) } else { format!("{digits} {word}").into() };
+            Number { end: skipped.unwrap_or(end), cell, kind: NumberKind::Size }
+        }
+        // `3it`, `10ms`
+        false if is_attached && length > 0 && kind == NumberKind::Plain => other(unit_at + length),
+        false => Number { end: unit_at, cell: digits.into(), kind },
+    }
+}
+
+/// Returns whether a text begins with a date: `2025-03-04`, `13/12/22`, `2025/03/04`.
+fn is_date(text: &str) -> bool {
+    let word = text.split(|letter: char| letter.is_whitespace() || "],T".contains(letter)).next().unwrap_or_default();
+    ['-', '/'].iter().any(|separator| {
+        let mut parts = word.split(*separator);
+        let is_part = |part: Option<&str>| {
+            part.is_some_and(|part| (1..=4).contains(&part.len()) && part.bytes().all(|byte| byte.is_ascii_digit()))
+        };
+        is_part(parts.next()) && is_part(parts.next()) && is_part(parts.next()) && parts.next().is_none()
+    })
+}
+
+/// Name of a number: the last words before it.
+fn name(before: &str) -> Option<Cow<'_, str>> {
+    let text = before.trim_end_matches(|letter: char| letter.is_whitespace() || ":=\"'`({[<>~≈|@+-".contains(letter));
+    // A unit in brackets is part of the name: `Maximum resident set size (kbytes)`.
+    let bracket = match text.chars().last() {
+        Some(')') => text.rfind('('),
+        Some(']') => text.rfind('['),
+        _ => None,
+    };
+    let body = &text[..bracket.unwrap_or(text.len())];
+    let bytes = body.as_bytes();
+    let is_break = |at: &usize| match bytes[*at] {
+        b',' | b';' | b'|' | b'(' | b')' | b'[' | b']' | b'{' | b'}' | b'\t' | b'>' | b'"' | b'`' => true,
+        // `INFO trainer: step`, `name - loss`, and columns of spaces.
+        b' ' => *at > 0 && matches!(bytes[*at - 1], b':' | b' ' | b'-'),
+        _ => false,
+    };
+    let body_from = (0..bytes.len()).rev().find(is_break).map_or(0, |at| at + 1);
+    let name =
+        text.get(body_from..)?.trim_matches(|letter: char| letter.is_whitespace() || "\"'`.:-*".contains(letter));
+    let is_spaced = |pair: &[u8]| pair[0].is_ascii_whitespace() && (pair[0] != b' ' || pair[1].is_ascii_whitespace());
+    let words = name.split_whitespace().count();
+    let name: Cow<'_, str> = match words > WORDS_MAX || name.as_bytes().windows(2).any(is_spaced) {
+        true => name.split_whitespace().skip(words.saturating_sub(WORDS_MAX)).collect::<Vec<&str>>().join(" ").into(),
+        false => name.into(),
+    };
+    // `train.py:12` is a line of code.
+    let is_code =
+        before.ends_with(':') && [".py", ".c", ".cc", ".cpp", ".rs", ".h"].iter().any(|end| name.ends_with(end));
+    (!is_code && name.chars().any(char::is_alphabetic)).then_some(name)
+}
+
+/// Source of the numbers of a line, which several lines with the same names may differ in: `worker: rss 5 MB`,
+/// `train.py:12: size=5 KiB`, `[0] NVIDIA A100 | …`.
+fn source(line: &str) -> Option<Field<'_>> {
+    let field = |name: &'static str, cell| Some(Field::new(name, cell));
+    if let Some((index, rest)) = line.strip_prefix('[').and_then(|rest| rest.split_once("] ")) {
+        let is_gpu = GPU_MAKERS.iter().any(|maker| rest.trim_start().starts_with(maker));
+        return if is_gpu && index.parse::<u32>().is_ok() { field(GPU, index) } else { None };
+    }
+    let (before, after) = line.split_once(": ")?;
+    let is_name = before.len() <= SOURCE_BYTES_MAX
+        && before.starts_with(char::is_alphabetic)
+        && before.chars().all(|letter| letter.is_alphabetic() || " _-.".contains(letter));
+    let is_code =
+        before.rsplit_once(':').is_some_and(|(_, number)| number.parse::<u32>().is_ok()) && !before.contains(' ');
+    let is_followed = after.trim_start().starts_with(char::is_alphabetic);
+    (is_followed && (is_name || is_code) && !LEVELS.contains(&before)).then(|| field(SOURCE, before))?
+}
+
+/// Name of the number of a GPU.
+const GPU: &str = "gpu";
+/// Name of the source of a line.
+const SOURCE: &str = "source";
+/// Cap on the length of a source.
+const SOURCE_BYTES_MAX: usize = 60;
+/// Levels of a log, which are no sources.
+const LEVELS: &[&str] = &["DEBUG", "INFO", "WARNING", "WARN", "ERROR", "CRITICAL", "NOTE", "I", "W", "E"];
+/// First words of the names of GPUs, as gpustat prints them.
+const GPU_MAKERS: &[&str] = &["NVIDIA", "Tesla", "GeForce", "Quadro", "TITAN", "RTX", "AMD"];
+
+/// Reader of a log.
+pub struct Log {
+    lines: Lines,
+    names: Vec<String>,
+    index: HashMap<String, usize>,
+    /// Numbers of the newest line that are not yet in a row: column, and range of `text`.
+    pending: Vec<(usize, Range<usize>)>,
+    next_pending: usize,
+    text: String,
+    line: String,
+    /// Time of the newest line, and whether times are dates.
+    time: String,
+    is_date: Option<bool>,
+    has_times: bool,
+}
+
+impl Log {
+    pub fn open(path: &Path, head: &FileHead) -> Result<Self, TraceError> {
+        let lines = Lines::open(path, head)?;
+        let has_times = head.lines().any(|line| timestamp(line).0.is_some());
+        let names = if has_times { vec![TIME.to_owned()] } else { Vec::new() };
+        let mut log = Self {
+            lines,
+            index: names.iter().cloned().zip(0..).collect(),
+            names,
+            pending: Vec::new(),
+            next_pending: 0,
+            text: String::new(),
+            line: String::new(),
+            time: String::new(),
+            is_date: None,
+            has_times,
+        };
+        if !head.lines().any(|line| log.read_fields(line)) {
+            let first = head.lines().next().unwrap_or_default();
+            let message = "expected a table with a header, or lines of `name: value`, found";
+            return Err(TraceError::at(1, format!("{message} {}", quoted(first))));
+        }
+        log.pending.clear();
+        Ok(log)
+    }
+
+    /// Reads the numbers of a line into `self.pending`; returns whether there are any.
+    fn read_fields(&mut self, line: &str) -> bool {
+        self.pending.clear();
+        self.text.clear();
+        self.next_pending = 0;
+        if Numbers::default().number(line).is_some_and(|number| number >= 0.0) {
+            self.add(&Field::new(VALUE, line));
+            return true;
+        }
+        let (time, rest) = timestamp(line);
+        if let Some(time) = time {
+            let is_date = TimeParser::of("").is_date(&time);
+            // Times of another kind are part of the text.
+            if *self.is_date.get_or_insert(is_date) == is_date {
+                self.time = time;
+            }
+        }
+        let mut found = Vec::new();
+        fields(rest, &mut found);
+        if let Some(source) = source(rest.trim_start()).filter(|_| !found.is_empty()) {
+            self.add(&source);
+        }
+        found.iter().for_each(|field| self.add(field));
+        !found.is_empty()
+    }
+
+    fn add(&mut self, field: &Field<'_>) {
+        let column = match self.index.get(field.name.as_ref()) {
+            Some(column) => *column,
+            None if self.names.len() == COLUMNS_MAX => return,
+            None => {
+                let name = field.name.clone().into_owned();
+                self.names.push(name.clone());
+                self.index.insert(name, self.names.len() - 1);
+                self.names.len() - 1
+            }
+        };
+        let begin = self.text.len();
+        self.text.push_str(&field.cell);
+        self.pending.push((column, begin..self.text.len()));
+    }
+}
+
+impl Rows for Log {
+    fn next_row(&mut self, row: &mut Row) -> Result<bool, TraceError> {
+        row.clear();
+        loop {
+            while let Some((column, range)) = self.pending.get(self.next_pending).cloned() {
+                if row.has(column) {
+                    return Ok(true);
+                }
+                if row.is_empty() {
+                    row.line = self.lines.number;
+                    if self.has_times {
+                        row.push(0, &self.time);
+                    }
+                }
+                row.push(column, &self.text[range]);
+                self.next_pending += 1;
+            }
+            let mut line = std::mem::take(&mut self.line);
+            line.clear();
+            match self.lines.next_line()? {
+                Some(next) => line.push_str(next),
+                None => return Ok(!row.is_empty()),
+            }
+            self.read_fields(&line);
+            self.line = line;
+        }
+    }
+
+    fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    fn is_log(&self) -> bool {
+        !self.names.iter().all(|name| name == VALUE || name == TIME)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(line: &str) -> String {
+        let (time, rest) = timestamp(line);
+        let mut found = Vec::new();
+        fields(rest, &mut found);
+        let fields = found.iter().map(|Field { name, cell }| format!("{name}={cell}"));
+        time.map(|time| format!("@{time}")).into_iter().chain(fields).collect::<Vec<String>>().join("; ")
+    }
+
+    #[test]
+    fn numbers_are_read_with_their_names_and_units() {
+        for (line, expected) in [
+            ("usage:  330400 KB", "usage=330400 KB"),
+            ("iteration 3: rss 672 MB (+18668 KB; +17066 KB/it.)", "iteration=3; rss=672 MB"),
+            (
+                "[13/12/22 11:13:00][a.b][INFO] -   Epoch 57: Train_rf 4.856e-01   Memory 10.0%",
+                "@11:13:00; Epoch=57; Train_rf=4.856e-01; Memory=10.0%",
+            ),
+            (
+                "2025-03-04 10:00:01,250 INFO trainer: step=4 loss=2.31 rss=1234567 bytes",
+                "@2025-03-04 10:00:01,250; step=4; loss=2.31; rss=1234567 bytes",
+            ),
+            ("{'loss': 2.31, 'mem_gb': 30.1, 'step': 4}", "loss=2.31; mem_gb=30.1; step=4"),
+            ("[rank1]: step 5 mem 123 MB", "rank=1; step=5; mem=123 MB"),
+            ("GPU 0: 1234MiB, GPU 1: 99MiB", "gpu=0; memory=1234MiB; gpu=1; memory=99MiB"),
+            ("step 5 | VRAM: 20.5/80.0 GiB", "step=5; VRAM=20.5 GiB"),
+            ("MEM: 1.2GiB / 31.1GiB, 3it/s, 10ms", "MEM=1.2GiB"),
+            ("Epoch: [0]  [  10/2000]  eta: 0:10:00  max mem: 7000", "Epoch=0; iter=10; max mem=7000"),
+            ("VmRSS:\t  1234 kB", "VmRSS=1234 kB"),
+            ("\tMaximum resident set size (kbytes): 1234", "Maximum resident set size (kbytes)=1234"),
+            ("memory in use = 1,100,000 bytes", "memory in use=1,100,000 bytes"),
+            ("      3 memory_usage: 997.01", "memory_usage=997.01"),
+            ("Memory after epoch 3: 1210MB", "epoch=3; Memory after=1210MB"),
+            ("Memory usage: 40.5% (6.48 GB of 16 GB)", "Memory usage=40.5%; memory=6.48 GB"),
+            ("Tue Mar  4 10:00:05 UTC 2025", "@Tue Mar  4 10:00:05 UTC 2025"),
+            ("2.4.0-dev2020 on A100 at 10.0.0.1", ""),
+        ] {
+            assert_eq!(read(line), expected, "{line}");
+        }
+    }
+}

@@ -43,11 +43,9 @@ mod window_minima;
 
 pub use axis::{Axis, RateUnit};
 pub use context::{Context, DeclaredOwner, MemoryKind, NO_CAP};
-<<<<<<< main
-pub use findings::{Findings, Judgement, ProcessOfRun, ProcessVerdict, SeriesVerdict, VERSION, Verdict};
-=======
-pub use findings::{Findings, Judgement, ProcessOfRun, SeriesVerdict, UnitSource, UnjudgedColumn, VERSION, Verdict};
->>>>>>> 912689b70fc0e8845a17735851afb317a39b3a3b
+pub use findings::{
+    Findings, Judgement, ProcessOfRun, ProcessVerdict, SeriesVerdict, UnitSource, UnjudgedColumn, VERSION, Verdict,
+};
 pub use judge::{BYTES, COUNT, STEPS_NEEDED, SeriesKind, Thresholds};
 pub use processes::ProcessVerdicts;
 pub use recent::{Recent, RecentGrowth};

@@ -2,12 +2,8 @@
 
 use crate::axis::Axis;
 use crate::context::NO_CAP;
-<<<<<<< main
-use crate::findings::{Findings, Judgement, ProcessOfRun, SeriesVerdict};
-=======
 use crate::findings::{Findings, Judgement, ProcessOfRun, SeriesVerdict, Verdict};
 use crate::judge::WINDOWS_NEEDED;
->>>>>>> 912689b70fc0e8845a17735851afb317a39b3a3b
 use crate::names::{
     DRIVER_BEYOND, FOOTPRINT, GPU_FOOTPRINT, GPU_SUFFIX, LIBRARIES, OWNER_PREFIX, PRIVATE_SUFFIX, RESERVED_BEYOND,
     RSS_BEYOND, SHARED_SUFFIX, UNMAPPED_SHM,

@@ -14,7 +14,7 @@ pub const VERSION: u32 = 1;
 pub enum Judgement {
     /// Too short for a verdict: too few windows after the warm-up.
     Inconclusive,
-    /// Does not grow, or by less than matters (16 MiB over the run).
+    /// Shown not to grow by an amount that matters (16 MiB over the run, or 1 % of the level).
     Bounded,
     /// Jumped once or twice and stayed flat since.
     Stepped,
@@ -22,6 +22,8 @@ pub enum Judgement {
     GrewThenFlat,
     /// Grows towards a declared cap and will stop there: a cache that is not yet full.
     Filling,
+    /// No growth found, but the interval does not exclude growth that matters: neither bounded nor growing is shown.
+    NoGrowthFound,
     /// Rose, or its newest window minima rise; more samples are needed to decide.
     Suspect,
     /// Still rises, clearly slower than before.
@@ -43,6 +45,7 @@ impl Judgement {
             Self::Stepped => "stepped",
             Self::GrewThenFlat => "grew, then flat",
             Self::Filling => "filling",
+            Self::NoGrowthFound => "no growth found",
             Self::Suspect => "suspect",
             Self::Slowing => "slowing",
             Self::Retained => "retained",

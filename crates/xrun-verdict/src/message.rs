@@ -135,7 +135,7 @@ pub fn message(
             amount(subject, findings.growth),
             run.axis.position(run.warm_up_end)
         ),
-        Judgement::Bounded => {
+        Judgement::Bounded | Judgement::NoGrowthFound => {
             let of = format!(" of {name}");
             format!("memory is bounded: {}", growth_bound(run, subject, &of, findings.slope_high, run.warm_up_end))
         }

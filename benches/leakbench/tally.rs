@@ -1,5 +1,7 @@
 //! Generation and judgement of the runs of a set.
 
+use std::collections::BTreeMap;
+
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
@@ -61,7 +63,7 @@ impl Row {
             "since": self.assessment.since,
             "date_error": self.date_error,
             "delay": self.delays[0],
-            "rivals": RIVALS.iter().zip(&self.rivals).map(|(rival, alarm)| (rival.name, *alarm)).collect::<serde_json::Map<_, _>>(),
+            "rivals": RIVALS.iter().zip(&self.rivals).map(|(rival, alarm)| (rival.name, *alarm)).collect::<BTreeMap<_, _>>(),
         })
     }
 }

@@ -7,8 +7,12 @@ use crate::trend::{median, robust_deviation};
 pub struct WindowMinima {
     /// Last step of each window.
     pub steps: Vec<f64>,
-    /// Minimum of each window.
+    /// Minimum of each window, or its maximum where the peaks of a series are judged.
     pub values: Vec<f64>,
+    /// Maximum of each window.
+    pub maxima: Vec<f64>,
+    /// `values` are maxima.
+    pub peaks: bool,
     /// Median standard deviation of the values inside a window, without trend.
     pub noise: f64,
     /// Steps in a window.
@@ -30,6 +34,7 @@ struct Window {
     /// Index of the window, counted from the first sample.
     index: u64,
     minimum: f64,
+    maximum: f64,
     /// Standard deviation of its values without trend; `None` for a single value.
     deviation: Option<f64>,
 }
@@ -50,6 +55,8 @@ pub struct Windows {
     inside: Vec<f64>,
     /// Minimum of the open window.
     minimum: f64,
+    /// Maximum of the open window.
+    maximum: f64,
     /// Step of the newest sample.
     newest: u64,
 }
@@ -68,6 +75,7 @@ impl Windows {
             index: 0,
             inside: Vec::new(),
             minimum: f64::INFINITY,
+            maximum: f64::NEG_INFINITY,
             newest: 0,
         }
     }
@@ -84,6 +92,7 @@ impl Windows {
         self.index = index;
         self.newest = step;
         self.minimum = self.minimum.min(value);
+        self.maximum = self.maximum.max(value);
         if self.inside.len() < SAMPLES_MAX {
             self.inside.push(value);
         }
@@ -92,6 +101,11 @@ impl Windows {
     /// Steps in a window at present.
     pub fn length(&self) -> u64 {
         self.length
+    }
+
+    /// Step of the newest sample.
+    pub fn newest(&self) -> u64 {
+        self.newest
     }
 
     fn close(&mut self) {
@@ -105,14 +119,14 @@ impl Windows {
             _ => self.complete.push(window),
         }
         self.inside.clear();
-        self.minimum = f64::INFINITY;
+        (self.minimum, self.maximum) = (f64::INFINITY, f64::NEG_INFINITY);
     }
 
     fn open_window(&self) -> Window {
         // From the differences: a trend inside a window is not noise.
         let differences: Vec<f64> = self.inside.windows(2).map(|pair| pair[1] - pair[0]).collect();
         let deviation = (!differences.is_empty()).then(|| robust_deviation(&differences) / std::f64::consts::SQRT_2);
-        Window { index: self.index, minimum: self.minimum, deviation }
+        Window { index: self.index, minimum: self.minimum, maximum: self.maximum, deviation }
     }
 
     /// Merges pairs of windows into windows of twice the length.
@@ -155,6 +169,8 @@ impl Windows {
             warm_up: complete.first().map_or(warm_up, |window| window.index * self.length),
             steps: complete.iter().map(|window| end(window.index) as f64).collect(),
             values: complete.iter().map(|window| window.minimum).collect(),
+            maxima: complete.iter().map(|window| window.maximum).collect(),
+            peaks: false,
             noise: median(&deviations),
             length: self.length,
             first,
@@ -168,7 +184,12 @@ impl Window {
             (Some(one), Some(other)) => Some((one + other) / 2.0),
             (one, other) => one.or(other),
         };
-        Self { index: self.index, minimum: self.minimum.min(other.minimum), deviation }
+        Self {
+            index: self.index,
+            minimum: self.minimum.min(other.minimum),
+            maximum: self.maximum.max(other.maximum),
+            deviation,
+        }
     }
 }
 
@@ -177,8 +198,16 @@ impl WindowMinima {
     pub fn coarser(&self) -> Self {
         let odd = self.values.len() % 2;
         let values = self.values[odd..].chunks(2).map(|pair| pair.iter().copied().fold(f64::INFINITY, f64::min));
+        let maxima = self.maxima[odd..].chunks(2).map(|pair| pair.iter().copied().fold(f64::NEG_INFINITY, f64::max));
+        let maxima: Vec<f64> = maxima.collect();
+        let values = if self.peaks { maxima.clone() } else { values.collect() };
         let steps = self.steps[odd..].chunks(2).filter_map(|pair| pair.last().copied());
-        Self { values: values.collect(), steps: steps.collect(), length: self.length * 2, ..*self }
+        Self { values, maxima, steps: steps.collect(), length: self.length * 2, ..*self }
+    }
+
+    /// Maxima of the windows, as the values to be judged.
+    pub fn of_peaks(&self) -> Self {
+        Self { values: self.maxima.clone(), peaks: true, ..self.clone() }
     }
 
     /// Steps from the first sample to the end of the newest window.
@@ -200,7 +229,12 @@ impl WindowMinima {
 
     /// Windows from index `start` on.
     pub fn from(&self, start: usize) -> Self {
-        Self { values: self.values[start..].to_vec(), steps: self.steps[start..].to_vec(), ..*self }
+        Self {
+            values: self.values[start..].to_vec(),
+            maxima: self.maxima[start..].to_vec(),
+            steps: self.steps[start..].to_vec(),
+            ..*self
+        }
     }
 }
 

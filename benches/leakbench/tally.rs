@@ -59,6 +59,10 @@ impl Row {
                 Truth::Growing { .. } => "growing",
                 Truth::Slowing { .. } => "slowing",
             },
+            "onset": match self.truth {
+                Truth::Growing { since, .. } | Truth::Slowing { since, .. } => Some(since),
+                _ => None,
+            },
             "verdict": self.assessment.judgement.words(),
             "since": self.assessment.since,
             "date_error": self.date_error,

@@ -73,6 +73,9 @@ pub struct Findings {
     pub slope_low: Option<f64>,
     /// Upper end of that interval.
     pub slope_high: Option<f64>,
+    /// Growth over the run as planned that the window minima do not exclude, in bytes (or allocations): the upper end of a
+    /// 95 % interval; `null` for fewer than eight windows.
+    pub growth_max: Option<f64>,
     /// Mann-Kendall statistic of the window minima.
     pub rise: f64,
     /// Step at which the rise began; only of a series that rises up to its end.

@@ -2,8 +2,11 @@
 //!
 //! The tests and their thresholds were chosen on the tuning set of `benches/leakbench` and evaluated on its held-out set.
 
+use crate::end::{End, end_of};
 use crate::findings::{Findings, Judgement};
-use crate::rise::{find_rise, is_rising};
+use crate::onset::onset;
+use crate::release::after_release;
+use crate::rise::{Rise, find_rise, is_rising};
 use crate::shape::RiseProfile;
 use crate::trend::{Line, fit_line, mann_kendall, median, quantile};
 use crate::window_minima::WindowMinima;
@@ -30,6 +33,11 @@ pub const STEPS_NEEDED: u64 = 90;
 pub const Z: f64 = 3.29;
 /// Fraction of a rise that may be missing at the step from which on the series counts as flat.
 const RISE_LEFT: f64 = 0.02;
+/// Fraction of its level by which a series may grow over the run without that it matters: memory is planned with larger
+/// margins.
+const LEVEL_PART: f64 = 0.01;
+/// Smallest part of the run that a rest lasts before memory counts as flat.
+const REST_SHOWN: f64 = 0.3;
 /// Steps in the windows whose even rise makes a series suspect.
 const EVEN_WINDOW: u64 = 8;
 
@@ -44,22 +52,42 @@ pub enum SeriesKind {
     Overhead,
 }
 
-/// Judges the window minima of a series at the end of a run.
-pub fn judge(minima: &WindowMinima, kind: SeriesKind, thresholds: Thresholds) -> Findings {
+/// Judges the window minima of a series; `planned` is the last step of the run as planned, 0 where
+/// unknown.
+pub fn judge(minima: &WindowMinima, kind: SeriesKind, thresholds: Thresholds, planned: u64) -> Findings {
+    let short = minima.values.len() < WINDOWS_NEEDED || minima.span() < STEPS_NEEDED;
+    let all = minima;
+    let minima = &after_release(all, thresholds);
     let whole = fit_line(&minima.steps, &minima.values, Z);
     let third = minima.last_part(3);
     let late = fit_line(&third.steps, &third.values, Z);
-    let short = minima.values.len() < WINDOWS_NEEDED || minima.span() < STEPS_NEEDED;
-    let rise = if short { None } else { find_rise(minima, thresholds) };
-    let verdict = match rise {
+    let end = end_of(minima, thresholds);
+    let rise = match end {
+        _ if short => None,
+        End::AtRest(_) => None,
+        End::OnStair { enlarges: true } => whole.map(|line| Rise { windows: minima.clone(), line, steady: true }),
+        End::Moving | End::OnStair { .. } => find_rise(minima, thresholds),
+    };
+    let verdict = match &rise {
         _ if short && rises_evenly(minima, thresholds) => Judgement::Suspect,
         _ if short => Judgement::Inconclusive,
         Some(rise) if rise.steady && kind == SeriesKind::Overhead => Judgement::Retained,
         Some(rise) if rise.steady => Judgement::Growing,
         Some(_) => Judgement::Slowing,
-        None => judge_without_rise(minima, whole, late, thresholds),
+        None => judge_without_rise(minima, end, whole, late, thresholds),
     };
-    let line = rise.map(|rise| rise.line).or(whole);
+    let growth_max = growth_max(minima, planned);
+    let verdict = match verdict {
+        Judgement::Bounded if growth_max.is_none_or(|growth| growth > matters(minima, thresholds)) => {
+            Judgement::NoGrowthFound
+        }
+        verdict => verdict,
+    };
+    let line = rise.as_ref().map(|rise| rise.line).or(whole);
+    let rested = match end {
+        End::AtRest(start) => Some(minima.steps[start] as u64),
+        _ => None,
+    };
     Findings {
         verdict,
         floors: minima.values.len(),
@@ -67,15 +95,41 @@ pub fn judge(minima: &WindowMinima, kind: SeriesKind, thresholds: Thresholds) ->
         slope: line.map(|line| line.slope.median),
         slope_low: line.map(|line| line.slope.low),
         slope_high: line.map(|line| line.slope.high),
+        growth_max,
         rise: mann_kendall(&minima.values),
-        since: rise.map(|rise| rise.since),
-        at_rest: matches!(verdict, Judgement::GrewThenFlat | Judgement::Stepped)
-            .then(|| flat_since(minima, thresholds))
-            .flatten(),
+        since: rise.map(|rise| onset(&rise.windows)),
+        at_rest: match verdict {
+            Judgement::GrewThenFlat | Judgement::Stepped => rested.or_else(|| flat_since(minima, thresholds)),
+            Judgement::Suspect => rested,
+            _ => None,
+        },
         late_slope: late.map(|line| line.slope.median),
         late_slope_high: late.map(|line| line.slope.high),
-        more_steps: more_steps(minima, verdict, short),
+        more_steps: more_steps(all, verdict, short),
     }
+}
+
+/// Growth of the series over the run that matters: `growth_min`, or a hundredth of its level.
+fn matters(minima: &WindowMinima, thresholds: Thresholds) -> f64 {
+    thresholds.growth_min.max(LEVEL_PART * median(&minima.values))
+}
+
+/// Largest growth over the run as planned that the windows do not exclude, by the narrowest of the intervals at several
+/// window lengths.
+fn growth_max(minima: &WindowMinima, planned: u64) -> Option<f64> {
+    let mut windows = minima.clone();
+    let mut least: Option<f64> = None;
+    while windows.values.len() >= WINDOWS_NEEDED {
+        let line = fit_line(&windows.steps, &windows.values, 0.0)?;
+        let observed = windows.steps.last()? - windows.steps.first()?;
+        let factor = (minima.span().max(planned.saturating_sub(minima.first)) as f64 / observed).max(1.0);
+        // A normal deviate, widened for few windows.
+        let deviate = 2.0 + 4.0 / windows.values.len() as f64;
+        let growth = (line.growth + deviate * line.error).max(0.0) * factor;
+        least = Some(least.map_or(growth, |least| least.min(growth)));
+        windows = windows.coarser();
+    }
+    least
 }
 
 /// Step of the first window that is as high as the last third, apart from changes too small to be moves.
@@ -131,11 +185,19 @@ fn rises_evenly(minima: &WindowMinima, thresholds: Thresholds) -> bool {
 /// Judges a series that does not rise up to its end; it may have risen before, in a jump or slowly.
 fn judge_without_rise(
     minima: &WindowMinima,
+    end: End,
     whole: Option<Line>,
     late: Option<Line>,
     thresholds: Thresholds,
 ) -> Judgement {
     let values = &minima.values;
+    let rests_shortly = |start: usize| {
+        let rest = minima.steps.last().zip(minima.steps.get(start)).map_or(0.0, |(last, start)| last - start);
+        rest < REST_SHOWN * minima.span() as f64
+    };
+    if matches!(end, End::OnStair { .. }) || matches!(end, End::AtRest(start) if rests_shortly(start)) {
+        return Judgement::Suspect;
+    }
     let third = values.len() / 3;
     let (first, last) = (&values[..third], &values[values.len() - third..]);
     let (Some(whole), Some(late)) = (whole, late) else { return Judgement::Inconclusive };

@@ -17,7 +17,7 @@ fn normal(random: &mut impl Rng) -> f64 {
 fn judged(first: u64, steps: u64, noise: f64, seed: u64, value: impl Fn(u64) -> f64) -> Findings {
     let random = &mut ChaCha8Rng::seed_from_u64(seed);
     let points = (0..steps).map(|step| (first + step, ((value(step) + noise * normal(random)) * MIB).round()));
-    judge(&window_minima(points, 0), SeriesKind::InUse, BYTES)
+    judge(&window_minima(points, 0), SeriesKind::InUse, BYTES, 0)
 }
 
 /// Findings on eight runs of different noise, each with one of the expected judgements.
@@ -101,7 +101,7 @@ fn autocorrelated_noise_is_not_growing() {
                 (step, (1000.0 + offset) * MIB)
             })
             .collect();
-        let found = judge(&window_minima(points.into_iter(), 0), SeriesKind::InUse, BYTES);
+        let found = judge(&window_minima(points.into_iter(), 0), SeriesKind::InUse, BYTES, 0);
         assert!(matches!(found.verdict, Judgement::Bounded | Judgement::Suspect), "seed {seed}: {found:?}");
         suspect += u32::from(found.verdict == Judgement::Suspect);
     }
@@ -131,7 +131,7 @@ fn a_saturating_rise_is_grew_then_flat_only_if_its_last_third_is_flat() {
 #[test]
 fn growth_of_overhead_is_retained() {
     let points = (0..1200u64).map(|step| (step, step as f64 * MIB));
-    assert_eq!(judge(&window_minima(points, 0), SeriesKind::Overhead, BYTES).verdict, Judgement::Retained);
+    assert_eq!(judge(&window_minima(points, 0), SeriesKind::Overhead, BYTES, 0).verdict, Judgement::Retained);
 }
 
 #[test]

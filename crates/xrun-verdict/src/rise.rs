@@ -1,17 +1,17 @@
-//! Rises that last to the end of a series, and the step at which they began.
+//! Rises that last to the end of a series.
 
 use crate::judge::{STEPS_NEEDED, Thresholds, WINDOWS_NEEDED, Z};
-use crate::shape::{RiseProfile, is_flat_at_end, knee};
+use crate::shape::{RiseProfile, is_flat_at_end};
 use crate::trend::{Line, fit_line, mann_kendall, quantile};
 use crate::window_minima::WindowMinima;
 
 /// Rise that lasts to the end of a series.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Rise {
+    /// Windows in which it was found.
+    pub windows: WindowMinima,
     /// Line through the part that was tested.
     pub line: Line,
-    /// Step at which it began.
-    pub since: u64,
     /// True if it is as fast at its end as before.
     pub steady: bool,
 }
@@ -90,37 +90,10 @@ fn rise_from(minima: &WindowMinima, start: usize, thresholds: Thresholds) -> Opt
     if was_flat && is_flat_at_end(&end.steps, &end.values, late.slope.median, plateau) {
         return None;
     }
-    let steady = !was_flat && !is_slowing(&part) && !was_faster_before(minima, start, &line);
-    Some(Rise { line, since: onset_step(minima, start), steady })
-}
-
-/// Step at which the rise that lasts from `start` on began: at its knee, or at the beginning of a slower rise that led
-/// to it.
-fn onset_step(minima: &WindowMinima, start: usize) -> u64 {
-    let part = minima.from(start);
-    let mut at = start + knee(&part.steps, &part.values);
-    while let Some(earlier) = onset_before(minima, at) {
-        at = earlier;
-    }
-    // The warm-up is not judged: a rise from its end on may have begun within it.
-    match at {
-        0 => minima.first,
-        at => (minima.steps[at] as u64 + 1).saturating_sub(minima.length),
-    }
-}
-
-/// Position at which a rise began that led to `at` without a plateau.
-fn onset_before(minima: &WindowMinima, at: usize) -> Option<usize> {
-    let lengths = [1, 2, 4].into_iter().map(|part| at / part).filter(|length| *length >= WINDOWS_NEEDED);
-    lengths.map(|length| at - length).find_map(|begin| {
-        let (steps, values) = (&minima.steps[begin..=at], &minima.values[begin..=at]);
-        let whole = fit_line(steps, values, 0.0)?;
-        let half = values.len() / 2;
-        let late = fit_line(&steps[half..], &values[half..], 0.0)?;
-        let rises = whole.growth > 3.0 * whole.error && mann_kendall(values) > Z && late.growth > 0.25 * whole.growth;
-        let earlier = begin + knee(steps, values);
-        (rises && earlier < at).then_some(earlier)
-    })
+    // Slower only where the interval of the late rate excludes the rate of the whole.
+    let is_slower = late.growth + 2.0 * late.error < expected;
+    let slows = was_flat || is_slowing(&part) || was_faster_before(minima, start, &line);
+    Some(Rise { windows: minima.clone(), line, steady: !(is_slower && slows) })
 }
 
 /// Returns whether the second half rises clearly slower than the first.

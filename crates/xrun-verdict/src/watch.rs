@@ -10,27 +10,38 @@ use crate::findings::{Judgement, ProcessOfRun, SeriesVerdict, VERSION, Verdict};
 use crate::judge::{BYTES, COUNT, SeriesKind, Thresholds, Z, judge, suspicious};
 use crate::message::{self, Attribution, RunSpan};
 use crate::names::{
-    DRIVER_BEYOND, FOOTPRINT, GPU_FOOTPRINT, LIBRARIES, OWNER_PREFIX, RESERVED_BEYOND, RESIDENT_BEYOND, TOTALS,
+    DRIVER_BEYOND, FOOTPRINT, GPU_FOOTPRINT, LIBRARIES, OWNER_PREFIX, PEAKS_SUFFIX, RESERVED_BEYOND, RESIDENT_BEYOND, TOTALS,
     UNCAPPED, is_on_gpus, lives_in, unit,
 };
 use crate::sample::{Processes, Sample};
 use crate::trend;
-use crate::window_minima::Windows;
+use crate::readings::Readings;
+use crate::window_minima::WindowMinima;
 
 /// Smallest fraction of the growth for which an owner is named.
 const FRACTION_MIN: f64 = 0.8;
+/// Growth of peaks that counts, in growths of a floor that count.
+const PEAKS: f64 = 4.0;
 /// Cap on the series; further ones are ignored.
 const SERIES_MAX: usize = 256;
 
 /// Windows and range of one series.
 #[derive(Clone, Debug)]
 struct TrackedSeries {
-    windows: Windows,
+    readings: Readings,
+    /// Low values are no gaps in the readings.
+    may_vanish: bool,
     kind: SeriesKind,
     thresholds: Thresholds,
     first: f64,
     last: f64,
     peak: f64,
+}
+
+impl TrackedSeries {
+    fn minima(&self) -> WindowMinima {
+        self.readings.minima().0
+    }
 }
 
 /// Judges the samples of a run as they come, process after process; see [`Watch::verdict`].
@@ -180,23 +191,30 @@ impl Watch {
         if let Some(tracked) = self.series.get_mut(name) {
             tracked.last = value;
             tracked.peak = tracked.peak.max(value);
-            tracked.windows.add(step, value);
+            tracked.readings.add(step, value, tracked.may_vanish);
         } else if self.series.len() < SERIES_MAX {
-            let mut windows = Windows::new(self.context.settled);
-            windows.add(step, value);
-            let tracked = TrackedSeries { windows, kind, thresholds, first: value, last: value, peak: value };
+            let mut readings = Readings::new(self.context.settled);
+            // A buffer and a count may be 0 while the process lives, and so may what is beyond the memory in use.
+            let may_vanish = name.starts_with(OWNER_PREFIX)
+                || name.starts_with(UNCAPPED)
+                || name == GPU_FOOTPRINT
+                || thresholds == COUNT
+                || kind == SeriesKind::Overhead;
+            readings.add(step, value, may_vanish);
+            let tracked =
+                TrackedSeries { readings, may_vanish, kind, thresholds, first: value, last: value, peak: value };
             self.series.insert(name.to_owned(), tracked);
         }
     }
 
     /// Steps in a window at present.
     pub fn window(&self) -> u64 {
-        self.series.values().map(|tracked| tracked.windows.length()).max().unwrap_or(1)
+        self.series.values().map(|tracked| tracked.readings.length()).max().unwrap_or(1)
     }
 
     /// Names of the series that are suspect during the run.
     pub fn suspects(&self) -> Vec<&str> {
-        let is_suspect = |tracked: &TrackedSeries| suspicious(&tracked.windows.minima(), tracked.thresholds);
+        let is_suspect = |tracked: &TrackedSeries| suspicious(&tracked.minima(), tracked.thresholds);
         let in_use = self.public_series().filter(|(_, tracked)| tracked.kind == SeriesKind::InUse);
         let suspect =
             in_use.filter(|(name, tracked)| is_suspect(tracked) && !self.growth_ends(name, tracked, is_suspect));
@@ -232,8 +250,12 @@ impl Watch {
 
     /// Verdict on the newest process.
     fn judge_process(&self, has_ended: bool) -> Verdict {
-        let mut series: Vec<SeriesVerdict> =
-            self.public_series().map(|(name, tracked)| self.judge_series(name, tracked)).collect();
+        let mut series: Vec<SeriesVerdict> = Vec::new();
+        for (name, tracked) in self.public_series() {
+            let floor = self.judge_series(name, tracked);
+            let peaks = self.judge_peaks(tracked, &floor);
+            series.extend(std::iter::once(floor).chain(peaks));
+        }
         if has_ended {
             // A process that has ended reaches no limit.
             series.iter_mut().for_each(|one| one.steps_to_limit = None);
@@ -256,7 +278,7 @@ impl Watch {
         let owner = owner.or_else(|| holder.as_ref().map(|(name, _)| name.clone()));
         let fraction = explained.or(holder).map(|(_, fraction)| fraction);
         let minima = self.series.get("heap").or_else(|| self.series.values().next());
-        let minima = minima.map(|tracked| tracked.windows.minima()).unwrap_or_default();
+        let minima = minima.map(|tracked| tracked.minima()).unwrap_or_default();
         let run = RunSpan {
             axis: self.context.axis,
             window: minima.length,
@@ -315,9 +337,10 @@ impl Watch {
     }
 
     fn judge_series(&self, name: &str, tracked: &TrackedSeries) -> SeriesVerdict {
-        let judged = |tracked: &TrackedSeries| judge(&tracked.windows.minima(), tracked.kind, tracked.thresholds);
+        let planned = if self.context.axis == Axis::Steps { self.context.steps } else { 0 };
+        let judged = |tracked: &TrackedSeries| judge(&tracked.minima(), tracked.kind, tracked.thresholds, planned);
         let mut findings = judged(tracked);
-        let missing = self.context.span_min.saturating_sub(tracked.windows.minima().span());
+        let missing = self.context.span_min.saturating_sub(tracked.minima().span());
         if missing > 0 {
             (findings.verdict, findings.more_steps) = (Judgement::Inconclusive, Some(missing));
         }
@@ -344,6 +367,24 @@ impl Watch {
             cap: limit.map(|(limit, _)| limit),
             findings,
         }
+    }
+
+    /// Peaks of memory in use whose floor is level, as a series of their own; `None` where they do not grow. Peaks are
+    /// noisier than floors.
+    fn judge_peaks(&self, tracked: &TrackedSeries, floor: &SeriesVerdict) -> Option<SeriesVerdict> {
+        let is_level = matches!(floor.findings.verdict, Judgement::Bounded | Judgement::NoGrowthFound);
+        if !is_level || tracked.may_vanish || tracked.kind != SeriesKind::InUse {
+            return None;
+        }
+        let Thresholds { growth_min, move_min } = tracked.thresholds;
+        let thresholds = Thresholds { growth_min: PEAKS * growth_min, move_min: PEAKS * move_min };
+        let findings = judge(&tracked.minima().of_peaks(), tracked.kind, thresholds, 0);
+        (findings.verdict == Judgement::Growing).then(|| SeriesVerdict {
+            name: format!("{}{PEAKS_SUFFIX}", floor.name),
+            slope_per_epoch: None,
+            findings,
+            ..floor.clone()
+        })
     }
 
     /// Owner whose slope is most of the slope of the memory that it lives in, since the onset of the growth; with its
@@ -401,7 +442,7 @@ impl Watch {
     }
 
     fn slope_since(&self, name: &str, since: u64) -> Option<f64> {
-        let minima = self.series.get(name)?.windows.minima();
+        let minima = self.series.get(name)?.minima();
         let part = minima.from(minima.steps.partition_point(|step| *step < since as f64));
         Some(trend::theil_sen(&part.steps, &part.values, Z)?.median)
     }

@@ -11,6 +11,8 @@ pub struct WindowMinima {
     pub values: Vec<f64>,
     /// Maximum of each window.
     pub maxima: Vec<f64>,
+    /// Last step and minimum of each window of the warm-up.
+    pub warming: Vec<(f64, f64)>,
     /// `values` are maxima.
     pub peaks: bool,
     /// Median standard deviation of the values inside a window, without trend.
@@ -163,13 +165,15 @@ impl Windows {
         let span = self.newest - first;
         // The warm-up of a run that ended early is at most a quarter of it.
         let warm_up = (span / WARM_UP).max(self.settled.min(span / 4)).max(1);
-        complete.retain(|window| window.index * self.length >= warm_up);
+        let warming = complete.partition_point(|window| window.index * self.length < warm_up);
+        let warming: Vec<Window> = complete.drain(..warming).collect();
         let deviations: Vec<f64> = complete.iter().filter_map(|window| window.deviation).collect();
         WindowMinima {
             warm_up: complete.first().map_or(warm_up, |window| window.index * self.length),
             steps: complete.iter().map(|window| end(window.index) as f64).collect(),
             values: complete.iter().map(|window| window.minimum).collect(),
             maxima: complete.iter().map(|window| window.maximum).collect(),
+            warming: warming.iter().map(|window| (end(window.index) as f64, window.minimum)).collect(),
             peaks: false,
             noise: median(&deviations),
             length: self.length,
@@ -202,7 +206,7 @@ impl WindowMinima {
         let maxima: Vec<f64> = maxima.collect();
         let values = if self.peaks { maxima.clone() } else { values.collect() };
         let steps = self.steps[odd..].chunks(2).filter_map(|pair| pair.last().copied());
-        Self { values, maxima, steps: steps.collect(), length: self.length * 2, ..*self }
+        Self { values, maxima, steps: steps.collect(), length: self.length * 2, ..self.clone() }
     }
 
     /// Maxima of the windows, as the values to be judged.
@@ -233,12 +237,13 @@ impl WindowMinima {
             values: self.values[start..].to_vec(),
             maxima: self.maxima[start..].to_vec(),
             steps: self.steps[start..].to_vec(),
-            ..*self
+            ..self.clone()
         }
     }
 }
 
 /// Window minima of points (step and value, in ascending order of steps).
+#[cfg(test)]
 pub fn window_minima(points: impl Iterator<Item = (u64, f64)>, settled: u64) -> WindowMinima {
     let mut windows = Windows::new(settled);
     points.for_each(|(step, value)| windows.add(step, value));

@@ -1,0 +1,141 @@
+//! End of a series that rose: at rest, on a stair like those before, or moving.
+
+use crate::judge::Thresholds;
+use crate::shape::{lasting_levels, smoothed};
+use crate::trend::{fit_line, robust_deviation};
+use crate::window_minima::WindowMinima;
+
+/// End of a series.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// Rises, or cannot be distinguished from a rise.
+    Moving,
+    /// Level since the window of this index, for longer than the stays before let expect.
+    AtRest(usize),
+    /// Level, for no longer than the stays before let expect.
+    OnStair {
+        /// Both stays and moves become larger and larger: a table that is enlarged when it is full.
+        enlarges: bool,
+    },
+}
+
+/// Smallest number of windows of a rest.
+const REST_MIN: usize = 6;
+/// Part of the windows that a rest has at least.
+const REST_PART: usize = 20;
+/// Smallest number of windows of a stay.
+const STAY_MIN: usize = 3;
+/// Ratio of a rest to the stay that is expected from those before.
+const LONGER: f64 = 1.4;
+/// Ratio of two stays, or of two moves, from which on the later one is larger.
+const LARGER: f64 = 1.15;
+
+/// Stretch of windows at one level.
+struct Stay {
+    length: usize,
+    level: f64,
+}
+
+/// Finds out how a series ends.
+pub fn end_of(minima: &WindowMinima, thresholds: Thresholds) -> End {
+    let values = &minima.values;
+    let count = values.len();
+    let levels = lasting_levels(values, (count / 60).max(1));
+    let (Some(first), Some(last)) = (levels.first(), levels.last()) else { return End::Moving };
+    let rise = last - first;
+    if count < 2 * REST_MIN || rise < thresholds.growth_min {
+        return End::Moving;
+    }
+    let residuals: Vec<f64> = smoothed(values, 2).iter().zip(values).map(|(level, value)| value - level).collect();
+    let tolerance = thresholds.move_min.max(0.02 * rise).max(3.0 * robust_deviation(&residuals));
+    let start = levels.partition_point(|level| *level < last - tolerance);
+    let length = count - start;
+    if start == 0 || length < REST_MIN.max(count / REST_PART) || !is_slower(minima, &levels, start, tolerance) {
+        return End::Moving;
+    }
+    let stays = stays(&levels[..start], tolerance);
+    // The beginning of the first stay is not known.
+    let complete = stays.get(1..).unwrap_or_default();
+    let longest = complete.iter().map(|stay| stay.length).max().unwrap_or_default();
+    if complete.len() >= 2 && length as f64 <= LONGER * growth_of_stays(complete) * longest as f64 {
+        return End::OnStair { enlarges: enlarges(complete, *last) };
+    }
+    End::AtRest(start)
+}
+
+/// Returns whether the windows from `start` on rise clearly slower than those before.
+fn is_slower(minima: &WindowMinima, levels: &[f64], start: usize, tolerance: f64) -> bool {
+    let length = levels.len() - start;
+    let before = start.saturating_sub((2 * length).max(levels.len() / 4));
+    let speed = (levels[start] - levels[before]) / (start - before) as f64;
+    let expected = speed * length as f64;
+    let Some(line) = fit_line(&minima.steps[start..], &minima.values[start..], 0.0) else { return false };
+    expected >= 3.0 * tolerance && line.growth < 0.2 * expected && expected - line.growth > 4.0 * line.error
+}
+
+/// Stays between moves larger than `tolerance`; the last one ends at the last move.
+fn stays(levels: &[f64], tolerance: f64) -> Vec<Stay> {
+    let mut stays = Vec::new();
+    let mut begin = 0;
+    while let Some(level) = levels.get(begin) {
+        let length = levels[begin..].partition_point(|value| *value <= level + tolerance);
+        if length >= STAY_MIN {
+            stays.push(Stay { length, level: levels[begin + length / 2] });
+        }
+        begin += length;
+    }
+    stays
+}
+
+/// Ratio of the next stay to the last one, if stays become longer as before; 1 where they do not.
+fn growth_of_stays(stays: &[Stay]) -> f64 {
+    let newest = &stays[stays.len().saturating_sub(4)..];
+    if !newest.is_sorted_by(|one, next| next.length as f64 > LARGER * one.length as f64) {
+        return 1.0;
+    }
+    let (Some(first), Some(last)) = (newest.first(), newest.last()) else { return 1.0 };
+    (last.length as f64 / first.length as f64).powf(1.0 / (newest.len() - 1) as f64).min(3.0)
+}
+
+/// Returns whether both stays and the moves after them become larger, up to the last move to `last`.
+fn enlarges(stays: &[Stay], last: f64) -> bool {
+    let Some(newest) = stays.len().checked_sub(3).map(|start| &stays[start..]) else { return false };
+    let levels: Vec<f64> = newest.iter().map(|stay| stay.level).chain([last]).collect();
+    let moves: Vec<f64> = levels.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    newest.is_sorted_by(|one, next| next.length as f64 > LARGER * one.length as f64)
+        && moves.is_sorted_by(|one, next| *next > LARGER * one)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::judge::BYTES;
+    use crate::window_minima::window_minima;
+
+    const MIB: f64 = 1024.0 * 1024.0;
+
+    fn end(value: impl Fn(f64) -> f64) -> End {
+        end_of(&window_minima((0..1280u64).map(|step| (step, value(step as f64 / 1280.0) * MIB)), 0), BYTES)
+    }
+
+    #[test]
+    fn a_short_rest_after_a_line_is_found_with_its_begin() {
+        for full in [0.6, 0.8, 0.94] {
+            let End::AtRest(start) = end(|at| 500.0 * (at / full).min(1.0)) else { panic!("{full}") };
+            // The first tenth is the warm-up.
+            let expected = (full - 0.1) * 128.0;
+            assert!((start as f64 - expected).abs() < 5.0, "{full}: {start}, not {expected}");
+        }
+        assert_eq!(end(|at| 500.0 * at), End::Moving);
+        assert_eq!(end(|_| 500.0), End::Moving);
+    }
+
+    #[test]
+    fn a_stay_like_those_before_is_no_rest() {
+        assert_eq!(end(|at| 100.0 * (at * 5.0).floor()), End::OnStair { enlarges: false });
+        let doubling = |at: f64| 2f64.powf((1.0 + at * 700.0).log2().ceil());
+        assert_eq!(end(doubling), End::OnStair { enlarges: true });
+        let ends = end(|at| 100.0 * (at * 8.0).floor().min(4.0));
+        assert!(matches!(ends, End::AtRest(_)), "{ends:?}");
+    }
+}

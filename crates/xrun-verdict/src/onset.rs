@@ -1,0 +1,194 @@
+//! Onset of a rise that lasts to the end of a series.
+
+use crate::trend::{median, robust_deviation};
+use crate::window_minima::WindowMinima;
+
+/// Points that a series is reduced to.
+const POINTS: usize = 60;
+/// Part of the run in which a process starts.
+const START: f64 = 0.02;
+/// Smallest number of points of a piece.
+const PIECE_MIN: usize = 3;
+/// Smallest jump, as a part of the growth and in deviations of the moves from point to point.
+const JUMP: (f64, f64) = (0.06, 6.0);
+/// Part of the growth that jumps have at most; where they have more, they are the rise.
+const JUMPS: f64 = 0.6;
+/// Ratio of a slope to that of what follows from which on both are one rise.
+const SAME_RISE: f64 = 0.2;
+/// Cap on the knees.
+const KNEES_MAX: usize = 4;
+/// Smallest improvement by a knee: squared residuals that it removes, in those that remain per point.
+const KNEE: f64 = 12.0;
+
+/// Step at which the rise that lasts to the end began; the first step where it began at the start.
+pub fn onset(minima: &WindowMinima) -> u64 {
+    let start = minima.first as f64 + START * minima.span() as f64;
+    let warming = minima.warming.iter().copied().filter(|(step, _)| *step > start && !minima.peaks);
+    let windows: Vec<(f64, f64)> =
+        warming.chain(minima.steps.iter().copied().zip(minima.values.iter().copied())).collect();
+    let stride = windows.len().div_ceil(POINTS).max(1);
+    let mean = |chunk: &[(f64, f64)]| chunk.iter().map(|(_, value)| value).sum::<f64>() / chunk.len() as f64;
+    let points = without_jumps(windows.rchunks(stride).rev().map(mean).collect());
+    let knees = knees(&points);
+    let fit = Fit::of(&points, knees.clone());
+    let last = points.len().saturating_sub(1);
+    let slope = |from: usize, to: usize| (fit.value(to) - fit.value(from)) / (to - from) as f64;
+    let begins = |number: &usize| {
+        let (before, begin) = (number.checked_sub(1).map_or(0, |before| knees[before]), knees[*number]);
+        slope(before, begin) < SAME_RISE * slope(begin, last)
+    };
+    let Some(begin) = (0..knees.len()).rev().find(begins).map(|number| knees[number]) else { return minima.first };
+    let window = windows.rchunks(stride).rev().nth(begin).and_then(|chunk| chunk.last());
+    window.map_or(minima.first, |(step, _)| (*step as u64 + 1).saturating_sub(minima.length))
+}
+
+/// The points without their jumps, unless these are most of the growth.
+fn without_jumps(points: Vec<f64>) -> Vec<f64> {
+    let growth = points.last().zip(points.first()).map_or(0.0, |(last, first)| (last - first).abs());
+    let moves: Vec<f64> = points.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    let (usual, deviation) = (median(&moves), robust_deviation(&moves));
+    let smallest = (JUMP.0 * growth).max(JUMP.1 * deviation);
+    let side = |range: std::ops::Range<usize>| median(&points[range.start..range.end.min(points.len())]);
+    let jump = |at: usize| {
+        let moved = moves[at] - usual;
+        let lasting = side(at + 1..at + 4) - side((at + 1).saturating_sub(3)..at + 1);
+        if moved.abs() > smallest && lasting / moved > 0.7 { moved } else { 0.0 }
+    };
+    let jumps: Vec<f64> = (0..moves.len()).map(jump).collect();
+    if jumps.iter().map(|jump| jump.max(0.0)).sum::<f64>() > JUMPS * growth {
+        return points;
+    }
+    let mut removed = 0.0;
+    let without = points.iter().enumerate().map(|(at, value)| {
+        removed += at.checked_sub(1).map_or(0.0, |before| jumps[before]);
+        value - removed
+    });
+    without.collect()
+}
+
+/// Positions of the knees of the continuous line through the points, as many as are justified.
+fn knees(points: &[f64]) -> Vec<usize> {
+    let places = PIECE_MIN..points.len().saturating_sub(PIECE_MIN);
+    let best = |candidates: &mut dyn Iterator<Item = Vec<usize>>| {
+        let fits = candidates.map(|knees| Fit::of(points, knees));
+        fits.min_by(|a, b| a.residuals.total_cmp(&b.residuals))
+    };
+    let improves = |with: &Fit, without: &Fit| {
+        without.residuals - with.residuals > KNEE * with.residuals / points.len() as f64
+    };
+    let mut fit = Fit::of(points, Vec::new());
+    let pairs = places.clone().flat_map(|first| places.clone().skip_while(move |second| *second < first + PIECE_MIN).map(move |second| vec![first, second]));
+    let candidates = [best(&mut places.clone().map(|knee| vec![knee])), best(&mut { pairs })];
+    for candidate in candidates.into_iter().flatten() {
+        if improves(&candidate, &fit) {
+            fit = candidate;
+        }
+    }
+    while fit.knees.len() < KNEES_MAX {
+        let with = |place: usize| {
+            let mut knees = fit.knees.clone();
+            knees.insert(knees.partition_point(|knee| *knee < place), place);
+            knees
+        };
+        let is_apart = |place: &usize| fit.knees.iter().all(|knee| knee.abs_diff(*place) >= PIECE_MIN);
+        match best(&mut places.clone().filter(is_apart).map(with)) {
+            Some(next) if improves(&next, &fit) => fit = next,
+            _ => break,
+        }
+    }
+    fit.knees
+}
+
+/// Coefficients of a fit: level, slope, and change of slope at each knee.
+const TERMS: usize = 2 + KNEES_MAX;
+
+/// Continuous piecewise linear least-squares fit.
+struct Fit {
+    knees: Vec<usize>,
+    coefficients: [f64; TERMS],
+    residuals: f64,
+}
+
+impl Fit {
+    fn of(points: &[f64], knees: Vec<usize>) -> Self {
+        let size = 2 + knees.len();
+        let mut system = [[0.0; TERMS + 1]; TERMS];
+        for (at, value) in points.iter().enumerate() {
+            let terms = terms(at, &knees);
+            for row in 0..size {
+                for column in 0..size {
+                    system[row][column] += terms[row] * terms[column];
+                }
+                system[row][TERMS] += terms[row] * value;
+            }
+        }
+        let mut fit = Self { knees, coefficients: solved(system, size), residuals: 0.0 };
+        fit.residuals = points.iter().enumerate().map(|(at, value)| (value - fit.value(at)).powi(2)).sum();
+        fit
+    }
+
+    fn value(&self, at: usize) -> f64 {
+        terms(at, &self.knees).iter().zip(&self.coefficients).map(|(term, coefficient)| term * coefficient).sum()
+    }
+}
+
+fn terms(at: usize, knees: &[usize]) -> [f64; TERMS] {
+    std::array::from_fn(|term| match term {
+        0 => 1.0,
+        1 => at as f64,
+        _ => knees.get(term - 2).map_or(0.0, |knee| at.saturating_sub(*knee) as f64),
+    })
+}
+
+/// Solves the first `size` equations by elimination; the last column has the right-hand sides.
+fn solved(mut system: [[f64; TERMS + 1]; TERMS], size: usize) -> [f64; TERMS] {
+    for pivot in 0..size {
+        let best = (pivot..size).max_by(|a, b| system[*a][pivot].abs().total_cmp(&system[*b][pivot].abs()));
+        system.swap(pivot, best.unwrap_or(pivot));
+        let row = system[pivot];
+        if row[pivot].abs() < 1e-9 {
+            return [0.0; TERMS];
+        }
+        for other in (0..size).filter(|other| *other != pivot) {
+            let factor = system[other][pivot] / row[pivot];
+            (0..=TERMS).for_each(|column| system[other][column] -= factor * row[column]);
+        }
+    }
+    std::array::from_fn(|at| if at < size { system[at][TERMS] / system[at][at] } else { 0.0 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::window_minima::window_minima;
+
+    /// Onset as a fraction of a run, of which the warm-up is a tenth.
+    fn found(value: impl Fn(f64) -> f64) -> f64 {
+        let minima = window_minima((0..1280u64).map(|step| (step, value(step as f64 / 1280.0))), 0);
+        onset(&minima) as f64 / 1280.0
+    }
+
+    #[test]
+    fn the_onset_is_where_the_rise_begins_and_0_for_a_line() {
+        assert_eq!(found(|at| 3.0 * at), 0.0);
+        for onset in [0.2, 0.45, 0.7] {
+            let late = found(|at| 100.0 * (at - onset).max(0.0));
+            assert!((late - onset).abs() < 0.05, "{late}, truly {onset}");
+        }
+    }
+
+    #[test]
+    fn neither_a_warm_up_nor_a_jump_nor_teeth_hide_the_onset() {
+        let warm = |at: f64| 300.0 * (1.0 - (-at / 0.06).exp());
+        let teeth = |at: f64| 50.0 * (at * 17.0).fract();
+        let late = found(|at| warm(at) + teeth(at) + 400.0 * (at - 0.5).max(0.0));
+        assert!((late - 0.5).abs() < 0.1, "{late}");
+        let late = found(|at| if at > 0.3 { 80.0 } else { 0.0 } + 400.0 * (at - 0.5).max(0.0));
+        assert!((late - 0.5).abs() < 0.1, "{late}");
+    }
+
+    #[test]
+    fn stairs_begin_at_the_first_sample() {
+        assert_eq!(found(|at| (at * 9.0).floor()), 0.0);
+    }
+}

@@ -1,6 +1,7 @@
 //! End of a series that rose: at rest, on a stair like those before, or moving.
 
 use crate::judge::Thresholds;
+use crate::pieces::{Pieces, means};
 use crate::shape::{lasting_levels, smoothed};
 use crate::trend::{fit_line, robust_deviation};
 use crate::window_minima::WindowMinima;
@@ -19,6 +20,8 @@ pub enum End {
     },
 }
 
+/// Ratio of the slope of a rest to that of the rise before.
+const FLAT: f64 = 0.2;
 /// Smallest number of windows of a rest.
 const REST_MIN: usize = 6;
 /// Part of the windows that a rest has at least.
@@ -48,11 +51,15 @@ pub fn end_of(minima: &WindowMinima, thresholds: Thresholds) -> End {
     }
     let residuals: Vec<f64> = smoothed(values, 2).iter().zip(values).map(|(level, value)| value - level).collect();
     let tolerance = thresholds.move_min.max(0.02 * rise).max(3.0 * robust_deviation(&residuals));
-    let start = levels.partition_point(|level| *level < last - tolerance);
-    let length = count - start;
-    if start == 0 || length < REST_MIN.max(count / REST_PART) || !is_slower(minima, &levels, start, tolerance) {
+    let at_level = levels.partition_point(|level| *level < last - tolerance);
+    let is_rest = |start: &usize| {
+        let length = count - start;
+        *start > 0 && length >= REST_MIN.max(count / REST_PART) && is_slower(minima, &levels, *start, tolerance)
+    };
+    let Some(start) = Some(at_level).filter(is_rest).or_else(|| level_piece(values).filter(is_rest)) else {
         return End::Moving;
-    }
+    };
+    let length = count - start;
     let stays = stays(&levels[..start], tolerance);
     // The beginning of the first stay is not known.
     let complete = stays.get(1..).unwrap_or_default();
@@ -63,6 +70,16 @@ pub fn end_of(minima: &WindowMinima, thresholds: Thresholds) -> End {
     End::AtRest(start)
 }
 
+/// Window at which the last piece of a piecewise linear fit begins, if it is much flatter than the one before.
+fn level_piece(values: &[f64]) -> Option<usize> {
+    let (points, stride) = means(values);
+    let pieces = Pieces::of(&points);
+    let (last, begin) = (points.len() - 1, *pieces.knees.last()?);
+    let before = pieces.knees.iter().rev().nth(1).copied().unwrap_or_default();
+    let is_flat = pieces.slope(begin, last) < FLAT * pieces.slope(before, begin);
+    is_flat.then(|| values.len() - (points.len() - begin) * stride)
+}
+
 /// Returns whether the windows from `start` on rise clearly slower than those before.
 fn is_slower(minima: &WindowMinima, levels: &[f64], start: usize, tolerance: f64) -> bool {
     let length = levels.len() - start;
@@ -70,7 +87,7 @@ fn is_slower(minima: &WindowMinima, levels: &[f64], start: usize, tolerance: f64
     let speed = (levels[start] - levels[before]) / (start - before) as f64;
     let expected = speed * length as f64;
     let Some(line) = fit_line(&minima.steps[start..], &minima.values[start..], 0.0) else { return false };
-    expected >= 3.0 * tolerance && line.growth < 0.2 * expected && expected - line.growth > 4.0 * line.error
+    expected >= 2.0 * tolerance && line.growth < FLAT * expected && expected - line.growth > 4.0 * line.error
 }
 
 /// Stays between moves larger than `tolerance`; the last one ends at the last move.

@@ -31,6 +31,7 @@ mod judge;
 mod message;
 pub mod names;
 mod onset;
+mod pieces;
 mod readings;
 mod recent;
 mod release;

@@ -1,14 +1,11 @@
 //! Onset of a rise that lasts to the end of a series.
 
+use crate::pieces::{Pieces, means};
 use crate::trend::{median, robust_deviation};
 use crate::window_minima::WindowMinima;
 
-/// Points that a series is reduced to.
-const POINTS: usize = 60;
 /// Part of the run in which a process starts.
 const START: f64 = 0.02;
-/// Smallest number of points of a piece.
-const PIECE_MIN: usize = 3;
 /// Smallest jump, as a part of the growth and in deviations of the moves from point to point.
 const JUMP: (f64, f64) = (0.06, 6.0);
 /// Cap on the jumps and on their part of the growth; more are the rise itself.
@@ -19,31 +16,22 @@ const SAME_RISE: f64 = 0.2;
 const WARM_UP: (f64, f64) = (2.0, 0.12);
 /// Ratio of a slope to that of what follows below which a piece is partly level.
 const PARTLY_LEVEL: f64 = 0.7;
-/// Cap on the knees.
-const KNEES_MAX: usize = 4;
-/// Smallest improvement by a knee: squared residuals that it removes, in those that remain per point.
-const KNEE: f64 = 16.0;
-
 /// Step at which the rise that lasts to the end began; the first step where it began at the start.
 pub fn onset(minima: &WindowMinima) -> u64 {
     let start = minima.first as f64 + START * minima.span() as f64;
-    let warming = minima.warming.iter().copied().filter(|(step, _)| *step > start && !minima.peaks);
+    let warming = minima.warming.iter().copied().filter(|(step, _)| *step > start && !minima.are_heights);
     let windows: Vec<(f64, f64)> =
         warming.chain(minima.steps.iter().copied().zip(minima.values.iter().copied())).collect();
-    let stride = windows.len().div_ceil(POINTS).max(1);
-    let values = without_jumps(windows.iter().map(|(_, value)| *value).collect());
-    let mean = |chunk: &[f64]| chunk.iter().sum::<f64>() / chunk.len() as f64;
-    let points: Vec<f64> = values.rchunks(stride).rev().map(mean).collect();
-    let knees = knees(&points);
-    let fit = Fit::of(&points, knees.clone());
-    let last = points.len().saturating_sub(1);
-    let slope = |from: usize, to: usize| -> f64 { (fit.value(to) - fit.value(from)) / (to - from) as f64 };
+    let (points, stride) = means(&without_jumps(windows.iter().map(|(_, value)| *value).collect()));
+    let pieces = Pieces::of(&points);
+    let (knees, last) = (&pieces.knees, points.len().saturating_sub(1));
+    let slope = |from: usize, to: usize| pieces.slope(from, to);
     let begins = |number: &usize| {
         let (before, begin) = (number.checked_sub(1).map_or(0, |before| knees[before]), knees[*number]);
         slope(before, begin) < SAME_RISE * slope(begin, last)
     };
     let found = (0..knees.len()).rev().find(begins).map(|number| knees[number]);
-    let Some(begin) = found.or_else(|| end_of_warm_up(&knees, last, slope)) else { return minima.first };
+    let Some(begin) = found.or_else(|| end_of_warm_up(knees, last, slope)) else { return minima.first };
     let window = windows.rchunks(stride).rev().nth(begin).and_then(|chunk| chunk.last());
     window.map_or(minima.first, |(step, _)| (*step as u64 + 1).saturating_sub(minima.length))
 }
@@ -86,97 +74,6 @@ fn without_jumps(points: Vec<f64>) -> Vec<f64> {
         value - removed
     });
     without.collect()
-}
-
-/// Positions of the knees of the continuous line through the points, as many as are justified.
-fn knees(points: &[f64]) -> Vec<usize> {
-    let places = PIECE_MIN..points.len().saturating_sub(PIECE_MIN);
-    let best = |candidates: &mut dyn Iterator<Item = Vec<usize>>| {
-        let fits = candidates.map(|knees| Fit::of(points, knees));
-        fits.min_by(|a, b| a.residuals.total_cmp(&b.residuals))
-    };
-    let improves = |with: &Fit, without: &Fit| {
-        without.residuals - with.residuals > KNEE * with.residuals / points.len() as f64
-    };
-    let mut fit = Fit::of(points, Vec::new());
-    let pairs = places.clone().flat_map(|first| places.clone().skip_while(move |second| *second < first + PIECE_MIN).map(move |second| vec![first, second]));
-    let candidates = [best(&mut places.clone().map(|knee| vec![knee])), best(&mut { pairs })];
-    for candidate in candidates.into_iter().flatten() {
-        if improves(&candidate, &fit) {
-            fit = candidate;
-        }
-    }
-    while fit.knees.len() < KNEES_MAX {
-        let with = |place: usize| {
-            let mut knees = fit.knees.clone();
-            knees.insert(knees.partition_point(|knee| *knee < place), place);
-            knees
-        };
-        let is_apart = |place: &usize| fit.knees.iter().all(|knee| knee.abs_diff(*place) >= PIECE_MIN);
-        match best(&mut places.clone().filter(is_apart).map(with)) {
-            Some(next) if improves(&next, &fit) => fit = next,
-            _ => break,
-        }
-    }
-    fit.knees
-}
-
-/// Coefficients of a fit: level, slope, and change of slope at each knee.
-const TERMS: usize = 2 + KNEES_MAX;
-
-/// Continuous piecewise linear least-squares fit.
-struct Fit {
-    knees: Vec<usize>,
-    coefficients: [f64; TERMS],
-    residuals: f64,
-}
-
-impl Fit {
-    fn of(points: &[f64], knees: Vec<usize>) -> Self {
-        let size = 2 + knees.len();
-        let mut system = [[0.0; TERMS + 1]; TERMS];
-        for (at, value) in points.iter().enumerate() {
-            let terms = terms(at, &knees);
-            for row in 0..size {
-                for column in 0..size {
-                    system[row][column] += terms[row] * terms[column];
-                }
-                system[row][TERMS] += terms[row] * value;
-            }
-        }
-        let mut fit = Self { knees, coefficients: solved(system, size), residuals: 0.0 };
-        fit.residuals = points.iter().enumerate().map(|(at, value)| (value - fit.value(at)).powi(2)).sum();
-        fit
-    }
-
-    fn value(&self, at: usize) -> f64 {
-        terms(at, &self.knees).iter().zip(&self.coefficients).map(|(term, coefficient)| term * coefficient).sum()
-    }
-}
-
-fn terms(at: usize, knees: &[usize]) -> [f64; TERMS] {
-    std::array::from_fn(|term| match term {
-        0 => 1.0,
-        1 => at as f64,
-        _ => knees.get(term - 2).map_or(0.0, |knee| at.saturating_sub(*knee) as f64),
-    })
-}
-
-/// Solves the first `size` equations by elimination; the last column has the right-hand sides.
-fn solved(mut system: [[f64; TERMS + 1]; TERMS], size: usize) -> [f64; TERMS] {
-    for pivot in 0..size {
-        let best = (pivot..size).max_by(|a, b| system[*a][pivot].abs().total_cmp(&system[*b][pivot].abs()));
-        system.swap(pivot, best.unwrap_or(pivot));
-        let row = system[pivot];
-        if row[pivot].abs() < 1e-9 {
-            return [0.0; TERMS];
-        }
-        for other in (0..size).filter(|other| *other != pivot) {
-            let factor = system[other][pivot] / row[pivot];
-            (0..=TERMS).for_each(|column| system[other][column] -= factor * row[column]);
-        }
-    }
-    std::array::from_fn(|at| if at < size { system[at][TERMS] / system[at][at] } else { 0.0 })
 }
 
 #[cfg(test)]

@@ -10,6 +10,8 @@ const SIDE: usize = 3;
 const DEVIATIONS: f64 = 8.0;
 /// Largest climb before a fall, as a fraction of it: a higher one is a tooth of a sawtooth.
 const CLIMB: f64 = 0.5;
+/// Part of a release that happens from one window to the next.
+const SHARP: f64 = 0.5;
 /// Smallest part of the windows after a release that is judged alone.
 const PART: usize = 4;
 
@@ -23,7 +25,9 @@ pub fn after_release(minima: &WindowMinima, thresholds: Thresholds) -> WindowMin
     let fall = |at: usize| before(at) - median(&values[at..at + SIDE]);
     let is_release = |at: &usize| {
         let lowest = values[..*at].iter().copied().fold(f64::INFINITY, f64::min);
-        fall(*at) >= smallest && before(*at) - lowest <= CLIMB * fall(*at)
+        let near = at.saturating_sub(2)..(*at + 1).min(moves.len());
+        let sharpest = moves[near].iter().copied().fold(0.0, f64::min);
+        fall(*at) >= smallest && -sharpest >= SHARP * fall(*at) && before(*at) - lowest <= CLIMB * fall(*at)
     };
     let Some(last) = (1..end).rev().find(is_release) else { return minima.clone() };
     // The fall is steepest at its middle.

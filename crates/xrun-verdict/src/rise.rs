@@ -1,7 +1,7 @@
 //! Rises that last to the end of a series.
 
 use crate::judge::{STEPS_NEEDED, Thresholds, WINDOWS_NEEDED, Z};
-use crate::shape::{RiseProfile, is_flat_at_end};
+use crate::shape::{RiseProfile, is_flat_at_end, is_jump};
 use crate::trend::{Line, fit_line, mann_kendall, quantile};
 use crate::window_minima::WindowMinima;
 
@@ -84,6 +84,9 @@ fn rise_from(minima: &WindowMinima, start: usize, thresholds: Thresholds) -> Opt
     let late = fit_line(&end.steps, &end.values, 0.0)?;
     let expected = line.slope.median * (end.steps[end.steps.len() - 1] - end.steps[0]);
     if late.growth < 0.3 * expected || (late.growth < 0.4 * expected && expected - late.growth > 2.0 * late.error) {
+        return None;
+    }
+    if is_jump(steps, values) {
         return None;
     }
     let was_flat = is_flat_at_end(steps, values, line.slope.median, plateau);

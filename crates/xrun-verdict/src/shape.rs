@@ -57,6 +57,34 @@ pub fn lasting_levels(values: &[f64], reach: usize) -> Vec<f64> {
     levels
 }
 
+/// Returns whether two levels fit a series as well as a level and a line that rises from its end on.
+pub fn is_jump(steps: &[f64], values: &[f64]) -> bool {
+    let count = values.len();
+    let ends = 2..count.saturating_sub(2);
+    let two_levels = ends.clone().map(|at| around_mean(&values[..at]) + around_mean(&values[at..]));
+    let knees = (0..count.saturating_sub(3)).filter_map(|at| around_line(steps, values, at));
+    let least = |residuals: &mut dyn Iterator<Item = f64>| residuals.fold(f64::INFINITY, f64::min);
+    least(&mut { two_levels }) < least(&mut { knees })
+}
+
+/// Sum of squared differences from the mean.
+fn around_mean(values: &[f64]) -> f64 {
+    let mean = values.iter().sum::<f64>() / values.len() as f64;
+    values.iter().map(|value| (value - mean).powi(2)).sum()
+}
+
+/// Sum of squared residuals of the least-squares line that is level until position `at`.
+fn around_line(steps: &[f64], values: &[f64], at: usize) -> Option<f64> {
+    let knee = *steps.get(at)?;
+    let beyond: Vec<f64> = steps.iter().map(|step| (step - knee).max(0.0)).collect();
+    let count = values.len() as f64;
+    let (mean_x, mean_y) = (beyond.iter().sum::<f64>() / count, values.iter().sum::<f64>() / count);
+    let variance: f64 = beyond.iter().map(|x| (x - mean_x).powi(2)).sum();
+    let covariance: f64 = beyond.iter().zip(values).map(|(x, y)| (x - mean_x) * (y - mean_y)).sum();
+    let slope = if variance > 0.0 { covariance / variance } else { 0.0 };
+    Some(beyond.iter().zip(values).map(|(x, y)| (y - mean_y - slope * (x - mean_x)).powi(2)).sum())
+}
+
 /// Returns whether a series is flat at its end, compared with a line of this `slope`: over its last quarter, sixth or
 /// tenth it grew by significantly less than 40 % of the line. A flat end no longer than the longest plateau before it
 /// does not count: a series in stairs has such ends.

@@ -372,13 +372,16 @@ impl Watch {
     /// Peaks of memory in use whose floor is level, as a series of their own; `None` where they do not grow. Peaks are
     /// noisier than floors.
     fn judge_peaks(&self, tracked: &TrackedSeries, floor: &SeriesVerdict) -> Option<SeriesVerdict> {
-        let is_level = matches!(floor.findings.verdict, Judgement::Bounded | Judgement::NoGrowthFound);
+        let is_level = matches!(
+            floor.findings.verdict,
+            Judgement::Bounded | Judgement::NoGrowthFound | Judgement::Suspect
+        );
         if !is_level || tracked.may_vanish || tracked.kind != SeriesKind::InUse {
             return None;
         }
         let Thresholds { growth_min, move_min } = tracked.thresholds;
         let thresholds = Thresholds { growth_min: PEAKS * growth_min, move_min: PEAKS * move_min };
-        let findings = judge(&tracked.minima().of_peaks(), tracked.kind, thresholds, 0);
+        let findings = judge(&tracked.minima().heights(), tracked.kind, thresholds, 0);
         (findings.verdict == Judgement::Growing).then(|| SeriesVerdict {
             name: format!("{}{PEAKS_SUFFIX}", floor.name),
             slope_per_epoch: None,

@@ -7,14 +7,16 @@ use crate::trend::{median, robust_deviation};
 pub struct WindowMinima {
     /// Last step of each window.
     pub steps: Vec<f64>,
-    /// Minimum of each window, or its maximum where the peaks of a series are judged.
+    /// What is judged of each window: its minimum, or its height.
     pub values: Vec<f64>,
+    /// Minimum of each window.
+    pub minima: Vec<f64>,
     /// Maximum of each window.
     pub maxima: Vec<f64>,
     /// Last step and minimum of each window of the warm-up.
     pub warming: Vec<(f64, f64)>,
-    /// `values` are maxima.
-    pub peaks: bool,
+    /// `values` are heights.
+    pub are_heights: bool,
     /// Median standard deviation of the values inside a window, without trend.
     pub noise: f64,
     /// Steps in a window.
@@ -172,9 +174,10 @@ impl Windows {
             warm_up: complete.first().map_or(warm_up, |window| window.index * self.length),
             steps: complete.iter().map(|window| end(window.index) as f64).collect(),
             values: complete.iter().map(|window| window.minimum).collect(),
+            minima: complete.iter().map(|window| window.minimum).collect(),
             maxima: complete.iter().map(|window| window.maximum).collect(),
             warming: warming.iter().map(|window| (end(window.index) as f64, window.minimum)).collect(),
-            peaks: false,
+            are_heights: false,
             noise: median(&deviations),
             length: self.length,
             first,
@@ -201,17 +204,19 @@ impl WindowMinima {
     /// Minima of windows of twice the length, paired from the newest.
     pub fn coarser(&self) -> Self {
         let odd = self.values.len() % 2;
-        let values = self.values[odd..].chunks(2).map(|pair| pair.iter().copied().fold(f64::INFINITY, f64::min));
-        let maxima = self.maxima[odd..].chunks(2).map(|pair| pair.iter().copied().fold(f64::NEG_INFINITY, f64::max));
-        let maxima: Vec<f64> = maxima.collect();
-        let values = if self.peaks { maxima.clone() } else { values.collect() };
-        let steps = self.steps[odd..].chunks(2).filter_map(|pair| pair.last().copied());
-        Self { values, maxima, steps: steps.collect(), length: self.length * 2, ..self.clone() }
+        let paired = |values: &[f64], fold: fn(f64, f64) -> f64| -> Vec<f64> {
+            values[odd..].chunks(2).filter_map(|pair| pair.iter().copied().reduce(fold)).collect()
+        };
+        let (minima, maxima) = (paired(&self.minima, f64::min), paired(&self.maxima, f64::max));
+        let steps = self.steps[odd..].chunks(2).filter_map(|pair| pair.last().copied()).collect();
+        let coarser = Self { minima, maxima, steps, values: Vec::new(), length: self.length * 2, ..self.clone() };
+        if self.are_heights { coarser.heights() } else { Self { values: coarser.minima.clone(), ..coarser } }
     }
 
-    /// Maxima of the windows, as the values to be judged.
-    pub fn of_peaks(&self) -> Self {
-        Self { values: self.maxima.clone(), peaks: true, ..self.clone() }
+    /// The same windows with their heights, from minimum to maximum, as the values to be judged.
+    pub fn heights(&self) -> Self {
+        let heights = self.maxima.iter().zip(&self.minima).map(|(maximum, minimum)| maximum - minimum);
+        Self { values: heights.collect(), are_heights: true, ..self.clone() }
     }
 
     /// Steps from the first sample to the end of the newest window.
@@ -235,6 +240,7 @@ impl WindowMinima {
     pub fn from(&self, start: usize) -> Self {
         Self {
             values: self.values[start..].to_vec(),
+            minima: self.minima[start..].to_vec(),
             maxima: self.maxima[start..].to_vec(),
             steps: self.steps[start..].to_vec(),
             ..self.clone()

@@ -33,6 +33,9 @@ const LONGER: f64 = 1.4;
 /// Ratio of two stays, or of two moves, from which on the later one is larger.
 const LARGER: f64 = 1.15;
 
+/// Largest ratio of two ratios that are the same.
+const SAME_RATIO: f64 = 1.7;
+
 /// Stretch of windows at one level.
 struct Stay {
     length: usize,
@@ -54,7 +57,7 @@ pub fn end_of(minima: &WindowMinima, thresholds: Thresholds) -> End {
     let at_level = levels.partition_point(|level| *level < last - tolerance);
     let is_rest = |start: &usize| {
         let length = count - start;
-        *start > 0 && length >= REST_MIN.max(count / REST_PART) && is_slower(minima, &levels, *start, tolerance)
+        *start > 0 && length >= REST_MIN.max(count / REST_PART) && is_slower(minima, &levels, *start, tolerance, thresholds.growth_min)
     };
     let Some(start) = Some(at_level).filter(is_rest).or_else(|| level_piece(values).filter(is_rest)) else {
         return End::Moving;
@@ -65,7 +68,14 @@ pub fn end_of(minima: &WindowMinima, thresholds: Thresholds) -> End {
     let complete = stays.get(1..).unwrap_or_default();
     let longest = complete.iter().map(|stay| stay.length).max().unwrap_or_default();
     if complete.len() >= 2 && length as f64 <= LONGER * growth_of_stays(complete) * longest as f64 {
-        return End::OnStair { enlarges: enlarges(complete, *last) };
+        return End::OnStair { enlarges: enlarges(&stays, *last) };
+    }
+    // A second move that is as much larger as the stay before it is short may be the next of an enlarged table.
+    if let [first, stay] = &stays[..] {
+        let ratio = (last - stay.level) / (stay.level - first.level);
+        if (LARGER..=3.5).contains(&ratio) && length as f64 <= LONGER * ratio * stay.length as f64 {
+            return End::OnStair { enlarges: false };
+        }
     }
     End::AtRest(start)
 }
@@ -81,13 +91,15 @@ fn level_piece(values: &[f64]) -> Option<usize> {
 }
 
 /// Returns whether the windows from `start` on rise clearly slower than those before.
-fn is_slower(minima: &WindowMinima, levels: &[f64], start: usize, tolerance: f64) -> bool {
+fn is_slower(minima: &WindowMinima, levels: &[f64], start: usize, tolerance: f64, growth_min: f64) -> bool {
     let length = levels.len() - start;
     let before = start.saturating_sub((2 * length).max(levels.len() / 4));
     let speed = (levels[start] - levels[before]) / (start - before) as f64;
     let expected = speed * length as f64;
     let Some(line) = fit_line(&minima.steps[start..], &minima.values[start..], 0.0) else { return false };
-    expected >= 2.0 * tolerance && line.growth < FLAT * expected && expected - line.growth > 4.0 * line.error
+    // What rises by an amount that matters, however slowly, is no rest.
+    let rises = line.growth >= growth_min && line.growth > 3.0 * line.error;
+    !rises && expected >= 2.0 * tolerance && line.growth < FLAT * expected && expected - line.growth > 4.0 * line.error
 }
 
 /// Stays between moves larger than `tolerance`; the last one ends at the last move.
@@ -114,13 +126,21 @@ fn growth_of_stays(stays: &[Stay]) -> f64 {
     (last.length as f64 / first.length as f64).powf(1.0 / (newest.len() - 1) as f64).min(3.0)
 }
 
-/// Returns whether both stays and the moves after them become larger, up to the last move to `last`.
+/// Returns whether stays and moves become larger by one ratio, up to the last move to `last`. The begin of the first stay
+/// is not known.
 fn enlarges(stays: &[Stay], last: f64) -> bool {
-    let Some(newest) = stays.len().checked_sub(3).map(|start| &stays[start..]) else { return false };
+    let newest = &stays[stays.len().saturating_sub(4)..];
     let levels: Vec<f64> = newest.iter().map(|stay| stay.level).chain([last]).collect();
     let moves: Vec<f64> = levels.windows(2).map(|pair| pair[1] - pair[0]).collect();
-    newest.is_sorted_by(|one, next| next.length as f64 > LARGER * one.length as f64)
-        && moves.is_sorted_by(|one, next| *next > LARGER * one)
+    let lengths = newest.iter().skip(1).map(|stay| stay.length as f64).collect::<Vec<_>>();
+    let ratios = [moves, lengths].into_iter().flat_map(|sizes| ratios(&sizes));
+    let (low, high) = ratios.fold((f64::INFINITY, 0.0_f64), |(low, high), ratio| (low.min(ratio), high.max(ratio)));
+    newest.len() >= 3 && low > LARGER && high < SAME_RATIO * low
+}
+
+/// Ratios of each size to the one before.
+fn ratios(sizes: &[f64]) -> Vec<f64> {
+    sizes.windows(2).map(|pair| pair[1] / pair[0]).collect()
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 use crate::end::{End, end_of};
 use crate::findings::{Findings, Judgement};
 use crate::onset::onset;
-use crate::release::after_release;
+use crate::release::{after_fall, after_release};
 use crate::rise::{Rise, find_rise, is_rising};
 use crate::shape::RiseProfile;
 use crate::trend::{Line, fit_line, mann_kendall, median, quantile};
@@ -76,7 +76,11 @@ pub fn judge(minima: &WindowMinima, kind: SeriesKind, thresholds: Thresholds, pl
         Some(_) => Judgement::Slowing,
         None => judge_without_rise(minima, end, whole, late, thresholds),
     };
-    let growth_max = growth_max(minima, planned);
+    let growth_max = [Some(minima.clone()), after_fall(minima, thresholds)]
+        .into_iter()
+        .flatten()
+        .filter_map(|windows| growth_max(&windows, planned))
+        .reduce(f64::min);
     let verdict = match verdict {
         Judgement::Bounded if growth_max.is_none_or(|growth| growth > matters(minima, thresholds)) => {
             Judgement::NoGrowthFound
@@ -97,7 +101,10 @@ pub fn judge(minima: &WindowMinima, kind: SeriesKind, thresholds: Thresholds, pl
         slope_high: line.map(|line| line.slope.high),
         growth_max,
         rise: mann_kendall(&minima.values),
-        since: rise.map(|rise| onset(&rise.windows)),
+        since: rise.map(|rise| match end {
+            End::OnStair { enlarges: true } => minima.first,
+            _ => onset(&rise.windows),
+        }),
         at_rest: match verdict {
             Judgement::GrewThenFlat | Judgement::Stepped => rested.or_else(|| flat_since(minima, thresholds)),
             Judgement::Suspect => rested,

@@ -13,10 +13,24 @@ const CLIMB: f64 = 0.5;
 /// Part of a release that happens from one window to the next.
 const SHARP: f64 = 0.5;
 /// Smallest part of the windows after a release that is judged alone.
-const PART: usize = 4;
+const PART: usize = 5;
 
 /// Windows after the last release, or all where there is none: what a large phase held before says nothing about the rest.
 pub fn after_release(minima: &WindowMinima, thresholds: Thresholds) -> WindowMinima {
+    after_last(minima, thresholds, |climb, fall| climb <= CLIMB * fall).unwrap_or_else(|| minima.clone())
+}
+
+/// Windows after the last fall, that of a sawtooth, too.
+pub fn after_fall(minima: &WindowMinima, thresholds: Thresholds) -> Option<WindowMinima> {
+    after_last(minima, thresholds, |_, _| true)
+}
+
+/// Windows after the last fall whose height fits the climb before it.
+fn after_last(
+    minima: &WindowMinima,
+    thresholds: Thresholds,
+    fits: impl Fn(f64, f64) -> bool,
+) -> Option<WindowMinima> {
     let values = &minima.values;
     let end = values.len().saturating_sub((values.len() / PART).max(WINDOWS_NEEDED));
     let moves: Vec<f64> = values.windows(2).map(|pair| pair[1] - pair[0]).collect();
@@ -27,14 +41,14 @@ pub fn after_release(minima: &WindowMinima, thresholds: Thresholds) -> WindowMin
         let lowest = values[..*at].iter().copied().fold(f64::INFINITY, f64::min);
         let near = at.saturating_sub(2)..(*at + 1).min(moves.len());
         let sharpest = moves[near].iter().copied().fold(0.0, f64::min);
-        fall(*at) >= smallest && -sharpest >= SHARP * fall(*at) && before(*at) - lowest <= CLIMB * fall(*at)
+        fall(*at) >= smallest && -sharpest >= SHARP * fall(*at) && fits(before(*at) - lowest, fall(*at))
     };
-    let Some(last) = (1..end).rev().find(is_release) else { return minima.clone() };
+    let last = (1..end).rev().find(is_release)?;
     // The fall is steepest at its middle.
     let at = (last.saturating_sub(SIDE).max(1)..=last).max_by(|a, b| fall(*a).total_cmp(&fall(*b))).unwrap_or(last);
     let part = minima.from(at);
     let first = part.steps.first().map_or(minima.first, |step| (*step as u64 + 1).saturating_sub(minima.length));
-    WindowMinima { first, warm_up: 0, warming: Vec::new(), ..part }
+    Some(WindowMinima { first, warm_up: 0, warming: Vec::new(), ..part })
 }
 
 #[cfg(test)]

@@ -82,6 +82,8 @@ pub struct Findings {
     pub since: Option<u64>,
     /// Step from which on the series is flat; only of a series that grew before.
     pub at_rest: Option<u64>,
+    /// Slope before the rise became slower; only of `slowing`.
+    pub earlier_slope: Option<f64>,
     /// Slope of the last third.
     pub late_slope: Option<f64>,
     /// Upper end of that slope's interval.

@@ -65,14 +65,14 @@ pub fn judge(minima: &WindowMinima, kind: SeriesKind, thresholds: Thresholds, pl
     let rise = match end {
         _ if short => None,
         End::AtRest(_) => None,
-        End::OnStair { enlarges: true } => whole.map(|line| Rise { windows: minima.clone(), line, steady: true }),
+        End::OnStair { enlarges: true } => whole.map(|line| Rise { windows: minima.clone(), line, earlier: None }),
         End::Moving | End::OnStair { .. } => find_rise(minima, thresholds),
     };
     let verdict = match &rise {
         _ if short && rises_evenly(minima, thresholds) => Judgement::Suspect,
         _ if short => Judgement::Inconclusive,
-        Some(rise) if rise.steady && kind == SeriesKind::Overhead => Judgement::Retained,
-        Some(rise) if rise.steady => Judgement::Growing,
+        Some(rise) if rise.earlier.is_none() && kind == SeriesKind::Overhead => Judgement::Retained,
+        Some(rise) if rise.earlier.is_none() => Judgement::Growing,
         Some(_) => Judgement::Slowing,
         None => judge_without_rise(minima, end, whole, late, thresholds),
     };
@@ -101,10 +101,11 @@ pub fn judge(minima: &WindowMinima, kind: SeriesKind, thresholds: Thresholds, pl
         slope_high: line.map(|line| line.slope.high),
         growth_max,
         rise: mann_kendall(&minima.values),
-        since: rise.map(|rise| match end {
+        since: rise.as_ref().map(|rise| match end {
             End::OnStair { enlarges: true } => minima.first,
             _ => onset(&rise.windows),
         }),
+        earlier_slope: rise.as_ref().and_then(|rise| rise.earlier),
         at_rest: match verdict {
             Judgement::GrewThenFlat | Judgement::Stepped => rested.or_else(|| flat_since(minima, thresholds)),
             Judgement::Suspect => rested,

@@ -12,8 +12,8 @@ pub struct Rise {
     pub windows: WindowMinima,
     /// Line through the part that was tested.
     pub line: Line,
-    /// True if it is as fast at its end as before.
-    pub steady: bool,
+    /// Slope before it became slower; `None` where it is as fast at its end as before.
+    pub earlier: Option<f64>,
 }
 
 /// Smallest growth that is significant, in standard errors.
@@ -34,7 +34,7 @@ pub fn find_rise(minima: &WindowMinima, thresholds: Thresholds) -> Option<Rise> 
     while windows.values.len() >= WINDOWS_NEEDED && windows.range() >= thresholds.growth_min / 2.0 {
         for part in 0..STARTS {
             match rise_from(&windows, windows.values.len() * part / STARTS, thresholds) {
-                Some(rise) if rise.steady => return Some(rise),
+                Some(rise) if rise.earlier.is_none() => return Some(rise),
                 found => slowing = slowing.or(found),
             }
         }
@@ -49,7 +49,7 @@ pub fn is_rising(minima: &WindowMinima, thresholds: Thresholds) -> bool {
     while windows.values.len() > WINDOWS_WHILE_RUNNING {
         windows = windows.coarser();
     }
-    windows.span() >= STEPS_NEEDED && find_rise(&windows, thresholds).is_some_and(|rise| rise.steady)
+    windows.span() >= STEPS_NEEDED && find_rise(&windows, thresholds).is_some_and(|rise| rise.earlier.is_none())
 }
 
 fn rise_from(minima: &WindowMinima, start: usize, thresholds: Thresholds) -> Option<Rise> {
@@ -93,30 +93,33 @@ fn rise_from(minima: &WindowMinima, start: usize, thresholds: Thresholds) -> Opt
     if was_flat && is_flat_at_end(&end.steps, &end.values, late.slope.median, plateau) {
         return None;
     }
-    // Slower only where the interval of the late rate excludes the rate of the whole.
-    let is_slower = late.growth + 2.0 * late.error < expected;
-    let slows = was_flat || is_slowing(&part) || was_faster_before(minima, start, &line);
-    Some(Rise { windows: minima.clone(), line, steady: !(is_slower && slows) })
+    let earlier = slope_of_first_half(&part)
+        .or_else(|| slope_before(minima, start, &line))
+        .or_else(|| was_flat.then_some(line.slope.median))
+        // The last third shows it, too.
+        .filter(|earlier| late.slope.median < SLOWER.sqrt() * earlier);
+    Some(Rise { windows: minima.clone(), line, earlier })
 }
 
-/// Returns whether the second half rises clearly slower than the first.
-fn is_slowing(minima: &WindowMinima) -> bool {
+/// Slope of the first half, if the second half rises clearly slower.
+fn slope_of_first_half(minima: &WindowMinima) -> Option<f64> {
     let half = minima.values.len() / 2;
-    let early = fit_line(&minima.steps[..=half], &minima.values[..=half], 0.0);
-    let late = fit_line(&minima.steps[half..], &minima.values[half..], 0.0);
-    let (Some(early), Some(late)) = (early, late) else { return false };
-    late.growth < SLOWER * early.growth && early.growth - late.growth > 2.0 * early.error.hypot(late.error)
+    let early = fit_line(&minima.steps[..=half], &minima.values[..=half], 0.0)?;
+    let late = fit_line(&minima.steps[half..], &minima.values[half..], 0.0)?;
+    let slower =
+        late.growth < SLOWER * early.growth && early.growth - late.growth > 2.0 * early.error.hypot(late.error);
+    slower.then_some(early.slope.median)
 }
 
-/// Returns whether the series rose faster before `start`, without a plateau in between.
-fn was_faster_before(minima: &WindowMinima, start: usize, part: &Line) -> bool {
+/// Slope before `start`, if the series rose clearly faster there, without a plateau in between.
+fn slope_before(minima: &WindowMinima, start: usize, part: &Line) -> Option<f64> {
     let (steps, values) = (&minima.steps[..start], &minima.values[..start]);
-    let Some(whole) = (start >= 2).then(|| fit_line(steps, values, 0.0)).flatten() else { return false };
+    let whole = (start >= 2).then(|| fit_line(steps, values, 0.0)).flatten()?;
     if whole.slope.median <= part.slope.median / SLOWER {
-        return false;
+        return None;
     }
     let near = start.saturating_sub((start / 3).max(6));
     let was_flat =
         fit_line(&steps[near..], &values[near..], 0.0).is_some_and(|line| line.slope.median < 0.5 * part.slope.median);
-    !was_flat
+    (!was_flat).then_some(whole.slope.median)
 }

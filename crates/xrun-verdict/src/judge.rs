@@ -5,7 +5,7 @@
 use crate::end::{End, end_of};
 use crate::findings::{Findings, Judgement};
 use crate::onset::onset;
-use crate::release::{after_fall, after_release};
+use crate::release::{after_fall, after_release, floors_of_teeth};
 use crate::rise::{Rise, find_rise, is_rising};
 use crate::shape::RiseProfile;
 use crate::trend::{Line, fit_line, mann_kendall, median, quantile};
@@ -57,17 +57,22 @@ pub enum SeriesKind {
 pub fn judge(minima: &WindowMinima, kind: SeriesKind, thresholds: Thresholds, planned: u64) -> Findings {
     let short = minima.values.len() < WINDOWS_NEEDED || minima.span() < STEPS_NEEDED;
     let all = minima;
-    let minima = &after_release(all, thresholds);
+    let (mut minima, mut end, mut rise) = (all.clone(), End::Moving, None);
+    if !short {
+        // What was released before a rise says nothing about it; a level after a release is part of the whole.
+        let released = after_release(all, thresholds).map(|part| {
+            let (end, rise) = rise_of(&part, thresholds);
+            (part, end, rise)
+        });
+        (minima, end, rise) = released.filter(|(_, _, rise)| rise.is_some()).unwrap_or_else(|| {
+            let (end, rise) = rise_of(all, thresholds);
+            (all.clone(), end, rise)
+        });
+    }
+    let minima = &minima;
     let whole = fit_line(&minima.steps, &minima.values, Z);
     let third = minima.last_part(3);
     let late = fit_line(&third.steps, &third.values, Z);
-    let end = end_of(minima, thresholds);
-    let rise = match end {
-        _ if short => None,
-        End::AtRest(_) => None,
-        End::OnStair { enlarges: true } => whole.map(|line| Rise { windows: minima.clone(), line, earlier: None }),
-        End::Moving | End::OnStair { .. } => find_rise(minima, thresholds),
-    };
     let verdict = match &rise {
         _ if short && rises_evenly(minima, thresholds) => Judgement::Suspect,
         _ if short => Judgement::Inconclusive,
@@ -76,11 +81,12 @@ pub fn judge(minima: &WindowMinima, kind: SeriesKind, thresholds: Thresholds, pl
         Some(_) => Judgement::Slowing,
         None => judge_without_rise(minima, end, whole, late, thresholds),
     };
-    let growth_max = [Some(minima.clone()), after_fall(minima, thresholds)]
-        .into_iter()
-        .flatten()
-        .filter_map(|windows| growth_max(&windows, planned))
-        .reduce(f64::min);
+    let growth_max = [
+        growth_max(minima, planned),
+        after_fall(minima, thresholds).and_then(|windows| growth_max(&windows, planned)),
+        floors_of_teeth(minima, thresholds).and_then(|floors| line_growth_max(&floors, minima, planned)),
+    ];
+    let growth_max = growth_max.into_iter().flatten().reduce(f64::min);
     let verdict = match verdict {
         Judgement::Bounded if growth_max.is_none_or(|growth| growth > matters(minima, thresholds)) => {
             Judgement::NoGrowthFound
@@ -128,16 +134,33 @@ fn growth_max(minima: &WindowMinima, planned: u64) -> Option<f64> {
     let mut windows = minima.clone();
     let mut least: Option<f64> = None;
     while windows.values.len() >= WINDOWS_NEEDED {
-        let line = fit_line(&windows.steps, &windows.values, 0.0)?;
-        let observed = windows.steps.last()? - windows.steps.first()?;
-        let factor = (minima.span().max(planned.saturating_sub(minima.first)) as f64 / observed).max(1.0);
-        // A normal deviate, widened for few windows.
-        let deviate = 2.0 + 4.0 / windows.values.len() as f64;
-        let growth = (line.growth + deviate * line.error).max(0.0) * factor;
+        let growth = line_growth_max(&windows, minima, planned)?;
         least = Some(least.map_or(growth, |least| least.min(growth)));
         windows = windows.coarser();
     }
     least
+}
+
+/// Upper end of the growth of the line through some windows of a series, over the run as planned.
+fn line_growth_max(windows: &WindowMinima, all: &WindowMinima, planned: u64) -> Option<f64> {
+    let line = fit_line(&windows.steps, &windows.values, 0.0)?;
+    let observed = windows.steps.last()? - windows.steps.first()?;
+    let factor = (all.span().max(planned.saturating_sub(all.first)) as f64 / observed).max(1.0);
+    // A normal deviate, widened for few windows.
+    let deviate = 2.0 + 4.0 / windows.values.len() as f64;
+    Some((line.growth + deviate * line.error).max(0.0) * factor)
+}
+
+/// Returns how a series ends, and the rise that lasts to its end.
+fn rise_of(minima: &WindowMinima, thresholds: Thresholds) -> (End, Option<Rise>) {
+    let end = end_of(minima, thresholds);
+    let rise = match end {
+        End::AtRest(_) => None,
+        End::OnStair { enlarges: true } => fit_line(&minima.steps, &minima.values, Z)
+            .map(|line| Rise { windows: minima.clone(), line, earlier: None }),
+        End::Moving | End::OnStair { .. } => find_rise(minima, thresholds),
+    };
+    (end, rise)
 }
 
 /// Step of the first window that is as high as the last third, apart from changes too small to be moves.

@@ -68,6 +68,9 @@ pub struct Line {
     pub error: f64,
 }
 
+/// Distance from the line in robust standard deviations beyond which a residual counts as if it were there.
+const FARTHEST: f64 = 4.0;
+
 /// Theil-Sen line through a series; `None` for fewer than two points. Windows of memory are not independent: the error
 /// is that of a line through residuals of first-order autocorrelation r, sqrt((1 + r) / (1 - r)) times that of
 /// independent ones. The interval of the slope is the wider of `z` standard errors and the order statistic's.
@@ -77,6 +80,12 @@ pub fn fit_line(steps: &[f64], values: &[f64], z: f64) -> Option<Line> {
     let residuals: Vec<f64> = steps.iter().zip(values).map(|(step, value)| value - found.median * step).collect();
     let center = median(&residuals);
     let residuals: Vec<f64> = residuals.iter().map(|residual| residual - center).collect();
+    // A few windows far off, such as those of a start in the middle, say nothing about the rest.
+    let farthest = match robust_deviation(&residuals) {
+        deviation if deviation > 0.0 => FARTHEST * deviation,
+        _ => f64::INFINITY,
+    };
+    let residuals: Vec<f64> = residuals.iter().map(|residual| residual.clamp(-farthest, farthest)).collect();
     let count = residuals.len() as f64;
     let correlation = autocorrelation(&residuals).clamp(0.0, 0.95);
     let square = residuals.iter().map(|residual| residual * residual).sum::<f64>() / count;

@@ -148,7 +148,7 @@ fn line_growth_max(windows: &WindowMinima, all: &WindowMinima, planned: u64) -> 
     let factor = (all.span().max(planned.saturating_sub(all.first)) as f64 / observed).max(1.0);
     // A normal deviate, widened for few windows.
     let deviate = 2.0 + 4.0 / windows.values.len() as f64;
-    Some((line.growth + deviate * line.error).max(0.0) * factor)
+    Some((line.growth + deviate * line.robust_error).max(0.0) * factor)
 }
 
 /// Returns how a series ends, and the rise that lasts to its end.

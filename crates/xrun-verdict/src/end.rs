@@ -52,7 +52,13 @@ pub fn end_of(minima: &WindowMinima, thresholds: Thresholds) -> End {
     if count < 2 * REST_MIN || rise < thresholds.growth_min {
         return End::Moving;
     }
-    let residuals: Vec<f64> = smoothed(values, 2).iter().zip(values).map(|(level, value)| value - level).collect();
+    // A recovery from a dip to the level before it is no rise.
+    let smooth = smoothed(values, 2);
+    let lowest = (0..count).min_by(|a, b| smooth[*a].total_cmp(&smooth[*b])).unwrap_or_default();
+    if smooth[..lowest].iter().any(|value| *value > last - thresholds.growth_min.max(0.2 * rise)) {
+        return End::Moving;
+    }
+    let residuals: Vec<f64> = smooth.iter().zip(values).map(|(level, value)| value - level).collect();
     let tolerance = thresholds.move_min.max(0.02 * rise).max(3.0 * robust_deviation(&residuals));
     let at_level = levels.partition_point(|level| *level < last - tolerance);
     let is_rest = |start: &usize| {

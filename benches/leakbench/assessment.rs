@@ -42,12 +42,8 @@ impl Assessment {
 
 /// Judges a run as the program does: as one series, or by process if it was restarted.
 pub fn judge(run: &Run) -> Assessment {
-    let context = Context {
-        steps: run.steps,
-        steps_per_epoch: run.steps_per_epoch,
-        settled: run.settled,
-        ..Context::default()
-    };
+    let context =
+        Context { steps: run.steps, steps_per_epoch: run.steps_per_epoch, settled: run.settled, ..Context::default() };
     let mut watch = Watch::new(context);
     let count = run.samples.len();
     let mut reported = None;

@@ -18,12 +18,8 @@ pub struct Goal {
 
 /// Evaluates all goals.
 pub fn goals(set: &Set, rows: &[Row]) -> Vec<Goal> {
-    let at_most = |name, target, rate: Rate, most: f64| Goal {
-        name,
-        target,
-        result: rate.text(),
-        met: rate.fraction() <= most,
-    };
+    let at_most =
+        |name, target, rate: Rate, most: f64| Goal { name, target, result: rate.text(), met: rate.fraction() <= most };
     let at_least = |name, target, rate: Rate, least: f64| Goal {
         name,
         target,
@@ -55,12 +51,7 @@ pub fn goals(set: &Set, rows: &[Row]) -> Vec<Goal> {
             Rate::of(leaks(), |row| reports_rest(row.assessment.judgement)),
             0.02,
         ),
-        at_least(
-            "dates within 10 % of the run",
-            "≥ 85",
-            Rate::of(dates, |error| *error <= DATE_TOLERANCE),
-            0.85,
-        ),
+        at_least("dates within 10 % of the run", "≥ 85", Rate::of(dates, |error| *error <= DATE_TOLERANCE), 0.85),
     ]);
     goals
 }

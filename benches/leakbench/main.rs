@@ -63,7 +63,8 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let matches = |habit: &&Habit| arguments.habit.as_ref().is_none_or(|part| habit.name.contains(part));
     let is_chosen = |set: &&Set| arguments.set.as_ref().is_none_or(|name| set.name == name);
-    let sets: Vec<&Set> = SETS.iter().filter(is_chosen).filter(|set| set.habits.iter().any(|habit| matches(&habit))).collect();
+    let sets: Vec<&Set> =
+        SETS.iter().filter(is_chosen).filter(|set| set.habits.iter().any(|habit| matches(&habit))).collect();
     if sets.is_empty() {
         println!("no set is chosen by --set and --habit; the sets are {}", SETS.map(|set| set.name).join(", "));
         return ExitCode::from(2);
@@ -83,11 +84,16 @@ fn main() -> ExitCode {
     }
     println!("{text}");
     let is_published = arguments.set.is_none() && arguments.habit.is_none() && arguments.seed.is_none();
-    if is_published && arguments.runs == RUNS && let Err(error) = publish(Path::new(PAGE), &text) {
+    if is_published
+        && arguments.runs == RUNS
+        && let Err(error) = publish(Path::new(PAGE), &text)
+    {
         println!("{PAGE}: {error}");
         return ExitCode::FAILURE;
     }
-    if let Some(path) = arguments.json && let Err(error) = replace_json(&path, &all) {
+    if let Some(path) = arguments.json
+        && let Err(error) = replace_json(&path, &all)
+    {
         println!("{error}");
         return ExitCode::FAILURE;
     }
@@ -96,7 +102,8 @@ fn main() -> ExitCode {
 
 /// Judges all runs, on all processors.
 fn judge_runs(set: &Set, habits: &[&Habit], runs: u64, seed: u64) -> Vec<Row> {
-    let of_habit = |habit: &Habit| (0..runs).map(|number| tally::judge_run(set, habit, number, seed)).collect::<Vec<_>>();
+    let of_habit =
+        |habit: &Habit| (0..runs).map(|number| tally::judge_run(set, habit, number, seed)).collect::<Vec<_>>();
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| {
         let parts: Vec<_> = (0..threads)
@@ -116,7 +123,8 @@ fn publish(page: &Path, tables: &str) -> std::io::Result<()> {
     let text = std::fs::read_to_string(page)?;
     let [begin, end] = MARKERS;
     let parts = text.split_once(begin).and_then(|(before, rest)| Some((before, rest.split_once(end)?.1)));
-    let (before, after) = parts.ok_or_else(|| std::io::Error::other("the lines that enclose the tables are missing"))?;
+    let (before, after) =
+        parts.ok_or_else(|| std::io::Error::other("the lines that enclose the tables are missing"))?;
     std::fs::write(page, format!("{before}{begin}{tables}\n{end}{after}"))
 }
 

@@ -43,11 +43,7 @@ pub struct Habit {
 }
 
 /// Creates a habit.
-pub const fn habit(
-    name: &'static str,
-    expected: Expected,
-    generate: fn(&Scenario, &mut ChaCha8Rng) -> Run,
-) -> Habit {
+pub const fn habit(name: &'static str, expected: Expected, generate: fn(&Scenario, &mut ChaCha8Rng) -> Run) -> Habit {
     Habit { name, expected, generate }
 }
 
@@ -67,10 +63,8 @@ pub const LATE_REST: Expected = Expected {
     right: &[Judgement::Bounded, Judgement::GrewThenFlat, Judgement::Stepped, Judgement::Suspect],
 };
 /// Leak.
-pub const LEAK: Expected = Expected {
-    category: Category::Growing,
-    right: &[Judgement::Growing, Judgement::Slowing, Judgement::Retained],
-};
+pub const LEAK: Expected =
+    Expected { category: Category::Growing, right: &[Judgement::Growing, Judgement::Slowing, Judgement::Retained] };
 /// Cache that is still filling.
 pub const FILLING: Expected =
     Expected { category: Category::Filling, right: &[Judgement::Growing, Judgement::Slowing, Judgement::Suspect] };

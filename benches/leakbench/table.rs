@@ -65,22 +65,30 @@ fn rules(text: &mut String, set: &Set, rows: &[Row]) {
     ];
     heading(text, &format!("The {} half: rules", set.name), &columns);
     let no_date = |_: &Row| None;
-    rule(text, rows, &Rule {
-        name: "**xrun**",
-        grows: &|row| reports_growth(row.assessment.judgement),
-        rests: &|row| reports_rest(row.assessment.judgement),
-        delay: &|row| row.delays[0],
-        date: &|row| row.date_error,
-    });
+    rule(
+        text,
+        rows,
+        &Rule {
+            name: "**xrun**",
+            grows: &|row| reports_growth(row.assessment.judgement),
+            rests: &|row| reports_rest(row.assessment.judgement),
+            delay: &|row| row.delays[0],
+            date: &|row| row.date_error,
+        },
+    );
     for (at, rival) in RIVALS.iter().enumerate() {
-        rule(text, rows, &Rule {
-            name: rival.name,
-            grows: &|row| row.rivals[at],
-            // A rule with two answers calls bounded whatever it does not call growing.
-            rests: &|row| !row.rivals[at],
-            delay: &|row| row.delays[at + 1],
-            date: &no_date,
-        });
+        rule(
+            text,
+            rows,
+            &Rule {
+                name: rival.name,
+                grows: &|row| row.rivals[at],
+                // A rule with two answers calls bounded whatever it does not call growing.
+                rests: &|row| !row.rivals[at],
+                delay: &|row| row.delays[at + 1],
+                date: &no_date,
+            },
+        );
     }
 }
 

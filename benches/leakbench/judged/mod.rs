@@ -18,9 +18,7 @@ use rand::RngExt;
 use rand::seq::IndexedRandom;
 use rand_chacha::ChaCha8Rng;
 
-use super::series::{
-    Conditions, FILLING, Habit, LATE_REST, LEAK, MIB, REST, Scenario, Set, WALK, habit, log_uniform,
-};
+use super::series::{Conditions, FILLING, Habit, LATE_REST, LEAK, MIB, REST, Scenario, Set, WALK, habit, log_uniform};
 
 pub const SET: Set = Set { name: "judged", seed: 20_261_122, habits: &HABITS, draw };
 

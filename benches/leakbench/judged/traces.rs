@@ -156,11 +156,7 @@ pub fn stages_that_end(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
     });
     let stages = StepFunction::new(stages.collect());
     let mut disturbance = Disturbance::random(scenario, rng);
-    scenario.run(
-        Claim::SettlesAfterSteps,
-        |step| scenario.base + stages.at(step),
-        |step| disturbance.at(step, rng),
-    )
+    scenario.run(Claim::SettlesAfterSteps, |step| scenario.base + stages.at(step), |step| disturbance.at(step, rng))
 }
 
 /// Work that leaks alternates with pauses, which are 20 to 60 % of the time.
@@ -225,19 +221,15 @@ pub fn leak_after_a_large_phase(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Ru
     let phase = |fraction: f64| if (begin..end).contains(&fraction) { height } else { 0.0 };
     scenario.run(
         claim(scenario, end, 1.0),
-        |step| {
-            scenario.base
-                + phase(scenario.fraction(step))
-                + grown(scenario, step, end, scenario.conditions.growth)
-        },
+        |step| scenario.base + phase(scenario.fraction(step)) + grown(scenario, step, end, scenario.conditions.growth),
         |step| disturbance.at(step, rng),
     )
 }
 
 /// The level falls once or twice before 60 % of the run.
 pub fn releases(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
-    let releases = (0..rng.random_range(1..=2))
-        .map(|_| (scenario.step_at(rng.random_range(0.1..0.6)), -mib(rng, 50.0, 800.0)));
+    let releases =
+        (0..rng.random_range(1..=2)).map(|_| (scenario.step_at(rng.random_range(0.1..0.6)), -mib(rng, 50.0, 800.0)));
     let releases = StepFunction::new(releases.collect());
     let base = scenario.base + 1700.0 * MIB;
     let mut disturbance = Disturbance::random(scenario, rng);

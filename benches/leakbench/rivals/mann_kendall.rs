@@ -11,7 +11,8 @@ pub fn grows(samples: &[Sample]) -> bool {
     let values: Vec<f64> = samples.iter().step_by(stride).map(|sample| sample.bytes).collect();
     let mut sum = 0.0;
     for (at, earlier) in values.iter().enumerate() {
-        let signs = values[at + 1..].iter().map(|later| f64::from(i8::from(later > earlier) - i8::from(later < earlier)));
+        let signs =
+            values[at + 1..].iter().map(|later| f64::from(i8::from(later > earlier) - i8::from(later < earlier)));
         sum += signs.sum::<f64>();
     }
     let term = |count: f64| count * (count - 1.0) * (2.0 * count + 5.0);

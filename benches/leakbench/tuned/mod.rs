@@ -6,8 +6,8 @@ use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 
 use super::series::{
-    Ar1, Claim, Conditions, Habit, LATE_REST, LEAK, MIB, Noise, REST, Run, Sample, Scenario, Set, WALK, gaussian, habit,
-    log_uniform,
+    Ar1, Claim, Conditions, Habit, LATE_REST, LEAK, MIB, Noise, REST, Run, Sample, Scenario, Set, WALK, gaussian,
+    habit, log_uniform,
 };
 
 pub const SET: Set = Set { name: "tuned", seed: 0x7475_6e69_6e67, habits: HABITS, draw };

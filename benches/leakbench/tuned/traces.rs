@@ -89,8 +89,7 @@ pub fn doubling_table(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
 /// Three to five equal stages at equal distances, the last of which begins at 50 to 65 %.
 pub fn even_stages(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
     let (stages, end, height) = (rng.random_range(3..6) as f64, rng.random_range(0.5..0.65), size(rng, 60.0, 500.0));
-    let level =
-        |step, _: &mut ChaCha8Rng| height * (scenario.fraction(step) / end * stages).floor().min(stages);
+    let level = |step, _: &mut ChaCha8Rng| height * (scenario.fraction(step) / end * stages).floor().min(stages);
     with_noise(scenario, rng, Claim::SettlesAfterSteps, level, |_, _| 0.0)
 }
 

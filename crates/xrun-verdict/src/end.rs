@@ -63,7 +63,9 @@ pub fn end_of(minima: &WindowMinima, thresholds: Thresholds) -> End {
     let at_level = levels.partition_point(|level| *level < last - tolerance);
     let is_rest = |start: &usize| {
         let length = count - start;
-        *start > 0 && length >= REST_MIN.max(count / REST_PART) && is_slower(minima, &levels, *start, tolerance, thresholds.growth_min)
+        *start > 0
+            && length >= REST_MIN.max(count / REST_PART)
+            && is_slower(minima, &levels, *start, tolerance, thresholds.growth_min)
     };
     let Some(start) = Some(at_level).filter(is_rest).or_else(|| level_piece(values).filter(is_rest)) else {
         return End::Moving;
@@ -157,17 +159,20 @@ mod tests {
 
     const MIB: f64 = 1024.0 * 1024.0;
 
+    fn windows(value: impl Fn(f64) -> f64) -> WindowMinima {
+        window_minima((0..1280u64).map(|step| (step, value(step as f64 / 1280.0) * MIB)), 0)
+    }
+
     fn end(value: impl Fn(f64) -> f64) -> End {
-        end_of(&window_minima((0..1280u64).map(|step| (step, value(step as f64 / 1280.0) * MIB)), 0), BYTES)
+        end_of(&windows(value), BYTES)
     }
 
     #[test]
     fn a_short_rest_after_a_line_is_found_with_its_begin() {
         for full in [0.6, 0.8, 0.94] {
-            let End::AtRest(start) = end(|at| 500.0 * (at / full).min(1.0)) else { panic!("{full}") };
-            // The first tenth is the warm-up.
-            let expected = (full - 0.1) * 128.0;
-            assert!((start as f64 - expected).abs() < 5.0, "{full}: {start}, not {expected}");
+            let windows = windows(|at| 500.0 * (at / full).min(1.0));
+            let End::AtRest(start) = end_of(&windows, BYTES) else { panic!("{full}") };
+            assert!((windows.steps[start] / 1280.0 - full).abs() < 0.04, "{full}: {}", windows.steps[start]);
         }
         assert_eq!(end(|at| 500.0 * at), End::Moving);
         assert_eq!(end(|_| 500.0), End::Moving);

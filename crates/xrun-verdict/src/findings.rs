@@ -80,7 +80,8 @@ pub struct Findings {
     pub rise: f64,
     /// Step at which the rise began; only of a series that rises up to its end.
     pub since: Option<u64>,
-    /// Step from which on the series is flat; only of a series that grew before.
+    /// Step from which on the series is flat; only of a series that grew before. `suspect` has it where the rest is shorter
+    /// than three tenths of the run.
     pub at_rest: Option<u64>,
     /// Slope before the rise became slower; only of `slowing`.
     pub earlier_slope: Option<f64>,
@@ -144,7 +145,8 @@ pub struct ProcessOfRun {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SeriesVerdict {
-    /// Name of the series: `heap`, `device_in_use`, `resident`, …, or `owner:<name>`.
+    /// Name of the series: `heap`, `device_in_use`, `resident`, …, or `owner:<name>`; with the suffix `:peaks` for the
+    /// peaks of a series with a level floor, where they grow.
     pub name: String,
     /// Unit of the values: `bytes`, `allocations`, `files`, `processes` or `threads`.
     pub unit: String,
@@ -159,6 +161,15 @@ pub struct SeriesVerdict {
     pub last: f64,
     /// Highest value.
     pub peak: f64,
+    /// Number of low readings that were left out: gaps, and dips of single readings.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub left_out: u64,
+    /// Last step that was judged, where readings go on after the process has ended.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub ended: Option<u64>,
+    /// Number of times that a 32-bit counter of bytes began again and was continued.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub wraps: u32,
     /// Declared cap of an owner, or for memory of the process or device the limit that is reached first.
     pub cap: Option<u64>,
     /// Steps until the cap or the limit is reached at this slope; only of a series that grows. RSS and reserved device

@@ -119,7 +119,7 @@ pub fn judge(minima: &WindowMinima, kind: SeriesKind, thresholds: Thresholds, pl
         },
         late_slope: late.map(|line| line.slope.median),
         late_slope_high: late.map(|line| line.slope.high),
-        more_steps: more_steps(all, verdict, short),
+        more_steps: more_steps(all, verdict, short, rested),
     }
 }
 
@@ -156,8 +156,9 @@ fn rise_of(minima: &WindowMinima, thresholds: Thresholds) -> (End, Option<Rise>)
     let end = end_of(minima, thresholds);
     let rise = match end {
         End::AtRest(_) => None,
-        End::OnStair { enlarges: true } => fit_line(&minima.steps, &minima.values, Z)
-            .map(|line| Rise { windows: minima.clone(), line, earlier: None }),
+        End::OnStair { enlarges: true } => {
+            fit_line(&minima.steps, &minima.values, Z).map(|line| Rise { windows: minima.clone(), line, earlier: None })
+        }
         End::Moving | End::OnStair { .. } => find_rise(minima, thresholds),
     };
     (end, rise)
@@ -174,11 +175,17 @@ fn flat_since(minima: &WindowMinima, thresholds: Thresholds) -> Option<u64> {
 }
 
 /// Further steps needed to decide.
-fn more_steps(minima: &WindowMinima, verdict: Judgement, short: bool) -> Option<u64> {
+fn more_steps(minima: &WindowMinima, verdict: Judgement, short: bool, rested: Option<u64>) -> Option<u64> {
     let missing = WINDOWS_NEEDED.saturating_sub(minima.values.len()) as u64 * minima.length.max(1);
     match verdict {
         Judgement::Inconclusive | Judgement::Suspect if short => {
             Some(missing.max(STEPS_NEEDED.saturating_sub(minima.span())).max(1))
+        }
+        // The rest would be a part of the run that shows it.
+        Judgement::Suspect if rested.is_some() => {
+            let (span, rest) =
+                (minima.span() as f64, rested.map_or(0.0, |start| minima.steps.last().unwrap_or(&0.0) - start as f64));
+            Some(((REST_SHOWN * span - rest) / (1.0 - REST_SHOWN)).ceil().max(1.0) as u64)
         }
         // Twice the time distinguishes a trend from noise.
         Judgement::Suspect => Some(minima.span()),

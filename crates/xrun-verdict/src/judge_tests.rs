@@ -102,7 +102,10 @@ fn autocorrelated_noise_is_not_growing() {
             })
             .collect();
         let found = judge(&window_minima(points.into_iter(), 0), SeriesKind::InUse, BYTES, 0);
-        assert!(matches!(found.verdict, Judgement::Bounded | Judgement::Suspect), "seed {seed}: {found:?}");
+        assert!(
+            matches!(found.verdict, Judgement::Bounded | Judgement::NoGrowthFound | Judgement::Suspect),
+            "seed {seed}: {found:?}"
+        );
         suspect += u32::from(found.verdict == Judgement::Suspect);
     }
     assert!(suspect <= 2, "{suspect} of 20");

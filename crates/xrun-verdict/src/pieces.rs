@@ -38,7 +38,9 @@ impl Pieces {
             without.residuals - with.residuals > KNEE * with.residuals / points.len() as f64
         };
         let mut fit = Self::with(points, Vec::new());
-        let pairs = places.clone().flat_map(|first| places.clone().skip_while(move |second| *second < first + PIECE_MIN).map(move |second| vec![first, second]));
+        let pairs = places.clone().flat_map(|first| {
+            places.clone().skip_while(move |second| *second < first + PIECE_MIN).map(move |second| vec![first, second])
+        });
         let candidates = [best(&mut places.clone().map(|knee| vec![knee])), best(&mut { pairs })];
         for candidate in candidates.into_iter().flatten() {
             if improves(&candidate, &fit) {

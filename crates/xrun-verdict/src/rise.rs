@@ -93,11 +93,13 @@ fn rise_from(minima: &WindowMinima, start: usize, thresholds: Thresholds) -> Opt
     if was_flat && is_flat_at_end(&end.steps, &end.values, late.slope.median, plateau) {
         return None;
     }
-    let earlier = slope_of_first_half(&part)
-        .or_else(|| slope_before(minima, start, &line))
-        .or_else(|| was_flat.then_some(line.slope.median))
-        // The last third shows it, too.
-        .filter(|earlier| late.slope.median < SLOWER.sqrt() * earlier);
+    let slopes = [
+        slope_of_first_half(&part),
+        slope_before(minima, start, &line),
+        was_flat.then_some(line.slope.median),
+    ];
+    // The last third shows it, too.
+    let earlier = slopes.into_iter().flatten().find(|earlier| late.slope.median < SLOWER.sqrt() * earlier);
     Some(Rise { windows: minima.clone(), line, earlier })
 }
 

@@ -10,12 +10,12 @@ use crate::findings::{Judgement, ProcessOfRun, SeriesVerdict, VERSION, Verdict};
 use crate::judge::{BYTES, COUNT, SeriesKind, Thresholds, Z, judge, suspicious};
 use crate::message::{self, Attribution, RunSpan};
 use crate::names::{
-    DRIVER_BEYOND, FOOTPRINT, GPU_FOOTPRINT, LIBRARIES, OWNER_PREFIX, PEAKS_SUFFIX, RESERVED_BEYOND, RESIDENT_BEYOND, TOTALS,
-    UNCAPPED, is_on_gpus, lives_in, unit,
+    DRIVER_BEYOND, FOOTPRINT, GPU_FOOTPRINT, LIBRARIES, OWNER_PREFIX, PEAKS_SUFFIX, RESERVED_BEYOND, RESIDENT_BEYOND,
+    TOTALS, UNCAPPED, is_on_gpus, lives_in, unit,
 };
+use crate::readings::Readings;
 use crate::sample::{Processes, Sample};
 use crate::trend;
-use crate::readings::Readings;
 use crate::window_minima::WindowMinima;
 
 /// Smallest fraction of the growth for which an owner is named.
@@ -355,6 +355,7 @@ impl Watch {
         let limit = cap.map(|cap| (cap, tracked.last)).or_else(|| self.limit(name));
         let growing = findings.slope.filter(|slope| *slope > 0.0 && rises(findings.verdict));
         let reached_in = |((limit, used), slope): ((u64, f64), f64)| ((limit as f64 - used) / slope).max(0.0);
+        let (_, left_out) = tracked.readings.minima();
         let per_epoch = Some(self.context.steps_per_epoch as f64).filter(|steps| *steps > 0.0);
         SeriesVerdict {
             name: name.to_owned(),
@@ -365,6 +366,9 @@ impl Watch {
             last: tracked.last,
             peak: tracked.peak,
             cap: limit.map(|(limit, _)| limit),
+            left_out: left_out.readings,
+            ended: left_out.ended,
+            wraps: left_out.wraps,
             findings,
         }
     }
@@ -372,10 +376,8 @@ impl Watch {
     /// Peaks of memory in use whose floor is level, as a series of their own; `None` where they do not grow. Peaks are
     /// noisier than floors.
     fn judge_peaks(&self, tracked: &TrackedSeries, floor: &SeriesVerdict) -> Option<SeriesVerdict> {
-        let is_level = matches!(
-            floor.findings.verdict,
-            Judgement::Bounded | Judgement::NoGrowthFound | Judgement::Suspect
-        );
+        let is_level =
+            matches!(floor.findings.verdict, Judgement::Bounded | Judgement::NoGrowthFound | Judgement::Suspect);
         if !is_level || tracked.may_vanish || tracked.kind != SeriesKind::InUse {
             return None;
         }
@@ -476,7 +478,7 @@ fn rises(verdict: Judgement) -> bool {
 /// group to another, and GPU memory counts once it rises.
 fn worst_of_command(series: &[SeriesVerdict]) -> Option<Judgement> {
     let of = |name: &str| series.iter().find(|one| one.name == name).map(|one| one.findings.verdict);
-    let held = of(FOOTPRINT)?;
+    let held = of(FOOTPRINT)?.max(of(&format!("{FOOTPRINT}{PEAKS_SUFFIX}")).unwrap_or(Judgement::Inconclusive));
     Some(of(GPU_FOOTPRINT).filter(|on_gpus| rises(*on_gpus)).map_or(held, |on_gpus| on_gpus.max(held)))
 }
 

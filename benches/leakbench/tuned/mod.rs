@@ -59,6 +59,7 @@ const HABITS: &[Habit] = &[
     habit("level around 4 GiB, wrapped", REST, traces::level_around_4_gib),
     habit("long-memory wander", REST, traces::long_memory_wander),
     habit("highest so far", REST, traces::highest_so_far),
+    habit("full twice", LATE_REST, traces::full_twice),
 ];
 
 fn draw(conditions: Conditions, rng: &mut ChaCha8Rng) -> Scenario {

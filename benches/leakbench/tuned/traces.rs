@@ -71,6 +71,18 @@ pub fn full_late(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
     with_noise(scenario, rng, Claim::SettlesAfterSteps, level, |_, _| 0.0)
 }
 
+/// Fills until 20 to 40 % of the run, and once more from 40 to 60 % until 65 to 93 %.
+pub fn full_twice(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
+    let (first, second) = (size(rng, 50.0, 800.0), size(rng, 100.0, 1500.0));
+    let (full, again) = (rng.random_range(0.2..0.4), rng.random_range(0.4..0.6));
+    let full_again = rng.random_range(0.65..0.93);
+    let level = |step, _: &mut ChaCha8Rng| {
+        let at = scenario.fraction(step);
+        first * ramp(at, 0.0, full) + second * ramp(at, again, full_again)
+    };
+    with_noise(scenario, rng, Claim::SettlesAfterSteps, level, |_, _| 0.0)
+}
+
 /// Keys arrive at a constant rate; the table doubles whenever it is full.
 pub fn doubling_table(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
     let keys = 2f64.powf(rng.random_range(8.0..10.0));

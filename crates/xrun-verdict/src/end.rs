@@ -17,6 +17,8 @@ pub enum End {
     OnStair {
         /// Both stays and moves become larger and larger: a table that is enlarged when it is full.
         enlarges: bool,
+        /// There were several stays as long before.
+        is_usual: bool,
     },
 }
 
@@ -28,6 +30,8 @@ const REST_MIN: usize = 6;
 const REST_PART: usize = 20;
 /// Smallest number of windows of a stay.
 const STAY_MIN: usize = 3;
+/// Number of stays at least half as long from which on a stay is a usual one.
+const USUAL: usize = 2;
 /// Ratio of a rest to the stay that is expected from those before.
 const LONGER: f64 = 1.4;
 /// Ratio of two stays, or of two moves, from which on the later one is larger.
@@ -38,6 +42,7 @@ const SAME_RATIO: f64 = 1.7;
 
 /// Stretch of windows at one level.
 struct Stay {
+    begin: usize,
     length: usize,
     level: f64,
 }
@@ -76,13 +81,17 @@ pub fn end_of(minima: &WindowMinima, thresholds: Thresholds) -> End {
     let complete = stays.get(1..).unwrap_or_default();
     let longest = complete.iter().map(|stay| stay.length).max().unwrap_or_default();
     if complete.len() >= 2 && length as f64 <= LONGER * growth_of_stays(complete) * longest as f64 {
-        return End::OnStair { enlarges: enlarges(&stays, *last) };
+        let alike = complete.iter().filter(|stay| 2 * stay.length >= length).count();
+        return End::OnStair { enlarges: enlarges(&stays, *last), is_usual: alike >= USUAL };
     }
     // A second move that is as much larger as the stay before it is short may be the next of an enlarged table.
-    if let [first, stay] = &stays[..] {
+    let is_sharp = |stay: &Stay| start <= stay.begin + stay.length + STAY_MIN;
+    if let [first, stay] = &stays[..]
+        && is_sharp(stay)
+    {
         let ratio = (last - stay.level) / (stay.level - first.level);
         if (LARGER..=3.5).contains(&ratio) && length as f64 <= LONGER * ratio * stay.length as f64 {
-            return End::OnStair { enlarges: false };
+            return End::OnStair { enlarges: false, is_usual: false };
         }
     }
     End::AtRest(start)
@@ -107,7 +116,8 @@ fn is_slower(minima: &WindowMinima, levels: &[f64], start: usize, tolerance: f64
     let Some(line) = fit_line(&minima.steps[start..], &minima.values[start..], 0.0) else { return false };
     // What rises by an amount that matters, however slowly, is no rest.
     let rises = line.growth >= growth_min && line.growth > 3.0 * line.error;
-    !rises && expected >= 2.0 * tolerance && line.growth < FLAT * expected && expected - line.growth > 4.0 * line.error
+    !rises && expected >= 2.0 * tolerance && line.growth < FLAT * expected
+        && expected - line.growth > 4.0 * line.error
 }
 
 /// Stays between moves larger than `tolerance`; the last one ends at the last move.
@@ -116,8 +126,10 @@ fn stays(levels: &[f64], tolerance: f64) -> Vec<Stay> {
     let mut begin = 0;
     while let Some(level) = levels.get(begin) {
         let length = levels[begin..].partition_point(|value| *value <= level + tolerance);
-        if length >= STAY_MIN {
-            stays.push(Stay { length, level: levels[begin + length / 2] });
+        // A slow climb moves by half of the tolerance between its quarters.
+        let climb = levels[begin + 3 * length / 4] - levels[begin + length / 4];
+        if length >= STAY_MIN && climb < tolerance / 3.0 {
+            stays.push(Stay { begin, length, level: levels[begin + length / 2] });
         }
         begin += length;
     }
@@ -180,9 +192,9 @@ mod tests {
 
     #[test]
     fn a_stay_like_those_before_is_no_rest() {
-        assert_eq!(end(|at| 100.0 * (at * 5.0).floor()), End::OnStair { enlarges: false });
+        assert_eq!(end(|at| 100.0 * (at * 5.0).floor()), End::OnStair { enlarges: false, is_usual: true });
         let doubling = |at: f64| 2f64.powf((1.0 + at * 700.0).log2().ceil());
-        assert_eq!(end(doubling), End::OnStair { enlarges: true });
+        assert!(matches!(end(doubling), End::OnStair { enlarges: true, .. }));
         let ends = end(|at| 100.0 * (at * 8.0).floor().min(4.0));
         assert!(matches!(ends, End::AtRest(_)), "{ends:?}");
     }

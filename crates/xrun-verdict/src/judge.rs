@@ -108,7 +108,7 @@ pub fn judge(minima: &WindowMinima, kind: SeriesKind, thresholds: Thresholds, pl
         growth_max,
         rise: mann_kendall(&minima.values),
         since: rise.as_ref().map(|rise| match end {
-            End::OnStair { enlarges: true } => minima.first,
+            End::OnStair { enlarges: true, .. } => minima.first,
             _ => onset(&rise.windows),
         }),
         earlier_slope: rise.as_ref().and_then(|rise| rise.earlier),
@@ -155,11 +155,11 @@ fn line_growth_max(windows: &WindowMinima, all: &WindowMinima, planned: u64) -> 
 fn rise_of(minima: &WindowMinima, thresholds: Thresholds) -> (End, Option<Rise>) {
     let end = end_of(minima, thresholds);
     let rise = match end {
-        End::AtRest(_) => None,
-        End::OnStair { enlarges: true } => {
+        End::OnStair { enlarges: true, .. } => {
             fit_line(&minima.steps, &minima.values, Z).map(|line| Rise { windows: minima.clone(), line, earlier: None })
         }
-        End::Moving | End::OnStair { .. } => find_rise(minima, thresholds),
+        End::Moving | End::OnStair { is_usual: true, .. } => find_rise(minima, thresholds),
+        End::AtRest(_) | End::OnStair { .. } => None,
     };
     (end, rise)
 }

@@ -12,6 +12,7 @@ use super::tally::Row;
 pub struct Goal {
     pub name: &'static str,
     pub target: &'static str,
+    pub rate: Rate,
     pub result: String,
     pub met: bool,
 }
@@ -19,10 +20,11 @@ pub struct Goal {
 /// Evaluates all goals.
 pub fn goals(set: &Set, rows: &[Row]) -> Vec<Goal> {
     let at_most =
-        |name, target, rate: Rate, most: f64| Goal { name, target, result: rate.text(), met: rate.fraction() <= most };
+        |name, target, rate: Rate, most: f64| Goal { name, target, rate, result: rate.text(), met: rate.fraction() <= most };
     let at_least = |name, target, rate: Rate, least: f64| Goal {
         name,
         target,
+        rate,
         result: rate.text(),
         met: rate.fraction() >= least,
     };

@@ -49,7 +49,7 @@ fn end_of_warm_up(knees: &[usize], last: usize, slope: impl Fn(usize, usize) -> 
 }
 
 /// The values without their jumps, unless these are most of the growth.
-fn without_jumps(points: Vec<f64>) -> Vec<f64> {
+pub fn without_jumps(points: Vec<f64>) -> Vec<f64> {
     let growth = points.last().zip(points.first()).map_or(0.0, |(last, first)| (last - first).abs());
     let moves: Vec<f64> = points.windows(2).map(|pair| pair[1] - pair[0]).collect();
     let smallest = (JUMP.0 * growth).max(JUMP.1 * robust_deviation(&moves));

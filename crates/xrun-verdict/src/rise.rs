@@ -1,7 +1,8 @@
 //! Rises that last to the end of a series.
 
 use crate::judge::{STEPS_NEEDED, Thresholds, WINDOWS_NEEDED, Z};
-use crate::shape::{RiseProfile, is_flat_at_end, is_jump};
+use crate::onset::without_jumps;
+use crate::shape::{RiseProfile, is_flat_at_end, is_jump, smoothed};
 use crate::trend::{Line, fit_line, mann_kendall, quantile};
 use crate::window_minima::WindowMinima;
 
@@ -22,6 +23,8 @@ const ERRORS: f64 = 4.0;
 const STARTS: usize = 10;
 /// Cap on the windows that are tested during a run.
 const WINDOWS_WHILE_RUNNING: usize = 32;
+/// Growth of a rise in falls before it from which on it is no swing.
+const SWINGS: f64 = 1.2;
 /// Ratio of two slopes below which the later one is slower.
 const SLOWER: f64 = 0.75;
 
@@ -86,21 +89,30 @@ fn rise_from(minima: &WindowMinima, start: usize, thresholds: Thresholds) -> Opt
     if late.growth < 0.3 * expected || (late.growth < 0.4 * expected && expected - late.growth > 2.0 * late.error) {
         return None;
     }
-    if is_jump(steps, values) {
+    if is_jump(steps, values) || SWINGS * largest_fall(&minima.values) > line.growth {
         return None;
     }
     let was_flat = is_flat_at_end(steps, values, line.slope.median, plateau);
     if was_flat && is_flat_at_end(&end.steps, &end.values, late.slope.median, plateau) {
         return None;
     }
-    let slopes = [
-        slope_of_first_half(&part),
-        slope_before(minima, start, &line),
-        was_flat.then_some(line.slope.median),
-    ];
+    let slopes =
+        [slope_of_first_half(&part), slope_before(minima, start, &line), was_flat.then_some(line.slope.median)];
     // The last third shows it, too.
     let earlier = slopes.into_iter().flatten().find(|earlier| late.slope.median < SLOWER.sqrt() * earlier);
     Some(Rise { windows: minima.clone(), line, earlier })
+}
+
+/// Largest fall of a smoothed series without its jumps, from a value to a later one: what falls by as much as it rises
+/// swings.
+fn largest_fall(values: &[f64]) -> f64 {
+    let smooth = without_jumps(smoothed(values, 2));
+    let (mut highest, mut largest) = (f64::NEG_INFINITY, 0.0_f64);
+    for value in smooth {
+        highest = highest.max(value);
+        largest = largest.max(highest - value);
+    }
+    largest
 }
 
 /// Slope of the first half, if the second half rises clearly slower.

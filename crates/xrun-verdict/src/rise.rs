@@ -24,7 +24,7 @@ const STARTS: usize = 10;
 /// Cap on the windows that are tested during a run.
 const WINDOWS_WHILE_RUNNING: usize = 32;
 /// Growth of a rise in falls before it from which on it is no swing.
-const SWINGS: f64 = 1.2;
+const SWINGS: f64 = 2.0;
 /// Ratio of two slopes below which the later one is slower.
 const SLOWER: f64 = 0.75;
 

@@ -34,6 +34,8 @@ const STAY_MIN: usize = 3;
 const USUAL: usize = 2;
 /// Ratio of a rest to the stay that is expected from those before.
 const LONGER: f64 = 1.4;
+/// Smallest difference between the levels of two stays, in tolerances.
+const APART: f64 = 1.6;
 /// Ratio of two stays, or of two moves, from which on the later one is larger.
 const LARGER: f64 = 1.15;
 
@@ -76,7 +78,7 @@ pub fn end_of(minima: &WindowMinima, thresholds: Thresholds) -> End {
         return End::Moving;
     };
     let length = count - start;
-    let stays = stays(&levels[..start], tolerance);
+    let stays = stays(&levels[..start], *last, tolerance);
     // The beginning of the first stay is not known.
     let complete = stays.get(1..).unwrap_or_default();
     let longest = complete.iter().map(|stay| stay.length).max().unwrap_or_default();
@@ -120,7 +122,7 @@ fn is_slower(minima: &WindowMinima, levels: &[f64], start: usize, tolerance: f64
 }
 
 /// Stays between moves larger than `tolerance`; the last one ends at the last move.
-fn stays(levels: &[f64], tolerance: f64) -> Vec<Stay> {
+fn stays(levels: &[f64], last: f64, tolerance: f64) -> Vec<Stay> {
     let mut stays = Vec::new();
     let mut begin = 0;
     while let Some(level) = levels.get(begin) {
@@ -132,7 +134,9 @@ fn stays(levels: &[f64], tolerance: f64) -> Vec<Stay> {
         }
         begin += length;
     }
-    stays
+    // Neighbouring stays that differ by little more than the tolerance are a slow climb.
+    let next: Vec<f64> = stays.iter().skip(1).map(|stay| stay.level).chain([last]).collect();
+    stays.into_iter().zip(next).filter(|(stay, next)| next - stay.level >= APART * tolerance).map(|(stay, _)| stay).collect()
 }
 
 /// Ratio of the next stay to the last one, if stays become longer as before; 1 where they do not.

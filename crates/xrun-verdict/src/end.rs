@@ -25,7 +25,7 @@ pub enum End {
 /// Ratio of the slope of a rest to that of the rise before.
 const FLAT: f64 = 0.2;
 /// Smallest number of windows of a rest.
-const REST_MIN: usize = 6;
+const REST_MIN: usize = 4;
 /// Part of the windows that a rest has at least.
 const REST_PART: usize = 20;
 /// Smallest number of windows of a stay.
@@ -118,7 +118,7 @@ fn is_slower(minima: &WindowMinima, levels: &[f64], start: usize, tolerance: f64
     let Some(line) = fit_line(&minima.steps[start..], &minima.values[start..], 0.0) else { return false };
     // What rises by an amount that matters, however slowly, is no rest.
     let rises = line.growth >= growth_min && line.growth > 3.0 * line.error;
-    !rises && expected >= 2.0 * tolerance && line.growth < FLAT * expected && expected - line.growth > 4.0 * line.error
+    !rises && expected >= 2.0 * tolerance && line.growth < FLAT * expected && expected - line.growth > 3.0 * line.error
 }
 
 /// Stays between moves larger than `tolerance`; the last one ends at the last move.

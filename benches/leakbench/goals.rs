@@ -19,8 +19,13 @@ pub struct Goal {
 
 /// Evaluates all goals.
 pub fn goals(set: &Set, rows: &[Row]) -> Vec<Goal> {
-    let at_most =
-        |name, target, rate: Rate, most: f64| Goal { name, target, rate, result: rate.text(), met: rate.fraction() <= most };
+    let at_most = |name, target, rate: Rate, most: f64| Goal {
+        name,
+        target,
+        rate,
+        result: rate.text(),
+        met: rate.fraction() <= most,
+    };
     let at_least = |name, target, rate: Rate, least: f64| Goal {
         name,
         target,

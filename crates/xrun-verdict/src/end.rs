@@ -136,7 +136,12 @@ fn stays(levels: &[f64], last: f64, tolerance: f64) -> Vec<Stay> {
     }
     // Neighbouring stays that differ by little more than the tolerance are a slow climb.
     let next: Vec<f64> = stays.iter().skip(1).map(|stay| stay.level).chain([last]).collect();
-    stays.into_iter().zip(next).filter(|(stay, next)| next - stay.level >= APART * tolerance).map(|(stay, _)| stay).collect()
+    stays
+        .into_iter()
+        .zip(next)
+        .filter(|(stay, next)| next - stay.level >= APART * tolerance)
+        .map(|(stay, _)| stay)
+        .collect()
 }
 
 /// Ratio of the next stay to the last one, if stays become longer as before; 1 where they do not.

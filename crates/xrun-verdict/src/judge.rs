@@ -1,6 +1,6 @@
 //! Judgement on one series: growing, slowing, flat again, bounded, or too short for a verdict.
 //!
-//! The tests and their thresholds were chosen on the tuning set of `benches/leakbench` and evaluated on its held-out set.
+//! The tests and their thresholds were chosen on the tuned half of `benches/leakbench` and evaluated on its judged half.
 
 use crate::end::{End, end_of};
 use crate::findings::{Findings, Judgement};

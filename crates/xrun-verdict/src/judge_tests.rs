@@ -143,3 +143,39 @@ fn a_short_run_is_inconclusive_or_suspect_and_says_how_many_steps_are_missing() 
     assert_eq!((short.verdict, short.more_steps), (Judgement::Inconclusive, Some(31)));
     assert_eq!(judged(0, 85, 0.0, 0, |step| step as f64).verdict, Judgement::Suspect);
 }
+
+#[test]
+fn a_leak_after_a_release_is_growing_and_a_recovery_from_a_dip_is_not() {
+    for noise in [0.0, 2.0] {
+        let after = |step: u64| if step < 400 { 2000.0 } else { 500.0 + 0.4 * (step - 400) as f64 };
+        for found in always(1200, noise, &[Judgement::Growing], after) {
+            assert!((380..=440).contains(&found.since.unwrap()), "{found:?}");
+        }
+        let dip = |step: u64| match step.checked_sub(500) {
+            Some(after) => 2000.0 - 300.0 * (-(after as f64) / 40.0).exp(),
+            None => 2000.0,
+        };
+        let calm = [Judgement::Bounded, Judgement::NoGrowthFound];
+        always(1200, noise, &calm, dip);
+    }
+}
+
+#[test]
+fn a_table_that_doubles_is_growing_and_stages_that_end_are_not() {
+    let table = |step: u64| 500.0 + 2f64.powf((1.0 + step as f64 * 0.6).log2().ceil()) / 2.0;
+    always(1200, 0.5, &[Judgement::Growing], table);
+    let stages = |step: u64| 500.0 + 80.0 * (step / 150).min(4) as f64;
+    always(1200, 0.5, &[Judgement::GrewThenFlat, Judgement::Stepped], stages);
+}
+
+#[test]
+fn a_short_rest_is_suspect_and_has_its_begin() {
+    for full in [960.0, 1130.0] {
+        let filling = |step: u64| 500.0 + 600.0 * (step as f64 / full).min(1.0);
+        for found in always(1200, 1.0, &[Judgement::Suspect], filling) {
+            let rest = found.at_rest.unwrap() as f64;
+            assert!((rest - full).abs() < 50.0, "{found:?}");
+            assert!(found.more_steps.is_some_and(|more| more < 600), "{found:?}");
+        }
+    }
+}

@@ -1,75 +1,29 @@
-//! Judges a synthetic run with `xrun::verdict`, and compares the verdict with the truth.
+//! Judges a synthetic run with `xrun::verdict`.
 //!
 //! The only file that depends on the interface of the verdict.
 
-use xrun::verdict::{BYTES, Context, Judgement, Sample, SeriesKind, Thresholds, Watch};
+use xrun::verdict::{BYTES, Context, Judgement, Sample, SeriesKind, Watch};
 
 use super::series::{Run, Truth};
-
-/// Verdict word of a series. Words that need a buffer's cap cannot occur here and are `Other`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum VerdictWord {
-    Inconclusive,
-    Bounded,
-    Stepped,
-    GrewThenFlat,
-    Suspect,
-    Slowing,
-    Growing,
-    Other,
-}
-
-impl VerdictWord {
-    pub const ALL: [Self; 8] = [
-        Self::Inconclusive,
-        Self::Bounded,
-        Self::Stepped,
-        Self::GrewThenFlat,
-        Self::Suspect,
-        Self::Slowing,
-        Self::Growing,
-        Self::Other,
-    ];
-
-    /// Returns the word in `verdict.json`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Inconclusive => "inconclusive",
-            Self::Bounded => "bounded",
-            Self::Stepped => "stepped",
-            Self::GrewThenFlat => "grew_then_flat",
-            Self::Suspect => "suspect",
-            Self::Slowing => "slowing",
-            Self::Growing => "growing",
-            Self::Other => "other",
-        }
-    }
-
-    /// Returns `true` for verdicts that report ongoing growth.
-    pub fn reports_growth(self) -> bool {
-        matches!(self, Self::Slowing | Self::Growing)
-    }
-
-    fn from_judgement(judgement: Judgement) -> Self {
-        match judgement {
-            Judgement::Inconclusive => Self::Inconclusive,
-            Judgement::Bounded => Self::Bounded,
-            Judgement::Stepped => Self::Stepped,
-            Judgement::GrewThenFlat => Self::GrewThenFlat,
-            Judgement::Suspect => Self::Suspect,
-            Judgement::Slowing => Self::Slowing,
-            Judgement::Growing => Self::Growing,
-            _ => Self::Other,
-        }
-    }
-}
 
 /// Verdict on a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Assessment {
-    pub verdict: VerdictWord,
+    pub judgement: Judgement,
     /// First step of the growth, if the verdict reports growth.
     pub since: Option<u64>,
+    /// Fraction of the run after which growth was first reported; judged after each tenth.
+    pub reported: Option<f64>,
+}
+
+/// Returns whether a judgement reports growth.
+pub fn reports_growth(judgement: Judgement) -> bool {
+    matches!(judgement, Judgement::Slowing | Judgement::Growing | Judgement::Retained)
+}
+
+/// Returns whether a judgement says that memory is at rest.
+pub fn reports_rest(judgement: Judgement) -> bool {
+    matches!(judgement, Judgement::Bounded | Judgement::GrewThenFlat | Judgement::Stepped)
 }
 
 impl Assessment {
@@ -87,39 +41,35 @@ impl Assessment {
 }
 
 /// Judges a run as the program does: as one series, or by process if it was restarted.
-pub fn judge(run: &Run, growth_min: f64) -> Assessment {
-    let thresholds = Thresholds { growth_min, move_min: growth_min / 32.0 };
-    let context = Context {
-        steps: run.steps,
-        steps_per_epoch: run.steps_per_epoch,
-        settled: run.settled,
-        thresholds: (thresholds != BYTES).then_some(thresholds),
-        ..Context::default()
-    };
+pub fn judge(run: &Run) -> Assessment {
+    let context =
+        Context { steps: run.steps, steps_per_epoch: run.steps_per_epoch, settled: run.settled, ..Context::default() };
     let mut watch = Watch::new(context);
-    if run.restarts.is_empty() {
-        for sample in &run.samples {
-            watch.add_value(sample.step, "memory", sample.bytes as u64, SeriesKind::InUse, thresholds);
+    let count = run.samples.len();
+    let mut reported = None;
+    for (at, sample) in run.samples.iter().enumerate() {
+        let tenth = (at + 1) * 10 / count;
+        if tenth < 10 && tenth > at * 10 / count && reported.is_none() && reports_growth(judgement(run, &watch).0) {
+            reported = Some(tenth as f64 / 10.0);
         }
-    } else {
-        add_processes(run, &mut watch);
+        if run.restarts.is_empty() {
+            watch.add_value(sample.step, "memory", sample.bytes as u64, SeriesKind::InUse, BYTES);
+        } else {
+            let segment = run.restarts.iter().filter(|start| sample.step >= **start).count() as u32;
+            watch.add(&Sample { segment, step: sample.step, heap: sample.bytes as u64, ..Sample::default() });
+        }
     }
-    let verdict = watch.verdict();
-    let findings = verdict.series.first().map(|series| &series.findings);
-    let judgement = match findings {
-        Some(findings) if run.restarts.is_empty() => findings.verdict,
-        // The program reports the worst verdict of all processes.
-        _ => verdict.verdict,
-    };
-    let word = VerdictWord::from_judgement(judgement);
-    let start = run.restarts.last().copied().unwrap_or_default();
-    let since = findings.and_then(|findings| findings.since).filter(|since| word.reports_growth() && *since >= start);
-    Assessment { verdict: word, since }
+    let (judgement, since) = judgement(run, &watch);
+    let grows = reports_growth(judgement);
+    Assessment { judgement, since, reported: reported.or(Some(1.0)).filter(|_| grows) }
 }
 
-fn add_processes(run: &Run, watch: &mut Watch) {
-    for sample in &run.samples {
-        let segment = run.restarts.iter().filter(|start| sample.step >= **start).count() as u32;
-        watch.add(&Sample { segment, step: sample.step, heap: sample.bytes as u64, ..Sample::default() });
-    }
+/// Returns the judgement so far, and the first step of the growth.
+fn judgement(run: &Run, watch: &Watch) -> (Judgement, Option<u64>) {
+    let verdict = watch.verdict();
+    // The program reports the worst verdict of all processes, and of all series of one.
+    let judgement = verdict.verdict;
+    let since = verdict.series.iter().find(|one| one.findings.verdict == judgement).and_then(|one| one.findings.since);
+    let start = run.restarts.last().copied().unwrap_or_default();
+    (judgement, since.filter(|since| reports_growth(judgement) && *since >= start))
 }

@@ -3,22 +3,58 @@
 /// Probability of one tail of a two-sided 95 % interval.
 const TAIL: f64 = 0.025;
 
-/// Returns the upper bound of the two-sided 95 % interval of Clopper and Pearson (1934) for `wrong` errors in `runs`: the rate at which
-/// at most `wrong` errors occur with a probability of 2.5 %.
-pub fn upper_bound(wrong: usize, runs: usize) -> f64 {
-    if wrong >= runs {
+/// Number of events among a number of runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rate {
+    pub events: usize,
+    pub runs: usize,
+}
+
+impl Rate {
+    /// Counts the items with a property.
+    pub fn of<T>(items: impl IntoIterator<Item = T>, has: impl Fn(&T) -> bool) -> Self {
+        items.into_iter().fold(Self::default(), |rate, item| Self {
+            events: rate.events + usize::from(has(&item)),
+            runs: rate.runs + 1,
+        })
+    }
+
+    /// Returns the fraction of the runs; 0 without runs.
+    pub fn fraction(self) -> f64 {
+        self.events as f64 / self.runs.max(1) as f64
+    }
+
+    /// Returns the two-sided 95 % interval of Clopper and Pearson (1934).
+    pub fn interval(self) -> (f64, f64) {
+        (1.0 - upper_bound(self.runs - self.events, self.runs), upper_bound(self.events, self.runs))
+    }
+
+    /// Percentage with its interval: `12.3 (10.1 to 14.9)`.
+    pub fn text(self) -> String {
+        if self.runs == 0 {
+            return "–".into();
+        }
+        let (low, high) = self.interval();
+        let percentage = |fraction: f64| format!("{:.1}", 100.0 * fraction);
+        format!("{} ({} to {})", percentage(self.fraction()), percentage(low), percentage(high))
+    }
+}
+
+/// Returns the rate at which at most `events` events occur with a probability of 2.5 %.
+fn upper_bound(events: usize, runs: usize) -> f64 {
+    if events >= runs {
         return 1.0;
     }
-    let (mut low, mut high) = (wrong as f64 / runs as f64, 1.0);
-    for _ in 0..100 {
+    let (mut low, mut high) = (events as f64 / runs as f64, 1.0);
+    for _ in 0..60 {
         let rate = f64::midpoint(low, high);
-        if binomial_cdf(wrong, runs, rate) > TAIL { low = rate } else { high = rate }
+        if binomial_cdf(events, runs, rate) > TAIL { low = rate } else { high = rate }
     }
     f64::midpoint(low, high)
 }
 
-/// Returns the binomial probability of at most `wrong` errors in `runs` at a rate.
-fn binomial_cdf(wrong: usize, runs: usize, rate: f64) -> f64 {
+/// Returns the binomial probability of at most `events` events at a rate.
+fn binomial_cdf(events: usize, runs: usize, rate: f64) -> f64 {
     if rate <= 0.0 {
         return 1.0;
     }
@@ -28,7 +64,7 @@ fn binomial_cdf(wrong: usize, runs: usize, rate: f64) -> f64 {
     let odds = rate.ln() - (-rate).ln_1p();
     let mut term = runs as f64 * (-rate).ln_1p();
     let mut sum = term.exp();
-    for number in 1..=wrong {
+    for number in 1..=events {
         term += ((runs - number + 1) as f64 / number as f64).ln() + odds;
         sum += term.exp();
     }
@@ -37,7 +73,9 @@ fn binomial_cdf(wrong: usize, runs: usize, rate: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    /// Reference: `scipy.stats.beta.ppf(0.975, wrong + 1, runs - wrong)`.
+    use super::Rate;
+
+    /// Reference: `scipy.stats.beta.ppf(0.975, events + 1, runs - events)`.
     #[test]
     fn the_upper_bound_is_a_beta_quantile() {
         let known = [
@@ -48,15 +86,19 @@ mod tests {
             (1, 10, 0.445_016_117),
             (9, 10, 0.997_471_421),
         ];
-        for (wrong, runs, expected) in known {
-            let found = super::upper_bound(wrong, runs);
-            assert!((found - expected).abs() < 1e-6, "{wrong} of {runs}: {found}, not {expected}");
+        for (events, runs, expected) in known {
+            let found = super::upper_bound(events, runs);
+            assert!((found - expected).abs() < 1e-6, "{events} of {runs}: {found}, not {expected}");
         }
     }
 
     #[test]
-    fn the_upper_bound_is_1_if_all_runs_are_errors() {
-        assert!((super::upper_bound(7, 7) - 1.0).abs() < f64::EPSILON);
-        assert!((super::upper_bound(0, 0) - 1.0).abs() < f64::EPSILON);
+    fn the_interval_is_symmetric_and_ends_at_0_and_1() {
+        let (low, high) = Rate { events: 50, runs: 100 }.interval();
+        assert!((low - (1.0 - high)).abs() < 1e-9);
+        assert_eq!(Rate { events: 7, runs: 7 }.interval().1, 1.0);
+        assert_eq!(Rate { events: 0, runs: 7 }.interval().0, 0.0);
+        assert_eq!(Rate { events: 0, runs: 0 }.text(), "–");
+        assert_eq!(Rate::of([1, 2, 3, 4], |number| *number > 1), Rate { events: 3, runs: 4 });
     }
 }

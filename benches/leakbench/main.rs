@@ -1,7 +1,7 @@
-//! Error rates of the verdict on synthetic memory series with known ground truth.
+//! LeakBench: error rates of memory verdicts, xrun's and others', on synthetic series with known ground truth.
 //!
 //! `cargo bench --no-default-features --bench leakbench`, with these options after `--`: `--set`, `--runs`, `--seed`, `--json`,
-//! `--habit`. The tables are reproducible.
+//! `--habit`. The tables are reproducible. Without options they are also written to `docs/leakbench.md`.
 
 #![expect(clippy::print_stdout, reason = "prints tables")]
 
@@ -9,12 +9,13 @@ mod assessment;
 mod goals;
 mod interval;
 mod judged;
+mod rivals;
 mod series;
 mod table;
 mod tally;
-mod tuning;
+mod tuned;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -25,16 +26,21 @@ use series::{Habit, Set};
 use tally::Row;
 
 /// The held-out set and the set on which the thresholds of the verdict were chosen.
-const SETS: [Set; 2] = [judged::SET, tuning::SET];
+const SETS: [Set; 2] = [judged::SET, tuned::SET];
+/// Page with the tables, and the lines between which they stand.
+const PAGE: &str = "docs/leakbench.md";
+const MARKERS: [&str; 2] = ["<!-- tables of series: begin -->\n", "<!-- tables of series: end -->\n"];
+/// Runs of each habit in the published tables.
+const RUNS: u64 = 40;
 
 /// Judges synthetic runs of many memory habits, and reports how often the verdict is wrong.
 #[derive(Parser)]
 struct Arguments {
-    /// Set of habits: judged or tuning.
-    #[arg(long, default_value = "judged")]
-    set: String,
-    /// Runs of each habit; a multiple of 16 covers each growth and noise equally often.
-    #[arg(long, default_value_t = 800)]
+    /// Set of habits: judged or tuned [default: both].
+    #[arg(long)]
+    set: Option<String>,
+    /// Runs of each habit.
+    #[arg(long, default_value_t = RUNS)]
     runs: u64,
     /// Seed of the random numbers [default: that of the set].
     #[arg(long)]
@@ -55,40 +61,71 @@ struct Arguments {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let Some(set) = SETS.iter().find(|set| set.name == arguments.set) else {
-        let names: Vec<&str> = SETS.iter().map(|set| set.name).collect();
-        println!("unknown set {}; the sets are {}", arguments.set, names.join(", "));
-        return ExitCode::from(2);
-    };
     let matches = |habit: &&Habit| arguments.habit.as_ref().is_none_or(|part| habit.name.contains(part));
-    let habits: Vec<&Habit> = set.habits.iter().filter(matches).collect();
-    if habits.is_empty() {
-        println!("no habit of the {} set matches --habit", set.name);
+    let is_chosen = |set: &&Set| arguments.set.as_ref().is_none_or(|name| set.name == name);
+    let sets: Vec<&Set> =
+        SETS.iter().filter(is_chosen).filter(|set| set.habits.iter().any(|habit| matches(&habit))).collect();
+    if sets.is_empty() {
+        println!("no set is chosen by --set and --habit; the sets are {}", SETS.map(|set| set.name).join(", "));
         return ExitCode::from(2);
     }
-    let seed = arguments.seed.unwrap_or(set.seed);
-    if let Some(number) = arguments.csv {
-        print_samples(set, habits[0], number, seed);
-        return ExitCode::SUCCESS;
-    }
-    let numbers = |habit: &'static Habit| (0..arguments.runs).map(move |number| (habit, number));
-    let runs = habits.iter().flat_map(|habit| numbers(habit));
-    let rows: Vec<Row> = runs.map(|(habit, number)| tally::judge_run(set, habit, number, seed)).collect();
-    let mut command = "cargo bench --no-default-features --bench leakbench --".to_owned();
-    command += &format!(" --set {} --runs {} --seed {seed}", set.name, arguments.runs);
-    if let Some(habit) = &arguments.habit {
-        command += &format!(" --habit '{habit}'");
-    }
-    println!("{}", table::markdown(set, &rows, &command));
-    if let Some(path) = arguments.json {
-        let rows: Vec<_> = rows.iter().map(Row::json).collect();
-        let all = json!({ "set": set.name, "seed": seed, "runs": arguments.runs, "rows": rows });
-        if let Err(error) = replace_json(&path, &all) {
-            println!("{error}");
-            return ExitCode::FAILURE;
+    let (mut text, mut all) = (String::new(), Vec::new());
+    for set in sets {
+        let seed = arguments.seed.unwrap_or(set.seed);
+        let habits: Vec<&Habit> = set.habits.iter().filter(matches).collect();
+        if let Some(number) = arguments.csv {
+            print_samples(set, habits[0], number, seed);
+            return ExitCode::SUCCESS;
         }
+        let rows = judge_runs(set, &habits, arguments.runs, seed);
+        text += &table::markdown(set, &rows);
+        let rows: Vec<_> = rows.iter().map(Row::json).collect();
+        all.push(json!({ "set": set.name, "seed": seed, "runs": arguments.runs, "rows": rows }));
+    }
+    println!("{text}");
+    let is_published = arguments.set.is_none() && arguments.habit.is_none() && arguments.seed.is_none();
+    if is_published
+        && arguments.runs == RUNS
+        && let Err(error) = publish(Path::new(PAGE), &text)
+    {
+        println!("{PAGE}: {error}");
+        return ExitCode::FAILURE;
+    }
+    if let Some(path) = arguments.json
+        && let Err(error) = replace_json(&path, &all)
+    {
+        println!("{error}");
+        return ExitCode::FAILURE;
     }
     ExitCode::SUCCESS
+}
+
+/// Judges all runs, on all processors.
+fn judge_runs(set: &Set, habits: &[&Habit], runs: u64, seed: u64) -> Vec<Row> {
+    let of_habit =
+        |habit: &Habit| (0..runs).map(|number| tally::judge_run(set, habit, number, seed)).collect::<Vec<_>>();
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        let parts: Vec<_> = (0..threads)
+            .map(|part| {
+                let habits = habits.iter().skip(part).step_by(threads);
+                scope.spawn(move || habits.map(|habit| of_habit(habit)).collect::<Vec<_>>())
+            })
+            .collect();
+        let mut rows: Vec<Row> = parts.into_iter().filter_map(|part| part.join().ok()).flatten().flatten().collect();
+        rows.sort_by_key(|row| (set.habits.iter().position(|habit| habit.name == row.habit), row.number));
+        rows
+    })
+}
+
+/// Replaces the tables in the page.
+fn publish(page: &Path, tables: &str) -> std::io::Result<()> {
+    let text = std::fs::read_to_string(page)?;
+    let [begin, end] = MARKERS;
+    let parts = text.split_once(begin).and_then(|(before, rest)| Some((before, rest.split_once(end)?.1)));
+    let (before, after) =
+        parts.ok_or_else(|| std::io::Error::other("the lines that enclose the tables are missing"))?;
+    std::fs::write(page, format!("{before}{begin}{tables}\n{end}{after}"))
 }
 
 /// Prints a run as CSV for `xrun verdict`.

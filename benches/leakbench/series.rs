@@ -21,6 +21,7 @@
 use rand::{Rng, RngExt};
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, Exp1, StandardNormal};
+use xrun::verdict::Judgement;
 
 pub const MIB: f64 = 1024.0 * 1024.0;
 
@@ -37,9 +38,38 @@ pub struct Set {
 pub struct Habit {
     /// Unique in its set.
     pub name: &'static str,
-    pub category: Category,
+    pub expected: Expected,
     pub generate: fn(&Scenario, &mut ChaCha8Rng) -> Run,
 }
+
+/// Creates a habit.
+pub const fn habit(name: &'static str, expected: Expected, generate: fn(&Scenario, &mut ChaCha8Rng) -> Run) -> Habit {
+    Habit { name, expected, generate }
+}
+
+/// Category of a habit, and the judgements that are right.
+#[derive(Clone, Copy, Debug)]
+pub struct Expected {
+    pub category: Category,
+    pub right: &'static [Judgement],
+}
+
+/// Memory that is at rest when the run ends.
+pub const REST: Expected =
+    Expected { category: Category::Bounded, right: &[Judgement::Bounded, Judgement::GrewThenFlat, Judgement::Stepped] };
+/// Memory that has come to rest so late that *suspect* is right, too.
+pub const LATE_REST: Expected = Expected {
+    category: Category::Bounded,
+    right: &[Judgement::Bounded, Judgement::GrewThenFlat, Judgement::Stepped, Judgement::Suspect],
+};
+/// Leak.
+pub const LEAK: Expected =
+    Expected { category: Category::Growing, right: &[Judgement::Growing, Judgement::Slowing, Judgement::Retained] };
+/// Cache that is still filling.
+pub const FILLING: Expected =
+    Expected { category: Category::Filling, right: &[Judgement::Growing, Judgement::Slowing, Judgement::Suspect] };
+/// Random walk, on which no judgement is right or wrong.
+pub const WALK: Expected = Expected { category: Category::RandomWalk, right: &[] };
 
 /// Category of a habit in the tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,11 +80,11 @@ pub enum Category {
     Filling,
     /// Random walk; reported separately.
     RandomWalk,
-    /// Leaks, with each growth and each noise of the tables.
+    /// Leaks.
     Growing,
 }
 
-/// Experimental conditions of a run: a cell of the tables.
+/// Experimental conditions of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Conditions {
     /// Standard deviation of a sample, in bytes.

@@ -1,46 +1,48 @@
 //! Generation and judgement of the runs of a set.
 
+use std::collections::BTreeMap;
+
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
 
-use super::assessment::{Assessment, VerdictWord, judge};
-use super::series::{Category, Conditions, Habit, MIB, Run, Set, Truth, log_uniform};
+use super::assessment::{self, Assessment};
+use super::rivals::RIVALS;
+use super::series::{Category, Conditions, Expected, Habit, MIB, Run, Set, Truth, log_uniform};
 
-/// Default of `memory.growth_min`.
+/// Smallest growth that counts as growing.
 pub const GROWTH_MIN: f64 = 16.0 * MIB;
-/// Growth of leaks over the run, in multiples of `growth_min`.
-pub const GROWTH_MULTIPLES: [f64; 4] = [1.0, 2.0, 4.0, 8.0];
-/// Standard deviation of the noise of leaks, in MiB.
-pub const NOISES: [f64; 4] = [0.5, 2.0, 8.0, 30.0];
+/// Growth of leaks over the run, in bytes.
+pub const GROWTHS: (f64, f64) = (64.0 * MIB, 1200.0 * MIB);
 
 /// Judged run.
 pub struct Row {
     pub habit: &'static str,
-    pub category: Category,
+    pub expected: Expected,
     /// Number of the run within its habit.
     pub number: u64,
     pub steps: u64,
-    pub epochs: bool,
     /// Standard deviation, in MiB.
     pub noise: f64,
-    /// Growth of the leak over the run, in multiples of `growth_min`.
-    pub growth_multiple: f64,
+    /// Growth of the leak over the run, in MiB.
+    pub growth: f64,
     pub truth: Truth,
-    /// Rise of the level in the last third, in multiples of `growth_min`.
-    pub late_rise: f64,
     pub assessment: Assessment,
     /// Error of the first step of the growth, as a fraction of the run.
     pub date_error: Option<f64>,
+    /// Fraction of the run between the onset of a leak and the report, for xrun and each rival that reports it.
+    pub delays: Vec<Option<f64>>,
+    /// Whether each rival reports growth.
+    pub rivals: Vec<bool>,
 }
 
 impl Row {
-    pub fn verdict(&self) -> VerdictWord {
-        self.assessment.verdict
+    pub fn leaks(&self) -> bool {
+        self.expected.category == Category::Growing
     }
 
-    pub fn leaks(&self) -> bool {
-        self.category == Category::Growing
+    pub fn is_bounded(&self) -> bool {
+        self.truth == Truth::Bounded
     }
 
     pub fn json(&self) -> Value {
@@ -48,10 +50,8 @@ impl Row {
             "habit": self.habit,
             "number": self.number,
             "steps": self.steps,
-            "epochs": self.epochs,
             "noise_mib": self.noise,
-            "growth_in_growth_min": self.growth_multiple,
-            "late_rise_in_growth_min": self.late_rise,
+            "growth_mib": self.growth,
             "truth": match self.truth {
                 Truth::Bounded => "bounded",
                 Truth::Between => "between",
@@ -59,9 +59,15 @@ impl Row {
                 Truth::Growing { .. } => "growing",
                 Truth::Slowing { .. } => "slowing",
             },
-            "answer": self.verdict().name(),
+            "onset": match self.truth {
+                Truth::Growing { since, .. } | Truth::Slowing { since, .. } => Some(since),
+                _ => None,
+            },
+            "verdict": self.assessment.judgement.words(),
             "since": self.assessment.since,
             "date_error": self.date_error,
+            "delay": self.delays[0],
+            "rivals": RIVALS.iter().zip(&self.rivals).map(|(rival, alarm)| (rival.name, *alarm)).collect::<BTreeMap<_, _>>(),
         })
     }
 }
@@ -71,17 +77,12 @@ pub fn generate(set: &Set, habit: &Habit, number: u64, seed: u64) -> (Run, Condi
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let index = set.habits.iter().position(|other| other.name == habit.name).unwrap_or_default();
     rng.set_stream(((index as u64) << 32) | number);
-    let cell = number as usize % (GROWTH_MULTIPLES.len() * NOISES.len());
-    let conditions = match habit.category {
-        Category::Growing => Conditions {
-            noise: NOISES[cell % NOISES.len()] * MIB,
-            growth: GROWTH_MULTIPLES[cell / NOISES.len()] * GROWTH_MIN,
-            growth_min: GROWTH_MIN,
-        },
-        Category::Bounded | Category::Filling | Category::RandomWalk => {
-            Conditions { noise: log_uniform(&mut rng, 0.5, 30.0) * MIB, growth: 0.0, growth_min: GROWTH_MIN }
-        }
+    let noise = log_uniform(&mut rng, 0.5, 30.0) * MIB;
+    let growth = match habit.expected.category {
+        Category::Growing => log_uniform(&mut rng, GROWTHS.0, GROWTHS.1),
+        Category::Bounded | Category::Filling | Category::RandomWalk => 0.0,
     };
+    let conditions = Conditions { noise, growth, growth_min: GROWTH_MIN };
     let scenario = (set.draw)(conditions, &mut rng);
     ((habit.generate)(&scenario, &mut rng), conditions)
 }
@@ -89,23 +90,36 @@ pub fn generate(set: &Set, habit: &Habit, number: u64, seed: u64) -> (Run, Condi
 /// Generates a run and judges it.
 pub fn judge_run(set: &Set, habit: &Habit, number: u64, seed: u64) -> Row {
     let (run, conditions) = generate(set, habit, number, seed);
-    let assessment = judge(&run, conditions.growth_min);
+    let assessment = assessment::judge(&run);
+    let leaks = habit.expected.category == Category::Growing;
+    let mut delays = vec![assessment.reported.and_then(|at| delay(&run, at))];
+    let rivals: Vec<bool> = RIVALS.iter().map(|rival| (rival.grows)(&run.samples)).collect();
+    for (rival, grows) in RIVALS.iter().zip(&rivals) {
+        let tenths = (1..=10_usize).filter(|_| leaks && *grows);
+        let reported = tenths
+            .map(|tenth| tenth as f64 / 10.0)
+            .find(|part| (rival.grows)(&run.samples[..(part * run.samples.len() as f64) as usize]));
+        delays.push(reported.and_then(|at| delay(&run, at)));
+    }
     Row {
         habit: habit.name,
-        category: habit.category,
+        expected: habit.expected,
         number,
         steps: run.span(),
-        epochs: run.steps_per_epoch > 0,
         noise: conditions.noise / MIB,
-        growth_multiple: conditions.growth / conditions.growth_min,
+        growth: conditions.growth / MIB,
         truth: run.truth,
-        late_rise: run.late_rise() / conditions.growth_min,
         assessment,
         date_error: assessment.date_error(&run),
+        delays,
+        rivals,
     }
 }
 
-/// Counts the runs with a verdict.
-pub fn count(rows: &[&Row], verdict: VerdictWord) -> usize {
-    rows.iter().filter(|row| row.verdict() == verdict).count()
+/// Returns the fraction of the run from the onset of a leak to a report after the fraction `reported`.
+fn delay(run: &Run, reported: f64) -> Option<f64> {
+    let (Truth::Growing { since, .. } | Truth::Slowing { since, .. }) = run.truth else { return None };
+    let first = run.samples.first()?.step;
+    let onset = since.saturating_sub(first) as f64 / (run.samples.last()?.step - first).max(1) as f64;
+    Some((reported - onset).max(0.0))
 }

@@ -1,4 +1,5 @@
-//! Tests of the habits of the verdict's benchmark: their series agree with their ground truth. The benchmark's unit tests run here too.
+//! Tests of LeakBench: its series agree with their truth, and the verdict reaches its goals on the judged half. The benchmark's unit
+//! tests run here too.
 
 #[path = "../../benches/leakbench/assessment.rs"]
 mod assessment;
@@ -8,6 +9,8 @@ mod goals;
 mod interval;
 #[path = "../../benches/leakbench/judged/mod.rs"]
 mod judged;
+#[path = "../../benches/leakbench/rivals/mod.rs"]
+mod rivals;
 #[path = "../../benches/leakbench/series.rs"]
 mod series;
 #[path = "../../benches/leakbench/table.rs"]
@@ -15,150 +18,93 @@ mod table;
 #[path = "../../benches/leakbench/tally.rs"]
 mod tally;
 
-use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
-use series::{Ar1, Category, Conditions, Habit, MIB, Noise, Run, Scenario, Set, Truth};
-use tally::{GROWTH_MIN, GROWTH_MULTIPLES, Row};
+use series::{Category, Claim, Conditions, Habit, Run, Scenario, Set, Truth};
+use tally::Row;
 
-/// Sets restricted to short runs.
-const SHORT: [Set; 1] = [Set { draw: |conditions, rng| short(&judged::SET, conditions, rng), ..judged::SET }];
-/// Runs of a habit: one for each growth and noise.
-const RUNS: u64 = 16;
+/// The judged half, restricted to short runs.
+const SHORT: Set = Set { draw: short, ..judged::SET };
 
-fn short(set: &Set, conditions: Conditions, rng: &mut ChaCha8Rng) -> Scenario {
-    std::iter::repeat_with(|| (set.draw)(conditions, rng)).find(|scenario| scenario.steps < 2500).unwrap()
+fn short(conditions: Conditions, rng: &mut ChaCha8Rng) -> Scenario {
+    std::iter::repeat_with(|| (judged::SET.draw)(conditions, rng)).find(|scenario| scenario.steps < 1500).unwrap()
 }
 
-/// Generates runs of every habit of every set.
-fn for_each_run(mut check: impl FnMut(&Set, &Habit, u64, &Run)) {
-    for set in &SHORT {
-        for habit in set.habits {
-            for number in 0..RUNS {
-                check(set, habit, number, &tally::generate(set, habit, number, set.seed).0);
-            }
+/// Checks some runs of every habit.
+fn for_each_run(runs: u64, mut check: impl FnMut(&Habit, u64, &Run, Conditions)) {
+    for habit in SHORT.habits {
+        for number in 0..runs {
+            let (run, conditions) = tally::generate(&SHORT, habit, number, SHORT.seed);
+            check(habit, number, &run, conditions);
         }
-    }
-}
-
-#[test]
-fn runs_have_200_to_100_000_steps_with_and_without_epochs() {
-    let mut rng = ChaCha8Rng::seed_from_u64(5);
-    for set in &SHORT {
-        let set = [judged::SET].into_iter().find(|long| long.name == set.name).unwrap();
-        let conditions = Conditions { noise: MIB, growth: 0.0, growth_min: GROWTH_MIN };
-        let scenarios: Vec<Scenario> = (0..2000).map(|_| (set.draw)(conditions, &mut rng)).collect();
-        let steps = || scenarios.iter().map(|scenario| scenario.steps);
-        assert!((200..300).contains(&steps().min().unwrap()), "the shortest has {:?} steps", steps().min());
-        assert!((90_000..=100_000).contains(&steps().max().unwrap()), "the longest has {:?} steps", steps().max());
-        let with = scenarios.iter().filter(|scenario| scenario.steps_per_epoch > 0).count();
-        assert!((400..1600).contains(&with), "{with} of 2000 have epochs");
-        assert!(scenarios.iter().all(|scenario| scenario.settled <= scenario.planned / 4));
     }
 }
 
 #[test]
 fn a_run_has_samples_in_order_from_its_first_step_to_its_last() {
-    for_each_run(|set, habit, number, run| {
-        let name = format!("{}: {}, {number}", set.name, habit.name);
+    for_each_run(8, |habit, number, run, _| {
+        let name = format!("{}, {number}", habit.name);
         assert!(run.samples.is_sorted_by(|one, next| one.step < next.step), "{name}");
         assert!(run.samples.len() >= 190, "{name}: {} samples", run.samples.len());
         assert!(run.samples.iter().all(|sample| sample.bytes.is_finite() && sample.level >= 0.0), "{name}");
         assert!(run.steps >= run.samples.last().unwrap().step, "{name}: planned for {}", run.steps);
-        assert!(run.settled <= run.steps / 4, "{name}: settled after {} of {}", run.settled, run.steps);
     });
 }
 
 #[test]
-fn a_leak_grows_by_its_conditions_from_its_first_step() {
-    for_each_run(|set, habit, number, run| {
-        if habit.category != Category::Growing {
-            return;
+fn a_leak_begins_within_its_run_and_all_that_is_bounded_has_come_to_rest() {
+    for_each_run(8, |habit, number, run, conditions| {
+        let name = format!("{}, {number}", habit.name);
+        let last = run.samples.last().unwrap().step;
+        match run.truth {
+            Truth::Growing { since, visible_from, growth } if habit.expected.category == Category::Growing => {
+                assert!(since <= visible_from && visible_from < last, "{name}: {since}, {visible_from}");
+                assert!(growth >= tally::GROWTHS.0 && growth == conditions.growth, "{name}: {growth}");
+            }
+            Truth::Slowing { growth, .. } => assert!(growth >= conditions.growth_min, "{name}: {growth}"),
+            Truth::Growing { .. } => panic!("{name} leaks"),
+            Truth::Bounded | Truth::Between => assert_eq!(conditions.growth, 0.0, "{name}"),
+            Truth::RandomWalk => assert_eq!(habit.expected.category, Category::RandomWalk, "{name}"),
         }
-        let name = format!("{}: {}, {number}", set.name, habit.name);
-        let (Truth::Growing { since, visible_from, growth } | Truth::Slowing { since, visible_from, growth }) =
-            run.truth
-        else {
-            panic!("{name} is {:?}", run.truth)
-        };
-        assert_eq!(growth, GROWTH_MULTIPLES[number as usize / 4] * GROWTH_MIN, "{name}");
-        let newest = run.last_process();
-        let at = |step| newest[newest.partition_point(|sample| sample.step < step).min(newest.len() - 1)].level;
-        let end = newest.last().unwrap().level;
-        // A sample may be up to ten steps after the leak began, and after the last stair.
-        let near = growth / 15.0;
-        assert!((end - at(since) - growth).abs() <= near, "{name}: {} MiB", (end - at(since)) / MIB);
-        assert!(
-            since <= visible_from && visible_from <= newest.last().unwrap().step,
-            "{name}: {since}, {visible_from}"
-        );
-        let later = newest.iter().filter(|sample| sample.step >= since);
-        assert!(later.is_sorted_by(|one, next| one.level <= next.level), "{name} falls");
-        let idle = newest.iter().filter(|sample| sample.step >= since && sample.step < visible_from);
-        assert!(idle.into_iter().all(|sample| sample.level == at(since)), "{name} grows before {visible_from}");
     });
 }
 
 #[test]
-fn a_bounded_habit_is_flat_or_steps_in_its_last_third() {
-    let mut flat = 0;
-    for_each_run(|set, habit, number, run| {
-        if habit.category != Category::Bounded {
-            return;
-        }
-        let name = format!("{}: {}, {number}", set.name, habit.name);
-        assert_eq!(run.truth, Truth::Bounded, "{name} rises by {} MiB at last", run.late_rise() / MIB);
-        if run.late_rise() <= GROWTH_MIN / 2.0 {
-            flat += 1;
-            return;
-        }
-        let newest = run.last_process();
-        let third = &newest[newest.len() - newest.len() / 3..];
-        let moves = third.windows(2).filter(|pair| pair[0].level != pair[1].level).count();
-        assert!(moves <= 4, "{name} moves {moves} times in its last third");
-    });
-    assert!(flat > 0);
-}
-
-#[test]
-fn a_filling_cache_is_neither_bounded_nor_a_leak() {
-    for_each_run(|_, habit, number, run| match habit.category {
-        Category::Filling => {
-            assert!(matches!(run.truth, Truth::Between | Truth::Slowing { .. }), "{}, {number}", habit.name);
-        }
-        Category::RandomWalk => assert_eq!(run.truth, Truth::RandomWalk),
-        Category::Bounded | Category::Growing => {}
-    });
-}
-
-#[test]
-fn noise_has_the_given_deviation_and_correlation() {
-    let mut rng = ChaCha8Rng::seed_from_u64(5);
-    let kinds = [Noise::Gaussian(3.0), Noise::Upward(3.0), Noise::Uniform(3.0), Noise::Correlated(Ar1::new(3.0, 4.0))];
-    for mut noise in kinds {
-        let values: Vec<f64> = (0..100_000).map(|_| noise.next(&mut rng)).collect();
-        let mean = values.iter().sum::<f64>() / values.len() as f64;
-        let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / values.len() as f64;
-        assert!(mean.abs() < 0.1 && (variance.sqrt() - 3.0).abs() < 0.1, "{noise:?}: {mean}, {}", variance.sqrt());
-        let pairs = values.windows(2).map(|pair| (pair[0] - mean) * (pair[1] - mean)).sum::<f64>();
-        let correlation = pairs / values.len() as f64 / variance;
-        let expected = if matches!(noise, Noise::Correlated(_)) { (-0.25_f64).exp() } else { 0.0 };
-        assert!((correlation - expected).abs() < 0.02, "{noise:?}: {correlation}");
-    }
-}
-
-#[test]
-fn tables_are_reproducible_and_complete() {
-    let set = &SHORT[0];
-    let short = |habit: &&Habit| ["flat", "linear", "restarted", "random walk"].contains(&habit.name);
-    let tables = || {
-        let habits = set.habits.iter().filter(short);
-        let rows: Vec<Row> = habits.flat_map(|habit| (0..2).map(|n| tally::judge_run(set, habit, n, 1))).collect();
-        assert_eq!(rows[1].json()["number"], 1);
-        table::markdown(set, &rows, "it")
+fn the_truth_follows_from_the_level_in_the_last_third() {
+    let conditions = Conditions { noise: 0.0, growth: 0.0, growth_min: tally::GROWTH_MIN };
+    let scenario = Scenario {
+        conditions,
+        first: 0,
+        steps: 300,
+        every: 1,
+        planned: 300,
+        steps_per_epoch: 0,
+        cadences: Vec::new(),
+        settled: 0,
+        base: 0.0,
     };
-    let text = tables();
-    assert_eq!(text, tables());
-    for habit in set.habits.iter().filter(short) {
-        assert!(text.contains(&format!("| {} |", habit.name)), "{} is missing from\n{text}", habit.name);
+    let rising = |rate: f64| scenario.run(Claim::Settles, |step| rate * series::MIB * step as f64, |_| 0.0).truth;
+    assert_eq!(rising(0.05), Truth::Bounded, "5 MiB in the last third");
+    assert_eq!(rising(0.12), Truth::Between, "12 MiB");
+    assert!(matches!(rising(1.0), Truth::Slowing { .. }), "100 MiB");
+}
+
+/// Rates on few short runs are less sure than those of the benchmark, and these runs are harder: the goals here are looser.
+#[test]
+fn the_verdict_reaches_its_goals_on_short_runs_of_the_judged_half() {
+    let judged = |habit| (0..4).map(move |number| tally::judge_run(&SHORT, habit, number, SHORT.seed));
+    let rows: Vec<Row> = SHORT.habits.iter().flat_map(judged).collect();
+    let goals = goals::goals(&SHORT, &rows);
+    let text = table::markdown(&SHORT, &rows);
+    assert!(goals.iter().all(|goal| text.contains(goal.name)), "{text}");
+    let fraction = |named: &str| goals.iter().find(|goal| goal.name.starts_with(named)).unwrap().rate.fraction();
+    assert!(fraction("bounded, called growing") <= 0.03, "{text}");
+    assert!(fraction("leaks found") >= 0.92, "{text}");
+    assert!(fraction("leaks called bounded") <= 0.02, "{text}");
+    assert!(fraction("dates") >= 0.85, "{text}");
+    assert_eq!(rows[1].json()["number"], 1);
+    for (rival, rows) in
+        rivals::RIVALS.iter().enumerate().map(|(at, rival)| (rival, rows.iter().filter(move |row| row.rivals[at])))
+    {
+        assert!(rows.count() < SHORT.habits.len() * 4, "{} reports growth of everything", rival.name);
     }
 }

@@ -1,7 +1,7 @@
 //! Judged set: the held-out habits on which the verdict is evaluated.
 //!
 //! It was written before the verdict was tuned and independently of how it judges. Do not look at it or run it while tuning; use
-//! the tuning set.
+//! the tuned set.
 //!
 //! Known limits: base levels end at 3 GiB, so that the threshold of a leak is `growth_min` and not half a percent of the level. A
 //! sawtooth has at least six teeth in a run, a staircase at least six steps, and there are at most three one-off buffers, as
@@ -12,64 +12,79 @@
 mod bounded;
 mod growing;
 mod shapes;
+mod traces;
 
 use rand::RngExt;
 use rand::seq::IndexedRandom;
 use rand_chacha::ChaCha8Rng;
 
-use super::series::{Category, Conditions, Habit, MIB, Scenario, Set, log_uniform};
+use super::series::{Conditions, FILLING, Habit, LATE_REST, LEAK, MIB, REST, Scenario, Set, WALK, habit, log_uniform};
 
 pub const SET: Set = Set { name: "judged", seed: 20_261_122, habits: &HABITS, draw };
 
-const HABITS: [Habit; 39] = [
-    habit("flat", Category::Bounded, bounded::flat),
-    habit("saw, fixed period", Category::Bounded, bounded::saw_of_fixed_period),
-    habit("saw, drifting period", Category::Bounded, bounded::saw_of_drifting_period),
-    habit("trim teeth", Category::Bounded, bounded::trim_teeth),
-    habit("AR(1), up to 1 % of the run", Category::Bounded, bounded::quick_autoregression),
-    habit("AR(1), 1 to 5 % of the run", Category::Bounded, bounded::slow_autoregression),
-    habit("warming cache", Category::Bounded, bounded::warming_cache),
-    habit("page cache", Category::Bounded, bounded::page_cache),
-    habit("page cache below a saw", Category::Bounded, bounded::page_cache_below_a_saw),
-    habit("ratchet", Category::Bounded, bounded::ratchet),
-    habit("changing batch sizes", Category::Bounded, bounded::changing_batch_sizes),
-    habit("curriculum", Category::Bounded, bounded::curriculum),
-    habit("late optimiser state", Category::Bounded, bounded::late_optimiser_state),
-    habit("phase switch", Category::Bounded, bounded::phase_switch),
-    habit("one-off buffers", Category::Bounded, bounded::one_off_buffers),
-    habit("shrinking", Category::Bounded, bounded::shrinking),
-    habit("log begins late", Category::Bounded, bounded::log_begins_late),
-    habit("restarted", Category::Bounded, bounded::restarted),
-    habit("warming cache, nearly full", Category::Filling, bounded::warming_cache_nearly_full),
-    habit("warming cache, far from full", Category::Filling, bounded::warming_cache_far_from_full),
-    habit("random walk", Category::RandomWalk, bounded::random_walk),
-    habit("linear", Category::Growing, growing::linear),
-    habit("linear below AR(1)", Category::Growing, growing::linear_below_autoregression),
-    habit("per epoch", Category::Growing, growing::per_epoch),
-    habit("per validation", Category::Growing, growing::per_validation),
-    habit("in bursts", Category::Growing, growing::in_bursts),
-    habit("late, from 10 to 40 %", Category::Growing, growing::late),
-    habit("late, from 40 to 70 %", Category::Growing, growing::later),
-    habit("late, from 70 to 85 %", Category::Growing, growing::latest),
-    habit("after a phase switch", Category::Growing, growing::after_a_phase_switch),
-    habit("slowing by square root", Category::Growing, growing::slowing_by_square_root),
-    habit("slowing to half", Category::Growing, growing::slowing_to_half),
-    habit("stairs, 6 to 24", Category::Growing, growing::few_stairs),
-    habit("stairs, more than 24", Category::Growing, growing::many_stairs),
-    habit("saw with rising floor", Category::Growing, growing::saw_with_rising_floor),
-    habit("two leaks", Category::Growing, growing::two_leaks),
-    habit("hidden by trimming", Category::Growing, growing::hidden_by_trimming),
-    habit("resumed: log begins late", Category::Growing, growing::log_begins_late),
-    habit("resumed: restarted", Category::Growing, growing::restarted),
+const HABITS: [Habit; 61] = [
+    habit("flat", REST, bounded::flat),
+    habit("saw, fixed period", REST, bounded::saw_of_fixed_period),
+    habit("saw, drifting period", REST, bounded::saw_of_drifting_period),
+    habit("trim teeth", REST, bounded::trim_teeth),
+    habit("AR(1), up to 1 % of the run", REST, bounded::quick_autoregression),
+    habit("AR(1), 1 to 5 % of the run", REST, bounded::slow_autoregression),
+    habit("warming cache", REST, bounded::warming_cache),
+    habit("page cache", REST, bounded::page_cache),
+    habit("page cache below a saw", REST, bounded::page_cache_below_a_saw),
+    habit("ratchet", REST, bounded::ratchet),
+    habit("changing batch sizes", REST, bounded::changing_batch_sizes),
+    habit("curriculum", REST, bounded::curriculum),
+    habit("late optimiser state", REST, bounded::late_optimiser_state),
+    habit("phase switch", REST, bounded::phase_switch),
+    habit("one-off buffers", REST, bounded::one_off_buffers),
+    habit("shrinking", REST, bounded::shrinking),
+    habit("log begins late", REST, bounded::log_begins_late),
+    habit("restarted", REST, bounded::restarted),
+    habit("warming cache, nearly full", FILLING, bounded::warming_cache_nearly_full),
+    habit("warming cache, far from full", FILLING, bounded::warming_cache_far_from_full),
+    habit("random walk", WALK, bounded::random_walk),
+    habit("linear", LEAK, growing::linear),
+    habit("linear below AR(1)", LEAK, growing::linear_below_autoregression),
+    habit("per epoch", LEAK, growing::per_epoch),
+    habit("per validation", LEAK, growing::per_validation),
+    habit("in bursts", LEAK, growing::in_bursts),
+    habit("late, from 10 to 40 %", LEAK, growing::late),
+    habit("late, from 40 to 70 %", LEAK, growing::later),
+    habit("late, from 70 to 85 %", LEAK, growing::latest),
+    habit("after a phase switch", LEAK, growing::after_a_phase_switch),
+    habit("slowing by square root", LEAK, growing::slowing_by_square_root),
+    habit("slowing to half", LEAK, growing::slowing_to_half),
+    habit("stairs, 6 to 24", LEAK, growing::few_stairs),
+    habit("stairs, more than 24", LEAK, growing::many_stairs),
+    habit("saw with rising floor", LEAK, growing::saw_with_rising_floor),
+    habit("two leaks", LEAK, growing::two_leaks),
+    habit("hidden by trimming", LEAK, growing::hidden_by_trimming),
+    habit("resumed: log begins late", LEAK, growing::log_begins_late),
+    habit("resumed: restarted", LEAK, growing::restarted),
+    habit("lost readings in a leak", LEAK, traces::lost_readings_in_a_leak),
+    habit("lost readings below a saw", REST, traces::lost_readings_below_a_saw),
+    habit("readings that miss a process", LEAK, traces::readings_that_miss_a_process),
+    habit("killed while it leaked", LEAK, traces::killed_while_it_leaked),
+    habit("ended at rest", REST, traces::ended_at_rest),
+    habit("away in the middle", REST, traces::away_in_the_middle),
+    habit("page cache full late", LATE_REST, traces::page_cache_full_late),
+    habit("two caches", LATE_REST, traces::two_caches),
+    habit("growing vector", LEAK, traces::growing_vector),
+    habit("stages that end", REST, traces::stages_that_end),
+    habit("leak with pauses", LEAK, traces::leak_with_pauses),
+    habit("late leak in several habits", LEAK, traces::late_leak_in_several_habits),
+    habit("several habits at rest", REST, traces::several_habits_at_rest),
+    habit("leak after a large phase", LEAK, traces::leak_after_a_large_phase),
+    habit("releases", REST, traces::releases),
+    habit("few large teeth", REST, traces::few_large_teeth),
+    habit("growing temporaries", LEAK, traces::growing_temporaries),
+    habit("varying temporaries", REST, traces::varying_temporaries),
+    habit("leak in a wrapped counter", LEAK, traces::leak_in_a_wrapped_counter),
+    habit("two wanders", REST, traces::two_wanders),
+    habit("slow swing", REST, traces::slow_swing),
+    habit("highest reserved", REST, traces::highest_reserved),
 ];
-
-const fn habit(
-    name: &'static str,
-    category: Category,
-    generate: fn(&Scenario, &mut ChaCha8Rng) -> super::series::Run,
-) -> Habit {
-    Habit { name, category, generate }
-}
 
 /// Draws a run of 200 to 100,000 steps: 60 % with epochs, 12.5 % stopped before the planned end.
 fn draw(conditions: Conditions, rng: &mut ChaCha8Rng) -> Scenario {

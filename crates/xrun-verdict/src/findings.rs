@@ -14,7 +14,7 @@ pub const VERSION: u32 = 1;
 pub enum Judgement {
     /// Too short for a verdict: too few windows after the warm-up.
     Inconclusive,
-    /// Does not grow, or by less than matters (16 MiB over the run).
+    /// Shown not to grow by an amount that matters (16 MiB over the run, or 1 % of the level).
     Bounded,
     /// Jumped once or twice and stayed flat since.
     Stepped,
@@ -22,6 +22,8 @@ pub enum Judgement {
     GrewThenFlat,
     /// Grows towards a declared cap and will stop there: a cache that is not yet full.
     Filling,
+    /// No growth found, but the interval does not exclude growth that matters: neither bounded nor growing is shown.
+    NoGrowthFound,
     /// Rose, or its newest window minima rise; more samples are needed to decide.
     Suspect,
     /// Still rises, clearly slower than before.
@@ -43,6 +45,7 @@ impl Judgement {
             Self::Stepped => "stepped",
             Self::GrewThenFlat => "grew, then flat",
             Self::Filling => "filling",
+            Self::NoGrowthFound => "no growth found",
             Self::Suspect => "suspect",
             Self::Slowing => "slowing",
             Self::Retained => "retained",
@@ -70,12 +73,18 @@ pub struct Findings {
     pub slope_low: Option<f64>,
     /// Upper end of that interval.
     pub slope_high: Option<f64>,
+    /// Growth over the run as planned that the window minima do not exclude, in bytes (or allocations): the upper end of a
+    /// 95 % interval; `null` for fewer than eight windows.
+    pub growth_max: Option<f64>,
     /// Mann-Kendall statistic of the window minima.
     pub rise: f64,
     /// Step at which the rise began; only of a series that rises up to its end.
     pub since: Option<u64>,
-    /// Step from which on the series is flat; only of a series that grew before.
+    /// Step from which on the series is flat; only of a series that grew before. `suspect` has it where the rest is shorter
+    /// than three tenths of the run.
     pub flat_since: Option<u64>,
+    /// Slope before the rise became slower; only of `slowing`.
+    pub earlier_slope: Option<f64>,
     /// Slope of the last third.
     pub late_slope: Option<f64>,
     /// Upper end of that slope's interval.
@@ -191,7 +200,8 @@ pub struct ProcessVerdict {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SeriesVerdict {
-    /// Name of the series: `heap`, `device_in_use`, `rss`, …, or `owner:<name>`.
+    /// Name of the series: `heap`, `device_in_use`, `rss`, …, or `owner:<name>`; with the suffix `:peaks` for the
+    /// peaks of a series with a level floor, where they grow.
     pub name: String,
     /// Unit of the values: `bytes`, `allocations`, `files`, `processes` or `threads`; of a column also `percent` or
     /// `unknown`.
@@ -210,6 +220,15 @@ pub struct SeriesVerdict {
     pub last: f64,
     /// Highest value.
     pub peak: f64,
+    /// Number of low readings that were left out: gaps, and dips of single readings.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub left_out: u64,
+    /// Last step that was judged, where readings go on after the process has ended.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub ended: Option<u64>,
+    /// Number of times that a 32-bit counter of bytes began again and was continued.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub wraps: u32,
     /// Declared cap of an owner, or for memory of the process or device the limit that is reached first.
     pub cap: Option<u64>,
     /// Steps until the cap or the limit is reached at this slope; only of a series that grows. RSS and reserved device

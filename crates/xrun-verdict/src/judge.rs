@@ -1,9 +1,12 @@
 //! Judgement on one series: growing, slowing, flat again, bounded, or too short for a verdict.
 //!
-//! The tests and their thresholds were chosen on the tuning set of `benches/leakbench` and evaluated on its held-out set.
+//! The tests and their thresholds were chosen on the tuned half of `benches/leakbench` and evaluated on its judged half.
 
+use crate::end::{End, end_of};
 use crate::findings::{Findings, Judgement};
-use crate::rise::{find_rise, is_rising};
+use crate::onset::onset;
+use crate::release::{after_fall, after_release, floors_of_teeth};
+use crate::rise::{Rise, find_rise, is_rising};
 use crate::shape::RiseProfile;
 use crate::trend::{Line, fit_line, mann_kendall, median, quantile};
 use crate::window_minima::WindowMinima;
@@ -30,6 +33,11 @@ pub const STEPS_NEEDED: u64 = 90;
 pub const Z: f64 = 3.29;
 /// Fraction of a rise that may be missing at the step from which on the series counts as flat.
 const RISE_LEFT: f64 = 0.02;
+/// Fraction of its level by which a series may grow over the run without that it matters: memory is planned with larger
+/// margins.
+const LEVEL_PART: f64 = 0.01;
+/// Smallest part of the run that a rest lasts before memory counts as flat.
+const REST_SHOWN: f64 = 0.3;
 /// Steps in the windows whose even rise makes a series suspect.
 const EVEN_WINDOW: u64 = 8;
 
@@ -44,22 +52,52 @@ pub enum SeriesKind {
     Overhead,
 }
 
-/// Judges the window minima of a series at the end of a run.
-pub fn judge(minima: &WindowMinima, kind: SeriesKind, thresholds: Thresholds) -> Findings {
+/// Judges the window minima of a series; `planned` is the last step of the run as planned, 0 where
+/// unknown.
+pub fn judge(minima: &WindowMinima, kind: SeriesKind, thresholds: Thresholds, planned: u64) -> Findings {
+    let short = minima.values.len() < WINDOWS_NEEDED || minima.span() < STEPS_NEEDED;
+    let all = minima;
+    let (mut minima, mut end, mut rise) = (all.clone(), End::Moving, None);
+    if !short {
+        // What was released before a rise says nothing about it; a level after a release is part of the whole.
+        let released = after_release(all, thresholds).map(|part| {
+            let (end, rise) = rise_of(&part, thresholds);
+            (part, end, rise)
+        });
+        (minima, end, rise) = released.filter(|(_, _, rise)| rise.is_some()).unwrap_or_else(|| {
+            let (end, rise) = rise_of(all, thresholds);
+            (all.clone(), end, rise)
+        });
+    }
+    let minima = &minima;
     let whole = fit_line(&minima.steps, &minima.values, Z);
     let third = minima.last_part(3);
     let late = fit_line(&third.steps, &third.values, Z);
-    let short = minima.values.len() < WINDOWS_NEEDED || minima.span() < STEPS_NEEDED;
-    let rise = if short { None } else { find_rise(minima, thresholds) };
-    let verdict = match rise {
+    let verdict = match &rise {
         _ if short && rises_evenly(minima, thresholds) => Judgement::Suspect,
         _ if short => Judgement::Inconclusive,
-        Some(rise) if rise.steady && kind == SeriesKind::Overhead => Judgement::Retained,
-        Some(rise) if rise.steady => Judgement::Growing,
+        Some(rise) if rise.earlier.is_none() && kind == SeriesKind::Overhead => Judgement::Retained,
+        Some(rise) if rise.earlier.is_none() => Judgement::Growing,
         Some(_) => Judgement::Slowing,
-        None => judge_without_rise(minima, whole, late, thresholds),
+        None => judge_without_rise(minima, end, whole, late, thresholds),
     };
-    let line = rise.map(|rise| rise.line).or(whole);
+    let growth_max = [
+        growth_max(minima, planned),
+        after_fall(minima, thresholds).and_then(|windows| growth_max(&windows, planned)),
+        floors_of_teeth(minima, thresholds).and_then(|floors| line_growth_max(&floors, minima, planned)),
+    ];
+    let growth_max = growth_max.into_iter().flatten().reduce(f64::min);
+    let verdict = match verdict {
+        Judgement::Bounded if growth_max.is_none_or(|growth| growth > matters(minima, thresholds)) => {
+            Judgement::NoGrowthFound
+        }
+        verdict => verdict,
+    };
+    let line = rise.as_ref().map(|rise| rise.line).or(whole);
+    let rested = match end {
+        End::AtRest(start) => Some(minima.steps[start] as u64),
+        _ => None,
+    };
     Findings {
         verdict,
         floors: minima.values.len(),
@@ -67,15 +105,63 @@ pub fn judge(minima: &WindowMinima, kind: SeriesKind, thresholds: Thresholds) ->
         slope: line.map(|line| line.slope.median),
         slope_low: line.map(|line| line.slope.low),
         slope_high: line.map(|line| line.slope.high),
+        growth_max,
         rise: mann_kendall(&minima.values),
-        since: rise.map(|rise| rise.since),
-        flat_since: matches!(verdict, Judgement::GrewThenFlat | Judgement::Stepped)
-            .then(|| flat_since(minima, thresholds))
-            .flatten(),
+        since: rise.as_ref().map(|rise| match end {
+            End::OnStair { enlarges: true, .. } => minima.first,
+            _ => onset(&rise.windows),
+        }),
+        earlier_slope: rise.as_ref().and_then(|rise| rise.earlier),
+        flat_since: match verdict {
+            Judgement::GrewThenFlat | Judgement::Stepped => rested.or_else(|| flat_since(minima, thresholds)),
+            Judgement::Suspect => rested,
+            _ => None,
+        },
         late_slope: late.map(|line| line.slope.median),
         late_slope_high: late.map(|line| line.slope.high),
-        more_steps: more_steps(minima, verdict, short),
+        more_steps: more_steps(all, verdict, short, rested),
     }
+}
+
+/// Growth of the series over the run that matters: `growth_min`, or a hundredth of its level.
+fn matters(minima: &WindowMinima, thresholds: Thresholds) -> f64 {
+    thresholds.growth_min.max(LEVEL_PART * median(&minima.values))
+}
+
+/// Largest growth over the run as planned that the windows do not exclude, by the narrowest of the intervals at several
+/// window lengths.
+fn growth_max(minima: &WindowMinima, planned: u64) -> Option<f64> {
+    let mut windows = minima.clone();
+    let mut least: Option<f64> = None;
+    while windows.values.len() >= WINDOWS_NEEDED {
+        let growth = line_growth_max(&windows, minima, planned)?;
+        least = Some(least.map_or(growth, |least| least.min(growth)));
+        windows = windows.coarser();
+    }
+    least
+}
+
+/// Upper end of the growth of the line through some windows of a series, over the run as planned.
+fn line_growth_max(windows: &WindowMinima, all: &WindowMinima, planned: u64) -> Option<f64> {
+    let line = fit_line(&windows.steps, &windows.values, 0.0)?;
+    let observed = windows.steps.last()? - windows.steps.first()?;
+    let factor = (all.span().max(planned.saturating_sub(all.first)) as f64 / observed).max(1.0);
+    // A normal deviate, widened for few windows.
+    let deviate = 2.0 + 4.0 / windows.values.len() as f64;
+    Some((line.growth + deviate * line.robust_error).max(0.0) * factor)
+}
+
+/// Returns how a series ends, and the rise that lasts to its end.
+fn rise_of(minima: &WindowMinima, thresholds: Thresholds) -> (End, Option<Rise>) {
+    let end = end_of(minima, thresholds);
+    let rise = match end {
+        End::OnStair { enlarges: true, .. } => {
+            fit_line(&minima.steps, &minima.values, Z).map(|line| Rise { windows: minima.clone(), line, earlier: None })
+        }
+        End::Moving | End::OnStair { is_usual: true, .. } => find_rise(minima, thresholds),
+        End::AtRest(_) | End::OnStair { .. } => None,
+    };
+    (end, rise)
 }
 
 /// Step of the first window that is as high as the last third, apart from changes too small to be moves.
@@ -89,12 +175,23 @@ fn flat_since(minima: &WindowMinima, thresholds: Thresholds) -> Option<u64> {
 }
 
 /// Further steps needed to decide.
+<<<<<<< main
 fn more_steps(minima: &WindowMinima, verdict: Judgement, short: bool) -> Option<u64> {
     let spacing = minima.length.max(minima.spacing()).max(if minima.values.len() < 2 { minima.span() } else { 0 });
     let missing = WINDOWS_NEEDED.saturating_sub(minima.values.len()) as u64 * spacing.max(1);
+=======
+fn more_steps(minima: &WindowMinima, verdict: Judgement, short: bool, rested: Option<u64>) -> Option<u64> {
+    let missing = WINDOWS_NEEDED.saturating_sub(minima.values.len()) as u64 * minima.length.max(1);
+>>>>>>> 04a03872310498560d0c0fc329ab9ecc7b96545c
     match verdict {
         Judgement::Inconclusive | Judgement::Suspect if short => {
             Some(missing.max(STEPS_NEEDED.saturating_sub(minima.span())).max(1))
+        }
+        // The rest would be a part of the run that shows it.
+        Judgement::Suspect if rested.is_some() => {
+            let (span, rest) =
+                (minima.span() as f64, rested.map_or(0.0, |start| minima.steps.last().unwrap_or(&0.0) - start as f64));
+            Some(((REST_SHOWN * span - rest) / (1.0 - REST_SHOWN)).ceil().max(1.0) as u64)
         }
         // Twice the time distinguishes a trend from noise.
         Judgement::Suspect => Some(minima.span()),
@@ -132,11 +229,19 @@ fn rises_evenly(minima: &WindowMinima, thresholds: Thresholds) -> bool {
 /// Judges a series that does not rise up to its end; it may have risen before, in a jump or slowly.
 fn judge_without_rise(
     minima: &WindowMinima,
+    end: End,
     whole: Option<Line>,
     late: Option<Line>,
     thresholds: Thresholds,
 ) -> Judgement {
     let values = &minima.values;
+    let rests_shortly = |start: usize| {
+        let rest = minima.steps.last().zip(minima.steps.get(start)).map_or(0.0, |(last, start)| last - start);
+        rest < REST_SHOWN * minima.span() as f64
+    };
+    if matches!(end, End::OnStair { .. }) || matches!(end, End::AtRest(start) if rests_shortly(start)) {
+        return Judgement::Suspect;
+    }
     let third = values.len() / 3;
     let (first, last) = (&values[..third], &values[values.len() - third..]);
     let (Some(whole), Some(late)) = (whole, late) else { return Judgement::Inconclusive };

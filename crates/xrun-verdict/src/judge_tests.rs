@@ -17,7 +17,7 @@ fn normal(random: &mut impl Rng) -> f64 {
 fn judged(first: u64, steps: u64, noise: f64, seed: u64, value: impl Fn(u64) -> f64) -> Findings {
     let random = &mut ChaCha8Rng::seed_from_u64(seed);
     let points = (0..steps).map(|step| (first + step, ((value(step) + noise * normal(random)) * MIB).round()));
-    judge(&window_minima(points, 0), SeriesKind::InUse, BYTES)
+    judge(&window_minima(points, 0), SeriesKind::InUse, BYTES, 0)
 }
 
 /// Findings on eight runs of different noise, each with one of the expected judgements.
@@ -101,8 +101,11 @@ fn autocorrelated_noise_is_not_growing() {
                 (step, (1000.0 + offset) * MIB)
             })
             .collect();
-        let found = judge(&window_minima(points.into_iter(), 0), SeriesKind::InUse, BYTES);
-        assert!(matches!(found.verdict, Judgement::Bounded | Judgement::Suspect), "seed {seed}: {found:?}");
+        let found = judge(&window_minima(points.into_iter(), 0), SeriesKind::InUse, BYTES, 0);
+        assert!(
+            matches!(found.verdict, Judgement::Bounded | Judgement::NoGrowthFound | Judgement::Suspect),
+            "seed {seed}: {found:?}"
+        );
         suspect += u32::from(found.verdict == Judgement::Suspect);
     }
     assert!(suspect <= 2, "{suspect} of 20");
@@ -131,7 +134,7 @@ fn a_saturating_rise_is_grew_then_flat_only_if_its_last_third_is_flat() {
 #[test]
 fn growth_of_overhead_is_retained() {
     let points = (0..1200u64).map(|step| (step, step as f64 * MIB));
-    assert_eq!(judge(&window_minima(points, 0), SeriesKind::Overhead, BYTES).verdict, Judgement::Retained);
+    assert_eq!(judge(&window_minima(points, 0), SeriesKind::Overhead, BYTES, 0).verdict, Judgement::Retained);
 }
 
 #[test]
@@ -139,4 +142,40 @@ fn a_short_run_is_inconclusive_or_suspect_and_says_how_many_steps_are_missing() 
     let short = judged(0, 60, 0.0, 0, |_| 100.0);
     assert_eq!((short.verdict, short.more_steps), (Judgement::Inconclusive, Some(31)));
     assert_eq!(judged(0, 85, 0.0, 0, |step| step as f64).verdict, Judgement::Suspect);
+}
+
+#[test]
+fn a_leak_after_a_release_is_growing_and_a_recovery_from_a_dip_is_not() {
+    for noise in [0.0, 2.0] {
+        let after = |step: u64| if step < 400 { 2000.0 } else { 500.0 + 0.4 * (step - 400) as f64 };
+        for found in always(1200, noise, &[Judgement::Growing], after) {
+            assert!((380..=440).contains(&found.since.unwrap()), "{found:?}");
+        }
+        let dip = |step: u64| match step.checked_sub(500) {
+            Some(after) => 2000.0 - 300.0 * (-(after as f64) / 40.0).exp(),
+            None => 2000.0,
+        };
+        let calm = [Judgement::Bounded, Judgement::NoGrowthFound];
+        always(1200, noise, &calm, dip);
+    }
+}
+
+#[test]
+fn a_table_that_doubles_is_growing_and_stages_that_end_are_not() {
+    let table = |step: u64| 500.0 + 2f64.powf((1.0 + step as f64 * 0.6).log2().ceil()) / 2.0;
+    always(1200, 0.5, &[Judgement::Growing], table);
+    let stages = |step: u64| 500.0 + 80.0 * (step / 150).min(4) as f64;
+    always(1200, 0.5, &[Judgement::GrewThenFlat, Judgement::Stepped], stages);
+}
+
+#[test]
+fn a_short_rest_is_suspect_and_has_its_begin() {
+    for full in [960.0, 1130.0] {
+        let filling = |step: u64| 500.0 + 600.0 * (step as f64 / full).min(1.0);
+        for found in always(1200, 1.0, &[Judgement::Suspect], filling) {
+            let rest = found.flat_since.unwrap() as f64;
+            assert!((rest - full).abs() < 50.0, "{found:?}");
+            assert!(found.more_steps.is_some_and(|more| more < 600), "{found:?}");
+        }
+    }
 }

@@ -25,12 +25,20 @@
 
 mod axis;
 mod context;
+mod end;
 mod findings;
 mod judge;
 mod message;
 pub mod names;
+<<<<<<< main
 mod processes;
+=======
+mod onset;
+mod pieces;
+mod readings;
+>>>>>>> 04a03872310498560d0c0fc329ab9ecc7b96545c
 mod recent;
+mod release;
 mod rise;
 mod sample;
 mod shape;
@@ -57,8 +65,9 @@ pub use watch::Watch;
 /// Growth below 16 MiB does not count, and at least 90 steps are needed. [`Watch`] has other thresholds, judges several
 /// series together, and takes samples one by one.
 pub fn judge(series: impl IntoIterator<Item = (u64, u64)>) -> Findings {
-    let points = series.into_iter().map(|(step, bytes)| (step, bytes as f64));
-    judge::judge(&window_minima::window_minima(points, 0), judge::SeriesKind::InUse, BYTES)
+    let mut readings = readings::Readings::new(0);
+    series.into_iter().for_each(|(step, bytes)| readings.add(step, bytes as f64, false));
+    judge::judge(&readings.minima().0, judge::SeriesKind::InUse, BYTES, 0)
 }
 
 #[cfg(doctest)]

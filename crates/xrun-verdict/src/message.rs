@@ -5,8 +5,8 @@ use crate::context::NO_CAP;
 use crate::findings::{Findings, Judgement, ProcessOfRun, SeriesVerdict, Verdict};
 use crate::judge::WINDOWS_NEEDED;
 use crate::names::{
-    DRIVER_BEYOND, FOOTPRINT, GPU_FOOTPRINT, GPU_SUFFIX, LIBRARIES, OWNER_PREFIX, PRIVATE_SUFFIX, RESERVED_BEYOND,
-    RSS_BEYOND, SHARED_SUFFIX, UNMAPPED_SHM,
+    DRIVER_BEYOND, FOOTPRINT, GPU_FOOTPRINT, GPU_SUFFIX, LIBRARIES, OWNER_PREFIX, PEAKS_SUFFIX, PRIVATE_SUFFIX,
+    RESERVED_BEYOND, RSS_BEYOND, SHARED_SUFFIX, UNMAPPED_SHM,
 };
 use crate::units::{bytes, interval};
 
@@ -84,7 +84,7 @@ pub fn message(
     let findings = &subject.findings;
     let more = findings.more_steps.map_or_else(String::new, |steps| run.axis.more(steps as f64));
     let speed = speed(run, subject);
-    match verdict {
+    let sentence = match verdict {
         Judgement::Growing => {
             let caveat = if owner.is_none() { first_epoch_caveat(run) } else { String::new() };
             format!(
@@ -94,13 +94,13 @@ pub fn message(
             )
         }
         Judgement::Slowing => {
-            let late = findings.late_slope.filter(|late| findings.slope.is_some_and(|slope| *late < slope));
-            let late =
-                late.map_or_else(String::new, |late| format!(", {} in the last third", rate(run, subject, late)));
-            format!(
-                "memory still rises, slower than before: {name} by {speed}{}{late}{explanation}",
-                since(run, subject)
-            )
+            let earlier = findings.earlier_slope.zip(findings.late_slope).map_or_else(
+                || speed.clone(),
+                |(earlier, late)| {
+                    format!("{} before, {} in the last third", rate(run, subject, earlier), rate(run, subject, late))
+                },
+            );
+            format!("memory still rises, slower than before: {name} by {earlier}{}{explanation}", since(run, subject))
         }
         Judgement::Filling => {
             let end = full_in.map_or_else(String::new, |steps| full(run, steps));
@@ -110,6 +110,11 @@ pub fn message(
             let cap = subject.cap.map_or_else(String::new, |cap| format!(", cap {}", bytes(cap)));
             format!("a buffer exceeded its cap: {name}, peak {}{cap}", bytes(subject.peak as u64))
         }
+        Judgement::Suspect if findings.flat_since.is_some() => format!(
+            "memory grew and may have come to rest{}: {name}, now {}{holder}; {more} needed to decide",
+            level_since(run, subject),
+            now(subject)
+        ),
         Judgement::Suspect => format!("memory may be growing: {name} by {speed}; {more} needed to decide"),
         Judgement::Retained => {
             let meaning = OVERHEADS.iter().find(|(name, _)| *name == subject.name).map_or("", |(_, meaning)| meaning);
@@ -121,7 +126,7 @@ pub fn message(
         }
         Judgement::GrewThenFlat => {
             let third = run.last - (run.last - run.warm_up_end) / 3.0;
-            let bound = growth_bound(run, subject, "", findings.late_slope_high, third);
+            let bound = growth_bound(run, subject, findings.late_slope_high, third);
             format!(
                 "memory grew, then stayed flat{}: {name}, now {}{holder}; {bound}",
                 flat_from(run, subject),
@@ -136,10 +141,11 @@ pub fn message(
             amount(subject, findings.growth),
             run.axis.position(run.warm_up_end)
         ),
-        Judgement::Bounded => {
-            let of = format!(" of {name}");
-            format!("memory is bounded: {}", growth_bound(run, subject, &of, findings.slope_high, run.warm_up_end))
-        }
+        Judgement::Bounded => format!("memory is bounded: {name} {}", growth_up_to(run, subject)),
+        Judgement::NoGrowthFound => format!(
+            "no growth found, but growth that matters is not excluded: {name} {}; more steps narrow it down",
+            growth_up_to(run, subject)
+        ),
         Judgement::Inconclusive => {
             let holder = owner.zip(fraction).map_or_else(String::new, |(owner, fraction)| match is_command {
                 true => format!("; until now {} is {} of the growth", owner_label(owner), percent(fraction)),
@@ -157,7 +163,8 @@ pub fn message(
                 false => format!("too short for a verdict: {more} needed{holder}"),
             }
         }
-    }
+    };
+    sentence + &left_out(run, subject)
 }
 
 /// Series of memory beyond what is in use, with the meaning of their growth.
@@ -257,16 +264,47 @@ fn rises_significantly(one: &SeriesVerdict) -> bool {
     one.unit == "bytes" && slope_low.unwrap_or_default() * steps >= MENTIONED_MIN
 }
 
+/// Upper bound of the growth over the run as planned: `grows by at most 1.3 MiB up to step 300`.
+fn growth_up_to(run: RunSpan, one: &SeriesVerdict) -> String {
+    let end = run.axis.position(run.last.max(run.steps as f64));
+    match one.findings.growth_max.filter(|growth| *growth > 0.0) {
+        Some(growth) => format!("grows by at most {} up to {end}", amount(one, growth)),
+        None => "does not grow".into(),
+    }
+}
+
 /// Upper bound of the growth since `from`, by the upper end of the slope's interval there.
-fn growth_bound(run: RunSpan, one: &SeriesVerdict, of: &str, slope: Option<f64>, from: f64) -> String {
+fn growth_bound(run: RunSpan, one: &SeriesVerdict, slope: Option<f64>, from: f64) -> String {
     let after = run.axis.position(from.round());
     match slope.filter(|slope| *slope > 0.0) {
         Some(slope) => {
             let (rate, whole) = (rate(run, one, slope), amount(one, slope * (run.last - from).max(0.0)));
-            format!("no growth{of} found after {after} (at most {rate}, {whole} up to {})", run.axis.position(run.last))
+            format!("no growth found after {after} (at most {rate}, {whole} up to {})", run.axis.position(run.last))
         }
-        None => format!("no growth{of} after {after}"),
+        None => format!("no growth after {after}"),
     }
+}
+
+/// ` at step 300, for 40 steps`.
+fn level_since(run: RunSpan, one: &SeriesVerdict) -> String {
+    one.findings.flat_since.map_or_else(String::new, |step| {
+        let length = (run.last - step as f64).max(0.0);
+        format!(" at {}, for {}", run.axis.position(step as f64), run.axis.length(length))
+    })
+}
+
+/// Readings that were left out: `; 12 readings near 0 left out`.
+fn left_out(run: RunSpan, one: &SeriesVerdict) -> String {
+    let readings = match one.left_out {
+        0 => String::new(),
+        1 => "; 1 low reading left out".into(),
+        count => format!("; {count} low readings left out"),
+    };
+    let ended = one.ended.map_or_else(String::new, |step| {
+        format!("; judged up to {}, after which the process had ended", run.axis.position(step as f64))
+    });
+    let wraps = if one.wraps > 0 { "; the 32-bit counter that began again at 4 GiB was continued" } else { "" };
+    format!("{readings}{ended}{wraps}")
 }
 
 /// Steps until the cap or the limit is reached at this speed: `, the limit of 1.0 GiB is reached in 626 more steps`.
@@ -303,6 +341,9 @@ fn plain(value: f64) -> String {
 
 /// Name of a series in a message.
 fn series_label(name: &str) -> String {
+    if let Some(floor) = name.strip_suffix(PEAKS_SUFFIX) {
+        return format!("the peaks of {}", series_label(floor));
+    }
     match name {
         "heap" => "heap in use".into(),
         FOOTPRINT => "memory of all processes".into(),

@@ -17,6 +17,9 @@ pub const SHARED_SUFFIX: &str = "/shared";
 /// Suffix of an owner that is a group of processes: their GPU memory.
 pub const GPU_SUFFIX: &str = "/GPU";
 
+/// Suffix of a series of the peaks above a level floor.
+pub const PEAKS_SUFFIX: &str = ":peaks";
+
 /// RSS beyond the heap in use: free pages of the allocator, memory of C libraries.
 pub const RSS_BEYOND: &str = "rss_beyond_heap";
 /// Memory allocated by C libraries.

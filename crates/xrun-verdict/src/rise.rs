@@ -1,19 +1,20 @@
-//! Rises that last to the end of a series, and the step at which they began.
+//! Rises that last to the end of a series.
 
 use crate::judge::{STEPS_NEEDED, Thresholds, WINDOWS_NEEDED, Z};
-use crate::shape::{RiseProfile, is_flat_at_end, knee};
+use crate::onset::without_jumps;
+use crate::shape::{RiseProfile, is_flat_at_end, is_jump, smoothed};
 use crate::trend::{Line, fit_line, mann_kendall, quantile};
 use crate::window_minima::WindowMinima;
 
 /// Rise that lasts to the end of a series.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Rise {
+    /// Windows in which it was found.
+    pub windows: WindowMinima,
     /// Line through the part that was tested.
     pub line: Line,
-    /// Step at which it began.
-    pub since: u64,
-    /// True if it is as fast at its end as before.
-    pub steady: bool,
+    /// Slope before it became slower; `None` where it is as fast at its end as before.
+    pub earlier: Option<f64>,
 }
 
 /// Smallest growth that is significant, in standard errors.
@@ -22,6 +23,8 @@ const ERRORS: f64 = 4.0;
 const STARTS: usize = 10;
 /// Cap on the windows that are tested during a run.
 const WINDOWS_WHILE_RUNNING: usize = 32;
+/// Growth of a rise in falls before it from which on it is no swing.
+const SWINGS: f64 = 2.0;
 /// Ratio of two slopes below which the later one is slower.
 const SLOWER: f64 = 0.75;
 
@@ -34,7 +37,7 @@ pub fn find_rise(minima: &WindowMinima, thresholds: Thresholds) -> Option<Rise> 
     while windows.values.len() >= WINDOWS_NEEDED && windows.range() >= thresholds.growth_min / 2.0 {
         for part in 0..STARTS {
             match rise_from(&windows, windows.values.len() * part / STARTS, thresholds) {
-                Some(rise) if rise.steady => return Some(rise),
+                Some(rise) if rise.earlier.is_none() => return Some(rise),
                 found => slowing = slowing.or(found),
             }
         }
@@ -49,7 +52,7 @@ pub fn is_rising(minima: &WindowMinima, thresholds: Thresholds) -> bool {
     while windows.values.len() > WINDOWS_WHILE_RUNNING {
         windows = windows.coarser();
     }
-    windows.span() >= STEPS_NEEDED && find_rise(&windows, thresholds).is_some_and(|rise| rise.steady)
+    windows.span() >= STEPS_NEEDED && find_rise(&windows, thresholds).is_some_and(|rise| rise.earlier.is_none())
 }
 
 fn rise_from(minima: &WindowMinima, start: usize, thresholds: Thresholds) -> Option<Rise> {
@@ -86,61 +89,51 @@ fn rise_from(minima: &WindowMinima, start: usize, thresholds: Thresholds) -> Opt
     if late.growth < 0.3 * expected || (late.growth < 0.4 * expected && expected - late.growth > 2.0 * late.error) {
         return None;
     }
+    if is_jump(steps, values) || SWINGS * largest_fall(&minima.values) > line.growth {
+        return None;
+    }
     let was_flat = is_flat_at_end(steps, values, line.slope.median, plateau);
     if was_flat && is_flat_at_end(&end.steps, &end.values, late.slope.median, plateau) {
         return None;
     }
-    let steady = !was_flat && !is_slowing(&part) && !was_faster_before(minima, start, &line);
-    Some(Rise { line, since: onset_step(minima, start), steady })
+    let slopes =
+        [slope_of_first_half(&part), slope_before(minima, start, &line), was_flat.then_some(line.slope.median)];
+    // The last third shows it, too.
+    let earlier = slopes.into_iter().flatten().find(|earlier| late.slope.median < SLOWER.sqrt() * earlier);
+    Some(Rise { windows: minima.clone(), line, earlier })
 }
 
-/// Step at which the rise that lasts from `start` on began: at its knee, or at the beginning of a slower rise that led
-/// to it.
-fn onset_step(minima: &WindowMinima, start: usize) -> u64 {
-    let part = minima.from(start);
-    let mut at = start + knee(&part.steps, &part.values);
-    while let Some(earlier) = onset_before(minima, at) {
-        at = earlier;
+/// Largest fall of a smoothed series without its jumps, from a value to a later one: what falls by as much as it rises
+/// swings.
+fn largest_fall(values: &[f64]) -> f64 {
+    let smooth = without_jumps(smoothed(values, 2));
+    let (mut highest, mut largest) = (f64::NEG_INFINITY, 0.0_f64);
+    for value in smooth {
+        highest = highest.max(value);
+        largest = largest.max(highest - value);
     }
-    // The warm-up is not judged: a rise from its end on may have begun within it.
-    match at {
-        0 => minima.first,
-        at => (minima.steps[at] as u64 + 1).saturating_sub(minima.length),
-    }
+    largest
 }
 
-/// Position at which a rise began that led to `at` without a plateau.
-fn onset_before(minima: &WindowMinima, at: usize) -> Option<usize> {
-    let lengths = [1, 2, 4].into_iter().map(|part| at / part).filter(|length| *length >= WINDOWS_NEEDED);
-    lengths.map(|length| at - length).find_map(|begin| {
-        let (steps, values) = (&minima.steps[begin..=at], &minima.values[begin..=at]);
-        let whole = fit_line(steps, values, 0.0)?;
-        let half = values.len() / 2;
-        let late = fit_line(&steps[half..], &values[half..], 0.0)?;
-        let rises = whole.growth > 3.0 * whole.error && mann_kendall(values) > Z && late.growth > 0.25 * whole.growth;
-        let earlier = begin + knee(steps, values);
-        (rises && earlier < at).then_some(earlier)
-    })
-}
-
-/// Returns whether the second half rises clearly slower than the first.
-fn is_slowing(minima: &WindowMinima) -> bool {
+/// Slope of the first half, if the second half rises clearly slower.
+fn slope_of_first_half(minima: &WindowMinima) -> Option<f64> {
     let half = minima.values.len() / 2;
-    let early = fit_line(&minima.steps[..=half], &minima.values[..=half], 0.0);
-    let late = fit_line(&minima.steps[half..], &minima.values[half..], 0.0);
-    let (Some(early), Some(late)) = (early, late) else { return false };
-    late.growth < SLOWER * early.growth && early.growth - late.growth > 2.0 * early.error.hypot(late.error)
+    let early = fit_line(&minima.steps[..=half], &minima.values[..=half], 0.0)?;
+    let late = fit_line(&minima.steps[half..], &minima.values[half..], 0.0)?;
+    let slower =
+        late.growth < SLOWER * early.growth && early.growth - late.growth > 2.0 * early.error.hypot(late.error);
+    slower.then_some(early.slope.median)
 }
 
-/// Returns whether the series rose faster before `start`, without a plateau in between.
-fn was_faster_before(minima: &WindowMinima, start: usize, part: &Line) -> bool {
+/// Slope before `start`, if the series rose clearly faster there, without a plateau in between.
+fn slope_before(minima: &WindowMinima, start: usize, part: &Line) -> Option<f64> {
     let (steps, values) = (&minima.steps[..start], &minima.values[..start]);
-    let Some(whole) = (start >= 2).then(|| fit_line(steps, values, 0.0)).flatten() else { return false };
+    let whole = (start >= 2).then(|| fit_line(steps, values, 0.0)).flatten()?;
     if whole.slope.median <= part.slope.median / SLOWER {
-        return false;
+        return None;
     }
     let near = start.saturating_sub((start / 3).max(6));
     let was_flat =
         fit_line(&steps[near..], &values[near..], 0.0).is_some_and(|line| line.slope.median < 0.5 * part.slope.median);
-    !was_flat
+    (!was_flat).then_some(whole.slope.median)
 }

@@ -1,4 +1,4 @@
-//! Shape of the rise of a series: even, in stairs or in one jump; and the step at which it began.
+//! Shape of the rise of a series: even, in stairs or in one jump.
 
 use crate::trend::{fit_line, median};
 
@@ -15,7 +15,7 @@ pub struct RiseProfile {
 impl RiseProfile {
     /// Profile of a series without single outliers; `None` where it ends no higher than it began.
     pub fn of(values: &[f64]) -> Option<Self> {
-        let levels = lasting_levels(values);
+        let levels = lasting_levels(values, (values.len() / 20).max(1));
         let (first, last) = (*levels.first()?, *levels.last()?);
         let growth = last - first;
         let crossing =
@@ -42,45 +42,47 @@ impl RiseProfile {
     }
 }
 
-/// Value below which the series, smoothed by a running median, never falls again, for each position.
-fn lasting_levels(values: &[f64]) -> Vec<f64> {
-    let reach = (values.len() / 20).max(1);
+/// Running median of `reach` positions on both sides.
+pub fn smoothed(values: &[f64], reach: usize) -> Vec<f64> {
     let around = |at: usize| &values[at.saturating_sub(reach)..(at + reach + 1).min(values.len())];
-    let mut levels: Vec<f64> = (0..values.len()).map(|at| median(around(at))).collect();
+    (0..values.len()).map(|at| median(around(at))).collect()
+}
+
+/// Value below which the series, smoothed by a running median, never falls again, for each position.
+pub fn lasting_levels(values: &[f64], reach: usize) -> Vec<f64> {
+    let mut levels = smoothed(values, reach);
     for at in (1..levels.len()).rev() {
         levels[at - 1] = levels[at - 1].min(levels[at]);
     }
     levels
 }
 
-/// Position at which a series that rises at its end began to rise: the knee of the best fit of a level line followed by
-/// a rising one. 0 where a knee fits no better than one straight line.
-pub fn knee(steps: &[f64], values: &[f64]) -> usize {
-    let Some(straight) = squared_residuals(steps, values, 0) else { return 0 };
-    let candidates =
-        (1..values.len().saturating_sub(3)).filter_map(|at| Some((at, squared_residuals(steps, values, at)?)));
-    match candidates.min_by(|a, b| a.1.total_cmp(&b.1)) {
-        // A level beginning must explain a third of the line's residuals.
-        Some((at, bent)) if bent < 0.67 * straight => at,
-        _ => 0,
-    }
+/// Returns whether two levels fit a series as well as a level and a line that rises from its end on.
+pub fn is_jump(steps: &[f64], values: &[f64]) -> bool {
+    let count = values.len();
+    let ends = 2..count.saturating_sub(2);
+    let two_levels = ends.clone().map(|at| around_mean(&values[..at]) + around_mean(&values[at..]));
+    let knees = (0..count.saturating_sub(3)).filter_map(|at| around_line(steps, values, at));
+    let least = |residuals: &mut dyn Iterator<Item = f64>| residuals.fold(f64::INFINITY, f64::min);
+    least(&mut { two_levels }) < least(&mut { knees })
+}
+
+/// Sum of squared differences from the mean.
+fn around_mean(values: &[f64]) -> f64 {
+    let mean = values.iter().sum::<f64>() / values.len() as f64;
+    values.iter().map(|value| (value - mean).powi(2)).sum()
 }
 
 /// Sum of squared residuals of the least-squares line that is level until position `at`.
-fn squared_residuals(steps: &[f64], values: &[f64], at: usize) -> Option<f64> {
+fn around_line(steps: &[f64], values: &[f64], at: usize) -> Option<f64> {
     let knee = *steps.get(at)?;
-    let beyond = |step: f64| (step - knee).max(0.0);
+    let beyond: Vec<f64> = steps.iter().map(|step| (step - knee).max(0.0)).collect();
     let count = values.len() as f64;
-    let mean_x = steps.iter().map(|step| beyond(*step)).sum::<f64>() / count;
-    let mean_y = values.iter().sum::<f64>() / count;
-    let (mut variance, mut covariance) = (0.0, 0.0);
-    for (step, value) in steps.iter().zip(values) {
-        variance += (beyond(*step) - mean_x).powi(2);
-        covariance += (beyond(*step) - mean_x) * (value - mean_y);
-    }
+    let (mean_x, mean_y) = (beyond.iter().sum::<f64>() / count, values.iter().sum::<f64>() / count);
+    let variance: f64 = beyond.iter().map(|x| (x - mean_x).powi(2)).sum();
+    let covariance: f64 = beyond.iter().zip(values).map(|(x, y)| (x - mean_x) * (y - mean_y)).sum();
     let slope = if variance > 0.0 { covariance / variance } else { 0.0 };
-    let square = |(step, value): (&f64, &f64)| (value - mean_y - slope * (beyond(*step) - mean_x)).powi(2);
-    Some(steps.iter().zip(values).map(square).sum())
+    Some(beyond.iter().zip(values).map(|(x, y)| (y - mean_y - slope * (x - mean_x)).powi(2)).sum())
 }
 
 /// Returns whether a series is flat at its end, compared with a line of this `slope`: over its last quarter, sixth or
@@ -114,14 +116,6 @@ mod tests {
         assert_eq!(profile(&|at| at as f64).unwrap().moves(), 9);
         assert_eq!(profile(&|_| 7.0), None);
         assert_eq!(profile(&|at| -(at as f64)), None);
-    }
-
-    #[test]
-    fn the_knee_is_where_the_rise_begins_and_0_for_a_line() {
-        let late: Vec<f64> = steps(50).iter().map(|x| 100.0 + (x - 30.0).max(0.0)).collect();
-        assert_eq!(knee(&steps(50), &late), 30);
-        let line: Vec<f64> = steps(50).iter().map(|x| 3.0 * x).collect();
-        assert_eq!(knee(&steps(50), &line), 0);
     }
 
     #[test]

@@ -66,7 +66,12 @@ pub struct Line {
     pub growth: f64,
     /// Standard error of `growth`, corrected for autocorrelated residuals.
     pub error: f64,
+    /// The same without the weight of residuals far off.
+    pub robust_error: f64,
 }
+
+/// Distance from the line in robust standard deviations beyond which a residual counts as if it were there.
+const FARTHEST: f64 = 4.0;
 
 /// Theil-Sen line through a series; `None` for fewer than two points. Windows of memory are not independent: the error
 /// is that of a line through residuals of first-order autocorrelation r, sqrt((1 + r) / (1 - r)) times that of
@@ -77,14 +82,25 @@ pub fn fit_line(steps: &[f64], values: &[f64], z: f64) -> Option<Line> {
     let residuals: Vec<f64> = steps.iter().zip(values).map(|(step, value)| value - found.median * step).collect();
     let center = median(&residuals);
     let residuals: Vec<f64> = residuals.iter().map(|residual| residual - center).collect();
-    let count = residuals.len() as f64;
-    let correlation = autocorrelation(&residuals).clamp(0.0, 0.95);
-    let square = residuals.iter().map(|residual| residual * residual).sum::<f64>() / count;
-    let error = (12.0 * square / count * (1.0 + correlation) / (1.0 - correlation)).sqrt();
+    let error = growth_error(&residuals);
     let growth = found.median * span;
     let reach = if span > 0.0 { z * error / span } else { 0.0 };
     let (low, high) = (found.low.min(found.median - reach), found.high.max(found.median + reach));
-    Some(Line { slope: Slope { low, high, ..found }, growth, error })
+    // A few windows far off, such as those of a start in the middle, say little about the rest.
+    let farthest = match robust_deviation(&residuals) {
+        deviation if deviation > 0.0 => FARTHEST * deviation,
+        _ => f64::INFINITY,
+    };
+    let near: Vec<f64> = residuals.iter().map(|residual| residual.clamp(-farthest, farthest)).collect();
+    Some(Line { slope: Slope { low, high, ..found }, growth, error, robust_error: growth_error(&near) })
+}
+
+/// Standard error of the growth of a line with these residuals, by their first-order autocorrelation.
+fn growth_error(residuals: &[f64]) -> f64 {
+    let count = residuals.len() as f64;
+    let correlation = autocorrelation(residuals).clamp(0.0, 0.95);
+    let square = residuals.iter().map(|residual| residual * residual).sum::<f64>() / count;
+    (12.0 * square / count * (1.0 + correlation) / (1.0 - correlation)).sqrt()
 }
 
 /// First-order autocorrelation; 0 for a constant series.

@@ -10,25 +10,39 @@ use crate::findings::{Judgement, ProcessOfRun, SeriesVerdict, UnitSource, VERSIO
 use crate::judge::{BYTES, COUNT, SeriesKind, Thresholds, WINDOWS_NEEDED, Z, judge, suspicious};
 use crate::message::{self, Attribution, RunSpan};
 use crate::names::{
+<<<<<<< main
     DRIVER_BEYOND, FOOTPRINT, GPU_FOOTPRINT, LIBRARIES, OWNER_PREFIX, RESERVED_BEYOND, RSS_BEYOND, TOTALS, UNCAPPED,
     is_on_gpus, lives_in, unit,
 };
 use crate::processes::ProcessVerdicts;
+=======
+    DRIVER_BEYOND, FOOTPRINT, GPU_FOOTPRINT, LIBRARIES, OWNER_PREFIX, PEAKS_SUFFIX, RESERVED_BEYOND, RSS_BEYOND,
+    TOTALS, UNCAPPED, is_on_gpus, lives_in, unit,
+};
+use crate::readings::Readings;
+>>>>>>> 04a03872310498560d0c0fc329ab9ecc7b96545c
 use crate::sample::{Processes, Sample};
 use crate::trend;
-use crate::window_minima::Windows;
+use crate::window_minima::WindowMinima;
 
 /// Smallest fraction of the growth for which an owner is named.
 const FRACTION_MIN: f64 = 0.8;
+<<<<<<< main
 /// Length of a sample on the axis of samples.
 const SAMPLE: u64 = 1000;
+=======
+/// Growth of peaks that counts, in growths of a floor that count.
+const PEAKS: f64 = 4.0;
+>>>>>>> 04a03872310498560d0c0fc329ab9ecc7b96545c
 /// Cap on the series; further ones are ignored.
 const SERIES_MAX: usize = 256;
 
 /// Windows and range of one series.
 #[derive(Clone, Debug)]
 struct TrackedSeries {
-    windows: Windows,
+    readings: Readings,
+    /// Low values are no gaps in the readings.
+    may_vanish: bool,
     kind: SeriesKind,
     thresholds: Thresholds,
     /// Unit of a column of a table, with the evidence for it.
@@ -36,6 +50,12 @@ struct TrackedSeries {
     first: f64,
     last: f64,
     peak: f64,
+}
+
+impl TrackedSeries {
+    fn minima(&self) -> WindowMinima {
+        self.readings.minima().0
+    }
 }
 
 /// Judges the samples of a run as they come, process after process; see [`Watch::verdict`].
@@ -198,23 +218,36 @@ impl Watch {
         if let Some(tracked) = self.series.get_mut(name) {
             tracked.last = value;
             tracked.peak = tracked.peak.max(value);
-            tracked.windows.add(step, value);
+            tracked.readings.add(step, value, tracked.may_vanish);
         } else if self.series.len() < SERIES_MAX {
+<<<<<<< main
             let mut windows = Windows::new(self.context.settled);
             windows.add(step, value);
             let tracked = TrackedSeries { windows, kind, thresholds, unit, first: value, last: value, peak: value };
+=======
+            let mut readings = Readings::new(self.context.settled);
+            // A buffer and a count may be 0 while the process lives, and so may what is beyond the memory in use.
+            let may_vanish = name.starts_with(OWNER_PREFIX)
+                || name.starts_with(UNCAPPED)
+                || name == GPU_FOOTPRINT
+                || thresholds == COUNT
+                || kind == SeriesKind::Overhead;
+            readings.add(step, value, may_vanish);
+            let tracked =
+                TrackedSeries { readings, may_vanish, kind, thresholds, first: value, last: value, peak: value };
+>>>>>>> 04a03872310498560d0c0fc329ab9ecc7b96545c
             self.series.insert(name.to_owned(), tracked);
         }
     }
 
     /// Steps in a window at present.
     pub fn window(&self) -> u64 {
-        self.series.values().map(|tracked| tracked.windows.length()).max().unwrap_or(1)
+        self.series.values().map(|tracked| tracked.readings.length()).max().unwrap_or(1)
     }
 
     /// Names of the series that are suspect during the run.
     pub fn suspects(&self) -> Vec<&str> {
-        let is_suspect = |tracked: &TrackedSeries| suspicious(&tracked.windows.minima(), tracked.thresholds);
+        let is_suspect = |tracked: &TrackedSeries| suspicious(&tracked.minima(), tracked.thresholds);
         let in_use = self.public_series().filter(|(_, tracked)| tracked.kind == SeriesKind::InUse);
         let suspect =
             in_use.filter(|(name, tracked)| is_suspect(tracked) && !self.growth_ends(name, tracked, is_suspect));
@@ -250,8 +283,12 @@ impl Watch {
 
     /// Verdict on the newest process.
     fn judge_process(&self, has_ended: bool) -> Verdict {
-        let mut series: Vec<SeriesVerdict> =
-            self.public_series().map(|(name, tracked)| self.judge_series(name, tracked)).collect();
+        let mut series: Vec<SeriesVerdict> = Vec::new();
+        for (name, tracked) in self.public_series() {
+            let floor = self.judge_series(name, tracked);
+            let peaks = self.judge_peaks(tracked, &floor);
+            series.extend(std::iter::once(floor).chain(peaks));
+        }
         if has_ended {
             // A process that has ended reaches no limit.
             series.iter_mut().for_each(|one| one.steps_to_limit = None);
@@ -274,7 +311,7 @@ impl Watch {
         let owner = owner.or_else(|| holder.as_ref().map(|(name, _)| name.clone()));
         let fraction = explained.or(holder).map(|(_, fraction)| fraction);
         let minima = self.series.get("heap").or_else(|| self.series.values().next());
-        let minima = minima.map(|tracked| tracked.windows.minima()).unwrap_or_default();
+        let minima = minima.map(|tracked| tracked.minima()).unwrap_or_default();
         let run = RunSpan {
             axis: self.context.axis,
             window: minima.length,
@@ -340,9 +377,10 @@ impl Watch {
     }
 
     fn judge_series(&self, name: &str, tracked: &TrackedSeries) -> SeriesVerdict {
-        let judged = |tracked: &TrackedSeries| judge(&tracked.windows.minima(), tracked.kind, tracked.thresholds);
+        let planned = if self.context.axis == Axis::Steps { self.context.steps } else { 0 };
+        let judged = |tracked: &TrackedSeries| judge(&tracked.minima(), tracked.kind, tracked.thresholds, planned);
         let mut findings = judged(tracked);
-        let missing = self.context.span_min.saturating_sub(tracked.windows.minima().span());
+        let missing = self.context.span_min.saturating_sub(tracked.minima().span());
         if missing > 0 {
             (findings.verdict, findings.more_steps) = (Judgement::Inconclusive, Some(missing));
         }
@@ -365,6 +403,7 @@ impl Watch {
         let limit = cap.map(|cap| (cap, tracked.last)).or_else(|| self.limit(name));
         let growing = findings.slope.filter(|slope| *slope > 0.0 && rises(findings.verdict));
         let reached_in = |((limit, used), slope): ((u64, f64), f64)| ((limit as f64 - used) / slope).max(0.0);
+        let (_, left_out) = tracked.readings.minima();
         let per_epoch = Some(self.context.steps_per_epoch as f64).filter(|steps| *steps > 0.0);
         SeriesVerdict {
             name: name.to_owned(),
@@ -376,8 +415,30 @@ impl Watch {
             last: tracked.last,
             peak: tracked.peak,
             cap: limit.map(|(limit, _)| limit),
+            left_out: left_out.readings,
+            ended: left_out.ended,
+            wraps: left_out.wraps,
             findings,
         }
+    }
+
+    /// Peaks of memory in use whose floor is level, as a series of their own; `None` where they do not grow. Peaks are
+    /// noisier than floors.
+    fn judge_peaks(&self, tracked: &TrackedSeries, floor: &SeriesVerdict) -> Option<SeriesVerdict> {
+        let is_level =
+            matches!(floor.findings.verdict, Judgement::Bounded | Judgement::NoGrowthFound | Judgement::Suspect);
+        if !is_level || tracked.may_vanish || tracked.kind != SeriesKind::InUse {
+            return None;
+        }
+        let Thresholds { growth_min, move_min } = tracked.thresholds;
+        let thresholds = Thresholds { growth_min: PEAKS * growth_min, move_min: PEAKS * move_min };
+        let findings = judge(&tracked.minima().heights(), tracked.kind, thresholds, 0);
+        (findings.verdict == Judgement::Growing).then(|| SeriesVerdict {
+            name: format!("{}{PEAKS_SUFFIX}", floor.name),
+            slope_per_epoch: None,
+            findings,
+            ..floor.clone()
+        })
     }
 
     /// Owner whose slope is most of the slope of the memory that it lives in, since the onset of the growth; with its
@@ -435,7 +496,7 @@ impl Watch {
     }
 
     fn slope_since(&self, name: &str, since: u64) -> Option<f64> {
-        let minima = self.series.get(name)?.windows.minima();
+        let minima = self.series.get(name)?.minima();
         let part = minima.from(minima.steps.partition_point(|step| *step < since as f64));
         Some(trend::theil_sen(&part.steps, &part.values, Z)?.median)
     }
@@ -466,7 +527,7 @@ fn rises(verdict: Judgement) -> bool {
 /// group to another, and GPU memory counts once it rises.
 fn worst_of_command(series: &[SeriesVerdict]) -> Option<Judgement> {
     let of = |name: &str| series.iter().find(|one| one.name == name).map(|one| one.findings.verdict);
-    let held = of(FOOTPRINT)?;
+    let held = of(FOOTPRINT)?.max(of(&format!("{FOOTPRINT}{PEAKS_SUFFIX}")).unwrap_or(Judgement::Inconclusive));
     Some(of(GPU_FOOTPRINT).filter(|on_gpus| rises(*on_gpus)).map_or(held, |on_gpus| on_gpus.max(held)))
 }
 

@@ -277,3 +277,59 @@ fn each_judgement_has_a_message() {
     ];
     insta::assert_snapshot!(messages.join("\n"));
 }
+
+/// Verdict on one series in MiB, by step, of a run with this many planned steps.
+fn judged_series(planned: u64, mebibytes: impl Fn(u64) -> f64) -> Verdict {
+    let mut watch = Watch::new(Context { steps: planned, ..Context::default() });
+    for step in 0..1200 {
+        let value = (mebibytes(step) * 1024.0 * 1024.0) as u64;
+        watch.add_value(step, "memory", value, SeriesKind::InUse, BYTES);
+    }
+    watch.verdict()
+}
+
+/// Noise of a unit deviation that depends on the step only.
+fn swing(step: u64) -> f64 {
+    (step.wrapping_mul(2_654_435_761) % 1000) as f64 / 290.0
+}
+
+#[test]
+fn gaps_and_the_time_after_the_end_hide_no_leak() {
+    let leak = |step: u64| 1000.0 + 0.5 * step as f64 + swing(step);
+    let gaps = judged_series(0, |step| if step % 60 == 31 { 0.0 } else { leak(step) });
+    let one = series(&gaps, "memory");
+    assert_eq!((gaps.verdict, one.left_out, one.ended), (Judgement::Growing, 20, None));
+    let ended = judged_series(0, |step| if step < 1000 { leak(step) } else { 3.0 });
+    let one = series(&ended, "memory");
+    assert_eq!((ended.verdict, one.left_out, one.ended), (Judgement::Growing, 0, Some(999)));
+    let wrapped = judged_series(0, |step| (3500.0 + leak(step) - 500.0) % 4096.0);
+    assert_eq!((wrapped.verdict, series(&wrapped, "memory").wraps), (Judgement::Growing, 1));
+    insta::assert_snapshot!([gaps.message, ended.message, wrapped.message].join("\n"));
+}
+
+#[test]
+fn peaks_that_rise_above_a_level_floor_are_a_series_of_their_own() {
+    let height = |step: u64| 50.0 + 0.3 * step as f64;
+    let verdict = judged_series(0, |step| 1000.0 + height(step) * (step % 24) as f64 / 24.0);
+    assert_eq!(verdict.verdict, Judgement::Growing, "{}", verdict.message);
+    assert!(series(&verdict, "memory").findings.verdict < Judgement::Suspect);
+    assert_eq!(series(&verdict, "memory:peaks").findings.verdict, Judgement::Growing);
+    insta::assert_snapshot!(verdict.message);
+    let level = judged_series(0, |step| 1000.0 + 200.0 * swing(step));
+    assert!(level.series.iter().all(|one| !one.name.ends_with(PEAKS_SUFFIX)), "{}", level.message);
+}
+
+#[test]
+fn bounded_is_shown_over_the_run_as_planned_and_no_growth_found_is_not() {
+    let noise = |step: u64| 1000.0 + 4.0 * swing(step);
+    assert_eq!(judged_series(1200, noise).verdict, Judgement::Bounded);
+    let early = judged_series(1_000_000, noise);
+    assert_eq!(early.verdict, Judgement::NoGrowthFound, "{}", early.message);
+    let wander = |step: u64| 1000.0 + 80.0 * (step as f64 / 70.0).sin() + 40.0 * (step as f64 / 23.0).cos();
+    let unclear = judged_series(0, wander);
+    assert_eq!(unclear.verdict, Judgement::NoGrowthFound, "{}", unclear.message);
+    let most = series(&unclear, "memory").findings.growth_max.unwrap() / (1024.0 * 1024.0);
+    assert!((16.0..200.0).contains(&most), "{most} MiB");
+    assert!(Judgement::NoGrowthFound < Judgement::Suspect && Judgement::NoGrowthFound > Judgement::Bounded);
+    insta::assert_snapshot!(unclear.message);
+}

@@ -7,8 +7,16 @@ use crate::trend::{median, robust_deviation};
 pub struct WindowMinima {
     /// Last step of each window.
     pub steps: Vec<f64>,
-    /// Minimum of each window.
+    /// What is judged of each window: its minimum, or its height.
     pub values: Vec<f64>,
+    /// Minimum of each window.
+    pub minima: Vec<f64>,
+    /// Maximum of each window.
+    pub maxima: Vec<f64>,
+    /// Last step and minimum of each window of the warm-up.
+    pub warming: Vec<(f64, f64)>,
+    /// `values` are heights.
+    pub are_heights: bool,
     /// Median standard deviation of the values inside a window, without trend.
     pub noise: f64,
     /// Steps in a window.
@@ -30,6 +38,7 @@ struct Window {
     /// Index of the window, counted from the first sample.
     index: u64,
     minimum: f64,
+    maximum: f64,
     /// Standard deviation of its values without trend; `None` for a single value.
     deviation: Option<f64>,
 }
@@ -50,6 +59,8 @@ pub struct Windows {
     inside: Vec<f64>,
     /// Minimum of the open window.
     minimum: f64,
+    /// Maximum of the open window.
+    maximum: f64,
     /// Step of the newest sample.
     newest: u64,
 }
@@ -68,6 +79,7 @@ impl Windows {
             index: 0,
             inside: Vec::new(),
             minimum: f64::INFINITY,
+            maximum: f64::NEG_INFINITY,
             newest: 0,
         }
     }
@@ -84,6 +96,7 @@ impl Windows {
         self.index = index;
         self.newest = step;
         self.minimum = self.minimum.min(value);
+        self.maximum = self.maximum.max(value);
         if self.inside.len() < SAMPLES_MAX {
             self.inside.push(value);
         }
@@ -92,6 +105,11 @@ impl Windows {
     /// Steps in a window at present.
     pub fn length(&self) -> u64 {
         self.length
+    }
+
+    /// Step of the newest sample.
+    pub fn newest(&self) -> u64 {
+        self.newest
     }
 
     fn close(&mut self) {
@@ -105,14 +123,14 @@ impl Windows {
             _ => self.complete.push(window),
         }
         self.inside.clear();
-        self.minimum = f64::INFINITY;
+        (self.minimum, self.maximum) = (f64::INFINITY, f64::NEG_INFINITY);
     }
 
     fn open_window(&self) -> Window {
         // From the differences: a trend inside a window is not noise.
         let differences: Vec<f64> = self.inside.windows(2).map(|pair| pair[1] - pair[0]).collect();
         let deviation = (!differences.is_empty()).then(|| robust_deviation(&differences) / std::f64::consts::SQRT_2);
-        Window { index: self.index, minimum: self.minimum, deviation }
+        Window { index: self.index, minimum: self.minimum, maximum: self.maximum, deviation }
     }
 
     /// Merges pairs of windows into windows of twice the length.
@@ -149,12 +167,17 @@ impl Windows {
         let span = self.newest - first;
         // The warm-up of a run that ended early is at most a quarter of it.
         let warm_up = (span / WARM_UP).max(self.settled.min(span / 4)).max(1);
-        complete.retain(|window| window.index * self.length >= warm_up);
+        let warming = complete.partition_point(|window| window.index * self.length < warm_up);
+        let warming: Vec<Window> = complete.drain(..warming).collect();
         let deviations: Vec<f64> = complete.iter().filter_map(|window| window.deviation).collect();
         WindowMinima {
             warm_up: complete.first().map_or(warm_up, |window| window.index * self.length),
             steps: complete.iter().map(|window| end(window.index) as f64).collect(),
             values: complete.iter().map(|window| window.minimum).collect(),
+            minima: complete.iter().map(|window| window.minimum).collect(),
+            maxima: complete.iter().map(|window| window.maximum).collect(),
+            warming: warming.iter().map(|window| (end(window.index) as f64, window.minimum)).collect(),
+            are_heights: false,
             noise: median(&deviations),
             length: self.length,
             first,
@@ -168,7 +191,12 @@ impl Window {
             (Some(one), Some(other)) => Some((one + other) / 2.0),
             (one, other) => one.or(other),
         };
-        Self { index: self.index, minimum: self.minimum.min(other.minimum), deviation }
+        Self {
+            index: self.index,
+            minimum: self.minimum.min(other.minimum),
+            maximum: self.maximum.max(other.maximum),
+            deviation,
+        }
     }
 }
 
@@ -176,9 +204,19 @@ impl WindowMinima {
     /// Minima of windows of twice the length, paired from the newest.
     pub fn coarser(&self) -> Self {
         let odd = self.values.len() % 2;
-        let values = self.values[odd..].chunks(2).map(|pair| pair.iter().copied().fold(f64::INFINITY, f64::min));
-        let steps = self.steps[odd..].chunks(2).filter_map(|pair| pair.last().copied());
-        Self { values: values.collect(), steps: steps.collect(), length: self.length * 2, ..*self }
+        let paired = |values: &[f64], fold: fn(f64, f64) -> f64| -> Vec<f64> {
+            values[odd..].chunks(2).filter_map(|pair| pair.iter().copied().reduce(fold)).collect()
+        };
+        let (minima, maxima) = (paired(&self.minima, f64::min), paired(&self.maxima, f64::max));
+        let steps = self.steps[odd..].chunks(2).filter_map(|pair| pair.last().copied()).collect();
+        let coarser = Self { minima, maxima, steps, values: Vec::new(), length: self.length * 2, ..self.clone() };
+        if self.are_heights { coarser.heights() } else { Self { values: coarser.minima.clone(), ..coarser } }
+    }
+
+    /// The same windows with their heights, from minimum to maximum, as the values to be judged.
+    pub fn heights(&self) -> Self {
+        let heights = self.maxima.iter().zip(&self.minima).map(|(maximum, minimum)| maximum - minimum);
+        Self { values: heights.collect(), are_heights: true, ..self.clone() }
     }
 
     /// Steps from the first sample to the end of the newest window.
@@ -208,11 +246,18 @@ impl WindowMinima {
 
     /// Windows from index `start` on.
     pub fn from(&self, start: usize) -> Self {
-        Self { values: self.values[start..].to_vec(), steps: self.steps[start..].to_vec(), ..*self }
+        Self {
+            values: self.values[start..].to_vec(),
+            minima: self.minima[start..].to_vec(),
+            maxima: self.maxima[start..].to_vec(),
+            steps: self.steps[start..].to_vec(),
+            ..self.clone()
+        }
     }
 }
 
 /// Window minima of points (step and value, in ascending order of steps).
+#[cfg(test)]
 pub fn window_minima(points: impl Iterator<Item = (u64, f64)>, settled: u64) -> WindowMinima {
     let mut windows = Windows::new(settled);
     points.for_each(|(step, value)| windows.add(step, value));

@@ -288,7 +288,7 @@ pub enum FailOn {
     Retained,
     /// Also if memory still rises, but more slowly than before.
     Slowing,
-    /// Also if memory may be growing.
+    /// Also if memory may be growing; `no_growth_found` fails nothing.
     Suspect,
 }
 

@@ -1,42 +1,65 @@
-//! Tuning set: the habits on which the thresholds of the verdict were chosen.
+//! Tuned set: the habits on which the thresholds of the verdict were chosen.
+
+mod traces;
 
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 
 use super::series::{
-    Ar1, Category, Claim, Conditions, Habit, MIB, Noise, Run, Sample, Scenario, Set, gaussian, log_uniform,
+    Ar1, Claim, Conditions, Habit, LATE_REST, LEAK, MIB, Noise, REST, Run, Sample, Scenario, Set, WALK, gaussian,
+    habit, log_uniform,
 };
 
-pub const SET: Set = Set { name: "tuning", seed: 0x7475_6e69_6e67, habits: HABITS, draw };
+pub const SET: Set = Set { name: "tuned", seed: 0x7475_6e69_6e67, habits: HABITS, draw };
 
 const HABITS: &[Habit] = &[
-    Habit { name: "flat", category: Category::Bounded, generate: flat },
-    Habit { name: "saw of a fixed period", category: Category::Bounded, generate: saw },
-    Habit { name: "saw of a drifting period", category: Category::Bounded, generate: drifting_saw },
-    Habit { name: "teeth of trimming", category: Category::Bounded, generate: trim_teeth },
-    Habit { name: "autoregressive", category: Category::Bounded, generate: autoregressive },
-    Habit { name: "warming cache", category: Category::Bounded, generate: warming },
-    Habit { name: "page cache", category: Category::Bounded, generate: page_cache },
-    Habit { name: "ratchet", category: Category::Bounded, generate: ratchet },
-    Habit { name: "batches of several sizes", category: Category::Bounded, generate: batches },
-    Habit { name: "curriculum", category: Category::Bounded, generate: curriculum },
-    Habit { name: "late optimiser state", category: Category::Bounded, generate: late_state },
-    Habit { name: "phase switch", category: Category::Bounded, generate: phase_switch },
-    Habit { name: "one-off buffers", category: Category::Bounded, generate: one_off },
-    Habit { name: "falling", category: Category::Bounded, generate: falling },
-    Habit { name: "random walk", category: Category::RandomWalk, generate: walk },
-    Habit { name: "linear", category: Category::Growing, generate: linear },
-    Habit { name: "per epoch", category: Category::Growing, generate: per_epoch },
-    Habit { name: "per validation", category: Category::Growing, generate: per_validation },
-    Habit { name: "in bursts", category: Category::Growing, generate: bursts },
-    Habit { name: "late", category: Category::Growing, generate: late },
-    Habit { name: "slowing as a square root", category: Category::Growing, generate: square_root },
-    Habit { name: "stairs", category: Category::Growing, generate: stairs },
-    Habit { name: "saw with a rising floor", category: Category::Growing, generate: rising_saw },
-    Habit { name: "two leaks", category: Category::Growing, generate: two_leaks },
-    Habit { name: "hidden by trimming", category: Category::Growing, generate: hidden },
-    Habit { name: "after a warm-up", category: Category::Growing, generate: after_warm_up },
-    Habit { name: "resumed", category: Category::Growing, generate: resumed },
+    habit("flat", REST, flat),
+    habit("saw of a fixed period", REST, saw),
+    habit("saw of a drifting period", REST, drifting_saw),
+    habit("teeth of trimming", REST, trim_teeth),
+    habit("autoregressive", REST, autoregressive),
+    habit("warming cache", REST, warming),
+    habit("page cache", REST, page_cache),
+    habit("ratchet", REST, ratchet),
+    habit("batches of several sizes", REST, batches),
+    habit("curriculum", REST, curriculum),
+    habit("late optimiser state", REST, late_state),
+    habit("phase switch", REST, phase_switch),
+    habit("one-off buffers", REST, one_off),
+    habit("falling", REST, falling),
+    habit("random walk", WALK, walk),
+    habit("linear", LEAK, linear),
+    habit("per epoch", LEAK, per_epoch),
+    habit("per validation", LEAK, per_validation),
+    habit("in bursts", LEAK, bursts),
+    habit("late", LEAK, late),
+    habit("slowing as a square root", LEAK, square_root),
+    habit("stairs", LEAK, stairs),
+    habit("saw with a rising floor", LEAK, rising_saw),
+    habit("two leaks", LEAK, two_leaks),
+    habit("hidden by trimming", LEAK, hidden),
+    habit("after a warm-up", LEAK, after_warm_up),
+    habit("resumed", LEAK, resumed),
+    habit("zeros in a leak", LEAK, traces::zeros_in_a_leak),
+    habit("zeros in a level", REST, traces::zeros_in_a_level),
+    habit("ended after a leak", LEAK, traces::ended_after_a_leak),
+    habit("ended after a level", REST, traces::ended_after_a_level),
+    habit("full late", LATE_REST, traces::full_late),
+    habit("doubling table", LEAK, traces::doubling_table),
+    habit("even stages", REST, traces::even_stages),
+    habit("leak in shifts", LEAK, traces::leak_in_shifts),
+    habit("composite leak", LEAK, traces::composite_leak),
+    habit("composite at rest", REST, traces::composite_level),
+    habit("leak after a release", LEAK, traces::leak_after_a_release),
+    habit("level after a release", REST, traces::level_after_a_release),
+    habit("evicted late", REST, traces::evicted_late),
+    habit("rising peaks", LEAK, traces::rising_peaks),
+    habit("random peaks", REST, traces::random_peaks),
+    habit("leak beyond 4 GiB, wrapped", LEAK, traces::leak_beyond_4_gib),
+    habit("level around 4 GiB, wrapped", REST, traces::level_around_4_gib),
+    habit("long-memory wander", REST, traces::long_memory_wander),
+    habit("highest so far", REST, traces::highest_so_far),
+    habit("full twice", LATE_REST, traces::full_twice),
 ];
 
 fn draw(conditions: Conditions, rng: &mut ChaCha8Rng) -> Scenario {

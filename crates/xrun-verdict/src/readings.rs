@@ -1,0 +1,250 @@
+//! Readings of a series that are not its memory: gaps, dips, the time after the process ended, wrapped counters.
+//!
+//! A monitor that gets no answer writes 0, and one that outlives the process goes on at 0. Window minima would follow both, so they
+//! are left out. Two lots of windows are kept: those of all readings, and those of the readings that are the process's memory. The
+//! former are judged where the low readings are too many to be exceptions.
+
+use crate::window_minima::{WindowMinima, Windows};
+
+/// Part of the level below which readings are none of a living process, for as long as they last.
+const GONE: f64 = 1.0 / 8.0;
+/// Part of the level below which at most [`DIP_MAX`] readings are a dip if the next is at the level again.
+const DIP: f64 = 0.8;
+/// Part of the level from which on a reading ends a dip.
+const DIP_END: f64 = 0.9;
+/// Cap on the readings of a dip.
+const DIP_MAX: usize = 3;
+/// Readings that the level is the minimum of.
+const LEVEL: usize = 4;
+/// One of this number of readings at most may be left out before the end.
+const RARE: u64 = 16;
+/// The readings after the process ended are at most one of this number.
+const TAIL: u64 = 3;
+/// Low readings after which, where they are most readings, they are the series.
+const NEW_LEVEL: u64 = 64;
+/// Value at which a counter of 32 bits begins again.
+const WRAP: f64 = 4_294_967_296.0;
+
+/// Series of readings, with its windows. Memory is bounded, however long the series is.
+#[derive(Clone, Debug)]
+pub struct Readings {
+    all: Windows,
+    kept: Windows,
+    count: u64,
+    /// Newest values that were kept, of which the minimum is the level.
+    level: Level,
+    /// Readings that may be a dip.
+    dip: Vec<(u64, f64)>,
+    /// Readings in gaps and dips before the newest kept one.
+    left_out: u64,
+    /// Readings since the memory fell to nearly nothing, and the step of the last one before.
+    gone: Option<(u64, u64)>,
+    counter: Counter,
+}
+
+/// Readings that were left out of a judgement, or changed for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LeftOut {
+    /// Number of readings in gaps and dips.
+    pub readings: u64,
+    /// Last step before the process ended, where the series goes on after it.
+    pub ended: Option<u64>,
+    /// Number of times that a 32-bit counter began again.
+    pub wraps: u32,
+}
+
+impl Readings {
+    /// Series without readings; see [`Windows::new`].
+    pub fn new(settled: u64) -> Self {
+        Self {
+            all: Windows::new(settled),
+            kept: Windows::new(settled),
+            count: 0,
+            level: Level::default(),
+            dip: Vec::with_capacity(DIP_MAX),
+            left_out: 0,
+            gone: None,
+            counter: Counter::default(),
+        }
+    }
+
+    /// Adds a reading; steps must not fall. `may_vanish` says that low values are readings of memory, too: a buffer may be empty.
+    pub fn add(&mut self, step: u64, value: f64, may_vanish: bool) {
+        let value = if may_vanish { value } else { self.counter.unwrapped(value) };
+        self.all.add(step, value);
+        self.count += 1;
+        if may_vanish {
+            return;
+        }
+        let level = self.level.get();
+        if value < GONE * level {
+            self.keep_dip();
+            let (readings, _) = self.gone.get_or_insert((0, self.kept.newest()));
+            *readings += 1;
+            if *readings > NEW_LEVEL && *readings * 2 > self.count {
+                self.accept_low_level();
+            }
+            return;
+        }
+        self.left_out += self.gone.take().map_or(0, |(readings, _)| readings);
+        if value < DIP * level && self.dip.len() < DIP_MAX {
+            return self.dip.push((step, value));
+        }
+        if value >= DIP_END * level {
+            self.left_out += self.dip.len() as u64;
+            self.dip.clear();
+        }
+        self.keep_dip();
+        self.keep(step, value);
+    }
+
+    /// Window minima to be judged, and the readings that they leave out.
+    pub fn minima(&self) -> (WindowMinima, LeftOut) {
+        let wraps = self.counter.wraps;
+        let gone = self.gone.map_or(0, |(readings, _)| readings);
+        if (gone == 0 && self.left_out == 0) || self.left_out * RARE > self.count || gone * TAIL > self.count {
+            return (self.all.minima(), LeftOut { wraps, ..LeftOut::default() });
+        }
+        let ended = self.gone.map(|(_, step)| step);
+        (self.kept.minima(), LeftOut { readings: self.left_out, ended, wraps })
+    }
+
+    /// Steps in a window at present.
+    pub fn length(&self) -> u64 {
+        self.all.length()
+    }
+
+    fn keep(&mut self, step: u64, value: f64) {
+        self.kept.add(step, value);
+        self.level.add(value);
+    }
+
+    fn keep_dip(&mut self) {
+        for (step, value) in std::mem::take(&mut self.dip) {
+            self.keep(step, value);
+        }
+    }
+
+    /// Judges all readings: what seemed to be a gap is most of the series.
+    fn accept_low_level(&mut self) {
+        self.kept = self.all.clone();
+        (self.level, self.left_out, self.gone) = (Level::default(), 0, None);
+    }
+}
+
+/// Newest values of a series; a spike upwards does not raise their minimum.
+#[derive(Clone, Copy, Debug, Default)]
+struct Level {
+    values: [f64; LEVEL],
+    count: usize,
+}
+
+impl Level {
+    fn add(&mut self, value: f64) {
+        self.values[self.count % LEVEL] = value;
+        self.count += 1;
+    }
+
+    fn get(&self) -> f64 {
+        self.values.iter().take(self.count).copied().reduce(f64::min).unwrap_or_default()
+    }
+}
+
+/// Counter that may have 32 bits: it falls from nearly 4 GiB to nearly 0, by no more than it moves otherwise.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counter {
+    newest: f64,
+    /// Mean size of the newest moves.
+    moves: f64,
+    count: u64,
+    offset: f64,
+    wraps: u32,
+    /// A value was above 4 GiB.
+    is_wider: bool,
+}
+
+impl Counter {
+    fn unwrapped(&mut self, value: f64) -> f64 {
+        // A gap in the readings says nothing about the counter.
+        if value <= 0.0 {
+            return value;
+        }
+        self.is_wider |= value >= WRAP;
+        let before = self.newest;
+        if !self.is_wider && self.count > 8 {
+            let shift = [WRAP, -WRAP].into_iter().find(|shift| {
+                let moved = (value + self.offset + shift - before).abs();
+                moved < 0.06 * WRAP && moved <= 8.0 * self.moves && self.offset + shift >= 0.0
+            });
+            self.offset += shift.unwrap_or_default();
+            self.wraps += u32::from(shift.is_some_and(|shift| shift > 0.0));
+        }
+        self.newest = value + self.offset;
+        self.count += 1;
+        if self.count > 1 {
+            let moved = (self.newest - before).abs();
+            self.moves += (moved - self.moves) / (self.count - 1).min(32) as f64;
+        }
+        self.newest
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: f64 = 1024.0 * 1024.0;
+
+    fn readings(values: impl IntoIterator<Item = f64>) -> Readings {
+        let mut readings = Readings::new(0);
+        values.into_iter().zip(1..).for_each(|(value, step)| readings.add(step, value * MIB, false));
+        readings
+    }
+
+    fn line(step: u64) -> f64 {
+        1000.0 + step as f64
+    }
+
+    #[test]
+    fn zeros_and_dips_are_left_out_where_they_are_rare() {
+        let (minima, left_out) = readings((0..600).map(|step| if step % 50 == 7 { 0.0 } else { line(step) })).minima();
+        assert_eq!(left_out, LeftOut { readings: 12, ..LeftOut::default() });
+        assert!(minima.values.iter().all(|value| *value >= 1000.0 * MIB));
+        let (minima, left_out) =
+            readings((0..600).map(|step| if step % 40 > 37 { 0.6 * line(step) } else { line(step) })).minima();
+        assert_eq!(left_out.readings, 28);
+        assert!(minima.values.is_sorted());
+        let often = readings((0..600).map(|step| if step % 3 == 1 { 0.0 } else { line(step) }));
+        assert_eq!(often.minima().1, LeftOut::default());
+        assert_eq!(often.minima().0.values[0], 0.0);
+    }
+
+    #[test]
+    fn a_sawtooth_and_a_release_keep_their_lowest_readings() {
+        let saw = readings((0..600).map(|step| 500.0 + 40.0 * (step % 25) as f64));
+        assert_eq!(saw.minima().1, LeftOut::default());
+        let release = readings((0..600).map(|step| if step < 400 { 3000.0 } else { 900.0 }));
+        let (minima, left_out) = release.minima();
+        assert_eq!((left_out, *minima.values.last().unwrap()), (LeftOut::default(), 900.0 * MIB));
+    }
+
+    #[test]
+    fn the_time_after_the_end_is_cut_but_not_most_of_the_series() {
+        let ended = readings((1..=600).map(|step| if step <= 500 { line(step) } else { 3.0 }));
+        let (minima, left_out) = ended.minima();
+        assert_eq!(left_out.ended, Some(500));
+        assert!(minima.span() <= 500 && minima.values.is_sorted());
+        let start = readings((0..600).map(|step| if step < 100 { 9000.0 } else { 500.0 }));
+        assert_eq!(start.minima().1, LeftOut::default());
+    }
+
+    #[test]
+    fn a_counter_of_32_bits_is_unwrapped_and_a_release_is_not() {
+        let leak = readings((0..600).map(|step| (3900.5 + step as f64) % 4096.0));
+        let (minima, left_out) = leak.minima();
+        assert_eq!(left_out, LeftOut { wraps: 1, ..LeftOut::default() });
+        assert!(minima.values.is_sorted(), "{minima:?}");
+        let saw = readings((0..600).map(|step| 200.0 + 3800.0 * (step % 100) as f64 / 100.0));
+        assert_eq!(saw.minima().1.wraps, 0);
+    }
+}

@@ -175,14 +175,9 @@ fn flat_since(minima: &WindowMinima, thresholds: Thresholds) -> Option<u64> {
 }
 
 /// Further steps needed to decide.
-<<<<<<< main
-fn more_steps(minima: &WindowMinima, verdict: Judgement, short: bool) -> Option<u64> {
+fn more_steps(minima: &WindowMinima, verdict: Judgement, short: bool, rested: Option<u64>) -> Option<u64> {
     let spacing = minima.length.max(minima.spacing()).max(if minima.values.len() < 2 { minima.span() } else { 0 });
     let missing = WINDOWS_NEEDED.saturating_sub(minima.values.len()) as u64 * spacing.max(1);
-=======
-fn more_steps(minima: &WindowMinima, verdict: Judgement, short: bool, rested: Option<u64>) -> Option<u64> {
-    let missing = WINDOWS_NEEDED.saturating_sub(minima.values.len()) as u64 * minima.length.max(1);
->>>>>>> 04a03872310498560d0c0fc329ab9ecc7b96545c
     match verdict {
         Judgement::Inconclusive | Judgement::Suspect if short => {
             Some(missing.max(STEPS_NEEDED.saturating_sub(minima.span())).max(1))

@@ -30,13 +30,10 @@ mod findings;
 mod judge;
 mod message;
 pub mod names;
-<<<<<<< main
-mod processes;
-=======
 mod onset;
 mod pieces;
+mod processes;
 mod readings;
->>>>>>> 04a03872310498560d0c0fc329ab9ecc7b96545c
 mod recent;
 mod release;
 mod rise;

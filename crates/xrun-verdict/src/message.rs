@@ -2,7 +2,7 @@
 
 use crate::axis::Axis;
 use crate::context::NO_CAP;
-use crate::findings::{Findings, Judgement, ProcessOfRun, SeriesVerdict, Verdict};
+use crate::findings::{Findings, Judgement, ProcessOfRun, SeriesVerdict};
 use crate::judge::WINDOWS_NEEDED;
 use crate::names::{
     DRIVER_BEYOND, FOOTPRINT, GPU_FOOTPRINT, GPU_SUFFIX, LIBRARIES, OWNER_PREFIX, PEAKS_SUFFIX, PRIVATE_SUFFIX,

@@ -10,30 +10,21 @@ use crate::findings::{Judgement, ProcessOfRun, SeriesVerdict, UnitSource, VERSIO
 use crate::judge::{BYTES, COUNT, SeriesKind, Thresholds, WINDOWS_NEEDED, Z, judge, suspicious};
 use crate::message::{self, Attribution, RunSpan};
 use crate::names::{
-<<<<<<< main
-    DRIVER_BEYOND, FOOTPRINT, GPU_FOOTPRINT, LIBRARIES, OWNER_PREFIX, RESERVED_BEYOND, RSS_BEYOND, TOTALS, UNCAPPED,
-    is_on_gpus, lives_in, unit,
-};
-use crate::processes::ProcessVerdicts;
-=======
     DRIVER_BEYOND, FOOTPRINT, GPU_FOOTPRINT, LIBRARIES, OWNER_PREFIX, PEAKS_SUFFIX, RESERVED_BEYOND, RSS_BEYOND,
     TOTALS, UNCAPPED, is_on_gpus, lives_in, unit,
 };
+use crate::processes::ProcessVerdicts;
 use crate::readings::Readings;
->>>>>>> 04a03872310498560d0c0fc329ab9ecc7b96545c
 use crate::sample::{Processes, Sample};
 use crate::trend;
 use crate::window_minima::WindowMinima;
 
 /// Smallest fraction of the growth for which an owner is named.
 const FRACTION_MIN: f64 = 0.8;
-<<<<<<< main
 /// Length of a sample on the axis of samples.
 const SAMPLE: u64 = 1000;
-=======
 /// Growth of peaks that counts, in growths of a floor that count.
 const PEAKS: f64 = 4.0;
->>>>>>> 04a03872310498560d0c0fc329ab9ecc7b96545c
 /// Cap on the series; further ones are ignored.
 const SERIES_MAX: usize = 256;
 
@@ -220,11 +211,6 @@ impl Watch {
             tracked.peak = tracked.peak.max(value);
             tracked.readings.add(step, value, tracked.may_vanish);
         } else if self.series.len() < SERIES_MAX {
-<<<<<<< main
-            let mut windows = Windows::new(self.context.settled);
-            windows.add(step, value);
-            let tracked = TrackedSeries { windows, kind, thresholds, unit, first: value, last: value, peak: value };
-=======
             let mut readings = Readings::new(self.context.settled);
             // A buffer and a count may be 0 while the process lives, and so may what is beyond the memory in use.
             let may_vanish = name.starts_with(OWNER_PREFIX)
@@ -234,8 +220,7 @@ impl Watch {
                 || kind == SeriesKind::Overhead;
             readings.add(step, value, may_vanish);
             let tracked =
-                TrackedSeries { readings, may_vanish, kind, thresholds, first: value, last: value, peak: value };
->>>>>>> 04a03872310498560d0c0fc329ab9ecc7b96545c
+                TrackedSeries { readings, may_vanish, kind, thresholds, unit, first: value, last: value, peak: value };
             self.series.insert(name.to_owned(), tracked);
         }
     }

@@ -13,7 +13,8 @@ pub struct Goal {
     pub name: &'static str,
     pub target: &'static str,
     pub rate: Rate,
-    pub result: String,
+    /// Name of the habit that the rate is of; empty for all.
+    pub habit: &'static str,
     pub met: bool,
 }
 
@@ -23,14 +24,14 @@ pub fn goals(set: &Set, rows: &[Row]) -> Vec<Goal> {
         name,
         target,
         rate,
-        result: rate.text(),
+        habit: "",
         met: rate.fraction() <= most,
     };
     let at_least = |name, target, rate: Rate, least: f64| Goal {
         name,
         target,
         rate,
-        result: rate.text(),
+        habit: "",
         met: rate.fraction() >= least,
     };
     let bounded = || rows.iter().filter(|row| row.is_bounded());
@@ -43,7 +44,7 @@ pub fn goals(set: &Set, rows: &[Row]) -> Vec<Goal> {
     let mut goals = vec![at_most("bounded, called growing", "≤ 0.5", Rate::of(bounded(), alarm), 0.005)];
     goals.extend(worst.map(|(name, rate)| {
         let goal = at_most("the same, of the worst habit", "≤ 3", rate, 0.03);
-        Goal { result: format!("{}, {name}", goal.result), ..goal }
+        Goal { habit: name, ..goal }
     }));
     goals.extend([
         at_least(

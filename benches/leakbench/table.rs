@@ -111,7 +111,9 @@ fn goals_met(text: &mut String, set: &Set, rows: &[Row]) {
     heading(text, &format!("The {} half: goals of xrun", set.name), &["goal", "target", "result, %", "met"]);
     for goal in goals(set, rows) {
         let met = if goal.met { "yes" } else { "**no**" };
-        line(text, goal.name, &[goal.target.to_owned(), goal.result, met.to_owned()]);
+        let separator = if goal.habit.is_empty() { "" } else { ", " };
+        let result = format!("{}{separator}{}", goal.rate.text(), goal.habit);
+        line(text, goal.name, &[goal.target.to_owned(), result, met.to_owned()]);
     }
 }
 

@@ -210,7 +210,7 @@ impl SolveAdvice {
             [] => format!("memory does not depend on it here{largest}"),
             keys => format!(
                 "a larger {key} has no effect, as a batch has only {} ({}); solve for {} instead{largest}",
-                counted(self.batch_items as u64, "item"),
+                counted(self.batch_items, "item"),
                 keys.join(" x "),
                 keys.join(" or ")
             ),

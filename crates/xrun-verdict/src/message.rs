@@ -142,10 +142,12 @@ pub fn message(
             run.axis.position(run.warm_up_end)
         ),
         Judgement::Bounded => format!("memory is bounded: {name} {}", growth_up_to(run, subject)),
-        Judgement::NoGrowthFound => format!(
-            "no growth found, but growth that matters is not excluded: {name} {}; more steps narrow it down",
-            growth_up_to(run, subject)
-        ),
+        Judgement::NoGrowthFound => {
+            let unseen = findings.growth_max.map_or_else(String::new, |growth| {
+                format!("; growth of up to {} up to {} would have gone unseen", amount(subject, growth), end(run))
+            });
+            format!("no growth of {name} found{unseen}")
+        }
         Judgement::Inconclusive => {
             let holder = owner.zip(fraction).map_or_else(String::new, |(owner, fraction)| match is_command {
                 true => format!("; until now {} is {} of the growth", owner_label(owner), percent(fraction)),
@@ -266,11 +268,16 @@ fn rises_significantly(one: &SeriesVerdict) -> bool {
 
 /// Upper bound of the growth over the run as planned: `grows by at most 1.3 MiB up to step 300`.
 fn growth_up_to(run: RunSpan, one: &SeriesVerdict) -> String {
-    let end = run.axis.position(run.last.max(run.steps as f64));
     match one.findings.growth_max.filter(|growth| *growth > 0.0) {
-        Some(growth) => format!("grows by at most {} up to {end}", amount(one, growth)),
+        Some(growth) => format!("grows by at most {} up to {}", amount(one, growth), end(run)),
         None => "does not grow".into(),
     }
+}
+
+/// End of the run as planned, or so far. The plan is in steps.
+fn end(run: RunSpan) -> String {
+    let planned = if run.axis == Axis::Steps { run.steps as f64 } else { 0.0 };
+    run.axis.position(run.last.max(planned))
 }
 
 /// Upper bound of the growth since `from`, by the upper end of the slope's interval there.

@@ -38,10 +38,19 @@ impl Pieces {
             without.residuals - with.residuals > KNEE * with.residuals / points.len() as f64
         };
         let mut fit = Self::with(points, Vec::new());
-        let pairs = places.clone().flat_map(|first| {
-            places.clone().skip_while(move |second| *second < first + PIECE_MIN).map(move |second| vec![first, second])
+        // Every third place is near enough for two knees: the fit is moved afterwards.
+        let coarse = places.clone().step_by(PIECE_MIN);
+        let pairs = coarse.clone().flat_map(|first| {
+            coarse.clone().skip_while(move |second| *second <= first).map(move |second| vec![first, second])
         });
-        let candidates = [best(&mut places.clone().map(|knee| vec![knee])), best(&mut { pairs })];
+        let near = |pair: &Self| {
+            let (first, second) = (pair.knees[0], pair.knees[1]);
+            let moved = (first - 1..=first + 1)
+                .flat_map(|first| (second - 1..=second + 1).map(move |second| vec![first, second]));
+            best(&mut { moved }).unwrap_or_else(|| Self::with(points, pair.knees.clone()))
+        };
+        let pair = best(&mut { pairs }).map(|pair| near(&pair));
+        let candidates = [best(&mut places.clone().map(|knee| vec![knee])), pair];
         for candidate in candidates.into_iter().flatten() {
             if improves(&candidate, &fit) {
                 fit = candidate;
@@ -61,9 +70,7 @@ impl Pieces {
         }
         fit
     }
-}
 
-impl Pieces {
     fn with(points: &[f64], knees: Vec<usize>) -> Self {
         let size = 2 + knees.len();
         let mut system = [[0.0; TERMS + 1]; TERMS];

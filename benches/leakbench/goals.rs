@@ -20,20 +20,10 @@ pub struct Goal {
 
 /// Evaluates all goals.
 pub fn goals(set: &Set, rows: &[Row]) -> Vec<Goal> {
-    let at_most = |name, target, rate: Rate, most: f64| Goal {
-        name,
-        target,
-        rate,
-        habit: "",
-        met: rate.fraction() <= most,
-    };
-    let at_least = |name, target, rate: Rate, least: f64| Goal {
-        name,
-        target,
-        rate,
-        habit: "",
-        met: rate.fraction() >= least,
-    };
+    let at_most =
+        |name, target, rate: Rate, most: f64| Goal { name, target, rate, habit: "", met: rate.fraction() <= most };
+    let at_least =
+        |name, target, rate: Rate, least: f64| Goal { name, target, rate, habit: "", met: rate.fraction() >= least };
     let bounded = || rows.iter().filter(|row| row.is_bounded());
     let alarm = |row: &&Row| row.assessment.judgement == Judgement::Growing;
     let of_habit = |name: &'static str| Rate::of(bounded().filter(|row| row.habit == name), alarm);

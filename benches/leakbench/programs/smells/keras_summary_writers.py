@@ -11,7 +11,7 @@ for step in loop:
     writer = tf.summary.create_file_writer(f"events/{step}")
     with writer.as_default():
         for number in range(8):
-            tf.summary.histogram(f"inputs{number}", tf.random.normal((100_000,)), step, buckets=20_000)
+            tf.summary.histogram(f"inputs{number}", tf.random.normal((10_000,)), step, buckets=3_000)
     if loop.leaky:
         writers.append(writer)
     else:

@@ -140,7 +140,7 @@ def table(rows):
         cells = [f"`{name}`"]
         for mode in ("leaky", "repaired"):
             row = pair[mode]
-            cells += [f"{row['grew'] / MIB:.0f} MiB", row["verdict"]]
+            cells += [f"{round(row['grew'] / MIB)} MiB", row["verdict"]]
             if mode == "leaky":
                 cells.append("–" if row["slope"] is None or row["verdict"] not in FOUND else f"{row['slope'] / 1024:.0f} KiB a step")
         unfit = [mode for mode in ("leaky", "repaired") if not truth(pair[mode])]

@@ -13,26 +13,17 @@ pub struct Goal {
     pub name: &'static str,
     pub target: &'static str,
     pub rate: Rate,
-    pub result: String,
+    /// Habit that the rate is of, if not all.
+    pub habit: Option<&'static str>,
     pub met: bool,
 }
 
 /// Evaluates all goals.
 pub fn goals(set: &Set, rows: &[Row]) -> Vec<Goal> {
-    let at_most = |name, target, rate: Rate, most: f64| Goal {
-        name,
-        target,
-        rate,
-        result: rate.text(),
-        met: rate.fraction() <= most,
-    };
-    let at_least = |name, target, rate: Rate, least: f64| Goal {
-        name,
-        target,
-        rate,
-        result: rate.text(),
-        met: rate.fraction() >= least,
-    };
+    let at_most =
+        |name, target, rate: Rate, most: f64| Goal { name, target, rate, habit: None, met: rate.fraction() <= most };
+    let at_least =
+        |name, target, rate: Rate, least: f64| Goal { name, target, rate, habit: None, met: rate.fraction() >= least };
     let bounded = || rows.iter().filter(|row| row.is_bounded());
     let alarm = |row: &&Row| row.assessment.judgement == Judgement::Growing;
     let of_habit = |name: &'static str| Rate::of(bounded().filter(|row| row.habit == name), alarm);
@@ -43,7 +34,7 @@ pub fn goals(set: &Set, rows: &[Row]) -> Vec<Goal> {
     let mut goals = vec![at_most("bounded, called growing", "≤ 0.5", Rate::of(bounded(), alarm), 0.005)];
     goals.extend(worst.map(|(name, rate)| {
         let goal = at_most("the same, of the worst habit", "≤ 3", rate, 0.03);
-        Goal { result: format!("{}, {name}", goal.result), ..goal }
+        Goal { habit: Some(name), ..goal }
     }));
     goals.extend([
         at_least(

@@ -73,8 +73,6 @@ fn binomial_cdf(events: usize, runs: usize, rate: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::Rate;
-
     /// Reference: `scipy.stats.beta.ppf(0.975, events + 1, runs - events)`.
     #[test]
     fn the_upper_bound_is_a_beta_quantile() {
@@ -94,11 +92,11 @@ mod tests {
 
     #[test]
     fn the_interval_is_symmetric_and_ends_at_0_and_1() {
-        let (low, high) = Rate { events: 50, runs: 100 }.interval();
+        let (low, high) = super::Rate { events: 50, runs: 100 }.interval();
         assert!((low - (1.0 - high)).abs() < 1e-9);
-        assert_eq!(Rate { events: 7, runs: 7 }.interval().1, 1.0);
-        assert_eq!(Rate { events: 0, runs: 7 }.interval().0, 0.0);
-        assert_eq!(Rate { events: 0, runs: 0 }.text(), "–");
-        assert_eq!(Rate::of([1, 2, 3, 4], |number| *number > 1), Rate { events: 3, runs: 4 });
+        assert_eq!(super::Rate { events: 7, runs: 7 }.interval().1, 1.0);
+        assert_eq!(super::Rate { events: 0, runs: 7 }.interval().0, 0.0);
+        assert_eq!(super::Rate { events: 0, runs: 0 }.text(), "–");
+        assert_eq!(super::Rate::of([1, 2, 3, 4], |number| *number > 1), super::Rate { events: 3, runs: 4 });
     }
 }

@@ -111,7 +111,8 @@ fn goals_met(text: &mut String, set: &Set, rows: &[Row]) {
     heading(text, &format!("The {} half: goals of xrun", set.name), &["goal", "target", "result, %", "met"]);
     for goal in goals(set, rows) {
         let met = if goal.met { "yes" } else { "**no**" };
-        line(text, goal.name, &[goal.target.to_owned(), goal.result, met.to_owned()]);
+        let result = goal.habit.map_or_else(|| goal.rate.text(), |habit| format!("{}, {habit}", goal.rate.text()));
+        line(text, goal.name, &[goal.target.to_owned(), result, met.to_owned()]);
     }
 }
 

@@ -20,7 +20,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use serde_json::json;
-use xrun::files::write::replace_json;
+use xrun::files::write::{replace, replace_json};
 
 use series::{Habit, Set};
 use tally::Row;
@@ -119,13 +119,13 @@ fn judge_runs(set: &Set, habits: &[&Habit], runs: u64, seed: u64) -> Vec<Row> {
 }
 
 /// Replaces the tables in the page.
-fn publish(page: &Path, tables: &str) -> std::io::Result<()> {
-    let text = std::fs::read_to_string(page)?;
+fn publish(page: &Path, tables: &str) -> Result<(), String> {
+    let text = std::fs::read_to_string(page).map_err(|error| error.to_string())?;
     let [begin, end] = MARKERS;
     let parts = text.split_once(begin).and_then(|(before, rest)| Some((before, rest.split_once(end)?.1)));
-    let (before, after) =
-        parts.ok_or_else(|| std::io::Error::other("the lines that enclose the tables are missing"))?;
-    std::fs::write(page, format!("{before}{begin}{tables}\n{end}{after}"))
+    let (before, after) = parts.ok_or("the lines that enclose the tables are missing")?;
+    let text = format!("{before}{begin}{tables}\n{end}{after}");
+    replace(page, text.as_bytes()).map_err(|error| error.to_string())
 }
 
 /// Prints a run as CSV for `xrun verdict`.

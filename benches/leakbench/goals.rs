@@ -13,28 +13,17 @@ pub struct Goal {
     pub name: &'static str,
     pub target: &'static str,
     pub rate: Rate,
-<<<<<<< main
-    /// Name of the habit that the rate is of; empty for all.
-    pub habit: &'static str,
-=======
     /// Habit that the rate is of, if not all.
     pub habit: Option<&'static str>,
->>>>>>> 5b5d3107f9402f618ee5117b145be87cd2a60b27
     pub met: bool,
 }
 
 /// Evaluates all goals.
 pub fn goals(set: &Set, rows: &[Row]) -> Vec<Goal> {
     let at_most =
-<<<<<<< main
-        |name, target, rate: Rate, most: f64| Goal { name, target, rate, habit: "", met: rate.fraction() <= most };
-    let at_least =
-        |name, target, rate: Rate, least: f64| Goal { name, target, rate, habit: "", met: rate.fraction() >= least };
-=======
         |name, target, rate: Rate, most: f64| Goal { name, target, rate, habit: None, met: rate.fraction() <= most };
     let at_least =
         |name, target, rate: Rate, least: f64| Goal { name, target, rate, habit: None, met: rate.fraction() >= least };
->>>>>>> 5b5d3107f9402f618ee5117b145be87cd2a60b27
     let bounded = || rows.iter().filter(|row| row.is_bounded());
     let alarm = |row: &&Row| row.assessment.judgement == Judgement::Growing;
     let of_habit = |name: &'static str| Rate::of(bounded().filter(|row| row.habit == name), alarm);
@@ -45,11 +34,7 @@ pub fn goals(set: &Set, rows: &[Row]) -> Vec<Goal> {
     let mut goals = vec![at_most("bounded, called growing", "≤ 0.5", Rate::of(bounded(), alarm), 0.005)];
     goals.extend(worst.map(|(name, rate)| {
         let goal = at_most("the same, of the worst habit", "≤ 3", rate, 0.03);
-<<<<<<< main
-        Goal { habit: name, ..goal }
-=======
         Goal { habit: Some(name), ..goal }
->>>>>>> 5b5d3107f9402f618ee5117b145be87cd2a60b27
     }));
     goals.extend([
         at_least(

@@ -111,12 +111,7 @@ fn goals_met(text: &mut String, set: &Set, rows: &[Row]) {
     heading(text, &format!("The {} half: goals of xrun", set.name), &["goal", "target", "result, %", "met"]);
     for goal in goals(set, rows) {
         let met = if goal.met { "yes" } else { "**no**" };
-<<<<<<< main
-        let separator = if goal.habit.is_empty() { "" } else { ", " };
-        let result = format!("{}{separator}{}", goal.rate.text(), goal.habit);
-=======
         let result = goal.habit.map_or_else(|| goal.rate.text(), |habit| format!("{}, {habit}", goal.rate.text()));
->>>>>>> 5b5d3107f9402f618ee5117b145be87cd2a60b27
         line(text, goal.name, &[goal.target.to_owned(), result, met.to_owned()]);
     }
 }

@@ -1,4 +1,4 @@
-//! Where are the public data sets that some tests read? `docs/data.md` lists them with source, licence and size.
+//! Directories of the public data sets that some tests read; `docs/data.md` lists sources, licences and sizes.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Is a command of others, as `[pipeline.command]`, an experiment like any other?
+//! Commands as experiments (`[pipeline.command]`).
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! Help, listing, completions: does the command line answer?
+//! Command line: help, listings and completions.
 
 use crate::workplace::{Workplace, redacted};
 
@@ -49,7 +49,7 @@ fn help_and_manual_name_every_subcommand_and_the_exit_codes() {
     }
 }
 
-/// What bash offers behind these words.
+/// Completions of bash for these words.
 #[cfg(unix)]
 fn offered(workplace: &Workplace, words: &[&str]) -> Vec<String> {
     let quoted: Vec<String> = words.iter().map(|word| format!("'{word}'")).collect();
@@ -86,7 +86,7 @@ fn bash_completes_pipelines_records_keys_and_runs() {
     assert!(!offered(&workplace, &["xrun", "run", "--"]).iter().any(|one| one == "--probe"));
 }
 
-/// What another shell says when it runs a script with the completions loaded; `None` where it is not installed.
+/// Output of another shell that runs a script with the completions loaded; `None` where it is not installed.
 #[cfg(unix)]
 #[expect(clippy::print_stderr, reason = "a test that cannot run says so")]
 fn said_by(workplace: &Workplace, shell: &str, script: &str) -> Option<String> {

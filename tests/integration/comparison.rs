@@ -1,4 +1,4 @@
-//! `xrun compare`: are runs put side by side as a user names them?
+//! `xrun compare`: runs side by side.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! Does the memory contract beside an experiment hold, and name what breaks it?
+//! Memory contracts beside an experiment.
 
 use crate::workplace::{Output, Workplace, json, lines_with, text, unsealed};
 

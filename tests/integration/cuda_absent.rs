@@ -1,4 +1,4 @@
-//! A build for the CPU on a machine with a GPU: does it say how to get the other, and go on?
+//! A CPU build on a machine with a GPU.
 
 use crate::watch_limits::stand_in;
 use crate::workplace::{Workplace, said};

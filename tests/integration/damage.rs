@@ -1,4 +1,4 @@
-//! One bit of one file of a result is another: does any command then give another number without a word?
+//! Results with one flipped bit: no command gives another number silently.
 
 use std::path::{Path, PathBuf};
 
@@ -69,7 +69,7 @@ impl Bits {
     }
 }
 
-/// What commands answer about a run, by command. What could not be read is in the answer.
+/// Answers of commands about a run, by command, including read errors.
 fn answers(results: &Path, run: &Path, other: &Path, output: &Path) -> Vec<(&'static str, String)> {
     // In this process, whose kinds are fixed by the first who reads an experiment.
     xrun::Program::new().built_in().register();

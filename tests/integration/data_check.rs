@@ -1,4 +1,4 @@
-//! Does `xrun check` find what is wrong with the data, all at once, and say what a small data set makes of an experiment?
+//! `xrun check` on data sets: all problems at once, and settings clamped to small data.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! A full disk, a folder that cannot be written: is the message clear, and does the directory still read?
+//! Full disks and unwritable directories: messages, and directories that stay readable.
 
 use crate::workplace::{Workplace, json, lines_with, redacted, said, skipped, text};
 

@@ -1,4 +1,4 @@
-//! Does a run end when it no longer gets better, at the same step after a kill, and with its best checkpoint?
+//! Early stopping: its step, also after a kill, and the best checkpoint.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! Is a checkpoint validated once more as the run did it, and is what does not fit refused?
+//! `xrun evaluate`: validation of a checkpoint, and refusals.
 
 use crate::workplace::{Workplace, json, redacted, redacted_names, text};
 

@@ -1,4 +1,4 @@
-//! Does each pipeline give the metrics of a checkpoint again, bit for bit, and other ones on other data?
+//! `xrun evaluate` of each pipeline: equal metrics on the same data, others on other data.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! What does `xrun check` say of right and of wrong files?
+//! `xrun check` on valid and invalid files.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

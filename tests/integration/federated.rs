@@ -113,7 +113,7 @@ fn settings_that_contradict_each_other_are_refused_with_what_to_write() {
     insta::assert_snapshot!(messages);
 }
 
-/// What only the data and the draw show, when the plan is made.
+/// Problems that only the data and the draw show, when the plan is made.
 #[test]
 fn partitions_and_targets_that_cannot_be_had_end_the_plan_with_the_reason() {
     let workplace = Workplace::new();

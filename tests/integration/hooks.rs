@@ -1,4 +1,4 @@
-//! Are programs told how a run goes, without a shell, without harm to the run, and never those of somebody else's result?
+//! Hooks: programs called on events of a run, without a shell and never from untrusted results.
 
 use std::path::Path;
 
@@ -28,7 +28,7 @@ fn workplace() -> Workplace {
     workplace
 }
 
-/// Which hooks were told since the last time, sorted.
+/// Names of the hooks called since the last time, sorted.
 fn told(workplace: &Workplace) -> Vec<String> {
     let folder = workplace.path("told");
     let entries = std::fs::read_dir(&folder).into_iter().flatten().flatten();

@@ -1,4 +1,4 @@
-//! Files from elsewhere, folders that vanish, other people's checkouts: is what is said exact, at once, and harmless?
+//! Untrusted files, vanishing directories and foreign checkouts.
 
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Do transformers and PEFT read what is exported, and find in it the numbers that xrun found?
+//! Exports read by transformers and PEFT, with equal numbers.
 
 use std::process::{Command, Stdio};
 

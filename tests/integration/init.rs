@@ -1,4 +1,4 @@
-//! `xrun init`: is the folder that it makes one to begin with?
+//! `xrun init`.
 
 use crate::workplace::Workplace;
 

@@ -1,4 +1,4 @@
-//! Ctrl-C, SIGTERM, kill -9: is what was written whole, and does a resumed run give the same numbers?
+//! Ctrl-C, SIGTERM and SIGKILL: complete files, and equal numbers after a resume.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! After a kill: is it said who killed the run, what it held, what was growing, and what to do?
+//! Reports after a kill: cause, memory, growth and advice.
 
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;

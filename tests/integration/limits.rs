@@ -235,7 +235,7 @@ fn no_limit_changes_what_is_learnt() {
     insta::assert_snapshot!(refusals.into_iter().collect::<Vec<String>>().join("\n"));
 }
 
-/// Where the system has no more memory, Rust ends the program by SIGABRT, and without a word of what to do.
+/// Rust ends a program without memory by SIGABRT, and without advice.
 #[test]
 #[cfg(target_os = "linux")]
 fn a_program_for_which_the_system_has_no_memory_says_so_and_ends_with_5() {

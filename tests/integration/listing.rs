@@ -1,4 +1,4 @@
-//! `xrun ls`: are the runs that are asked for found, in the order that is asked for?
+//! `xrun ls`: selection and order of runs.
 
 use serde_json::Value;
 

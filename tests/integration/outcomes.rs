@@ -1,4 +1,4 @@
-//! How can a run end, and what is said and written then?
+//! Outcomes of runs, with their messages and files.
 
 use crate::workplace::{Workplace, json, lines_with, redacted, redacted_names, skipped, text};
 

@@ -1,4 +1,4 @@
-//! What does a plan say, and what happens when memory is short after all?
+//! Memory plans, and runs that exceed them.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! Does a checkpoint answer about files, name what it cannot answer about, and write only where it may?
+//! `xrun predict`: answers about files, failures and output paths.
 
 use std::path::Path;
 
@@ -27,7 +27,7 @@ fn lines(folder: &Path) -> Vec<Value> {
     text(&folder.join("predictions.jsonl")).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// What is in a folder, by name, with its bytes.
+/// Files of a directory, by name, with their bytes.
 fn content(folder: &Path) -> Vec<(String, Option<Vec<u8>>)> {
     let entries = std::fs::read_dir(folder).unwrap().flatten();
     let mut all: Vec<_> = entries

@@ -1,4 +1,4 @@
-//! Does each pipeline answer about files as it answers in a validation?
+//! `xrun predict` of each pipeline: answers equal to those of a validation.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! What a result tells: secrets are masked where people read, and a public copy has nothing of where and whose it was.
+//! Secrets masked in results, and public copies without names of machines and people.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Does a quantised language model learn at every precision, to the same bits however it is fed and stopped?
+//! Training of quantised language models: learning at each precision, bit-identical for any workers and interruptions.
 
 use std::collections::BTreeSet;
 use std::path::Path;

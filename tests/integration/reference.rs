@@ -1,4 +1,4 @@
-//! Are the committed results whole, small, and what comes out today?
+//! Committed results: complete, small and reproducible.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

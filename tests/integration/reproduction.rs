@@ -1,4 +1,4 @@
-//! Does a result, wherever its folder lies, give the same numbers again, and is it said when it does not?
+//! `xrun reproduce`: equal numbers from any directory, and reports of differences.
 
 use std::path::Path;
 

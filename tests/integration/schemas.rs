@@ -1,4 +1,4 @@
-//! Do the committed schemas and the manual agree with the code, and the files with the schemas?
+//! Committed schemas and manual against the code, and files against the schemas.
 //!
 //! `XRUN_BLESS=1 cargo test --no-default-features --test integration -- schemas` writes them anew.
 
@@ -14,7 +14,7 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// What is committed, or would be, by path.
+/// Committed or generated texts, by path.
 fn generated() -> Vec<(PathBuf, String)> {
     let pretty = |value: &Value| serde_json::to_string_pretty(value).unwrap() + "\n";
     let mut files = vec![
@@ -105,7 +105,7 @@ fn an_independent_validator_refuses_wrong_keys_types_and_ranges() {
     }
 }
 
-/// What a run leaves that a limit ended.
+/// Files of a run that a limit ended.
 fn limited() -> Value {
     let workplace = Workplace::new();
     workplace.file(

@@ -1,4 +1,4 @@
-//! Does a search train what its results ask for, the same after a kill, and nothing else than the experiment would?
+//! Searches: trained trials, resumption after a kill, and equality with single runs.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -49,7 +49,7 @@ metric = \"score\"
 startup_trials = 5
 ";
 
-/// What does not depend on the machine: of each point its values, how far it came, how it ended, and its metric.
+/// Machine-independent part of each trial: values, last step, outcome and metric.
 pub fn rows(sweep: &Path) -> Vec<Value> {
     let table = json(&sweep.join("table.json"));
     let row = |row: &Value| {

@@ -1,4 +1,4 @@
-//! Does a search on Slurm, with commands of ours in place of Slurm's, choose what one on this machine chooses?
+//! Searches on a simulated Slurm: the same choices as on this machine.
 
 use std::path::{Path, PathBuf};
 use std::process::Child;

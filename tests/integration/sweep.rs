@@ -1,4 +1,4 @@
-//! Does a sweep run what it says, put every ending into its table, and say what is wrong before it runs anything?
+//! Sweeps: runs, outcomes in the table, and problems reported before the first run.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! Kills of a sweep and of its runs at any moment: is anything lost, is anything done twice?
+//! Kills of a sweep and its runs at any moment: nothing is lost or run twice.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -50,7 +50,7 @@ fn signal(pid: i32, signal: i32) {
     unsafe { libc::kill(pid, signal) };
 }
 
-/// What each finished run said at its end.
+/// Last message of each finished run.
 fn finished(sweep: &Path) -> BTreeMap<String, String> {
     let runs = std::fs::read_dir(sweep.join("points")).into_iter().flatten().flatten();
     runs.filter_map(|entry| {

@@ -26,7 +26,7 @@ fn toml(path: &Path) -> toml::Table {
     text(path).parse().unwrap()
 }
 
-/// Of each submitted job, by number: its tasks and its memory in MiB.
+/// Tasks and memory in MiB of each submitted job, by number.
 fn jobs(cluster: &Cluster) -> Vec<(String, u64)> {
     let count: usize = cluster.submissions().parse().unwrap_or(0);
     let of = |script: &str, option: &str| {

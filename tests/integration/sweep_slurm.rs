@@ -138,7 +138,7 @@ impl Cluster {
         std::fs::read_to_string(self.workplace.path("bin/last")).unwrap_or_default().trim().to_owned()
     }
 
-    /// How often `squeue` was asked, with this outcome.
+    /// Number of calls of `squeue` with this outcome.
     fn asked(&self, outcome: &str) -> usize {
         std::fs::read_to_string(self.workplace.path("bin").join(outcome)).unwrap_or_default().lines().count()
     }

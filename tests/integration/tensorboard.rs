@@ -120,7 +120,7 @@ fn exported(workplace: &Workplace, run: &str) -> PathBuf {
     if path.is_absolute() { path } else { workplace.folder.path().join(path) }
 }
 
-/// What the lines of the metrics say.
+/// Values in the lines of the metrics.
 fn expected(run: &Path) -> Scalars {
     let mut found = Scalars::new();
     for line in unsealed(&text(&run.join("metrics.jsonl"))).lines() {

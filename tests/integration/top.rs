@@ -1,4 +1,4 @@
-//! `xrun top`: is it seen what runs do, and is the terminal afterwards as it was?
+//! `xrun top`: its rows, and the restored terminal.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -218,7 +218,7 @@ impl Terminal {
         frame.split("\r\n").map(plain).collect()
     }
 
-    /// What decides how keys and characters are handled.
+    /// Terminal modes that determine how keys and characters are handled.
     fn settings(&self) -> [u32; 3] {
         let mut settings = std::mem::MaybeUninit::<libc::termios>::uninit();
         // SAFETY: the place lives until the call returns, and is read only where it was filled.

@@ -1,4 +1,4 @@
-//! Does `xrun verdict FILE` judge what other tools wrote, as they wrote it?
+//! `xrun verdict FILE` on files of other tools.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! Does a network learn, to the same bits whatever the workers do and however often it is stopped?
+//! Training of networks: learning, bit-identical for any workers and interruptions.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -136,7 +136,7 @@ fn triplets_bring_pictures_of_one_unseen_class_closer_than_those_of_two() {
     assert!(gap("metrics_last") > gap("metrics_first") + 0.1, "{} then {}", gap("metrics_first"), gap("metrics_last"));
 }
 
-/// What the numbers of the files are, pycocotools says in `coco_files_tests.rs`.
+/// The numbers of the files are checked against pycocotools in `coco_files_tests.rs`.
 #[test]
 fn a_validation_leaves_what_was_found_and_what_there_was_to_find() {
     let workplace = workplace();

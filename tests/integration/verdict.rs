@@ -1,4 +1,4 @@
-//! Is growing memory called growing, and nothing else?
+//! Verdicts on growing and bounded memory.
 
 use crate::workplace::{Workplace, json, redacted, series};
 

@@ -187,7 +187,7 @@ fn settings_that_contradict_each_other_are_refused_with_what_to_write() {
     insta::assert_snapshot!(redacted(&refusals));
 }
 
-/// What only the texts as tokens show, when the plan is made.
+/// Problems that only the tokenised texts show, when the plan is made.
 #[test]
 fn texts_that_have_no_place_and_vocabularies_that_lose_bytes_end_the_plan_with_the_reason() {
     let workplace = Workplace::new();

@@ -1,4 +1,4 @@
-//! Does a run start from another run's weights, and go further than it was first asked to?
+//! Runs that start from weights of another run, and extended runs.
 
 use crate::workplace::{Workplace, json, lines_with, redacted, text};
 

@@ -1,4 +1,4 @@
-//! Does `xrun watch -- COMMAND` find what leaks, stop what reaches a limit, and leave everything else as it is?
+//! `xrun watch -- COMMAND`: leaks, limits and pass-through.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,7 +10,7 @@ use crate::workplace::{
 };
 
 const PATTERN: &str = r"step (?<step>\d+) loss (?<loss>\S+)";
-/// What each script keeps of a step.
+/// Memory that each script keeps per step.
 const KEPT: f64 = 256.0 * 1024.0;
 
 pub fn has_python() -> bool {

@@ -1,4 +1,4 @@
-//! What may a command hold where the kernel or a GPU's driver has the say?
+//! Limits of watched commands enforced by the kernel or a GPU's driver.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

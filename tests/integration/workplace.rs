@@ -79,7 +79,7 @@ impl Workplace {
         std::fs::canonicalize(self.path("results").join(experiment).join("sweeps/latest")).unwrap()
     }
 
-    /// What `xrun reproduce` made last of an experiment.
+    /// Newest reproduction of an experiment.
     pub fn reproduction(&self, experiment: &str) -> PathBuf {
         std::fs::canonicalize(self.path("results").join(experiment).join("reproductions/latest")).unwrap()
     }

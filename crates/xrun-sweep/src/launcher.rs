@@ -133,7 +133,7 @@ impl Start {
     /// The next process of a run that no process works on; `None` for a run that is done and not to be retried.
     ///
     /// # Errors
-    /// What an interrupted start left cannot be removed.
+    /// The remains of an interrupted start cannot be removed.
     pub fn next(
         sweep: &Path,
         record: &Record,

@@ -7,7 +7,7 @@ use crate::trend::{median, robust_deviation};
 pub struct WindowMinima {
     /// Last step of each window.
     pub steps: Vec<f64>,
-    /// What is judged of each window: its minimum, or its height.
+    /// Judged value of each window: its minimum, or its height.
     pub values: Vec<f64>,
     /// Minimum of each window.
     pub minima: Vec<f64>,

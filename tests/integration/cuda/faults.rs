@@ -1,11 +1,11 @@
-//! A device that fails in the middle: is the reason told, the exit code right, the last checkpoint whole?
+//! Devices that fail during a run: reason, exit code and last checkpoint.
 
 use std::path::Path;
 
 use super::Machine;
 use crate::workplace::{json, text};
 
-/// What the stand-in counted in a whole run of `tiny.toml`: allocations and launches.
+/// Allocations and launches that the stand-in counted in a whole run of `tiny.toml`.
 fn counted(machine: &Machine, overrides: &[&str]) -> (u64, u64) {
     let summary = machine.workplace.path("summary.json");
     let mut command = machine.command(&["tiny.toml", "--progress", "none", "--name", "counted"]);

@@ -1,4 +1,4 @@
-//! Pieces of a driver that are missing or do not fit: is each named, with what to do, before anything is begun?
+//! Missing or incompatible parts of a driver: each is named with a cure before the run begins.
 
 use std::path::Path;
 

@@ -413,7 +413,7 @@ pub fn under_way(record: &Record, tasks: &[Task]) -> Vec<Job> {
     runs.filter_map(|(run, place)| newest(place).map(|task| Job { run, until: task.until })).collect()
 }
 
-/// When all remaining jobs were cancelled at once, the user meant the sweep and not a run.
+/// Cancelling all remaining jobs at once means the sweep, not a run.
 fn cancelled_together(outcomes: Vec<TaskOutcome>, tasks: &[Task]) -> Vec<TaskOutcome> {
     let cancelled = |outcome: &TaskOutcome| matches!(outcome, TaskOutcome::Resubmit { cancelled: true, .. });
     let all = outcomes.len() > 1 && !tasks.iter().any(Task::is_active) && outcomes.iter().all(cancelled);

@@ -20,7 +20,7 @@ use crate::stop::exit_code;
 #[derive(Clone, Debug)]
 pub enum LeakRun {
     /// Verdict and directory of the run.
-    Judged(Verdict, PathBuf),
+    Judged(Box<Verdict>, PathBuf),
     /// A signal stopped the run.
     Stopped,
 }
@@ -50,7 +50,7 @@ impl LeakRuns {
         let failed = |why: &str| Failure::Failed(format!("{}: {why}", file.display()));
         let verdict = results::verdict(&run).map_err(Failure::failed)?;
         match (verdict, code) {
-            (Some(verdict), 0) => Ok(LeakRun::Judged(verdict, run)),
+            (Some(verdict), 0) => Ok(LeakRun::Judged(Box::new(verdict), run)),
             _ => {
                 let summary = results::summary(&run).ok().flatten();
                 Err(failed(summary.as_ref().map_or("the run failed", |summary| &summary.message)))
@@ -62,11 +62,11 @@ impl LeakRuns {
     pub fn control(&mut self, file: &Path) -> Result<LeakRun, Failure> {
         let experiment = self.without_name(file)?;
         if let Some((_, verdict, run)) = self.controls.iter().find(|(known, ..)| *known == experiment) {
-            return Ok(LeakRun::Judged(verdict.clone(), run.clone()));
+            return Ok(LeakRun::Judged(Box::new(verdict.clone()), run.clone()));
         }
         let outcome = self.leaky(file)?;
         if let LeakRun::Judged(verdict, run) = &outcome {
-            self.controls.push((experiment, verdict.clone(), run.clone()));
+            self.controls.push((experiment, (**verdict).clone(), run.clone()));
         }
         Ok(outcome)
     }

@@ -38,6 +38,8 @@ const RISE_LEFT: f64 = 0.02;
 const LEVEL_PART: f64 = 0.01;
 /// Smallest part of the run that a rest lasts before memory counts as flat.
 const REST_SHOWN: f64 = 0.3;
+/// Smallest number of windows since the onset from which the rate follows.
+const WINDOWS_OF_RATE: usize = 5;
 /// Steps in the windows whose even rise makes a series suspect.
 const EVEN_WINDOW: u64 = 8;
 
@@ -93,7 +95,19 @@ pub fn judge(minima: &WindowMinima, kind: SeriesKind, thresholds: Thresholds, pl
         }
         verdict => verdict,
     };
-    let line = rise.as_ref().map(|rise| rise.line).or(whole);
+    let since = rise.as_ref().map(|rise| match end {
+        End::OnStair { enlarges: true, .. } => minima.first,
+        _ => onset(&rise.windows),
+    });
+    // The rate is that since the onset; windows before it belong to another rate.
+    let since_onset = rise.as_ref().zip(since).filter(|(rise, _)| rise.earlier.is_none()).and_then(|(rise, since)| {
+        let start = rise.windows.steps.iter().position(|step| *step >= since as f64)?;
+        let windows = rise.windows.from(start);
+        (start > 0 && windows.values.len() >= WINDOWS_OF_RATE)
+            .then(|| fit_line(&windows.steps, &windows.values, Z))
+            .flatten()
+    });
+    let line = since_onset.or_else(|| rise.as_ref().map(|rise| rise.line)).or(whole);
     let rested = match end {
         End::AtRest(start) => Some(minima.steps[start] as u64),
         _ => None,
@@ -107,10 +121,7 @@ pub fn judge(minima: &WindowMinima, kind: SeriesKind, thresholds: Thresholds, pl
         slope_high: line.map(|line| line.slope.high),
         growth_max,
         rise: mann_kendall(&minima.values),
-        since: rise.as_ref().map(|rise| match end {
-            End::OnStair { enlarges: true, .. } => minima.first,
-            _ => onset(&rise.windows),
-        }),
+        since,
         earlier_slope: rise.as_ref().and_then(|rise| rise.earlier),
         flat_since: match verdict {
             Judgement::GrewThenFlat | Judgement::Stepped => rested.or_else(|| flat_since(minima, thresholds)),

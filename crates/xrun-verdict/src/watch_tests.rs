@@ -333,3 +333,16 @@ fn bounded_is_shown_over_the_run_as_planned_and_no_growth_found_is_not() {
     assert!(Judgement::NoGrowthFound < Judgement::Suspect && Judgement::NoGrowthFound > Judgement::Bounded);
     insta::assert_snapshot!(unclear.message);
 }
+
+#[test]
+fn the_rate_of_a_late_leak_is_that_since_its_onset() {
+    for onset in [0, 120, 240, 360, 480, 600, 720, 840, 960] {
+        let verdict = judged_series(1200, |step| 500.0 + step.saturating_sub(onset) as f64 + 2.0 * swing(step));
+        assert_eq!(verdict.verdict, Judgement::Growing, "{}", verdict.message);
+        let findings = &series(&verdict, "memory").findings;
+        let [low, slope, high] =
+            [findings.slope_low, findings.slope, findings.slope_high].map(|slope| slope.unwrap() / (1 << 20) as f64);
+        assert!((0.95..1.05).contains(&slope) && low <= 1.0 && 1.0 <= high, "{onset}: {}", verdict.message);
+        assert!(findings.since.unwrap().abs_diff(onset) <= 120, "{onset}: {}", verdict.message);
+    }
+}

@@ -493,11 +493,18 @@ fn main_fraction<'a>(fractions: impl Iterator<Item = (&'a str, f64)>) -> Option<
     (fraction >= FRACTION_MIN).then(|| (owner.to_owned(), fraction))
 }
 
-/// Fastest owner that grows faster than an unexplained total. It lives in memory without a total, such as pools of other
-/// threads, each of which costs a little heap, too.
+/// Fastest owner that grows faster than an unexplained total, or that rises and has no cap. The first lives in memory without
+/// a total, such as pools of other threads, each of which costs a little heap, too. The bytes of the second may be counted in
+/// part, and grow in stairs as the capacity of a vector does.
 fn fastest_owner(total: &SeriesVerdict, series: &[SeriesVerdict]) -> Option<String> {
     let slope = |one: &SeriesVerdict| one.findings.slope.unwrap_or_default();
-    let growing = series.iter().filter(|one| one.findings.verdict == Judgement::Growing && slope(one) > slope(total));
+    let is_uncapped =
+        |one: &SeriesVerdict| one.cap == Some(NO_CAP) && one.findings.slope_low.is_some_and(|low| low > 0.0);
+    let explains = |one: &SeriesVerdict| match one.findings.verdict {
+        Judgement::Growing => slope(one) > slope(total) || is_uncapped(one),
+        verdict => rises(verdict) && is_uncapped(one),
+    };
+    let growing = series.iter().filter(|one| explains(one));
     let owners = growing.filter_map(|one| Some((one.name.strip_prefix(OWNER_PREFIX)?, slope(one))));
     owners.max_by(|a, b| a.1.total_cmp(&b.1)).map(|(owner, _)| owner.to_owned())
 }

@@ -263,10 +263,7 @@ impl Session<'_> {
                     continue;
                 }
                 let members = self.members();
-                // A command that has ended was not interrupted by a signal that came later.
-                if ended.is_none()
-                    && let Some(message) = self.stopper.forward(signal, || members)
-                {
+                if let Some(message) = self.stopper.forward(signal, || members) {
                     self.say(message);
                 }
             }

@@ -263,7 +263,7 @@ pub fn growing_temporaries(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
     )
 }
 
-/// The same blocks with sizes that vary without a trend, some of them five times as large.
+/// Blocks with sizes that vary without a trend, some of them five times as large.
 pub fn varying_temporaries(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
     let teeth = Sawtooth::new(scenario, period(scenario, 20.0, rng), 0.8, 1.0, rng);
     let (busy, height) = (rng.random_range(0.2..0.7), mib(rng, 10.0, 300.0));

@@ -7,7 +7,7 @@ pub fn grows(samples: &[Sample]) -> bool {
     matches!(samples, [first, .., last] if last.bytes > 1.1 * first.bytes)
 }
 
-/// The same without the first 5 % of the samples.
+/// Rule without the first 5 % of the samples.
 pub fn grows_after_warm_up(samples: &[Sample]) -> bool {
     grows(&samples[samples.len() / 20..])
 }

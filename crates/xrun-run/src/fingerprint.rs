@@ -47,9 +47,9 @@ pub fn fingerprint(plan: &Plan) -> String {
 /// Keys of the paths of data and initial weights, which are excluded as well: the digest of the content counts.
 pub fn data_path_keys(experiment: &Experiment) -> Vec<String> {
     let (mut dataset, mut pipeline) = (experiment.dataset.clone(), experiment.pipeline.clone());
-    let is_data_error = dataset.iter_mut().flat_map(|dataset| dataset.paths().map(|(key, _)| key).collect::<Vec<_>>());
+    let of_dataset = dataset.iter_mut().flat_map(|dataset| dataset.paths().map(|(key, _)| key).collect::<Vec<_>>());
     let weights = std::iter::once(INITIAL_WEIGHTS.to_owned());
-    is_data_error.chain(pipeline.paths().map(|(key, _)| key)).chain(weights).collect()
+    of_dataset.chain(pipeline.paths().map(|(key, _)| key)).chain(weights).collect()
 }
 
 /// Line for each value that counts, sorted by key.

@@ -40,7 +40,7 @@ pub struct Planned {
 /// # Errors
 /// Data that cannot be used, or a number of steps that is swept itself.
 pub fn shortened(family: &SweepFile, steps: u64, small: bool) -> Result<(Vec<String>, u64), Problems> {
-    let is_data_error = |error: TaskError| {
+    let data_error = |error: TaskError| {
         let mut problems = Problems::default();
         problems.add(Problem::new("", error.to_string()));
         problems
@@ -62,7 +62,7 @@ pub fn shortened(family: &SweepFile, steps: u64, small: bool) -> Result<(Vec<Str
         let whole = family.base.training.max_steps.unwrap_or(steps);
         return Ok((set, whole));
     }
-    let (facts, _) = family.base.prepare(&Ledger::default()).map_err(is_data_error)?;
+    let (facts, _) = family.base.prepare(&Ledger::default()).map_err(data_error)?;
     let whole = plan::resolve(family.base.clone(), facts);
     let mut set = shorten::overrides(&whole.experiment, whole.steps, steps);
     if small {

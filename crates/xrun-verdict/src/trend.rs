@@ -66,7 +66,7 @@ pub struct Line {
     pub growth: f64,
     /// Standard error of `growth`, corrected for autocorrelated residuals.
     pub error: f64,
-    /// The same without the weight of residuals far off.
+    /// Error without the weight of residuals far off.
     pub robust_error: f64,
 }
 

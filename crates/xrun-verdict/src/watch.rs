@@ -363,9 +363,11 @@ impl Watch {
 
     fn judge_series(&self, name: &str, tracked: &TrackedSeries) -> SeriesVerdict {
         let planned = if self.context.axis == Axis::Steps { self.context.steps } else { 0 };
-        let judged = |tracked: &TrackedSeries| judge(&tracked.minima(), tracked.kind, tracked.thresholds, planned);
-        let mut findings = judged(tracked);
-        let missing = self.context.span_min.saturating_sub(tracked.minima().span());
+        let judged =
+            |tracked: &TrackedSeries, minima: &WindowMinima| judge(minima, tracked.kind, tracked.thresholds, planned);
+        let (minima, left_out) = tracked.readings.minima();
+        let mut findings = judged(tracked, &minima);
+        let missing = self.context.span_min.saturating_sub(minima.span());
         if missing > 0 {
             (findings.verdict, findings.more_steps) = (Judgement::Inconclusive, Some(missing));
         }
@@ -377,7 +379,9 @@ impl Watch {
             };
             findings.more_steps = findings.more_steps.map(whole);
         }
-        if rises(findings.verdict) && self.growth_ends(name, tracked, |uncapped| rises(judged(uncapped).verdict)) {
+        if rises(findings.verdict)
+            && self.growth_ends(name, tracked, |uncapped| rises(judged(uncapped, &uncapped.minima()).verdict))
+        {
             findings.verdict = Judgement::Filling;
         }
         let cap =
@@ -388,7 +392,6 @@ impl Watch {
         let limit = cap.map(|cap| (cap, tracked.last)).or_else(|| self.limit(name));
         let growing = findings.slope.filter(|slope| *slope > 0.0 && rises(findings.verdict));
         let reached_in = |((limit, used), slope): ((u64, f64), f64)| ((limit as f64 - used) / slope).max(0.0);
-        let (_, left_out) = tracked.readings.minima();
         let per_epoch = Some(self.context.steps_per_epoch as f64).filter(|steps| *steps > 0.0);
         SeriesVerdict {
             name: name.to_owned(),

@@ -213,7 +213,7 @@ impl WindowMinima {
         if self.are_heights { coarser.heights() } else { Self { values: coarser.minima.clone(), ..coarser } }
     }
 
-    /// The same windows with their heights, from minimum to maximum, as the values to be judged.
+    /// Windows with their heights, from minimum to maximum, as the values to be judged.
     pub fn heights(&self) -> Self {
         let heights = self.maxima.iter().zip(&self.minima).map(|(maximum, minimum)| maximum - minimum);
         Self { values: heights.collect(), are_heights: true, ..self.clone() }

@@ -119,10 +119,10 @@ fn batch_size(experiment: &Experiment, problems: &mut Problems) {
 
 /// Checks that optional limits apply to the pipeline or the data set.
 fn limits_of_kinds(experiment: &Experiment, problems: &mut Problems) {
-    let is_data_error = experiment.dataset.as_ref().map_or(&[][..], Dataset::limits);
+    let of_dataset = experiment.dataset.as_ref().map_or(&[][..], Dataset::limits);
     let of_pipeline = experiment.pipeline.kind().limits();
     for limit in
-        experiment.limits.of_kinds().filter(|limit| !is_data_error.contains(limit) && !of_pipeline.contains(limit))
+        experiment.limits.of_kinds().filter(|limit| !of_dataset.contains(limit) && !of_pipeline.contains(limit))
     {
         let name = experiment.pipeline.name();
         let message = match limit {

@@ -43,7 +43,7 @@ use xrun_core::dataset;
 use xrun_core::dataset::error::InvalidItems;
 use xrun_core::dataset::{Dataset, generated};
 use xrun_core::device;
-use xrun_core::device::{AutotuneLevel, Kind, SelectedDevice};
+use xrun_core::device::{Kind, SelectedDevice};
 use xrun_core::experiment::Experiment;
 use xrun_core::experiment::pipeline::Prepared;
 use xrun_core::heap;
@@ -51,7 +51,7 @@ use xrun_core::invocation;
 use xrun_core::panics;
 use xrun_core::panics::Panic;
 use xrun_core::panics::messages::Cause;
-use xrun_core::settings::sections::{Autotune, DeviceSettings};
+use xrun_core::settings::sections::Autotune;
 use xrun_core::task::{Task, TaskError};
 use xrun_core::units::{Bytes, counted, seconds};
 use xrun_results::format::{Forecast, Manifest};
@@ -130,8 +130,15 @@ impl Planned {
         if let Some(missing) = &chosen.fallback_reason {
             listener.say(&format!("using the CPU because the GPU is not usable: {missing}"));
         }
-        if matches!(chosen.kind, Kind::Cuda(_)) && !device::backend().tune(tuning(&experiment.device)) {
-            listener.detail("the autotune level is that of cubecl.toml, which overrides `device.autotune`");
+        if matches!(chosen.kind, Kind::Cuda(_))
+            && let Some(reason) = device::backend().tune(experiment.device.autotune)
+        {
+            let note = format!("`device.autotune` has no effect: {reason}");
+            if experiment.device.autotune == Autotune::default() {
+                listener.detail(&note);
+            } else {
+                listener.say(&note);
+            }
         }
         if chosen.kind == Kind::Cpu {
             device::backend().select_cpu_kernels(experiment.device.cpu_kernels).map_err(StartError::failed)?;
@@ -347,14 +354,6 @@ pub fn device_error(chosen: &SelectedDevice, panic: &Panic) -> StartError {
             ))
         }
         _ => StartError::Failed(format!("cannot open the device `{}`: {panic}", chosen.kind)),
-    }
-}
-
-fn tuning(device: &DeviceSettings) -> AutotuneLevel {
-    match device.autotune {
-        Autotune::Minimal => AutotuneLevel::Minimal,
-        Autotune::Balanced => AutotuneLevel::Balanced,
-        Autotune::Full => AutotuneLevel::Full,
     }
 }
 

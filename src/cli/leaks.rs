@@ -29,7 +29,7 @@ pub fn run(arguments: &LeaksArguments, terminal: &Terminal) -> Result<u8, Failur
             continue;
         };
         // On a slow machine a pair takes minutes.
-        terminal.say(&format!("{} of {count}: {name}, leaky run and control run", at + 1));
+        terminal.info(&format!("{} of {count}: {name}, leaky run and control run", at + 1));
         all.push(match pair(&name, &file, &growth, &mut runs) {
             Err(Failure::Failed(message)) => LeakCheck::failed(&name, message),
             Ok(None) => return Ok(exit_code(Outcome::Interrupted)),
@@ -39,7 +39,7 @@ pub fn run(arguments: &LeaksArguments, terminal: &Terminal) -> Result<u8, Failur
     }
     match arguments.json {
         true => terminal.json(&all),
-        false => terminal.answer(&leak_table(&all, terminal.width())),
+        false => terminal.print(&leak_table(&all, terminal.width())),
     }
     if let Some(path) = &arguments.junit {
         write::replace(path, junit(&all).as_bytes()).map_err(Failure::failed)?;
@@ -97,7 +97,7 @@ fn expected(file: &Path, arguments: &LeaksArguments) -> Result<(ExpectedGrowth, 
 /// Reason why a pair is not run on this device.
 fn required_device(grows: GrowingMemory) -> &'static str {
     match grows {
-        GrowingMemory::Pool | GrowingMemory::PoolsOfThreads => {
+        GrowingMemory::Pool | GrowingMemory::PerThreadPools => {
             "needs a device with a memory pool: `--device cuda` or `--device vulkan`"
         }
         GrowingMemory::Heap | GrowingMemory::Tensors => "needs the CPU, because it leaks on the heap: `--device cpu`",

@@ -15,7 +15,7 @@ use tokenizers::{AddedToken, OffsetReferential, OffsetType, PreTokenizedString, 
 use crate::json::why;
 use xrun_core::dataset::digest::digest_of_file;
 use xrun_core::dataset::error::DataError;
-use xrun_core::units::{Bytes, counted};
+use xrun_core::units::{Bytes, pluralize};
 
 /// Token of GPT-2 for the end of a text.
 pub const END_OF_TEXT: &str = "<|endoftext|>";
@@ -219,7 +219,7 @@ impl Words {
 
     /// A note for people about words that were cut; `None` where none was.
     pub fn note(&self) -> Option<String> {
-        let words = counted(self.cut, "word");
+        let words = pluralize(self.cut, "word");
         let (are, size) = (if self.cut == 1 { "is" } else { "are" }, Bytes(WORD_BYTES_MAX as u64));
         let it = if self.cut == 1 { "it is" } else { "they are" };
         (self.cut > 0).then(|| {

@@ -12,7 +12,7 @@ use super::tree::{Entry, Node, Tree, location_of};
 use super::{key_synonyms, template};
 use crate::dataset::Dataset;
 use crate::problem::{Location, Problem, Problems, nearest};
-use crate::units::{Bytes, Span, counted};
+use crate::units::{Bytes, Span, pluralize};
 
 /// Maximum number of keys listed in a message.
 const LISTED_MAX: usize = 12;
@@ -156,7 +156,7 @@ impl Validator<'_> {
             }
             (Shape::Array { items, least, most }, Tree::Array(nodes)) => {
                 if !(*least..=*most).contains(&nodes.len()) {
-                    let found = counted(nodes.len() as u64, "entry");
+                    let found = pluralize(nodes.len() as u64, "entry");
                     return self.wrong(&shape, &found, &node.location, schema, key);
                 }
                 self.array_help = Some(write_example(schema, key));
@@ -234,7 +234,7 @@ impl Validator<'_> {
 
     fn files(&mut self, nodes: &[Node], location: &Location, schema: &Value, key: &str) -> bool {
         if nodes.is_empty() || nodes.len() > 16 {
-            return self.wrong(&Shape::Files, &counted(nodes.len() as u64, "entry"), location, schema, key);
+            return self.wrong(&Shape::Files, &pluralize(nodes.len() as u64, "entry"), location, schema, key);
         }
         let invalid = nodes.iter().find(|node| !matches!(&node.tree, Tree::Text(text) if !text.is_empty()));
         match invalid {

@@ -8,7 +8,7 @@ use burn::tensor::activation::log_softmax;
 use super::Tensor;
 use super::gpt2::{ForwardContext, Gpt2, KvCache};
 use super::transformer::{Tokens, padding_mask, tokens};
-use xrun_core::bounded::ledger::Holding;
+use xrun_core::bounded::ledger::Registration;
 
 /// Limits of a completion.
 #[derive(Clone, Copy, Debug)]
@@ -38,7 +38,7 @@ pub fn complete(
     prefix: Option<Tensor<3>>,
     prompts: &[&[u32]],
     limits: Limits,
-    cache: &Holding,
+    cache: &Registration,
     context: &mut impl ForwardContext,
 ) -> Vec<Completion> {
     let (device, batch) = (network.inner_device(), prompts.len());
@@ -55,7 +55,7 @@ pub fn complete(
         Some(prefix) => Tensor::cat(vec![prefix, text], 1),
         None => text,
     };
-    let (mut cached, mut holding) = (KvCache::default(), cache.share());
+    let (mut cached, mut reservation) = (KvCache::default(), cache.reserve());
     let hidden = network.hidden_of_embeddings(embeddings, Some(&mut cached), context);
     let first = before + longest;
     let on_device = |numbers: Vec<i32>| Tokens::<1>::from_data(TensorData::new(numbers, [batch]), &device);
@@ -68,7 +68,7 @@ pub fn complete(
     let mut sums = vec![(0.0, 0_u32); batch];
     let mut active: Vec<bool> = prompts.iter().map(|prompt| !prompt.is_empty()).collect();
     for number in 0..limits.tokens {
-        holding.set(cached.bytes());
+        reservation.set(cached.bytes());
         let best = logits.clone().argmax(1);
         let probabilities = log_softmax(logits, 1).gather(1, best.clone()).into_data();
         let best: Vec<u32> = best.into_data().iter::<i64>().map(|token| token as u32).collect();

@@ -10,7 +10,7 @@ use xrun_core::bounded::DeepSize;
 use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::split::Split;
 use xrun_data::image_text::store::{Example, ImageTextStore};
-use xrun_data::order::Order;
+use xrun_data::order::Permutation;
 
 /// `size` examples of `length` text tokens each, row-major. Padding has weight 0.
 #[derive(Clone, Debug, PartialEq)]
@@ -91,7 +91,7 @@ impl ExampleBatch {
             self.weights[at] = *weight;
             self.kinds[at] = Some(*kind);
         }
-        self.images.extend_from_slice(&example.picture.rgb);
+        self.images.extend_from_slice(&example.image.rgb);
         self.numbers.push(number);
         self.masked.push(weighed.masked.iter().filter(|masked| **masked).count() as u32);
     }
@@ -205,7 +205,7 @@ pub struct BatchShape {
 
 /// Source of batches by their number; shared by worker threads.
 #[derive(Clone, Debug)]
-pub struct Batches {
+pub struct BatchLoader {
     store: Arc<ImageTextStore>,
     selective: selective::Settings,
     seed: u32,
@@ -214,7 +214,7 @@ pub struct Batches {
     first: Option<Arc<[u64]>>,
 }
 
-impl Batches {
+impl BatchLoader {
     /// Batches of a shape; `seed` is the seed of the run.
     pub fn new(store: Arc<ImageTextStore>, settings: &Settings, seed: u32, shape: BatchShape) -> Self {
         Self { store, selective: settings.selective.clone(), seed, shape, first: None }
@@ -224,7 +224,7 @@ impl Batches {
     /// Among equal examples the first ones of the data are taken.
     ///
     /// # Errors
-    /// As [`Batches::training_batch`].
+    /// As [`BatchLoader::training_batch`].
     pub fn put_longest_first(&mut self) -> Result<(), DataError> {
         let on = self.selective.is_on(0);
         // One more than a batch before `truncate`.
@@ -293,13 +293,13 @@ impl Batches {
             return first.to_vec();
         }
         let (count, size) = (self.store.count(Split::Train), self.shape.size as u64);
-        let mut order: Option<(u64, Order)> = None;
+        let mut order: Option<(u64, Permutation)> = None;
         let of = |at: u64| {
             let position = number * size + at;
             let epoch = position / count;
             let known = order.take().filter(|(of, _)| *of == epoch);
             let (_, this) =
-                order.insert(known.unwrap_or_else(|| (epoch, Order::new(self.seed, "order", epoch, count))));
+                order.insert(known.unwrap_or_else(|| (epoch, Permutation::new(self.seed, "order", epoch, count))));
             this.at(position % count)
         };
         (0..size).map(of).collect()
@@ -309,7 +309,7 @@ impl Batches {
     /// batch, none behind it.
     ///
     /// # Errors
-    /// As [`Batches::training_batch`].
+    /// As [`BatchLoader::training_batch`].
     pub fn held_out(&self, split: Split, number: u64) -> Result<(Vec<u64>, Vec<Example>), DataError> {
         let numbers = self.held_out_numbers(split, number);
         let examples = numbers.iter().map(|number| self.store.example(split, *number)).collect::<Result<_, _>>()?;
@@ -319,7 +319,7 @@ impl Batches {
     /// Numbers of the examples of validation batch `number` of a split.
     pub fn held_out_numbers(&self, split: Split, number: u64) -> Vec<u64> {
         let count = self.store.count(split);
-        let order = Order::new(self.seed, "validation", split as u64, count);
+        let order = Permutation::new(self.seed, "validation", split as u64, count);
         let first = number.saturating_mul(self.shape.size as u64).min(count);
         let last = first.saturating_add(self.shape.size as u64).min(count);
         (first..last).map(|position| order.at(position)).collect()

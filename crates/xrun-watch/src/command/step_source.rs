@@ -3,9 +3,9 @@
 use super::step_counter::StepNumber;
 use super::step_formats::{LineReader, Progress, is_training_title};
 use super::steps::StepValues;
-use xrun_core::units::counted;
+use xrun_core::units::pluralize;
 
-/// Cap on the bars and kinds of lines that are told apart; further ones are ignored.
+/// Cap on the bars and kinds of lines that are distinguished; further ones are ignored.
 const SOURCES_MAX: usize = 16;
 /// Numbers in a row, without one of another source between them, by which a source counts steps.
 const RUN_MIN: u64 = 3;
@@ -16,7 +16,7 @@ const SILENT_MIN: u64 = 8;
 
 /// Bars and lines so far, and the one that is followed.
 #[derive(Clone, Debug, Default)]
-pub struct StepSource {
+pub struct SourceSelector {
     reader: LineReader,
     sources: Vec<Source>,
     followed: Option<usize>,
@@ -71,7 +71,7 @@ pub struct Found {
     pub is_anew: bool,
 }
 
-impl StepSource {
+impl SourceSelector {
     /// Reads a line; `None` where it adds nothing to the steps.
     pub fn read(&mut self, line: &str) -> Option<Found> {
         let progress = self.reader.read(line)?;
@@ -208,7 +208,7 @@ impl StepSource {
             (false, _) if source.format.ends_with("a loss") => format!("lines with `{}` and a loss", source.title),
             (false, _) => source.format.to_owned(),
         };
-        let total = source.total.map(|total| counted(total, "step"));
+        let total = source.total.map(|total| pluralize(total, "step"));
         let total = total.map(|total| format!(" ({total}{})", if self.has_epochs { " an epoch" } else { "" }));
         Some(format!("steps from {name}{}", total.unwrap_or_default()))
     }

@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::output::Lines;
 use super::step_counter::{StepCounter, StepNumber};
 use super::step_formats::{is_epoch, loss_rank, step_rank};
-use super::step_source::StepSource;
+use super::step_source::SourceSelector;
 use xrun_core::bounded::buffer::Buffer;
 use xrun_core::bounded::ledger::{Cap, Policy};
 use xrun_core::files::file;
@@ -80,7 +80,7 @@ pub struct StepValues {
 pub enum StepParser {
     Pattern(StepPattern),
     /// Recognised bars and lines.
-    Recognised(Mutex<StepSource>),
+    Recognised(Mutex<SourceSelector>),
 }
 
 impl StepParser {

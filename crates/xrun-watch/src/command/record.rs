@@ -198,11 +198,10 @@ impl CommandRecord {
     ///
     /// # Errors
     /// The manifest cannot be written.
-    pub fn note_steps(&self, note: &str) -> Result<(), WriteError> {
+    pub fn note_step_source(&self, source: &str) -> Result<(), WriteError> {
         let path = &self.directory.path;
         let Ok(mut manifest) = read::manifest(path) else { return Ok(()) };
         let Some(watched) = &mut manifest.watched else { return Ok(()) };
-        let source = note.strip_prefix("steps from ").unwrap_or(note);
         if watched.step_source.as_deref() == Some(source) {
             return Ok(());
         }

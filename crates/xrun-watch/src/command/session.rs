@@ -243,8 +243,8 @@ struct Session<'a> {
     /// Footprint by the scan before the newest sample.
     scan_at_sample: u64,
     limits: Limits,
-    /// Message about the source of steps that was said last.
-    reported_step_source: Option<String>,
+    /// Name of the source of steps that was reported last, `None` for none; absent before the first report.
+    reported_step_source: Option<Option<String>>,
     growth: GrowthWatch,
     /// True if the last write failed, which was reported. The command continues.
     write_failed: bool,
@@ -344,19 +344,17 @@ impl Session<'_> {
     /// Says where the steps are from, or that none was found, once and when that changes.
     fn report_step_source(&mut self) {
         let note = self.output.steps.source_note();
-        let Some(message) = note.clone().or_else(|| self.no_steps().filter(|_| self.reported_step_source.is_none()))
-        else {
-            return;
-        };
-        // A count of steps changes from epoch to epoch.
-        let source = |text: &str| text.split(" (").next().map(str::to_owned);
-        if self.reported_step_source.as_deref().and_then(source) == source(&message) {
+        let name = note.as_ref().map(|note| note.name.clone());
+        if self.reported_step_source.as_ref().is_some_and(|reported| name.is_none() || *reported == name) {
             return;
         }
+        let Some(message) = note.as_ref().map(|note| format!("steps from {note}")).or_else(|| self.no_steps()) else {
+            return;
+        };
         self.info(&message);
-        self.reported_step_source = Some(message);
+        self.reported_step_source = Some(name);
         if let Some(note) = note {
-            let written = self.record.note_steps(&note);
+            let written = self.record.note_step_source(&note.to_string());
             self.check_written(written);
         }
     }
@@ -482,10 +480,10 @@ impl Session<'_> {
         notes.extend(self.no_steps());
         let note = self.output.steps.source_note();
         if let Some(note) = &note {
-            let written = self.record.note_steps(note);
+            let written = self.record.note_step_source(&note.to_string());
             self.check_written(written);
         }
-        notes.extend(note);
+        notes.extend(note.map(|note| format!("steps from {note}")));
         let damaged = self.output.events.as_ref().map_or(0, EventFiles::damaged);
         if damaged > 0 {
             notes.push(format!("the rest of {} could not be read", pluralize(damaged as u64, "event file")));

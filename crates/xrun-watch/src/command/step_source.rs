@@ -1,5 +1,7 @@
 //! Choice among the bars and lines of a command: the one that counts the steps of its training is followed.
 
+use std::fmt;
+
 use super::step_counter::StepNumber;
 use super::step_formats::{LineReader, Progress, is_training_title};
 use super::steps::StepValues;
@@ -60,6 +62,22 @@ impl Source {
     /// Returns whether it is around other bars: its number changes once while they run.
     fn is_outer(&self) -> bool {
         self.longest_run < RUN_MIN
+    }
+}
+
+/// Source of the steps, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceNote {
+    /// Name of the bar or of the lines.
+    pub name: String,
+    /// Number of steps that it counts to; changes from epoch to epoch.
+    pub total: Option<String>,
+}
+
+impl fmt::Display for SourceNote {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.name)?;
+        self.total.iter().try_for_each(|total| write!(formatter, " ({total})"))
     }
 }
 
@@ -200,7 +218,7 @@ impl SourceSelector {
     }
 
     /// Note on the source that is followed, for people; `None` without one.
-    pub fn note(&self) -> Option<String> {
+    pub fn note(&self) -> Option<SourceNote> {
         let source = &self.sources[self.followed?];
         let name = match (source.is_bar, source.has_log && source.format == "tqdm") {
             (true, true) => "a progress bar of tqdm with logged losses, as of Hugging Face's Trainer".to_owned(),
@@ -209,8 +227,8 @@ impl SourceSelector {
             (false, _) => source.format.to_owned(),
         };
         let total = source.total.map(|total| pluralize(total, "step"));
-        let total = total.map(|total| format!(" ({total}{})", if self.has_epochs { " an epoch" } else { "" }));
-        Some(format!("steps from {name}{}", total.unwrap_or_default()))
+        let total = total.map(|total| format!("{total}{}", if self.has_epochs { " an epoch" } else { "" }));
+        Some(SourceNote { name, total })
     }
 }
 

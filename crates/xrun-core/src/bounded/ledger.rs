@@ -89,9 +89,6 @@ pub struct Registration {
 /// Maximum number of owners. Names are fixed in the code, so exceeding it is a bug.
 pub const OWNERS_MAX: usize = 64;
 
-/// Prefix of the name of an owner's series of bytes.
-pub const OWNER_PREFIX: &str = "owner:";
-
 impl Ledger {
     /// Adds an owner, as declared by a [`Buffer`](super::buffer::Buffer). Panics when the name is taken.
     pub(super) fn register(&self, name: &'static str, cap: Cap, policy: Policy) -> Registration {

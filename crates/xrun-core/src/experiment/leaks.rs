@@ -12,7 +12,7 @@ use super::pipeline::AnyPipeline;
 use crate::bounded::buffer::Buffer;
 use crate::bounded::leak_buffer::{self, LeakBuffer};
 use crate::bounded::leak_growth::LeakGrowth;
-use crate::bounded::ledger::{Ledger, OWNER_PREFIX};
+use crate::bounded::ledger::Ledger;
 use crate::bounded::planned::PlannedBuffer;
 use crate::settings::variant::RegisteredKind;
 
@@ -196,17 +196,30 @@ pub enum GrowingMemory {
     PerThreadPools,
 }
 
+/// Series of a verdict that a leak grows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GrowingSeries {
+    /// Total of the process, by the name of its series.
+    Total(&'static str),
+    /// Bytes of the owner.
+    Owner,
+}
+
 impl ExpectedGrowth {
     /// Series that grows on a device, and its rate in bytes per step; `None` if the leak does not
     /// grow memory of this device, or only as the test on the CPU covers.
-    pub fn on(&self, device: LeakDevice) -> Option<(String, f64)> {
+    pub fn on(&self, device: LeakDevice) -> Option<(GrowingSeries, f64)> {
         let pool = device != LeakDevice::Cpu;
         let on_cuda = self.bytes_per_step_on_cuda.filter(|_| device == LeakDevice::Cuda);
         let in_pool = on_cuda.or(self.bytes_per_step_in_pool).unwrap_or(self.bytes_per_step);
         match (self.grows, pool) {
-            (GrowingMemory::Heap | GrowingMemory::Tensors, false) => Some(("heap".into(), self.bytes_per_step)),
-            (GrowingMemory::Tensors | GrowingMemory::Pool, true) => Some(("device_in_use".into(), in_pool)),
-            (GrowingMemory::PerThreadPools, true) => Some((format!("{OWNER_PREFIX}{}", self.owner), in_pool)),
+            (GrowingMemory::Heap | GrowingMemory::Tensors, false) => {
+                Some((GrowingSeries::Total("heap"), self.bytes_per_step))
+            }
+            (GrowingMemory::Tensors | GrowingMemory::Pool, true) => {
+                Some((GrowingSeries::Total("device_in_use"), in_pool))
+            }
+            (GrowingMemory::PerThreadPools, true) => Some((GrowingSeries::Owner, in_pool)),
             (GrowingMemory::Heap, true) | (GrowingMemory::Pool | GrowingMemory::PerThreadPools, false) => None,
         }
     }
@@ -265,11 +278,11 @@ mod tests {
             ..ExpectedGrowth::default()
         };
         let shown = |expected: &ExpectedGrowth| [LeakDevice::Cpu, LeakDevice::Pool].map(|device| expected.on(device));
-        let series = |name: &str, bytes| Some((name.to_owned(), bytes));
+        let series = |name, bytes| Some((GrowingSeries::Total(name), bytes));
         assert_eq!(shown(&expected(GrowingMemory::Heap)), [series("heap", 10.0), None]);
         assert_eq!(shown(&expected(GrowingMemory::Tensors)), [series("heap", 10.0), series("device_in_use", 10.0)]);
         assert_eq!(shown(&expected(GrowingMemory::Pool)), [None, series("device_in_use", 10.0)]);
-        assert_eq!(shown(&expected(GrowingMemory::PerThreadPools)), [None, series("owner:leak_it", 10.0)]);
+        assert_eq!(shown(&expected(GrowingMemory::PerThreadPools)), [None, Some((GrowingSeries::Owner, 10.0))]);
         let other = ExpectedGrowth { bytes_per_step_in_pool: Some(12.0), ..expected(GrowingMemory::Tensors) };
         assert_eq!(shown(&other), [series("heap", 10.0), series("device_in_use", 12.0)]);
         let on_cuda = |expected: &ExpectedGrowth| expected.on(LeakDevice::Cuda);

@@ -21,7 +21,7 @@ use crate::units::pluralize;
 /// Result of a check.
 enum CheckResult {
     /// File and data are valid.
-    Valid { checked: Box<CheckedExperiment>, trials: Option<usize>, look: Inspection },
+    Valid { checked: Box<CheckedExperiment>, trials: Option<usize>, inspection: Inspection },
     /// The file is invalid.
     InvalidFile {
         problems: Problems,
@@ -86,15 +86,15 @@ pub fn run(arguments: &CheckArguments, terminal: &Terminal) -> Result<u8, Failur
             CheckResult::Valid { checked, .. } if arguments.resolved || arguments.origins => {
                 print_resolved(&checked, arguments.origins, terminal);
             }
-            CheckResult::Valid { checked, trials, look } => {
+            CheckResult::Valid { checked, trials, inspection } => {
                 let sweep = trials
                     .map_or_else(String::new, |trials| format!(", sweep of {}", pluralize(trials as u64, "trial")));
                 terminal.info(&format!("{name}: valid ({}{sweep})", checked.experiment.pipeline.name()));
-                skipped_lines(&name, &look.skipped, NAMED_MAX).iter().for_each(|line| terminal.info(line));
-                for clamped in &look.clamped {
+                skipped_lines(&name, &inspection.skipped, NAMED_MAX).iter().for_each(|line| terminal.info(line));
+                for clamped in &inspection.clamped {
                     terminal.info(&format!("{name}: {clamped}"));
                 }
-                for note in &look.notes {
+                for note in &inspection.notes {
                     terminal.info(&format!("{name}: {note}"));
                 }
             }
@@ -173,9 +173,9 @@ fn check_file(file: &Path, overrides: &[String], no_data: bool) -> CheckResult {
         Ok(trials) => trials,
         Err(problems) => return CheckResult::InvalidFile { problems, checked: None },
     };
-    let look = if no_data { Ok(Inspection::default()) } else { inspect::inspect(&checked.experiment) };
-    match look {
-        Ok(look) => CheckResult::Valid { checked, trials, look },
+    let inspection = if no_data { Ok(Inspection::default()) } else { inspect::inspect(&checked.experiment) };
+    match inspection {
+        Ok(inspection) => CheckResult::Valid { checked, trials, inspection },
         Err(error) => CheckResult::InvalidData { checked, error },
     }
 }
@@ -194,11 +194,11 @@ fn as_json(name: &str, result: &CheckResult, violations: Option<&Problems>) -> s
 
 fn as_json_without_contract(name: &str, result: &CheckResult) -> serde_json::Value {
     match result {
-        CheckResult::Valid { look, .. } => {
+        CheckResult::Valid { inspection, .. } => {
             let data = serde_json::json!({
-                "skipped": look.skipped.counts,
-                "clamped": look.clamped,
-                "notes": look.notes,
+                "skipped": inspection.skipped.counts,
+                "clamped": inspection.clamped,
+                "notes": inspection.notes,
             });
             serde_json::json!({ "file": name, "problems": [], "data": data })
         }

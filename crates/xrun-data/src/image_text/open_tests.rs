@@ -249,20 +249,20 @@ fn an_inspection_counts_the_same_long_examples() {
     let long = line("images/0.png", &"long ".repeat(40));
     let folder = folder(&[long.into_bytes()]);
     let settings = settings(folder.path(), OnInvalid::Skip);
-    let look = ImageText::inspect(&settings).unwrap();
-    assert_eq!(look.summary.texts.iter().map(|text| text.examples).fold([0; 3], add), [4, 1, 0]);
-    let longest = look.summary.texts.last().unwrap().tokens;
+    let inspected = ImageText::inspect(&settings).unwrap();
+    assert_eq!(inspected.summary.texts.iter().map(|text| text.examples).fold([0; 3], add), [4, 1, 0]);
+    let longest = inspected.summary.texts.last().unwrap().tokens;
     for (fit, on_invalid) in
         [(300, OnInvalid::Fail), (30, OnInvalid::Fail), (30, OnInvalid::Skip), (3, OnInvalid::Skip)]
     {
-        let (mut seen, mut library) = (look.summary.clone(), open(&settings).unwrap());
+        let (mut seen, mut library) = (inspected.summary.clone(), open(&settings).unwrap());
         let tokenizer = library.tokenizer(&settings.loader_settings().vocabulary).unwrap();
         match (seen.fit(fit, on_invalid), library.fit(&tokenizer, fit, on_invalid)) {
             (Ok(broken), Ok(())) => {
                 assert_eq!(broken, library.skipped);
                 assert_eq!(
                     ExampleCounts { texts: Vec::new(), ..seen },
-                    ExampleCounts { images: look.summary.images, ..library.summary() }
+                    ExampleCounts { images: inspected.summary.images, ..library.summary() }
                 );
             }
             (Err(inspected), Err(ended)) => {

@@ -194,7 +194,7 @@ impl GrowthWatch {
     const EVERY_MIN: u64 = 16;
 
     /// Message of the verdict, once memory grows by it. Called at each sample.
-    fn look(&mut self, judged: &CommandJudge) -> Option<String> {
+    fn judge(&mut self, judged: &CommandJudge) -> Option<String> {
         self.samples += 1;
         if self.reported || self.samples < self.next {
             return None;
@@ -405,7 +405,7 @@ impl Session<'_> {
         let Some(line) = self.sampler.sample(self.output.steps.newest(), point) else { return };
         let line = MemoryLine { segment: self.segment, ..line };
         self.judged.add(&line);
-        if let Some(message) = self.growth.look(&self.judged) {
+        if let Some(message) = self.growth.judge(&self.judged) {
             self.info(&message);
         }
         match self.record.sample(&line) {
@@ -571,7 +571,7 @@ mod tests {
             let (mut judged, mut growth) = (CommandJudge::new(&WatchSettings::default()), GrowthWatch::default());
             let reported = (0..400).filter(|step| {
                 judged.add(&line(*step, (100 << 20) + leak * step));
-                growth.look(&judged).is_some()
+                growth.judge(&judged).is_some()
             });
             reported.collect::<Vec<u64>>()
         };

@@ -18,7 +18,7 @@ use xrun::backend::dispatch::TensorDevice;
 use xrun::bounded::ledger::Ledger;
 use xrun::device::Kind;
 use xrun::experiment::read;
-use xrun::pipelines::fewshot_detection::batch::{Batches, HostBatch};
+use xrun::pipelines::fewshot_detection::batch::{BatchLoader, HostBatch};
 use xrun::pipelines::fewshot_detection::prepare::Prepared;
 
 /// Batch numbers; the batcher prepares the batches, as the workers of xrun's feed do.
@@ -34,7 +34,7 @@ impl Dataset<u64> for BatchNumbers {
     }
 }
 
-struct ToTensors(Batches);
+struct ToTensors(BatchLoader);
 
 impl Batcher<u64, (Tensor<1>, u64)> for ToTensors {
     fn batch(&self, items: Vec<u64>, device: &Device) -> (Tensor<1>, u64) {

@@ -52,13 +52,18 @@ pub fn image_text(directory: &Path) -> RunInput {
             ..Settings::default()
         };
         let Ok(library) = open::open(&settings) else { return Ok(false) };
-        let tokenizer = library.tokenizer(&settings.options().vocabulary).map_err(|error| error.to_string())?;
-        let store =
-            ImageTextStore::new(library, tokenizer, &settings.options(), &Limits::default(), &Ledger::default());
+        let tokenizer = library.tokenizer(&settings.loader_settings().vocabulary).map_err(|error| error.to_string())?;
+        let store = ImageTextStore::new(
+            library,
+            tokenizer,
+            &settings.loader_settings(),
+            &Limits::default(),
+            &Ledger::default(),
+        );
         for split in Split::ALL {
             for number in 0..store.count(split) {
                 let Ok(example) = store.example(split, number) else { continue };
-                if example.picture.rgb.len() != settings.image_size * settings.image_size * 3 {
+                if example.image.rgb.len() != settings.image_size * settings.image_size * 3 {
                     return Err("decodes an image of another size".into());
                 }
             }

@@ -212,7 +212,7 @@ pub fn sweep(directory: &Path) -> PathBuf {
     for (name, text) in [("base.toml", base), ("sweep.toml", record), ("slurm.toml", slurm)] {
         write(&folder.join(name), text.as_bytes());
     }
-    std::fs::create_dir_all(folder.join("points")).unwrap();
+    std::fs::create_dir_all(folder.join("trials")).unwrap();
     replace_json(&folder.join("table.json"), &BTreeMap::from([("version", 1)])).unwrap();
     folder
 }

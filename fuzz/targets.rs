@@ -28,7 +28,7 @@ use xrun::pipelines::qat_language_model::ranges_file;
 use xrun::report::{self, compare, listing, summary};
 use xrun::results::{index, read as read_results};
 use xrun::run::{checkpoint, reproduce, resume};
-use xrun::sweep::records::sweep::Record;
+use xrun::sweep::records::sweep::SweepRecord;
 use xrun::sweep::{plan, slurm};
 use xrun::verdict::table::TableOptions;
 
@@ -95,8 +95,8 @@ fn sweep_file(directory: &Path) -> RunInput {
     let path = directory.join("a.toml");
     Box::new(move |random| {
         write(&path, &mutate(choose(&files, random), choose(&files, random), random));
-        let family = read_sweep::read(&path, &[], std::iter::empty());
-        Ok(family.is_ok_and(|family| plan::check(&family).is_ok()))
+        let sweep_file = read_sweep::read(&path, &[], std::iter::empty());
+        Ok(sweep_file.is_ok_and(|sweep_file| plan::check(&sweep_file).is_ok()))
     })
 }
 
@@ -395,7 +395,7 @@ fn sweeps(directory: &Path) -> RunInput {
     Box::new(move |random| {
         let (path, bytes) = &all[random.random_range(0..all.len())];
         write(path, &mutate(bytes, bytes, random));
-        let record = Record::read(&folder);
+        let record = SweepRecord::read(&folder);
         let slurm = slurm::read_settings(&folder);
         if let Ok(Some(settings)) = &slurm
             && settings.extra_lines.iter().chain(&settings.partition).any(|line| line.contains(['\n', '\r', '\0']))

@@ -12,7 +12,7 @@ use crate::results::prediction::Prediction;
 use crate::results::process::ProcessRecord;
 use crate::results::reproduction::Reproduction;
 use crate::results::verdict::Verdict;
-use crate::sweep::records::sweep::{Process, Record, Table};
+use crate::sweep::records::sweep::{Process, SweepRecord, Table};
 use crate::sweep::records::sweep_memory::SweepMemory;
 
 /// Schemas of the records in the directory of a run or a sweep, by the names of their files in `schemas/`.
@@ -26,7 +26,7 @@ pub fn record_schemas() -> Vec<(&'static str, Value)> {
         ("summary", titled("summary", "summary.json of a run", generate::<Summary>(false))),
         ("post_mortem", titled("post_mortem", "post_mortem.json of a run", generate::<PostMortem>(false))),
         ("comparison", titled("comparison", "What xrun compare --json prints", generate::<Comparison>(false))),
-        ("sweep", titled("sweep", "sweep.toml of a sweep", generate::<Record>(false))),
+        ("sweep", titled("sweep", "sweep.toml of a sweep", generate::<SweepRecord>(false))),
         ("sweep_memory", titled("sweep_memory", "memory.toml of a sweep", generate::<SweepMemory>(false))),
         ("processes", titled("processes", "A line of processes.jsonl of a sweep", generate::<Process>(false))),
         ("table", titled("table", "table.json of a sweep", generate::<Table>(false))),

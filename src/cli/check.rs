@@ -13,15 +13,15 @@ use crate::experiment::inspect::{self, Inspection};
 use crate::experiment::read::CheckedExperiment;
 use crate::experiment::{annotate, read, read_sweep, render, resolved};
 use crate::problem::{Problem, Problems};
-use crate::run::prepare::{Planned, left_out_lines};
+use crate::run::prepare::{Planned, skipped_lines};
 use crate::stop::{EXIT_BAD_INPUT, EXIT_VERDICT};
 use crate::sweep::plan;
-use crate::units::counted;
+use crate::units::pluralize;
 
 /// Result of a check.
 enum CheckResult {
     /// File and data are valid.
-    Valid { checked: Box<CheckedExperiment>, trials: Option<usize>, look: Inspection },
+    Valid { checked: Box<CheckedExperiment>, trials: Option<usize>, inspection: Inspection },
     /// The file is invalid.
     InvalidFile {
         problems: Problems,
@@ -71,7 +71,7 @@ pub fn run(arguments: &CheckArguments, terminal: &Terminal) -> Result<u8, Failur
                 for problems in [problems(&result).as_deref(), Some(&violations)].into_iter().flatten() {
                     match format {
                         Format::Github if problems.is_empty() => {}
-                        Format::Github => terminal.answer(&annotate::github(&name, problems)),
+                        Format::Github => terminal.print(&annotate::github(&name, problems)),
                         _ => answers.extend(annotate::sarif_results(&name, problems)),
                     }
                 }
@@ -86,16 +86,16 @@ pub fn run(arguments: &CheckArguments, terminal: &Terminal) -> Result<u8, Failur
             CheckResult::Valid { checked, .. } if arguments.resolved || arguments.origins => {
                 print_resolved(&checked, arguments.origins, terminal);
             }
-            CheckResult::Valid { checked, trials, look } => {
-                let sweep =
-                    trials.map_or_else(String::new, |trials| format!(", sweep of {}", counted(trials as u64, "trial")));
-                terminal.say(&format!("{name}: valid ({}{sweep})", checked.experiment.pipeline.name()));
-                left_out_lines(&name, &look.left_out, NAMED_MAX).iter().for_each(|line| terminal.say(line));
-                for clamped in &look.clamped {
-                    terminal.say(&format!("{name}: {clamped}"));
+            CheckResult::Valid { checked, trials, inspection } => {
+                let sweep = trials
+                    .map_or_else(String::new, |trials| format!(", sweep of {}", pluralize(trials as u64, "trial")));
+                terminal.info(&format!("{name}: valid ({}{sweep})", checked.experiment.pipeline.name()));
+                skipped_lines(&name, &inspection.skipped, NAMED_MAX).iter().for_each(|line| terminal.info(line));
+                for clamped in &inspection.clamped {
+                    terminal.info(&format!("{name}: {clamped}"));
                 }
-                for note in &look.notes {
-                    terminal.say(&format!("{name}: {note}"));
+                for note in &inspection.notes {
+                    terminal.info(&format!("{name}: {note}"));
                 }
             }
             CheckResult::InvalidFile { problems, checked } => {
@@ -111,7 +111,7 @@ pub fn run(arguments: &CheckArguments, terminal: &Terminal) -> Result<u8, Failur
                 }
                 terminal.problems(&data_problems(&checked, &error));
                 if let DataError::Several(items) = &error {
-                    terminal.say(&summary_by_reason(items));
+                    terminal.info(&summary_by_reason(items));
                 }
             }
         }
@@ -173,15 +173,15 @@ fn check_file(file: &Path, overrides: &[String], no_data: bool) -> CheckResult {
         Ok(trials) => trials,
         Err(problems) => return CheckResult::InvalidFile { problems, checked: None },
     };
-    let look = if no_data { Ok(Inspection::default()) } else { inspect::inspect(&checked.experiment) };
-    match look {
-        Ok(look) => CheckResult::Valid { checked, trials, look },
+    let inspection = if no_data { Ok(Inspection::default()) } else { inspect::inspect(&checked.experiment) };
+    match inspection {
+        Ok(inspection) => CheckResult::Valid { checked, trials, inspection },
         Err(error) => CheckResult::InvalidData { checked, error },
     }
 }
 
 fn print_resolved(checked: &CheckedExperiment, with_origins: bool, terminal: &Terminal) {
-    terminal.answer(&resolved::to_toml(&checked.experiment, with_origins.then_some(&checked.origins)));
+    terminal.print(&resolved::to_toml(&checked.experiment, with_origins.then_some(&checked.origins)));
 }
 
 fn as_json(name: &str, result: &CheckResult, violations: Option<&Problems>) -> serde_json::Value {
@@ -194,11 +194,11 @@ fn as_json(name: &str, result: &CheckResult, violations: Option<&Problems>) -> s
 
 fn as_json_without_contract(name: &str, result: &CheckResult) -> serde_json::Value {
     match result {
-        CheckResult::Valid { look, .. } => {
+        CheckResult::Valid { inspection, .. } => {
             let data = serde_json::json!({
-                "left_out": look.left_out.counts,
-                "clamped": look.clamped,
-                "notes": look.notes,
+                "skipped": inspection.skipped.counts,
+                "clamped": inspection.clamped,
+                "notes": inspection.notes,
             });
             serde_json::json!({ "file": name, "problems": [], "data": data })
         }
@@ -249,7 +249,7 @@ fn data_problems(checked: &CheckedExperiment, error: &DataError) -> Problems {
 }
 
 fn summary_by_reason(items: &InvalidItems) -> String {
-    format!("{} in the data: {}{}", counted(items.total(), "problem"), items.by_reason(), items.advice())
+    format!("{} in the data: {}{}", pluralize(items.total(), "problem"), items.by_reason(), items.advice())
 }
 
 /// Checks all trials of the file's sweep and returns their number; `None` without a sweep.

@@ -175,7 +175,7 @@ pub fn resume(
     start::find(&request).map_err(watch::failure)?;
     for (name, now) in &opened.plan.facts.data_digests {
         if point.manifest.data.get(name).is_some_and(|then| then != now) {
-            terminal.say(&format!("{name} has changed since the run started"));
+            terminal.info(&format!("{name} has changed since the run started"));
         }
     }
     let seconds = seconds_of(&run);
@@ -193,7 +193,7 @@ fn seconds_of(run: &Path) -> f64 {
 fn run_in(begun: PreparedRun, request: &WatchRequest, display: &Display, terminal: Terminal) -> Result<u8, Failure> {
     let run = begun.directory.path.clone();
     let program = invocation::program();
-    let watched = session::run_in(begun, request, &|text| watch::say(terminal, text));
+    let watched = session::run_in(begun, request, &|text| watch::info(terminal, text));
     let watched = watched.map_err(watch::failure)?;
     let reported = crate::report::write(&run);
     let as_requested = watched.ended_early;
@@ -204,7 +204,7 @@ fn run_in(begun: PreparedRun, request: &WatchRequest, display: &Display, termina
     training::report_outcome(&run, &outcome, as_requested, display, terminal);
     match reported {
         Ok(_) if code == 0 && !terminal.events => {
-            terminal.say(&format!("report: {}", run.join(layout::REPORT).display()));
+            terminal.info(&format!("report: {}", run.join(layout::REPORT).display()));
             Ok(code)
         }
         Ok(_) => Ok(code),

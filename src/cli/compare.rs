@@ -48,11 +48,11 @@ pub fn run(arguments: &CompareArguments, terminal: &Terminal) -> Result<u8, Fail
     let compared = compare::gather(&runs).map_err(Failure::failed)?;
     if let Some(path) = &arguments.html {
         write::replace(path, compare::html(&compared).as_bytes()).map_err(Failure::failed)?;
-        terminal.say(&format!("page: {}", path.display()));
+        terminal.info(&format!("page: {}", path.display()));
     }
     match arguments.json {
         true => terminal.json(&compared.record),
-        false => terminal.answer(&compare::text(&compared, width())),
+        false => terminal.print(&compare::text(&compared, width())),
     }
     Ok(0)
 }
@@ -92,7 +92,7 @@ fn sweep_runs(sweep: &Path, terminal: &Terminal) -> Result<Vec<PathBuf>, Failure
             layout::TABLE_CSV,
         )));
     }
-    terminal.say(&format!(
+    terminal.info(&format!(
         "comparing one run of each of {} trials ({count} runs); the sweep's {} has all",
         runs.len(),
         layout::REPORT

@@ -101,11 +101,11 @@ pub struct CompletionsArguments {
 
 pub fn run(arguments: &CompletionsArguments, terminal: &Terminal) -> Result<u8, Failure> {
     if arguments.runs {
-        terminal.answer(&runs(Path::new("results")).join("\n"));
+        terminal.print(&runs(Path::new("results")).join("\n"));
         return Ok(0);
     }
     if arguments.tags {
-        terminal.answer(&tags(Path::new("results")).join("\n"));
+        terminal.print(&tags(Path::new("results")).join("\n"));
         return Ok(0);
     }
     let program = invocation::program();
@@ -129,7 +129,7 @@ pub fn run(arguments: &CompletionsArguments, terminal: &Terminal) -> Result<u8, 
         }
         _ => {}
     }
-    terminal.answer(&script);
+    terminal.print(&script);
     Ok(0)
 }
 

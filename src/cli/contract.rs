@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::terminal::{Failure, Terminal};
 use crate::experiment::overrides::overridden_key;
-use crate::files::{file, seal, write};
+use crate::files::{checksum, file, write};
 use crate::invocation;
 use crate::plan::contract::{Contract, Contracts, Violation};
 use crate::printable;
@@ -45,7 +45,7 @@ pub fn write(
         file::lock_directory(folder).map_err(|error| Failure::Failed(format!("{}: {error}", path.display())))?;
     let before = match path.exists().then(|| contracts(experiment)) {
         Some(Err(Failure::Usage(damage))) => {
-            terminal.say(&format!("dropped the contracts of other devices: {damage}"));
+            terminal.info(&format!("dropped the contracts of other devices: {damage}"));
             None
         }
         before => before.transpose()?,
@@ -59,7 +59,7 @@ pub fn write(
          enforced by `{program} check {name} --locked` and `{program} run {name} --locked`."
     );
     let text = contracts.to_toml(&about).map_err(Failure::Failed)?;
-    write::replace(&path, &seal::text(&text)).map_err(Failure::failed)?;
+    write::replace(&path, &checksum::text(&text)).map_err(Failure::failed)?;
     Ok(path)
 }
 
@@ -126,7 +126,7 @@ fn contracts(experiment: &Path) -> Result<Contracts, Failure> {
 }
 
 fn parsed(bytes: &[u8]) -> Result<Contracts, String> {
-    match seal::check_text(bytes) {
+    match checksum::check_text(bytes) {
         Ok(true) => Contracts::read(&String::from_utf8_lossy(bytes)),
         Ok(false) => Err("the checksum in the last line is missing".into()),
         Err(_) => Err("edited or damaged (the checksum differs)".into()),
@@ -141,7 +141,7 @@ mod tests {
     fn each_flipped_bit_of_a_contract_is_refused() {
         let text = "# Two\n# lines.\nversion = 1\n\n[device.cpu]\nfingerprint = \"ab\"\nsteps = 60\nheap_peak = 1234\nslope = 0.5\n\n\
                     [device.cpu.owners.log_lines]\ncap = 4096\npeak = 300\n\n[device.cpu.parts]\nactivations = 77\n";
-        let sealed = seal::text(text);
+        let sealed = checksum::text(text);
         assert!(parsed(&sealed).is_ok());
         for bit in 0..sealed.len() * 8 {
             let mut flipped = sealed.clone();
@@ -149,6 +149,6 @@ mod tests {
             assert!(parsed(&flipped).is_err(), "bit {bit}: {}", String::from_utf8_lossy(&flipped));
         }
         assert!(parsed(text.as_bytes()).is_err(), "without its checksum");
-        assert!(parsed(&seal::text(&text.replace("steps", "stops"))).is_err(), "an unknown key");
+        assert!(parsed(&checksum::text(&text.replace("steps", "stops"))).is_err(), "an unknown key");
     }
 }

@@ -48,7 +48,7 @@ pub fn run(arguments: &DevicesArguments, terminal: &Terminal) -> Result<u8, Fail
         text.push('\n');
         add(&mut text, &format!("{:<10} {} ({})", "auto is", chosen.kind, chosen.because));
     }
-    terminal.answer(&text);
+    terminal.print(&text);
     Ok(0)
 }
 

@@ -86,8 +86,8 @@ pub fn run(arguments: &EvalArguments) -> Result<u8, Failure> {
     let (folder, evaluation) = evaluate::evaluate(&opened, task, &run, &manifest, &checkpoint, &overrides, same_data)?;
     match arguments.display.json {
         true => terminal.json(&evaluation),
-        false => terminal.answer(&text(&evaluation, terminal.width())),
+        false => terminal.print(&text(&evaluation, terminal.width())),
     }
-    terminal.say(&format!("evaluation: {}", folder.display()));
+    terminal.info(&format!("evaluation: {}", folder.display()));
     Ok(0)
 }

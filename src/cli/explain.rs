@@ -23,7 +23,7 @@ pub fn run(arguments: &ExplainArguments, terminal: &Terminal) -> Result<u8, Fail
     let Some(asked) = &arguments.word else {
         let width = entries().map(|(word, _)| word.len()).max().unwrap_or_default();
         let lines: Vec<String> = entries().map(|(word, meaning)| format!("{word:width$}  {meaning}")).collect();
-        terminal.answer(&lines.join("\n"));
+        terminal.print(&lines.join("\n"));
         return Ok(0);
     };
     let name = asked.trim().to_lowercase().replace([' ', '-'], "_");
@@ -33,7 +33,7 @@ pub fn run(arguments: &ExplainArguments, terminal: &Terminal) -> Result<u8, Fail
         let hint = hint.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
         Failure::Usage(format!("`{asked}` is not in the glossary{hint}"))
     })?;
-    terminal.answer(&format!("{word}: {meaning}"));
+    terminal.print(&format!("{word}: {meaning}"));
     Ok(0)
 }
 

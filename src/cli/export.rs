@@ -11,7 +11,7 @@ use crate::files::{layout, write};
 use crate::report;
 use crate::results::timestamp;
 use crate::results::{index, read};
-use crate::units::counted;
+use crate::units::pluralize;
 
 pub fn run(arguments: &ExportArguments, terminal: &Terminal) -> Result<u8, Failure> {
     let Some(to) = arguments.to else {
@@ -51,7 +51,9 @@ pub fn run(arguments: &ExportArguments, terminal: &Terminal) -> Result<u8, Failu
                 report_omissions(&one, terminal);
                 written.push(one);
             }
-            None => terminal.say(&format!("{}: skipped, because the run has no {}", table.name(), table.source_file())),
+            None => {
+                terminal.info(&format!("{}: skipped, because the run has no {}", table.name(), table.source_file()))
+            }
         }
     }
     if written.is_empty() {
@@ -59,7 +61,7 @@ pub fn run(arguments: &ExportArguments, terminal: &Terminal) -> Result<u8, Failu
     }
     match arguments.json {
         true => terminal.json(&written.iter().map(json).collect::<Vec<_>>()),
-        false => terminal.answer(&written.iter().map(text).collect::<Vec<_>>().join("\n")),
+        false => terminal.print(&written.iter().map(text).collect::<Vec<_>>().join("\n")),
     }
     Ok(0)
 }
@@ -81,10 +83,10 @@ fn public(run: &Path, arguments: &ExportArguments, terminal: &Terminal) -> Resul
     let output = arguments.output.clone().unwrap_or_else(|| PathBuf::from("public"));
     let made = public::export(run, &output, arguments.with_checkpoints).map_err(Failure::failed)?;
     if made.lines_left_out > 0 {
-        terminal.say(&format!("skipped {}", counted(made.lines_left_out, "damaged line")));
+        terminal.info(&format!("skipped {}", pluralize(made.lines_left_out, "damaged line")));
     }
     if !made.left_out.is_empty() {
-        terminal.say(&format!("omitted, because they cannot be anonymised: {}", made.left_out.join(", ")));
+        terminal.info(&format!("omitted, because they cannot be anonymised: {}", made.left_out.join(", ")));
     }
     report::write(&made.path).map_err(Failure::failed)?;
     let path = made.path.display().to_string();
@@ -92,7 +94,7 @@ fn public(run: &Path, arguments: &ExportArguments, terminal: &Terminal) -> Resul
         true => terminal.json(&serde_json::json!({
             "path": path, "left_out": made.left_out, "lines_left_out": made.lines_left_out,
         })),
-        false => terminal.answer(&path),
+        false => terminal.print(&path),
     }
     Ok(0)
 }
@@ -101,20 +103,20 @@ fn events(run: &Path, output: &Path, json: bool, terminal: &Terminal) -> Result<
     let started = read::manifest(run).ok().and_then(|manifest| timestamp::seconds_of(&manifest.started));
     let written = tensorboard::export(run, output, started.unwrap_or_default()).map_err(Failure::failed)?;
     if written.lines_left_out > 0 {
-        terminal.say(&format!("skipped {}", counted(written.lines_left_out, "damaged line")));
+        terminal.info(&format!("skipped {}", pluralize(written.lines_left_out, "damaged line")));
     }
     if written.tags_left_out {
-        terminal.say("omitted metrics beyond the limits of a chart (length of a name, number of charts)");
+        terminal.info("omitted metrics beyond the limits of a chart (length of a name, number of charts)");
     }
     let path = written.path.display().to_string();
     match json {
         true => terminal.json(&serde_json::json!({
             "path": path, "events": written.events, "tags": written.tags, "lines_left_out": written.lines_left_out,
         })),
-        false => terminal.answer(&format!(
+        false => terminal.print(&format!(
             "{path}: {}, {}",
-            counted(written.events, "event"),
-            counted(written.tags as u64, "chart")
+            pluralize(written.events, "event"),
+            pluralize(written.tags as u64, "chart")
         )),
     }
     Ok(0)
@@ -123,17 +125,17 @@ fn events(run: &Path, output: &Path, json: bool, terminal: &Terminal) -> Result<
 fn report_omissions(one: &Exported, terminal: &Terminal) {
     let name = one.table.name();
     if one.lines_left_out > 0 {
-        terminal.say(&format!("{name}: skipped {}", counted(one.lines_left_out, "damaged line")));
+        terminal.info(&format!("{name}: skipped {}", pluralize(one.lines_left_out, "damaged line")));
     }
     if one.names_left_out {
-        terminal.say(&format!(
+        terminal.info(&format!(
             "{name}: omitted metrics beyond the limits of a table (length of a name, number of columns)"
         ));
     }
 }
 
 fn text(one: &Exported) -> String {
-    format!("{}: {}, {}", one.path.display(), counted(one.rows, "row"), counted(one.columns as u64, "column"))
+    format!("{}: {}, {}", one.path.display(), pluralize(one.rows, "row"), pluralize(one.columns as u64, "column"))
 }
 
 fn json(one: &Exported) -> serde_json::Value {

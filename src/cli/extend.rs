@@ -6,7 +6,7 @@ use super::terminal::{Failure, Terminal};
 use crate::plan::Plan;
 use crate::results::format::LoopState;
 use crate::run::learning_rate::{Steps, learning_rate};
-use crate::units::counted;
+use crate::units::pluralize;
 
 /// New length of a finished run.
 #[derive(Clone, Copy, Debug, Args)]
@@ -54,12 +54,12 @@ impl ExtendArguments {
                 Some(steps) if self.max_steps.is_none() => {
                     format!("the run stops at `training.max_steps` = {steps}; give --max-steps as well")
                 }
-                _ => format!("an epoch has {}", counted(plan.steps_per_epoch, "step")),
+                _ => format!("an epoch has {}", pluralize(plan.steps_per_epoch, "step")),
             };
             let message = format!("the run has already done {done} of {} steps; {keys}", plan.steps);
             return Err(Failure::Usage(message));
         }
-        terminal.say(&format!("training continues after step {done}, up to step {}", plan.steps));
+        terminal.info(&format!("training continues after step {done}, up to step {}", plan.steps));
         let base = plan.experiment.optimizer.learning_rate();
         let rate = |step, count| {
             let steps = Steps { count, phase_ends: &plan.facts.phase_ends };
@@ -67,7 +67,7 @@ impl ExtendArguments {
         };
         let (before, after) = (rate(done, planned.max(done)), rate(done + 1, plan.steps));
         if before != after {
-            terminal.say(&format!(
+            terminal.info(&format!(
                 "the schedule now spans {} steps: the learning rate changes from {before:.3e} at step {done} to {after:.3e} \
                  at step {}",
                 plan.steps,

@@ -25,7 +25,7 @@ impl HookPolicy {
             return Self::Run;
         }
         if !hooks.is_default() {
-            terminal.say("hooks of this result are not run; use --hooks to run them");
+            terminal.info("hooks of this result are not run; use --hooks to run them");
         }
         Self::Skip
     }
@@ -64,6 +64,6 @@ impl Observer for HookObserver {
 pub fn run_end_hooks(dispatcher: HookDispatcher, run: &Path, outcome: &RunOutcome, exit_code: u8, terminal: Terminal) {
     for failure in dispatcher.ended(run, outcome, exit_code) {
         // Also with --quiet, since it is a failure.
-        Terminal { quiet: false, ..terminal }.say(&format!("warning: {failure}"));
+        Terminal { quiet: false, ..terminal }.info(&format!("warning: {failure}"));
     }
 }

@@ -121,8 +121,8 @@ pub fn run(arguments: &InitArguments, terminal: &Terminal) -> Result<u8, Failure
         format!("cd {}; ", printable::shell_word(&folder.to_string_lossy()))
     };
     let names: Vec<&str> = files.iter().map(|(name, _)| name.as_str()).collect();
-    terminal.say(&format!("{}: created {}", shown(folder), names.join(", ")));
-    terminal.say(&format!("`{cd}{program} {name}.toml` runs it; `{program} new --list` lists pipelines and examples"));
+    terminal.info(&format!("{}: created {}", shown(folder), names.join(", ")));
+    terminal.info(&format!("`{cd}{program} {name}.toml` runs it; `{program} new --list` lists pipelines and examples"));
     Ok(0)
 }
 

@@ -7,7 +7,7 @@ use super::LeaksArguments;
 use super::leak_runs::{LeakRun, LeakRuns};
 use super::terminal::{Failure, Terminal};
 use crate::device::{self, Kind};
-use crate::experiment::leaks::{ExpectedGrowth, GrowingMemory, LeakDevice};
+use crate::experiment::leaks::{ExpectedGrowth, GrowingMemory, GrowingSeries, LeakDevice};
 use crate::experiment::read;
 use crate::files::write;
 use crate::judge;
@@ -29,7 +29,7 @@ pub fn run(arguments: &LeaksArguments, terminal: &Terminal) -> Result<u8, Failur
             continue;
         };
         // On a slow machine a pair takes minutes.
-        terminal.say(&format!("{} of {count}: {name}, leaky run and control run", at + 1));
+        terminal.info(&format!("{} of {count}: {name}, leaky run and control run", at + 1));
         all.push(match pair(&name, &file, &growth, &mut runs) {
             Err(Failure::Failed(message)) => LeakCheck::failed(&name, message),
             Ok(None) => return Ok(exit_code(Outcome::Interrupted)),
@@ -39,7 +39,7 @@ pub fn run(arguments: &LeaksArguments, terminal: &Terminal) -> Result<u8, Failur
     }
     match arguments.json {
         true => terminal.json(&all),
-        false => terminal.answer(&leak_table(&all, terminal.width())),
+        false => terminal.print(&leak_table(&all, terminal.width())),
     }
     if let Some(path) = &arguments.junit {
         write::replace(path, junit(&all).as_bytes()).map_err(Failure::failed)?;
@@ -97,7 +97,7 @@ fn expected(file: &Path, arguments: &LeaksArguments) -> Result<(ExpectedGrowth, 
 /// Reason why a pair is not run on this device.
 fn required_device(grows: GrowingMemory) -> &'static str {
     match grows {
-        GrowingMemory::Pool | GrowingMemory::PoolsOfThreads => {
+        GrowingMemory::Pool | GrowingMemory::PerThreadPools => {
             "needs a device with a memory pool: `--device cuda` or `--device vulkan`"
         }
         GrowingMemory::Heap | GrowingMemory::Tensors => "needs the CPU, because it leaks on the heap: `--device cpu`",
@@ -107,6 +107,8 @@ fn required_device(grows: GrowingMemory) -> &'static str {
 /// Growth that must be detected on this device.
 struct DeviceGrowth {
     series: String,
+    /// Series of the bytes of the owner.
+    owner_series: String,
     bytes_per_step: f64,
     /// Final bytes of the owner, for growth that ends on its own.
     total_bytes: Option<f64>,
@@ -117,8 +119,13 @@ struct DeviceGrowth {
 impl DeviceGrowth {
     fn new(expected: &ExpectedGrowth, device: LeakDevice) -> Option<Self> {
         let (series, bytes_per_step) = expected.on(device)?;
+        let owner_series = format!("{OWNER_PREFIX}{}", expected.owner);
+        let series = match series {
+            GrowingSeries::Total(name) => name.to_owned(),
+            GrowingSeries::Owner => owner_series.clone(),
+        };
         let ExpectedGrowth { total_bytes, tolerance, .. } = *expected;
-        Some(Self { series, bytes_per_step, total_bytes, tolerance, owner: expected.owner.clone() })
+        Some(Self { series, owner_series, bytes_per_step, total_bytes, tolerance, owner: expected.owner.clone() })
     }
 }
 
@@ -130,8 +137,7 @@ fn pair(name: &str, file: &Path, expected: &DeviceGrowth, runs: &mut LeakRuns) -
     let LeakRun::Judged(bounded, _) = runs.control(&control)? else { return Ok(None) };
     let series = leaky.series.iter().find(|one| one.name == expected.series);
     let slope = series.and_then(|one| one.findings.slope);
-    let owner_series = format!("{OWNER_PREFIX}{}", expected.owner);
-    let held = leaky.series.iter().find(|one| one.name == owner_series).map(|one| one.last);
+    let held = leaky.series.iter().find(|one| one.name == expected.owner_series).map(|one| one.last);
     let ends = expected.total_bytes.is_some();
     let suspected_at = judge::suspected_at(&leaky_run, &expected.series).map_err(Failure::failed)?;
     Ok(Some(LeakCheck {

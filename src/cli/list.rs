@@ -14,7 +14,7 @@ use crate::results::index::{self, RunEntry, RunState};
 use crate::results::selection::{METRIC_PREFIX, RunFilter, SORT_KEYS, SortKey, StateFilter, sort};
 use crate::results::verdict::Judgement;
 use crate::sweep::listing::{sweeps, text as listing_of_sweeps};
-use crate::units::counted;
+use crate::units::pluralize;
 
 #[derive(Clone, Debug, Args)]
 pub struct ListArguments {
@@ -83,7 +83,7 @@ pub fn run(arguments: &ListArguments, terminal: &Terminal) -> Result<u8, Failure
     let taken = found.filter(|run| {
         if let Some(why) = selection.unreadable_reason(run, &order).filter(|_| damage < DAMAGE_MAX) {
             damage += 1;
-            terminal.say(&format!("damaged: {why}"));
+            terminal.info(&format!("damaged: {why}"));
         }
         selection.accepts(run)
     });
@@ -95,14 +95,14 @@ pub fn run(arguments: &ListArguments, terminal: &Terminal) -> Result<u8, Failure
     let swept = listing_of_sweeps(&sweeps, terminal.width());
     match arguments.json {
         true => terminal.json(&with_killers(listing::json(&runs), &runs)),
-        false if runs.is_empty() && !swept.is_empty() => terminal.answer(&swept),
-        false if all == 0 => terminal.say(&format!("no runs in {}", results.display())),
-        false if runs.is_empty() => terminal.say(&format!("no match among {}", counted(all as u64, "run"))),
+        false if runs.is_empty() && !swept.is_empty() => terminal.print(&swept),
+        false if all == 0 => terminal.info(&format!("no runs in {}", results.display())),
+        false if runs.is_empty() => terminal.info(&format!("no match among {}", pluralize(all as u64, "run"))),
         false => {
             let killed = killers(&runs);
             let runs = listing::text(&runs, terminal.width());
             let gap = if swept.is_empty() { "" } else { "\n" };
-            terminal.answer(&format!("{runs}{killed}{gap}{swept}"));
+            terminal.print(&format!("{runs}{killed}{gap}{swept}"));
         }
     }
     Ok(0)

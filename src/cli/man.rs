@@ -59,6 +59,6 @@ pub fn run(arguments: &ManArguments, terminal: &Terminal) -> Result<u8, Failure>
         list("ENVIRONMENT", ENVIRONMENT).to_writer(&mut page).map_err(Failure::failed)?;
         list("FILES", FILES).to_writer(&mut page).map_err(Failure::failed)?;
     }
-    terminal.answer(&String::from_utf8_lossy(&page));
+    terminal.print(&String::from_utf8_lossy(&page));
     Ok(0)
 }

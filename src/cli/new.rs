@@ -13,12 +13,12 @@ pub fn run(arguments: &NewArguments, terminal: &Terminal) -> Result<u8, Failure>
         (Some(name), _) => example(name)?,
         (None, Some(pipeline)) => template_of(pipeline)?,
         (None, None) => {
-            terminal.answer(&format!("{}\n{}", pipelines(), examples()));
+            terminal.print(&format!("{}\n{}", pipelines(), examples()));
             return Ok(0);
         }
     };
     let Some(path) = &arguments.output else {
-        terminal.answer(&text);
+        terminal.print(&text);
         return Ok(0);
     };
     let name = path.display();
@@ -27,7 +27,7 @@ pub fn run(arguments: &NewArguments, terminal: &Terminal) -> Result<u8, Failure>
     }
     write::replace(path, text.as_bytes()).map_err(Failure::failed)?;
     let xrun = invocation::program();
-    terminal.say(&format!("{name}: written; `{xrun} check {name}` checks it, `{xrun} {name}` runs it"));
+    terminal.info(&format!("{name}: written; `{xrun} check {name}` checks it, `{xrun} {name}` runs it"));
     Ok(0)
 }
 

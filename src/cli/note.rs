@@ -9,7 +9,7 @@ use crate::results::format::VERSION;
 use crate::results::notes::{CHARACTERS_MAX, NOTES_MAX, Note, Notes, TAGS_MAX, tag_error};
 use crate::results::timestamp;
 use crate::results::{index, read, run_name};
-use crate::units::counted;
+use crate::units::pluralize;
 
 #[derive(Clone, Debug, Args)]
 pub struct NoteArguments {
@@ -63,6 +63,6 @@ pub fn run(arguments: &NoteArguments, terminal: &Terminal) -> Result<u8, Failure
     let entry = index::entry(&run);
     let tags = if written.tags.is_empty() { "none".to_owned() } else { written.tags.join(", ") };
     let name = run_name::run(&run, &entry.experiment);
-    terminal.say(&format!("{name}: {}, tags: {tags}", counted(written.notes.len() as u64, "note")));
+    terminal.info(&format!("{name}: {}, tags: {tags}", pluralize(written.notes.len() as u64, "note")));
     Ok(0)
 }

@@ -16,7 +16,7 @@ use crate::results::format::{Forecast, ForecastRow, Outcome};
 use crate::run::prepare::Planned;
 use crate::stop::{EXIT_DOES_NOT_FIT, exit_code};
 use crate::task::TaskFacts;
-use crate::units::{Bytes, counted};
+use crate::units::{Bytes, pluralize};
 
 pub fn run(arguments: &PlanArguments, terminal: &Terminal) -> Result<u8, Failure> {
     let overrides = arguments.overrides.all();
@@ -29,7 +29,7 @@ pub fn run(arguments: &PlanArguments, terminal: &Terminal) -> Result<u8, Failure
             let message = format!("no forecast: {error}; whether the experiment fits is unknown");
             match arguments.json {
                 true => terminal.json(&serde_json::json!({ "fits": null, "sentence": message })),
-                false => terminal.answer(&message),
+                false => terminal.print(&message),
             }
             return Ok(exit_code(Outcome::TimeLimit));
         }
@@ -37,7 +37,7 @@ pub fn run(arguments: &PlanArguments, terminal: &Terminal) -> Result<u8, Failure
             let message = error.to_string();
             match arguments.json {
                 true => terminal.json(&serde_json::json!({ "fits": false, "sentence": message })),
-                false => terminal.answer(&format!("does not fit: {message}")),
+                false => terminal.print(&format!("does not fit: {message}")),
             }
             return Ok(EXIT_DOES_NOT_FIT);
         }
@@ -45,7 +45,7 @@ pub fn run(arguments: &PlanArguments, terminal: &Terminal) -> Result<u8, Failure
     if arguments.lock {
         contract::refuse_overrides(&overrides)?;
         let path = contract::write(&arguments.file, &planned, &forecast, *terminal)?;
-        terminal.say(&format!("{}: written", path.display()));
+        terminal.info(&format!("{}: written", path.display()));
     }
     let budgets = planned.memory_budgets();
     let (fits, message) = fit::message(&forecast, &budgets);
@@ -75,18 +75,18 @@ pub fn run(arguments: &PlanArguments, terminal: &Terminal) -> Result<u8, Failure
             "plan": planned.plan.to_file(parameters),
         })),
         false => {
-            terminal.answer(&describe::describe(
+            terminal.print(&describe::describe(
                 &planned.plan,
                 parameters,
                 &planned.chosen.description(),
                 terminal.width(),
             ));
-            terminal.answer(&describe::forecast(&forecast, terminal.width()));
-            terminal.answer(&format!("\n{message}"));
-            advice.iter().for_each(|advice| terminal.answer(&width::fold(advice, terminal.width(), 2)));
+            terminal.print(&describe::forecast(&forecast, terminal.width()));
+            terminal.print(&format!("\n{message}"));
+            advice.iter().for_each(|advice| terminal.print(&width::fold(advice, terminal.width(), 2)));
             let unknown = "disk: unknown, because the number of steps or the files of the command are unknown";
             let on_disk = on_disk.as_ref().map_or(unknown, |(_, message)| message);
-            terminal.answer(&width::fold(on_disk, terminal.width(), 2));
+            terminal.print(&width::fold(on_disk, terminal.width(), 2));
         }
     }
     Ok(if fits && disk_fits { 0 } else { EXIT_DOES_NOT_FIT })
@@ -140,14 +140,14 @@ fn solve_for(key: &str, arguments: &PlanArguments, overrides: &[String], termina
             Ok(planned) => planned,
             Err(error @ ProbeError::TooSlow { .. }) => return Err(Failure::from(error)),
             Err(error) => {
-                terminal.say(&format!("{key} = {}: {error}", formatted(value)));
+                terminal.info(&format!("{key} = {}: {error}", formatted(value)));
                 return Ok(-OUT_OF_MEMORY);
             }
         };
         advice = SolveAdvice::new(&planned.plan, &forecast);
         let budgets = planned.memory_budgets();
         let (_, message) = fit::message(&forecast, &budgets);
-        terminal.say(&format!("{key} = {}: {message}", formatted(value)));
+        terminal.info(&format!("{key} = {}: {message}", formatted(value)));
         let tightest = fit::tightest(&forecast, &budgets);
         bound = tightest.map_or_else(String::new, |(budget, _)| budget.because.clone());
         Ok(tightest.map_or(i128::MAX, |(_, left)| left))
@@ -210,7 +210,7 @@ impl SolveAdvice {
             [] => format!("memory does not depend on it here{largest}"),
             keys => format!(
                 "a larger {key} has no effect, as a batch has only {} ({}); solve for {} instead{largest}",
-                counted(self.batch_items, "item"),
+                pluralize(self.batch_items, "item"),
                 keys.join(" x "),
                 keys.join(" or ")
             ),
@@ -245,7 +245,7 @@ fn report_solution(
             "tried": tried.collect::<Vec<_>>(),
         }));
     }
-    terminal.answer(&match solution.value {
+    terminal.print(&match solution.value {
         None => format!("no value of {key} fits ({bound})"),
         Some(value) => {
             let fits = format!("{key} = {}", formatted(value));
@@ -258,7 +258,7 @@ fn report_solution(
                 End::GaveUp => {
                     format!(
                         "{fits} fits; larger values may fit too (stopped after {})",
-                        counted(solution.tried.len() as u64, "probe")
+                        pluralize(solution.tried.len() as u64, "probe")
                     )
                 }
             }

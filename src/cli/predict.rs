@@ -16,7 +16,7 @@ use crate::results::{read as read_results, resolved};
 use crate::run::evaluate::{self, CheckpointChoice};
 use crate::run::predict::{self, PredictError, PredictListener, PredictOptions};
 use crate::task::predict::Item;
-use crate::units::{counted, seconds};
+use crate::units::{pluralize, seconds};
 
 /// Largest number of failures that are printed; all of them are in `predictions.jsonl`.
 const FAILURES_PRINTED_MAX: u64 = 20;
@@ -93,8 +93,8 @@ pub fn run(arguments: &PredictArguments) -> Result<u8, Failure> {
     if arguments.display.json {
         terminal.json(&prediction);
     }
-    terminal.say(&text(&prediction));
-    terminal.say(&format!("predictions: {}", folder.display()));
+    terminal.info(&text(&prediction));
+    terminal.info(&format!("predictions: {}", folder.display()));
     Ok(u8::from(prediction.failed > 0))
 }
 
@@ -109,9 +109,9 @@ fn text(prediction: &Prediction) -> String {
         "{}/{} after {}, on {}: {}{failed}, {}",
         name(&prediction.experiment),
         name(&prediction.run),
-        counted(prediction.step, "step"),
+        pluralize(prediction.step, "step"),
         prediction.device,
-        counted(prediction.answered, "answer"),
+        pluralize(prediction.answered, "answer"),
         seconds(prediction.seconds)
     )
 }
@@ -133,7 +133,7 @@ impl PredictListener for AnswerPrinter {
     fn answered(&mut self, item: Item<'_>, text: &str) {
         if self.print_answers {
             let text = if text.is_empty() { "(empty answer)" } else { text };
-            self.terminal.answer(&format!("{}: {}", item_name(item), printable::line(text, TEXT_MAX)));
+            self.terminal.print(&format!("{}: {}", item_name(item), printable::line(text, TEXT_MAX)));
         }
     }
 

@@ -11,7 +11,7 @@ use crate::printable;
 use crate::results::secrets;
 use crate::results::trust::{self, Untrusted};
 use crate::sweep::launcher::ALLOW_COMMAND;
-use crate::sweep::records::sweep::Record;
+use crate::sweep::records::sweep::SweepRecord;
 use crate::sweep::{record, slurm};
 
 /// Largest number of characters shown of a program.
@@ -48,7 +48,7 @@ impl Programs {
     }
 
     /// Programs of a sweep: the command, the arguments that differ between trials, and the extra lines of Slurm scripts.
-    pub fn for_sweep(sweep: &Path, points: &Record) -> Result<Self, Failure> {
+    pub fn for_sweep(sweep: &Path, trials: &SweepRecord) -> Result<Self, Failure> {
         let base = match read::read_resolved(&sweep.join(layout::BASE), &[]) {
             Ok(checked) => checked.experiment,
             // If data is missing, the runs that need it report that.
@@ -58,10 +58,10 @@ impl Programs {
         let mut command_lines: Vec<String> = command(sweep, &base, CommandLineOf::Program).into_iter().collect();
         // A trial may have another pipeline than the base.
         let own = format!("pipeline.{}.", base.pipeline.name());
-        for (at, key) in points.keys.iter().enumerate() {
+        for (at, key) in trials.keys.iter().enumerate() {
             let of_pipeline = key == "pipeline" || key.starts_with("pipeline.");
             if of_pipeline && (base.command().is_some() || !key.starts_with(&own)) {
-                let mut values: Vec<String> = points.points.iter().map(|point| point[at].to_string()).collect();
+                let mut values: Vec<String> = trials.trials.iter().map(|trial| trial[at].to_string()).collect();
                 values.sort();
                 values.dedup();
                 command_lines.push(format!("{key} = {}", values.join(", ")));

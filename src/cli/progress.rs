@@ -42,8 +42,8 @@ pub fn spinner(terminal: Terminal, what: &'static str) -> Option<Spinner> {
     }
     if !terminal::is_terminal() {
         let start_time = Instant::now();
-        let say = move || terminal.say(&format!("{what}: {} so far", seconds(start_time.elapsed().as_secs_f64())));
-        return Some(Spinner { bar: None, _lines: Periodic::every(SPINNER_LINE_EVERY, say) });
+        let report = move || terminal.info(&format!("{what}: {} so far", seconds(start_time.elapsed().as_secs_f64())));
+        return Some(Spinner { bar: None, _lines: Periodic::every(SPINNER_LINE_EVERY, report) });
     }
     let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(5)).with_message(what);
     if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} {elapsed}") {
@@ -139,8 +139,8 @@ impl TextProgress {
     /// Prints a line, above the bar if there is one.
     fn line(&self, text: &str) {
         match &self.bar {
-            Some(bar) => bar.suspend(|| self.terminal.say(text)),
-            None => self.terminal.say(text),
+            Some(bar) => bar.suspend(|| self.terminal.info(text)),
+            None => self.terminal.info(text),
         }
     }
 
@@ -173,7 +173,7 @@ impl TextProgress {
             self.printed_line = true;
             self.last_line = Instant::now();
             let left = self.left(step).map_or_else(String::new, |left| format!(" · {left} left"));
-            self.terminal.say(&format!("step {step}/{} · {message}{left}", self.steps));
+            self.terminal.info(&format!("step {step}/{} · {message}{left}", self.steps));
         }
     }
 
@@ -213,7 +213,7 @@ impl Observer for TextProgress {
             Event::Growing { step, verdict } => self.line(&format!("step {step}: {}", verdict.message)),
             Event::Validating { step } => match &self.bar {
                 Some(bar) => bar.set_message(format!("validating at step {step} …")),
-                None if self.terminal.verbose => self.terminal.say(&format!("validating at step {step}")),
+                None if self.terminal.verbose => self.terminal.info(&format!("validating at step {step}")),
                 None => {}
             },
             Event::Validated { step, metrics } => {

@@ -15,7 +15,7 @@ use crate::results::index::{self, RunEntry, RunState};
 use crate::results::timestamp;
 use crate::results::{read, run_name, selection};
 use crate::run::remove::{self, Leftovers, Removable, RemoveError};
-use crate::units::{Bytes, counted};
+use crate::units::{Bytes, pluralize};
 
 #[derive(Clone, Debug, Args)]
 pub struct RemoveArguments {
@@ -182,19 +182,19 @@ impl KeptRuns<'_> {
     fn report(&mut self, run: &RunEntry, why: &dyn std::fmt::Display) {
         self.lines += 1;
         if self.lines <= LISTED_MAX {
-            self.terminal.say(&format!("kept {}: {why}", run_name::run(&run.path, &run.experiment)));
+            self.terminal.info(&format!("kept {}: {why}", run_name::run(&run.path, &run.experiment)));
         }
     }
 
     fn report_counts(&self, not_runs: u64) {
         let line = |count: u64, what: String, why: &str| {
             if count > 0 {
-                self.terminal.say(&format!("kept {what}: {why}"));
+                self.terminal.info(&format!("kept {what}: {why}"));
             }
         };
-        line(not_runs, counted(not_runs, "directory"), "not a run");
-        line(self.damaged, counted(self.damaged, "run"), "damaged records; use `xrun rm`");
-        line(self.unfinished, counted(self.unfinished, "run"), "failed or killed, but newer than the runs to keep");
+        line(not_runs, pluralize(not_runs, "directory"), "not a run");
+        line(self.damaged, pluralize(self.damaged, "run"), "damaged records; use `xrun rm`");
+        line(self.unfinished, pluralize(self.unfinished, "run"), "failed or killed, but newer than the runs to keep");
     }
 }
 
@@ -219,31 +219,31 @@ fn remove_confirmed(
 ) -> Result<u8, Failure> {
     let rests = leftovers.map_or(&[][..], |left| &left.runs);
     if removable.is_empty() && rests.is_empty() {
-        terminal.say("nothing to remove");
+        terminal.info("nothing to remove");
         return Ok(0);
     }
     for run in removable.iter().take(LISTED_MAX) {
-        terminal.say(&format!("{}  {}", run.path.display(), Bytes(run.bytes)));
+        terminal.info(&format!("{}  {}", run.path.display(), Bytes(run.bytes)));
     }
     if let more @ 1.. = removable.len().saturating_sub(LISTED_MAX) {
-        terminal.say(&format!("and {more} more"));
+        terminal.info(&format!("and {more} more"));
     }
     let rests: Vec<(&PathBuf, u64)> = rests.iter().map(|rest| (rest, remove::disk_usage(rest))).collect();
     if !rests.is_empty() {
-        terminal.say(&format!("{} of an interrupted removal", counted(rests.len() as u64, "leftover")));
+        terminal.info(&format!("{} of an interrupted removal", pluralize(rests.len() as u64, "leftover")));
     }
     let all = removable.iter().map(|run| run.bytes).chain(rests.iter().map(|(_, bytes)| *bytes)).sum();
-    let amount = |runs: u64, bytes: u64| format!("{} ({})", counted(runs, "run"), Bytes(bytes));
+    let amount = |runs: u64, bytes: u64| format!("{} ({})", pluralize(runs, "run"), Bytes(bytes));
     let total = match removable.len() as u64 {
-        0 => format!("{} ({})", counted(rests.len() as u64, "leftover"), Bytes(all)),
+        0 => format!("{} ({})", pluralize(rests.len() as u64, "leftover"), Bytes(all)),
         runs => amount(runs, all),
     };
     if confirmation.dry_run {
-        terminal.say(&format!("would remove {total}"));
+        terminal.info(&format!("would remove {total}"));
         return Ok(0);
     }
     if !confirmation.yes && !confirm(&total, terminal)? {
-        terminal.say("nothing was removed");
+        terminal.info("nothing was removed");
         return Ok(0);
     }
     let (mut removed, mut bytes, mut gone) = (0, 0, 0);
@@ -253,14 +253,14 @@ fn remove_confirmed(
         let shown = run.path.display();
         // It may have been tagged or resumed during the confirmation.
         if leftovers.is_some() && is_tagged(&run.path) {
-            terminal.say(&format!("kept {shown}: it has a tag"));
+            terminal.info(&format!("kept {shown}: it has a tag"));
             continue;
         }
         match remove::remove(run) {
             Ok(()) => (removed, bytes) = (removed + 1, bytes + run.bytes),
             Err(RemoveError::Gone) => gone += 1,
             Err(why @ RemoveError::Failed { .. }) => failed.push(why.to_string()),
-            Err(why) if leftovers.is_some() => terminal.say(&format!("kept {shown}: {why}")),
+            Err(why) if leftovers.is_some() => terminal.info(&format!("kept {shown}: {why}")),
             Err(why) => failed.push(format!("{shown}: {why}")),
         }
     }
@@ -272,9 +272,9 @@ fn remove_confirmed(
             Err(_) => {}
         }
     }
-    let more = if gone > 0 { format!("; already removed: {}", counted(gone, "run")) } else { String::new() };
+    let more = if gone > 0 { format!("; already removed: {}", pluralize(gone, "run")) } else { String::new() };
     if failed.is_empty() || removed > 0 || bytes > 0 {
-        terminal.say(&format!("removed {}{more}", amount(removed, bytes)));
+        terminal.info(&format!("removed {}{more}", amount(removed, bytes)));
     }
     let more = failed.len().saturating_sub(FAILED_MAX);
     failed.truncate(FAILED_MAX);
@@ -291,7 +291,7 @@ fn confirm(what: &str, terminal: &Terminal) -> Result<bool, Failure> {
             "cannot ask for confirmation because stdin is not a terminal; use --yes to remove {what}, or --dry-run to list"
         )));
     }
-    Terminal { quiet: false, ..*terminal }.say(&format!("remove {what}? This cannot be undone. [y/N]"));
+    Terminal { quiet: false, ..*terminal }.info(&format!("remove {what}? This cannot be undone. [y/N]"));
     let mut answer = String::new();
     input.read_line(&mut answer).map_err(Failure::failed)?;
     Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))

@@ -15,12 +15,12 @@ pub fn run(arguments: &RunName, terminal: &Terminal) -> Result<u8, Failure> {
         _ => None,
     };
     for damage in crate::report::write_judged(&run, so_far).map_err(Failure::failed)? {
-        terminal.say(&format!("damaged: {damage}"));
+        terminal.info(&format!("damaged: {damage}"));
     }
     let page = run.join(layout::REPORT).display().to_string();
     match arguments.json {
         true => terminal.json(&serde_json::json!({ "report": page })),
-        false => terminal.answer(&page),
+        false => terminal.print(&page),
     }
     Ok(0)
 }

@@ -83,7 +83,7 @@ pub fn run(arguments: &ReproduceArguments) -> Result<u8, Failure> {
     let chosen = planned.chosen.clone();
     let changes = reproduce::changes(&original.manifest, &planned.plan, &chosen);
     for change in &changes {
-        terminal.say(&format!("changed: {}", report::reproduction::change(change)));
+        terminal.info(&format!("changed: {}", report::reproduction::change(change)));
     }
     let text = resolved::read_text(&path).map_err(Failure::failed)?;
     let new = NewRun {
@@ -110,7 +110,7 @@ pub fn run(arguments: &ReproduceArguments) -> Result<u8, Failure> {
         }
     };
     if code == exit_code(Outcome::Interrupted) {
-        terminal.say(&format!("stopped before the comparison; run `{} reproduce` again", invocation::program()));
+        terminal.info(&format!("stopped before the comparison; run `{} reproduce` again", invocation::program()));
         return Ok(code);
     }
     let on_cpu = chosen.kind == Kind::Cpu && original.manifest.device.chosen.starts_with("cpu");
@@ -120,7 +120,7 @@ pub fn run(arguments: &ReproduceArguments) -> Result<u8, Failure> {
     write::replace_json(&directory.join(layout::REPRODUCTION), &reproduction).map_err(Failure::failed)?;
     match arguments.display.json {
         true => terminal.json(&reproduction),
-        false => terminal.answer(&report::reproduction::text(&reproduction)),
+        false => terminal.print(&report::reproduction::text(&reproduction)),
     }
     Ok(reproduction.exit_code)
 }

@@ -128,10 +128,10 @@ pub fn run(arguments: &ResumeArguments) -> Result<u8, Failure> {
         explain_kill(&path, terminal);
     }
     for damage in &point.ignored {
-        terminal.say(&format!("ignored damaged file: {damage}"));
+        terminal.info(&format!("ignored damaged file: {damage}"));
     }
     if !point.ignored.is_empty() {
-        terminal.say(&match &point.checkpoint {
+        terminal.info(&match &point.checkpoint {
             Some(checkpoint) => format!("resuming from {}", checkpoint.display()),
             None => "no intact checkpoint: restarting at step 0".into(),
         });
@@ -151,7 +151,8 @@ pub fn run(arguments: &ResumeArguments) -> Result<u8, Failure> {
         experiment.experiment.device.clone_from(&point.manifest.device.chosen);
     }
     if point.manifest.code.lock_digest != build_info::lock_digest() {
-        terminal.say("the dependencies of this build differ from those with which the run started: numbers may differ");
+        terminal
+            .info("the dependencies of this build differ from those with which the run started: numbers may differ");
     }
     arguments.data.prepare(&experiment);
     let recorded_weights = experiment.training.initial_weights.take_if(|_| point.checkpoint.is_some());
@@ -213,10 +214,10 @@ pub fn run(arguments: &ResumeArguments) -> Result<u8, Failure> {
 /// Explains who killed a run, and after an OOM kill how to avoid the next one.
 fn explain_kill(run: &Path, terminal: Terminal) {
     let killed = killed::explain(run);
-    terminal.say(&format!("the run was killed: {}", killed.who));
+    terminal.info(&format!("the run was killed: {}", killed.who));
     if killed.is_oom {
         let rest = [&killed.held, &killed.growing, &Some(killed.to_do.clone())];
-        rest.into_iter().flatten().for_each(|line| terminal.say(&format!("  {line}")));
+        rest.into_iter().flatten().for_each(|line| terminal.info(&format!("  {line}")));
     }
 }
 

@@ -21,7 +21,7 @@ use crate::run::new_run::{NewRun, RunLocation};
 use crate::run::prepare::Planned;
 use crate::stop::EXIT_VERDICT;
 use crate::sweep::record;
-use crate::units::counted;
+use crate::units::pluralize;
 
 pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
     let started = Instant::now();
@@ -41,7 +41,7 @@ pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
     let mut experiment = checked.experiment.clone();
     if experiment.sweep.take().is_some() {
         let name = file.display();
-        terminal.say(&format!("ignoring [sweep] of {name}; `{} sweep {name}` runs the sweep", invocation::program()));
+        terminal.info(&format!("ignoring [sweep] of {name}; `{} sweep {name}` runs the sweep", invocation::program()));
     }
     arguments.data.prepare(&experiment);
     let mut planned = Planned::new(experiment, terminal)?;
@@ -63,7 +63,7 @@ pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
             let violations = contract::violations(locked, &planned, &forecast);
             if !violations.is_empty() {
                 violations.iter().for_each(|violation| terminal.error(&violation.to_string()));
-                terminal.say(&contract::advice(file, locked, &planned));
+                terminal.info(&contract::advice(file, locked, &planned));
                 return Ok(EXIT_VERDICT);
             }
         }
@@ -73,7 +73,7 @@ pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
         let (fits, message) = disk::message(&expected, disk::free_bytes(results), results, &planned.plan);
         match fits {
             true => terminal.detail(&format!("plan {message}")),
-            false => terminal.say(&format!("plan {message}")),
+            false => terminal.info(&format!("plan {message}")),
         }
     }
     let new = NewRun {
@@ -110,7 +110,7 @@ pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
                 describe_plan(&opened.plan, parameters, &opened.chosen.description(), &arguments.display, terminal);
                 if let Some(forecast) = opened.plan.forecast.as_ref().filter(|_| !arguments.display.json) {
                     let (_, message) = fit::message(forecast, &budgets);
-                    terminal.answer(&format!("{}\n{message}", describe::forecast(forecast, terminal.width())));
+                    terminal.print(&format!("{}\n{message}", describe::forecast(forecast, terminal.width())));
                 }
                 return Ok(0);
             }
@@ -130,7 +130,7 @@ const UNKNOWN_DEVICE: &str = "unknown";
 fn describe_plan(plan: &Plan, parameters: u64, device: &str, display: &Display, terminal: Terminal) {
     match display.json {
         true => terminal.json(&plan.to_file(parameters)),
-        false => terminal.answer(&describe::describe(plan, parameters, device, terminal.width())),
+        false => terminal.print(&describe::describe(plan, parameters, device, terminal.width())),
     }
 }
 
@@ -144,7 +144,7 @@ fn short_run_overrides(
     experiment.sweep = None;
     if let Some(set) = shorten::command_overrides(&experiment, steps) {
         let mut set = set.map_err(|problem| Failure::Usage(problem.to_string()))?;
-        terminal.say(&format!("short run of {}: {}", counted(steps, "step"), set.join(", ")));
+        terminal.info(&format!("short run of {}: {}", pluralize(steps, "step"), set.join(", ")));
         if arguments.name.is_none() {
             set.push(shorten::name_override(&experiment));
         }
@@ -159,9 +159,9 @@ fn short_run_overrides(
         set.push(shorten::small_validations(experiment));
     }
     let changes = if set.is_empty() { "no changes needed".to_owned() } else { set.join(", ") };
-    let all = counted(whole.plan.steps, "step");
+    let all = pluralize(whole.plan.steps, "step");
     let length = if steps < whole.plan.steps { format!("{steps} of {all}") } else { format!("all {all}") };
-    terminal.say(&format!("short run of {length}: {changes}"));
+    terminal.info(&format!("short run of {length}: {changes}"));
     if arguments.name.is_none() {
         set.push(shorten::name_override(experiment));
     }
@@ -171,7 +171,7 @@ fn short_run_overrides(
 /// Reports the finished run because of which `--if-changed` skips this one.
 fn report_skipped(run: &Path, arguments: &RunArguments, terminal: Terminal) -> u8 {
     let message = "skipped: this run has the same experiment, data and code";
-    terminal.say(&format!("{}: {message}", run.display()));
+    terminal.info(&format!("{}: {message}", run.display()));
     if arguments.display.json {
         let summary = read_results::summary(run).ok().flatten();
         terminal.json(&serde_json::json!({

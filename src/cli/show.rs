@@ -12,7 +12,7 @@ use crate::report::axes::utc_time;
 use crate::report::summary;
 use crate::results::index::RunState;
 use crate::results::{index, read, run_name};
-use crate::sweep::records::sweep::Record;
+use crate::sweep::records::sweep::SweepRecord;
 use crate::sweep::{listing, table, text};
 
 pub fn run(arguments: &RunName, terminal: &Terminal) -> Result<u8, Failure> {
@@ -40,7 +40,7 @@ pub fn run(arguments: &RunName, terminal: &Terminal) -> Result<u8, Failure> {
     let written: Vec<String> =
         notes.notes.iter().map(|note| format!("{} {}", utc_time(&note.time), note.text)).collect();
     more.extend(written.iter().map(|note| ("note", note.as_str())));
-    terminal.answer(&match more.as_slice() {
+    terminal.print(&match more.as_slice() {
         [] => text,
         more => format!("{}\n\n{}", text.trim_end(), summary::labelled(more, terminal.width())),
     });
@@ -69,7 +69,7 @@ fn find_sweep(results: &Path, text: &str) -> Option<PathBuf> {
 
 /// Shows the current state of a sweep, which may be active; writes nothing.
 fn show_sweep(sweep: &Path, json: bool, terminal: &Terminal) -> Result<u8, Failure> {
-    let record = Record::read(sweep).map_err(Failure::failed)?;
+    let record = SweepRecord::read(sweep).map_err(Failure::failed)?;
     let table = table::table(sweep, &record, &BTreeMap::new());
     if json {
         terminal.json(&table);
@@ -77,10 +77,6 @@ fn show_sweep(sweep: &Path, json: bool, terminal: &Terminal) -> Result<u8, Failu
     }
     let page = sweep.join(layout::REPORT);
     let page = if page.is_file() { page.display().to_string() } else { "not written yet".into() };
-    terminal.answer(&format!(
-        "sweep   {}\nreport  {page}\n\n{}",
-        sweep.display(),
-        text::text(&table, terminal.width())
-    ));
+    terminal.print(&format!("sweep   {}\nreport  {page}\n\n{}", sweep.display(), text::text(&table, terminal.width())));
     Ok(0)
 }

@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 use clap::{Args, ValueEnum};
 
 use super::programs::Programs;
-use super::sweep_jobs::{self, Jobs};
+use super::sweep_jobs::{self, JobLimit};
 use super::terminal::{Failure, Terminal};
 use super::{Overrides, Progress, Results, sweep_search, sweep_slurm};
 use crate::directory::RunDirectory;
-use crate::experiment::launcher::Launcher as LauncherSettings;
+use crate::experiment::launcher::LauncherSettings;
 use crate::experiment::read_sweep::{self, SweepFile};
-use crate::experiment::sweep::Method as SweepMethod;
+use crate::experiment::sweep::SweepMethod;
 use crate::files::layout;
 use crate::invocation;
 use crate::plan::shorten;
@@ -23,8 +23,8 @@ use crate::results::trust;
 use crate::stop::{StopSignal, exit_code};
 use crate::sweep::launcher::Launcher;
 use crate::sweep::plan::{self, Planned};
-use crate::sweep::records::search::{Method, Search};
-use crate::sweep::records::sweep::{Process, Record, Table};
+use crate::sweep::records::search::{Search, SearchMethod};
+use crate::sweep::records::sweep::{Process, SweepRecord, Table};
 use crate::sweep::schedule::{Event, Options, Scheduled, schedule};
 use crate::sweep::scheduler::{Job, scheduler};
 use crate::sweep::slurm::SlurmError;
@@ -32,7 +32,7 @@ use crate::sweep::slurm::launcher::{queued, under_way};
 use crate::sweep::slurm::queue::{self, Task};
 use crate::sweep::trials::{masked, words};
 use crate::sweep::{record, search, table, text};
-use crate::units::{Bytes, counted, seconds};
+use crate::units::{Bytes, pluralize, seconds};
 
 /// Largest number of runs that are reported one by one.
 const LINES_MAX: usize = 100;
@@ -80,7 +80,7 @@ pub struct SweepArguments {
     /// Number of runs at the same time, or `auto`: as many as fit by their memory forecasts, at most one per processor.
     /// Runs that share the machine are slower than one alone.
     #[arg(long, value_name = "COUNT", default_value = "1")]
-    pub(super) jobs: Jobs,
+    pub(super) jobs: JobLimit,
     /// Check and list every trial; run nothing, write nothing.
     #[arg(long)]
     dry_run: bool,
@@ -160,15 +160,15 @@ pub fn run(arguments: &SweepArguments) -> Result<u8, Failure> {
             if place == Where::Local && handed == Where::Slurm {
                 sweep_slurm::check_idle(&folder)?;
             }
-            let (folder, record) = Record::open(&folder).map_err(Failure::failed)?;
+            let (folder, record) = SweepRecord::open(&folder).map_err(Failure::failed)?;
             Programs::for_sweep(&folder.path, &record)?.check(arguments.allow_command)?;
             OpenSweep { folder, record, place, launcher: None, allowed: arguments.allow_command }
         }
         (None, Some(file)) => {
-            let family = family(file, arguments, terminal)?;
-            let planned = plan::plan(&family)?;
+            let sweep_file = sweep_file(file, arguments, terminal)?;
+            let planned = plan::plan(&sweep_file)?;
             if arguments.dry_run {
-                print_plan(&family, &planned, arguments.json, terminal);
+                print_plan(&sweep_file, &planned, arguments.json, terminal);
                 return Ok(0);
             }
             let place = arguments.launcher.unwrap_or(Where::Local);
@@ -176,13 +176,13 @@ pub fn run(arguments: &SweepArguments) -> Result<u8, Failure> {
                 sweep_slurm::check(arguments)?;
             }
             let command = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
-            let record = Record::new(&family, &planned, command);
-            let folder = record.create(&arguments.results.folder, &family).map_err(Failure::failed)?;
-            if let (Err(why), true) = (record::sign(&folder.path), family.base.command().is_some()) {
-                terminal.say(&trust::unsigned_message(&why));
+            let record = SweepRecord::new(&sweep_file, &planned, command);
+            let folder = record.create(&arguments.results.folder, &sweep_file).map_err(Failure::failed)?;
+            if let (Err(why), true) = (record::sign(&folder.path), sweep_file.base.command().is_some()) {
+                terminal.info(&trust::unsigned_message(&why));
             }
             // The user named the file with these programs.
-            OpenSweep { folder, record, place, launcher: family.launcher, allowed: true }
+            OpenSweep { folder, record, place, launcher: sweep_file.launcher, allowed: true }
         }
         (None, None) => return Err(Failure::Usage(format!("no file was given: {} sweep FILE", invocation::program()))),
     };
@@ -195,18 +195,18 @@ pub fn run(arguments: &SweepArguments) -> Result<u8, Failure> {
     let how = match &record.search {
         Some(search) => sweep_search::description(search),
         None => {
-            let points = counted(record.points.len() as u64, "trial");
-            format!("{points}, {}{drawn}", counted(record.order.len() as u64, "run"))
+            let trials = pluralize(record.trials.len() as u64, "trial");
+            format!("{trials}, {}{drawn}", pluralize(record.order.len() as u64, "run"))
         }
     };
-    terminal.say(&format!("{}: {how}, in {}", record.experiment, path.display()));
+    terminal.info(&format!("{}: {how}, in {}", record.experiment, path.display()));
     run_sweep(&mut open, arguments, &stop, terminal)
 }
 
 /// A sweep whose directory this process has locked.
 struct OpenSweep {
     folder: RunDirectory,
-    record: Record,
+    record: SweepRecord,
     place: Where,
     launcher: Option<LauncherSettings>,
     /// Trust programs that the sweep's directory names, whoever owns it.
@@ -251,7 +251,7 @@ fn run_sweep(
     let scheduled = scheduled.map_err(|error| Failure::Failed(format!("{error}\n{}", resume_hint(&path))))?;
     let progress = progress?;
     if on_slurm {
-        terminal.say(&progress.words(&tasks));
+        terminal.info(&progress.words(&tasks));
     }
     let all = record.runs_at_most();
     let unfinished = progress.runs - progress.finished;
@@ -263,7 +263,7 @@ fn run_sweep(
                 _ => format!("{unfinished} of {} runs did not finish", record.order.len()),
             });
             if !arguments.retry_failed {
-                terminal.say(&format!(
+                terminal.info(&format!(
                     "to retry them: {} sweep --resume {} --retry-failed; without it, failed runs stay as they are",
                     invocation::program(),
                     path.display()
@@ -272,7 +272,7 @@ fn run_sweep(
             return Ok(exit_code(Outcome::Failed));
         }
         Scheduled::FailedFast { left } => (
-            format!("a run failed, and --fail-fast was given: {} not started", counted(*left as u64, "run")),
+            format!("a run failed, and --fail-fast was given: {} not started", pluralize(*left as u64, "run")),
             Outcome::Failed,
         ),
         Scheduled::Stopped { left } => {
@@ -287,14 +287,14 @@ fn run_sweep(
     if let Scheduled::Left { jobs, .. } = &scheduled {
         sweep_slurm::print_job_hints(&path, jobs, terminal);
     }
-    terminal.say(&resume_hint(&path));
+    terminal.info(&resume_hint(&path));
     Ok(exit_code(code))
 }
 
 /// Writes the table of a sweep, shows it, and returns how many runs it has.
 fn show_table(
     sweep: &Path,
-    record: &Record,
+    record: &SweepRecord,
     tasks: &[Task],
     json: bool,
     terminal: Terminal,
@@ -302,22 +302,22 @@ fn show_table(
     let table = table::write(sweep, record, &queued(record, tasks)).map_err(Failure::failed)?;
     match json {
         true => terminal.json(&table),
-        false if !terminal.quiet => terminal.answer(&text::text(&table, terminal.width())),
+        false if !terminal.quiet => terminal.print(&text::text(&table, terminal.width())),
         false => {}
     }
-    terminal.say(&format!("report: {}", sweep.join(layout::REPORT).display()));
+    terminal.info(&format!("report: {}", sweep.join(layout::REPORT).display()));
     RunCounts::new(sweep, record, &table, tasks)
 }
 
 /// `xrun sweep --collect DIR`: the table of the results so far, whether processes work on the sweep or not.
 fn collect(sweep: &Path, arguments: &SweepArguments, terminal: Terminal) -> Result<u8, Failure> {
-    let record = Record::read(sweep).map_err(Failure::failed)?;
+    let record = SweepRecord::read(sweep).map_err(Failure::failed)?;
     let tasks = sweep_slurm::tasks_of_sweep(sweep, &record, terminal);
     let counts = show_table(sweep, &record, &tasks, arguments.json, terminal)?;
-    terminal.say(&counts.words(&tasks));
+    terminal.info(&counts.words(&tasks));
     let (running, waiting) = queue::counts(&tasks);
     if counts.open > running + waiting {
-        terminal.say(&resume_hint(sweep));
+        terminal.info(&resume_hint(sweep));
     }
     Ok(counts.exit_code())
 }
@@ -337,7 +337,7 @@ struct RunCounts {
 }
 
 impl RunCounts {
-    fn new(sweep: &Path, record: &Record, table: &Table, tasks: &[Task]) -> Result<Self, Failure> {
+    fn new(sweep: &Path, record: &SweepRecord, table: &Table, tasks: &[Task]) -> Result<Self, Failure> {
         let runs = || table.rows.iter().flat_map(|row| &row.runs);
         let finished = runs().filter(|run| run.finished || run.at_rung).count();
         let open = ["running", "waiting", "not run", "killed", Outcome::Interrupted.label()];
@@ -345,7 +345,7 @@ impl RunCounts {
         let (all, runs) = (record.runs_at_most(), record.order.len());
         // Trials of asha that wait at a rung are done only when none of them is to continue.
         let due = match &record.search {
-            Some(Search { method: Method::Asha { .. }, .. }) => {
+            Some(Search { method: SearchMethod::Asha { .. }, .. }) => {
                 let mut scheduler = scheduler(sweep, record, false);
                 under_way(record, tasks).into_iter().for_each(|job| scheduler.adopt(job));
                 scheduler.next(&mut record.clone()).map_err(Failure::failed)?.is_some()
@@ -377,17 +377,19 @@ fn resume_hint(sweep: &Path) -> String {
 }
 
 /// Reads the sweep file, shortened by `--steps` or `--smoke`.
-fn family(file: &Path, arguments: &SweepArguments, terminal: Terminal) -> Result<SweepFile, Failure> {
+fn sweep_file(file: &Path, arguments: &SweepArguments, terminal: Terminal) -> Result<SweepFile, Failure> {
     let mut overrides = overrides(arguments);
-    let family = read_sweep::read(file, &overrides, super::environment())?;
-    let Some(steps) = arguments.steps.or(arguments.smoke.then_some(shorten::SMOKE_STEPS)) else { return Ok(family) };
-    let (mut set, whole) = plan::shortened(&family, steps, arguments.smoke)?;
+    let sweep_file = read_sweep::read(file, &overrides, super::environment())?;
+    let Some(steps) = arguments.steps.or(arguments.smoke.then_some(shorten::SMOKE_STEPS)) else {
+        return Ok(sweep_file);
+    };
+    let (mut set, whole) = plan::shortened(&sweep_file, steps, arguments.smoke)?;
     let words = if set.is_empty() { "no changes needed".to_owned() } else { set.join(", ") };
-    terminal.say(&format!("{steps} of {whole} steps: {words}"));
+    terminal.info(&format!("{steps} of {whole} steps: {words}"));
     if arguments.name.is_none() {
-        set.push(shorten::name_override(&family.base));
+        set.push(shorten::name_override(&sweep_file.base));
     }
-    set.extend(sweep_search::shortened(&family.sweep, whole, steps));
+    set.extend(sweep_search::shortened(&sweep_file.sweep, whole, steps));
     overrides.extend(set);
     Ok(read_sweep::read(file, &overrides, super::environment())?)
 }
@@ -401,31 +403,31 @@ fn overrides(arguments: &SweepArguments) -> Vec<String> {
     all
 }
 
-fn print_plan(family: &SweepFile, planned: &Planned, json: bool, terminal: Terminal) {
-    let points = planned.trials.as_slice();
-    let keys: Vec<&str> = family.axes.iter().map(|axis| axis.key.as_str()).collect();
+fn print_plan(sweep_file: &SweepFile, planned: &Planned, json: bool, terminal: Terminal) {
+    let trials = planned.trials.as_slice();
+    let keys: Vec<&str> = sweep_file.axes.iter().map(|axis| axis.key.as_str()).collect();
     if json {
-        let points: Vec<serde_json::Value> = points
+        let trials: Vec<serde_json::Value> = trials
             .iter()
             .enumerate()
-            .map(|(at, point)| {
-                let values = keys.iter().zip(&point.values).map(|(key, value)| masked(key, value));
+            .map(|(at, trial)| {
+                let values = keys.iter().zip(&trial.values).map(|(key, value)| masked(key, value));
                 let values: Vec<serde_json::Value> = values.collect();
                 serde_json::json!({
-                    "point": at + 1, "values": values, "steps": point.steps, "buffer_bytes": point.buffer_bytes,
+                    "trial": at + 1, "values": values, "steps": trial.steps, "buffer_bytes": trial.buffer_bytes,
                 })
             })
             .collect();
-        let mut all = serde_json::json!({ "keys": keys, "repeats": family.sweep.repeats, "points": points });
+        let mut all = serde_json::json!({ "keys": keys, "repeats": sweep_file.sweep.repeats, "trials": trials });
         if let (Some(all), false) = (all.as_object_mut(), planned.rungs.is_empty()) {
             all.insert("rungs".into(), planned.rungs.clone().into());
         }
         terminal.json(&all);
         return;
     }
-    let search = search::of(family, &planned.rungs)
+    let search = search::search_from(sweep_file, &planned.rungs)
         .map_or_else(String::new, |search| format!("{}\n", sweep_search::description(&search)));
-    terminal.answer(&format!("{}{search}", text::plan(&keys, points, family.sweep.repeats, terminal.width())));
+    terminal.print(&format!("{}{search}", text::plan(&keys, trials, sweep_file.sweep.repeats, terminal.width())));
 }
 
 /// Reports the progress of a sweep.
@@ -444,7 +446,7 @@ struct Lines {
 }
 
 impl Lines {
-    fn new(record: &Record, script: Option<PathBuf>, terminal: Terminal) -> Self {
+    fn new(record: &SweepRecord, script: Option<PathBuf>, terminal: Terminal) -> Self {
         Self {
             keys: record.keys.clone(),
             searches: record.search.is_some(),
@@ -462,7 +464,7 @@ impl Lines {
             Event::Begins { done: 0, .. } => return,
             Event::Begins { left, done } => {
                 let is = if done == 1 { "is" } else { "are" };
-                format!("{} {is} done, {left} to do", counted(done as u64, "run"))
+                format!("{} {is} done, {left} to do", pluralize(done as u64, "run"))
             }
             Event::Waits { run } => format!("{run}: locked by another process; waiting for it to finish"),
             Event::Submitted { job, jobs, .. } if self.searches => {
@@ -478,7 +480,7 @@ impl Lines {
             Event::Submitted { job, jobs, memory } => {
                 let each = memory.map_or_else(String::new, |memory| format!(", {} each", Bytes(memory)));
                 let script = self.script.as_deref().unwrap_or(Path::new("")).display();
-                let runs = counted(jobs.len() as u64, "run");
+                let runs = pluralize(jobs.len() as u64, "run");
                 format!("job {job}: {runs}{each} ({script}); Ctrl-C leaves them to Slurm")
             }
             Event::Queue { running, waiting, reason } => {
@@ -501,10 +503,10 @@ impl Lines {
                     }
                 }
             }
-            Event::Stops { running } => format!("stopping: {} to save a checkpoint", counted(running as u64, "run")),
+            Event::Stops { running } => format!("stopping: {} to save a checkpoint", pluralize(running as u64, "run")),
             Event::Ended { job, values, process, left } => return self.ended(job, values, process, left),
         };
-        self.terminal.say(&text);
+        self.terminal.info(&text);
     }
 
     fn ended(&mut self, Job { run, until }: Job, values: &[serde_json::Value], process: &Process, left: usize) {
@@ -536,6 +538,6 @@ impl Lines {
         let time = self.begun.elapsed().as_secs_f64() / self.ended as f64 * left as f64;
         let time = if left > 0 && !self.searches { format!(" · about {} left", seconds(time)) } else { String::new() };
         let values = words(self.keys.iter().map(String::as_str), values.iter());
-        self.terminal.say(&format!("{}/{} · {run} · {values} · {how}{why}{time}", self.all - left, self.all));
+        self.terminal.info(&format!("{}/{} · {run} · {values} · {how}{why}{time}", self.all - left, self.all));
     }
 }

@@ -23,36 +23,36 @@ impl<'a> LazyForecasts<'a> {
         Self { sweep, terminal, memory: RefCell::new(memory) }
     }
 
-    fn ensure(&self, point: u64) {
-        if self.memory.borrow().has_forecast(point) {
+    fn ensure(&self, trial: u64) {
+        if self.memory.borrow().has_forecast(trial) {
             return;
         }
         let known = self.memory.borrow().clone();
         // After a signal no run starts: a forecast is not needed.
-        let Some(need) = sweep_memory::of_point(self.sweep, &known, point, self.terminal) else { return };
+        let Some(need) = sweep_memory::of_trial(self.sweep, &known, trial, self.terminal) else { return };
         let mut memory = self.memory.borrow_mut();
         sweep_memory::add(&mut memory, need);
         if let Err(error) = write_memory(self.sweep, &memory) {
-            self.terminal.error(&format!("{error}; a resume will forecast trial {point} again"));
+            self.terminal.error(&format!("{error}; a resume will forecast trial {trial} again"));
         }
     }
 }
 
 impl Forecasts for LazyForecasts<'_> {
-    fn requirement(&self, point: u64) -> Requirement {
-        self.ensure(point);
-        Forecasts::requirement(&*self.memory.borrow(), point)
+    fn requirement(&self, trial: u64) -> Requirement {
+        self.ensure(trial);
+        Forecasts::requirement(&*self.memory.borrow(), trial)
     }
 
-    fn known_requirement(&self, point: u64) -> Requirement {
-        Forecasts::requirement(&*self.memory.borrow(), point)
+    fn known_requirement(&self, trial: u64) -> Requirement {
+        Forecasts::requirement(&*self.memory.borrow(), trial)
     }
 
-    fn slurm_memory(&self, point: u64) -> Option<Bytes> {
+    fn slurm_memory(&self, trial: u64) -> Option<Bytes> {
         // Sizes may be written by hand, without forecasts.
         if !self.memory.borrow().forecasts.is_empty() {
-            self.ensure(point);
+            self.ensure(trial);
         }
-        self.memory.borrow().size(point)
+        self.memory.borrow().size(trial)
     }
 }

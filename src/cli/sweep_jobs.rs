@@ -14,12 +14,12 @@ use crate::plan::fit;
 use crate::settings::sections::Limits;
 use crate::sweep::launcher::Launcher;
 use crate::sweep::local::Local;
-use crate::sweep::records::sweep::Record;
+use crate::sweep::records::sweep::SweepRecord;
 use crate::sweep::resources::co_schedule::{Budget, CoSchedule};
 use crate::sweep::resources::retries;
 use crate::sweep::schedule::Options;
 use crate::sweep::search::with_known_trials;
-use crate::units::{Bytes, counted};
+use crate::units::{Bytes, pluralize};
 
 /// Largest number of runs at once.
 const JOBS_MAX: u16 = 256;
@@ -29,13 +29,13 @@ const RESERVE_MIN: u64 = 256 << 20;
 
 /// Runs at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Jobs {
+pub enum JobLimit {
     /// As many as fit by their forecasts.
     Auto,
     Count(u16),
 }
 
-impl FromStr for Jobs {
+impl FromStr for JobLimit {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -50,25 +50,25 @@ impl FromStr for Jobs {
 /// The launcher for this machine. Reports the number of runs at once.
 pub fn launcher<'a>(
     sweep: &'a Path,
-    record: &Record,
+    record: &SweepRecord,
     options: Options,
-    jobs: Jobs,
+    jobs: JobLimit,
     terminal: Terminal,
 ) -> Result<Box<dyn Launcher + 'a>, Failure> {
     let count = match jobs {
-        Jobs::Auto => {
+        JobLimit::Auto => {
             let co_schedule = co_schedule(sweep, &with_known_trials(record), terminal)?;
             return Ok(Box::new(Local::co_scheduled(sweep, options, co_schedule).map_err(Failure::failed)?));
         }
-        Jobs::Count(count) => count,
+        JobLimit::Count(count) => count,
     };
     if count > 1 {
-        terminal.say(&format!("{count} runs share the machine: each is slower than one alone"));
+        terminal.info(&format!("{count} runs share the machine: each is slower than one alone"));
     }
     Ok(Box::new(Local::new(sweep, options, count.into()).map_err(Failure::failed)?))
 }
 
-fn co_schedule<'a>(sweep: &'a Path, record: &Record, terminal: Terminal) -> Result<CoSchedule<'a>, Failure> {
+fn co_schedule<'a>(sweep: &'a Path, record: &SweepRecord, terminal: Terminal) -> Result<CoSchedule<'a>, Failure> {
     let memory = sweep_memory::forecasts(sweep, record, "write --jobs N in place of --jobs auto", terminal)?;
     let device = free_on_device(sweep, record)?;
     let rooms = fit::memory_budgets(&Limits::default(), device);
@@ -91,8 +91,10 @@ fn co_schedule<'a>(sweep: &'a Path, record: &Record, terminal: Terminal) -> Resu
         },
     );
     let on_device = budget.device.map_or_else(String::new, |bytes| format!(" and {} of the device", Bytes(bytes)));
-    terminal
-        .say(&format!("--jobs auto: up to {} at once{because}{on_device}", counted(budget.processors as u64, "run")));
+    terminal.info(&format!(
+        "--jobs auto: up to {} at once{because}{on_device}",
+        pluralize(budget.processors as u64, "run")
+    ));
     let forecasts = Box::new(LazyForecasts::new(sweep, memory, terminal));
     let retries = retries(sweep, record).into_iter().filter(|(_, retry)| retry.to_come);
     Ok(CoSchedule::new(budget, forecasts, retries.map(|(run, _)| run).collect()))
@@ -103,16 +105,16 @@ fn less_reserve(bytes: u64) -> u64 {
 }
 
 /// Devices of the trials, in their order.
-pub fn devices(sweep: &Path, record: &Record) -> Result<Vec<String>, Failure> {
+pub fn devices(sweep: &Path, record: &SweepRecord) -> Result<Vec<String>, Failure> {
     let swept = record.keys.iter().position(|key| key == "experiment.device");
     Ok(match swept {
-        Some(at) => record.points.iter().filter_map(|point| point[at].as_str().map(str::to_owned)).collect(),
+        Some(at) => record.trials.iter().filter_map(|trial| trial[at].as_str().map(str::to_owned)).collect(),
         None => vec![read::read_resolved(&sweep.join(layout::BASE), &[])?.experiment.experiment.device],
     })
 }
 
 /// Free bytes of the device that the runs use, the minimum of several; `None` without one.
-fn free_on_device(sweep: &Path, record: &Record) -> Result<Option<u64>, Failure> {
+fn free_on_device(sweep: &Path, record: &SweepRecord) -> Result<Option<u64>, Failure> {
     let mut devices = devices(sweep, record)?;
     devices.sort_unstable();
     devices.dedup();
@@ -126,10 +128,10 @@ mod tests {
 
     #[test]
     fn a_number_or_auto() {
-        assert_eq!("auto".parse(), Ok(Jobs::Auto));
-        assert_eq!("256".parse(), Ok(Jobs::Count(256)));
+        assert_eq!("auto".parse(), Ok(JobLimit::Auto));
+        assert_eq!("256".parse(), Ok(JobLimit::Count(256)));
         for wrong in ["0", "257", "-1", "Auto", "", "1.5"] {
-            assert!(wrong.parse::<Jobs>().unwrap_err().contains("from 1 to 256, or `auto`"), "{wrong}");
+            assert!(wrong.parse::<JobLimit>().unwrap_err().contains("from 1 to 256, or `auto`"), "{wrong}");
         }
     }
 

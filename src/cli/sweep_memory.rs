@@ -11,12 +11,12 @@ use crate::files::layout;
 use crate::probe::{Probe, ProbeError};
 use crate::results::format::VERSION;
 use crate::run::prepare::{Planned, StartError};
-use crate::sweep::records::sweep::Record;
-use crate::sweep::records::sweep_memory::{AskedSize, PointsNeed, SweepMemory};
+use crate::sweep::records::sweep::SweepRecord;
+use crate::sweep::records::sweep_memory::{AskedSize, SweepMemory, TrialsNeed};
 use crate::sweep::resources::probe_group::ProbeGroup;
 use crate::sweep::resources::{read_memory, sizes, with_margin, write_memory};
 use crate::sweep::trials::RunId;
-use crate::units::{Bytes, counted};
+use crate::units::{Bytes, pluralize};
 
 /// Largest number of probes of a sweep, spread from the trials with the largest buffers to those with the smallest.
 const PROBES_MAX: usize = 16;
@@ -25,7 +25,7 @@ const PROBING_MAX: Duration = Duration::from_secs(600);
 
 /// Trials with one forecast: they differ in nothing that memory depends on.
 struct ForecastGroup {
-    points: Vec<u64>,
+    trials: Vec<u64>,
     experiment: Experiment,
     /// Settings of the first trial, for the probe.
     overrides: Vec<String>,
@@ -42,7 +42,7 @@ struct ProbedGroup {
 }
 
 /// The forecasts of a sweep, from `memory.toml`, or made now and written there. `advice` is for an error.
-pub fn forecasts(sweep: &Path, record: &Record, advice: &str, terminal: Terminal) -> Result<SweepMemory, Failure> {
+pub fn forecasts(sweep: &Path, record: &SweepRecord, advice: &str, terminal: Terminal) -> Result<SweepMemory, Failure> {
     match read_memory(sweep).map_err(Failure::failed)? {
         Some(memory) if !memory.forecasts.is_empty() => Ok(memory),
         // Sizes written by hand, without forecasts.
@@ -57,38 +57,43 @@ pub fn forecasts(sweep: &Path, record: &Record, advice: &str, terminal: Terminal
 }
 
 /// The forecasts of a sweep with the sizes that Slurm is asked for.
-pub fn with_sizes(sweep: &Path, record: &Record, advice: &str, terminal: Terminal) -> Result<SweepMemory, Failure> {
+pub fn with_sizes(
+    sweep: &Path,
+    record: &SweepRecord,
+    advice: &str,
+    terminal: Terminal,
+) -> Result<SweepMemory, Failure> {
     if let Some(memory) = read_memory(sweep).map_err(Failure::failed)?.filter(|memory| !memory.sizes.is_empty()) {
         return Ok(memory);
     }
     let mut memory = forecasts(sweep, record, advice, terminal)?;
-    let asked = |point: u64| memory.forecast(point).map_or(0, |need| with_margin(need.host.0));
+    let asked = |trial: u64| memory.forecast(trial).map_or(0, |need| with_margin(need.host.0));
     // A search runs each trial once, also those that it has not chosen yet.
-    let runs = |point: u64| record.order.iter().filter(|[of, _]| *of == point).count().max(1) as u64;
-    let points = 1..=record.points.len() as u64;
-    let needs: Vec<(u64, u64)> = points.clone().map(|point| (asked(point), runs(point))).collect();
+    let runs = |trial: u64| record.order.iter().filter(|[of, _]| *of == trial).count().max(1) as u64;
+    let trials = 1..=record.trials.len() as u64;
+    let needs: Vec<(u64, u64)> = trials.clone().map(|trial| (asked(trial), runs(trial))).collect();
     let sizes = sizes::sizes(&needs);
     let mut by_size: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
-    for (point, (asked, _)) in points.zip(&needs) {
-        by_size.entry(sizes::size_of(&sizes, *asked).unwrap_or(*asked)).or_default().push(point);
+    for (trial, (asked, _)) in trials.zip(&needs) {
+        by_size.entry(sizes::size_of(&sizes, *asked).unwrap_or(*asked)).or_default().push(trial);
     }
-    memory.sizes = by_size.into_iter().map(|(memory, points)| AskedSize { memory: Bytes(memory), points }).collect();
+    memory.sizes = by_size.into_iter().map(|(memory, trials)| AskedSize { memory: Bytes(memory), trials }).collect();
     write_memory(sweep, &memory).map_err(Failure::failed)?;
     Ok(memory)
 }
 
 /// The sizes as text: `2.0 GiB for 1 trial, 300 MiB for 7 trials`.
 pub fn sizes_as_text(memory: &SweepMemory) -> String {
-    let words = |size: &AskedSize| format!("{} for {}", size.memory, counted(size.points.len() as u64, "trial"));
+    let words = |size: &AskedSize| format!("{} for {}", size.memory, pluralize(size.trials.len() as u64, "trial"));
     memory.sizes.iter().map(words).collect::<Vec<_>>().join(", ")
 }
 
 /// The forecast of a new trial: that of its probe group, or by a probe, or else the largest known one. `None` after a signal.
-pub fn of_point(sweep: &Path, known: &SweepMemory, point: u64, terminal: Terminal) -> Option<PointsNeed> {
+pub fn of_trial(sweep: &Path, known: &SweepMemory, trial: u64, terminal: Terminal) -> Option<TrialsNeed> {
     let silent = Terminal { quiet: true, verbose: false, ..terminal };
-    let found = Record::read(sweep)
+    let found = SweepRecord::read(sweep)
         .map_err(Failure::failed)
-        .and_then(|record| try_point(&sweep.join(layout::BASE), &record, known, point, silent));
+        .and_then(|record| try_trial(&sweep.join(layout::BASE), &record, known, trial, silent));
     let because = match found {
         Ok(Some(need)) => return Some(need),
         Err(Failure::Interrupted(_)) => return None,
@@ -97,35 +102,35 @@ pub fn of_point(sweep: &Path, known: &SweepMemory, point: u64, terminal: Termina
         Err(Failure::Problems(_)) => "its experiment is invalid now".into(),
     };
     let largest = known.forecasts.iter().max_by_key(|need| need.host.0)?;
-    terminal.say(&no_forecast(&[point], &because, largest.host));
-    Some(PointsNeed { probed: None, because: Some(because), points: vec![point], ..largest.clone() })
+    terminal.info(&no_forecast(&[trial], &because, largest.host));
+    Some(TrialsNeed { probed: None, because: Some(because), trials: vec![trial], ..largest.clone() })
 }
 
 /// The forecast of its group, or by a probe; `None` where there were enough probes.
-fn try_point(
+fn try_trial(
     base: &Path,
-    record: &Record,
+    record: &SweepRecord,
     known: &SweepMemory,
-    point: u64,
+    trial: u64,
     silent: Terminal,
-) -> Result<Option<PointsNeed>, Failure> {
-    let kind = |point: u64| -> Result<String, Failure> {
-        let overrides = record.overrides(RunId { trial: point, repeat: 1 });
+) -> Result<Option<TrialsNeed>, Failure> {
+    let kind = |trial: u64| -> Result<String, Failure> {
+        let overrides = record.overrides(RunId { trial, repeat: 1 });
         Ok(ProbeGroup::new(&read::read_resolved(base, &overrides)?.experiment).forecast)
     };
-    let this = kind(point)?;
-    let there = 1..=record.points.len() as u64;
+    let this = kind(trial)?;
+    let there = 1..=record.trials.len() as u64;
     for need in known.forecasts.iter().filter(|need| need.probed.is_some()) {
-        if let Some(first) = need.points.first().filter(|first| there.contains(first))
+        if let Some(first) = need.trials.first().filter(|first| there.contains(first))
             && kind(*first)? == this
         {
-            return Ok(Some(PointsNeed { points: vec![point], ..need.clone() }));
+            return Ok(Some(TrialsNeed { trials: vec![trial], ..need.clone() }));
         }
     }
     if known.forecasts.iter().filter(|need| need.probed.is_some()).count() >= PROBES_MAX {
         return Ok(None);
     }
-    let mut groups = groups(base, record, point..=point, silent)?;
+    let mut groups = groups(base, record, trial..=trial, silent)?;
     let Some(group) = groups.first_mut() else { return Ok(None) };
     probe(group, base, silent)?;
     match (&group.because, group.same.first()) {
@@ -135,37 +140,37 @@ fn try_point(
 }
 
 /// Adds the forecast of a trial, and its size where the sweep was submitted.
-pub fn add(memory: &mut SweepMemory, need: PointsNeed) {
+pub fn add(memory: &mut SweepMemory, need: TrialsNeed) {
     let asked = Bytes(with_margin(need.host.0));
     if !memory.sizes.is_empty() {
         match memory.sizes.iter_mut().find(|size| size.memory == asked) {
-            Some(size) => size.points.extend(&need.points),
-            None => memory.sizes.push(AskedSize { memory: asked, points: need.points.clone() }),
+            Some(size) => size.trials.extend(&need.trials),
+            None => memory.sizes.push(AskedSize { memory: asked, trials: need.trials.clone() }),
         }
     }
-    let same = |known: &&mut PointsNeed| PointsNeed { points: need.points.clone(), ..(**known).clone() } == need;
+    let same = |known: &&mut TrialsNeed| TrialsNeed { trials: need.trials.clone(), ..(**known).clone() } == need;
     match memory.forecasts.iter_mut().find(same) {
-        Some(known) => known.points.extend(&need.points),
+        Some(known) => known.trials.extend(&need.trials),
         None => memory.forecasts.push(need),
     }
 }
 
 /// `trial 3: no forecast of its own: …`
-fn no_forecast(points: &[u64], because: &str, largest: Bytes) -> String {
-    let these = trials_as_text(points);
+fn no_forecast(trials: &[u64], because: &str, largest: Bytes) -> String {
+    let these = trials_as_text(trials);
     format!("{these}: no forecast, because {because}; using the largest known one, {largest}")
 }
 
-fn forecast(sweep: &Path, record: &Record, advice: &str, terminal: Terminal) -> Result<Vec<PointsNeed>, Failure> {
+fn forecast(sweep: &Path, record: &SweepRecord, advice: &str, terminal: Terminal) -> Result<Vec<TrialsNeed>, Failure> {
     let base = sweep.join(layout::BASE);
     // Warnings on the data were reported when the trials were checked.
     let silent = Terminal { quiet: true, verbose: false, ..terminal };
-    let mut groups = groups(&base, record, 1..=record.points.len() as u64, silent)?;
+    let mut groups = groups(&base, record, 1..=record.trials.len() as u64, silent)?;
     let chosen = spread_evenly(groups.len(), PROBES_MAX);
-    let points = counted(record.points.len() as u64, "trial");
+    let trials = pluralize(record.trials.len() as u64, "trial");
     let limit =
         if groups.len() > PROBES_MAX { format!(", where {} would be needed", groups.len()) } else { String::new() };
-    terminal.say(&format!("measuring memory: {} for {points}{limit}", counted(chosen.len() as u64, "probe")));
+    terminal.info(&format!("measuring memory: {} for {trials}{limit}", pluralize(chosen.len() as u64, "probe")));
     let begun = Instant::now();
     for (at, group) in groups.iter_mut().enumerate() {
         if !chosen.contains(&at) {
@@ -191,39 +196,39 @@ fn forecast(sweep: &Path, record: &Record, advice: &str, terminal: Terminal) -> 
     for need in forecasts.iter_mut().filter(|need| need.probed.is_none()) {
         (need.host, need.device) = (largest.host, device);
         let because = need.because.as_deref().unwrap_or("no probe was made");
-        terminal.say(&no_forecast(&need.points, because, need.host));
+        terminal.info(&no_forecast(&need.trials, because, need.host));
     }
     let least = forecasts.iter().map(|need| need.host.0).min().unwrap_or_default();
     let words = if least == largest.host.0 { String::new() } else { format!("{} to ", Bytes(least)) };
-    terminal.say(&format!("memory forecast of a run: {words}{}", largest.host));
+    terminal.info(&format!("memory forecast of a run: {words}{}", largest.host));
     Ok(forecasts)
 }
 
 /// `trial 3`, `trials 3, 4, 5, 6 and 7 more`
-fn trials_as_text(points: &[u64]) -> String {
+fn trials_as_text(trials: &[u64]) -> String {
     const NAMED: usize = 4;
-    let named: Vec<String> = points.iter().take(NAMED).map(u64::to_string).collect();
-    let more = points.len().saturating_sub(NAMED);
+    let named: Vec<String> = trials.iter().take(NAMED).map(u64::to_string).collect();
+    let more = trials.len().saturating_sub(NAMED);
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-    format!("{} {}{more}", if points.len() == 1 { "trial" } else { "trials" }, named.join(", "))
+    format!("{} {}{more}", if trials.len() == 1 { "trial" } else { "trials" }, named.join(", "))
 }
 
 /// The probe groups, the largest buffers first.
 fn groups(
     base: &Path,
-    record: &Record,
-    points: RangeInclusive<u64>,
+    record: &SweepRecord,
+    trials: RangeInclusive<u64>,
     silent: Terminal,
 ) -> Result<Vec<ProbedGroup>, Failure> {
     let mut groups: BTreeMap<String, BTreeMap<String, ForecastGroup>> = BTreeMap::new();
-    for point in points {
-        let overrides = record.overrides(RunId { trial: point, repeat: 1 });
+    for trial in trials {
+        let overrides = record.overrides(RunId { trial, repeat: 1 });
         let experiment = read::read_resolved(base, &overrides)?.experiment;
         let group = ProbeGroup::new(&experiment);
         let same = groups.entry(group.probe).or_default().entry(group.forecast);
-        same.or_insert_with(|| ForecastGroup { points: Vec::new(), experiment, overrides, steps: 0, buffers: 0 })
-            .points
-            .push(point);
+        same.or_insert_with(|| ForecastGroup { trials: Vec::new(), experiment, overrides, steps: 0, buffers: 0 })
+            .trials
+            .push(trial);
     }
     let mut groups: Vec<ProbedGroup> = groups
         .into_values()
@@ -245,7 +250,7 @@ fn groups(
     }
     let buffers = |group: &ProbedGroup| group.same.iter().map(|same| same.buffers).max();
     groups.sort_by_key(|group| {
-        (std::cmp::Reverse(buffers(group)), group.same.first().and_then(|same| same.points.first().copied()))
+        (std::cmp::Reverse(buffers(group)), group.same.first().and_then(|same| same.trials.first().copied()))
     });
     Ok(groups)
 }
@@ -263,7 +268,7 @@ fn probe(group: &mut ProbedGroup, base: &Path, silent: Terminal) -> Result<(), F
         return Ok(());
     }
     let Some(same) = group.same.first() else { return Ok(()) };
-    let Some(&point) = same.points.first() else { return Ok(()) };
+    let Some(&trial) = same.trials.first() else { return Ok(()) };
     let probed = match Planned::new(same.experiment.clone(), silent) {
         Ok(planned) => planned.probe(base, &same.overrides),
         Err(stopped @ StartError::Interrupted(_)) => return Err(stopped.into()),
@@ -273,28 +278,28 @@ fn probe(group: &mut ProbedGroup, base: &Path, silent: Terminal) -> Result<(), F
         }
     };
     match probed {
-        Ok(probe) => group.probe = Some((point, probe)),
+        Ok(probe) => group.probe = Some((trial, probe)),
         Err(error @ ProbeError::Stopped) => return Err(error.into()),
         Err(error) => group.because = Some(error.to_string()),
     }
     Ok(())
 }
 
-fn need_of(same: &ForecastGroup, group: &ProbedGroup, silent: Terminal) -> PointsNeed {
-    let forecast = group.probe.as_ref().and_then(|(point, probe)| {
+fn need_of(same: &ForecastGroup, group: &ProbedGroup, silent: Terminal) -> TrialsNeed {
+    let forecast = group.probe.as_ref().and_then(|(trial, probe)| {
         let planned = Planned::new(same.experiment.clone(), silent).ok()?;
-        Some((*point, planned.forecast_from(probe)))
+        Some((*trial, planned.forecast_from(probe)))
     });
-    let points = same.points.clone();
-    let Some((point, forecast)) = forecast else {
-        return PointsNeed { host: Bytes(0), device: None, probed: None, because: group.because.clone(), points };
+    let trials = same.trials.clone();
+    let Some((trial, forecast)) = forecast else {
+        return TrialsNeed { host: Bytes(0), device: None, probed: None, because: group.because.clone(), trials };
     };
-    PointsNeed {
+    TrialsNeed {
         host: Bytes(forecast.rss_peak.unwrap_or(forecast.heap_peak)),
         device: forecast.device_peak.or(forecast.device_reserved_peak).map(Bytes),
-        probed: Some(point),
+        probed: Some(trial),
         because: None,
-        points,
+        trials,
     }
 }
 

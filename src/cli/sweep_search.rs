@@ -2,21 +2,21 @@
 
 use crate::experiment::launcher::Slurm;
 use crate::experiment::sweep::{self, Sweep};
-use crate::sweep::records::search::{Method, Search};
-use crate::sweep::records::sweep::Record;
+use crate::sweep::records::search::{Search, SearchMethod};
+use crate::sweep::records::sweep::SweepRecord;
 use crate::sweep::search::with_known_trials;
 use crate::sweep::slurm::launcher::SEARCH_JOBS;
 
-/// `9 trials, one in 3 promoted by `score` (higher is better); rungs after 8, 24, 72 steps`.
+/// `9 trials, one in 3 promoted by `score` (higher is direction); rungs after 8, 24, 72 steps`.
 pub fn description(search: &Search) -> String {
-    let Search { metric, better, trials, method } = search;
-    let by = format!("by `{metric}` ({} is better)", better.words());
+    let Search { metric, direction, trials, method } = search;
+    let by = format!("by `{metric}` ({} is better)", direction.words());
     match method {
-        Method::Asha { rungs, reduction_factor } => {
+        SearchMethod::Asha { rungs, reduction_factor } => {
             let rungs: Vec<String> = rungs.iter().map(u64::to_string).collect();
             format!("{trials} trials, one in {reduction_factor} promoted {by}; rungs after {} steps", rungs.join(", "))
         }
-        Method::Tpe { startup, .. } => {
+        SearchMethod::Tpe { startup, .. } => {
             format!("{trials} trials, the first {} at random and the others chosen {by}", startup.min(trials))
         }
     }
@@ -24,14 +24,14 @@ pub fn description(search: &Search) -> String {
 
 /// The first rung of a sweep that was made as short as `steps`, at the same fraction of a run.
 pub fn shortened(sweep: &Sweep, whole: u64, steps: u64) -> Option<String> {
-    let first = sweep.asha.min_steps.filter(|_| sweep.method == sweep::Method::Asha && steps < whole)?;
+    let first = sweep.asha.min_steps.filter(|_| sweep.method == sweep::SweepMethod::Asha && steps < whole)?;
     // Rounded up: with more rungs than before, too few trials might reach the last.
     let first = (u128::from(first) * u128::from(steps)).div_ceil(u128::from(whole));
     Some(format!("sweep.asha.min_steps={}", first.max(1)))
 }
 
 /// The sweep with all trials that are known, and the Slurm settings with the number of jobs of a search.
-pub fn for_slurm(record: &Record, settings: Option<Slurm>) -> (Record, Option<Slurm>) {
+pub fn for_slurm(record: &SweepRecord, settings: Option<Slurm>) -> (SweepRecord, Option<Slurm>) {
     if record.search.is_none() {
         return (record.clone(), settings);
     }

@@ -6,7 +6,7 @@ use super::programs::Programs;
 use super::sweep::SweepArguments;
 use super::sweep_forecasts::LazyForecasts;
 use super::sweep_jobs;
-use super::sweep_jobs::Jobs as JobsOption;
+use super::sweep_jobs::JobLimit;
 use super::terminal::{Failure, Terminal};
 use super::{sweep_memory, sweep_search};
 use crate::child;
@@ -15,23 +15,23 @@ use crate::experiment::launcher::Slurm;
 use crate::files::layout;
 use crate::invocation;
 use crate::sweep::launcher::Launcher;
-use crate::sweep::records::sweep::Record;
+use crate::sweep::records::sweep::SweepRecord;
 use crate::sweep::records::sweep_memory::SweepMemory;
 use crate::sweep::resources::Forecasts;
 use crate::sweep::schedule::Options;
 use crate::sweep::slurm::arrays::ARRAYS_MAX;
-use crate::sweep::slurm::jobs::Jobs;
+use crate::sweep::slurm::jobs::JobNames;
 use crate::sweep::slurm::launcher::{SEARCH_JOBS, SlurmLauncher, Submission, active_jobs};
 use crate::sweep::slurm::queue::Task;
 use crate::sweep::slurm::{self, SlurmError, queue, task};
-use crate::units::counted;
+use crate::units::pluralize;
 
 /// Advice where no probe can be made.
 const ADVICE: &str = "write `memory = \"8 GiB\"`, or what it needs, in [launcher.slurm]";
 
 /// Refuses options without a meaning on a cluster, and a machine without Slurm, before anything is written.
 pub fn check(arguments: &SweepArguments) -> Result<(), Failure> {
-    if arguments.jobs != JobsOption::Count(1) {
+    if arguments.jobs != JobLimit::Count(1) {
         let message =
             "--jobs is for this machine; on Slurm, `array_limit` in [launcher.slurm] is the number of runs at once";
         return Err(Failure::Usage(message.into()));
@@ -45,7 +45,7 @@ pub fn check(arguments: &SweepArguments) -> Result<(), Failure> {
 /// Refuses to run a sweep on this machine while its jobs are in the queue.
 pub fn check_idle(sweep: &Path) -> Result<(), Failure> {
     // Without Slurm's commands the jobs are not known; locks still protect each run.
-    let record = Record::read(sweep).map_err(Failure::failed)?;
+    let record = SweepRecord::read(sweep).map_err(Failure::failed)?;
     let tasks = tasks_of(sweep, &record).unwrap_or_default();
     let jobs = active_jobs(&tasks);
     match jobs.is_empty() {
@@ -62,7 +62,7 @@ pub fn check_idle(sweep: &Path) -> Result<(), Failure> {
 /// A launcher that submits the sweep. `settings` are those of the file, unless the sweep has its own from an earlier submission.
 pub fn launcher<'a>(
     sweep: &'a Path,
-    record: &Record,
+    record: &SweepRecord,
     settings: Option<Slurm>,
     options: Options,
     terminal: Terminal,
@@ -80,11 +80,11 @@ pub fn launcher<'a>(
     };
     let memory = memory_by_trial(sweep, &known, &settings, terminal)?;
     if let Some(memory) = &memory {
-        terminal.say(&format!("memory by trial: {}", sweep_memory::sizes_as_text(memory)));
+        terminal.info(&format!("memory by trial: {}", sweep_memory::sizes_as_text(memory)));
     }
     if record.search.is_some() {
-        let most = counted(settings.array_limit.unwrap_or(SEARCH_JOBS).into(), "job");
-        terminal.say(&format!("at most {most} at once (`array_limit`); Ctrl-C leaves them to Slurm"));
+        let most = pluralize(settings.array_limit.unwrap_or(SEARCH_JOBS).into(), "job");
+        terminal.info(&format!("at most {most} at once (`array_limit`); Ctrl-C leaves them to Slurm"));
     }
     let program = child::program_path().map_err(Failure::failed)?;
     let memory = memory.map(|memory| Box::new(LazyForecasts::new(sweep, memory, terminal)) as Box<dyn Forecasts>);
@@ -93,14 +93,14 @@ pub fn launcher<'a>(
 }
 
 /// Message where the launcher stops and the jobs continue.
-pub fn left_message(record: &Record, jobs: &[u64], left: usize) -> String {
+pub fn left_message(record: &SweepRecord, jobs: &[u64], left: usize) -> String {
     let continues = match (&record.search, jobs.len() as u64) {
         (None, _) => "; Slurm continues them".to_owned(),
         (Some(_), 0) => "; no job is in the queue".to_owned(),
         // The next jobs follow from their results.
         (Some(_), jobs) => format!(
             "; Slurm continues {}, and no other is submitted before the search is resumed",
-            counted(jobs, "job")
+            pluralize(jobs, "job")
         ),
     };
     format!("stopped watching: unfinished runs: {left} of {}{continues}", record.runs_at_most())
@@ -108,36 +108,36 @@ pub fn left_message(record: &Record, jobs: &[u64], left: usize) -> String {
 
 /// Prints how to collect the results of the jobs that continue, and how to cancel them.
 pub fn print_job_hints(sweep: &Path, jobs: &[u64], terminal: Terminal) {
-    terminal.say(&format!(
+    terminal.info(&format!(
         "to see the table, from any shell: {} sweep --collect {}",
         invocation::program(),
         sweep.display()
     ));
     if !jobs.is_empty() {
         let jobs: Vec<String> = jobs.iter().map(u64::to_string).collect();
-        terminal.say(&format!("to cancel them: scancel {}", jobs.join(" ")));
+        terminal.info(&format!("to cancel them: scancel {}", jobs.join(" ")));
     }
 }
 
 /// The tasks of a sweep in the queue. Where Slurm does not answer there are none, which is reported if the sweep was submitted.
-pub fn tasks_of_sweep(sweep: &Path, record: &Record, terminal: Terminal) -> Vec<Task> {
+pub fn tasks_of_sweep(sweep: &Path, record: &SweepRecord, terminal: Terminal) -> Vec<Task> {
     match tasks_of(sweep, record) {
         Ok(tasks) => tasks,
         Err(error) => {
             if sweep.join(layout::SLURM).is_file() {
-                terminal.say(&format!("{error}; the state of the queue is not known"));
+                terminal.info(&format!("{error}; the state of the queue is not known"));
             }
             Vec::new()
         }
     }
 }
 
-fn tasks_of(sweep: &Path, record: &Record) -> Result<Vec<Task>, SlurmError> {
-    Jobs::new(sweep, record)?.tasks()
+fn tasks_of(sweep: &Path, record: &SweepRecord) -> Result<Vec<Task>, SlurmError> {
+    JobNames::new(sweep, record)?.tasks()
 }
 
 /// The settings with the number of GPUs and the size of arrays.
-fn complete_settings(sweep: &Path, record: &Record, mut settings: Slurm) -> Result<Slurm, Failure> {
+fn complete_settings(sweep: &Path, record: &SweepRecord, mut settings: Slurm) -> Result<Slurm, Failure> {
     let devices = sweep_jobs::devices(sweep, record)?;
     if settings.gpus.is_none() {
         settings.gpus = Some(u32::from(devices.iter().any(|device| wants_gpu(device))));
@@ -161,7 +161,7 @@ fn complete_settings(sweep: &Path, record: &Record, mut settings: Slurm) -> Resu
 /// Forecasts and sizes, where no size is set for all trials.
 fn memory_by_trial(
     sweep: &Path,
-    record: &Record,
+    record: &SweepRecord,
     settings: &Slurm,
     terminal: Terminal,
 ) -> Result<Option<SweepMemory>, Failure> {

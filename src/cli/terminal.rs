@@ -24,7 +24,7 @@ pub struct Terminal {
 
 impl Terminal {
     /// Prints an answer on stdout. An error is reported by [`final_exit_code`] when everything else is done.
-    pub fn answer(self, text: &str) {
+    pub fn print(self, text: &str) {
         let mut out = std::io::stdout().lock();
         let line_break = if text.ends_with('\n') { "" } else { "\n" };
         let written = out.write_all(text.as_bytes()).and_then(|()| out.write_all(line_break.as_bytes()));
@@ -43,11 +43,11 @@ impl Terminal {
     /// Prints an answer as indented JSON.
     pub fn json(self, value: &impl serde::Serialize) {
         // Cannot fail: all maps have strings as keys.
-        self.answer(&safe(&serde_json::to_string_pretty(value).unwrap_or_default()));
+        self.print(&safe(&serde_json::to_string_pretty(value).unwrap_or_default()));
     }
 
     /// Prints a message, except with `--quiet`.
-    pub fn say(self, text: &str) {
+    pub fn info(self, text: &str) {
         if !self.quiet {
             self.note(text);
         }

@@ -24,8 +24,8 @@ use crate::task::Task;
 use crate::units::seconds;
 
 impl ProgressListener for Terminal {
-    fn say(&self, text: &str) {
-        Self::say(*self, text);
+    fn info(&self, text: &str) {
+        Self::info(*self, text);
     }
 
     fn detail(&self, text: &str) {
@@ -110,9 +110,9 @@ pub fn train(
         }
         (Ok(damage), code) => {
             // Damage in records of earlier processes.
-            damage.iter().for_each(|damage| terminal.say(&format!("damaged: {damage}")));
+            damage.iter().for_each(|damage| terminal.info(&format!("damaged: {damage}")));
             if code == 0 && !terminal.events {
-                terminal.say(&format!("report: {}", run.join(layout::REPORT).display()));
+                terminal.info(&format!("report: {}", run.join(layout::REPORT).display()));
             }
             code
         }
@@ -162,36 +162,36 @@ fn emit_outcome(run: &Path, outcome: &RunOutcome, as_requested: bool, terminal: 
 fn print_outcome(run: &Path, outcome: &RunOutcome, as_requested: bool, terminal: Terminal) {
     let (ending, summary) = (&outcome.ending, outcome.summary.as_ref());
     if let Some(summary) = summary {
-        report::result::lines(run, summary, outcome.plan.as_ref()).iter().for_each(|line| terminal.say(line));
+        report::result::lines(run, summary, outcome.plan.as_ref()).iter().for_each(|line| terminal.info(line));
     }
     if let Some(verdict) = &outcome.verdict {
         if let Ok(table) = report::epochs::table(run) {
-            terminal.say(table.trim_end());
+            terminal.info(table.trim_end());
         }
-        terminal.say(&format!("verdict {}: {}", verdict.verdict.words(), verdict.message));
+        terminal.info(&format!("verdict {}: {}", verdict.verdict.words(), verdict.message));
     }
     if as_requested {
-        terminal.say(&ending.message);
+        terminal.info(&ending.message);
     } else if ending.exit_code() == 0 {
         let time = summary.map_or_else(String::new, |summary| format!(" in {}", seconds(summary.seconds)));
-        terminal.say(&format!("{}{time}", ending.message));
+        terminal.info(&format!("{}{time}", ending.message));
     } else {
         terminal.error(&format!("{}: {}", ending.outcome.label(), ending.message));
         if ending.is_data_error {
-            terminal.say(&invalid_data_advice(run));
+            terminal.info(&invalid_data_advice(run));
         } else if ending.outcome.is_resumable() && can_resume(run) {
             let record = outcome.post_mortem.as_ref();
             let option = record.and_then(|record| post_mortem::resume_option(record, resume::is_changeable));
             let option = option.map_or_else(String::new, |option| format!(" {option}"));
             let run = printable::shell_word(&run.to_string_lossy());
-            terminal.say(&format!("to continue: {} resume {run}{option}", invocation::program()));
+            terminal.info(&format!("to continue: {} resume {run}{option}", invocation::program()));
         }
     }
 }
 
 /// Returns true if the run can be resumed, which a command must support.
 fn can_resume(run: &Path) -> bool {
-    read::manifest(run).ok().and_then(|manifest| manifest.watched).is_none_or(|watched| watched.resumes)
+    read::manifest(run).ok().and_then(|manifest| manifest.watched).is_none_or(|watched| watched.can_resume)
 }
 
 /// Advice after an error of the data. Corrected data is other data, with which a run cannot be resumed.

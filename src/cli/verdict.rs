@@ -23,7 +23,7 @@ const LEFT_OUT_CHARACTERS_MAX: usize = 2000;
 fn judge_process(process: u32, arguments: &VerdictArguments, terminal: &Terminal) -> Result<u8, Failure> {
     let every = watch::interval(arguments.every)?;
     let stop = StopSignal::listen().map_err(Failure::failed)?;
-    let verdict = attach::attach(process, every, &|| stop.raised(), &|text| terminal.say(text));
+    let verdict = attach::attach(process, every, &|| stop.raised(), &|text| terminal.info(text));
     let verdict = verdict.map_err(|error| Failure::Usage(error.to_string()))?;
     Ok(print_verdict(&verdict, arguments, terminal))
 }
@@ -32,13 +32,13 @@ fn judge_process(process: u32, arguments: &VerdictArguments, terminal: &Terminal
 fn print_verdict(verdict: &Verdict, arguments: &VerdictArguments, terminal: &Terminal) -> u8 {
     match arguments.json {
         true => terminal.json(verdict),
-        false => terminal.answer(&text(verdict, terminal.width())),
+        false => terminal.print(&text(verdict, terminal.width())),
     }
     let unreadable = verdict.not_judged.iter().find(|one| one.unreadable_memory && arguments.fail_on != FailOn::Never);
     if let Some(UnjudgedColumn { column, reason, .. }) = unreadable {
         let column = printable::line(column, LEFT_OUT_CHARACTERS_MAX);
         let reason = printable::line(reason, LEFT_OUT_CHARACTERS_MAX);
-        terminal.say(&format!(
+        terminal.info(&format!(
             "`{column}` may be memory and is not judged ({reason}); `--fail-on` passes only if the columns are selected with \
              `--column`"
         ));
@@ -71,16 +71,16 @@ pub fn run(arguments: &VerdictArguments, terminal: &Terminal) -> Result<u8, Fail
         _ => Failure::failed(error),
     })?;
     for note in &judged.notes {
-        terminal.say(&printable::line(note, LEFT_OUT_CHARACTERS_MAX));
+        terminal.info(&printable::line(note, LEFT_OUT_CHARACTERS_MAX));
     }
     let others = judged.verdict.not_judged.iter().filter(|one| one.reason != POSITIONS);
     let listed = others.map(|one| format!("`{}` ({})", one.column, one.reason));
     let listed: Vec<String> = listed.collect();
     if !listed.is_empty() {
-        terminal.say(&format!("not judged: {}", printable::line(&listed.join(", "), LEFT_OUT_CHARACTERS_MAX)));
+        terminal.info(&format!("not judged: {}", printable::line(&listed.join(", "), LEFT_OUT_CHARACTERS_MAX)));
     }
     if path.is_dir() && !path.join(layout::MEMORY).exists() {
-        terminal.say("no memory.jsonl: showing verdict.json");
+        terminal.info("no memory.jsonl: showing verdict.json");
     }
     Ok(print_verdict(&judged.verdict, arguments, terminal))
 }

@@ -96,33 +96,33 @@ fn fraction(text: &str) -> Result<f64, String> {
 pub fn run(arguments: &WatchArguments, terminal: &Terminal) -> Result<u8, Failure> {
     let terminal = Terminal { quiet: arguments.quiet, ..*terminal };
     let request = request(arguments)?;
-    let watched = session::run(&request, &|text| say(terminal, text));
+    let watched = session::run(&request, &|text| info(terminal, text));
     let watched = watched.map_err(failure)?;
     let run = &watched.directory.path;
     let reported = report::write(run);
     let summary = &watched.summary;
     let verdict = &watched.verdict;
     let program = invocation::program();
-    terminal.say(&format!("{program}: verdict {}: {}", verdict.verdict.words(), verdict.message));
+    terminal.info(&format!("{program}: verdict {}: {}", verdict.verdict.words(), verdict.message));
     let ending = format!("{} ({})", summary.message, seconds(summary.seconds));
     match summary.outcome {
-        Outcome::Finished if !watched.lost => terminal.say(&format!("{program}: {ending}")),
+        Outcome::Finished if !watched.lost => terminal.info(&format!("{program}: {ending}")),
         // Also with --quiet.
         Outcome::Finished => terminal.error(&ending),
         outcome => terminal.error(&format!("{}: {ending}", outcome.label())),
     }
     match reported {
-        Ok(_) => terminal.say(&format!("{program}: report: {}", run.join(layout::REPORT).display())),
+        Ok(_) => terminal.info(&format!("{program}: report: {}", run.join(layout::REPORT).display())),
         Err(error) => terminal.error(&format!("cannot write the report: {error}")),
     }
     Ok(summary.exit_code)
 }
 
 /// Shows a message of the watcher with the name of this program; one that begins with a line break ends a bar of the command.
-pub fn say(terminal: Terminal, text: &str) {
+pub fn info(terminal: Terminal, text: &str) {
     let program = invocation::program();
     let breaks = if text.starts_with('\n') && !terminal.events { "\n" } else { "" };
-    terminal.say(&format!("{breaks}{program}: {}", text.trim_start_matches('\n')));
+    terminal.info(&format!("{breaks}{program}: {}", text.trim_start_matches('\n')));
 }
 
 /// Converts an error of the watcher.

@@ -14,20 +14,20 @@ const DETECTION: &str = "[experiment]\ndevice = \"cpu\"\n[pipeline.fewshot-detec
                          image_size = 32\nreference_size = 16\ntriplet_ratio = 0.0\n[model.reference-detector]\n\
                          channels = [8, 8, 8, 8]\npyramid_channels = 8\nembedding_size = 4\n[training]\nmax_steps = 2\n\
                          [validation]\nbatches = 1\n[memory]\nprobe = false\n";
-/// Left, top, right and bottom of the object in each picture of 40 x 30.
+/// Left, top, right and bottom of the object in each image of 40 x 30.
 const PLACE: [u32; 4] = [8, 6, 28, 26];
 const CLASSES: [&str; 4] = ["cat", "dog", "fox", "owl"];
 
 /// Each class has a colour of its own.
-fn picture(path: &Path, class: usize, number: u32) {
+fn write_image(path: &Path, class: usize, number: u32) {
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
     let [left, top, right, bottom] = PLACE;
     let colour = [[220, 30, 30], [30, 220, 30], [30, 30, 220], [220, 220, 30]][class];
-    let picture = image::RgbImage::from_fn(40, 30, |x, y| {
+    let image = image::RgbImage::from_fn(40, 30, |x, y| {
         let inside = (left..right).contains(&x) && (top..bottom).contains(&y);
         image::Rgb(if inside { colour } else { [(90 + number * 9) as u8; 3] })
     });
-    picture.save(path).unwrap();
+    image.save(path).unwrap();
 }
 
 fn put(path: &Path, text: &str) {
@@ -35,7 +35,7 @@ fn put(path: &Path, text: &str) {
     std::fs::write(path, text).unwrap();
 }
 
-/// Tables that name one set of pictures as COCO, as VOC, as YOLO and as folders of classes.
+/// Tables that name one set of images as COCO, as VOC, as YOLO and as folders of classes.
 fn data(workplace: &Workplace) -> Vec<(&'static str, String)> {
     let (mut images, mut annotations) = (Vec::new(), Vec::new());
     let [left, top, right, bottom] = PLACE;
@@ -43,9 +43,9 @@ fn data(workplace: &Workplace) -> Vec<(&'static str, String)> {
         for number in 0..5_u32 {
             let file = format!("{name}{number}");
             for place in ["coco/images", "voc/images", "yolo/images"] {
-                picture(&workplace.path(&format!("{place}/{file}.png")), class, number);
+                write_image(&workplace.path(&format!("{place}/{file}.png")), class, number);
             }
-            picture(&workplace.path(&format!("image-folder/{name}/{number}.png")), class, number);
+            write_image(&workplace.path(&format!("image-folder/{name}/{number}.png")), class, number);
             let id = images.len();
             images.push(object!({ "id": id, "file_name": format!("images/{file}.png"), "width": 40, "height": 30 }));
             let bbox = [left, top, right - left, bottom - top];
@@ -93,7 +93,7 @@ fn with(workplace: &Workplace, text: &str) {
 }
 
 #[test]
-fn classes_are_learnt_from_coco_voc_yolo_and_folders_of_pictures() {
+fn classes_are_learnt_from_coco_voc_yolo_and_folders_of_images() {
     let workplace = Workplace::new();
     let mut learnt = Vec::new();
     for (name, table) in data(&workplace) {
@@ -110,7 +110,7 @@ fn classes_are_learnt_from_coco_voc_yolo_and_folders_of_pictures() {
         assert!(json(&run.join("manifest.json"))["data"][name].is_string(), "{name}");
         learnt.push(text(&run.join("metrics.jsonl")));
     }
-    // One picture is one sample, whatever its format: the same boxes give the same numbers.
+    // One image is one sample, whatever its format: the same boxes give the same numbers.
     assert!(learnt[0] == learnt[1] && learnt[1] == learnt[2], "COCO, VOC and YOLO differ");
 }
 

@@ -256,7 +256,7 @@ fn leaks_that_do_not_exist_are_answered_with_those_that_do() {
 #[test]
 fn a_leak_of_device_pools_is_left_out_where_there_is_no_pool_and_is_not_wrong() {
     let workplace = Workplace::new();
-    let expected = "[leaks.expected]\ngrows = \"pools_of_threads\"\nowner = \"leak_it\"\n";
+    let expected = "[leaks.expected]\ngrows = \"per_thread_pools\"\nowner = \"leak_it\"\n";
     workplace.file("own/it.leaky.toml", &format!("[pipeline.dummy]\n{expected}"));
     let said = workplace.xrun(&["leaks", "--folder", "own", "--device", "cpu"]);
     assert_eq!(said.code, 0, "{said:?}");

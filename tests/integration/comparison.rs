@@ -60,10 +60,10 @@ fn a_narrow_terminal_gets_narrow_lines() {
 }
 
 /// A sweep below other results than those that commands look at first.
-fn swept(points: &str, repeats: &str) -> Workplace {
+fn swept(trials: &str, repeats: &str) -> Workplace {
     let workplace = Workplace::new();
     workplace.file("many.toml", "[pipeline.dummy]\nsteps_per_epoch = 2\n");
-    let values = format!("limits.prefetch={points}");
+    let values = format!("limits.prefetch={trials}");
     let arguments = ["sweep", "many.toml", "-q", "-s", &values, "--repeats", repeats, "--results", "other"];
     assert_eq!(workplace.xrun(&arguments).code, 0);
     workplace
@@ -77,7 +77,7 @@ fn of_a_sweep_with_many_runs_one_of_each_point_is_compared_under_names_that_othe
     insta::assert_snapshot!("one_run_of_each_trial", redacted(&said.err));
     let names: Vec<&str> = said.out.lines().filter_map(|line| line.split_whitespace().nth(1)).skip(1).take(5).collect();
     for (at, name) in names.iter().enumerate() {
-        assert!(name.starts_with("many/sweeps/2") && name.ends_with(&format!("points/000{}-1", at + 1)), "{said:?}");
+        assert!(name.starts_with("many/sweeps/2") && name.ends_with(&format!("trials/000{}-1", at + 1)), "{said:?}");
         let said = workplace.xrun(&["show", name, "--results", "other", "--json"]);
         let shown = said.json();
         assert_eq!(shown["state"], "finished", "{shown}");
@@ -93,7 +93,7 @@ fn of_a_sweep_with_many_runs_one_of_each_point_is_compared_under_names_that_othe
 }
 
 #[test]
-fn a_sweep_of_too_many_points_has_a_table_of_its_own() {
+fn a_sweep_of_too_many_trials_has_a_table_of_its_own() {
     let workplace = swept("1,2,3,4,5,6,7,8,9,10,11,12,13,14,15", "1");
     let said = workplace.xrun(&["compare", "other/many/sweeps/latest"]);
     assert_eq!(said.code, 2, "{said:?}");

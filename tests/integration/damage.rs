@@ -173,8 +173,8 @@ fn no_flipped_bit_changes_what_a_command_answers_without_a_word() {
                 let place = format!("{name}: bit {bit} of {}", inside.display());
                 let now = answers(&results, &run, &other, &output);
                 // Other programs read these, so somebody has to look.
-                let told = now.iter().any(|(_, answer)| tells(answer));
-                assert!(told || !(inside.starts_with("export") || inside.ends_with("SHA256SUMS")), "{place}");
+                let reported = now.iter().any(|(_, answer)| tells(answer));
+                assert!(reported || !(inside.starts_with("export") || inside.ends_with("SHA256SUMS")), "{place}");
                 for ((command, before), (_, now)) in expected.iter().zip(now) {
                     assert!(now == *before || tells(&now), "{place}: `{command}` answered\n{before}\nand now\n{now}");
                 }
@@ -327,8 +327,8 @@ fn no_flipped_bit_in_the_cache_is_trained_on() {
         // What is remembered of the data has its own check, and is hashed again.
         let made = |path: &PathBuf| !path.starts_with(kept.join("digests")) && !path.ends_with("CACHEDIR.TAG");
         let made: Vec<PathBuf> = files(&kept).into_iter().filter(made).collect();
-        let (step, mut told) = (made.len().div_ceil(6), 0);
-        // The lists and texts are few, the pictures and sounds are many.
+        let (step, mut reported) = (made.len().div_ceil(6), 0);
+        // The lists and texts are few, the images and sounds are many.
         let few =
             |path: &PathBuf| !["png", "jpg", "wav"].iter().any(|word| path.extension().is_some_and(|it| it == *word));
         for (at, file) in made.iter().enumerate().filter(|(at, file)| at % step == 0 || few(file)) {
@@ -337,16 +337,16 @@ fn no_flipped_bit_in_the_cache_is_trained_on() {
             let said = dry_run();
             let place = format!("{at}: bit {bit} of {}: {said:?}", inside.display());
             assert!(refused(&said), "{place}");
-            told += 1;
+            reported += 1;
             std::fs::copy(file, cache.join(inside)).unwrap();
-            if told == 1 {
+            if reported == 1 {
                 // Without the file, which depends on the bits.
                 messages += &format!("{}\n", lines_with(&said.err, "error: ").split(" (").next().unwrap());
                 let again = dry_run();
                 assert_eq!((again.code, refused(&again)), (expected.code, false), "{again:?}");
             }
         }
-        assert!(told >= 2, "{number}: {made:?}");
+        assert!(reported >= 2, "{number}: {made:?}");
     }
     insta::assert_snapshot!(messages);
 }
@@ -367,21 +367,21 @@ fn no_flipped_bit_in_a_sweep_changes_its_table_or_a_run_of_it_without_a_word() {
         let inside = file.strip_prefix(&original).unwrap();
         let bit = flip(&sweep.join(inside), &mut bits);
         let said = collect();
-        let told = said.code == 1 && (tells(&said.err) || tells(&said.out));
+        let reported = said.code == 1 && (tells(&said.err) || tells(&said.out));
         let place = format!("bit {bit} of {}: {said:?}", inside.display());
-        assert!(told || (said.code == 0 && said.out == expected.out), "{place}");
+        assert!(reported || (said.code == 0 && said.out == expected.out), "{place}");
         std::fs::copy(&file, sweep.join(inside)).unwrap();
     }
     // A run that is missing is made from what the sweep says of it.
-    std::fs::remove_dir_all(sweep.join("points/0002-1")).unwrap();
+    std::fs::remove_dir_all(sweep.join("trials/0002-1")).unwrap();
     for name in ["sweep.toml", "base.toml"] {
         flip(&sweep.join(name), &mut bits);
         let said = workplace.xrun(&["sweep", "--resume", sweep.to_str().unwrap(), "-q"]);
         assert!(said.code != 0 && said.err.contains(name), "{name}: {said:?}");
-        assert!(!sweep.join("points/0002-1").exists(), "nothing was run");
+        assert!(!sweep.join("trials/0002-1").exists(), "nothing was run");
         std::fs::copy(original.join(name), sweep.join(name)).unwrap();
     }
     assert_eq!(workplace.xrun(&["sweep", "--resume", sweep.to_str().unwrap(), "-q"]).code, 0);
-    let metrics = |sweep: &Path| text(&sweep.join("points/0002-1/metrics.jsonl"));
+    let metrics = |sweep: &Path| text(&sweep.join("trials/0002-1/metrics.jsonl"));
     assert_eq!(metrics(&sweep), metrics(&original));
 }

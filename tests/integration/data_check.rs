@@ -7,13 +7,13 @@ use crate::workplace::{Output, Workplace, cache, lines_with, redacted, redacted_
 const MINE: &str = "[pipeline.fewshot-detection]\n[model.reference-detector]\n[dataset.coco]\n\
                     path = \"data\"\n";
 
-/// Four classes, each in two pictures that are there.
+/// Four classes, each in two images that are there.
 fn coco(workplace: &Workplace) -> Value {
     std::fs::create_dir_all(workplace.path("data/images")).unwrap();
     let (mut images, mut annotations) = (Vec::new(), Vec::new());
     for number in 0..8 {
         let file = format!("images/{number}.png");
-        picture(workplace, &format!("data/{file}"), number);
+        write_image(workplace, &format!("data/{file}"), number);
         images.push(json!({ "id": number, "file_name": file, "width": 32, "height": 24 }));
         annotations
             .push(json!({ "id": number, "image_id": number, "category_id": number / 2, "bbox": [4, 5, 10, 12] }));
@@ -26,7 +26,7 @@ fn coco(workplace: &Workplace) -> Value {
     json!({ "images": images, "annotations": annotations, "categories": categories })
 }
 
-fn picture(workplace: &Workplace, path: &str, number: u32) {
+fn write_image(workplace: &Workplace, path: &str, number: u32) {
     let path = workplace.path(path);
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
     image::RgbImage::from_fn(32, 24, |x, y| image::Rgb([x as u8, y as u8, number as u8])).save(path).unwrap();
@@ -97,11 +97,11 @@ fn all_mistakes_in_the_data_are_told_at_once_with_counts_by_reason() {
     let answer = said.json();
     assert_eq!(answer[0]["problems"].as_array().unwrap().len(), 20);
     assert_eq!(answer[0]["problems"][0]["line"], 4);
-    assert_eq!(answer[0]["data"]["wrong"], json!({ "missing_picture": 1, "unknown_category": 30 }));
+    assert_eq!(answer[0]["data"]["wrong"], json!({ "missing_image": 1, "unknown_category": 30 }));
     // The run says the same, and nothing is made.
     let said = workplace.xrun(&["mine.toml", "-s", HELD_OUT]);
     assert_eq!(said.code, 1, "{said:?}");
-    messages += &(lines_with(&said.err, "missing_picture 1, unknown_category 30") + "\n");
+    messages += &(lines_with(&said.err, "missing_image 1, unknown_category 30") + "\n");
     let said = check(&workplace, &["-s", HELD_OUT, "--no-data"]);
     assert!(said.code == 0 && !said.err.contains("unknown_category"), "{said:?}");
     // Left out, they are counted and the first are named.
@@ -111,7 +111,7 @@ fn all_mistakes_in_the_data_are_told_at_once_with_counts_by_reason() {
     messages += &said.err;
     insta::assert_snapshot!(redacted_names(&messages));
     let answer = check(&workplace, &[&skip[..], &["--json"]].concat()).json();
-    assert_eq!(answer[0]["data"]["left_out"], json!({ "missing_picture": 1, "unknown_category": 30 }));
+    assert_eq!(answer[0]["data"]["skipped"], json!({ "missing_image": 1, "unknown_category": 30 }));
 }
 
 #[test]
@@ -143,7 +143,7 @@ fn a_malformed_annotation_hides_no_other_mistake_and_each_is_told_under_its_key(
     let messages = problems.iter().map(message).collect::<String>();
     let advice = lines_with(&check(&workplace, &[]).err, "box_outside, malformed_annotation, repeated_box");
     insta::assert_snapshot!(redacted_names(&(messages + &advice)));
-    // Left out, only what cannot be is told.
+    // Left out, only what cannot be skipped is reported.
     let said = check(&workplace, &["-s", "dataset.coco.on_invalid=skip", "--json"]);
     let answer = said.json();
     assert_eq!(said.code, 2, "{said:?}");
@@ -227,11 +227,11 @@ fn a_second_look_reads_nothing_again_and_a_change_is_seen() {
     // The times of change are of now: only after two seconds is a look remembered.
     std::thread::sleep(std::time::Duration::from_millis(2100));
     assert_eq!(check(&workplace, &["-s", HELD_OUT]).code, 0);
-    let looks = || std::fs::read_dir(cache().join("looks")).into_iter().flatten().count();
-    let before = looks();
+    let inspections = || std::fs::read_dir(cache().join("inspections")).into_iter().flatten().count();
+    let before = inspections();
     assert!(before > 0);
     assert_eq!(check(&workplace, &["-s", HELD_OUT, "-s", "optimizer.adamw.learning_rate=0.1"]).code, 0);
-    assert_eq!(looks(), before, "another learning rate is no other data");
+    assert_eq!(inspections(), before, "another learning rate is no other data");
     data["annotations"][0]["category_id"] = json!(99);
     write(&workplace, "data/annotations.json", &data);
     assert_eq!(check(&workplace, &["-s", HELD_OUT]).code, 2);
@@ -277,13 +277,13 @@ fn all_mistakes_of_both_question_files_are_told_at_once() {
     assert!(said.err.contains("a.json") && said.err.contains("b.json"), "{}", said.err);
 }
 
-/// As cocodataset.org gives it: two files, and pictures named without their folder.
+/// As cocodataset.org gives it: two files, and images named without their folder.
 fn as_coco_has_it(workplace: &Workplace) {
     for (part, first) in [("train2017", 0), ("val2017", 8)] {
         let mut data = coco(workplace);
         for number in 0..8 {
             let name = format!("{:012}.png", first + number);
-            picture(workplace, &format!("data/{part}/{name}"), first + number);
+            write_image(workplace, &format!("data/{part}/{name}"), first + number);
             data["images"][number as usize]["file_name"] = json!(name);
         }
         write(workplace, &format!("data/annotations/instances_{part}.json"), &data);
@@ -321,7 +321,7 @@ fn cocos_usual_two_files_are_taken_as_they_are_and_can_be_named() {
 }
 
 #[test]
-fn a_picture_that_is_not_there_is_told_with_its_whole_path() {
+fn an_image_that_is_not_there_is_told_with_its_whole_path() {
     let workplace = Workplace::new();
     workplace.file("mine.toml", MINE);
     let mut data = coco(&workplace);

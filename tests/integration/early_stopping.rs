@@ -100,7 +100,7 @@ fn a_metric_may_be_wanted_low() {
     let (_workplace, run) = stopped(&set);
     let summary = json(&run.join("summary.json"));
     assert_eq!((&summary["steps"], &summary["best"]["step"]), (&30.into(), &10.into()));
-    assert_eq!(json(&run.join("plan.json"))["metrics"][0]["better"], "lower", "reports show the same side");
+    assert_eq!(json(&run.join("plan.json"))["metrics"][0]["direction"], "lower", "reports show the same side");
 }
 
 #[test]

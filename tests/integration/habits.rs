@@ -144,7 +144,7 @@ fn a_limit_of_a_buffer_that_an_experiment_has_not_is_refused() {
 }
 
 #[test]
-fn a_sweep_can_be_a_smoke_run_of_each_of_its_points() {
+fn a_sweep_can_be_a_smoke_run_of_each_of_its_trials() {
     let workplace = Workplace::new();
     workplace.file(
         "trial.toml",
@@ -159,8 +159,8 @@ fn a_sweep_can_be_a_smoke_run_of_each_of_its_points() {
     assert_eq!(runs, [12, 12], "{table}");
     assert!(workplace.path("results/trial-short").exists() && !workplace.path("results/trial").exists());
     let said = workplace.xrun(&["sweep", "trial.toml", "-s", "training.epochs=1,2", "--smoke", "--dry-run", "--json"]);
-    let points = said.json();
-    assert_eq!((&points["points"][0]["steps"], &points["points"][1]["steps"]), (&20.into(), &20.into()), "{points}");
+    let trials = said.json();
+    assert_eq!((&trials["trials"][0]["steps"], &trials["trials"][1]["steps"]), (&20.into(), &20.into()), "{trials}");
     let said = workplace.xrun(&["sweep", "trial.toml", "-s", "training.max_steps=60,70", "--smoke"]);
     assert_eq!(said.code, 2, "{said:?}");
     insta::assert_snapshot!("steps_that_are_swept", said.err);
@@ -258,7 +258,7 @@ fn a_smoke_run_scales_what_would_not_fit() {
 }
 
 #[test]
-fn failed_points_of_a_sweep_say_how_to_try_them_again() {
+fn failed_trials_of_a_sweep_say_how_to_try_them_again() {
     let workplace = trial();
     let said = workplace.xrun(&["sweep", "trial.toml", "-s", "pipeline.dummy.fail_at_step=2,3"]);
     assert_eq!(said.code, 1, "{said:?}");

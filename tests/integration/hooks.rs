@@ -6,8 +6,8 @@ use serde_json::Value;
 
 use crate::workplace::{Workplace, json, lines_with, text};
 
-/// Writes what it reads into the folder `told`, named by the hook. Its arguments are not seen by a shell of xrun's.
-const NOTE: &str = "#!/bin/sh\nmkdir -p told\ncat > \"told/$1.json\"\n";
+/// Writes what it reads into the folder `notified`, named by the hook. Its arguments are not seen by a shell of xrun's.
+const NOTE: &str = "#!/bin/sh\nmkdir -p notified\ncat > \"notified/$1.json\"\n";
 
 const HOOKS: &str = "
 [pipeline.dummy]
@@ -24,13 +24,13 @@ fn workplace() -> Workplace {
     let workplace = Workplace::new();
     let script = workplace.file("note.sh", NOTE);
     std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
-    workplace.file("told.toml", HOOKS);
+    workplace.file("notified.toml", HOOKS);
     workplace
 }
 
 /// Names of the hooks called since the last time, sorted.
-fn told(workplace: &Workplace) -> Vec<String> {
-    let folder = workplace.path("told");
+fn notified(workplace: &Workplace) -> Vec<String> {
+    let folder = workplace.path("notified");
     let entries = std::fs::read_dir(&folder).into_iter().flatten().flatten();
     let mut names: Vec<String> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
     names.sort();
@@ -38,7 +38,7 @@ fn told(workplace: &Workplace) -> Vec<String> {
 }
 
 fn forget(workplace: &Workplace) {
-    let _ = std::fs::remove_dir_all(workplace.path("told"));
+    let _ = std::fs::remove_dir_all(workplace.path("notified"));
 }
 
 #[test]
@@ -51,11 +51,11 @@ fn each_ending_tells_its_hooks_and_the_document_says_how_it_was() {
         ("pipeline.dummy.device_full_at_step=7", 5, vec!["on_end.json", "on_limit.json"]),
     ] {
         forget(&workplace);
-        let said = workplace.xrun(&["told.toml", "-s", set]);
+        let said = workplace.xrun(&["notified.toml", "-s", set]);
         assert_eq!(said.code, code, "{said:?}");
-        assert_eq!(told(&workplace), expected, "{set}");
-        let document = json(&workplace.path("told/on_end.json"));
-        let run = workplace.latest("told");
+        assert_eq!(notified(&workplace), expected, "{set}");
+        let document = json(&workplace.path("notified/on_end.json"));
+        let run = workplace.latest("notified");
         assert_eq!(document["folder"], run.display().to_string());
         assert_eq!(document["exit_code"], code);
         assert_eq!(document["outcome"], json(&run.join("summary.json"))["outcome"]);
@@ -70,20 +70,23 @@ fn growth_is_told_while_the_run_goes_on() {
     let workplace = workplace();
     let set = ["pipeline.dummy.leak_per_step=1 MiB", "pipeline.dummy.leak_in_ledger=true", "training.epochs=15"];
     let set: Vec<&str> = set.iter().flat_map(|set| ["-s", set]).collect();
-    let said = workplace.xrun(&[&["told.toml"], &set[..]].concat());
+    let said = workplace.xrun(&[&["notified.toml"], &set[..]].concat());
     assert_eq!(said.code, 0, "{said:?}");
-    assert_eq!(told(&workplace), ["on_end.json", "on_growing.json"]);
-    let document = json(&workplace.path("told/on_growing.json"));
+    assert_eq!(notified(&workplace), ["on_end.json", "on_growing.json"]);
+    let document = json(&workplace.path("notified/on_growing.json"));
     assert_eq!(document["outcome"], Value::Null, "the run goes on: {document}");
     assert!(document["step"].as_u64().unwrap() < 300, "{document}");
     assert_eq!(document["verdict"]["owner"], "dummy_leak", "{document}");
-    assert_eq!(json(&workplace.path("told/on_end.json"))["verdict"]["verdict"], "growing");
+    assert_eq!(json(&workplace.path("notified/on_end.json"))["verdict"]["verdict"], "growing");
     // A line that stays on the terminal, and one in the log, with the sentence of the hook.
     let line = format!("step {}: {}", document["step"], document["verdict"]["message"].as_str().unwrap());
     assert_eq!(said.err.lines().filter(|shown| *shown == line).count(), 1, "{said:?}");
-    assert!(text(&workplace.latest("told").join("log.txt")).lines().any(|logged| logged.ends_with(&line)), "{line}");
+    assert!(
+        text(&workplace.latest("notified").join("log.txt")).lines().any(|logged| logged.ends_with(&line)),
+        "{line}"
+    );
     // As an event, also without a hook.
-    let said = workplace.xrun(&[&["told.toml", "--no-hooks", "--progress", "json"], &set[..]].concat());
+    let said = workplace.xrun(&[&["notified.toml", "--no-hooks", "--progress", "json"], &set[..]].concat());
     let events = said.err.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let growing: Vec<Value> = events.filter(|event| event["event"] == "growing").collect();
     assert!(growing.len() == 1 && growing[0]["owner"] == "dummy_leak", "{growing:?}");
@@ -100,10 +103,10 @@ fn a_hook_that_fails_is_told_and_changes_nothing() {
         ("[\"test\", \"$HOME\", \"=\", \"\"]", "`test`"),
     ] {
         let set = format!("hooks.on_end={hook}");
-        let said = workplace.xrun(&["told.toml", "-q", "-s", &set, "-s", "hooks.time_limit=2s"]);
+        let said = workplace.xrun(&["notified.toml", "-q", "-s", &set, "-s", "hooks.time_limit=2s"]);
         assert_eq!(said.code, 0, "{said:?}");
         messages += &(lines_with(&said.err, "`hooks.on_end`") + "\n");
-        let run = workplace.latest("told");
+        let run = workplace.latest("notified");
         assert_eq!(json(&run.join("summary.json"))["outcome"], "finished");
         assert!(text(&run.join("log.txt")).contains(part));
     }
@@ -113,36 +116,36 @@ fn a_hook_that_fails_is_told_and_changes_nothing() {
 #[test]
 fn a_result_starts_no_program_unless_it_is_asked_for() {
     let workplace = workplace();
-    assert_eq!(workplace.xrun(&["told.toml", "--no-hooks"]).code, 0);
-    assert!(told(&workplace).is_empty());
-    let said = workplace.xrun(&["reproduce", "told"]);
+    assert_eq!(workplace.xrun(&["notified.toml", "--no-hooks"]).code, 0);
+    assert!(notified(&workplace).is_empty());
+    let said = workplace.xrun(&["reproduce", "notified"]);
     assert_eq!(said.code, 0, "{said:?}");
-    assert!(told(&workplace).is_empty(), "{said:?}");
+    assert!(notified(&workplace).is_empty(), "{said:?}");
     insta::assert_snapshot!(lines_with(&said.err, "--hooks"));
-    assert_eq!(workplace.xrun(&["reproduce", "told", "--hooks"]).code, 0);
-    assert_eq!(told(&workplace), ["on_end.json"]);
+    assert_eq!(workplace.xrun(&["reproduce", "notified", "--hooks"]).code, 0);
+    assert_eq!(notified(&workplace), ["on_end.json"]);
 
     forget(&workplace);
-    assert_eq!(workplace.xrun(&["told.toml", "--no-hooks", "-s", "pipeline.dummy.fail_at_step=9"]).code, 1);
-    assert_eq!(workplace.xrun(&["resume", "told"]).code, 1);
-    assert!(told(&workplace).is_empty(), "it fails there again, and tells nobody");
-    assert_eq!(workplace.xrun(&["resume", "told", "--hooks"]).code, 1);
-    assert_eq!(told(&workplace), ["on_end.json", "on_failed.json"]);
+    assert_eq!(workplace.xrun(&["notified.toml", "--no-hooks", "-s", "pipeline.dummy.fail_at_step=9"]).code, 1);
+    assert_eq!(workplace.xrun(&["resume", "notified"]).code, 1);
+    assert!(notified(&workplace).is_empty(), "it fails there again, and tells nobody");
+    assert_eq!(workplace.xrun(&["resume", "notified", "--hooks"]).code, 1);
+    assert_eq!(notified(&workplace), ["on_end.json", "on_failed.json"]);
 
     forget(&workplace);
-    let said = workplace.xrun(&["sweep", "told.toml", "-s", "experiment.seed=1,2"]);
+    let said = workplace.xrun(&["sweep", "notified.toml", "-s", "experiment.seed=1,2"]);
     assert_eq!(said.code, 0, "{said:?}");
-    assert!(told(&workplace).is_empty(), "a sweep would tell for each point");
+    assert!(notified(&workplace).is_empty(), "a sweep would tell for each trial");
 }
 
 #[test]
 fn hooks_change_neither_the_numbers_nor_the_fingerprint() {
     let workplace = workplace();
-    assert_eq!(workplace.xrun(&["told.toml"]).code, 0);
+    assert_eq!(workplace.xrun(&["notified.toml"]).code, 0);
     let fingerprint = |run: &Path| json(&run.join("manifest.json"))["fingerprint"].clone();
-    let with = workplace.latest("told");
-    assert_eq!(workplace.xrun(&["told.toml", "-s", "hooks.on_end=[]"]).code, 0);
-    let without = workplace.latest("told");
+    let with = workplace.latest("notified");
+    assert_eq!(workplace.xrun(&["notified.toml", "-s", "hooks.on_end=[]"]).code, 0);
+    let without = workplace.latest("notified");
     assert_ne!(with, without);
     assert_eq!(fingerprint(&with), fingerprint(&without));
     assert_eq!(text(&with.join("metrics.jsonl")), text(&without.join("metrics.jsonl")));
@@ -151,9 +154,9 @@ fn hooks_change_neither_the_numbers_nor_the_fingerprint() {
 #[test]
 fn where_no_temporary_file_can_be_made_the_hook_says_where() {
     let workplace = workplace();
-    let output = workplace.command(&["told.toml"]).env("TMPDIR", "/no/such/folder").output().unwrap();
+    let output = workplace.command(&["notified.toml"]).env("TMPDIR", "/no/such/folder").output().unwrap();
     let said = crate::workplace::said(output);
     assert_eq!(said.code, 0, "{said:?}");
     assert!(said.err.contains("/no/such/folder") && said.err.contains("TMPDIR"), "{said:?}");
-    assert!(told(&workplace).is_empty());
+    assert!(notified(&workplace).is_empty());
 }

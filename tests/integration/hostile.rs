@@ -147,7 +147,7 @@ fn the_record_of_a_sweep_is_not_believed_when_it_does_not_add_up() {
     }
     insta::assert_snapshot!(redacted_names(&messages));
     // A run of it of which a sample is another: no number of it counts, and the table says so.
-    let memory = sweep.join("points/0001-1/memory.jsonl");
+    let memory = sweep.join("trials/0001-1/memory.jsonl");
     std::fs::write(&memory, text(&memory).replacen("\"heap\":", "\"heap\":1", 1)).unwrap();
     let said = collect(&sealed);
     assert_eq!(said.code, 1, "not all of them finished: {said:?}");

@@ -123,7 +123,7 @@ fn send(child: &std::process::Child, signal: i32) {
     unsafe { libc::kill(child.id() as i32, signal) };
 }
 
-/// A terminal that goes away is told by its shell and by the kernel; whoever ends a session sends SIGTERM after that.
+/// The shell and the kernel signal a terminal that goes away; whoever ends a session sends SIGTERM after that.
 #[test]
 fn a_terminal_that_goes_away_ends_the_run_once_however_often_it_is_told() {
     let workplace = workplace();
@@ -179,16 +179,16 @@ fn what_a_kill_left_half_written_goes_with_the_resume_and_nothing_behind_a_link(
     let workplace = workplace();
     assert_eq!(cut(&workplace, 12, libc::SIGKILL), None);
     let (run, elsewhere) = (workplace.latest("cut"), workplace.path("elsewhere"));
-    std::fs::create_dir(run.join("pictures")).unwrap();
+    std::fs::create_dir(run.join("images")).unwrap();
     std::fs::create_dir(&elsewhere).unwrap();
-    let left = [run.join(".writing-abc123"), run.join("pictures/.writing-abc123")];
+    let left = [run.join(".writing-abc123"), run.join("images/.writing-abc123")];
     let foreign = elsewhere.join(".writing-abc123");
     left.iter().chain([&foreign]).for_each(|path| std::fs::write(path, "half").unwrap());
     let stop = &["resume", run.to_str().unwrap(), "--until", "30"];
     assert_eq!(workplace.xrun(stop).code, 0);
     assert!(left.iter().all(|path| !path.exists()));
-    std::fs::remove_dir_all(run.join("pictures")).unwrap();
-    std::os::unix::fs::symlink(&elsewhere, run.join("pictures")).unwrap();
+    std::fs::remove_dir_all(run.join("images")).unwrap();
+    std::os::unix::fs::symlink(&elsewhere, run.join("images")).unwrap();
     assert_eq!(workplace.xrun(&["resume", run.to_str().unwrap()]).code, 0);
     assert!(foreign.exists());
 }

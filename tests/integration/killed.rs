@@ -79,7 +79,7 @@ fn an_oom_kill_is_reported_with_the_memory_before() {
     assert_eq!(resumed.code, 0, "there is enough outside of the group: {resumed:?}");
     assert!(shows(&resumed, begin(&who)), "{resumed:?}");
 
-    // The sweep in the group is small; its point is not.
+    // The sweep in the group is small; its trial is not.
     let swept = group.command(&workplace, &["sweep", "trial.toml", "-s", "experiment.seed=1,2"]).output().unwrap();
     assert_eq!(swept.status.code(), Some(1), "{swept:?}");
     let sweep = workplace.latest_sweep("trial");

@@ -144,7 +144,7 @@ fn sweeps_are_found_by_ls_and_show() {
         assert!(said.code == 0 && said.out.contains(&best) && said.out.contains("report.html"), "{said:?}");
     }
     let table = workplace.xrun(&["show", "swf", "--json"]).json();
-    assert_eq!((&table["best"], &table["better"], &table["metric"]), (&2.into(), &"higher".into(), &"score".into()));
+    assert_eq!((&table["best"], &table["direction"], &table["metric"]), (&2.into(), &"higher".into(), &"score".into()));
     assert_eq!(workplace.xrun(&["ls", "--status", "finished"]).out, "", "that is asked of runs");
 }
 

@@ -102,26 +102,26 @@ fn a_frame_of_the_validation_has_the_detections_that_the_validation_found() {
         }
         assert_eq!((&answer["width"], &answer["height"]), (&image["width"], &image["height"]));
     }
-    // The picture that was drawn is as large as the one that was given, and COCO's file has the same detections.
+    // The image that was drawn is as large as the one that was given, and COCO's file has the same detections.
     let out = std::fs::read_dir(tiny.0.folder.path()).unwrap().flatten().map(|entry| entry.path());
     let out = out.into_iter().find(|path| path.join("detections.json").exists()).unwrap();
     let coco: Value = serde_json::from_str(&text(&out.join("detections.json"))).unwrap();
     let ours: usize = lines.iter().filter_map(|line| Some(line["detections"].as_array()?.len())).sum();
     assert_eq!(coco.as_array().unwrap().len(), ours);
-    let drawn = image::open(out.join(lines[0]["picture"].as_str().unwrap())).unwrap();
+    let drawn = image::open(out.join(lines[0]["overlay"].as_str().unwrap())).unwrap();
     assert_eq!((drawn.width(), drawn.height()), (32, 32));
     let categories = &json(&out.join("prediction.json"))["about"]["categories"];
     assert_eq!(categories.as_array().map(Vec::len), Some(2), "{categories}");
 }
 
 #[test]
-fn boxes_are_in_pixels_of_the_picture_as_it_was_given() {
+fn boxes_are_in_pixels_of_the_image_as_it_was_given() {
     let tiny = Tiny::new(&FEW_SHOT.replace("n_way = 2", "n_way = 2\nscore_threshold = 0.0\ndetections_per_frame = 3"));
     let frame = json(&tiny.run().join("ground_truth.json"))["images"][0]["file_name"].as_str().unwrap().to_owned();
     let small = tiny.data(&frame);
-    let picture = image::open(&small).unwrap().into_rgb8();
+    let image = image::open(&small).unwrap().into_rgb8();
     // Four times as large without smoothing: scaled down, it is the same square.
-    let large = image::RgbImage::from_fn(128, 128, |x, y| *picture.get_pixel(x / 4, y / 4));
+    let large = image::RgbImage::from_fn(128, 128, |x, y| *image.get_pixel(x / 4, y / 4));
     let path = tiny.0.path("large.png");
     large.save(&path).unwrap();
     let (said, lines) = tiny.predict(&[small, path], &[]);
@@ -201,13 +201,13 @@ impl Tiny {
 
 /// A caption of the report has the question, what was said, and the truth.
 fn captions(run: &Path) -> Vec<String> {
-    let index = json(&run.join("pictures/index.json"));
-    let all = index["pictures"].as_array().unwrap().iter();
-    all.map(|picture| picture["caption"].as_str().unwrap().to_owned()).collect()
+    let index = json(&run.join("images/index.json"));
+    let all = index["images"].as_array().unwrap().iter();
+    all.map(|image| image["caption"].as_str().unwrap().to_owned()).collect()
 }
 
 #[test]
-fn held_out_pictures_are_answered_as_in_the_validation() {
+fn held_out_images_are_answered_as_in_the_validation() {
     let experiment = VISION_LANGUAGE.replace("generated_answers = 4", "generated_answers = 64");
     let tiny = Tiny::new(&experiment.replace("[validation]", "[validation]\nimages = 8"));
     let captions = captions(&tiny.run());

@@ -113,7 +113,7 @@ fn what_runs_is_committed_or_of_a_sweep_stays() {
 
     assert_eq!(workplace.xrun(&["sweep", "trial.toml", "-q", "-s", "experiment.seed=1,2"]).code, 0);
     let sweep = workplace.latest_sweep("trial");
-    let said = workplace.xrun(&["rm", sweep.join("points/0001-1").to_str().unwrap(), "--yes"]);
+    let said = workplace.xrun(&["rm", sweep.join("trials/0001-1").to_str().unwrap(), "--yes"]);
     assert_eq!(said.code, 2, "{said:?}");
     insta::assert_snapshot!("a_run_of_a_sweep", redacted(&said.err));
 }
@@ -281,11 +281,11 @@ fn what_a_kill_left_goes_only_where_it_was_asked_for_and_is_proven() {
 fn a_folder_called_sweeps_is_no_reason_to_stay() {
     let workplace = Workplace::new();
     workplace.file("trial.toml", "[pipeline.dummy]\nsteps_per_epoch = 3\n[memory]\nprobe = false\n");
-    let results = ["--results", "sweeps/points"];
+    let results = ["--results", "sweeps/trials"];
     let run = |_| {
         let run = [&["trial.toml", "-q", "-s", "experiment.name=sweeps"], &results[..]].concat();
         assert_eq!(workplace.xrun(&run).code, 0);
-        std::fs::canonicalize(workplace.path("sweeps/points/sweeps/latest")).unwrap()
+        std::fs::canonicalize(workplace.path("sweeps/trials/sweeps/latest")).unwrap()
     };
     let runs: Vec<PathBuf> = (0..3).map(run).collect();
     let said = workplace.xrun(&[&["rm", "sweeps", "--yes"], &results[..]].concat());

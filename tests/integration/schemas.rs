@@ -116,7 +116,7 @@ fn limited() -> Value {
     json(&workplace.latest("trial").join("post_mortem.json"))
 }
 
-/// A sweep in which one point finishes and one fails: its folder.
+/// A sweep in which one trial finishes and one fails: its folder.
 fn swept(workplace: &Workplace) -> PathBuf {
     workplace.file("swept.toml", "[pipeline.dummy]\nsteps_per_epoch = 6\n");
     let fails = "pipeline.dummy.fail_at_step=3,99";
@@ -144,7 +144,8 @@ fn every_record_of_a_run_and_of_a_sweep_follows_its_schema() {
     let workplace = Workplace::new();
     workplace.file("trial.toml", "[pipeline.dummy]\n[checkpoint]\nevery_steps = 4\n");
     assert_eq!(workplace.xrun(&["trial.toml", "-q"]).code, 0);
-    let hook = ["trial.toml", "-q", "--name", "told", "-s", "hooks.on_end=[\"sh\", \"-c\", \"cat > told.json\"]"];
+    let hook =
+        ["trial.toml", "-q", "--name", "notified", "-s", "hooks.on_end=[\"sh\", \"-c\", \"cat > notified.json\"]"];
     assert_eq!(workplace.xrun(&hook).code, 0);
     let run = workplace.latest("trial");
     assert_eq!(workplace.xrun(&["reproduce", "trial", "-q"]).code, 0);
@@ -173,7 +174,7 @@ fn every_record_of_a_run_and_of_a_sweep_follows_its_schema() {
                 let said = workplace.xrun(&["predict", "trial", "trial.toml", "nowhere", "--json", "-q"]);
                 vec![said.json()]
             }
-            "hook" => vec![json(&workplace.path("told.json"))],
+            "hook" => vec![json(&workplace.path("notified.json"))],
             "comparison" => {
                 vec![workplace.xrun(&["compare", "trial", "trial/reproductions/latest", "--json"]).json()]
             }

@@ -68,7 +68,7 @@ pub fn rows(sweep: &Path) -> Vec<Value> {
 }
 
 #[test]
-fn halving_trains_the_best_points_on_and_the_winner_is_the_run_that_never_stopped() {
+fn halving_trains_the_best_trials_on_and_the_winner_is_the_run_that_never_stopped() {
     let workplace = Workplace::new();
     workplace.file("half.toml", HALVING);
     let said = workplace.xrun(&["sweep", "half.toml"]);
@@ -87,7 +87,7 @@ fn halving_trains_the_best_points_on_and_the_winner_is_the_run_that_never_stoppe
         assert_eq!(row["finished"], u64::from(last));
     }
     // More is better here, so the largest rate is the best, as one can see from outside.
-    let best = all.iter().find(|row| row["point"] == table["best"]).unwrap();
+    let best = all.iter().find(|row| row["trial"] == table["best"]).unwrap();
     let rates = || all.iter().map(|row| row["values"][0].as_f64().unwrap());
     assert_eq!(best["values"][0].as_f64().unwrap(), rates().fold(0.0, f64::max));
     let last: Vec<&str> = said.out.lines().rev().take(2).collect();
@@ -95,7 +95,7 @@ fn halving_trains_the_best_points_on_and_the_winner_is_the_run_that_never_stoppe
     let csv = text(&sweep.join("table.csv"));
     assert!(csv.lines().next().unwrap().ends_with(",pareto,steps,rung,interrupted"), "{csv}");
     assert!(text(&sweep.join("report.html")).contains("stopped at a rung"));
-    let resolved = sweep.join(format!("points/{:04}-1/resolved.toml", best["point"].as_u64().unwrap()));
+    let resolved = sweep.join(format!("trials/{:04}-1/resolved.toml", best["trial"].as_u64().unwrap()));
     let alone = workplace.path("alone");
     let ran = workplace.xrun(&["run", resolved.to_str().unwrap(), "--directory", alone.to_str().unwrap(), "-q"]);
     assert_eq!(ran.code, 0, "{ran:?}");
@@ -153,9 +153,9 @@ fn a_run_that_had_not_written_how_far_it_goes_goes_no_further_than_its_rung() {
     let sweep = workplace.latest_sweep("half");
     let whole = rows(&sweep);
     // As a sweep leaves it that was killed just after it had started its first run: held, and without a manifest.
-    std::fs::remove_dir_all(sweep.join("points")).unwrap();
+    std::fs::remove_dir_all(sweep.join("trials")).unwrap();
     std::fs::remove_file(sweep.join("processes.jsonl")).unwrap();
-    let first = sweep.join("points/0001-1");
+    let first = sweep.join("trials/0001-1");
     std::fs::create_dir_all(&first).unwrap();
     let held = std::fs::File::create(first.join("run.lock")).unwrap();
     held.lock().unwrap();
@@ -170,7 +170,7 @@ fn a_run_that_had_not_written_how_far_it_goes_goes_no_further_than_its_rung() {
 }
 
 #[test]
-fn a_search_by_choosing_that_is_killed_again_and_again_has_the_same_points() {
+fn a_search_by_choosing_that_is_killed_again_and_again_has_the_same_trials() {
     let (whole, killed) = (Workplace::new(), Workplace::new());
     whole.file("choose.toml", CHOOSING);
     killed.file("choose.toml", CHOOSING);
@@ -180,15 +180,15 @@ fn a_search_by_choosing_that_is_killed_again_and_again_has_the_same_points() {
     let first = whole.latest_sweep("choose");
     let sweep = kill_until_done(&killed, "choose.toml");
     assert_eq!(rows(&sweep), rows(&first));
-    let told = |sweep: &Path| {
+    let proposals_of = |sweep: &Path| {
         let lines = unsealed(&text(&sweep.join("proposals.jsonl")));
         lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()).collect::<Vec<_>>()
     };
-    assert_eq!(told(&sweep), told(&first));
-    let proposals = told(&first);
+    assert_eq!(proposals_of(&sweep), proposals_of(&first));
+    let proposals = proposals_of(&first);
     assert_eq!(proposals.len(), 12);
     assert_eq!(
-        (&proposals[4]["told"], &proposals[6]["told"]),
+        (&proposals[4]["based_on"], &proposals[6]["based_on"]),
         (&serde_json::json!([]), &serde_json::json!([1, 2, 3, 4, 5, 6]))
     );
     assert!(proposals.iter().all(|one| (0..=15).contains(&one["values"][2].as_i64().unwrap())), "{proposals:?}");
@@ -198,7 +198,7 @@ fn a_search_by_choosing_that_is_killed_again_and_again_has_the_same_points() {
     assert_eq!(best, scores().fold(f64::NEG_INFINITY, f64::max));
     let other = whole.xrun(&["sweep", "choose.toml", "-s", "sweep.seed=1", "--trials", "3", "-q"]);
     assert_eq!(other.code, 0, "{other:?}");
-    assert_ne!(rows(&whole.latest_sweep("choose"))[0], rows(&first)[0], "another seed, other points");
+    assert_ne!(rows(&whole.latest_sweep("choose"))[0], rows(&first)[0], "another seed, other trials");
 }
 
 #[test]
@@ -214,7 +214,7 @@ fn a_point_that_fails_is_the_worst_and_the_search_goes_on() {
     let failed = |row: &&Value| row["values"][1] == 5;
     assert!(rows.iter().filter(failed).all(|row| row["outcome"] == "failed (exit 1)" && row["rung"] == 0), "{rows:?}");
     assert!(rows.iter().filter(failed).count() > 0 && rows.iter().any(|row| row["rung"] == 3), "{rows:?}");
-    let best = rows.iter().find(|row| row["point"] == table["best"]).unwrap();
+    let best = rows.iter().find(|row| row["trial"] == table["best"]).unwrap();
     assert_eq!((&best["values"][1], &best["outcome"]), (&500.into(), &"finished".into()));
 }
 

@@ -56,7 +56,7 @@ fn halving_on_slurm_has_the_table_of_this_machine() {
     let (expected, count) = here("half.toml", HALVING);
     let cluster = cluster("");
     cluster.tell("array_size", "4");
-    // The first job is killed in the middle of its run, which is no failure of the point.
+    // The first job is killed in the middle of its run, which is no failure of the trial.
     cluster.tell("end_1_0", "NODE_FAIL");
     let slow = ["-s", "limits.metrics_queue=1", "-s", "pipeline.dummy.step_microseconds=30000"];
     let said = cluster.xrun(&[&["sweep", "half.toml", "--launcher", "slurm"][..], &slow].concat());
@@ -102,14 +102,14 @@ fn a_watcher_that_is_killed_again_and_again_finds_its_jobs_and_submits_none_twic
 }
 
 #[test]
-fn choosing_on_slurm_has_the_points_of_this_machine() {
+fn choosing_on_slurm_has_the_trials_of_this_machine() {
     let content = CHOOSING.replace("trials = 12", "trials = 8");
     let (expected, count) = here("half.toml", &content);
     let cluster = Cluster::new();
-    // The memory is that which a probe of a point says.
+    // The memory is that which a probe of a trial says.
     cluster.workplace.file("half.toml", &format!("{content}[launcher.slurm]\narray_limit = 1\n"));
     let mut watcher = cluster.spawn(&["sweep", "half.toml", "--launcher", "slurm"]);
-    wait_until("the point after the start runs", || state(&cluster, 6).is_some_and(|state| state != "PENDING"));
+    wait_until("the trial after the start runs", || state(&cluster, 6).is_some_and(|state| state != "PENDING"));
     watcher.kill().unwrap();
     watcher.wait().unwrap();
     let said = said(resume(&cluster).wait_with_output().unwrap());
@@ -152,7 +152,7 @@ fn ctrl_c_leaves_the_jobs_of_a_search_and_says_that_no_other_is_submitted() {
 fn a_run_whose_next_job_waits_is_said_to_wait() {
     let cluster = cluster("");
     let watcher = cluster.spawn(&["sweep", "half.toml", "--launcher", "slurm"]);
-    // After three points, one goes on.
+    // After three trials, one goes on.
     wait_until("the third job runs", || state(&cluster, 3).is_some_and(|state| state != "PENDING"));
     cluster.tell("hold", "");
     wait_until("the fourth job waits", || state(&cluster, 4).is_some());

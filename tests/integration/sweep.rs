@@ -27,8 +27,8 @@ fn a_dry_run_lists_every_point_and_leaves_nothing() {
     let said = workplace.xrun(&["sweep", "small.toml", "--dry-run", "--json", "--repeats", "1"]);
     let plan = said.json();
     assert_eq!(plan["keys"][0], "cleanup.every_steps");
-    assert_eq!(plan["points"][2]["values"][0], 4);
-    assert_eq!((&plan["repeats"], plan["points"].as_array().map(Vec::len)), (&1.into(), Some(3)));
+    assert_eq!(plan["trials"][2]["values"][0], 4);
+    assert_eq!((&plan["repeats"], plan["trials"].as_array().map(Vec::len)), (&1.into(), Some(3)));
     let said = workplace.xrun(&["sweep", "small.toml", "--dry-run", "--repeats", "1"]);
     insta::assert_snapshot!("dry_run_without_repeats", said.out.lines().last().unwrap());
     assert!(!workplace.path("results").exists());
@@ -43,7 +43,7 @@ fn a_sweep_leaves_ordinary_runs_and_a_table_of_them() {
     let sweep = workplace.latest_sweep("small");
     let table = json(&sweep.join("table.json"));
     assert_eq!(table, said.json());
-    assert_eq!(table["reference"], 1, "the point without cleanups");
+    assert_eq!(table["reference"], 1, "the trial without cleanups");
     let rows = rows(&table);
     assert_eq!(rows.iter().map(|row| row["values"][0].clone()).collect::<Vec<_>>(), [0, 1, 4]);
     for row in &rows {
@@ -58,13 +58,13 @@ fn a_sweep_leaves_ordinary_runs_and_a_table_of_them() {
     }
     assert!(rows.iter().any(|row| row["pareto"].as_array().unwrap().contains(&"heap".into())));
     let csv = text(&sweep.join("table.csv"));
-    assert!(csv.starts_with("point,cleanup.every_steps,runs,finished,outcome,exit_code,steps_per_second,"));
+    assert!(csv.starts_with("trial,cleanup.every_steps,runs,finished,outcome,exit_code,steps_per_second,"));
     assert_eq!(csv.lines().count(), 4);
     let columns = |line: &str| line.split(',').count();
     assert!(csv.lines().all(|line| columns(line) == columns(csv.lines().next().unwrap())), "{csv}");
     let page = text(&sweep.join("report.html"));
     assert!(page.contains("<svg") && page.contains("6 of 6 runs"));
-    let run = sweep.join("points/0003-2");
+    let run = sweep.join("trials/0003-2");
     let shown = workplace.xrun(&["show", run.to_str().unwrap(), "--json"]).json();
     assert_eq!(shown["state"], "finished", "{shown}");
     let resolved = text(&run.join("resolved.toml"));
@@ -74,7 +74,7 @@ fn a_sweep_leaves_ordinary_runs_and_a_table_of_them() {
     );
     let listed = workplace.xrun(&["ls"]).out;
     assert!(listed.contains("small/sweeps/") && !listed.contains("0003-2"), "its runs stand in its table: {listed}");
-    assert_eq!(json(&sweep.join("points/0003-1/manifest.json"))["seed"], 0);
+    assert_eq!(json(&sweep.join("trials/0003-1/manifest.json"))["seed"], 0);
     let compared = workplace.xrun(&["compare", "small/sweeps/latest", "--json"]).json();
     assert_eq!(compared["runs"].as_array().unwrap().len(), 6, "{compared}");
 }
@@ -86,7 +86,7 @@ fn a_finished_sweep_resumed_runs_nothing_and_repairs_its_reports() {
     assert_eq!(workplace.xrun(&["sweep", "small.toml", "-q"]).code, 0);
     let sweep = workplace.latest_sweep("small");
     let processes = text(&sweep.join("processes.jsonl"));
-    let page = sweep.join("points/0001-1/report.html");
+    let page = sweep.join("trials/0001-1/report.html");
     std::fs::remove_file(&page).unwrap();
     std::fs::remove_file(sweep.join("table.csv")).unwrap();
     let said = workplace.xrun(&["sweep", "--resume", "results/small/sweeps/latest"]);
@@ -208,8 +208,8 @@ fn one_value_of_a_swept_key_takes_the_place_of_its_list() {
     workplace.file("small.toml", SMALL);
     let said = workplace.xrun(&["sweep", "small.toml", "--dry-run", "--json", "-s", "cleanup.every_steps=7"]);
     let plan = said.json();
-    assert_eq!(plan["points"].as_array().unwrap().len(), 1);
-    assert_eq!(plan["points"][0]["values"][0], 7);
+    assert_eq!(plan["trials"].as_array().unwrap().len(), 1);
+    assert_eq!(plan["trials"][0]["values"][0], 7);
 }
 
 #[test]
@@ -233,11 +233,11 @@ fn the_environment_of_a_later_shell_changes_no_point() {
     let status = command.env("XRUN__LIMITS__PREFETCH", "5").status().unwrap();
     assert_eq!(status.code(), Some(0));
     let sweep = workplace.latest_sweep("small");
-    std::fs::remove_dir_all(sweep.join("points/0002-1")).unwrap();
+    std::fs::remove_dir_all(sweep.join("trials/0002-1")).unwrap();
     let mut command = workplace.command(&["sweep", "--resume", sweep.to_str().unwrap(), "-q"]);
     assert_eq!(command.env("XRUN__LIMITS__PREFETCH", "9").status().unwrap().code(), Some(0));
     for run in ["0001-1", "0002-1", "0003-1"] {
-        assert!(text(&sweep.join(format!("points/{run}/resolved.toml"))).contains("prefetch = 5"), "{run}");
+        assert!(text(&sweep.join(format!("trials/{run}/resolved.toml"))).contains("prefetch = 5"), "{run}");
     }
 }
 
@@ -262,7 +262,7 @@ fn a_kind_is_swept_by_name_or_with_values_of_its_own() {
     let said = workplace.xrun(&["sweep", "small.toml", "-s", kinds]);
     assert_eq!(said.code, 0, "{said:?}");
     let sweep = workplace.latest_sweep("small");
-    let resolved = |point: u32| text(&sweep.join(format!("points/000{point}-1/resolved.toml")));
+    let resolved = |trial: u32| text(&sweep.join(format!("trials/000{trial}-1/resolved.toml")));
     let (first, second, third) = (resolved(1), resolved(2), resolved(3));
     assert!(
         first.contains("[optimizer.adamw]\nlearning_rate = 0.0005"),

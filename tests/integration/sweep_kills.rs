@@ -52,7 +52,7 @@ fn signal(pid: i32, signal: i32) {
 
 /// Last message of each finished run.
 fn finished(sweep: &Path) -> BTreeMap<String, String> {
-    let runs = std::fs::read_dir(sweep.join("points")).into_iter().flatten().flatten();
+    let runs = std::fs::read_dir(sweep.join("trials")).into_iter().flatten().flatten();
     runs.filter_map(|entry| {
         let summary = std::fs::read_to_string(entry.path().join("summary.json")).ok()?;
         summary.contains("\"outcome\": \"finished\"").then(|| (entry.file_name().into_string().unwrap(), summary))
@@ -64,7 +64,7 @@ fn finished(sweep: &Path) -> BTreeMap<String, String> {
 fn is_whole(sweep: &Path) {
     assert_eq!(finished(sweep).len(), RUNS);
     for run in finished(sweep).keys() {
-        let lines = text(&sweep.join("points").join(run).join("metrics.jsonl"));
+        let lines = text(&sweep.join("trials").join(run).join("metrics.jsonl"));
         let steps: Vec<u64> = lines
             .lines()
             .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap())
@@ -84,14 +84,14 @@ fn is_whole(sweep: &Path) {
 fn a_killed_run_is_a_row_and_a_resume_goes_on_with_it() {
     let workplace = workplace();
     let mut sweep = workplace.spawn(&["sweep", "cut.toml", "-s", "pipeline.dummy.step_microseconds=20000"]);
-    let points = || std::fs::read_dir(folder(&workplace).join("points")).into_iter().flatten().flatten();
+    let trials = || std::fs::read_dir(folder(&workplace).join("trials")).into_iter().flatten().flatten();
     let makes_steps = |run: &Path| {
         let begun = std::fs::metadata(run.join("metrics.jsonl")).is_ok_and(|file| file.len() > 0);
         begun && !run.join("summary.json").exists()
     };
     let mut killed = None;
     wait_until("a run makes steps", || {
-        killed = points().map(|entry| entry.path()).find(|run| makes_steps(run));
+        killed = trials().map(|entry| entry.path()).find(|run| makes_steps(run));
         match (&killed, children(&sweep).first()) {
             (Some(_), Some(process)) => {
                 signal(*process, libc::SIGKILL);
@@ -113,7 +113,7 @@ fn a_killed_run_is_a_row_and_a_resume_goes_on_with_it() {
     let said = workplace.xrun(&["sweep", "--resume", path.to_str().unwrap()]);
     assert_eq!(said.code, 0, "{said:?}");
     insta::assert_snapshot!(lines_with(&said.err, "11 runs"));
-    assert_eq!(json(&path.join("points").join(&name).join("manifest.json"))["resumed"].as_array().unwrap().len(), 1);
+    assert_eq!(json(&path.join("trials").join(&name).join("manifest.json"))["resumed"].as_array().unwrap().len(), 1);
     assert!(before.iter().all(|(run, summary)| finished(&path)[run] == *summary), "nothing is done twice");
     is_whole(&path);
 }
@@ -123,7 +123,7 @@ fn ctrl_c_stops_the_run_in_good_order_and_says_how_to_go_on() {
     let workplace = workplace();
     let sweep = workplace.spawn(&["sweep", "cut.toml", "--jobs", "2", "-s", "pipeline.dummy.step_microseconds=20000"]);
     wait_until("two runs make steps", || {
-        let runs = std::fs::read_dir(folder(&workplace).join("points")).into_iter().flatten().flatten();
+        let runs = std::fs::read_dir(folder(&workplace).join("trials")).into_iter().flatten().flatten();
         runs.filter(|run| run.path().join("metrics.jsonl").exists()).count() == 2
     });
     signal(sweep.id() as i32, libc::SIGINT);
@@ -131,7 +131,7 @@ fn ctrl_c_stops_the_run_in_good_order_and_says_how_to_go_on() {
     assert_eq!(said.code, 8, "{said:?}");
     insta::assert_snapshot!(lines_with(&said.err, "sweep --resume"));
     let path = std::fs::canonicalize(folder(&workplace)).unwrap();
-    let runs: Vec<PathBuf> = std::fs::read_dir(path.join("points")).unwrap().flatten().map(|run| run.path()).collect();
+    let runs: Vec<PathBuf> = std::fs::read_dir(path.join("trials")).unwrap().flatten().map(|run| run.path()).collect();
     let stopped = runs
         .iter()
         .filter(|run| run.join("summary.json").exists() && json(&run.join("summary.json"))["outcome"] == "interrupted");
@@ -146,7 +146,7 @@ fn sigusr1_to_a_sweep_has_its_runs_save_and_go_on() {
     let mut sweep =
         workplace.spawn(&["sweep", "cut.toml", "--jobs", "2", "-s", "pipeline.dummy.step_microseconds=20000"]);
     let runs = || {
-        let runs = std::fs::read_dir(folder(&workplace).join("points")).into_iter().flatten().flatten();
+        let runs = std::fs::read_dir(folder(&workplace).join("trials")).into_iter().flatten().flatten();
         runs.map(|run| run.path()).filter(|run| run.join("metrics.jsonl").exists()).collect::<Vec<PathBuf>>()
     };
     wait_until("two runs make steps", || runs().len() == 2);
@@ -175,14 +175,14 @@ fn runs_of_a_killed_sweep_stop_by_themselves() {
     let workplace = workplace();
     let mut sweep = workplace.spawn(&["sweep", "cut.toml", "-s", "pipeline.dummy.step_microseconds=50000"]);
     wait_until("a run makes steps", || {
-        let runs = std::fs::read_dir(folder(&workplace).join("points")).into_iter().flatten().flatten();
+        let runs = std::fs::read_dir(folder(&workplace).join("trials")).into_iter().flatten().flatten();
         runs.filter(|run| run.path().join("metrics.jsonl").exists()).count() == 1
     });
     sweep.kill().unwrap();
     sweep.wait().unwrap();
     let path = folder(&workplace);
     wait_until("its run stops in good order", || {
-        let runs = std::fs::read_dir(path.join("points")).unwrap().flatten();
+        let runs = std::fs::read_dir(path.join("trials")).unwrap().flatten();
         runs.filter(|run| run.path().join("summary.json").exists()).count() == 1
     });
 }

@@ -1,4 +1,4 @@
-//! Memory as a sweep's currency: forecasts by point, sizes on Slurm, runs side by side, one retry and none for a leak.
+//! Memory as a sweep's currency: forecasts by trial, sizes on Slurm, runs side by side, one retry and none for a leak.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use crate::plan::Cgroup;
 use crate::sweep_slurm::{Cluster, outcomes};
 use crate::workplace::{Output, Workplace, lines_with, redacted, skipped, text};
 
-/// Four points: two that are alike in memory, and two that need clearly more.
+/// Four trials: two that are alike in memory, and two that need clearly more.
 const HELD: &str = "
 [pipeline.dummy]
 steps_per_epoch = 20
@@ -45,7 +45,7 @@ fn processes(sweep: &Path) -> Vec<Value> {
 }
 
 #[test]
-fn points_of_different_memory_are_submitted_by_size_and_a_resume_reads_the_same_sizes() {
+fn trials_of_different_memory_are_submitted_by_size_and_a_resume_reads_the_same_sizes() {
     let cluster = Cluster::new();
     cluster.workplace.file("held.toml", HELD);
     cluster.tell("refuse", "no");
@@ -54,10 +54,10 @@ fn points_of_different_memory_are_submitted_by_size_and_a_resume_reads_the_same_
     let memory = toml(&sweep.join("memory.toml"));
     let probed: Vec<i64> =
         memory["forecasts"].as_array().unwrap().iter().map(|one| one["probed"].as_integer().unwrap()).collect();
-    assert_eq!(probed.len(), 3, "points 1 and 3 share a probe: {memory:?}");
+    assert_eq!(probed.len(), 3, "trials 1 and 3 share a probe: {memory:?}");
     let sizes = memory["sizes"].as_array().unwrap();
     assert_eq!(sizes.len(), 2, "400 and 410 MiB are one size: {sizes:?}");
-    assert_eq!(sizes[0]["points"], toml::Value::from(vec![1, 3]));
+    assert_eq!(sizes[0]["trials"], toml::Value::from(vec![1, 3]));
     assert!(!text(&sweep.join("slurm.toml")).contains("memory ="), "no one size for all");
 
     cluster.forget("refuse");
@@ -71,10 +71,10 @@ fn points_of_different_memory_are_submitted_by_size_and_a_resume_reads_the_same_
     assert_eq!(jobs.len(), 2, "{jobs:?}");
     let (large, small) = (&jobs[0], &jobs[1]);
     assert!(large.1 > 410 + 256 && large.1 < 800 && small.1 == 333, "{jobs:?}");
-    // Which places the points have follows from the order.
+    // Which places the trials have follows from the order.
     let order = toml(&sweep.join("sweep.toml"))["order"].as_array().unwrap().clone();
     let places = |of: [i64; 2]| {
-        let place = |point: &i64| order.iter().position(|run| run[0].as_integer() == Some(*point)).unwrap();
+        let place = |trial: &i64| order.iter().position(|run| run[0].as_integer() == Some(*trial)).unwrap();
         let mut places: Vec<usize> = of.iter().map(place).collect();
         places.sort_unstable();
         places
@@ -94,7 +94,7 @@ fn sizes_by_hand_need_no_forecast() {
     assert_eq!(cluster.xrun(&["sweep", "held.toml", "--launcher", "slurm"]).code, 1);
     cluster.forget("refuse");
     let sweep = cluster.workplace.latest_sweep("held");
-    let by_hand = "version = 1\n[[sizes]]\nmemory = \"700 MiB\"\npoints = [1, 2]\n";
+    let by_hand = "version = 1\n[[sizes]]\nmemory = \"700 MiB\"\ntrials = [1, 2]\n";
     write::replace(&sweep.join("memory.toml"), by_hand.as_bytes()).unwrap();
     let said = cluster.xrun(&["sweep", "--resume", sweep.to_str().unwrap()]);
     assert_eq!(said.code, 0, "{said:?}");
@@ -144,7 +144,7 @@ fn a_sizes_file_that_cannot_be_is_refused_with_its_line() {
     cluster.tell("refuse", "no");
     assert_eq!(cluster.xrun(&["sweep", "held.toml", "--launcher", "slurm"]).code, 1);
     let sweep = cluster.workplace.latest_sweep("held");
-    write::replace(&sweep.join("memory.toml"), b"version = 1\n[[sizes]]\nmemory = \"lots\"\npoints = [1]\n").unwrap();
+    write::replace(&sweep.join("memory.toml"), b"version = 1\n[[sizes]]\nmemory = \"lots\"\ntrials = [1]\n").unwrap();
     let said = cluster.xrun(&["sweep", "--resume", sweep.to_str().unwrap()]);
     assert!(said.code == 1 && said.err.contains("memory.toml") && said.err.contains("line 3"), "{said:?}");
 }
@@ -217,7 +217,7 @@ fn runs_are_packed_by_their_forecasts_and_give_the_same_numbers() {
     assert_eq!(toml(&sweep.join("memory.toml"))["forecasts"].as_array().map(Vec::len), Some(3), "{memory}");
     for run in ["0001-1", "0002-1", "0003-1", "0004-1"] {
         let metrics =
-            |name: &str| text(&workplace.path(&format!("results/{name}/sweeps/latest/points/{run}/metrics.jsonl")));
+            |name: &str| text(&workplace.path(&format!("results/{name}/sweeps/latest/trials/{run}/metrics.jsonl")));
         assert_eq!(metrics("one"), metrics("held"), "{run}");
     }
     // What was forecast is kept.
@@ -244,8 +244,8 @@ fn a_point_that_a_search_chooses_is_forecast_when_it_is_chosen() {
     let mut listed = 0;
     for forecast in memory["forecasts"].as_array().unwrap() {
         let host = forecast["host"].as_integer().unwrap() as u64;
-        for point in forecast["points"].as_array().unwrap() {
-            let held = match &table["rows"][point.as_integer().unwrap() as usize - 1]["values"][hold] {
+        for trial in forecast["trials"].as_array().unwrap() {
+            let held = match &table["rows"][trial.as_integer().unwrap() as usize - 1]["values"][hold] {
                 Value::String(text) => text.parse::<xrun::units::Bytes>().unwrap().0,
                 _ => 0,
             };
@@ -318,7 +318,7 @@ fn a_run_that_died_beside_others_is_tried_again_by_itself_and_a_leak_is_not() {
         .collect();
     write::replace(&prepared.join("memory.toml"), lowered.join("\n").as_bytes()).unwrap();
     for run in ["0001-1", "0002-1", "0003-1", "0004-1"] {
-        std::fs::remove_dir_all(prepared.join("points").join(run)).unwrap();
+        std::fs::remove_dir_all(prepared.join("trials").join(run)).unwrap();
     }
     let output =
         group.command(&workplace, &["sweep", "--resume", "held/sweeps/latest", "--jobs", "auto"]).output().unwrap();

@@ -59,7 +59,7 @@ for task in $tasks; do state "$task" PENDING; done
         SLURM_JOB_ID=$job SLURM_MEM_PER_NODE=$asked SLURM_ARRAY_TASK_ID=$task bash "$here/job_$job" >>"${output/\%a/$task}" 2>&1 &
         if [ -f "$here/end_${job}_$task" ]; then
             read -r word steps <"$here/end_${job}_$task"
-            until [ "$(cat "$folder"/points/*/metrics.jsonl 2>/dev/null | wc -l)" -ge "${steps:-1}" ]; do sleep 0.01; done
+            until [ "$(cat "$folder"/trials/*/metrics.jsonl 2>/dev/null | wc -l)" -ge "${steps:-1}" ]; do sleep 0.01; done
             kill -9 $!
             wait
             state "$task" "$word"
@@ -175,7 +175,7 @@ pub fn outcomes(sweep: &Path) -> Vec<String> {
 }
 
 #[test]
-fn all_points_are_one_array_that_asks_for_what_the_file_and_the_plan_say() {
+fn all_trials_are_one_array_that_asks_for_what_the_file_and_the_plan_say() {
     let cluster = Cluster::new();
     let said = cluster.sweep(&[]);
     assert_eq!(said.code, 0, "{said:?}");
@@ -199,7 +199,7 @@ fn all_points_are_one_array_that_asks_for_what_the_file_and_the_plan_say() {
     assert!(memory as f64 > peak + 200.0 && (memory as f64) < peak + 400.0, "{memory} M for a run of {peak} MiB");
     let forecasts: toml::Table = text(&sweep.join("memory.toml")).parse().unwrap();
     assert_eq!(forecasts["forecasts"].as_array().map(Vec::len), Some(4), "{forecasts}");
-    assert!(!text(&sweep.join("points/0001-1/resolved.toml")).contains("launcher"), "no part of a run");
+    assert!(!text(&sweep.join("trials/0001-1/resolved.toml")).contains("launcher"), "no part of a run");
     let said = cluster.xrun(&["sweep", "--resume", sweep.to_str().unwrap()]);
     assert_eq!((said.code, cluster.submissions().as_str()), (0, "1"), "nothing twice: {said:?}");
     assert_eq!(cluster.xrun(&["sweep", "--collect", sweep.to_str().unwrap(), "-q"]).code, 0);
@@ -277,7 +277,7 @@ fn a_killed_run_is_submitted_again_and_goes_on() {
     let sweep = cluster.folder();
     assert_eq!(outcomes(&sweep), ["finished"; 4]);
     let mut resumed = 0;
-    for run in std::fs::read_dir(sweep.join("points")).unwrap().flatten().filter(|run| run.path().is_dir()) {
+    for run in std::fs::read_dir(sweep.join("trials")).unwrap().flatten().filter(|run| run.path().is_dir()) {
         let lines = text(&run.path().join("metrics.jsonl"));
         assert_eq!(lines.lines().filter(|line| line.contains("\"kind\":\"train\"")).count(), 20, "{lines}");
         resumed += json(&run.path().join("manifest.json"))["resumed"].as_array().map_or(0, Vec::len);

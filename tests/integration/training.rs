@@ -119,7 +119,7 @@ fn training_lowers_the_loss_and_finds_classes_that_it_never_saw() {
 }
 
 #[test]
-fn triplets_bring_pictures_of_one_unseen_class_closer_than_those_of_two() {
+fn triplets_bring_images_of_one_unseen_class_closer_than_those_of_two() {
     let workplace = workplace();
     let triplets = [
         "pipeline.fewshot-detection.triplet_ratio=1.0",
@@ -264,14 +264,14 @@ fn walk(folder: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn a_picture_that_is_cut_off_is_named() {
+fn an_image_that_is_cut_off_is_named() {
     let workplace = workplace();
     let data = folder(&workplace);
     let source = ["dataset.coco.path=\"data\""];
-    for picture in walk(&data).into_iter().filter(|path| path.extension().is_some_and(|e| e == "jpg" || e == "png")) {
-        let bytes = std::fs::read(&picture).unwrap();
-        std::fs::remove_file(&picture).unwrap();
-        let file = std::fs::OpenOptions::new().create_new(true).write(true).open(&picture).unwrap();
+    for image in walk(&data).into_iter().filter(|path| path.extension().is_some_and(|e| e == "jpg" || e == "png")) {
+        let bytes = std::fs::read(&image).unwrap();
+        std::fs::remove_file(&image).unwrap();
+        let file = std::fs::OpenOptions::new().create_new(true).write(true).open(&image).unwrap();
         std::io::Write::write_all(&mut &file, &bytes[..bytes.len() * 2 / 3]).unwrap();
     }
     let said = workplace.attempt("broken", &source);

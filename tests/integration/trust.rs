@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::workplace::{Output, Workplace, json, lines_with, redacted, said, skipped, text};
 
-/// Two points whose command leaves a trace of itself.
+/// Two trials whose command leaves a trace of itself.
 const SWEPT: &str = "[pipeline.command]\nprogram = [\"sh\", \"-c\", \"echo step 1 loss 1\"]\n\
                      steps = 'step (?<step>\\d+) loss (?<loss>\\S+)'\n[sweep]\n\"experiment.seed\" = [1, 2]\n";
 /// A command that fails, and goes on by leaving a trace.
@@ -49,13 +49,13 @@ fn a_sweep_from_elsewhere_starts_its_command_only_where_that_is_allowed() {
     workplace.file("us.toml", SWEPT);
     assert_eq!(workplace.xrun(&["sweep", "us.toml", "-q"]).code, 0);
     let sweep = workplace.latest_sweep("us");
-    let gone = |sweep: &Path| std::fs::remove_dir_all(sweep.join("points/0002-1")).unwrap();
+    let gone = |sweep: &Path| std::fs::remove_dir_all(sweep.join("trials/0002-1")).unwrap();
     let moved = workplace.path("moved");
     copied(&sweep, &moved);
     gone(&moved);
     let resume = ["sweep", "--resume", "moved", "-q"];
     assert_eq!(workplace.xrun(&resume).code, 0, "one's own may be moved");
-    assert!(moved.join("points/0002-1/summary.json").exists());
+    assert!(moved.join("trials/0002-1/summary.json").exists());
 
     gone(&moved);
     let other = as_another(&workplace, &resume);
@@ -70,7 +70,7 @@ fn a_sweep_from_elsewhere_starts_its_command_only_where_that_is_allowed() {
     let unsigned = workplace.xrun(&resume);
     refuses(&workplace, &unsigned, "touch started", "creator.hmac");
     insta::assert_snapshot!("a_sweep_without_a_record", lines_with(&unsigned.err, "creator.hmac"));
-    assert!(!moved.join("points/0002-1").exists());
+    assert!(!moved.join("trials/0002-1").exists());
     assert_eq!(workplace.xrun(&[&resume[..], &[ALLOW]].concat()).code, 0);
     assert!(workplace.path("started").exists());
 }
@@ -89,7 +89,7 @@ fn runs_of_ones_own_sweep_go_on_and_so_do_those_of_another_where_that_is_allowed
     std::fs::remove_dir_all(workplace.path("results")).unwrap();
     assert_eq!(workplace.xrun(&["sweep", "fails.toml", "-q"]).code, 1);
     // Each run has a record of its own: the sweep's says nothing of a run that was put there.
-    let run = workplace.path("results/fails/sweeps/latest/points/0001-1");
+    let run = workplace.path("results/fails/sweeps/latest/trials/0001-1");
     changed(&run.join("resolved.toml"), "started", "elsewhere");
     assert_eq!(workplace.xrun(&resume).code, 1);
     assert!(workplace.path("started").exists() && !workplace.path("elsewhere").exists());
@@ -110,8 +110,8 @@ fn a_point_of_another_pipeline_than_the_base_names_a_program_too() {
     }
     std::fs::remove_file(workplace.path("started")).unwrap();
     let sweep = workplace.path("results/plain/sweeps/latest");
-    std::fs::remove_dir_all(sweep.join("points")).unwrap();
-    std::fs::create_dir(sweep.join("points")).unwrap();
+    std::fs::remove_dir_all(sweep.join("trials")).unwrap();
+    std::fs::create_dir(sweep.join("trials")).unwrap();
     let resume = ["sweep", "--resume", "results/plain/sweeps/latest", "-q"];
     refuses(&workplace, &as_another(&workplace, &resume), "pipeline.command.program", "base.toml");
 }
@@ -123,11 +123,11 @@ fn a_sweep_whose_keys_are_written_in_another_way_is_refused() {
     workplace.file("plain.toml", "[pipeline.dummy]\nsteps_per_epoch = 5\n[sweep]\n\"experiment.seed\" = [1, 2]\n");
     assert_eq!(workplace.xrun(&["sweep", "plain.toml", "-q"]).code, 0);
     let sweep = workplace.latest_sweep("plain");
-    std::fs::remove_dir_all(sweep.join("points/0002-1")).unwrap();
+    std::fs::remove_dir_all(sweep.join("trials/0002-1")).unwrap();
     changed(&sweep.join("sweep.toml"), "experiment.seed", "\\\"pipeline\\\".command.program");
     let said = as_another(&workplace, &["sweep", "--resume", sweep.to_str().unwrap(), "-q"]);
     assert_ne!(said.code, 0, "{said:?}");
-    assert!(!sweep.join("points/0002-1").exists(), "{said:?}");
+    assert!(!sweep.join("trials/0002-1").exists(), "{said:?}");
     insta::assert_snapshot!(redacted(&said.err));
 }
 
@@ -138,31 +138,31 @@ fn a_sweep_writes_through_no_link_and_removes_no_folder_that_it_does_not_know() 
     assert_eq!(workplace.xrun(&["sweep", "plain.toml", "-q"]).code, 0);
     let sweep = workplace.latest_sweep("plain");
     let resume = || workplace.xrun(&["sweep", "--resume", sweep.to_str().unwrap(), "-q"]);
-    let point = sweep.join("points/0002-1");
-    let said_to = point.with_extension("txt");
+    let trial = sweep.join("trials/0002-1");
+    let said_to = trial.with_extension("txt");
     workplace.file("precious", "mine\n");
     let _ = std::fs::remove_file(&said_to);
     std::os::unix::fs::symlink(workplace.path("precious"), &said_to).unwrap();
-    std::fs::remove_dir_all(&point).unwrap();
+    std::fs::remove_dir_all(&trial).unwrap();
     assert_ne!(resume().code, 0);
     assert_eq!(text(&workplace.path("precious")), "mine\n");
     std::fs::remove_file(&said_to).unwrap();
     assert_eq!(resume().code, 0);
 
     for file in ["manifest.json", "summary.json"] {
-        std::fs::remove_file(point.join(file)).unwrap();
+        std::fs::remove_file(trial.join(file)).unwrap();
     }
     let said = resume();
     assert_ne!(said.code, 0, "{said:?}");
     insta::assert_snapshot!("a_run_without_records", redacted(&said.err));
-    assert!(point.join("metrics.jsonl").exists());
-    std::fs::rename(&point, workplace.path("aside")).unwrap();
+    assert!(trial.join("metrics.jsonl").exists());
+    std::fs::rename(&trial, workplace.path("aside")).unwrap();
     assert_eq!(resume().code, 0);
-    std::fs::rename(sweep.join("points"), workplace.path("elsewhere")).unwrap();
-    std::os::unix::fs::symlink(workplace.path("elsewhere"), sweep.join("points")).unwrap();
+    std::fs::rename(sweep.join("trials"), workplace.path("elsewhere")).unwrap();
+    std::os::unix::fs::symlink(workplace.path("elsewhere"), sweep.join("trials")).unwrap();
     let said = resume();
     assert_ne!(said.code, 0, "{said:?}");
-    insta::assert_snapshot!("points_behind_a_symlink", redacted(&said.err));
+    insta::assert_snapshot!("trials_behind_a_symlink", redacted(&said.err));
 }
 
 #[test]
@@ -221,27 +221,28 @@ fn a_command_of_a_folder_from_elsewhere_is_not_reproduced_unasked() {
 #[test]
 fn hooks_of_a_folder_from_elsewhere_need_the_same() {
     let workplace = Workplace::new();
-    workplace.file("told.toml", "[pipeline.dummy]\nfail_at_step = 9\n[hooks]\non_end = [\"touch\", \"started\"]\n");
-    assert_eq!(workplace.xrun(&["told.toml", "-q", "--no-hooks"]).code, 1);
-    let begun = workplace.latest("told");
-    let without = as_another(&workplace, &["resume", "told"]);
+    workplace.file("notified.toml", "[pipeline.dummy]\nfail_at_step = 9\n[hooks]\non_end = [\"touch\", \"started\"]\n");
+    assert_eq!(workplace.xrun(&["notified.toml", "-q", "--no-hooks"]).code, 1);
+    let begun = workplace.latest("notified");
+    let without = as_another(&workplace, &["resume", "notified"]);
     assert!(without.code == 1 && !workplace.path("started").exists(), "nothing is started: {without:?}");
     for command in ["resume", "reproduce"] {
-        let said = as_another(&workplace, &[command, "told", "--hooks"]);
+        let said = as_another(&workplace, &[command, "notified", "--hooks"]);
         refuses(&workplace, &said, "touch started", "resolved.toml");
     }
-    assert_eq!(begun, workplace.latest("told"));
-    assert_eq!(as_another(&workplace, &["resume", "told", "--hooks", ALLOW, "-q"]).code, 1);
+    assert_eq!(begun, workplace.latest("notified"));
+    assert_eq!(as_another(&workplace, &["resume", "notified", "--hooks", ALLOW, "-q"]).code, 1);
     assert!(workplace.path("started").exists());
 }
 
 #[test]
 fn a_reproduction_of_a_folder_from_elsewhere_is_not_ones_own() {
     let workplace = Workplace::new();
-    workplace.file("told.toml", "[pipeline.dummy]\nsteps_per_epoch = 5\n[hooks]\non_end = [\"touch\", \"started\"]\n");
-    assert_eq!(workplace.xrun(&["told.toml", "-q", "--no-hooks"]).code, 0);
-    assert_eq!(as_another(&workplace, &["reproduce", "told", "-q"]).code, 0);
-    let made = std::fs::canonicalize(workplace.path("results/told/reproductions/latest")).unwrap();
+    workplace
+        .file("notified.toml", "[pipeline.dummy]\nsteps_per_epoch = 5\n[hooks]\non_end = [\"touch\", \"started\"]\n");
+    assert_eq!(workplace.xrun(&["notified.toml", "-q", "--no-hooks"]).code, 0);
+    assert_eq!(as_another(&workplace, &["reproduce", "notified", "-q"]).code, 0);
+    let made = std::fs::canonicalize(workplace.path("results/notified/reproductions/latest")).unwrap();
     let said = as_another(&workplace, &["reproduce", made.to_str().unwrap(), "--hooks"]);
     refuses(&workplace, &said, "touch started", "creator.hmac");
 }

@@ -1,4 +1,4 @@
-//! The vision-language model as a user meets it: what is wrong with pictures, texts and settings is said by name, before anything
+//! The vision-language model as a user meets it: what is wrong with images, texts and settings is said by name, before anything
 //! runs.
 
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::workplace::{Output, Workplace, redacted};
 const MINE: &str = "[pipeline.vision-language]\n[model.vision-language]\n[dataset.image-text]\nsource = \"messages\"\n\
                     path = \"chat/chat.jsonl\"\nvalidation_fraction = 0.25\n";
 
-/// A picture of one colour as a PNG file.
+/// An image of one colour as a PNG file.
 fn png(shade: u8) -> Vec<u8> {
     let mut bytes = std::io::Cursor::new(Vec::new());
     image::RgbImage::from_pixel(20, 10, image::Rgb([shade, 90, 90]))
@@ -50,7 +50,7 @@ fn inline(bytes: &[u8]) -> String {
     of_url(&format!("data:image/png;base64,{}", STANDARD.encode(bytes)))
 }
 
-/// Eight pictures with answers in JSON, and these lines behind them, from line 9.
+/// Eight images with answers in JSON, and these lines behind them, from line 9.
 fn chat(workplace: &Workplace, more: &[Vec<u8>]) {
     std::fs::create_dir_all(workplace.path("chat/images")).unwrap();
     let mut text = Vec::new();
@@ -81,14 +81,14 @@ fn a_broken_example_is_named_by_file_and_line_or_left_out_and_counted() {
     let two = line(&format!("{}, {}", of_file("images/0.png"), of_file("images/1.png")), "{}").into_bytes();
     let bytes = |image: &str| line(image, "{\"number\": 1}").into_bytes();
     let broken: Vec<(&str, Vec<u8>)> = vec![
-        ("missing_picture", bytes(&of_file("images/99.png"))),
+        ("missing_image", bytes(&of_file("images/99.png"))),
         ("outside", bytes(&of_file("../secret.png"))),
         ("outside", bytes(&of_file("link.png"))),
         ("url", bytes(&of_url("https://example.org/a.png"))),
-        ("too_large_picture", bytes(&of_file("thin.png"))),
-        ("too_large_picture", bytes(&of_file("huge.png"))),
-        ("too_large_picture", bytes(&inline(&claimed(30_000, 30_000)))),
-        ("broken_picture", bytes(&of_file("cut.png"))),
+        ("too_large_image", bytes(&of_file("thin.png"))),
+        ("too_large_image", bytes(&of_file("huge.png"))),
+        ("too_large_image", bytes(&inline(&claimed(30_000, 30_000)))),
+        ("broken_image", bytes(&of_file("cut.png"))),
         ("not_png_or_jpeg", bytes(&of_file("chat.jsonl"))),
         ("wrong_base64", bytes(&of_url("data:image/png;base64,@@@@"))),
         ("not_one_image", two),
@@ -113,7 +113,7 @@ fn a_broken_example_is_named_by_file_and_line_or_left_out_and_counted() {
     let left_out = |workplace: &Workplace| -> serde_json::Value {
         let said = run(workplace, &["check", "mine.toml", "--json"], &[SKIP]);
         assert_eq!(said.code, 0, "{said:?}");
-        said.json()[0]["data"]["left_out"].clone()
+        said.json()[0]["data"]["skipped"].clone()
     };
     for (reason, text) in &broken {
         let workplace = prepare(std::slice::from_ref(text));
@@ -125,13 +125,13 @@ fn a_broken_example_is_named_by_file_and_line_or_left_out_and_counted() {
         assert_eq!(left_out(&workplace), serde_json::json!({ *reason: 1 }), "{reason}");
     }
     insta::assert_snapshot!(redacted(&refusals));
-    // All at once are told at once, and counted by reason.
+    // All at once are reported at once, and counted by reason.
     let workplace = prepare(&broken.iter().map(|(_, text)| text.clone()).collect::<Vec<_>>());
     let said = check(&workplace, &[]);
     assert_eq!(said.code, 2, "{said:?}");
     insta::assert_snapshot!("all_broken_examples_at_once", redacted(&said.err));
     let counts = left_out(&workplace);
-    assert_eq!((&counts["too_large_picture"], &counts["outside"], &counts["url"]), (&3.into(), &2.into(), &1.into()));
+    assert_eq!((&counts["too_large_image"], &counts["outside"], &counts["url"]), (&3.into(), &2.into(), &1.into()));
     let all: u64 = counts.as_object().unwrap().values().filter_map(serde_json::Value::as_u64).sum();
     assert_eq!(all, 16, "{counts}");
 }
@@ -204,7 +204,7 @@ fn texts_that_have_no_place_and_vocabularies_that_lose_bytes_end_the_plan_with_t
     let (planned_with, checked) = (planned(&of_no_bytes), check(&workplace, &of_no_bytes));
     assert!(planned_with.code != 0 && checked.code != 0, "{planned_with:?} {checked:?}");
     insta::assert_snapshot!("a_vocabulary_that_loses_bytes", redacted(&(planned_with.err + &checked.err)));
-    // A picture that takes more to decode than the file allows.
+    // An image that takes more to decode than the file allows.
     let said = planned(&[SKIP, "limits.decode_memory=\"1 MiB\""]);
     assert!(!said.err.contains("`limits.decode_memory`"), "{said:?}");
     let large = image::RgbImage::from_pixel(600, 400, image::Rgb([9, 9, 9]));

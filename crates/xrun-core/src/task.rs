@@ -14,7 +14,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use self::predict::Predict;
-use crate::bounded::planned::PlannedOwner;
+use crate::bounded::planned::PlannedBuffer;
 use crate::dataset::error::{DataError, InvalidItems};
 use crate::dataset::sample::HostImage;
 use crate::files::write::WriteError;
@@ -94,11 +94,11 @@ pub struct TaskFacts {
     /// Batches in one pass over the data.
     pub batches_per_epoch: u64,
     /// Buffers that the task will register in the ledger.
-    pub owners: Vec<PlannedOwner>,
+    pub owners: Vec<PlannedBuffer>,
     /// Name and SHA-256 of each data file or data set.
     pub data_digests: Vec<(String, String)>,
     /// Invalid items that were left out of the data, by reason.
-    pub data_left_out: InvalidItems,
+    pub data_skipped: InvalidItems,
     /// Part of the model that comes from its training data and ties it to that data, human-readable; `None` where there is none.
     pub learned_from_data: Option<&'static str>,
     /// Settings that were lowered because the data has too few items.
@@ -128,7 +128,7 @@ pub struct TaskFacts {
     /// `false` where the number of steps is unknown, as for a command that is watched.
     pub steps_are_known: bool,
     /// Caption of the images of a validation, for people; empty where there are none.
-    pub pictures: &'static str,
+    pub images: &'static str,
     /// Names in [`StepReport::values`] that number the stage of a step, the coarsest first, such as a round and a local epoch.
     /// Memory is reported by stage. Empty where epochs suffice.
     pub stages: &'static [&'static str],
@@ -140,7 +140,7 @@ pub struct Metric {
     /// Name in `metrics.jsonl`; unique in its pipeline.
     pub name: &'static str,
     /// Direction of improvement; `None` for a constant of the data.
-    pub better: Option<Direction>,
+    pub direction: Option<Direction>,
     /// Unit for people, such as `%`; empty where there is none.
     pub unit: &'static str,
     /// Figure that the metric is drawn in, together with others of this name.
@@ -154,17 +154,17 @@ pub struct Metric {
 impl Metric {
     /// A metric whose higher values are better.
     pub const fn higher(name: &'static str, unit: &'static str) -> Self {
-        Self { name, better: Some(Direction::Higher), unit, family: name, line: name, about: "" }
+        Self { name, direction: Some(Direction::Higher), unit, family: name, line: name, about: "" }
     }
 
     /// A metric whose lower values are better.
     pub const fn lower(name: &'static str, unit: &'static str) -> Self {
-        Self { better: Some(Direction::Lower), ..Self::higher(name, unit) }
+        Self { direction: Some(Direction::Lower), ..Self::higher(name, unit) }
     }
 
     /// A baseline that training does not change, such as the accuracy of guessing. It selects no checkpoint.
     pub const fn constant(name: &'static str, unit: &'static str) -> Self {
-        Self { better: None, ..Self::higher(name, unit) }
+        Self { direction: None, ..Self::higher(name, unit) }
     }
 
     /// Draws the metric in the figure `family`, with the label `line`.
@@ -198,7 +198,7 @@ impl TaskFacts {
             batches_per_epoch,
             owners: Vec::new(),
             data_digests: Vec::new(),
-            data_left_out: InvalidItems::default(),
+            data_skipped: InvalidItems::default(),
             learned_from_data: None,
             clamped: Vec::new(),
             notes: Vec::new(),
@@ -213,7 +213,7 @@ impl TaskFacts {
             metrics: metrics.to_vec(),
             declared_metrics: Vec::new(),
             steps_are_known: true,
-            pictures: "",
+            images: "",
             stages: &[],
         }
     }
@@ -226,7 +226,7 @@ impl From<&Metric> for PlannedMetric {
     fn from(metric: &Metric) -> Self {
         Self {
             name: metric.name.to_owned(),
-            better: metric.better,
+            direction: metric.direction,
             unit: metric.unit.to_owned(),
             family: metric.family.to_owned(),
             line: metric.line.to_owned(),
@@ -260,7 +260,7 @@ pub struct ValidationReport {
     /// Confidence intervals of the metrics that are means over episodes.
     pub intervals: Vec<(String, Interval)>,
     /// Images with the predictions drawn in, and their captions, for the report; at most `validation.images`.
-    pub pictures: Vec<(HostImage, String)>,
+    pub images: Vec<(HostImage, String)>,
 }
 
 /// Reasons why a task cannot continue.

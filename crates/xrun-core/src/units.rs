@@ -178,7 +178,7 @@ impl JsonSchema for Span {
 }
 
 /// Number with its noun in the singular or plural: `1 step`, `2 steps`, `2 batches`, `2 queries`.
-pub fn counted(count: u64, noun: &str) -> String {
+pub fn pluralize(count: u64, noun: &str) -> String {
     let is_vowel = |letter: char| "aeiou".contains(letter);
     match noun.strip_suffix('y') {
         _ if count == 1 => format!("{count} {noun}"),
@@ -243,10 +243,10 @@ mod tests {
 
     #[test]
     fn nouns_are_singular_and_plural() {
-        assert_eq!(counted(1, "class"), "1 class");
-        assert_eq!([counted(10, "class"), counted(2, "batch")], ["10 classes", "2 batches"]);
-        assert_eq!([counted(2, "query"), counted(2, "day")], ["2 queries", "2 days"]);
-        assert_eq!(counted(0, "step"), "0 steps");
+        assert_eq!(pluralize(1, "class"), "1 class");
+        assert_eq!([pluralize(10, "class"), pluralize(2, "batch")], ["10 classes", "2 batches"]);
+        assert_eq!([pluralize(2, "query"), pluralize(2, "day")], ["2 queries", "2 days"]);
+        assert_eq!(pluralize(0, "step"), "0 steps");
     }
 
     #[test]

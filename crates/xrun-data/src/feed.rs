@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 
 use xrun_core::bounded::DeepSize;
 use xrun_core::bounded::buffer::Buffer;
-use xrun_core::bounded::ledger::{Cap, Holding, Ledger, Policy};
+use xrun_core::bounded::ledger::{Cap, Ledger, Policy, Registration};
 use xrun_core::bounded::queue::OrderedQueue;
 use xrun_core::dataset::error::DataError;
 use xrun_core::settings::sections::{Limits, Training};
@@ -80,7 +80,7 @@ pub struct Feed<T: DeepSize + Send + 'static> {
     /// Prepares on the calling thread when there are no workers.
     own: Option<Prepare<T>>,
     item_bytes_max: u64,
-    in_use: Arc<Holding>,
+    in_use: Arc<Registration>,
     failure: Option<DataError>,
 }
 
@@ -111,9 +111,9 @@ pub struct InUse<T> {
     _held: Held,
 }
 
-/// The only other owner of the holding, by which the feed knows that a batch is in use.
+/// The only other owner of the registration, by which the feed knows that a batch is in use.
 #[derive(Debug)]
-struct Held(Arc<Holding>);
+struct Held(Arc<Registration>);
 
 impl Drop for Held {
     fn drop(&mut self) {
@@ -273,7 +273,7 @@ mod tests {
             let taken: Vec<f64> = (0..50).map(|_| *feed.next().unwrap()).collect();
             let expected: Vec<f64> = (5..55).map(f64::from).collect();
             assert_eq!(taken, expected, "{workers} workers");
-            assert!(ledger.read().iter().all(|owner| !owner.exceeded()), "{:?}", ledger.read());
+            assert!(ledger.read().iter().all(|owner| !owner.exceeds_cap()), "{:?}", ledger.read());
         }
     }
 
@@ -319,7 +319,7 @@ mod tests {
             let message = feed.next().unwrap_err().to_string();
             assert!(message.starts_with("batch 6: a worker panicked: frame xxx"), "{message}");
             assert!(message.len() < 2000, "the message is cut");
-            assert!(ledger.read().iter().all(|owner| !owner.exceeded()), "{:?}", ledger.read());
+            assert!(ledger.read().iter().all(|owner| !owner.exceeds_cap()), "{:?}", ledger.read());
         }
     }
 

@@ -3,7 +3,7 @@
 use std::io::Cursor;
 use std::path::Path;
 
-use super::image_text::picture;
+use super::image_text::image_file;
 use super::reading::decoding::decoding_bytes;
 use xrun_core::files::file;
 use xrun_core::units::Bytes;
@@ -13,8 +13,8 @@ use xrun_core::units::Bytes;
 /// # Errors
 /// Message without the name: the file cannot be read, is not an image, is cut off, or too large.
 pub fn read_image_file(path: &Path, most: Bytes) -> Result<Vec<u8>, String> {
-    let bytes = file::bytes(path, picture::FILE_BYTES_MAX).map_err(|error| format!("cannot be read: {error}"))?;
-    let head = picture::head(Cursor::new(&bytes)).map_err(|(_, message)| message)?;
+    let bytes = file::bytes(path, image_file::FILE_BYTES_MAX).map_err(|error| format!("cannot be read: {error}"))?;
+    let head = image_file::head(Cursor::new(&bytes)).map_err(|(_, message)| message)?;
     let needed = decoding_bytes(head.width.into(), head.height.into(), bytes.len() as u64);
     if needed > most.0 {
         return Err(format!(
@@ -25,7 +25,7 @@ pub fn read_image_file(path: &Path, most: Bytes) -> Result<Vec<u8>, String> {
             Bytes(needed)
         ));
     }
-    picture::whole(&bytes, head.format).map_err(|(_, message)| message)?;
+    image_file::whole(&bytes, head.format).map_err(|(_, message)| message)?;
     Ok(bytes)
 }
 
@@ -36,7 +36,7 @@ mod tests {
     use xrun_core::files::write;
 
     #[test]
-    fn what_is_no_whole_picture_of_a_size_that_may_be_decoded_is_refused_with_the_reason() {
+    fn what_is_no_whole_image_of_a_size_that_may_be_decoded_is_refused_with_the_reason() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str, bytes: &[u8]| {
             let path = folder.path().join(name);

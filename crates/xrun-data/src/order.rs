@@ -11,13 +11,13 @@ const ROUNDS: usize = 4;
 
 /// A permutation of `0..count`.
 #[derive(Clone, Debug)]
-pub struct Order {
+pub struct Permutation {
     count: u64,
     half_bits: u32,
     keys: [u64; ROUNDS],
 }
 
-impl Order {
+impl Permutation {
     /// The order of one epoch; `purpose` keeps training and validation apart.
     pub fn new(seed: u32, purpose: &str, epoch: u64, count: u64) -> Self {
         let random = &mut generator(seed, purpose, epoch);
@@ -60,7 +60,7 @@ mod tests {
     proptest! {
         #[test]
         fn each_comes_once(seed in 0u32..100, count in 1u64..500) {
-            let order = Order::new(seed, "x", 0, count);
+            let order = Permutation::new(seed, "x", 0, count);
             let mut seen: Vec<u64> = (0..count).map(|position| order.at(position)).collect();
             seen.sort_unstable();
             prop_assert_eq!(seen, (0..count).collect::<Vec<_>>());
@@ -70,7 +70,7 @@ mod tests {
     #[test]
     fn epochs_differ_and_look_shuffled() {
         let order = |epoch| {
-            let order = Order::new(7, "x", epoch, 100);
+            let order = Permutation::new(7, "x", epoch, 100);
             (0..100).map(|position| order.at(position)).collect::<Vec<_>>()
         };
         assert_eq!(order(1), order(1));

@@ -115,14 +115,14 @@ fn outside(from: f32, end: f32) -> impl Iterator<Item = f32> {
 }
 
 /// Scales the part of an image in `window` to `width` by `height`. Separable: rows first.
-fn sample(picture: &HostImage, window: &BoundingBox, width: usize, height: usize, beyond: Beyond) -> HostImage {
-    let columns = taps(picture.width, window.left, window.width(), width, beyond);
-    let rows = taps(picture.height, window.top, window.height(), height, beyond);
+fn sample(image: &HostImage, window: &BoundingBox, width: usize, height: usize, beyond: Beyond) -> HostImage {
+    let columns = taps(image.width, window.left, window.width(), width, beyond);
+    let rows = taps(image.height, window.top, window.height(), height, beyond);
     let padding = f32::from(PADDING);
     // Relative to the padding, so that weight that lies beyond the image adds nothing.
     let narrow = |row: usize| {
         let mut target = vec![0.0f32; width * 3];
-        let source = &picture.rgb[row * picture.width * 3..][..picture.width * 3];
+        let source = &image.rgb[row * image.width * 3..][..image.width * 3];
         for (pixel, column) in target.chunks_exact_mut(3).zip(&columns) {
             for (rgb, weight) in source[column.first * 3..].chunks_exact(3).zip(&column.weights) {
                 for channel in 0..3 {
@@ -157,30 +157,30 @@ fn sample(picture: &HostImage, window: &BoundingBox, width: usize, height: usize
     HostImage { width, height, rgb: rgb.into() }
 }
 
-fn whole(picture: &HostImage) -> BoundingBox {
-    BoundingBox { left: 0.0, top: 0.0, right: picture.width as f32, bottom: picture.height as f32 }
+fn whole(image: &HostImage) -> BoundingBox {
+    BoundingBox { left: 0.0, top: 0.0, right: image.width as f32, bottom: image.height as f32 }
 }
 
 /// Scales an image, whatever its aspect.
-pub fn resize(picture: &HostImage, width: usize, height: usize) -> HostImage {
-    sample(picture, &whole(picture), width, height, Beyond::Edge)
+pub fn resize(image: &HostImage, width: usize, height: usize) -> HostImage {
+    sample(image, &whole(image), width, height, Beyond::Edge)
 }
 
 /// Scales an image to fit a square of side `side` and pads it with grey around. The mapping is from the image into
 /// the square; the two scales differ by the rounding to whole pixels.
-pub fn letterbox(picture: &HostImage, side: usize) -> (HostImage, Mapping) {
-    let longest = picture.width.max(picture.height).max(1) as f32;
+pub fn letterbox(image: &HostImage, side: usize) -> (HostImage, Mapping) {
+    let longest = image.width.max(image.height).max(1) as f32;
     let fit = |length: usize| ((length as f32 * side as f32 / longest).round() as usize).clamp(1, side.max(1));
-    let (width, height) = (fit(picture.width), fit(picture.height));
+    let (width, height) = (fit(image.width), fit(image.height));
     let (left, top) = ((side - width.min(side)) / 2, (side - height.min(side)) / 2);
-    let scaled = resize(picture, width, height);
+    let scaled = resize(image, width, height);
     let mut rgb = vec![PADDING; side * side * 3];
     for (target, source) in rgb.chunks_exact_mut((side * 3).max(1)).skip(top).zip(scaled.rgb.chunks_exact(width * 3)) {
         target[left * 3..][..width * 3].copy_from_slice(source);
     }
     let mapping = Mapping {
-        scale_x: width as f32 / picture.width.max(1) as f32,
-        scale_y: height as f32 / picture.height.max(1) as f32,
+        scale_x: width as f32 / image.width.max(1) as f32,
+        scale_y: height as f32 / image.height.max(1) as f32,
         left: left as f32,
         top: top as f32,
     };
@@ -188,9 +188,9 @@ pub fn letterbox(picture: &HostImage, side: usize) -> (HostImage, Mapping) {
 }
 
 /// Cuts out a rectangle with `margin` times its size around it, as far as the image goes; at least one pixel.
-pub fn crop(picture: &HostImage, rectangle: &BoundingBox, margin: f32) -> HostImage {
-    if picture.width == 0 || picture.height == 0 {
-        return picture.clone();
+pub fn crop(image: &HostImage, rectangle: &BoundingBox, margin: f32) -> HostImage {
+    if image.width == 0 || image.height == 0 {
+        return image.clone();
     }
     let (around_x, around_y) = (rectangle.width() * margin, rectangle.height() * margin);
     let span = |from: f32, to: f32, length: usize| {
@@ -198,22 +198,22 @@ pub fn crop(picture: &HostImage, rectangle: &BoundingBox, margin: f32) -> HostIm
         let end = (to.ceil().max(0.0) as usize).clamp(first + 1, length);
         (first, end)
     };
-    let (left, right) = span(rectangle.left - around_x, rectangle.right + around_x, picture.width);
-    let (top, bottom) = span(rectangle.top - around_y, rectangle.bottom + around_y, picture.height);
+    let (left, right) = span(rectangle.left - around_x, rectangle.right + around_x, image.width);
+    let (top, bottom) = span(rectangle.top - around_y, rectangle.bottom + around_y, image.height);
     let mut rgb = Vec::with_capacity((right - left) * (bottom - top) * 3);
     for row in top..bottom {
-        rgb.extend_from_slice(&picture.rgb[(row * picture.width + left) * 3..(row * picture.width + right) * 3]);
+        rgb.extend_from_slice(&image.rgb[(row * image.width + left) * 3..(row * image.width + right) * 3]);
     }
     HostImage { width: right - left, height: bottom - top, rgb: rgb.into() }
 }
 
 /// Mirrors an image left to right.
-pub fn flip(picture: &HostImage) -> HostImage {
-    let mut rgb = Vec::with_capacity(picture.rgb.len());
-    for row in picture.rgb.chunks_exact((picture.width * 3).max(1)) {
+pub fn flip(image: &HostImage) -> HostImage {
+    let mut rgb = Vec::with_capacity(image.rgb.len());
+    for row in image.rgb.chunks_exact((image.width * 3).max(1)) {
         row.chunks_exact(3).rev().for_each(|pixel| rgb.extend_from_slice(pixel));
     }
-    HostImage { rgb: rgb.into(), ..*picture }
+    HostImage { rgb: rgb.into(), ..*image }
 }
 
 /// Factors of a change of colour; 1 changes nothing.
@@ -241,11 +241,11 @@ fn luma(pixel: &[u8]) -> f32 {
 }
 
 /// Changes brightness, contrast and saturation, in that order of effect, in one pass.
-pub fn recolour(picture: &HostImage, colour: Colour) -> HostImage {
-    let pixels = (picture.width * picture.height).max(1) as f64;
-    let mean = (picture.rgb.chunks_exact(3).map(|pixel| f64::from(luma(pixel))).sum::<f64>() / pixels) as f32;
-    let mut rgb = Vec::with_capacity(picture.rgb.len());
-    for pixel in picture.rgb.chunks_exact(3) {
+pub fn recolour(image: &HostImage, colour: Colour) -> HostImage {
+    let pixels = (image.width * image.height).max(1) as f64;
+    let mean = (image.rgb.chunks_exact(3).map(|pixel| f64::from(luma(pixel))).sum::<f64>() / pixels) as f32;
+    let mut rgb = Vec::with_capacity(image.rgb.len());
+    for pixel in image.rgb.chunks_exact(3) {
         let grey = luma(pixel);
         for &value in pixel {
             let saturated = grey + (f32::from(value) - grey) * colour.saturation;
@@ -253,20 +253,20 @@ pub fn recolour(picture: &HostImage, colour: Colour) -> HostImage {
             rgb.push((contrasted * colour.brightness).round().clamp(0.0, 255.0) as u8);
         }
     }
-    HostImage { rgb: rgb.into(), ..*picture }
+    HostImage { rgb: rgb.into(), ..*image }
 }
 
 /// A query frame for training: in the square as [`letterbox`] puts it, up to a fifth larger or smaller, moved by up to
 /// a tenth of the square, flipped half of the time, its colours a little changed.
-pub fn augment_query(picture: &HostImage, side: usize, generator: &mut ChaCha8Rng) -> (HostImage, Mapping) {
-    let longest = picture.width.max(picture.height).max(1) as f32;
+pub fn augment_query(image: &HostImage, side: usize, generator: &mut ChaCha8Rng) -> (HostImage, Mapping) {
+    let longest = image.width.max(image.height).max(1) as f32;
     let extent = longest / generator.random_range(0.8f32..=1.2);
     let mut start = |length: usize| (length as f32 - extent) / 2.0 + extent * generator.random_range(-0.1f32..=0.1);
-    let (left, top) = (start(picture.width), start(picture.height));
+    let (left, top) = (start(image.width), start(image.height));
     let window = BoundingBox { left, top, right: left + extent, bottom: top + extent };
     let scale = side as f32 / extent;
     let mapping = Mapping { scale_x: scale, scale_y: scale, left: -left * scale, top: -top * scale };
-    let mut square = sample(picture, &window, side, side, Beyond::Padding);
+    let mut square = sample(image, &window, side, side, Beyond::Padding);
     square = recolour(&square, Colour::draw(0.15, generator));
     match generator.random_bool(0.5) {
         true => (flip(&square), mapping.flipped(side)),
@@ -278,22 +278,22 @@ pub fn augment_query(picture: &HostImage, side: usize, generator: &mut ChaCha8Rn
 const REFERENCE_MARGIN: f32 = 0.1;
 
 /// A reference as it is: the object (the whole image without one) in a square.
-pub fn reference(picture: &HostImage, object: Option<&BoundingBox>, side: usize) -> HostImage {
+pub fn reference(image: &HostImage, object: Option<&BoundingBox>, side: usize) -> HostImage {
     match object {
-        Some(object) => letterbox(&crop(picture, object, REFERENCE_MARGIN), side).0,
-        None => letterbox(picture, side).0,
+        Some(object) => letterbox(&crop(image, object, REFERENCE_MARGIN), side).0,
+        None => letterbox(image, side).0,
     }
 }
 
 /// One augmented view of a reference: another cut of the object (0.75 to 1.3 of its size, moved by up to an eighth),
 /// flipped half of the time, its colours changed.
 pub fn augment_reference(
-    picture: &HostImage,
+    image: &HostImage,
     object: Option<&BoundingBox>,
     side: usize,
     generator: &mut ChaCha8Rng,
 ) -> HostImage {
-    let whole = whole(picture);
+    let whole = whole(image);
     let object = object.unwrap_or(&whole);
     let size = generator.random_range(0.75f32..=1.3);
     let (move_x, move_y) = (generator.random_range(-0.125f32..=0.125), generator.random_range(-0.125f32..=0.125));
@@ -301,7 +301,7 @@ pub fn augment_reference(
     let left = (object.left + object.right - extent) / 2.0 + object.width() * move_x;
     let top = (object.top + object.bottom - extent) / 2.0 + object.height() * move_y;
     let window = BoundingBox { left, top, right: left + extent, bottom: top + extent };
-    let mut square = sample(picture, &window, side, side, Beyond::Padding);
+    let mut square = sample(image, &window, side, side, Beyond::Padding);
     square = recolour(&square, Colour::draw(0.3, generator));
     if generator.random_bool(0.5) { flip(&square) } else { square }
 }

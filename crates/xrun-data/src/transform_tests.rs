@@ -10,15 +10,15 @@ fn painted(width: usize, height: usize, paint: impl Fn(usize, usize) -> [u8; 3])
     HostImage { width, height, rgb: rgb.into() }
 }
 
-fn pixel(picture: &HostImage, x: usize, y: usize) -> [u8; 3] {
-    let at = (y * picture.width + x) * 3;
-    [picture.rgb[at], picture.rgb[at + 1], picture.rgb[at + 2]]
+fn pixel(image: &HostImage, x: usize, y: usize) -> [u8; 3] {
+    let at = (y * image.width + x) * 3;
+    [image.rgb[at], image.rgb[at + 1], image.rgb[at + 2]]
 }
 
 #[test]
 fn scaling_to_the_same_size_changes_nothing() {
-    let picture = painted(7, 5, |x, y| [(x * 30) as u8, (y * 50) as u8, (x * y) as u8]);
-    assert_eq!(resize(&picture, 7, 5), picture);
+    let image = painted(7, 5, |x, y| [(x * 30) as u8, (y * 50) as u8, (x * y) as u8]);
+    assert_eq!(resize(&image, 7, 5), image);
 }
 
 #[test]
@@ -51,22 +51,22 @@ fn a_wide_image_is_padded_above_and_below() {
 
 #[test]
 fn a_crop_has_its_margin_and_stays_in_the_image() {
-    let picture = painted(20, 10, |x, y| [x as u8, y as u8, 0]);
+    let image = painted(20, 10, |x, y| [x as u8, y as u8, 0]);
     let object = BoundingBox { left: 4.0, top: 2.0, right: 8.0, bottom: 6.0 };
-    let cut = crop(&picture, &object, 0.5);
+    let cut = crop(&image, &object, 0.5);
     assert_eq!((cut.width, cut.height, pixel(&cut, 0, 0)), (8, 8, [2, 0, 0]));
     let beyond = BoundingBox { left: 50.0, top: -9.0, right: 60.0, bottom: -3.0 };
-    assert_eq!((crop(&picture, &beyond, 0.0).width, crop(&picture, &beyond, 0.0).height), (1, 1));
+    assert_eq!((crop(&image, &beyond, 0.0).width, crop(&image, &beyond, 0.0).height), (1, 1));
 }
 
 #[test]
 fn colour_jitter_follows_its_parameters() {
-    let picture = painted(2, 1, |x, _| if x == 0 { [100, 100, 100] } else { [200, 100, 0] });
+    let image = painted(2, 1, |x, _| if x == 0 { [100, 100, 100] } else { [200, 100, 0] });
     let same = Colour { brightness: 1.0, contrast: 1.0, saturation: 1.0 };
-    assert_eq!(recolour(&picture, same), picture);
-    let dark = recolour(&picture, Colour { brightness: 0.5, ..same });
+    assert_eq!(recolour(&image, same), image);
+    let dark = recolour(&image, Colour { brightness: 0.5, ..same });
     assert_eq!((pixel(&dark, 0, 0), pixel(&dark, 1, 0)), ([50; 3], [100, 50, 0]));
-    let grey = recolour(&picture, Colour { saturation: 0.0, ..same });
+    let grey = recolour(&image, Colour { saturation: 0.0, ..same });
     assert_eq!(pixel(&grey, 1, 0), [119; 3], "0.299 * 200 + 0.587 * 100 = 118.5");
 }
 
@@ -74,10 +74,10 @@ fn colour_jitter_follows_its_parameters() {
 fn augmentation_maps_boxes_with_their_objects() {
     // A white square on black; its box must hold white in its middle and black beside it, flipped or not.
     let object = BoundingBox { left: 20.0, top: 30.0, right: 40.0, bottom: 50.0 };
-    let picture = painted(100, 80, |x, y| [if (20..40).contains(&x) && (30..50).contains(&y) { 255 } else { 0 }; 3]);
+    let image = painted(100, 80, |x, y| [if (20..40).contains(&x) && (30..50).contains(&y) { 255 } else { 0 }; 3]);
     let mut flips = 0;
     for number in 0..40 {
-        let (square, mapping) = augment_query(&picture, 96, &mut generator(0, "test", number));
+        let (square, mapping) = augment_query(&image, 96, &mut generator(0, "test", number));
         flips += usize::from(mapping.scale_x < 0.0);
         let mapped = mapping.forth(&object);
         let bright = |x: f32, y: f32| pixel(&square, x as usize, y as usize)[0] > 100;
@@ -92,19 +92,18 @@ fn augmentation_maps_boxes_with_their_objects() {
 
 #[test]
 fn views_of_a_reference_differ_and_hold_the_object() {
-    let picture =
+    let image =
         painted(64, 64, |x, y| if (16..48).contains(&x) && (16..48).contains(&y) { [250, 0, 0] } else { [0; 3] });
     let object = BoundingBox { left: 16.0, top: 16.0, right: 48.0, bottom: 48.0 };
-    let views: Vec<HostImage> = (0..5)
-        .map(|number| augment_reference(&picture, Some(&object), 32, &mut generator(0, "test", number)))
-        .collect();
+    let views: Vec<HostImage> =
+        (0..5).map(|number| augment_reference(&image, Some(&object), 32, &mut generator(0, "test", number))).collect();
     for (index, view) in views.iter().enumerate() {
         assert!(pixel(view, 16, 16)[0] > 100, "view {index} shows the object in its middle");
         assert!(views[..index].iter().all(|other| other != view), "view {index} is new");
     }
 }
 
-fn any_picture() -> impl Strategy<Value = HostImage> {
+fn any_image() -> impl Strategy<Value = HostImage> {
     (1usize..40, 1usize..40, 0u8..3).prop_map(|(width, height, stretch)| {
         let (width, height) = match stretch {
             0 => (width * 40, 1),
@@ -124,9 +123,9 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
     #[test]
-    fn box_mapping_round_trips(picture in any_picture(), rectangle in any_rectangle(), number in any::<u64>()) {
-        let (plain, letterboxed) = letterbox(&picture, 48);
-        let (augmented, random) = augment_query(&picture, 48, &mut generator(0, "test", number));
+    fn box_mapping_round_trips(image in any_image(), rectangle in any_rectangle(), number in any::<u64>()) {
+        let (plain, letterboxed) = letterbox(&image, 48);
+        let (augmented, random) = augment_query(&image, 48, &mut generator(0, "test", number));
         prop_assert_eq!((plain.rgb.len(), augmented.rgb.len()), (48 * 48 * 3, 48 * 48 * 3));
         for mapping in [letterboxed, random] {
             let forth = mapping.forth(&rectangle);
@@ -144,9 +143,9 @@ proptest! {
     }
 
     #[test]
-    fn the_letterbox_holds_the_whole_image(picture in any_picture(), side in 16usize..100) {
-        let (_, mapping) = letterbox(&picture, side);
-        let inside = mapping.forth(&whole(&picture));
+    fn the_letterbox_holds_the_whole_image(image in any_image(), side in 16usize..100) {
+        let (_, mapping) = letterbox(&image, side);
+        let inside = mapping.forth(&whole(&image));
         prop_assert!(inside.left >= -0.01 && inside.top >= -0.01, "{inside:?}");
         prop_assert!(inside.right <= side as f32 + 0.01 && inside.bottom <= side as f32 + 0.01, "{inside:?}");
         prop_assert!(inside.width() > side as f32 - 0.6 || inside.height() > side as f32 - 0.6, "{inside:?}");
@@ -154,15 +153,15 @@ proptest! {
 
     #[test]
     fn output_sizes_hold_for_any_image_and_box(
-        picture in any_picture(), rectangle in any_rectangle(), side in 1usize..40, number in any::<u64>(),
+        image in any_image(), rectangle in any_rectangle(), side in 1usize..40, number in any::<u64>(),
     ) {
-        let scaled = resize(&picture, side, side * 2);
+        let scaled = resize(&image, side, side * 2);
         prop_assert_eq!(scaled.rgb.len(), side * side * 2 * 3);
         for object in [None, Some(&rectangle)] {
-            let view = augment_reference(&picture, object, side, &mut generator(0, "test", number));
+            let view = augment_reference(&image, object, side, &mut generator(0, "test", number));
             prop_assert_eq!(view.rgb.len(), side * side * 3);
-            prop_assert_eq!(reference(&picture, object, side).rgb.len(), side * side * 3);
+            prop_assert_eq!(reference(&image, object, side).rgb.len(), side * side * 3);
         }
-        prop_assert_eq!(flip(&flip(&picture)), picture);
+        prop_assert_eq!(flip(&flip(&image)), image);
     }
 }

@@ -89,7 +89,7 @@ pub struct ComparedMetric {
     /// Maximum over all validations.
     pub highest: Option<f64>,
     /// Direction in which the metric is better; `null` if the plan does not state it.
-    pub better: Option<Direction>,
+    pub direction: Option<Direction>,
     /// Best value of all validations; `null` if neither direction is better.
     pub best: Option<f64>,
 }

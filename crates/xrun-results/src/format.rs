@@ -16,7 +16,7 @@ pub use super::sample::*;
 pub use super::state::*;
 use super::watched::WatchSettings;
 use xrun_core::bounded::ledger::Policy;
-use xrun_core::bounded::planned::PlannedOwner;
+use xrun_core::bounded::planned::PlannedBuffer;
 use xrun_core::task::clamped::ClampedSetting;
 use xrun_core::task::metric::{Interval, PlannedMetric};
 
@@ -171,13 +171,13 @@ pub struct PlanFile {
     /// Number of trainable parameters in the phase that has the most of them; `null` if all are trainable.
     pub trained_parameters: Option<u64>,
     /// Every buffer of the run, sorted by name.
-    pub owners: Vec<PlannedOwner>,
+    pub owners: Vec<PlannedBuffer>,
     /// Validation metrics that the pipeline may report, in display order.
     pub metrics: Vec<PlannedMetric>,
     /// Metric that selects the best checkpoint; `null` if there is none.
     pub best_by: Option<String>,
     /// Legend of the images of a validation, for people.
-    pub pictures: String,
+    pub images: String,
     /// Names of step values that identify the stage of the training, such as a round and a local epoch; memory is
     /// reported by stage.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -361,18 +361,18 @@ pub struct PhaseSummary {
     pub longest: f64,
 }
 
-/// `pictures/index.json`: images of the last validation.
+/// `images/index.json`: images of the last validation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Pictures {
+pub struct ImageIndex {
     /// The version of this record's format.
     pub version: u32,
     /// One entry per file, in display order.
-    pub pictures: Vec<PictureEntry>,
+    pub images: Vec<ImageEntry>,
 }
 
-/// An entry of `pictures/index.json`: an image of the last validation.
+/// An entry of `images/index.json`: an image of the last validation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct PictureEntry {
+pub struct ImageEntry {
     /// File name in the same directory.
     pub file: String,
     /// Description of the image.

@@ -18,7 +18,7 @@ use std::time::Duration;
 use crate::secrets;
 use xrun_core::dataset::cache;
 use xrun_core::files::file;
-use xrun_core::units::counted;
+use xrun_core::units::pluralize;
 
 /// Maximum size of the patch; the rest is cut off.
 const PATCH_BYTES_MAX: u64 = 1024 * 1024;
@@ -216,7 +216,7 @@ impl Checkout {
             [(hidden.len(), "likely to hold secrets, by name"), (filtered.len(), "that a git filter would convert")];
         let left_out = left_out.iter().filter(|(files, _)| *files > 0);
         let left_out: Vec<String> =
-            left_out.map(|(files, why)| format!("{} {why}", counted(*files as u64, "changed file"))).collect();
+            left_out.map(|(files, why)| format!("{} {why}", pluralize(*files as u64, "changed file"))).collect();
         Ok((patch, Some(left_out.join("; ")).filter(|text| !text.is_empty())))
     }
 

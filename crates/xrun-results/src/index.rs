@@ -177,7 +177,7 @@ pub fn find(results: &Path, text: &str) -> Result<PathBuf, IndexError> {
 }
 
 /// Finds a run that is not in its experiment's own directory: `reference/experiment`, `experiment/reproductions/run`
-/// (or `experiment/run`), `experiment/sweeps/sweep/points/0001-1`.
+/// (or `experiment/run`), `experiment/sweeps/sweep/trials/0001-1`.
 fn find_elsewhere(results: &Path, text: &str) -> Option<PathBuf> {
     let path = results.join(text);
     let in_name = text.matches('/').count() > 1 || text.starts_with(&format!("{}/", layout::REFERENCE));
@@ -270,13 +270,13 @@ pub fn is_run(path: &Path) -> bool {
         && [layout::MANIFEST, layout::LOCK, layout::SUMMARY].iter().any(|name| path.join(name).is_file())
 }
 
-/// Runs in a directory that is not itself a run, sorted by path: its children and those of its `points`, as in a
+/// Runs in a directory that is not itself a run, sorted by path: its children and those of its `trials`, as in a
 /// sweep.
 pub fn runs_within(directory: &Path) -> Vec<PathBuf> {
     if is_run(directory) {
         return Vec::new();
     }
-    let mut runs: Vec<PathBuf> = [directory.to_path_buf(), directory.join("points")]
+    let mut runs: Vec<PathBuf> = [directory.to_path_buf(), directory.join("trials")]
         .iter()
         .flat_map(|directory| subdirectories(directory, directory).map(|(_, path)| path))
         .filter(|path| is_run(path))
@@ -406,14 +406,14 @@ fn best_so_far(run: &Path, newest: &[MetricsLine], plan: Option<&PlanFile>) -> O
     let saved = checkpoints.filter_map(|(_, path)| read::loop_state(&path).ok()).next().and_then(|state| state.best);
     let metric = plan.and_then(|plan| {
         let name = plan.best_by.as_ref()?;
-        let better = plan.metrics.iter().find(|metric| metric.name == *name)?.better?;
-        Some((name, better))
+        let direction = plan.metrics.iter().find(|metric| metric.name == *name)?.direction?;
+        Some((name, direction))
     });
-    let Some((name, better)) = metric else { return saved };
+    let Some((name, direction)) = metric else { return saved };
     let better_of = |best: Option<Best>, line: &MetricsLine| match line {
         MetricsLine::Validation { step, metrics, .. } if *step > 0 => {
             let value = metrics.get(name).copied().flatten();
-            let value = value.filter(|value| best.as_ref().is_none_or(|best| better.prefers(*value, best.value)));
+            let value = value.filter(|value| best.as_ref().is_none_or(|best| direction.prefers(*value, best.value)));
             value.map(|value| Best { metric: name.clone(), value, step: *step }).or(best)
         }
         _ => best,

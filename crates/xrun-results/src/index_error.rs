@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use xrun_core::invocation;
-use xrun_core::units::counted;
+use xrun_core::units::pluralize;
 
 /// A name that matches no run, or several.
 #[derive(Debug, thiserror::Error)]
@@ -44,7 +44,7 @@ pub enum IndexError {
         candidates: Candidates,
     },
     /// `latest~5` of fewer than six runs.
-    #[error("no run \"{text}\": there {} only {}", if *count == 1 { "is" } else { "are" }, counted(*count as u64, "run"))]
+    #[error("no run \"{text}\": there {} only {}", if *count == 1 { "is" } else { "are" }, pluralize(*count as u64, "run"))]
     TooFarBack {
         /// The name, escaped for a terminal.
         text: String,

@@ -83,13 +83,13 @@ fn committed_results_are_found_by_name_and_are_never_the_newest() {
 fn reproductions_are_found_by_name_and_shadow_nothing() {
     let (results, [_, _, third]) = three_runs();
     let again = run(results.path(), "stage2/reproductions/2026-11-22T10-00-00_cccccc");
-    let point = run(results.path(), "stage2/sweeps/2026-11-22T10-00-00_eeeeee/points/0001-1");
+    let trial = run(results.path(), "stage2/sweeps/2026-11-22T10-00-00_eeeeee/trials/0001-1");
     let find = |text: &str| find(results.path(), text).unwrap();
     assert_eq!([find("latest"), find("stage2"), find("cccccc")], [third.clone(), third.clone(), third]);
     let real = |path: &Path| std::fs::canonicalize(path).unwrap();
     assert_eq!(find("stage2/reproductions/2026-11-22T10-00-00_cccccc"), real(&again));
     assert_eq!(find("stage2/2026-11-22T10-00-00_cccccc"), again, "as `xrun show` names it");
-    assert_eq!(find("stage2/sweeps/2026-11-22T10-00-00_eeeeee/points/0001-1"), real(&point));
+    assert_eq!(find("stage2/sweeps/2026-11-22T10-00-00_eeeeee/trials/0001-1"), real(&trial));
     assert_eq!(runs(results.path()).len(), 3);
 }
 

@@ -2,7 +2,6 @@
 
 #![warn(missing_docs)]
 
-pub mod agreement;
 pub mod build_info;
 pub mod command_line;
 pub mod comparison;
@@ -18,6 +17,7 @@ mod index_error;
 pub mod judge;
 pub mod log;
 pub mod loss;
+pub mod metrics_comparison;
 pub mod notes;
 mod outcome;
 pub mod prediction;

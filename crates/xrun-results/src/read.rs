@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use serde::de::DeserializeOwned;
 
 use super::format::{
-    LoopState, Manifest, MemoryLine, MetricsLine, PictureEntry, Pictures, PlanFile, PostMortem, Summary, VERSION,
+    ImageEntry, ImageIndex, LoopState, Manifest, MemoryLine, MetricsLine, PlanFile, PostMortem, Summary, VERSION,
 };
 use super::notes::Notes;
 use super::process::ProcessRecord;
 use super::verdict::Verdict;
-use xrun_core::files::{file, layout, seal};
+use xrun_core::files::{checksum, file, layout};
 use xrun_core::printable;
 
 /// Error of reading a file of a result.
@@ -75,7 +75,7 @@ fn record<T: DeserializeOwned>(path: PathBuf) -> Result<T, ReadError> {
     let bytes =
         file::bytes(&path, RECORD_BYTES_MAX).map_err(|source| ReadError::File { path: path.clone(), source })?;
     // Checked first: a damaged byte may change any value.
-    seal::check_record(&bytes).map_err(|_| ReadError::content(&path, seal::DAMAGED))?;
+    checksum::check_record(&bytes).map_err(|_| ReadError::content(&path, checksum::DAMAGED))?;
     let content_error = |error: serde_json::Error| ReadError::content(&path, &error.to_string());
     let version = serde_json::from_slice::<OfVersion>(&bytes).ok().and_then(|of| of.version);
     if version.is_none_or(|version| version <= u64::from(VERSION))
@@ -134,12 +134,12 @@ pub fn process(run: &Path) -> Result<Option<ProcessRecord>, ReadError> {
 }
 
 /// Images of the last validation; empty if a run has none.
-pub fn pictures(run: &Path) -> Result<Vec<PictureEntry>, ReadError> {
-    let path = run.join(layout::PICTURES).join(layout::PICTURES_INDEX);
+pub fn images(run: &Path) -> Result<Vec<ImageEntry>, ReadError> {
+    let path = run.join(layout::IMAGES).join(layout::IMAGES_INDEX);
     if !path.exists() {
         return Ok(Vec::new());
     }
-    record::<Pictures>(path).map(|found| found.pictures)
+    record::<ImageIndex>(path).map(|found| found.images)
 }
 
 /// `state.json` of a checkpoint's directory.
@@ -165,7 +165,7 @@ pub fn lines<T: DeserializeOwned>(path: PathBuf) -> Result<impl Iterator<Item = 
             Ok(_) if line.last() != Some(&b'\n') => {
                 ended = true;
                 let too_long = line.len() as u64 == LINE_BYTES_MAX;
-                let damage = if too_long { "too long" } else { seal::DAMAGED };
+                let damage = if too_long { "too long" } else { checksum::DAMAGED };
                 (too_long || is_line_with_damaged_end(&line)).then(|| Err(content(damage.into())))
             }
             Ok(_) => Some(parse_line(&line).map_err(content)),
@@ -199,14 +199,14 @@ pub fn for_each_record<T, E: From<ReadError>>(
 
 /// Parses a line, with or without its line break, and checks its checksum.
 pub fn parse_line<T: DeserializeOwned>(line: &[u8]) -> Result<T, String> {
-    seal::check_line(line.strip_suffix(b"\n").unwrap_or(line)).map_err(|_| seal::DAMAGED.to_owned())?;
+    checksum::check_line(line.strip_suffix(b"\n").unwrap_or(line)).map_err(|_| checksum::DAMAGED.to_owned())?;
     serde_json::from_slice(line).map_err(|error| error.to_string())
 }
 
 /// Returns `true` if the end of a file is a valid line followed by one more byte: its line break was damaged. A kill
 /// leaves only the beginning of a line.
 pub fn is_line_with_damaged_end(line: &[u8]) -> bool {
-    line.split_last().is_some_and(|(_, before)| seal::check_line(before) == Ok(true))
+    line.split_last().is_some_and(|(_, before)| checksum::check_line(before) == Ok(true))
 }
 
 /// Records of `metrics.jsonl`, as [`lines`] reads them.

@@ -10,7 +10,7 @@ use super::secrets;
 use xrun_core::experiment::resolved::flat;
 use xrun_core::files::write;
 use xrun_core::files::write::WriteError;
-use xrun_core::files::{file, layout, seal};
+use xrun_core::files::{checksum, file, layout};
 use xrun_core::units::Bytes;
 
 /// Maximum size of an experiment file.
@@ -59,7 +59,7 @@ pub fn read_text(run: &Path) -> Result<String, ReadError> {
 pub fn read_sealed(path: &Path) -> Result<String, ReadError> {
     let bytes =
         file::bytes(path, FILE_BYTES_MAX).map_err(|source| ReadError::File { path: path.to_path_buf(), source })?;
-    seal::check_text(&bytes).map_err(|_| ReadError::content(path, seal::DAMAGED))?;
+    checksum::check_text(&bytes).map_err(|_| ReadError::content(path, checksum::DAMAGED))?;
     String::from_utf8(bytes).map_err(|_| ReadError::content(path, "not UTF-8"))
 }
 

@@ -115,12 +115,12 @@ pub struct DriverMemory {
     /// Load of the device; absent if the driver does not report it. For a watched command: mean utilisation and total
     /// power of the GPUs on which its processes hold memory, or of all GPUs if that is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub load: Option<GpuLoad>,
+    pub load: Option<GpuTelemetry>,
 }
 
 /// Load of a GPU as its driver (NVML) reports it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct GpuLoad {
+pub struct GpuTelemetry {
     /// Percentage of the driver's last period (a sixth of a second to a second) in which a kernel of any process ran,
     /// however little of the GPU it used.
     pub utilisation_percent: Option<u32>,
@@ -128,7 +128,7 @@ pub struct GpuLoad {
     pub power_milliwatts: Option<u32>,
 }
 
-impl GpuLoad {
+impl GpuTelemetry {
     /// Returns `None` if neither value is known.
     pub fn new(utilisation_percent: Option<u32>, power_milliwatts: Option<u32>) -> Option<Self> {
         let known = utilisation_percent.is_some() || power_milliwatts.is_some();

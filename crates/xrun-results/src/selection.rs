@@ -212,7 +212,7 @@ fn directions(runs: &[RunEntry], order: &SortKey) -> BTreeMap<String, Direction>
         if name.is_empty() || found.contains_key(&name) || order.value(run).is_null() {
             continue;
         }
-        found.extend(better(run, &name).map(|better| (name, better)));
+        found.extend(direction(run, &name).map(|direction| (name, direction)));
     }
     found
 }
@@ -230,10 +230,10 @@ pub fn best<'a>(runs: &[&'a RunEntry], metric: Option<&str>) -> Vec<&'a RunEntry
     let mut found = Vec::new();
     for name in names {
         let mut with = runs.iter().filter_map(|run| Some((*run, value(run, name)?)));
-        let better = with.clone().find_map(|(run, _)| better(run, name));
-        match better {
-            Some(better) => {
-                found.extend(with.reduce(|a, b| if better.prefers(b.1, a.1) { b } else { a }).map(|(run, _)| run));
+        let direction = with.clone().find_map(|(run, _)| direction(run, name));
+        match direction {
+            Some(direction) => {
+                found.extend(with.reduce(|a, b| if direction.prefers(b.1, a.1) { b } else { a }).map(|(run, _)| run));
             }
             None => found.extend(with.by_ref().map(|(run, _)| run)),
         }
@@ -242,8 +242,8 @@ pub fn best<'a>(runs: &[&'a RunEntry], metric: Option<&str>) -> Vec<&'a RunEntry
 }
 
 /// Better direction of a metric, from the plan of a run.
-fn better(run: &RunEntry, name: &str) -> Option<Direction> {
-    read::plan(&run.path).ok()?.metrics.into_iter().find(|metric| metric.name == name)?.better
+fn direction(run: &RunEntry, name: &str) -> Option<Direction> {
+    read::plan(&run.path).ok()?.metrics.into_iter().find(|metric| metric.name == name)?.direction
 }
 
 #[derive(PartialEq)]

@@ -74,13 +74,13 @@ pub struct LoopState {
 
 impl EarlyStopping {
     /// Counts a validation. A metric that could not be measured is no improvement.
-    pub fn count(&mut self, value: Option<f64>, better: Direction, min_delta: f64) {
-        let enough = |best: f64| match better {
+    pub fn count(&mut self, value: Option<f64>, direction: Direction, min_delta: f64) {
+        let enough = |best: f64| match direction {
             Direction::Higher => best + min_delta,
             Direction::Lower => best - min_delta,
         };
         match value {
-            Some(value) if self.best.is_none_or(|best| better.prefers(value, enough(best))) => {
+            Some(value) if self.best.is_none_or(|best| direction.prefers(value, enough(best))) => {
                 *self = Self { best: Some(value), validations: 0 };
             }
             _ => self.validations += 1,
@@ -92,10 +92,10 @@ impl EarlyStopping {
 mod tests {
     use super::*;
 
-    fn waits(values: &[Option<f64>], better: Direction, min_delta: f64) -> Vec<u64> {
+    fn waits(values: &[Option<f64>], direction: Direction, min_delta: f64) -> Vec<u64> {
         let mut waiting = EarlyStopping::default();
         let count = |value: &Option<f64>| {
-            waiting.count(*value, better, min_delta);
+            waiting.count(*value, direction, min_delta);
             waiting.validations
         };
         values.iter().map(count).collect()

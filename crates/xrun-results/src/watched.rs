@@ -5,19 +5,21 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::sample::GpuLoad;
+use super::sample::GpuTelemetry;
 
 /// Settings of `xrun watch`, in `manifest.json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct WatchSettings {
     /// Minimum time between two samples, in milliseconds.
-    pub every_ms: u64,
+    #[serde(rename = "every_ms")]
+    pub sampling_period_ms: u64,
     /// `--host-memory` in bytes.
     pub host_memory: Option<u64>,
     /// `--device-memory` in bytes.
     pub device_memory: Option<u64>,
     /// Fraction of a limit at which the command is stopped.
-    pub at: f64,
+    #[serde(rename = "at")]
+    pub limit_fraction: f64,
     /// Signal that is sent first.
     pub signal: String,
     /// Seconds between that signal and SIGKILL.
@@ -25,30 +27,32 @@ pub struct WatchSettings {
     /// `--time-limit` in seconds; `null` if there is none.
     pub time_limit_seconds: Option<f64>,
     /// Source of the steps, for people; `null` if the command is judged by the clock.
-    pub steps: Option<String>,
+    #[serde(rename = "steps")]
+    pub step_source: Option<String>,
     /// Quantities that could not be measured, and why, for people.
     pub not_measured: Vec<String>,
     /// The command, one argument per entry.
     pub command: Vec<String>,
     /// `true` if a command to resume after a stop was given.
-    pub resumes: bool,
+    #[serde(rename = "resumes")]
+    pub can_resume: bool,
 }
 
 impl Default for WatchSettings {
     /// Settings for judging a trace without its manifest.
     fn default() -> Self {
         Self {
-            every_ms: 1000,
+            sampling_period_ms: 1000,
             host_memory: None,
             device_memory: None,
-            at: 0.95,
+            limit_fraction: 0.95,
             signal: "TERM".into(),
             grace_seconds: 30.0,
             time_limit_seconds: None,
-            steps: None,
+            step_source: None,
             not_measured: Vec::new(),
             command: Vec::new(),
-            resumes: false,
+            can_resume: false,
         }
     }
 }
@@ -57,7 +61,8 @@ impl Default for WatchSettings {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ProcessMemory {
     /// Number of processes.
-    pub count: u64,
+    #[serde(rename = "count")]
+    pub process_count: u64,
     /// Number of threads of all processes.
     pub threads: u64,
     /// Number of open files; `null` if the system does not report it.
@@ -68,7 +73,8 @@ pub struct ProcessMemory {
     pub groups: BTreeMap<String, ProcessGroup>,
     /// Bytes of shared memory of the command that no process has mapped: files in `/dev/shm` and files without a name;
     /// `null` if it cannot be read.
-    pub unmapped_shared: Option<u64>,
+    #[serde(rename = "unmapped_shared")]
+    pub unmapped_shm: Option<u64>,
     /// Percentage of the last ten seconds in which a task waited for memory (PSI); `null` if the kernel does not
     /// report it.
     pub pressure: Option<f64>,
@@ -93,17 +99,19 @@ pub struct GpuMemory {
     /// Memory in use by all processes of the machine.
     pub used: u64,
     /// Memory in use by processes of the command; 0 if the driver does not report memory by process.
-    pub held: u64,
+    #[serde(rename = "held")]
+    pub used_by_command: u64,
     /// Load; absent if the driver does not report it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub load: Option<GpuLoad>,
+    pub load: Option<GpuTelemetry>,
 }
 
 /// Memory of the processes of one role, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ProcessGroup {
     /// Number of processes.
-    pub processes: u64,
+    #[serde(rename = "processes")]
+    pub process_count: u64,
     /// Sum of RSS: shared pages count once for each process.
     pub rss: u64,
     /// Private pages, including swapped ones and copy-on-write pages not yet copied since a fork.
@@ -111,7 +119,8 @@ pub struct ProcessGroup {
     /// Proportional part of memory that several processes write to: shared memory, and files in `/dev/shm`.
     pub shared: u64,
     /// Proportional part of file pages, which the kernel can drop.
-    pub file: u64,
+    #[serde(rename = "file")]
+    pub file_pages: u64,
     /// Part of `private` that is swapped out.
     pub swap: u64,
     /// Memory on GPUs; `null` if the processes were never seen to hold any.

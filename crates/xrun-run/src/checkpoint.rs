@@ -8,7 +8,7 @@ use super::RunError;
 use xrun_core::dataset::digest::digest_of_file;
 use xrun_core::files::write;
 use xrun_core::files::write::{WRITING, WriteError};
-use xrun_core::files::{layout, seal};
+use xrun_core::files::{checksum, layout};
 use xrun_core::task::Task;
 use xrun_results::format::{LoopState, Manifest};
 use xrun_results::read;
@@ -105,7 +105,7 @@ pub enum UnusableCheckpoint {
         path: PathBuf,
     },
     /// A file has changed since it was written.
-    #[error("{}: {}", path.display(), seal::DAMAGED)]
+    #[error("{}: {}", path.display(), checksum::DAMAGED)]
     Damaged {
         /// The file.
         path: PathBuf,

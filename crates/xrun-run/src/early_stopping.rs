@@ -5,7 +5,7 @@
 use super::RunError;
 use super::session::Session;
 use xrun_core::files::{layout, write};
-use xrun_core::units::counted;
+use xrun_core::units::pluralize;
 use xrun_results::format::Outcome;
 use xrun_results::read;
 use xrun_watch::stop::Ending;
@@ -13,9 +13,9 @@ use xrun_watch::stop::Ending;
 /// Compares the newest validation with the best one and counts it if it is no better.
 pub fn record_validation(session: &mut Session<'_>) {
     let settings = &session.plan.experiment.training.early_stopping;
-    let Some((metric, better)) = session.best_by.clone().filter(|_| settings.patience.is_some()) else { return };
+    let Some((metric, direction)) = session.best_by.clone().filter(|_| settings.patience.is_some()) else { return };
     let value = session.state.metrics_last.get(&metric).copied().flatten();
-    session.state.early_stopping.get_or_insert_default().count(value, better, settings.min_delta);
+    session.state.early_stopping.get_or_insert_default().count(value, direction, settings.min_delta);
 }
 
 /// Ending of a run whose patience is exhausted; `None` for a probe, which always does all its steps.
@@ -36,7 +36,7 @@ pub fn ending(session: &Session<'_>) -> Option<Ending> {
         "stopped early after step {} of {}: `{metric}` did not improve{min_delta} in {}{best}",
         session.state.step,
         session.plan.steps,
-        counted(patience, "validation")
+        pluralize(patience, "validation")
     );
     Some(Ending::new(Outcome::StoppedEarly, message))
 }

@@ -6,29 +6,29 @@ use xrun_core::files::layout;
 use xrun_core::files::write;
 use xrun_core::files::write::WriteError;
 use xrun_core::task::ValidationReport;
-use xrun_results::format::{PictureEntry, Pictures, VERSION};
+use xrun_results::format::{ImageEntry, ImageIndex, VERSION};
 
-/// Writes the images into the directory `pictures` of a run or an evaluation, replacing those of an earlier validation. Does
+/// Writes the images into the directory `images` of a run or an evaluation, replacing those of an earlier validation. Does
 /// nothing without images.
 ///
 /// # Errors
 /// A file cannot be written.
 pub fn write(report: &ValidationReport, folder: &Path) -> Result<(), WriteError> {
-    if report.pictures.is_empty() {
+    if report.images.is_empty() {
         return Ok(());
     }
-    let folder = folder.join(layout::PICTURES);
+    let folder = folder.join(layout::IMAGES);
     write::create_directory(&folder)?;
-    let mut entries = Vec::with_capacity(report.pictures.len());
-    for (number, (image, caption)) in report.pictures.iter().enumerate() {
+    let mut entries = Vec::with_capacity(report.images.len());
+    for (number, (image, caption)) in report.images.iter().enumerate() {
         let file = format!("{number:02}.png");
         let path = folder.join(&file);
         write::replace(&path, &write::with_path(&path, image.to_png())?)?;
-        entries.push(PictureEntry { file, caption: caption.clone() });
+        entries.push(ImageEntry { file, caption: caption.clone() });
     }
     let count = entries.len();
-    let index = Pictures { version: VERSION, pictures: entries };
-    write::replace_json(&folder.join(layout::PICTURES_INDEX), &index)?;
+    let index = ImageIndex { version: VERSION, images: entries };
+    write::replace_json(&folder.join(layout::IMAGES_INDEX), &index)?;
     // An earlier validation may have had more.
     for number in count.. {
         let path = folder.join(format!("{number:02}.png"));

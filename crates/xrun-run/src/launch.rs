@@ -9,8 +9,8 @@ use super::session::Session;
 use super::{RunError, train};
 use crate::plan::Plan;
 use xrun_core::bounded::ledger::Ledger;
+use xrun_core::files::checksum;
 use xrun_core::files::layout;
-use xrun_core::files::seal;
 use xrun_core::files::write;
 use xrun_core::files::write::WriteError;
 use xrun_core::invocation;
@@ -60,7 +60,7 @@ pub fn write_inputs(
     parameters: u64,
 ) -> Result<(), WriteError> {
     resolved::write(&run.join(layout::EXPERIMENT), text)?;
-    resolved::write(&run.join(layout::RESOLVED), &seal::text(resolved_text))?;
+    resolved::write(&run.join(layout::RESOLVED), &checksum::text(resolved_text))?;
     write::replace_json(&run.join(layout::PLAN), &plan.to_file(parameters))?;
     write::replace_json(&run.join(layout::MANIFEST), manifest)
 }

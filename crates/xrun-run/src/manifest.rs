@@ -38,7 +38,7 @@ pub fn manifest(
         host: host(),
         device: device(chosen, &plan.experiment.device),
         data: plan.facts.data_digests.iter().cloned().collect(),
-        data_skipped: plan.facts.data_left_out.counts.clone(),
+        data_skipped: plan.facts.data_skipped.counts.clone(),
         clamped: plan.facts.clamped.clone(),
         origins: origins.clone(),
         watched: None,

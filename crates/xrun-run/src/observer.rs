@@ -90,5 +90,5 @@ impl Observer for Silent {
 }
 
 impl ProgressListener for Silent {
-    fn say(&self, _: &str) {}
+    fn info(&self, _: &str) {}
 }

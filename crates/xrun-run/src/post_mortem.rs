@@ -6,7 +6,7 @@ use super::limits::{LimitReached, Trigger};
 use super::recorder::Recorder;
 use crate::plan::Plan;
 use xrun_core::bounded::ledger::Policy;
-use xrun_core::bounded::planned::{MemoryKind, PlannedOwner};
+use xrun_core::bounded::planned::{MemoryKind, PlannedBuffer};
 use xrun_core::experiment::Experiment;
 use xrun_core::experiment::schema;
 use xrun_core::experiment::shape;
@@ -113,7 +113,7 @@ fn suggestions(
     }
     let concerned = |name: &str| growth.is_none_or(|growth| growth.owner.as_deref() == Some(name));
     // A leak has no cap.
-    let here = |owner: &&PlannedOwner| owner.place == reached.place && owner.policy != Policy::Leak;
+    let here = |owner: &&PlannedBuffer| owner.place == reached.place && owner.policy != Policy::Leak;
     for owner in plan.owners.iter().filter(here).filter(|owner| concerned(&owner.name)) {
         let held = line.owners.get(&owner.name).copied().unwrap_or_default();
         if let Some(key) = owner.key.as_deref().filter(|_| held > excess) {
@@ -286,7 +286,7 @@ mod tests {
         let cache = Buffer::new("frame_cache", Policy::Evict, Cap { items: 9, bytes: 64 * MIB })
             .key("limits.frame_cache")
             .because("`limits.decode_memory` has nothing to do with it");
-        let mut owner = PlannedOwner::from(&cache);
+        let mut owner = PlannedBuffer::from(&cache);
         for key in [owner.key.clone(), None] {
             owner.key.clone_from(&key);
             plan.owners = vec![owner.clone()];

@@ -53,7 +53,7 @@ use xrun_core::panics::Panic;
 use xrun_core::panics::messages::Cause;
 use xrun_core::settings::sections::Autotune;
 use xrun_core::task::{Task, TaskError};
-use xrun_core::units::{Bytes, counted, seconds};
+use xrun_core::units::{Bytes, pluralize, seconds};
 use xrun_results::format::{Forecast, Manifest};
 use xrun_watch::memory::sources;
 use xrun_watch::memory::sources::GpuInUse;
@@ -62,7 +62,7 @@ use xrun_watch::stop::ScopedStopSignal;
 /// Receiver of messages while a run is prepared.
 pub trait ProgressListener: Send + Sync {
     /// Shows a message.
-    fn say(&self, text: &str);
+    fn info(&self, text: &str);
 
     /// Shows a message at the verbose level.
     fn detail(&self, _text: &str) {}
@@ -128,7 +128,7 @@ impl Planned {
         let chosen = device::select(&experiment.experiment.device).map_err(StartError::failed)?;
         listener.detail(&format!("device {}: {}, {}", chosen.kind, chosen.found.name, chosen.because));
         if let Some(missing) = &chosen.fallback_reason {
-            listener.say(&format!("using the CPU because the GPU is not usable: {missing}"));
+            listener.info(&format!("using the CPU because the GPU is not usable: {missing}"));
         }
         if matches!(chosen.kind, Kind::Cuda(_))
             && let Some(reason) = device::backend().tune(experiment.device.autotune)
@@ -147,37 +147,37 @@ impl Planned {
         let start_time = Instant::now();
         let pending = experiment.dataset.as_ref().and_then(Dataset::pending);
         let notified = listener.clone();
-        dataset::digest_cache::set_notifier(move |message| notified.say(message));
+        dataset::digest_cache::set_notifier(move |message| notified.info(message));
         if let Some(what) = &pending {
-            listener.say(&format!("data: generating {what}"));
+            listener.info(&format!("data: generating {what}"));
         }
         let work = pending.as_ref().map(|_| listener.start_work(Work::GeneratingData));
         let prepared = experiment.prepare(&ledger);
         drop(work);
         let (facts, prepared) = prepared.map_err(StartError::failed)?;
         if pending.is_some() {
-            listener.say(&format!("data: generated in {}", seconds(start_time.elapsed().as_secs_f64())));
+            listener.info(&format!("data: generated in {}", seconds(start_time.elapsed().as_secs_f64())));
         }
         // Generating or first reading the data leaves free pages, which would add to the memory of training.
         heap::return_free_pages();
-        for line in left_out_lines("data", &facts.data_left_out, LEFT_OUT_NAMED) {
-            listener.say(&line);
+        for line in skipped_lines("data", &facts.data_skipped, LEFT_OUT_NAMED) {
+            listener.info(&line);
         }
         for clamped in &facts.clamped {
-            listener.say(&clamped.to_string());
+            listener.info(&clamped.to_string());
         }
-        facts.notes.iter().for_each(|note| listener.say(&format!("data: {note}")));
+        facts.notes.iter().for_each(|note| listener.info(&format!("data: {note}")));
         let weights = experiment.training.initial_weights.as_deref().map(initial_weights::find).transpose();
         let weights = weights.map_err(StartError::Failed)?;
         let mut plan = plan::resolve(experiment, facts);
         if !add_derived_digest(&mut plan)?
             && let Some(made) = &plan.facts.made
         {
-            listener.say(&made.how);
+            listener.info(&made.how);
         }
         if let Some(weights) = &weights {
             weights.check_data(&plan).map_err(StartError::Failed)?;
-            listener.say(&weights.description());
+            listener.info(&weights.description());
             plan.facts.data_digests.push((initial_weights::DIGEST.to_owned(), weights.digest.clone()));
         }
         let plan = if chosen.kind.has_pool() { plan.with_pool() } else { plan };
@@ -221,7 +221,7 @@ impl Planned {
             Err(error @ ProbeError::Data(_)) => return Err(StartError::failed(error)),
             Err(stopped @ ProbeError::Stopped) => return Err(StartError::Interrupted(stopped.to_string())),
             Err(error) => {
-                listener.say(&format!("no memory forecast: {error}"));
+                listener.info(&format!("no memory forecast: {error}"));
                 return Ok(());
             }
         };
@@ -231,7 +231,7 @@ impl Planned {
         self.plan.forecast = Some(forecast);
         match fits {
             true => listener.detail(&format!("plan {message}")),
-            false => listener.say(&format!(
+            false => listener.info(&format!(
                 "plan {message}; `{} plan {} --solve {}` finds what fits",
                 invocation::program(),
                 file.display(),
@@ -268,9 +268,9 @@ impl Planned {
     pub fn measure(&self, file: &Path, overrides: &[String]) -> Result<Probe, ProbeError> {
         let planned = if self.plan.facts.steps_are_known { self.plan.steps } else { u64::MAX };
         let steps = self.plan.facts.probe_steps.min(planned);
-        self.listener.say(&format!(
+        self.listener.info(&format!(
             "memory probe: {}, up to {}",
-            counted(steps, "step"),
+            pluralize(steps, "step"),
             probe::time_limit_text(&self.plan.experiment)
         ));
         let _work = self.listener.start_work(Work::Probing);
@@ -325,13 +325,13 @@ fn add_derived_digest(plan: &mut Plan) -> Result<bool, StartError> {
 const LEFT_OUT_NAMED: usize = 3;
 
 /// Lines about the items that were left out of the data: their number by reason, and the first `named` of them.
-pub fn left_out_lines(what: &str, left_out: &InvalidItems, named: usize) -> Vec<String> {
-    if left_out.total() == 0 {
+pub fn skipped_lines(what: &str, skipped: &InvalidItems, named: usize) -> Vec<String> {
+    if skipped.total() == 0 {
         return Vec::new();
     }
-    let mut lines = vec![format!("{what}: {} left out: {}", left_out.total(), left_out.by_reason())];
-    lines.extend(left_out.first.iter().take(named).map(|item| format!("  {}", item.error)));
-    match left_out.total().saturating_sub(named.min(left_out.first.len()) as u64) {
+    let mut lines = vec![format!("{what}: {} left out: {}", skipped.total(), skipped.by_reason())];
+    lines.extend(skipped.first.iter().take(named).map(|item| format!("  {}", item.error)));
+    match skipped.total().saturating_sub(named.min(skipped.first.len()) as u64) {
         0 => {}
         more => lines.push(format!("  and {more} more")),
     }

@@ -12,7 +12,7 @@ use xrun_core::bounded::planned::MemoryKind;
 use xrun_core::files::layout;
 use xrun_core::files::write::{LineWriter, WriteError};
 use xrun_core::task::Task;
-use xrun_results::export::live::EventFileWriter;
+use xrun_results::export::event_file_writer::EventFileWriter;
 use xrun_results::format::{Demand, DriverMemory, MemoryLine, MemorySummary, MetricsLine, OwnerSummary, SamplePoint};
 use xrun_results::judge;
 use xrun_results::read;

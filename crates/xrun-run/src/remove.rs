@@ -140,8 +140,8 @@ fn digest_of(manifest: &Manifest) -> String {
 
 /// Returns true for a run of a sweep, by the record of the sweep: names do not suffice, as an experiment may be called `sweeps`.
 fn is_of_sweep(run: &Path) -> bool {
-    let points = run.parent().filter(|parent| parent.file_name() == Some(OsStr::new(layout::POINTS)));
-    points.and_then(Path::parent).is_some_and(|sweep| sweep.join(layout::SWEEP).is_file())
+    let trials = run.parent().filter(|parent| parent.file_name() == Some(OsStr::new(layout::TRIALS)));
+    trials.and_then(Path::parent).is_some_and(|sweep| sweep.join(layout::SWEEP).is_file())
 }
 
 /// Checks that a run may be removed.

@@ -5,11 +5,11 @@ use std::path::Path;
 use super::manifest;
 use crate::plan::Plan;
 use xrun_core::device::{Kind, SelectedDevice, supports_tf32};
-use xrun_core::units::counted;
-use xrun_results::agreement;
-use xrun_results::agreement::MetricsComparison;
+use xrun_core::units::pluralize;
 use xrun_results::build_info;
 use xrun_results::format::{Code, Host, Manifest, Outcome, Summary, VERSION};
+use xrun_results::metrics_comparison;
+use xrun_results::metrics_comparison::MetricsComparison;
 use xrun_results::read;
 use xrun_results::read::ReadError;
 use xrun_results::reproduction::{Agreement, EnvironmentChange, Reproduction};
@@ -164,7 +164,7 @@ pub fn conclude(
     changes: Vec<EnvironmentChange>,
 ) -> Result<Reproduction, ReadError> {
     let (from, to) = paths;
-    let compared = agreement::compare(from, to)?;
+    let compared = metrics_comparison::compare(from, to)?;
     let summary = read::summary(to)?;
     let reproduction_outcome = summary.map(|summary| summary.outcome);
     let agreement = agreement_of(&compared, original, reproduction_outcome, tolerance);
@@ -233,8 +233,11 @@ fn message(
     outcome: Option<Outcome>,
     tolerance: f64,
 ) -> String {
-    let lines =
-        format!("{} with {}", counted(compared.lines_compared, "line"), counted(compared.values_compared, "number"));
+    let lines = format!(
+        "{} with {}",
+        pluralize(compared.lines_compared, "line"),
+        pluralize(compared.values_compared, "number")
+    );
     let last = compared.last_step.unwrap_or(0);
     let first = compared.first_difference.as_ref().map_or(String::new(), |first| {
         let (then, now) = (&first.original, &first.reproduction);
@@ -245,7 +248,7 @@ fn message(
         Agreement::WithinTolerance => format!(
             "{} of {} differ, within the tolerance of {tolerance}; {first}",
             compared.values_different,
-            counted(compared.values_compared, "number")
+            pluralize(compared.values_compared, "number")
         ),
         Agreement::Incomplete => format!(
             "identical in {lines}, but the reproduction has only {} of {} lines",

@@ -9,8 +9,8 @@ use xrun_core::experiment::overrides::overridden_key;
 use xrun_core::experiment::resolved;
 use xrun_core::files::write;
 use xrun_core::files::write::WriteError;
-use xrun_core::files::{layout, seal};
-use xrun_core::units::counted;
+use xrun_core::files::{checksum, layout};
+use xrun_core::units::pluralize;
 use xrun_results::command_line;
 use xrun_results::format::{LoopState, Manifest, MetricsLine};
 use xrun_results::read;
@@ -139,7 +139,7 @@ pub fn find_resume_point(run: &Path, extend: bool) -> Result<ResumePoint, Resume
     }
     let is_damaged = |line: &Result<_, ReadError>| matches!(line, Err(ReadError::Content { .. }));
     if let count @ 1.. = read::memory(run).into_iter().flatten().filter(is_damaged).count() {
-        let lines = counted(count as u64, "damaged line");
+        let lines = pluralize(count as u64, "damaged line");
         ignored.push(format!("{}: {lines}", run.join(layout::MEMORY).display()));
     }
     let segment = u32::try_from(manifest.resumed.len() + 1).unwrap_or(u32::MAX);
@@ -223,10 +223,10 @@ pub fn rewind(run: &Path, point: &mut ResumePoint, overrides: &[String]) -> Resu
 /// Removes the temporary files of killed writes, in the directories to which only the run writes.
 fn remove_unfinished(run: &Path) -> Result<(), WriteError> {
     write::with_path(run, write::remove_unfinished(run))?;
-    let pictures = run.join(layout::PICTURES);
-    match std::fs::symlink_metadata(&pictures) {
+    let images = run.join(layout::IMAGES);
+    match std::fs::symlink_metadata(&images) {
         // Symlinks are not followed.
-        Ok(found) if found.is_dir() => write::with_path(&pictures, write::remove_unfinished(&pictures)),
+        Ok(found) if found.is_dir() => write::with_path(&images, write::remove_unfinished(&images)),
         _ => Ok(()),
     }
 }
@@ -261,7 +261,7 @@ pub fn replace_experiment(run: &Path, plan: &Plan) -> Result<(), WriteError> {
     let own = trust::check_run(run).is_ok();
     xrun_results::resolved::write(
         &run.join(layout::RESOLVED),
-        &seal::text(&resolved::to_toml(&plan.experiment, None)),
+        &checksum::text(&resolved::to_toml(&plan.experiment, None)),
     )?;
     if own {
         trust::sign_run(run, &plan.experiment);

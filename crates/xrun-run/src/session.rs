@@ -81,7 +81,7 @@ impl<'a> Session<'a> {
             norms,
             observer,
             training: Duration::ZERO,
-            best_by: plan.best_by().and_then(|metric| Some((metric.name.to_owned(), metric.better?))),
+            best_by: plan.best_by().and_then(|metric| Some((metric.name.to_owned(), metric.direction?))),
             restored: None,
             growth_reported: false,
             saved: None,

@@ -22,7 +22,7 @@ use xrun_core::panics;
 use xrun_core::settings::sections::CleanupAction;
 use xrun_core::task::metric::Interval;
 use xrun_core::task::{Phases, StepReport, Task};
-use xrun_core::units::counted;
+use xrun_core::units::pluralize;
 use xrun_results::format::{Best, MetricsLine, Outcome, SamplePoint};
 use xrun_results::loss;
 use xrun_results::verdict::Judgement;
@@ -88,7 +88,7 @@ pub fn train(task: &mut dyn Task, session: &mut Session<'_>) -> Result<Ending, R
         measure_load(task, session)?;
     }
     early_stopping::restore_best(session)?;
-    Ok(Ending::new(Outcome::Finished, format!("{} done", counted(plan.steps, "step"))))
+    Ok(Ending::new(Outcome::Finished, format!("{} done", pluralize(plan.steps, "step"))))
 }
 
 /// Returns true if the current state is to be validated: the untrained model by `validation.at_start`, later states by
@@ -311,9 +311,9 @@ fn validate(task: &mut dyn Task, session: &mut Session<'_>) -> Result<Option<End
 
 /// Makes the newest validation the best one if it is better; returns whether it is.
 fn update_best(session: &mut Session<'_>) -> bool {
-    let Some((metric, better)) = session.best_by.clone() else { return false };
+    let Some((metric, direction)) = session.best_by.clone() else { return false };
     let Some(value) = session.state.metrics_last.get(&metric).copied().flatten() else { return false };
-    let improved = session.state.best.as_ref().is_none_or(|best| better.prefers(value, best.value));
+    let improved = session.state.best.as_ref().is_none_or(|best| direction.prefers(value, best.value));
     if improved {
         session.state.best = Some(Best { metric, value, step: session.state.step });
     }

@@ -21,10 +21,10 @@ impl Spread {
 
 impl Noise {
     /// Noise of the repeats of each trial; `None` when no trial has two.
-    pub fn of(points: &[Vec<f64>]) -> Option<Self> {
+    pub fn of(trials: &[Vec<f64>]) -> Option<Self> {
         let mut squares = 0.0;
         let mut degrees_of_freedom = 0;
-        for values in points {
+        for values in trials {
             let logarithms = logarithms(values);
             // A trial without logarithms tells nothing about the noise.
             let Some(mean) = mean(&logarithms) else { continue };
@@ -121,17 +121,17 @@ mod tests {
     fn a_difference_is_held_against_the_noise_between_repeats() {
         // exp(0.1) - 1 = 0.10517 apart; deviation 0.1 of each pair around its mean gives sqrt(2 * 2 * 0.01 / 2).
         let (low, high) = ((1.0f64 - 0.1).exp(), (1.0f64 + 0.1).exp());
-        let points = [vec![low, high], vec![low * 0.1f64.exp(), high * 0.1f64.exp()]];
-        let noise = Noise::of(&points).unwrap();
+        let trials = [vec![low, high], vec![low * 0.1f64.exp(), high * 0.1f64.exp()]];
+        let noise = Noise::of(&trials).unwrap();
         assert_eq!(noise.degrees_of_freedom, 2);
         assert!((noise.deviation - 0.02f64.sqrt()).abs() < 1e-12, "{noise:?}");
-        let change = Change::of(&points[1], &points[0], Some(noise)).unwrap();
+        let change = Change::of(&trials[1], &trials[0], Some(noise)).unwrap();
         assert!((change.change - 0.105_17).abs() < 1e-5);
         // 4.303 * 0.14142 * sqrt(1/2 + 1/2) = 0.60854
         assert!((change.high.unwrap() - (0.1f64 + 0.608_54).exp_m1()).abs() < 1e-3, "{change:?}");
         assert!(change.words().starts_with("within noise (-39.9 % to +103."), "{}", change.words());
         let still = Noise { deviation: 0.001, ..noise };
-        let change = Change::of(&points[1], &points[0], Some(still)).unwrap();
+        let change = Change::of(&trials[1], &trials[0], Some(still)).unwrap();
         assert_eq!(change.words(), "+10.5 % (+10.0 % to +11.0 %)");
         let hardly = Change { change: 1e-4, low: Some(-2e-4), high: Some(3e-4), within_noise: Some(true) };
         assert_eq!(hardly.words(), "the same", "and not within noise (0.0 % to 0.0 %)");
@@ -141,9 +141,9 @@ mod tests {
 
     #[test]
     fn a_point_that_needs_nothing_takes_no_noise_from_the_others() {
-        let points = [vec![0.0, 0.0], vec![1.0, 1.1], vec![0.0, 2.0]];
-        let noise = Noise::of(&points).unwrap();
-        assert_eq!(noise, Noise::of(&points[1..2]).unwrap());
+        let trials = [vec![0.0, 0.0], vec![1.0, 1.1], vec![0.0, 2.0]];
+        let noise = Noise::of(&trials).unwrap();
+        assert_eq!(noise, Noise::of(&trials[1..2]).unwrap());
         let words = |values: &[f64], reference: &[f64]| Change::of(values, reference, Some(noise)).map(|c| c.words());
         assert_eq!(words(&[0.0, 0.0], &[0.0, 0.0]).unwrap(), "the same");
         assert_eq!(words(&[1.0, 1.1], &[0.0, 0.0]), None, "no share of nothing");

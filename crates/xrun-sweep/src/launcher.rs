@@ -14,7 +14,7 @@ use super::record::run_folder;
 use super::schedule::{Event, SweepError};
 use super::scheduler::Job;
 use super::trials::RunId;
-use crate::records::sweep::{Process, Record};
+use crate::records::sweep::{Process, SweepRecord};
 use crate::run_status::{self, RunStatus};
 use xrun_core::files::write::WriteError;
 use xrun_core::files::{file, layout};
@@ -26,9 +26,9 @@ use xrun_watch::stop::StopSignal;
 pub const ALLOW_COMMAND: &str = "--allow-command";
 
 /// The sweep that a launcher works for.
-pub struct Context<'a> {
+pub struct SweepContext<'a> {
     /// The sweep.
-    pub record: &'a Record,
+    pub record: &'a SweepRecord,
     /// The signal that stops it.
     pub stop: &'a StopSignal,
     /// Its progress.
@@ -72,19 +72,19 @@ pub trait Launcher {
     ///
     /// # Errors
     /// The cluster does not answer.
-    fn adopt(&mut self, context: &mut Context<'_>) -> Result<Vec<Job>, SweepError>;
+    fn adopt(&mut self, context: &mut SweepContext<'_>) -> Result<Vec<Job>, SweepError>;
 
     /// Starts a job, or prepares it for the next [`Launcher::poll`].
     ///
     /// # Errors
     /// The process cannot be started.
-    fn start(&mut self, job: Job, context: &mut Context<'_>) -> Result<Started, SweepError>;
+    fn start(&mut self, job: Job, context: &mut SweepContext<'_>) -> Result<Started, SweepError>;
 
     /// Returns what happened since the last call, or nothing after a wait.
     ///
     /// # Errors
     /// The cluster refuses a job, and no other is active.
-    fn poll(&mut self, context: &mut Context<'_>) -> Result<Vec<(Job, JobOutcome)>, SweepError>;
+    fn poll(&mut self, context: &mut SweepContext<'_>) -> Result<Vec<(Job, JobOutcome)>, SweepError>;
 
     /// Asks all processes to stop with a checkpoint; they are waited for. Returns the jobs that continue instead, on a cluster.
     fn interrupt(&mut self, report: &mut dyn FnMut(Event<'_>)) -> Option<Vec<u64>>;
@@ -93,7 +93,7 @@ pub trait Launcher {
     fn save(&mut self) {}
 
     /// State of the runs in a cluster's queue, for the table.
-    fn queued(&self, _: &Record) -> BTreeMap<RunId, Queued> {
+    fn queued(&self, _: &SweepRecord) -> BTreeMap<RunId, Queued> {
         BTreeMap::new()
     }
 }
@@ -113,7 +113,7 @@ pub struct Start {
 
 impl Start {
     /// The first process of a run.
-    pub fn new(sweep: &Path, record: &Record, job: Job) -> Self {
+    pub fn new(sweep: &Path, record: &SweepRecord, job: Job) -> Self {
         let mut arguments: Vec<OsString> = vec!["run".into(), sweep.join(layout::BASE).into()];
         arguments.extend(record.overrides(job.run).into_iter().flat_map(|text| ["-s".into(), text.into()]));
         arguments.extend(["--directory".into(), run_folder(sweep, job.run).into()]);
@@ -136,7 +136,7 @@ impl Start {
     /// The remains of an interrupted start cannot be removed.
     pub fn next(
         sweep: &Path,
-        record: &Record,
+        record: &SweepRecord,
         job: Job,
         status: RunStatus,
         retry_failed: bool,

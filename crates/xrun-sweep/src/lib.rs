@@ -4,8 +4,8 @@
 //! experiment::read_sweep   a file                -> Family       a base and its swept keys
 //! trials::trials           Family                -> trials       a value for each key
 //! plan::plan               trials                -> plans        every mistake is found before the first run
-//! record::Record           plans                 -> sweep.toml
-//! resources::*             Record, probes        -> memory.toml  the memory of each trial
+//! record::SweepRecord         plans                 -> sweep.toml
+//! resources::*             SweepRecord, probes   -> memory.toml  the memory of each trial
 //! schedule::schedule       Scheduler, Launcher   -> a run directory for each trial and repeat
 //!   scheduler::Scheduler   the run directories   -> the next run, and its last step: list, asha, tpe
 //!   launcher::Launcher     a run                 -> its process (local::Local) or job (slurm::launcher::SlurmLauncher)

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use super::record::run_folder;
 use super::search::progress::{Stage, stage};
 use crate::records::search::Search;
-use crate::records::sweep::Record;
+use crate::records::sweep::SweepRecord;
 use xrun_core::files::layout;
 use xrun_core::printable;
 use xrun_results::report::axes::utc_time;
@@ -55,14 +55,14 @@ pub fn sweeps(results: &Path, experiment: Option<&str>) -> Vec<Listed> {
 }
 
 fn listed(name: String, folder: PathBuf) -> Option<Listed> {
-    let record = Record::read(&folder).ok()?;
+    let record = SweepRecord::read(&folder).ok()?;
     let rungs = record.search.as_ref().map_or(&[][..], Search::rungs);
     let done = |run| match stage(&run_folder(&folder, run), rungs) {
         Stage::Over(outcome) => outcome.is_complete(),
         stage => stage == Stage::Waits,
     };
     let finished = record.runs().filter(|run| done(*run)).count();
-    let (trials, runs) = (record.points.len(), record.runs_at_most());
+    let (trials, runs) = (record.trials.len(), record.runs_at_most());
     Some(Listed { name, created: record.created, keys: record.keys, trials, runs, finished, folder })
 }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use signal_hook::consts::SIGKILL;
 
-use super::launcher::{Context, JobOutcome, Launcher, Start, Started, last_line};
+use super::launcher::{JobOutcome, Launcher, Start, Started, SweepContext, last_line};
 use super::record::run_folder;
 use super::resources;
 use super::resources::co_schedule::CoSchedule;
@@ -64,7 +64,7 @@ impl<'a> Local<'a> {
     }
 
     /// Waits until no process works on a run, or a signal comes. Returns the run's state.
-    fn wait_for_others(&self, run: RunId, context: &mut Context<'_>) -> RunStatus {
+    fn wait_for_others(&self, run: RunId, context: &mut SweepContext<'_>) -> RunStatus {
         let folder = run_folder(self.sweep, run);
         let mut reported = false;
         loop {
@@ -157,7 +157,7 @@ impl Launcher for Local<'_> {
         self.running.len()
     }
 
-    fn adopt(&mut self, context: &mut Context<'_>) -> Result<Vec<Job>, SweepError> {
+    fn adopt(&mut self, context: &mut SweepContext<'_>) -> Result<Vec<Job>, SweepError> {
         if context.record.search.is_some() {
             // A process that was started just before may not have written yet how far it goes.
             for run in context.record.runs() {
@@ -167,7 +167,7 @@ impl Launcher for Local<'_> {
         Ok(Vec::new())
     }
 
-    fn start(&mut self, job: Job, context: &mut Context<'_>) -> Result<Started, SweepError> {
+    fn start(&mut self, job: Job, context: &mut SweepContext<'_>) -> Result<Started, SweepError> {
         if self.co_schedule.as_ref().is_some_and(|co_schedule| !co_schedule.fits(job.run)) {
             return Ok(Started::Later);
         }
@@ -191,7 +191,7 @@ impl Launcher for Local<'_> {
         Ok(Started::Active)
     }
 
-    fn poll(&mut self, _: &mut Context<'_>) -> Result<Vec<(Job, JobOutcome)>, SweepError> {
+    fn poll(&mut self, _: &mut SweepContext<'_>) -> Result<Vec<(Job, JobOutcome)>, SweepError> {
         let mut outcomes = Vec::new();
         let ended = self.reap();
         if let Some(co_schedule) = &mut self.co_schedule {

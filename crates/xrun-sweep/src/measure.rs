@@ -115,7 +115,7 @@ fn best_by(summary: Option<&Summary>, plan: Option<&PlanFile>) -> Option<(String
     let planned = plan.and_then(|plan| plan.best_by.as_ref());
     let name = planned.or_else(|| Some(&summary?.best.as_ref()?.metric))?;
     let metric = plan.and_then(|plan| plan.metrics.iter().find(|metric| metric.name == *name));
-    Some((name.clone(), metric.and_then(|metric| metric.better)))
+    Some((name.clone(), metric.and_then(|metric| metric.direction)))
 }
 
 fn outcome(status: RunStatus, summary: Option<&Summary>, process: Option<&Process>, queued: Option<Queued>) -> String {

@@ -148,7 +148,7 @@ fn caption(table: &Table) -> String {
 fn label(row: &Row) -> String {
     match row.values.as_slice() {
         [one] => value(one),
-        _ => row.point.to_string(),
+        _ => row.trial.to_string(),
     }
 }
 
@@ -171,7 +171,7 @@ fn metric_plots(table: &Table) -> Markup {
         let of = |run: &Measured| run.metrics.get(table.metric.as_ref()?).copied().flatten();
         let medians = numbers.iter().filter_map(|(value, row)| Some((*value, row.metric?.median)));
         let plot = over(table, at, &format!("{name} by {}", printable::line(key, 60)), of, medians.collect())?;
-        let arrow = table.better.map_or_else(String::new, |better| format!("; {} is better", better.words()));
+        let arrow = table.direction.map_or_else(String::new, |direction| format!("; {} is better", direction.words()));
         let caption = format!("After the last validation{arrow}. {}", about_dots(table));
         Some(Plot { caption, ..plot })
     };

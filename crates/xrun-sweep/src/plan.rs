@@ -8,7 +8,7 @@ use xrun_core::bounded::ledger::Ledger;
 use xrun_core::experiment::axes::SweptValue;
 use xrun_core::experiment::overrides::overridden_key;
 use xrun_core::experiment::read_sweep::SweepFile;
-use xrun_core::experiment::sweep::Method;
+use xrun_core::experiment::sweep::SweepMethod;
 use xrun_core::problem::{PROBLEMS_MAX, Problem, Problems};
 use xrun_core::task::TaskError;
 use xrun_run::plan;
@@ -17,7 +17,7 @@ use xrun_run::plan::shorten;
 /// A trial that is valid.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlannedTrial {
-    /// Its value of each swept key, in the order of [`Record::keys`](crate::records::sweep::Record).
+    /// Its value of each swept key, in the order of [`SweepRecord::keys`](crate::records::sweep::SweepRecord).
     pub values: Vec<Value>,
     /// Optimiser steps.
     pub steps: u64,
@@ -39,13 +39,13 @@ pub struct Planned {
 ///
 /// # Errors
 /// Data that cannot be used, or a number of steps that is swept itself.
-pub fn shortened(family: &SweepFile, steps: u64, small: bool) -> Result<(Vec<String>, u64), Problems> {
+pub fn shortened(sweep_file: &SweepFile, steps: u64, small: bool) -> Result<(Vec<String>, u64), Problems> {
     let data_error = |error: TaskError| {
         let mut problems = Problems::default();
         problems.add(Problem::new("", error.to_string()));
         problems
     };
-    let swept = |key: &str| family.axes.iter().find(|axis| axis.key == key);
+    let swept = |key: &str| sweep_file.axes.iter().find(|axis| axis.key == key);
     if swept(shorten::MAX_STEPS).is_some() {
         let mut problems = Problems::default();
         let problem =
@@ -53,17 +53,17 @@ pub fn shortened(family: &SweepFile, steps: u64, small: bool) -> Result<(Vec<Str
         problems.add(problem.help("leave one of them out"));
         return Err(problems);
     }
-    if let Some(set) = shorten::command_overrides(&family.base, steps) {
+    if let Some(set) = shorten::command_overrides(&sweep_file.base, steps) {
         let set = set.map_err(|problem| {
             let mut problems = Problems::default();
             problems.add(problem);
             problems
         })?;
-        let whole = family.base.training.max_steps.unwrap_or(steps);
+        let whole = sweep_file.base.training.max_steps.unwrap_or(steps);
         return Ok((set, whole));
     }
-    let (facts, _) = family.base.prepare(&Ledger::default()).map_err(data_error)?;
-    let whole = plan::resolve(family.base.clone(), facts);
+    let (facts, _) = sweep_file.base.prepare(&Ledger::default()).map_err(data_error)?;
+    let whole = plan::resolve(sweep_file.base.clone(), facts);
     let mut set = shorten::overrides(&whole.experiment, whole.steps, steps);
     if small {
         set.push(shorten::small_validations(&whole.experiment));
@@ -76,11 +76,11 @@ pub fn shortened(family: &SweepFile, steps: u64, small: bool) -> Result<(Vec<Str
 ///
 /// # Errors
 /// As [`plan`].
-pub fn check(family: &SweepFile) -> Result<usize, Problems> {
-    let trials = trials(family)?;
-    each(family, &trials, false)?;
+pub fn check(sweep_file: &SweepFile) -> Result<usize, Problems> {
+    let trials = trials(sweep_file)?;
+    each(sweep_file, &trials, false)?;
     // Most trials of method tpe follow from results.
-    let samples = family.sweep.trials.filter(|_| family.sweep.method == Method::Tpe);
+    let samples = sweep_file.sweep.trials.filter(|_| sweep_file.sweep.method == SweepMethod::Tpe);
     Ok(samples.and_then(|samples| usize::try_from(samples).ok()).unwrap_or(trials.len()))
 }
 
@@ -88,18 +88,18 @@ pub fn check(family: &SweepFile) -> Result<usize, Problems> {
 ///
 /// # Errors
 /// Every mistake, each with the first trial that has it.
-pub fn plan(family: &SweepFile) -> Result<Planned, Problems> {
-    each(family, &trials(family)?, true)
+pub fn plan(sweep_file: &SweepFile) -> Result<Planned, Problems> {
+    each(sweep_file, &trials(sweep_file)?, true)
 }
 
-fn each(family: &SweepFile, trials: &[Vec<SweptValue>], data: bool) -> Result<Planned, Problems> {
+fn each(sweep_file: &SweepFile, trials: &[Vec<SweptValue>], data: bool) -> Result<Planned, Problems> {
     let mut planned = Planned { trials: Vec::with_capacity(trials.len()), rungs: Vec::new() };
     let mut wrong = Wrong::default();
     for (at, trial) in trials.iter().enumerate() {
         let values: Vec<Value> = trial.iter().map(|swept| swept.value.clone()).collect();
         let name =
-            format!("trial {}: {}", at + 1, words(family.axes.iter().map(|axis| axis.key.as_str()), values.iter()));
-        let experiment = match family.trial(trial) {
+            format!("trial {}: {}", at + 1, words(sweep_file.axes.iter().map(|axis| axis.key.as_str()), values.iter()));
+        let experiment = match sweep_file.trial(trial) {
             Ok(experiment) => experiment,
             Err(problems) => {
                 problems.into_iter().for_each(|problem| wrong.add(problem, &name));
@@ -112,11 +112,11 @@ fn each(family: &SweepFile, trials: &[Vec<SweptValue>], data: bool) -> Result<Pl
         match experiment.prepare(&Ledger::default()) {
             Ok((facts, _)) => {
                 let plan = plan::resolve(experiment, facts);
-                if family.sweep.method == Method::Asha {
-                    match rungs::rungs_of(&family.sweep, &plan, &planned.rungs) {
+                if sweep_file.sweep.method == SweepMethod::Asha {
+                    match rungs::rungs_of(&sweep_file.sweep, &plan, &planned.rungs) {
                         Ok(rungs) => planned.rungs = rungs,
                         Err(problem) => {
-                            let place = family.location(problem.key.strip_prefix("sweep.").unwrap_or("method"));
+                            let place = sweep_file.location(problem.key.strip_prefix("sweep.").unwrap_or("method"));
                             wrong.add(problem.at(place), &name);
                         }
                     }

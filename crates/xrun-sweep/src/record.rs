@@ -9,8 +9,8 @@ use super::plan::Planned;
 use super::search::{self, proposals};
 use super::slurm;
 use super::trials::{RUNS_MAX, RunId, masked, order};
-use crate::records::search::{Method, Search};
-use crate::records::sweep::Record;
+use crate::records::search::{Search, SearchMethod};
+use crate::records::sweep::SweepRecord;
 use xrun_core::dataset::digest::digest;
 use xrun_core::experiment::axes::{Axis, AxisValues};
 use xrun_core::experiment::read_sweep::{SweepFile, written};
@@ -18,7 +18,7 @@ use xrun_core::experiment::resolved;
 use xrun_core::experiment::sweep;
 use xrun_core::files::write;
 use xrun_core::files::write::WriteError;
-use xrun_core::files::{file, layout, seal};
+use xrun_core::files::{checksum, file, layout};
 use xrun_core::printable;
 use xrun_results::format::VERSION;
 use xrun_results::read::ReadError;
@@ -69,16 +69,16 @@ pub enum RecordError {
     Write(#[from] WriteError),
 }
 
-impl Record {
-    /// The record of a checked and planned family. `command` has the arguments that started the sweep.
-    pub fn new(family: &SweepFile, planned: &Planned, command: Vec<String>) -> Self {
-        let SweepFile { base, sweep, axes, .. } = family;
+impl SweepRecord {
+    /// The record of a checked and planned sweep. `command` has the arguments that started the sweep.
+    pub fn new(sweep_file: &SweepFile, planned: &Planned, command: Vec<String>) -> Self {
+        let SweepFile { base, sweep, axes, .. } = sweep_file;
         // Method tpe has not chosen any yet.
-        let points = if sweep.method == sweep::Method::Tpe { &[] } else { planned.trials.as_slice() };
+        let trials = if sweep.method == sweep::SweepMethod::Tpe { &[] } else { planned.trials.as_slice() };
         // The order does not matter where results decide; drawn trials are in random order already.
         let order = match sweep.method.is_search() {
-            true => (1..=points.len() as u64).map(|point| RunId { trial: point, repeat: 1 }).collect(),
-            false => order(points.len() as u64, sweep.repeats, sweep.seed),
+            true => (1..=trials.len() as u64).map(|trial| RunId { trial, repeat: 1 }).collect(),
+            false => order(trials.len() as u64, sweep.repeats, sweep.seed),
         };
         Self {
             version: VERSION,
@@ -92,15 +92,15 @@ impl Record {
             repeats: sweep.repeats,
             experiment_seed: base.experiment.seed,
             keys: axes.iter().map(|axis| axis.key.clone()).collect(),
-            points: points.iter().map(|point| point.values.clone()).collect(),
+            trials: trials.iter().map(|trial| trial.values.clone()).collect(),
             order: order.into_iter().map(|run| [run.trial, run.repeat]).collect(),
-            search: search::of(family, &planned.rungs),
+            search: search::search_from(sweep_file, &planned.rungs),
         }
     }
 
     /// All runs, in the order in which they are started.
     pub fn runs(&self) -> impl Iterator<Item = RunId> + '_ {
-        self.order.iter().map(|&[point, repeat]| RunId { trial: point, repeat })
+        self.order.iter().map(|&[trial, repeat]| RunId { trial, repeat })
     }
 
     /// Number of runs that the sweep will have, at most: method `tpe` may run out of different trials.
@@ -112,8 +112,8 @@ impl Record {
     }
 
     /// The values of a trial, which is counted from 1.
-    pub fn values(&self, point: u64) -> &[Value] {
-        &self.points[point as usize - 1]
+    pub fn values(&self, trial: u64) -> &[Value] {
+        &self.trials[trial as usize - 1]
     }
 
     /// The settings of a run that differ from the base, as `section.key=value`.
@@ -127,19 +127,19 @@ impl Record {
     }
 
     /// Creates the sweep's directory with its record; `sweep.toml` is written last.
-    pub fn create(&self, results: &Path, family: &SweepFile) -> Result<RunDirectory, WriteError> {
-        let base = resolved::to_toml(&family.base, None);
+    pub fn create(&self, results: &Path, sweep_file: &SweepFile) -> Result<RunDirectory, WriteError> {
+        let base = resolved::to_toml(&sweep_file.base, None);
         let text = self.to_toml();
         let name = digest(format!("{base}\n{text}").as_bytes());
         let folder = directory::create(&results.join(&self.experiment), layout::SWEEPS, &name, timestamp::time())?;
-        let points = folder.path.join(layout::POINTS);
-        write::with_path(&points, std::fs::create_dir(&points))?;
-        resolved_text::write(&folder.path.join(layout::BASE), &seal::text(&base))?;
+        let trials = folder.path.join(layout::TRIALS);
+        write::with_path(&trials, std::fs::create_dir(&trials))?;
+        resolved_text::write(&folder.path.join(layout::BASE), &checksum::text(&base))?;
         let path = folder.path.join(layout::SWEEP);
         // Trials are lists without keys: nothing else could recognize secrets in them.
-        match family.axes.iter().any(names_secrets) {
-            true => write::replace_private(&path, &seal::text(&text))?,
-            false => resolved_text::write(&path, &seal::text(&text))?,
+        match sweep_file.axes.iter().any(names_secrets) {
+            true => write::replace_private(&path, &checksum::text(&text))?,
+            false => resolved_text::write(&path, &checksum::text(&text))?,
         }
         Ok(folder)
     }
@@ -165,7 +165,7 @@ impl Record {
         }
         let content = |message: String| RecordError::Content { path: path.clone(), message };
         let bytes = file::bytes(&path, RECORD_BYTES_MAX).map_err(|error| content(error.to_string()))?;
-        seal::check_text(&bytes).map_err(|_| content(seal::DAMAGED.into()))?;
+        checksum::check_text(&bytes).map_err(|_| content(checksum::DAMAGED.into()))?;
         // Its runs are of the base that it was made with.
         let base = resolved_text::read_sealed(&folder.join(layout::BASE));
         if let Err(ReadError::Content { path, message }) = base {
@@ -181,18 +181,18 @@ impl Record {
         if let Some(odd) = record.keys.iter().find(|key| !plain(key)) {
             return Err(content(format!("`{}` is not a key", printable::line(odd, 100))));
         }
-        if folder.join(layout::POINTS).is_symlink() {
-            return Err(content(format!("`{}` in the same directory is a symlink", layout::POINTS)));
+        if folder.join(layout::TRIALS).is_symlink() {
+            return Err(content(format!("`{}` in the same directory is a symlink", layout::TRIALS)));
         }
-        if matches!(&record.search, Some(Search { method: Method::Tpe { .. }, .. })) {
+        if matches!(&record.search, Some(Search { method: SearchMethod::Tpe { .. }, .. })) {
             proposals::read_into(folder, &mut record).map_err(|error| match error {
                 ReadError::Content { path, message } => RecordError::Content { path, message },
                 error => content(error.to_string()),
             })?;
         }
-        let count = record.points.len() as u64;
+        let count = record.trials.len() as u64;
         let known =
-            |&[point, repeat]: &[u64; 2]| (1..=count).contains(&point) && (1..=record.repeats).contains(&repeat);
+            |&[trial, repeat]: &[u64; 2]| (1..=count).contains(&trial) && (1..=record.repeats).contains(&repeat);
         let runs = count.checked_mul(record.repeats).filter(|runs| *runs <= RUNS_MAX);
         let each_once = record.order.iter().collect::<BTreeSet<_>>().len() as u64;
         if runs != Some(each_once) || runs != Some(record.order.len() as u64) {
@@ -203,7 +203,7 @@ impl Record {
                 record.repeats
             )));
         }
-        if !record.order.iter().all(known) || record.points.iter().any(|point| point.len() != record.keys.len()) {
+        if !record.order.iter().all(known) || record.trials.iter().any(|trial| trial.len() != record.keys.len()) {
             return Err(content("its trials and its order do not match".into()));
         }
         if let Some(wrong) = record.search.as_ref().and_then(|search| search.invalid_reason(record.keys.len())) {
@@ -214,18 +214,18 @@ impl Record {
 
     /// The record as TOML, a line for each trial.
     fn to_toml(&self) -> String {
-        let head = Self { points: Vec::new(), order: Vec::new(), search: None, ..self.clone() };
+        let head = Self { trials: Vec::new(), order: Vec::new(), search: None, ..self.clone() };
         // Text, numbers and lists of text always serialise.
         let head = toml::to_string(&head).unwrap_or_default();
-        let kept = head.lines().filter(|line| !line.starts_with("points = ") && !line.starts_with("order = "));
+        let kept = head.lines().filter(|line| !line.starts_with("trials = ") && !line.starts_with("order = "));
         let mut text: String = kept.flat_map(|line| [line, "\n"]).collect();
-        text.push_str("points = [\n");
-        for values in &self.points {
+        text.push_str("trials = [\n");
+        for values in &self.trials {
             text.push_str(&format!("    [{}],\n", values.iter().map(written).collect::<Vec<_>>().join(", ")));
         }
         text.push_str("]\norder = [\n");
-        for [point, repeat] in &self.order {
-            text.push_str(&format!("    [{point}, {repeat}],\n"));
+        for [trial, repeat] in &self.order {
+            text.push_str(&format!("    [{trial}, {repeat}],\n"));
         }
         text.push_str("]\n");
         // Tables are last.
@@ -266,7 +266,7 @@ fn vouched(sweep: &Path) -> Option<SignedContents> {
 
 /// The directory of a run.
 pub fn run_folder(sweep: &Path, run: RunId) -> PathBuf {
-    sweep.join(layout::POINTS).join(run.to_string())
+    sweep.join(layout::TRIALS).join(run.to_string())
 }
 
 #[cfg(test)]
@@ -281,11 +281,11 @@ mod tests {
     #[test]
     fn chosen_trials_are_read_with_the_record_and_a_damaged_one_is_named() {
         let space = vec![
-            Dimension::Between(NumberRange { from: 1e-4, to: 0.1, logarithmic: true, integer: false }),
+            Dimension::Range(NumberRange { from: 1e-4, to: 0.1, logarithmic: true, integer: false }),
             Dimension::Choice(vec![json!("a"), json!(2), json!([1, 2])]),
         ];
-        let method = Method::Tpe { startup: 3, gamma: 0.25, candidates: 24, space };
-        let mut record = Record {
+        let method = SearchMethod::Tpe { startup: 3, gamma: 0.25, candidates: 24, space };
+        let mut record = SweepRecord {
             version: VERSION,
             experiment: "sample".into(),
             created: now(),
@@ -297,25 +297,25 @@ mod tests {
             repeats: 1,
             experiment_seed: 0,
             keys: vec!["a".into(), "b".into()],
-            points: Vec::new(),
+            trials: Vec::new(),
             order: Vec::new(),
-            search: Some(Search { metric: "loss".into(), better: Direction::Lower, trials: 5, method }),
+            search: Some(Search { metric: "loss".into(), direction: Direction::Lower, trials: 5, method }),
         };
         let folder = tempfile::tempdir().unwrap();
         write::replace(&folder.path().join(layout::SWEEP), record.to_toml().as_bytes()).unwrap();
-        assert_eq!(Record::read(folder.path()).unwrap(), record, "before the first point");
-        for point in 1..=2 {
-            proposals::append(folder.path(), &mut record, vec![json!(0.001), json!("a")], vec![point]).unwrap();
+        assert_eq!(SweepRecord::read(folder.path()).unwrap(), record, "before the first trial");
+        for trial in 1..=2 {
+            proposals::append(folder.path(), &mut record, vec![json!(0.001), json!("a")], vec![trial]).unwrap();
         }
-        assert_eq!(Record::read(folder.path()).unwrap(), record);
-        assert_eq!((record.points.len(), record.order.as_slice()), (2, &[[1, 1], [2, 1]][..]));
+        assert_eq!(SweepRecord::read(folder.path()).unwrap(), record);
+        assert_eq!((record.trials.len(), record.order.as_slice()), (2, &[[1, 1], [2, 1]][..]));
         let path = folder.path().join(layout::PROPOSALS);
         let text = std::fs::read_to_string(&path).unwrap();
         write::replace(&path, text.replacen("0.001", "0.002", 1).as_bytes()).unwrap();
-        let error = Record::read(folder.path()).unwrap_err().to_string();
+        let error = SweepRecord::read(folder.path()).unwrap_err().to_string();
         assert!(error.contains("proposals.jsonl") && error.contains("line 1"), "{error}");
         write::replace(&path, &text.as_bytes()[..text.len() - 3]).unwrap();
-        assert_eq!(Record::read(folder.path()).unwrap().points.len(), 1, "a line that a kill cut off");
+        assert_eq!(SweepRecord::read(folder.path()).unwrap().trials.len(), 1, "a line that a kill cut off");
     }
 
     proptest! {
@@ -324,7 +324,7 @@ mod tests {
             numbers in proptest::collection::vec((any::<i64>(), any::<f64>().prop_filter("finite", |x| x.is_finite()), ".{0,12}"), 1..6),
             seed in any::<u32>(),
         ) {
-            let record = Record {
+            let record = SweepRecord {
                 version: VERSION,
                 experiment: "sample".into(),
                 created: now(),
@@ -336,18 +336,18 @@ mod tests {
                 repeats: 2,
                 experiment_seed: u32::MAX,
                 keys: ["a.b", "c", "d", "e"].map(str::to_owned).to_vec(),
-                points: numbers.iter().map(|(n, x, text)| vec![json!(n), json!(x), json!(text), json!([1, 2])]).collect(),
+                trials: numbers.iter().map(|(n, x, text)| vec![json!(n), json!(x), json!(text), json!([1, 2])]).collect(),
                 order: order(numbers.len() as u64, 2, seed).into_iter().map(|run| [run.trial, run.repeat]).collect(),
                 search: (seed % 2 == 0).then(|| Search {
                     metric: "a \"b\"".into(),
-                    better: Direction::Lower,
+                    direction: Direction::Lower,
                     trials: 3,
-                    method: Method::Asha { rungs: vec![1, 4, 16], reduction_factor: 4 },
+                    method: SearchMethod::Asha { rungs: vec![1, 4, 16], reduction_factor: 4 },
                 }),
             };
             let folder = tempfile::tempdir().unwrap();
             write::replace(&folder.path().join(layout::SWEEP), record.to_toml().as_bytes()).unwrap();
-            prop_assert_eq!(Record::read(folder.path()).unwrap(), record.clone());
+            prop_assert_eq!(SweepRecord::read(folder.path()).unwrap(), record.clone());
             let set = record.overrides(RunId { trial: 1, repeat: 2 });
             prop_assert_eq!(set.last().unwrap(), "experiment.seed=0");
         }

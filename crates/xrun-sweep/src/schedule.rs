@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::launcher::{Context, JobOutcome, Launcher, Started};
+use super::launcher::{JobOutcome, Launcher, Started, SweepContext};
 use super::scheduler::{self, Job};
 use super::slurm::SlurmError;
 use super::table;
 use super::trials::RunId;
-use crate::records::sweep::{Process, Record};
+use crate::records::sweep::{Process, SweepRecord};
 use xrun_core::bounded::ledger::Ledger;
 use xrun_core::files::layout;
 use xrun_core::files::write;
@@ -140,7 +140,7 @@ pub enum SweepError {
 /// A process cannot be started, a cluster refuses a job, or a file cannot be written.
 pub fn schedule(
     sweep: &Path,
-    record: &mut Record,
+    record: &mut SweepRecord,
     options: Options,
     launcher: &mut dyn Launcher,
     stop: &StopSignal,
@@ -148,7 +148,7 @@ pub fn schedule(
 ) -> Result<Scheduled, SweepError> {
     let buffer = write::lines("sweep_processes", 1);
     let mut journal = LineWriter::open(&Ledger::default(), &buffer, &sweep.join(layout::PROCESSES))?;
-    let adopted = launcher.adopt(&mut Context { record, stop, report })?;
+    let adopted = launcher.adopt(&mut SweepContext { record, stop, report })?;
     let mut scheduler = scheduler::scheduler(sweep, record, options.retry_failed);
     adopted.into_iter().for_each(|job| scheduler.adopt(job));
     let left = scheduler.left(record) + launcher.active();
@@ -174,7 +174,7 @@ pub fn schedule(
                 exhausted = true;
                 break;
             };
-            match launcher.start(job, &mut Context { record, stop, report })? {
+            match launcher.start(job, &mut SweepContext { record, stop, report })? {
                 Started::Active => {}
                 Started::Later => {
                     scheduler.put_back(job);
@@ -189,7 +189,7 @@ pub fn schedule(
             }
             continue;
         }
-        let outcomes = launcher.poll(&mut Context { record, stop, report })?;
+        let outcomes = launcher.poll(&mut SweepContext { record, stop, report })?;
         let mut open = outcomes.iter().filter(|(_, outcome)| !matches!(outcome, JobOutcome::Retried(_))).count();
         for (job, outcome) in outcomes {
             exhausted = false;

@@ -8,7 +8,7 @@ use super::resources::retries;
 use super::run_status::RunStatus;
 use super::search::scheduler::searcher;
 use super::trials::RunId;
-use crate::records::sweep::Record;
+use crate::records::sweep::SweepRecord;
 use xrun_core::files::layout;
 use xrun_core::files::write::WriteError;
 use xrun_results::report;
@@ -25,13 +25,13 @@ pub struct Job {
 /// Hands out the runs of a sweep.
 pub trait Scheduler {
     /// The number of runs that have not begun or are to continue, besides the active ones. A search may add some later.
-    fn left(&self, record: &Record) -> usize;
+    fn left(&self, record: &SweepRecord) -> usize;
 
     /// Returns the next job; `None` while there is none. There may be one again when a run has ended.
     ///
     /// # Errors
     /// The choice cannot be written down.
-    fn next(&mut self, record: &mut Record) -> Result<Option<Job>, WriteError>;
+    fn next(&mut self, record: &mut SweepRecord) -> Result<Option<Job>, WriteError>;
 
     /// Takes back a job that was not started: it is the next one.
     fn put_back(&mut self, job: Job);
@@ -45,7 +45,7 @@ pub trait Scheduler {
 }
 
 /// The scheduler of a sweep, which continues where the run directories are.
-pub fn scheduler<'a>(sweep: &'a Path, record: &Record, retry_failed: bool) -> Box<dyn Scheduler + 'a> {
+pub fn scheduler<'a>(sweep: &'a Path, record: &SweepRecord, retry_failed: bool) -> Box<dyn Scheduler + 'a> {
     match &record.search {
         Some(search) => searcher(sweep, record, search, retry_failed),
         None => Box::new(List { sweep, waiting: to_do(sweep, record, retry_failed) }),
@@ -60,11 +60,11 @@ struct List<'a> {
 }
 
 impl Scheduler for List<'_> {
-    fn left(&self, _: &Record) -> usize {
+    fn left(&self, _: &SweepRecord) -> usize {
         self.waiting.len()
     }
 
-    fn next(&mut self, _: &mut Record) -> Result<Option<Job>, WriteError> {
+    fn next(&mut self, _: &mut SweepRecord) -> Result<Option<Job>, WriteError> {
         Ok(self.waiting.pop_front().map(|run| Job { run, until: None }))
     }
 
@@ -84,7 +84,7 @@ impl Scheduler for List<'_> {
 }
 
 /// The runs that are not done, in their order.
-fn to_do(sweep: &Path, record: &Record, retry_failed: bool) -> VecDeque<RunId> {
+fn to_do(sweep: &Path, record: &SweepRecord, retry_failed: bool) -> VecDeque<RunId> {
     let mut runs = VecDeque::with_capacity(record.order.len());
     // A retry that was decided on and has not begun, because the sweep was stopped.
     let retries = retries(sweep, record);

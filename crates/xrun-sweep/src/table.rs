@@ -10,7 +10,7 @@ use super::measure::{Queued, measure};
 use super::page;
 use super::trials::{RunId, masked};
 use crate::records::search::Search;
-use crate::records::sweep::{Change, Measured, Noise, Process, Record, Row, Spread, Table};
+use crate::records::sweep::{Change, Measured, Noise, Process, Row, Spread, SweepRecord, Table};
 use xrun_core::experiment::read_sweep::shown;
 use xrun_core::files::layout;
 use xrun_core::files::write;
@@ -57,30 +57,30 @@ impl Row {
 }
 
 /// Reads all run directories of a sweep. `queued` has the runs in the queue of a cluster.
-pub fn table(sweep: &Path, record: &Record, queued: &BTreeMap<RunId, Queued>) -> Table {
+pub fn table(sweep: &Path, record: &SweepRecord, queued: &BTreeMap<RunId, Queued>) -> Table {
     let processes = processes(sweep);
     let rungs = record.search.as_ref().map_or(&[][..], Search::rungs);
-    let points = (1..=record.points.len() as u64).map(|point| {
+    let trials = (1..=record.trials.len() as u64).map(|trial| {
         let runs = (1..=record.repeats).map(|repeat| {
-            let run = RunId { trial: point, repeat };
+            let run = RunId { trial, repeat };
             measure(sweep, run, processes.get(&run.to_string()), queued.get(&run).copied(), rungs)
         });
         runs.collect()
     });
     let name = sweep.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-    assemble(&name, record, points)
+    assemble(&name, record, trials)
 }
 
 /// The table of the measurements of each trial.
-fn assemble(name: &str, record: &Record, points: impl Iterator<Item = Vec<Measured>>) -> Table {
-    let values = |point| record.keys.iter().zip(record.values(point)).map(|(key, value)| masked(key, value)).collect();
-    let mut rows: Vec<Row> = (1..).zip(points).map(|(point, runs)| row(point, values(point), runs)).collect();
+fn assemble(name: &str, record: &SweepRecord, trials: impl Iterator<Item = Vec<Measured>>) -> Table {
+    let values = |trial| record.keys.iter().zip(record.values(trial)).map(|(key, value)| masked(key, value)).collect();
+    let mut rows: Vec<Row> = (1..).zip(trials).map(|(trial, runs)| row(trial, values(trial), runs)).collect();
     let measured = || rows.iter().flat_map(|row| &row.runs);
     let search = record.search.as_ref();
-    let searched = search.map(|search| (search.metric.clone(), Some(search.better)));
+    let searched = search.map(|search| (search.metric.clone(), Some(search.direction)));
     let by = searched.or_else(|| measured().find_map(|run| run.best_by.clone()));
-    let (metric, better) = match by {
-        Some((metric, better)) => (Some(metric), better),
+    let (metric, direction) = match by {
+        Some((metric, direction)) => (Some(metric), direction),
         None => (measured().find_map(|run| run.metrics.keys().next().cloned()), None),
     };
     let loss_kind = measured().find_map(|run| Some(loss::dominant(&run.losses)?.kind.clone()));
@@ -98,9 +98,9 @@ fn assemble(name: &str, record: &Record, points: impl Iterator<Item = Vec<Measur
         let steps = row.steps.unwrap_or_default();
         row.rung = Some(rungs.iter().filter(|rung| **rung <= steps).count() as u64);
     }
-    let best = better.and_then(|better| match rungs.is_empty() {
-        true => best(&rows, better, search.is_some()),
-        false => best_at_top(&rows, better),
+    let best = direction.and_then(|direction| match rungs.is_empty() {
+        true => best(&rows, direction, search.is_some()),
+        false => best_at_top(&rows, direction),
     });
     for (name, memory) in FRONTS {
         let measured: Vec<Option<(f64, f64)>> = rows.iter().map(|row| row.speed_and_memory(memory)).collect();
@@ -118,7 +118,7 @@ fn assemble(name: &str, record: &Record, points: impl Iterator<Item = Vec<Measur
         repeats: record.repeats,
         keys: record.keys.clone(),
         metric,
-        better,
+        direction,
         best,
         rungs,
         loss_kind,
@@ -129,27 +129,27 @@ fn assemble(name: &str, record: &Record, points: impl Iterator<Item = Vec<Measur
 }
 
 /// The finished trial with the best median of the metric; the first of equal ones.
-fn best(rows: &[Row], better: Direction, of_search: bool) -> Option<u64> {
+fn best(rows: &[Row], direction: Direction, of_search: bool) -> Option<u64> {
     let finished = rows.iter().filter(|row| row.finished > 0);
-    let measured: Vec<(u64, f64)> = finished.filter_map(|row| Some((row.point, row.metric?.median))).collect();
+    let measured: Vec<(u64, f64)> = finished.filter_map(|row| Some((row.trial, row.metric?.median))).collect();
     // Of equal trials none is the best, except in a search, which has a result.
     let equal = measured.windows(2).all(|pair| pair[0].1 == pair[1].1);
-    if equal && !of_search { None } else { first_of_best(measured, better) }
+    if equal && !of_search { None } else { first_of_best(measured, direction) }
 }
 
 /// The best trial at the highest rung that was reached: metrics after fewer steps are not comparable.
-fn best_at_top(rows: &[Row], better: Direction) -> Option<u64> {
+fn best_at_top(rows: &[Row], direction: Direction) -> Option<u64> {
     let came = |row: &&Row| row.runs.iter().any(|run| run.finished || run.at_rung);
     let top = rows.iter().filter(came).filter_map(|row| row.rung).max()?;
     let there = rows.iter().filter(came).filter(|row| row.rung == Some(top));
-    first_of_best(there.filter_map(|row| Some((row.point, row.metric?.median))).collect(), better)
+    first_of_best(there.filter_map(|row| Some((row.trial, row.metric?.median))).collect(), direction)
 }
 
-fn first_of_best(measured: Vec<(u64, f64)>, better: Direction) -> Option<u64> {
+fn first_of_best(measured: Vec<(u64, f64)>, direction: Direction) -> Option<u64> {
     measured
         .into_iter()
-        .reduce(|best, one| if better.prefers(one.1, best.1) { one } else { best })
-        .map(|(point, _)| point)
+        .reduce(|best, one| if direction.prefers(one.1, best.1) { one } else { best })
+        .map(|(trial, _)| trial)
 }
 
 /// The last process of each run.
@@ -164,7 +164,7 @@ fn counted(runs: &[Measured]) -> impl Iterator<Item = &Measured> {
     runs.iter().filter(move |run| run.finished || !any)
 }
 
-fn row(point: u64, values: Vec<Value>, runs: Vec<Measured>) -> Row {
+fn row(trial: u64, values: Vec<Value>, runs: Vec<Measured>) -> Row {
     let number = |of: fn(&Measured) -> Option<f64>| Spread::of(counted(&runs).filter_map(of));
     // The memory of a run that was interrupted is that of processes that began again.
     let memory =
@@ -173,7 +173,7 @@ fn row(point: u64, values: Vec<Value>, runs: Vec<Measured>) -> Row {
         size.map(|size| size as f64)
     }
     Row {
-        point,
+        trial,
         values,
         outcome: outcome(&runs),
         steps: runs.iter().filter_map(|run| run.steps).max(),
@@ -218,23 +218,23 @@ fn outcome(runs: &[Measured]) -> String {
     }
 }
 
-fn reference(record: &Record, rows: &[Row]) -> Option<u64> {
+fn reference(record: &SweepRecord, rows: &[Row]) -> Option<u64> {
     let cleanup = record.keys.iter().position(|key| key == "cleanup.every_steps");
     let none = |row: &&Row| cleanup.is_some_and(|at| row.values[at] == 0);
     let finished = || rows.iter().filter(|row| row.finished > 0);
-    finished().find(none).or_else(|| finished().next()).map(|row| row.point)
+    finished().find(none).or_else(|| finished().next()).map(|row| row.trial)
 }
 
 fn compare(rows: &mut [Row], reference: Option<u64>) -> BTreeMap<&'static str, Noise> {
     let mut noises = BTreeMap::new();
-    let Some(at) = rows.iter().position(|row| Some(row.point) == reference) else { return noises };
+    let Some(at) = rows.iter().position(|row| Some(row.trial) == reference) else { return noises };
     for name in COMPARED {
-        let points: Vec<Vec<f64>> = rows.iter().map(|row| row.each(name)).collect();
-        let measured: Vec<Vec<f64>> = points.iter().filter(|values| !values.is_empty()).cloned().collect();
+        let trials: Vec<Vec<f64>> = rows.iter().map(|row| row.each(name)).collect();
+        let measured: Vec<Vec<f64>> = trials.iter().filter(|values| !values.is_empty()).cloned().collect();
         let noise = Noise::of(&measured);
         noises.extend(noise.map(|noise| (name, noise)));
-        for (other, values) in points.iter().enumerate().filter(|(other, _)| *other != at) {
-            rows[other].change.extend(Change::of(values, &points[at], noise).map(|change| (name, change)));
+        for (other, values) in trials.iter().enumerate().filter(|(other, _)| *other != at) {
+            rows[other].change.extend(Change::of(values, &trials[at], noise).map(|change| (name, change)));
         }
     }
     noises
@@ -244,7 +244,7 @@ fn compare(rows: &mut [Row], reference: Option<u64>) -> BTreeMap<&'static str, N
 ///
 /// # Errors
 /// A file cannot be written.
-pub fn write(sweep: &Path, record: &Record, queued: &BTreeMap<RunId, Queued>) -> Result<Table, WriteError> {
+pub fn write(sweep: &Path, record: &SweepRecord, queued: &BTreeMap<RunId, Queued>) -> Result<Table, WriteError> {
     let table = table(sweep, record, queued);
     write::replace(&sweep.join(layout::TABLE_CSV), csv(&table).as_bytes())?;
     write::replace_json(&sweep.join(layout::TABLE_JSON), &table)?;
@@ -255,7 +255,7 @@ pub fn write(sweep: &Path, record: &Record, queued: &BTreeMap<RunId, Queued>) ->
 /// A row for each trial. Unknown cells are empty; sizes are bytes.
 fn csv(table: &Table) -> String {
     let spread = |name: &str| [name.to_owned(), format!("{name}_low"), format!("{name}_high")];
-    let mut header = vec!["point".to_owned()];
+    let mut header = vec!["trial".to_owned()];
     header.extend(table.keys.iter().cloned());
     header.extend(["runs", "finished", "outcome", "exit_code"].map(str::to_owned));
     for name in SPREADS {
@@ -269,7 +269,7 @@ fn csv(table: &Table) -> String {
     header.extend(["pareto", "steps", "rung", "interrupted"].map(str::to_owned));
     let mut text = csv_line(header);
     for row in &table.rows {
-        let mut cells = vec![row.point.to_string()];
+        let mut cells = vec![row.trial.to_string()];
         cells.extend(row.values.iter().map(plain));
         cells.extend([row.runs.len().to_string(), row.finished.to_string(), row.outcome.clone()]);
         cells.push(row.exit_code.map_or_else(String::new, |code| code.to_string()));
@@ -286,7 +286,7 @@ fn csv(table: &Table) -> String {
                     cells.extend([Some(change.change), change.low, change.high].map(number));
                     cells.push(change.words());
                 }
-                None if Some(row.point) == table.reference && row.number(name).is_some() => {
+                None if Some(row.trial) == table.reference && row.number(name).is_some() => {
                     cells.extend(["", "", "", "the reference"].map(str::to_owned));
                 }
                 None => cells.extend([const { String::new() }; 4]),

@@ -8,8 +8,8 @@ use xrun_results::format::VERSION;
 use xrun_results::loss::KindLoss;
 use xrun_results::verdict::Judgement;
 
-fn record(keys: &[&str], points: Vec<Vec<Value>>, repeats: u64) -> Record {
-    Record {
+fn record(keys: &[&str], trials: Vec<Vec<Value>>, repeats: u64) -> SweepRecord {
+    SweepRecord {
         version: VERSION,
         experiment: "sample".into(),
         created: "2026-11-21T07:14:35Z".into(),
@@ -22,15 +22,15 @@ fn record(keys: &[&str], points: Vec<Vec<Value>>, repeats: u64) -> Record {
         experiment_seed: 0,
         keys: keys.iter().map(|key| (*key).to_owned()).collect(),
         order: Vec::new(),
-        points,
+        trials,
         search: None,
     }
 }
 
-fn run(point: u64, repeat: u64, speed: f64, rss: u64) -> Measured {
+fn run(trial: u64, repeat: u64, speed: f64, rss: u64) -> Measured {
     const MEBIBYTE: u64 = 1024 * 1024;
     Measured {
-        run: RunId { trial: point, repeat }.to_string(),
+        run: RunId { trial, repeat }.to_string(),
         repeat,
         outcome: "finished".into(),
         finished: true,
@@ -73,7 +73,7 @@ fn killed(run: Measured) -> Measured {
 
 /// Every step costs a fifth of the speed and saves memory, every tenth saves as much for less, every hundredth is lost in the noise.
 fn repeated() -> Table {
-    let points = vec![
+    let trials = vec![
         vec![run(1, 1, 5.0, 200), run(1, 2, 5.1, 202)],
         vec![run(2, 1, 4.0, 150), run(2, 2, 4.1, 151)],
         vec![run(3, 1, 4.9, 150), run(3, 2, 4.8, 151)],
@@ -81,7 +81,7 @@ fn repeated() -> Table {
         vec![killed(run(5, 1, 0.0, 900)), killed(run(5, 2, 0.0, 950))],
     ];
     let values = [0, 1, 10, 100, 1000].map(|value| vec![json!(value)]).to_vec();
-    assemble("2026-11-21T07-14-35_aaaaaa", &record(&["cleanup.every_steps"], values, 2), points.into_iter())
+    assemble("2026-11-21T07-14-35_aaaaaa", &record(&["cleanup.every_steps"], values, 2), trials.into_iter())
 }
 
 #[test]
@@ -118,13 +118,13 @@ fn the_page_has_every_window_minimum_and_intervals_in_one_unit() {
 fn the_memory_of_an_interrupted_run_is_not_compared() {
     let interrupted = |run: Measured| Measured { interrupted: true, ..run };
     // The second process of trial 2 had few steps: less memory, and as fast.
-    let points = vec![
+    let trials = vec![
         vec![run(1, 1, 5.0, 200), run(1, 2, 5.0, 202)],
         vec![interrupted(run(2, 1, 5.0, 90)), interrupted(run(2, 2, 5.0, 91))],
         vec![run(3, 1, 5.5, 210), interrupted(run(3, 2, 5.5, 95))],
     ];
     let values = [1, 2, 3].map(|value| vec![json!(value)]).to_vec();
-    let table = assemble("one", &record(&["limits.prefetch"], values, 2), points.into_iter());
+    let table = assemble("one", &record(&["limits.prefetch"], values, 2), trials.into_iter());
     let [first, second, third] = &table.rows[..] else { panic!("{table:?}") };
     assert_eq!((second.rss_peak.is_none(), second.growth.is_none(), second.pareto.len()), (true, true, 0));
     assert_eq!(third.rss_peak.unwrap().median, (210u64 << 20) as f64);
@@ -136,16 +136,16 @@ fn the_memory_of_an_interrupted_run_is_not_compared() {
 
 #[test]
 fn one_repeat_says_that_noise_was_not_measured() {
-    let points = vec![vec![run(1, 1, 5.0, 200)], vec![run(2, 1, 4.0, 150)]];
+    let trials = vec![vec![run(1, 1, 5.0, 200)], vec![run(2, 1, 4.0, 150)]];
     let values = vec![vec![json!(2), json!("16 MiB")], vec![json!(4), json!("64 MiB")]];
     let record = record(&["limits.prefetch", "limits.frame_cache"], values, 1);
-    insta::assert_snapshot!(text::text(&assemble("one", &record, points.into_iter()), None));
+    insta::assert_snapshot!(text::text(&assemble("one", &record, trials.into_iter()), None));
 }
 
 #[test]
 fn the_pareto_front_has_the_trials_that_no_other_one_dominates() {
     let table = repeated();
-    let on: Vec<u64> = table.rows.iter().filter(|row| row.pareto.contains(&"rss")).map(|row| row.point).collect();
+    let on: Vec<u64> = table.rows.iter().filter(|row| row.pareto.contains(&"rss")).map(|row| row.trial).collect();
     // Trial 3 is as small as trial 2 and faster; the killed one has no speed.
     assert_eq!(on, [1, 3, 4]);
 }
@@ -180,16 +180,16 @@ fn the_page_plots_the_metric_by_value_and_names_the_best_trial() {
         let of = |kind: &str, steps: u64, last: f64| KindLoss { kind: kind.into(), steps, last, ..KindLoss::default() };
         vec![of("triplet", 10, 0.0), of("detection", 90, last)]
     };
-    let scored = |point: u64, score: f64| Measured {
+    let scored = |trial: u64, score: f64| Measured {
         metrics: BTreeMap::from([("map50".to_owned(), Some(score)), ("aardvark".to_owned(), Some(9.0))]),
         losses: losses(1.0 / score),
-        ..run(point, 1, 5.0, 200)
+        ..run(trial, 1, 5.0, 200)
     };
     // The last one was stopped: the validation before training says nothing.
     let stopped = Measured { metrics: BTreeMap::new(), finished: false, ..scored(4, 0.9) };
-    let points = vec![vec![scored(1, 0.25)], vec![scored(2, 0.5)], vec![scored(3, 0.4)], vec![stopped]];
+    let trials = vec![vec![scored(1, 0.25)], vec![scored(2, 0.5)], vec![scored(3, 0.4)], vec![stopped]];
     let values = [1e-4, 1e-3, 1e-2, 1.0].map(|value| vec![json!(value)]).to_vec();
-    let table = assemble("one", &record(&["optimizer.adamw.learning_rate"], values, 1), points.into_iter());
+    let table = assemble("one", &record(&["optimizer.adamw.learning_rate"], values, 1), trials.into_iter());
     assert_eq!((table.metric.as_deref(), table.best), (Some("map50"), Some(2)), "and not the first by name");
     assert_eq!(table.rows[3].metric, None);
     assert_eq!(table.rows[1].loss.unwrap().median, 2.0, "of the kind that most steps were of");
@@ -210,10 +210,10 @@ fn the_page_plots_the_metric_by_value_and_names_the_best_trial() {
 
 #[test]
 fn constant_columns_are_a_note_above_the_table() {
-    let points = vec![vec![run(1, 1, 5.0, 200), run(1, 2, 5.5, 200)], vec![run(2, 1, 4.0, 150), run(2, 2, 4.0, 150)]];
+    let trials = vec![vec![run(1, 1, 5.0, 200), run(1, 2, 5.5, 200)], vec![run(2, 1, 4.0, 150), run(2, 2, 4.0, 150)]];
     let values = vec![vec![json!(2), json!("a")], vec![json!(4), json!("a")]];
     let record = record(&["limits.prefetch", "limits.frame_cache"], values, 2);
-    let page = page::html(&assemble("one", &record, points.into_iter()));
+    let page = page::html(&assemble("one", &record, trials.into_iter()));
     assert!(page.contains("The same in all trials: outcome finished, map50 ↑ 0.5, heap peak 100 MiB"), "{page}");
     let table = &page[page.find("<table").unwrap()..page.find("</table>").unwrap()];
     assert!(!table.contains("finished") && !table.contains("100 MiB"), "{table}");

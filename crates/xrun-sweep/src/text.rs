@@ -17,23 +17,23 @@ const ROWS_MAX: usize = 60;
 const CELL_CHARACTERS_MAX: usize = 40;
 
 /// The table of all trials that `--dry-run` prints.
-pub fn plan(keys: &[&str], points: &[PlannedTrial], repeats: u64, width: Option<usize>) -> String {
+pub fn plan(keys: &[&str], trials: &[PlannedTrial], repeats: u64, width: Option<usize>) -> String {
     let mut header: Vec<String> = vec![">trial".into()];
     header.extend(keys.iter().map(|key| format!(">{key}")));
     header.extend([">steps", ">buffers at most"].map(str::to_owned));
-    let rows = points.iter().enumerate().map(|(at, point)| {
+    let rows = trials.iter().enumerate().map(|(at, trial)| {
         let mut row = vec![(at + 1).to_string()];
-        row.extend(keys.iter().zip(&point.values).map(|(key, one)| value(&masked(key, one))));
-        row.extend([point.steps.to_string(), bytes(point.buffer_bytes as f64)]);
+        row.extend(keys.iter().zip(&trial.values).map(|(key, one)| value(&masked(key, one))));
+        row.extend([trial.steps.to_string(), bytes(trial.buffer_bytes as f64)]);
         row
     });
     let rows: Vec<Vec<String>> = rows.collect();
     let header: Vec<&str> = header.iter().map(String::as_str).collect();
-    let runs = points.len() as u64 * repeats;
-    let steps: u64 = points.iter().map(|point| point.steps).sum::<u64>().saturating_mul(repeats);
+    let runs = trials.len() as u64 * repeats;
+    let steps: u64 = trials.iter().map(|trial| trial.steps).sum::<u64>().saturating_mul(repeats);
     let each = if repeats == 1 { "once".to_owned() } else { format!("{repeats} times") };
     let table = fit_table(&header, &rows, width);
-    format!("{table}\n{} trials, each {each}: {runs} runs, {steps} steps\n", points.len())
+    format!("{table}\n{} trials, each {each}: {runs} runs, {steps} steps\n", trials.len())
 }
 
 /// The shortest names of the keys that are different.
@@ -117,7 +117,7 @@ pub fn rows(table: &Table, view: TableView) -> Cells {
 }
 
 fn columns_of(table: &Table, view: TableView) -> Vec<Column<'_>> {
-    let mut all: Vec<Column<'_>> = vec![(">trial".into(), Box::new(|row: &Row| Cell::of(row.point.to_string())))];
+    let mut all: Vec<Column<'_>> = vec![(">trial".into(), Box::new(|row: &Row| Cell::of(row.trial.to_string())))];
     for (at, key) in short(&table.keys).into_iter().enumerate() {
         let title = format!(">{}", printable::line(key, CELL_CHARACTERS_MAX));
         all.push((title, Box::new(move |row: &Row| Cell::of(row.values.get(at).map_or_else(String::new, value)))));
@@ -155,11 +155,11 @@ fn columns_of(table: &Table, view: TableView) -> Vec<Column<'_>> {
         all.push(ended());
     }
     if let Some(metric) = &table.metric {
-        let arrow = table.better.map_or_else(String::new, |better| format!(" {}", better.arrow()));
+        let arrow = table.direction.map_or_else(String::new, |direction| format!(" {}", direction.arrow()));
         let title = format!(">{}{arrow}", printable::line(metric, CELL_CHARACTERS_MAX));
         let cell = move |row: &Row| {
             let cell = row.metric.map_or_else(Cell::none, plain);
-            if Some(row.point) == table.best { Cell { text: format!("best {}", cell.text), ..cell } } else { cell }
+            if Some(row.trial) == table.best { Cell { text: format!("best {}", cell.text), ..cell } } else { cell }
         };
         all.push((title, Box::new(cell)));
     }
@@ -233,12 +233,12 @@ pub fn value(value: &serde_json::Value) -> String {
 
 /// `best: trial 3 (optimizer.adamw.learning_rate = 0.003), map50 0.51`.
 pub fn best(table: &Table) -> Option<String> {
-    let row = table.rows.iter().find(|row| Some(row.point) == table.best)?;
+    let row = table.rows.iter().find(|row| Some(row.trial) == table.best)?;
     let values = words(table.keys.iter().map(String::as_str), row.values.iter());
     let (metric, spread) = (table.metric.as_ref()?, row.metric?);
     Some(format!(
         "best: trial {} ({}), {} {}",
-        row.point,
+        row.trial,
         printable::line(&values, 200),
         printable::line(metric, CELL_CHARACTERS_MAX),
         plain(spread)
@@ -272,7 +272,7 @@ pub fn changes(table: &Table) -> Cells {
     titles.extend(short(&table.keys).into_iter().map(|key| format!(">{}", printable::line(key, CELL_CHARACTERS_MAX))));
     titles.extend(shown.iter().map(|name| compared(name).to_owned()));
     let rows = table.rows.iter().filter(|row| !row.change.is_empty()).map(|row| {
-        let mut cells = vec![Cell::of(row.point.to_string())];
+        let mut cells = vec![Cell::of(row.trial.to_string())];
         cells.extend(row.values.iter().map(|one| Cell::of(value(one))));
         cells.extend(shown.iter().map(|name| row.change.get(name).map_or_else(Cell::none, change)));
         cells
@@ -294,9 +294,9 @@ pub fn rungs(table: &Table) -> Option<String> {
 
 /// The trial that the others are compared with: `trial 1 (cleanup.every_steps = 0)`.
 pub fn reference(table: &Table) -> Option<String> {
-    let row = table.rows.iter().find(|row| Some(row.point) == table.reference)?;
+    let row = table.rows.iter().find(|row| Some(row.trial) == table.reference)?;
     let values = words(table.keys.iter().map(String::as_str), row.values.iter());
-    Some(format!("trial {} ({})", row.point, printable::line(&values, 200)))
+    Some(format!("trial {} ({})", row.trial, printable::line(&values, 200)))
 }
 
 /// Sentence on the noise of the comparison.

@@ -11,9 +11,9 @@ use serde_json::Value;
 use super::search::{self, tpe};
 use xrun_core::experiment::axes::{Axis, AxisValues, SweptValue};
 use xrun_core::experiment::read_sweep::{SweepFile, shown, written};
-use xrun_core::experiment::sweep::{Method, Sweep};
+use xrun_core::experiment::sweep::{Sweep, SweepMethod};
 use xrun_core::problem::{Problem, Problems};
-use xrun_core::units::counted;
+use xrun_core::units::pluralize;
 use xrun_results::secrets;
 
 /// Largest number of runs of a sweep: a longer table is of no use.
@@ -38,15 +38,15 @@ impl fmt::Display for RunId {
 ///
 /// # Errors
 /// Nothing is swept, the lists do not match, or there are too many trials.
-pub fn trials(family: &SweepFile) -> Result<Vec<Vec<SweptValue>>, Problems> {
-    let SweepFile { axes, sweep, .. } = family;
+pub fn trials(sweep_file: &SweepFile) -> Result<Vec<Vec<SweptValue>>, Problems> {
+    let SweepFile { axes, sweep, .. } = sweep_file;
     let mut problems = Problems::default();
     if axes.is_empty() {
         let problem = Problem::new("sweep.values", "nothing is swept: no key has several values");
         problems.add(
             problem
                 .help("write `-s cleanup.every_steps=0,1,10`, or `\"cleanup.every_steps\" = [0, 1, 10]` below `[sweep]` in the file")
-                .at(family.location("values")),
+                .at(sweep_file.location("values")),
         );
         return Err(problems);
     }
@@ -57,12 +57,12 @@ pub fn trials(family: &SweepFile) -> Result<Vec<Vec<SweptValue>>, Problems> {
         problems.add(problem.help("write `repeats = 1`, or do not sweep the seed").at(Some(axis.location.clone())));
     }
     let trials = match sweep.method {
-        Method::Random | Method::Asha => random(family, &mut problems),
-        Method::Tpe => at_start(family, &mut problems),
-        Method::Grid | Method::Zip => {
+        SweepMethod::Random | SweepMethod::Asha => random(sweep_file, &mut problems),
+        SweepMethod::Tpe => at_start(sweep_file, &mut problems),
+        SweepMethod::Grid | SweepMethod::Zip => {
             let lists = lists(axes, sweep.method, &mut problems);
             problems.clone().into_result()?;
-            if sweep.method == Method::Grid { grid(&lists) } else { zip(axes, &lists, &mut problems) }
+            if sweep.method == SweepMethod::Grid { grid(&lists) } else { zip(axes, &lists, &mut problems) }
         }
     };
     problems.clone().into_result()?;
@@ -70,10 +70,10 @@ pub fn trials(family: &SweepFile) -> Result<Vec<Vec<SweptValue>>, Problems> {
         Some(trials) if trials.len() as u64 * sweep.repeats <= RUNS_MAX => trials,
         trials => {
             let count = trials.map_or_else(|| format!("more than {RUNS_MAX}"), |trials| trials.len().to_string());
-            let each = counted(sweep.repeats, "run");
+            let each = pluralize(sweep.repeats, "run");
             let message = format!("{count} trials of {each} each: a sweep has at most {RUNS_MAX} runs");
             let help = "sweep fewer values, or draw some of them: method = \"random\", trials = 100";
-            problems.add(Problem::new("sweep.values", message).help(help).at(family.location("values")));
+            problems.add(Problem::new("sweep.values", message).help(help).at(sweep_file.location("values")));
             return Err(problems);
         }
     };
@@ -112,12 +112,12 @@ pub fn masked(key: &str, value: &serde_json::Value) -> serde_json::Value {
     if secrets::mask_value(name, &text) == secrets::MASK { secrets::MASK.into() } else { value.clone() }
 }
 
-fn lists<'a>(axes: &'a [Axis], method: Method, problems: &mut Problems) -> Vec<&'a [SweptValue]> {
+fn lists<'a>(axes: &'a [Axis], method: SweepMethod, problems: &mut Problems) -> Vec<&'a [SweptValue]> {
     let mut lists = Vec::with_capacity(axes.len());
     for axis in axes {
         match &axis.values {
             AxisValues::List(list) => lists.push(list.as_slice()),
-            AxisValues::Between(range) => {
+            AxisValues::Range(range) => {
                 let message = format!("a range without `steps` has no values with method {}", method.as_str());
                 let problem = Problem::new(format!("sweep.values.{}", axis.key), message);
                 problems.add(
@@ -169,36 +169,37 @@ fn zip(axes: &[Axis], lists: &[&[SweptValue]], problems: &mut Problems) -> Optio
 }
 
 /// Number of trials to draw.
-fn samples(family: &SweepFile, problems: &mut Problems) -> Option<u64> {
-    if family.sweep.trials.is_none() {
-        let message = format!("method {} needs the number of trials to draw", family.sweep.method.as_str());
+fn samples(sweep_file: &SweepFile, problems: &mut Problems) -> Option<u64> {
+    if sweep_file.sweep.trials.is_none() {
+        let message = format!("method {} needs the number of trials to draw", sweep_file.sweep.method.as_str());
         let problem = Problem::new("sweep.trials", message);
-        problems
-            .add(problem.help("write `trials = 20` in `[sweep]`, or type `--trials 20`").at(family.location("method")));
+        problems.add(
+            problem.help("write `trials = 20` in `[sweep]`, or type `--trials 20`").at(sweep_file.location("method")),
+        );
     }
-    family.sweep.trials
+    sweep_file.sweep.trials
 }
 
 /// The trials of method `tpe` that do not depend on results.
-fn at_start(family: &SweepFile, problems: &mut Problems) -> Option<Vec<Vec<SweptValue>>> {
-    let Some(samples) = samples(family, problems) else { return Some(Vec::new()) };
-    let Sweep { tpe, seed, .. } = &family.sweep;
-    let space = search::space(&family.axes);
+fn at_start(sweep_file: &SweepFile, problems: &mut Problems) -> Option<Vec<Vec<SweptValue>>> {
+    let Some(samples) = samples(sweep_file, problems) else { return Some(Vec::new()) };
+    let Sweep { tpe, seed, .. } = &sweep_file.sweep;
+    let space = search::space(&sweep_file.axes);
     let trials = tpe::startup_trials(&space, tpe::Settings::new(*seed, tpe), samples, &[]);
     let places = |values: Vec<Value>| -> Vec<SweptValue> {
         let of = |(axis, value): (&Axis, Value)| SweptValue { value, location: axis.location.clone() };
-        family.axes.iter().zip(values).map(of).collect()
+        sweep_file.axes.iter().zip(values).map(of).collect()
     };
     Some(trials.into_iter().map(places).collect())
 }
 
-fn random(family: &SweepFile, problems: &mut Problems) -> Option<Vec<Vec<SweptValue>>> {
-    let Some(samples) = samples(family, problems) else { return Some(Vec::new()) };
-    let mut generator = ChaCha8Rng::seed_from_u64(u64::from(family.sweep.seed));
+fn random(sweep_file: &SweepFile, problems: &mut Problems) -> Option<Vec<Vec<SweptValue>>> {
+    let Some(samples) = samples(sweep_file, problems) else { return Some(Vec::new()) };
+    let mut generator = ChaCha8Rng::seed_from_u64(u64::from(sweep_file.sweep.seed));
     let mut seen = HashSet::new();
     let mut trials = Vec::new();
     for _ in 0..samples.saturating_mul(100) {
-        let trial: Vec<SweptValue> = family.axes.iter().map(|axis| draw(&axis.values, &mut generator)).collect();
+        let trial: Vec<SweptValue> = sweep_file.axes.iter().map(|axis| draw(&axis.values, &mut generator)).collect();
         if seen.insert(key(&trial)) {
             trials.push(trial);
         }
@@ -210,14 +211,14 @@ fn random(family: &SweepFile, problems: &mut Problems) -> Option<Vec<Vec<SweptVa
         format!("{samples} different trials cannot be drawn from these values: only {} were found", trials.len());
     let problem =
         Problem::new("sweep.trials", message).help("draw fewer, give more values, or write method = \"grid\"");
-    problems.add(problem.at(family.location("trials")));
+    problems.add(problem.at(sweep_file.location("trials")));
     Some(Vec::new())
 }
 
 fn draw(values: &AxisValues, generator: &mut ChaCha8Rng) -> SweptValue {
     match values {
         AxisValues::List(list) => list[generator.random_range(0..list.len())].clone(),
-        AxisValues::Between(range) => {
+        AxisValues::Range(range) => {
             SweptValue { value: range.at(generator.random()), location: range.location.clone() }
         }
     }

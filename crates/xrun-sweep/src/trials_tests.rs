@@ -10,10 +10,10 @@ fn expand(sweep: &str) -> Result<Vec<Vec<serde_json::Value>>, String> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("sample.toml");
     xrun_core::files::write::replace(&path, format!("[pipeline.dummy]\n{sweep}").as_bytes()).unwrap();
-    let family = read(&path, &[], std::iter::empty()).map_err(|problems| problems.to_string())?;
-    let trials = trials(&family).map_err(|problems| problems.to_string())?;
+    let sweep_file = read(&path, &[], std::iter::empty()).map_err(|problems| problems.to_string())?;
+    let trials = trials(&sweep_file).map_err(|problems| problems.to_string())?;
     for trial in &trials {
-        family.trial(trial).unwrap();
+        sweep_file.trial(trial).unwrap();
     }
     Ok(trials.into_iter().map(|trial| trial.into_iter().map(|swept| swept.value).collect()).collect())
 }

@@ -9,10 +9,10 @@ use serde::{Deserialize, Serialize};
 use xrun::backend::dispatch::TensorDevice;
 use xrun::bounded::DeepSize;
 use xrun::bounded::buffer::Buffer;
-use xrun::bounded::ledger::{Cap, Holding, Ledger, Policy};
-use xrun::bounded::planned::PlannedOwner;
+use xrun::bounded::ledger::{Cap, Registration, Ledger, Policy};
+use xrun::bounded::planned::PlannedBuffer;
 use xrun::data::feed::{self, Feed, FeedSettings};
-use xrun::dataset::index::SampleType;
+use xrun::dataset::open_dataset::SampleType;
 use xrun::device::Kind;
 use xrun::experiment::Experiment;
 use xrun::experiment::pipeline::{ModelKind, PipelineKind};
@@ -50,7 +50,7 @@ const BATCH_SIZE: usize = 16;
 impl PipelineKind for Regression {
     const NAME: &'static str = "regression";
     const MODELS: &'static [&'static str] = &[Perceptron::NAME];
-    const SAMPLES: Option<SampleType> = Some(SampleType::of::<table::Rows>());
+    const SAMPLE_TYPE: Option<SampleType> = Some(SampleType::of::<table::Rows>());
     const METRICS: &'static [Metric] = &[
         Metric::higher("r2", "share")
             .about("Coefficient of determination: the fraction of the target's variance that is explained."),
@@ -73,16 +73,16 @@ impl PipelineKind for Regression {
         let size = requested.min(rows.len());
         let cap = Cap { items: (rows.len() + held_out.len()) as u64, bytes: rows.deep_size() + held_out.deep_size() };
         let table = Buffer::new("rows", Policy::Refuse, cap).because("all rows of the table");
-        let holding = table.register(ledger);
-        holding.set(cap.items, cap.bytes);
+        let registration = table.register(ledger);
+        registration.set(cap.items, cap.bytes);
         let feed = feed::Buffers::new(&experiment.limits, rows[..size].to_vec().deep_size());
         let mut facts = TaskFacts::new((rows.len() / size) as u64, Self::METRICS);
-        facts.owners = feed.all().into_iter().chain([&table]).map(PlannedOwner::from).collect();
+        facts.owners = feed.all().into_iter().chain([&table]).map(PlannedBuffer::from).collect();
         facts.data_digests = vec![(experiment.dataset_name().into(), digest)];
         let because = format!("there are {size} training rows");
         facts.clamped.extend(ClampedSetting::detect("training.batch_size", requested as u64, size as u64, because));
         (facts.batch_items, facts.batch_keys) = (size as u64, &["training.batch_size"]);
-        let rows = Arc::new(Split { train: rows, held_out, _holding: holding });
+        let rows = Arc::new(Split { train: rows, held_out, _registration: registration });
         Ok((facts, Prepared { rows, size, feed }))
     }
 
@@ -125,7 +125,7 @@ struct Split {
     train: Vec<Vec<f32>>,
     held_out: Vec<Vec<f32>>,
     /// Entry in the ledger, removed when dropped.
-    _holding: Holding,
+    _registration: Registration,
 }
 
 /// Training module of the regression.

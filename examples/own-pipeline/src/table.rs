@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use xrun::dataset::digest::digest;
 use xrun::dataset::error::DataError;
-use xrun::dataset::index::Index;
+use xrun::dataset::open_dataset::OpenDataset;
 use xrun::dataset::kind::DatasetKind;
 use xrun::problem::{Problem, Problems};
 
@@ -28,7 +28,7 @@ pub struct Settings {
 impl DatasetKind for Table {
     const NAME: &'static str = "table";
     type Settings = Settings;
-    type Index = Rows;
+    type Opened = Rows;
 
     fn check(settings: &Settings, problems: &mut Problems) {
         match &settings.path {
@@ -59,13 +59,13 @@ pub struct Rows {
     pub digest: String,
 }
 
-impl Index for Rows {
-    const SAMPLES: &'static str = "rows of numbers";
+impl OpenDataset for Rows {
+    const SAMPLE_NOUN: &'static str = "rows of numbers";
     /// Number of rows.
-    type Details = u64;
-    type Options = ();
+    type Summary = u64;
+    type LoaderSettings = ();
 
-    fn count(&self) -> u64 {
+    fn sample_count(&self) -> u64 {
         self.rows.len() as u64
     }
 
@@ -73,8 +73,8 @@ impl Index for Rows {
         &self.digest
     }
 
-    fn details(&self) -> u64 {
-        self.count()
+    fn summary(&self) -> u64 {
+        self.sample_count()
     }
 }
 

@@ -64,7 +64,7 @@ pub fn runs(folder: &Path) -> Vec<PathBuf> {
 }
 
 fn trials(sweep: &Path) -> Vec<PathBuf> {
-    let mut trials = folders(&sweep.join(layout::POINTS), TRIALS_MAX);
+    let mut trials = folders(&sweep.join(layout::TRIALS), TRIALS_MAX);
     trials.reverse();
     trials
 }

@@ -64,7 +64,7 @@ pub fn run(arguments: &TopArguments, terminal: &Terminal) -> Result<u8, Failure>
     let mut runs = Runs::new(selected, arguments.count);
     if arguments.once || !std::io::stdin().is_terminal() || !std::io::stdout().is_terminal() {
         let snapshot = runs.snapshot();
-        terminal.answer(&frame::text(&snapshot, terminal.width()));
+        terminal.print(&frame::text(&snapshot, terminal.width()));
         return Ok(0);
     }
     let failure = |error| Failure::Failed(format!("cannot use the terminal: {error}"));

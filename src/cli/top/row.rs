@@ -59,7 +59,7 @@ impl Row {
             printable::line(&name, NAME_CHARACTERS_MAX)
         };
         let absolute = std::path::absolute(run).unwrap_or_else(|_| run.to_path_buf());
-        let of_sweep = absolute.parent().is_some_and(|parent| parent.ends_with(layout::POINTS));
+        let of_sweep = absolute.parent().is_some_and(|parent| parent.ends_with(layout::TRIALS));
         let above = absolute.ancestors().nth(if of_sweep { 4 } else { 1 });
         let of_reproduction = above.is_some_and(|above| above.ends_with(layout::REPRODUCTIONS));
         let above = if of_reproduction { absolute.ancestors().nth(2) } else { above };

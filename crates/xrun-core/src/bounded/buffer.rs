@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::ledger::{Cap, Holding, Ledger, Policy};
+use super::ledger::{Cap, Ledger, Policy, Registration};
 
 /// Declaration of a buffer. The plan lists it, and the container built from it registers it in the ledger.
 ///
@@ -13,8 +13,8 @@ use super::ledger::{Cap, Holding, Ledger, Policy};
 /// let cap = Cap { items: 1_000_000, bytes: 256 << 20 };
 /// let cache = Buffer::new("frame_cache", Policy::Evict, cap).key("limits.frame_cache").because("`limits.frame_cache`");
 /// let ledger = Ledger::default();
-/// let holding = cache.register(&ledger);
-/// holding.set(1, 640);
+/// let registration = cache.register(&ledger);
+/// registration.set(1, 640);
 /// assert_eq!((ledger.read()[0].name, ledger.read()[0].bytes), ("frame_cache", 640));
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,13 +30,13 @@ pub struct Buffer {
     /// Origin of the cap, human-readable: the key, or a derivation.
     pub because: String,
     /// Bytes of everything that could ever be put into the buffer, where known; may be less than the cap.
-    pub fills: Option<u64>,
+    pub working_set_bytes: Option<u64>,
 }
 
 impl Buffer {
     /// A buffer without a key, reason or size of contents.
     pub fn new(name: &'static str, policy: Policy, cap: Cap) -> Self {
-        Self { name, policy, cap, key: None, because: String::new(), fills: None }
+        Self { name, policy, cap, key: None, because: String::new(), working_set_bytes: None }
     }
 
     /// Sets the dotted key that sets the cap, such as `limits.frame_cache`.
@@ -50,17 +50,17 @@ impl Buffer {
     }
 
     /// Sets the bytes of everything that could ever be put into the buffer.
-    pub fn fills(self, bytes: u64) -> Self {
-        Self { fills: Some(bytes), ..self }
+    pub fn working_set_bytes(self, bytes: u64) -> Self {
+        Self { working_set_bytes: Some(bytes), ..self }
     }
 
     /// Registers the buffer in the ledger, for a container outside this module. Panics when the name is taken.
-    pub fn register(&self, ledger: &Ledger) -> Holding {
-        ledger.enter(self.name, self.cap, self.policy)
+    pub fn register(&self, ledger: &Ledger) -> Registration {
+        ledger.register(self.name, self.cap, self.policy)
     }
 
     /// Registers the buffer for a container that implements `policy`. Panics when the declaration has another policy.
-    pub(super) fn register_as(&self, policy: Policy, ledger: &Ledger) -> Holding {
+    pub(super) fn register_as(&self, policy: Policy, ledger: &Ledger) -> Registration {
         assert!(
             self.policy == policy,
             "buffer {} is declared as {:?}, but its container implements {policy:?}",
@@ -81,9 +81,9 @@ mod tests {
     #[test]
     fn the_ledger_has_the_declared_name_cap_and_policy() {
         let ledger = Ledger::default();
-        let _holding = Buffer::new("queue", Policy::Block, CAP).key("limits.queue").register(&ledger);
-        let reading = &ledger.read()[0];
-        assert_eq!((reading.name, reading.policy, reading.cap), ("queue", Policy::Block, CAP));
+        let _registration = Buffer::new("queue", Policy::Block, CAP).key("limits.queue").register(&ledger);
+        let snapshot = &ledger.read()[0];
+        assert_eq!((snapshot.name, snapshot.policy, snapshot.cap), ("queue", Policy::Block, CAP));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use lru::LruCache;
 
 use super::DeepSize;
 use super::buffer::Buffer;
-use super::ledger::{Cap, Holding, Ledger, Policy};
+use super::ledger::{Cap, Ledger, Policy, Registration};
 
 /// LRU cache shared between threads. Values are cloned out, so they should be cheap to clone (`Arc`). Policy: evict.
 #[derive(Debug)]
@@ -21,7 +21,7 @@ struct Inner<K: Hash + Eq, V> {
     entries: LruCache<K, V>,
     bytes: u64,
     counters: CacheCounters,
-    holding: Holding,
+    registration: Registration,
 }
 
 /// Counters of a cache since it was created.
@@ -44,7 +44,7 @@ impl<K: Hash + Eq, V: Clone + DeepSize> ByteCache<K, V> {
             entries: LruCache::unbounded(), // `insert` bounds it by bytes and items
             bytes: 0,
             counters: CacheCounters::default(),
-            holding: buffer.register_as(Policy::Evict, ledger),
+            registration: buffer.register_as(Policy::Evict, ledger),
         }))
     }
 
@@ -66,7 +66,7 @@ impl<K: Hash + Eq, V: Clone + DeepSize> ByteCache<K, V> {
     /// Stores the value and evicts least recently used ones. A value larger than the whole cache is not stored.
     pub fn insert(&self, key: K, value: V) {
         let mut inner = self.inner();
-        let (bytes, cap) = (value.deep_size(), inner.holding.cap());
+        let (bytes, cap) = (value.deep_size(), inner.registration.cap());
         if bytes > cap.bytes || cap.items == 0 {
             inner.counters.too_large += 1;
             return;
@@ -84,7 +84,7 @@ impl<K: Hash + Eq, V: Clone + DeepSize> ByteCache<K, V> {
     pub fn evict_to(&self, bytes: u64) -> u64 {
         let mut inner = self.inner();
         let before = inner.bytes;
-        let target = Cap { bytes, ..inner.holding.cap() };
+        let target = Cap { bytes, ..inner.registration.cap() };
         inner.evict_down_to(target);
         inner.report();
         before - inner.bytes
@@ -97,7 +97,7 @@ impl<K: Hash + Eq, V: Clone + DeepSize> ByteCache<K, V> {
 
     /// Maximum contents.
     pub fn cap(&self) -> Cap {
-        self.inner().holding.cap()
+        self.inner().registration.cap()
     }
 }
 
@@ -111,7 +111,7 @@ impl<K: Hash + Eq, V: Clone + DeepSize> Inner<K, V> {
     }
 
     fn report(&self) {
-        self.holding.set(self.entries.len() as u64, self.bytes);
+        self.registration.set(self.entries.len() as u64, self.bytes);
     }
 }
 
@@ -160,8 +160,8 @@ mod tests {
             let cache = ByteCache::new(&ledger, &frames(items));
             for (key, size) in sizes {
                 cache.insert(key, Sized(size));
-                let reading = &ledger.read()[0];
-                prop_assert!(!reading.exceeded(), "{:?}", reading);
+                let snapshot = &ledger.read()[0];
+                prop_assert!(!snapshot.exceeds_cap(), "{:?}", snapshot);
             }
         }
     }

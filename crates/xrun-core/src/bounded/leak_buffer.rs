@@ -1,7 +1,7 @@
 //! Unbounded buffer for leak injection; only leaks that `[leaks]` switches on use it.
 
 use super::buffer::Buffer;
-use super::ledger::{Holding, Ledger, NO_CAP, Policy};
+use super::ledger::{Ledger, NO_CAP, Policy, Registration};
 
 /// Declaration of a leak's buffer, which has no cap.
 pub fn leak(name: &'static str) -> Buffer {
@@ -9,7 +9,7 @@ pub fn leak(name: &'static str) -> Buffer {
 }
 
 /// Values that are never freed. An unbounded vector is against the rules of this code; here it is the purpose.
-pub struct LeakBuffer<T>(Option<(Holding, Vec<T>)>);
+pub struct LeakBuffer<T>(Option<(Registration, Vec<T>)>);
 
 impl<T> std::fmt::Debug for LeakBuffer<T> {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -30,22 +30,22 @@ impl<T> LeakBuffer<T> {
 
     /// Stores a value and its size in bytes; `make` is called only if the leak is on.
     pub fn keep(&mut self, make: impl FnOnce() -> (T, u64)) {
-        let Some((holding, list)) = &mut self.0 else { return };
+        let Some((registration, list)) = &mut self.0 else { return };
         let (value, bytes) = make();
         list.push(value);
-        holding.set(list.len() as u64, holding.bytes() + bytes);
+        registration.set(list.len() as u64, registration.bytes() + bytes);
     }
 
     /// Replaces the last value by one that `make` builds from it, as for a chain of graphs, and adds the growth of `in_use` to
     /// the size.
     pub fn replace_measured(&mut self, in_use: impl Fn() -> u64, make: impl FnOnce(Option<&T>) -> T) {
-        let Some((holding, list)) = &mut self.0 else { return };
+        let Some((registration, list)) = &mut self.0 else { return };
         let before = in_use();
         let value = make(list.last());
         list.clear();
         list.push(value);
         let grown = in_use().saturating_sub(before);
-        holding.set(1, holding.bytes() + grown);
+        registration.set(1, registration.bytes() + grown);
     }
 
     /// Stores a value whose size is the growth of `in_use` (bytes in use of the heap or pool) while `make` runs. On the heap
@@ -72,8 +72,8 @@ mod tests {
         let mut on = LeakBuffer::new(true, &leak("leak_on"), &ledger);
         on.keep(|| (1u8, 10));
         on.keep(|| (2u8, 10));
-        let readings = ledger.read();
-        assert_eq!(readings.len(), 1);
-        assert_eq!((readings[0].name, readings[0].items, readings[0].bytes), ("leak_on", 2, 20));
+        let snapshots = ledger.read();
+        assert_eq!(snapshots.len(), 1);
+        assert_eq!((snapshots[0].name, snapshots[0].items, snapshots[0].bytes), ("leak_on", 2, 20));
     }
 }

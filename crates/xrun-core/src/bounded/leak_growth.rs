@@ -14,31 +14,31 @@ pub enum LeakGrowth {
         /// Bytes when the run ends.
         total: u64,
         /// Bytes once all the data has been seen.
-        full: u64,
+        plateau_bytes: u64,
     },
     /// Linear growth; a probe measures the bytes of an item.
-    Growing(LinearGrowth),
+    Linear(LinearGrowth),
 }
 
 impl LeakGrowth {
-    /// Growth by `each` items at every `occasion`.
-    pub fn with(occasion: GrowthEvent, each: f64) -> Self {
-        Self::Growing(LinearGrowth { with: occasion, each, at_start: 0 })
+    /// Growth by `each` items at every `event`.
+    pub fn with(event: GrowthEvent, each: f64) -> Self {
+        Self::Linear(LinearGrowth { with: event, each, at_start: 0 })
     }
 
     /// Bytes at the end of the run, where known beforehand.
     pub fn total(self) -> Option<u64> {
         match self {
             Self::Total(bytes) | Self::Filling { total: bytes, .. } => Some(bytes),
-            Self::Growing(_) => None,
+            Self::Linear(_) => None,
         }
     }
 
     /// Bytes at which the growth stops; `None` where it does not.
-    pub fn full(self) -> Option<u64> {
+    pub fn plateau_bytes(self) -> Option<u64> {
         match self {
-            Self::Filling { full, .. } => Some(full),
-            Self::Total(_) | Self::Growing(_) => None,
+            Self::Filling { plateau_bytes, .. } => Some(plateau_bytes),
+            Self::Total(_) | Self::Linear(_) => None,
         }
     }
 }
@@ -56,9 +56,9 @@ pub struct LinearGrowth {
 
 impl LinearGrowth {
     /// Number of items after that many events.
-    pub fn given(&self, times: u64) -> u64 {
+    pub fn given(&self, event_count: u64) -> u64 {
         // A fraction such as 0.7 is inexact in binary: 0.7 * 10 must not become 8.
-        self.at_start + (times as f64 * self.each - 1e-6).ceil() as u64
+        self.at_start + (event_count as f64 * self.each - 1e-6).ceil() as u64
     }
 }
 

@@ -1,7 +1,7 @@
 //! List of all buffers of a run with their caps and current contents.
 //!
 //! Every buffer is an owner in the ledger: a name, a cap in items and bytes, a policy at the cap, and counters that are
-//! read in O(1) from any thread. Dropping the [`Holding`] removes the owner. The plan (`plan.json`) lists the same owners
+//! read in O(1) from any thread. Dropping the [`Registration`] removes the owner. The plan (`plan.json`) lists the same owners
 //! before the run, from the same declarations.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -51,7 +51,7 @@ struct Owner {
 
 /// Snapshot of an owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reading {
+pub struct OwnerSnapshot {
     /// Name of the owner; unique in a run.
     pub name: &'static str,
     /// Behaviour at the cap.
@@ -68,9 +68,9 @@ pub struct Reading {
     pub peak_bytes: u64,
 }
 
-impl Reading {
+impl OwnerSnapshot {
     /// `true` if a peak is above the cap.
-    pub fn exceeded(&self) -> bool {
+    pub fn exceeds_cap(&self) -> bool {
         self.peak_items > self.cap.items || self.peak_bytes > self.cap.bytes
     }
 }
@@ -81,7 +81,7 @@ pub struct Ledger(Arc<Mutex<Vec<Arc<Owner>>>>);
 
 /// Registration of an owner in the ledger; dropping it removes the owner.
 #[derive(Debug)]
-pub struct Holding {
+pub struct Registration {
     owner: Arc<Owner>,
     ledger: Ledger,
 }
@@ -89,12 +89,9 @@ pub struct Holding {
 /// Maximum number of owners. Names are fixed in the code, so exceeding it is a bug.
 pub const OWNERS_MAX: usize = 64;
 
-/// Prefix of the name of an owner's series of bytes.
-pub const SERIES: &str = "owner:";
-
 impl Ledger {
     /// Adds an owner, as declared by a [`Buffer`](super::buffer::Buffer). Panics when the name is taken.
-    pub(super) fn enter(&self, name: &'static str, cap: Cap, policy: Policy) -> Holding {
+    pub(super) fn register(&self, name: &'static str, cap: Cap, policy: Policy) -> Registration {
         let owner = Arc::new(Owner {
             name,
             policy,
@@ -108,15 +105,15 @@ impl Ledger {
         assert!(owners.len() < OWNERS_MAX, "more than {OWNERS_MAX} owners");
         assert!(owners.iter().all(|known| known.name != name), "owner {name} is registered twice");
         owners.push(owner.clone());
-        Holding { owner, ledger: self.clone() }
+        Registration { owner, ledger: self.clone() }
     }
 
     /// Snapshot of all owners, sorted by name.
-    pub fn read(&self) -> Vec<Reading> {
+    pub fn read(&self) -> Vec<OwnerSnapshot> {
         let owners = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut readings: Vec<Reading> = owners
+        let mut snapshots: Vec<OwnerSnapshot> = owners
             .iter()
-            .map(|owner| Reading {
+            .map(|owner| OwnerSnapshot {
                 name: owner.name,
                 policy: owner.policy,
                 cap: owner.cap,
@@ -126,12 +123,12 @@ impl Ledger {
                 peak_bytes: owner.peak_bytes.load(Relaxed),
             })
             .collect();
-        readings.sort_by_key(|reading| reading.name);
-        readings
+        snapshots.sort_by_key(|snapshot| snapshot.name);
+        snapshots
     }
 }
 
-impl Holding {
+impl Registration {
     /// Sets the current contents.
     pub fn set(&self, items: u64, bytes: u64) {
         self.owner.items.store(items, Relaxed);
@@ -159,23 +156,23 @@ impl Holding {
 /// Part of an owner's contents that one of several threads holds; dropping it releases the part.
 #[derive(Debug)]
 pub struct Reservation<'a> {
-    holding: &'a Holding,
+    registration: &'a Registration,
     bytes: u64,
 }
 
-impl Holding {
+impl Registration {
     /// Adds an item of 0 bytes for the calling thread. Must not be mixed with [`set`](Self::set).
-    pub fn share(&self) -> Reservation<'_> {
+    pub fn reserve(&self) -> Reservation<'_> {
         let items = self.owner.items.fetch_add(1, Relaxed) + 1;
         self.owner.peak_items.fetch_max(items, Relaxed);
-        Reservation { holding: self, bytes: 0 }
+        Reservation { registration: self, bytes: 0 }
     }
 }
 
 impl Reservation<'_> {
     /// Sets the bytes of this part.
     pub fn set(&mut self, bytes: u64) {
-        let owner = &self.holding.owner;
+        let owner = &self.registration.owner;
         // Modular arithmetic: a decrease wraps, and so does the sum.
         let change = bytes.wrapping_sub(self.bytes);
         let all = owner.bytes.fetch_add(change, Relaxed).wrapping_add(change);
@@ -187,11 +184,11 @@ impl Reservation<'_> {
 impl Drop for Reservation<'_> {
     fn drop(&mut self) {
         self.set(0);
-        self.holding.owner.items.fetch_sub(1, Relaxed);
+        self.registration.owner.items.fetch_sub(1, Relaxed);
     }
 }
 
-impl Drop for Holding {
+impl Drop for Registration {
     fn drop(&mut self) {
         let mut owners = self.ledger.0.lock().unwrap_or_else(PoisonError::into_inner);
         owners.retain(|owner| !Arc::ptr_eq(owner, &self.owner));
@@ -207,16 +204,16 @@ mod tests {
     #[test]
     fn an_owner_is_listed_until_it_is_dropped() {
         let ledger = Ledger::default();
-        let queue = ledger.enter("queue", CAP, Policy::Block);
-        let cache = ledger.enter("cache", CAP, Policy::Evict);
+        let queue = ledger.register("queue", CAP, Policy::Block);
+        let cache = ledger.register("cache", CAP, Policy::Evict);
         queue.set(1, 60);
         queue.set(0, 0);
-        let readings = ledger.read();
-        assert_eq!(readings.iter().map(|r| r.name).collect::<Vec<_>>(), ["cache", "queue"]);
-        assert_eq!((readings[1].bytes, readings[1].peak_bytes), (0, 60));
-        assert!(!readings[1].exceeded());
+        let snapshots = ledger.read();
+        assert_eq!(snapshots.iter().map(|r| r.name).collect::<Vec<_>>(), ["cache", "queue"]);
+        assert_eq!((snapshots[1].bytes, snapshots[1].peak_bytes), (0, 60));
+        assert!(!snapshots[1].exceeds_cap());
         cache.set(3, 10);
-        assert!(ledger.read()[0].exceeded());
+        assert!(ledger.read()[0].exceeds_cap());
         drop(cache);
         assert_eq!(ledger.read().len(), 1);
     }
@@ -224,25 +221,25 @@ mod tests {
     #[test]
     fn parts_of_several_threads_add_up_until_they_are_dropped() {
         let ledger = Ledger::default();
-        let holding = ledger.enter("cache", CAP, Policy::Refuse);
-        let (mut one, mut other) = (holding.share(), holding.share());
+        let registration = ledger.register("cache", CAP, Policy::Refuse);
+        let (mut one, mut other) = (registration.reserve(), registration.reserve());
         one.set(60);
         other.set(30);
         one.set(10);
-        let reading = &ledger.read()[0];
-        assert_eq!((reading.items, reading.bytes, reading.peak_bytes), (2, 40, 90));
+        let snapshot = &ledger.read()[0];
+        assert_eq!((snapshot.items, snapshot.bytes, snapshot.peak_bytes), (2, 40, 90));
         drop(one);
         assert_eq!((ledger.read()[0].items, ledger.read()[0].bytes), (1, 30));
         drop(other);
-        let reading = &ledger.read()[0];
-        assert_eq!((reading.items, reading.bytes, reading.peak_items), (0, 0, 2));
+        let snapshot = &ledger.read()[0];
+        assert_eq!((snapshot.items, snapshot.bytes, snapshot.peak_items), (0, 0, 2));
     }
 
     #[test]
     #[should_panic(expected = "registered twice")]
     fn a_name_is_unique() {
         let ledger = Ledger::default();
-        let _first = ledger.enter("queue", CAP, Policy::Block);
-        let _second = ledger.enter("queue", CAP, Policy::Block);
+        let _first = ledger.register("queue", CAP, Policy::Block);
+        let _second = ledger.register("queue", CAP, Policy::Block);
     }
 }

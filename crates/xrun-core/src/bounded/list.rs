@@ -2,38 +2,38 @@
 
 use super::DeepSize;
 use super::buffer::Buffer;
-use super::ledger::{Holding, Ledger, Policy};
+use super::ledger::{Ledger, Policy, Registration};
 
 /// List that rejects items beyond its cap. Policy: refuse.
 #[derive(Debug)]
 pub struct CappedList<T> {
     items: Vec<T>,
     bytes: u64,
-    holding: Holding,
+    registration: Registration,
 }
 
 impl<T: DeepSize> CappedList<T> {
     /// An empty list, registered in the ledger.
     pub fn new(ledger: &Ledger, buffer: &Buffer) -> Self {
-        Self { items: Vec::new(), bytes: 0, holding: buffer.register_as(Policy::Refuse, ledger) }
+        Self { items: Vec::new(), bytes: 0, registration: buffer.register_as(Policy::Refuse, ledger) }
     }
 
     /// Adds an item, or returns it as the error if it does not fit.
     pub fn push(&mut self, item: T) -> Result<(), T> {
-        let (bytes, cap) = (self.bytes + item.deep_size(), self.holding.cap());
+        let (bytes, cap) = (self.bytes + item.deep_size(), self.registration.cap());
         if self.items.len() as u64 >= cap.items || bytes > cap.bytes {
             return Err(item);
         }
         self.bytes = bytes;
         self.items.push(item);
-        self.holding.set(self.items.len() as u64, self.bytes);
+        self.registration.set(self.items.len() as u64, self.bytes);
         Ok(())
     }
 
     /// Removes and returns all items.
     pub fn take(&mut self) -> Vec<T> {
         self.bytes = 0;
-        self.holding.set(0, 0);
+        self.registration.set(0, 0);
         std::mem::take(&mut self.items)
     }
 

@@ -3,14 +3,14 @@
 use std::sync::{Condvar, Mutex, PoisonError};
 
 use super::buffer::Buffer;
-use super::ledger::{Cap, Holding, Ledger, Policy};
+use super::ledger::{Cap, Ledger, Policy, Registration};
 
 /// Memory budget in bytes and permits. Policy: block.
 #[derive(Debug)]
 pub struct MemoryBudget {
     reserved: Mutex<Cap>,
     freed: Condvar,
-    holding: Holding,
+    registration: Registration,
 }
 
 /// Reserved bytes; dropping it returns them to the budget.
@@ -23,13 +23,13 @@ pub struct Permit<'a> {
 impl MemoryBudget {
     /// A budget of which nothing is reserved, registered in the ledger.
     pub fn new(ledger: &Ledger, buffer: &Buffer) -> Self {
-        let holding = buffer.register_as(Policy::Block, ledger);
-        Self { reserved: Mutex::new(Cap { items: 0, bytes: 0 }), freed: Condvar::new(), holding }
+        let registration = buffer.register_as(Policy::Block, ledger);
+        Self { reserved: Mutex::new(Cap { items: 0, bytes: 0 }), freed: Condvar::new(), registration }
     }
 
     /// Waits until `bytes` are available and reserves them; `None` if they exceed the whole budget.
     pub fn take(&self, bytes: u64) -> Option<Permit<'_>> {
-        let cap = self.holding.cap();
+        let cap = self.registration.cap();
         if bytes > cap.bytes || cap.items == 0 {
             return None;
         }
@@ -37,13 +37,13 @@ impl MemoryBudget {
         let full = |reserved: &mut Cap| reserved.bytes + bytes > cap.bytes || reserved.items + 1 > cap.items;
         let mut reserved = self.freed.wait_while(reserved, full).unwrap_or_else(PoisonError::into_inner);
         (reserved.items, reserved.bytes) = (reserved.items + 1, reserved.bytes + bytes);
-        self.holding.set(reserved.items, reserved.bytes);
+        self.registration.set(reserved.items, reserved.bytes);
         Some(Permit { budget: self, bytes })
     }
 
     /// Maximum that all threads together may reserve.
     pub fn cap(&self) -> Cap {
-        self.holding.cap()
+        self.registration.cap()
     }
 }
 
@@ -51,7 +51,7 @@ impl Drop for Permit<'_> {
     fn drop(&mut self) {
         let mut reserved = self.budget.reserved.lock().unwrap_or_else(PoisonError::into_inner);
         (reserved.items, reserved.bytes) = (reserved.items - 1, reserved.bytes - self.bytes);
-        self.budget.holding.set(reserved.items, reserved.bytes);
+        self.budget.registration.set(reserved.items, reserved.bytes);
         self.budget.freed.notify_all();
     }
 }
@@ -75,9 +75,9 @@ mod tests {
                 });
             }
         });
-        let reading = &ledger.read()[0];
-        assert!(!reading.exceeded() && reading.peak_bytes > 0, "{reading:?}");
-        assert_eq!((reading.items, reading.bytes), (0, 0));
+        let snapshot = &ledger.read()[0];
+        assert!(!snapshot.exceeds_cap() && snapshot.peak_bytes > 0, "{snapshot:?}");
+        assert_eq!((snapshot.items, snapshot.bytes), (0, 0));
         assert!(budget.take(101).is_none());
     }
 }

@@ -35,8 +35,8 @@ impl DeepSize for f32 {
 /// Includes unused capacity.
 impl<T: DeepSize> DeepSize for Vec<T> {
     fn deep_size(&self) -> u64 {
-        let free = (self.capacity() - self.len()) * size_of::<T>();
-        (size_of::<Self>() + free) as u64 + self.iter().map(DeepSize::deep_size).sum::<u64>()
+        let spare_capacity = (self.capacity() - self.len()) * size_of::<T>();
+        (size_of::<Self>() + spare_capacity) as u64 + self.iter().map(DeepSize::deep_size).sum::<u64>()
     }
 }
 

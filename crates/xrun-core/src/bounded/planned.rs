@@ -9,7 +9,7 @@ use super::ledger::Policy;
 
 /// Planned buffer with its cap.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct PlannedOwner {
+pub struct PlannedBuffer {
     /// Name of the owner in the ledger; unique in a run.
     pub name: String,
     /// Memory that the buffer is in.
@@ -26,12 +26,12 @@ pub struct PlannedOwner {
     /// Origin of the cap, human-readable: the key, or a derivation.
     pub because: String,
     /// Bytes of everything that could ever be put into the buffer, where known; may be less than the cap.
-    pub fills: Option<u64>,
+    pub working_set_bytes: Option<u64>,
     /// Expected contents of a leak at the end of the run, as far as known beforehand; `null` for a buffer with a cap.
-    pub keeps: Option<LeakGrowth>,
+    pub leak_growth: Option<LeakGrowth>,
 }
 
-impl From<&Buffer> for PlannedOwner {
+impl From<&Buffer> for PlannedBuffer {
     /// A buffer in host memory.
     fn from(buffer: &Buffer) -> Self {
         Self {
@@ -42,16 +42,16 @@ impl From<&Buffer> for PlannedOwner {
             bytes: buffer.cap.bytes,
             key: buffer.key.as_deref().map(str::to_owned),
             because: buffer.because.clone(),
-            fills: buffer.fills,
-            keeps: None,
+            working_set_bytes: buffer.working_set_bytes,
+            leak_growth: None,
         }
     }
 }
 
-impl PlannedOwner {
+impl PlannedBuffer {
     /// Bytes when full: the cap, or the size of everything to be put in if that is less.
     pub fn full(&self) -> u64 {
-        self.fills.map_or(self.bytes, |fills| fills.min(self.bytes))
+        self.working_set_bytes.map_or(self.bytes, |bytes| bytes.min(self.bytes))
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use super::DeepSize;
 use super::buffer::Buffer;
-use super::ledger::{Holding, Ledger, Policy};
+use super::ledger::{Ledger, Policy, Registration};
 
 /// Reorder queue shared by the workers and the consumer. Policy: block.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ struct State<T> {
     ready: BTreeMap<u64, T>,
     bytes: u64,
     closed: bool,
-    holding: Holding,
+    registration: Registration,
 }
 
 impl<T> Clone for OrderedQueue<T> {
@@ -48,7 +48,7 @@ impl<T: DeepSize> OrderedQueue<T> {
                 ready: BTreeMap::new(),
                 bytes: 0,
                 closed: false,
-                holding: buffer.register_as(Policy::Block, ledger),
+                registration: buffer.register_as(Policy::Block, ledger),
             }),
             changed: Condvar::new(),
         }))
@@ -62,7 +62,7 @@ impl<T: DeepSize> OrderedQueue<T> {
     pub fn claim(&self) -> Option<u64> {
         let mut state = self.state();
         // Maximum number of items ahead of the consumer.
-        let capacity = state.holding.cap().items;
+        let capacity = state.registration.cap().items;
         while !state.closed && state.next_claim >= state.next_take + capacity {
             state = self.0.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
@@ -81,7 +81,7 @@ impl<T: DeepSize> OrderedQueue<T> {
         }
         state.bytes += item.deep_size();
         state.ready.insert(number, item);
-        state.holding.set(state.ready.len() as u64, state.bytes);
+        state.registration.set(state.ready.len() as u64, state.bytes);
         self.0.changed.notify_all();
     }
 
@@ -93,7 +93,7 @@ impl<T: DeepSize> OrderedQueue<T> {
             if let Some(item) = state.ready.remove(&next) {
                 state.next_take += 1;
                 state.bytes -= item.deep_size();
-                state.holding.set(state.ready.len() as u64, state.bytes);
+                state.registration.set(state.ready.len() as u64, state.bytes);
                 self.0.changed.notify_all();
                 return Some(item);
             }
@@ -110,7 +110,7 @@ impl<T: DeepSize> OrderedQueue<T> {
         state.closed = true;
         state.ready.clear();
         state.bytes = 0;
-        state.holding.set(0, 0);
+        state.registration.set(0, 0);
         self.0.changed.notify_all();
     }
 }
@@ -141,7 +141,7 @@ mod tests {
             }
             let taken = (0..count).map(|_| queue.take().unwrap()).collect();
             queue.close();
-            assert!(!ledger.read()[0].exceeded(), "{:?}", ledger.read());
+            assert!(!ledger.read()[0].exceeds_cap(), "{:?}", ledger.read());
             taken
         })
     }

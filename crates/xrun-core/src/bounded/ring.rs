@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::DeepSize;
 use super::buffer::Buffer;
-use super::ledger::{Holding, Ledger, Policy};
+use super::ledger::{Ledger, Policy, Registration};
 
 /// Ring buffer that drops the oldest item when it is full. Policy: evict.
 #[derive(Debug)]
@@ -12,7 +12,7 @@ pub struct Ring<T> {
     items: VecDeque<T>,
     capacity: usize,
     bytes: u64,
-    holding: Holding,
+    registration: Registration,
 }
 
 impl<T: DeepSize> Ring<T> {
@@ -24,7 +24,7 @@ impl<T: DeepSize> Ring<T> {
             items: VecDeque::with_capacity(capacity),
             capacity,
             bytes: 0,
-            holding: buffer.register_as(Policy::Evict, ledger),
+            registration: buffer.register_as(Policy::Evict, ledger),
         }
     }
 
@@ -35,7 +35,7 @@ impl<T: DeepSize> Ring<T> {
         }
         self.bytes += item.deep_size();
         self.items.push_back(item);
-        self.holding.set(self.items.len() as u64, self.bytes);
+        self.registration.set(self.items.len() as u64, self.bytes);
     }
 
     /// Items, the oldest first.
@@ -71,7 +71,7 @@ mod tests {
             }
             let expected: Vec<f64> = (count.saturating_sub(capacity)..count).map(|v| v as f64).collect();
             prop_assert_eq!(ring.iter().copied().collect::<Vec<_>>(), expected);
-            prop_assert!(!ledger.read()[0].exceeded());
+            prop_assert!(!ledger.read()[0].exceeds_cap());
         }
     }
 }

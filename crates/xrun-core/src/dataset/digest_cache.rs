@@ -13,8 +13,8 @@ use std::time::{Duration, Instant, SystemTime};
 use super::cache;
 use super::digest::{digest, digest_of_file};
 use super::error::DataError;
-use crate::files::{file, seal, write};
-use crate::units::{Bytes, counted, seconds};
+use crate::files::{checksum, file, write};
+use crate::units::{Bytes, pluralize, seconds};
 
 /// Maximum size of a list of digests: some million files.
 const FILE_BYTES_MAX: u64 = 256 * 1024 * 1024;
@@ -171,7 +171,7 @@ impl DigestCache {
     }
 
     fn amount(&self, elapsed: Duration) -> String {
-        format!("{}, {} in {}", counted(self.hashed, "file"), Bytes(self.bytes), seconds(elapsed.as_secs_f64()))
+        format!("{}, {} in {}", pluralize(self.hashed, "file"), Bytes(self.bytes), seconds(elapsed.as_secs_f64()))
     }
 
     /// Compares a digest with the list of a generated data set; every digest is right for other data.
@@ -203,7 +203,7 @@ impl DigestCache {
         }
         let folder = self.cache_file.parent().unwrap_or(Path::new("."));
         if text.len() as u64 + 1024 < FILE_BYTES_MAX && cache::create(folder).is_ok() {
-            let _ = write::replace(&self.cache_file, &seal::text(&text));
+            let _ = write::replace(&self.cache_file, &checksum::text(&text));
             cache::remove_oldest(folder, SETS_MAX);
         }
     }
@@ -233,7 +233,7 @@ fn cache_file(root: &Path) -> PathBuf {
 
 fn read(path: &Path) -> Option<BTreeMap<String, (Stamp, String)>> {
     let bytes = file::bytes(path, FILE_BYTES_MAX).ok()?;
-    seal::check_text(&bytes).inspect_err(|_| report_damaged(path, "hashing all files of the data again")).ok()?;
+    checksum::check_text(&bytes).inspect_err(|_| report_damaged(path, "hashing all files of the data again")).ok()?;
     let text = String::from_utf8(bytes).ok()?;
     let mut lines = text.lines();
     if lines.next() != Some(HEADER) {

@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::units::counted;
+use crate::units::pluralize;
 
 /// Data that cannot be used. The message names the item and the cure. Names are unescaped; printing escapes them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
@@ -135,7 +135,7 @@ impl fmt::Display for InvalidItems {
         write!(
             formatter,
             "{} in the data: {}{}",
-            counted(self.total(), "invalid item"),
+            pluralize(self.total(), "invalid item"),
             self.by_reason(),
             self.advice()
         )?;

@@ -8,14 +8,14 @@ use super::error::DataError;
 use super::kind::{Dataset, DatasetSummary};
 use super::stamp::{program, stamp};
 use super::{cache, digest, digest_cache};
-use crate::files::{file, seal, write};
+use crate::files::{checksum, file, write};
 
 /// Maximum number of cached inspections.
 const INSPECTIONS_MAX: usize = 256;
 /// Maximum size of one.
 const INSPECTION_BYTES_MAX: u64 = 1024 * 1024;
 /// Format of a cached inspection; part of its cache key.
-const FORMAT: &str = "look 4";
+const FORMAT: &str = "version 5";
 
 type InspectionResult = Result<DatasetSummary<serde_json::Value>, DataError>;
 
@@ -43,12 +43,14 @@ fn cache_entry(dataset: &Dataset, stamp: &str) -> PathBuf {
     // The keys of settings are strings, so serialising cannot fail.
     let settings = serde_json::to_string(dataset).unwrap_or_default();
     let key = format!("{FORMAT} {:?} {stamp} {settings}", program());
-    cache::folder().join("looks").join(format!("{}.json", &digest::digest(key.as_bytes())[..32]))
+    cache::folder().join("inspections").join(format!("{}.json", &digest::digest(key.as_bytes())[..32]))
 }
 
 fn load(entry: &Path) -> Option<InspectionResult> {
     let bytes = file::bytes(entry, INSPECTION_BYTES_MAX).ok()?;
-    seal::check_text(&bytes).inspect_err(|_| digest_cache::report_damaged(entry, "inspecting the data again")).ok()?;
+    checksum::check_text(&bytes)
+        .inspect_err(|_| digest_cache::report_damaged(entry, "inspecting the data again"))
+        .ok()?;
     serde_json::from_str(std::str::from_utf8(&bytes).ok()?.lines().next()?).ok()
 }
 
@@ -56,7 +58,7 @@ fn load(entry: &Path) -> Option<InspectionResult> {
 fn store(entry: &Path, inspected: &InspectionResult) {
     let (Ok(text), Some(folder)) = (serde_json::to_string(inspected), entry.parent()) else { return };
     if cache::create(folder).is_ok() {
-        let _ = write::replace(entry, &seal::text(&format!("{text}\n")));
+        let _ = write::replace(entry, &checksum::text(&format!("{text}\n")));
         cache::remove_oldest(folder, INSPECTIONS_MAX);
     }
 }

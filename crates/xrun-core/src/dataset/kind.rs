@@ -8,7 +8,7 @@ use schemars::{Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 
 use super::error::{DataError, InvalidItems};
-use super::index::{Index, SampleType};
+use super::open_dataset::{OpenDataset, SampleType};
 use crate::problem::Problems;
 use crate::settings::variant::{
     AnySettings, Kind, RegisteredKind, Registry, SettingsTable, Variant, read_settings, typed, typed_mut,
@@ -26,8 +26,8 @@ pub trait DatasetKind: Send + Sync + 'static {
     const LIMITS: &'static [&'static str] = &[];
     /// Keys of the table. Doc comments of the fields are the manual.
     type Settings: SettingsTable;
-    /// Open data. Pipelines accept a data set by the type of its index.
-    type Index: Index;
+    /// Type of the open data, by which pipelines accept a data set.
+    type Opened: OpenDataset;
 
     /// Adds problems of the settings, such as contradictions and missing files.
     fn check(_settings: &Self::Settings, _problems: &mut Problems) {}
@@ -52,7 +52,7 @@ pub trait DatasetKind: Send + Sync + 'static {
     }
 
     /// Options of the samples under these settings, for the pipelines that take them.
-    fn options(_settings: &Self::Settings) -> <Self::Index as Index>::Options {
+    fn loader_settings(_settings: &Self::Settings) -> <Self::Opened as OpenDataset>::LoaderSettings {
         Default::default()
     }
 
@@ -60,15 +60,15 @@ pub trait DatasetKind: Send + Sync + 'static {
     ///
     /// # Errors
     /// Every fault of the data that would end a run of any pipeline before its first step.
-    fn open(settings: &Self::Settings) -> Result<Self::Index, DataError>;
+    fn open(settings: &Self::Settings) -> Result<Self::Opened, DataError>;
 
     /// Summary of the data for `xrun check`.
     ///
     /// # Errors
     /// As [`DatasetKind::open`].
-    fn inspect(settings: &Self::Settings) -> Result<DatasetSummary<<Self::Index as Index>::Details>, DataError> {
+    fn inspect(settings: &Self::Settings) -> Result<DatasetSummary<<Self::Opened as OpenDataset>::Summary>, DataError> {
         let index = Self::open(settings)?;
-        Ok(DatasetSummary { left_out: index.left_out(), notes: Vec::new(), details: index.details() })
+        Ok(DatasetSummary { skipped: index.skipped(), notes: Vec::new(), summary: index.summary() })
     }
 }
 
@@ -76,11 +76,11 @@ pub trait DatasetKind: Send + Sync + 'static {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DatasetSummary<T> {
     /// Invalid items that were left out, by reason.
-    pub left_out: InvalidItems,
+    pub skipped: InvalidItems,
     /// Human-readable notes, a line each; a few.
     pub notes: Vec<String>,
     /// Summary for the checks of a pipeline.
-    pub details: T,
+    pub summary: T,
 }
 
 /// Object-safe form of [`DatasetKind`].
@@ -99,8 +99,8 @@ pub trait AnyDataset: Kind {
     fn files(&self, settings: &dyn AnySettings) -> Vec<PathBuf>;
     /// Type of the samples.
     fn samples(&self) -> SampleType;
-    /// As [`DatasetKind::options`]: of the type that belongs to [`AnyDataset::samples`].
-    fn options(&self, settings: &dyn AnySettings) -> Box<dyn Any>;
+    /// As [`DatasetKind::loader_settings`]: of the type that belongs to [`AnyDataset::samples`].
+    fn loader_settings(&self, settings: &dyn AnySettings) -> Box<dyn Any>;
     /// As [`DatasetKind::open`]; the value is an index of the type [`AnyDataset::samples`].
     ///
     /// # Errors
@@ -177,11 +177,11 @@ impl<D: DatasetKind> AnyDataset for Erased<D> {
     }
 
     fn samples(&self) -> SampleType {
-        SampleType::of::<D::Index>()
+        SampleType::of::<D::Opened>()
     }
 
-    fn options(&self, settings: &dyn AnySettings) -> Box<dyn Any> {
-        Box::new(D::options(typed(settings)))
+    fn loader_settings(&self, settings: &dyn AnySettings) -> Box<dyn Any> {
+        Box::new(D::loader_settings(typed(settings)))
     }
 
     fn open(&self, settings: &dyn AnySettings) -> Result<Box<dyn Any>, DataError> {
@@ -189,9 +189,9 @@ impl<D: DatasetKind> AnyDataset for Erased<D> {
     }
 
     fn inspect(&self, settings: &dyn AnySettings) -> Result<DatasetSummary<serde_json::Value>, DataError> {
-        let DatasetSummary { left_out, notes, details } = D::inspect(typed(settings))?;
+        let DatasetSummary { skipped, notes, summary } = D::inspect(typed(settings))?;
         // Summaries contain no map with other keys than strings, so serialising cannot fail.
-        Ok(DatasetSummary { left_out, notes, details: serde_json::to_value(details).unwrap_or_default() })
+        Ok(DatasetSummary { skipped, notes, summary: serde_json::to_value(summary).unwrap_or_default() })
     }
 }
 

@@ -47,7 +47,7 @@ pub trait ImageSource: Send + Sync {
     ///
     /// # Errors
     /// The file is missing, invalid or too large.
-    fn picture(&self, path: &Path) -> Result<HostImage, DataError>;
+    fn image(&self, path: &Path) -> Result<HostImage, DataError>;
 }
 
 /// Reasons why detections of an object are ignored in the evaluation.

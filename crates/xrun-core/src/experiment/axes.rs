@@ -28,7 +28,7 @@ pub enum AxisValues {
     /// A list, in the order of the file.
     List(Vec<SweptValue>),
     /// A continuous range; only in modes that draw.
-    Between(Range),
+    Range(AxisRange),
 }
 
 /// One value of a swept key.
@@ -42,14 +42,14 @@ pub struct SweptValue {
 
 /// A range of numbers as written in the file.
 #[derive(Clone, Debug)]
-pub struct Range {
+pub struct AxisRange {
     numbers: NumberRange,
     steps: Option<u64>,
     /// Location for problems.
     pub location: Location,
 }
 
-impl Range {
+impl AxisRange {
     /// Parses `{ from, to, steps, scale }` for a key of this shape.
     ///
     /// # Errors
@@ -184,8 +184,8 @@ fn collect(entries: &[Entry], schema: &Value, path: &str, into: &mut Vec<Axis>) 
                 collect(inner, part, &key, into);
                 continue;
             }
-            (Tree::Table(inner), _) => match Range::read(inner, &entry.node.location, &shape, &key) {
-                Ok(range) => range.list().map_or(AxisValues::Between(range), AxisValues::List),
+            (Tree::Table(inner), _) => match AxisRange::read(inner, &entry.node.location, &shape, &key) {
+                Ok(range) => range.list().map_or(AxisValues::Range(range), AxisValues::List),
                 Err(_) => continue,
             },
             (Tree::Array(nodes), _) => AxisValues::List(

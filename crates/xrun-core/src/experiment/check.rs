@@ -2,14 +2,14 @@
 //!
 //! These checks apply to all experiments; those of a pipeline, model or data set are in its own module.
 
-use super::launcher::Launcher;
+use super::launcher::LauncherSettings;
 use super::pipeline::Model;
 use super::read::INITIAL_WEIGHTS;
 use super::{Experiment, check_search};
 use crate::dataset::Dataset;
 use crate::problem::{Problem, Problems, nearest};
 use crate::settings::sections::{MICRO_BATCH_SIZE, Optimizer};
-use crate::units::{Bytes, counted};
+use crate::units::{Bytes, pluralize};
 
 /// Smallest host memory limit; the process needs more before its first step.
 const HOST_MEMORY_MIN: Bytes = Bytes::mebibytes(16);
@@ -152,8 +152,8 @@ fn limits(experiment: &Experiment, problems: &mut Problems) {
     if limits.prefetch < limits.workers {
         let message = format!(
             "{} cannot keep {} busy, as each prepares one batch at a time",
-            counted(limits.prefetch as u64, "prefetched batch"),
-            counted(limits.workers as u64, "worker")
+            pluralize(limits.prefetch as u64, "prefetched batch"),
+            pluralize(limits.workers as u64, "worker")
         );
         let help = format!("write `prefetch = {}` or more, or fewer workers", limits.workers);
         problems.add(Problem::new("limits.prefetch", message).help(help).related("limits.workers"));
@@ -175,7 +175,7 @@ fn limits(experiment: &Experiment, problems: &mut Problems) {
         problems.add(problem.help("keep one of them"));
     }
     if cleanup.actions.is_empty() && cleanup.every_steps > 0 {
-        let every = counted(cleanup.every_steps, "step");
+        let every = pluralize(cleanup.every_steps, "step");
         let message = format!("is empty, so the cleanup every {every} has no effect");
         let help = "write `every_steps = 0` for no cleanup, or add actions";
         problems.add(Problem::new("cleanup.actions", message).help(help).related("cleanup.every_steps"));
@@ -186,7 +186,7 @@ fn training(experiment: &Experiment, problems: &mut Problems) {
     let training = &experiment.training;
     let warmup = training.schedule.warmup_steps();
     if let Some(max_steps) = training.max_steps.filter(|max_steps| warmup >= *max_steps) {
-        let message = format!("a warm-up of {} does not end before the last step", counted(warmup, "step"));
+        let message = format!("a warm-up of {} does not end before the last step", pluralize(warmup, "step"));
         let key = format!("training.schedule.{}.warmup_steps", training.schedule.kind());
         let problem = Problem::new(key, message);
         problems.add(problem.help(format!("write less than {max_steps}")).related("training.max_steps"));
@@ -209,7 +209,7 @@ fn name(experiment: &Experiment, problems: &mut Problems) {
 }
 
 fn launcher(experiment: &Experiment, problems: &mut Problems) {
-    let Some(Launcher::Slurm(slurm)) = &experiment.launcher else { return };
+    let Some(LauncherSettings::Slurm(slurm)) = &experiment.launcher else { return };
     if let Some(time) = slurm.time.filter(|time| *time <= slurm.grace) {
         let message =
             format!("{time} is not longer than the grace period of {}, so a run would stop at its start", slurm.grace);
@@ -262,7 +262,7 @@ fn early_stopping(experiment: &Experiment, problems: &mut Problems) {
 /// Checks that the pipeline has this validation metric, and that it can select a checkpoint.
 fn metric(experiment: &Experiment, key: &str, best: &str, problems: &mut Problems) {
     let all = experiment.pipeline.kind().metrics();
-    let metrics: Vec<&str> = all.iter().filter(|metric| metric.better.is_some()).map(|metric| metric.name).collect();
+    let metrics: Vec<&str> = all.iter().filter(|metric| metric.direction.is_some()).map(|metric| metric.name).collect();
     if !metrics.contains(&best) {
         let name = experiment.pipeline.name();
         let message = match all.iter().any(|metric| metric.name == best) {

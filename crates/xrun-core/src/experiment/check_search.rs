@@ -1,7 +1,7 @@
 //! Checks of `[sweep]` for the search methods `asha` and `tpe`.
 
 use super::Experiment;
-use super::sweep::{Method, Sweep};
+use super::sweep::{Sweep, SweepMethod};
 use crate::problem::{Problem, Problems, nearest};
 use crate::task::metric::Direction;
 
@@ -33,17 +33,17 @@ pub fn check(experiment: &Experiment, problems: &mut Problems) {
         problems.add(problem.help("write `every_epochs = 1` in `[validation]`").related("validation.every_epochs"));
     }
     match sweep.method {
-        Method::Asha if experiment.command().is_some() => {
+        SweepMethod::Asha if experiment.command().is_some() => {
             let message = "method asha pauses runs at exact steps, which is not possible for a command";
             problems.add(Problem::new("sweep.method", message).help("write method = \"tpe\"").related("pipeline"));
         }
-        Method::Asha if sweep.asha.min_steps.is_none() => {
+        SweepMethod::Asha if sweep.asha.min_steps.is_none() => {
             let problem = Problem::new("sweep.asha.min_steps", "method asha needs the step of its first rung");
             let help =
                 "for example `min_steps = 100` in `[sweep.asha]`: enough steps to tell good trials from bad ones";
             problems.add(problem.help(help).related("sweep.method"));
         }
-        Method::Tpe if sweep.trials.is_some_and(|samples| samples > TPE_TRIALS_MAX) => {
+        SweepMethod::Tpe if sweep.trials.is_some_and(|samples| samples > TPE_TRIALS_MAX) => {
             let message = format!(
                 "expected at most {TPE_TRIALS_MAX} trials with method tpe, found {}",
                 sweep.trials.unwrap_or(0)
@@ -58,8 +58,8 @@ pub fn check(experiment: &Experiment, problems: &mut Problems) {
 fn keys_of_other_modes(sweep: &Sweep, problems: &mut Problems) {
     let method = sweep.method.as_str();
     let set = [
-        ("sweep.asha", !sweep.asha.is_default() && sweep.method != Method::Asha, "asha"),
-        ("sweep.tpe", !sweep.tpe.is_default() && sweep.method != Method::Tpe, "tpe"),
+        ("sweep.asha", !sweep.asha.is_default() && sweep.method != SweepMethod::Asha, "asha"),
+        ("sweep.tpe", !sweep.tpe.is_default() && sweep.method != SweepMethod::Tpe, "tpe"),
         ("sweep.metric", sweep.metric.is_some() && !sweep.method.is_search(), "asha\" or \"tpe"),
         ("sweep.direction", sweep.direction.is_some() && !sweep.method.is_search(), "asha\" or \"tpe"),
     ];
@@ -72,9 +72,9 @@ fn keys_of_other_modes(sweep: &Sweep, problems: &mut Problems) {
 /// Validation metrics that can be optimised, with their better direction.
 fn known(experiment: &Experiment) -> Vec<(&str, Direction)> {
     let declared = experiment.command().into_iter().flat_map(|command| &command.metrics);
-    let declared = declared.map(|(name, better)| (name.as_str(), *better));
+    let declared = declared.map(|(name, direction)| (name.as_str(), *direction));
     let own = experiment.pipeline.kind().metrics().iter();
-    own.filter_map(|metric| Some((metric.name, metric.better?))).chain(declared).collect()
+    own.filter_map(|metric| Some((metric.name, metric.direction?))).chain(declared).collect()
 }
 
 fn suggestion(experiment: &Experiment) -> String {
@@ -100,13 +100,13 @@ fn metric(experiment: &Experiment, name: &str, problems: &mut Problems) {
 }
 
 /// Better direction of a search's metric; `None` for an unknown metric.
-pub fn better(experiment: &Experiment, sweep: &Sweep) -> Option<Direction> {
+pub fn direction(experiment: &Experiment, sweep: &Sweep) -> Option<Direction> {
     let name = sweep.metric.as_deref()?;
-    if let Some(better) = sweep.direction {
-        return Some(better);
+    if let Some(direction) = sweep.direction {
+        return Some(direction);
     }
     // The direction set for early stopping holds for the search, too.
     let stopping = &experiment.training.early_stopping;
     let mode = stopping.mode.filter(|_| stopping.metric.as_deref() == Some(name));
-    mode.or_else(|| known(experiment).into_iter().find(|(known, _)| *known == name).map(|(_, better)| better))
+    mode.or_else(|| known(experiment).into_iter().find(|(known, _)| *known == name).map(|(_, direction)| direction))
 }

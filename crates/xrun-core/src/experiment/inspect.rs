@@ -9,7 +9,7 @@ use crate::task::clamped::ClampedSetting;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Inspection {
     /// Items that a run would leave out.
-    pub left_out: InvalidItems,
+    pub skipped: InvalidItems,
     /// Human-readable notes, a line each.
     pub notes: Vec<String>,
     /// Settings that a run would lower.
@@ -30,8 +30,8 @@ pub fn inspect(experiment: &Experiment) -> Result<Inspection, DataError> {
     let Some(dataset) = &experiment.dataset else { return Ok(Inspection::default()) };
     let Some(inspected) = dataset::inspect::inspect(dataset)? else { return Ok(Inspection::default()) };
     let pipeline = &experiment.pipeline;
-    let of_pipeline = pipeline.kind().inspect(pipeline.any(), experiment, inspected.details)?;
-    let mut left_out = inspected.left_out;
-    left_out.append(&of_pipeline.left_out);
-    Ok(Inspection { left_out, notes: inspected.notes, ..of_pipeline })
+    let of_pipeline = pipeline.kind().inspect(pipeline.any(), experiment, inspected.summary)?;
+    let mut skipped = inspected.skipped;
+    skipped.append(&of_pipeline.skipped);
+    Ok(Inspection { skipped, notes: inspected.notes, ..of_pipeline })
 }

@@ -11,7 +11,7 @@ use crate::units::{Bytes, Span};
 
 crate::settings::kinds::kinds! {
     /// Resources to request from a cluster for `xrun sweep --launcher`. Ignored without `--launcher`.
-    pub enum Launcher {
+    pub enum LauncherSettings {
         "slurm" => Slurm(Slurm),
     }
 }

@@ -12,8 +12,8 @@ use super::pipeline::AnyPipeline;
 use crate::bounded::buffer::Buffer;
 use crate::bounded::leak_buffer::{self, LeakBuffer};
 use crate::bounded::leak_growth::LeakGrowth;
-use crate::bounded::ledger::{Ledger, SERIES};
-use crate::bounded::planned::PlannedOwner;
+use crate::bounded::ledger::Ledger;
+use crate::bounded::planned::PlannedBuffer;
 use crate::settings::variant::RegisteredKind;
 
 /// A leak that can be injected into a pipeline; [`leak!`](crate::leak) declares one.
@@ -26,7 +26,7 @@ pub struct Leak {
     /// `true` if the leak holds tensors, which are in the device's memory.
     pub holds_tensors: bool,
     /// Description for the manual.
-    pub about: &'static str,
+    pub description: &'static str,
 }
 
 impl Leak {
@@ -40,18 +40,18 @@ impl Leak {
 /// holds tensors.
 #[macro_export]
 macro_rules! leak {
-    ($key:literal, on_host, $about:expr) => {
-        $crate::leak!($key, false, $about)
+    ($key:literal, on_host, $description:expr) => {
+        $crate::leak!($key, false, $description)
     };
-    ($key:literal, with_tensors, $about:expr) => {
-        $crate::leak!($key, true, $about)
+    ($key:literal, with_tensors, $description:expr) => {
+        $crate::leak!($key, true, $description)
     };
-    ($key:literal, $holds_tensors:literal, $about:expr) => {
+    ($key:literal, $holds_tensors:literal, $description:expr) => {
         $crate::experiment::leaks::Leak {
             key: $key,
             owner: concat!("leak_", $key),
             holds_tensors: $holds_tensors,
-            about: $about,
+            description: $description,
         }
     };
 }
@@ -82,9 +82,9 @@ impl Serialize for Leaks {
 
 impl<'de> Deserialize<'de> for Leaks {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Keys;
+        struct LeaksVisitor;
 
-        impl<'de> Visitor<'de> for Keys {
+        impl<'de> Visitor<'de> for LeaksVisitor {
             type Value = Leaks;
 
             fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -104,7 +104,7 @@ impl<'de> Deserialize<'de> for Leaks {
             }
         }
 
-        deserializer.deserialize_map(Keys)
+        deserializer.deserialize_map(LeaksVisitor)
     }
 }
 
@@ -117,8 +117,8 @@ impl JsonSchema for Leaks {
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
         let mut properties = serde_json::Map::new();
         for leak in <dyn AnyPipeline>::registry().all().iter().flat_map(|kind| kind.leaks()) {
-            let about = serde_json::json!({ "type": "boolean", "description": leak.about, "default": false });
-            properties.entry(leak.key).or_insert(about);
+            let property = serde_json::json!({ "type": "boolean", "description": leak.description, "default": false });
+            properties.entry(leak.key).or_insert(property);
         }
         properties.insert(EXPECTED.into(), generator.subschema_for::<Option<ExpectedGrowth>>().to_value());
         properties[EXPECTED]["description"] = "Result that `xrun leaks` requires of this file.".into();
@@ -193,21 +193,34 @@ pub enum GrowingMemory {
     Pool,
     /// Pools of ended threads. Only on a device with a memory pool, and only in the owner's series, because their reserved
     /// memory is not in use.
-    PoolsOfThreads,
+    PerThreadPools,
+}
+
+/// Series of a verdict that a leak grows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GrowingSeries {
+    /// Total of the process, by the name of its series.
+    Total(&'static str),
+    /// Bytes of the owner.
+    Owner,
 }
 
 impl ExpectedGrowth {
     /// Series that grows on a device, and its rate in bytes per step; `None` if the leak does not
     /// grow memory of this device, or only as the test on the CPU covers.
-    pub fn on(&self, device: LeakDevice) -> Option<(String, f64)> {
+    pub fn on(&self, device: LeakDevice) -> Option<(GrowingSeries, f64)> {
         let pool = device != LeakDevice::Cpu;
         let on_cuda = self.bytes_per_step_on_cuda.filter(|_| device == LeakDevice::Cuda);
         let in_pool = on_cuda.or(self.bytes_per_step_in_pool).unwrap_or(self.bytes_per_step);
         match (self.grows, pool) {
-            (GrowingMemory::Heap | GrowingMemory::Tensors, false) => Some(("heap".into(), self.bytes_per_step)),
-            (GrowingMemory::Tensors | GrowingMemory::Pool, true) => Some(("device_in_use".into(), in_pool)),
-            (GrowingMemory::PoolsOfThreads, true) => Some((format!("{SERIES}{}", self.owner), in_pool)),
-            (GrowingMemory::Heap, true) | (GrowingMemory::Pool | GrowingMemory::PoolsOfThreads, false) => None,
+            (GrowingMemory::Heap | GrowingMemory::Tensors, false) => {
+                Some((GrowingSeries::Total("heap"), self.bytes_per_step))
+            }
+            (GrowingMemory::Tensors | GrowingMemory::Pool, true) => {
+                Some((GrowingSeries::Total("device_in_use"), in_pool))
+            }
+            (GrowingMemory::PerThreadPools, true) => Some((GrowingSeries::Owner, in_pool)),
+            (GrowingMemory::Heap, true) | (GrowingMemory::Pool | GrowingMemory::PerThreadPools, false) => None,
         }
     }
 }
@@ -219,7 +232,7 @@ impl Leaks {
     }
 
     /// `true` if this leak is switched on.
-    pub fn has(&self, leak: &Leak) -> bool {
+    pub fn is_enabled(&self, leak: &Leak) -> bool {
         self.on.contains(leak.key)
     }
 
@@ -228,18 +241,22 @@ impl Leaks {
         self.on.insert(leak.key.to_owned());
     }
 
-    /// Planned buffers of the leaks among `all` that are switched on; `keeps` returns the expected growth of one.
-    pub fn planned_owners(&self, all: &[&Leak], keeps: impl Fn(&Leak) -> LeakGrowth) -> Vec<PlannedOwner> {
+    /// Planned buffers of the leaks among `all` that are switched on; `growth_of` returns the expected growth of one.
+    pub fn planned_buffers(&self, all: &[&Leak], growth_of: impl Fn(&Leak) -> LeakGrowth) -> Vec<PlannedBuffer> {
         let owner = |leak: &&Leak| {
-            let keeps = keeps(leak);
-            PlannedOwner { keeps: Some(keeps), fills: keeps.full(), ..PlannedOwner::from(&leak.buffer()) }
+            let growth = growth_of(leak);
+            PlannedBuffer {
+                leak_growth: Some(growth),
+                working_set_bytes: growth.plateau_bytes(),
+                ..PlannedBuffer::from(&leak.buffer())
+            }
         };
-        all.iter().filter(|leak| self.has(leak)).map(owner).collect()
+        all.iter().filter(|leak| self.is_enabled(leak)).map(owner).collect()
     }
 
     /// Buffer of a leak, which stores nothing unless the leak is switched on.
-    pub fn kept<T>(&self, leak: &Leak, ledger: &Ledger) -> LeakBuffer<T> {
-        LeakBuffer::new(self.has(leak), &leak.buffer(), ledger)
+    pub fn leak_buffer<T>(&self, leak: &Leak, ledger: &Ledger) -> LeakBuffer<T> {
+        LeakBuffer::new(self.is_enabled(leak), &leak.buffer(), ledger)
     }
 
     /// `true` if no leak is switched on and none is expected.
@@ -261,11 +278,11 @@ mod tests {
             ..ExpectedGrowth::default()
         };
         let shown = |expected: &ExpectedGrowth| [LeakDevice::Cpu, LeakDevice::Pool].map(|device| expected.on(device));
-        let series = |name: &str, bytes| Some((name.to_owned(), bytes));
+        let series = |name, bytes| Some((GrowingSeries::Total(name), bytes));
         assert_eq!(shown(&expected(GrowingMemory::Heap)), [series("heap", 10.0), None]);
         assert_eq!(shown(&expected(GrowingMemory::Tensors)), [series("heap", 10.0), series("device_in_use", 10.0)]);
         assert_eq!(shown(&expected(GrowingMemory::Pool)), [None, series("device_in_use", 10.0)]);
-        assert_eq!(shown(&expected(GrowingMemory::PoolsOfThreads)), [None, series("owner:leak_it", 10.0)]);
+        assert_eq!(shown(&expected(GrowingMemory::PerThreadPools)), [None, Some((GrowingSeries::Owner, 10.0))]);
         let other = ExpectedGrowth { bytes_per_step_in_pool: Some(12.0), ..expected(GrowingMemory::Tensors) };
         assert_eq!(shown(&other), [series("heap", 10.0), series("device_in_use", 12.0)]);
         let on_cuda = |expected: &ExpectedGrowth| expected.on(LeakDevice::Cuda);

@@ -38,7 +38,7 @@ use crate::dataset::Dataset;
 use crate::settings::sections::{
     AdamW, Checkpoint, Cleanup, DeviceSettings, ExperimentInfo, Hooks, Limits, Memory, Optimizer, Training, Validation,
 };
-use launcher::Launcher;
+use launcher::LauncherSettings;
 use leaks::Leaks;
 use pipeline::{Model, Pipeline};
 use sweep::Sweep;
@@ -93,7 +93,7 @@ pub struct Experiment {
     pub sweep: Option<Sweep>,
     /// Resources to request from a cluster for `xrun sweep --launcher`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub launcher: Option<Launcher>,
+    pub launcher: Option<LauncherSettings>,
 }
 
 impl Experiment {

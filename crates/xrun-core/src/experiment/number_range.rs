@@ -32,7 +32,7 @@ impl NumberRange {
     }
 
     /// Inverse of [`at`](Self::at): the fraction (0..1) of the range at a value; 0 for a value that is not a number.
-    pub fn share(&self, value: &Value) -> f64 {
+    pub fn fraction(&self, value: &Value) -> f64 {
         let number = value.as_f64().unwrap_or(self.from);
         let along = |number: f64, from: f64, to: f64| (number - from) / (to - from);
         let fraction = match self.logarithmic {

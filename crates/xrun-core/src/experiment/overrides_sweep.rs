@@ -153,7 +153,7 @@ mod tests {
         let Tree::Table(entries) = &values.node.tree else { panic!("{values:?}") };
         match axes(entries, schema::shared()).remove(0).values {
             AxisValues::List(list) => Some(list.into_iter().map(|swept| swept.value).collect()),
-            AxisValues::Between(range) => Some(range.ends().to_vec()),
+            AxisValues::Range(range) => Some(range.ends().to_vec()),
         }
     }
 

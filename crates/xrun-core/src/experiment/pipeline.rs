@@ -11,7 +11,7 @@ use super::leaks::Leak;
 use crate::bounded::ledger::Ledger;
 use crate::dataset::Dataset;
 use crate::dataset::error::DataError;
-use crate::dataset::index::{Index, SampleType};
+use crate::dataset::open_dataset::{OpenDataset, SampleType};
 use crate::device;
 use crate::problem::Problems;
 use crate::settings::command::Command;
@@ -27,7 +27,7 @@ pub trait PipelineKind: Send + Sync + 'static {
     /// Names of the models that it can train, the recommended one first; empty if it needs none.
     const MODELS: &'static [&'static str] = &[];
     /// Type of its training samples; it accepts every data set of that type. `None` if it needs no data.
-    const SAMPLES: Option<SampleType> = None;
+    const SAMPLE_TYPE: Option<SampleType> = None;
     /// Keys that have moved: the old dotted key, and the field of the settings that replaces it. An old key in a file is an
     /// error with a hint.
     const MOVED: &'static [(&'static str, &'static str)] = &[];
@@ -66,7 +66,7 @@ pub trait PipelineKind: Send + Sync + 'static {
     }
 
     /// Consequences of the data for this experiment: settings that will be lowered, and items that this pipeline cannot use.
-    /// `summary` is [`Index::Details`] of the data's index, as JSON.
+    /// `summary` is [`OpenDataset::Summary`] of the data's index, as JSON.
     ///
     /// # Errors
     /// The data is unsuitable.
@@ -124,7 +124,7 @@ pub trait ModelKind: Send + Sync + 'static {
 pub trait AnyPipeline: Kind {
     /// [`PipelineKind::MODELS`].
     fn models(&self) -> &'static [&'static str];
-    /// [`PipelineKind::SAMPLES`].
+    /// [`PipelineKind::SAMPLE_TYPE`].
     fn samples(&self) -> Option<SampleType>;
     /// [`PipelineKind::METRICS`].
     fn metrics(&self) -> &'static [Metric];
@@ -245,7 +245,7 @@ impl<P: PipelineKind> AnyPipeline for ErasedPipeline<P> {
     }
 
     fn samples(&self) -> Option<SampleType> {
-        P::SAMPLES
+        P::SAMPLE_TYPE
     }
 
     fn metrics(&self) -> &'static [Metric] {
@@ -437,21 +437,21 @@ impl Experiment {
         found.ok_or_else(|| TaskError::Data(format!("`{}` needs another model", self.pipeline.name())))
     }
 
-    /// Opens the data set, whose index must be of type `I`.
+    /// Opens the data set, whose index must be of type `D`.
     ///
     /// # Errors
     /// The data set is missing or has another index, or the data cannot be used.
-    pub fn open_dataset<I: Index>(&self) -> Result<I, TaskError> {
-        let other = || TaskError::Data(format!("`{}` needs a data set of {}", self.pipeline.name(), I::SAMPLES));
-        let dataset = self.dataset_of::<I>().ok_or_else(other)?;
+    pub fn open_dataset<D: OpenDataset>(&self) -> Result<D, TaskError> {
+        let other = || TaskError::Data(format!("`{}` needs a data set of {}", self.pipeline.name(), D::SAMPLE_NOUN));
+        let dataset = self.dataset_of::<D>().ok_or_else(other)?;
         let index = dataset.kind().open(dataset.any())?;
-        index.downcast::<I>().map(|index| *index).map_err(|_| other())
+        index.downcast::<D>().map(|index| *index).map_err(|_| other())
     }
 
     /// Options of the data, whichever data set it is; `None` where its index is not of this type.
-    pub fn dataset_options<I: Index>(&self) -> Option<I::Options> {
-        let dataset = self.dataset_of::<I>()?;
-        dataset.kind().options(dataset.any()).downcast().ok().map(|options| *options)
+    pub fn loader_settings<D: OpenDataset>(&self) -> Option<D::LoaderSettings> {
+        let dataset = self.dataset_of::<D>()?;
+        dataset.kind().loader_settings(dataset.any()).downcast().ok().map(|settings| *settings)
     }
 
     /// Whole key of a setting of the data set, such as `dataset.coco.path`.
@@ -464,13 +464,13 @@ impl Experiment {
         self.dataset.as_ref().map_or("", Dataset::name)
     }
 
-    /// Data set, if its index is of type `I`.
-    fn dataset_of<I: Index>(&self) -> Option<&Dataset> {
-        self.dataset.as_ref().filter(|dataset| dataset.samples() == SampleType::of::<I>())
+    /// Data set, if its index is of type `D`.
+    fn dataset_of<D: OpenDataset>(&self) -> Option<&Dataset> {
+        self.dataset.as_ref().filter(|dataset| dataset.samples() == SampleType::of::<D>())
     }
 
     /// Leaks of the pipeline that are switched on.
     pub fn active_leaks(&self) -> impl Iterator<Item = &'static Leak> {
-        self.pipeline.kind().leaks().iter().copied().filter(|leak| self.leaks.has(leak))
+        self.pipeline.kind().leaks().iter().copied().filter(|leak| self.leaks.is_enabled(leak))
     }
 }

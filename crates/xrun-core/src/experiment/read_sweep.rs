@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::axes::{Axis, SweptValue, axes};
-use super::launcher::Launcher;
+use super::launcher::LauncherSettings;
 use super::layers::Layer;
 use super::merge::Merged;
 use super::overrides_sweep::{VALUES, from_command_line};
@@ -23,7 +23,7 @@ pub struct SweepFile {
     /// Swept keys in alphabetical order.
     pub axes: Vec<Axis>,
     /// Resources to request from a cluster.
-    pub launcher: Option<Launcher>,
+    pub launcher: Option<LauncherSettings>,
     loaded: Loaded,
     /// Entries of the section, merged from all layers.
     written: Vec<Entry>,

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::printable::escape;
 use crate::problem::{Location, Problem, Problems};
-use crate::units::counted;
+use crate::units::pluralize;
 
 /// Maximum length of a line in an excerpt; longer ones are data or hostile.
 const LINE_MAX: usize = 500;
@@ -24,7 +24,7 @@ pub fn text(problems: &Problems, coloured: bool, width: Option<usize>) -> String
         text.push_str(&format!("… and {} more\n\n", problems.left_out));
     }
     let count = problems.iter().count() + problems.left_out;
-    text.push_str(&counted(count as u64, "problem"));
+    text.push_str(&pluralize(count as u64, "problem"));
     text.push('\n');
     text
 }

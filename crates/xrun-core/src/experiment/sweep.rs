@@ -12,7 +12,7 @@ use crate::task::metric::Direction;
 #[schemars(extend("additionalProperties" = by_key()))]
 pub struct Sweep {
     /// Combination of the values of several keys.
-    pub method: Method,
+    pub method: SweepMethod,
     /// Number of trials to draw; required by the methods `random`, `asha` and `tpe`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 10_000))]
@@ -43,7 +43,7 @@ pub struct Sweep {
 impl Default for Sweep {
     fn default() -> Self {
         Self {
-            method: Method::Grid,
+            method: SweepMethod::Grid,
             trials: None,
             repeats: 1,
             seed: 0,
@@ -115,7 +115,7 @@ impl Tpe {
 /// Combination of the values of several keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
-pub enum Method {
+pub enum SweepMethod {
     /// Cartesian product of all values.
     #[default]
     Grid,
@@ -129,7 +129,7 @@ pub enum Method {
     Tpe,
 }
 
-impl Method {
+impl SweepMethod {
     /// Value in the file.
     pub fn as_str(self) -> &'static str {
         match self {

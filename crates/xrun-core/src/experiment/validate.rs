@@ -12,7 +12,7 @@ use super::tree::{Entry, Node, Tree, location_of};
 use super::{key_synonyms, template};
 use crate::dataset::Dataset;
 use crate::problem::{Location, Problem, Problems, nearest};
-use crate::units::{Bytes, Span, counted};
+use crate::units::{Bytes, Span, pluralize};
 
 /// Maximum number of keys listed in a message.
 const LISTED_MAX: usize = 12;
@@ -103,7 +103,7 @@ impl Validator<'_> {
         }
         let homes = moved(swept.unwrap_or(key));
         if !homes.is_empty() {
-            self.findings.doubtful.extend(homes.iter().map(|(section, field)| join(section, field)));
+            self.findings.doubtful.extend(homes.iter().map(|(section, field)| replacement(section, field)));
             let now = |(section, field): &(String, &str)| match (*field, swept) {
                 ("", _) => format!("`[{section}]`"),
                 (field, Some(_)) => format!("`{section}.{field}`"),
@@ -156,7 +156,7 @@ impl Validator<'_> {
             }
             (Shape::Array { items, least, most }, Tree::Array(nodes)) => {
                 if !(*least..=*most).contains(&nodes.len()) {
-                    let found = counted(nodes.len() as u64, "entry");
+                    let found = pluralize(nodes.len() as u64, "entry");
                     return self.wrong(&shape, &found, &node.location, schema, key);
                 }
                 self.array_help = Some(write_example(schema, key));
@@ -234,7 +234,7 @@ impl Validator<'_> {
 
     fn files(&mut self, nodes: &[Node], location: &Location, schema: &Value, key: &str) -> bool {
         if nodes.is_empty() || nodes.len() > 16 {
-            return self.wrong(&Shape::Files, &counted(nodes.len() as u64, "entry"), location, schema, key);
+            return self.wrong(&Shape::Files, &pluralize(nodes.len() as u64, "entry"), location, schema, key);
         }
         let invalid = nodes.iter().find(|node| !matches!(&node.tree, Tree::Text(text) if !text.is_empty()));
         match invalid {
@@ -362,6 +362,11 @@ pub fn join(path: &str, key: &str) -> String {
     if path.is_empty() { key } else { format!("{path}.{key}") }
 }
 
+/// Dotted key that replaces one that has moved: the section itself where a whole table moved.
+fn replacement(section: &str, field: &str) -> String {
+    if field.is_empty() { section.to_owned() } else { join(section, field) }
+}
+
 /// Sections and fields that replace a key that has moved; a field is empty where a whole table moved.
 pub(super) fn moved(key: &str) -> Vec<(String, &'static str)> {
     let pipelines = Pipeline::moved(key).map(|found| ("pipeline", found));
@@ -403,4 +408,15 @@ fn kinds_of(schema: Option<&Value>, key: &str) -> String {
         _ => Vec::new(),
     };
     list(names.iter().map(String::as_str), "or")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_moved_table_is_replaced_by_its_section_and_a_moved_key_by_its_field() {
+        assert_eq!(replacement("dataset.coco", ""), "dataset.coco");
+        assert_eq!(replacement("pipeline.dummy", "seed"), "pipeline.dummy.seed");
+    }
 }

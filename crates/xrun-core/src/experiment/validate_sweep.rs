@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::axes::{Range, VALUES_MAX};
+use super::axes::{AxisRange, VALUES_MAX};
 use super::overrides_sweep::VALUES;
 use super::shape::{self, Shape};
 use super::tree::{Entry, Node, Tree};
@@ -136,7 +136,7 @@ impl Validator<'_> {
 
     fn swept_range(&mut self, node: &Node, schema: &Value, shape: &Shape<'_>, key: &str) -> bool {
         let Tree::Table(entries) = &node.tree else { return false };
-        let range = match Range::read(entries, &node.location, shape, key) {
+        let range = match AxisRange::read(entries, &node.location, shape, key) {
             Ok(range) => range,
             Err(problems) => {
                 problems.into_iter().for_each(|problem| self.findings.add(problem));

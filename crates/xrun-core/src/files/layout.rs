@@ -37,9 +37,9 @@ pub const SUMMARY: &str = "summary.json";
 /// Directory of the checkpoints.
 pub const CHECKPOINTS: &str = "checkpoints";
 /// Directory of the images of the last validation, with the predictions drawn in.
-pub const PICTURES: &str = "pictures";
+pub const IMAGES: &str = "images";
 /// Inside it: list of the images with their captions.
-pub const PICTURES_INDEX: &str = "index.json";
+pub const IMAGES_INDEX: &str = "index.json";
 /// Detections of the last validation, in COCO's results format.
 pub const DETECTIONS: &str = "detections.json";
 /// Ground truth of the last validation, in COCO's format.
@@ -61,7 +61,7 @@ pub const SWEEP: &str = "sweep.toml";
 /// In a sweep: the experiment that the trials vary, with all values.
 pub const BASE: &str = "base.toml";
 /// In a sweep: directories of the runs; `0003-1` is the first repeat of the third trial.
-pub const POINTS: &str = "points";
+pub const TRIALS: &str = "trials";
 /// In a sweep of method `tpe`: one line per proposed trial.
 pub const PROPOSALS: &str = "proposals.jsonl";
 /// In a sweep: memory needs and requests of each trial.

@@ -8,7 +8,7 @@ use std::fmt::Write;
 use std::io;
 use std::path::Path;
 
-use super::{file, seal, write};
+use super::{checksum, file, write};
 use crate::dataset::digest::digest_of_reader;
 
 /// File name of the list, in the format of `sha256sum`.
@@ -50,12 +50,12 @@ pub fn record(folder: &Path, names: &[&str]) {
 /// without some of them.
 pub fn damaged(folder: &Path) -> Vec<String> {
     let Some(sums) = read(folder) else {
-        return vec![format!("{}: {}", folder.join(SUMS).display(), seal::DAMAGED)];
+        return vec![format!("{}: {}", folder.join(SUMS).display(), checksum::DAMAGED)];
     };
     let path = |name: &String| folder.join(name);
     sums.iter()
         .filter(|(name, written)| digest(&path(name)).is_ok_and(|found| found != **written))
-        .map(|(name, _)| format!("{}: {}", path(name).display(), seal::DAMAGED))
+        .map(|(name, _)| format!("{}: {}", path(name).display(), checksum::DAMAGED))
         .collect()
 }
 
@@ -65,7 +65,7 @@ fn read(folder: &Path) -> Option<BTreeMap<String, String>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Some(BTreeMap::new()),
         bytes => bytes.ok()?,
     };
-    seal::check_text(&bytes).ok()?;
+    checksum::check_text(&bytes).ok()?;
     let lines = std::str::from_utf8(&bytes).ok()?.lines().filter(|line| !line.starts_with('#'));
     // A path could point out of the directory.
     let sum = |(digest, name): (&str, &str)| (!name.contains('/')).then(|| (name.to_owned(), digest.to_owned()));
@@ -77,7 +77,7 @@ fn save(folder: &Path, sums: &BTreeMap<String, String>) -> Result<(), write::Wri
     for (name, digest) in sums {
         let _ = writeln!(text, "{digest}  {name}");
     }
-    write::replace(&folder.join(SUMS), &seal::text(&text))
+    write::replace(&folder.join(SUMS), &checksum::text(&text))
 }
 
 fn digest(path: &Path) -> io::Result<String> {
@@ -93,7 +93,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
         let named = || damaged(folder.path());
-        let message = |name: &str| format!("{}: {}", at(name).display(), seal::DAMAGED);
+        let message = |name: &str| format!("{}: {}", at(name).display(), checksum::DAMAGED);
         assert!(named().is_empty(), "there is no list");
         write::replace(&at("detections.json"), b"[]").unwrap();
         write::replace(&at("memory.csv"), b"1").unwrap();

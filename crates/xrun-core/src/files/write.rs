@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use tempfile::TempPath;
 
-use super::{file, seal};
+use super::{checksum, file};
 use crate::bounded::buffer::Buffer;
 use crate::bounded::ledger::{Cap, Ledger, Policy};
 use crate::bounded::list::CappedList;
@@ -216,7 +216,7 @@ pub fn sync_files(folder: &Path) -> io::Result<()> {
 /// Replaces a file by a record in indented JSON with a checksum.
 pub fn replace_json(path: &Path, record: &impl Serialize) -> Result<(), WriteError> {
     let text = with_path(path, serde_json::to_vec_pretty(record).map_err(io::Error::from))?;
-    replace(path, &seal::record(text))
+    replace(path, &checksum::record(text))
 }
 
 /// Writer that appends records to a file, one per line, through a bounded buffer. A full buffer is flushed.
@@ -252,7 +252,7 @@ impl LineWriter {
     /// Adds a record with its checksum. Flushes first if the buffer is full.
     pub fn record(&mut self, record: &impl Serialize) -> Result<(), WriteError> {
         let line = with_path(&self.path, serde_json::to_string(record).map_err(io::Error::from))?;
-        self.line(seal::line(line))
+        self.line(checksum::line(line))
     }
 
     /// Adds a line of text.
@@ -283,7 +283,7 @@ impl LineWriter {
                     return Ok(());
                 }
                 match std::str::from_utf8(&line).ok().and_then(|text| rewrite(text.trim_end())) {
-                    Some(record) => writeln!(new, "{}", seal::line(record))?,
+                    Some(record) => writeln!(new, "{}", checksum::line(record))?,
                     None => new.write_all(&line)?,
                 }
             }

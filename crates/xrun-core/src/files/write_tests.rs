@@ -112,7 +112,7 @@ fn the_writer_buffers_at_most_its_cap() {
         writer.line(format!("{step}")).unwrap();
     }
     assert_eq!(std::fs::read_to_string(&path).unwrap().lines().count(), 8);
-    assert!(!ledger.read()[0].exceeded());
+    assert!(!ledger.read()[0].exceeds_cap());
 }
 
 #[test]

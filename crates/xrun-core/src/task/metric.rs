@@ -45,7 +45,7 @@ pub struct PlannedMetric {
     /// Name in `metrics.jsonl`.
     pub name: String,
     /// Direction of improvement; `null` for a constant of the data, such as the accuracy of guessing.
-    pub better: Option<Direction>,
+    pub direction: Option<Direction>,
     /// Unit, such as `%`; empty where there is none.
     pub unit: String,
     /// Figure that the metric is drawn in, together with others of this name.
@@ -58,10 +58,10 @@ pub struct PlannedMetric {
 
 impl PlannedMetric {
     /// A metric of which only the name and the direction are known.
-    pub fn plain(name: &str, better: Direction) -> Self {
+    pub fn plain(name: &str, direction: Direction) -> Self {
         Self {
             name: name.to_owned(),
-            better: Some(better),
+            direction: Some(direction),
             unit: String::new(),
             family: name.to_owned(),
             line: name.to_owned(),

@@ -25,7 +25,7 @@ pub trait Predict {
     fn predict(
         &mut self,
         asked: &PredictRequest<'_>,
-        told: &mut dyn PredictionSink,
+        sink: &mut dyn PredictionSink,
     ) -> Result<serde_json::Value, TaskError>;
 }
 

@@ -147,8 +147,8 @@ pub fn assemble(
             Video { name: video.name, sequence: video.sequence, part: video.part, frames }
         })
         .collect();
-    let (digest, left_out) = (hexadecimal(&digest.finalize()), judge.found.clone());
-    Ok(Library { section, root, exif_orientation: rules.exif_orientation, classes, videos, digest, left_out, largest })
+    let (digest, skipped) = (hexadecimal(&digest.finalize()), judge.found.clone());
+    Ok(Library { section, root, exif_orientation: rules.exif_orientation, classes, videos, digest, skipped, largest })
 }
 
 impl Assembly<'_> {
@@ -198,7 +198,7 @@ impl Assembly<'_> {
         let Some(video) = raw.video else {
             if !self.stills.insert(frame.path.clone()) {
                 let message = "is listed twice: objects of the one are missing in the other".into();
-                self.judge.broken("repeated_picture", &frame.path, message);
+                self.judge.broken("repeated_image", &frame.path, message);
                 return Ok(());
             }
             let frames = BTreeMap::from([(raw.frame, frame)]);
@@ -256,7 +256,7 @@ impl Assembly<'_> {
         let Some(path) = confined(&self.root, name)? else {
             // The whole path: where an image was looked for is half of the answer.
             let tried = self.root.join(name);
-            self.judge.broken("missing_picture", &tried, "the image is missing, or is not a file".into());
+            self.judge.broken("missing_image", &tried, "the image is missing, or is not a file".into());
             return Ok(None);
         };
         let whole = self.root.join(&path);
@@ -334,34 +334,34 @@ impl Assembly<'_> {
 /// Size of an image, or the reason why it cannot be used and a message.
 fn size_of_image(path: &Path, length: u64, rule: ExifOrientation) -> Result<Oriented, (&'static str, String)> {
     let broken = |error: &dyn std::fmt::Display| {
-        ("broken_picture", format!("is no JPEG or PNG that can be read: {}", error.to_string().trim_end()))
+        ("broken_image", format!("is no JPEG or PNG that can be read: {}", error.to_string().trim_end()))
     };
     if length == 0 {
-        return Err(("broken_picture", "is an empty file".into()));
+        return Err(("broken_image", "is an empty file".into()));
     }
     if length > FILE_BYTES_MAX {
-        return Err(("too_large_picture", format!("has {length} bytes, at most {FILE_BYTES_MAX} are read")));
+        return Err(("too_large_image", format!("has {length} bytes, at most {FILE_BYTES_MAX} are read")));
     }
     let reader = image::ImageReader::open(path).and_then(|reader| reader.with_guessed_format());
     let reader = reader.map_err(|error| broken(&error))?;
     let format = reader.format().ok_or_else(|| broken(&"it begins like neither"))?;
     let failed = |error| match error {
         ImageError::Limits(_) => {
-            ("too_large_picture", format!("has more pixels than can be read, which are {PIXELS_MAX}"))
+            ("too_large_image", format!("has more pixels than can be read, which are {PIXELS_MAX}"))
         }
         error => broken(&error),
     };
     let mut decoder = reader.into_decoder().map_err(failed)?;
     let (width, height) = decoder.dimensions();
     if width == 0 || height == 0 {
-        return Err(("broken_picture", format!("is {width} x {height} pixels: it is empty")));
+        return Err(("broken_image", format!("is {width} x {height} pixels: it is empty")));
     }
     if width.max(height) > SIDE_MAX {
-        return Err(("too_large_picture", format!("is {width} x {height} pixels, a side may have at most {SIDE_MAX}")));
+        return Err(("too_large_image", format!("is {width} x {height} pixels, a side may have at most {SIDE_MAX}")));
     }
     let pixels = u64::from(width) * u64::from(height);
     if pixels > PIXELS_MAX {
-        return Err(("too_large_picture", format!("has {pixels} pixels, at most {PIXELS_MAX} are read")));
+        return Err(("too_large_image", format!("has {pixels} pixels, at most {PIXELS_MAX} are read")));
     }
     match is_whole(path, format) {
         Ok(true) => {
@@ -369,7 +369,7 @@ fn size_of_image(path: &Path, length: u64, rule: ExifOrientation) -> Result<Orie
             let turned = orientation::swaps_sides(orientation::of(&mut decoder, rule).map_err(failed)?);
             Ok(Oriented { size: if turned { (height, width) } else { (width, height) }, turned })
         }
-        Ok(false) => Err(("broken_picture", "is cut off: the end of the image is missing".into())),
+        Ok(false) => Err(("broken_image", "is cut off: the end of the image is missing".into())),
         Err(error) => Err(broken(&error)),
     }
 }

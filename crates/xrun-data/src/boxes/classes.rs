@@ -210,11 +210,11 @@ pub fn index_classes(library: &Library) -> Vec<ClassIndex> {
     }
     for (class, (index, known)) in classes.iter_mut().zip(&library.classes).enumerate() {
         let mut places = BTreeSet::new();
-        for (reference, picture) in known.references.iter().enumerate() {
-            if places.insert(image_key(&picture.path, picture.rectangle.as_ref())) {
+        for (reference, image) in known.references.iter().enumerate() {
+            if places.insert(image_key(&image.path, image.rectangle.as_ref())) {
                 index.references.push(Exemplar::Reference { class, reference });
             }
-            index.reference_frames.push(frames_by_path.get(picture.path.as_path()).copied());
+            index.reference_frames.push(frames_by_path.get(image.path.as_path()).copied());
         }
         let named = |object: &Exemplar| {
             let (path, rectangle) = object.place(library);

@@ -25,7 +25,7 @@ pub struct DrawnClasses {
     /// The class with the fewest frames to query besides one of its references.
     pub frames: Option<Fewest>,
     /// Images of single objects that triplets can be made of.
-    pub pictures: usize,
+    pub images: usize,
 }
 
 /// A class that has fewer of something than all others.
@@ -61,7 +61,7 @@ fn drawn_of(library: &Library, index: &[ClassIndex], classes: &[usize], split: S
             class.choose_references(library, 0..pool, REFERENCES_COUNTED_MAX).0.len()
         }),
         frames: fewest(&|class| class.fewest_frames(library, split)),
-        pictures: classes.iter().map(|&class| index[class].references.len() + index[class].objects.len()).sum(),
+        images: classes.iter().map(|&class| index[class].references.len() + index[class].objects.len()).sum(),
     }
 }
 

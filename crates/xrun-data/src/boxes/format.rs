@@ -121,7 +121,7 @@ impl<F: Format> DatasetKind for Folder<F> {
     const MOVED: &'static [(&'static str, &'static str)] = F::MOVED;
     const LIMITS: &'static [&'static str] = &["frame_cache", "decode_memory"];
     type Settings = F::Settings;
-    type Index = Library;
+    type Opened = Library;
 
     fn check(settings: &Self::Settings, problems: &mut Problems) {
         match settings.path() {

@@ -8,10 +8,10 @@ use crate::reading::orientation::ExifOrientation;
 use xrun_core::bounded::DeepSize;
 use xrun_core::bounded::buffer::Buffer;
 use xrun_core::bounded::cache::{ByteCache, CacheCounters};
-use xrun_core::bounded::ledger::{Cap, Holding, Ledger, Policy};
+use xrun_core::bounded::ledger::{Cap, Ledger, Policy, Registration};
 use xrun_core::bounded::memory_budget::MemoryBudget;
 use xrun_core::dataset::error::DataError;
-use xrun_core::dataset::index::Index;
+use xrun_core::dataset::open_dataset::OpenDataset;
 use xrun_core::dataset::sample::{HostImage, ImageSource};
 use xrun_core::dataset::split::Split;
 use xrun_core::settings::sections;
@@ -38,12 +38,12 @@ impl Buffers {
         let threads = limits.workers as u64 + 1;
         let all = library.largest.as_ref().map_or(u64::MAX, |largest| largest.bytes.saturating_mul(threads));
         let decoding = Cap { items: threads, bytes: limits.decode_memory.0.min(all) };
-        let index = Cap { items: library.count(), bytes: index_bytes(library) };
+        let index = Cap { items: library.sample_count(), bytes: index_bytes(library) };
         Self {
             cache: Buffer::new("frame_cache", Policy::Evict, cache)
                 .key("limits.frame_cache")
                 .because("`limits.frame_cache`")
-                .fills(decoded_bytes(library, validation_frames)),
+                .working_set_bytes(decoded_bytes(library, validation_frames)),
             decoding: Buffer::new("decoding", Policy::Block, decoding)
                 .key("limits.decode_memory")
                 .because("`limits.decode_memory`, or the largest image once for each thread"),
@@ -64,7 +64,7 @@ pub struct FrameStore {
     exif_orientation: ExifOrientation,
     decoding: MemoryBudget,
     cache: ByteCache<PathBuf, HostImage>,
-    _index: Holding,
+    _index: Registration,
 }
 
 impl FrameStore {
@@ -93,10 +93,10 @@ impl FrameStore {
 }
 
 impl ImageSource for FrameStore {
-    fn picture(&self, path: &Path) -> Result<HostImage, DataError> {
+    fn image(&self, path: &Path) -> Result<HostImage, DataError> {
         let key = path.to_path_buf();
-        if let Some(picture) = self.cache.get(&key) {
-            return Ok(picture);
+        if let Some(image) = self.cache.get(&key) {
+            return Ok(image);
         }
         let whole = self.root.join(path);
         let needed = needed(&whole, path)?;
@@ -105,10 +105,10 @@ impl ImageSource for FrameStore {
             let message = format!("decoding it takes up to {}, and the plan has {most}", Bytes(needed));
             DataError::file(path, format!("{message}; it was another image when the run began"))
         })?;
-        let picture = decode(&whole, path, self.exif_orientation)?;
+        let image = decode(&whole, path, self.exif_orientation)?;
         drop(room);
-        self.cache.insert(key, picture.clone());
-        Ok(picture)
+        self.cache.insert(key, image.clone());
+        Ok(image)
     }
 }
 

@@ -4,14 +4,14 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::reading::decoding::{Largest, decoding_bytes, fits};
-use xrun_core::bounded::ledger::Reading;
+use xrun_core::bounded::ledger::OwnerSnapshot;
 
 /// Images `0.png`, `1.png` … of the sides given.
-fn pictures(sides: &[u32]) -> (tempfile::TempDir, Library) {
+fn images(sides: &[u32]) -> (tempfile::TempDir, Library) {
     let folder = tempfile::tempdir().unwrap();
     for (number, side) in sides.iter().enumerate() {
-        let picture = image::RgbImage::from_pixel(*side, 2, image::Rgb([number as u8, 1, 2]));
-        picture.save(folder.path().join(format!("{number}.png"))).unwrap();
+        let image = image::RgbImage::from_pixel(*side, 2, image::Rgb([number as u8, 1, 2]));
+        image.save(folder.path().join(format!("{number}.png"))).unwrap();
     }
     let library = Library {
         section: "dataset.coco",
@@ -20,7 +20,7 @@ fn pictures(sides: &[u32]) -> (tempfile::TempDir, Library) {
         classes: Vec::new(),
         videos: Vec::new(),
         digest: String::new(),
-        left_out: xrun_core::dataset::error::InvalidItems::default(),
+        skipped: xrun_core::dataset::error::InvalidItems::default(),
         largest: None,
     };
     (folder, library)
@@ -39,7 +39,7 @@ fn name(number: usize) -> PathBuf {
     PathBuf::from(format!("{number}.png"))
 }
 
-fn cache(ledger: &Ledger) -> Reading {
+fn cache(ledger: &Ledger) -> OwnerSnapshot {
     ledger.read().into_iter().find(|owner| owner.name == "frame_cache").unwrap()
 }
 
@@ -50,12 +50,12 @@ fn bytes(side: u32) -> u64 {
 
 #[test]
 fn hits_misses_and_evictions_are_counted() {
-    let (_folder, library) = pictures(&[10, 10, 10, 1_000]);
+    let (_folder, library) = images(&[10, 10, 10, 1_000]);
     let ledger = Ledger::default();
     let store = store(&library, &ledger, 2 * bytes(10));
     for number in [0, 1, 0, 2, 0, 1, 3] {
-        let picture = store.picture(&name(number)).unwrap();
-        assert_eq!((picture.rgb[0], picture.height), (number as u8, 2));
+        let image = store.image(&name(number)).unwrap();
+        assert_eq!((image.rgb[0], image.height), (number as u8, 2));
     }
     // 0 and 1 are read; 0 is there; 2 drives out 1; 0 is there; 1 drives out 2; 3 is larger than the cache.
     assert_eq!(store.counters(), CacheCounters { hits: 2, misses: 5, evictions: 2, too_large: 1 });
@@ -67,11 +67,11 @@ fn hits_misses_and_evictions_are_counted() {
 
 #[test]
 fn an_empty_cache_decodes_each_image_again() {
-    let (_folder, library) = pictures(&[10]);
+    let (_folder, library) = images(&[10]);
     let ledger = Ledger::default();
     let store = store(&library, &ledger, 0);
     for _ in 0..3 {
-        assert_eq!(store.picture(&name(0)).unwrap().width, 10);
+        assert_eq!(store.image(&name(0)).unwrap().width, 10);
     }
     assert_eq!(store.counters(), CacheCounters { hits: 0, misses: 3, evictions: 0, too_large: 3 });
     assert_eq!((cache(&ledger).peak_bytes, cache(&ledger).peak_items), (0, 0));
@@ -79,31 +79,31 @@ fn an_empty_cache_decodes_each_image_again() {
 
 #[test]
 fn an_image_that_became_invalid_is_named() {
-    let (folder, library) = pictures(&[10, 10]);
+    let (folder, library) = images(&[10, 10]);
     let store = store(&library, &Ledger::default(), 10_000);
     let at = folder.path().join("0.png");
     std::fs::OpenOptions::new().write(true).open(&at).unwrap().set_len(50).unwrap();
-    let message = store.picture(&name(0)).unwrap_err().to_string();
+    let message = store.image(&name(0)).unwrap_err().to_string();
     assert!(message.starts_with("0.png: the image cannot be decoded") && message.contains("repair it"), "{message}");
     std::fs::remove_file(&at).unwrap();
-    assert!(store.picture(&name(0)).unwrap_err().to_string().starts_with("0.png: cannot be read"));
-    assert_eq!(store.picture(&name(1)).unwrap().width, 10, "the others are served");
+    assert!(store.image(&name(0)).unwrap_err().to_string().starts_with("0.png: cannot be read"));
+    assert_eq!(store.image(&name(1)).unwrap().width, 10, "the others are served");
 }
 
 #[test]
 fn grey_and_transparent_images_become_rgb() {
-    let (folder, library) = pictures(&[]);
+    let (folder, library) = images(&[]);
     image::GrayImage::from_pixel(3, 2, image::Luma([77])).save(folder.path().join("0.png")).unwrap();
     let see_through = image::RgbaImage::from_pixel(3, 2, image::Rgba([1, 2, 3, 0]));
     see_through.save(folder.path().join("1.png")).unwrap();
     let store = store(&library, &Ledger::default(), 10_000);
-    assert_eq!(store.picture(&name(0)).unwrap().rgb[..3], [77, 77, 77]);
-    assert_eq!(store.picture(&name(1)).unwrap().rgb[..3], [1, 2, 3]);
+    assert_eq!(store.image(&name(0)).unwrap().rgb[..3], [77, 77, 77]);
+    assert_eq!(store.image(&name(1)).unwrap().rgb[..3], [1, 2, 3]);
 }
 
 #[test]
 fn concurrent_decoding_is_bounded_and_an_image_that_never_fits_is_named() {
-    let (_folder, mut library) = pictures(&[300, 10]);
+    let (_folder, mut library) = images(&[300, 10]);
     let largest = decoding_bytes(300, 2, 100);
     library.largest = Some(Largest { path: name(0), width: 300, height: 2, bytes: largest });
     let limits =
@@ -120,19 +120,19 @@ fn concurrent_decoding_is_bounded_and_an_image_that_never_fits_is_named() {
     let ledger = Ledger::default();
     let store = FrameStore::new(&library, &ledger, &buffers(2 * largest));
     std::thread::scope(|scope| {
-        (0..4).for_each(|_| drop(scope.spawn(|| (0..20).for_each(|at| drop(store.picture(&name(at % 2)).unwrap())))));
+        (0..4).for_each(|_| drop(scope.spawn(|| (0..20).for_each(|at| drop(store.image(&name(at % 2)).unwrap())))));
     });
     let room = ledger.read().into_iter().find(|owner| owner.name == "decoding").unwrap();
-    assert!(room.peak_bytes > 0 && !room.exceeded() && room.bytes == 0, "{room:?}");
+    assert!(room.peak_bytes > 0 && !room.exceeds_cap() && room.bytes == 0, "{room:?}");
     // A larger one that took its place after the run began.
     let small = FrameStore::new(&library, &Ledger::default(), &buffers(largest / 2));
-    let message = small.picture(&name(0)).unwrap_err().to_string();
+    let message = small.image(&name(0)).unwrap_err().to_string();
     assert!(message.contains("0.png") && message.contains("the plan has"), "{message}");
 }
 
 #[test]
 fn the_plan_lists_what_the_store_registers() {
-    let (_folder, library) = pictures(&[1]);
+    let (_folder, library) = images(&[1]);
     let ledger = Ledger::default();
     let buffers = buffers(&library, 10_000);
     let _store = FrameStore::new(&library, &ledger, &buffers);
@@ -150,15 +150,15 @@ proptest! {
         order in proptest::collection::vec(any::<usize>(), 1..80),
         bound in 0..6_000u64,
     ) {
-        let (_folder, library) = pictures(&sides);
+        let (_folder, library) = images(&sides);
         let ledger = Ledger::default();
         let store = store(&library, &ledger, bound);
         // Independent: the least recently used is at the front.
         let mut kept: Vec<usize> = Vec::new();
         let mut counted = CacheCounters::default();
         for number in order.iter().map(|number| number % sides.len()) {
-            let picture = store.picture(&name(number)).unwrap();
-            prop_assert_eq!((picture.width as u32, picture.rgb[0]), (sides[number], number as u8));
+            let image = store.image(&name(number)).unwrap();
+            prop_assert_eq!((image.width as u32, image.rgb[0]), (sides[number], number as u8));
             if let Some(at) = kept.iter().position(|other| *other == number) {
                 kept.remove(at);
                 kept.push(number);
@@ -175,10 +175,10 @@ proptest! {
                     }
                 }
             }
-            let reading = cache(&ledger);
-            prop_assert!(!reading.exceeded(), "{:?}", reading);
-            prop_assert_eq!(reading.bytes, kept.iter().map(|number| bytes(sides[*number])).sum::<u64>());
-            prop_assert_eq!(reading.items, kept.len() as u64);
+            let snapshot = cache(&ledger);
+            prop_assert!(!snapshot.exceeds_cap(), "{:?}", snapshot);
+            prop_assert_eq!(snapshot.bytes, kept.iter().map(|number| bytes(sides[*number])).sum::<u64>());
+            prop_assert_eq!(snapshot.items, kept.len() as u64);
         }
         prop_assert_eq!(store.counters(), counted);
     }

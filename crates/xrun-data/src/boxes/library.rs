@@ -9,7 +9,7 @@ use super::few_shot;
 use crate::reading::decoding::Largest;
 use crate::reading::orientation::ExifOrientation;
 use xrun_core::dataset::error::{DataError, InvalidItems};
-use xrun_core::dataset::index::Index;
+use xrun_core::dataset::open_dataset::OpenDataset;
 use xrun_core::dataset::sample::{BoundingBox, IgnoreReason};
 use xrun_core::dataset::split::Split;
 
@@ -29,7 +29,7 @@ pub struct Library {
     /// SHA-256 over annotations and the names and bytes of the images, in hexadecimal.
     pub digest: String,
     /// Items that were left out (`on_invalid = "skip"`).
-    pub left_out: InvalidItems,
+    pub skipped: InvalidItems,
     /// The image that needs most memory while it is decoded; `None` without images.
     pub largest: Option<Largest>,
 }
@@ -47,17 +47,17 @@ pub struct BoxSummary {
 
 /// Facts about images with boxes that the settings alone tell.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Options {
+pub struct LoaderSettings {
     /// Number of classes to train on; `None` where the data says it.
     pub train_classes: Option<usize>,
 }
 
-impl Index for Library {
-    const SAMPLES: &'static str = "images with boxes";
-    type Details = BoxSummary;
-    type Options = Options;
+impl OpenDataset for Library {
+    const SAMPLE_NOUN: &'static str = "images with boxes";
+    type Summary = BoxSummary;
+    type LoaderSettings = LoaderSettings;
 
-    fn count(&self) -> u64 {
+    fn sample_count(&self) -> u64 {
         self.videos.iter().map(|video| video.frames.len() as u64).sum()
     }
 
@@ -65,11 +65,11 @@ impl Index for Library {
         &self.digest
     }
 
-    fn left_out(&self) -> InvalidItems {
-        self.left_out.clone()
+    fn skipped(&self) -> InvalidItems {
+        self.skipped.clone()
     }
 
-    fn details(&self) -> Self::Details {
+    fn summary(&self) -> Self::Summary {
         BoxSummary { drawn: drawn_classes(self), largest: self.largest.clone(), lacking: few_shot::lacking(self) }
     }
 }

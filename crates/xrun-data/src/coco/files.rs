@@ -127,7 +127,7 @@ fn stem(path: &Path) -> String {
 
 /// Puts the directory of the images before their names, where they are named without it.
 fn locate_images(raw: &mut Raw, root: &Path, annotations: &Path) {
-    let names = || raw.images.iter().map(|picture| picture.file.as_str()).take(TRIED_MAX);
+    let names = || raw.images.iter().map(|image| image.file.as_str()).take(TRIED_MAX);
     let plain = |name: &str| {
         Path::new(name).components().all(|part| matches!(part, std::path::Component::Normal(_))) && !name.contains('\0')
     };
@@ -141,14 +141,14 @@ fn locate_images(raw: &mut Raw, root: &Path, annotations: &Path) {
     if folder.is_empty() {
         return;
     }
-    for picture in &mut raw.images {
-        picture.file = format!("{folder}/{}", picture.file);
+    for image in &mut raw.images {
+        image.file = format!("{folder}/{}", image.file);
     }
 }
 
 /// Joins both files to one data set: classes are the same where their names are, and each image has its split.
 fn together(mut train: Raw, validation: Raw) -> Raw {
-    train.images.iter_mut().for_each(|picture| picture.part = Some(Split::Train));
+    train.images.iter_mut().for_each(|image| image.part = Some(Split::Train));
     let mut number: BTreeMap<String, usize> =
         train.classes.iter().enumerate().map(|(number, class)| (class.name.clone(), number)).collect();
     let mut class_of = Vec::with_capacity(validation.classes.len());
@@ -162,11 +162,11 @@ fn together(mut train: Raw, validation: Raw) -> Raw {
     }
     let videos = train.videos.len();
     train.videos.extend(validation.videos);
-    train.images.extend(validation.images.into_iter().map(|mut picture| {
-        picture.part = Some(Split::Validation);
-        picture.video = picture.video.map(|video| video + videos);
-        picture.objects.iter_mut().for_each(|object| object.class = class_of[object.class]);
-        picture
+    train.images.extend(validation.images.into_iter().map(|mut image| {
+        image.part = Some(Split::Validation);
+        image.video = image.video.map(|video| video + videos);
+        image.objects.iter_mut().for_each(|object| object.class = class_of[object.class]);
+        image
     }));
     let references = validation.references.into_iter().flatten().map(|mut reference| {
         reference.class = class_of[reference.class];
@@ -218,7 +218,7 @@ mod tests {
         let both = together(raw(&["cat", "dog"], &[("a.jpg", 1)]), raw(&["dog", "owl"], &[("b.jpg", 0), ("c.jpg", 1)]));
         let names: Vec<&str> = both.classes.iter().map(|class| class.name.as_str()).collect();
         assert_eq!(names, ["cat", "dog", "owl"]);
-        let of = |picture: &RawImage| (picture.part, picture.objects[0].class, picture.video);
+        let of = |image: &RawImage| (image.part, image.objects[0].class, image.video);
         let (train, validation) = (Some(Split::Train), Some(Split::Validation));
         let found: Vec<_> = both.images.iter().map(of).collect();
         assert_eq!(found, [(train, 1, Some(0)), (validation, 1, Some(1)), (validation, 2, Some(1))]);

@@ -8,7 +8,7 @@ use crate::boxes::library::Library;
 use crate::reading::broken::OnInvalid;
 use xrun_core::dataset::kind::DatasetKind;
 
-fn picture(root: &Path, name: &str) {
+fn image(root: &Path, name: &str) {
     let path = root.join(name);
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
     image::RgbImage::from_pixel(8, 4, image::Rgb([9, 8, 7])).save(path).unwrap();
@@ -29,7 +29,7 @@ fn the_directory_is_the_class_and_the_image_is_the_object() {
                 xrun_core::files::write::replace(&folder.path().join(name), b"x").unwrap();
             }
             false if name.contains("hidden") => {}
-            false => picture(folder.path(), name),
+            false => image(folder.path(), name),
         }
     }
     let library = opened(folder.path()).unwrap();
@@ -53,12 +53,12 @@ fn the_directory_is_the_class_and_the_image_is_the_object() {
 #[test]
 fn splits_need_two_directories() {
     let folder = tempfile::tempdir().unwrap();
-    picture(folder.path(), "train/cat/1.png");
-    picture(folder.path(), "train/2.png");
+    image(folder.path(), "train/cat/1.png");
+    image(folder.path(), "train/2.png");
     let library = opened(folder.path()).unwrap();
     assert_eq!(library.classes[0].name, "train", "a class like any other");
-    picture(folder.path(), "val/cat/2.png");
-    picture(folder.path(), "val/owl/3.png");
+    image(folder.path(), "val/cat/2.png");
+    image(folder.path(), "val/owl/3.png");
     let library = opened(folder.path()).unwrap();
     let parts: Vec<_> = library.videos.iter().map(|video| video.part).collect();
     let (train, held_out) = (Some(Split::Train), Some(Split::Validation));
@@ -68,11 +68,11 @@ fn splits_need_two_directories() {
 #[test]
 fn a_directory_without_classes_and_a_symlink_out_of_it_are_refused() {
     let folder = tempfile::tempdir().unwrap();
-    picture(folder.path(), "1.png");
+    image(folder.path(), "1.png");
     let message = opened(folder.path()).unwrap_err().to_string();
     assert!(message.contains("has no images in directories of classes"), "{message}");
     let outside = tempfile::tempdir().unwrap();
-    picture(outside.path(), "1.png");
+    image(outside.path(), "1.png");
     std::os::unix::fs::symlink(outside.path(), folder.path().join("cat")).unwrap();
     let message = opened(folder.path()).unwrap_err().to_string();
     assert!(message.contains("outside of the data set's directory"), "{message}");

@@ -40,16 +40,16 @@ impl Format for ImageFolder {
             let prefix = if part.is_empty() { String::new() } else { format!("{part}/") };
             for name in folders(root, part)? {
                 let folder = format!("{prefix}{name}");
-                let pictures = files(root, &folder, &IMAGE_ENDINGS)?;
-                if pictures.is_empty() {
+                let images = files(root, &folder, &IMAGE_ENDINGS)?;
+                if images.is_empty() {
                     continue;
                 }
                 let class = *number.entry(name).or_insert_with_key(|name| {
                     raw.classes.push(RawClass { name: name.clone(), supercategory: None });
                     raw.classes.len() - 1
                 });
-                raw.images.extend(pictures.into_iter().map(|picture| RawImage {
-                    file: format!("{folder}/{picture}"),
+                raw.images.extend(images.into_iter().map(|image| RawImage {
+                    file: format!("{folder}/{image}"),
                     size: None,
                     video: None,
                     frame: 0,

@@ -31,7 +31,7 @@ const FOLDER_MAX: usize = 1000;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pending {
     /// Number of PNG files.
-    pub pictures: usize,
+    pub images: usize,
     /// Pixels.
     pub image_size: usize,
     /// The directory of the data set.
@@ -45,9 +45,9 @@ pub fn pending(settings: &Generated) -> Option<Pending> {
 
 fn pending_in(settings: &Generated, cache: &Path) -> Option<Pending> {
     let folder = cache.join(name(settings));
-    let pictures = counts(settings).iter().sum();
+    let images = counts(settings).iter().sum();
     let image_size = settings.image_size;
-    generated::is_missing(&folder.join(FILES[0])).then_some(Pending { pictures, image_size, folder })
+    generated::is_missing(&folder.join(FILES[0])).then_some(Pending { images, image_size, folder })
 }
 
 /// Directory of the set, existing or not.
@@ -58,7 +58,7 @@ pub fn folder(settings: &Generated) -> PathBuf {
 /// Name of the directory: other settings have another.
 fn name(settings: &Generated) -> String {
     let identity = format!("{VERSION} {}", serde_json::to_string(settings).unwrap_or_default());
-    format!("pictures-{}", &digest(identity.as_bytes())[..16])
+    format!("images-{}", &digest(identity.as_bytes())[..16])
 }
 
 /// The directory of the generated set, written now if it is not there yet.

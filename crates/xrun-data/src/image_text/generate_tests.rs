@@ -7,7 +7,7 @@ use super::super::open::open_generated;
 use super::super::paint::{COLOURS, SHAPES, is_unseen};
 use super::super::settings::Settings;
 use super::*;
-use xrun_core::dataset::index::Index;
+use xrun_core::dataset::open_dataset::OpenDataset;
 use xrun_core::dataset::split::Split;
 
 fn small() -> Generated {
@@ -24,8 +24,8 @@ fn splits_have_disjoint_pairs_and_answers_match_their_questions() {
     let cache = tempfile::tempdir().unwrap();
     let library = opened(&small(), cache.path());
     assert_eq!(
-        library.details(),
-        super::super::ExampleCounts { train: 600, held_out: 60, unseen: 40, pictures: 700, texts: Vec::new() }
+        library.summary(),
+        super::super::ExampleCounts { train: 600, held_out: 60, unseen: 40, images: 700, texts: Vec::new() }
     );
     let index = |name: &str, names: &[&str]| names.iter().position(|other| *other == name).unwrap();
     let colours: Vec<&str> = COLOURS.iter().map(|(name, _)| *name).collect();
@@ -83,8 +83,8 @@ fn generated_bytes_are_reproducible_and_damage_is_reported() {
 #[test]
 fn a_large_image_is_a_small_file() {
     let random = &mut generator(1, "x", 0);
-    let picture = Scene::draw(random, false).paint(random, 1024);
-    assert_eq!(picture.rgb.len(), 1024 * 1024 * 3);
-    let bytes = picture.to_png().unwrap().len();
+    let image = Scene::draw(random, false).paint(random, 1024);
+    assert_eq!(image.rgb.len(), 1024 * 1024 * 3);
+    let bytes = image.to_png().unwrap().len();
     assert!(bytes < 200_000, "{bytes} bytes");
 }

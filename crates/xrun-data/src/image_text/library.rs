@@ -13,7 +13,7 @@ use crate::reading::broken::{Judge, OnInvalid};
 use crate::reading::decoding::Largest;
 use crate::tokenizer::{Tokenizer, Vocabulary, Words};
 use xrun_core::dataset::error::{DataError, InvalidItems};
-use xrun_core::dataset::index::Index;
+use xrun_core::dataset::open_dataset::OpenDataset;
 use xrun_core::dataset::split::Split;
 use xrun_core::units::Bytes;
 
@@ -28,7 +28,7 @@ pub(super) const HELD_OUT: &str = "held out for validation";
 
 /// Settings that every data set of images with conversations has: how examples are made and images cached.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Options {
+pub struct LoaderSettings {
     /// Table of the data set in an experiment, such as `dataset.image-text`.
     pub section: &'static str,
     /// Side of an image that a model sees, in pixels.
@@ -41,9 +41,9 @@ pub struct Options {
     pub vocabulary: Vocabulary,
 }
 
-impl Default for Options {
+impl Default for LoaderSettings {
     fn default() -> Self {
-        Settings::default().options()
+        Settings::default().loader_settings()
     }
 }
 
@@ -59,7 +59,7 @@ pub struct ExampleLocation {
     /// Index of the item in a question list, from 1; 0 in JSON lines.
     pub item: u32,
     /// Number of its image in its file: the same image has the same number.
-    pub picture: u32,
+    pub image: u32,
 }
 
 impl ExampleLocation {
@@ -157,21 +157,21 @@ pub struct Library {
     /// Positions of the examples of each split, by their number.
     pub places: [Vec<ExampleLocation>; 3],
     /// Different images of all files together.
-    pub pictures: u64,
+    pub images: u64,
     /// The image that takes most memory to decode.
     pub largest: Option<Largest>,
     /// SHA-256 of all texts and images, in hexadecimal.
     pub digest: String,
     /// Items that were left out.
-    pub left_out: InvalidItems,
+    pub skipped: InvalidItems,
 }
 
-impl Index for Library {
-    const SAMPLES: &'static str = "images with conversations";
-    type Details = ExampleCounts;
-    type Options = Options;
+impl OpenDataset for Library {
+    const SAMPLE_NOUN: &'static str = "images with conversations";
+    type Summary = ExampleCounts;
+    type LoaderSettings = LoaderSettings;
 
-    fn count(&self) -> u64 {
+    fn sample_count(&self) -> u64 {
         self.places.iter().map(|places| places.len() as u64).sum()
     }
 
@@ -179,14 +179,14 @@ impl Index for Library {
         &self.digest
     }
 
-    fn left_out(&self) -> InvalidItems {
-        self.left_out.clone()
+    fn skipped(&self) -> InvalidItems {
+        self.skipped.clone()
     }
 
     /// Summary without the lengths of texts, which need a vocabulary.
-    fn details(&self) -> ExampleCounts {
+    fn summary(&self) -> ExampleCounts {
         let [train, held_out, unseen] = Split::ALL.map(|split| self.places(split).len() as u64);
-        ExampleCounts { train, held_out, unseen, pictures: self.pictures, texts: Vec::new() }
+        ExampleCounts { train, held_out, unseen, images: self.images, texts: Vec::new() }
     }
 }
 
@@ -202,8 +202,8 @@ impl Library {
     }
 
     /// Identity of an image: equal for two examples that share it.
-    pub fn picture_key(&self, split: Split, place: &ExampleLocation) -> (u32, u32) {
-        (self.source_of[split as usize] as u32, place.picture)
+    pub fn image_key(&self, split: Split, place: &ExampleLocation) -> (u32, u32) {
+        (self.source_of[split as usize] as u32, place.image)
     }
 
     /// An example by its number.
@@ -285,7 +285,7 @@ impl Library {
             }
         }
         judge.verdict()?;
-        self.left_out.append(&judge.found);
+        self.skipped.append(&judge.found);
         self.check_use()
     }
 
@@ -293,7 +293,7 @@ impl Library {
     pub(super) fn check_use(&self) -> Result<(), DataError> {
         for (split, what) in [(Split::Train, TO_TRAIN_ON), (Split::Validation, HELD_OUT)] {
             if self.places(split).is_empty() {
-                let message = none_left(what, &self.left_out, self.pictures);
+                let message = none_left(what, &self.skipped, self.images);
                 return Err(DataError::file(self.source(split).path(), message));
             }
         }
@@ -302,13 +302,13 @@ impl Library {
 }
 
 /// Message about a split without examples.
-pub(super) fn none_left(what: &str, left_out: &InvalidItems, pictures: u64) -> String {
-    let left_out = match left_out.total() {
+pub(super) fn none_left(what: &str, skipped: &InvalidItems, images: u64) -> String {
+    let skipped = match skipped.total() {
         0 => String::new(),
-        count => format!(" ({count} were left out: {})", left_out.by_reason()),
+        count => format!(" ({count} were left out: {})", skipped.by_reason()),
     };
     format!(
-        "no example is {what}{left_out}; {pictures} images are there, and a second file can be named with \
+        "no example is {what}{skipped}; {images} images are there, and a second file can be named with \
          `validation_path`"
     )
 }

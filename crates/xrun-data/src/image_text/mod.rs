@@ -2,10 +2,10 @@
 
 pub mod check;
 pub mod generate;
+pub mod image_file;
 pub mod library;
 pub mod open;
 pub mod paint;
-pub mod picture;
 #[cfg(test)]
 mod real_tests;
 pub mod record;
@@ -19,12 +19,12 @@ use serde::{Deserialize, Serialize};
 
 use super::reading::broken::Judge;
 use super::reading::broken::OnInvalid;
-use library::{Library, Options};
+use library::{Library, LoaderSettings};
 use settings::{Settings, Source};
 use xrun_core::dataset::digest_cache;
 use xrun_core::dataset::error::{DataError, InvalidItems};
-use xrun_core::dataset::index::Index;
 use xrun_core::dataset::kind::{DatasetKind, DatasetSummary};
+use xrun_core::dataset::open_dataset::OpenDataset;
 use xrun_core::problem::Problems;
 
 /// Data set `[dataset.image-text]`.
@@ -41,7 +41,7 @@ pub struct ExampleCounts {
     /// Examples of the third split, which only generated sets have.
     pub unseen: u64,
     /// Different images.
-    pub pictures: u64,
+    pub images: u64,
     /// Lengths of the texts, the shortest first.
     pub texts: Vec<TextLength>,
 }
@@ -64,7 +64,7 @@ impl ExampleCounts {
         judge.verdict()?;
         for (left, what) in [(self.train, library::TO_TRAIN_ON), (self.held_out, library::HELD_OUT)] {
             if left == 0 {
-                return Err(DataError::content(library::none_left(what, &judge.found, self.pictures)));
+                return Err(DataError::content(library::none_left(what, &judge.found, self.images)));
             }
         }
         Ok(judge.found)
@@ -98,7 +98,7 @@ impl DatasetKind for ImageText {
     /// Its images are decoded in `limits.decode_memory`.
     const LIMITS: &'static [&'static str] = &["decode_memory"];
     type Settings = Settings;
-    type Index = Library;
+    type Opened = Library;
 
     fn check(settings: &Settings, problems: &mut Problems) {
         check::check(settings, problems);
@@ -118,8 +118,8 @@ impl DatasetKind for ImageText {
             return None;
         }
         let pending = generate::pending(&settings.generated)?;
-        let (pictures, side, folder) = (pending.pictures, pending.image_size, pending.folder.display());
-        Some(format!("{pictures} images of {side} pixels with their answers, once, in {folder}"))
+        let (images, side, folder) = (pending.images, pending.image_size, pending.folder.display());
+        Some(format!("{images} images of {side} pixels with their answers, once, in {folder}"))
     }
 
     fn verify(settings: &Settings) {
@@ -135,8 +135,8 @@ impl DatasetKind for ImageText {
         named.into_iter().flatten().map(PathBuf::from).chain(open::folders(settings)).collect()
     }
 
-    fn options(settings: &Settings) -> Options {
-        settings.options()
+    fn loader_settings(settings: &Settings) -> LoaderSettings {
+        settings.loader_settings()
     }
 
     fn open(settings: &Settings) -> Result<Library, DataError> {
@@ -146,9 +146,9 @@ impl DatasetKind for ImageText {
     /// Summarises the data with the lengths of its texts.
     fn inspect(settings: &Settings) -> Result<DatasetSummary<ExampleCounts>, DataError> {
         let library = open::open(settings)?;
-        let tokenizer = library.tokenizer(&settings.options().vocabulary)?;
-        let seen = ExampleCounts { texts: library.text_lengths(&tokenizer)?, ..library.details() };
+        let tokenizer = library.tokenizer(&settings.loader_settings().vocabulary)?;
+        let seen = ExampleCounts { texts: library.text_lengths(&tokenizer)?, ..library.summary() };
         let notes = tokenizer.note().map(str::to_owned).into_iter().collect();
-        Ok(DatasetSummary { left_out: library.left_out, notes, details: seen })
+        Ok(DatasetSummary { skipped: library.skipped, notes, summary: seen })
     }
 }

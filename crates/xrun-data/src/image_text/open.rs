@@ -10,8 +10,8 @@ use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 
 use super::generate::{self, FILES};
+use super::image_file::{self, Head};
 use super::library::{ExampleLocation, Form, Library, Records, TextFile};
-use super::picture::{self, Head};
 use super::record::{EXPECTED, Image, Record, Wrong};
 use super::settings::{Settings, Source};
 use crate::json::{kind, why};
@@ -100,14 +100,14 @@ fn indexed(settings: &Settings, paths: &[PathBuf], policy: OnInvalid) -> Result<
     }
     judge.verdict()?;
     indexing.known.into_values().for_each(DigestCache::save);
-    let pictures = files.iter().map(|file| u64::from(file.pictures)).sum();
+    let images = files.iter().map(|file| u64::from(file.images)).sum();
     let source_of = std::array::from_fn(|split| split.min(files.len() - 1));
     let mut places: [Vec<ExampleLocation>; 3] = Default::default();
     if let [only] = files.as_mut_slice() {
-        let held_out = (f64::from(only.pictures) * settings.validation_fraction).round().max(1.0) as u32;
-        let first = only.pictures.saturating_sub(held_out);
+        let held_out = (f64::from(only.images) * settings.validation_fraction).round().max(1.0) as u32;
+        let first = only.images.saturating_sub(held_out);
         let all = std::mem::take(&mut only.places);
-        let (train, validation) = all.into_iter().partition(|place| place.picture < first);
+        let (train, validation) = all.into_iter().partition(|place| place.image < first);
         [places[Split::Train as usize], places[Split::Validation as usize]] = [train, validation];
     } else {
         files.iter_mut().zip(&mut places).for_each(|(file, places)| *places = std::mem::take(&mut file.places));
@@ -117,13 +117,13 @@ fn indexed(settings: &Settings, paths: &[PathBuf], policy: OnInvalid) -> Result<
         sources: files.into_iter().map(|file| Box::new(file.text) as Box<dyn Records>).collect(),
         source_of,
         places,
-        pictures,
+        images,
         largest: match settings.source {
             Source::Generated => Some(generate::largest(&settings.generated, &paths[0])),
             _ => indexing.largest,
         },
         digest: hexadecimal(&indexing.digest.finalize()),
-        left_out: judge.found,
+        skipped: judge.found,
     };
     library.check_use()?;
     Ok(library)
@@ -133,7 +133,7 @@ fn indexed(settings: &Settings, paths: &[PathBuf], policy: OnInvalid) -> Result<
 struct IndexedFile {
     text: TextFile,
     places: Vec<ExampleLocation>,
-    pictures: u32,
+    images: u32,
 }
 
 struct Indexing {
@@ -160,7 +160,7 @@ struct FileIndexer<'a> {
     form: Form,
     places: Vec<ExampleLocation>,
     /// Each image by the beginning of the SHA-256 of its name or its base64.
-    pictures: HashMap<[u8; 16], InspectedImage>,
+    images: HashMap<[u8; 16], InspectedImage>,
     judge: &'a mut Judge,
 }
 
@@ -176,16 +176,15 @@ impl Indexing {
             Source::Generated | Source::Messages => Form::Lines,
         };
         let opened = file::open(path).map_err(failed)?;
-        let mut found =
-            FileIndexer { path, folder: &folder, form, places: Vec::new(), pictures: HashMap::new(), judge };
+        let mut found = FileIndexer { path, folder: &folder, form, places: Vec::new(), images: HashMap::new(), judge };
         match form {
             Form::Lines => self.lines(&opened, &mut found)?,
             Form::List(_) => self.list(&opened, &mut found)?,
         }
-        let FileIndexer { places, pictures, .. } = found;
-        let pictures = pictures.len() as u32;
+        let FileIndexer { places, images, .. } = found;
+        let images = images.len() as u32;
         let text = TextFile { path: path.to_owned(), folder, form, file: Mutex::new(opened) };
-        Ok(IndexedFile { text, places, pictures })
+        Ok(IndexedFile { text, places, images })
     }
 
     fn known(&mut self, folder: &Path) -> &mut DigestCache {
@@ -235,7 +234,7 @@ impl Indexing {
                 let what = "the file is one JSON list (`jq -c '.[]'` puts each of its items on a line)";
                 return Err(nothing(what));
             }
-            let place = ExampleLocation { offset: begin, length: text.len() as u32, line, item: 0, picture: 0 };
+            let place = ExampleLocation { offset: begin, length: text.len() as u32, line, item: 0, image: 0 };
             self.example(text, place, found)?;
         }
     }
@@ -258,7 +257,7 @@ impl Indexing {
             let offset = raw.as_ptr() as usize - text.as_ptr() as usize;
             line += text[seen..offset].iter().filter(|byte| **byte == b'\n').count() as u32;
             seen = offset;
-            let place = ExampleLocation { offset: offset as u64, length: raw.len() as u32, line, item, picture: 0 };
+            let place = ExampleLocation { offset: offset as u64, length: raw.len() as u32, line, item, image: 0 };
             self.example(raw.as_bytes(), place, found)?;
         }
         Ok(())
@@ -271,11 +270,11 @@ impl Indexing {
         }
         let read = found.form.read(text);
         let number = match read {
-            Ok(record) => self.picture(&record, &place, found)?,
+            Ok(record) => self.image(&record, &place, found)?,
             Err(wrong) => Err(wrong),
         };
         match number {
-            Ok(picture) => found.places.push(ExampleLocation { picture, ..place }),
+            Ok(image) => found.places.push(ExampleLocation { image, ..place }),
             Err((reason, message)) => {
                 found.judge.broken(reason, found.path, format!("{}: {message}", place.called()));
             }
@@ -284,7 +283,7 @@ impl Indexing {
     }
 
     /// The number of the image of an example; one that is new is looked at.
-    fn picture(
+    fn image(
         &mut self,
         record: &Record,
         place: &ExampleLocation,
@@ -299,7 +298,7 @@ impl Indexing {
         };
         let mut short = [u8::from(name.is_some()); 16];
         short[1..].copy_from_slice(&key[..15]);
-        if let Some(InspectedImage { number, head }) = found.pictures.get(&short).copied() {
+        if let Some(InspectedImage { number, head }) = found.images.get(&short).copied() {
             // Another line may be longer.
             self.decoded(head, name.as_deref(), place, found.path);
             return Ok(Ok(number));
@@ -307,12 +306,12 @@ impl Indexing {
         let head = match (&name, &record.image) {
             (Some(name), _) => self.of_file(found.folder, name)?,
             (None, Image::Inline(url)) => of_url(url),
-            (None, Image::File(_)) => return Ok(Err(("missing_picture", "has no image".into()))),
+            (None, Image::File(_)) => return Ok(Err(("missing_image", "has no image".into()))),
         };
         Ok(head.map(|head| {
             self.decoded(head, name.as_deref(), place, found.path);
-            let number = found.pictures.len() as u32;
-            found.pictures.insert(short, InspectedImage { number, head });
+            let number = found.images.len() as u32;
+            found.images.insert(short, InspectedImage { number, head });
             number
         }))
     }
@@ -334,9 +333,9 @@ impl Indexing {
         let shown = printable::line(name, 100);
         let prefixed = |(reason, message): Wrong| (reason, format!("{shown}: {message}"));
         let length = std::fs::metadata(&whole).map_or(0, |about| about.len());
-        if length > picture::FILE_BYTES_MAX {
-            let message = format!("has {length} bytes, at most {} are read", picture::FILE_BYTES_MAX);
-            return Ok(Err(prefixed(("too_large_picture", message))));
+        if length > image_file::FILE_BYTES_MAX {
+            let message = format!("has {length} bytes, at most {} are read", image_file::FILE_BYTES_MAX);
+            return Ok(Err(prefixed(("too_large_image", message))));
         }
         let digest = self.known(folder).digest(name, &whole)?;
         self.digest.update(name.as_bytes());
@@ -345,11 +344,11 @@ impl Indexing {
         if self.generated {
             return Ok(Ok(None));
         }
-        let unreadable = |error: std::io::Error| ("broken_picture", format!("cannot be read: {error}"));
-        let head = file::open(&whole).map_err(unreadable).and_then(|file| picture::head(BufReader::new(file)));
+        let unreadable = |error: std::io::Error| ("broken_image", format!("cannot be read: {error}"));
+        let head = file::open(&whole).map_err(unreadable).and_then(|file| image_file::head(BufReader::new(file)));
         let head = head.and_then(|head| match is_whole(&whole, head.format) {
             Ok(true) => Ok(Some((head, length))),
-            Ok(false) => Err(picture::cut_off()),
+            Ok(false) => Err(image_file::cut_off()),
             Err(error) => Err(unreadable(error)),
         });
         Ok(head.map_err(prefixed))
@@ -365,9 +364,9 @@ fn no_list(text: &[u8], error: &serde_json::Error) -> String {
 }
 
 fn of_url(url: &str) -> Result<Option<(Head, u64)>, Wrong> {
-    let bytes = picture::inline(url)?;
-    let head = picture::head(Cursor::new(&bytes))?;
-    picture::whole(&bytes, head.format)?;
+    let bytes = image_file::inline(url)?;
+    let head = image_file::head(Cursor::new(&bytes))?;
+    image_file::whole(&bytes, head.format)?;
     Ok(Some((head, bytes.len() as u64)))
 }
 
@@ -378,7 +377,7 @@ pub(super) fn located(folder: &Path, name: &str) -> Result<String, Wrong> {
         Ok(Some(path)) => Ok(path.to_string_lossy().into_owned()),
         Ok(None) => {
             let tried = folder.join(name);
-            Err(("missing_picture", format!("the image {} is not there, or is no file", tried.display())))
+            Err(("missing_image", format!("the image {} is not there, or is no file", tried.display())))
         }
         Err(_) => {
             Err(("outside", format!("the image \"{}\" leads to a file outside of {}", shown(), folder.display())))

@@ -5,12 +5,12 @@ use std::path::Path;
 use base64::Engine;
 use image::{ImageFormat, Rgb, RgbImage};
 
-use super::super::picture::tests::{claimed, encoded};
+use super::super::image_file::tests::{claimed, encoded};
 use super::super::settings::AnswerFormat;
 use super::super::{ExampleCounts, ImageText};
 use super::*;
-use xrun_core::dataset::index::Index;
 use xrun_core::dataset::kind::DatasetKind;
+use xrun_core::dataset::open_dataset::OpenDataset;
 
 fn put(folder: &Path, name: &str, bytes: &[u8]) {
     std::fs::create_dir_all(folder.join(name).parent().unwrap()).unwrap();
@@ -53,18 +53,18 @@ fn invalid_examples_are_reported_with_their_line_or_skipped_and_counted() {
     let whole = encoded(RgbImage::from_fn(90, 90, |x, y| Rgb([(x * y) as u8, y as u8, 9])), ImageFormat::Jpeg);
     let bad = |image: &str| line(image, "red").into_bytes();
     let cases: [(Vec<u8>, &str, &str); 17] = [
-        (bad("images/9.png"), "missing_picture", "9.png is not there"),
-        (bad("images"), "missing_picture", "is no file"),
+        (bad("images/9.png"), "missing_image", "9.png is not there"),
+        (bad("images"), "missing_image", "is no file"),
         (bad("../secret.png"), "outside", "outside of"),
         (bad("/etc/hostname"), "outside", "outside of"),
         (bad("out.png"), "outside", "outside of"),
         (bad("http://x.org/a.png"), "url", "download"),
-        (bad("cut.jpg"), "broken_picture", "cut.jpg: the image is cut off"),
+        (bad("cut.jpg"), "broken_image", "cut.jpg: the image is cut off"),
         (bad("text.png"), "not_png_or_jpeg", "text.png: "),
-        (bad("thin.png"), "too_large_picture", "1 x 65535"),
-        (bad("huge.png"), "too_large_picture", "30000 x 30000"),
-        (bad(&inline(&claimed(30_000, 30_000))), "too_large_picture", "30000 x 30000"),
-        (bad(&inline(&whole[..whole.len() * 3 / 4])), "broken_picture", "cut off"),
+        (bad("thin.png"), "too_large_image", "1 x 65535"),
+        (bad("huge.png"), "too_large_image", "30000 x 30000"),
+        (bad(&inline(&claimed(30_000, 30_000))), "too_large_image", "30000 x 30000"),
+        (bad(&inline(&whole[..whole.len() * 3 / 4])), "broken_image", "cut off"),
         (bad("data:image/png;base64,@@"), "wrong_base64", "base64"),
         (b"{\"text\": \"\xff\"}\n".to_vec(), "not_utf8", "UTF-8"),
         (b"{\"text\"\n".to_vec(), "not_json", "column"),
@@ -89,8 +89,8 @@ fn invalid_examples_are_reported_with_their_line_or_skipped_and_counted() {
         assert!(message.contains("a.jsonl: line 5: ") && message.contains(part), "{message}");
         assert!(message.contains("on_invalid = \"skip\""), "{message}");
         let library = open(&settings(folder.path(), OnInvalid::Skip)).unwrap();
-        assert_eq!(library.left_out.counts.get(*reason), Some(&1), "{:?}", library.left_out);
-        assert_eq!((library.left_out.total(), library.count()), (1, 4));
+        assert_eq!(library.skipped.counts.get(*reason), Some(&1), "{:?}", library.skipped);
+        assert_eq!((library.skipped.total(), library.sample_count()), (1, 4));
     }
     let all: Vec<Vec<u8>> = cases.iter().map(|(text, ..)| text.clone()).collect();
     let folder = prepare(&all);
@@ -110,11 +110,10 @@ fn a_line_of_more_than_32_mib_is_skipped() {
     let most = LINE_BYTES_MAX as usize;
     let folder = folder(&[long(most + 2), line("images/0.png", "blue").into_bytes(), long(most)]);
     let library = open(&settings(folder.path(), OnInvalid::Skip)).unwrap();
-    let counts: Vec<(&str, u64)> =
-        library.left_out.counts.iter().map(|(name, count)| (name.as_str(), *count)).collect();
+    let counts: Vec<(&str, u64)> = library.skipped.counts.iter().map(|(name, count)| (name.as_str(), *count)).collect();
     // One of just the size is read, and is no JSON.
     assert_eq!(counts, [("not_json", 1), ("too_long_line", 1)]);
-    let messages: Vec<String> = library.left_out.first.iter().map(|item| item.error.to_string()).collect();
+    let messages: Vec<String> = library.skipped.first.iter().map(|item| item.error.to_string()).collect();
     assert!(messages[0].contains("line 5: has more than 33554432 bytes"), "{messages:?}");
     assert!(messages[1].contains("line 7: "), "{messages:?}");
     let (place, record) = library.record(Split::Train, 3).unwrap();
@@ -133,11 +132,11 @@ fn examples_of_an_image_are_in_one_split_and_share_its_number() {
     let share = Settings { validation_fraction: 0.2, ..settings(folder.path(), OnInvalid::Fail) };
     let library = open(&share).unwrap();
     assert_eq!(
-        library.details(),
-        super::super::ExampleCounts { train: 5, held_out: 2, unseen: 0, pictures: 5, texts: Vec::new() }
+        library.summary(),
+        super::super::ExampleCounts { train: 5, held_out: 2, unseen: 0, images: 5, texts: Vec::new() }
     );
-    let pictures: Vec<u32> = library.places(Split::Train).iter().map(|place| place.picture).collect();
-    assert_eq!(pictures, [0, 1, 2, 3, 0]);
+    let images: Vec<u32> = library.places(Split::Train).iter().map(|place| place.image).collect();
+    assert_eq!(images, [0, 1, 2, 3, 0]);
     let lines: Vec<u32> = library.places(Split::Validation).iter().map(|place| place.line).collect();
     assert_eq!(lines, [5, 9], "empty lines count as lines");
     assert_eq!(library.record(Split::Validation, 1).unwrap().1.answer, "c");
@@ -151,8 +150,8 @@ fn examples_of_an_image_are_in_one_split_and_share_its_number() {
     let second = Some(folder.path().join("b.jsonl").display().to_string());
     let library = open(&Settings { validation_path: second, ..share.clone() }).unwrap();
     assert_eq!(
-        library.details(),
-        super::super::ExampleCounts { train: 7, held_out: 1, unseen: 0, pictures: 6, texts: Vec::new() }
+        library.summary(),
+        super::super::ExampleCounts { train: 7, held_out: 1, unseen: 0, images: 6, texts: Vec::new() }
     );
     // Another image is other data, and so is another text.
     let digest = open(&share).unwrap().digest;
@@ -192,7 +191,7 @@ fn unusable_data_is_refused_as_a_whole() {
     assert!(failure(&of(OnInvalid::Fail)).contains("no example is to train on"));
     put(empty.path(), "a.jsonl", line("1.png", "red").as_bytes());
     let message = failure(&of(OnInvalid::Skip));
-    assert!(message.contains("1 were left out: missing_picture 1"), "{message}");
+    assert!(message.contains("1 were left out: missing_image 1"), "{message}");
     let list = Settings { source: Source::QuestionList, ..of(OnInvalid::Fail) };
     assert!(failure(&list).ends_with("is no list of [question, answer, number of an image]: it is an object"));
     put(empty.path(), "a.jsonl", b"");
@@ -204,8 +203,8 @@ fn unusable_data_is_refused_as_a_whole() {
 #[test]
 fn a_question_list_is_read_by_item_and_line() {
     let folder = tempfile::tempdir().unwrap();
-    for picture in 0..4 {
-        put(folder.path(), &format!("images/{picture}.png"), &png(picture));
+    for image in 0..4 {
+        put(folder.path(), &format!("images/{image}.png"), &png(image));
     }
     let text = "[[\"a?\", \"yes\", 0], [\"b?\", \"no\", 0],\n [\"c?\", \"red\", 1],\n [\"d?\", \"blue\", 2], [\"e?\", \"\", 2]]";
     put(folder.path(), "a.jsonl", text.as_bytes());
@@ -219,8 +218,8 @@ fn a_question_list_is_read_by_item_and_line() {
     assert!(message.contains("a.jsonl: question 5 in line 3: the answer is empty"), "{message}");
     let library = open(&list(OnInvalid::Skip, AnswerFormat::Json)).unwrap();
     assert_eq!(
-        library.details(),
-        super::super::ExampleCounts { train: 3, held_out: 1, unseen: 0, pictures: 3, texts: Vec::new() }
+        library.summary(),
+        super::super::ExampleCounts { train: 3, held_out: 1, unseen: 0, images: 3, texts: Vec::new() }
     );
     let (place, record) = library.record(Split::Validation, 0).unwrap();
     assert_eq!((place.line, place.item, record.answer.as_str()), (3, 4, r#"{"answer": "blue"}"#));
@@ -233,14 +232,14 @@ fn long_examples_are_never_cut() {
     let of = |policy| settings(folder.path(), policy);
     let fitted = |policy, tokens| {
         let mut library = open(&of(policy)).unwrap();
-        let tokenizer = library.tokenizer(&of(policy).options().vocabulary).unwrap();
+        let tokenizer = library.tokenizer(&of(policy).loader_settings().vocabulary).unwrap();
         library.fit(&tokenizer, tokens, policy).map(|()| library)
     };
-    assert_eq!(fitted(OnInvalid::Fail, 300).unwrap().count(), 5);
+    assert_eq!(fitted(OnInvalid::Fail, 300).unwrap().sample_count(), 5);
     let message = fitted(OnInvalid::Fail, 30).unwrap_err().to_string();
     assert!(message.contains("a.jsonl: line 5: ") && message.contains("raise `sequence_length`"), "{message}");
     let library = fitted(OnInvalid::Skip, 30).unwrap();
-    assert_eq!((library.left_out.counts.get("too_long"), library.count()), (Some(&1), 4));
+    assert_eq!((library.skipped.counts.get("too_long"), library.sample_count()), (Some(&1), 4));
     let message = fitted(OnInvalid::Skip, 3).unwrap_err().to_string();
     assert!(message.contains("no example is to train on (5 were left out: too_long 5)"), "{message}");
 }
@@ -250,20 +249,20 @@ fn an_inspection_counts_the_same_long_examples() {
     let long = line("images/0.png", &"long ".repeat(40));
     let folder = folder(&[long.into_bytes()]);
     let settings = settings(folder.path(), OnInvalid::Skip);
-    let look = ImageText::inspect(&settings).unwrap();
-    assert_eq!(look.details.texts.iter().map(|text| text.examples).fold([0; 3], add), [4, 1, 0]);
-    let longest = look.details.texts.last().unwrap().tokens;
+    let inspected = ImageText::inspect(&settings).unwrap();
+    assert_eq!(inspected.summary.texts.iter().map(|text| text.examples).fold([0; 3], add), [4, 1, 0]);
+    let longest = inspected.summary.texts.last().unwrap().tokens;
     for (fit, on_invalid) in
         [(300, OnInvalid::Fail), (30, OnInvalid::Fail), (30, OnInvalid::Skip), (3, OnInvalid::Skip)]
     {
-        let (mut seen, mut library) = (look.details.clone(), open(&settings).unwrap());
-        let tokenizer = library.tokenizer(&settings.options().vocabulary).unwrap();
+        let (mut seen, mut library) = (inspected.summary.clone(), open(&settings).unwrap());
+        let tokenizer = library.tokenizer(&settings.loader_settings().vocabulary).unwrap();
         match (seen.fit(fit, on_invalid), library.fit(&tokenizer, fit, on_invalid)) {
             (Ok(broken), Ok(())) => {
-                assert_eq!(broken, library.left_out);
+                assert_eq!(broken, library.skipped);
                 assert_eq!(
                     ExampleCounts { texts: Vec::new(), ..seen },
-                    ExampleCounts { pictures: look.details.pictures, ..library.details() }
+                    ExampleCounts { images: inspected.summary.images, ..library.summary() }
                 );
             }
             (Err(inspected), Err(ended)) => {

@@ -5,7 +5,7 @@ use super::settings::{AnswerFormat, Settings, Source};
 use super::store::ImageTextStore;
 use crate::real_data::real_data;
 use xrun_core::bounded::ledger::Ledger;
-use xrun_core::dataset::index::Index;
+use xrun_core::dataset::open_dataset::OpenDataset;
 use xrun_core::dataset::split::Split;
 use xrun_core::settings::sections::Limits;
 
@@ -23,17 +23,17 @@ fn easy_vqa_is_read_without_conversion() {
     let mut library = open(&settings).unwrap();
     // By Python, from the file: 4,943 questions about 500 images, 1,009 of them about the last 100.
     assert_eq!(
-        library.details(),
-        super::ExampleCounts { train: 3934, held_out: 1009, unseen: 0, pictures: 500, texts: Vec::new() }
+        library.summary(),
+        super::ExampleCounts { train: 3934, held_out: 1009, unseen: 0, images: 500, texts: Vec::new() }
     );
-    let tokenizer = library.tokenizer(&settings.options().vocabulary).unwrap();
+    let tokenizer = library.tokenizer(&settings.loader_settings().vocabulary).unwrap();
     library.fit(&tokenizer, 64, settings.on_invalid).unwrap();
     let ledger = Ledger::default();
-    let store = ImageTextStore::new(library, tokenizer, &settings.options(), &Limits::default(), &ledger);
+    let store = ImageTextStore::new(library, tokenizer, &settings.loader_settings(), &Limits::default(), &ledger);
     for number in (0..store.count(Split::Validation)).step_by(50) {
         let example = store.example(Split::Validation, number).unwrap();
         // Not scaled: the bytes of the file.
-        assert_eq!(example.picture, store.original(Split::Validation, number).unwrap());
+        assert_eq!(example.image, store.original(Split::Validation, number).unwrap());
         assert!(example.text.answer_text.starts_with("{\"answer\": \""), "{}", example.text.answer_text);
     }
     let first = store.text(Split::Train, 0).unwrap();

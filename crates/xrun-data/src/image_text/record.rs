@@ -154,12 +154,12 @@ fn hint_next_to_messages(line: &str) -> &'static str {
     }
 }
 
-/// An item of a question list: `[question, answer, picture]`.
+/// An item of a question list: `[question, answer, image]`.
 ///
 /// # Errors
 /// Why it is of no use.
 pub fn of_item(item: &str, form: AnswerFormat) -> Result<Record, Wrong> {
-    let (question, answer, picture): (String, String, u64) = serde_json::from_str(item).map_err(|error| {
+    let (question, answer, image): (String, String, u64) = serde_json::from_str(item).map_err(|error| {
         let why = wrong_form::of_item(item).unwrap_or_else(|| why_of_line(item.as_bytes(), &error));
         ("wrong_form", format!("is not [question, answer, number of an image]: {why}"))
     })?;
@@ -170,7 +170,7 @@ pub fn of_item(item: &str, form: AnswerFormat) -> Result<Record, Wrong> {
         AnswerFormat::Plain => answer,
         AnswerFormat::Json => format!("{{\"answer\": {}}}", serde_json::Value::String(answer)),
     };
-    Ok(Record { question, answer, image: Image::File(format!("images/{picture}.png")) })
+    Ok(Record { question, answer, image: Image::File(format!("images/{image}.png")) })
 }
 
 fn of_messages(messages: Vec<Object<Message>>, beside: impl Fn() -> &'static str) -> Result<Record, Wrong> {

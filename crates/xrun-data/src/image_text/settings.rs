@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::check::SECTION;
-use super::library::Options;
+use super::library::LoaderSettings;
 use crate::reading::broken::OnInvalid;
 use crate::tokenizer::Vocabulary;
 use xrun_core::units::Bytes;
@@ -73,8 +73,8 @@ impl Default for Settings {
 
 impl Settings {
     /// The settings that every data set of images with conversations has.
-    pub fn options(&self) -> Options {
-        Options {
+    pub fn loader_settings(&self) -> LoaderSettings {
+        LoaderSettings {
             section: SECTION,
             image_size: self.image_size,
             image_cache: self.image_cache,
@@ -93,7 +93,7 @@ pub enum Source {
     /// JSON lines, an example a line: `{"messages": […]}` with one image and one answer, the last message, or
     /// `{"text": …, "image": …, "response": …}`. An image is a file or a base64 data URL.
     Messages,
-    /// easy-VQA's `questions.json`, a list of `[question, answer, picture]`, with `images/PICTURE.png` beside it.
+    /// easy-VQA's `questions.json`, a list of `[question, answer, image]`, with `images/IMAGE.png` beside it.
     QuestionList,
 }
 

@@ -2,19 +2,19 @@
 
 use std::io::{BufReader, Cursor};
 
-use super::library::{ExampleLocation, Library, Options};
+use super::image_file::{self, Head};
+use super::library::{ExampleLocation, Library, LoaderSettings};
 use super::open::{LINE_COPIES, located};
-use super::picture::{self, Head};
 use super::record::{Image, Record, Wrong};
 use crate::reading::decoding::decoding_bytes;
 use crate::tokenizer::Tokenizer;
 use xrun_core::bounded::DeepSize;
 use xrun_core::bounded::buffer::Buffer;
 use xrun_core::bounded::cache::{ByteCache, CacheCounters};
-use xrun_core::bounded::ledger::{Cap, Holding, Ledger, Policy};
+use xrun_core::bounded::ledger::{Cap, Ledger, Policy, Registration};
 use xrun_core::bounded::memory_budget::MemoryBudget;
 use xrun_core::dataset::error::DataError;
-use xrun_core::dataset::index::Index;
+use xrun_core::dataset::open_dataset::OpenDataset;
 use xrun_core::dataset::sample::HostImage;
 use xrun_core::dataset::split::Split;
 use xrun_core::files::file;
@@ -23,7 +23,7 @@ use xrun_core::settings::sections::Limits;
 use xrun_core::units::Bytes;
 
 /// Maximum number of images in the cache; the cap in bytes is reached first.
-const PICTURES_MAX: u64 = 10_000_000;
+const IMAGES_MAX: u64 = 10_000_000;
 
 /// The text of an example as a model sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,14 +49,14 @@ impl DeepSize for Text {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Example {
     /// A square of `image_size` pixels.
-    pub picture: HostImage,
+    pub image: HostImage,
     /// Its question and answer as tokens.
     pub text: Text,
 }
 
 impl DeepSize for Example {
     fn deep_size(&self) -> u64 {
-        self.picture.deep_size() + self.text.deep_size()
+        self.image.deep_size() + self.text.deep_size()
     }
 }
 
@@ -73,19 +73,19 @@ pub struct Buffers {
 
 impl Buffers {
     /// Declares them for a library of this size. `limits` give the room for decoding and the number of threads.
-    pub fn new(library: &Library, options: &Options, limits: &Limits) -> Self {
-        let key = format!("{}.image_cache", options.section);
-        let cache = Cap { items: PICTURES_MAX, bytes: options.image_cache.0 };
-        let one = (options.image_size * options.image_size * 3 + size_of::<HostImage>()) as u64;
+    pub fn new(library: &Library, loader: &LoaderSettings, limits: &Limits) -> Self {
+        let key = format!("{}.image_cache", loader.section);
+        let cache = Cap { items: IMAGES_MAX, bytes: loader.image_cache.0 };
+        let one = (loader.image_size * loader.image_size * 3 + size_of::<HostImage>()) as u64;
         let threads = limits.workers as u64 + 1;
         let all = library.largest.as_ref().map_or(u64::MAX, |largest| largest.bytes.saturating_mul(threads));
         let decoding = Cap { items: threads, bytes: limits.decode_memory.0.min(all) };
-        let index = Cap { items: library.count(), bytes: library.index_bytes() };
+        let index = Cap { items: library.sample_count(), bytes: library.index_bytes() };
         Self {
             cache: Buffer::new("image_cache", Policy::Evict, cache)
                 .because(format!("`{key}`"))
                 .key(key)
-                .fills(library.pictures * one),
+                .working_set_bytes(library.images * one),
             decoding: Buffer::new("decoding", Policy::Block, decoding)
                 .key("limits.decode_memory")
                 .because("`limits.decode_memory`, or the largest image once for each thread"),
@@ -107,20 +107,26 @@ pub struct ImageTextStore {
     side: usize,
     cache: ByteCache<(u32, u32), HostImage>,
     decoding: MemoryBudget,
-    _index: Holding,
+    _index: Registration,
     buffers: Buffers,
 }
 
 impl ImageTextStore {
     /// Makes a store of a library whose examples fit into a sequence ([`Library::fit`]).
-    pub fn new(library: Library, tokenizer: Tokenizer, options: &Options, limits: &Limits, ledger: &Ledger) -> Self {
-        let buffers = Buffers::new(&library, options, limits);
+    pub fn new(
+        library: Library,
+        tokenizer: Tokenizer,
+        loader: &LoaderSettings,
+        limits: &Limits,
+        ledger: &Ledger,
+    ) -> Self {
+        let buffers = Buffers::new(&library, loader, limits);
         let index = buffers.index.register(ledger);
         index.set(buffers.index.cap.items, buffers.index.cap.bytes);
         Self {
             library,
             tokenizer,
-            side: options.image_size,
+            side: loader.image_size,
             cache: ByteCache::new(ledger, &buffers.cache),
             decoding: MemoryBudget::new(ledger, &buffers.decoding),
             _index: index,
@@ -155,8 +161,8 @@ impl ImageTextStore {
     /// shows it.
     pub fn example(&self, split: Split, number: u64) -> Result<Example, DataError> {
         let (place, record) = self.library.record(split, number)?;
-        let picture = self.scaled(split, &place, &record)?;
-        Ok(Example { picture, text: self.tokenised(split, &place, record)? })
+        let image = self.scaled(split, &place, &record)?;
+        Ok(Example { image, text: self.tokenised(split, &place, record)? })
     }
 
     /// The text of an example, without its image.
@@ -185,10 +191,10 @@ impl ImageTextStore {
         let (place, record) = self.library.record(split, number)?;
         let folder = self.library.source(split).folder();
         let head = match &record.image {
-            Image::Inline(url) => picture::inline(url).and_then(|bytes| picture::head(Cursor::new(bytes))),
+            Image::Inline(url) => image_file::inline(url).and_then(|bytes| image_file::head(Cursor::new(bytes))),
             Image::File(name) => located(folder, name).and_then(|name| {
                 let opened = file::open(&folder.join(name)).map(BufReader::new);
-                opened.map_err(|error| unreadable(&error)).and_then(picture::head)
+                opened.map_err(|error| unreadable(&error)).and_then(image_file::head)
             }),
         };
         let Head { width, height, .. } = head.map_err(|wrong| self.failure(split, &place, &record, wrong))?;
@@ -196,9 +202,9 @@ impl ImageTextStore {
     }
 
     /// The number of the image of an example in its file, and of the file.
-    pub fn picture_key(&self, split: Split, number: u64) -> Option<(u32, u32)> {
+    pub fn image_key(&self, split: Split, number: u64) -> Option<(u32, u32)> {
         let place = self.library.places(split).get(usize::try_from(number).ok()?)?;
-        Some(self.library.picture_key(split, place))
+        Some(self.library.image_key(split, place))
     }
 
     /// Hits and misses of the cache.
@@ -228,36 +234,36 @@ impl ImageTextStore {
     }
 
     fn scaled(&self, split: Split, place: &ExampleLocation, record: &Record) -> Result<HostImage, DataError> {
-        let key = self.library.picture_key(split, place);
-        if let Some(picture) = self.cache.get(&key) {
-            return Ok(picture);
+        let key = self.library.image_key(split, place);
+        if let Some(image) = self.cache.get(&key) {
+            return Ok(image);
         }
         // The original ends here.
-        let picture = picture::scaled(&self.decoded(split, place, record)?, self.side);
-        self.cache.insert(key, picture.clone());
-        Ok(picture)
+        let image = image_file::scaled(&self.decoded(split, place, record)?, self.side);
+        self.cache.insert(key, image.clone());
+        Ok(image)
     }
 
     fn decoded(&self, split: Split, place: &ExampleLocation, record: &Record) -> Result<HostImage, DataError> {
         let folder = self.library.source(split).folder();
         let failure = |wrong: Wrong| self.failure(split, place, record, wrong);
         let bytes = match &record.image {
-            Image::Inline(url) => picture::inline(url),
+            Image::Inline(url) => image_file::inline(url),
             Image::File(name) => located(folder, name).and_then(|name| {
-                let read = file::bytes(&folder.join(name), picture::FILE_BYTES_MAX);
+                let read = file::bytes(&folder.join(name), image_file::FILE_BYTES_MAX);
                 read.map_err(|error| unreadable(&error))
             }),
         };
         let bytes = bytes.map_err(failure)?;
-        let Head { width, height, .. } = picture::head(Cursor::new(&bytes)).map_err(failure)?;
+        let Head { width, height, .. } = image_file::head(Cursor::new(&bytes)).map_err(failure)?;
         let files = bytes.len() as u64 + LINE_COPIES * u64::from(place.length);
         let needed = decoding_bytes(width.into(), height.into(), files);
         let _room = self.decoding.take(needed).ok_or_else(|| {
             let most = Bytes(self.decoding.cap().bytes);
             let message = format!("decoding the image takes up to {}, and the plan has {most}", Bytes(needed));
-            failure(("too_large_picture", format!("{message}; it was another image when the run began")))
+            failure(("too_large_image", format!("{message}; it was another image when the run began")))
         })?;
-        picture::decode(&bytes).map_err(failure)
+        image_file::decode(&bytes).map_err(failure)
     }
 
     fn failure(&self, split: Split, place: &ExampleLocation, record: &Record, (_, message): Wrong) -> DataError {
@@ -270,7 +276,7 @@ impl ImageTextStore {
 }
 
 fn unreadable(error: &std::io::Error) -> Wrong {
-    ("missing_picture", format!("cannot be read: {error}"))
+    ("missing_image", format!("cannot be read: {error}"))
 }
 
 #[cfg(test)]

@@ -2,8 +2,8 @@
 
 use image::{ImageFormat, Rgb, RgbImage};
 
+use super::super::image_file::tests::{encoded, turned};
 use super::super::open::open;
-use super::super::picture::tests::{encoded, turned};
 use super::super::settings::{Settings, Source};
 use super::*;
 use xrun_core::files::write::replace;
@@ -27,8 +27,8 @@ fn folder() -> (tempfile::TempDir, Settings) {
 
 fn store(settings: &Settings, limits: &Limits, ledger: &Ledger) -> ImageTextStore {
     let library = open(settings).unwrap();
-    let tokenizer = library.tokenizer(&settings.options().vocabulary).unwrap();
-    ImageTextStore::new(library, tokenizer, &settings.options(), limits, ledger)
+    let tokenizer = library.tokenizer(&settings.loader_settings().vocabulary).unwrap();
+    ImageTextStore::new(library, tokenizer, &settings.loader_settings(), limits, ledger)
 }
 
 #[test]
@@ -39,17 +39,17 @@ fn examples_do_not_depend_on_the_cache_and_originals_are_dropped() {
     assert_eq!((store.count(Split::Train), store.count(Split::Validation), store.count(Split::Unseen)), (2, 1, 0));
     let first = store.example(Split::Train, 0).unwrap();
     // A quarter to the right: what was left is above.
-    assert_eq!((first.picture.width, first.picture.height), (8, 8));
-    assert!(first.picture.rgb[0] > 240 && *first.picture.rgb.last().unwrap() < 15);
+    assert_eq!((first.image.width, first.image.height), (8, 8));
+    assert!(first.image.rgb[0] > 240 && *first.image.rgb.last().unwrap() < 15);
     assert_eq!(first.text.answer_text, "{\"a\": \"日本 é\"}");
     assert_eq!(store.tokenizer().decode(&first.text.answer), first.text.answer_text);
     assert_eq!(store.tokenizer().decode(&first.text.prompt), "question: What?\nanswer: ");
     assert_eq!(store.text(Split::Train, 0).unwrap(), first.text);
     // The second question of an image finds it decoded.
     let second = store.example(Split::Train, 1).unwrap();
-    assert_eq!((second.picture, store.counters().hits, store.counters().misses), (first.picture.clone(), 1, 1));
-    assert_eq!(store.picture_key(Split::Train, 0), store.picture_key(Split::Train, 1));
-    assert_eq!(&store.example(Split::Validation, 0).unwrap().picture.rgb[..3], [10, 20, 30]);
+    assert_eq!((second.image, store.counters().hits, store.counters().misses), (first.image.clone(), 1, 1));
+    assert_eq!(store.image_key(Split::Train, 0), store.image_key(Split::Train, 1));
+    assert_eq!(&store.example(Split::Validation, 0).unwrap().image.rgb[..3], [10, 20, 30]);
     let original = store.original(Split::Train, 1).unwrap();
     assert_eq!((original.width, original.height), (16, 32));
     let none = Settings { image_cache: Bytes(0), ..settings };
@@ -76,7 +76,7 @@ fn held_bytes_are_in_the_ledger_and_within_the_plan() {
     assert_eq!(store.evict_to_fraction(0.0), one);
     let names: Vec<&str> = store.buffers().all().map(|buffer| buffer.name).to_vec();
     assert_eq!(names, ["image_cache", "decoding", "dataset_index"]);
-    assert_eq!(store.buffers().cache.fills, Some(2 * one));
+    assert_eq!(store.buffers().cache.working_set_bytes, Some(2 * one));
 }
 
 #[test]
@@ -84,21 +84,21 @@ fn a_record_that_changed_during_the_run_is_named_by_line() {
     let (folder, settings) = folder();
     let ledger = Ledger::default();
     let store = store(&settings, &Limits::default(), &ledger);
-    let told = |split, number| store.example(split, number).unwrap_err().to_string();
+    let message_of = |split, number| store.example(split, number).unwrap_err().to_string();
     // Damage that only decoding shows.
     let mut bytes = std::fs::read(folder.path().join("b.png")).unwrap();
     bytes[45..60].fill(0);
     replace(&folder.path().join("b.png"), &bytes).unwrap();
-    let message = told(Split::Validation, 0);
+    let message = message_of(Split::Validation, 0);
     assert!(message.contains("a.jsonl: line 3: b.png: the image cannot be read"), "{message}");
     std::fs::remove_file(folder.path().join("b.png")).unwrap();
-    assert!(told(Split::Validation, 0).contains("is not there"));
+    assert!(message_of(Split::Validation, 0).contains("is not there"));
     let large = RgbImage::from_pixel(900, 900, Rgb([1, 2, 3]));
     replace(&folder.path().join("b.png"), &encoded(large, ImageFormat::Png)).unwrap();
-    let message = told(Split::Validation, 0);
+    let message = message_of(Split::Validation, 0);
     assert!(message.contains("another image when the run began"), "{message}");
     let mut file = std::fs::OpenOptions::new().write(true).open(folder.path().join("a.jsonl")).unwrap();
     std::io::Write::write_all(&mut file, b"garbage").unwrap();
-    let message = told(Split::Train, 0);
+    let message = message_of(Split::Train, 0);
     assert!(message.contains("line 1: ") && message.contains("was changed during the run"), "{message}");
 }

@@ -55,7 +55,7 @@ struct Url<'a> {
 /// Message about an answer that is JSON and not a text.
 const ANSWER: &str =
     "an answer in JSON is written as a text, its quotation marks with `\\` before them: \"{\\\"name\\\": …}\"";
-const ONE_PICTURE: &str = "write the one image alone: \"image\": \"images/7.jpg\"";
+const ONE_IMAGE: &str = "write the one image alone: \"image\": \"images/7.jpg\"";
 
 /// A line of JSON lines.
 pub fn of_line(line: &str) -> Option<String> {
@@ -64,7 +64,7 @@ pub fn of_line(line: &str) -> Option<String> {
     }
     let Line { messages, text, image, response } = serde_json::from_str(line).ok()?;
     not_a_text("`text`", text, None)
-        .or_else(|| not_a_text("`image`", image, Some(ONE_PICTURE)))
+        .or_else(|| not_a_text("`image`", image, Some(ONE_IMAGE)))
         .or_else(|| not_a_text("`response`", response, Some(ANSWER)))
         .or_else(|| of_messages(messages?.get()))
 }
@@ -125,7 +125,7 @@ fn of_part(at: &str, part: &RawValue) -> Option<String> {
     let Part { r#type, text, image, image_url } = serde_json::from_str(part.get()).ok()?;
     not_a_text(&format!("`type` of {at}"), r#type, None)
         .or_else(|| not_a_text(&format!("`text` of {at}"), text, None))
-        .or_else(|| not_a_text(&format!("`image` of {at}"), image, Some(ONE_PICTURE)))
+        .or_else(|| not_a_text(&format!("`image` of {at}"), image, Some(ONE_IMAGE)))
         .or_else(|| {
             let image_url = image_url?.get();
             let such = "{\"url\": \"data:image/png;base64,…\"}";
@@ -147,15 +147,15 @@ pub fn of_item(item: &str) -> Option<String> {
         return Some(format!("it is {found}"));
     }
     let Few(entries) = serde_json::from_str::<Few<&RawValue>>(item).ok()?;
-    let [question, answer, picture] = entries.as_slice() else {
+    let [question, answer, image] = entries.as_slice() else {
         return Some(format!("it has {} entries, expected three", entries.len()));
     };
     not_a_text("the question", Some(question), None).or_else(|| not_a_text("the answer", Some(answer), None)).or_else(
         || {
-            let picture = picture.get();
+            let image = image.get();
             let expected = "expected a whole number: 7 of `images/7.png`";
-            picture.trim().parse::<u64>().is_err().then(|| match kind(picture) {
-                "a number" => format!("the image is {}, {expected}", picture.trim()),
+            image.trim().parse::<u64>().is_err().then(|| match kind(image) {
+                "a number" => format!("the image is {}, {expected}", image.trim()),
                 found => format!("the image is {found}, {expected}"),
             })
         },

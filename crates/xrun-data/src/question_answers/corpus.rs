@@ -14,14 +14,14 @@ use xrun_core::dataset::error::{DataError, InvalidItems};
 use xrun_core::dataset::generated;
 use xrun_core::dataset::kind::DatasetSummary;
 use xrun_core::dataset::split::Split;
-use xrun_core::units::{Bytes, counted};
+use xrun_core::units::{Bytes, pluralize};
 
 /// Paragraphs that a vocabulary is learnt from; more change it little.
 const LEARN_PARAGRAPHS_MAX: usize = 20_000;
 
 /// Settings that every data set of questions and answers has: how examples are made of them and cached.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Options {
+pub struct LoaderSettings {
     /// Table of the data set in an experiment, such as `dataset.question-answers`.
     pub section: &'static str,
     /// Vocabulary of the texts.
@@ -36,9 +36,9 @@ pub struct Options {
     pub validation_windows: usize,
 }
 
-impl Default for Options {
+impl Default for LoaderSettings {
     fn default() -> Self {
-        Settings::default().options()
+        Settings::default().loader_settings()
     }
 }
 
@@ -56,7 +56,7 @@ pub struct Corpus {
     /// SHA-256 of the digests of all its files, in hexadecimal.
     pub digest: String,
     /// Items that were left out.
-    pub left_out: InvalidItems,
+    pub skipped: InvalidItems,
 }
 
 /// Content of the files before it is tokenised.
@@ -66,15 +66,15 @@ struct OpenedFiles {
     train_places: Vec<QuestionLocation>,
     validation_places: Vec<QuestionLocation>,
     digests: String,
-    left_out: InvalidItems,
+    skipped: InvalidItems,
 }
 
 impl Corpus {
     /// Opens the files that the settings name.
     pub fn open(settings: &Settings) -> Result<Self, DataError> {
-        let OpenedFiles { train, validation, train_places, validation_places, digests, left_out } =
+        let OpenedFiles { train, validation, train_places, validation_places, digests, skipped } =
             OpenedFiles::open(settings)?;
-        let tokenizer = settings.options().vocabulary.tokenizer(|| {
+        let tokenizer = settings.loader_settings().vocabulary.tokenizer(|| {
             let mut words = Words::default();
             texts_to_learn(&train, &train_places, |text, times| words.add(text, times))?;
             Ok(words)
@@ -85,7 +85,7 @@ impl Corpus {
             places: [train_places, validation_places],
             tokenizer,
             digest: xrun_core::dataset::digest::digest(digests.as_bytes()),
-            left_out,
+            skipped,
         })
     }
 
@@ -94,9 +94,9 @@ impl Corpus {
     /// # Errors
     /// The errors of [`Corpus::open`].
     pub fn summary(settings: &Settings) -> Result<DatasetSummary<QuestionCounts>, DataError> {
-        let OpenedFiles { train, train_places, validation_places, left_out, .. } = OpenedFiles::open(settings)?;
+        let OpenedFiles { train, train_places, validation_places, skipped, .. } = OpenedFiles::open(settings)?;
         let [train_count, held_out] = [&train_places, &validation_places].map(|places| places.len() as u64);
-        let note = match settings.options().vocabulary.files {
+        let note = match settings.loader_settings().vocabulary.files {
             Some([encoder, merges]) => {
                 Tokenizer::read(&encoder, &merges)?;
                 None
@@ -107,8 +107,8 @@ impl Corpus {
                 words.note()
             }
         };
-        let details = QuestionCounts { train: train_count, held_out };
-        Ok(DatasetSummary { left_out, notes: note.into_iter().collect(), details })
+        let summary = QuestionCounts { train: train_count, held_out };
+        Ok(DatasetSummary { skipped, notes: note.into_iter().collect(), summary })
     }
 
     /// Positions of the questions of a split, by their number.
@@ -176,12 +176,12 @@ impl OpenedFiles {
                     &path,
                     format!(
                         "{}, and no question there is {what}; a second file can be named with `validation_path`",
-                        counted(articles.into(), "article")
+                        pluralize(articles.into(), "article")
                     ),
                 ));
             }
         }
-        Ok(Self { train, validation, train_places, validation_places, digests, left_out: judge.found })
+        Ok(Self { train, validation, train_places, validation_places, digests, skipped: judge.found })
     }
 }
 

@@ -21,7 +21,7 @@ pub struct Example {
     /// Prompt, answer and end of text; at most one more than the sequence length.
     pub tokens: Vec<u32>,
     /// Tokens of the prompt; what follows is the answer.
-    pub prompt: usize,
+    pub prompt_length: usize,
     /// Every answer that counts as right.
     pub answers: Vec<String>,
     /// Prompts with the other windows of a context that does not fit; of held-out questions only.
@@ -31,7 +31,7 @@ pub struct Example {
 impl Example {
     /// Prompts with all windows of the context that are looked at.
     pub fn prompts(&self) -> impl Iterator<Item = &[u32]> {
-        std::iter::once(&self.tokens[..self.prompt]).chain(self.others.iter().map(Vec::as_slice))
+        std::iter::once(&self.tokens[..self.prompt_length]).chain(self.others.iter().map(Vec::as_slice))
     }
 
     /// Bytes of all tokens.
@@ -154,7 +154,7 @@ pub fn example(
     };
     let mut answer = tokenizer.encode(&format!(" {}", first.text.trim()))?;
     answer.truncate((length / 4).max(1));
-    answer.push(tokenizer.end());
+    answer.push(tokenizer.eos_token());
     let parts = Parts::new(&paragraph.context, &asked.question, length, tokenizer)?;
     let windows = match cut {
         _ if parts.fits() => std::iter::once(0..parts.context.len()).collect(),
@@ -171,7 +171,7 @@ pub fn example(
     tokens.shrink_to_fit();
     Ok(Example {
         tokens,
-        prompt: prompt_length,
+        prompt_length,
         answers: asked.answers.iter().map(|answer| answer.text.clone()).collect(),
         others: windows[1..].iter().map(|window| parts.prompt(window)).collect(),
     })
@@ -266,10 +266,13 @@ mod tests {
         for cut in [TRAINING, HELD_OUT] {
             let example = example(&paragraph("One or two.", "two"), 0, 64, cut, tokenizer).unwrap();
             let text = |tokens: &[u32]| tokenizer.decode(tokens);
-            assert_eq!(text(&example.tokens[..example.prompt]), "Question: Which?\nContext: One or two.\nAnswer:");
-            assert_eq!(text(&example.tokens[example.prompt..]), " two");
+            assert_eq!(
+                text(&example.tokens[..example.prompt_length]),
+                "Question: Which?\nContext: One or two.\nAnswer:"
+            );
+            assert_eq!(text(&example.tokens[example.prompt_length..]), " two");
             let answers = (example.tokens.last(), &example.answers[..]);
-            assert_eq!(answers, (Some(&tokenizer.end()), &["two".to_owned()][..]));
+            assert_eq!(answers, (Some(&tokenizer.eos_token()), &["two".to_owned()][..]));
             assert!(example.others.is_empty());
         }
     }
@@ -336,9 +339,9 @@ mod tests {
             let cut = Cut::WithAnswer { seed: 1, number };
             let example = example(&paragraph(&context, "ŻERE"), 0, 80, cut, tokenizer).unwrap();
             prop_assert!(example.tokens.len() <= 81 && example.others.is_empty());
-            let prompt = tokenizer.decode(&example.tokens[..example.prompt]);
+            let prompt = tokenizer.decode(&example.tokens[..example.prompt_length]);
             prop_assert!(prompt.contains("ŻERE") && prompt.ends_with("\nAnswer:"), "{}", prompt);
-            prop_assert_eq!(tokenizer.decode(&example.tokens[example.prompt..]), " ŻERE");
+            prop_assert_eq!(tokenizer.decode(&example.tokens[example.prompt_length..]), " ŻERE");
         }
 
         #[test]
@@ -376,8 +379,8 @@ mod tests {
             for cut in [TRAINING, HELD_OUT] {
                 let example = example(&paragraph, 0, length, cut, tokenizer).unwrap();
                 prop_assert!(example.tokens.len() <= length + 1);
-                prop_assert!(example.prompt < example.tokens.len() && example.prompt > 0);
-                prop_assert!(example.others.iter().all(|prompt| prompt.len() == example.prompt));
+                prop_assert!(example.prompt_length < example.tokens.len() && example.prompt_length > 0);
+                prop_assert!(example.others.iter().all(|prompt| prompt.len() == example.prompt_length));
             }
         }
     }

@@ -14,11 +14,11 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use corpus::{Corpus, Options};
+use corpus::{Corpus, LoaderSettings};
 use settings::{Settings, Source};
 use xrun_core::dataset::error::{DataError, InvalidItems};
-use xrun_core::dataset::index::Index;
 use xrun_core::dataset::kind::{DatasetKind, DatasetSummary};
+use xrun_core::dataset::open_dataset::OpenDataset;
 use xrun_core::problem::Problems;
 
 /// Data set `[dataset.question-answers]`.
@@ -34,12 +34,12 @@ pub struct QuestionCounts {
     pub held_out: u64,
 }
 
-impl Index for Corpus {
-    const SAMPLES: &'static str = "texts with answers";
-    type Details = QuestionCounts;
-    type Options = Options;
+impl OpenDataset for Corpus {
+    const SAMPLE_NOUN: &'static str = "texts with answers";
+    type Summary = QuestionCounts;
+    type LoaderSettings = LoaderSettings;
 
-    fn count(&self) -> u64 {
+    fn sample_count(&self) -> u64 {
         self.places.iter().map(|places| places.len() as u64).sum()
     }
 
@@ -47,11 +47,11 @@ impl Index for Corpus {
         &self.digest
     }
 
-    fn left_out(&self) -> InvalidItems {
-        self.left_out.clone()
+    fn skipped(&self) -> InvalidItems {
+        self.skipped.clone()
     }
 
-    fn details(&self) -> Self::Details {
+    fn summary(&self) -> Self::Summary {
         let [train, held_out] = self.places.each_ref().map(|places| places.len() as u64);
         QuestionCounts { train, held_out }
     }
@@ -60,7 +60,7 @@ impl Index for Corpus {
 impl DatasetKind for QuestionAnswers {
     const NAME: &'static str = "question-answers";
     type Settings = Settings;
-    type Index = Corpus;
+    type Opened = Corpus;
 
     fn check(settings: &Settings, problems: &mut Problems) {
         check::check(settings, problems);
@@ -83,8 +83,8 @@ impl DatasetKind for QuestionAnswers {
         named.into_iter().flatten().map(PathBuf::from).collect()
     }
 
-    fn options(settings: &Settings) -> Options {
-        settings.options()
+    fn loader_settings(settings: &Settings) -> LoaderSettings {
+        settings.loader_settings()
     }
 
     fn open(settings: &Settings) -> Result<Corpus, DataError> {

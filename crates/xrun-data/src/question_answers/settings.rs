@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::check::SECTION;
-use super::corpus::Options;
+use super::corpus::LoaderSettings;
 use crate::reading::broken::OnInvalid;
 use crate::tokenizer::Vocabulary;
 use xrun_core::units::Bytes;
@@ -77,8 +77,8 @@ impl Default for Settings {
 
 impl Settings {
     /// The settings that every data set of questions and answers has.
-    pub fn options(&self) -> Options {
-        Options {
+    pub fn loader_settings(&self) -> LoaderSettings {
+        LoaderSettings {
             section: SECTION,
             vocabulary: Vocabulary::new(self.encoder.as_ref(), self.merges.as_ref(), self.vocabulary_size),
             preprocess_all: self.preprocess_all,

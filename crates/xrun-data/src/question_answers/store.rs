@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use super::corpus::{Corpus, Options};
+use super::corpus::{Corpus, LoaderSettings};
 use super::example::{Cut, Example, example, prompts};
 use xrun_core::bounded::DeepSize;
 use xrun_core::bounded::buffer::Buffer;
 use xrun_core::bounded::cache::{ByteCache, CacheCounters};
-use xrun_core::bounded::ledger::{Cap, Holding, Ledger, Policy};
+use xrun_core::bounded::ledger::{Cap, Ledger, Policy, Registration};
 use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::split::Split;
 
@@ -25,7 +25,7 @@ pub struct ExampleStore {
     corpus: Corpus,
     cutting: Cutting,
     examples: Examples,
-    _index: Holding,
+    _index: Registration,
     buffers: [Buffer; 2],
 }
 
@@ -44,7 +44,7 @@ struct Cutting {
 #[derive(Debug)]
 enum Examples {
     Cache(ByteCache<(Split, u64), Shared>),
-    All { train: Vec<Shared>, validation: Vec<Shared>, _holding: Holding },
+    All { train: Vec<Shared>, validation: Vec<Shared>, _registration: Registration },
 }
 
 impl ExampleStore {
@@ -52,15 +52,15 @@ impl ExampleStore {
     /// `preprocess_all`, tokenises everything now.
     pub fn new(
         corpus: Corpus,
-        options: &Options,
+        loader: &LoaderSettings,
         length: usize,
         seed: u32,
         ledger: &Ledger,
     ) -> Result<Self, DataError> {
-        let cutting = Cutting { length, seed, stride: options.window_stride, windows: options.validation_windows };
-        let (examples, buffer) = match options.preprocess_all {
+        let cutting = Cutting { length, seed, stride: loader.window_stride, windows: loader.validation_windows };
+        let (examples, buffer) = match loader.preprocess_all {
             false => {
-                let buffer = cache_buffer(&corpus, options, length);
+                let buffer = cache_buffer(&corpus, loader, length);
                 (Examples::Cache(ByteCache::new(ledger, &buffer)), buffer)
             }
             true => {
@@ -73,10 +73,10 @@ impl ExampleStore {
                 let items = (train.len() + validation.len()) as u64;
                 let bytes = train.iter().chain(&validation).map(DeepSize::deep_size).sum();
                 let buffer = Buffer::new("preprocessed_examples", Policy::Refuse, Cap { items, bytes })
-                    .because(format!("`{}.preprocess_all`", options.section));
-                let holding = buffer.register(ledger);
-                holding.set(items, bytes);
-                (Examples::All { train, validation, _holding: holding }, buffer)
+                    .because(format!("`{}.preprocess_all`", loader.section));
+                let registration = buffer.register(ledger);
+                registration.set(items, bytes);
+                (Examples::All { train, validation, _registration: registration }, buffer)
             }
         };
         let items = (corpus.places(Split::Train).len() + corpus.places(Split::Validation).len()) as u64;
@@ -154,13 +154,16 @@ impl ExampleStore {
 }
 
 /// Buffer of a cache of examples of `length` tokens.
-fn cache_buffer(corpus: &Corpus, options: &Options, length: usize) -> Buffer {
+fn cache_buffer(corpus: &Corpus, loader: &LoaderSettings, length: usize) -> Buffer {
     let [train, validation] = [Split::Train, Split::Validation].map(|split| corpus.places(split).len() as u64);
-    let windows = train + validation * options.validation_windows as u64;
-    let fills = (train + validation) * EXAMPLE_BYTES + windows * (length * size_of::<u32>()) as u64;
-    let cap = Cap { items: EXAMPLES_MAX, bytes: options.example_cache.0 };
-    let key = format!("{}.example_cache", options.section);
-    Buffer::new("example_cache", Policy::Evict, cap).because(format!("`{key}`")).key(key).fills(fills)
+    let windows = train + validation * loader.validation_windows as u64;
+    let working_set_bytes = (train + validation) * EXAMPLE_BYTES + windows * (length * size_of::<u32>()) as u64;
+    let cap = Cap { items: EXAMPLES_MAX, bytes: loader.example_cache.0 };
+    let key = format!("{}.example_cache", loader.section);
+    Buffer::new("example_cache", Policy::Evict, cap)
+        .because(format!("`{key}`"))
+        .key(key)
+        .working_set_bytes(working_set_bytes)
 }
 
 fn made(corpus: &Corpus, split: Split, number: u64, cutting: Cutting) -> Result<Example, DataError> {

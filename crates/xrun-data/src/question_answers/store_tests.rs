@@ -27,7 +27,7 @@ fn of_file(text: &str) -> (tempfile::TempDir, Settings) {
 }
 
 fn store(settings: &Settings, ledger: &Ledger) -> ExampleStore {
-    ExampleStore::new(Corpus::open(settings).unwrap(), &settings.options(), 48, 5, ledger).unwrap()
+    ExampleStore::new(Corpus::open(settings).unwrap(), &settings.loader_settings(), 48, 5, ledger).unwrap()
 }
 
 #[test]
@@ -53,7 +53,7 @@ fn examples_are_the_same_on_demand_and_preprocessed() {
         let mut planned = store.buffers().each_ref().map(|buffer| (buffer.name, buffer.cap));
         planned.sort_by_key(|(name, _)| *name);
         assert_eq!(ledger.read().iter().map(|owner| (owner.name, owner.cap)).collect::<Vec<_>>(), planned);
-        assert!(ledger.read().iter().all(|owner| !owner.exceeded()), "{:?}", ledger.read());
+        assert!(ledger.read().iter().all(|owner| !owner.exceeds_cap()), "{:?}", ledger.read());
     }
 }
 
@@ -67,7 +67,7 @@ fn the_cache_respects_its_cap() {
     }
     let counters = store.counters();
     assert!(counters.hits >= 1 && counters.evictions >= 1, "{counters:?}");
-    assert!(ledger.read().iter().all(|owner| !owner.exceeded()), "{:?}", ledger.read());
+    assert!(ledger.read().iter().all(|owner| !owner.exceeds_cap()), "{:?}", ledger.read());
     store.evict_to_fraction(0.0);
     assert_eq!(ledger.read().iter().find(|owner| owner.name == "example_cache").unwrap().bytes, 0);
 }

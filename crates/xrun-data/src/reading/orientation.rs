@@ -40,8 +40,8 @@ pub fn swaps_sides(orientation: Orientation) -> bool {
 }
 
 /// Applies an orientation. A rotation by 90 degrees takes memory for a second image.
-pub fn applied(picture: RgbImage, orientation: Orientation) -> RgbImage {
-    let mut picture = DynamicImage::ImageRgb8(picture);
-    picture.apply_orientation(orientation);
-    picture.into_rgb8()
+pub fn applied(image: RgbImage, orientation: Orientation) -> RgbImage {
+    let mut image = DynamicImage::ImageRgb8(image);
+    image.apply_orientation(orientation);
+    image.into_rgb8()
 }

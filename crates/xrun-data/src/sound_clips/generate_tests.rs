@@ -8,7 +8,7 @@ use super::super::settings::Settings;
 use super::super::wav;
 use super::*;
 use xrun_core::dataset::digest::digest_of_file;
-use xrun_core::dataset::index::Index;
+use xrun_core::dataset::open_dataset::OpenDataset;
 use xrun_core::dataset::split::Split;
 
 fn small(seed: u32) -> Generated {
@@ -91,7 +91,7 @@ fn generated_data_is_read_with_roles_folds_and_recordings() {
     for (clip, source) in library.clips.iter().zip(&recording.of_clip) {
         assert_eq!(*folds.entry(source).or_insert((clip.fold, clip.class)), (clip.fold, clip.class));
     }
-    let seen = library.details();
+    let seen = library.summary();
     assert_eq!((seen.train, seen.held_out), (vec![10; 5], vec![2; 5]));
 }
 

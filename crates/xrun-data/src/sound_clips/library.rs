@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use super::ClipCounts;
 use super::settings::{EmbeddingDtype, Settings};
 use xrun_core::dataset::error::InvalidItems;
-use xrun_core::dataset::index::Index;
+use xrun_core::dataset::open_dataset::OpenDataset;
 use xrun_core::dataset::split::Split;
 use xrun_core::units::Bytes;
 
@@ -22,7 +22,7 @@ pub enum Role {
 
 /// Settings that every data set of sounds has: how clips are read and cached.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Options {
+pub struct LoaderSettings {
     /// Table of the data set in an experiment, such as `dataset.sound-clips`.
     pub section: &'static str,
     /// Length of a clip that a model sees, in seconds.
@@ -39,9 +39,9 @@ pub struct Options {
     pub public_classes: bool,
 }
 
-impl Default for Options {
+impl Default for LoaderSettings {
     fn default() -> Self {
-        Settings::default().options()
+        Settings::default().loader_settings()
     }
 }
 
@@ -98,7 +98,7 @@ pub struct Library {
     /// SHA-256 of the table and of all clips, in hexadecimal.
     pub digest: String,
     /// Items that were left out.
-    pub left_out: InvalidItems,
+    pub skipped: InvalidItems,
 }
 
 impl Library {
@@ -143,12 +143,12 @@ impl Library {
     }
 }
 
-impl Index for Library {
-    const SAMPLES: &'static str = "sounds with classes";
-    type Details = ClipCounts;
-    type Options = Options;
+impl OpenDataset for Library {
+    const SAMPLE_NOUN: &'static str = "sounds with classes";
+    type Summary = ClipCounts;
+    type LoaderSettings = LoaderSettings;
 
-    fn count(&self) -> u64 {
+    fn sample_count(&self) -> u64 {
         self.clips.len() as u64
     }
 
@@ -156,11 +156,11 @@ impl Index for Library {
         &self.digest
     }
 
-    fn left_out(&self) -> InvalidItems {
-        self.left_out.clone()
+    fn skipped(&self) -> InvalidItems {
+        self.skipped.clone()
     }
 
-    fn details(&self) -> Self::Details {
+    fn summary(&self) -> Self::Summary {
         let [mut train, mut held_out] = [vec![0; self.classes_of(Role::Nodes).len()], Vec::new()];
         held_out.clone_from(&train);
         for clip in &self.clips {

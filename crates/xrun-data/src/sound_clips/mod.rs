@@ -20,7 +20,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use library::{Library, Options};
+use library::{Library, LoaderSettings};
 use settings::{Settings, Source};
 use xrun_core::dataset::digest_cache;
 use xrun_core::dataset::error::DataError;
@@ -47,7 +47,7 @@ pub struct ClipCounts {
 impl DatasetKind for SoundClips {
     const NAME: &'static str = "sound-clips";
     type Settings = Settings;
-    type Index = Library;
+    type Opened = Library;
 
     fn check(settings: &Settings, problems: &mut Problems) {
         check::check(settings, problems);
@@ -76,8 +76,8 @@ impl DatasetKind for SoundClips {
         [&settings.path, &settings.target_embeddings].into_iter().flatten().map(PathBuf::from).collect()
     }
 
-    fn options(settings: &Settings) -> Options {
-        settings.options()
+    fn loader_settings(settings: &Settings) -> LoaderSettings {
+        settings.loader_settings()
     }
 
     fn open(settings: &Settings) -> Result<Library, DataError> {

@@ -173,7 +173,7 @@ fn indexed(
         validation_fold: settings.validation_fold,
         silent,
         digest,
-        left_out: judge.found.clone(),
+        skipped: judge.found.clone(),
     }
 }
 

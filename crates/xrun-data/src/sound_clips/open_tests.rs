@@ -59,9 +59,12 @@ fn a_directory_is_read_as_classes_clips_folds_and_columns() {
         assert_eq!(library.clips[2], Clip { file: "2.wav".into(), class: 1, fold: 1 });
         assert_eq!(library.column("src_file").unwrap().of_clip, [0, 1, 2, 3, 4]);
         assert_eq!(library.column("category").unwrap().values, ["dog", "rain"]);
-        let look = SoundClips::inspect(&settings(folder.path(), OnInvalid::Fail)).unwrap();
-        assert_eq!((look.details.train, look.details.held_out, look.details.silent), (vec![2, 1], vec![1, 1], 1));
-        assert_eq!(look.details.columns, ["fold", "target", "category", "src_file"]);
+        let inspected = SoundClips::inspect(&settings(folder.path(), OnInvalid::Fail)).unwrap();
+        assert_eq!(
+            (inspected.summary.train, inspected.summary.held_out, inspected.summary.silent),
+            (vec![2, 1], vec![1, 1], 1)
+        );
+        assert_eq!(inspected.summary.columns, ["fold", "target", "category", "src_file"]);
     }
 }
 
@@ -94,7 +97,7 @@ fn invalid_clips_are_named_with_their_line_or_skipped_and_counted() {
         assert!(message.contains(part), "{part} in {message}");
     }
     let library = open(&settings(folder.path(), OnInvalid::Skip)).unwrap();
-    assert_eq!(library.left_out.by_reason(), "missing_clip 1, no_wav_file 1");
+    assert_eq!(library.skipped.by_reason(), "missing_clip 1, no_wav_file 1");
     assert_eq!(library.clips.len(), 3);
     assert_eq!(library.columns[3].of_clip, [0, 1, 2], "columns stay beside their clips");
 }
@@ -139,12 +142,12 @@ fn the_cache_respects_its_cap_and_changes_no_result() {
     let of = |cache: u64| {
         let settings = Settings { clip_cache: Bytes(cache), ..settings(folder.path(), OnInvalid::Fail) };
         let ledger = Ledger::default();
-        let store = ClipStore::new(open(&settings).unwrap(), &settings.options(), bands, frames, &ledger);
+        let store = ClipStore::new(open(&settings).unwrap(), &settings.loader_settings(), bands, frames, &ledger);
         let order = [0, 1, 2, 3, 4, 0, 4, 3, 2, 1, 0];
         let found: Vec<LogMel> = order.iter().map(|clip| store.log_mel(*clip).unwrap()).collect();
         let held = ledger.read().into_iter().find(|reading| reading.name == "clip_cache").unwrap();
         assert!(held.bytes <= cache, "{} of {cache}", held.bytes);
-        assert_eq!(store.buffers().cache.fills, Some(5 * bytes));
+        assert_eq!(store.buffers().cache.working_set_bytes, Some(5 * bytes));
         assert!(store.log_mel(5).is_err());
         store.evict_to_fraction(0.0);
         (found, held.bytes, store.counters().hits)
@@ -160,7 +163,7 @@ fn the_cache_respects_its_cap_and_changes_no_result() {
 fn clips_have_the_length_of_the_settings() {
     let folder = written("meta.csv");
     let settings = Settings { clip_seconds: 2.0, ..settings(folder.path(), OnInvalid::Fail) };
-    let store = ClipStore::new(open(&settings).unwrap(), &settings.options(), 8, 8, &Ledger::default());
+    let store = ClipStore::new(open(&settings).unwrap(), &settings.loader_settings(), 8, 8, &Ledger::default());
     let (short, long) = (store.samples(0).unwrap(), store.samples(3).unwrap());
     assert_eq!((short.len(), long.len()), (32_000, 32_000));
     assert!(short[8000..].iter().all(|sample| *sample == 0.0) && short[..8000].iter().any(|sample| *sample != 0.0));

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::check::SECTION;
-use super::library::Options;
+use super::library::LoaderSettings;
 use crate::reading::broken::OnInvalid;
 use xrun_core::units::Bytes;
 
@@ -64,8 +64,8 @@ impl Default for Settings {
 
 impl Settings {
     /// The settings that every data set of sounds has.
-    pub fn options(&self) -> Options {
-        Options {
+    pub fn loader_settings(&self) -> LoaderSettings {
+        LoaderSettings {
             section: SECTION,
             clip_seconds: self.clip_seconds,
             clip_cache: self.clip_cache,

@@ -3,13 +3,13 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::library::{Library, Options};
+use super::library::{Library, LoaderSettings};
 use super::log_mel::FilterBank;
 use super::resample::{RATE, resample};
 use super::wav;
 use xrun_core::bounded::buffer::Buffer;
 use xrun_core::bounded::cache::{ByteCache, CacheCounters};
-use xrun_core::bounded::ledger::{Cap, Holding, Ledger, Policy};
+use xrun_core::bounded::ledger::{Cap, Ledger, Policy, Registration};
 use xrun_core::dataset::error::DataError;
 use xrun_core::files::file;
 
@@ -30,14 +30,17 @@ pub struct Buffers {
 
 impl Buffers {
     /// Declares them for spectra of `bands` bands and `frames` frames.
-    pub fn new(library: &Library, options: &Options, bands: usize, frames: usize) -> Self {
+    pub fn new(library: &Library, loader: &LoaderSettings, bands: usize, frames: usize) -> Self {
         let clips = library.clips.len() as u64;
-        let key = format!("{}.clip_cache", options.section);
-        let cap = Cap { items: CLIPS_MAX, bytes: options.clip_cache.0 };
-        let fills = clips * (bands * frames * size_of::<f32>()) as u64;
+        let key = format!("{}.clip_cache", loader.section);
+        let cap = Cap { items: CLIPS_MAX, bytes: loader.clip_cache.0 };
+        let working_set_bytes = clips * (bands * frames * size_of::<f32>()) as u64;
         let index = Cap { items: clips, bytes: library.index_bytes() };
         Self {
-            cache: Buffer::new("clip_cache", Policy::Evict, cap).because(format!("`{key}`")).key(key).fills(fills),
+            cache: Buffer::new("clip_cache", Policy::Evict, cap)
+                .because(format!("`{key}`"))
+                .key(key)
+                .working_set_bytes(working_set_bytes),
             index: Buffer::new("dataset_index", Policy::Refuse, index).because("names, classes and folds of the clips"),
         }
     }
@@ -57,19 +60,19 @@ pub struct ClipStore {
     frames: usize,
     bank: FilterBank,
     cache: ByteCache<u32, LogMel>,
-    _index: Holding,
+    _index: Registration,
     buffers: Buffers,
 }
 
 impl ClipStore {
     /// Makes a store of spectra of `bands` mel bands and `frames` frames of 10 ms.
-    pub fn new(library: Library, options: &Options, bands: usize, frames: usize, ledger: &Ledger) -> Self {
-        let buffers = Buffers::new(&library, options, bands, frames);
+    pub fn new(library: Library, loader: &LoaderSettings, bands: usize, frames: usize, ledger: &Ledger) -> Self {
+        let buffers = Buffers::new(&library, loader, bands, frames);
         let index = buffers.index.register(ledger);
         index.set(buffers.index.cap.items, buffers.index.cap.bytes);
         Self {
             library,
-            samples: clip_samples(options),
+            samples: clip_samples(loader),
             frames,
             bank: FilterBank::new(bands),
             cache: ByteCache::new(ledger, &buffers.cache),
@@ -148,6 +151,6 @@ impl ClipStore {
 }
 
 /// Samples of a clip at 16 kHz.
-fn clip_samples(options: &Options) -> usize {
-    (options.clip_seconds * f64::from(RATE)).round() as usize
+fn clip_samples(loader: &LoaderSettings) -> usize {
+    (loader.clip_seconds * f64::from(RATE)).round() as usize
 }

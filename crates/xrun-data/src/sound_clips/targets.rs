@@ -5,7 +5,7 @@ use std::path::Path;
 use half::{bf16, f16};
 use safetensors::{Dtype, SafeTensors};
 
-use super::library::{Library, Options};
+use super::library::{Library, LoaderSettings};
 use xrun_core::bounded::buffer::Buffer;
 use xrun_core::bounded::ledger::{Cap, Policy};
 use xrun_core::dataset::digest::digest_of_numbers;
@@ -24,7 +24,7 @@ const POOLED: &str = "pooled_prompt_embeds";
 
 /// Shape of the target of a class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shape {
+pub struct TargetShape {
     /// Vectors of `prompt_embeds`: L.
     pub tokens: usize,
     /// Numbers of each of them: D.
@@ -33,7 +33,7 @@ pub struct Shape {
     pub pooled_width: usize,
 }
 
-impl Shape {
+impl TargetShape {
     /// Numbers of `prompt_embeds`.
     pub const fn token_numbers(self) -> usize {
         self.tokens * self.width
@@ -44,7 +44,7 @@ impl Shape {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Targets {
     /// Shape of the target of each class.
-    pub shape: Shape,
+    pub shape: TargetShape,
     /// `[classes, tokens, width]`, row by row.
     pub prompt_embeds: Vec<f32>,
     /// `[classes, pooled_width]`, row by row.
@@ -54,13 +54,13 @@ pub struct Targets {
 }
 
 impl Targets {
-    /// Reads the file that the options name, or draws a vector for each word with this seed: the target of a class is the sum
+    /// Reads the file that the settings name, or draws a vector for each word with this seed: the target of a class is the sum
     /// of the vectors of its words, divided by the square root of their number.
     ///
     /// # Errors
     /// The file has no targets for a class, or of another shape.
-    pub fn open(options: &Options, library: &Library, shape: Shape, seed: u32) -> Result<Self, DataError> {
-        let (prompt_embeds, pooled) = match &options.targets {
+    pub fn open(loader: &LoaderSettings, library: &Library, shape: TargetShape, seed: u32) -> Result<Self, DataError> {
+        let (prompt_embeds, pooled) = match &loader.targets {
             Some(path) => read(path, library, shape)?,
             None => drawn(library, shape, seed),
         };
@@ -81,13 +81,13 @@ impl Targets {
 }
 
 /// Buffer of the targets on the host.
-pub fn buffer(library: &Library, shape: Shape) -> Buffer {
+pub fn buffer(library: &Library, shape: TargetShape) -> Buffer {
     let items = library.classes.len() as u64;
     let bytes = items * ((shape.token_numbers() + shape.pooled_width) * size_of::<f32>()) as u64;
     Buffer::new("targets", Policy::Refuse, Cap { items, bytes }).because("what a model is to give for each class")
 }
 
-fn drawn(library: &Library, shape: Shape, seed: u32) -> (Vec<f32>, Vec<f32>) {
+fn drawn(library: &Library, shape: TargetShape, seed: u32) -> (Vec<f32>, Vec<f32>) {
     let (mut prompt_embeds, mut pooled) = (Vec::new(), Vec::new());
     for class in &library.classes {
         let scale = (1.0 / class.words.len() as f64).sqrt();
@@ -117,7 +117,7 @@ fn normal(seed: u32, kind: &str, word: &str, count: usize) -> Vec<f64> {
         .collect()
 }
 
-fn read(path: &Path, library: &Library, shape: Shape) -> Result<(Vec<f32>, Vec<f32>), DataError> {
+fn read(path: &Path, library: &Library, shape: TargetShape) -> Result<(Vec<f32>, Vec<f32>), DataError> {
     let failed = |message: String| DataError::file(path, message);
     let length = std::fs::metadata(path).map_or(0, |about| about.len());
     if length > FILE_BYTES_MAX {

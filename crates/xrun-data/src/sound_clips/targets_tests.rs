@@ -9,7 +9,7 @@ use crate::sound_clips::library::{Class, Role};
 use xrun_core::dataset::error::InvalidItems;
 use xrun_core::files::write;
 
-const SHAPE: Shape = Shape { tokens: 2, width: 3, pooled_width: 4 };
+const SHAPE: TargetShape = TargetShape { tokens: 2, width: 3, pooled_width: 4 };
 
 /// A library whose classes have the words between the dashes of their names.
 fn library(names: &[&str]) -> Library {
@@ -27,7 +27,7 @@ fn library(names: &[&str]) -> Library {
         validation_fold: 5,
         silent: 0,
         digest: String::new(),
-        left_out: InvalidItems::default(),
+        skipped: InvalidItems::default(),
     }
 }
 
@@ -38,9 +38,9 @@ fn correlation(one: &[f32], other: &[f32]) -> f64 {
 
 #[test]
 fn classes_that_share_a_word_have_related_targets() {
-    let shape = Shape { tokens: 8, width: 96, pooled_width: 4096 };
+    let shape = TargetShape { tokens: 8, width: 96, pooled_width: 4096 };
     let library = library(&["flute-steady", "flute-glide", "reed-glide"]);
-    let targets = Targets::open(&Options::default(), &library, shape, 1).unwrap();
+    let targets = Targets::open(&LoaderSettings::default(), &library, shape, 1).unwrap();
     assert_eq!((targets.prompt_embeds.len(), targets.pooled.len()), (3 * 768, 3 * 4096));
     let [steady, flute, reed] = [0, 1, 2].map(|class| targets.pooled_of(class));
     let power = steady.iter().map(|number| number * number).sum::<f32>() / 4096.0;
@@ -50,16 +50,16 @@ fn classes_that_share_a_word_have_related_targets() {
         assert!((found - expected).abs() < 0.06, "{found}, expected {expected}");
     }
     assert!(correlation(&targets.prompt_embeds_of(0)[..384], &targets.prompt_embeds_of(0)[384..]).abs() < 0.2);
-    assert_eq!(Targets::open(&Options::default(), &library, shape, 1).unwrap(), targets);
-    assert_ne!(Targets::open(&Options::default(), &library, shape, 2).unwrap().digest, targets.digest);
+    assert_eq!(Targets::open(&LoaderSettings::default(), &library, shape, 1).unwrap(), targets);
+    assert_ne!(Targets::open(&LoaderSettings::default(), &library, shape, 2).unwrap().digest, targets.digest);
     let mut without_words_in_common = library;
     without_words_in_common.classes.iter_mut().for_each(|class| class.words = vec![class.name.clone()]);
-    let targets = Targets::open(&Options::default(), &without_words_in_common, shape, 1).unwrap();
+    let targets = Targets::open(&LoaderSettings::default(), &without_words_in_common, shape, 1).unwrap();
     assert!(correlation(targets.pooled_of(0), targets.pooled_of(1)).abs() < 0.06, "a vector for each class");
 }
 
 /// A file with these tensors: name, type, shape, bytes.
-fn file_of(folder: &Path, tensors: &[(&str, Dtype, &[usize], Vec<u8>)]) -> Options {
+fn file_of(folder: &Path, tensors: &[(&str, Dtype, &[usize], Vec<u8>)]) -> LoaderSettings {
     let views: BTreeMap<&str, TensorView<'_>> = tensors
         .iter()
         .map(|(name, dtype, shape, bytes)| (*name, TensorView::new(*dtype, shape.to_vec(), bytes).unwrap()))
@@ -67,7 +67,7 @@ fn file_of(folder: &Path, tensors: &[(&str, Dtype, &[usize], Vec<u8>)]) -> Optio
     let bytes = safetensors::serialize(views, None).unwrap();
     let path = folder.join("targets.safetensors");
     write::replace(&path, &bytes).unwrap();
-    Options { targets: Some(path), ..Options::default() }
+    LoaderSettings { targets: Some(path), ..LoaderSettings::default() }
 }
 
 fn numbers(numbers: &[f32]) -> Vec<u8> {
@@ -117,7 +117,8 @@ fn absent_classes_wrong_shapes_and_non_finite_numbers_are_named() {
         assert!(message.contains(part) && message.contains("targets.safetensors"), "{message}");
     }
     write::replace(&folder.path().join("targets.safetensors"), &[255; 40]).unwrap();
-    let settings = Options { targets: Some(folder.path().join("targets.safetensors")), ..Options::default() };
+    let settings =
+        LoaderSettings { targets: Some(folder.path().join("targets.safetensors")), ..LoaderSettings::default() };
     let message = Targets::open(&settings, &library(&["dog"]), SHAPE, 1).unwrap_err().to_string();
     assert!(message.contains("is no safetensors file"), "{message}");
 }

@@ -91,10 +91,10 @@ fn write_all(settings: &Settings, folder: &Path) -> io::Result<()> {
     let paint = |(class, video): &(usize, usize)| paint_video(settings, &classes, *class, *video, folder);
     let all = generated::parallel_map(&videos, paint)?;
     let references = paint_references(settings, &classes, folder)?;
-    let pictures = all.iter().flat_map(|video| video.frames.iter().map(|(file, _)| file.as_str()));
-    let pictures = pictures.chain(references.iter().filter_map(|reference| reference["file_name"].as_str()));
+    let images = all.iter().flat_map(|video| video.frames.iter().map(|(file, _)| file.as_str()));
+    let images = images.chain(references.iter().filter_map(|reference| reference["file_name"].as_str()));
     let mut sums = String::new();
-    for name in pictures {
+    for name in images {
         let digest = digest_of_file(&folder.join(name)).map_err(|error| io::Error::other(error.to_string()))?;
         sums.push_str(&format!("{digest}  {name}\n"));
     }

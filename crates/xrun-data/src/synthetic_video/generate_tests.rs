@@ -76,9 +76,9 @@ fn the_same_settings_give_the_same_files_and_another_seed_gives_others() {
     let all = digests(&first);
     assert_eq!(all.len(), 7 * 2 * 6 + 7 * 2 + 2, "and two lists");
     assert_eq!(all, digests(&second));
-    let pictures: BTreeSet<String> = all.into_values().collect();
+    let images: BTreeSet<String> = all.into_values().collect();
     let others: BTreeSet<String> = digests(&other).into_values().collect();
-    assert!(pictures.is_disjoint(&others), "no image is the same with another seed");
+    assert!(images.is_disjoint(&others), "no image is the same with another seed");
 }
 
 #[test]
@@ -139,10 +139,10 @@ fn boxes_enclose_the_visible_object() {
             .collect();
         assert_eq!(colours.len(), 2, "{}", class.name);
         for reference in &class.references {
-            let picture = image::open(library.root.join(&reference.path)).unwrap().into_rgb8();
+            let image = image::open(library.root.join(&reference.path)).unwrap().into_rgb8();
             let place = reference.rectangle.unwrap();
             let mut seen = [f32::MAX, f32::MAX, 0.0, 0.0];
-            for (x, y, pixel) in picture.enumerate_pixels() {
+            for (x, y, pixel) in image.enumerate_pixels() {
                 // Brightness varies by a quarter: compare after scaling, with room for JPEG and noise.
                 let like = |colour: &[f32; 3]| {
                     (16..24).any(|scale| {

@@ -10,7 +10,7 @@ use settings::Settings;
 
 use crate::boxes::format::FORMER_TABLE;
 use crate::boxes::format::Format;
-use crate::boxes::library::{Library, Options};
+use crate::boxes::library::{Library, LoaderSettings};
 use crate::boxes::open::{self, Rules};
 use crate::coco::{self, Coco};
 use crate::reading::broken::OnInvalid;
@@ -35,7 +35,7 @@ impl DatasetKind for SyntheticVideo {
     const LIMITS: &'static [&'static str] = &["frame_cache", "decode_memory"];
     const MOVED: &'static [(&'static str, &'static str)] = &[(FORMER_TABLE, "")];
     type Settings = Settings;
-    type Index = Library;
+    type Opened = Library;
 
     fn check(settings: &Settings, problems: &mut Problems) {
         let classes = settings.train_classes as u128 + settings.validation_classes as u128;
@@ -55,8 +55,8 @@ impl DatasetKind for SyntheticVideo {
         Some(format!("{frames} frames of {side} pixels and {references} reference images, once, in {folder}"))
     }
 
-    fn options(settings: &Settings) -> Options {
-        Options { train_classes: Some(settings.train_classes) }
+    fn loader_settings(settings: &Settings) -> LoaderSettings {
+        LoaderSettings { train_classes: Some(settings.train_classes) }
     }
 
     fn verify(settings: &Settings) {

@@ -30,8 +30,8 @@ const FILE_BYTES_MAX: u64 = 16 * 1024 * 1024;
 pub fn read(corners: Corners, source: Source<'_>) -> Result<Raw, DataError> {
     let Source { root, judge, digest, .. } = source;
     let annotations = folder(root, &["annotations", "Annotations"])?;
-    let pictures = folder(root, &["images", "JPEGImages"])?;
-    let images = pictures.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+    let directory = folder(root, &["images", "JPEGImages"])?;
+    let images = directory.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
     let mut files: Vec<PathBuf> = std::fs::read_dir(&annotations)
         .map_err(|error| DataError::file(&annotations, format!("cannot be read: {error}")))?
         .flatten()
@@ -44,7 +44,7 @@ pub fn read(corners: Corners, source: Source<'_>) -> Result<Raw, DataError> {
     for path in files {
         let bytes = annotation_file(root, &path, FILE_BYTES_MAX)?;
         digest.update(&bytes);
-        let (mut picture, names) = match picture(&bytes, &images, corners) {
+        let (mut image, names) = match image(&bytes, &images, corners) {
             Ok(read) => read,
             Err(message) => {
                 judge.broken("broken_annotation", &path, message);
@@ -52,7 +52,7 @@ pub fn read(corners: Corners, source: Source<'_>) -> Result<Raw, DataError> {
             }
         };
         // Only now: a file that is left out brings no class that nothing shows.
-        for (object, name) in picture.objects.iter_mut().zip(names) {
+        for (object, name) in image.objects.iter_mut().zip(names) {
             if corners == Corners::OneBased && object.corners[..2].iter().any(|first| (-1.0..0.0).contains(first)) {
                 let called = &object.called;
                 let message = format!("{called} begins at pixel 0, and VOC counts from 1; {COUNTED_OTHERWISE}");
@@ -64,7 +64,7 @@ pub fn read(corners: Corners, source: Source<'_>) -> Result<Raw, DataError> {
                 raw.classes.len() - 1
             });
         }
-        raw.images.push(picture);
+        raw.images.push(image);
     }
     Ok(raw)
 }
@@ -75,7 +75,7 @@ fn folder(root: &Path, names: &[&str]) -> Result<PathBuf, DataError> {
 }
 
 /// One file, and the class name of each object; the objects' class is not set.
-fn picture(bytes: &[u8], images: &str, corners: Corners) -> Result<(RawImage, Vec<String>), String> {
+fn image(bytes: &[u8], images: &str, corners: Corners) -> Result<(RawImage, Vec<String>), String> {
     let text = std::str::from_utf8(bytes).map_err(|_| "is not UTF-8".to_owned())?;
     // Document types can make a small file expand into gigabytes; VOC has none.
     let document = Document::parse(text).map_err(|error| format!("is not XML: {error}"))?;

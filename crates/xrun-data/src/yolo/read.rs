@@ -37,8 +37,8 @@ pub fn read(source: Source<'_>) -> Result<Raw, DataError> {
         let mut texts: BTreeSet<String> = files(root, &labels, &["txt"])?.into_iter().collect();
         texts.remove("classes.txt");
         let mut without = texts.clone();
-        for picture in files(root, &images, &IMAGE_ENDINGS)? {
-            let text = format!("{}.txt", stem(&picture));
+        for image in files(root, &images, &IMAGE_ENDINGS)? {
+            let text = format!("{}.txt", stem(&image));
             without.remove(&text);
             let mut objects = Vec::new();
             // An image without a label file shows nothing that is to be found.
@@ -54,13 +54,13 @@ pub fn read(source: Source<'_>) -> Result<Raw, DataError> {
                     }
                 }
             }
-            let file = format!("{images}/{picture}");
+            let file = format!("{images}/{image}");
             raw.images.push(RawImage { file, size: None, video: None, frame: 0, objects, part, unit: Unit::Fraction });
         }
         for text in without {
             let path = root.join(&labels).join(&text);
             let message = format!("labels an image that is not in {images}/");
-            judge.broken("missing_picture", &path, message);
+            judge.broken("missing_image", &path, message);
         }
     }
     if raw.images.is_empty() {

@@ -17,7 +17,7 @@ fn put(root: &Path, name: &str, text: impl AsRef<[u8]>) {
     write::replace(&path, text.as_ref()).unwrap();
 }
 
-fn picture(root: &Path, name: &str) {
+fn image(root: &Path, name: &str) {
     let path = root.join(name);
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
     image::RgbImage::from_pixel(40, 20, image::Rgb([9, 8, 7])).save(path).unwrap();
@@ -27,8 +27,8 @@ fn picture(root: &Path, name: &str) {
 fn folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     put(folder.path(), "data.yaml", "names:\n  0: cat\n  1: dog\n");
-    picture(folder.path(), "images/a.png");
-    picture(folder.path(), "images/b.jpg");
+    image(folder.path(), "images/a.png");
+    image(folder.path(), "images/b.jpg");
     put(folder.path(), "labels/a.txt", "0 0.5 0.5 0.5 0.5\n1 0.25 0.5 0.5 1\n");
     folder
 }
@@ -62,7 +62,7 @@ fn two_splits_are_found_in_both_layouts_and_the_test_split_is_ignored() {
         let folder = tempfile::tempdir().unwrap();
         put(folder.path(), "classes.txt", "cat\ndog\n");
         for (name, place) in [("a", train), ("b", held_out), ("c", other)] {
-            picture(folder.path(), &format!("{place}/{name}.png"));
+            image(folder.path(), &format!("{place}/{name}.png"));
             put(folder.path(), &format!("{}/{name}.txt", place.replace("images", "labels")), "1 0.5 0.5 0.5 0.5");
         }
         let library = opened(folder.path(), OnInvalid::Fail).unwrap();
@@ -110,7 +110,7 @@ fn invalid_lines_are_reported_with_their_file_or_skipped() {
         assert!(message.contains(words) && message.contains("a."), "{line}: {message}");
         let library = opened(folder.path(), OnInvalid::Skip).unwrap();
         let counts: Vec<(&str, u64)> =
-            library.left_out.counts.iter().map(|(why, count)| (why.as_str(), *count)).collect();
+            library.skipped.counts.iter().map(|(why, count)| (why.as_str(), *count)).collect();
         assert_eq!(counts, [(reason, 1)], "{line}");
         let kept = library.videos[0].frames[0].objects.iter().filter(|object| object.ignored.is_none()).count();
         assert_eq!(kept, 1, "{line}");
@@ -128,7 +128,7 @@ fn a_label_without_an_image_and_a_binary_label_are_invalid() {
         "{message}"
     );
     let library = opened(folder.path(), OnInvalid::Skip).unwrap();
-    assert_eq!((library.videos.len(), library.left_out.total()), (1, 2));
+    assert_eq!((library.videos.len(), library.skipped.total()), (1, 2));
 }
 
 #[test]
@@ -150,7 +150,7 @@ fn a_directory_of_another_format_is_refused() {
 #[test]
 fn nothing_outside_of_the_directory_is_read() {
     let outside = tempfile::tempdir().unwrap();
-    picture(outside.path(), "images/x.png");
+    image(outside.path(), "images/x.png");
     put(outside.path(), "x.txt", "0 0.5 0.5 0.5 0.5");
     put(outside.path(), "classes.txt", "secret\n");
     let link = |from: &str, to: &str| {

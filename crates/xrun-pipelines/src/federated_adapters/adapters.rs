@@ -114,8 +114,8 @@ mod tests {
 
     use super::super::loss::loss;
     use super::super::settings::Loss;
-    use crate::nn::agreement::{assert_kernels_agree, changed, numbers};
     use crate::nn::flat;
+    use crate::nn::kernel_parity::{assert_kernels_agree, changed, numbers};
     use crate::nn::tests::{autodiff, plain};
 
     #[test]

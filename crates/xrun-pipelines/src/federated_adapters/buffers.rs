@@ -9,7 +9,7 @@ use xrun_core::bounded::ledger::{Cap, Policy};
 use xrun_core::experiment::Experiment;
 use xrun_data::feed;
 use xrun_data::micro_batches;
-use xrun_data::sound_clips::library::{Library, Options};
+use xrun_data::sound_clips::library::{Library, LoaderSettings};
 use xrun_data::sound_clips::targets;
 
 /// Bytes of names and metadata per tensor in the record of an optimiser's state.
@@ -48,7 +48,7 @@ pub struct Buffers {
 
 /// Sizes of batches, personal parts and classes.
 #[derive(Clone, Copy, Debug)]
-pub struct Sizes {
+pub struct BatchSizes {
     /// Number of clips in a batch.
     pub batch: usize,
     /// Number of parameters that each node keeps for itself.
@@ -62,10 +62,10 @@ impl Buffers {
     pub fn new(
         settings: &Settings,
         model: &Model,
-        data: &Options,
+        data: &LoaderSettings,
         library: &Library,
         experiment: &Experiment,
-        sizes: Sizes,
+        sizes: BatchSizes,
     ) -> Self {
         let clips = library.clips.len() as u64;
         let spectrum = (model.bands * model.frames) as u64 * 4;

@@ -57,7 +57,7 @@ pub fn check(settings: &Settings, experiment: &Experiment, problems: &mut Proble
         let problem = Problem::new(key("node_optimizer"), message).related("optimizer.sgd.momentum");
         problems.add(problem.help("remove it, or write a `momentum` above 0"));
     }
-    let options = experiment.dataset_options::<Library>();
+    let options = experiment.loader_settings::<Library>();
     let (Ok(model), Some(options)) = (experiment.model_settings::<Model>(), options) else { return };
     if pretrains(model) && !options.public_classes {
         let message = "the encoder has no training data: the data set has no public classes";

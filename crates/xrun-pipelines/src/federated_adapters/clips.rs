@@ -12,7 +12,7 @@ use xrun_core::bounded::buffer::Buffer;
 use xrun_core::bounded::cache::{ByteCache, CacheCounters};
 use xrun_core::bounded::ledger::{Cap, Ledger, Policy};
 use xrun_core::dataset::error::DataError;
-use xrun_data::sound_clips::library::Options;
+use xrun_data::sound_clips::library::LoaderSettings;
 use xrun_data::sound_clips::settings::EmbeddingDtype;
 use xrun_data::sound_clips::store::{ClipStore, LogMel};
 
@@ -120,11 +120,14 @@ pub struct ClipLoader {
 }
 
 /// Declares the cache of the embeddings of `clips` clips with `numbers` elements each.
-pub fn embedding_cache(data: &Options, clips: u64, numbers: u64) -> Buffer {
+pub fn embedding_cache(data: &LoaderSettings, clips: u64, numbers: u64) -> Buffer {
     let key = format!("{}.embedding_cache", data.section);
     let cap = Cap { items: CLIPS_MAX, bytes: data.embedding_cache.0 };
-    let fills = clips * numbers * data.embedding_dtype.bytes();
-    Buffer::new("embedding_cache", Policy::Evict, cap).because(format!("`{key}`")).key(key).fills(fills)
+    let working_set_bytes = clips * numbers * data.embedding_dtype.bytes();
+    Buffer::new("embedding_cache", Policy::Evict, cap)
+        .because(format!("`{key}`"))
+        .key(key)
+        .working_set_bytes(working_set_bytes)
 }
 
 impl ClipLoader {

@@ -115,7 +115,7 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
-    use crate::nn::agreement::{assert_kernels_agree, changed, numbers};
+    use crate::nn::kernel_parity::{assert_kernels_agree, changed, numbers};
     use crate::nn::tests::{autodiff, close, plain, values};
 
     fn tiny() -> Model {

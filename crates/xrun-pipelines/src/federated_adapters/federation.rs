@@ -16,7 +16,7 @@ use super::server::{RoundSum, Server};
 use super::settings::NodeOptimizer;
 use super::sizes::part_of;
 use crate::nn::flat;
-use xrun_core::bounded::ledger::{Holding, Ledger};
+use xrun_core::bounded::ledger::{Ledger, Registration};
 use xrun_core::files::{file, write};
 use xrun_core::task::TaskError;
 
@@ -37,7 +37,7 @@ pub struct Federation {
     /// State of each node; `None` before the end of its first turn.
     nodes: Vec<Option<Node>>,
     state: State,
-    held: Holdings,
+    held: Registrations,
 }
 
 /// State of a node between its turns.
@@ -74,12 +74,12 @@ struct State {
 
 /// Entries of the ledger.
 #[derive(Debug)]
-struct Holdings {
-    _global: Holding,
-    sum: Holding,
-    server: Option<Holding>,
-    nodes: Option<Holding>,
-    _answers: Holding,
+struct Registrations {
+    _global: Registration,
+    sum: Registration,
+    server: Option<Registration>,
+    nodes: Option<Registration>,
+    _answers: Registration,
 }
 
 impl Federation {
@@ -96,7 +96,7 @@ impl Federation {
         let personal = flat::parameter_ranges(network).into_iter().filter(|(path, _)| parts.contains(&part_of(path)));
         let global = flat::to_host(network);
         let answers = vec![RetrievalCounts::new(classes, classes); settings.nodes];
-        let held = Holdings {
+        let held = Registrations {
             _global: buffers.global_adapters.register(ledger),
             sum: buffers.round_sum.register(ledger),
             server: buffers.server_state.as_ref().map(|buffer| buffer.register(ledger)),

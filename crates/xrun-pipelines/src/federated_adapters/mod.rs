@@ -36,7 +36,7 @@ pub mod validation;
 use settings::{Model, Settings};
 use xrun_core::bounded::ledger::Ledger;
 use xrun_core::dataset::error::DataError;
-use xrun_core::dataset::index::SampleType;
+use xrun_core::dataset::open_dataset::SampleType;
 use xrun_core::device::Kind;
 use xrun_core::experiment::Experiment;
 use xrun_core::experiment::inspect::Inspection;
@@ -60,7 +60,7 @@ pub struct FederatedAdapters;
 impl PipelineKind for FederatedAdapters {
     const NAME: &'static str = "federated-adapters";
     const MODELS: &'static [&'static str] = &[AudioAdapters::NAME];
-    const SAMPLES: Option<SampleType> = Some(SampleType::of::<Library>());
+    const SAMPLE_TYPE: Option<SampleType> = Some(SampleType::of::<Library>());
     const METRICS: &'static [Metric] = metrics::METRICS;
     const BATCH_SIZE: Option<usize> = Some(settings::BATCH_SIZE);
     const LEAKS: &'static [&'static Leak] = leaks::LEAKS;

@@ -11,15 +11,15 @@ use super::settings::{EncoderKind, Model, Partition, Settings, batch_size};
 use super::sizes;
 use super::trained_encoder;
 use xrun_core::bounded::ledger::Ledger;
-use xrun_core::bounded::planned::PlannedOwner;
+use xrun_core::bounded::planned::PlannedBuffer;
 use xrun_core::dataset::digest::{digest, digest_of_file};
 use xrun_core::dataset::error::DataError;
-use xrun_core::dataset::index::Index;
+use xrun_core::dataset::open_dataset::OpenDataset;
 use xrun_core::dataset::split::Split;
 use xrun_core::experiment::Experiment;
 use xrun_core::task::clamped::ClampedSetting;
 use xrun_core::task::{TaskError, TaskFacts};
-use xrun_core::units::counted;
+use xrun_core::units::pluralize;
 use xrun_data::sound_clips::library::{Library, Role};
 use xrun_data::sound_clips::store::ClipStore;
 use xrun_data::sound_clips::targets::Targets;
@@ -60,7 +60,7 @@ pub fn prepare(
     ledger: &Ledger,
 ) -> Result<(TaskFacts, Prepared), TaskError> {
     let library: Library = experiment.open_dataset()?;
-    let data = experiment.dataset_options::<Library>().unwrap_or_default();
+    let data = experiment.loader_settings::<Library>().unwrap_or_default();
     let seed = experiment.experiment.seed;
     let targets = Targets::open(&data, &library, sizes::targets(model), seed)?;
     let nodes = nodes(settings, &library, seed)?;
@@ -75,22 +75,28 @@ pub fn prepare(
     let size = batch_size(&experiment.training);
     let personal = settings.personal().into_iter().map(|part| sizes::parameters_of(part, model)).sum();
     let classes = library.classes_of(Role::Nodes).len();
-    let buffers =
-        Buffers::new(settings, model, &data, &library, experiment, buffers::Sizes { batch: size, personal, classes });
+    let buffers = Buffers::new(
+        settings,
+        model,
+        &data,
+        &library,
+        experiment,
+        buffers::BatchSizes { batch: size, personal, classes },
+    );
     let clips = nodes.iter().map(|clips| clips.len() as u64).collect();
     let rounds = Rounds::new(settings, clips, size, seed);
-    let left_out = library.left_out.clone();
-    let clamped = clamped_settings(settings, experiment, &library.details());
+    let skipped = library.skipped.clone();
+    let clamped = clamped_settings(settings, experiment, &library.summary());
     let made = trained_encoder::made(settings, model, &library.digest, seed);
     let store = ClipStore::new(library, &data, model.bands, model.frames, ledger);
-    let owners: Vec<PlannedOwner> =
-        store.buffers().all().into_iter().chain(buffers.all()).map(PlannedOwner::from).collect();
+    let owners: Vec<PlannedBuffer> =
+        store.buffers().all().into_iter().chain(buffers.all()).map(PlannedBuffer::from).collect();
     let clip_loader = ClipLoader::new(store, &buffers.embedding_cache, data.embedding_dtype, ledger);
     let of_round = settings.nodes_per_round() as u64;
     let facts = TaskFacts {
         owners,
         data_digests: digests,
-        data_left_out: left_out,
+        data_skipped: skipped,
         clamped,
         trained_parameters: Some(sizes::parameters(model)),
         batch_items: size as u64,
@@ -119,7 +125,7 @@ fn nodes(settings: &Settings, library: &Library, seed: u32) -> Result<Vec<Vec<u3
         Partition::Dirichlet => partition::dirichlet(&classes(), nodes, settings.dirichlet_alpha, least, seed)?,
         Partition::ByColumn => {
             let name = &settings.partition_column;
-            let column = library.column(name).ok_or_else(|| unknown_column(name, &library.details().columns))?;
+            let column = library.column(name).ok_or_else(|| unknown_column(name, &library.summary().columns))?;
             let values: Vec<u32> = clips.iter().map(|clip| column.of_clip[*clip as usize]).collect();
             partition::by_column(&values, nodes)?
         }
@@ -130,7 +136,7 @@ fn nodes(settings: &Settings, library: &Library, seed: u32) -> Result<Vec<Vec<u3
         return Err(DataError::content(format!(
             "`pipeline.federated-adapters.min_clips_per_node`: node {node} has {} to train on, fewer than {least}; \
     write {found}, or fewer `nodes`",
-            counted(found as u64, "clip")
+            pluralize(found as u64, "clip")
         )));
     }
     Ok(dealt.into_iter().map(|positions| positions.into_iter().map(|at| clips[at as usize]).collect()).collect())
@@ -152,7 +158,7 @@ fn digests_of_nodes(nodes: &[Vec<u32>], library: &Library) -> Vec<(String, Strin
     match nodes.len() {
         ..=NODE_DIGESTS_MAX => {
             let one = |(node, clips): (usize, &Vec<u32>)| {
-                (format!("node {node} ({})", counted(clips.len() as u64, "clip")), of(clips))
+                (format!("node {node} ({})", pluralize(clips.len() as u64, "clip")), of(clips))
             };
             nodes.iter().enumerate().map(one).collect()
         }
@@ -172,9 +178,9 @@ pub fn clamped_settings(settings: &Settings, experiment: &Experiment, seen: &Cli
     };
     let (train, held_out): (u64, u64) = (seen.train.iter().sum(), seen.held_out.iter().sum());
     let of_node = train / settings.nodes.max(1) as u64;
-    let because = format!("{} on {}", counted(train, "clip"), counted(settings.nodes as u64, "node"));
+    let because = format!("{} on {}", pluralize(train, "clip"), pluralize(settings.nodes as u64, "node"));
     cut("training.batch_size", size, of_node.max(1), because);
-    let because = format!("the data has {}, {size} per batch", counted(held_out, "held-out clip"));
+    let because = format!("the data has {}, {size} per batch", pluralize(held_out, "held-out clip"));
     cut("validation.batches", experiment.validation.batches as u64, held_out.div_ceil(size), because);
     all
 }

@@ -1,7 +1,7 @@
 //! Number of parameters of the adapters and sizes of their inputs, from the settings alone, for the plan.
 
 use super::settings::{AdapterShape, Model, Part};
-use xrun_data::sound_clips::targets::Shape;
+use xrun_data::sound_clips::targets::TargetShape;
 
 /// Part of a parameter, by its path such as `pooled.hidden.0.linear.weight`.
 pub fn part_of(path: &str) -> Part {
@@ -45,8 +45,12 @@ fn linear(inputs: usize, outputs: usize) -> u64 {
 }
 
 /// Shape of the targets of the outputs.
-pub fn targets(model: &Model) -> Shape {
-    Shape { tokens: model.tokens.latents, width: model.tokens.output_size, pooled_width: model.pooled.output_size }
+pub fn targets(model: &Model) -> TargetShape {
+    TargetShape {
+        tokens: model.tokens.latents,
+        width: model.tokens.output_size,
+        pooled_width: model.pooled.output_size,
+    }
 }
 
 /// Number of elements of the embedding of a clip.

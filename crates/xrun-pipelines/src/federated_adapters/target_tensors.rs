@@ -6,7 +6,7 @@ use super::adapters::Conditioning;
 use crate::nn::Tensor;
 use crate::nn::normalise::normalise;
 use xrun_core::bounded::buffer::Buffer;
-use xrun_core::bounded::ledger::{Holding, Ledger};
+use xrun_core::bounded::ledger::{Ledger, Registration};
 use xrun_data::sound_clips::targets::Targets;
 
 /// Targets of all classes of the data, in its order, on the inner device.
@@ -14,7 +14,7 @@ use xrun_data::sound_clips::targets::Targets;
 pub struct TargetTensors {
     /// Targets `[classes, D]` of the pooled output and `[classes, L * D]` of the tokens.
     all: Conditioning,
-    _held: Holding,
+    _held: Registration,
 }
 
 impl TargetTensors {

@@ -6,7 +6,7 @@ use super::settings::{EncoderKind, Model, Settings};
 use xrun_core::dataset::cache;
 use xrun_core::dataset::digest::digest;
 use xrun_core::task::DerivedFile;
-use xrun_core::units::counted;
+use xrun_core::units::pluralize;
 
 /// Version of the pretraining, to be increased with each change of its result.
 const VERSION: u32 = 3;
@@ -29,7 +29,7 @@ pub fn path(settings: &Settings, model: &Model, data: &str, seed: u32) -> PathBu
 pub fn made(settings: &Settings, model: &Model, data: &str, seed: u32) -> Option<DerivedFile> {
     let is_trained = model.encoder != EncoderKind::Statistics && model.weights.is_none();
     is_trained.then(|| {
-        let steps = counted(settings.pretraining_steps, "step");
+        let steps = pluralize(settings.pretraining_steps, "step");
         let how =
             format!("the encoder is trained on public classes first, {steps}; later runs reuse it from the cache");
         DerivedFile { name: "encoder", path: path(settings, model, data, seed), how }

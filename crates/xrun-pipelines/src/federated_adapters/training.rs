@@ -25,7 +25,7 @@ use crate::nn::proximal::ProximalAnchor;
 use crate::nn::step::{StepValues, TrainState};
 use crate::nn::training_module::TrainingModule;
 use crate::nn::{checkpoint_weights, flat};
-use xrun_core::bounded::ledger::{Holding, Ledger};
+use xrun_core::bounded::ledger::{Ledger, Registration};
 use xrun_core::device::Kind;
 use xrun_core::experiment::Experiment;
 use xrun_core::experiment::pipeline::ModelKind;
@@ -46,7 +46,7 @@ pub struct FederatedModule {
     pub(super) targets: TargetTensors,
     federation: Federation,
     /// Parameters of the running node at the start of its turn, and their entry in the ledger; `None` without a proximal term.
-    start: Option<(ProximalAnchor, Holding)>,
+    start: Option<(ProximalAnchor, Registration)>,
     validation: Validation,
     /// Position of the running step.
     pub(super) position: RoundPosition,

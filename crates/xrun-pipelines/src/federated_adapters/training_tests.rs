@@ -266,11 +266,11 @@ fn no_buffer_exceeds_its_cap() {
         step_of(&mut task, step);
     }
     task.validate(&mut Entered::default()).unwrap();
-    let readings = ledger.read();
-    assert!(readings.iter().all(|owner| !owner.exceeded()), "{readings:?}");
-    let held = |name: &str| readings.iter().find(|owner| owner.name == name).unwrap().bytes;
+    let snapshots = ledger.read();
+    assert!(snapshots.iter().all(|owner| !owner.exceeds_cap()), "{snapshots:?}");
+    let held = |name: &str| snapshots.iter().find(|owner| owner.name == name).unwrap().bytes;
     let adapters = task.parameters() * 4;
     assert_eq!((held("global_adapters"), held("server_state")), (adapters, 2 * adapters));
-    assert!(held("node_states") > 3 * 2 * adapters && held("node_states") < 3 * 5 * adapters, "{readings:?}");
+    assert!(held("node_states") > 3 * 2 * adapters && held("node_states") < 3 * 5 * adapters, "{snapshots:?}");
     assert_eq!(held("round_sum"), 0, "no sum between rounds");
 }

@@ -14,7 +14,7 @@ use super::training::FederatedModule;
 use crate::nn::Tensor;
 use crate::nn::module_task::Evaluation;
 use xrun_core::bounded::DeepSize;
-use xrun_core::bounded::ledger::{Holding, Ledger};
+use xrun_core::bounded::ledger::{Ledger, Registration};
 use xrun_core::dataset::split::Split;
 use xrun_core::experiment::Experiment;
 use xrun_core::task::TaskError;
@@ -39,7 +39,7 @@ pub struct Validation {
     /// Number of clips of a micro-batch.
     micro_batch_size: usize,
     loss: Loss,
-    batch: Holding,
+    batch: Registration,
 }
 
 /// Encoder and targets of an evaluation.

@@ -154,14 +154,14 @@ pub fn batch_bytes_max(settings: &Settings) -> u64 {
 
 /// Draws and prepares batches; shared by the workers of a feed.
 #[derive(Clone)]
-pub struct Batches {
+pub struct BatchLoader {
     episodes: Episodes,
     source: Arc<dyn ImageSource>,
 }
 
-impl std::fmt::Debug for Batches {
+impl std::fmt::Debug for BatchLoader {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "Batches({})", self.episodes.library().root.display())
+        write!(formatter, "BatchLoader({})", self.episodes.library().root.display())
     }
 }
 
@@ -172,7 +172,7 @@ enum Purpose {
     Validation,
 }
 
-impl Batches {
+impl BatchLoader {
     /// Source of batches of these episodes; `source` decodes their images.
     pub fn new(episodes: Episodes, source: Arc<dyn ImageSource>) -> Self {
         Self { episodes, source }
@@ -214,7 +214,7 @@ impl Batches {
         self.detection(episode, &format!("validation episode {index}"), Purpose::Validation, &mut generator)
     }
 
-    /// Makes the references alone of episode `index` (from 0) of a validation, the same as in [`Batches::prepare_validation`]:
+    /// Makes the references alone of episode `index` (from 0) of a validation, the same as in [`BatchLoader::prepare_validation`]:
     /// `[n_way, n_shot, augmentations, R, R, 3]`.
     ///
     /// # Errors
@@ -298,7 +298,7 @@ impl Batches {
 
     /// Decodes a frame, whose size must be that of the annotations: otherwise boxes would not fit.
     fn frame_image(&self, frame: &Frame) -> Result<HostImage, DataError> {
-        let image = self.source.picture(&frame.path)?;
+        let image = self.source.image(&frame.path)?;
         if (image.width, image.height) == (frame.width, frame.height) {
             return Ok(image);
         }
@@ -312,7 +312,7 @@ impl Batches {
     fn exemplar(&self, exemplar: &Exemplar) -> Result<(HostImage, Option<BoundingBox>), DataError> {
         let (path, object): (&Path, _) = exemplar.place(self.episodes.library());
         let image = match exemplar {
-            Exemplar::Reference { .. } => self.source.picture(path)?,
+            Exemplar::Reference { .. } => self.source.image(path)?,
             Exemplar::Object { query, .. } => self.frame_image(self.frame(*query))?,
         };
         Ok((image, object.copied()))

@@ -24,7 +24,7 @@ struct RandomImages {
 }
 
 impl ImageSource for RandomImages {
-    fn picture(&self, path: &Path) -> Result<HostImage, DataError> {
+    fn image(&self, path: &Path) -> Result<HostImage, DataError> {
         let path_text = path.display().to_string();
         if self.fails_at == Some(&path_text) {
             return Err(DataError::file(path, "the JPEG data ends early"));
@@ -49,11 +49,11 @@ fn small() -> Settings {
     }
 }
 
-fn batches(library: Library, settings: Settings) -> Batches {
-    Batches::new(episodes(library, settings, 0).unwrap(), Arc::new(RandomImages::default()))
+fn batches(library: Library, settings: Settings) -> BatchLoader {
+    BatchLoader::new(episodes(library, settings, 0).unwrap(), Arc::new(RandomImages::default()))
 }
 
-fn feed(ledger: &Ledger, batches: &Batches, workers: usize) -> Feed<HostBatch> {
+fn feed(ledger: &Ledger, batches: &BatchLoader, workers: usize) -> Feed<HostBatch> {
     let limits = Limits { workers, ..Limits::default() };
     let buffers = feed::Buffers::new(&limits, batch_bytes_max(batches.episodes().settings()));
     let batches = batches.clone();
@@ -79,7 +79,7 @@ fn the_bytes_of_batches_and_their_order_do_not_depend_on_the_workers() {
         let ledger = Ledger::default();
         let mut feed = feed(&ledger, &batches, workers);
         let found = (0..20).map(|_| digest(&feed.next().unwrap())).collect();
-        assert!(ledger.read().iter().all(|owner| !owner.exceeded()), "{:?}", ledger.read());
+        assert!(ledger.read().iter().all(|owner| !owner.exceeds_cap()), "{:?}", ledger.read());
         found
     };
     let expected = digests(0);
@@ -99,7 +99,7 @@ fn an_unusable_image_ends_the_feed_with_its_name() {
         let source: Arc<dyn ImageSource> = Arc::new(source);
         let mut messages = BTreeSet::new();
         for workers in [0, 1, 4] {
-            let batches = Batches::new(episodes(library(SHAPE), small(), 0).unwrap(), source.clone());
+            let batches = BatchLoader::new(episodes(library(SHAPE), small(), 0).unwrap(), source.clone());
             let mut feed = feed(&Ledger::default(), &batches, workers);
             let failure = (0..200).find_map(|_| feed.next().err()).expect("the frame is drawn within 200 batches");
             messages.insert(failure.to_string());
@@ -139,7 +139,7 @@ fn validation_is_not_augmented_and_the_same_each_time() {
     assert_eq!(episode, batches.prepare_validation(3).unwrap());
     let query = &episode.queries[0];
     let frame = batches.frame(query.query);
-    let (square, mapping) = transform::letterbox(&RandomImages::default().picture(&frame.path).unwrap(), 32);
+    let (square, mapping) = transform::letterbox(&RandomImages::default().image(&frame.path).unwrap(), 32);
     assert_eq!((&episode.query_pixels[..32 * 32 * 3], query.mapping), (&*square.rgb, mapping));
     // 64 x 48 in 32 x 32: scale 0.5, 4 pixels above.
     for (truth, object) in query.truths.iter().zip(&frame.objects) {
@@ -258,7 +258,7 @@ proptest! {
         let library = Arc::new(library(Shape { frames, ..SHAPE }));
         prop_assert!(batches_per_epoch(&library, &settings) >= 1);
         let episodes = Episodes::new(library, settings.clone(), draws).unwrap();
-        let batches = Batches::new(episodes, Arc::new(RandomImages::default()));
+        let batches = BatchLoader::new(episodes, Arc::new(RandomImages::default()));
         let bound = batch_bytes_max(&settings);
         for number in 0..4 {
             let batch = batches.prepare(number).unwrap();

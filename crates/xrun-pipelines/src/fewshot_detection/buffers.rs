@@ -48,7 +48,7 @@ impl Buffers {
             embeddings: separation::buffer(held_out(library).len(), model.embedding_size),
             validation_batch: Buffer::new("validation_batch", Policy::Refuse, Cap { items: 1, bytes })
                 .because("one episode of a validation"),
-            validation_images: Buffer::new("validation_pictures", Policy::Refuse, images)
+            validation_images: Buffer::new("validation_images", Policy::Refuse, images)
                 .key("validation.images")
                 .because("`validation.images`, for the report"),
             part_gradients: micro_batches::gradient_buffer(sizes::parameters(model, settings.image_size), limits),

@@ -35,7 +35,7 @@ pub fn check(settings: &Settings, experiment: &Experiment, problems: &mut Proble
         }
     }
     // The number of classes of a generated data set is known before it is generated.
-    let classes = experiment.dataset_options::<Library>().and_then(|options| options.train_classes);
+    let classes = experiment.loader_settings::<Library>().and_then(|options| options.train_classes);
     if let Some(classes) = classes.filter(|classes| settings.n_way > *classes) {
         let message = format!("{} exceeds the {} training classes that are generated", settings.n_way, classes);
         let problem = Problem::new(key("n_way"), message).related(experiment.dataset_key("train_classes"));

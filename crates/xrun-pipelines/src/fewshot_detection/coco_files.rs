@@ -11,7 +11,7 @@ use super::decode::Detection;
 use super::episode::Episodes;
 use super::scoring::objects_of_ways;
 use xrun_core::bounded::buffer::Buffer;
-use xrun_core::bounded::ledger::{Cap, Holding, Ledger, Policy};
+use xrun_core::bounded::ledger::{Cap, Ledger, Policy, Registration};
 use xrun_core::dataset::sample::{BoundingBox, IgnoreReason};
 use xrun_core::files::write::{Replacement, WriteError};
 use xrun_core::files::{layout, sums};
@@ -31,7 +31,7 @@ pub fn buffer() -> Buffer {
 /// COCO files of a run.
 #[derive(Debug)]
 pub struct CocoFiles {
-    buffer: Holding,
+    buffer: Registration,
     /// True after `ground_truth.json`, which is the same for all validations, has been written.
     truths_written: bool,
 }

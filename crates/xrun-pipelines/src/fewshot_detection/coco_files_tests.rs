@@ -91,7 +91,9 @@ fn validated(run: &Path, library: Library) -> Scores {
     let held = ledger.read().into_iter().find(|owner| owner.name == buffer().name).unwrap();
     assert_eq!(held.bytes, BUFFER_BYTES as u64);
     files.finish(file).unwrap();
-    assert!(ledger.read().iter().all(|owner| !owner.exceeded() && (owner.name != buffer().name || owner.bytes == 0)));
+    assert!(
+        ledger.read().iter().all(|owner| !owner.exceeds_cap() && (owner.name != buffer().name || owner.bytes == 0))
+    );
     scoring.finish()
 }
 

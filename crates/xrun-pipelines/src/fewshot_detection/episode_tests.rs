@@ -39,7 +39,7 @@ pub fn library(shape: Shape) -> Library {
         classes: vec![],
         videos: vec![],
         digest: String::new(),
-        left_out: xrun_core::dataset::error::InvalidItems::default(),
+        skipped: xrun_core::dataset::error::InvalidItems::default(),
         largest: None,
     };
     for class in 0..count {

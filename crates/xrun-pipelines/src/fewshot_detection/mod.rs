@@ -28,7 +28,7 @@ pub mod validation;
 use settings::{Model, Settings};
 use xrun_core::bounded::ledger::Ledger;
 use xrun_core::dataset::error::DataError;
-use xrun_core::dataset::index::SampleType;
+use xrun_core::dataset::open_dataset::SampleType;
 use xrun_core::device::Kind;
 use xrun_core::experiment::Experiment;
 use xrun_core::experiment::inspect::Inspection;
@@ -52,7 +52,7 @@ pub struct FewshotDetection;
 impl PipelineKind for FewshotDetection {
     const NAME: &'static str = "fewshot-detection";
     const MODELS: &'static [&'static str] = &[ReferenceDetector::NAME];
-    const SAMPLES: Option<SampleType> = Some(SampleType::of::<Library>());
+    const SAMPLE_TYPE: Option<SampleType> = Some(SampleType::of::<Library>());
     const MOVED: &'static [(&'static str, &'static str)] = &[
         ("limits.triplet_batch_size", "triplet_batch_size"),
         ("limits.validation_predictions", "validation_predictions"),

@@ -5,7 +5,7 @@ use xrun_ops::CpuKernels;
 
 use super::super::assignment::cells;
 use super::*;
-use crate::nn::agreement;
+use crate::nn::kernel_parity;
 use crate::nn::tests::{autodiff, close, plain, values};
 
 fn tiny() -> Model {
@@ -76,7 +76,7 @@ fn model(image_size: usize, device: &Device) -> ReferenceDetector {
 
 /// Gradients of all parameters that the loss depends on.
 fn gradients(network: &ReferenceDetector, loss: Tensor<1>) -> Vec<Vec<f32>> {
-    agreement::gradients(network, loss).into_iter().flatten().collect()
+    kernel_parity::gradients(network, loss).into_iter().flatten().collect()
 }
 
 fn near(found: &[f32], expected: &[f32]) {

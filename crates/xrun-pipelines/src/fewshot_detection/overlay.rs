@@ -202,14 +202,14 @@ mod tests {
 
     #[test]
     fn boxes_are_drawn_with_the_highest_score_on_top() {
-        let picture = HostImage { width: 8, height: 6, rgb: vec![9; 8 * 6 * 3].into() };
+        let image = HostImage { width: 8, height: 6, rgb: vec![9; 8 * 6 * 3].into() };
         let rectangle = BoundingBox { left: 1.0, top: 1.0, right: 7.0, bottom: 5.0 };
         let found = [0.9, 0.5].map(|score| Detection { rectangle, class: usize::from(score < 0.8), score });
-        let drawn = outlined(&picture, &found);
+        let drawn = outlined(&image, &found);
         let pixel = |x: usize, y: usize| &drawn.rgb[(y * 8 + x) * 3..][..3];
         assert_eq!((drawn.width, drawn.height), (8, 6));
         assert_eq!((pixel(1, 1), pixel(6, 4), pixel(0, 0)), (&colour(0)[..], &colour(0)[..], &[9, 9, 9][..]));
-        assert_eq!(outlined(&picture, &[]), picture);
+        assert_eq!(outlined(&image, &[]), image);
     }
 
     #[test]

@@ -38,7 +38,7 @@ struct Answer<'a> {
     height: usize,
     detections: Vec<Found<'a>>,
     /// Path of the image with its boxes.
-    picture: &'a str,
+    overlay: &'a str,
 }
 
 #[derive(Serialize)]
@@ -81,7 +81,7 @@ pub fn predict(
     let prototypes = prototypes(validation, model, device)?;
     let library = validation.batches.episodes().library();
     let name = |way: usize| library.classes[prototypes.classes[way]].name.as_str();
-    let directory = request.folder.join(layout::PICTURES);
+    let directory = request.folder.join(layout::IMAGES);
     write::with_path(&directory, std::fs::create_dir_all(&directory))?;
     let mut detections = DetectionsFile::begin(request.folder)?;
     let mut image_id = 0;
@@ -140,7 +140,7 @@ pub fn predict(
                         score: one.score,
                     })
                     .collect(),
-                picture: &format!("{}/{file}", layout::PICTURES),
+                overlay: &format!("{}/{file}", layout::IMAGES),
             };
             sink.answered(item, &answer, &summary(&present, name))?;
         }

@@ -2,18 +2,18 @@
 
 use std::sync::Arc;
 
-use super::batch::Batches;
+use super::batch::BatchLoader;
 use super::buffers::Buffers;
 use super::episode::{DrawSettings, Episodes};
 use super::settings::{Model, Settings};
 use super::step_kind::batches_per_epoch;
 use xrun_core::bounded::ledger::Ledger;
-use xrun_core::bounded::planned::PlannedOwner;
+use xrun_core::bounded::planned::PlannedBuffer;
 use xrun_core::dataset::split::Split;
 use xrun_core::experiment::Experiment;
 use xrun_core::task::clamped::ClampedSetting;
 use xrun_core::task::{Metric, TaskError, TaskFacts};
-use xrun_core::units::counted;
+use xrun_core::units::pluralize;
 use xrun_data::boxes::drawn::{Drawn, Fewest, drawn_classes};
 use xrun_data::boxes::few_shot;
 use xrun_data::boxes::frames;
@@ -88,7 +88,7 @@ pub struct Prepared {
     /// Settings of the model.
     pub model: Model,
     /// Source of batches.
-    pub batches: Batches,
+    pub batches: BatchLoader,
     /// Decoder of images, with a cache.
     pub store: Arc<FrameStore>,
     /// Buffers of the task.
@@ -130,11 +130,11 @@ pub fn clamped_settings(settings: &Settings, drawn: &Drawn) -> Vec<ClampedSettin
         let plural = if classes.count == 1 { "class" } else { "classes" };
         clamp(N_WAY, settings.n_way, classes.count, format!("the data has {} {part} {plural}", classes.count));
         if let Some(Fewest { class, count }) = &classes.references {
-            let references = counted(*count as u64, "reference");
+            let references = pluralize(*count as u64, "reference");
             clamp(N_SHOT, settings.n_shot, *count, format!("the {part} class \"{class}\" has only {references}"));
         }
         if let Some(Fewest { class, count }) = &classes.frames {
-            let frames = counted(*count as u64, "frame");
+            let frames = pluralize(*count as u64, "frame");
             let because = format!("the {part} class \"{class}\" has only {frames} in addition to a reference");
             clamp(N_QUERY, settings.n_query, *count, because);
         }
@@ -142,9 +142,9 @@ pub fn clamped_settings(settings: &Settings, drawn: &Drawn) -> Vec<ClampedSettin
     if settings.triplet_ratio > 0.0 {
         let because = format!(
             "the data has {} of objects, and a triplet needs three",
-            counted(drawn.train.pictures as u64, "training image")
+            pluralize(drawn.train.images as u64, "training image")
         );
-        clamp(TRIPLET_BATCH_SIZE, settings.triplet_batch_size, drawn.train.pictures / 3, because);
+        clamp(TRIPLET_BATCH_SIZE, settings.triplet_batch_size, drawn.train.images / 3, because);
     }
     all
 }
@@ -178,20 +178,20 @@ pub fn prepare(
         accumulation: experiment.training.gradient_accumulation,
     };
     let buffers = Buffers::new(settings, model, &library, experiment);
-    let owners: Vec<PlannedOwner> =
-        data_buffers.all().into_iter().chain(buffers.all()).map(PlannedOwner::from).collect();
+    let owners: Vec<PlannedBuffer> =
+        data_buffers.all().into_iter().chain(buffers.all()).map(PlannedBuffer::from).collect();
     let episodes = Episodes::new(library.clone(), settings.clone(), draws)?;
     let facts = TaskFacts {
         owners,
         data_digests: vec![(experiment.dataset_name().into(), library.digest.clone())],
-        data_left_out: library.left_out.clone(),
+        data_skipped: library.skipped.clone(),
         clamped,
         batch_items: (settings.n_way * settings.n_query) as u64,
         batch_keys: &[N_WAY, N_QUERY],
         probe_steps: probe_steps(settings, experiment.training.gradient_accumulation),
-        pictures: LEGEND,
+        images: LEGEND,
         ..TaskFacts::new(batches_per_epoch, METRICS)
     };
-    let batches = Batches::new(episodes, store.clone());
+    let batches = BatchLoader::new(episodes, store.clone());
     Ok((facts, Prepared { settings: settings.clone(), model: model.clone(), batches, store, buffers }))
 }

@@ -69,7 +69,7 @@ fn the_next_validation_starts_empty() {
         scoring.finish()
     };
     assert_eq!(once(), once());
-    assert!(ledger.read().iter().all(|owner| owner.bytes == 0 && owner.peak_bytes > 0 && !owner.exceeded()));
+    assert!(ledger.read().iter().all(|owner| owner.bytes == 0 && owner.peak_bytes > 0 && !owner.exceeds_cap()));
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn the_cap_holds_for_any_number_of_detections() {
             scoring.frame(query(frame), &many);
         }
         scoring.end_episode();
-        assert!(ledger.read().iter().all(|owner| !owner.exceeded()));
+        assert!(ledger.read().iter().all(|owner| !owner.exceeds_cap()));
     }
     assert!(scoring.finish().left_out >= 10 * 5 * 90 - 100);
 }

@@ -8,7 +8,7 @@ use burn::tensor::Device;
 use burn::tensor::activation::sigmoid;
 
 use super::assignment::{Cell, cells};
-use super::batch::{Batches, DetectionBatch, Role};
+use super::batch::{BatchLoader, DetectionBatch, Role};
 use super::coco_files::{CocoFiles, DetectionsFile};
 use super::decode::{DecodeSettings, Detection, FrameGeometry, FrameOutput, decode};
 use super::model::ReferenceDetector;
@@ -24,7 +24,7 @@ use crate::nn::micro_batches::MicroBatchExecutor;
 use crate::nn::module_task::Evaluation;
 use crate::nn::pixels::{fetch, images as to_tensor};
 use xrun_core::bounded::DeepSize;
-use xrun_core::bounded::ledger::{Holding, Ledger};
+use xrun_core::bounded::ledger::{Ledger, Registration};
 use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::sample::{BoundingBox, HostImage, ImageSource};
 use xrun_core::experiment::Experiment;
@@ -39,7 +39,7 @@ const COMPARED_MAX: usize = 16;
 /// State that all validations of a run share.
 #[derive(Debug)]
 pub struct Validation {
-    pub(super) batches: Batches,
+    pub(super) batches: BatchLoader,
     store: Arc<FrameStore>,
     pub(super) settings: Settings,
     executor: Arc<MicroBatchExecutor>,
@@ -51,8 +51,8 @@ pub struct Validation {
     /// Directory of the run, once it is known.
     directory: Option<PathBuf>,
     separation: Separation,
-    batch: Holding,
-    images: Holding,
+    batch: Registration,
+    images: Registration,
     /// Number of detections dropped at the cap, over all validations.
     pub left_out: u64,
 }
@@ -133,7 +133,7 @@ impl Validation {
         let intervals = scores.intervals.into_iter().map(|(name, interval)| (name.to_owned(), interval));
         // The images now belong to the training loop, which writes and frees them.
         self.images.set(0, 0);
-        Ok(ValidationReport { metrics: metrics.collect(), intervals: intervals.collect(), pictures: shown })
+        Ok(ValidationReport { metrics: metrics.collect(), intervals: intervals.collect(), images: shown })
     }
 
     fn episode(
@@ -274,7 +274,7 @@ impl Validation {
         for class in held_out(&library) {
             let mut rgb = Vec::with_capacity(COMPARED_MAX * side * side * 3);
             for reference in library.classes[class].references.iter().take(COMPARED_MAX) {
-                let image = self.store.picture(&reference.path)?;
+                let image = self.store.image(&reference.path)?;
                 rgb.extend_from_slice(&transform::reference(&image, reference.rectangle.as_ref(), side).rgb);
             }
             if rgb.is_empty() {

@@ -12,7 +12,7 @@ use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::sample::{BoundingBox, HostImage, ImageSource};
 use xrun_core::seed::generator;
 use xrun_data::boxes::library::Library;
-use xrun_data::order::Order;
+use xrun_data::order::Permutation;
 use xrun_data::transform;
 
 /// Images and their classes.
@@ -37,7 +37,7 @@ pub fn batch_bytes(size: usize, side: usize) -> u64 {
 
 /// Draws and prepares batches; shared by the workers of a feed.
 #[derive(Clone)]
-pub struct Batches {
+pub struct BatchLoader {
     /// Index of the data.
     pub library: Arc<Library>,
     /// Classes of its images.
@@ -52,7 +52,7 @@ pub struct Batches {
     pub seed: u32,
 }
 
-impl Batches {
+impl BatchLoader {
     /// Training batch `number` (from 0). Each image occurs once in an epoch; a batch may extend into the next epoch.
     ///
     /// # Errors
@@ -61,12 +61,12 @@ impl Batches {
         let (all, size) = (&self.labels.train, self.size as u64);
         let count = all.len() as u64;
         let generator = &mut generator(self.seed, "augmentation", number);
-        let mut order: Option<(u64, Order)> = None;
+        let mut order: Option<(u64, Permutation)> = None;
         let images: Vec<LabelledImage> = (number * size..(number + 1) * size)
             .map(|index| {
                 let epoch = index / count;
                 if order.as_ref().is_none_or(|(known, _)| *known != epoch) {
-                    order = Some((epoch, Order::new(self.seed, "training pictures", epoch, count)));
+                    order = Some((epoch, Permutation::new(self.seed, "training pictures", epoch, count)));
                 }
                 let at = order.as_ref().map_or(0, |(_, order)| order.at(index % count));
                 all[at as usize]
@@ -93,7 +93,7 @@ impl Batches {
         let mut pixels = Vec::with_capacity(images.len() * side * side * 3);
         let mut classes = Vec::with_capacity(images.len());
         for labelled in images {
-            let image = self.source.picture(&labelled.frame(&self.library).path)?;
+            let image = self.source.image(&labelled.frame(&self.library).path)?;
             pixels.extend_from_slice(&view(&image, &labelled.rectangle).rgb);
             classes.push(i64::from(labelled.class));
         }

@@ -10,7 +10,7 @@ struct PaintedImages;
 
 /// Source of 20 x 10 images in the grey level of their name, with a white dot at 15, 5.
 impl ImageSource for PaintedImages {
-    fn picture(&self, path: &Path) -> Result<HostImage, DataError> {
+    fn image(&self, path: &Path) -> Result<HostImage, DataError> {
         let grey: u8 = path.to_str().unwrap().parse().unwrap();
         let mut rgb = vec![grey; 20 * 10 * 3];
         rgb[(5 * 20 + 15) * 3..][..3].fill(255);
@@ -18,7 +18,7 @@ impl ImageSource for PaintedImages {
     }
 }
 
-fn batches(count: u32, settings: Settings) -> Batches {
+fn batches(count: u32, settings: Settings) -> BatchLoader {
     let rectangle = BoundingBox { left: 14.0, top: 4.0, right: 17.0, bottom: 7.0 };
     let labelled = |number| LabelledImage { video: number, frame: 0, class: number % 2, rectangle };
     let labels = Labels {
@@ -39,11 +39,11 @@ fn batches(count: u32, settings: Settings) -> Batches {
         classes: Vec::new(),
         videos: (0..count).map(video).collect(),
         digest: String::new(),
-        left_out: xrun_core::dataset::error::InvalidItems::default(),
+        skipped: xrun_core::dataset::error::InvalidItems::default(),
         largest: None,
     };
     let (library, labels) = (Arc::new(library), Arc::new(labels));
-    Batches { library, labels, source: Arc::new(PaintedImages), settings, size: 3, seed: 7 }
+    BatchLoader { library, labels, source: Arc::new(PaintedImages), settings, size: 3, seed: 7 }
 }
 
 fn plain() -> Settings {
@@ -71,7 +71,7 @@ fn each_image_occurs_once_an_epoch_and_batches_extend_into_the_next() {
 
 #[test]
 fn a_crop_contains_the_centre_of_the_object_and_is_inside_the_image() {
-    let source = PaintedImages.picture(Path::new("3")).unwrap();
+    let source = PaintedImages.image(Path::new("3")).unwrap();
     let object = BoundingBox { left: 14.0, top: 4.0, right: 17.0, bottom: 7.0 };
     for (scale, drawn) in
         [(0.3, [0.0, 0.0]), (0.3, [1.0, 1.0]), (0.5, [0.2, 0.9]), (0.95, [1.0, 0.0]), (1.0, [0.5, 0.5])]
@@ -93,6 +93,6 @@ fn training_augments_images_and_validation_does_not() {
     let held_out = batches.held_out(0..2).unwrap();
     assert_eq!(held_out, batches.held_out(0..2).unwrap());
     assert_eq!(held_out.classes, [0, 1]);
-    let whole = transform::letterbox(&PaintedImages.picture(Path::new("1")).unwrap(), 20).0;
+    let whole = transform::letterbox(&PaintedImages.image(Path::new("1")).unwrap(), 20).0;
     assert_eq!(held_out.pixels[20 * 20 * 3..], *whole.rgb);
 }

@@ -6,7 +6,7 @@ use burn::tensor::activation::log_softmax;
 use burn::tensor::{Device, Int, TensorData};
 use serde_json::Value;
 
-use super::batch::{Batch, Batches};
+use super::batch::{Batch, BatchLoader};
 use super::predict;
 use super::prepare::Prepared;
 use super::resnet::ResNet;
@@ -19,28 +19,28 @@ use crate::nn::pixels::images;
 use crate::nn::step::TrainState;
 use crate::nn::training_module::TrainingModule;
 use xrun_core::bounded::DeepSize;
-use xrun_core::bounded::ledger::{Holding, Ledger};
+use xrun_core::bounded::ledger::{Ledger, Registration};
 use xrun_core::device::Kind;
 use xrun_core::experiment::Experiment;
 use xrun_core::experiment::pipeline::ModelKind;
 use xrun_core::task::predict::{PredictRequest, PredictionSink};
 use xrun_core::task::{Task, TaskError, ValidationReport};
-use xrun_core::units::counted;
+use xrun_core::units::pluralize;
 use xrun_data::boxes::frames::FrameStore;
 use xrun_data::feed::{Feed, FeedSettings};
 use xrun_data::micro_batches;
 
 /// Training of a [`ResNet`].
 struct Classifier {
-    batches: Batches,
+    batches: BatchLoader,
     store: Arc<FrameStore>,
     /// Number of held-out images in a validation.
     validated: usize,
     /// Number of images on the device at once.
     micro_batch_size: usize,
-    validation_batch: Holding,
+    validation_batch: Registration,
     /// Ledger entry of the labels.
-    _labels: Holding,
+    _labels: Registration,
 }
 
 /// Opens the device, creates the network on it and starts the workers at the batch of step `first_step`.
@@ -54,7 +54,7 @@ pub fn open(
     ledger: &Ledger,
     first_step: u64,
 ) -> Result<Box<dyn Task>, TaskError> {
-    let Prepared { model, batches, store, feed, validation_batch, validated, holding } = prepared;
+    let Prepared { model, batches, store, feed, validation_batch, validated, registration } = prepared;
     let (limits, training) = (&experiment.limits, &experiment.training);
     threads::start(micro_batches::threads(limits))?;
     let device = TensorDevice::open(kind, training.activation_checkpointing)?;
@@ -68,7 +68,7 @@ pub fn open(
         validated,
         micro_batch_size: limits.batch_size,
         validation_batch: validation_batch.register(ledger),
-        _labels: holding,
+        _labels: registration,
     };
     Ok(Box::new(ModuleTask::new(classifier, network, device, feed, experiment)))
 }
@@ -96,7 +96,7 @@ impl TrainingModule for Classifier {
     const PREDICTS: bool = true;
 
     fn train(&mut self, batch: &Batch, step: &mut Step<'_, ResNet>) -> Result<(), TaskError> {
-        step.describe(&counted(batch.classes.len() as u64, "image"));
+        step.describe(&pluralize(batch.classes.len() as u64, "image"));
         let (device, size) = (&step.device().autodiff, self.micro_batch_size);
         let bytes = self.batches.settings.image_size.pow(2) * 3;
         for (classes, pixels) in batch.classes.chunks(size).zip(batch.pixels.chunks(size * bytes)) {

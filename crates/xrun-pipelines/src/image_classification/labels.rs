@@ -8,9 +8,9 @@ use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::sample::BoundingBox;
 use xrun_core::dataset::split::Split;
 use xrun_core::printable;
-use xrun_core::units::counted;
+use xrun_core::units::pluralize;
 use xrun_data::boxes::library::{Frame, Library};
-use xrun_data::order::Order;
+use xrun_data::order::Permutation;
 
 /// Image with its class.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -67,7 +67,7 @@ impl Labels {
             let all = found.into_iter().map(|(labelled, _)| labelled);
             (held_out, train) = all.partition(|labelled| videos.contains(&labelled.video));
         }
-        let order = Order::new(seed, "validation pictures", 0, held_out.len() as u64);
+        let order = Permutation::new(seed, "validation pictures", 0, held_out.len() as u64);
         held_out = (0..held_out.len() as u64).map(|at| held_out[order.at(at) as usize]).collect();
         Self { classes: Vec::new(), train, held_out }.numbered(library)
     }
@@ -91,11 +91,11 @@ impl Labels {
         match (classes, held_out) {
             (0 | 1, _) => Err(DataError::content(format!(
                 "at least 2 classes are needed, found {classes} in {}; the class of an image is that of its largest box",
-                counted(train as u64, "training image")
+                pluralize(train as u64, "training image")
             ))),
             (_, 0) => Err(DataError::content(format!(
                 "no image can be held out for validation: at least one class needs two images or videos, found {} of {classes} classes",
-                counted(train as u64, "image")
+                pluralize(train as u64, "image")
             ))),
             _ => Ok(self),
         }
@@ -138,7 +138,7 @@ fn held_out_videos(found: &[(LabelledImage, Option<Split>)], fraction: f64, seed
     let chosen = by_class.into_iter().flat_map(|(class, videos)| {
         let max = videos.len().saturating_sub(1);
         let count = ((videos.len() as f64 * fraction).round() as usize).max(1).min(max);
-        let order = Order::new(seed, "held-out pictures", u64::from(class), videos.len() as u64);
+        let order = Permutation::new(seed, "held-out pictures", u64::from(class), videos.len() as u64);
         (0..count as u64).map(|at| videos[order.at(at) as usize]).collect::<Vec<_>>()
     });
     chosen.collect()

@@ -35,7 +35,7 @@ fn library(videos: Vec<(Option<Split>, Vec<Vec<Object>>)>) -> Library {
         ],
         videos: videos.collect(),
         digest: String::new(),
-        left_out: InvalidItems::default(),
+        skipped: InvalidItems::default(),
         largest: None,
     }
 }

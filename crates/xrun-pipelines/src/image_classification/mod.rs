@@ -17,7 +17,7 @@ pub mod settings;
 use settings::{Model, Settings};
 use xrun_core::bounded::ledger::Ledger;
 use xrun_core::dataset::error::DataError;
-use xrun_core::dataset::index::SampleType;
+use xrun_core::dataset::open_dataset::SampleType;
 use xrun_core::device::Kind;
 use xrun_core::experiment::Experiment;
 use xrun_core::experiment::inspect::Inspection;
@@ -39,7 +39,7 @@ pub struct ImageClassification;
 impl PipelineKind for ImageClassification {
     const NAME: &'static str = "image-classification";
     const MODELS: &'static [&'static str] = &[ResNet::NAME];
-    const SAMPLES: Option<SampleType> = Some(SampleType::of::<Library>());
+    const SAMPLE_TYPE: Option<SampleType> = Some(SampleType::of::<Library>());
     const METRICS: &'static [Metric] = prepare::METRICS;
     const BATCH_SIZE: Option<usize> = Some(prepare::BATCH_SIZE);
     type Settings = Settings;

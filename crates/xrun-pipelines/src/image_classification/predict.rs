@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde_json::Value;
 
-use super::batch::Batches;
+use super::batch::BatchLoader;
 use xrun_core::task::TaskError;
 use xrun_core::task::predict::{Item, PredictRequest, PredictionSink};
 use xrun_data::named::read_image_file;
@@ -35,7 +35,7 @@ struct Scored<'a> {
 /// # Errors
 /// An answer cannot be written.
 pub fn predict(
-    batches: &Batches,
+    batches: &BatchLoader,
     request: &PredictRequest<'_>,
     sink: &mut dyn PredictionSink,
     logits: impl Fn(&[u8]) -> Vec<f32>,

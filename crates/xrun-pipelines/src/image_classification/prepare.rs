@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-use super::batch::{Batches, batch_bytes};
+use super::batch::{BatchLoader, batch_bytes};
 use super::labels::Labels;
 use super::settings::{Model, Settings};
 use xrun_core::bounded::buffer::Buffer;
-use xrun_core::bounded::ledger::{Cap, Holding, Ledger, Policy};
-use xrun_core::bounded::planned::PlannedOwner;
+use xrun_core::bounded::ledger::{Cap, Ledger, Policy, Registration};
+use xrun_core::bounded::planned::PlannedBuffer;
 use xrun_core::experiment::Experiment;
 use xrun_core::task::clamped::ClampedSetting;
 use xrun_core::task::{Metric, TaskError, TaskFacts};
-use xrun_core::units::counted;
+use xrun_core::units::pluralize;
 use xrun_data::boxes::frames::{self, FrameStore};
 use xrun_data::boxes::library::Library;
 use xrun_data::feed;
@@ -41,7 +41,7 @@ pub struct Prepared {
     /// Settings of the model.
     pub model: Model,
     /// Source of batches.
-    pub batches: Batches,
+    pub batches: BatchLoader,
     /// Decoder of images, with a cache.
     pub store: Arc<FrameStore>,
     /// Buffers of prepared batches.
@@ -51,7 +51,7 @@ pub struct Prepared {
     /// Number of held-out images in a validation.
     pub validated: usize,
     /// Ledger entry of the labels.
-    pub holding: Holding,
+    pub registration: Registration,
 }
 
 /// Opens the data, and registers the frame cache, the index and the labels in the ledger.
@@ -73,8 +73,8 @@ pub fn prepare(
     let data_buffers = frames::Buffers::new(&library, limits, validated as u64);
     let store = Arc::new(FrameStore::new(&library, ledger, &data_buffers));
     let label_buffer = labels.buffer();
-    let holding = label_buffer.register(ledger);
-    holding.set(label_buffer.cap.items, label_buffer.cap.bytes);
+    let registration = label_buffer.register(ledger);
+    registration.set(label_buffer.cap.items, label_buffer.cap.bytes);
     let feed = feed::Buffers::new(limits, batch_bytes(size, settings.image_size));
     let validation_size = limits.batch_size.min(validated);
     let cap = Cap { items: 1, bytes: batch_bytes(validation_size, settings.image_size) };
@@ -82,18 +82,18 @@ pub fn prepare(
         .key("limits.batch_size")
         .because("`limits.batch_size` images of a validation");
     let owners = data_buffers.all().into_iter().chain([&label_buffer]).chain(feed.all()).chain([&validation_batch]);
-    let because = format!("the data has {}", counted(labels.train.len() as u64, "training image"));
+    let because = format!("the data has {}", pluralize(labels.train.len() as u64, "training image"));
     let facts = TaskFacts {
-        owners: owners.map(PlannedOwner::from).collect(),
+        owners: owners.map(PlannedBuffer::from).collect(),
         data_digests: vec![(experiment.dataset_name().into(), library.digest.clone())],
-        data_left_out: library.left_out.clone(),
+        data_skipped: library.skipped.clone(),
         learned_from_data: Some(LEARNED),
         clamped: ClampedSetting::detect("training.batch_size", requested as u64, size as u64, because)
             .into_iter()
             .collect(),
         notes: vec![format!(
             "{} of {} classes; {} held out, {validated} in each validation",
-            counted(labels.train.len() as u64, "training image"),
+            pluralize(labels.train.len() as u64, "training image"),
             labels.classes.len(),
             labels.held_out.len(),
         )],
@@ -101,8 +101,14 @@ pub fn prepare(
         batch_keys: &["training.batch_size"],
         ..TaskFacts::new((labels.train.len() as u64).div_ceil(size as u64), METRICS)
     };
-    let batches =
-        Batches { library, labels: Arc::new(labels), source: store.clone(), settings: settings.clone(), size, seed };
+    let batches = BatchLoader {
+        library,
+        labels: Arc::new(labels),
+        source: store.clone(),
+        settings: settings.clone(),
+        size,
+        seed,
+    };
     let model: &Model = experiment.model_settings()?;
-    Ok((facts, Prepared { model: model.clone(), batches, store, feed, validation_batch, validated, holding }))
+    Ok((facts, Prepared { model: model.clone(), batches, store, feed, validation_batch, validated, registration }))
 }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use super::matching::{MatchedDetection, MatchedImage, SIZES, THRESHOLDS};
 use xrun_core::bounded::DeepSize;
 use xrun_core::bounded::buffer::Buffer;
-use xrun_core::bounded::ledger::{Cap, Holding, Ledger, Policy};
+use xrun_core::bounded::ledger::{Cap, Ledger, Policy, Registration};
 
 const RECALL_POINTS: usize = 101;
 
@@ -62,7 +62,7 @@ pub struct AveragePrecision {
     /// Best score that was dropped: detections with a lower one are dropped, too.
     left_out_best: Option<f32>,
     capacity: usize,
-    holding: Holding,
+    registration: Registration,
 }
 
 /// Buffer of an [`AveragePrecision`] for at most this many predictions.
@@ -81,7 +81,7 @@ impl AveragePrecision {
             left_out: 0,
             left_out_best: None,
             capacity: buffer.cap.items as usize,
-            holding: buffer.register(ledger),
+            registration: buffer.register(ledger),
         }
     }
 
@@ -98,7 +98,7 @@ impl AveragePrecision {
             self.next = self.next.wrapping_add(1);
         }
         let held = self.entries.len();
-        self.holding.set(held as u64, (held * size_of::<Entry>()) as u64);
+        self.registration.set(held as u64, (held * size_of::<Entry>()) as u64);
     }
 
     fn insert(&mut self, entry: Entry) {
@@ -136,7 +136,7 @@ impl AveragePrecision {
         self.entries = Vec::new();
         self.truths.clear();
         (self.next, self.left_out, self.left_out_best) = (0, 0, None);
-        self.holding.set(0, 0);
+        self.registration.set(0, 0);
         scores
     }
 }

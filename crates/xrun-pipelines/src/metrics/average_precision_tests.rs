@@ -138,7 +138,7 @@ proptest! {
         let mut all = AveragePrecision::new(&ledger, &buffer("validation_predictions", 100));
         for score in &scores {
             all.add(&match_image(&[found(*score, 0.0)], &[truth(0.0)]));
-            prop_assert!(!ledger.read()[0].exceeded());
+            prop_assert!(!ledger.read()[0].exceeds_cap());
         }
         let finite = scores.iter().filter(|score| score.is_finite()).count() as u64;
         let result = all.finish();

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use xrun_core::bounded::buffer::Buffer;
-use xrun_core::bounded::ledger::{Cap, Holding, Ledger, Policy};
+use xrun_core::bounded::ledger::{Cap, Ledger, Policy, Registration};
 
 /// Sums of embeddings by class. Policy at the cap: further classes are ignored.
 #[derive(Debug)]
@@ -14,7 +14,7 @@ pub struct Separation {
     sums: BTreeMap<u32, (u64, Vec<f64>)>,
     classes_max: usize,
     dimension: usize,
-    holding: Holding,
+    registration: Registration,
 }
 
 /// Buffer of a [`Separation`] for a number of held-out classes and embeddings `[dimension]`.
@@ -27,7 +27,7 @@ impl Separation {
     /// Empty sums with a buffer made by [`buffer`] for the same `dimension`.
     pub fn new(ledger: &Ledger, buffer: &Buffer, dimension: usize) -> Self {
         let classes_max = buffer.cap.items as usize;
-        Self { sums: BTreeMap::new(), classes_max, dimension, holding: buffer.register(ledger) }
+        Self { sums: BTreeMap::new(), classes_max, dimension, registration: buffer.register(ledger) }
     }
 
     /// Adds an embedding of length one.
@@ -40,7 +40,7 @@ impl Separation {
         *count += 1;
         sum.iter_mut().zip(embedding).for_each(|(sum, value)| *sum += f64::from(*value));
         let held = self.sums.len();
-        self.holding.set(held as u64, (held * self.dimension * 8) as u64);
+        self.registration.set(held as u64, (held * self.dimension * 8) as u64);
     }
 
     /// Returns the mean similarity of pairs within a class and of pairs of two classes, `None` without pairs, and resets the sums.
@@ -62,7 +62,7 @@ impl Separation {
         let all: f64 = total.iter().map(|value| value * value).sum();
         let between_pairs = count_all * count_all - count_squares;
         self.sums.clear();
-        self.holding.set(0, 0);
+        self.registration.set(0, 0);
         let mean = |sum: f64, pairs: f64| (pairs > 0.0).then(|| sum / pairs);
         (mean(within, within_pairs), mean(all - squares, between_pairs))
     }
@@ -102,7 +102,7 @@ mod tests {
                 prop_assert_eq!(found.is_some(), expected.is_some());
                 prop_assert!((found.unwrap_or(0.0) - expected.unwrap_or(0.0)).abs() < 1e-5);
             }
-            prop_assert!(!ledger.read()[0].exceeded());
+            prop_assert!(!ledger.read()[0].exceeds_cap());
         }
     }
 }

@@ -10,17 +10,26 @@ use xrun_core::task::{StepReport, TaskError};
 /// ends the run.
 pub trait Callback<L: TrainingModule> {
     /// Runs at the start of a step (from 1).
-    fn on_step_start(&mut self, _step: u64, _context: &Context<'_, L>) -> Result<(), TaskError> {
+    fn on_step_start(&mut self, _step: u64, _context: &CallbackContext<'_, L>) -> Result<(), TaskError> {
         Ok(())
     }
 
     /// Runs after the backward pass of a batch; `is_last` marks the last one of its step.
-    fn on_batch_end(&mut self, _batch: &L::Batch, _is_last: bool, _context: &Context<'_, L>) -> Result<(), TaskError> {
+    fn on_batch_end(
+        &mut self,
+        _batch: &L::Batch,
+        _is_last: bool,
+        _context: &CallbackContext<'_, L>,
+    ) -> Result<(), TaskError> {
         Ok(())
     }
 
     /// Runs after clipping, before the optimiser's update.
-    fn on_before_update(&mut self, _gradients: &GradientsParams, _context: &Context<'_, L>) -> Result<(), TaskError> {
+    fn on_before_update(
+        &mut self,
+        _gradients: &GradientsParams,
+        _context: &CallbackContext<'_, L>,
+    ) -> Result<(), TaskError> {
         Ok(())
     }
 
@@ -30,13 +39,13 @@ pub trait Callback<L: TrainingModule> {
         _step: u64,
         _learning_rate: f64,
         _report: &StepReport,
-        _context: &Context<'_, L>,
+        _context: &CallbackContext<'_, L>,
     ) -> Result<(), TaskError> {
         Ok(())
     }
 
     /// Runs before a validation.
-    fn on_validation_start(&mut self, _context: &Context<'_, L>) -> Result<(), TaskError> {
+    fn on_validation_start(&mut self, _context: &CallbackContext<'_, L>) -> Result<(), TaskError> {
         Ok(())
     }
 
@@ -56,7 +65,7 @@ pub trait Callback<L: TrainingModule> {
 impl<L: TrainingModule> Callback<L> for () {}
 
 /// State of a task that callbacks can read.
-pub struct Context<'a, L: TrainingModule> {
+pub struct CallbackContext<'a, L: TrainingModule> {
     /// Module of the pipeline.
     pub module: &'a L,
     /// Network, optimiser and device.

@@ -8,13 +8,13 @@ use burn::tensor::activation::log_softmax;
 use super::Tensor;
 use super::gpt2::{ForwardContext, Gpt2, KvCache};
 use super::transformer::{Tokens, padding_mask, tokens};
-use xrun_core::bounded::ledger::Holding;
+use xrun_core::bounded::ledger::Registration;
 
 /// Limits of a completion.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// End-of-text token.
-    pub end: u32,
+    pub eos_token: u32,
     /// Maximum number of tokens of a completion.
     pub tokens: usize,
     /// Maximum number of tokens of prompt and completion together.
@@ -38,13 +38,13 @@ pub fn complete(
     prefix: Option<Tensor<3>>,
     prompts: &[&[u32]],
     limits: Limits,
-    cache: &Holding,
+    cache: &Registration,
     context: &mut impl ForwardContext,
 ) -> Vec<Completion> {
     let (device, batch) = (network.inner_device(), prompts.len());
     let prompts: Vec<&[u32]> = prompts.iter().map(|prompt| &prompt[..prompt.len().min(limits.length)]).collect();
     let longest = prompts.iter().map(|prompt| prompt.len()).max().unwrap_or_default().max(1);
-    let mut numbers = vec![limits.end as i32; batch * longest];
+    let mut numbers = vec![limits.eos_token as i32; batch * longest];
     for (row, prompt) in prompts.iter().enumerate() {
         let filled = numbers[row * longest..].iter_mut().zip(*prompt);
         filled.for_each(|(number, token)| *number = *token as i32);
@@ -55,7 +55,7 @@ pub fn complete(
         Some(prefix) => Tensor::cat(vec![prefix, text], 1),
         None => text,
     };
-    let (mut cached, mut holding) = (KvCache::default(), cache.share());
+    let (mut cached, mut reservation) = (KvCache::default(), cache.reserve());
     let hidden = network.hidden_of_embeddings(embeddings, Some(&mut cached), context);
     let first = before + longest;
     let on_device = |numbers: Vec<i32>| Tokens::<1>::from_data(TensorData::new(numbers, [batch]), &device);
@@ -68,7 +68,7 @@ pub fn complete(
     let mut sums = vec![(0.0, 0_u32); batch];
     let mut active: Vec<bool> = prompts.iter().map(|prompt| !prompt.is_empty()).collect();
     for number in 0..limits.tokens {
-        holding.set(cached.bytes());
+        reservation.set(cached.bytes());
         let best = logits.clone().argmax(1);
         let probabilities = log_softmax(logits, 1).gather(1, best.clone()).into_data();
         let best: Vec<u32> = best.into_data().iter::<i64>().map(|token| token as u32).collect();
@@ -79,7 +79,7 @@ pub fn complete(
             }
             let (sum, count) = &mut sums[row];
             (*sum, *count) = (*sum + f64::from(probability), *count + 1);
-            match *token == limits.end {
+            match *token == limits.eos_token {
                 true => active[row] = false,
                 false => completions[row].push(*token),
             }

@@ -12,7 +12,7 @@ use xrun_ops::{Gelu, gelu};
 
 use super::Tensor;
 use super::graph::to_inner;
-use super::matmul::MatmulPrecision;
+use super::matmul::ComputeDtype;
 use super::transformer::{
     Embedding, LayerNorm, Layout, Lora, Tokens, attend, attend_packed, attend_to_cache, by_head, map_values, parameter,
     value,
@@ -38,7 +38,7 @@ pub trait ForwardContext {
     fn frozen(&self) -> bool;
 
     /// Element type of the operands of matrix products.
-    fn matmul(&self) -> MatmulPrecision;
+    fn matmul(&self) -> ComputeDtype;
 
     /// Output of a projection, `[tokens, inputs]` to `[tokens, outputs]`; `layer` is its index in [`Block::projections`].
     fn project(&mut self, projection: &Projection, input: Tensor<2>, block: usize, layer: usize) -> Tensor<2>;

@@ -8,7 +8,7 @@ use burn_store::{ApplyResult, ModuleSnapshot, ModuleStore, PyTorchToBurnAdapter,
 use super::parameters::single_precision;
 use xrun_core::files::tensors;
 use xrun_core::task::TaskError;
-use xrun_core::units::counted;
+use xrun_core::units::pluralize;
 
 /// Layout of a file, and its mapping to a module.
 #[derive(Clone, Copy, Debug)]
@@ -71,7 +71,7 @@ where
         Some(first) => {
             let others = match missing.count() {
                 0 => String::new(),
-                others => format!(" and {}", counted(others as u64, "other tensor")),
+                others => format!(" and {}", pluralize(others as u64, "other tensor")),
             };
             Err(failed(format!(
                 "lacks the tensor `{first}`{others}; expected a {} file in Hugging Face's layout",

@@ -12,14 +12,14 @@ use xrun_core::task::TaskError;
 
 /// Element type of the operands of a matrix product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MatmulPrecision {
+pub enum ComputeDtype {
     /// 32-bit floats.
     Float32,
     /// 16-bit floats with eight bits of precision and the range of 32-bit floats.
     Bfloat16,
 }
 
-impl MatmulPrecision {
+impl ComputeDtype {
     /// Precision that the experiment sets, on a device.
     ///
     /// # Errors
@@ -112,7 +112,7 @@ mod tests {
     fn operands_and_products_are_rounded_to_eight_bits() {
         let product = |left: f32, right: f32| {
             let one = |value| Tensor::<2>::from_floats([[value]], &plain());
-            values(MatmulPrecision::Bfloat16.product(one(left), one(right)))[0]
+            values(ComputeDtype::Bfloat16.product(one(left), one(right)))[0]
         };
         assert_eq!(product(1.5, -3.0), -4.5);
         assert_eq!(product(1.0 + 1.0 / 256.0, 1.0), 1.0);
@@ -124,7 +124,7 @@ mod tests {
     #[test]
     fn gradients_are_32_bits_wide_and_near_those_of_32_bit_products() {
         let numbers = |seed: usize| -> Vec<f32> { (0..12).map(|at| ((at * seed) % 17) as f32 / 16.0 - 0.4).collect() };
-        let run = |matmul: MatmulPrecision| {
+        let run = |matmul: ComputeDtype| {
             let input = |seed, shape: [usize; 2]| {
                 let flat = Tensor::<1>::from_floats(numbers(seed).as_slice(), &plain());
                 Tensor::from_inner(flat.reshape(shape)).require_grad()
@@ -136,7 +136,7 @@ mod tests {
             assert_eq!((output.dtype(), left.dtype(), right.dtype()), (DType::F32, DType::F32, DType::F32));
             (values(output.inner()), values(left), values(right))
         };
-        let (narrow, wide) = (run(MatmulPrecision::Bfloat16), run(MatmulPrecision::Float32));
+        let (narrow, wide) = (run(ComputeDtype::Bfloat16), run(ComputeDtype::Float32));
         close(&narrow.0, &wide.0, 2e-2);
         close(&narrow.1, &wide.1, 4e-2);
         close(&narrow.2, &wide.2, 4e-2);
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn the_cpu_emulates_bfloat16_and_is_faster_in_32_bits() {
-        assert_eq!(MatmulPrecision::fastest(&plain()), MatmulPrecision::Float32);
-        assert_eq!(MatmulPrecision::bfloat16(&plain()).unwrap(), MatmulPrecision::Bfloat16);
+        assert_eq!(ComputeDtype::fastest(&plain()), ComputeDtype::Float32);
+        assert_eq!(ComputeDtype::bfloat16(&plain()).unwrap(), ComputeDtype::Bfloat16);
     }
 }

@@ -20,7 +20,7 @@ use super::graph::autodiff_like;
 use super::step::{DeviceSum, StepAccumulator};
 use crate::backend::threads;
 use xrun_core::bounded::buffer::Buffer;
-use xrun_core::bounded::ledger::{Holding, Ledger};
+use xrun_core::bounded::ledger::{Ledger, Registration};
 use xrun_core::device::Kind;
 use xrun_core::settings::sections::Limits;
 use xrun_core::task::TaskError;
@@ -35,7 +35,7 @@ pub struct MicroBatchExecutor {
     threads: Vec<ThreadPool>,
     /// Size of the gradients of a micro-batch in bytes.
     gradient_bytes: u64,
-    gradients: Holding,
+    gradients: Registration,
 }
 
 /// Stack size of a thread, that of the main thread on Linux.
@@ -338,7 +338,7 @@ mod tests {
                 (Some(loss), range.start)
             });
         assert!(results.results.is_sorted(), "results are in the order of the micro-batches");
-        assert!(!ledger.read()[0].exceeded() && ledger.read()[0].bytes == 0);
+        assert!(!ledger.read()[0].exceeds_cap() && ledger.read()[0].bytes == 0);
         assert_eq!(ledger.read()[0].peak_items, ledger.read()[0].cap.items.min(executor.split(10).len() as u64));
         let items = accumulator.items;
         let gradient = accumulator.gradient_set(0).grads().get::<2>(ParamId::from(1)).unwrap();

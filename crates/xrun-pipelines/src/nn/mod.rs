@@ -1,7 +1,5 @@
 //! Neural network building blocks that Burn lacks, and the training step. Each is checked against an independent source.
 
-#[cfg(test)]
-pub mod agreement;
 pub mod box_loss;
 pub mod callback;
 pub mod checkpoint_weights;
@@ -15,6 +13,8 @@ pub mod gpt2_file;
 pub mod gradients;
 pub mod graph;
 pub mod hugging_face;
+#[cfg(test)]
+pub mod kernel_parity;
 pub mod learned_scale;
 pub mod matmul;
 pub mod micro_batches;

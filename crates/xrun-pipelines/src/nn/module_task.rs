@@ -7,7 +7,7 @@ use burn::module::Module;
 use serde_json::Value;
 
 use super::Tensor;
-use super::callback::{Callback, Context};
+use super::callback::{Callback, CallbackContext};
 use super::step::{StepAccumulator, TrainState};
 use super::training_module::TrainingModule;
 use crate::backend::dispatch::TensorDevice;
@@ -133,25 +133,25 @@ impl<L: TrainingModule> ModuleTask<L> {
 impl<L: TrainingModule> Task for ModuleTask<L> {
     fn train_step(&mut self, step: u64, learning_rate: f64, phases: &mut dyn Phases) -> Result<StepReport, TaskError> {
         let Self { module, trained, feed, callback, accumulation, .. } = self;
-        callback.on_step_start(step, &Context { module, trained })?;
+        callback.on_step_start(step, &CallbackContext { module, trained })?;
         module.before_step(step, trained, phases)?;
         let mut running = Step::new(module.gradient_sets(), trained, phases);
         for number in 1..=*accumulation {
             running.enter("data");
             let batch = feed.next()?;
             module.train(&batch, &mut running)?;
-            callback.on_batch_end(&batch, number == *accumulation, &Context { module, trained })?;
+            callback.on_batch_end(&batch, number == *accumulation, &CallbackContext { module, trained })?;
         }
         let mut accumulator = running.accumulator;
         phases.enter("optimizer");
         let (gradients, norm) = trained.mean_and_clip(&mut accumulator)?;
-        callback.on_before_update(&gradients, &Context { module, trained })?;
+        callback.on_before_update(&gradients, &CallbackContext { module, trained })?;
         module.update(learning_rate, gradients, trained)?;
         phases.enter("transfer");
         let fetched = accumulator.fetch(norm);
         module.after_step(trained, phases)?;
         let report = module.report(fetched);
-        callback.on_step_end(step, learning_rate, &report, &Context { module, trained })?;
+        callback.on_step_end(step, learning_rate, &report, &CallbackContext { module, trained })?;
         Ok(report)
     }
 
@@ -162,7 +162,7 @@ impl<L: TrainingModule> Task for ModuleTask<L> {
     fn validate(&mut self, phases: &mut dyn Phases) -> Result<ValidationReport, TaskError> {
         phases.enter("validation");
         let Self { module, trained, callback, .. } = self;
-        callback.on_validation_start(&Context { module, trained })?;
+        callback.on_validation_start(&CallbackContext { module, trained })?;
         let network = trained.inner()?;
         let report = module.validate(&network, &mut Evaluation { trained, phases, callback: &mut **callback })?;
         callback.on_validation_end();

@@ -77,20 +77,24 @@ impl TrainingModule for Slope {
     }
 }
 
-struct Observer(Log);
+struct LoggingCallback(Log);
 
-impl Callback<Slope> for Observer {
-    fn on_step_start(&mut self, step: u64, _: &Context<'_, Slope>) -> Result<(), TaskError> {
+impl Callback<Slope> for LoggingCallback {
+    fn on_step_start(&mut self, step: u64, _: &CallbackContext<'_, Slope>) -> Result<(), TaskError> {
         self.0.add(format!("on_step_start {step}"));
         Ok(())
     }
 
-    fn on_batch_end(&mut self, batch: &f64, is_last: bool, _: &Context<'_, Slope>) -> Result<(), TaskError> {
+    fn on_batch_end(&mut self, batch: &f64, is_last: bool, _: &CallbackContext<'_, Slope>) -> Result<(), TaskError> {
         self.0.add(format!("on_batch_end {batch} {is_last}"));
         Ok(())
     }
 
-    fn on_before_update(&mut self, gradients: &GradientsParams, _: &Context<'_, Slope>) -> Result<(), TaskError> {
+    fn on_before_update(
+        &mut self,
+        gradients: &GradientsParams,
+        _: &CallbackContext<'_, Slope>,
+    ) -> Result<(), TaskError> {
         close(&values(gradients.get::<1>(ParamId::from(1)).unwrap()), &[1.5], 1e-6);
         self.0.add("on_before_update");
         Ok(())
@@ -101,13 +105,13 @@ impl Callback<Slope> for Observer {
         step: u64,
         learning_rate: f64,
         report: &StepReport,
-        _: &Context<'_, Slope>,
+        _: &CallbackContext<'_, Slope>,
     ) -> Result<(), TaskError> {
         self.0.add(format!("on_step_end {step} {learning_rate} {}", report.loss));
         Ok(())
     }
 
-    fn on_validation_start(&mut self, _: &Context<'_, Slope>) -> Result<(), TaskError> {
+    fn on_validation_start(&mut self, _: &CallbackContext<'_, Slope>) -> Result<(), TaskError> {
         self.0.add("on_validation_start");
         Ok(())
     }
@@ -142,7 +146,7 @@ fn task(log: &Log) -> ModuleTask<Slope> {
 #[test]
 fn hooks_of_module_and_callback_are_called_in_order() {
     let log = Log::default();
-    let mut task = task(&log).with_callback(Observer(log.clone()));
+    let mut task = task(&log).with_callback(LoggingCallback(log.clone()));
     let report = task.train_step(1, 0.5, &mut log.clone()).unwrap();
     let expected = [
         "on_step_start 1",
@@ -168,7 +172,7 @@ fn a_callback_changes_no_bit_and_a_module_without_predict_has_no_predictor() {
     let slopes = [false, true].map(|observed| {
         let log = Log::default();
         let task = task(&log);
-        let mut task = if observed { task.with_callback(Observer(log.clone())) } else { task };
+        let mut task = if observed { task.with_callback(LoggingCallback(log.clone())) } else { task };
         task.train_step(1, 0.5, &mut log.clone()).unwrap();
         assert!(task.predictor().is_none());
         values(task.trained.inner().unwrap().slope.val())

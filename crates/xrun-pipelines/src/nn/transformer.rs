@@ -10,7 +10,7 @@ use xrun_ops::{AttentionMask, attention, attention_packed, layer_norm};
 
 use super::Tensor;
 use super::graph::autodiff_like;
-use super::matmul::MatmulPrecision;
+use super::matmul::ComputeDtype;
 
 /// Epsilon of GPT-2's layer normalisation.
 pub const EPSILON: f64 = 1e-5;
@@ -129,10 +129,10 @@ pub fn attend(
     value: Tensor<2>,
     heads: usize,
     layout: &Layout,
-    matmul: MatmulPrecision,
+    matmul: ComputeDtype,
 ) -> Tensor<2> {
     let [count, width] = query.dims();
-    if matmul == MatmulPrecision::Float32 {
+    if matmul == ComputeDtype::Float32 {
         let sequences = |rows: Tensor<2>| rows.reshape([layout.batch, layout.length, width]);
         return attention(sequences(query), sequences(key), sequences(value), heads, AttentionMask::Causal)
             .reshape([count, width]);
@@ -149,10 +149,10 @@ pub fn attend(
 }
 
 /// Causal attention of concatenated queries, keys and values, `[batch * length, 3 * width]` to `[batch * length, width]`.
-pub fn attend_packed(qkv: Tensor<2>, heads: usize, layout: &Layout, matmul: MatmulPrecision) -> Tensor<2> {
+pub fn attend_packed(qkv: Tensor<2>, heads: usize, layout: &Layout, matmul: ComputeDtype) -> Tensor<2> {
     let [count, columns] = qkv.dims();
     let width = columns / 3;
-    if matmul == MatmulPrecision::Float32 {
+    if matmul == ComputeDtype::Float32 {
         let sequences = qkv.reshape([layout.batch, layout.length, columns]);
         return attention_packed(sequences, heads, AttentionMask::Causal).reshape([count, width]);
     }
@@ -174,7 +174,7 @@ pub fn attend_to_cache(
     keys: Tensor<4>,
     values: Tensor<4>,
     mask: Tensor<2>,
-    matmul: MatmulPrecision,
+    matmul: ComputeDtype,
 ) -> Tensor<2> {
     let [batch, width] = query.dims();
     let [_, heads, positions, size] = keys.dims();
@@ -197,7 +197,7 @@ mod tests {
         let drawn = |_| Tensor::<2>::random([batch * length, width], Distribution::Normal(0.0, 1.0), &plain());
         let [query, key, value] = [0, 1, 2].map(drawn);
         let layout = Layout::new(batch, length, &plain());
-        let whole = attend(query.clone(), key.clone(), value.clone(), heads, &layout, MatmulPrecision::Float32);
+        let whole = attend(query.clone(), key.clone(), value.clone(), heads, &layout, ComputeDtype::Float32);
         let last =
             |rows: Tensor<2>| rows.reshape([batch, length, width]).narrow(1, length - 1, 1).reshape([batch, width]);
         let cached = |rows: Tensor<2>| {
@@ -206,7 +206,7 @@ mod tests {
             Tensor::cat(vec![rows.clone(), rows.narrow(2, 0, 2).mul_scalar(50.0)], 2)
         };
         let mask = padding_mask(&[length, length], length + 2, &plain());
-        let found = attend_to_cache(last(query), cached(key), cached(value), mask, MatmulPrecision::Float32);
+        let found = attend_to_cache(last(query), cached(key), cached(value), mask, ComputeDtype::Float32);
         close(&values(found), &values(last(whole)), 1e-5);
     }
 }

@@ -1,4 +1,4 @@
-//! Batches of questions on the host: input tokens, target tokens and the weights of the targets in the loss.
+//! Batches of questions on the host: input tokens, target tokens and the mask of the loss.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use super::settings::{LossTokens, Settings};
 use xrun_core::bounded::DeepSize;
 use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::split::Split;
-use xrun_data::order::Order;
+use xrun_data::order::Permutation;
 use xrun_data::question_answers::example::Example;
 use xrun_data::question_answers::store::ExampleStore;
 use xrun_data::tokenizer::Tokenizer;
@@ -23,8 +23,8 @@ pub struct TokenBatch {
     pub inputs: Vec<i32>,
     /// Next token of each input, `[size, length]`, padded with the end-of-text token.
     pub targets: Vec<i32>,
-    /// Weight of each target in the loss: 1 where it counts, otherwise 0.
-    pub weights: Vec<f32>,
+    /// Mask of the loss: 1 for each target that counts, otherwise 0.
+    pub loss_mask: Vec<f32>,
     /// Number of inputs of each sequence before its padding.
     text_lengths: Vec<usize>,
     /// Numbers of the questions, for messages.
@@ -33,7 +33,7 @@ pub struct TokenBatch {
 
 impl DeepSize for TokenBatch {
     fn deep_size(&self) -> u64 {
-        let numbers = self.inputs.capacity() + self.targets.capacity() + self.weights.capacity();
+        let numbers = self.inputs.capacity() + self.targets.capacity() + self.loss_mask.capacity();
         let text_lengths = self.text_lengths.capacity() * size_of::<usize>();
         (size_of::<Self>() + numbers * size_of::<i32>() + text_lengths + self.description.capacity()) as u64
     }
@@ -43,20 +43,26 @@ impl DeepSize for TokenBatch {
 const DESCRIPTION_BYTES_MAX: usize = 120;
 
 impl TokenBatch {
-    /// Batch of sequences that are cut or padded with `end` to `length` tokens.
-    pub fn new(examples: &[Arc<Example>], length: usize, loss_tokens: LossTokens, end: u32, description: &str) -> Self {
+    /// Batch of sequences that are cut or padded with `eos_token` to `length` tokens.
+    pub fn new(
+        examples: &[Arc<Example>],
+        length: usize,
+        loss_tokens: LossTokens,
+        eos_token: u32,
+        description: &str,
+    ) -> Self {
         let size = examples.len();
         let mut batch = Self {
             size,
             length,
-            inputs: vec![end as i32; size * length],
-            targets: vec![end as i32; size * length],
-            weights: vec![0.0; size * length],
+            inputs: vec![eos_token as i32; size * length],
+            targets: vec![eos_token as i32; size * length],
+            loss_mask: vec![0.0; size * length],
             text_lengths: examples.iter().map(|example| example.tokens.len().saturating_sub(1).min(length)).collect(),
             description: description[..description.floor_char_boundary(DESCRIPTION_BYTES_MAX)].to_owned(),
         };
         for (row, example) in examples.iter().enumerate() {
-            let first = if loss_tokens == LossTokens::All { 1 } else { example.prompt.max(1) };
+            let first = if loss_tokens == LossTokens::All { 1 } else { example.prompt_length.max(1) };
             for (at, token) in example.tokens.iter().take(length + 1).enumerate() {
                 if at < length {
                     batch.inputs[row * length + at] = *token as i32;
@@ -65,7 +71,7 @@ impl TokenBatch {
                     batch.targets[row * length + at - 1] = *token as i32;
                 }
                 if at >= first {
-                    batch.weights[row * length + at - 1] = 1.0;
+                    batch.loss_mask[row * length + at - 1] = 1.0;
                 }
             }
         }
@@ -88,7 +94,7 @@ impl TokenBatch {
             length: self.length,
             inputs: self.inputs[numbers.clone()].to_vec(),
             targets: self.targets[numbers.clone()].to_vec(),
-            weights: self.weights[numbers].to_vec(),
+            loss_mask: self.loss_mask[numbers].to_vec(),
             text_lengths: self.text_lengths[from..to].to_vec(),
             description: self.description.clone(),
         }
@@ -102,13 +108,13 @@ impl TokenBatch {
 
     /// Bytes of text of the targets that count.
     pub fn counted_bytes(&self, tokenizer: &Tokenizer) -> u64 {
-        let counted = self.targets.iter().zip(&self.weights).filter(|(_, weight)| **weight > 0.0);
+        let counted = self.targets.iter().zip(&self.loss_mask).filter(|(_, weight)| **weight > 0.0);
         counted.map(|(target, _)| tokenizer.bytes(*target as u32) as u64).sum()
     }
 
     /// Number of targets that count.
     pub fn loss_targets(&self) -> f64 {
-        self.weights.iter().map(|weight| f64::from(*weight)).sum()
+        self.loss_mask.iter().map(|weight| f64::from(*weight)).sum()
     }
 
     /// Numbers of the questions, for messages.
@@ -137,7 +143,7 @@ pub fn batch_bytes_max(settings: &Settings, batch_size: usize) -> u64 {
 
 /// Source of batches by their number; shared by worker threads.
 #[derive(Clone, Debug)]
-pub struct Batches {
+pub struct BatchLoader {
     store: Arc<ExampleStore>,
     seed: u32,
     size: usize,
@@ -145,7 +151,7 @@ pub struct Batches {
     loss_tokens: LossTokens,
 }
 
-impl Batches {
+impl BatchLoader {
     /// Batches of `size` sequences; `seed` is the seed of the run.
     pub fn new(store: Arc<ExampleStore>, settings: &Settings, seed: u32, size: usize) -> Self {
         Self { store, seed, size, length: settings.sequence_length, loss_tokens: settings.loss_tokens }
@@ -161,49 +167,49 @@ impl Batches {
         self.store.count(Split::Train).div_ceil(self.size as u64)
     }
 
-    /// Returns training batch `number`.
-    pub fn training_batch(&self, number: u64) -> Result<TokenBatch, DataError> {
-        self.batch(Split::Train, "order", number)
+    /// Returns training batch `batch_index`.
+    pub fn training_batch(&self, batch_index: u64) -> Result<TokenBatch, DataError> {
+        self.batch(Split::Train, "order", batch_index)
     }
 
-    /// Returns calibration batch `number`: training questions in an order that differs from the training order.
-    pub fn calibration_batch(&self, number: u64) -> Result<TokenBatch, DataError> {
-        self.batch(Split::Train, "calibration", number)
+    /// Returns calibration batch `batch_index`: training questions in an order that differs from the training order.
+    pub fn calibration_batch(&self, batch_index: u64) -> Result<TokenBatch, DataError> {
+        self.batch(Split::Train, "calibration", batch_index)
     }
 
-    fn batch(&self, split: Split, purpose: &str, number: u64) -> Result<TokenBatch, DataError> {
+    fn batch(&self, split: Split, purpose: &str, batch_index: u64) -> Result<TokenBatch, DataError> {
         let count = self.store.count(split);
         let mut examples = Vec::with_capacity(self.size);
-        let mut description = format!("batch {number}, questions");
-        let mut order: Option<(u64, Order)> = None;
+        let mut description = format!("batch {batch_index}, questions");
+        let mut order: Option<(u64, Permutation)> = None;
         for at in 0..self.size as u64 {
-            let position = number * self.size as u64 + at;
+            let position = batch_index * self.size as u64 + at;
             let epoch = position / count;
             let known = order.take().filter(|(of, _)| *of == epoch);
             let (_, this) =
-                order.insert(known.unwrap_or_else(|| (epoch, Order::new(self.seed, purpose, epoch, count))));
+                order.insert(known.unwrap_or_else(|| (epoch, Permutation::new(self.seed, purpose, epoch, count))));
             let question = this.at(position % count);
             description += &format!(" {question}");
             examples.push(self.store.example(split, question)?);
         }
-        let end = self.store.corpus().tokenizer.end();
-        Ok(TokenBatch::new(&examples, self.length, self.loss_tokens, end, &description))
+        let eos_token = self.store.corpus().tokenizer.eos_token();
+        Ok(TokenBatch::new(&examples, self.length, self.loss_tokens, eos_token, &description))
     }
 
-    /// Returns the held-out questions of validation batch `number`, the same in each validation. The last batch may be smaller;
+    /// Returns the held-out questions of validation batch `batch_index`, the same in each validation. The last batch may be smaller;
     /// an index past the end returns an empty list.
-    pub fn held_out(&self, number: u64) -> Result<Vec<Arc<Example>>, DataError> {
+    pub fn held_out(&self, batch_index: u64) -> Result<Vec<Arc<Example>>, DataError> {
         let count = self.store.count(Split::Validation);
-        let order = Order::new(self.seed, "validation", 0, count);
-        let first = (number * self.size as u64).min(count);
+        let order = Permutation::new(self.seed, "validation", 0, count);
+        let first = (batch_index * self.size as u64).min(count);
         let last = (first + self.size as u64).min(count);
         (first..last).map(|position| self.store.example(Split::Validation, order.at(position))).collect()
     }
 
-    /// Returns the batch of the questions of validation batch `number`.
-    pub fn validation_batch(&self, examples: &[Arc<Example>], loss_tokens: LossTokens, number: u64) -> TokenBatch {
-        let end = self.store.corpus().tokenizer.end();
-        TokenBatch::new(examples, self.length, loss_tokens, end, &format!("validation batch {number}"))
+    /// Returns the batch of the questions of validation batch `batch_index`.
+    pub fn validation_batch(&self, examples: &[Arc<Example>], loss_tokens: LossTokens, batch_index: u64) -> TokenBatch {
+        let eos_token = self.store.corpus().tokenizer.eos_token();
+        TokenBatch::new(examples, self.length, loss_tokens, eos_token, &format!("validation batch {batch_index}"))
     }
 }
 

@@ -11,14 +11,15 @@ use xrun_core::seed::generator;
 use xrun_data::question_answers::corpus::Corpus;
 use xrun_data::question_answers::settings::{Generated, Settings as Data, Source};
 
-fn batches(settings: &Settings, size: usize) -> (tempfile::TempDir, Batches) {
+fn batches(settings: &Settings, size: usize) -> (tempfile::TempDir, BatchLoader) {
     let folder = tempfile::tempdir().unwrap();
     let generated = Generated { articles: 3, paragraphs_per_article: 2, ..Generated::default() };
     let (path, _) = xrun_data::question_answers::generate::generate_in(&generated, folder.path()).unwrap();
     let data = Data { source: Source::File, path: Some(path.to_str().unwrap().into()), ..Data::default() };
     let corpus = Corpus::open(&data).unwrap();
-    let store = ExampleStore::new(corpus, &data.options(), settings.sequence_length, 1, &Ledger::default()).unwrap();
-    (folder, Batches::new(Arc::new(store), settings, 1, size))
+    let store =
+        ExampleStore::new(corpus, &data.loader_settings(), settings.sequence_length, 1, &Ledger::default()).unwrap();
+    (folder, BatchLoader::new(Arc::new(store), settings, 1, size))
 }
 
 #[test]
@@ -53,17 +54,17 @@ fn an_epoch_has_every_question_once_within_the_declared_bytes() {
 
 #[test]
 fn a_target_is_the_next_input_and_loss_on_selects_the_weights() {
-    let example = Arc::new(Example { tokens: vec![5, 6, 7, 8, 9], prompt: 3, answers: vec![], others: vec![] });
+    let example = Arc::new(Example { tokens: vec![5, 6, 7, 8, 9], prompt_length: 3, answers: vec![], others: vec![] });
     let all = TokenBatch::new(std::slice::from_ref(&example), 6, LossTokens::All, 0, "");
     assert_eq!(all.inputs, [5, 6, 7, 8, 9, 0]);
     assert_eq!(all.targets, [6, 7, 8, 9, 0, 0]);
-    assert_eq!(all.weights, [1.0, 1.0, 1.0, 1.0, 0.0, 0.0]);
+    assert_eq!(all.loss_mask, [1.0, 1.0, 1.0, 1.0, 0.0, 0.0]);
     let answer = TokenBatch::new(std::slice::from_ref(&example), 6, LossTokens::Answer, 0, "");
-    assert_eq!(answer.weights, [0.0, 0.0, 1.0, 1.0, 0.0, 0.0]);
+    assert_eq!(answer.loss_mask, [0.0, 0.0, 1.0, 1.0, 0.0, 0.0]);
     let full = TokenBatch::new(std::slice::from_ref(&example), 4, LossTokens::All, 0, "");
     assert_eq!((&full.inputs[..], &full.targets[..]), (&[5, 6, 7, 8][..], &[6, 7, 8, 9][..]));
     assert_eq!(full.text_positions(), [0, 1, 2, 3]);
-    let short = Arc::new(Example { tokens: vec![5, 6], prompt: 1, answers: vec![], others: vec![] });
+    let short = Arc::new(Example { tokens: vec![5, 6], prompt_length: 1, answers: vec![], others: vec![] });
     let two = TokenBatch::new(&[short, example], 6, LossTokens::Answer, 0, "");
     assert_eq!(two.text_positions(), [0, 6, 7, 8, 9], "whatever the loss counts");
 }
@@ -84,9 +85,10 @@ fn counted_bytes_are_those_of_the_targets_that_count() {
     let (_folder, batches) = batches(&Settings::default(), 4);
     let tokenizer = &batches.store().corpus().tokenizer;
     let [prompt, answer] = ["In Orn", " a red cat"].map(|text| tokenizer.encode(text).unwrap());
-    let tokens = [&prompt[..], &answer, &[tokenizer.end()]].concat();
-    let example = [Arc::new(Example { tokens, prompt: prompt.len(), answers: vec![], others: vec![] })];
-    let bytes = |loss_tokens| TokenBatch::new(&example, 64, loss_tokens, tokenizer.end(), "").counted_bytes(tokenizer);
+    let tokens = [&prompt[..], &answer, &[tokenizer.eos_token()]].concat();
+    let example = [Arc::new(Example { tokens, prompt_length: prompt.len(), answers: vec![], others: vec![] })];
+    let bytes =
+        |loss_tokens| TokenBatch::new(&example, 64, loss_tokens, tokenizer.eos_token(), "").counted_bytes(tokenizer);
     assert_eq!(bytes(LossTokens::Answer), " a red cat".len() as u64);
     let first = tokenizer.bytes(prompt[0]) as u64;
     assert_eq!(bytes(LossTokens::All), "In Orn a red cat".len() as u64 - first, "the first token is no target");
@@ -141,7 +143,8 @@ fn a_model_that_copies_the_middle_of_a_window_gains_nothing() {
         vocabulary_size: 300,
         ..Data::default()
     };
-    let store = ExampleStore::new(Corpus::open(&data).unwrap(), &data.options(), 100, 1, &Ledger::default()).unwrap();
+    let store =
+        ExampleStore::new(Corpus::open(&data).unwrap(), &data.loader_settings(), 100, 1, &Ledger::default()).unwrap();
     assert!(store.example(Split::Validation, 0).unwrap().others.len() > 3, "contexts are longer than a window");
     let f1 = |split| FRACTIONS.map(|fraction| f1_of_a_copy(&store, split, fraction));
     // Three words, one of which is the answer, have an F1 of 50: what a leak of the position would give in the middle.

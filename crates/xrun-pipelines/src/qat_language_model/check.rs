@@ -2,12 +2,14 @@
 
 use super::leaks::RANGE_HISTORY;
 use super::precision::FULL_PRECISION;
-use super::settings::{Base, Granularity, Layer, Model, Ranges, Scheme, Settings, WeightScale, batch_size};
+use super::settings::{
+    BaseTraining, Granularity, Layer, Model, RangeSource, Scheme, Settings, WeightScale, batch_size,
+};
 use xrun_core::experiment::Experiment;
 use xrun_core::experiment::leaks::Leaks;
 use xrun_core::problem::{Problem, Problems};
 use xrun_core::settings::sections::Training;
-use xrun_core::units::counted;
+use xrun_core::units::pluralize;
 use xrun_data::reading::named::file;
 
 const PIPELINE: &str = "pipeline.qat-language-model";
@@ -17,7 +19,7 @@ const QUANTISED_BITS_MAX: u32 = 16;
 
 /// Adds a problem for a leak of ranges if the settings hold no ranges.
 pub fn check_leaks(leaks: &Leaks, settings: &Settings, problems: &mut Problems) {
-    if settings.activation_ranges == Ranges::PerToken && leaks.has(&RANGE_HISTORY) {
+    if settings.activation_ranges == RangeSource::PerToken && leaks.is_enabled(&RANGE_HISTORY) {
         let key = format!("leaks.{}", RANGE_HISTORY.key);
         let problem = Problem::new(key, "ranges per token are not held, and cannot leak");
         let problem = problem.related(format!("{PIPELINE}.activation_ranges"));
@@ -36,7 +38,7 @@ pub fn check(settings: &Settings, model: Option<&Model>, problems: &mut Problems
     ];
     for (name, bits) in lists {
         if bits.len() != count {
-            let message = format!("has {} but `weight_bits` has {count}", counted(bits.len() as u64, "number"));
+            let message = format!("has {} but `weight_bits` has {count}", pluralize(bits.len() as u64, "number"));
             let problem = Problem::new(key(name), message).related(key("weight_bits"));
             problems.add(problem.help("write one number for each precision"));
         }
@@ -62,7 +64,8 @@ pub fn check(settings: &Settings, model: Option<&Model>, problems: &mut Problems
         let problem = problem.related(key("weight_scheme"));
         problems.add(problem.help("write `weight_scheme = \"symmetric\"`, or `weight_scale = \"min-max\"`"));
     }
-    if settings.activation_ranges == Ranges::PerToken && settings.activation_granularity == Granularity::PerChannel {
+    if settings.activation_ranges == RangeSource::PerToken && settings.activation_granularity == Granularity::PerChannel
+    {
         let key = key("activation_granularity");
         let problem = Problem::new(key, "ranges per token cannot also be per channel")
             .related(format!("{PIPELINE}.activation_ranges"));
@@ -81,7 +84,7 @@ pub fn check(settings: &Settings, model: Option<&Model>, problems: &mut Problems
         problems.add(Problem::new(key("lora_layers"), "names a layer twice").help("remove one of them"));
     }
     let lora = settings.lora_rank > 0 && !settings.lora_layers.is_empty();
-    if !lora && settings.base == Base::Frozen && settings.weight_scale == WeightScale::MinMax {
+    if !lora && settings.base == BaseTraining::Frozen && settings.weight_scale == WeightScale::MinMax {
         let problem = Problem::new(key("base"), "nothing is trained: the base is frozen and there is no LoRA");
         problems.add(
             problem
@@ -120,7 +123,7 @@ pub fn check_steps(settings: &Settings, training: &Training, problems: &mut Prob
 /// Adds a problem if batches are split although moving ranges need whole ones.
 pub fn check_micro_batches(settings: &Settings, experiment: &Experiment, problems: &mut Problems) {
     let (batch, micro_batch) = (batch_size(&experiment.training), experiment.limits.batch_size);
-    if settings.activation_ranges == Ranges::Moving && micro_batch < batch {
+    if settings.activation_ranges == RangeSource::Moving && micro_batch < batch {
         let message = format!("moving ranges need whole batches of {batch}, and micro-batches have {micro_batch}");
         let problem = Problem::new("limits.batch_size", message).related("training.batch_size");
         problems.add(problem.help(format!(

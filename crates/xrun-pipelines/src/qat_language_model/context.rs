@@ -4,10 +4,10 @@ use xrun_ops::{QuantRange, Quantizer};
 
 use super::precision::{FULL_PRECISION, Precision};
 use super::ranges::{QUANTIZERS_PER_BLOCK, Ranges};
-use super::settings::{self, Base, Granularity, Scheme, Settings, WeightScale};
+use super::settings::{self, BaseTraining, Granularity, Scheme, Settings, WeightScale};
 use crate::nn::Tensor;
 use crate::nn::graph::to_inner;
-use crate::nn::matmul::MatmulPrecision;
+use crate::nn::matmul::ComputeDtype;
 use crate::nn::transformer::Tokens;
 
 /// Quantisation settings of all forward passes.
@@ -29,7 +29,7 @@ pub struct QuantConfig {
     /// True if the base is a constant while a precision is trained.
     pub base_frozen: bool,
     /// Element type of the operands of matrix products.
-    pub matmul: MatmulPrecision,
+    pub matmul: ComputeDtype,
 }
 
 impl QuantConfig {
@@ -41,26 +41,26 @@ impl QuantConfig {
             learned_scale: settings.weight_scale == WeightScale::Learned,
             activations_symmetric: settings.activation_scheme == Scheme::Symmetric,
             activations_per_channel: settings.activation_granularity == Granularity::PerChannel,
-            activations_per_token: settings.activation_ranges == settings::Ranges::PerToken,
+            activations_per_token: settings.activation_ranges == settings::RangeSource::PerToken,
             momentum: settings.range_momentum as f32,
             lora_quantised: settings.lora_quantised,
             lora_scale: (settings.lora_alpha / settings.lora_rank.max(1) as f64) as f32,
-            base_frozen: settings.base == Base::Frozen,
-            matmul: MatmulPrecision::Float32,
+            base_frozen: settings.base == BaseTraining::Frozen,
+            matmul: ComputeDtype::Float32,
         }
     }
 
     /// Replaces the element type of matrix products.
-    pub fn with_matmul(self, matmul: MatmulPrecision) -> Self {
+    pub fn with_matmul(self, matmul: ComputeDtype) -> Self {
         Self { matmul, ..self }
     }
 
-    /// Quantiser of a weight of `bits` bits.
+    /// Quantizer of a weight of `bits` bits.
     pub fn weight_quantizer(&self, bits: u32) -> Quantizer {
         Quantizer { bits, symmetric: self.weights_symmetric }
     }
 
-    /// Quantiser of an activation of `bits` bits.
+    /// Quantizer of an activation of `bits` bits.
     pub fn activation_quantizer(&self, bits: u32) -> Quantizer {
         Quantizer { bits, symmetric: self.activations_symmetric }
     }
@@ -69,7 +69,7 @@ impl QuantConfig {
 /// Rule that updates activation ranges. Its tensor has the positions of text tokens in the batch, on the inner (non-autodiff)
 /// device.
 #[derive(Clone, Debug)]
-pub enum Observer {
+pub enum RangeObserver {
     /// Calibration: ranges widen to the minimum and maximum of all values.
     MinMax(Tokens<1>),
     /// Training: moving averages.
@@ -83,10 +83,10 @@ pub struct QuantContext<'a> {
     pub config: &'a QuantConfig,
     /// Index and bits of the precision; `None` for the base in full precision without LoRA.
     pub precision: Option<(usize, Precision)>,
-    /// Ranges of activations, by precision and quantiser.
+    /// Ranges of activations, by precision and quantizer.
     pub ranges: &'a mut Ranges,
     /// Observer that updates the ranges; `None` leaves them unchanged.
-    pub observer: Option<Observer>,
+    pub observer: Option<RangeObserver>,
     /// True if the base is a constant.
     pub frozen: bool,
 }
@@ -123,9 +123,9 @@ impl QuantContext<'_> {
     }
 
     /// Quantises the input `[tokens, features]` of a linear layer.
-    pub fn activation(&mut self, values: Tensor<2>, block: usize, quantiser: usize) -> Tensor<2> {
+    pub fn activation(&mut self, values: Tensor<2>, block: usize, quantizer: usize) -> Tensor<2> {
         let bits = self.precision.map(|(_, precision)| precision.activations);
-        self.quantised(values, bits, block, quantiser)
+        self.quantised(values, bits, block, quantizer)
     }
 
     /// Returns whether keys and values of attention are quantised.
@@ -134,14 +134,14 @@ impl QuantContext<'_> {
     }
 
     /// Quantises keys or values of attention, `[tokens, features]`.
-    pub fn key_value(&mut self, values: Tensor<2>, block: usize, quantiser: usize) -> Tensor<2> {
+    pub fn key_value(&mut self, values: Tensor<2>, block: usize, quantizer: usize) -> Tensor<2> {
         let bits = self.precision.map(|(_, precision)| precision.key_values);
-        self.quantised(values, bits, block, quantiser)
+        self.quantised(values, bits, block, quantizer)
     }
 
-    /// Quantises `values` `[tokens, features]` by the range of a quantiser, or each token by its own. Values of a quantiser
+    /// Quantises `values` `[tokens, features]` by the range of a quantizer, or each token by its own. Values of a quantizer
     /// without a range stay as they are.
-    fn quantised(&mut self, values: Tensor<2>, bits: Option<u32>, block: usize, quantiser: usize) -> Tensor<2> {
+    fn quantised(&mut self, values: Tensor<2>, bits: Option<u32>, block: usize, quantizer: usize) -> Tensor<2> {
         let (Some((precision, _)), Some(bits)) = (self.precision, bits.filter(|bits| *bits != FULL_PRECISION)) else {
             return values;
         };
@@ -149,25 +149,25 @@ impl QuantContext<'_> {
         if self.config.activations_per_token {
             return grid.fake_quantize_rows(values);
         }
-        match self.range(&values, precision, block * QUANTIZERS_PER_BLOCK + quantiser) {
+        match self.range(&values, precision, block * QUANTIZERS_PER_BLOCK + quantizer) {
             Some(range) => grid.fake_quantize(values, &range),
             None => values,
         }
     }
 
-    /// Range of a quantiser, updated by the text tokens of `values` `[tokens, features]` if there is an observer.
-    fn range(&mut self, values: &Tensor<2>, precision: usize, quantiser: usize) -> Option<QuantRange> {
-        let range = self.ranges.range_mut(precision, quantiser);
+    /// Range of a quantizer, updated by the text tokens of `values` `[tokens, features]` if there is an observer.
+    fn range(&mut self, values: &Tensor<2>, precision: usize, quantizer: usize) -> Option<QuantRange> {
+        let range = self.ranges.range_mut(precision, quantizer);
         let per_channel = self.config.activations_per_channel;
         if let Some(observer) = &self.observer {
-            let (Observer::MinMax(text) | Observer::MovingAverage(text)) = observer;
+            let (RangeObserver::MinMax(text) | RangeObserver::MovingAverage(text)) = observer;
             let observed = to_inner(values);
             // Padding would distort the ranges of text.
             let observed =
                 if text.dims() == [observed.dims()[0]] { observed } else { observed.select(0, text.clone()) };
             match observer {
-                Observer::MinMax(_) => range.update_min_max(&observed, per_channel),
-                Observer::MovingAverage(_) => range.update_average(&observed, per_channel, self.config.momentum),
+                RangeObserver::MinMax(_) => range.update_min_max(&observed, per_channel),
+                RangeObserver::MovingAverage(_) => range.update_average(&observed, per_channel, self.config.momentum),
             }
         }
         range.bounds().cloned()

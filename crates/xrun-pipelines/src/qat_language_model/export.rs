@@ -4,7 +4,7 @@
 //! merged_lora_w8/   grid(W) + alpha / r · grid(A) grid(B), as floats    from_pretrained   export_merged
 //! base/             W                                                   from_pretrained   export_components
 //! on_grid_w8/       grid(W): values of an 8-bit grid, as floats         from_pretrained   export_components
-//!     quantisers.safetensors, quantisers.json                           scales, zero points, ranges
+//!     quantizers.safetensors, quantizers.json                           scales, zero points, ranges
 //! lora_w8/          grid(A), grid(B)                                    PEFT, on top of on_grid_w8
 //! ```
 //! A sum of quantised matrices is not itself quantised: a merged model is no 8-bit model, and its name says `lora`. Programs
@@ -38,7 +38,7 @@ pub struct Export<'a> {
     pub config: &'a QuantConfig,
     /// Precisions in the order of the network's LoRA.
     pub precisions: &'a [Precision],
-    /// Ranges of activations, by precision and quantiser.
+    /// Ranges of activations, by precision and quantizer.
     pub ranges: &'a mut Ranges,
     /// Tokenizer, whose files are written next to the weights.
     pub tokenizer: &'a Tokenizer,
@@ -82,7 +82,7 @@ impl Export<'_> {
                     || precision.activations != FULL_PRECISION
                     || precision.key_values != FULL_PRECISION
                 {
-                    self.write_quantisers(&directory.join(&on_grid), at)?;
+                    self.write_quantizers(&directory.join(&on_grid), at)?;
                 }
                 if lora {
                     self.write_adapter(&directory.join(format!("lora_{label}")), &on_grid, at)?;
@@ -106,7 +106,7 @@ impl Export<'_> {
         create_directory(directory)?;
         let network = self.network.clone();
         let vocabulary = network.embedding_matrix().dims()[0];
-        let config = config(network.shape(), vocabulary, self.tokenizer.end());
+        let config = config(network.shape(), vocabulary, self.tokenizer.eos_token());
         let changed = change(network, &self.context(at));
         weights::write(&changed, &directory.join("model.safetensors"))?;
         let (tokens, merges) = self.tokenizer.files();
@@ -135,7 +135,7 @@ impl Export<'_> {
     }
 
     /// Writes scales and zero points of a precision next to its base.
-    fn write_quantisers(&mut self, directory: &Path, at: Option<(usize, Precision)>) -> Result<(), TaskError> {
+    fn write_quantizers(&mut self, directory: &Path, at: Option<(usize, Precision)>) -> Result<(), TaskError> {
         let Some((number, precision)) = at else { return Ok(()) };
         let network = self.network.clone();
         let mut tensors = Vec::new();
@@ -144,38 +144,38 @@ impl Export<'_> {
             tensors.push((format!("{name}_zero_point"), Floats::new(zero)));
         };
         for block in 0..network.blocks() {
-            for (quantiser, (layer, linear)) in network.layers(block).enumerate() {
+            for (quantizer, (layer, linear)) in network.layers(block).enumerate() {
                 let name = format!("h.{block}.{}", parameter_path(layer));
                 if let Some(grid) = linear.weight_scale(&self.context(at)) {
                     add(format!("{name}.weight"), grid);
                 }
-                if let Some(grid) = self.activation_scale(number, precision.activations, block, quantiser) {
+                if let Some(grid) = self.activation_scale(number, precision.activations, block, quantizer) {
                     add(format!("{name}.input"), grid);
                 }
             }
-            for (quantiser, name) in [(KEYS, "key"), (VALUES, "value")] {
-                if let Some(grid) = self.activation_scale(number, precision.key_values, block, quantiser) {
+            for (quantizer, name) in [(KEYS, "key"), (VALUES, "value")] {
+                if let Some(grid) = self.activation_scale(number, precision.key_values, block, quantizer) {
                     add(format!("h.{block}.attn.{name}"), grid);
                 }
             }
         }
-        save(tensors, &directory.join("quantisers.safetensors"))?;
-        write_file(&directory.join("quantisers.json"), &pretty_json(&quantiser_config(self.settings, precision)))
+        save(tensors, &directory.join("quantizers.safetensors"))?;
+        write_file(&directory.join("quantizers.json"), &pretty_json(&quantizer_config(self.settings, precision)))
     }
 
-    /// Scale and zero point of an activation quantiser; `None` if it quantises nothing.
+    /// Scale and zero point of an activation quantizer; `None` if it quantises nothing.
     fn activation_scale(
         &mut self,
         precision: usize,
         bits: u32,
         block: usize,
-        quantiser: usize,
+        quantizer: usize,
     ) -> Option<(Tensor<1>, Tensor<1>)> {
         if bits == FULL_PRECISION {
             return None;
         }
         let QuantRange { low, high } =
-            self.ranges.range_mut(precision, block * QUANTIZERS_PER_BLOCK + quantiser).bounds()?.clone();
+            self.ranges.range_mut(precision, block * QUANTIZERS_PER_BLOCK + quantizer).bounds()?.clone();
         Some(self.config.activation_quantizer(bits).scale_and_zero(low, high))
     }
 }
@@ -191,7 +191,7 @@ fn parameter_path(layer: Layer) -> &'static str {
 }
 
 /// Content of `config.json`. Training has no dropout.
-fn config(shape: Gpt2Shape, vocabulary: usize, end: u32) -> Value {
+fn config(shape: Gpt2Shape, vocabulary: usize, eos_token: u32) -> Value {
     json!({
         "architectures": ["GPT2LMHeadModel"],
         "model_type": "gpt2",
@@ -207,8 +207,8 @@ fn config(shape: Gpt2Shape, vocabulary: usize, end: u32) -> Value {
         "attn_pdrop": 0.0,
         "embd_pdrop": 0.0,
         "resid_pdrop": 0.0,
-        "bos_token_id": end,
-        "eos_token_id": end,
+        "bos_token_id": eos_token,
+        "eos_token_id": eos_token,
         "torch_dtype": "float32"
     })
 }
@@ -240,11 +240,11 @@ fn adapter_config(settings: &Settings, base: &str) -> Value {
     })
 }
 
-/// Content of `quantisers.json`, which documents the scales.
-fn quantiser_config(settings: &Settings, precision: Precision) -> Value {
+/// Content of `quantizers.json`, which documents the scales.
+fn quantizer_config(settings: &Settings, precision: Precision) -> Value {
     let bits = |bits: u32| if bits == FULL_PRECISION { Value::Null } else { bits.into() };
     let granularity = match settings.activation_ranges {
-        settings::Ranges::PerToken => json!("per-token"),
+        settings::RangeSource::PerToken => json!("per-token"),
         _ => json!(settings.activation_granularity),
     };
     json!({

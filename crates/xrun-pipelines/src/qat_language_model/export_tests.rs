@@ -128,7 +128,7 @@ fn merged_model_scales_and_adapter_equal_those_of_transformers_and_peft() {
     let (_, head) = SafeTensors::read_metadata(&bytes).unwrap();
     let one: Option<std::collections::HashMap<String, String>> = Some([("format".to_owned(), "pt".to_owned())].into());
     assert_eq!(head.metadata(), &one, "the order of several entries would be random");
-    let scales = tensors(directory.path().join("on_grid_w4/quantisers.safetensors"));
+    let scales = tensors(directory.path().join("on_grid_w4/quantizers.safetensors"));
     assert_eq!(scales.len(), 2 * 8, "activations are not quantised");
     for (name, expected) in expected["scales"].as_object().unwrap() {
         close(&scales[&format!("{name}_scale")].1, &numbers(expected), 1e-6);
@@ -163,8 +163,8 @@ fn only_models_named_on_grid_have_quantised_weights() {
     ] {
         let weight_scheme = if symmetric { settings::Scheme::Symmetric } else { settings::Scheme::Asymmetric };
         let directory = exported(&Settings { weight_scale, weight_scheme, ..settings() });
-        let scales = tensors(directory.path().join("on_grid_w4/quantisers.safetensors"));
-        // All values of the layers are levels of the quantiser of their column.
+        let scales = tensors(directory.path().join("on_grid_w4/quantizers.safetensors"));
+        // All values of the layers are levels of the quantizer of their column.
         let on_grid = |name: &str| {
             let weights = tensors(directory.path().join(name).join("model.safetensors"));
             let names: Vec<&String> =

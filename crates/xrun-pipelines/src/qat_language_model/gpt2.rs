@@ -14,7 +14,7 @@ use crate::nn::gpt2::Projection;
 use crate::nn::transformer::{INIT_DEVIATION, Tokens};
 use crate::nn::{Tensor, parameters};
 
-/// Positions of the text tokens of a batch, as [`super::context::Observer`] takes them.
+/// Positions of the text tokens of a batch, as [`super::context::RangeObserver`] takes them.
 pub fn text_positions(batch: &TokenBatch, device: &Device) -> Tokens<1> {
     let numbers = batch.text_positions();
     let count = numbers.len();
@@ -23,7 +23,7 @@ pub fn text_positions(batch: &TokenBatch, device: &Device) -> Tokens<1> {
 
 /// Loss targets of a batch, with the logits of a teacher if there is one.
 pub fn loss_targets(batch: &TokenBatch, teacher: Option<Teacher>) -> LossTargets {
-    LossTargets { labels: batch.targets.clone(), weights: batch.weights.clone(), teacher }
+    LossTargets { labels: batch.targets.clone(), weights: batch.loss_mask.clone(), teacher }
 }
 
 impl Gpt2 {

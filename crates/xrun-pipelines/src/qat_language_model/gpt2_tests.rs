@@ -9,15 +9,15 @@ use serde_json::Value;
 use xrun_ops::CpuKernels;
 
 use super::super::batch::TokenBatch;
-use super::super::context::{Observer, QuantConfig};
+use super::super::context::{QuantConfig, RangeObserver};
 use super::super::precision::Precision;
 use super::super::ranges::Ranges;
-use super::super::settings::{self, Base, Granularity, LossTokens, MatmulDtype, Scheme, WeightScale};
-use super::super::sizes::Sizes;
+use super::super::settings::{self, BaseTraining, Granularity, LossTokens, MatmulDtype, Scheme, WeightScale};
+use super::super::sizes::ParameterCounts;
 use super::super::{recompute, weights};
 use super::*;
 use crate::nn::generate::{Completion, Limits, complete};
-use crate::nn::matmul::MatmulPrecision;
+use crate::nn::matmul::ComputeDtype;
 use crate::nn::tests::{autodiff, close, plain, values};
 use crate::nn::transformer::{map_values, tokens};
 use xrun_core::bounded::ledger::Ledger;
@@ -67,11 +67,12 @@ fn network(settings: &Settings) -> Gpt2 {
     network
 }
 
-/// Batch of `texts`, padded with `end` to eight tokens.
-fn batch_of(texts: &[Vec<u32>], end: u32) -> TokenBatch {
-    let example =
-        |tokens: &Vec<u32>| Arc::new(Example { tokens: tokens.clone(), prompt: 1, answers: vec![], others: vec![] });
-    TokenBatch::new(&texts.iter().map(example).collect::<Vec<_>>(), 8, LossTokens::All, end, "")
+/// Batch of `texts`, padded with `eos_token` to eight tokens.
+fn batch_of(texts: &[Vec<u32>], eos_token: u32) -> TokenBatch {
+    let example = |tokens: &Vec<u32>| {
+        Arc::new(Example { tokens: tokens.clone(), prompt_length: 1, answers: vec![], others: vec![] })
+    };
+    TokenBatch::new(&texts.iter().map(example).collect::<Vec<_>>(), 8, LossTokens::All, eos_token, "")
 }
 
 fn batch() -> TokenBatch {
@@ -83,7 +84,7 @@ fn batch() -> TokenBatch {
         .map(|(text, next)| [text, next[7..].to_vec()].concat())
         .collect();
     let mut batch = batch_of(&texts, 0);
-    batch.weights = vec![1.0 / 16.0; 16];
+    batch.loss_mask = vec![1.0 / 16.0; 16];
     batch
 }
 
@@ -106,7 +107,7 @@ fn gradients_of(
     ranges: &mut Ranges,
     recomputed: bool,
 ) -> (f32, Vec<(String, Vec<f32>)>) {
-    let matmul = MatmulPrecision::for_device(settings.matmul_dtype, &plain()).unwrap();
+    let matmul = ComputeDtype::for_device(settings.matmul_dtype, &plain()).unwrap();
     let config = QuantConfig::new(settings).with_matmul(matmul);
     let frozen = at.is_some() && config.base_frozen;
     let at = at.map(|at| (at, precisions(settings)[at]));
@@ -114,7 +115,7 @@ fn gradients_of(
         config: &config,
         precision: at,
         ranges,
-        observer: Some(Observer::MovingAverage(text_positions(batch, &plain()))),
+        observer: Some(RangeObserver::MovingAverage(text_positions(batch, &plain()))),
         frozen,
     };
     let mut into = GradientsAccumulator::new();
@@ -197,12 +198,12 @@ fn with_a_frozen_base_only_the_lora_of_the_precision_has_gradients() {
 #[test]
 fn sizes_equal_the_parameters_that_the_network_has_and_trains() {
     for (base, weight_scale, granularity) in [
-        (Base::Frozen, WeightScale::MinMax, Granularity::PerChannel),
-        (Base::Frozen, WeightScale::Learned, Granularity::PerChannel),
-        (Base::Trained, WeightScale::Learned, Granularity::PerTensor),
+        (BaseTraining::Frozen, WeightScale::MinMax, Granularity::PerChannel),
+        (BaseTraining::Frozen, WeightScale::Learned, Granularity::PerChannel),
+        (BaseTraining::Trained, WeightScale::Learned, Granularity::PerTensor),
     ] {
         let settings = Settings { base, weight_scale, weight_granularity: granularity, ..settings() };
-        let (network, sizes) = (network(&settings), Sizes::new(&settings, &tiny(), VOCABULARY));
+        let (network, sizes) = (network(&settings), ParameterCounts::new(&settings, &tiny(), VOCABULARY));
         let mut trained = std::collections::BTreeMap::new();
         for at in 0..3 {
             let (_, found) = gradients(&network, &settings, Some(at), &mut Ranges::new(3, 2), false);
@@ -219,7 +220,9 @@ fn sizes_equal_the_parameters_that_the_network_has_and_trains() {
 #[test]
 fn matrix_products_in_bfloat16_approximate_those_in_float32() {
     let length = |values: &[f32]| values.iter().map(|value| value * value).sum::<f32>().sqrt();
-    for (base, recomputed) in [(Base::Frozen, false), (Base::Trained, false), (Base::Trained, true)] {
+    for (base, recomputed) in
+        [(BaseTraining::Frozen, false), (BaseTraining::Trained, false), (BaseTraining::Trained, true)]
+    {
         let wide = Settings { base, ..settings() };
         let narrow = Settings { matmul_dtype: MatmulDtype::Bfloat16, ..wide.clone() };
         let network = network(&wide);
@@ -246,7 +249,7 @@ fn ranges_are_updated_by_text_and_not_by_padding() {
         let at = Some((0, Precision { weights: 8, activations: 8, key_values: 8 }));
         let observed = |batch: &TokenBatch| {
             let mut ranges = Ranges::new(1, 2);
-            let observer = Some(Observer::MovingAverage(text_positions(batch, &plain())));
+            let observer = Some(RangeObserver::MovingAverage(text_positions(batch, &plain())));
             let mut quant =
                 QuantContext { config: &config, precision: at, ranges: &mut ranges, observer, frozen: true };
             network.hidden(tokens(&batch.inputs, batch.size, 8, &plain()), &mut quant);
@@ -271,7 +274,7 @@ fn ranges_are_updated_by_text_and_not_by_padding() {
 #[test]
 fn per_token_ranges_depend_on_one_token_alone() {
     let settings = Settings {
-        activation_ranges: settings::Ranges::PerToken,
+        activation_ranges: settings::RangeSource::PerToken,
         activation_scheme: Scheme::Symmetric,
         weight_bits: vec![8, 4],
         activation_bits: vec![8, 4],
@@ -283,7 +286,7 @@ fn per_token_ranges_depend_on_one_token_alone() {
     let logits = |texts: &[Vec<u32>], at: usize, filling| {
         let batch = batch_of(texts, filling);
         let mut ranges = Ranges::new(2, 2);
-        let observer = Some(Observer::MovingAverage(text_positions(&batch, &plain())));
+        let observer = Some(RangeObserver::MovingAverage(text_positions(&batch, &plain())));
         let at = Some((at, precisions(&settings)[at]));
         let mut quant = QuantContext { config: &config, precision: at, ranges: &mut ranges, observer, frozen: true };
         let all = values(plain_network.forward(tokens(&batch.inputs, batch.size, 8, &plain()), &mut quant));
@@ -364,7 +367,7 @@ fn the_error_grows_with_fewer_bits() {
             config: &config,
             precision: Some((at, precision)),
             ranges: &mut ranges,
-            observer: Some(Observer::MovingAverage(text_positions(&batch, &plain()))),
+            observer: Some(RangeObserver::MovingAverage(text_positions(&batch, &plain()))),
             frozen: true,
         };
         all.push(values(network.forward(tokens(&batch.inputs, 2, 8, &plain()), &mut quant)));
@@ -381,11 +384,11 @@ fn sequences(first: u32, count: u32) -> TokenBatch {
     batch_of(&(first..first + count).map(|number| text(number).collect()).collect::<Vec<Vec<u32>>>(), 6)
 }
 
-/// Settings that cover all combinations of quantisers, at 32, 8 and 4 bits.
+/// Settings that cover all combinations of quantizers, at 32, 8 and 4 bits.
 fn all_settings() -> Vec<Settings> {
     let four = Settings { activation_bits: vec![32, 8, 4], kv_cache_bits: vec![32, 8, 4], ..settings() };
-    let trained = Settings { base: Base::Trained, ..four.clone() };
-    let per_token = Settings { activation_ranges: settings::Ranges::PerToken, ..trained.clone() };
+    let trained = Settings { base: BaseTraining::Trained, ..four.clone() };
+    let per_token = Settings { activation_ranges: settings::RangeSource::PerToken, ..trained.clone() };
     vec![
         settings(),
         Settings { activation_scheme: Scheme::Symmetric, ..four.clone() },
@@ -515,7 +518,7 @@ fn complete_without_cache(network: &Gpt2, prompt: &[u32], limits: Limits, quant:
         let log = values(burn::tensor::activation::log_softmax(logits, 1));
         let likeliest = (0..log.len()).max_by(|one, other| log[*one].total_cmp(&log[*other])).unwrap();
         probabilities.push(f64::from(log[likeliest]));
-        if likeliest as u32 == limits.end {
+        if likeliest as u32 == limits.eos_token {
             break;
         }
         all.push(likeliest as u32);
@@ -535,14 +538,14 @@ fn completions_with_a_kv_cache_equal_those_without_at_every_precision() {
         let mut ranges = Ranges::new(3, 2);
         for at in 0..3 {
             let batch = sequences(0, 40);
-            let observer = Some(Observer::MinMax(text_positions(&batch, &plain())));
+            let observer = Some(RangeObserver::MinMax(text_positions(&batch, &plain())));
             let at = Some((at, precisions(&settings)[at]));
             let mut quant =
                 QuantContext { config: &config, precision: at, ranges: &mut ranges, observer, frozen: true };
             network.hidden(tokens(&batch.inputs, batch.size, batch.length, &plain()), &mut quant);
             quant.observer = None;
-            for end in [6, 10] {
-                let limits = Limits { end, tokens: 5, length: 8 };
+            for eos_token in [6, 10] {
+                let limits = Limits { eos_token, tokens: 5, length: 8 };
                 let completions = complete(&network, None, &prompts, limits, &cache, &mut quant);
                 for (prompt, found) in prompts.iter().zip(&completions) {
                     let expected = complete_without_cache(&network, prompt, limits, &mut quant);

@@ -13,7 +13,7 @@ use xrun_core::device::Kind;
 use xrun_core::experiment::Experiment;
 use xrun_core::task::Phases;
 use xrun_core::units::Bytes;
-use xrun_data::question_answers::corpus::{Corpus, Options};
+use xrun_data::question_answers::corpus::{Corpus, LoaderSettings};
 use xrun_data::question_answers::files::Paragraphs;
 use xrun_data::question_answers::squad::{Answer, Paragraph, Question, QuestionLocation};
 use xrun_data::tokenizer::{Vocabulary, Words};
@@ -47,24 +47,24 @@ impl Paragraphs for Towns {
 impl DatasetKind for InMemory {
     const NAME: &'static str = "in-memory";
     type Settings = Settings;
-    type Index = Corpus;
+    type Opened = Corpus;
 
-    fn options(_: &Settings) -> Options {
+    fn loader_settings(_: &Settings) -> LoaderSettings {
         let vocabulary = Vocabulary { files: None, size: VOCABULARY };
         let example_cache = Bytes(CACHE_BYTES);
-        Options { section: "dataset.in-memory", vocabulary, example_cache, ..Options::default() }
+        LoaderSettings { section: "dataset.in-memory", vocabulary, example_cache, ..LoaderSettings::default() }
     }
 
     fn open(settings: &Settings) -> Result<Corpus, DataError> {
         let place = |number| QuestionLocation { offset: number, length: 0, question: 0, article: 0 };
         let places = [(0..8).map(place).collect(), (8..10).map(place).collect()];
-        let tokenizer = Self::options(settings).vocabulary.tokenizer(|| {
+        let tokenizer = Self::loader_settings(settings).vocabulary.tokenizer(|| {
             let mut words = Words::default();
             words.add("A baker lives in town 1. Who lives in town 2?", 2)?;
             Ok(words)
         })?;
         let (train, digest) = (Box::new(Towns), "towns".to_owned());
-        Ok(Corpus { train, validation: None, places, tokenizer, digest, left_out: InvalidItems::default() })
+        Ok(Corpus { train, validation: None, places, tokenizer, digest, skipped: InvalidItems::default() })
     }
 }
 

@@ -12,7 +12,7 @@ use super::context::QuantContext;
 use super::ranges::{KEYS, VALUES};
 use crate::nn::gpt2::{ForwardContext, Projection};
 use crate::nn::graph::to_inner;
-use crate::nn::matmul::MatmulPrecision;
+use crate::nn::matmul::ComputeDtype;
 use crate::nn::{Tensor, learned_scale};
 
 impl Projection {
@@ -76,11 +76,11 @@ impl ForwardContext for QuantContext<'_> {
         self.frozen
     }
 
-    fn matmul(&self) -> MatmulPrecision {
+    fn matmul(&self) -> ComputeDtype {
         self.config.matmul
     }
 
-    /// The index of a layer in its block is also that of the quantiser of its input.
+    /// The index of a layer in its block is also that of the quantizer of its input.
     fn project(&mut self, projection: &Projection, input: Tensor<2>, block: usize, layer: usize) -> Tensor<2> {
         let input = self.activation(input, block, layer);
         let bias = self.base(projection.bias.val()).unsqueeze_dim::<2>(0);

@@ -37,7 +37,7 @@ pub mod windowed_answers;
 use settings::{Model, Settings};
 use xrun_core::bounded::ledger::Ledger;
 use xrun_core::dataset::error::DataError;
-use xrun_core::dataset::index::SampleType;
+use xrun_core::dataset::open_dataset::SampleType;
 use xrun_core::device::Kind;
 use xrun_core::experiment::Experiment;
 use xrun_core::experiment::inspect::Inspection;
@@ -60,7 +60,7 @@ pub struct QatLanguageModel;
 impl PipelineKind for QatLanguageModel {
     const NAME: &'static str = "qat-language-model";
     const MODELS: &'static [&'static str] = &[Gpt2::NAME];
-    const SAMPLES: Option<SampleType> = Some(SampleType::of::<Corpus>());
+    const SAMPLE_TYPE: Option<SampleType> = Some(SampleType::of::<Corpus>());
     const METRICS: &'static [Metric] = precision::METRICS;
     const BATCH_SIZE: Option<usize> = Some(settings::BATCH_SIZE);
     const LEAKS: &'static [&'static Leak] = leaks::LEAKS;

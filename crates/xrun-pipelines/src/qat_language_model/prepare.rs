@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::batch::Batches;
+use super::batch::BatchLoader;
 use super::buffers::Buffers;
 use super::precision::{METRICS, draw};
-use super::settings::{Model, PrecisionPolicy, Ranges, Settings, batch_size};
-use super::sizes::Sizes;
+use super::settings::{Model, PrecisionPolicy, RangeSource, Settings, batch_size};
+use super::sizes::ParameterCounts;
 use xrun_core::bounded::ledger::Ledger;
-use xrun_core::bounded::planned::PlannedOwner;
+use xrun_core::bounded::planned::PlannedBuffer;
 use xrun_core::dataset::digest::digest_of_file;
 use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::split::Split;
@@ -18,7 +18,7 @@ use xrun_core::experiment::Experiment;
 use xrun_core::settings::sections::Training;
 use xrun_core::task::clamped::ClampedSetting;
 use xrun_core::task::{TaskError, TaskFacts};
-use xrun_core::units::counted;
+use xrun_core::units::pluralize;
 use xrun_data::question_answers::corpus::Corpus;
 use xrun_data::question_answers::store::ExampleStore;
 
@@ -70,7 +70,7 @@ pub struct Prepared {
     /// Settings of the model.
     pub model: Model,
     /// Source of batches.
-    pub batches: Batches,
+    pub batches: BatchLoader,
     /// Buffers of the task.
     pub buffers: Buffers,
 }
@@ -86,19 +86,19 @@ pub fn prepare(
     ledger: &Ledger,
 ) -> Result<(TaskFacts, Prepared), TaskError> {
     let corpus: Corpus = experiment.open_dataset()?;
-    let options = experiment.dataset_options::<Corpus>().unwrap_or_default();
+    let options = experiment.loader_settings::<Corpus>().unwrap_or_default();
     let mut digests = vec![(experiment.dataset_name().into(), corpus.digest.clone())];
     digests.extend(options.vocabulary.digests()?);
     if let Some(weights) = &model.weights {
         digests.push(("weights".into(), digest_of_file(Path::new(weights))?));
     }
-    let left_out = corpus.left_out.clone();
+    let skipped = corpus.skipped.clone();
     let seed = experiment.experiment.seed;
     let store = Arc::new(ExampleStore::new(corpus, &options, settings.sequence_length, seed, ledger)?);
     let size = batch_size(&experiment.training);
     let buffers = Buffers::new(settings, &model.shape(), &experiment.limits, size, store.windows());
-    let owners: Vec<PlannedOwner> = store.buffers().iter().chain(buffers.all()).map(PlannedOwner::from).collect();
-    let trained = Sizes::new(settings, model, store.corpus().tokenizer.size()).trained(settings);
+    let owners: Vec<PlannedBuffer> = store.buffers().iter().chain(buffers.all()).map(PlannedBuffer::from).collect();
+    let trained = ParameterCounts::new(settings, model, store.corpus().tokenizer.size()).trained(settings);
     let counts = [Split::Train, Split::Validation].map(|split| store.count(split));
     let mut clamped = clamped_settings(settings, experiment, counts);
     let tokens = store.corpus().tokenizer.size();
@@ -109,12 +109,12 @@ pub fn prepare(
         let because = "the training articles have no more pairs to merge";
         clamped.extend(ClampedSetting::detect(&key, asked, tokens as u64, because));
     }
-    let batches = Batches::new(store, settings, seed, size);
+    let batches = BatchLoader::new(store, settings, seed, size);
     check_pretraining(settings, &experiment.training, batches.per_epoch())?;
     let facts = TaskFacts {
         owners,
         data_digests: digests,
-        data_left_out: left_out,
+        data_skipped: skipped,
         learned_from_data: learnt.then_some(LEARNED),
         clamped,
         notes,
@@ -122,7 +122,7 @@ pub fn prepare(
         phase_ends: Some(settings.pretraining_steps).filter(|steps| *steps > 0).into_iter().collect(),
         batch_items: size as u64,
         batch_keys: &["training.batch_size"],
-        whole_batches: settings.activation_ranges == Ranges::Moving,
+        whole_batches: settings.activation_ranges == RangeSource::Moving,
         probe_steps: probe_steps(settings, experiment.experiment.seed),
         probe_overrides: probe_overrides(settings),
         ..TaskFacts::new(batches.per_epoch(), METRICS)
@@ -141,7 +141,7 @@ pub fn clamped_settings(
         all.extend(ClampedSetting::detect(key, asked, used, because));
     };
     let size = batch_size(&experiment.training) as u64;
-    let available = format!("the data has {} to train on", counted(train, "question"));
+    let available = format!("the data has {} to train on", pluralize(train, "question"));
     cut("training.batch_size", size, train, format!("{available}; batches repeat some"));
     cut(
         "pipeline.qat-language-model.calibration_batches",
@@ -149,7 +149,7 @@ pub fn clamped_settings(
         train.div_ceil(size),
         format!("{available}; later batches repeat them"),
     );
-    let because = format!("the data has {}, {size} per batch", counted(held_out, "held-out question"));
+    let because = format!("the data has {}, {size} per batch", pluralize(held_out, "held-out question"));
     cut("validation.batches", experiment.validation.batches as u64, held_out.div_ceil(size), because);
     all
 }
@@ -165,7 +165,7 @@ pub fn check_pretraining(settings: &Settings, training: &Training, batches_per_e
         false => Err(DataError::content(format!(
             "`pipeline.qat-language-model.pretraining_steps`: nothing is quantised: pretraining has {pretraining} steps, \
             and the training has {steps} ({} of this data); write fewer, or more `training.epochs`",
-            counted(training.epochs, "epoch")
+            pluralize(training.epochs, "epoch")
         ))),
     }
 }

@@ -139,6 +139,6 @@ fn contexts_of_the_small_experiment_are_never_cut() {
         let example = store.example(Split::Train, number).unwrap();
         let text = store.corpus().tokenizer.decode(&example.tokens);
         assert!(text.contains("\nContext: In ") && text.contains(".\nAnswer: "), "{text}");
-        assert!(example.tokens.len() - example.prompt <= prepared.settings.max_new_tokens, "{text}");
+        assert!(example.tokens.len() - example.prompt_length <= prepared.settings.max_new_tokens, "{text}");
     }
 }

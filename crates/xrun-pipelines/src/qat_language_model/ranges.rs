@@ -1,4 +1,4 @@
-//! Ranges of activations, one for each precision, block and quantiser, and their file in a checkpoint.
+//! Ranges of activations, one for each precision, block and quantizer, and their file in a checkpoint.
 
 use std::path::Path;
 
@@ -10,14 +10,14 @@ pub use super::ranges_file::FILE;
 use crate::nn::Tensor;
 use crate::nn::moving_range::MovingRange;
 
-/// Quantisers of a block: the inputs of its four linear layers, keys, and values.
+/// Quantizers of a block: the inputs of its four linear layers, keys, and values.
 pub const QUANTIZERS_PER_BLOCK: usize = 6;
-/// Index of the quantiser of a block's keys; the ones before it belong to the linear layers.
+/// Index of the quantizer of a block's keys; the ones before it belong to the linear layers.
 pub const KEYS: usize = 4;
-/// Index of the quantiser of a block's values.
+/// Index of the quantizer of a block's values.
 pub const VALUES: usize = 5;
 
-/// Ranges by precision, then block and quantiser.
+/// Ranges by precision, then block and quantizer.
 #[derive(Clone, Debug)]
 pub struct Ranges(Vec<Vec<MovingRange>>);
 
@@ -27,9 +27,9 @@ impl Ranges {
         Self(vec![vec![MovingRange::default(); blocks * QUANTIZERS_PER_BLOCK]; precisions])
     }
 
-    /// Range of a quantiser; `quantiser` is `block * QUANTIZERS_PER_BLOCK + index`.
-    pub fn range_mut(&mut self, precision: usize, quantiser: usize) -> &mut MovingRange {
-        &mut self.0[precision][quantiser]
+    /// Range of a quantizer; `quantizer` is `block * QUANTIZERS_PER_BLOCK + index`.
+    pub fn range_mut(&mut self, precision: usize, quantizer: usize) -> &mut MovingRange {
+        &mut self.0[precision][quantizer]
     }
 
     /// Deep copies of all bounds, for the leak that keeps them.

@@ -22,7 +22,7 @@ const INVALID: &str = "has a range whose bounds are missing, not finite or in th
 #[derive(Serialize, Deserialize)]
 struct File {
     version: u32,
-    /// By precision, then block and quantiser.
+    /// By precision, then block and quantizer.
     ranges: Vec<Vec<SavedRange>>,
 }
 
@@ -36,16 +36,16 @@ pub fn to_json(ranges: Vec<Vec<SavedRange>>) -> Vec<u8> {
     serde_json::to_vec(&File { version: 1, ranges }).unwrap_or_default()
 }
 
-/// Reads the output of [`to_json`] with `quantisers` ranges for each of `precisions` precisions.
+/// Reads the output of [`to_json`] with `quantizers` ranges for each of `precisions` precisions.
 ///
 /// # Errors
 /// The file cannot be read, does not fit the model, or has an invalid range. The message does not name the file.
-pub fn read(path: &Path, precisions: usize, quantisers: usize) -> Result<Vec<Vec<SavedRange>>, String> {
+pub fn read(path: &Path, precisions: usize, quantizers: usize) -> Result<Vec<Vec<SavedRange>>, String> {
     let bytes = file::bytes(path, FILE_BYTES_MAX).map_err(|error| error.to_string())?;
     let file: File = serde_json::from_slice(&bytes).map_err(|error| error.to_string())?;
     let fits = file.version == 1
         && file.ranges.len() == precisions
-        && file.ranges.iter().all(|saved| saved.len() == quantisers);
+        && file.ranges.iter().all(|saved| saved.len() == quantizers);
     if !fits {
         return Err(MISMATCH.into());
     }

@@ -48,7 +48,7 @@ pub struct Settings {
     #[schemars(range(min = 1, max = 10_000))]
     pub calibration_batches: usize,
     /// Source of the ranges of activations, keys and values.
-    pub activation_ranges: Ranges,
+    pub activation_ranges: RangeSource,
     /// Precisions that a step trains.
     pub policy: PrecisionPolicy,
     /// Element type of the operands of matrix products in linear layers, attention and output. Weights, gradients,
@@ -65,7 +65,7 @@ pub struct Settings {
     /// Steps that train the base in full precision before it is quantised, for a model without weights.
     pub pretraining_steps: u64,
     /// Training of the base after pretraining.
-    pub base: Base,
+    pub base: BaseTraining,
     /// Rank of the LoRA matrices (Hu et al. 2021); 0 for no LoRA, which requires `base = "trained"`.
     #[schemars(range(min = 0, max = 1024))]
     pub lora_rank: usize,
@@ -112,13 +112,13 @@ impl Default for Settings {
             activation_granularity: Granularity::PerTensor,
             range_momentum: 0.9,
             calibration_batches: 8,
-            activation_ranges: Ranges::Moving,
+            activation_ranges: RangeSource::Moving,
             policy: PrecisionPolicy::Cyclic,
             matmul_dtype: MatmulDtype::Tf32,
             distillation: 0.5,
             distillation_temperature: 1.0,
             pretraining_steps: 0,
-            base: Base::Frozen,
+            base: BaseTraining::Frozen,
             lora_rank: 8,
             lora_alpha: 16.0,
             lora_layers: Layer::ALL.to_vec(),
@@ -173,7 +173,7 @@ pub enum WeightScale {
 /// Source of the ranges of activations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum Ranges {
+pub enum RangeSource {
     /// The calibration; then they are fixed.
     Frozen,
     /// The calibration; then a moving average over the training batches, each batch of a step separately.
@@ -199,7 +199,7 @@ pub enum PrecisionPolicy {
 /// Training of the base in quantised steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum Base {
+pub enum BaseTraining {
     /// Only LoRA and learned scales are trained.
     Frozen,
     /// All parameters are trained.

@@ -1,12 +1,12 @@
 //! Number of parameters of the model, and of those that are trained at a time.
 
 use super::precision::FULL_PRECISION;
-use super::settings::{Base, Granularity, Layer, Model, Settings, WeightScale};
+use super::settings::{BaseTraining, Granularity, Layer, Model, Settings, WeightScale};
 use crate::gpt2_shape::Gpt2Shape;
 
 /// Numbers of parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sizes {
+pub struct ParameterCounts {
     /// Embeddings, blocks and normalisation.
     pub base: u64,
     /// LoRA matrices of all precisions.
@@ -15,7 +15,7 @@ pub struct Sizes {
     pub scales: u64,
 }
 
-impl Sizes {
+impl ParameterCounts {
     /// Counts the parameters for a vocabulary of `vocabulary` tokens.
     pub fn new(settings: &Settings, model: &Model, vocabulary: usize) -> Self {
         let shape = model.shape();
@@ -37,7 +37,7 @@ impl Sizes {
     /// LoRA, scales, and the base unless it is frozen.
     pub fn trained(&self, settings: &Settings) -> u64 {
         let pretrained = if settings.pretraining_steps > 0 { self.base } else { 0 };
-        let base = if settings.base == Base::Trained { self.base } else { 0 };
+        let base = if settings.base == BaseTraining::Trained { self.base } else { 0 };
         pretrained.max(base + self.lora + self.scales)
     }
 }
@@ -52,15 +52,19 @@ mod tests {
     fn a_frozen_base_is_trained_by_pretraining_alone() {
         let model = Model { preset: Preset::Small, ..Model::default() };
         let settings = Settings { lora_layers: vec![Layer::AttentionInput], ..Settings::default() };
-        let sizes = Sizes::new(&settings, &model, 50_257);
+        let sizes = ParameterCounts::new(&settings, &model, 50_257);
         let lora = 3 * 12 * 8 * (768 + 3 * 768);
-        assert_eq!(sizes, Sizes { base: 124_439_808, lora, scales: 0 });
+        assert_eq!(sizes, ParameterCounts { base: 124_439_808, lora, scales: 0 });
         assert_eq!(sizes.trained(&settings), lora);
-        let all = Settings { base: Base::Trained, ..settings.clone() };
+        let all = Settings { base: BaseTraining::Trained, ..settings.clone() };
         assert_eq!(sizes.trained(&all), sizes.base + lora);
         let before = Settings { pretraining_steps: 1, ..settings.clone() };
         assert_eq!(sizes.trained(&before), sizes.base, "LoRA is not trained in the same phase");
         let learned = Settings { weight_scale: WeightScale::Learned, ..settings };
-        assert_eq!(Sizes::new(&learned, &model, 50_257).scales, 2 * 12 * (3 + 1 + 4 + 1) * 768, "8 and 4 bits");
+        assert_eq!(
+            ParameterCounts::new(&learned, &model, 50_257).scales,
+            2 * 12 * (3 + 1 + 4 + 1) * 768,
+            "8 and 4 bits"
+        );
     }
 }

@@ -10,7 +10,7 @@ use serde_json::Value;
 use xrun_ops::Teacher;
 
 use super::batch::TokenBatch;
-use super::context::{Observer, QuantConfig, QuantContext};
+use super::context::{QuantConfig, QuantContext, RangeObserver};
 use super::export::Export;
 use super::gpt2::{Gpt2, loss_targets, text_positions};
 use super::precision::{Precision, draw, names, precisions};
@@ -22,7 +22,7 @@ use super::validation::Validation;
 use super::{recompute, weights};
 use crate::backend::dispatch::TensorDevice;
 use crate::backend::threads;
-use crate::nn::matmul::MatmulPrecision;
+use crate::nn::matmul::ComputeDtype;
 use crate::nn::module_task::{Evaluation, ModuleTask, Step};
 use crate::nn::step::{StepValues, TrainState};
 use crate::nn::training_module::TrainingModule;
@@ -100,7 +100,7 @@ pub fn open(
     let batches = prepared.batches.clone();
     let prepare = Arc::new(move |number| batches.training_batch(number));
     let feed = Feed::new(ledger, &prepared.buffers.feed, feed_settings, prepare)?;
-    let matmul = MatmulPrecision::new(settings.matmul_dtype, &device)?;
+    let matmul = ComputeDtype::new(settings.matmul_dtype, &device)?;
     let precisions = precisions(&settings);
     let mut module = QatLanguageModule {
         config: QuantConfig::new(&settings).with_matmul(matmul),
@@ -126,20 +126,20 @@ impl QatLanguageModule {
     /// Sets the ranges from the calibration batches. `network` and `device` are inner ones.
     fn calibrate(&mut self, network: &Network, device: &Device) -> Result<(), TaskError> {
         let mut calibrated = Ranges::new(self.precisions.len(), network.blocks());
-        if self.settings.activation_ranges == settings::Ranges::PerToken {
+        if self.settings.activation_ranges == settings::RangeSource::PerToken {
             self.ranges = calibrated;
             return Ok(());
         }
         for number in 0..self.settings.calibration_batches as u64 {
             let batch = self.validation.batches.calibration_batch(number)?;
-            self.validation.holding(batch.deep_size(), || {
+            self.validation.reserving(batch.deep_size(), || {
                 for batch in batch.micro_batches(self.micro_batch_size) {
                     for (at, precision) in self.precisions.iter().enumerate() {
                         let mut quant = QuantContext {
                             config: &self.config,
                             precision: Some((at, *precision)),
                             ranges: &mut calibrated,
-                            observer: Some(Observer::MinMax(text_positions(&batch, device))),
+                            observer: Some(RangeObserver::MinMax(text_positions(&batch, device))),
                             frozen: true,
                         };
                         network.hidden(tokens(&batch.inputs, batch.size, batch.length, device), &mut quant);
@@ -191,8 +191,8 @@ impl QatLanguageModule {
             config: &self.config,
             precision: precision.map(|at| (at, self.precisions[at])),
             ranges: &mut self.ranges,
-            observer: (self.settings.activation_ranges == settings::Ranges::Moving)
-                .then(|| Observer::MovingAverage(text_positions(batch, &step.device().inner))),
+            observer: (self.settings.activation_ranges == settings::RangeSource::Moving)
+                .then(|| RangeObserver::MovingAverage(text_positions(batch, &step.device().inner))),
             frozen: precision.is_some() && self.config.base_frozen,
         };
         let (network, accumulator) = (step.trained.network()?, &mut step.accumulator);

@@ -218,7 +218,7 @@ fn learned_scales_have_their_own_learning_rate() {
 fn counting(tokens: usize) -> Arc<Example> {
     let text: Vec<u32> = (0..12).map(|at| (at * 7 + tokens as u32) % 50).collect();
     let prompt = text.len() - tokens;
-    Arc::new(Example { tokens: text, prompt, answers: vec![], others: vec![] })
+    Arc::new(Example { tokens: text, prompt_length: prompt, answers: vec![], others: vec![] })
 }
 
 /// Mean gradients of one step over `batches` at a precision, by path of the parameter.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use xrun_ops::next_token_loss;
 
-use super::batch::{Batches, TokenBatch, validation_bytes};
+use super::batch::{BatchLoader, TokenBatch, validation_bytes};
 use super::context::{QuantConfig, QuantContext};
 use super::gpt2::{Gpt2, loss_targets};
 use super::precision::{Precision, names};
@@ -18,7 +18,7 @@ use crate::metrics::squad::SquadScore;
 use crate::nn::generate::{Completion, Limits, complete};
 use crate::nn::module_task::Evaluation;
 use crate::nn::transformer::tokens;
-use xrun_core::bounded::ledger::{Holding, Ledger};
+use xrun_core::bounded::ledger::{Ledger, Registration};
 use xrun_core::experiment::Experiment;
 use xrun_core::task::{TaskError, ValidationReport};
 use xrun_data::question_answers::example::Example;
@@ -27,14 +27,14 @@ use xrun_data::question_answers::example::Example;
 #[derive(Debug)]
 pub struct Validation {
     /// Source of the held-out questions.
-    pub batches: Batches,
+    pub batches: BatchLoader,
     settings: Settings,
     /// Maximum number of batches of a validation.
     batches_max: u64,
     /// Number of sequences of a micro-batch.
     micro_batch_size: usize,
-    batch: Holding,
-    cache: Holding,
+    batch: Registration,
+    cache: Registration,
 }
 
 /// Sums of one precision.
@@ -62,7 +62,7 @@ impl Validation {
     }
 
     /// Runs `evaluate` while the ledger counts a batch of `bytes` bytes.
-    pub fn holding<T>(&self, bytes: u64, evaluate: impl FnOnce() -> T) -> T {
+    pub fn reserving<T>(&self, bytes: u64, evaluate: impl FnOnce() -> T) -> T {
         self.batch.set(1, bytes);
         let result = evaluate();
         self.batch.set(0, 0);
@@ -87,7 +87,7 @@ impl Validation {
             }
             let batch = self.batches.validation_batch(&examples, self.settings.loss_tokens, number);
             evaluation.enter("validation");
-            self.holding(validation_bytes(&batch, &examples), || {
+            self.reserving(validation_bytes(&batch, &examples), || {
                 for (at, precision) in precisions.iter().enumerate() {
                     let mut quant = QuantContext {
                         config,
@@ -135,8 +135,8 @@ impl Validation {
         prompts: &[Vec<&[u32]>],
         quant: &mut QuantContext<'_>,
     ) -> Vec<Option<Completion>> {
-        let end = self.batches.store().corpus().tokenizer.end();
-        let limits = Limits { end, tokens: self.settings.max_new_tokens, length: self.settings.sequence_length };
+        let eos_token = self.batches.store().corpus().tokenizer.eos_token();
+        let limits = Limits { eos_token, tokens: self.settings.max_new_tokens, length: self.settings.sequence_length };
         let complete = |prompts: &[&[u32]]| complete(network, None, prompts, limits, &self.cache, quant);
         best_answers(prompts, self.micro_batch_size, complete)
     }

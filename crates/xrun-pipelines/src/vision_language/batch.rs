@@ -10,7 +10,7 @@ use xrun_core::bounded::DeepSize;
 use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::split::Split;
 use xrun_data::image_text::store::{Example, ImageTextStore};
-use xrun_data::order::Order;
+use xrun_data::order::Permutation;
 
 /// `size` examples of `length` text tokens each, row-major. Padding has weight 0.
 #[derive(Clone, Debug, PartialEq)]
@@ -57,14 +57,14 @@ const ROW_BYTES: usize = size_of::<u64>() + size_of::<u32>();
 
 impl ExampleBatch {
     /// Batch with room for `size` examples, all padding.
-    fn empty(size: usize, length: usize, side: usize, end: u32, description: &str) -> Self {
+    fn empty(size: usize, length: usize, side: usize, eos_token: u32, description: &str) -> Self {
         Self {
             size,
             length,
             side,
             images: Vec::with_capacity(size * side * side * 3),
-            inputs: vec![end as i32; size * length],
-            targets: vec![end as i32; size * length],
+            inputs: vec![eos_token as i32; size * length],
+            targets: vec![eos_token as i32; size * length],
             weights: vec![0.0; size * length],
             kinds: vec![None; size * length],
             numbers: Vec::with_capacity(size),
@@ -74,9 +74,9 @@ impl ExampleBatch {
     }
 
     /// Fills the next row with an example, whose prompt, answer and end of text have at most `length + 1` tokens.
-    fn push(&mut self, example: &Example, number: u64, weighed: &AnswerWeights, end: u32) {
+    fn push(&mut self, example: &Example, number: u64, weighed: &AnswerWeights, eos_token: u32) {
         let (row, text) = (self.numbers.len() * self.length, &example.text);
-        let tokens = text.prompt.iter().chain(&text.answer).chain([&end]).map(|token| *token as i32);
+        let tokens = text.prompt.iter().chain(&text.answer).chain([&eos_token]).map(|token| *token as i32);
         for (at, token) in tokens.take(self.length + 1).enumerate() {
             if at < self.length {
                 self.inputs[row + at] = token;
@@ -91,7 +91,7 @@ impl ExampleBatch {
             self.weights[at] = *weight;
             self.kinds[at] = Some(*kind);
         }
-        self.images.extend_from_slice(&example.picture.rgb);
+        self.images.extend_from_slice(&example.image.rgb);
         self.numbers.push(number);
         self.masked.push(weighed.masked.iter().filter(|masked| **masked).count() as u32);
     }
@@ -205,7 +205,7 @@ pub struct BatchShape {
 
 /// Source of batches by their number; shared by worker threads.
 #[derive(Clone, Debug)]
-pub struct Batches {
+pub struct BatchLoader {
     store: Arc<ImageTextStore>,
     selective: selective::Settings,
     seed: u32,
@@ -214,7 +214,7 @@ pub struct Batches {
     first: Option<Arc<[u64]>>,
 }
 
-impl Batches {
+impl BatchLoader {
     /// Batches of a shape; `seed` is the seed of the run.
     pub fn new(store: Arc<ImageTextStore>, settings: &Settings, seed: u32, shape: BatchShape) -> Self {
         Self { store, selective: settings.selective.clone(), seed, shape, first: None }
@@ -224,7 +224,7 @@ impl Batches {
     /// Among equal examples the first ones of the data are taken.
     ///
     /// # Errors
-    /// As [`Batches::training_batch`].
+    /// As [`BatchLoader::training_batch`].
     pub fn put_longest_first(&mut self) -> Result<(), DataError> {
         let on = self.selective.is_on(0);
         // One more than a batch before `truncate`.
@@ -282,7 +282,7 @@ impl Batches {
         for number in numbers {
             let example = self.store.example(Split::Train, number)?;
             let weighed = self.weighed(&example, on)?;
-            batch.push(&example, number, &weighed, self.store.tokenizer().end());
+            batch.push(&example, number, &weighed, self.store.tokenizer().eos_token());
         }
         Ok(batch)
     }
@@ -293,13 +293,13 @@ impl Batches {
             return first.to_vec();
         }
         let (count, size) = (self.store.count(Split::Train), self.shape.size as u64);
-        let mut order: Option<(u64, Order)> = None;
+        let mut order: Option<(u64, Permutation)> = None;
         let of = |at: u64| {
             let position = number * size + at;
             let epoch = position / count;
             let known = order.take().filter(|(of, _)| *of == epoch);
             let (_, this) =
-                order.insert(known.unwrap_or_else(|| (epoch, Order::new(self.seed, "order", epoch, count))));
+                order.insert(known.unwrap_or_else(|| (epoch, Permutation::new(self.seed, "order", epoch, count))));
             this.at(position % count)
         };
         (0..size).map(of).collect()
@@ -309,7 +309,7 @@ impl Batches {
     /// batch, none behind it.
     ///
     /// # Errors
-    /// As [`Batches::training_batch`].
+    /// As [`BatchLoader::training_batch`].
     pub fn held_out(&self, split: Split, number: u64) -> Result<(Vec<u64>, Vec<Example>), DataError> {
         let numbers = self.held_out_numbers(split, number);
         let examples = numbers.iter().map(|number| self.store.example(split, *number)).collect::<Result<_, _>>()?;
@@ -319,7 +319,7 @@ impl Batches {
     /// Numbers of the examples of validation batch `number` of a split.
     pub fn held_out_numbers(&self, split: Split, number: u64) -> Vec<u64> {
         let count = self.store.count(split);
-        let order = Order::new(self.seed, "validation", split as u64, count);
+        let order = Permutation::new(self.seed, "validation", split as u64, count);
         let first = number.saturating_mul(self.shape.size as u64).min(count);
         let last = first.saturating_add(self.shape.size as u64).min(count);
         (first..last).map(|position| order.at(position)).collect()
@@ -340,14 +340,14 @@ impl Batches {
             examples.iter().map(|example| self.weighed(example, on)).collect::<Result<_, DataError>>()?;
         let mut batch = self.empty(examples.len(), description);
         for ((example, number), weighed) in examples.iter().zip(numbers).zip(&weighed) {
-            batch.push(example, *number, weighed, self.store.tokenizer().end());
+            batch.push(example, *number, weighed, self.store.tokenizer().eos_token());
         }
         Ok((batch, weighed))
     }
 
     fn empty(&self, size: usize, description: &str) -> ExampleBatch {
         let BatchShape { length, side, .. } = self.shape;
-        ExampleBatch::empty(size, length, side, self.store.tokenizer().end(), description)
+        ExampleBatch::empty(size, length, side, self.store.tokenizer().eos_token(), description)
     }
 
     fn weighed(&self, example: &Example, on: bool) -> Result<AnswerWeights, DataError> {

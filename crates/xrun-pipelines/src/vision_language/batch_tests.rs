@@ -10,10 +10,10 @@ use xrun_core::dataset::sample::HostImage;
 use xrun_data::image_text::store::Text;
 
 fn example(prompt: &[u32], answer: &[u32], grey: u8) -> Example {
-    let picture = HostImage { width: 2, height: 2, rgb: vec![grey; 12].into() };
+    let image = HostImage { width: 2, height: 2, rgb: vec![grey; 12].into() };
     let text =
         Text { prompt: prompt.to_vec(), answer: answer.to_vec(), answer_text: String::new(), question: String::new() };
-    Example { picture, text }
+    Example { image, text }
 }
 
 fn weighed(kinds: &[TokenKind], masked: &[bool], weight: f32) -> AnswerWeights {

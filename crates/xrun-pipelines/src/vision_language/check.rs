@@ -1,9 +1,9 @@
 //! Checks of settings of a vision-language model that contradict each other.
 
-use super::settings::{Model, Part, Settings};
+use super::settings::{Component, Model, Settings};
 use xrun_core::experiment::Experiment;
 use xrun_core::problem::{Problem, Problems};
-use xrun_data::image_text::library::{Library, Options};
+use xrun_data::image_text::library::{Library, LoaderSettings};
 use xrun_data::reading::named::file;
 
 const PIPELINE: &str = "pipeline.vision-language";
@@ -23,7 +23,7 @@ pub fn check(settings: &Settings, experiment: &Experiment, problems: &mut Proble
     if (1..trained.len()).any(|at| trained[..at].contains(&trained[at])) {
         problems.add(Problem::new(key("trainable"), "names a part twice").help("remove one of them"));
     }
-    if settings.lora_rank > 0 && !trained.contains(&Part::Language) {
+    if settings.lora_rank > 0 && !trained.contains(&Component::Language) {
         let problem = Problem::new(key("lora_rank"), "LoRA is not trained: `trainable` lacks the language part");
         problems.add(problem.help("add \"language\" to `trainable`, or write 0").related(key("trainable")));
     }
@@ -31,14 +31,14 @@ pub fn check(settings: &Settings, experiment: &Experiment, problems: &mut Proble
         let problem = Problem::new(key("lora_alpha"), "has no effect without LoRA: `lora_rank` is 0");
         problems.add(problem.help("write a `lora_rank` above 0, or remove it").related(key("lora_rank")));
     }
-    if let (Ok(model), Some(options)) = (experiment.model_settings::<Model>(), experiment.dataset_options::<Library>())
+    if let (Ok(model), Some(options)) = (experiment.model_settings::<Model>(), experiment.loader_settings::<Library>())
     {
         check_lengths(settings, model, &options, problems);
     }
 }
 
 /// Adds the problems of lengths: sequence, image, patches and answer.
-fn check_lengths(settings: &Settings, model: &Model, data: &Options, problems: &mut Problems) {
+fn check_lengths(settings: &Settings, model: &Model, data: &LoaderSettings, problems: &mut Problems) {
     let key = |name: &str| format!("{PIPELINE}.{name}");
     let (shape, side) = (model.shape(), data.image_size);
     let image_size = || format!("{}.image_size", data.section);

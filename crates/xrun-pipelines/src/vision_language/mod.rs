@@ -29,7 +29,7 @@ use selective::Schedule;
 use settings::{Model, Settings};
 use xrun_core::bounded::ledger::Ledger;
 use xrun_core::dataset::error::{DataError, InvalidItems};
-use xrun_core::dataset::index::SampleType;
+use xrun_core::dataset::open_dataset::SampleType;
 use xrun_core::device::Kind;
 use xrun_core::experiment::Experiment;
 use xrun_core::experiment::inspect::Inspection;
@@ -53,7 +53,7 @@ pub struct VisionLanguage;
 impl PipelineKind for VisionLanguage {
     const NAME: &'static str = "vision-language";
     const MODELS: &'static [&'static str] = &[VisionLanguageModel::NAME];
-    const SAMPLES: Option<SampleType> = Some(SampleType::of::<Library>());
+    const SAMPLE_TYPE: Option<SampleType> = Some(SampleType::of::<Library>());
     const METRICS: &'static [Metric] = metrics::METRICS;
     const BATCH_SIZE: Option<usize> = Some(settings::BATCH_SIZE);
     const LEAKS: &'static [&'static Leak] = leaks::LEAKS;
@@ -74,12 +74,12 @@ impl PipelineKind for VisionLanguage {
     fn inspect(settings: &Settings, experiment: &Experiment, seen: serde_json::Value) -> Result<Inspection, DataError> {
         let mut seen: ExampleCounts =
             serde_json::from_value(seen).map_err(|error| DataError::content(error.to_string()))?;
-        let mut left_out = InvalidItems::default();
-        let options = experiment.dataset_options::<Library>();
+        let mut skipped = InvalidItems::default();
+        let options = experiment.loader_settings::<Library>();
         if let (Ok(model), Some(options)) = (experiment.model_settings::<Model>(), options) {
-            left_out = seen.fit(settings.text_tokens_max(&model.shape(), options.image_size), options.on_invalid)?;
+            skipped = seen.fit(settings.text_tokens_max(&model.shape(), options.image_size), options.on_invalid)?;
         }
-        Ok(Inspection { left_out, clamped: prepare::clamped_settings(experiment, &seen), ..Inspection::default() })
+        Ok(Inspection { skipped, clamped: prepare::clamped_settings(experiment, &seen), ..Inspection::default() })
     }
 
     fn prepare(

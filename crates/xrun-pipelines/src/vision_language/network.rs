@@ -12,12 +12,12 @@ use burn::nn::conv::{Conv2d, Conv2dConfig};
 use burn::tensor::Device;
 use burn::tensor::TensorData;
 
-use super::settings::{Part, Settings, Shape};
+use super::settings::{Component, ModelShape, Settings};
 use crate::nn::encoder_block;
 use crate::nn::encoder_block::{EncoderBlock, Norm};
 use crate::nn::gpt2::{ForwardContext, Gpt2, Projection};
 use crate::nn::graph::{has_graph, to_inner};
-use crate::nn::matmul::MatmulPrecision;
+use crate::nn::matmul::ComputeDtype;
 use crate::nn::transformer::{INIT_DEVIATION, Tokens, map_values, parameter, value};
 use crate::nn::{Tensor, parameters};
 
@@ -36,17 +36,17 @@ pub struct ForwardConfig {
     /// Factor of LoRA, `alpha / rank`.
     pub lora_scale: f32,
     /// Element type of the operands of matrix products in the language part.
-    pub matmul: MatmulPrecision,
+    pub matmul: ComputeDtype,
 }
 
 impl ForwardConfig {
     /// Configuration of the settings; `matmul` is the element type of matrix products in the language part.
-    pub fn new(settings: &Settings, matmul: MatmulPrecision) -> Self {
-        let frozen = |part: Part| !settings.trainable.contains(&part);
+    pub fn new(settings: &Settings, matmul: ComputeDtype) -> Self {
+        let frozen = |component: Component| !settings.trainable.contains(&component);
         Self {
-            vision_frozen: frozen(Part::Vision),
-            projector_frozen: frozen(Part::Projector),
-            language_frozen: frozen(Part::Language) || settings.lora_rank > 0,
+            vision_frozen: frozen(Component::Vision),
+            projector_frozen: frozen(Component::Projector),
+            language_frozen: frozen(Component::Language) || settings.lora_rank > 0,
             lora_scale: (settings.lora_alpha / settings.lora_rank.max(1) as f64) as f32,
             matmul,
         }
@@ -118,8 +118,8 @@ fn pixel_shuffle(tokens: Tensor<3>, shuffle: usize) -> Tensor<3> {
 }
 
 impl Vision {
-    fn new(shape: &Shape, image_size: usize, device: &Device) -> Self {
-        let Shape { patch_size: patch, vision_hidden_size: width, vision_layers, vision_heads, .. } = *shape;
+    fn new(shape: &ModelShape, image_size: usize, device: &Device) -> Self {
+        let ModelShape { patch_size: patch, vision_hidden_size: width, vision_layers, vision_heads, .. } = *shape;
         let embeddings = Embeddings {
             positions: parameter([1, shape.patches(image_size), width], 0.0, device),
             patches: Conv2dConfig::new([3, width], [patch, patch]).with_stride([patch, patch]).init(device),
@@ -142,7 +142,7 @@ impl ForwardContext for &ForwardConfig {
         self.language_frozen
     }
 
-    fn matmul(&self) -> MatmulPrecision {
+    fn matmul(&self) -> ComputeDtype {
         self.matmul
     }
 
@@ -161,7 +161,7 @@ impl ForwardContext for &ForwardConfig {
 impl VisionLanguage {
     /// Network with initial weights drawn from `seed`.
     pub fn new(
-        shape: &Shape,
+        shape: &ModelShape,
         image_size: usize,
         vocabulary: usize,
         lora_rank: usize,

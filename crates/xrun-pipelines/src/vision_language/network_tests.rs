@@ -10,14 +10,14 @@ use xrun_ops::{LossTargets, next_token_loss};
 use super::super::training::hidden_rows;
 use super::super::weights;
 use super::*;
-use crate::nn::agreement::{assert_kernels_agree, changed as changed_network};
 use crate::nn::generate::{Limits, complete};
+use crate::nn::kernel_parity::{assert_kernels_agree, changed as changed_network};
 use crate::nn::tests::{autodiff, close, plain, values};
 use crate::nn::transformer::tokens;
 use xrun_core::bounded::buffer::Buffer;
 use xrun_core::bounded::ledger::{Cap, Ledger, Policy};
 
-const SHAPE: Shape = Shape {
+const SHAPE: ModelShape = ModelShape {
     patch_size: 4,
     vision_hidden_size: 8,
     vision_layers: 2,
@@ -47,7 +47,7 @@ fn whole(all: &Value) -> Vec<i32> {
 }
 
 fn config() -> ForwardConfig {
-    ForwardConfig::new(&Settings::default(), MatmulPrecision::Float32)
+    ForwardConfig::new(&Settings::default(), ComputeDtype::Float32)
 }
 
 /// Network with the weights of the reference, on the autodiff device.
@@ -117,7 +117,7 @@ fn logits_loss_and_gradients_equal_those_of_hugging_face() {
 #[test]
 fn fused_operations_give_the_outputs_and_gradients_of_burns() {
     // The second shape has more patches and tokens than one tile of the attention kernel.
-    let odd = Shape {
+    let odd = ModelShape {
         vision_hidden_size: 12,
         vision_layers: 1,
         vision_heads: 3,
@@ -129,8 +129,9 @@ fn fused_operations_give_the_outputs_and_gradients_of_burns() {
         ..SHAPE
     };
     let all = Settings::default();
-    let frozen = Settings { trainable: vec![Part::Projector, Part::Language], lora_rank: 2, ..Settings::default() };
-    let [wide, narrow] = [MatmulPrecision::Float32, MatmulPrecision::Bfloat16];
+    let frozen =
+        Settings { trainable: vec![Component::Projector, Component::Language], lora_rank: 2, ..Settings::default() };
+    let [wide, narrow] = [ComputeDtype::Float32, ComputeDtype::Bfloat16];
     // At a tie between two bfloat16 numbers, which are 1/256 apart, the last bit decides the rounding.
     for (shape, side, batch, length, settings, matmul, tolerance) in [
         (SHAPE, 16, 2, 9, &all, wide, 2e-5),
@@ -171,7 +172,7 @@ fn greedy_answers_to_prompts_of_unequal_lengths_equal_those_of_hugging_face() {
     let prompts: Vec<&[u32]> = rows.iter().zip(&lengths).map(|(row, length)| &row[..*length as usize]).collect();
     assert_ne!(prompts[0].len(), prompts[1].len());
     let image = || network.image_tokens(images(&all, &plain()), &config());
-    let limits = Limits { end: 0, tokens: 8, length: 28 };
+    let limits = Limits { eos_token: 0, tokens: 8, length: 28 };
     let answers = |limits: Limits| -> Vec<Vec<u32>> {
         let answers = complete(&network.language, Some(image()), &prompts, limits, &cache, &mut &config());
         answers.into_iter().map(|answer| answer.tokens).collect()
@@ -182,9 +183,9 @@ fn greedy_answers_to_prompts_of_unequal_lengths_equal_those_of_hugging_face() {
     assert_eq!(found, expected);
     assert_eq!(ledger.read()[0].bytes, 0, "the KV cache is released");
     // The end token ends each answer at its first occurrence.
-    let end = expected[0][3];
-    let ended = answers(Limits { end, ..limits });
-    let until = |row: &Vec<u32>| row.iter().take_while(|token| **token != end).copied().collect::<Vec<u32>>();
+    let eos_token = expected[0][3];
+    let ended = answers(Limits { eos_token, ..limits });
+    let until = |row: &Vec<u32>| row.iter().take_while(|token| **token != eos_token).copied().collect::<Vec<u32>>();
     assert_eq!(ended, expected.iter().map(until).collect::<Vec<_>>());
     // An answer ends at the last position.
     let short = answers(Limits { length: 6, ..limits });
@@ -193,15 +194,15 @@ fn greedy_answers_to_prompts_of_unequal_lengths_equal_those_of_hugging_face() {
 
 #[test]
 fn a_file_of_another_shape_is_refused_by_file_and_key() {
-    let vision = |shape: Shape, side: usize| {
+    let vision = |shape: ModelShape, side: usize| {
         let mut network = VisionLanguage::new(&shape, side, 13, 0, 1, &autodiff());
         weights::read_vision(&mut network.vision, &file("vit_tiny.safetensors")).unwrap_err().to_string()
     };
     for (message, expected) in [
         (vision(SHAPE, 24), "`embeddings.position_embeddings`"),
-        (vision(Shape { vision_layers: 1, ..SHAPE }, SIDE), "`vision_layers`"),
-        (vision(Shape { vision_layers: 3, ..SHAPE }, SIDE), "layer.2."),
-        (vision(Shape { vision_hidden_size: 12, ..SHAPE }, SIDE), "vision_hidden_size"),
+        (vision(ModelShape { vision_layers: 1, ..SHAPE }, SIDE), "`vision_layers`"),
+        (vision(ModelShape { vision_layers: 3, ..SHAPE }, SIDE), "layer.2."),
+        (vision(ModelShape { vision_hidden_size: 12, ..SHAPE }, SIDE), "vision_hidden_size"),
     ] {
         assert!(message.contains(expected) && message.contains("vit_tiny.safetensors"), "{message}");
     }

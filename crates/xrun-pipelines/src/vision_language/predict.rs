@@ -10,7 +10,7 @@ use xrun_core::printable;
 use xrun_core::task::TaskError;
 use xrun_core::task::predict::{Item, PredictRequest, PredictionSink};
 use xrun_data::image_text::store::{Example, Text};
-use xrun_data::image_text::{picture, record};
+use xrun_data::image_text::{image_file, record};
 use xrun_data::named::read_image_file;
 
 /// Number of held-out examples that must ask the same question for it to be the default.
@@ -90,13 +90,10 @@ pub fn predict(
             .iter()
             .map(|path| {
                 let bytes = read_image_file(path, request.limits.decode_memory).map_err(Some);
-                let decoded = bytes.and_then(|bytes| picture::decode(&bytes).map_err(|(_, message)| Some(message)));
+                let decoded = bytes.and_then(|bytes| image_file::decode(&bytes).map_err(|(_, message)| Some(message)));
                 // The original is dropped here.
-                let picture = decoded.map(|picture| picture::scaled(&picture, side));
-                picture
-                    .map(|picture| examples.push(Example { picture, text: question.without_answer() }))
-                    .err()
-                    .flatten()
+                let image = decoded.map(|image| image_file::scaled(&image, side));
+                image.map(|image| examples.push(Example { image, text: question.without_answer() })).err().flatten()
             })
             .collect();
         let mut answers = validation.generated_answers(network, config, &examples).into_iter();

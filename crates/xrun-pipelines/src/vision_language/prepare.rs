@@ -3,22 +3,22 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::batch::{BatchShape, Batches};
+use super::batch::{BatchLoader, BatchShape};
 use super::buffers::Buffers;
 use super::metrics;
-use super::settings::{Model, Settings, Shape, batch_size};
-use super::sizes::Sizes;
+use super::settings::{Model, ModelShape, Settings, batch_size};
+use super::sizes::ParameterCounts;
 use crate::metrics::fields::{FIELDS_MAX, compare_answer};
 use xrun_core::bounded::ledger::Ledger;
-use xrun_core::bounded::planned::PlannedOwner;
+use xrun_core::bounded::planned::PlannedBuffer;
 use xrun_core::dataset::digest::digest_of_file;
 use xrun_core::dataset::error::DataError;
-use xrun_core::dataset::index::Index;
+use xrun_core::dataset::open_dataset::OpenDataset;
 use xrun_core::dataset::split::Split;
 use xrun_core::experiment::Experiment;
 use xrun_core::task::clamped::ClampedSetting;
 use xrun_core::task::{TaskError, TaskFacts};
-use xrun_core::units::counted;
+use xrun_core::units::pluralize;
 use xrun_data::image_text::ExampleCounts;
 use xrun_data::image_text::library::Library;
 use xrun_data::image_text::store::ImageTextStore;
@@ -30,7 +30,7 @@ const SAMPLED_ANSWERS: usize = 64;
 const LEARNED: &str = "the vocabulary was learned from that (`encoder` and `merges` of the data set name one that does not \
                        depend on the data)";
 /// Legend of the images of a validation.
-const PICTURES: &str = "Held-out images at the model's resolution, each with its question and the model's free answer. ✓: all \
+const LEGEND: &str = "Held-out images at the model's resolution, each with its question and the model's free answer. ✓: all \
 fields are right and there are no others, or the text equals the truth. ✗: the answer is wrong; wrong \
 fields are named, followed by the truth.";
 
@@ -42,9 +42,9 @@ pub struct Prepared {
     /// Settings of the model.
     pub model: Model,
     /// Shape of the model.
-    pub shape: Shape,
+    pub shape: ModelShape,
     /// Source of batches.
-    pub batches: Batches,
+    pub batches: BatchLoader,
     /// Buffers of the task.
     pub buffers: Buffers,
     /// Fields with their own metric, the first ones of held-out answers: JSON pointers and names of metrics.
@@ -62,7 +62,7 @@ pub fn prepare(
     ledger: &Ledger,
 ) -> Result<(TaskFacts, Prepared), TaskError> {
     let mut library: Library = experiment.open_dataset()?;
-    let options = experiment.dataset_options::<Library>().unwrap_or_default();
+    let options = experiment.loader_settings::<Library>().unwrap_or_default();
     let (shape, limits, side) = (model.shape(), &experiment.limits, options.image_size);
     decoding::fits(library.largest.as_ref(), limits)?;
     let tokenizer = library.tokenizer(&options.vocabulary)?;
@@ -76,7 +76,7 @@ pub fn prepare(
             digests.push((name.to_owned(), digest_of_file(Path::new(path))?));
         }
     }
-    let (left_out, seen) = (library.left_out.clone(), library.details());
+    let (skipped, seen) = (library.skipped.clone(), library.summary());
     let mut clamped = clamped_settings(experiment, &seen);
     let tokens = tokenizer.size();
     let notes = tokenizer.note().map(str::to_owned).into_iter().collect();
@@ -88,12 +88,12 @@ pub fn prepare(
     }
     let (size, accumulation) = (batch_size(&experiment.training), experiment.training.gradient_accumulation);
     let batch_shape = BatchShape { size, length, accumulation, side };
-    let trained = Sizes::new(settings, &shape, side, tokens).trained(settings);
+    let trained = ParameterCounts::new(settings, &shape, side, tokens).trained(settings);
     let buffers = Buffers::new(settings, &shape, limits, batch_shape, &tokenizer, trained);
     let store = Arc::new(ImageTextStore::new(library, tokenizer, &options, limits, ledger));
-    let owners: Vec<PlannedOwner> =
-        store.buffers().all().into_iter().chain(buffers.all()).map(PlannedOwner::from).collect();
-    let mut batches = Batches::new(store, settings, experiment.experiment.seed, batch_shape);
+    let owners: Vec<PlannedBuffer> =
+        store.buffers().all().into_iter().chain(buffers.all()).map(PlannedBuffer::from).collect();
+    let mut batches = BatchLoader::new(store, settings, experiment.experiment.seed, batch_shape);
     if settings.longest_first {
         batches.put_longest_first()?;
     }
@@ -105,14 +105,14 @@ pub fn prepare(
     let facts = TaskFacts {
         owners,
         data_digests: digests,
-        data_left_out: left_out,
+        data_skipped: skipped,
         learned_from_data: learnt.then_some(LEARNED),
         clamped,
         notes,
         trained_parameters: Some(trained),
         batch_items: size as u64,
         batch_keys: &["training.batch_size"],
-        pictures: PICTURES,
+        images: LEGEND,
         probe_overrides: vec!["pipeline.vision-language.longest_first=true".into()],
         ..TaskFacts::new(batches.per_epoch(), &metrics)
     };
@@ -121,7 +121,7 @@ pub fn prepare(
 }
 
 /// Fields of the first held-out answers, in the order of a validation.
-fn fields(batches: &Batches) -> Result<Vec<String>, DataError> {
+fn fields(batches: &BatchLoader) -> Result<Vec<String>, DataError> {
     let size = batches.shape().size;
     let numbers =
         (0..SAMPLED_ANSWERS.div_ceil(size) as u64).flat_map(|batch| batches.held_out_numbers(Split::Validation, batch));
@@ -144,9 +144,9 @@ pub fn clamped_settings(experiment: &Experiment, seen: &ExampleCounts) -> Vec<Cl
         all.extend(ClampedSetting::detect(key, asked, used, because));
     };
     let size = batch_size(&experiment.training) as u64;
-    let because = format!("the data has {} to train on; batches repeat some", counted(seen.train, "example"));
+    let because = format!("the data has {} to train on; batches repeat some", pluralize(seen.train, "example"));
     cut("training.batch_size", size, seen.train, because);
-    let because = format!("the data has {}, {size} per batch", counted(seen.held_out, "held-out example"));
+    let because = format!("the data has {}, {size} per batch", pluralize(seen.held_out, "held-out example"));
     cut("validation.batches", experiment.validation.batches as u64, seen.held_out.div_ceil(size), because);
     all
 }

@@ -117,9 +117,9 @@ fn metric_names(experiment: &Experiment) -> Vec<String> {
 #[test]
 fn answers_without_fields_are_compared_as_texts() {
     let made = Made::new();
-    let picture = xrun_core::dataset::sample::HostImage { width: 20, height: 10, rgb: vec![7; 600].into() };
-    replace(&made.folder.path().join("a.png"), &picture.to_png().unwrap()).unwrap();
-    replace(&made.folder.path().join("b.png"), &picture.to_png().unwrap()).unwrap();
+    let image = xrun_core::dataset::sample::HostImage { width: 20, height: 10, rgb: vec![7; 600].into() };
+    replace(&made.folder.path().join("a.png"), &image.to_png().unwrap()).unwrap();
+    replace(&made.folder.path().join("b.png"), &image.to_png().unwrap()).unwrap();
     let line = |image: &str| format!("{{\"text\": \"What?\", \"image\": \"{image}\", \"response\": \"red\"}}\n");
     let path = made.folder.path().join("plain.jsonl");
     replace(&path, (line("a.png") + &line("b.png")).as_bytes()).unwrap();
@@ -142,7 +142,7 @@ fn examples_that_are_too_long_are_invalid_and_never_cut() {
     match prepare(&settings, &model, &experiment, &Ledger::default()) {
         Ok((facts, prepared)) => {
             let left = prepared.batches.store().count(Split::Train) + prepared.batches.store().count(Split::Validation);
-            assert_eq!(facts.data_left_out.counts["too_long"] + left, 24);
+            assert_eq!(facts.data_skipped.counts["too_long"] + left, 24);
         }
         Err(error) => assert!(error.to_string().contains("too_long"), "{error}"),
     }

@@ -23,7 +23,7 @@ pub struct Settings {
     /// Masked classes of tokens.
     pub mask: Mask,
     /// Method that finds masked tokens.
-    pub method: Method,
+    pub method: MaskMethod,
     /// Steps in which the mask is on.
     pub schedule: Schedule,
     /// Steps before the mask is on, for `schedule = "after"`. With the mask on from the first step a model never learns JSON.
@@ -48,7 +48,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             mask: Mask::Structure,
-            method: Method::Spans,
+            method: MaskMethod::Spans,
             schedule: Schedule::After,
             after_step: 200,
             alternate_every: 100,
@@ -76,7 +76,7 @@ pub enum Mask {
 /// Method that finds masked tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum Method {
+pub enum MaskMethod {
     /// By the bytes of the answer that a token covers: exact.
     Spans,
     /// By the text of each token alone, an older rule for comparison. It also masks commas within values and the ends of values.
@@ -252,12 +252,12 @@ pub fn weigh_answer_spans(
     let mut masked = vec![false; spans.len()];
     match settings.method {
         _ if !on || settings.mask == Mask::None => {}
-        Method::Spans => {
+        MaskMethod::Spans => {
             for (masked, span) in masked.iter_mut().zip(spans) {
                 *masked = of(span).iter().all(|class| settings.masks(*class));
             }
         }
-        Method::TokenText => {
+        MaskMethod::TokenText => {
             let texts = texts();
             masked.iter_mut().zip(&texts).for_each(|(masked, text)| *masked = token_text::is_masked(text));
             if settings.mask == Mask::StructureAndKeys {

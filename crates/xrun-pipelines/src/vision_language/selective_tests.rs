@@ -20,7 +20,7 @@ fn kept<'a>(settings: &Settings, tokens: &[&'a str]) -> Vec<&'a str> {
     tokens.iter().copied().chain(["end"]).zip(masked).filter(|(_, masked)| !masked).map(|(token, _)| token).collect()
 }
 
-fn with(mask: Mask, method: Method) -> Settings {
+fn with(mask: Mask, method: MaskMethod) -> Settings {
     Settings { mask, method, schedule: Schedule::Always, ..Settings::default() }
 }
 
@@ -30,34 +30,34 @@ const CASE: [&str; 12] = ["{\"", "a", "\":", " \"", "b", " c", "\",", " \"", "n"
 fn unmasked_tokens_by_hand() {
     assert_eq!(CASE.concat(), r#"{"a": "b c", "n": 3}"#);
     let kept = |mask, method| kept(&with(mask, method), &CASE);
-    assert_eq!(kept(Mask::Structure, Method::Spans), ["a", "b", " c", "\",", "n", " 3", "}", "end"]);
-    assert_eq!(kept(Mask::StructureAndKeys, Method::Spans), ["b", " c", "\",", " 3", "}", "end"]);
-    assert_eq!(kept(Mask::Structure, Method::TokenText), ["a", "b", " c", "n", " 3", "end"]);
-    assert_eq!(kept(Mask::None, Method::Spans).len(), 13);
-    assert_eq!(kept(Mask::None, Method::TokenText).len(), 13);
+    assert_eq!(kept(Mask::Structure, MaskMethod::Spans), ["a", "b", " c", "\",", "n", " 3", "}", "end"]);
+    assert_eq!(kept(Mask::StructureAndKeys, MaskMethod::Spans), ["b", " c", "\",", " 3", "}", "end"]);
+    assert_eq!(kept(Mask::Structure, MaskMethod::TokenText), ["a", "b", " c", "n", " 3", "end"]);
+    assert_eq!(kept(Mask::None, MaskMethod::Spans).len(), 13);
+    assert_eq!(kept(Mask::None, MaskMethod::TokenText).len(), 13);
 }
 
 #[test]
 fn kinds_and_fields_do_not_depend_on_the_mask() {
     use TokenKind::{Key as K, Structure as S, Value as V};
     for mask in [Mask::None, Mask::StructureAndKeys] {
-        let weighed = weighed(&with(mask, Method::Spans), &CASE);
+        let weighed = weighed(&with(mask, MaskMethod::Spans), &CASE);
         assert_eq!(weighed.kinds, [S, K, S, S, V, V, V, S, K, S, V, V, V]);
         // `b`, ` c` and `",`; ` 3` and `}`.
         assert_eq!(weighed.fields, [4..7, 10..12]);
     }
     // The end of text ends a number that nothing follows.
-    assert_eq!(weighed(&with(Mask::Structure, Method::Spans), &["1", "2"]).fields, [Range { start: 0, end: 3 }]);
+    assert_eq!(weighed(&with(Mask::Structure, MaskMethod::Spans), &["1", "2"]).fields, [Range { start: 0, end: 3 }]);
     // One token of all bytes belongs to both fields.
-    assert_eq!(weighed(&with(Mask::Structure, Method::Spans), &["[1,2]"]).fields, [0..1, 0..1]);
+    assert_eq!(weighed(&with(Mask::Structure, MaskMethod::Spans), &["[1,2]"]).fields, [0..1, 0..1]);
 }
 
 #[test]
 fn ends_of_values_and_nulls_follow_the_settings() {
-    let settings = Settings { value_end: false, ..with(Mask::Structure, Method::Spans) };
+    let settings = Settings { value_end: false, ..with(Mask::Structure, MaskMethod::Spans) };
     assert_eq!(kept(&settings, &CASE), ["a", "b", " c", "n", " 3", "end"]);
     let empty = ["{\"", "m", "\":", " ", "null", "}"];
-    let settings = with(Mask::Structure, Method::Spans);
+    let settings = with(Mask::Structure, MaskMethod::Spans);
     assert_eq!(kept(&settings, &empty), ["m", "null", "}", "end"]);
     let nulls = Settings { nulls: Nulls::Structure, ..settings.clone() };
     assert_eq!(kept(&nulls, &empty), ["m", "}", "end"]);
@@ -70,7 +70,7 @@ fn ends_of_values_and_nulls_follow_the_settings() {
 #[test]
 fn an_answer_that_is_not_json_is_all_value() {
     for answer in [["re", "d"], ["{\"", "a"], [" ", ","]] {
-        let weighed = weighed(&with(Mask::StructureAndKeys, Method::Spans), &answer);
+        let weighed = weighed(&with(Mask::StructureAndKeys, MaskMethod::Spans), &answer);
         assert_eq!(weighed.masked, [false; 3]);
         assert_eq!(weighed.kinds, [TokenKind::Value; 3]);
         assert!(weighed.fields.is_empty());
@@ -89,14 +89,14 @@ fn the_token_text_method_masks_values_that_the_spans_method_keeps() {
         (vec!["{\"", "a", "\":\"", "top", "\"", "}"], "\""),
     ] {
         let [spans, texts] =
-            [Method::Spans, Method::TokenText].map(|method| kept(&with(Mask::Structure, method), &tokens));
+            [MaskMethod::Spans, MaskMethod::TokenText].map(|method| kept(&with(Mask::Structure, method), &tokens));
         assert!(spans.contains(&value), "{tokens:?}");
         assert!(!texts.contains(&value), "{tokens:?}");
     }
     // A value that reads like a key is masked with the keys.
     let tokens = ["{\"", "a", "\":\"", "a", "\"", "}"];
-    assert_eq!(kept(&with(Mask::StructureAndKeys, Method::Spans), &tokens), ["a", "\"", "end"]);
-    assert_eq!(kept(&with(Mask::StructureAndKeys, Method::TokenText), &tokens), ["end"]);
+    assert_eq!(kept(&with(Mask::StructureAndKeys, MaskMethod::Spans), &tokens), ["a", "\"", "end"]);
+    assert_eq!(kept(&with(Mask::StructureAndKeys, MaskMethod::TokenText), &tokens), ["end"]);
 }
 
 #[test]
@@ -116,12 +116,12 @@ fn the_schedule_switches_the_mask() {
 
 #[test]
 fn a_weight_of_one_and_a_mask_that_is_off_mask_nothing() {
-    let half = Settings { structure_weight: 0.5, ..with(Mask::Structure, Method::Spans) };
+    let half = Settings { structure_weight: 0.5, ..with(Mask::Structure, MaskMethod::Spans) };
     let weights = weighed(&half, &CASE).weights;
     assert_eq!(weights, [0.5, 1.0, 0.5, 0.5, 1.0, 1.0, 1.0, 0.5, 1.0, 0.5, 1.0, 1.0, 1.0]);
     assert_eq!(weighed(&half, &CASE).selected(), 8);
     let one = Settings { structure_weight: 1.0, ..half.clone() };
-    assert_eq!(weighed(&one, &CASE).weights, weighed(&with(Mask::None, Method::Spans), &CASE).weights);
+    assert_eq!(weighed(&one, &CASE).weights, weighed(&with(Mask::None, MaskMethod::Spans), &CASE).weights);
     let answer = CASE.concat();
     let spans = spans(CASE.iter().map(|token| token.len()), answer.len()).unwrap();
     assert_eq!(weigh_answer_spans(&half, false, &answer, &spans, Vec::new).weights, [1.0; 13]);
@@ -167,7 +167,7 @@ proptest! {
         let tokenizer = tokenizer();
         let tokens = tokenizer.encode(&answer).unwrap();
         let mask = if keys { Mask::StructureAndKeys } else { Mask::Structure };
-        let settings = with(mask, Method::Spans);
+        let settings = with(mask, MaskMethod::Spans);
         let weighed = weigh_answer(&settings, true, &answer, &tokens, tokenizer).unwrap();
         prop_assert_eq!(weighed.weights.len(), tokens.len() + 1);
         prop_assert_eq!(weighed.weights.last(), Some(&1.0));

@@ -22,7 +22,7 @@ pub struct Settings {
     pub max_new_tokens: usize,
     /// Trained parts; the others are frozen.
     #[schemars(length(max = 3))]
-    pub trainable: Vec<Part>,
+    pub trainable: Vec<Component>,
     /// Rank of the LoRA matrices of the language part (Hu et al. 2021). Above 0 they are trained and the part itself is frozen.
     #[schemars(range(min = 0, max = 1024))]
     pub lora_rank: usize,
@@ -60,7 +60,7 @@ impl Default for Settings {
         Self {
             sequence_length: 64,
             max_new_tokens: 40,
-            trainable: Part::ALL.to_vec(),
+            trainable: Component::ALL.to_vec(),
             lora_rank: 0,
             lora_alpha: 16.0,
             matmul_dtype: MatmulDtype::Tf32,
@@ -75,12 +75,12 @@ impl Default for Settings {
 
 impl Settings {
     /// Text tokens of a sequence, without the image tokens.
-    pub fn text_length(&self, shape: &Shape, image_size: usize) -> usize {
+    pub fn text_length(&self, shape: &ModelShape, image_size: usize) -> usize {
         self.sequence_length.saturating_sub(shape.image_tokens(image_size))
     }
 
     /// Maximum number of tokens of prompt, answer and end of text; the last one is only a target.
-    pub fn text_tokens_max(&self, shape: &Shape, image_size: usize) -> usize {
+    pub fn text_tokens_max(&self, shape: &ModelShape, image_size: usize) -> usize {
         self.text_length(shape, image_size) + 1
     }
 }
@@ -96,10 +96,10 @@ pub enum Logits {
     All,
 }
 
-/// Part of the model.
+/// Component of the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum Part {
+pub enum Component {
     /// Vision transformer of the image.
     Vision,
     /// Linear layer between vision and language.
@@ -108,8 +108,8 @@ pub enum Part {
     Language,
 }
 
-impl Part {
-    /// All parts, in the order of the forward pass.
+impl Component {
+    /// All components, in the order of the forward pass.
     pub const ALL: [Self; 3] = [Self::Vision, Self::Projector, Self::Language];
 }
 
@@ -177,9 +177,9 @@ pub enum Preset {
     Nano,
 }
 
-/// Sizes of the model.
+/// Shape of the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shape {
+pub struct ModelShape {
     /// Side of a patch in pixels.
     pub patch_size: usize,
     /// Features of a patch in the vision part.
@@ -201,9 +201,9 @@ pub struct Shape {
 }
 
 impl Preset {
-    fn shape(self) -> Shape {
+    fn shape(self) -> ModelShape {
         match self {
-            Self::Tiny => Shape {
+            Self::Tiny => ModelShape {
                 patch_size: 8,
                 vision_hidden_size: 64,
                 vision_layers: 2,
@@ -214,7 +214,7 @@ impl Preset {
                 hidden_size: 64,
                 context_length: 128,
             },
-            Self::Nano => Shape {
+            Self::Nano => ModelShape {
                 patch_size: 16,
                 vision_hidden_size: 768,
                 vision_layers: 12,
@@ -231,9 +231,9 @@ impl Preset {
 
 impl Model {
     /// Shape of the preset, with the keys that are given.
-    pub fn shape(&self) -> Shape {
+    pub fn shape(&self) -> ModelShape {
         let preset = self.preset.shape();
-        Shape {
+        ModelShape {
             patch_size: self.patch_size.unwrap_or(preset.patch_size),
             vision_hidden_size: self.vision_hidden_size.unwrap_or(preset.vision_hidden_size),
             vision_layers: self.vision_layers.unwrap_or(preset.vision_layers),
@@ -247,7 +247,7 @@ impl Model {
     }
 }
 
-impl Shape {
+impl ModelShape {
     /// Shape of the language part.
     pub fn language(&self) -> Gpt2Shape {
         let Self { layers, heads, hidden_size, context_length, .. } = *self;

@@ -1,10 +1,10 @@
 //! Counts of all parameters and of trainable ones, computed from the settings; used by the plan.
 
-use super::settings::{Part, Settings, Shape};
+use super::settings::{Component, ModelShape, Settings};
 
 /// Numbers of parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sizes {
+pub struct ParameterCounts {
     /// Vision part: patches, positions, blocks and the last normalisation, without a class token.
     pub vision: u64,
     /// Linear layer between vision and language, without a bias.
@@ -15,10 +15,10 @@ pub struct Sizes {
     pub lora: u64,
 }
 
-impl Sizes {
+impl ParameterCounts {
     /// Counts the parameters for images of `image_size` pixels per side and a vocabulary of `vocabulary` tokens.
-    pub fn new(settings: &Settings, shape: &Shape, image_size: usize, vocabulary: usize) -> Self {
-        let Shape {
+    pub fn new(settings: &Settings, shape: &ModelShape, image_size: usize, vocabulary: usize) -> Self {
+        let ModelShape {
             patch_size: patch,
             vision_hidden_size,
             vision_layers,
@@ -45,13 +45,13 @@ impl Sizes {
 
     /// Number of trained parameters.
     pub fn trained(&self, settings: &Settings) -> u64 {
-        let part_size = |part: &Part| match part {
-            Part::Vision => self.vision,
-            Part::Projector => self.projector,
-            Part::Language if settings.lora_rank > 0 => self.lora,
-            Part::Language => self.language,
+        let component_size = |component: &Component| match component {
+            Component::Vision => self.vision,
+            Component::Projector => self.projector,
+            Component::Language if settings.lora_rank > 0 => self.lora,
+            Component::Language => self.language,
         };
-        settings.trainable.iter().map(part_size).sum()
+        settings.trainable.iter().map(component_size).sum()
     }
 }
 
@@ -69,13 +69,14 @@ mod tests {
     #[test]
     fn parameters_of_the_tiny_model_by_hand() {
         let settings = Settings::default();
-        let sizes = Sizes::new(&settings, &Model::default().shape(), 48, 512);
+        let sizes = ParameterCounts::new(&settings, &Model::default().shape(), 48, 512);
         let vision = 12_352 + 2_304 + 2 * 49_984 + 128;
         let language = (512 + 128) * 64 + 2 * 49_984 + 128;
-        assert_eq!(sizes, Sizes { vision, projector: 4 * 64 * 64, language, lora: 0 });
+        assert_eq!(sizes, ParameterCounts { vision, projector: 4 * 64 * 64, language, lora: 0 });
         assert_eq!((sizes.all(), sizes.trained(&settings)), (272_192, 272_192));
-        let settings = Settings { trainable: vec![Part::Projector, Part::Language], lora_rank: 8, ..settings };
-        let sizes = Sizes::new(&settings, &Model::default().shape(), 48, 512);
+        let settings =
+            Settings { trainable: vec![Component::Projector, Component::Language], lora_rank: 8, ..settings };
+        let sizes = ParameterCounts::new(&settings, &Model::default().shape(), 48, 512);
         // Of each block 8 x (64 + 192), 8 x (64 + 64), 8 x (64 + 256) and 8 x (256 + 64).
         assert_eq!((sizes.lora, sizes.trained(&settings)), (2 * 8 * 1024, 16_384 + 16_384));
     }
@@ -85,7 +86,7 @@ mod tests {
     #[test]
     fn parameters_of_the_nano_model_equal_those_of_the_published_parts() {
         let shape = Model { preset: Preset::Nano, ..Model::default() }.shape();
-        let sizes = Sizes::new(&Settings::default(), &shape, 224, 50_257);
+        let sizes = ParameterCounts::new(&Settings::default(), &shape, 224, 50_257);
         assert_eq!((sizes.vision, sizes.language), (85_798_656 - 2 * 768, 124_439_808));
         assert_eq!(sizes.projector, 4 * 768 * 768);
     }

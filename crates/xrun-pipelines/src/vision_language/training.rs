@@ -17,7 +17,7 @@ use super::{VisionLanguageModel, predict, weights};
 use crate::backend::dispatch::TensorDevice;
 use crate::backend::threads;
 use crate::nn::Tensor;
-use crate::nn::matmul::MatmulPrecision;
+use crate::nn::matmul::ComputeDtype;
 use crate::nn::micro_batches::MicroBatchExecutor;
 use crate::nn::module_task::{Evaluation, ModuleTask, Step};
 use crate::nn::step::{StepValues, TrainState};
@@ -58,7 +58,7 @@ pub fn open(
     threads::start(micro_batches::threads(&experiment.limits))?;
     let training = &experiment.training;
     let device = TensorDevice::open(kind, training.activation_checkpointing)?;
-    let matmul = MatmulPrecision::new(prepared.settings.matmul_dtype, &device)?;
+    let matmul = ComputeDtype::new(prepared.settings.matmul_dtype, &device)?;
     let Prepared { settings, model, shape, batches, buffers, .. } = &prepared;
     let vocabulary = batches.store().tokenizer().size();
     let seed = experiment.experiment.seed;

@@ -209,7 +209,7 @@ fn a_validation_reports_metrics_and_captioned_images() {
     assert_eq!(metric("field_accuracy"), Some(0.0));
     assert_eq!(metric("field_accuracy_unseen"), None, "files of messages have no unseen pairs");
     assert_eq!(metric("field_shape"), Some(0.0), "{:?}", report.metrics);
-    let [(image, caption)] = report.pictures.as_slice() else { panic!("one image was requested") };
+    let [(image, caption)] = report.images.as_slice() else { panic!("one image was requested") };
     assert_eq!((image.width, image.height), (16, 16));
     assert!(caption.contains('✗') && caption.contains("⟦{"), "{caption}");
     drop(run.folder);

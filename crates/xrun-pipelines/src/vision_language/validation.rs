@@ -6,7 +6,7 @@ use burn::tensor::Device;
 use burn::tensor::TensorData;
 use burn::tensor::activation::log_softmax;
 
-use super::batch::{Batches, ExampleBatch, validation_bytes};
+use super::batch::{BatchLoader, ExampleBatch, validation_bytes};
 use super::captions;
 use super::metrics;
 use super::network::{ForwardConfig, VisionLanguage, image_tensor};
@@ -20,7 +20,7 @@ use crate::nn::generate::{Limits, complete};
 use crate::nn::micro_batches::MicroBatchExecutor;
 use crate::nn::module_task::Evaluation;
 use crate::nn::transformer::{Tokens, tokens};
-use xrun_core::bounded::ledger::{Holding, Ledger};
+use xrun_core::bounded::ledger::{Ledger, Registration};
 use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::sample::HostImage;
 use xrun_core::dataset::split::Split;
@@ -35,7 +35,7 @@ const GREY: u8 = 128;
 
 /// State of all validations of a run.
 pub struct Validation {
-    batches: Batches,
+    batches: BatchLoader,
     /// Maximum number of batches of a validation.
     batches_max: u64,
     generated_answers: usize,
@@ -49,9 +49,9 @@ pub struct Validation {
     report_images: usize,
     selective: super::selective::Settings,
     executor: Arc<MicroBatchExecutor>,
-    batch: Holding,
-    cache: Holding,
-    _counts: Holding,
+    batch: Registration,
+    cache: Registration,
+    _counts: Registration,
 }
 
 /// Sums over the tokens of answers with teacher forcing.
@@ -183,7 +183,7 @@ impl Validation {
         }
         self.batch.set(0, 0);
         let metrics = self.metrics(&forced, &free, &grey, &unseen);
-        Ok(ValidationReport { metrics, pictures: shown, ..ValidationReport::default() })
+        Ok(ValidationReport { metrics, images: shown, ..ValidationReport::default() })
     }
 
     /// Adds the losses and fields of a batch with teacher forcing to `forced`.
@@ -231,7 +231,7 @@ impl Validation {
     }
 
     /// Batches of the data.
-    pub fn batches(&self) -> &Batches {
+    pub fn batches(&self) -> &BatchLoader {
         &self.batches
     }
 
@@ -250,13 +250,14 @@ impl Validation {
     ) -> impl Iterator<Item = (&'a Example, String)> + use<'a> {
         let device = network.inner_device();
         let tokenizer = self.store().tokenizer();
-        let limits = Limits { end: tokenizer.end(), tokens: self.answer_tokens, length: self.batches.length() };
+        let limits =
+            Limits { eos_token: tokenizer.eos_token(), tokens: self.answer_tokens, length: self.batches.length() };
         let parts = self.executor.split(examples.len());
         let all = self.executor.forward(network, &parts, |network, range| {
             let part = &examples[range.clone()];
             let rgb: Vec<u8> = match shown {
-                ShownImage::Original => part.iter().flat_map(|example| example.picture.rgb.iter().copied()).collect(),
-                ShownImage::Grey => vec![GREY; part.iter().map(|example| example.picture.rgb.len()).sum()],
+                ShownImage::Original => part.iter().flat_map(|example| example.image.rgb.iter().copied()).collect(),
+                ShownImage::Grey => vec![GREY; part.iter().map(|example| example.image.rgb.len()).sum()],
             };
             let image = network.image_tokens(image_tensor(&rgb, self.batches.side(), &device), config);
             let prompts: Vec<&[u32]> = part.iter().map(|example| example.text.prompt.as_slice()).collect();
@@ -278,7 +279,7 @@ impl Validation {
         if first {
             caption += &captions::masking(&example.text, self.store().tokenizer(), &self.selective);
         }
-        (example.picture.clone(), caption)
+        (example.image.clone(), caption)
     }
 
     fn metrics(

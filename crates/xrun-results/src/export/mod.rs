@@ -5,7 +5,7 @@
 
 mod columns;
 mod csv;
-pub mod live;
+pub mod event_file_writer;
 mod parquet;
 pub mod public;
 mod tables;

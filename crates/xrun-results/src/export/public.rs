@@ -19,7 +19,7 @@ use crate::read::ReadError;
 use crate::resolved;
 use crate::secrets;
 use crate::secrets::MASK;
-use xrun_core::files::{file, layout, seal, write};
+use xrun_core::files::{checksum, file, layout, write};
 use xrun_core::printable;
 
 const RECORDS: &[&str] = &[layout::PLAN, layout::VERDICT, layout::POST_MORTEM, layout::SUMMARY];
@@ -91,7 +91,7 @@ fn copy_files(
     }
     if run.join(layout::RESOLVED).exists() {
         let text = experiment(&resolved::read_text(run)?, anonymizer);
-        write::replace(&path.join(layout::RESOLVED), &seal::text(&text))?;
+        write::replace(&path.join(layout::RESOLVED), &checksum::text(&text))?;
     }
     if with_checkpoints && run.join(layout::CHECKPOINTS).is_dir() {
         copy_directory(&run.join(layout::CHECKPOINTS), &path.join(layout::CHECKPOINTS))?;
@@ -118,7 +118,7 @@ fn entry_names(directory: &Path) -> Result<BTreeSet<String>, ExportError> {
 fn read_record(path: &Path) -> Result<Value, ReadError> {
     let bytes =
         file::bytes(path, RECORD_BYTES_MAX).map_err(|source| ReadError::File { path: path.to_path_buf(), source })?;
-    seal::check_record(&bytes).map_err(|_| ReadError::content(path, seal::DAMAGED))?;
+    checksum::check_record(&bytes).map_err(|_| ReadError::content(path, checksum::DAMAGED))?;
     let mut value: Value =
         serde_json::from_slice(&bytes).map_err(|error| ReadError::content(path, &error.to_string()))?;
     if let Value::Object(members) = &mut value {
@@ -140,7 +140,7 @@ fn copy_lines(from: &Path, to: &Path, anonymizer: &Anonymizer) -> Result<u64, Ex
                 return Ok(());
             }
             let bytes = line.trim_ascii_end();
-            let sound = seal::check_line(bytes).is_ok();
+            let sound = checksum::check_line(bytes).is_ok();
             let value = Some(bytes).filter(|_| sound).and_then(|bytes| serde_json::from_slice::<Value>(bytes).ok());
             let Some(mut value) = value else {
                 left_out += 1;
@@ -150,7 +150,7 @@ fn copy_lines(from: &Path, to: &Path, anonymizer: &Anonymizer) -> Result<u64, Ex
                 members.shift_remove("crc32");
             }
             anonymizer.anonymize(&mut value);
-            out.write_all(seal::line(value.to_string()).as_bytes())?;
+            out.write_all(checksum::line(value.to_string()).as_bytes())?;
             out.write_all(b"\n")?;
         }
     })?;

@@ -198,7 +198,7 @@ mod tests {
             phases_us: [].into(),
             cost_us: 0,
             pressure: None,
-            processes: Some(ProcessMemory { count: 3, threads: 3, ..ProcessMemory::default() }),
+            processes: Some(ProcessMemory { process_count: 3, threads: 3, ..ProcessMemory::default() }),
         }
     }
 

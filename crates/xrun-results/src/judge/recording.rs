@@ -16,7 +16,7 @@ use crate::watched::WatchSettings;
 use xrun_core::experiment::Experiment;
 use xrun_core::files::layout;
 use xrun_core::printable;
-use xrun_core::units::counted;
+use xrun_core::units::pluralize;
 
 /// Error of judging a recording.
 #[derive(Debug, thiserror::Error)]
@@ -128,7 +128,8 @@ impl DamagedLines {
         if self.lines == 0 {
             return verdict;
         }
-        let message = format!("{}; skipped {} of {}", verdict.message, counted(self.lines, "damaged line"), self.file);
+        let message =
+            format!("{}; skipped {} of {}", verdict.message, pluralize(self.lines, "damaged line"), self.file);
         Verdict { message, ..verdict }
     }
 }

@@ -37,7 +37,7 @@ pub fn sample(line: &MemoryLine) -> Sample<'_> {
 fn command_processes(processes: &watched::ProcessMemory, files: Option<u64>) -> Processes {
     let on_gpus = processes.groups.values().filter_map(|group| group.gpu);
     Processes {
-        count: processes.count,
+        count: processes.process_count,
         threads: processes.threads,
         open_files: processes.open_files,
         files,

@@ -21,19 +21,20 @@ pub fn text(evaluation: &Evaluation, width: Option<usize>) -> String {
     names.sort_by_key(|name| index(name).unwrap_or(usize::MAX));
     let rows: Vec<Vec<String>> = (names.into_iter())
         .map(|metric| {
-            let better = planned(metric).and_then(|planned| planned.better).map_or("", |better| better.words());
+            let direction =
+                planned(metric).and_then(|planned| planned.direction).map_or("", |direction| direction.words());
             let interval = evaluation.intervals.get(metric);
             let interval = interval.map_or(String::new(), |interval| format!("± {}", number(interval.half_width)));
             let before = evaluation.in_training.get(metric).map_or(String::new(), |value| shown(metric, *value));
-            vec![name(metric), better.to_owned(), shown(metric, evaluation.metrics[metric]), interval, before]
+            vec![name(metric), direction.to_owned(), shown(metric, evaluation.metrics[metric]), interval, before]
         })
         .collect();
-    let header = ["metric", "better", ">value", "95 %", ">in training"];
+    let header = ["metric", "direction", ">value", "95 %", ">in training"];
     let nonempty: Vec<usize> = (0..header.len()).filter(|&at| rows.iter().any(|row| !row[at].is_empty())).collect();
     let rows: Vec<Vec<String>> = rows.iter().map(|row| nonempty.iter().map(|&at| row[at].clone()).collect()).collect();
     let data = if evaluation.same_data { "the data of the run" } else { "other data than the run's" };
     let run = format!("{}/{}", name(&evaluation.experiment), name(&evaluation.run));
-    let after = xrun_core::units::counted(evaluation.step, "step");
+    let after = xrun_core::units::pluralize(evaluation.step, "step");
     format!(
         "{run} after {after}, on {data}, {}: {}\n{}",
         evaluation.device,

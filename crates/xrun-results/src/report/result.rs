@@ -20,7 +20,7 @@ pub struct MetricResult {
     /// Unit; empty if it has none or the plan does not describe the metric.
     pub unit: String,
     /// Direction in which it is better; `None` if neither is or the plan does not describe it.
-    pub better: Option<Direction>,
+    pub direction: Option<Direction>,
     /// Title of its figure; the metric's name if the plan does not describe it.
     pub family: String,
     /// Name of its curve in the figure of its family.
@@ -147,7 +147,7 @@ impl RunReport {
         let measured = |(name, before, after): (String, Option<f64>, Option<f64>)| {
             let planned = self.planned(&name);
             let interval = intervals.get(&name).copied().filter(|_| after.is_some());
-            let better = planned.and_then(|metric| metric.better);
+            let direction = planned.and_then(|metric| metric.direction);
             let text = |field: fn(&PlannedMetric) -> &String, otherwise: &str| {
                 planned.map_or(otherwise, |metric| field(metric)).to_owned()
             };
@@ -156,11 +156,11 @@ impl RunReport {
                 family: text(|metric| &metric.family, &name),
                 line: text(|metric| &metric.line, &name),
                 about: text(|metric| &metric.about, ""),
-                better,
+                direction,
                 before,
                 after,
                 interval,
-                best: better.and_then(|better| self.best(&name, better)),
+                best: direction.and_then(|direction| self.best(&name, direction)),
                 selects_best: self.best_by() == Some(&name),
                 name,
             }
@@ -187,7 +187,7 @@ impl RunReport {
     }
 
     /// Best value of all validations after a step.
-    fn best(&self, name: &str, better: Direction) -> Option<(f64, u64)> {
+    fn best(&self, name: &str, direction: Direction) -> Option<(f64, u64)> {
         let recorded =
             self.final_summary().and_then(|summary| summary.best.as_ref()).filter(|best| best.metric == name);
         if let Some(best) = recorded {
@@ -195,7 +195,7 @@ impl RunReport {
         }
         let (_, series) = self.curves.metrics.iter().find(|(known, _)| known == name)?;
         let trained = series.points().into_iter().filter(|point| point.x > 0.0);
-        let best = trained.reduce(|best, point| if better.prefers(point.y, best.y) { point } else { best })?;
+        let best = trained.reduce(|best, point| if direction.prefers(point.y, best.y) { point } else { best })?;
         Some((best.y, best.x as u64))
     }
 

@@ -80,11 +80,11 @@ fn a_metric_without_a_direction_has_no_best() {
     let results = tempfile::tempdir().unwrap();
     let run = finished(results.path(), PLAIN);
     let mut plan = read::plan(&run).unwrap();
-    plan.metrics.iter_mut().filter(|metric| metric.name == "recall").for_each(|metric| metric.better = None);
+    plan.metrics.iter_mut().filter(|metric| metric.name == "recall").for_each(|metric| metric.direction = None);
     write::replace_json(&run.join(layout::PLAN), &plan).unwrap();
     let report = gather(&run).unwrap();
     let metrics = report.metrics();
     let metric = |name: &str| metrics.iter().find(|metric| metric.name == name).unwrap();
     assert!(metric("recall").after.is_some() && metric("map").best.is_some(), "both were measured");
-    assert_eq!((metric("recall").better, metric("recall").best), (None, None));
+    assert_eq!((metric("recall").direction, metric("recall").best), (None, None));
 }

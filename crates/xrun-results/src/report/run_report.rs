@@ -15,7 +15,7 @@ use crate::{read, resolved, run_name};
 use xrun_core::bounded::ledger::{OWNERS_MAX, Policy};
 use xrun_core::bounded::planned::MemoryKind;
 use xrun_core::files::{layout, sums};
-use xrun_core::units::{Bytes, counted};
+use xrun_core::units::{Bytes, pluralize};
 
 /// Relative error from which a forecast needs an explanation.
 const FAR_OFF: f64 = 0.1;
@@ -124,7 +124,7 @@ pub fn gather(run: &Path) -> Result<RunReport, ReportError> {
         .ok();
     let verdict = read::verdict(run).map_err(&mut note_error).ok().flatten();
     let post_mortem = read::post_mortem(run).map_err(&mut note_error).ok().flatten();
-    for result in [resolved::read_text(run).map(drop), read::pictures(run).map(drop)] {
+    for result in [resolved::read_text(run).map(drop), read::images(run).map(drop)] {
         // A missing file is no damage: results are often shared without some files.
         if let Err(error @ read::ReadError::Content { .. }) = result {
             note_error(error);
@@ -141,7 +141,7 @@ pub fn gather(run: &Path) -> Result<RunReport, ReportError> {
     let trace = trace::read(run);
     for (name, lines) in [("metrics.jsonl", curves.damaged_lines), ("memory.jsonl", trace.damaged_lines)] {
         if lines > 0 {
-            damage.push(format!("skipped {} of {name}", counted(lines, "damaged line")));
+            damage.push(format!("skipped {} of {name}", pluralize(lines, "damaged line")));
         }
     }
     damage.extend([&curves.read_error, &trace.read_error].into_iter().flatten().cloned());

@@ -9,7 +9,7 @@ use crate::format::*;
 use crate::loss;
 use crate::loss::KindLoss;
 use xrun_core::bounded::ledger::Policy;
-use xrun_core::bounded::planned::{MemoryKind, PlannedOwner};
+use xrun_core::bounded::planned::{MemoryKind, PlannedBuffer};
 use xrun_core::files::{layout, write};
 use xrun_core::task::DeviceMemory;
 use xrun_core::task::clamped::ClampedSetting;
@@ -80,14 +80,14 @@ pub fn killed(results: &Path) -> PathBuf {
 
 fn started(results: &Path, id: &str, names: SampleNames, steps: u64) -> PathBuf {
     let run = results.join("stage2").join(id);
-    std::fs::create_dir_all(run.join(layout::PICTURES)).unwrap();
+    std::fs::create_dir_all(run.join(layout::IMAGES)).unwrap();
     write::replace_json(&run.join(layout::MANIFEST), &manifest(id, names, steps > 120)).unwrap();
     write::replace_json(&run.join(layout::PLAN), &plan(names)).unwrap();
     let resolved = format!("[experiment]\nname = {:?}\nseed = 7\n\n[training]\nepochs = 4\n", names.experiment);
     write::replace(&run.join(layout::RESOLVED), resolved.as_bytes()).unwrap();
     write_lines(&run.join(layout::METRICS), &metrics(names, steps));
     write_lines(&run.join(layout::MEMORY), &memory(names, steps));
-    pictures(&run, names);
+    images(&run, names);
     run
 }
 
@@ -170,14 +170,24 @@ fn plan(names: SampleNames) -> PlanFile {
     let owners = owner_names(names).into_iter().zip(OWNERS);
     let owners = owners.map(|(name, (key, policy, items, bytes))| {
         let (key, because) = (Some(format!("limits.{key}")), format!("`limits.{key}`"));
-        PlannedOwner { name, place: MemoryKind::Host, policy, items, bytes, key, because, fills: None, keeps: None }
+        PlannedBuffer {
+            name,
+            place: MemoryKind::Host,
+            policy,
+            items,
+            bytes,
+            key,
+            because,
+            working_set_bytes: None,
+            leak_growth: None,
+        }
     });
     PlanFile {
         clamped: Vec::new(),
         stages: Vec::new(),
         forecast: None,
         best_by: Some(names.metric.into()),
-        pictures: "White: where the objects are. Coloured: what was found.".into(),
+        images: "White: where the objects are. Coloured: what was found.".into(),
         version: VERSION,
         epochs: 4,
         steps_per_epoch: 50,
@@ -190,8 +200,8 @@ fn plan(names: SampleNames) -> PlanFile {
             .map(|(name, unit)| {
                 let family = if name == "embedding_margin" { "Embeddings" } else { "Average precision" };
                 let about = format!("What `{name}` is.");
-                let (better, line) = (Some(Direction::Higher), name.replace('_', " "));
-                PlannedMetric { name: name.into(), better, unit: unit.into(), family: family.into(), line, about }
+                let (direction, line) = (Some(Direction::Higher), name.replace('_', " "));
+                PlannedMetric { name: name.into(), direction, unit: unit.into(), family: family.into(), line, about }
             })
             .into(),
     }
@@ -293,7 +303,7 @@ fn memory(names: SampleNames, steps: u64) -> Vec<MemoryLine> {
                 device: 3 << 30,
                 before: None,
                 total: None,
-                load: GpuLoad::new(Some(90 + step as u32 % 8), Some(300_000 + 1000 * (step as u32 % 20))),
+                load: GpuTelemetry::new(Some(90 + step as u32 % 8), Some(300_000 + 1000 * (step as u32 % 20))),
             }),
             container: None,
             owners: owner_names(names).into_iter().zip(sizes).collect(),
@@ -421,11 +431,11 @@ fn summary(names: SampleNames) -> Summary {
 }
 
 /// Six small images with a box around an object.
-fn pictures(run: &Path, names: SampleNames) {
-    let directory = run.join(layout::PICTURES);
+fn images(run: &Path, names: SampleNames) {
+    let directory = run.join(layout::IMAGES);
     let mut entries = Vec::new();
     for number in 0..6u32 {
-        let picture = image::RgbImage::from_fn(192, 128, |x, y| {
+        let image = image::RgbImage::from_fn(192, 128, |x, y| {
             let (left, top) = (30 + 12 * number, 24 + 5 * number);
             let (dx, dy) = (x.wrapping_sub(left), y.wrapping_sub(top));
             let inside = dx < 56 && dy < 48;
@@ -438,9 +448,9 @@ fn pictures(run: &Path, names: SampleNames) {
             }
         });
         let file = format!("{number}.png");
-        picture.save(directory.join(&file)).unwrap();
-        entries.push(PictureEntry { file, caption: names.caption.into() });
+        image.save(directory.join(&file)).unwrap();
+        entries.push(ImageEntry { file, caption: names.caption.into() });
     }
-    let pictures = Pictures { version: VERSION, pictures: entries };
-    write::replace_json(&directory.join("index.json"), &pictures).unwrap();
+    let images = ImageIndex { version: VERSION, images: entries };
+    write::replace_json(&directory.join("index.json"), &images).unwrap();
 }

@@ -45,10 +45,10 @@ pub fn json(run: &Path) -> Result<Value, ReportError> {
         .collect();
     let metrics: serde_json::Map<String, Value> = (report.metrics().into_iter())
         .map(|metric| {
-            let MetricResult { name, unit, better, before, after, interval, best, .. } = metric;
+            let MetricResult { name, unit, direction, before, after, interval, best, .. } = metric;
             let best = best.map(|(value, step)| json!({ "value": value, "step": step }));
             let values = json!({
-                "before": before, "after": after, "interval": interval, "best": best, "unit": unit, "better": better,
+                "before": before, "after": after, "interval": interval, "best": best, "unit": unit, "direction": direction,
             });
             (name, values)
         })
@@ -109,7 +109,7 @@ const LOWERED_MAX: usize = 16;
 const INDENT: usize = 14;
 
 /// Columns of tables that are left out in a narrow terminal, in this order.
-const OPTIONAL_COLUMNS: &[&str] = &["longest", "policy", "unit", "best", "of cap", "of total", "better"];
+const OPTIONAL_COLUMNS: &[&str] = &["longest", "policy", "unit", "best", "of cap", "of total", "direction"];
 
 impl Page {
     fn line(&mut self, label: &str, value: &str) {
@@ -156,7 +156,7 @@ fn describe(report: &RunReport, width: Option<usize>) -> String {
     results(report, &mut page);
     memory(report, &mut page);
     if let Some(watched) = report.watched() {
-        page.line("steps from", watched.steps.as_deref().unwrap_or("none (judged by the clock)"));
+        page.line("steps from", watched.step_source.as_deref().unwrap_or("none (judged by the clock)"));
         if !watched.not_measured.is_empty() {
             page.line("not measured", &watched.not_measured.join("; "));
         }
@@ -269,11 +269,11 @@ fn results(report: &RunReport, page: &mut Page) {
                 .map_or(String::new(), |(value, step)| format!("{} after step {step}{chosen}", metric.value(value)));
             let interval =
                 metric.interval.map_or(String::new(), |interval| format!("± {}", number(interval.half_width)));
-            let better = metric.better.map_or("", Direction::words).to_owned();
+            let direction = metric.direction.map_or("", Direction::words).to_owned();
             vec![
                 metric.name.clone(),
                 printable::line(&metric.unit, 16),
-                better,
+                direction,
                 shown(metric.before),
                 shown(metric.after),
                 interval,
@@ -281,7 +281,7 @@ fn results(report: &RunReport, page: &mut Page) {
             ]
         })
         .collect();
-    let header = ["metric", "unit", "better", ">before", ">after", "95 %", "best"];
+    let header = ["metric", "unit", "direction", ">before", ">after", "95 %", "best"];
     // Columns that are empty for all metrics are left out.
     let nonempty: Vec<usize> =
         (0..header.len()).filter(|&at| rows.iter().any(|row| !row[at].is_empty()) || header[at] == "best").collect();

@@ -2,7 +2,7 @@
 
 use super::sample::{HOSTILE, PLAIN, finished, killed};
 use super::*;
-use crate::format::{PictureEntry, Pictures, VERSION};
+use crate::format::{ImageEntry, ImageIndex, VERSION};
 use crate::index;
 use crate::index::RunState;
 use xrun_verdict::{BYTES, Context, SeriesKind, Watch};
@@ -226,7 +226,7 @@ fn hostile_names_are_escaped() {
 fn images_outside_their_directory_are_not_shown() {
     let results = tempfile::tempdir().unwrap();
     let run = finished(results.path(), PLAIN);
-    let directory = run.join(layout::PICTURES);
+    let directory = run.join(layout::IMAGES);
     let outside = results.path().join("secret.png");
     std::fs::copy(directory.join("0.png"), &outside).unwrap();
     #[cfg(unix)]
@@ -234,10 +234,10 @@ fn images_outside_their_directory_are_not_shown() {
     xrun_core::files::write::replace(&directory.join("text.png"), b"no picture").unwrap();
     let files =
         ["../../../secret.png", outside.to_str().unwrap(), "link.png", "text.png", "missing.png", "", "..", "0.png"];
-    let entries: Vec<PictureEntry> =
-        files.iter().map(|file| PictureEntry { file: (*file).into(), caption: String::new() }).collect();
-    let pictures = Pictures { version: VERSION, pictures: entries };
-    xrun_core::files::write::replace_json(&directory.join(layout::PICTURES_INDEX), &pictures).unwrap();
+    let entries: Vec<ImageEntry> =
+        files.iter().map(|file| ImageEntry { file: (*file).into(), caption: String::new() }).collect();
+    let images = ImageIndex { version: VERSION, images: entries };
+    xrun_core::files::write::replace_json(&directory.join(layout::IMAGES_INDEX), &images).unwrap();
     let page = page::html(&run_report::gather(&run).unwrap());
     assert_eq!(page.matches("data:image/png").count(), 1);
     assert!(texts_of(&page, &["p"]).lines().any(|line| line.starts_with("p: 7 ")), "7 are left out");

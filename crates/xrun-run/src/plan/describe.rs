@@ -4,12 +4,12 @@ use std::fmt::Write;
 
 use super::Plan;
 use xrun_core::bounded::ledger::Policy;
-use xrun_core::bounded::planned::{MemoryKind, PlannedOwner};
+use xrun_core::bounded::planned::{MemoryKind, PlannedBuffer};
 use xrun_core::experiment::Experiment;
 use xrun_core::experiment::command::Placeholders;
 use xrun_core::printable;
 use xrun_core::settings::command::Command;
-use xrun_core::units::{Bytes, counted};
+use xrun_core::units::{Bytes, pluralize};
 use xrun_results::format::{Basis, Forecast, ForecastRow};
 use xrun_results::report::width::{fold, table};
 
@@ -44,7 +44,7 @@ pub fn describe(plan: &Plan, parameters: u64, device: &str, width: Option<usize>
     if plan.owners.is_empty() {
         return text;
     }
-    let row = |owner: &PlannedOwner| {
+    let row = |owner: &PlannedBuffer| {
         let (items, bytes) = match owner.policy {
             Policy::Leak => ("no cap".into(), "no cap".into()),
             Policy::Evict if owner.items >= ITEMS_SHOWN_MAX => ("-".into(), Bytes(owner.bytes).to_string()),
@@ -106,7 +106,7 @@ pub fn forecast(forecast: &Forecast, width: Option<usize>) -> String {
             let _ = writeln!(text, "expected {name:<34} {:>12}", Bytes(bytes).to_string());
         }
     }
-    let _ = writeln!(text, "measured by a probe of {}", counted(forecast.probe_steps, "step"));
+    let _ = writeln!(text, "measured by a probe of {}", pluralize(forecast.probe_steps, "step"));
     text
 }
 

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::{Plan, calendar};
 use xrun_core::printable;
-use xrun_core::units::{Bytes, counted};
+use xrun_core::units::{Bytes, pluralize};
 use xrun_results::format::{DiskDemand, DiskForecast};
 
 /// Keys that set the number of checkpoints and of samples.
@@ -36,7 +36,7 @@ pub fn forecast(plan: &Plan, probe: &DiskDemand) -> Option<DiskForecast> {
 pub fn message(disk: &DiskForecast, free: Option<u64>, results: &Path, plan: &Plan) -> (bool, String) {
     let parts = format!(
         "{} of at most {}, trace and metrics {}, other files {}",
-        counted(disk.checkpoints, "checkpoint"),
+        pluralize(disk.checkpoints, "checkpoint"),
         Bytes(disk.checkpoint),
         Bytes(disk.trace),
         Bytes(disk.rest)

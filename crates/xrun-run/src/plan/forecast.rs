@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use xrun_core::bounded::leak_growth::{GrowthEvent, LeakGrowth, LinearGrowth};
 use xrun_core::bounded::ledger::Policy;
-use xrun_core::bounded::planned::{MemoryKind, PlannedOwner};
+use xrun_core::bounded::planned::{MemoryKind, PlannedBuffer};
 use xrun_core::experiment::Experiment;
 use xrun_results::format::{Basis, Demand, Forecast, ForecastRow, OwnerDemand, PlanFile, PlannedAndActual};
 
@@ -143,12 +143,14 @@ fn expected_peak(
             // All items together may be smaller than the cap.
             let below_cap = planned.is_some_and(|owner| owner.full() < owner.bytes);
             let basis = if below_cap { Basis::Sizes } else { Basis::Cap };
-            (planned.map_or(held.peak, PlannedOwner::full).max(held.peak), basis)
+            (planned.map_or(held.peak, PlannedBuffer::full).max(held.peak), basis)
         }
-        Policy::Leak => match planned.and_then(|owner| owner.keeps).unwrap_or(LeakGrowth::with(GrowthEvent::Step, 1.0))
+        Policy::Leak => match planned
+            .and_then(|owner| owner.leak_growth)
+            .unwrap_or(LeakGrowth::with(GrowthEvent::Step, 1.0))
         {
             LeakGrowth::Total(bytes) | LeakGrowth::Filling { total: bytes, .. } => (bytes.max(held.peak), Basis::Sizes),
-            LeakGrowth::Growing(growth) => (extrapolated(growth, plan, experiment, probe, held.peak), Basis::Growth),
+            LeakGrowth::Linear(growth) => (extrapolated(growth, plan, experiment, probe, held.peak), Basis::Growth),
         },
         // A queue is as full after a few steps as after many.
         Policy::Block | Policy::Refuse => (held.peak, Basis::Probe),
@@ -327,12 +329,12 @@ mod tests {
     }
 
     /// Forecast with a leak `leak_gradients`, which held 1,000 bytes in the probe.
-    fn with_leak(place: MemoryKind, keeps: Option<LeakGrowth>, probe: &Demand) -> Forecast {
+    fn with_leak(place: MemoryKind, leak_growth: Option<LeakGrowth>, probe: &Demand) -> Forecast {
         let plan =
             plan_of("[pipeline.dummy]\nsteps_per_epoch = 100\n[training]\nepochs = 4\n[validation]\nbatches = 6\n");
         let mut file = plan.to_file(0);
         let like = file.owners[0].clone();
-        let leak = PlannedOwner { name: "leak_gradients".into(), policy: Policy::Leak, place, keeps, ..like };
+        let leak = PlannedBuffer { name: "leak_gradients".into(), policy: Policy::Leak, place, leak_growth, ..like };
         file.owners.push(leak);
         forecast(&file, &plan.experiment, probe)
     }
@@ -340,13 +342,13 @@ mod tests {
     #[test]
     fn a_leak_grows_with_the_items_added_up_to_all_there_are() {
         let probe = Demand { validations: 2, episodes: 4, ..probe() };
-        let held = |keeps| {
-            let forecast = with_leak(MemoryKind::Host, keeps, &probe);
+        let held = |leak_growth| {
+            let forecast = with_leak(MemoryKind::Host, leak_growth, &probe);
             let row = forecast.rows.iter().find(|row| row.name == "leak_gradients").unwrap();
             assert_eq!(forecast.heap_peak, 49_000 + 720 + row.bytes);
             (row.bytes, row.basis)
         };
-        let ahead = Some(LeakGrowth::Growing(LinearGrowth { with: GrowthEvent::Step, each: 1.0, at_start: 10 }));
+        let ahead = Some(LeakGrowth::Linear(LinearGrowth { with: GrowthEvent::Step, each: 1.0, at_start: 10 }));
         assert_eq!(held(None), (40_000, Basis::Growth), "10 steps, 400 steps");
         assert_eq!(
             held(Some(LeakGrowth::with(GrowthEvent::Step, 0.7))),
@@ -406,7 +408,7 @@ mod tests {
     fn a_cache_is_not_expected_to_exceed_the_size_of_all_items() {
         let plan = plan_of("[pipeline.dummy]\n");
         let mut file = plan.to_file(0);
-        file.owners.iter_mut().find(|owner| owner.name == "gradient_norms").unwrap().fills = Some(300);
+        file.owners.iter_mut().find(|owner| owner.name == "gradient_norms").unwrap().working_set_bytes = Some(300);
         let forecast = forecast(&file, &plan.experiment, &probe());
         let norms = forecast.rows.iter().find(|row| row.name == "gradient_norms").unwrap();
         assert_eq!((norms.bytes, norms.basis), (300, Basis::Sizes));

@@ -12,14 +12,14 @@ use shorten::MAX_STEPS;
 
 use xrun_core::bounded::buffer::Buffer;
 use xrun_core::bounded::ledger::{Cap, Policy};
-use xrun_core::bounded::planned::{MemoryKind, PlannedOwner};
+use xrun_core::bounded::planned::{MemoryKind, PlannedBuffer};
 use xrun_core::experiment::Experiment;
 use xrun_core::experiment::leaks::Leak;
 use xrun_core::files::write;
 use xrun_core::settings::sections::Limits;
 use xrun_core::task::metric::PlannedMetric;
 use xrun_core::task::{Metric, TaskFacts};
-use xrun_core::units::counted;
+use xrun_core::units::pluralize;
 use xrun_results::format::{Forecast, PlanFile, VERSION};
 
 /// Experiment together with the facts about its data.
@@ -34,7 +34,7 @@ pub struct Plan {
     /// Optimiser steps in all; 0 if unknown.
     pub steps: u64,
     /// Buffers of the run, sorted by name; the ledger has the same names.
-    pub owners: Vec<PlannedOwner>,
+    pub owners: Vec<PlannedBuffer>,
     /// Memory forecast, if a probe was made.
     pub forecast: Option<Forecast>,
 }
@@ -82,12 +82,12 @@ pub fn resolve(experiment: Experiment, facts: TaskFacts) -> Plan {
     let early = &experiment.training.early_stopping;
     // A direction that the file sets replaces that of the pipeline everywhere.
     if let (Some(name), Some(_)) = (early.named_metric(), early.mode) {
-        facts.metrics.iter_mut().filter(|metric| metric.name == name).for_each(|metric| metric.better = early.mode);
+        facts.metrics.iter_mut().filter(|metric| metric.name == name).for_each(|metric| metric.direction = early.mode);
     }
     let steps = if facts.steps_are_known { steps } else { 0 };
     let mut owners = facts.owners.clone();
     if experiment.command().is_none() {
-        owners.extend(Buffers::new(&experiment.limits).all().map(PlannedOwner::from));
+        owners.extend(Buffers::new(&experiment.limits).all().map(PlannedBuffer::from));
     }
     owners.sort_by(|a, b| a.name.cmp(&b.name));
     Plan { steps_per_epoch, steps, owners, forecast: None, experiment, facts }
@@ -119,14 +119,14 @@ impl Plan {
         if !self.facts.steps_are_known {
             return "decided by the command".into();
         }
-        let epochs = counted(self.experiment.training.epochs, "epoch");
-        let steps = counted(self.steps, "step");
+        let epochs = pluralize(self.experiment.training.epochs, "epoch");
+        let steps = pluralize(self.steps, "step");
         let all = self.steps_per_epoch.saturating_mul(self.experiment.training.epochs);
         match self.steps < all {
             true => {
-                format!("{steps} of {all} ({MAX_STEPS}), {} per epoch", counted(self.steps_per_epoch, "step"))
+                format!("{steps} of {all} ({MAX_STEPS}), {} per epoch", pluralize(self.steps_per_epoch, "step"))
             }
-            false => format!("{steps}, {epochs} of {}", counted(self.steps_per_epoch, "step")),
+            false => format!("{steps}, {epochs} of {}", pluralize(self.steps_per_epoch, "step")),
         }
     }
 
@@ -136,7 +136,7 @@ impl Plan {
         let early = self.experiment.training.early_stopping.named_metric();
         match early.or(self.experiment.checkpoint.best.as_deref()) {
             Some(name) => metrics.iter().find(|metric| metric.name == name),
-            None => metrics.iter().find(|metric| metric.better.is_some()),
+            None => metrics.iter().find(|metric| metric.direction.is_some()),
         }
     }
 
@@ -152,7 +152,7 @@ impl Plan {
     pub fn to_file(&self, parameters: u64) -> PlanFile {
         let planned = self.facts.metrics.iter().map(PlannedMetric::from);
         let best_by = self.best_by().map(|metric| metric.name.to_owned());
-        let declared = self.facts.declared_metrics.iter().find(|metric| metric.better.is_some());
+        let declared = self.facts.declared_metrics.iter().find(|metric| metric.direction.is_some());
         PlanFile {
             version: VERSION,
             epochs: self.experiment.training.epochs,
@@ -164,7 +164,7 @@ impl Plan {
             owners: self.owners.clone(),
             metrics: planned.chain(self.facts.declared_metrics.iter().cloned()).collect(),
             best_by: best_by.or_else(|| declared.map(|metric| metric.name.clone())),
-            pictures: self.facts.pictures.to_owned(),
+            images: self.facts.images.to_owned(),
             stages: self.facts.stages.iter().map(|name| (*name).to_owned()).collect(),
             forecast: self.forecast.clone(),
             clamped: self.facts.clamped.clone(),
@@ -201,7 +201,10 @@ pub(crate) mod tests {
         plan.facts.metrics = vec![Metric::constant("chance", "%"), Metric::lower("rmse", "")];
         assert_eq!(plan.best_by().map(|metric| metric.name), Some("rmse"));
         let written = serde_json::to_value(plan.to_file(1)).unwrap();
-        assert_eq!((&written["metrics"][0]["better"], &written["best_by"]), (&serde_json::Value::Null, &"rmse".into()));
+        assert_eq!(
+            (&written["metrics"][0]["direction"], &written["best_by"]),
+            (&serde_json::Value::Null, &"rmse".into())
+        );
     }
 
     #[test]

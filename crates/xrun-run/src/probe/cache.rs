@@ -9,7 +9,7 @@ use xrun_core::dataset::digest::digest;
 use xrun_core::dataset::stamp::program;
 use xrun_core::dataset::{cache, digest_cache};
 use xrun_core::experiment::{Experiment, resolved};
-use xrun_core::files::{file, seal, write};
+use xrun_core::files::{checksum, file, write};
 use xrun_results::format::{Demand, DiskDemand, VERSION};
 
 /// Largest number of files.
@@ -40,7 +40,9 @@ pub fn key(experiment: &Experiment, data: &[(String, String)], device: &str) -> 
 pub fn load(key: &str) -> Option<Probe> {
     let path = path(key);
     let text = file::bytes(&path, FILE_BYTES_MAX).ok()?;
-    seal::check_record(&text).inspect_err(|_| digest_cache::report_damaged(&path, "memory is measured again")).ok()?;
+    checksum::check_record(&text)
+        .inspect_err(|_| digest_cache::report_damaged(&path, "memory is measured again"))
+        .ok()?;
     let record: Record = serde_json::from_slice(&text).ok()?;
     let Record { version, parameters, demand, disk } = record;
     (version == VERSION).then_some(Probe { demand, parameters, disk })

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use xrun_core::experiment::Experiment;
 use xrun_core::experiment::overrides::as_arguments;
-use xrun_core::units::{counted, seconds};
+use xrun_core::units::{pluralize, seconds};
 use xrun_results::format::{Demand, DiskDemand, Outcome, Summary};
 use xrun_watch::child;
 use xrun_watch::child::ParentDeathSignal;
@@ -61,7 +61,7 @@ pub enum ProbeError {
     /// The probe did not do its steps in time.
     #[error(
         "the memory probe did not finish its {1} within {0}; steps are slow on this device",
-        seconds(after.as_secs_f64()), counted(*steps, "step")
+        seconds(after.as_secs_f64()), pluralize(*steps, "step")
     )]
     TooSlow {
         /// Time that it had.

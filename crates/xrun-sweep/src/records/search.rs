@@ -13,31 +13,31 @@ pub struct Search {
     /// The validation metric that is optimized.
     pub metric: String,
     /// Direction in which the metric is better.
-    pub better: Direction,
+    pub direction: Direction,
     /// Number of trials.
     pub trials: u64,
     /// Algorithm and its settings.
-    pub method: Method,
+    pub method: SearchMethod,
 }
 
 impl Search {
     /// Number of different trials where all values are from lists; `None` where some are from a range.
     pub fn trials_of_lists(&self) -> Option<usize> {
-        let Method::Tpe { space, .. } = &self.method else { return None };
+        let SearchMethod::Tpe { space, .. } = &self.method else { return None };
         space.iter().try_fold(1_usize, |count, dimension| match dimension {
             Dimension::Choice(values) => count.checked_mul(values.len()),
-            Dimension::Between(_) => None,
+            Dimension::Range(_) => None,
         })
     }
 
     /// Returns why a search from a file is invalid for this number of keys; `None` where it is valid.
     pub fn invalid_reason(&self, keys: usize) -> Option<&'static str> {
         match &self.method {
-            Method::Asha { rungs, reduction_factor } => {
+            SearchMethod::Asha { rungs, reduction_factor } => {
                 let ascending = !rungs.is_empty() && rungs.windows(2).all(|pair| pair[0] < pair[1]);
                 (!ascending || *reduction_factor < 2).then_some("its rungs do not ascend")
             }
-            Method::Tpe { space, gamma, .. } => {
+            SearchMethod::Tpe { space, gamma, .. } => {
                 let empty = |dimension: &Dimension| matches!(dimension, Dimension::Choice(values) if values.is_empty());
                 let sound = space.len() == keys && !space.iter().any(empty) && *gamma > 0.0 && *gamma < 1.0;
                 (!sound).then_some("its space does not fit its keys")
@@ -49,7 +49,7 @@ impl Search {
 /// Algorithm of a search.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Method {
+pub enum SearchMethod {
     /// Asynchronous successive halving.
     Asha {
         /// Steps after which a run stops until it is promoted; the last is the end of a run.
@@ -75,7 +75,7 @@ pub enum Method {
 #[serde(rename_all = "snake_case")]
 pub enum Dimension {
     /// Numbers of a range.
-    Between(NumberRange),
+    Range(NumberRange),
     /// Values of a list, without an order.
     Choice(Vec<Value>),
 }
@@ -84,7 +84,7 @@ impl Dimension {
     /// Returns whether a trial may have this value.
     pub fn has(&self, value: &Value) -> bool {
         match self {
-            Self::Between(_) => value.is_number(),
+            Self::Range(_) => value.is_number(),
             Self::Choice(values) => values.contains(value),
         }
     }
@@ -96,26 +96,26 @@ pub struct Proposal {
     /// The version of this record's format.
     pub version: u32,
     /// Number of the trial, from 1.
-    pub point: u64,
+    pub trial: u64,
     /// Its value of each swept key.
     pub values: Vec<Value>,
     /// Trials whose results it was chosen by; empty for those that were drawn at random.
-    pub told: Vec<u64>,
+    pub based_on: Vec<u64>,
 }
 
 impl Search {
     /// Steps at which runs stop; empty where all runs do all steps.
     pub fn rungs(&self) -> &[u64] {
         match &self.method {
-            Method::Asha { rungs, .. } => rungs,
-            Method::Tpe { .. } => &[],
+            SearchMethod::Asha { rungs, .. } => rungs,
+            SearchMethod::Tpe { .. } => &[],
         }
     }
 
     /// A value of the metric as a cost, which is minimized. An unknown value costs infinitely much.
     pub fn cost(&self, value: Option<f64>) -> f64 {
         match value.filter(|value| value.is_finite()) {
-            Some(value) if self.better == Direction::Higher => -value,
+            Some(value) if self.direction == Direction::Higher => -value,
             Some(value) => value,
             None => f64::INFINITY,
         }

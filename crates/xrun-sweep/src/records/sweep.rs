@@ -13,7 +13,7 @@ use xrun_results::verdict::Judgement;
 
 /// `sweep.toml`: everything that a sweep needs to continue, beside `base.toml`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Record {
+pub struct SweepRecord {
     /// The version of this record's format.
     pub version: u32,
     /// The experiment's name.
@@ -37,7 +37,7 @@ pub struct Record {
     /// The swept keys.
     pub keys: Vec<String>,
     /// The trials: a value for each key. They are counted from 1. Those of method `tpe` are in `proposals.jsonl`.
-    pub points: Vec<Vec<Value>>,
+    pub trials: Vec<Vec<Value>>,
     /// Trial and repeat of each run, in the order in which they start.
     pub order: Vec<[u64; 2]>,
     /// The search of methods `asha` and `tpe`.
@@ -89,7 +89,7 @@ pub struct Table {
     /// The validation metric in the table.
     pub metric: Option<String>,
     /// Direction in which the metric is better; `null` where no plan declares it.
-    pub better: Option<Direction>,
+    pub direction: Option<Direction>,
     /// The finished trial with the best metric; of method `asha`, the best at the highest rung that was reached.
     pub best: Option<u64>,
     /// Steps after which runs of method `asha` stop until they are promoted; the last is the end of a run.
@@ -108,7 +108,7 @@ pub struct Table {
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Row {
     /// Number of the trial, from 1.
-    pub point: u64,
+    pub trial: u64,
     /// Its value of each swept key.
     pub values: Vec<Value>,
     /// `finished`, or how its runs ended.
@@ -162,7 +162,7 @@ pub struct Row {
 /// Measurements of a run. Unknown values are `null`; sizes are bytes.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Measured {
-    /// The name of its directory below `points`.
+    /// The name of its directory below `trials`.
     pub run: String,
     /// Number of the repeat, from 1.
     pub repeat: u64,

@@ -16,7 +16,7 @@ pub struct SweepMemory {
     pub sizes: Vec<AskedSize>,
     /// Forecasts. Each trial is in one of them.
     #[serde(default)]
-    pub forecasts: Vec<PointsNeed>,
+    pub forecasts: Vec<TrialsNeed>,
 }
 
 /// Memory that Slurm is asked for, for each run of these trials.
@@ -26,13 +26,13 @@ pub struct AskedSize {
     /// Memory of one run.
     pub memory: Bytes,
     /// Numbers of the trials, from 1.
-    pub points: Vec<u64>,
+    pub trials: Vec<u64>,
 }
 
 /// Trials with one forecast.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct PointsNeed {
+pub struct TrialsNeed {
     /// Peak RSS of a run.
     pub host: Bytes,
     /// Peak of device memory; absent where it was not measured.
@@ -45,25 +45,25 @@ pub struct PointsNeed {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub because: Option<String>,
     /// Numbers of the trials, from 1.
-    pub points: Vec<u64>,
+    pub trials: Vec<u64>,
 }
 
 impl SweepMemory {
     /// Returns whether a trial has a forecast of its own.
-    pub fn has_forecast(&self, point: u64) -> bool {
-        self.forecasts.iter().any(|need| need.points.contains(&point))
+    pub fn has_forecast(&self, trial: u64) -> bool {
+        self.forecasts.iter().any(|need| need.trials.contains(&trial))
     }
 
     /// The forecast of a trial; the largest for a trial that is not listed. `None` without forecasts.
-    pub fn forecast(&self, point: u64) -> Option<&PointsNeed> {
-        let own = self.forecasts.iter().find(|need| need.points.contains(&point));
+    pub fn forecast(&self, trial: u64) -> Option<&TrialsNeed> {
+        let own = self.forecasts.iter().find(|need| need.trials.contains(&trial));
         own.or_else(|| self.forecasts.iter().max_by_key(|need| need.host.0))
     }
 
     /// Memory that Slurm is asked for, for a run of a trial; the largest size for a trial that is not listed. `None` without
     /// sizes.
-    pub fn size(&self, point: u64) -> Option<Bytes> {
-        let listed = self.sizes.iter().filter(|size| size.points.contains(&point)).map(|size| size.memory.0).max();
+    pub fn size(&self, trial: u64) -> Option<Bytes> {
+        let listed = self.sizes.iter().filter(|size| size.trials.contains(&trial)).map(|size| size.memory.0).max();
         listed.or_else(|| self.sizes.iter().map(|size| size.memory.0).max()).map(Bytes)
     }
 
@@ -71,11 +71,11 @@ impl SweepMemory {
     pub fn invalid_reason(&self) -> Option<&'static str> {
         let sizes = self.sizes.iter().map(|size| size.memory.0);
         let mut bytes = sizes.chain(self.forecasts.iter().map(|need| need.host.0));
-        let points = self.sizes.iter().map(|size| &size.points).chain(self.forecasts.iter().map(|need| &need.points));
+        let trials = self.sizes.iter().map(|size| &size.trials).chain(self.forecasts.iter().map(|need| &need.trials));
         if bytes.any(|bytes| bytes == 0) {
             return Some("a run needs more memory than 0");
         }
-        points.flatten().any(|point| *point == 0).then_some("trials are counted from 1")
+        trials.flatten().any(|trial| *trial == 0).then_some("trials are counted from 1")
     }
 }
 
@@ -85,10 +85,10 @@ mod tests {
 
     #[test]
     fn an_unlisted_trial_gets_the_largest_size() {
-        let text = "version = 1\n[[sizes]]\nmemory = \"300 MiB\"\npoints = [1, 3]\n[[sizes]]\nmemory = \"2 GiB\"\npoints = [2]\n\
-                    [[forecasts]]\nhost = \"12 MiB\"\npoints = [1]\n[[forecasts]]\nhost = \"1 GiB\"\npoints = [2]\n";
+        let text = "version = 1\n[[sizes]]\nmemory = \"300 MiB\"\ntrials = [1, 3]\n[[sizes]]\nmemory = \"2 GiB\"\ntrials = [2]\n\
+                    [[forecasts]]\nhost = \"12 MiB\"\ntrials = [1]\n[[forecasts]]\nhost = \"1 GiB\"\ntrials = [2]\n";
         let memory: SweepMemory = toml::from_str(text).unwrap();
-        let asked = |point| memory.size(point).unwrap().0 >> 20;
+        let asked = |trial| memory.size(trial).unwrap().0 >> 20;
         assert_eq!([asked(1), asked(2), asked(3), asked(4)], [300, 2048, 300, 2048]);
         assert_eq!(memory.forecast(9).unwrap().host, Bytes::mebibytes(1024));
         assert_eq!(

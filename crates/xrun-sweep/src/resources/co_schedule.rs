@@ -100,25 +100,25 @@ impl<'a> CoSchedule<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::records::sweep_memory::{PointsNeed, SweepMemory};
+    use crate::records::sweep_memory::{SweepMemory, TrialsNeed};
     use proptest::prelude::*;
     use xrun_core::units::Bytes;
     use xrun_results::format::VERSION;
 
     fn memory(needs: &[(u64, u64)]) -> Box<SweepMemory> {
-        let forecast = |(at, (host, device)): (usize, &(u64, u64))| PointsNeed {
+        let forecast = |(at, (host, device)): (usize, &(u64, u64))| TrialsNeed {
             host: Bytes(*host),
             device: (*device > 0).then_some(Bytes(*device)),
             probed: None,
             because: None,
-            points: vec![at as u64 + 1],
+            trials: vec![at as u64 + 1],
         };
         let forecasts = needs.iter().enumerate().map(forecast).collect();
         Box::new(SweepMemory { version: VERSION, sizes: Vec::new(), forecasts })
     }
 
-    fn run(point: u64) -> RunId {
-        RunId { trial: point, repeat: 1 }
+    fn run(trial: u64) -> RunId {
+        RunId { trial, repeat: 1 }
     }
 
     #[test]
@@ -135,8 +135,8 @@ mod tests {
         schedule.started(run(5));
         schedule.started(run(2));
         assert!(!schedule.fits(run(5)), "three processors");
-        for point in [2, 3, 5] {
-            schedule.ended(run(point));
+        for trial in [2, 3, 5] {
+            schedule.ended(run(trial));
         }
         assert!(schedule.fits(run(6)), "one alone always begins");
     }
@@ -191,7 +191,7 @@ mod tests {
                 while let Some(&next) = waiting.first() && schedule.fits(run(next)) {
                     schedule.started(run(next));
                     running.push(waiting.remove(0));
-                    let sum = |of: fn(&(u64, u64)) -> u64| -> u64 { running.iter().map(|point| of(&needs[*point as usize - 1])).sum() };
+                    let sum = |of: fn(&(u64, u64)) -> u64| -> u64 { running.iter().map(|trial| of(&needs[*trial as usize - 1])).sum() };
                     let fits = sum(|need| need.0) <= host && device.is_none_or(|device| sum(|need| need.1) <= device);
                     prop_assert!(running.len() <= processors && (fits || running.len() == 1 || sum(|need| need.0) <= host));
                     prop_assert!(fits || running.len() == 1 || needs[running[running.len() - 1] as usize - 1].1 == 0);

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 
 use self::co_schedule::Requirement;
 use super::trials::RunId;
-use crate::records::sweep::{Process, Record};
+use crate::records::sweep::{Process, SweepRecord};
 use crate::records::sweep_memory::SweepMemory;
 use xrun_core::files::write;
 use xrun_core::files::write::WriteError;
@@ -49,27 +49,27 @@ pub struct SweepMemoryError {
 /// Forecasts of the trials of a sweep, those included that a search has yet to choose.
 pub trait Forecasts {
     /// The requirement of a run of this trial. A new trial may be probed, which takes seconds to minutes.
-    fn requirement(&self, point: u64) -> Requirement;
+    fn requirement(&self, trial: u64) -> Requirement;
     /// The known requirement of a run of this trial; the largest one for a new trial. Nothing is probed.
-    fn known_requirement(&self, point: u64) -> Requirement;
+    fn known_requirement(&self, trial: u64) -> Requirement;
     /// Memory that Slurm is asked for, for a run of this trial; `None` without forecasts and sizes.
-    fn slurm_memory(&self, point: u64) -> Option<Bytes>;
+    fn slurm_memory(&self, trial: u64) -> Option<Bytes>;
 }
 
 impl Forecasts for SweepMemory {
-    fn requirement(&self, point: u64) -> Requirement {
-        self.forecast(point).map_or_else(Requirement::default, |need| Requirement {
+    fn requirement(&self, trial: u64) -> Requirement {
+        self.forecast(trial).map_or_else(Requirement::default, |need| Requirement {
             host: need.host.0,
             device: need.device.map_or(0, |bytes| bytes.0),
         })
     }
 
-    fn known_requirement(&self, point: u64) -> Requirement {
-        Forecasts::requirement(self, point)
+    fn known_requirement(&self, trial: u64) -> Requirement {
+        Forecasts::requirement(self, trial)
     }
 
-    fn slurm_memory(&self, point: u64) -> Option<Bytes> {
-        self.size(point)
+    fn slurm_memory(&self, trial: u64) -> Option<Bytes> {
+        self.size(trial)
     }
 }
 
@@ -126,7 +126,7 @@ pub struct Retry {
 const BYTES_MAX: u64 = 1 << 50;
 
 /// Reads the retries of a sweep. Damaged lines are ignored.
-pub fn retries(sweep: &Path, record: &Record) -> BTreeMap<RunId, Retry> {
+pub fn retries(sweep: &Path, record: &SweepRecord) -> BTreeMap<RunId, Retry> {
     let known: BTreeMap<String, RunId> = record.runs().map(|run| (run.to_string(), run)).collect();
     let mut retries: BTreeMap<RunId, Retry> = BTreeMap::new();
     for process in processes(sweep) {
@@ -160,7 +160,7 @@ pub fn with_margin(needed: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::records::sweep_memory::{AskedSize, PointsNeed};
+    use crate::records::sweep_memory::{AskedSize, TrialsNeed};
 
     #[test]
     fn the_margin_is_a_quarter_and_at_least_256_mebibytes() {
@@ -175,15 +175,15 @@ mod tests {
         assert_eq!(read_memory(folder.path()).unwrap(), None);
         let memory = SweepMemory {
             version: VERSION,
-            sizes: vec![AskedSize { memory: Bytes(300 << 20), points: vec![1, 2] }],
+            sizes: vec![AskedSize { memory: Bytes(300 << 20), trials: vec![1, 2] }],
             forecasts: vec![
-                PointsNeed { host: Bytes(12_345_678), device: None, probed: Some(1), because: None, points: vec![1] },
-                PointsNeed {
+                TrialsNeed { host: Bytes(12_345_678), device: None, probed: Some(1), because: None, trials: vec![1] },
+                TrialsNeed {
                     host: Bytes(5),
                     device: Some(Bytes(7)),
                     probed: None,
                     because: Some("a \"b\"".into()),
-                    points: vec![2],
+                    trials: vec![2],
                 },
             ],
         };
@@ -191,8 +191,8 @@ mod tests {
         assert_eq!(read_memory(folder.path()).unwrap(), Some(memory));
         let path = folder.path().join(layout::SWEEP_MEMORY);
         for (text, part) in [
-            ("version = 1\n[[sizes]]\nmemory = \"much\"\npoints = [1]\n", "line 3: "),
-            ("version = 1\n[[sizes]]\nmemory = 0\npoints = [1]\n", "more memory than 0"),
+            ("version = 1\n[[sizes]]\nmemory = \"much\"\ntrials = [1]\n", "line 3: "),
+            ("version = 1\n[[sizes]]\nmemory = 0\ntrials = [1]\n", "more memory than 0"),
             ("version = 999\n", "newer xrun"),
             ("version = 1\nsize = 3\n", "unknown field `size`"),
         ] {

@@ -116,7 +116,7 @@ impl Trace {
         let full = |name: &str| {
             let owner = plan.owners.iter().find(|owner| owner.name == name)?;
             match owner.policy {
-                Policy::Leak => owner.keeps.and_then(|keeps| keeps.full()),
+                Policy::Leak => owner.leak_growth.and_then(|leak_growth| leak_growth.plateau_bytes()),
                 _ => Some(owner.full()),
             }
         };
@@ -251,7 +251,7 @@ mod tests {
         let folder = traced(&filling);
         let mut plan = crate::search::rungs::tests::plan_of("[pipeline.dummy]\nsteps_per_epoch = 100\n").to_file(1);
         plan.owners[0].name = "kept".into();
-        (plan.owners[0].bytes, plan.owners[0].fills) = (600 * MIB, Some(500 * MIB));
+        (plan.owners[0].bytes, plan.owners[0].working_set_bytes) = (600 * MIB, Some(500 * MIB));
         let trace = Trace::read(folder.path());
         // 277 resident, 177 of 500 kept.
         assert_eq!(by_trace(None, &trace, Some(&plan), 300 * MIB), RetryDecision::Retry((600 + 256) * MIB));

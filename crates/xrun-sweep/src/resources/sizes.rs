@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn a_few_large_points_do_not_make_all_large() {
+    fn a_few_large_trials_do_not_make_all_large() {
         let needs = [(300, 7), (310, 2), (8_000, 1)];
         assert_eq!(sizes(&needs), [310, 8_000], "a third size would save a hundredth");
         assert_eq!(total(&[310, 8_000], &needs), 10_790, "and one size for all is 80,000");

@@ -9,8 +9,8 @@ pub mod rungs;
 pub mod scheduler;
 pub mod tpe;
 
-use crate::records::search::{Dimension, Method, Search};
-use crate::records::sweep::Record;
+use crate::records::search::{Dimension, Search, SearchMethod};
+use crate::records::sweep::SweepRecord;
 use xrun_core::experiment::axes::{Axis, AxisValues};
 use xrun_core::experiment::check_search;
 use xrun_core::experiment::read_sweep::SweepFile;
@@ -20,27 +20,29 @@ use xrun_core::experiment::sweep;
 pub fn space(axes: &[Axis]) -> Vec<Dimension> {
     let of = |axis: &Axis| match &axis.values {
         AxisValues::List(list) => Dimension::Choice(list.iter().map(|swept| swept.value.clone()).collect()),
-        AxisValues::Between(range) => Dimension::Between(range.numbers()),
+        AxisValues::Range(range) => Dimension::Range(range.numbers()),
     };
     axes.iter().map(of).collect()
 }
 
 /// The search of a sweep; `None` for a sweep that runs all its trials in any case. `rungs` are those of method `asha`.
-pub fn of(family: &SweepFile, rungs: &[u64]) -> Option<Search> {
-    let sweep = &family.sweep;
+pub fn search_from(sweep_file: &SweepFile, rungs: &[u64]) -> Option<Search> {
+    let sweep = &sweep_file.sweep;
     let method = match sweep.method {
-        sweep::Method::Grid | sweep::Method::Zip | sweep::Method::Random => return None,
-        sweep::Method::Asha => Method::Asha { rungs: rungs.to_vec(), reduction_factor: sweep.asha.reduction_factor },
-        sweep::Method::Tpe => Method::Tpe {
+        sweep::SweepMethod::Grid | sweep::SweepMethod::Zip | sweep::SweepMethod::Random => return None,
+        sweep::SweepMethod::Asha => {
+            SearchMethod::Asha { rungs: rungs.to_vec(), reduction_factor: sweep.asha.reduction_factor }
+        }
+        sweep::SweepMethod::Tpe => SearchMethod::Tpe {
             startup: sweep.tpe.startup_trials,
             gamma: sweep.tpe.gamma,
             candidates: sweep.tpe.candidates,
-            space: space(&family.axes),
+            space: space(&sweep_file.axes),
         },
     };
     Some(Search {
         metric: sweep.metric.clone()?,
-        better: check_search::better(&family.base, sweep)?,
+        direction: check_search::direction(&sweep_file.base, sweep)?,
         trials: sweep.trials?,
         method,
     })
@@ -48,12 +50,12 @@ pub fn of(family: &SweepFile, rungs: &[u64]) -> Option<Search> {
 
 /// Returns the sweep with all trials that are known before the first result. For `tpe` these are the random startup trials,
 /// including those that are not proposed yet.
-pub fn with_known_trials(record: &Record) -> Record {
-    let Some(Search { method: Method::Tpe { startup, gamma, candidates, space }, trials: samples, .. }) =
+pub fn with_known_trials(record: &SweepRecord) -> SweepRecord {
+    let Some(Search { method: SearchMethod::Tpe { startup, gamma, candidates, space }, trials: samples, .. }) =
         &record.search
     else {
         return record.clone();
     };
     let settings = tpe::Settings { seed: record.seed, startup: *startup, gamma: *gamma, candidates: *candidates };
-    Record { points: tpe::startup_trials(space, settings, *samples, &record.points), ..record.clone() }
+    SweepRecord { trials: tpe::startup_trials(space, settings, *samples, &record.trials), ..record.clone() }
 }

@@ -4,8 +4,8 @@
 
 use std::path::Path;
 
-use crate::records::search::{Method, Proposal};
-use crate::records::sweep::Record;
+use crate::records::search::{Proposal, SearchMethod};
+use crate::records::sweep::SweepRecord;
 use xrun_core::bounded::ledger::Ledger;
 use xrun_core::files::layout;
 use xrun_core::files::write;
@@ -18,10 +18,10 @@ use xrun_results::read::ReadError;
 ///
 /// # Errors
 /// The file cannot be read, is damaged, or has trials that the record cannot have.
-pub fn read_into(sweep: &Path, record: &mut Record) -> Result<(), ReadError> {
+pub fn read_into(sweep: &Path, record: &mut SweepRecord) -> Result<(), ReadError> {
     let path = sweep.join(layout::PROPOSALS);
     let space = match record.search.as_ref().map(|search| &search.method) {
-        Some(Method::Tpe { space, .. }) => space.clone(),
+        Some(SearchMethod::Tpe { space, .. }) => space.clone(),
         _ => Vec::new(),
     };
     let samples = record.search.as_ref().map_or(0, |search| search.trials);
@@ -30,8 +30,8 @@ pub fn read_into(sweep: &Path, record: &mut Record) -> Result<(), ReadError> {
         lines => lines?,
     };
     for proposal in lines {
-        let (proposal, next) = (proposal?, record.points.len() as u64 + 1);
-        if proposal.point != next || proposal.values.len() != record.keys.len() || next > samples {
+        let (proposal, next) = (proposal?, record.trials.len() as u64 + 1);
+        if proposal.trial != next || proposal.values.len() != record.keys.len() || next > samples {
             let message = format!("line {next} is not trial {next} of {samples} with {} values", record.keys.len());
             return Err(ReadError::content(&path, &message));
         }
@@ -44,9 +44,9 @@ pub fn read_into(sweep: &Path, record: &mut Record) -> Result<(), ReadError> {
     Ok(())
 }
 
-fn add(record: &mut Record, proposal: Proposal) {
-    record.points.push(proposal.values);
-    record.order.push([proposal.point, 1]);
+fn add(record: &mut SweepRecord, proposal: Proposal) {
+    record.trials.push(proposal.values);
+    record.order.push([proposal.trial, 1]);
 }
 
 /// Writes a trial down and adds it to the record.
@@ -55,11 +55,11 @@ fn add(record: &mut Record, proposal: Proposal) {
 /// The file cannot be written.
 pub fn append(
     sweep: &Path,
-    record: &mut Record,
+    record: &mut SweepRecord,
     values: Vec<serde_json::Value>,
-    told: Vec<u64>,
+    based_on: Vec<u64>,
 ) -> Result<(), WriteError> {
-    let proposal = Proposal { version: VERSION, point: record.points.len() as u64 + 1, values, told };
+    let proposal = Proposal { version: VERSION, trial: record.trials.len() as u64 + 1, values, based_on };
     let buffer = write::lines("sweep_proposals", 1);
     let mut writer = LineWriter::open(&Ledger::default(), &buffer, &sweep.join(layout::PROPOSALS))?;
     writer.record(&proposal)?;

@@ -102,14 +102,14 @@ pub mod tests {
         xrun_run::plan::resolve(experiment, facts)
     }
 
-    use xrun_core::experiment::sweep::{Asha, Method};
+    use xrun_core::experiment::sweep::{Asha, SweepMethod};
 
     fn of(validation: &str, min_steps: u64, reduction_factor: u64, samples: u64) -> Result<Vec<u64>, String> {
         let plan = plan_of(&format!(
             "[pipeline.dummy]\nsteps_per_epoch = 40\n[training]\nepochs = 4\n[validation]\n{validation}\n"
         ));
         let asha = Asha { min_steps: Some(min_steps), reduction_factor };
-        let sweep = Sweep { method: Method::Asha, trials: Some(samples), asha, ..Sweep::default() };
+        let sweep = Sweep { method: SweepMethod::Asha, trials: Some(samples), asha, ..Sweep::default() };
         let rungs = rungs(&sweep, &plan).map_err(|problem| format!("{} {:?}", problem.message, problem.help))?;
         fits(&rungs, &plan).map_err(|problem| problem.message)?;
         Ok(rungs)

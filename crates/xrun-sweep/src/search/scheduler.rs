@@ -8,8 +8,8 @@ use super::progress::{Stage, cost_at_end, failed, in_flight, rungs_sent, stage, 
 use super::proposals;
 use super::tpe::{self, Observation, Settings};
 use crate::record::run_folder;
-use crate::records::search::{Method, Search};
-use crate::records::sweep::Record;
+use crate::records::search::{Search, SearchMethod};
+use crate::records::sweep::SweepRecord;
 use crate::run_status::RunStatus;
 use crate::scheduler::{Job, Scheduler, report_if_missing};
 use crate::trials::RunId;
@@ -41,12 +41,17 @@ pub struct Tpe<'a> {
 }
 
 /// The scheduler of a search.
-pub fn searcher<'a>(sweep: &'a Path, record: &Record, search: &Search, retry_failed: bool) -> Box<dyn Scheduler + 'a> {
+pub fn searcher<'a>(
+    sweep: &'a Path,
+    record: &SweepRecord,
+    search: &Search,
+    retry_failed: bool,
+) -> Box<dyn Scheduler + 'a> {
     match &search.method {
-        Method::Asha { reduction_factor, .. } => {
+        SearchMethod::Asha { reduction_factor, .. } => {
             Box::new(Asha::new(sweep, record, search.clone(), *reduction_factor, retry_failed))
         }
-        Method::Tpe { .. } => Box::new(Tpe::new(sweep, record, search.clone(), retry_failed)),
+        SearchMethod::Tpe { .. } => Box::new(Tpe::new(sweep, record, search.clone(), retry_failed)),
     }
 }
 
@@ -55,8 +60,8 @@ fn run(trial: usize) -> RunId {
 }
 
 impl<'a> Asha<'a> {
-    fn new(sweep: &'a Path, record: &Record, search: Search, reduction_factor: u64, retry_failed: bool) -> Self {
-        let count = record.points.len();
+    fn new(sweep: &'a Path, record: &SweepRecord, search: Search, reduction_factor: u64, retry_failed: bool) -> Self {
+        let count = record.trials.len();
         let mut asha =
             Self { sweep, search, reduction_factor, open: VecDeque::new(), trials: vec![TrialState::default(); count] };
         for trial in 0..count {
@@ -91,11 +96,11 @@ impl<'a> Asha<'a> {
 }
 
 impl Scheduler for Asha<'_> {
-    fn left(&self, _: &Record) -> usize {
+    fn left(&self, _: &SweepRecord) -> usize {
         self.open.len() + self.trials.iter().filter(|trial| trial.sent == 0).count()
     }
 
-    fn next(&mut self, _: &mut Record) -> Result<Option<Job>, WriteError> {
+    fn next(&mut self, _: &mut SweepRecord) -> Result<Option<Job>, WriteError> {
         if let Some(job) = self.open.pop_front() {
             return Ok(Some(job));
         }
@@ -137,9 +142,9 @@ impl Scheduler for Asha<'_> {
 }
 
 impl<'a> Tpe<'a> {
-    fn new(sweep: &'a Path, record: &Record, search: Search, retry_failed: bool) -> Self {
+    fn new(sweep: &'a Path, record: &SweepRecord, search: Search, retry_failed: bool) -> Self {
         let mut tpe = Self { sweep, search, open: VecDeque::new(), costs: BTreeMap::new(), exhausted: false };
-        for trial in 0..record.points.len() {
+        for trial in 0..record.trials.len() {
             let folder = run_folder(sweep, run(trial));
             match stage(&folder, &[]) {
                 Stage::Over(outcome) if outcome.is_complete() || !(retry_failed && outcome.is_resumable()) => {
@@ -164,18 +169,18 @@ impl<'a> Tpe<'a> {
 }
 
 impl Scheduler for Tpe<'_> {
-    fn left(&self, record: &Record) -> usize {
-        let chosen = record.points.len() as u64;
+    fn left(&self, record: &SweepRecord) -> usize {
+        let chosen = record.trials.len() as u64;
         let rest = if self.exhausted { 0 } else { self.search.trials.saturating_sub(chosen) };
         self.open.len() + usize::try_from(rest).unwrap_or(usize::MAX)
     }
 
-    fn next(&mut self, record: &mut Record) -> Result<Option<Job>, WriteError> {
+    fn next(&mut self, record: &mut SweepRecord) -> Result<Option<Job>, WriteError> {
         if let Some(job) = self.open.pop_front() {
             return Ok(Some(job));
         }
-        let Method::Tpe { startup, gamma, candidates, space } = &self.search.method else { return Ok(None) };
-        let trial = record.points.len() as u64 + 1;
+        let SearchMethod::Tpe { startup, gamma, candidates, space } = &self.search.method else { return Ok(None) };
+        let trial = record.trials.len() as u64 + 1;
         if trial > self.search.trials {
             return Ok(None);
         }
@@ -183,7 +188,7 @@ impl Scheduler for Tpe<'_> {
         let observe =
             |(&trial, &cost): (&u64, &f64)| Observation { trial, values: record.values(trial).to_vec(), cost };
         let observations: Vec<Observation> = self.costs.iter().map(observe).collect();
-        let Some((values, by_results)) = tpe::propose(space, settings, trial, &observations, &record.points) else {
+        let Some((values, by_results)) = tpe::propose(space, settings, trial, &observations, &record.trials) else {
             self.exhausted = true;
             return Ok(None);
         };

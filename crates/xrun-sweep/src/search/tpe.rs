@@ -88,7 +88,7 @@ pub fn propose(
     }
     let random = |generator: &mut ChaCha8Rng| -> Vec<Value> {
         let of = |dimension: &Dimension| match dimension {
-            Dimension::Between(between) => between.at(generator.random()),
+            Dimension::Range(range) => range.at(generator.random()),
             Dimension::Choice(list) => list[generator.random_range(0..list.len())].clone(),
         };
         space.iter().map(of).collect()
@@ -139,7 +139,7 @@ enum Density {
 impl Density {
     fn of<'a>(dimension: &Dimension, values: impl Iterator<Item = &'a Value>) -> Self {
         match dimension {
-            Dimension::Between(between) => Self::Numbers(gaussians(between, values)),
+            Dimension::Range(range) => Self::Numbers(gaussians(range, values)),
             Dimension::Choice(list) => {
                 let mut counts = vec![1.0; list.len()];
                 for at in values.filter_map(|value| list.iter().position(|one| one == value)) {
@@ -153,11 +153,11 @@ impl Density {
 
     fn draw(&self, dimension: &Dimension, generator: &mut ChaCha8Rng) -> Value {
         match (self, dimension) {
-            (Self::Numbers(gaussians), Dimension::Between(between)) => {
+            (Self::Numbers(gaussians), Dimension::Range(range)) => {
                 let (middle, width) = gaussians[generator.random_range(0..gaussians.len())];
                 // Draws outside of the range are repeated: half of them, at the very end of a range.
                 let mut drawn = (0..TRIES_MAX).map(|_| middle + width * normal(generator));
-                between.at(drawn.find(|share| (0.0..=1.0).contains(share)).unwrap_or(middle))
+                range.at(drawn.find(|share| (0.0..=1.0).contains(share)).unwrap_or(middle))
             }
             (Self::Choices(shares), Dimension::Choice(list)) => {
                 let mut rest: f64 = generator.random();
@@ -173,8 +173,8 @@ impl Density {
 
     fn at(&self, dimension: &Dimension, value: &Value) -> f64 {
         match (self, dimension) {
-            (Self::Numbers(gaussians), Dimension::Between(between)) => {
-                let share = between.share(value);
+            (Self::Numbers(gaussians), Dimension::Range(range)) => {
+                let share = range.fraction(value);
                 let each = gaussians.iter().map(|&(middle, width)| {
                     let within = cumulative((1.0 - middle) / width) - cumulative(-middle / width);
                     (-((share - middle) / width).powi(2) / 2.0).exp() / (width * (2.0 * PI).sqrt() * within)
@@ -190,9 +190,9 @@ impl Density {
 }
 
 /// Gaussians for each value, and a wide one in the middle as a prior.
-fn gaussians<'a>(between: &NumberRange, values: impl Iterator<Item = &'a Value>) -> Vec<(f64, f64)> {
+fn gaussians<'a>(range: &NumberRange, values: impl Iterator<Item = &'a Value>) -> Vec<(f64, f64)> {
     const WHOLE: (f64, f64) = (0.5, 1.0);
-    let mut middles: Vec<f64> = values.map(|value| between.share(value)).collect();
+    let mut middles: Vec<f64> = values.map(|value| range.fraction(value)).collect();
     middles.push(WHOLE.0);
     middles.sort_by(f64::total_cmp);
     // Values close together do not make a Gaussian arbitrarily narrow.
@@ -218,8 +218,8 @@ mod tests {
 
     const SETTINGS: Settings = Settings { seed: 0, startup: 10, gamma: 0.15, candidates: 24 };
 
-    fn between(from: f64, to: f64, logarithmic: bool, integer: bool) -> Dimension {
-        Dimension::Between(NumberRange { from, to, logarithmic, integer })
+    fn range(from: f64, to: f64, logarithmic: bool, integer: bool) -> Dimension {
+        Dimension::Range(NumberRange { from, to, logarithmic, integer })
     }
 
     /// The lowest cost of a number of trials, of which `startup` are drawn at random.
@@ -238,7 +238,7 @@ mod tests {
     /// The least of a parabola over a logarithm and a number: 40 trials, at each of eight seeds.
     #[test]
     fn it_finds_lower_costs_than_random_trials() {
-        let space = [between(1e-5, 1.0, true, false), between(-2.0, 2.0, false, false)];
+        let space = [range(1e-5, 1.0, true, false), range(-2.0, 2.0, false, false)];
         let cost = |values: &[Value]| {
             let (rate, x) = (values[0].as_f64().unwrap(), values[1].as_f64().unwrap());
             (rate.log10() + 2.5).powi(2) + (x - 0.7).powi(2)
@@ -254,7 +254,7 @@ mod tests {
     #[test]
     fn a_choice_that_is_better_is_taken_more_often() {
         let space =
-            [between(0.0, 1.0, false, false), Dimension::Choice(["a", "b", "c", "d"].map(|one| json!(one)).to_vec())];
+            [range(0.0, 1.0, false, false), Dimension::Choice(["a", "b", "c", "d"].map(|one| json!(one)).to_vec())];
         for seed in 0..4 {
             let mut observations: Vec<Observation> = Vec::new();
             for trial in 1..=40 {
@@ -275,7 +275,7 @@ mod tests {
 
     #[test]
     fn values_stay_in_their_ranges_and_no_trial_is_repeated() {
-        let space = [between(1.0, 6.0, false, true), Dimension::Choice(vec![json!(true), json!(false)])];
+        let space = [range(1.0, 6.0, false, true), Dimension::Choice(vec![json!(true), json!(false)])];
         let mut observations: Vec<Observation> = Vec::new();
         for trial in 1..=12 {
             let before: Vec<Vec<Value>> = observations.iter().map(|observation| observation.values.clone()).collect();
@@ -291,7 +291,7 @@ mod tests {
 
     #[test]
     fn a_trial_is_a_function_of_the_seed_its_number_and_the_observations() {
-        let space = [between(0.0, 1.0, false, false)];
+        let space = [range(0.0, 1.0, false, false)];
         let observations: Vec<Observation> = (1..=10)
             .map(|trial| Observation {
                 trial,
@@ -323,7 +323,7 @@ mod tests {
     /// Two values, at 0.2 and 0.8, and the whole range: by hand, with a table of the normal distribution.
     #[test]
     fn a_density_is_what_the_paper_says() {
-        let dimension = between(0.0, 1.0, false, false);
+        let dimension = range(0.0, 1.0, false, false);
         let values = [json!(0.2), json!(0.8)];
         let density = Density::of(&dimension, values.iter());
         let Density::Numbers(gaussians) = &density else { panic!() };

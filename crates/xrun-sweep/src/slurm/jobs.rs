@@ -8,22 +8,22 @@ use std::path::Path;
 use super::arrays::Arrays;
 use super::queue::{self, Task};
 use super::{SlurmError, arrays_of};
-use crate::records::sweep::Record;
+use crate::records::sweep::SweepRecord;
 
 /// The names of the jobs of a sweep.
 #[derive(Clone, Debug)]
-pub struct Jobs {
+pub struct JobNames {
     arrays: Arrays,
     /// Steps after which runs of a search stop; `None` in the list is their end.
     stops: Option<Vec<Option<u64>>>,
 }
 
-impl Jobs {
+impl JobNames {
     /// The jobs of a sweep, cut into arrays as `slurm.toml` says.
     ///
     /// # Errors
     /// `slurm.toml` cannot be read.
-    pub fn new(sweep: &Path, record: &Record) -> Result<Self, SlurmError> {
+    pub fn new(sweep: &Path, record: &SweepRecord) -> Result<Self, SlurmError> {
         let stops = record.search.as_ref().map(|search| {
             let before_end = search.rungs().split_last().map_or(&[][..], |(_, before)| before);
             before_end.iter().copied().map(Some).chain([None]).collect()
@@ -59,9 +59,9 @@ impl Jobs {
 mod tests {
     use super::*;
 
-    fn jobs(stops: &[Option<u64>]) -> Jobs {
+    fn jobs(stops: &[Option<u64>]) -> JobNames {
         let arrays = Arrays::new(Path::new("/results/s/one"), 30, Some(10));
-        Jobs { arrays, stops: Some(stops.to_vec()) }
+        JobNames { arrays, stops: Some(stops.to_vec()) }
     }
 
     #[test]

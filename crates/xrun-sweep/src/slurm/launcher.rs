@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use super::super::launcher::{Context, JobOutcome, Launcher, Started};
+use super::super::launcher::{JobOutcome, Launcher, Started, SweepContext};
 use super::super::measure::Queued;
 use super::super::record::run_folder;
 use super::super::resources::{Forecasts, retries};
@@ -18,13 +18,13 @@ use super::super::schedule::{Event, Options, SweepError};
 use super::super::scheduler::Job;
 use super::super::search::progress::arrived;
 use super::super::trials::RunId;
-use super::jobs::Jobs;
+use super::jobs::JobNames;
 use super::outcome::{ActiveJob, TaskOutcome};
 use super::queue::{self, Task};
 use super::script::{self, Array};
 use super::{SlurmError, unwatched_deaths};
 use crate::records::search::Search;
-use crate::records::sweep::{Process, Record};
+use crate::records::sweep::{Process, SweepRecord};
 use xrun_core::experiment::launcher::Slurm;
 use xrun_core::files::layout;
 use xrun_core::files::write;
@@ -57,8 +57,8 @@ pub struct Submission<'a> {
 impl Submission<'_> {
     /// Bytes that a run is given, at least `retry_bytes`; `None` where Slurm decides.
     pub fn memory_of(&self, run: RunId, retry_bytes: Option<u64>) -> Option<u64> {
-        let of_point = || self.memory.as_ref().and_then(|memory| memory.slurm_memory(run.trial));
-        self.settings.memory.or_else(of_point).map(|bytes| bytes.0).max(retry_bytes)
+        let of_trial = || self.memory.as_ref().and_then(|memory| memory.slurm_memory(run.trial));
+        self.settings.memory.or_else(of_trial).map(|bytes| bytes.0).max(retry_bytes)
     }
 }
 
@@ -67,7 +67,7 @@ pub struct SlurmLauncher<'a> {
     sweep: &'a Path,
     search: Option<Search>,
     submission: Submission<'a>,
-    jobs: Jobs,
+    jobs: JobNames,
     /// Place of each run in the order of the sweep.
     places: BTreeMap<RunId, usize>,
     /// Jobs to submit with the next poll.
@@ -96,12 +96,12 @@ impl<'a> SlurmLauncher<'a> {
     ///
     /// # Errors
     /// `slurm.toml` cannot be read.
-    pub fn new(sweep: &'a Path, record: &Record, submission: Submission<'a>) -> Result<Self, SlurmError> {
+    pub fn new(sweep: &'a Path, record: &SweepRecord, submission: Submission<'a>) -> Result<Self, SlurmError> {
         Ok(Self {
             sweep,
             search: record.search.clone(),
             submission,
-            jobs: Jobs::new(sweep, record)?,
+            jobs: JobNames::new(sweep, record)?,
             places: record.runs().zip(0..).collect(),
             pending: Vec::new(),
             active: Vec::new(),
@@ -134,7 +134,7 @@ impl<'a> SlurmLauncher<'a> {
 
     /// Asks the queue until no process works on a run that has no task: on this machine, or one that is ending. Its last step is
     /// not known before it ends.
-    fn wait_for_others(&self, context: &mut Context<'_>) -> Result<Vec<Task>, SlurmError> {
+    fn wait_for_others(&self, context: &mut SweepContext<'_>) -> Result<Vec<Task>, SlurmError> {
         let mut reported = false;
         loop {
             let tasks = self.jobs.tasks()?;
@@ -149,7 +149,7 @@ impl<'a> SlurmLauncher<'a> {
     }
 
     /// Submits what is pending. What Slurm does not take now, it may take when another job has ended: the scheduler has it again.
-    fn submit(&mut self, context: &mut Context<'_>) -> Result<Vec<(Job, JobOutcome)>, SlurmError> {
+    fn submit(&mut self, context: &mut SweepContext<'_>) -> Result<Vec<(Job, JobOutcome)>, SlurmError> {
         let mut outcomes = Vec::new();
         let mut batches = self.batches().into_iter();
         for jobs in batches.by_ref() {
@@ -199,7 +199,7 @@ impl<'a> SlurmLauncher<'a> {
     }
 
     /// Submits one array: jobs of equal memory that stop after the same step, in one block of the sweep's order.
-    fn submit_array(&mut self, jobs: &[ActiveJob], context: &mut Context<'_>) -> Result<(), SlurmError> {
+    fn submit_array(&mut self, jobs: &[ActiveJob], context: &mut SweepContext<'_>) -> Result<(), SlurmError> {
         let Some(one) = jobs.first() else { return Ok(()) };
         let directory = self.sweep.join(layout::SLURM_SAID);
         write::with_path(&directory, std::fs::create_dir_all(&directory))?;
@@ -294,7 +294,7 @@ impl Launcher for SlurmLauncher<'_> {
         self.pending.len() + self.active.len()
     }
 
-    fn adopt(&mut self, context: &mut Context<'_>) -> Result<Vec<Job>, SweepError> {
+    fn adopt(&mut self, context: &mut SweepContext<'_>) -> Result<Vec<Job>, SweepError> {
         self.tasks = match self.search {
             Some(_) => self.wait_for_others(context)?,
             None => self.jobs.tasks()?,
@@ -333,13 +333,13 @@ impl Launcher for SlurmLauncher<'_> {
         Ok(self.active.iter().map(|job| job.job).collect())
     }
 
-    fn start(&mut self, job: Job, _: &mut Context<'_>) -> Result<Started, SweepError> {
+    fn start(&mut self, job: Job, _: &mut SweepContext<'_>) -> Result<Started, SweepError> {
         let job = self.job(job);
         self.pending.push(job);
         Ok(Started::Active)
     }
 
-    fn poll(&mut self, context: &mut Context<'_>) -> Result<Vec<(Job, JobOutcome)>, SweepError> {
+    fn poll(&mut self, context: &mut SweepContext<'_>) -> Result<Vec<(Job, JobOutcome)>, SweepError> {
         let mut outcomes = self.submit(context)?;
         if self.active.is_empty() {
             return Ok(outcomes);
@@ -383,13 +383,13 @@ impl Launcher for SlurmLauncher<'_> {
         Some(active_jobs(&self.tasks))
     }
 
-    fn queued(&self, record: &Record) -> BTreeMap<RunId, Queued> {
+    fn queued(&self, record: &SweepRecord) -> BTreeMap<RunId, Queued> {
         queued(record, &self.tasks)
     }
 }
 
 /// State of each run that is in the queue, for the table.
-pub fn queued(record: &Record, tasks: &[Task]) -> BTreeMap<RunId, Queued> {
+pub fn queued(record: &SweepRecord, tasks: &[Task]) -> BTreeMap<RunId, Queued> {
     let runs: Vec<RunId> = record.runs().collect();
     let active = tasks.iter().filter(|task| task.is_active());
     let known = active.filter_map(|task| {
@@ -406,7 +406,7 @@ pub fn active_jobs(tasks: &[Task]) -> Vec<u64> {
 }
 
 /// The runs in the queue, and how far each goes.
-pub fn under_way(record: &Record, tasks: &[Task]) -> Vec<Job> {
+pub fn under_way(record: &SweepRecord, tasks: &[Task]) -> Vec<Job> {
     let runs = record.runs().zip(0..);
     let newest =
         |place| tasks.iter().filter(|task| task.place == place && task.is_active()).max_by_key(|task| task.job);

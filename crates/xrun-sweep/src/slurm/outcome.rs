@@ -15,7 +15,7 @@ use super::queue::{self, Task};
 use crate::records::search::Search;
 use crate::records::sweep::Process;
 use xrun_core::files::layout;
-use xrun_core::units::{Bytes, counted};
+use xrun_core::units::{Bytes, pluralize};
 use xrun_results::format::VERSION;
 use xrun_results::read;
 use xrun_results::timestamp::now;
@@ -169,7 +169,7 @@ impl ActiveJob {
                     true => TaskOutcome::Resubmit { why, cancelled: state == CANCELLED },
                     false => TaskOutcome::Ended(Some(format!(
                         "{why}; it was resubmitted {} (`requeue`)",
-                        counted(requeue.into(), "time")
+                        pluralize(requeue.into(), "time")
                     ))),
                 }
             }

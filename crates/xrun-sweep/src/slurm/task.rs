@@ -8,7 +8,7 @@ use super::super::record::{RecordError, run_folder};
 use super::super::run_status::RunStatus;
 use super::super::scheduler::Job;
 use super::super::search::progress;
-use crate::records::sweep::Record;
+use crate::records::sweep::SweepRecord;
 use xrun_core::files::write::WriteError;
 
 /// Longest wait for an earlier process, which may be writing its checkpoint after a requeue.
@@ -16,7 +16,7 @@ const OTHER_MAX: Duration = Duration::from_secs(30);
 
 /// A task cannot start its run.
 #[derive(Debug, thiserror::Error)]
-pub enum TaskError {
+pub enum RunStartError {
     /// The sweep has no run at this place.
     #[error("the sweep has {runs} runs, and none at place {place}")]
     Place {
@@ -40,10 +40,10 @@ pub enum TaskError {
 ///
 /// # Errors
 /// The record cannot be read.
-pub fn record(sweep: &Path, place: usize) -> Result<Record, RecordError> {
+pub fn record(sweep: &Path, place: usize) -> Result<SweepRecord, RecordError> {
     let begun = Instant::now();
     loop {
-        let record = Record::read(sweep)?;
+        let record = SweepRecord::read(sweep)?;
         if place < record.order.len() || place >= record.runs_at_most() || begun.elapsed() > OTHER_MAX {
             return Ok(record);
         }
@@ -58,19 +58,21 @@ pub fn record(sweep: &Path, place: usize) -> Result<Record, RecordError> {
 /// The sweep has no such run, or another process works on it.
 pub fn start(
     sweep: &Path,
-    record: &Record,
+    record: &SweepRecord,
     place: usize,
     until: Option<u64>,
     retry_failed: bool,
     allowed: bool,
-) -> Result<Option<Start>, TaskError> {
-    let run = record.runs().nth(place).ok_or(TaskError::Place { place, runs: record.order.len() })?;
+) -> Result<Option<Start>, RunStartError> {
+    let run = record.runs().nth(place).ok_or(RunStartError::Place { place, runs: record.order.len() })?;
     let folder = run_folder(sweep, run);
     let arrived = || record.search.as_ref().is_some_and(|search| progress::arrived(&folder, search, until));
     let begun = Instant::now();
     loop {
         match RunStatus::read(&folder) {
-            RunStatus::Running if begun.elapsed() > OTHER_MAX => return Err(TaskError::Busy { run: run.to_string() }),
+            RunStatus::Running if begun.elapsed() > OTHER_MAX => {
+                return Err(RunStartError::Busy { run: run.to_string() });
+            }
             RunStatus::Running => std::thread::sleep(Duration::from_millis(200)),
             // Slurm may requeue a job that had ended.
             RunStatus::Unfinished if arrived() => return Ok(None),

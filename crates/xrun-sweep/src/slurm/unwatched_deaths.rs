@@ -12,7 +12,7 @@ use super::super::run_status::RunStatus;
 use super::super::trials::RunId;
 use super::outcome::{FAILED, OUT_OF_MEMORY};
 use super::queue::{Task, is_active};
-use crate::records::sweep::{Process, Record};
+use crate::records::sweep::{Process, SweepRecord};
 use xrun_results::read;
 use xrun_watch::killed;
 use xrun_watch::killed::Killer;
@@ -21,7 +21,7 @@ use xrun_watch::killed::Killer;
 /// given less memory than `asked` is now for their trial: the user has raised it since.
 pub fn find(
     sweep: &Path,
-    record: &Record,
+    record: &SweepRecord,
     tasks: &[Task],
     retries: &BTreeMap<RunId, Retry>,
     asked: &dyn Fn(RunId) -> Option<u64>,

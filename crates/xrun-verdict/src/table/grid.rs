@@ -389,20 +389,10 @@ impl Grid {
                 first.is_some_and(|first| TimeParser::of("").read(&first).is_ok())
             });
         let mut grid = Self {
-            source: Source::open(path, head, split, skipped)?,
             header: names.clone(),
-            names,
-            split,
-            form: Form::default(),
-            clock: None,
-            clock_text: String::new(),
-            raw: Row::default(),
-            rows: 0,
-            misfits: 0,
-            first_misfit: None,
             time_in_header,
             headless: false,
-            units: None,
+            ..Self::new(Source::open(path, head, split, skipped)?, split, names)
         };
         grid.form = grid.form(Source::open(path, head, split, skipped)?)?;
         if Tool::of(&grid.names).is_none() {
@@ -440,12 +430,17 @@ impl Grid {
         let numeric = cells.iter().take(names.len()).map(|cell| split == Split::Words && is_number(cell));
         let form = Form { numeric: numeric.collect(), text_at_end: true, ..Form::default() };
         let source = Source::open(path, head, split, 0);
-        Some(source.map(|source| Self {
+        Some(source.map(|source| Self { form, ..Self::new(source, split, names) }))
+    }
+
+    /// Table without a header of which nothing is read.
+    fn new(source: Source, split: Split, names: Vec<String>) -> Self {
+        Self {
             source,
-            form,
-            header: Vec::new(),
             names,
+            header: Vec::new(),
             split,
+            form: Form::default(),
             clock: None,
             clock_text: String::new(),
             raw: Row::default(),
@@ -455,7 +450,7 @@ impl Grid {
             time_in_header: false,
             headless: true,
             units: None,
-        }))
+        }
     }
 
     /// Form of the rows, from the first of them.

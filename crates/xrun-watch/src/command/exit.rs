@@ -1,7 +1,7 @@
 //! Exit of a command: its status, OOM kills, and the message about it.
 
 use crate::memory::own_cgroup::Cgroups;
-use xrun_core::units::{Bytes, counted};
+use xrun_core::units::{Bytes, pluralize};
 use xrun_results::format::MemoryLine;
 
 /// Exit status of a process.
@@ -89,7 +89,7 @@ impl LastMemory {
 /// Message on the exit of a command. `killed` says that xrun killed it.
 pub fn exit_message(exit: &Exit, killed: bool, last: &LastMemory, now_us: u64) -> String {
     let kills = last.oom_kills().filter(|kills| *kills > 0);
-    let by_kernel = |kills: u64| format!("{} in this container", counted(kills, "OOM kill"));
+    let by_kernel = |kills: u64| format!("{} in this container", pluralize(kills, "OOM kill"));
     match (exit.signal, kills) {
         (Some(libc::SIGKILL), Some(kills)) if !killed => {
             format!("the command was OOM-killed ({}): {}", by_kernel(kills), last.memory_before(now_us))

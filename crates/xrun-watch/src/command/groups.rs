@@ -151,12 +151,12 @@ impl Groups {
         let mut sums = vec![ProcessGroup::default(); self.roles.len()];
         for (at, one) in samples.iter().enumerate() {
             let (pages, sum) = (one.pages_or_resident(), &mut sums[roles[at]]);
-            sum.processes += 1;
+            sum.process_count += 1;
             sum.rss += one.status.rss();
             sum.private += pages.private + pages.swap;
             sum.swap += pages.swap;
             sum.shared += pages.shared;
-            sum.file += pages.file;
+            sum.file_pages += pages.file;
             sum.gpu = Some(sum.gpu.unwrap_or_default() + one.gpu);
             // Pages that were not copied since a fork belong to the process that was forked.
             sums[roles[fork_origins[at]]].private += pages.anonymous - pages.private;
@@ -169,7 +169,7 @@ impl Groups {
         let mut held = GroupMemory::default();
         for (role, sum) in self.roles.iter_mut().zip(sums) {
             role.had_shared |= sum.shared > 0;
-            role.had_process |= sum.processes > 0;
+            role.had_process |= sum.process_count > 0;
             role.had_gpu |= sum.gpu.is_some_and(|bytes| bytes > 0);
             if !role.had_process {
                 continue;
@@ -289,7 +289,7 @@ mod tests {
         ];
         let held = groups.sum(&after);
         assert_eq!((held.owners["main/private"], held.owners["workers/private"]), (900 * KIB, 600 * KIB));
-        assert_eq!(held.groups["workers"].processes, 2);
+        assert_eq!(held.groups["workers"].process_count, 2);
         // Roles stay when their processes have ended.
         let held = groups.sum(&after[..1]);
         assert_eq!(held.owners["workers/private"], 0);
@@ -319,7 +319,7 @@ mod tests {
         all.extend((0..40).map(|at| seen(100 + at, Some(0), &format!("tool-{}", "x".repeat(at as usize + 1)), 1, 1)));
         let held = groups.sum(&all);
         assert_eq!(held.groups.len(), GROUPS_MAX + 1);
-        assert_eq!(held.groups["others"].processes, 40 - 12);
+        assert_eq!(held.groups["others"].process_count, 40 - 12);
     }
 
     #[test]
@@ -353,7 +353,7 @@ mod tests {
             let fork = seen(100 + epoch as u32, Some(0), "python train.py", 3, 3);
             let titled = seen(300 + epoch as u32, Some(0), &format!("rank{epoch}: epoch {epoch} {socket}"), 1, 1);
             let held = groups.sum(&[main(), fork, loader(200 + epoch as u32, socket), titled]);
-            let processes: Vec<u64> = held.groups.values().map(|group| group.processes).collect();
+            let processes: Vec<u64> = held.groups.values().map(|group| group.process_count).collect();
             assert_eq!(processes, [1, 1, 1, 1], "{held:?}");
         }
     }
@@ -366,6 +366,6 @@ mod tests {
         assert_eq!(held.groups.keys().collect::<Vec<_>>(), ["main"]);
         groups.sum(&[seen(1, None, "sh", 1, 1), ProcessSample { young: false, ..young.clone() }]);
         let held = groups.sum(&[seen(1, None, "sh", 1, 1), young]);
-        assert_eq!(held.groups["workers"].processes, 1, "the role exists");
+        assert_eq!(held.groups["workers"].process_count, 1, "the role exists");
     }
 }

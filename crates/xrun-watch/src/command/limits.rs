@@ -119,7 +119,7 @@ pub fn unreclaimable(line: &MemoryLine, container: &ContainerMemory) -> u64 {
     let Some(anonymous) = container.anonymous else { return container.current };
     let shared = line.processes.as_ref().map_or(0, |processes| {
         let mapped: u64 = processes.groups.values().map(|group| group.shared).sum();
-        mapped + processes.unmapped_shared.unwrap_or_default()
+        mapped + processes.unmapped_shm.unwrap_or_default()
     });
     (anonymous + shared).min(container.current)
 }

@@ -10,7 +10,7 @@ use crate::directory::RunDirectory;
 use crate::host;
 use xrun_core::bounded::buffer::Buffer;
 use xrun_core::bounded::ledger::Ledger;
-use xrun_core::bounded::planned::{MemoryKind, PlannedOwner};
+use xrun_core::bounded::planned::{MemoryKind, PlannedBuffer};
 use xrun_core::dataset::digest::digest;
 use xrun_core::files::layout;
 use xrun_core::files::write;
@@ -140,7 +140,7 @@ impl CommandRecord {
         manifest.device = unknown_device();
         write::replace_json(&path.join(layout::MANIFEST), &manifest)?;
         let mut plan = read::plan(path).map_err(unreadable)?;
-        plan.owners = super::buffers(request).iter().map(PlannedOwner::from).collect();
+        plan.owners = super::buffers(request).iter().map(PlannedBuffer::from).collect();
         write::replace_json(&path.join(layout::PLAN), &plan)?;
         let record = Self::open(begun, request, ledger)?;
         Ok(Self { plan: Some(plan), ..record })
@@ -198,15 +198,14 @@ impl CommandRecord {
     ///
     /// # Errors
     /// The manifest cannot be written.
-    pub fn note_steps(&self, note: &str) -> Result<(), WriteError> {
+    pub fn note_step_source(&self, source: &str) -> Result<(), WriteError> {
         let path = &self.directory.path;
         let Ok(mut manifest) = read::manifest(path) else { return Ok(()) };
         let Some(watched) = &mut manifest.watched else { return Ok(()) };
-        let source = note.strip_prefix("steps from ").unwrap_or(note);
-        if watched.steps.as_deref() == Some(source) {
+        if watched.step_source.as_deref() == Some(source) {
             return Ok(());
         }
-        watched.steps = Some(source.to_owned());
+        watched.step_source = Some(source.to_owned());
         write::replace_json(&path.join(layout::MANIFEST), &manifest)
     }
 
@@ -387,23 +386,23 @@ fn unknown_device() -> Device {
 
 /// Record of the request, for the manifest.
 pub fn watched(request: &WatchRequest, not_measured: Vec<String>) -> WatchSettings {
-    let steps = request.steps.as_ref().map(|steps| match steps {
+    let step_source = request.steps.as_ref().map(|source| match source {
         StepSource::Output(pattern) => format!("lines of the output that match {}", pattern.text()),
         StepSource::Recognised => "progress bars and lines of the output".to_owned(),
         StepSource::File(path) => format!("the file {}", path.display()),
         StepSource::Events(path) => format!("event files for TensorBoard in {}", path.display()),
     });
     WatchSettings {
-        every_ms: u64::try_from(request.interval.as_millis()).unwrap_or(u64::MAX),
+        sampling_period_ms: u64::try_from(request.interval.as_millis()).unwrap_or(u64::MAX),
         host_memory: request.host_memory,
         device_memory: request.device_memory,
-        at: request.limit_fraction,
+        limit_fraction: request.limit_fraction,
         signal: request.signal.as_str().into(),
         grace_seconds: request.grace.as_secs_f64(),
         time_limit_seconds: request.time_limit.map(|limit| limit.as_secs_f64()),
-        steps,
+        step_source,
         not_measured,
         command: start::masked_words(request),
-        resumes: request.can_resume,
+        can_resume: request.can_resume,
     }
 }

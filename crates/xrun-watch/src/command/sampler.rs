@@ -15,7 +15,7 @@ use crate::memory::processes::{Member, PROCESSES_MAX, Status};
 use crate::memory::shared_files::{self, SharedFiles};
 use crate::memory::sources;
 use xrun_core::bounded::buffer::Buffer;
-use xrun_core::bounded::ledger::{Cap, Holding, Ledger, Policy};
+use xrun_core::bounded::ledger::{Cap, Ledger, Policy, Registration};
 use xrun_results::format::{DriverMemory, HostMemory, MemoryLine, MemorySummary, SamplePoint, VERSION};
 use xrun_results::watched::{GpuMemory, ProcessMemory};
 use xrun_verdict::names::UNMAPPED_SHM;
@@ -56,7 +56,7 @@ pub struct Sampler {
     /// Processor time of all scans and samples: on a busy machine a sample waits, which costs nothing.
     cost: Duration,
     peaks: MemorySummary,
-    seen: Holding,
+    seen: Registration,
     shared_files: SharedFiles,
     /// True if there was shared memory that no process had mapped.
     unmapped: bool,
@@ -156,14 +156,14 @@ impl Sampler {
     /// Memory of each GPU; adds the memory of each process to its sample.
     fn read_gpus(&self, seen: &mut [ProcessSample]) -> Vec<GpuMemory> {
         let read = self.gpus.as_ref().map(Gpus::read).unwrap_or_default();
-        let one = |gpu: &crate::memory::gpus::GpuMemory| {
-            let mut held = 0;
+        let one = |gpu: &crate::memory::gpus::GpuSample| {
+            let mut used_by_command = 0;
             for one in seen.iter_mut() {
                 let bytes = gpu.processes.get(&one.member.id).copied().unwrap_or_default();
                 one.gpu += bytes;
-                held += bytes;
+                used_by_command += bytes;
             }
-            GpuMemory { index: gpu.index, total: gpu.total, used: gpu.used, held, load: gpu.load }
+            GpuMemory { index: gpu.index, total: gpu.total, used: gpu.used, used_by_command, load: gpu.load }
         };
         read.iter().map(one).collect()
     }
@@ -171,8 +171,12 @@ impl Sampler {
     fn line(&mut self, seen: &[ProcessSample], gpus: Vec<GpuMemory>, step: u64, point: SamplePoint) -> MemoryLine {
         let mut held = self.groups.sum(seen);
         let sum = |of: fn(&xrun_results::watched::ProcessGroup) -> u64| held.groups.values().map(of).sum::<u64>();
-        let (private, shared, file, swap) =
-            (sum(|group| group.private), sum(|group| group.shared), sum(|group| group.file), sum(|group| group.swap));
+        let (private, shared, file, swap) = (
+            sum(|group| group.private),
+            sum(|group| group.shared),
+            sum(|group| group.file_pages),
+            sum(|group| group.swap),
+        );
         let processes: Vec<u32> = seen.iter().map(|one| one.member.id).collect();
         let shared_files = self.shared_files.bytes(&processes, self.cgroups.own.as_ref());
         let unmapped = shared_files.map(|bytes| bytes.saturating_sub(shared));
@@ -182,13 +186,15 @@ impl Sampler {
         }
         let heap = private + shared + unmapped.unwrap_or_default();
         let rss = (private + shared + file).saturating_sub(swap);
-        let on_gpus: u64 = gpus.iter().map(|gpu| gpu.held).sum();
+        let on_gpus: u64 = gpus.iter().map(|gpu| gpu.used_by_command).sum();
         let driver = (!gpus.is_empty()).then(|| DriverMemory {
             process: Some(on_gpus),
             device: gpus.iter().map(|gpu| gpu.used).sum(),
             before: None,
             total: Some(gpus.iter().map(|gpu| gpu.total).sum()),
-            load: combined_load(gpus.iter().filter(|gpu| on_gpus == 0 || gpu.held > 0).filter_map(|gpu| gpu.load)),
+            load: combined_load(
+                gpus.iter().filter(|gpu| on_gpus == 0 || gpu.used_by_command > 0).filter_map(|gpu| gpu.load),
+            ),
         });
         self.load.add(driver.and_then(|driver| driver.load));
         if on_gpus > 0 {
@@ -227,12 +233,12 @@ impl Sampler {
             cost_us: 0,
             pressure: None,
             processes: Some(ProcessMemory {
-                count: seen.len() as u64,
+                process_count: seen.len() as u64,
                 threads: seen.iter().map(|one| one.status.threads).sum(),
                 open_files: seen.iter().filter_map(open).reduce(|a, b| a + b),
                 inexact: seen.iter().filter(|one| one.pages.is_none()).count() as u64,
                 groups: held.groups,
-                unmapped_shared: unmapped,
+                unmapped_shm: unmapped,
                 pressure: self.cgroups.nearest().and_then(Cgroup::pressure).or_else(sources::pressure),
                 oom_kills: self.cgroups.oom_kills(),
                 charged: self.cgroups.own.as_ref().and_then(Cgroup::charged),

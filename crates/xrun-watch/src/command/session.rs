@@ -23,7 +23,7 @@ use crate::memory::processes::Status;
 use crate::stop::{exit_code, hangup_signal};
 use xrun_core::bounded::ledger::Ledger;
 use xrun_core::files::write::WriteError;
-use xrun_core::units::{Span, counted};
+use xrun_core::units::{Span, pluralize};
 use xrun_results::format::{MemoryLine, MemorySummary, Outcome, PlanFile, SamplePoint, Summary};
 use xrun_results::judge::{CommandJudge, fails};
 use xrun_results::read::{self, ReadError};
@@ -33,7 +33,7 @@ use xrun_results::watched::WatchSettings;
 /// Cap on the time between two checks whether the command has ended.
 const TICK_MAX: Duration = Duration::from_millis(50);
 /// Time after which a message says where the steps are from, or that none was found.
-const STEPS_SAID_AFTER: Duration = Duration::from_secs(10);
+const STEP_SOURCE_REPORTED_AFTER: Duration = Duration::from_secs(10);
 /// Time that the rest of the output may take, where orphans of the command keep it open.
 const OUTPUT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Cap on the time between two ticks of the clock of files.
@@ -58,12 +58,12 @@ pub struct WatchOutcome {
     pub lost: bool,
 }
 
-/// Runs a command to its end, in a new directory. `say` receives messages for people.
+/// Runs a command to its end, in a new directory. `info` receives messages for people.
 ///
 /// # Errors
 /// The command cannot be started, or its results cannot be written; the latter does not stop a running command.
-pub fn run(request: &WatchRequest, say: &dyn Fn(&str)) -> Result<WatchOutcome, WatchError> {
-    let launch = Launch::prepare(request, say)?;
+pub fn run(request: &WatchRequest, info: &dyn Fn(&str)) -> Result<WatchOutcome, WatchError> {
+    let launch = Launch::prepare(request, info)?;
     let record = CommandRecord::create(request, &launch.watched, &launch.ledger)?;
     launch.run(record, 0)
 }
@@ -72,8 +72,8 @@ pub fn run(request: &WatchRequest, say: &dyn Fn(&str)) -> Result<WatchOutcome, W
 ///
 /// # Errors
 /// As [`run`].
-pub fn run_in(begun: PreparedRun, request: &WatchRequest, say: &dyn Fn(&str)) -> Result<WatchOutcome, WatchError> {
-    let launch = Launch::prepare(request, say)?;
+pub fn run_in(begun: PreparedRun, request: &WatchRequest, info: &dyn Fn(&str)) -> Result<WatchOutcome, WatchError> {
+    let launch = Launch::prepare(request, info)?;
     let segment = begun.segment;
     let record = CommandRecord::open_run(begun, request, &launch.watched, &launch.ledger)?;
     launch.run(record, segment)
@@ -97,7 +97,7 @@ fn own_cgroup(request: &WatchRequest) -> Result<Option<OwnCgroup>, WatchError> {
 /// Command that is ready to start.
 struct Launch<'a> {
     request: &'a WatchRequest,
-    say: &'a dyn Fn(&str),
+    info: &'a dyn Fn(&str),
     program: PathBuf,
     ledger: Ledger,
     own_cgroup: Option<OwnCgroup>,
@@ -105,16 +105,16 @@ struct Launch<'a> {
 }
 
 impl<'a> Launch<'a> {
-    fn prepare(request: &'a WatchRequest, say: &'a dyn Fn(&str)) -> Result<Self, WatchError> {
+    fn prepare(request: &'a WatchRequest, info: &'a dyn Fn(&str)) -> Result<Self, WatchError> {
         let program = start::find(request)?;
         let own_cgroup = own_cgroup(request)?;
         let watched = record::watched(request, not_measured(own_cgroup.is_some()));
-        Ok(Self { request, say, program, ledger: Ledger::default(), own_cgroup, watched })
+        Ok(Self { request, info, program, ledger: Ledger::default(), own_cgroup, watched })
     }
 
     /// Starts the command and runs it to its end. `segment` is the index of this process within the run.
     fn run(self, record: CommandRecord, segment: u32) -> Result<WatchOutcome, WatchError> {
-        let Self { request, say, ref program, ref ledger, ref own_cgroup, ref watched } = self;
+        let Self { request, info, ref program, ref ledger, ref own_cgroup, ref watched } = self;
         let system = |error: std::io::Error| WatchError::System(format!("cannot handle signals: {error}"));
         let handled = [SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH].into_iter().chain(hangup_signal());
         let mut signals = Signals::new(handled).map_err(system)?;
@@ -132,7 +132,7 @@ impl<'a> Launch<'a> {
         }
         let mut session = Session {
             request,
-            say,
+            info,
             record,
             sampler: Sampler::new(ProcessTree::Started { main }, request.interval, cgroups.clone(), ledger),
             judged,
@@ -145,12 +145,12 @@ impl<'a> Launch<'a> {
             last: LastMemory { kills_before, host_memory: request.host_memory, cgroups, line: None },
             scan_at_sample: 0,
             limits: Limits::new(),
-            said_steps: None,
+            reported_step_source: None,
             growth: GrowthWatch::default(),
             write_failed: false,
         };
         let directory = session.record.directory.path.display().to_string();
-        session.say(&format!("watching process {main}; results: {directory}"));
+        session.info(&format!("watching process {main}; results: {directory}"));
         let logged = session.record.log(&format!("command: {}", start::command_line(request)));
         session.check_written(logged);
         let exit = session.run_until_exit(main, &mut signals);
@@ -194,7 +194,7 @@ impl GrowthWatch {
     const EVERY_MIN: u64 = 16;
 
     /// Message of the verdict, once memory grows by it. Called at each sample.
-    fn look(&mut self, judged: &CommandJudge) -> Option<String> {
+    fn judge(&mut self, judged: &CommandJudge) -> Option<String> {
         self.samples += 1;
         if self.reported || self.samples < self.next {
             return None;
@@ -225,7 +225,7 @@ fn processes(count: u64) -> String {
 
 struct Session<'a> {
     request: &'a WatchRequest,
-    say: &'a dyn Fn(&str),
+    info: &'a dyn Fn(&str),
     record: CommandRecord,
     sampler: Sampler,
     judged: CommandJudge,
@@ -243,8 +243,8 @@ struct Session<'a> {
     /// Footprint by the scan before the newest sample.
     scan_at_sample: u64,
     limits: Limits,
-    /// Message about the source of steps that was said last.
-    said_steps: Option<String>,
+    /// Name of the source of steps that was reported last, `None` for none; absent before the first report.
+    reported_step_source: Option<Option<String>>,
     growth: GrowthWatch,
     /// True if the last write failed, which was reported. The command continues.
     write_failed: bool,
@@ -264,7 +264,7 @@ impl Session<'_> {
                 }
                 let members = self.members();
                 if let Some(message) = self.stopper.forward(signal, || members) {
-                    self.say(message);
+                    self.info(message);
                 }
             }
             self.read_steps();
@@ -281,7 +281,7 @@ impl Session<'_> {
             }
             let members = || self.sampler.members().iter().map(|member| member.id).collect();
             if let Some(message) = self.stopper.advance(members) {
-                self.say(message);
+                self.info(message);
             }
             std::thread::sleep(tick);
         }
@@ -292,10 +292,10 @@ impl Session<'_> {
     }
 
     /// Shows and logs a message, on a line of its own where the command has drawn a bar.
-    fn say(&mut self, text: &str) {
+    fn info(&mut self, text: &str) {
         match self.output.is_within_line() {
-            true => (self.say)(&format!("\n{text}")),
-            false => (self.say)(text),
+            true => (self.info)(&format!("\n{text}")),
+            false => (self.info)(text),
         }
         let logged = self.record.log(text);
         self.check_written(logged);
@@ -307,7 +307,7 @@ impl Session<'_> {
             && !std::mem::replace(&mut self.write_failed, true)
         {
             let path = path.display();
-            (self.say)(&format!(
+            (self.info)(&format!(
                 "cannot write {path}: {source}; the command continues, but its samples and steps are lost"
             ));
         }
@@ -336,26 +336,25 @@ impl Session<'_> {
             self.first_step.get_or_insert((newest, now));
             self.last_step = Some((newest, now));
         }
-        if now >= STEPS_SAID_AFTER {
-            self.say_steps();
+        if now >= STEP_SOURCE_REPORTED_AFTER {
+            self.report_step_source();
         }
     }
 
     /// Says where the steps are from, or that none was found, once and when that changes.
-    fn say_steps(&mut self) {
+    fn report_step_source(&mut self) {
         let note = self.output.steps.source_note();
-        let Some(message) = note.clone().or_else(|| self.no_steps().filter(|_| self.said_steps.is_none())) else {
-            return;
-        };
-        // A count of steps changes from epoch to epoch.
-        let source = |text: &str| text.split(" (").next().map(str::to_owned);
-        if self.said_steps.as_deref().and_then(source) == source(&message) {
+        let name = note.as_ref().map(|note| note.name.clone());
+        if self.reported_step_source.as_ref().is_some_and(|reported| name.is_none() || *reported == name) {
             return;
         }
-        self.say(&message);
-        self.said_steps = Some(message);
+        let Some(message) = note.as_ref().map(|note| format!("steps from {note}")).or_else(|| self.no_steps()) else {
+            return;
+        };
+        self.info(&message);
+        self.reported_step_source = Some(name);
         if let Some(note) = note {
-            let written = self.record.note_steps(&note);
+            let written = self.record.note_step_source(&note.to_string());
             self.check_written(written);
         }
     }
@@ -376,7 +375,7 @@ impl Session<'_> {
         if lines == 0 && matches!(self.request.steps, Some(StepSource::Recognised)) {
             return None;
         }
-        let (lines, key) = (counted(lines, "line"), self.request.names.steps);
+        let (lines, key) = (pluralize(lines, "line"), self.request.names.steps);
         let shown = |path: &Path| xrun_core::printable::line(&path.display().to_string(), 200);
         let problem = match (&self.request.steps, matched) {
             (None, _) | (Some(_), 1..) => return None,
@@ -406,11 +405,11 @@ impl Session<'_> {
         let Some(line) = self.sampler.sample(self.output.steps.newest(), point) else { return };
         let line = MemoryLine { segment: self.segment, ..line };
         self.judged.add(&line);
-        if let Some(message) = self.growth.look(&self.judged) {
-            self.say(&message);
+        if let Some(message) = self.growth.judge(&self.judged) {
+            self.info(&message);
         }
         match self.record.sample(&line) {
-            Ok(true) if std::mem::take(&mut self.write_failed) => self.say("samples and steps are written again"),
+            Ok(true) if std::mem::take(&mut self.write_failed) => self.info("samples and steps are written again"),
             written => self.check_written(written.map(drop)),
         }
         if self.stopper.is_running()
@@ -424,7 +423,7 @@ impl Session<'_> {
 
     fn stop(&mut self, outcome: Outcome, message: String) {
         let message = self.stopper.stop(outcome, message);
-        self.say(&message);
+        self.info(&message);
     }
 
     /// Returns whether a limit may have been reached since the newest sample, by the growth of the scanned footprint.
@@ -481,13 +480,13 @@ impl Session<'_> {
         notes.extend(self.no_steps());
         let note = self.output.steps.source_note();
         if let Some(note) = &note {
-            let written = self.record.note_steps(note);
+            let written = self.record.note_step_source(&note.to_string());
             self.check_written(written);
         }
-        notes.extend(note);
+        notes.extend(note.map(|note| format!("steps from {note}")));
         let damaged = self.output.events.as_ref().map_or(0, EventFiles::damaged);
         if damaged > 0 {
-            notes.push(format!("the rest of {} could not be read", counted(damaged as u64, "event file")));
+            notes.push(format!("the rest of {} could not be read", pluralize(damaged as u64, "event file")));
         }
         let lost = self.lost();
         let any_lost = lost.is_some();
@@ -522,7 +521,7 @@ impl Session<'_> {
         self.check_written(written);
         let (samples, steps) = self.record.lost();
         let counts = [(samples, "sample"), (steps, "step")].into_iter().filter(|(count, _)| *count > 0);
-        let counts: Vec<String> = counts.map(|(count, name)| counted(count, name)).collect();
+        let counts: Vec<String> = counts.map(|(count, name)| pluralize(count, name)).collect();
         (!counts.is_empty()).then(|| format!("{} lost: not written, but included in the verdict", counts.join(" and ")))
     }
 
@@ -572,7 +571,7 @@ mod tests {
             let (mut judged, mut growth) = (CommandJudge::new(&WatchSettings::default()), GrowthWatch::default());
             let reported = (0..400).filter(|step| {
                 judged.add(&line(*step, (100 << 20) + leak * step));
-                growth.look(&judged).is_some()
+                growth.judge(&judged).is_some()
             });
             reported.collect::<Vec<u64>>()
         };

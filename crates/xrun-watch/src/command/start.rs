@@ -16,7 +16,7 @@ use super::steps::{self, StepEvent, StepParser, Steps, Tail};
 use super::terminal::{self, Mirror, Pty};
 use super::{StepSource, WatchError, WatchRequest};
 use crate::memory::own_cgroup::OwnCgroup;
-use xrun_core::bounded::ledger::{Holding, Ledger};
+use xrun_core::bounded::ledger::{Ledger, Registration};
 use xrun_results::secrets;
 
 /// Environment variable that has Python write its output without buffering.
@@ -76,8 +76,8 @@ pub struct OutputReaders {
     pub copies: Vec<JoinHandle<()>>,
     /// Pseudo-terminals that it writes to.
     pub mirrors: Vec<Mirror>,
-    _read: Option<Holding>,
-    _waiting: Holding,
+    _read: Option<Registration>,
+    _waiting: Registration,
 }
 
 impl OutputReaders {
@@ -161,9 +161,9 @@ pub fn start(
     }
     let read = if events.is_some() { Some(events::buffer()) } else { reads_output.then(output::buffer) };
     let read = read.map(|buffer| {
-        let holding = buffer.register(ledger);
-        holding.set(holding.cap().items, holding.cap().bytes);
-        holding
+        let registration = buffer.register(ledger);
+        registration.set(registration.cap().items, registration.cap().bytes);
+        registration
     });
     let waiting = steps::buffer().register(ledger);
     Ok((

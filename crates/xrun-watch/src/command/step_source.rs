@@ -1,11 +1,13 @@
 //! Choice among the bars and lines of a command: the one that counts the steps of its training is followed.
 
+use std::fmt;
+
 use super::step_counter::StepNumber;
 use super::step_formats::{LineReader, Progress, is_training_title};
 use super::steps::StepValues;
-use xrun_core::units::counted;
+use xrun_core::units::pluralize;
 
-/// Cap on the bars and kinds of lines that are told apart; further ones are ignored.
+/// Cap on the bars and kinds of lines that are distinguished; further ones are ignored.
 const SOURCES_MAX: usize = 16;
 /// Numbers in a row, without one of another source between them, by which a source counts steps.
 const RUN_MIN: u64 = 3;
@@ -16,7 +18,7 @@ const SILENT_MIN: u64 = 8;
 
 /// Bars and lines so far, and the one that is followed.
 #[derive(Clone, Debug, Default)]
-pub struct StepSource {
+pub struct SourceSelector {
     reader: LineReader,
     sources: Vec<Source>,
     followed: Option<usize>,
@@ -63,6 +65,22 @@ impl Source {
     }
 }
 
+/// Source of the steps, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceNote {
+    /// Name of the bar or of the lines.
+    pub name: String,
+    /// Number of steps that it counts to; changes from epoch to epoch.
+    pub total: Option<String>,
+}
+
+impl fmt::Display for SourceNote {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.name)?;
+        self.total.iter().try_for_each(|total| write!(formatter, " ({total})"))
+    }
+}
+
 /// Values of a line, for the steps of the command.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Found {
@@ -71,7 +89,7 @@ pub struct Found {
     pub is_anew: bool,
 }
 
-impl StepSource {
+impl SourceSelector {
     /// Reads a line; `None` where it adds nothing to the steps.
     pub fn read(&mut self, line: &str) -> Option<Found> {
         let progress = self.reader.read(line)?;
@@ -200,7 +218,7 @@ impl StepSource {
     }
 
     /// Note on the source that is followed, for people; `None` without one.
-    pub fn note(&self) -> Option<String> {
+    pub fn note(&self) -> Option<SourceNote> {
         let source = &self.sources[self.followed?];
         let name = match (source.is_bar, source.has_log && source.format == "tqdm") {
             (true, true) => "a progress bar of tqdm with logged losses, as of Hugging Face's Trainer".to_owned(),
@@ -208,9 +226,9 @@ impl StepSource {
             (false, _) if source.format.ends_with("a loss") => format!("lines with `{}` and a loss", source.title),
             (false, _) => source.format.to_owned(),
         };
-        let total = source.total.map(|total| counted(total, "step"));
-        let total = total.map(|total| format!(" ({total}{})", if self.has_epochs { " an epoch" } else { "" }));
-        Some(format!("steps from {name}{}", total.unwrap_or_default()))
+        let total = source.total.map(|total| pluralize(total, "step"));
+        let total = total.map(|total| format!("{total}{}", if self.has_epochs { " an epoch" } else { "" }));
+        Some(SourceNote { name, total })
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::SourceNote;
 use crate::command::steps::{StepEvent, StepParser, Steps};
 use xrun_results::format::MetricsLine;
 
@@ -40,7 +41,7 @@ fn repeated(line: &str) -> Vec<String> {
 }
 
 /// Steps and the last loss that are found in lines, and the note.
-fn found(lines: &[String]) -> (u64, Option<f64>, Option<String>) {
+fn found(lines: &[String]) -> (u64, Option<f64>, Option<SourceNote>) {
     let (steps, events) = Steps::new(Some(StepParser::recognised()), BTreeSet::new());
     let mut loss = None;
     for line in lines {

@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::output::Lines;
 use super::step_counter::{StepCounter, StepNumber};
 use super::step_formats::{is_epoch, loss_rank, step_rank};
-use super::step_source::StepSource;
+use super::step_source::{SourceNote, SourceSelector};
 use xrun_core::bounded::buffer::Buffer;
 use xrun_core::bounded::ledger::{Cap, Policy};
 use xrun_core::files::file;
@@ -80,7 +80,7 @@ pub struct StepValues {
 pub enum StepParser {
     Pattern(StepPattern),
     /// Recognised bars and lines.
-    Recognised(Mutex<StepSource>),
+    Recognised(Mutex<SourceSelector>),
 }
 
 impl StepParser {
@@ -89,7 +89,7 @@ impl StepParser {
         Self::Recognised(Mutex::default())
     }
 
-    fn note(&self) -> Option<String> {
+    fn note(&self) -> Option<SourceNote> {
         match self {
             Self::Pattern(_) => None,
             Self::Recognised(source) => source.lock().unwrap_or_else(PoisonError::into_inner).note(),
@@ -169,7 +169,7 @@ impl Steps {
     }
 
     /// Note on the source of steps that was recognised, for people.
-    pub fn source_note(&self) -> Option<String> {
+    pub fn source_note(&self) -> Option<SourceNote> {
         self.parser.as_ref()?.note()
     }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::{Device, Nvml};
 
-use xrun_results::sample::GpuLoad;
+use xrun_results::sample::GpuTelemetry;
 
 /// Cap on the GPUs; further ones are ignored.
 const GPUS_MAX: u32 = 32;
@@ -18,7 +18,7 @@ pub struct Gpus {
 
 /// Memory of a GPU at one moment, in bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct GpuMemory {
+pub struct GpuSample {
     /// Index of the GPU by the driver.
     pub index: u32,
     /// Memory of the GPU.
@@ -28,7 +28,7 @@ pub struct GpuMemory {
     /// Memory in use by process id. In a container the driver may see other ids, and on some cards it reports none.
     pub processes: BTreeMap<u32, u64>,
     /// Utilisation and power.
-    pub load: Option<GpuLoad>,
+    pub load: Option<GpuTelemetry>,
 }
 
 impl std::fmt::Debug for Gpus {
@@ -46,11 +46,11 @@ impl Gpus {
     }
 
     /// Memory of all GPUs that the driver can read.
-    pub fn read(&self) -> Vec<GpuMemory> {
+    pub fn read(&self) -> Vec<GpuSample> {
         (0..self.count).filter_map(|index| self.one(index)).collect()
     }
 
-    fn one(&self, index: u32) -> Option<GpuMemory> {
+    fn one(&self, index: u32) -> Option<GpuSample> {
         let device = self.nvml.device_by_index(index).ok()?;
         let memory = device.memory_info().ok()?;
         let mut processes = BTreeMap::new();
@@ -59,22 +59,22 @@ impl Gpus {
                 *processes.entry(process.pid).or_default() += bytes;
             }
         }
-        Some(GpuMemory { index, total: memory.total, used: memory.used, processes, load: load(&device) })
+        Some(GpuSample { index, total: memory.total, used: memory.used, processes, load: load(&device) })
     }
 }
 
 /// Utilisation and power of a GPU now.
-pub fn load(device: &Device<'_>) -> Option<GpuLoad> {
+pub fn load(device: &Device<'_>) -> Option<GpuTelemetry> {
     let utilisation = device.utilization_rates().ok().map(|rates| rates.gpu.min(100));
-    GpuLoad::new(utilisation, device.power_usage().ok())
+    GpuTelemetry::new(utilisation, device.power_usage().ok())
 }
 
 /// Load of several GPUs together: mean utilisation, and total power.
-pub fn combined_load(loads: impl Iterator<Item = GpuLoad> + Clone) -> Option<GpuLoad> {
+pub fn combined_load(loads: impl Iterator<Item = GpuTelemetry> + Clone) -> Option<GpuTelemetry> {
     let utilisation = loads.clone().filter_map(|load| load.utilisation_percent);
     let count = u32::try_from(utilisation.clone().count()).ok().filter(|count| *count > 0);
     let mean = count.map(|count| utilisation.sum::<u32>() / count);
-    GpuLoad::new(mean, loads.filter_map(|load| load.power_milliwatts).reduce(u32::saturating_add))
+    GpuTelemetry::new(mean, loads.filter_map(|load| load.power_milliwatts).reduce(u32::saturating_add))
 }
 
 /// Mean utilisation and power of the samples that have them.
@@ -105,7 +105,7 @@ impl Mean {
 
 impl MeanLoad {
     /// Adds a sample.
-    pub fn add(&mut self, load: Option<GpuLoad>) {
+    pub fn add(&mut self, load: Option<GpuTelemetry>) {
         self.utilisation.add(load.and_then(|load| load.utilisation_percent).map(f64::from));
         self.watts.add(load.and_then(|load| load.power_milliwatts).map(|power| f64::from(power) / 1000.0));
     }
@@ -122,8 +122,8 @@ mod tests {
 
     #[test]
     fn unknown_values_do_not_count_as_zero() {
-        let load = |utilisation, power| GpuLoad { utilisation_percent: utilisation, power_milliwatts: power };
-        assert_eq!(GpuLoad::new(None, None), None);
+        let load = |utilisation, power| GpuTelemetry { utilisation_percent: utilisation, power_milliwatts: power };
+        assert_eq!(GpuTelemetry::new(None, None), None);
         assert_eq!(combined_load([].into_iter()), None);
         let two = [load(Some(90), Some(300_000)), load(None, Some(100_500)), load(Some(31), None)];
         assert_eq!(combined_load(two.into_iter()), Some(load(Some(60), Some(400_500))));

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::cgroup::{Cgroup, oom_kills_in};
-use xrun_core::units::counted;
+use xrun_core::units::pluralize;
 use xrun_results::format::VERSION;
 use xrun_results::process::{CgroupRecord, ProcessRecord, SlurmJob};
 use xrun_results::read;
@@ -60,11 +60,11 @@ impl Killer {
     pub fn message(&self) -> String {
         match self {
             Self::Oom { group, kills, own: true } => {
-                format!("OOM kill by the kernel ({} in {group} since it started)", counted(*kills, "kill"))
+                format!("OOM kill by the kernel ({} in {group} since it started)", pluralize(*kills, "kill"))
             }
             Self::Oom { group, kills, own: false } => format!(
                 "probably an OOM kill by the kernel ({} in {group} since it started; its own cgroup has no count)",
-                counted(*kills, "kill")
+                pluralize(*kills, "kill")
             ),
             Self::Reboot => "the machine has rebooted since".into(),
             Self::OtherHost { host } => format!("it ran on {host}; only that host knows who killed it"),

@@ -53,7 +53,7 @@ impl PipelineKind for Command {
         facts.probe_steps = PROBE_STEPS;
         facts.data_digests = digests(settings)?;
         facts.declared_metrics =
-            settings.metrics.iter().map(|(name, better)| PlannedMetric::plain(name, *better)).collect();
+            settings.metrics.iter().map(|(name, direction)| PlannedMetric::plain(name, *direction)).collect();
         Ok((facts, ()))
     }
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 use super::settings::Settings;
 use crate::bounded::buffer::Buffer;
 use crate::bounded::leak_buffer;
-use crate::bounded::ledger::{Cap, Holding, Ledger, Policy};
-use crate::bounded::planned::PlannedOwner;
+use crate::bounded::ledger::{Cap, Ledger, Policy, Registration};
+use crate::bounded::planned::PlannedBuffer;
 use crate::files::{file, layout, write};
 use crate::task::predict::{Item, Predict, PredictRequest, PredictionSink};
 use crate::task::{DeviceMemory, Metric, Phases, StepReport, Task, TaskError, TaskFacts, ValidationReport};
@@ -22,14 +22,14 @@ pub struct Dummy {
     settings: Settings,
     seed: u32,
     weight: f64,
-    held: Option<(Holding, Vec<u8>)>,
+    held: Option<(Registration, Vec<u8>)>,
     leaked: Vec<Vec<u8>>,
-    holding: Option<Holding>,
+    registration: Option<Registration>,
 }
 
 /// Facts for the plan.
 pub fn facts(settings: &Settings) -> TaskFacts {
-    let owners = leak(settings).iter().chain(&hold(settings)).map(PlannedOwner::from).collect();
+    let owners = leak(settings).iter().chain(&hold(settings)).map(PlannedBuffer::from).collect();
     TaskFacts { owners, probe_steps: 2, ..TaskFacts::new(settings.steps_per_epoch, METRICS) }
 }
 
@@ -52,9 +52,9 @@ const HOLD: &str = "pipeline.dummy.hold";
 impl Dummy {
     /// Task at step 0.
     pub fn new(settings: Settings, seed: u32, ledger: &Ledger) -> Self {
-        let holding = leak(&settings).map(|leak| leak.register(ledger));
+        let registration = leak(&settings).map(|leak| leak.register(ledger));
         let held = hold(&settings).map(|hold| (hold.register(ledger), Vec::new()));
-        Self { settings, seed, weight: 1.0, held, leaked: Vec::new(), holding }
+        Self { settings, seed, weight: 1.0, held, leaked: Vec::new(), registration }
     }
 }
 
@@ -83,16 +83,18 @@ impl Task for Dummy {
             full_device();
         }
         std::thread::sleep(Duration::from_micros(self.settings.step_microseconds));
-        if let Some((holding, bytes)) = self.held.as_mut().filter(|(_, bytes)| bytes.is_empty()) {
+        if let Some((registration, bytes)) = self.held.as_mut().filter(|(_, bytes)| bytes.is_empty()) {
             // Written, so that the pages are resident.
             *bytes = vec![1; self.settings.hold.0 as usize];
-            holding.set(1, self.settings.hold.0);
+            registration.set(1, self.settings.hold.0);
         }
         if self.settings.leak_per_step.0 > 0 {
             // Written, so that the pages are resident.
             self.leaked.push(vec![1; self.settings.leak_per_step.0 as usize]);
             let items = self.leaked.len() as u64;
-            self.holding.iter().for_each(|holding| holding.set(items, items * self.settings.leak_per_step.0));
+            self.registration
+                .iter()
+                .for_each(|registration| registration.set(items, items * self.settings.leak_per_step.0));
         }
         let noise =
             ((step ^ u64::from(self.seed)).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40) as f64 / (1u64 << 24) as f64;
@@ -169,16 +171,16 @@ impl Predict for Dummy {
     fn predict(
         &mut self,
         asked: &PredictRequest<'_>,
-        told: &mut dyn PredictionSink,
+        sink: &mut dyn PredictionSink,
     ) -> Result<serde_json::Value, TaskError> {
         for path in asked.files {
             let length = file::open(path).and_then(|file| Ok(file.metadata()?.len()));
             match length {
                 Ok(bytes) => {
                     let answer = Answer { bytes, sum: self.weight * bytes as f64 };
-                    told.answered(Item::file(path), &answer, &format!("{bytes} bytes, {:.3}", answer.sum))?;
+                    sink.answered(Item::file(path), &answer, &format!("{bytes} bytes, {:.3}", answer.sum))?;
                 }
-                Err(error) => told.failed(Item::file(path), &format!("cannot be read: {error}"))?,
+                Err(error) => sink.failed(Item::file(path), &format!("cannot be read: {error}"))?,
             }
         }
         Ok(serde_json::json!({ "weight": self.weight }))

@@ -134,13 +134,13 @@ fn images_are_decoded_and_measured_in_their_exif_orientation() {
             let path = folder.root.join(&name);
             turned(&path, orientation);
             let (width, height) = if swapped { (HEIGHT, WIDTH) } else { (WIDTH, HEIGHT) };
-            let picture = decode(&path, Path::new(&name), ExifOrientation::Apply).unwrap();
-            assert_eq!((picture.width, picture.height), (width as usize, height as usize), "{name}");
+            let image = decode(&path, Path::new(&name), ExifOrientation::Apply).unwrap();
+            assert_eq!((image.width, image.height), (width as usize, height as usize), "{name}");
             let x = if right { width - 4 } else { 3 };
             let y = if bottom { height - 4 } else { 3 };
-            let (x, y, row) = (x as usize, y as usize, picture.width);
-            assert!(picture.rgb[(y * row + x) * 3] > 200, "{name}: the white quarter is elsewhere");
-            let across = picture.rgb[((picture.height - 1 - y) * row + row - 1 - x) * 3];
+            let (x, y, row) = (x as usize, y as usize, image.width);
+            assert!(image.rgb[(y * row + x) * 3] > 200, "{name}: the white quarter is elsewhere");
+            let across = image.rgb[((image.height - 1 - y) * row + row - 1 - x) * 3];
             assert!(across < 50, "{name}");
             let stored = decode(&path, Path::new(&name), ExifOrientation::Ignore).unwrap();
             assert_eq!((stored.width, stored.rgb[0] > 200), (WIDTH as usize, true), "{name}");

@@ -172,12 +172,12 @@ const CASES: [(&str, Change, Expected); 60] = [
     (
         "one image twice",
         |_, v| extra(v, "images/cat0.jpg"),
-        left_out(&["images/cat0.jpg", "listed twice"], "repeated_picture"),
+        left_out(&["images/cat0.jpg", "listed twice"], "repeated_image"),
     ),
     (
         "one image twice under two spellings",
         |_, v| extra(v, "./images//cat0.jpg"),
-        left_out(&["images/cat0.jpg", "listed twice"], "repeated_picture"),
+        left_out(&["images/cat0.jpg", "listed twice"], "repeated_image"),
     ),
     (
         "a reference of no category",
@@ -194,7 +194,7 @@ const CASES: [(&str, Change, Expected); 60] = [
     (
         "a reference without a file",
         |_, v| v["references"] = references(json!({ "category_id": 1, "file_name": "no.jpg" })),
-        left_out(&["no.jpg", "is missing"], "missing_picture"),
+        left_out(&["no.jpg", "is missing"], "missing_image"),
     ),
     (
         "a reference's box outside",
@@ -259,12 +259,12 @@ const CASES: [(&str, Change, Expected); 60] = [
     (
         "a name with control characters",
         |_, v| extra(v, "images/\u{1b}[2J\r\n.png"),
-        left_out(&["is missing"], "missing_picture"),
+        left_out(&["is missing"], "missing_image"),
     ),
     (
         "a name with HTML",
         |_, v| extra(v, "<img src=x onerror=alert(1)>.png"),
-        left_out(&["onerror", "is missing"], "missing_picture"),
+        left_out(&["onerror", "is missing"], "missing_image"),
     ),
     (
         "a name of a megabyte",
@@ -272,7 +272,7 @@ const CASES: [(&str, Change, Expected); 60] = [
             let name = "y".repeat(1_000_000);
             extra(v, &name)
         },
-        left_out(&["is missing"], "missing_picture"),
+        left_out(&["is missing"], "missing_image"),
     ),
 ];
 

@@ -93,13 +93,13 @@ const CASES: [Case; 33] = [
         "an absolute file name",
         |f| change(f, "extra.png", &f.secret.display().to_string()),
         &["secret.png", "is missing"],
-        Some("missing_picture"),
+        Some("missing_image"),
     ),
     (
         "a file name with escape sequences",
         |f| change(f, "extra.png", "&#x9b;2J.png"),
         &["is missing"],
-        Some("missing_picture"),
+        Some("missing_image"),
     ),
     (
         "a link that leads out",
@@ -128,7 +128,7 @@ const CASES: [Case; 33] = [
         "an image in two files",
         |f| f.xml("double", &xml("cat0.jpg", "cat", [1, 1, 5, 5])),
         &["cat0.jpg", "listed twice"],
-        Some("repeated_picture"),
+        Some("repeated_image"),
     ),
     (
         "no directory of images",
@@ -192,7 +192,7 @@ fn each_of_33_malformed_voc_data_sets_is_refused_or_skipped_with_a_reason() {
         // The class of an image that is left out has nothing to show, and is not asked for.
         let known = |settings: &mut Settings| settings["train_classes"] = json!(["cat", "dog"]);
         let expected = Expected { words, skipped: *skipped };
-        let classes_of_its_own = matches!(skipped, Some("wrong_size" | "missing_picture"));
+        let classes_of_its_own = matches!(skipped, Some("wrong_size" | "missing_image"));
         if classes_of_its_own {
             let bad = std::fs::read_to_string(folder.root.join("annotations/bad.xml")).unwrap();
             folder.xml("bad", &bad.replace("yak", "cat"));
@@ -210,7 +210,7 @@ fn each_of_5_unusable_boxes_is_refused_or_skipped_with_a_reason() {
         let message = open(Format::Voc, &folder.settings(Format::Voc, OnInvalid::Fail)).expect_err(case).to_string();
         assert!(message.contains("extra.png: object 1") && message.contains(word), "{case}: {message}");
         let library = open(Format::Voc, &folder.settings(Format::Voc, OnInvalid::Skip)).expect(case);
-        assert_eq!(library.left_out.counts.get(*reason), Some(&1), "{case}");
+        assert_eq!(library.skipped.counts.get(*reason), Some(&1), "{case}");
         assert_sound(&library);
     }
 }

@@ -157,11 +157,11 @@ fn fault(folder: &Folder, format: Format, change: &dyn Fn(&mut Settings), expect
             assert_sound(&library);
             let as_it_was = library.classes.len() == CLASSES.len() && library.videos.len() >= 8;
             let counts: Vec<(&str, u64)> =
-                library.left_out.counts.iter().map(|(why, count)| (why.as_str(), *count)).collect();
+                library.skipped.counts.iter().map(|(why, count)| (why.as_str(), *count)).collect();
             (counts != [(reason, 1)] || !as_it_was).then(|| format!("left out {counts:?}, the rest: {library:?}"))
         }
         (Err(error), None) => (error.to_string() != message).then(|| format!("with skip: {error}")),
-        (Ok(library), None) => Some(format!("accepted, but for {:?}", library.left_out.counts)),
+        (Ok(library), None) => Some(format!("accepted, but for {:?}", library.skipped.counts)),
         (Err(error), Some(_)) => Some(format!("not left out: {error}")),
     }
 }
@@ -210,7 +210,7 @@ fn coco_without_videos_is_read_as_still_images() {
     assert_eq!(classes, [("cat", train, 1), ("dog", train, 2), ("fox", held_out, 2), ("owl", held_out, 2)]);
     assert_eq!(library.videos.len(), 8);
     assert!(library.videos.iter().all(|video| !video.sequence && video.frames.len() == 1));
-    assert!(library.left_out.counts.is_empty());
+    assert!(library.skipped.counts.is_empty());
     let cat = &library.videos.iter().find(|video| video.name == "images/cat0.jpg").unwrap().frames[0];
     assert_eq!((cat.width, cat.height, cat.objects.len()), (32, 24, 1));
     let place = cat.objects[0].rectangle;
@@ -256,7 +256,7 @@ fn unusual_but_valid_input_is_read() {
     write(&folder.root.join("annotations.json"), bytes);
     let library = opened(&folder, Format::Coco);
     assert_eq!(library.classes[0].name, "<script>alert(1)</script>\u{1b}[2J");
-    assert!(library.left_out.counts.is_empty());
+    assert!(library.skipped.counts.is_empty());
     assert_eq!(library.videos[0].frames[0].path.as_os_str(), "images/cat0.jpg");
 }
 
@@ -324,5 +324,5 @@ fn the_photographs_of_playing_cards_are_read_with_every_card() {
         })
         .collect();
     assert_eq!(counted, expected);
-    assert_eq!((frames.len(), library.left_out.counts.len()), (60, 0));
+    assert_eq!((frames.len(), library.skipped.counts.len()), (60, 0));
 }

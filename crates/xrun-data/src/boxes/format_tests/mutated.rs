@@ -166,7 +166,7 @@ proptest! {
         let frames = library.videos.iter().flat_map(|video| &video.frames);
         // What can be seen of one that is left out stays as a mask.
         let kept = frames.flat_map(|frame| &frame.objects).filter(|object| object.ignored.is_none()).count();
-        let skipped: u64 = library.left_out.counts.values().sum();
+        let skipped: u64 = library.skipped.counts.values().sum();
         prop_assert!(kept as u64 + skipped <= (8 + written) as u64 && kept >= 8);
         prop_assert_eq!(kept as u64 + skipped, text["annotations"].as_array().unwrap().len() as u64);
     }

@@ -10,7 +10,7 @@ use super::super::clips::ClipBatch;
 use super::super::loss::loss;
 use super::super::prepare::Prepared;
 use super::super::training::{self, FederatedModule};
-use crate::nn::callback::{Callback, Context};
+use crate::nn::callback::{Callback, CallbackContext};
 use crate::nn::gradients::leak_gradients;
 use crate::nn::optimizer::ModuleOptimizer;
 use crate::nn::step::TrainState;
@@ -38,19 +38,19 @@ pub fn open(
         return Ok(Box::new(task));
     }
     Ok(Box::new(task.with_callback(FederatedLeaks {
-        dataset: leaks.kept(&super::DATASET_ON_DEVICE, ledger),
+        dataset: leaks.leak_buffer(&super::DATASET_ON_DEVICE, ledger),
         on_device: HashSet::new(),
-        batches: leaks.kept(&super::BATCHES_ON_DEVICE, ledger),
-        outputs: leaks.kept(&super::OUTPUTS_WITH_GRAPH, ledger),
-        embeddings: leaks.kept(&super::EMBEDDINGS_WITH_GRAPH, ledger),
-        targets: leaks.kept(&super::TARGETS_WITH_GRAPH, ledger),
-        gradients: leaks.kept(&super::GRADIENTS, ledger),
-        losses: leaks.kept(&super::LOSS_WITH_GRAPH, ledger),
-        models: leaks.kept(&super::NODE_MODELS, ledger),
-        results: leaks.kept(&super::ROUND_RESULTS, ledger),
-        validation: leaks.kept(&super::VALIDATION_OUTPUTS, ledger),
+        batches: leaks.leak_buffer(&super::BATCHES_ON_DEVICE, ledger),
+        outputs: leaks.leak_buffer(&super::OUTPUTS_WITH_GRAPH, ledger),
+        embeddings: leaks.leak_buffer(&super::EMBEDDINGS_WITH_GRAPH, ledger),
+        targets: leaks.leak_buffer(&super::TARGETS_WITH_GRAPH, ledger),
+        gradients: leaks.leak_buffer(&super::GRADIENTS, ledger),
+        losses: leaks.leak_buffer(&super::LOSS_WITH_GRAPH, ledger),
+        models: leaks.leak_buffer(&super::NODE_MODELS, ledger),
+        results: leaks.leak_buffer(&super::ROUND_RESULTS, ledger),
+        validation: leaks.leak_buffer(&super::VALIDATION_OUTPUTS, ledger),
         validation_outputs: Vec::new(),
-        threads: leaks.kept(&super::THREAD_POOLS, ledger),
+        threads: leaks.leak_buffer(&super::THREAD_POOLS, ledger),
     })))
 }
 
@@ -82,7 +82,7 @@ impl Callback<FederatedModule> for FederatedLeaks {
         &mut self,
         batch: &ClipBatch,
         _: bool,
-        context: &Context<'_, FederatedModule>,
+        context: &CallbackContext<'_, FederatedModule>,
     ) -> Result<(), TaskError> {
         let (network, device) = (context.trained.network()?, &context.trained.device);
         let FederatedModule { settings, clip_loader, frozen_encoder, targets, position, .. } = context.module;
@@ -145,7 +145,7 @@ impl Callback<FederatedModule> for FederatedLeaks {
     fn on_before_update(
         &mut self,
         gradients: &GradientsParams,
-        context: &Context<'_, FederatedModule>,
+        context: &CallbackContext<'_, FederatedModule>,
     ) -> Result<(), TaskError> {
         leak_gradients(context.trained, gradients, &mut self.gradients)
     }
@@ -157,9 +157,9 @@ impl Callback<FederatedModule> for FederatedLeaks {
         _: u64,
         _: f64,
         _: &StepReport,
-        context: &Context<'_, FederatedModule>,
+        context: &CallbackContext<'_, FederatedModule>,
     ) -> Result<(), TaskError> {
-        let Context { module, trained } = context;
+        let CallbackContext { module, trained } = context;
         if module.position.ends_turn {
             let (network, optimizer) = (trained.inner()?, trained.optimizer()?);
             self.results.keep(|| {

@@ -61,14 +61,14 @@ pub fn plan(facts: &mut TaskFacts, prepared: &Prepared, experiment: &Experiment)
     let Prepared { model, rounds, nodes, clip_loader, .. } = prepared;
     let clips = nodes.iter().map(|clips| clips.len() as u64).sum();
     let clip_bytes = sizes::on_device(model, clip_loader.store().samples_of_clip());
-    facts.owners.extend(experiment.leaks.planned_owners(LEAKS, |leak| keeps(leak, rounds, clips, clip_bytes)));
+    facts.owners.extend(experiment.leaks.planned_buffers(LEAKS, |leak| leak_growth(leak, rounds, clips, clip_bytes)));
 }
 
 /// Growth of `leak` over the run. `clips` is the number of training clips, `clip_bytes` the bytes of one on the device with its
 /// embedding and targets.
-fn keeps(leak: &Leak, rounds: &Rounds, clips: u64, clip_bytes: u64) -> LeakGrowth {
+fn leak_growth(leak: &Leak, rounds: &Rounds, clips: u64, clip_bytes: u64) -> LeakGrowth {
     match *leak {
-        DATASET_ON_DEVICE => LeakGrowth::Filling { total: clips * clip_bytes, full: clips * clip_bytes },
+        DATASET_ON_DEVICE => LeakGrowth::Filling { total: clips * clip_bytes, plateau_bytes: clips * clip_bytes },
         OUTPUTS_WITH_GRAPH => LeakGrowth::with(GrowthEvent::Step, rounds.fraction(|position| position.last_pass)),
         EMBEDDINGS_WITH_GRAPH => LeakGrowth::with(GrowthEvent::Step, rounds.fraction(|position| position.first_pass)),
         NODE_MODELS | ROUND_RESULTS => {

@@ -11,7 +11,7 @@ use super::super::settings::Settings;
 use super::super::step_kind::batches_per_epoch;
 use super::super::training::{self, FewshotDetectionModule};
 use super::data;
-use crate::nn::callback::{Callback, Context};
+use crate::nn::callback::{Callback, CallbackContext};
 use crate::nn::gradients::leak_gradients;
 use crate::nn::pixels::images;
 use crate::nn::step::TrainState;
@@ -50,15 +50,15 @@ pub fn open(
     }
     Ok(Box::new(task.with_callback(FewshotDetectionLeaks {
         steps_per_epoch,
-        gradients: leaks.kept(&super::GRADIENTS, ledger),
-        outputs: leaks.kept(&super::OUTPUTS_WITH_GRAPH, ledger),
-        embeddings: leaks.kept(&super::EMBEDDINGS_WITH_GRAPH, ledger),
-        batches: leaks.kept(&super::BATCHES_ON_DEVICE, ledger),
-        log: leaks.kept(&super::LOG_HISTORY, ledger),
-        validation: leaks.kept(&super::VALIDATION_WITH_GRAPH, ledger),
-        predictions: leaks.kept(&super::VALIDATION_PREDICTIONS, ledger),
-        total: leaks.kept(&super::LOSS_WITH_GRAPH, ledger),
-        threads: leaks.kept(&super::THREAD_POOLS, ledger),
+        gradients: leaks.leak_buffer(&super::GRADIENTS, ledger),
+        outputs: leaks.leak_buffer(&super::OUTPUTS_WITH_GRAPH, ledger),
+        embeddings: leaks.leak_buffer(&super::EMBEDDINGS_WITH_GRAPH, ledger),
+        batches: leaks.leak_buffer(&super::BATCHES_ON_DEVICE, ledger),
+        log: leaks.leak_buffer(&super::LOG_HISTORY, ledger),
+        validation: leaks.leak_buffer(&super::VALIDATION_WITH_GRAPH, ledger),
+        predictions: leaks.leak_buffer(&super::VALIDATION_PREDICTIONS, ledger),
+        total: leaks.leak_buffer(&super::LOSS_WITH_GRAPH, ledger),
+        threads: leaks.leak_buffer(&super::THREAD_POOLS, ledger),
     })))
 }
 
@@ -78,7 +78,11 @@ struct FewshotDetectionLeaks {
 
 impl Callback<FewshotDetectionModule> for FewshotDetectionLeaks {
     /// Runs a thread each epoch that moves a batch of black frames to the device and ends, like the threads of a data loader.
-    fn on_step_start(&mut self, step: u64, context: &Context<'_, FewshotDetectionModule>) -> Result<(), TaskError> {
+    fn on_step_start(
+        &mut self,
+        step: u64,
+        context: &CallbackContext<'_, FewshotDetectionModule>,
+    ) -> Result<(), TaskError> {
         if self.threads.is_on() && step.is_multiple_of(self.steps_per_epoch) {
             let (settings, device) = (&context.module.settings, &context.trained.device);
             let side = settings.image_size;
@@ -93,7 +97,7 @@ impl Callback<FewshotDetectionModule> for FewshotDetectionLeaks {
         &mut self,
         batch: &HostBatch,
         is_last: bool,
-        context: &Context<'_, FewshotDetectionModule>,
+        context: &CallbackContext<'_, FewshotDetectionModule>,
     ) -> Result<(), TaskError> {
         let (network, device, settings) =
             (context.trained.network()?, &context.trained.device, &context.module.settings);
@@ -125,7 +129,7 @@ impl Callback<FewshotDetectionModule> for FewshotDetectionLeaks {
     fn on_before_update(
         &mut self,
         gradients: &GradientsParams,
-        context: &Context<'_, FewshotDetectionModule>,
+        context: &CallbackContext<'_, FewshotDetectionModule>,
     ) -> Result<(), TaskError> {
         leak_gradients(context.trained, gradients, &mut self.gradients)
     }
@@ -135,7 +139,7 @@ impl Callback<FewshotDetectionModule> for FewshotDetectionLeaks {
         step: u64,
         _: f64,
         report: &StepReport,
-        _: &Context<'_, FewshotDetectionModule>,
+        _: &CallbackContext<'_, FewshotDetectionModule>,
     ) -> Result<(), TaskError> {
         self.log.keep(|| {
             let line = format!("step {step}: {} {:?}; {}", report.kind, report.values, report.batch);
@@ -146,7 +150,7 @@ impl Callback<FewshotDetectionModule> for FewshotDetectionLeaks {
     }
 
     /// Keeps the outputs of an episode with autodiff; without a backward pass their graph is never released.
-    fn on_validation_start(&mut self, context: &Context<'_, FewshotDetectionModule>) -> Result<(), TaskError> {
+    fn on_validation_start(&mut self, context: &CallbackContext<'_, FewshotDetectionModule>) -> Result<(), TaskError> {
         if self.validation.is_on() {
             let (network, device) = (context.trained.network()?, &context.trained.device);
             let batch = context.module.validation.batches.prepare_validation(0)?;

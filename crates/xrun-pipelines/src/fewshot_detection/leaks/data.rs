@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::ThreadId;
 
-use super::super::batch::{Batches, HostBatch};
+use super::super::batch::{BatchLoader, HostBatch};
 use xrun_core::bounded::DeepSize;
-use xrun_core::bounded::ledger::{Holding, Ledger};
+use xrun_core::bounded::ledger::{Ledger, Registration};
 use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::sample::{HostImage, ImageSource};
 use xrun_core::experiment::leaks::Leaks;
@@ -17,7 +17,7 @@ use xrun_data::feed::Prepare;
 pub fn source(source: Arc<dyn ImageSource>, switched: &Leaks, ledger: &Ledger) -> Arc<dyn ImageSource> {
     [(&super::FRAME_CACHE, false), (&super::DATA_PER_WORKER, true)]
         .into_iter()
-        .filter(|(leak, _)| switched.has(leak))
+        .filter(|(leak, _)| switched.is_enabled(leak))
         .fold(source, |source, (leak, per_worker)| {
             let kept = Mutex::new((HashMap::new(), leak.buffer().register(ledger)));
             Arc::new(LeakingSource { source, per_worker, kept })
@@ -26,11 +26,11 @@ pub fn source(source: Arc<dyn ImageSource>, switched: &Leaks, ledger: &Ledger) -
 
 /// Returns the function that prepares batches. With the leak each batch also goes into a second queue, which has no bound and no
 /// consumer.
-pub fn prepare(batches: Batches, switched: &Leaks, ledger: &Ledger) -> Prepare<HostBatch> {
-    if !switched.has(&super::WORKER_QUEUE) {
+pub fn prepare(batches: BatchLoader, switched: &Leaks, ledger: &Ledger) -> Prepare<HostBatch> {
+    if !switched.is_enabled(&super::WORKER_QUEUE) {
         return Arc::new(move |number| batches.prepare(number));
     }
-    let queue = Mutex::new(switched.kept(&super::WORKER_QUEUE, ledger));
+    let queue = Mutex::new(switched.leak_buffer(&super::WORKER_QUEUE, ledger));
     Arc::new(move |number| {
         let batch = batches.prepare(number)?;
         let copy = batch.clone();
@@ -44,28 +44,28 @@ pub fn prepare(batches: Batches, switched: &Leaks, ledger: &Ledger) -> Prepare<H
 struct LeakingSource {
     source: Arc<dyn ImageSource>,
     per_worker: bool,
-    kept: Mutex<(HashMap<Key, HostImage>, Holding)>,
+    kept: Mutex<(HashMap<Key, HostImage>, Registration)>,
 }
 
 /// Worker that the copy belongs to, and path of the image.
 type Key = (Option<ThreadId>, PathBuf);
 
 impl ImageSource for LeakingSource {
-    fn picture(&self, path: &Path) -> Result<HostImage, DataError> {
+    fn image(&self, path: &Path) -> Result<HostImage, DataError> {
         let key = (self.per_worker.then(|| std::thread::current().id()), path.to_path_buf());
         let find = |key| self.kept.lock().unwrap_or_else(PoisonError::into_inner).0.get(key).cloned();
         if let Some(image) = find(&key) {
             return Ok(image);
         }
-        let image = self.source.picture(path)?;
+        let image = self.source.image(path)?;
         // The pixels are copied, since the source may share them with its own cache.
         let copy = HostImage { rgb: image.rgb.to_vec().into(), ..image };
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let (images, holding) = &mut *kept;
+        let (images, registration) = &mut *kept;
         let bytes = copy.deep_size();
         // Another worker may have inserted the image meanwhile.
         let replaced = images.insert(key, copy.clone()).map_or(0, |image| image.deep_size());
-        holding.set(images.len() as u64, holding.bytes() + bytes - replaced);
+        registration.set(images.len() as u64, registration.bytes() + bytes - replaced);
         Ok(copy)
     }
 }
@@ -86,7 +86,7 @@ mod tests {
     struct Grey;
 
     impl ImageSource for Grey {
-        fn picture(&self, _: &Path) -> Result<HostImage, DataError> {
+        fn image(&self, _: &Path) -> Result<HostImage, DataError> {
             Ok(HostImage { width: 10, height: 10, rgb: vec![128; 300].into() })
         }
     }
@@ -95,7 +95,7 @@ mod tests {
     struct Frames;
 
     impl ImageSource for Frames {
-        fn picture(&self, _: &Path) -> Result<HostImage, DataError> {
+        fn image(&self, _: &Path) -> Result<HostImage, DataError> {
             Ok(HostImage { width: 64, height: 48, rgb: vec![128; 64 * 48 * 3].into() })
         }
     }
@@ -106,7 +106,7 @@ mod tests {
         let settings = Settings { triplet_ratio: 0.0, ..settings };
         let limits = Limits { workers, prefetch: 2, ..Limits::default() };
         let buffers = feed::Buffers::new(&limits, batch_bytes_max(&settings));
-        let batches = Batches::new(episodes(library(SHAPE), settings, 7).unwrap(), Arc::new(Frames));
+        let batches = BatchLoader::new(episodes(library(SHAPE), settings, 7).unwrap(), Arc::new(Frames));
         let ledger = Ledger::default();
         let prepare = prepare(batches, leaks, &ledger);
         let mut feed = Feed::new(&ledger, &buffers, FeedSettings { workers, first: 0 }, prepare).unwrap();
@@ -143,7 +143,7 @@ mod tests {
             leaks.switch_on(leak);
             let ledger = Ledger::default();
             let source = source(Arc::new(Grey), &leaks, &ledger);
-            let read = || ["a.png", "b.png", "a.png"].map(|name| source.picture(Path::new(name)).unwrap());
+            let read = || ["a.png", "b.png", "a.png"].map(|name| source.image(Path::new(name)).unwrap());
             read();
             std::thread::scope(|scope| scope.spawn(read).join().unwrap());
             let held = &ledger.read()[0];
@@ -154,7 +154,7 @@ mod tests {
     #[test]
     fn without_a_leak_nothing_is_kept() {
         let ledger = Ledger::default();
-        source(Arc::new(Grey), &Leaks::default(), &ledger).picture(Path::new("a.png")).unwrap();
+        source(Arc::new(Grey), &Leaks::default(), &ledger).image(Path::new("a.png")).unwrap();
         assert_eq!(ledger.read(), []);
     }
 }

@@ -61,14 +61,14 @@ const BATCHES_DRAWN_MAX: u64 = 50_000;
 /// Adds the buffers of the leaks that are switched on to the plan, and wraps the source of images.
 pub fn inject(facts: &mut TaskFacts, prepared: &mut Prepared, experiment: &Experiment, ledger: &Ledger) {
     let (leaks, episodes) = (&experiment.leaks, prepared.batches.episodes());
-    let keeps = |leak: &Leak| keeps(leak, episodes, experiment, facts.batches_per_epoch);
-    let owners = leaks.planned_owners(LEAKS, keeps);
+    let growth_of = |leak: &Leak| leak_growth(leak, episodes, experiment, facts.batches_per_epoch);
+    let owners = leaks.planned_buffers(LEAKS, growth_of);
     facts.owners.extend(owners);
     prepared.batches.wrap_source(|source| data::source(source, leaks, ledger));
 }
 
 /// Growth of `leak` over the run.
-pub fn keeps(leak: &Leak, episodes: &Episodes, experiment: &Experiment, batches_per_epoch: u64) -> LeakGrowth {
+pub fn leak_growth(leak: &Leak, episodes: &Episodes, experiment: &Experiment, batches_per_epoch: u64) -> LeakGrowth {
     let training = &experiment.training;
     let accumulation = training.gradient_accumulation as f64;
     match *leak {
@@ -80,7 +80,7 @@ pub fn keeps(leak: &Leak, episodes: &Episodes, experiment: &Experiment, batches_
         THREAD_POOLS => LeakGrowth::with(GrowthEvent::Epoch, 1.0),
         WORKER_QUEUE => {
             let at_start = batches_ahead(&experiment.limits);
-            LeakGrowth::Growing(LinearGrowth { with: GrowthEvent::Step, each: accumulation, at_start })
+            LeakGrowth::Linear(LinearGrowth { with: GrowthEvent::Step, each: accumulation, at_start })
         }
         FRAME_CACHE | DATA_PER_WORKER => {
             let steps = training.steps(batches_per_epoch).1;
@@ -189,7 +189,7 @@ fn decoded_bytes(width: usize, height: usize) -> f64 {
 mod tests {
     use std::sync::Arc;
 
-    use super::super::batch::Batches;
+    use super::super::batch::BatchLoader;
     use super::super::episode::tests::{SHAPE, episodes, library};
     use super::super::settings::Settings;
     use super::*;
@@ -201,7 +201,7 @@ mod tests {
     struct Grey;
 
     impl ImageSource for Grey {
-        fn picture(&self, _: &Path) -> Result<HostImage, DataError> {
+        fn image(&self, _: &Path) -> Result<HostImage, DataError> {
             Ok(HostImage { width: 64, height: 48, rgb: vec![128; 64 * 48 * 3].into() })
         }
     }
@@ -222,7 +222,7 @@ mod tests {
     /// Bytes that the leak holds after a number of batches, prepared by `workers` threads in turn, and a validation.
     fn held(leaks: &Leaks, batches: u64, workers: u64) -> u64 {
         let ledger = Ledger::default();
-        let all = Batches::new(drawn(), data::source(Arc::new(Grey), leaks, &ledger));
+        let all = BatchLoader::new(drawn(), data::source(Arc::new(Grey), leaks, &ledger));
         let prepare = |worker: u64| {
             for number in (0..batches).filter(|number| number % workers == worker) {
                 all.prepare(number).unwrap();
@@ -241,7 +241,7 @@ mod tests {
         for (leak, key) in [(&FRAME_CACHE, "frame_cache"), (&DATA_PER_WORKER, "data_per_worker")] {
             for steps in [1, 5, 40] {
                 let experiment = experiment(key, steps, 0);
-                let counted = keeps(leak, &drawn(), &experiment, 10);
+                let counted = leak_growth(leak, &drawn(), &experiment, 10);
                 assert_eq!(counted, LeakGrowth::Total(held(&experiment.leaks, steps, 1)), "{key}, {steps} steps");
             }
         }
@@ -250,30 +250,31 @@ mod tests {
     #[test]
     fn each_worker_keeps_a_copy_of_the_images_that_it_reads() {
         let experiment = experiment("data_per_worker", 20, 3);
-        let LeakGrowth::Total(counted) = keeps(&DATA_PER_WORKER, &drawn(), &experiment, 10) else {
+        let LeakGrowth::Total(counted) = leak_growth(&DATA_PER_WORKER, &drawn(), &experiment, 10) else {
             panic!("the growth is limited by the data");
         };
         // The workers are three batches ahead of the last step.
         let held = held(&experiment.leaks, 23, 3);
         assert!((counted as f64 / held as f64 - 1.0).abs() < 0.1, "forecast {counted}, held {held}");
-        let alone = keeps(&FRAME_CACHE, &drawn(), &experiment, 10);
+        let alone = leak_growth(&FRAME_CACHE, &drawn(), &experiment, 10);
         assert!(matches!(alone, LeakGrowth::Total(bytes) if bytes * 3 / 2 < counted), "{alone:?}, {counted}");
     }
 
     #[test]
     fn the_leaked_queue_has_all_prepared_batches() {
-        let grown = |workers, steps| match keeps(&WORKER_QUEUE, &drawn(), &experiment("worker_queue", 9, workers), 10) {
-            LeakGrowth::Growing(growth) => growth.given(steps),
-            _ => panic!("the growth is unlimited"),
-        };
+        let grown =
+            |workers, steps| match leak_growth(&WORKER_QUEUE, &drawn(), &experiment("worker_queue", 9, workers), 10) {
+                LeakGrowth::Linear(growth) => growth.given(steps),
+                _ => panic!("the growth is unlimited"),
+            };
         assert_eq!([grown(0, 8), grown(0, 80)], [8, 80]);
         assert_eq!([grown(2, 8), grown(2, 80)], [10, 82], "two batches are prepared in advance");
     }
 
     #[test]
     fn leaks_of_detection_batches_do_not_grow_with_triplet_batches() {
-        let LeakGrowth::Growing(growth) =
-            keeps(&BATCHES_ON_DEVICE, &drawn(), &experiment("batches_on_device", 9, 0), 10)
+        let LeakGrowth::Linear(growth) =
+            leak_growth(&BATCHES_ON_DEVICE, &drawn(), &experiment("batches_on_device", 9, 0), 10)
         else {
             panic!("the growth is unlimited");
         };

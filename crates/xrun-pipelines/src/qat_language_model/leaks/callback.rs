@@ -9,7 +9,7 @@ use super::super::gpt2::{Gpt2, loss_targets};
 use super::super::prepare::Prepared;
 use super::super::training::{self, QatLanguageModule};
 use crate::nn::Tensor;
-use crate::nn::callback::{Callback, Context};
+use crate::nn::callback::{Callback, CallbackContext};
 use crate::nn::gpt2::AttentionMode;
 use crate::nn::parameters;
 use crate::nn::transformer::{Layout, tokens};
@@ -37,11 +37,11 @@ pub fn open(
         return Ok(Box::new(task));
     }
     Ok(Box::new(task.with_callback(QatLanguageLeaks {
-        losses: leaks.kept(&super::LOSS_WITH_GRAPH, ledger),
-        ranges: leaks.kept(&super::RANGE_HISTORY, ledger),
-        weights: leaks.kept(&super::QUANTISED_WEIGHTS, ledger),
-        examples: leaks.kept(&super::PREPROCESSED_EXAMPLES, ledger),
-        inputs: leaks.kept(&super::BLOCK_INPUTS, ledger),
+        losses: leaks.leak_buffer(&super::LOSS_WITH_GRAPH, ledger),
+        ranges: leaks.leak_buffer(&super::RANGE_HISTORY, ledger),
+        weights: leaks.leak_buffer(&super::QUANTISED_WEIGHTS, ledger),
+        examples: leaks.leak_buffer(&super::PREPROCESSED_EXAMPLES, ledger),
+        inputs: leaks.leak_buffer(&super::BLOCK_INPUTS, ledger),
     })))
 }
 
@@ -60,7 +60,7 @@ impl Callback<QatLanguageModule> for QatLanguageLeaks {
         &mut self,
         batch: &TokenBatch,
         _: bool,
-        context: &Context<'_, QatLanguageModule>,
+        context: &CallbackContext<'_, QatLanguageModule>,
     ) -> Result<(), TaskError> {
         let (network, module) = (context.trained.network()?, context.module);
         let in_use = || context.trained.device.in_use();

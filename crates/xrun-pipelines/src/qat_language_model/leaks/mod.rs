@@ -39,7 +39,7 @@ pub const LEAKS: &[&Leak] =
 pub fn plan(facts: &mut TaskFacts, settings: &Settings, experiment: &Experiment) {
     let (training, seed) = (&experiment.training, experiment.experiment.seed);
     let micro_batches = training.gradient_accumulation * batch_size(training).div_ceil(experiment.limits.batch_size);
-    facts.owners.extend(experiment.leaks.planned_owners(LEAKS, |_| {
+    facts.owners.extend(experiment.leaks.planned_buffers(LEAKS, |_| {
         let precisions = draw(settings.policy, settings.weight_bits.len(), seed, 1).len();
         LeakGrowth::with(GrowthEvent::Step, (precisions * micro_batches) as f64)
     }));

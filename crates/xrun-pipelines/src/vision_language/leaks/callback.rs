@@ -10,7 +10,7 @@ use super::super::prepare::Prepared;
 use super::super::training::{self, VisionLanguageModule};
 use super::data;
 use crate::backend::dispatch::TensorDevice;
-use crate::nn::callback::{Callback, Context};
+use crate::nn::callback::{Callback, CallbackContext};
 use crate::nn::gradients::leak_gradients;
 use crate::nn::step::TrainState;
 use crate::nn::transformer::{Tokens, tokens};
@@ -44,14 +44,14 @@ pub fn open(
     let leaks = &experiment.leaks;
     let callback = VisionLanguageLeaks {
         config: task.module.config.clone(),
-        gradients: leaks.kept(&super::GRADIENTS, ledger),
-        losses: leaks.kept(&super::LOSS_WITH_GRAPH, ledger),
-        outputs: leaks.kept(&super::OUTPUTS_WITH_GRAPH, ledger),
-        batches: leaks.kept(&super::PROCESSED_BATCHES, ledger),
-        logits: leaks.kept(&super::LABELS_AND_LOGITS, ledger),
-        validation_logits: leaks.kept(&super::VALIDATION_LOGITS, ledger),
-        validation: leaks.kept(&super::VALIDATION_WITH_GRAPH, ledger),
-        log: leaks.kept(&super::LOG_HISTORY, ledger),
+        gradients: leaks.leak_buffer(&super::GRADIENTS, ledger),
+        losses: leaks.leak_buffer(&super::LOSS_WITH_GRAPH, ledger),
+        outputs: leaks.leak_buffer(&super::OUTPUTS_WITH_GRAPH, ledger),
+        batches: leaks.leak_buffer(&super::PROCESSED_BATCHES, ledger),
+        logits: leaks.leak_buffer(&super::LABELS_AND_LOGITS, ledger),
+        validation_logits: leaks.leak_buffer(&super::VALIDATION_LOGITS, ledger),
+        validation: leaks.leak_buffer(&super::VALIDATION_WITH_GRAPH, ledger),
+        log: leaks.leak_buffer(&super::LOG_HISTORY, ledger),
         _formatted: formatted,
     };
     Ok(Box::new(task.with_callback(callback)))
@@ -79,7 +79,7 @@ impl Callback<VisionLanguageModule> for VisionLanguageLeaks {
         &mut self,
         batch: &ExampleBatch,
         is_last: bool,
-        context: &Context<'_, VisionLanguageModule>,
+        context: &CallbackContext<'_, VisionLanguageModule>,
     ) -> Result<(), TaskError> {
         let (network, device, config) = (context.trained.network()?, &context.trained.device, &self.config);
         let in_use = || device.in_use();
@@ -116,7 +116,7 @@ impl Callback<VisionLanguageModule> for VisionLanguageLeaks {
     fn on_before_update(
         &mut self,
         gradients: &GradientsParams,
-        context: &Context<'_, VisionLanguageModule>,
+        context: &CallbackContext<'_, VisionLanguageModule>,
     ) -> Result<(), TaskError> {
         leak_gradients(context.trained, gradients, &mut self.gradients)
     }
@@ -126,7 +126,7 @@ impl Callback<VisionLanguageModule> for VisionLanguageLeaks {
         step: u64,
         learning_rate: f64,
         report: &StepReport,
-        _: &Context<'_, VisionLanguageModule>,
+        _: &CallbackContext<'_, VisionLanguageModule>,
     ) -> Result<(), TaskError> {
         self.log.keep(|| {
             let line = format!("step {step}: loss {}, learning rate {learning_rate}", report.loss);

@@ -5,7 +5,7 @@ use std::hash::Hash;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::ThreadId;
 
-use super::super::batch::{Batches, ExampleBatch};
+use super::super::batch::{BatchLoader, ExampleBatch};
 use xrun_core::bounded::DeepSize;
 use xrun_core::bounded::leak_buffer::LeakBuffer;
 use xrun_core::bounded::ledger::Ledger;
@@ -18,7 +18,7 @@ use xrun_data::image_text::store::Example;
 
 /// Returns the function that prepares batches. A leak keeps each item at its first use: the decoded original, like a lazily
 /// decoded image, or a copy of the example per worker.
-pub fn prepare(batches: Batches, switched: &Leaks, ledger: &Ledger) -> Prepare<ExampleBatch> {
+pub fn prepare(batches: BatchLoader, switched: &Leaks, ledger: &Ledger) -> Prepare<ExampleBatch> {
     let decoded: Option<KeptOnce<(u32, u32), HostImage>> =
         KeptOnce::new(&super::IMAGES_DECODED_IN_PLACE, switched, ledger);
     let copies: Option<KeptOnce<(ThreadId, u64), Example>> = KeptOnce::new(&super::DATA_PER_WORKER, switched, ledger);
@@ -28,7 +28,7 @@ pub fn prepare(batches: Batches, switched: &Leaks, ledger: &Ledger) -> Prepare<E
     Arc::new(move |number| {
         let store = batches.store();
         for example in batches.example_numbers(number) {
-            if let (Some(kept_once), Some(key)) = (&decoded, store.picture_key(Split::Train, example)) {
+            if let (Some(kept_once), Some(key)) = (&decoded, store.image_key(Split::Train, example)) {
                 kept_once.keep(key, || store.original(Split::Train, example))?;
             }
             if let Some(kept_once) = &copies {
@@ -44,8 +44,8 @@ pub fn prepare(batches: Batches, switched: &Leaks, ledger: &Ledger) -> Prepare<E
 ///
 /// # Errors
 /// An example cannot be read.
-pub fn formatted(batches: &Batches, switched: &Leaks, ledger: &Ledger) -> Result<LeakBuffer<Example>, DataError> {
-    let mut kept = switched.kept(&super::FORMATTED_EXAMPLES, ledger);
+pub fn formatted(batches: &BatchLoader, switched: &Leaks, ledger: &Ledger) -> Result<LeakBuffer<Example>, DataError> {
+    let mut kept = switched.leak_buffer(&super::FORMATTED_EXAMPLES, ledger);
     if kept.is_on() {
         let store = batches.store();
         for number in 0..store.count(Split::Train) {
@@ -59,8 +59,8 @@ pub fn formatted(batches: &Batches, switched: &Leaks, ledger: &Ledger) -> Result
 
 /// Copies the pixels, which an example shares with the cache of the store.
 fn copied(example: Example) -> Example {
-    let picture = HostImage { rgb: example.picture.rgb.to_vec().into(), ..example.picture };
-    Example { picture, ..example }
+    let image = HostImage { rgb: example.image.rgb.to_vec().into(), ..example.image };
+    Example { image, ..example }
 }
 
 /// Leak that keeps one item per key.
@@ -68,7 +68,7 @@ struct KeptOnce<K, T>(Mutex<(HashSet<K>, LeakBuffer<T>)>);
 
 impl<K: Eq + Hash, T: DeepSize> KeptOnce<K, T> {
     fn new(leak: &'static Leak, switched: &Leaks, ledger: &Ledger) -> Option<Self> {
-        switched.has(leak).then(|| Self(Mutex::new((HashSet::new(), switched.kept(leak, ledger)))))
+        switched.is_enabled(leak).then(|| Self(Mutex::new((HashSet::new(), switched.leak_buffer(leak, ledger)))))
     }
 
     fn keep(&self, key: K, make: impl FnOnce() -> Result<T, DataError>) -> Result<(), DataError> {

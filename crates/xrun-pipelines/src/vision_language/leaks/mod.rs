@@ -5,7 +5,7 @@
 pub mod callback;
 pub mod data;
 
-use super::batch::{BatchShape, Batches};
+use super::batch::{BatchLoader, BatchShape};
 use super::prepare::Prepared;
 use crate::leaks::copies;
 pub use crate::leaks::{
@@ -70,16 +70,18 @@ const SAMPLED_MAX: usize = 100_000;
 
 /// Adds the buffers of the leaks that are switched on to the plan.
 pub fn plan(facts: &mut TaskFacts, prepared: &Prepared, experiment: &Experiment) {
-    facts.owners.extend(experiment.leaks.planned_owners(LEAKS, |leak| keeps(leak, &prepared.batches, experiment)));
+    facts
+        .owners
+        .extend(experiment.leaks.planned_buffers(LEAKS, |leak| leak_growth(leak, &prepared.batches, experiment)));
 }
 
 /// Growth of `leak` over the run.
-pub fn keeps(leak: &Leak, batches: &Batches, experiment: &Experiment) -> LeakGrowth {
+pub fn leak_growth(leak: &Leak, batches: &BatchLoader, experiment: &Experiment) -> LeakGrowth {
     let BatchShape { size, accumulation, .. } = batches.shape();
     match *leak {
         IMAGES_DECODED_IN_PLACE => {
             let total = original_bytes(batches, prepared_batches(batches, experiment));
-            LeakGrowth::Filling { total, full: original_bytes(batches, u64::MAX) }
+            LeakGrowth::Filling { total, plateau_bytes: original_bytes(batches, u64::MAX) }
         }
         DATA_PER_WORKER => {
             let workers = experiment.limits.workers.max(1);
@@ -100,14 +102,14 @@ pub fn keeps(leak: &Leak, batches: &Batches, experiment: &Experiment) -> LeakGro
 }
 
 /// Number of training batches that a run prepares: those of its steps, and the lead of the workers.
-fn prepared_batches(batches: &Batches, experiment: &Experiment) -> u64 {
+fn prepared_batches(batches: &BatchLoader, experiment: &Experiment) -> u64 {
     let (_, steps) = experiment.training.steps(batches.per_epoch());
     let ahead = if experiment.limits.workers == 0 { 0 } else { feed::batches_ahead(&experiment.limits) };
     steps.saturating_mul(batches.shape().accumulation as u64).saturating_add(ahead)
 }
 
 /// Distinct examples of the first `prepared` training batches.
-fn distinct_examples(batches: &Batches, prepared: u64) -> Box<dyn Iterator<Item = u64> + '_> {
+fn distinct_examples(batches: &BatchLoader, prepared: u64) -> Box<dyn Iterator<Item = u64> + '_> {
     let count = batches.store().count(Split::Train);
     match prepared.saturating_mul(batches.shape().size as u64) >= count {
         true => Box::new(0..count),
@@ -117,12 +119,12 @@ fn distinct_examples(batches: &Batches, prepared: u64) -> Box<dyn Iterator<Item 
 }
 
 /// Bytes of the distinct decoded originals; exact for up to [`SAMPLED_MAX`] readable ones.
-fn original_bytes(batches: &Batches, prepared: u64) -> u64 {
+fn original_bytes(batches: &BatchLoader, prepared: u64) -> u64 {
     let store = batches.store();
     // All training examples are in one file, which numbers its images.
-    let mut known = vec![false; store.library().pictures as usize];
+    let mut known = vec![false; store.library().images as usize];
     let is_new = |number: &u64| {
-        let image = store.picture_key(Split::Train, *number).map(|(_, image)| image as usize);
+        let image = store.image_key(Split::Train, *number).map(|(_, image)| image as usize);
         image.and_then(|image| known.get_mut(image)).is_some_and(|known| !std::mem::replace(known, true))
     };
     let bytes = |number: u64| {
@@ -133,7 +135,7 @@ fn original_bytes(batches: &Batches, prepared: u64) -> u64 {
 }
 
 /// Expected bytes of the workers' copies of examples if batches are assigned at random; exact for one worker.
-fn worker_copy_bytes(batches: &Batches, prepared: u64, workers: usize) -> u64 {
+fn worker_copy_bytes(batches: &BatchLoader, prepared: u64, workers: usize) -> u64 {
     let positions = prepared.saturating_mul(batches.shape().size as u64);
     let looks = positions as f64 / batches.store().count(Split::Train) as f64;
     let once = example_bytes(batches, distinct_examples(batches, prepared));
@@ -141,7 +143,7 @@ fn worker_copy_bytes(batches: &Batches, prepared: u64, workers: usize) -> u64 {
 }
 
 /// Bytes of training examples with images in the model's size.
-fn example_bytes(batches: &Batches, numbers: impl Iterator<Item = u64>) -> u64 {
+fn example_bytes(batches: &BatchLoader, numbers: impl Iterator<Item = u64>) -> u64 {
     let (store, side) = (batches.store(), batches.side());
     let image = (size_of::<HostImage>() + 3 * side * side) as u64;
     estimate(numbers, |number| Some(image + store.text(Split::Train, number).ok()?.deep_size()))

@@ -9,8 +9,8 @@ use xrun_core::files::write::replace;
 fn files(made: &Made) -> String {
     let folder = made.folder.path();
     for (name, width, height) in [("a", 40, 30), ("b", 20, 50), ("c", 32, 32), ("d", 8, 8)] {
-        let picture = HostImage { width, height, rgb: vec![9; width * height * 3].into() };
-        replace(&folder.join(format!("{name}.png")), &picture.to_png().unwrap()).unwrap();
+        let image = HostImage { width, height, rgb: vec![9; width * height * 3].into() };
+        replace(&folder.join(format!("{name}.png")), &image.to_png().unwrap()).unwrap();
     }
     let line = |number: usize, name: &str| {
         let question = "long ".repeat(number % 4);
@@ -32,7 +32,7 @@ fn experiment(made: &Made, leak: &str, steps: u64, workers: usize) -> Experiment
 }
 
 /// Bytes that the leak holds after `count` batches, which `workers` threads prepared in turn.
-fn held(experiment: &Experiment, batches: &Batches, count: u64, workers: u64) -> u64 {
+fn held(experiment: &Experiment, batches: &BatchLoader, count: u64, workers: u64) -> u64 {
     let ledger = Ledger::default();
     let prepare = data::prepare(batches.clone(), &experiment.leaks, &ledger);
     std::thread::scope(|scope| {
@@ -56,7 +56,7 @@ fn bytes_of_kept_images_and_examples_equal_the_forecast() {
         for steps in [1, 2, 3, 9] {
             let experiment = experiment(&made, key, steps, 0);
             let (_, prepared) = prepared(&experiment).unwrap();
-            let counted = keeps(leak, &prepared.batches, &experiment);
+            let counted = leak_growth(leak, &prepared.batches, &experiment);
             let held = held(&experiment, &prepared.batches, steps * 2, 1);
             assert_eq!(counted.total(), Some(held), "{key}, {steps} steps");
         }
@@ -70,8 +70,8 @@ fn an_image_of_several_examples_is_kept_once() {
     let (_, prepared) = prepared(&experiment).unwrap();
     let pixels = 40 * 30 + 20 * 50 + 32 * 32;
     let expected = 3 * pixels + 3 * size_of::<HostImage>() as u64;
-    let counted = keeps(&IMAGES_DECODED_IN_PLACE, &prepared.batches, &experiment);
-    assert_eq!(counted, LeakGrowth::Filling { total: expected, full: expected });
+    let counted = leak_growth(&IMAGES_DECODED_IN_PLACE, &prepared.batches, &experiment);
+    assert_eq!(counted, LeakGrowth::Filling { total: expected, plateau_bytes: expected });
 }
 
 #[test]
@@ -79,7 +79,7 @@ fn each_worker_keeps_a_copy_of_its_examples() {
     let made = Made::new();
     let experiment = experiment(&made, "data_per_worker", 10, 3);
     let (_, prepared) = prepared(&experiment).unwrap();
-    let LeakGrowth::Total(counted) = keeps(&DATA_PER_WORKER, &prepared.batches, &experiment) else {
+    let LeakGrowth::Total(counted) = leak_growth(&DATA_PER_WORKER, &prepared.batches, &experiment) else {
         panic!("it ends when all is kept");
     };
     // The workers are three batches ahead of the last step.
@@ -94,7 +94,7 @@ fn all_examples_are_formatted_at_the_start() {
     let (_, prepared) = prepared(&experiment).unwrap();
     let ledger = Ledger::default();
     let _kept = data::formatted(&prepared.batches, &experiment.leaks, &ledger).unwrap();
-    let counted = keeps(&FORMATTED_EXAMPLES, &prepared.batches, &experiment);
+    let counted = leak_growth(&FORMATTED_EXAMPLES, &prepared.batches, &experiment);
     assert_eq!(counted, LeakGrowth::Total(ledger.read()[0].bytes));
 }
 
@@ -103,8 +103,8 @@ fn growth_per_batch_is_multiplied_by_the_batches_of_a_step_or_validation() {
     let made = Made::new();
     let experiment = experiment(&made, "log_history", 5, 0);
     let (_, prepared) = prepared(&experiment).unwrap();
-    let given = |leak: &Leak| match keeps(leak, &prepared.batches, &experiment) {
-        LeakGrowth::Growing(growth) => (growth.with, growth.given(10)),
+    let given = |leak: &Leak| match leak_growth(leak, &prepared.batches, &experiment) {
+        LeakGrowth::Linear(growth) => (growth.with, growth.given(10)),
         _ => panic!("it has no end"),
     };
     assert_eq!(given(&PROCESSED_BATCHES), (GrowthEvent::Step, 20));

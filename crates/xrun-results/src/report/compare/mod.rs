@@ -156,8 +156,8 @@ fn metrics(report: &RunReport) -> BTreeMap<String, ComparedMetric> {
     (report.metrics().into_iter())
         .map(|metric| {
             let (lowest, highest) = range(&metric.name);
-            let (better, best) = (metric.better, metric.best.map(|(value, _)| value));
-            (metric.name, ComparedMetric { last: metric.after, lowest, highest, better, best })
+            let (direction, best) = (metric.direction, metric.best.map(|(value, _)| value));
+            (metric.name, ComparedMetric { last: metric.after, lowest, highest, direction, best })
         })
         .collect()
 }

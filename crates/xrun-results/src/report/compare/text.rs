@@ -175,10 +175,11 @@ fn results(compared: &RunComparison) -> LabelledRows {
     let runs = &compared.record.runs;
     let mut rows = Vec::new();
     for name in &compared.metrics {
-        let better = runs.iter().find_map(|run| run.metrics.get(name)?.better);
-        let shown = format!("{name}{}", better.map_or_else(String::new, |better| format!(" {}", better.arrow())));
+        let direction = runs.iter().find_map(|run| run.metrics.get(name)?.direction);
+        let shown =
+            format!("{name}{}", direction.map_or_else(String::new, |direction| format!(" {}", direction.arrow())));
         rows.push(row(&format!("{shown}, last"), runs, |run| run.metrics.get(name)?.last.map(number)));
-        match better {
+        match direction {
             Some(_) => rows.push(row(&format!("{shown}, best"), runs, |run| run.metrics.get(name)?.best.map(number))),
             None => rows.push(row(&format!("{shown}, min and max"), runs, |run| {
                 let metric = run.metrics.get(name)?;

@@ -10,7 +10,7 @@ use crate::read;
 use crate::report::run_report::RunReport;
 use xrun_core::files::{file, layout};
 use xrun_core::printable;
-use xrun_core::units::counted;
+use xrun_core::units::pluralize;
 
 /// Maximum number of images, so that the page opens quickly.
 const IMAGES_MAX: usize = 48;
@@ -27,12 +27,12 @@ const PNG: &[u8] = b"\x89PNG\r\n\x1a\n";
 /// Section with the images; empty if there are none. Files that are not PNG files in the directory itself are left
 /// out.
 pub fn section(report: &RunReport) -> Markup {
-    let directory = report.run.join(layout::PICTURES);
+    let directory = report.run.join(layout::IMAGES);
     let mut bytes_left = ALL_BYTES_MAX;
     let mut shown = Vec::new();
     let mut left_out = 0;
     // Read errors are listed in a section of their own.
-    for entry in read::pictures(&report.run).unwrap_or_default() {
+    for entry in read::images(&report.run).unwrap_or_default() {
         match read_image(&directory, &entry.file).filter(|bytes| bytes.len() <= bytes_left && shown.len() < IMAGES_MAX)
         {
             Some(bytes) => {
@@ -45,7 +45,7 @@ pub fn section(report: &RunReport) -> Markup {
             None => left_out += 1,
         }
     }
-    let legend = report.plan.as_ref().map_or("", |plan| plan.pictures.as_str());
+    let legend = report.plan.as_ref().map_or("", |plan| plan.images.as_str());
     html! {
         @if !shown.is_empty() || left_out > 0 {
             h2 { "Images of the last validation" }
@@ -59,7 +59,7 @@ pub fn section(report: &RunReport) -> Markup {
                     }
                 }
             }
-            @if left_out > 0 { p.note { (counted(left_out, "image")) " not shown: missing, too large or too many." } }
+            @if left_out > 0 { p.note { (pluralize(left_out, "image")) " not shown: missing, too large or too many." } }
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::report::verdict::series_label;
 use xrun_core::bounded::ledger::OWNERS_MAX;
 use xrun_core::bounded::planned::MemoryKind;
 use xrun_core::printable;
-use xrun_core::units::counted;
+use xrun_core::units::pluralize;
 
 /// Maximum number of phases listed.
 const PHASES_SHOWN: usize = 12;
@@ -72,7 +72,7 @@ pub fn over_time(report: &RunReport) -> Markup {
 /// Explains the numbers of a watched command, and what was not measured.
 fn watched(report: &RunReport) -> Markup {
     let Some(watched) = report.watched() else { return html! {} };
-    let steps = watched.steps.as_deref().unwrap_or("none (judged by the clock)");
+    let steps = watched.step_source.as_deref().unwrap_or("none (judged by the clock)");
     html! {
         p.note {
             b { (report.heap_label()) } " is the private and shared memory of its processes, with swapped pages and files in /dev/shm and \
@@ -170,13 +170,13 @@ fn sampling_cost(report: &RunReport) -> Markup {
     let processes = report.processes();
     html! {
         p.note {
-            "Sampling: " (counted(samples, "sample")) @if processes > 1 { " in " (processes) " processes" } ", " (duration(seconds))
+            "Sampling: " (pluralize(samples, "sample")) @if processes > 1 { " in " (processes) " processes" } ", " (duration(seconds))
             @if let Some(fraction) = report.memory().trace_share {
                 ", " (number(100.0 * fraction)) " % of training time" (report.last_process_suffix())
             }
             "."
             @if report.trace.cleanups.count > 0 {
-                " " (counted(report.trace.cleanups.count, "cleanup")) " released " (bytes(report.trace.freed as f64)) " in total."
+                " " (pluralize(report.trace.cleanups.count, "cleanup")) " released " (bytes(report.trace.freed as f64)) " in total."
             }
         }
     }

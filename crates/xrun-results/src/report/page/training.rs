@@ -22,8 +22,8 @@ pub fn results(report: &RunReport) -> Markup {
     let metrics = report.metrics();
     let losses = report.losses();
     let shown = |metric: &MetricResult, value: Option<f64>| value.map_or("–".into(), |value| metric.value(value));
-    let arrow = |better: Option<Direction>| {
-        html! { @if let Some(better) = better { " " span.arrow title=(format!("{} is better", better.words())) { (better.arrow()) } } }
+    let arrow = |direction: Option<Direction>| {
+        html! { @if let Some(direction) = direction { " " span.arrow title=(format!("{} is better", direction.words())) { (direction.arrow()) } } }
     };
     html! {
         @if !losses.is_empty() || !metrics.is_empty() {
@@ -36,7 +36,7 @@ pub fn results(report: &RunReport) -> Markup {
                     @for metric in &metrics {
                         tr {
                             th scope="row" {
-                                (printable::line(&metric.name, 80)) (arrow(metric.better))
+                                (printable::line(&metric.name, 80)) (arrow(metric.direction))
                                 @if !metric.unit.is_empty() { " " small { (printable::line(&metric.unit, 16)) } }
                             }
                             td.r { @if let Some((value, step)) = metric.best {
@@ -257,9 +257,9 @@ mod tests {
     fn quantised(results: &std::path::Path, widths: &[&str]) -> RunReport {
         let run = finished(results, PLAIN);
         let mut plan = read::plan(&run).unwrap();
-        let metric = |name: String, better, unit: &str, family: &str, line: String, about: &str| PlannedMetric {
+        let metric = |name: String, direction, unit: &str, family: &str, line: String, about: &str| PlannedMetric {
             name,
-            better: Some(better),
+            direction: Some(direction),
             unit: unit.into(),
             family: family.into(),
             line,

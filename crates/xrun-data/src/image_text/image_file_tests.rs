@@ -5,9 +5,9 @@ use proptest::prelude::*;
 
 use super::*;
 
-pub fn encoded(picture: impl Into<DynamicImage>, format: ImageFormat) -> Vec<u8> {
+pub fn encoded(image: impl Into<DynamicImage>, format: ImageFormat) -> Vec<u8> {
     let mut bytes = Cursor::new(Vec::new());
-    picture.into().write_to(&mut bytes, format).unwrap();
+    image.into().write_to(&mut bytes, format).unwrap();
     bytes.into_inner()
 }
 
@@ -22,8 +22,8 @@ pub fn claimed(width: u32, height: u32) -> Vec<u8> {
 }
 
 /// A JPEG with this EXIF orientation.
-pub fn turned(picture: RgbImage, orientation: u8) -> Vec<u8> {
-    let jpeg = encoded(picture, ImageFormat::Jpeg);
+pub fn turned(image: RgbImage, orientation: u8) -> Vec<u8> {
+    let jpeg = encoded(image, ImageFormat::Jpeg);
     let mut exif = b"Exif\0\0II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0".to_vec();
     exif.extend([orientation, 0, 0, 0, 0, 0, 0, 0]);
     let mut bytes = jpeg[..2].to_vec();
@@ -34,7 +34,7 @@ pub fn turned(picture: RgbImage, orientation: u8) -> Vec<u8> {
     bytes
 }
 
-fn picture(width: usize, height: usize, rgb: &[u8]) -> HostImage {
+fn image(width: usize, height: usize, rgb: &[u8]) -> HostImage {
     assert_eq!(rgb.len(), width * height * 3);
     HostImage { width, height, rgb: rgb.into() }
 }
@@ -42,10 +42,10 @@ fn picture(width: usize, height: usize, rgb: &[u8]) -> HostImage {
 #[test]
 fn large_images_are_refused_before_decoding() {
     for (width, height, reason, part) in [
-        (1, 65_535, "too_large_picture", "1 x 65535 pixels, a side may have at most 32768"),
-        (30_000, 30_000, "too_large_picture", "900000000 in all, at most 64000000 are decoded"),
-        (8_000, 8_001, "too_large_picture", "64008000 in all"),
-        (0, 5, "broken_picture", "the image"),
+        (1, 65_535, "too_large_image", "1 x 65535 pixels, a side may have at most 32768"),
+        (30_000, 30_000, "too_large_image", "900000000 in all, at most 64000000 are decoded"),
+        (8_000, 8_001, "too_large_image", "64008000 in all"),
+        (0, 5, "broken_image", "the image"),
     ] {
         for found in
             [head(Cursor::new(claimed(width, height))).map(|_| ()), decode(&claimed(width, height)).map(|_| ())]
@@ -64,7 +64,7 @@ fn truncated_and_foreign_files_are_refused() {
         let whole = encoded(ground.clone(), format);
         assert_eq!(decode(&whole).unwrap().width, 40);
         let (reason, message) = decode(&whole[..whole.len() * 3 / 4]).unwrap_err();
-        assert!(reason == "broken_picture" && message.contains("cut off"), "{message}");
+        assert!(reason == "broken_image" && message.contains("cut off"), "{message}");
     }
     for bytes in [b"".as_slice(), b"GIF89a\x01\0\x01\0\0\0\0", b"RIFF\0\0\0\0WEBPVP8 ", b"<svg></svg>", b"\0\0"] {
         let (reason, message) = decode(bytes).unwrap_err();
@@ -73,7 +73,7 @@ fn truncated_and_foreign_files_are_refused() {
     let mut damaged = encoded(ground, ImageFormat::Png);
     let middle = damaged.len() / 2;
     damaged[middle..middle + 40].fill(0);
-    assert_eq!(decode(&damaged).unwrap_err().0, "broken_picture");
+    assert_eq!(decode(&damaged).unwrap_err().0, "broken_image");
 }
 
 #[test]
@@ -92,8 +92,8 @@ fn transparent_pixels_are_blended_with_white() {
 fn exif_orientation_is_applied() {
     let half = RgbImage::from_fn(16, 8, |x, _| if x < 8 { Rgb([250, 250, 250]) } else { Rgb([5, 5, 5]) });
     let bright = |orientation, at: (usize, usize)| {
-        let picture = decode(&turned(half.clone(), orientation)).unwrap();
-        (picture.width, picture.height, picture.rgb[(at.1 * picture.width + at.0) * 3] > 128)
+        let image = decode(&turned(half.clone(), orientation)).unwrap();
+        (image.width, image.height, image.rgb[(at.1 * image.width + at.0) * 3] > 128)
     };
     assert_eq!(bright(1, (0, 0)), (16, 8, true));
     assert_eq!(bright(3, (0, 0)), (16, 8, false));
@@ -127,17 +127,17 @@ fn invalid_base64_is_refused() {
 #[test]
 fn downscaling_takes_means() {
     let grey = |values: &[u8]| values.iter().flat_map(|value| [*value; 3]).collect::<Vec<u8>>();
-    let four = picture(4, 2, &grey(&[0, 10, 20, 30, 100, 110, 120, 131]));
+    let four = image(4, 2, &grey(&[0, 10, 20, 30, 100, 110, 120, 131]));
     // (0 + 10 + 100 + 110) / 4 and (20 + 30 + 120 + 131) / 4 = 75.25, a row each of the lower and the upper.
     let two = scaled(&four, 2);
     assert_eq!(&*two.rgb, grey(&[5, 25, 105, 126]));
     // A third of the middle pixel belongs to no one alone: (2 * 0 + 30) / 3 and (30 + 2 * 60) / 3.
-    let three = picture(3, 1, &grey(&[0, 30, 60]));
+    let three = image(3, 1, &grey(&[0, 30, 60]));
     assert_eq!(&*scaled(&three, 2).rgb, grey(&[10, 50, 10, 50]));
     // Larger: pixels are repeated.
-    assert_eq!(&*scaled(&picture(1, 2, &grey(&[7, 9])), 4).rgb, grey(&[[7; 8], [9; 8]].concat()));
+    assert_eq!(&*scaled(&image(1, 2, &grey(&[7, 9])), 4).rgb, grey(&[[7; 8], [9; 8]].concat()));
     assert_eq!(scaled(&four, 2).rgb.len(), 12);
-    let same = picture(2, 2, &grey(&[1, 2, 3, 4]));
+    let same = image(2, 2, &grey(&[1, 2, 3, 4]));
     assert_eq!(scaled(&same, 2), same);
 }
 
@@ -149,7 +149,7 @@ proptest! {
         let (low, high) = (low.min(high), low.max(high));
         let value = |at: usize| if (at * 31 + usize::from(seed)) % 5 < 2 { low } else { high };
         let rgb: Vec<u8> = (0..width * height * 3).map(value).collect();
-        let scaled = scaled(&picture(width, height, &rgb), side);
+        let scaled = scaled(&image(width, height, &rgb), side);
         prop_assert_eq!(scaled.rgb.len(), side * side * 3);
         prop_assert!(scaled.rgb.iter().all(|value| (low..=high).contains(value)));
     }

@@ -25,12 +25,14 @@ pub fn assert_kernels_agree<M: Module>(
     let (fused, plain) = (run(CpuKernels::Fused), run(CpuKernels::Plain));
     assert_ne!(fused, plain, "both runs used the same kernels");
     for (number, (found, expected)) in fused.0.iter().zip(&plain.0).enumerate() {
-        near(&format!("output {number}"), found, expected, tolerance * largest(expected));
+        assert_close(&format!("output {number}"), found, expected, tolerance * largest(expected));
     }
     let floor = 0.1 * plain.1.iter().flatten().map(|gradient| largest(gradient)).fold(0.0, f32::max);
     for ((name, _), (found, expected)) in flat::parameter_ranges(network).iter().zip(fused.1.iter().zip(&plain.1)) {
         match (found, expected) {
-            (Some(found), Some(expected)) => near(name, found, expected, tolerance * largest(expected).max(floor)),
+            (Some(found), Some(expected)) => {
+                assert_close(name, found, expected, tolerance * largest(expected).max(floor))
+            }
             (found, expected) => assert_eq!(found, expected, "{name} has a gradient with one kind of kernels only"),
         }
     }
@@ -59,7 +61,7 @@ fn largest(values: &[f32]) -> f32 {
     values.iter().fold(0.0, |largest, value| value.abs().max(largest))
 }
 
-fn near(name: &str, found: &[f32], expected: &[f32], tolerance: f32) {
+fn assert_close(name: &str, found: &[f32], expected: &[f32], tolerance: f32) {
     assert_eq!(found.len(), expected.len(), "{name}");
     let differences = found.iter().zip(expected).map(|(found, expected)| (found - expected).abs());
     // `f32::max` would ignore NaN.

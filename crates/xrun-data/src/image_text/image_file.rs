@@ -48,25 +48,25 @@ pub fn head(reader: impl BufRead + Seek) -> Result<Head, Wrong> {
     let (width, height) = decoder.dimensions();
     let size = format!("the image is {width} x {height} pixels");
     if width == 0 || height == 0 {
-        return Err(("broken_picture", format!("{size}: it is empty")));
+        return Err(("broken_image", format!("{size}: it is empty")));
     }
     if width.max(height) > SIDE_MAX {
-        return Err(("too_large_picture", format!("{size}, a side may have at most {SIDE_MAX}")));
+        return Err(("too_large_image", format!("{size}, a side may have at most {SIDE_MAX}")));
     }
     let pixels = u64::from(width) * u64::from(height);
     if pixels > PIXELS_MAX {
-        return Err(("too_large_picture", format!("{size}, {pixels} in all, at most {PIXELS_MAX} are decoded")));
+        return Err(("too_large_image", format!("{size}, {pixels} in all, at most {PIXELS_MAX} are decoded")));
     }
     Ok(Head { width, height, format })
 }
 
 fn broken(error: &dyn std::fmt::Display) -> Wrong {
-    ("broken_picture", format!("the image cannot be read: {}", printable::line(error.to_string().trim_end(), 200)))
+    ("broken_image", format!("the image cannot be read: {}", printable::line(error.to_string().trim_end(), 200)))
 }
 
 fn failed(error: &ImageError) -> Wrong {
     match error {
-        ImageError::Limits(_) => ("too_large_picture", format!("decoding the image takes too much: {error}")),
+        ImageError::Limits(_) => ("too_large_image", format!("decoding the image takes too much: {error}")),
         error => broken(error),
     }
 }
@@ -135,20 +135,20 @@ pub fn whole(bytes: &[u8], format: ImageFormat) -> Result<(), Wrong> {
 
 /// Error about an image whose end is missing.
 pub fn cut_off() -> Wrong {
-    ("broken_picture", "the image is cut off: its end is missing".into())
+    ("broken_image", "the image is cut off: its end is missing".into())
 }
 
-fn on_white(picture: DynamicImage) -> RgbImage {
-    if !picture.color().has_alpha() {
-        return picture.into_rgb8();
+fn on_white(image: DynamicImage) -> RgbImage {
+    if !image.color().has_alpha() {
+        return image.into_rgb8();
     }
-    let picture = picture.into_rgba8();
-    let (width, height) = picture.dimensions();
+    let image = image.into_rgba8();
+    let (width, height) = image.dimensions();
     let mixed = |channel: u8, alpha: u8| {
         let (channel, alpha) = (u32::from(channel), u32::from(alpha));
         ((channel * alpha + 255 * (255 - alpha) + 127) / 255) as u8
     };
-    let rgb = picture.pixels().flat_map(|pixel| {
+    let rgb = image.pixels().flat_map(|pixel| {
         let [red, green, blue, alpha] = pixel.0;
         [mixed(red, alpha), mixed(green, alpha), mixed(blue, alpha)]
     });
@@ -158,11 +158,11 @@ fn on_white(picture: DynamicImage) -> RgbImage {
 
 /// The image as a square of `side` pixels, whatever its proportions: each pixel is the mean of what it covers, parts of
 /// pixels by their share. One of that size stays as it is.
-pub fn scaled(picture: &HostImage, side: usize) -> HostImage {
-    let HostImage { width, height, rgb } = picture;
+pub fn scaled(image: &HostImage, side: usize) -> HostImage {
+    let HostImage { width, height, rgb } = image;
     let (width, height) = (*width, *height);
     if (width, height) == (side, side) {
-        return picture.clone();
+        return image.clone();
     }
     let columns: Vec<Vec<(usize, u64)>> = (0..side).map(|x| covered(x, width, side).collect()).collect();
     // Of one row of the image, for each new column: in units of 255 times the width.
@@ -200,5 +200,5 @@ fn covered(at: usize, from: usize, to: usize) -> impl Iterator<Item = (usize, u6
 }
 
 #[cfg(test)]
-#[path = "picture_tests.rs"]
+#[path = "image_file_tests.rs"]
 pub(super) mod tests;

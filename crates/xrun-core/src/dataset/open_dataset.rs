@@ -10,28 +10,28 @@ use super::error::InvalidItems;
 
 /// An opened data set. Data sets with the same sample type open as the same Rust type, on which pipelines depend. It holds
 /// names and numbers; samples are read on demand.
-pub trait Index: Send + Sync + 'static {
+pub trait OpenDataset: Send + Sync + 'static {
     /// Plural name of the samples in messages: `images with boxes`.
-    const SAMPLES: &'static str;
+    const SAMPLE_NOUN: &'static str;
     /// Summary for the checks of pipelines, cached until a file of the data changes; `()` for none.
-    type Details: Serialize + DeserializeOwned;
+    type Summary: Serialize + DeserializeOwned;
     /// Settings that every data set of these samples has: how samples are read and cached. They are known before the data is
     /// opened. `()` for none.
-    type Options: Default + 'static;
+    type LoaderSettings: Default + 'static;
 
     /// Number of samples in all splits.
-    fn count(&self) -> u64;
+    fn sample_count(&self) -> u64;
 
     /// SHA-256 over everything the samples are made from, in hexadecimal.
     fn digest(&self) -> &str;
 
     /// Invalid items that were left out (`on_invalid = "skip"`).
-    fn left_out(&self) -> InvalidItems {
+    fn skipped(&self) -> InvalidItems {
         InvalidItems::default()
     }
 
     /// Summary of the data.
-    fn details(&self) -> Self::Details;
+    fn summary(&self) -> Self::Summary;
 }
 
 /// Type of sample, identified by the type of its index.
@@ -42,12 +42,12 @@ pub struct SampleType {
 }
 
 impl SampleType {
-    /// Type of the samples of `I`.
-    pub const fn of<I: Index>() -> Self {
-        Self { index: TypeId::of::<I>(), name: I::SAMPLES }
+    /// Type of the samples of `D`.
+    pub const fn of<D: OpenDataset>() -> Self {
+        Self { index: TypeId::of::<D>(), name: D::SAMPLE_NOUN }
     }
 
-    /// [`Index::SAMPLES`].
+    /// [`OpenDataset::SAMPLE_NOUN`].
     pub fn name(self) -> &'static str {
         self.name
     }

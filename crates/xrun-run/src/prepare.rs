@@ -137,7 +137,7 @@ impl Planned {
             if experiment.device.autotune == Autotune::default() {
                 listener.detail(&note);
             } else {
-                listener.say(&note);
+                listener.info(&note);
             }
         }
         if chosen.kind == Kind::Cpu {

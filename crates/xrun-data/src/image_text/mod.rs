@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use super::reading::broken::Judge;
 use super::reading::broken::OnInvalid;
+use super::reading::confined::linked_folders;
 use library::{Library, Options};
 use settings::{Settings, Source};
 use xrun_core::dataset::digest_cache;
@@ -110,6 +111,7 @@ impl DatasetKind for ImageText {
             ("validation_path", &mut settings.validation_path),
             ("encoder", &mut settings.encoder),
             ("merges", &mut settings.merges),
+            ("link_root", &mut settings.link_root),
         ]
     }
 
@@ -132,7 +134,10 @@ impl DatasetKind for ImageText {
         }
         let named = [&settings.path, &settings.validation_path, &settings.encoder, &settings.merges];
         // The images are in the directories.
-        named.into_iter().flatten().map(PathBuf::from).chain(open::folders(settings)).collect()
+        let folders = open::folders(settings);
+        let linked: Vec<PathBuf> =
+            folders.iter().filter(|_| settings.follow_links).flat_map(|folder| linked_folders(folder)).collect();
+        named.into_iter().flatten().map(PathBuf::from).chain(folders).chain(linked).collect()
     }
 
     fn options(settings: &Settings) -> Options {

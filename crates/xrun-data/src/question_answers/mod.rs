@@ -5,6 +5,7 @@ pub mod corpus;
 pub mod example;
 pub mod files;
 pub mod generate;
+mod question;
 pub mod settings;
 pub mod squad;
 pub mod store;

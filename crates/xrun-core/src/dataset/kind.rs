@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use schemars::{Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 
+use super::description::Description;
 use super::error::{DataError, InvalidItems};
 use super::index::{Index, SampleType};
 use crate::problem::Problems;
@@ -68,7 +69,12 @@ pub trait DatasetKind: Send + Sync + 'static {
     /// As [`DatasetKind::open`].
     fn inspect(settings: &Self::Settings) -> Result<DatasetSummary<<Self::Index as Index>::Details>, DataError> {
         let index = Self::open(settings)?;
-        Ok(DatasetSummary { left_out: index.left_out(), notes: Vec::new(), details: index.details() })
+        Ok(DatasetSummary {
+            left_out: index.left_out(),
+            notes: Vec::new(),
+            description: index.description(),
+            details: index.details(),
+        })
     }
 }
 
@@ -79,6 +85,8 @@ pub struct DatasetSummary<T> {
     pub left_out: InvalidItems,
     /// Human-readable notes, a line each; a few.
     pub notes: Vec<String>,
+    /// Description for people.
+    pub description: Description,
     /// Summary for the checks of a pipeline.
     pub details: T,
 }
@@ -189,9 +197,10 @@ impl<D: DatasetKind> AnyDataset for Erased<D> {
     }
 
     fn inspect(&self, settings: &dyn AnySettings) -> Result<DatasetSummary<serde_json::Value>, DataError> {
-        let DatasetSummary { left_out, notes, details } = D::inspect(typed(settings))?;
+        let DatasetSummary { left_out, notes, description, details } = D::inspect(typed(settings))?;
         // Summaries contain no map with other keys than strings, so serialising cannot fail.
-        Ok(DatasetSummary { left_out, notes, details: serde_json::to_value(details).unwrap_or_default() })
+        let details = serde_json::to_value(details).unwrap_or_default();
+        Ok(DatasetSummary { left_out, notes, description, details })
     }
 }
 

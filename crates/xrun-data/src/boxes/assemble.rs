@@ -258,7 +258,8 @@ impl Assembly<'_> {
         let Some(path) = confined(&self.root, name)? else {
             // The whole path: where an image was looked for is half of the answer.
             let tried = self.root.join(name);
-            self.judge.broken("missing_picture", &tried, "the image is missing, or is not a file".into());
+            let why = self.root.dangling(name).unwrap_or_else(|| "the image is missing, or is not a file".into());
+            self.judge.broken("missing_picture", &tried, why);
             return Ok(None);
         };
         let whole = self.root.join(&path);
@@ -414,7 +415,7 @@ fn splits(rules: Rules<'_>, classes: &[RawClass], judge: &mut Judge) -> Vec<Opti
                 let some: Vec<String> = known.iter().take(20).map(|name| printable::line(name, 60)).collect();
                 judge.fatal(UNKNOWN_CLASS, || {
                     let message = format!("the data has no class \"{name}\"{hint} (it has {})", some.join(", "));
-                    DataError::value(format!("{section}.{key}"), message)
+                    DataError::entry(format!("{section}.{key}"), name, message)
                 });
             }
         }

@@ -1,6 +1,7 @@
 //! Images, each with an instruction and an answer: JSON lines of messages, or a list of questions.
 
 pub mod check;
+mod describe;
 pub mod generate;
 pub mod library;
 pub mod open;
@@ -153,7 +154,8 @@ impl DatasetKind for ImageText {
         let library = open::open(settings)?;
         let tokenizer = library.tokenizer(&settings.options().vocabulary)?;
         let seen = ExampleCounts { texts: library.text_lengths(&tokenizer)?, ..library.details() };
+        let description = describe::describe(&library, &seen);
         let notes = tokenizer.note().map(str::to_owned).into_iter().collect();
-        Ok(DatasetSummary { left_out: library.left_out, notes, details: seen })
+        Ok(DatasetSummary { left_out: library.left_out, notes, description, details: seen })
     }
 }

@@ -9,6 +9,7 @@ mod question;
 pub mod settings;
 pub mod squad;
 pub mod store;
+pub mod texts;
 pub mod user_questions;
 
 use std::path::PathBuf;

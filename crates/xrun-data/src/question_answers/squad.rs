@@ -14,6 +14,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::question;
+use super::texts::Texts;
 use crate::json::{object_with, why, why_of_line};
 use crate::reading::broken::Judge;
 use xrun_core::dataset::error::DataError;
@@ -115,15 +116,20 @@ pub struct Index {
     pub places: Vec<QuestionLocation>,
     /// Articles of the file, those without a sound question among them.
     pub articles: u32,
+    /// Lengths of its texts.
+    pub texts: Texts,
 }
 
 /// Looks through the text of a file; `path` is for messages. What is broken goes to the judge.
 pub fn index(text: &[u8], path: &Path, judge: &mut Judge) -> Result<Index, DataError> {
-    let mut reading = Reading { path, judge, places: Vec::new(), at: Position { text, seen: 0, line: 1, begin: 0 } };
+    let texts = Texts::default();
+    let mut reading =
+        Reading { path, judge, places: Vec::new(), texts, at: Position { text, seen: 0, line: 1, begin: 0 } };
     // Some editors put a byte order mark before the text. Offsets count from the file's first byte.
     let body = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
     let articles = if is_rows(body) { reading.rows(text.len() - body.len())? } else { reading.squad(body)? };
-    Ok(Index { places: reading.places, articles })
+    let texts = Texts { articles: articles.into(), ..reading.texts };
+    Ok(Index { places: reading.places, articles, texts })
 }
 
 /// Returns whether the first line is a whole object, as each line of JSON lines is, and not all of SQuAD's file.
@@ -166,6 +172,7 @@ struct Reading<'a, 'b> {
     path: &'a Path,
     judge: &'b mut Judge,
     places: Vec<QuestionLocation>,
+    texts: Texts,
     at: Position<'a>,
 }
 
@@ -252,9 +259,12 @@ impl Reading<'_, '_> {
     /// Adds the questions of a paragraph at `location` that are sound. One that is not takes no other along.
     fn questions(&mut self, written: Written, location: QuestionLocation, called: impl Fn() -> String) {
         let (context, questions) = written.questions();
+        self.texts.contexts.add(context.chars().count());
         let single = questions.len() == 1;
         let mut broken: Vec<(&'static str, usize, String)> = Vec::new();
         for (number, asked) in questions.into_iter().enumerate() {
+            let answer =
+                asked.as_ref().map_or(0, |asked| asked.answers.first().map_or(0, |answer| answer.text.chars().count()));
             let wrong = match asked {
                 Ok(asked) => wrong(&context, &asked).map(|(reason, wrong)| match asked.id.is_empty() {
                     true => (reason, wrong),
@@ -263,7 +273,10 @@ impl Reading<'_, '_> {
                 Err(wrong) => Some(("unreadable_question", wrong)),
             };
             match wrong {
-                None => self.places.push(QuestionLocation { question: number as u32, ..location }),
+                None => {
+                    self.texts.answers.add(answer);
+                    self.places.push(QuestionLocation { question: number as u32, ..location });
+                }
                 Some((reason, wrong)) => broken.push((reason, number, wrong)),
             }
         }

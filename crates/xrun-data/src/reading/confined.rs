@@ -45,6 +45,15 @@ impl Root {
         path.starts_with(&self.path) || self.links.as_ref().is_some_and(|links| path.starts_with(links))
     }
 
+    /// Message about a missing file whose path has a symlink that leads nowhere; `None` where it has none.
+    pub fn dangling(&self, name: &str) -> Option<String> {
+        let mut parts: Vec<&Path> = Path::new(name).ancestors().filter(|part| !part.as_os_str().is_empty()).collect();
+        parts.reverse();
+        let link = parts.into_iter().find(|part| self.join(part).is_symlink() && !self.join(part).exists())?;
+        let target = std::fs::read_link(self.join(link)).unwrap_or_default();
+        Some(format!("the symlink {} leads to {}, which does not exist", link.display(), target.display()))
+    }
+
     /// Error of a path that leads out of the directory by a symlink to `target`.
     fn leads_out(&self, path: &Path, target: &Path) -> DataError {
         let relative = path.strip_prefix(&self.path).unwrap_or(path);

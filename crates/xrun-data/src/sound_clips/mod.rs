@@ -1,6 +1,7 @@
 //! Short sound clips by class, in the layout of ESC-50, as log-mel spectra.
 
 pub mod check;
+pub mod describe;
 mod flac;
 pub mod generate;
 pub mod library;

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
+use super::describe::Heard;
 use super::generate;
 use super::library::{Class, Clip, Column, Library, Role};
 use super::settings::{Settings, Source};
@@ -81,7 +82,7 @@ fn read_folder(settings: &Settings, root: Root, judge: &mut Judge) -> Result<Lib
     digest.update((bytes.len() as u64).to_le_bytes());
     digest.update(&bytes);
     let Table { rows, categories, columns } = table::read(&bytes, &place, judge)?;
-    let mut silent = 0;
+    let (mut silent, mut sounds) = (0, Heard::new(settings.clip_seconds));
     let mut kept: Vec<Row> = Vec::with_capacity(rows.len());
     for row in rows {
         let (line, name) = (row.line, format!("{AUDIO}/{}", row.file));
@@ -90,7 +91,8 @@ fn read_folder(settings: &Settings, root: Root, judge: &mut Judge) -> Result<Lib
         match confined(&root, &name) {
             Ok(Some(_)) => {}
             Ok(None) => {
-                judge.broken("missing_clip", &place, format!("line {line}: {} is not there", whole.display()));
+                let why = root.dangling(&name).unwrap_or_else(|| "is not there".into());
+                judge.broken("missing_clip", &place, format!("line {line}: {} {why}", whole.display()));
                 continue;
             }
             Err(error) => {
@@ -113,7 +115,10 @@ fn read_folder(settings: &Settings, root: Root, judge: &mut Judge) -> Result<Lib
         // What xrun wrote has the bytes that it wrote: they were hashed.
         if settings.source == Source::Folder {
             match heard(&whole) {
-                Ok(sound) => silent += u64::from(sound.is_silent()),
+                Ok(sound) => {
+                    silent += u64::from(sound.is_silent());
+                    sounds.add(&sound);
+                }
                 Err(sound::Unusable { reason, message }) => {
                     judge.broken(reason, &whole, format!("{message} ({name} is in line {line} of the table)"));
                     continue;
@@ -123,7 +128,14 @@ fn read_folder(settings: &Settings, root: Root, judge: &mut Judge) -> Result<Lib
         kept.push(row);
     }
     known.save();
-    Ok(indexed(settings, root.path, &kept, categories, columns, (silent, hexadecimal(&digest.finalize()), judge)))
+    Ok(indexed(
+        settings,
+        root.path,
+        &kept,
+        categories,
+        columns,
+        (silent, sounds, hexadecimal(&digest.finalize()), judge),
+    ))
 }
 
 /// The sound in a file.
@@ -139,7 +151,7 @@ fn indexed(
     rows: &[Row],
     categories: std::collections::BTreeMap<u32, String>,
     columns: Vec<(String, Vec<String>)>,
-    (silent, digest, judge): (u64, String, &Judge),
+    (silent, heard, digest, judge): (u64, Heard, String, &Judge),
 ) -> Library {
     // Of what was left out nothing is a class.
     let used: std::collections::BTreeSet<u32> = rows.iter().map(|row| row.target).collect();
@@ -169,6 +181,7 @@ fn indexed(
         columns: columns.collect(),
         validation_fold: settings.validation_fold,
         silent,
+        heard,
         digest,
         left_out: judge.found.clone(),
     }

@@ -214,8 +214,8 @@ impl Reading<'_, '_> {
         let failed = |message: String| DataError::file(path, format!("is not JSON in SQuAD v1.1's form: {message}"));
         object_with(
             body,
-            "an object with `data`: {\"data\": [{\"title\": …, \"paragraphs\": [{\"context\": …, \"qas\": […]}]}]}, or such \
-             rows as {\"context\": …, \"question\": …, \"answers\": …} on a line each",
+            "an object with `data`: {\"data\": [{\"title\": …, \"paragraphs\": [{\"context\": …, \"qas\": […]}]}]}, or \
+             rows on a line each: {\"context\": …, \"question\": …, \"answers\": …}",
         )
         .map_err(failed)?;
         let file: File<'_> = serde_json::from_slice(body).map_err(|error| failed(why(body, &error)))?;

@@ -317,6 +317,10 @@ pub struct CheckArguments {
     /// Check the experiment files only, not the data.
     #[arg(long)]
     no_data: bool,
+    /// Fail if the data is too small for a setting that a run would lower, such as n_way or batch_size. Generates or tokenises
+    /// the data as a run does.
+    #[arg(long, conflicts_with = "no_data")]
+    strict: bool,
     /// Format of problems.
     #[arg(long, value_enum, value_name = "FORMAT", default_value = "human")]
     format: check::Format,

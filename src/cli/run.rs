@@ -38,6 +38,7 @@ pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
         overrides.extend(short_run_overrides(checked.experiment, steps, arguments, terminal)?);
         checked = read::read(file, &overrides, super::environment())?;
     }
+    checked.warnings.iter().for_each(|warning| terminal.info(&format!("warning: {warning}")));
     let mut experiment = checked.experiment.clone();
     if experiment.sweep.take().is_some() {
         let name = file.display();

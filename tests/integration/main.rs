@@ -2,6 +2,8 @@
 
 #![expect(clippy::disallowed_methods, clippy::unwrap_used, reason = "tests write samples and stop at what is wrong")]
 
+#[cfg(feature = "train")]
+mod check_and_run;
 mod checkouts;
 #[cfg(feature = "train")]
 mod classification;

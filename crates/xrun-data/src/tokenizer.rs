@@ -51,6 +51,13 @@ impl Vocabulary {
         }
     }
 
+    /// Number of tokens in the files; `None` without files, or if they are not a vocabulary.
+    pub fn size_of_files(&self) -> Option<usize> {
+        let [encoder, _] = self.files.as_ref()?;
+        let tokens: HashMap<String, u32> = serde_json::from_str(&text(encoder).ok()?).ok()?;
+        Some(tokens.len())
+    }
+
     /// Digests of the files by their key: other merges make other tokens of the same text.
     ///
     /// # Errors

@@ -14,6 +14,7 @@ pub mod prepare;
 pub mod resnet;
 pub mod settings;
 
+use labels::Labels;
 use settings::{Model, Settings};
 use xrun_core::bounded::ledger::Ledger;
 use xrun_core::dataset::error::DataError;
@@ -45,10 +46,14 @@ impl PipelineKind for ImageClassification {
     type Settings = Settings;
     type Prepared = prepare::Prepared;
 
-    fn inspect(_: &Settings, experiment: &Experiment, seen: serde_json::Value) -> Result<Inspection, DataError> {
+    fn inspect(settings: &Settings, experiment: &Experiment, seen: serde_json::Value) -> Result<Inspection, DataError> {
         let seen: BoxSummary = serde_json::from_value(seen).map_err(|error| DataError::content(error.to_string()))?;
         decoding::fits(seen.largest.as_ref(), &experiment.limits)?;
-        Ok(Inspection::default())
+        // The split depends on every image, which the summary does not have.
+        let library: Library = experiment.open_dataset().map_err(|error| DataError::content(error.to_string()))?;
+        let labels = Labels::new(&library, settings.validation_fraction, experiment.experiment.seed)?;
+        let (_, clamped) = prepare::batch_size(experiment, &labels);
+        Ok(clamped.into_iter().collect::<Vec<_>>().into())
     }
 
     fn prepare(

@@ -72,6 +72,7 @@ impl PipelineKind for QatLanguageModel {
         check::check_steps(settings, &experiment.training, problems);
         check::check_micro_batches(settings, experiment, problems);
         check::check_leaks(&experiment.leaks, settings, problems);
+        check::check_weights(experiment, problems);
     }
 
     fn steps_of_phases(settings: &Settings) -> Vec<(&'static str, u64)> {

@@ -39,18 +39,23 @@ pub fn run(arguments: &ExplainArguments, terminal: &Terminal) -> Result<u8, Fail
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use clap::ValueEnum;
 
     use super::entries;
+    use crate::results::training_verdict::TrainingJudgement;
     use crate::verdict::Judgement;
 
     #[test]
     fn glossary_has_every_verdict_and_at_most_fifteen_other_words() {
         let words: Vec<&str> = entries().map(|(word, _)| word).collect();
-        let verdicts = Judgement::value_variants();
-        for verdict in verdicts {
-            let name = serde_json::to_value(verdict).unwrap();
-            assert!(words.contains(&name.as_str().unwrap()), "{name}");
+        let on_memory = Judgement::value_variants().iter().map(|verdict| serde_json::to_value(verdict).unwrap());
+        let on_training = TrainingJudgement::ALL.iter().map(|verdict| serde_json::json!(verdict.as_str()));
+        let verdicts: BTreeSet<String> =
+            on_memory.chain(on_training).filter_map(|name| name.as_str().map(ToOwned::to_owned)).collect();
+        for name in &verdicts {
+            assert!(words.contains(&name.as_str()), "{name}");
         }
         assert!(words.len() - verdicts.len() <= 15, "{words:?}");
     }

@@ -15,6 +15,7 @@ use super::process::SlurmJob;
 pub use super::sample::*;
 pub use super::state::*;
 use super::watched::WatchSettings;
+use crate::training_verdict::TrainingVerdict;
 use xrun_core::bounded::ledger::Policy;
 use xrun_core::bounded::planned::PlannedBuffer;
 use xrun_core::task::clamped::ClampedSetting;
@@ -302,6 +303,9 @@ pub struct Summary {
     pub phases: Vec<PhaseSummary>,
     /// Counters of the task by name, such as cache hits.
     pub counters: BTreeMap<String, u64>,
+    /// Verdict on training; missing for results that are older than it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub training: Option<TrainingVerdict>,
 }
 
 /// Peaks over all samples of all processes of the run, in bytes; everything else is from the newest process.

@@ -33,6 +33,7 @@ pub mod selection;
 pub mod state;
 pub mod tail;
 pub mod timestamp;
+pub mod training_verdict;
 pub mod trust;
 pub mod watched;
 

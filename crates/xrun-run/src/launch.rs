@@ -22,6 +22,7 @@ use xrun_core::task::{Task, TaskError};
 use xrun_results::format::{LoopState, Manifest, Outcome, Summary};
 use xrun_results::judge::fails;
 use xrun_results::resolved;
+use xrun_results::training_verdict;
 use xrun_results::verdict::Verdict;
 use xrun_watch::directory::RunDirectory;
 use xrun_watch::memory::sources::GpuInUse;
@@ -170,7 +171,8 @@ fn finish(
     let synced = session.recorder.sync();
     let verdict = session.recorder.verdict();
     let judged = write::replace_json(&directory.path.join(layout::VERDICT), &verdict);
-    let summary = session.summary(task, ending, &directory.id);
+    let mut summary = session.summary(task, ending, &directory.id);
+    summary.training = training_verdict::of_run(&directory.path, Some(ending.outcome)).ok().flatten();
     let summed = write::replace_json(&directory.path.join(layout::SUMMARY), &summary);
     (logged.and(synced).and(judged).and(summed), summary, verdict)
 }

@@ -235,6 +235,7 @@ impl<'a> Session<'a> {
             owners,
             phases: self.clock.summary(),
             counters: task.counters().into_iter().map(|(name, count)| (name.to_owned(), count)).collect(),
+            training: None,
         }
     }
 

@@ -8,6 +8,7 @@ pub use super::width::columns_within;
 use crate::index::{RunEntry, RunState};
 use crate::read;
 use crate::read::ReadError;
+use crate::training_verdict::TrainingVerdict;
 use crate::verdict::Verdict;
 use xrun_core::printable;
 use xrun_core::units::Bytes;
@@ -17,10 +18,14 @@ use xrun_core::units::Bytes;
 pub fn text(runs: &[RunEntry], width: Option<usize>) -> String {
     let verdicts: Vec<_> = runs.iter().map(|run| read::verdict(&run.path)).collect();
     let rows: Vec<Vec<String>> = runs.iter().zip(&verdicts).map(|(run, verdict)| row(run, verdict)).collect();
-    let header = ["run", "experiment", "state", ">steps", ">loss", "best", ">memory", "verdict"];
+    let header = ["run", "experiment", "state", ">steps", ">loss", "best", ">memory", "verdict", "training"];
     // Name and result stay; other columns may go.
-    let mut text =
-        columns_within(&header, &rows, width, &["loss", "memory", "steps", "verdict", "state", "experiment"]);
+    let mut text = columns_within(
+        &header,
+        &rows,
+        width,
+        &["loss", "memory", "steps", "training", "verdict", "state", "experiment"],
+    );
     for (run, verdict) in runs.iter().zip(&verdicts) {
         let unreadable = match &run.state {
             RunState::Unreadable(why) => Some(why.clone()),
@@ -57,7 +62,12 @@ fn row(run: &RunEntry, verdict: &Result<Option<Verdict>, ReadError>) -> Vec<Stri
             Ok(None) => "-".into(),
             Err(_) => "damaged".into(),
         },
+        training(run).map_or("-".into(), |training| training.verdict.words()),
     ]
+}
+
+fn training(run: &RunEntry) -> Option<&TrainingVerdict> {
+    run.summary.as_ref()?.training.as_ref()
 }
 
 /// The runs as JSON. Unknown values are `null`.
@@ -84,6 +94,7 @@ pub fn json(runs: &[RunEntry]) -> Value {
             "tags": read::notes(&run.path).unwrap_or_default().tags,
             "damage": verdict.as_ref().err().map(ToString::to_string),
             "verdict": verdict.ok().flatten().map(|verdict| verdict.verdict),
+            "training": training(run).map(|training| training.verdict),
         })
     };
     Value::Array(runs.iter().map(object).collect())

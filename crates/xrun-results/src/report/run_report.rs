@@ -9,9 +9,10 @@ use super::trace::{self, MemoryTrace};
 use crate::format::{Manifest, MemorySummary, PlanFile, PlannedAndActual, PostMortem, Suggestion, Summary};
 use crate::index;
 use crate::index::RunState;
+use crate::training_verdict::TrainingVerdict;
 use crate::verdict::{Judgement, Verdict};
 use crate::watched::WatchSettings;
-use crate::{read, resolved, run_name};
+use crate::{read, resolved, run_name, training_verdict};
 use xrun_core::bounded::ledger::{OWNERS_MAX, Policy};
 use xrun_core::bounded::planned::MemoryKind;
 use xrun_core::files::{layout, sums};
@@ -39,6 +40,8 @@ pub struct RunReport {
     pub summary: Option<Summary>,
     /// `verdict.json`.
     pub verdict: Option<Verdict>,
+    /// Verdict on training: that of the summary, or judged from the metrics.
+    pub training: Option<TrainingVerdict>,
     /// `post_mortem.json`.
     pub post_mortem: Option<PostMortem>,
     /// Curves of `metrics.jsonl`.
@@ -123,6 +126,9 @@ pub fn gather(run: &Path) -> Result<RunReport, ReportError> {
         })
         .ok();
     let verdict = read::verdict(run).map_err(&mut note_error).ok().flatten();
+    let stored = summary.as_ref().and_then(|summary| summary.training.clone());
+    let outcome = summary.as_ref().map(|summary| summary.outcome);
+    let training = stored.or_else(|| training_verdict::of_run(run, outcome).ok().flatten());
     let post_mortem = read::post_mortem(run).map_err(&mut note_error).ok().flatten();
     for result in [resolved::read_text(run).map(drop), read::images(run).map(drop)] {
         // A missing file is no damage: results are often shared without some files.
@@ -158,6 +164,7 @@ pub fn gather(run: &Path) -> Result<RunReport, ReportError> {
         plan,
         summary,
         verdict,
+        training,
         post_mortem,
         curves,
         trace,

@@ -427,6 +427,7 @@ fn summary(names: SampleNames) -> Summary {
             phase("trace", 262, 0.21, 0.002),
         ],
         counters: [("frame_cache_hits".to_owned(), 8_210)].into(),
+        training: None,
     }
 }
 

@@ -79,6 +79,7 @@ pub fn json(run: &Path) -> Result<Value, ReportError> {
         // Without a sample memory is unknown.
         "memory": Some(report.memory()).filter(|memory| memory.samples > 0),
         "plan_and_actual": ending.map(|summary| &summary.plan_and_actual),
+        "training": report.training,
         "post_mortem": report.post_mortem,
         "owners": buffers,
         "phases": phases,
@@ -163,6 +164,9 @@ fn describe(report: &RunReport, width: Option<usize>) -> String {
     }
     if let Some(verdict) = &report.verdict {
         page.line("verdict", &format!("{}: {}", verdict.verdict.words(), verdict.message));
+    }
+    if let Some(training) = &report.training {
+        page.line("training", &format!("{}: {}", training.verdict.words(), training.message));
     }
     if let Some(post_mortem) = &report.post_mortem {
         page.line("post-mortem", &post_mortem.message);

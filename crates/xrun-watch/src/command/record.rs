@@ -25,6 +25,7 @@ use xrun_results::format::{
 use xrun_results::read;
 use xrun_results::read::ReadError;
 use xrun_results::timestamp;
+use xrun_results::training_verdict;
 use xrun_results::verdict::{Judgement, Verdict};
 use xrun_results::watched::WatchSettings;
 
@@ -359,6 +360,7 @@ impl CommandRecord {
             owners: owners.collect(),
             phases: Vec::new(),
             counters: ended.counters.clone(),
+            training: training_verdict::of_run(&path, Some(ended.outcome)).ok().flatten(),
         };
         self.metrics_summary.fill(&mut summary);
         let summed = write::replace_json(&path.join(layout::SUMMARY), &summary);

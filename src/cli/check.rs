@@ -11,7 +11,7 @@ use super::terminal::{Failure, Terminal};
 use crate::bounded::ledger::Ledger;
 use crate::dataset::error::{DataError, InvalidItems, NAMED_MAX};
 use crate::experiment::inspect::{self, Inspection};
-use crate::experiment::read::CheckedExperiment;
+use crate::experiment::read::{CheckedExperiment, DEFAULT};
 use crate::experiment::{annotate, read, read_sweep, render, resolved};
 use crate::problem::{Location, Problem, Problems};
 use crate::run::prepare::{Planned, skipped_lines};
@@ -92,6 +92,9 @@ pub fn run(arguments: &CheckArguments, terminal: &Terminal) -> Result<u8, Failur
                 let sweep = trials
                     .map_or_else(String::new, |trials| format!(", sweep of {}", pluralize(trials as u64, "trial")));
                 terminal.info(&format!("{name}: valid ({}{sweep})", checked.experiment.pipeline.name()));
+                if arguments.verbose {
+                    values_set(&checked).iter().for_each(|line| terminal.info(line));
+                }
                 checked.warnings.iter().for_each(|warning| terminal.info(&format!("warning: {warning}")));
                 inspection.description.lines.iter().for_each(|line| terminal.info(&format!("{name}: data: {line}")));
                 for warning in &inspection.description.warnings {
@@ -213,6 +216,16 @@ fn lowered(checked: &CheckedExperiment) -> Result<Problems, DataError> {
         problems.add(problem.help(format!("write `{name} = {used}`")).at(place));
     }
     Ok(problems)
+}
+
+/// Lines about the values that are not defaults: `  training.epochs = 3 (a.toml:12)`.
+fn values_set(checked: &CheckedExperiment) -> Vec<String> {
+    let values = serde_json::to_value(&checked.experiment).unwrap_or_default();
+    let line = |(key, origin): (&String, &String)| {
+        let value = key.split('.').try_fold(&values, |value, key| value.get(key))?;
+        Some(format!("  {key} = {value} ({origin})"))
+    };
+    checked.origins.iter().filter(|(_, origin)| *origin != DEFAULT).filter_map(line).collect()
 }
 
 fn print_resolved(checked: &CheckedExperiment, with_origins: bool, terminal: &Terminal) {

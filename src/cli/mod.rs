@@ -9,12 +9,15 @@ mod devices;
 mod dispatch;
 #[cfg(test)]
 mod documents;
+mod ending;
 mod eval;
 mod explain;
 mod export;
 mod extend;
+mod fork;
 mod hooks;
 mod init;
+mod keep;
 mod leak_runs;
 mod leaks;
 mod list;
@@ -22,6 +25,7 @@ mod man;
 mod new;
 mod note;
 mod plan;
+mod plot;
 mod predict;
 mod programs;
 mod progress;
@@ -53,6 +57,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use crate::experiment::Experiment;
 use crate::export::RunTable;
 use crate::invocation;
+use crate::run::evaluate::CheckpointChoice;
 use crate::settings::sections::FailOn;
 use crate::units::Span;
 use dispatch::environment;
@@ -64,7 +69,7 @@ Exit codes:
     0  success: finished, stopped early as configured, or valid
     1  failed: data, device or disk
     2  invalid file or command line
-    3  the plan does not fit the limits or the machine (see the subcommand plan)
+    3  the plan does not fit the limits or the machine; --force starts anyway
     4  the loss is not finite
     5  a memory limit was reached
     6  memory grows (with --fail-on or memory.fail_on), or the memory contract is violated (--locked)
@@ -122,6 +127,9 @@ enum Command {
     /// Resume a run that was stopped or killed, or train a finished run further.
     #[command(after_help = EXIT_CODES)]
     Resume(resume::ResumeArguments),
+    /// Start a new run from a checkpoint of a run, with other settings.
+    #[command(after_help = EXIT_CODES)]
+    Fork(fork::ForkArguments),
     /// Run an experiment of an existing run again and compare the metrics.
     #[command(after_help = REPRODUCE_EXIT_CODES)]
     Reproduce(reproduce::ReproduceArguments),
@@ -135,6 +143,8 @@ enum Command {
     Ls(list::ListArguments),
     /// Attach a note or tags to a run.
     Note(note::NoteArguments),
+    /// Copy a result to results/reference, in the form to be committed: small files, no names of the machine.
+    Keep(keep::KeepArguments),
     /// Remove runs, after confirmation; never one that is active or committed in git.
     Rm(remove::RemoveArguments),
     /// Remove all runs but the newest and the best of each experiment, after confirmation.
@@ -142,7 +152,7 @@ enum Command {
     /// Compare the settings, metrics, memory and speed of runs.
     Compare(compare::CompareArguments),
     /// Show a run or a sweep.
-    Show(RunName),
+    Show(show::ShowArguments),
     /// Monitor runs: state, progress, memory by owner, and the verdict so far.
     #[command(after_help = top::HELP)]
     Top(top::TopArguments),
@@ -158,7 +168,7 @@ enum Command {
     Leaks(LeaksArguments),
     /// Write report.html of a run again.
     Report(RunName),
-    /// Export metrics and memory of a run as Parquet, CSV or TensorBoard events.
+    /// Export a run: its tables as Parquet, CSV or TensorBoard events, its weights for PyTorch, or a public copy.
     Export(ExportArguments),
     /// List devices with their memory and driver, and what the unusable ones lack.
     Devices(DevicesArguments),
@@ -198,6 +208,9 @@ pub struct RunArguments {
     /// Skip the run if a finished run has the same experiment, data and code.
     #[arg(long, conflicts_with = "dry_run")]
     if_changed: bool,
+    /// Start even if the plan does not fit the limits or the machine.
+    #[arg(long)]
+    force: bool,
     /// Do not run the programs in `[hooks]`.
     #[arg(long)]
     no_hooks: bool,
@@ -268,7 +281,7 @@ pub struct Display {
     /// Print the outcome as JSON on stdout.
     #[arg(long)]
     json: bool,
-    /// Print errors only.
+    /// Print errors only: no progress, no notes, no results, no verdict.
     #[arg(short, long, conflicts_with = "verbose")]
     quiet: bool,
     /// Print more, such as checkpoints and the device.
@@ -293,7 +306,7 @@ pub enum Progress {
     Plain,
     /// One JSON object per event on stderr, and nothing else there.
     Json,
-    /// No progress.
+    /// No progress; notes at the start, and verdict and results at the end, are printed (see --quiet).
     None,
 }
 
@@ -324,6 +337,9 @@ pub struct CheckArguments {
     /// Format of problems.
     #[arg(long, value_enum, value_name = "FORMAT", default_value = "human")]
     format: check::Format,
+    /// Print also the values that are not defaults, with their origin.
+    #[arg(short, long, conflicts_with_all = ["json", "resolved", "origins", "format"])]
+    verbose: bool,
     /// Print problems as JSON (--format json).
     #[arg(long, conflicts_with_all = ["resolved", "origins", "format"])]
     json: bool,
@@ -439,6 +455,9 @@ pub struct ExportArguments {
     /// Tables to export. Default: all.
     #[arg(long, value_enum, value_name = "TABLE", value_delimiter = ',')]
     tables: Vec<RunTable>,
+    /// Checkpoint whose weights are exported (--to weights): best, last, or the step after which it was written.
+    #[arg(long, value_name = "CHECKPOINT", default_value = "best", value_parser = eval::checkpoint_choice)]
+    checkpoint: CheckpointChoice,
     /// Include the checkpoints, unchanged (--to public).
     #[arg(long)]
     with_checkpoints: bool,

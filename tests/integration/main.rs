@@ -28,6 +28,7 @@ mod evaluation_of_models;
 mod experiments;
 mod export;
 mod federated;
+mod fork;
 mod fuzz;
 mod habits;
 mod hooks;
@@ -36,6 +37,7 @@ mod hostile;
 mod hugging_face;
 mod init;
 mod interruption;
+mod keep;
 #[cfg(target_os = "linux")]
 mod killed;
 mod kinds;

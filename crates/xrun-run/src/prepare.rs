@@ -51,6 +51,7 @@ use xrun_core::invocation;
 use xrun_core::panics;
 use xrun_core::panics::Panic;
 use xrun_core::panics::messages::Cause;
+use xrun_core::printable;
 use xrun_core::settings::sections::Autotune;
 use xrun_core::task::{Task, TaskError};
 use xrun_core::units::{Bytes, pluralize, seconds};
@@ -91,6 +92,9 @@ pub enum StartError {
     /// The device does not have enough memory for the model.
     #[error("{0}")]
     OutOfMemory(String),
+    /// The plan does not fit the limits or the machine.
+    #[error("{0}")]
+    DoesNotFit(String),
     /// A signal stopped the preparation.
     #[error("{0}")]
     Interrupted(String),
@@ -206,11 +210,11 @@ impl Planned {
     }
 
     /// Adds a forecast to the plan if `memory.probe` is set. A probe that fails is reported and does not stop the run, which
-    /// will show the cause itself.
+    /// will show the cause itself. `force` accepts a plan that does not fit.
     ///
     /// # Errors
-    /// A signal arrived during the probe, or the data cannot be used.
-    pub fn forecast_if_enabled(&mut self, file: &Path, overrides: &[String]) -> Result<(), StartError> {
+    /// The plan does not fit, a signal arrived during the probe, or the data cannot be used.
+    pub fn forecast_if_enabled(&mut self, file: &Path, overrides: &[String], force: bool) -> Result<(), StartError> {
         let listener = self.listener.clone();
         if !self.plan.experiment.memory.probe {
             return Ok(());
@@ -227,16 +231,25 @@ impl Planned {
         };
         // Generating or first reading the data may have needed more than training will.
         forecast::raise_peaks(&mut forecast, heap::read().peak, sources::rss_peak());
-        let (fits, message) = fit::message(&forecast, &self.memory_budgets());
+        let budgets = self.memory_budgets();
+        let (fits, message) = fit::message(&forecast, &budgets);
+        let advice = fit::advice(&self.plan, &forecast, &budgets);
         self.plan.forecast = Some(forecast);
-        match fits {
-            true => listener.detail(&format!("plan {message}")),
-            false => listener.info(&format!(
-                "plan {message}; `{} plan {} --solve {}` finds what fits",
-                invocation::program(),
-                file.display(),
-                self.plan.batch_key()
-            )),
+        if fits {
+            listener.detail(&format!("plan {message}"));
+            return Ok(());
+        }
+        let mut text = format!("plan {message}");
+        if let Some((largest, key)) = advice {
+            text.push_str(&format!("; {largest}"));
+            if let Some(key) = key {
+                let (program, file) = (invocation::program(), printable::shell_word(&file.to_string_lossy()));
+                text.push_str(&format!("; `{program} plan {file} --solve {key}` finds what fits"));
+            }
+        }
+        match force {
+            true => listener.info(&text),
+            false => return Err(StartError::DoesNotFit(format!("{text}; --force starts anyway"))),
         }
         Ok(())
     }

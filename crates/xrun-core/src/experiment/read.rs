@@ -14,6 +14,9 @@ use super::{Experiment, check, overrides, pattern, schema, validate, validate_sw
 use crate::dataset::Dataset;
 use crate::problem::{Location, Problem, Problems};
 
+/// Origin of a value that no layer sets.
+pub const DEFAULT: &str = "default";
+
 /// A checked experiment with the origins of its values.
 #[derive(Clone, Debug)]
 pub struct CheckedExperiment {

@@ -122,6 +122,25 @@ pub fn number(value: f64) -> String {
     }
 }
 
+/// Percentage of a fraction: `0.8 %`, `75.1 %`, `1794 %`; one decimal below 100 %.
+pub fn percent(fraction: f64) -> String {
+    let percentage = 100.0 * fraction;
+    if !percentage.is_finite() {
+        return "-".into();
+    }
+    // -0.04 is 0.0, without a sign.
+    let rounded = (10.0 * percentage).round() / 10.0 + 0.0;
+    let decimals = usize::from(rounded.abs() < 100.0);
+    format!("{rounded:.decimals$} %")
+}
+
+/// Percentage of a difference, with its sign: `+3.2 %`, `-12.0 %`, `0.0 %`.
+pub fn signed_percent(fraction: f64) -> String {
+    let text = percent(fraction);
+    let is_positive = (10.0 * 100.0 * fraction).round() > 0.0;
+    if is_positive { format!("+{text}") } else { text }
+}
+
 fn scientific(value: f64) -> String {
     let text = format!("{value:.2e}");
     match text.split_once('e') {

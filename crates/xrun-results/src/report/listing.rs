@@ -19,13 +19,13 @@ pub fn text(runs: &[RunEntry], width: Option<usize>) -> String {
     let verdicts: Vec<_> = runs.iter().map(|run| read::verdict(&run.path)).collect();
     let rows: Vec<Vec<String>> = runs.iter().zip(&verdicts).map(|(run, verdict)| row(run, verdict)).collect();
     let header = ["run", "experiment", "state", ">steps", ">loss", "best", ">memory", "verdict", "training"];
-    // Name and result stay; other columns may go.
-    let mut text = columns_within(
-        &header,
-        &rows,
-        width,
-        &["loss", "memory", "steps", "training", "verdict", "state", "experiment"],
-    );
+    // Name and verdict stay; other columns may go.
+    let mut text =
+        columns_within(&header, &rows, width, &["loss", "steps", "memory", "experiment", "training", "state", "best"]);
+    for run in runs.iter().filter(|run| run.parent.is_some()).take(FORKS_MAX) {
+        let parent = run.parent.as_ref().map(ToString::to_string).unwrap_or_default();
+        text.push_str(&format!("{}: fork of {}\n", printable::line(&run.run, 28), printable::line(&parent, 100)));
+    }
     for (run, verdict) in runs.iter().zip(&verdicts) {
         let unreadable = match &run.state {
             RunState::Unreadable(why) => Some(why.clone()),
@@ -38,6 +38,9 @@ pub fn text(runs: &[RunEntry], width: Option<usize>) -> String {
     }
     text
 }
+
+/// Maximum number of forks that are described below the table.
+const FORKS_MAX: usize = 20;
 
 fn row(run: &RunEntry, verdict: &Result<Option<Verdict>, ReadError>) -> Vec<String> {
     let steps = match (run.last_step, run.steps_planned) {
@@ -91,6 +94,7 @@ pub fn json(runs: &[RunEntry]) -> Value {
             "loss_kind": run.loss.as_ref().map(|(kind, _)| kind).filter(|kind| !kind.is_empty()),
             "best": run.best,
             "rss_peak": run.rss_peak,
+            "parent": run.parent,
             "tags": read::notes(&run.path).unwrap_or_default().tags,
             "damage": verdict.as_ref().err().map(ToString::to_string),
             "verdict": verdict.ok().flatten().map(|verdict| verdict.verdict),

@@ -56,6 +56,8 @@ pub struct WatchOutcome {
     pub ended_early: bool,
     /// True if some samples or steps could not be written.
     pub lost: bool,
+    /// True if the output ended within a line, such as a progress bar.
+    pub within_line: bool,
 }
 
 /// Runs a command to its end, in a new directory. `info` receives messages for people.
@@ -177,7 +179,7 @@ fn not_started(
     };
     let verdict = judged.verdict();
     let (directory, summary, plan) = record.end(&ended, &verdict, ledger)?;
-    Ok(WatchOutcome { directory, summary, plan, verdict, ended_early: false, lost: false })
+    Ok(WatchOutcome { directory, summary, plan, verdict, ended_early: false, lost: false, within_line: false })
 }
 
 /// Watch for growth while the command runs, which is reported once.
@@ -511,8 +513,9 @@ impl Session<'_> {
             counters,
         };
         let ended_early = outcome == Outcome::Interrupted && !self.stopper.interrupted();
+        let within_line = self.output.is_within_line();
         let (directory, summary, plan) = self.record.end(&ended, &verdict, ledger)?;
-        Ok(WatchOutcome { directory, summary, plan, verdict, ended_early, lost: any_lost })
+        Ok(WatchOutcome { directory, summary, plan, verdict, ended_early, lost: any_lost, within_line })
     }
 
     /// Message on the samples and steps that could not be written, after a last attempt.

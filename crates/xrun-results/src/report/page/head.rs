@@ -118,6 +118,9 @@ fn memory(report: &RunReport) -> Markup {
         @if let Some(verdict) = &report.verdict {
             (fact("Memory", verdict.verdict.words(), Some(verdict.message.clone())))
         }
+        @if let Some(training) = &report.training {
+            (fact("Training", &training.verdict.words(), Some(training.message.clone())))
+        }
         @if let Some(host) = host { (fact("Memory, peak", &host, device)) }
     }
 }

@@ -32,7 +32,7 @@ fn images_boxes_classes_splits_and_sizes_are_told_with_what_is_odd() {
             video(held_out, (80, 60), &[(1, 7.0), (1, 8.0)]),
         ],
         digest: String::new(),
-        left_out: Default::default(),
+        skipped: Default::default(),
         largest: None,
     };
     let Description { lines, warnings } = describe(&library);

@@ -1,5 +1,8 @@
 //! `xrun ls`: list runs.
 
+use std::collections::BTreeSet;
+use std::path::Path;
+
 use clap::Args;
 use serde_json::Value;
 
@@ -11,7 +14,7 @@ use crate::printable;
 use crate::problem::nearest;
 use crate::report::listing;
 use crate::results::index::{self, RunEntry, RunState};
-use crate::results::selection::{METRIC_PREFIX, RunFilter, SORT_KEYS, SortKey, StateFilter, sort};
+use crate::results::selection::{RunFilter, SORT_KEYS, SortKey, StateFilter, sort};
 use crate::results::verdict::Judgement;
 use crate::sweep::listing::{sweeps, text as listing_of_sweeps};
 use crate::units::pluralize;
@@ -36,7 +39,7 @@ pub struct ListArguments {
     /// Only runs with this value in their experiment (repeatable).
     #[arg(short = 's', long = "set", value_name = "SECTION.KEY=VALUE")]
     set: Vec<String>,
-    /// Sort by started (newest first), experiment, state, steps, loss, best, memory, seconds, speed, metrics.NAME (best
+    /// Sort by started (newest first), experiment, state, steps, loss, best, memory, seconds, speed, a metric (best
     /// first), or a key of the experiment such as training.epochs.
     #[arg(long, value_name = "KEY", default_value = "started")]
     sort: String,
@@ -76,7 +79,7 @@ pub fn run(arguments: &ListArguments, terminal: &Terminal) -> Result<u8, Failure
         tags: arguments.tag.clone(),
         values: arguments.set.iter().map(|text| key_and_value(text)).collect::<Result<_, _>>()?,
     };
-    let order = order(&arguments.sort)?;
+    let order = order(&arguments.sort, results)?;
     let found = index::newest_first(results, experiment.map(String::as_str));
     let all = found.len();
     let mut damage = 0;
@@ -132,13 +135,23 @@ fn key_and_value(text: &str) -> Result<(String, String), Failure> {
     Ok((key.trim().to_owned(), value.trim().to_owned()))
 }
 
-fn order(text: &str) -> Result<SortKey, Failure> {
+/// Largest number of runs whose metrics are known to `--sort`, the newest.
+const METRICS_OF_RUNS_MAX: usize = 200;
+
+fn order(text: &str, results: &Path) -> Result<SortKey, Failure> {
     let Some(order) = SortKey::parse(text) else {
+        // The name of a metric, as in the column `best`.
+        let runs = index::newest_first(results, None).take(METRICS_OF_RUNS_MAX);
+        let summaries = runs.filter_map(|run| run.summary);
+        let metrics: BTreeSet<String> = summaries.flat_map(|summary| summary.metrics_last.into_keys()).collect();
+        if metrics.contains(text) {
+            return Ok(SortKey::Metric(text.to_owned()));
+        }
         let known = SORT_KEYS.join(", ");
-        let near =
-            nearest(text, SORT_KEYS.iter().copied()).map_or(String::new(), |near| format!("did you mean `{near}`? "));
+        let names = SORT_KEYS.iter().copied().chain(metrics.iter().map(String::as_str));
+        let near = nearest(text, names).map_or(String::new(), |near| format!("did you mean `{near}`? "));
         let message = format!(
-            "cannot sort by `{text}`; {near}known: {known}, {METRIC_PREFIX}NAME, and keys of the experiment such as training.epochs"
+            "cannot sort by `{text}`; {near}known: {known}, names of metrics, and keys of the experiment such as training.epochs"
         );
         return Err(Failure::Usage(message));
     };
@@ -156,7 +169,10 @@ fn check_key(key: &str) -> Result<(), Failure> {
     }
     let mut keys = Vec::new();
     leaves(schema, "", &mut keys);
-    let near = nearest(key, keys.iter().map(String::as_str));
+    // Often only the end of a key is typed: `seed`.
+    let end = format!(".{key}");
+    let of_end = keys.iter().map(String::as_str).find(|known| known.ends_with(&end));
+    let near = of_end.or_else(|| nearest(key, keys.iter().map(String::as_str)));
     let help = near.map_or("`docs/reference.md` lists all keys".into(), |near| format!("did you mean `{near}`?"));
     Err(Failure::Usage(format!("unknown key `{key}`; {help}")))
 }

@@ -8,7 +8,7 @@ use super::terminal::{self, Failure, Terminal};
 use super::{
     Command, CommandLine, Progress, check, compare, completions, devices, eval, explain, export, fork, init, keep,
     leaks, list, man, new, note, plan, predict, remove, report, reproduce, resume, run, schema, show, sweep, top, typo,
-    verdict, watch,
+    ui, verdict, watch,
 };
 use crate::stop::listen_for_checkpoint_requests;
 use crate::{invocation, panics};
@@ -87,6 +87,7 @@ fn dispatch(line: CommandLine) -> u8 {
         Command::Compare(arguments) => compare::run(&arguments, &terminal),
         Command::Show(arguments) => show::run(&arguments, &terminal),
         Command::Top(arguments) => top::run(&arguments, &terminal),
+        Command::Ui(arguments) => ui::run(&arguments, &terminal),
         Command::Report(arguments) => report::run(&arguments, &terminal),
         Command::Export(arguments) => export::run(&arguments, &terminal),
         Command::Devices(arguments) => devices::run(&arguments, &terminal),

@@ -9,9 +9,10 @@ use super::terminal::{Failure, Terminal};
 use crate::experiment::read as read_experiment;
 use crate::export::{self, Exported, RunTable, TableFormat, public, tensorboard};
 use crate::files::{layout, write};
+use crate::printable;
 use crate::report;
 use crate::results::timestamp;
-use crate::results::{index, read, resolved};
+use crate::results::{index, read, resolved, run_name};
 use crate::run::evaluate::{self, CheckpointChoice};
 use crate::run::weights;
 use crate::units::pluralize;
@@ -27,7 +28,18 @@ pub fn run(arguments: &ExportArguments, terminal: &Terminal) -> Result<u8, Failu
             .collect();
         return Err(Failure::Usage(format!("--to is missing: {}", all.join(" or "))));
     };
-    let run = index::find(&arguments.results.folder, &arguments.run)?;
+    let run = index::find(&arguments.results.folder, &arguments.run).map_err(|error| {
+        // The files of a sweep are tables already.
+        match run_name::sweep(&arguments.results.folder, Path::new(&arguments.run)) {
+            Some(sweep) => Failure::Usage(format!(
+                "{} is a sweep, and a run is exported; the table of its trials is {}, its runs are in {}",
+                printable::line(&arguments.run, 200),
+                sweep.join(layout::TABLE_CSV).display(),
+                sweep.join(layout::TRIALS).display()
+            )),
+            None => error.into(),
+        }
+    })?;
     if to != To::Weights && arguments.checkpoint != CheckpointChoice::Best {
         return Err(Failure::Usage("--checkpoint chooses the weights of --to weights".into()));
     }

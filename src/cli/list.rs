@@ -186,7 +186,7 @@ fn order(text: &str, results: &Path) -> Result<SortKey, Failure> {
         let words = SORT_KEYS.iter().copied().chain(metrics.iter().map(String::as_str));
         let near = nearest(text, words).map_or(String::new(), |near| format!("did you mean `{near}`? "));
         let message = format!(
-            "cannot sort by `{text}`; {near}known: {known}, {METRIC_PREFIX}NAME, and keys of the experiment such as training.epochs"
+            "cannot sort by `{text}`; {near}known: {known}, names of metrics, and keys of the experiment such as training.epochs"
         );
         return Err(Failure::Usage(message));
     };

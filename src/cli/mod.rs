@@ -46,6 +46,7 @@ mod terminal;
 mod top;
 mod training;
 mod typo;
+mod ui;
 mod until;
 mod verdict;
 mod watch;
@@ -156,6 +157,9 @@ enum Command {
     /// Monitor runs: state, progress, memory by owner, and the verdict so far.
     #[command(after_help = top::HELP)]
     Top(top::TopArguments),
+    /// Serve a local page with all runs and sweeps, their curves and reports, or write it as files.
+    #[command(after_help = ui::HELP)]
+    Ui(ui::UiArguments),
     /// Judge whether memory grows, in a run, a memory.jsonl or a trace of another tool.
     #[command(after_help = EXIT_CODES)]
     Verdict(VerdictArguments),

@@ -92,12 +92,12 @@ fn kill_lines(killed: &KillReport) -> Vec<(&'static str, &str)> {
 
 /// Finds the sweep with this name, or the newest sweep of an experiment that has only sweeps.
 fn find_sweep(results: &Path, text: &str) -> Option<PathBuf> {
-    let of_experiment = || {
-        let has_runs = index::experiments(results).iter().any(|name| name == text);
-        let sweeps = if has_runs { Vec::new() } else { listing::sweeps(results, Some(text)) };
-        sweeps.into_iter().next().map(|sweep| sweep.folder)
+    let experiments = index::experiments(results);
+    let has_runs = match text {
+        layout::LATEST => !experiments.is_empty(),
+        name => experiments.iter().any(|known| known == name),
     };
-    run_name::sweep(results, Path::new(text)).or_else(of_experiment)
+    if has_runs { run_name::sweep(results, Path::new(text)) } else { listing::find(results, text) }
 }
 
 /// Shows the current state of a sweep, which may be active; writes nothing.

@@ -55,7 +55,7 @@ fn runs_are_sorted_by_columns_values_and_metrics() {
     let by_value = order(&["--sort", "training.epochs", "--reverse"], "experiment");
     assert_eq!(by_value[0], "large");
     let score = |run: &Value| run["best"]["value"].as_f64();
-    for key in ["metrics.score", "best"] {
+    for key in ["metrics.score", "score", "best"] {
         let by_metric = listed(&workplace, &["--sort", key]);
         assert_eq!(by_metric[0]["experiment"], "large", "it trained longest, and more is better");
         let scores: Vec<f64> = by_metric.iter().filter_map(score).collect();
@@ -101,6 +101,7 @@ fn what_does_not_exist_is_an_error_with_what_was_probably_meant() {
         &["--sort", "training.epoch"],
         &["-s", "limits.worker=2"],
         &["-s", "limits.workers"],
+        &["-s", "seed=3"],
         &["--status", "done"],
     ] {
         let said = workplace.xrun(&[&["ls"], arguments].concat());

@@ -74,6 +74,7 @@ mod traces;
 #[cfg(feature = "train")]
 mod training;
 mod trust;
+mod ui;
 mod verdict;
 mod verdict_habits;
 mod vision_language;

@@ -18,6 +18,7 @@ pub mod judge;
 pub mod log;
 pub mod loss;
 pub mod metrics_comparison;
+pub mod noise;
 pub mod notes;
 mod outcome;
 pub mod prediction;

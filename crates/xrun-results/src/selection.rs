@@ -2,6 +2,7 @@
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use clap::ValueEnum;
 use serde_json::Value;
@@ -140,7 +141,7 @@ pub enum SortKey {
 pub const SORT_KEYS: &[&str] =
     &["started", "experiment", "state", "steps", "loss", "best", "memory", "seconds", "speed"];
 /// Prefix of the name of a metric.
-pub const METRIC_PREFIX: &str = "metrics.";
+const METRIC_PREFIX: &str = "metrics.";
 
 impl SortKey {
     /// Parses a sort key; `None` for an unknown word. A text with a dot is a metric or a key of the experiment.
@@ -262,7 +263,12 @@ const METRICS_MAX: usize = 1000;
 
 /// Better direction of a metric, from the plan of a run.
 fn direction(run: &RunEntry, name: &str) -> Option<Direction> {
-    read::plan(&run.path).ok()?.metrics.into_iter().find(|metric| metric.name == name)?.direction
+    metric_direction(&run.path, name)
+}
+
+/// Better direction of a metric, from the plan of a run.
+pub fn metric_direction(run: &Path, name: &str) -> Option<Direction> {
+    read::plan(run).ok()?.metrics.into_iter().find(|metric| metric.name == name)?.direction
 }
 
 #[derive(PartialEq)]

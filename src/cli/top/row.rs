@@ -53,7 +53,8 @@ pub struct Row {
 }
 
 impl Row {
-    fn new(run: &Path) -> Self {
+    /// Row with the names of a run.
+    pub fn new(run: &Path) -> Self {
         let entry_name = |path: Option<&Path>| {
             let name = path.and_then(Path::file_name).map_or(String::new(), |name| name.to_string_lossy().into_owned());
             printable::line(&name, NAME_CHARACTERS_MAX)
@@ -200,6 +201,11 @@ impl ActiveRun {
         let age = old.map(|age| format!("updated {} ago", seconds(age.as_secs_f64())));
         row.host_and_age = [host, age].into_iter().flatten().collect::<Vec<_>>().join(", ");
         row
+    }
+
+    /// Verdict so far on its memory.
+    pub fn verdict(&self) -> Option<Judgement> {
+        self.so_far.verdict().map(|verdict| verdict.verdict)
     }
 
     fn read_metrics(&mut self) {

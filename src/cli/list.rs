@@ -15,7 +15,7 @@ use crate::printable;
 use crate::problem::nearest;
 use crate::report::{groups, listing};
 use crate::results::index::{self, RunEntry, RunState};
-use crate::results::selection::{self, METRIC_PREFIX, RunFilter, SORT_KEYS, SortKey, StateFilter, sort};
+use crate::results::selection::{self, RunFilter, SORT_KEYS, SortKey, StateFilter, sort};
 use crate::results::verdict::Judgement;
 use crate::run::fingerprint::EXCLUDED_KEYS;
 use crate::sweep::listing::{sweeps, text as listing_of_sweeps};

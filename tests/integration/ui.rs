@@ -91,7 +91,8 @@ fn runs_sweeps_curves_reports_and_comparisons_are_served() {
     let (one, other) = (of("trial"), of("other"));
     let (status, _, curves) = served.get(&format!("curves/{one}.json"));
     let curves: Value = serde_json::from_str(&curves).unwrap();
-    let names: Vec<&str> = curves["curves"].as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap()).collect();
+    let names: Vec<&str> =
+        curves["curves"].as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap()).collect();
     assert!(status == 200 && names.contains(&"score") && names.contains(&"RSS"), "{names:?}");
     let (status, head, report) = served.get(&format!("report/{one}.html"));
     assert!(status == 200 && report.contains(">finished<") && head.contains("script-src 'sha256-"), "{head}");
@@ -118,7 +119,9 @@ fn what_is_not_a_get_of_a_listed_run_below_the_token_is_refused() {
     assert_eq!(request("GET", "/", &own), 404);
     assert_eq!(request("POST", &format!("/{token}/runs.json"), &own), 405);
     assert_eq!(request("GET", &format!("/{token}/runs.json"), &format!("evil.example:{}", served.port)), 421);
-    for path in ["report/../../../../etc/passwd", "report/%2e%2e%2ftrial.html", "report/.html", "curves/x.json", "trial.toml"] {
+    for path in
+        ["report/../../../../etc/passwd", "report/%2e%2e%2ftrial.html", "report/.html", "curves/x.json", "trial.toml"]
+    {
         assert_eq!(request("GET", &format!("/{token}/{path}"), &own), 404, "{path}");
     }
     assert_eq!(request("GET", &format!("/{token}/compare/{id}.html"), &own), 404, "one run is no comparison");
@@ -167,7 +170,8 @@ fn a_hostile_report_gets_no_script_and_no_origin() {
     std::fs::write(run.join("report.html"), "<script>alert(1)</script>").unwrap();
     let served = Served::new(&workplace);
     let listing = served.listing();
-    let row = listing["runs"].as_array().unwrap().iter().find(|row| row["experiment"] == "trial" && row["sweep"].is_null());
+    let row =
+        listing["runs"].as_array().unwrap().iter().find(|row| row["experiment"] == "trial" && row["sweep"].is_null());
     let (status, head, _) = served.get(&format!("report/{}.html", row.unwrap()["id"].as_str().unwrap()));
     assert_eq!(status, 200);
     let policy = head.lines().find(|line| line.starts_with("Content-Security-Policy:")).unwrap();
@@ -191,7 +195,10 @@ fn an_export_has_the_list_the_curves_and_all_reports() {
     assert_eq!(runs.len(), 4);
     for run in runs {
         let id = run["id"].as_str().unwrap();
-        assert!(data[format!("curves/{id}.json")]["curves"].as_array().is_some_and(|curves| !curves.is_empty()), "{id}");
+        assert!(
+            data[format!("curves/{id}.json")]["curves"].as_array().is_some_and(|curves| !curves.is_empty()),
+            "{id}"
+        );
         assert!(text(&workplace.path(&format!("site/report/{id}.html"))).contains(">finished<"));
     }
     let sweep = data["runs.json"]["sweeps"][0]["id"].as_str().unwrap();
@@ -203,7 +210,12 @@ fn an_export_has_the_list_the_curves_and_all_reports() {
 #[test]
 fn a_browser_shows_the_rows_of_the_served_and_of_the_exported_page() {
     let Some(chromium) = ["chromium", "chromium-browser", "google-chrome"].into_iter().find(|name| {
-        Command::new(name).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
+        Command::new(name)
+            .arg("--version")
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status()
+            .is_ok_and(|status| status.success())
     }) else {
         return skipped("there is no Chromium");
     };
@@ -215,7 +227,8 @@ fn a_browser_shows_the_rows_of_the_served_and_of_the_exported_page() {
     assert_eq!(workplace.xrun(&["ui", "--export", "site"]).code, 0);
     let served = Served::new(&workplace);
     let site = workplace.path("site/index.html");
-    for address in [format!("http://127.0.0.1:{}/{}/", served.port, served.token), format!("file://{}", site.display())] {
+    for address in [format!("http://127.0.0.1:{}/{}/", served.port, served.token), format!("file://{}", site.display())]
+    {
         let profile = tempfile::tempdir().unwrap();
         let output = Command::new(chromium)
             .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"])

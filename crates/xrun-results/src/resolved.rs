@@ -140,10 +140,7 @@ mod tests {
     fn numbers_are_rounded_to_four_digits_and_integers_are_not() {
         let shown =
             [json!(0.003_124_519_277), json!(3.124_519e-5), json!(0.005), json!(123_456), json!("a"), json!(1.0)];
-        assert_eq!(
-            shown.map(|value| format_rounded(&value)),
-            ["0.003125", "3.125e-5", "0.005", "123456", "a", "1.0"]
-        );
+        assert_eq!(shown.map(|value| format_rounded(&value)), ["0.003125", "3.125e-5", "0.005", "123456", "a", "1.0"]);
     }
 
     #[test]

@@ -30,7 +30,7 @@ pub fn html(table: &Table) -> String {
                     (finished) " of " (runs) " runs finished" @if at_rung > 0 { ", " (at_rung) " stopped at a rung" }
                 }
             }
-            @for sentence in conclusion(table) { p.result { (sentence) "." } }
+            @for (at, sentence) in conclusion(table).iter().enumerate() { p.result[at == 0] { (capitalised(sentence)) "." } }
             @for (purpose, command) in next_commands(table) { p.note { "To " (purpose) ":" } pre { (command) } }
             p { "Swept: " (printable::line(&table.keys.join(", "), 400)) "." }
             p.note { "Sweep " (sweep) ", begun " (utc_time(&table.created)) "." }
@@ -49,6 +49,12 @@ pub fn html(table: &Table) -> String {
         (how_to_read(table))
     };
     document(&format!("{name} · sweep {sweep}"), "", &content, "the run directories of the sweep")
+}
+
+/// A sentence with its first letter as a capital.
+fn capitalised(sentence: &str) -> String {
+    let mut characters = sentence.chars();
+    characters.next().map_or_else(String::new, |first| first.to_uppercase().chain(characters).collect())
 }
 
 fn view(table: &Table, view: TableView) -> Markup {

@@ -30,9 +30,10 @@ pub fn html(data: Option<&str>) -> String {
             div.bar-of-tools {
                 input #filter type="search" placeholder="filter: name, state, tag, metric" aria-label="filter";
                 select #state aria-label="state" { option value="" { "all states" } }
+                select #sort-by aria-label="order" { }
                 label { input #trials type="checkbox"; " trials of sweeps" }
                 button #compare type="button" disabled { "compare chosen" }
-                button #clear type="button" disabled { "choose none" }
+                button #clear type="button" disabled { "clear" }
             }
             div #figure { }
             div.wide #runs { }

@@ -99,8 +99,15 @@
     cell(row, "started", time(run.started));
   };
 
+  const sortBy = (key) => {
+    view.down = key === view.sort ? !view.down : !["run", "state", "verdict"].includes(key);
+    view.sort = key;
+    drawList();
+  };
+
   const drawList = () => {
     const runs = shown();
+    byId("sort-by").value = view.sort;
     const table = make("table");
     table.className = "stacked";
     const head = make("tr", make("thead", table));
@@ -109,11 +116,7 @@
       const title = make("th", head);
       if (column.right) title.className = "r";
       if (column.key === view.sort) title.setAttribute("aria-sort", view.down ? "descending" : "ascending");
-      make("button", title, column.title).addEventListener("click", () => {
-        view.down = column.key === view.sort ? !view.down : !["run", "state", "verdict"].includes(column.key);
-        view.sort = column.key;
-        drawList();
-      });
+      make("button", title, column.title).addEventListener("click", () => sortBy(column.key));
     }
     const body = make("tbody", table);
     for (const run of runs.slice(0, ROWS_MAX)) drawRow(body, run);
@@ -312,6 +315,8 @@
     if (!exported) setTimeout(update, listing.pending > 0 ? 300 : 2000);
   };
 
+  for (const column of columns) make("option", byId("sort-by"), `by ${column.title}`).value = column.key;
+  byId("sort-by").addEventListener("change", () => sortBy(byId("sort-by").value));
   for (const id of ["filter", "state", "trials"]) byId(id).addEventListener("input", drawList);
   byId("clear").addEventListener("click", () => {
     view.chosen = [];

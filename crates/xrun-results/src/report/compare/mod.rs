@@ -94,8 +94,8 @@ pub fn gather(runs: &[PathBuf]) -> Result<RunComparison, ReportError> {
         environment.push(report.manifest.as_ref().map(self::environment).unwrap_or_default());
     }
     let differences = differences(&experiments);
-    let named: Vec<_> = compared.iter().map(|run: &ComparedRun| (run.experiment.clone(), run.run.clone())).collect();
-    let labels = names::labels(&named, &differences);
+    let names: Vec<&str> = compared.iter().map(|run: &ComparedRun| run.experiment.as_str()).collect();
+    let labels = names::labels(&names, &differences);
     let settings = names::settings(&experiments);
     for ((run, label), setting) in compared.iter_mut().zip(labels).zip(settings) {
         (run.label, run.setting) = (label, setting);

@@ -22,14 +22,13 @@ const VALUE_CHARACTERS_MAX: usize = 24;
 const COMMAND_CHARACTERS_MAX: usize = 28;
 const NAME_CHARACTERS_MAX: usize = 56;
 
-/// Name of each run by what differs: `lr 0.005, epochs 3`. `runs` has the experiment and the id of each.
-pub fn labels(runs: &[(String, String)], differences: &[KeyDifference]) -> Vec<String> {
+/// Name of each run by what differs: `lr 0.005, epochs 3`. `experiments` has the name of each run's experiment.
+pub fn labels(experiments: &[&str], differences: &[KeyDifference]) -> Vec<String> {
     let mut keys: Vec<&KeyDifference> =
         differences.iter().filter(|one| !NAMES.contains(&one.key.as_str()) && one.key != SEED).collect();
     let many = keys.len() > KEYS_MAX;
     // The seed is named last, and only where it can be told apart from other differences.
     keys.extend(differences.iter().find(|one| one.key == SEED).filter(|_| !many));
-    let experiments: Vec<&str> = runs.iter().map(|(experiment, _)| experiment.as_str()).collect();
     let named = many && experiments.windows(2).any(|pair| pair[0] != pair[1]);
     let short = short_keys(&keys.iter().map(|one| one.key.as_str()).collect::<Vec<_>>());
     let label = |run: usize| {
@@ -40,14 +39,13 @@ pub fn labels(runs: &[(String, String)], differences: &[KeyDifference]) -> Vec<S
             keys.iter().zip(&short).filter_map(|(one, key)| part(one, key, run)).take(KEYS_MAX).collect();
         parts.join(", ")
     };
-    let labels: Vec<String> = (0..runs.len()).map(label).collect();
+    let labels: Vec<String> = (0..experiments.len()).map(label).collect();
     let alone = |at: usize| labels.iter().filter(|other| **other == labels[at]).count() == 1;
     let unique = |(at, label): (usize, &String)| {
-        let id = runs[at].1.rsplit('_').next().unwrap_or_default();
         let label = match (label.is_empty(), alone(at)) {
             (false, true) => label.clone(),
-            (true, _) => id.to_owned(),
-            (false, false) => format!("{label} ({id})"),
+            (true, _) => format!("run {}", at + 1),
+            (false, false) => format!("{label} (run {})", at + 1),
         };
         printable::line(&label, NAME_CHARACTERS_MAX)
     };
@@ -120,37 +118,39 @@ mod tests {
         values.iter().map(|(key, values)| KeyDifference { key: (*key).into(), values: some(values) }).collect()
     }
 
-    fn runs(count: usize) -> Vec<(String, String)> {
-        (0..count).map(|at| (format!("experiment{at}"), format!("2026-11-21T07-14-35_{at:06}"))).collect()
+    const EXPERIMENTS: [&str; 3] = ["one", "two", "three"];
+
+    fn labels(count: usize, differences: &[KeyDifference]) -> Vec<String> {
+        super::labels(&EXPERIMENTS[..count], differences)
     }
 
     #[test]
     fn a_run_is_named_by_the_keys_that_differ() {
         let rate = ("optimizer.adamw.learning_rate", &[json!(0.001), json!(0.005)][..]);
         let epochs = ("training.epochs", &[json!(4), json!(3)][..]);
-        assert_eq!(labels(&runs(2), &differences(&[rate, epochs])), ["lr 0.001, epochs 4", "lr 0.005, epochs 3"]);
+        assert_eq!(labels(2, &differences(&[rate, epochs])), ["lr 0.001, epochs 4", "lr 0.005, epochs 3"]);
         let name = ("experiment.name", &[json!("a"), json!("b")][..]);
         let seed = (SEED, &[json!(1), json!(2)][..]);
-        assert_eq!(labels(&runs(2), &differences(&[name, seed])), ["seed 1", "seed 2"]);
+        assert_eq!(labels(2, &differences(&[name, seed])), ["seed 1", "seed 2"]);
     }
 
     #[test]
-    fn equal_runs_are_told_apart_by_their_ids_and_unlike_ones_by_their_experiments() {
-        assert_eq!(labels(&runs(2), &[]), ["000000", "000001"]);
+    fn equal_runs_are_told_apart_by_their_numbers_and_unlike_ones_by_their_experiments() {
+        assert_eq!(labels(2, &[]), ["run 1", "run 2"]);
         let epochs = ("training.epochs", &[json!(4), json!(3), json!(3)][..]);
-        let shown = labels(&runs(3), &differences(&[epochs]));
-        assert_eq!(shown, ["epochs 4", "epochs 3 (000001)", "epochs 3 (000002)"]);
+        let shown = labels(3, &differences(&[epochs]));
+        assert_eq!(shown, ["epochs 4", "epochs 3 (run 2)", "epochs 3 (run 3)"]);
         let values = [json!(1), Value::Null];
         let many = ["a", "b", "c", "d"].map(|key| (key, &values[..]));
-        assert_eq!(labels(&runs(2), &differences(&many)), ["experiment0", "experiment1"]);
+        assert_eq!(labels(2, &differences(&many)), ["one", "two"]);
     }
 
     #[test]
     fn commands_are_named_by_the_words_that_differ() {
         let short = [json!(["python", "tq.py"]), json!(["python", "tq.py", "--leak"])];
-        assert_eq!(labels(&runs(2), &differences(&[(COMMAND, &short)])), ["python tq.py", "python tq.py --leak"]);
+        assert_eq!(labels(2, &differences(&[(COMMAND, &short)])), ["python tq.py", "python tq.py --leak"]);
         let long = |rate: &str| json!(["python", "/home/ada/project/train.py", "--epochs", "30", "--lr", rate]);
-        let shown = labels(&runs(2), &differences(&[(COMMAND, &[long("0.1"), long("0.2")])]));
+        let shown = labels(2, &differences(&[(COMMAND, &[long("0.1"), long("0.2")])]));
         assert_eq!(shown, ["… --lr 0.1", "… --lr 0.2"]);
     }
 

@@ -39,14 +39,14 @@ pub fn html(compared: &RunComparison, view: &View) -> String {
 
 fn legend(runs: &[ComparedRun]) -> Markup {
     html! {
-        div.wide { table.full.compared {
-            thead { tr { th { "" } th { "name" } th { "run" } th { "state" } th { "started" } th.why { "" } } }
+        div.wide { table.full.stacked {
+            thead { tr { th { "" } th { "name" } th { "directory" } th { "state" } th { "started" } th.why { "" } } }
             tbody { @for (at, run) in runs.iter().enumerate() { tr {
-                th scope="row" { i.swatch.line.(format!("c{}", at + 1)) { } (at + 1) }
-                td.strong { (run.label) }
-                td { (printable::line(&name(run), 200)) }
-                td { (run.state) }
-                td { (run.started.as_deref().map_or("–".into(), utc_time)) }
+                td data-title="run" { i.swatch.line.(format!("c{}", at + 1)) { } (at + 1) }
+                td.strong data-title="name" { (run.label) }
+                td data-title="directory" { (printable::line(&name(run), 200)) }
+                td data-title="state" { (run.state) }
+                td data-title="started" { (run.started.as_deref().map_or("–".into(), utc_time)) }
                 td.why {
                     (printable::line(&run.message, 160))
                     @for damage in &run.damage { br; b { "damaged: " } (printable::line(damage, 400)) }

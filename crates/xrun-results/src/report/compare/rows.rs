@@ -68,6 +68,8 @@ pub struct Row {
     pub label: String,
     /// Cells, in the order of the columns.
     pub cells: Vec<Cell>,
+    /// The cells are words and not numbers.
+    pub is_text: bool,
 }
 
 /// Rows with a title.
@@ -108,18 +110,24 @@ pub fn tables(compared: &RunComparison, view: &View) -> Tables {
     let runs = &compared.record.runs;
     let columns = columns(compared);
     let repeated = columns.len() < runs.len();
+    // The seeds of repeats are in their names.
+    let differences: Vec<&KeyDifference> =
+        compared.record.differences.iter().filter(|one| !(repeated && one.key == names::SEED)).collect();
     let measured = [
-        ("experiment", keys(&compared.record.differences)),
-        ("code, data, machine", keys(&compared.record.environment)),
+        ("experiment", keys(&differences)),
+        ("code, data, machine", keys(&compared.record.environment.iter().collect::<Vec<_>>())),
         ("outcome", outcome(runs)),
-        ("result", results(compared, view)),
+        (RESULT, results(compared, view)),
         ("memory", memory(runs)),
         ("speed", speed(runs)),
     ];
     // Between runs that differ in the seed only, differences are noise and none is the best.
     let comparable = repeated || !is_one_setting(runs);
     let (mut sections, mut same) = (Vec::new(), Vec::new());
+    // A result that is the same in every bit is no second measurement of it.
+    let distinct = columns.iter().map(|column| distinct_results(runs, column)).collect::<Vec<_>>();
     for (title, values) in measured {
+        let columns = if title == RESULT { &distinct } else { &columns };
         let mut rows = Vec::new();
         for (label, values) in values {
             let label = printable::line(&label, LABEL_CHARACTERS_MAX);
@@ -129,7 +137,11 @@ pub fn tables(compared: &RunComparison, view: &View) -> Tables {
             }
             match texts.windows(2).all(|pair| pair[0] == pair[1]) {
                 true => same.push((label, texts[0].clone())),
-                false => rows.push(Row { label, cells: values.cells(&columns, comparable) }),
+                false => rows.push(Row {
+                    label,
+                    is_text: matches!(values, Values::Texts(_)),
+                    cells: values.cells(columns, comparable),
+                }),
             }
         }
         if !rows.is_empty() {
@@ -141,6 +153,20 @@ pub fn tables(compared: &RunComparison, view: &View) -> Tables {
     }
     let notes = notes(runs, &columns, compared);
     Tables { columns, sections, same, notes }
+}
+
+const RESULT: &str = "result";
+
+/// The column without runs whose results are identical to those of an earlier one.
+fn distinct_results(runs: &[ComparedRun], column: &Column) -> Column {
+    let mut kept: Vec<usize> = Vec::new();
+    for &at in &column.runs {
+        let digest = runs[at].metrics_digest.as_ref();
+        if digest.is_none() || kept.iter().all(|&other| runs[other].metrics_digest.as_ref() != digest) {
+            kept.push(at);
+        }
+    }
+    Column { label: column.label.clone(), runs: kept }
 }
 
 fn is_one_setting(runs: &[ComparedRun]) -> bool {
@@ -162,7 +188,7 @@ fn columns(compared: &RunComparison) -> Vec<Column> {
     }
     // By what differs between settings: repeats differ in the seed only.
     let first: Vec<usize> = settings.iter().map(|(_, members)| members[0]).collect();
-    let named: Vec<_> = first.iter().map(|&at| (runs[at].experiment.clone(), runs[at].run.clone())).collect();
+    let named: Vec<&str> = first.iter().map(|&at| runs[at].experiment.as_str()).collect();
     let of_first = |one: &KeyDifference| KeyDifference {
         key: one.key.clone(),
         values: first.iter().map(|&at| one.values[at].clone()).collect(),
@@ -185,15 +211,14 @@ fn notes(runs: &[ComparedRun], columns: &[Column], compared: &RunComparison) -> 
     for group in identical.iter().filter(|group| group.len() > 1) {
         let which =
             if group.len() == runs.len() { "the runs".to_owned() } else { format!("the runs {}", place(group)) };
-        notes.push(format!("{which} are identical: all losses and metrics have the same bits"));
+        notes.push(format!("{which} have identical results: the same bits in all losses and metrics"));
     }
     if columns.len() < runs.len() {
         let members = columns.iter().filter(|column| column.runs.len() > 1);
         let members: Vec<String> =
             members.map(|column| format!("{} (runs {})", column.label, place(&column.runs))).collect();
         notes.push(format!(
-            "means over runs that differ in the seed only, ± their standard deviation: {}; a change is within noise if its \
-             95 % interval contains 0",
+            "means over repeats, ± their standard deviation: {}; a change is within noise if its 95 % interval contains 0",
             members.join("; ")
         ));
     } else if is_one_setting(runs)
@@ -293,9 +318,12 @@ fn best(values: &[Option<f64>], columns: &[Column], better: Direction) -> Option
     let means: Vec<(usize, f64)> = all.iter().enumerate().filter_map(|(at, own)| Some((at, mean(own)?))).collect();
     let (at, value) = means.iter().copied().reduce(|a, b| if better.prefers(b.1, a.1) { b } else { a })?;
     let noise = Noise::of(&all);
+    let repeated = all.iter().any(|own| own.len() > 1);
     let beaten = |other: usize, mean: f64| {
-        let near = Change::of(&all[other], &all[at], noise).and_then(|change| change.within_noise);
-        mean != value && near != Some(true)
+        // Noise relative to 0 is unknown.
+        let change = Change::of(&all[other], &all[at], noise);
+        let near = change.map_or(repeated, |change| change.within_noise == Some(true));
+        mean != value && !near
     };
     let others = || means.iter().filter(|(other, _)| *other != at);
     (others().count() > 0 && others().all(|(other, mean)| beaten(*other, *mean))).then_some(at)
@@ -318,7 +346,7 @@ fn numbers(
 }
 
 /// Keys by their shortest distinct names.
-fn keys(differences: &[KeyDifference]) -> LabelledValues {
+fn keys(differences: &[&KeyDifference]) -> LabelledValues {
     let short = resolved::short_keys(&differences.iter().map(|one| one.key.as_str()).collect::<Vec<_>>());
     let text = |value: &Option<serde_json::Value>| value.as_ref().map(abbreviated);
     let row =
@@ -371,6 +399,8 @@ fn results(compared: &RunComparison, view: &View) -> LabelledValues {
             }),
         });
     }
+    // After the metric that selects the best checkpoint, which is first: there may be many others.
+    let others = rows.split_off(rows.len().min(2));
     let of_best = |run: &ComparedRun| run.best.clone().filter(|best| view.shows(&best.metric));
     rows.push(texts("best checkpoint", runs, |run| Some(format!("step {}", of_best(run)?.step))));
     // Losses are compared only between steps of one kind.
@@ -384,9 +414,10 @@ fn results(compared: &RunComparison, view: &View) -> LabelledValues {
         let loss = |run: &ComparedRun| run.losses.iter().find(|loss| loss.kind == kind).cloned();
         let name = |end: &str| format!("loss ↓, {kind}, {end}");
         let better = Some(Direction::Lower);
-        rows.push(numbers(&name("final average"), runs, better, number, |run| Some(loss(run)?.last)));
-        rows.push(numbers(&name("first step"), runs, None, number, |run| Some(loss(run)?.first)));
+        rows.push(numbers(&name("average"), runs, better, number, |run| Some(loss(run)?.last)));
+        rows.push(numbers(&name("first"), runs, None, number, |run| Some(loss(run)?.first)));
     }
+    rows.extend(others);
     rows
 }
 
@@ -442,10 +473,10 @@ fn speed(runs: &[ComparedRun]) -> LabelledValues {
     let percent = |fraction: f64| format!("{} %", number(100.0 * fraction));
     let higher = Some(Direction::Higher);
     vec![
-        numbers("steps/s (training alone)", runs, higher, number, |run| run.steps_per_second),
-        numbers("items/s (training alone)", runs, higher, number, |run| run.items_per_second),
+        numbers("training steps/s", runs, higher, number, |run| run.steps_per_second),
+        numbers("training items/s", runs, higher, number, |run| run.items_per_second),
         numbers("training time", runs, None, seconds, |run| Some(run.seconds)),
-        numbers("sampling, of training time", runs, None, percent, |run| run.memory.trace_share),
+        numbers("sampling cost", runs, None, percent, |run| run.memory.trace_share),
     ]
 }
 

@@ -17,6 +17,8 @@ const DAMAGE_CHARACTERS_MAX: usize = 400;
 const GAP: usize = 2;
 /// Maximum width of a label that stands above its column; longer ones are replaced by numbers.
 const HEAD_WIDTH_MAX: usize = 18;
+/// Minimum width to which texts are cut.
+const CELL_WIDTH_MIN: usize = 10;
 /// Maximum number of rows of a section; the record and the page have all.
 const ROWS_MAX: usize = 20;
 /// Widths from which the legend has the start times and the states.
@@ -26,12 +28,13 @@ const STATE_WIDTH_MIN: usize = 80;
 /// Legend of the runs, and what differs between them. No line is longer than `width`, unless a single column is. Ends
 /// with a line break.
 pub fn text(compared: &RunComparison, view: &View, width: usize) -> String {
-    let tables = tables(compared, view);
+    let mut tables = tables(compared, view);
+    let label = label_width(&tables.sections);
+    shorten(&mut tables, width.saturating_sub(label));
     let mut text = legend(&compared.record.runs, width);
     for note in &tables.notes {
         let _ = writeln!(text, "{}", width::fold(note, Some(width), 2));
     }
-    let label = label_width(&tables.sections);
     let mut from = 0;
     while from < tables.columns.len() && !tables.sections.is_empty() {
         let count = fitting_columns(&tables, from, width.saturating_sub(label));
@@ -77,6 +80,28 @@ fn legend(runs: &[ComparedRun], width: usize) -> String {
         }
     }
     text
+}
+
+/// Cuts texts that would keep the first two columns from standing side by side within `room` characters.
+fn shorten(tables: &mut Tables, room: usize) {
+    let changes =
+        tables.sections.iter().flat_map(rows).flat_map(|row| row.cells.get(1)).map(|cell| cell.change.width());
+    let change = changes.max().map_or(0, |width| width + GAP);
+    let longest = (room.saturating_sub(change) / 2).saturating_sub(GAP).max(CELL_WIDTH_MIN);
+    for row in tables.sections.iter_mut().flat_map(|section| &mut section.rows).filter(|row| row.is_text) {
+        row.cells.iter_mut().for_each(|cell| cell.text = shortened(&cell.text, longest));
+    }
+}
+
+/// End of a command line that was cut before, otherwise the beginning of a text.
+fn shortened(text: &str, longest: usize) -> String {
+    match text.strip_prefix('…') {
+        Some(end) => {
+            let cut = (end.chars().count() + 1).saturating_sub(longest);
+            format!("…{}", end.chars().skip(cut).collect::<String>())
+        }
+        None => printable::line(text, longest),
+    }
 }
 
 fn label_width(sections: &[Section]) -> usize {

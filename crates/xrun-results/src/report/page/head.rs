@@ -25,7 +25,7 @@ pub fn head(report: &RunReport) -> Markup {
                     }
                     @if !description.is_empty() { p { (printable::lines(description)) } }
                     p.note { (code(&printable::line(&report.message(), 600))) }
-                    (verdicts(training_verdict(report), report))
+                    (verdict_badges(training_verdict(report), report))
                     @if let Some(result) = report.result_line() { p.result { (printable::line(&result, 300)) } }
                 }
                 (sparklines(report))
@@ -42,7 +42,7 @@ fn training_verdict(_: &RunReport) -> Option<(String, String, Tone)> {
 }
 
 /// Badges of the verdicts on training and on memory, each with its sentence.
-fn verdicts(training: Option<(String, String, Tone)>, report: &RunReport) -> Markup {
+fn verdict_badges(training: Option<(String, String, Tone)>, report: &RunReport) -> Markup {
     let memory = report.verdict.as_ref().map(|verdict| {
         let (word, tone) = memory_badge(verdict.verdict);
         (word.to_owned(), verdict.message.clone(), tone)
@@ -131,7 +131,7 @@ fn facts(report: &RunReport) -> Markup {
     }
 }
 
-/// Two facts on memory: verdict and peaks.
+/// Peaks of memory.
 fn memory(report: &RunReport) -> Markup {
     let memory = report.memory();
     let size = |size: u64, of: &str| format!("{} {of}", Bytes(size));
@@ -142,12 +142,15 @@ fn memory(report: &RunReport) -> Markup {
     let host = memory.rss_peak.map(|peak| size(peak, "RSS"));
     let host = host.or_else(|| (memory.samples > 0).then(|| size(memory.heap_peak, "heap")));
     html! {
+<<<<<<< ours
         @if let Some(verdict) = &report.verdict {
             (fact("Memory", verdict.verdict.words(), Some(verdict.message.clone())))
         }
         @if let Some(training) = &report.training {
             (fact("Training", &training.verdict.words(), Some(training.message.clone())))
         }
+=======
+>>>>>>> theirs
         @if let Some(host) = host { (fact("Memory, peak", &host, device)) }
     }
 }

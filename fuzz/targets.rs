@@ -334,7 +334,11 @@ fn command_outputs(run: &Path, other: &Path, output: &Path) -> Vec<String> {
         listing::text(std::slice::from_ref(&entry), Some(100)),
         listing::json(std::slice::from_ref(&entry)).to_string(),
         text(summary::text(run, Some(80)).map_err(|error| error.to_string())),
-        text(compare::gather(&both).map(|both| compare::text(&both, &compare::View::default(), 100)).map_err(|error| error.to_string())),
+        text(
+            compare::gather(&both)
+                .map(|both| compare::text(&both, &compare::View::default(), 100))
+                .map_err(|error| error.to_string()),
+        ),
         text(
             judge::path(run, &TableOptions::default())
                 .map(|found| format!("{:?}", found.verdict))

@@ -36,9 +36,15 @@ pub fn head(report: &RunReport) -> Markup {
     }
 }
 
-/// Verdict on training: a word, a sentence and a tone. `None`: it is not judged yet.
-fn training_verdict(_: &RunReport) -> Option<(String, String, Tone)> {
-    None
+/// Verdict on training: a word, a sentence and a tone.
+fn training_verdict(report: &RunReport) -> Option<(String, String, Tone)> {
+    let training = report.training.as_ref()?;
+    let tone = match training.verdict.learnt() {
+        Some(true) => Tone::Good,
+        Some(false) => Tone::Bad,
+        None => Tone::Busy,
+    };
+    Some((training.verdict.words(), training.message.clone(), tone))
 }
 
 /// Badges of the verdicts on training and on memory, each with its sentence.
@@ -142,15 +148,6 @@ fn memory(report: &RunReport) -> Markup {
     let host = memory.rss_peak.map(|peak| size(peak, "RSS"));
     let host = host.or_else(|| (memory.samples > 0).then(|| size(memory.heap_peak, "heap")));
     html! {
-<<<<<<< ours
-        @if let Some(verdict) = &report.verdict {
-            (fact("Memory", verdict.verdict.words(), Some(verdict.message.clone())))
-        }
-        @if let Some(training) = &report.training {
-            (fact("Training", &training.verdict.words(), Some(training.message.clone())))
-        }
-=======
->>>>>>> theirs
         @if let Some(host) = host { (fact("Memory, peak", &host, device)) }
     }
 }

@@ -27,6 +27,8 @@ const LOSSES_MIN: usize = 16;
 const SIGNIFICANT: f64 = 2.58;
 /// Minimum change of a loss that matters, relative to its start.
 const LOSS_CHANGE_MIN: f64 = 0.01;
+/// Minimum change of a metric that matters, relative to its start.
+const METRIC_CHANGE_MIN: f64 = 0.01;
 /// Minimum fall within the last half of a run to count as still falling, relative to the fall so far.
 const STILL_FALLING_MIN: f64 = 0.05;
 /// Factor by which a loss must exceed its start to have diverged.
@@ -401,7 +403,8 @@ impl TrainingHistory {
         }
         // The first of several validations is of an untrained model only at step 0.
         let untrained = metric.first_step == 0;
-        if untrained && gain(metric.first, metric.last) <= metric.noise {
+        let needed = metric.noise.max(METRIC_CHANGE_MIN * metric.first.abs());
+        if untrained && gain(metric.first, metric.last) <= needed {
             return if fell { TrainingJudgement::NoBetterThanUntrained } else { TrainingJudgement::NoProgress };
         }
         if !untrained && !fell {

@@ -201,9 +201,9 @@ network, config = model.load("model")
 largest = 0.0
 for line in open(sys.argv[1]):
     answer = json.loads(line)
-    data = open(answer["file"], "rb").read()
+    data = open(answer["file"] + ".raw", "rb").read()
     side = config["image_size"]
-    pixels = torch.tensor(list(data[-side * side * 3:]), dtype=torch.float32).view(side, side, 3)
+    pixels = torch.tensor(list(data), dtype=torch.float32).view(side, side, 3)
     image = ((pixels - config["mean"]) / config["deviation"]).permute(2, 0, 1)[None]
     with torch.no_grad():
         found = torch.softmax(network(image)[0].double(), 0).sort(descending=True).values
@@ -227,12 +227,13 @@ fn the_exported_network_gives_the_probabilities_of_a_prediction_in_pytorch() {
     assert_eq!(workplace.xrun(&["trial.toml", "-q"]).code, 0);
     let said = workplace.xrun(&["export", "trial", "--to", "weights", "--output", "model"]);
     assert_eq!(said.code, 0, "{said:?}");
-    // Binary PPM: a header and the pixels.
-    let names: Vec<String> = (0..4).map(|number| format!("{number}.ppm")).collect();
+    // Beside each image its pixels, which PyTorch reads without another library.
+    let names: Vec<String> = (0..4).map(|number| format!("{number}.png")).collect();
     for (number, name) in names.iter().enumerate() {
         let image =
             image::RgbImage::from_fn(16, 16, |x, y| image::Rgb([(x * 16) as u8, (y * 16) as u8, (number * 60) as u8]));
         image.save(workplace.path(name)).unwrap();
+        std::fs::write(workplace.path(&format!("{name}.raw")), image.as_raw()).unwrap();
     }
     let arguments: Vec<&str> = ["predict", "trial"].into_iter().chain(names.iter().map(String::as_str)).collect();
     let said = workplace.xrun(&[&arguments[..], &["--json"]].concat());

@@ -17,7 +17,8 @@ const SLOW: &str = "[pipeline.dummy]\nsteps_per_epoch = 100000\nstep_microsecond
 fn begin(workplace: &Workplace, name: &str, more: &[&str]) -> Child {
     workplace.file(&format!("{name}.toml"), SLOW);
     let file = format!("{name}.toml");
-    let child = workplace.spawn(&[&[file.as_str(), "-q"], more].concat());
+    // A leak of so many steps does not fit.
+    let child = workplace.spawn(&[&[file.as_str(), "-q", "--force"], more].concat());
     let metrics = workplace.path("results").join(name).join("latest/metrics.jsonl");
     wait_until("steps", || std::fs::read(&metrics).is_ok_and(|bytes| bytes.len() > 2000));
     child

@@ -82,8 +82,7 @@ fn runs_that_go_on_have_ended_or_were_killed_are_seen_with_their_state() {
 fn a_run_that_leaks_is_seen_to_grow_before_it_ends() {
     let workplace = Workplace::new();
     let leak = ["-s", "pipeline.dummy.leak_per_step=\"1 MiB\"", "-s", "pipeline.dummy.leak_in_ledger=true"];
-    let child =
-        begin(&workplace, "leaky", &[&leak[..], &["-s", "pipeline.dummy.step_microseconds=2000", "--force"]].concat());
+    let child = begin(&workplace, "leaky", &[&leak[..], &["-s", "pipeline.dummy.step_microseconds=2000"]].concat());
     let mut frame = String::new();
     wait_until("growth", || {
         frame = once(&workplace, &[]);

@@ -49,7 +49,12 @@ fn on_metric(table: &Table) -> Vec<String> {
     if measured.len() < 2 {
         return best(table).into_iter().collect();
     }
-    let Some(noise) = table.noise.get("metric") else { return without_noise(table, &name, &measured) };
+    let median = |row: &Row| row.metric.map(|spread| spread.median);
+    if let Some(value) = median(measured[0]).filter(|_| measured.windows(2).all(|two| median(two[0]) == median(two[1])))
+    {
+        return vec![format!("{name} is {} in all trials", number(value))];
+    }
+    let Some(noise) = table.noise.get("metric") else { return without_noise(table) };
     let Some(reference) = table.rows.iter().find(|row| Some(row.trial) == table.reference) else { return Vec::new() };
     let beyond = |row: &&&Row| row.change.get("metric").is_some_and(|change| change.within_noise == Some(false));
     let different: Vec<&Row> = measured.iter().filter(beyond).copied().collect();
@@ -80,12 +85,7 @@ fn on_metric(table: &Table) -> Vec<String> {
     all
 }
 
-fn without_noise(table: &Table, name: &str, measured: &[&Row]) -> Vec<String> {
-    let equal = measured.windows(2).all(|pair| pair[0].metric.map(|m| m.median) == pair[1].metric.map(|m| m.median));
-    if equal {
-        let value = measured[0].metric.map_or(f64::NAN, |spread| spread.median);
-        return vec![format!("{name} is {} in all trials", number(value))];
-    }
+fn without_noise(table: &Table) -> Vec<String> {
     let unknown = match table.repeats {
         1 => "; its difference from the others may be noise: each trial ran once, and --repeats 3 measures the noise",
         _ => "",

@@ -155,7 +155,7 @@ fn caption(table: &Table) -> String {
     };
     let front = match table.rows.iter().any(|row| !row.pareto.is_empty()) {
         true => "Line: the Pareto front.",
-        false => "No Pareto front: no trial is better than another beyond noise.",
+        false => "No Pareto front: no trial differs from another beyond noise.",
     };
     format!("Steps per second against memory, each trial with {names}. {front}")
 }

@@ -1,5 +1,7 @@
 //! Pareto front of speed and memory.
 
+use std::cmp::Ordering;
+
 use xrun_core::task::metric::student_t_quantile;
 use xrun_results::noise::Noise;
 
@@ -15,31 +17,34 @@ pub struct Placed {
 }
 
 /// Marks the trials that no other one dominates: none is as good in both and better in one. `None` is never marked. With the
-/// noise of speed and memory, only differences beyond it count, and none is marked if no trial dominates another: the front
-/// would name all.
+/// noise of speed and memory, only differences beyond it count, and none is marked where there is no difference at all.
 pub fn pareto_front(trials: &[Option<Placed>], noises: Option<(Noise, Noise)>) -> Vec<bool> {
-    let dominates = |a: &Placed, b: &Placed| {
+    let compare = |a: &Placed, b: &Placed| {
         let faster = compared(a.speed, b.speed, noises.map(|(speed, _)| (speed, a.counts.0, b.counts.0)));
         let smaller = compared(b.memory, a.memory, noises.map(|(_, memory)| (memory, a.counts.1, b.counts.1)));
+        (faster, smaller)
+    };
+    let dominates = |a: &Placed, b: &Placed| {
+        let (faster, smaller) = compare(a, b);
         faster.is_ge() && smaller.is_ge() && (faster.is_gt() || smaller.is_gt())
     };
     let placed = || trials.iter().flatten();
-    let on = |trial: &Option<Placed>| trial.is_some_and(|trial| !placed().any(|other| dominates(other, &trial)));
-    let front: Vec<bool> = trials.iter().map(on).collect();
-    match noises.is_some() && front.iter().filter(|on| **on).count() == placed().count() {
-        true => vec![false; trials.len()],
-        false => front,
+    let differ = || placed().any(|a| placed().any(|b| compare(a, b) != (Ordering::Equal, Ordering::Equal)));
+    if noises.is_some() && !differ() {
+        return vec![false; trials.len()];
     }
+    let on = |trial: &Option<Placed>| trial.is_some_and(|trial| !placed().any(|other| dominates(other, &trial)));
+    trials.iter().map(on).collect()
 }
 
 /// Order of two positive values; equal if they differ within noise (95 %), given with the numbers of values.
-fn compared(a: f64, b: f64, noise: Option<(Noise, usize, usize)>) -> std::cmp::Ordering {
+fn compared(a: f64, b: f64, noise: Option<(Noise, usize, usize)>) -> Ordering {
     let within = noise.is_some_and(|(noise, here, there)| {
         let counts = 1.0 / here.max(1) as f64 + 1.0 / there.max(1) as f64;
         let half = student_t_quantile(noise.degrees_of_freedom) * noise.deviation * counts.sqrt();
         (a.ln() - b.ln()).abs() <= half
     });
-    if within { std::cmp::Ordering::Equal } else { a.total_cmp(&b) }
+    if within { Ordering::Equal } else { a.total_cmp(&b) }
 }
 
 #[cfg(test)]

@@ -39,8 +39,8 @@ Exit codes:
 #[derive(Clone, Debug, Args)]
 pub struct UiArguments {
     /// Port to listen on. Default: a free one.
-    #[arg(long, value_name = "PORT", default_value_t = 0, conflicts_with = "export")]
-    port: u16,
+    #[arg(long, value_name = "PORT", conflicts_with = "export")]
+    port: Option<u16>,
     /// Write the page and the reports of all runs and sweeps to this new directory instead, for a browser without a server.
     #[arg(long, value_name = "FOLDER", value_hint = ValueHint::DirPath)]
     export: Option<PathBuf>,
@@ -56,8 +56,8 @@ pub fn run(arguments: &UiArguments, terminal: &Terminal) -> Result<u8, Failure> 
         terminal.print(&folder.join(export::INDEX).display().to_string());
         return Ok(0);
     }
-    let server = Server::bind(arguments.port)
-        .map_err(|error| Failure::Failed(format!("port {} cannot be used: {error}", arguments.port)))?;
+    let port = arguments.port.unwrap_or(0);
+    let server = Server::bind(port).map_err(|error| Failure::Failed(format!("port {port} cannot be used: {error}")))?;
     terminal.print(&server.address());
     terminal.info(&format!("serving {}; Ctrl-C ends it", results.display()));
     let pages = Pages { catalog: Mutex::new(Catalog::new(results)), page: page::html(None) };

@@ -80,8 +80,9 @@
     box.setAttribute("aria-label", `curves of ${run.name}`);
     box.addEventListener("change", () => choose(run.id, box.checked));
     if (box.checked) make("i", label).className = `swatch line c${view.chosen.indexOf(run.id) + 1}`;
-    const name = cell(row, "run");
-    name.className = "text";
+    const nameCell = cell(row, "run");
+    nameCell.className = "text";
+    const name = make("div", nameCell);
     const link = make("a", name, run.name);
     link.href = `report/${run.id}.html`;
     if (run.tags.length > 0) make("small", name, ` ${run.tags.join(", ")}`);
@@ -208,7 +209,8 @@
     let [x0, x1] = range(all("x"));
     let [y0, y1] = range(all("y"));
     if (x1 === x0) x1 = x0 + 1;
-    const log = y0 > 0 && y1 > 20 * y0;
+    // Growth of memory would look like a bound on a logarithmic axis.
+    const log = unit !== "bytes" && y0 > 0 && y1 > 20 * y0;
     if (log) [y0, y1] = [y0 / 1.15, y1 * 1.15];
     else {
       if (y0 >= 0 && (unit === "bytes" || y0 < 0.5 * y1)) y0 = 0;

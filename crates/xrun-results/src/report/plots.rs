@@ -406,12 +406,13 @@ impl Plot {
     }
 }
 
-/// Small curve without axes, with its ends as text; `None` with fewer than two points. Logarithmic where the values are
-/// positive and far apart.
+/// Small curve without axes, with its ends as text; `None` with fewer than two points. Numbers that are positive and far
+/// apart are logarithmic; sizes are not, because growth would look like a bound.
 pub fn sparkline(name: &str, unit: AxisUnit, series: &ThinnedSeries) -> Option<Markup> {
     let curve = Curve::from_series(name, series, 1, CurveStyle::Line)?;
     let name = printable::line(name, 24);
-    let plot = Plot::fitted(&name, ("", AxisUnit::Number), unit, vec![curve])?.logarithmic_if_far_apart();
+    let plot = Plot::fitted(&name, ("", AxisUnit::Number), unit, vec![curve])?;
+    let plot = if unit == AxisUnit::Number { plot.logarithmic_if_far_apart() } else { plot };
     let [first, _, highest, last] = plot.curves[0].numbers.map(|number| axes::value(unit, number));
     let peak = if highest == first || highest == last { String::new() } else { format!(", peak {highest}") };
     Some(html! {

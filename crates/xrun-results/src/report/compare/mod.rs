@@ -112,10 +112,11 @@ impl RunComparison {
     }
 }
 
-/// Values of the experiment; those of a watched command include its command line.
+/// Values of the experiment, or the command line of a watched command without one.
 fn values(run: &Path, report: &RunReport) -> BTreeMap<String, Value> {
     let mut values = resolved::values(run).unwrap_or_default();
-    if let Some(watched) = report.watched() {
+    // That of an experiment follows from its values, and names the run's own directory.
+    if let Some(watched) = report.watched().filter(|_| values.is_empty()) {
         values.insert(names::COMMAND.to_owned(), Value::from(watched.command.clone()));
     }
     values

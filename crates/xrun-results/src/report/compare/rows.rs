@@ -110,9 +110,12 @@ pub fn tables(compared: &RunComparison, view: &View) -> Tables {
     let runs = &compared.record.runs;
     let columns = columns(compared);
     let repeated = columns.len() < runs.len();
+    // The seeds of repeats are in their names.
+    let differences: Vec<&KeyDifference> =
+        compared.record.differences.iter().filter(|one| !(repeated && one.key == names::SEED)).collect();
     let measured = [
-        ("experiment", keys(&compared.record.differences)),
-        ("code, data, machine", keys(&compared.record.environment)),
+        ("experiment", keys(&differences)),
+        ("code, data, machine", keys(&compared.record.environment.iter().collect::<Vec<_>>())),
         ("outcome", outcome(runs)),
         (RESULT, results(compared, view)),
         ("memory", memory(runs)),
@@ -343,11 +346,12 @@ fn numbers(
 }
 
 /// Keys by their shortest distinct names.
-fn keys(differences: &[KeyDifference]) -> LabelledValues {
+fn keys(differences: &[&KeyDifference]) -> LabelledValues {
     let short = resolved::short_keys(&differences.iter().map(|one| one.key.as_str()).collect::<Vec<_>>());
     let text = |value: &Option<serde_json::Value>| value.as_ref().map(abbreviated);
-    let row =
-        |(one, short): (&KeyDifference, &str)| (short.to_owned(), Values::Texts(one.values.iter().map(text).collect()));
+    let row = |(one, short): (&&KeyDifference, &str)| {
+        (short.to_owned(), Values::Texts(one.values.iter().map(text).collect()))
+    };
     differences.iter().zip(short).map(row).collect()
 }
 

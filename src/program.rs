@@ -22,8 +22,8 @@
 //!
 //! fn main() -> Result<(), Box<dyn std::error::Error>> {
 //!     Program::new().built_in().register();
-//!     let folder = tempfile::tempdir()?;
-//!     let file = folder.path().join("quick.toml");
+//!     let directory = tempfile::tempdir()?;
+//!     let file = directory.path().join("quick.toml");
 //!     std::fs::write(&file, "[pipeline.dummy]\n[training]\nmax_steps = 20\n")?;
 //!     let experiment = read::read(&file, &[], std::iter::empty()).map_err(|_| "invalid experiment")?.experiment;
 //!     let probe = probe::probe(&file, &[], &experiment, 8, &|| false)?;

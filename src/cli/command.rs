@@ -75,8 +75,9 @@ fn request(
     let named = knobs.chain(&environment);
     let secret = named.filter(|(name, text)| secrets::mask_value(name, text) == secrets::MASK);
     let secrets = secret.map(|(_, text)| text.clone()).collect();
-    let folder = command.folder.as_ref().map(PathBuf::from).or_else(|| mode.working_directory.map(Path::to_path_buf));
-    let within = |path: String| folder.clone().unwrap_or_default().join(path);
+    let directory =
+        command.working_directory.as_ref().map(PathBuf::from).or_else(|| mode.working_directory.map(Path::to_path_buf));
+    let within = |path: String| directory.clone().unwrap_or_default().join(path);
     let is_probe = mode.stop_after.is_some_and(|stop| stop.after.is_some());
     Ok(WatchRequest {
         command: words.into_iter().map(OsString::from).collect(),
@@ -99,7 +100,7 @@ fn request(
         environment,
         secrets,
         checkpoint: one(&command.checkpoint)?.map(within),
-        working_directory: folder,
+        working_directory: directory,
         metrics: command.metrics.clone(),
         early_end: mode.stop_after,
         stdout_to_stderr: display.json,
@@ -220,5 +221,5 @@ fn run_in(begun: PreparedRun, request: &WatchRequest, display: &Display, termina
 
 /// Working directory of the command of an earlier run, if it still exists.
 pub fn working_directory(manifest: &Manifest) -> Option<&Path> {
-    Some(Path::new(&manifest.working_directory)).filter(|folder| folder.is_dir())
+    Some(Path::new(&manifest.working_directory)).filter(|directory| directory.is_dir())
 }

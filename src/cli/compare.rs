@@ -38,7 +38,7 @@ pub struct CompareArguments {
 pub fn run(arguments: &CompareArguments, terminal: &Terminal) -> Result<u8, Failure> {
     let mut runs: Vec<PathBuf> = Vec::new();
     for text in &arguments.runs {
-        runs.extend(find_runs(&arguments.results.folder, text, terminal)?);
+        runs.extend(find_runs(&arguments.results.directory, text, terminal)?);
     }
     match runs.len() {
         0 | 1 => {

@@ -11,7 +11,7 @@ use crate::report;
 use crate::results::command_line;
 use crate::results::format::Summary;
 use crate::results::read;
-use crate::results::verdict::Judgement;
+use crate::results::verdict::VerdictWord;
 use crate::run::post_mortem;
 use crate::stop::RunOutcome;
 use crate::units::{Bytes, seconds};
@@ -60,8 +60,8 @@ pub fn print(run: &Path, outcome: &RunOutcome, as_requested: bool, terminal: Ter
 }
 
 /// Returns true if the memory of each epoch belongs to the verdict.
-fn grows(judgement: Judgement) -> bool {
-    judgement >= Judgement::Suspect
+fn grows(judgement: VerdictWord) -> bool {
+    judgement >= VerdictWord::Suspect
 }
 
 /// Line with the peaks: `memory at its peak: heap 54.8 MiB (34.4 MiB at the end), RSS 98.2 MiB`.

@@ -49,7 +49,7 @@ pub fn run(arguments: &PlanArguments, terminal: &Terminal) -> Result<u8, Failure
     }
     let budgets = planned.memory_budgets();
     let (fits, message) = fit::message(&forecast, &budgets);
-    let results = &arguments.results.folder;
+    let results = &arguments.results.directory;
     let free = disk::free_bytes(results);
     let on_disk = forecast.disk.map(|disk| disk::message(&disk, free, results, &planned.plan));
     let disk_fits = on_disk.as_ref().is_none_or(|(fits, _)| *fits);
@@ -166,7 +166,7 @@ fn effective_max_of(key: &str, experiment: &Experiment, terminal: &Terminal) -> 
         return Ok(None);
     }
     // Each probe reports the facts about the data again, so they are not shown here.
-    let pending = experiment.dataset.as_ref().and_then(Dataset::pending).is_some();
+    let pending = experiment.dataset.as_ref().and_then(Dataset::generation_notice).is_some();
     let planned = Planned::new(experiment.clone(), Terminal { quiet: !pending, verbose: false, ..*terminal })?;
     Ok(effective_max(key, &planned.plan.facts))
 }

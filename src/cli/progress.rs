@@ -8,7 +8,7 @@ use super::Progress;
 use super::terminal::{self, Terminal};
 use crate::files::layout;
 use crate::plan::Plan;
-use crate::report::axes::number;
+use crate::report::formatting::number;
 use crate::results::format::MemoryLine;
 use crate::results::loss::{self, KindLoss};
 use crate::results::timestamp;

@@ -10,7 +10,7 @@ use crate::problem::Problems;
 use crate::report::width;
 use crate::results::format::Outcome;
 use crate::results::index::IndexError;
-use crate::results::verdict::Judgement;
+use crate::results::verdict::VerdictWord;
 use crate::stop::{EXIT_BAD_INPUT, EXIT_DOES_NOT_FIT, exit_code};
 
 /// Terminal output: stdout for answers, stderr for everything else.
@@ -92,14 +92,14 @@ impl Terminal {
     }
 
     /// Prints the verdict on memory, coloured: green if memory is bounded, red if it grows.
-    pub fn verdict(self, judgement: Judgement, message: &str) {
+    pub fn verdict(self, judgement: VerdictWord, message: &str) {
         if self.quiet {
             return;
         }
         let text = format!("verdict {}: {message}", judgement.words());
         let colour = match judgement {
-            Judgement::Bounded | Judgement::Stepped | Judgement::GrewThenFlat => GREEN,
-            Judgement::Retained | Judgement::Growing | Judgement::Exceeded => RED,
+            VerdictWord::Bounded | VerdictWord::Stepped | VerdictWord::GrewThenFlat => GREEN,
+            VerdictWord::Retained | VerdictWord::Growing | VerdictWord::Exceeded => RED,
             _ => YELLOW,
         };
         if self.events || !coloured() {

@@ -55,7 +55,7 @@ pub fn run(arguments: &VerdictArguments, terminal: &Terminal) -> Result<u8, Fail
     let path = match path.exists() {
         true => path,
         // Otherwise it is the name of a run.
-        false => index::find(&arguments.results.folder, named).map_err(|error| {
+        false => index::find(&arguments.results.directory, named).map_err(|error| {
             let file = path.extension().map_or("", |_| "no such file, and ");
             Failure::Usage(format!("{file}{error}"))
         })?,

@@ -192,8 +192,8 @@ mod tests {
     use super::*;
 
     fn reference(name: &str) -> BTreeMap<String, TensorInfo> {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/reference");
-        tensors::read_header(&folder.join(name)).unwrap()
+        let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/reference");
+        tensors::read_header(&directory.join(name)).unwrap()
     }
 
     /// Files of `transformers` (`tests/reference/*.py`).

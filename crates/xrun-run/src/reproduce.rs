@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::manifest;
 use crate::plan::Plan;
-use xrun_core::device::{Kind, SelectedDevice, supports_tf32};
+use xrun_core::device::{DeviceKind, SelectedDevice, supports_tf32};
 use xrun_core::units::pluralize;
 use xrun_results::build_info;
 use xrun_results::format::{Code, Host, Manifest, Outcome, Summary, VERSION};
@@ -137,7 +137,7 @@ impl Changes {
 
 /// Sources of nondeterminism of a device.
 fn nondeterminism(chosen: &SelectedDevice) -> Vec<String> {
-    if chosen.kind == Kind::Cpu {
+    if chosen.kind == DeviceKind::Cpu {
         return Vec::new();
     }
     let tf32 = chosen.found.capability.is_some_and(supports_tf32);

@@ -14,7 +14,7 @@ use xrun_results::{index, read};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunStatus {
     /// There is nothing to resume.
-    Missing,
+    NotStarted,
     /// It was stopped or killed: `xrun resume` continues it.
     Unfinished,
     /// A process works on it.
@@ -27,7 +27,7 @@ impl RunStatus {
     /// Reads the status of the run in this directory.
     pub fn read(run: &Path) -> Self {
         if !run.exists() {
-            return Self::Missing;
+            return Self::NotStarted;
         }
         if index::is_locked(run) {
             return Self::Running;
@@ -35,7 +35,7 @@ impl RunStatus {
         match read::summary(run) {
             Ok(Some(summary)) if summary.outcome != Outcome::Interrupted => Self::Done(summary.outcome),
             _ if run.join(layout::MANIFEST).is_file() => Self::Unfinished,
-            _ => Self::Missing,
+            _ => Self::NotStarted,
         }
     }
 }
@@ -44,11 +44,11 @@ impl RunStatus {
 ///
 /// # Errors
 /// It is a symlink, has files that no run has before its first step, or cannot be removed.
-pub fn clear(run: &Path) -> Result<(), WriteError> {
+pub fn remove_unstarted(run: &Path) -> Result<(), WriteError> {
     if run.is_symlink() {
         return write::with_path(run, Err(io::Error::other("is a symlink, and a run needs a directory here")));
     }
-    if !run.exists() || RunStatus::read(run) != RunStatus::Missing {
+    if !run.exists() || RunStatus::read(run) != RunStatus::NotStarted {
         return Ok(());
     }
     for entry in write::with_path(run, std::fs::read_dir(run))? {

@@ -97,7 +97,7 @@ pub fn table(sweep: &Path, record: &SweepRecord, queued: &BTreeMap<RunId, Queued
         runs.collect()
     });
     let name = sweep.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-    Table { folder: sweep.to_path_buf(), ..assemble(&name, record, trials) }
+    Table { directory: sweep.to_path_buf(), ..assemble(&name, record, trials) }
 }
 
 /// The table of the measurements of each trial.
@@ -161,7 +161,7 @@ fn assemble(name: &str, record: &SweepRecord, trials: impl Iterator<Item = Vec<M
         reference,
         noise,
         rows,
-        folder: PathBuf::new(),
+        directory: PathBuf::new(),
     }
 }
 

@@ -3,7 +3,7 @@
 //! The tests and their thresholds were chosen on the tuned half of `benches/leakbench` and evaluated on its judged half.
 
 use crate::end::{End, end_of};
-use crate::findings::{Findings, Judgement};
+use crate::findings::{Findings, VerdictWord};
 use crate::onset::onset;
 use crate::release::{after_fall, after_release, floors_of_teeth};
 use crate::rise::{Rise, find_rise, is_rising};
@@ -76,11 +76,11 @@ pub fn judge(minima: &WindowMinima, kind: SeriesKind, thresholds: Thresholds, pl
     let third = minima.last_part(3);
     let late = fit_line(&third.steps, &third.values, Z);
     let verdict = match &rise {
-        _ if short && rises_evenly(minima, thresholds) => Judgement::Suspect,
-        _ if short => Judgement::Inconclusive,
-        Some(rise) if rise.earlier.is_none() && kind == SeriesKind::Overhead => Judgement::Retained,
-        Some(rise) if rise.earlier.is_none() => Judgement::Growing,
-        Some(_) => Judgement::Slowing,
+        _ if short && rises_evenly(minima, thresholds) => VerdictWord::Suspect,
+        _ if short => VerdictWord::Inconclusive,
+        Some(rise) if rise.earlier.is_none() && kind == SeriesKind::Overhead => VerdictWord::Retained,
+        Some(rise) if rise.earlier.is_none() => VerdictWord::Growing,
+        Some(_) => VerdictWord::Slowing,
         None => judge_without_rise(minima, end, whole, late, thresholds),
     };
     let growth_max = [
@@ -90,8 +90,8 @@ pub fn judge(minima: &WindowMinima, kind: SeriesKind, thresholds: Thresholds, pl
     ];
     let growth_max = growth_max.into_iter().flatten().reduce(f64::min);
     let verdict = match verdict {
-        Judgement::Bounded if growth_max.is_none_or(|growth| growth > matters(minima, thresholds)) => {
-            Judgement::NoGrowthFound
+        VerdictWord::Bounded if growth_max.is_none_or(|growth| growth > matters(minima, thresholds)) => {
+            VerdictWord::NoGrowthFound
         }
         verdict => verdict,
     };
@@ -124,8 +124,8 @@ pub fn judge(minima: &WindowMinima, kind: SeriesKind, thresholds: Thresholds, pl
         since,
         earlier_slope: rise.as_ref().and_then(|rise| rise.earlier),
         flat_since: match verdict {
-            Judgement::GrewThenFlat | Judgement::Stepped => rested.or_else(|| flat_since(minima, thresholds)),
-            Judgement::Suspect => rested,
+            VerdictWord::GrewThenFlat | VerdictWord::Stepped => rested.or_else(|| flat_since(minima, thresholds)),
+            VerdictWord::Suspect => rested,
             _ => None,
         },
         late_slope: late.map(|line| line.slope.median),
@@ -186,21 +186,21 @@ fn flat_since(minima: &WindowMinima, thresholds: Thresholds) -> Option<u64> {
 }
 
 /// Further steps needed to decide.
-fn more_steps(minima: &WindowMinima, verdict: Judgement, short: bool, rested: Option<u64>) -> Option<u64> {
+fn more_steps(minima: &WindowMinima, verdict: VerdictWord, short: bool, rested: Option<u64>) -> Option<u64> {
     let spacing = minima.length.max(minima.spacing()).max(if minima.values.len() < 2 { minima.span() } else { 0 });
     let missing = WINDOWS_NEEDED.saturating_sub(minima.values.len()) as u64 * spacing.max(1);
     match verdict {
-        Judgement::Inconclusive | Judgement::Suspect if short => {
+        VerdictWord::Inconclusive | VerdictWord::Suspect if short => {
             Some(missing.max(STEPS_NEEDED.saturating_sub(minima.span())).max(1))
         }
         // The rest would be a part of the run that shows it.
-        Judgement::Suspect if rested.is_some() => {
+        VerdictWord::Suspect if rested.is_some() => {
             let (span, rest) =
                 (minima.span() as f64, rested.map_or(0.0, |start| minima.steps.last().unwrap_or(&0.0) - start as f64));
             Some(((REST_SHOWN * span - rest) / (1.0 - REST_SHOWN)).ceil().max(1.0) as u64)
         }
         // Twice the time distinguishes a trend from noise.
-        Judgement::Suspect => Some(minima.span()),
+        VerdictWord::Suspect => Some(minima.span()),
         _ => None,
     }
 }
@@ -239,28 +239,28 @@ fn judge_without_rise(
     whole: Option<Line>,
     late: Option<Line>,
     thresholds: Thresholds,
-) -> Judgement {
+) -> VerdictWord {
     let values = &minima.values;
     let rests_shortly = |start: usize| {
         let rest = minima.steps.last().zip(minima.steps.get(start)).map_or(0.0, |(last, start)| last - start);
         rest < REST_SHOWN * minima.span() as f64
     };
     if matches!(end, End::OnStair { .. }) || matches!(end, End::AtRest(start) if rests_shortly(start)) {
-        return Judgement::Suspect;
+        return VerdictWord::Suspect;
     }
     let third = values.len() / 3;
     let (first, last) = (&values[..third], &values[values.len() - third..]);
-    let (Some(whole), Some(late)) = (whole, late) else { return Judgement::Inconclusive };
+    let (Some(whole), Some(late)) = (whole, late) else { return VerdictWord::Inconclusive };
     let rose = median(last) - median(first);
     let is_rising_late = late.growth >= 0.5 * thresholds.growth_min && late.growth > 2.0 * late.error;
     if rises_evenly(minima, thresholds) || (is_rising_late && rose >= thresholds.growth_min) {
-        return Judgement::Suspect;
+        return VerdictWord::Suspect;
     }
     // Overlapping thirds: the series moves by as much in both directions.
     let overlap = quantile(last, 0.25) <= quantile(first, 0.75);
     if rose < thresholds.growth_min || overlap {
         let maybe_growing = whole.growth >= thresholds.growth_min && whole.growth > Z * whole.error;
-        return if maybe_growing { Judgement::Suspect } else { Judgement::Bounded };
+        return if maybe_growing { VerdictWord::Suspect } else { VerdictWord::Bounded };
     }
     // Flat only where the last third of the run is shown to be flat: by the interval of its slope, by its growth compared
     // with the rise before it, and by its ends.
@@ -270,9 +270,9 @@ fn judge_without_rise(
     let moved = median(&end[end.len() - margin..]) - median(&end[..margin]);
     let may_rise = late.growth + 2.0 * late.error >= thresholds.growth_min || late.growth > 0.2 * rose;
     match RiseProfile::of(values) {
-        Some(profile) if !may_rise && (profile.largest_move() >= 7 || profile.moves() <= 2) => Judgement::Stepped,
-        _ if may_rise || moved >= 0.6 * thresholds.growth_min => Judgement::Suspect,
-        _ => Judgement::GrewThenFlat,
+        Some(profile) if !may_rise && (profile.largest_move() >= 7 || profile.moves() <= 2) => VerdictWord::Stepped,
+        _ if may_rise || moved >= 0.6 * thresholds.growth_min => VerdictWord::Suspect,
+        _ => VerdictWord::GrewThenFlat,
     }
 }
 

@@ -74,7 +74,7 @@ pub fn create(
         match std::fs::create_dir(&path) {
             Ok(()) => {
                 let lock = lock(&path, OpenOptions::new().create(true))?;
-                write::with_path(&path, write::sync_folder(&parent))?;
+                write::with_path(&path, write::sync_directory(&parent))?;
                 link_latest(&parent, &id);
                 return RunDirectory::locked(path, id, lock);
             }

@@ -47,7 +47,7 @@ pub struct Source<'a> {
 ///
 /// # Errors
 /// All that would end a run before its first step, whatever its pipeline.
-pub fn folder(
+pub fn dataset(
     rules: Rules<'_>,
     root: &Path,
     known: fn(&Path) -> DigestCache,
@@ -55,7 +55,7 @@ pub fn folder(
 ) -> Result<Library, DataError> {
     let root = Root::open(root)?.with_links(rules.links)?;
     let mut judge = Judge::new(rules.on_invalid);
-    match read_folder(rules, root, known, read, &mut judge) {
+    match read_directory(rules, root, known, read, &mut judge) {
         Err(fatal) => Err(judge.with_error(fatal)),
         Ok(library) => {
             judge.verdict()?;
@@ -80,7 +80,7 @@ pub fn check_classes(rules: &Rules<'_>, problems: &mut Problems) {
     }
 }
 
-fn read_folder(
+fn read_directory(
     rules: Rules<'_>,
     root: Root,
     known: fn(&Path) -> DigestCache,

@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use super::reading::broken::Judge;
 use super::reading::broken::OnInvalid;
-use super::reading::confined::linked_folders;
+use super::reading::confined::linked_directories;
 use library::{Library, LoaderSettings};
 use settings::{Settings, Source};
 use xrun_core::dataset::digest_cache;
@@ -116,17 +116,17 @@ impl DatasetKind for ImageText {
         ]
     }
 
-    fn pending(settings: &Settings) -> Option<String> {
+    fn generation_notice(settings: &Settings) -> Option<String> {
         if settings.source != Source::Generated {
             return None;
         }
         let pending = generate::pending(&settings.generated)?;
-        let (images, side, folder) = (pending.images, pending.image_size, pending.folder.display());
-        Some(format!("{images} images of {side} pixels with their answers, once, in {folder}"))
+        let (images, side, directory) = (pending.images, pending.image_size, pending.directory.display());
+        Some(format!("{images} images of {side} pixels with their answers, once, in {directory}"))
     }
 
-    fn verify(settings: &Settings) {
-        open::folders(settings).iter().for_each(|folder| digest_cache::remove(folder));
+    fn forget_digests(settings: &Settings) {
+        open::directories(settings).iter().for_each(|directory| digest_cache::remove(directory));
     }
 
     fn files(settings: &Settings) -> Vec<PathBuf> {
@@ -135,10 +135,13 @@ impl DatasetKind for ImageText {
         }
         let named = [&settings.path, &settings.validation_path, &settings.encoder, &settings.merges];
         // The images are in the directories.
-        let folders = open::folders(settings);
-        let linked: Vec<PathBuf> =
-            folders.iter().filter(|_| settings.follow_links).flat_map(|folder| linked_folders(folder)).collect();
-        named.into_iter().flatten().map(PathBuf::from).chain(folders).chain(linked).collect()
+        let directories = open::directories(settings);
+        let linked: Vec<PathBuf> = directories
+            .iter()
+            .filter(|_| settings.follow_links)
+            .flat_map(|directory| linked_directories(directory))
+            .collect();
+        named.into_iter().flatten().map(PathBuf::from).chain(directories).chain(linked).collect()
     }
 
     fn loader_settings(settings: &Settings) -> LoaderSettings {

@@ -52,9 +52,9 @@ pub fn open(settings: &Settings) -> Result<Library, DataError> {
 }
 
 /// Opens a generated set. No part of it is ever left out: results on it would not compare.
-pub(super) fn open_generated(settings: &Settings, folder: &Path) -> Result<Library, DataError> {
-    let paths = FILES.map(|name| folder.join(name));
-    indexed(settings, &paths, OnInvalid::Fail).map_err(|error| generated::damaged(folder, error))
+pub(super) fn open_generated(settings: &Settings, directory: &Path) -> Result<Library, DataError> {
+    let paths = FILES.map(|name| directory.join(name));
+    indexed(settings, &paths, OnInvalid::Fail).map_err(|error| generated::damaged(directory, error))
 }
 
 fn open_files(settings: &Settings) -> Result<Library, DataError> {
@@ -64,18 +64,18 @@ fn open_files(settings: &Settings) -> Result<Library, DataError> {
 }
 
 /// The directories of the data set.
-pub fn folders(settings: &Settings) -> Vec<PathBuf> {
+pub fn directories(settings: &Settings) -> Vec<PathBuf> {
     match settings.source {
-        Source::Generated => vec![generate::folder(&settings.generated)],
+        Source::Generated => vec![generate::directory(&settings.generated)],
         Source::Messages | Source::QuestionList => {
             let named = [&settings.path, &settings.validation_path];
-            named.into_iter().flatten().map(|path| folder_of(Path::new(path))).collect()
+            named.into_iter().flatten().map(|path| directory_of(Path::new(path))).collect()
         }
     }
 }
 
-fn folder_of(path: &Path) -> PathBuf {
-    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new(".")).to_path_buf()
+fn directory_of(path: &Path) -> PathBuf {
+    path.parent().filter(|directory| !directory.as_os_str().is_empty()).unwrap_or(Path::new(".")).to_path_buf()
 }
 
 /// Returns whether a line opens a list of objects.
@@ -169,7 +169,7 @@ impl Indexing {
     fn file(&mut self, settings: &Settings, path: &Path, judge: &mut Judge) -> Result<IndexedFile, DataError> {
         let failed = |error: std::io::Error| DataError::file(path, format!("cannot be read: {error}"));
         let links = settings.link_root.as_ref().filter(|_| settings.follow_links).map(Path::new);
-        let root = Root::open(&folder_of(path))?.with_links(links)?;
+        let root = Root::open(&directory_of(path))?.with_links(links)?;
         let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
         let digest = self.known(&root.path).digest(&name, path)?;
         self.digest.update(digest.as_bytes());
@@ -193,12 +193,12 @@ impl Indexing {
         Ok(IndexedFile { text, places, images })
     }
 
-    fn known(&mut self, folder: &Path) -> &mut DigestCache {
+    fn known(&mut self, directory: &Path) -> &mut DigestCache {
         let open = || match self.generated {
-            true => DigestCache::open_generated(folder),
-            false => DigestCache::open(folder),
+            true => DigestCache::open_generated(directory),
+            false => DigestCache::open(directory),
         };
-        self.known.entry(folder.to_owned()).or_insert_with(open)
+        self.known.entry(directory.to_owned()).or_insert_with(open)
     }
 
     fn lines(&mut self, file: &File, found: &mut FileIndexer<'_>) -> Result<(), DataError> {
@@ -388,9 +388,9 @@ pub(super) fn located(root: &Root, name: &str) -> Result<String, Wrong> {
             Err(("missing_image", format!("the image {} is not there, or is no file", tried.display())))
         }
         Err(_) if Path::new(name).is_absolute() => {
-            let folder = root.path.display();
+            let directory = root.path.display();
             let message =
-                format!("the image \"{}\" is outside of {folder}; write paths relative to that directory", shown());
+                format!("the image \"{}\" is outside of {directory}; write paths relative to that directory", shown());
             Err(("outside", message))
         }
         Err(error) => Err(("outside", format!("the image {error}"))),

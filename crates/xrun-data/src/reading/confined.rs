@@ -79,8 +79,9 @@ impl Root {
 }
 
 /// Directories that symlinks in a directory, or in its directories, lead to; for digests of what is read.
-pub fn linked_folders(root: &Path) -> Vec<PathBuf> {
-    let entries = |folder: &Path| std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+pub fn linked_directories(root: &Path) -> Vec<PathBuf> {
+    let entries =
+        |directory: &Path| std::fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path());
     let above: Vec<PathBuf> = entries(root).filter(|path| path.is_dir()).collect();
     let below =
         above.iter().filter(|path| !path.is_symlink()).flat_map(|path| entries(path)).filter(|path| path.is_dir());
@@ -118,8 +119,8 @@ const LISTED_MAX: usize = 10_000_000;
 ///
 /// # Errors
 /// The directory cannot be read, is a link that leads out of the root, or has a name that is not UTF-8.
-pub fn files(root: &Root, folder: &str, endings: &[&str]) -> Result<Vec<String>, DataError> {
-    listed(root, folder, |path| {
+pub fn files(root: &Root, directory: &str, endings: &[&str]) -> Result<Vec<String>, DataError> {
+    listed(root, directory, |path| {
         let ending = path.extension().and_then(|ending| ending.to_str()).map(str::to_ascii_lowercase);
         ending.is_some_and(|ending| endings.contains(&ending.as_str())) && !path.is_dir()
     })
@@ -129,12 +130,12 @@ pub fn files(root: &Root, folder: &str, endings: &[&str]) -> Result<Vec<String>,
 ///
 /// # Errors
 /// The errors of [`files`].
-pub fn folders(root: &Root, folder: &str) -> Result<Vec<String>, DataError> {
-    listed(root, folder, Path::is_dir)
+pub fn directories(root: &Root, directory: &str) -> Result<Vec<String>, DataError> {
+    listed(root, directory, Path::is_dir)
 }
 
-fn listed(root: &Root, folder: &str, wanted: impl Fn(&Path) -> bool) -> Result<Vec<String>, DataError> {
-    let path = root.join(folder);
+fn listed(root: &Root, directory: &str, wanted: impl Fn(&Path) -> bool) -> Result<Vec<String>, DataError> {
+    let path = root.join(directory);
     let failed = |error: std::io::Error| DataError::file(&path, format!("cannot be read: {error}"));
     match path.canonicalize() {
         Ok(found) if root.holds(&found) => {}

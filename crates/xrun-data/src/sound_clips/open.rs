@@ -36,29 +36,29 @@ const FOLDS_NAMED_MAX: usize = 20;
 pub fn open(settings: &Settings) -> Result<Library, DataError> {
     match settings.source {
         Source::Generated => open_generated(settings, generate::generate(&settings.generated)?),
-        Source::Folder => open_folder(settings, &root(settings)),
+        Source::Directory => open_directory(settings, &root(settings)),
     }
 }
 
 /// The directory of the data set.
 pub fn root(settings: &Settings) -> PathBuf {
     match settings.source {
-        Source::Generated => generate::folder(&settings.generated),
-        Source::Folder => PathBuf::from(settings.path.as_deref().unwrap_or_default()),
+        Source::Generated => generate::directory(&settings.generated),
+        Source::Directory => PathBuf::from(settings.path.as_deref().unwrap_or_default()),
     }
 }
 
 /// Opens a generated set. No part of it is ever left out: results on it would not compare.
 pub(super) fn open_generated(settings: &Settings, root: PathBuf) -> Result<Library, DataError> {
     let strict = Settings { on_invalid: OnInvalid::Fail, ..settings.clone() };
-    open_folder(&strict, &root).map_err(|error| generated::damaged(&root, error))
+    open_directory(&strict, &root).map_err(|error| generated::damaged(&root, error))
 }
 
-fn open_folder(settings: &Settings, root: &Path) -> Result<Library, DataError> {
+fn open_directory(settings: &Settings, root: &Path) -> Result<Library, DataError> {
     let links = settings.link_root.as_ref().filter(|_| settings.follow_links).map(Path::new);
     let root = Root::open(root)?.with_links(links)?;
     let mut judge = Judge::new(settings.on_invalid);
-    match read_folder(settings, root.clone(), &mut judge) {
+    match read_directory(settings, root.clone(), &mut judge) {
         Err(fatal) => Err(judge.with_error(fatal)),
         Ok(library) => {
             // Invalid clips may be the reason why a fold is empty, and are reported in its place.
@@ -69,12 +69,12 @@ fn open_folder(settings: &Settings, root: &Path) -> Result<Library, DataError> {
     }
 }
 
-fn read_folder(settings: &Settings, root: Root, judge: &mut Judge) -> Result<Library, DataError> {
+fn read_directory(settings: &Settings, root: Root, judge: &mut Judge) -> Result<Library, DataError> {
     let place = table::find(&root.path)?;
     let bytes = annotation_file(&root, &place, TABLE_BYTES_MAX)?;
     let mut known = match settings.source {
         Source::Generated => DigestCache::open_generated(&root.path),
-        Source::Folder => DigestCache::open(&root.path),
+        Source::Directory => DigestCache::open(&root.path),
     };
     let name = place.strip_prefix(&root.path).unwrap_or(&place).to_string_lossy().into_owned();
     known.expect(&name, &xrun_core::dataset::digest::digest(&bytes), &place)?;
@@ -113,7 +113,7 @@ fn read_folder(settings: &Settings, root: Root, judge: &mut Judge) -> Result<Lib
         digest.update(about.to_le_bytes());
         digest.update(known.digest(&name, &whole)?.as_bytes());
         // What xrun wrote has the bytes that it wrote: they were hashed.
-        if settings.source == Source::Folder {
+        if settings.source == Source::Directory {
             match heard(&whole) {
                 Ok(sound) => {
                     silent += u64::from(sound.is_silent());
@@ -157,12 +157,12 @@ fn indexed(
     let used: std::collections::BTreeSet<u32> = rows.iter().map(|row| row.target).collect();
     let role = |target| match settings.source {
         Source::Generated => generate::role(target),
-        Source::Folder => Role::Nodes,
+        Source::Directory => Role::Nodes,
     };
     let classes = categories.into_iter().filter(|(target, _)| used.contains(target));
     let words = |name: &str| match settings.source {
         Source::Generated => name.split('-').map(str::to_owned).collect(),
-        Source::Folder => vec![name.to_owned()],
+        Source::Directory => vec![name.to_owned()],
     };
     let class = |(target, name): (u32, String)| Class { words: words(&name), role: role(target), name, target };
     let mut classes: Vec<Class> = classes.map(class).collect();
@@ -175,7 +175,7 @@ fn indexed(
         Column { name, values, of_clip }
     });
     Library {
-        folder: root.join(AUDIO),
+        directory: root.join(AUDIO),
         clips: rows.iter().map(clip).collect(),
         classes,
         columns: columns.collect(),

@@ -42,7 +42,7 @@ impl TargetShape {
 
 /// The targets of all classes, in the order of [`Library::classes`].
 #[derive(Clone, Debug, PartialEq)]
-pub struct Targets {
+pub struct TargetEmbeddings {
     /// Shape of the target of each class.
     pub shape: TargetShape,
     /// `[classes, tokens, width]`, row by row.
@@ -53,7 +53,7 @@ pub struct Targets {
     pub digest: String,
 }
 
-impl Targets {
+impl TargetEmbeddings {
     /// Reads the file that the settings name, or draws a vector for each word with this seed: the target of a class is the sum
     /// of the vectors of its words, divided by the square root of their number.
     ///

@@ -32,8 +32,8 @@ pub fn read(corners: Corners, source: Source<'_>) -> Result<Raw, DataError> {
     let mut raw = Raw::default();
     let mut number = BTreeMap::new();
     let parts = parts(root)?;
-    let named = |(folder, names, part): (String, Vec<String>, Part)| {
-        names.into_iter().map(move |name| (root.join(&folder).join(name), part.clone()))
+    let named = |(directory, names, part): (String, Vec<String>, Part)| {
+        names.into_iter().map(move |name| (root.join(&directory).join(name), part.clone()))
     };
     for (path, Part { images, split }) in parts.into_iter().flat_map(named) {
         let bytes = annotation_file(root, &path, FILE_BYTES_MAX)?;
@@ -84,16 +84,16 @@ fn parts(root: &Root) -> Result<Vec<(String, Vec<String>, Part)>, DataError> {
         let names = files(root, &annotations, &["xml"])?;
         return Ok(vec![(annotations, names, part)]);
     }
-    let beside = |folder: &str, split| -> Result<_, DataError> {
-        let names = files(root, folder, &["xml"])?;
-        let part = Part { images: folder.to_owned(), split };
-        Ok((!names.is_empty()).then(|| (folder.to_owned(), names, part)))
+    let beside = |directory: &str, split| -> Result<_, DataError> {
+        let names = files(root, directory, &["xml"])?;
+        let part = Part { images: directory.to_owned(), split };
+        Ok((!names.is_empty()).then(|| (directory.to_owned(), names, part)))
     };
     let mut held_out = None;
-    for folder in ["valid", "val", "validation"] {
+    for directory in ["valid", "val", "validation"] {
         held_out = match held_out {
             Some(found) => Some(found),
-            None => beside(folder, Some(Split::Validation))?,
+            None => beside(directory, Some(Split::Validation))?,
         };
     }
     let train = beside("train", held_out.as_ref().map(|_| Split::Train))?;

@@ -2,7 +2,7 @@
 
 use super::library::Library;
 use xrun_core::device::unavailable::Unavailable;
-use xrun_core::device::{DeviceInfo, Kind};
+use xrun_core::device::{DeviceInfo, DeviceKind};
 use xrun_core::panics;
 
 /// Library that loads Vulkan drivers.
@@ -47,7 +47,7 @@ fn first() -> Option<DeviceInfo> {
     };
     let info = burn::tensor::read_sync(instance.request_adapter(&fastest)).ok()?.get_info();
     Some(DeviceInfo {
-        kind: Kind::Vulkan(0),
+        kind: DeviceKind::Vulkan(0),
         name: info.name,
         driver: Some(info.driver_info).filter(|driver| !driver.is_empty()),
         memory: None,

@@ -37,7 +37,7 @@ use settings::{Model, Settings};
 use xrun_core::bounded::ledger::Ledger;
 use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::open_dataset::SampleType;
-use xrun_core::device::Kind;
+use xrun_core::device::DeviceKind;
 use xrun_core::experiment::Experiment;
 use xrun_core::experiment::inspect::Inspection;
 use xrun_core::experiment::leaks::Leak;
@@ -91,7 +91,7 @@ impl PipelineKind for FederatedAdapters {
     fn open(
         prepared: Self::Prepared,
         experiment: &Experiment,
-        device: Kind,
+        device: DeviceKind,
         ledger: &Ledger,
         first_step: u64,
     ) -> Result<Box<dyn Task>, TaskError> {

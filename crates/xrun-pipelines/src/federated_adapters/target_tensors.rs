@@ -7,7 +7,7 @@ use crate::nn::Tensor;
 use crate::nn::normalise::normalise;
 use xrun_core::bounded::buffer::Buffer;
 use xrun_core::bounded::ledger::{Ledger, Registration};
-use xrun_data::sound_clips::targets::Targets;
+use xrun_data::sound_clips::targets::TargetEmbeddings;
 
 /// Targets of all classes of the data, in its order, on the inner device.
 #[derive(Debug)]
@@ -19,7 +19,7 @@ pub struct TargetTensors {
 
 impl TargetTensors {
     /// Moves the targets to the inner device.
-    pub fn new(targets: Targets, device: &burn::tensor::Device, buffer: &Buffer, ledger: &Ledger) -> Self {
+    pub fn new(targets: TargetEmbeddings, device: &burn::tensor::Device, buffer: &Buffer, ledger: &Ledger) -> Self {
         let held = buffer.register(ledger);
         held.set(buffer.cap.items, buffer.cap.bytes);
         let (pooled, tokens) = (targets.shape.pooled_width, targets.shape.token_numbers());

@@ -26,7 +26,7 @@ use crate::nn::step::{StepValues, TrainState};
 use crate::nn::training_module::TrainingModule;
 use crate::nn::{checkpoint_weights, flat};
 use xrun_core::bounded::ledger::{Ledger, Registration};
-use xrun_core::device::Kind;
+use xrun_core::device::DeviceKind;
 use xrun_core::experiment::Experiment;
 use xrun_core::experiment::pipeline::ModelKind;
 use xrun_core::task::predict::{PredictRequest, PredictionSink};
@@ -59,7 +59,7 @@ pub struct FederatedModule {
 pub fn open(
     prepared: Prepared,
     experiment: &Experiment,
-    kind: Kind,
+    kind: DeviceKind,
     ledger: &Ledger,
     first_step: u64,
 ) -> Result<ModuleTask<FederatedModule>, TaskError> {

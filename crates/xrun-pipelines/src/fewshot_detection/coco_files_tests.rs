@@ -102,10 +102,10 @@ fn validated(run: &Path, library: Library) -> Scores {
 #[test]
 fn pycocotools_computes_the_same_scores_from_the_files() {
     let reference = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join("tests/reference/detection_run");
-    let folder = tempfile::tempdir().unwrap();
-    let scores = validated(folder.path(), library_of_all_sizes());
+    let directory = tempfile::tempdir().unwrap();
+    let scores = validated(directory.path(), library_of_all_sizes());
     for name in [layout::DETECTIONS, layout::GROUND_TRUTH] {
-        let written = std::fs::read(folder.path().join(name)).unwrap();
+        let written = std::fs::read(directory.path().join(name)).unwrap();
         if std::env::var_os("XRUN_BLESS").is_some() {
             write::replace(&reference.join(name), &written).unwrap();
         }

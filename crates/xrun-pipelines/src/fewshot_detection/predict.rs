@@ -81,9 +81,9 @@ pub fn predict(
     let prototypes = prototypes(validation, model, device)?;
     let library = validation.batches.episodes().library();
     let name = |way: usize| library.classes[prototypes.classes[way]].name.as_str();
-    let directory = request.folder.join(layout::IMAGES);
+    let directory = request.directory.join(layout::IMAGES);
     write::with_path(&directory, std::fs::create_dir_all(&directory))?;
-    let mut detections = DetectionsFile::begin(request.folder)?;
+    let mut detections = DetectionsFile::begin(request.directory)?;
     let mut image_id = 0;
     for files in request.files.chunks(request.limits.batch_size) {
         let mut squares = Vec::with_capacity(files.len() * validation.settings.image_size.pow(2) * 3);

@@ -25,7 +25,7 @@ use crate::nn::step::{StepValues, TrainState};
 use crate::nn::training_module::TrainingModule;
 use crate::nn::{Tensor, triplet_loss};
 use xrun_core::bounded::ledger::Ledger;
-use xrun_core::device::Kind;
+use xrun_core::device::DeviceKind;
 use xrun_core::experiment::Experiment;
 use xrun_core::experiment::pipeline::ModelKind;
 use xrun_core::task::predict::{PredictRequest, PredictionSink};
@@ -68,7 +68,7 @@ pub fn open(
     prepared: Prepared,
     prepare: Prepare<HostBatch>,
     experiment: &Experiment,
-    kind: Kind,
+    kind: DeviceKind,
     ledger: &Ledger,
     first_step: u64,
 ) -> Result<ModuleTask<FewshotDetectionModule>, TaskError> {

@@ -10,7 +10,7 @@ use crate::nn::tests::values;
 use xrun_core::dataset::kind::Dataset;
 use xrun_core::settings::sections::Limits;
 use xrun_core::task::{Phases, Task};
-use xrun_data::boxes::format::Folder;
+use xrun_data::boxes::format::DirectoryDataset;
 use xrun_data::coco::{self, Coco};
 use xrun_data::synthetic_video::generate::generate_in;
 
@@ -24,7 +24,7 @@ impl Phases for Silent {
 
 /// Task on generated data, at its first step.
 fn opened(overrides: &str) -> FewshotTask {
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let text = format!(
         "[pipeline.fewshot-detection]
         n_way = 2
@@ -50,16 +50,17 @@ fn opened(overrides: &str) -> FewshotTask {
         prefetch = 1"
     );
     let mut experiment: Experiment = toml::from_str(&text).unwrap();
-    let path = generate_in(experiment.dataset.as_ref().unwrap().settings().unwrap(), folder.path()).unwrap();
+    let path = generate_in(experiment.dataset.as_ref().unwrap().settings().unwrap(), directory.path()).unwrap();
     let path = Some(path.to_str().unwrap().to_owned());
-    experiment.dataset = Some(Dataset::new::<Folder<Coco>>(coco::Settings { path, ..coco::Settings::default() }));
+    experiment.dataset =
+        Some(Dataset::new::<DirectoryDataset<Coco>>(coco::Settings { path, ..coco::Settings::default() }));
     let ledger = Ledger::default();
     let (_, prepared) = experiment.prepare(&ledger).unwrap();
     let prepared: Prepared = prepared.into_parts().unwrap();
     // All images are read while the directory exists; the same four batches are repeated.
     let all: Vec<HostBatch> = (0..4).map(|number| prepared.batches.prepare(number).unwrap()).collect();
     let prepare = Arc::new(move |number: u64| Ok(all[number as usize % all.len()].clone()));
-    let mut task = open(prepared, prepare, &experiment, Kind::Cpu, &ledger, 1).unwrap();
+    let mut task = open(prepared, prepare, &experiment, DeviceKind::Cpu, &ledger, 1).unwrap();
     task.trained.clip_norm = Some(1.0);
     task
 }
@@ -121,7 +122,7 @@ fn the_gradients_of_an_episode_do_not_depend_on_the_micro_batch_size() {
         let limits = Limits { micro_batch_size, threads, ..Limits::default() };
         let buffer = micro_batches::gradient_buffer(task.trained.parameters(), &limits);
         task.module.executor =
-            Arc::new(MicroBatchExecutor::new(Kind::Cpu, &limits, &buffer, &Ledger::default()).unwrap());
+            Arc::new(MicroBatchExecutor::new(DeviceKind::Cpu, &limits, &buffer, &Ledger::default()).unwrap());
         let (found, counted) = gradients(&task, std::slice::from_ref(&batch));
         assert_eq!(counted, positives);
         // Burn's operations round differently than the fused kernels of the micro-batches.
@@ -137,7 +138,7 @@ fn gradients_are_bit_identical_on_any_number_of_threads() {
         let limits = Limits { micro_batch_size: 3, threads, ..Limits::default() };
         let buffer = micro_batches::gradient_buffer(task.trained.parameters(), &limits);
         task.module.executor =
-            Arc::new(MicroBatchExecutor::new(Kind::Cpu, &limits, &buffer, &Ledger::default()).unwrap());
+            Arc::new(MicroBatchExecutor::new(DeviceKind::Cpu, &limits, &buffer, &Ledger::default()).unwrap());
         gradients(&task, std::slice::from_ref(&batch)).0
     };
     let alone = on(1);
@@ -243,7 +244,7 @@ fn trained(kernels: CpuKernels) -> Vec<f64> {
         let limits = Limits { micro_batch_size: 3, threads: 1, ..Limits::default() };
         let buffer = micro_batches::gradient_buffer(task.trained.parameters(), &limits);
         task.module.executor =
-            Arc::new(MicroBatchExecutor::new(Kind::Cpu, &limits, &buffer, &Ledger::default()).unwrap());
+            Arc::new(MicroBatchExecutor::new(DeviceKind::Cpu, &limits, &buffer, &Ledger::default()).unwrap());
         (1..=50).map(|number| task.train_step(number, 3e-4, &mut Silent).unwrap().loss).collect()
     })
 }

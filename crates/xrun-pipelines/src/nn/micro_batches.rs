@@ -21,7 +21,7 @@ use super::step::{DeviceSum, StepAccumulator};
 use crate::backend::threads;
 use xrun_core::bounded::buffer::Buffer;
 use xrun_core::bounded::ledger::{Ledger, Registration};
-use xrun_core::device::Kind;
+use xrun_core::device::DeviceKind;
 use xrun_core::settings::sections::Limits;
 use xrun_core::task::TaskError;
 use xrun_data::micro_batches;
@@ -82,12 +82,12 @@ impl MicroBatchExecutor {
     ///
     /// # Errors
     /// A thread cannot be started.
-    pub fn new(kind: Kind, limits: &Limits, buffer: &Buffer, ledger: &Ledger) -> Result<Self, TaskError> {
+    pub fn new(kind: DeviceKind, limits: &Limits, buffer: &Buffer, ledger: &Ledger) -> Result<Self, TaskError> {
         let (size, concurrent) = match kind {
-            Kind::Cpu => {
+            DeviceKind::Cpu => {
                 (limits.micro_batch_size.min(limits.batch_size), micro_batches::concurrent_micro_batches(limits))
             }
-            Kind::Cuda(_) | Kind::Vulkan(_) => (limits.batch_size, 1),
+            DeviceKind::Cuda(_) | DeviceKind::Vulkan(_) => (limits.batch_size, 1),
         };
         let threads: Result<Vec<ThreadPool>, _> = (0..if concurrent > 1 { concurrent } else { 0 })
             .map(|number| {
@@ -98,7 +98,7 @@ impl MicroBatchExecutor {
         let gradients = buffer.register(ledger);
         let gradient_bytes = gradients.cap().bytes / gradients.cap().items.max(1);
         let threads = threads.map_err(|error| threads::start_error(&error))?;
-        Ok(Self { size, on_cpu: kind == Kind::Cpu, threads, gradient_bytes, gradients })
+        Ok(Self { size, on_cpu: kind == DeviceKind::Cpu, threads, gradient_bytes, gradients })
     }
 
     /// Computes items in waves of as many as there are threads. `collect` receives the results of each wave, in the order of the
@@ -322,7 +322,7 @@ mod tests {
 
     fn executor(limits: &Limits) -> (MicroBatchExecutor, Ledger) {
         let ledger = Ledger::default();
-        (MicroBatchExecutor::new(Kind::Cpu, limits, &gradient_buffer(4, limits), &ledger).unwrap(), ledger)
+        (MicroBatchExecutor::new(DeviceKind::Cpu, limits, &gradient_buffer(4, limits), &ledger).unwrap(), ledger)
     }
 
     /// Gradients, value and number of items of a sum of squares over ten rows.

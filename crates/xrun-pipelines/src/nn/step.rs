@@ -364,11 +364,11 @@ mod tests {
 
     use super::super::tests::{autodiff, close, plain, values};
     use super::*;
-    use xrun_core::device::Kind;
+    use xrun_core::device::DeviceKind;
     use xrun_core::settings::sections::Sgd;
 
     fn trained<M: Module>(network: M, rule: &Optimizer, training: &Training) -> TrainState<M> {
-        TrainState::new(network, TensorDevice::open(Kind::Cpu, false).unwrap(), rule, training)
+        TrainState::new(network, TensorDevice::open(DeviceKind::Cpu, false).unwrap(), rule, training)
     }
 
     #[derive(Module, Debug)]
@@ -421,7 +421,7 @@ mod tests {
     /// Burn panics in the first step with the state of another network.
     #[test]
     fn an_optimizer_state_of_another_network_is_an_error_with_the_name_of_its_file() {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let momentum = Optimizer::Sgd(Sgd { momentum: 0.9, ..Sgd::default() });
         let slope = Tensor::<2>::from_floats([[1.0, 1.0]], &autodiff()).require_grad();
         let plane = Plane { slope: Param::initialized(ParamId::from(1), slope) };
@@ -432,10 +432,10 @@ mod tests {
         accumulator.backward(network, network.slope.val().sum());
         let (gradients, _) = plane.mean_and_clip(&mut accumulator).unwrap();
         plane.update(0.1, gradients).unwrap();
-        plane.save_optimizer(folder.path()).unwrap();
+        plane.save_optimizer(directory.path()).unwrap();
 
         let mut line = trained(line(None).network().unwrap().clone(), &momentum, &Training::default());
-        line.load_optimizer(folder.path()).unwrap();
+        line.load_optimizer(directory.path()).unwrap();
         let mut accumulator = StepAccumulator::new(1);
         accumulator.count(1.0);
         accumulator.backward(line.network().unwrap(), loss(&line, [1.0, 1.0]));

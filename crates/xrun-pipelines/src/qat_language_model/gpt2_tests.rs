@@ -334,8 +334,8 @@ fn a_merged_model_has_the_logits_of_the_model_with_lora() {
             };
             let expected = values(network.forward(tokens(&batch.inputs, 2, 8, &plain()), &mut quant));
             let merged = network.clone().merged(&quant);
-            let folder = tempfile::tempdir().unwrap();
-            let path = folder.path().join("merged.safetensors");
+            let directory = tempfile::tempdir().unwrap();
+            let path = directory.path().join("merged.safetensors");
             weights::write(&merged, &path).unwrap();
             // Read into an unquantised model without LoRA, as GPT-2's own weights are.
             let bare = Settings { lora_rank: 0, ..settings.clone() };

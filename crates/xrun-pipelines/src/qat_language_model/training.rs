@@ -30,7 +30,7 @@ use crate::nn::transformer::tokens;
 use crate::nn::{Tensor, gradients};
 use xrun_core::bounded::DeepSize;
 use xrun_core::bounded::ledger::Ledger;
-use xrun_core::device::Kind;
+use xrun_core::device::DeviceKind;
 use xrun_core::experiment::Experiment;
 use xrun_core::experiment::pipeline::ModelKind;
 use xrun_core::files::write;
@@ -81,7 +81,7 @@ struct Pass {
 pub fn open(
     prepared: Prepared,
     experiment: &Experiment,
-    kind: Kind,
+    kind: DeviceKind,
     ledger: &Ledger,
     first_step: u64,
 ) -> Result<ModuleTask<QatLanguageModule>, TaskError> {

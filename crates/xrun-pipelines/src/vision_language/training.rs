@@ -24,7 +24,7 @@ use crate::nn::step::{StepValues, TrainState};
 use crate::nn::training_module::TrainingModule;
 use crate::nn::transformer::{Tokens, tokens};
 use xrun_core::bounded::ledger::Ledger;
-use xrun_core::device::Kind;
+use xrun_core::device::DeviceKind;
 use xrun_core::experiment::Experiment;
 use xrun_core::experiment::pipeline::ModelKind;
 use xrun_core::task::predict::{PredictRequest, PredictionSink};
@@ -51,7 +51,7 @@ pub fn open(
     prepared: Prepared,
     prepare: Prepare<ExampleBatch>,
     experiment: &Experiment,
-    kind: Kind,
+    kind: DeviceKind,
     ledger: &Ledger,
     first_step: u64,
 ) -> Result<ModuleTask<VisionLanguageModule>, TaskError> {

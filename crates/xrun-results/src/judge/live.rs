@@ -134,7 +134,7 @@ impl LiveVerdict {
 mod tests {
     use super::*;
     use crate::format::{HostMemory, SamplePoint, VERSION};
-    use crate::verdict::Judgement;
+    use crate::verdict::VerdictWord;
     use std::io::Write;
 
     fn line(segment: u32, step: u64, heap: u64) -> String {
@@ -172,7 +172,7 @@ mod tests {
         assert!(file.metadata().unwrap().len() > READ_BYTES_MAX);
         assert!(live.update() && !live.update());
         assert_eq!(live.newest().unwrap().step, 9999);
-        assert_eq!(live.verdict().unwrap().verdict, Judgement::Growing);
+        assert_eq!(live.verdict().unwrap().verdict, VerdictWord::Growing);
         assert_eq!(live.steps_per_second(), Some(2.0));
         file.write_all(line(1, 9000, 50_000_000).as_bytes()).unwrap();
         assert!(live.update());

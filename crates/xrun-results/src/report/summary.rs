@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::ReportError;
-use super::axes::{epochs, number, percent, signed_percent, utc_time};
+use super::formatting::{epochs, number, percent, signed_percent, utc_time};
 use super::result::{MetricResult, intervals_note};
 use super::run_report::{RunReport, gather, suggestion_effect};
 use super::width::{columns_within, fold};
@@ -68,7 +68,7 @@ pub fn json(run: &Path) -> Result<Value, ReportError> {
         "resumed": report.manifest.as_ref().map(|manifest| &manifest.resumed),
         "parent": report.manifest.as_ref().and_then(|manifest| manifest.parent.as_ref()),
         "device": report.manifest.as_ref().map(|manifest| &manifest.device),
-        "clamped": report.manifest.as_ref().map(|manifest| &manifest.clamped),
+        "lowered": report.manifest.as_ref().map(|manifest| &manifest.lowered),
         "steps": report.steps(),
         "steps_planned": report.steps_planned(),
         "seconds": report.seconds(),
@@ -166,7 +166,7 @@ fn describe(report: &RunReport, width: Option<usize>) -> String {
             };
             page.line("fork of", &format!("{parent}{changed}"));
         }
-        manifest.clamped.iter().take(LOWERED_MAX).for_each(|clamped| page.line("lowered", &clamped.to_string()));
+        manifest.lowered.iter().take(LOWERED_MAX).for_each(|lowered| page.line("lowered", &lowered.to_string()));
     }
     progress(report, &mut page);
     results(report, &mut page);
@@ -403,8 +403,8 @@ fn phases(report: &RunReport, page: &mut Page) {
     let rows: Vec<Vec<String>> = (all.iter().take(PHASES_SHOWN))
         .map(|phase| {
             let share = percent(phase.seconds / total);
-            let longest = phase.longest.map_or("-".into(), super::axes::duration);
-            vec![printable::line(&phase.name, 32), super::axes::duration(phase.seconds), share, longest]
+            let longest = phase.longest.map_or("-".into(), super::formatting::duration);
+            vec![printable::line(&phase.name, 32), super::formatting::duration(phase.seconds), share, longest]
         })
         .collect();
     page.table(&["phase", ">time", ">of total", ">longest"], &rows);

@@ -267,15 +267,15 @@ impl Contract {
 
     /// Message about memory that grows faster than the contract allows.
     fn growth_violation(&self, verdict: &Verdict) -> Option<String> {
-        use xrun_results::verdict::Judgement;
+        use xrun_results::verdict::VerdictWord;
         // Not by a single series: that of the container includes other processes.
-        if verdict.verdict < Judgement::Growing {
+        if verdict.verdict < VerdictWord::Growing {
             return None;
         }
         let growing = verdict
             .series
             .iter()
-            .filter(|series| series.unit == "bytes" && series.findings.verdict >= Judgement::Growing);
+            .filter(|series| series.unit == "bytes" && series.findings.verdict >= VerdictWord::Growing);
         let slope = growing.filter_map(|series| series.findings.slope).max_by(f64::total_cmp)?;
         let allowed = Bytes(self.slope as u64);
         (slope > self.slope).then(|| format!("{}; the contract allows {allowed} per step", verdict.message))

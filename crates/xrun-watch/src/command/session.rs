@@ -27,7 +27,7 @@ use xrun_core::units::{Span, pluralize};
 use xrun_results::format::{MemoryLine, MemorySummary, Outcome, PlanFile, SamplePoint, Summary};
 use xrun_results::judge::{CommandJudge, fails};
 use xrun_results::read::{self, ReadError};
-use xrun_results::verdict::{Judgement, Verdict};
+use xrun_results::verdict::{Verdict, VerdictWord};
 use xrun_results::watched::WatchSettings;
 
 /// Cap on the time between two checks whether the command has ended.
@@ -203,7 +203,7 @@ impl GrowthWatch {
         }
         self.next = self.samples + Self::EVERY_MIN.max(self.samples / 8);
         let verdict = judged.verdict();
-        self.reported = verdict.verdict >= Judgement::Growing;
+        self.reported = verdict.verdict >= VerdictWord::Growing;
         self.reported.then_some(verdict.message)
     }
 }

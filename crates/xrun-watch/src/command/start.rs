@@ -43,7 +43,7 @@ pub fn find(request: &WatchRequest) -> Result<PathBuf, WatchError> {
             if request.own_exit_code {
                 "put the command after `--`, such as `-- python train.py`"
             } else {
-                "check the key `program`; a relative path starts at `folder`"
+                "check the key `program`; a relative path starts at `working_directory`"
             }
         ))
     })

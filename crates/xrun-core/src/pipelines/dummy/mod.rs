@@ -4,7 +4,7 @@ pub mod settings;
 pub mod task;
 
 use crate::bounded::ledger::Ledger;
-use crate::device::Kind;
+use crate::device::DeviceKind;
 use crate::experiment::Experiment;
 use crate::experiment::pipeline::PipelineKind;
 use crate::settings::sections::LIMITS_OF_KINDS;
@@ -30,7 +30,7 @@ impl PipelineKind for Dummy {
     fn open(
         settings: Settings,
         experiment: &Experiment,
-        _: Kind,
+        _: DeviceKind,
         ledger: &Ledger,
         _: u64,
     ) -> Result<Box<dyn Task>, TaskError> {

@@ -17,7 +17,7 @@ use crate::nn::step::TrainState;
 use crate::nn::{Tensor, flat, parameters};
 use xrun_core::bounded::leak_buffer::LeakBuffer;
 use xrun_core::bounded::ledger::Ledger;
-use xrun_core::device::Kind;
+use xrun_core::device::DeviceKind;
 use xrun_core::experiment::Experiment;
 use xrun_core::task::{StepReport, Task, TaskError};
 
@@ -28,7 +28,7 @@ use xrun_core::task::{StepReport, Task, TaskError};
 pub fn open(
     prepared: Prepared,
     experiment: &Experiment,
-    kind: Kind,
+    kind: DeviceKind,
     ledger: &Ledger,
     first_step: u64,
 ) -> Result<Box<dyn Task>, TaskError> {

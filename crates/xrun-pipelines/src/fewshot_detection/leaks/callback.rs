@@ -18,7 +18,7 @@ use crate::nn::step::TrainState;
 use crate::nn::{Tensor, parameters};
 use xrun_core::bounded::leak_buffer::LeakBuffer;
 use xrun_core::bounded::ledger::Ledger;
-use xrun_core::device::Kind;
+use xrun_core::device::DeviceKind;
 use xrun_core::experiment::Experiment;
 use xrun_core::task::{StepReport, Task, TaskError};
 
@@ -36,7 +36,7 @@ type Network = ReferenceDetector;
 pub fn open(
     prepared: Prepared,
     experiment: &Experiment,
-    kind: Kind,
+    kind: DeviceKind,
     ledger: &Ledger,
     first_step: u64,
 ) -> Result<Box<dyn Task>, TaskError> {

@@ -16,7 +16,7 @@ use crate::nn::transformer::{Layout, tokens};
 use xrun_core::bounded::DeepSize;
 use xrun_core::bounded::leak_buffer::LeakBuffer;
 use xrun_core::bounded::ledger::Ledger;
-use xrun_core::device::Kind;
+use xrun_core::device::DeviceKind;
 use xrun_core::experiment::Experiment;
 use xrun_core::task::{Task, TaskError};
 
@@ -27,7 +27,7 @@ use xrun_core::task::{Task, TaskError};
 pub fn open(
     prepared: Prepared,
     experiment: &Experiment,
-    kind: Kind,
+    kind: DeviceKind,
     ledger: &Ledger,
     first_step: u64,
 ) -> Result<Box<dyn Task>, TaskError> {

@@ -2,7 +2,8 @@
 
 use maud::{Markup, html};
 
-use crate::report::axes::{AxisUnit, bytes, duration, number};
+use crate::report::axes::AxisUnit;
+use crate::report::formatting::{bytes, duration, number};
 use crate::report::page::document::code;
 use crate::report::plots::{COLOURS, Curve, CurveStyle, Level, Plot};
 use crate::report::run_report::{BufferUsage, RunReport, suggestion_effect};

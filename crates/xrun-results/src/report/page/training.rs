@@ -2,7 +2,8 @@
 
 use maud::{Markup, html};
 
-use crate::report::axes::{AxisUnit, number};
+use crate::report::axes::AxisUnit;
+use crate::report::formatting::number;
 use crate::report::page::document::code;
 use crate::report::plots::{COLOURS, Curve, CurveStyle, Plot};
 use crate::report::result::{MetricResult, intervals_note};

@@ -127,7 +127,7 @@ fn train(settings: &Settings, model: &Model, clip_loader: &ClipLoader, seed: u32
         }
         let spectra = TensorData::new(spectra, [batch.len(), model.frames, model.bands]);
         let mut accumulator = StepAccumulator::new(1);
-        accumulator.count(batch.len() as f64);
+        accumulator.add_to_divisor(batch.len() as f64);
         let network = trained.network()?;
         accumulator.backward(network, network.loss(Tensor::from_data(spectra, &device.autodiff), answers));
         let (gradients, _) = trained.mean_and_clip(&mut accumulator)?;

@@ -88,11 +88,11 @@ fn gradients(task: &FewshotTask, batches: &[DetectionBatch]) -> (Vec<f32>, usize
         task.module.detection(batch, &mut step).unwrap();
     }
     let network = task.trained.network().unwrap();
-    let counted = step.accumulator.counted() as usize;
+    let divisor = step.accumulator.divisor() as usize;
     let (gradients, _) = task.trained.mean_and_clip(&mut step.accumulator).unwrap();
     let mut all = All { gradients, found: Vec::new() };
     network.visit(&mut all);
-    (all.found, counted)
+    (all.found, divisor)
 }
 
 struct All {
@@ -123,8 +123,8 @@ fn the_gradients_of_an_episode_do_not_depend_on_the_micro_batch_size() {
         let buffer = micro_batches::gradient_buffer(task.trained.parameters(), &limits);
         task.module.executor =
             Arc::new(MicroBatchExecutor::new(DeviceKind::Cpu, &limits, &buffer, &Ledger::default()).unwrap());
-        let (found, counted) = gradients(&task, std::slice::from_ref(&batch));
-        assert_eq!(counted, positives);
+        let (found, divisor) = gradients(&task, std::slice::from_ref(&batch));
+        assert_eq!(divisor, positives);
         // Burn's operations round differently than the fused kernels of the micro-batches.
         within(&found, &expected, 5e-5);
     }
@@ -155,15 +155,15 @@ fn in_one_graph(task: &FewshotTask, batch: &DetectionBatch) -> (Vec<f32>, usize)
     let dense = network.dense(queries);
     let similarity = network.similarity(dense.embeddings.clone(), prototypes);
     let targets = targets(batch.queries.iter().map(|query| &*query.truths), settings.image_size);
-    let counted = targets.positives;
+    let divisor = targets.positives;
     let loss = detection_loss(settings, dense, similarity, targets, &task.module.centres).total();
     let mut accumulator = StepAccumulator::new(1);
-    accumulator.count(counted as f64);
+    accumulator.add_to_divisor(divisor as f64);
     accumulator.backward(network, loss);
     let (gradients, _) = task.trained.mean_and_clip(&mut accumulator).unwrap();
     let mut all = All { gradients, found: Vec::new() };
     network.visit(&mut all);
-    (all.found, counted)
+    (all.found, divisor)
 }
 
 /// Batches of `training.gradient_accumulation` have separate references and backward passes.
@@ -182,8 +182,8 @@ fn gradients_of_accumulated_batches_equal_those_of_one_large_batch() {
         let parts: Vec<DetectionBatch> = split.windows(2).map(|ends| slice(&batch, ends[0], ends[1], side)).collect();
         let (_, first) = gradients(&task, &parts[..1]);
         assert!(first < positives && (split[1] > 1 || first == 0), "{first} of {positives}");
-        let (found, counted) = gradients(&task, &parts);
-        assert_eq!(counted, positives);
+        let (found, divisor) = gradients(&task, &parts);
+        assert_eq!(divisor, positives);
         within(&found, &expected, 1e-5);
     }
 }
@@ -198,8 +198,8 @@ fn a_step_of_two_episodes_divides_by_the_count_of_both() {
         for batch in batches {
             task.module.detection(batch, &mut step).unwrap();
         }
-        let counted = step.accumulator.counted();
-        (step.accumulator.fetch(None).values.iter().map(|number| number.sum).sum::<f64>(), counted)
+        let divisor = step.accumulator.divisor();
+        (step.accumulator.fetch(None).values.iter().map(|number| number.sum).sum::<f64>(), divisor)
     };
     let [(one, few), (two, many)] = [sums(&batches[..1]), sums(&batches[1..])];
     let expected = (one + two) / (few + many);
@@ -222,17 +222,17 @@ fn triplet_losses_of_several_batches_are_divided_by_the_count_of_all() {
                 HostBatch::Detection(_) => panic!("all are triplets"),
             }
         }
-        let counted = step.accumulator.counted();
-        (step.accumulator.fetch(None).values.iter().map(|number| number.sum).sum::<f64>(), counted)
+        let divisor = step.accumulator.divisor();
+        (step.accumulator.fetch(None).values.iter().map(|number| number.sum).sum::<f64>(), divisor)
     };
     for mining in ["given", "batch-hard"] {
         let overrides = format!("triplet_ratio = 1.0\ntriplet_mining = {mining:?}");
-        let (sum, counted) = sums(&mut opened(&overrides), 2);
-        assert_eq!(counted, if mining == "given" { 8.0 } else { 24.0 });
+        let (sum, divisor) = sums(&mut opened(&overrides), 2);
+        assert_eq!(divisor, if mining == "given" { 8.0 } else { 24.0 });
         let mut task = opened(&overrides);
         task.accumulation = 2;
         let report = task.train_step(1, 0.0, &mut Silent).unwrap();
-        let expected = sum / counted;
+        let expected = sum / divisor;
         assert!((report.loss - expected).abs() < 1e-5 * expected, "{}, expected {expected}", report.loss);
     }
 }

@@ -107,18 +107,18 @@ fn losses_and_gradients_of_a_sandwich_are_sums_over_its_precisions() {
         let mut step = Step::new(1, &task.trained, &mut phases);
         for number in 2 * STEPS_BEFORE..2 * STEPS_BEFORE + 2 {
             let batch = task.module.validation.batches.training_batch(number).unwrap();
-            step.accumulator.count(batch.loss_targets());
+            step.accumulator.add_to_divisor(batch.loss_targets());
             let pass = Pass { precision: Some(at), gradient_set: 0, is_teacher: false };
             task.module.forward_backward(&batch, pass, &mut None, &mut step).unwrap();
         }
         let mut accumulator = step.accumulator;
-        let counted = accumulator.counted();
+        let divisor = accumulator.divisor();
         let (_, norm) = task.trained.mean_and_clip(&mut accumulator).unwrap();
         let fetched = accumulator.fetch(norm);
         for number in fetched.values {
             match number.name {
-                "loss" => losses += number.sum / counted,
-                name => parts.push((name, number.sum / counted)),
+                "loss" => losses += number.sum / divisor,
+                name => parts.push((name, number.sum / divisor)),
             }
         }
         squares += fetched.norm.unwrap().powi(2);
@@ -226,17 +226,17 @@ fn mean_gradients(task: &mut QatTask, at: Option<usize>, batches: &[TokenBatch])
     let mut phases = Entered::default();
     let mut step = Step::new(1, &task.trained, &mut phases);
     for batch in batches {
-        step.accumulator.count(batch.loss_targets());
+        step.accumulator.add_to_divisor(batch.loss_targets());
         let pass = Pass { precision: at, gradient_set: 0, is_teacher: false };
         task.module.forward_backward(batch, pass, &mut None, &mut step).unwrap();
     }
     let mut accumulator = step.accumulator;
-    let counted = accumulator.counted();
+    let divisor = accumulator.divisor();
     task.trained.clip_norm = Some(1.0);
     let (gradients, _) = task.trained.mean_and_clip(&mut accumulator).unwrap();
     let mut found = Gradients(gradients, Vec::new(), Vec::new());
     task.trained.network().unwrap().visit(&mut found);
-    (found.1, counted)
+    (found.1, divisor)
 }
 
 struct Gradients(burn::optim::GradientsParams, Vec<(String, Vec<f32>)>, Vec<String>);
@@ -275,8 +275,8 @@ fn batches_of_one_and_nine_tokens_have_the_gradients_of_one_batch_of_ten() {
     for at in [None, Some(0), Some(2)] {
         for recompute in [false, true] {
             task.module.recompute = recompute;
-            let (expected, counted) = mean_gradients(&mut task, at, std::slice::from_ref(&together));
-            assert_eq!(counted, 10.0);
+            let (expected, divisor) = mean_gradients(&mut task, at, std::slice::from_ref(&together));
+            assert_eq!(divisor, 10.0);
             for batches in [&apart[..], &with_nothing] {
                 let (found, _) = mean_gradients(&mut task, at, batches);
                 assert_eq!(found.len(), expected.len());

@@ -63,7 +63,8 @@ pub struct Findings {
     /// Judgement on the series.
     pub verdict: VerdictWord,
     /// Number of window minima that were judged.
-    pub floors: usize,
+    #[cfg_attr(feature = "serde", serde(alias = "floors"))]
+    pub windows: usize,
     /// Growth over the judged windows, or over those of the rise: slope times steps, in bytes (or allocations).
     pub growth: f64,
     /// Theil-Sen slope of the window minima, or of those of the rise, in bytes (or allocations) per step; `null` for fewer
@@ -77,10 +78,11 @@ pub struct Findings {
     /// 95 % interval; `null` for fewer than eight windows.
     pub growth_max: Option<f64>,
     /// Mann-Kendall statistic of the window minima.
-    pub rise: f64,
+    #[cfg_attr(feature = "serde", serde(alias = "rise"))]
+    pub mann_kendall: f64,
     /// Step at which the rise began; only of a series that rises up to its end.
     pub since: Option<u64>,
-    /// Step from which on the series is flat; only of a series that grew before. `suspect` has it where the rest is shorter
+    /// Step from which on the series is flat; only of a series that grew before. `suspect` has it where the flat end is shorter
     /// than three tenths of the run.
     pub flat_since: Option<u64>,
     /// Slope before the rise became slower; only of `slowing`.

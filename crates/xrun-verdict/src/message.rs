@@ -156,11 +156,11 @@ pub fn message(
                 }
             });
             // The distance of samples is not known from one of them.
-            let samples = matches!(run.axis, Axis::Clock | Axis::Samples) && findings.floors < 2;
+            let samples = matches!(run.axis, Axis::Clock | Axis::Samples) && findings.windows < 2;
             match samples {
                 true => format!(
                     "too short for a verdict: at least {} more samples needed",
-                    WINDOWS_NEEDED - findings.floors
+                    WINDOWS_NEEDED - findings.windows
                 ),
                 false => format!("too short for a verdict: {more} needed{holder}"),
             }

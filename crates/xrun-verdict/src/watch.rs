@@ -374,9 +374,9 @@ impl Watch {
         }
         if self.context.axis == Axis::Samples {
             // Whole samples, one for each missing window at least.
-            let windows = WINDOWS_NEEDED.saturating_sub(findings.floors).max(1) as u64;
+            let windows = WINDOWS_NEEDED.saturating_sub(findings.windows).max(1) as u64;
             let whole = |more: u64| {
-                more.next_multiple_of(SAMPLE).max(if findings.floors < WINDOWS_NEEDED { windows * SAMPLE } else { 0 })
+                more.next_multiple_of(SAMPLE).max(if findings.windows < WINDOWS_NEEDED { windows * SAMPLE } else { 0 })
             };
             findings.more_steps = findings.more_steps.map(whole);
         }

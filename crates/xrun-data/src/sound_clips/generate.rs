@@ -10,7 +10,7 @@ use super::library::Role;
 use super::open::AUDIO;
 use super::resample::RATE;
 use super::settings::Generated;
-use super::synthesis::{FOLDS, Modulation, Timbre, recording, take};
+use super::synthesis::{FOLDS, Modulation, Timbre, clip_of, recording};
 use super::table::PLACES;
 use xrun_core::dataset::digest::digest;
 use xrun_core::dataset::error::DataError;
@@ -145,7 +145,7 @@ fn write_recording(settings: &Generated, job: &Job, directory: &Path) -> io::Res
     let fold = number % FOLDS + 1;
     (0..takes)
         .map(|at| {
-            let samples = take(&mut generator(settings.seed, "sound take", source << 8 | u64::from(at)), &sound);
+            let samples = clip_of(&mut generator(settings.seed, "sound take", source << 8 | u64::from(at)), &sound);
             let letter = char::from(b'A' + at as u8);
             let file = format!("{fold}-{source:07}-{letter}-{target}.wav");
             let bytes = wav(&samples)?;

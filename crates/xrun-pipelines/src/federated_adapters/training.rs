@@ -177,7 +177,7 @@ impl TrainingModule for FederatedModule {
                 let outputs = network.forward(frozen_encoder.on_device(&embeddings, clips.start, clips.end, device));
                 let targets = targets.select(&batch.classes[clips.clone()]);
                 let pooled = loss(outputs.pooled, targets.pooled, kind);
-                let tokens = loss(outputs.tokens, targets.tokens, kind);
+                let tokens = loss(outputs.token_embeds, targets.token_embeds, kind);
                 micro_batch.record("loss_pooled", pooled.clone().inner(), clips.len() as f64);
                 micro_batch.record("loss_tokens", tokens.clone().inner(), clips.len() as f64);
                 micro_batch.add_items(clips.len());

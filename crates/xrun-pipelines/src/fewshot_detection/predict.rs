@@ -9,7 +9,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use super::coco_files::{DetectionsFile, bbox, category};
-use super::decode::{Detection, FrameGeometry};
+use super::decode::{FrameDetection, FrameGeometry};
 use super::model::ReferenceDetector;
 use super::overlay;
 use super::validation::{HeadOutputs, Validation};
@@ -122,8 +122,8 @@ pub fn predict(
                 }
             };
             detections.image(image_id, &prototypes.classes, &found)?;
-            let present = |one: &&Detection| f64::from(one.score) >= validation.settings.presence_threshold;
-            let present: Vec<Detection> = found.iter().filter(present).copied().collect();
+            let present = |one: &&FrameDetection| f64::from(one.score) >= validation.settings.presence_threshold;
+            let present: Vec<FrameDetection> = found.iter().filter(present).copied().collect();
             let file = format!("{image_id:06}.png");
             let path = directory.join(&file);
             write::replace(&path, &write::with_path(&path, overlay::outlined(&image, &present).to_png())?)?;
@@ -191,7 +191,7 @@ fn prototypes(
 }
 
 /// Summary of detections, such as `ring 0.91, star 0.42`.
-fn summary<'a>(detections: &[Detection], name: impl Fn(usize) -> &'a str) -> String {
+fn summary<'a>(detections: &[FrameDetection], name: impl Fn(usize) -> &'a str) -> String {
     let mut items: Vec<String> =
         detections.iter().take(SUMMARY_MAX).map(|one| format!("{} {:.2}", name(one.class), one.score)).collect();
     match detections.len().saturating_sub(SUMMARY_MAX) {

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::assignment::{cells, targets};
 use super::batch::{DetectionBatch, HostBatch, TripletBatch};
-use super::decode::Detection;
+use super::decode::FrameDetection;
 use super::losses::{DetectionLoss, centres, detection_loss};
 use super::model::ReferenceDetector;
 use super::predict;
@@ -191,7 +191,7 @@ impl TrainingModule for FewshotDetectionModule {
     type Batch = HostBatch;
     type Network = Network;
     /// Detections in a query frame.
-    type Output = [Detection];
+    type Output = [FrameDetection];
     const MODEL: &'static str = super::ReferenceDetector::NAME;
     const PREDICTS: bool = true;
 

@@ -29,7 +29,7 @@ pub fn text(verdict: &Verdict, width: Option<usize>) -> String {
     let rate = format!(">{}", per.text);
     let header = ["series", "verdict", ">first", ">last", ">peak", &rate, ">interval", ">windows"];
     let length = |places: u64| verdict.axis.length(places as f64);
-    let is_judged = verdict.series.iter().any(|one| one.findings.floors > 0);
+    let is_judged = verdict.series.iter().any(|one| one.findings.windows > 0);
     let windows = match is_judged {
         true => format!(
             "judged by the minimum of every {}, after a warm-up of {}",
@@ -100,7 +100,7 @@ fn row(one: &SeriesVerdict, per: RateUnit) -> Vec<String> {
         amount(one.peak),
         rate(findings.slope).map_or_else(|| "-".into(), amount),
         interval_ends.map_or_else(|| "-".into(), interval),
-        findings.floors.to_string(),
+        findings.windows.to_string(),
     ]
 }
 

@@ -360,7 +360,7 @@ mod tests {
             "version": 1, "verdict": all, "message": "words", "axis": "steps", "warm_up": 0, "window": 10,
             "owner": null, "owner_share": null,
             "series": [{
-                "name": series, "unit": "bytes", "verdict": "growing", "floors": 9, "growth": 9e7, "slope": 1e8,
+                "name": series, "unit": "bytes", "verdict": "growing", "windows": 9, "growth": 9e7, "slope": 1e8,
                 "slope_low": 9e7, "slope_high": 1.1e8, "rise": 4.0, "since": 1, "flat_since": null, "late_slope": null,
                 "late_slope_high": null, "more_steps": null, "slope_per_epoch": null, "first": 0.0, "last": 9e7, "peak": 9e7,
                 "cap": null, "steps_to_limit": null,

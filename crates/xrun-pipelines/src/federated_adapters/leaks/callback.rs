@@ -128,7 +128,8 @@ impl Callback<FederatedModule> for FederatedLeaks {
         }
         self.losses.keep_measured(in_use, weights, || {
             let (outputs, targets) = (network.forward(tokens()), targets.select(&batch.classes));
-            loss(outputs.pooled, targets.pooled, settings.loss) + loss(outputs.tokens, targets.tokens, settings.loss)
+            loss(outputs.pooled, targets.pooled, settings.loss)
+                + loss(outputs.token_embeds, targets.token_embeds, settings.loss)
         });
         self.targets.keep_measured(
             in_use,
@@ -136,7 +137,7 @@ impl Callback<FederatedModule> for FederatedLeaks {
             || {
                 let targets = targets.select(&batch.classes);
                 let tracked = |values: Tensor<2>| values.autodiff().require_grad().mul_scalar(1.0);
-                Conditioning { pooled: tracked(targets.pooled), tokens: tracked(targets.tokens) }
+                Conditioning { pooled: tracked(targets.pooled), token_embeds: tracked(targets.token_embeds) }
             },
         );
         Ok(())
@@ -198,5 +199,5 @@ impl Callback<FederatedModule> for FederatedLeaks {
 
 /// Deep copy of the values.
 fn copied(values: Conditioning) -> Conditioning {
-    Conditioning { pooled: values.pooled.mul_scalar(1.0), tokens: values.tokens.mul_scalar(1.0) }
+    Conditioning { pooled: values.pooled.mul_scalar(1.0), token_embeds: values.token_embeds.mul_scalar(1.0) }
 }

@@ -4,7 +4,7 @@ use burn::optim::GradientsParams;
 use burn::tensor::Device;
 
 use super::super::batch::{DetectionBatch, HostBatch};
-use super::super::decode::Detection;
+use super::super::decode::FrameDetection;
 use super::super::model::ReferenceDetector;
 use super::super::prepare::Prepared;
 use super::super::settings::Settings;
@@ -71,7 +71,7 @@ struct FewshotDetectionLeaks {
     batches: LeakBuffer<Tensor<4>>,
     log: LeakBuffer<String>,
     validation: LeakBuffer<Tensor<3>>,
-    predictions: LeakBuffer<Vec<Detection>>,
+    predictions: LeakBuffer<Vec<FrameDetection>>,
     total: LeakBuffer<Tensor<1>>,
     threads: LeakBuffer<()>,
 }
@@ -161,7 +161,7 @@ impl Callback<FewshotDetectionModule> for FewshotDetectionLeaks {
         Ok(())
     }
 
-    fn on_validation_output(&mut self, found: &[Detection], _: &TrainState<Network>) -> Result<(), TaskError> {
+    fn on_validation_output(&mut self, found: &[FrameDetection], _: &TrainState<Network>) -> Result<(), TaskError> {
         self.predictions.keep(|| (found.to_vec(), size_of_val(found) as u64));
         Ok(())
     }

@@ -157,7 +157,7 @@ fn verdict(report: &RunReport) -> Markup {
                     td.r { (amount(&one.unit, one.peak)) }
                     td.r { @if let Some(slope) = one.findings.slope { (amount(&one.unit, slope * per.length)) } }
                     td.r { @if let Some(since) = one.findings.since { (verdict.axis.position(since as f64)) } }
-                    td.r { (one.findings.floors) }
+                    td.r { (one.findings.windows) }
                 } } }
             } }
         }

@@ -37,11 +37,11 @@ use std::process::ExitCode;
 use crate::backend::Burn;
 use crate::backend::visible::{ORDER_BY_BUS, ORDER_VARIABLE};
 use crate::dataset::kind::DatasetKind;
+use crate::exit::EXIT_OUT_OF_MEMORY;
 use crate::experiment::kinds::Kinds;
 use crate::experiment::pipeline::{ModelKind, PipelineKind};
 use crate::heap;
 use crate::results::build_info::{self, BuildInfo, register_foreign_kinds};
-use crate::stop::EXIT_OUT_OF_MEMORY;
 use crate::{child, cli, device, invocation};
 
 /// Kinds that a program knows. A kind replaces an earlier one with the same name.

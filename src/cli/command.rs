@@ -11,6 +11,7 @@ use super::training;
 use super::watch;
 use crate::command::{EarlyEnd, LimitNames, PreparedRun, StepSource, WatchRequest, session, start};
 use crate::directory::RunDirectory;
+use crate::exit::exit_code;
 use crate::experiment::Experiment;
 use crate::experiment::command::{NO_STEPS, Placeholders, RECOGNISE};
 use crate::files::layout;
@@ -24,7 +25,7 @@ use crate::run::prepare::Planned;
 use crate::run::resume::{self, ResumePoint};
 use crate::settings::command::{Command, ParameterValue};
 use crate::settings::step_pattern::StepPattern;
-use crate::stop::{Ending, RunOutcome, exit_code};
+use crate::stop::{Ending, RunOutcome};
 
 /// Largest sampling period of a probe, which is short and measures the peak.
 const PROBE_EVERY: Duration = Duration::from_millis(50);

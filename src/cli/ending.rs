@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::resume;
-use super::terminal::{Terminal, error_width};
+use super::terminal::{Terminal, stderr_width};
 use crate::files::layout;
 use crate::invocation;
 use crate::printable;
@@ -40,7 +40,7 @@ pub fn print(run: &Path, outcome: &RunOutcome, as_requested: bool, terminal: Ter
     }
     if let Some(verdict) = &outcome.verdict
         && (terminal.verbose || grows(verdict.verdict))
-        && let Ok(table) = report::epochs::table(run, Some(error_width()))
+        && let Ok(table) = report::epochs::table(run, Some(stderr_width()))
         && !table.is_empty()
     {
         terminal.info(table.trim_end());

@@ -14,7 +14,7 @@ use crate::printable;
 #[derive(Clone, Debug, Args)]
 pub struct InitArguments {
     /// Project directory, created if missing. Existing files are never overwritten.
-    #[arg(default_value = ".", value_hint = ValueHint::DirPath)]
+    #[arg(value_name = "DIR", default_value = ".", value_hint = ValueHint::DirPath)]
     directory: PathBuf,
     /// Start with a file with every key of this pipeline, as printed by `new`.
     #[arg(long, value_name = "PIPELINE", conflicts_with = "like")]

@@ -9,12 +9,12 @@ use std::process::Stdio;
 use super::Overrides;
 use super::terminal::Failure;
 use crate::child;
+use crate::exit::exit_code;
 use crate::experiment::overrides::as_arguments;
 use crate::experiment::{read, resolved};
 use crate::results::format::Outcome;
 use crate::results::read as results;
 use crate::results::verdict::Verdict;
-use crate::stop::exit_code;
 
 /// Outcome of one run.
 #[derive(Clone, Debug)]

@@ -7,6 +7,7 @@ use super::LeaksArguments;
 use super::leak_runs::{LeakRun, LeakRuns};
 use super::terminal::{Failure, Terminal};
 use crate::device::{self, DeviceKind};
+use crate::exit::exit_code;
 use crate::experiment::leaks::{ExpectedGrowth, GrowingMemory, GrowingSeries, LeakDevice};
 use crate::experiment::read;
 use crate::files::write;
@@ -15,7 +16,6 @@ use crate::report::junit::junit;
 use crate::report::verdict::{LeakCheck, leak_table};
 use crate::results::format::Outcome;
 use crate::results::verdict::{OWNER_PREFIX, Verdict, VerdictWord};
-use crate::stop::exit_code;
 
 pub fn run(arguments: &LeaksArguments, terminal: &Terminal) -> Result<u8, Failure> {
     let leaky = leaky_files(&arguments.directory, &arguments.names)?;

@@ -14,6 +14,7 @@ use super::training;
 use super::{Data, Display, Overrides, Results};
 use crate::command::EarlyEnd;
 use crate::device::{self, DeviceKind};
+use crate::exit::exit_code;
 use crate::experiment::overrides::overridden_key;
 use crate::experiment::read;
 use crate::files::{file, layout, write};
@@ -26,7 +27,6 @@ use crate::run::fingerprint::{EXCLUDED_KEYS, data_path_keys};
 use crate::run::new_run::{NewRun, RunLocation};
 use crate::run::prepare::Planned;
 use crate::run::reproduce::{self, Original, TOLERANCE_CPU, TOLERANCE_GPU};
-use crate::stop::exit_code;
 
 /// Keys and sections, besides those that the fingerprint excludes, that do not change the metrics.
 const CHANGEABLE: &[&str] = &[

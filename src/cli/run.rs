@@ -10,6 +10,7 @@ use super::terminal::{Failure, Terminal};
 use super::training;
 use super::{Display, RunArguments};
 use crate::dataset::Dataset;
+use crate::exit::EXIT_VERDICT;
 use crate::experiment::{Experiment, read};
 use crate::files::layout;
 use crate::invocation;
@@ -19,7 +20,6 @@ use crate::results::{index, read as read_results};
 use crate::run::fingerprint::fingerprint;
 use crate::run::new_run::{NewRun, RunLocation};
 use crate::run::prepare::Planned;
-use crate::stop::EXIT_VERDICT;
 use crate::sweep::record;
 use crate::units::pluralize;
 

@@ -6,13 +6,14 @@ use super::VerdictArguments;
 use super::terminal::{Failure, Terminal};
 use super::watch;
 use crate::command::attach;
+use crate::exit::EXIT_VERDICT;
 use crate::files::layout;
 use crate::judge::{VerdictError, fails};
 use crate::report::verdict::text;
 use crate::results::index;
 use crate::results::verdict::{UnjudgedColumn, Verdict};
 use crate::settings::sections::FailOn;
-use crate::stop::{EXIT_VERDICT, StopSignal};
+use crate::stop::StopSignal;
 use crate::verdict::table::{POSITIONS, TableOptions};
 use crate::{judge, printable};
 

@@ -13,8 +13,8 @@ use xrun_results::metrics_comparison::MetricsComparison;
 use xrun_results::read;
 use xrun_results::read::ReadError;
 use xrun_results::reproduction::{Agreement, EnvironmentChange, Reproduction};
+use xrun_watch::exit::exit_code;
 use xrun_watch::host;
-use xrun_watch::stop::exit_code;
 
 /// Tolerance on the CPU: bit-identical metrics.
 pub const TOLERANCE_CPU: f64 = 0.0;

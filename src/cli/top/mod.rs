@@ -14,8 +14,8 @@ use clap::{Args, ValueHint};
 
 use super::Results;
 use super::terminal::{Failure, Terminal};
+use crate::exit::exit_code;
 use crate::results::format::Outcome;
-use crate::stop::exit_code;
 use crate::units::Span;
 use runs::Runs;
 use screen::{Exit, Screen};

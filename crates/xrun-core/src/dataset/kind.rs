@@ -24,7 +24,7 @@ pub trait DatasetKind: Send + Sync + 'static {
     const FORMER_KEYS: &'static [(&'static str, &'static str)] = &[];
     /// Optional limits that apply to this data, such as `frame_cache`; see
     /// [`LIMITS_OF_KINDS`](crate::settings::sections::LIMITS_OF_KINDS).
-    const LIMITS: &'static [&'static str] = &[];
+    const LIMIT_KEYS: &'static [&'static str] = &[];
     /// Keys of the table. Doc comments of the fields are the manual.
     type Settings: SettingsTable;
     /// Type of the open data, by which pipelines accept a data set.
@@ -39,7 +39,7 @@ pub trait DatasetKind: Send + Sync + 'static {
         Vec::new()
     }
 
-    /// Description of what `open` would generate first, which may take minutes; `None` when it is in the cache.
+    /// Notice of the data that `open` would generate first, which may take minutes; `None` when it is in the cache.
     fn generation_notice(_settings: &Self::Settings) -> Option<String> {
         None
     }
@@ -97,7 +97,7 @@ pub trait AnyDataset: Kind {
     fn check(&self, settings: &dyn AnySettings, problems: &mut Problems);
     /// [`DatasetKind::paths`].
     fn paths<'a>(&self, settings: &'a mut dyn AnySettings) -> Vec<(&'static str, &'a mut Option<String>)>;
-    /// [`DatasetKind::LIMITS`].
+    /// [`DatasetKind::LIMIT_KEYS`].
     fn limits(&self) -> &'static [&'static str];
     /// [`DatasetKind::generation_notice`].
     fn generation_notice(&self, settings: &dyn AnySettings) -> Option<String>;
@@ -169,7 +169,7 @@ impl<D: DatasetKind> AnyDataset for Erased<D> {
     }
 
     fn limits(&self) -> &'static [&'static str] {
-        D::LIMITS
+        D::LIMIT_KEYS
     }
 
     fn generation_notice(&self, settings: &dyn AnySettings) -> Option<String> {

@@ -39,7 +39,7 @@ pub trait PipelineKind: Send + Sync + 'static {
     const LEAKS: &'static [&'static Leak] = &[];
     /// Optional limits that apply to this pipeline, in addition to those of its data; see
     /// [`LIMITS_OF_KINDS`](crate::settings::sections::LIMITS_OF_KINDS).
-    const LIMITS: &'static [&'static str] = &[];
+    const LIMIT_KEYS: &'static [&'static str] = &[];
 
     /// Keys of the table. Doc comments of the fields are the manual.
     type Settings: SettingsTable;
@@ -146,7 +146,7 @@ pub trait AnyPipeline: Kind {
     fn leaks(&self) -> &'static [&'static Leak];
     /// [`PipelineKind::BATCH_SIZE`].
     fn batch_size(&self) -> Option<usize>;
-    /// [`PipelineKind::LIMITS`].
+    /// [`PipelineKind::LIMIT_KEYS`].
     fn limits(&self) -> &'static [&'static str];
     /// [`PipelineKind::command`].
     fn command<'a>(&self, settings: &'a dyn AnySettings) -> Option<&'a Command>;
@@ -277,7 +277,7 @@ impl<P: PipelineKind> AnyPipeline for ErasedPipeline<P> {
     }
 
     fn limits(&self) -> &'static [&'static str] {
-        P::LIMITS
+        P::LIMIT_KEYS
     }
 
     fn command<'a>(&self, settings: &'a dyn AnySettings) -> Option<&'a Command> {

@@ -126,7 +126,7 @@ macro_rules! directory_settings {
                     on_invalid: self.on_invalid,
                     train_classes: &self.train_classes,
                     validation_classes: &self.validation_classes,
-                    links: self.link_root.as_ref().filter(|_| self.follow_links).map(std::path::Path::new),
+                    link_root: self.link_root.as_ref().filter(|_| self.follow_links).map(std::path::Path::new),
                 }
             }
         }
@@ -140,7 +140,7 @@ pub struct DirectoryDataset<F>(PhantomData<F>);
 impl<F: Format> DatasetKind for DirectoryDataset<F> {
     const NAME: &'static str = F::NAME;
     const FORMER_KEYS: &'static [(&'static str, &'static str)] = F::FORMER_KEYS;
-    const LIMITS: &'static [&'static str] = &["frame_cache", "decode_memory"];
+    const LIMIT_KEYS: &'static [&'static str] = &["frame_cache", "decode_memory"];
     type Settings = F::Settings;
     type Opened = Library;
 

@@ -28,7 +28,7 @@ pub struct Rules<'a> {
     /// Names of the classes held out; those of the supercategory `novel` where it is empty.
     pub validation_classes: &'a [String],
     /// Directory that symlinks may lead into; `None` where they must stay in the data set's.
-    pub links: Option<&'a Path>,
+    pub link_root: Option<&'a Path>,
 }
 
 /// The input of the reader of a format: it gives the annotations as they are written, and puts their bytes into the digest.
@@ -53,7 +53,7 @@ pub fn dataset(
     known: fn(&Path) -> DigestCache,
     read: impl FnOnce(Source<'_>) -> Result<Raw, DataError>,
 ) -> Result<Library, DataError> {
-    let root = Root::open(root)?.with_links(rules.links)?;
+    let root = Root::open(root)?.with_link_root(rules.link_root)?;
     let mut judge = Judge::new(rules.on_invalid);
     match read_directory(rules, root, known, read, &mut judge) {
         Err(fatal) => Err(judge.with_error(fatal)),

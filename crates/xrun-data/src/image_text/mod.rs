@@ -98,7 +98,7 @@ impl TextLength {
 impl DatasetKind for ImageText {
     const NAME: &'static str = "image-text";
     /// Its images are decoded in `limits.decode_memory`.
-    const LIMITS: &'static [&'static str] = &["decode_memory"];
+    const LIMIT_KEYS: &'static [&'static str] = &["decode_memory"];
     type Settings = Settings;
     type Opened = Library;
 

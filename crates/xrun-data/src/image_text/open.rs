@@ -168,8 +168,8 @@ struct FileIndexer<'a> {
 impl Indexing {
     fn file(&mut self, settings: &Settings, path: &Path, judge: &mut Judge) -> Result<IndexedFile, DataError> {
         let failed = |error: std::io::Error| DataError::file(path, format!("cannot be read: {error}"));
-        let links = settings.link_root.as_ref().filter(|_| settings.follow_links).map(Path::new);
-        let root = Root::open(&directory_of(path))?.with_links(links)?;
+        let link_root = settings.link_root.as_ref().filter(|_| settings.follow_links).map(Path::new);
+        let root = Root::open(&directory_of(path))?.with_link_root(link_root)?;
         let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
         let digest = self.known(&root.path).digest(&name, path)?;
         self.digest.update(digest.as_bytes());

@@ -19,7 +19,7 @@ const MAGIC: &[u8] = b"PAR1";
 const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024 * 1024;
 /// Maximum size of its rows as JSON lines.
 const LINES_BYTES_MAX: u64 = 16 * 1024 * 1024 * 1024;
-/// Directory of the cache.
+/// Directory of converted rows in the cache.
 const SUBDIRECTORY: &str = "rows";
 /// Maximum number of converted files that are kept.
 const CONVERTED_MAX: usize = 32;
@@ -44,7 +44,7 @@ pub fn json_lines(path: &Path) -> Result<Option<PathBuf>, DataError> {
     let directory = cache::directory().join(SUBDIRECTORY);
     let place = directory.join(format!("{}.jsonl", &digest_of_file(path)?[..32]));
     generated::file(&place, |lines| {
-        // The reader of rows asserts what it takes for granted of a file.
+        // The crate panics on some damaged files.
         panics::caught(|| convert(path, opened, lines))
             .unwrap_or_else(|_| Err(DataError::file(path, "is a damaged Parquet file: its rows cannot be read")))
     })?;

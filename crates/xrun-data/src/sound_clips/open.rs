@@ -55,8 +55,8 @@ pub(super) fn open_generated(settings: &Settings, root: PathBuf) -> Result<Libra
 }
 
 fn open_directory(settings: &Settings, root: &Path) -> Result<Library, DataError> {
-    let links = settings.link_root.as_ref().filter(|_| settings.follow_links).map(Path::new);
-    let root = Root::open(root)?.with_links(links)?;
+    let link_root = settings.link_root.as_ref().filter(|_| settings.follow_links).map(Path::new);
+    let root = Root::open(root)?.with_link_root(link_root)?;
     let mut judge = Judge::new(settings.on_invalid);
     match read_directory(settings, root.clone(), &mut judge) {
         Err(fatal) => Err(judge.with_error(fatal)),

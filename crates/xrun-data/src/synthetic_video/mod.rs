@@ -25,14 +25,14 @@ use xrun_core::problem::{Problem, Problems};
 #[derive(Debug)]
 pub struct SyntheticVideo;
 
-/// Position of the settings in an experiment.
+/// Section of the settings in an experiment.
 const SECTION: &str = "dataset.synthetic-video";
-/// A set of more frames fills a disk before it is of use.
+/// Maximum number of frames, to protect the disk.
 const FRAMES_MAX: u128 = 10_000_000;
 
 impl DatasetKind for SyntheticVideo {
     const NAME: &'static str = "synthetic-video";
-    const LIMITS: &'static [&'static str] = &["frame_cache", "decode_memory"];
+    const LIMIT_KEYS: &'static [&'static str] = &["frame_cache", "decode_memory"];
     const FORMER_KEYS: &'static [(&'static str, &'static str)] = &[(FORMER_SECTION, "")];
     type Settings = Settings;
     type Opened = Library;
@@ -78,7 +78,7 @@ fn open_in(settings: &Settings, cache: &Path) -> Result<Library, DataError> {
         on_invalid: OnInvalid::Fail,
         train_classes: &[],
         validation_classes: &[],
-        links: None,
+        link_root: None,
     };
     let read = |source: open::Source<'_>| Coco::read(&coco::Settings::default(), source);
     open::dataset(rules, &root, DigestCache::open_generated, read).map_err(|error| generated::damaged(&root, error))

@@ -1,6 +1,6 @@
 //! Vulkan devices, including software implementations: detection.
 
-use super::library::Library;
+use super::library::SharedLibrary;
 use xrun_core::device::unavailable::Unavailable;
 use xrun_core::device::{DeviceInfo, DeviceKind};
 use xrun_core::panics;
@@ -17,7 +17,7 @@ const OVERRIDE: &str = "CUBECL_WGPU_DEFAULT_DEVICE";
 /// # Errors
 /// The loader or a driver is missing, or the loader fails.
 pub fn probe() -> Result<Vec<DeviceInfo>, Unavailable> {
-    if Library::open_first(LOADER).is_none() {
+    if SharedLibrary::open_first(LOADER).is_none() {
         return Err(Unavailable::absent("the Vulkan loader (libvulkan.so.1) is not installed", "Debian: libvulkan1"));
     }
     let found = panics::caught(first)

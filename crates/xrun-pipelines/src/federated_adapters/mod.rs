@@ -64,7 +64,7 @@ impl PipelineKind for FederatedAdapters {
     const METRICS: &'static [Metric] = metrics::METRICS;
     const BATCH_SIZE: Option<usize> = Some(settings::BATCH_SIZE);
     const LEAKS: &'static [&'static Leak] = leaks::LEAKS;
-    const LIMITS: &'static [&'static str] = &[MICRO_BATCH_SIZE];
+    const LIMIT_KEYS: &'static [&'static str] = &[MICRO_BATCH_SIZE];
     type Settings = Settings;
     type Prepared = prepare::Prepared;
 

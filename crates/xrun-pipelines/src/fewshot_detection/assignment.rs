@@ -37,7 +37,7 @@ pub fn strides(side: usize) -> Vec<usize> {
 
 /// Cell of the dense head, in pixels of the square.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Cell {
+pub struct GridCell {
     /// Distance of the centre from the left edge.
     pub x: f32,
     /// Distance of the centre from the top edge.
@@ -48,11 +48,11 @@ pub struct Cell {
 
 /// All cells of a square of side `side`, a multiple of 16: levels in the order of their strides, row by row. The last cells of a
 /// coarse level may extend beyond the square.
-pub fn cells(side: usize) -> Vec<Cell> {
+pub fn cells(side: usize) -> Vec<GridCell> {
     let level = |stride: usize| {
         let count = side.div_ceil(stride);
         let centre = move |index: usize| (index as f32 + 0.5) * stride as f32;
-        (0..count * count).map(move |index| Cell {
+        (0..count * count).map(move |index| GridCell {
             x: centre(index % count),
             y: centre(index / count),
             stride: stride as f32,
@@ -110,30 +110,30 @@ pub fn targets<'a>(frames: impl IntoIterator<Item = &'a [QueryTruth]>, side: usi
 }
 
 /// Distances from the cell's centre to left, top, right and bottom of a box; negative for sides that the centre is beyond.
-fn sides(rectangle: &BoundingBox, cell: &Cell) -> [f32; 4] {
+fn sides(rectangle: &BoundingBox, cell: &GridCell) -> [f32; 4] {
     let BoundingBox { left, top, right, bottom } = *rectangle;
     [cell.x - left, cell.y - top, right - cell.x, bottom - cell.y]
 }
 
 /// Returns whether the centre of a cell is inside a box.
-fn contains(rectangle: &BoundingBox, cell: &Cell) -> bool {
+fn contains(rectangle: &BoundingBox, cell: &GridCell) -> bool {
     sides(rectangle, cell).into_iter().all(|side| side > 0.0)
 }
 
 /// Returns whether a box overlaps a cell.
-fn touches(rectangle: &BoundingBox, cell: &Cell) -> bool {
+fn touches(rectangle: &BoundingBox, cell: &GridCell) -> bool {
     sides(rectangle, cell).into_iter().all(|side| side > -OUTSIDE_MAX * cell.stride)
 }
 
 /// Returns whether the centre of a cell is inside a box that is enlarged to at least one cell.
-fn covers(rectangle: &BoundingBox, cell: &Cell) -> bool {
+fn covers(rectangle: &BoundingBox, cell: &GridCell) -> bool {
     let (x, y) = ((rectangle.left + rectangle.right) / 2.0, (rectangle.top + rectangle.bottom) / 2.0);
     (cell.x - x).abs() * 2.0 <= rectangle.width().max(cell.stride)
         && (cell.y - y).abs() * 2.0 <= rectangle.height().max(cell.stride)
 }
 
 /// Object assigned to each cell, and the number of objects without a cell.
-fn assign(truths: &[QueryTruth], cells: &[Cell], strides: &[usize]) -> (Vec<Option<usize>>, usize) {
+fn assign(truths: &[QueryTruth], cells: &[GridCell], strides: &[usize]) -> (Vec<Option<usize>>, usize) {
     let mut assigned = vec![None; cells.len()];
     let mut unassigned = 0;
     let mut order: Vec<usize> = (0..truths.len()).filter(|&truth| truths[truth].role != Role::Masked).collect();
@@ -188,10 +188,10 @@ mod tests {
     fn cells_are_row_by_row_and_the_finer_level_comes_first() {
         let cells = cells(32);
         assert_eq!(cells.len(), 16 + 4);
-        assert_eq!(cells[0], Cell { x: 4.0, y: 4.0, stride: 8.0 });
-        assert_eq!(cells[1], Cell { x: 12.0, y: 4.0, stride: 8.0 });
-        assert_eq!(cells[4], Cell { x: 4.0, y: 12.0, stride: 8.0 });
-        assert_eq!(cells[17], Cell { x: 24.0, y: 8.0, stride: 16.0 });
+        assert_eq!(cells[0], GridCell { x: 4.0, y: 4.0, stride: 8.0 });
+        assert_eq!(cells[1], GridCell { x: 12.0, y: 4.0, stride: 8.0 });
+        assert_eq!(cells[4], GridCell { x: 4.0, y: 12.0, stride: 8.0 });
+        assert_eq!(cells[17], GridCell { x: 24.0, y: 8.0, stride: 16.0 });
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! On the host, frame by frame: scores, threshold, non-maximum suppression for each class, and the best detections. NaNs are dropped,
 //! so that a diverged model gives no detections and no panic.
 
-use super::assignment::Cell;
+use super::assignment::GridCell;
 use super::settings::Settings;
 use xrun_core::dataset::sample::BoundingBox;
 use xrun_data::transform::{Mapping, clip};
@@ -64,7 +64,7 @@ pub struct FrameDetection {
 
 /// Detections of one frame, best first. Cells without outputs are ignored.
 pub fn decode(
-    cells: &[Cell],
+    cells: &[GridCell],
     n_way: usize,
     output: &FrameOutput<'_>,
     geometry: &FrameGeometry,
@@ -94,7 +94,7 @@ pub fn decode(
 }
 
 /// Box in pixels of the frame; `None` if none of it is inside.
-fn in_frame(cell: &Cell, sides: &[f32], geometry: &FrameGeometry) -> Option<BoundingBox> {
+fn in_frame(cell: &GridCell, sides: &[f32], geometry: &FrameGeometry) -> Option<BoundingBox> {
     let square = BoundingBox {
         left: cell.x - sides[0],
         top: cell.y - sides[1],

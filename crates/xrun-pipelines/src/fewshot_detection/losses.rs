@@ -6,7 +6,7 @@
 
 use burn::tensor::Device;
 
-use super::assignment::{Cell, Targets};
+use super::assignment::{GridCell, Targets};
 use super::model::Dense;
 use super::settings::{BoxLoss, Settings};
 use crate::nn::Tensor;
@@ -26,7 +26,7 @@ pub struct DetectionLoss {
 }
 
 /// Centres of the cells as x, y, x, y, `[1, cells, 4]`: the origins of sides.
-pub fn centres(cells: &[Cell], device: &Device) -> Tensor<3> {
+pub fn centres(cells: &[GridCell], device: &Device) -> Tensor<3> {
     let values: Vec<f32> = cells.iter().flat_map(|cell| [cell.x, cell.y, cell.x, cell.y]).collect();
     tensor(values, [1, cells.len(), 4], device)
 }

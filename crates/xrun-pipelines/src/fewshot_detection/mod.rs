@@ -59,7 +59,7 @@ impl PipelineKind for FewshotDetection {
     ];
     const METRICS: &'static [Metric] = prepare::METRICS;
     const LEAKS: &'static [&'static Leak] = leaks::LEAKS;
-    const LIMITS: &'static [&'static str] = &[MICRO_BATCH_SIZE];
+    const LIMIT_KEYS: &'static [&'static str] = &[MICRO_BATCH_SIZE];
     type Settings = Settings;
     type Prepared = prepare::Prepared;
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use burn::tensor::Device;
 use burn::tensor::activation::sigmoid;
 
-use super::assignment::{Cell, cells};
+use super::assignment::{GridCell, cells};
 use super::batch::{BatchLoader, DetectionBatch, Role};
 use super::coco_files::{CocoFiles, DetectionsFile};
 use super::decode::{DecodeSettings, FrameDetection, FrameGeometry, FrameOutput, decode};
@@ -44,7 +44,7 @@ pub struct Validation {
     pub(super) settings: Settings,
     executor: Arc<MicroBatchExecutor>,
     cadence: Cadence,
-    cells: Vec<Cell>,
+    cells: Vec<GridCell>,
     scoring: Scoring,
     /// COCO files; `None` if they are not written.
     files: Option<CocoFiles>,

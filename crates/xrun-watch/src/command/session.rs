@@ -9,18 +9,19 @@ use signal_hook::iterator::Signals;
 
 use super::events::EventFiles;
 use super::exit::{self, Exit, LastMemory};
-use super::limits::{Limits, unreclaimable};
+use super::limits::{CommandLimits, unreclaimable};
+use super::pty::SizeMirror;
 use super::record::{self, CommandEnd, CommandRecord, LimitReached};
 use super::sampler::{ProcessTree, Sampler, not_measured};
 use super::start::{self, OutputReaders};
 use super::steps::StepEvent;
 use super::stop::Stopper;
-use super::terminal::Mirror;
 use super::{PreparedRun, StepSource, WatchError, WatchRequest};
 use crate::directory::RunDirectory;
+use crate::exit::exit_code;
 use crate::memory::own_cgroup::{Cgroups, OwnCgroup};
 use crate::memory::processes::Status;
-use crate::stop::{exit_code, hangup_signal};
+use crate::stop::hangup_signal;
 use xrun_core::bounded::ledger::Ledger;
 use xrun_core::files::write::WriteError;
 use xrun_core::units::{Span, pluralize};
@@ -146,7 +147,7 @@ impl<'a> Launch<'a> {
             last_step: None,
             last: LastMemory { kills_before, host_memory: request.host_memory, cgroups, line: None },
             scan_at_sample: 0,
-            limits: Limits::new(),
+            limits: CommandLimits::new(),
             reported_step_source: None,
             growth: GrowthWatch::default(),
             write_failed: false,
@@ -244,7 +245,7 @@ struct Session<'a> {
     last: LastMemory,
     /// Footprint by the scan before the newest sample.
     scan_at_sample: u64,
-    limits: Limits,
+    limits: CommandLimits,
     /// Name of the source of steps that was reported last, `None` for none; absent before the first report.
     reported_step_source: Option<Option<String>>,
     growth: GrowthWatch,
@@ -261,7 +262,7 @@ impl Session<'_> {
             let ended = exit::reap(main);
             for signal in signals.pending() {
                 if signal == SIGWINCH {
-                    self.output.mirrors.iter().for_each(Mirror::resize);
+                    self.output.mirrors.iter().for_each(SizeMirror::resize);
                     continue;
                 }
                 let members = self.members();

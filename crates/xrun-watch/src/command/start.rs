@@ -12,8 +12,8 @@ use std::thread::JoinHandle;
 
 use super::events::{self, EventFiles};
 use super::output;
+use super::pty::{self, Pty, SizeMirror};
 use super::steps::{self, StepEvent, StepParser, Steps, Tail};
-use super::terminal::{self, Mirror, Pty};
 use super::{StepSource, WatchError, WatchRequest};
 use crate::memory::own_cgroup::OwnCgroup;
 use xrun_core::bounded::ledger::{Ledger, Registration};
@@ -75,7 +75,7 @@ pub struct OutputReaders {
     /// Threads that copy its output.
     pub copies: Vec<JoinHandle<()>>,
     /// Pseudo-terminals that it writes to.
-    pub mirrors: Vec<Mirror>,
+    pub mirrors: Vec<SizeMirror>,
     _read: Option<Registration>,
     _waiting: Registration,
 }
@@ -202,7 +202,7 @@ struct OutputTargets {
 #[derive(Default)]
 struct Streams {
     terminals: Vec<(File, File)>,
-    mirrors: Vec<Mirror>,
+    mirrors: Vec<SizeMirror>,
 }
 
 impl OutputTargets {
@@ -221,13 +221,15 @@ impl OutputTargets {
         let mut streams = Streams::default();
         let mut terminal = |target: &File| -> std::io::Result<OwnedFd> {
             let pty = Pty::open(target.as_fd())?;
-            streams.mirrors.push(Mirror { target: target.try_clone()?, controller: pty.controller.try_clone()? });
+            streams
+                .mirrors
+                .push(SizeMirror { user_terminal: target.try_clone()?, controller: pty.controller.try_clone()? });
             streams.terminals.push((pty.controller, target.try_clone()?));
-            Ok(pty.terminal)
+            Ok(pty.replica)
         };
         let out = if self.out.is_terminal() { Some(terminal(&self.out)?) } else { None };
         let err = match (&out, self.err.is_terminal()) {
-            (Some(out), true) if terminal::is_same(self.out.as_fd(), self.err.as_fd()) => Some(out.try_clone()?),
+            (Some(out), true) if pty::is_same(self.out.as_fd(), self.err.as_fd()) => Some(out.try_clone()?),
             (_, true) => Some(terminal(&self.err)?),
             (_, false) => None,
         };

@@ -18,7 +18,7 @@ pub struct Dummy;
 impl PipelineKind for Dummy {
     const NAME: &'static str = "dummy";
     // All limits, so that tests can set them.
-    const LIMITS: &'static [&'static str] = &LIMITS_OF_KINDS;
+    const LIMIT_KEYS: &'static [&'static str] = &LIMITS_OF_KINDS;
     const METRICS: &'static [Metric] = task::METRICS;
     type Settings = Settings;
     type Prepared = Settings;

@@ -34,7 +34,7 @@ pub fn open(
 ) -> Result<Box<dyn Task>, TaskError> {
     let task = training::open(prepared, experiment, kind, ledger, first_step)?;
     let leaks = &experiment.leaks;
-    if leaks.are_off() {
+    if leaks.is_empty() {
         return Ok(Box::new(task));
     }
     Ok(Box::new(task.with_callback(FederatedLeaks {
@@ -81,7 +81,7 @@ impl Callback<FederatedModule> for FederatedLeaks {
     fn on_batch_end(
         &mut self,
         batch: &ClipBatch,
-        _: bool,
+        _is_last: bool,
         context: &CallbackContext<'_, FederatedModule>,
     ) -> Result<(), TaskError> {
         let (network, device) = (context.trained.network()?, &context.trained.device);

@@ -45,7 +45,7 @@ pub fn open(
     let (steps_per_epoch, _) = experiment.training.steps(batches);
     let prepare = data::prepare(prepared.batches.clone(), leaks, ledger);
     let task = training::open(prepared, prepare, experiment, kind, ledger, first_step)?;
-    if leaks.are_off() {
+    if leaks.is_empty() {
         return Ok(Box::new(task));
     }
     Ok(Box::new(task.with_callback(FewshotDetectionLeaks {

@@ -38,7 +38,7 @@ pub fn open(
     let formatted = data::formatted(&prepared.batches, &experiment.leaks, ledger)?;
     let prepare = data::prepare(prepared.batches.clone(), &experiment.leaks, ledger);
     let task = training::open(prepared, prepare, experiment, kind, ledger, first_step)?;
-    if experiment.leaks.are_off() {
+    if experiment.leaks.is_empty() {
         return Ok(Box::new(task));
     }
     let leaks = &experiment.leaks;
